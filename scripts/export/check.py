@@ -1,0 +1,60 @@
+"""Runs the written files as a backend would and compares them with PyTorch.
+
+The ONNX graph is read from disk beside a weights file; the TorchScript archive is loaded and given its weights by name.
+"""
+
+import io
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnxruntime
+import torch
+
+BATCHES = (1, 2, 8)
+
+
+def relative_error(actual: np.ndarray, expected: np.ndarray) -> float:
+    """Largest absolute difference over the largest absolute expected value."""
+    assert actual.shape == expected.shape, f"{actual.shape} is not {expected.shape}"
+    return float(np.abs(actual - expected).max() / np.abs(expected).max())
+
+
+def onnx_error(graph: Path, inputs: list[dict[str, np.ndarray]], expected: list[list[np.ndarray]]) -> float:
+    """The largest error of ONNX Runtime; `graph` lies beside its weights."""
+    onnx.checker.check_model(str(graph), full_check=True)
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = 1
+    session = onnxruntime.InferenceSession(str(graph), options, providers=["CPUExecutionProvider"])
+    return _largest(lambda feed: session.run(None, feed), inputs, expected)
+
+
+def torchscript_error(
+    archive: bytes,
+    weights: dict[str, np.ndarray],
+    inputs: list[dict[str, np.ndarray]],
+    expected: list[list[np.ndarray]],
+) -> float:
+    """The largest error of the archive, whose parameters must be exactly `weights`."""
+    module = torch.jit.load(io.BytesIO(archive))
+    parameters = dict(module.named_parameters())
+    assert parameters.keys() == weights.keys(), parameters.keys() ^ weights.keys()
+    for name, parameter in parameters.items():
+        parameter.data = torch.from_numpy(weights[name])
+
+    def run(feed):
+        with torch.no_grad():
+            output = module(*(torch.from_numpy(value) for value in feed.values()))
+        return [value.numpy() for value in (output if isinstance(output, tuple) else (output,))]
+
+    return _largest(run, inputs, expected)
+
+
+def _largest(run, inputs, expected) -> float:
+    """Every batch size over every set of inputs; a batch is the first samples of its set."""
+    worst = 0.0
+    for feed, outputs in zip(inputs, expected):
+        for batch in BATCHES:
+            actual = run({name: value[:batch] for name, value in feed.items()})
+            worst = max(worst, *(relative_error(a, e[:batch]) for a, e in zip(actual, outputs)))
+    return worst

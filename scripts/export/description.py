@@ -1,0 +1,43 @@
+"""Writes `model.toml` and `weights.toml`."""
+
+import json
+
+from entry import Entry, Port
+from layout import Layout
+
+
+def _value(value) -> str:
+    """A TOML value; JSON's strings, integers and arrays are TOML's too."""
+    if isinstance(value, float):
+        return repr(value)
+    if isinstance(value, list):
+        return "[" + ", ".join(_value(item) for item in value) + "]"
+    return json.dumps(value, ensure_ascii=False)
+
+
+def _port(kind: str, port: Port) -> str:
+    return f'\n[[{kind}]]\nname = "{port.name}"\ndtype = "{port.dtype}"\nshape = {_value(port.shape)}\n'
+
+
+def model_toml(entry: Entry, parameters: int, tolerance: str, extra: dict) -> str:
+    fields = {
+        "family": entry.family,
+        "modality": entry.modality,
+        "source": entry.source,
+        "license": entry.license,
+        "parameters": parameters,
+        **extra,
+    }
+    text = "".join(f"{key} = {_value(value)}\n" for key, value in fields.items())
+    text += "".join(_port("inputs", port) for port in entry.inputs)
+    text += "".join(_port("outputs", port) for port in entry.outputs)
+    return text + f"\n[tolerance]\nf32 = {tolerance}\n"
+
+
+def weights_toml(entry: Entry, layout: Layout, seed: int, sha256: str) -> str:
+    text = f"seed = {seed}\nsha256 = \"{sha256}\"\n" if entry.init else ""
+    text += f"header_bytes = {layout.header_bytes}\ntensors = [\n"
+    for name, shape in layout.shapes.items():
+        fields = {"name": name, "shape": shape, **(entry.init(name, shape) if entry.init else {})}
+        text += "  { " + ", ".join(f"{key} = {_value(value)}" for key, value in fields.items()) + " },\n"
+    return text + "]\n"

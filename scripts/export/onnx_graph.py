@@ -1,0 +1,168 @@
+"""An ONNX graph whose weights lie in `weights.safetensors`.
+
+Weights are kept under their state-dict names, as the state dict has them: nothing is folded into them, transposed or
+merged. Everything else is made small: arithmetic on constants is done here, names of intermediate values are short and
+nothing depends on the machine on which it was made.
+"""
+
+import io
+import warnings
+from collections import Counter
+
+import numpy as np
+import onnx
+import torch
+from onnx import helper, numpy_helper
+from onnx.reference import ReferenceEvaluator
+from torch import nn
+
+from entry import Entry
+from layout import Layout
+
+OPSET = 16
+WEIGHTS_FILE = "weights.safetensors"
+
+
+def export(model: nn.Module, entry: Entry, layout: Layout, example: tuple[torch.Tensor, ...]) -> onnx.ModelProto:
+    """`model` is in eval mode, with its buffers turned into parameters; its weights are overwritten."""
+    # The exporter merges parameters of equal value, and only their names and shapes leave this function.
+    generator = torch.Generator().manual_seed(0)
+    for parameter in model.parameters():
+        parameter.data = torch.rand(parameter.shape, generator=generator) + 0.5
+    buffer = io.BytesIO()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        torch.onnx.export(
+            model,
+            example,
+            buffer,
+            dynamo=False,
+            opset_version=OPSET,
+            do_constant_folding=False,
+            # Any other mode folds batch norm into convolutions.
+            training=torch.onnx.TrainingMode.PRESERVE,
+            input_names=[port.name for port in entry.inputs],
+            output_names=[port.name for port in entry.outputs],
+            dynamic_axes={
+                port.name: {axis: size for axis, size in enumerate(port.shape) if isinstance(size, str)}
+                for port in entry.inputs + entry.outputs
+            },
+        )
+    proto = onnx.load_from_string(buffer.getvalue())
+    _fold_constants(proto.graph, layout)
+    _drop_expand_guards(proto.graph)
+    _drop_dead_nodes(proto.graph)
+    _shorten_names(proto.graph, layout)
+    _strip(proto, entry)
+    _point_at_weights(proto.graph, layout)
+    return proto
+
+
+def _fold_constants(graph: onnx.GraphProto, layout: Layout) -> None:
+    """Evaluates every node that depends on embedded constants only; what is still needed becomes an initializer."""
+    constants = {t.name: numpy_helper.to_array(t) for t in graph.initializer if t.name not in layout.shapes}
+    kept = []
+    for node in graph.node:
+        if not all(name in constants for name in node.input if name):
+            kept.append(node)
+            continue
+        values = ReferenceEvaluator(_single(node)).run(None, {name: constants[name] for name in node.input if name})
+        constants.update(zip(node.output, values))
+    weights = [t for t in graph.initializer if t.name in layout.shapes]
+    missing = layout.shapes.keys() - {t.name for t in weights}
+    assert not missing, f"weights that the exporter dropped or renamed: {sorted(missing)}"
+    _replace(graph.node, kept)
+
+    # One initializer a value: a decomposed layer norm brings the same 2 and epsilon every time.
+    seen: dict[tuple, str] = {}
+    embedded = []
+    for node in graph.node:
+        for index, name in enumerate(node.input):
+            if name not in constants:
+                continue
+            value = np.asarray(constants[name])
+            key = (value.dtype.str, value.shape, value.tobytes())
+            if key not in seen:
+                seen[key] = f"const_{len(seen)}"
+                embedded.append(numpy_helper.from_array(value, seen[key]))
+            node.input[index] = seen[key]
+    order = {name: index for index, name in enumerate(layout.shapes)}
+    _replace(graph.initializer, sorted(weights, key=lambda t: order[t.name]) + embedded)
+
+
+def _single(node: onnx.NodeProto) -> onnx.ModelProto:
+    def ports(names):
+        return [helper.make_value_info(name, onnx.TypeProto()) for name in names if name]
+
+    graph = helper.make_graph([node], "constant", ports(node.input), ports(node.output))
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", OPSET)])
+
+
+def _drop_expand_guards(graph: onnx.GraphProto) -> None:
+    """Expand(x, Where(shape == -1, 1, shape)) is Expand(x, shape): traced shapes come from sizes and are never -1."""
+    producer = {name: node for node in graph.node for name in node.output}
+    for node in graph.node:
+        guard = producer.get(node.input[1]) if node.op_type == "Expand" else None
+        if guard is not None and guard.op_type == "Where":
+            node.input[1] = guard.input[2]
+
+
+def _drop_dead_nodes(graph: onnx.GraphProto) -> None:
+    needed = {port.name for port in graph.output}
+    kept = []
+    for node in reversed(graph.node):
+        if any(name in needed for name in node.output):
+            needed.update(node.input)
+            kept.append(node)
+    _replace(graph.node, kept[::-1])
+    _replace(graph.initializer, [t for t in graph.initializer if t.name in needed])
+
+
+def _shorten_names(graph: onnx.GraphProto, layout: Layout) -> None:
+    """Nodes are numbered within their operator and values after their node: a graph's size is mostly names."""
+    fixed = {port.name for port in [*graph.input, *graph.output]} | {t.name for t in graph.initializer}
+    new: dict[str, str] = {}
+    count: Counter = Counter()
+    for node in graph.node:
+        node.name = f"{node.op_type}_{count[node.op_type]}"
+        count[node.op_type] += 1
+        for index, name in enumerate(node.input):
+            node.input[index] = new.get(name, name)
+        for index, name in enumerate(node.output):
+            if name not in fixed:
+                new[name] = node.name if index == 0 else f"{node.name}_{index}"
+                node.output[index] = new[name]
+
+
+def _strip(proto: onnx.ModelProto, entry: Entry) -> None:
+    """Drops what says where and how the file was made; the shapes of inputs and outputs are those of `model.toml`."""
+    graph = proto.graph
+    proto.producer_name, proto.producer_version = "pytorch", torch.__version__.split("+")[0]
+    graph.name = entry.name
+    graph.ClearField("value_info")
+    for part in (proto, graph, *graph.node):
+        part.ClearField("doc_string")
+        part.ClearField("metadata_props")
+    for values, ports in ((graph.input, entry.inputs), (graph.output, entry.outputs)):
+        assert [value.name for value in values] == [port.name for port in ports]
+        elements = {"f32": onnx.TensorProto.FLOAT, "i64": onnx.TensorProto.INT64}
+        _replace(values, [helper.make_tensor_value_info(p.name, elements[p.dtype], p.shape) for p in ports])
+
+
+def _point_at_weights(graph: onnx.GraphProto, layout: Layout) -> None:
+    for tensor in graph.initializer:
+        if tensor.name not in layout.shapes:
+            continue
+        assert list(tensor.dims) == layout.shapes[tensor.name], tensor.name
+        offset, length = layout.external(tensor.name)
+        tensor.ClearField("raw_data")
+        tensor.ClearField("float_data")
+        tensor.data_location = onnx.TensorProto.EXTERNAL
+        for key, value in (("location", WEIGHTS_FILE), ("offset", offset), ("length", length)):
+            tensor.external_data.add(key=key, value=str(value))
+
+
+def _replace(field, items) -> None:
+    items = list(items)
+    del field[:]
+    field.extend(items)

@@ -1,0 +1,43 @@
+"""digits: a small convolutional network that is really trained, on 8x8 pictures of handwritten digits.
+
+Input: [batch, 1, 8, 8] with values 0..1. Output: 10 classes.
+
+    Conv2d(1, 16, 3, padding 1), ReLU, MaxPool2d(2)     [batch, 16, 4, 4]
+    Conv2d(16, 32, 3, padding 1), ReLU, MaxPool2d(2)    [batch, 32, 2, 2]
+    Flatten, Linear(128, 64), ReLU, Linear(64, 10)      [batch, 10]
+"""
+
+from torch import nn
+
+from entry import Entry, Port
+
+
+def _network() -> nn.Module:
+    model = nn.Sequential()
+    model.add_module("conv1", nn.Conv2d(1, 16, 3, padding=1))
+    model.add_module("relu1", nn.ReLU())
+    model.add_module("pool1", nn.MaxPool2d(2))
+    model.add_module("conv2", nn.Conv2d(16, 32, 3, padding=1))
+    model.add_module("relu2", nn.ReLU())
+    model.add_module("pool2", nn.MaxPool2d(2))
+    model.add_module("flatten", nn.Flatten())
+    model.add_module("fc1", nn.Linear(128, 64))
+    model.add_module("relu3", nn.ReLU())
+    model.add_module("fc2", nn.Linear(64, 10))
+    return model
+
+
+DIGITS = Entry(
+    name="digits",
+    family="cnn",
+    modality="image",
+    source="inferbench, scripts/export/zoo/digits.py; scikit-learn 1.9.1, sklearn.datasets.load_digits",
+    # Network: this project. Pictures it was trained on: the UCI repository's optical recognition of handwritten digits.
+    license="(MIT OR Apache-2.0) AND CC-BY-4.0",
+    inputs=[Port("input", "f32", ["batch", 1, 8, 8])],
+    outputs=[Port("logits", "f32", ["batch", 10])],
+    original=_network,
+    exportable=_network,
+    init=None,
+    extra={"weights": "../../trained/digits.safetensors", "classes": 10},
+)

@@ -1,0 +1,82 @@
+"""torchvision's resnet50, full size.
+
+Two parameter-free modules are replaced by equal ones: not every backend has a padded MaxPool or GlobalAveragePool.
+"""
+
+import math
+
+import torch
+import torchvision
+from torch import nn
+from torch.nn import functional
+
+from entry import Entry, Port
+
+
+class StemPool(nn.Module):
+    """MaxPool2d(kernel 3, stride 2, padding 1) for inputs of even height and width, without padding the pool.
+
+    A row reflected above the top is the picture's second row, which the first window holds already, so it cannot change
+    a maximum; the same holds for the left column. The windows never reach the padding below and on the right.
+    """
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return functional.max_pool2d(functional.pad(x, (1, 0, 1, 0), mode="reflect"), 3, 2)
+
+
+class SpatialMean(nn.Module):
+    """AdaptiveAvgPool2d(1) as a mean over height and width."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x.mean((2, 3), keepdim=True)
+
+
+def _original() -> nn.Module:
+    return torchvision.models.resnet50(weights=None)
+
+
+def _exportable() -> nn.Module:
+    model = _original()
+    model.maxpool = StemPool()
+    model.avgpool = SpatialMean()
+    return model
+
+
+def _init(name: str, shape: list[int]) -> dict:
+    """Keeps the root mean square of every stage near 0.7 and the logits dependent on the picture.
+
+    With He initialisation and biases of 0, random pictures give almost the same logits: the means of rectified features
+    add up over the depth. Negative biases in the stem and at the head of each stage make features sparse, which keeps
+    pictures apart; the convolutions after a rectification are the larger for it. Running statistics differ from 0 and 1
+    so that a backend which ignores them gives wrong results.
+    """
+    if len(shape) == 4:
+        gain = 1 if name == "conv1.weight" else 3 if name.endswith(("conv2.weight", "conv3.weight")) else 2
+        return {"normal": round(math.sqrt(gain / math.prod(shape[1:])), 6)}
+    if name == "fc.weight":
+        return {"normal": round(math.sqrt(1 / shape[1]), 6)}
+    if name.endswith("running_mean") or name == "fc.bias" or name.endswith("bn3.bias"):
+        return {"normal": 0.1}
+    if name.endswith("running_var"):
+        return {"uniform": [0.5, 1.5]}
+    if name.endswith("bn3.weight"):
+        return {"uniform": [0.175, 0.325]}
+    if name.endswith("downsample.1.weight"):
+        return {"uniform": [1.1, 1.7]}
+    if name.endswith("bias"):
+        return {"uniform": [-1.4, -1.0] if name == "bn1.bias" or "downsample" in name else [-0.6, -0.2]}
+    return {"uniform": [0.8, 1.2]}
+
+
+RESNET50 = Entry(
+    name="resnet50",
+    family="resnet",
+    modality="image",
+    source="torchvision 0.26.0, torchvision.models.resnet50",
+    license="BSD-3-Clause",
+    inputs=[Port("input", "f32", ["batch", 3, 224, 224])],
+    outputs=[Port("logits", "f32", ["batch", 1000])],
+    original=_original,
+    exportable=_exportable,
+    init=_init,
+)

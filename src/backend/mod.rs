@@ -1,0 +1,236 @@
+//! The runtimes that run a model, behind one small trait.
+//!
+//! A [`Backend`] says what it is, which devices it has here, and loads an artifact into a [`Session`]. A session owns
+//! its inputs on the device; `run` followed by `sync` is what is timed. Nothing falls back: a device or dtype that the
+//! backend cannot give is a [`Shortfall`], never another device or dtype.
+//!
+//! Adding a backend is one file here, one line in [`all`], one Cargo feature, and its row in the README.
+
+#[cfg(feature = "candle")]
+mod candle;
+mod null;
+#[cfg(feature = "ort")]
+mod ort;
+#[cfg(feature = "tch")]
+mod tch;
+
+pub use null::{NULL, Null};
+
+use std::path::Path;
+
+use crate::definition::{Capabilities, Dtype, Model, Origin, Shortfall};
+use crate::fixture::{Artifacts, HostTensor};
+
+/// A runtime.
+pub trait Backend: Sync {
+    /// The Rust crate that runs it, as in case ids: `ort`.
+    fn name(&self) -> &'static str;
+    /// The field's name: `onnxruntime`.
+    fn framework(&self) -> &'static str;
+    /// The devices that the backend knows, with what each is here or why it is not.
+    fn devices(&self) -> Vec<DeviceReport>;
+    /// Versions of the crate and of the native library. Loads the library where that is how to know.
+    fn versions(&self) -> Versions;
+    /// Whether the backend can load any of the model's artifacts in this dtype.
+    ///
+    /// # Errors
+    /// `unsupported`, with what is missing.
+    fn check_model(&self, model: &Model, dtype: Dtype) -> Result<(), Shortfall>;
+    /// Loads a model. Called once a case; may take seconds.
+    ///
+    /// # Errors
+    /// Why the session could not be made, with the status that the case gets.
+    fn load(&self, request: &LoadRequest<'_>) -> Result<Box<dyn Session>, Shortfall>;
+}
+
+/// What to load, and for what.
+#[derive(Clone, Copy, Debug)]
+pub struct LoadRequest<'a> {
+    pub model: &'a Model,
+    pub artifacts: &'a Artifacts,
+    pub device: &'a str,
+    pub dtype: Dtype,
+    /// Threads that one call may use.
+    pub threads: usize,
+}
+
+/// A loaded model.
+pub trait Session {
+    /// Copies a batch to the device, in the order of the model's inputs, and returns its number: 0, 1, ….
+    fn bind(&mut self, inputs: &[HostTensor]) -> Result<usize, Shortfall>;
+    /// One forward pass over a bound batch. May return before the device is done.
+    fn run(&mut self, binding: usize) -> Result<(), Shortfall>;
+    /// Returns when the device has nothing left to do.
+    fn sync(&mut self) -> Result<(), Shortfall>;
+    /// One forward pass, with the outputs copied to the host. The same computation as `run`.
+    fn outputs(&mut self, binding: usize) -> Result<Vec<HostTensor>, Shortfall>;
+    /// What is really used, read back from the runtime where it can tell.
+    fn placement(&self) -> Placement;
+}
+
+/// Where and how a session computes.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Placement {
+    pub effective_device: String,
+    pub effective_dtype: Option<Dtype>,
+    /// ONNX Runtime's execution providers, or what takes their place.
+    pub providers: String,
+    /// Threads of one call, as the runtime says.
+    pub threads: Option<usize>,
+    /// The file that was loaded.
+    pub artifact: Option<std::path::PathBuf>,
+    /// What executes the graph, where a backend has more than one way.
+    pub executor: Option<String>,
+}
+
+/// A backend's versions.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Versions {
+    /// Version of the Rust crate.
+    pub backend: String,
+    /// Version of the native library, or of the crate where there is none.
+    pub library: String,
+}
+
+/// A device of a backend on this machine.
+#[derive(Clone, Debug, PartialEq)]
+pub struct DeviceReport {
+    pub device: String,
+    /// What it is, or why it is not there and what would add it.
+    pub availability: Result<String, String>,
+}
+
+/// The backends of this build, and why the others are not in it.
+pub fn all() -> Vec<(&'static str, Result<&'static dyn Backend, String>)> {
+    vec![
+        #[cfg(feature = "ort")]
+        ("ort", Ok(&ort::Ort as &dyn Backend)),
+        #[cfg(not(feature = "ort"))]
+        ("ort", Err(not_in_this_build("ort"))),
+        #[cfg(feature = "tch")]
+        ("tch", Ok(&tch::Tch as &dyn Backend)),
+        #[cfg(not(feature = "tch"))]
+        ("tch", Err(not_in_this_build("tch"))),
+        #[cfg(feature = "candle")]
+        ("candle", Ok(&candle::Candle as &dyn Backend)),
+        #[cfg(not(feature = "candle"))]
+        ("candle", Err(not_in_this_build("candle"))),
+        (NULL, Ok(&null::Null as &dyn Backend)),
+    ]
+}
+
+#[allow(dead_code, reason = "unused in a build with every backend")]
+fn not_in_this_build(feature: &str) -> String {
+    let setup = if feature == "tch" { "scripts/setup && " } else { "" };
+    format!("not in this build; add it with `{setup}cargo bench --features {feature}`")
+}
+
+/// The backend of that name.
+///
+/// # Errors
+/// It is unknown, or not in this build.
+pub fn find(name: &str) -> Result<&'static dyn Backend, Shortfall> {
+    match all().into_iter().find(|(known, _)| *known == name) {
+        Some((_, found)) => found.map_err(Shortfall::unavailable),
+        None => {
+            let names: Vec<&str> = all().into_iter().map(|(name, _)| name).filter(|name| *name != NULL).collect();
+            Err(Shortfall::unavailable(format!("no backend {name:?}; there are {}", names.join(", "))))
+        }
+    }
+}
+
+/// The registry's answers to the planner.
+pub struct Registry;
+
+impl Capabilities for Registry {
+    fn check_device(&self, backend: &str, device: &str) -> Result<(), Shortfall> {
+        let devices = find(backend)?.devices();
+        match devices.iter().find(|report| report.device == device) {
+            Some(DeviceReport { availability: Ok(_), .. }) => Ok(()),
+            Some(DeviceReport { availability: Err(reason), .. }) => Err(Shortfall::unavailable(reason.clone())),
+            None => {
+                let there: Vec<&str> = devices
+                    .iter()
+                    .filter(|report| report.availability.is_ok())
+                    .map(|report| report.device.as_str())
+                    .collect();
+                let there = if there.is_empty() { "no device".to_owned() } else { there.join(", ") };
+                Err(Shortfall::unavailable(format!("{backend} has no device {device:?} here; it has {there}")))
+            }
+        }
+    }
+
+    fn check_model(&self, backend: &str, model: &Model, dtype: Dtype) -> Result<(), Shortfall> {
+        find(backend)?.check_model(model, dtype)
+    }
+}
+
+/// Which file of a model a backend loads.
+#[derive(Clone, Copy)]
+#[allow(dead_code, reason = "each backend uses one of them")]
+enum Format {
+    Onnx,
+    TorchScript,
+}
+
+/// The check that all backends share: the artifact exists, and the dtype is the artifact's own.
+#[allow(dead_code, reason = "unused in a build without native backends")]
+fn check_artifact(model: &Model, dtype: Dtype, format: Format) -> Result<(), Shortfall> {
+    let (exists, extension) = match (&model.origin, format) {
+        (Origin::Packaged { .. }, _) => (true, ""),
+        (Origin::Files { onnx, .. }, Format::Onnx) => (onnx.is_some(), "onnx"),
+        (Origin::Files { torchscript, .. }, Format::TorchScript) => (torchscript.is_some(), "pt"),
+    };
+    if !exists {
+        return Err(Shortfall::unsupported(format!("needs a .{extension} file of the same name")));
+    }
+    if dtype != Dtype::F32 {
+        return Err(Shortfall::unsupported(format!("there is no {dtype} artifact of this model")));
+    }
+    Ok(())
+}
+
+/// A library's error as the status that it means for the case.
+#[allow(dead_code, reason = "unused in a build without native backends")]
+fn classify(error: impl std::fmt::Display) -> Shortfall {
+    use crate::definition::Status;
+    let text = error.to_string();
+    let message = text.trim().to_owned();
+    let lower = message.to_lowercase();
+    let has = |parts: &[&str]| parts.iter().any(|part| lower.contains(part));
+    if has(&["out of memory", "bad_alloc", "failed to allocate memory", "can't allocate memory"]) {
+        Shortfall::new(Status::OutOfMemory, message)
+    } else if has(&["not implemented", "not_implemented", "unsupported", "not supported", "could not find an implementation"]) {
+        Shortfall::new(Status::Unsupported, message)
+    } else {
+        Shortfall::new(Status::Failed, message)
+    }
+}
+
+/// The path of an artifact that [`Backend::check_model`] has promised.
+#[allow(dead_code, reason = "unused in a build without native backends")]
+fn artifact_path<'a>(path: &'a Option<std::path::PathBuf>, what: &str) -> Result<&'a Path, Shortfall> {
+    path.as_deref().ok_or_else(|| Shortfall::unsupported(format!("there is no {what} artifact")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::definition::Status;
+
+    #[test]
+    fn an_unknown_backend_and_an_absent_device_say_what_there_is() {
+        let error = Registry.check_device("onnx", "cpu").unwrap_err();
+        assert_eq!(error.status, Status::Unavailable);
+        assert!(error.message.contains("there are ort, tch, candle"), "{error}");
+        let error = Registry.check_device(NULL, "cuda").unwrap_err();
+        assert!(error.message.contains("it has cpu"), "{error}");
+    }
+
+    #[test]
+    fn library_errors_become_statuses() {
+        assert_eq!(classify("CUDA out of memory. Tried to allocate").status, Status::OutOfMemory);
+        assert_eq!(classify("op NOT_IMPLEMENTED: Foo").status, Status::Unsupported);
+        assert_eq!(classify("shape mismatch").status, Status::Failed);
+    }
+}

@@ -1,0 +1,75 @@
+//! A backend that computes nothing: what is left is the harness's own cost.
+
+use std::hint::black_box;
+
+use super::{Backend, DeviceReport, LoadRequest, Placement, Session, Versions};
+use crate::definition::{Dtype, Model, Shortfall};
+use crate::fixture::HostTensor;
+
+/// The name of [`Null`].
+pub const NULL: &str = "null";
+
+/// Returns its first input as its output, at once. Never part of a suite by default, and never ranked.
+pub struct Null;
+
+impl Backend for Null {
+    fn name(&self) -> &'static str {
+        NULL
+    }
+
+    fn framework(&self) -> &'static str {
+        NULL
+    }
+
+    fn devices(&self) -> Vec<DeviceReport> {
+        vec![DeviceReport { device: "cpu".into(), availability: Ok("computes nothing".into()) }]
+    }
+
+    fn versions(&self) -> Versions {
+        let version = env!("CARGO_PKG_VERSION").to_owned();
+        Versions { backend: version.clone(), library: version }
+    }
+
+    fn check_model(&self, _: &Model, _: Dtype) -> Result<(), Shortfall> {
+        Ok(())
+    }
+
+    fn load(&self, request: &LoadRequest<'_>) -> Result<Box<dyn Session>, Shortfall> {
+        Ok(Box::new(NullSession { dtype: request.dtype, bound: Vec::new() }))
+    }
+}
+
+struct NullSession {
+    dtype: Dtype,
+    bound: Vec<Vec<HostTensor>>,
+}
+
+impl Session for NullSession {
+    fn bind(&mut self, inputs: &[HostTensor]) -> Result<usize, Shortfall> {
+        self.bound.push(inputs.to_vec());
+        Ok(self.bound.len() - 1)
+    }
+
+    fn run(&mut self, binding: usize) -> Result<(), Shortfall> {
+        black_box(binding);
+        Ok(())
+    }
+
+    fn sync(&mut self) -> Result<(), Shortfall> {
+        Ok(())
+    }
+
+    fn outputs(&mut self, binding: usize) -> Result<Vec<HostTensor>, Shortfall> {
+        Ok(self.bound[binding][..1].to_vec())
+    }
+
+    fn placement(&self) -> Placement {
+        Placement {
+            effective_device: "cpu".into(),
+            effective_dtype: Some(self.dtype),
+            providers: NULL.into(),
+            threads: Some(1),
+            ..Placement::default()
+        }
+    }
+}

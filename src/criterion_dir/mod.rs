@@ -1,0 +1,13 @@
+//! Criterion's files, and the latency log that the harness puts beside them.
+//!
+//! Criterion 0.8 keeps a benchmark in `<root>/<group>/<function>/<value>/<baseline>/` as `benchmark.json`,
+//! `sample.json`, `estimates.json` and `tukey.json`; `<baseline>` is `new` for the last run. The format is not public:
+//! the crate's version is pinned, and a test over a recorded tree guards it. `benchmark.json` is written last.
+
+mod files;
+mod latency_log;
+mod walk;
+
+pub use files::{Estimate, Estimates, SamplingMode};
+pub use latency_log::{LATENCY_LOG, LatencyLog, write_latency_log};
+pub use walk::{MeasuredEntry, Refusal, find_entries, read_entry};

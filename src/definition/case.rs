@@ -1,0 +1,179 @@
+//! A case: one combination of model, variant, phase, sequence length, backend, device, dtype and batch size, which is
+//! one Criterion benchmark.
+
+use std::fmt;
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+
+/// The element type that a model computes in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Dtype {
+    F32,
+    F16,
+    Bf16,
+    I8,
+}
+
+impl Dtype {
+    pub const ALL: [Dtype; 4] = [Dtype::F32, Dtype::F16, Dtype::Bf16, Dtype::I8];
+
+    pub fn name(self) -> &'static str {
+        match self {
+            Dtype::F32 => "f32",
+            Dtype::F16 => "f16",
+            Dtype::Bf16 => "bf16",
+            Dtype::I8 => "i8",
+        }
+    }
+}
+
+impl fmt::Display for Dtype {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl FromStr for Dtype {
+    type Err = String;
+
+    fn from_str(name: &str) -> Result<Self, String> {
+        Dtype::ALL
+            .into_iter()
+            .find(|dtype| dtype.name() == name)
+            .ok_or_else(|| format!("unknown dtype {name:?}; the dtypes are f32, f16, bf16 and i8"))
+    }
+}
+
+/// What part of a model's work one call does.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Phase {
+    /// One forward pass over the whole model.
+    #[default]
+    Forward,
+}
+
+impl Phase {
+    pub fn name(self) -> &'static str {
+        match self {
+            Phase::Forward => "forward",
+        }
+    }
+}
+
+/// One case. Equal cases of two runs are the pairs that a comparison is made of.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Case {
+    pub model: String,
+    pub variant: String,
+    pub phase: Phase,
+    pub sequence_length: Option<usize>,
+    pub backend: String,
+    pub device: String,
+    pub dtype: Dtype,
+    pub batch_size: usize,
+}
+
+impl Case {
+    /// The triple under which Criterion stores the case.
+    ///
+    /// The group holds what is compared on one page (model, variant, phase, sequence length), the function is the
+    /// contestant (backend, device, dtype) and the value is the batch size.
+    pub fn benchmark_id(&self) -> BenchmarkId {
+        let mut group = self.model.clone();
+        if self.variant != ORIGINAL {
+            group = format!("{group}-{}", self.variant);
+        }
+        if let Some(length) = self.sequence_length {
+            group = format!("{group}-seq{length}");
+        }
+        if self.phase != Phase::Forward {
+            group = format!("{group}-{}", self.phase.name());
+        }
+        let device = self.device.replace(':', ".");
+        BenchmarkId { group, function: format!("{}-{device}-{}", self.backend, self.dtype), value: self.batch_size.to_string() }
+    }
+
+    /// Whether each component of the id survives as a file name, so that no two cases share Criterion's folder.
+    pub fn check_id(&self) -> Result<(), String> {
+        let id = self.benchmark_id();
+        for component in [&id.group, &id.function, &id.value] {
+            check_component(component)?;
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Display for Case {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.benchmark_id().fmt(f)
+    }
+}
+
+/// The variant that every packaged model has: as published, in f32.
+pub const ORIGINAL: &str = "original";
+
+/// Criterion's name of a benchmark: `group/function/value`.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct BenchmarkId {
+    pub group: String,
+    pub function: String,
+    pub value: String,
+}
+
+impl fmt::Display for BenchmarkId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}/{}", self.group, self.function, self.value)
+    }
+}
+
+/// Checks a part of a name that becomes a folder of Criterion's tree.
+///
+/// Criterion replaces some characters and cuts at 64 bytes without a word, and keeps files of its own under some
+/// names; ids outside these rules would overwrite each other.
+pub fn check_component(component: &str) -> Result<(), String> {
+    const CRITERIONS_OWN: [&str; 5] = ["report", "new", "base", "change", "profile"];
+    let allowed = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || matches!(c, '.' | '_' | '-');
+    if component.is_empty() || component.len() > 64 || !component.chars().all(allowed) || component.starts_with('.') {
+        return Err(format!("{component:?} is not a usable name: 1 to 64 of a-z, 0-9, '.', '_' and '-', not starting with '.'"));
+    }
+    if CRITERIONS_OWN.contains(&component) {
+        return Err(format!("{component:?} is a name that Criterion keeps for its own files"));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn case() -> Case {
+        Case {
+            model: "resnet50".into(),
+            variant: ORIGINAL.into(),
+            phase: Phase::Forward,
+            sequence_length: None,
+            backend: "ort".into(),
+            device: "cpu".into(),
+            dtype: Dtype::F32,
+            batch_size: 8,
+        }
+    }
+
+    #[test]
+    fn the_id_groups_contestants_of_one_model() {
+        assert_eq!(case().to_string(), "resnet50/ort-cpu-f32/8");
+        let other = Case { variant: "int8-static".into(), sequence_length: Some(128), device: "cuda:1".into(), ..case() };
+        assert_eq!(other.to_string(), "resnet50-int8-static-seq128/ort-cuda.1-f32/8");
+    }
+
+    #[test]
+    fn names_that_criterion_would_change_are_refused() {
+        assert!(case().check_id().is_ok());
+        for bad in ["", "report", "A", "a b", "a/b", ".hidden", &"x".repeat(65)] {
+            assert!(check_component(bad).is_err(), "{bad:?}");
+        }
+    }
+}

@@ -1,0 +1,252 @@
+//! The models that there are: the packaged ones of `models/zoo`, and the files that a user put into `models/exported`,
+//! `models/trained` or `models/quantized`.
+//!
+//! A user's file `<model>[.<variant>].onnx`, `.pt` or `.safetensors` may have a TOML file of the same stem beside it,
+//! which says what the file cannot (see `models/README.md`). A file that cannot be used stays in the catalogue, with
+//! the reason: it becomes a record, not an abort.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+
+use serde::Deserialize;
+
+use super::case::{ORIGINAL, check_component};
+use super::model::{Model, Origin, Tolerance, read_packaged};
+use super::onnx;
+use super::tensor_spec::{Dimension, TensorSpec};
+
+/// A model, or why a file of that name is not one.
+#[derive(Clone, Debug)]
+pub struct Entry {
+    pub name: String,
+    pub variant: String,
+    /// Whether a user put it there, in contrast to `models/zoo`.
+    pub is_found: bool,
+    pub model: Result<Model, String>,
+}
+
+const USER_FOLDERS: [&str; 3] = ["exported", "trained", "quantized"];
+const EXTENSIONS: [&str; 4] = ["onnx", "pt", "safetensors", "toml"];
+
+/// All models below `models_folder`, packaged ones first, each kind in the order of its names.
+///
+/// # Errors
+/// A folder cannot be listed. A model that cannot be read is an entry with its error.
+pub fn read_catalogue(models_folder: &Path) -> std::io::Result<Vec<Entry>> {
+    let mut entries = Vec::new();
+    for folder in sorted_children(&models_folder.join("zoo"))? {
+        if !folder.is_dir() {
+            continue;
+        }
+        let name = file_name(&folder);
+        let model = check_component(&name).and_then(|()| read_packaged(&folder));
+        entries.push(Entry { name, variant: ORIGINAL.into(), is_found: false, model });
+    }
+    let packaged: Vec<Model> = entries.iter().filter_map(|entry| entry.model.as_ref().ok().cloned()).collect();
+    let owned: BTreeSet<PathBuf> = packaged.iter().filter_map(packaged_weights).collect();
+    let mut taken: BTreeSet<(String, String)> =
+        entries.iter().map(|entry| (entry.name.clone(), entry.variant.clone())).collect();
+
+    for folder in USER_FOLDERS {
+        let mut stems: BTreeMap<String, Vec<PathBuf>> = BTreeMap::new();
+        for path in sorted_children(&models_folder.join(folder))? {
+            let extension = path.extension().unwrap_or_default().to_string_lossy().into_owned();
+            let is_owned = path.canonicalize().is_ok_and(|path| owned.contains(&path));
+            if path.is_file() && EXTENSIONS.contains(&extension.as_str()) && !is_owned {
+                let stem = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+                stems.entry(stem).or_default().push(path);
+            }
+        }
+        for (stem, files) in stems {
+            if files.iter().all(|file| file.extension().is_some_and(|extension| extension == "toml")) {
+                continue;
+            }
+            let (name, variant) = split_stem(&stem);
+            let mut model = read_files(&name, &variant, &files, &packaged);
+            if !taken.insert((name.clone(), variant.clone())) {
+                model = Err(format!("{} has the name of another model: rename it", files[0].display()));
+            }
+            entries.push(Entry { name, variant, is_found: true, model });
+        }
+    }
+    Ok(entries)
+}
+
+fn packaged_weights(model: &Model) -> Option<PathBuf> {
+    match &model.origin {
+        Origin::Packaged { weights: Some(weights), .. } => weights.canonicalize().ok(),
+        _ => None,
+    }
+}
+
+fn sorted_children(folder: &Path) -> std::io::Result<Vec<PathBuf>> {
+    if !folder.is_dir() {
+        return Ok(Vec::new());
+    }
+    let mut children: Vec<PathBuf> =
+        std::fs::read_dir(folder)?.map(|child| child.map(|child| child.path())).collect::<Result<_, _>>()?;
+    children.sort();
+    Ok(children)
+}
+
+fn file_name(path: &Path) -> String {
+    path.file_name().unwrap_or_default().to_string_lossy().into_owned()
+}
+
+/// `digits.int8-static` is the variant `int8-static` of `digits`; other characters than Criterion's ids allow become `-`.
+fn split_stem(stem: &str) -> (String, String) {
+    let usable = |text: &str| -> String {
+        let text = text.to_lowercase();
+        let text = text.trim_matches(|c: char| !c.is_ascii_alphanumeric());
+        text.chars().map(|c| if c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-') { c } else { '-' }).collect()
+    };
+    match stem.split_once('.') {
+        Some((name, variant)) => (usable(name), usable(variant)),
+        None => (usable(stem), ORIGINAL.into()),
+    }
+}
+
+/// The TOML file beside a user's file.
+#[derive(Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct SidecarToml {
+    /// The packaged model that the weights of a `.safetensors` file belong to.
+    architecture: Option<String>,
+    family: Option<String>,
+    modality: Option<String>,
+    /// Inputs of a `.pt` file, which does not say them; for an `.onnx` file they replace its own.
+    inputs: Option<Vec<TensorSpec>>,
+    outputs: Option<Vec<TensorSpec>>,
+    /// Sizes of symbolic dimensions, by name.
+    #[serde(default)]
+    dimensions: BTreeMap<String, usize>,
+    #[serde(default)]
+    tolerance: Tolerance,
+}
+
+fn read_files(name: &str, variant: &str, files: &[PathBuf], packaged: &[Model]) -> Result<Model, String> {
+    check_component(name)?;
+    check_component(variant)?;
+    let with_extension =
+        |extension: &str| files.iter().find(|file| file.extension().is_some_and(|e| e == extension)).cloned();
+    let (onnx, torchscript, weights) = (with_extension("onnx"), with_extension("pt"), with_extension("safetensors"));
+    let sidecar_path = files[0].with_extension("toml");
+    let sidecar: SidecarToml = match with_extension("toml") {
+        None => SidecarToml::default(),
+        Some(path) => {
+            let text = std::fs::read_to_string(&path).map_err(|error| format!("{}: {error}", path.display()))?;
+            toml::from_str(&text).map_err(|error| format!("{}: {error}", path.display()))?
+        }
+    };
+
+    if onnx.is_none() && torchscript.is_none() {
+        let weights = weights.ok_or("no model file")?;
+        return with_own_weights(name, variant, weights, &sidecar, &sidecar_path, packaged);
+    }
+    let summary = onnx.as_deref().map(onnx::read_summary).transpose()?;
+    let own_inputs = summary.as_ref().map(|summary| summary.inputs.clone());
+    let inputs = sidecar.inputs.or(own_inputs).ok_or_else(|| missing_inputs(&sidecar_path))?;
+    let own_outputs = summary.as_ref().map(|summary| summary.outputs.clone()).unwrap_or_default();
+    let outputs = sidecar.outputs.unwrap_or(own_outputs);
+    let inputs = with_dimensions(inputs, &sidecar.dimensions);
+    let unknown = unknown_dimensions(&inputs);
+    if !unknown.is_empty() {
+        return Err(missing_dimensions(&sidecar_path, &unknown));
+    }
+    Ok(Model {
+        name: name.into(),
+        variant: variant.into(),
+        family: sidecar.family.unwrap_or_else(|| name.into()),
+        modality: sidecar.modality.unwrap_or_else(|| "unknown".into()),
+        parameters: summary.map(|summary| summary.parameters),
+        outputs: with_dimensions(outputs, &sidecar.dimensions),
+        inputs,
+        tolerance: sidecar.tolerance,
+        origin: Origin::Files { onnx, torchscript },
+    })
+}
+
+fn with_own_weights(
+    name: &str,
+    variant: &str,
+    weights: PathBuf,
+    sidecar: &SidecarToml,
+    sidecar_path: &Path,
+    packaged: &[Model],
+) -> Result<Model, String> {
+    let names = || packaged.iter().map(|model| model.name.as_str()).collect::<Vec<_>>().join(", ");
+    let architecture = sidecar.architecture.as_deref().ok_or_else(|| {
+        format!(
+            "a safetensors file holds weights but no graph: say whose they are in {} with `architecture = \"<name>\"`, one of {}",
+            sidecar_path.display(),
+            names()
+        )
+    })?;
+    let model = packaged.iter().find(|model| model.name == architecture).ok_or_else(|| {
+        format!("{}: unknown architecture {architecture:?}; there are {}", sidecar_path.display(), names())
+    })?;
+    let Origin::Packaged { folder, .. } = &model.origin else { unreachable!("read from models/zoo") };
+    let origin = Origin::Packaged { folder: folder.clone(), weights: Some(weights), has_reference: false };
+    Ok(Model { name: name.into(), variant: variant.into(), origin, ..model.clone() })
+}
+
+fn with_dimensions(mut specs: Vec<TensorSpec>, sizes: &BTreeMap<String, usize>) -> Vec<TensorSpec> {
+    for dimension in specs.iter_mut().flat_map(|spec| &mut spec.shape) {
+        if let Dimension::Symbol(symbol) = dimension
+            && let Some(size) = sizes.get(symbol)
+        {
+            *dimension = Dimension::Fixed(*size);
+        }
+    }
+    specs
+}
+
+fn unknown_dimensions(inputs: &[TensorSpec]) -> BTreeSet<String> {
+    inputs
+        .iter()
+        .flat_map(|input| &input.shape)
+        .filter_map(|dimension| match dimension {
+            Dimension::Symbol(symbol) if symbol != super::tensor_spec::BATCH => Some(symbol.clone()),
+            _ => None,
+        })
+        .collect()
+}
+
+fn missing_dimensions(sidecar: &Path, unknown: &BTreeSet<String>) -> String {
+    let lines: Vec<String> = unknown.iter().map(|symbol| format!("{symbol:?} = 128")).collect();
+    format!("the file leaves sizes open; write them into {}:\n[dimensions]\n{}", sidecar.display(), lines.join("\n"))
+}
+
+fn missing_inputs(sidecar: &Path) -> String {
+    format!(
+        "a TorchScript file does not say its inputs; write them into {}, for example:\n[[inputs]]\nname = \"x\"\ndtype = \"f32\"\nshape = [\"batch\", 3, 224, 224]",
+        sidecar.display()
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_stem_names_model_and_variant() {
+        assert_eq!(split_stem("digits.int8-static"), ("digits".into(), "int8-static".into()));
+        assert_eq!(split_stem("My Model (v2)"), ("my-model--v2".into(), "original".into()));
+    }
+
+    #[test]
+    fn open_dimensions_are_asked_for_with_the_lines_to_add() {
+        let spec = |shape: Vec<Dimension>| TensorSpec {
+            name: "ids".into(),
+            dtype: crate::definition::ElementType::I64,
+            shape,
+        };
+        let symbol = |name: &str| Dimension::Symbol(name.into());
+        let inputs = vec![spec(vec![symbol("batch"), symbol("sequence")])];
+        let unknown = unknown_dimensions(&inputs);
+        let message = missing_dimensions(Path::new("models/exported/m.toml"), &unknown);
+        assert!(message.ends_with("models/exported/m.toml:\n[dimensions]\n\"sequence\" = 128"), "{message}");
+        let sizes = BTreeMap::from([("sequence".to_owned(), 16)]);
+        assert!(unknown_dimensions(&with_dimensions(inputs, &sizes)).is_empty());
+    }
+}

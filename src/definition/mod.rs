@@ -1,0 +1,19 @@
+//! What to run: model and suite files → validated cases, and the reason for each that cannot run here.
+
+mod case;
+mod catalogue;
+mod model;
+mod onnx;
+mod plan;
+mod status;
+mod suite;
+mod tensor_spec;
+
+pub use case::{BenchmarkId, Case, Dtype, ORIGINAL, Phase, check_component};
+pub use catalogue::{Entry, read_catalogue};
+pub use model::{Model, Origin, Tolerance};
+pub use onnx::{OnnxSummary, read_summary};
+pub use plan::{Capabilities, PlannedCase, plan};
+pub use status::{Shortfall, Status};
+pub use suite::{Effort, EffortArguments, Selection, Suite, SuiteModel, read_suite};
+pub use tensor_spec::{BATCH, Dimension, ElementType, TensorSpec};

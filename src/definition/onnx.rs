@@ -1,0 +1,191 @@
+//! Reads the inputs and outputs of an ONNX file, without a runtime.
+//!
+//! Only the fields that are needed are declared; protobuf skips the others. Field numbers are those of `onnx.proto3`
+//! of the ONNX project, which never change.
+
+use std::path::Path;
+
+use prost::Message;
+
+use super::tensor_spec::{BATCH, Dimension, ElementType, TensorSpec};
+
+#[derive(Clone, PartialEq, Message)]
+struct ModelProto {
+    #[prost(message, optional, tag = "7")]
+    graph: Option<GraphProto>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct GraphProto {
+    #[prost(message, repeated, tag = "1")]
+    nodes: Vec<NodeProto>,
+    #[prost(message, repeated, tag = "5")]
+    initializers: Vec<InitializerProto>,
+    #[prost(message, repeated, tag = "11")]
+    inputs: Vec<ValueInfoProto>,
+    #[prost(message, repeated, tag = "12")]
+    outputs: Vec<ValueInfoProto>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct NodeProto {
+    #[prost(string, tag = "4")]
+    op_type: String,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct InitializerProto {
+    #[prost(int64, repeated, tag = "1")]
+    dims: Vec<i64>,
+    #[prost(int32, tag = "2")]
+    data_type: i32,
+    #[prost(string, tag = "8")]
+    name: String,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct ValueInfoProto {
+    #[prost(string, tag = "1")]
+    name: String,
+    #[prost(message, optional, tag = "2")]
+    r#type: Option<TypeProto>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct TypeProto {
+    #[prost(message, optional, tag = "1")]
+    tensor: Option<TensorTypeProto>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct TensorTypeProto {
+    #[prost(int32, tag = "1")]
+    element: i32,
+    #[prost(message, optional, tag = "2")]
+    shape: Option<ShapeProto>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct ShapeProto {
+    #[prost(message, repeated, tag = "1")]
+    dims: Vec<DimensionProto>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct DimensionProto {
+    #[prost(int64, optional, tag = "1")]
+    value: Option<i64>,
+    #[prost(string, optional, tag = "2")]
+    symbol: Option<String>,
+}
+
+/// What an ONNX file says of itself.
+#[derive(Clone, Debug)]
+pub struct OnnxSummary {
+    pub inputs: Vec<TensorSpec>,
+    pub outputs: Vec<TensorSpec>,
+    /// Elements of all floating-point initializers.
+    pub parameters: u64,
+}
+
+/// Reads the summary of an ONNX file.
+///
+/// A symbolic first dimension is taken for the batch, whatever the exporter called it; other symbols keep their names,
+/// and a dimension without a name is called `<input>.<position>`. Inputs that have an initializer are not inputs.
+///
+/// # Errors
+/// The file cannot be read, is not a whole ONNX model, or has an input that is no tensor of a supported type.
+pub fn read_summary(path: &Path) -> Result<OnnxSummary, String> {
+    let bytes = std::fs::read(path).map_err(|error| format!("{}: {error}", path.display()))?;
+    summarise(&bytes).map_err(|error| format!("{}: {error}", path.display()))
+}
+
+fn summarise(bytes: &[u8]) -> Result<OnnxSummary, String> {
+    let model =
+        ModelProto::decode(bytes).map_err(|_| "not a whole ONNX model (cut short, or another format)".to_owned())?;
+    let graph = model.graph.ok_or("an ONNX model without a graph")?;
+    if graph.nodes.is_empty() {
+        return Err("an ONNX model without an operator".into());
+    }
+    let is_initializer = |name: &str| graph.initializers.iter().any(|initializer| initializer.name == name);
+    let inputs: Result<Vec<_>, _> =
+        graph.inputs.iter().filter(|input| !is_initializer(&input.name)).map(tensor_spec).collect();
+    let outputs: Result<Vec<_>, _> = graph.outputs.iter().map(tensor_spec).collect();
+    let parameters = graph
+        .initializers
+        .iter()
+        .filter(|initializer| matches!(initializer.data_type, 1 | 10 | 11 | 16))
+        .map(|initializer| initializer.dims.iter().map(|&size| size.max(0) as u64).product::<u64>())
+        .sum();
+    Ok(OnnxSummary { inputs: inputs?, outputs: outputs?, parameters })
+}
+
+fn tensor_spec(value: &ValueInfoProto) -> Result<TensorSpec, String> {
+    let tensor = value
+        .r#type
+        .as_ref()
+        .and_then(|kind| kind.tensor.as_ref())
+        .ok_or_else(|| format!("{:?} is not a tensor (a sequence, map or optional)", value.name))?;
+    let dtype = match tensor.element {
+        1 => ElementType::F32,
+        2 => ElementType::U8,
+        6 => ElementType::I32,
+        7 => ElementType::I64,
+        9 => ElementType::Bool,
+        10 => ElementType::F16,
+        11 => ElementType::F64,
+        other => return Err(format!("{:?} has the unsupported ONNX element type {other}", value.name)),
+    };
+    let dims = tensor.shape.as_ref().map(|shape| shape.dims.as_slice()).unwrap_or_default();
+    let shape = dims
+        .iter()
+        .enumerate()
+        .map(|(position, dim)| match (dim.value, dim.symbol.as_deref()) {
+            (Some(size), _) if size > 0 => Dimension::Fixed(size as usize),
+            _ if position == 0 => Dimension::Symbol(BATCH.into()),
+            (_, Some(symbol)) if !symbol.is_empty() => Dimension::Symbol(symbol.into()),
+            _ => Dimension::Symbol(format!("{}.{position}", value.name)),
+        })
+        .collect();
+    Ok(TensorSpec { name: value.name.clone(), dtype, shape })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn dimension(value: Option<i64>, symbol: Option<&str>) -> DimensionProto {
+        DimensionProto { value, symbol: symbol.map(Into::into) }
+    }
+
+    fn value(name: &str, dims: Vec<DimensionProto>) -> ValueInfoProto {
+        let tensor = TensorTypeProto { element: 1, shape: Some(ShapeProto { dims }) };
+        ValueInfoProto { name: name.into(), r#type: Some(TypeProto { tensor: Some(tensor) }) }
+    }
+
+    fn model() -> ModelProto {
+        let dims = vec![dimension(None, Some("N")), dimension(Some(3), None), dimension(None, None)];
+        let graph = GraphProto {
+            nodes: vec![NodeProto { op_type: "Relu".into() }],
+            initializers: vec![InitializerProto { dims: vec![4, 5], data_type: 1, name: "w".into() }],
+            inputs: vec![value("x", dims), value("w", vec![dimension(Some(4), None), dimension(Some(5), None)])],
+            outputs: vec![value("y", vec![])],
+        };
+        ModelProto { graph: Some(graph) }
+    }
+
+    #[test]
+    fn symbolic_dimensions_are_named_and_the_first_is_the_batch() {
+        let summary = summarise(&model().encode_to_vec()).unwrap();
+        assert_eq!(summary.parameters, 20);
+        assert_eq!(summary.inputs.len(), 1);
+        assert_eq!(summary.inputs[0].to_string(), "x f32[batch×3×x.2]");
+    }
+
+    #[test]
+    fn a_truncated_file_is_an_error() {
+        let bytes = model().encode_to_vec();
+        assert!(summarise(&bytes[..bytes.len() - 3]).is_err());
+        assert!(summarise(&[]).is_err());
+    }
+}

@@ -1,0 +1,214 @@
+//! Suite × catalogue → the cases of a run, with the reason for each that cannot run here.
+
+use std::collections::BTreeMap;
+
+use super::case::{Case, Dtype, Phase};
+use super::catalogue::Entry;
+use super::model::Model;
+use super::status::Shortfall;
+use super::suite::{Selection, Suite};
+use super::tensor_spec::{Dimension, TensorSpec};
+
+/// What the plan needs to know about the backends; the registry answers it.
+pub trait Capabilities {
+    /// Whether the backend is in this build and the device on this machine.
+    fn check_device(&self, backend: &str, device: &str) -> Result<(), Shortfall>;
+    /// Whether the backend has an artifact of the model in this dtype.
+    fn check_model(&self, backend: &str, model: &Model, dtype: Dtype) -> Result<(), Shortfall>;
+}
+
+/// A case, and whether it can run.
+#[derive(Clone, Debug)]
+pub struct PlannedCase {
+    pub case: Case,
+    pub family: String,
+    pub modality: String,
+    /// The model, or why the case cannot run.
+    pub model: Result<Model, Shortfall>,
+}
+
+/// The cases of a suite in the order: model, batch size, backend, device, dtype.
+///
+/// # Errors
+/// The suite or a filter names a model or variant that does not exist, or nothing is left.
+pub fn plan(
+    suite: &Suite,
+    selection: &Selection,
+    catalogue: &[Entry],
+    capabilities: &dyn Capabilities,
+) -> Result<Vec<PlannedCase>, String> {
+    let chosen = chosen_entries(suite, selection, catalogue)?;
+    let mut cases = Vec::new();
+    let mut taken: BTreeMap<String, Case> = BTreeMap::new();
+    for (entry, batch_sizes) in chosen {
+        for &batch_size in &batch_sizes {
+            for (backend, device, dtype) in contestants(suite) {
+                let case = Case {
+                    model: entry.name.clone(),
+                    variant: entry.variant.clone(),
+                    phase: Phase::Forward,
+                    sequence_length: None,
+                    backend,
+                    device,
+                    dtype,
+                    batch_size,
+                };
+                if let Some(other) = taken.insert(case.to_string(), case.clone()) {
+                    return Err(format!("{} {} and {} {} have the same id {case}", case.model, case.variant, other.model, other.variant));
+                }
+                cases.push(planned(case, entry, capabilities));
+            }
+        }
+    }
+    if cases.is_empty() {
+        return Err("the suite and the filters leave no case".into());
+    }
+    Ok(cases)
+}
+
+fn contestants(suite: &Suite) -> impl Iterator<Item = (String, String, Dtype)> + '_ {
+    suite.backends.iter().flat_map(move |backend| {
+        suite.devices.iter().flat_map(move |device| {
+            suite.dtypes.iter().map(move |&dtype| (backend.clone(), device.clone(), dtype))
+        })
+    })
+}
+
+fn planned(case: Case, entry: &Entry, capabilities: &dyn Capabilities) -> PlannedCase {
+    let (family, modality) = match &entry.model {
+        Ok(model) => (model.family.clone(), model.modality.clone()),
+        Err(_) => (String::new(), String::new()),
+    };
+    let model = runnable_model(&case, entry, capabilities).cloned();
+    PlannedCase { case, family, modality, model }
+}
+
+fn runnable_model<'a>(
+    case: &Case,
+    entry: &'a Entry,
+    capabilities: &dyn Capabilities,
+) -> Result<&'a Model, Shortfall> {
+    let model = entry.model.as_ref().map_err(|reason| Shortfall::failed(reason.clone()))?;
+    case.check_id().map_err(Shortfall::failed)?;
+    capabilities.check_device(&case.backend, &case.device)?;
+    capabilities.check_model(&case.backend, model, case.dtype)?;
+    check_batch(model, case.batch_size)?;
+    Ok(model)
+}
+
+/// A model whose inputs have a fixed first dimension runs at that batch size only.
+fn check_batch(model: &Model, batch_size: usize) -> Result<(), Shortfall> {
+    if batch_size == 1 || model.inputs.iter().any(TensorSpec::is_batched) {
+        return Ok(());
+    }
+    match model.inputs.first().and_then(|input| input.shape.first()) {
+        Some(Dimension::Fixed(size)) if *size == batch_size => Ok(()),
+        _ => Err(Shortfall::unsupported(format!("the model's batch size is fixed; it cannot run batch {batch_size}"))),
+    }
+}
+
+fn chosen_entries<'a>(
+    suite: &Suite,
+    selection: &Selection,
+    catalogue: &'a [Entry],
+) -> Result<Vec<(&'a Entry, Vec<usize>)>, String> {
+    let known = |name: &str| catalogue.iter().any(|entry| entry.name == name);
+    let mut chosen: Vec<(&Entry, Vec<usize>)> = Vec::new();
+    for model in &suite.models {
+        if !known(&model.name) {
+            return Err(unknown_model(&model.name, catalogue));
+        }
+        let sizes = model.batch_sizes.as_ref().unwrap_or(&suite.batch_sizes);
+        chosen.extend(catalogue.iter().filter(|entry| entry.name == model.name).map(|entry| (entry, sizes.clone())));
+    }
+    // A model that is asked for by name runs even where the suite does not list it.
+    for entry in catalogue {
+        let is_asked_for = selection.model.contains(&entry.name) || (suite.include_found && entry.is_found);
+        if is_asked_for && !chosen.iter().any(|(other, _)| std::ptr::eq(*other, entry)) {
+            chosen.push((entry, suite.batch_sizes.clone()));
+        }
+    }
+    if !selection.model.is_empty() {
+        if let Some(name) = selection.model.iter().find(|name| !known(name)) {
+            return Err(unknown_model(name, catalogue));
+        }
+        chosen.retain(|(entry, _)| selection.model.contains(&entry.name));
+    }
+    if !selection.variant.is_empty() {
+        chosen.retain(|(entry, _)| selection.variant.contains(&entry.variant));
+    }
+    Ok(chosen)
+}
+
+fn unknown_model(name: &str, catalogue: &[Entry]) -> String {
+    let mut names: Vec<&str> = catalogue.iter().map(|entry| entry.name.as_str()).collect();
+    names.dedup();
+    format!("no model {name:?}; there are {}", names.join(", "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::definition::suite::{Effort, SuiteModel};
+    use crate::definition::{BATCH, ElementType, ORIGINAL, Origin, Status, Tolerance};
+
+    struct OnlyOrt;
+
+    impl Capabilities for OnlyOrt {
+        fn check_device(&self, backend: &str, _: &str) -> Result<(), Shortfall> {
+            if backend == "ort" { Ok(()) } else { Err(Shortfall::unavailable("not in this build")) }
+        }
+        fn check_model(&self, _: &str, _: &Model, _: Dtype) -> Result<(), Shortfall> {
+            Ok(())
+        }
+    }
+
+    fn entry(name: &str, batch: Dimension) -> Entry {
+        let input = TensorSpec { name: "x".into(), dtype: ElementType::F32, shape: vec![batch, Dimension::Fixed(3)] };
+        let model = Model {
+            name: name.into(),
+            variant: ORIGINAL.into(),
+            family: "cnn".into(),
+            modality: "image".into(),
+            parameters: None,
+            inputs: vec![input],
+            outputs: vec![],
+            tolerance: Tolerance::default(),
+            origin: Origin::Files { onnx: None, torchscript: None },
+        };
+        Entry { name: name.into(), variant: ORIGINAL.into(), is_found: false, model: Ok(model) }
+    }
+
+    fn suite(models: &[&str]) -> Suite {
+        let models = models.iter().map(|name| SuiteModel { name: name.to_string(), batch_sizes: None }).collect();
+        Suite {
+            name: "s".into(),
+            models,
+            include_found: false,
+            backends: vec!["ort".into(), "tch".into()],
+            devices: vec!["cpu".into()],
+            dtypes: vec![Dtype::F32],
+            batch_sizes: vec![1, 8],
+            effort: Effort::default(),
+        }
+    }
+
+    #[test]
+    fn a_case_that_cannot_run_stays_in_the_plan_with_its_reason() {
+        let catalogue = [entry("a", Dimension::Symbol(BATCH.into())), entry("b", Dimension::Fixed(1))];
+        let cases = plan(&suite(&["a", "b"]), &Selection::default(), &catalogue, &OnlyOrt).unwrap();
+        let statuses: Vec<(String, Option<Status>)> =
+            cases.iter().map(|planned| (planned.case.to_string(), planned.model.as_ref().err().map(|s| s.status))).collect();
+        assert_eq!(statuses.len(), 8);
+        assert_eq!(statuses[0], ("a/ort-cpu-f32/1".into(), None));
+        assert_eq!(statuses[1], ("a/tch-cpu-f32/1".into(), Some(Status::Unavailable)));
+        assert_eq!(statuses[6], ("b/ort-cpu-f32/8".into(), Some(Status::Unsupported)));
+    }
+
+    #[test]
+    fn an_unknown_model_is_an_error_that_lists_the_known_ones() {
+        let catalogue = [entry("a", Dimension::Fixed(1))];
+        let error = plan(&suite(&["c"]), &Selection::default(), &catalogue, &OnlyOrt).unwrap_err();
+        assert_eq!(error, "no model \"c\"; there are a");
+    }
+}

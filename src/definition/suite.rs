@@ -1,0 +1,220 @@
+//! The suite file, and the filters that flags and `INFERBENCH_*` variables put on top of it.
+
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+use serde::{Deserialize, Serialize};
+
+use super::case::Dtype;
+
+/// Which cases to run, and how much to measure of each. Read from `models/suites/<name>.toml` or a file of the user's.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Suite {
+    #[serde(skip)]
+    pub name: String,
+    pub models: Vec<SuiteModel>,
+    /// Also run every model that was put into `models/exported`, `models/trained` or `models/quantized`.
+    #[serde(default)]
+    pub include_found: bool,
+    pub backends: Vec<String>,
+    #[serde(default = "default_devices")]
+    pub devices: Vec<String>,
+    #[serde(default = "default_dtypes")]
+    pub dtypes: Vec<Dtype>,
+    pub batch_sizes: Vec<usize>,
+    #[serde(default)]
+    pub effort: Effort,
+}
+
+/// A model of a suite, with batch sizes of its own where they differ.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SuiteModel {
+    pub name: String,
+    #[serde(default)]
+    pub batch_sizes: Option<Vec<usize>>,
+}
+
+/// How much is measured of each case: the table `[effort]` of a suite file.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Effort {
+    /// Calls to measure, if they fit into the budget.
+    pub iterations: usize,
+    /// Calls before the first measured one, at the least.
+    pub warmup: usize,
+    /// Seconds to spend on the measured calls of a case; Criterion's minimum of 10 samples may take longer.
+    #[serde(rename = "budget_s")]
+    pub budget_seconds: f64,
+    /// Seconds after which a case is given up.
+    #[serde(rename = "timeout_s")]
+    pub timeout_seconds: f64,
+    /// Threads of every backend; as many as there are processors where it is not said.
+    pub threads: Option<usize>,
+}
+
+impl Default for Effort {
+    fn default() -> Self {
+        Effort { iterations: 1000, warmup: 3, budget_seconds: 5.0, timeout_seconds: 300.0, threads: None }
+    }
+}
+
+fn default_devices() -> Vec<String> {
+    vec!["cpu".into()]
+}
+fn default_dtypes() -> Vec<Dtype> {
+    vec![Dtype::F32]
+}
+
+impl Effort {
+    /// The number of threads that every backend is told to use.
+    pub fn effective_threads(&self) -> usize {
+        self.threads.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, |count| count.get()))
+    }
+}
+
+/// The flags that choose cases; each has an environment variable of the same name, which `cargo bench` reads.
+#[derive(Args, Clone, Debug, Default)]
+pub struct Selection {
+    /// Suite: a name of models/suites, or a path
+    #[arg(long, env = "INFERBENCH_SUITE", default_value = "quick", value_name = "NAME|FILE")]
+    pub suite: String,
+    /// Only these models, separated by commas
+    #[arg(long, env = "INFERBENCH_MODEL", value_delimiter = ',', value_name = "NAME,…")]
+    pub model: Vec<String>,
+    /// Only these variants, separated by commas
+    #[arg(long, env = "INFERBENCH_VARIANT", value_delimiter = ',', value_name = "NAME,…")]
+    pub variant: Vec<String>,
+    /// These backends instead of the suite's
+    #[arg(long, env = "INFERBENCH_BACKEND", value_delimiter = ',', value_name = "NAME,…")]
+    pub backend: Vec<String>,
+    /// These devices instead of the suite's
+    #[arg(long, env = "INFERBENCH_DEVICE", value_delimiter = ',', value_name = "NAME,…")]
+    pub device: Vec<String>,
+    /// These dtypes instead of the suite's
+    #[arg(long, env = "INFERBENCH_DTYPE", value_delimiter = ',', value_name = "NAME,…")]
+    pub dtype: Vec<Dtype>,
+    /// These batch sizes instead of the suite's
+    #[arg(long, env = "INFERBENCH_BATCH_SIZES", value_delimiter = ',', value_name = "N,…")]
+    pub batch_sizes: Vec<usize>,
+}
+
+/// The flags that change how much is measured.
+#[derive(Args, Clone, Debug, Default)]
+pub struct EffortArguments {
+    /// Calls to measure of each case, if they fit into the budget
+    #[arg(long, env = "INFERBENCH_ITERATIONS", value_name = "N")]
+    pub iterations: Option<usize>,
+    /// Calls before the first measured one, at the least
+    #[arg(long, env = "INFERBENCH_WARMUP", value_name = "N")]
+    pub warmup: Option<usize>,
+    /// Seconds to spend on the measured calls of a case
+    #[arg(long, env = "INFERBENCH_BUDGET", value_name = "SECONDS")]
+    pub budget: Option<f64>,
+    /// Seconds after which a case is given up
+    #[arg(long, env = "INFERBENCH_TIMEOUT", value_name = "SECONDS")]
+    pub timeout: Option<f64>,
+    /// Threads of every backend
+    #[arg(long, env = "INFERBENCH_THREADS", value_name = "N")]
+    pub threads: Option<usize>,
+}
+
+/// Reads a suite by its name or path.
+///
+/// # Errors
+/// There is no such suite, or the file is not a suite; the message lists the suites that there are.
+pub fn read_suite(name_or_path: &str, models_folder: &Path) -> Result<Suite, String> {
+    let folder = models_folder.join("suites");
+    let is_path = name_or_path.contains(['/', '.']);
+    let path = if is_path { PathBuf::from(name_or_path) } else { folder.join(format!("{name_or_path}.toml")) };
+    let text = std::fs::read_to_string(&path).map_err(|error| {
+        let names = suite_names(&folder).join(", ");
+        format!("no suite {name_or_path:?} ({}: {error}); there are {names}, or give a path", path.display())
+    })?;
+    let mut suite: Suite = toml::from_str(&text).map_err(|error| format!("{}: {error}", path.display()))?;
+    suite.name = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+    suite.check().map_err(|error| format!("{}: {error}", path.display()))?;
+    Ok(suite)
+}
+
+fn suite_names(folder: &Path) -> Vec<String> {
+    let mut names: Vec<String> = std::fs::read_dir(folder)
+        .into_iter()
+        .flatten()
+        .flatten()
+        .filter_map(|entry| entry.file_name().to_string_lossy().strip_suffix(".toml").map(str::to_owned))
+        .collect();
+    names.sort();
+    names
+}
+
+impl Suite {
+    /// Puts the flags on top of the file.
+    pub fn with_arguments(mut self, selection: &Selection, effort: &EffortArguments) -> Result<Suite, String> {
+        if !selection.backend.is_empty() {
+            self.backends = selection.backend.clone();
+        }
+        if !selection.device.is_empty() {
+            self.devices = selection.device.clone();
+        }
+        if !selection.dtype.is_empty() {
+            self.dtypes = selection.dtype.clone();
+        }
+        if !selection.batch_sizes.is_empty() {
+            self.batch_sizes = selection.batch_sizes.clone();
+            self.models.iter_mut().for_each(|model| model.batch_sizes = None);
+        }
+        self.effort.iterations = effort.iterations.unwrap_or(self.effort.iterations);
+        self.effort.warmup = effort.warmup.unwrap_or(self.effort.warmup);
+        self.effort.budget_seconds = effort.budget.unwrap_or(self.effort.budget_seconds);
+        self.effort.timeout_seconds = effort.timeout.unwrap_or(self.effort.timeout_seconds);
+        self.effort.threads = effort.threads.or(self.effort.threads);
+        self.check()?;
+        Ok(self)
+    }
+
+    fn check(&self) -> Result<(), String> {
+        let model_batches = self.models.iter().filter_map(|model| model.batch_sizes.as_ref());
+        for sizes in std::iter::once(&self.batch_sizes).chain(model_batches) {
+            if sizes.is_empty() || sizes.contains(&0) {
+                return Err("batch sizes are numbers from 1".into());
+            }
+        }
+        let positive = |seconds: f64| seconds.is_finite() && seconds > 0.0;
+        if self.effort.iterations == 0 || self.effort.threads == Some(0) {
+            return Err("iterations and threads are numbers from 1".into());
+        }
+        if !positive(self.effort.budget_seconds) || !positive(self.effort.timeout_seconds) {
+            return Err("budget and timeout are seconds above 0".into());
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SUITE: &str = "backends = ['ort']\nbatch_sizes = [1, 8]\nmodels = [{ name = 'a', batch_sizes = [4] }, { name = 'b' }]\n[effort]\nbudget_s = 2";
+
+    #[test]
+    fn flags_win_over_the_file() {
+        let suite: Suite = toml::from_str(SUITE).unwrap();
+        assert_eq!(suite.effort.iterations, 1000);
+        assert_eq!(suite.effort.budget_seconds, 2.0);
+        let selection = Selection { batch_sizes: vec![2], backend: vec!["candle".into()], ..Selection::default() };
+        let effort = EffortArguments { iterations: Some(7), ..EffortArguments::default() };
+        let suite = suite.with_arguments(&selection, &effort).unwrap();
+        assert_eq!((suite.backends, suite.batch_sizes), (vec!["candle".to_owned()], vec![2]));
+        assert_eq!(suite.models[0].batch_sizes, None);
+        assert_eq!(suite.effort.iterations, 7);
+    }
+
+    #[test]
+    fn a_misspelt_key_and_a_batch_of_none_are_refused() {
+        assert!(toml::from_str::<Suite>(&format!("batchsizes = [1]\n{SUITE}")).is_err());
+        let suite: Suite = toml::from_str(&SUITE.replace("[1, 8]", "[0]")).unwrap();
+        assert!(suite.check().is_err());
+    }
+}

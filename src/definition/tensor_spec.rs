@@ -1,0 +1,97 @@
+//! The shape and element type of a model's inputs and outputs, with symbolic dimensions.
+
+use std::fmt;
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+
+/// The element type of an input or output tensor.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum ElementType {
+    F32,
+    F16,
+    F64,
+    I32,
+    I64,
+    U8,
+    Bool,
+}
+
+impl fmt::Display for ElementType {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            ElementType::F32 => "f32",
+            ElementType::F16 => "f16",
+            ElementType::F64 => "f64",
+            ElementType::I32 => "i32",
+            ElementType::I64 => "i64",
+            ElementType::U8 => "u8",
+            ElementType::Bool => "bool",
+        })
+    }
+}
+
+impl FromStr for ElementType {
+    type Err = String;
+
+    fn from_str(name: &str) -> Result<Self, String> {
+        use ElementType::*;
+        [F32, F16, F64, I32, I64, U8, Bool]
+            .into_iter()
+            .find(|element| element.to_string() == name)
+            .ok_or_else(|| format!("unknown element type {name:?}"))
+    }
+}
+
+/// One dimension: a number, or a name that a case or a definition gives a number to.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum Dimension {
+    Fixed(usize),
+    Symbol(String),
+}
+
+/// The dimension that a case's batch size stands for.
+pub const BATCH: &str = "batch";
+
+/// An input or output of a model.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TensorSpec {
+    pub name: String,
+    pub dtype: ElementType,
+    pub shape: Vec<Dimension>,
+}
+
+impl TensorSpec {
+    /// The shape with `batch` put in; an error names the first dimension that has no number.
+    pub fn concrete_shape(&self, batch_size: usize) -> Result<Vec<usize>, String> {
+        self.shape
+            .iter()
+            .map(|dimension| match dimension {
+                Dimension::Fixed(size) => Ok(*size),
+                Dimension::Symbol(symbol) if symbol == BATCH => Ok(batch_size),
+                Dimension::Symbol(symbol) => Err(format!("dimension {symbol:?} of {:?} has no size", self.name)),
+            })
+            .collect()
+    }
+
+    /// Whether the first dimension is the batch size, so that row `i` belongs to sample `i`.
+    pub fn is_batched(&self) -> bool {
+        self.shape.first() == Some(&Dimension::Symbol(BATCH.into()))
+    }
+}
+
+impl fmt::Display for TensorSpec {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let shape: Vec<String> = self
+            .shape
+            .iter()
+            .map(|dimension| match dimension {
+                Dimension::Fixed(size) => size.to_string(),
+                Dimension::Symbol(symbol) => symbol.clone(),
+            })
+            .collect();
+        write!(f, "{} {}[{}]", self.name, self.dtype, shape.join("×"))
+    }
+}

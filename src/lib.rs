@@ -1,0 +1,22 @@
+//! Machine-learning inference benchmarks with Criterion.
+//!
+//! The data flow is the layout; nothing on the left imports from the right:
+//!
+//! ```text
+//! definition ─▶ fixture ─▶ backend ─▶ measurement ─▶ harness ─▶ (Criterion's files) ─▶ criterion_dir
+//!                                                                                          │
+//!                                                  cli ◀─ report ◀─ store ◀─ record ◀─ convert
+//! ```
+
+pub mod backend;
+pub mod cli;
+pub mod convert;
+pub mod criterion_dir;
+pub mod definition;
+pub mod fixture;
+pub mod harness;
+pub mod measurement;
+pub mod places;
+pub mod record;
+pub mod report;
+pub mod store;

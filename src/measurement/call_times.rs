@@ -1,0 +1,127 @@
+//! A Criterion measurement that keeps every call's time.
+//!
+//! Criterion sees the sum of a sample's calls, as `WallTime` would give it; the single calls go into a log beside. A
+//! sample's sum in the log therefore equals Criterion's `times` to the nanosecond, which `convert` checks.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+use criterion::Throughput;
+use criterion::measurement::{Measurement, ValueFormatter, WallTime};
+
+/// The calls of one sample, in nanoseconds each.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct CallTimes(Vec<u64>);
+
+impl CallTimes {
+    /// Makes room for `calls`, so that nothing is allocated between two calls.
+    pub fn with_capacity(calls: u64) -> Self {
+        CallTimes(Vec::with_capacity(usize::try_from(calls).unwrap_or(usize::MAX).min(1 << 24)))
+    }
+
+    #[inline]
+    pub fn push(&mut self, elapsed: Duration) {
+        // 2^64 ns are 584 years. Criterion takes 0 for a defect of the clock.
+        self.0.push((elapsed.as_nanos() as u64).max(1));
+    }
+
+    /// The sum, in nanoseconds.
+    pub fn total(&self) -> u64 {
+        self.0.iter().sum()
+    }
+
+    pub fn as_nanoseconds(&self) -> &[u64] {
+        &self.0
+    }
+}
+
+/// The samples that Criterion has kept since the log was last emptied.
+#[derive(Clone, Debug, Default)]
+pub struct SampleLog(Rc<RefCell<Vec<Vec<u64>>>>);
+
+impl SampleLog {
+    /// The samples, in order, each with its calls' nanoseconds; the log is empty afterwards.
+    pub fn take(&self) -> Vec<Vec<u64>> {
+        std::mem::take(&mut *self.0.borrow_mut())
+    }
+}
+
+/// Wall-clock time with a log of the single calls. For `iter_custom` only.
+#[derive(Default)]
+pub struct LoggedWallTime {
+    log: SampleLog,
+}
+
+impl LoggedWallTime {
+    pub fn new(log: SampleLog) -> Self {
+        LoggedWallTime { log }
+    }
+}
+
+impl Measurement for LoggedWallTime {
+    type Intermediate = Instant;
+    type Value = CallTimes;
+
+    fn start(&self) -> Instant {
+        Instant::now()
+    }
+
+    fn end(&self, start: Instant) -> CallTimes {
+        let mut times = CallTimes::with_capacity(1);
+        times.push(start.elapsed());
+        times
+    }
+
+    fn add(&self, first: &CallTimes, second: &CallTimes) -> CallTimes {
+        CallTimes(first.0.iter().chain(&second.0).copied().collect())
+    }
+
+    fn zero(&self) -> CallTimes {
+        CallTimes::default()
+    }
+
+    /// Criterion calls this once for each sample that it keeps, and never in its warm-up.
+    fn to_f64(&self, value: &CallTimes) -> f64 {
+        self.log.0.borrow_mut().push(value.0.clone());
+        value.total() as f64
+    }
+
+    fn formatter(&self) -> &dyn ValueFormatter {
+        &WallTimeFormatter
+    }
+}
+
+/// Criterion's own formatting of durations.
+struct WallTimeFormatter;
+
+impl ValueFormatter for WallTimeFormatter {
+    fn scale_values(&self, typical: f64, values: &mut [f64]) -> &'static str {
+        WallTime.formatter().scale_values(typical, values)
+    }
+
+    fn scale_throughputs(&self, typical: f64, throughput: &Throughput, values: &mut [f64]) -> &'static str {
+        WallTime.formatter().scale_throughputs(typical, throughput, values)
+    }
+
+    fn scale_for_machines(&self, values: &mut [f64]) -> &'static str {
+        WallTime.formatter().scale_for_machines(values)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_log_holds_the_calls_of_what_criterion_sums() {
+        let log = SampleLog::default();
+        let measurement = LoggedWallTime::new(log.clone());
+        let mut times = CallTimes::with_capacity(2);
+        times.push(Duration::from_nanos(30));
+        times.push(Duration::from_nanos(12));
+        assert_eq!(measurement.to_f64(&times), 42.0);
+        assert_eq!(log.take(), [[30, 12]]);
+        assert!(log.take().is_empty());
+    }
+}

@@ -1,0 +1,12 @@
+//! The clock, the calls it times, and what is watched besides. Raw samples are not statistics: those are Criterion's.
+
+mod call_times;
+pub mod memory;
+mod sampling;
+mod timed_calls;
+mod warm_up;
+
+pub use call_times::{CallTimes, LoggedWallTime, SampleLog};
+pub use sampling::Sampling;
+pub use timed_calls::TimedSession;
+pub use warm_up::{WarmUp, WarmUpRule, warm_up};

@@ -1,0 +1,82 @@
+//! Warm-up until the times are steady, with a cap.
+//!
+//! Fixed small warm-ups are known to be wrong by up to a factor of 2 (Barrett et al. 2017, "Virtual machine warmup
+//! blows hot and cold"). The calls are grouped into windows; the warm-up ends when the median of the last window is
+//! within 5 % of the one before it.
+
+use std::time::{Duration, Instant};
+
+use super::timed_calls::TimedSession;
+use crate::definition::Shortfall;
+
+/// When the warm-up ends.
+#[derive(Clone, Copy, Debug)]
+pub struct WarmUpRule {
+    /// Calls to make at least.
+    pub at_least: usize,
+    /// Time after which no further call is made, once `at_least` and two calls are done.
+    pub at_most: Duration,
+}
+
+/// What the warm-up saw.
+#[derive(Clone, Debug)]
+pub struct WarmUp {
+    /// Every call's nanoseconds, in order.
+    pub calls: Vec<u64>,
+    /// Whether it ended because the times were steady, and not because of the cap.
+    pub is_steady: bool,
+}
+
+const WINDOW: usize = 5;
+const STEADY_WITHIN: f64 = 0.05;
+
+impl WarmUp {
+    /// The median of the last window in nanoseconds: what a call is expected to take.
+    pub fn expected_call_ns(&self) -> u64 {
+        median(&self.calls[self.calls.len().saturating_sub(WINDOW)..])
+    }
+}
+
+/// Warms a session up.
+///
+/// # Errors
+/// A call fails.
+pub fn warm_up(session: &mut TimedSession, rule: WarmUpRule) -> Result<WarmUp, Shortfall> {
+    let start = Instant::now();
+    let mut calls = Vec::new();
+    loop {
+        calls.extend_from_slice(session.call(1)?.as_nanoseconds());
+        if calls.len() < rule.at_least.max(2) {
+            continue;
+        }
+        let is_steady = is_steady(&calls);
+        if is_steady || start.elapsed() >= rule.at_most {
+            return Ok(WarmUp { calls, is_steady });
+        }
+    }
+}
+
+fn is_steady(calls: &[u64]) -> bool {
+    let Some(begin) = calls.len().checked_sub(2 * WINDOW) else { return false };
+    let (before, last) = calls[begin..].split_at(WINDOW);
+    let (before, last) = (median(before) as f64, median(last) as f64);
+    (last - before).abs() <= STEADY_WITHIN * before
+}
+
+fn median(values: &[u64]) -> u64 {
+    let mut sorted = values.to_vec();
+    sorted.sort_unstable();
+    sorted[sorted.len() / 2]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn falling_times_are_not_steady() {
+        assert!(!is_steady(&[100, 90, 80, 70, 60, 50, 40, 30, 20, 10]));
+        assert!(is_steady(&[900, 100, 101, 99, 100, 100, 100, 102, 98, 100, 100]));
+        assert!(!is_steady(&[100; 9]));
+    }
+}

@@ -1,0 +1,60 @@
+//! Where things lie: the project's root, and the folders below it.
+
+use std::path::{Path, PathBuf};
+
+/// The folders that a process works with.
+#[derive(Clone, Debug)]
+pub struct Places {
+    root: PathBuf,
+    target: PathBuf,
+}
+
+impl Places {
+    /// The checkout that the executable was built from, or `INFERBENCH_ROOT`, or the current folder.
+    pub fn find() -> Self {
+        let built_from = PathBuf::from(env!("CARGO_MANIFEST_DIR"));
+        let root = match std::env::var_os("INFERBENCH_ROOT") {
+            Some(root) => PathBuf::from(root),
+            None if built_from.join("models").is_dir() => built_from,
+            None => PathBuf::from("."),
+        };
+        let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), PathBuf::from);
+        let target = std::path::absolute(&target).unwrap_or(target);
+        Places { root, target }
+    }
+
+    pub fn root(&self) -> &Path {
+        &self.root
+    }
+
+    /// Model definitions and a user's own models.
+    pub fn models(&self) -> PathBuf {
+        std::env::var_os("INFERBENCH_MODELS_DIR").map_or_else(|| self.root.join("models"), PathBuf::from)
+    }
+
+    /// Weights and graphs that were made from the definitions; may be deleted at any time.
+    pub fn prepared(&self) -> PathBuf {
+        self.root.join(".prepared")
+    }
+
+    /// Native libraries that `scripts/setup` got.
+    pub fn native(&self) -> PathBuf {
+        self.root.join(".native")
+    }
+
+    /// The root of Criterion's tree, by Criterion's own rule.
+    pub fn criterion(&self) -> PathBuf {
+        std::env::var_os("CRITERION_HOME").map_or_else(|| self.target.join("criterion"), PathBuf::from)
+    }
+
+    /// What runs leave beside Criterion's tree: a manifest and the outcomes of each.
+    pub fn runs(&self) -> PathBuf {
+        let criterion = self.criterion();
+        criterion.parent().unwrap_or(&self.target).join("inferbench").join("runs")
+    }
+
+    /// Where records and reports go.
+    pub fn reports(&self) -> PathBuf {
+        std::env::var_os("INFERBENCH_REPORTS").map_or_else(|| self.root.join("target-reports"), PathBuf::from)
+    }
+}
