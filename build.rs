@@ -1,4 +1,6 @@
-//! Lets every executable of the package find libtorch without an environment variable.
+//! Lets every executable of the package find libtorch without an environment variable, and know its compiler.
+
+use std::process::Command;
 
 fn main() {
     println!("cargo:rerun-if-changed=build.rs");
@@ -6,4 +8,7 @@ fn main() {
     if let Ok(folder) = std::env::var("DEP_TCH_LIBTORCH_LIB") {
         println!("cargo:rustc-link-arg=-Wl,-rpath,{folder}");
     }
+    let rustc = std::env::var_os("RUSTC").unwrap_or_else(|| "rustc".into());
+    let version = Command::new(rustc).arg("--version").output().map(|output| output.stdout).unwrap_or_default();
+    println!("cargo:rustc-env=INFERBENCH_RUSTC={}", String::from_utf8_lossy(&version).trim());
 }

@@ -13,6 +13,7 @@ pub mod cli;
 pub mod convert;
 pub mod criterion_dir;
 pub mod definition;
+pub mod exit_codes;
 pub mod fixture;
 pub mod harness;
 pub mod measurement;

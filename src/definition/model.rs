@@ -3,13 +3,13 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 use super::case::{Dtype, ORIGINAL};
 use super::tensor_spec::TensorSpec;
 
 /// A model that can be made into cases.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Model {
     pub name: String,
     pub variant: String,
@@ -24,7 +24,7 @@ pub struct Model {
 }
 
 /// Where a model's artifacts come from.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Origin {
     /// A graph without weights from `models/zoo`, with seeded weights, or with those of a safetensors file.
     Packaged {
@@ -38,15 +38,9 @@ pub enum Origin {
 }
 
 /// The largest absolute error of an output, relative to the largest absolute reference value, that counts as right.
-#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Tolerance(BTreeMap<Dtype, f64>);
-
-impl Default for Tolerance {
-    fn default() -> Self {
-        Tolerance(BTreeMap::new())
-    }
-}
 
 impl Tolerance {
     /// The tolerance of `dtype`; 1e-3 for f32, 1e-2 for f16, 5e-2 for bf16 and 1e-1 for i8 where the model says none.

@@ -1,1 +1,318 @@
-//! x
+//! The only code that drives Criterion.
+//!
+//! `cargo bench` and `inferbench run` both end up in [`run`]. It plans the cases, prepares their artifacts, writes the
+//! run's manifest, and starts this executable once more for each backend and device; [`child_assignment`] tells such a
+//! child what it is.
+
+mod arguments;
+mod assignment;
+mod child;
+mod machine;
+mod manifest;
+mod parent;
+mod peer;
+mod relay;
+mod trial;
+
+pub use arguments::{CriterionArguments, IdFilter, Mode};
+pub use machine::{Machine, Revision};
+pub use manifest::{MANIFEST_FORMAT, Manifest, ManifestCase, Observed, Outcome, Outcomes, RunFolder};
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use clap::Parser;
+use jiff::Timestamp;
+
+use crate::backend::{self, Registry};
+use crate::exit_codes;
+use crate::definition::{
+    Case, EffortArguments, Model, PlannedCase, Selection, Shortfall, Status, Suite, plan, read_catalogue, read_suite,
+};
+use crate::fixture;
+use crate::places::Places;
+
+/// The assignment of this process, if it is a child.
+pub fn child_assignment() -> Option<PathBuf> {
+    std::env::var_os(assignment::ASSIGNMENT).map(PathBuf::from)
+}
+
+/// Runs the assignment of a child.
+pub fn run_child(assignment: &Path) -> ExitCode {
+    child::run(assignment)
+}
+
+/// The suite and the filters, planned on this machine.
+pub struct Plan {
+    pub suite: Suite,
+    pub cases: Vec<PlannedCase>,
+}
+
+/// Reads suite and catalogue and plans the cases.
+///
+/// # Errors
+/// The suite, a model name or a filter is wrong.
+pub fn make_plan(places: &Places, selection: &Selection, effort: &EffortArguments) -> Result<Plan, String> {
+    let suite = read_suite(&selection.suite, &places.models())?.with_arguments(selection, effort)?;
+    let catalogue =
+        read_catalogue(&places.models()).map_err(|error| format!("{}: {error}", places.models().display()))?;
+    let cases = plan(&suite, selection, &catalogue, &Registry)?;
+    Ok(Plan { suite, cases })
+}
+
+/// What the flags and variables of a bench executable say; `cargo bench` passes only Criterion's flags, so these are
+/// read from the environment.
+#[derive(Parser)]
+#[command(no_binary_name = true)]
+struct BenchVariables {
+    #[command(flatten)]
+    selection: Selection,
+    #[command(flatten)]
+    effort: EffortArguments,
+}
+
+/// `main` of the bench executable `inference`.
+pub fn bench_main() -> ExitCode {
+    if let Some(assignment) = child_assignment() {
+        return run_child(&assignment);
+    }
+    let variables = BenchVariables::parse_from(std::iter::empty::<&str>());
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    match run(&variables.selection, &variables.effort, arguments) {
+        Ok(finished) => finished.exit_code,
+        Err(error) => {
+            eprintln!("inferbench: {error}");
+            ExitCode::from(exit_codes::USAGE)
+        }
+    }
+}
+
+/// A run that has come to its end, one way or another.
+pub struct FinishedRun {
+    /// Absent where nothing was to be measured (`--list`).
+    pub run_id: Option<String>,
+    pub exit_code: ExitCode,
+}
+
+/// Runs the cases that suite, filters and Criterion's arguments select.
+///
+/// # Errors
+/// What was asked for is wrong or impossible; nothing was measured then.
+pub fn run(
+    selection: &Selection,
+    effort: &EffortArguments,
+    criterion_arguments: Vec<String>,
+) -> Result<FinishedRun, String> {
+    let parsed = CriterionArguments::parse_from(&criterion_arguments);
+    let places = Places::find();
+    let Plan { suite, cases } = make_plan(&places, selection, effort)?;
+    let filter = parsed.id_filter()?;
+    let selected: Vec<&PlannedCase> = cases.iter().filter(|planned| filter.matches(&planned.case.to_string())).collect();
+    if parsed.mode() == Mode::List {
+        list(&selected, &parsed);
+        return Ok(FinishedRun { run_id: None, exit_code: ExitCode::SUCCESS });
+    }
+    if selected.is_empty() {
+        eprintln!("inferbench: no case matches; `cargo bench -- --list` shows those that there are");
+        return Ok(FinishedRun { run_id: None, exit_code: ExitCode::SUCCESS });
+    }
+    say_what_is_left_out(&selected);
+    let (runnable, shortfalls) = prepare(&selected, &places)?;
+    let criterion_root = places.criterion();
+    check_baseline(&parsed, &runnable, &criterion_root)?;
+
+    let started = Timestamp::now();
+    let run_id = new_run_id(started, &places.runs());
+    let folder = RunFolder::new(places.runs().join(&run_id));
+    let mut manifest = Manifest {
+        format: MANIFEST_FORMAT,
+        run_id: run_id.clone(),
+        started,
+        finished: None,
+        is_interrupted: false,
+        arguments: criterion_arguments.clone(),
+        suite_name: suite.name.clone(),
+        threads: suite.effort.effective_threads(),
+        inferbench_version: env!("CARGO_PKG_VERSION").into(),
+        rustc_version: env!("INFERBENCH_RUSTC").into(),
+        revision: Revision::read(places.root()),
+        machine: Machine::read(),
+        criterion_root,
+        saved_baseline: parsed.save_baseline.clone(),
+        compared_baseline: parsed.baseline.clone().or(parsed.baseline_lenient.clone()),
+        is_quick: parsed.quick,
+        cases: selected.iter().map(|planned| manifest_case(planned, &shortfalls)).collect(),
+        suite,
+    };
+    folder.write_manifest(&manifest)?;
+    let session = parent::Session {
+        manifest: &manifest,
+        folder: &folder,
+        prepared_folder: places.prepared(),
+        groups: by_contestant(&runnable),
+        registered: cases.iter().filter(|planned| planned.model.is_ok()).map(|planned| planned.case.clone()).collect(),
+        arguments: criterion_arguments,
+        parsed: &parsed,
+        history: history(&places.runs(), &run_id),
+    };
+    let ending = session.run()?;
+    manifest.finished = Some(Timestamp::now());
+    manifest.is_interrupted = ending == parent::Ending::Interrupted;
+    folder.write_manifest(&manifest)?;
+    Ok(FinishedRun { run_id: Some(run_id), exit_code: conclude(&manifest, &folder, &parsed) })
+}
+
+fn list(selected: &[&PlannedCase], parsed: &CriterionArguments) {
+    let runnable: Vec<_> = selected.iter().filter(|planned| planned.model.is_ok()).collect();
+    for planned in &runnable {
+        println!("{}: benchmark", planned.case);
+    }
+    if parsed.format == "pretty" {
+        eprintln!("{} cases", runnable.len());
+    }
+}
+
+/// One line a reason, so that a fresh clone says what a native library would add.
+fn say_what_is_left_out(selected: &[&PlannedCase]) {
+    let mut reasons: BTreeMap<(String, String), usize> = BTreeMap::new();
+    for planned in selected {
+        if let Err(shortfall) = &planned.model {
+            let contestant = match shortfall.status {
+                Status::Unavailable => format!("{} on {}", planned.case.backend, planned.case.device),
+                _ => format!("{} on {} {}", planned.case.model, planned.case.backend, planned.case.device),
+            };
+            *reasons.entry((contestant, shortfall.to_string())).or_default() += 1;
+        }
+    }
+    for ((contestant, reason), count) in reasons {
+        let cases = if count == 1 { "1 case" } else { &format!("{count} cases") };
+        eprintln!("left out: {contestant} ({cases}): {reason}");
+    }
+}
+
+type Runnable = Vec<(Case, Model)>;
+
+/// Makes the artifacts of the selected models; a model that cannot be made costs its cases only.
+fn prepare(
+    selected: &[&PlannedCase],
+    places: &Places,
+) -> Result<(Runnable, BTreeMap<String, Shortfall>), String> {
+    let mut prepared: BTreeMap<String, Result<(), String>> = BTreeMap::new();
+    let mut runnable = Vec::new();
+    let mut shortfalls = BTreeMap::new();
+    for planned in selected {
+        let Ok(model) = &planned.model else { continue };
+        let result = prepared
+            .entry(model.artifact_folder_name())
+            .or_insert_with(|| prepare_model(model, places))
+            .clone();
+        match result {
+            Ok(()) => runnable.push((planned.case.clone(), model.clone())),
+            Err(reason) => {
+                eprintln!("left out: {}: {reason}", planned.case);
+                shortfalls.insert(planned.case.to_string(), Shortfall::failed(reason));
+            }
+        }
+    }
+    Ok((runnable, shortfalls))
+}
+
+/// Makes a model's artifacts and says so when that takes work.
+pub fn prepare_model(model: &Model, places: &Places) -> Result<(), String> {
+    let bytes = fixture::bytes_to_prepare(model, &places.prepared())?;
+    if bytes > 0 {
+        eprintln!("preparing {} ({:.1} MB in {})", model.artifact_folder_name(), bytes as f64 / 1e6, places.prepared().display());
+    }
+    fixture::prepare(model, &places.prepared()).map(drop)
+}
+
+/// Criterion would panic in the middle of the run.
+fn check_baseline(parsed: &CriterionArguments, runnable: &Runnable, criterion_root: &Path) -> Result<(), String> {
+    let wanted = parsed.baseline.iter().chain(&parsed.load_baseline);
+    for name in wanted {
+        let has_baseline = |case: &Case| {
+            let id = case.benchmark_id();
+            criterion_root.join(id.group).join(id.function).join(id.value).join(name).join("estimates.json").is_file()
+        };
+        let missing: Vec<String> =
+            runnable.iter().map(|(case, _)| case).filter(|case| !has_baseline(case)).map(Case::to_string).collect();
+        if let Some(first) = missing.first() {
+            return Err(format!(
+                "{} of {} cases have no baseline {name:?} in {} (the first is {first}); make one with `cargo bench -- \
+                 --save-baseline {name}`, or compare those that have one with `--baseline-lenient {name}`",
+                missing.len(),
+                runnable.len(),
+                criterion_root.display()
+            ));
+        }
+    }
+    Ok(())
+}
+
+/// The time, and a number where two runs begin in the same second.
+fn new_run_id(started: Timestamp, runs: &Path) -> String {
+    let time = started.strftime("%Y%m%dT%H%M%SZ").to_string();
+    let mut candidates = std::iter::once(time.clone()).chain((2..).map(|number| format!("{time}-{number}")));
+    candidates.find(|id| !runs.join(id).exists()).unwrap_or(time)
+}
+
+fn manifest_case(planned: &PlannedCase, shortfalls: &BTreeMap<String, Shortfall>) -> ManifestCase {
+    let framework = backend::find(&planned.case.backend).map_or(planned.case.backend.as_str(), |found| found.framework());
+    ManifestCase {
+        case: planned.case.clone(),
+        framework: framework.into(),
+        family: planned.family.clone(),
+        modality: planned.modality.clone(),
+        parameters: planned.model.as_ref().ok().and_then(|model| model.parameters),
+        shortfall: planned.model.as_ref().err().cloned().or_else(|| shortfalls.get(&planned.case.to_string()).cloned()),
+    }
+}
+
+fn by_contestant(runnable: &Runnable) -> Vec<((String, String), Runnable)> {
+    let mut groups: Vec<((String, String), Runnable)> = Vec::new();
+    for (case, model) in runnable {
+        let contestant = (case.backend.clone(), case.device.clone());
+        match groups.iter_mut().find(|(known, _)| *known == contestant) {
+            Some((_, cases)) => cases.push((case.clone(), model.clone())),
+            None => groups.push((contestant, vec![(case.clone(), model.clone())])),
+        }
+    }
+    groups
+}
+
+/// How long each case took when it last ran.
+fn history(runs: &Path, present_run: &str) -> BTreeMap<String, f64> {
+    let mut seconds = BTreeMap::new();
+    let earlier = RunFolder::all(runs).into_iter().filter(|folder| !folder.path().ends_with(present_run));
+    for folder in earlier.collect::<Vec<_>>().into_iter().rev().take(5).rev() {
+        for (id, outcome) in folder.read_outcomes().finished {
+            if outcome.status == Status::Ok {
+                seconds.insert(id, outcome.seconds);
+            }
+        }
+    }
+    seconds
+}
+
+fn conclude(manifest: &Manifest, folder: &RunFolder, parsed: &CriterionArguments) -> ExitCode {
+    let outcomes = folder.read_outcomes().finished;
+    let count = |status: Status| outcomes.values().filter(|outcome| outcome.status == status).count();
+    let runnable = manifest.cases.iter().filter(|case| case.shortfall.is_none()).count();
+    if manifest.is_interrupted {
+        eprintln!("\ninterrupted: {} of {runnable} cases are finished and kept", count(Status::Ok));
+        return ExitCode::from(exit_codes::INTERRUPTED);
+    }
+    if parsed.mode() == Mode::Load {
+        return ExitCode::SUCCESS;
+    }
+    eprintln!("\n{} of {} cases ran", count(Status::Ok), manifest.cases.len());
+    if count(Status::WrongOutput) > 0 {
+        eprintln!("{} cases gave a wrong output", count(Status::WrongOutput));
+        ExitCode::from(exit_codes::REGRESSION_OR_WRONG)
+    } else if count(Status::Ok) == 0 {
+        ExitCode::from(exit_codes::NOTHING_MEASURED)
+    } else {
+        ExitCode::SUCCESS
+    }
+}

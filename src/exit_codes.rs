@@ -1,0 +1,14 @@
+//! Exit codes. A code's meaning never changes.
+
+/// All well.
+pub const OK: u8 = 0;
+/// A regression, or a wrong output.
+pub const REGRESSION_OR_WRONG: u8 = 1;
+/// Bad usage, or a bad file.
+pub const USAGE: u8 = 2;
+/// Nothing could be measured.
+pub const NOTHING_MEASURED: u8 = 3;
+/// The machine is too unstable to say.
+pub const UNSTABLE: u8 = 4;
+/// Stopped by Ctrl-C or SIGTERM; what was finished is kept.
+pub const INTERRUPTED: u8 = 130;

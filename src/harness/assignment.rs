@@ -1,0 +1,52 @@
+//! What a parent tells a child process: which cases are its own, and what it needs to run them.
+
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+use crate::definition::{Case, Effort, Model};
+
+/// The variable that makes a process a child; its value is the path of the assignment.
+pub const ASSIGNMENT: &str = "INFERBENCH_ASSIGNMENT";
+
+/// The work of one child: cases of one backend and device.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Assignment {
+    pub run_id: String,
+    pub run_folder: PathBuf,
+    pub criterion_root: PathBuf,
+    pub prepared_folder: PathBuf,
+    /// The child ends when this is no longer its parent.
+    pub parent_process: u32,
+    pub effort: Effort,
+    /// Every case of the run that has an id in Criterion's tree, in the order of registration. Criterion's summary
+    /// pages show only what the last process registered.
+    pub registered: Vec<Case>,
+    pub work: Vec<WorkItem>,
+    /// Cases that other processes have begun or ended already, for the progress line.
+    pub cases_before: usize,
+    pub cases_in_all: usize,
+    /// Expected seconds of the cases that come after this child's.
+    pub seconds_after: Option<f64>,
+}
+
+/// One case to run.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct WorkItem {
+    pub case: Case,
+    pub model: Model,
+    /// Seconds that it took in an earlier run, or what such cases took so far.
+    pub expected_seconds: Option<f64>,
+}
+
+impl Assignment {
+    pub fn write(&self, path: &Path) -> Result<(), String> {
+        let bytes = serde_json::to_vec(self).map_err(|error| error.to_string())?;
+        std::fs::write(path, bytes).map_err(|error| format!("{}: {error}", path.display()))
+    }
+
+    pub fn read(path: &Path) -> Result<Self, String> {
+        let bytes = std::fs::read(path).map_err(|error| format!("{}: {error}", path.display()))?;
+        serde_json::from_slice(&bytes).map_err(|error| format!("{}: {error}", path.display()))
+    }
+}

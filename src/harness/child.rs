@@ -1,0 +1,264 @@
+//! A child process: registers every case with Criterion and measures those of one backend and device.
+
+use std::collections::HashMap;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::path::Path;
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use clap::Parser;
+use criterion::{AxisScale, BenchmarkGroup, BenchmarkId as CriterionId, Criterion, PlotConfiguration, SamplingMode, Throughput};
+
+use super::arguments::{CriterionArguments, Mode};
+use super::assignment::{Assignment, WorkItem};
+use super::manifest::{Event, Observed, Outcome, RunFolder};
+use super::trial::{self, Fixtures, Trial};
+use crate::criterion_dir::{LatencyLog, write_latency_log};
+use crate::definition::{BenchmarkId, Case, Shortfall, Status};
+use crate::measurement::{LoggedWallTime, SampleLog, Sampling, memory};
+
+/// Runs the cases of the assignment, under the command line that Criterion reads.
+pub fn run(assignment_path: &Path) -> ExitCode {
+    let assignment = match Assignment::read(assignment_path) {
+        Ok(assignment) => assignment,
+        Err(error) => {
+            eprintln!("inferbench: {error}");
+            return ExitCode::from(2);
+        }
+    };
+    let arguments = CriterionArguments::parse_from(std::env::args().skip(1));
+    let log = SampleLog::default();
+    let mut criterion = Criterion::default()
+        .with_measurement(LoggedWallTime::new(log.clone()))
+        .configure_from_args()
+        .with_filter(exactly_one_of(&assignment.work))
+        .output_directory(&assignment.criterion_root);
+
+    let mut worker = Worker {
+        folder: RunFolder::new(assignment.run_folder.clone()),
+        work: assignment.work.iter().map(|item| (item.case.to_string(), item)).collect(),
+        fixtures: Fixtures::default(),
+        cases_begun: 0,
+        assignment: &assignment,
+        arguments,
+        log,
+    };
+    for cases in groups(&assignment.registered) {
+        let mut group = criterion.benchmark_group(cases[0].benchmark_id().group);
+        group.plot_config(PlotConfiguration::default().summary_scale(AxisScale::Logarithmic));
+        group.sampling_mode(SamplingMode::Flat);
+        for case in cases {
+            if let Err(error) = worker.register(&mut group, case) {
+                eprintln!("inferbench: {error}");
+                return ExitCode::FAILURE;
+            }
+        }
+        group.finish();
+    }
+    criterion.final_summary();
+    ExitCode::SUCCESS
+}
+
+/// A filter that Criterion matches against whole ids.
+fn exactly_one_of(work: &[WorkItem]) -> String {
+    let ids: Vec<String> = work.iter().map(|item| regex::escape(&item.case.to_string())).collect();
+    format!("^(?:{})$", ids.join("|"))
+}
+
+/// Cases by Criterion's group; contestants next to each other, batch sizes in their natural order.
+fn groups(registered: &[Case]) -> Vec<Vec<&Case>> {
+    let mut groups: Vec<Vec<&Case>> = Vec::new();
+    let mut places: HashMap<String, usize> = HashMap::new();
+    for case in registered {
+        let place = *places.entry(case.benchmark_id().group).or_insert_with(|| {
+            groups.push(Vec::new());
+            groups.len() - 1
+        });
+        groups[place].push(case);
+    }
+    for group in &mut groups {
+        group.sort_by_key(|case| (case.benchmark_id().function, case.batch_size));
+    }
+    groups
+}
+
+struct Worker<'a> {
+    assignment: &'a Assignment,
+    arguments: CriterionArguments,
+    folder: RunFolder,
+    work: HashMap<String, &'a WorkItem>,
+    fixtures: Fixtures,
+    cases_begun: usize,
+    log: SampleLog,
+}
+
+type Group<'g> = BenchmarkGroup<'g, LoggedWallTime>;
+
+impl Worker<'_> {
+    /// Registers a case, and measures it if it is this process's.
+    ///
+    /// # Errors
+    /// The run's folder cannot be written any more; a case that goes wrong is an outcome, not an error.
+    fn register(&mut self, group: &mut Group<'_>, case: &Case) -> Result<(), String> {
+        let id = case.benchmark_id();
+        group.throughput(Throughput::Elements(case.batch_size as u64));
+        let Some(item) = self.work.get(&id.to_string()).copied() else {
+            // Criterion reads it from disk for the group's page; the filter keeps the closure from running.
+            group.bench_function(CriterionId::new(&id.function, &id.value), |_| {});
+            return Ok(());
+        };
+        if self.arguments.mode() == Mode::Load {
+            group.bench_function(CriterionId::new(&id.function, &id.value), |_| {});
+            return Ok(());
+        }
+        exit_with_parent(self.assignment.parent_process);
+        self.folder.append(&Event::Started { id: id.clone() })?;
+        self.announce(item);
+        let start = Instant::now();
+        let mut observed = Observed::default();
+        let result = self.measure(group, item, &id, &mut observed);
+        let (status, message) = match result {
+            Ok(()) => (Status::Ok, None),
+            Err(shortfall) => {
+                eprintln!("  {id}: {shortfall}");
+                (shortfall.status, Some(shortfall.message))
+            }
+        };
+        let seconds = start.elapsed().as_secs_f64();
+        self.folder.append(&Event::Finished(Box::new(Outcome { id, status, message, observed, seconds })))
+    }
+
+    fn measure(
+        &mut self,
+        group: &mut Group<'_>,
+        item: &WorkItem,
+        id: &BenchmarkId,
+        observed: &mut Observed,
+    ) -> Result<(), Shortfall> {
+        let mut trial = unwinding(|| {
+            trial::prepare(&item.case, &item.model, self.assignment, &mut self.fixtures, observed)
+        })?;
+        self.log.take();
+        self.sample(group, &mut trial, id, observed)?;
+        let samples_ns = self.log.take();
+        trial.prove_again()?;
+        observed.peak_memory_bytes = memory::peak_bytes();
+        if self.arguments.mode() == Mode::Measure && !self.arguments.discard_baseline {
+            self.keep(id, samples_ns)?;
+        }
+        Ok(())
+    }
+
+    fn sample(
+        &self,
+        group: &mut Group<'_>,
+        trial: &mut Trial,
+        id: &BenchmarkId,
+        observed: &Observed,
+    ) -> Result<(), Shortfall> {
+        let call_ns = trial.warm_up.expected_call_ns();
+        let mut effort = self.assignment.effort.clone();
+        if let Some(seconds) = self.arguments.measurement_time {
+            effort.budget_seconds = seconds;
+        }
+        let mut sampling = Sampling::choose(&effort, call_ns);
+        let mut measurement_time = sampling.measurement_time(call_ns);
+        if let Some(samples) = self.arguments.sample_size {
+            sampling.samples = samples as usize;
+            measurement_time = sampling.measurement_time(call_ns);
+        }
+        group.sample_size(sampling.samples);
+        group.measurement_time(measurement_time);
+        let warm_up_time = self.arguments.warm_up_time.unwrap_or(0.0).max(1e-9);
+        group.warm_up_time(Duration::from_secs_f64(warm_up_time));
+        self.announce_sampling(sampling, call_ns, trial, observed);
+
+        unwinding(|| {
+            group.bench_function(CriterionId::new(&id.function, &id.value), |bencher| {
+                bencher.iter_custom(|calls| match trial.session.call(calls) {
+                    Ok(times) => times,
+                    // Unwinds through Criterion, which then writes nothing; `unwinding` takes it up again.
+                    Err(shortfall) => resume_unwind(Box::new(shortfall)),
+                });
+            });
+            Ok(())
+        })
+    }
+
+    /// Puts the latency log beside Criterion's files.
+    fn keep(&self, id: &BenchmarkId, samples_ns: Vec<Vec<u64>>) -> Result<(), Shortfall> {
+        let log = LatencyLog { run_id: self.assignment.run_id.clone(), samples_ns };
+        let folder = self.assignment.criterion_root.join(&id.group).join(&id.function).join(&id.value);
+        let named = |name: &str| folder.join(name);
+        let folders = std::iter::once(named("new")).chain(self.arguments.save_baseline.as_deref().map(named));
+        for folder in folders {
+            write_latency_log(&folder, &log)
+                .map_err(|error| Shortfall::failed(format!("the latency log in {}: {error}", folder.display())))?;
+        }
+        Ok(())
+    }
+
+    fn announce(&mut self, item: &WorkItem) {
+        let expected = |item: &WorkItem| item.expected_seconds;
+        let left: Option<f64> = self.assignment.work[self.cases_begun..].iter().map(expected).sum();
+        let left = match (left, self.assignment.seconds_after) {
+            (Some(own), Some(others)) => format!(", about {} left", minutes(own + others)),
+            _ => String::new(),
+        };
+        self.cases_begun += 1;
+        let number = self.assignment.cases_before + self.cases_begun;
+        eprintln!("\n[{number}/{}] {}{left}", self.assignment.cases_in_all, item.case);
+    }
+
+    fn announce_sampling(&self, sampling: Sampling, call_ns: u64, trial: &Trial, observed: &Observed) {
+        if self.arguments.mode() != Mode::Measure {
+            return;
+        }
+        let proof = match (observed.verified, observed.max_rel_error) {
+            (Some(true), Some(error)) => format!("outputs right (error {error:.0e})"),
+            _ => "no reference".into(),
+        };
+        let calls = sampling.samples as u64 * sampling.calls_per_sample;
+        let call = Duration::from_nanos(call_ns);
+        eprintln!(
+            "  loaded in {:.0?}, {proof}, {} warm-up calls, {call:.1?} a call: {calls} calls in {} samples, about {:.1} s",
+            Duration::from_secs_f64(observed.load_ms.unwrap_or_default() / 1e3),
+            trial.warm_up.calls.len(),
+            sampling.samples,
+            calls as f64 * call.as_secs_f64(),
+        );
+    }
+}
+
+fn minutes(seconds: f64) -> String {
+    if seconds < 90.0 { format!("{seconds:.0} s") } else { format!("{:.0} min", seconds / 60.0) }
+}
+
+/// A child whose parent was killed must not go on measuring unseen.
+fn exit_with_parent(parent: u32) {
+    #[cfg(unix)]
+    if std::os::unix::process::parent_id() != parent {
+        eprintln!("inferbench: the parent process is gone; this one ends too");
+        std::process::exit(1);
+    }
+    #[cfg(not(unix))]
+    let _ = parent;
+}
+
+/// Runs something of a library's, and turns a panic into an outcome of the case.
+fn unwinding<T>(action: impl FnOnce() -> Result<T, Shortfall>) -> Result<T, Shortfall> {
+    catch_unwind(AssertUnwindSafe(action)).unwrap_or_else(|panic| {
+        Err(match panic.downcast::<Shortfall>() {
+            Ok(shortfall) => *shortfall,
+            Err(panic) => {
+                let text = panic
+                    .downcast_ref::<String>()
+                    .map(String::as_str)
+                    .or_else(|| panic.downcast_ref::<&str>().copied())
+                    .unwrap_or("no message");
+                Shortfall::failed(format!("panicked: {text}"))
+            }
+        })
+    })
+}
+

@@ -1,0 +1,230 @@
+//! The parent process: plans the run, starts one child a backend and device, and records what becomes of each case.
+//!
+//! A child that crashes, is killed or hangs costs the case that it was at; another child takes up the rest.
+
+use std::collections::BTreeMap;
+use std::io::stderr;
+use std::os::unix::process::ExitStatusExt;
+use std::path::PathBuf;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant, SystemTime};
+
+use super::arguments::{CriterionArguments, Mode};
+use super::assignment::{ASSIGNMENT, Assignment, WorkItem};
+use super::manifest::{Event, Manifest, Observed, Outcome, RunFolder};
+use super::relay::relay;
+use crate::definition::{Case, Effort, Model, Shortfall, Status};
+
+/// How often the parent looks at a child. It sleeps in between, so as not to disturb what is measured.
+const LOOK_EVERY: Duration = Duration::from_millis(100);
+/// How long a child may take to end after an interrupt.
+const GRACE: Duration = Duration::from_secs(3);
+
+/// Whether the user asked to stop (Ctrl-C, SIGTERM).
+fn interrupted() -> &'static AtomicBool {
+    static INTERRUPTED: AtomicBool = AtomicBool::new(false);
+    static HANDLER: OnceLock<()> = OnceLock::new();
+    HANDLER.get_or_init(|| {
+        // Fails only where another handler is set, which this package does not do.
+        let _ = ctrlc::set_handler(|| INTERRUPTED.store(true, Ordering::SeqCst));
+    });
+    &INTERRUPTED
+}
+
+/// The children's work and what is known about its length.
+pub struct Session<'a> {
+    pub manifest: &'a Manifest,
+    pub folder: &'a RunFolder,
+    pub prepared_folder: PathBuf,
+    /// Runnable cases that the filter selected, by (backend, device).
+    pub groups: Vec<((String, String), Vec<(Case, Model)>)>,
+    /// All cases with a place in Criterion's tree.
+    pub registered: Vec<Case>,
+    /// Criterion's arguments, unchanged.
+    pub arguments: Vec<String>,
+    pub parsed: &'a CriterionArguments,
+    /// Seconds that cases took in earlier runs, by id.
+    pub history: BTreeMap<String, f64>,
+}
+
+/// How the children's part of a run ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ending {
+    Complete,
+    Interrupted,
+}
+
+impl Session<'_> {
+    /// Runs every group, one after the other.
+    ///
+    /// # Errors
+    /// A child cannot be started, or the run's folder cannot be written.
+    pub fn run(&self) -> Result<Ending, String> {
+        interrupted();
+        for (index, (contestant, cases)) in self.groups.iter().enumerate() {
+            if self.run_group(index, contestant, cases)? == Ending::Interrupted {
+                return Ok(Ending::Interrupted);
+            }
+        }
+        Ok(Ending::Complete)
+    }
+
+    fn run_group(&self, index: usize, contestant: &(String, String), cases: &[(Case, Model)]) -> Result<Ending, String> {
+        loop {
+            let outcomes = self.folder.read_outcomes().finished;
+            let is_open = |case: &Case| !outcomes.contains_key(&case.to_string());
+            let open: Vec<&(Case, Model)> = cases.iter().filter(|(case, _)| is_open(case)).collect();
+            let Some((first, _)) = open.first() else { return Ok(Ending::Complete) };
+            let path = self.folder.path().join(format!("assignment-{}-{}.json", contestant.0, contestant.1.replace(':', ".")));
+            self.assignment(index, &open, &outcomes).write(&path)?;
+            let watched = self.watch(&path)?;
+            if interrupted().load(Ordering::SeqCst) {
+                return Ok(Ending::Interrupted);
+            }
+            if self.parsed.mode() == Mode::Load {
+                return if watched.status.success() { Ok(Ending::Complete) } else { Err(watched.tail) };
+            }
+            let after = self.folder.read_outcomes();
+            let all_done = open.iter().all(|(case, _)| after.finished.contains_key(&case.to_string()));
+            if !all_done {
+                let id = after.unfinished.unwrap_or_else(|| first.benchmark_id());
+                let shortfall = watched.shortfall(&self.manifest.suite.effort);
+                eprintln!("  {id}: {shortfall}");
+                self.folder.append(&Event::Finished(Box::new(Outcome {
+                    id,
+                    status: shortfall.status,
+                    message: Some(shortfall.message),
+                    observed: Observed::default(),
+                    seconds: watched.seconds_in_case,
+                })))?;
+            }
+        }
+    }
+
+    fn assignment(&self, index: usize, open: &[&(Case, Model)], outcomes: &BTreeMap<String, Outcome>) -> Assignment {
+        let seconds: Vec<f64> = outcomes.values().map(|outcome| outcome.seconds).collect();
+        let mean = (!seconds.is_empty()).then(|| seconds.iter().sum::<f64>() / seconds.len() as f64);
+        let expected = |case: &Case| self.history.get(&case.to_string()).copied().or(mean);
+        let later = self.groups[index + 1..].iter().flat_map(|(_, cases)| cases);
+        Assignment {
+            run_id: self.manifest.run_id.clone(),
+            run_folder: self.folder.path().to_owned(),
+            criterion_root: self.manifest.criterion_root.clone(),
+            prepared_folder: self.prepared_folder.clone(),
+            parent_process: std::process::id(),
+            effort: Effort { threads: Some(self.manifest.threads), ..self.manifest.suite.effort.clone() },
+            registered: self.registered.clone(),
+            work: open
+                .iter()
+                .map(|(case, model)| WorkItem { case: case.clone(), model: model.clone(), expected_seconds: expected(case) })
+                .collect(),
+            cases_before: outcomes.len(),
+            cases_in_all: self.groups.iter().map(|(_, cases)| cases.len()).sum(),
+            seconds_after: later.map(|(case, _)| expected(case)).sum(),
+        }
+    }
+
+    fn watch(&self, assignment: &std::path::Path) -> Result<Watched, String> {
+        let kills_before = kernel_memory_kills();
+        let mut child = self.spawn(assignment)?;
+        let pipe = child.stderr.take();
+        let relay = thread::spawn(move || pipe.map(|pipe| relay(pipe, stderr())).unwrap_or_default());
+        let started = SystemTime::now();
+        let mut interrupted_since: Option<Instant> = None;
+        let mut timed_out = false;
+        let (status, seconds_in_case) = loop {
+            let seconds_in_case = self.seconds_since_last_event(started);
+            if let Some(status) = child.try_wait().map_err(|error| format!("waiting for a child: {error}"))? {
+                break (status, seconds_in_case);
+            }
+            if seconds_in_case > self.manifest.suite.effort.timeout_seconds && !timed_out {
+                timed_out = true;
+                let _ = child.kill();
+            }
+            if interrupted().load(Ordering::SeqCst) {
+                let since = *interrupted_since.get_or_insert_with(Instant::now);
+                if since.elapsed() > GRACE {
+                    let _ = child.kill();
+                }
+            }
+            thread::sleep(LOOK_EVERY);
+        };
+        let tail = relay.join().unwrap_or_default();
+        let ran_out_of_memory = kernel_memory_kills() > kills_before;
+        Ok(Watched { status, tail, timed_out, ran_out_of_memory, seconds_in_case })
+    }
+
+    fn spawn(&self, assignment: &std::path::Path) -> Result<Child, String> {
+        let executable = std::env::current_exe().map_err(|error| format!("the path of this executable: {error}"))?;
+        let threads = self.manifest.threads.to_string();
+        let mut command = Command::new(&executable);
+        command.args(&self.arguments).env(ASSIGNMENT, assignment).stdin(Stdio::null()).stderr(Stdio::piped());
+        // Read by libtorch's OpenMP, by MKL, and by candle's two pools, all when they start.
+        for variable in ["OMP_NUM_THREADS", "MKL_NUM_THREADS", "RAYON_NUM_THREADS", "CANDLE_NUM_THREADS"] {
+            command.env(variable, &threads);
+        }
+        command.spawn().map_err(|error| format!("{}: {error}", executable.display()))
+    }
+
+    /// Seconds since the child began its present case, told by the outcomes file, to which each case is written.
+    fn seconds_since_last_event(&self, started: SystemTime) -> f64 {
+        let written = std::fs::metadata(self.folder.outcomes_path()).and_then(|metadata| metadata.modified());
+        let last = written.map_or(started, |written| written.max(started));
+        last.elapsed().map_or(0.0, |elapsed| elapsed.as_secs_f64())
+    }
+}
+
+/// How a child ended.
+struct Watched {
+    status: ExitStatus,
+    /// The last lines of its standard error.
+    tail: String,
+    timed_out: bool,
+    ran_out_of_memory: bool,
+    seconds_in_case: f64,
+}
+
+impl Watched {
+    /// What that means for the case that it was at.
+    fn shortfall(&self, effort: &Effort) -> Shortfall {
+        if self.timed_out {
+            return Shortfall::new(Status::Timeout, format!("no end after {} s (timeout_s)", effort.timeout_seconds));
+        }
+        let how = match (self.status.signal(), self.status.code()) {
+            (Some(signal), _) => format!("the process was ended by signal {signal}{}", signal_name(signal)),
+            (None, Some(code)) => format!("the process ended with exit code {code}"),
+            (None, None) => "the process ended".into(),
+        };
+        if self.ran_out_of_memory {
+            return Shortfall::new(Status::OutOfMemory, format!("{how}, and the kernel reports that memory ran out"));
+        }
+        let last = self.tail.lines().next_back().unwrap_or_default();
+        Shortfall::failed(if last.is_empty() { how } else { format!("{how}; its last words: {last}") })
+    }
+}
+
+fn signal_name(signal: i32) -> &'static str {
+    match signal {
+        4 => " (illegal instruction)",
+        6 => " (abort)",
+        7 => " (bus error)",
+        8 => " (arithmetic error)",
+        9 => " (kill)",
+        11 => " (segmentation fault)",
+        15 => " (termination)",
+        _ => "",
+    }
+}
+
+/// How often the kernel has killed a process for memory since it booted.
+fn kernel_memory_kills() -> u64 {
+    let counters = std::fs::read_to_string("/proc/vmstat").unwrap_or_default();
+    counters
+        .lines()
+        .find_map(|line| line.strip_prefix("oom_kill "))
+        .and_then(|count| count.trim().parse().ok())
+        .unwrap_or(0)
+}

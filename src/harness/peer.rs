@@ -1,0 +1,94 @@
+//! Outputs of one backend, against which the others are checked where a model has no reference.
+//!
+//! They live in the run's folder, so they are never older than the run. Values are stored as f64, which holds every
+//! element type but large 64-bit integers exactly.
+
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+
+use safetensors::tensor::TensorView;
+use safetensors::{Dtype, SafeTensors};
+
+use crate::definition::{Case, Model};
+use crate::fixture::{HostTensor, TensorData};
+
+fn path(run_folder: &Path, case: &Case) -> PathBuf {
+    let id = case.benchmark_id();
+    run_folder.join("peers").join(format!("{}-batch{}.safetensors", id.group, id.value))
+}
+
+/// The backend and named outputs that a case is to be compared with, if one of this run has left some.
+pub fn read(run_folder: &Path, case: &Case) -> Result<Option<(String, Vec<(String, HostTensor)>)>, String> {
+    let path = path(run_folder, case);
+    let Ok(bytes) = std::fs::read(&path) else { return Ok(None) };
+    let named = |error: safetensors::SafeTensorError| format!("{}: {error}", path.display());
+    let (_, header) = SafeTensors::read_metadata(&bytes).map_err(named)?;
+    let tensors = SafeTensors::deserialize(&bytes).map_err(named)?;
+    let backend = header.metadata().as_ref().and_then(|map| map.get("backend")).cloned().unwrap_or_default();
+    let mut outputs = Vec::new();
+    for index in 0..tensors.len() {
+        let view = tensors.tensor(&format!("{index}")).map_err(named)?;
+        let values = view.data().chunks_exact(8).filter_map(|b| Some(f64::from_le_bytes(b.try_into().ok()?))).collect();
+        let name = header.metadata().as_ref().and_then(|map| map.get(&format!("name{index}"))).cloned();
+        let tensor = HostTensor { shape: view.shape().to_vec(), data: TensorData::F64(values) };
+        outputs.push((name.unwrap_or_else(|| index.to_string()), tensor));
+    }
+    Ok(Some((backend, outputs)))
+}
+
+/// Leaves a case's outputs for the backends that come after it.
+pub fn write(run_folder: &Path, case: &Case, model: &Model, outputs: &[HostTensor]) -> Result<(), String> {
+    let path = path(run_folder, case);
+    let named = |error: String| format!("{}: {error}", path.display());
+    let mut metadata = HashMap::from([("backend".to_owned(), case.backend.clone())]);
+    for (index, output) in model.outputs.iter().enumerate() {
+        metadata.insert(format!("name{index}"), output.name.clone());
+    }
+    let bytes: Vec<Vec<u8>> =
+        outputs.iter().map(|output| output.to_f64().into_iter().flat_map(f64::to_le_bytes).collect()).collect();
+    let mut views = Vec::new();
+    for (index, (output, bytes)) in outputs.iter().zip(&bytes).enumerate() {
+        let view = TensorView::new(Dtype::F64, output.shape.clone(), bytes).map_err(|error| named(error.to_string()))?;
+        views.push((index.to_string(), view));
+    }
+    let file = safetensors::serialize(views, Some(metadata)).map_err(|error| named(error.to_string()))?;
+    std::fs::create_dir_all(run_folder.join("peers")).map_err(|error| named(error.to_string()))?;
+    std::fs::write(&path, file).map_err(|error| named(error.to_string()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::definition::{Dtype as CaseDtype, ORIGINAL, Origin, Phase, Tolerance};
+
+    #[test]
+    fn outputs_come_back_with_their_backend() {
+        let folder = std::env::temp_dir().join(format!("inferbench-peer-{}", std::process::id()));
+        let case = Case {
+            model: "m".into(),
+            variant: ORIGINAL.into(),
+            phase: Phase::Forward,
+            sequence_length: None,
+            backend: "ort".into(),
+            device: "cpu".into(),
+            dtype: CaseDtype::F32,
+            batch_size: 2,
+        };
+        let model = Model {
+            name: "m".into(),
+            variant: ORIGINAL.into(),
+            family: String::new(),
+            modality: String::new(),
+            parameters: None,
+            inputs: vec![],
+            outputs: vec![],
+            tolerance: Tolerance::default(),
+            origin: Origin::Files { onnx: None, torchscript: None },
+        };
+        assert!(read(&folder, &case).unwrap().is_none());
+        let output = HostTensor { shape: vec![2], data: TensorData::F32(vec![1.5, -2.0]) };
+        write(&folder, &case, &model, std::slice::from_ref(&output)).unwrap();
+        let (backend, outputs) = read(&folder, &case).unwrap().unwrap();
+        assert_eq!((backend.as_str(), outputs[0].1.to_f64()), ("ort", output.to_f64()));
+    }
+}

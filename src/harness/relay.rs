@@ -1,0 +1,94 @@
+//! Passes a child's standard error on, and remembers its end.
+//!
+//! Criterion warns that it cannot complete its samples whenever a sample is one call, which here is chosen on purpose;
+//! that line is left out. Everything else is passed on as it comes, also lines that are not ended yet.
+
+use std::collections::VecDeque;
+use std::io::{Read, Write};
+
+const DROPPED_LINE: &[u8] = b"Warning: Unable to complete ";
+const LINES_KEPT: usize = 12;
+
+/// Copies `input` to `output` until its end and returns the last lines.
+pub fn relay(mut input: impl Read, mut output: impl Write) -> String {
+    let mut filter = LineFilter::default();
+    let mut buffer = [0; 4096];
+    while let Ok(length) = input.read(&mut buffer) {
+        if length == 0 {
+            break;
+        }
+        let passed = filter.pass(&buffer[..length]);
+        // A closed terminal must not stop the run.
+        let _ = output.write_all(&passed).and_then(|()| output.flush());
+    }
+    filter.tail()
+}
+
+#[derive(Default)]
+struct LineFilter {
+    /// The present line, as far as it is held back or was passed on.
+    line: Vec<u8>,
+    is_passed_on: bool,
+    last_lines: VecDeque<String>,
+}
+
+impl LineFilter {
+    fn pass(&mut self, bytes: &[u8]) -> Vec<u8> {
+        let mut passed = Vec::with_capacity(bytes.len());
+        for &byte in bytes {
+            self.line.push(byte);
+            let may_be_dropped = self.line.starts_with(DROPPED_LINE) || DROPPED_LINE.starts_with(&self.line);
+            if self.is_passed_on {
+                passed.push(byte);
+            } else if !may_be_dropped {
+                passed.extend_from_slice(&self.line);
+                self.is_passed_on = true;
+            }
+            if byte == b'\n' {
+                self.end_line();
+            }
+        }
+        passed
+    }
+
+    fn end_line(&mut self) {
+        let text = String::from_utf8_lossy(&self.line).trim_end().to_owned();
+        if self.is_passed_on && !text.is_empty() {
+            self.last_lines.push_back(text);
+            if self.last_lines.len() > LINES_KEPT {
+                self.last_lines.pop_front();
+            }
+        }
+        self.line.clear();
+        self.is_passed_on = false;
+    }
+
+    fn tail(mut self) -> String {
+        if !self.line.is_empty() {
+            self.end_line();
+        }
+        self.last_lines.make_contiguous().join("\n")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_warning_is_left_out_whatever_the_pieces() {
+        let text = "[1/2] a\nWarning: Unable to complete 10 samples in 1.0ns. You may …\n\nWarning: other\nlast";
+        for piece in [1, 7, 4096] {
+            let mut filter = LineFilter::default();
+            let passed: Vec<u8> = text.as_bytes().chunks(piece).flat_map(|bytes| filter.pass(bytes)).collect();
+            assert_eq!(String::from_utf8(passed).unwrap(), "[1/2] a\n\nWarning: other\nlast");
+            assert_eq!(filter.tail(), "[1/2] a\nWarning: other\nlast");
+        }
+    }
+
+    #[test]
+    fn a_line_without_an_end_is_passed_on_at_once() {
+        let mut filter = LineFilter::default();
+        assert_eq!(filter.pass(b"Benchmarking x"), b"Benchmarking x");
+    }
+}
