@@ -53,6 +53,11 @@ impl Places {
         criterion.parent().unwrap_or(&self.target).join("inferbench").join("runs")
     }
 
+    /// The same for runs that only compared outputs.
+    pub fn verifications(&self) -> PathBuf {
+        self.runs().with_file_name("verifications")
+    }
+
     /// Where records and reports go.
     pub fn reports(&self) -> PathBuf {
         std::env::var_os("INFERBENCH_REPORTS").map_or_else(|| self.root.join("target-reports"), PathBuf::from)

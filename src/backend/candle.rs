@@ -1,14 +1,15 @@
 //! candle, pure Rust: ONNX graphs through `candle-onnx`.
 //!
 //! `candle-onnx` evaluates the graph node by node. It decodes every initializer on every evaluation and knows no
-//! external data, so the initializers are decoded once here and passed as values.
+//! external data, so the initializers are decoded once here and passed as values; and what depends on them alone, such
+//! as a transposed weight, is computed once, as the other runtimes do when they load a graph.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::hint::black_box;
 use std::path::Path;
 
 use candle_core::{DType, Device, Tensor};
-use candle_onnx::onnx::{ModelProto, TensorProto};
+use candle_onnx::onnx::{GraphProto, ModelProto, TensorProto, ValueInfoProto};
 
 use super::{
     Backend, DeviceReport, Format, LoadRequest, Placement, Session, Versions, artifact_path, check_artifact, classify,
@@ -48,7 +49,8 @@ impl Backend for Candle {
             return Err(Shortfall::unavailable(format!("candle has no device {:?}", request.device)));
         }
         let mut graph = candle_onnx::read_file(path).map_err(classify)?;
-        let weights = take_initializers(&mut graph, path)?;
+        let mut weights = take_initializers(&mut graph, path)?;
+        fold_constants(&mut graph, &mut weights)?;
         Ok(Box::new(CandleSession {
             graph,
             weights,
@@ -77,6 +79,37 @@ fn take_initializers(graph: &mut ModelProto, path: &Path) -> Result<HashMap<Stri
     // Older exporters list initializers among the inputs too.
     graph.input.retain(|input| !tensors.contains_key(&input.name));
     Ok(tensors)
+}
+
+/// Evaluates the nodes whose inputs are all constant, and drops the constants that nothing else needs.
+fn fold_constants(model: &mut ModelProto, constants: &mut HashMap<String, Tensor>) -> Result<(), Shortfall> {
+    let Some(graph) = model.graph.as_mut() else { return Ok(()) };
+    let (mut kept, mut folded) = (Vec::new(), 0);
+    for node in std::mem::take(&mut graph.node) {
+        let has_subgraph = node.attribute.iter().any(|attribute| attribute.g.is_some());
+        let is_constant = node.input.iter().all(|input| input.is_empty() || constants.contains_key(input));
+        if has_subgraph || !is_constant || node.op_type.starts_with("Random") {
+            kept.push(node);
+            continue;
+        }
+        let inputs = node.input.iter().filter_map(|input| Some((input.clone(), constants.get(input)?.clone())));
+        let inputs: HashMap<String, Tensor> = inputs.collect();
+        let outputs = node.output.iter().filter(|output| !output.is_empty());
+        let outputs = outputs.map(|name| ValueInfoProto { name: name.clone(), ..ValueInfoProto::default() }).collect();
+        let alone = GraphProto { node: vec![node], output: outputs, ..GraphProto::default() };
+        let alone = ModelProto { graph: Some(alone), ..ModelProto::default() };
+        constants.extend(candle_onnx::simple_eval(&alone, inputs).map_err(classify)?);
+        folded += 1;
+    }
+    graph.node = kept;
+    // A subgraph may use any value of the graph around it.
+    let has_subgraphs = graph.node.iter().flat_map(|node| &node.attribute).any(|attribute| attribute.g.is_some());
+    if folded > 0 && !has_subgraphs {
+        let inputs = graph.node.iter().flat_map(|node| &node.input);
+        let needed: HashSet<&String> = inputs.chain(graph.output.iter().map(|output| &output.name)).collect();
+        constants.retain(|name, _| needed.contains(name));
+    }
+    Ok(())
 }
 
 fn read_external(

@@ -200,7 +200,13 @@ fn classify(error: impl std::fmt::Display) -> Shortfall {
     let has = |parts: &[&str]| parts.iter().any(|part| lower.contains(part));
     if has(&["out of memory", "bad_alloc", "failed to allocate memory", "can't allocate memory"]) {
         Shortfall::new(Status::OutOfMemory, message)
-    } else if has(&["not implemented", "not_implemented", "unsupported", "not supported", "could not find an implementation"]) {
+    } else if has(&[
+        "not implemented",
+        "not_implemented",
+        "unsupported",
+        "not supported",
+        "could not find an implementation",
+    ]) {
         Shortfall::new(Status::Unsupported, message)
     } else {
         Shortfall::new(Status::Failed, message)

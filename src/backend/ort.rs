@@ -100,8 +100,8 @@ impl Backend for Ort {
             .and_then(|builder| Ok(builder.with_execution_providers([provider])?))
             .and_then(|mut builder| builder.commit_from_file(path))
             .map_err(classify)?;
-        let output_memory =
-            MemoryInfo::new(AllocationDevice::CPU, 0, AllocatorType::Device, MemoryType::CPUOutput).map_err(classify)?;
+        let output_memory = MemoryInfo::new(AllocationDevice::CPU, 0, AllocatorType::Device, MemoryType::CPUOutput)
+            .map_err(classify)?;
         let placement = Placement {
             effective_device: "cpu".into(),
             effective_dtype: Some(Dtype::F32),

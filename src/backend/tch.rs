@@ -90,7 +90,8 @@ fn fill_parameters(module: &CModule, mut weights: BTreeMap<String, Tensor>, devi
 /// libtorch's errors end with a C++ stack trace; its first lines say what happened.
 fn brief(error: &tch::TchError) -> Shortfall {
     let text = error.to_string();
-    let lines = text.lines().take_while(|line| !line.starts_with("Exception raised from") && !line.starts_with("frame #"));
+    let lines =
+        text.lines().take_while(|line| !line.starts_with("Exception raised from") && !line.starts_with("frame #"));
     classify(lines.collect::<Vec<_>>().join("\n"))
 }
 

@@ -1,1 +1,5 @@
-fn main(){}
+//! The command `inferbench`.
+
+fn main() -> std::process::ExitCode {
+    inferbench::cli::main()
+}

@@ -1,1 +1,108 @@
-//! The command line: one subcommand a file.
+//! The command line: one subcommand a file, all with the same shape: `Arguments`, and `run`, which returns an exit code.
+
+mod convert;
+mod devices;
+mod models;
+mod prepare;
+mod report;
+mod run;
+mod verify;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+use crate::{exit_codes, harness};
+
+/// Machine-learning inference benchmarks with Criterion
+#[derive(Parser)]
+#[command(
+    name = "inferbench",
+    version,
+    after_help = "Exit codes: 0 all well, 1 a regression or a wrong output, 2 bad usage or a bad file, 3 nothing could \
+        be measured, 4 the machine is too unstable to say, 130 interrupted.\n\nExamples:\n  inferbench devices\n  \
+        inferbench run --model resnet50 --backend ort,candle\n  inferbench report --format markdown"
+)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    Devices(devices::Arguments),
+    Models(models::Arguments),
+    Prepare(prepare::Arguments),
+    Verify(verify::Arguments),
+    Run(run::Arguments),
+    Convert(convert::Arguments),
+    Report(report::Arguments),
+}
+
+/// `main` of the command.
+pub fn main() -> ExitCode {
+    if let Some(assignment) = harness::child_assignment() {
+        return harness::run_child(&assignment);
+    }
+    let result = match Cli::parse().command {
+        Command::Devices(arguments) => devices::run(&arguments),
+        Command::Models(arguments) => models::run(&arguments),
+        Command::Prepare(arguments) => prepare::run(&arguments),
+        Command::Verify(arguments) => verify::run(&arguments),
+        Command::Run(arguments) => run::run(&arguments),
+        Command::Convert(arguments) => convert::run(&arguments),
+        Command::Report(arguments) => report::run(&arguments),
+    };
+    match result {
+        Ok(code) => ExitCode::from(code),
+        Err(error) => {
+            eprintln!("inferbench: {error}");
+            ExitCode::from(exit_codes::USAGE)
+        }
+    }
+}
+
+/// How a listing is printed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
+enum ListFormat {
+    /// For a terminal
+    #[default]
+    Table,
+    /// For scripts
+    Json,
+}
+
+/// A listing: rows for a person, and the same as objects for a script.
+struct Listing<'a> {
+    header: &'a [&'a str],
+    rows: Vec<Vec<String>>,
+    objects: serde_json::Value,
+}
+
+impl Listing<'_> {
+    fn print(&self, format: ListFormat) -> Result<(), String> {
+        match format {
+            ListFormat::Json => {
+                print(&(serde_json::to_string_pretty(&self.objects).map_err(|error| error.to_string())? + "\n"))
+            }
+            ListFormat::Table => {
+                let mut table = comfy_table::Table::new();
+                table.load_style(comfy_table::presets::UTF8_HORIZONTAL_ONLY);
+                table.set_header(self.header.iter().copied());
+                for row in &self.rows {
+                    table.add_row(row);
+                }
+                print(&format!("{table}\n"))
+            }
+        }
+    }
+}
+
+/// Prints to standard output; a reader that has gone away (`| head`) is no error.
+fn print(text: &str) -> Result<(), String> {
+    use std::io::Write;
+    match std::io::stdout().write_all(text.as_bytes()) {
+        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => Err(format!("standard output: {error}")),
+        _ => Ok(()),
+    }
+}

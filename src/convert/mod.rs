@@ -1,1 +1,235 @@
-//! x
+//! Criterion's files, the latency log and the run's manifest → records.
+//!
+//! Every case of the run becomes a record, also one that could not run. An entry of Criterion's tree that does not
+//! belong to the run, or whose files do not belong together, is refused with its reason; the rest is converted.
+
+mod statistics;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+
+use crate::criterion_dir::{Estimate, MeasuredEntry, Refusal, SamplingMode, find_entries, read_entry, read_estimates};
+use crate::definition::{Phase, Status};
+use crate::harness::{Manifest, ManifestCase, Observed, Outcomes, RunFolder};
+use crate::record::{Record, RunIdentity};
+
+use statistics::{SortedCalls, autocorrelation, mean_and_deviation};
+
+/// What a run comes to.
+pub struct Conversion {
+    pub manifest: Manifest,
+    pub records: Vec<Record>,
+    /// Entries of Criterion's tree that are not in the records, with the reason.
+    pub refused: Vec<(String, String)>,
+    /// Entries that other runs measured, by run.
+    pub of_other_runs: BTreeMap<String, usize>,
+    /// Cases that an interrupted run did not come to.
+    pub not_reached: usize,
+}
+
+/// Converts a run whose measurements are in `baseline` of Criterion's tree: `new`, or a saved name.
+///
+/// # Errors
+/// The manifest cannot be read. Entries that cannot be read are in [`Conversion::refused`].
+pub fn convert(folder: &RunFolder, criterion_root: &Path, baseline: &str) -> Result<Conversion, String> {
+    let manifest = folder.read_manifest()?;
+    let outcomes = folder.read_outcomes();
+    let mut conversion = Conversion {
+        records: Vec::with_capacity(manifest.cases.len()),
+        refused: Vec::new(),
+        of_other_runs: BTreeMap::new(),
+        not_reached: 0,
+        manifest,
+    };
+    let run = identity(&conversion.manifest);
+    let mut own = BTreeSet::new();
+    for case in &conversion.manifest.cases {
+        let id = case.case.benchmark_id();
+        let entry_folder = criterion_root.join(&id.group).join(&id.function).join(&id.value).join(baseline);
+        own.insert(entry_folder.clone());
+        let context = Context { manifest: &conversion.manifest, outcomes: &outcomes, run: &run, criterion_root };
+        match context.record(case, &entry_folder) {
+            Some((record, refusal)) => {
+                conversion.records.push(record);
+                conversion.refused.extend(refusal.map(|reason| (id.to_string(), reason)));
+            }
+            None => conversion.not_reached += 1,
+        }
+    }
+    // Nothing there yet is no error: a run may have measured nothing.
+    for entry_folder in find_entries(criterion_root, baseline).unwrap_or_default() {
+        if own.contains(&entry_folder) {
+            continue;
+        }
+        match read_entry(&entry_folder) {
+            Ok(entry) => *conversion.of_other_runs.entry(entry.run_id).or_default() += 1,
+            Err(refusal) => conversion.refused.push((entry_folder.display().to_string(), refusal.to_string())),
+        }
+    }
+    Ok(conversion)
+}
+
+fn identity(manifest: &Manifest) -> RunIdentity {
+    RunIdentity {
+        run_id: manifest.run_id.clone(),
+        timestamp: manifest.started,
+        git_commit: manifest.revision.commit.clone(),
+        git_dirty: manifest.revision.is_dirty,
+        host_id: manifest.machine.host_id.clone(),
+        suite: manifest.suite_name.clone(),
+        rustc_version: manifest.rustc_version.clone(),
+    }
+}
+
+struct Context<'a> {
+    manifest: &'a Manifest,
+    outcomes: &'a Outcomes,
+    run: &'a RunIdentity,
+    criterion_root: &'a Path,
+}
+
+impl Context<'_> {
+    /// The record of a case, and why its measurement was refused; none for a case that the run did not come to.
+    fn record(&self, planned: &ManifestCase, entry_folder: &Path) -> Option<(Record, Option<String>)> {
+        let case = &planned.case;
+        let bare = |status, message| {
+            let mut record = Record::new(self.run, case, status, message);
+            record.framework = planned.framework.clone();
+            record.family = planned.family.clone();
+            record.modality = planned.modality.clone();
+            record.parameters = planned.parameters;
+            record
+        };
+        if let Some(shortfall) = &planned.shortfall {
+            return Some((bare(shortfall.status, Some(shortfall.message.clone())), None));
+        }
+        let Some(outcome) = self.outcomes.finished.get(&case.to_string()) else {
+            let was_at_it = self.outcomes.unfinished.as_ref() == Some(&case.benchmark_id());
+            let was_killed = self.manifest.finished.is_none();
+            return (was_at_it && was_killed)
+                .then(|| (bare(Status::Failed, Some("the run was killed at this case".into())), None));
+        };
+        let mut record = bare(outcome.status, outcome.message.clone());
+        put_observed(&mut record, &outcome.observed);
+        if outcome.status != Status::Ok {
+            return Some((record, None));
+        }
+        match self.entry(entry_folder) {
+            Ok(entry) => {
+                put_latencies(&mut record, &entry);
+                put_criterion(&mut record, &entry);
+                self.put_change(&mut record, &entry);
+                Some((record, None))
+            }
+            Err(reason) => {
+                record.status = Status::Failed;
+                record.message = Some(format!("its measurement was not converted: {reason}"));
+                Some((record, Some(reason)))
+            }
+        }
+    }
+
+    fn entry(&self, folder: &Path) -> Result<MeasuredEntry, String> {
+        if self.manifest.is_quick {
+            return Err(Refusal::Quick.to_string());
+        }
+        let entry = read_entry(folder).map_err(|refusal| refusal.to_string())?;
+        if entry.run_id != self.run.run_id {
+            return Err(format!("stale: run {} has measured it since", entry.run_id));
+        }
+        Ok(entry)
+    }
+
+    fn put_change(&self, record: &mut Record, entry: &MeasuredEntry) {
+        let Some(name) = &self.manifest.compared_baseline else { return };
+        let id = &entry.id;
+        let folder = self.criterion_root.join(&id.group).join(&id.function).join(&id.value).join(name);
+        if let Ok(before) = read_estimates(&folder) {
+            record.baseline = Some(name.clone());
+            record.change_vs_baseline = Some(entry.estimates.mean.point / before.mean.point - 1.0);
+        }
+    }
+}
+
+fn put_observed(record: &mut Record, observed: &Observed) {
+    let observed = observed.clone();
+    record.effective_device = observed.effective_device;
+    record.effective_dtype = observed.effective_dtype;
+    record.providers = observed.providers;
+    record.input_shape = observed.input_shape;
+    record.threads = observed.threads;
+    record.verified = observed.verified;
+    record.max_abs_error = observed.max_abs_error;
+    record.max_rel_error = observed.max_rel_error;
+    record.warmup_iterations = observed.warmup_iterations;
+    record.load_time_ms = observed.load_ms;
+    record.first_inference_ms = observed.first_inference_ms;
+    record.memory_mb = observed.peak_memory_bytes.map(megabytes);
+    record.memory_kind = observed.peak_memory_bytes.map(|_| "process-peak-rss".into());
+    record.model_size_mb = observed.artifact_bytes.map(megabytes);
+    record.artifact_sha256 = observed.artifact_sha256;
+    record.backend_version = observed.backend_version;
+    record.library_version = observed.library_version;
+    if record.message.is_none() {
+        record.message = observed.executor.map(|executor| format!("executed by {executor}"));
+    }
+}
+
+fn put_latencies(record: &mut Record, entry: &MeasuredEntry) {
+    let calls: Vec<u64> = entry.samples_ns.iter().flatten().copied().collect();
+    record.iterations = Some(calls.len());
+    record.autocorrelation = autocorrelation(&calls);
+    let (mean, deviation) = mean_and_deviation(&calls);
+    let Some(sorted) = SortedCalls::new(calls) else { return };
+    let percentile = |p: f64| Some(milliseconds(sorted.percentile(p) as f64));
+    let upper_bound = |p: f64| sorted.percentile_upper_bound(p).map(|bound| milliseconds(bound as f64));
+    record.latency_p50_ms = percentile(0.50);
+    record.latency_p50_upper_ms = upper_bound(0.50);
+    record.latency_p90_ms = percentile(0.90);
+    record.latency_p90_upper_ms = upper_bound(0.90);
+    record.latency_p95_ms = percentile(0.95);
+    record.latency_p95_upper_ms = upper_bound(0.95);
+    record.latency_p99_ms = percentile(0.99);
+    record.latency_p99_upper_ms = upper_bound(0.99);
+    record.latency_mean_ms = Some(milliseconds(mean));
+    record.latency_std_ms = deviation.map(milliseconds);
+    record.latency_min_ms = Some(milliseconds(sorted.min() as f64));
+    record.latency_max_ms = Some(milliseconds(sorted.max() as f64));
+    record.outliers = Some(sorted.outliers());
+}
+
+fn put_criterion(record: &mut Record, entry: &MeasuredEntry) {
+    let estimates = &entry.estimates;
+    let parts = |estimate: &Estimate| {
+        [estimate.point, estimate.lower, estimate.upper].map(|value| value.is_finite().then(|| milliseconds(value)))
+    };
+    [record.criterion_mean_ms, record.criterion_mean_lower_ms, record.criterion_mean_upper_ms] = parts(&estimates.mean);
+    [record.criterion_median_ms, record.criterion_median_lower_ms, record.criterion_median_upper_ms] =
+        parts(&estimates.median);
+    [record.criterion_std_dev_ms, record.criterion_std_dev_lower_ms, record.criterion_std_dev_upper_ms] =
+        parts(&estimates.std_dev);
+    if let Some(slope) = &estimates.slope {
+        [record.criterion_slope_ms, record.criterion_slope_lower_ms, record.criterion_slope_upper_ms] = parts(slope);
+    }
+    record.confidence_level = Some(estimates.mean.confidence_level);
+    record.sample_count = Some(entry.samples_ns.len());
+    record.sampling_mode = Some(match entry.sampling_mode {
+        SamplingMode::Flat => "flat".into(),
+        SamplingMode::Linear => "linear".into(),
+    });
+    if record.phase == Phase::Forward {
+        let per_second = |ms: Option<f64>| ms.map(|ms| record.batch_size as f64 / ms * 1e3);
+        record.throughput_ips = per_second(record.criterion_mean_ms);
+        // The longest mean is the lowest throughput.
+        record.throughput_lower_ips = per_second(record.criterion_mean_upper_ms);
+        record.throughput_upper_ips = per_second(record.criterion_mean_lower_ms);
+    }
+}
+
+fn milliseconds(nanoseconds: f64) -> f64 {
+    nanoseconds / 1e6
+}
+
+fn megabytes(bytes: u64) -> f64 {
+    bytes as f64 / 1e6
+}

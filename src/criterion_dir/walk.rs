@@ -102,6 +102,14 @@ pub fn read_entry(folder: &Path) -> Result<MeasuredEntry, Refusal> {
     })
 }
 
+/// Reads only the estimates of an entry, which need not be of this harness.
+///
+/// # Errors
+/// The file is missing or not what it should be.
+pub fn read_estimates(folder: &Path) -> Result<Estimates, Refusal> {
+    read_json(folder, "estimates.json")
+}
+
 fn read_json<T: DeserializeOwned>(folder: &Path, name: &str) -> Result<T, Refusal> {
     let bytes = fs::read(folder.join(name)).map_err(|error| Refusal::Unreadable(format!("{name}: {error}")))?;
     serde_json::from_slice(&bytes).map_err(|error| Refusal::Unreadable(format!("{name}: {error}")))
@@ -115,9 +123,11 @@ fn is_quick(sample: &SampleJson) -> bool {
 fn check_sums(sample: &SampleJson, log: &LatencyLog) -> Result<(), Refusal> {
     let same_shape = sample.times.len() == log.samples_ns.len() && sample.iters.len() == log.samples_ns.len();
     let same_sums = || {
-        log.samples_ns.iter().zip(&sample.times).zip(&sample.iters).all(|((calls, &time), &iters)| {
-            calls.iter().sum::<u64>() as f64 == time && calls.len() as f64 == iters
-        })
+        log.samples_ns
+            .iter()
+            .zip(&sample.times)
+            .zip(&sample.iters)
+            .all(|((calls, &time), &iters)| calls.iter().sum::<u64>() as f64 == time && calls.len() as f64 == iters)
     };
     if same_shape && same_sums() {
         return Ok(());
@@ -127,8 +137,8 @@ fn check_sums(sample: &SampleJson, log: &LatencyLog) -> Result<(), Refusal> {
 
 /// Criterion's mean is that of the samples' times a call; only rounding may differ.
 fn check_mean(sample: &SampleJson, estimates: &Estimates) -> Result<(), Refusal> {
-    let mean =
-        sample.times.iter().zip(&sample.iters).map(|(time, iters)| time / iters).sum::<f64>() / sample.times.len() as f64;
+    let mean = sample.times.iter().zip(&sample.iters).map(|(time, iters)| time / iters).sum::<f64>()
+        / sample.times.len() as f64;
     if (mean - estimates.mean.point).abs() <= 1e-9 * mean.abs() {
         return Ok(());
     }

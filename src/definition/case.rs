@@ -93,7 +93,11 @@ impl Case {
             group = format!("{group}-{}", self.phase.name());
         }
         let device = self.device.replace(':', ".");
-        BenchmarkId { group, function: format!("{}-{device}-{}", self.backend, self.dtype), value: self.batch_size.to_string() }
+        BenchmarkId {
+            group,
+            function: format!("{}-{device}-{}", self.backend, self.dtype),
+            value: self.batch_size.to_string(),
+        }
     }
 
     /// Whether each component of the id survives as a file name, so that no two cases share Criterion's folder.
@@ -137,7 +141,9 @@ pub fn check_component(component: &str) -> Result<(), String> {
     const CRITERIONS_OWN: [&str; 5] = ["report", "new", "base", "change", "profile"];
     let allowed = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || matches!(c, '.' | '_' | '-');
     if component.is_empty() || component.len() > 64 || !component.chars().all(allowed) || component.starts_with('.') {
-        return Err(format!("{component:?} is not a usable name: 1 to 64 of a-z, 0-9, '.', '_' and '-', not starting with '.'"));
+        return Err(format!(
+            "{component:?} is not a usable name: 1 to 64 of a-z, 0-9, '.', '_' and '-', not starting with '.'"
+        ));
     }
     if CRITERIONS_OWN.contains(&component) {
         return Err(format!("{component:?} is a name that Criterion keeps for its own files"));
@@ -165,7 +171,8 @@ mod tests {
     #[test]
     fn the_id_groups_contestants_of_one_model() {
         assert_eq!(case().to_string(), "resnet50/ort-cpu-f32/8");
-        let other = Case { variant: "int8-static".into(), sequence_length: Some(128), device: "cuda:1".into(), ..case() };
+        let other =
+            Case { variant: "int8-static".into(), sequence_length: Some(128), device: "cuda:1".into(), ..case() };
         assert_eq!(other.to_string(), "resnet50-int8-static-seq128/ort-cuda.1-f32/8");
     }
 

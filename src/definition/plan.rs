@@ -23,6 +23,8 @@ pub struct PlannedCase {
     pub case: Case,
     pub family: String,
     pub modality: String,
+    /// The model's definition, or why there is none.
+    pub definition: Result<Model, String>,
     /// The model, or why the case cannot run.
     pub model: Result<Model, Shortfall>,
 }
@@ -54,7 +56,10 @@ pub fn plan(
                     batch_size,
                 };
                 if let Some(other) = taken.insert(case.to_string(), case.clone()) {
-                    return Err(format!("{} {} and {} {} have the same id {case}", case.model, case.variant, other.model, other.variant));
+                    return Err(format!(
+                        "{} {} and {} {} have the same id {case}",
+                        case.model, case.variant, other.model, other.variant
+                    ));
                 }
                 cases.push(planned(case, entry, capabilities));
             }
@@ -68,9 +73,10 @@ pub fn plan(
 
 fn contestants(suite: &Suite) -> impl Iterator<Item = (String, String, Dtype)> + '_ {
     suite.backends.iter().flat_map(move |backend| {
-        suite.devices.iter().flat_map(move |device| {
-            suite.dtypes.iter().map(move |&dtype| (backend.clone(), device.clone(), dtype))
-        })
+        suite
+            .devices
+            .iter()
+            .flat_map(move |device| suite.dtypes.iter().map(move |&dtype| (backend.clone(), device.clone(), dtype)))
     })
 }
 
@@ -80,14 +86,10 @@ fn planned(case: Case, entry: &Entry, capabilities: &dyn Capabilities) -> Planne
         Err(_) => (String::new(), String::new()),
     };
     let model = runnable_model(&case, entry, capabilities).cloned();
-    PlannedCase { case, family, modality, model }
+    PlannedCase { case, family, modality, definition: entry.model.clone(), model }
 }
 
-fn runnable_model<'a>(
-    case: &Case,
-    entry: &'a Entry,
-    capabilities: &dyn Capabilities,
-) -> Result<&'a Model, Shortfall> {
+fn runnable_model<'a>(case: &Case, entry: &'a Entry, capabilities: &dyn Capabilities) -> Result<&'a Model, Shortfall> {
     let model = entry.model.as_ref().map_err(|reason| Shortfall::failed(reason.clone()))?;
     case.check_id().map_err(Shortfall::failed)?;
     capabilities.check_device(&case.backend, &case.device)?;
@@ -197,8 +199,10 @@ mod tests {
     fn a_case_that_cannot_run_stays_in_the_plan_with_its_reason() {
         let catalogue = [entry("a", Dimension::Symbol(BATCH.into())), entry("b", Dimension::Fixed(1))];
         let cases = plan(&suite(&["a", "b"]), &Selection::default(), &catalogue, &OnlyOrt).unwrap();
-        let statuses: Vec<(String, Option<Status>)> =
-            cases.iter().map(|planned| (planned.case.to_string(), planned.model.as_ref().err().map(|s| s.status))).collect();
+        let statuses: Vec<(String, Option<Status>)> = cases
+            .iter()
+            .map(|planned| (planned.case.to_string(), planned.model.as_ref().err().map(|s| s.status)))
+            .collect();
         assert_eq!(statuses.len(), 8);
         assert_eq!(statuses[0], ("a/ort-cpu-f32/1".into(), None));
         assert_eq!(statuses[1], ("a/tch-cpu-f32/1".into(), Some(Status::Unavailable)));

@@ -42,6 +42,9 @@ pub struct SuiteModel {
 pub struct Effort {
     /// Calls to measure, if they fit into the budget.
     pub iterations: usize,
+    /// Seconds of measured calls at the least: calls that take microseconds get more than `iterations` of them.
+    #[serde(rename = "least_s")]
+    pub least_seconds: f64,
     /// Calls before the first measured one, at the least.
     pub warmup: usize,
     /// Seconds to spend on the measured calls of a case; Criterion's minimum of 10 samples may take longer.
@@ -56,7 +59,14 @@ pub struct Effort {
 
 impl Default for Effort {
     fn default() -> Self {
-        Effort { iterations: 1000, warmup: 3, budget_seconds: 5.0, timeout_seconds: 300.0, threads: None }
+        Effort {
+            iterations: 1000,
+            least_seconds: 1.0,
+            warmup: 3,
+            budget_seconds: 5.0,
+            timeout_seconds: 300.0,
+            threads: None,
+        }
     }
 }
 
@@ -103,7 +113,7 @@ pub struct Selection {
 /// The flags that change how much is measured.
 #[derive(Args, Clone, Debug, Default)]
 pub struct EffortArguments {
-    /// Calls to measure of each case, if they fit into the budget
+    /// Calls to measure of each case, if they fit into the budget [default: the suite's]
     #[arg(long, env = "INFERBENCH_ITERATIONS", value_name = "N")]
     pub iterations: Option<usize>,
     /// Calls before the first measured one, at the least
@@ -165,7 +175,10 @@ impl Suite {
             self.batch_sizes = selection.batch_sizes.clone();
             self.models.iter_mut().for_each(|model| model.batch_sizes = None);
         }
-        self.effort.iterations = effort.iterations.unwrap_or(self.effort.iterations);
+        if let Some(iterations) = effort.iterations {
+            self.effort.iterations = iterations;
+            self.effort.least_seconds = 0.0;
+        }
         self.effort.warmup = effort.warmup.unwrap_or(self.effort.warmup);
         self.effort.budget_seconds = effort.budget.unwrap_or(self.effort.budget_seconds);
         self.effort.timeout_seconds = effort.timeout.unwrap_or(self.effort.timeout_seconds);
@@ -184,6 +197,9 @@ impl Suite {
         let positive = |seconds: f64| seconds.is_finite() && seconds > 0.0;
         if self.effort.iterations == 0 || self.effort.threads == Some(0) {
             return Err("iterations and threads are numbers from 1".into());
+        }
+        if !(self.effort.least_seconds.is_finite() && self.effort.least_seconds >= 0.0) {
+            return Err("least_s is seconds from 0".into());
         }
         if !positive(self.effort.budget_seconds) || !positive(self.effort.timeout_seconds) {
             return Err("budget and timeout are seconds above 0".into());

@@ -9,9 +9,22 @@ use crate::definition::{Case, Effort, Model};
 /// The variable that makes a process a child; its value is the path of the assignment.
 pub const ASSIGNMENT: &str = "INFERBENCH_ASSIGNMENT";
 
+/// What is done with each case.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Purpose {
+    /// Compare the outputs with the reference, then measure.
+    Measure,
+    /// Measure without a proof; the record says so.
+    MeasureUnproven,
+    /// Compare the outputs only.
+    Verify,
+}
+
 /// The work of one child: cases of one backend and device.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Assignment {
+    pub purpose: Purpose,
     pub run_id: String,
     pub run_folder: PathBuf,
     pub criterion_root: PathBuf,

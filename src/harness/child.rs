@@ -7,15 +7,17 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use clap::Parser;
-use criterion::{AxisScale, BenchmarkGroup, BenchmarkId as CriterionId, Criterion, PlotConfiguration, SamplingMode, Throughput};
+use criterion::{
+    AxisScale, BenchmarkGroup, BenchmarkId as CriterionId, Criterion, PlotConfiguration, SamplingMode, Throughput,
+};
 
 use super::arguments::{CriterionArguments, Mode};
-use super::assignment::{Assignment, WorkItem};
+use super::assignment::{Assignment, Purpose, WorkItem};
 use super::manifest::{Event, Observed, Outcome, RunFolder};
 use super::trial::{self, Fixtures, Trial};
 use crate::criterion_dir::{LatencyLog, write_latency_log};
 use crate::definition::{BenchmarkId, Case, Shortfall, Status};
-use crate::measurement::{LoggedWallTime, SampleLog, Sampling, memory};
+use crate::measurement::{LoggedWallTime, SampleLog, Sampling, WarmUp, memory};
 
 /// Runs the cases of the assignment, under the command line that Criterion reads.
 pub fn run(assignment_path: &Path) -> ExitCode {
@@ -26,6 +28,61 @@ pub fn run(assignment_path: &Path) -> ExitCode {
             return ExitCode::from(2);
         }
     };
+    let result = match assignment.purpose {
+        Purpose::Verify => verify(&assignment),
+        Purpose::Measure | Purpose::MeasureUnproven => measure(&assignment),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("inferbench: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Runs each case once and compares its outputs.
+///
+/// # Errors
+/// The run's folder cannot be written any more.
+fn verify(assignment: &Assignment) -> Result<(), String> {
+    let folder = RunFolder::new(assignment.run_folder.clone());
+    let mut fixtures = Fixtures::default();
+    for (index, item) in assignment.work.iter().enumerate() {
+        exit_with_parent(assignment.parent_process);
+        eprintln!("[{}/{}] {}", assignment.cases_before + index + 1, assignment.cases_in_all, item.case);
+        recorded(&folder, &item.case.benchmark_id(), |observed| {
+            unwinding(|| trial::load_and_prove(&item.case, &item.model, assignment, &mut fixtures, observed)).map(drop)
+        })?;
+    }
+    Ok(())
+}
+
+/// Puts what becomes of a case into the run's folder.
+fn recorded(
+    folder: &RunFolder,
+    id: &BenchmarkId,
+    action: impl FnOnce(&mut Observed) -> Result<(), Shortfall>,
+) -> Result<(), String> {
+    folder.append(&Event::Started { id: id.clone() })?;
+    let start = Instant::now();
+    let mut observed = Observed::default();
+    let (status, message) = match action(&mut observed) {
+        Ok(()) => (Status::Ok, None),
+        Err(shortfall) => {
+            eprintln!("  {id}: {shortfall}");
+            (shortfall.status, Some(shortfall.message))
+        }
+    };
+    let seconds = start.elapsed().as_secs_f64();
+    folder.append(&Event::Finished(Box::new(Outcome { id: id.clone(), status, message, observed, seconds })))
+}
+
+/// Registers every case with Criterion and measures those of the assignment, under Criterion's command line.
+///
+/// # Errors
+/// The run's folder cannot be written any more.
+fn measure(assignment: &Assignment) -> Result<(), String> {
     let arguments = CriterionArguments::parse_from(std::env::args().skip(1));
     let log = SampleLog::default();
     let mut criterion = Criterion::default()
@@ -39,7 +96,7 @@ pub fn run(assignment_path: &Path) -> ExitCode {
         work: assignment.work.iter().map(|item| (item.case.to_string(), item)).collect(),
         fixtures: Fixtures::default(),
         cases_begun: 0,
-        assignment: &assignment,
+        assignment,
         arguments,
         log,
     };
@@ -48,15 +105,12 @@ pub fn run(assignment_path: &Path) -> ExitCode {
         group.plot_config(PlotConfiguration::default().summary_scale(AxisScale::Logarithmic));
         group.sampling_mode(SamplingMode::Flat);
         for case in cases {
-            if let Err(error) = worker.register(&mut group, case) {
-                eprintln!("inferbench: {error}");
-                return ExitCode::FAILURE;
-            }
+            worker.register(&mut group, case)?;
         }
         group.finish();
     }
     criterion.final_summary();
-    ExitCode::SUCCESS
+    Ok(())
 }
 
 /// A filter that Criterion matches against whole ids.
@@ -112,20 +166,9 @@ impl Worker<'_> {
             return Ok(());
         }
         exit_with_parent(self.assignment.parent_process);
-        self.folder.append(&Event::Started { id: id.clone() })?;
         self.announce(item);
-        let start = Instant::now();
-        let mut observed = Observed::default();
-        let result = self.measure(group, item, &id, &mut observed);
-        let (status, message) = match result {
-            Ok(()) => (Status::Ok, None),
-            Err(shortfall) => {
-                eprintln!("  {id}: {shortfall}");
-                (shortfall.status, Some(shortfall.message))
-            }
-        };
-        let seconds = start.elapsed().as_secs_f64();
-        self.folder.append(&Event::Finished(Box::new(Outcome { id, status, message, observed, seconds })))
+        let folder = self.folder.clone();
+        recorded(&folder, &id, |observed| self.measure(group, item, &id, observed))
     }
 
     fn measure(
@@ -136,10 +179,12 @@ impl Worker<'_> {
         observed: &mut Observed,
     ) -> Result<(), Shortfall> {
         let mut trial = unwinding(|| {
-            trial::prepare(&item.case, &item.model, self.assignment, &mut self.fixtures, observed)
+            trial::load_and_prove(&item.case, &item.model, self.assignment, &mut self.fixtures, observed)
         })?;
+        let warm_up = trial.warm_up(&item.case, &self.assignment.effort)?;
+        observed.warmup_iterations = Some(warm_up.calls.len());
         self.log.take();
-        self.sample(group, &mut trial, id, observed)?;
+        self.sample(group, &mut trial, &warm_up, id, observed)?;
         let samples_ns = self.log.take();
         trial.prove_again()?;
         observed.peak_memory_bytes = memory::peak_bytes();
@@ -153,10 +198,11 @@ impl Worker<'_> {
         &self,
         group: &mut Group<'_>,
         trial: &mut Trial,
+        warm_up: &WarmUp,
         id: &BenchmarkId,
         observed: &Observed,
     ) -> Result<(), Shortfall> {
-        let call_ns = trial.warm_up.expected_call_ns();
+        let call_ns = warm_up.expected_call_ns();
         let mut effort = self.assignment.effort.clone();
         if let Some(seconds) = self.arguments.measurement_time {
             effort.budget_seconds = seconds;
@@ -171,7 +217,7 @@ impl Worker<'_> {
         group.measurement_time(measurement_time);
         let warm_up_time = self.arguments.warm_up_time.unwrap_or(0.0).max(1e-9);
         group.warm_up_time(Duration::from_secs_f64(warm_up_time));
-        self.announce_sampling(sampling, call_ns, trial, observed);
+        self.announce_sampling(sampling, warm_up, observed);
 
         unwinding(|| {
             group.bench_function(CriterionId::new(&id.function, &id.value), |bencher| {
@@ -210,7 +256,7 @@ impl Worker<'_> {
         eprintln!("\n[{number}/{}] {}{left}", self.assignment.cases_in_all, item.case);
     }
 
-    fn announce_sampling(&self, sampling: Sampling, call_ns: u64, trial: &Trial, observed: &Observed) {
+    fn announce_sampling(&self, sampling: Sampling, warm_up: &WarmUp, observed: &Observed) {
         if self.arguments.mode() != Mode::Measure {
             return;
         }
@@ -219,11 +265,11 @@ impl Worker<'_> {
             _ => "no reference".into(),
         };
         let calls = sampling.samples as u64 * sampling.calls_per_sample;
-        let call = Duration::from_nanos(call_ns);
+        let call = Duration::from_nanos(warm_up.expected_call_ns());
         eprintln!(
             "  loaded in {:.0?}, {proof}, {} warm-up calls, {call:.1?} a call: {calls} calls in {} samples, about {:.1} s",
             Duration::from_secs_f64(observed.load_ms.unwrap_or_default() / 1e3),
-            trial.warm_up.calls.len(),
+            warm_up.calls.len(),
             sampling.samples,
             calls as f64 * call.as_secs_f64(),
         );
@@ -261,4 +307,3 @@ fn unwinding<T>(action: impl FnOnce() -> Result<T, Shortfall>) -> Result<T, Shor
         })
     })
 }
-

@@ -174,7 +174,9 @@ impl RunFolder {
         }
         let Format { format } = serde_json::from_slice(&bytes).map_err(|error| named(error.to_string()))?;
         if format > MANIFEST_FORMAT {
-            return Err(named(format!("format {format} is newer than this inferbench, which reads up to {MANIFEST_FORMAT}")));
+            return Err(named(format!(
+                "format {format} is newer than this inferbench, which reads up to {MANIFEST_FORMAT}"
+            )));
         }
         serde_json::from_slice(&bytes).map_err(|error| named(error.to_string()))
     }

@@ -15,6 +15,7 @@ mod relay;
 mod trial;
 
 pub use arguments::{CriterionArguments, IdFilter, Mode};
+pub use assignment::Purpose;
 pub use machine::{Machine, Revision};
 pub use manifest::{MANIFEST_FORMAT, Manifest, ManifestCase, Observed, Outcome, Outcomes, RunFolder};
 
@@ -26,10 +27,10 @@ use clap::Parser;
 use jiff::Timestamp;
 
 use crate::backend::{self, Registry};
-use crate::exit_codes;
 use crate::definition::{
     Case, EffortArguments, Model, PlannedCase, Selection, Shortfall, Status, Suite, plan, read_catalogue, read_suite,
 };
+use crate::exit_codes;
 use crate::fixture;
 use crate::places::Places;
 
@@ -77,10 +78,10 @@ pub fn bench_main() -> ExitCode {
     if let Some(assignment) = child_assignment() {
         return run_child(&assignment);
     }
-    let variables = BenchVariables::parse_from(std::iter::empty::<&str>());
-    let arguments: Vec<String> = std::env::args().skip(1).collect();
-    match run(&variables.selection, &variables.effort, arguments) {
-        Ok(finished) => finished.exit_code,
+    let BenchVariables { selection, effort } = BenchVariables::parse_from(std::iter::empty::<&str>());
+    let criterion_arguments: Vec<String> = std::env::args().skip(1).collect();
+    match run(&Request { purpose: Purpose::Measure, selection, effort, criterion_arguments }) {
+        Ok(finished) => ExitCode::from(finished.exit_code),
         Err(error) => {
             eprintln!("inferbench: {error}");
             ExitCode::from(exit_codes::USAGE)
@@ -88,50 +89,60 @@ pub fn bench_main() -> ExitCode {
     }
 }
 
+/// What to run.
+#[derive(Clone, Debug)]
+pub struct Request {
+    pub purpose: Purpose,
+    pub selection: Selection,
+    pub effort: EffortArguments,
+    /// Criterion's command line, with its FILTER; `--bench` must be in it for anything to be measured.
+    pub criterion_arguments: Vec<String>,
+}
+
 /// A run that has come to its end, one way or another.
 pub struct FinishedRun {
-    /// Absent where nothing was to be measured (`--list`).
-    pub run_id: Option<String>,
-    pub exit_code: ExitCode,
+    /// Absent where nothing was to be run (`--list`, or no case matches).
+    pub folder: Option<RunFolder>,
+    /// One of [`exit_codes`].
+    pub exit_code: u8,
 }
 
 /// Runs the cases that suite, filters and Criterion's arguments select.
 ///
 /// # Errors
 /// What was asked for is wrong or impossible; nothing was measured then.
-pub fn run(
-    selection: &Selection,
-    effort: &EffortArguments,
-    criterion_arguments: Vec<String>,
-) -> Result<FinishedRun, String> {
-    let parsed = CriterionArguments::parse_from(&criterion_arguments);
+pub fn run(request: &Request) -> Result<FinishedRun, String> {
+    let parsed = CriterionArguments::parse_from(&request.criterion_arguments);
     let places = Places::find();
-    let Plan { suite, cases } = make_plan(&places, selection, effort)?;
+    let Plan { suite, cases } = make_plan(&places, &request.selection, &request.effort)?;
     let filter = parsed.id_filter()?;
-    let selected: Vec<&PlannedCase> = cases.iter().filter(|planned| filter.matches(&planned.case.to_string())).collect();
-    if parsed.mode() == Mode::List {
+    let selected: Vec<&PlannedCase> =
+        cases.iter().filter(|planned| filter.matches(&planned.case.to_string())).collect();
+    let is_measured = request.purpose != Purpose::Verify;
+    if is_measured && parsed.mode() == Mode::List {
         list(&selected, &parsed);
-        return Ok(FinishedRun { run_id: None, exit_code: ExitCode::SUCCESS });
+        return Ok(FinishedRun { folder: None, exit_code: exit_codes::OK });
     }
     if selected.is_empty() {
         eprintln!("inferbench: no case matches; `cargo bench -- --list` shows those that there are");
-        return Ok(FinishedRun { run_id: None, exit_code: ExitCode::SUCCESS });
+        return Ok(FinishedRun { folder: None, exit_code: exit_codes::OK });
     }
     say_what_is_left_out(&selected);
-    let (runnable, shortfalls) = prepare(&selected, &places)?;
+    let (runnable, shortfalls) = prepare(&selected, &places);
     let criterion_root = places.criterion();
     check_baseline(&parsed, &runnable, &criterion_root)?;
 
     let started = Timestamp::now();
-    let run_id = new_run_id(started, &places.runs());
-    let folder = RunFolder::new(places.runs().join(&run_id));
+    let runs = if is_measured { places.runs() } else { places.verifications() };
+    let run_id = new_run_id(started, &runs);
+    let folder = RunFolder::new(runs.join(&run_id));
     let mut manifest = Manifest {
         format: MANIFEST_FORMAT,
         run_id: run_id.clone(),
         started,
         finished: None,
         is_interrupted: false,
-        arguments: criterion_arguments.clone(),
+        arguments: request.criterion_arguments.clone(),
         suite_name: suite.name.clone(),
         threads: suite.effort.effective_threads(),
         inferbench_version: env!("CARGO_PKG_VERSION").into(),
@@ -147,20 +158,48 @@ pub fn run(
     };
     folder.write_manifest(&manifest)?;
     let session = parent::Session {
+        purpose: request.purpose,
         manifest: &manifest,
         folder: &folder,
         prepared_folder: places.prepared(),
         groups: by_contestant(&runnable),
         registered: cases.iter().filter(|planned| planned.model.is_ok()).map(|planned| planned.case.clone()).collect(),
-        arguments: criterion_arguments,
+        arguments: request.criterion_arguments.clone(),
         parsed: &parsed,
-        history: history(&places.runs(), &run_id),
+        history: history(&runs, Some(&run_id)),
     };
     let ending = session.run()?;
     manifest.finished = Some(Timestamp::now());
     manifest.is_interrupted = ending == parent::Ending::Interrupted;
     folder.write_manifest(&manifest)?;
-    Ok(FinishedRun { run_id: Some(run_id), exit_code: conclude(&manifest, &folder, &parsed) })
+    let exit_code = conclude(&manifest, &folder, is_measured && parsed.mode() == Mode::Load);
+    Ok(FinishedRun { folder: Some(folder), exit_code })
+}
+
+/// A case and how long it will take, or why it will not run.
+pub struct Estimate {
+    pub case: Case,
+    pub seconds: Result<f64, Shortfall>,
+}
+
+/// Estimates a run without running it: by the time that each case took when it last ran here, or else by its budget.
+///
+/// # Errors
+/// As [`run`].
+pub fn estimate(request: &Request) -> Result<Vec<Estimate>, String> {
+    let parsed = CriterionArguments::parse_from(&request.criterion_arguments);
+    let places = Places::find();
+    let Plan { suite, cases } = make_plan(&places, &request.selection, &request.effort)?;
+    let filter = parsed.id_filter()?;
+    let history = history(&places.runs(), None);
+    // Loading, proof, warm-up and Criterion's analysis come on top of the measured calls.
+    let by_budget = 1.5 * suite.effort.budget_seconds + 3.0;
+    let selected = cases.into_iter().filter(|planned| filter.matches(&planned.case.to_string()));
+    let estimate = |planned: PlannedCase| Estimate {
+        seconds: planned.model.map(|_| history.get(&planned.case.to_string()).copied().unwrap_or(by_budget)),
+        case: planned.case,
+    };
+    Ok(selected.map(estimate).collect())
 }
 
 fn list(selected: &[&PlannedCase], parsed: &CriterionArguments) {
@@ -194,19 +233,14 @@ fn say_what_is_left_out(selected: &[&PlannedCase]) {
 type Runnable = Vec<(Case, Model)>;
 
 /// Makes the artifacts of the selected models; a model that cannot be made costs its cases only.
-fn prepare(
-    selected: &[&PlannedCase],
-    places: &Places,
-) -> Result<(Runnable, BTreeMap<String, Shortfall>), String> {
+fn prepare(selected: &[&PlannedCase], places: &Places) -> (Runnable, BTreeMap<String, Shortfall>) {
     let mut prepared: BTreeMap<String, Result<(), String>> = BTreeMap::new();
     let mut runnable = Vec::new();
     let mut shortfalls = BTreeMap::new();
     for planned in selected {
         let Ok(model) = &planned.model else { continue };
-        let result = prepared
-            .entry(model.artifact_folder_name())
-            .or_insert_with(|| prepare_model(model, places))
-            .clone();
+        let result =
+            prepared.entry(model.artifact_folder_name()).or_insert_with(|| prepare_model(model, places)).clone();
         match result {
             Ok(()) => runnable.push((planned.case.clone(), model.clone())),
             Err(reason) => {
@@ -215,14 +249,19 @@ fn prepare(
             }
         }
     }
-    Ok((runnable, shortfalls))
+    (runnable, shortfalls)
 }
 
 /// Makes a model's artifacts and says so when that takes work.
 pub fn prepare_model(model: &Model, places: &Places) -> Result<(), String> {
     let bytes = fixture::bytes_to_prepare(model, &places.prepared())?;
     if bytes > 0 {
-        eprintln!("preparing {} ({:.1} MB in {})", model.artifact_folder_name(), bytes as f64 / 1e6, places.prepared().display());
+        eprintln!(
+            "preparing {} ({:.1} MB in {})",
+            model.artifact_folder_name(),
+            bytes as f64 / 1e6,
+            places.prepared().display()
+        );
     }
     fixture::prepare(model, &places.prepared()).map(drop)
 }
@@ -258,7 +297,8 @@ fn new_run_id(started: Timestamp, runs: &Path) -> String {
 }
 
 fn manifest_case(planned: &PlannedCase, shortfalls: &BTreeMap<String, Shortfall>) -> ManifestCase {
-    let framework = backend::find(&planned.case.backend).map_or(planned.case.backend.as_str(), |found| found.framework());
+    let framework =
+        backend::find(&planned.case.backend).map_or(planned.case.backend.as_str(), |found| found.framework());
     ManifestCase {
         case: planned.case.clone(),
         framework: framework.into(),
@@ -281,11 +321,12 @@ fn by_contestant(runnable: &Runnable) -> Vec<((String, String), Runnable)> {
     groups
 }
 
-/// How long each case took when it last ran.
-fn history(runs: &Path, present_run: &str) -> BTreeMap<String, f64> {
+/// How long each case took when it last ran, in one of the last runs but the present one.
+fn history(runs: &Path, present_run: Option<&str>) -> BTreeMap<String, f64> {
+    let mut earlier = RunFolder::all(runs);
+    earlier.retain(|folder| folder.path().file_name().and_then(|name| name.to_str()) != present_run);
     let mut seconds = BTreeMap::new();
-    let earlier = RunFolder::all(runs).into_iter().filter(|folder| !folder.path().ends_with(present_run));
-    for folder in earlier.collect::<Vec<_>>().into_iter().rev().take(5).rev() {
+    for folder in &earlier[earlier.len().saturating_sub(5)..] {
         for (id, outcome) in folder.read_outcomes().finished {
             if outcome.status == Status::Ok {
                 seconds.insert(id, outcome.seconds);
@@ -295,24 +336,21 @@ fn history(runs: &Path, present_run: &str) -> BTreeMap<String, f64> {
     seconds
 }
 
-fn conclude(manifest: &Manifest, folder: &RunFolder, parsed: &CriterionArguments) -> ExitCode {
+fn conclude(manifest: &Manifest, folder: &RunFolder, is_loaded: bool) -> u8 {
     let outcomes = folder.read_outcomes().finished;
     let count = |status: Status| outcomes.values().filter(|outcome| outcome.status == status).count();
-    let runnable = manifest.cases.iter().filter(|case| case.shortfall.is_none()).count();
     if manifest.is_interrupted {
+        let runnable = manifest.cases.iter().filter(|case| case.shortfall.is_none()).count();
         eprintln!("\ninterrupted: {} of {runnable} cases are finished and kept", count(Status::Ok));
-        return ExitCode::from(exit_codes::INTERRUPTED);
+        return exit_codes::INTERRUPTED;
     }
-    if parsed.mode() == Mode::Load {
-        return ExitCode::SUCCESS;
+    if is_loaded {
+        return exit_codes::OK;
     }
     eprintln!("\n{} of {} cases ran", count(Status::Ok), manifest.cases.len());
-    if count(Status::WrongOutput) > 0 {
-        eprintln!("{} cases gave a wrong output", count(Status::WrongOutput));
-        ExitCode::from(exit_codes::REGRESSION_OR_WRONG)
-    } else if count(Status::Ok) == 0 {
-        ExitCode::from(exit_codes::NOTHING_MEASURED)
-    } else {
-        ExitCode::SUCCESS
+    match (count(Status::Ok), count(Status::WrongOutput)) {
+        (_, 1..) => exit_codes::REGRESSION_OR_WRONG,
+        (0, 0) => exit_codes::NOTHING_MEASURED,
+        _ => exit_codes::OK,
     }
 }

@@ -13,7 +13,7 @@ use std::thread;
 use std::time::{Duration, Instant, SystemTime};
 
 use super::arguments::{CriterionArguments, Mode};
-use super::assignment::{ASSIGNMENT, Assignment, WorkItem};
+use super::assignment::{ASSIGNMENT, Assignment, Purpose, WorkItem};
 use super::manifest::{Event, Manifest, Observed, Outcome, RunFolder};
 use super::relay::relay;
 use crate::definition::{Case, Effort, Model, Shortfall, Status};
@@ -36,6 +36,7 @@ fn interrupted() -> &'static AtomicBool {
 
 /// The children's work and what is known about its length.
 pub struct Session<'a> {
+    pub purpose: Purpose,
     pub manifest: &'a Manifest,
     pub folder: &'a RunFolder,
     pub prepared_folder: PathBuf,
@@ -72,19 +73,25 @@ impl Session<'_> {
         Ok(Ending::Complete)
     }
 
-    fn run_group(&self, index: usize, contestant: &(String, String), cases: &[(Case, Model)]) -> Result<Ending, String> {
+    fn run_group(
+        &self,
+        index: usize,
+        contestant: &(String, String),
+        cases: &[(Case, Model)],
+    ) -> Result<Ending, String> {
         loop {
             let outcomes = self.folder.read_outcomes().finished;
             let is_open = |case: &Case| !outcomes.contains_key(&case.to_string());
             let open: Vec<&(Case, Model)> = cases.iter().filter(|(case, _)| is_open(case)).collect();
             let Some((first, _)) = open.first() else { return Ok(Ending::Complete) };
-            let path = self.folder.path().join(format!("assignment-{}-{}.json", contestant.0, contestant.1.replace(':', ".")));
+            let path =
+                self.folder.path().join(format!("assignment-{}-{}.json", contestant.0, contestant.1.replace(':', ".")));
             self.assignment(index, &open, &outcomes).write(&path)?;
             let watched = self.watch(&path)?;
             if interrupted().load(Ordering::SeqCst) {
                 return Ok(Ending::Interrupted);
             }
-            if self.parsed.mode() == Mode::Load {
+            if self.purpose != Purpose::Verify && self.parsed.mode() == Mode::Load {
                 return if watched.status.success() { Ok(Ending::Complete) } else { Err(watched.tail) };
             }
             let after = self.folder.read_outcomes();
@@ -110,6 +117,7 @@ impl Session<'_> {
         let expected = |case: &Case| self.history.get(&case.to_string()).copied().or(mean);
         let later = self.groups[index + 1..].iter().flat_map(|(_, cases)| cases);
         Assignment {
+            purpose: self.purpose,
             run_id: self.manifest.run_id.clone(),
             run_folder: self.folder.path().to_owned(),
             criterion_root: self.manifest.criterion_root.clone(),
@@ -119,7 +127,11 @@ impl Session<'_> {
             registered: self.registered.clone(),
             work: open
                 .iter()
-                .map(|(case, model)| WorkItem { case: case.clone(), model: model.clone(), expected_seconds: expected(case) })
+                .map(|(case, model)| WorkItem {
+                    case: case.clone(),
+                    model: model.clone(),
+                    expected_seconds: expected(case),
+                })
                 .collect(),
             cases_before: outcomes.len(),
             cases_in_all: self.groups.iter().map(|(_, cases)| cases.len()).sum(),

@@ -48,7 +48,8 @@ pub fn write(run_folder: &Path, case: &Case, model: &Model, outputs: &[HostTenso
         outputs.iter().map(|output| output.to_f64().into_iter().flat_map(f64::to_le_bytes).collect()).collect();
     let mut views = Vec::new();
     for (index, (output, bytes)) in outputs.iter().zip(&bytes).enumerate() {
-        let view = TensorView::new(Dtype::F64, output.shape.clone(), bytes).map_err(|error| named(error.to_string()))?;
+        let view =
+            TensorView::new(Dtype::F64, output.shape.clone(), bytes).map_err(|error| named(error.to_string()))?;
         views.push((index.to_string(), view));
     }
     let file = safetensors::serialize(views, Some(metadata)).map_err(|error| named(error.to_string()))?;

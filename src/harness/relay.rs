@@ -1,12 +1,15 @@
 //! Passes a child's standard error on, and remembers its end.
 //!
-//! Criterion warns that it cannot complete its samples whenever a sample is one call, which here is chosen on purpose;
-//! that line is left out. Everything else is passed on as it comes, also lines that are not ended yet.
+//! Some of Criterion's lines are left out: its warning that it cannot complete its samples, which it gives whenever a
+//! sample is one call, here chosen on purpose; and its progress, in whose place the harness says more. Everything else
+//! is passed on as it comes, also lines that are not ended yet.
 
 use std::collections::VecDeque;
 use std::io::{Read, Write};
 
-const DROPPED_LINE: &[u8] = b"Warning: Unable to complete ";
+/// Beginnings of the lines that are left out. The second is how Criterion overwrites a line of its progress.
+const DROPPED: [&[u8]; 4] =
+    [b"Benchmarking ", b"\x1b[2K", b"Warning: Unable to complete ", b"Gnuplot not found, using plotters backend"];
 const LINES_KEPT: usize = 12;
 
 /// Copies `input` to `output` until its end and returns the last lines.
@@ -37,14 +40,14 @@ impl LineFilter {
         let mut passed = Vec::with_capacity(bytes.len());
         for &byte in bytes {
             self.line.push(byte);
-            let may_be_dropped = self.line.starts_with(DROPPED_LINE) || DROPPED_LINE.starts_with(&self.line);
+            let may_be_dropped = DROPPED.iter().any(|drop| self.line.starts_with(drop) || drop.starts_with(&self.line));
             if self.is_passed_on {
                 passed.push(byte);
             } else if !may_be_dropped {
                 passed.extend_from_slice(&self.line);
                 self.is_passed_on = true;
             }
-            if byte == b'\n' {
+            if matches!(byte, b'\n' | b'\r') {
                 self.end_line();
             }
         }
@@ -89,6 +92,13 @@ mod tests {
     #[test]
     fn a_line_without_an_end_is_passed_on_at_once() {
         let mut filter = LineFilter::default();
-        assert_eq!(filter.pass(b"Benchmarking x"), b"Benchmarking x");
+        assert_eq!(filter.pass(b"downloading 3 %"), b"downloading 3 %");
+    }
+
+    #[test]
+    fn progress_that_overwrites_itself_is_left_out_and_an_error_after_it_is_not() {
+        let mut filter = LineFilter::default();
+        let text = b"Benchmarking x: Warming up\r\x1b[2KBenchmarking x: Analyzing\n\nerror: no\n";
+        assert_eq!(filter.pass(text), b"\nerror: no\n");
     }
 }

@@ -8,7 +8,7 @@ use std::path::Path;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-use super::assignment::Assignment;
+use super::assignment::{Assignment, Purpose};
 use super::manifest::Observed;
 use super::peer;
 use crate::backend::{self, LoadRequest, Placement, Session};
@@ -45,25 +45,27 @@ impl Fixtures {
     }
 }
 
-/// A case that is loaded, verified and warm.
+/// A case that is loaded and verified.
 pub struct Trial {
     pub session: TimedSession,
-    pub warm_up: WarmUp,
     expectation: Expectation,
 }
 
 /// What the outputs of the first batch are compared with.
 enum Expectation {
-    Reference { outputs: Vec<(String, HostTensor)>, tolerance: f64 },
+    Reference {
+        outputs: Vec<(String, HostTensor)>,
+        tolerance: f64,
+    },
     /// No reference: what the session itself gave before timing.
     Itself(Vec<HostTensor>),
 }
 
-/// Makes a case ready to be measured, and notes what is seen on the way.
+/// Loads a case and compares its outputs, and notes what is seen on the way.
 ///
 /// # Errors
 /// Why the case has no figures. `observed` holds what was seen until then.
-pub fn prepare(
+pub fn load_and_prove(
     case: &Case,
     model: &Model,
     assignment: &Assignment,
@@ -86,14 +88,15 @@ pub fn prepare(
         dtype: case.dtype,
         threads: assignment.effort.effective_threads(),
     };
+    // Loads the library, which is no part of loading the model.
+    let versions = backend.versions();
+    observed.backend_version = Some(versions.backend);
+    observed.library_version = Some(versions.library);
     // Where the mark cannot be reset, the peak is the whole process's, which is still an upper bound.
     let _ = measurement::memory::reset_peak();
     let start = Instant::now();
     let mut session = backend.load(&request)?;
     observed.load_ms = Some(milliseconds(start.elapsed()));
-    let versions = backend.versions();
-    observed.backend_version = Some(versions.backend);
-    observed.library_version = Some(versions.library);
 
     for inputs in &ring {
         session.bind(inputs)?;
@@ -106,13 +109,18 @@ pub fn prepare(
     note_placement(session.placement(), case, &artifacts, fixtures, observed)?;
     let expectation = first_proof(&mut *session, case, model, reference.as_deref(), assignment, observed)?;
 
-    let mut session = TimedSession::new(session, ring.len());
-    let warm_up = measurement::warm_up(&mut session, warm_up_rule(case, &assignment.effort))?;
-    observed.warmup_iterations = Some(warm_up.calls.len());
-    Ok(Trial { session, warm_up, expectation })
+    Ok(Trial { session: TimedSession::new(session, ring.len()), expectation })
 }
 
 impl Trial {
+    /// Warms the session up, by the rule of its backend.
+    ///
+    /// # Errors
+    /// A call fails.
+    pub fn warm_up(&mut self, case: &Case, effort: &Effort) -> Result<WarmUp, Shortfall> {
+        measurement::warm_up(&mut self.session, warm_up_rule(case, effort))
+    }
+
     /// Compares the outputs once more, after the measurement.
     ///
     /// # Errors
@@ -173,7 +181,7 @@ fn first_proof(
 ) -> Result<Expectation, Shortfall> {
     let wrong = |why: String| Shortfall::new(Status::WrongOutput, why);
     let outputs = session.outputs(0)?;
-    if case.backend == backend::NULL {
+    if case.backend == backend::NULL || assignment.purpose == Purpose::MeasureUnproven {
         return Ok(Expectation::Itself(outputs));
     }
     let other_outputs = session.outputs(1)?;
@@ -221,7 +229,11 @@ fn check_tolerance(error: f64, tolerance: f64) -> Result<(), String> {
 fn warm_up_rule(case: &Case, effort: &Effort) -> WarmUpRule {
     // TorchScript's profiling executor recompiles in its first calls.
     let at_least = if case.backend == "tch" { effort.warmup.max(20) } else { effort.warmup };
-    WarmUpRule { at_least, at_most: Duration::from_secs_f64(effort.budget_seconds / 2.0) }
+    WarmUpRule {
+        at_least,
+        at_least_for: Duration::from_millis(100),
+        at_most: Duration::from_secs_f64(effort.budget_seconds / 2.0),
+    }
 }
 
 fn describe_shapes(inputs: &[HostTensor]) -> String {

@@ -15,16 +15,20 @@ pub struct Sampling {
 const FEWEST_SAMPLES: usize = 10;
 /// More samples than this make Criterion's bootstrap slow; further calls go into larger samples.
 const MOST_SAMPLES: usize = 100;
+/// Every call is kept; a million are 8 MB, and say no more than a million could.
+const MOST_CALLS: usize = 1_000_000;
 
 impl Sampling {
-    /// As many calls as asked for, or as fit into the budget; at least Criterion's ten.
+    /// As many calls as were asked for, or as fill the least time, if they fit into the budget; at least Criterion's ten.
     ///
     /// Up to 100 calls are a sample each; beyond that there are 100 samples of several calls.
     pub fn choose(effort: &Effort, call_ns: u64) -> Self {
-        let affordable = (effort.budget_seconds * 1e9 / call_ns.max(1) as f64) as usize;
-        let calls = effort.iterations.min(affordable).max(FEWEST_SAMPLES);
-        let samples = calls.min(MOST_SAMPLES);
-        Sampling { samples, calls_per_sample: calls.div_ceil(samples) as u64 }
+        let calls_in = |seconds: f64| (seconds * 1e9 / call_ns.max(1) as f64) as usize;
+        let affordable = calls_in(effort.budget_seconds);
+        let wanted = effort.iterations.max(calls_in(effort.least_seconds)).min(MOST_CALLS);
+        let samples = wanted.min(affordable).clamp(FEWEST_SAMPLES, MOST_SAMPLES);
+        let calls_per_sample = wanted.div_ceil(samples).min(affordable / samples).max(1);
+        Sampling { samples, calls_per_sample: calls_per_sample as u64 }
     }
 
     /// The measurement time that makes Criterion choose `calls_per_sample`, for calls of `call_ns`.
@@ -42,7 +46,7 @@ mod tests {
     use super::*;
 
     fn choose(iterations: usize, budget_seconds: f64, call_ns: u64) -> (usize, u64) {
-        let effort = Effort { iterations, budget_seconds, ..Effort::default() };
+        let effort = Effort { iterations, budget_seconds, least_seconds: 0.0, ..Effort::default() };
         let sampling = Sampling::choose(&effort, call_ns);
         (sampling.samples, sampling.calls_per_sample)
     }
@@ -54,6 +58,14 @@ mod tests {
         assert_eq!(choose(1000, 5.0, 1_000), (100, 10));
         assert_eq!(choose(250, 5.0, 1_000), (100, 3));
         assert_eq!(choose(20, 5.0, 1_000), (20, 1));
+        assert_eq!(choose(1000, 5.0, 38_000_000), (100, 1));
+    }
+
+    #[test]
+    fn fast_calls_fill_the_least_time() {
+        let effort = Effort { iterations: 1000, budget_seconds: 5.0, least_seconds: 1.0, ..Effort::default() };
+        assert_eq!(Sampling::choose(&effort, 10_000), Sampling { samples: 100, calls_per_sample: 1000 });
+        assert_eq!(Sampling::choose(&effort, 100), Sampling { samples: 100, calls_per_sample: 10_000 });
     }
 
     #[test]

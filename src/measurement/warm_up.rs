@@ -14,6 +14,8 @@ use crate::definition::Shortfall;
 pub struct WarmUpRule {
     /// Calls to make at least.
     pub at_least: usize,
+    /// Time that the calls take at the least: processor and caches settle in milliseconds, not in calls.
+    pub at_least_for: Duration,
     /// Time after which no further call is made, once `at_least` and two calls are done.
     pub at_most: Duration,
 }
@@ -47,6 +49,9 @@ pub fn warm_up(session: &mut TimedSession, rule: WarmUpRule) -> Result<WarmUp, S
     loop {
         calls.extend_from_slice(session.call(1)?.as_nanoseconds());
         if calls.len() < rule.at_least.max(2) {
+            continue;
+        }
+        if start.elapsed() < rule.at_least_for {
             continue;
         }
         let is_steady = is_steady(&calls);

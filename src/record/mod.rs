@@ -1,1 +1,273 @@
-//! x
+//! The record: the result of one case in one run, one row of `results.csv`.
+//!
+//! Field order is column order. Units are in the names; an unknown is absent, never 0 or -1. Times are milliseconds a
+//! call, sizes are megabytes (10^6 bytes).
+
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+
+use crate::definition::{Case, Dtype, Phase, Status};
+
+/// The version of the columns.
+///
+/// | version | since | change |
+/// | --- | --- | --- |
+/// | 1 | 0.1.0 | first |
+pub const SCHEMA_VERSION: u32 = 1;
+
+/// One row.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Record {
+    // identity
+    pub run_id: String,
+    pub timestamp: Timestamp,
+    pub git_commit: Option<String>,
+    pub git_dirty: Option<bool>,
+    pub schema_version: u32,
+    pub host_id: String,
+    pub suite: String,
+    // case
+    pub framework: String,
+    pub backend: String,
+    pub model: String,
+    pub variant: String,
+    pub family: String,
+    pub modality: String,
+    pub phase: Phase,
+    pub device: String,
+    /// `cpu`, `gpu` or `npu`.
+    pub device_type: Option<String>,
+    pub effective_device: Option<String>,
+    pub providers: Option<String>,
+    pub dtype: Dtype,
+    pub effective_dtype: Option<Dtype>,
+    pub batch_size: usize,
+    pub sequence_length: Option<usize>,
+    pub input_shape: Option<String>,
+    /// As the runtime says, not as it was asked for.
+    pub threads: Option<usize>,
+    /// `compute`: inputs and outputs stay on the device.
+    pub boundary: String,
+    // status
+    pub status: Status,
+    pub message: Option<String>,
+    /// Whether the outputs were right; absent where there was nothing to compare with.
+    pub verified: Option<bool>,
+    pub max_abs_error: Option<f64>,
+    /// Relative to the largest absolute reference value.
+    pub max_rel_error: Option<f64>,
+    // latency, from the single calls
+    pub latency_p50_ms: Option<f64>,
+    pub latency_p50_upper_ms: Option<f64>,
+    pub latency_p90_ms: Option<f64>,
+    pub latency_p90_upper_ms: Option<f64>,
+    pub latency_p95_ms: Option<f64>,
+    pub latency_p95_upper_ms: Option<f64>,
+    pub latency_p99_ms: Option<f64>,
+    pub latency_p99_upper_ms: Option<f64>,
+    pub latency_mean_ms: Option<f64>,
+    pub latency_std_ms: Option<f64>,
+    pub latency_min_ms: Option<f64>,
+    pub latency_max_ms: Option<f64>,
+    /// Measured calls.
+    pub iterations: Option<usize>,
+    pub warmup_iterations: Option<usize>,
+    /// Of successive calls (lag 1), from -1 to 1.
+    pub autocorrelation: Option<f64>,
+    /// Calls beyond Tukey's inner fences.
+    pub outliers: Option<usize>,
+    // Criterion
+    pub criterion_mean_ms: Option<f64>,
+    pub criterion_mean_lower_ms: Option<f64>,
+    pub criterion_mean_upper_ms: Option<f64>,
+    pub criterion_median_ms: Option<f64>,
+    pub criterion_median_lower_ms: Option<f64>,
+    pub criterion_median_upper_ms: Option<f64>,
+    pub criterion_slope_ms: Option<f64>,
+    pub criterion_slope_lower_ms: Option<f64>,
+    pub criterion_slope_upper_ms: Option<f64>,
+    pub criterion_std_dev_ms: Option<f64>,
+    pub criterion_std_dev_lower_ms: Option<f64>,
+    pub criterion_std_dev_upper_ms: Option<f64>,
+    pub confidence_level: Option<f64>,
+    pub sample_count: Option<usize>,
+    pub sampling_mode: Option<String>,
+    /// Mean now over mean of the baseline, less 1.
+    pub change_vs_baseline: Option<f64>,
+    pub baseline: Option<String>,
+    // throughput
+    /// Samples a second; for images, images a second.
+    pub throughput_ips: Option<f64>,
+    pub throughput_lower_ips: Option<f64>,
+    pub throughput_upper_ips: Option<f64>,
+    pub tokens_per_second: Option<f64>,
+    pub first_token_ms: Option<f64>,
+    // phases
+    pub load_time_ms: Option<f64>,
+    pub compilation_time_ms: Option<f64>,
+    pub first_inference_ms: Option<f64>,
+    pub h2d_ms: Option<f64>,
+    pub compute_ms: Option<f64>,
+    pub d2h_ms: Option<f64>,
+    // memory
+    pub memory_mb: Option<f64>,
+    pub memory_avg_mb: Option<f64>,
+    /// What `memory_mb` is: `process-peak-rss`.
+    pub memory_kind: Option<String>,
+    pub device_memory_mb: Option<f64>,
+    // model
+    pub parameters: Option<u64>,
+    pub model_size_mb: Option<f64>,
+    pub flops: Option<u64>,
+    pub gflops_per_second: Option<f64>,
+    pub roofline_percent: Option<f64>,
+    pub accuracy: Option<f64>,
+    pub accuracy_samples: Option<u64>,
+    /// SHA-256 of the graph file that was loaded.
+    pub artifact_sha256: Option<String>,
+    // energy
+    pub energy_j_per_sample: Option<f64>,
+    pub power_w: Option<f64>,
+    pub energy_kind: Option<String>,
+    // versions
+    pub backend_version: Option<String>,
+    pub library_version: Option<String>,
+    pub rustc_version: String,
+}
+
+/// What is the same for all records of a run.
+#[derive(Clone, Debug)]
+pub struct RunIdentity {
+    pub run_id: String,
+    pub timestamp: Timestamp,
+    pub git_commit: Option<String>,
+    pub git_dirty: Option<bool>,
+    pub host_id: String,
+    pub suite: String,
+    pub rustc_version: String,
+}
+
+impl Record {
+    /// A record that says no more than which case it is and what became of it.
+    pub fn new(run: &RunIdentity, case: &Case, status: Status, message: Option<String>) -> Self {
+        Record {
+            run_id: run.run_id.clone(),
+            timestamp: run.timestamp,
+            git_commit: run.git_commit.clone(),
+            git_dirty: run.git_dirty,
+            schema_version: SCHEMA_VERSION,
+            host_id: run.host_id.clone(),
+            suite: run.suite.clone(),
+            framework: case.backend.clone(),
+            backend: case.backend.clone(),
+            model: case.model.clone(),
+            variant: case.variant.clone(),
+            family: String::new(),
+            modality: String::new(),
+            phase: case.phase,
+            device: case.device.clone(),
+            device_type: device_type(&case.device),
+            effective_device: None,
+            providers: None,
+            dtype: case.dtype,
+            effective_dtype: None,
+            batch_size: case.batch_size,
+            sequence_length: case.sequence_length,
+            input_shape: None,
+            threads: None,
+            boundary: "compute".into(),
+            status,
+            message,
+            verified: None,
+            max_abs_error: None,
+            max_rel_error: None,
+            latency_p50_ms: None,
+            latency_p50_upper_ms: None,
+            latency_p90_ms: None,
+            latency_p90_upper_ms: None,
+            latency_p95_ms: None,
+            latency_p95_upper_ms: None,
+            latency_p99_ms: None,
+            latency_p99_upper_ms: None,
+            latency_mean_ms: None,
+            latency_std_ms: None,
+            latency_min_ms: None,
+            latency_max_ms: None,
+            iterations: None,
+            warmup_iterations: None,
+            autocorrelation: None,
+            outliers: None,
+            criterion_mean_ms: None,
+            criterion_mean_lower_ms: None,
+            criterion_mean_upper_ms: None,
+            criterion_median_ms: None,
+            criterion_median_lower_ms: None,
+            criterion_median_upper_ms: None,
+            criterion_slope_ms: None,
+            criterion_slope_lower_ms: None,
+            criterion_slope_upper_ms: None,
+            criterion_std_dev_ms: None,
+            criterion_std_dev_lower_ms: None,
+            criterion_std_dev_upper_ms: None,
+            confidence_level: None,
+            sample_count: None,
+            sampling_mode: None,
+            change_vs_baseline: None,
+            baseline: None,
+            throughput_ips: None,
+            throughput_lower_ips: None,
+            throughput_upper_ips: None,
+            tokens_per_second: None,
+            first_token_ms: None,
+            load_time_ms: None,
+            compilation_time_ms: None,
+            first_inference_ms: None,
+            h2d_ms: None,
+            compute_ms: None,
+            d2h_ms: None,
+            memory_mb: None,
+            memory_avg_mb: None,
+            memory_kind: None,
+            device_memory_mb: None,
+            parameters: None,
+            model_size_mb: None,
+            flops: None,
+            gflops_per_second: None,
+            roofline_percent: None,
+            accuracy: None,
+            accuracy_samples: None,
+            artifact_sha256: None,
+            energy_j_per_sample: None,
+            power_w: None,
+            energy_kind: None,
+            backend_version: None,
+            library_version: None,
+            rustc_version: run.rustc_version.clone(),
+        }
+    }
+
+    /// The case that the record is about.
+    pub fn case(&self) -> Case {
+        Case {
+            model: self.model.clone(),
+            variant: self.variant.clone(),
+            phase: self.phase,
+            sequence_length: self.sequence_length,
+            backend: self.backend.clone(),
+            device: self.device.clone(),
+            dtype: self.dtype,
+            batch_size: self.batch_size,
+        }
+    }
+}
+
+fn device_type(device: &str) -> Option<String> {
+    let name = device.split(':').next().unwrap_or(device);
+    let device_type = match name {
+        "cpu" | "openvino" => "cpu",
+        "cuda" | "rocm" | "mps" | "webgpu" => "gpu",
+        "qnn" => "npu",
+        _ => return None,
+    };
+    Some(device_type.into())
+}

@@ -1,1 +1,60 @@
-//! x
+//! Records as something to read: one file an output.
+
+mod json;
+mod markdown;
+mod ranking;
+mod table;
+
+use crate::record::Record;
+
+/// A form of report.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum Format {
+    /// For a terminal
+    Table,
+    /// For a README or a pull request
+    Markdown,
+    /// For scripts: the records as they are
+    Json,
+}
+
+impl Format {
+    /// The report's text, ending with a line break.
+    pub fn render(self, records: &[Record]) -> String {
+        match self {
+            Format::Table => table::render(records),
+            Format::Markdown => markdown::render(records),
+            Format::Json => json::render(records),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::definition::{Case, Dtype, ORIGINAL, Phase, Status};
+    use crate::record::{Record, RunIdentity};
+
+    /// A measured record with nothing in it but a median.
+    pub fn record(model: &str, backend: &str, batch_size: usize, latency_p50_ms: Option<f64>) -> Record {
+        let run = RunIdentity {
+            run_id: "20260101T000000Z".into(),
+            timestamp: "2026-01-01T00:00:00Z".parse().unwrap(),
+            git_commit: None,
+            git_dirty: None,
+            host_id: "h".into(),
+            suite: "quick".into(),
+            rustc_version: "rustc 1".into(),
+        };
+        let case = Case {
+            model: model.into(),
+            variant: ORIGINAL.into(),
+            phase: Phase::Forward,
+            sequence_length: None,
+            backend: backend.into(),
+            device: "cpu".into(),
+            dtype: Dtype::F32,
+            batch_size,
+        };
+        Record { latency_p50_ms, ..Record::new(&run, &case, Status::Ok, None) }
+    }
+}

@@ -1,0 +1,91 @@
+//! `inferbench convert`: Criterion's files → `target-reports/<run-id>/`.
+
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+
+use crate::convert::{Conversion, convert};
+use crate::definition::Status;
+use crate::exit_codes;
+use crate::harness::RunFolder;
+use crate::places::Places;
+use crate::store::{RESULTS, THROUGHPUT, write_records, write_throughput, write_whole};
+
+/// Turn the measurements of a run into results.csv, throughput.csv and manifest.json
+#[derive(Args)]
+#[command(after_help = "Entries of Criterion's tree that do not belong to the run are refused with the reason.\n\n\
+        Examples:\n  inferbench convert\n  inferbench convert --run 20260101T120000Z --baseline main")]
+pub struct Arguments {
+    /// Run id [default: the latest]
+    #[arg(long, value_name = "ID")]
+    run: Option<String>,
+    /// Name under which Criterion keeps the measurements
+    #[arg(long, value_name = "NAME", default_value = "new")]
+    baseline: String,
+    /// Criterion's root folder [default: the run's]
+    #[arg(long, value_name = "FOLDER")]
+    criterion: Option<PathBuf>,
+    /// Folder for the reports [default: target-reports]
+    #[arg(long, value_name = "FOLDER")]
+    output: Option<PathBuf>,
+}
+
+pub fn run(arguments: &Arguments) -> Result<u8, String> {
+    let places = Places::find();
+    let folder = RunFolder::find(&places.runs(), arguments.run.as_deref())?;
+    let reports = arguments.output.clone().unwrap_or_else(|| places.reports());
+    let converted = convert_run(&folder, arguments.criterion.as_deref(), &arguments.baseline, &reports)?;
+    println!("{}", converted.results.display());
+    Ok(if converted.has_figures { exit_codes::OK } else { exit_codes::NOTHING_MEASURED })
+}
+
+/// Where a run's records are now.
+pub struct Converted {
+    pub results: PathBuf,
+    pub throughput: PathBuf,
+    pub has_figures: bool,
+}
+
+/// Converts a run, says what was refused, and writes its three files.
+///
+/// # Errors
+/// The manifest cannot be read, or the files cannot be written.
+pub fn convert_run(
+    folder: &RunFolder,
+    criterion_root: Option<&Path>,
+    baseline: &str,
+    reports: &Path,
+) -> Result<Converted, String> {
+    let criterion_root = match criterion_root {
+        Some(root) => root.to_owned(),
+        None => folder.read_manifest()?.criterion_root,
+    };
+    let conversion = convert(folder, &criterion_root, baseline)?;
+    say_refusals(&conversion);
+    let output = reports.join(&conversion.manifest.run_id);
+    std::fs::create_dir_all(&output).map_err(|error| format!("{}: {error}", output.display()))?;
+    let (mut results, mut throughput) = (Vec::new(), Vec::new());
+    write_records(&conversion.records, &mut results)?;
+    write_throughput(&conversion.records, &mut throughput)?;
+    let manifest = serde_json::to_vec_pretty(&conversion.manifest).map_err(|error| error.to_string())?;
+    write_whole(&output.join("manifest.json"), &manifest)?;
+    write_whole(&output.join(THROUGHPUT), &throughput)?;
+    write_whole(&output.join(RESULTS), &results)?;
+    Ok(Converted {
+        results: output.join(RESULTS),
+        throughput: output.join(THROUGHPUT),
+        has_figures: conversion.records.iter().any(|record| record.status == Status::Ok),
+    })
+}
+
+fn say_refusals(conversion: &Conversion) {
+    for (entry, reason) in &conversion.refused {
+        eprintln!("not converted: {entry}: {reason}");
+    }
+    for (run, count) in &conversion.of_other_runs {
+        eprintln!("not converted: {count} entries are stale: run {run} measured them");
+    }
+    if conversion.not_reached > 0 {
+        eprintln!("{} cases were not reached before the run was stopped", conversion.not_reached);
+    }
+}

@@ -1,0 +1,113 @@
+//! `inferbench run`: `cargo bench --bench inference` by flags, and the table at the end.
+
+use std::fs::File;
+
+use clap::Args;
+
+use super::convert::convert_run;
+use super::{print, verify};
+use crate::definition::{EffortArguments, Selection};
+use crate::exit_codes;
+use crate::harness::{self, Purpose, Request};
+use crate::places::Places;
+use crate::report::Format;
+use crate::store::{read_records, write_whole};
+
+/// Measure the cases of a suite, convert the results and show them
+#[derive(Args)]
+#[command(after_help = "Examples:\n  inferbench run --model digits --backend ort --iterations 500\n  \
+        inferbench run --suite quick --save-baseline main\n  inferbench run --baseline main --dry-run")]
+pub struct Arguments {
+    /// Only the cases whose id matches this regular expression
+    #[arg(value_name = "FILTER")]
+    filter: Option<String>,
+    #[command(flatten)]
+    selection: Selection,
+    #[command(flatten)]
+    effort: EffortArguments,
+    /// Keep Criterion's results under this name too
+    #[arg(long, value_name = "NAME")]
+    save_baseline: Option<String>,
+    /// Compare with Criterion's results of that name
+    #[arg(long, value_name = "NAME", conflicts_with = "save_baseline")]
+    baseline: Option<String>,
+    /// Draw no plots
+    #[arg(long)]
+    noplot: bool,
+    /// Compare the outputs with the reference, and measure nothing
+    #[arg(long, conflicts_with = "benchmark_only")]
+    verify_only: bool,
+    /// Measure without comparing the outputs; the records say that nothing was verified
+    #[arg(long)]
+    benchmark_only: bool,
+    /// Show the cases and about how long they take, and run nothing
+    #[arg(long)]
+    dry_run: bool,
+}
+
+pub fn run(arguments: &Arguments) -> Result<u8, String> {
+    if arguments.verify_only {
+        return verify::verify(
+            &arguments.selection,
+            &arguments.effort,
+            arguments.filter.as_deref(),
+            verify::Format::Table,
+        );
+    }
+    let purpose = if arguments.benchmark_only { Purpose::MeasureUnproven } else { Purpose::Measure };
+    let request = Request {
+        purpose,
+        selection: arguments.selection.clone(),
+        effort: arguments.effort.clone(),
+        criterion_arguments: criterion_arguments(arguments),
+    };
+    if arguments.dry_run {
+        return dry_run(&request);
+    }
+    let finished = harness::run(&request)?;
+    if let Some(folder) = &finished.folder {
+        let places = Places::find();
+        let converted = convert_run(folder, None, "new", &places.reports())?;
+        let file = File::open(&converted.results).map_err(|error| error.to_string())?;
+        let records = read_records(file)?;
+        let markdown = converted.results.with_file_name("report.md");
+        write_whole(&markdown, Format::Markdown.render(&records).as_bytes())?;
+        print(&Format::Table.render(&records))?;
+        let html = places.criterion().join("report/index.html");
+        let paths = [("CSV", &converted.results), ("short CSV", &converted.throughput), ("Markdown", &markdown)];
+        for (name, path) in paths.into_iter().chain(html.is_file().then_some(("Criterion HTML", &html))) {
+            print(&format!("{name:<15}{}\n", path.display()))?;
+        }
+    }
+    Ok(finished.exit_code)
+}
+
+fn criterion_arguments(arguments: &Arguments) -> Vec<String> {
+    let mut criterion = vec!["--bench".to_owned()];
+    criterion.extend(arguments.filter.clone());
+    for (flag, value) in [("--save-baseline", &arguments.save_baseline), ("--baseline", &arguments.baseline)] {
+        if let Some(value) = value {
+            criterion.extend([flag.to_owned(), value.clone()]);
+        }
+    }
+    if arguments.noplot {
+        criterion.push("--noplot".into());
+    }
+    criterion
+}
+
+fn dry_run(request: &Request) -> Result<u8, String> {
+    let estimates = harness::estimate(request)?;
+    let mut total = 0.0;
+    for estimate in &estimates {
+        match &estimate.seconds {
+            Ok(seconds) => {
+                total += seconds;
+                print(&format!("{:<44} {seconds:>6.1} s\n", estimate.case.to_string()))?;
+            }
+            Err(shortfall) => print(&format!("{:<44} {shortfall}\n", estimate.case.to_string()))?,
+        }
+    }
+    print(&format!("{} cases, about {:.1} min\n", estimates.len(), total / 60.0))?;
+    Ok(exit_codes::OK)
+}

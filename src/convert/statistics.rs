@@ -1,0 +1,128 @@
+//! Statistics of single calls.
+
+use statrs::distribution::{Binomial, DiscreteCDF};
+
+/// The confidence of the percentiles' upper bounds.
+pub const CONFIDENCE: f64 = 0.99;
+
+/// Calls in ascending order, in nanoseconds. Never empty.
+pub struct SortedCalls(Vec<u64>);
+
+impl SortedCalls {
+    /// `None` for no calls.
+    pub fn new(mut calls: Vec<u64>) -> Option<Self> {
+        calls.sort_unstable();
+        (!calls.is_empty()).then_some(SortedCalls(calls))
+    }
+
+    pub fn min(&self) -> u64 {
+        self.0[0]
+    }
+
+    pub fn max(&self) -> u64 {
+        self.0[self.0.len() - 1]
+    }
+
+    /// The smallest call that at least the fraction `p` of all calls does not exceed (nearest rank).
+    pub fn percentile(&self, p: f64) -> u64 {
+        let rank = (p * self.0.len() as f64).ceil() as usize;
+        self.0[rank.clamp(1, self.0.len()) - 1]
+    }
+
+    /// An upper bound of the percentile `p` with confidence 99 %, whatever the distribution, for independent calls.
+    ///
+    /// This is MLPerf LoadGen's early stopping (Reddi et al. 2020, "MLPerf Inference Benchmark"; LoadGen's "early
+    /// stopping" note): the largest number `t` of calls over the latency such that at most `t` of `n` being over has a
+    /// probability of at most 1 %, if each were over with probability `1 - p`. The bound is then the `t`-th largest
+    /// call. `None` where even `t = 1` says too little: p90 needs 64 calls, p95 130 and p99 662.
+    pub fn percentile_upper_bound(&self, p: f64) -> Option<u64> {
+        let n = self.0.len();
+        let over = Binomial::new(1.0 - p, n as u64).ok()?;
+        let is_enough = |t: u64| over.cdf(t) <= 1.0 - CONFIDENCE;
+        if !is_enough(1) {
+            return None;
+        }
+        let (mut enough, mut too_many) = (1, n as u64);
+        while too_many - enough > 1 {
+            let middle = enough.midpoint(too_many);
+            if is_enough(middle) { enough = middle } else { too_many = middle }
+        }
+        Some(self.0[n - enough as usize])
+    }
+
+    /// Calls outside Tukey's inner fences: more than 1.5 interquartile ranges below or above the quartiles.
+    pub fn outliers(&self) -> usize {
+        let (lower, upper) = (self.percentile(0.25) as f64, self.percentile(0.75) as f64);
+        let reach = 1.5 * (upper - lower);
+        self.0.iter().filter(|&&call| (call as f64) < lower - reach || (call as f64) > upper + reach).count()
+    }
+}
+
+/// Mean and standard deviation (of the sample, n - 1) of the calls.
+pub fn mean_and_deviation(calls: &[u64]) -> (f64, Option<f64>) {
+    let n = calls.len() as f64;
+    let mean = calls.iter().map(|&call| call as f64).sum::<f64>() / n;
+    let squares: f64 = calls.iter().map(|&call| (call as f64 - mean).powi(2)).sum();
+    (mean, (calls.len() > 1).then(|| (squares / (n - 1.0)).sqrt()))
+}
+
+/// The autocorrelation of successive calls (lag 1); none for constant or fewer than three calls.
+pub fn autocorrelation(calls: &[u64]) -> Option<f64> {
+    if calls.len() < 3 {
+        return None;
+    }
+    let (mean, _) = mean_and_deviation(calls);
+    let centred: Vec<f64> = calls.iter().map(|&call| call as f64 - mean).collect();
+    let variance: f64 = centred.iter().map(|value| value * value).sum();
+    let covariance: f64 = centred.windows(2).map(|pair| pair[0] * pair[1]).sum();
+    (variance > 0.0).then(|| covariance / variance)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn calls(n: u64) -> SortedCalls {
+        SortedCalls::new((1..=n).rev().collect()).unwrap()
+    }
+
+    #[test]
+    fn percentiles_are_nearest_ranks() {
+        let hundred = calls(100);
+        assert_eq!([0.5, 0.9, 0.95, 0.99, 1.0].map(|p| hundred.percentile(p)), [50, 90, 95, 99, 100]);
+        assert_eq!((calls(1).percentile(0.5), hundred.min(), hundred.max()), (1, 1, 100));
+        assert!(SortedCalls::new(vec![]).is_none());
+    }
+
+    #[test]
+    fn bounds_appear_at_the_published_numbers_of_calls() {
+        for (p, least) in [(0.90, 64), (0.95, 130), (0.99, 662)] {
+            assert_eq!(calls(least - 1).percentile_upper_bound(p), None);
+            assert_eq!(calls(least).percentile_upper_bound(p), Some(least));
+        }
+    }
+
+    #[test]
+    fn a_bound_lies_above_its_percentile_and_comes_closer_with_more_calls() {
+        let excess = |n: u64| {
+            let calls = calls(n);
+            let bound = calls.percentile_upper_bound(0.9).unwrap();
+            assert!(bound >= calls.percentile(0.9));
+            bound as f64 / n as f64 - 0.9
+        };
+        assert!(excess(10_000) < excess(1_000) && excess(1_000) < excess(100));
+    }
+
+    #[test]
+    fn moments_outliers_and_autocorrelation_of_known_series() {
+        assert_eq!(mean_and_deviation(&[1, 3]), (2.0, Some(2.0_f64.sqrt())));
+        assert_eq!(mean_and_deviation(&[5]), (5.0, None));
+        let mut series = vec![100; 50];
+        series.extend([99, 101, 98, 102].repeat(10));
+        series.push(1000);
+        assert!(SortedCalls::new(series).unwrap().outliers() >= 1);
+        assert!(autocorrelation(&[1, 2, 1, 2, 1, 2, 1, 2]).unwrap() < -0.8);
+        assert!(autocorrelation(&[1, 2, 3, 4, 5, 6, 7, 8]).unwrap() > 0.5);
+        assert_eq!(autocorrelation(&[7, 7, 7]), None);
+    }
+}

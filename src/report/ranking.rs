@@ -1,0 +1,115 @@
+//! The order and comparison that all reports show: cases that do the same work, the fastest of them, and the rest as a
+//! multiple of it.
+
+use crate::definition::Status;
+use crate::record::Record;
+
+/// Cases of one model, variant, phase and sequence length.
+pub struct ModelGroup<'a> {
+    pub title: String,
+    pub rows: Vec<Row<'a>>,
+}
+
+/// A record among those of the same batch size.
+pub struct Row<'a> {
+    pub record: &'a Record,
+    /// Its median latency over that of the fastest; none without a right measurement.
+    pub ratio_to_best: Option<f64>,
+    pub is_best: bool,
+}
+
+/// Groups in the order in which the models appear; rows by batch size, then as in the records.
+pub fn rank(records: &[Record]) -> Vec<ModelGroup<'_>> {
+    let mut groups: Vec<(String, Vec<&Record>)> = Vec::new();
+    for record in records {
+        let title = record.case().benchmark_id().group;
+        match groups.iter_mut().find(|(known, _)| *known == title) {
+            Some((_, members)) => members.push(record),
+            None => groups.push((title, vec![record])),
+        }
+    }
+    groups
+        .into_iter()
+        .map(|(title, mut members)| {
+            members.sort_by_key(|record| record.batch_size);
+            let rows = members.iter().map(|record| row(record, &members)).collect();
+            ModelGroup { title, rows }
+        })
+        .collect()
+}
+
+fn row<'a>(record: &'a Record, members: &[&Record]) -> Row<'a> {
+    let same_work = members.iter().filter(|member| member.batch_size == record.batch_size);
+    let best = same_work.filter_map(|member| ranked_latency(member)).min_by(f64::total_cmp);
+    let own = ranked_latency(record);
+    let ratio_to_best = own.zip(best).map(|(own, best)| own / best);
+    Row { record, ratio_to_best, is_best: own.is_some() && own == best }
+}
+
+/// Only a case that ran and was right is ranked.
+fn ranked_latency(record: &Record) -> Option<f64> {
+    (record.status == Status::Ok).then_some(record.latency_p50_ms).flatten()
+}
+
+/// `3.21 ms`: three significant digits, in ns, µs, ms or s.
+pub fn latency(ms: Option<f64>) -> String {
+    let Some(ms) = ms else { return String::new() };
+    let (value, unit) = match ms {
+        _ if ms < 1e-3 => (ms * 1e6, "ns"),
+        _ if ms < 1.0 => (ms * 1e3, "µs"),
+        _ if ms < 1e3 => (ms, "ms"),
+        _ => (ms / 1e3, "s"),
+    };
+    format!("{} {unit}", three_digits(value))
+}
+
+/// Three significant digits, never fewer than the integer part.
+pub fn three_digits(value: f64) -> String {
+    let decimals = match value.abs() {
+        magnitude if magnitude < 10.0 => 2,
+        magnitude if magnitude < 100.0 => 1,
+        _ => 0,
+    };
+    format!("{value:.decimals$}")
+}
+
+/// The first line of a message, cut to a table's width.
+pub fn short_message(record: &Record) -> String {
+    let line = record.message.as_deref().unwrap_or_default().lines().next().unwrap_or_default();
+    match line.char_indices().nth(70) {
+        Some((end, _)) => format!("{}…", &line[..end]),
+        None => line.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::report::tests::record;
+
+    #[test]
+    fn a_wrong_output_is_never_ranked() {
+        let mut wrong = record("m", "ort", 1, Some(1.0));
+        wrong.status = Status::WrongOutput;
+        let records = [wrong, record("m", "tch", 1, Some(2.0)), record("m", "candle", 1, Some(3.0))];
+        let groups = rank(&records);
+        let ratios: Vec<_> = groups[0].rows.iter().map(|row| (row.ratio_to_best, row.is_best)).collect();
+        assert_eq!(ratios, [(None, false), (Some(1.0), true), (Some(1.5), false)]);
+    }
+
+    #[test]
+    fn batch_sizes_are_in_their_natural_order_and_compared_apart() {
+        let records =
+            [record("m", "ort", 16, Some(8.0)), record("m", "ort", 2, Some(2.0)), record("n", "ort", 1, None)];
+        let groups = rank(&records);
+        assert_eq!(groups.len(), 2);
+        assert_eq!(groups[0].rows.iter().map(|row| row.record.batch_size).collect::<Vec<_>>(), [2, 16]);
+        assert!(groups[0].rows.iter().all(|row| row.is_best));
+    }
+
+    #[test]
+    fn latencies_have_three_digits_and_a_unit() {
+        let shown = [0.000_012_3, 0.012_34, 1.234, 123.4, 4_321.0].map(|ms| latency(Some(ms)));
+        assert_eq!(shown, ["12.3 ns", "12.3 µs", "1.23 ms", "123 ms", "4.32 s"]);
+    }
+}

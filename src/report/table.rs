@@ -1,0 +1,87 @@
+//! The table for a terminal.
+
+use comfy_table::presets::UTF8_HORIZONTAL_ONLY;
+use comfy_table::{Cell, CellAlignment, Table};
+
+use super::ranking::{Row, latency, rank, short_message, three_digits};
+use crate::definition::Status;
+use crate::record::Record;
+
+const HEADER: [&str; 10] =
+    ["", "backend", "device", "dtype", "batch", "p50", "p99", "samples/s", "memory", "p50 ÷ best"];
+const NUMBERS: std::ops::RangeInclusive<usize> = 4..=9;
+
+/// One table a model. The fastest of each batch size is marked; a case without a figure shows why.
+pub fn render(records: &[Record]) -> String {
+    let mut text = String::new();
+    for group in rank(records) {
+        let mut table = Table::new();
+        table.load_style(UTF8_HORIZONTAL_ONLY);
+        table.set_header(HEADER);
+        for row in &group.rows {
+            table.add_row(cells(row));
+        }
+        for column in NUMBERS {
+            if let Some(column) = table.column_mut(column) {
+                column.set_cell_alignment(CellAlignment::Right);
+            }
+        }
+        text.push_str(&format!("\n{}\n{table}\n", group.title));
+        for row in &group.rows {
+            if row.record.status != Status::Ok {
+                let case = row.record.case().benchmark_id();
+                text.push_str(&format!(
+                    "  {}/{}: {}: {}\n",
+                    case.function,
+                    case.value,
+                    row.record.status,
+                    short_message(row.record)
+                ));
+            }
+        }
+    }
+    text.push_str(
+        "\n● fastest of its batch size; p99 in parentheses: too few calls for a 99 % bound (662 are needed)\n",
+    );
+    text
+}
+
+fn cells(row: &Row<'_>) -> Vec<Cell> {
+    let record = row.record;
+    let mark = if row.is_best { "●" } else { "" };
+    let start = [mark, &record.backend, &record.device, record.dtype.name()].map(str::to_owned);
+    let figures = match record.status {
+        Status::Ok => [
+            latency(record.latency_p50_ms),
+            p99(record),
+            record.throughput_ips.map(three_digits).unwrap_or_default(),
+            record.memory_mb.map(|mb| format!("{mb:.0} MB")).unwrap_or_default(),
+            row.ratio_to_best.map(|ratio| format!("{ratio:.2}")).unwrap_or_default(),
+        ],
+        status => [status.name().to_owned(), String::new(), String::new(), String::new(), String::new()],
+    };
+    start.into_iter().chain([record.batch_size.to_string()]).chain(figures).map(Cell::new).collect()
+}
+
+fn p99(record: &Record) -> String {
+    let shown = latency(record.latency_p99_ms);
+    if record.latency_p99_upper_ms.is_some() || shown.is_empty() { shown } else { format!("({shown})") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::report::tests::record;
+
+    #[test]
+    fn the_best_is_marked_and_a_shortfall_says_why() {
+        let mut absent = record("m", "tch", 1, None);
+        absent.status = Status::Unavailable;
+        absent.message = Some("not in this build".into());
+        let text = render(&[record("m", "ort", 1, Some(2.0)), record("m", "candle", 1, Some(4.0)), absent]);
+        let line = |backend: &str| text.lines().find(|line| line.contains(&format!(" {backend} "))).unwrap();
+        assert!(line("ort").contains('●') && line("ort").contains("2.00 ms"));
+        assert!(line("candle").trim_end().ends_with("2.00"));
+        assert!(text.contains("tch-cpu-f32/1: unavailable: not in this build"), "{text}");
+    }
+}

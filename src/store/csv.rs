@@ -1,0 +1,142 @@
+//! Records as CSV.
+
+use std::io::{Read, Write};
+
+use serde::Serialize;
+
+use crate::definition::{Dtype, Status};
+use crate::record::{Record, SCHEMA_VERSION};
+
+/// Writes `results.csv`: a header and a row a record.
+///
+/// # Errors
+/// The output cannot be written.
+pub fn write_records(records: &[Record], output: impl Write) -> Result<(), String> {
+    write_rows(records.iter(), output)
+}
+
+/// Reads what [`write_records`] wrote, of this schema version or an older one.
+///
+/// # Errors
+/// It is another CSV, of a newer schema version, or has a row that is cut short; the message names the line.
+pub fn read_records(input: impl Read) -> Result<Vec<Record>, String> {
+    let mut reader = csv::Reader::from_reader(input);
+    let header = reader.headers().map_err(|error| error.to_string())?.clone();
+    let version_column = header
+        .iter()
+        .position(|column| column == "schema_version")
+        .ok_or("not a results.csv of inferbench: it has no column schema_version")?;
+    let mut records = Vec::new();
+    for row in reader.records() {
+        let row = row.map_err(|error| error.to_string())?;
+        let line = row.position().map_or(0, csv::Position::line);
+        let version: u32 = row
+            .get(version_column)
+            .and_then(|version| version.parse().ok())
+            .ok_or_else(|| format!("line {line}: schema_version is not a number"))?;
+        if version > SCHEMA_VERSION {
+            return Err(format!(
+                "line {line}: schema version {version} is newer than this inferbench, which reads up to {SCHEMA_VERSION}"
+            ));
+        }
+        records.push(row.deserialize(Some(&header)).map_err(|error| format!("line {line}: {error}"))?);
+    }
+    Ok(records)
+}
+
+/// A row of `throughput.csv`, the short form that people open in a spreadsheet.
+#[derive(Serialize)]
+struct ThroughputRow<'a> {
+    model: &'a str,
+    variant: &'a str,
+    backend: &'a str,
+    device: &'a str,
+    dtype: Dtype,
+    batch_size: usize,
+    latency_p50_ms: Option<f64>,
+    latency_p99_ms: Option<f64>,
+    throughput_ips: Option<f64>,
+    memory_mb: Option<f64>,
+    status: Status,
+}
+
+/// Writes `throughput.csv`.
+///
+/// # Errors
+/// The output cannot be written.
+pub fn write_throughput(records: &[Record], output: impl Write) -> Result<(), String> {
+    let rows = records.iter().map(|record| ThroughputRow {
+        model: &record.model,
+        variant: &record.variant,
+        backend: &record.backend,
+        device: &record.device,
+        dtype: record.dtype,
+        batch_size: record.batch_size,
+        latency_p50_ms: record.latency_p50_ms,
+        latency_p99_ms: record.latency_p99_ms,
+        throughput_ips: record.throughput_ips,
+        memory_mb: record.memory_mb,
+        status: record.status,
+    });
+    write_rows(rows, output)
+}
+
+fn write_rows(rows: impl Iterator<Item = impl Serialize>, output: impl Write) -> Result<(), String> {
+    let mut writer = csv::Writer::from_writer(output);
+    for row in rows {
+        writer.serialize(row).map_err(|error| error.to_string())?;
+    }
+    writer.flush().map_err(|error| error.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::definition::{Case, ORIGINAL, Phase};
+    use crate::record::RunIdentity;
+
+    fn record() -> Record {
+        let run = RunIdentity {
+            run_id: "20260101T000000Z".into(),
+            timestamp: "2026-01-01T00:00:00Z".parse().unwrap(),
+            git_commit: None,
+            git_dirty: Some(false),
+            host_id: "h".into(),
+            suite: "quick".into(),
+            rustc_version: "rustc 1".into(),
+        };
+        let case = Case {
+            model: "m".into(),
+            variant: ORIGINAL.into(),
+            phase: Phase::Forward,
+            sequence_length: None,
+            backend: "ort".into(),
+            device: "cpu".into(),
+            dtype: Dtype::F32,
+            batch_size: 1,
+        };
+        let mut record = Record::new(&run, &case, Status::WrongOutput, Some("a \"quoted\", long\nreason".into()));
+        record.latency_p50_ms = Some(0.1 + 0.2);
+        record
+    }
+
+    fn written() -> String {
+        let mut bytes = Vec::new();
+        write_records(&[record()], &mut bytes).unwrap();
+        String::from_utf8(bytes).unwrap()
+    }
+
+    #[test]
+    fn a_record_comes_back_as_it_was() {
+        assert_eq!(read_records(written().as_bytes()).unwrap(), [record()]);
+    }
+
+    #[test]
+    fn another_csv_and_a_newer_version_are_refused() {
+        assert!(read_records("a,b\n1,2\n".as_bytes()).unwrap_err().contains("no column schema_version"));
+        let newer = written().replace(",1,h,quick", ",99,h,quick");
+        assert!(read_records(newer.as_bytes()).unwrap_err().contains("version 99 is newer"));
+        let text = written();
+        assert!(read_records(&text.as_bytes()[..text.len() - 40]).is_err());
+    }
+}
