@@ -12,6 +12,7 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
+use crate::report::ruled_table;
 use crate::{exit_codes, harness};
 
 /// Machine-learning inference benchmarks with Criterion
@@ -86,9 +87,7 @@ impl Listing<'_> {
                 print(&(serde_json::to_string_pretty(&self.objects).map_err(|error| error.to_string())? + "\n"))
             }
             ListFormat::Table => {
-                let mut table = comfy_table::Table::new();
-                table.load_style(comfy_table::presets::UTF8_HORIZONTAL_ONLY);
-                table.set_header(self.header.iter().copied());
+                let mut table = ruled_table(self.header);
                 for row in &self.rows {
                     table.add_row(row);
                 }

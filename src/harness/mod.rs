@@ -17,7 +17,7 @@ mod trial;
 pub use arguments::{CriterionArguments, IdFilter, Mode};
 pub use assignment::Purpose;
 pub use machine::{Machine, Revision};
-pub use manifest::{MANIFEST_FORMAT, Manifest, ManifestCase, Observed, Outcome, Outcomes, RunFolder};
+pub use manifest::{Event, MANIFEST_FORMAT, Manifest, ManifestCase, Observed, Outcome, Outcomes, RunFolder};
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

@@ -5,6 +5,8 @@ mod markdown;
 mod ranking;
 mod table;
 
+pub use table::ruled_table;
+
 use crate::record::Record;
 
 /// A form of report.

@@ -1,7 +1,6 @@
 //! The table for a terminal.
 
-use comfy_table::presets::UTF8_HORIZONTAL_ONLY;
-use comfy_table::{Cell, CellAlignment, Table};
+use comfy_table::{Cell, CellAlignment, LineStyle, Table, TableStyle};
 
 use super::ranking::{Row, latency, rank, short_message, three_digits};
 use crate::definition::Status;
@@ -11,13 +10,19 @@ const HEADER: [&str; 10] =
     ["", "backend", "device", "dtype", "batch", "p50", "p99", "samples/s", "memory", "p50 ÷ best"];
 const NUMBERS: std::ops::RangeInclusive<usize> = 4..=9;
 
+/// An empty table with a line below its header, and no others.
+pub fn ruled_table(header: &[&str]) -> Table {
+    let mut table = Table::new();
+    table.load_style(TableStyle::new().header_separator(LineStyle::none().fill('─').junction('─')));
+    table.set_header(header.iter().copied());
+    table
+}
+
 /// One table a model. The fastest of each batch size is marked; a case without a figure shows why.
 pub fn render(records: &[Record]) -> String {
     let mut text = String::new();
     for group in rank(records) {
-        let mut table = Table::new();
-        table.load_style(UTF8_HORIZONTAL_ONLY);
-        table.set_header(HEADER);
+        let mut table = ruled_table(&HEADER);
         for row in &group.rows {
             table.add_row(cells(row));
         }
