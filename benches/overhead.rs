@@ -6,14 +6,17 @@
 use std::hint::black_box;
 use std::time::{Duration, Instant};
 
+use clap::Parser;
 use criterion::Criterion;
 use inferbench::backend::{Backend, LoadRequest, Null};
 use inferbench::definition::{Dtype, Model, ORIGINAL, Origin, Tolerance};
 use inferbench::fixture::{Artifacts, HostTensor, TensorData};
+use inferbench::harness::{CriterionArguments, Mode};
 use inferbench::measurement::{CallTimes, LoggedWallTime, SampleLog, TimedSession};
 
 const CALLS: u64 = 100_000;
 const PAIRS: usize = 51;
+const NULL_CALL: &str = "overhead/null-call";
 
 fn main() {
     let log = SampleLog::default();
@@ -26,8 +29,8 @@ fn main() {
     group.bench_function("null-call", |bencher| bencher.iter_custom(|calls| null_calls(&mut session, calls)));
     group.finish();
     criterion.final_summary();
-    if std::env::args().any(|argument| argument == "--bench") && !std::env::args().any(|argument| argument == "--list")
-    {
+    let arguments = CriterionArguments::parse_from(std::env::args().skip(1));
+    if arguments.mode() == Mode::Measure && arguments.id_filter().is_ok_and(|filter| filter.matches(NULL_CALL)) {
         print_ratio(&mut session);
     }
 }

@@ -309,13 +309,18 @@ fn manifest_case(planned: &PlannedCase, shortfalls: &BTreeMap<String, Shortfall>
     }
 }
 
-fn by_contestant(runnable: &Runnable) -> Vec<((String, String), Runnable)> {
-    let mut groups: Vec<((String, String), Runnable)> = Vec::new();
+fn by_contestant(runnable: &Runnable) -> Vec<parent::Group> {
+    let mut groups: Vec<parent::Group> = Vec::new();
     for (case, model) in runnable {
-        let contestant = (case.backend.clone(), case.device.clone());
-        match groups.iter_mut().find(|(known, _)| *known == contestant) {
-            Some((_, cases)) => cases.push((case.clone(), model.clone())),
-            None => groups.push((contestant, vec![(case.clone(), model.clone())])),
+        let is_own = |group: &&mut parent::Group| group.backend == case.backend && group.device == case.device;
+        let work = (case.clone(), model.clone());
+        match groups.iter_mut().find(is_own) {
+            Some(group) => group.cases.push(work),
+            None => groups.push(parent::Group {
+                backend: case.backend.clone(),
+                device: case.device.clone(),
+                cases: vec![work],
+            }),
         }
     }
     groups

@@ -40,8 +40,8 @@ pub struct Session<'a> {
     pub manifest: &'a Manifest,
     pub folder: &'a RunFolder,
     pub prepared_folder: PathBuf,
-    /// Runnable cases that the filter selected, by (backend, device).
-    pub groups: Vec<((String, String), Vec<(Case, Model)>)>,
+    /// Runnable cases that the filter selected.
+    pub groups: Vec<Group>,
     /// All cases with a place in Criterion's tree.
     pub registered: Vec<Case>,
     /// Criterion's arguments, unchanged.
@@ -49,6 +49,13 @@ pub struct Session<'a> {
     pub parsed: &'a CriterionArguments,
     /// Seconds that cases took in earlier runs, by id.
     pub history: BTreeMap<String, f64>,
+}
+
+/// The cases of one backend and device: the work of one child, or of several where one crashes.
+pub struct Group {
+    pub backend: String,
+    pub device: String,
+    pub cases: Vec<(Case, Model)>,
 }
 
 /// How the children's part of a run ended.
@@ -65,27 +72,23 @@ impl Session<'_> {
     /// A child cannot be started, or the run's folder cannot be written.
     pub fn run(&self) -> Result<Ending, String> {
         interrupted();
-        for (index, (contestant, cases)) in self.groups.iter().enumerate() {
-            if self.run_group(index, contestant, cases)? == Ending::Interrupted {
+        for index in 0..self.groups.len() {
+            if self.run_group(index)? == Ending::Interrupted {
                 return Ok(Ending::Interrupted);
             }
         }
         Ok(Ending::Complete)
     }
 
-    fn run_group(
-        &self,
-        index: usize,
-        contestant: &(String, String),
-        cases: &[(Case, Model)],
-    ) -> Result<Ending, String> {
+    fn run_group(&self, index: usize) -> Result<Ending, String> {
+        let Group { backend, device, cases } = &self.groups[index];
+        let name = format!("assignment-{backend}-{}.json", device.replace(':', "."));
+        let path = self.folder.path().join(name);
         loop {
             let outcomes = self.folder.read_outcomes().finished;
             let is_open = |case: &Case| !outcomes.contains_key(&case.to_string());
             let open: Vec<&(Case, Model)> = cases.iter().filter(|(case, _)| is_open(case)).collect();
             let Some((first, _)) = open.first() else { return Ok(Ending::Complete) };
-            let path =
-                self.folder.path().join(format!("assignment-{}-{}.json", contestant.0, contestant.1.replace(':', ".")));
             self.assignment(index, &open, &outcomes).write(&path)?;
             let watched = self.watch(&path)?;
             if interrupted().load(Ordering::SeqCst) {
@@ -115,7 +118,7 @@ impl Session<'_> {
         let seconds: Vec<f64> = outcomes.values().map(|outcome| outcome.seconds).collect();
         let mean = (!seconds.is_empty()).then(|| seconds.iter().sum::<f64>() / seconds.len() as f64);
         let expected = |case: &Case| self.history.get(&case.to_string()).copied().or(mean);
-        let later = self.groups[index + 1..].iter().flat_map(|(_, cases)| cases);
+        let later = self.groups[index + 1..].iter().flat_map(|group| &group.cases);
         Assignment {
             purpose: self.purpose,
             run_id: self.manifest.run_id.clone(),
@@ -134,7 +137,7 @@ impl Session<'_> {
                 })
                 .collect(),
             cases_before: outcomes.len(),
-            cases_in_all: self.groups.iter().map(|(_, cases)| cases.len()).sum(),
+            cases_in_all: self.groups.iter().map(|group| group.cases.len()).sum(),
             seconds_after: later.map(|(case, _)| expected(case)).sum(),
         }
     }

@@ -17,8 +17,15 @@ fn path(run_folder: &Path, case: &Case) -> PathBuf {
     run_folder.join("peers").join(format!("{}-batch{}.safetensors", id.group, id.value))
 }
 
-/// The backend and named outputs that a case is to be compared with, if one of this run has left some.
-pub fn read(run_folder: &Path, case: &Case) -> Result<Option<(String, Vec<(String, HostTensor)>)>, String> {
+/// The outputs of another backend for the same inputs.
+pub struct Peer {
+    pub backend: String,
+    /// With their names.
+    pub outputs: Vec<(String, HostTensor)>,
+}
+
+/// What a case is to be compared with, if a backend of this run has left something.
+pub fn read(run_folder: &Path, case: &Case) -> Result<Option<Peer>, String> {
     let path = path(run_folder, case);
     let Ok(bytes) = std::fs::read(&path) else { return Ok(None) };
     let named = |error: safetensors::SafeTensorError| format!("{}: {error}", path.display());
@@ -33,7 +40,7 @@ pub fn read(run_folder: &Path, case: &Case) -> Result<Option<(String, Vec<(Strin
         let tensor = HostTensor { shape: view.shape().to_vec(), data: TensorData::F64(values) };
         outputs.push((name.unwrap_or_else(|| index.to_string()), tensor));
     }
-    Ok(Some((backend, outputs)))
+    Ok(Some(Peer { backend, outputs }))
 }
 
 /// Leaves a case's outputs for the backends that come after it.
@@ -89,7 +96,7 @@ mod tests {
         assert!(read(&folder, &case).unwrap().is_none());
         let output = HostTensor { shape: vec![2], data: TensorData::F32(vec![1.5, -2.0]) };
         write(&folder, &case, &model, std::slice::from_ref(&output)).unwrap();
-        let (backend, outputs) = read(&folder, &case).unwrap().unwrap();
-        assert_eq!((backend.as_str(), outputs[0].1.to_f64()), ("ort", output.to_f64()));
+        let peer = read(&folder, &case).unwrap().unwrap();
+        assert_eq!((peer.backend.as_str(), peer.outputs[0].1.to_f64()), ("ort", output.to_f64()));
     }
 }

@@ -194,7 +194,7 @@ fn first_proof(
     let (expected, whose) = match expected {
         Some(expected) => (Some(expected), "the reference".to_owned()),
         None => match peer::read(&assignment.run_folder, case).map_err(Shortfall::failed)? {
-            Some((backend, outputs)) => (Some(outputs), format!("the outputs of {backend}")),
+            Some(peer) => (Some(peer.outputs), format!("the outputs of {}", peer.backend)),
             None => (None, String::new()),
         },
     };

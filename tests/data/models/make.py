@@ -1,0 +1,78 @@
+"""Makes the small models of this folder: `python make.py`, with the packages onnx 1.23 and torch 2.11."""
+
+from pathlib import Path
+
+import numpy
+import onnx
+import torch
+from onnx import TensorProto, helper, numpy_helper
+
+FOLDER = Path(__file__).parent
+
+
+def weights(name, shape):
+    values = numpy.sin(numpy.arange(1, 1 + numpy.prod(shape), dtype=numpy.float64)).astype(numpy.float32)
+    return numpy_helper.from_array(values.reshape(shape), name)
+
+
+def save(name, nodes, inputs, outputs, initializers):
+    def tensors(specs):
+        return [helper.make_tensor_value_info(*spec) for spec in specs]
+
+    graph = helper.make_graph(nodes, name, tensors(inputs), tensors(outputs), initializers)
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8)
+    onnx.checker.check_model(model, full_check=True)
+    (FOLDER / f"{name}.onnx").write_bytes(model.SerializeToString())
+
+
+FLOAT, INT64 = TensorProto.FLOAT, TensorProto.INT64
+dense = helper.make_node("MatMul", ["x", "w"], ["z"])
+tanh = helper.make_node("Tanh", ["z"], ["y"])
+
+save(
+    "two_inputs",
+    [
+        helper.make_node("Gather", ["table", "ids"], ["rows"]),
+        helper.make_node("ReduceMean", ["rows"], ["mean"], axes=[1], keepdims=0),
+        helper.make_node("Add", ["mean", "features"], ["x"]),
+        dense,
+        tanh,
+    ],
+    [("ids", INT64, ["N", 4]), ("features", FLOAT, ["N", 3])],
+    [("y", FLOAT, ["N", 2])],
+    [weights("table", (2, 3)), weights("w", (3, 2))],
+)
+save("fixed_batch", [dense, tanh], [("x", FLOAT, [2, 3])], [("y", FLOAT, [2, 2])], [weights("w", (3, 2))])
+save(
+    "open_length",
+    [helper.make_node("ReduceMean", ["x"], ["z"], axes=[1], keepdims=0), tanh],
+    [("x", FLOAT, ["N", "length", 3])],
+    [("y", FLOAT, ["N", 3])],
+    [],
+)
+save(
+    "ignores_input",
+    [
+        helper.make_node("Sub", ["x", "x"], ["zero"]),
+        helper.make_node("Add", ["zero", "w"], ["y"]),
+    ],
+    [("x", FLOAT, ["N", 3])],
+    [("y", FLOAT, ["N", 3])],
+    [weights("w", (1, 3))],
+)
+
+
+class Scaled(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.dense = torch.nn.Linear(3, 2)
+        with torch.no_grad():
+            for parameter in self.parameters():
+                parameter.copy_(torch.sin(torch.arange(1.0, 1 + parameter.numel())).reshape(parameter.shape))
+
+    def forward(self, x, scale):
+        return torch.tanh(self.dense(x)) * scale
+
+
+script = torch.jit.trace(Scaled().eval(), (torch.zeros(1, 3), torch.ones(1, 1)))
+script.save(str(FOLDER / "scaled.pt"))

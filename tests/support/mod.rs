@@ -1,0 +1,309 @@
+//! A project of its own in a temporary folder, and the package's executables run in it.
+
+#![allow(dead_code, reason = "every test file uses a part of it")]
+
+use std::fs::{self, File};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::OnceLock;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use inferbench::harness::{Outcomes, RunFolder};
+use inferbench::record::Record;
+use inferbench::store::read_records;
+use tempfile::TempDir;
+
+/// A copy of the small packaged models, a suite, and room for Criterion's tree and the reports.
+pub struct Workplace {
+    folder: TempDir,
+}
+
+/// What a process came to.
+pub struct Finished {
+    pub code: Option<i32>,
+    pub stdout: String,
+    pub stderr: String,
+}
+
+impl Workplace {
+    /// The suite measures 20 calls of each of these cases, and of the models that a test adds.
+    pub fn new(models: &[&str], backends: &[&str], batch_sizes: &[usize]) -> Self {
+        let workplace = Workplace { folder: tempfile::tempdir().unwrap() };
+        for model in ["digits", "tenn_eeg"] {
+            copy_folder(&checkout().join("models/zoo").join(model), &workplace.path("models/zoo").join(model));
+        }
+        for folder in ["models/suites", "models/trained", "models/exported", "models/quantized"] {
+            fs::create_dir_all(workplace.path(folder)).unwrap();
+        }
+        let weights = "models/trained/digits.safetensors";
+        fs::copy(checkout().join(weights), workplace.path(weights)).unwrap();
+        let names: Vec<String> = models.iter().map(|name| format!("{{ name = {name:?} }}")).collect();
+        let suite = format!(
+            "models = [{}]\ninclude_found = true\nbackends = {backends:?}\nbatch_sizes = {batch_sizes:?}\n\
+             [effort]\niterations = 20\nleast_s = 0.0\nwarmup = 2\n",
+            names.join(", ")
+        );
+        fs::write(workplace.path("models/suites/quick.toml"), suite).unwrap();
+        workplace
+    }
+
+    pub fn path(&self, relative: &str) -> PathBuf {
+        self.folder.path().join(relative)
+    }
+
+    pub fn write(&self, relative: &str, content: impl AsRef<[u8]>) {
+        fs::write(self.path(relative), content).unwrap();
+    }
+
+    /// Puts a file of `tests/data/models` where users put theirs.
+    pub fn add_model(&self, data: &str, relative: &str) {
+        fs::copy(data_folder().join("models").join(data), self.path(relative)).unwrap();
+    }
+
+    /// Criterion's folder of a case: `entry("digits/candle-cpu-f32/1", "new")`.
+    pub fn entry(&self, id: &str, baseline: &str) -> PathBuf {
+        self.criterion().join(id).join(baseline)
+    }
+
+    pub fn criterion(&self) -> PathBuf {
+        self.path("target/criterion")
+    }
+
+    pub fn runs(&self) -> PathBuf {
+        self.path("target/inferbench/runs")
+    }
+
+    /// The ids of the cases whose results Criterion's tree holds, in order.
+    pub fn measured(&self) -> Vec<String> {
+        let entries = inferbench::criterion_dir::find_entries(&self.criterion(), "new").unwrap_or_default();
+        let id = |entry: &PathBuf| {
+            let id = entry.parent().and_then(|id| id.strip_prefix(self.criterion()).ok());
+            id.unwrap().display().to_string()
+        };
+        entries.iter().map(id).collect()
+    }
+
+    pub fn latest_run(&self) -> RunFolder {
+        RunFolder::find(&self.runs(), None).unwrap()
+    }
+
+    pub fn outcomes(&self) -> Outcomes {
+        self.latest_run().read_outcomes()
+    }
+
+    /// The records of the latest conversion, in the order of the file.
+    pub fn records(&self) -> Vec<Record> {
+        let path = inferbench::store::find_results(&self.path("target-reports"), None).unwrap();
+        read_records(File::open(path).unwrap()).unwrap()
+    }
+
+    /// The record of a case in the latest conversion.
+    pub fn record(&self, id: &str) -> Record {
+        let records = self.records();
+        let known: Vec<String> = records.iter().map(|record| record.case().to_string()).collect();
+        let found = records.into_iter().find(|record| record.case().to_string() == id);
+        found.unwrap_or_else(|| panic!("no record of {id} in {known:?}"))
+    }
+
+    /// The command `inferbench`, with this folder for its project.
+    pub fn inferbench(&self, arguments: &[&str]) -> Command {
+        self.command(Path::new(env!("CARGO_BIN_EXE_inferbench")), arguments)
+    }
+
+    /// The bench executable as `cargo bench --bench inference -- <arguments>` starts it.
+    pub fn bench(&self, arguments: &[&str]) -> Command {
+        let mut command = self.command(bench_executable(), arguments);
+        command.arg("--bench");
+        command
+    }
+
+    /// The bench executable as `cargo test --bench inference -- <arguments>` starts it.
+    pub fn bench_as_test(&self, arguments: &[&str]) -> Command {
+        self.command(bench_executable(), arguments)
+    }
+
+    fn command(&self, executable: &Path, arguments: &[&str]) -> Command {
+        let mut command = Command::new(executable);
+        for (name, _) in std::env::vars_os() {
+            if ["INFERBENCH_", "CRITERION_"].iter().any(|prefix| name.to_string_lossy().starts_with(prefix)) {
+                command.env_remove(name);
+            }
+        }
+        command
+            .args(arguments)
+            .current_dir(self.folder.path())
+            .env("INFERBENCH_ROOT", self.folder.path())
+            .env("CRITERION_HOME", self.criterion())
+            .env("ORT_DYLIB_PATH", onnxruntime_library());
+        command
+    }
+}
+
+/// What is done with a command once it is complete.
+pub trait Run {
+    /// Runs it to its end, whatever that is.
+    fn finish(&mut self) -> Finished;
+    /// Starts it as the leader of a process group of its own.
+    fn start(&mut self) -> Running;
+}
+
+impl Run for Command {
+    fn finish(&mut self) -> Finished {
+        let output = self.stdin(Stdio::null()).output().unwrap();
+        let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
+        Finished { code: output.status.code(), stdout: text(output.stdout), stderr: text(output.stderr) }
+    }
+
+    fn start(&mut self) -> Running {
+        Running(self.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).process_group(0).spawn().unwrap())
+    }
+}
+
+impl Finished {
+    /// Fails the test unless the process ended with this code.
+    #[track_caller]
+    pub fn with_code(self, code: u8) -> Self {
+        assert_eq!(self.code, Some(code.into()), "\n{}\n{}", self.stdout, self.stderr);
+        self
+    }
+
+    /// Fails the test unless standard error holds all of these.
+    #[track_caller]
+    pub fn saying(self, parts: &[&str]) -> Self {
+        for part in parts {
+            assert!(self.stderr.contains(part), "no {part:?} in\n{}", self.stderr);
+        }
+        self
+    }
+}
+
+/// A process that was started and is to be disturbed. Whatever is left of its group ends with the test.
+pub struct Running(Child);
+
+impl Running {
+    /// The process that measures, once there is one.
+    pub fn child(&self) -> u32 {
+        wait_for("a child process", || children(self.0.id()).first().copied())
+    }
+
+    pub fn kill(&self) {
+        signal("KILL", &self.0.id().to_string());
+    }
+
+    /// What Ctrl-C does in a terminal.
+    pub fn interrupt(&self) {
+        signal("INT", &format!("-{}", self.0.id()));
+    }
+
+    pub fn wait(&mut self) -> ExitStatus {
+        wait_for("the end of the process", || self.0.try_wait().unwrap())
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = Command::new("sh").args(["-c", &format!("kill -KILL -{} 2>/dev/null", self.0.id())]).status();
+        let _ = self.0.wait();
+    }
+}
+
+/// Waits until there is something, for at most a minute.
+#[track_caller]
+pub fn wait_for<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
+    let start = Instant::now();
+    loop {
+        if let Some(found) = look() {
+            return found;
+        }
+        assert!(start.elapsed() < Duration::from_secs(60), "waited for {what}");
+        thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// `process` is a process id, or a process group with a minus before it.
+pub fn signal(name: &str, process: &str) {
+    let status = Command::new("sh").args(["-c", &format!("kill -{name} {process}")]).status().unwrap();
+    assert!(status.success(), "kill -{name} {process}");
+}
+
+/// Whether a process is there and has not ended.
+pub fn is_alive(process: u32) -> bool {
+    process_state(process).is_some_and(|(state, _)| state != 'Z')
+}
+
+fn children(parent: u32) -> Vec<u32> {
+    let processes = fs::read_dir("/proc").unwrap().flatten();
+    let ids = processes.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    ids.filter(|&id| process_state(id).is_some_and(|(state, its_parent)| state != 'Z' && its_parent == parent))
+        .collect()
+}
+
+/// State and parent of a process.
+fn process_state(process: u32) -> Option<(char, u32)> {
+    let stat = fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
+    // The name before the state is in parentheses and may hold anything.
+    let mut fields = stat.rsplit_once(')')?.1.split_whitespace();
+    Some((fields.next()?.chars().next()?, fields.next()?.parse().ok()?))
+}
+
+/// Whether this build and machine have ONNX Runtime; says so where a test is therefore left out.
+pub fn has_onnxruntime() -> bool {
+    let is_there = cfg!(feature = "ort") && onnxruntime_library().is_file();
+    if !is_there {
+        eprintln!("left out: ONNX Runtime is not here; get it with `scripts/setup onnxruntime`");
+    }
+    is_there
+}
+
+fn onnxruntime_library() -> PathBuf {
+    let own = checkout().join(".native/onnxruntime/libonnxruntime.so");
+    std::env::var_os("ORT_DYLIB_PATH").map_or(own, PathBuf::from)
+}
+
+pub fn checkout() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+pub fn data_folder() -> PathBuf {
+    checkout().join("tests/data")
+}
+
+pub fn copy_folder(from: &Path, to: &Path) {
+    fs::create_dir_all(to).unwrap();
+    for entry in fs::read_dir(from).unwrap().map(Result::unwrap) {
+        let target = to.join(entry.file_name());
+        if entry.file_type().unwrap().is_dir() {
+            copy_folder(&entry.path(), &target);
+        } else {
+            fs::copy(entry.path(), target).unwrap();
+        }
+    }
+}
+
+/// Cargo gives tests the path of a binary, but not of a bench executable: it is built here, with the test's features.
+fn bench_executable() -> &'static Path {
+    static EXECUTABLE: OnceLock<PathBuf> = OnceLock::new();
+    EXECUTABLE.get_or_init(|| {
+        let features = [
+            (cfg!(feature = "default"), "default"),
+            (cfg!(feature = "ort"), "ort"),
+            (cfg!(feature = "tch"), "tch"),
+            (cfg!(feature = "candle"), "candle"),
+        ];
+        let features: Vec<&str> = features.into_iter().filter(|(has, _)| *has).map(|(_, name)| name).collect();
+        let mut cargo = Command::new(env!("CARGO"));
+        cargo.current_dir(checkout()).args(["build", "--bench", "inference", "--message-format=json"]);
+        cargo.args(["--no-default-features", "--features", &features.join(",")]);
+        if !cfg!(debug_assertions) {
+            cargo.arg("--release");
+        }
+        let built = cargo.finish().with_code(0);
+        let messages = built.stdout.lines().filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok());
+        let is_bench = |message: &serde_json::Value| message["target"]["name"] == "inference";
+        let executable =
+            messages.filter(is_bench).find_map(|message| message["executable"].as_str().map(PathBuf::from));
+        executable.expect("cargo names the executable that it built")
+    })
+}
