@@ -127,6 +127,7 @@ fn manifest(root: &Path, cases: &[Case]) -> Manifest {
             devices: Vec::new(),
             dtypes: Vec::new(),
             batch_sizes: Vec::new(),
+            seq_lens: None,
             effort: Effort::default(),
         },
         threads: 1,

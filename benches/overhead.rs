@@ -81,6 +81,7 @@ fn null_session() -> TimedSession {
         parameters: None,
         inputs: Vec::new(),
         outputs: Vec::new(),
+        sequence_lengths: Vec::new(),
         tolerance: Tolerance::default(),
         origin: Origin::Files { onnx: None, torchscript: None },
     };

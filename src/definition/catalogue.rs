@@ -161,6 +161,7 @@ fn read_files(name: &str, variant: &str, files: &[PathBuf], packaged: &[Model]) 
         parameters: summary.map(|summary| summary.parameters),
         outputs: with_dimensions(outputs, &sidecar.dimensions),
         inputs,
+        sequence_lengths: Vec::new(),
         tolerance: sidecar.tolerance,
         origin: Origin::Files { onnx, torchscript },
     })
@@ -236,11 +237,7 @@ mod tests {
 
     #[test]
     fn open_dimensions_are_asked_for_with_the_lines_to_add() {
-        let spec = |shape: Vec<Dimension>| TensorSpec {
-            name: "ids".into(),
-            dtype: crate::definition::ElementType::I64,
-            shape,
-        };
+        let spec = |shape: Vec<Dimension>| TensorSpec::new("ids", crate::definition::ElementType::I64, shape);
         let symbol = |name: &str| Dimension::Symbol(name.into());
         let inputs = vec![spec(vec![symbol("batch"), symbol("sequence")])];
         let unknown = unknown_dimensions(&inputs);

@@ -16,4 +16,4 @@ pub use onnx::{OnnxSummary, read_summary};
 pub use plan::{Capabilities, PlannedCase, plan};
 pub use status::{Shortfall, Status};
 pub use suite::{Effort, EffortArguments, Selection, Suite, SuiteModel, read_suite};
-pub use tensor_spec::{BATCH, Dimension, ElementType, TensorSpec};
+pub use tensor_spec::{BATCH, Dimension, ElementType, SEQUENCE, Sizes, TensorSpec};

@@ -19,6 +19,8 @@ pub struct Model {
     pub parameters: Option<u64>,
     pub inputs: Vec<TensorSpec>,
     pub outputs: Vec<TensorSpec>,
+    /// Lengths for which there is a reference; empty for a model without a sequence dimension.
+    pub sequence_lengths: Vec<usize>,
     pub tolerance: Tolerance,
     pub origin: Origin,
 }
@@ -55,6 +57,11 @@ impl Tolerance {
 }
 
 impl Model {
+    /// Whether a case of the model has a sequence length.
+    pub fn has_sequence(&self) -> bool {
+        self.inputs.iter().any(TensorSpec::has_sequence)
+    }
+
     /// The folder below `.prepared/` that holds the model's weights and graphs.
     pub fn artifact_folder_name(&self) -> String {
         if self.variant == ORIGINAL { self.name.clone() } else { format!("{}.{}", self.name, self.variant) }
@@ -82,6 +89,8 @@ struct PackagedToml {
     inputs: Vec<TensorSpec>,
     outputs: Vec<TensorSpec>,
     #[serde(default)]
+    sequence_lengths: Vec<usize>,
+    #[serde(default)]
     tolerance: Tolerance,
 }
 
@@ -102,6 +111,7 @@ pub fn read_packaged(folder: &Path) -> Result<Model, String> {
         parameters: Some(toml.parameters),
         inputs: toml.inputs,
         outputs: toml.outputs,
+        sequence_lengths: toml.sequence_lengths,
         tolerance: toml.tolerance,
         origin: Origin::Packaged {
             folder: folder.to_owned(),

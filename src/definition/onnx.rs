@@ -147,7 +147,7 @@ fn tensor_spec(value: &ValueInfoProto) -> Result<TensorSpec, String> {
             _ => Dimension::Symbol(format!("{}.{position}", value.name)),
         })
         .collect();
-    Ok(TensorSpec { name: value.name.clone(), dtype, shape })
+    Ok(TensorSpec::new(&value.name, dtype, shape))
 }
 
 #[cfg(test)]

@@ -6,7 +6,7 @@ use super::case::{Case, Dtype, Phase};
 use super::catalogue::Entry;
 use super::model::Model;
 use super::status::Shortfall;
-use super::suite::{Selection, Suite};
+use super::suite::{Selection, Suite, SuiteModel};
 use super::tensor_spec::{Dimension, TensorSpec};
 
 /// What the plan needs to know about the backends; the registry answers it.
@@ -29,7 +29,7 @@ pub struct PlannedCase {
     pub model: Result<Model, Shortfall>,
 }
 
-/// The cases of a suite in the order: model, batch size, backend, device, dtype.
+/// The cases of a suite in the order: model, sequence length, batch size, backend, device, dtype.
 ///
 /// # Errors
 /// The suite or a filter names a model or variant that does not exist, or nothing is left.
@@ -42,14 +42,14 @@ pub fn plan(
     let chosen = chosen_entries(suite, selection, catalogue)?;
     let mut cases = Vec::new();
     let mut taken: BTreeMap<String, Case> = BTreeMap::new();
-    for (entry, batch_sizes) in chosen {
-        for &batch_size in &batch_sizes {
+    for Chosen { entry, batch_sizes, sequence_lengths } in chosen {
+        for (sequence_length, batch_size) in product(&sequence_lengths, &batch_sizes) {
             for (backend, device, dtype) in contestants(suite) {
                 let case = Case {
                     model: entry.name.clone(),
                     variant: entry.variant.clone(),
                     phase: Phase::Forward,
-                    sequence_length: None,
+                    sequence_length,
                     backend,
                     device,
                     dtype,
@@ -69,6 +69,10 @@ pub fn plan(
         return Err("the suite and the filters leave no case".into());
     }
     Ok(cases)
+}
+
+fn product<A: Copy, B: Copy>(first: &[A], second: &[B]) -> Vec<(A, B)> {
+    first.iter().flat_map(|&a| second.iter().map(move |&b| (a, b))).collect()
 }
 
 fn contestants(suite: &Suite) -> impl Iterator<Item = (String, String, Dtype)> + '_ {
@@ -95,6 +99,11 @@ fn runnable_model<'a>(case: &Case, entry: &'a Entry, capabilities: &dyn Capabili
     capabilities.check_device(&case.backend, &case.device)?;
     capabilities.check_model(&case.backend, model, case.dtype)?;
     check_batch(model, case.batch_size)?;
+    if model.has_sequence() && case.sequence_length.is_none() {
+        return Err(Shortfall::failed(
+            "the model needs a sequence length: say `seq_lens` in the suite, or `--seq-lens`",
+        ));
+    }
     Ok(model)
 }
 
@@ -109,35 +118,54 @@ fn check_batch(model: &Model, batch_size: usize) -> Result<(), Shortfall> {
     }
 }
 
-fn chosen_entries<'a>(
-    suite: &Suite,
-    selection: &Selection,
-    catalogue: &'a [Entry],
-) -> Result<Vec<(&'a Entry, Vec<usize>)>, String> {
+/// An entry of the catalogue, and the sizes that it is run with.
+struct Chosen<'a> {
+    entry: &'a Entry,
+    batch_sizes: Vec<usize>,
+    /// `None` alone for a model without a sequence dimension.
+    sequence_lengths: Vec<Option<usize>>,
+}
+
+impl<'a> Chosen<'a> {
+    fn new(entry: &'a Entry, suite: &Suite, own: Option<&SuiteModel>) -> Self {
+        let batch_sizes = own.and_then(|own| own.batch_sizes.as_ref()).unwrap_or(&suite.batch_sizes);
+        let sequence_lengths = match &entry.model {
+            Ok(model) if model.has_sequence() => {
+                let asked = own.and_then(|own| own.seq_lens.as_ref()).or(suite.seq_lens.as_ref());
+                asked.unwrap_or(&model.sequence_lengths).iter().map(|&length| Some(length)).collect()
+            }
+            _ => Vec::new(),
+        };
+        let sequence_lengths = if sequence_lengths.is_empty() { vec![None] } else { sequence_lengths };
+        Chosen { entry, batch_sizes: batch_sizes.clone(), sequence_lengths }
+    }
+}
+
+fn chosen_entries<'a>(suite: &Suite, selection: &Selection, catalogue: &'a [Entry]) -> Result<Vec<Chosen<'a>>, String> {
     let known = |name: &str| catalogue.iter().any(|entry| entry.name == name);
-    let mut chosen: Vec<(&Entry, Vec<usize>)> = Vec::new();
+    let mut chosen: Vec<Chosen> = Vec::new();
     for model in &suite.models {
         if !known(&model.name) {
             return Err(unknown_model(&model.name, catalogue));
         }
-        let sizes = model.batch_sizes.as_ref().unwrap_or(&suite.batch_sizes);
-        chosen.extend(catalogue.iter().filter(|entry| entry.name == model.name).map(|entry| (entry, sizes.clone())));
+        let entries = catalogue.iter().filter(|entry| entry.name == model.name);
+        chosen.extend(entries.map(|entry| Chosen::new(entry, suite, Some(model))));
     }
     // A model that is asked for by name runs even where the suite does not list it.
     for entry in catalogue {
         let is_asked_for = selection.model.contains(&entry.name) || (suite.include_found && entry.is_found);
-        if is_asked_for && !chosen.iter().any(|(other, _)| std::ptr::eq(*other, entry)) {
-            chosen.push((entry, suite.batch_sizes.clone()));
+        if is_asked_for && !chosen.iter().any(|other| std::ptr::eq(other.entry, entry)) {
+            chosen.push(Chosen::new(entry, suite, None));
         }
     }
     if !selection.model.is_empty() {
         if let Some(name) = selection.model.iter().find(|name| !known(name)) {
             return Err(unknown_model(name, catalogue));
         }
-        chosen.retain(|(entry, _)| selection.model.contains(&entry.name));
+        chosen.retain(|chosen| selection.model.contains(&chosen.entry.name));
     }
     if !selection.variant.is_empty() {
-        chosen.retain(|(entry, _)| selection.variant.contains(&entry.variant));
+        chosen.retain(|chosen| selection.variant.contains(&chosen.entry.variant));
     }
     Ok(chosen)
 }
@@ -151,7 +179,7 @@ fn unknown_model(name: &str, catalogue: &[Entry]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::definition::suite::{Effort, SuiteModel};
+    use crate::definition::suite::Effort;
     use crate::definition::{BATCH, ElementType, ORIGINAL, Origin, Status, Tolerance};
 
     struct OnlyOrt;
@@ -166,7 +194,7 @@ mod tests {
     }
 
     fn entry(name: &str, batch: Dimension) -> Entry {
-        let input = TensorSpec { name: "x".into(), dtype: ElementType::F32, shape: vec![batch, Dimension::Fixed(3)] };
+        let input = TensorSpec::new("x", ElementType::F32, vec![batch, Dimension::Fixed(3)]);
         let model = Model {
             name: name.into(),
             variant: ORIGINAL.into(),
@@ -175,6 +203,7 @@ mod tests {
             parameters: None,
             inputs: vec![input],
             outputs: vec![],
+            sequence_lengths: Vec::new(),
             tolerance: Tolerance::default(),
             origin: Origin::Files { onnx: None, torchscript: None },
         };
@@ -182,7 +211,10 @@ mod tests {
     }
 
     fn suite(models: &[&str]) -> Suite {
-        let models = models.iter().map(|name| SuiteModel { name: name.to_string(), batch_sizes: None }).collect();
+        let models = models
+            .iter()
+            .map(|name| SuiteModel { name: name.to_string(), batch_sizes: None, seq_lens: None })
+            .collect();
         Suite {
             name: "s".into(),
             models,
@@ -191,6 +223,7 @@ mod tests {
             devices: vec!["cpu".into()],
             dtypes: vec![Dtype::F32],
             batch_sizes: vec![1, 8],
+            seq_lens: None,
             effort: Effort::default(),
         }
     }

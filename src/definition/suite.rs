@@ -23,17 +23,22 @@ pub struct Suite {
     #[serde(default = "default_dtypes")]
     pub dtypes: Vec<Dtype>,
     pub batch_sizes: Vec<usize>,
+    /// Sequence lengths of models that have one; those of the model's own definition where it is not said.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub seq_lens: Option<Vec<usize>>,
     #[serde(default)]
     pub effort: Effort,
 }
 
-/// A model of a suite, with batch sizes of its own where they differ.
+/// A model of a suite, with batch sizes and sequence lengths of its own where they differ.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SuiteModel {
     pub name: String,
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub batch_sizes: Option<Vec<usize>>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub seq_lens: Option<Vec<usize>>,
 }
 
 /// How much is measured of each case: the table `[effort]` of a suite file.
@@ -108,6 +113,9 @@ pub struct Selection {
     /// These batch sizes instead of the suite's
     #[arg(long, env = "INFERBENCH_BATCH_SIZES", value_delimiter = ',', value_name = "N,…")]
     pub batch_sizes: Vec<usize>,
+    /// These sequence lengths instead of the suite's, for models that have one
+    #[arg(long, env = "INFERBENCH_SEQ_LENS", value_delimiter = ',', value_name = "N,…")]
+    pub seq_lens: Vec<usize>,
 }
 
 /// The flags that change how much is measured.
@@ -175,6 +183,10 @@ impl Suite {
             self.batch_sizes = selection.batch_sizes.clone();
             self.models.iter_mut().for_each(|model| model.batch_sizes = None);
         }
+        if !selection.seq_lens.is_empty() {
+            self.seq_lens = Some(selection.seq_lens.clone());
+            self.models.iter_mut().for_each(|model| model.seq_lens = None);
+        }
         if let Some(iterations) = effort.iterations {
             self.effort.iterations = iterations;
             self.effort.least_seconds = 0.0;
@@ -188,10 +200,10 @@ impl Suite {
     }
 
     fn check(&self) -> Result<(), String> {
-        let model_batches = self.models.iter().filter_map(|model| model.batch_sizes.as_ref());
-        for sizes in std::iter::once(&self.batch_sizes).chain(model_batches) {
+        let of_models = self.models.iter().flat_map(|model| model.batch_sizes.iter().chain(&model.seq_lens));
+        for sizes in std::iter::once(&self.batch_sizes).chain(&self.seq_lens).chain(of_models) {
             if sizes.is_empty() || sizes.contains(&0) {
-                return Err("batch sizes are numbers from 1".into());
+                return Err("batch sizes and sequence lengths are numbers from 1".into());
             }
         }
         let positive = |seconds: f64| seconds.is_finite() && seconds > 0.0;

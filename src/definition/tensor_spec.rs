@@ -55,23 +55,51 @@ pub enum Dimension {
 /// The dimension that a case's batch size stands for.
 pub const BATCH: &str = "batch";
 
+/// The dimension that a case's sequence length stands for: tokens, or samples of sound.
+pub const SEQUENCE: &str = "sequence";
+
+/// What a case puts in for the symbolic dimensions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Sizes {
+    pub batch: usize,
+    pub sequence: Option<usize>,
+}
+
 /// An input or output of a model.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct TensorSpec {
     pub name: String,
     pub dtype: ElementType,
     pub shape: Vec<Dimension>,
+    /// An integer input's seeded values are from 0 to below this, such as a vocabulary's size; 2 where it is not said.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub below: Option<u64>,
+    /// Every element of the input has this value, such as 1 in a mask.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub constant: Option<i64>,
 }
 
 impl TensorSpec {
-    /// The shape with `batch` put in; an error names the first dimension that has no number.
-    pub fn concrete_shape(&self, batch_size: usize) -> Result<Vec<usize>, String> {
+    /// A tensor without restrictions on its values.
+    pub fn new(name: impl Into<String>, dtype: ElementType, shape: Vec<Dimension>) -> Self {
+        TensorSpec { name: name.into(), dtype, shape, below: None, constant: None }
+    }
+
+    /// The shape with the case's sizes put in; an error names the first dimension that has no number.
+    pub fn concrete_shape(&self, sizes: Sizes) -> Result<Vec<usize>, String> {
         self.shape
             .iter()
             .map(|dimension| match dimension {
                 Dimension::Fixed(size) => Ok(*size),
-                Dimension::Symbol(symbol) if symbol == BATCH => Ok(batch_size),
-                Dimension::Symbol(symbol) => Err(format!("dimension {symbol:?} of {:?} has no size", self.name)),
+                Dimension::Symbol(symbol) => {
+                    let size = match symbol.as_str() {
+                        BATCH => Some(sizes.batch),
+                        SEQUENCE => sizes.sequence,
+                        _ => None,
+                    };
+                    size.ok_or_else(|| format!("dimension {symbol:?} of {:?} has no size", self.name))
+                }
             })
             .collect()
     }
@@ -79,6 +107,11 @@ impl TensorSpec {
     /// Whether the first dimension is the batch size, so that row `i` belongs to sample `i`.
     pub fn is_batched(&self) -> bool {
         self.shape.first() == Some(&Dimension::Symbol(BATCH.into()))
+    }
+
+    /// Whether a case has to say a sequence length.
+    pub fn has_sequence(&self) -> bool {
+        self.shape.contains(&Dimension::Symbol(SEQUENCE.into()))
     }
 }
 

@@ -90,6 +90,7 @@ mod tests {
             parameters: None,
             inputs: vec![],
             outputs: vec![],
+            sequence_lengths: Vec::new(),
             tolerance: Tolerance::default(),
             origin: Origin::Files { onnx: None, torchscript: None },
         };

@@ -12,7 +12,7 @@ use super::assignment::{Assignment, Purpose};
 use super::manifest::Observed;
 use super::peer;
 use crate::backend::{self, LoadRequest, Placement, Session};
-use crate::definition::{Case, Effort, Model, Origin, Shortfall, Status};
+use crate::definition::{Case, Effort, Model, Shortfall, Sizes, Status};
 use crate::fixture::{self, Artifacts, HostTensor, Reference};
 use crate::measurement::{self, TimedSession, WarmUp, WarmUpRule};
 
@@ -75,8 +75,9 @@ pub fn load_and_prove(
     let backend = backend::find(&case.backend)?;
     let artifacts = fixture::prepare(model, &assignment.prepared_folder).map_err(Shortfall::failed)?;
     let reference = fixtures.reference(model, &artifacts)?;
+    let sizes = Sizes { batch: case.batch_size, sequence: case.sequence_length };
     let ring: Vec<Vec<HostTensor>> = (0..fixture::RING)
-        .map(|index| fixture::batch(model, reference.as_deref(), index, case.batch_size))
+        .map(|index| fixture::batch(model, reference.as_deref(), index, sizes))
         .collect::<Result<_, _>>()
         .map_err(Shortfall::failed)?;
     observed.input_shape = ring.first().map(|inputs| describe_shapes(inputs));
@@ -187,9 +188,10 @@ fn first_proof(
     let other_outputs = session.outputs(1)?;
     let tolerance = model.tolerance.of(case.dtype);
     let samples = fixture::sample_indices(0, case.batch_size);
-    let expected: Option<Vec<(String, HostTensor)>> = reference.map(|reference| {
-        let names = model.outputs.iter().map(|output| output.name.clone());
-        names.filter_map(|name| Some((name.clone(), reference.outputs.get(&name)?.rows(&samples)))).collect()
+    // All outputs or none: a reference that was not made for this length is no reference.
+    let expected: Option<Vec<(String, HostTensor)>> = reference.and_then(|reference| {
+        let rows = |name: &str| Some(reference.output(name, case.sequence_length)?.rows(&samples));
+        model.outputs.iter().map(|output| Some((output.name.clone(), rows(&output.name)?))).collect()
     });
     let (expected, whose) = match expected {
         Some(expected) => (Some(expected), "the reference".to_owned()),
@@ -211,9 +213,7 @@ fn first_proof(
     match expected {
         Some(outputs) => Ok(Expectation::Reference { outputs, tolerance }),
         None => {
-            if matches!(model.origin, Origin::Files { .. }) || reference.is_none() {
-                peer::write(&assignment.run_folder, case, model, &outputs).map_err(Shortfall::failed)?;
-            }
+            peer::write(&assignment.run_folder, case, model, &outputs).map_err(Shortfall::failed)?;
             Ok(Expectation::Itself(outputs))
         }
     }
