@@ -40,6 +40,9 @@ pub struct Arguments {
     /// Measure without comparing the outputs; the records say that nothing was verified
     #[arg(long)]
     benchmark_only: bool,
+    /// Go on with the last run where it was stopped; finished cases are not measured again
+    #[arg(long, conflicts_with = "dry_run")]
+    resume: bool,
     /// Show the cases and about how long they take, and run nothing
     #[arg(long)]
     dry_run: bool,
@@ -60,6 +63,7 @@ pub fn run(arguments: &Arguments) -> Result<u8, String> {
         selection: arguments.selection.clone(),
         effort: arguments.effort.clone(),
         criterion_arguments: criterion_arguments(arguments),
+        resume: arguments.resume,
     };
     if arguments.dry_run {
         return dry_run(&request);

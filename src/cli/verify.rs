@@ -53,6 +53,7 @@ pub fn verify(
         selection: selection.clone(),
         effort: effort.clone(),
         criterion_arguments: std::iter::once("--bench".to_owned()).chain(filter.map(str::to_owned)).collect(),
+        resume: false,
     })?;
     let Some(folder) = &finished.folder else { return Ok(exit_codes::OK) };
     Matrix::new(&folder.read_manifest()?, &folder.read_outcomes()).print(format)?;

@@ -80,7 +80,7 @@ pub fn bench_main() -> ExitCode {
     }
     let BenchVariables { selection, effort } = BenchVariables::parse_from(std::iter::empty::<&str>());
     let criterion_arguments: Vec<String> = std::env::args().skip(1).collect();
-    match run(&Request { purpose: Purpose::Measure, selection, effort, criterion_arguments }) {
+    match run(&Request { purpose: Purpose::Measure, selection, effort, criterion_arguments, resume: false }) {
         Ok(finished) => ExitCode::from(finished.exit_code),
         Err(error) => {
             eprintln!("inferbench: {error}");
@@ -97,6 +97,8 @@ pub struct Request {
     pub effort: EffortArguments,
     /// Criterion's command line, with its FILTER; `--bench` must be in it for anything to be measured.
     pub criterion_arguments: Vec<String>,
+    /// Go on with the last run where it was stopped.
+    pub resume: bool,
 }
 
 /// A run that has come to its end, one way or another.
@@ -132,30 +134,15 @@ pub fn run(request: &Request) -> Result<FinishedRun, String> {
     let criterion_root = places.criterion();
     check_baseline(&parsed, &runnable, &criterion_root)?;
 
-    let started = Timestamp::now();
     let runs = if is_measured { places.runs() } else { places.verifications() };
-    let run_id = new_run_id(started, &runs);
-    let folder = RunFolder::new(runs.join(&run_id));
-    let mut manifest = Manifest {
-        format: MANIFEST_FORMAT,
-        run_id: run_id.clone(),
-        started,
-        finished: None,
-        is_interrupted: false,
-        arguments: request.criterion_arguments.clone(),
-        suite_name: suite.name.clone(),
-        threads: suite.effort.effective_threads(),
-        inferbench_version: env!("CARGO_PKG_VERSION").into(),
-        rustc_version: env!("INFERBENCH_RUSTC").into(),
-        revision: Revision::read(places.root()),
-        machine: Machine::read(),
-        criterion_root,
-        saved_baseline: parsed.save_baseline.clone(),
-        compared_baseline: parsed.baseline.clone().or(parsed.baseline_lenient.clone()),
-        is_quick: parsed.quick,
-        cases: selected.iter().map(|planned| manifest_case(planned, &shortfalls)).collect(),
-        suite,
+    let manifest_cases = selected.iter().map(|planned| manifest_case(planned, &shortfalls)).collect();
+    let planned = new_manifest(request, &parsed, &places, &runs, suite, manifest_cases);
+    let (folder, mut manifest) = if request.resume {
+        stopped_run(&runs, &planned)?
+    } else {
+        (RunFolder::new(runs.join(&planned.run_id)), planned)
     };
+    let run_id = manifest.run_id.clone();
     folder.write_manifest(&manifest)?;
     let session = parent::Session {
         purpose: request.purpose,
@@ -174,6 +161,63 @@ pub fn run(request: &Request) -> Result<FinishedRun, String> {
     folder.write_manifest(&manifest)?;
     let exit_code = conclude(&manifest, &folder, is_measured && parsed.mode() == Mode::Load);
     Ok(FinishedRun { folder: Some(folder), exit_code })
+}
+
+fn new_manifest(
+    request: &Request,
+    parsed: &CriterionArguments,
+    places: &Places,
+    runs: &Path,
+    suite: Suite,
+    cases: Vec<ManifestCase>,
+) -> Manifest {
+    let started = Timestamp::now();
+    Manifest {
+        format: MANIFEST_FORMAT,
+        run_id: new_run_id(started, runs),
+        started,
+        finished: None,
+        is_interrupted: false,
+        arguments: request.criterion_arguments.clone(),
+        suite_name: suite.name.clone(),
+        threads: suite.effort.effective_threads(),
+        inferbench_version: env!("CARGO_PKG_VERSION").into(),
+        rustc_version: env!("INFERBENCH_RUSTC").into(),
+        revision: Revision::read(places.root()),
+        machine: Machine::read(),
+        criterion_root: places.criterion(),
+        saved_baseline: parsed.save_baseline.clone(),
+        compared_baseline: parsed.baseline.clone().or(parsed.baseline_lenient.clone()),
+        is_quick: parsed.quick,
+        suite,
+        cases,
+    }
+}
+
+/// The last run, if it was stopped and was to do the same.
+///
+/// # Errors
+/// There is none, it came to its end, or it was of other cases, of another build or with other settings.
+fn stopped_run(runs: &Path, planned: &Manifest) -> Result<(RunFolder, Manifest), String> {
+    let folder = RunFolder::find(runs, None)?;
+    let stopped = folder.read_manifest()?;
+    let id = &stopped.run_id;
+    if stopped.finished.is_some() && !stopped.is_interrupted {
+        return Err(format!("run {id}, the last one, came to its end: there is nothing to resume"));
+    }
+    let ids = |manifest: &Manifest| manifest.cases.iter().map(|planned| planned.case.to_string()).collect::<Vec<_>>();
+    let differs = [
+        ("cases", ids(&stopped) != ids(planned)),
+        ("settings", stopped.suite.effort != planned.suite.effort || stopped.threads != planned.threads),
+        ("arguments of Criterion", stopped.arguments != planned.arguments),
+        ("revision", stopped.revision.commit != planned.revision.commit),
+        ("machine", stopped.machine.host_id != planned.machine.host_id),
+    ];
+    if let Some((what, _)) = differs.iter().find(|(_, differs)| *differs) {
+        return Err(format!("run {id}, the last one, had other {what}: it cannot be resumed by this command"));
+    }
+    eprintln!("resuming run {id}: {} cases are finished", folder.read_outcomes().finished.len());
+    Ok((folder, Manifest { finished: None, is_interrupted: false, ..stopped }))
 }
 
 /// A case and how long it will take, or why it will not run.

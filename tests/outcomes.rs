@@ -1,0 +1,235 @@
+//! What becomes of a case that cannot be measured: a record that says why, and the rest of the run.
+
+mod support;
+
+use std::collections::HashMap;
+use std::fs;
+use std::path::Path;
+
+use inferbench::definition::Status;
+use safetensors::tensor::TensorView;
+use safetensors::{Dtype, SafeTensors};
+
+use support::{Run, Workplace, checkout, data_folder};
+
+const DIGITS: &str = "digits/candle-cpu-f32/1";
+const WEIGHTS: &str = "models/trained/digits.safetensors";
+const REFERENCE: &str = "models/zoo/digits/reference.safetensors";
+
+fn digits() -> Workplace {
+    Workplace::new(&["digits"], &["candle"], &[1])
+}
+
+/// Changes the sign of every value of an f32 tensor in the file.
+fn flip_signs(path: &Path, tensor: &str) {
+    let mut bytes = fs::read(path).unwrap();
+    let (header_bytes, header) = SafeTensors::read_metadata(&bytes).unwrap();
+    let (begin, end) = header.info(tensor).unwrap().data_offsets;
+    let data = 8 + header_bytes;
+    for sign in (data + begin..data + end).skip(3).step_by(4) {
+        bytes[sign] ^= 0x80;
+    }
+    fs::write(path, bytes).unwrap();
+}
+
+#[test]
+fn wrong_weights_are_found_out_and_never_measured() {
+    let workplace = Workplace::new(&["digits", "tenn_eeg"], &["candle"], &[1, 8]);
+    flip_signs(&workplace.path(WEIGHTS), "fc2.weight");
+    let run = workplace.inferbench(&["run", "--noplot"]).finish().with_code(1);
+    assert!(!run.stdout.contains("digits/candle-cpu-f32/1 time:"), "{}", run.stdout);
+    for id in [DIGITS, "digits/candle-cpu-f32/8"] {
+        let record = workplace.record(id);
+        assert_eq!((record.status, record.verified, record.iterations), (Status::WrongOutput, Some(false), None));
+        assert_eq!((record.latency_p50_ms, record.throughput_ips), (None, None));
+        assert!(record.max_rel_error.unwrap() > 1e-2);
+        let message = record.message.unwrap();
+        assert!(message.contains("differ from the reference") && message.contains("1e-4 is allowed"), "{message}");
+    }
+    assert_eq!(workplace.measured(), ["tenn_eeg/candle-cpu-f32/1", "tenn_eeg/candle-cpu-f32/8"]);
+}
+
+#[test]
+fn another_reference_is_a_wrong_output_too() {
+    let workplace = digits();
+    flip_signs(&workplace.path(REFERENCE), "output.logits");
+    workplace.inferbench(&["verify"]).finish().with_code(1).saying(&["wrong-output: the outputs differ"]);
+    workplace.inferbench(&["run", "--noplot"]).finish().with_code(1);
+    assert_eq!(workplace.record(DIGITS).status, Status::WrongOutput);
+    assert!(workplace.measured().is_empty());
+}
+
+#[test]
+fn benchmark_only_measures_what_nobody_has_verified() {
+    let workplace = digits();
+    flip_signs(&workplace.path(WEIGHTS), "fc2.weight");
+    workplace.inferbench(&["run", "--noplot", "--benchmark-only"]).finish().with_code(0);
+    let record = workplace.record(DIGITS);
+    assert_eq!((record.status, record.verified, record.max_rel_error), (Status::Ok, None, None));
+    assert!(record.latency_p50_ms.is_some());
+}
+
+#[test]
+fn damaged_files_are_records_with_their_paths() {
+    let workplace = digits();
+    let whole = fs::read(data_folder().join("models/two_inputs.onnx")).unwrap();
+    workplace.write("models/exported/cut.onnx", &whole[..whole.len() / 2]);
+    workplace.write("models/exported/empty.onnx", "");
+    workplace.write("models/exported/notes.onnx", "This is a text and no model.\n");
+    workplace.inferbench(&["run", "--noplot"]).finish().with_code(0);
+    for name in ["cut", "empty", "notes"] {
+        let record = workplace.record(&format!("{name}/candle-cpu-f32/1"));
+        let message = record.message.unwrap();
+        assert_eq!((record.status, record.latency_p50_ms), (Status::Failed, None));
+        assert!(message.contains(&format!("models/exported/{name}.onnx: ")), "{message}");
+    }
+    assert_eq!(workplace.record(DIGITS).status, Status::Ok);
+    let listed = workplace.inferbench(&["models"]).finish().with_code(0).stdout;
+    assert!(listed.contains("notes") && listed.contains("unusable"), "{listed}");
+}
+
+#[test]
+fn weights_that_do_not_fit_their_architecture_are_listed() {
+    let workplace = digits();
+    let zeros = vec![0; 4 * 144];
+    let tensor = |shape: Vec<usize>| TensorView::new(Dtype::F32, shape, &zeros).unwrap();
+    let tensors = HashMap::from([("conv1.weight", tensor(vec![16, 9])), ("stem.bias", tensor(vec![144]))]);
+    workplace.write("models/trained/other.safetensors", safetensors::serialize(tensors, None).unwrap());
+    workplace.write("models/trained/other.toml", "architecture = \"digits\"\n");
+    let weights = fs::read(workplace.path(WEIGHTS)).unwrap();
+    workplace.write("models/trained/cut.safetensors", &weights[..weights.len() - 1]);
+    workplace.write("models/trained/cut.toml", "architecture = \"digits\"\n");
+    workplace.inferbench(&["run", "--noplot"]).finish().with_code(0);
+    let message = |name: &str| {
+        let record = workplace.record(&format!("{name}/candle-cpu-f32/1"));
+        assert_eq!(record.status, Status::Failed);
+        record.message.unwrap()
+    };
+    for part in [
+        "models/trained/other.safetensors: these weights do not fit",
+        "conv1.weight has shape [16, 9] instead of [16, 1, 3, 3]",
+        "fc2.bias is missing (shape [10])",
+        "the file also has stem.bias",
+    ] {
+        assert!(message("other").contains(part), "no {part:?} in {}", message("other"));
+    }
+    assert!(message("cut").contains("not a whole safetensors file"), "{}", message("cut"));
+    assert_eq!(workplace.record(DIGITS).status, Status::Ok);
+}
+
+#[test]
+fn a_definition_that_is_missing_is_asked_for_with_the_lines_to_write() {
+    let workplace = digits();
+    workplace.add_model("open_length.onnx", "models/exported/open.onnx");
+    workplace.add_model("scaled.pt", "models/exported/scaled.pt");
+    fs::copy(workplace.path(WEIGHTS), workplace.path("models/trained/bare.safetensors")).unwrap();
+    fs::copy(workplace.path(WEIGHTS), workplace.path("models/trained/stray.safetensors")).unwrap();
+    workplace.write("models/trained/stray.toml", "architecture = \"lenet\"\n");
+    workplace.write("models/exported/open.toml", "dimension = { length = 5 }\n");
+    workplace.inferbench(&["run", "--noplot"]).finish().with_code(0);
+    let message = |name: &str| workplace.record(&format!("{name}/candle-cpu-f32/1")).message.unwrap();
+    assert!(message("open").contains("models/exported/open.toml: ") && message("open").contains("unknown field"));
+    assert!(message("scaled").contains("models/exported/scaled.toml") && message("scaled").contains("\n[[inputs]]\n"));
+    assert!(message("bare").contains("models/trained/bare.toml with `architecture = \"<name>\"`, one of digits, tenn_eeg"));
+    assert!(message("stray").contains("unknown architecture \"lenet\"; there are digits, tenn_eeg"));
+
+    workplace.write("models/exported/open.toml", "");
+    let run = ["run", "--noplot", "--model", "open"];
+    workplace.inferbench(&run).finish().with_code(3);
+    let message = message("open");
+    assert!(message.contains("models/exported/open.toml:\n[dimensions]\n\"length\" = 128"), "{message}");
+    let (_, lines) = message.split_once(".toml:\n").unwrap();
+    workplace.write("models/exported/open.toml", lines);
+    workplace.inferbench(&run).finish().with_code(0);
+    assert_eq!(workplace.record("open/candle-cpu-f32/1").input_shape.as_deref(), Some("1x128x3"));
+}
+
+#[test]
+fn a_backend_that_is_not_there_is_unavailable_with_the_reason() {
+    let workplace = Workplace::new(&["digits"], &["openvino", "candle"], &[1]);
+    let run = workplace.inferbench(&["run", "--noplot"]).finish().with_code(0);
+    run.saying(&["left out: openvino on cpu (1 case): unavailable: no backend \"openvino\"; there are ort, tch, candle"]);
+    let record = workplace.record("digits/openvino-cpu-f32/1");
+    assert_eq!((record.status, record.verified), (Status::Unavailable, None));
+    assert!(record.message.unwrap().contains("there are ort, tch, candle"));
+    assert_eq!(workplace.record(DIGITS).status, Status::Ok);
+
+    workplace.inferbench(&["run", "--backend", "openvino"]).finish().with_code(3).saying(&["0 of 1 cases ran"]);
+    assert_eq!(workplace.records().len(), 1);
+    workplace.inferbench(&["run", "--device", "cuda:7", "--backend", "candle"]).finish().with_code(3);
+    let message = workplace.record("digits/candle-cuda.7-f32/1").message.unwrap();
+    assert_eq!(message, "candle has no device \"cuda:7\" here; it has cpu");
+    workplace.inferbench(&["run", "--dtype", "bf16"]).finish().with_code(3);
+    assert_eq!(workplace.record("digits/candle-cpu-bf16/1").status, Status::Unsupported);
+}
+
+#[test]
+#[cfg(not(feature = "tch"))]
+fn a_backend_that_is_not_in_this_build_says_what_adds_it() {
+    let workplace = digits();
+    workplace.inferbench(&["run", "--backend", "tch"]).finish().with_code(3);
+    let record = workplace.record("digits/tch-cpu-f32/1");
+    assert_eq!(record.status, Status::Unavailable);
+    assert!(record.message.unwrap().contains("--features tch"));
+}
+
+#[test]
+#[cfg(feature = "ort")]
+fn onnx_runtime_that_is_missing_or_broken_is_unavailable() {
+    let workplace = Workplace::new(&["digits"], &["ort", "candle"], &[1]);
+    let missing = workplace.inferbench(&["run", "--noplot"]).env_remove("ORT_DYLIB_PATH").finish();
+    missing.with_code(0).saying(&["ort on cpu (1 case): unavailable: ONNX Runtime is not at", "scripts/setup onnxruntime"]);
+    workplace.write("broken.so", "not a library");
+    let broken = workplace.inferbench(&["run", "--noplot"]).env("ORT_DYLIB_PATH", workplace.path("broken.so")).finish();
+    broken.with_code(0);
+    let record = workplace.record("digits/ort-cpu-f32/1");
+    assert_eq!(record.status, Status::Unavailable);
+    assert!(record.message.unwrap().contains("broken.so"));
+    assert_eq!(workplace.record(DIGITS).status, Status::Ok);
+}
+
+#[test]
+fn wrong_usage_is_answered_with_what_there_is() {
+    let workplace = digits();
+    let refused = |arguments: &[&str], parts: &[&str]| {
+        workplace.inferbench(arguments).finish().with_code(2).saying(parts);
+    };
+    refused(&["run", "--model", "lenet"], &["no model \"lenet\"; there are digits, tenn_eeg"]);
+    refused(&["run", "--suite", "nightly"], &["no suite \"nightly\"", "there are quick"]);
+    refused(&["run", "--suite", "absent/suite.toml"], &["no suite \"absent/suite.toml\"", "or give a path"]);
+    refused(&["run", "--batch-sizes", "0"], &["batch sizes are numbers from 1"]);
+    refused(&["run", "--batch-sizes", "many"], &["invalid value 'many'"]);
+    refused(&["run", "--dtype", "f12"], &["the dtypes are f32, f16, bf16 and i8"]);
+    refused(&["run", "--iterations", "0"], &["iterations and threads are numbers from 1"]);
+    refused(&["run", "--budget", "-1"], &["--budget"]);
+    refused(&["run", "--variant", "pruned"], &["the suite and the filters leave no case"]);
+    refused(&["run", "("], &["FILTER \"(\" is not a regular expression"]);
+    refused(&["run", "--save-baseline", "a", "--baseline", "b"], &["cannot be used with"]);
+    refused(&["convert"], &["no run in", "make one with `cargo bench` or `inferbench run`"]);
+    refused(&["report"], &["no results in", "inferbench convert"]);
+
+    workplace.write("models/suites/broken.toml", "models = [{ name = \"digits\" }]\nbatchsizes = [1]\n");
+    refused(&["run", "--suite", "broken"], &["models/suites/broken.toml", "batchsizes"]);
+    workplace.bench(&["--no-such-option"]).finish().with_code(2).saying(&["--no-such-option"]);
+    workplace.bench(&[]).env("INFERBENCH_MODEL", "lenet").finish().with_code(2).saying(&["there are digits, tenn_eeg"]);
+    assert!(!workplace.path("target").exists());
+}
+
+#[test]
+fn the_packaged_models_are_right_on_every_backend_of_this_build() {
+    let workplace = Workplace::new(&["digits", "tenn_eeg"], &["ort", "tch", "candle"], &[1, 8]);
+    assert!(checkout().join("models/zoo/digits").is_dir());
+    workplace.inferbench(&["run", "--noplot"]).finish().with_code(0);
+    let mut measured = Vec::new();
+    for record in workplace.records() {
+        match record.status {
+            Status::Ok => assert_eq!(record.verified, Some(true), "{}", record.case()),
+            status => assert_eq!(status, Status::Unavailable, "{}: {:?}", record.case(), record.message),
+        }
+        if record.status == Status::Ok {
+            measured.push(record.backend.clone());
+        }
+    }
+    assert!(measured.contains(&"candle".to_owned()));
+    assert_eq!(measured.contains(&"tch".to_owned()), cfg!(feature = "tch"));
+}
