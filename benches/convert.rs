@@ -104,7 +104,7 @@ fn write_entry(criterion: &Path, case: &Case, seed: u64) {
     for (name, value) in [("estimates.json", estimates), ("sample.json", sample), ("benchmark.json", benchmark)] {
         fs::write(folder.join(name), value.to_string()).expect("the target folder can be written");
     }
-    let log = LatencyLog { run_id: RUN_ID.into(), samples_ns };
+    let log = LatencyLog { run_id: RUN_ID.into(), warm_up_ns: Vec::new(), samples_ns };
     write_latency_log(&folder, &log).expect("the target folder can be written");
 }
 

@@ -12,6 +12,9 @@ pub const LATENCY_LOG: &str = "latencies.json";
 pub struct LatencyLog {
     /// The run that measured it; tells a stale entry from one of the run.
     pub run_id: String,
+    /// Nanoseconds of each call of the warm-up, in order. Not part of any figure.
+    #[serde(default)]
+    pub warm_up_ns: Vec<u64>,
     /// Nanoseconds of each call, one list a sample. Their sums are the `times` of `sample.json`.
     pub samples_ns: Vec<Vec<u64>>,
 }

@@ -189,7 +189,7 @@ impl Worker<'_> {
         trial.prove_again()?;
         observed.peak_memory_bytes = memory::peak_bytes();
         if self.arguments.mode() == Mode::Measure && !self.arguments.discard_baseline {
-            self.keep(id, samples_ns)?;
+            self.keep(id, warm_up.calls, samples_ns)?;
         }
         Ok(())
     }
@@ -232,8 +232,8 @@ impl Worker<'_> {
     }
 
     /// Puts the latency log beside Criterion's files.
-    fn keep(&self, id: &BenchmarkId, samples_ns: Vec<Vec<u64>>) -> Result<(), Shortfall> {
-        let log = LatencyLog { run_id: self.assignment.run_id.clone(), samples_ns };
+    fn keep(&self, id: &BenchmarkId, warm_up_ns: Vec<u64>, samples_ns: Vec<Vec<u64>>) -> Result<(), Shortfall> {
+        let log = LatencyLog { run_id: self.assignment.run_id.clone(), warm_up_ns, samples_ns };
         let folder = self.assignment.criterion_root.join(&id.group).join(&id.function).join(&id.value);
         let named = |name: &str| folder.join(name);
         let folders = std::iter::once(named("new")).chain(self.arguments.save_baseline.as_deref().map(named));

@@ -1,0 +1,293 @@
+//! One run, from the plan to the exit code: prepares the artifacts, writes the manifest, and has the children do the work.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use clap::Parser;
+use jiff::Timestamp;
+
+use super::arguments::{CriterionArguments, Mode};
+use super::assignment::Purpose;
+use super::estimate::history;
+use super::machine::{Machine, Revision};
+use super::manifest::{MANIFEST_FORMAT, Manifest, ManifestCase, RunFolder};
+use super::{Plan, make_plan, parent};
+use crate::backend;
+use crate::definition::{Case, EffortArguments, Model, PlannedCase, Selection, Shortfall, Status, Suite};
+use crate::exit_codes;
+use crate::fixture;
+use crate::places::Places;
+
+/// What to run.
+#[derive(Clone, Debug)]
+pub struct Request {
+    pub purpose: Purpose,
+    pub selection: Selection,
+    pub effort: EffortArguments,
+    /// Criterion's command line, with its FILTER; `--bench` must be in it for anything to be measured.
+    pub criterion_arguments: Vec<String>,
+    /// Go on with the last run where it was stopped.
+    pub resume: bool,
+}
+
+/// A run that has come to its end, one way or another.
+pub struct FinishedRun {
+    /// Absent where nothing was to be run (`--list`, or no case matches).
+    pub folder: Option<RunFolder>,
+    /// One of [`exit_codes`].
+    pub exit_code: u8,
+}
+
+/// Runs the cases that suite, filters and Criterion's arguments select.
+///
+/// # Errors
+/// What was asked for is wrong or impossible; nothing was measured then.
+pub fn run(request: &Request) -> Result<FinishedRun, String> {
+    let parsed = CriterionArguments::parse_from(&request.criterion_arguments);
+    let places = Places::find();
+    let Plan { suite, cases } = make_plan(&places, &request.selection, &request.effort)?;
+    let filter = parsed.id_filter()?;
+    let selected: Vec<&PlannedCase> =
+        cases.iter().filter(|planned| filter.matches(&planned.case.to_string())).collect();
+    let is_measured = request.purpose != Purpose::Verify;
+    if is_measured && parsed.mode() == Mode::List {
+        list(&selected, &parsed);
+        return Ok(FinishedRun { folder: None, exit_code: exit_codes::OK });
+    }
+    if selected.is_empty() {
+        eprintln!("inferbench: no case matches; `cargo bench -- --list` shows those that there are");
+        return Ok(FinishedRun { folder: None, exit_code: exit_codes::OK });
+    }
+    say_what_is_left_out(&selected);
+    let (runnable, shortfalls) = prepare(&selected, &places);
+    let criterion_root = places.criterion();
+    check_baseline(&parsed, &runnable, &criterion_root)?;
+
+    let runs = if is_measured { places.runs() } else { places.verifications() };
+    let manifest_cases = selected.iter().map(|planned| manifest_case(planned, &shortfalls)).collect();
+    let planned = new_manifest(request, &parsed, &places, &runs, suite, manifest_cases);
+    let (folder, mut manifest) = if request.resume {
+        stopped_run(&runs, &planned)?
+    } else {
+        (RunFolder::new(runs.join(&planned.run_id)), planned)
+    };
+    let run_id = manifest.run_id.clone();
+    folder.write_manifest(&manifest)?;
+    let session = parent::Session {
+        purpose: request.purpose,
+        manifest: &manifest,
+        folder: &folder,
+        prepared_folder: places.prepared(),
+        groups: by_contestant(&runnable),
+        registered: cases.iter().filter(|planned| planned.model.is_ok()).map(|planned| planned.case.clone()).collect(),
+        arguments: request.criterion_arguments.clone(),
+        parsed: &parsed,
+        history: history(&runs, Some(&run_id)),
+    };
+    let ending = session.run()?;
+    manifest.finished = Some(Timestamp::now());
+    manifest.is_interrupted = ending == parent::Ending::Interrupted;
+    folder.write_manifest(&manifest)?;
+    let exit_code = conclude(&manifest, &folder, is_measured && parsed.mode() == Mode::Load);
+    Ok(FinishedRun { folder: Some(folder), exit_code })
+}
+
+fn new_manifest(
+    request: &Request,
+    parsed: &CriterionArguments,
+    places: &Places,
+    runs: &Path,
+    suite: Suite,
+    cases: Vec<ManifestCase>,
+) -> Manifest {
+    let started = Timestamp::now();
+    Manifest {
+        format: MANIFEST_FORMAT,
+        run_id: new_run_id(started, runs),
+        started,
+        finished: None,
+        is_interrupted: false,
+        arguments: request.criterion_arguments.clone(),
+        suite_name: suite.name.clone(),
+        threads: suite.effort.effective_threads(),
+        inferbench_version: env!("CARGO_PKG_VERSION").into(),
+        rustc_version: env!("INFERBENCH_RUSTC").into(),
+        revision: Revision::read(places.root()),
+        machine: Machine::read(),
+        criterion_root: places.criterion(),
+        saved_baseline: parsed.save_baseline.clone(),
+        compared_baseline: parsed.baseline.clone().or(parsed.baseline_lenient.clone()),
+        is_quick: parsed.quick,
+        suite,
+        cases,
+    }
+}
+
+/// The last run, if it was stopped and was to do the same.
+///
+/// # Errors
+/// There is none, it came to its end, or it was of other cases, of another build or with other settings.
+fn stopped_run(runs: &Path, planned: &Manifest) -> Result<(RunFolder, Manifest), String> {
+    let folder = RunFolder::find(runs, None)?;
+    let stopped = folder.read_manifest()?;
+    let id = &stopped.run_id;
+    if stopped.finished.is_some() && !stopped.is_interrupted {
+        return Err(format!("run {id}, the last one, came to its end: there is nothing to resume"));
+    }
+    let ids = |manifest: &Manifest| manifest.cases.iter().map(|planned| planned.case.to_string()).collect::<Vec<_>>();
+    let differs = [
+        ("cases", ids(&stopped) != ids(planned)),
+        ("settings", stopped.suite.effort != planned.suite.effort || stopped.threads != planned.threads),
+        ("arguments of Criterion", stopped.arguments != planned.arguments),
+        ("revision", stopped.revision.commit != planned.revision.commit),
+        ("machine", stopped.machine.host_id != planned.machine.host_id),
+    ];
+    if let Some((what, _)) = differs.iter().find(|(_, differs)| *differs) {
+        return Err(format!("run {id}, the last one, had other {what}: it cannot be resumed by this command"));
+    }
+    eprintln!("resuming run {id}: {} cases are finished", folder.read_outcomes().finished.len());
+    Ok((folder, Manifest { finished: None, is_interrupted: false, ..stopped }))
+}
+
+fn list(selected: &[&PlannedCase], parsed: &CriterionArguments) {
+    let runnable: Vec<_> = selected.iter().filter(|planned| planned.model.is_ok()).collect();
+    for planned in &runnable {
+        println!("{}: benchmark", planned.case);
+    }
+    if parsed.format == "pretty" {
+        eprintln!("{} cases", runnable.len());
+    }
+}
+
+/// One line a reason, so that a fresh clone says what a native library would add.
+fn say_what_is_left_out(selected: &[&PlannedCase]) {
+    let mut reasons: BTreeMap<(String, String), usize> = BTreeMap::new();
+    for planned in selected {
+        if let Err(shortfall) = &planned.model {
+            let contestant = match shortfall.status {
+                Status::Unavailable => format!("{} on {}", planned.case.backend, planned.case.device),
+                _ => format!("{} on {} {}", planned.case.model, planned.case.backend, planned.case.device),
+            };
+            *reasons.entry((contestant, shortfall.to_string())).or_default() += 1;
+        }
+    }
+    for ((contestant, reason), count) in reasons {
+        let cases = if count == 1 { "1 case" } else { &format!("{count} cases") };
+        eprintln!("left out: {contestant} ({cases}): {reason}");
+    }
+}
+
+type Runnable = Vec<(Case, Model)>;
+
+/// Makes the artifacts of the selected models; a model that cannot be made costs its cases only.
+fn prepare(selected: &[&PlannedCase], places: &Places) -> (Runnable, BTreeMap<String, Shortfall>) {
+    let mut prepared: BTreeMap<String, Result<(), String>> = BTreeMap::new();
+    let mut runnable = Vec::new();
+    let mut shortfalls = BTreeMap::new();
+    for planned in selected {
+        let Ok(model) = &planned.model else { continue };
+        let result =
+            prepared.entry(model.artifact_folder_name()).or_insert_with(|| prepare_model(model, places)).clone();
+        match result {
+            Ok(()) => runnable.push((planned.case.clone(), model.clone())),
+            Err(reason) => {
+                eprintln!("left out: {}: {reason}", planned.case);
+                shortfalls.insert(planned.case.to_string(), Shortfall::failed(reason));
+            }
+        }
+    }
+    (runnable, shortfalls)
+}
+
+/// Makes a model's artifacts and says so when that takes work.
+pub fn prepare_model(model: &Model, places: &Places) -> Result<(), String> {
+    let bytes = fixture::bytes_to_prepare(model, &places.prepared())?;
+    if bytes > 0 {
+        eprintln!(
+            "preparing {} ({:.1} MB in {})",
+            model.artifact_folder_name(),
+            bytes as f64 / 1e6,
+            places.prepared().display()
+        );
+    }
+    fixture::prepare(model, &places.prepared()).map(drop)
+}
+
+/// Criterion would panic in the middle of the run.
+fn check_baseline(parsed: &CriterionArguments, runnable: &Runnable, criterion_root: &Path) -> Result<(), String> {
+    let wanted = parsed.baseline.iter().chain(&parsed.load_baseline);
+    for name in wanted {
+        let has_baseline = |case: &Case| {
+            let id = case.benchmark_id();
+            criterion_root.join(id.group).join(id.function).join(id.value).join(name).join("estimates.json").is_file()
+        };
+        let missing: Vec<String> =
+            runnable.iter().map(|(case, _)| case).filter(|case| !has_baseline(case)).map(Case::to_string).collect();
+        if let Some(first) = missing.first() {
+            return Err(format!(
+                "{} of {} cases have no baseline {name:?} in {} (the first is {first}); make one with `cargo bench -- \
+                 --save-baseline {name}`, or compare those that have one with `--baseline-lenient {name}`",
+                missing.len(),
+                runnable.len(),
+                criterion_root.display()
+            ));
+        }
+    }
+    Ok(())
+}
+
+/// The time, and a number where two runs begin in the same second.
+fn new_run_id(started: Timestamp, runs: &Path) -> String {
+    let time = started.strftime("%Y%m%dT%H%M%SZ").to_string();
+    let mut candidates = std::iter::once(time.clone()).chain((2..).map(|number| format!("{time}-{number}")));
+    candidates.find(|id| !runs.join(id).exists()).unwrap_or(time)
+}
+
+fn manifest_case(planned: &PlannedCase, shortfalls: &BTreeMap<String, Shortfall>) -> ManifestCase {
+    let framework =
+        backend::find(&planned.case.backend).map_or(planned.case.backend.as_str(), |found| found.framework());
+    ManifestCase {
+        case: planned.case.clone(),
+        framework: framework.into(),
+        family: planned.family.clone(),
+        modality: planned.modality.clone(),
+        parameters: planned.model.as_ref().ok().and_then(|model| model.parameters),
+        shortfall: planned.model.as_ref().err().cloned().or_else(|| shortfalls.get(&planned.case.to_string()).cloned()),
+    }
+}
+
+fn by_contestant(runnable: &Runnable) -> Vec<parent::Group> {
+    let mut groups: Vec<parent::Group> = Vec::new();
+    for (case, model) in runnable {
+        let is_own = |group: &&mut parent::Group| group.backend == case.backend && group.device == case.device;
+        let work = (case.clone(), model.clone());
+        match groups.iter_mut().find(is_own) {
+            Some(group) => group.cases.push(work),
+            None => groups.push(parent::Group {
+                backend: case.backend.clone(),
+                device: case.device.clone(),
+                cases: vec![work],
+            }),
+        }
+    }
+    groups
+}
+
+fn conclude(manifest: &Manifest, folder: &RunFolder, is_loaded: bool) -> u8 {
+    let outcomes = folder.read_outcomes().finished;
+    let count = |status: Status| outcomes.values().filter(|outcome| outcome.status == status).count();
+    if manifest.is_interrupted {
+        let runnable = manifest.cases.iter().filter(|case| case.shortfall.is_none()).count();
+        eprintln!("\ninterrupted: {} of {runnable} cases are finished and kept", count(Status::Ok));
+        return exit_codes::INTERRUPTED;
+    }
+    if is_loaded {
+        return exit_codes::OK;
+    }
+    eprintln!("\n{} of {} cases ran", count(Status::Ok), manifest.cases.len());
+    match (count(Status::Ok), count(Status::WrongOutput)) {
+        (_, 1..) => exit_codes::REGRESSION_OR_WRONG,
+        (0, 0) => exit_codes::NOTHING_MEASURED,
+        _ => exit_codes::OK,
+    }
+}
