@@ -16,7 +16,11 @@ def _value(value) -> str:
 
 
 def _port(kind: str, port: Port) -> str:
-    return f'\n[[{kind}]]\nname = "{port.name}"\ndtype = "{port.dtype}"\nshape = {_value(port.shape)}\n'
+    text = f'\n[[{kind}]]\nname = "{port.name}"\ndtype = "{port.dtype}"\nshape = {_value(port.shape)}\n'
+    for key in ("below", "constant"):
+        if (value := getattr(port, key)) is not None:
+            text += f"{key} = {value}\n"
+    return text
 
 
 def model_toml(entry: Entry, parameters: int, tolerance: str, extra: dict) -> str:
@@ -26,6 +30,7 @@ def model_toml(entry: Entry, parameters: int, tolerance: str, extra: dict) -> st
         "source": entry.source,
         "license": entry.license,
         "parameters": parameters,
+        **({"sequence_lengths": entry.sequence_lengths} if entry.sequence_lengths else {}),
         **extra,
     }
     text = "".join(f"{key} = {_value(value)}\n" for key, value in fields.items())

@@ -7,14 +7,15 @@ machine, it writes the same bytes. What each file is:
     weights.toml             name, shape and initialisation of each tensor, in the order of weights.safetensors
     model.onnx               graph; weights are external data at their offsets in weights.safetensors
     model.pt                 TorchScript archive; weights are set by name
-    reference.safetensors    `output.NAME`: what PyTorch gives for samples 0..7 of the input pool, in f32
+    reference.safetensors    `output.NAME`: what PyTorch gives for samples 0..7 of the input pool, in f32;
+                             `output.NAME.seqLENGTH` for each length where the model has a sequence dimension
 
 weights.safetensors is not kept: `inferbench prepare` makes it from the seed. A trained model's weights are kept in
 models/trained, and its reference is of eight held-out samples, in the same file as `input.NAME` and `label`.
 
-The table printed at the end gives the largest error relative to the largest value, over batches 1, 2 and 8, and the
-spread of the outputs: their deviation between samples over their deviation as a whole. Near 0, a model would give the
-same answer whatever its input.
+The table printed at the end gives the largest error relative to the largest value, over batches 1, 2 and 8 and all
+lengths, and the spread of the outputs: their deviation between samples over their deviation as a whole, of the output
+for which it is the smallest. Near 0, a model would give the same answer whatever its input.
 """
 
 import argparse
@@ -49,12 +50,15 @@ def export(name: str) -> dict:
     torch.manual_seed(0)
     entry = ENTRIES[name]
     original = entry.original().eval()
-    parameters = sum(parameter.numel() for parameter in original.parameters())
+    parameters = sum(parameter.numel() for parameter in original.parameters() if parameter.requires_grad)
     layout = Layout(
         {n: list(t.shape) for n, t in original.state_dict().items() if not n.endswith("num_batches_tracked")}
     )
-    pool = {p.name: seeded.samples(p.name, p.shape[1:], 0, SAMPLES) for p in entry.inputs}
-    inputs, reference, extra = [pool], {}, dict(entry.extra)
+    lengths = entry.sequence_lengths or [None]
+    # One length more, so that no graph works for the reference's only.
+    tried = [*lengths, 2 * lengths[0] // 3] if entry.sequence_lengths else lengths
+    inputs = [{p.name: seeded.samples(p, 0, SAMPLES, length) for p in entry.inputs} for length in tried]
+    reference, extra = {}, dict(entry.extra)
     if entry.init:
         weights = {n: seeded.tensor(SEED, n, shape, entry.init(n, shape)) for n, shape in layout.shapes.items()}
     else:
@@ -66,7 +70,9 @@ def export(name: str) -> dict:
     _load(original, weights)
 
     expected = [_eager(original, feed) for feed in inputs]
-    reference |= {f"output.{port.name}": value for port, value in zip(entry.outputs, expected[0])}
+    for length, outputs in zip(lengths, expected):
+        suffix = f".seq{length}" if length else ""
+        reference |= {f"output.{port.name}{suffix}": value for port, value in zip(entry.outputs, outputs)}
 
     model = entry.exportable().eval()
     _load(model, weights)
@@ -75,9 +81,12 @@ def export(name: str) -> dict:
             error = check.relative_error(actual, output)
             assert error <= 1e-5, f"{entry.name}: the rewritten module differs by {error:.1e}"
     torchscript.buffers_to_parameters(model)
-    example, other = (tuple(torch.from_numpy(value[:batch]) for value in inputs[0].values()) for batch in (2, 3))
-    archive = torchscript.export(model, example, other)
-    graph = onnx_graph.export(model, entry, layout, example)
+    example, *others = (
+        tuple(torch.from_numpy(value[:batch]) for value in feed.values())
+        for feed, batch in [(inputs[0], 2), (inputs[0], 3), *((feed, 2) for feed in inputs[1:])]
+    )
+    archive = torchscript.export(model, example, others)
+    graph = onnx_graph.export(model, entry, layout, example, others)
 
     with tempfile.TemporaryDirectory() as folder:
         weights_file = Path(folder, onnx_graph.WEIGHTS_FILE)
@@ -107,7 +116,7 @@ def export(name: str) -> dict:
         **{f"{kind} bytes": (target / file).stat().st_size for kind, file in _FILES.items()},
         "ORT error": f"{onnx_error:.1e}",
         "TorchScript error": f"{torchscript_error:.1e}",
-        "spread": f"{expected[0][0].std(0).mean() / expected[0][0].std():.2f}",
+        "spread": f"{min(value.std(0).mean() / value.std() for value in expected[0]):.2f}",
         "operators": Counter(node.op_type for node in graph.graph.node),
     }
 

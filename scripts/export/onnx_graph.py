@@ -11,6 +11,7 @@ from collections import Counter
 
 import numpy as np
 import onnx
+import shapes
 import torch
 from onnx import helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
@@ -20,11 +21,21 @@ from entry import Entry
 from layout import Layout
 
 OPSET = 16
+LARGE = 64 << 10
 WEIGHTS_FILE = "weights.safetensors"
 
 
-def export(model: nn.Module, entry: Entry, layout: Layout, example: tuple[torch.Tensor, ...]) -> onnx.ModelProto:
-    """`model` is in eval mode, with its buffers turned into parameters; its weights are overwritten."""
+def export(
+    model: nn.Module,
+    entry: Entry,
+    layout: Layout,
+    example: tuple[torch.Tensor, ...],
+    others: list[tuple[torch.Tensor, ...]],
+) -> onnx.ModelProto:
+    """`model` is in eval mode, with its buffers turned into parameters; its weights are overwritten.
+
+    `others` are inputs of other batch sizes and lengths than `example`.
+    """
     # The exporter merges parameters of equal value, and only their names and shapes leave this function.
     generator = torch.Generator().manual_seed(0)
     for parameter in model.parameters():
@@ -52,6 +63,10 @@ def export(model: nn.Module, entry: Entry, layout: Layout, example: tuple[torch.
     _fold_constants(proto.graph, layout)
     _drop_expand_guards(proto.graph)
     _drop_dead_nodes(proto.graph)
+    names = [port.name for port in entry.inputs]
+    shapes.settle(proto, [dict(zip(names, (value.numpy() for value in feed))) for feed in (example, *others)])
+    _fold_constants(proto.graph, layout)
+    _drop_dead_nodes(proto.graph)
     _shorten_names(proto.graph, layout)
     _strip(proto, entry)
     _point_at_weights(proto.graph, layout)
@@ -59,14 +74,21 @@ def export(model: nn.Module, entry: Entry, layout: Layout, example: tuple[torch.
 
 
 def _fold_constants(graph: onnx.GraphProto, layout: Layout) -> None:
-    """Evaluates every node that depends on embedded constants only; what is still needed becomes an initializer."""
+    """Evaluates every node that depends on embedded constants only; what is still needed becomes an initializer.
+
+    A table that a node makes of much smaller ones is left to the node.
+    """
     constants = {t.name: numpy_helper.to_array(t) for t in graph.initializer if t.name not in layout.shapes}
     kept = []
     for node in graph.node:
         if not all(name in constants for name in node.input if name):
             kept.append(node)
             continue
-        values = ReferenceEvaluator(_single(node)).run(None, {name: constants[name] for name in node.input if name})
+        operands = {name: constants[name] for name in node.input if name}
+        values = ReferenceEvaluator(_single(node)).run(None, operands)
+        if _bytes(values) > max(LARGE, 2 * _bytes(operands.values())):
+            kept.append(node)
+            continue
         constants.update(zip(node.output, values))
     weights = [t for t in graph.initializer if t.name in layout.shapes]
     missing = layout.shapes.keys() - {t.name for t in weights}
@@ -90,6 +112,10 @@ def _fold_constants(graph: onnx.GraphProto, layout: Layout) -> None:
     _replace(graph.initializer, sorted(weights, key=lambda t: order[t.name]) + embedded)
 
 
+def _bytes(arrays) -> int:
+    return sum(np.asarray(array).nbytes for array in arrays)
+
+
 def _single(node: onnx.NodeProto) -> onnx.ModelProto:
     def ports(names):
         return [helper.make_value_info(name, onnx.TypeProto()) for name in names if name]
@@ -99,12 +125,22 @@ def _single(node: onnx.NodeProto) -> onnx.ModelProto:
 
 
 def _drop_expand_guards(graph: onnx.GraphProto) -> None:
-    """Expand(x, Where(shape == -1, 1, shape)) is Expand(x, shape): traced shapes come from sizes and are never -1."""
+    """Expand(x, Where(shape == -1, 1, shape)) is Expand(x, shape) with 1 for each literal -1: sizes are never -1."""
     producer = {name: node for node in graph.node for name in node.output}
+    literals = [t for t in graph.initializer if t.data_type == onnx.TensorProto.INT64]
+    kept = {t.name for t in literals if np.array_equal(numpy_helper.to_array(t), [-1])}
+    one = numpy_helper.from_array(np.array([1], dtype=np.int64), "one")
     for node in graph.node:
         guard = producer.get(node.input[1]) if node.op_type == "Expand" else None
-        if guard is not None and guard.op_type == "Where":
-            node.input[1] = guard.input[2]
+        if guard is None or guard.op_type != "Where":
+            continue
+        shape = producer[guard.input[2]]
+        while shape.op_type == "Reshape":
+            shape = producer[shape.input[0]]
+        assert shape.op_type == "Concat", shape.op_type
+        _replace(shape.input, ["one" if name in kept else name for name in shape.input])
+        node.input[1] = shape.output[0]
+    graph.initializer.append(one)
 
 
 def _drop_dead_nodes(graph: onnx.GraphProto) -> None:

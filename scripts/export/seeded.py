@@ -14,6 +14,8 @@ import math
 
 import numpy as np
 
+from entry import Port
+
 INPUT_SEED = 20260101
 
 _MASK = (1 << 64) - 1
@@ -59,6 +61,11 @@ def uniform(seed: int, name: str, start: int, count: int, low: float, high: floa
     return np.float32(low) + np.float32(high - low) * u
 
 
+def integers(seed: int, name: str, start: int, count: int, below: int) -> np.ndarray:
+    """`z mod below`: uniform but for a bias of `below / 2^64`."""
+    return (_bits(seed, name, start, count) % np.uint64(below)).astype(np.int64)
+
+
 def tensor(seed: int, name: str, shape: list[int], init: dict) -> np.ndarray:
     """A whole weight tensor; `init` is one of `{"normal": std}`, `{"uniform": [low, high]}`, `{"constant": value}`."""
     count = math.prod(shape)
@@ -74,7 +81,14 @@ def tensor(seed: int, name: str, shape: list[int], init: dict) -> np.ndarray:
     return flat.reshape(shape)
 
 
-def samples(input_name: str, shape: list[int], first: int, count: int) -> np.ndarray:
-    """Samples `first .. first + count` of the pool of an input, each of `shape` (without the batch dimension)."""
-    size = math.prod(shape)
-    return normal(INPUT_SEED, f"input.{input_name}", first * size, count * size, 1.0).reshape([count, *shape])
+def samples(port: Port, first: int, count: int, sequence: int | None = None) -> np.ndarray:
+    """Samples `first .. first + count` of the pool of an input, with "sequence" as long as `sequence`."""
+    shape = [sequence if size == "sequence" else size for size in port.shape[1:]]
+    size, name = math.prod(shape), f"input.{port.name}"
+    if port.constant is not None:
+        flat = np.full(count * size, port.constant, dtype=np.int64)
+    elif port.below is not None:
+        flat = integers(INPUT_SEED, name, first * size, count * size, port.below)
+    else:
+        flat = normal(INPUT_SEED, name, first * size, count * size, 1.0)
+    return flat.reshape([count, *shape])

@@ -14,25 +14,29 @@ from torch import nn
 
 
 def buffers_to_parameters(model: nn.Module) -> None:
-    """`named_parameters` of a loaded archive does not list buffers, and running statistics are weights too."""
+    """`named_parameters` of a loaded archive does not list buffers, and running statistics are weights too.
+
+    Integers and what is not in the state dict are not weights and stay.
+    """
     for module in model.modules():
         for name, buffer in list(module._buffers.items()):
-            del module._buffers[name]
             if name == "num_batches_tracked":
+                del module._buffers[name]
                 module.num_batches_tracked = None
-            elif buffer is not None:
+            elif buffer is not None and buffer.is_floating_point() and name not in module._non_persistent_buffers_set:
+                del module._buffers[name]
                 module.register_parameter(name, nn.Parameter(buffer, requires_grad=False))
 
 
-def export(model: nn.Module, example: tuple[torch.Tensor, ...], other: tuple[torch.Tensor, ...]) -> bytes:
-    """Traces `model` with `example` and checks the trace with `other`, of another batch size."""
+def export(model: nn.Module, example: tuple[torch.Tensor, ...], others: list[tuple[torch.Tensor, ...]]) -> bytes:
+    """Traces `model` with `example` and checks the trace with `others`, of other sizes."""
     with warnings.catch_warnings(), torch.no_grad():
         warnings.simplefilter("ignore", torch.jit.TracerWarning)
-        traced = torch.jit.trace(model, example, check_inputs=[other], check_tolerance=1e-5)
+        traced = torch.jit.trace(model, example, check_inputs=others, check_tolerance=1e-5)
     zero = torch.zeros(1)
     for parameter in traced.parameters():
         parameter.requires_grad_(False)
-        parameter.data = zero.expand(parameter.shape)
+        parameter.data = zero.expand(parameter.shape) if parameter.shape else zero[0]
     buffer = io.BytesIO()
     torch.jit.save(traced, buffer)
     return _repack(buffer)

@@ -1,6 +1,7 @@
 //! One run, from the plan to the exit code: prepares the artifacts, writes the manifest, and has the children do the work.
 
 use std::collections::BTreeMap;
+use std::fs::{File, TryLockError};
 use std::path::Path;
 
 use clap::Parser;
@@ -72,6 +73,7 @@ pub fn run(request: &Request) -> Result<FinishedRun, String> {
         (RunFolder::new(runs.join(&planned.run_id)), planned)
     };
     let run_id = manifest.run_id.clone();
+    let _lock = lock(&runs)?;
     folder.write_manifest(&manifest)?;
     let session = parent::Session {
         purpose: request.purpose,
@@ -90,6 +92,24 @@ pub fn run(request: &Request) -> Result<FinishedRun, String> {
     folder.write_manifest(&manifest)?;
     let exit_code = conclude(&manifest, &folder, is_measured && parsed.mode() == Mode::Load);
     Ok(FinishedRun { folder: Some(folder), exit_code })
+}
+
+/// Held while a run lasts: two at once would write the same files, and measure each other.
+///
+/// # Errors
+/// Another process holds it.
+fn lock(runs: &Path) -> Result<File, String> {
+    let path = runs.join("lock");
+    let named = |error: &dyn std::fmt::Display| format!("{}: {error}", path.display());
+    std::fs::create_dir_all(runs).map_err(|error| named(&error))?;
+    let file = File::create(&path).map_err(|error| named(&error))?;
+    match file.try_lock() {
+        Ok(()) => Ok(file),
+        Err(TryLockError::WouldBlock) => {
+            Err(named(&"another run is measuring with this target folder; wait for its end"))
+        }
+        Err(TryLockError::Error(error)) => Err(named(&error)),
+    }
 }
 
 fn new_manifest(

@@ -1,18 +1,19 @@
-"""torchvision's vit_b_16, full size.
+"""Vision transformers: torchvision's vit_b_16, and transformers' ViT in two sizes.
 
-The traced module is torchvision's with the shape checks left out and nn.MultiheadAttention written out, so that no
+The traced vit_b_16 is torchvision's with the shape checks left out and nn.MultiheadAttention written out, so that no
 batch size is fixed by the trace and the graph holds no arithmetic on shapes beyond the expansion of the class token.
 """
-
-import math
 
 import torch
 import torchvision
 from torch import nn
 from torch.nn import functional
 from torchvision.models.vision_transformer import VisionTransformer
+from transformers import ViTConfig, ViTForImageClassification
 
 from entry import Entry, Port
+from published import Published
+from transformer_init import transformer_init
 
 TOKENS, WIDTH, HEADS = 197, 768, 12
 
@@ -56,21 +57,25 @@ def _original() -> nn.Module:
     return torchvision.models.vit_b_16(weights=None)
 
 
-def _init(name: str, shape: list[int]) -> dict:
-    """Deviations by fan-in.
+def _classifier(name: str, config: ViTConfig, source: str) -> Entry:
+    """transformers' ViTForImageClassification."""
 
-    Projections to queries, keys and values are larger, which makes attention choose among patches: an even average over
-    196 random patches would hardly depend on the picture.
-    """
-    if name in ("class_token", "encoder.pos_embedding"):
-        return {"normal": 0.5}
-    if name.endswith("in_proj_weight"):
-        return {"normal": round(math.sqrt(3 / shape[1]), 6)}
-    if len(shape) >= 2:
-        return {"normal": round(math.sqrt(1 / math.prod(shape[1:])), 6)}
-    if name.endswith("bias"):
-        return {"normal": 0.1}
-    return {"uniform": [0.8, 1.2]}
+    def build(attention: str) -> Published:
+        model = ViTForImageClassification._from_config(config, attn_implementation=attention)
+        return Published(model, lambda model, pixels: model(pixels).logits)
+
+    return Entry(
+        name=name,
+        family="vit",
+        modality="image",
+        source=f"transformers 5.23.0, ViTForImageClassification; {source}",
+        license="Apache-2.0",
+        inputs=[Port("pixel_values", "f32", ["batch", 3, config.image_size, config.image_size])],
+        outputs=[Port("logits", "f32", ["batch", config.num_labels])],
+        original=lambda: build("eager"),
+        exportable=lambda: build("sdpa"),
+        init=transformer_init,
+    )
 
 
 VIT_B_16 = Entry(
@@ -83,5 +88,19 @@ VIT_B_16 = Entry(
     outputs=[Port("logits", "f32", ["batch", 1000])],
     original=_original,
     exportable=ExportableViT,
-    init=_init,
+    init=transformer_init,
 )
+VIT_SMALL = _classifier(
+    "vit-small",
+    ViTConfig(
+        hidden_size=128,
+        num_hidden_layers=4,
+        num_attention_heads=4,
+        intermediate_size=384,
+        image_size=64,
+        patch_size=8,
+        num_labels=100,
+    ),
+    "4 layers of width 128",
+)
+VIT_BASE = _classifier("vit-base", ViTConfig(num_labels=1000), "configuration of google/vit-base-patch16-224")

@@ -1,0 +1,49 @@
+"""A model of the transformers library under the names of its published checkpoints.
+
+In memory the library names modules as its current version likes, and names them back when it saves. A weights file has
+the saved names, which other runtimes read as well; they do not change with the version.
+"""
+
+import torch
+import torchscript
+from torch import nn
+from transformers import PreTrainedModel
+from transformers.core_model_loading import revert_weight_conversion
+
+
+class Published(nn.Module):
+    """`call(model, *inputs)`, with the weights of `model` at their saved names.
+
+    The tensors are registered here, the same objects, and the model itself is not a submodule: a trace sees the saved
+    names only. A tensor that the model uses twice has its first name. `unused` are weights that inference does not
+    touch. Integer buffers, such as positions, stay with the model and are constants of a trace.
+    """
+
+    def __init__(self, model: PreTrainedModel, call, unused: tuple[str, ...] = ()):
+        super().__init__()
+        model.eval()
+        trained = {id(parameter) for parameter in model.parameters()}
+        torchscript.buffers_to_parameters(model)
+        tensors = model.state_dict(keep_vars=True)
+        saved = {id(tensor): name for name, tensor in revert_weight_conversion(model, dict(tensors)).items()}
+        registered = set()
+        for tensor in tensors.values():
+            name = saved[id(tensor)]
+            if not tensor.is_floating_point() or id(tensor) in registered or name in unused:
+                continue
+            registered.add(id(tensor))
+            tensor.requires_grad_(id(tensor) in trained)
+            self._at(name.split(".")[:-1]).register_parameter(name.split(".")[-1], tensor)
+        self._call = (call, model)
+
+    def _at(self, path: list[str]) -> nn.Module:
+        module = self
+        for part in path:
+            if part not in module._modules:
+                module.add_module(part, nn.Module())
+            module = module._modules[part]
+        return module
+
+    def forward(self, *inputs: torch.Tensor):
+        call, model = self._call
+        return call(model, *inputs)
