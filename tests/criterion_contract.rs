@@ -34,16 +34,16 @@ fn a_recorded_entry_is_found_and_read_with_its_numbers() {
 
     let entry = read_entry(&recorded_entry()).unwrap();
     assert_eq!(entry.id.to_string(), ID);
-    assert_eq!(entry.run_id, "20261121T045610Z");
+    assert_eq!(entry.run_id, "20261121T051104Z");
     assert_eq!(entry.sampling_mode, SamplingMode::Flat);
     assert_eq!(entry.samples_ns.len(), 20);
-    assert_eq!((entry.samples_ns[0][0], entry.samples_ns[19][0]), (256_710, 147_108));
+    assert_eq!((entry.samples_ns[0][0], entry.samples_ns[19][0]), (154_759, 148_911));
 
     let estimates = entry.estimates;
     let mean = &estimates.mean;
-    assert_eq!((mean.point, mean.lower, mean.upper), (158_151.05, 150_556.2425, 170_172.215));
-    assert_eq!((mean.confidence_level, estimates.median.point), (0.95, 149_857.5));
-    assert_eq!(estimates.std_dev.point, 24_442.216945438777);
+    assert_eq!((mean.point, mean.lower, mean.upper), (150608.1, 148502.85, 153379.9075));
+    assert_eq!((mean.confidence_level, estimates.median.point), (0.95, 148_930.5));
+    assert_eq!(estimates.std_dev.point, 5_804.921885326005);
     assert!(estimates.slope.is_none(), "flat sampling has no slope");
     assert_eq!(read_estimates(&recorded_entry()).unwrap().mean.point, mean.point);
 }

@@ -10,7 +10,7 @@ use inferbench::definition::Status;
 use safetensors::tensor::TensorView;
 use safetensors::{Dtype, SafeTensors};
 
-use support::{Run, Workplace, checkout, data_folder};
+use support::{Run, Workplace, data_folder};
 
 const DIGITS: &str = "digits/candle-cpu-f32/1";
 const WEIGHTS: &str = "models/trained/digits.safetensors";
@@ -130,7 +130,9 @@ fn a_definition_that_is_missing_is_asked_for_with_the_lines_to_write() {
     let message = |name: &str| workplace.record(&format!("{name}/candle-cpu-f32/1")).message.unwrap();
     assert!(message("open").contains("models/exported/open.toml: ") && message("open").contains("unknown field"));
     assert!(message("scaled").contains("models/exported/scaled.toml") && message("scaled").contains("\n[[inputs]]\n"));
-    assert!(message("bare").contains("models/trained/bare.toml with `architecture = \"<name>\"`, one of digits, tenn_eeg"));
+    assert!(
+        message("bare").contains("models/trained/bare.toml with `architecture = \"<name>\"`, one of digits, tenn_eeg")
+    );
     assert!(message("stray").contains("unknown architecture \"lenet\"; there are digits, tenn_eeg"));
 
     workplace.write("models/exported/open.toml", "");
@@ -148,7 +150,9 @@ fn a_definition_that_is_missing_is_asked_for_with_the_lines_to_write() {
 fn a_backend_that_is_not_there_is_unavailable_with_the_reason() {
     let workplace = Workplace::new(&["digits"], &["openvino", "candle"], &[1]);
     let run = workplace.inferbench(&["run", "--noplot"]).finish().with_code(0);
-    run.saying(&["left out: openvino on cpu (1 case): unavailable: no backend \"openvino\"; there are ort, tch, candle"]);
+    run.saying(&[
+        "left out: openvino on cpu (1 case): unavailable: no backend \"openvino\"; there are ort, tch, candle",
+    ]);
     let record = workplace.record("digits/openvino-cpu-f32/1");
     assert_eq!((record.status, record.verified), (Status::Unavailable, None));
     assert!(record.message.unwrap().contains("there are ort, tch, candle"));
@@ -178,7 +182,9 @@ fn a_backend_that_is_not_in_this_build_says_what_adds_it() {
 fn onnx_runtime_that_is_missing_or_broken_is_unavailable() {
     let workplace = Workplace::new(&["digits"], &["ort", "candle"], &[1]);
     let missing = workplace.inferbench(&["run", "--noplot"]).env_remove("ORT_DYLIB_PATH").finish();
-    missing.with_code(0).saying(&["ort on cpu (1 case): unavailable: ONNX Runtime is not at", "scripts/setup onnxruntime"]);
+    missing
+        .with_code(0)
+        .saying(&["ort on cpu (1 case): unavailable: ONNX Runtime is not at", "scripts/setup onnxruntime"]);
     workplace.write("broken.so", "not a library");
     let broken = workplace.inferbench(&["run", "--noplot"]).env("ORT_DYLIB_PATH", workplace.path("broken.so")).finish();
     broken.with_code(0);
@@ -197,11 +203,11 @@ fn wrong_usage_is_answered_with_what_there_is() {
     refused(&["run", "--model", "lenet"], &["no model \"lenet\"; there are digits, tenn_eeg"]);
     refused(&["run", "--suite", "nightly"], &["no suite \"nightly\"", "there are quick"]);
     refused(&["run", "--suite", "absent/suite.toml"], &["no suite \"absent/suite.toml\"", "or give a path"]);
-    refused(&["run", "--batch-sizes", "0"], &["batch sizes are numbers from 1"]);
+    refused(&["run", "--batch-sizes", "0"], &["batch sizes", "are numbers from 1"]);
     refused(&["run", "--batch-sizes", "many"], &["invalid value 'many'"]);
     refused(&["run", "--dtype", "f12"], &["the dtypes are f32, f16, bf16 and i8"]);
     refused(&["run", "--iterations", "0"], &["iterations and threads are numbers from 1"]);
-    refused(&["run", "--budget", "-1"], &["--budget"]);
+    refused(&["run", "--budget", "0"], &["budget and timeout are seconds above 0"]);
     refused(&["run", "--variant", "pruned"], &["the suite and the filters leave no case"]);
     refused(&["run", "("], &["FILTER \"(\" is not a regular expression"]);
     refused(&["run", "--save-baseline", "a", "--baseline", "b"], &["cannot be used with"]);
@@ -218,7 +224,6 @@ fn wrong_usage_is_answered_with_what_there_is() {
 #[test]
 fn the_packaged_models_are_right_on_every_backend_of_this_build() {
     let workplace = Workplace::new(&["digits", "tenn_eeg"], &["ort", "tch", "candle"], &[1, 8]);
-    assert!(checkout().join("models/zoo/digits").is_dir());
     workplace.inferbench(&["run", "--noplot"]).finish().with_code(0);
     let mut measured = Vec::new();
     for record in workplace.records() {

@@ -28,7 +28,8 @@ pub struct Finished {
 }
 
 impl Workplace {
-    /// The suite measures 20 calls of each of these cases, and of the models that a test adds.
+    /// The suite measures 20 calls of each of these cases, and of the models that a test adds; on one thread, since
+    /// other tests run beside.
     pub fn new(models: &[&str], backends: &[&str], batch_sizes: &[usize]) -> Self {
         let workplace = Workplace { folder: tempfile::tempdir().unwrap() };
         for model in ["digits", "tenn_eeg"] {
@@ -42,7 +43,7 @@ impl Workplace {
         let names: Vec<String> = models.iter().map(|name| format!("{{ name = {name:?} }}")).collect();
         let suite = format!(
             "models = [{}]\ninclude_found = true\nbackends = {backends:?}\nbatch_sizes = {batch_sizes:?}\n\
-             [effort]\niterations = 20\nleast_s = 0.0\nwarmup = 2\n",
+             [effort]\niterations = 20\nleast_s = 0.0\nwarmup = 2\nthreads = 1\n",
             names.join(", ")
         );
         fs::write(workplace.path("models/suites/quick.toml"), suite).unwrap();
@@ -145,8 +146,8 @@ impl Workplace {
 pub trait Run {
     /// Runs it to its end, whatever that is.
     fn finish(&mut self) -> Finished;
-    /// Starts it as the leader of a process group of its own.
-    fn start(&mut self) -> Running;
+    /// Starts it as the leader of a process group of its own; what it says goes into the file.
+    fn start(&mut self, log: &Path) -> Running;
 }
 
 impl Run for Command {
@@ -156,8 +157,9 @@ impl Run for Command {
         Finished { code: output.status.code(), stdout: text(output.stdout), stderr: text(output.stderr) }
     }
 
-    fn start(&mut self) -> Running {
-        Running(self.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).process_group(0).spawn().unwrap())
+    fn start(&mut self, log: &Path) -> Running {
+        self.stdin(Stdio::null()).stdout(Stdio::null()).stderr(File::create(log).unwrap());
+        Running(self.process_group(0).spawn().unwrap())
     }
 }
 
@@ -190,6 +192,11 @@ impl Running {
 
     pub fn kill(&self) {
         signal("KILL", &self.0.id().to_string());
+    }
+
+    /// What `kill` and a shutdown do: only this process is told.
+    pub fn terminate(&self) {
+        signal("TERM", &self.0.id().to_string());
     }
 
     /// What Ctrl-C does in a terminal.

@@ -1,0 +1,139 @@
+//! What is left of a run that is disturbed: a case that crashes or hangs, Ctrl-C, and the end of the whole process.
+
+mod support;
+
+use std::fs;
+use std::process::Command;
+
+use inferbench::criterion_dir::LATENCY_LOG;
+use inferbench::definition::Status;
+
+use support::{Run, Running, Workplace, is_alive, signal, wait_for};
+
+const DIGITS: &str = "digits/candle-cpu-f32/8";
+/// Takes half a minute and more with these.
+const TENN: &str = "tenn_eeg/candle-cpu-f32/8";
+const LONG: [(&str, &str); 2] = [("INFERBENCH_ITERATIONS", "5000"), ("INFERBENCH_BUDGET", "600")];
+/// A few seconds.
+const SHORT: [(&str, &str); 2] = [("INFERBENCH_ITERATIONS", "5000"), ("INFERBENCH_BUDGET", "4")];
+
+/// Measures in the order of the models.
+fn workplace(models: &[&str]) -> Workplace {
+    Workplace::new(models, &["candle"], &[8])
+}
+
+fn run(workplace: &Workplace, effort: [(&str, &str); 2]) -> Command {
+    let mut run = workplace.inferbench(&["run", "--noplot"]);
+    run.envs(effort);
+    run
+}
+
+/// Starts a run, and waits until it measures tenn_eeg. With the process that does so.
+fn start_to_the_middle(workplace: &Workplace, effort: [(&str, &str); 2]) -> (Running, u32) {
+    let log = workplace.path("log.txt");
+    let running = run(workplace, effort).start(&log);
+    wait_for("the samples of tenn_eeg", || {
+        let log = fs::read_to_string(&log).unwrap();
+        log.split_once(TENN).is_some_and(|(_, after)| after.contains("calls in")).then_some(())
+    });
+    let child = running.child();
+    (running, child)
+}
+
+#[test]
+fn a_case_whose_process_is_killed_fails_and_the_others_run() {
+    let workplace = workplace(&["tenn_eeg", "digits"]);
+    let (mut running, child) = start_to_the_middle(&workplace, LONG);
+    signal("KILL", &child.to_string());
+    assert_eq!(running.wait().code(), Some(0));
+    let killed = workplace.record(TENN);
+    assert_eq!((killed.status, killed.latency_p50_ms), (Status::Failed, None));
+    assert!(killed.message.as_ref().unwrap().contains("ended by signal 9 (kill)"), "{killed:?}");
+    assert_eq!(workplace.record(DIGITS).status, Status::Ok);
+    assert_eq!(workplace.measured(), [DIGITS]);
+}
+
+#[test]
+fn a_case_that_takes_too_long_is_given_up_and_the_others_run() {
+    let workplace = workplace(&["tenn_eeg", "digits"]);
+    let finished = run(&workplace, LONG).env("INFERBENCH_TIMEOUT", "4").finish().with_code(0);
+    finished.saying(&["tenn_eeg/candle-cpu-f32/8: timeout: no end after 4 s"]);
+    let slow = workplace.record(TENN);
+    assert_eq!((slow.status, slow.latency_p50_ms), (Status::Timeout, None));
+    assert_eq!(workplace.record(DIGITS).status, Status::Ok);
+}
+
+#[test]
+fn control_c_keeps_what_is_finished() {
+    let workplace = workplace(&["digits", "tenn_eeg"]);
+    let (mut running, child) = start_to_the_middle(&workplace, LONG);
+    running.interrupt();
+    assert_eq!(running.wait().code(), Some(130));
+    assert!(!is_alive(child));
+    assert!(workplace.latest_run().read_manifest().unwrap().is_interrupted);
+    // The command has converted it by itself; once more gives the same.
+    for _ in 0..2 {
+        let records = workplace.records();
+        assert_eq!(records.len(), 1);
+        assert_eq!((records[0].case().to_string().as_str(), records[0].status), (DIGITS, Status::Ok));
+        let converted = workplace.inferbench(&["convert"]).finish().with_code(0);
+        converted.saying(&["1 cases were not reached before the run was stopped"]);
+    }
+}
+
+#[test]
+fn a_run_that_is_asked_to_end_does_so_with_its_child() {
+    let workplace = workplace(&["digits", "tenn_eeg"]);
+    let (mut running, child) = start_to_the_middle(&workplace, LONG);
+    let second = run(&workplace, LONG).finish().with_code(2);
+    second.saying(&["another run is measuring with this target folder"]);
+    running.terminate();
+    assert_eq!(running.wait().code(), Some(130));
+    assert!(!is_alive(child));
+    assert_eq!(workplace.record(DIGITS).status, Status::Ok);
+}
+
+#[test]
+fn a_run_that_is_killed_can_be_converted_and_its_child_ends_too() {
+    let workplace = workplace(&["digits", "tenn_eeg"]);
+    let (mut running, child) = start_to_the_middle(&workplace, SHORT);
+    running.kill();
+    assert_eq!(running.wait().code(), None);
+    wait_for("the end of the child", || (!is_alive(child)).then_some(()));
+    assert!(workplace.latest_run().read_manifest().unwrap().finished.is_none());
+    workplace.inferbench(&["convert"]).finish().with_code(0);
+    assert_eq!(workplace.record(DIGITS).status, Status::Ok);
+    let killed = workplace.record(TENN);
+    assert_eq!((killed.status, killed.latency_p50_ms), (Status::Failed, None));
+    assert_eq!(killed.message.as_deref(), Some("the run was killed at this case"));
+
+    run(&workplace, SHORT).arg("--resume").finish().with_code(0);
+    assert_eq!(workplace.measured(), [DIGITS, TENN]);
+    assert_eq!(workplace.record(TENN).status, Status::Ok);
+}
+
+#[test]
+fn a_stopped_run_is_resumed_without_measuring_the_finished_cases_again() {
+    let workplace = workplace(&["digits", "tenn_eeg"]);
+    let (mut running, _) = start_to_the_middle(&workplace, SHORT);
+    running.interrupt();
+    assert_eq!(running.wait().code(), Some(130));
+    let finished = fs::read(workplace.entry(DIGITS, "new").join(LATENCY_LOG)).unwrap();
+    let stopped = workplace.latest_run().read_manifest().unwrap();
+
+    let other = run(&workplace, LONG).arg("--resume").finish().with_code(2);
+    other.saying(&["had other settings: it cannot be resumed by this command"]);
+    let other = run(&workplace, SHORT).args(["--resume", "--batch-sizes", "1"]).finish().with_code(2);
+    other.saying(&["had other cases"]);
+
+    let resumed = run(&workplace, SHORT).arg("--resume").finish().with_code(0);
+    resumed.saying(&[&format!("resuming run {}: 1 cases are finished", stopped.run_id)]);
+    let records = workplace.records();
+    assert_eq!(records.len(), 2);
+    for record in &records {
+        assert_eq!((record.run_id.as_str(), record.status), (stopped.run_id.as_str(), Status::Ok));
+    }
+    assert_eq!(fs::read(workplace.entry(DIGITS, "new").join(LATENCY_LOG)).unwrap(), finished);
+    let again = run(&workplace, SHORT).arg("--resume").finish().with_code(2);
+    again.saying(&["came to its end: there is nothing to resume"]);
+}

@@ -1,0 +1,198 @@
+//! Models that a user puts into `models/`: found, held against each other between backends, and measured.
+
+mod support;
+
+use std::fs;
+
+use inferbench::definition::{Status, read_summary};
+use proptest::prelude::*;
+
+use support::{Run, Workplace, data_folder, has_onnxruntime};
+
+/// No packaged model, but whatever a test adds.
+fn only_found(backends: &[&str], batch_sizes: &[usize]) -> Workplace {
+    Workplace::new(&[], backends, batch_sizes)
+}
+
+#[test]
+fn an_onnx_file_is_found_and_its_inputs_are_its_own() {
+    let workplace = only_found(&["candle"], &[1, 3]);
+    workplace.add_model("two_inputs.onnx", "models/exported/two_inputs.onnx");
+    let listed = workplace.inferbench(&["models", "--format", "json"]).finish().with_code(0);
+    let models: serde_json::Value = serde_json::from_str(&listed.stdout).unwrap();
+    assert_eq!(models[0]["inputs"], serde_json::json!(["ids i64[batch×4]", "features f32[batch×3]"]));
+    assert_eq!(models[0]["parameters"], 12);
+
+    workplace.inferbench(&["run", "--noplot"]).finish().with_code(0);
+    for (id, shape) in [("two_inputs/candle-cpu-f32/1", "1x4 1x3"), ("two_inputs/candle-cpu-f32/3", "3x4 3x3")] {
+        let record = workplace.record(id);
+        assert_eq!((record.status, record.input_shape.as_deref()), (Status::Ok, Some(shape)));
+        assert_eq!((record.variant.as_str(), record.parameters), ("original", Some(12)));
+        assert_eq!(record.verified, None, "one backend alone has nothing to be compared with");
+        assert!(record.latency_p50_ms.is_some() && record.artifact_sha256.is_some());
+    }
+}
+
+#[test]
+fn the_second_backend_is_verified_by_the_first() {
+    if !has_onnxruntime() {
+        return;
+    }
+    let workplace = only_found(&["ort", "candle"], &[1, 3]);
+    workplace.add_model("two_inputs.onnx", "models/exported/two_inputs.onnx");
+    workplace.inferbench(&["run", "--noplot"]).finish().with_code(0);
+    for batch_size in [1, 3] {
+        let first = workplace.record(&format!("two_inputs/ort-cpu-f32/{batch_size}"));
+        let second = workplace.record(&format!("two_inputs/candle-cpu-f32/{batch_size}"));
+        assert_eq!((first.status, first.verified), (Status::Ok, None));
+        assert_eq!((second.status, second.verified), (Status::Ok, Some(true)));
+        assert!(second.max_rel_error.unwrap() < 1e-5);
+    }
+}
+
+#[test]
+#[cfg(feature = "tch")]
+fn a_backend_that_disagrees_with_the_first_has_a_wrong_output() {
+    let workplace = only_found(&["tch", "candle"], &[2]);
+    // Files of two different networks under one stem.
+    workplace.add_model("fixed_batch.onnx", "models/exported/net.onnx");
+    workplace.add_model("scaled.pt", "models/exported/net.pt");
+    workplace.write("models/exported/net.toml", SCALED_INPUTS.replace("\"batch\"", "2"));
+    workplace.inferbench(&["run", "--noplot"]).finish().with_code(1);
+    assert_eq!(workplace.record("net/tch-cpu-f32/2").status, Status::Ok);
+    let second = workplace.record("net/candle-cpu-f32/2");
+    assert_eq!((second.status, second.verified), (Status::WrongOutput, Some(false)));
+    assert!(second.message.unwrap().contains("the outputs differ from the outputs of tch"));
+}
+
+#[test]
+fn a_fixed_batch_size_makes_the_others_unsupported() {
+    let workplace = only_found(&["candle"], &[2, 3, 8]);
+    workplace.add_model("fixed_batch.onnx", "models/exported/fixed.onnx");
+    workplace.inferbench(&["run", "--noplot"]).finish().with_code(0);
+    let statuses: Vec<Status> = workplace.records().iter().map(|record| record.status).collect();
+    assert_eq!(statuses, [Status::Ok, Status::Unsupported, Status::Unsupported]);
+    let message = workplace.record("fixed/candle-cpu-f32/8").message.unwrap();
+    assert_eq!(message, "the model's batch size is fixed; it cannot run batch 8");
+}
+
+#[test]
+fn a_second_part_of_the_stem_is_the_variant() {
+    let workplace = only_found(&["candle"], &[1]);
+    workplace.add_model("two_inputs.onnx", "models/exported/net.onnx");
+    workplace.add_model("two_inputs.onnx", "models/quantized/net.int8-static.onnx");
+    workplace.add_model("two_inputs.onnx", "models/exported/My Net (v2).onnx");
+    workplace.inferbench(&["run", "--noplot"]).finish().with_code(0);
+    let names: Vec<(String, String, String)> = workplace
+        .records()
+        .into_iter()
+        .map(|record| (record.case().to_string(), record.model, record.variant))
+        .collect();
+    let expected = [
+        ("my-net--v2/candle-cpu-f32/1", "my-net--v2", "original"),
+        ("net/candle-cpu-f32/1", "net", "original"),
+        ("net-int8-static/candle-cpu-f32/1", "net", "int8-static"),
+    ];
+    assert_eq!(names, expected.map(|(id, model, variant)| (id.to_owned(), model.to_owned(), variant.to_owned())));
+
+    workplace.inferbench(&["run", "--noplot", "--variant", "int8-static"]).finish().with_code(0);
+    assert_eq!(workplace.records().len(), 1);
+    workplace.inferbench(&["run", "--noplot", "--model", "net"]).finish().with_code(0);
+    assert_eq!(workplace.records().len(), 2);
+}
+
+#[test]
+fn a_model_that_ignores_its_input_has_a_wrong_output() {
+    let workplace = only_found(&["candle"], &[1, 2]);
+    workplace.add_model("ignores_input.onnx", "models/exported/stuck.onnx");
+    workplace.inferbench(&["run", "--noplot"]).finish().with_code(1);
+    for batch_size in [1, 2] {
+        let record = workplace.record(&format!("stuck/candle-cpu-f32/{batch_size}"));
+        assert_eq!((record.status, record.latency_p50_ms), (Status::WrongOutput, None));
+        assert_eq!(record.message.as_deref(), Some("the outputs of different inputs are the same"));
+    }
+    assert!(workplace.measured().is_empty());
+}
+
+#[test]
+fn weights_run_in_the_architecture_that_they_name() {
+    let workplace = only_found(&["candle", "tch", "ort"], &[1, 8]);
+    fs::copy(
+        workplace.path("models/trained/digits.safetensors"),
+        workplace.path("models/trained/digits.again.safetensors"),
+    )
+    .unwrap();
+    workplace.write("models/trained/digits.again.toml", "architecture = \"digits\"\n");
+    workplace.inferbench(&["run", "--noplot"]).finish().with_code(0);
+    let records = workplace.records();
+    let of = |backend: &'static str| records.iter().filter(move |record| record.backend == backend);
+    let expected = [
+        ("candle", Status::Ok, None),
+        ("tch", if cfg!(feature = "tch") { Status::Ok } else { Status::Unavailable }, Some(true)),
+        ("ort", if has_onnxruntime() { Status::Ok } else { Status::Unavailable }, Some(true)),
+    ];
+    assert_eq!(records.len(), 6);
+    for (backend, status, verified) in expected {
+        for record in of(backend) {
+            assert_eq!((record.model.as_str(), record.variant.as_str()), ("digits", "again"));
+            assert_eq!((record.status, record.family.as_str()), (status, "cnn"), "{record:?}");
+            assert!(status != Status::Ok || record.verified == verified, "{record:?}");
+        }
+    }
+}
+
+const SCALED_INPUTS: &str = r#"
+family = "mlp"
+[[inputs]]
+name = "x"
+dtype = "f32"
+shape = ["batch", 3]
+[[inputs]]
+name = "scale"
+dtype = "f32"
+shape = [1, 1]
+"#;
+
+#[test]
+fn a_torchscript_file_runs_with_the_inputs_of_its_toml() {
+    let workplace = only_found(&["tch", "candle"], &[1, 4]);
+    workplace.add_model("scaled.pt", "models/exported/scaled.pt");
+    workplace.write("models/exported/scaled.toml", SCALED_INPUTS);
+    let run = workplace.inferbench(&["run", "--noplot"]).finish();
+    let other = workplace.record("scaled/candle-cpu-f32/4");
+    assert_eq!(
+        (other.status, other.message.as_deref()),
+        (Status::Unsupported, Some("needs a .onnx file of the same name"),)
+    );
+    let record = workplace.record("scaled/tch-cpu-f32/4");
+    if !cfg!(feature = "tch") {
+        assert_eq!((run.code, record.status), (Some(3), Status::Unavailable));
+        return;
+    }
+    assert_eq!((run.code, record.status), (Some(0), Status::Ok), "{}", run.stderr);
+    assert_eq!((record.input_shape.as_deref(), record.family.as_str()), (Some("4x3 1x1"), "mlp"));
+    assert!(record.latency_p50_ms.is_some());
+}
+
+#[test]
+fn no_damage_to_an_onnx_file_stops_the_reader() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("damaged.onnx");
+    let whole = fs::read(data_folder().join("models/two_inputs.onnx")).unwrap();
+    for length in 0..whole.len() {
+        fs::write(&path, &whole[..length]).unwrap();
+        let _ = read_summary(&path);
+    }
+    let damage = prop::collection::vec((0..whole.len(), any::<u8>()), 1..6);
+    proptest!(ProptestConfig::with_cases(1000), |(damage in damage)| {
+        let mut bytes = whole.clone();
+        for (position, byte) in damage {
+            bytes[position] = byte;
+        }
+        fs::write(&path, bytes).unwrap();
+        // Read or refused, but never a panic.
+        if let Ok(summary) = read_summary(&path) {
+            prop_assert!(summary.inputs.iter().all(|input| input.shape.len() < 1000));
+        }
+    });
+}
