@@ -39,7 +39,7 @@ const COLUMNS: &str = "run_id,timestamp,git_commit,git_dirty,schema_version,host
 /// digits at batch sizes 1 and 8, measured once.
 fn measured() -> Workplace {
     let workplace = Workplace::new(&["digits"], &["candle"], &[1, 8]);
-    workplace.bench(&["--noplot"]).finish().with_code(0);
+    workplace.inferbench(&["run", "--noplot"]).finish().with_code(0);
     workplace
 }
 
@@ -90,7 +90,8 @@ fn every_case_has_a_row_also_one_that_could_not_run() {
     let right = workplace.record(EIGHT);
     assert_eq!((right.schema_version, right.suite.as_str()), (SCHEMA_VERSION, "quick"));
     assert_eq!((right.framework.as_str(), right.family.as_str(), right.modality.as_str()), ("candle", "cnn", "image"));
-    assert_eq!((right.input_shape.as_deref(), right.threads, right.iterations), (Some("8x1x8x8"), Some(1), Some(20)));
+    assert_eq!((right.input_shape.as_deref(), right.threads, right.sample_count), (Some("8x1x8x8"), Some(1), Some(20)));
+    assert!(right.iterations.unwrap() >= 20);
     assert_eq!((right.verified, right.parameters), (Some(true), Some(13_706)));
     assert_eq!((right.effective_device.as_deref(), right.boundary.as_str()), (Some("cpu"), "compute"));
 }
@@ -99,7 +100,7 @@ fn every_case_has_a_row_also_one_that_could_not_run() {
 fn a_case_that_a_later_run_measured_is_stale() {
     let workplace = measured();
     let first = workplace.latest_run().read_manifest().unwrap().run_id;
-    workplace.bench(&["--noplot", "--exact", ONE]).finish().with_code(0);
+    workplace.inferbench(&["run", "--noplot", "/1$"]).finish().with_code(0);
     let second = workplace.latest_run().read_manifest().unwrap().run_id;
     let converted = workplace.inferbench(&["convert"]).finish().with_code(0);
     converted.saying(&[&format!("not converted: 1 entries are stale: run {first} measured them")]);

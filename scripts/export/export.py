@@ -133,7 +133,8 @@ def _load(model: torch.nn.Module, weights: dict[str, np.ndarray]) -> None:
 def _eager(model: torch.nn.Module, feed: dict[str, np.ndarray]) -> list[np.ndarray]:
     with torch.no_grad():
         output = model(*(torch.from_numpy(value) for value in feed.values()))
-    return [value.numpy() for value in (output if isinstance(output, tuple) else (output,))]
+    # A view, such as a diagonal, would be stored with the memory that it skips.
+    return [value.contiguous().numpy() for value in (output if isinstance(output, tuple) else (output,))]
 
 
 def main() -> None:

@@ -84,6 +84,7 @@ def _run(proto, values: list[str], shaped: list[str], feeds) -> list[tuple[dict,
 
 def _pattern(targets: list[np.ndarray], before: list[np.ndarray]) -> np.ndarray | None:
     """One target for all runs, `None` where there is none."""
+    targets = [np.where(t == -1, -np.prod(b) // np.prod(t), t) for t, b in zip(targets, before)]
     pattern, changing = targets[0].copy(), [i for i in range(len(targets[0])) if len({int(t[i]) for t in targets}) > 1]
     rest = changing
     if len(changing) > 1:

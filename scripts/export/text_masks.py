@@ -14,9 +14,12 @@ def padding(mask: torch.Tensor) -> torch.Tensor:
     return (1 - mask.to(torch.float32))[:, None, None, :] * MASKED
 
 
-def causal(mask: torch.Tensor) -> torch.Tensor:
-    """The same for tokens that see those before them only: [batch, 1, sequence, sequence]."""
-    position = torch.arange(mask.shape[1])
+def causal(mask: torch.Tensor, position: torch.Tensor) -> torch.Tensor:
+    """The same for tokens that see those before them only: [batch, 1, sequence, sequence].
+
+    `position` counts from 0 to the longest text or beyond.
+    """
+    position = position[: mask.shape[1]]
     seen = (position[None, :] <= position[:, None]).to(torch.float32)
     return (1 - seen * mask.to(torch.float32)[:, None, None, :]) * MASKED
 

@@ -33,6 +33,8 @@ def export(model: nn.Module, example: tuple[torch.Tensor, ...], others: list[tup
     with warnings.catch_warnings(), torch.no_grad():
         warnings.simplefilter("ignore", torch.jit.TracerWarning)
         traced = torch.jit.trace(model, example, check_inputs=others, check_tolerance=1e-5)
+    # Constants move with the archive to where it is loaded; a device in its code would not.
+    assert "Device = prim::Constant" not in str(traced.inlined_graph), "the trace names a device"
     zero = torch.zeros(1)
     for parameter in traced.parameters():
         parameter.requires_grad_(False)

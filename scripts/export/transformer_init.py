@@ -1,12 +1,13 @@
 """Initialisation of the weights of a transformer from their names and shapes.
 
-Deviations are by fan-in. Projections to queries and keys are larger, which makes attention choose: an even average over
-many random tokens would hardly depend on them.
+Deviations are by fan-in. Projections to queries, keys and values are larger, which makes attention choose: an even
+average over many random tokens would hardly depend on them.
 """
 
 import math
 
-_CHOOSING = ("in_proj_weight", "query.weight", "key.weight", "value.weight", "q_proj.weight", "k_proj.weight", "v_proj.weight")
+_PROJECTIONS = ("query", "key", "value", "q_proj", "k_proj", "v_proj")
+_CHOOSING = ("in_proj_weight", *(f"{part}.weight" for part in _PROJECTIONS))
 _EMBEDDINGS = ("embedding", "embeddings", "embed", "token")
 
 

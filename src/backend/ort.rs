@@ -5,8 +5,9 @@
 
 use std::ffi::CStr;
 use std::path::PathBuf;
-use std::sync::OnceLock;
 
+use once_cell::sync::OnceCell;
+use ort::environment::Environment;
 use ort::ep;
 use ort::memory::{AllocationDevice, AllocatorType, MemoryInfo, MemoryType};
 use ort::session::{IoBinding, Session as OrtRuntimeSession};
@@ -44,14 +45,15 @@ fn check_library() -> Result<String, String> {
 }
 
 /// The process's one environment; a process can load only one ONNX Runtime.
-fn environment() -> Result<&'static ort::environment::Environment, Shortfall> {
-    static ENVIRONMENT: OnceLock<Result<ort::environment::Environment, String>> = OnceLock::new();
-    let environment = ENVIRONMENT.get_or_init(|| {
-        check_library()?;
-        let builder = ort::init_from(library_path()).map_err(|error| error.to_string())?;
-        builder.with_name("inferbench").with_telemetry(false).build().map_err(|error| error.to_string())
-    });
-    environment.as_ref().map_err(|error| Shortfall::unavailable(error.clone()))
+fn environment() -> Result<&'static Environment, Shortfall> {
+    static ENVIRONMENT: OnceCell<Environment> = OnceCell::new();
+    ENVIRONMENT
+        .get_or_try_init(|| {
+            check_library()?;
+            let builder = ort::init_from(library_path()).map_err(|error| error.to_string())?;
+            builder.with_name("inferbench").with_telemetry(false).build().map_err(|error| error.to_string())
+        })
+        .map_err(|error: String| Shortfall::unavailable(error))
 }
 
 fn library_version() -> Option<String> {

@@ -173,7 +173,7 @@ impl Session<'_> {
     }
 
     fn spawn(&self, assignment: &std::path::Path) -> Result<Child, String> {
-        let executable = std::env::current_exe().map_err(|error| format!("the path of this executable: {error}"))?;
+        let executable = own_executable()?;
         let threads = self.manifest.threads.to_string();
         let mut command = Command::new(&executable);
         command.args(&self.arguments).env(ASSIGNMENT, assignment).stdin(Stdio::null()).stderr(Stdio::piped());
@@ -190,6 +190,15 @@ impl Session<'_> {
         let last = written.map_or(started, |written| written.max(started));
         last.elapsed().map_or(0.0, |elapsed| elapsed.as_secs_f64())
     }
+}
+
+/// This very executable, even where a build has meanwhile put another in its place.
+fn own_executable() -> Result<PathBuf, String> {
+    let running = PathBuf::from("/proc/self/exe");
+    if running.exists() {
+        return Ok(running);
+    }
+    std::env::current_exe().map_err(|error| format!("the path of this executable: {error}"))
 }
 
 /// How a child ended.

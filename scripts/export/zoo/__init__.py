@@ -1,6 +1,6 @@
 """The models, one file a family."""
 
-from zoo import bert, clip, digits, resnet, tenn, vit, wav2vec2
+from zoo import bert, clap, clip, detr, digits, resnet, tenn, vit, wav2vec2, xclip
 
 _ALL = (
     resnet.RESNET50,
@@ -11,9 +11,15 @@ _ALL = (
     vit.VIT_SMALL,
     clip.CLIP_SMALL,
     wav2vec2.WAV2VEC2_SMALL,
+    detr.DETR_SMALL,
+    clap.CLAP_SMALL,
+    xclip.XCLIP_SMALL,
     bert.BERT_BASE,
     vit.VIT_BASE,
     clip.CLIP_B32,
     wav2vec2.WAV2VEC2_BASE,
+    detr.DETR_R50,
+    clap.CLAP,
+    xclip.XCLIP_B32,
 )
 ENTRIES = {entry.name: entry for entry in _ALL}

@@ -15,8 +15,11 @@ from transformer_init import transformer_init
 
 def text_state(text_model: nn.Module, tokens: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
     """The pooled state of CLIP's text model, [batch, width]; X-CLIP has the same."""
+    embeddings = text_model.embeddings
     states = text_model.encoder(
-        inputs_embeds=text_model.embeddings(tokens), attention_mask=text_masks.causal(mask), is_causal=False
+        inputs_embeds=embeddings(tokens),
+        attention_mask=text_masks.causal(mask, embeddings.position_ids[0]),
+        is_causal=False,
     ).last_hidden_state
     return text_masks.last_token(text_model.final_layer_norm(states), tokens)
 

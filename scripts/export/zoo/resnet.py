@@ -42,7 +42,7 @@ def _exportable() -> nn.Module:
     return model
 
 
-def _init(name: str, shape: list[int]) -> dict:
+def resnet_init(name: str, shape: list[int]) -> dict:
     """Keeps the root mean square of every stage near 0.7 and the logits dependent on the picture.
 
     With He initialisation and biases of 0, random pictures give almost the same logits: the means of rectified features
@@ -78,5 +78,5 @@ RESNET50 = Entry(
     outputs=[Port("logits", "f32", ["batch", 1000])],
     original=_original,
     exportable=_exportable,
-    init=_init,
+    init=resnet_init,
 )

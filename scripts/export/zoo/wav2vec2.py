@@ -3,6 +3,7 @@
 import torch
 from torch import nn
 from transformers import Wav2Vec2Config, Wav2Vec2ForCTC
+from transformers.modeling_outputs import BaseModelOutput
 
 from entry import Entry, Port
 from published import Published
@@ -33,6 +34,18 @@ class DirectionNorm(nn.Module):
         return direction * (length / (direction * direction).sum((0, 1), keepdim=True).sqrt())
 
 
+def _encoder(encoder: nn.Module):
+    """The encoder without a mask. A trace of the original has the device on which it was made."""
+
+    def forward(states: torch.Tensor, **_options) -> BaseModelOutput:
+        states = encoder.layer_norm(states + encoder.pos_conv_embed(states))
+        for layer in encoder.layers:
+            states = layer(states)
+        return BaseModelOutput(last_hidden_state=states)
+
+    return forward
+
+
 def _logits(model, sound):
     return model(sound).logits
 
@@ -47,6 +60,7 @@ def _entry(name: str, config: Wav2Vec2Config, source: str, sequence_lengths: lis
         first = model.wav2vec2.feature_extractor.conv_layers[0]
         first.layer_norm = ChannelNorm(first.layer_norm)
         model.wav2vec2.encoder.pos_conv_embed.conv.parametrizations.weight[0] = DirectionNorm()
+        model.wav2vec2.encoder.forward = _encoder(model.wav2vec2.encoder)
         return build(model)
 
     return Entry(
