@@ -21,7 +21,7 @@ pub struct Estimate {
 /// Estimates a run without running it: by the time that each case took when it last ran here, or else by its budget.
 ///
 /// # Errors
-/// As [`run`].
+/// As [`run`](super::run::run).
 pub fn estimate(request: &Request) -> Result<Vec<Estimate>, String> {
     let parsed = CriterionArguments::parse_from(&request.criterion_arguments);
     let places = Places::find();
