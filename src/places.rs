@@ -53,9 +53,9 @@ impl Places {
         criterion.parent().unwrap_or(&self.target).join("inferbench").join("runs")
     }
 
-    /// The same for runs that only compared outputs.
-    pub fn verifications(&self) -> PathBuf {
-        self.runs().with_file_name("verifications")
+    /// The same for runs that keep no measurement: verifications, tests, profiles.
+    pub fn unkept_runs(&self) -> PathBuf {
+        self.runs().with_file_name("unkept-runs")
     }
 
     /// Where records and reports go.

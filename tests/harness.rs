@@ -130,7 +130,7 @@ fn a_baseline_that_is_missing_is_named_before_anything_is_measured() {
 fn runs_for_a_profiler_and_test_runs_keep_nothing() {
     let workplace = digits();
     let profiled = workplace.bench(&["--profile-time", "1"]).finish().with_code(0);
-    assert_eq!(workplace.outcomes().finished[DIGITS].status, Status::Ok, "{}", profiled.stderr);
+    assert_eq!(workplace.unkept_outcomes().finished[DIGITS].status, Status::Ok, "{}", profiled.stderr);
     assert!(workplace.measured().is_empty());
 
     let workplace = four_cases();
@@ -138,7 +138,7 @@ fn runs_for_a_profiler_and_test_runs_keep_nothing() {
         let tested = command.finish().with_code(0);
         assert_eq!(tested.stdout.matches("Testing ").count(), 4, "{}", tested.stdout);
         assert_eq!(tested.stdout.matches("Success").count(), 4, "{}", tested.stdout);
-        assert_eq!(workplace.outcomes().finished.len(), 4);
+        assert_eq!(workplace.unkept_outcomes().finished.len(), 4);
         assert!(workplace.measured().is_empty());
     }
 }

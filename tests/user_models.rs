@@ -73,7 +73,7 @@ fn a_fixed_batch_size_makes_the_others_unsupported() {
     let statuses: Vec<Status> = workplace.records().iter().map(|record| record.status).collect();
     assert_eq!(statuses, [Status::Ok, Status::Unsupported, Status::Unsupported]);
     let message = workplace.record("fixed/candle-cpu-f32/8").message.unwrap();
-    assert_eq!(message, "the model's batch size is fixed; it cannot run batch 8");
+    assert_eq!(message, "the model's first dimension is fixed at 2: it cannot run batch 8");
 }
 
 #[test]

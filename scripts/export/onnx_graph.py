@@ -21,7 +21,6 @@ from entry import Entry
 from layout import Layout
 
 OPSET = 16
-LARGE = 16 << 10
 WEIGHTS_FILE = "weights.safetensors"
 
 
@@ -86,7 +85,7 @@ def _fold_constants(graph: onnx.GraphProto, layout: Layout) -> None:
             continue
         operands = {name: constants[name] for name in node.input if name}
         values = ReferenceEvaluator(_single(node)).run(None, operands)
-        if node.op_type != "Constant" and _bytes(values) > max(LARGE, 2 * _bytes(operands.values())):
+        if node.op_type != "Constant" and _bytes(values) > max(shapes.LARGE, 2 * _bytes(operands.values())):
             kept.append(node)
             continue
         constants.update(zip(node.output, values))

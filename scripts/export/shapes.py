@@ -11,6 +11,9 @@ import onnx
 import onnxruntime
 from onnx import helper, numpy_helper
 
+# Bytes; a larger table is left to the nodes that make it.
+LARGE = 16 << 10
+
 
 def settle(proto: onnx.ModelProto, feeds: list[dict[str, np.ndarray]]) -> None:
     """`feeds` must differ in batch size, and in length where there is one."""
@@ -28,7 +31,7 @@ def settle(proto: onnx.ModelProto, feeds: list[dict[str, np.ndarray]]) -> None:
     settled = []
     for name in sorted(sizes):
         first, *rest = (values[name] for values, _ in runs)
-        if all(np.array_equal(first, value) for value in rest):
+        if first.nbytes <= LARGE and all(np.array_equal(first, value) for value in rest):
             settled.append(numpy_helper.from_array(np.asarray(first), f"settled_{len(settled)}"))
             _rename(graph, name, settled[-1].name)
     for node in reshapes:

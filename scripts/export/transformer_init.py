@@ -6,8 +6,7 @@ average over many random tokens would hardly depend on them.
 
 import math
 
-_PROJECTIONS = ("query", "key", "value", "q_proj", "k_proj", "v_proj")
-_CHOOSING = ("in_proj_weight", *(f"{part}.weight" for part in _PROJECTIONS))
+_CHOOSING = ("in_proj_weight", "query", "key", "value", "q_proj", "k_proj", "v_proj")
 _EMBEDDINGS = ("embedding", "embeddings", "embed", "token")
 
 
@@ -19,7 +18,7 @@ def transformer_init(name: str, shape: list[int]) -> dict:
     if leaf.endswith(_EMBEDDINGS) and len(shape) < 4:
         return {"normal": 0.5}
     if len(shape) >= 2:
-        return {"normal": fan_in(shape, 3 if name.endswith(_CHOOSING) else 1)}
+        return {"normal": fan_in(shape, 3 if leaf in _CHOOSING else 1)}
     if name.endswith("bias"):
         return {"normal": 0.1}
     return {"uniform": [0.8, 1.2]}

@@ -18,7 +18,7 @@ pub use null::{NULL, Null};
 
 use std::path::Path;
 
-use crate::definition::{Capabilities, Dtype, Model, Origin, Shortfall};
+use crate::definition::{Capabilities, Dtype, ElementType, Model, Origin, Shortfall};
 use crate::fixture::{Artifacts, HostTensor};
 
 /// A runtime.
@@ -184,6 +184,12 @@ fn check_artifact(model: &Model, dtype: Dtype, format: Format) -> Result<(), Sho
     if !exists {
         return Err(Shortfall::unsupported(format!("needs a .{extension} file of the same name")));
     }
+    if let Some(input) = model.inputs.iter().find(|input| input.dtype == ElementType::F16) {
+        return Err(Shortfall::unsupported(format!(
+            "input {:?} is f16, for which there are no inputs yet",
+            input.name
+        )));
+    }
     if dtype != Dtype::F32 {
         return Err(Shortfall::unsupported(format!("there is no {dtype} artifact of this model")));
     }
@@ -195,7 +201,9 @@ fn check_artifact(model: &Model, dtype: Dtype, format: Format) -> Result<(), Sho
 fn classify(error: impl std::fmt::Display) -> Shortfall {
     use crate::definition::Status;
     let text = error.to_string();
-    let message = text.trim().to_owned();
+    // Some libraries put a backtrace into their message when RUST_BACKTRACE is set.
+    let lines = text.trim().lines().take_while(|line| !line.trim_start().starts_with("0: "));
+    let message = lines.collect::<Vec<_>>().join("\n");
     let lower = message.to_lowercase();
     let has = |parts: &[&str]| parts.iter().any(|part| lower.contains(part));
     if has(&["out of memory", "bad_alloc", "failed to allocate memory", "can't allocate memory"]) {

@@ -61,10 +61,11 @@ pub fn read_catalogue(models_folder: &Path) -> std::io::Result<Vec<Entry>> {
             if files.iter().all(|file| file.extension().is_some_and(|extension| extension == "toml")) {
                 continue;
             }
-            let (name, variant) = split_stem(&stem);
+            let (mut name, variant) = split_stem(&stem);
             let mut model = read_files(&name, &variant, &files, &packaged);
             if !taken.insert((name.clone(), variant.clone())) {
                 model = Err(format!("{} has the name of another model: rename it", files[0].display()));
+                name = format!("{name}-{folder}");
             }
             entries.push(Entry { name, variant, is_found: true, model });
         }

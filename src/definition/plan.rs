@@ -109,13 +109,19 @@ fn runnable_model<'a>(case: &Case, entry: &'a Entry, capabilities: &dyn Capabili
 
 /// A model whose inputs have a fixed first dimension runs at that batch size only.
 fn check_batch(model: &Model, batch_size: usize) -> Result<(), Shortfall> {
-    if batch_size == 1 || model.inputs.iter().any(TensorSpec::is_batched) {
+    if model.inputs.iter().any(TensorSpec::is_batched) {
         return Ok(());
     }
-    match model.inputs.first().and_then(|input| input.shape.first()) {
-        Some(Dimension::Fixed(size)) if *size == batch_size => Ok(()),
-        _ => Err(Shortfall::unsupported(format!("the model's batch size is fixed; it cannot run batch {batch_size}"))),
+    let fixed = match model.inputs.first().and_then(|input| input.shape.first()) {
+        Some(Dimension::Fixed(size)) => *size,
+        _ => 1,
+    };
+    if batch_size == fixed {
+        return Ok(());
     }
+    Err(Shortfall::unsupported(format!(
+        "the model's first dimension is fixed at {fixed}: it cannot run batch {batch_size}"
+    )))
 }
 
 /// An entry of the catalogue, and the sizes that it is run with.

@@ -167,6 +167,16 @@ fn suite_names(folder: &Path) -> Vec<String> {
     names
 }
 
+fn without_repetition(sizes: &[usize]) -> Vec<usize> {
+    let mut seen = Vec::new();
+    for &size in sizes {
+        if !seen.contains(&size) {
+            seen.push(size);
+        }
+    }
+    seen
+}
+
 impl Suite {
     /// Puts the flags on top of the file.
     pub fn with_arguments(mut self, selection: &Selection, effort: &EffortArguments) -> Result<Suite, String> {
@@ -180,11 +190,11 @@ impl Suite {
             self.dtypes = selection.dtype.clone();
         }
         if !selection.batch_sizes.is_empty() {
-            self.batch_sizes = selection.batch_sizes.clone();
+            self.batch_sizes = without_repetition(&selection.batch_sizes);
             self.models.iter_mut().for_each(|model| model.batch_sizes = None);
         }
         if !selection.seq_lens.is_empty() {
-            self.seq_lens = Some(selection.seq_lens.clone());
+            self.seq_lens = Some(without_repetition(&selection.seq_lens));
             self.models.iter_mut().for_each(|model| model.seq_lens = None);
         }
         if let Some(iterations) = effort.iterations {

@@ -28,6 +28,7 @@ pub fn run(assignment_path: &Path) -> ExitCode {
             return ExitCode::from(2);
         }
     };
+    end_with_parent(assignment.parent_process);
     let result = match assignment.purpose {
         Purpose::Verify => verify(&assignment),
         Purpose::Measure | Purpose::MeasureUnproven => measure(&assignment),
@@ -49,7 +50,6 @@ fn verify(assignment: &Assignment) -> Result<(), String> {
     let folder = RunFolder::new(assignment.run_folder.clone());
     let mut fixtures = Fixtures::default();
     for (index, item) in assignment.work.iter().enumerate() {
-        exit_with_parent(assignment.parent_process);
         eprintln!("[{}/{}] {}", assignment.cases_before + index + 1, assignment.cases_in_all, item.case);
         recorded(&folder, &item.case.benchmark_id(), |observed| {
             unwinding(|| trial::load_and_prove(&item.case, &item.model, assignment, &mut fixtures, observed)).map(drop)
@@ -165,7 +165,6 @@ impl Worker<'_> {
             group.bench_function(CriterionId::new(&id.function, &id.value), |_| {});
             return Ok(());
         }
-        exit_with_parent(self.assignment.parent_process);
         self.announce(item);
         let folder = self.folder.clone();
         recorded(&folder, &id, |observed| self.measure(group, item, &id, observed))
@@ -280,13 +279,16 @@ fn minutes(seconds: f64) -> String {
     if seconds < 90.0 { format!("{seconds:.0} s") } else { format!("{:.0} min", seconds / 60.0) }
 }
 
-/// A child whose parent was killed must not go on measuring unseen.
-fn exit_with_parent(parent: u32) {
+/// A child whose parent was killed must not go on measuring unseen. The thread that looks for it sleeps between looks.
+fn end_with_parent(parent: u32) {
     #[cfg(unix)]
-    if std::os::unix::process::parent_id() != parent {
+    std::thread::spawn(move || {
+        while std::os::unix::process::parent_id() == parent {
+            std::thread::sleep(Duration::from_secs(1));
+        }
         eprintln!("inferbench: the parent process is gone; this one ends too");
         std::process::exit(1);
-    }
+    });
     #[cfg(not(unix))]
     let _ = parent;
 }

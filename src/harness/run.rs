@@ -64,7 +64,8 @@ pub fn run(request: &Request) -> Result<FinishedRun, String> {
     let criterion_root = places.criterion();
     check_baseline(&parsed, &runnable, &criterion_root)?;
 
-    let runs = if is_measured { places.runs() } else { places.verifications() };
+    let is_kept = is_measured && parsed.mode() == Mode::Measure && !parsed.discard_baseline;
+    let runs = if is_kept { places.runs() } else { places.unkept_runs() };
     let manifest_cases = selected.iter().map(|planned| manifest_case(planned, &shortfalls)).collect();
     let planned = new_manifest(request, &parsed, &places, &runs, suite, manifest_cases);
     let (folder, mut manifest) = if request.resume {

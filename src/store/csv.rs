@@ -2,17 +2,18 @@
 
 use std::io::{Read, Write};
 
+use jiff::Timestamp;
 use serde::Serialize;
 
-use crate::definition::{Dtype, Status};
-use crate::record::{Record, SCHEMA_VERSION};
+use crate::definition::{Case, Dtype, Phase, Status};
+use crate::record::{Record, RunIdentity, SCHEMA_VERSION};
 
 /// Writes `results.csv`: a header and a row a record.
 ///
 /// # Errors
 /// The output cannot be written.
 pub fn write_records(records: &[Record], output: impl Write) -> Result<(), String> {
-    write_rows(records.iter(), output)
+    write_rows(&blank(), records.iter(), output)
 }
 
 /// Reads what [`write_records`] wrote, of this schema version or an older one.
@@ -65,24 +66,63 @@ struct ThroughputRow<'a> {
 /// # Errors
 /// The output cannot be written.
 pub fn write_throughput(records: &[Record], output: impl Write) -> Result<(), String> {
-    let rows = records.iter().map(|record| ThroughputRow {
-        model: &record.model,
-        variant: &record.variant,
-        backend: &record.backend,
-        device: &record.device,
-        dtype: record.dtype,
-        batch_size: record.batch_size,
-        latency_p50_ms: record.latency_p50_ms,
-        latency_p99_ms: record.latency_p99_ms,
-        throughput_ips: record.throughput_ips,
-        memory_mb: record.memory_mb,
-        status: record.status,
-    });
-    write_rows(rows, output)
+    write_rows(&ThroughputRow::from(&blank()), records.iter().map(ThroughputRow::from), output)
 }
 
-fn write_rows(rows: impl Iterator<Item = impl Serialize>, output: impl Write) -> Result<(), String> {
-    let mut writer = csv::Writer::from_writer(output);
+impl<'a> From<&'a Record> for ThroughputRow<'a> {
+    fn from(record: &'a Record) -> Self {
+        ThroughputRow {
+            model: &record.model,
+            variant: &record.variant,
+            backend: &record.backend,
+            device: &record.device,
+            dtype: record.dtype,
+            batch_size: record.batch_size,
+            latency_p50_ms: record.latency_p50_ms,
+            latency_p99_ms: record.latency_p99_ms,
+            throughput_ips: record.throughput_ips,
+            memory_mb: record.memory_mb,
+            status: record.status,
+        }
+    }
+}
+
+/// A record that is never written: its fields name the columns, also where there is no record.
+fn blank() -> Record {
+    let run = RunIdentity {
+        run_id: String::new(),
+        timestamp: Timestamp::UNIX_EPOCH,
+        git_commit: None,
+        git_dirty: None,
+        host_id: String::new(),
+        suite: String::new(),
+        rustc_version: String::new(),
+    };
+    let case = Case {
+        model: String::new(),
+        variant: String::new(),
+        phase: Phase::Forward,
+        sequence_length: None,
+        backend: String::new(),
+        device: String::new(),
+        dtype: Dtype::F32,
+        batch_size: 1,
+    };
+    Record::new(&run, &case, Status::Failed, None)
+}
+
+/// Writes the columns that `blank` has, and the rows.
+fn write_rows<R: Serialize>(
+    blank: &R,
+    rows: impl Iterator<Item = impl Serialize>,
+    mut output: impl Write,
+) -> Result<(), String> {
+    let mut example = csv::Writer::from_writer(Vec::new());
+    example.serialize(blank).map_err(|error| error.to_string())?;
+    let example = example.into_inner().map_err(|error| error.to_string())?;
+    let header = example.split_inclusive(|&byte| byte == b'\n').next().unwrap_or_default();
+    output.write_all(header).map_err(|error| error.to_string())?;
+    let mut writer = csv::WriterBuilder::new().has_headers(false).from_writer(output);
     for row in rows {
         writer.serialize(row).map_err(|error| error.to_string())?;
     }
@@ -92,8 +132,7 @@ fn write_rows(rows: impl Iterator<Item = impl Serialize>, output: impl Write) ->
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::definition::{Case, ORIGINAL, Phase};
-    use crate::record::RunIdentity;
+    use crate::definition::ORIGINAL;
 
     fn record() -> Record {
         let run = RunIdentity {
@@ -129,6 +168,14 @@ mod tests {
     #[test]
     fn a_record_comes_back_as_it_was() {
         assert_eq!(read_records(written().as_bytes()).unwrap(), [record()]);
+    }
+
+    #[test]
+    fn no_records_are_a_header_that_is_read_as_no_records() {
+        let mut bytes = Vec::new();
+        write_records(&[], &mut bytes).unwrap();
+        assert!(bytes.starts_with(b"run_id,timestamp,"));
+        assert_eq!(read_records(bytes.as_slice()).unwrap(), []);
     }
 
     #[test]

@@ -90,6 +90,12 @@ impl Workplace {
         RunFolder::find(&self.runs(), None).unwrap()
     }
 
+    /// Of the last run that keeps no measurement: a verification, a test, a profile.
+    pub fn unkept_outcomes(&self) -> Outcomes {
+        let runs = self.runs().with_file_name("unkept-runs");
+        RunFolder::find(&runs, None).unwrap().read_outcomes()
+    }
+
     pub fn outcomes(&self) -> Outcomes {
         self.latest_run().read_outcomes()
     }
