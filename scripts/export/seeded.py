@@ -10,11 +10,15 @@ integer arithmetic modulo 2^64 or one rounded f32 operation at a time, so both g
 `mix` is the finaliser of splitmix64 (Steele, Lea and Flood 2014, "Fast splittable pseudorandom number generators").
 """
 
+from __future__ import annotations
+
 import math
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from entry import Port
+if TYPE_CHECKING:  # the module itself needs no torch
+    from entry import Port
 
 INPUT_SEED = 20260101
 
