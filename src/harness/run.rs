@@ -100,7 +100,8 @@ pub fn run(request: &Request) -> Result<FinishedRun, String> {
 /// # Errors
 /// Another process holds it.
 fn lock(runs: &Path) -> Result<File, String> {
-    let path = runs.join("lock");
+    // Beside the folders of all kinds of runs, so that a verification waits for a measurement too.
+    let path = runs.with_file_name("lock");
     let named = |error: &dyn std::fmt::Display| format!("{}: {error}", path.display());
     std::fs::create_dir_all(runs).map_err(|error| named(&error))?;
     let file = File::create(&path).map_err(|error| named(&error))?;
