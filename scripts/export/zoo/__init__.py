@@ -1,6 +1,6 @@
 """The models, one file a family."""
 
-from zoo import bert, clap, clip, detr, digits, resnet, tenn, vit, wav2vec2, xclip
+from zoo import bert, causal_lm, clap, clip, detr, digits, resnet, tenn, vit, wav2vec2, xclip
 
 _ALL = (
     resnet.RESNET50,
@@ -14,6 +14,7 @@ _ALL = (
     detr.DETR_SMALL,
     clap.CLAP_SMALL,
     xclip.XCLIP_SMALL,
+    causal_lm.LLAMA_SMALL,
     bert.BERT_BASE,
     vit.VIT_BASE,
     clip.CLIP_B32,
