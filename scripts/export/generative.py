@@ -19,6 +19,8 @@ from published import Published
 
 # Smallest lead of a chosen token over the second, relative to the largest logit: far beyond what rounding can turn.
 LEAD = 3e-4
+# Smallest part of a sample's tokens that differ.
+VARIETY = 0.25
 # The reference has at most so many logits of a row: of a larger vocabulary every n-th.
 LOGITS = 1024
 # Sizes of what a part is traced with, first, and of what the trace is tried with. None has the same twice.
@@ -125,8 +127,10 @@ def _outputs(entry: Generative, generated: generation.Generated, length: int | N
 def _variety(generated: generation.Generated) -> float:
     """Different tokens over all tokens, of the sample with the fewest; samples must differ."""
     rows = np.concatenate([generated.token[:, None], generated.tokens], 1)
-    assert len(np.unique(rows, axis=0)) == len(rows), "two samples have the same tokens"
-    return min(len(np.unique(row)) for row in rows) / rows.shape[1]
+    assert len(np.unique(rows, axis=0)) == len(rows), "two samples have the same tokens; take another seed"
+    variety = min(len(np.unique(row)) for row in rows) / rows.shape[1]
+    assert variety >= VARIETY, f"a sample has hardly more than one token, {variety:.2f}; take another seed"
+    return variety
 
 
 def _error(entry: Generative, runners: dict[str, check.Runner], inputs, expected) -> float:
