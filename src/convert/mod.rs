@@ -11,6 +11,7 @@ use std::path::Path;
 use crate::criterion_dir::{Estimate, MeasuredEntry, Refusal, SamplingMode, find_entries, read_entry, read_estimates};
 use crate::definition::{Phase, Status};
 use crate::harness::{Manifest, ManifestCase, Observed, Outcomes, RunFolder};
+use crate::measurement::Usage;
 use crate::record::{Record, RunIdentity};
 
 use statistics::{SortedCalls, autocorrelation, mean_and_deviation};
@@ -111,6 +112,9 @@ impl Context<'_> {
         };
         let mut record = bare(outcome.status, outcome.message.clone());
         put_observed(&mut record, &outcome.observed);
+        if let Some(usage) = self.outcomes.watched.get(&case.to_string()) {
+            put_usage(&mut record, usage);
+        }
         if outcome.status != Status::Ok {
             return Some((record, None));
         }
@@ -165,13 +169,31 @@ fn put_observed(record: &mut Record, observed: &Observed) {
     record.load_time_ms = observed.load_ms;
     record.first_inference_ms = observed.first_inference_ms;
     record.memory_mb = observed.peak_memory_bytes.map(megabytes);
-    record.memory_kind = observed.peak_memory_bytes.map(|_| "process-peak-rss".into());
+    record.memory_kind = observed.peak_memory_bytes.map(|_| "shared-process-peak-rss".into());
     record.model_size_mb = observed.artifact_bytes.map(megabytes);
     record.artifact_sha256 = observed.artifact_sha256;
     record.backend_version = observed.backend_version;
     record.library_version = observed.library_version;
     if record.message.is_none() {
         record.message = observed.executor.map(|executor| format!("executed by {executor}"));
+    }
+}
+
+/// What a process of its own has used is better known than what the measuring process had used by then.
+fn put_usage(record: &mut Record, usage: &Usage) {
+    if let Some(memory) = &usage.memory {
+        record.memory_mb = Some(megabytes(memory.peak_bytes));
+        record.memory_avg_mb = Some(megabytes(memory.average_bytes));
+        record.memory_growth_mb = Some(megabytes(memory.peak_bytes.saturating_sub(memory.loaded_bytes)));
+        record.memory_kind = Some("own-process-peak-rss".into());
+    }
+    match &usage.energy {
+        Ok(energy) => {
+            record.energy_j_per_sample = Some(energy.joules_per_sample);
+            record.power_w = Some(energy.watts);
+            record.energy_kind = Some(energy.kind.clone());
+        }
+        Err(reason) => record.energy_kind = Some(format!("none: {reason}")),
     }
 }
 

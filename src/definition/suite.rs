@@ -75,6 +75,8 @@ pub struct Effort {
     pub timeout_seconds: f64,
     /// Threads of every backend; as many as there are processors where it is not said.
     pub threads: Option<usize>,
+    /// Whether memory and energy are watched, in a process of its own for each case after all are measured.
+    pub watch: bool,
 }
 
 impl Default for Effort {
@@ -86,6 +88,7 @@ impl Default for Effort {
             budget_seconds: 5.0,
             timeout_seconds: 300.0,
             threads: None,
+            watch: true,
         }
     }
 }

@@ -19,6 +19,8 @@ pub enum Purpose {
     MeasureUnproven,
     /// Compare the outputs only.
     Verify,
+    /// Note memory and energy over some calls, untimed: watching would disturb the measurement.
+    Watch,
 }
 
 /// The work of one child: cases of one backend and device.

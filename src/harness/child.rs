@@ -17,7 +17,7 @@ use super::manifest::{Event, Observed, Outcome, RunFolder};
 use super::trial::{self, Fixtures, Trial};
 use crate::criterion_dir::{LatencyLog, write_latency_log};
 use crate::definition::{BenchmarkId, Case, Shortfall, Status};
-use crate::measurement::{LoggedWallTime, SampleLog, Sampling, WarmUp, memory};
+use crate::measurement::{self, LoggedWallTime, SampleLog, Sampling, TimedSession, WarmUp, memory};
 
 /// Runs the cases of the assignment, under the command line that Criterion reads.
 pub fn run(assignment_path: &Path) -> ExitCode {
@@ -31,6 +31,7 @@ pub fn run(assignment_path: &Path) -> ExitCode {
     end_with_parent(assignment.parent_process);
     let result = match assignment.purpose {
         Purpose::Verify => verify(&assignment),
+        Purpose::Watch => watch(&assignment),
         Purpose::Measure | Purpose::MeasureUnproven => measure(&assignment),
     };
     match result {
@@ -54,6 +55,27 @@ fn verify(assignment: &Assignment) -> Result<(), String> {
         recorded(&folder, &item.case.benchmark_id(), |observed| {
             unwinding(|| trial::load_and_prove(&item.case, &item.model, assignment, &mut fixtures, observed)).map(drop)
         })?;
+    }
+    Ok(())
+}
+
+/// Runs some calls of each case and notes what they use.
+///
+/// # Errors
+/// A case cannot run any more, or the run's folder cannot be written.
+fn watch(assignment: &Assignment) -> Result<(), String> {
+    let folder = RunFolder::new(assignment.run_folder.clone());
+    let mut fixtures = Fixtures::default();
+    for item in &assignment.work {
+        let id = item.case.benchmark_id();
+        let usage = unwinding(|| {
+            let mut observed = Observed::default();
+            let loaded = trial::load(&item.case, &item.model, assignment, &mut fixtures, &mut observed)?;
+            let mut session = TimedSession::new(loaded.session, loaded.ring.len());
+            measurement::watch(&mut session, item.case.batch_size, assignment.effort.budget_seconds)
+        });
+        let usage = usage.map_err(|shortfall| format!("{id}: {shortfall}"))?;
+        folder.append(&Event::Watched { id, usage })?;
     }
     Ok(())
 }

@@ -14,6 +14,7 @@ use serde::{Deserialize, Serialize};
 
 use super::machine::{Machine, Revision};
 use crate::definition::{BenchmarkId, Case, Dtype, Shortfall, Status, Suite};
+use crate::measurement::Usage;
 
 /// Changes when an older reader would misunderstand the files.
 pub const MANIFEST_FORMAT: u32 = 1;
@@ -66,6 +67,7 @@ pub struct ManifestCase {
 pub enum Event {
     Started { id: BenchmarkId },
     Finished(Box<Outcome>),
+    Watched { id: BenchmarkId, usage: Usage },
 }
 
 /// How a case ended.
@@ -213,6 +215,9 @@ impl RunFolder {
                     }
                     outcomes.finished.insert(outcome.id.to_string(), *outcome);
                 }
+                Event::Watched { id, usage } => {
+                    outcomes.watched.insert(id.to_string(), usage);
+                }
             }
         }
         outcomes
@@ -224,6 +229,8 @@ impl RunFolder {
 pub struct Outcomes {
     /// By id.
     pub finished: BTreeMap<String, Outcome>,
+    /// Memory and energy of the cases that were watched, by id.
+    pub watched: BTreeMap<String, Usage>,
     /// The case that began last and has not ended.
     pub unfinished: Option<BenchmarkId>,
 }

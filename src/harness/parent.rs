@@ -77,6 +77,40 @@ impl Session<'_> {
                 return Ok(Ending::Interrupted);
             }
         }
+        let is_measured = matches!(self.purpose, Purpose::Measure | Purpose::MeasureUnproven);
+        if is_measured && self.parsed.mode() == Mode::Measure && self.manifest.suite.effort.watch {
+            return self.watch_memory();
+        }
+        Ok(Ending::Complete)
+    }
+
+    /// Watches memory and energy of every case that was measured, in a fresh process each. What goes wrong there costs
+    /// only these figures.
+    fn watch_memory(&self) -> Result<Ending, String> {
+        let outcomes = self.folder.read_outcomes();
+        let is_open = |case: &Case| {
+            let id = case.to_string();
+            let is_ok = outcomes.finished.get(&id).is_some_and(|outcome| outcome.status == Status::Ok);
+            is_ok && !outcomes.watched.contains_key(&id)
+        };
+        let groups = self.groups.iter().enumerate();
+        let open: Vec<(usize, &(Case, Model))> = groups
+            .flat_map(|(index, group)| group.cases.iter().map(move |work| (index, work)))
+            .filter(|(_, (case, _))| is_open(case))
+            .collect();
+        let path = self.folder.path().join("assignment-watch.json");
+        for (number, (index, work)) in open.iter().enumerate() {
+            eprintln!("memory [{}/{}] {}", number + 1, open.len(), work.0);
+            let assignment = self.assignment(*index, &[work], &outcomes.finished);
+            Assignment { purpose: Purpose::Watch, ..assignment }.write(&path)?;
+            let watched = self.watch(&path)?;
+            if interrupted().load(Ordering::SeqCst) {
+                return Ok(Ending::Interrupted);
+            }
+            if !watched.status.success() {
+                eprintln!("  no memory figures: {}", watched.shortfall(&self.manifest.suite.effort));
+            }
+        }
         Ok(Ending::Complete)
     }
 

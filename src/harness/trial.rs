@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use super::assignment::Assignment;
 use super::manifest::Observed;
 use super::proof::{Expectation, Proof};
-use crate::backend::{self, LoadRequest, Placement};
+use crate::backend::{self, LoadRequest, Placement, Session};
 use crate::definition::{Case, Effort, Model, Phase, Shortfall, Sizes};
 use crate::fixture::{self, Artifacts, HostTensor, Reference};
 use crate::measurement::{self, TimedSession, WarmUp, WarmUpRule};
@@ -51,17 +51,26 @@ pub struct Trial {
     expectation: Expectation,
 }
 
-/// Loads a case and compares its outputs, and notes what is seen on the way.
+/// A case whose session is there and has its inputs.
+pub struct Loaded {
+    pub session: Box<dyn Session>,
+    /// The batches that are bound, in the order of their bindings.
+    pub ring: Vec<Vec<HostTensor>>,
+    artifacts: Artifacts,
+    reference: Option<Rc<Reference>>,
+}
+
+/// Loads a case, binds its inputs and makes the first call, and notes what is seen on the way.
 ///
 /// # Errors
-/// Why the case has no figures. `observed` holds what was seen until then.
-pub fn load_and_prove(
+/// Why the case cannot run. `observed` holds what was seen until then.
+pub fn load(
     case: &Case,
     model: &Model,
     assignment: &Assignment,
     fixtures: &mut Fixtures,
     observed: &mut Observed,
-) -> Result<Trial, Shortfall> {
+) -> Result<Loaded, Shortfall> {
     let backend = backend::find(&case.backend)?;
     let artifacts = fixture::prepare(model, &assignment.prepared_folder).map_err(Shortfall::failed)?;
     let reference = fixtures.reference(model, &artifacts)?;
@@ -103,11 +112,24 @@ pub fn load_and_prove(
     session.run(0)?;
     session.sync()?;
     observed.first_inference_ms = Some(milliseconds(start.elapsed()));
+    Ok(Loaded { session, ring, artifacts, reference })
+}
 
+/// Loads a case and compares its outputs, and notes what is seen on the way.
+///
+/// # Errors
+/// Why the case has no figures. `observed` holds what was seen until then.
+pub fn load_and_prove(
+    case: &Case,
+    model: &Model,
+    assignment: &Assignment,
+    fixtures: &mut Fixtures,
+    observed: &mut Observed,
+) -> Result<Trial, Shortfall> {
+    let Loaded { mut session, ring, artifacts, reference } = load(case, model, assignment, fixtures, observed)?;
     note_placement(session.placement(), case, &artifacts, fixtures, observed)?;
     let proof = Proof { case, model, reference: reference.as_deref(), assignment };
     let expectation = proof.prove(&mut *session, &ring, observed)?;
-
     Ok(Trial { session: TimedSession::new(session, ring.len()), expectation })
 }
 

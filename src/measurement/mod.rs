@@ -1,12 +1,16 @@
 //! The clock, the calls it times, and what is watched besides. Raw samples are not statistics: those are Criterion's.
 
 mod call_times;
+mod energy;
 pub mod memory;
 mod sampling;
 mod timed_calls;
+mod usage;
 mod warm_up;
 
 pub use call_times::{CallTimes, LoggedWallTime, SampleLog};
+pub use energy::EnergyUsage;
 pub use sampling::Sampling;
 pub use timed_calls::TimedSession;
+pub use usage::{MemoryUsage, Usage, watch};
 pub use warm_up::{WarmUp, WarmUpRule, warm_up};

@@ -12,8 +12,9 @@ use crate::definition::{Case, Dtype, Phase, Status};
 ///
 /// | version | since | change |
 /// | --- | --- | --- |
-/// | 1 | 0.1.0 | first |
-pub const SCHEMA_VERSION: u32 = 1;
+/// | 1 | | first |
+/// | 2 | 0.1.0 | `memory_growth_mb` |
+pub const SCHEMA_VERSION: u32 = 2;
 
 /// One row.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -112,7 +113,10 @@ pub struct Record {
     // memory
     pub memory_mb: Option<f64>,
     pub memory_avg_mb: Option<f64>,
-    /// What `memory_mb` is: `process-peak-rss`.
+    /// How far `memory_mb` is above the resident set with the model loaded, before the first call.
+    pub memory_growth_mb: Option<f64>,
+    /// Whose peak `memory_mb` is: `own-process-peak-rss`, or `shared-process-peak-rss` of the process that has measured
+    /// this and other cases.
     pub memory_kind: Option<String>,
     pub device_memory_mb: Option<f64>,
     // model
@@ -227,6 +231,7 @@ impl Record {
             d2h_ms: None,
             memory_mb: None,
             memory_avg_mb: None,
+            memory_growth_mb: None,
             memory_kind: None,
             device_memory_mb: None,
             parameters: None,

@@ -46,7 +46,7 @@ impl Workplace {
         let names: Vec<String> = models.iter().map(|name| format!("{{ name = {name:?} }}")).collect();
         let suite = format!(
             "models = [{}]\ninclude_found = true\nbackends = {backends:?}\nbatch_sizes = {batch_sizes:?}\n\
-             [effort]\niterations = 20\nleast_s = 0.0\nwarmup = 2\nthreads = 1\n",
+             [effort]\niterations = 20\nleast_s = 0.0\nwarmup = 2\nthreads = 1\nwatch = false\n",
             names.join(", ")
         );
         fs::write(workplace.path("models/suites/quick.toml"), suite).unwrap();

@@ -1,0 +1,151 @@
+//! Energy from the processor's own counters (Linux `powercap`, Intel and AMD RAPL), less what the idle machine takes.
+//!
+//! A counter is of the whole package: other work on the machine is in it. So a window without calls is measured first,
+//! of the same length, and subtracted. Where the counters cannot be read there is no figure: nothing is estimated.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use serde::{Deserialize, Serialize};
+
+use super::timed_calls::TimedSession;
+use crate::definition::Shortfall;
+
+/// The energy of the calls, above that of the idle machine.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct EnergyUsage {
+    pub joules_per_sample: f64,
+    /// Mean power of the calls, above idle.
+    pub watts: f64,
+    pub idle_watts: f64,
+    /// Which counter: `rapl-package`.
+    pub kind: String,
+}
+
+const POWERCAP: &str = "/sys/class/powercap";
+const WINDOW: Duration = Duration::from_secs(1);
+
+/// One package's counter.
+struct Counter {
+    path: PathBuf,
+    /// The counter begins again from 0 after this many microjoules.
+    range: u64,
+}
+
+/// Measures an idle window and a window of calls; the inner error says why there is no figure.
+///
+/// # Errors
+/// A call fails.
+pub(super) fn measure(session: &mut TimedSession, batch_size: usize) -> Result<Result<EnergyUsage, String>, Shortfall> {
+    let counters = match counters(Path::new(POWERCAP)) {
+        Ok(counters) => counters,
+        Err(reason) => return Ok(Err(reason)),
+    };
+    let idle = watts_over(&counters, || {
+        thread::sleep(WINDOW);
+        Ok(0)
+    })?;
+    let busy = watts_over(&counters, || {
+        let start = Instant::now();
+        let mut calls = 0;
+        while start.elapsed() < WINDOW {
+            session.call(1)?;
+            calls += 1;
+        }
+        Ok(calls)
+    })?;
+    Ok(idle.and_then(|(idle_watts, _, _)| {
+        let (busy_watts, seconds, calls) = busy?;
+        let watts = busy_watts - idle_watts;
+        let samples = (calls * batch_size) as f64;
+        let joules_per_sample = watts * seconds / samples;
+        Ok(EnergyUsage { joules_per_sample, watts, idle_watts, kind: "rapl-package".into() })
+    }))
+}
+
+/// Mean power, seconds and calls of a window.
+type Window = Result<(f64, f64, usize), String>;
+
+fn watts_over(counters: &[Counter], work: impl FnOnce() -> Result<usize, Shortfall>) -> Result<Window, Shortfall> {
+    let begin: Vec<_> = counters.iter().map(Counter::microjoules).collect();
+    let start = Instant::now();
+    let calls = work()?;
+    let seconds = start.elapsed().as_secs_f64();
+    let used = |(counter, begin): (&Counter, Result<u64, String>)| {
+        let (begin, end) = (begin?, counter.microjoules()?);
+        Ok(if end >= begin { end - begin } else { end + counter.range - begin })
+    };
+    let used: Result<Vec<u64>, String> = counters.iter().zip(begin).map(used).collect();
+    Ok(used.map(|used| (used.iter().sum::<u64>() as f64 / 1e6 / seconds, seconds, calls)))
+}
+
+/// The counters of the packages, and not of their parts, which are in them.
+fn counters(powercap: &Path) -> Result<Vec<Counter>, String> {
+    let entries = fs::read_dir(powercap).map_err(|error| format!("{}: {error}", powercap.display()))?;
+    let mut counters = Vec::new();
+    for entry in entries.flatten() {
+        let name = entry.file_name().to_string_lossy().into_owned();
+        // `intel-rapl:0` is a package (AMD has the same name), `intel-rapl:0:1` a part of one.
+        if !name.starts_with("intel-rapl:") || name.matches(':').count() != 1 {
+            continue;
+        }
+        let number = |file: &str| {
+            let path = entry.path().join(file);
+            let text = fs::read_to_string(&path).map_err(|error| format!("{}: {error}", path.display()))?;
+            text.trim().parse::<u64>().map_err(|error| format!("{}: {error}", path.display()))
+        };
+        let counter = Counter { path: entry.path().join("energy_uj"), range: number("max_energy_range_uj")? };
+        counter.microjoules()?;
+        counters.push(counter);
+    }
+    if counters.is_empty() {
+        return Err(format!("no RAPL counter in {}", powercap.display()));
+    }
+    Ok(counters)
+}
+
+impl Counter {
+    fn microjoules(&self) -> Result<u64, String> {
+        let text = fs::read_to_string(&self.path).map_err(|error| format!("{}: {error}", self.path.display()))?;
+        text.trim().parse().map_err(|error| format!("{}: {error}", self.path.display()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn powercap(name: &str, energy: u64) -> PathBuf {
+        let folder = std::env::temp_dir().join(format!("inferbench-powercap-{name}-{}", std::process::id()));
+        for zone in ["intel-rapl:0", "intel-rapl:0:0"] {
+            fs::create_dir_all(folder.join(zone)).unwrap();
+            fs::write(folder.join(zone).join("energy_uj"), format!("{energy}\n")).unwrap();
+            fs::write(folder.join(zone).join("max_energy_range_uj"), "1000000\n").unwrap();
+        }
+        folder
+    }
+
+    #[test]
+    fn packages_are_counted_once_and_over_their_range() {
+        let folder = powercap("range", 900_000);
+        let counters = counters(&folder).unwrap();
+        assert_eq!(counters.len(), 1);
+        let window = watts_over(&counters, || {
+            fs::write(&counters[0].path, "150000\n").unwrap();
+            Ok(3)
+        });
+        let (watts, seconds, calls) = window.unwrap().unwrap();
+        assert!((watts * seconds - 0.25).abs() < 1e-9, "{watts} W over {seconds} s");
+        assert_eq!(calls, 3);
+    }
+
+    #[test]
+    fn a_machine_without_counters_says_so() {
+        assert!(counters(Path::new("/nowhere")).is_err_and(|reason| reason.starts_with("/nowhere: ")));
+        let empty = std::env::temp_dir().join(format!("inferbench-powercap-empty-{}", std::process::id()));
+        fs::create_dir_all(&empty).unwrap();
+        assert!(counters(&empty).is_err_and(|reason| reason.contains("no RAPL counter")));
+    }
+}

@@ -1,0 +1,133 @@
+//! What a loaded case uses besides time: memory and energy, over calls that nobody times.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use serde::{Deserialize, Serialize};
+
+use super::energy::{self, EnergyUsage};
+use super::memory;
+use super::timed_calls::TimedSession;
+use crate::definition::Shortfall;
+
+/// What was seen of one case in a process of its own.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Usage {
+    /// Absent where the system does not tell.
+    pub memory: Option<MemoryUsage>,
+    /// The energy, or why it is not known.
+    pub energy: Result<EnergyUsage, String>,
+}
+
+/// The resident set of the process.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct MemoryUsage {
+    /// With the model loaded and its inputs bound, after the first call.
+    pub loaded_bytes: u64,
+    /// The mean over the calls.
+    pub average_bytes: u64,
+    /// The highest since before the model was loaded.
+    pub peak_bytes: u64,
+}
+
+/// How long the calls are watched at the least, and how often.
+const WATCH: Duration = Duration::from_millis(300);
+const LOOK_EVERY: Duration = Duration::from_millis(2);
+/// Calls at the least: every batch of the ring, and the allocator's reuse of what the first have left.
+const FEWEST_CALLS: u64 = 8;
+
+/// Makes some calls and notes what they use. The first call has been made.
+///
+/// # Errors
+/// A call fails.
+pub fn watch(session: &mut TimedSession, batch_size: usize, budget_seconds: f64) -> Result<Usage, Shortfall> {
+    let memory = watch_memory(session, Duration::from_secs_f64(budget_seconds))?;
+    let energy = energy::measure(session, batch_size)?;
+    Ok(Usage { memory, energy })
+}
+
+fn watch_memory(session: &mut TimedSession, at_most: Duration) -> Result<Option<MemoryUsage>, Shortfall> {
+    let loaded_bytes = memory::resident_bytes();
+    let is_over = Arc::new(AtomicBool::new(false));
+    let watcher = thread::spawn({
+        let is_over = Arc::clone(&is_over);
+        move || average_until(&is_over)
+    });
+    let start = Instant::now();
+    let mut called = Ok(());
+    let mut calls = 0;
+    while called.is_ok()
+        && (calls < FEWEST_CALLS || start.elapsed() < WATCH)
+        && (calls < 2 || start.elapsed() < at_most)
+    {
+        called = session.call(1).map(drop);
+        calls += 1;
+    }
+    is_over.store(true, Ordering::Relaxed);
+    let average_bytes = watcher.join().ok().flatten();
+    called?;
+    let all = loaded_bytes.zip(average_bytes).zip(memory::peak_bytes());
+    Ok(all.map(|((loaded_bytes, average_bytes), peak_bytes)| MemoryUsage { loaded_bytes, average_bytes, peak_bytes }))
+}
+
+/// The mean of looks at the resident set, until it is over.
+fn average_until(is_over: &AtomicBool) -> Option<u64> {
+    let (mut sum, mut looks) = (0, 0);
+    loop {
+        sum += memory::resident_bytes()?;
+        looks += 1;
+        if is_over.load(Ordering::Relaxed) {
+            return Some(sum / looks);
+        }
+        thread::sleep(LOOK_EVERY);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::backend::{Placement, Session};
+    use crate::fixture::HostTensor;
+
+    /// Large beside what other tests of this process allocate meanwhile.
+    const BLOCK: usize = 256 << 20;
+
+    /// Holds a block through every call, and a second one for a part of it.
+    struct Allocating;
+
+    impl Session for Allocating {
+        fn bind(&mut self, _: &[HostTensor]) -> Result<usize, Shortfall> {
+            Ok(0)
+        }
+        fn run(&mut self, _: usize) -> Result<(), Shortfall> {
+            let held = std::hint::black_box(vec![1_u8; BLOCK]);
+            drop(std::hint::black_box(vec![1_u8; BLOCK]));
+            thread::sleep(Duration::from_millis(300));
+            drop(held);
+            Ok(())
+        }
+        fn sync(&mut self) -> Result<(), Shortfall> {
+            Ok(())
+        }
+        fn outputs(&mut self, _: usize) -> Result<Vec<HostTensor>, Shortfall> {
+            Ok(Vec::new())
+        }
+        fn placement(&self) -> Placement {
+            Placement::default()
+        }
+    }
+
+    #[test]
+    #[cfg(target_os = "linux")]
+    fn a_known_allocation_is_found_to_within_a_few_per_cent() {
+        memory::reset_peak().unwrap();
+        let mut session = TimedSession::new(Box::new(Allocating), 1);
+        let usage = watch_memory(&mut session, Duration::from_millis(700)).unwrap().unwrap();
+        let near = |bytes: u64, blocks: f64| (bytes as f64 / (blocks * BLOCK as f64) - 1.0).abs() < 0.05;
+        assert!(near(usage.peak_bytes - usage.loaded_bytes, 2.0), "{usage:?}");
+        let average = usage.average_bytes - usage.loaded_bytes;
+        assert!((0.8..1.4).contains(&(average as f64 / BLOCK as f64)), "{usage:?}");
+    }
+}
