@@ -1,0 +1,64 @@
+//! No backend computes on more threads at once than it was told to: the kernel's own account of their time.
+
+#![cfg(target_os = "linux")]
+
+mod support;
+
+use std::fs;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use support::{Run, Workplace, has_onnxruntime, wait_for};
+
+/// Seconds of a tick of the kernel's account.
+const TICK: f64 = 0.01;
+
+/// Ticks of processor time of all threads of a process.
+fn ticks(process: u32) -> u64 {
+    let tasks = fs::read_dir(format!("/proc/{process}/task")).into_iter().flatten().flatten();
+    let of_task = |task: fs::DirEntry| {
+        let stat = fs::read_to_string(task.path().join("stat")).ok()?;
+        // The name may hold anything but is in parentheses; utime and stime are the 12th and 13th fields after it.
+        let fields: Vec<&str> = stat.rsplit_once(')')?.1.split_whitespace().collect();
+        Some(fields.get(11)?.parse::<u64>().ok()? + fields.get(12)?.parse::<u64>().ok()?)
+    };
+    tasks.filter_map(of_task).sum()
+}
+
+/// Processor seconds a second of a case that is being measured.
+fn processors_in_use(backend: &str, threads: usize) -> f64 {
+    let workplace = Workplace::new(&["tenn_eeg"], &[backend], &[32]);
+    let threads = threads.to_string();
+    let mut run = workplace.inferbench(&["run", "--noplot", "--threads", &threads, "--iterations", "2000"]);
+    let log = workplace.path("log.txt");
+    let mut running = run.args(["--budget", "2"]).start(&log);
+    wait_for("the samples", || fs::read_to_string(&log).unwrap().contains("calls in").then_some(()));
+    let child = running.child();
+    let (begin, start) = (ticks(child), Instant::now());
+    // Half of the samples: what comes after them is Criterion's arithmetic.
+    sleep(Duration::from_secs(1));
+    let (end, seconds) = (ticks(child), start.elapsed().as_secs_f64());
+    running.wait();
+    let record = workplace.record(&format!("tenn_eeg/{backend}-cpu-f32/32"));
+    assert_eq!(record.threads.map(|count| count.to_string()), Some(threads), "the record of {backend}");
+    (end - begin) as f64 * TICK / seconds
+}
+
+#[test]
+fn no_backend_computes_on_more_threads_than_it_was_told() {
+    let built = [
+        ("ort", cfg!(feature = "ort") && has_onnxruntime()),
+        ("tch", cfg!(feature = "tch")),
+        ("candle", cfg!(feature = "candle")),
+        ("tract", cfg!(feature = "tract")),
+    ];
+    for (backend, _) in built.iter().filter(|(_, is_built)| *is_built) {
+        for threads in [1, 2] {
+            let processors = processors_in_use(backend, threads);
+            assert!(processors > 0.1, "{backend} did not compute");
+            // Ticks are counted in whole numbers, for each thread.
+            let at_most = threads as f64 + 0.15;
+            assert!(processors < at_most, "{backend}: {processors:.2} processors where {threads} were asked for");
+        }
+    }
+}
