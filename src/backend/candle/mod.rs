@@ -1,4 +1,6 @@
-//! candle, pure Rust: ONNX graphs through `candle-onnx`, planned when they are loaded.
+//! candle, pure Rust: its native modules where there are, and ONNX graphs through `candle-onnx` otherwise.
+//!
+//! [`native`] runs the modules of `candle-transformers`. The rest is about graphs.
 //!
 //! `candle-onnx` evaluates a graph node by node and prepares nothing: it decodes every initializer on every evaluation,
 //! knows no external data, fuses nothing and keeps every value until the end. So a graph is prepared once here, as the
@@ -8,6 +10,7 @@
 
 mod fusion;
 mod graph;
+mod native;
 mod operator;
 mod plan;
 
@@ -54,6 +57,9 @@ impl Backend for Candle {
         let path = artifact_path(&request.artifacts.onnx, "ONNX")?;
         if request.device != "cpu" {
             return Err(Shortfall::unavailable(format!("candle has no device {:?}", request.device)));
+        }
+        if let Some(module) = native::load(request.model, request.artifacts) {
+            return Ok(Box::new(native::NativeSession::new(module?, request.artifacts.weights.clone())));
         }
         let (mut graph, mut constants) = graph::read(path)?;
         let weight_dtype = constants.values().map(Tensor::dtype).find(DType::is_float);
