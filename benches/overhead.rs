@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use clap::Parser;
 use criterion::Criterion;
 use inferbench::backend::{Backend, LoadRequest, Null};
-use inferbench::definition::{Dtype, Model, ORIGINAL, Origin, Tolerance};
+use inferbench::definition::{Dtype, Model, ORIGINAL, Origin, Phase, Tolerance};
 use inferbench::fixture::{Artifacts, HostTensor, TensorData};
 use inferbench::harness::{CriterionArguments, Mode};
 use inferbench::measurement::{CallTimes, LoggedWallTime, SampleLog, TimedSession};
@@ -80,13 +80,23 @@ fn null_session() -> TimedSession {
         modality: "none".into(),
         parameters: None,
         inputs: Vec::new(),
-        outputs: Vec::new(),
+        parts: Vec::new(),
+        phases: Vec::new(),
+        generation: None,
         sequence_lengths: Vec::new(),
         tolerance: Tolerance::default(),
         origin: Origin::Files { onnx: None, torchscript: None },
     };
     let artifacts = Artifacts::default();
-    let request = LoadRequest { model: &model, artifacts: &artifacts, device: "cpu", dtype: Dtype::F32, threads: 1 };
+    let request = LoadRequest {
+        model: &model,
+        artifacts: &artifacts,
+        phase: Phase::Forward,
+        sequence_length: None,
+        device: "cpu",
+        dtype: Dtype::F32,
+        threads: 1,
+    };
     let mut session = Null.load(&request).expect("the null backend loads anything");
     let input = HostTensor { shape: vec![1], data: TensorData::F32(vec![0.0]) };
     for _ in 0..4 {

@@ -4,6 +4,7 @@ The ONNX graph is read from disk beside a weights file; the TorchScript archive 
 """
 
 import io
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +13,8 @@ import onnxruntime
 import torch
 
 BATCHES = (1, 2, 8)
+# From inputs, by name and in the order of the graph, to its outputs.
+Runner = Callable[[dict[str, np.ndarray]], list[np.ndarray]]
 
 
 def relative_error(actual: np.ndarray, expected: np.ndarray) -> float:
@@ -20,22 +23,17 @@ def relative_error(actual: np.ndarray, expected: np.ndarray) -> float:
     return float(np.abs(actual - expected).max() / np.abs(expected).max())
 
 
-def onnx_error(graph: Path, inputs: list[dict[str, np.ndarray]], expected: list[list[np.ndarray]]) -> float:
-    """The largest error of ONNX Runtime; `graph` lies beside its weights."""
+def onnx_runner(graph: Path) -> Runner:
+    """ONNX Runtime; `graph` lies beside its weights."""
     onnx.checker.check_model(str(graph), full_check=True)
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = 1
     session = onnxruntime.InferenceSession(str(graph), options, providers=["CPUExecutionProvider"])
-    return _largest(lambda feed: session.run(None, feed), inputs, expected)
+    return lambda feed: session.run(None, feed)
 
 
-def torchscript_error(
-    archive: bytes,
-    weights: dict[str, np.ndarray],
-    inputs: list[dict[str, np.ndarray]],
-    expected: list[list[np.ndarray]],
-) -> float:
-    """The largest error of the archive, whose parameters must be exactly `weights`."""
+def torchscript_runner(archive: bytes, weights: dict[str, np.ndarray]) -> Runner:
+    """The archive, whose parameters must be exactly `weights`."""
     module = torch.jit.load(io.BytesIO(archive))
     parameters = dict(module.named_parameters())
     assert parameters.keys() == weights.keys(), parameters.keys() ^ weights.keys()
@@ -47,10 +45,10 @@ def torchscript_error(
             output = module(*(torch.from_numpy(value) for value in feed.values()))
         return [value.numpy() for value in (output if isinstance(output, tuple) else (output,))]
 
-    return _largest(run, inputs, expected)
+    return run
 
 
-def _largest(run, inputs, expected) -> float:
+def largest_error(run: Runner, inputs: list[dict[str, np.ndarray]], expected: list[list[np.ndarray]]) -> float:
     """Every batch size over every set of inputs; a batch is the first samples of its set."""
     worst = 0.0
     for feed, outputs in zip(inputs, expected):

@@ -2,7 +2,7 @@
 
 import json
 
-from entry import Entry, Port
+from entry import Entry, Generative, Port
 from layout import Layout
 
 
@@ -23,7 +23,7 @@ def _port(kind: str, port: Port) -> str:
     return text
 
 
-def model_toml(entry: Entry, parameters: int, tolerance: str, extra: dict) -> str:
+def _head(entry: Entry | Generative, parameters: int, extra: dict) -> str:
     fields = {
         "family": entry.family,
         "modality": entry.modality,
@@ -34,12 +34,35 @@ def model_toml(entry: Entry, parameters: int, tolerance: str, extra: dict) -> st
         **extra,
     }
     text = "".join(f"{key} = {_value(value)}\n" for key, value in fields.items())
-    text += "".join(_port("inputs", port) for port in entry.inputs)
-    text += "".join(_port("outputs", port) for port in entry.outputs)
+    return text + "".join(_port("inputs", port) for port in entry.inputs)
+
+
+def model_toml(entry: Entry, parameters: int, tolerance: str, extra: dict) -> str:
+    text = _head(entry, parameters, extra) + "".join(_port("outputs", port) for port in entry.outputs)
     return text + f"\n[tolerance]\nf32 = {tolerance}\n"
 
 
-def weights_toml(entry: Entry, layout: Layout, seed: int, sha256: str) -> str:
+def _ports(key: str, ports: list[Port]) -> str:
+    lines = [f'  {{ name = "{p.name}", dtype = "{p.dtype}", shape = {_value(p.shape)} }},\n' for p in ports]
+    return f"{key} = [\n" + "".join(lines) + "]\n"
+
+
+def generative_toml(entry: Generative, parameters: int, tolerance: str) -> str:
+    text = _head(entry, parameters, {})
+    text += f'\n[generation]\ntokens = "{entry.tokens}"\nprefix_positions = {entry.prefix_positions}\n'
+    text += f"once = {_value(list(entry.once))}\n" if entry.once else ""
+    names = [part.name for part in entry.parts]
+    phases = {"encoder": names[:-1], "prefill": names, "decode": names[-1:]}
+    for phase, parts in phases.items():
+        if parts:
+            text += f'\n[[phases]]\nname = "{phase}"\nparts = {_value(parts)}\n'
+            text += _ports("outputs", entry.encoded) if phase == "encoder" else ""
+    for part in entry.parts:
+        text += f'\n[[parts]]\nname = "{part.name}"\n' + _ports("inputs", part.inputs) + _ports("outputs", part.outputs)
+    return text + f"\n[tolerance]\nf32 = {tolerance}\n"
+
+
+def weights_toml(entry: Entry | Generative, layout: Layout, seed: int, sha256: str) -> str:
     text = f"seed = {seed}\nsha256 = \"{sha256}\"\n" if entry.init else ""
     text += f"header_bytes = {layout.header_bytes}\ntensors = [\n"
     for name, shape in layout.shapes.items():

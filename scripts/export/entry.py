@@ -3,14 +3,16 @@
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+import torch
 from torch import nn
+from transformers import PreTrainedModel
 
 
 @dataclass(frozen=True)
 class Port:
-    """An input or output; a string in `shape` is a symbolic dimension, and the first is always the batch.
+    """An input or output of a model or of a part; a string in `shape` is a symbolic dimension.
 
-    The dimension "sequence" is the length of a text or a sound. An integer input is uniform in [0, `below`), or
+    The first dimension of a model's own is always the batch. The dimension "sequence" is the length of a text or a sound. An integer input is uniform in [0, `below`), or
     `constant` throughout.
     """
 
@@ -44,3 +46,59 @@ class Entry:
     init: Callable[[str, list[int]], dict] | None
     sequence_lengths: list[int] = field(default_factory=list)
     extra: dict = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Part:
+    """One graph of a generative model: `call(model, *inputs)` gives its outputs.
+
+    An input takes the value of its name: an input of the model, or an output of a part before it. `present.X` becomes
+    `past.X` of the next step, which is empty at the start; `position_ids` and `attention_bias` are made for the call.
+    Dimensions beside "batch" and "sequence": "tokens" of the call, "image" features before them, "positions" and
+    "queries" for all of these, "past" ones in the cache and "keys" for those and the new ones.
+    """
+
+    name: str
+    inputs: list[Port]
+    outputs: list[Port]
+    call: Callable[..., tuple[torch.Tensor, ...]]
+
+
+@dataclass(frozen=True)
+class Prompt:
+    """What transformers' own model is given: arguments of the first call, and of those that take one token each."""
+
+    prefill: dict
+    decode: dict = field(default_factory=dict)
+    encoded: list[torch.Tensor] = field(default_factory=list)
+    """The values of `Generative.encoded`."""
+
+
+@dataclass(frozen=True)
+class Generative:
+    """A model that makes tokens from a prompt, one after the other, each the likeliest.
+
+    `build` makes the module as transformers defines it, which is the reference, by way of `prompt(model, *inputs)`;
+    the parts are written over its submodules. The last of `parts` gives the logits of the last position and is the
+    only one that decoding runs. `encoded` are outputs of the others that are compared. `tokens` is the input that
+    takes the prompt's tokens and then each new one. The value of an input `once` is empty after the first call;
+    `prefix_positions` are those before the prompt. `idle` begins the names of weights that inference does not touch.
+    """
+
+    name: str
+    family: str
+    modality: str
+    source: str
+    license: str
+    inputs: list[Port]
+    build: Callable[[], PreTrainedModel]
+    prompt: Callable[..., Prompt]
+    parts: list[Part]
+    init: Callable[[str, list[int]], dict]
+    tokens: str = "input_ids"
+    prefix_positions: int = 0
+    once: tuple[str, ...] = ()
+    encoded: list[Port] = field(default_factory=list)
+    idle: tuple[str, ...] = ()
+    sequence_lengths: list[int] = field(default_factory=list)
+    seed: int = 1

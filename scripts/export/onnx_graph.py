@@ -8,6 +8,7 @@ nothing depends on the machine on which it was made.
 import io
 import warnings
 from collections import Counter
+from pathlib import Path
 
 import numpy as np
 import onnx
@@ -17,7 +18,7 @@ from onnx import helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 from torch import nn
 
-from entry import Entry
+from entry import Port
 from layout import Layout
 
 OPSET = 16
@@ -25,20 +26,19 @@ WEIGHTS_FILE = "weights.safetensors"
 
 
 def export(
+    name: str,
     model: nn.Module,
-    entry: Entry,
+    inputs: list[Port],
+    outputs: list[Port],
     layout: Layout,
+    weights: Path,
     example: tuple[torch.Tensor, ...],
     others: list[tuple[torch.Tensor, ...]],
 ) -> onnx.ModelProto:
-    """`model` is in eval mode, with its buffers turned into parameters; its weights are overwritten.
+    """`model` is in eval mode, with its buffers turned into parameters; `weights` is a file of its weights.
 
     `others` are inputs of other batch sizes and lengths than `example`.
     """
-    # The exporter merges parameters of equal value, and only their names and shapes leave this function.
-    generator = torch.Generator().manual_seed(0)
-    for parameter in model.parameters():
-        parameter.data = torch.rand(parameter.shape, generator=generator) + 0.5
     buffer = io.BytesIO()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -49,27 +49,38 @@ def export(
             dynamo=False,
             opset_version=OPSET,
             do_constant_folding=False,
+            # Weights stay in their file, however large, and those of equal value stay apart.
+            export_params=False,
+            keep_initializers_as_inputs=True,
             # Any other mode folds batch norm into convolutions.
             training=torch.onnx.TrainingMode.PRESERVE,
-            input_names=[port.name for port in entry.inputs],
-            output_names=[port.name for port in entry.outputs],
+            input_names=[port.name for port in inputs],
+            output_names=[port.name for port in outputs],
             dynamic_axes={
                 port.name: {axis: size for axis, size in enumerate(port.shape) if isinstance(size, str)}
-                for port in entry.inputs + entry.outputs
+                for port in inputs + outputs
             },
         )
     proto = onnx.load_from_string(buffer.getvalue())
+    _point_at_weights(proto.graph, layout)
     _fold_constants(proto.graph, layout)
     _drop_expand_guards(proto.graph)
     _drop_dead_nodes(proto.graph)
-    names = [port.name for port in entry.inputs]
-    shapes.settle(proto, [dict(zip(names, (value.numpy() for value in feed))) for feed in (example, *others)])
+    names = [port.name for port in inputs]
+    feeds = [dict(zip(names, (value.numpy() for value in feed))) for feed in (example, *others)]
+    shapes.settle(proto, weights.parent, feeds)
     _fold_constants(proto.graph, layout)
+    _drop_multiplications_by_one(proto.graph)
     _drop_dead_nodes(proto.graph)
     _shorten_names(proto.graph, layout)
-    _strip(proto, entry)
-    _point_at_weights(proto.graph, layout)
+    _strip(proto, name, inputs, outputs)
     return proto
+
+
+def weights_of(proto: onnx.ModelProto) -> list[str]:
+    """The names of the weights that the graph uses, in the order of their file."""
+    external = onnx.TensorProto.EXTERNAL
+    return [tensor.name for tensor in proto.graph.initializer if tensor.data_location == external]
 
 
 def _fold_constants(graph: onnx.GraphProto, layout: Layout) -> None:
@@ -89,9 +100,6 @@ def _fold_constants(graph: onnx.GraphProto, layout: Layout) -> None:
             kept.append(node)
             continue
         constants.update(zip(node.output, values))
-    weights = [t for t in graph.initializer if t.name in layout.shapes]
-    missing = layout.shapes.keys() - {t.name for t in weights}
-    assert not missing, f"weights that the exporter dropped or renamed: {sorted(missing)}"
     _replace(graph.node, kept)
 
     # One initializer a value: a decomposed layer norm brings the same 2 and epsilon every time.
@@ -107,8 +115,8 @@ def _fold_constants(graph: onnx.GraphProto, layout: Layout) -> None:
                 seen[key] = f"const_{len(seen)}"
                 embedded.append(numpy_helper.from_array(value, seen[key]))
             node.input[index] = seen[key]
-    order = {name: index for index, name in enumerate(layout.shapes)}
-    _replace(graph.initializer, sorted(weights, key=lambda t: order[t.name]) + embedded)
+    weights = [t for t in graph.initializer if t.name in layout.shapes]
+    _replace(graph.initializer, weights + embedded)
 
 
 def _bytes(arrays) -> int:
@@ -142,6 +150,19 @@ def _drop_expand_guards(graph: onnx.GraphProto) -> None:
     graph.initializer.append(one)
 
 
+def _drop_multiplications_by_one(graph: onnx.GraphProto) -> None:
+    """Attention on scaled queries has two of them, one over all keys."""
+    ones = {t.name for t in graph.initializer if not t.dims and t.raw_data == np.float32(1).tobytes()}
+    kept, same = [], {}
+    for node in graph.node:
+        _replace(node.input, [same.get(name, name) for name in node.input])
+        if node.op_type == "Mul" and node.input[1] in ones:
+            same[node.output[0]] = node.input[0]
+        else:
+            kept.append(node)
+    _replace(graph.node, kept)
+
+
 def _drop_dead_nodes(graph: onnx.GraphProto) -> None:
     needed = {port.name for port in graph.output}
     kept = []
@@ -169,30 +190,32 @@ def _shorten_names(graph: onnx.GraphProto, layout: Layout) -> None:
                 node.output[index] = new[name]
 
 
-def _strip(proto: onnx.ModelProto, entry: Entry) -> None:
+def _strip(proto: onnx.ModelProto, name: str, inputs: list[Port], outputs: list[Port]) -> None:
     """Drops what says where and how the file was made; the shapes of inputs and outputs are those of `model.toml`."""
     graph = proto.graph
     proto.producer_name, proto.producer_version = "pytorch", torch.__version__.split("+")[0]
-    graph.name = entry.name
+    graph.name = name
     graph.ClearField("value_info")
     for part in (proto, graph, *graph.node):
         part.ClearField("doc_string")
         part.ClearField("metadata_props")
-    for values, ports in ((graph.input, entry.inputs), (graph.output, entry.outputs)):
+    for values, ports in ((graph.input, inputs), (graph.output, outputs)):
         assert [value.name for value in values] == [port.name for port in ports]
         elements = {"f32": onnx.TensorProto.FLOAT, "i64": onnx.TensorProto.INT64}
         _replace(values, [helper.make_tensor_value_info(p.name, elements[p.dtype], p.shape) for p in ports])
 
 
 def _point_at_weights(graph: onnx.GraphProto, layout: Layout) -> None:
-    for tensor in graph.initializer:
-        if tensor.name not in layout.shapes:
-            continue
-        assert list(tensor.dims) == layout.shapes[tensor.name], tensor.name
-        offset, length = layout.external(tensor.name)
-        tensor.ClearField("raw_data")
-        tensor.ClearField("float_data")
+    """Weights come as inputs and become initializers, in the order of their file."""
+    given = {port.name: port for port in graph.input}
+    weights = [name for name in layout.shapes if name in given]
+    _replace(graph.input, [port for name, port in given.items() if name not in layout.shapes])
+    for name in weights:
+        shape = layout.shapes[name]
+        assert [axis.dim_value for axis in given[name].type.tensor_type.shape.dim] == shape, name
+        tensor = graph.initializer.add(name=name, data_type=onnx.TensorProto.FLOAT, dims=shape)
         tensor.data_location = onnx.TensorProto.EXTERNAL
+        offset, length = layout.external(name)
         for key, value in (("location", WEIGHTS_FILE), ("offset", offset), ("length", length)):
             tensor.external_data.add(key=key, value=str(value))
 

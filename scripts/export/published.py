@@ -25,7 +25,9 @@ class Published(nn.Module):
         trained = {id(parameter) for parameter in model.parameters()}
         torchscript.buffers_to_parameters(model)
         tensors = model.state_dict(keep_vars=True)
-        saved = {id(tensor): name for name, tensor in revert_weight_conversion(model, dict(tensors)).items()}
+        saved: dict[int, str] = {}
+        for name, tensor in revert_weight_conversion(model, dict(tensors)).items():
+            saved.setdefault(id(tensor), name)
         registered = set()
         for tensor in tensors.values():
             name = saved[id(tensor)]

@@ -6,6 +6,8 @@ shape of which only the batch and the length change is said with 0 (as before) a
 some runtime lacks go with it.
 """
 
+from pathlib import Path
+
 import numpy as np
 import onnx
 import onnxruntime
@@ -15,8 +17,8 @@ from onnx import helper, numpy_helper
 LARGE = 16 << 10
 
 
-def settle(proto: onnx.ModelProto, feeds: list[dict[str, np.ndarray]]) -> None:
-    """`feeds` must differ in batch size, and in length where there is one."""
+def settle(proto: onnx.ModelProto, folder: Path, feeds: list[dict[str, np.ndarray]]) -> None:
+    """`feeds` must differ in batch size, and in length where there is one; the weights lie in `folder`."""
     graph = proto.graph
     constants = {t.name: numpy_helper.to_array(t) for t in graph.initializer if t.data_type == onnx.TensorProto.INT64}
     sizes = _computed_from_shapes(graph)
@@ -26,7 +28,7 @@ def settle(proto: onnx.ModelProto, feeds: list[dict[str, np.ndarray]]) -> None:
         for node in graph.node
         if node.op_type == "ReduceSum" and len(node.input) > 1 and np.any(constants.get(node.input[1], 0) < 0)
     ]
-    runs = _run(proto, sorted(sizes), sorted({node.input[0] for node in reshapes + sums}), feeds)
+    runs = _run(proto, folder, sorted(sizes), sorted({node.input[0] for node in reshapes + sums}), feeds)
 
     settled = []
     for name in sorted(sizes):
@@ -62,7 +64,7 @@ def _computed_from_shapes(graph: onnx.GraphProto) -> set[str]:
     return sizes & shapes
 
 
-def _run(proto, values: list[str], shaped: list[str], feeds) -> list[tuple[dict, dict]]:
+def _run(proto, folder: Path, values: list[str], shaped: list[str], feeds) -> list[tuple[dict, dict]]:
     """The `values`, and the shapes of the values `shaped`, for each of `feeds`."""
     if not values and not shaped:
         return []
@@ -76,8 +78,9 @@ def _run(proto, values: list[str], shaped: list[str], feeds) -> list[tuple[dict,
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = 1
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
-    session = onnxruntime.InferenceSession(probe.SerializeToString(), options, providers=["CPUExecutionProvider"])
-    del probe
+    path = folder / "probe.onnx"
+    onnx.save(probe, path)
+    session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
     runs = []
     for feed in feeds:
         results = session.run(names, feed)

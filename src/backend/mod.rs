@@ -8,6 +8,10 @@
 
 #[cfg(feature = "candle")]
 mod candle;
+#[cfg(any(feature = "candle", feature = "ort", feature = "tch"))]
+mod generation;
+#[cfg(any(feature = "candle", feature = "ort", feature = "tch"))]
+mod graphs;
 mod null;
 #[cfg(feature = "ort")]
 mod ort;
@@ -16,9 +20,9 @@ mod tch;
 
 pub use null::{NULL, Null};
 
-use std::path::Path;
+use std::path::PathBuf;
 
-use crate::definition::{Capabilities, Dtype, ElementType, Model, Origin, Shortfall};
+use crate::definition::{Capabilities, Dtype, ElementType, Model, Origin, Phase, Shortfall};
 use crate::fixture::{Artifacts, HostTensor};
 
 /// A runtime.
@@ -48,6 +52,9 @@ pub trait Backend: Sync {
 pub struct LoadRequest<'a> {
     pub model: &'a Model,
     pub artifacts: &'a Artifacts,
+    pub phase: Phase,
+    /// The prompt's length, where the model's inputs leave it open.
+    pub sequence_length: Option<usize>,
     pub device: &'a str,
     pub dtype: Dtype,
     /// Threads that one call may use.
@@ -58,11 +65,18 @@ pub struct LoadRequest<'a> {
 pub trait Session {
     /// Copies a batch to the device, in the order of the model's inputs, and returns its number: 0, 1, ….
     fn bind(&mut self, inputs: &[HostTensor]) -> Result<usize, Shortfall>;
-    /// One forward pass over a bound batch. May return before the device is done.
+    /// Calls of the same binding that belong together: decoding goes on where the call before has stopped.
+    fn calls_in_a_row(&self) -> usize {
+        1
+    }
+    /// Lets the next call of the binding be the first of a row.
+    fn rewind(&mut self, _binding: usize) {}
+    /// One call over a bound batch: a forward pass, or what the phase is. May return before the device is done.
     fn run(&mut self, binding: usize) -> Result<(), Shortfall>;
     /// Returns when the device has nothing left to do.
     fn sync(&mut self) -> Result<(), Shortfall>;
-    /// One forward pass, with the outputs copied to the host. The same computation as `run`.
+    /// The same computation as a row of calls from its begin, with the outputs copied to the host: those of
+    /// [`Model::output_names`].
     fn outputs(&mut self, binding: usize) -> Result<Vec<HostTensor>, Shortfall>;
     /// What is really used, read back from the runtime where it can tell.
     fn placement(&self) -> Placement;
@@ -77,8 +91,8 @@ pub struct Placement {
     pub providers: String,
     /// Threads of one call, as the runtime says.
     pub threads: Option<usize>,
-    /// The file that was loaded.
-    pub artifact: Option<std::path::PathBuf>,
+    /// The files that were loaded.
+    pub artifacts: Vec<PathBuf>,
     /// What executes the graph, where a backend has more than one way.
     pub executor: Option<String>,
 }
@@ -173,6 +187,16 @@ enum Format {
     TorchScript,
 }
 
+#[allow(dead_code, reason = "unused in a build without native backends")]
+impl std::fmt::Display for Format {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Format::Onnx => "ONNX",
+            Format::TorchScript => "TorchScript",
+        })
+    }
+}
+
 /// The check that all backends share: the artifact exists, and the dtype is the artifact's own.
 #[allow(dead_code, reason = "unused in a build without native backends")]
 fn check_artifact(model: &Model, dtype: Dtype, format: Format) -> Result<(), Shortfall> {
@@ -219,12 +243,6 @@ fn classify(error: impl std::fmt::Display) -> Shortfall {
     } else {
         Shortfall::new(Status::Failed, message)
     }
-}
-
-/// The path of an artifact that [`Backend::check_model`] has promised.
-#[allow(dead_code, reason = "unused in a build without native backends")]
-fn artifact_path<'a>(path: &'a Option<std::path::PathBuf>, what: &str) -> Result<&'a Path, Shortfall> {
-    path.as_deref().ok_or_else(|| Shortfall::unsupported(format!("there is no {what} artifact")))
 }
 
 #[cfg(test)]

@@ -1,22 +1,21 @@
 //! ONNX Runtime through the `ort` crate.
 //!
-//! The library is loaded at run time from `ORT_DYLIB_PATH` or `.native/onnxruntime`. Inputs and outputs are bound once
-//! (`IoBinding`), so that a timed call is ONNX Runtime's own `Run` and nothing around it.
+//! The library is loaded at run time from `ORT_DYLIB_PATH` or `.native/onnxruntime`. A timed call is ONNX Runtime's own
+//! `Run` on tensors that are there already, and what generation needs around it.
 
 use std::ffi::CStr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
 
 use once_cell::sync::OnceCell;
 use ort::environment::Environment;
 use ort::ep;
-use ort::memory::{AllocationDevice, AllocatorType, MemoryInfo, MemoryType};
-use ort::session::{IoBinding, Session as OrtRuntimeSession};
+use ort::session::{Session as OrtRuntimeSession, SessionInputValue};
 use ort::value::{DynTensor, DynValue, Tensor, TensorElementType, ValueType};
 
-use super::{
-    Backend, DeviceReport, Format, LoadRequest, Placement, Session, Versions, artifact_path, check_artifact, classify,
-};
-use crate::definition::{Dtype, Model, Shortfall};
+use super::graphs::{Runtime, largest_of_rows, open_session, parts_of};
+use super::{Backend, DeviceReport, Format, LoadRequest, Placement, Session, Versions, check_artifact, classify};
+use crate::definition::{Dtype, Model, Part, Shortfall};
 use crate::fixture::{HostTensor, TensorData};
 use crate::places::Places;
 
@@ -91,82 +90,80 @@ impl Backend for Ort {
     }
 
     fn load(&self, request: &LoadRequest<'_>) -> Result<Box<dyn Session>, Shortfall> {
-        let path = artifact_path(&request.artifacts.onnx, "ONNX")?;
-        let provider = match request.device {
-            "cpu" => ep::CPU::default().with_arena_allocator(true).build().error_on_failure(),
-            other => return Err(Shortfall::unavailable(format!("ort has no device {other:?}"))),
-        };
-        let session = OrtRuntimeSession::builder(environment()?)
-            .and_then(|builder| Ok(builder.with_intra_threads(request.threads)?))
-            .and_then(|builder| Ok(builder.with_inter_threads(1)?))
-            .and_then(|builder| Ok(builder.with_execution_providers([provider])?))
-            .and_then(|mut builder| builder.commit_from_file(path))
-            .map_err(classify)?;
-        let output_memory = MemoryInfo::new(AllocationDevice::CPU, 0, AllocatorType::Device, MemoryType::CPUOutput)
-            .map_err(classify)?;
+        if request.device != "cpu" {
+            return Err(Shortfall::unavailable(format!("ort has no device {:?}", request.device)));
+        }
+        let parts = parts_of(request, Format::Onnx)?;
+        let graphs = parts.iter().map(|(part, file)| OrtGraph::load(part, file, request.threads));
+        let graphs = graphs.collect::<Result<_, _>>()?;
         let placement = Placement {
             effective_device: "cpu".into(),
             effective_dtype: Some(Dtype::F32),
             providers: "CPUExecutionProvider".into(),
             threads: Some(request.threads),
-            artifact: Some(path.to_owned()),
-            executor: None,
+            ..Placement::default()
         };
-        // The model's own input order may differ from the session's; binding is by name.
-        let input_names = request.model.inputs.iter().map(|input| input.name.clone()).collect();
-        let output_names: Vec<String> = match request.model.outputs.as_slice() {
-            [] => session.outputs().iter().map(|output| output.name().to_owned()).collect(),
-            outputs => outputs.iter().map(|output| output.name.clone()).collect(),
-        };
-        Ok(Box::new(OrtSession { session, bindings: Vec::new(), input_names, output_names, output_memory, placement }))
+        open_session(request, OrtRuntime, &parts, graphs, placement)
     }
 }
 
-struct OrtSession {
+struct OrtRuntime;
+
+struct OrtGraph {
     session: OrtRuntimeSession,
-    bindings: Vec<IoBinding>,
-    input_names: Vec<String>,
-    output_names: Vec<String>,
-    output_memory: MemoryInfo<'static>,
-    placement: Placement,
+    /// For each input of the session, its place in the part's definition.
+    inputs: Vec<usize>,
+    /// For each output of the part's definition, its place in the session.
+    outputs: Vec<usize>,
 }
 
-impl Session for OrtSession {
-    fn bind(&mut self, inputs: &[HostTensor]) -> Result<usize, Shortfall> {
-        let mut binding = self.session.create_binding().map_err(classify)?;
-        for (name, input) in self.input_names.iter().zip(inputs) {
-            let value = to_value(input).map_err(classify)?;
-            binding.bind_input(name, &value).map_err(classify)?;
-        }
-        for name in &self.output_names {
-            binding.bind_output_to_device(name, &self.output_memory).map_err(classify)?;
-        }
-        self.bindings.push(binding);
-        Ok(self.bindings.len() - 1)
+impl OrtGraph {
+    fn load(part: &Part, path: &Path, threads: usize) -> Result<Self, Shortfall> {
+        let provider = ep::CPU::default().with_arena_allocator(true).build().error_on_failure();
+        let session = OrtRuntimeSession::builder(environment()?)
+            .and_then(|builder| Ok(builder.with_intra_threads(threads)?))
+            .and_then(|builder| Ok(builder.with_inter_threads(1)?))
+            .and_then(|builder| Ok(builder.with_execution_providers([provider])?))
+            .and_then(|mut builder| builder.commit_from_file(path))
+            .map_err(classify)?;
+        let place = |names: &[&str], name: &str| {
+            let missing = || Shortfall::failed(format!("{}: no {name:?} among {}", path.display(), names.join(", ")));
+            names.iter().position(|known| *known == name).ok_or_else(missing)
+        };
+        let defined: Vec<&str> = part.inputs.iter().map(|input| input.name.as_str()).collect();
+        let inputs = session.inputs().iter().map(|input| place(&defined, input.name())).collect::<Result<_, _>>()?;
+        let named: Vec<&str> = session.outputs().iter().map(|output| output.name()).collect();
+        let outputs = match part.outputs.as_slice() {
+            [] => (0..named.len()).collect(),
+            outputs => outputs.iter().map(|output| place(&named, &output.name)).collect::<Result<_, _>>()?,
+        };
+        Ok(OrtGraph { session, inputs, outputs })
+    }
+}
+
+impl Runtime for OrtRuntime {
+    type Graph = OrtGraph;
+    type Value = Rc<DynValue>;
+
+    fn upload(&self, tensor: &HostTensor) -> Result<Rc<DynValue>, Shortfall> {
+        to_value(tensor).map(|value| Rc::new(value.into_dyn())).map_err(classify)
     }
 
-    fn run(&mut self, binding: usize) -> Result<(), Shortfall> {
-        self.session.run_binding(&self.bindings[binding]).map(drop).map_err(classify)
+    fn download(&self, value: &Rc<DynValue>) -> Result<HostTensor, Shortfall> {
+        to_host(value)
     }
 
-    fn sync(&mut self) -> Result<(), Shortfall> {
-        // ONNX Runtime's `Run` returns when the outputs are there.
-        Ok(())
+    fn run(&self, graph: &mut OrtGraph, inputs: &[&Rc<DynValue>]) -> Result<Vec<Rc<DynValue>>, Shortfall> {
+        let inputs: Vec<SessionInputValue> = graph.inputs.iter().map(|&place| (&**inputs[place]).into()).collect();
+        let computed = graph.session.run(inputs.as_slice()).map_err(classify)?;
+        let computed: Vec<Rc<DynValue>> = computed.into_iter().map(|(_, value)| Rc::new(value)).collect();
+        Ok(graph.outputs.iter().map(|&place| Rc::clone(&computed[place])).collect())
     }
 
-    fn outputs(&mut self, binding: usize) -> Result<Vec<HostTensor>, Shortfall> {
-        let outputs = self.session.run_binding(&self.bindings[binding]).map_err(classify)?;
-        self.output_names
-            .iter()
-            .map(|name| {
-                let value = outputs.get(name).ok_or_else(|| Shortfall::failed(format!("no output {name:?}")))?;
-                to_host(value)
-            })
-            .collect()
-    }
-
-    fn placement(&self) -> Placement {
-        self.placement.clone()
+    fn greedy(&self, logits: &Rc<DynValue>) -> Result<Rc<DynValue>, Shortfall> {
+        let (shape, values) = logits.try_extract_tensor::<f32>().map_err(classify)?;
+        let rows = shape.first().map_or(1, |&rows| rows.max(0) as usize);
+        self.upload(&HostTensor { shape: vec![rows, 1], data: TensorData::I64(largest_of_rows(values, rows)) })
     }
 }
 

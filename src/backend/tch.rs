@@ -4,12 +4,14 @@
 //! name, without a copy of the archive's placeholders.
 
 use std::collections::BTreeMap;
+use std::path::Path;
+use std::rc::Rc;
 
+use safetensors::SafeTensors;
 use tch::{CModule, Device, IValue, Kind, Tensor};
 
-use super::{
-    Backend, DeviceReport, Format, LoadRequest, Placement, Session, Versions, artifact_path, check_artifact, classify,
-};
+use super::graphs::{Runtime, open_session, parts_of};
+use super::{Backend, DeviceReport, Format, LoadRequest, Placement, Session, Versions, check_artifact, classify};
 use crate::definition::{Dtype, Model, Shortfall};
 use crate::fixture::{HostTensor, TensorData};
 
@@ -57,32 +59,59 @@ impl Backend for Tch {
     }
 
     fn load(&self, request: &LoadRequest<'_>) -> Result<Box<dyn Session>, Shortfall> {
-        let path = artifact_path(&request.artifacts.torchscript, "TorchScript")?;
         let device = parse_device(request.device)?;
         set_threads(request.threads);
-        let mut module = CModule::load_on_device(path, device).map_err(|error| brief(&error))?;
-        module.f_set_eval().map_err(|error| brief(&error))?;
-        if let Some(weights) = &request.artifacts.weights {
-            let tensors = Tensor::read_safetensors(weights).map_err(|error| brief(&error))?;
-            fill_parameters(&module, tensors.into_iter().collect(), device)?;
+        let parts = parts_of(request, Format::TorchScript)?;
+        let mut modules = Vec::new();
+        for (_, path) in &parts {
+            let mut module = CModule::load_on_device(path, device).map_err(|error| brief(&error))?;
+            module.f_set_eval().map_err(|error| brief(&error))?;
+            modules.push(module);
         }
-        Ok(Box::new(TchSession { module, device, bound: Vec::new(), artifact: path.to_owned() }))
+        if let Some(weights) = &request.artifacts.weights {
+            fill_parameters(&modules, weights, device)?;
+        }
+        let parameters = modules.first().and_then(|module| module.named_parameters().ok());
+        let kind = parameters.and_then(|parameters| parameters.first().map(|(_, parameter)| parameter.kind()));
+        let placement = Placement {
+            effective_device: "cpu".into(),
+            effective_dtype: match kind {
+                Some(Kind::Float) | None => Some(Dtype::F32),
+                Some(Kind::Half) => Some(Dtype::F16),
+                Some(Kind::BFloat16) => Some(Dtype::Bf16),
+                Some(_) => None,
+            },
+            providers: "libtorch".into(),
+            threads: usize::try_from(tch::get_num_threads()).ok(),
+            ..Placement::default()
+        };
+        open_session(request, TchRuntime { device }, &parts, modules, placement)
     }
 }
 
-fn fill_parameters(module: &CModule, mut weights: BTreeMap<String, Tensor>, device: Device) -> Result<(), Shortfall> {
-    for (name, mut parameter) in module.named_parameters().map_err(|error| brief(&error))? {
-        let value = weights
-            .remove(&name)
-            .ok_or_else(|| Shortfall::failed(format!("the weights have no tensor {name:?} that the archive needs")))?;
-        if value.size() != parameter.size() {
-            return Err(Shortfall::failed(format!(
-                "tensor {name:?} has shape {:?} in the weights and {:?} in the archive",
-                value.size(),
-                parameter.size()
-            )));
+/// Gives the parameters of all parts their weights; a weight that several parts have is in memory once.
+fn fill_parameters(modules: &[CModule], weights: &Path, device: Device) -> Result<(), Shortfall> {
+    let failed = |error: String| Shortfall::failed(format!("{}: {error}", weights.display()));
+    let file = std::fs::File::open(weights).map_err(|error| failed(error.to_string()))?;
+    // SAFETY: the map is read only, and every tensor is copied out of it.
+    let map = unsafe { memmap2::Mmap::map(&file) }.map_err(|error| failed(error.to_string()))?;
+    let tensors = SafeTensors::deserialize(&map).map_err(|error| failed(error.to_string()))?;
+    let mut filled: BTreeMap<String, Tensor> = BTreeMap::new();
+    for module in modules {
+        for (name, mut parameter) in module.named_parameters().map_err(|error| brief(&error))? {
+            if !filled.contains_key(&name) {
+                let view = tensors.tensor(&name).map_err(|_| failed(format!("no tensor {name:?}")))?;
+                let shape: Vec<i64> = view.shape().iter().map(|&size| size as i64).collect();
+                if shape != parameter.size() {
+                    let wanted = parameter.size();
+                    return Err(failed(format!("{name:?} has shape {shape:?}, and {wanted:?} in the archive")));
+                }
+                let value =
+                    Tensor::f_from_data_size(view.data(), &shape, Kind::Float).map_err(|error| brief(&error))?;
+                filled.insert(name.clone(), value.to_device(device));
+            }
+            tch::no_grad(|| parameter.f_set_data(&filled[&name])).map_err(|error| brief(&error))?;
         }
-        tch::no_grad(|| parameter.f_set_data(&value.to_device(device))).map_err(|error| brief(&error))?;
     }
     Ok(())
 }
@@ -95,60 +124,48 @@ fn brief(error: &tch::TchError) -> Shortfall {
     classify(lines.collect::<Vec<_>>().join("\n"))
 }
 
-struct TchSession {
-    module: CModule,
+struct TchRuntime {
     device: Device,
-    bound: Vec<Vec<IValue>>,
-    artifact: std::path::PathBuf,
 }
 
-impl TchSession {
-    fn forward(&self, binding: usize) -> Result<IValue, Shortfall> {
-        tch::no_grad(|| self.module.forward_is(&self.bound[binding])).map_err(|error| brief(&error))
-    }
-}
+impl Runtime for TchRuntime {
+    type Graph = CModule;
+    /// A tensor, in the wrapping that a module takes.
+    type Value = Rc<IValue>;
 
-impl Session for TchSession {
-    fn bind(&mut self, inputs: &[HostTensor]) -> Result<usize, Shortfall> {
-        let tensors: Result<Vec<IValue>, Shortfall> =
-            inputs.iter().map(|input| Ok(IValue::Tensor(to_tensor(input)?.to_device(self.device)))).collect();
-        self.bound.push(tensors?);
-        Ok(self.bound.len() - 1)
+    fn upload(&self, tensor: &HostTensor) -> Result<Rc<IValue>, Shortfall> {
+        Ok(Rc::new(IValue::Tensor(to_tensor(tensor)?.to_device(self.device))))
     }
 
-    fn run(&mut self, binding: usize) -> Result<(), Shortfall> {
-        self.forward(binding).map(drop)
+    fn download(&self, value: &Rc<IValue>) -> Result<HostTensor, Shortfall> {
+        to_host(as_tensor(value)?)
     }
 
-    fn sync(&mut self) -> Result<(), Shortfall> {
+    fn run(&self, graph: &mut CModule, inputs: &[&Rc<IValue>]) -> Result<Vec<Rc<IValue>>, Shortfall> {
+        let inputs: Vec<&IValue> = inputs.iter().map(|input| &***input).collect();
+        let output = tch::no_grad(|| graph.forward_is(&inputs)).map_err(|error| brief(&error))?;
+        let mut outputs = Vec::new();
+        collect_outputs(output, &mut outputs)?;
+        Ok(outputs)
+    }
+
+    fn greedy(&self, logits: &Rc<IValue>) -> Result<Rc<IValue>, Shortfall> {
+        let tokens = as_tensor(logits)?.f_argmax(-1, true).map_err(|error| brief(&error))?;
+        Ok(Rc::new(IValue::Tensor(tokens)))
+    }
+
+    fn sync(&self) -> Result<(), Shortfall> {
         if let Device::Cuda(index) = self.device {
             tch::Cuda::synchronize(index as i64);
         }
         Ok(())
     }
+}
 
-    fn outputs(&mut self, binding: usize) -> Result<Vec<HostTensor>, Shortfall> {
-        let mut outputs = Vec::new();
-        collect_outputs(self.forward(binding)?, &mut outputs)?;
-        Ok(outputs)
-    }
-
-    fn placement(&self) -> Placement {
-        let parameter_kind =
-            self.module.named_parameters().ok().and_then(|parameters| parameters.first().map(|(_, p)| p.kind()));
-        Placement {
-            effective_device: "cpu".into(),
-            effective_dtype: match parameter_kind {
-                Some(Kind::Float) | None => Some(Dtype::F32),
-                Some(Kind::Half) => Some(Dtype::F16),
-                Some(Kind::BFloat16) => Some(Dtype::Bf16),
-                Some(_) => None,
-            },
-            providers: "libtorch".into(),
-            threads: usize::try_from(tch::get_num_threads()).ok(),
-            artifact: Some(self.artifact.clone()),
-            executor: None,
-        }
+fn as_tensor(value: &IValue) -> Result<&Tensor, Shortfall> {
+    match value {
+        IValue::Tensor(tensor) => Ok(tensor),
+        other => Err(Shortfall::failed(format!("{other:?} is not a tensor"))),
     }
 }
 
@@ -166,13 +183,11 @@ fn to_tensor(tensor: &HostTensor) -> Result<Tensor, Shortfall> {
 }
 
 /// The tensors of an output, in order, whatever containers they are in.
-fn collect_outputs(value: IValue, outputs: &mut Vec<HostTensor>) -> Result<(), Shortfall> {
+fn collect_outputs(value: IValue, outputs: &mut Vec<Rc<IValue>>) -> Result<(), Shortfall> {
     match value {
-        IValue::Tensor(tensor) => outputs.push(to_host(&tensor)?),
+        IValue::Tensor(_) => outputs.push(Rc::new(value)),
         IValue::TensorList(tensors) => {
-            for tensor in &tensors {
-                outputs.push(to_host(tensor)?);
-            }
+            outputs.extend(tensors.into_iter().map(|tensor| Rc::new(IValue::Tensor(tensor))));
         }
         IValue::Tuple(values) | IValue::GenericList(values) => {
             for value in values {

@@ -84,7 +84,7 @@ fn size_bytes(model: &Model, places: &Places) -> Option<u64> {
         Origin::Packaged { .. } => match fixture::bytes_to_prepare(model, &places.prepared()).ok()? {
             0 => {
                 let artifacts = fixture::prepare(model, &places.prepared()).ok()?;
-                artifacts.onnx.as_deref().map(|path| artifacts.size_bytes(path))
+                Some(artifacts.size_bytes(artifacts.parts.iter().filter_map(|part| part.onnx.as_deref())))
             }
             bytes => Some(bytes),
         },

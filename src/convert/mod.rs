@@ -117,7 +117,7 @@ impl Context<'_> {
         match self.entry(entry_folder) {
             Ok(entry) => {
                 put_latencies(&mut record, &entry);
-                put_criterion(&mut record, &entry);
+                put_criterion(&mut record, &entry, outcome.observed.tokens_a_call);
                 self.put_change(&mut record, &entry);
                 Some((record, None))
             }
@@ -196,9 +196,12 @@ fn put_latencies(record: &mut Record, entry: &MeasuredEntry) {
     record.latency_min_ms = Some(milliseconds(sorted.min() as f64));
     record.latency_max_ms = Some(milliseconds(sorted.max() as f64));
     record.outliers = Some(sorted.outliers());
+    if record.phase == Phase::Prefill {
+        record.first_token_ms = record.latency_p50_ms;
+    }
 }
 
-fn put_criterion(record: &mut Record, entry: &MeasuredEntry) {
+fn put_criterion(record: &mut Record, entry: &MeasuredEntry, tokens_a_call: Option<usize>) {
     let estimates = &entry.estimates;
     let parts = |estimate: &Estimate| {
         [estimate.point, estimate.lower, estimate.upper].map(|value| value.is_finite().then(|| milliseconds(value)))
@@ -217,8 +220,11 @@ fn put_criterion(record: &mut Record, entry: &MeasuredEntry) {
         SamplingMode::Flat => "flat".into(),
         SamplingMode::Linear => "linear".into(),
     });
-    if record.phase == Phase::Forward {
-        let per_second = |ms: Option<f64>| ms.map(|ms| record.batch_size as f64 / ms * 1e3);
+    let per_second = |count: usize, ms: Option<f64>| ms.map(|ms| count as f64 / ms * 1e3);
+    record.tokens_per_second = tokens_a_call.and_then(|tokens| per_second(tokens, record.criterion_mean_ms));
+    // A call of `decode` is a token and no sample.
+    if record.phase != Phase::Decode {
+        let per_second = |ms| per_second(record.batch_size, ms);
         record.throughput_ips = per_second(record.criterion_mean_ms);
         // The longest mean is the lowest throughput.
         record.throughput_lower_ips = per_second(record.criterion_mean_upper_ms);

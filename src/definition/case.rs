@@ -53,13 +53,41 @@ pub enum Phase {
     /// One forward pass over the whole model.
     #[default]
     Forward,
+    /// The part of a generative model that reads what is no token sequence of its decoder: a text, a sound, a picture.
+    Encoder,
+    /// From the inputs to the first token.
+    Prefill,
+    /// One token more, with the cache of all before it.
+    Decode,
 }
 
 impl Phase {
+    pub const ALL: [Phase; 4] = [Phase::Forward, Phase::Encoder, Phase::Prefill, Phase::Decode];
+
     pub fn name(self) -> &'static str {
         match self {
             Phase::Forward => "forward",
+            Phase::Encoder => "encoder",
+            Phase::Prefill => "prefill",
+            Phase::Decode => "decode",
         }
+    }
+}
+
+impl fmt::Display for Phase {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl FromStr for Phase {
+    type Err = String;
+
+    fn from_str(name: &str) -> Result<Self, String> {
+        Phase::ALL
+            .into_iter()
+            .find(|phase| phase.name() == name)
+            .ok_or_else(|| format!("unknown phase {name:?}; the phases are forward, encoder, prefill and decode"))
     }
 }
 

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use serde::Deserialize;
 
 use super::case::{ORIGINAL, check_component};
-use super::model::{Model, Origin, Tolerance, read_packaged};
+use super::model::{Model, Origin, Tolerance, read_packaged, whole};
 use super::onnx;
 use super::tensor_spec::{Dimension, TensorSpec};
 
@@ -154,14 +154,17 @@ fn read_files(name: &str, variant: &str, files: &[PathBuf], packaged: &[Model]) 
     if !unknown.is_empty() {
         return Err(missing_dimensions(&sidecar_path, &unknown));
     }
+    let (parts, phases) = whole(&inputs, with_dimensions(outputs, &sidecar.dimensions));
     Ok(Model {
         name: name.into(),
         variant: variant.into(),
         family: sidecar.family.unwrap_or_else(|| name.into()),
         modality: sidecar.modality.unwrap_or_else(|| "unknown".into()),
         parameters: summary.map(|summary| summary.parameters),
-        outputs: with_dimensions(outputs, &sidecar.dimensions),
         inputs,
+        parts,
+        phases,
+        generation: None,
         sequence_lengths: Vec::new(),
         tolerance: sidecar.tolerance,
         origin: Origin::Files { onnx, torchscript },

@@ -11,7 +11,7 @@ mod tensor_spec;
 
 pub use case::{BenchmarkId, Case, Dtype, ORIGINAL, Phase, check_component};
 pub use catalogue::{Entry, read_catalogue};
-pub use model::{Model, Origin, Tolerance};
+pub use model::{Generation, Model, Origin, Part, PhasePlan, Tolerance, WHOLE, whole};
 pub use onnx::{OnnxSummary, read_summary};
 pub use plan::{Capabilities, PlannedCase, plan};
 pub use status::{Shortfall, Status};

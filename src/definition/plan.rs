@@ -29,7 +29,7 @@ pub struct PlannedCase {
     pub model: Result<Model, Shortfall>,
 }
 
-/// The cases of a suite in the order: model, sequence length, batch size, backend, device, dtype.
+/// The cases of a suite in the order: model, sequence length, phase, batch size, backend, device, dtype.
 ///
 /// # Errors
 /// The suite or a filter names a model or variant that does not exist, or nothing is left.
@@ -42,13 +42,14 @@ pub fn plan(
     let chosen = chosen_entries(suite, selection, catalogue)?;
     let mut cases = Vec::new();
     let mut taken: BTreeMap<String, Case> = BTreeMap::new();
-    for Chosen { entry, batch_sizes, sequence_lengths } in chosen {
-        for (sequence_length, batch_size) in product(&sequence_lengths, &batch_sizes) {
+    for Chosen { entry, phases, batch_sizes, sequence_lengths } in chosen {
+        let sizes = product(&product(&sequence_lengths, &phases), &batch_sizes);
+        for ((sequence_length, phase), batch_size) in sizes {
             for (backend, device, dtype) in contestants(suite) {
                 let case = Case {
                     model: entry.name.clone(),
                     variant: entry.variant.clone(),
-                    phase: Phase::Forward,
+                    phase,
                     sequence_length,
                     backend,
                     device,
@@ -127,6 +128,7 @@ fn check_batch(model: &Model, batch_size: usize) -> Result<(), Shortfall> {
 /// An entry of the catalogue, and the sizes that it is run with.
 struct Chosen<'a> {
     entry: &'a Entry,
+    phases: Vec<Phase>,
     batch_sizes: Vec<usize>,
     /// `None` alone for a model without a sequence dimension.
     sequence_lengths: Vec<Option<usize>>,
@@ -134,6 +136,12 @@ struct Chosen<'a> {
 
 impl<'a> Chosen<'a> {
     fn new(entry: &'a Entry, suite: &Suite, own: Option<&SuiteModel>) -> Self {
+        let asked = own.and_then(|own| own.phases.as_ref()).or(suite.phases.as_ref());
+        let is_asked_for = |phase: &Phase| asked.is_none_or(|phases| phases.contains(phase));
+        let phases = match &entry.model {
+            Ok(model) => model.phases.iter().map(|plan| plan.phase).filter(is_asked_for).collect(),
+            Err(_) => vec![Phase::Forward],
+        };
         let batch_sizes = own.and_then(|own| own.batch_sizes.as_ref()).unwrap_or(&suite.batch_sizes);
         let sequence_lengths = match &entry.model {
             Ok(model) if model.has_sequence() => {
@@ -143,7 +151,7 @@ impl<'a> Chosen<'a> {
             _ => Vec::new(),
         };
         let sequence_lengths = if sequence_lengths.is_empty() { vec![None] } else { sequence_lengths };
-        Chosen { entry, batch_sizes: batch_sizes.clone(), sequence_lengths }
+        Chosen { entry, phases, batch_sizes: batch_sizes.clone(), sequence_lengths }
     }
 }
 
@@ -186,7 +194,7 @@ fn unknown_model(name: &str, catalogue: &[Entry]) -> String {
 mod tests {
     use super::*;
     use crate::definition::suite::Effort;
-    use crate::definition::{BATCH, ElementType, ORIGINAL, Origin, Status, Tolerance};
+    use crate::definition::{BATCH, ElementType, ORIGINAL, Origin, Status, Tolerance, whole};
 
     struct OnlyOrt;
 
@@ -201,14 +209,18 @@ mod tests {
 
     fn entry(name: &str, batch: Dimension) -> Entry {
         let input = TensorSpec::new("x", ElementType::F32, vec![batch, Dimension::Fixed(3)]);
+        let inputs = vec![input];
+        let (parts, phases) = whole(&inputs, Vec::new());
         let model = Model {
             name: name.into(),
             variant: ORIGINAL.into(),
             family: "cnn".into(),
             modality: "image".into(),
             parameters: None,
-            inputs: vec![input],
-            outputs: vec![],
+            inputs,
+            parts,
+            phases,
+            generation: None,
             sequence_lengths: Vec::new(),
             tolerance: Tolerance::default(),
             origin: Origin::Files { onnx: None, torchscript: None },
@@ -217,10 +229,7 @@ mod tests {
     }
 
     fn suite(models: &[&str]) -> Suite {
-        let models = models
-            .iter()
-            .map(|name| SuiteModel { name: name.to_string(), batch_sizes: None, seq_lens: None })
-            .collect();
+        let models = models.iter().map(|name| SuiteModel { name: name.to_string(), ..SuiteModel::default() }).collect();
         Suite {
             name: "s".into(),
             models,
@@ -229,6 +238,7 @@ mod tests {
             devices: vec!["cpu".into()],
             dtypes: vec![Dtype::F32],
             batch_sizes: vec![1, 8],
+            phases: None,
             seq_lens: None,
             effort: Effort::default(),
         }

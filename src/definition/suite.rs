@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use serde::{Deserialize, Serialize};
 
-use super::case::Dtype;
+use super::case::{Dtype, Phase};
 
 /// Which cases to run, and how much to measure of each. Read from `models/suites/<name>.toml` or a file of the user's.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -23,6 +23,9 @@ pub struct Suite {
     #[serde(default = "default_dtypes")]
     pub dtypes: Vec<Dtype>,
     pub batch_sizes: Vec<usize>,
+    /// Phases of models that have more than one; all of them where it is not said.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub phases: Option<Vec<Phase>>,
     /// Sequence lengths of models that have one; those of the model's own definition where it is not said.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub seq_lens: Option<Vec<usize>>,
@@ -30,13 +33,15 @@ pub struct Suite {
     pub effort: Effort,
 }
 
-/// A model of a suite, with batch sizes and sequence lengths of its own where they differ.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+/// A model of a suite, with batch sizes, phases and sequence lengths of its own where they differ.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SuiteModel {
     pub name: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub batch_sizes: Option<Vec<usize>>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub phases: Option<Vec<Phase>>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub seq_lens: Option<Vec<usize>>,
 }
@@ -110,6 +115,9 @@ pub struct Selection {
     /// These dtypes instead of the suite's
     #[arg(long, env = "INFERBENCH_DTYPE", value_delimiter = ',', value_name = "NAME,…")]
     pub dtype: Vec<Dtype>,
+    /// Only these phases of models that have more than one, separated by commas
+    #[arg(long, env = "INFERBENCH_PHASE", value_delimiter = ',', value_name = "NAME,…")]
+    pub phase: Vec<Phase>,
     /// These batch sizes instead of the suite's
     #[arg(long, env = "INFERBENCH_BATCH_SIZES", value_delimiter = ',', value_name = "N,…")]
     pub batch_sizes: Vec<usize>,
@@ -188,6 +196,10 @@ impl Suite {
         }
         if !selection.dtype.is_empty() {
             self.dtypes = selection.dtype.clone();
+        }
+        if !selection.phase.is_empty() {
+            self.phases = Some(selection.phase.clone());
+            self.models.iter_mut().for_each(|model| model.phases = None);
         }
         if !selection.batch_sizes.is_empty() {
             self.batch_sizes = without_repetition(&selection.batch_sizes);

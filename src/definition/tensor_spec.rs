@@ -52,6 +52,16 @@ pub enum Dimension {
     Symbol(String),
 }
 
+impl Dimension {
+    /// The number, if it is one.
+    pub fn fixed(&self) -> Option<usize> {
+        match self {
+            Dimension::Fixed(size) => Some(*size),
+            Dimension::Symbol(_) => None,
+        }
+    }
+}
+
 /// The dimension that a case's batch size stands for.
 pub const BATCH: &str = "batch";
 

@@ -84,6 +84,8 @@ pub struct Outcome {
 #[serde(default)]
 pub struct Observed {
     pub input_shape: Option<String>,
+    /// Tokens that a call reads (`prefill`) or makes (`decode`).
+    pub tokens_a_call: Option<usize>,
     /// Whether the outputs were right; absent where there is nothing to compare with.
     pub verified: Option<bool>,
     pub max_abs_error: Option<f64>,

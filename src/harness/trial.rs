@@ -4,7 +4,7 @@
 //! may it be measured; afterwards the outputs of the same session are compared once more.
 
 use std::collections::HashMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
@@ -12,7 +12,7 @@ use super::assignment::{Assignment, Purpose};
 use super::manifest::Observed;
 use super::peer;
 use crate::backend::{self, LoadRequest, Placement, Session};
-use crate::definition::{Case, Effort, Model, Shortfall, Sizes, Status};
+use crate::definition::{Case, Effort, Model, Phase, Shortfall, Sizes, Status};
 use crate::fixture::{self, Artifacts, HostTensor, Reference};
 use crate::measurement::{self, TimedSession, WarmUp, WarmUpRule};
 
@@ -81,10 +81,17 @@ pub fn load_and_prove(
         .collect::<Result<_, _>>()
         .map_err(Shortfall::failed)?;
     observed.input_shape = ring.first().map(|inputs| describe_shapes(inputs));
+    observed.tokens_a_call = match case.phase {
+        Phase::Forward | Phase::Encoder => None,
+        Phase::Prefill => model.prompt_positions(case.sequence_length).map(|positions| positions * case.batch_size),
+        Phase::Decode => Some(case.batch_size),
+    };
 
     let request = LoadRequest {
         model,
         artifacts: &artifacts,
+        phase: case.phase,
+        sequence_length: case.sequence_length,
         device: &case.device,
         dtype: case.dtype,
         threads: assignment.effort.effective_threads(),
@@ -151,9 +158,10 @@ fn note_placement(
     fixtures: &mut Fixtures,
     observed: &mut Observed,
 ) -> Result<(), Shortfall> {
-    if let Some(path) = &placement.artifact {
-        observed.artifact_bytes = Some(artifacts.size_bytes(path));
-        observed.artifact_sha256 = fixtures.sha256(path);
+    if !placement.artifacts.is_empty() {
+        observed.artifact_bytes = Some(artifacts.size_bytes(placement.artifacts.iter().map(PathBuf::as_path)));
+        let hashes: Vec<String> = placement.artifacts.iter().filter_map(|path| fixtures.sha256(path)).collect();
+        observed.artifact_sha256 = Some(hashes.join(" "));
     }
     observed.providers = Some(placement.providers);
     observed.executor = placement.executor;
@@ -193,8 +201,8 @@ fn first_proof(
     let samples = fixture::sample_indices(0, case.batch_size);
     // All outputs or none: a reference that was not made for this length is no reference.
     let expected: Option<Vec<(String, HostTensor)>> = reference.and_then(|reference| {
-        let rows = |name: &str| Some(reference.output(name, case.sequence_length)?.rows(&samples));
-        model.outputs.iter().map(|output| Some((output.name.clone(), rows(&output.name)?))).collect()
+        let rows = |name: &str| Some(reference.output(case.phase, name, case.sequence_length)?.rows(&samples));
+        model.output_names(case.phase).into_iter().map(|name| rows(&name).map(|rows| (name, rows))).collect()
     });
     let is_promised = case.sequence_length.is_none_or(|length| model.sequence_lengths.contains(&length));
     if reference.is_some() && expected.is_none() && is_promised {
@@ -220,7 +228,8 @@ fn first_proof(
     match expected {
         Some(outputs) => Ok(Expectation::Reference { outputs, tolerance }),
         None => {
-            peer::write(&assignment.run_folder, case, model, &outputs).map_err(Shortfall::failed)?;
+            peer::write(&assignment.run_folder, case, &model.output_names(case.phase), &outputs)
+                .map_err(Shortfall::failed)?;
             Ok(Expectation::Itself(outputs))
         }
     }

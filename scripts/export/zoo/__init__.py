@@ -1,6 +1,6 @@
 """The models, one file a family."""
 
-from zoo import bert, clap, clip, detr, digits, resnet, tenn, vit, wav2vec2, xclip
+from zoo import bert, causal_lm, clap, clip, detr, digits, resnet, t5, tenn, vit, wav2vec2, whisper, xclip
 
 _ALL = (
     resnet.RESNET50,
@@ -14,6 +14,9 @@ _ALL = (
     detr.DETR_SMALL,
     clap.CLAP_SMALL,
     xclip.XCLIP_SMALL,
+    causal_lm.LLAMA_SMALL,
+    t5.T5_TINY,
+    whisper.WHISPER_MINI,
     bert.BERT_BASE,
     vit.VIT_BASE,
     clip.CLIP_B32,

@@ -1,6 +1,7 @@
-//! candle, pure Rust: its native modules where there are, and ONNX graphs through `candle-onnx` otherwise.
+//! candle, pure Rust: its native modules where it has them, and otherwise ONNX graphs through `candle-onnx`, planned when
+//! they are loaded.
 //!
-//! [`native`] runs the modules of `candle-transformers`. The rest is about graphs.
+//! [`native`] runs the modules of `candle-transformers`; the rest is about graphs.
 //!
 //! `candle-onnx` evaluates a graph node by node and prepares nothing: it decodes every initializer on every evaluation,
 //! knows no external data, fuses nothing and keeps every value until the end. So a graph is prepared once here, as the
@@ -14,17 +15,16 @@ mod native;
 mod operator;
 mod plan;
 
-use std::collections::HashMap;
-use std::hint::black_box;
+use std::collections::BTreeSet;
+use std::path::Path;
 
-use candle_core::{DType, Device, Tensor};
+use candle_core::{D, DType, Device, Tensor};
 
 use plan::Plan;
 
-use super::{
-    Backend, DeviceReport, Format, LoadRequest, Placement, Session, Versions, artifact_path, check_artifact, classify,
-};
-use crate::definition::{Dtype, Model, Shortfall};
+use super::graphs::{Runtime, open_session, parts_of};
+use super::{Backend, DeviceReport, Format, LoadRequest, Placement, Session, Versions, check_artifact, classify};
+use crate::definition::{Dtype, Model, Part, Shortfall, TensorSpec};
 use crate::fixture::{HostTensor, TensorData};
 
 pub struct Candle;
@@ -54,87 +54,17 @@ impl Backend for Candle {
     }
 
     fn load(&self, request: &LoadRequest<'_>) -> Result<Box<dyn Session>, Shortfall> {
-        let path = artifact_path(&request.artifacts.onnx, "ONNX")?;
         if request.device != "cpu" {
             return Err(Shortfall::unavailable(format!("candle has no device {:?}", request.device)));
         }
-        if let Some(module) = native::load(request.model, request.artifacts) {
-            return Ok(Box::new(native::NativeSession::new(module?, request.artifacts.weights.clone())));
+        if let Some(session) = native::open_session(request) {
+            return session;
         }
-        let (mut graph, mut constants) = graph::read(path)?;
-        let weight_dtype = constants.values().map(Tensor::dtype).find(DType::is_float);
-        let fused = fusion::fuse(&mut graph, &mut constants);
-        Ok(Box::new(CandleSession {
-            plan: Plan::new(&graph, &constants)?,
-            weight_dtype,
-            fused,
-            input_names: request.model.inputs.iter().map(|input| input.name.clone()).collect(),
-            output_names: request.model.outputs.iter().map(|output| output.name.clone()).collect(),
-            bound: Vec::new(),
-            artifact: path.to_owned(),
-        }))
-    }
-}
-
-struct CandleSession {
-    plan: Plan,
-    weight_dtype: Option<DType>,
-    fused: Vec<&'static str>,
-    input_names: Vec<String>,
-    output_names: Vec<String>,
-    bound: Vec<Vec<(String, Tensor)>>,
-    artifact: std::path::PathBuf,
-}
-
-impl CandleSession {
-    fn forward(&self, binding: usize) -> Result<HashMap<String, Tensor>, Shortfall> {
-        self.plan.run(&self.bound[binding]).map_err(classify)
-    }
-
-    fn executor(&self) -> String {
-        let mut text = "candle-onnx".to_owned();
-        let own = self.plan.own_operators();
-        if !own.is_empty() {
-            text += &format!(" with own {}", own.join(", "));
-        }
-        if !self.fused.is_empty() {
-            text += &format!(" and fused {}", self.fused.join(", "));
-        }
-        text
-    }
-}
-
-impl Session for CandleSession {
-    fn bind(&mut self, inputs: &[HostTensor]) -> Result<usize, Shortfall> {
-        let tensors: Result<Vec<_>, Shortfall> =
-            self.input_names.iter().zip(inputs).map(|(name, input)| Ok((name.clone(), to_tensor(input)?))).collect();
-        let tensors = tensors?;
-        self.plan.check_inputs(&tensors).map_err(classify)?;
-        self.bound.push(tensors);
-        Ok(self.bound.len() - 1)
-    }
-
-    fn run(&mut self, binding: usize) -> Result<(), Shortfall> {
-        self.forward(binding).map(|outputs| drop(black_box(outputs)))
-    }
-
-    fn sync(&mut self) -> Result<(), Shortfall> {
-        // candle computes on the CPU before it returns.
-        Ok(())
-    }
-
-    fn outputs(&mut self, binding: usize) -> Result<Vec<HostTensor>, Shortfall> {
-        let outputs = self.forward(binding)?;
-        self.output_names
-            .iter()
-            .map(|name| to_host(outputs.get(name).ok_or_else(|| Shortfall::failed(format!("no output {name:?}")))?))
-            .collect()
-    }
-
-    fn placement(&self) -> Placement {
-        Placement {
+        let parts = parts_of(request, Format::Onnx)?;
+        let graphs = parts.iter().map(|(part, file)| CandleGraph::load(part, file)).collect::<Result<Vec<_>, _>>()?;
+        let placement = Placement {
             effective_device: "cpu".into(),
-            effective_dtype: match self.weight_dtype {
+            effective_dtype: match graphs.first().and_then(|graph| graph.weight_dtype) {
                 Some(DType::F32) | None => Some(Dtype::F32),
                 Some(DType::F16) => Some(Dtype::F16),
                 Some(DType::BF16) => Some(Dtype::Bf16),
@@ -142,9 +72,83 @@ impl Session for CandleSession {
             },
             providers: "candle".into(),
             threads: Some(candle_core::utils::get_num_threads()),
-            artifact: Some(self.artifact.clone()),
-            executor: Some(self.executor()),
-        }
+            executor: Some(executor(&graphs)),
+            ..Placement::default()
+        };
+        open_session(request, CandleRuntime, &parts, graphs, placement)
+    }
+}
+
+struct CandleRuntime;
+
+struct CandleGraph {
+    plan: Plan,
+    weight_dtype: Option<DType>,
+    fused: Vec<&'static str>,
+    inputs: Vec<String>,
+    outputs: Vec<String>,
+}
+
+impl CandleGraph {
+    fn load(part: &Part, path: &Path) -> Result<Self, Shortfall> {
+        let (mut graph, mut constants) = graph::read(path)?;
+        let names = |specs: &[TensorSpec]| specs.iter().map(|spec| spec.name.clone()).collect::<Vec<_>>();
+        let outputs = match part.outputs.as_slice() {
+            [] => graph.output.iter().map(|output| output.name.clone()).collect(),
+            outputs => names(outputs),
+        };
+        let weight_dtype = constants.values().map(Tensor::dtype).find(DType::is_float);
+        let fused = fusion::fuse(&mut graph, &mut constants);
+        let plan = Plan::new(&graph, &constants)?;
+        Ok(CandleGraph { plan, weight_dtype, fused, inputs: names(&part.inputs), outputs })
+    }
+
+    fn named(&self, inputs: &[&Tensor]) -> Vec<(String, Tensor)> {
+        self.inputs.iter().zip(inputs).map(|(name, tensor)| (name.clone(), (*tensor).clone())).collect()
+    }
+}
+
+/// What executes the graphs, in words.
+fn executor(graphs: &[CandleGraph]) -> String {
+    let own: BTreeSet<&str> = graphs.iter().flat_map(|graph| graph.plan.own_operators()).collect();
+    let fused: BTreeSet<&str> = graphs.iter().flat_map(|graph| graph.fused.iter().copied()).collect();
+    let list = |names: BTreeSet<&str>| names.into_iter().collect::<Vec<_>>().join(", ");
+    let mut text = "candle-onnx".to_owned();
+    if !own.is_empty() {
+        text += &format!(" with own {}", list(own));
+    }
+    if !fused.is_empty() {
+        text += &format!(" and fused {}", list(fused));
+    }
+    text
+}
+
+impl Runtime for CandleRuntime {
+    type Graph = CandleGraph;
+    type Value = Tensor;
+
+    fn upload(&self, tensor: &HostTensor) -> Result<Tensor, Shortfall> {
+        to_tensor(tensor)
+    }
+
+    fn download(&self, value: &Tensor) -> Result<HostTensor, Shortfall> {
+        to_host(value)
+    }
+
+    fn run(&self, graph: &mut CandleGraph, inputs: &[&Tensor]) -> Result<Vec<Tensor>, Shortfall> {
+        // candle computes on the CPU before it returns.
+        let mut computed = graph.plan.run(&graph.named(inputs)).map_err(classify)?;
+        let output =
+            |name: &String| computed.remove(name).ok_or_else(|| Shortfall::failed(format!("no output {name:?}")));
+        graph.outputs.iter().map(output).collect()
+    }
+
+    fn greedy(&self, logits: &Tensor) -> Result<Tensor, Shortfall> {
+        logits.argmax_keepdim(D::Minus1).and_then(|tokens| tokens.to_dtype(DType::I64)).map_err(classify)
+    }
+
+    fn check_inputs(&self, graph: &CandleGraph, inputs: &[&Tensor]) -> Result<(), Shortfall> {
+        graph.plan.check_inputs(&graph.named(inputs)).map_err(classify)
     }
 }
 

@@ -12,9 +12,12 @@ struct Bert {
 }
 
 /// transformers' `BertModel`: tokens and mask to the pooled state of the first token.
-pub fn load(config: &Config, weights: VarBuilder) -> Result<Box<dyn Module>> {
+///
+/// # Errors
+/// The configuration is not one of candle's module, or the weights do not fit it.
+pub fn load(config: Config, weights: VarBuilder) -> Result<impl Module + use<>> {
     let pooler = candle_nn::linear(config.hidden_size, config.hidden_size, weights.pp("pooler.dense"))?;
-    Ok(Box::new(Bert { model: BertModel::load(weights, config)?, pooler }))
+    Ok(Bert { model: BertModel::load(weights, &config)?, pooler })
 }
 
 impl Module for Bert {
@@ -22,9 +25,5 @@ impl Module for Bert {
         let [tokens, mask] = inputs else { candle_core::bail!("{} inputs instead of 2", inputs.len()) };
         let states = self.model.forward(tokens, &tokens.zeros_like()?, Some(mask))?;
         Ok(vec![states.i((.., 0))?.contiguous()?.apply(&self.pooler)?.tanh()?])
-    }
-
-    fn name(&self) -> &'static str {
-        "bert"
     }
 }

@@ -53,11 +53,8 @@ impl EncoderConfig {
     /// candle's module has one activation and one epsilon.
     fn check(&self) -> Result<()> {
         if self.hidden_act != "quick_gelu" || self.layer_norm_eps != 1e-5 {
-            candle_core::bail!(
-                "candle's clip supports quick_gelu and an epsilon of 1e-5 only, not {} and {:e}: not supported",
-                self.hidden_act,
-                self.layer_norm_eps
-            );
+            let (activation, epsilon) = (&self.hidden_act, self.layer_norm_eps);
+            candle_core::bail!("{activation} with an epsilon of {epsilon:e} is not supported by candle's clip");
         }
         Ok(())
     }
@@ -69,7 +66,10 @@ struct Clip {
 }
 
 /// transformers' `CLIPModel`: tokens, mask and pictures to the similarity of each pair and both embeddings.
-pub fn load(config: &Config, weights: VarBuilder) -> Result<Box<dyn Module>> {
+///
+/// # Errors
+/// The configuration is not one of candle's module, or the weights do not fit it.
+pub fn load(config: Config, weights: VarBuilder) -> Result<impl Module + use<>> {
     let (text, vision) = (&config.text_config.encoder, &config.vision_config.encoder);
     text.check()?;
     vision.check()?;
@@ -100,7 +100,7 @@ pub fn load(config: &Config, weights: VarBuilder) -> Result<Box<dyn Module>> {
         image_size: config.vision_config.image_size,
     };
     let logit_scale = weights.get((), "logit_scale")?;
-    Ok(Box::new(Clip { model: ClipModel::new(weights, &candle_config)?, logit_scale }))
+    Ok(Clip { model: ClipModel::new(weights, &candle_config)?, logit_scale })
 }
 
 impl Module for Clip {
@@ -110,9 +110,5 @@ impl Module for Clip {
         let text = div_l2_norm(&self.model.get_text_features(tokens)?)?;
         let logits = (&image * &text)?.sum(1)?.broadcast_mul(&self.logit_scale.exp()?)?;
         Ok(vec![logits, image, text])
-    }
-
-    fn name(&self) -> &'static str {
-        "clip"
     }
 }

@@ -1,0 +1,159 @@
+"""Exports a generative model: a graph and an archive for each part, over one weights file."""
+
+from collections import Counter
+
+import numpy as np
+import onnx
+import torch
+
+import check
+import description
+import generation
+import onnx_graph
+import package
+import seeded
+import torchscript
+from entry import Generative, Part, Port
+from layout import Layout
+from published import Published
+
+# Smallest lead of a chosen token over the second, relative to the largest logit: far beyond what rounding can turn.
+LEAD = 3e-4
+# Smallest part of a sample's tokens that differ.
+VARIETY = 0.25
+# The reference has at most so many logits of a row: of a larger vocabulary every n-th.
+LOGITS = 1024
+# Sizes of what a part is traced with, first, and of what the trace is tried with. None has the same twice.
+_EXAMPLES = (
+    {"batch": 2, "tokens": 3, "past": 5, "image": 4, "sequence": 7},
+    {"batch": 3, "tokens": 6, "past": 0, "image": 2, "sequence": 9},
+    {"batch": 2, "tokens": 1, "past": 11, "image": 0, "sequence": 8},
+)
+
+
+def export(entry: Generative) -> dict:
+    """Writes the model's files and returns its row of the table."""
+    model = entry.build().eval()
+    published = Published(model, None)
+    parameters = sum(parameter.numel() for parameter in model.parameters() if parameter.requires_grad)
+    layout = Layout({name: list(tensor.shape) for name, tensor in published.named_parameters()})
+    weights = {
+        name: seeded.tensor(entry.seed, name, shape, entry.init(name, shape)) for name, shape in layout.shapes.items()
+    }
+    _load(published, weights)
+
+    tried = package.tried_lengths(entry.sequence_lengths)
+    inputs = [{p.name: seeded.samples(p, 0, package.SAMPLES, length) for p in entry.inputs} for length in tried]
+    expected, leads = zip(*(generation.reference(entry, model, feed) for feed in inputs))
+    references = list(zip(entry.sequence_lengths or [None], expected, leads))
+    outputs = {}
+    for length, generated, _ in references:
+        outputs |= _outputs(entry, generated, length)
+    lead = min(lead for *_, lead in references)
+    assert lead >= LEAD, f"{entry.name}: a choice between tokens is close, {lead:.1e}; take another seed"
+    variety = min(_variety(generated) for generated in expected)
+
+    graphs, archives = {}, {}
+    with package.weights_file(layout, weights) as file:
+        for part in entry.parts:
+            example, *others = (_example(part, sizes) for sizes in _EXAMPLES)
+            whole = Published(model, part.call)
+            graph = onnx_graph.export(
+                f"{entry.name}.{part.name}", whole, part.inputs, part.outputs, layout, file.path, example, others
+            )
+            unused = tuple(layout.shapes.keys() - set(onnx_graph.weights_of(graph)))
+            archives[part.name] = torchscript.export(Published(model, part.call, unused), example, others)
+            _load(published, weights)
+            onnx.save(graph, file.path.with_name(f"{part.name}.onnx"))
+            graphs[part.name] = graph
+        used = {part: onnx_graph.weights_of(graph) for part, graph in graphs.items()}
+        unused = layout.shapes.keys() - set().union(*used.values())
+        assert all(name.startswith(entry.idle) for name in unused), f"weights that no part has: {sorted(unused)}"
+        runners = {part: check.onnx_runner(file.path.with_name(f"{part}.onnx")) for part in graphs}
+        onnx_error = _error(entry, runners, inputs, expected)
+    runners = {
+        part: check.torchscript_runner(archive, {name: weights[name] for name in used[part]})
+        for part, archive in archives.items()
+    }
+    torchscript_error = _error(entry, runners, inputs, expected)
+    tolerance = package.tolerance(max(onnx_error, torchscript_error))
+
+    sizes = package.write(
+        entry.name,
+        {
+            "model.toml": description.generative_toml(entry, parameters, tolerance),
+            "weights.toml": description.weights_toml(entry, layout, entry.seed, file.sha256),
+            **{f"{part}.onnx": graph.SerializeToString(deterministic=True) for part, graph in graphs.items()},
+            **{f"{part}.pt": archive for part, archive in archives.items()},
+            "reference.safetensors": package.reference_file(outputs),
+        },
+    )
+    logits = expected[0].logits
+    return {
+        "model": entry.name,
+        "parameters": parameters,
+        "onnx bytes": sizes["onnx"],
+        "pt bytes": sizes["pt"],
+        "reference bytes": sizes["safetensors"],
+        "ORT error": f"{onnx_error:.1e}",
+        "TorchScript error": f"{torchscript_error:.1e}",
+        "spread": f"{logits.std(0).mean() / logits.std():.2f}",
+        "lead": f"{lead:.1e}",
+        "variety": f"{variety:.2f}",
+        "operators": sum((Counter(node.op_type for node in g.graph.node) for g in graphs.values()), Counter()),
+    }
+
+
+def _load(published: Published, weights: dict[str, np.ndarray]) -> None:
+    """Without a copy: the weights of the largest fill a quarter of a small machine."""
+    for name, parameter in published.named_parameters():
+        parameter.requires_grad_(False)
+        parameter.data = torch.from_numpy(weights[name])
+
+
+def _outputs(entry: Generative, generated: generation.Generated, length: int | None) -> dict[str, np.ndarray]:
+    every = -(-generated.logits.shape[1] // LOGITS)
+    outputs = {f"encoder.{port.name}": value for port, value in zip(entry.encoded, generated.encoded)}
+    outputs |= {
+        "prefill.token": generated.token,
+        "prefill.logits": generated.logits[:, ::every],
+        "decode.tokens": generated.tokens,
+        "decode.logits": generated.last_logits[:, ::every],
+    }
+    suffix = f".seq{length}" if length else ""
+    return {f"output.{name}{suffix}": np.ascontiguousarray(value) for name, value in outputs.items()}
+
+
+def _variety(generated: generation.Generated) -> float:
+    """Different tokens over all tokens, of the sample with the fewest; samples must differ."""
+    rows = np.concatenate([generated.token[:, None], generated.tokens], 1)
+    assert len(np.unique(rows, axis=0)) == len(rows), "two samples have the same tokens; take another seed"
+    variety = min(len(np.unique(row)) for row in rows) / rows.shape[1]
+    assert variety >= VARIETY, f"a sample has hardly more than one token, {variety:.2f}; take another seed"
+    return variety
+
+
+def _error(entry: Generative, runners: dict[str, check.Runner], inputs, expected) -> float:
+    """The largest error over all batch sizes and inputs; the tokens must be those of the reference."""
+    return max(
+        generation.error(
+            generation.by_parts(entry, runners, {name: value[:batch] for name, value in feed.items()}), generated
+        )
+        for feed, generated in zip(inputs, expected)
+        for batch in check.BATCHES
+    )
+
+
+def _example(part: Part, sizes: dict[str, int]) -> tuple[torch.Tensor, ...]:
+    image = sizes["image"] if any("image" in port.shape for port in part.inputs) else 0
+    positions = image + sizes["tokens"]
+    sizes = sizes | {"positions": positions, "queries": positions, "keys": sizes["past"] + positions}
+    generator = torch.Generator().manual_seed(0)
+
+    def value(port: Port) -> torch.Tensor:
+        shape = [sizes.get(size, size) for size in port.shape]
+        if port.dtype == "i64":
+            return torch.randint(port.below, shape, generator=generator)
+        return torch.randn(shape, generator=generator)
+
+    return tuple(value(port) for port in part.inputs)

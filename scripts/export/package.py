@@ -1,0 +1,59 @@
+"""What every exported model has: a weights file for as long as it is checked, and a folder in the zoo."""
+
+import hashlib
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from safetensors.numpy import save
+
+import onnx_graph
+from layout import Layout
+
+MODELS = Path(__file__).resolve().parents[2] / "models"
+SAMPLES = 8
+
+
+@dataclass(frozen=True)
+class WeightsFile:
+    path: Path
+    sha256: str
+
+
+@contextmanager
+def weights_file(layout: Layout, weights: dict[str, np.ndarray]) -> Iterator[WeightsFile]:
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, onnx_graph.WEIGHTS_FILE)
+        layout.write(path, weights)
+        with path.open("rb") as file:
+            yield WeightsFile(path, hashlib.file_digest(file, "sha256").hexdigest())
+
+
+def write(name: str, files: dict[str, str | bytes]) -> dict[str, int]:
+    """Writes the files of models/zoo/NAME; returns the bytes of each kind of file."""
+    folder = MODELS / "zoo" / name
+    folder.mkdir(parents=True, exist_ok=True)
+    sizes: dict[str, int] = {}
+    for file, content in files.items():
+        data = content.encode() if isinstance(content, str) else content
+        (folder / file).write_bytes(data)
+        kind = file.rsplit(".", 1)[1]
+        sizes[kind] = sizes.get(kind, 0) + len(data)
+    return sizes
+
+
+def reference_file(outputs: dict[str, np.ndarray]) -> bytes:
+    return save(outputs, {"made_by": f"PyTorch {torch.__version__.split('+')[0]}"})
+
+
+def tried_lengths(reference: list[int]) -> list[int | None]:
+    """One length more than there are references for, so that no graph works for those only."""
+    return [*reference, 2 * reference[0] // 3] if reference else [None]
+
+
+def tolerance(error: float) -> str:
+    return "1e-4" if error < 1e-5 else "1e-3"

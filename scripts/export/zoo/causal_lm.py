@@ -1,0 +1,115 @@
+"""Llama and Qwen2: a decoder of tokens alone, which differ in the biases of its projections."""
+
+import torch
+from torch import nn
+from torch.nn import functional
+from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedConfig, PreTrainedModel, Qwen2Config, Qwen2ForCausalLM
+
+from attention import (
+    attend,
+    cache_ports,
+    decoder_ports,
+    last_position,
+    merge_heads,
+    root_mean_square_norm,
+    split_heads,
+)
+from entry import Generative, Part, Port, Prompt
+from transformer_init import transformer_init
+
+
+class Rotation:
+    """Of queries and keys by their positions, [1, positions]."""
+
+    def __init__(self, frequencies: torch.Tensor, position_ids: torch.Tensor):
+        angles = position_ids.to(torch.float32)[:, None, :, None] * frequencies
+        sine = angles.sin()
+        self._cosine = torch.cat([angles.cos()] * 2, 3)
+        self._sine = torch.cat([-sine, sine], 3)
+
+    def __call__(self, states: torch.Tensor) -> torch.Tensor:
+        first, second = states.chunk(2, 3)
+        return states * self._cosine + torch.cat([second, first], 3) * self._sine
+
+
+def decode(
+    decoder: nn.Module, states: torch.Tensor, position_ids: torch.Tensor, bias: torch.Tensor, past
+) -> tuple[torch.Tensor, list[torch.Tensor]]:
+    """The state of the last position and the cache: key and value of each layer, with those of `states` added."""
+    config = decoder.config
+    heads, shared = config.num_attention_heads, config.num_key_value_heads
+    rotation = Rotation(decoder.rotary_emb.inv_freq, position_ids)
+    bias = torch.cat([bias] * (heads // shared), 2)
+    present = []
+    for layer, past_key, past_value in zip(decoder.layers, past[::2], past[1::2]):
+        attention, normed = layer.self_attn, root_mean_square_norm(layer.input_layernorm, states)
+        queries = rotation(split_heads(attention.q_proj(normed), heads)) * attention.scaling
+        key = torch.cat([past_key, rotation(split_heads(attention.k_proj(normed), shared))], 2)
+        value = torch.cat([past_value, split_heads(attention.v_proj(normed), shared)], 2)
+        states = states + attention.o_proj(merge_heads(attend(queries, key, value, bias)))
+        mlp, normed = layer.mlp, root_mean_square_norm(layer.post_attention_layernorm, states)
+        states = states + mlp.down_proj(functional.silu(mlp.gate_proj(normed)) * mlp.up_proj(normed))
+        present += [key, value]
+    return last_position(root_mean_square_norm(decoder.norm, states)), present
+
+
+def past_ports(config: PreTrainedConfig, kind: str, length: str) -> list[Port]:
+    size = config.hidden_size // config.num_attention_heads
+    return cache_ports(kind, config.num_hidden_layers, config.num_key_value_heads, length, size)
+
+
+def _next_token(model: PreTrainedModel, tokens, position_ids, bias, *past):
+    state, present = decode(model.model, model.model.embed_tokens(tokens), position_ids, bias, past)
+    return model.lm_head(state), *present
+
+
+def _prompt(model: PreTrainedModel, tokens: torch.Tensor) -> Prompt:
+    return Prompt({"input_ids": tokens, "logits_to_keep": 1})
+
+
+def _entry(
+    name: str, model_class: type[PreTrainedModel], config: PreTrainedConfig, source: str, sequence_lengths: list[int]
+) -> Generative:
+    vocabulary = config.vocab_size
+    past = past_ports(config, "past", "past")
+    return Generative(
+        name=name,
+        family=config.model_type,
+        modality="text",
+        source=f"transformers 5.23.0, {model_class.__name__}; {source}",
+        license="Apache-2.0",
+        inputs=[Port("input_ids", "i64", ["batch", "sequence"], below=vocabulary)],
+        build=lambda: model_class._from_config(config, attn_implementation="eager"),
+        prompt=_prompt,
+        parts=[
+            Part(
+                "lm",
+                decoder_ports("input_ids", vocabulary, config.max_position_embeddings, past),
+                [Port("logits", "f32", ["batch", vocabulary]), *past_ports(config, "present", "total")],
+                _next_token,
+            )
+        ],
+        init=transformer_init,
+        sequence_lengths=sequence_lengths,
+    )
+
+
+def _rope(theta: float) -> dict:
+    return {"rope_type": "default", "rope_theta": theta}
+
+
+LLAMA_SMALL = _entry(
+    "llama-small",
+    LlamaForCausalLM,
+    LlamaConfig(
+        vocab_size=1000,
+        hidden_size=128,
+        intermediate_size=344,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        rope_parameters=_rope(10000.0),
+    ),
+    "2 layers of width 128",
+    [32],
+)

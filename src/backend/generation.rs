@@ -1,0 +1,201 @@
+//! Greedy generation, the same loop for every backend: prefill, then steps with a cache that grows.
+
+use super::{LoadRequest, Placement, Session};
+use crate::definition::{Phase, Shortfall};
+use crate::fixture::{HostTensor, TensorData};
+
+/// Steps after the prefill, before decoding begins again from it.
+pub const STEPS: usize = 16;
+
+/// Logits of a row that are compared: of a larger vocabulary every n-th.
+const COMPARED_LOGITS: usize = 1024;
+
+/// A generative model as a backend runs it.
+pub(super) trait Generator {
+    /// A tensor on the device.
+    type Value: Clone;
+    /// One batch of the model's inputs.
+    type Inputs;
+    /// Keys and values of all positions so far; a clone does not copy them.
+    type Cache: Clone;
+
+    fn upload(&mut self, inputs: &[HostTensor]) -> Result<Self::Inputs, Shortfall>;
+    /// The logits of the first new token, `[batch, vocabulary]`, and the cache of all before it.
+    fn prefill(&mut self, inputs: &Self::Inputs) -> Result<(Self::Value, Self::Cache), Shortfall>;
+    /// The logits after `tokens`, i64 `[batch, 1]`, at `position`, counted from 0.
+    fn step(
+        &mut self,
+        tokens: &Self::Value,
+        position: usize,
+        cache: &mut Self::Cache,
+    ) -> Result<Self::Value, Shortfall>;
+    /// The tokens of the largest logits, i64 `[batch, 1]`.
+    fn greedy(&mut self, logits: &Self::Value) -> Result<Self::Value, Shortfall>;
+    fn download(&self, value: &Self::Value) -> Result<HostTensor, Shortfall>;
+    fn sync(&mut self) -> Result<(), Shortfall>;
+}
+
+/// The session of the phases `prefill` and `decode`.
+///
+/// A call of `prefill` goes from the inputs to the first token; a call of `decode` from one token to the next. Choosing
+/// the token is part of both, as it is of every deployment.
+pub(super) struct GenerationSession<G: Generator> {
+    generator: G,
+    phase: Phase,
+    prompt_positions: usize,
+    bound: Vec<Bound<G>>,
+    placement: Placement,
+}
+
+/// A batch, and how far its generation is.
+struct Bound<G: Generator> {
+    inputs: G::Inputs,
+    /// After the prefill.
+    start: Option<State<G>>,
+    now: Option<State<G>>,
+}
+
+struct State<G: Generator> {
+    tokens: G::Value,
+    cache: G::Cache,
+    steps: usize,
+}
+
+impl<G: Generator> Clone for State<G> {
+    fn clone(&self) -> Self {
+        State { tokens: self.tokens.clone(), cache: self.cache.clone(), steps: self.steps }
+    }
+}
+
+impl<G: Generator> GenerationSession<G> {
+    /// # Errors
+    /// The definition does not say how many positions the prompt has.
+    pub(super) fn new(request: &LoadRequest<'_>, generator: G, placement: Placement) -> Result<Self, Shortfall> {
+        let unknown = || Shortfall::failed("the length of the prompt is not known: say `seq_lens`");
+        let prompt_positions = request.model.prompt_positions(request.sequence_length).ok_or_else(unknown)?;
+        Ok(GenerationSession { generator, phase: request.phase, prompt_positions, bound: Vec::new(), placement })
+    }
+
+    /// One prefill, with the token that it gives.
+    fn prefill(&mut self, binding: usize) -> Result<(G::Value, State<G>), Shortfall> {
+        let (logits, cache) = self.generator.prefill(&self.bound[binding].inputs)?;
+        let tokens = self.generator.greedy(&logits)?;
+        Ok((logits, State { tokens, cache, steps: 0 }))
+    }
+
+    /// One step of the state that the binding is in; returns the logits.
+    fn step(&mut self, binding: usize) -> Result<G::Value, Shortfall> {
+        if self.bound[binding].now.is_none() {
+            self.bound[binding].now = self.bound[binding].start.clone();
+        }
+        let Some(state) = &mut self.bound[binding].now else { return Err(Shortfall::failed("no prefill")) };
+        let position = self.prompt_positions + state.steps;
+        let logits = self.generator.step(&state.tokens, position, &mut state.cache)?;
+        state.tokens = self.generator.greedy(&logits)?;
+        state.steps += 1;
+        Ok(logits)
+    }
+}
+
+impl<G: Generator> Session for GenerationSession<G> {
+    fn bind(&mut self, inputs: &[HostTensor]) -> Result<usize, Shortfall> {
+        let inputs = self.generator.upload(inputs)?;
+        self.bound.push(Bound { inputs, start: None, now: None });
+        let binding = self.bound.len() - 1;
+        if self.phase == Phase::Decode {
+            let (_, state) = self.prefill(binding)?;
+            self.bound[binding].start = Some(state);
+        }
+        Ok(binding)
+    }
+
+    fn calls_in_a_row(&self) -> usize {
+        if self.phase == Phase::Decode { STEPS } else { 1 }
+    }
+
+    fn rewind(&mut self, binding: usize) {
+        self.bound[binding].now = None;
+    }
+
+    fn run(&mut self, binding: usize) -> Result<(), Shortfall> {
+        match self.phase {
+            Phase::Decode => self.step(binding).map(drop),
+            _ => self.prefill(binding).map(drop),
+        }
+    }
+
+    fn sync(&mut self) -> Result<(), Shortfall> {
+        self.generator.sync()
+    }
+
+    fn outputs(&mut self, binding: usize) -> Result<Vec<HostTensor>, Shortfall> {
+        if self.phase != Phase::Decode {
+            let (logits, state) = self.prefill(binding)?;
+            let mut token = self.generator.download(&state.tokens)?;
+            token.shape.truncate(1);
+            return Ok(vec![token, compared_logits(&self.generator.download(&logits)?)?]);
+        }
+        self.rewind(binding);
+        let (mut steps, mut last) = (Vec::new(), None);
+        for _ in 0..STEPS {
+            last = Some(self.step(binding)?);
+            if let Some(state) = &self.bound[binding].now {
+                steps.push(self.generator.download(&state.tokens)?);
+            }
+        }
+        self.rewind(binding);
+        let logits = last.ok_or_else(|| Shortfall::failed("no step"))?;
+        Ok(vec![side_by_side(&steps)?, compared_logits(&self.generator.download(&logits)?)?])
+    }
+
+    fn placement(&self) -> Placement {
+        self.placement.clone()
+    }
+}
+
+/// Columns `[batch, 1]` to `[batch, columns]`.
+fn side_by_side(columns: &[HostTensor]) -> Result<HostTensor, Shortfall> {
+    let columns = columns.iter().map(|column| match &column.data {
+        TensorData::I64(tokens) => Ok(tokens),
+        _ => Err(Shortfall::failed("tokens that are not i64")),
+    });
+    let columns = columns.collect::<Result<Vec<_>, _>>()?;
+    let rows = columns.first().map_or(0, |column| column.len());
+    let tokens = (0..rows).flat_map(|row| columns.iter().map(move |column| column[row])).collect();
+    Ok(HostTensor { shape: vec![rows, columns.len()], data: TensorData::I64(tokens) })
+}
+
+/// Every n-th logit of `[batch, vocabulary]`, so that at most [`COMPARED_LOGITS`] of a row are left.
+fn compared_logits(logits: &HostTensor) -> Result<HostTensor, Shortfall> {
+    let (&[batch, vocabulary], TensorData::F32(values)) = (logits.shape.as_slice(), &logits.data) else {
+        return Err(Shortfall::failed(format!("logits of shape {:?} instead of [batch, vocabulary]", logits.shape)));
+    };
+    let step = vocabulary.div_ceil(COMPARED_LOGITS).max(1);
+    let kept = values.chunks_exact(vocabulary.max(1)).flat_map(|row| row.iter().step_by(step)).copied().collect();
+    Ok(HostTensor { shape: vec![batch, vocabulary.div_ceil(step)], data: TensorData::F32(kept) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_nth_logit_of_a_large_vocabulary_is_compared() {
+        let logits = |vocabulary: usize| HostTensor {
+            shape: vec![2, vocabulary],
+            data: TensorData::F32((0..2 * vocabulary).map(|value| value as f32).collect()),
+        };
+        assert_eq!(compared_logits(&logits(1000)).unwrap(), logits(1000));
+        let large = compared_logits(&logits(2049)).unwrap();
+        assert_eq!(large.shape, [2, 683]);
+        let TensorData::F32(values) = large.data else { panic!() };
+        assert_eq!((values[1], values[683]), (3.0, 2049.0));
+    }
+
+    #[test]
+    fn tokens_of_steps_become_rows() {
+        let column = |tokens: [i64; 2]| HostTensor { shape: vec![2, 1], data: TensorData::I64(tokens.to_vec()) };
+        let tokens = side_by_side(&[column([1, 4]), column([2, 5]), column([3, 6])]).unwrap();
+        assert_eq!(tokens, HostTensor { shape: vec![2, 3], data: TensorData::I64(vec![1, 2, 3, 4, 5, 6]) });
+    }
+}
