@@ -63,8 +63,7 @@ fn every_case_has_a_row_also_one_that_could_not_run() {
     let results = fs::read_to_string(reports.join("results.csv")).unwrap();
     assert_eq!(results.lines().next().unwrap(), COLUMNS);
     let throughput = fs::read_to_string(reports.join("throughput.csv")).unwrap();
-    let columns =
-        "model,variant,backend,device,dtype,batch_size,latency_p50_ms,latency_p99_ms,throughput_ips,memory_mb,status";
+    let columns = "model,variant,phase,sequence_length,backend,device,dtype,batch_size,latency_p50_ms,latency_p99_ms,throughput_ips,tokens_per_second,memory_mb,status";
     assert_eq!(throughput.lines().next().unwrap(), columns);
 
     let records = workplace.records();

@@ -12,8 +12,8 @@ from transformers import PreTrainedModel
 class Port:
     """An input or output of a model or of a part; a string in `shape` is a symbolic dimension.
 
-    The first dimension of a model's own is always the batch. The dimension "sequence" is the length of a text or a sound. An integer input is uniform in [0, `below`), or
-    `constant` throughout.
+    The first dimension of a model's own is always the batch. The dimension "sequence" is the length of a text or a
+    sound. An integer input is uniform in [0, `below`), or `constant` throughout.
     """
 
     name: str
@@ -82,7 +82,8 @@ class Generative:
     the parts are written over its submodules. The last of `parts` gives the logits of the last position and is the
     only one that decoding runs. `encoded` are outputs of the others that are compared. `tokens` is the input that
     takes the prompt's tokens and then each new one. The value of an input `once` is empty after the first call;
-    `prefix_positions` are those before the prompt. `idle` begins the names of weights that inference does not touch.
+    `prefix_positions` are those before the prompt. `idle` begins the names of weights that inference does not touch;
+    `prefixes` are replaced in the names that the library would save, where the published ones are older.
     """
 
     name: str
@@ -100,5 +101,6 @@ class Generative:
     once: tuple[str, ...] = ()
     encoded: list[Port] = field(default_factory=list)
     idle: tuple[str, ...] = ()
+    prefixes: tuple[tuple[str, str], ...] = ()
     sequence_lengths: list[int] = field(default_factory=list)
     seed: int = 1

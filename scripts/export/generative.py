@@ -34,7 +34,7 @@ _EXAMPLES = (
 def export(entry: Generative) -> dict:
     """Writes the model's files and returns its row of the table."""
     model = entry.build().eval()
-    published = Published(model, None)
+    published = Published(model, None, prefixes=entry.prefixes)
     parameters = sum(parameter.numel() for parameter in model.parameters() if parameter.requires_grad)
     layout = Layout({name: list(tensor.shape) for name, tensor in published.named_parameters()})
     weights = {
@@ -51,18 +51,19 @@ def export(entry: Generative) -> dict:
         outputs |= _outputs(entry, generated, length)
     lead = min(lead for *_, lead in references)
     assert lead >= LEAD, f"{entry.name}: a choice between tokens is close, {lead:.1e}; take another seed"
-    variety = min(_variety(generated) for generated in expected)
+    variety = min(_variety(generated) for _, generated, _ in references)
 
     graphs, archives = {}, {}
     with package.weights_file(layout, weights) as file:
         for part in entry.parts:
             example, *others = (_example(part, sizes) for sizes in _EXAMPLES)
-            whole = Published(model, part.call)
+            whole = Published(model, part.call, prefixes=entry.prefixes)
             graph = onnx_graph.export(
                 f"{entry.name}.{part.name}", whole, part.inputs, part.outputs, layout, file.path, example, others
             )
             unused = tuple(layout.shapes.keys() - set(onnx_graph.weights_of(graph)))
-            archives[part.name] = torchscript.export(Published(model, part.call, unused), example, others)
+            partial = Published(model, part.call, unused, entry.prefixes)
+            archives[part.name] = torchscript.export(partial, example, others)
             _load(published, weights)
             onnx.save(graph, file.path.with_name(f"{part.name}.onnx"))
             graphs[part.name] = graph

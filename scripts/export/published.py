@@ -16,24 +16,31 @@ class Published(nn.Module):
 
     The tensors are registered here, the same objects, and the model itself is not a submodule: a trace sees the saved
     names only. A tensor that the model uses twice has its first name. `unused` are weights that inference does not
-    touch. Integer buffers, such as positions, stay with the model and are constants of a trace.
+    touch; `prefixes` are replaced in the names that the library would save. Integer buffers, such as positions, stay
+    with the model and are constants of a trace.
     """
 
-    def __init__(self, model: PreTrainedModel, call, unused: tuple[str, ...] = ()):
+    def __init__(
+        self, model: PreTrainedModel, call, unused: tuple[str, ...] = (), prefixes: tuple[tuple[str, str], ...] = ()
+    ):
         super().__init__()
         model.eval()
         trained = {id(parameter) for parameter in model.parameters()}
         torchscript.buffers_to_parameters(model)
         tensors = model.state_dict(keep_vars=True)
-        saved: dict[int, str] = {}
-        for name, tensor in revert_weight_conversion(model, dict(tensors)).items():
-            saved.setdefault(id(tensor), name)
+        # One object a name, for the order of the saved names is another.
+        aliases = {name: tensor.detach() for name, tensor in tensors.items()}
+        saved = {id(alias): name for name, alias in revert_weight_conversion(model, dict(aliases)).items()}
         registered = set()
-        for tensor in tensors.values():
-            name = saved[id(tensor)]
-            if not tensor.is_floating_point() or id(tensor) in registered or name in unused:
+        for own_name, tensor in tensors.items():
+            name = saved[id(aliases[own_name])]
+            for old, new in prefixes:
+                name = new + name.removeprefix(old) if name.startswith(old) else name
+            if not tensor.is_floating_point() or id(tensor) in registered:
                 continue
             registered.add(id(tensor))
+            if name in unused:
+                continue
             tensor.requires_grad_(id(tensor) in trained)
             self._at(name.split(".")[:-1]).register_parameter(name.split(".")[-1], tensor)
         self._call = (call, model)

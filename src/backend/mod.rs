@@ -8,15 +8,17 @@
 
 #[cfg(feature = "candle")]
 mod candle;
-#[cfg(any(feature = "candle", feature = "ort", feature = "tch"))]
+#[cfg(any(feature = "candle", feature = "ort", feature = "tch", feature = "tract"))]
 mod generation;
-#[cfg(any(feature = "candle", feature = "ort", feature = "tch"))]
+#[cfg(any(feature = "candle", feature = "ort", feature = "tch", feature = "tract"))]
 mod graphs;
 mod null;
 #[cfg(feature = "ort")]
 mod ort;
 #[cfg(feature = "tch")]
 mod tch;
+#[cfg(feature = "tract")]
+mod tract;
 
 pub use null::{NULL, Null};
 
@@ -129,6 +131,10 @@ pub fn all() -> Vec<(&'static str, Result<&'static dyn Backend, String>)> {
         ("candle", Ok(&candle::Candle as &dyn Backend)),
         #[cfg(not(feature = "candle"))]
         ("candle", Err(not_in_this_build("candle"))),
+        #[cfg(feature = "tract")]
+        ("tract", Ok(&tract::TractBackend as &dyn Backend)),
+        #[cfg(not(feature = "tract"))]
+        ("tract", Err(not_in_this_build("tract"))),
         (NULL, Ok(&null::Null as &dyn Backend)),
     ]
 }

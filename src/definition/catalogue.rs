@@ -13,7 +13,9 @@ use serde::Deserialize;
 use super::case::{ORIGINAL, check_component};
 use super::model::{Model, Origin, Tolerance, read_packaged, whole};
 use super::onnx;
+use super::suite::{Suite, SuiteModel};
 use super::tensor_spec::{Dimension, TensorSpec};
+use super::torchscript;
 
 /// A model, or why a file of that name is not one.
 #[derive(Clone, Debug)]
@@ -71,6 +73,32 @@ pub fn read_catalogue(models_folder: &Path) -> std::io::Result<Vec<Entry>> {
         }
     }
     Ok(entries)
+}
+
+/// Adds the models of a suite that say where their file is.
+///
+/// # Errors
+/// A name is taken, or a file is not there.
+pub fn add_models_with_paths(catalogue: &mut Vec<Entry>, suite: &Suite) -> Result<(), String> {
+    let packaged: Vec<Model> = catalogue.iter().filter_map(|entry| entry.model.as_ref().ok().cloned()).collect();
+    for SuiteModel { name, path, family, modality, .. } in &suite.models {
+        let Some(path) = path else { continue };
+        if !path.is_file() {
+            return Err(format!("model {name:?}: there is no file {}", path.display()));
+        }
+        if catalogue.iter().any(|entry| entry.name == *name) {
+            return Err(format!("model {name:?} has the name of another model: rename it"));
+        }
+        let files: Vec<PathBuf> =
+            EXTENSIONS.iter().map(|extension| path.with_extension(extension)).filter(|file| file.is_file()).collect();
+        let mut model = read_files(name, ORIGINAL, &files, &packaged);
+        if let Ok(model) = &mut model {
+            model.family = family.clone().unwrap_or_else(|| model.family.clone());
+            model.modality = modality.clone().unwrap_or_else(|| model.modality.clone());
+        }
+        catalogue.push(Entry { name: name.clone(), variant: ORIGINAL.into(), is_found: false, model });
+    }
+    Ok(())
 }
 
 fn packaged_weights(model: &Model) -> Option<PathBuf> {
@@ -146,7 +174,10 @@ fn read_files(name: &str, variant: &str, files: &[PathBuf], packaged: &[Model]) 
     }
     let summary = onnx.as_deref().map(onnx::read_summary).transpose()?;
     let own_inputs = summary.as_ref().map(|summary| summary.inputs.clone());
-    let inputs = sidecar.inputs.or(own_inputs).ok_or_else(|| missing_inputs(&sidecar_path))?;
+    let inputs = match sidecar.inputs.or(own_inputs) {
+        Some(inputs) => inputs,
+        None => return Err(missing_inputs(&sidecar_path, torchscript.as_deref())),
+    };
     let own_outputs = summary.as_ref().map(|summary| summary.outputs.clone()).unwrap_or_default();
     let outputs = sidecar.outputs.unwrap_or(own_outputs);
     let inputs = with_dimensions(inputs, &sidecar.dimensions);
@@ -222,10 +253,27 @@ fn missing_dimensions(sidecar: &Path, unknown: &BTreeSet<String>) -> String {
     format!("the file leaves sizes open; write them into {}:\n[dimensions]\n{}", sidecar.display(), lines.join("\n"))
 }
 
-fn missing_inputs(sidecar: &Path) -> String {
+/// What to write for a TorchScript file, with the names that it says; integers and shapes are for the user to put right.
+fn missing_inputs(sidecar: &Path, archive: Option<&Path>) -> String {
+    let inputs = match archive.map(torchscript::read_inputs) {
+        Some(Err(error)) => return error,
+        Some(Ok(inputs)) => inputs,
+        None => Vec::new(),
+    };
+    let lines = |(name, _): &(String, String)| match name.as_str() {
+        name if name.contains("mask") => {
+            format!("[[inputs]]\nname = {name:?}\ndtype = \"i64\"\nshape = [\"batch\", 128]\nconstant = 1\n")
+        }
+        name if name.contains("ids") || name.contains("token") => {
+            format!("[[inputs]]\nname = {name:?}\ndtype = \"i64\"\nshape = [\"batch\", 128]\nbelow = 30522\n")
+        }
+        name => format!("[[inputs]]\nname = {name:?}\ndtype = \"f32\"\nshape = [\"batch\", 3, 224, 224]\n"),
+    };
+    let lines: String = inputs.iter().map(lines).collect();
     format!(
-        "a TorchScript file does not say its inputs; write them into {}, for example:\n[[inputs]]\nname = \"x\"\ndtype = \"f32\"\nshape = [\"batch\", 3, 224, 224]",
-        sidecar.display()
+        "a TorchScript file does not say the shapes of its inputs; write them into {}, for example:\n{}",
+        sidecar.display(),
+        lines.trim_end()
     )
 }
 

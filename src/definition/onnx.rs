@@ -29,6 +29,10 @@ struct GraphProto {
 
 #[derive(Clone, PartialEq, Message)]
 struct NodeProto {
+    #[prost(string, repeated, tag = "1")]
+    inputs: Vec<String>,
+    #[prost(string, repeated, tag = "2")]
+    outputs: Vec<String>,
     #[prost(string, tag = "4")]
     op_type: String,
 }
@@ -91,7 +95,8 @@ pub struct OnnxSummary {
 /// Reads the summary of an ONNX file.
 ///
 /// A symbolic first dimension is taken for the batch, whatever the exporter called it; other symbols keep their names,
-/// and a dimension without a name is called `<input>.<position>`. Inputs that have an initializer are not inputs.
+/// and a dimension without a name is called `<input>.<position>`. Inputs that have an initializer are not inputs. Whole
+/// numbers that look up rows of a table are below its length, and a mask is 1 throughout.
 ///
 /// # Errors
 /// The file cannot be read, is not a whole ONNX model, or has an input that is no tensor of a supported type.
@@ -109,7 +114,7 @@ fn summarise(bytes: &[u8]) -> Result<OnnxSummary, String> {
     }
     let is_initializer = |name: &str| graph.initializers.iter().any(|initializer| initializer.name == name);
     let inputs: Result<Vec<_>, _> =
-        graph.inputs.iter().filter(|input| !is_initializer(&input.name)).map(tensor_spec).collect();
+        graph.inputs.iter().filter(|input| !is_initializer(&input.name)).map(|input| graph.input_spec(input)).collect();
     let outputs: Result<Vec<_>, _> = graph.outputs.iter().map(tensor_spec).collect();
     let parameters = graph
         .initializers
@@ -118,6 +123,42 @@ fn summarise(bytes: &[u8]) -> Result<OnnxSummary, String> {
         .map(|initializer| initializer.dims.iter().map(|&size| size.max(0) as u64).product::<u64>())
         .sum();
     Ok(OnnxSummary { inputs: inputs?, outputs: outputs?, parameters })
+}
+
+impl GraphProto {
+    /// The input, with what the graph tells of the values that it can take.
+    fn input_spec(&self, value: &ValueInfoProto) -> Result<TensorSpec, String> {
+        let mut spec = tensor_spec(value)?;
+        match spec.dtype {
+            ElementType::I32 | ElementType::I64 if value.name.contains("mask") => spec.constant = Some(1),
+            ElementType::I32 | ElementType::I64 => spec.below = self.rows_that_it_looks_up(&value.name),
+            ElementType::U8 => spec.below = Some(256),
+            _ => {}
+        }
+        Ok(spec)
+    }
+
+    /// The rows of the shortest table in which the value, or what is made of it without arithmetic, is an index.
+    fn rows_that_it_looks_up(&self, name: &str) -> Option<u64> {
+        let mut same = vec![name];
+        let mut rows: Option<u64> = None;
+        // Nodes are in topological order.
+        for node in &self.nodes {
+            let reads = |place: usize| node.inputs.get(place).is_some_and(|input| same.contains(&input.as_str()));
+            match node.op_type.as_str() {
+                "Cast" | "Reshape" | "Squeeze" | "Unsqueeze" | "Identity" | "Transpose" if reads(0) => {
+                    same.extend(node.outputs.iter().map(String::as_str));
+                }
+                "Gather" if reads(1) => {
+                    let table = self.initializers.iter().find(|initializer| initializer.name == node.inputs[0]);
+                    let length = table.and_then(|table| table.dims.first()).map(|&length| length.max(1) as u64);
+                    rows = [rows, length].into_iter().flatten().min();
+                }
+                _ => {}
+            }
+        }
+        rows
+    }
 }
 
 fn tensor_spec(value: &ValueInfoProto) -> Result<TensorSpec, String> {
@@ -166,7 +207,7 @@ mod tests {
     fn model() -> ModelProto {
         let dims = vec![dimension(None, Some("N")), dimension(Some(3), None), dimension(None, None)];
         let graph = GraphProto {
-            nodes: vec![NodeProto { op_type: "Relu".into() }],
+            nodes: vec![NodeProto { op_type: "Relu".into(), ..NodeProto::default() }],
             initializers: vec![InitializerProto { dims: vec![4, 5], data_type: 1, name: "w".into() }],
             inputs: vec![value("x", dims), value("w", vec![dimension(Some(4), None), dimension(Some(5), None)])],
             outputs: vec![value("y", vec![])],
@@ -180,6 +221,27 @@ mod tests {
         assert_eq!(summary.parameters, 20);
         assert_eq!(summary.inputs.len(), 1);
         assert_eq!(summary.inputs[0].to_string(), "x f32[batch×3×x.2]");
+    }
+
+    #[test]
+    fn tokens_are_below_the_length_of_their_table_and_a_mask_is_all_ones() {
+        let mut model = model();
+        let graph = model.graph.as_mut().unwrap();
+        let integer = |name: &str| {
+            let tensor =
+                TensorTypeProto { element: 7, shape: Some(ShapeProto { dims: vec![dimension(Some(2), None)] }) };
+            ValueInfoProto { name: name.into(), r#type: Some(TypeProto { tensor: Some(tensor) }) }
+        };
+        let node = |op_type: &str, inputs: &[&str], output: &str| NodeProto {
+            inputs: inputs.iter().map(|&name| name.into()).collect(),
+            outputs: vec![output.into()],
+            op_type: op_type.into(),
+        };
+        graph.inputs.extend(["ids", "attention_mask", "count"].map(integer));
+        graph.nodes.extend([node("Cast", &["ids"], "cast"), node("Gather", &["w", "cast"], "rows")]);
+        let summary = summarise(&model.encode_to_vec()).unwrap();
+        let values: Vec<_> = summary.inputs[1..].iter().map(|input| (input.below, input.constant)).collect();
+        assert_eq!(values, [(Some(4), None), (None, Some(1)), (None, None)]);
     }
 
     #[test]

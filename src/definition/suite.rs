@@ -1,5 +1,6 @@
 //! The suite file, and the filters that flags and `INFERBENCH_*` variables put on top of it.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
@@ -38,6 +39,15 @@ pub struct Suite {
 #[serde(deny_unknown_fields)]
 pub struct SuiteModel {
     pub name: String,
+    /// The model's file, for one that is in none of the folders of `models/`; files of the same stem belong to it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub path: Option<PathBuf>,
+    /// Of a model with a path.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub family: Option<String>,
+    /// Of a model with a path.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub modality: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub batch_sizes: Option<Vec<usize>>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -158,10 +168,60 @@ pub fn read_suite(name_or_path: &str, models_folder: &Path) -> Result<Suite, Str
         let names = suite_names(&folder).join(", ");
         format!("no suite {name_or_path:?} ({}: {error}); there are {names}, or give a path", path.display())
     })?;
-    let mut suite: Suite = toml::from_str(&text).map_err(|error| format!("{}: {error}", path.display()))?;
+    let mut suite = if path.extension().is_some_and(|extension| extension == "json") {
+        custom_set(&text)
+    } else {
+        toml::from_str(&text).map_err(|error| error.to_string())
+    }
+    .map_err(|error| format!("{}: {error}", path.display()))?;
+    for model_path in suite.models.iter_mut().filter_map(|model| model.path.as_mut()) {
+        *model_path = path.parent().unwrap_or(Path::new("")).join(&model_path);
+    }
     suite.name = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
     suite.check().map_err(|error| format!("{}: {error}", path.display()))?;
     Ok(suite)
+}
+
+/// A model of a custom set, the JSON form of a suite.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct CustomModel {
+    /// Which model it is, where the key is not its name.
+    name: Option<String>,
+    family: Option<String>,
+    /// For readers.
+    #[serde(rename = "size")]
+    _size: Option<String>,
+    modality: Option<String>,
+    path: Option<PathBuf>,
+    batch_sizes: Option<Vec<usize>>,
+    seq_lens: Option<Vec<usize>>,
+}
+
+/// Reads a custom set: models by key. One with a `path` is called by its key; the others are models that there are.
+fn custom_set(text: &str) -> Result<Suite, String> {
+    let models: BTreeMap<String, CustomModel> = serde_json::from_str(text).map_err(|error| error.to_string())?;
+    let models = models.into_iter().map(|(key, model)| SuiteModel {
+        name: if model.path.is_some() { key } else { model.name.unwrap_or(key) },
+        path: model.path,
+        family: model.family,
+        modality: model.modality,
+        batch_sizes: model.batch_sizes,
+        seq_lens: model.seq_lens,
+        phases: None,
+    });
+    Ok(Suite {
+        name: String::new(),
+        models: models.collect(),
+        include_found: false,
+        backends: ["ort", "tch", "candle"].map(str::to_owned).to_vec(),
+        devices: default_devices(),
+        dtypes: default_dtypes(),
+        batch_sizes: vec![1, 8],
+        phases: None,
+        seq_lens: None,
+        effort: Effort::default(),
+    })
 }
 
 fn suite_names(folder: &Path) -> Vec<String> {
@@ -259,6 +319,20 @@ mod tests {
         assert_eq!((suite.backends, suite.batch_sizes), (vec!["candle".to_owned()], vec![2]));
         assert_eq!(suite.models[0].batch_sizes, None);
         assert_eq!(suite.effort.iterations, 7);
+    }
+
+    #[test]
+    fn a_custom_set_names_models_or_files() {
+        let set = r#"{"bert_tiny": {"name": "bert-small", "family": "embedding", "size": "tiny", "modality": "text"},
+            "mine": {"path": "m.onnx", "family": "cnn"}}"#;
+        let folder = std::env::temp_dir().join(format!("inferbench-suite-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        let path = folder.join("set.json");
+        std::fs::write(&path, set).unwrap();
+        let suite = read_suite(path.to_str().unwrap(), &folder).unwrap();
+        assert_eq!((suite.models[0].name.as_str(), &suite.models[0].path), ("bert-small", &None));
+        assert_eq!((suite.models[1].name.as_str(), &suite.models[1].path), ("mine", &Some(folder.join("m.onnx"))));
+        assert!(custom_set(r#"{"a": {"weights": 1}}"#).unwrap_err().contains("weights"));
     }
 
     #[test]

@@ -12,6 +12,7 @@ mod machine;
 mod manifest;
 mod parent;
 mod peer;
+mod proof;
 mod relay;
 mod run;
 mod trial;
@@ -29,7 +30,9 @@ use std::process::ExitCode;
 use clap::Parser;
 
 use crate::backend::Registry;
-use crate::definition::{EffortArguments, PlannedCase, Selection, Suite, plan, read_catalogue, read_suite};
+use crate::definition::{
+    EffortArguments, PlannedCase, Selection, Suite, add_models_with_paths, plan, read_catalogue, read_suite,
+};
 use crate::exit_codes;
 use crate::places::Places;
 
@@ -55,8 +58,9 @@ pub struct Plan {
 /// The suite, a model name or a filter is wrong.
 pub fn make_plan(places: &Places, selection: &Selection, effort: &EffortArguments) -> Result<Plan, String> {
     let suite = read_suite(&selection.suite, &places.models())?.with_arguments(selection, effort)?;
-    let catalogue =
+    let mut catalogue =
         read_catalogue(&places.models()).map_err(|error| format!("{}: {error}", places.models().display()))?;
+    add_models_with_paths(&mut catalogue, &suite)?;
     let cases = plan(&suite, selection, &catalogue, &Registry)?;
     Ok(Plan { suite, cases })
 }

@@ -8,11 +8,11 @@ use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-use super::assignment::{Assignment, Purpose};
+use super::assignment::Assignment;
 use super::manifest::Observed;
-use super::peer;
-use crate::backend::{self, LoadRequest, Placement, Session};
-use crate::definition::{Case, Effort, Model, Phase, Shortfall, Sizes, Status};
+use super::proof::{Expectation, Proof};
+use crate::backend::{self, LoadRequest, Placement};
+use crate::definition::{Case, Effort, Model, Phase, Shortfall, Sizes};
 use crate::fixture::{self, Artifacts, HostTensor, Reference};
 use crate::measurement::{self, TimedSession, WarmUp, WarmUpRule};
 
@@ -49,16 +49,6 @@ impl Fixtures {
 pub struct Trial {
     pub session: TimedSession,
     expectation: Expectation,
-}
-
-/// What the outputs of the first batch are compared with.
-enum Expectation {
-    Reference {
-        outputs: Vec<(String, HostTensor)>,
-        tolerance: f64,
-    },
-    /// No reference: what the session itself gave before timing.
-    Itself(Vec<HostTensor>),
 }
 
 /// Loads a case and compares its outputs, and notes what is seen on the way.
@@ -115,7 +105,8 @@ pub fn load_and_prove(
     observed.first_inference_ms = Some(milliseconds(start.elapsed()));
 
     note_placement(session.placement(), case, &artifacts, fixtures, observed)?;
-    let expectation = first_proof(&mut *session, &ring, case, model, reference.as_deref(), assignment, observed)?;
+    let proof = Proof { case, model, reference: reference.as_deref(), assignment };
+    let expectation = proof.prove(&mut *session, &ring, observed)?;
 
     Ok(Trial { session: TimedSession::new(session, ring.len()), expectation })
 }
@@ -134,20 +125,7 @@ impl Trial {
     /// # Errors
     /// `wrong-output`: they changed.
     pub fn prove_again(&mut self) -> Result<(), Shortfall> {
-        let outputs = self.session.session().outputs(0)?;
-        let changed = |why: String| Shortfall::new(Status::WrongOutput, format!("after the measurement: {why}"));
-        match &self.expectation {
-            Expectation::Reference { outputs: expected, tolerance } => {
-                let deviation = fixture::deviation(&outputs, expected).map_err(changed)?;
-                check_tolerance(deviation.max_rel_error, *tolerance).map_err(changed)
-            }
-            Expectation::Itself(before) => {
-                let named: Vec<(String, HostTensor)> =
-                    before.iter().enumerate().map(|(index, output)| (index.to_string(), output.clone())).collect();
-                let deviation = fixture::deviation(&outputs, &named).map_err(changed)?;
-                check_tolerance(deviation.max_rel_error, 1e-3).map_err(changed)
-            }
-        }
+        self.expectation.prove_again(self.session.session())
     }
 }
 
@@ -178,68 +156,6 @@ fn note_placement(
         }
         _ => Ok(()),
     }
-}
-
-fn first_proof(
-    session: &mut dyn Session,
-    ring: &[Vec<HostTensor>],
-    case: &Case,
-    model: &Model,
-    reference: Option<&Reference>,
-    assignment: &Assignment,
-    observed: &mut Observed,
-) -> Result<Expectation, Shortfall> {
-    let wrong = |why: String| Shortfall::new(Status::WrongOutput, why);
-    let outputs = session.outputs(0)?;
-    if case.backend == backend::NULL || assignment.purpose == Purpose::MeasureUnproven {
-        return Ok(Expectation::Itself(outputs));
-    }
-    // Small integer inputs can be the same by chance.
-    let other = (1..ring.len()).find(|&index| ring[index] != ring[0]);
-    let other_outputs = other.map(|index| session.outputs(index)).transpose()?;
-    let tolerance = model.tolerance.of(case.dtype);
-    let samples = fixture::sample_indices(0, case.batch_size);
-    // All outputs or none: a reference that was not made for this length is no reference.
-    let expected: Option<Vec<(String, HostTensor)>> = reference.and_then(|reference| {
-        let rows = |name: &str| Some(reference.output(case.phase, name, case.sequence_length)?.rows(&samples));
-        model.output_names(case.phase).into_iter().map(|name| rows(&name).map(|rows| (name, rows))).collect()
-    });
-    let is_promised = case.sequence_length.is_none_or(|length| model.sequence_lengths.contains(&length));
-    if reference.is_some() && expected.is_none() && is_promised {
-        return Err(Shortfall::failed("the reference lacks an output of the model"));
-    }
-    let (expected, whose) = match expected {
-        Some(expected) => (Some(expected), "the reference".to_owned()),
-        None => match peer::read(&assignment.run_folder, case).map_err(Shortfall::failed)? {
-            Some(peer) => (Some(peer.outputs), format!("the outputs of {}", peer.backend)),
-            None => (None, String::new()),
-        },
-    };
-    if let Some(expected) = &expected {
-        observed.verified = Some(false);
-        let deviation = fixture::deviation(&outputs, expected).map_err(|why| wrong(format!("{why} ({whose})")))?;
-        observed.max_abs_error = Some(deviation.max_abs_error);
-        observed.max_rel_error = Some(deviation.max_rel_error);
-        check_tolerance(deviation.max_rel_error, tolerance)
-            .map_err(|why| wrong(format!("the outputs differ from {whose}: {why}")))?;
-        observed.verified = Some(true);
-    }
-    fixture::check_plausible(&outputs, other_outputs.as_deref()).map_err(wrong)?;
-    match expected {
-        Some(outputs) => Ok(Expectation::Reference { outputs, tolerance }),
-        None => {
-            peer::write(&assignment.run_folder, case, &model.output_names(case.phase), &outputs)
-                .map_err(Shortfall::failed)?;
-            Ok(Expectation::Itself(outputs))
-        }
-    }
-}
-
-fn check_tolerance(error: f64, tolerance: f64) -> Result<(), String> {
-    if error <= tolerance {
-        return Ok(());
-    }
-    Err(format!("an error of {error:.1e} of the largest value, where {tolerance:.0e} is allowed"))
 }
 
 fn warm_up_rule(case: &Case, effort: &Effort) -> WarmUpRule {

@@ -1,6 +1,6 @@
 //! Markdown, for a README or a pull request.
 
-use super::ranking::{latency, rank, short_message, three_digits};
+use super::ranking::{latency, rank, rate, short_message};
 use crate::definition::Status;
 use crate::record::Record;
 
@@ -9,7 +9,10 @@ pub fn render(records: &[Record]) -> String {
     let mut text = String::new();
     for group in rank(records) {
         text.push_str(&format!("### {}\n\n", group.title));
-        text.push_str("| backend | device | dtype | batch | p50 | p99 | samples/s | memory | p50 ÷ best | status |\n");
+        text.push_str(&format!(
+            "| backend | device | dtype | batch | p50 | p99 | {} | memory | p50 ÷ best | status |\n",
+            group.rate_unit
+        ));
         text.push_str("| --- | --- | --- | ---: | ---: | ---: | ---: | ---: | ---: | --- |\n");
         for row in &group.rows {
             let record = row.record;
@@ -26,7 +29,7 @@ pub fn render(records: &[Record]) -> String {
                 record.batch_size,
                 if row.is_best { format!("**{p50}**") } else { p50 },
                 latency(record.latency_p99_ms),
-                record.throughput_ips.map(three_digits).unwrap_or_default(),
+                rate(record),
                 record.memory_mb.map(|mb| format!("{mb:.0} MB")).unwrap_or_default(),
                 row.ratio_to_best.map(|ratio| format!("{ratio:.2}")).unwrap_or_default(),
             ));

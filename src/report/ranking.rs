@@ -1,12 +1,14 @@
 //! The order and comparison that all reports show: cases that do the same work, the fastest of them, and the rest as a
 //! multiple of it.
 
-use crate::definition::Status;
+use crate::definition::{Phase, Status};
 use crate::record::Record;
 
 /// Cases of one model, variant, phase and sequence length.
 pub struct ModelGroup<'a> {
     pub title: String,
+    /// What is counted a second: samples, or tokens where a call reads or makes them.
+    pub rate_unit: &'static str,
     pub rows: Vec<Row<'a>>,
 }
 
@@ -33,7 +35,8 @@ pub fn rank(records: &[Record]) -> Vec<ModelGroup<'_>> {
         .map(|(title, mut members)| {
             members.sort_by_key(|record| record.batch_size);
             let rows = members.iter().map(|record| row(record, &members)).collect();
-            ModelGroup { title, rows }
+            let in_tokens = members.iter().any(|record| matches!(record.phase, Phase::Prefill | Phase::Decode));
+            ModelGroup { title, rate_unit: if in_tokens { "tokens/s" } else { "samples/s" }, rows }
         })
         .collect()
 }
@@ -44,6 +47,11 @@ fn row<'a>(record: &'a Record, members: &[&Record]) -> Row<'a> {
     let own = ranked_latency(record);
     let ratio_to_best = own.zip(best).map(|(own, best)| own / best);
     Row { record, ratio_to_best, is_best: own.is_some() && own == best }
+}
+
+/// Tokens a second where they are counted, samples a second otherwise.
+pub fn rate(record: &Record) -> String {
+    record.tokens_per_second.or(record.throughput_ips).map(three_digits).unwrap_or_default()
 }
 
 /// Only a case that ran and was right is ranked.

@@ -2,12 +2,10 @@
 
 use comfy_table::{Cell, CellAlignment, LineStyle, Table, TableStyle};
 
-use super::ranking::{Row, latency, rank, short_message, three_digits};
+use super::ranking::{Row, latency, rank, rate, short_message};
 use crate::definition::Status;
 use crate::record::Record;
 
-const HEADER: [&str; 10] =
-    ["", "backend", "device", "dtype", "batch", "p50", "p99", "samples/s", "memory", "p50 ÷ best"];
 const NUMBERS: std::ops::RangeInclusive<usize> = 4..=9;
 
 /// An empty table with a line below its header, and no others.
@@ -22,7 +20,8 @@ pub fn ruled_table(header: &[&str]) -> Table {
 pub fn render(records: &[Record]) -> String {
     let mut text = String::new();
     for group in rank(records) {
-        let mut table = ruled_table(&HEADER);
+        let header = ["", "backend", "device", "dtype", "batch", "p50", "p99", group.rate_unit, "memory", "p50 ÷ best"];
+        let mut table = ruled_table(&header);
         for row in &group.rows {
             table.add_row(cells(row));
         }
@@ -59,7 +58,7 @@ fn cells(row: &Row<'_>) -> Vec<Cell> {
         Status::Ok => [
             latency(record.latency_p50_ms),
             p99(record),
-            record.throughput_ips.map(three_digits).unwrap_or_default(),
+            rate(record),
             record.memory_mb.map(|mb| format!("{mb:.0} MB")).unwrap_or_default(),
             row.ratio_to_best.map(|ratio| format!("{ratio:.2}")).unwrap_or_default(),
         ],

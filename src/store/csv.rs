@@ -50,6 +50,8 @@ pub fn read_records(input: impl Read) -> Result<Vec<Record>, String> {
 struct ThroughputRow<'a> {
     model: &'a str,
     variant: &'a str,
+    phase: Phase,
+    sequence_length: Option<usize>,
     backend: &'a str,
     device: &'a str,
     dtype: Dtype,
@@ -57,6 +59,7 @@ struct ThroughputRow<'a> {
     latency_p50_ms: Option<f64>,
     latency_p99_ms: Option<f64>,
     throughput_ips: Option<f64>,
+    tokens_per_second: Option<f64>,
     memory_mb: Option<f64>,
     status: Status,
 }
@@ -74,6 +77,8 @@ impl<'a> From<&'a Record> for ThroughputRow<'a> {
         ThroughputRow {
             model: &record.model,
             variant: &record.variant,
+            phase: record.phase,
+            sequence_length: record.sequence_length,
             backend: &record.backend,
             device: &record.device,
             dtype: record.dtype,
@@ -81,6 +86,7 @@ impl<'a> From<&'a Record> for ThroughputRow<'a> {
             latency_p50_ms: record.latency_p50_ms,
             latency_p99_ms: record.latency_p99_ms,
             throughput_ips: record.throughput_ips,
+            tokens_per_second: record.tokens_per_second,
             memory_mb: record.memory_mb,
             status: record.status,
         }

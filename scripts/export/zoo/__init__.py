@@ -1,6 +1,6 @@
 """The models, one file a family."""
 
-from zoo import bert, causal_lm, clap, clip, detr, digits, resnet, t5, tenn, vit, wav2vec2, whisper, xclip
+from zoo import bert, causal_lm, clap, clip, detr, digits, llava, resnet, t5, tenn, vit, wav2vec2, whisper, xclip
 
 _ALL = (
     resnet.RESNET50,
@@ -17,6 +17,9 @@ _ALL = (
     causal_lm.LLAMA_SMALL,
     t5.T5_TINY,
     whisper.WHISPER_MINI,
+    causal_lm.QWEN2_SMALL,
+    llava.LLAVA_SMALL,
+    llava.LLAVA_NEXT_SMALL,
     bert.BERT_BASE,
     vit.VIT_BASE,
     clip.CLIP_B32,
@@ -24,5 +27,11 @@ _ALL = (
     detr.DETR_R50,
     clap.CLAP,
     xclip.XCLIP_B32,
+    causal_lm.QWEN2_05B,
+    causal_lm.TINYLLAMA,
+    t5.T5_SMALL,
+    whisper.WHISPER_TINY,
+    llava.LLAVA_05B,
+    llava.LLAVA_NEXT_05B,
 )
 ENTRIES = {entry.name: entry for entry in _ALL}

@@ -68,7 +68,12 @@ def _prompt(model: PreTrainedModel, tokens: torch.Tensor) -> Prompt:
 
 
 def _entry(
-    name: str, model_class: type[PreTrainedModel], config: PreTrainedConfig, source: str, sequence_lengths: list[int]
+    name: str,
+    model_class: type[PreTrainedModel],
+    config: PreTrainedConfig,
+    source: str,
+    sequence_lengths: list[int],
+    seed: int = 1,
 ) -> Generative:
     vocabulary = config.vocab_size
     past = past_ports(config, "past", "past")
@@ -91,12 +96,24 @@ def _entry(
         ],
         init=transformer_init,
         sequence_lengths=sequence_lengths,
+        seed=seed,
     )
 
 
-def _rope(theta: float) -> dict:
+def rope(theta: float) -> dict:
     return {"rope_type": "default", "rope_theta": theta}
 
+
+QWEN2_05B_CONFIG = {
+    "hidden_size": 896,
+    "intermediate_size": 4864,
+    "num_hidden_layers": 24,
+    "num_attention_heads": 14,
+    "num_key_value_heads": 2,
+    "max_position_embeddings": 131072,
+    "rope_parameters": rope(1000000.0),
+    "tie_word_embeddings": True,
+}
 
 LLAMA_SMALL = _entry(
     "llama-small",
@@ -108,8 +125,46 @@ LLAMA_SMALL = _entry(
         num_hidden_layers=2,
         num_attention_heads=4,
         num_key_value_heads=2,
-        rope_parameters=_rope(10000.0),
+        rope_parameters=rope(10000.0),
     ),
     "2 layers of width 128",
     [32],
+)
+QWEN2_SMALL = _entry(
+    "qwen2-small",
+    Qwen2ForCausalLM,
+    Qwen2Config(
+        vocab_size=1000,
+        hidden_size=96,
+        intermediate_size=256,
+        num_hidden_layers=2,
+        num_attention_heads=6,
+        num_key_value_heads=2,
+        rope_parameters=rope(1000000.0),
+        tie_word_embeddings=True,
+    ),
+    "2 layers of width 96",
+    [32],
+    seed=4,
+)
+TINYLLAMA = _entry(
+    "tinyllama-1.1b",
+    LlamaForCausalLM,
+    LlamaConfig(
+        hidden_size=2048,
+        intermediate_size=5632,
+        num_hidden_layers=22,
+        num_key_value_heads=4,
+        rms_norm_eps=1e-5,
+        rope_parameters=rope(10000.0),
+    ),
+    "configuration of TinyLlama/TinyLlama-1.1B-Chat-v1.0",
+    [32, 128],
+)
+QWEN2_05B = _entry(
+    "qwen2-0.5b",
+    Qwen2ForCausalLM,
+    Qwen2Config(**QWEN2_05B_CONFIG),
+    "configuration of Qwen/Qwen2-0.5B",
+    [32, 128],
 )

@@ -4,8 +4,9 @@
 //! `config.json` in their folder, as transformers writes it. What a module lacks of a model's outputs is added with
 //! candle's own layers.
 //!
-//! Two modules are left out. T5's decoder uses the encoder's buckets of distances, which is wrong from the ninth token
-//! on. Whisper's decoder has no cache of its own keys and values, and both of its parts take an approximate GELU.
+//! Two modules are left out, because they compute something else. T5's decoder takes the encoder's buckets of distances,
+//! which are others from a distance of 8 on. Whisper's computes the positions of its encoder instead of reading them,
+//! approximates GELU, and has no cache of its decoder's own keys and values.
 
 mod bert;
 mod causal_lm;

@@ -1,0 +1,204 @@
+//! tract, pure Rust: ONNX graphs, optimised for the shapes of the case.
+//!
+//! tract's optimiser wants to know the shapes, so a graph is compiled when it is first bound to inputs of a shape. Only
+//! the length of a cache stays a symbol: decoding would otherwise compile a graph a step.
+
+use std::collections::HashMap;
+use std::path::Path;
+
+use tract_linalg::multithread::{Executor, set_default_executor};
+use tract_onnx::prelude::*;
+use tract_onnx::tract_hir::internal::{TDim, ToDim};
+
+use super::graphs::{Runtime, largest_of_rows, open_session, parts_of};
+use super::{Backend, DeviceReport, Format, LoadRequest, Placement, Session, Versions, check_artifact, classify};
+use crate::definition::{Dimension, Dtype, Model, Part, Shortfall};
+use crate::fixture::{HostTensor, TensorData};
+
+pub struct TractBackend;
+
+/// The `tract-onnx` release in `Cargo.toml`, which is pinned there.
+const CRATE_VERSION: &str = "0.23.9";
+
+impl Backend for TractBackend {
+    fn name(&self) -> &'static str {
+        "tract"
+    }
+
+    fn framework(&self) -> &'static str {
+        "tract"
+    }
+
+    fn devices(&self) -> Vec<DeviceReport> {
+        vec![DeviceReport { device: "cpu".into(), availability: Ok("pure Rust".into()) }]
+    }
+
+    fn versions(&self) -> Versions {
+        Versions { backend: CRATE_VERSION.into(), library: CRATE_VERSION.into() }
+    }
+
+    fn check_model(&self, model: &Model, dtype: Dtype) -> Result<(), Shortfall> {
+        check_artifact(model, dtype, Format::Onnx)
+    }
+
+    fn load(&self, request: &LoadRequest<'_>) -> Result<Box<dyn Session>, Shortfall> {
+        if request.device != "cpu" {
+            return Err(Shortfall::unavailable(format!("tract has no device {:?}", request.device)));
+        }
+        set_threads(request.threads);
+        let parts = parts_of(request, Format::Onnx)?;
+        let graphs = parts.iter().map(|(part, file)| TractGraph::load(part, file)).collect::<Result<_, _>>()?;
+        let placement = Placement {
+            effective_device: "cpu".into(),
+            effective_dtype: Some(Dtype::F32),
+            providers: "tract".into(),
+            threads: Some(request.threads),
+            ..Placement::default()
+        };
+        open_session(request, TractRuntime, &parts, graphs, placement)
+    }
+}
+
+/// Sets up tract's pool, once a process.
+fn set_threads(threads: usize) {
+    static ONCE: std::sync::Once = std::sync::Once::new();
+    ONCE.call_once(|| {
+        if threads > 1 {
+            set_default_executor(Executor::multithread(threads));
+        }
+    });
+}
+
+struct TractRuntime;
+
+struct TractGraph {
+    model: InferenceModel,
+    /// For each input of the part's definition, its place in the graph.
+    places: Vec<usize>,
+    /// Which dimension of an input is the length of a cache.
+    growing: Vec<Option<usize>>,
+    /// Compiled graphs by the shapes of their inputs.
+    compiled: HashMap<Vec<TVec<Size>>, TypedSimpleState>,
+}
+
+/// A dimension of a compiled graph's input.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Size {
+    Fixed(usize),
+    /// Of any length but 0.
+    Growing,
+}
+
+/// The dimension of a cache that grows by a position a step.
+const PAST: &str = "past";
+
+impl TractGraph {
+    fn load(part: &Part, path: &Path) -> Result<Self, Shortfall> {
+        let mut model = tract_onnx::onnx().model_for_path(path).map_err(failed)?;
+        let outlets = model.input_outlets().map_err(failed)?.to_vec();
+        let names: Vec<String> = outlets.iter().map(|outlet| model.node(outlet.node).name.clone()).collect();
+        let place = |name: &str| {
+            let missing = || Shortfall::failed(format!("no input {name:?} among {}", names.join(", ")));
+            names.iter().position(|known| known == name).ok_or_else(missing)
+        };
+        let places = part.inputs.iter().map(|input| place(&input.name)).collect::<Result<_, _>>()?;
+        let is_past = |dimension: &Dimension| *dimension == Dimension::Symbol(PAST.into());
+        let growing = part.inputs.iter().map(|input| input.shape.iter().position(is_past)).collect();
+        if !part.outputs.is_empty() {
+            model.select_outputs_by_name(part.outputs.iter().map(|output| &output.name)).map_err(failed)?;
+        }
+        Ok(TractGraph { model, places, growing, compiled: HashMap::new() })
+    }
+
+    fn shapes(&self, inputs: &[&TValue]) -> Vec<TVec<Size>> {
+        let shape = |(input, growing): (&&TValue, &Option<usize>)| {
+            let size = |(axis, &size): (usize, &usize)| {
+                if *growing == Some(axis) && size > 0 { Size::Growing } else { Size::Fixed(size) }
+            };
+            input.shape().iter().enumerate().map(size).collect()
+        };
+        inputs.iter().zip(&self.growing).map(shape).collect()
+    }
+
+    /// The graph for these inputs, compiled when it is asked for the first time.
+    fn compiled(&mut self, inputs: &[&TValue]) -> Result<&mut TypedSimpleState, Shortfall> {
+        let shapes = self.shapes(inputs);
+        if !self.compiled.contains_key(&shapes) {
+            let mut model = self.model.clone();
+            let past = model.symbols.sym(PAST);
+            for ((input, shape), &place) in inputs.iter().zip(&shapes).zip(&self.places) {
+                let dimension = |size: &Size| match size {
+                    Size::Fixed(size) => size.to_dim(),
+                    Size::Growing => TDim::from(past.clone()),
+                };
+                let shape: TVec<TDim> = shape.iter().map(dimension).collect();
+                model.set_input_fact(place, InferenceFact::dt_shape(input.datum_type(), shape)).map_err(failed)?;
+            }
+            let runnable = model.into_optimized().and_then(|model| model.into_runnable()).map_err(failed)?;
+            self.compiled.insert(shapes.clone(), runnable.spawn().map_err(failed)?);
+        }
+        self.compiled.get_mut(&shapes).ok_or_else(|| Shortfall::failed("a graph that was just compiled is gone"))
+    }
+}
+
+/// tract's errors are chains: the first says where, the last says what.
+fn failed(error: TractError) -> Shortfall {
+    let chain: Vec<String> = error.chain().map(|cause| cause.to_string()).collect();
+    classify(chain.join(": "))
+}
+
+impl Runtime for TractRuntime {
+    type Graph = TractGraph;
+    type Value = TValue;
+
+    fn upload(&self, tensor: &HostTensor) -> Result<TValue, Shortfall> {
+        let shape = tensor.shape.as_slice();
+        let tensor = match &tensor.data {
+            TensorData::F32(values) => Tensor::from_shape(shape, values),
+            TensorData::F64(values) => Tensor::from_shape(shape, values),
+            TensorData::I32(values) => Tensor::from_shape(shape, values),
+            TensorData::I64(values) => Tensor::from_shape(shape, values),
+            TensorData::U8(values) => Tensor::from_shape(shape, values),
+            TensorData::Bool(values) => Tensor::from_shape(shape, values),
+        };
+        tensor.map(TValue::from).map_err(failed)
+    }
+
+    fn download(&self, value: &TValue) -> Result<HostTensor, Shortfall> {
+        let shape = value.shape().to_vec();
+        let view = value.try_as_plain_ram().map_err(failed)?;
+        macro_rules! values {
+            ($element:ty, $variant:ident) => {
+                TensorData::$variant(view.as_slice::<$element>().map_err(failed)?.to_vec())
+            };
+        }
+        let data = match value.datum_type() {
+            DatumType::F32 => values!(f32, F32),
+            DatumType::F64 => values!(f64, F64),
+            DatumType::I32 => values!(i32, I32),
+            DatumType::I64 => values!(i64, I64),
+            DatumType::U8 => values!(u8, U8),
+            DatumType::Bool => values!(bool, Bool),
+            other => return Err(Shortfall::unsupported(format!("an output has the element type {other:?}"))),
+        };
+        Ok(HostTensor { shape, data })
+    }
+
+    fn run(&self, graph: &mut TractGraph, inputs: &[&TValue]) -> Result<Vec<TValue>, Shortfall> {
+        let places = graph.places.clone();
+        let state = graph.compiled(inputs)?;
+        let mut given: TVec<TValue> = inputs.iter().map(|&input| input.clone()).collect();
+        for (&place, &input) in places.iter().zip(inputs) {
+            given[place] = input.clone();
+        }
+        // tract computes on the CPU before it returns.
+        Ok(state.run(given).map_err(failed)?.into_vec())
+    }
+
+    fn greedy(&self, logits: &TValue) -> Result<TValue, Shortfall> {
+        let rows = logits.shape().first().copied().unwrap_or(1);
+        let view = logits.try_as_plain_ram().map_err(failed)?;
+        let tokens = largest_of_rows(view.as_slice::<f32>().map_err(failed)?, rows);
+        self.upload(&HostTensor { shape: vec![rows, 1], data: TensorData::I64(tokens) })
+    }
+}
