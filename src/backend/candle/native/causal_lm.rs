@@ -51,3 +51,25 @@ pub fn prompt(inputs: &[Tensor]) -> Result<&Tensor> {
     let [tokens] = inputs else { candle_core::bail!("{} inputs instead of 1", inputs.len()) };
     Ok(tokens)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn config(rope_parameters: &str) -> serde_json::Result<Config> {
+        serde_json::from_str(&format!(
+            r#"{{"vocab_size": 10, "hidden_size": 8, "intermediate_size": 16, "num_hidden_layers": 1,
+                "num_attention_heads": 2, "num_key_value_heads": 1, "max_position_embeddings": 32, "rms_norm_eps": 1e-6,
+                "tie_word_embeddings": true, "hidden_act": "silu", "rope_parameters": {rope_parameters}}}"#
+        ))
+    }
+
+    #[test]
+    fn the_base_of_the_rotation_is_never_guessed() {
+        let plain = config(r#"{"rope_type": "default", "rope_theta": 1000000.0}"#).unwrap();
+        assert_eq!(plain.rope_theta().unwrap(), 1e6);
+        let scaled = config(r#"{"rope_type": "llama3", "rope_theta": 500000.0}"#).unwrap();
+        assert!(scaled.rope_theta().unwrap_err().to_string().contains("not supported"));
+        assert!(config("{}").is_err());
+    }
+}

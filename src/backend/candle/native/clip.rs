@@ -112,3 +112,23 @@ impl Module for Clip {
         Ok(vec![logits, image, text])
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn another_activation_or_epsilon_is_refused() {
+        let config = |hidden_act: &str, layer_norm_eps| EncoderConfig {
+            hidden_size: 8,
+            intermediate_size: 16,
+            num_hidden_layers: 1,
+            num_attention_heads: 2,
+            hidden_act: hidden_act.into(),
+            layer_norm_eps,
+        };
+        assert!(config("quick_gelu", 1e-5).check().is_ok());
+        assert!(config("gelu", 1e-5).check().is_err());
+        assert!(config("quick_gelu", 1e-6).check().is_err());
+    }
+}
