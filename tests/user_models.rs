@@ -115,6 +115,36 @@ fn a_model_that_ignores_its_input_has_a_wrong_output() {
 }
 
 #[test]
+fn an_answer_that_does_not_grow_with_the_batch_is_a_wrong_output() {
+    let workplace = only_found(&["candle"], &[1]);
+    workplace.add_model("first_of_batch.onnx", "models/exported/stuck.onnx");
+    let listed = workplace.inferbench(&["verify", "--format", "json"]).finish().with_code(1);
+    let cells: serde_json::Value = serde_json::from_str(&listed.stdout).unwrap();
+    assert_eq!(cells[0]["status"], "wrong-output", "{cells}");
+    assert_eq!(cells[0]["message"], "at batch size 2: an output has shape [1, 2]");
+}
+
+#[test]
+fn a_custom_set_runs_a_file_from_anywhere_beside_a_packaged_model() {
+    let workplace = only_found(&["candle"], &[1]);
+    fs::create_dir_all(workplace.path("elsewhere")).unwrap();
+    workplace.add_model("two_inputs.onnx", "elsewhere/net.onnx");
+    workplace.write(
+        "set.json",
+        r#"{"mine": {"path": "elsewhere/net.onnx", "family": "embedding", "size": "tiny", "modality": "text"},
+            "numbers": {"name": "digits"}}"#,
+    );
+    let set = workplace.path("set.json");
+    let run = ["run", "--noplot", "--suite", set.to_str().unwrap(), "--batch-sizes", "1", "--backend", "candle"];
+    workplace.inferbench(&[&run[..], &["--iterations", "20"]].concat()).finish().with_code(0);
+    let record = workplace.record("mine/candle-cpu-f32/1");
+    assert_eq!((record.status, record.family.as_str(), record.modality.as_str()), (Status::Ok, "embedding", "text"));
+    assert_eq!(workplace.record("digits/candle-cpu-f32/1").verified, Some(true));
+    workplace.write("set.json", r#"{"mine": {"path": "nowhere.onnx"}}"#);
+    workplace.inferbench(&run).finish().with_code(2).saying(&["model \"mine\": there is no file", "nowhere.onnx"]);
+}
+
+#[test]
 fn weights_run_in_the_architecture_that_they_name() {
     let workplace = only_found(&["candle", "tch", "ort"], &[1, 8]);
     fs::copy(

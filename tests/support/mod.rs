@@ -20,6 +20,9 @@ pub struct Workplace {
     folder: TempDir,
 }
 
+/// The packaged models that every workplace has.
+const SMALLEST: [&str; 2] = ["digits", "tenn_eeg"];
+
 /// What a process came to.
 pub struct Finished {
     pub code: Option<i32>,
@@ -32,7 +35,7 @@ impl Workplace {
     /// other tests run beside.
     pub fn new(models: &[&str], backends: &[&str], batch_sizes: &[usize]) -> Self {
         let workplace = Workplace { folder: tempfile::tempdir().unwrap() };
-        for model in ["digits", "tenn_eeg"] {
+        for model in SMALLEST.iter().chain(models.iter().filter(|model| !SMALLEST.contains(model))) {
             copy_folder(&checkout().join("models/zoo").join(model), &workplace.path("models/zoo").join(model));
         }
         for folder in ["models/suites", "models/trained", "models/exported", "models/quantized"] {

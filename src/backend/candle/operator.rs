@@ -19,6 +19,8 @@ pub enum Operator {
     DepthwiseConv1d { taps: Vec<Tensor>, bias: Option<Tensor>, padding: [usize; 2], dilation: usize },
     /// `LayerNormalization` over the last axis.
     LayerNorm { scale: Tensor, bias: Tensor, epsilon: f32 },
+    /// `Gather` of listed places, which `candle-onnx` refuses for an input that is not contiguous.
+    Select { places: Tensor, axis: usize },
 }
 
 impl Operator {
@@ -49,6 +51,12 @@ impl Operator {
                 Some(Operator::Linear { weight, bias: optional(2)? })
             }
             "Conv" => conv(node, constant(1)?, optional(2)?),
+            "Gather" => {
+                let places = constant(1).filter(|places| places.rank() == 1)?;
+                let axis = usize::try_from(int(node, "axis", 0)).ok()?;
+                let is_counted_from_front = places.to_vec1::<i64>().ok()?.iter().all(|&place| place >= 0);
+                is_counted_from_front.then(|| Operator::Select { places: places.clone(), axis })
+            }
             "LayerNormalization" => {
                 let scale = constant(1).filter(|scale| scale.rank() == 1)?.clone();
                 let bias = match optional(2)? {
@@ -70,6 +78,7 @@ impl Operator {
             Operator::PointwiseConv { .. } => "pointwise Conv",
             Operator::DepthwiseConv1d { .. } => "depthwise Conv",
             Operator::LayerNorm { .. } => "LayerNormalization",
+            Operator::Select { .. } => "Gather",
         }
     }
 
@@ -109,6 +118,7 @@ impl Operator {
                 let first = products.next().unwrap_or_else(|| input.zeros_like())?;
                 add(products.try_fold(first, |sum, product| sum + product?)?, bias)
             }
+            Operator::Select { places, axis } => input.contiguous()?.index_select(places, *axis),
             Operator::LayerNorm { scale, bias, epsilon } => {
                 if input.dim(D::Minus1)? == scale.elem_count() {
                     candle_nn::ops::layer_norm(&input.contiguous()?, scale, bias, *epsilon)
@@ -245,6 +255,20 @@ mod tests {
             assert!(matches!(of(&conv, &constants), Some(Operator::DepthwiseConv1d { .. })));
             assert!(difference(&conv, &constants, &ramp(&[2, 3, 16])) < 1e-6, "{pads:?} {dilation}");
         }
+    }
+
+    #[test]
+    fn places_are_gathered_from_an_input_that_is_not_contiguous() {
+        let places = Tensor::new(&[2i64, 0, 2], &candle_core::Device::Cpu).unwrap();
+        let constants = [("i", places)];
+        let gather = NodeProto { attribute: vec![int_attribute("axis", 1)], ..node("Gather", &["x", "i"], &["y"]) };
+        assert!(matches!(of(&gather, &constants), Some(Operator::Select { .. })));
+        assert!(difference(&gather, &constants, &ramp(&[2, 3, 4])) < 1e-9);
+        let transposed = ramp(&[3, 2]).t().unwrap();
+        let output = of(&gather, &constants).unwrap().apply(&transposed).unwrap();
+        let expected = transposed.contiguous().unwrap();
+        let column = |tensor: &Tensor, index| tensor.narrow(1, index, 1).unwrap().flatten_all().unwrap();
+        assert_eq!(column(&output, 0).to_vec1::<f32>().unwrap(), column(&expected, 2).to_vec1::<f32>().unwrap());
     }
 
     #[test]

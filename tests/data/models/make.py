@@ -60,6 +60,13 @@ save(
     [("y", FLOAT, ["N", 3])],
     [weights("w", (1, 3))],
 )
+save(
+    "first_of_batch",
+    [helper.make_node("Slice", ["x", "zero", "one", "zero"], ["first"]), helper.make_node("MatMul", ["first", "w"], ["z"]), tanh],
+    [("x", FLOAT, ["N", 3])],
+    [("y", FLOAT, [1, 2])],
+    [weights("w", (3, 2)), *(numpy_helper.from_array(numpy.array([v]), n) for v, n in [(0, "zero"), (1, "one")])],
+)
 
 
 class Scaled(torch.nn.Module):

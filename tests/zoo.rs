@@ -1,0 +1,82 @@
+//! The packaged models: every family is right on every backend, and the phases of generation are what they say.
+
+mod support;
+
+use std::fs;
+
+use inferbench::definition::Status;
+
+use support::{Run, Workplace, checkout, has_onnxruntime};
+
+/// The small form of every family, as the suite `small` lists them.
+fn small_models() -> Vec<String> {
+    let text = fs::read_to_string(checkout().join("models/suites/small.toml")).unwrap();
+    let suite: toml::Value = toml::from_str(&text).unwrap();
+    let models = suite["models"].as_array().unwrap();
+    models.iter().map(|model| model["name"].as_str().unwrap().to_owned()).collect()
+}
+
+#[test]
+fn every_family_is_right_on_every_backend_of_this_build() {
+    let models = small_models();
+    let names: Vec<&str> = models.iter().map(String::as_str).collect();
+    let workplace = Workplace::new(&names, &["ort", "tch", "candle", "tract"], &[2]);
+    let verified = workplace.inferbench(&["verify", "--format", "json"]).finish().with_code(0);
+    let cells: serde_json::Value = serde_json::from_str(&verified.stdout).unwrap();
+    let cells = cells.as_array().unwrap();
+    assert!(cells.len() >= 4 * models.len());
+    let built = [
+        ("ort", cfg!(feature = "ort") && has_onnxruntime()),
+        ("tch", cfg!(feature = "tch")),
+        ("candle", cfg!(feature = "candle")),
+        ("tract", cfg!(feature = "tract")),
+    ];
+    for cell in cells {
+        let backend = cell["contestant"].as_str().unwrap().split('-').next().unwrap();
+        if built.contains(&(backend, true)) {
+            assert_eq!((&cell["status"], &cell["verified"]), (&"ok".into(), &true.into()), "{cell}");
+            assert!(cell["max_rel_error"].as_f64().unwrap() < 1e-4, "{cell}");
+        } else {
+            assert_eq!(cell["status"], "unavailable", "{cell}");
+        }
+    }
+}
+
+#[test]
+fn prefill_is_the_time_to_the_first_token_and_decode_the_time_a_token() {
+    let workplace = Workplace::new(&["llama-small"], &["candle"], &[3]);
+    workplace.inferbench(&["run", "--noplot"]).finish().with_code(0);
+    let records = workplace.records();
+    let ids: Vec<String> = records.iter().map(|record| record.case().to_string()).collect();
+    assert_eq!(ids, ["llama-small-seq32-prefill/candle-cpu-f32/3", "llama-small-seq32-decode/candle-cpu-f32/3"]);
+    assert!(records.iter().all(|record| record.status == Status::Ok && record.verified == Some(true)));
+    let [prefill, decode] = records.as_slice() else { panic!() };
+    let tokens_per_second = |tokens: f64, mean: Option<f64>| tokens / mean.unwrap() * 1e3;
+    let near = |value: Option<f64>, wanted: f64| (value.unwrap() / wanted - 1.0).abs() < 1e-9;
+    assert!(near(prefill.tokens_per_second, tokens_per_second(96.0, prefill.criterion_mean_ms)));
+    assert!(near(decode.tokens_per_second, tokens_per_second(3.0, decode.criterion_mean_ms)));
+    assert_eq!((prefill.first_token_ms, decode.first_token_ms), (prefill.latency_p50_ms, None));
+    assert!(prefill.throughput_ips.is_some() && decode.throughput_ips.is_none());
+    // 32 tokens at once are more work than one.
+    assert!(prefill.latency_p50_ms > decode.latency_p50_ms);
+}
+
+#[test]
+fn a_phase_or_a_length_can_be_asked_for() {
+    let workplace = Workplace::new(&["t5-tiny", "llama-small"], &["candle"], &[1]);
+    let list = |arguments: &[&str]| {
+        let command = [&["verify", "--format", "json"], arguments].concat();
+        let cells: serde_json::Value =
+            serde_json::from_str(&workplace.inferbench(&command).finish().with_code(0).stdout).unwrap();
+        let cells = cells.as_array().unwrap().clone();
+        cells
+            .iter()
+            .map(|cell| (cell["model"].as_str().unwrap().to_owned(), cell["verified"].clone()))
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(list(&["--phase", "encoder"]), [("t5-tiny-seq32-encoder".to_owned(), true.into())]);
+    // There is no reference for this length, and one backend alone has nobody to agree with.
+    let of_length = list(&["--phase", "decode", "--seq-lens", "7", "--model", "llama-small"]);
+    assert_eq!(of_length, [("llama-small-seq7-decode".to_owned(), false.into())]);
+    workplace.inferbench(&["verify", "--phase", "decoding"]).finish().with_code(2).saying(&["prefill and decode"]);
+}
