@@ -167,4 +167,5 @@ QWEN2_05B = _entry(
     Qwen2Config(**QWEN2_05B_CONFIG),
     "configuration of Qwen/Qwen2-0.5B",
     [32, 128],
+    seed=10,
 )

@@ -67,8 +67,13 @@ def _prompt(every: int, model: PreTrainedModel, features: torch.Tensor, tokens: 
 
 
 def _init(name: str, shape: list[int]) -> dict:
-    # A GELU halves the power.
-    return {"normal": fan_in(shape, 2)} if len(shape) == 3 else transformer_init(name, shape)
+    if len(shape) == 3:
+        # A GELU halves the power.
+        return {"normal": fan_in(shape, 2)}
+    if ".decoder." in name and name.endswith("self_attn.out_proj.weight"):
+        # The tokens so far count for more than the sound, of which every query sees much the same.
+        return {"normal": fan_in(shape, 4)}
+    return transformer_init(name, shape)
 
 
 def _entry(name: str, config: WhisperConfig, source: str, seed: int = 1) -> Generative:
