@@ -1,4 +1,7 @@
-//! candle, pure Rust: ONNX graphs through `candle-onnx`, planned when they are loaded.
+//! candle, pure Rust: its native modules where it has them, and otherwise ONNX graphs through `candle-onnx`, planned when
+//! they are loaded.
+//!
+//! [`native`] runs the modules of `candle-transformers`; the rest is about graphs.
 //!
 //! `candle-onnx` evaluates a graph node by node and prepares nothing: it decodes every initializer on every evaluation,
 //! knows no external data, fuses nothing and keeps every value until the end. So a graph is prepared once here, as the
@@ -8,6 +11,7 @@
 
 mod fusion;
 mod graph;
+mod native;
 mod operator;
 mod plan;
 
@@ -52,6 +56,9 @@ impl Backend for Candle {
     fn load(&self, request: &LoadRequest<'_>) -> Result<Box<dyn Session>, Shortfall> {
         if request.device != "cpu" {
             return Err(Shortfall::unavailable(format!("candle has no device {:?}", request.device)));
+        }
+        if let Some(session) = native::open_session(request) {
+            return session;
         }
         let parts = parts_of(request, Format::Onnx)?;
         let graphs = parts.iter().map(|(part, file)| CandleGraph::load(part, file)).collect::<Result<Vec<_>, _>>()?;

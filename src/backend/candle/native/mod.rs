@@ -1,0 +1,187 @@
+//! Models as candle's users run them: the modules of `candle-transformers`, on the same weights.
+//!
+//! A module is used where it computes what the model does. Models that are published with transformers have a
+//! `config.json` in their folder, as transformers writes it. What a module lacks of a model's outputs is added with
+//! candle's own layers.
+//!
+//! Two modules are left out, because they compute something else. T5's decoder takes the encoder's buckets of distances,
+//! which are others from a distance of 8 on. Whisper's computes the positions of its encoder instead of reading them,
+//! approximates GELU, and has no cache of its decoder's own keys and values.
+
+mod bert;
+mod causal_lm;
+mod clip;
+mod llama;
+mod qwen2;
+mod resnet;
+mod vit;
+
+use std::hint::black_box;
+use std::path::Path;
+
+use candle_core::{DType, Device, Tensor};
+use candle_nn::VarBuilder;
+use serde::de::DeserializeOwned;
+
+use super::{CandleRuntime, to_host, to_tensor};
+use crate::backend::generation::{GenerationSession, Generator};
+use crate::backend::graphs::Runtime;
+use crate::backend::{LoadRequest, Placement, Session, classify};
+use crate::definition::{Dtype, Origin, Phase, Shortfall};
+use crate::fixture::HostTensor;
+
+/// A model whose outputs are computed in one pass.
+pub trait Module {
+    /// The outputs in the model's order, out of the inputs in the model's order.
+    ///
+    /// # Errors
+    /// An input does not fit.
+    fn forward(&self, inputs: &[Tensor]) -> candle_core::Result<Vec<Tensor>>;
+}
+
+/// A model that makes tokens, with a cache.
+pub trait Decoder {
+    /// Keys and values of all positions so far; a clone does not copy them.
+    type Cache: Clone;
+
+    /// The logits of the first new token, `[batch, vocabulary]`, and the cache of all before it.
+    ///
+    /// # Errors
+    /// An input does not fit.
+    fn prefill(&self, inputs: &[Tensor]) -> candle_core::Result<(Tensor, Self::Cache)>;
+    /// The logits after `tokens`, i64 `[batch, 1]`, at `position`, counted from 0.
+    ///
+    /// # Errors
+    /// The position is beyond the last.
+    fn step(&self, tokens: &Tensor, position: usize, cache: &mut Self::Cache) -> candle_core::Result<Tensor>;
+}
+
+/// A session of the model's module, where there is one.
+pub fn open_session(request: &LoadRequest<'_>) -> Option<Result<Box<dyn Session>, Shortfall>> {
+    let Origin::Packaged { folder, .. } = &request.model.origin else { return None };
+    let weights = request.artifacts.weights.as_deref()?;
+    let config = folder.join("config.json");
+    Some(match (request.model.family.as_str(), request.phase, config.is_file()) {
+        ("bert", Phase::Forward, true) => read(&config, weights, bert::load).map(|it| forward(request, "bert", it)),
+        ("clip", Phase::Forward, true) => read(&config, weights, clip::load).map(|it| forward(request, "clip", it)),
+        ("vit", Phase::Forward, true) => read(&config, weights, vit::load).map(|it| forward(request, "vit", it)),
+        ("resnet", Phase::Forward, false) if folder.ends_with("resnet50") => {
+            open(weights).and_then(resnet::load).map_err(classify).map(|it| forward(request, "resnet", it))
+        }
+        ("llama", Phase::Prefill | Phase::Decode, true) => {
+            read(&config, weights, llama::load).and_then(|it| generate(request, "llama", it))
+        }
+        ("qwen2", Phase::Prefill | Phase::Decode, true) => {
+            read(&config, weights, qwen2::load).and_then(|it| generate(request, "qwen2", it))
+        }
+        _ => return None,
+    })
+}
+
+/// Loads what has a configuration.
+fn read<C: DeserializeOwned, M>(
+    config: &Path,
+    weights: &Path,
+    load: impl FnOnce(C, VarBuilder) -> candle_core::Result<M>,
+) -> Result<M, Shortfall> {
+    let failed = |error: &dyn std::fmt::Display| Shortfall::failed(format!("{}: {error}", config.display()));
+    let text = std::fs::read_to_string(config).map_err(|error| failed(&error))?;
+    let config = serde_json::from_str(&text).map_err(|error| failed(&error))?;
+    open(weights).and_then(|weights| load(config, weights)).map_err(classify)
+}
+
+fn open(weights: &Path) -> candle_core::Result<VarBuilder<'static>> {
+    // SAFETY: the file is read only, and a prepared file is never changed in place: its folder is replaced as a whole.
+    unsafe { VarBuilder::from_mmaped_safetensors(&[weights], DType::F32, &Device::Cpu) }
+}
+
+fn placement(request: &LoadRequest<'_>, module: &str) -> Placement {
+    Placement {
+        effective_device: "cpu".into(),
+        effective_dtype: Some(Dtype::F32),
+        providers: "candle".into(),
+        threads: Some(candle_core::utils::get_num_threads()),
+        artifacts: request.artifacts.weights.iter().cloned().collect(),
+        executor: Some(format!("candle-transformers {module}")),
+    }
+}
+
+fn forward(request: &LoadRequest<'_>, name: &str, module: impl Module + 'static) -> Box<dyn Session> {
+    Box::new(ModuleSession { module, bound: Vec::new(), placement: placement(request, name) })
+}
+
+fn generate(
+    request: &LoadRequest<'_>,
+    name: &str,
+    decoder: impl Decoder + 'static,
+) -> Result<Box<dyn Session>, Shortfall> {
+    Ok(Box::new(GenerationSession::new(request, ModuleGenerator(decoder), placement(request, name))?))
+}
+
+struct ModuleSession<M> {
+    module: M,
+    bound: Vec<Vec<Tensor>>,
+    placement: Placement,
+}
+
+impl<M: Module> ModuleSession<M> {
+    fn forward(&self, binding: usize) -> Result<Vec<Tensor>, Shortfall> {
+        self.module.forward(&self.bound[binding]).map_err(classify)
+    }
+}
+
+impl<M: Module> Session for ModuleSession<M> {
+    fn bind(&mut self, inputs: &[HostTensor]) -> Result<usize, Shortfall> {
+        self.bound.push(inputs.iter().map(to_tensor).collect::<Result<_, _>>()?);
+        Ok(self.bound.len() - 1)
+    }
+
+    fn run(&mut self, binding: usize) -> Result<(), Shortfall> {
+        self.forward(binding).map(|outputs| drop(black_box(outputs)))
+    }
+
+    fn sync(&mut self) -> Result<(), Shortfall> {
+        // candle computes on the CPU before it returns.
+        Ok(())
+    }
+
+    fn outputs(&mut self, binding: usize) -> Result<Vec<HostTensor>, Shortfall> {
+        self.forward(binding)?.iter().map(to_host).collect()
+    }
+
+    fn placement(&self) -> Placement {
+        self.placement.clone()
+    }
+}
+
+struct ModuleGenerator<D>(D);
+
+impl<D: Decoder> Generator for ModuleGenerator<D> {
+    type Value = Tensor;
+    type Inputs = Vec<Tensor>;
+    type Cache = D::Cache;
+
+    fn upload(&mut self, inputs: &[HostTensor]) -> Result<Vec<Tensor>, Shortfall> {
+        inputs.iter().map(to_tensor).collect()
+    }
+
+    fn prefill(&mut self, inputs: &Vec<Tensor>) -> Result<(Tensor, D::Cache), Shortfall> {
+        self.0.prefill(inputs).map_err(classify)
+    }
+
+    fn step(&mut self, tokens: &Tensor, position: usize, cache: &mut D::Cache) -> Result<Tensor, Shortfall> {
+        self.0.step(tokens, position, cache).map_err(classify)
+    }
+
+    fn greedy(&mut self, logits: &Tensor) -> Result<Tensor, Shortfall> {
+        CandleRuntime.greedy(logits)
+    }
+
+    fn download(&self, value: &Tensor) -> Result<HostTensor, Shortfall> {
+        to_host(value)
+    }
+
+    fn sync(&mut self) -> Result<(), Shortfall> {
+        Ok(())
+    }
+}
