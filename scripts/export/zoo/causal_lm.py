@@ -160,6 +160,7 @@ TINYLLAMA = _entry(
     ),
     "configuration of TinyLlama/TinyLlama-1.1B-Chat-v1.0",
     [32, 128],
+    seed=6,
 )
 QWEN2_05B = _entry(
     "qwen2-0.5b",
