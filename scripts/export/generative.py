@@ -42,10 +42,13 @@ def export(entry: Generative) -> dict:
     }
     _load(published, weights)
 
-    tried = package.tried_lengths(entry.sequence_lengths)
-    inputs = [{p.name: seeded.samples(p, 0, package.SAMPLES, length) for p in entry.inputs} for length in tried]
+    lengths = entry.sequence_lengths or [None]
+    inputs = [
+        {p.name: seeded.samples(p, 0, package.SAMPLES if length in lengths else 2, length) for p in entry.inputs}
+        for length in package.tried_lengths(entry.sequence_lengths)
+    ]
     expected, leads = zip(*(generation.reference(entry, model, feed) for feed in inputs))
-    references = list(zip(entry.sequence_lengths or [None], expected, leads))
+    references = list(zip(lengths, expected, leads))
     outputs = {}
     for length, generated, _ in references:
         outputs |= _outputs(entry, generated, length)
@@ -142,6 +145,7 @@ def _error(entry: Generative, runners: dict[str, check.Runner], inputs, expected
         )
         for feed, generated in zip(inputs, expected)
         for batch in check.BATCHES
+        if batch <= len(generated.token)
     )
 
 

@@ -18,7 +18,7 @@ from transformers import (
 import package
 from attention import attend, decoder_ports, merge_heads, split_heads
 from entry import Generative, Part, Port, Prompt
-from transformer_init import transformer_init
+from transformer_init import fan_in, transformer_init
 from zoo.causal_lm import QWEN2_05B_CONFIG, decode, past_ports, rope
 
 GRID = 2
@@ -91,9 +91,23 @@ def _prompt(every: int, model: PreTrainedModel, pixels: torch.Tensor, tokens: to
     return Prompt(given | {"logits_to_keep": 1}, encoded=[features[:, ::every]])
 
 
-def _init(name: str, shape: list[int]) -> dict:
-    # As large as a feature.
-    return {"normal": 0.5} if name == "image_newline" else transformer_init(name, shape)
+def _init(name: str, shape: list[int], layers: int) -> dict:
+    """`layers` are those of the vision tower.
+
+    What all patches have in common is kept small; it would be most of what a text attends to, and every picture would
+    give the same few tokens.
+    """
+    if name == "image_newline":
+        return {"normal": 0.5}
+    if not name.startswith(("vision_tower.", "multi_modal_projector.")):
+        return transformer_init(name, shape)
+    if name.endswith((".bias", "position_embedding.weight")):
+        return {"normal": 0.02 if len(shape) == 1 else 0.1}
+    if name.endswith(("out_proj.weight", "fc2.weight")):
+        return {"normal": fan_in(shape, 1 / (2 * layers))}
+    # Small values leave a GELU nearly linear, and without a mean.
+    gains = {"multi_modal_projector.linear_1.weight": 0.04, "multi_modal_projector.linear_2.weight": 50}
+    return {"normal": fan_in(shape, gains[name])} if name in gains else transformer_init(name, shape)
 
 
 def _entry(
@@ -131,7 +145,7 @@ def _entry(
                 _next_token,
             ),
         ],
-        init=_init,
+        init=lambda name, shape: _init(name, shape, vision.num_hidden_layers),
         prefix_positions=places,
         once=("image_features",),
         encoded=[sample if every > 1 else image],
