@@ -45,10 +45,10 @@ pub(super) fn measure(places: &Places, start: Instant, at_most: Duration) -> Res
     let folder = places.selftest().with_file_name("selftest");
     let apart = places.apart(folder.clone());
     let budget = (at_most.as_secs_f64() / 40.0).clamp(0.2, 5.0);
-    let request = Request {
+    let mut request = Request {
         purpose: Purpose::Measure,
         selection,
-        // More than fit: the budget decides.
+        // More than fit: in the first process the budget decides.
         effort: EffortArguments { iterations: Some(1_000_000), budget: Some(budget), ..EffortArguments::default() },
         criterion_arguments: ["--bench", "--noplot", "--nresamples", "1000"].map(str::to_owned).to_vec(),
         resume: false,
@@ -72,6 +72,10 @@ pub(super) fn measure(places: &Places, start: Instant, at_most: Duration) -> Res
         let entry = read_entry(&entry).map_err(|refusal| format!("{id}: {refusal}"))?;
         let figures = ProcessFigures::of(&entry);
         eprintln!("{id}, process {}: {} calls, median {:.3} ms", done + 1, figures.calls, figures.p50_ns / 1e6,);
+        // From now on every process makes the same number of calls, whatever its warm-up makes it expect.
+        let calls = (budget * 1e9 / measured.figures.first().unwrap_or(&figures).p50_ns) as usize;
+        request.effort.iterations = Some(calls.max(1));
+        request.effort.budget = Some(10.0 * budget);
         measured.figures.push(figures);
         measured.calls_ns.push(entry.samples_ns);
     }
