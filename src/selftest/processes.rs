@@ -14,6 +14,8 @@ use crate::places::Places;
 const MODEL: &str = "tenn_eeg";
 /// The first of them that can run it here does.
 const BACKENDS: [&str; 2] = ["ort", "candle"];
+/// Criterion's resampling is not used. Its warm-up decides the number of calls: a single one may be a slow one.
+const CRITERION: [&str; 6] = ["--bench", "--noplot", "--nresamples", "1000", "--warm-up-time", "0.05"];
 /// A spread needs some processes, whatever the time.
 const FEWEST: usize = 3;
 const MOST: usize = 100;
@@ -50,7 +52,7 @@ pub(super) fn measure(places: &Places, start: Instant, at_most: Duration) -> Res
         selection,
         // More than fit: in the first process the budget decides.
         effort: EffortArguments { iterations: Some(1_000_000), budget: Some(budget), ..EffortArguments::default() },
-        criterion_arguments: ["--bench", "--noplot", "--nresamples", "1000"].map(str::to_owned).to_vec(),
+        criterion_arguments: CRITERION.map(str::to_owned).to_vec(),
         resume: false,
     };
     let mut measured = Measured { case: id.to_string(), figures: Vec::new(), calls_ns: Vec::new() };
