@@ -104,7 +104,7 @@ fn write_entry(criterion: &Path, case: &Case, seed: u64) {
     for (name, value) in [("estimates.json", estimates), ("sample.json", sample), ("benchmark.json", benchmark)] {
         fs::write(folder.join(name), value.to_string()).expect("the target folder can be written");
     }
-    let log = LatencyLog { run_id: RUN_ID.into(), warm_up_ns: Vec::new(), samples_ns };
+    let log = LatencyLog { run_id: RUN_ID.into(), warm_up_ns: Vec::new(), samples_ns, disturbed: None };
     write_latency_log(&folder, &log).expect("the target folder can be written");
 }
 
@@ -127,6 +127,7 @@ fn manifest(root: &Path, cases: &[Case]) -> Manifest {
             devices: Vec::new(),
             dtypes: Vec::new(),
             batch_sizes: Vec::new(),
+            phases: None,
             seq_lens: None,
             effort: Effort::default(),
         },

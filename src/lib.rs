@@ -7,6 +7,8 @@
 //!                                                                                          │
 //!                                                  cli ◀─ report ◀─ store ◀─ record ◀─ convert
 //! ```
+//!
+//! `selftest` measures the machine through `harness` and `criterion_dir`; `cli` gives its result to the reports.
 
 pub mod backend;
 pub mod cli;
@@ -20,4 +22,5 @@ pub mod measurement;
 pub mod places;
 pub mod record;
 pub mod report;
+pub mod selftest;
 pub mod store;

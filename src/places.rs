@@ -7,6 +7,8 @@ use std::path::{Path, PathBuf};
 pub struct Places {
     root: PathBuf,
     target: PathBuf,
+    /// Where Criterion's tree and the runs are, if not in their usual places.
+    apart: Option<PathBuf>,
 }
 
 impl Places {
@@ -20,7 +22,12 @@ impl Places {
         };
         let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), PathBuf::from);
         let target = std::path::absolute(&target).unwrap_or(target);
-        Places { root, target }
+        Places { root, target, apart: None }
+    }
+
+    /// The same project, with Criterion's tree and the runs in a folder of their own.
+    pub fn apart(&self, folder: PathBuf) -> Self {
+        Places { apart: Some(folder), ..self.clone() }
     }
 
     pub fn root(&self) -> &Path {
@@ -44,6 +51,9 @@ impl Places {
 
     /// The root of Criterion's tree, by Criterion's own rule.
     pub fn criterion(&self) -> PathBuf {
+        if let Some(apart) = &self.apart {
+            return apart.join("criterion");
+        }
         std::env::var_os("CRITERION_HOME").map_or_else(|| self.target.join("criterion"), PathBuf::from)
     }
 
@@ -56,6 +66,11 @@ impl Places {
     /// The same for runs that keep no measurement: verifications, tests, profiles.
     pub fn unkept_runs(&self) -> PathBuf {
         self.runs().with_file_name("unkept-runs")
+    }
+
+    /// What `inferbench selftest` found last.
+    pub fn selftest(&self) -> PathBuf {
+        self.runs().with_file_name("selftest.json")
     }
 
     /// Where records and reports go.

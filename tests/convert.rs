@@ -28,7 +28,7 @@ const COLUMNS: &str = "run_id,timestamp,git_commit,git_dirty,schema_version,host
     criterion_mean_ms,criterion_mean_lower_ms,criterion_mean_upper_ms,criterion_median_ms,criterion_median_lower_ms,\
     criterion_median_upper_ms,criterion_slope_ms,criterion_slope_lower_ms,criterion_slope_upper_ms,\
     criterion_std_dev_ms,criterion_std_dev_lower_ms,criterion_std_dev_upper_ms,confidence_level,sample_count,\
-    sampling_mode,change_vs_baseline,baseline,\
+    sampling_mode,disturbed_share,change_vs_baseline,baseline,\
     throughput_ips,throughput_lower_ips,throughput_upper_ips,tokens_per_second,first_token_ms,\
     load_time_ms,compilation_time_ms,first_inference_ms,h2d_ms,compute_ms,d2h_ms,\
     memory_mb,memory_avg_mb,memory_growth_mb,memory_kind,device_memory_mb,\
@@ -209,7 +209,8 @@ fn results_that_cannot_be_understood_are_refused_with_the_reason() {
     report(&results, 0, "");
     report("name,mean\nsort,1.5\n", 2, "given.csv: not a results.csv of inferbench: it has no column schema_version");
     let host = &workplace.record(ONE).host_id;
-    report(&results.replace(&format!(",1,{host},"), &format!(",2,{host},")), 2, "line 2: schema version 2 is newer");
+    let newer = results.replace(&format!(",{SCHEMA_VERSION},{host},"), &format!(",99,{host},"));
+    report(&newer, 2, "line 2: schema version 99 is newer");
     report(&results.replace(",status,", ",state,"), 2, "line 2: ");
     report(&results[..results.len() - 80], 2, "given.csv: ");
 

@@ -3,20 +3,26 @@
 use clap::Args;
 use serde_json::json;
 
-use super::{ListFormat, Listing, print};
+use super::{ListFormat, Listing, doctor, print};
 use crate::backend::{self, NULL};
 use crate::exit_codes;
 use crate::harness::Machine;
 
 /// Show backends and devices: available or not, why not, and what would add them
 #[derive(Args)]
-#[command(after_help = "Example:\n  inferbench devices --format json")]
+#[command(after_help = "Examples:\n  inferbench devices --format json\n  inferbench devices --doctor")]
 pub struct Arguments {
+    /// Show instead what would disturb a measurement here, and how to mend it
+    #[arg(long)]
+    doctor: bool,
     #[arg(long, value_enum, default_value_t)]
     format: ListFormat,
 }
 
 pub fn run(arguments: &Arguments) -> Result<u8, String> {
+    if arguments.doctor {
+        return doctor::run(arguments.format);
+    }
     let machine = Machine::read();
     let mut rows = Vec::new();
     let mut objects = Vec::new();
@@ -57,18 +63,40 @@ pub fn run(arguments: &Arguments) -> Result<u8, String> {
 }
 
 fn describe(machine: &Machine) -> String {
-    let memory = machine.memory_bytes.map_or("unknown".into(), |bytes| format!("{:.1} GB", bytes as f64 / 1e9));
-    let or_unknown = |value: &Option<String>| value.clone().unwrap_or_else(|| "unknown".into());
-    format!(
-        "\nhost      {}\ncpu       {}, {} logical processors\nvectors   {}\nmemory    {memory}\nkernel    {} {}\n\
-         governor  {}\nvirtual   {}\n",
-        machine.host_id,
-        or_unknown(&machine.cpu_model),
-        machine.logical_processors,
-        or_unknown(&machine.cpu_features),
-        machine.os,
-        or_unknown(&machine.kernel),
-        or_unknown(&machine.governor),
-        machine.hypervisor.map_or("unknown", |is_virtual| if is_virtual { "yes" } else { "no" }),
-    )
+    let text = |value: &Option<String>| value.clone().unwrap_or_else(|| "unknown".into());
+    let gigabytes =
+        |bytes: Option<u64>| bytes.map_or("unknown".into(), |bytes| format!("{:.1} GB", bytes as f64 / 1e9));
+    let switch = |on: Option<bool>| on.map_or("unknown", |on| if on { "on" } else { "off" });
+    let cores = machine.physical_cores.map_or("unknown".into(), |cores| cores.to_string());
+    let hypervisor = match (machine.hypervisor, &machine.hypervisor_name) {
+        (Some(true), Some(name)) => name,
+        (Some(true), None) => "yes",
+        (Some(false), _) => "no",
+        (None, _) => "unknown",
+    };
+    let mut lines = vec![
+        ("host", machine.host_id.clone()),
+        (
+            "cpu",
+            format!("{}, {} logical processors, {cores} cores", text(&machine.cpu_model), machine.logical_processors),
+        ),
+        ("vectors", text(&machine.cpu_features)),
+        ("caches", text(&machine.caches)),
+        ("memory", gigabytes(machine.memory_bytes)),
+        ("kernel", format!("{} {}", machine.os, text(&machine.kernel))),
+        ("governor", format!("{}, turbo {}", text(&machine.governor), switch(machine.turbo))),
+        ("virtual", hypervisor.to_owned()),
+        ("load", machine.load_average.map_or("unknown".into(), |load| format!("{load:.2}"))),
+    ];
+    if let Some(processors) = machine.container_processors {
+        lines.push(("container", format!("{processors:.1} processors")));
+    }
+    if let Some(bytes) = machine.container_memory_bytes {
+        lines.push(("container", gigabytes(Some(bytes))));
+    }
+    if let Some(gpus) = &machine.gpus {
+        lines.push(("gpu", format!("{}, driver {}", gpus.join(", "), text(&machine.gpu_driver))));
+    }
+    let lines: String = lines.into_iter().map(|(name, value)| format!("{name:<10}{value}\n")).collect();
+    format!("\n{lines}")
 }

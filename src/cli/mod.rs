@@ -2,10 +2,12 @@
 
 mod convert;
 mod devices;
+mod doctor;
 mod models;
 mod prepare;
 mod report;
 mod run;
+mod selftest;
 mod verify;
 
 use std::process::ExitCode;
@@ -38,6 +40,7 @@ enum Command {
     Run(run::Arguments),
     Convert(convert::Arguments),
     Report(report::Arguments),
+    Selftest(selftest::Arguments),
 }
 
 /// `main` of the command.
@@ -53,6 +56,7 @@ pub fn main() -> ExitCode {
         Command::Run(arguments) => run::run(&arguments),
         Command::Convert(arguments) => convert::run(&arguments),
         Command::Report(arguments) => report::run(&arguments),
+        Command::Selftest(arguments) => selftest::run(&arguments),
     };
     match result {
         Ok(code) => ExitCode::from(code),

@@ -5,6 +5,7 @@ use std::fs::File;
 use clap::Args;
 
 use super::convert::convert_run;
+use super::report::resolution;
 use super::{print, verify};
 use crate::definition::{EffortArguments, Selection};
 use crate::exit_codes;
@@ -75,8 +76,9 @@ pub fn run(arguments: &Arguments) -> Result<u8, String> {
         let file = File::open(&converted.results).map_err(|error| error.to_string())?;
         let records = read_records(file)?;
         let markdown = converted.results.with_file_name("report.md");
-        write_whole(&markdown, Format::Markdown.render(&records).as_bytes())?;
-        print(&Format::Table.render(&records))?;
+        let resolution = resolution(&places, &records);
+        write_whole(&markdown, Format::Markdown.render(&records, &resolution).as_bytes())?;
+        print(&Format::Table.render(&records, &resolution))?;
         let html = places.criterion().join("report/index.html");
         let paths = [("CSV", &converted.results), ("short CSV", &converted.throughput), ("Markdown", &markdown)];
         for (name, path) in paths.into_iter().chain(html.is_file().then_some(("Criterion HTML", &html))) {

@@ -242,6 +242,7 @@ fn put_criterion(record: &mut Record, entry: &MeasuredEntry, tokens_a_call: Opti
         SamplingMode::Flat => "flat".into(),
         SamplingMode::Linear => "linear".into(),
     });
+    record.disturbed_share = entry.disturbed_share();
     let per_second = |count: usize, ms: Option<f64>| ms.map(|ms| count as f64 / ms * 1e3);
     record.tokens_per_second = tokens_a_call.and_then(|tokens| per_second(tokens, record.criterion_mean_ms));
     // A call of `decode` is a token and no sample.

@@ -17,6 +17,9 @@ pub struct LatencyLog {
     pub warm_up_ns: Vec<u64>,
     /// Nanoseconds of each call, one list a sample. Their sums are the `times` of `sample.json`.
     pub samples_ns: Vec<Vec<u64>>,
+    /// Whether each sample was disturbed by a hypervisor or other processes; absent where that is unknown.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub disturbed: Option<Vec<bool>>,
 }
 
 /// Writes the log into `folder`, whole or not at all.

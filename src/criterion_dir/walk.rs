@@ -19,6 +19,16 @@ pub struct MeasuredEntry {
     pub sampling_mode: SamplingMode,
     /// Nanoseconds of each call, one list a sample.
     pub samples_ns: Vec<Vec<u64>>,
+    /// Whether each sample was disturbed, where that is known.
+    pub disturbed: Option<Vec<bool>>,
+}
+
+impl MeasuredEntry {
+    /// The part of the samples that was disturbed, from 0 to 1, where that is known.
+    pub fn disturbed_share(&self) -> Option<f64> {
+        let marks = self.disturbed.as_ref()?;
+        Some(marks.iter().filter(|&&is_disturbed| is_disturbed).count() as f64 / marks.len() as f64)
+    }
 }
 
 /// Why an entry is not read.
@@ -98,6 +108,7 @@ pub fn read_entry(folder: &Path) -> Result<MeasuredEntry, Refusal> {
         run_id: log.run_id,
         estimates,
         sampling_mode: sample.sampling_mode,
+        disturbed: log.disturbed.filter(|marks| marks.len() == log.samples_ns.len()),
         samples_ns: log.samples_ns,
     })
 }

@@ -17,7 +17,7 @@ use super::manifest::{Event, Observed, Outcome, RunFolder};
 use super::trial::{self, Fixtures, Trial};
 use crate::criterion_dir::{LatencyLog, write_latency_log};
 use crate::definition::{BenchmarkId, Case, Shortfall, Status};
-use crate::measurement::{self, LoggedWallTime, SampleLog, Sampling, TimedSession, WarmUp, memory};
+use crate::measurement::{self, LoggedSamples, LoggedWallTime, SampleLog, Sampling, TimedSession, WarmUp, memory};
 
 /// Runs the cases of the assignment, under the command line that Criterion reads.
 pub fn run(assignment_path: &Path) -> ExitCode {
@@ -204,13 +204,13 @@ impl Worker<'_> {
         })?;
         let warm_up = trial.warm_up(&item.case, &self.assignment.effort)?;
         observed.warmup_iterations = Some(warm_up.calls.len());
-        self.log.take();
+        self.log.begin();
         self.sample(group, &mut trial, &warm_up, id, observed)?;
-        let samples_ns = self.log.take();
+        let samples = self.log.take();
         trial.prove_again()?;
         observed.peak_memory_bytes = memory::peak_bytes();
         if self.arguments.mode() == Mode::Measure && !self.arguments.discard_baseline {
-            self.keep(id, warm_up.calls, samples_ns)?;
+            self.keep(id, warm_up.calls, samples)?;
         }
         Ok(())
     }
@@ -253,8 +253,9 @@ impl Worker<'_> {
     }
 
     /// Puts the latency log beside Criterion's files.
-    fn keep(&self, id: &BenchmarkId, warm_up_ns: Vec<u64>, samples_ns: Vec<Vec<u64>>) -> Result<(), Shortfall> {
-        let log = LatencyLog { run_id: self.assignment.run_id.clone(), warm_up_ns, samples_ns };
+    fn keep(&self, id: &BenchmarkId, warm_up_ns: Vec<u64>, samples: LoggedSamples) -> Result<(), Shortfall> {
+        let LoggedSamples { samples_ns, disturbed } = samples;
+        let log = LatencyLog { run_id: self.assignment.run_id.clone(), warm_up_ns, samples_ns, disturbed };
         let folder = self.assignment.criterion_root.join(&id.group).join(&id.function).join(&id.value);
         let named = |name: &str| folder.join(name);
         let folders = std::iter::once(named("new")).chain(self.arguments.save_baseline.as_deref().map(named));

@@ -7,6 +7,9 @@
 mod arguments;
 mod assignment;
 mod child;
+mod conditions;
+mod container;
+mod doctor;
 mod estimate;
 mod machine;
 mod manifest;
@@ -19,10 +22,12 @@ mod trial;
 
 pub use arguments::{CriterionArguments, IdFilter, Mode};
 pub use assignment::Purpose;
+pub use conditions::Conditions;
+pub use doctor::{Finding, State, examine};
 pub use estimate::{Estimate, estimate};
 pub use machine::{Machine, Revision};
 pub use manifest::{Event, MANIFEST_FORMAT, Manifest, ManifestCase, Observed, Outcome, Outcomes, RunFolder};
-pub use run::{FinishedRun, Request, prepare_model, run};
+pub use run::{FinishedRun, Request, keep_others_out, prepare_model, run, run_silently};
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;

@@ -3,7 +3,7 @@
 //! A child that crashes, is killed or hangs costs the case that it was at; another child takes up the rest.
 
 use std::collections::BTreeMap;
-use std::io::stderr;
+use std::io::{Write, sink, stderr};
 use std::os::unix::process::ExitStatusExt;
 use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -47,6 +47,8 @@ pub struct Session<'a> {
     /// Criterion's arguments, unchanged.
     pub arguments: Vec<String>,
     pub parsed: &'a CriterionArguments,
+    /// Whether what the children say is kept from the terminal.
+    pub is_silent: bool,
     /// Seconds that cases took in earlier runs, by id.
     pub history: BTreeMap<String, f64>,
 }
@@ -180,7 +182,8 @@ impl Session<'_> {
         let kills_before = kernel_memory_kills();
         let mut child = self.spawn(assignment)?;
         let pipe = child.stderr.take();
-        let relay = thread::spawn(move || pipe.map(|pipe| relay(pipe, stderr())).unwrap_or_default());
+        let said: Box<dyn Write + Send> = if self.is_silent { Box::new(sink()) } else { Box::new(stderr()) };
+        let relay = thread::spawn(move || pipe.map(|pipe| relay(pipe, said)).unwrap_or_default());
         let started = SystemTime::now();
         let mut interrupted_since: Option<Instant> = None;
         let mut timed_out = false;
@@ -211,6 +214,9 @@ impl Session<'_> {
         let threads = self.manifest.threads.to_string();
         let mut command = Command::new(&executable);
         command.args(&self.arguments).env(ASSIGNMENT, assignment).stdin(Stdio::null()).stderr(Stdio::piped());
+        if self.is_silent {
+            command.stdout(Stdio::null());
+        }
         // Read by libtorch's OpenMP, by MKL, and by candle's two pools, all when they start.
         for variable in ["OMP_NUM_THREADS", "MKL_NUM_THREADS", "RAYON_NUM_THREADS", "CANDLE_NUM_THREADS"] {
             command.env(variable, &threads);

@@ -44,9 +44,22 @@ pub struct FinishedRun {
 /// # Errors
 /// What was asked for is wrong or impossible; nothing was measured then.
 pub fn run(request: &Request) -> Result<FinishedRun, String> {
+    run_in(&Places::find(), request, false)
+}
+
+/// The same in other places and without a word, for figures about the machine and not about a model; nothing but time
+/// is measured.
+///
+/// # Errors
+/// As [`run`].
+pub fn run_silently(places: &Places, request: &Request) -> Result<FinishedRun, String> {
+    run_in(places, request, true)
+}
+
+fn run_in(places: &Places, request: &Request, is_silent: bool) -> Result<FinishedRun, String> {
     let parsed = CriterionArguments::parse_from(&request.criterion_arguments);
-    let places = Places::find();
-    let Plan { suite, cases } = make_plan(&places, &request.selection, &request.effort)?;
+    let Plan { mut suite, cases } = make_plan(places, &request.selection, &request.effort)?;
+    suite.effort.watch &= !is_silent;
     let filter = parsed.id_filter()?;
     let selected: Vec<&PlannedCase> =
         cases.iter().filter(|planned| filter.matches(&planned.case.to_string())).collect();
@@ -60,14 +73,14 @@ pub fn run(request: &Request) -> Result<FinishedRun, String> {
         return Ok(FinishedRun { folder: None, exit_code: exit_codes::OK });
     }
     say_what_is_left_out(&selected);
-    let (runnable, shortfalls) = prepare(&selected, &places);
+    let (runnable, shortfalls) = prepare(&selected, places);
     let criterion_root = places.criterion();
     check_baseline(&parsed, &runnable, &criterion_root)?;
 
     let is_kept = is_measured && parsed.mode() == Mode::Measure && !parsed.discard_baseline;
     let runs = if is_kept { places.runs() } else { places.unkept_runs() };
     let manifest_cases = selected.iter().map(|planned| manifest_case(planned, &shortfalls)).collect();
-    let planned = new_manifest(request, &parsed, &places, &runs, suite, manifest_cases);
+    let planned = new_manifest(request, &parsed, places, &runs, suite, manifest_cases);
     let (folder, mut manifest) = if request.resume {
         stopped_run(&runs, &planned)?
     } else {
@@ -85,14 +98,26 @@ pub fn run(request: &Request) -> Result<FinishedRun, String> {
         registered: cases.iter().filter(|planned| planned.model.is_ok()).map(|planned| planned.case.clone()).collect(),
         arguments: request.criterion_arguments.clone(),
         parsed: &parsed,
+        is_silent,
         history: history(&runs, Some(&run_id)),
     };
     let ending = session.run()?;
     manifest.finished = Some(Timestamp::now());
     manifest.is_interrupted = ending == parent::Ending::Interrupted;
     folder.write_manifest(&manifest)?;
-    let exit_code = conclude(&manifest, &folder, is_measured && parsed.mode() == Mode::Load);
+    let (exit_code, conclusion) = conclude(&manifest, &folder, is_measured && parsed.mode() == Mode::Load);
+    if let Some(conclusion) = conclusion.filter(|_| !is_silent) {
+        eprintln!("\n{conclusion}");
+    }
     Ok(FinishedRun { folder: Some(folder), exit_code })
+}
+
+/// Keeps other runs with these places out, until it is dropped.
+///
+/// # Errors
+/// Another process is measuring.
+pub fn keep_others_out(places: &Places) -> Result<File, String> {
+    lock(&places.runs())
 }
 
 /// Held while a run lasts: two at once would write the same files, and measure each other.
@@ -295,21 +320,22 @@ fn by_contestant(runnable: &Runnable) -> Vec<parent::Group> {
     groups
 }
 
-fn conclude(manifest: &Manifest, folder: &RunFolder, is_loaded: bool) -> u8 {
+/// The exit code, and what is said last.
+fn conclude(manifest: &Manifest, folder: &RunFolder, is_loaded: bool) -> (u8, Option<String>) {
     let outcomes = folder.read_outcomes().finished;
     let count = |status: Status| outcomes.values().filter(|outcome| outcome.status == status).count();
     if manifest.is_interrupted {
         let runnable = manifest.cases.iter().filter(|case| case.shortfall.is_none()).count();
-        eprintln!("\ninterrupted: {} of {runnable} cases are finished and kept", count(Status::Ok));
-        return exit_codes::INTERRUPTED;
+        let kept = format!("interrupted: {} of {runnable} cases are finished and kept", count(Status::Ok));
+        return (exit_codes::INTERRUPTED, Some(kept));
     }
     if is_loaded {
-        return exit_codes::OK;
+        return (exit_codes::OK, None);
     }
-    eprintln!("\n{} of {} cases ran", count(Status::Ok), manifest.cases.len());
-    match (count(Status::Ok), count(Status::WrongOutput)) {
+    let exit_code = match (count(Status::Ok), count(Status::WrongOutput)) {
         (_, 1..) => exit_codes::REGRESSION_OR_WRONG,
         (0, 0) => exit_codes::NOTHING_MEASURED,
         _ => exit_codes::OK,
-    }
+    };
+    (exit_code, Some(format!("{} of {} cases ran", count(Status::Ok), manifest.cases.len())))
 }

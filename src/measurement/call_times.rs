@@ -10,6 +10,8 @@ use std::time::{Duration, Instant};
 use criterion::Throughput;
 use criterion::measurement::{Measurement, ValueFormatter, WallTime};
 
+use super::disturbance::DisturbanceWatch;
+
 /// The calls of one sample, in nanoseconds each.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct CallTimes(Vec<u64>);
@@ -38,12 +40,42 @@ impl CallTimes {
 
 /// The samples that Criterion has kept since the log was last emptied.
 #[derive(Clone, Debug, Default)]
-pub struct SampleLog(Rc<RefCell<Vec<Vec<u64>>>>);
+pub struct SampleLog(Rc<RefCell<Contents>>);
+
+#[derive(Debug, Default)]
+struct Contents {
+    samples_ns: Vec<Vec<u64>>,
+    watch: Option<DisturbanceWatch>,
+}
+
+/// Samples in the order in which they were taken.
+#[derive(Debug, PartialEq)]
+pub struct LoggedSamples {
+    /// Nanoseconds of each call, one list a sample.
+    pub samples_ns: Vec<Vec<u64>>,
+    /// Whether each sample was disturbed, where that is known.
+    pub disturbed: Option<Vec<bool>>,
+}
 
 impl SampleLog {
-    /// The samples, in order, each with its calls' nanoseconds; the log is empty afterwards.
-    pub fn take(&self) -> Vec<Vec<u64>> {
-        std::mem::take(&mut *self.0.borrow_mut())
+    /// Empties the log and begins to watch for disturbances.
+    pub fn begin(&self) {
+        *self.0.borrow_mut() = Contents { samples_ns: Vec::new(), watch: DisturbanceWatch::begin() };
+    }
+
+    /// The samples; the log is empty afterwards.
+    pub fn take(&self) -> LoggedSamples {
+        let Contents { samples_ns, watch } = std::mem::take(&mut *self.0.borrow_mut());
+        let disturbed = watch.and_then(|watch| watch.marks(samples_ns.len()));
+        LoggedSamples { samples_ns, disturbed }
+    }
+
+    fn push(&self, sample_ns: Vec<u64>) {
+        let Contents { samples_ns, watch } = &mut *self.0.borrow_mut();
+        samples_ns.push(sample_ns);
+        if let Some(watch) = watch {
+            watch.after_sample(samples_ns.len());
+        }
     }
 }
 
@@ -83,7 +115,7 @@ impl Measurement for LoggedWallTime {
 
     /// Criterion calls this once for each sample that it keeps, and never in its warm-up.
     fn to_f64(&self, value: &CallTimes) -> f64 {
-        self.log.0.borrow_mut().push(value.0.clone());
+        self.log.push(value.0.clone());
         value.total() as f64
     }
 
@@ -121,7 +153,7 @@ mod tests {
         times.push(Duration::from_nanos(30));
         times.push(Duration::from_nanos(12));
         assert_eq!(measurement.to_f64(&times), 42.0);
-        assert_eq!(log.take(), [[30, 12]]);
-        assert!(log.take().is_empty());
+        assert_eq!(log.take(), LoggedSamples { samples_ns: vec![vec![30, 12]], disturbed: None });
+        assert!(log.take().samples_ns.is_empty());
     }
 }

@@ -1,14 +1,18 @@
 //! The clock, the calls it times, and what is watched besides. Raw samples are not statistics: those are Criterion's.
 
 mod call_times;
+mod disturbance;
 mod energy;
 pub mod memory;
+pub mod overhead;
+pub mod processor_time;
 mod sampling;
 mod timed_calls;
 mod usage;
 mod warm_up;
 
-pub use call_times::{CallTimes, LoggedWallTime, SampleLog};
+pub use call_times::{CallTimes, LoggedSamples, LoggedWallTime, SampleLog};
+pub use disturbance::DisturbanceWatch;
 pub use energy::EnergyUsage;
 pub use sampling::Sampling;
 pub use timed_calls::TimedSession;

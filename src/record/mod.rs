@@ -13,8 +13,9 @@ use crate::definition::{Case, Dtype, Phase, Status};
 /// | version | since | change |
 /// | --- | --- | --- |
 /// | 1 | | first |
-/// | 2 | 0.1.0 | `memory_growth_mb` |
-pub const SCHEMA_VERSION: u32 = 2;
+/// | 2 | | `memory_growth_mb` |
+/// | 3 | 0.1.0 | `disturbed_share` |
+pub const SCHEMA_VERSION: u32 = 3;
 
 /// One row.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -93,6 +94,8 @@ pub struct Record {
     pub confidence_level: Option<f64>,
     pub sample_count: Option<usize>,
     pub sampling_mode: Option<String>,
+    /// Part of the samples, from 0 to 1, in whose time more than 5 % of the processors' was stolen or used by others.
+    pub disturbed_share: Option<f64>,
     /// Mean now over mean of the baseline, less 1.
     pub change_vs_baseline: Option<f64>,
     pub baseline: Option<String>,
@@ -216,6 +219,7 @@ impl Record {
             confidence_level: None,
             sample_count: None,
             sampling_mode: None,
+            disturbed_share: None,
             change_vs_baseline: None,
             baseline: None,
             throughput_ips: None,

@@ -1,11 +1,11 @@
 //! Markdown, for a README or a pull request.
 
-use super::ranking::{latency, rank, rate, short_message};
+use super::ranking::{disturbed_lines, latency, rank, rate, short_message};
 use crate::definition::Status;
 use crate::record::Record;
 
 /// A heading and a table a model, and what the figures were measured on.
-pub fn render(records: &[Record]) -> String {
+pub fn render(records: &[Record], resolution: &str) -> String {
     let mut text = String::new();
     for group in rank(records) {
         text.push_str(&format!("### {}\n\n", group.title));
@@ -35,12 +35,16 @@ pub fn render(records: &[Record]) -> String {
             ));
         }
         text.push('\n');
+        for line in disturbed_lines(&group) {
+            text.push_str(&format!("{line}\n\n"));
+        }
     }
     if let Some(record) = records.first() {
         let commit = record.git_commit.as_deref().map_or("unknown", |commit| &commit[..commit.len().min(12)]);
         let dirty = if record.git_dirty == Some(true) { ", changed" } else { "" };
         text.push_str(&format!("Run {} on host {}, commit {commit}{dirty}.\n", record.run_id, record.host_id));
     }
+    text.push_str(&format!("\n{resolution}\n"));
     text
 }
 
@@ -58,7 +62,7 @@ mod tests {
         let mut failed = record("m", "ort", 1, None);
         failed.status = Status::Failed;
         failed.message = Some("a | b\nc".into());
-        let text = render(&[failed]);
+        let text = render(&[failed], "");
         let row = text.lines().find(|line| line.starts_with("| ort")).unwrap();
         assert!(row.ends_with("| failed: a \\| b |"), "{row}");
     }

@@ -21,11 +21,12 @@ pub enum Format {
 }
 
 impl Format {
-    /// The report's text, ending with a line break.
-    pub fn render(self, records: &[Record]) -> String {
+    /// The report's text, ending with a line break. `resolution` is what can be shown on the run's machine; JSON, which is
+    /// nothing but the records, is without it.
+    pub fn render(self, records: &[Record], resolution: &str) -> String {
         match self {
-            Format::Table => table::render(records),
-            Format::Markdown => markdown::render(records),
+            Format::Table => table::render(records, resolution),
+            Format::Markdown => markdown::render(records, resolution),
             Format::Json => json::render(records),
         }
     }

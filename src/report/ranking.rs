@@ -1,6 +1,8 @@
 //! The order and comparison that all reports show: cases that do the same work, the fastest of them, and the rest as a
 //! multiple of it.
 
+use std::collections::BTreeMap;
+
 use crate::definition::{Phase, Status};
 use crate::record::Record;
 
@@ -47,6 +49,27 @@ fn row<'a>(record: &'a Record, members: &[&Record]) -> Row<'a> {
     let own = ranked_latency(record);
     let ratio_to_best = own.zip(best).map(|(own, best)| own / best);
     Row { record, ratio_to_best, is_best: own.is_some() && own == best }
+}
+
+/// Other work on the machine shows from this part of the samples on.
+const DISTURBED_FROM: f64 = 0.1;
+
+/// `x % of ort's samples were disturbed`, for each backend of which many were.
+pub fn disturbed_lines(group: &ModelGroup<'_>) -> Vec<String> {
+    // Samples by backend: all of which it is known, and the disturbed.
+    let mut counts: BTreeMap<&str, (f64, f64)> = BTreeMap::new();
+    for record in group.rows.iter().map(|row| row.record) {
+        if let Some((samples, share)) = record.sample_count.zip(record.disturbed_share) {
+            let (all, disturbed) = counts.entry(&record.backend).or_default();
+            *all += samples as f64;
+            *disturbed += share * samples as f64;
+        }
+    }
+    let shares = counts.into_iter().map(|(backend, (all, disturbed))| (backend, disturbed / all));
+    shares
+        .filter(|(_, share)| *share > DISTURBED_FROM)
+        .map(|(backend, share)| format!("{:.0} % of {backend}'s samples were disturbed", 100.0 * share))
+        .collect()
 }
 
 /// Tokens a second where they are counted, samples a second otherwise.

@@ -2,7 +2,7 @@
 
 use comfy_table::{Cell, CellAlignment, LineStyle, Table, TableStyle};
 
-use super::ranking::{Row, latency, rank, rate, short_message};
+use super::ranking::{Row, disturbed_lines, latency, rank, rate, short_message};
 use crate::definition::Status;
 use crate::record::Record;
 
@@ -17,7 +17,7 @@ pub fn ruled_table(header: &[&str]) -> Table {
 }
 
 /// One table a model. The fastest of each batch size is marked; a case without a figure shows why.
-pub fn render(records: &[Record]) -> String {
+pub fn render(records: &[Record], resolution: &str) -> String {
     let mut text = String::new();
     for group in rank(records) {
         let header = ["", "backend", "device", "dtype", "batch", "p50", "p99", group.rate_unit, "memory", "p50 ÷ best"];
@@ -43,10 +43,14 @@ pub fn render(records: &[Record]) -> String {
                 ));
             }
         }
+        for line in disturbed_lines(&group) {
+            text.push_str(&format!("  {line}\n"));
+        }
     }
     text.push_str(
         "\n● fastest of its batch size; p99 in parentheses: too few calls for a 99 % bound (662 are needed)\n",
     );
+    text.push_str(&format!("{resolution}\n"));
     text
 }
 
@@ -82,10 +86,25 @@ mod tests {
         let mut absent = record("m", "tch", 1, None);
         absent.status = Status::Unavailable;
         absent.message = Some("not in this build".into());
-        let text = render(&[record("m", "ort", 1, Some(2.0)), record("m", "candle", 1, Some(4.0)), absent]);
+        let text = render(&[record("m", "ort", 1, Some(2.0)), record("m", "candle", 1, Some(4.0)), absent], "");
         let line = |backend: &str| text.lines().find(|line| line.contains(&format!(" {backend} "))).unwrap();
         assert!(line("ort").contains('●') && line("ort").contains("2.00 ms"));
         assert!(line("candle").trim_end().ends_with("2.00"));
         assert!(text.contains("tch-cpu-f32/1: unavailable: not in this build"), "{text}");
+    }
+
+    #[test]
+    fn disturbed_samples_and_what_can_be_shown_are_below_the_figures() {
+        let with_share = |batch_size, disturbed_share| Record {
+            disturbed_share: Some(disturbed_share),
+            sample_count: Some(100),
+            ..record("m", "ort", batch_size, Some(1.0))
+        };
+        let text =
+            render(&[with_share(1, 0.0), with_share(2, 0.25), record("m", "tch", 1, Some(1.0))], "what can be shown");
+        assert!(text.contains("\n  12 % of ort's samples were disturbed\n"), "{text}");
+        assert!(!text.contains("tch's"), "{text}");
+        assert!(text.ends_with("\nwhat can be shown\n"), "{text}");
+        assert!(!render(&[with_share(1, 0.1)], "").contains("disturbed"));
     }
 }

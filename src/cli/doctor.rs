@@ -1,0 +1,26 @@
+//! `inferbench devices --doctor`: what would disturb a measurement here, and how to mend it.
+
+use serde_json::json;
+
+use super::{ListFormat, print};
+use crate::exit_codes;
+use crate::harness::{Conditions, Finding, examine};
+use crate::places::Places;
+
+pub fn run(format: ListFormat) -> Result<u8, String> {
+    let findings = examine(&Conditions::watch(&Places::find()));
+    match format {
+        ListFormat::Json => {
+            let objects = json!({ "findings": findings });
+            print(&(serde_json::to_string_pretty(&objects).map_err(|error| error.to_string())? + "\n"))?;
+        }
+        ListFormat::Table => print(&findings.iter().map(line).collect::<String>())?,
+    }
+    Ok(exit_codes::OK)
+}
+
+fn line(finding: &Finding) -> String {
+    let Finding { subject, state, detail, mend } = finding;
+    let mend = mend.map(|mend| format!("; to mend: {mend}")).unwrap_or_default();
+    format!("{:<8} {subject:<11} {detail}{mend}\n", state.name())
+}

@@ -1,0 +1,71 @@
+//! `inferbench selftest`: how exactly this machine can measure.
+
+use std::time::Duration;
+
+use clap::Args;
+
+use super::{ListFormat, print};
+use crate::exit_codes;
+use crate::places::Places;
+use crate::selftest::{self, Ending, Selftest};
+
+/// Find the smallest change between two runs that can be shown on this machine; reports quote it
+#[derive(Args)]
+#[command(after_help = "Examples:\n  inferbench selftest\n  inferbench selftest --minutes 1 --format json")]
+pub struct Arguments {
+    /// About how long it may take
+    #[arg(long, value_name = "N", default_value = "5", value_parser = minutes)]
+    minutes: f64,
+    #[arg(long, value_enum, default_value_t)]
+    format: ListFormat,
+}
+
+pub fn run(arguments: &Arguments) -> Result<u8, String> {
+    let at_most = Duration::from_secs_f64(60.0 * arguments.minutes);
+    let selftest = match selftest::measure(&Places::find(), at_most)? {
+        Ending::Complete(selftest) => selftest,
+        Ending::Stopped(exit_code) => return Ok(exit_code),
+    };
+    match arguments.format {
+        ListFormat::Json => {
+            print(&(serde_json::to_string_pretty(&selftest).map_err(|error| error.to_string())? + "\n"))?;
+        }
+        ListFormat::Table => print(&table(&selftest))?,
+    }
+    Ok(exit_codes::OK)
+}
+
+fn table(selftest: &Selftest) -> String {
+    let Selftest { overhead, spread, smallest_change, processes, case, .. } = selftest;
+    let calls: usize = processes.iter().map(|process| process.calls).sum();
+    let median = processes.iter().map(|process| process.p50_ns).sum::<f64>() / processes.len() as f64;
+    let shares: Vec<f64> = processes.iter().filter_map(|process| process.disturbed_share).collect();
+    let disturbed = match shares.len() {
+        0 => "unknown".into(),
+        known => format!("{:.0} % of the samples", 100.0 * shares.iter().sum::<f64>() / known as f64),
+    };
+    let look = overhead.look_ns.map_or("none".into(), |ns| format!("{:.1} µs, never in a timed call", ns / 1e3));
+    let lines = [
+        (
+            "two clock reads",
+            format!("{:.1} ns, resolution {} ns", overhead.clock_reads_ns, overhead.clock_resolution_ns),
+        ),
+        ("null backend", format!("{:.1} ns a call, ratio {:.2}", overhead.null_call_ns, overhead.null_call_ratio)),
+        ("look for others", look),
+        ("measured", format!("{case}: {} processes, {calls} calls, {:.3} ms", processes.len(), median / 1e6)),
+        ("disturbed", disturbed),
+        ("between calls", format!("{:.2} %", spread.calls_percent)),
+        ("between samples", format!("{:.2} %", spread.samples_percent)),
+        (
+            "between processes",
+            format!("{:.2} %; of their medians {:.2} %", spread.processes_percent, smallest_change.deviation_percent),
+        ),
+    ];
+    let lines: String = lines.into_iter().map(|(name, value)| format!("{name:<19}{value}\n")).collect();
+    format!("{lines}\n{}\n", selftest.line())
+}
+
+fn minutes(text: &str) -> Result<f64, String> {
+    let minutes: f64 = text.parse().map_err(|_| "not a number".to_owned())?;
+    if minutes > 0.0 && minutes <= 24.0 * 60.0 { Ok(minutes) } else { Err("not above 0 and up to a day".into()) }
+}

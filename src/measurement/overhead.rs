@@ -1,0 +1,133 @@
+//! What the harness itself costs: two clock reads, a call of the null backend, and a look at the processors' time.
+
+use std::hint::black_box;
+use std::time::{Duration, Instant};
+
+use serde::{Deserialize, Serialize};
+
+use super::call_times::CallTimes;
+use super::disturbance::DisturbanceWatch;
+use super::timed_calls::TimedSession;
+use crate::backend::{Backend, LoadRequest, Null};
+use crate::definition::{Dtype, Model, ORIGINAL, Origin, Phase, Shortfall, Tolerance};
+use crate::fixture::{Artifacts, HostTensor, TensorData};
+
+const CALLS: u64 = 100_000;
+
+/// Medians of what was measured in turn, in nanoseconds.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Overhead {
+    /// The two clock reads of a call, with nothing between them.
+    pub clock_reads_ns: f64,
+    /// The smallest step between two times that the clock gives.
+    pub clock_resolution_ns: u64,
+    /// A call of the null backend.
+    pub null_call_ns: f64,
+    /// The median of the pairs' ratios: a change of the processor's speed hits both of a pair.
+    pub null_call_ratio: f64,
+    /// One look between two samples; never in a timed call, and absent where there is none.
+    pub look_ns: Option<f64>,
+}
+
+/// Measures pairs for as long as that, and at least three.
+///
+/// # Errors
+/// The null backend fails, which it cannot.
+pub fn measure(at_least_for: Duration) -> Result<Overhead, Shortfall> {
+    let mut session = null_session()?;
+    let per_call = |start: Instant| start.elapsed().as_secs_f64() * 1e9 / CALLS as f64;
+    let mut pairs = Vec::new();
+    let begin = Instant::now();
+    while pairs.len() < 3 || begin.elapsed() < at_least_for {
+        let start = Instant::now();
+        black_box(clock_reads(CALLS));
+        let clock = per_call(start);
+        let start = Instant::now();
+        black_box(session.call(CALLS)?);
+        pairs.push((clock, per_call(start)));
+    }
+    Ok(Overhead {
+        clock_reads_ns: median(pairs.iter().map(|(clock, _)| *clock).collect()),
+        clock_resolution_ns: clock_resolution_ns(),
+        null_call_ns: median(pairs.iter().map(|(_, call)| *call).collect()),
+        null_call_ratio: median(pairs.iter().map(|(clock, call)| call / clock).collect()),
+        look_ns: look_ns(),
+    })
+}
+
+/// The timed region with nothing in it, stored like a call.
+pub fn clock_reads(calls: u64) -> CallTimes {
+    let mut times = CallTimes::with_capacity(calls);
+    for _ in 0..calls {
+        let start = Instant::now();
+        times.push(start.elapsed());
+    }
+    times
+}
+
+fn clock_resolution_ns() -> u64 {
+    let differences = (0..CALLS).filter_map(|_| {
+        let start = Instant::now();
+        let mut elapsed = start.elapsed();
+        while elapsed.is_zero() {
+            elapsed = start.elapsed();
+        }
+        u64::try_from(elapsed.as_nanos()).ok()
+    });
+    let mut seen: Vec<u64> = std::iter::once(0).chain(differences).collect();
+    seen.sort_unstable();
+    seen.dedup();
+    seen.windows(2).map(|pair| pair[1] - pair[0]).min().unwrap_or(1)
+}
+
+fn look_ns() -> Option<f64> {
+    const LOOKS: usize = 101;
+    let look = || {
+        let start = Instant::now();
+        black_box(DisturbanceWatch::begin())?;
+        Some(start.elapsed().as_secs_f64() * 1e9)
+    };
+    Some(median((0..LOOKS).map(|_| look()).collect::<Option<_>>()?))
+}
+
+/// A session of the null backend with a ring of bound inputs, as the harness makes it.
+///
+/// # Errors
+/// None happen: the null backend loads and binds anything.
+pub fn null_session() -> Result<TimedSession, Shortfall> {
+    let model = Model {
+        name: "null".into(),
+        variant: ORIGINAL.into(),
+        family: "null".into(),
+        modality: "none".into(),
+        parameters: None,
+        inputs: Vec::new(),
+        parts: Vec::new(),
+        phases: Vec::new(),
+        generation: None,
+        sequence_lengths: Vec::new(),
+        tolerance: Tolerance::default(),
+        origin: Origin::Files { onnx: None, torchscript: None },
+    };
+    let artifacts = Artifacts::default();
+    let request = LoadRequest {
+        model: &model,
+        artifacts: &artifacts,
+        phase: Phase::Forward,
+        sequence_length: None,
+        device: "cpu",
+        dtype: Dtype::F32,
+        threads: 1,
+    };
+    let mut session = Null.load(&request)?;
+    let input = HostTensor { shape: vec![1], data: TensorData::F32(vec![0.0]) };
+    for _ in 0..4 {
+        session.bind(std::slice::from_ref(&input))?;
+    }
+    Ok(TimedSession::new(session, 4))
+}
+
+fn median(mut values: Vec<f64>) -> f64 {
+    values.sort_by(f64::total_cmp);
+    values[values.len() / 2]
+}

@@ -1,0 +1,146 @@
+//! How exactly this machine can measure: the harness's cost, the spread of a small model's times, and the smallest change
+//! between two runs that they allow to be shown.
+//!
+//! The result is kept in `<target>/inferbench/selftest.json`, with the machine that it is about.
+
+mod processes;
+mod spread;
+
+pub use processes::ProcessFigures;
+pub use spread::{SmallestChange, Spread};
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+
+use crate::harness::{Machine, keep_others_out};
+use crate::measurement::overhead::{self, Overhead};
+use crate::places::Places;
+use crate::store::write_whole;
+
+/// Changes when an older reader would misunderstand the file.
+const FORMAT: u32 = 1;
+
+/// What was found.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Selftest {
+    pub format: u32,
+    pub time: Timestamp,
+    pub seconds: f64,
+    pub machine: Machine,
+    pub overhead: Overhead,
+    /// The id of the case that every process has measured.
+    pub case: String,
+    pub processes: Vec<ProcessFigures>,
+    pub spread: Spread,
+    pub smallest_change: SmallestChange,
+}
+
+/// How a self-test ended.
+pub enum Ending {
+    Complete(Box<Selftest>),
+    /// With one of [`exit_codes`](crate::exit_codes); what was wrong has been said.
+    Stopped(u8),
+}
+
+/// Tests this machine for about that long, and keeps the result.
+///
+/// # Errors
+/// Another run is measuring, or the target folder cannot be written.
+pub fn measure(places: &Places, at_most: Duration) -> Result<Ending, String> {
+    let start = Instant::now();
+    let _lock = keep_others_out(places)?;
+    let machine = Machine::read();
+    eprintln!("the harness's own cost");
+    let for_overhead = (at_most / 50).min(Duration::from_secs(3));
+    let overhead = overhead::measure(for_overhead).map_err(|shortfall| shortfall.to_string())?;
+    let measured = match processes::measure(places, start, at_most)? {
+        Ok(measured) => measured,
+        Err(exit_code) => return Ok(Ending::Stopped(exit_code)),
+    };
+    let medians: Vec<f64> = measured.figures.iter().map(|figures| figures.p50_ns).collect();
+    let no_figure = "fewer than two processes have measured something";
+    let selftest = Selftest {
+        format: FORMAT,
+        time: Timestamp::now(),
+        seconds: start.elapsed().as_secs_f64(),
+        machine,
+        overhead,
+        case: measured.case,
+        spread: Spread::of(&measured.calls_ns).ok_or(no_figure)?,
+        smallest_change: SmallestChange::of(&medians).ok_or(no_figure)?,
+        processes: measured.figures,
+    };
+    let bytes = serde_json::to_vec_pretty(&selftest).map_err(|error| error.to_string())?;
+    write_whole(&places.selftest(), &bytes)?;
+    Ok(Ending::Complete(Box::new(selftest)))
+}
+
+impl Selftest {
+    /// `smallest change that can be shown here: …`.
+    pub fn line(&self) -> String {
+        let SmallestChange { processes, percent, single_percent, .. } = self.smallest_change;
+        format!(
+            "smallest change that can be shown here: {percent:.1} % (selftest of {}, {processes} processes); {single_percent:.1} % \
+             between two single processes",
+            self.time.strftime("%Y-%m-%d")
+        )
+    }
+}
+
+/// What reports say of the changes that can be shown on the machine of a run.
+pub fn line_about(path: &Path, host_id: &str) -> String {
+    let advice = "smallest change that can be shown: unknown; find it with `inferbench selftest`";
+    let Ok(bytes) = std::fs::read(path) else { return advice.into() };
+    match serde_json::from_slice::<Selftest>(&bytes) {
+        Ok(selftest) if selftest.format > FORMAT => format!("{advice} ({} is of a newer inferbench)", path.display()),
+        Ok(selftest) if selftest.machine.host_id != host_id => {
+            format!("{advice} on the machine of this run (the selftest here is of another)")
+        }
+        Ok(selftest) => selftest.line(),
+        Err(error) => format!("{advice} ({}: {error})", path.display()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn selftest() -> Selftest {
+        let calls: Vec<Vec<Vec<u64>>> =
+            vec![vec![vec![100, 102], vec![98, 101]], vec![vec![103, 104], vec![102, 105]], vec![vec![99, 99]; 2]];
+        Selftest {
+            format: FORMAT,
+            time: "2026-01-02T03:04:05Z".parse().unwrap(),
+            seconds: 1.0,
+            machine: Machine { host_id: "1a".into(), ..Machine::default() },
+            overhead: Overhead {
+                clock_reads_ns: 50.0,
+                clock_resolution_ns: 1,
+                null_call_ns: 51.0,
+                null_call_ratio: 1.02,
+                look_ns: None,
+            },
+            case: "m/ort-cpu-f32/1".into(),
+            processes: Vec::new(),
+            spread: Spread::of(&calls).unwrap(),
+            smallest_change: SmallestChange::of(&[100.0, 103.0, 99.0]).unwrap(),
+        }
+    }
+
+    #[test]
+    fn reports_quote_the_selftest_of_their_own_machine_only() {
+        let folder = std::env::temp_dir().join(format!("inferbench-selftest-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        let path = folder.join("selftest.json");
+        assert!(line_about(&path, "1a").contains("unknown; find it with `inferbench selftest`"));
+        std::fs::write(&path, serde_json::to_vec(&selftest()).unwrap()).unwrap();
+        assert_eq!(line_about(&path, "1a"), selftest().line());
+        assert!(selftest().line().contains("(selftest of 2026-01-02, 3 processes)"));
+        assert!(line_about(&path, "2b").contains("of another"));
+        std::fs::write(&path, "{}").unwrap();
+        assert!(line_about(&path, "1a").contains("selftest.json"));
+    }
+}
