@@ -10,12 +10,20 @@ machine, it writes the same bytes. What each file is:
     reference.safetensors    `output.NAME`: what PyTorch gives for samples 0..7 of the input pool, in f32;
                              `output.NAME.seqLENGTH` for each length where the model has a sequence dimension
 
+A generative model has PART.onnx and PART.pt for each of its parts, over the same weights. Its reference is by phase:
+
+    output.encoder.NAME      what the parts before the decoding one give, or a sample of it
+    output.prefill.token     the likeliest first token, and output.prefill.logits: every n-th of its logits
+    output.decode.tokens     those of 16 steps after it, and output.decode.logits: those of the last
+
 weights.safetensors is not kept: `inferbench prepare` makes it from the seed. A trained model's weights are kept in
 models/trained, and its reference is of eight held-out samples, in the same file as `input.NAME` and `label`.
 
 The table printed at the end gives the largest error relative to the largest value, over batches 1, 2 and 8 and all
 lengths, and the spread of the outputs: their deviation between samples over their deviation as a whole, of the output
-for which it is the smallest. Near 0, a model would give the same answer whatever its input.
+for which it is the smallest. Near 0, a model would give the same answer whatever its input. For generative models it
+also has the smallest lead of a chosen token over the second, relative to the largest logit, and the variety: different
+tokens over all tokens, of the sample with the fewest.
 """
 
 import argparse
