@@ -1,4 +1,4 @@
-"""Makes models/zoo and models/trained: `python scripts/export/export.py [NAME ...]`.
+"""Makes models/zoo and models/trained: `python scripts/export/export.py [--check] [NAME ...]`.
 
 For maintainers, with the versions of requirements.txt; users get the files from the repository. Run twice on one
 machine, it writes the same bytes. What each file is:
@@ -7,6 +7,7 @@ machine, it writes the same bytes. What each file is:
     weights.toml             name, shape and initialisation of each tensor, in the order of weights.safetensors
     model.onnx               graph; weights are external data at their offsets in weights.safetensors
     model.pt                 TorchScript archive; weights are set by name
+    config.json              the configuration of a model of transformers, for runtimes with modules of their own
     reference.safetensors    `output.NAME`: what PyTorch gives for samples 0..7 of the input pool, in f32;
                              `output.NAME.seqLENGTH` for each length where the model has a sequence dimension
 
@@ -28,10 +29,13 @@ tokens over all tokens, of the sample with the fewest.
 
 import argparse
 import multiprocessing
+import sys
+from pathlib import Path
 
 import torch
 
 import generative
+import package
 import whole
 from entry import Generative
 from zoo import ENTRIES
@@ -45,12 +49,21 @@ def export(name: str) -> dict:
     return generative.export(entry) if isinstance(entry, Generative) else whole.export(entry)
 
 
+def committed(names: list[str]) -> dict[Path, bytes]:
+    """The present content of the models' files."""
+    paths = [path for name in names for path in sorted((package.MODELS / "zoo" / name).glob("*"))]
+    return {path: path.read_bytes() for path in paths}
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"one of {', '.join(ENTRIES)}; all when left out")
-    names = parser.parse_args().names or list(ENTRIES)
+    parser.add_argument("--check", action="store_true", help="fail if a file is not what it was before")
+    arguments = parser.parse_args()
+    names = arguments.names or list(ENTRIES)
     if unknown := [name for name in names if name not in ENTRIES]:
         parser.error(f"unknown model {', '.join(unknown)}")
+    before = committed(names)
     # A process each: TorchScript numbers its types over all that a process has traced.
     with multiprocessing.get_context("spawn").Pool(1, maxtasksperchild=1) as pool:
         rows = pool.map(export, names, chunksize=1)
@@ -60,6 +73,10 @@ def main() -> None:
         print("  ".join(str(row.get(c, "")).rjust(widths[c]) for c in columns))
     for row in rows:
         print(f"{row['model']}: " + ", ".join(f"{op} {n}" for op, n in sorted(row["operators"].items())))
+    if arguments.check:
+        after = committed(names)
+        changed = sorted(str(path) for path in before.keys() | after.keys() if before.get(path) != after.get(path))
+        sys.exit(f"not what was there before: {', '.join(changed)}" if changed else None)
 
 
 if __name__ == "__main__":

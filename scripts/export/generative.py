@@ -90,6 +90,7 @@ def export(entry: Generative) -> dict:
             **{f"{part}.onnx": graph.SerializeToString(deterministic=True) for part, graph in graphs.items()},
             **{f"{part}.pt": archive for part, archive in archives.items()},
             "reference.safetensors": package.reference_file(outputs),
+            "config.json": published.config_json(),
         },
     )
     logits = expected[0].logits

@@ -4,6 +4,8 @@ In memory the library names modules as its current version likes, and names them
 the saved names, which other runtimes read as well; they do not change with the version.
 """
 
+import json
+
 import torch
 import torchscript
 from torch import nn
@@ -44,6 +46,14 @@ class Published(nn.Module):
             tensor.requires_grad_(id(tensor) in trained)
             self._at(name.split(".")[:-1]).register_parameter(name.split(".")[-1], tensor)
         self._call = (call, model)
+
+    def config_json(self) -> str:
+        """The configuration, whole: other runtimes do not know the library's defaults. Its version is left out."""
+        model = self._call[1]
+        config = {**model.config.to_dict(), "architectures": [type(model).__name__]}
+        for key in ("transformers_version", "_name_or_path", "dtype"):
+            config.pop(key, None)
+        return json.dumps(config, indent=2, sort_keys=True) + "\n"
 
     def _at(self, path: list[str]) -> nn.Module:
         module = self

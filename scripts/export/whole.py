@@ -79,6 +79,7 @@ def export(entry: Entry) -> dict:
             "model.onnx": graph.SerializeToString(deterministic=True),
             "model.pt": archive,
             "reference.safetensors": package.reference_file(reference),
+            **({"config.json": original.config_json()} if isinstance(original, Published) else {}),
         },
     )
     if not entry.init:
