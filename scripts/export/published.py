@@ -51,7 +51,8 @@ class Published(nn.Module):
         """The configuration, whole: other runtimes do not know the library's defaults. Its version is left out."""
         model = self._call[1]
         config = {**model.config.to_dict(), "architectures": [type(model).__name__]}
-        for key in ("transformers_version", "_name_or_path", "dtype"):
+        # Labels are thousands of lines, and nothing is computed from them.
+        for key in ("transformers_version", "_name_or_path", "dtype", "id2label", "label2id"):
             config.pop(key, None)
         return json.dumps(config, indent=2, sort_keys=True) + "\n"
 

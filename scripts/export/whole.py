@@ -16,6 +16,7 @@ import torchscript
 import train_digits
 from entry import Entry
 from layout import Layout
+from published import Published
 
 SEED = 1
 
