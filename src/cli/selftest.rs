@@ -39,11 +39,8 @@ fn table(selftest: &Selftest) -> String {
     let Selftest { overhead, spread, smallest_change, processes, case, .. } = selftest;
     let calls: usize = processes.iter().map(|process| process.calls).sum();
     let median = processes.iter().map(|process| process.p50_ns).sum::<f64>() / processes.len() as f64;
-    let shares: Vec<f64> = processes.iter().filter_map(|process| process.disturbed_share).collect();
-    let disturbed = match shares.len() {
-        0 => "unknown".into(),
-        known => format!("{:.0} % of the samples", 100.0 * shares.iter().sum::<f64>() / known as f64),
-    };
+    let disturbed =
+        selftest.disturbed_share().map_or("unknown".into(), |share| format!("{:.0} % of the samples", 100.0 * share));
     let look = overhead.look_ns.map_or("none".into(), |ns| format!("{:.1} µs, never in a timed call", ns / 1e3));
     let lines = [
         (

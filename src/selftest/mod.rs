@@ -78,15 +78,31 @@ pub fn measure(places: &Places, at_most: Duration) -> Result<Ending, String> {
     Ok(Ending::Complete(Box::new(selftest)))
 }
 
+/// Other work on the machine shows from this part of the samples on.
+const DISTURBED_FROM: f64 = 0.1;
+
 impl Selftest {
-    /// `smallest change that can be shown here: …`.
+    /// `smallest change that can be shown here: …`. It is that of the self-test's own case, whose calls are short:
+    /// longer ones are interrupted more often, and what changes from day to day is not in it.
     pub fn line(&self) -> String {
         let SmallestChange { processes, percent, single_percent, .. } = self.smallest_change;
+        let warning = match self.disturbed_share() {
+            Some(share) if share > DISTURBED_FROM => {
+                format!("; {:.0} % of its samples were disturbed: repeat it when the machine is quiet", 100.0 * share)
+            }
+            _ => String::new(),
+        };
         format!(
-            "smallest change that can be shown here: {percent:.1} % (selftest of {}, {processes} processes); {single_percent:.1} % \
-             between two single processes",
+            "smallest change that can be shown here: {percent:.1} % (selftest of {}, {processes} processes); \
+             {single_percent:.1} % between two single processes{warning}",
             self.time.strftime("%Y-%m-%d")
         )
+    }
+
+    /// The mean over the processes of which it is known.
+    pub fn disturbed_share(&self) -> Option<f64> {
+        let shares: Vec<f64> = self.processes.iter().filter_map(|process| process.disturbed_share).collect();
+        (!shares.is_empty()).then(|| shares.iter().sum::<f64>() / shares.len() as f64)
     }
 }
 
@@ -139,8 +155,20 @@ mod tests {
         std::fs::write(&path, serde_json::to_vec(&selftest()).unwrap()).unwrap();
         assert_eq!(line_about(&path, "1a"), selftest().line());
         assert!(selftest().line().contains("(selftest of 2026-01-02, 3 processes)"));
+        assert!(!selftest().line().contains("disturbed"));
         assert!(line_about(&path, "2b").contains("of another"));
         std::fs::write(&path, "{}").unwrap();
         assert!(line_about(&path, "1a").contains("selftest.json"));
+    }
+
+    #[test]
+    fn a_disturbed_selftest_says_so_wherever_it_is_quoted() {
+        let process = |disturbed_share| ProcessFigures { p50_ns: 1.0, mean_ns: 1.0, calls: 10, disturbed_share };
+        let of = |shares: &[Option<f64>]| Selftest {
+            processes: shares.iter().copied().map(process).collect(),
+            ..selftest()
+        };
+        assert!(of(&[Some(0.8), None, Some(0.2)]).line().contains("; 50 % of its samples were disturbed: repeat it"));
+        assert!(!of(&[Some(0.1), Some(0.0)]).line().contains("disturbed"));
     }
 }
