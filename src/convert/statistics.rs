@@ -80,6 +80,8 @@ pub fn autocorrelation(calls: &[u64]) -> Option<f64> {
 
 #[cfg(test)]
 mod tests {
+    use statrs::distribution::{ContinuousCDF, Normal};
+
     use super::*;
 
     fn calls(n: u64) -> SortedCalls {
@@ -99,6 +101,46 @@ mod tests {
         for (p, least) in [(0.90, 64), (0.95, 130), (0.99, 662)] {
             assert_eq!(calls(least - 1).percentile_upper_bound(p), None);
             assert_eq!(calls(least).percentile_upper_bound(p), Some(least));
+        }
+    }
+
+    /// Uniform numbers in (0, 1): SplitMix64 with a fixed seed.
+    fn uniform(state: &mut u64) -> f64 {
+        *state = state.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let mut z = *state;
+        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        ((z ^ (z >> 31)) >> 11) as f64 * 2.0_f64.powi(-53) + 2.0_f64.powi(-54)
+    }
+
+    /// The bound holds in 99 % of the series, of whatever distribution: given by its quantile function.
+    #[test]
+    fn bounds_cover_the_percentile_as_often_as_they_say() {
+        const SERIES: usize = 2000;
+        let normal = Normal::new(0.0, 1.0).unwrap();
+        let distributions: [(&str, &dyn Fn(f64) -> f64); 4] = [
+            ("normal", &|u| 1e6 + 1e4 * normal.inverse_cdf(u)),
+            ("log-normal", &|u| 1e6 * (0.5 * normal.inverse_cdf(u)).exp()),
+            // Every tenth call is of another kind, twice as slow.
+            ("bimodal", &|u| {
+                let (centre, rest) = if u < 0.9 { (1e6, u / 0.9) } else { (2e6, (u - 0.9) / 0.1) };
+                centre + 1e4 * normal.inverse_cdf(rest)
+            }),
+            // A Pareto tail without a variance.
+            ("heavy tail", &|u| 1e6 * (1.0 - u).powf(-1.0 / 1.5)),
+        ];
+        for (name, quantile) in distributions {
+            let mut state = 1;
+            for (p, n) in [(0.5, 100), (0.9, 100), (0.95, 200), (0.99, 700)] {
+                let truth = quantile(p);
+                let holds = |_: &usize| {
+                    let calls = (0..n).map(|_| quantile(uniform(&mut state)) as u64).collect();
+                    SortedCalls::new(calls).unwrap().percentile_upper_bound(p).unwrap() as f64 >= truth.floor()
+                };
+                let coverage = (0..SERIES).filter(holds).count() as f64 / SERIES as f64;
+                let error = (CONFIDENCE * (1.0 - CONFIDENCE) / SERIES as f64).sqrt();
+                assert!(coverage >= CONFIDENCE - 3.0 * error, "{name}: p{} of {n} calls: {coverage}", 100.0 * p);
+            }
         }
     }
 

@@ -9,7 +9,7 @@ use statrs::distribution::{ContinuousCDF, StudentsT};
 
 /// Standard deviations at each level, in per cent of the mean of all.
 ///
-/// The levels are kept apart by the unbiased estimators of Kalibera & Jones 2013, section 6.2: with `S₁²` the variance of
+/// The levels are kept apart by the unbiased estimators of Kalibera & Jones 2013: with `S₁²` the variance of
 /// calls within samples, `S₂²` that of the samples' means within processes and `S₃²` that of the processes' means, for
 /// `n₁` calls a sample and `n₂` samples a process,
 ///
@@ -61,7 +61,7 @@ impl Spread {
 /// t(0.975; 2n - 2) · s · √(2 / n)
 /// ```
 ///
-/// (Kalibera & Jones 2013, section 9, with the process as the unit of replication; the t quantile is that of a
+/// (Kalibera & Jones 2013, with the process as the unit of replication; the t quantile is that of a
 /// two-sample test with equal variances). A true change of that size is shown every second time; one of double that
 /// size nearly always.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
