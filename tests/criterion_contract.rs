@@ -56,7 +56,10 @@ fn a_fresh_entry_has_the_keys_of_the_recorded_one_and_its_calls_sum_up_to_criter
     let fresh = workplace.entry(ID, "new");
 
     for name in ["benchmark.json", "sample.json", "estimates.json", "tukey.json", LATENCY_LOG] {
-        assert_eq!(keys(&json(&fresh, name)), keys(&json(&recorded_entry(), name)), "{name}");
+        let mut found = keys(&json(&fresh, name));
+        // The recorded log is of before samples were marked, and is read as it is.
+        found.retain(|key| !key.starts_with(".disturbed"));
+        assert_eq!(found, keys(&json(&recorded_entry(), name)), "{name}");
     }
     assert_eq!(file_names(&fresh), file_names(&recorded_entry()));
 
