@@ -307,6 +307,7 @@ fn bench_executable() -> &'static Path {
             (cfg!(feature = "ort"), "ort"),
             (cfg!(feature = "tch"), "tch"),
             (cfg!(feature = "candle"), "candle"),
+            (cfg!(feature = "tract"), "tract"),
         ];
         let features: Vec<&str> = features.into_iter().filter(|(has, _)| *has).map(|(_, name)| name).collect();
         let mut cargo = Command::new(env!("CARGO"));
