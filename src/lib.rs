@@ -12,6 +12,7 @@
 
 pub mod backend;
 pub mod cli;
+pub mod compare;
 pub mod convert;
 pub mod criterion_dir;
 pub mod definition;
