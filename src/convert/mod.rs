@@ -3,18 +3,15 @@
 //! Every case of the run becomes a record, also one that could not run. An entry of Criterion's tree that does not
 //! belong to the run, or whose files do not belong together, is refused with its reason; the rest is converted.
 
-mod statistics;
-
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use crate::criterion_dir::{Estimate, MeasuredEntry, Refusal, SamplingMode, find_entries, read_entry, read_estimates};
 use crate::definition::{Phase, Status};
 use crate::harness::{Manifest, ManifestCase, Observed, Outcomes, RunFolder};
-use crate::measurement::Usage;
+use crate::measurement::statistics::{SortedCalls, autocorrelation, mean_and_deviation, relative_half_width};
+use crate::measurement::{Stop, Usage};
 use crate::record::{Record, RunIdentity};
-
-use statistics::{SortedCalls, autocorrelation, mean_and_deviation};
 
 /// What a run comes to.
 pub struct Conversion {
@@ -121,6 +118,7 @@ impl Context<'_> {
         match self.entry(entry_folder) {
             Ok(entry) => {
                 put_latencies(&mut record, &entry);
+                record.stopped_by = self.stopped_by(&outcome.observed, &entry);
                 put_criterion(&mut record, &entry, outcome.observed.tokens_a_call);
                 self.put_change(&mut record, &entry);
                 Some((record, None))
@@ -142,6 +140,16 @@ impl Context<'_> {
             return Err(format!("stale: run {} has measured it since", entry.run_id));
         }
         Ok(entry)
+    }
+
+    /// The reason that was planned with, unless the measured interval is wider than the pilot made expect.
+    fn stopped_by(&self, observed: &Observed, entry: &MeasuredEntry) -> Option<String> {
+        let planned = observed.stopped_by?;
+        let calls: Vec<u64> = entry.samples_ns.iter().flatten().copied().collect();
+        let asked_for = self.manifest.suite.effort.until_interval.map(|percent| percent / 100.0);
+        let is_missed = planned == Stop::Interval
+            && asked_for.zip(relative_half_width(&calls)).is_some_and(|(asked_for, width)| width > asked_for);
+        Some(if is_missed { "interval-missed" } else { planned.name() }.to_owned())
     }
 
     fn put_change(&self, record: &mut Record, entry: &MeasuredEntry) {
@@ -166,6 +174,7 @@ fn put_observed(record: &mut Record, observed: &Observed) {
     record.max_abs_error = observed.max_abs_error;
     record.max_rel_error = observed.max_rel_error;
     record.warmup_iterations = observed.warmup_iterations;
+    record.warmup_is_steady = observed.warmup_is_steady;
     record.load_time_ms = observed.load_ms;
     record.first_inference_ms = observed.first_inference_ms;
     record.memory_mb = observed.peak_memory_bytes.map(megabytes);

@@ -73,6 +73,15 @@ pub struct Effort {
     /// Seconds after which a case is given up.
     #[serde(rename = "timeout_s")]
     pub timeout_seconds: f64,
+    /// Measure until this percentile (of 100) has its bound, instead of `iterations` calls.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub until_percentile: Option<f64>,
+    /// Measure until the 95 % interval of the mean is ± this many per cent of it, instead of `iterations` calls.
+    #[serde(rename = "until_interval_percent", skip_serializing_if = "Option::is_none")]
+    pub until_interval: Option<f64>,
+    /// Take the cases of a process in an order that is shuffled by this number.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub shuffle: Option<u64>,
     /// Threads of every backend; as many as there are processors where it is not said.
     pub threads: Option<usize>,
     /// Whether memory and energy are watched, in a process of its own for each case after all are measured.
@@ -87,6 +96,9 @@ impl Default for Effort {
             warmup: 3,
             budget_seconds: 5.0,
             timeout_seconds: 300.0,
+            until_percentile: None,
+            until_interval: None,
+            shuffle: None,
             threads: None,
             watch: true,
         }
@@ -151,12 +163,28 @@ pub struct EffortArguments {
     /// Seconds to spend on the measured calls of a case
     #[arg(long, env = "INFERBENCH_BUDGET", value_name = "SECONDS")]
     pub budget: Option<f64>,
+    /// Measure until this percentile has a 99 % bound, or the budget is spent, instead of a number of calls
+    #[arg(long, env = "INFERBENCH_UNTIL_PERCENTILE", value_name = "PERCENTILE", conflicts_with = "iterations")]
+    pub until_percentile: Option<f64>,
+    /// Measure until the mean is known to ± this many per cent, or the budget is spent
+    #[arg(long, env = "INFERBENCH_UNTIL_INTERVAL", value_name = "PERCENT", conflicts_with = "iterations")]
+    pub until_interval: Option<f64>,
+    /// Shuffle the order of the cases in each process; the number makes the same order again [default: a new one]
+    #[arg(long, env = "INFERBENCH_SHUFFLE", value_name = "SEED", num_args = 0..=1, default_missing_value = "new", value_parser = shuffle_seed)]
+    pub shuffle: Option<u64>,
     /// Seconds after which a case is given up
     #[arg(long, env = "INFERBENCH_TIMEOUT", value_name = "SECONDS")]
     pub timeout: Option<f64>,
     /// Threads of every backend
     #[arg(long, env = "INFERBENCH_THREADS", value_name = "N")]
     pub threads: Option<usize>,
+}
+
+fn shuffle_seed(text: &str) -> Result<u64, String> {
+    match text {
+        "new" => Ok(jiff::Timestamp::now().as_microsecond().unsigned_abs()),
+        seed => seed.parse().map_err(|_| "not a whole number".to_owned()),
+    }
 }
 
 /// Reads a suite by its name or path.
@@ -275,10 +303,15 @@ impl Suite {
         if let Some(iterations) = effort.iterations {
             self.effort.iterations = iterations;
             self.effort.least_seconds = 0.0;
+            self.effort.until_percentile = None;
+            self.effort.until_interval = None;
         }
         self.effort.warmup = effort.warmup.unwrap_or(self.effort.warmup);
         self.effort.budget_seconds = effort.budget.unwrap_or(self.effort.budget_seconds);
         self.effort.timeout_seconds = effort.timeout.unwrap_or(self.effort.timeout_seconds);
+        self.effort.until_percentile = effort.until_percentile.or(self.effort.until_percentile);
+        self.effort.until_interval = effort.until_interval.or(self.effort.until_interval);
+        self.effort.shuffle = effort.shuffle.or(self.effort.shuffle);
         self.effort.threads = effort.threads.or(self.effort.threads);
         self.check()?;
         Ok(self)
@@ -297,6 +330,12 @@ impl Suite {
         }
         if !(self.effort.least_seconds.is_finite() && self.effort.least_seconds >= 0.0) {
             return Err("least_s is seconds from 0".into());
+        }
+        if self.effort.until_percentile.is_some_and(|percent| !(50.0..=99.99).contains(&percent)) {
+            return Err("until_percentile is from 50 to 99.99".into());
+        }
+        if self.effort.until_interval.is_some_and(|percent| !(positive(percent) && percent < 100.0)) {
+            return Err("until_interval_percent is above 0 and below 100".into());
         }
         if !positive(self.effort.budget_seconds) || !positive(self.effort.timeout_seconds) {
             return Err("budget and timeout are seconds above 0".into());

@@ -17,7 +17,14 @@ use super::manifest::{Event, Observed, Outcome, RunFolder};
 use super::trial::{self, Fixtures, Trial};
 use crate::criterion_dir::{LatencyLog, write_latency_log};
 use crate::definition::{BenchmarkId, Case, Shortfall, Status};
-use crate::measurement::{self, LoggedSamples, LoggedWallTime, SampleLog, Sampling, TimedSession, WarmUp, memory};
+use crate::fixture::seeded::Stream;
+use crate::measurement::{
+    self, LoggedSamples, LoggedWallTime, SampleLog, Sampling, Stop, TimedSession, WarmUp, memory,
+};
+
+/// Criterion's own warm-up comes after the detected one, and decides the number of calls in a sample: of a single call,
+/// which may be interrupted, it would take the wrong one.
+const CALIBRATION_SECONDS: f64 = 0.05;
 
 /// Runs the cases of the assignment, under the command line that Criterion reads.
 pub fn run(assignment_path: &Path) -> ExitCode {
@@ -68,6 +75,7 @@ fn watch(assignment: &Assignment) -> Result<(), String> {
     let mut fixtures = Fixtures::default();
     for item in &assignment.work {
         let id = item.case.benchmark_id();
+        let start = Instant::now();
         let usage = unwinding(|| {
             let mut observed = Observed::default();
             let loaded = trial::load(&item.case, &item.model, assignment, &mut fixtures, &mut observed)?;
@@ -75,7 +83,7 @@ fn watch(assignment: &Assignment) -> Result<(), String> {
             measurement::watch(&mut session, item.case.batch_size, assignment.effort.budget_seconds)
         });
         let usage = usage.map_err(|shortfall| format!("{id}: {shortfall}"))?;
-        folder.append(&Event::Watched { id, usage })?;
+        folder.append(&Event::Watched { id, usage, seconds: start.elapsed().as_secs_f64() })?;
     }
     Ok(())
 }
@@ -122,7 +130,7 @@ fn measure(assignment: &Assignment) -> Result<(), String> {
         arguments,
         log,
     };
-    for cases in groups(&assignment.registered) {
+    for cases in groups(&assignment.registered, assignment.effort.shuffle) {
         let mut group = criterion.benchmark_group(cases[0].benchmark_id().group);
         group.plot_config(PlotConfiguration::default().summary_scale(AxisScale::Logarithmic));
         group.sampling_mode(SamplingMode::Flat);
@@ -141,8 +149,9 @@ fn exactly_one_of(work: &[WorkItem]) -> String {
     format!("^(?:{})$", ids.join("|"))
 }
 
-/// Cases by Criterion's group; contestants next to each other, batch sizes in their natural order.
-fn groups(registered: &[Case]) -> Vec<Vec<&Case>> {
+/// Cases by Criterion's group; contestants next to each other, batch sizes in their natural order, if they are not
+/// shuffled. A group stays together: its page shows what was registered between its begin and its end.
+fn groups(registered: &[Case], shuffle: Option<u64>) -> Vec<Vec<&Case>> {
     let mut groups: Vec<Vec<&Case>> = Vec::new();
     let mut places: HashMap<String, usize> = HashMap::new();
     for case in registered {
@@ -154,6 +163,10 @@ fn groups(registered: &[Case]) -> Vec<Vec<&Case>> {
     }
     for group in &mut groups {
         group.sort_by_key(|case| (case.benchmark_id().function, case.batch_size));
+    }
+    if let Some(seed) = shuffle {
+        groups.iter_mut().for_each(|group| group.sort_by_key(|case| Stream::new(seed, &case.to_string()).at(0)));
+        groups.sort_by_key(|group| Stream::new(seed, &group[0].benchmark_id().group).at(0));
     }
     groups
 }
@@ -203,42 +216,49 @@ impl Worker<'_> {
             trial::load_and_prove(&item.case, &item.model, self.assignment, &mut self.fixtures, observed)
         })?;
         let warm_up = trial.warm_up(&item.case, &self.assignment.effort)?;
-        observed.warmup_iterations = Some(warm_up.calls.len());
+        observed.warmup_is_steady = Some(warm_up.is_steady);
+        let pilot = measurement::pilot(&mut trial.session, &self.assignment.effort, warm_up.expected_call_ns())?;
+        let sampling = self.sampling(&warm_up, &pilot);
+        observed.stopped_by = Some(sampling.stop);
+        self.announce_sampling(sampling, &warm_up, observed);
+        let before_sampling = [warm_up.calls.as_slice(), &pilot].concat();
+        observed.warmup_iterations = Some(before_sampling.len());
         self.log.begin();
-        self.sample(group, &mut trial, &warm_up, id, observed)?;
+        self.sample(group, &mut trial, sampling, warm_up.expected_call_ns(), id)?;
         let samples = self.log.take();
         trial.prove_again()?;
         observed.peak_memory_bytes = memory::peak_bytes();
         if self.arguments.mode() == Mode::Measure && !self.arguments.discard_baseline {
-            self.keep(id, warm_up.calls, samples)?;
+            self.keep(id, before_sampling, samples)?;
         }
         Ok(())
+    }
+
+    /// What the suite asks for, if Criterion's arguments do not say something else.
+    fn sampling(&self, warm_up: &WarmUp, pilot: &[u64]) -> Sampling {
+        let mut effort = self.assignment.effort.clone();
+        if let Some(seconds) = self.arguments.measurement_time {
+            effort.budget_seconds = seconds;
+        }
+        let sampling = Sampling::choose(&effort, warm_up.expected_call_ns(), pilot);
+        match self.arguments.sample_size {
+            Some(samples) => Sampling { samples: samples as usize, stop: Stop::Arguments, ..sampling },
+            None => sampling,
+        }
     }
 
     fn sample(
         &self,
         group: &mut Group<'_>,
         trial: &mut Trial,
-        warm_up: &WarmUp,
+        sampling: Sampling,
+        call_ns: u64,
         id: &BenchmarkId,
-        observed: &Observed,
     ) -> Result<(), Shortfall> {
-        let call_ns = warm_up.expected_call_ns();
-        let mut effort = self.assignment.effort.clone();
-        if let Some(seconds) = self.arguments.measurement_time {
-            effort.budget_seconds = seconds;
-        }
-        let mut sampling = Sampling::choose(&effort, call_ns);
-        let mut measurement_time = sampling.measurement_time(call_ns);
-        if let Some(samples) = self.arguments.sample_size {
-            sampling.samples = samples as usize;
-            measurement_time = sampling.measurement_time(call_ns);
-        }
         group.sample_size(sampling.samples);
-        group.measurement_time(measurement_time);
-        let warm_up_time = self.arguments.warm_up_time.unwrap_or(0.0).max(1e-9);
+        group.measurement_time(sampling.measurement_time(call_ns));
+        let warm_up_time = self.arguments.warm_up_time.unwrap_or(CALIBRATION_SECONDS).max(1e-9);
         group.warm_up_time(Duration::from_secs_f64(warm_up_time));
-        self.announce_sampling(sampling, warm_up, observed);
 
         unwinding(|| {
             group.bench_function(CriterionId::new(&id.function, &id.value), |bencher| {
@@ -331,4 +351,36 @@ fn unwinding<T>(action: impl FnOnce() -> Result<T, Shortfall>) -> Result<T, Shor
             }
         })
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::definition::{Dtype, ORIGINAL, Phase};
+
+    fn order(shuffle: Option<u64>) -> Vec<String> {
+        let case = |model: &str, batch_size| Case {
+            model: model.into(),
+            variant: ORIGINAL.into(),
+            phase: Phase::Forward,
+            sequence_length: None,
+            backend: "ort".into(),
+            device: "cpu".into(),
+            dtype: Dtype::F32,
+            batch_size,
+        };
+        let models = ["a", "b", "c", "d", "e"];
+        let cases: Vec<Case> = models.iter().flat_map(|model| [8, 1, 2].map(|batch| case(model, batch))).collect();
+        groups(&cases, shuffle).concat().iter().map(ToString::to_string).collect()
+    }
+
+    #[test]
+    fn a_shuffled_order_has_all_cases_and_is_that_of_its_seed() {
+        assert_eq!(order(None)[..4], ["a/ort-cpu-f32/1", "a/ort-cpu-f32/2", "a/ort-cpu-f32/8", "b/ort-cpu-f32/1"]);
+        assert_eq!(order(Some(1)), order(Some(1)));
+        assert_ne!(order(Some(1)), order(Some(2)));
+        let mut sorted = order(Some(1));
+        sorted.sort();
+        assert_eq!(sorted, order(None));
+    }
 }

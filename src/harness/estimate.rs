@@ -6,10 +6,10 @@ use std::path::Path;
 use clap::Parser;
 
 use super::arguments::CriterionArguments;
-use super::manifest::RunFolder;
+use super::manifest::{Manifest, Outcome, Outcomes, RunFolder};
 use super::run::Request;
 use super::{Plan, make_plan};
-use crate::definition::{Case, PlannedCase, Shortfall, Status};
+use crate::definition::{Case, Effort, PlannedCase, Shortfall, Status};
 use crate::places::Places;
 
 /// A case and how long it will take, or why it will not run.
@@ -18,7 +18,13 @@ pub struct Estimate {
     pub seconds: Result<f64, Shortfall>,
 }
 
-/// Estimates a run without running it: by the time that each case took when it last ran here, or else by its budget.
+/// Besides the measured calls, a case takes loading, proof, warm-up and Criterion's analysis.
+const SECONDS_BESIDE: f64 = 3.0;
+/// A process that watches memory and energy.
+const WATCH_SECONDS: f64 = 2.0;
+
+/// Estimates a run without running it: by the time that each case took when it last ran here with the same settings, or
+/// else by its budget.
 ///
 /// # Errors
 /// As [`run`](super::run::run).
@@ -27,28 +33,47 @@ pub fn estimate(request: &Request) -> Result<Vec<Estimate>, String> {
     let places = Places::find();
     let Plan { suite, cases } = make_plan(&places, &request.selection, &request.effort)?;
     let filter = parsed.id_filter()?;
-    let history = history(&places.runs(), None);
-    // Loading, proof, warm-up and Criterion's analysis come on top of the measured calls.
-    let by_budget = 1.5 * suite.effort.budget_seconds + 3.0;
+    let history = History::read(&places.runs(), &suite.effort, None);
     let selected = cases.into_iter().filter(|planned| filter.matches(&planned.case.to_string()));
     let estimate = |planned: PlannedCase| Estimate {
-        seconds: planned.model.map(|_| history.get(&planned.case.to_string()).copied().unwrap_or(by_budget)),
+        seconds: planned.model.map(|_| history.expected_seconds(&planned.case.to_string(), &suite.effort)),
         case: planned.case,
     };
     Ok(selected.map(estimate).collect())
 }
 
-/// How long each case took when it last ran, in one of the last runs but the present one.
-pub fn history(runs: &Path, present_run: Option<&str>) -> BTreeMap<String, f64> {
-    let mut earlier = RunFolder::all(runs);
-    earlier.retain(|folder| folder.path().file_name().and_then(|name| name.to_str()) != present_run);
-    let mut seconds = BTreeMap::new();
-    for folder in &earlier[earlier.len().saturating_sub(5)..] {
-        for (id, outcome) in folder.read_outcomes().finished {
-            if outcome.status == Status::Ok {
-                seconds.insert(id, outcome.seconds);
+/// How long each case took when it last ran, by id.
+#[derive(Default)]
+pub struct History {
+    pub measured: BTreeMap<String, f64>,
+    watched: BTreeMap<String, f64>,
+}
+
+impl History {
+    /// Of the last runs with these settings, but the present one.
+    pub fn read(runs: &Path, effort: &Effort, present_run: Option<&str>) -> Self {
+        let mut earlier = RunFolder::all(runs);
+        earlier.retain(|folder| folder.path().file_name().and_then(|name| name.to_str()) != present_run);
+        let mut history = History::default();
+        for folder in &earlier[earlier.len().saturating_sub(5)..] {
+            let has_its_settings = |manifest: Manifest| {
+                Effort { shuffle: effort.shuffle, watch: effort.watch, ..manifest.suite.effort } == *effort
+            };
+            if !folder.read_manifest().is_ok_and(has_its_settings) {
+                continue;
             }
+            let Outcomes { finished, watch_seconds, .. } = folder.read_outcomes();
+            let is_ok =
+                |(id, outcome): (String, Outcome)| (outcome.status == Status::Ok).then_some((id, outcome.seconds));
+            history.measured.extend(finished.into_iter().filter_map(is_ok));
+            history.watched.extend(watch_seconds);
         }
+        history
     }
-    seconds
+
+    fn expected_seconds(&self, id: &str, effort: &Effort) -> f64 {
+        let measured = self.measured.get(id).copied();
+        let watched = self.watched.get(id).copied().unwrap_or(WATCH_SECONDS);
+        measured.unwrap_or(1.5 * effort.budget_seconds + SECONDS_BESIDE) + if effort.watch { watched } else { 0.0 }
+    }
 }

@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 
 use super::machine::{Machine, Revision};
 use crate::definition::{BenchmarkId, Case, Dtype, Shortfall, Status, Suite};
-use crate::measurement::Usage;
+use crate::measurement::{Stop, Usage};
 
 /// Changes when an older reader would misunderstand the files.
 pub const MANIFEST_FORMAT: u32 = 1;
@@ -65,9 +65,17 @@ pub struct ManifestCase {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Event {
-    Started { id: BenchmarkId },
+    Started {
+        id: BenchmarkId,
+    },
     Finished(Box<Outcome>),
-    Watched { id: BenchmarkId, usage: Usage },
+    Watched {
+        id: BenchmarkId,
+        usage: Usage,
+        /// Wall time of the process.
+        #[serde(default)]
+        seconds: f64,
+    },
 }
 
 /// How a case ended.
@@ -100,6 +108,9 @@ pub struct Observed {
     pub load_ms: Option<f64>,
     pub first_inference_ms: Option<f64>,
     pub warmup_iterations: Option<usize>,
+    /// Whether the warm-up ended because the times were steady, and not because its time was over.
+    pub warmup_is_steady: Option<bool>,
+    pub stopped_by: Option<Stop>,
     /// Peak resident set of the process over the case.
     pub peak_memory_bytes: Option<u64>,
     pub artifact_bytes: Option<u64>,
@@ -215,7 +226,8 @@ impl RunFolder {
                     }
                     outcomes.finished.insert(outcome.id.to_string(), *outcome);
                 }
-                Event::Watched { id, usage } => {
+                Event::Watched { id, usage, seconds } => {
+                    outcomes.watch_seconds.insert(id.to_string(), seconds);
                     outcomes.watched.insert(id.to_string(), usage);
                 }
             }
@@ -231,6 +243,8 @@ pub struct Outcomes {
     pub finished: BTreeMap<String, Outcome>,
     /// Memory and energy of the cases that were watched, by id.
     pub watched: BTreeMap<String, Usage>,
+    /// How long their watching took.
+    pub watch_seconds: BTreeMap<String, f64>,
     /// The case that began last and has not ended.
     pub unfinished: Option<BenchmarkId>,
 }

@@ -9,12 +9,12 @@ use jiff::Timestamp;
 
 use super::arguments::{CriterionArguments, Mode};
 use super::assignment::Purpose;
-use super::estimate::history;
+use super::estimate::History;
 use super::machine::{Machine, Revision};
 use super::manifest::{MANIFEST_FORMAT, Manifest, ManifestCase, RunFolder};
 use super::{Plan, make_plan, parent};
 use crate::backend;
-use crate::definition::{Case, EffortArguments, Model, PlannedCase, Selection, Shortfall, Status, Suite};
+use crate::definition::{Case, Effort, EffortArguments, Model, PlannedCase, Selection, Shortfall, Status, Suite};
 use crate::exit_codes;
 use crate::fixture;
 use crate::places::Places;
@@ -99,7 +99,7 @@ fn run_in(places: &Places, request: &Request, is_silent: bool) -> Result<Finishe
         arguments: request.criterion_arguments.clone(),
         parsed: &parsed,
         is_silent,
-        history: history(&runs, Some(&run_id)),
+        history: History::read(&runs, &manifest.suite.effort, Some(&run_id)).measured,
     };
     let ending = session.run()?;
     manifest.finished = Some(Timestamp::now());
@@ -181,10 +181,12 @@ fn stopped_run(runs: &Path, planned: &Manifest) -> Result<(RunFolder, Manifest),
     if stopped.finished.is_some() && !stopped.is_interrupted {
         return Err(format!("run {id}, the last one, came to its end: there is nothing to resume"));
     }
+    let settings =
+        |effort: &Effort| Effort { shuffle: effort.shuffle.and(stopped.suite.effort.shuffle), ..effort.clone() };
     let ids = |manifest: &Manifest| manifest.cases.iter().map(|planned| planned.case.to_string()).collect::<Vec<_>>();
     let differs = [
         ("cases", ids(&stopped) != ids(planned)),
-        ("settings", stopped.suite.effort != planned.suite.effort || stopped.threads != planned.threads),
+        ("settings", stopped.suite.effort != settings(&planned.suite.effort) || stopped.threads != planned.threads),
         ("arguments of Criterion", stopped.arguments != planned.arguments),
         ("revision", stopped.revision.commit != planned.revision.commit),
         ("machine", stopped.machine.host_id != planned.machine.host_id),

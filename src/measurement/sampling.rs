@@ -1,7 +1,10 @@
-//! How many samples Criterion takes of a case, and how many calls make a sample.
+//! How many samples Criterion takes of a case, how many calls make a sample, and what the number of calls comes from.
 
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
+
+use super::statistics::{calls_for_bound, relative_half_width};
 use crate::definition::Effort;
 
 /// Criterion's settings for one case. Sampling is always flat: the same number of calls in each sample.
@@ -9,6 +12,38 @@ use crate::definition::Effort;
 pub struct Sampling {
     pub samples: usize,
     pub calls_per_sample: u64,
+    pub stop: Stop,
+}
+
+/// Why no more calls are made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Stop {
+    /// They are as many as were asked for, or fill the least time.
+    Iterations,
+    /// The percentile that was asked for has its bound.
+    PercentileBound,
+    /// The interval of the mean is as narrow as was asked for.
+    Interval,
+    /// There would have been more, but the budget was spent.
+    Budget,
+    /// They are as many as are ever kept.
+    MostCalls,
+    /// Criterion's own arguments said how many.
+    Arguments,
+}
+
+impl Stop {
+    pub fn name(self) -> &'static str {
+        match self {
+            Stop::Iterations => "iterations",
+            Stop::PercentileBound => "percentile-bound",
+            Stop::Interval => "interval",
+            Stop::Budget => "budget",
+            Stop::MostCalls => "most-calls",
+            Stop::Arguments => "arguments",
+        }
+    }
 }
 
 /// Criterion's minimum.
@@ -17,18 +52,33 @@ const FEWEST_SAMPLES: usize = 10;
 const MOST_SAMPLES: usize = 100;
 /// Every call is kept; a million are 8 MB, and say no more than a million could.
 const MOST_CALLS: usize = 1_000_000;
+/// The pilot's scatter is itself an estimate: the calls are enough for a somewhat narrower interval.
+const MARGIN: f64 = 0.85;
 
 impl Sampling {
-    /// As many calls as were asked for, or as fill the least time, if they fit into the budget; at least Criterion's ten.
+    /// As many calls as it takes, if they fit into the budget; at least Criterion's ten.
+    ///
+    /// It takes those that were asked for, or that fill the least time; or, where a percentile's bound or an interval's
+    /// width was asked for, those that give it. How many an interval takes is found in two stages (Stein 1945, "A
+    /// two-sample test for a linear hypothesis whose power is independent of the variance"): from the scatter of `pilot`,
+    /// nanoseconds of calls that are not used otherwise.
     ///
     /// Up to 100 calls are a sample each; beyond that there are 100 samples of several calls.
-    pub fn choose(effort: &Effort, call_ns: u64) -> Self {
+    pub fn choose(effort: &Effort, call_ns: u64, pilot: &[u64]) -> Self {
         let calls_in = |seconds: f64| (seconds * 1e9 / call_ns.max(1) as f64) as usize;
         let affordable = calls_in(effort.budget_seconds);
-        let wanted = effort.iterations.max(calls_in(effort.least_seconds)).min(MOST_CALLS);
+        let for_bound =
+            effort.until_percentile.map(|percent| (calls_for_bound(percent / 100.0), Stop::PercentileBound));
+        let for_interval = effort.until_interval.map(|percent| (calls_for_interval(percent, pilot), Stop::Interval));
+        let asked_for = (effort.iterations.max(calls_in(effort.least_seconds)), Stop::Iterations);
+        let (wanted, stop) =
+            for_bound.into_iter().chain(for_interval).max_by_key(|(calls, _)| *calls).unwrap_or(asked_for);
+        let (wanted, stop) = if wanted > MOST_CALLS { (MOST_CALLS, Stop::MostCalls) } else { (wanted, stop) };
+        let stop = if wanted > affordable.max(FEWEST_SAMPLES) { Stop::Budget } else { stop };
         let samples = wanted.min(affordable).clamp(FEWEST_SAMPLES, MOST_SAMPLES);
-        let calls_per_sample = wanted.div_ceil(samples).min(affordable / samples).max(1);
-        Sampling { samples, calls_per_sample: calls_per_sample as u64 }
+        let fits = affordable / samples;
+        let calls_per_sample = wanted.div_ceil(samples).min(fits).max(1);
+        Sampling { samples, calls_per_sample: calls_per_sample as u64, stop }
     }
 
     /// The measurement time that makes Criterion choose `calls_per_sample`, for calls of `call_ns`.
@@ -41,14 +91,44 @@ impl Sampling {
     }
 }
 
+/// Calls for an interval of the mean of ± `percent`, from the scatter of the pilot: the width falls with their root.
+fn calls_for_interval(percent: f64, pilot: &[u64]) -> usize {
+    let Some(half_width) = relative_half_width(pilot) else { return MOST_CALLS + 1 };
+    let ratio = half_width / (MARGIN * percent / 100.0);
+    (pilot.len() as f64 * ratio * ratio).ceil() as usize
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     fn choose(iterations: usize, budget_seconds: f64, call_ns: u64) -> (usize, u64) {
         let effort = Effort { iterations, budget_seconds, least_seconds: 0.0, ..Effort::default() };
-        let sampling = Sampling::choose(&effort, call_ns);
+        let sampling = Sampling::choose(&effort, call_ns, &[]);
         (sampling.samples, sampling.calls_per_sample)
+    }
+
+    #[test]
+    fn a_bound_takes_its_published_number_of_calls_if_the_budget_has_them() {
+        let effort = Effort { until_percentile: Some(99.0), budget_seconds: 5.0, ..Effort::default() };
+        let fast = Sampling::choose(&effort, 1_000_000, &[]);
+        assert_eq!((fast.samples as u64 * fast.calls_per_sample, fast.stop), (700, Stop::PercentileBound));
+        let slow = Sampling::choose(&effort, 100_000_000, &[]);
+        assert_eq!((slow.samples as u64 * slow.calls_per_sample, slow.stop), (50, Stop::Budget));
+    }
+
+    #[test]
+    fn a_narrower_interval_takes_more_calls() {
+        let pilot: Vec<u64> =
+            (0..100).map(|call| 1_000_000 + 20_000 * ((call * 7919) % 11 - 5)).map(|ns: i64| ns as u64).collect();
+        let calls = |percent: f64| {
+            let effort = Effort { until_interval: Some(percent), budget_seconds: 100.0, ..Effort::default() };
+            let sampling = Sampling::choose(&effort, 1_000_000, &pilot);
+            assert_eq!(sampling.stop, Stop::Interval);
+            sampling.samples as u64 * sampling.calls_per_sample
+        };
+        let ratio = calls(0.1) as f64 / calls(0.4) as f64;
+        assert!((12.0..20.0).contains(&ratio), "{ratio}");
     }
 
     #[test]
@@ -64,13 +144,14 @@ mod tests {
     #[test]
     fn fast_calls_fill_the_least_time() {
         let effort = Effort { iterations: 1000, budget_seconds: 5.0, least_seconds: 1.0, ..Effort::default() };
-        assert_eq!(Sampling::choose(&effort, 10_000), Sampling { samples: 100, calls_per_sample: 1000 });
-        assert_eq!(Sampling::choose(&effort, 100), Sampling { samples: 100, calls_per_sample: 10_000 });
+        let choose = |call_ns| Sampling::choose(&effort, call_ns, &[]);
+        assert_eq!(choose(10_000), Sampling { samples: 100, calls_per_sample: 1000, stop: Stop::Iterations });
+        assert_eq!(choose(100), Sampling { samples: 100, calls_per_sample: 10_000, stop: Stop::MostCalls });
     }
 
     #[test]
     fn the_measurement_time_rounds_up_to_the_wanted_calls() {
-        let sampling = Sampling { samples: 100, calls_per_sample: 10 };
+        let sampling = Sampling { samples: 100, calls_per_sample: 10, stop: Stop::Iterations };
         let per_sample = sampling.measurement_time(1000).as_nanos() as f64 / 100.0;
         for criterions_estimate in [960.0, 1000.0, 1040.0] {
             assert_eq!((per_sample / criterions_estimate).ceil(), 10.0);

@@ -14,8 +14,9 @@ use crate::definition::{Case, Dtype, Phase, Status};
 /// | --- | --- | --- |
 /// | 1 | | first |
 /// | 2 | | `memory_growth_mb` |
-/// | 3 | 0.1.0 | `disturbed_share` |
-pub const SCHEMA_VERSION: u32 = 3;
+/// | 3 | | `disturbed_share` |
+/// | 4 | 0.1.0 | `stopped_by`, `warmup_is_steady` |
+pub const SCHEMA_VERSION: u32 = 4;
 
 /// One row.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -73,7 +74,12 @@ pub struct Record {
     pub latency_max_ms: Option<f64>,
     /// Measured calls.
     pub iterations: Option<usize>,
+    /// Why there are no more: `iterations` that were asked for, `percentile-bound` or `interval` that was reached,
+    /// `interval-missed` where the scatter grew after the pilot, `budget`, `most-calls`, or Criterion's `arguments`.
+    pub stopped_by: Option<String>,
     pub warmup_iterations: Option<usize>,
+    /// Whether the times were steady at the end of the warm-up, or its time was over.
+    pub warmup_is_steady: Option<bool>,
     /// Of successive calls (lag 1), from -1 to 1.
     pub autocorrelation: Option<f64>,
     /// Calls beyond Tukey's inner fences.
@@ -201,7 +207,9 @@ impl Record {
             latency_min_ms: None,
             latency_max_ms: None,
             iterations: None,
+            stopped_by: None,
             warmup_iterations: None,
+            warmup_is_steady: None,
             autocorrelation: None,
             outliers: None,
             criterion_mean_ms: None,

@@ -1,6 +1,6 @@
 //! Markdown, for a README or a pull request.
 
-use super::ranking::{disturbed_lines, latency, rank, rate, short_message};
+use super::ranking::{disturbed_lines, latency, missing_calls_line, rank, rate, short_message};
 use crate::definition::Status;
 use crate::record::Record;
 
@@ -35,7 +35,7 @@ pub fn render(records: &[Record], resolution: &str) -> String {
             ));
         }
         text.push('\n');
-        for line in disturbed_lines(&group) {
+        for line in missing_calls_line(&group).into_iter().chain(disturbed_lines(&group)) {
             text.push_str(&format!("{line}\n\n"));
         }
     }

@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 
 use crate::definition::{Phase, Status};
+use crate::measurement::statistics::calls_for_bound;
 use crate::record::Record;
 
 /// Cases of one model, variant, phase and sequence length.
@@ -72,6 +73,17 @@ pub fn disturbed_lines(group: &ModelGroup<'_>) -> Vec<String> {
         .collect()
 }
 
+/// `p99 has no bound yet: ort batch 1 needs 562 more calls`, if a case of the group has too few calls for one.
+pub fn missing_calls_line(group: &ModelGroup<'_>) -> Option<String> {
+    let measured = group.rows.iter().map(|row| row.record).filter(|record| record.status == Status::Ok);
+    let needs = measured.filter_map(|record| {
+        let missing = calls_for_bound(0.99).saturating_sub(record.iterations?);
+        (missing > 0).then(|| format!("{} batch {} needs {missing} more calls", record.backend, record.batch_size))
+    });
+    let needs: Vec<String> = needs.collect();
+    (!needs.is_empty()).then(|| format!("p99 has no bound: {}", needs.join(", ")))
+}
+
 /// Tokens a second where they are counted, samples a second otherwise.
 pub fn rate(record: &Record) -> String {
     record.tokens_per_second.or(record.throughput_ips).map(three_digits).unwrap_or_default()
@@ -136,6 +148,16 @@ mod tests {
         assert_eq!(groups.len(), 2);
         assert_eq!(groups[0].rows.iter().map(|row| row.record.batch_size).collect::<Vec<_>>(), [2, 16]);
         assert!(groups[0].rows.iter().all(|row| row.is_best));
+    }
+
+    #[test]
+    fn a_case_says_how_many_calls_its_p99_lacks() {
+        let with_calls =
+            |backend, iterations| Record { iterations: Some(iterations), ..record("m", backend, 1, Some(1.0)) };
+        let line = |records: &[Record]| missing_calls_line(&rank(records)[0]);
+        assert_eq!(line(&[with_calls("ort", 662)]), None);
+        let expected = "p99 has no bound: tch batch 1 needs 562 more calls";
+        assert_eq!(line(&[with_calls("ort", 1000), with_calls("tch", 100)]).as_deref(), Some(expected));
     }
 
     #[test]

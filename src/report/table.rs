@@ -2,7 +2,7 @@
 
 use comfy_table::{Cell, CellAlignment, LineStyle, Table, TableStyle};
 
-use super::ranking::{Row, disturbed_lines, latency, rank, rate, short_message};
+use super::ranking::{Row, disturbed_lines, latency, missing_calls_line, rank, rate, short_message};
 use crate::definition::Status;
 use crate::record::Record;
 
@@ -43,13 +43,11 @@ pub fn render(records: &[Record], resolution: &str) -> String {
                 ));
             }
         }
-        for line in disturbed_lines(&group) {
+        for line in missing_calls_line(&group).into_iter().chain(disturbed_lines(&group)) {
             text.push_str(&format!("  {line}\n"));
         }
     }
-    text.push_str(
-        "\n● fastest of its batch size; p99 in parentheses: too few calls for a 99 % bound (662 are needed)\n",
-    );
+    text.push_str("\n● fastest of its batch size; p99 in parentheses: too few calls for a 99 % bound\n");
     text.push_str(&format!("{resolution}\n"));
     text
 }

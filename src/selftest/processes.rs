@@ -14,8 +14,8 @@ use crate::places::Places;
 const MODEL: &str = "tenn_eeg";
 /// The first of them that can run it here does.
 const BACKENDS: [&str; 2] = ["ort", "candle"];
-/// Criterion's resampling is not used. Its warm-up decides the number of calls: a single one may be a slow one.
-const CRITERION: [&str; 6] = ["--bench", "--noplot", "--nresamples", "1000", "--warm-up-time", "0.05"];
+/// Criterion's resampling is not used.
+const CRITERION: [&str; 4] = ["--bench", "--noplot", "--nresamples", "1000"];
 /// A spread needs some processes, whatever the time.
 const FEWEST: usize = 3;
 const MOST: usize = 100;

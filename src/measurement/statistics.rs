@@ -1,9 +1,11 @@
 //! Statistics of single calls.
 
-use statrs::distribution::{Binomial, DiscreteCDF};
+use statrs::distribution::{Binomial, ContinuousCDF, DiscreteCDF, StudentsT};
 
 /// The confidence of the percentiles' upper bounds.
 pub const CONFIDENCE: f64 = 0.99;
+/// The confidence of the mean's interval.
+pub const MEAN_CONFIDENCE: f64 = 0.95;
 
 /// Calls in ascending order, in nanoseconds. Never empty.
 pub struct SortedCalls(Vec<u64>);
@@ -39,7 +41,7 @@ impl SortedCalls {
         let n = self.0.len();
         let over = Binomial::new(1.0 - p, n as u64).ok()?;
         let is_enough = |t: u64| over.cdf(t) <= 1.0 - CONFIDENCE;
-        if !is_enough(1) {
+        if n < calls_for_bound(p) {
             return None;
         }
         let (mut enough, mut too_many) = (1, n as u64);
@@ -56,6 +58,39 @@ impl SortedCalls {
         let reach = 1.5 * (upper - lower);
         self.0.iter().filter(|&&call| (call as f64) < lower - reach || (call as f64) > upper + reach).count()
     }
+}
+
+/// The fewest calls of which [`SortedCalls::percentile_upper_bound`] can bound the percentile `p`, from 0 to 1 exclusive:
+/// the least `n` with `n · p^(n-1) · (1-p) + p^n ≤ 1 %`.
+pub fn calls_for_bound(p: f64) -> usize {
+    let at_most_one_over = |n: usize| p.powi(n as i32 - 1) * (n as f64 * (1.0 - p) + p);
+    let is_enough = |n: usize| at_most_one_over(n) <= 1.0 - CONFIDENCE;
+    let mut enough = 2;
+    while !is_enough(enough) {
+        enough *= 2;
+    }
+    let mut too_few = enough / 2;
+    while enough - too_few > 1 {
+        let middle = enough.midpoint(too_few);
+        if is_enough(middle) { enough = middle } else { too_few = middle }
+    }
+    enough
+}
+
+/// Half the width of the 95 % interval of the mean, as a part of the mean: `t(0.975; n - 1) · s / √n · √((1 + r) / (1 - r))`.
+///
+/// The last factor allows for the autocorrelation `r` of successive calls, as of a first-order autoregressive series
+/// (Box, Jenkins & Reinsel 1994, "Time Series Analysis", section 2.1); negative ones are taken for 0. `None` for fewer than
+/// three calls.
+pub fn relative_half_width(calls: &[u64]) -> Option<f64> {
+    if calls.len() < 3 {
+        return None;
+    }
+    let n = calls.len() as f64;
+    let (mean, deviation) = mean_and_deviation(calls);
+    let r = autocorrelation(calls).unwrap_or(0.0).clamp(0.0, 0.99);
+    let t = StudentsT::new(0.0, 1.0, n - 1.0).ok()?.inverse_cdf((1.0 + MEAN_CONFIDENCE) / 2.0);
+    Some(t * deviation? / n.sqrt() * ((1.0 + r) / (1.0 - r)).sqrt() / mean)
 }
 
 /// Mean and standard deviation (of the sample, n - 1) of the calls.
@@ -101,6 +136,7 @@ mod tests {
         for (p, least) in [(0.90, 64), (0.95, 130), (0.99, 662)] {
             assert_eq!(calls(least - 1).percentile_upper_bound(p), None);
             assert_eq!(calls(least).percentile_upper_bound(p), Some(least));
+            assert_eq!(calls_for_bound(p) as u64, least);
         }
     }
 
@@ -153,6 +189,44 @@ mod tests {
             bound as f64 / n as f64 - 0.9
         };
         assert!(excess(10_000) < excess(1_000) && excess(1_000) < excess(100));
+    }
+
+    /// The interval of the mean holds the mean as often as it says, also for a series that remembers.
+    #[test]
+    fn the_interval_of_the_mean_covers_it() {
+        const SERIES: usize = 1000;
+        let normal = Normal::new(0.0, 1.0).unwrap();
+        let mut state = 7;
+        for r in [0.0, 0.5] {
+            let mut holds = 0;
+            for _ in 0..SERIES {
+                let mut z = normal.inverse_cdf(uniform(&mut state));
+                let step = |_| {
+                    z = r * z + (1.0_f64 - r * r).sqrt() * normal.inverse_cdf(uniform(&mut state));
+                    (1e6 * (1.0 + 0.05 * z)) as u64
+                };
+                let calls: Vec<u64> = (0..200).map(step).collect();
+                let (mean, _) = mean_and_deviation(&calls);
+                holds += usize::from((mean / 1e6 - 1.0).abs() <= relative_half_width(&calls).unwrap());
+            }
+            let coverage = holds as f64 / SERIES as f64;
+            assert!((0.93..0.97).contains(&coverage), "r = {r}: {coverage}");
+        }
+    }
+
+    /// What the mean hides: one call of fifty waits for something.
+    #[test]
+    fn a_delay_of_every_fiftieth_call_is_in_p99_and_hardly_in_the_mean() {
+        let with_delay = |delay: u64| {
+            let calls: Vec<u64> =
+                (0..2000).map(|call| 1000 + call % 7 + if call % 50 == 49 { delay } else { 0 }).collect();
+            let (mean, _) = mean_and_deviation(&calls);
+            let sorted = SortedCalls::new(calls).unwrap();
+            (mean, sorted.percentile(0.5), sorted.percentile(0.99), sorted.percentile_upper_bound(0.99).unwrap())
+        };
+        let (plain, delayed) = (with_delay(0), with_delay(4000));
+        assert!(delayed.0 < 1.09 * plain.0 && delayed.1 == plain.1);
+        assert!(delayed.2 > 4 * plain.2 && delayed.3 >= delayed.2);
     }
 
     #[test]
