@@ -10,7 +10,7 @@ use std::time::Instant;
 use clap::Parser;
 use inferbench::convert::convert;
 use inferbench::criterion_dir::{LatencyLog, write_latency_log};
-use inferbench::definition::{Case, Dtype, Effort, ORIGINAL, Phase, Status, Suite};
+use inferbench::definition::{Boundary, Case, Dtype, Effort, ORIGINAL, Phase, Status, Suite};
 use inferbench::harness::{
     CriterionArguments, Event, MANIFEST_FORMAT, Machine, Manifest, ManifestCase, Mode, Observed, Outcome, Revision,
     RunFolder,
@@ -65,6 +65,8 @@ fn generate(root: &Path) -> RunFolder {
                 device: "cpu".into(),
                 dtype: Dtype::F32,
                 batch_size: batch,
+                boundary: Boundary::Compute,
+                boundary: Boundary::Compute,
             };
             write_entry(&root.join("criterion"), &case, (model * BATCH_SIZES + batch) as u64);
             cases.push(case);
@@ -127,6 +129,7 @@ fn manifest(root: &Path, cases: &[Case]) -> Manifest {
             devices: Vec::new(),
             dtypes: Vec::new(),
             batch_sizes: Vec::new(),
+            boundaries: vec![Boundary::Compute],
             phases: None,
             seq_lens: None,
             effort: Effort::default(),

@@ -24,7 +24,7 @@ const COLUMNS: &str = "run_id,timestamp,git_commit,git_dirty,schema_version,host
     status,message,verified,max_abs_error,max_rel_error,\
     latency_p50_ms,latency_p50_upper_ms,latency_p90_ms,latency_p90_upper_ms,latency_p95_ms,latency_p95_upper_ms,\
     latency_p99_ms,latency_p99_upper_ms,latency_mean_ms,latency_std_ms,latency_min_ms,latency_max_ms,iterations,\
-    warmup_iterations,autocorrelation,outliers,\
+    stopped_by,warmup_iterations,warmup_is_steady,autocorrelation,outliers,\
     criterion_mean_ms,criterion_mean_lower_ms,criterion_mean_upper_ms,criterion_median_ms,criterion_median_lower_ms,\
     criterion_median_upper_ms,criterion_slope_ms,criterion_slope_lower_ms,criterion_slope_upper_ms,\
     criterion_std_dev_ms,criterion_std_dev_lower_ms,criterion_std_dev_upper_ms,confidence_level,sample_count,\
@@ -92,7 +92,7 @@ fn every_case_has_a_row_also_one_that_could_not_run() {
     assert_eq!((right.input_shape.as_deref(), right.threads, right.sample_count), (Some("8x1x8x8"), Some(1), Some(20)));
     assert!(right.iterations.unwrap() >= 20);
     assert_eq!((right.verified, right.parameters), (Some(true), Some(13_706)));
-    assert_eq!((right.effective_device.as_deref(), right.boundary.as_str()), (Some("cpu"), "compute"));
+    assert_eq!((right.effective_device.as_deref(), right.boundary.name()), (Some("cpu"), "compute"));
 }
 
 #[test]

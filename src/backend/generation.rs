@@ -1,6 +1,9 @@
 //! Greedy generation, the same loop for every backend: prefill, then steps with a cache that grows.
 
-use super::{LoadRequest, Placement, Session};
+use std::hint::black_box;
+use std::time::{Duration, Instant};
+
+use super::{LoadRequest, Placement, Session, Stages};
 use crate::definition::{Phase, Shortfall};
 use crate::fixture::{HostTensor, TensorData};
 
@@ -33,6 +36,10 @@ pub(super) trait Generator {
     fn greedy(&mut self, logits: &Self::Value) -> Result<Self::Value, Shortfall>;
     fn download(&self, value: &Self::Value) -> Result<HostTensor, Shortfall>;
     fn sync(&mut self) -> Result<(), Shortfall>;
+    /// Time that compilations took, where that is not a part of loading.
+    fn compilation(&self) -> Option<Duration> {
+        None
+    }
 }
 
 /// The session of the phases `prefill` and `decode`.
@@ -146,6 +153,27 @@ impl<G: Generator> Session for GenerationSession<G> {
         self.rewind(binding);
         let logits = last.ok_or_else(|| Shortfall::failed("no step"))?;
         Ok(vec![side_by_side(&steps)?, compared_logits(&self.generator.download(&logits)?)?])
+    }
+
+    /// `prefill` from the inputs on the host to the first token there.
+    fn call_from_host(&mut self, binding: usize, inputs: &[HostTensor]) -> Result<Stages, Shortfall> {
+        if self.phase == Phase::Decode {
+            return Err(Shortfall::unsupported("a step of decode takes its token from the step before, on the device"));
+        }
+        let begin = Instant::now();
+        self.bound[binding].inputs = self.generator.upload(inputs)?;
+        self.generator.sync()?;
+        let uploaded = Instant::now();
+        let (_, state) = self.prefill(binding)?;
+        self.generator.sync()?;
+        let computed = Instant::now();
+        black_box(self.generator.download(&state.tokens)?);
+        let to_host = computed.elapsed();
+        Ok(Stages { to_device: uploaded - begin, compute: computed - uploaded, to_host })
+    }
+
+    fn compilation(&self) -> Option<Duration> {
+        self.generator.compilation()
     }
 
     fn placement(&self) -> Placement {

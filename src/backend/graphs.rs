@@ -5,9 +5,10 @@
 
 use std::hint::black_box;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use super::generation::{GenerationSession, Generator};
-use super::{Format, LoadRequest, Placement, Session};
+use super::{Format, LoadRequest, Placement, Session, Stages};
 use crate::definition::{Generation, Part, Phase, Shortfall};
 use crate::fixture::{HostTensor, TensorData};
 
@@ -30,6 +31,10 @@ pub(super) trait Runtime {
     /// Returns when the device has nothing left to do.
     fn sync(&self) -> Result<(), Shortfall> {
         Ok(())
+    }
+    /// Time that the graph's compilations took, where that is not a part of loading it.
+    fn compilation(&self, _graph: &Self::Graph) -> Option<Duration> {
+        None
     }
 }
 
@@ -132,6 +137,18 @@ impl<R: Runtime> GraphSession<R> {
         let inputs: Vec<&R::Value> = self.bound[binding].iter().collect();
         self.runtime.run(&mut self.graph, &inputs)
     }
+
+    /// Those of the outputs that are asked for, on the host.
+    fn download(&self, outputs: &[R::Value]) -> Result<Vec<HostTensor>, Shortfall> {
+        match &self.outputs {
+            None => outputs.iter().map(|output| self.runtime.download(output)).collect(),
+            Some(places) => {
+                let missing = |place| Shortfall::failed(format!("the graph has no output {place}"));
+                let output = |&place: &usize| outputs.get(place).ok_or_else(|| missing(place));
+                places.iter().map(|place| self.runtime.download(output(place)?)).collect()
+            }
+        }
+    }
 }
 
 impl<R: Runtime> Session for GraphSession<R> {
@@ -153,14 +170,26 @@ impl<R: Runtime> Session for GraphSession<R> {
 
     fn outputs(&mut self, binding: usize) -> Result<Vec<HostTensor>, Shortfall> {
         let outputs = self.forward(binding)?;
-        match &self.outputs {
-            None => outputs.iter().map(|output| self.runtime.download(output)).collect(),
-            Some(places) => {
-                let missing = |place| Shortfall::failed(format!("the graph has no output {place}"));
-                let output = |&place: &usize| outputs.get(place).ok_or_else(|| missing(place));
-                places.iter().map(|place| self.runtime.download(output(place)?)).collect()
-            }
+        self.download(&outputs)
+    }
+
+    fn call_from_host(&mut self, binding: usize, inputs: &[HostTensor]) -> Result<Stages, Shortfall> {
+        let begin = Instant::now();
+        for (bound, &place) in self.bound[binding].iter_mut().zip(&self.inputs) {
+            *bound = self.runtime.upload(&inputs[place])?;
         }
+        self.runtime.sync()?;
+        let uploaded = Instant::now();
+        let outputs = self.forward(binding)?;
+        self.runtime.sync()?;
+        let computed = Instant::now();
+        black_box(self.download(&outputs)?);
+        let to_host = computed.elapsed();
+        Ok(Stages { to_device: uploaded - begin, compute: computed - uploaded, to_host })
+    }
+
+    fn compilation(&self) -> Option<Duration> {
+        self.runtime.compilation(&self.graph)
     }
 
     fn placement(&self) -> Placement {
@@ -358,6 +387,10 @@ impl<R: Runtime> Generator for GraphGenerator<R> {
 
     fn sync(&mut self) -> Result<(), Shortfall> {
         self.runtime.sync()
+    }
+
+    fn compilation(&self) -> Option<Duration> {
+        self.graphs.iter().map(|wired| self.runtime.compilation(&wired.graph)).sum()
     }
 }
 

@@ -23,6 +23,7 @@ mod tract;
 pub use null::{NULL, Null};
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use crate::definition::{Capabilities, Dtype, ElementType, Model, Origin, Phase, Shortfall};
 use crate::fixture::{Artifacts, HostTensor};
@@ -80,8 +81,25 @@ pub trait Session {
     /// The same computation as a row of calls from its begin, with the outputs copied to the host: those of
     /// [`Model::output_names`].
     fn outputs(&mut self, binding: usize) -> Result<Vec<HostTensor>, Shortfall>;
+    /// One call from host to host: the inputs take the place of the binding's, and the outputs are copied to the host.
+    ///
+    /// # Errors
+    /// `unsupported`, where the session's phase has no such boundary.
+    fn call_from_host(&mut self, binding: usize, inputs: &[HostTensor]) -> Result<Stages, Shortfall>;
+    /// Time that went into compiling for the shapes that are bound, where the runtime does that apart from loading.
+    fn compilation(&self) -> Option<Duration> {
+        None
+    }
     /// What is really used, read back from the runtime where it can tell.
     fn placement(&self) -> Placement;
+}
+
+/// The parts of a call from host to host. Each ends when the device has nothing left to do.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Stages {
+    pub to_device: Duration,
+    pub compute: Duration,
+    pub to_host: Duration,
 }
 
 /// Where and how a session computes.

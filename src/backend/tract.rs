@@ -5,6 +5,7 @@
 
 use std::collections::HashMap;
 use std::path::Path;
+use std::time::{Duration, Instant};
 
 use tract_linalg::multithread::{Executor, set_default_executor};
 use tract_onnx::prelude::*;
@@ -79,6 +80,8 @@ struct TractGraph {
     growing: Vec<Option<usize>>,
     /// Compiled graphs by the shapes of their inputs.
     compiled: HashMap<Vec<TVec<Size>>, TypedSimpleState>,
+    /// How long all compilations took.
+    compilation: Duration,
 }
 
 /// A dimension of a compiled graph's input.
@@ -107,7 +110,7 @@ impl TractGraph {
         if !part.outputs.is_empty() {
             model.select_outputs_by_name(part.outputs.iter().map(|output| &output.name)).map_err(failed)?;
         }
-        Ok(TractGraph { model, places, growing, compiled: HashMap::new() })
+        Ok(TractGraph { model, places, growing, compiled: HashMap::new(), compilation: Duration::ZERO })
     }
 
     fn shapes(&self, inputs: &[&TValue]) -> Vec<TVec<Size>> {
@@ -124,6 +127,7 @@ impl TractGraph {
     fn compiled(&mut self, inputs: &[&TValue]) -> Result<&mut TypedSimpleState, Shortfall> {
         let shapes = self.shapes(inputs);
         if !self.compiled.contains_key(&shapes) {
+            let start = Instant::now();
             let mut model = self.model.clone();
             let past = model.symbols.sym(PAST);
             for ((input, shape), &place) in inputs.iter().zip(&shapes).zip(&self.places) {
@@ -136,6 +140,7 @@ impl TractGraph {
             }
             let runnable = model.into_optimized().and_then(|model| model.into_runnable()).map_err(failed)?;
             self.compiled.insert(shapes.clone(), runnable.spawn().map_err(failed)?);
+            self.compilation += start.elapsed();
         }
         self.compiled.get_mut(&shapes).ok_or_else(|| Shortfall::failed("a graph that was just compiled is gone"))
     }
@@ -193,6 +198,10 @@ impl Runtime for TractRuntime {
         }
         // tract computes on the CPU before it returns.
         Ok(state.run(given).map_err(failed)?.into_vec())
+    }
+
+    fn compilation(&self, graph: &TractGraph) -> Option<Duration> {
+        Some(graph.compilation)
     }
 
     fn greedy(&self, logits: &TValue) -> Result<TValue, Shortfall> {

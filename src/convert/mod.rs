@@ -177,6 +177,10 @@ fn put_observed(record: &mut Record, observed: &Observed) {
     record.warmup_is_steady = observed.warmup_is_steady;
     record.load_time_ms = observed.load_ms;
     record.first_inference_ms = observed.first_inference_ms;
+    record.compilation_time_ms = observed.compilation_ms;
+    record.h2d_ms = observed.h2d_ms;
+    record.compute_ms = observed.compute_ms;
+    record.d2h_ms = observed.d2h_ms;
     record.memory_mb = observed.peak_memory_bytes.map(megabytes);
     record.memory_kind = observed.peak_memory_bytes.map(|_| "shared-process-peak-rss".into());
     record.model_size_mb = observed.artifact_bytes.map(megabytes);

@@ -91,6 +91,43 @@ impl FromStr for Phase {
     }
 }
 
+/// Where the time of a call begins and ends.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Boundary {
+    /// Inputs are on the device; the outputs stay there.
+    #[default]
+    Compute,
+    /// From arrays of the host to arrays of the host.
+    EndToEnd,
+}
+
+impl Boundary {
+    pub fn name(self) -> &'static str {
+        match self {
+            Boundary::Compute => "compute",
+            Boundary::EndToEnd => "end-to-end",
+        }
+    }
+}
+
+impl fmt::Display for Boundary {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl FromStr for Boundary {
+    type Err = String;
+
+    fn from_str(name: &str) -> Result<Self, String> {
+        [Boundary::Compute, Boundary::EndToEnd]
+            .into_iter()
+            .find(|boundary| boundary.name() == name)
+            .ok_or_else(|| format!("unknown boundary {name:?}; the boundaries are compute and end-to-end"))
+    }
+}
+
 /// One case. Equal cases of two runs are the pairs that a comparison is made of.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Case {
@@ -102,13 +139,15 @@ pub struct Case {
     pub device: String,
     pub dtype: Dtype,
     pub batch_size: usize,
+    #[serde(default)]
+    pub boundary: Boundary,
 }
 
 impl Case {
     /// The triple under which Criterion stores the case.
     ///
-    /// The group holds what is compared on one page (model, variant, phase, sequence length), the function is the
-    /// contestant (backend, device, dtype) and the value is the batch size.
+    /// The group holds what is compared on one page (model, variant, phase, sequence length, boundary), the function is
+    /// the contestant (backend, device, dtype) and the value is the batch size.
     pub fn benchmark_id(&self) -> BenchmarkId {
         let mut group = self.model.clone();
         if self.variant != ORIGINAL {
@@ -119,6 +158,9 @@ impl Case {
         }
         if self.phase != Phase::Forward {
             group = format!("{group}-{}", self.phase.name());
+        }
+        if self.boundary != Boundary::Compute {
+            group = format!("{group}-{}", self.boundary);
         }
         let device = self.device.replace(':', ".");
         BenchmarkId {
@@ -193,6 +235,7 @@ mod tests {
             device: "cpu".into(),
             dtype: Dtype::F32,
             batch_size: 8,
+            boundary: Boundary::Compute,
         }
     }
 
@@ -202,6 +245,8 @@ mod tests {
         let other =
             Case { variant: "int8-static".into(), sequence_length: Some(128), device: "cuda:1".into(), ..case() };
         assert_eq!(other.to_string(), "resnet50-int8-static-seq128/ort-cuda.1-f32/8");
+        let from_host = Case { boundary: Boundary::EndToEnd, ..case() };
+        assert_eq!(from_host.to_string(), "resnet50-end-to-end/ort-cpu-f32/8");
     }
 
     #[test]

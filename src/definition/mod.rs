@@ -10,7 +10,7 @@ mod suite;
 mod tensor_spec;
 mod torchscript;
 
-pub use case::{BenchmarkId, Case, Dtype, ORIGINAL, Phase, check_component};
+pub use case::{BenchmarkId, Boundary, Case, Dtype, ORIGINAL, Phase, check_component};
 pub use catalogue::{Entry, add_models_with_paths, read_catalogue};
 pub use model::{Generation, Model, Origin, Part, PhasePlan, Tolerance, WHOLE, whole};
 pub use onnx::{OnnxSummary, read_summary};

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::case::{Case, Dtype, Phase};
+use super::case::{Boundary, Case, Dtype, Phase};
 use super::catalogue::Entry;
 use super::model::Model;
 use super::status::Shortfall;
@@ -29,7 +29,7 @@ pub struct PlannedCase {
     pub model: Result<Model, Shortfall>,
 }
 
-/// The cases of a suite in the order: model, sequence length, phase, batch size, backend, device, dtype.
+/// The cases of a suite in the order: model, sequence length, phase, batch size, boundary, backend, device, dtype.
 ///
 /// # Errors
 /// The suite or a filter names a model or variant that does not exist, or nothing is left.
@@ -45,7 +45,7 @@ pub fn plan(
     for Chosen { entry, phases, batch_sizes, sequence_lengths } in chosen {
         let sizes = product(&product(&sequence_lengths, &phases), &batch_sizes);
         for ((sequence_length, phase), batch_size) in sizes {
-            for (backend, device, dtype) in contestants(suite) {
+            for (boundary, (backend, device, dtype)) in boundaries_and_contestants(suite) {
                 let case = Case {
                     model: entry.name.clone(),
                     variant: entry.variant.clone(),
@@ -55,6 +55,7 @@ pub fn plan(
                     device,
                     dtype,
                     batch_size,
+                    boundary,
                 };
                 if let Some(other) = taken.insert(case.to_string(), case.clone()) {
                     return Err(format!(
@@ -74,6 +75,10 @@ pub fn plan(
 
 fn product<A: Copy, B: Copy>(first: &[A], second: &[B]) -> Vec<(A, B)> {
     first.iter().flat_map(|&a| second.iter().map(move |&b| (a, b))).collect()
+}
+
+fn boundaries_and_contestants(suite: &Suite) -> impl Iterator<Item = (Boundary, (String, String, Dtype))> + '_ {
+    suite.boundaries.iter().flat_map(|&boundary| contestants(suite).map(move |contestant| (boundary, contestant)))
 }
 
 fn contestants(suite: &Suite) -> impl Iterator<Item = (String, String, Dtype)> + '_ {
@@ -231,6 +236,7 @@ mod tests {
     fn suite(models: &[&str]) -> Suite {
         let models = models.iter().map(|name| SuiteModel { name: name.to_string(), ..SuiteModel::default() }).collect();
         Suite {
+            boundaries: vec![Boundary::Compute],
             name: "s".into(),
             models,
             include_found: false,

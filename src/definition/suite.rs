@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use serde::{Deserialize, Serialize};
 
-use super::case::{Dtype, Phase};
+use super::case::{Boundary, Dtype, Phase};
 
 /// Which cases to run, and how much to measure of each. Read from `models/suites/<name>.toml` or a file of the user's.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -24,6 +24,9 @@ pub struct Suite {
     #[serde(default = "default_dtypes")]
     pub dtypes: Vec<Dtype>,
     pub batch_sizes: Vec<usize>,
+    /// Where the time of a call begins and ends: `compute`, `end-to-end`, or both.
+    #[serde(default = "default_boundaries")]
+    pub boundaries: Vec<Boundary>,
     /// Phases of models that have more than one; all of them where it is not said.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub phases: Option<Vec<Phase>>,
@@ -112,6 +115,10 @@ fn default_dtypes() -> Vec<Dtype> {
     vec![Dtype::F32]
 }
 
+fn default_boundaries() -> Vec<Boundary> {
+    vec![Boundary::Compute]
+}
+
 impl Effort {
     /// The number of threads that every backend is told to use.
     pub fn effective_threads(&self) -> usize {
@@ -140,6 +147,9 @@ pub struct Selection {
     /// These dtypes instead of the suite's
     #[arg(long, env = "INFERBENCH_DTYPE", value_delimiter = ',', value_name = "NAME,…")]
     pub dtype: Vec<Dtype>,
+    /// These boundaries instead of the suite's: compute, end-to-end
+    #[arg(long, env = "INFERBENCH_BOUNDARY", value_delimiter = ',', value_name = "NAME,…")]
+    pub boundary: Vec<Boundary>,
     /// Only these phases of models that have more than one, separated by commas
     #[arg(long, env = "INFERBENCH_PHASE", value_delimiter = ',', value_name = "NAME,…")]
     pub phase: Vec<Phase>,
@@ -249,6 +259,7 @@ fn custom_set(text: &str) -> Result<Suite, String> {
         devices: default_devices(),
         dtypes: default_dtypes(),
         batch_sizes: vec![1, 8],
+        boundaries: default_boundaries(),
         phases: None,
         seq_lens: None,
         effort: Effort::default(),
@@ -287,6 +298,9 @@ impl Suite {
         }
         if !selection.dtype.is_empty() {
             self.dtypes = selection.dtype.clone();
+        }
+        if !selection.boundary.is_empty() {
+            self.boundaries = selection.boundary.clone();
         }
         if !selection.phase.is_empty() {
             self.phases = Some(selection.phase.clone());

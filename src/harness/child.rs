@@ -18,9 +18,7 @@ use super::trial::{self, Fixtures, Trial};
 use crate::criterion_dir::{LatencyLog, write_latency_log};
 use crate::definition::{BenchmarkId, Case, Shortfall, Status};
 use crate::fixture::seeded::Stream;
-use crate::measurement::{
-    self, LoggedSamples, LoggedWallTime, SampleLog, Sampling, Stop, TimedSession, WarmUp, memory,
-};
+use crate::measurement::{self, LoggedSamples, LoggedWallTime, SampleLog, Sampling, Stop, WarmUp, memory};
 
 /// Criterion's own warm-up comes after the detected one, and decides the number of calls in a sample: of a single call,
 /// which may be interrupted, it would take the wrong one.
@@ -79,7 +77,7 @@ fn watch(assignment: &Assignment) -> Result<(), String> {
         let usage = unwinding(|| {
             let mut observed = Observed::default();
             let loaded = trial::load(&item.case, &item.model, assignment, &mut fixtures, &mut observed)?;
-            let mut session = TimedSession::new(loaded.session, loaded.ring.len());
+            let mut session = trial::timed(loaded.session, loaded.ring, item.case.boundary);
             measurement::watch(&mut session, item.case.batch_size, assignment.effort.budget_seconds)
         });
         let usage = usage.map_err(|shortfall| format!("{id}: {shortfall}"))?;
@@ -223,9 +221,14 @@ impl Worker<'_> {
         self.announce_sampling(sampling, &warm_up, observed);
         let before_sampling = [warm_up.calls.as_slice(), &pilot].concat();
         observed.warmup_iterations = Some(before_sampling.len());
+        // Those of the warm-up.
+        trial.stage_medians();
         self.log.begin();
         self.sample(group, &mut trial, sampling, warm_up.expected_call_ns(), id)?;
         let samples = self.log.take();
+        if let Some([h2d, compute, d2h]) = trial.stage_medians() {
+            (observed.h2d_ms, observed.compute_ms, observed.d2h_ms) = (Some(h2d), Some(compute), Some(d2h));
+        }
         trial.prove_again()?;
         observed.peak_memory_bytes = memory::peak_bytes();
         if self.arguments.mode() == Mode::Measure && !self.arguments.discard_baseline {
@@ -356,7 +359,7 @@ fn unwinding<T>(action: impl FnOnce() -> Result<T, Shortfall>) -> Result<T, Shor
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::definition::{Dtype, ORIGINAL, Phase};
+    use crate::definition::{Boundary, Dtype, ORIGINAL, Phase};
 
     fn order(shuffle: Option<u64>) -> Vec<String> {
         let case = |model: &str, batch_size| Case {
@@ -368,6 +371,7 @@ mod tests {
             device: "cpu".into(),
             dtype: Dtype::F32,
             batch_size,
+            boundary: Boundary::Compute,
         };
         let models = ["a", "b", "c", "d", "e"];
         let cases: Vec<Case> = models.iter().flat_map(|model| [8, 1, 2].map(|batch| case(model, batch))).collect();

@@ -107,6 +107,12 @@ pub struct Observed {
     pub threads: Option<usize>,
     pub load_ms: Option<f64>,
     pub first_inference_ms: Option<f64>,
+    /// Part of the time before the first call, where a runtime compiles for the shapes that are bound.
+    pub compilation_ms: Option<f64>,
+    /// Medians of the parts of calls from host to host.
+    pub h2d_ms: Option<f64>,
+    pub compute_ms: Option<f64>,
+    pub d2h_ms: Option<f64>,
     pub warmup_iterations: Option<usize>,
     /// Whether the warm-up ended because the times were steady, and not because its time was over.
     pub warmup_is_steady: Option<bool>,

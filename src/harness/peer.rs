@@ -78,7 +78,7 @@ pub fn write(run_folder: &Path, case: &Case, names: &[String], outputs: &[HostTe
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::definition::{Dtype as CaseDtype, ORIGINAL, Phase};
+    use crate::definition::{Boundary, Dtype as CaseDtype, ORIGINAL, Phase};
 
     #[test]
     fn outputs_come_back_with_their_backend() {
@@ -92,6 +92,7 @@ mod tests {
             device: "cpu".into(),
             dtype: CaseDtype::F32,
             batch_size: 2,
+            boundary: Boundary::Compute,
         };
         assert!(read(&folder, &case).unwrap().is_none());
         let output = HostTensor { shape: vec![2], data: TensorData::F32(vec![1.5, -2.0]) };

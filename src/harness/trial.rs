@@ -11,8 +11,8 @@ use std::time::{Duration, Instant};
 use super::assignment::Assignment;
 use super::manifest::Observed;
 use super::proof::{Expectation, Proof};
-use crate::backend::{self, LoadRequest, Placement, Session};
-use crate::definition::{Case, Effort, Model, Phase, Shortfall, Sizes};
+use crate::backend::{self, LoadRequest, Placement, Session, Stages};
+use crate::definition::{Boundary, Case, Effort, Model, Phase, Shortfall, Sizes};
 use crate::fixture::{self, Artifacts, HostTensor, Reference};
 use crate::measurement::{self, TimedSession, WarmUp, WarmUpRule};
 
@@ -112,6 +112,7 @@ pub fn load(
     session.run(0)?;
     session.sync()?;
     observed.first_inference_ms = Some(milliseconds(start.elapsed()));
+    observed.compilation_ms = session.compilation().map(milliseconds);
     Ok(Loaded { session, ring, artifacts, reference })
 }
 
@@ -130,7 +131,15 @@ pub fn load_and_prove(
     note_placement(session.placement(), case, &artifacts, fixtures, observed)?;
     let proof = Proof { case, model, reference: reference.as_deref(), assignment };
     let expectation = proof.prove(&mut *session, &ring, observed)?;
-    Ok(Trial { session: TimedSession::new(session, ring.len()), expectation })
+    Ok(Trial { session: timed(session, ring, case.boundary), expectation })
+}
+
+/// The session as it is timed: from device to device, or from host to host.
+pub fn timed(session: Box<dyn Session>, ring: Vec<Vec<HostTensor>>, boundary: Boundary) -> TimedSession {
+    match boundary {
+        Boundary::Compute => TimedSession::new(session, ring.len()),
+        Boundary::EndToEnd => TimedSession::from_host(session, ring),
+    }
 }
 
 impl Trial {
@@ -140,6 +149,17 @@ impl Trial {
     /// A call fails.
     pub fn warm_up(&mut self, case: &Case, effort: &Effort) -> Result<WarmUp, Shortfall> {
         measurement::warm_up(&mut self.session, warm_up_rule(case, effort))
+    }
+
+    /// The medians of the parts of the calls since the last time, in milliseconds, where they go from host to host.
+    pub fn stage_medians(&mut self) -> Option<[f64; 3]> {
+        let stages = self.session.take_stages();
+        let median = |part: fn(&Stages) -> Duration| {
+            let mut times: Vec<Duration> = stages.iter().map(part).collect();
+            times.sort_unstable();
+            milliseconds(times[times.len() / 2])
+        };
+        (!stages.is_empty()).then(|| [median(|it| it.to_device), median(|it| it.compute), median(|it| it.to_host)])
     }
 
     /// Compares the outputs once more, after the measurement.

@@ -88,7 +88,7 @@ fn average_until(is_over: &AtomicBool) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::backend::{Placement, Session};
+    use crate::backend::{Placement, Session, Stages};
     use crate::fixture::HostTensor;
 
     /// Large beside what other tests of this process allocate meanwhile.
@@ -113,6 +113,9 @@ mod tests {
         }
         fn outputs(&mut self, _: usize) -> Result<Vec<HostTensor>, Shortfall> {
             Ok(Vec::new())
+        }
+        fn call_from_host(&mut self, _: usize, _: &[HostTensor]) -> Result<Stages, Shortfall> {
+            Err(Shortfall::unsupported("never called"))
         }
         fn placement(&self) -> Placement {
             Placement::default()

@@ -6,7 +6,7 @@
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use crate::definition::{Case, Dtype, Phase, Status};
+use crate::definition::{Boundary, Case, Dtype, Phase, Status};
 
 /// The version of the columns.
 ///
@@ -49,8 +49,7 @@ pub struct Record {
     pub input_shape: Option<String>,
     /// As the runtime says, not as it was asked for.
     pub threads: Option<usize>,
-    /// `compute`: inputs and outputs stay on the device.
-    pub boundary: String,
+    pub boundary: Boundary,
     // status
     pub status: Status,
     pub message: Option<String>,
@@ -188,7 +187,7 @@ impl Record {
             sequence_length: case.sequence_length,
             input_shape: None,
             threads: None,
-            boundary: "compute".into(),
+            boundary: case.boundary,
             status,
             message,
             verified: None,
@@ -274,6 +273,7 @@ impl Record {
             device: self.device.clone(),
             dtype: self.dtype,
             batch_size: self.batch_size,
+            boundary: self.boundary,
         }
     }
 }

@@ -34,7 +34,7 @@ impl Format {
 
 #[cfg(test)]
 mod tests {
-    use crate::definition::{Case, Dtype, ORIGINAL, Phase, Status};
+    use crate::definition::{Boundary, Case, Dtype, ORIGINAL, Phase, Status};
     use crate::record::{Record, RunIdentity};
 
     /// A measured record with nothing in it but a median.
@@ -57,6 +57,7 @@ mod tests {
             device: "cpu".into(),
             dtype: Dtype::F32,
             batch_size,
+            boundary: Boundary::Compute,
         };
         Record { latency_p50_ms, ..Record::new(&run, &case, Status::Ok, None) }
     }

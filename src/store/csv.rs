@@ -5,7 +5,7 @@ use std::io::{Read, Write};
 use jiff::Timestamp;
 use serde::Serialize;
 
-use crate::definition::{Case, Dtype, Phase, Status};
+use crate::definition::{Boundary, Case, Dtype, Phase, Status};
 use crate::record::{Record, RunIdentity, SCHEMA_VERSION};
 
 /// Writes `results.csv`: a header and a row a record.
@@ -113,6 +113,7 @@ fn blank() -> Record {
         device: String::new(),
         dtype: Dtype::F32,
         batch_size: 1,
+        boundary: Boundary::Compute,
     };
     Record::new(&run, &case, Status::Failed, None)
 }
@@ -159,6 +160,7 @@ mod tests {
             device: "cpu".into(),
             dtype: Dtype::F32,
             batch_size: 1,
+            boundary: Boundary::Compute,
         };
         let mut record = Record::new(&run, &case, Status::WrongOutput, Some("a \"quoted\", long\nreason".into()));
         record.latency_p50_ms = Some(0.1 + 0.2);

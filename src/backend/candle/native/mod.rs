@@ -18,6 +18,7 @@ mod vit;
 
 use std::hint::black_box;
 use std::path::Path;
+use std::time::Instant;
 
 use candle_core::{DType, Device, Tensor};
 use candle_nn::VarBuilder;
@@ -26,7 +27,7 @@ use serde::de::DeserializeOwned;
 use super::{CandleRuntime, to_host, to_tensor};
 use crate::backend::generation::{GenerationSession, Generator};
 use crate::backend::graphs::Runtime;
-use crate::backend::{LoadRequest, Placement, Session, classify};
+use crate::backend::{LoadRequest, Placement, Session, Stages, classify};
 use crate::definition::{Dtype, Origin, Phase, Shortfall};
 use crate::fixture::HostTensor;
 
@@ -147,6 +148,19 @@ impl<M: Module> Session for ModuleSession<M> {
 
     fn outputs(&mut self, binding: usize) -> Result<Vec<HostTensor>, Shortfall> {
         self.forward(binding)?.iter().map(to_host).collect()
+    }
+
+    fn call_from_host(&mut self, binding: usize, inputs: &[HostTensor]) -> Result<Stages, Shortfall> {
+        let begin = Instant::now();
+        self.bound[binding] = inputs.iter().map(to_tensor).collect::<Result<_, _>>()?;
+        let uploaded = Instant::now();
+        let outputs = self.forward(binding)?;
+        let computed = Instant::now();
+        for output in &outputs {
+            black_box(to_host(output)?);
+        }
+        let to_host = computed.elapsed();
+        Ok(Stages { to_device: uploaded - begin, compute: computed - uploaded, to_host })
     }
 
     fn placement(&self) -> Placement {
