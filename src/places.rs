@@ -57,6 +57,11 @@ impl Places {
         std::env::var_os("CRITERION_HOME").map_or_else(|| self.target.join("criterion"), PathBuf::from)
     }
 
+    /// The root of Criterion's tree of cold starts, whose ids are those of the measurements.
+    pub fn cold_starts(&self) -> PathBuf {
+        self.criterion().with_file_name("criterion-load")
+    }
+
     /// What runs leave beside Criterion's tree: a manifest and the outcomes of each.
     pub fn runs(&self) -> PathBuf {
         let criterion = self.criterion();

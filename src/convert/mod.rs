@@ -8,7 +8,7 @@ use std::path::Path;
 
 use crate::criterion_dir::{Estimate, MeasuredEntry, Refusal, SamplingMode, find_entries, read_entry, read_estimates};
 use crate::definition::{Phase, Status};
-use crate::harness::{Manifest, ManifestCase, Observed, Outcomes, RunFolder};
+use crate::harness::{ColdStart, Manifest, ManifestCase, Observed, Outcomes, RunFolder};
 use crate::measurement::statistics::{SortedCalls, autocorrelation, mean_and_deviation, relative_half_width};
 use crate::measurement::{Stop, Usage};
 use crate::record::{Record, RunIdentity};
@@ -109,6 +109,9 @@ impl Context<'_> {
         };
         let mut record = bare(outcome.status, outcome.message.clone());
         put_observed(&mut record, &outcome.observed);
+        if let Some(start) = self.outcomes.cold_starts.get(&case.to_string()) {
+            put_cold_start(&mut record, start);
+        }
         if let Some(usage) = self.outcomes.watched.get(&case.to_string()) {
             put_usage(&mut record, usage);
         }
@@ -192,6 +195,13 @@ fn put_observed(record: &mut Record, observed: &Observed) {
     }
 }
 
+/// In a process that has loaded other cases before, files and libraries are there already.
+fn put_cold_start(record: &mut Record, start: &ColdStart) {
+    record.load_time_ms = Some(start.load_ms);
+    record.compilation_time_ms = start.compilation_ms;
+    record.first_inference_ms = Some(start.first_inference_ms);
+}
+
 /// What a process of its own has used is better known than what the measuring process had used by then.
 fn put_usage(record: &mut Record, usage: &Usage) {
     if let Some(memory) = &usage.memory {
@@ -200,6 +210,7 @@ fn put_usage(record: &mut Record, usage: &Usage) {
         record.memory_growth_mb = Some(megabytes(memory.peak_bytes.saturating_sub(memory.loaded_bytes)));
         record.memory_kind = Some("own-process-peak-rss".into());
     }
+    record.device_memory_mb = usage.device_peak_bytes.map(megabytes);
     match &usage.energy {
         Ok(energy) => {
             record.energy_j_per_sample = Some(energy.joules_per_sample);

@@ -21,6 +21,8 @@ pub enum Purpose {
     Verify,
     /// Note memory and energy over some calls, untimed: watching would disturb the measurement.
     Watch,
+    /// Load and make the first call, in a fresh process for each time.
+    Load,
 }
 
 /// The work of one child: cases of one backend and device.

@@ -37,6 +37,7 @@ pub fn run(assignment_path: &Path) -> ExitCode {
     let result = match assignment.purpose {
         Purpose::Verify => verify(&assignment),
         Purpose::Watch => watch(&assignment),
+        Purpose::Load => start_cold(&assignment),
         Purpose::Measure | Purpose::MeasureUnproven => measure(&assignment),
     };
     match result {
@@ -74,14 +75,31 @@ fn watch(assignment: &Assignment) -> Result<(), String> {
     for item in &assignment.work {
         let id = item.case.benchmark_id();
         let start = Instant::now();
+        let mut observed = Observed::default();
         let usage = unwinding(|| {
-            let mut observed = Observed::default();
             let loaded = trial::load(&item.case, &item.model, assignment, &mut fixtures, &mut observed)?;
             let mut session = trial::timed(loaded.session, loaded.ring, item.case.boundary);
-            measurement::watch(&mut session, item.case.batch_size, assignment.effort.budget_seconds)
+            measurement::watch(&mut session, &item.case.device, item.case.batch_size, assignment.effort.budget_seconds)
         });
         let usage = usage.map_err(|shortfall| format!("{id}: {shortfall}"))?;
+        folder.append(&Event::cold_start(id.clone(), &observed))?;
         folder.append(&Event::Watched { id, usage, seconds: start.elapsed().as_secs_f64() })?;
+    }
+    Ok(())
+}
+
+/// Loads each case and makes its first call.
+///
+/// # Errors
+/// A case cannot run, or the run's folder cannot be written.
+fn start_cold(assignment: &Assignment) -> Result<(), String> {
+    let folder = RunFolder::new(assignment.run_folder.clone());
+    let mut fixtures = Fixtures::default();
+    for item in &assignment.work {
+        let mut observed = Observed::default();
+        unwinding(|| trial::load(&item.case, &item.model, assignment, &mut fixtures, &mut observed))
+            .map_err(|shortfall| shortfall.to_string())?;
+        folder.append(&Event::cold_start(item.case.benchmark_id(), &observed))?;
     }
     Ok(())
 }
@@ -340,7 +358,7 @@ fn end_with_parent(parent: u32) {
 }
 
 /// Runs something of a library's, and turns a panic into an outcome of the case.
-fn unwinding<T>(action: impl FnOnce() -> Result<T, Shortfall>) -> Result<T, Shortfall> {
+pub(super) fn unwinding<T>(action: impl FnOnce() -> Result<T, Shortfall>) -> Result<T, Shortfall> {
     catch_unwind(AssertUnwindSafe(action)).unwrap_or_else(|panic| {
         Err(match panic.downcast::<Shortfall>() {
             Ok(shortfall) => *shortfall,

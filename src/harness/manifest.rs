@@ -69,6 +69,10 @@ pub enum Event {
         id: BenchmarkId,
     },
     Finished(Box<Outcome>),
+    ColdStarted {
+        id: BenchmarkId,
+        start: ColdStart,
+    },
     Watched {
         id: BenchmarkId,
         usage: Usage,
@@ -76,6 +80,27 @@ pub enum Event {
         #[serde(default)]
         seconds: f64,
     },
+}
+
+impl Event {
+    /// Of a process that has loaded this case and nothing else.
+    pub fn cold_start(id: BenchmarkId, observed: &Observed) -> Self {
+        let start = ColdStart {
+            load_ms: observed.load_ms.unwrap_or_default(),
+            compilation_ms: observed.compilation_ms,
+            first_inference_ms: observed.first_inference_ms.unwrap_or_default(),
+        };
+        Event::ColdStarted { id, start }
+    }
+}
+
+/// What one fresh process took, from the model's file to the first output.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ColdStart {
+    pub load_ms: f64,
+    /// Absent where it is a part of loading.
+    pub compilation_ms: Option<f64>,
+    pub first_inference_ms: f64,
 }
 
 /// How a case ended.
@@ -107,7 +132,7 @@ pub struct Observed {
     pub threads: Option<usize>,
     pub load_ms: Option<f64>,
     pub first_inference_ms: Option<f64>,
-    /// Part of the time before the first call, where a runtime compiles for the shapes that are bound.
+    /// Compiling for the shapes that are bound, where the runtime does that apart from loading.
     pub compilation_ms: Option<f64>,
     /// Medians of the parts of calls from host to host.
     pub h2d_ms: Option<f64>,
@@ -232,6 +257,9 @@ impl RunFolder {
                     }
                     outcomes.finished.insert(outcome.id.to_string(), *outcome);
                 }
+                Event::ColdStarted { id, start } => {
+                    outcomes.cold_starts.insert(id.to_string(), start);
+                }
                 Event::Watched { id, usage, seconds } => {
                     outcomes.watch_seconds.insert(id.to_string(), seconds);
                     outcomes.watched.insert(id.to_string(), usage);
@@ -249,6 +277,8 @@ pub struct Outcomes {
     pub finished: BTreeMap<String, Outcome>,
     /// Memory and energy of the cases that were watched, by id.
     pub watched: BTreeMap<String, Usage>,
+    /// The last cold start of each case, by id.
+    pub cold_starts: BTreeMap<String, ColdStart>,
     /// How long their watching took.
     pub watch_seconds: BTreeMap<String, f64>,
     /// The case that began last and has not ended.

@@ -7,6 +7,7 @@
 mod arguments;
 mod assignment;
 mod child;
+mod cold_start;
 mod conditions;
 mod container;
 mod doctor;
@@ -26,7 +27,7 @@ pub use conditions::Conditions;
 pub use doctor::{Finding, State, examine};
 pub use estimate::{Estimate, estimate};
 pub use machine::{Machine, Revision};
-pub use manifest::{Event, MANIFEST_FORMAT, Manifest, ManifestCase, Observed, Outcome, Outcomes, RunFolder};
+pub use manifest::{ColdStart, Event, MANIFEST_FORMAT, Manifest, ManifestCase, Observed, Outcome, Outcomes, RunFolder};
 pub use run::{FinishedRun, Request, keep_others_out, prepare_model, run, run_silently};
 
 use std::path::{Path, PathBuf};
@@ -83,13 +84,35 @@ struct BenchVariables {
 
 /// `main` of the bench executable `inference`.
 pub fn bench_main() -> ExitCode {
+    run_benchmarks(Purpose::Measure, |_| {})
+}
+
+/// `main` of the bench executable `load`: cold starts. The medians of their parts are printed at the end, separated by
+/// tabs.
+pub fn load_main() -> ExitCode {
+    run_benchmarks(Purpose::Load, |folder| {
+        let outcomes = folder.read_outcomes().finished;
+        println!("case\tload_time_ms\tcompilation_time_ms\tfirst_inference_ms");
+        for (id, Observed { load_ms, compilation_ms, first_inference_ms, .. }) in
+            outcomes.into_iter().map(|(id, outcome)| (id, outcome.observed))
+        {
+            let cell = |ms: Option<f64>| ms.map(|ms| format!("{ms:.3}")).unwrap_or_default();
+            println!("{id}\t{}\t{}\t{}", cell(load_ms), cell(compilation_ms), cell(first_inference_ms));
+        }
+    })
+}
+
+fn run_benchmarks(purpose: Purpose, show: impl FnMut(&RunFolder)) -> ExitCode {
     if let Some(assignment) = child_assignment() {
         return run_child(&assignment);
     }
     let BenchVariables { selection, effort } = BenchVariables::parse_from(std::iter::empty::<&str>());
     let criterion_arguments: Vec<String> = std::env::args().skip(1).collect();
-    match run(&Request { purpose: Purpose::Measure, selection, effort, criterion_arguments, resume: false }) {
-        Ok(finished) => ExitCode::from(finished.exit_code),
+    match run(&Request { purpose, selection, effort, criterion_arguments, resume: false }) {
+        Ok(finished) => {
+            finished.folder.iter().for_each(show);
+            ExitCode::from(finished.exit_code)
+        }
         Err(error) => {
             eprintln!("inferbench: {error}");
             ExitCode::from(exit_codes::USAGE)

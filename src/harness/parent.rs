@@ -23,7 +23,12 @@ const LOOK_EVERY: Duration = Duration::from_millis(100);
 /// How long a child may take to end after an interrupt.
 const GRACE: Duration = Duration::from_secs(3);
 
-/// Whether the user asked to stop (Ctrl-C, SIGTERM).
+/// Whether the user asked to stop.
+pub(super) fn is_interrupted() -> bool {
+    interrupted().load(Ordering::SeqCst)
+}
+
+/// Set when the user asks to stop (Ctrl-C, SIGTERM).
 fn interrupted() -> &'static AtomicBool {
     static INTERRUPTED: AtomicBool = AtomicBool::new(false);
     static HANDLER: OnceLock<()> = OnceLock::new();
@@ -74,6 +79,9 @@ impl Session<'_> {
     /// A child cannot be started, or the run's folder cannot be written.
     pub fn run(&self) -> Result<Ending, String> {
         interrupted();
+        if self.purpose == Purpose::Load {
+            return self.measure_cold_starts();
+        }
         for index in 0..self.groups.len() {
             if self.run_group(index)? == Ending::Interrupted {
                 return Ok(Ending::Interrupted);
@@ -106,7 +114,7 @@ impl Session<'_> {
             let assignment = self.assignment(*index, &[work], &outcomes.finished);
             Assignment { purpose: Purpose::Watch, ..assignment }.write(&path)?;
             let watched = self.watch(&path)?;
-            if interrupted().load(Ordering::SeqCst) {
+            if is_interrupted() {
                 return Ok(Ending::Interrupted);
             }
             if !watched.status.success() {
@@ -127,7 +135,7 @@ impl Session<'_> {
             let Some((first, _)) = open.first() else { return Ok(Ending::Complete) };
             self.assignment(index, &open, &outcomes).write(&path)?;
             let watched = self.watch(&path)?;
-            if interrupted().load(Ordering::SeqCst) {
+            if is_interrupted() {
                 return Ok(Ending::Interrupted);
             }
             if self.purpose != Purpose::Verify && self.parsed.mode() == Mode::Load {
@@ -150,7 +158,12 @@ impl Session<'_> {
         }
     }
 
-    fn assignment(&self, index: usize, open: &[&(Case, Model)], outcomes: &BTreeMap<String, Outcome>) -> Assignment {
+    pub(super) fn assignment(
+        &self,
+        index: usize,
+        open: &[&(Case, Model)],
+        outcomes: &BTreeMap<String, Outcome>,
+    ) -> Assignment {
         let seconds: Vec<f64> = outcomes.values().map(|outcome| outcome.seconds).collect();
         let mean = (!seconds.is_empty()).then(|| seconds.iter().sum::<f64>() / seconds.len() as f64);
         let expected = |case: &Case| self.history.get(&case.to_string()).copied().or(mean);
@@ -178,7 +191,7 @@ impl Session<'_> {
         }
     }
 
-    fn watch(&self, assignment: &std::path::Path) -> Result<Watched, String> {
+    pub(super) fn watch(&self, assignment: &std::path::Path) -> Result<Watched, String> {
         let kills_before = kernel_memory_kills();
         let mut child = self.spawn(assignment)?;
         let pipe = child.stderr.take();
@@ -196,7 +209,7 @@ impl Session<'_> {
                 timed_out = true;
                 let _ = child.kill();
             }
-            if interrupted().load(Ordering::SeqCst) {
+            if is_interrupted() {
                 let since = *interrupted_since.get_or_insert_with(Instant::now);
                 if since.elapsed() > GRACE {
                     let _ = child.kill();
@@ -242,8 +255,8 @@ fn own_executable() -> Result<PathBuf, String> {
 }
 
 /// How a child ended.
-struct Watched {
-    status: ExitStatus,
+pub(super) struct Watched {
+    pub status: ExitStatus,
     /// The last lines of its standard error.
     tail: String,
     timed_out: bool,
@@ -253,7 +266,7 @@ struct Watched {
 
 impl Watched {
     /// What that means for the case that it was at.
-    fn shortfall(&self, effort: &Effort) -> Shortfall {
+    pub fn shortfall(&self, effort: &Effort) -> Shortfall {
         if self.timed_out {
             return Shortfall::new(Status::Timeout, format!("no end after {} s (timeout_s)", effort.timeout_seconds));
         }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fs::{File, TryLockError};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use clap::Parser;
 use jiff::Timestamp;
@@ -64,6 +64,7 @@ fn run_in(places: &Places, request: &Request, is_silent: bool) -> Result<Finishe
     let selected: Vec<&PlannedCase> =
         cases.iter().filter(|planned| filter.matches(&planned.case.to_string())).collect();
     let is_measured = request.purpose != Purpose::Verify;
+    let is_cold = request.purpose == Purpose::Load;
     if is_measured && parsed.mode() == Mode::List {
         list(&selected, &parsed);
         return Ok(FinishedRun { folder: None, exit_code: exit_codes::OK });
@@ -74,13 +75,13 @@ fn run_in(places: &Places, request: &Request, is_silent: bool) -> Result<Finishe
     }
     say_what_is_left_out(&selected);
     let (runnable, shortfalls) = prepare(&selected, places);
-    let criterion_root = places.criterion();
+    let criterion_root = if is_cold { places.cold_starts() } else { places.criterion() };
     check_baseline(&parsed, &runnable, &criterion_root)?;
 
-    let is_kept = is_measured && parsed.mode() == Mode::Measure && !parsed.discard_baseline;
+    let is_kept = is_measured && !is_cold && parsed.mode() == Mode::Measure && !parsed.discard_baseline;
     let runs = if is_kept { places.runs() } else { places.unkept_runs() };
     let manifest_cases = selected.iter().map(|planned| manifest_case(planned, &shortfalls)).collect();
-    let planned = new_manifest(request, &parsed, places, &runs, suite, manifest_cases);
+    let planned = new_manifest(request, &parsed, places, &runs, criterion_root, suite, manifest_cases);
     let (folder, mut manifest) = if request.resume {
         stopped_run(&runs, &planned)?
     } else {
@@ -144,6 +145,7 @@ fn new_manifest(
     parsed: &CriterionArguments,
     places: &Places,
     runs: &Path,
+    criterion_root: PathBuf,
     suite: Suite,
     cases: Vec<ManifestCase>,
 ) -> Manifest {
@@ -161,7 +163,7 @@ fn new_manifest(
         rustc_version: env!("INFERBENCH_RUSTC").into(),
         revision: Revision::read(places.root()),
         machine: Machine::read(),
-        criterion_root: places.criterion(),
+        criterion_root,
         saved_baseline: parsed.save_baseline.clone(),
         compared_baseline: parsed.baseline.clone().or(parsed.baseline_lenient.clone()),
         is_quick: parsed.quick,

@@ -1,6 +1,7 @@
-//! Energy from the processor's own counters (Linux `powercap`, Intel and AMD RAPL), less what the idle machine takes.
+//! Energy from the counters of the processor (Linux `powercap`, Intel and AMD RAPL) or, for a case on a GPU, of that GPU,
+//! less what the idle machine takes.
 //!
-//! A counter is of the whole package: other work on the machine is in it. So a window without calls is measured first,
+//! A counter is of the whole package or board: other work on the machine is in it. So a window without calls is measured first,
 //! of the same length, and subtracted. Where the counters cannot be read there is no figure: nothing is estimated.
 
 use std::fs;
@@ -10,6 +11,7 @@ use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 
+use super::nvml::Gpu;
 use super::timed_calls::TimedSession;
 use crate::definition::Shortfall;
 
@@ -20,26 +22,37 @@ pub struct EnergyUsage {
     /// Mean power of the calls, above idle.
     pub watts: f64,
     pub idle_watts: f64,
-    /// Which counter: `rapl-package`.
+    /// Which counter: `rapl-package`, `nvml-gpu`.
     pub kind: String,
 }
 
 const POWERCAP: &str = "/sys/class/powercap";
 const WINDOW: Duration = Duration::from_secs(1);
 
-/// One package's counter.
-struct Counter {
-    path: PathBuf,
-    /// The counter begins again from 0 after this many microjoules.
-    range: u64,
+/// One counter of microjoules.
+enum Counter {
+    /// A package's, which begins again from 0 after `range`.
+    Package {
+        path: PathBuf,
+        range: u64,
+    },
+    Gpu(Box<Gpu>),
 }
 
 /// Measures an idle window and a window of calls; the inner error says why there is no figure.
 ///
 /// # Errors
 /// A call fails.
-pub(super) fn measure(session: &mut TimedSession, batch_size: usize) -> Result<Result<EnergyUsage, String>, Shortfall> {
-    let counters = match counters(Path::new(POWERCAP)) {
+pub(super) fn measure(
+    session: &mut TimedSession,
+    device: &str,
+    batch_size: usize,
+) -> Result<Result<EnergyUsage, String>, Shortfall> {
+    let (counters, kind) = match Gpu::open(device) {
+        Some(gpu) => (gpu.map(|gpu| vec![Counter::Gpu(Box::new(gpu))]), "nvml-gpu"),
+        None => (packages(Path::new(POWERCAP)), "rapl-package"),
+    };
+    let counters = match counters {
         Ok(counters) => counters,
         Err(reason) => return Ok(Err(reason)),
     };
@@ -61,7 +74,7 @@ pub(super) fn measure(session: &mut TimedSession, batch_size: usize) -> Result<R
         let watts = busy_watts - idle_watts;
         let samples = (calls * batch_size) as f64;
         let joules_per_sample = watts * seconds / samples;
-        Ok(EnergyUsage { joules_per_sample, watts, idle_watts, kind: "rapl-package".into() })
+        Ok(EnergyUsage { joules_per_sample, watts, idle_watts, kind: kind.into() })
     }))
 }
 
@@ -75,14 +88,15 @@ fn watts_over(counters: &[Counter], work: impl FnOnce() -> Result<usize, Shortfa
     let seconds = start.elapsed().as_secs_f64();
     let used = |(counter, begin): (&Counter, Result<u64, String>)| {
         let (begin, end) = (begin?, counter.microjoules()?);
-        Ok(if end >= begin { end - begin } else { end + counter.range - begin })
+        let range = if let Counter::Package { range, .. } = counter { *range } else { 0 };
+        Ok(if end >= begin { end - begin } else { (end + range).saturating_sub(begin) })
     };
     let used: Result<Vec<u64>, String> = counters.iter().zip(begin).map(used).collect();
     Ok(used.map(|used| (used.iter().sum::<u64>() as f64 / 1e6 / seconds, seconds, calls)))
 }
 
 /// The counters of the packages, and not of their parts, which are in them.
-fn counters(powercap: &Path) -> Result<Vec<Counter>, String> {
+fn packages(powercap: &Path) -> Result<Vec<Counter>, String> {
     let entries = fs::read_dir(powercap).map_err(|error| format!("{}: {error}", powercap.display()))?;
     let mut counters = Vec::new();
     for entry in entries.flatten() {
@@ -96,7 +110,7 @@ fn counters(powercap: &Path) -> Result<Vec<Counter>, String> {
             let text = fs::read_to_string(&path).map_err(|error| format!("{}: {error}", path.display()))?;
             text.trim().parse::<u64>().map_err(|error| format!("{}: {error}", path.display()))
         };
-        let counter = Counter { path: entry.path().join("energy_uj"), range: number("max_energy_range_uj")? };
+        let counter = Counter::Package { path: entry.path().join("energy_uj"), range: number("max_energy_range_uj")? };
         counter.microjoules()?;
         counters.push(counter);
     }
@@ -108,8 +122,12 @@ fn counters(powercap: &Path) -> Result<Vec<Counter>, String> {
 
 impl Counter {
     fn microjoules(&self) -> Result<u64, String> {
-        let text = fs::read_to_string(&self.path).map_err(|error| format!("{}: {error}", self.path.display()))?;
-        text.trim().parse().map_err(|error| format!("{}: {error}", self.path.display()))
+        let path = match self {
+            Counter::Package { path, .. } => path,
+            Counter::Gpu(gpu) => return gpu.microjoules(),
+        };
+        let text = fs::read_to_string(path).map_err(|error| format!("{}: {error}", path.display()))?;
+        text.trim().parse().map_err(|error| format!("{}: {error}", path.display()))
     }
 }
 
@@ -130,10 +148,10 @@ mod tests {
     #[test]
     fn packages_are_counted_once_and_over_their_range() {
         let folder = powercap("range", 900_000);
-        let counters = counters(&folder).unwrap();
+        let counters = packages(&folder).unwrap();
         assert_eq!(counters.len(), 1);
         let window = watts_over(&counters, || {
-            fs::write(&counters[0].path, "150000\n").unwrap();
+            fs::write(folder.join("intel-rapl:0/energy_uj"), "150000\n").unwrap();
             Ok(3)
         });
         let (watts, seconds, calls) = window.unwrap().unwrap();
@@ -143,9 +161,9 @@ mod tests {
 
     #[test]
     fn a_machine_without_counters_says_so() {
-        assert!(counters(Path::new("/nowhere")).is_err_and(|reason| reason.starts_with("/nowhere: ")));
+        assert!(packages(Path::new("/nowhere")).is_err_and(|reason| reason.starts_with("/nowhere: ")));
         let empty = std::env::temp_dir().join(format!("inferbench-powercap-empty-{}", std::process::id()));
         fs::create_dir_all(&empty).unwrap();
-        assert!(counters(&empty).is_err_and(|reason| reason.contains("no RAPL counter")));
+        assert!(packages(&empty).is_err_and(|reason| reason.contains("no RAPL counter")));
     }
 }

@@ -4,6 +4,7 @@ mod call_times;
 mod disturbance;
 mod energy;
 pub mod memory;
+mod nvml;
 pub mod overhead;
 mod pilot;
 pub mod processor_time;

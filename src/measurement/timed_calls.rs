@@ -71,3 +71,72 @@ impl TimedSession {
         &mut *self.session
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::backend::Placement;
+    use crate::measurement::statistics::{SortedCalls, mean_and_deviation};
+
+    const CALL: Duration = Duration::from_micros(50);
+    const DELAY: Duration = Duration::from_micros(500);
+
+    /// Takes as long as a call does, and every fiftieth time a delay longer; from the host three times as long.
+    #[derive(Default)]
+    struct Delayed {
+        calls: u32,
+    }
+
+    fn spin(time: Duration) {
+        let start = Instant::now();
+        while start.elapsed() < time {}
+    }
+
+    impl Session for Delayed {
+        fn bind(&mut self, _: &[HostTensor]) -> Result<usize, Shortfall> {
+            Ok(0)
+        }
+        fn run(&mut self, _: usize) -> Result<(), Shortfall> {
+            self.calls += 1;
+            spin(if self.calls.is_multiple_of(50) { CALL + DELAY } else { CALL });
+            Ok(())
+        }
+        fn sync(&mut self) -> Result<(), Shortfall> {
+            Ok(())
+        }
+        fn outputs(&mut self, _: usize) -> Result<Vec<HostTensor>, Shortfall> {
+            Ok(Vec::new())
+        }
+        fn call_from_host(&mut self, _: usize, _: &[HostTensor]) -> Result<Stages, Shortfall> {
+            spin(3 * CALL);
+            Ok(Stages { to_device: CALL, compute: CALL, to_host: CALL })
+        }
+        fn placement(&self) -> Placement {
+            Placement::default()
+        }
+    }
+
+    #[test]
+    fn a_delay_of_every_fiftieth_call_shows_in_p99() {
+        let mut session = TimedSession::new(Box::new(Delayed::default()), 1);
+        let calls = session.call(2000).unwrap().as_nanoseconds().to_vec();
+        let delayed = (CALL + DELAY).as_nanos() as u64;
+        let (mean, _) = mean_and_deviation(&calls);
+        let sorted = SortedCalls::new(calls).unwrap();
+        assert!(sorted.percentile(0.99) >= delayed && sorted.percentile_upper_bound(0.99).unwrap() >= delayed);
+        // The mean says nothing of a call that takes eleven times as long.
+        assert!(mean < delayed as f64 / 2.0 && sorted.percentile(0.5) < delayed / 2, "mean {mean} ns");
+    }
+
+    #[test]
+    fn calls_from_host_to_host_are_timed_as_a_whole_and_keep_their_parts() {
+        let mut session = TimedSession::from_host(Box::new(Delayed::default()), vec![Vec::new(); 4]);
+        let calls = session.call(3).unwrap();
+        assert!(calls.as_nanoseconds().iter().all(|&ns| u128::from(ns) >= 3 * CALL.as_nanos()));
+        let stages = Stages { to_device: CALL, compute: CALL, to_host: CALL };
+        assert_eq!(session.take_stages(), [stages; 3]);
+        assert!(session.take_stages().is_empty());
+    }
+}

@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use super::energy::{self, EnergyUsage};
 use super::memory;
+use super::nvml::Gpu;
 use super::timed_calls::TimedSession;
 use crate::definition::Shortfall;
 
@@ -17,6 +18,9 @@ use crate::definition::Shortfall;
 pub struct Usage {
     /// Absent where the system does not tell.
     pub memory: Option<MemoryUsage>,
+    /// The most that the process had allocated on a GPU; absent where there is none or the driver does not tell.
+    #[serde(default)]
+    pub device_peak_bytes: Option<u64>,
     /// The energy, or why it is not known.
     pub energy: Result<EnergyUsage, String>,
 }
@@ -42,18 +46,28 @@ const FEWEST_CALLS: u64 = 8;
 ///
 /// # Errors
 /// A call fails.
-pub fn watch(session: &mut TimedSession, batch_size: usize, budget_seconds: f64) -> Result<Usage, Shortfall> {
-    let memory = watch_memory(session, Duration::from_secs_f64(budget_seconds))?;
-    let energy = energy::measure(session, batch_size)?;
-    Ok(Usage { memory, energy })
+pub fn watch(
+    session: &mut TimedSession,
+    device: &str,
+    batch_size: usize,
+    budget_seconds: f64,
+) -> Result<Usage, Shortfall> {
+    let gpu = Gpu::open(device).and_then(Result::ok);
+    let (memory, device_peak_bytes) = watch_memory(session, gpu, Duration::from_secs_f64(budget_seconds))?;
+    let energy = energy::measure(session, device, batch_size)?;
+    Ok(Usage { memory, device_peak_bytes, energy })
 }
 
-fn watch_memory(session: &mut TimedSession, at_most: Duration) -> Result<Option<MemoryUsage>, Shortfall> {
+fn watch_memory(
+    session: &mut TimedSession,
+    gpu: Option<Gpu>,
+    at_most: Duration,
+) -> Result<(Option<MemoryUsage>, Option<u64>), Shortfall> {
     let loaded_bytes = memory::resident_bytes();
     let is_over = Arc::new(AtomicBool::new(false));
     let watcher = thread::spawn({
         let is_over = Arc::clone(&is_over);
-        move || average_until(&is_over)
+        move || look_until(&is_over, gpu.as_ref())
     });
     let start = Instant::now();
     let mut called = Ok(());
@@ -66,20 +80,23 @@ fn watch_memory(session: &mut TimedSession, at_most: Duration) -> Result<Option<
         calls += 1;
     }
     is_over.store(true, Ordering::Relaxed);
-    let average_bytes = watcher.join().ok().flatten();
+    let (average_bytes, device_peak_bytes) = watcher.join().unwrap_or_default();
     called?;
     let all = loaded_bytes.zip(average_bytes).zip(memory::peak_bytes());
-    Ok(all.map(|((loaded_bytes, average_bytes), peak_bytes)| MemoryUsage { loaded_bytes, average_bytes, peak_bytes }))
+    let memory =
+        all.map(|((loaded_bytes, average_bytes), peak_bytes)| MemoryUsage { loaded_bytes, average_bytes, peak_bytes });
+    Ok((memory, device_peak_bytes))
 }
 
-/// The mean of looks at the resident set, until it is over.
-fn average_until(is_over: &AtomicBool) -> Option<u64> {
-    let (mut sum, mut looks) = (0, 0);
+/// The mean of looks at the resident set and the largest of those at the GPU, until it is over.
+fn look_until(is_over: &AtomicBool, gpu: Option<&Gpu>) -> (Option<u64>, Option<u64>) {
+    let (mut sum, mut looks, mut device_peak) = (Some(0), 0, None);
     loop {
-        sum += memory::resident_bytes()?;
+        sum = sum.zip(memory::resident_bytes()).map(|(sum, bytes)| sum + bytes);
         looks += 1;
+        device_peak = device_peak.max(gpu.and_then(Gpu::own_memory_bytes));
         if is_over.load(Ordering::Relaxed) {
-            return Some(sum / looks);
+            return (sum.map(|sum| sum / looks), device_peak);
         }
         thread::sleep(LOOK_EVERY);
     }
@@ -127,7 +144,9 @@ mod tests {
     fn a_known_allocation_is_found_to_within_a_few_per_cent() {
         memory::reset_peak().unwrap();
         let mut session = TimedSession::new(Box::new(Allocating), 1);
-        let usage = watch_memory(&mut session, Duration::from_millis(700)).unwrap().unwrap();
+        let (usage, device_peak) = watch_memory(&mut session, None, Duration::from_millis(700)).unwrap();
+        let usage = usage.unwrap();
+        assert_eq!(device_peak, None);
         let near = |bytes: u64, blocks: f64| (bytes as f64 / (blocks * BLOCK as f64) - 1.0).abs() < 0.05;
         assert!(near(usage.peak_bytes - usage.loaded_bytes, 2.0), "{usage:?}");
         let average = usage.average_bytes - usage.loaded_bytes;

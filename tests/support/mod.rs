@@ -129,6 +129,13 @@ impl Workplace {
         command
     }
 
+    /// The bench executable `load`, as `cargo bench --bench load -- <arguments>` starts it.
+    pub fn load_bench(&self, arguments: &[&str]) -> Command {
+        let mut command = self.command(&build_bench("load"), arguments);
+        command.arg("--bench");
+        command
+    }
+
     /// The bench executable as `cargo test --bench inference -- <arguments>` starts it.
     pub fn bench_as_test(&self, arguments: &[&str]) -> Command {
         self.command(bench_executable(), arguments)
@@ -298,29 +305,30 @@ pub fn copy_folder(from: &Path, to: &Path) {
     }
 }
 
-/// Cargo gives tests the path of a binary, but not of a bench executable: it is built here, with the test's features.
 fn bench_executable() -> &'static Path {
     static EXECUTABLE: OnceLock<PathBuf> = OnceLock::new();
-    EXECUTABLE.get_or_init(|| {
-        let features = [
-            (cfg!(feature = "default"), "default"),
-            (cfg!(feature = "ort"), "ort"),
-            (cfg!(feature = "tch"), "tch"),
-            (cfg!(feature = "candle"), "candle"),
-            (cfg!(feature = "tract"), "tract"),
-        ];
-        let features: Vec<&str> = features.into_iter().filter(|(has, _)| *has).map(|(_, name)| name).collect();
-        let mut cargo = Command::new(env!("CARGO"));
-        cargo.current_dir(checkout()).args(["build", "--bench", "inference", "--message-format=json"]);
-        cargo.args(["--no-default-features", "--features", &features.join(",")]);
-        if !cfg!(debug_assertions) {
-            cargo.arg("--release");
-        }
-        let built = cargo.finish().with_code(0);
-        let messages = built.stdout.lines().filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok());
-        let is_bench = |message: &serde_json::Value| message["target"]["name"] == "inference";
-        let executable =
-            messages.filter(is_bench).find_map(|message| message["executable"].as_str().map(PathBuf::from));
-        executable.expect("cargo names the executable that it built")
-    })
+    EXECUTABLE.get_or_init(|| build_bench("inference"))
+}
+
+/// Cargo gives tests the path of a binary, but not of a bench executable: it is built here, with the test's features.
+fn build_bench(name: &str) -> PathBuf {
+    let features = [
+        (cfg!(feature = "default"), "default"),
+        (cfg!(feature = "ort"), "ort"),
+        (cfg!(feature = "tch"), "tch"),
+        (cfg!(feature = "candle"), "candle"),
+        (cfg!(feature = "tract"), "tract"),
+    ];
+    let features: Vec<&str> = features.into_iter().filter(|(has, _)| *has).map(|(_, name)| name).collect();
+    let mut cargo = Command::new(env!("CARGO"));
+    cargo.current_dir(checkout()).args(["build", "--bench", name, "--message-format=json"]);
+    cargo.args(["--no-default-features", "--features", &features.join(",")]);
+    if !cfg!(debug_assertions) {
+        cargo.arg("--release");
+    }
+    let built = cargo.finish().with_code(0);
+    let messages = built.stdout.lines().filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok());
+    let is_bench = |message: &serde_json::Value| message["target"]["name"] == name;
+    let executable = messages.filter(is_bench).find_map(|message| message["executable"].as_str().map(PathBuf::from));
+    executable.expect("cargo names the executable that it built")
 }

@@ -1,0 +1,6 @@
+//! Cold starts: from a model's file to its first output, a fresh process each. `cargo bench --bench load -- --help` says
+//! more.
+
+fn main() -> std::process::ExitCode {
+    inferbench::harness::load_main()
+}
