@@ -1,5 +1,6 @@
 //! Records as something to read: one file an output.
 
+pub mod comparison;
 mod json;
 mod markdown;
 mod ranking;

@@ -1,0 +1,137 @@
+//! Which measurements of the two sides are of the same case, and what else differs between them.
+
+use std::collections::BTreeSet;
+
+use serde::Serialize;
+
+use super::filter::CaseFilter;
+use super::sides::{Measurement, Side};
+use crate::definition::Case;
+use crate::record::Record;
+
+/// A case, with what each side has measured of it; one of them may have nothing.
+#[derive(Debug)]
+pub struct Pair<'a> {
+    pub case: Case,
+    pub base: Vec<&'a Measurement>,
+    pub candidate: Vec<&'a Measurement>,
+}
+
+/// What must be equal for a ratio to be one of the code.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, clap::ValueEnum)]
+#[serde(rename_all = "kebab-case")]
+pub enum Condition {
+    /// The machine
+    Host,
+    /// The version of the backend or of its native library
+    Library,
+    /// What is inside the timed call
+    Boundary,
+    /// How many threads the runtime uses
+    Threads,
+    /// The device or dtype that was effective
+    Device,
+}
+
+/// A condition that is not the same on both sides, or within one.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Difference {
+    pub condition: Condition,
+    pub base: String,
+    pub candidate: String,
+}
+
+impl Condition {
+    pub const ALL: [Condition; 5] =
+        [Condition::Host, Condition::Library, Condition::Boundary, Condition::Threads, Condition::Device];
+
+    pub fn name(self) -> &'static str {
+        match self {
+            Condition::Host => "host",
+            Condition::Library => "library",
+            Condition::Boundary => "boundary",
+            Condition::Threads => "threads",
+            Condition::Device => "device",
+        }
+    }
+
+    /// As it was in a run; none where that is unknown, which is not a difference.
+    fn of(self, record: &Record) -> Option<String> {
+        let known = |parts: &[Option<&str>]| {
+            let parts: Vec<&str> = parts.iter().flatten().copied().collect();
+            (!parts.is_empty()).then(|| parts.join(" "))
+        };
+        match self {
+            Condition::Host => Some(record.host_id.clone()),
+            Condition::Library => known(&[record.backend_version.as_deref(), record.library_version.as_deref()]),
+            Condition::Boundary => Some(record.boundary.clone()),
+            Condition::Threads => record.threads.map(|threads| threads.to_string()),
+            Condition::Device => {
+                known(&[record.effective_device.as_deref(), record.effective_dtype.map(|dtype| dtype.name())])
+            }
+        }
+    }
+}
+
+/// The pairs in the order of the base, then what only the candidate has. Cases are paired by their identity, and where
+/// a case was measured with several boundaries, by these too.
+pub fn pair<'a>(base: &'a Side, candidate: &'a Side, filter: &CaseFilter) -> Vec<Pair<'a>> {
+    let bases = by_identity(base, filter);
+    let mut candidates = by_identity(candidate, filter);
+    let has_base = |case: &Case, boundary: &str| bases.iter().any(|group| group.is(case, boundary));
+    let mut pairs = Vec::with_capacity(bases.len());
+    for group in &bases {
+        let same = candidates.iter().position(|other| other.is(&group.case, group.boundary));
+        let found = same.or_else(|| {
+            candidates.iter().position(|other| other.case == group.case && !has_base(&other.case, other.boundary))
+        });
+        let candidate = found.map(|index| candidates.remove(index).measurements).unwrap_or_default();
+        pairs.push(Pair { case: group.case.clone(), base: group.measurements.clone(), candidate });
+    }
+    let only_there = candidates.into_iter();
+    pairs.extend(only_there.map(|group| Pair { case: group.case, base: Vec::new(), candidate: group.measurements }));
+    pairs
+}
+
+struct Group<'a> {
+    case: Case,
+    boundary: &'a str,
+    measurements: Vec<&'a Measurement>,
+}
+
+impl Group<'_> {
+    fn is(&self, case: &Case, boundary: &str) -> bool {
+        self.case == *case && self.boundary == boundary
+    }
+}
+
+fn by_identity<'a>(side: &'a Side, filter: &CaseFilter) -> Vec<Group<'a>> {
+    let mut groups: Vec<Group<'a>> = Vec::new();
+    for found in side.measurements() {
+        let (case, boundary) = (found.record.case(), found.record.boundary.as_str());
+        if !filter.matches(&case) {
+            continue;
+        }
+        match groups.iter_mut().find(|group| group.is(&case, boundary)) {
+            Some(group) => group.measurements.push(found),
+            None => groups.push(Group { case, boundary, measurements: vec![found] }),
+        }
+    }
+    groups
+}
+
+impl Pair<'_> {
+    /// The conditions that are not the same everywhere.
+    pub fn differences(&self) -> Vec<Difference> {
+        let values = |condition: Condition, measurements: &[&Measurement]| -> BTreeSet<String> {
+            measurements.iter().filter_map(|found| condition.of(&found.record)).collect()
+        };
+        let shown = |values: BTreeSet<String>| values.into_iter().collect::<Vec<_>>().join(" and ");
+        let difference = |condition| {
+            let (base, candidate) = (values(condition, &self.base), values(condition, &self.candidate));
+            let all: BTreeSet<&String> = base.iter().chain(&candidate).collect();
+            (all.len() > 1).then(|| Difference { condition, base: shown(base), candidate: shown(candidate) })
+        };
+        Condition::ALL.into_iter().filter_map(difference).collect()
+    }
+}
