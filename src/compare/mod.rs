@@ -160,10 +160,15 @@ pub fn compare(
     let mut refused = Vec::new();
     let mut estimates = Vec::new();
     let mut has_pair = false;
+    let mut notes: Vec<String> = base.runs.iter().chain(&candidate.runs).flat_map(|run| run.notes.clone()).collect();
     for pair in pair(base, candidate, &options.filter) {
         let id = pair.case.to_string();
         if pair.base.is_empty() || pair.candidate.is_empty() {
             cases.push(of_one_side(pair, candidate, options));
+            continue;
+        }
+        if let Some(run_id) = pair.shared_run() {
+            notes.push(format!("{id}: not compared: both sides have its measurement of run {run_id}"));
             continue;
         }
         let (allowed_differences, differences): (Vec<_>, Vec<_>) =
@@ -198,7 +203,7 @@ pub fn compare(
         exit_code: conclusion.exit_code(),
         cases,
         refused,
-        notes: base.runs.iter().chain(&candidate.runs).flat_map(|run| run.notes.clone()).collect(),
+        notes,
     }
 }
 

@@ -121,6 +121,12 @@ fn by_identity<'a>(side: &'a Side, filter: &CaseFilter) -> Vec<Group<'a>> {
 }
 
 impl Pair<'_> {
+    /// The run whose measurement both sides have, as a baseline that was saved by the latest run has.
+    pub fn shared_run(&self) -> Option<&str> {
+        let is_shared = |found: &&&Measurement| self.candidate.iter().any(|other| other.is_same_as(found));
+        self.base.iter().find(is_shared).map(|found| found.record.run_id.as_str())
+    }
+
     /// The conditions that are not the same everywhere.
     pub fn differences(&self) -> Vec<Difference> {
         let values = |condition: Condition, measurements: &[&Measurement]| -> BTreeSet<String> {
@@ -133,5 +139,46 @@ impl Pair<'_> {
             (all.len() > 1).then(|| Difference { condition, base: shown(base), candidate: shown(candidate) })
         };
         Condition::ALL.into_iter().filter_map(difference).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::compare::simulation::empty_record;
+
+    fn side(records: Vec<Record>) -> Side {
+        Side::of_records("s", records)
+    }
+
+    fn with_boundary(run_id: &str, boundary: &str) -> Record {
+        Record { run_id: run_id.into(), boundary: boundary.into(), ..empty_record() }
+    }
+
+    #[test]
+    fn each_boundary_has_its_own_pair_where_both_sides_have_it() {
+        let base = side(vec![with_boundary("a", "compute"), with_boundary("a", "end-to-end")]);
+        let candidate = side(vec![with_boundary("b", "end-to-end"), with_boundary("b", "compute")]);
+        let pairs = pair(&base, &candidate, &CaseFilter::default());
+        assert_eq!(pairs.len(), 2);
+        assert!(pairs.iter().all(|pair| pair.candidate.len() == 1 && pair.differences().is_empty()));
+        let other = side(vec![with_boundary("b", "end-to-end")]);
+        let only_compute = side(vec![with_boundary("a", "compute")]);
+        let pairs = pair(&only_compute, &other, &CaseFilter::default());
+        assert_eq!(pairs[0].differences()[0].condition, Condition::Boundary);
+    }
+
+    #[test]
+    fn what_is_unknown_is_no_difference_and_what_differs_within_a_side_is() {
+        let with = |run_id: &str, library: Option<&str>, threads| Record {
+            library_version: library.map(str::to_owned),
+            threads: Some(threads),
+            ..with_boundary(run_id, "compute")
+        };
+        let base = side(vec![with("a", None, 1), with("b", None, 2)]);
+        let candidate = side(vec![with("c", Some("2.0"), 2)]);
+        let pairs = pair(&base, &candidate, &CaseFilter::default());
+        let expected = Difference { condition: Condition::Threads, base: "1 and 2".into(), candidate: "2".into() };
+        assert_eq!(pairs[0].differences(), [expected]);
     }
 }

@@ -25,6 +25,14 @@ pub struct Measurement {
     pub within: Option<Within>,
 }
 
+impl Measurement {
+    /// Whether the two are one measurement that was found in two places.
+    pub fn is_same_as(&self, other: &Measurement) -> bool {
+        let [one, other] = [&self.record, &other.record];
+        one.run_id == other.run_id && one.latency_p50_ms.is_some() && one.latency_p50_ms == other.latency_p50_ms
+    }
+}
+
 /// What one name stands for. A baseline may hold cases of several runs, each case once.
 #[derive(Clone, Debug)]
 pub struct StoredRun {
@@ -62,6 +70,21 @@ impl Side {
             return Err("a side of the comparison has no name; give a run, a folder or a baseline".into());
         }
         Ok(Side { name: names.join(", "), runs })
+    }
+
+    /// A run of these records, of which nothing else is known.
+    pub fn of_records(name: &str, records: Vec<Record>) -> Self {
+        let run = StoredRun {
+            name: name.to_owned(),
+            run_ids: records.iter().map(|record| record.run_id.clone()).collect(),
+            measurements: records
+                .into_iter()
+                .map(|record| Measurement { within: Within::of_record(&record), record })
+                .collect(),
+            manifests: Vec::new(),
+            notes: Vec::new(),
+        };
+        Side { name: name.to_owned(), runs: vec![run] }
     }
 
     /// The first run that both sides have.
@@ -208,8 +231,10 @@ fn of_folders(name: &str, folders: &[RunFolder], baseline: &str, places: &Places
         }
         for record in conversion.records {
             let case = record.case();
-            records.retain(|known| known.case() != case);
-            records.push(record);
+            match records.iter_mut().find(|known| known.case() == case) {
+                Some(known) => *known = record,
+                None => records.push(record),
+            }
         }
         run.manifests.push(conversion.manifest);
     }
