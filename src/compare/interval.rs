@@ -42,7 +42,8 @@ type Part = (f64, f64);
 /// ln ratio = y₂ - y₁ ± t(½ + confidence / 2; ν) · √V     V = s₁²/n₁ + s₂²/n₂ + Σ w²/n²     ν = V² / Σ (Vᵢ² / νᵢ)
 /// ```
 ///
-/// where both sides have the same noise, it is one part: `s² (1/n₁ + 1/n₂)`. Since `s` was found from medians, errors
+/// Where both sides have the same noise, it is one part: `s² (1/n₁ + 1/n₂)`. ν is at most that of the noise alone: where
+/// a few runs happen to be alike, `s` is small, and ν would rest on the calls. Since `s` was found from medians, errors
 /// like `w` are in it already: the interval is rather too wide than too narrow.
 ///
 /// The floor is the larger of `t · √(s₁²/n₁ + s₂²/n₂)` and the step that 95 % of the changes between equal runs did not exceed.
@@ -57,9 +58,10 @@ pub fn estimate(base: &Arm, candidate: &Arm, confidence: f64) -> Estimate {
     parts.push((LEAST_LOG_ERROR.powi(2), f64::INFINITY));
 
     let log_ratio = candidate.mean() - base.mean();
-    let (error, t) = error_and_distribution(&parts);
+    let (between_error, between_freedom) = error_and_freedom(&between);
+    let (error, freedom) = error_and_freedom(&parts);
+    let t = t_distribution(freedom.min(between_freedom));
     let half_width = t.inverse_cdf(0.5 + confidence / 2.0) * error;
-    let (between_error, between_t) = error_and_distribution(&between);
     let usual_step = base.noise.usual_step.max(candidate.noise.usual_step)
         * ((1.0 / base.count() + 1.0 / candidate.count()) / 2.0).sqrt();
     Estimate {
@@ -70,7 +72,7 @@ pub fn estimate(base: &Arm, candidate: &Arm, confidence: f64) -> Estimate {
             confidence,
         },
         p_value: 2.0 * t.sf(log_ratio.abs() / error),
-        floor: (between_t.inverse_cdf(0.5 + confidence / 2.0) * between_error).max(usual_step).exp_m1(),
+        floor: (t.inverse_cdf(0.5 + confidence / 2.0) * between_error).max(usual_step).exp_m1(),
     }
 }
 
@@ -78,16 +80,18 @@ fn of_noise(noise: &Noise, share: f64) -> Part {
     (noise.deviation.powi(2) * share, noise.freedom.unwrap_or(f64::INFINITY))
 }
 
-/// The square root of the parts' sum, and the distribution of its multiples.
-fn error_and_distribution(parts: &[Part]) -> (f64, StudentsT) {
-    const NEARLY_NORMAL: f64 = 1e6;
+/// The square root of the parts' sum, and its degrees of freedom.
+fn error_and_freedom(parts: &[Part]) -> (f64, f64) {
     let sum: f64 = parts.iter().map(|(variance, _)| variance).sum();
     let weights: f64 = parts.iter().map(|(variance, freedom)| variance.powi(2) / freedom).sum();
-    let freedom = (sum.powi(2) / weights).clamp(1.0, NEARLY_NORMAL);
-    // A quotient of zeros is of no variance at all, which any distribution says as well.
-    let freedom = if freedom.is_nan() { NEARLY_NORMAL } else { freedom };
-    let t = StudentsT::new(0.0, 1.0, freedom).expect("location 0, scale 1 and freedom from 1 are a distribution");
-    (sum.sqrt(), t)
+    let least = parts.iter().map(|(_, freedom)| *freedom).fold(f64::INFINITY, f64::min);
+    (sum.sqrt(), if sum > 0.0 { sum.powi(2) / weights } else { least })
+}
+
+fn t_distribution(freedom: f64) -> StudentsT {
+    const NEARLY_NORMAL: f64 = 1e6;
+    StudentsT::new(0.0, 1.0, freedom.clamp(1.0, NEARLY_NORMAL))
+        .expect("location 0, scale 1 and freedom from 1 are a distribution")
 }
 
 impl Arm {

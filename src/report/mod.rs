@@ -17,7 +17,7 @@ pub enum Format {
     Table,
     /// For a README or a pull request
     Markdown,
-    /// For scripts: the records as they are
+    /// For scripts
     Json,
 }
 
