@@ -8,7 +8,7 @@
 //!                                      cli ◀─ report ◀─ compare ◀─ store ◀─ record ◀─ convert
 //! ```
 //!
-//! `selftest` measures the machine through `harness` and `criterion_dir`; `cli` gives its result to the reports.
+//! `selftest` measures the machine through `harness` and `criterion_dir`; `cli` gives its result to `compare` and the reports.
 
 pub mod backend;
 pub mod cli;

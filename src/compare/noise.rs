@@ -106,7 +106,8 @@ impl History {
     /// Of records in any order.
     pub fn of(records: impl Iterator<Item = Record>) -> Self {
         let mut history = History::default();
-        for record in records.filter(|record| record.status == Status::Ok && record.latency_p50_ms.is_some()) {
+        let is_measured = |record: &Record| record.latency_p50_ms.is_some_and(|ms| ms > 0.0 && ms.is_finite());
+        for record in records.filter(|record| record.status == Status::Ok && is_measured(record)) {
             history.records.entry(record.case()).or_default().push(record);
         }
         for records in history.records.values_mut() {

@@ -1,6 +1,6 @@
 //! Which measurements of the two sides are of the same case, and what else differs between them.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 
 use serde::Serialize;
 
@@ -78,19 +78,29 @@ impl Condition {
 pub fn pair<'a>(base: &'a Side, candidate: &'a Side, filter: &CaseFilter) -> Vec<Pair<'a>> {
     let bases = by_identity(base, filter);
     let mut candidates = by_identity(candidate, filter);
-    let has_base = |case: &Case, boundary: &str| bases.iter().any(|group| group.is(case, boundary));
-    let mut pairs = Vec::with_capacity(bases.len());
-    for group in &bases {
-        let same = candidates.iter().position(|other| other.is(&group.case, group.boundary));
-        let found = same.or_else(|| {
-            candidates.iter().position(|other| other.case == group.case && !has_base(&other.case, other.boundary))
-        });
-        let candidate = found.map(|index| candidates.remove(index).measurements).unwrap_or_default();
+    let boundaries = |sides: &Groups<'a>, case: &Case| -> Vec<&'a str> {
+        sides.of_case.get(case).into_iter().flatten().map(|&index| sides.all[index].boundary).collect()
+    };
+    let mut pairs = Vec::with_capacity(bases.all.len());
+    for group in &bases.all {
+        // The same boundary, or else one that the base does not have.
+        let own = boundaries(&bases, &group.case);
+        let there = boundaries(&candidates, &group.case);
+        let same = there.iter().find(|boundary| **boundary == group.boundary);
+        let found = same.or_else(|| there.iter().find(|boundary| !own.contains(boundary)));
+        let candidate = found.map(|boundary| candidates.take(&group.case, boundary)).unwrap_or_default();
         pairs.push(Pair { case: group.case.clone(), base: group.measurements.clone(), candidate });
     }
-    let only_there = candidates.into_iter();
+    let only_there = candidates.all.into_iter().filter(|group| !group.measurements.is_empty());
     pairs.extend(only_there.map(|group| Pair { case: group.case, base: Vec::new(), candidate: group.measurements }));
     pairs
+}
+
+/// The measurements of a side, by case and boundary.
+#[derive(Default)]
+struct Groups<'a> {
+    all: Vec<Group<'a>>,
+    of_case: HashMap<Case, Vec<usize>>,
 }
 
 struct Group<'a> {
@@ -99,23 +109,31 @@ struct Group<'a> {
     measurements: Vec<&'a Measurement>,
 }
 
-impl Group<'_> {
-    fn is(&self, case: &Case, boundary: &str) -> bool {
-        self.case == *case && self.boundary == boundary
+impl<'a> Groups<'a> {
+    fn find(&mut self, case: &Case, boundary: &str) -> Option<&mut Group<'a>> {
+        let index = self.of_case.get(case)?.iter().copied().find(|&index| self.all[index].boundary == boundary)?;
+        Some(&mut self.all[index])
+    }
+
+    /// Leaves the group empty: what was paired is paired once.
+    fn take(&mut self, case: &Case, boundary: &str) -> Vec<&'a Measurement> {
+        self.find(case, boundary).map(|group| std::mem::take(&mut group.measurements)).unwrap_or_default()
     }
 }
 
-fn by_identity<'a>(side: &'a Side, filter: &CaseFilter) -> Vec<Group<'a>> {
-    let mut groups: Vec<Group<'a>> = Vec::new();
+fn by_identity<'a>(side: &'a Side, filter: &CaseFilter) -> Groups<'a> {
+    let mut groups = Groups::default();
     for found in side.measurements() {
         let (case, boundary) = (found.record.case(), found.record.boundary.as_str());
         if !filter.matches(&case) {
             continue;
         }
-        match groups.iter_mut().find(|group| group.is(&case, boundary)) {
-            Some(group) => group.measurements.push(found),
-            None => groups.push(Group { case, boundary, measurements: vec![found] }),
+        if let Some(group) = groups.find(&case, boundary) {
+            group.measurements.push(found);
+            continue;
         }
+        groups.of_case.entry(case.clone()).or_default().push(groups.all.len());
+        groups.all.push(Group { case, boundary, measurements: vec![found] });
     }
     groups
 }

@@ -1,6 +1,6 @@
 //! The two sides of a comparison: runs by id or path, and Criterion's baselines by name.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fs::File;
 use std::path::{Path, PathBuf};
 
@@ -223,6 +223,7 @@ fn of_folders(name: &str, folders: &[RunFolder], baseline: &str, places: &Places
         notes: Vec::new(),
     };
     let mut records: Vec<Record> = Vec::new();
+    let mut places_of: HashMap<Case, usize> = HashMap::new();
     for folder in folders {
         let conversion = convert(folder, &places.criterion(), baseline)?;
         if folders.len() == 1 {
@@ -231,9 +232,12 @@ fn of_folders(name: &str, folders: &[RunFolder], baseline: &str, places: &Places
         }
         for record in conversion.records {
             let case = record.case();
-            match records.iter_mut().find(|known| known.case() == case) {
-                Some(known) => *known = record,
-                None => records.push(record),
+            match places_of.get(&case) {
+                Some(&known) => records[known] = record,
+                None => {
+                    places_of.insert(case, records.len());
+                    records.push(record);
+                }
             }
         }
         run.manifests.push(conversion.manifest);
