@@ -5,10 +5,10 @@
 //! ```text
 //! definition ─▶ fixture ─▶ backend ─▶ measurement ─▶ harness ─▶ (Criterion's files) ─▶ criterion_dir
 //!                                                                                          │
-//!                                                  cli ◀─ report ◀─ store ◀─ record ◀─ convert
+//!                                      cli ◀─ report ◀─ compare ◀─ store ◀─ record ◀─ convert
 //! ```
 //!
-//! `selftest` measures the machine through `harness` and `criterion_dir`; `cli` gives its result to the reports.
+//! `selftest` measures the machine through `harness` and `criterion_dir`; `cli` gives its result to `compare` and the reports.
 
 pub mod backend;
 pub mod cli;

@@ -3,7 +3,6 @@
 mod support;
 
 use std::fs;
-use std::path::Path;
 
 use inferbench::convert::convert;
 use inferbench::criterion_dir::{LATENCY_LOG, LatencyLog, read_entry};
@@ -11,9 +10,8 @@ use inferbench::definition::Status;
 use inferbench::record::{Record, SCHEMA_VERSION};
 use inferbench::store::{read_records, write_records};
 use proptest::prelude::*;
-use serde_json::{Value, json};
 
-use support::{Run, Workplace, copy_folder, data_folder};
+use support::{Run, Workplace, copy_folder, data_folder, put_calls};
 
 const ONE: &str = "digits/candle-cpu-f32/1";
 const EIGHT: &str = "digits/candle-cpu-f32/8";
@@ -223,26 +221,6 @@ fn results_that_cannot_be_understood_are_refused_with_the_reason() {
     workplace.inferbench(&["convert", "--run", "20200101T000000Z"]).finish().with_code(2).saying(&["no run"]);
 }
 
-/// A measurement of these calls in the files of batch size 1.
-fn put_calls(workplace: &Workplace, samples_ns: &[Vec<u64>]) {
-    let entry = workplace.entry(ONE, "new");
-    let sums: Vec<f64> = samples_ns.iter().map(|calls| calls.iter().sum::<u64>() as f64).collect();
-    let counts: Vec<f64> = samples_ns.iter().map(|calls| calls.len() as f64).collect();
-    let mean = sums.iter().zip(&counts).map(|(sum, count)| sum / count).sum::<f64>() / sums.len() as f64;
-    let mut estimates = read_json(&entry.join("estimates.json"));
-    estimates["mean"]["point_estimate"] = mean.into();
-    let mut log = read_json(&entry.join(LATENCY_LOG));
-    log["samples_ns"] = json!(samples_ns);
-    let sample = json!({ "sampling_mode": "Flat", "iters": counts, "times": sums });
-    for (name, content) in [("estimates.json", estimates), (LATENCY_LOG, log), ("sample.json", sample)] {
-        fs::write(entry.join(name), content.to_string()).unwrap();
-    }
-}
-
-fn read_json(path: &Path) -> Value {
-    serde_json::from_slice(&fs::read(path).unwrap()).unwrap()
-}
-
 #[test]
 fn figures_are_those_of_the_calls() {
     let workplace = measured();
@@ -250,7 +228,7 @@ fn figures_are_those_of_the_calls() {
     let samples = prop::collection::vec(prop::collection::vec(1_u64..2_000_000_000, 1..12), 10..100);
     let mut runner = proptest::test_runner::TestRunner::new(ProptestConfig::with_cases(64));
     let result = runner.run(&samples, |samples| {
-        put_calls(&workplace, &samples);
+        put_calls(&workplace.entry(ONE, "new"), &samples);
         let conversion = convert(&run, &workplace.criterion(), "new").unwrap();
         prop_assert!(conversion.refused.is_empty(), "{:?}", conversion.refused);
         let record = conversion.records.iter().find(|record| record.batch_size == 1).unwrap();

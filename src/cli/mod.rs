@@ -1,5 +1,6 @@
 //! The command line: one subcommand a file, all with the same shape: `Arguments`, and `run`, which returns an exit code.
 
+mod compare;
 mod convert;
 mod devices;
 mod doctor;
@@ -24,7 +25,7 @@ use crate::{exit_codes, harness};
     version,
     after_help = "Exit codes: 0 all well, 1 a regression or a wrong output, 2 bad usage or a bad file, 3 nothing could \
         be measured, 4 the machine is too unstable to say, 130 interrupted.\n\nExamples:\n  inferbench devices\n  \
-        inferbench run --model resnet50 --backend ort,candle\n  inferbench report --format markdown"
+        inferbench run --model resnet50 --backend ort,candle\n  inferbench report --format markdown\n  inferbench compare main new"
 )]
 struct Cli {
     #[command(subcommand)]
@@ -40,6 +41,7 @@ enum Command {
     Run(run::Arguments),
     Convert(convert::Arguments),
     Report(report::Arguments),
+    Compare(compare::Arguments),
     Selftest(selftest::Arguments),
 }
 
@@ -56,6 +58,7 @@ pub fn main() -> ExitCode {
         Command::Run(arguments) => run::run(&arguments),
         Command::Convert(arguments) => convert::run(&arguments),
         Command::Report(arguments) => report::run(&arguments),
+        Command::Compare(arguments) => compare::run(&arguments),
         Command::Selftest(arguments) => selftest::run(&arguments),
     };
     match result {

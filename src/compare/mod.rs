@@ -1,5 +1,314 @@
 //! Whether one side of a comparison is faster or slower than the other, and how sure that is.
+//!
+//! ```text
+//! sides ─▶ pairs ─┬▶ interval (within + noise) ─▶ verdict
+//!                 └▶ changes
+//! ```
+//!
+//! The samples of one process tell how exactly its median is known ([`Within`]); how far the medians of two processes of
+//! the same program are apart is known from earlier runs only ([`Noise`]). An interval has both parts.
 
+mod changes;
+mod filter;
+mod interval;
+mod noise;
+mod pairs;
+mod sides;
+#[cfg(test)]
+mod simulation;
 mod verdict;
+mod within;
 
+pub use changes::{Allowance, Change, Effect, Value};
+pub use filter::CaseFilter;
+pub use interval::{Arm, Estimate, estimate};
+pub use noise::{ASSUMED_DEVIATION, History, Noise, Source};
+pub use pairs::{Condition, Difference};
+pub use sides::{Measurement, Side, StoredRun};
 pub use verdict::{RatioInterval, Verdict, Yardstick, discoveries};
+pub use within::Within;
+
+use serde::Serialize;
+
+use crate::definition::{Case, Status};
+use crate::exit_codes;
+use crate::record::Record;
+use changes::{changes, worst_status};
+use pairs::{Pair, pair};
+
+/// How two sides are compared.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Of each case's interval, and 1 less the false-discovery rate over all cases.
+    pub confidence: f64,
+    /// What change of the time would matter, as a part of the base's.
+    pub tolerance: f64,
+    pub allowance: Allowance,
+    /// Conditions that may differ.
+    pub allowed: Vec<Condition>,
+    /// Whether a case that the candidate does not have is no regression.
+    pub missing_is_allowed: bool,
+    pub filter: CaseFilter,
+}
+
+/// What came of it.
+#[derive(Clone, Debug, Serialize)]
+pub struct Comparison {
+    pub base: SideSummary,
+    pub candidate: SideSummary,
+    pub confidence: f64,
+    pub tolerance: f64,
+    pub allowance: Allowance,
+    pub conclusion: Conclusion,
+    pub exit_code: u8,
+    pub cases: Vec<ComparedCase>,
+    /// Pairs that are not compared, because something else than the code differs.
+    pub refused: Vec<RefusedPair>,
+    /// What of the sides could not be used.
+    pub notes: Vec<String>,
+}
+
+/// Who was compared.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct SideSummary {
+    pub name: String,
+    pub run_ids: Vec<String>,
+    pub git_commit: Option<String>,
+    pub git_dirty: Option<bool>,
+    pub host_id: Option<String>,
+    /// The mean over the records of which it is known.
+    pub disturbed_share: Option<f64>,
+}
+
+/// A case on both sides, or on one.
+#[derive(Clone, Debug, Serialize)]
+pub struct ComparedCase {
+    pub id: String,
+    pub case: Case,
+    /// Absent where one of the sides has no right measurement.
+    pub latency: Option<LatencyChange>,
+    pub changes: Vec<Change>,
+    /// What differs and was allowed to.
+    pub allowed_differences: Vec<Difference>,
+}
+
+/// The change of the median time of a call.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct LatencyChange {
+    /// Geometric mean of the runs' medians.
+    pub base_ms: f64,
+    pub candidate_ms: f64,
+    pub base_runs: usize,
+    pub candidate_runs: usize,
+    pub interval: RatioInterval,
+    pub p_value: f64,
+    /// Changes up to this are noise, as a part of the base's time.
+    pub floor: f64,
+    pub base_noise: Noise,
+    pub candidate_noise: Noise,
+    pub verdict: Verdict,
+}
+
+/// A pair that was not compared, and why.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct RefusedPair {
+    pub id: String,
+    pub differences: Vec<Difference>,
+}
+
+/// What the whole comparison says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Conclusion {
+    Well,
+    Regression,
+    NothingToCompare,
+    /// Not one case can be told.
+    CannotSay,
+}
+
+impl Conclusion {
+    fn exit_code(self) -> u8 {
+        match self {
+            Conclusion::Well => exit_codes::OK,
+            Conclusion::Regression => exit_codes::REGRESSION_OR_WRONG,
+            Conclusion::NothingToCompare => exit_codes::NOTHING_MEASURED,
+            Conclusion::CannotSay => exit_codes::UNSTABLE,
+        }
+    }
+}
+
+impl ComparedCase {
+    pub fn verdict(&self) -> Option<Verdict> {
+        self.latency.as_ref().map(|latency| latency.verdict)
+    }
+
+    pub fn is_regression(&self) -> bool {
+        self.verdict() == Some(Verdict::Slower) || self.changes.iter().any(|change| change.effect == Effect::Regression)
+    }
+}
+
+/// Compares the sides. `known` is the noise of a host as far as it is known without the case's own runs.
+pub fn compare(
+    base: &Side,
+    candidate: &Side,
+    history: &History,
+    known: &dyn Fn(&str) -> Noise,
+    options: &Options,
+) -> Comparison {
+    let mut cases = Vec::new();
+    let mut refused = Vec::new();
+    let mut estimates = Vec::new();
+    let mut has_pair = false;
+    let mut notes: Vec<String> = base.runs.iter().chain(&candidate.runs).flat_map(|run| run.notes.clone()).collect();
+    for pair in pair(base, candidate, &options.filter) {
+        let id = pair.case.to_string();
+        if pair.base.is_empty() || pair.candidate.is_empty() {
+            cases.push(of_one_side(pair, candidate, options));
+            continue;
+        }
+        if let Some(run_id) = pair.shared_run() {
+            notes.push(format!("{id}: not compared: both sides have its measurement of run {run_id}"));
+            continue;
+        }
+        let (allowed_differences, differences): (Vec<_>, Vec<_>) =
+            pair.differences().into_iter().partition(|difference| options.allowed.contains(&difference.condition));
+        let is_measured = worst_status(&pair.base) == Status::Ok && worst_status(&pair.candidate) == Status::Ok;
+        if is_measured && !differences.is_empty() {
+            refused.push(RefusedPair { id, differences });
+            continue;
+        }
+        let found = if is_measured { arms(&pair, history, known) } else { None };
+        let changes = changes(&pair.base, &pair.candidate, options.allowance);
+        has_pair |= found.is_some() || !changes.is_empty();
+        if let Some((base, candidate)) = found {
+            let estimate = estimate(&base, &candidate, options.confidence);
+            estimates.push((cases.len(), base, candidate, estimate));
+        }
+        cases.push(ComparedCase { id, case: pair.case, latency: None, changes, allowed_differences });
+    }
+    let p_values: Vec<f64> = estimates.iter().map(|(.., estimate)| estimate.p_value).collect();
+    let discoveries = discoveries(&p_values, 1.0 - options.confidence);
+    for ((index, base, candidate, estimate), is_discovery) in estimates.into_iter().zip(discoveries) {
+        cases[index].latency = Some(latency_change(&base, &candidate, &estimate, is_discovery, options.tolerance));
+    }
+    let conclusion = conclude(&cases, has_pair);
+    Comparison {
+        base: summary(base),
+        candidate: summary(candidate),
+        confidence: options.confidence,
+        tolerance: options.tolerance,
+        allowance: options.allowance,
+        conclusion,
+        exit_code: conclusion.exit_code(),
+        cases,
+        refused,
+        notes,
+    }
+}
+
+fn conclude(cases: &[ComparedCase], has_pair: bool) -> Conclusion {
+    let mut verdicts = cases.iter().filter_map(ComparedCase::verdict).peekable();
+    if !has_pair {
+        Conclusion::NothingToCompare
+    } else if cases.iter().any(ComparedCase::is_regression) {
+        Conclusion::Regression
+    } else if verdicts.peek().is_some() && verdicts.all(|verdict| verdict == Verdict::CannotSay) {
+        Conclusion::CannotSay
+    } else {
+        Conclusion::Well
+    }
+}
+
+/// A case that is gone is a regression if it ran before and was asked for again.
+fn of_one_side(pair: Pair<'_>, candidate: &Side, options: &Options) -> ComparedCase {
+    let shown = |side: &[&Measurement]| Value::Text(worst_status(side).to_string());
+    let absent = |why: &str| Value::Text(why.to_owned());
+    let change = match pair.base.first() {
+        None => Change {
+            quantity: "case",
+            base: absent("not there"),
+            candidate: shown(&pair.candidate),
+            effect: Effect::Notice,
+        },
+        Some(found) => {
+            let was_asked_for = candidate.was_asked_for(&pair.case, &found.record.suite);
+            let did_run = worst_status(&pair.base) == Status::Ok;
+            let is_regression = was_asked_for && did_run && !options.missing_is_allowed;
+            Change {
+                quantity: "case",
+                base: shown(&pair.base),
+                candidate: absent(if was_asked_for { "gone" } else { "not asked for" }),
+                effect: if is_regression { Effect::Regression } else { Effect::Notice },
+            }
+        }
+    };
+    let id = pair.case.to_string();
+    ComparedCase { id, case: pair.case, latency: None, changes: vec![change], allowed_differences: Vec::new() }
+}
+
+/// Medians and noise of both sides, by the best figure that all their records have.
+fn arms(pair: &Pair<'_>, history: &History, known: &dyn Fn(&str) -> Noise) -> Option<(Arm, Arm)> {
+    let figures: [fn(&Record) -> Option<f64>; 3] =
+        [|record| record.latency_p50_ms, |record| record.criterion_median_ms, |record| record.criterion_mean_ms];
+    let log = |side: &[&Measurement], figure: fn(&Record) -> Option<f64>| -> Option<Vec<f64>> {
+        let positive = |found: &&Measurement| figure(&found.record).filter(|ms| *ms > 0.0 && ms.is_finite());
+        side.iter().map(|found| positive(found).map(f64::ln)).collect()
+    };
+    let of = |figure| log(&pair.base, figure).zip(log(&pair.candidate, figure));
+    let (base, candidate) = figures.into_iter().find_map(of)?;
+
+    let like = [&pair.base[0].record, &pair.candidate[0].record];
+    let mut groups = like.map(|record| history.groups_like(record));
+    let is_one_noise = groups[0] == groups[1] && like[0].host_id == like[1].host_id;
+    if is_one_noise {
+        groups[0].extend([base.clone(), candidate.clone()]);
+        groups[1] = groups[0].clone();
+    } else {
+        groups[0].push(base.clone());
+        groups[1].push(candidate.clone());
+    }
+    let [of_base, of_candidate] = [0, 1].map(|side| Noise::of_groups(&groups[side], known(&like[side].host_id)));
+    let within = |side: &[&Measurement]| side.iter().map(|found| found.within).collect();
+    Some((
+        Arm { log_medians: base, within: within(&pair.base), noise: of_base },
+        Arm { log_medians: candidate, within: within(&pair.candidate), noise: of_candidate },
+    ))
+}
+
+fn latency_change(
+    base: &Arm,
+    candidate: &Arm,
+    estimate: &Estimate,
+    is_discovery: bool,
+    tolerance: f64,
+) -> LatencyChange {
+    let mean_ms = |arm: &Arm| (arm.log_medians.iter().sum::<f64>() / arm.log_medians.len() as f64).exp();
+    let yardstick = Yardstick { floor: estimate.floor, tolerance };
+    LatencyChange {
+        base_ms: mean_ms(base),
+        candidate_ms: mean_ms(candidate),
+        base_runs: base.log_medians.len(),
+        candidate_runs: candidate.log_medians.len(),
+        interval: estimate.interval,
+        p_value: estimate.p_value,
+        floor: estimate.floor,
+        base_noise: base.noise,
+        candidate_noise: candidate.noise,
+        verdict: Verdict::of(&estimate.interval, is_discovery, yardstick),
+    }
+}
+
+fn summary(side: &Side) -> SideSummary {
+    let records = || side.measurements().map(|found| &found.record);
+    let shares: Vec<f64> = records().filter_map(|record| record.disturbed_share).collect();
+    let last = records().last();
+    SideSummary {
+        name: side.name.clone(),
+        run_ids: side.run_ids().map(str::to_owned).collect(),
+        git_commit: last.and_then(|record| record.git_commit.clone()),
+        git_dirty: last.and_then(|record| record.git_dirty),
+        host_id: last.map(|record| record.host_id.clone()),
+        disturbed_share: (!shares.is_empty()).then(|| shares.iter().sum::<f64>() / shares.len() as f64),
+    }
+}

@@ -47,8 +47,7 @@ impl Verdict {
         if excludes_1 && is_discovery && beyond(interval.ratio, yardstick.floor) {
             return if interval.ratio > 1.0 { Verdict::Slower } else { Verdict::Faster };
         }
-        let matters = yardstick.tolerance.max(yardstick.floor);
-        let may_matter = beyond(interval.lower, matters) || beyond(interval.upper, matters);
+        let may_matter = [interval.lower, interval.upper].iter().any(|&change| beyond(change, yardstick.tolerance));
         if may_matter { Verdict::CannotSay } else { Verdict::Same }
     }
 
@@ -103,6 +102,12 @@ mod tests {
     fn no_change_is_shown_only_by_a_narrow_interval() {
         assert_eq!(verdict(0.985, 1.0, 1.015, false), Verdict::Same);
         assert_eq!(verdict(0.9, 1.0, 1.1, false), Verdict::CannotSay);
+    }
+
+    #[test]
+    fn what_would_matter_is_not_called_the_same_where_noise_hides_it() {
+        let interval = RatioInterval { ratio: 1.1, lower: 1.05, upper: 1.15, confidence: 0.99 };
+        assert_eq!(Verdict::of(&interval, true, Yardstick { floor: 0.2, tolerance: 0.03 }), Verdict::CannotSay);
     }
 
     #[test]

@@ -10,4 +10,4 @@ mod walk;
 
 pub use files::{Estimate, Estimates, SamplingMode};
 pub use latency_log::{LATENCY_LOG, LatencyLog, write_latency_log};
-pub use walk::{MeasuredEntry, Refusal, find_entries, read_entry, read_estimates};
+pub use walk::{MeasuredEntry, Refusal, find_baselines, find_entries, read_entry, read_estimates};

@@ -1,5 +1,6 @@
 //! Finds the benchmarks in Criterion's tree and reads them, checking that their files belong together.
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -72,6 +73,16 @@ pub fn find_entries(root: &Path, baseline: &str) -> std::io::Result<Vec<PathBuf>
         }
     }
     Ok(entries)
+}
+
+/// The names under which the tree keeps measurements: `new`, Criterion's `base`, and saved baselines.
+pub fn find_baselines(root: &Path) -> Vec<String> {
+    let below = |parents: Vec<PathBuf>| parents.iter().flat_map(|parent| folders(parent).unwrap_or_default()).collect();
+    let values: Vec<PathBuf> = (0..3).fold(vec![root.to_owned()], |parents, _| below(parents));
+    let kept = below(values).into_iter().filter(|entry: &PathBuf| entry.join("benchmark.json").is_file());
+    let names: BTreeSet<String> =
+        kept.filter_map(|entry| Some(entry.file_name()?.to_string_lossy().into_owned())).collect();
+    names.into_iter().collect()
 }
 
 fn folders(parent: &Path) -> std::io::Result<Vec<PathBuf>> {

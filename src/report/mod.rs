@@ -1,5 +1,6 @@
 //! Records as something to read: one file an output.
 
+pub mod comparison;
 mod json;
 mod markdown;
 mod ranking;
@@ -16,7 +17,7 @@ pub enum Format {
     Table,
     /// For a README or a pull request
     Markdown,
-    /// For scripts: the records as they are
+    /// For scripts
     Json,
 }
 

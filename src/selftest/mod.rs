@@ -120,6 +120,12 @@ pub fn line_about(path: &Path, host_id: &str) -> String {
     }
 }
 
+/// The self-test that is kept there, if it is of this machine.
+pub fn of_machine(path: &Path, host_id: &str) -> Option<Selftest> {
+    let selftest: Selftest = serde_json::from_slice(&std::fs::read(path).ok()?).ok()?;
+    (selftest.format <= FORMAT && selftest.machine.host_id == host_id).then_some(selftest)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -154,6 +160,8 @@ mod tests {
         assert!(line_about(&path, "1a").contains("unknown; find it with `inferbench selftest`"));
         std::fs::write(&path, serde_json::to_vec(&selftest()).unwrap()).unwrap();
         assert_eq!(line_about(&path, "1a"), selftest().line());
+        assert_eq!(of_machine(&path, "1a"), Some(selftest()));
+        assert_eq!(of_machine(&path, "2b"), None);
         assert!(selftest().line().contains("(selftest of 2026-01-02, 3 processes)"));
         assert!(!selftest().line().contains("disturbed"));
         assert!(line_about(&path, "2b").contains("of another"));

@@ -42,6 +42,12 @@ pub fn find_results(reports: &Path, run: Option<&str>) -> Result<PathBuf, String
             .find(|path| path.is_file())
             .ok_or_else(|| format!("no run {run:?} in {}, and no file or folder of that name", reports.display()));
     }
+    let no_results = || format!("no results in {}; make some with `inferbench convert`", reports.display());
+    all_results(reports).pop().ok_or_else(no_results)
+}
+
+/// The results of every run below `reports`, the oldest first: ids begin with the time.
+pub fn all_results(reports: &Path) -> Vec<PathBuf> {
     let mut found: Vec<PathBuf> = fs::read_dir(reports)
         .into_iter()
         .flatten()
@@ -50,5 +56,5 @@ pub fn find_results(reports: &Path, run: Option<&str>) -> Result<PathBuf, String
         .filter(|path| path.is_file())
         .collect();
     found.sort();
-    found.pop().ok_or_else(|| format!("no results in {}; make some with `inferbench convert`", reports.display()))
+    found
 }

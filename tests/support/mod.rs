@@ -10,9 +10,11 @@ use std::sync::OnceLock;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use inferbench::criterion_dir::LATENCY_LOG;
 use inferbench::harness::{Outcomes, RunFolder};
 use inferbench::record::Record;
 use inferbench::store::read_records;
+use serde_json::{Value, json};
 use tempfile::TempDir;
 
 /// A copy of the small packaged models, a suite, and room for Criterion's tree and the reports.
@@ -293,6 +295,25 @@ pub fn data_folder() -> PathBuf {
     checkout().join("tests/data")
 }
 
+/// A measurement of these calls in the files of an entry of Criterion's tree.
+pub fn put_calls(entry: &Path, samples_ns: &[Vec<u64>]) {
+    let sums: Vec<f64> = samples_ns.iter().map(|calls| calls.iter().sum::<u64>() as f64).collect();
+    let counts: Vec<f64> = samples_ns.iter().map(|calls| calls.len() as f64).collect();
+    let mean = sums.iter().zip(&counts).map(|(sum, count)| sum / count).sum::<f64>() / sums.len() as f64;
+    let mut estimates = read_json(&entry.join("estimates.json"));
+    estimates["mean"]["point_estimate"] = mean.into();
+    let mut log = read_json(&entry.join(LATENCY_LOG));
+    log["samples_ns"] = json!(samples_ns);
+    let sample = json!({ "sampling_mode": "Flat", "iters": counts, "times": sums });
+    for (name, content) in [("estimates.json", estimates), (LATENCY_LOG, log), ("sample.json", sample)] {
+        fs::write(entry.join(name), content.to_string()).unwrap();
+    }
+}
+
+fn read_json(path: &Path) -> Value {
+    serde_json::from_slice(&fs::read(path).unwrap()).unwrap()
+}
+
 pub fn copy_folder(from: &Path, to: &Path) {
     fs::create_dir_all(to).unwrap();
     for entry in fs::read_dir(from).unwrap().map(Result::unwrap) {
@@ -327,8 +348,8 @@ fn build_bench(name: &str) -> PathBuf {
         cargo.arg("--release");
     }
     let built = cargo.finish().with_code(0);
-    let messages = built.stdout.lines().filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok());
-    let is_bench = |message: &serde_json::Value| message["target"]["name"] == name;
+    let messages = built.stdout.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+    let is_bench = |message: &Value| message["target"]["name"] == name;
     let executable = messages.filter(is_bench).find_map(|message| message["executable"].as_str().map(PathBuf::from));
     executable.expect("cargo names the executable that it built")
 }

@@ -1,0 +1,124 @@
+//! `inferbench compare`: two runs, or a run and a baseline, with a verdict a case.
+
+use std::path::PathBuf;
+
+use clap::Args;
+
+use super::print;
+use crate::compare::{Allowance, CaseFilter, Condition, History, Noise, Options, Side, compare};
+use crate::places::Places;
+use crate::report::{Format, comparison};
+use crate::selftest;
+use crate::store::write_whole;
+
+/// Compare two runs, or a run and a baseline: faster, same, slower or cannot-say, and what else changed
+#[derive(Args)]
+#[command(
+    after_help = "A side is a run's id, a results.csv, a folder with one, a baseline that Criterion keeps, or `new` for \
+        the latest run; several with commas between them are runs of the same code.\n\n\
+        Exit codes: 0 no regression, 1 a regression (of time, memory, size, accuracy or status), 2 bad usage or a bad \
+        file, 3 nothing to compare, 4 too unstable to say: no case can be told.\n\n\
+        Examples:\n  inferbench compare main new\n  \
+        inferbench compare 20260101T120000Z 20260102T120000Z --format markdown --output COMMENT.md\n  \
+        inferbench compare before/results.csv after/results.csv --allow-different host --tolerance 10%\n  \
+        inferbench compare RUN1,RUN2,RUN3 RUN4,RUN5,RUN6 --backend ort"
+)]
+pub struct Arguments {
+    /// What it was
+    #[arg(value_name = "BASE")]
+    base: String,
+    /// What it is now
+    #[arg(value_name = "CANDIDATE")]
+    candidate: String,
+    #[command(flatten)]
+    filter: CaseFilter,
+    /// Compare also where these differ, separated by commas
+    #[arg(long, value_enum, value_delimiter = ',', value_name = "CONDITION,…")]
+    allow_different: Vec<Condition>,
+    /// A case that the candidate does not have is no regression
+    #[arg(long)]
+    allow_missing: bool,
+    /// Smaller changes of the time do not matter
+    #[arg(long, value_name = "PART", default_value = "5%", value_parser = part)]
+    tolerance: f64,
+    /// More memory or a larger model, up to this, is no regression
+    #[arg(long, value_name = "PART", default_value = "10%", value_parser = part)]
+    memory_tolerance: f64,
+    /// Less accuracy, up to this, is no regression
+    #[arg(long, value_name = "POINTS", default_value = "0.5%", value_parser = part)]
+    accuracy_tolerance: f64,
+    /// Of the intervals; what is missing to 100 % is the part of false alarms among the changes found in all cases
+    #[arg(long, value_name = "PART", default_value = "99%", value_parser = confidence)]
+    confidence: f64,
+    #[arg(long, value_enum, default_value = "table")]
+    format: Format,
+    /// Write to this file instead of the terminal
+    #[arg(long, short, value_name = "FILE")]
+    output: Option<PathBuf>,
+}
+
+pub fn run(arguments: &Arguments) -> Result<u8, String> {
+    let places = Places::find();
+    let base = Side::find(&arguments.base, &places)?;
+    let candidate = Side::find(&arguments.candidate, &places)?;
+    if let Some(shared) = base.shared_run(&candidate) {
+        return Err(format!("both sides have the run {}; measure again, and compare that", shared.name));
+    }
+    let options = Options {
+        confidence: arguments.confidence,
+        tolerance: arguments.tolerance,
+        allowance: Allowance { memory: arguments.memory_tolerance, accuracy: arguments.accuracy_tolerance },
+        allowed: arguments.allow_different.clone(),
+        missing_is_allowed: arguments.allow_missing,
+        filter: arguments.filter.clone(),
+    };
+    let compared: Vec<&str> = base.run_ids().chain(candidate.run_ids()).collect();
+    let history = History::read(&places.reports(), &compared);
+    let known = |host_id: &str| noise_of_machine(&places, host_id);
+    let found = compare(&base, &candidate, &history, &known, &options);
+    let text = comparison::render(&found, arguments.format);
+    match &arguments.output {
+        Some(output) => write_whole(output, text.as_bytes())?,
+        None => print(&text)?,
+    }
+    Ok(found.exit_code)
+}
+
+/// What is known of a machine without runs of the case.
+fn noise_of_machine(places: &Places, host_id: &str) -> Noise {
+    match selftest::of_machine(&places.selftest(), host_id) {
+        Some(selftest) => {
+            let change = selftest.smallest_change;
+            Noise::of_selftest(change.deviation_percent / 100.0, change.processes)
+        }
+        None => Noise::assumed(),
+    }
+}
+
+/// `5%` or `0.05`.
+fn part(text: &str) -> Result<f64, String> {
+    let (digits, unit) = match text.strip_suffix('%') {
+        Some(digits) => (digits.trim_end(), 100.0),
+        None => (text, 1.0),
+    };
+    let part = digits.parse::<f64>().map_err(|_| "not a number; write 5% or 0.05".to_owned())? / unit;
+    if (0.0..1.0).contains(&part) { Ok(part) } else { Err("not from 0 to below 100 %; write 5% or 0.05".into()) }
+}
+
+fn confidence(text: &str) -> Result<f64, String> {
+    part(text).and_then(|part| if part >= 0.5 { Ok(part) } else { Err("not from 50 % to below 100 %".into()) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parts_are_given_in_per_cent_or_as_such() {
+        assert_eq!([part("5%"), part("0.05"), part("12.5 %"), part("0")], [Ok(0.05), Ok(0.05), Ok(0.125), Ok(0.0)]);
+        for bad in ["5", "x", "-1%", "nan", "100%", ""] {
+            assert!(part(bad).is_err(), "{bad:?}");
+        }
+        assert!(confidence("95%").is_ok() && confidence("5%").is_err());
+    }
+}

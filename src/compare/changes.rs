@@ -1,0 +1,243 @@
+//! What changed besides the time: status, memory, size, accuracy.
+
+use serde::Serialize;
+
+use super::sides::Measurement;
+use crate::definition::Status;
+use crate::record::Record;
+
+/// A quantity that is not what it was.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Change {
+    /// The column of the record, or `case` for one that only one side has.
+    pub quantity: &'static str,
+    pub base: Value,
+    pub candidate: Value,
+    pub effect: Effect,
+}
+
+/// As the records have it; a number of several runs is their median.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(untagged)]
+pub enum Value {
+    Number(f64),
+    Text(String),
+}
+
+/// What a change means.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Effect {
+    Regression,
+    Improvement,
+    /// Worth a line, and neither.
+    Notice,
+}
+
+/// How much more or less is no regression.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Allowance {
+    /// Memory and size, as a part of the base's.
+    pub memory: f64,
+    /// Accuracy, in its own unit: 0.01 is a percentage point.
+    pub accuracy: f64,
+}
+
+/// A part of the size below which rounding may be all there is.
+const ROUNDING: f64 = 1e-3;
+
+/// The changes of a case that both sides have.
+pub fn changes(base: &[&Measurement], candidate: &[&Measurement], allowance: Allowance) -> Vec<Change> {
+    let mut changes = Vec::new();
+    changes.extend(status_change(base, candidate));
+    if worst_status(base) != Status::Ok || worst_status(candidate) != Status::Ok {
+        return changes;
+    }
+    changes.extend(verified_change(base, candidate));
+    let kind = |record: &Record| record.memory_kind.clone();
+    if one_value(base, kind) == one_value(candidate, kind) {
+        let memory = quantity_change("memory_mb", base, candidate, |record| record.memory_mb, allowance.memory);
+        let beyond = memory.filter(|change| change.effect != Effect::Notice);
+        // A process that measures several cases has also what Criterion needs to compare them with a baseline.
+        let is_shared = one_value(base, kind).flatten().is_some_and(|kind| kind.starts_with("shared-"));
+        let effect = |effect| if is_shared { Effect::Notice } else { effect };
+        changes.extend(beyond.map(|change| Change { effect: effect(change.effect), ..change }));
+    }
+    let of_device =
+        quantity_change("device_memory_mb", base, candidate, |record| record.device_memory_mb, allowance.memory);
+    changes.extend(of_device.filter(|change| change.effect != Effect::Notice));
+    changes.extend(quantity_change("model_size_mb", base, candidate, |record| record.model_size_mb, allowance.memory));
+    changes.extend(accuracy_change(base, candidate, allowance.accuracy));
+    changes
+}
+
+/// The first of the runs' statuses that is not `ok`, if there is one.
+pub fn worst_status(measurements: &[&Measurement]) -> Status {
+    let statuses = || measurements.iter().map(|found| found.record.status);
+    statuses().find(|status| *status != Status::Ok).unwrap_or(Status::Ok)
+}
+
+/// A case that does not run any more, or is wrong now, is a regression.
+fn status_change(base: &[&Measurement], candidate: &[&Measurement]) -> Option<Change> {
+    let (before, after) = (worst_status(base), worst_status(candidate));
+    let effect = match (before, after) {
+        _ if before == after => return None,
+        // Measured, and too scattered: nothing that is worse for sure.
+        (Status::Ok, Status::Unstable) => Effect::Notice,
+        (Status::Ok, _) | (_, Status::WrongOutput) => Effect::Regression,
+        (_, Status::Ok) => Effect::Improvement,
+        _ => Effect::Notice,
+    };
+    let shown = |status: Status, measurements: &[&Measurement]| {
+        let found = measurements.iter().find(|found| found.record.status == status);
+        let message = found.and_then(|found| found.record.message.as_deref()).filter(|_| status != Status::Ok);
+        let line = message.and_then(|message| message.lines().next());
+        Value::Text(line.map_or_else(|| status.to_string(), |line| format!("{status}: {line}")))
+    };
+    Some(Change { quantity: "status", base: shown(before, base), candidate: shown(after, candidate), effect })
+}
+
+/// That nothing was compared with the reference any more is worth a line; a wrong output is a status.
+fn verified_change(base: &[&Measurement], candidate: &[&Measurement]) -> Option<Change> {
+    let verified = |side: &[&Measurement]| side.iter().all(|found| found.record.verified == Some(true));
+    let (before, after) = (verified(base), verified(candidate));
+    let shown = |is_verified| Value::Text(if is_verified { "yes" } else { "no" }.into());
+    (before && !after).then(|| Change {
+        quantity: "verified",
+        base: shown(before),
+        candidate: shown(after),
+        effect: Effect::Notice,
+    })
+}
+
+/// More is a regression where it is more than is allowed.
+fn quantity_change(
+    quantity: &'static str,
+    base: &[&Measurement],
+    candidate: &[&Measurement],
+    of: impl Fn(&Record) -> Option<f64>,
+    allowed: f64,
+) -> Option<Change> {
+    let (before, after) = (median(base, &of)?, median(candidate, &of)?);
+    let effect = match after / before {
+        ratio if !ratio.is_finite() || (ratio - 1.0).abs() <= ROUNDING => return None,
+        ratio if ratio > 1.0 + allowed => Effect::Regression,
+        ratio if ratio < 1.0 / (1.0 + allowed) => Effect::Improvement,
+        _ => Effect::Notice,
+    };
+    Some(Change { quantity, base: Value::Number(before), candidate: Value::Number(after), effect })
+}
+
+fn accuracy_change(base: &[&Measurement], candidate: &[&Measurement], allowed: f64) -> Option<Change> {
+    let accuracy = |record: &Record| record.accuracy;
+    let (before, after) = (median(base, accuracy)?, median(candidate, accuracy)?);
+    let effect = match after - before {
+        0.0 => return None,
+        // A point lost is a point lost, however its difference is rounded.
+        change if change < -allowed - f64::EPSILON => Effect::Regression,
+        change if change > allowed + f64::EPSILON => Effect::Improvement,
+        _ => Effect::Notice,
+    };
+    Some(Change { quantity: "accuracy", base: Value::Number(before), candidate: Value::Number(after), effect })
+}
+
+/// The median (nearest rank) over the runs; none where one of them does not know.
+fn median(measurements: &[&Measurement], of: impl Fn(&Record) -> Option<f64>) -> Option<f64> {
+    let mut values: Vec<f64> = measurements.iter().map(|found| of(&found.record)).collect::<Option<_>>()?;
+    values.sort_by(f64::total_cmp);
+    values.get(values.len().div_ceil(2).checked_sub(1)?).copied()
+}
+
+fn one_value<T: PartialEq>(measurements: &[&Measurement], of: impl Fn(&Record) -> T) -> Option<T> {
+    let mut values = measurements.iter().map(|found| of(&found.record));
+    let first = values.next()?;
+    values.all(|value| value == first).then_some(first)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::compare::simulation::empty_record;
+
+    const ALLOWANCE: Allowance = Allowance { memory: 0.1, accuracy: 0.005 };
+
+    fn found(base: Record, candidate: Record) -> Vec<(&'static str, Effect)> {
+        let [base, candidate] = [base, candidate].map(|record| Measurement { record, within: None });
+        let changes = changes(&[&base], &[&candidate], ALLOWANCE);
+        changes.into_iter().map(|change| (change.quantity, change.effect)).collect()
+    }
+
+    fn with_status(status: Status) -> Record {
+        Record { status, message: Some("why\nmore".into()), ..empty_record() }
+    }
+
+    #[test]
+    fn a_case_that_no_longer_runs_is_a_regression() {
+        use Status::{Failed, Ok, Timeout, Unavailable, Unstable, WrongOutput};
+        for (before, after, effect) in [
+            (Ok, Failed, Some(Effect::Regression)),
+            (Ok, Unavailable, Some(Effect::Regression)),
+            (Ok, WrongOutput, Some(Effect::Regression)),
+            (Failed, WrongOutput, Some(Effect::Regression)),
+            (WrongOutput, Ok, Some(Effect::Improvement)),
+            (Failed, Timeout, Some(Effect::Notice)),
+            (Ok, Unstable, Some(Effect::Notice)),
+            (Failed, Failed, None),
+        ] {
+            let expected: Vec<_> = effect.map(|effect| ("status", effect)).into_iter().collect();
+            assert_eq!(found(with_status(before), with_status(after)), expected, "{before} {after}");
+        }
+    }
+
+    #[test]
+    fn one_run_of_several_that_fails_is_enough() {
+        let [ok, failed] =
+            [Status::Ok, Status::Failed].map(|status| Measurement { record: with_status(status), within: None });
+        let changes = changes(&[&ok, &ok], &[&ok, &failed], ALLOWANCE);
+        assert_eq!(changes[0].candidate, Value::Text("failed: why".into()));
+    }
+
+    #[test]
+    fn memory_is_compared_with_its_own_kind_only() {
+        let with = |memory_mb, kind: &str| Record {
+            memory_mb: Some(memory_mb),
+            memory_kind: Some(kind.into()),
+            ..empty_record()
+        };
+        assert_eq!(found(with(100.0, "a"), with(120.0, "a")), [("memory_mb", Effect::Regression)]);
+        assert_eq!(found(with(100.0, "a"), with(80.0, "a")), [("memory_mb", Effect::Improvement)]);
+        assert_eq!(found(with(100.0, "a"), with(105.0, "a")), []);
+        assert_eq!(found(with(100.0, "a"), with(120.0, "b")), []);
+        let shared = "shared-process-peak-rss";
+        assert_eq!(found(with(100.0, shared), with(120.0, shared)), [("memory_mb", Effect::Notice)]);
+    }
+
+    #[test]
+    fn size_and_accuracy_are_exact() {
+        let with = |model_size_mb, accuracy| Record {
+            model_size_mb: Some(model_size_mb),
+            accuracy: Some(accuracy),
+            ..empty_record()
+        };
+        assert_eq!(found(with(10.0, 0.9), with(10.0, 0.9)), []);
+        assert_eq!(
+            found(with(10.0, 0.9), with(10.2, 0.897)),
+            [("model_size_mb", Effect::Notice), ("accuracy", Effect::Notice)]
+        );
+        assert_eq!(
+            found(with(10.0, 0.9), with(5.0, 0.88)),
+            [("model_size_mb", Effect::Improvement), ("accuracy", Effect::Regression)]
+        );
+        assert_eq!(
+            found(with(10.0, 0.9), with(20.0, 0.95)),
+            [("model_size_mb", Effect::Regression), ("accuracy", Effect::Improvement)]
+        );
+    }
+
+    #[test]
+    fn what_is_not_verified_any_more_has_a_line() {
+        let with = |verified| Record { verified, ..empty_record() };
+        assert_eq!(found(with(Some(true)), with(None)), [("verified", Effect::Notice)]);
+        assert_eq!(found(with(None), with(Some(true))), []);
+    }
+}

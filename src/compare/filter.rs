@@ -1,0 +1,73 @@
+//! Which cases of the two sides are compared.
+
+use clap::Args;
+
+use crate::definition::{Case, Dtype, Phase};
+
+/// The flags that choose cases among those that were measured: the names of those of `run`.
+#[derive(Args, Clone, Debug, Default)]
+pub struct CaseFilter {
+    /// Only these models, separated by commas
+    #[arg(long, value_delimiter = ',', value_name = "NAME,…")]
+    pub model: Vec<String>,
+    /// Only these variants, separated by commas
+    #[arg(long, value_delimiter = ',', value_name = "NAME,…")]
+    pub variant: Vec<String>,
+    /// Only these backends, separated by commas
+    #[arg(long, value_delimiter = ',', value_name = "NAME,…")]
+    pub backend: Vec<String>,
+    /// Only these devices, separated by commas
+    #[arg(long, value_delimiter = ',', value_name = "NAME,…")]
+    pub device: Vec<String>,
+    /// Only these dtypes, separated by commas
+    #[arg(long, value_delimiter = ',', value_name = "NAME,…")]
+    pub dtype: Vec<Dtype>,
+    /// Only these phases, separated by commas
+    #[arg(long, value_delimiter = ',', value_name = "NAME,…")]
+    pub phase: Vec<Phase>,
+    /// Only these batch sizes, separated by commas
+    #[arg(long, value_delimiter = ',', value_name = "N,…")]
+    pub batch_sizes: Vec<usize>,
+    /// Only these sequence lengths, separated by commas; models without one stay
+    #[arg(long, value_delimiter = ',', value_name = "N,…")]
+    pub seq_lens: Vec<usize>,
+}
+
+impl CaseFilter {
+    pub fn matches(&self, case: &Case) -> bool {
+        is_among(&self.model, &case.model)
+            && is_among(&self.variant, &case.variant)
+            && is_among(&self.backend, &case.backend)
+            && is_among(&self.device, &case.device)
+            && is_among(&self.dtype, &case.dtype)
+            && is_among(&self.phase, &case.phase)
+            && is_among(&self.batch_sizes, &case.batch_size)
+            && case.sequence_length.is_none_or(|length| is_among(&self.seq_lens, &length))
+    }
+}
+
+/// No list is no restriction.
+fn is_among<T: PartialEq>(list: &[T], value: &T) -> bool {
+    list.is_empty() || list.contains(value)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::compare::simulation::empty_record;
+
+    #[test]
+    fn a_case_must_be_in_every_list_that_there_is() {
+        let case = empty_record().case();
+        let with = |model: &str, batch_sizes: &[usize]| CaseFilter {
+            model: vec![model.into()],
+            batch_sizes: batch_sizes.to_vec(),
+            seq_lens: vec![128],
+            ..CaseFilter::default()
+        };
+        assert!(CaseFilter::default().matches(&case));
+        assert!(with("m", &[1, 8]).matches(&case) && with("m", &[]).matches(&case));
+        assert!(!with("n", &[1]).matches(&case) && !with("m", &[8]).matches(&case));
+        assert!(!with("m", &[]).matches(&Case { sequence_length: Some(32), ..case }));
+    }
+}

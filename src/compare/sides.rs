@@ -1,0 +1,293 @@
+//! The two sides of a comparison: runs by id or path, and Criterion's baselines by name.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::fs::File;
+use std::path::{Path, PathBuf};
+
+use clap::Parser;
+
+use super::within::Within;
+use crate::convert::convert;
+use crate::criterion_dir::{find_baselines, find_entries, read_entry};
+use crate::definition::{Case, Status};
+use crate::harness::{CriterionArguments, Manifest, RunFolder};
+use crate::places::Places;
+use crate::record::Record;
+use crate::store::{RESULTS, all_results, read_records};
+
+/// Criterion's name for what was measured last.
+const NEW: &str = "new";
+
+/// A record, and how uncertain its median is by its own calls, where that is known.
+#[derive(Clone, Debug)]
+pub struct Measurement {
+    pub record: Record,
+    pub within: Option<Within>,
+}
+
+impl Measurement {
+    /// Whether the two are one measurement that was found in two places.
+    pub fn is_same_as(&self, other: &Measurement) -> bool {
+        let [one, other] = [&self.record, &other.record];
+        one.run_id == other.run_id && one.latency_p50_ms.is_some() && one.latency_p50_ms == other.latency_p50_ms
+    }
+}
+
+/// What one name stands for. A baseline may hold cases of several runs, each case once.
+#[derive(Clone, Debug)]
+pub struct StoredRun {
+    pub name: String,
+    pub run_ids: BTreeSet<String>,
+    pub measurements: Vec<Measurement>,
+    manifests: Vec<Manifest>,
+    /// What of it could not be used, for the reader.
+    pub notes: Vec<String>,
+}
+
+/// One or more runs of the same code.
+#[derive(Clone, Debug)]
+pub struct Side {
+    pub name: String,
+    pub runs: Vec<StoredRun>,
+}
+
+impl Side {
+    /// Reads the runs of a list that is separated by commas.
+    ///
+    /// # Errors
+    /// There is no such run or baseline (the message lists those that there are), or it cannot be read.
+    pub fn find(names: &str, places: &Places) -> Result<Self, String> {
+        let names: Vec<&str> = names.split(',').map(str::trim).filter(|name| !name.is_empty()).collect();
+        let mut runs: Vec<StoredRun> = Vec::new();
+        for name in &names {
+            let run = find_run(name, places)?;
+            if let Some(known) = runs.iter().find(|known| known.is_same_as(&run)) {
+                return Err(format!("{name} is the same run as {}; name each run once", known.name));
+            }
+            runs.push(run);
+        }
+        if runs.is_empty() {
+            return Err("a side of the comparison has no name; give a run, a folder or a baseline".into());
+        }
+        Ok(Side { name: names.join(", "), runs })
+    }
+
+    /// A run of these records, of which nothing else is known.
+    pub fn of_records(name: &str, records: Vec<Record>) -> Self {
+        let run = StoredRun {
+            name: name.to_owned(),
+            run_ids: records.iter().map(|record| record.run_id.clone()).collect(),
+            measurements: records
+                .into_iter()
+                .map(|record| Measurement { within: Within::of_record(&record), record })
+                .collect(),
+            manifests: Vec::new(),
+            notes: Vec::new(),
+        };
+        Side { name: name.to_owned(), runs: vec![run] }
+    }
+
+    /// The first run that both sides have.
+    pub fn shared_run<'a>(&'a self, other: &Side) -> Option<&'a StoredRun> {
+        self.runs.iter().find(|run| other.runs.iter().any(|theirs| run.is_same_as(theirs)))
+    }
+
+    pub fn measurements(&self) -> impl Iterator<Item = &Measurement> {
+        self.runs.iter().flat_map(|run| &run.measurements)
+    }
+
+    pub fn run_ids(&self) -> impl Iterator<Item = &str> {
+        self.runs.iter().flat_map(|run| &run.run_ids).map(String::as_str)
+    }
+
+    /// Whether a run of this side was to measure the case, as far as that can be known.
+    pub fn was_asked_for(&self, case: &Case, suite: &str) -> bool {
+        self.runs.iter().any(|run| run.was_asked_for(case, suite))
+    }
+}
+
+impl StoredRun {
+    fn is_same_as(&self, other: &StoredRun) -> bool {
+        let medians = |run: &StoredRun| -> Vec<(Case, Option<f64>)> {
+            run.measurements.iter().map(|found| (found.record.case(), found.record.latency_p50_ms)).collect()
+        };
+        self.run_ids == other.run_ids && medians(self) == medians(other)
+    }
+
+    /// By its manifests: a case is asked for if it passes the filter and each of its parts is that of a case of the run.
+    /// A run without a manifest was asked for what its suite says, and of a run that was interrupted nobody knows.
+    fn was_asked_for(&self, case: &Case, suite: &str) -> bool {
+        if self.manifests.is_empty() {
+            return self.measurements.iter().any(|found| found.record.suite == suite);
+        }
+        self.manifests.iter().any(|manifest| {
+            let has = |is_alike: &dyn Fn(&Case) -> bool| manifest.cases.iter().any(|planned| is_alike(&planned.case));
+            let filter = CriterionArguments::try_parse_from(&manifest.arguments)
+                .ok()
+                .and_then(|arguments| arguments.id_filter().ok());
+            !manifest.is_interrupted
+                && filter.is_none_or(|filter| filter.matches(&case.to_string()))
+                && has(&|other| (&other.model, &other.variant) == (&case.model, &case.variant))
+                && has(&|other| other.backend == case.backend)
+                && has(&|other| other.device == case.device)
+                && has(&|other| other.dtype == case.dtype)
+                && has(&|other| other.phase == case.phase)
+                && has(&|other| other.batch_size == case.batch_size)
+                && has(&|other| other.sequence_length == case.sequence_length)
+        })
+    }
+}
+
+fn find_run(name: &str, places: &Places) -> Result<StoredRun, String> {
+    let reports = places.reports();
+    let given = Path::new(name);
+    for path in [given.to_owned(), given.join(RESULTS), reports.join(name).join(RESULTS)] {
+        if path.is_file() {
+            return of_results(name, &path, places);
+        }
+    }
+    let runs = places.runs();
+    if name == NEW {
+        return of_folders(name, &[RunFolder::find(&runs, None)?], NEW, places);
+    }
+    if let Ok(folder) = RunFolder::find(&runs, Some(name)) {
+        return of_folders(name, &[folder], NEW, places);
+    }
+    of_baseline(name, places)
+}
+
+/// A run that was converted.
+fn of_results(name: &str, path: &Path, places: &Places) -> Result<StoredRun, String> {
+    let named = |error: String| format!("{}: {error}", path.display());
+    let file = File::open(path).map_err(|error| named(error.to_string()))?;
+    let records = read_records(file).map_err(named)?;
+    let manifest = path.parent().and_then(|folder| RunFolder::new(folder.to_owned()).read_manifest().ok());
+    let mut logs = CallLogs { root: places.criterion(), baselines: vec![NEW.into()] };
+    if let Some(manifest) = &manifest {
+        logs.root.clone_from(&manifest.criterion_root);
+        logs.baselines.extend(manifest.saved_baseline.clone());
+    }
+    Ok(StoredRun {
+        name: name.to_owned(),
+        run_ids: records.iter().map(|record| record.run_id.clone()).collect(),
+        measurements: records.into_iter().map(|record| logs.measurement(record)).collect(),
+        manifests: manifest.into_iter().collect(),
+        notes: Vec::new(),
+    })
+}
+
+/// Criterion's baseline of this name: what each case was last saved as.
+fn of_baseline(name: &str, places: &Places) -> Result<StoredRun, String> {
+    let root = places.criterion();
+    let entries = find_entries(&root, name).unwrap_or_default();
+    let mut measured: BTreeMap<String, usize> = BTreeMap::new();
+    for entry in entries.iter().filter_map(|entry| read_entry(entry).ok()) {
+        *measured.entry(entry.run_id).or_default() += 1;
+    }
+    let mut folders = Vec::new();
+    for folder in RunFolder::all(&places.runs()) {
+        let has_saved =
+            || folder.read_manifest().is_ok_and(|manifest| manifest.saved_baseline.as_deref() == Some(name));
+        let id = folder.path().file_name().unwrap_or_default().to_string_lossy().into_owned();
+        // A run that saved the baseline says also which cases failed.
+        if measured.remove(&id).is_some() || has_saved() {
+            folders.push(folder);
+        }
+    }
+    if folders.is_empty() {
+        return Err(if entries.is_empty() {
+            nothing_of_that_name(name, places)
+        } else {
+            format!(
+                "baseline {name:?} in {} cannot be used: there is no manifest of the run that measured it in {}; \
+                 keep both folders, or measure it again with `cargo bench -- --save-baseline {name}`",
+                root.display(),
+                places.runs().display()
+            )
+        });
+    }
+    let mut run = of_folders(name, &folders, name, places)?;
+    run.notes.extend(measured.iter().map(|(id, count)| {
+        format!("{name}: {count} cases are left out: there is no manifest of run {id}, which measured them")
+    }));
+    Ok(run)
+}
+
+/// Of what several runs, the oldest first, left in a baseline, the last of each case.
+fn of_folders(name: &str, folders: &[RunFolder], baseline: &str, places: &Places) -> Result<StoredRun, String> {
+    let mut run = StoredRun {
+        name: name.to_owned(),
+        run_ids: BTreeSet::new(),
+        measurements: Vec::new(),
+        manifests: Vec::new(),
+        notes: Vec::new(),
+    };
+    let mut records: Vec<Record> = Vec::new();
+    let mut places_of: HashMap<Case, usize> = HashMap::new();
+    for folder in folders {
+        let conversion = convert(folder, &places.criterion(), baseline)?;
+        if folders.len() == 1 {
+            let refused = conversion.refused.iter().filter(|(id, _)| !Path::new(id).is_absolute());
+            run.notes.extend(refused.map(|(id, reason)| format!("{name}: {id}: {reason}")));
+        }
+        for record in conversion.records {
+            let case = record.case();
+            match places_of.get(&case) {
+                Some(&known) => records[known] = record,
+                None => {
+                    places_of.insert(case, records.len());
+                    records.push(record);
+                }
+            }
+        }
+        run.manifests.push(conversion.manifest);
+    }
+    run.run_ids = records.iter().map(|record| record.run_id.clone()).collect();
+    let logs = CallLogs { root: places.criterion(), baselines: vec![baseline.to_owned()] };
+    run.measurements = records.into_iter().map(|record| logs.measurement(record)).collect();
+    Ok(run)
+}
+
+fn nothing_of_that_name(name: &str, places: &Places) -> String {
+    const SHOWN: usize = 5;
+    let list = |names: Vec<String>| if names.is_empty() { "none".to_owned() } else { names.join(", ") };
+    let mut runs: Vec<String> = all_results(&places.reports())
+        .iter()
+        .filter_map(|results| Some(results.parent()?.file_name()?.to_string_lossy().into_owned()))
+        .collect();
+    runs.reverse();
+    let others = runs.len().saturating_sub(SHOWN);
+    runs.truncate(SHOWN);
+    let others = if others == 0 { String::new() } else { format!(" and {others} older ones") };
+    format!(
+        "no run, file or baseline {name:?}\n  baselines in {}: {}\n  runs in {}: {}{others}\n  \
+         keep a baseline with `cargo bench -- --save-baseline {name}`",
+        places.criterion().display(),
+        list(find_baselines(&places.criterion())),
+        places.reports().display(),
+        list(runs),
+    )
+}
+
+/// Where the single calls of a run may still be.
+struct CallLogs {
+    root: PathBuf,
+    baselines: Vec<String>,
+}
+
+impl CallLogs {
+    fn measurement(&self, record: Record) -> Measurement {
+        if record.status != Status::Ok {
+            return Measurement { record, within: None };
+        }
+        let calls = self.baselines.iter().find_map(|baseline| self.calls(&record, baseline));
+        let within = calls.and_then(|calls| Within::of_calls(&calls)).or_else(|| Within::of_record(&record));
+        Measurement { record, within }
+    }
+
+    fn calls(&self, record: &Record, baseline: &str) -> Option<Vec<u64>> {
+        let id = record.case().benchmark_id();
+        let entry = read_entry(&self.root.join(&id.group).join(&id.function).join(&id.value).join(baseline)).ok()?;
+        (entry.run_id == record.run_id).then(|| entry.samples_ns.concat())
+    }
+}

@@ -1,0 +1,224 @@
+//! Simulated runs, and what the verdicts make of them: false alarms, coverage and power, with fixed seeds.
+//!
+//! A process has an effect of its own (address layout, placement, frequency), and its calls drift, step, repeat the one
+//! before and are now and then interrupted; see Kalibera & Jones 2013 and Barrett et al. 2017, "Virtual machine
+//! warmup blows hot and cold", for how real ones do.
+
+use super::interval::{Arm, Estimate, estimate};
+use super::noise::{ENOUGH_FREEDOM, Noise};
+use super::verdict::{Verdict, Yardstick, discoveries};
+use super::within::Within;
+use crate::definition::{Boundary, Case, Dtype, ORIGINAL, Phase, Status};
+use crate::fixture::seeded::{Fill, values};
+use crate::record::{Record, RunIdentity};
+
+/// Standard normal numbers of a seed.
+pub fn normal(seed: u64, name: &str, count: usize) -> Vec<f64> {
+    values(seed, name, Fill::Normal(1.0), 0, count).map(f64::from).collect()
+}
+
+fn uniform(seed: u64, name: &str, count: usize) -> Vec<f64> {
+    values(seed, name, Fill::Uniform(0.0, 1.0), 0, count).map(f64::from).collect()
+}
+
+/// How the calls of a process come about: 1 ms, and parts of it.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Process {
+    /// The standard deviation of single calls.
+    pub calls: f64,
+    /// How much of a call's deviation the next one has.
+    pub autocorrelation: f64,
+    /// The part of the calls that take twice as long.
+    pub outliers: f64,
+    /// From the first to the last call, around the process's own level.
+    pub drift: f64,
+    /// From a random call on, for the rest.
+    pub step: f64,
+    /// The standard deviation between processes.
+    pub between: f64,
+    /// What the program takes more than 1 ms.
+    pub slower: f64,
+}
+
+impl Process {
+    /// The calls of the process with this seed, in nanoseconds.
+    pub fn calls(&self, seed: u64, count: usize) -> Vec<u64> {
+        let z = normal(seed, "calls", count);
+        let u = uniform(seed, "outliers", count + 1);
+        let level = self.slower.ln_1p() + self.between * normal(seed, "process", 1)[0];
+        let change_at = (u[count] * count as f64) as usize;
+        let mut carried = z.first().copied().unwrap_or_default();
+        let fresh = (1.0 - self.autocorrelation.powi(2)).sqrt();
+        (0..count)
+            .map(|index| {
+                carried = self.autocorrelation * carried + fresh * z[index];
+                let drift = self.drift * (index as f64 / count as f64 - 0.5);
+                let step = if index >= change_at { self.step } else { 0.0 };
+                let outlier = if u[index] < self.outliers { 2.0 } else { 1.0 };
+                (1e6 * (level + self.calls * carried + drift + step).exp() * outlier).round() as u64
+            })
+            .collect()
+    }
+}
+
+/// A record of a case on a host, with nothing measured.
+pub fn empty_record() -> Record {
+    let run = RunIdentity {
+        run_id: "20260101T000000Z".into(),
+        timestamp: "2026-01-01T00:00:00Z".parse().unwrap(),
+        git_commit: None,
+        git_dirty: None,
+        host_id: "h".into(),
+        suite: "quick".into(),
+        rustc_version: "rustc 1".into(),
+    };
+    let case = Case {
+        model: "m".into(),
+        variant: ORIGINAL.into(),
+        phase: Phase::Forward,
+        sequence_length: None,
+        backend: "ort".into(),
+        device: "cpu".into(),
+        dtype: Dtype::F32,
+        batch_size: 1,
+        boundary: Boundary::Compute,
+    };
+    Record::new(&run, &case, Status::Ok, None)
+}
+
+const CALLS: usize = 60;
+const CONFIDENCE: f64 = 0.99;
+
+/// What real processes have, all at once.
+const REAL: Process =
+    Process { calls: 0.02, autocorrelation: 0.5, outliers: 0.03, drift: 0.01, step: 0.01, between: 0.02, slower: 0.0 };
+
+fn log_median(calls: &[u64]) -> f64 {
+    let mut sorted = calls.to_vec();
+    sorted.sort_unstable();
+    (sorted[sorted.len().div_ceil(2) - 1] as f64).ln()
+}
+
+/// So many runs before, and so many of each side.
+#[derive(Clone, Copy)]
+struct Sizes {
+    history: usize,
+    side: usize,
+}
+
+fn compared(base: Process, candidate: Process, sizes: Sizes, otherwise: Noise, seed: u64) -> Estimate {
+    let run = |process: Process, index: usize| process.calls(1000 * seed + index as u64, CALLS);
+    let history: Vec<f64> = (0..sizes.history).map(|index| log_median(&run(base, index))).collect();
+    let side = |process: Process, first: usize| -> (Vec<f64>, Vec<Option<Within>>) {
+        let runs = (first..first + sizes.side).map(|index| run(process, index));
+        runs.map(|calls| (log_median(&calls), Within::of_calls(&calls))).unzip()
+    };
+    let (base, candidate) = (side(base, 400), side(candidate, 700));
+    let noise = Noise::of_groups(&[history, base.0.clone(), candidate.0.clone()], otherwise);
+    let arm = |(log_medians, within)| Arm { log_medians, within, noise };
+    estimate(&arm(base), &arm(candidate), CONFIDENCE)
+}
+
+fn verdicts(estimates: &[Estimate], tolerance: f64) -> Vec<Verdict> {
+    let p_values: Vec<f64> = estimates.iter().map(|estimate| estimate.p_value).collect();
+    let found = discoveries(&p_values, 1.0 - CONFIDENCE);
+    let verdict = |(estimate, found): (&Estimate, bool)| {
+        Verdict::of(&estimate.interval, found, Yardstick { floor: estimate.floor, tolerance })
+    };
+    estimates.iter().zip(found).map(verdict).collect()
+}
+
+fn is_change(verdict: &Verdict) -> bool {
+    matches!(verdict, Verdict::Faster | Verdict::Slower)
+}
+
+#[test]
+fn intervals_hold_the_true_ratio_as_often_as_they_say() {
+    const TESTS: u64 = 1000;
+    for (sizes, slower) in [
+        (Sizes { history: 4, side: 1 }, 0.0),
+        (Sizes { history: 12, side: 1 }, 0.1),
+        (Sizes { history: 0, side: 3 }, 0.1),
+    ] {
+        let candidate = Process { slower, ..REAL };
+        let holds = (0..TESTS).filter(|&seed| {
+            let interval = compared(REAL, candidate, sizes, Noise::assumed(), seed).interval;
+            interval.lower <= 1.0 + slower && 1.0 + slower <= interval.upper
+        });
+        let coverage = holds.count() as f64 / TESTS as f64;
+        // Three standard errors below 99 %.
+        assert!(coverage >= 0.98, "{coverage} of {} and {}", sizes.history, sizes.side);
+    }
+}
+
+/// In one of a hundred suites at the most, a case of equal code is called faster or slower; with three standard errors.
+#[test]
+fn suites_of_equal_code_raise_no_alarm() {
+    const SUITES: u64 = 200;
+    const CASES: u64 = 10;
+    let alarms = (0..SUITES).filter(|suite| {
+        let compared =
+            |case| compared(REAL, REAL, Sizes { history: 6, side: 1 }, Noise::assumed(), suite * CASES + case);
+        let estimates: Vec<Estimate> = (0..CASES).map(compared).collect();
+        verdicts(&estimates, 0.05).iter().any(is_change)
+    });
+    let share = alarms.count() as f64 / SUITES as f64;
+    assert!(share <= 0.01 + 3.0 * (0.01_f64 * 0.99 / SUITES as f64).sqrt(), "{share}");
+}
+
+/// Why the history is needed: by their calls alone, two processes of one program nearly always differ.
+#[test]
+fn calls_of_one_process_a_side_cannot_replace_it() {
+    const TESTS: u64 = 100;
+    let nothing = Noise::of_groups(&[vec![0.0; 1 + ENOUGH_FREEDOM as usize]], Noise::assumed());
+    let alarms = (0..TESTS).filter(|&seed| {
+        let process = Process { calls: 0.02, between: 0.02, ..Process::default() };
+        let arm = |index| {
+            let calls = process.calls(2 * seed + index, 400);
+            Arm { log_medians: vec![log_median(&calls)], within: vec![Within::of_calls(&calls)], noise: nothing }
+        };
+        is_change(&verdicts(&[estimate(&arm(0), &arm(1), CONFIDENCE)], 0.05)[0])
+    });
+    assert!(alarms.count() > 60);
+}
+
+#[test]
+fn a_slow_down_well_above_the_noise_is_found() {
+    const TESTS: u64 = 150;
+    let quiet = Process { between: 0.005, calls: 0.01, step: 0.002, drift: 0.002, ..REAL };
+    let found = |base: Process, slower: f64, sizes: Sizes| {
+        let candidate = Process { slower, ..base };
+        let slower = (0..TESTS).filter(|&seed| {
+            let estimate = compared(base, candidate, sizes, Noise::assumed(), seed);
+            verdicts(&[estimate], 0.01)[0] == Verdict::Slower
+        });
+        slower.count() as f64 / TESTS as f64
+    };
+    assert!(found(quiet, 0.05, Sizes { history: 10, side: 1 }) >= 0.9);
+    assert!(found(REAL, 0.20, Sizes { history: 10, side: 1 }) >= 0.9);
+    assert!(found(REAL, 0.10, Sizes { history: 10, side: 5 }) >= 0.9);
+    // What the noise hides is not called slower, and not the same either.
+    assert!(found(REAL, 0.01, Sizes { history: 10, side: 1 }) <= 0.05);
+}
+
+#[test]
+fn equal_code_on_a_quiet_machine_is_called_the_same() {
+    const TESTS: u64 = 150;
+    let quiet = Process { between: 0.004, calls: 0.01, step: 0.002, drift: 0.002, ..REAL };
+    let same = (0..TESTS).filter(|&seed| {
+        let estimate = compared(quiet, quiet, Sizes { history: 12, side: 1 }, Noise::assumed(), seed);
+        verdicts(&[estimate], 0.05)[0] == Verdict::Same
+    });
+    assert!(same.count() as f64 >= 0.9 * TESTS as f64);
+}
+
+#[test]
+fn where_nothing_is_known_small_changes_cannot_be_told() {
+    let of = |slower: f64| {
+        let process = Process { slower, between: 0.0, ..REAL };
+        let base = Process { between: 0.0, ..REAL };
+        let estimate = compared(base, process, Sizes { history: 0, side: 1 }, Noise::assumed(), 7);
+        verdicts(&[estimate], 0.05)[0]
+    };
+    assert_eq!([of(0.0), of(0.1), of(0.5)], [Verdict::CannotSay, Verdict::CannotSay, Verdict::Slower]);
+}

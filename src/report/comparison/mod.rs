@@ -1,0 +1,106 @@
+//! A comparison as something to read: one file an output.
+
+mod json;
+mod markdown;
+mod table;
+mod wording;
+
+use super::Format;
+use crate::compare::Comparison;
+
+/// The comparison's text, ending with a line break.
+pub fn render(comparison: &Comparison, format: Format) -> String {
+    match format {
+        Format::Table => table::render(comparison),
+        Format::Markdown => markdown::render(comparison),
+        Format::Json => json::render(comparison),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::compare::{
+        Allowance, Change, ComparedCase, Comparison, Conclusion, Condition, Difference, Effect, LatencyChange, Noise,
+        RatioInterval, RefusedPair, SideSummary, Source, Value, Verdict,
+    };
+    use crate::report::tests::record;
+
+    /// A case of each verdict, one that fails, and one that was refused.
+    pub fn comparison() -> Comparison {
+        let case = |batch_size, ratio: f64, verdict, changes| {
+            let case = record("m", "ort", batch_size, None).case();
+            let noise = Noise { deviation: 0.01, freedom: Some(9.0), source: Source::Runs, usual_step: 0.02 };
+            let latency = LatencyChange {
+                base_ms: 2.0,
+                candidate_ms: 2.0 * ratio,
+                base_runs: 1,
+                candidate_runs: 1,
+                interval: RatioInterval { ratio, lower: ratio - 0.03, upper: ratio + 0.03, confidence: 0.99 },
+                p_value: 0.001,
+                floor: 0.025,
+                base_noise: noise,
+                candidate_noise: if batch_size == 8 { Noise::assumed() } else { noise },
+                verdict,
+            };
+            ComparedCase {
+                id: case.to_string(),
+                case,
+                latency: Some(latency),
+                changes,
+                allowed_differences: Vec::new(),
+            }
+        };
+        let memory = Change {
+            quantity: "memory_mb",
+            base: Value::Number(100.0),
+            candidate: Value::Number(150.0),
+            effect: Effect::Regression,
+        };
+        let status = Change {
+            quantity: "status",
+            base: Value::Text("ok".into()),
+            candidate: Value::Text("failed: a | b".into()),
+            effect: Effect::Regression,
+        };
+        let failing = record("m", "ort", 16, None).case();
+        let side = |name: &str| SideSummary {
+            name: name.into(),
+            run_ids: vec![format!("{name}-run")],
+            git_commit: Some("0123456789abcdef".into()),
+            git_dirty: Some(name == "new"),
+            host_id: Some("h".into()),
+            disturbed_share: Some(if name == "new" { 0.5 } else { 0.0 }),
+        };
+        Comparison {
+            base: side("main"),
+            candidate: side("new"),
+            confidence: 0.99,
+            tolerance: 0.05,
+            allowance: Allowance { memory: 0.1, accuracy: 0.005 },
+            conclusion: Conclusion::Regression,
+            exit_code: 1,
+            cases: vec![
+                case(1, 1.2, Verdict::Slower, Vec::new()),
+                case(2, 0.8, Verdict::Faster, vec![memory]),
+                case(4, 1.0, Verdict::Same, Vec::new()),
+                case(8, 1.04, Verdict::CannotSay, Vec::new()),
+                ComparedCase {
+                    id: failing.to_string(),
+                    case: failing,
+                    latency: None,
+                    changes: vec![status],
+                    allowed_differences: Vec::new(),
+                },
+            ],
+            refused: vec![RefusedPair {
+                id: "m/tch-cpu-f32/1".into(),
+                differences: vec![Difference {
+                    condition: Condition::Library,
+                    base: "1.0".into(),
+                    candidate: "2.0".into(),
+                }],
+            }],
+            notes: vec!["main: 1 case is left out".into()],
+        }
+    }
+}
