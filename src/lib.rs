@@ -16,6 +16,7 @@ pub mod compare;
 pub mod convert;
 pub mod criterion_dir;
 pub mod definition;
+pub mod duel;
 pub mod exit_codes;
 pub mod fixture;
 pub mod harness;

@@ -3,9 +3,11 @@
 mod convert;
 mod devices;
 mod doctor;
+mod duel;
 mod models;
 mod prepare;
 mod report;
+mod round;
 mod run;
 mod selftest;
 mod verify;
@@ -40,6 +42,9 @@ enum Command {
     Run(run::Arguments),
     Convert(convert::Arguments),
     Report(report::Arguments),
+    Duel(duel::Arguments),
+    #[command(hide = true)]
+    Round(round::Arguments),
     Selftest(selftest::Arguments),
 }
 
@@ -56,6 +61,8 @@ pub fn main() -> ExitCode {
         Command::Run(arguments) => run::run(&arguments),
         Command::Convert(arguments) => convert::run(&arguments),
         Command::Report(arguments) => report::run(&arguments),
+        Command::Duel(arguments) => duel::run(&arguments),
+        Command::Round(arguments) => round::run(&arguments),
         Command::Selftest(arguments) => selftest::run(&arguments),
     };
     match result {

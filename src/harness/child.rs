@@ -14,6 +14,7 @@ use criterion::{
 use super::arguments::{CriterionArguments, Mode};
 use super::assignment::{Assignment, Purpose, WorkItem};
 use super::manifest::{Event, Observed, Outcome, RunFolder};
+use super::round;
 use super::trial::{self, Fixtures, Trial};
 use crate::criterion_dir::{LatencyLog, write_latency_log};
 use crate::definition::{BenchmarkId, Case, Shortfall, Status};
@@ -32,6 +33,7 @@ pub fn run(assignment_path: &Path) -> ExitCode {
     let result = match assignment.purpose {
         Purpose::Verify => verify(&assignment),
         Purpose::Watch => watch(&assignment),
+        Purpose::Round(terms) => round::time_calls(&assignment, terms),
         Purpose::Measure | Purpose::MeasureUnproven => measure(&assignment),
     };
     match result {
@@ -81,7 +83,7 @@ fn watch(assignment: &Assignment) -> Result<(), String> {
 }
 
 /// Puts what becomes of a case into the run's folder.
-fn recorded(
+pub(super) fn recorded(
     folder: &RunFolder,
     id: &BenchmarkId,
     action: impl FnOnce(&mut Observed) -> Result<(), Shortfall>,
@@ -317,7 +319,7 @@ fn end_with_parent(parent: u32) {
 }
 
 /// Runs something of a library's, and turns a panic into an outcome of the case.
-fn unwinding<T>(action: impl FnOnce() -> Result<T, Shortfall>) -> Result<T, Shortfall> {
+pub(super) fn unwinding<T>(action: impl FnOnce() -> Result<T, Shortfall>) -> Result<T, Shortfall> {
     catch_unwind(AssertUnwindSafe(action)).unwrap_or_else(|panic| {
         Err(match panic.downcast::<Shortfall>() {
             Ok(shortfall) => *shortfall,

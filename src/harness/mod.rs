@@ -17,6 +17,7 @@ mod parent;
 mod peer;
 mod proof;
 mod relay;
+mod round;
 mod run;
 mod trial;
 
@@ -27,6 +28,8 @@ pub use doctor::{Finding, State, examine};
 pub use estimate::{Estimate, estimate};
 pub use machine::{Machine, Revision};
 pub use manifest::{Event, MANIFEST_FORMAT, Manifest, ManifestCase, Observed, Outcome, Outcomes, RunFolder};
+pub use parent::is_interrupted;
+pub use round::{CallFigures, ROUND_FORMAT, RoundCase, RoundReport, RoundRequest, RoundTerms, run_round};
 pub use run::{FinishedRun, Request, keep_others_out, prepare_model, run, run_silently};
 
 use std::path::{Path, PathBuf};

@@ -34,6 +34,11 @@ fn interrupted() -> &'static AtomicBool {
     &INTERRUPTED
 }
 
+/// Whether the user asked to stop; from the first time on that this is asked, the process ends no longer by itself.
+pub fn is_interrupted() -> bool {
+    interrupted().load(Ordering::SeqCst)
+}
+
 /// The children's work and what is known about its length.
 pub struct Session<'a> {
     pub purpose: Purpose,

@@ -133,6 +133,21 @@ pub fn load_and_prove(
     Ok(Trial { session: TimedSession::new(session, ring.len()), expectation })
 }
 
+/// Loads a case and takes it as it is: an earlier process of the same duel has proven it.
+///
+/// # Errors
+/// Why the case has no figures. `observed` holds what was seen until then.
+pub fn load_unproven(
+    case: &Case,
+    model: &Model,
+    assignment: &Assignment,
+    fixtures: &mut Fixtures,
+    observed: &mut Observed,
+) -> Result<Trial, Shortfall> {
+    let Loaded { session, ring, .. } = load(case, model, assignment, fixtures, observed)?;
+    Ok(Trial { session: TimedSession::new(session, ring.len()), expectation: Expectation::Itself(Vec::new()) })
+}
+
 impl Trial {
     /// Warms the session up, by the rule of its backend.
     ///

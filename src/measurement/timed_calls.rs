@@ -43,6 +43,11 @@ impl TimedSession {
         Ok(times)
     }
 
+    /// The same, with another session around its own.
+    pub fn wrapped(self, wrap: impl FnOnce(Box<dyn Session>) -> Box<dyn Session>) -> Self {
+        TimedSession { session: wrap(self.session), ..self }
+    }
+
     pub fn session(&mut self) -> &mut dyn Session {
         &mut *self.session
     }
