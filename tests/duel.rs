@@ -67,7 +67,8 @@ fn stand_ins_with_known_times_get_the_verdict_that_they_deserve() {
     assert_eq!(verdict(&slower), "slower");
     let faster = duel(&workplace, ["./slow", "./base"], &["--seed", "5"]).finish().with_code(0);
     assert_eq!((verdict(&faster).as_str(), &json(&faster)["seed"]), ("faster", &Value::from(5)));
-    let early = duel(&workplace, ["./base", "./slow"], &["--sequential", "--rounds", "60"]).finish().with_code(1);
+    let mut early = workplace.inferbench(&["duel", "./base", "./slow", "--sequential", "--rounds", "60"]);
+    let early = early.args(["--format", "json"]).finish().with_code(1);
     assert!(json(&early)["rounds"].as_u64().unwrap() < 30, "{}", early.stdout);
     let mut markdown = workplace.inferbench(&["duel", "./base", "./slow", "--rounds", "8", "--format", "markdown"]);
     let markdown = markdown.finish().with_code(1).stdout;
@@ -179,7 +180,7 @@ fn repository(workplace: &Workplace, sources: &[&str]) {
 fn source(median: u32) -> String {
     format!(
         "fn main() {{ println!(r#\"{{{{\"format\":1,\"cases\":[{{{{\"id\":\"m/x/1\",\"status\":\"ok\",\"message\":null,\
-         \"figures\":{{{{\"calls\":10,\"median_ns\":{{0}},\"mean_ns\":{{0}},\"p99_ns\":{{0}}}}}}}}]}}}}\"#, \
+         \"figures\":{{{{\"calls\":10,\"median_ns\":{{0}},\"mean_ns\":{{0}},\"p99_ns\":{{0}}}}}}}}}}]}}}}\"#, \
          {median} + std::process::id() % 7); }}\n"
     )
 }

@@ -80,7 +80,7 @@ pub fn run(arguments: &Arguments) -> Result<u8, String> {
         eprintln!("interrupted: no round was fought");
         return Ok(exit_codes::INTERRUPTED);
     };
-    if cfg!(debug_assertions) && [&base, &candidate].iter().any(|ready| ready.worktree.is_none()) {
+    if cfg!(debug_assertions) && [&base, &candidate].iter().any(|ready| ready.side.commit.is_none()) {
         eprintln!("this inferbench is a debug build: its own times are not those of `cargo build --release`");
     }
     match duel::between(&places, &base.side, &candidate.side, &terms(arguments))? {
@@ -128,7 +128,7 @@ fn render(duel: &Duel, format: Format) -> Result<String, String> {
 /// `5%`, `5 %` or `5` → 0.05.
 fn percent(text: &str) -> Result<f64, String> {
     let number: f64 = text.trim_end_matches('%').trim().parse().map_err(|_| "not a percentage".to_owned())?;
-    if (0.0..=1000.0).contains(&number) { Ok(number / 100.0) } else { Err("not from 0% to 1000%".into()) }
+    if (0.0..=10_000.0).contains(&number) { Ok(number / 100.0) } else { Err("not from 0% to 10000%".into()) }
 }
 
 fn minutes(text: &str) -> Result<f64, String> {

@@ -44,6 +44,17 @@ pub enum Fought {
     Interrupted,
 }
 
+/// Asks an executable whether it can fight at all, before anything else is built or run.
+///
+/// # Errors
+/// It cannot be started, or it is older than duels.
+pub fn check_protocol(side: &Side) -> Result<(), String> {
+    let output = Command::new(&side.executable).args(["round", "--help"]).stdin(Stdio::null()).output();
+    let output = output.map_err(|error| format!("{}: {error}", side.executable.display()))?;
+    let complaint = String::from_utf8_lossy(&output.stderr);
+    if output.status.success() { Ok(()) } else { Err(refusal(side, &complaint, &output.status.to_string())) }
+}
+
 /// Lays out the contestants below `folder`, each with its executable and project under names of one length: the lengths
 /// of arguments and variables move what a process has on its stack, and that alone can make it faster or slower
 /// (Mytkowicz et al. 2009, "Producing wrong data without doing anything obviously wrong!").
@@ -137,7 +148,7 @@ pub fn arguments(
     add("--threads", instructions.threads.iter().map(usize::to_string).collect());
     add("--seconds", vec![terms.duration.as_secs_f64().to_string()]);
     // Of one length, like the paths.
-    add("--slowdown-ppm", terms.slowdown_ppm.iter().map(|ppm| format!("{ppm:08}")).collect());
+    add("--slowdown-ppm", terms.slowdown_ppm.iter().map(|ppm| format!("{ppm:09}")).collect());
     for id in ids {
         add("--case", vec![id.clone()]);
     }
@@ -204,6 +215,6 @@ mod tests {
         let [base, null, candidate] =
             Contestant::ALL.map(|contestant| arguments(contestant, &side, &instructions, &[], false).join(" "));
         assert!(base == null && base != candidate && base.len() == candidate.len(), "{base} {candidate}");
-        assert!(candidate.contains("--slowdown-ppm 00050000"), "{candidate}");
+        assert!(candidate.contains("--slowdown-ppm 000050000"), "{candidate}");
     }
 }

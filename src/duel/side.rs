@@ -4,7 +4,7 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
-use super::fighter::Side;
+use super::fighter::{Side, check_protocol};
 use super::revision::{self, Worktree};
 use crate::fixture::sha256_of_file;
 use crate::places::Places;
@@ -15,42 +15,56 @@ pub struct Ready {
     pub worktree: Option<Worktree>,
 }
 
-/// Both sides of a duel. Names of one commit share what is made of it. `None` where the user stopped a build.
+/// What a name means.
+enum Meaning {
+    Running,
+    Suite(PathBuf),
+    Executable(PathBuf),
+    Commit(String),
+}
+
+/// Both sides of a duel, the revisions among them built. Names of one commit share what is made of it. `None` where the
+/// user stopped a build.
 ///
 /// # Errors
-/// As [`resolve`].
+/// A name means nothing, or a revision does not build.
 pub fn resolve_both(places: &Places, base: &str, candidate: &str) -> Result<Option<[Ready; 2]>, String> {
-    let Some(base) = resolve(places, base, None)? else { return Ok(None) };
-    let Some(candidate) = resolve(places, candidate, Some(&base.side))? else { return Ok(None) };
+    // Before a build that may take minutes, both names are looked up.
+    let (of_base, of_candidate) = (meaning(places, base)?, meaning(places, candidate)?);
+    let Some(base) = make(places, base, of_base, None)? else { return Ok(None) };
+    let Some(candidate) = make(places, candidate, of_candidate, Some(&base.side))? else { return Ok(None) };
     Ok(Some([base, candidate]))
 }
 
-/// Finds or makes what `name` means. `None` where the user stopped the build.
-///
-/// # Errors
-/// There is no such thing, or the revision does not build.
-fn resolve(places: &Places, name: &str, other: Option<&Side>) -> Result<Option<Ready>, String> {
+fn meaning(places: &Places, name: &str) -> Result<Meaning, String> {
     let path = Path::new(name);
     if name == "." {
-        return running(places, name, None).map(Some);
+        return Ok(Meaning::Running);
     }
     if path.is_file() {
         let path = path.canonicalize().map_err(|error| format!("{name}: {error}"))?;
         let is_suite = path.extension().is_some_and(|extension| extension == "toml" || extension == "json");
-        if is_suite {
-            return running(places, name, Some(path)).map(Some);
-        }
         let is_executable = path.metadata().is_ok_and(|metadata| metadata.permissions().mode() & 0o111 != 0);
-        if is_executable {
-            return ready(name, path, root(places)?, None).map(Some);
-        }
-        return Err(format!("{name} is a file, but neither an executable nor a suite (.toml, .json)"));
+        return match (is_suite, is_executable) {
+            (true, _) => Ok(Meaning::Suite(path)),
+            (false, true) => Ok(Meaning::Executable(path)),
+            (false, false) => Err(format!("{name} is a file, but neither an executable nor a suite (.toml, .json)")),
+        };
     }
-    let Some(commit) = revision::commit(places.root(), name)? else {
-        return Err(format!(
+    revision::commit(places.root(), name)?.map(Meaning::Commit).ok_or_else(|| {
+        format!(
             "{name:?} is no revision of {}, no executable and no suite file; `.` is the running inferbench",
             places.root().display()
-        ));
+        )
+    })
+}
+
+fn make(places: &Places, name: &str, meaning: Meaning, other: Option<&Side>) -> Result<Option<Ready>, String> {
+    let commit = match meaning {
+        Meaning::Running => return running(places, name, None).map(Some),
+        Meaning::Suite(path) => return running(places, name, Some(path)).map(Some),
+        Meaning::Executable(path) => return ready(name, path, root(places)?, None).map(Some),
+        Meaning::Commit(commit) => commit,
     };
     if let Some(other) = other.filter(|other| other.commit.as_ref() == Some(&commit)) {
         return Ok(Some(Ready { side: Side { name: name.to_owned(), ..other.clone() }, worktree: None }));
@@ -71,6 +85,7 @@ fn ready(name: &str, executable: PathBuf, root: PathBuf, suite: Option<PathBuf>)
         executable,
         root,
     };
+    check_protocol(&side)?;
     Ok(Ready { side, worktree: None })
 }
 
