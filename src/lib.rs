@@ -8,6 +8,7 @@
 //!                                                  cli ◀─ report ◀─ store ◀─ record ◀─ convert
 //! ```
 //!
+//! `duel` lets two executables of this package measure in turn, through `harness`, and judges them through `compare`.
 //! `selftest` measures the machine through `harness` and `criterion_dir`; `cli` gives its result to the reports.
 
 pub mod backend;

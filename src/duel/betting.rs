@@ -13,7 +13,7 @@
 
 /// Parts of the wealth that are put on a difference of full size.
 const STAKES: [f64; 6] = [0.15, 0.3, 0.45, 0.6, 0.75, 0.9];
-const BISECTIONS: usize = 40;
+const BISECTIONS: usize = 24;
 
 /// The wealth of who bets against "the shift is `shift`".
 pub fn evidence(differences: &[f64], shift: f64) -> f64 {
@@ -83,18 +83,18 @@ mod tests {
 
     #[test]
     fn looking_after_every_difference_raises_no_more_alarms_than_promised() {
-        const DUELS: usize = 1000;
+        const DUELS: usize = 400;
         let is_alarm = |seed: u64| {
             let all = differences(seed, 60, 0.0);
             (1..=60).any(|count| p_value(&all[..count]) <= 0.05)
         };
         let alarms = (0..DUELS as u64).filter(|seed| is_alarm(*seed)).count();
-        assert!(alarms <= 50, "{alarms} of {DUELS}");
+        assert!(alarms <= 20, "{alarms} of {DUELS}");
     }
 
     #[test]
     fn a_shift_is_found_and_lies_in_every_interval() {
-        const DUELS: u64 = 100;
+        const DUELS: u64 = 50;
         let (mut found, mut missed) = (0, 0);
         for seed in 0..DUELS {
             let all = differences(seed, 40, 0.05);
@@ -106,7 +106,7 @@ mod tests {
             });
             missed += u32::from(is_missed);
         }
-        assert!(found >= 95 && missed <= 5, "found {found}, missed {missed}");
+        assert!(found >= 46 && missed <= 2, "found {found}, missed {missed}");
     }
 
     #[test]

@@ -67,7 +67,12 @@ pub fn pair(base: &RoundReport, candidate: &RoundReport, may_differ: bool) -> Ve
     let make = |case: &RoundCase| {
         let partner = partners.get(&case.id).and_then(|id| find(candidate, id));
         let id = partner.as_ref().map_or_else(|| case.id.clone(), |partner| partner.id.clone());
-        Pair { base: case.id.clone(), candidate: id, trouble: trouble(case, partner.as_ref()) }
+        let mut trouble = trouble(case, partner.as_ref());
+        if let Some(trouble) = trouble.as_mut().filter(|_| may_differ && partner.is_none()) {
+            // Nobody promised that the other suite has it.
+            trouble.whose = Whose::Base;
+        }
+        Pair { base: case.id.clone(), candidate: id, trouble }
     };
     base.cases.iter().map(make).collect()
 }
@@ -93,7 +98,7 @@ pub fn trouble(base: &RoundCase, candidate: Option<&RoundCase>) -> Option<Troubl
     let absent = || Trouble {
         whose: Whose::Candidate,
         status: Status::Unsupported,
-        message: "the candidate has no such case".into(),
+        message: "the other side has no such case".into(),
     };
     of(base, Whose::Base).or_else(|| candidate.map_or_else(|| Some(absent()), |case| of(case, Whose::Candidate)))
 }

@@ -151,6 +151,9 @@ impl Rehearsal<'_> {
     /// As [`between`].
     fn agree(&self, places: &Places) -> Result<Option<(Journal, Agreement)>, String> {
         let Question { base, candidate, .. } = self.question;
+        if !self.terms.is_silent {
+            eprintln!("comparing the outputs of both sides with the reference, once, and preparing what they need");
+        }
         let begin = Instant::now();
         let Some(base_report) = self.run(Contestant::Base, base, &[], true)? else { return Ok(None) };
         let Some(candidate_report) = self.run(Contestant::Candidate, candidate, &[], true)? else { return Ok(None) };
@@ -162,11 +165,13 @@ impl Rehearsal<'_> {
         let open = ids(&pairs, Contestant::Base);
         let mut seconds_a_round = 0.0;
         if !open.is_empty() {
-            let process = Instant::now();
-            if self.run(Contestant::Base, base, &open, false)?.is_none() {
-                return Ok(None);
+            let processes = Instant::now();
+            for (contestant, side) in [(Contestant::Base, base), (Contestant::Candidate, candidate)] {
+                if self.run(contestant, side, &ids(&pairs, contestant), false)?.is_none() {
+                    return Ok(None);
+                }
             }
-            seconds_a_round = 6.0 * process.elapsed().as_secs_f64();
+            seconds_a_round = 3.0 * processes.elapsed().as_secs_f64();
         }
         let rounds = self.rounds(open.len(), seconds_a_round, begin.elapsed().as_secs_f64())?;
         let started = Timestamp::now();
