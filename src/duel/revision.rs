@@ -41,7 +41,8 @@ pub fn build(places: &Places, name: &str, commit: &str) -> Result<Option<(PathBu
     let duels = places.duels();
     let worktree = Worktree::add(places, &duels.join("worktrees").join(commit), commit)?;
     let features = features();
-    let executable = duels.join("executables").join(format!("{commit}-{}", features.join("+")));
+    let named_features = if features.is_empty() { "no-backend".to_owned() } else { features.join("+") };
+    let executable = duels.join("executables").join(format!("{commit}-{named_features}"));
     if executable.is_file() {
         return Ok(Some((executable, worktree)));
     }
