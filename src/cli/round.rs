@@ -12,7 +12,7 @@ use crate::places::Places;
 
 /// Time the cases once, in fresh processes, and print one JSON document
 #[derive(Args)]
-#[command(after_help = "Example:\n  inferbench round --model digits --seconds 0.3")]
+#[command(after_help = "Example:\n  inferbench round --model digits --seconds 0.2")]
 pub struct Arguments {
     #[command(flatten)]
     selection: Selection,
@@ -22,7 +22,7 @@ pub struct Arguments {
     #[arg(long, value_name = "ID")]
     case: Vec<String>,
     /// Seconds of measured calls a case
-    #[arg(long, value_name = "S", default_value = "0.3", value_parser = seconds)]
+    #[arg(long, value_name = "S", default_value = "0.2", value_parser = seconds)]
     seconds: Duration,
     /// Make every call longer by so many millionths
     #[arg(long, value_name = "N")]

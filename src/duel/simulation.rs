@@ -96,12 +96,14 @@ fn intervals_hold_the_truth_as_often_as_they_say() {
 
 #[test]
 fn five_per_cent_are_found_on_a_noisy_machine_and_two_on_a_quiet_one() {
-    const DUELS: u64 = 100;
+    const DUELS: u64 = 60;
     let quiet = Noise { process: 0.008, wave: 0.005, drift: 0.02, ..Noise::default() };
-    for (noise, change) in [(NOISY, 0.05), (quiet, 0.02)] {
-        let is_found = |seed: &u64| one(*seed, 36, noise, change, FIXED).verdict == Verdict::Slower;
+    // As two processors with other work for five were: 7 % between processes, whatever is taken of their calls.
+    let crowded = Noise { process: 0.07, drift: 0.05, ..Noise::default() };
+    for (noise, rounds, change) in [(NOISY, 36, 0.05), (crowded, 70, 0.05), (quiet, 36, 0.02)] {
+        let is_found = |seed: &u64| one(*seed, rounds, noise, change, FIXED).verdict == Verdict::Slower;
         let found = (0..DUELS).filter(is_found).count();
-        assert!(found >= 90, "{found} of {DUELS} at {change}");
+        assert!(found >= 54, "{found} of {DUELS} at {change}");
     }
 }
 
