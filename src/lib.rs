@@ -8,6 +8,7 @@
 //!                                      cli ◀─ report ◀─ compare ◀─ store ◀─ record ◀─ convert
 //! ```
 //!
+//! `duel` lets two executables of this package measure in turn, through `harness`, and judges them through `compare`.
 //! `selftest` measures the machine through `harness` and `criterion_dir`; `cli` gives its result to `compare` and the reports.
 
 pub mod backend;
@@ -16,6 +17,7 @@ pub mod compare;
 pub mod convert;
 pub mod criterion_dir;
 pub mod definition;
+pub mod duel;
 pub mod exit_codes;
 pub mod fixture;
 pub mod harness;

@@ -78,6 +78,11 @@ impl Places {
         self.runs().with_file_name("selftest.json")
     }
 
+    /// Duels, and what they build.
+    pub fn duels(&self) -> PathBuf {
+        self.runs().with_file_name("duel")
+    }
+
     /// Where records and reports go.
     pub fn reports(&self) -> PathBuf {
         std::env::var_os("INFERBENCH_REPORTS").map_or_else(|| self.root.join("target-reports"), PathBuf::from)

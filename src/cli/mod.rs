@@ -4,9 +4,11 @@ mod compare;
 mod convert;
 mod devices;
 mod doctor;
+mod duel;
 mod models;
 mod prepare;
 mod report;
+mod round;
 mod run;
 mod selftest;
 mod verify;
@@ -42,6 +44,9 @@ enum Command {
     Convert(convert::Arguments),
     Report(report::Arguments),
     Compare(compare::Arguments),
+    Duel(duel::Arguments),
+    #[command(hide = true)]
+    Round(round::Arguments),
     Selftest(selftest::Arguments),
 }
 
@@ -59,6 +64,8 @@ pub fn main() -> ExitCode {
         Command::Convert(arguments) => convert::run(&arguments),
         Command::Report(arguments) => report::run(&arguments),
         Command::Compare(arguments) => compare::run(&arguments),
+        Command::Duel(arguments) => duel::run(&arguments),
+        Command::Round(arguments) => round::run(&arguments),
         Command::Selftest(arguments) => selftest::run(&arguments),
     };
     match result {

@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
+use super::round::RoundTerms;
 use crate::definition::{Case, Effort, Model};
 
 /// The variable that makes a process a child; its value is the path of the assignment.
@@ -23,6 +24,8 @@ pub enum Purpose {
     Watch,
     /// Load and make the first call, in a fresh process for each time.
     Load,
+    /// Time calls without Criterion, for a duel.
+    Round(RoundTerms),
 }
 
 /// The work of one child: cases of one backend and device.

@@ -14,6 +14,7 @@ use criterion::{
 use super::arguments::{CriterionArguments, Mode};
 use super::assignment::{Assignment, Purpose, WorkItem};
 use super::manifest::{Event, Observed, Outcome, RunFolder};
+use super::round;
 use super::trial::{self, Fixtures, Trial};
 use crate::criterion_dir::{LatencyLog, write_latency_log};
 use crate::definition::{BenchmarkId, Case, Shortfall, Status};
@@ -38,6 +39,7 @@ pub fn run(assignment_path: &Path) -> ExitCode {
         Purpose::Verify => verify(&assignment),
         Purpose::Watch => watch(&assignment),
         Purpose::Load => start_cold(&assignment),
+        Purpose::Round(terms) => round::time_calls(&assignment, terms),
         Purpose::Measure | Purpose::MeasureUnproven => measure(&assignment),
     };
     match result {
@@ -105,7 +107,7 @@ fn start_cold(assignment: &Assignment) -> Result<(), String> {
 }
 
 /// Puts what becomes of a case into the run's folder.
-fn recorded(
+pub(super) fn recorded(
     folder: &RunFolder,
     id: &BenchmarkId,
     action: impl FnOnce(&mut Observed) -> Result<(), Shortfall>,

@@ -18,6 +18,7 @@ mod parent;
 mod peer;
 mod proof;
 mod relay;
+mod round;
 mod run;
 mod trial;
 
@@ -28,6 +29,8 @@ pub use doctor::{Finding, State, examine};
 pub use estimate::{Estimate, estimate};
 pub use machine::{Machine, Revision};
 pub use manifest::{ColdStart, Event, MANIFEST_FORMAT, Manifest, ManifestCase, Observed, Outcome, Outcomes, RunFolder};
+pub use parent::is_interrupted;
+pub use round::{CallFigures, ROUND_FORMAT, RoundCase, RoundReport, RoundRequest, RoundTerms, run_round};
 pub use run::{FinishedRun, Request, keep_others_out, prepare_model, run, run_silently};
 
 use std::path::{Path, PathBuf};

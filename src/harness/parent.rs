@@ -20,13 +20,10 @@ use crate::definition::{Case, Effort, Model, Shortfall, Status};
 
 /// How often the parent looks at a child. It sleeps in between, so as not to disturb what is measured.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
+/// The same in a duel, where many processes are short: waiting for their ends would be a tenth of its time.
+const LOOK_EVERY_IN_A_ROUND: Duration = Duration::from_millis(20);
 /// How long a child may take to end after an interrupt.
 const GRACE: Duration = Duration::from_secs(3);
-
-/// Whether the user asked to stop.
-pub(super) fn is_interrupted() -> bool {
-    interrupted().load(Ordering::SeqCst)
-}
 
 /// Set when the user asks to stop (Ctrl-C, SIGTERM).
 fn interrupted() -> &'static AtomicBool {
@@ -37,6 +34,11 @@ fn interrupted() -> &'static AtomicBool {
         let _ = ctrlc::set_handler(|| INTERRUPTED.store(true, Ordering::SeqCst));
     });
     &INTERRUPTED
+}
+
+/// Whether the user asked to stop; from the first time on that this is asked, the process ends no longer by itself.
+pub fn is_interrupted() -> bool {
+    interrupted().load(Ordering::SeqCst)
 }
 
 /// The children's work and what is known about its length.
@@ -215,7 +217,8 @@ impl Session<'_> {
                     let _ = child.kill();
                 }
             }
-            thread::sleep(LOOK_EVERY);
+            let is_round = matches!(self.purpose, Purpose::Round(_));
+            thread::sleep(if is_round { LOOK_EVERY_IN_A_ROUND } else { LOOK_EVERY });
         };
         let tail = relay.join().unwrap_or_default();
         let ran_out_of_memory = kernel_memory_kills() > kills_before;

@@ -307,7 +307,7 @@ fn manifest_case(planned: &PlannedCase, shortfalls: &BTreeMap<String, Shortfall>
     }
 }
 
-fn by_contestant(runnable: &Runnable) -> Vec<parent::Group> {
+pub(super) fn by_contestant(runnable: &[(Case, Model)]) -> Vec<parent::Group> {
     let mut groups: Vec<parent::Group> = Vec::new();
     for (case, model) in runnable {
         let is_own = |group: &&mut parent::Group| group.backend == case.backend && group.device == case.device;

@@ -67,6 +67,11 @@ impl TimedSession {
         std::mem::take(&mut self.stages)
     }
 
+    /// The same, with another session around its own.
+    pub fn wrapped(self, wrap: impl FnOnce(Box<dyn Session>) -> Box<dyn Session>) -> Self {
+        TimedSession { session: wrap(self.session), ..self }
+    }
+
     pub fn session(&mut self) -> &mut dyn Session {
         &mut *self.session
     }

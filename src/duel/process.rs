@@ -1,0 +1,30 @@
+//! Waits for a process, and ends it when the user wants to stop.
+
+use std::process::{Child, ExitStatus};
+use std::thread;
+use std::time::Duration;
+
+use crate::harness::is_interrupted;
+
+/// Between two looks the duel sleeps, so as not to disturb what is measured.
+const LOOK_EVERY: Duration = Duration::from_millis(10);
+
+/// How the process ended; `None` where the user stopped it.
+///
+/// # Errors
+/// The system cannot say.
+pub fn wait(mut child: Child) -> std::io::Result<Option<ExitStatus>> {
+    loop {
+        let ended = child.try_wait()?;
+        if is_interrupted() {
+            // Children of its own end when it is gone.
+            let _ = child.kill();
+            child.wait()?;
+            return Ok(None);
+        }
+        if ended.is_some() {
+            return Ok(ended);
+        }
+        thread::sleep(LOOK_EVERY);
+    }
+}

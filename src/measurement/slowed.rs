@@ -1,0 +1,119 @@
+//! A session that takes longer than it has to, by a known part: what a method is tried on that says it finds such things.
+//!
+//! The time is spun away at the end of the call, so it is in the timed region as if the runtime had become slower.
+
+use std::hint::spin_loop;
+use std::time::{Duration, Instant};
+
+use crate::backend::{Placement, Session, Stages};
+use crate::definition::Shortfall;
+use crate::fixture::HostTensor;
+
+/// Another session, slower by a part of its own time.
+pub struct Slowed {
+    session: Box<dyn Session>,
+    slowdown: f64,
+    started: Instant,
+}
+
+impl Slowed {
+    /// `slowdown` is the part that is added: 0.05 for 5 %. With 0 it costs the same two clock reads.
+    pub fn new(session: Box<dyn Session>, slowdown: f64) -> Self {
+        Slowed { session, slowdown, started: Instant::now() }
+    }
+
+    fn spin(&self) {
+        let until = self.started.elapsed().mul_f64(1.0 + self.slowdown);
+        while self.started.elapsed() < until {
+            spin_loop();
+        }
+    }
+}
+
+impl Session for Slowed {
+    fn bind(&mut self, inputs: &[HostTensor]) -> Result<usize, Shortfall> {
+        self.session.bind(inputs)
+    }
+
+    fn calls_in_a_row(&self) -> usize {
+        self.session.calls_in_a_row()
+    }
+
+    fn rewind(&mut self, binding: usize) {
+        self.session.rewind(binding);
+    }
+
+    fn run(&mut self, binding: usize) -> Result<(), Shortfall> {
+        self.started = Instant::now();
+        self.session.run(binding)
+    }
+
+    fn sync(&mut self) -> Result<(), Shortfall> {
+        self.session.sync()?;
+        self.spin();
+        Ok(())
+    }
+
+    fn outputs(&mut self, binding: usize) -> Result<Vec<HostTensor>, Shortfall> {
+        self.session.outputs(binding)
+    }
+
+    fn call_from_host(&mut self, binding: usize, inputs: &[HostTensor]) -> Result<Stages, Shortfall> {
+        self.started = Instant::now();
+        let stages = self.session.call_from_host(binding, inputs)?;
+        self.spin();
+        Ok(stages)
+    }
+
+    fn compilation(&self) -> Option<Duration> {
+        self.session.compilation()
+    }
+
+    fn placement(&self) -> Placement {
+        self.session.placement()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::measurement::TimedSession;
+
+    /// Takes 2 ms.
+    struct Sleeping;
+
+    impl Session for Sleeping {
+        fn bind(&mut self, _: &[HostTensor]) -> Result<usize, Shortfall> {
+            Ok(0)
+        }
+
+        fn run(&mut self, _: usize) -> Result<(), Shortfall> {
+            std::thread::sleep(Duration::from_millis(2));
+            Ok(())
+        }
+
+        fn sync(&mut self) -> Result<(), Shortfall> {
+            Ok(())
+        }
+
+        fn outputs(&mut self, _: usize) -> Result<Vec<HostTensor>, Shortfall> {
+            Ok(Vec::new())
+        }
+
+        fn call_from_host(&mut self, _: usize, _: &[HostTensor]) -> Result<Stages, Shortfall> {
+            Err(Shortfall::unsupported("never called"))
+        }
+
+        fn placement(&self) -> Placement {
+            Placement::default()
+        }
+    }
+
+    #[test]
+    fn the_timed_call_is_longer_by_the_part_that_was_asked_for() {
+        let mut session = TimedSession::new(Box::new(Slowed::new(Box::new(Sleeping), 0.5)), 1);
+        for call in session.call(5).unwrap().as_nanoseconds() {
+            assert!(*call >= 3_000_000, "{call} ns");
+        }
+    }
+}
