@@ -11,9 +11,8 @@ use crate::exit_codes;
 use crate::harness::{is_interrupted, keep_others_out};
 use crate::places::Places;
 
-/// Below the four minutes that a duel of one small model may take. In the simulation 70 rounds find 5 % where processes
-/// differ by 7 %; where they differ more, or fewer rounds fit, 5 % may stay open.
-const MINUTES_A_CASE: f64 = 3.5;
+/// Of six processes each: a minute or two for one small model, more in a build with libtorch, whose processes start slowly.
+const ROUNDS: usize = 40;
 
 /// Compare two revisions, executables or suites in turn on this machine; exit code 1 on a regression
 #[derive(Args)]
@@ -33,12 +32,12 @@ pub struct Arguments {
     #[arg(long, env = "INFERBENCH_THREADS", value_name = "N")]
     threads: Option<usize>,
     /// Seconds of measured calls a case and process
-    #[arg(long, value_name = "S", default_value = "0.2", value_parser = round::seconds)]
+    #[arg(long, value_name = "S", default_value = "0.1", value_parser = round::seconds)]
     seconds: Duration,
-    /// Minutes that all rounds take, about [default: 3.5 a case]
+    /// Minutes that all rounds take, about
     #[arg(long, value_name = "N", value_parser = minutes)]
     minutes: Option<f64>,
-    /// This many rounds, of six processes each
+    /// This many rounds, of six processes each [default: 40, or more for very many cases]
     #[arg(long, value_name = "N", conflicts_with = "minutes", value_parser = clap::value_parser!(u16).range(1..=1000))]
     rounds: Option<u16>,
     /// Stop as soon as every case has a verdict, by a test that allows to look after every round
@@ -102,7 +101,7 @@ fn terms(arguments: &Arguments) -> Terms {
     let length = match (arguments.rounds, arguments.minutes) {
         (Some(rounds), _) => Length::Rounds(rounds.into()),
         (None, Some(minutes)) => Length::Minutes(minutes),
-        (None, None) => Length::MinutesACase(MINUTES_A_CASE),
+        (None, None) => Length::AtLeast(ROUNDS),
     };
     Terms {
         selection: arguments.selection.clone(),

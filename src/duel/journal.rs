@@ -42,8 +42,8 @@ pub struct Question {
 pub enum Length {
     Rounds(usize),
     Minutes(f64),
-    /// Minutes for each case.
-    MinutesACase(f64),
+    /// So many rounds, or more where there are so many cases that fewer could show nothing.
+    AtLeast(usize),
 }
 
 /// What was settled before the first round.

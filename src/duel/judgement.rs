@@ -1,6 +1,7 @@
 //! From the rounds to the verdicts.
 //!
-//! A round gives each contestant one figure a case, the mean of the logarithms of its two processes' medians; the round is
+//! A round gives each contestant one figure a case, the smaller of its two processes' medians: others on the machine only
+//! ever make a process slower (Chen & Revels 2016, "Robust benchmarking in noisy environments"). The round is
 //! the unit of replication (Kalibera & Jones 2013, "Rigorous benchmarking in reasonable time"), interleaved as in duet
 //! benchmarking (Bulej et al. 2020, "Duet benchmarking: improving measurement accuracy in the cloud"). The candidate's
 //! differences from the base are judged; those of the null control from the same base, in the same rounds, say what the

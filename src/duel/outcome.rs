@@ -133,8 +133,8 @@ fn series(pair: &Pair, rounds: &[Round]) -> Result<CaseRounds, Trouble> {
             (Contestant::Null, &mut series.null),
             (Contestant::Candidate, &mut series.candidate),
         ] {
-            let logarithms: Vec<f64> = own(contestant).filter_map(|case| Some(case.figures?.median_ns.ln())).collect();
-            figures.push(logarithms.iter().sum::<f64>() / logarithms.len() as f64);
+            let medians = own(contestant).filter_map(|case| Some(case.figures?.median_ns));
+            figures.extend(medians.min_by(f64::total_cmp).map(f64::ln));
         }
     }
     Ok(series)

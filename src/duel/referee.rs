@@ -227,7 +227,7 @@ impl Rehearsal<'_> {
             )),
             Length::Rounds(rounds) => Ok(rounds),
             Length::Minutes(minutes) => Ok(in_minutes(minutes)),
-            Length::MinutesACase(minutes) => Ok(in_minutes(minutes * cases as f64)),
+            Length::AtLeast(rounds) => Ok(rounds.max(fewest)),
         }
     }
 
