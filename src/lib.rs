@@ -9,7 +9,7 @@
 //! ```
 //!
 //! `duel` lets two executables of this package measure in turn, through `harness`, and judges them through `compare`.
-//! `selftest` measures the machine through `harness` and `criterion_dir`; `cli` gives its result to `compare` and the reports.
+//! `selftest` measures the machine through `harness`, `criterion_dir` and `duel`; `cli` gives its result to `compare` and the reports.
 
 pub mod backend;
 pub mod cli;

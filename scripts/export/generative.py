@@ -18,9 +18,9 @@ from layout import Layout
 from published import Published
 
 # Smallest lead of a chosen token over the second, relative to the largest logit: far beyond what rounding can turn.
-LEAD = 3e-4
+LEAD = 1e-4
 # Smallest part of a sample's tokens that differ.
-VARIETY = 0.25
+VARIETY = 0.2
 # The reference has at most so many logits of a row: of a larger vocabulary every n-th.
 LOGITS = 1024
 # Sizes of what a part is traced with, first, and of what the trace is tried with. None has the same twice.

@@ -11,9 +11,6 @@ use crate::exit_codes;
 use crate::harness::{is_interrupted, keep_others_out};
 use crate::places::Places;
 
-/// Of six processes each: a minute or two for one small model, more in a build with libtorch, whose processes start slowly.
-const ROUNDS: usize = 40;
-
 /// Compare two revisions, executables or suites in turn on this machine; exit code 1 on a regression
 #[derive(Args)]
 #[command(after_help = "Examples:\n  inferbench duel main HEAD --model digits\n  \
@@ -101,7 +98,7 @@ fn terms(arguments: &Arguments) -> Terms {
     let length = match (arguments.rounds, arguments.minutes) {
         (Some(rounds), _) => Length::Rounds(rounds.into()),
         (None, Some(minutes)) => Length::Minutes(minutes),
-        (None, None) => Length::AtLeast(ROUNDS),
+        (None, None) => Length::AtLeast(duel::ROUNDS),
     };
     Terms {
         selection: arguments.selection.clone(),

@@ -36,12 +36,23 @@ pub fn run(arguments: &Arguments) -> Result<u8, String> {
 }
 
 fn table(selftest: &Selftest) -> String {
-    let Selftest { overhead, spread, smallest_change, processes, case, .. } = selftest;
+    let Selftest { overhead, spread, smallest_change, processes, case, gate, .. } = selftest;
     let calls: usize = processes.iter().map(|process| process.calls).sum();
     let median = processes.iter().map(|process| process.p50_ns).sum::<f64>() / processes.len() as f64;
     let disturbed =
         selftest.disturbed_share().map_or("unknown".into(), |share| format!("{:.0} % of the samples", 100.0 * share));
     let look = overhead.look_ns.map_or("none".into(), |ns| format!("{:.1} µs, never in a timed call", ns / 1e3));
+    let per_cent = |share: f64| format!("{:.1} %", 100.0 * share);
+    let gate = gate.as_ref().map_or("unknown: it takes at least --minutes 1.5".into(), |gate| {
+        let found = gate.found.iter().map(|it| format!("{:.0} %: {:.0} %", 100.0 * it.slowdown, 100.0 * it.share));
+        format!(
+            "{} false alarms, {} void, {} rounds each; slow-downs found: {}",
+            per_cent(gate.false_alarms),
+            per_cent(gate.void),
+            gate.rounds_a_duel,
+            found.collect::<Vec<_>>().join(", ")
+        )
+    });
     let lines = [
         (
             "two clock reads",
@@ -57,6 +68,7 @@ fn table(selftest: &Selftest) -> String {
             "between processes",
             format!("{:.2} %; of their medians {:.2} %", spread.processes_percent, smallest_change.deviation_percent),
         ),
+        ("duels", gate),
     ];
     let lines: String = lines.into_iter().map(|(name, value)| format!("{name:<19}{value}\n")).collect();
     format!("{lines}\n{}\n", selftest.line())

@@ -93,22 +93,30 @@ impl Journal {
         let mut paths: Vec<PathBuf> =
             entries.map(|entry| entry.path()).filter(|path| path.join(DUEL).is_file()).collect();
         paths.sort();
-        let read = |path: PathBuf| {
-            let bytes = fs::read(path.join(DUEL)).ok()?;
-            Some((Journal(path), serde_json::from_slice::<Agreement>(&bytes).ok()?))
-        };
         let is_same = |(_, agreement): &(Journal, Agreement)| {
             agreement.format == DUEL_FORMAT
                 && agreement.question == *question
                 && seed.is_none_or(|seed| seed == agreement.seed)
         };
-        paths.into_iter().rev().filter_map(read).find(is_same).ok_or_else(|| {
+        paths.into_iter().rev().filter_map(|path| Journal::open(path).ok()).find(is_same).ok_or_else(|| {
             format!(
                 "there is nothing to resume: no duel in {} has asked this question, of the same executables and with \
                  the same flags",
                 duels.display()
             )
         })
+    }
+
+    /// A duel that was settled.
+    ///
+    /// # Errors
+    /// There is none in this folder, or it cannot be read.
+    pub fn open(path: PathBuf) -> Result<(Self, Agreement), String> {
+        let file = path.join(DUEL);
+        let named = |error: &dyn std::fmt::Display| format!("{}: {error}", file.display());
+        let bytes = fs::read(&file).map_err(|error| named(&error))?;
+        let agreement = serde_json::from_slice(&bytes).map_err(|error| named(&error))?;
+        Ok((Journal(path), agreement))
     }
 
     pub fn path(&self) -> &Path {

@@ -7,6 +7,7 @@
 
 mod betting;
 mod fighter;
+mod gate;
 mod journal;
 mod judgement;
 mod order;
@@ -22,7 +23,12 @@ mod signed_rank;
 #[cfg(test)]
 mod simulation;
 
+/// Rounds of a duel by default, of six processes each: a minute or two for one small model, more in a build with libtorch,
+/// whose processes start slowly.
+pub const ROUNDS: usize = 40;
+
 pub use fighter::Side;
+pub use gate::{Found, Gate};
 pub use journal::Length;
 pub use judgement::{FALSE_DISCOVERIES, Judgement};
 pub use outcome::{CaseOutcome, Duel};

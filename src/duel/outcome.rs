@@ -107,7 +107,7 @@ fn exit_code(cases: &[CaseOutcome]) -> u8 {
 }
 
 /// The figures of a pair in every round; its trouble, where it has one in any of them.
-fn series(pair: &Pair, rounds: &[Round]) -> Result<CaseRounds, Trouble> {
+pub(super) fn series(pair: &Pair, rounds: &[Round]) -> Result<CaseRounds, Trouble> {
     if let Some(trouble) = &pair.trouble {
         return Err(trouble.clone());
     }

@@ -1,8 +1,9 @@
-//! How exactly this machine can measure: the harness's cost, the spread of a small model's times, and the smallest change
-//! between two runs that they allow to be shown.
+//! How exactly this machine can measure: the harness's cost, the spread of a small model's times, the smallest change
+//! between two runs that they allow to be shown, and how often duels are wrong and what they find.
 //!
 //! The result is kept in `<target>/inferbench/selftest.json`, with the machine that it is about.
 
+mod gate;
 mod processes;
 mod spread;
 
@@ -15,10 +16,14 @@ use std::time::{Duration, Instant};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
+use crate::duel::Gate;
 use crate::harness::{Machine, keep_others_out};
 use crate::measurement::overhead::{self, Overhead};
 use crate::places::Places;
 use crate::store::write_whole;
+
+/// Rounds of a duel take seconds each, and a few of them say nothing.
+const SHORTEST_WITH_GATE: Duration = Duration::from_secs(90);
 
 /// Changes when an older reader would misunderstand the file.
 const FORMAT: u32 = 1;
@@ -36,6 +41,9 @@ pub struct Selftest {
     pub processes: Vec<ProcessFigures>,
     pub spread: Spread,
     pub smallest_change: SmallestChange,
+    /// How far the verdicts of duels can be trusted; absent where the time was too short.
+    #[serde(default)]
+    pub gate: Option<Gate>,
 }
 
 /// How a self-test ended.
@@ -56,9 +64,17 @@ pub fn measure(places: &Places, at_most: Duration) -> Result<Ending, String> {
     eprintln!("the harness's own cost");
     let for_overhead = (at_most / 50).min(Duration::from_secs(3));
     let overhead = overhead::measure(for_overhead).map_err(|shortfall| shortfall.to_string())?;
-    let measured = match processes::measure(places, start, at_most)? {
+    let for_gate = if at_most >= SHORTEST_WITH_GATE { at_most / 2 } else { Duration::ZERO };
+    let measured = match processes::measure(places, start, at_most - for_gate)? {
         Ok(measured) => measured,
         Err(exit_code) => return Ok(Ending::Stopped(exit_code)),
+    };
+    let gate = match for_gate {
+        Duration::ZERO => None,
+        _ => match gate::measure(places, measured.selection, for_gate)? {
+            Ok(gate) => gate,
+            Err(exit_code) => return Ok(Ending::Stopped(exit_code)),
+        },
     };
     let medians: Vec<f64> = measured.figures.iter().map(|figures| figures.p50_ns).collect();
     let no_figure = "fewer than two processes have measured something";
@@ -72,6 +88,7 @@ pub fn measure(places: &Places, at_most: Duration) -> Result<Ending, String> {
         spread: Spread::of(&measured.calls_ns).ok_or(no_figure)?,
         smallest_change: SmallestChange::of(&medians).ok_or(no_figure)?,
         processes: measured.figures,
+        gate,
     };
     let bytes = serde_json::to_vec_pretty(&selftest).map_err(|error| error.to_string())?;
     write_whole(&places.selftest(), &bytes)?;
@@ -149,6 +166,7 @@ mod tests {
             processes: Vec::new(),
             spread: Spread::of(&calls).unwrap(),
             smallest_change: SmallestChange::of(&[100.0, 103.0, 99.0]).unwrap(),
+            gate: None,
         }
     }
 

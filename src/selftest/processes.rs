@@ -32,6 +32,8 @@ pub struct ProcessFigures {
 
 /// What all processes have measured.
 pub(super) struct Measured {
+    /// What chooses the case.
+    pub selection: Selection,
     pub case: String,
     pub figures: Vec<ProcessFigures>,
     /// By process and sample.
@@ -55,7 +57,12 @@ pub(super) fn measure(places: &Places, start: Instant, at_most: Duration) -> Res
         criterion_arguments: CRITERION.map(str::to_owned).to_vec(),
         resume: false,
     };
-    let mut measured = Measured { case: id.to_string(), figures: Vec::new(), calls_ns: Vec::new() };
+    let mut measured = Measured {
+        selection: request.selection.clone(),
+        case: id.to_string(),
+        figures: Vec::new(),
+        calls_ns: Vec::new(),
+    };
     let begin = Instant::now();
     loop {
         let done = measured.figures.len();
