@@ -217,4 +217,4 @@ def _next_config(config: dict) -> LlavaNextConfig:
 LLAVA_SMALL = _entry("llava-small", LlavaConfig(**_SMALL), _SMALL_SOURCE, [32])
 LLAVA_NEXT_SMALL = _entry("llava-next-small", _next_config(_SMALL), _SMALL_SOURCE, [32], seed=4)
 LLAVA_05B = _entry("llava-0.5b", LlavaConfig(**_KEY), _KEY_SOURCE, [32])
-LLAVA_NEXT_05B = _entry("llava-next-0.5b", _next_config(_KEY), _KEY_SOURCE, [32], seed=3, contrast=10.0)
+LLAVA_NEXT_05B = _entry("llava-next-0.5b", _next_config(_KEY), _KEY_SOURCE, [32], seed=5, contrast=10.0)
