@@ -56,18 +56,7 @@ fn generate(root: &Path) -> RunFolder {
     let mut cases = Vec::new();
     for model in 0..MODELS {
         for batch in 1..=BATCH_SIZES {
-            let case = Case {
-                model: format!("model-{model}"),
-                variant: ORIGINAL.into(),
-                phase: Phase::Forward,
-                sequence_length: None,
-                backend: "ort".into(),
-                device: "cpu".into(),
-                dtype: Dtype::F32,
-                batch_size: batch,
-                boundary: Boundary::Compute,
-                boundary: Boundary::Compute,
-            };
+            let case = Case::new(&format!("model-{model}"), "ort", batch);
             write_entry(&root.join("criterion"), &case, (model * BATCH_SIZES + batch) as u64);
             cases.push(case);
         }

@@ -4,7 +4,7 @@ mod support;
 
 use std::fs;
 
-use inferbench::definition::{Boundary, Case, Dtype, ORIGINAL, Phase, Status};
+use inferbench::definition::{Boundary, Case, Status};
 use inferbench::record::{Record, RunIdentity};
 use inferbench::store::write_records;
 use serde_json::Value;
@@ -24,17 +24,7 @@ fn record(run_id: &str, batch_size: usize, ms: f64) -> Record {
         suite: "quick".into(),
         rustc_version: "rustc 1".into(),
     };
-    let case = Case {
-        model: "m".into(),
-        variant: ORIGINAL.into(),
-        phase: Phase::Forward,
-        sequence_length: None,
-        backend: "ort".into(),
-        device: "cpu".into(),
-        dtype: Dtype::F32,
-        batch_size,
-        boundary: Boundary::Compute,
-    };
+    let case = Case::new("m", "ort", batch_size);
     Record {
         latency_p50_ms: Some(ms),
         latency_mean_ms: Some(ms),

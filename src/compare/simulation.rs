@@ -8,7 +8,7 @@ use super::interval::{Arm, Estimate, estimate};
 use super::noise::{ENOUGH_FREEDOM, Noise};
 use super::verdict::{Verdict, Yardstick, discoveries};
 use super::within::Within;
-use crate::definition::{Boundary, Case, Dtype, ORIGINAL, Phase, Status};
+use crate::definition::{Case, Status};
 use crate::fixture::seeded::{Fill, values};
 use crate::record::{Record, RunIdentity};
 
@@ -72,17 +72,7 @@ pub fn empty_record() -> Record {
         suite: "quick".into(),
         rustc_version: "rustc 1".into(),
     };
-    let case = Case {
-        model: "m".into(),
-        variant: ORIGINAL.into(),
-        phase: Phase::Forward,
-        sequence_length: None,
-        backend: "ort".into(),
-        device: "cpu".into(),
-        dtype: Dtype::F32,
-        batch_size: 1,
-        boundary: Boundary::Compute,
-    };
+    let case = Case::new("m", "ort", 1);
     Record::new(&run, &case, Status::Ok, None)
 }
 

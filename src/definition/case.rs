@@ -144,6 +144,21 @@ pub struct Case {
 }
 
 impl Case {
+    /// The plainest case: a forward pass of the original variant, in f32 on the CPU.
+    pub fn new(model: &str, backend: &str, batch_size: usize) -> Self {
+        Case {
+            model: model.into(),
+            variant: ORIGINAL.into(),
+            phase: Phase::Forward,
+            sequence_length: None,
+            backend: backend.into(),
+            device: "cpu".into(),
+            dtype: Dtype::F32,
+            batch_size,
+            boundary: Boundary::Compute,
+        }
+    }
+
     /// The triple under which Criterion stores the case.
     ///
     /// The group holds what is compared on one page (model, variant, phase, sequence length, boundary), the function is
@@ -226,17 +241,7 @@ mod tests {
     use super::*;
 
     fn case() -> Case {
-        Case {
-            model: "resnet50".into(),
-            variant: ORIGINAL.into(),
-            phase: Phase::Forward,
-            sequence_length: None,
-            backend: "ort".into(),
-            device: "cpu".into(),
-            dtype: Dtype::F32,
-            batch_size: 8,
-            boundary: Boundary::Compute,
-        }
+        Case::new("resnet50", "ort", 8)
     }
 
     #[test]

@@ -379,20 +379,9 @@ pub(super) fn unwinding<T>(action: impl FnOnce() -> Result<T, Shortfall>) -> Res
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::definition::{Boundary, Dtype, ORIGINAL, Phase};
 
     fn order(shuffle: Option<u64>) -> Vec<String> {
-        let case = |model: &str, batch_size| Case {
-            model: model.into(),
-            variant: ORIGINAL.into(),
-            phase: Phase::Forward,
-            sequence_length: None,
-            backend: "ort".into(),
-            device: "cpu".into(),
-            dtype: Dtype::F32,
-            batch_size,
-            boundary: Boundary::Compute,
-        };
+        let case = |model: &str, batch_size| Case::new(model, "ort", batch_size);
         let models = ["a", "b", "c", "d", "e"];
         let cases: Vec<Case> = models.iter().flat_map(|model| [8, 1, 2].map(|batch| case(model, batch))).collect();
         groups(&cases, shuffle).concat().iter().map(ToString::to_string).collect()

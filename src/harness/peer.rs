@@ -78,22 +78,11 @@ pub fn write(run_folder: &Path, case: &Case, names: &[String], outputs: &[HostTe
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::definition::{Boundary, Dtype as CaseDtype, ORIGINAL, Phase};
 
     #[test]
     fn outputs_come_back_with_their_backend() {
         let folder = std::env::temp_dir().join(format!("inferbench-peer-{}", std::process::id()));
-        let case = Case {
-            model: "m".into(),
-            variant: ORIGINAL.into(),
-            phase: Phase::Forward,
-            sequence_length: None,
-            backend: "ort".into(),
-            device: "cpu".into(),
-            dtype: CaseDtype::F32,
-            batch_size: 2,
-            boundary: Boundary::Compute,
-        };
+        let case = Case::new("m", "ort", 2);
         assert!(read(&folder, &case).unwrap().is_none());
         let output = HostTensor { shape: vec![2], data: TensorData::F32(vec![1.5, -2.0]) };
         write(&folder, &case, &["y".to_owned()], std::slice::from_ref(&output)).unwrap();

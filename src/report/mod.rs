@@ -35,7 +35,7 @@ impl Format {
 
 #[cfg(test)]
 mod tests {
-    use crate::definition::{Boundary, Case, Dtype, ORIGINAL, Phase, Status};
+    use crate::definition::{Case, Status};
     use crate::record::{Record, RunIdentity};
 
     /// A measured record with nothing in it but a median.
@@ -49,17 +49,7 @@ mod tests {
             suite: "quick".into(),
             rustc_version: "rustc 1".into(),
         };
-        let case = Case {
-            model: model.into(),
-            variant: ORIGINAL.into(),
-            phase: Phase::Forward,
-            sequence_length: None,
-            backend: backend.into(),
-            device: "cpu".into(),
-            dtype: Dtype::F32,
-            batch_size,
-            boundary: Boundary::Compute,
-        };
+        let case = Case::new(model, backend, batch_size);
         Record { latency_p50_ms, ..Record::new(&run, &case, Status::Ok, None) }
     }
 }

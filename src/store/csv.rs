@@ -5,7 +5,7 @@ use std::io::{Read, Write};
 use jiff::Timestamp;
 use serde::Serialize;
 
-use crate::definition::{Boundary, Case, Dtype, Phase, Status};
+use crate::definition::{Case, Dtype, Phase, Status};
 use crate::record::{Record, RunIdentity, SCHEMA_VERSION};
 
 /// Writes `results.csv`: a header and a row a record.
@@ -104,17 +104,7 @@ fn blank() -> Record {
         suite: String::new(),
         rustc_version: String::new(),
     };
-    let case = Case {
-        model: String::new(),
-        variant: String::new(),
-        phase: Phase::Forward,
-        sequence_length: None,
-        backend: String::new(),
-        device: String::new(),
-        dtype: Dtype::F32,
-        batch_size: 1,
-        boundary: Boundary::Compute,
-    };
+    let case = Case::new("", "", 1);
     Record::new(&run, &case, Status::Failed, None)
 }
 
@@ -139,7 +129,6 @@ fn write_rows<R: Serialize>(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::definition::ORIGINAL;
 
     fn record() -> Record {
         let run = RunIdentity {
@@ -151,17 +140,7 @@ mod tests {
             suite: "quick".into(),
             rustc_version: "rustc 1".into(),
         };
-        let case = Case {
-            model: "m".into(),
-            variant: ORIGINAL.into(),
-            phase: Phase::Forward,
-            sequence_length: None,
-            backend: "ort".into(),
-            device: "cpu".into(),
-            dtype: Dtype::F32,
-            batch_size: 1,
-            boundary: Boundary::Compute,
-        };
+        let case = Case::new("m", "ort", 1);
         let mut record = Record::new(&run, &case, Status::WrongOutput, Some("a \"quoted\", long\nreason".into()));
         record.latency_p50_ms = Some(0.1 + 0.2);
         record
