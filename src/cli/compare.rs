@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use clap::Args;
 
 use super::print;
+use super::values::part_of_whole;
 use crate::compare::{Allowance, CaseFilter, Condition, History, Noise, Options, Side, compare};
 use crate::places::Places;
 use crate::report::{Format, comparison};
@@ -39,13 +40,13 @@ pub struct Arguments {
     #[arg(long)]
     allow_missing: bool,
     /// Smaller changes of the time do not matter
-    #[arg(long, value_name = "PART", default_value = "5%", value_parser = part)]
+    #[arg(long, value_name = "PART", default_value = "5%", value_parser = part_of_whole)]
     tolerance: f64,
     /// More memory or a larger model, up to this, is no regression
-    #[arg(long, value_name = "PART", default_value = "10%", value_parser = part)]
+    #[arg(long, value_name = "PART", default_value = "10%", value_parser = part_of_whole)]
     memory_tolerance: f64,
     /// Less accuracy, up to this, is no regression
-    #[arg(long, value_name = "POINTS", default_value = "0.5%", value_parser = part)]
+    #[arg(long, value_name = "POINTS", default_value = "0.5%", value_parser = part_of_whole)]
     accuracy_tolerance: f64,
     /// Of the intervals; what is missing to 100 % is the part of false alarms among the changes found in all cases
     #[arg(long, value_name = "PART", default_value = "99%", value_parser = confidence)]
@@ -95,18 +96,8 @@ fn noise_of_machine(places: &Places, host_id: &str) -> Noise {
     }
 }
 
-/// `5%` or `0.05`.
-fn part(text: &str) -> Result<f64, String> {
-    let (digits, unit) = match text.strip_suffix('%') {
-        Some(digits) => (digits.trim_end(), 100.0),
-        None => (text, 1.0),
-    };
-    let part = digits.parse::<f64>().map_err(|_| "not a number; write 5% or 0.05".to_owned())? / unit;
-    if (0.0..1.0).contains(&part) { Ok(part) } else { Err("not from 0 to below 100 %; write 5% or 0.05".into()) }
-}
-
 fn confidence(text: &str) -> Result<f64, String> {
-    part(text).and_then(|part| if part >= 0.5 { Ok(part) } else { Err("not from 50 % to below 100 %".into()) })
+    part_of_whole(text).and_then(|part| if part >= 0.5 { Ok(part) } else { Err("not from 50 % to below 100 %".into()) })
 }
 
 #[cfg(test)]
@@ -114,11 +105,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn parts_are_given_in_per_cent_or_as_such() {
-        assert_eq!([part("5%"), part("0.05"), part("12.5 %"), part("0")], [Ok(0.05), Ok(0.05), Ok(0.125), Ok(0.0)]);
-        for bad in ["5", "x", "-1%", "nan", "100%", ""] {
-            assert!(part(bad).is_err(), "{bad:?}");
-        }
+    fn a_confidence_is_at_least_a_half() {
         assert!(confidence("95%").is_ok() && confidence("5%").is_err());
     }
 }

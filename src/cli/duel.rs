@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use clap::Args;
 
+use super::values::{minutes, part, part_of_whole};
 use super::{print, round};
 use crate::definition::Selection;
 use crate::duel::{self, Duel, Ending, Length, Terms};
@@ -41,10 +42,10 @@ pub struct Arguments {
     #[arg(long)]
     sequential: bool,
     /// Changes up to this do not matter
-    #[arg(long, value_name = "PERCENT", default_value = "3%", value_parser = percent)]
+    #[arg(long, value_name = "PART", default_value = "3%", value_parser = part_of_whole)]
     tolerance: f64,
     /// Make the candidate slower by this, to see whether it is found
-    #[arg(long, value_name = "PERCENT", value_parser = percent)]
+    #[arg(long, value_name = "PART", value_parser = part)]
     null_slowdown: Option<f64>,
     /// The seed of the order [default: from the clock]
     #[arg(long, value_name = "N")]
@@ -119,27 +120,5 @@ fn render(duel: &Duel, format: Format) -> Result<String, String> {
         Format::Table => Ok(duel::table(duel)),
         Format::Markdown => Ok(duel::markdown(duel)),
         Format::Json => Ok(serde_json::to_string_pretty(duel).map_err(|error| error.to_string())? + "\n"),
-    }
-}
-
-/// `5%`, `5 %` or `5` → 0.05.
-fn percent(text: &str) -> Result<f64, String> {
-    let number: f64 = text.trim_end_matches('%').trim().parse().map_err(|_| "not a percentage".to_owned())?;
-    if (0.0..=10_000.0).contains(&number) { Ok(number / 100.0) } else { Err("not from 0% to 10000%".into()) }
-}
-
-fn minutes(text: &str) -> Result<f64, String> {
-    let minutes: f64 = text.parse().map_err(|_| "not a number".to_owned())?;
-    if minutes > 0.0 && minutes <= 24.0 * 60.0 { Ok(minutes) } else { Err("not above 0 and up to a day".into()) }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_percentage_may_have_its_sign() {
-        assert_eq!((percent("5%"), percent("2.5 %"), percent("1")), (Ok(0.05), Ok(0.025), Ok(0.01)));
-        assert!(percent("-1%").is_err() && percent("much").is_err() && percent("nan").is_err());
     }
 }

@@ -11,6 +11,7 @@ mod report;
 mod round;
 mod run;
 mod selftest;
+mod values;
 mod verify;
 
 use std::process::ExitCode;

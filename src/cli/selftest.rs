@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use clap::Args;
 
+use super::values::minutes;
 use super::{ListFormat, print};
 use crate::exit_codes;
 use crate::places::Places;
@@ -72,9 +73,4 @@ fn table(selftest: &Selftest) -> String {
     ];
     let lines: String = lines.into_iter().map(|(name, value)| format!("{name:<19}{value}\n")).collect();
     format!("{lines}\n{}\n", selftest.line())
-}
-
-fn minutes(text: &str) -> Result<f64, String> {
-    let minutes: f64 = text.parse().map_err(|_| "not a number".to_owned())?;
-    if minutes > 0.0 && minutes <= 24.0 * 60.0 { Ok(minutes) } else { Err("not above 0 and up to a day".into()) }
 }

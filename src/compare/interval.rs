@@ -71,7 +71,7 @@ pub fn estimate(base: &Arm, candidate: &Arm, confidence: f64) -> Estimate {
             upper: (log_ratio + half_width).exp(),
             confidence,
         },
-        p_value: 2.0 * t.sf(log_ratio.abs() / error),
+        p_value: two_sided_p(&t, log_ratio / error),
         floor: (t.inverse_cdf(0.5 + confidence / 2.0) * between_error).max(usual_step).exp_m1(),
     }
 }
@@ -90,8 +90,14 @@ fn error_and_freedom(parts: &[Part]) -> (f64, f64) {
 
 fn t_distribution(freedom: f64) -> StudentsT {
     const NEARLY_NORMAL: f64 = 1e6;
-    StudentsT::new(0.0, 1.0, freedom.clamp(1.0, NEARLY_NORMAL))
-        .expect("location 0, scale 1 and freedom from 1 are a distribution")
+    // Not a number where a file has infinite figures.
+    let freedom = if freedom.is_nan() { 1.0 } else { freedom.clamp(1.0, NEARLY_NORMAL) };
+    StudentsT::new(0.0, 1.0, freedom).expect("location 0, scale 1 and freedom from 1 are a distribution")
+}
+
+/// 1 where the ratio is no number: 0 by 0, of equal runs without any scatter.
+fn two_sided_p(t: &StudentsT, ratio: f64) -> f64 {
+    if ratio.is_nan() { 1.0 } else { 2.0 * t.sf(ratio.abs()) }
 }
 
 impl Arm {

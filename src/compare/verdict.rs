@@ -47,8 +47,10 @@ impl Verdict {
         if excludes_1 && is_discovery && beyond(interval.ratio, yardstick.floor) {
             return if interval.ratio > 1.0 { Verdict::Slower } else { Verdict::Faster };
         }
-        let may_matter = [interval.lower, interval.upper].iter().any(|&change| beyond(change, yardstick.tolerance));
-        if may_matter { Verdict::CannotSay } else { Verdict::Same }
+        // What is no number lies nowhere.
+        let within = 1.0 / (1.0 + yardstick.tolerance)..=1.0 + yardstick.tolerance;
+        let is_same = [interval.lower, interval.upper].iter().all(|change| within.contains(change));
+        if is_same { Verdict::Same } else { Verdict::CannotSay }
     }
 
     pub fn name(self) -> &'static str {
@@ -96,6 +98,12 @@ mod tests {
         assert_eq!(verdict(1.02, 1.05, 1.08, false), Verdict::CannotSay);
         assert_eq!(verdict(1.001, 1.005, 1.009, true), Verdict::Same);
         assert_eq!(verdict(0.99, 1.05, 1.10, true), Verdict::CannotSay);
+    }
+
+    #[test]
+    fn an_interval_that_is_no_number_says_nothing() {
+        assert_eq!(verdict(f64::NAN, f64::NAN, f64::NAN, true), Verdict::CannotSay);
+        assert_eq!(verdict(0.0, 1.0, f64::INFINITY, true), Verdict::CannotSay);
     }
 
     #[test]

@@ -9,7 +9,9 @@ use std::path::Path;
 use crate::criterion_dir::{Estimate, MeasuredEntry, Refusal, SamplingMode, find_entries, read_entry, read_estimates};
 use crate::definition::{Phase, Status};
 use crate::harness::{ColdStart, Manifest, ManifestCase, Observed, Outcomes, RunFolder};
-use crate::measurement::statistics::{SortedCalls, autocorrelation, mean_and_deviation, relative_half_width};
+use crate::measurement::statistics::{
+    SortedCalls, autocorrelation, calls_for_bound, mean_and_deviation, relative_half_width,
+};
 use crate::measurement::{Stop, Usage};
 use crate::record::{Record, RunIdentity};
 
@@ -145,14 +147,22 @@ impl Context<'_> {
         Ok(entry)
     }
 
-    /// The reason that was planned with, unless the measured interval is wider than the pilot made expect.
+    /// The reason that was planned with; `-missed` where the interval is wider than the pilot made expect, or where
+    /// Criterion made fewer calls than it was asked for and the percentile has no bound.
     fn stopped_by(&self, observed: &Observed, entry: &MeasuredEntry) -> Option<String> {
         let planned = observed.stopped_by?;
-        let calls: Vec<u64> = entry.samples_ns.iter().flatten().copied().collect();
-        let asked_for = self.manifest.suite.effort.until_interval.map(|percent| percent / 100.0);
-        let is_missed = planned == Stop::Interval
-            && asked_for.zip(relative_half_width(&calls)).is_some_and(|(asked_for, width)| width > asked_for);
-        Some(if is_missed { "interval-missed" } else { planned.name() }.to_owned())
+        let effort = &self.manifest.suite.effort;
+        let is_missed = match planned {
+            Stop::Interval => effort.until_interval.is_some_and(|percent| {
+                let calls: Vec<u64> = entry.samples_ns.iter().flatten().copied().collect();
+                relative_half_width(&calls).is_none_or(|width| width > percent / 100.0)
+            }),
+            Stop::PercentileBound => effort.until_percentile.is_some_and(|percent| {
+                entry.samples_ns.iter().map(Vec::len).sum::<usize>() < calls_for_bound(percent / 100.0)
+            }),
+            _ => false,
+        };
+        Some(format!("{}{}", planned.name(), if is_missed { "-missed" } else { "" }))
     }
 
     fn put_change(&self, record: &mut Record, entry: &MeasuredEntry) {

@@ -74,7 +74,7 @@ pub struct Record {
     /// Measured calls.
     pub iterations: Option<usize>,
     /// Why there are no more: `iterations` that were asked for, `percentile-bound` or `interval` that was reached,
-    /// `interval-missed` where the scatter grew after the pilot, `budget`, `most-calls`, or Criterion's `arguments`.
+    /// the same with `-missed` where it was planned for and not reached, `budget`, `most-calls`, or Criterion's `arguments`.
     pub stopped_by: Option<String>,
     pub warmup_iterations: Option<usize>,
     /// Whether the times were steady at the end of the warm-up, or its time was over.
