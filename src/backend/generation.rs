@@ -79,7 +79,7 @@ impl<G: Generator> GenerationSession<G> {
     /// The definition does not say how many positions the prompt has.
     pub(super) fn new(request: &LoadRequest<'_>, generator: G, placement: Placement) -> Result<Self, Shortfall> {
         let unknown = || Shortfall::failed("the length of the prompt is not known: say `seq_lens`");
-        let prompt_positions = request.model.prompt_positions(request.sequence_length).ok_or_else(unknown)?;
+        let prompt_positions = request.model.prompt_positions(request.sizes.sequence).ok_or_else(unknown)?;
         Ok(GenerationSession { generator, phase: request.phase, prompt_positions, bound: Vec::new(), placement })
     }
 

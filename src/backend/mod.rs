@@ -15,17 +15,21 @@ mod graphs;
 mod null;
 #[cfg(feature = "ort")]
 mod ort;
+mod probe;
 #[cfg(feature = "tch")]
 mod tch;
 #[cfg(feature = "tract")]
 mod tract;
 
 pub use null::{NULL, Null};
+pub use probe::{answer as answer_probe, asked as asked_by_probe};
 
+use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use crate::definition::{Capabilities, Dtype, ElementType, Model, Origin, Phase, Shortfall};
+use crate::definition::{Capabilities, Dtype, ElementType, Model, Origin, Phase, Shortfall, Sizes, device_kind};
 use crate::fixture::{Artifacts, HostTensor};
 
 /// A runtime.
@@ -34,10 +38,30 @@ pub trait Backend: Sync {
     fn name(&self) -> &'static str;
     /// The field's name: `onnxruntime`.
     fn framework(&self) -> &'static str;
-    /// The devices that the backend knows, with what each is here or why it is not.
+    /// The devices that the backend knows, with what each is here or why it is not, as far as that is seen without loading
+    /// anything large.
     fn devices(&self) -> Vec<DeviceReport>;
-    /// Versions of the crate and of the native library. Loads the library where that is how to know.
-    fn versions(&self) -> Versions;
+    /// What a device is, by computing something small on it. Called in a process of its own.
+    ///
+    /// # Errors
+    /// Why it cannot compute.
+    fn probe(&self, device: &str) -> Result<String, String> {
+        Err(format!("{} cannot try {device}", self.name()))
+    }
+    /// Variables that a process has to have from its start, so that libraries find the device.
+    fn process_environment(&self, _device: &str) -> Vec<(&'static str, OsString)> {
+        Vec::new()
+    }
+    /// Runs the model once under the runtime's own profiler, free to use whatever it likes, and says what ran where; none
+    /// where a session of the backend can only run in one place.
+    ///
+    /// # Errors
+    /// The model cannot run at all.
+    fn trace(&self, _request: &LoadRequest<'_>, _inputs: &[HostTensor]) -> Result<Option<Trace>, Shortfall> {
+        Ok(None)
+    }
+    /// Versions of the crate and of the native library for a device. Loads the library where that is how to know.
+    fn versions(&self, device: &str) -> Versions;
     /// Whether the backend can load any of the model's artifacts in this dtype.
     ///
     /// # Errors
@@ -56,8 +80,8 @@ pub struct LoadRequest<'a> {
     pub model: &'a Model,
     pub artifacts: &'a Artifacts,
     pub phase: Phase,
-    /// The prompt's length, where the model's inputs leave it open.
-    pub sequence_length: Option<usize>,
+    /// What the case puts in for the dimensions that the model's inputs leave open.
+    pub sizes: Sizes,
     pub device: &'a str,
     pub dtype: Dtype,
     /// Threads that one call may use.
@@ -106,6 +130,8 @@ pub struct Stages {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Placement {
     pub effective_device: String,
+    /// `cpu`, `gpu` or `npu`, where the runtime says what is behind the device: a GPU's interface may have a software driver.
+    pub device_type: Option<String>,
     pub effective_dtype: Option<Dtype>,
     /// ONNX Runtime's execution providers, or what takes their place.
     pub providers: String,
@@ -115,6 +141,43 @@ pub struct Placement {
     pub artifacts: Vec<PathBuf>,
     /// What executes the graph, where a backend has more than one way.
     pub executor: Option<String>,
+    /// Whether the session was compiled for the sizes of its request, and takes no others.
+    pub has_fixed_sizes: bool,
+}
+
+/// What a runtime's profile says about one call.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Trace {
+    /// The provider of the device that was asked for.
+    pub asked_for: String,
+    /// How many nodes of each operator ran on each provider, by provider.
+    pub nodes: BTreeMap<String, BTreeMap<String, usize>>,
+    /// Products and convolutions, by what they read; none for an element type that is no [`Dtype`].
+    pub products: BTreeMap<Option<Dtype>, BTreeSet<String>>,
+}
+
+impl Trace {
+    /// The part of the nodes that ran where it was asked for, from 0 to 1.
+    pub fn share(&self) -> f64 {
+        let count = |operators: &BTreeMap<String, usize>| operators.values().sum::<usize>() as f64;
+        let all: f64 = self.nodes.values().map(count).sum();
+        self.nodes.get(&self.asked_for).map_or(0.0, count) / all.max(1.0)
+    }
+
+    /// The operators that ran elsewhere: `Gather on CPUExecutionProvider`.
+    pub fn elsewhere(&self) -> Vec<String> {
+        let others = self.nodes.iter().filter(|(name, _)| **name != self.asked_for);
+        others
+            .flat_map(|(name, operators)| operators.keys().map(move |operator| format!("{operator} on {name}")))
+            .collect()
+    }
+
+    /// The operators whose products are not all computed in `dtype`, and what they are computed in.
+    pub fn products_not_in(&self, dtype: Dtype) -> Option<(Dtype, Vec<&str>)> {
+        let others = self.products.iter().filter_map(|(computed_in, operators)| Some(((*computed_in)?, operators)));
+        let mut others = others.filter(|(computed_in, _)| *computed_in != dtype);
+        others.next().map(|(computed_in, operators)| (computed_in, operators.iter().map(String::as_str).collect()))
+    }
 }
 
 /// A backend's versions.
@@ -132,6 +195,27 @@ pub struct DeviceReport {
     pub device: String,
     /// What it is, or why it is not there and what would add it.
     pub availability: Result<String, String>,
+    /// Whether only a try shows that it works.
+    pub needs_probe: bool,
+}
+
+impl DeviceReport {
+    /// A device that is there if its backend is.
+    pub fn certain(device: &str, availability: Result<String, String>) -> Self {
+        DeviceReport { device: device.into(), availability, needs_probe: false }
+    }
+}
+
+/// The devices of a backend; what only a try can show has been tried, each in a process of its own.
+pub fn tried_devices(backend: &dyn Backend) -> Vec<DeviceReport> {
+    backend.devices().into_iter().map(|report| tried(backend, report)).collect()
+}
+
+fn tried(backend: &dyn Backend, report: DeviceReport) -> DeviceReport {
+    if !report.needs_probe || report.availability.is_err() {
+        return report;
+    }
+    DeviceReport { availability: probe::try_device(backend, &report.device), ..report }
 }
 
 /// The backends of this build, and why the others are not in it.
@@ -182,20 +266,22 @@ pub struct Registry;
 
 impl Capabilities for Registry {
     fn check_device(&self, backend: &str, device: &str) -> Result<(), Shortfall> {
-        let devices = find(backend)?.devices();
-        match devices.iter().find(|report| report.device == device) {
-            Some(DeviceReport { availability: Ok(_), .. }) => Ok(()),
-            Some(DeviceReport { availability: Err(reason), .. }) => Err(Shortfall::unavailable(reason.clone())),
-            None => {
-                let there: Vec<&str> = devices
-                    .iter()
-                    .filter(|report| report.availability.is_ok())
-                    .map(|report| report.device.as_str())
-                    .collect();
-                let there = if there.is_empty() { "no device".to_owned() } else { there.join(", ") };
-                Err(Shortfall::unavailable(format!("{backend} has no device {device:?} here; it has {there}")))
-            }
-        }
+        let backend = find(backend)?;
+        let devices = backend.devices();
+        // `cuda` says all there is to say about `cuda:1`, until it is loaded.
+        let is_asked_for = |report: &&DeviceReport| report.device == device || report.device == device_kind(device);
+        let asked = devices.iter().find(is_asked_for);
+        let there = || {
+            let there = devices.iter().filter(|report| report.availability.is_ok());
+            let there: Vec<&str> = there.map(|report| report.device.as_str()).collect();
+            let there = if there.is_empty() { "no device".to_owned() } else { there.join(", ") };
+            format!("{} has {there} here", backend.name())
+        };
+        let Some(asked) = asked else {
+            return Err(Shortfall::unavailable(format!("{} has no device {device:?}; {}", backend.name(), there())));
+        };
+        let asked = tried(backend, DeviceReport { device: device.to_owned(), ..asked.clone() });
+        asked.availability.map(drop).map_err(|reason| Shortfall::unavailable(format!("{reason}; {}", there())))
     }
 
     fn check_model(&self, backend: &str, model: &Model, dtype: Dtype) -> Result<(), Shortfall> {
@@ -221,9 +307,9 @@ impl std::fmt::Display for Format {
     }
 }
 
-/// The check that all backends share: the artifact exists, and the dtype is the artifact's own.
+/// The check that all backends share: the artifact exists, and the dtype is one of the backend's.
 #[allow(dead_code, reason = "unused in a build without native backends")]
-fn check_artifact(model: &Model, dtype: Dtype, format: Format) -> Result<(), Shortfall> {
+fn check_artifact(model: &Model, dtype: Dtype, dtypes: &[Dtype], format: Format) -> Result<(), Shortfall> {
     let (exists, extension) = match (&model.origin, format) {
         (Origin::Packaged { .. }, _) => (true, ""),
         (Origin::Files { onnx, .. }, Format::Onnx) => (onnx.is_some(), "onnx"),
@@ -238,8 +324,12 @@ fn check_artifact(model: &Model, dtype: Dtype, format: Format) -> Result<(), Sho
             input.name
         )));
     }
-    if dtype != Dtype::F32 {
-        return Err(Shortfall::unsupported(format!("there is no {dtype} artifact of this model")));
+    if !dtypes.contains(&dtype) {
+        let names: Vec<&str> = dtypes.iter().map(|dtype| dtype.name()).collect();
+        return Err(Shortfall::unsupported(format!(
+            "no {dtype} of {format} graphs here; there are {}",
+            names.join(", ")
+        )));
     }
     Ok(())
 }
@@ -280,7 +370,7 @@ mod tests {
         assert_eq!(error.status, Status::Unavailable);
         assert!(error.message.contains("there are ort, tch, candle"), "{error}");
         let error = Registry.check_device(NULL, "cuda").unwrap_err();
-        assert!(error.message.contains("it has cpu"), "{error}");
+        assert!(error.message.contains("null has cpu here"), "{error}");
     }
 
     #[test]

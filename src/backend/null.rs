@@ -23,10 +23,10 @@ impl Backend for Null {
     }
 
     fn devices(&self) -> Vec<DeviceReport> {
-        vec![DeviceReport { device: "cpu".into(), availability: Ok("computes nothing".into()) }]
+        vec![DeviceReport::certain("cpu", Ok("computes nothing".into()))]
     }
 
-    fn versions(&self) -> Versions {
+    fn versions(&self, _device: &str) -> Versions {
         let version = env!("CARGO_PKG_VERSION").to_owned();
         Versions { backend: version.clone(), library: version }
     }

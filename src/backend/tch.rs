@@ -4,6 +4,7 @@
 //! name, without a copy of the archive's placeholders.
 
 use std::collections::BTreeMap;
+use std::ffi::OsString;
 use std::path::Path;
 use std::rc::Rc;
 
@@ -12,7 +13,7 @@ use tch::{CModule, Device, IValue, Kind, Tensor};
 
 use super::graphs::{Runtime, open_session, parts_of};
 use super::{Backend, DeviceReport, Format, LoadRequest, Placement, Session, Versions, check_artifact, classify};
-use crate::definition::{Dtype, Model, Shortfall};
+use crate::definition::{Dtype, Model, Shortfall, device_index, device_kind};
 use crate::fixture::{HostTensor, TensorData};
 
 pub struct Tch;
@@ -22,9 +23,58 @@ const CRATE_VERSION: &str = "0.24.0";
 const LIBTORCH_VERSION: &str = "2.11.0";
 
 fn parse_device(name: &str) -> Result<Device, Shortfall> {
-    match name {
+    let index = device_index(name);
+    match device_kind(name) {
         "cpu" => Ok(Device::Cpu),
+        kind @ ("cuda" | "rocm") => {
+            check_gpu(kind).map_err(Shortfall::unavailable)?;
+            let count = tch::Cuda::device_count();
+            if index as i64 >= count {
+                return Err(Shortfall::unavailable(format!("there are {count} {kind} devices, counted from 0")));
+            }
+            Ok(Device::Cuda(index))
+        }
+        "mps" => check_mps().map(|_| Device::Mps).map_err(Shortfall::unavailable),
         other => Err(Shortfall::unavailable(format!("tch has no device {other:?}"))),
+    }
+}
+
+/// Builds for ROCm say CUDA wherever a program asks.
+fn check_gpu(kind: &str) -> Result<String, String> {
+    let own = if tch::utils::has_hip() { "rocm" } else { "cuda" };
+    if !(tch::utils::has_cuda() || tch::utils::has_hip()) || own != kind {
+        let kind = if kind == "rocm" { "ROCm" } else { "CUDA 13" };
+        return Err(format!("this libtorch was built without {kind}; set LIBTORCH to one with it, and build again"));
+    }
+    if !tch::Cuda::is_available() {
+        return Err("libtorch finds no GPU, or no driver for it".into());
+    }
+    Ok(format!("libtorch {LIBTORCH_VERSION}, {} GPUs", tch::Cuda::device_count()))
+}
+
+fn check_mps() -> Result<String, String> {
+    if tch::utils::has_mps() {
+        Ok(format!("libtorch {LIBTORCH_VERSION}"))
+    } else {
+        Err("MPS is a part of macOS".into())
+    }
+}
+
+fn kind_of(dtype: Dtype) -> Result<Kind, Shortfall> {
+    match dtype {
+        Dtype::F32 => Ok(Kind::Float),
+        Dtype::F16 => Ok(Kind::Half),
+        Dtype::Bf16 => Ok(Kind::BFloat16),
+        Dtype::I8 => Err(Shortfall::unsupported("libtorch runs i8 only in archives that were quantised")),
+    }
+}
+
+fn dtype_of(kind: Kind) -> Option<Dtype> {
+    match kind {
+        Kind::Float => Some(Dtype::F32),
+        Kind::Half => Some(Dtype::F16),
+        Kind::BFloat16 => Some(Dtype::Bf16),
+        _ => None,
     }
 }
 
@@ -47,19 +97,31 @@ impl Backend for Tch {
     }
 
     fn devices(&self) -> Vec<DeviceReport> {
-        vec![DeviceReport { device: "cpu".into(), availability: Ok(format!("libtorch {LIBTORCH_VERSION}")) }]
+        vec![
+            DeviceReport::certain("cpu", Ok(format!("libtorch {LIBTORCH_VERSION}"))),
+            DeviceReport::certain("cuda", check_gpu("cuda")),
+            DeviceReport::certain("rocm", check_gpu("rocm")),
+            DeviceReport::certain("mps", check_mps()),
+        ]
     }
 
-    fn versions(&self) -> Versions {
+    fn versions(&self, _device: &str) -> Versions {
         Versions { backend: CRATE_VERSION.into(), library: LIBTORCH_VERSION.into() }
     }
 
     fn check_model(&self, model: &Model, dtype: Dtype) -> Result<(), Shortfall> {
-        check_artifact(model, dtype, Format::TorchScript)
+        kind_of(dtype)?;
+        check_artifact(model, dtype, &Dtype::ALL, Format::TorchScript)
+    }
+
+    fn process_environment(&self, device: &str) -> Vec<(&'static str, OsString)> {
+        // TensorFloat-32 would be f32 by name only; cuDNN uses it where it is not told otherwise.
+        if device_kind(device) == "cuda" { vec![("NVIDIA_TF32_OVERRIDE", "0".into())] } else { Vec::new() }
     }
 
     fn load(&self, request: &LoadRequest<'_>) -> Result<Box<dyn Session>, Shortfall> {
         let device = parse_device(request.device)?;
+        let kind = kind_of(request.dtype)?;
         set_threads(request.threads);
         let parts = parts_of(request, Format::TorchScript)?;
         let mut modules = Vec::new();
@@ -68,29 +130,28 @@ impl Backend for Tch {
             module.f_set_eval().map_err(|error| brief(&error))?;
             modules.push(module);
         }
-        if let Some(weights) = &request.artifacts.weights {
-            fill_parameters(&modules, weights, device)?;
+        match &request.artifacts.weights {
+            Some(weights) => fill_parameters(&modules, weights, device, kind)?,
+            None if kind != Kind::Float => modules.iter_mut().for_each(|module| module.to(device, kind, false)),
+            None => {}
         }
-        let parameters = modules.first().and_then(|module| module.named_parameters().ok());
-        let kind = parameters.and_then(|parameters| parameters.first().map(|(_, parameter)| parameter.kind()));
+        let parameters = modules.first().and_then(|module| module.named_parameters().ok()).unwrap_or_default();
+        let parameter =
+            parameters.iter().map(|(_, parameter)| parameter).find(|parameter| parameter.is_floating_point());
         let placement = Placement {
-            effective_device: "cpu".into(),
-            effective_dtype: match kind {
-                Some(Kind::Float) | None => Some(Dtype::F32),
-                Some(Kind::Half) => Some(Dtype::F16),
-                Some(Kind::BFloat16) => Some(Dtype::Bf16),
-                Some(_) => None,
-            },
+            effective_device: parameter
+                .map_or_else(|| request.device.into(), |it| device_name(it.device(), request.device)),
+            effective_dtype: parameter.map_or(Some(request.dtype), |parameter| dtype_of(parameter.kind())),
             providers: "libtorch".into(),
             threads: usize::try_from(tch::get_num_threads()).ok(),
             ..Placement::default()
         };
-        open_session(request, TchRuntime { device }, &parts, modules, placement)
+        open_session(request, TchRuntime { device, kind }, &parts, modules, placement)
     }
 }
 
 /// Gives the parameters of all parts their weights; a weight that several parts have is in memory once.
-fn fill_parameters(modules: &[CModule], weights: &Path, device: Device) -> Result<(), Shortfall> {
+fn fill_parameters(modules: &[CModule], weights: &Path, device: Device, kind: Kind) -> Result<(), Shortfall> {
     let failed = |error: String| Shortfall::failed(format!("{}: {error}", weights.display()));
     let file = std::fs::File::open(weights).map_err(|error| failed(error.to_string()))?;
     // SAFETY: the map is read only, and every tensor is copied out of it.
@@ -108,7 +169,7 @@ fn fill_parameters(modules: &[CModule], weights: &Path, device: Device) -> Resul
                 }
                 let value =
                     Tensor::f_from_data_size(view.data(), &shape, Kind::Float).map_err(|error| brief(&error))?;
-                filled.insert(name.clone(), value.to_device(device));
+                filled.insert(name.clone(), value.to_device(device).to_kind(kind));
             }
             tch::no_grad(|| parameter.f_set_data(&filled[&name])).map_err(|error| brief(&error))?;
         }
@@ -124,8 +185,25 @@ fn brief(error: &tch::TchError) -> Shortfall {
     classify(lines.collect::<Vec<_>>().join("\n"))
 }
 
+/// The name of the device that a tensor lies on, in the words of the one that was asked for.
+fn device_name(device: Device, asked_for: &str) -> String {
+    match device {
+        Device::Cuda(index)
+            if device_index(asked_for) == index && matches!(device_kind(asked_for), "cuda" | "rocm") =>
+        {
+            asked_for.to_owned()
+        }
+        Device::Cuda(index) => format!("cuda:{index}"),
+        Device::Cpu => "cpu".into(),
+        Device::Mps => "mps".into(),
+        other => format!("{other:?}").to_lowercase(),
+    }
+}
+
 struct TchRuntime {
     device: Device,
+    /// What floating-point numbers are computed in.
+    kind: Kind,
 }
 
 impl Runtime for TchRuntime {
@@ -134,7 +212,10 @@ impl Runtime for TchRuntime {
     type Value = Rc<IValue>;
 
     fn upload(&self, tensor: &HostTensor) -> Result<Rc<IValue>, Shortfall> {
-        Ok(Rc::new(IValue::Tensor(to_tensor(tensor)?.to_device(self.device))))
+        let uploaded = to_tensor(tensor)?.to_device(self.device);
+        let is_given_in_full = uploaded.kind() == Kind::Float;
+        let uploaded = if is_given_in_full { uploaded.to_kind(self.kind) } else { uploaded };
+        Ok(Rc::new(IValue::Tensor(uploaded)))
     }
 
     fn download(&self, value: &Rc<IValue>) -> Result<HostTensor, Shortfall> {
@@ -155,8 +236,11 @@ impl Runtime for TchRuntime {
     }
 
     fn sync(&self) -> Result<(), Shortfall> {
-        if let Device::Cuda(index) = self.device {
-            tch::Cuda::synchronize(index as i64);
+        match self.device {
+            Device::Cuda(index) => tch::Cuda::synchronize(index as i64),
+            // There is no call for it: a copy to the host waits for all that was begun before.
+            Device::Mps => drop(Tensor::zeros([1], (Kind::Float, self.device)).to_device(Device::Cpu)),
+            _ => {}
         }
         Ok(())
     }

@@ -31,15 +31,15 @@ impl Backend for TractBackend {
     }
 
     fn devices(&self) -> Vec<DeviceReport> {
-        vec![DeviceReport { device: "cpu".into(), availability: Ok("pure Rust".into()) }]
+        vec![DeviceReport::certain("cpu", Ok("pure Rust".into()))]
     }
 
-    fn versions(&self) -> Versions {
+    fn versions(&self, _device: &str) -> Versions {
         Versions { backend: CRATE_VERSION.into(), library: CRATE_VERSION.into() }
     }
 
     fn check_model(&self, model: &Model, dtype: Dtype) -> Result<(), Shortfall> {
-        check_artifact(model, dtype, Format::Onnx)
+        check_artifact(model, dtype, &[Dtype::F32], Format::Onnx)
     }
 
     fn load(&self, request: &LoadRequest<'_>) -> Result<Box<dyn Session>, Shortfall> {

@@ -32,8 +32,8 @@ pub fn run(arguments: &Arguments) -> Result<u8, String> {
         }
         let reports = match found {
             Ok(backend) => {
-                let versions = backend.versions();
-                let devices = backend.devices();
+                let versions = backend.versions("cpu");
+                let devices = backend::tried_devices(backend);
                 devices.into_iter().map(|report| (report.device, report.availability, versions.clone())).collect()
             }
             Err(reason) => vec![(String::new(), Err(reason), backend::Versions::default())],

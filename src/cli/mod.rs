@@ -53,8 +53,8 @@ enum Command {
 
 /// `main` of the command.
 pub fn main() -> ExitCode {
-    if let Some(assignment) = harness::child_assignment() {
-        return harness::run_child(&assignment);
+    if let Some(code) = harness::run_as_child() {
+        return code;
     }
     let result = match Cli::parse().command {
         Command::Devices(arguments) => devices::run(&arguments),

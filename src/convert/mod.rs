@@ -181,6 +181,8 @@ fn put_observed(record: &mut Record, observed: &Observed) {
     record.effective_device = observed.effective_device;
     record.effective_dtype = observed.effective_dtype;
     record.providers = observed.providers;
+    record.provider_share = observed.provider_share;
+    record.device_type = observed.device_type.or(record.device_type.take());
     record.input_shape = observed.input_shape;
     record.threads = observed.threads;
     record.verified = observed.verified;

@@ -3,6 +3,7 @@
 //! Only the fields that are needed are declared; protobuf skips the others. Field numbers are those of `onnx.proto3`
 //! of the ONNX project, which never change.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 
 use prost::Message;
@@ -103,6 +104,24 @@ pub struct OnnxSummary {
 pub fn read_summary(path: &Path) -> Result<OnnxSummary, String> {
     let bytes = std::fs::read(path).map_err(|error| format!("{}: {error}", path.display()))?;
     summarise(&bytes).map_err(|error| format!("{}: {error}", path.display()))
+}
+
+/// The names that an ONNX file gives to the dimensions of its inputs, by input; none for a dimension with a number or
+/// without a name.
+///
+/// # Errors
+/// The file cannot be read or is not a whole ONNX model.
+pub fn read_input_symbols(path: &Path) -> Result<BTreeMap<String, Vec<Option<String>>>, String> {
+    let named = |error: &dyn std::fmt::Display| format!("{}: {error}", path.display());
+    let bytes = std::fs::read(path).map_err(|error| named(&error))?;
+    let model = ModelProto::decode(bytes.as_slice()).map_err(|error| named(&error))?;
+    let inputs = model.graph.map(|graph| graph.inputs).unwrap_or_default().into_iter();
+    let symbols = |input: ValueInfoProto| {
+        let shape = input.r#type.and_then(|kind| kind.tensor).and_then(|tensor| tensor.shape).unwrap_or_default();
+        let symbol = |dim: DimensionProto| dim.symbol.filter(|symbol| !symbol.is_empty());
+        (input.name, shape.dims.into_iter().map(symbol).collect())
+    };
+    Ok(inputs.map(symbols).collect())
 }
 
 fn summarise(bytes: &[u8]) -> Result<OnnxSummary, String> {

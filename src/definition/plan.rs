@@ -1,9 +1,10 @@
 //! Suite × catalogue → the cases of a run, with the reason for each that cannot run here.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::case::{Boundary, Case, Dtype, Phase};
 use super::catalogue::Entry;
+use super::device::{AUTO, PREFERRED, own_dtype};
 use super::model::Model;
 use super::status::Shortfall;
 use super::suite::{Selection, Suite, SuiteModel};
@@ -45,7 +46,7 @@ pub fn plan(
     for Chosen { entry, phases, batch_sizes, sequence_lengths } in chosen {
         let sizes = product(&product(&sequence_lengths, &phases), &batch_sizes);
         for ((sequence_length, phase), batch_size) in sizes {
-            for (boundary, (backend, device, dtype)) in boundaries_and_contestants(suite) {
+            for (boundary, (backend, device, dtype)) in boundaries_and_contestants(suite, capabilities) {
                 let case = Case {
                     model: entry.name.clone(),
                     variant: entry.variant.clone(),
@@ -77,17 +78,36 @@ fn product<A: Copy, B: Copy>(first: &[A], second: &[B]) -> Vec<(A, B)> {
     first.iter().flat_map(|&a| second.iter().map(move |&b| (a, b))).collect()
 }
 
-fn boundaries_and_contestants(suite: &Suite) -> impl Iterator<Item = (Boundary, (String, String, Dtype))> + '_ {
-    suite.boundaries.iter().flat_map(|&boundary| contestants(suite).map(move |contestant| (boundary, contestant)))
+type Contestant = (String, String, Dtype);
+
+fn boundaries_and_contestants(suite: &Suite, capabilities: &dyn Capabilities) -> Vec<(Boundary, Contestant)> {
+    let contestants = contestants(suite, capabilities);
+    let with = |&boundary: &Boundary| contestants.iter().map(move |contestant| (boundary, contestant.clone()));
+    suite.boundaries.iter().flat_map(with).collect()
 }
 
-fn contestants(suite: &Suite) -> impl Iterator<Item = (String, String, Dtype)> + '_ {
-    suite.backends.iter().flat_map(move |backend| {
-        suite
-            .devices
-            .iter()
-            .flat_map(move |device| suite.dtypes.iter().map(move |&dtype| (backend.clone(), device.clone(), dtype)))
-    })
+/// Backend, device and dtype, each combination once: `auto` may be a device that is asked for too.
+fn contestants(suite: &Suite, capabilities: &dyn Capabilities) -> Vec<Contestant> {
+    let mut contestants = Vec::new();
+    for backend in &suite.backends {
+        for device in suite.devices.iter().map(|device| resolved(backend, device, capabilities)) {
+            let own = [own_dtype(&device)];
+            let dtypes = if suite.dtypes.is_empty() { own.as_slice() } else { suite.dtypes.as_slice() };
+            contestants.extend(dtypes.iter().map(|&dtype| (backend.clone(), device.clone(), dtype)));
+        }
+    }
+    let mut seen = BTreeSet::new();
+    contestants.retain(|contestant| seen.insert(contestant.clone()));
+    contestants
+}
+
+/// The device that `auto` stands for; others as they are.
+fn resolved(backend: &str, device: &str, capabilities: &dyn Capabilities) -> String {
+    if device != AUTO {
+        return device.to_owned();
+    }
+    let is_there = |device: &&&str| capabilities.check_device(backend, device).is_ok();
+    PREFERRED.iter().find(is_there).copied().unwrap_or("cpu").to_owned()
 }
 
 fn planned(case: Case, entry: &Entry, capabilities: &dyn Capabilities) -> PlannedCase {
@@ -262,6 +282,29 @@ mod tests {
         assert_eq!(statuses[0], ("a/ort-cpu-f32/1".into(), None));
         assert_eq!(statuses[1], ("a/tch-cpu-f32/1".into(), Some(Status::Unavailable)));
         assert_eq!(statuses[6], ("b/ort-cpu-f32/8".into(), Some(Status::Unsupported)));
+    }
+
+    #[test]
+    fn auto_is_the_first_device_that_is_there_and_a_dtype_that_nobody_names_is_the_devices_own() {
+        struct OnlyMps;
+        impl Capabilities for OnlyMps {
+            fn check_device(&self, _: &str, device: &str) -> Result<(), Shortfall> {
+                if matches!(device, "mps" | "cpu" | "qnn") { Ok(()) } else { Err(Shortfall::unavailable("no")) }
+            }
+            fn check_model(&self, _: &str, _: &Model, _: Dtype) -> Result<(), Shortfall> {
+                Ok(())
+            }
+        }
+        let asked = Suite {
+            backends: vec!["ort".into()],
+            devices: ["auto", "qnn", "mps"].map(str::to_owned).to_vec(),
+            dtypes: Vec::new(),
+            batch_sizes: vec![1],
+            ..suite(&["a"])
+        };
+        let cases = plan(&asked, &Selection::default(), &[entry("a", Dimension::Fixed(1))], &OnlyMps).unwrap();
+        let ids: Vec<String> = cases.iter().map(|planned| planned.case.to_string()).collect();
+        assert_eq!(ids, ["a/ort-mps-f32/1", "a/ort-qnn-f16/1"]);
     }
 
     #[test]

@@ -7,6 +7,7 @@ use clap::Args;
 use serde::{Deserialize, Serialize};
 
 use super::case::{Boundary, Dtype, Phase};
+use super::device::{check_device, parse_device};
 
 /// Which cases to run, and how much to measure of each. Read from `models/suites/<name>.toml` or a file of the user's.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -21,7 +22,8 @@ pub struct Suite {
     pub backends: Vec<String>,
     #[serde(default = "default_devices")]
     pub devices: Vec<String>,
-    #[serde(default = "default_dtypes")]
+    /// Each device's own where it is not said.
+    #[serde(default)]
     pub dtypes: Vec<Dtype>,
     pub batch_sizes: Vec<usize>,
     /// Where the time of a call begins and ends: `compute`, `end-to-end`, or both.
@@ -111,9 +113,6 @@ impl Default for Effort {
 fn default_devices() -> Vec<String> {
     vec!["cpu".into()]
 }
-fn default_dtypes() -> Vec<Dtype> {
-    vec![Dtype::F32]
-}
 
 fn default_boundaries() -> Vec<Boundary> {
     vec![Boundary::Compute]
@@ -141,8 +140,8 @@ pub struct Selection {
     /// These backends instead of the suite's
     #[arg(long, env = "INFERBENCH_BACKEND", value_delimiter = ',', value_name = "NAME,…")]
     pub backend: Vec<String>,
-    /// These devices instead of the suite's
-    #[arg(long, env = "INFERBENCH_DEVICE", value_delimiter = ',', value_name = "NAME,…")]
+    /// These devices instead of the suite's: cpu, cuda:1, openvino, auto, …; `inferbench devices` shows them
+    #[arg(long, env = "INFERBENCH_DEVICE", value_delimiter = ',', value_name = "NAME,…", value_parser = parse_device)]
     pub device: Vec<String>,
     /// These dtypes instead of the suite's
     #[arg(long, env = "INFERBENCH_DTYPE", value_delimiter = ',', value_name = "NAME,…")]
@@ -257,7 +256,7 @@ fn custom_set(text: &str) -> Result<Suite, String> {
         include_found: false,
         backends: ["ort", "tch", "candle"].map(str::to_owned).to_vec(),
         devices: default_devices(),
-        dtypes: default_dtypes(),
+        dtypes: Vec::new(),
         batch_sizes: vec![1, 8],
         boundaries: default_boundaries(),
         phases: None,
@@ -339,6 +338,7 @@ impl Suite {
             }
         }
         let positive = |seconds: f64| seconds.is_finite() && seconds > 0.0;
+        self.devices.iter().try_for_each(|device| check_device(device))?;
         if self.effort.iterations == 0 || self.effort.threads == Some(0) {
             return Err("iterations and threads are numbers from 1".into());
         }

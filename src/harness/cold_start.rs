@@ -77,7 +77,7 @@ impl Session<'_> {
             bencher.iter_custom(|processes| {
                 (0..processes)
                     .map(|_| {
-                        let start = self.start_cold(&work.0, &path).unwrap_or_else(|shortfall| {
+                        let start = self.start_cold(index, &work.0, &path).unwrap_or_else(|shortfall| {
                             // Unwinds through Criterion, which then writes nothing; `unwinding` takes it up again.
                             std::panic::resume_unwind(Box::new(shortfall))
                         });
@@ -92,8 +92,8 @@ impl Session<'_> {
     }
 
     /// One process.
-    fn start_cold(&self, case: &Case, assignment: &Path) -> Result<ColdStart, Shortfall> {
-        let watched = self.watch(assignment).map_err(Shortfall::failed)?;
+    fn start_cold(&self, index: usize, case: &Case, assignment: &Path) -> Result<ColdStart, Shortfall> {
+        let watched = self.watch(&self.groups[index], assignment).map_err(Shortfall::failed)?;
         if is_interrupted() {
             return Err(Shortfall::failed("interrupted"));
         }

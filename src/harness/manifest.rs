@@ -128,6 +128,10 @@ pub struct Observed {
     pub effective_device: Option<String>,
     pub effective_dtype: Option<Dtype>,
     pub providers: Option<String>,
+    /// Part of the nodes, from 0 to 1, that a profile shows on the provider of the device.
+    pub provider_share: Option<f64>,
+    /// What is behind the device, where the runtime says it: `cpu`, `gpu` or `npu`.
+    pub device_type: Option<String>,
     pub executor: Option<String>,
     pub threads: Option<usize>,
     pub load_ms: Option<f64>,

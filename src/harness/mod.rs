@@ -1,8 +1,8 @@
 //! The only code that drives Criterion.
 //!
 //! `cargo bench` and `inferbench run` both end up in [`run`]. It plans the cases, prepares their artifacts, writes the
-//! run's manifest, and starts this executable once more for each backend and device; [`child_assignment`] tells such a
-//! child what it is.
+//! run's manifest, and starts this executable once more for each backend and device; in such a child [`run_as_child`] does
+//! the work.
 
 mod arguments;
 mod assignment;
@@ -33,26 +33,26 @@ pub use parent::is_interrupted;
 pub use round::{CallFigures, ROUND_FORMAT, RoundCase, RoundReport, RoundRequest, RoundTerms, run_round};
 pub use run::{FinishedRun, Request, keep_others_out, prepare_model, run, run_silently};
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::ExitCode;
 
 use clap::Parser;
 
-use crate::backend::Registry;
+use crate::backend::{self, Registry};
 use crate::definition::{
     EffortArguments, PlannedCase, Selection, Suite, add_models_with_paths, plan, read_catalogue, read_suite,
 };
 use crate::exit_codes;
 use crate::places::Places;
 
-/// The assignment of this process, if it is a child.
-pub fn child_assignment() -> Option<PathBuf> {
-    std::env::var_os(assignment::ASSIGNMENT).map(PathBuf::from)
-}
-
-/// Runs the assignment of a child.
-pub fn run_child(assignment: &Path) -> ExitCode {
-    child::run(assignment)
+/// Does what another process has started this one for, and says how it ended; nothing in a process that a user has
+/// started.
+pub fn run_as_child() -> Option<ExitCode> {
+    if let Some(asked) = backend::asked_by_probe() {
+        return Some(backend::answer_probe(&asked));
+    }
+    let assignment = std::env::var_os(assignment::ASSIGNMENT)?;
+    Some(child::run(Path::new(&assignment)))
 }
 
 /// The suite and the filters, planned on this machine.
@@ -106,8 +106,8 @@ pub fn load_main() -> ExitCode {
 }
 
 fn run_benchmarks(purpose: Purpose, show: impl FnMut(&RunFolder)) -> ExitCode {
-    if let Some(assignment) = child_assignment() {
-        return run_child(&assignment);
+    if let Some(code) = run_as_child() {
+        return code;
     }
     let BenchVariables { selection, effort } = BenchVariables::parse_from(std::iter::empty::<&str>());
     let criterion_arguments: Vec<String> = std::env::args().skip(1).collect();

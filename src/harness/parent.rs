@@ -16,6 +16,7 @@ use super::arguments::{CriterionArguments, Mode};
 use super::assignment::{ASSIGNMENT, Assignment, Purpose, WorkItem};
 use super::manifest::{Event, Manifest, Observed, Outcome, RunFolder};
 use super::relay::relay;
+use crate::backend;
 use crate::definition::{Case, Effort, Model, Shortfall, Status};
 
 /// How often the parent looks at a child. It sleeps in between, so as not to disturb what is measured.
@@ -115,7 +116,7 @@ impl Session<'_> {
             eprintln!("memory [{}/{}] {}", number + 1, open.len(), work.0);
             let assignment = self.assignment(*index, &[work], &outcomes.finished);
             Assignment { purpose: Purpose::Watch, ..assignment }.write(&path)?;
-            let watched = self.watch(&path)?;
+            let watched = self.watch(&self.groups[*index], &path)?;
             if is_interrupted() {
                 return Ok(Ending::Interrupted);
             }
@@ -136,7 +137,7 @@ impl Session<'_> {
             let open: Vec<&(Case, Model)> = cases.iter().filter(|(case, _)| is_open(case)).collect();
             let Some((first, _)) = open.first() else { return Ok(Ending::Complete) };
             self.assignment(index, &open, &outcomes).write(&path)?;
-            let watched = self.watch(&path)?;
+            let watched = self.watch(&self.groups[index], &path)?;
             if is_interrupted() {
                 return Ok(Ending::Interrupted);
             }
@@ -193,9 +194,9 @@ impl Session<'_> {
         }
     }
 
-    pub(super) fn watch(&self, assignment: &std::path::Path) -> Result<Watched, String> {
+    pub(super) fn watch(&self, group: &Group, assignment: &std::path::Path) -> Result<Watched, String> {
         let kills_before = kernel_memory_kills();
-        let mut child = self.spawn(assignment)?;
+        let mut child = self.spawn(group, assignment)?;
         let pipe = child.stderr.take();
         let said: Box<dyn Write + Send> = if self.is_silent { Box::new(sink()) } else { Box::new(stderr()) };
         let relay = thread::spawn(move || pipe.map(|pipe| relay(pipe, said)).unwrap_or_default());
@@ -225,7 +226,7 @@ impl Session<'_> {
         Ok(Watched { status, tail, timed_out, ran_out_of_memory, seconds_in_case })
     }
 
-    fn spawn(&self, assignment: &std::path::Path) -> Result<Child, String> {
+    fn spawn(&self, group: &Group, assignment: &std::path::Path) -> Result<Child, String> {
         let executable = own_executable()?;
         let threads = self.manifest.threads.to_string();
         let mut command = Command::new(&executable);
@@ -236,6 +237,9 @@ impl Session<'_> {
         // Read by libtorch's OpenMP, by MKL, and by candle's two pools, all when they start.
         for variable in ["OMP_NUM_THREADS", "MKL_NUM_THREADS", "RAYON_NUM_THREADS", "CANDLE_NUM_THREADS"] {
             command.env(variable, &threads);
+        }
+        if let Ok(backend) = backend::find(&group.backend) {
+            command.envs(backend.process_environment(&group.device));
         }
         command.spawn().map_err(|error| format!("{}: {error}", executable.display()))
     }

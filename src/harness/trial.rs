@@ -12,7 +12,7 @@ use super::assignment::Assignment;
 use super::manifest::Observed;
 use super::proof::{Expectation, Proof};
 use crate::backend::{self, LoadRequest, Placement, Session, Stages};
-use crate::definition::{Boundary, Case, Effort, Model, Phase, Shortfall, Sizes};
+use crate::definition::{Boundary, Case, Dtype, Effort, Model, Phase, Shortfall, Sizes};
 use crate::fixture::{self, Artifacts, HostTensor, Reference};
 use crate::measurement::{self, TimedSession, WarmUp, WarmUpRule};
 
@@ -60,6 +60,44 @@ pub struct Loaded {
     reference: Option<Rc<Reference>>,
 }
 
+/// A case's files and inputs.
+struct Prepared {
+    artifacts: Artifacts,
+    reference: Option<Rc<Reference>>,
+    ring: Vec<Vec<HostTensor>>,
+}
+
+fn prepare(
+    case: &Case,
+    model: &Model,
+    assignment: &Assignment,
+    fixtures: &mut Fixtures,
+) -> Result<Prepared, Shortfall> {
+    let artifacts = fixture::prepare(model, &assignment.prepared_folder).map_err(Shortfall::failed)?;
+    let reference = fixtures.reference(model, &artifacts)?;
+    let ring: Vec<Vec<HostTensor>> = (0..fixture::RING)
+        .map(|index| fixture::batch(model, reference.as_deref(), index, sizes(case)))
+        .collect::<Result<_, _>>()
+        .map_err(Shortfall::failed)?;
+    Ok(Prepared { artifacts, reference, ring })
+}
+
+fn sizes(case: &Case) -> Sizes {
+    Sizes { batch: case.batch_size, sequence: case.sequence_length }
+}
+
+fn request<'a>(case: &'a Case, model: &'a Model, artifacts: &'a Artifacts, assignment: &Assignment) -> LoadRequest<'a> {
+    LoadRequest {
+        model,
+        artifacts,
+        phase: case.phase,
+        sizes: sizes(case),
+        device: &case.device,
+        dtype: case.dtype,
+        threads: assignment.effort.effective_threads(),
+    }
+}
+
 /// Loads a case, binds its inputs and makes the first call, and notes what is seen on the way.
 ///
 /// # Errors
@@ -72,13 +110,7 @@ pub fn load(
     observed: &mut Observed,
 ) -> Result<Loaded, Shortfall> {
     let backend = backend::find(&case.backend)?;
-    let artifacts = fixture::prepare(model, &assignment.prepared_folder).map_err(Shortfall::failed)?;
-    let reference = fixtures.reference(model, &artifacts)?;
-    let sizes = Sizes { batch: case.batch_size, sequence: case.sequence_length };
-    let ring: Vec<Vec<HostTensor>> = (0..fixture::RING)
-        .map(|index| fixture::batch(model, reference.as_deref(), index, sizes))
-        .collect::<Result<_, _>>()
-        .map_err(Shortfall::failed)?;
+    let Prepared { artifacts, reference, ring } = prepare(case, model, assignment, fixtures)?;
     observed.input_shape = ring.first().map(|inputs| describe_shapes(inputs));
     observed.tokens_a_call = match case.phase {
         Phase::Forward | Phase::Encoder => None,
@@ -86,17 +118,9 @@ pub fn load(
         Phase::Decode => Some(case.batch_size),
     };
 
-    let request = LoadRequest {
-        model,
-        artifacts: &artifacts,
-        phase: case.phase,
-        sequence_length: case.sequence_length,
-        device: &case.device,
-        dtype: case.dtype,
-        threads: assignment.effort.effective_threads(),
-    };
+    let request = request(case, model, &artifacts, assignment);
     // Loads the library, which is no part of loading the model.
-    let versions = backend.versions();
+    let versions = backend.versions(&case.device);
     observed.backend_version = Some(versions.backend);
     observed.library_version = Some(versions.library);
     // Where the mark cannot be reset, the peak is the whole process's, which is still an upper bound.
@@ -131,11 +155,53 @@ pub fn load_and_prove(
     fixtures: &mut Fixtures,
     observed: &mut Observed,
 ) -> Result<Trial, Shortfall> {
+    let traced_dtype = trace(case, model, assignment, fixtures, observed)?;
     let Loaded { mut session, ring, artifacts, reference } = load(case, model, assignment, fixtures, observed)?;
-    note_placement(session.placement(), case, &artifacts, fixtures, observed)?;
+    let placement = session.placement();
+    let placement = Placement { effective_dtype: placement.effective_dtype.or(traced_dtype), ..placement };
+    note_placement(placement, case, &artifacts, fixtures, observed)?;
     let proof = Proof { case, model, reference: reference.as_deref(), assignment };
     let expectation = proof.prove(&mut *session, &ring, observed)?;
     Ok(Trial { session: timed(session, ring, case.boundary), expectation })
+}
+
+/// Runs the case once under the runtime's profiler, in a session that may use other providers too, and notes how much of it
+/// runs where it was asked for. Returns what its products are computed in, where the profile says it.
+///
+/// # Errors
+/// `unsupported`: a node would run elsewhere; the message names its operator.
+fn trace(
+    case: &Case,
+    model: &Model,
+    assignment: &Assignment,
+    fixtures: &mut Fixtures,
+    observed: &mut Observed,
+) -> Result<Option<Dtype>, Shortfall> {
+    let Prepared { artifacts, ring, .. } = prepare(case, model, assignment, fixtures)?;
+    let backend = backend::find(&case.backend)?;
+    let Some(inputs) = ring.first() else { return Ok(None) };
+    let request = request(case, model, &artifacts, assignment);
+    let Some(trace) = backend.trace(&request, inputs)? else { return Ok(None) };
+    let provider = &trace.asked_for;
+    let share = trace.share();
+    observed.providers = Some(provider.clone());
+    observed.provider_share = Some(share);
+    if share < 1.0 {
+        let elsewhere = trace.elsewhere().join(", ");
+        return Err(Shortfall::unsupported(format!(
+            "{provider} runs {:.1} % of the nodes; the others would fall back: {elsewhere}",
+            share * 100.0
+        )));
+    }
+    if let Some((dtype, operators)) = trace.products_not_in(case.dtype) {
+        observed.effective_dtype = Some(dtype);
+        return Err(Shortfall::unsupported(format!(
+            "{provider} has no {} {}: it would compute in {dtype} between casts",
+            case.dtype,
+            operators.join(", ")
+        )));
+    }
+    Ok(trace.products.contains_key(&Some(case.dtype)).then_some(case.dtype))
 }
 
 /// The session as it is timed: from device to device, or from host to host.
@@ -204,6 +270,7 @@ fn note_placement(
     }
     observed.providers = Some(placement.providers);
     observed.executor = placement.executor;
+    observed.device_type = placement.device_type;
     observed.threads = placement.threads;
     observed.effective_dtype = placement.effective_dtype;
     let effective = placement.effective_device;

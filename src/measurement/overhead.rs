@@ -9,7 +9,7 @@ use super::call_times::CallTimes;
 use super::disturbance::DisturbanceWatch;
 use super::timed_calls::TimedSession;
 use crate::backend::{Backend, LoadRequest, Null};
-use crate::definition::{Dtype, Model, ORIGINAL, Origin, Phase, Shortfall, Tolerance};
+use crate::definition::{Dtype, Model, ORIGINAL, Origin, Phase, Shortfall, Sizes, Tolerance};
 use crate::fixture::{Artifacts, HostTensor, TensorData};
 
 const CALLS: u64 = 100_000;
@@ -114,7 +114,7 @@ pub fn null_session() -> Result<TimedSession, Shortfall> {
         model: &model,
         artifacts: &artifacts,
         phase: Phase::Forward,
-        sequence_length: None,
+        sizes: Sizes { batch: 1, sequence: None },
         device: "cpu",
         dtype: Dtype::F32,
         threads: 1,

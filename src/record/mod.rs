@@ -6,7 +6,7 @@
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use crate::definition::{Boundary, Case, Dtype, Phase, Status};
+use crate::definition::{Boundary, Case, Dtype, Phase, Status, device_type};
 
 /// The version of the columns.
 ///
@@ -16,7 +16,8 @@ use crate::definition::{Boundary, Case, Dtype, Phase, Status};
 /// | 2 | | `memory_growth_mb` |
 /// | 3 | | `disturbed_share` |
 /// | 4 | 0.1.0 | `stopped_by`, `warmup_is_steady` |
-pub const SCHEMA_VERSION: u32 = 4;
+/// | 5 | 0.1.0 | `provider_share` |
+pub const SCHEMA_VERSION: u32 = 5;
 
 /// One row.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -38,10 +39,12 @@ pub struct Record {
     pub modality: String,
     pub phase: Phase,
     pub device: String,
-    /// `cpu`, `gpu` or `npu`.
+    /// `cpu`, `gpu` or `npu`: what it ran on where the runtime says so, also behind a software driver or an emulator.
     pub device_type: Option<String>,
     pub effective_device: Option<String>,
     pub providers: Option<String>,
+    /// Part of the graph's nodes, from 0 to 1, that the runtime's profile shows on the provider of `device`.
+    pub provider_share: Option<f64>,
     pub dtype: Dtype,
     pub effective_dtype: Option<Dtype>,
     pub batch_size: usize,
@@ -178,9 +181,10 @@ impl Record {
             modality: String::new(),
             phase: case.phase,
             device: case.device.clone(),
-            device_type: device_type(&case.device),
+            device_type: device_type(&case.device).map(str::to_owned),
             effective_device: None,
             providers: None,
+            provider_share: None,
             dtype: case.dtype,
             effective_dtype: None,
             batch_size: case.batch_size,
@@ -276,15 +280,4 @@ impl Record {
             boundary: self.boundary,
         }
     }
-}
-
-fn device_type(device: &str) -> Option<String> {
-    let name = device.split(':').next().unwrap_or(device);
-    let device_type = match name {
-        "cpu" | "openvino" => "cpu",
-        "cuda" | "rocm" | "mps" | "webgpu" => "gpu",
-        "qnn" => "npu",
-        _ => return None,
-    };
-    Some(device_type.into())
 }

@@ -24,7 +24,7 @@ use plan::Plan;
 
 use super::graphs::{Runtime, open_session, parts_of};
 use super::{Backend, DeviceReport, Format, LoadRequest, Placement, Session, Versions, check_artifact, classify};
-use crate::definition::{Dtype, Model, Part, Shortfall, TensorSpec};
+use crate::definition::{Dtype, Model, Part, Shortfall, TensorSpec, device_index, device_kind};
 use crate::fixture::{HostTensor, TensorData};
 
 pub struct Candle;
@@ -42,40 +42,67 @@ impl Backend for Candle {
     }
 
     fn devices(&self) -> Vec<DeviceReport> {
-        vec![DeviceReport { device: "cpu".into(), availability: Ok("pure Rust".into()) }]
+        let gpu =
+            |device: &str| device_of(device).map(|_| "candle's own kernels".to_owned()).map_err(|error| error.message);
+        vec![
+            DeviceReport::certain("cpu", Ok("pure Rust".into())),
+            DeviceReport::certain("cuda", gpu("cuda")),
+            DeviceReport::certain("mps", gpu("mps")),
+        ]
     }
 
-    fn versions(&self) -> Versions {
+    fn versions(&self, _device: &str) -> Versions {
         Versions { backend: CRATE_VERSION.into(), library: CRATE_VERSION.into() }
     }
 
     fn check_model(&self, model: &Model, dtype: Dtype) -> Result<(), Shortfall> {
-        check_artifact(model, dtype, Format::Onnx)
+        check_artifact(model, dtype, &[Dtype::F32, Dtype::F16, Dtype::Bf16], Format::Onnx)
     }
 
     fn load(&self, request: &LoadRequest<'_>) -> Result<Box<dyn Session>, Shortfall> {
-        if request.device != "cpu" {
-            return Err(Shortfall::unavailable(format!("candle has no device {:?}", request.device)));
-        }
-        if let Some(session) = native::open_session(request) {
+        let device = device_of(request.device)?;
+        if let Some(session) = native::open_session(request, &device) {
             return session;
+        }
+        if !device.is_cpu() {
+            return Err(Shortfall::unsupported(
+                "candle-onnx computes on the CPU only, and candle has no module of this model",
+            ));
         }
         let parts = parts_of(request, Format::Onnx)?;
         let graphs = parts.iter().map(|(part, file)| CandleGraph::load(part, file)).collect::<Result<Vec<_>, _>>()?;
         let placement = Placement {
             effective_device: "cpu".into(),
-            effective_dtype: match graphs.first().and_then(|graph| graph.weight_dtype) {
-                Some(DType::F32) | None => Some(Dtype::F32),
-                Some(DType::F16) => Some(Dtype::F16),
-                Some(DType::BF16) => Some(Dtype::Bf16),
-                Some(_) => None,
-            },
+            effective_dtype: graphs.first().and_then(|graph| graph.weight_dtype).map_or(Some(request.dtype), dtype_of),
             providers: "candle".into(),
             threads: Some(candle_core::utils::get_num_threads()),
             executor: Some(executor(&graphs)),
             ..Placement::default()
         };
         open_session(request, CandleRuntime, &parts, graphs, placement)
+    }
+}
+
+fn device_of(name: &str) -> Result<Device, Shortfall> {
+    let unavailable = |feature: &str, error: candle_core::Error| {
+        let first = error.to_string();
+        let first = first.lines().next().unwrap_or_default();
+        Shortfall::unavailable(format!("{first} (a build with `--features {feature}` has it)"))
+    };
+    match device_kind(name) {
+        "cpu" => Ok(Device::Cpu),
+        "cuda" => Device::new_cuda(device_index(name)).map_err(|error| unavailable("candle-cuda", error)),
+        "mps" => Device::new_metal(0).map_err(|error| unavailable("candle-metal", error)),
+        other => Err(Shortfall::unavailable(format!("candle has no device {other:?}"))),
+    }
+}
+
+fn dtype_of(dtype: DType) -> Option<Dtype> {
+    match dtype {
+        DType::F32 => Some(Dtype::F32),
+        DType::F16 => Some(Dtype::F16),
+        DType::BF16 => Some(Dtype::Bf16),
+        _ => None,
     }
 }
 
@@ -128,7 +155,7 @@ impl Runtime for CandleRuntime {
     type Value = Tensor;
 
     fn upload(&self, tensor: &HostTensor) -> Result<Tensor, Shortfall> {
-        to_tensor(tensor)
+        to_tensor(tensor, &Device::Cpu)
     }
 
     fn download(&self, value: &Tensor) -> Result<HostTensor, Shortfall> {
@@ -152,15 +179,15 @@ impl Runtime for CandleRuntime {
     }
 }
 
-fn to_tensor(tensor: &HostTensor) -> Result<Tensor, Shortfall> {
+fn to_tensor(tensor: &HostTensor, device: &Device) -> Result<Tensor, Shortfall> {
     let shape = tensor.shape.as_slice();
     let unsupported = |element: &str| Err(Shortfall::unsupported(format!("candle has no {element} tensors")));
     match &tensor.data {
-        TensorData::F32(values) => Tensor::from_slice(values, shape, &Device::Cpu),
-        TensorData::F64(values) => Tensor::from_slice(values, shape, &Device::Cpu),
-        TensorData::I64(values) => Tensor::from_slice(values, shape, &Device::Cpu),
-        TensorData::U8(values) => Tensor::from_slice(values, shape, &Device::Cpu),
-        TensorData::I32(values) => Tensor::from_slice(values, shape, &Device::Cpu),
+        TensorData::F32(values) => Tensor::from_slice(values, shape, device),
+        TensorData::F64(values) => Tensor::from_slice(values, shape, device),
+        TensorData::I64(values) => Tensor::from_slice(values, shape, device),
+        TensorData::U8(values) => Tensor::from_slice(values, shape, device),
+        TensorData::I32(values) => Tensor::from_slice(values, shape, device),
         TensorData::Bool(_) => return unsupported("bool"),
     }
     .map_err(classify)

@@ -83,3 +83,25 @@ class Scaled(torch.nn.Module):
 
 script = torch.jit.trace(Scaled().eval(), (torch.zeros(1, 3), torch.ones(1, 1)))
 script.save(str(FOLDER / "scaled.pt"))
+
+# What a device computes to show that it works: [1, -2, 3, -4] to [2, -2, 6, -4].
+save(
+    "../../../src/backend/ort/probe",
+    [helper.make_node("Relu", ["x"], ["z"]), helper.make_node("Add", ["x", "z"], ["y"])],
+    [("x", FLOAT, [1, 4])],
+    [("y", FLOAT, [1, 4])],
+    [],
+)
+# An operator that no accelerator has: with anything but the CPU, the graph has to fall back.
+save(
+    "falls_back",
+    [
+        dense,
+        helper.make_node("TfIdfVectorizer", ["ids"], ["counts"], mode="TF", min_gram_length=1, max_gram_length=1,
+                         max_skip_count=0, ngram_counts=[0], ngram_indexes=[0, 1], pool_int64s=[0, 1]),
+        helper.make_node("Add", ["z", "counts"], ["y"]),
+    ],
+    [("x", FLOAT, ["N", 3]), ("ids", INT64, ["N", 4])],
+    [("y", FLOAT, ["N", 2])],
+    [weights("w", (3, 2))],
+)

@@ -1,6 +1,6 @@
 //! Llama.
 
-use candle_core::{DType, Result, Tensor};
+use candle_core::{Result, Tensor};
 use candle_nn::{Activation, VarBuilder};
 use candle_transformers::models::llama::{Cache, Config, Llama};
 
@@ -37,7 +37,7 @@ pub fn load(config: causal_lm::Config, weights: VarBuilder) -> Result<impl Decod
         bos_token_id: None,
         eos_token_id: None,
     };
-    let empty = Cache::new(true, DType::F32, &config, weights.device())?;
+    let empty = Cache::new(true, weights.dtype(), &config, weights.device())?;
     Ok(LlamaDecoder { model: Llama::load(weights, &config)?, empty })
 }
 

@@ -20,15 +20,15 @@ use std::hint::black_box;
 use std::path::Path;
 use std::time::Instant;
 
-use candle_core::{DType, Device, Tensor};
+use candle_core::{DType, Device, DeviceLocation, Tensor};
 use candle_nn::VarBuilder;
 use serde::de::DeserializeOwned;
 
-use super::{CandleRuntime, to_host, to_tensor};
+use super::{CandleRuntime, dtype_of, to_host, to_tensor};
 use crate::backend::generation::{GenerationSession, Generator};
 use crate::backend::graphs::Runtime;
 use crate::backend::{LoadRequest, Placement, Session, Stages, classify};
-use crate::definition::{Dtype, Origin, Phase, Shortfall};
+use crate::definition::{Dtype, Origin, Phase, Shortfall, device_index, device_kind};
 use crate::fixture::HostTensor;
 
 /// A model whose outputs are computed in one pass.
@@ -58,22 +58,36 @@ pub trait Decoder {
 }
 
 /// A session of the model's module, where there is one.
-pub fn open_session(request: &LoadRequest<'_>) -> Option<Result<Box<dyn Session>, Shortfall>> {
+pub fn open_session(request: &LoadRequest<'_>, device: &Device) -> Option<Result<Box<dyn Session>, Shortfall>> {
     let Origin::Packaged { folder, .. } = &request.model.origin else { return None };
     let weights = request.artifacts.weights.as_deref()?;
+    let dtype = match request.dtype {
+        Dtype::F32 => DType::F32,
+        Dtype::F16 => DType::F16,
+        Dtype::Bf16 => DType::BF16,
+        Dtype::I8 => return None,
+    };
+    let place = Place { device: device.clone(), dtype };
+    let open = |weights: &Path| place.open(weights);
     let config = folder.join("config.json");
     Some(match (request.model.family.as_str(), request.phase, config.is_file()) {
-        ("bert", Phase::Forward, true) => read(&config, weights, bert::load).map(|it| forward(request, "bert", it)),
-        ("clip", Phase::Forward, true) => read(&config, weights, clip::load).map(|it| forward(request, "clip", it)),
-        ("vit", Phase::Forward, true) => read(&config, weights, vit::load).map(|it| forward(request, "vit", it)),
+        ("bert", Phase::Forward, true) => {
+            read(&config, open(weights), bert::load).map(|it| forward(request, &place, "bert", it))
+        }
+        ("clip", Phase::Forward, true) => {
+            read(&config, open(weights), clip::load).map(|it| forward(request, &place, "clip", it))
+        }
+        ("vit", Phase::Forward, true) => {
+            read(&config, open(weights), vit::load).map(|it| forward(request, &place, "vit", it))
+        }
         ("resnet", Phase::Forward, false) if folder.ends_with("resnet50") => {
-            open(weights).and_then(resnet::load).map_err(classify).map(|it| forward(request, "resnet", it))
+            open(weights).and_then(resnet::load).map_err(classify).map(|it| forward(request, &place, "resnet", it))
         }
         ("llama", Phase::Prefill | Phase::Decode, true) => {
-            read(&config, weights, llama::load).and_then(|it| generate(request, "llama", it))
+            read(&config, open(weights), llama::load).and_then(|it| generate(request, &place, "llama", it))
         }
         ("qwen2", Phase::Prefill | Phase::Decode, true) => {
-            read(&config, weights, qwen2::load).and_then(|it| generate(request, "qwen2", it))
+            read(&config, open(weights), qwen2::load).and_then(|it| generate(request, &place, "qwen2", it))
         }
         _ => return None,
     })
@@ -82,45 +96,81 @@ pub fn open_session(request: &LoadRequest<'_>) -> Option<Result<Box<dyn Session>
 /// Loads what has a configuration.
 fn read<C: DeserializeOwned, M>(
     config: &Path,
-    weights: &Path,
+    weights: candle_core::Result<VarBuilder<'static>>,
     load: impl FnOnce(C, VarBuilder) -> candle_core::Result<M>,
 ) -> Result<M, Shortfall> {
     let failed = |error: &dyn std::fmt::Display| Shortfall::failed(format!("{}: {error}", config.display()));
     let text = std::fs::read_to_string(config).map_err(|error| failed(&error))?;
     let config = serde_json::from_str(&text).map_err(|error| failed(&error))?;
-    open(weights).and_then(|weights| load(config, weights)).map_err(classify)
+    weights.and_then(|weights| load(config, weights)).map_err(classify)
 }
 
-fn open(weights: &Path) -> candle_core::Result<VarBuilder<'static>> {
-    // SAFETY: the file is read only, and a prepared file is never changed in place: its folder is replaced as a whole.
-    unsafe { VarBuilder::from_mmaped_safetensors(&[weights], DType::F32, &Device::Cpu) }
+/// Where a module computes, and in what.
+#[derive(Clone)]
+struct Place {
+    device: Device,
+    dtype: DType,
 }
 
-fn placement(request: &LoadRequest<'_>, module: &str) -> Placement {
+impl Place {
+    fn open(&self, weights: &Path) -> candle_core::Result<VarBuilder<'static>> {
+        // SAFETY: the file is read only, and a prepared file is never changed in place: its folder is replaced as a whole.
+        unsafe { VarBuilder::from_mmaped_safetensors(&[weights], self.dtype, &self.device) }
+    }
+
+    /// A tensor on the device; floating-point numbers in the dtype of the weights.
+    fn upload(&self, tensor: &HostTensor) -> Result<Tensor, Shortfall> {
+        let tensor = to_tensor(tensor, &self.device)?;
+        if tensor.dtype() == DType::F32 { tensor.to_dtype(self.dtype).map_err(classify) } else { Ok(tensor) }
+    }
+
+    fn upload_all(&self, tensors: &[HostTensor]) -> Result<Vec<Tensor>, Shortfall> {
+        tensors.iter().map(|tensor| self.upload(tensor)).collect()
+    }
+
+    /// Returns when the device has nothing left to do; the CPU never has.
+    fn sync(&self) -> Result<(), Shortfall> {
+        self.device.synchronize().map_err(classify)
+    }
+}
+
+fn placement(request: &LoadRequest<'_>, place: &Place, module: &str) -> Placement {
+    let is_asked_for = match place.device.location() {
+        DeviceLocation::Cpu => request.device == "cpu",
+        DeviceLocation::Cuda { gpu_id } => {
+            device_kind(request.device) == "cuda" && device_index(request.device) == gpu_id
+        }
+        DeviceLocation::Metal { .. } => request.device == "mps",
+    };
     Placement {
-        effective_device: "cpu".into(),
-        effective_dtype: Some(Dtype::F32),
+        effective_device: if is_asked_for { request.device.into() } else { format!("{:?}", place.device.location()) },
+        effective_dtype: dtype_of(place.dtype),
         providers: "candle".into(),
         threads: Some(candle_core::utils::get_num_threads()),
         artifacts: request.artifacts.weights.iter().cloned().collect(),
         executor: Some(format!("candle-transformers {module}")),
+        ..Placement::default()
     }
 }
 
-fn forward(request: &LoadRequest<'_>, name: &str, module: impl Module + 'static) -> Box<dyn Session> {
-    Box::new(ModuleSession { module, bound: Vec::new(), placement: placement(request, name) })
+fn forward(request: &LoadRequest<'_>, place: &Place, name: &str, module: impl Module + 'static) -> Box<dyn Session> {
+    let placement = placement(request, place, name);
+    Box::new(ModuleSession { module, place: place.clone(), bound: Vec::new(), placement })
 }
 
 fn generate(
     request: &LoadRequest<'_>,
+    place: &Place,
     name: &str,
     decoder: impl Decoder + 'static,
 ) -> Result<Box<dyn Session>, Shortfall> {
-    Ok(Box::new(GenerationSession::new(request, ModuleGenerator(decoder), placement(request, name))?))
+    let generator = ModuleGenerator { decoder, place: place.clone() };
+    Ok(Box::new(GenerationSession::new(request, generator, placement(request, place, name))?))
 }
 
 struct ModuleSession<M> {
     module: M,
+    place: Place,
     bound: Vec<Vec<Tensor>>,
     placement: Placement,
 }
@@ -133,7 +183,7 @@ impl<M: Module> ModuleSession<M> {
 
 impl<M: Module> Session for ModuleSession<M> {
     fn bind(&mut self, inputs: &[HostTensor]) -> Result<usize, Shortfall> {
-        self.bound.push(inputs.iter().map(to_tensor).collect::<Result<_, _>>()?);
+        self.bound.push(self.place.upload_all(inputs)?);
         Ok(self.bound.len() - 1)
     }
 
@@ -142,8 +192,7 @@ impl<M: Module> Session for ModuleSession<M> {
     }
 
     fn sync(&mut self) -> Result<(), Shortfall> {
-        // candle computes on the CPU before it returns.
-        Ok(())
+        self.place.sync()
     }
 
     fn outputs(&mut self, binding: usize) -> Result<Vec<HostTensor>, Shortfall> {
@@ -152,9 +201,11 @@ impl<M: Module> Session for ModuleSession<M> {
 
     fn call_from_host(&mut self, binding: usize, inputs: &[HostTensor]) -> Result<Stages, Shortfall> {
         let begin = Instant::now();
-        self.bound[binding] = inputs.iter().map(to_tensor).collect::<Result<_, _>>()?;
+        self.bound[binding] = self.place.upload_all(inputs)?;
+        self.place.sync()?;
         let uploaded = Instant::now();
         let outputs = self.forward(binding)?;
+        self.place.sync()?;
         let computed = Instant::now();
         for output in &outputs {
             black_box(to_host(output)?);
@@ -168,7 +219,10 @@ impl<M: Module> Session for ModuleSession<M> {
     }
 }
 
-struct ModuleGenerator<D>(D);
+struct ModuleGenerator<D> {
+    decoder: D,
+    place: Place,
+}
 
 impl<D: Decoder> Generator for ModuleGenerator<D> {
     type Value = Tensor;
@@ -176,15 +230,15 @@ impl<D: Decoder> Generator for ModuleGenerator<D> {
     type Cache = D::Cache;
 
     fn upload(&mut self, inputs: &[HostTensor]) -> Result<Vec<Tensor>, Shortfall> {
-        inputs.iter().map(to_tensor).collect()
+        self.place.upload_all(inputs)
     }
 
     fn prefill(&mut self, inputs: &Vec<Tensor>) -> Result<(Tensor, D::Cache), Shortfall> {
-        self.0.prefill(inputs).map_err(classify)
+        self.decoder.prefill(inputs).map_err(classify)
     }
 
     fn step(&mut self, tokens: &Tensor, position: usize, cache: &mut D::Cache) -> Result<Tensor, Shortfall> {
-        self.0.step(tokens, position, cache).map_err(classify)
+        self.decoder.step(tokens, position, cache).map_err(classify)
     }
 
     fn greedy(&mut self, logits: &Tensor) -> Result<Tensor, Shortfall> {
@@ -196,6 +250,6 @@ impl<D: Decoder> Generator for ModuleGenerator<D> {
     }
 
     fn sync(&mut self) -> Result<(), Shortfall> {
-        Ok(())
+        self.place.sync()
     }
 }

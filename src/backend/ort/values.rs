@@ -1,0 +1,43 @@
+//! Tensors of the host to ONNX Runtime's values and back.
+
+use ort::value::{DynTensor, DynValue, Tensor, TensorElementType, ValueType};
+
+use crate::backend::classify;
+use crate::definition::Shortfall;
+use crate::fixture::{HostTensor, TensorData};
+
+pub fn to_value(tensor: &HostTensor) -> ort::Result<DynTensor> {
+    let shape = tensor.shape.clone();
+    Ok(match &tensor.data {
+        TensorData::F32(values) => Tensor::from_array((shape, values.clone()))?.upcast(),
+        TensorData::F64(values) => Tensor::from_array((shape, values.clone()))?.upcast(),
+        TensorData::I32(values) => Tensor::from_array((shape, values.clone()))?.upcast(),
+        TensorData::I64(values) => Tensor::from_array((shape, values.clone()))?.upcast(),
+        TensorData::U8(values) => Tensor::from_array((shape, values.clone()))?.upcast(),
+        TensorData::Bool(values) => Tensor::from_array((shape, values.clone()))?.upcast(),
+    })
+}
+
+pub fn to_host(value: &DynValue) -> Result<HostTensor, Shortfall> {
+    let ValueType::Tensor { ty, .. } = value.dtype() else {
+        return Err(Shortfall::unsupported(format!("an output is {} and not a tensor", value.dtype())));
+    };
+    macro_rules! extract {
+        ($element:ty, $variant:ident, $convert:expr) => {{
+            let (shape, values) = value.try_extract_tensor::<$element>().map_err(classify)?;
+            let shape = shape.iter().map(|&size| size.max(0) as usize).collect();
+            HostTensor { shape, data: TensorData::$variant(values.iter().map($convert).collect()) }
+        }};
+    }
+    Ok(match ty {
+        TensorElementType::Float32 => extract!(f32, F32, |&value| value),
+        TensorElementType::Float16 => extract!(half::f16, F32, |value| value.to_f32()),
+        TensorElementType::Bfloat16 => extract!(half::bf16, F32, |value| value.to_f32()),
+        TensorElementType::Float64 => extract!(f64, F64, |&value| value),
+        TensorElementType::Int32 => extract!(i32, I32, |&value| value),
+        TensorElementType::Int64 => extract!(i64, I64, |&value| value),
+        TensorElementType::Uint8 => extract!(u8, U8, |&value| value),
+        TensorElementType::Bool => extract!(bool, Bool, |&value| value),
+        other => return Err(Shortfall::unsupported(format!("an output has the element type {other}"))),
+    })
+}
