@@ -193,8 +193,9 @@ fn a_dry_run_and_a_verification_measure_nothing() {
     assert!(planned.contains(DIGITS) && planned.contains("4 cases, about"), "{planned}");
     assert!(!workplace.path("target").exists());
     let verified = workplace.inferbench(&["verify", "--format", "json"]).finish().with_code(0);
-    let cells: Vec<Value> = serde_json::from_str(&verified.stdout).unwrap();
-    let is_right = |cell: &Value| cell["status"] == "ok" && cell["verified"] == true;
-    assert!(cells.len() == 2 && cells.iter().all(is_right), "{}", verified.stdout);
+    let matrix: Value = serde_json::from_str(&verified.stdout).unwrap();
+    let cases = matrix["cases"].as_array().unwrap();
+    let is_right = |case: &Value| case["status"] == "ok" && case["verified"] == true;
+    assert!(cases.len() == 4 && cases.iter().all(is_right), "{}", verified.stdout);
     assert!(!workplace.runs().exists() && workplace.measured().is_empty());
 }

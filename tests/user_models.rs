@@ -119,9 +119,11 @@ fn an_answer_that_does_not_grow_with_the_batch_is_a_wrong_output() {
     let workplace = only_found(&["candle"], &[1]);
     workplace.add_model("first_of_batch.onnx", "models/exported/stuck.onnx");
     let listed = workplace.inferbench(&["verify", "--format", "json"]).finish().with_code(1);
-    let cells: serde_json::Value = serde_json::from_str(&listed.stdout).unwrap();
-    assert_eq!(cells[0]["status"], "wrong-output", "{cells}");
-    assert_eq!(cells[0]["message"], "at batch size 2: an output has shape [1, 2]");
+    let matrix: serde_json::Value = serde_json::from_str(&listed.stdout).unwrap();
+    let case = &matrix["cases"][0];
+    assert_eq!(case["status"], "wrong-output", "{matrix}");
+    assert_eq!(case["message"], "at batch size 2: an output has shape [1, 2]");
+    assert_eq!(matrix["families"][0]["level"], "none");
 }
 
 #[test]

@@ -22,8 +22,8 @@ fn every_family_is_right_on_every_backend_of_this_build() {
     let names: Vec<&str> = models.iter().map(String::as_str).collect();
     let workplace = Workplace::new(&names, &["ort", "tch", "candle", "tract"], &[2]);
     let verified = workplace.inferbench(&["verify", "--format", "json"]).finish().with_code(0);
-    let cells: serde_json::Value = serde_json::from_str(&verified.stdout).unwrap();
-    let cells = cells.as_array().unwrap();
+    let matrix: serde_json::Value = serde_json::from_str(&verified.stdout).unwrap();
+    let cells = matrix["cases"].as_array().unwrap();
     assert!(cells.len() >= 4 * models.len());
     let built = [
         ("ort", cfg!(feature = "ort") && has_onnxruntime()),
@@ -66,9 +66,9 @@ fn a_phase_or_a_length_can_be_asked_for() {
     let workplace = Workplace::new(&["t5-tiny", "llama-small"], &["candle"], &[1]);
     let list = |arguments: &[&str]| {
         let command = [&["verify", "--format", "json"], arguments].concat();
-        let cells: serde_json::Value =
+        let matrix: serde_json::Value =
             serde_json::from_str(&workplace.inferbench(&command).finish().with_code(0).stdout).unwrap();
-        let cells = cells.as_array().unwrap().clone();
+        let cells = matrix["cases"].as_array().unwrap().clone();
         cells
             .iter()
             .map(|cell| (cell["model"].as_str().unwrap().to_owned(), cell["verified"].clone()))

@@ -16,6 +16,9 @@ const ANSWER: &str = "inferbench-probe: ";
 /// How long a device may take to show that it works. A software driver compiles its first kernels for seconds.
 const PATIENCE: Duration = Duration::from_secs(60);
 
+/// What the device is, or why it does not work.
+type Answer = Result<String, String>;
+
 /// Backend and device that this process is to try, if it is a probe.
 pub fn asked() -> Option<(String, String)> {
     let asked = std::env::var(PROBE).ok()?;
@@ -34,14 +37,14 @@ pub fn answer((backend, device): &(String, String)) -> ExitCode {
 ///
 /// # Errors
 /// Why it does not work.
-pub fn try_device(backend: &dyn Backend, device: &str) -> Result<String, String> {
-    static TRIED: Mutex<Option<HashMap<(&'static str, String), Result<String, String>>>> = Mutex::new(None);
+pub fn try_device(backend: &dyn Backend, device: &str) -> Answer {
+    static TRIED: Mutex<Option<HashMap<(&'static str, String), Answer>>> = Mutex::new(None);
     let mut tried = TRIED.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
     let tried = tried.get_or_insert_default();
     tried.entry((backend.name(), device.to_owned())).or_insert_with(|| ask(backend, device)).clone()
 }
 
-fn ask(backend: &dyn Backend, device: &str) -> Result<String, String> {
+fn ask(backend: &dyn Backend, device: &str) -> Answer {
     let failed = |error: std::io::Error| format!("trying {device}: {error}");
     let mut probe = Command::new(std::env::current_exe().map_err(failed)?)
         .env(PROBE, format!("{} {device}", backend.name()))

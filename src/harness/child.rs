@@ -61,7 +61,11 @@ fn verify(assignment: &Assignment) -> Result<(), String> {
     for (index, item) in assignment.work.iter().enumerate() {
         eprintln!("[{}/{}] {}", assignment.cases_before + index + 1, assignment.cases_in_all, item.case);
         recorded(&folder, &item.case.benchmark_id(), |observed| {
-            unwinding(|| trial::load_and_prove(&item.case, &item.model, assignment, &mut fixtures, observed)).map(drop)
+            unwinding(|| {
+                let mut trial = trial::load_and_prove(&item.case, &item.model, assignment, &mut fixtures, observed)?;
+                observed.rough_call_ms = Some(trial.rough_call_ms()?);
+                Ok(())
+            })
         })?;
     }
     Ok(())

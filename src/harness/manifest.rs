@@ -134,6 +134,8 @@ pub struct Observed {
     pub device_type: Option<String>,
     pub executor: Option<String>,
     pub threads: Option<usize>,
+    /// A call's time out of a few, where they were made to see whether the case works and not to measure it.
+    pub rough_call_ms: Option<f64>,
     pub load_ms: Option<f64>,
     pub first_inference_ms: Option<f64>,
     /// Compiling for the shapes that are bound, where the runtime does that apart from loading.

@@ -236,6 +236,24 @@ impl Trial {
         measurement::warm_up(&mut self.session, warm_up_rule(case, effort))
     }
 
+    /// The median of a few calls, in milliseconds, for an idea of how fast it is.
+    ///
+    /// # Errors
+    /// A call fails.
+    pub fn rough_call_ms(&mut self) -> Result<f64, Shortfall> {
+        const CALLS: usize = 25;
+        const PATIENCE: Duration = Duration::from_millis(300);
+        let start = Instant::now();
+        let mut times = Vec::new();
+        while times.len() < CALLS && (times.is_empty() || start.elapsed() < PATIENCE) {
+            let call = Instant::now();
+            self.session.call(1)?;
+            times.push(milliseconds(call.elapsed()));
+        }
+        times.sort_by(f64::total_cmp);
+        Ok(times[times.len() / 2])
+    }
+
     /// The medians of the parts of the calls since the last time, in milliseconds, where they go from host to host.
     pub fn stage_medians(&mut self) -> Option<[f64; 3]> {
         let stages = self.session.take_stages();

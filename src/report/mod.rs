@@ -1,6 +1,7 @@
 //! Records as something to read: one file an output.
 
 pub mod comparison;
+pub mod compatibility;
 mod json;
 mod markdown;
 mod ranking;

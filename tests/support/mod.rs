@@ -45,6 +45,7 @@ impl Workplace {
         }
         let weights = "models/trained/digits.safetensors";
         fs::copy(checkout().join(weights), workplace.path(weights)).unwrap();
+        std::os::unix::fs::symlink(checkout().join(".native"), workplace.path(".native")).unwrap();
         let names: Vec<String> = models.iter().map(|name| format!("{{ name = {name:?} }}")).collect();
         let suite = format!(
             "models = [{}]\ninclude_found = true\nbackends = {backends:?}\nbatch_sizes = {batch_sizes:?}\n\
@@ -154,8 +155,7 @@ impl Workplace {
             .args(arguments)
             .current_dir(self.folder.path())
             .env("INFERBENCH_ROOT", self.folder.path())
-            .env("CRITERION_HOME", self.criterion())
-            .env("ORT_DYLIB_PATH", onnxruntime_library());
+            .env("CRITERION_HOME", self.criterion());
         command
     }
 }
@@ -278,6 +278,20 @@ pub fn has_onnxruntime() -> bool {
     let is_there = cfg!(feature = "ort") && onnxruntime_library().is_file();
     if !is_there {
         eprintln!("left out: ONNX Runtime is not here; get it with `scripts/setup onnxruntime`");
+    }
+    is_there
+}
+
+/// Whether ONNX Runtime has what it needs for a device here; says so where a test is therefore left out.
+pub fn has_device(device: &str) -> bool {
+    let devices =
+        Command::new(env!("CARGO_BIN_EXE_inferbench")).args(["devices", "--format", "json"]).output().unwrap();
+    let listed: Value = serde_json::from_slice(&devices.stdout).unwrap();
+    let found =
+        listed["devices"].as_array().unwrap().iter().find(|it| it["backend"] == "ort" && it["device"] == device);
+    let is_there = found.is_some_and(|found| found["available"] == true);
+    if !is_there {
+        eprintln!("left out: {device}: {}", found.map_or(&Value::Null, |found| &found["detail"]));
     }
     is_there
 }

@@ -1,0 +1,102 @@
+//! Devices: what is not here says so, what is here computes there and nowhere else, and a fall-back is caught.
+//!
+//! Tests that need a device's package are left out, with the reason, where it is not installed:
+//! `scripts/setup --device openvino,qnn,webgpu` adds them.
+
+mod support;
+
+use inferbench::definition::{Dtype, Status};
+use serde_json::Value;
+use support::{Run, Workplace, has_device, has_onnxruntime};
+
+fn verified(workplace: &Workplace, code: u8, arguments: &[&str]) -> Vec<Value> {
+    let command = [&["verify", "--format", "json"], arguments].concat();
+    let finished = workplace.inferbench(&command).finish().with_code(code);
+    let matrix: Value = serde_json::from_str(&finished.stdout).unwrap();
+    matrix["cases"].as_array().unwrap().clone()
+}
+
+#[test]
+fn an_absent_device_is_unavailable_with_what_is_there_and_an_unknown_one_is_refused() {
+    let workplace = Workplace::new(&["digits"], &["candle"], &[1]);
+    for device in ["cuda", "cuda:1", "mps", "rocm", "webnn"] {
+        let finished = workplace.inferbench(&["run", "--device", device]).finish().with_code(3);
+        finished.saying(&[&format!("left out: candle on {device} (1 case): unavailable: "), "candle has cpu here"]);
+    }
+    let refused = workplace.inferbench(&["run", "--device", "gpus"]).finish().with_code(2);
+    refused.saying(&["unknown device \"gpus\"", "cuda[:n]", "openvino", "auto"]);
+}
+
+#[test]
+fn auto_is_the_cpu_where_there_is_nothing_better() {
+    let workplace = Workplace::new(&["digits"], &["candle"], &[1]);
+    let cases = verified(&workplace, 0, &["--device", "auto,cpu"]);
+    let ids: Vec<&str> = cases.iter().filter_map(|case| case["id"].as_str()).collect();
+    assert!(
+        ids == ["digits/candle-cpu-f32/1"] || cfg!(feature = "candle-cuda") || cfg!(feature = "candle-metal"),
+        "{ids:?}"
+    );
+}
+
+#[test]
+fn a_device_shows_every_node_on_its_own_provider() {
+    let workplace = Workplace::new(&["digits", "tenn_eeg"], &["ort"], &[1, 3]);
+    for (device, provider) in
+        [("openvino", "OpenVINOExecutionProvider"), ("webgpu", "WebGpuExecutionProvider"), ("qnn", "qnn")]
+    {
+        if !has_onnxruntime() || !has_device(device) {
+            continue;
+        }
+        let cases = verified(&workplace, 0, &["--device", device]);
+        assert_eq!(cases.len(), 4);
+        for case in &cases {
+            assert_eq!(
+                (&case["status"], &case["verified"], &case["provider_share"]),
+                (&"ok".into(), &true.into(), &1.0.into())
+            );
+        }
+        workplace
+            .inferbench(&["run", "--device", device, "--model", "digits", "--iterations", "10"])
+            .finish()
+            .with_code(0);
+        let record = workplace.records().remove(0);
+        assert_eq!(
+            (record.status, record.providers.as_deref(), record.provider_share),
+            (Status::Ok, Some(provider), Some(1.0))
+        );
+        assert_eq!(record.effective_device.as_deref(), Some(device));
+        assert_eq!(record.dtype, if device == "qnn" { Dtype::F16 } else { Dtype::F32 });
+    }
+}
+
+#[test]
+fn a_planted_fall_back_is_caught_and_names_the_operator() {
+    let workplace = Workplace::new(&[], &["ort"], &[1]);
+    workplace.add_model("falls_back.onnx", "models/exported/planted.onnx");
+    if has_onnxruntime() {
+        let cases = verified(&workplace, 0, &["--device", "cpu"]);
+        assert_eq!(cases[0]["status"], "ok", "{cases:?}");
+    }
+    for device in ["openvino", "webgpu", "qnn"] {
+        if !has_onnxruntime() || !has_device(device) {
+            continue;
+        }
+        let cases = verified(&workplace, 3, &["--device", device]);
+        assert_eq!(cases[0]["status"], "unsupported", "{cases:?}");
+        let message = cases[0]["message"].as_str().unwrap();
+        assert!(message.contains("TfIdfVectorizer on CPUExecutionProvider"), "{message}");
+        assert!(cases[0]["provider_share"].as_f64().unwrap() < 1.0);
+    }
+}
+
+#[test]
+fn a_dtype_that_a_runtime_would_only_pretend_is_unsupported_by_name() {
+    if !has_onnxruntime() {
+        return;
+    }
+    let workplace = Workplace::new(&["digits"], &["ort"], &[1]);
+    let cases = verified(&workplace, 3, &["--dtype", "f16"]);
+    let message = cases[0]["message"].as_str().unwrap();
+    assert_eq!(cases[0]["status"], "unsupported", "{message}");
+    assert!(message.contains("CPUExecutionProvider has no f16") && message.contains("Conv"), "{message}");
+}
