@@ -193,9 +193,13 @@ fn configure(core: &mut Core, request: &LoadRequest<'_>) -> Result<(), Shortfall
 /// OpenVINO's errors begin with the places in its source that they came through.
 fn failed(error: InferenceError) -> Shortfall {
     let message = error.message.filter(|message| !message.trim().is_empty()).unwrap_or_else(|| error.kind.to_string());
-    let is_place = |line: &&str| line.is_empty() || line.starts_with("Exception from ");
-    let message = message.lines().map(str::trim).filter(|line| !is_place(line)).collect::<Vec<_>>().join("\n");
-    if message.contains("does not support") { Shortfall::unsupported(message) } else { classify(message) }
+    let is_place = |line: &&str| {
+        line.is_empty() || line.starts_with("Exception from ") || (line.starts_with("Check '") && line.ends_with(':'))
+    };
+    let told: Vec<&str> = message.lines().map(str::trim).filter(|line| !is_place(line)).collect();
+    let message = if told.is_empty() { message } else { told.join("\n") };
+    let is_missing = ["does not support", "No conversion rule found"].iter().any(|part| message.contains(part));
+    if is_missing { Shortfall::unsupported(message) } else { classify(message) }
 }
 
 struct OpenVinoRuntime;
