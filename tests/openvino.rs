@@ -23,7 +23,11 @@ fn a_case_is_right_and_says_what_ran_it() {
         assert_eq!((record.status, record.verified), (Status::Ok, Some(true)), "{id}: {:?}", record.message);
         assert!(record.max_rel_error.unwrap() < 1e-4, "{id}");
         assert_eq!((record.effective_dtype, record.threads), (Some(Dtype::F32), Some(1)), "{id}");
-        assert_eq!((record.effective_device.as_deref(), record.providers.as_deref()), (Some("cpu"), Some("CPU")), "{id}");
+        assert_eq!(
+            (record.effective_device.as_deref(), record.providers.as_deref()),
+            (Some("cpu"), Some("CPU")),
+            "{id}"
+        );
         assert!(record.library_version.unwrap().starts_with("20"), "{id}");
     }
 }

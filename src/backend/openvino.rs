@@ -238,26 +238,36 @@ impl Graph {
             Shortfall::new(status, format!("{}: {message}", path.display()))
         };
         let file = path.to_str().ok_or_else(|| Shortfall::failed(format!("{} is not UTF-8", path.display())))?;
+        // The crate makes C strings of names, and panics where that cannot be.
+        if part.inputs.iter().chain(&part.outputs).any(|tensor| tensor.name.contains('\0')) {
+            return Err(Shortfall::unsupported(format!("{}: a name holds a zero byte", path.display())));
+        }
         let model = core.read_model_from_file(file, "").map_err(in_file)?;
         let compiled = core.compile_model(&model, DeviceType::from(device.to_uppercase().as_str())).map_err(in_file)?;
 
-        let input_name = |index| compiled.get_input_by_index(index)?.get_name();
-        let input_names = (0..compiled.get_input_size().map_err(in_file)?).map(input_name);
-        let input_names = input_names.collect::<Result<Vec<String>, _>>().map_err(in_file)?;
-        let output_name = |index| compiled.get_output_by_index(index)?.get_name();
-        let output_names = (0..compiled.get_output_size().map_err(in_file)?).map(output_name);
-        let output_names = output_names.collect::<Result<Vec<String>, _>>().map_err(in_file)?;
+        // A tensor may have several names, of which OpenVINO gives any, but the same one each time.
+        let inputs = (0..compiled.get_input_size().map_err(in_file)?).map(|index| compiled.get_input_by_index(index));
+        let inputs = inputs.map(|node| node?.get_name()).collect::<Result<Vec<String>, _>>().map_err(in_file)?;
+        // An input that the graph has no use for may be gone.
+        let own_name = |name: &str| compiled.get_input_by_name(name).and_then(|node| node.get_name()).ok();
+        let defined: Vec<Option<String>> = part.inputs.iter().map(|input| own_name(&input.name)).collect();
+        let missing = |name: &str| Shortfall::failed(format!("{}: nothing gives {name:?}", path.display()));
+        let place = |name: &String| defined.iter().position(|known| known.as_ref() == Some(name));
+        let inputs = inputs.iter().map(|name| place(name).ok_or_else(|| missing(name))).collect::<Result<_, _>>()?;
 
-        let place = |names: &[&str], name: &str| {
-            let missing = || Shortfall::failed(format!("{}: no {name:?} among {}", path.display(), names.join(", ")));
-            names.iter().position(|known| *known == name).ok_or_else(missing)
+        let outputs =
+            (0..compiled.get_output_size().map_err(in_file)?).map(|index| compiled.get_output_by_index(index));
+        let outputs = outputs.map(|node| node?.get_name()).collect::<Result<Vec<String>, _>>().map_err(in_file)?;
+        let missing =
+            |name: &str| Shortfall::failed(format!("{}: no {name:?} among {}", path.display(), outputs.join(", ")));
+        let place = |name: &str| {
+            let known = compiled.get_output_by_name(name).and_then(|node| node.get_name());
+            let known = known.map_err(|_| missing(name))?;
+            outputs.iter().position(|output| *output == known).ok_or_else(|| missing(name))
         };
-        let defined: Vec<&str> = part.inputs.iter().map(|input| input.name.as_str()).collect();
-        let inputs = input_names.iter().map(|name| place(&defined, name)).collect::<Result<_, _>>()?;
-        let named: Vec<&str> = output_names.iter().map(String::as_str).collect();
         let outputs = match part.outputs.as_slice() {
-            [] => (0..named.len()).collect(),
-            outputs => outputs.iter().map(|output| place(&named, &output.name)).collect::<Result<_, _>>()?,
+            [] => (0..outputs.len()).collect(),
+            defined => defined.iter().map(|output| place(&output.name)).collect::<Result<_, _>>()?,
         };
         Ok(Graph { compiled, requests: Vec::new(), inputs, outputs })
     }
