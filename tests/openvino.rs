@@ -7,7 +7,7 @@ use std::fs;
 
 use inferbench::definition::{Dtype, Status};
 
-use support::{Run, Workplace, has_openvino};
+use support::{Run, Workplace, checkout, has_openvino};
 
 #[test]
 fn a_case_is_right_and_says_what_ran_it() {
@@ -54,6 +54,19 @@ fn a_reduced_precision_is_really_computed_in_or_refused() {
         }
     }
     assert_eq!(workplace.record("digits/openvino-cpu-i8/1").status, Status::Unsupported);
+}
+
+#[test]
+fn other_threads_than_were_asked_for_are_refused() {
+    if !has_openvino() {
+        return;
+    }
+    let workplace = Workplace::new(&["digits"], &["openvino"], &[1]);
+    workplace.inferbench(&["run", "--noplot", "--threads", "100000"]).finish().with_code(3);
+    let record = workplace.record("digits/openvino-cpu-f32/1");
+    assert_eq!(record.status, Status::Unsupported);
+    let message = record.message.unwrap();
+    assert!(message.contains("asked for 100000 threads, and OpenVINO takes "), "{message}");
 }
 
 #[test]
@@ -109,4 +122,9 @@ fn without_a_library_of_openvinos_the_backend_is_unavailable() {
     };
     assert!(run("nowhere.so").contains("scripts/setup openvino"));
     assert!(run("no-library.so").contains("no-library.so"));
+    // A library, but another one.
+    let other = checkout().join(".native/openvino/libtbbmalloc.so.2");
+    if other.is_file() {
+        assert!(run(other.to_str().unwrap()).contains("ov_get_openvino_version"));
+    }
 }

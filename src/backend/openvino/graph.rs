@@ -84,7 +84,7 @@ fn read_placement(
 
 pub(super) struct OpenVinoRuntime {
     settings: Settings,
-    /// What the device said when it was told the settings; every compiled graph has to say the same.
+    /// What the device said when it was told the settings. A compiled graph has to say the same.
     placement: Placement,
 }
 
@@ -118,19 +118,23 @@ impl OpenVinoRuntime {
             });
             let fixed = fixed.collect::<Result<Vec<_>, _>>()?;
             let named = graph.inputs.iter().map(String::as_str).zip(&fixed);
-            // A number by itself has no shape to fix.
-            let named = named.zip(shapes).filter(|(_, shape)| !shape.is_empty()).map(|(named, _)| named);
             graph.model.reshape(&named.collect::<Vec<_>>()).map_err(failed)?;
         }
         let compiled = core.compile_model(&graph.model, self.settings.device()).map_err(failed)?;
         let property = |key: &PropertyKey| compiled.get_property(key).map(|value| value.trim().to_owned());
         let devices = property(&PropertyKey::Other("EXECUTION_DEVICES".into())).map_err(failed)?;
         let placement = read_placement(&devices, property)?;
-        let key =
-            |placement: &Placement| (placement.effective_device.clone(), placement.effective_dtype, placement.threads);
-        if key(&placement) != key(&self.placement) {
-            let (found, said) = (key(&placement), key(&self.placement));
-            return Err(Shortfall::unsupported(format!("compiled for {found:?}, where OpenVINO had said {said:?}")));
+        if let Some(threads) = placement.threads.filter(|&threads| threads != self.settings.threads) {
+            return Err(Shortfall::unsupported(format!(
+                "asked for {} threads, and OpenVINO takes {threads} here; `--threads {threads}` asks for these",
+                self.settings.threads
+            )));
+        }
+        let is_as_said = placement.effective_device == self.placement.effective_device
+            && placement.effective_dtype == self.placement.effective_dtype;
+        if !is_as_said {
+            let (said, found) = (&self.placement, placement);
+            return Err(Shortfall::unsupported(format!("OpenVINO said {said:?}, and compiled for {found:?}")));
         }
         Compiled::new(compiled, &graph.inputs, &graph.outputs, shapes)
     }

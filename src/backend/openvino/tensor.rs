@@ -8,6 +8,11 @@ use crate::fixture::{HostTensor, TensorData};
 
 pub(super) fn to_tensor(tensor: &HostTensor) -> Result<Tensor, Shortfall> {
     let dimensions: Vec<i64> = tensor.shape.iter().map(|&size| size as i64).collect();
+    if dimensions.is_empty() {
+        return Err(Shortfall::unsupported(
+            "an input without dimensions, of which OpenVINO's C interface makes no tensor",
+        ));
+    }
     let shape = Shape::new(&dimensions).map_err(failed)?;
     macro_rules! fill {
         ($element:ident, $values:expr) => {{
@@ -55,4 +60,35 @@ pub(super) fn to_host(tensor: &Tensor) -> Result<HostTensor, Shortfall> {
 pub(super) fn shape(tensor: &Tensor) -> Result<Vec<usize>, Shortfall> {
     let shape = tensor.get_shape().map_err(failed)?;
     Ok(shape.get_dimensions().iter().map(|&size| size.max(0) as usize).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::library::core;
+    use super::*;
+    use crate::definition::Status;
+
+    #[test]
+    fn tensors_of_every_element_type_come_back() {
+        if let Err(why) = core().map(drop) {
+            eprintln!("left out: {why}");
+            return;
+        }
+        let tensors = [
+            (vec![2, 2], TensorData::F32(vec![1.5, -0.0, f32::MIN, 3.0])),
+            (vec![2], TensorData::F64(vec![0.1, -1e300])),
+            (vec![1, 2], TensorData::I32(vec![i32::MIN, 7])),
+            (vec![2, 1], TensorData::I64(vec![i64::MAX, -7])),
+            (vec![3], TensorData::U8(vec![0, 1, 255])),
+            (vec![3], TensorData::Bool(vec![true, false, true])),
+            (vec![1, 4, 0, 8], TensorData::F32(Vec::new())),
+            (vec![0], TensorData::Bool(Vec::new())),
+        ];
+        for (shape, data) in tensors {
+            let tensor = HostTensor { shape, data };
+            assert_eq!(to_host(&to_tensor(&tensor).unwrap()).unwrap(), tensor);
+        }
+        let number = HostTensor { shape: Vec::new(), data: TensorData::I64(vec![5]) };
+        assert_eq!(to_tensor(&number).map(drop).unwrap_err().status, Status::Unsupported);
+    }
 }
