@@ -1,5 +1,6 @@
 //! OpenVINO's library: loaded once, and what it says of itself and of the devices.
 
+use std::error::Error;
 use std::ffi::CStr;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -41,7 +42,10 @@ fn read_build_number(path: &Path) -> Result<String, String> {
             path.display()
         ));
     }
-    let broken = |error: libloading::Error| format!("{}: {error}", path.display());
+    // The error itself says only which call has failed, and its cause names the file.
+    let broken = |error: libloading::Error| {
+        error.source().map_or_else(|| format!("{}: {error}", path.display()), ToString::to_string)
+    };
     // SAFETY: loading OpenVINO runs no code but its initialisers; both functions are its stable C entry points, the
     // struct is theirs, and what the first has allocated goes back through the second. The crate looks neither for
     // missing functions nor for another form of the number: it panics.
