@@ -8,7 +8,7 @@ use std::fs;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use support::{Run, Workplace, has_onnxruntime, wait_for};
+use support::{Run, Workplace, has_onnxruntime, has_openvino, wait_for};
 
 /// Seconds of a tick of the kernel's account.
 const TICK: f64 = 0.01;
@@ -51,6 +51,7 @@ fn no_backend_computes_on_more_threads_than_it_was_told() {
         ("tch", cfg!(feature = "tch")),
         ("candle", cfg!(feature = "candle")),
         ("tract", cfg!(feature = "tract")),
+        ("openvino", cfg!(feature = "openvino") && has_openvino()),
     ];
     for (backend, _) in built.iter().filter(|(_, is_built)| *is_built) {
         for threads in [1, 2] {

@@ -6,7 +6,7 @@ use std::fs;
 
 use inferbench::definition::Status;
 
-use support::{Run, Workplace, checkout, has_onnxruntime};
+use support::{Run, Workplace, checkout, has_onnxruntime, has_openvino};
 
 /// The small form of every family, as the suite `small` lists them.
 fn small_models() -> Vec<String> {
@@ -20,16 +20,17 @@ fn small_models() -> Vec<String> {
 fn every_family_is_right_on_every_backend_of_this_build() {
     let models = small_models();
     let names: Vec<&str> = models.iter().map(String::as_str).collect();
-    let workplace = Workplace::new(&names, &["ort", "tch", "candle", "tract"], &[2]);
+    let workplace = Workplace::new(&names, &["ort", "tch", "candle", "tract", "openvino"], &[2]);
     let verified = workplace.inferbench(&["verify", "--format", "json"]).finish().with_code(0);
     let matrix: serde_json::Value = serde_json::from_str(&verified.stdout).unwrap();
     let cells = matrix["cases"].as_array().unwrap();
-    assert!(cells.len() >= 4 * models.len());
+    assert!(cells.len() >= 5 * models.len());
     let built = [
         ("ort", cfg!(feature = "ort") && has_onnxruntime()),
         ("tch", cfg!(feature = "tch")),
         ("candle", cfg!(feature = "candle")),
         ("tract", cfg!(feature = "tract")),
+        ("openvino", cfg!(feature = "openvino") && has_openvino()),
     ];
     for cell in cells {
         let backend = cell["contestant"].as_str().unwrap().split('-').next().unwrap();

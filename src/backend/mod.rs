@@ -8,11 +8,13 @@
 
 #[cfg(feature = "candle")]
 mod candle;
-#[cfg(any(feature = "candle", feature = "ort", feature = "tch", feature = "tract"))]
+#[cfg(any(feature = "candle", feature = "openvino", feature = "ort", feature = "tch", feature = "tract"))]
 mod generation;
-#[cfg(any(feature = "candle", feature = "ort", feature = "tch", feature = "tract"))]
+#[cfg(any(feature = "candle", feature = "openvino", feature = "ort", feature = "tch", feature = "tract"))]
 mod graphs;
 mod null;
+#[cfg(feature = "openvino")]
+mod openvino;
 #[cfg(feature = "ort")]
 mod ort;
 mod probe;
@@ -237,13 +239,21 @@ pub fn all() -> Vec<(&'static str, Result<&'static dyn Backend, String>)> {
         ("tract", Ok(&tract::TractBackend as &dyn Backend)),
         #[cfg(not(feature = "tract"))]
         ("tract", Err(not_in_this_build("tract"))),
+        #[cfg(feature = "openvino")]
+        ("openvino", Ok(&openvino::OpenVino as &dyn Backend)),
+        #[cfg(not(feature = "openvino"))]
+        ("openvino", Err(not_in_this_build("openvino"))),
         (NULL, Ok(&null::Null as &dyn Backend)),
     ]
 }
 
 #[allow(dead_code, reason = "unused in a build with every backend")]
 fn not_in_this_build(feature: &str) -> String {
-    let setup = if feature == "tch" { "scripts/setup && " } else { "" };
+    let setup = match feature {
+        "tch" => "scripts/setup && ",
+        "openvino" => "scripts/setup openvino && ",
+        _ => "",
+    };
     format!("not in this build; add it with `{setup}cargo bench --features {feature}`")
 }
 

@@ -146,6 +146,7 @@ fn features() -> Vec<&'static str> {
         (cfg!(feature = "tch"), "tch"),
         (cfg!(feature = "candle"), "candle"),
         (cfg!(feature = "tract"), "tract"),
+        (cfg!(feature = "openvino"), "openvino"),
     ];
     features.into_iter().filter(|(has, _)| *has).map(|(_, name)| name).collect()
 }

@@ -301,6 +301,20 @@ fn onnxruntime_library() -> PathBuf {
     std::env::var_os("ORT_DYLIB_PATH").map_or(own, PathBuf::from)
 }
 
+/// Whether this build and machine have OpenVINO; says so where a test is therefore left out.
+pub fn has_openvino() -> bool {
+    let is_there = cfg!(feature = "openvino") && openvino_library().is_file();
+    if !is_there {
+        eprintln!("left out: OpenVINO is not here; get it with `scripts/setup openvino` and the feature `openvino`");
+    }
+    is_there
+}
+
+fn openvino_library() -> PathBuf {
+    let own = checkout().join(".native/openvino/libopenvino_c.so.2641");
+    std::env::var_os("INFERBENCH_OPENVINO_LIBRARY").map_or(own, PathBuf::from)
+}
+
 pub fn checkout() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
@@ -353,6 +367,7 @@ fn build_bench(name: &str) -> PathBuf {
         (cfg!(feature = "tch"), "tch"),
         (cfg!(feature = "candle"), "candle"),
         (cfg!(feature = "tract"), "tract"),
+        (cfg!(feature = "openvino"), "openvino"),
     ];
     let features: Vec<&str> = features.into_iter().filter(|(has, _)| *has).map(|(_, name)| name).collect();
     let mut cargo = Command::new(env!("CARGO"));

@@ -1,0 +1,302 @@
+//! One graph: compiled for the shapes that it is given, and run by requests that keep their outputs.
+//!
+//! A graph that knows its shapes is up to a quarter faster, so one is compiled when it is first run on inputs of these
+//! shapes. One with a cache that grows is compiled once and leaves all open that its file does: decoding would
+//! otherwise compile a graph a step.
+//!
+//! Outputs stay in the request that computed them, and another request is run for as long as somebody holds them; so
+//! nothing is copied when the keys and values of one step are the inputs of the next.
+
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+use openvino::{
+    CompiledModel, Core, DeviceType, InferRequest, InferenceError, Model, PartialShape, PropertyKey, RwPropertyKey,
+    Tensor,
+};
+
+use super::library::{case_device, core, failed};
+use super::tensor::{shape, to_host, to_tensor};
+use crate::backend::graphs::{Runtime, largest_of_rows};
+use crate::backend::{LoadRequest, Placement};
+use crate::definition::{Dimension, Dtype, Part, Shortfall};
+use crate::fixture::{HostTensor, TensorData};
+
+/// How a session's graphs are compiled.
+pub(super) struct Settings {
+    /// As OpenVINO names it.
+    device: String,
+    dtype: Dtype,
+    threads: usize,
+}
+
+impl Settings {
+    pub(super) fn of(request: &LoadRequest<'_>) -> Self {
+        Settings { device: request.device.to_uppercase(), dtype: request.dtype, threads: request.threads }
+    }
+
+    fn device(&self) -> DeviceType<'_> {
+        DeviceType::from(self.device.as_str())
+    }
+
+    /// Tells the device how to compile graphs from now on, and returns what it makes of that.
+    pub(super) fn configure(&self, core: &mut Core) -> Result<Placement, Shortfall> {
+        let threads = self.threads.to_string();
+        let mut properties = vec![
+            (RwPropertyKey::HintPerformanceMode, "LATENCY"),
+            (RwPropertyKey::HintInferencePrecision, self.dtype.name()),
+            (RwPropertyKey::NumStreams, "1"),
+        ];
+        if self.device == "CPU" {
+            properties.push((RwPropertyKey::InferenceNumThreads, threads.as_str()));
+            // The number of threads would otherwise be cut to that of physical cores.
+            properties.push((RwPropertyKey::HintEnableHyperThreading, "YES"));
+        }
+        for (key, value) in properties {
+            core.set_property(&self.device(), &key, value).map_err(|error| {
+                let why = failed(error).message;
+                Shortfall::unsupported(format!("OpenVINO refuses {}={value} on {}: {why}", key.as_ref(), self.device))
+            })?;
+        }
+        read_placement(&self.device, |key| core.get_property(&self.device(), key))
+    }
+}
+
+/// Where and how OpenVINO says that it runs graphs.
+fn read_placement(
+    devices: &str,
+    property: impl Fn(&PropertyKey) -> Result<String, InferenceError>,
+) -> Result<Placement, Shortfall> {
+    let precision = property(&RwPropertyKey::HintInferencePrecision.into()).map_err(failed)?;
+    let unknown = |_| Shortfall::unsupported(format!("OpenVINO says that it computes in {precision:?}"));
+    let dtype = precision.parse::<Dtype>().map_err(unknown)?;
+    // Devices other than the CPU have no such property.
+    let threads = property(&RwPropertyKey::InferenceNumThreads.into()).ok().and_then(|count| count.parse().ok());
+    Ok(Placement {
+        effective_device: case_device(devices),
+        effective_dtype: Some(dtype),
+        providers: devices.to_owned(),
+        threads,
+        ..Placement::default()
+    })
+}
+
+pub(super) struct OpenVinoRuntime {
+    settings: Settings,
+    /// What the device said when it was told the settings. A compiled graph has to say the same.
+    placement: Placement,
+}
+
+impl OpenVinoRuntime {
+    pub(super) fn new(settings: Settings, placement: Placement) -> Self {
+        OpenVinoRuntime { settings, placement }
+    }
+
+    /// The place of the graph for inputs of these shapes, compiled when it is asked for the first time.
+    fn compiled(&self, graph: &mut Graph, shapes: Vec<Rc<[usize]>>) -> Result<usize, Shortfall> {
+        let shapes = if graph.grows { None } else { Some(shapes) };
+        if let Some(place) = graph.compiled.iter().position(|compiled| compiled.shapes == shapes) {
+            return Ok(place);
+        }
+        let start = Instant::now();
+        let compiled = self.compile(graph, shapes).map_err(|Shortfall { status, message }| {
+            Shortfall::new(status, format!("{}: {message}", graph.file.display()))
+        })?;
+        graph.compiled.push(compiled);
+        graph.compilation += start.elapsed();
+        Ok(graph.compiled.len() - 1)
+    }
+
+    fn compile(&self, graph: &mut Graph, shapes: Option<Vec<Rc<[usize]>>>) -> Result<Compiled, Shortfall> {
+        let mut core = core().map_err(Shortfall::unavailable)?;
+        self.settings.configure(&mut core)?;
+        if let Some(shapes) = &shapes {
+            let fixed = shapes.iter().map(|shape| {
+                let dimensions: Vec<i64> = shape.iter().map(|&size| size as i64).collect();
+                PartialShape::new_static(dimensions.len() as i64, &dimensions).map_err(failed)
+            });
+            let fixed = fixed.collect::<Result<Vec<_>, _>>()?;
+            let named = graph.inputs.iter().map(String::as_str).zip(&fixed);
+            graph.model.reshape(&named.collect::<Vec<_>>()).map_err(failed)?;
+        }
+        let compiled = core.compile_model(&graph.model, self.settings.device()).map_err(failed)?;
+        let property = |key: &PropertyKey| compiled.get_property(key).map(|value| value.trim().to_owned());
+        let devices = property(&PropertyKey::Other("EXECUTION_DEVICES".into())).map_err(failed)?;
+        let placement = read_placement(&devices, property)?;
+        if let Some(threads) = placement.threads.filter(|&threads| threads != self.settings.threads) {
+            return Err(Shortfall::unsupported(format!(
+                "asked for {} threads, and OpenVINO takes {threads} here; `--threads {threads}` asks for these",
+                self.settings.threads
+            )));
+        }
+        let is_as_said = placement.effective_device == self.placement.effective_device
+            && placement.effective_dtype == self.placement.effective_dtype;
+        if !is_as_said {
+            let (said, found) = (&self.placement, placement);
+            return Err(Shortfall::unsupported(format!("OpenVINO said {said:?}, and compiled for {found:?}")));
+        }
+        Compiled::new(compiled, &graph.inputs, &graph.outputs, shapes)
+    }
+}
+
+pub(super) struct Graph {
+    file: PathBuf,
+    model: Model,
+    /// The names of the part's inputs and outputs, in the order of its definition.
+    inputs: Vec<String>,
+    outputs: Vec<String>,
+    /// Whether an input is a cache that gets longer by a position a step.
+    grows: bool,
+    compiled: Vec<Compiled>,
+    /// How long all compilations took.
+    compilation: Duration,
+}
+
+impl Graph {
+    pub(super) fn read(core: &mut Core, part: &Part, path: &Path) -> Result<Self, Shortfall> {
+        let file = path.to_str().ok_or_else(|| Shortfall::failed(format!("{} is not UTF-8", path.display())))?;
+        // The crate makes C strings of names, and panics where that cannot be.
+        if part.inputs.iter().chain(&part.outputs).any(|tensor| tensor.name.contains('\0')) {
+            return Err(Shortfall::unsupported(format!("{file}: a name holds a zero byte")));
+        }
+        let model = core.read_model_from_file(file, "").map_err(|error| {
+            let Shortfall { status, message } = failed(error);
+            Shortfall::new(status, format!("{file}: {message}"))
+        })?;
+        let is_past = |dimension: &Dimension| *dimension == Dimension::Symbol(PAST.into());
+        Ok(Graph {
+            file: path.to_owned(),
+            model,
+            inputs: part.inputs.iter().map(|input| input.name.clone()).collect(),
+            outputs: part.outputs.iter().map(|output| output.name.clone()).collect(),
+            grows: part.inputs.iter().any(|input| input.shape.iter().any(is_past)),
+            compiled: Vec::new(),
+            compilation: Duration::ZERO,
+        })
+    }
+}
+
+/// The dimension of a cache that grows by a position a step.
+const PAST: &str = "past";
+
+/// A graph as it is compiled, for inputs of these shapes or of any.
+struct Compiled {
+    shapes: Option<Vec<Rc<[usize]>>>,
+    model: CompiledModel,
+    /// Those that have run so far. A request is run again when nobody else holds it.
+    requests: Vec<Rc<InferRequest>>,
+    /// For each input of the compiled graph, its place in the part's definition.
+    inputs: Vec<usize>,
+    /// For each output of the part's definition, its place in the compiled graph.
+    outputs: Vec<usize>,
+}
+
+impl Compiled {
+    /// Finds the named inputs and outputs. A tensor may have several names, of which OpenVINO gives any, but the same one
+    /// each time. Without names the outputs are all of the graph's.
+    fn new(
+        model: CompiledModel,
+        inputs: &[String],
+        outputs: &[String],
+        shapes: Option<Vec<Rc<[usize]>>>,
+    ) -> Result<Self, Shortfall> {
+        let of_input = |name: &String| model.get_input_by_name(name).and_then(|node| node.get_name()).ok();
+        let defined: Vec<Option<String>> = inputs.iter().map(of_input).collect();
+        let input = |index| {
+            let name = model.get_input_by_index(index).and_then(|node| node.get_name()).map_err(failed)?;
+            let missing = || Shortfall::failed(format!("nothing gives {name:?}"));
+            defined.iter().position(|known| known.as_ref() == Some(&name)).ok_or_else(missing)
+        };
+        let inputs = (0..model.get_input_size().map_err(failed)?).map(input).collect::<Result<_, _>>()?;
+
+        let of_output = |index| model.get_output_by_index(index).and_then(|node| node.get_name());
+        let known = (0..model.get_output_size().map_err(failed)?).map(of_output);
+        let known = known.collect::<Result<Vec<String>, _>>().map_err(failed)?;
+        let output = |name: &String| {
+            let own = model.get_output_by_name(name).and_then(|node| node.get_name()).ok();
+            let missing = || Shortfall::failed(format!("no {name:?} among {}", known.join(", ")));
+            known.iter().position(|known| Some(known) == own.as_ref()).ok_or_else(missing)
+        };
+        let outputs = match outputs {
+            [] => (0..known.len()).collect(),
+            outputs => outputs.iter().map(output).collect::<Result<_, _>>()?,
+        };
+        Ok(Compiled { shapes, model, requests: Vec::new(), inputs, outputs })
+    }
+
+    /// The place of a request whose outputs nobody holds.
+    fn free_request(&mut self) -> Result<usize, Shortfall> {
+        if let Some(place) = self.requests.iter().position(|request| Rc::strong_count(request) == 1) {
+            return Ok(place);
+        }
+        self.requests.push(Rc::new(self.model.create_infer_request().map_err(failed)?));
+        Ok(self.requests.len() - 1)
+    }
+
+    fn run(&mut self, inputs: &[&Value]) -> Result<Vec<Value>, Shortfall> {
+        let place = self.free_request()?;
+        let held = || Shortfall::failed("a request whose outputs are still held");
+        let request = Rc::get_mut(&mut self.requests[place]).ok_or_else(held)?;
+        for (index, &input) in self.inputs.iter().enumerate() {
+            inputs[input].with(|tensor| request.set_input_tensor_by_index(index, tensor).map_err(failed))?;
+        }
+        request.infer().map_err(failed)?;
+        let request = &self.requests[place];
+        Ok(self.outputs.iter().map(|&output| Value::Output(Rc::clone(request), output)).collect())
+    }
+}
+
+#[derive(Clone)]
+pub(super) enum Value {
+    Own(Rc<Tensor>, Rc<[usize]>),
+    /// An output of a request, by its place.
+    Output(Rc<InferRequest>, usize),
+}
+
+impl Value {
+    /// What `read` makes of the tensor.
+    fn with<T>(&self, read: impl FnOnce(&Tensor) -> Result<T, Shortfall>) -> Result<T, Shortfall> {
+        match self {
+            Value::Own(tensor, _) => read(tensor),
+            Value::Output(request, place) => read(&request.get_output_tensor_by_index(*place).map_err(failed)?),
+        }
+    }
+
+    fn shape(&self) -> Result<Rc<[usize]>, Shortfall> {
+        match self {
+            Value::Own(_, shape) => Ok(Rc::clone(shape)),
+            Value::Output(..) => self.with(|tensor| shape(tensor).map(Rc::from)),
+        }
+    }
+}
+
+impl Runtime for OpenVinoRuntime {
+    type Graph = Graph;
+    type Value = Value;
+
+    fn upload(&self, tensor: &HostTensor) -> Result<Value, Shortfall> {
+        Ok(Value::Own(Rc::new(to_tensor(tensor)?), tensor.shape.as_slice().into()))
+    }
+
+    fn download(&self, value: &Value) -> Result<HostTensor, Shortfall> {
+        value.with(to_host)
+    }
+
+    fn run(&self, graph: &mut Graph, inputs: &[&Value]) -> Result<Vec<Value>, Shortfall> {
+        let shapes = if graph.grows { Ok(Vec::new()) } else { inputs.iter().map(|input| input.shape()).collect() };
+        let place = self.compiled(graph, shapes?)?;
+        graph.compiled[place].run(inputs)
+    }
+
+    fn compilation(&self, graph: &Graph) -> Option<Duration> {
+        Some(graph.compilation)
+    }
+
+    fn greedy(&self, logits: &Value) -> Result<Value, Shortfall> {
+        let HostTensor { shape, data } = logits.with(to_host)?;
+        let TensorData::F32(values) = data else { return Err(Shortfall::failed("logits that are not f32")) };
+        let rows = shape.first().copied().unwrap_or(1);
+        self.upload(&HostTensor { shape: vec![rows, 1], data: TensorData::I64(largest_of_rows(&values, rows)) })
+    }
+}

@@ -1,0 +1,118 @@
+//! OpenVINO's library: loaded once, and what it says of itself and of the devices.
+
+use std::error::Error;
+use std::ffi::CStr;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use once_cell::sync::OnceCell;
+use openvino::{Core, DeviceType, InferenceError, PropertyKey};
+
+use crate::backend::{DeviceReport, classify};
+use crate::definition::Shortfall;
+use crate::places::Places;
+
+/// OpenVINO's devices, as case ids name them.
+pub(super) const DEVICES: [&str; 3] = ["cpu", "gpu", "npu"];
+
+/// The library of the release that `scripts/setup` pins.
+const LIBRARY: &str = "libopenvino_c.so.2641";
+
+/// The oldest release whose numbers of element types are the crate's.
+const OLDEST: (u32, u32) = (2025, 1);
+
+fn library_path() -> PathBuf {
+    match std::env::var_os("INFERBENCH_OPENVINO_LIBRARY") {
+        Some(path) => PathBuf::from(path),
+        None => Places::find().native().join("openvino").join(LIBRARY),
+    }
+}
+
+/// OpenVINO's build number, such as `2026.4.1-22982-…`, once the library is seen to be one that the crate can load.
+pub(super) fn build_number() -> Result<&'static str, String> {
+    static BUILD_NUMBER: OnceCell<String> = OnceCell::new();
+    BUILD_NUMBER.get_or_try_init(|| read_build_number(&library_path())).map(String::as_str)
+}
+
+fn read_build_number(path: &Path) -> Result<String, String> {
+    if !path.is_file() {
+        return Err(format!(
+            "OpenVINO is not at {}; get it with `scripts/setup openvino`, or set INFERBENCH_OPENVINO_LIBRARY to a \
+             libopenvino_c of yours",
+            path.display()
+        ));
+    }
+    // The error itself says only which call has failed, and its cause names the file.
+    let broken = |error: libloading::Error| {
+        error.source().map_or_else(|| format!("{}: {error}", path.display()), ToString::to_string)
+    };
+    // SAFETY: loading OpenVINO runs no code but its initialisers; both functions are its stable C entry points, the
+    // struct is theirs, and what the first has allocated goes back through the second. The crate looks neither for
+    // missing functions nor for another form of the number: it panics.
+    let number = unsafe {
+        let library = libloading::Library::new(path).map_err(broken)?;
+        type Entry = unsafe extern "C" fn(*mut openvino_sys::ov_version_t) -> openvino_sys::ov_status_e;
+        type Free = unsafe extern "C" fn(*mut openvino_sys::ov_version_t);
+        let entry: libloading::Symbol<Entry> = library.get(b"ov_get_openvino_version").map_err(broken)?;
+        let free: libloading::Symbol<Free> = library.get(b"ov_version_free").map_err(broken)?;
+        let mut version = openvino_sys::ov_version_t { buildNumber: std::ptr::null(), description: std::ptr::null() };
+        if entry(&mut version) != openvino_sys::ov_status_e::OK || version.buildNumber.is_null() {
+            return Err(format!("{} does not say its version", path.display()));
+        }
+        let number = CStr::from_ptr(version.buildNumber).to_string_lossy().into_owned();
+        free(&mut version);
+        number
+    };
+    let mut parts = number.split(['.', '-']).map_while(|part| part.parse().ok());
+    match (parts.next(), parts.next()) {
+        (Some(year), Some(minor)) if (year, minor) >= OLDEST => Ok(number),
+        _ => Err(format!("{} is OpenVINO {number}; the oldest that can be used is 2025.1", path.display())),
+    }
+}
+
+/// The process's one `Core`.
+pub(super) fn core() -> Result<MutexGuard<'static, Core>, String> {
+    static CORE: OnceCell<Mutex<Core>> = OnceCell::new();
+    let core = CORE.get_or_try_init(|| {
+        build_number()?;
+        openvino_sys::library::load_from(library_path())?;
+        Core::new().map(Mutex::new).map_err(|error| error.to_string())
+    })?;
+    Ok(core.lock().unwrap_or_else(PoisonError::into_inner))
+}
+
+pub(super) fn find_devices() -> Vec<DeviceReport> {
+    let listed = core().and_then(|core| {
+        let devices = core.available_devices().map_err(|error| failed(error).message)?;
+        let full_name = |device: &DeviceType| core.get_property(device, &PropertyKey::DeviceFullName);
+        let named = devices.iter().map(|device| (case_device(device.as_ref()), full_name(device)));
+        Ok(named.map(|(device, name)| (device, name.unwrap_or_default().trim().to_owned())).collect::<Vec<_>>())
+    });
+    let availability = |device: &str| {
+        let devices = listed.as_ref().map_err(Clone::clone)?;
+        let found = devices.iter().find(|(name, _)| name == device);
+        found.map(|(_, description)| description.clone()).ok_or_else(|| match device {
+            "gpu" => "OpenVINO finds no Intel GPU here; it needs Intel's OpenCL driver".to_owned(),
+            _ => format!("OpenVINO finds no Intel {} here; it needs Intel's driver", device.to_uppercase()),
+        })
+    };
+    DEVICES.iter().map(|&device| DeviceReport::certain(device, availability(device))).collect()
+}
+
+/// `gpu` of OpenVINO's `GPU` or `GPU.0`, which are the same.
+pub(super) fn case_device(name: &str) -> String {
+    let name = name.to_lowercase();
+    name.strip_suffix(".0").map_or_else(|| name.clone(), str::to_owned)
+}
+
+/// OpenVINO's errors begin with the places in its source that they came through.
+pub(super) fn failed(error: InferenceError) -> Shortfall {
+    let message = error.message.filter(|message| !message.trim().is_empty()).unwrap_or_else(|| error.kind.to_string());
+    let is_place = |line: &&str| {
+        line.is_empty() || line.starts_with("Exception from ") || (line.starts_with("Check '") && line.ends_with(':'))
+    };
+    let told: Vec<&str> = message.lines().map(str::trim).filter(|line| !is_place(line)).collect();
+    let message = if told.is_empty() { message } else { told.join("\n") };
+    let is_missing = ["does not support", "No conversion rule found"].iter().any(|part| message.contains(part));
+    if is_missing { Shortfall::unsupported(message) } else { classify(message) }
+}

@@ -1,0 +1,65 @@
+//! OpenVINO through the `openvino` crate: ONNX graphs, read and compiled by OpenVINO itself.
+//!
+//! The library is loaded at run time from `INFERBENCH_OPENVINO_LIBRARY` or `.native/openvino`. A graph is compiled for
+//! one stream of so many threads, and in the precision of the case: left to itself OpenVINO takes a reduced one where
+//! the processor is faster with it. What it then says of itself is what the record says.
+//!
+//! Tensors lie in the memory of the host; a device with memory of its own copies them within the call.
+
+mod graph;
+mod library;
+mod tensor;
+
+use once_cell::sync::OnceCell;
+
+use self::graph::{Graph, OpenVinoRuntime, Settings};
+use self::library::{DEVICES, build_number, core, find_devices};
+use super::graphs::{open_session, parts_of};
+use super::{Backend, DeviceReport, Format, LoadRequest, Session, Versions, check_artifact};
+use crate::definition::{Dtype, Model, Shortfall};
+
+pub struct OpenVino;
+
+/// The `openvino` release in `Cargo.toml`, which is pinned there.
+const CRATE_VERSION: &str = "0.11.1";
+
+impl Backend for OpenVino {
+    fn name(&self) -> &'static str {
+        "openvino"
+    }
+
+    fn framework(&self) -> &'static str {
+        "openvino"
+    }
+
+    fn devices(&self) -> Vec<DeviceReport> {
+        static FOUND: OnceCell<Vec<DeviceReport>> = OnceCell::new();
+        FOUND.get_or_init(find_devices).clone()
+    }
+
+    fn versions(&self, _device: &str) -> Versions {
+        let release = build_number().ok().and_then(|number| number.split('-').next()).unwrap_or_default();
+        Versions { backend: CRATE_VERSION.into(), library: release.into() }
+    }
+
+    /// OpenVINO makes the other precisions out of the f32 graph.
+    fn check_model(&self, model: &Model, dtype: Dtype) -> Result<(), Shortfall> {
+        if dtype == Dtype::I8 {
+            return Err(Shortfall::unsupported("OpenVINO computes in f32, f16 or bf16, as it is told"));
+        }
+        check_artifact(model, dtype, &[Dtype::F32, Dtype::F16, Dtype::Bf16], Format::Onnx)
+    }
+
+    fn load(&self, request: &LoadRequest<'_>) -> Result<Box<dyn Session>, Shortfall> {
+        if !DEVICES.contains(&request.device) {
+            return Err(Shortfall::unavailable(format!("openvino has no device {:?}", request.device)));
+        }
+        let mut core = core().map_err(Shortfall::unavailable)?;
+        let settings = Settings::of(request);
+        let placement = settings.configure(&mut core)?;
+        let parts = parts_of(request, Format::Onnx)?;
+        let graphs = parts.iter().map(|(part, file)| Graph::read(&mut core, part, file));
+        let graphs = graphs.collect::<Result<Vec<_>, _>>()?;
+        open_session(request, OpenVinoRuntime::new(settings, placement.clone()), &parts, graphs, placement)
+    }
+}

@@ -1,0 +1,94 @@
+//! Tensors between the host and OpenVINO.
+
+use openvino::{ElementType, Shape, Tensor};
+
+use super::library::failed;
+use crate::definition::Shortfall;
+use crate::fixture::{HostTensor, TensorData};
+
+pub(super) fn to_tensor(tensor: &HostTensor) -> Result<Tensor, Shortfall> {
+    let dimensions: Vec<i64> = tensor.shape.iter().map(|&size| size as i64).collect();
+    if dimensions.is_empty() {
+        return Err(Shortfall::unsupported(
+            "an input without dimensions, of which OpenVINO's C interface makes no tensor",
+        ));
+    }
+    let shape = Shape::new(&dimensions).map_err(failed)?;
+    macro_rules! fill {
+        ($element:ident, $values:expr) => {{
+            let mut made = Tensor::new(ElementType::$element, &shape).map_err(failed)?;
+            // An empty tensor may have no memory that a slice could point to.
+            if !$values.is_empty() {
+                made.get_data_mut().map_err(failed)?.copy_from_slice($values);
+            }
+            made
+        }};
+    }
+    Ok(match &tensor.data {
+        TensorData::F32(values) => fill!(F32, values),
+        TensorData::F64(values) => fill!(F64, values),
+        TensorData::I32(values) => fill!(I32, values),
+        TensorData::I64(values) => fill!(I64, values),
+        TensorData::U8(values) => fill!(U8, values),
+        TensorData::Bool(values) => fill!(Boolean, &values.iter().map(|&value| u8::from(value)).collect::<Vec<_>>()),
+    })
+}
+
+pub(super) fn to_host(tensor: &Tensor) -> Result<HostTensor, Shortfall> {
+    let shape = shape(tensor)?;
+    let is_empty = shape.contains(&0);
+    macro_rules! extract {
+        ($element:ty, $variant:ident, $convert:expr) => {{
+            let values: &[$element] = if is_empty { &[] } else { tensor.get_data().map_err(failed)? };
+            TensorData::$variant(values.iter().map($convert).collect())
+        }};
+    }
+    let data = match tensor.get_element_type().map_err(failed)? {
+        ElementType::F32 => extract!(f32, F32, |&value| value),
+        ElementType::F16 => extract!(half::f16, F32, |value| value.to_f32()),
+        ElementType::Bf16 => extract!(half::bf16, F32, |value| value.to_f32()),
+        ElementType::F64 => extract!(f64, F64, |&value| value),
+        ElementType::I32 => extract!(i32, I32, |&value| value),
+        ElementType::I64 => extract!(i64, I64, |&value| value),
+        ElementType::U8 => extract!(u8, U8, |&value| value),
+        ElementType::Boolean => extract!(u8, Bool, |&value| value != 0),
+        other => return Err(Shortfall::unsupported(format!("an output has the element type {other}"))),
+    };
+    Ok(HostTensor { shape, data })
+}
+
+pub(super) fn shape(tensor: &Tensor) -> Result<Vec<usize>, Shortfall> {
+    let shape = tensor.get_shape().map_err(failed)?;
+    Ok(shape.get_dimensions().iter().map(|&size| size.max(0) as usize).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::library::core;
+    use super::*;
+    use crate::definition::Status;
+
+    #[test]
+    fn tensors_of_every_element_type_come_back() {
+        if let Err(why) = core().map(drop) {
+            eprintln!("left out: {why}");
+            return;
+        }
+        let tensors = [
+            (vec![2, 2], TensorData::F32(vec![1.5, -0.0, f32::MIN, 3.0])),
+            (vec![2], TensorData::F64(vec![0.1, -1e300])),
+            (vec![1, 2], TensorData::I32(vec![i32::MIN, 7])),
+            (vec![2, 1], TensorData::I64(vec![i64::MAX, -7])),
+            (vec![3], TensorData::U8(vec![0, 1, 255])),
+            (vec![3], TensorData::Bool(vec![true, false, true])),
+            (vec![1, 4, 0, 8], TensorData::F32(Vec::new())),
+            (vec![0], TensorData::Bool(Vec::new())),
+        ];
+        for (shape, data) in tensors {
+            let tensor = HostTensor { shape, data };
+            assert_eq!(to_host(&to_tensor(&tensor).unwrap()).unwrap(), tensor);
+        }
+        let number = HostTensor { shape: Vec::new(), data: TensorData::I64(vec![5]) };
+        assert_eq!(to_tensor(&number).map(drop).unwrap_err().status, Status::Unsupported);
+    }
+}
