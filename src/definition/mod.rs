@@ -4,6 +4,7 @@ mod case;
 mod catalogue;
 mod model;
 mod onnx;
+pub(crate) mod onnx_proto;
 mod plan;
 mod status;
 mod suite;
