@@ -135,7 +135,12 @@ mod tests {
         let dims = vec![dimension(None, Some("N")), dimension(Some(3), None), dimension(None, None)];
         let graph = GraphProto {
             nodes: vec![NodeProto { op_type: "Relu".into(), ..NodeProto::default() }],
-            initializers: vec![TensorProto { dims: vec![4, 5], data_type: 1, name: "w".into(), ..TensorProto::default() }],
+            initializers: vec![TensorProto {
+                dims: vec![4, 5],
+                data_type: 1,
+                name: "w".into(),
+                ..TensorProto::default()
+            }],
             inputs: vec![value("x", dims), value("w", vec![dimension(Some(4), None), dimension(Some(5), None)])],
             outputs: vec![value("y", vec![])],
             ..GraphProto::default()

@@ -240,7 +240,6 @@ pub mod element {
     pub const INT64: i32 = 7;
     pub const BOOL: i32 = 9;
     pub const FLOAT16: i32 = 10;
-    pub const DOUBLE: i32 = 11;
     pub const BFLOAT16: i32 = 16;
 }
 

@@ -72,7 +72,7 @@ pub fn load(
     observed: &mut Observed,
 ) -> Result<Loaded, Shortfall> {
     let backend = backend::find(&case.backend)?;
-    let artifacts = fixture::prepare(model, &assignment.prepared_folder).map_err(Shortfall::failed)?;
+    let artifacts = fixture::prepare(model, &assignment.prepared_folder, case.dtype).map_err(Shortfall::failed)?;
     let reference = fixtures.reference(model, &artifacts)?;
     let sizes = Sizes { batch: case.batch_size, sequence: case.sequence_length };
     let ring: Vec<Vec<HostTensor>> = (0..fixture::RING)
