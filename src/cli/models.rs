@@ -7,7 +7,7 @@ use serde_json::json;
 
 use super::{ListFormat, Listing};
 use crate::backend::{self, NULL};
-use crate::definition::{EffortArguments, Model, Origin, PlannedCase, Selection, TensorSpec};
+use crate::definition::{Dtype, EffortArguments, Model, Origin, PlannedCase, Selection, TensorSpec};
 use crate::exit_codes;
 use crate::fixture;
 use crate::harness::{Plan, make_plan};
@@ -81,9 +81,9 @@ fn size_bytes(model: &Model, places: &Places) -> Option<u64> {
             let path = onnx.as_ref().or(torchscript.as_ref())?;
             std::fs::metadata(path).ok().map(|metadata| metadata.len())
         }
-        Origin::Packaged { .. } => match fixture::bytes_to_prepare(model, &places.prepared()).ok()? {
+        Origin::Packaged { .. } => match fixture::bytes_to_prepare(model, &places.prepared(), Dtype::F32).ok()? {
             0 => {
-                let artifacts = fixture::prepare(model, &places.prepared()).ok()?;
+                let artifacts = fixture::prepare(model, &places.prepared(), Dtype::F32).ok()?;
                 Some(artifacts.size_bytes(artifacts.parts.iter().filter_map(|part| part.onnx.as_deref())))
             }
             bytes => Some(bytes),
@@ -92,9 +92,8 @@ fn size_bytes(model: &Model, places: &Places) -> Option<u64> {
 }
 
 fn backends_with_artifact(model: &Model) -> Vec<&'static str> {
-    let has_artifact = |name: &&str| {
-        backend::find(name).is_ok_and(|backend| backend.check_model(model, crate::definition::Dtype::F32).is_ok())
-    };
+    let has_artifact =
+        |name: &&str| backend::find(name).is_ok_and(|backend| backend.check_model(model, Dtype::F32).is_ok());
     backend::all().into_iter().map(|(name, _)| name).filter(|name| *name != NULL).filter(has_artifact).collect()
 }
 

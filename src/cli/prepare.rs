@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use clap::Args;
 
-use crate::definition::{EffortArguments, Model, Selection};
+use crate::definition::{Dtype, EffortArguments, Model, Selection};
 use crate::exit_codes;
 use crate::fixture;
 use crate::harness::{Plan, make_plan, prepare_model};
@@ -21,21 +21,28 @@ pub struct Arguments {
 pub fn run(arguments: &Arguments) -> Result<u8, String> {
     let places = Places::find();
     let Plan { cases, .. } = make_plan(&places, &arguments.selection, &EffortArguments::default())?;
-    let usable = cases.iter().filter_map(|planned| planned.definition.as_ref().ok());
-    let models: BTreeMap<String, &Model> = usable.map(|model| (model.artifact_folder_name(), model)).collect();
+    let usable = cases.iter().filter_map(|planned| Some((planned.definition.as_ref().ok()?, planned.case.dtype)));
+    let models: BTreeMap<(String, Dtype), &Model> =
+        usable.map(|(model, dtype)| ((model.artifact_folder_name(), dtype), model)).collect();
     let mut needed = 0;
-    for model in models.values() {
-        needed += fixture::bytes_to_prepare(model, &places.prepared()).unwrap_or(0);
+    let bytes = |model: &Model, dtype| fixture::bytes_to_prepare(model, &places.prepared(), dtype).unwrap_or(0);
+    let named: BTreeMap<&String, &Model> = models.iter().map(|((name, _), model)| (name, *model)).collect();
+    for model in named.values() {
+        needed += bytes(model, Dtype::F32);
+    }
+    for ((_, dtype), model) in &models {
+        // What every type is made from is counted above.
+        needed += bytes(model, *dtype).saturating_sub(bytes(model, Dtype::F32));
     }
     if needed == 0 {
-        eprintln!("{} models are prepared", models.len());
+        eprintln!("{} models are prepared", named.len());
         return Ok(exit_codes::OK);
     }
     eprintln!("{:.1} MB are needed in {}", needed as f64 / 1e6, places.prepared().display());
     let mut exit_code = exit_codes::OK;
-    for (name, model) in models {
-        if let Err(error) = prepare_model(model, &places) {
-            eprintln!("inferbench: {name}: {error}");
+    for ((name, dtype), model) in models {
+        if let Err(error) = prepare_model(model, &places, dtype) {
+            eprintln!("inferbench: {name} in {dtype}: {error}");
             exit_code = exit_codes::USAGE;
         }
     }

@@ -5,6 +5,7 @@ mod catalogue;
 mod device;
 mod model;
 mod onnx;
+pub(crate) mod onnx_proto;
 mod plan;
 mod status;
 mod suite;

@@ -94,13 +94,14 @@ pub enum Origin {
 pub struct Tolerance(BTreeMap<Dtype, f64>);
 
 impl Tolerance {
-    /// The tolerance of `dtype`; 1e-3 for f32, 1e-2 for f16, 5e-2 for bf16 and 1e-1 for i8 where the model says none.
+    /// The tolerance of `dtype`; 1e-3 for f32, 2e-2 for f16, 1e-1 for bf16 and 2e-1 for i8 where the model says none. The
+    /// last three are about twice what ONNX Runtime's own arithmetic gave for most of the packaged models.
     pub fn of(&self, dtype: Dtype) -> f64 {
         self.0.get(&dtype).copied().unwrap_or(match dtype {
             Dtype::F32 => 1e-3,
-            Dtype::F16 => 1e-2,
-            Dtype::Bf16 => 5e-2,
-            Dtype::I8 => 1e-1,
+            Dtype::F16 => 2e-2,
+            Dtype::Bf16 => 1e-1,
+            Dtype::I8 => 2e-1,
         })
     }
 }

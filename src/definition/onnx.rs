@@ -1,88 +1,13 @@
 //! Reads the inputs and outputs of an ONNX file, without a runtime.
-//!
-//! Only the fields that are needed are declared; protobuf skips the others. Field numbers are those of `onnx.proto3`
-//! of the ONNX project, which never change.
 
 use std::collections::BTreeMap;
 use std::path::Path;
 
 use prost::Message;
+use prost::bytes::Bytes;
 
+use super::onnx_proto::{DimensionProto, GraphProto, ModelProto, ValueInfoProto};
 use super::tensor_spec::{BATCH, Dimension, ElementType, TensorSpec};
-
-#[derive(Clone, PartialEq, Message)]
-struct ModelProto {
-    #[prost(message, optional, tag = "7")]
-    graph: Option<GraphProto>,
-}
-
-#[derive(Clone, PartialEq, Message)]
-struct GraphProto {
-    #[prost(message, repeated, tag = "1")]
-    nodes: Vec<NodeProto>,
-    #[prost(message, repeated, tag = "5")]
-    initializers: Vec<InitializerProto>,
-    #[prost(message, repeated, tag = "11")]
-    inputs: Vec<ValueInfoProto>,
-    #[prost(message, repeated, tag = "12")]
-    outputs: Vec<ValueInfoProto>,
-}
-
-#[derive(Clone, PartialEq, Message)]
-struct NodeProto {
-    #[prost(string, repeated, tag = "1")]
-    inputs: Vec<String>,
-    #[prost(string, repeated, tag = "2")]
-    outputs: Vec<String>,
-    #[prost(string, tag = "4")]
-    op_type: String,
-}
-
-#[derive(Clone, PartialEq, Message)]
-struct InitializerProto {
-    #[prost(int64, repeated, tag = "1")]
-    dims: Vec<i64>,
-    #[prost(int32, tag = "2")]
-    data_type: i32,
-    #[prost(string, tag = "8")]
-    name: String,
-}
-
-#[derive(Clone, PartialEq, Message)]
-struct ValueInfoProto {
-    #[prost(string, tag = "1")]
-    name: String,
-    #[prost(message, optional, tag = "2")]
-    r#type: Option<TypeProto>,
-}
-
-#[derive(Clone, PartialEq, Message)]
-struct TypeProto {
-    #[prost(message, optional, tag = "1")]
-    tensor: Option<TensorTypeProto>,
-}
-
-#[derive(Clone, PartialEq, Message)]
-struct TensorTypeProto {
-    #[prost(int32, tag = "1")]
-    element: i32,
-    #[prost(message, optional, tag = "2")]
-    shape: Option<ShapeProto>,
-}
-
-#[derive(Clone, PartialEq, Message)]
-struct ShapeProto {
-    #[prost(message, repeated, tag = "1")]
-    dims: Vec<DimensionProto>,
-}
-
-#[derive(Clone, PartialEq, Message)]
-struct DimensionProto {
-    #[prost(int64, optional, tag = "1")]
-    value: Option<i64>,
-    #[prost(string, optional, tag = "2")]
-    symbol: Option<String>,
-}
 
 /// What an ONNX file says of itself.
 #[derive(Clone, Debug)]
@@ -103,7 +28,7 @@ pub struct OnnxSummary {
 /// The file cannot be read, is not a whole ONNX model, or has an input that is no tensor of a supported type.
 pub fn read_summary(path: &Path) -> Result<OnnxSummary, String> {
     let bytes = std::fs::read(path).map_err(|error| format!("{}: {error}", path.display()))?;
-    summarise(&bytes).map_err(|error| format!("{}: {error}", path.display()))
+    summarise(bytes.into()).map_err(|error| format!("{}: {error}", path.display()))
 }
 
 /// The names that an ONNX file gives to the dimensions of its inputs, by input; none for a dimension with a number or
@@ -114,7 +39,7 @@ pub fn read_summary(path: &Path) -> Result<OnnxSummary, String> {
 pub fn read_input_symbols(path: &Path) -> Result<BTreeMap<String, Vec<Option<String>>>, String> {
     let named = |error: &dyn std::fmt::Display| format!("{}: {error}", path.display());
     let bytes = std::fs::read(path).map_err(|error| named(&error))?;
-    let model = ModelProto::decode(bytes.as_slice()).map_err(|error| named(&error))?;
+    let model = ModelProto::decode(Bytes::from(bytes)).map_err(|error| named(&error))?;
     let inputs = model.graph.map(|graph| graph.inputs).unwrap_or_default().into_iter();
     let symbols = |input: ValueInfoProto| {
         let shape = input.r#type.and_then(|kind| kind.tensor).and_then(|tensor| tensor.shape).unwrap_or_default();
@@ -124,7 +49,7 @@ pub fn read_input_symbols(path: &Path) -> Result<BTreeMap<String, Vec<Option<Str
     Ok(inputs.map(symbols).collect())
 }
 
-fn summarise(bytes: &[u8]) -> Result<OnnxSummary, String> {
+fn summarise(bytes: Bytes) -> Result<OnnxSummary, String> {
     let model =
         ModelProto::decode(bytes).map_err(|_| "not a whole ONNX model (cut short, or another format)".to_owned())?;
     let graph = model.graph.ok_or("an ONNX model without a graph")?;
@@ -212,31 +137,39 @@ fn tensor_spec(value: &ValueInfoProto) -> Result<TensorSpec, String> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::onnx_proto::{DimensionProto, NodeProto, ShapeProto, TensorProto, TensorTypeProto, TypeProto};
     use super::*;
 
     fn dimension(value: Option<i64>, symbol: Option<&str>) -> DimensionProto {
-        DimensionProto { value, symbol: symbol.map(Into::into) }
+        DimensionProto { value, symbol: symbol.map(Into::into), ..DimensionProto::default() }
     }
 
     fn value(name: &str, dims: Vec<DimensionProto>) -> ValueInfoProto {
         let tensor = TensorTypeProto { element: 1, shape: Some(ShapeProto { dims }) };
-        ValueInfoProto { name: name.into(), r#type: Some(TypeProto { tensor: Some(tensor) }) }
+        let kind = TypeProto { tensor: Some(tensor), ..TypeProto::default() };
+        ValueInfoProto { name: name.into(), r#type: Some(kind), ..ValueInfoProto::default() }
     }
 
     fn model() -> ModelProto {
         let dims = vec![dimension(None, Some("N")), dimension(Some(3), None), dimension(None, None)];
         let graph = GraphProto {
             nodes: vec![NodeProto { op_type: "Relu".into(), ..NodeProto::default() }],
-            initializers: vec![InitializerProto { dims: vec![4, 5], data_type: 1, name: "w".into() }],
+            initializers: vec![TensorProto {
+                dims: vec![4, 5],
+                data_type: 1,
+                name: "w".into(),
+                ..TensorProto::default()
+            }],
             inputs: vec![value("x", dims), value("w", vec![dimension(Some(4), None), dimension(Some(5), None)])],
             outputs: vec![value("y", vec![])],
+            ..GraphProto::default()
         };
-        ModelProto { graph: Some(graph) }
+        ModelProto { graph: Some(graph), ..ModelProto::default() }
     }
 
     #[test]
     fn symbolic_dimensions_are_named_and_the_first_is_the_batch() {
-        let summary = summarise(&model().encode_to_vec()).unwrap();
+        let summary = summarise(model().encode_to_vec().into()).unwrap();
         assert_eq!(summary.parameters, 20);
         assert_eq!(summary.inputs.len(), 1);
         assert_eq!(summary.inputs[0].to_string(), "x f32[batch×3×x.2]");
@@ -249,16 +182,18 @@ mod tests {
         let integer = |name: &str| {
             let tensor =
                 TensorTypeProto { element: 7, shape: Some(ShapeProto { dims: vec![dimension(Some(2), None)] }) };
-            ValueInfoProto { name: name.into(), r#type: Some(TypeProto { tensor: Some(tensor) }) }
+            let kind = TypeProto { tensor: Some(tensor), ..TypeProto::default() };
+            ValueInfoProto { name: name.into(), r#type: Some(kind), ..ValueInfoProto::default() }
         };
         let node = |op_type: &str, inputs: &[&str], output: &str| NodeProto {
             inputs: inputs.iter().map(|&name| name.into()).collect(),
             outputs: vec![output.into()],
             op_type: op_type.into(),
+            ..NodeProto::default()
         };
         graph.inputs.extend(["ids", "attention_mask", "count"].map(integer));
         graph.nodes.extend([node("Cast", &["ids"], "cast"), node("Gather", &["w", "cast"], "rows")]);
-        let summary = summarise(&model.encode_to_vec()).unwrap();
+        let summary = summarise(model.encode_to_vec().into()).unwrap();
         let values: Vec<_> = summary.inputs[1..].iter().map(|input| (input.below, input.constant)).collect();
         assert_eq!(values, [(Some(4), None), (None, Some(1)), (None, None)]);
     }
@@ -266,7 +201,7 @@ mod tests {
     #[test]
     fn a_truncated_file_is_an_error() {
         let bytes = model().encode_to_vec();
-        assert!(summarise(&bytes[..bytes.len() - 3]).is_err());
-        assert!(summarise(&[]).is_err());
+        assert!(summarise(bytes[..bytes.len() - 3].to_vec().into()).is_err());
+        assert!(summarise(Bytes::new()).is_err());
     }
 }

@@ -231,7 +231,8 @@ impl Session<'_> {
         let threads = self.manifest.threads.to_string();
         let mut command = Command::new(&executable);
         command.args(&self.arguments).env(ASSIGNMENT, assignment).stdin(Stdio::null()).stderr(Stdio::piped());
-        if self.is_silent {
+        // Only Criterion has something to say there; libraries of devices print to it too.
+        if self.is_silent || self.purpose == Purpose::Verify {
             command.stdout(Stdio::null());
         }
         // Read by libtorch's OpenMP, by MKL, and by candle's two pools, all when they start.

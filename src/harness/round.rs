@@ -111,7 +111,7 @@ pub fn run_round(places: &Places, request: &RoundRequest) -> Result<Option<Round
     let mut runnable = Vec::new();
     for PlannedCase { case, model, .. } in &cases {
         let ready = model.clone().and_then(|model| {
-            prepare_model(&model, places).map_err(Shortfall::failed)?;
+            prepare_model(&model, places, case.dtype).map_err(Shortfall::failed)?;
             Ok(model)
         });
         match ready {

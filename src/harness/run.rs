@@ -14,7 +14,9 @@ use super::machine::{Machine, Revision};
 use super::manifest::{MANIFEST_FORMAT, Manifest, ManifestCase, RunFolder};
 use super::{Plan, make_plan, parent};
 use crate::backend;
-use crate::definition::{Case, Effort, EffortArguments, Model, PlannedCase, Selection, Shortfall, Status, Suite};
+use crate::definition::{
+    Case, Dtype, Effort, EffortArguments, Model, PlannedCase, Selection, Shortfall, Status, Suite,
+};
 use crate::exit_codes;
 use crate::fixture;
 use crate::places::Places;
@@ -232,13 +234,14 @@ type Runnable = Vec<(Case, Model)>;
 
 /// Makes the artifacts of the selected models; a model that cannot be made costs its cases only.
 fn prepare(selected: &[&PlannedCase], places: &Places) -> (Runnable, BTreeMap<String, Shortfall>) {
-    let mut prepared: BTreeMap<String, Result<(), String>> = BTreeMap::new();
+    let mut prepared: BTreeMap<(String, Dtype), Result<(), String>> = BTreeMap::new();
     let mut runnable = Vec::new();
     let mut shortfalls = BTreeMap::new();
     for planned in selected {
         let Ok(model) = &planned.model else { continue };
-        let result =
-            prepared.entry(model.artifact_folder_name()).or_insert_with(|| prepare_model(model, places)).clone();
+        let dtype = planned.case.dtype;
+        let entry = prepared.entry((model.artifact_folder_name(), dtype));
+        let result = entry.or_insert_with(|| prepare_model(model, places, dtype)).clone();
         match result {
             Ok(()) => runnable.push((planned.case.clone(), model.clone())),
             Err(reason) => {
@@ -250,18 +253,18 @@ fn prepare(selected: &[&PlannedCase], places: &Places) -> (Runnable, BTreeMap<St
     (runnable, shortfalls)
 }
 
-/// Makes a model's artifacts and says so when that takes work.
-pub fn prepare_model(model: &Model, places: &Places) -> Result<(), String> {
-    let bytes = fixture::bytes_to_prepare(model, &places.prepared())?;
+/// Makes a model's artifacts for a dtype and says so when that takes work.
+pub fn prepare_model(model: &Model, places: &Places, dtype: Dtype) -> Result<(), String> {
+    let bytes = fixture::bytes_to_prepare(model, &places.prepared(), dtype)?;
     if bytes > 0 {
         eprintln!(
-            "preparing {} ({:.1} MB in {})",
+            "preparing {} in {dtype} ({:.1} MB in {})",
             model.artifact_folder_name(),
             bytes as f64 / 1e6,
             places.prepared().display()
         );
     }
-    fixture::prepare(model, &places.prepared()).map(drop)
+    fixture::prepare(model, &places.prepared(), dtype).map(drop)
 }
 
 /// Criterion would panic in the middle of the run.

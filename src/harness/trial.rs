@@ -73,7 +73,7 @@ fn prepare(
     assignment: &Assignment,
     fixtures: &mut Fixtures,
 ) -> Result<Prepared, Shortfall> {
-    let artifacts = fixture::prepare(model, &assignment.prepared_folder).map_err(Shortfall::failed)?;
+    let artifacts = fixture::prepare(model, &assignment.prepared_folder, case.dtype).map_err(Shortfall::failed)?;
     let reference = fixtures.reference(model, &artifacts)?;
     let ring: Vec<Vec<HostTensor>> = (0..fixture::RING)
         .map(|index| fixture::batch(model, reference.as_deref(), index, sizes(case)))
