@@ -175,7 +175,12 @@ impl Trace {
     }
 
     /// The operators whose products are not all computed in `dtype`, and what they are computed in.
+    ///
+    /// Of i8 one product is enough: only those with weights are quantised, and those of two activations are not.
     pub fn products_not_in(&self, dtype: Dtype) -> Option<(Dtype, Vec<&str>)> {
+        if dtype == Dtype::I8 && self.products.contains_key(&Some(dtype)) {
+            return None;
+        }
         let others = self.products.iter().filter_map(|(computed_in, operators)| Some(((*computed_in)?, operators)));
         let mut others = others.filter(|(computed_in, _)| *computed_in != dtype);
         others.next().map(|(computed_in, operators)| (computed_in, operators.iter().map(String::as_str).collect()))

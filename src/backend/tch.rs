@@ -180,6 +180,15 @@ fn fill_parameters(modules: &[CModule], weights: &Path, device: Device, kind: Ki
 /// libtorch's errors end with a C++ stack trace; its first lines say what happened.
 fn brief(error: &tch::TchError) -> Shortfall {
     let text = error.to_string();
+    // Of an error in an archive's code the last line says what, and the others where in the code.
+    if let Some(what) = text.lines().find_map(|line| line.strip_prefix("RuntimeError: ")) {
+        let mixes_dtypes = what.contains("same dtype") || what.contains("should be the same");
+        return if mixes_dtypes {
+            Shortfall::unsupported(format!("the archive converts to f32 inside: {what}"))
+        } else {
+            classify(what)
+        };
+    }
     let lines =
         text.lines().take_while(|line| !line.starts_with("Exception raised from") && !line.starts_with("frame #"));
     classify(lines.collect::<Vec<_>>().join("\n"))

@@ -117,7 +117,7 @@ fn open(request: &LoadRequest<'_>, profile: Option<&Path>) -> Result<Box<dyn Ses
         effective_dtype: (request.dtype == Dtype::F32).then_some(Dtype::F32),
         providers: provider.name.into(),
         threads: Some(request.threads),
-        executor: describe_hardware(provider),
+        executor: executor(provider),
         has_fixed_sizes: provider.device != "cpu",
         ..Placement::default()
     };
@@ -153,6 +153,14 @@ fn describe_hardware(provider: &'static Provider) -> Option<String> {
         ("qnn", "cpu") => Some(format!("on Qualcomm's emulator ({vendor} CPU)")),
         _ => Some(format!("on a {} of {vendor}", device_type.to_uppercase())),
     }
+}
+
+/// What a reader has to know about the figures of a provider, besides its name.
+fn executor(provider: &'static Provider) -> Option<String> {
+    let has_own_memory = matches!(provider.device, "cuda" | "tensorrt" | "rocm" | "directml" | "webgpu");
+    let copies = has_own_memory.then(|| "inputs and outputs copied in each call".to_owned());
+    let parts: Vec<String> = describe_hardware(provider).into_iter().chain(copies).collect();
+    (!parts.is_empty()).then(|| format!("{} {}", provider.name, parts.join(", ")))
 }
 
 /// Lets a software driver be used, and chooses that of Chromium where there is no GPU: others are too old for it.

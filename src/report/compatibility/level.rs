@@ -51,6 +51,10 @@ pub(super) fn judge(key: &(String, String), cases: &[&VerifiedCase]) -> Cell {
         family: key.0.clone(),
         contestant: key.1.clone(),
         level,
+        status: cases
+            .first()
+            .map(|first| first.status)
+            .filter(|status| cases.iter().all(|case| case.status == *status)),
         reason,
         cases: cases.len(),
         right: right.len(),
@@ -79,7 +83,7 @@ fn shortfalls(cases: &[&VerifiedCase]) -> String {
     let mut reasons: Vec<(String, &str, usize)> = Vec::new();
     for case in cases.iter().filter(|case| case.status != Status::Ok) {
         let reason = match &case.message {
-            Some(message) => format!("{}: {message}", case.status),
+            Some(message) => format!("{}: {}", case.status, message.split_whitespace().collect::<Vec<_>>().join(" ")),
             None => case.status.to_string(),
         };
         match reasons.iter_mut().find(|(known, ..)| *known == reason) {

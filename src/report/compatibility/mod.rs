@@ -42,6 +42,8 @@ pub struct Cell {
     pub family: String,
     pub contestant: String,
     pub level: Level,
+    /// Of all cases, where they have the same.
+    pub status: Option<Status>,
     /// Why the level is not higher; empty for the highest.
     pub reason: String,
     pub cases: usize,
@@ -154,7 +156,8 @@ impl Cell {
         let share = self.smallest_provider_share.filter(|&share| share < 1.0);
         let share = share.map(|share| format!("{:.1} % of nodes", share * 100.0));
         if self.right == 0 {
-            return std::iter::once(self.level.to_string()).chain(share).collect::<Vec<_>>().join(", ");
+            let status = self.status.map(|status| status.to_string());
+            return std::iter::once(self.level.to_string()).chain(status).chain(share).collect::<Vec<_>>().join(", ");
         }
         let error = self.max_rel_error.map(|error| format!("error {error:.0e}"));
         let slowdown = self.slowdown.map(|slowdown| format!("{slowdown:.1} ×"));
