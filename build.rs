@@ -7,6 +7,12 @@ fn main() {
     // Set by torch-sys, which is a direct dependency for this reason only.
     if let Ok(folder) = std::env::var("DEP_TCH_LIBTORCH_LIB") {
         println!("cargo:rustc-link-arg=-Wl,-rpath,{folder}");
+        // Nothing refers to the CUDA part by name: the linker would leave it out without a word, and no GPU be found.
+        for part in ["torch_cuda", "torch_hip"] {
+            if std::path::Path::new(&folder).join(format!("lib{part}.so")).exists() {
+                println!("cargo:rustc-link-arg=-Wl,--push-state,--no-as-needed,-l{part},--pop-state");
+            }
+        }
     }
     let rustc = std::env::var_os("RUSTC").unwrap_or_else(|| "rustc".into());
     let version = Command::new(rustc).arg("--version").output().map(|output| output.stdout).unwrap_or_default();

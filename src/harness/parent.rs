@@ -276,7 +276,10 @@ impl Watched {
     /// What that means for the case that it was at.
     pub fn shortfall(&self, effort: &Effort) -> Shortfall {
         if self.timed_out {
-            return Shortfall::new(Status::Timeout, format!("no end after {} s (timeout_s)", effort.timeout_seconds));
+            return Shortfall::new(
+                Status::Timeout,
+                format!("no end after {} s; `--timeout SECONDS` gives it longer", effort.timeout_seconds),
+            );
         }
         let how = match (self.status.signal(), self.status.code()) {
             (Some(signal), _) => format!("the process was ended by signal {signal}{}", signal_name(signal)),
