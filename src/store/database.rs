@@ -215,6 +215,7 @@ fn value(cell: Cell) -> Value {
             Value::Object(pairs.collect::<Map<_, _>>())
         }
         Cell::Union(cell) => value(*cell),
+        other => format!("{other:?}").into(),
     }
 }
 
