@@ -43,7 +43,13 @@ fn copy_run(from: &Path, to: &Path, calls: u64) {
     fs::write(to.join("manifest.json"), manifest.to_string()).unwrap();
     let mut writer = CallsWriter::new(id, File::create(to.join(LATENCIES)).unwrap()).unwrap();
     for record in &records {
-        let samples: Vec<Vec<u64>> = (0..calls).map(|call| vec![1000 + call * 7919 % 1000]).collect();
+        // Values that do not compress: Knuth's MMIX generator.
+        let mut state = 1_u64;
+        let mut nanoseconds = || {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            1000 + (state >> 33) % 1000
+        };
+        let samples: Vec<Vec<u64>> = (0..calls).map(|_| vec![nanoseconds()]).collect();
         writer.append(&record.case().to_string(), &samples, None).unwrap();
     }
     writer.finish().unwrap();
@@ -285,7 +291,7 @@ fn without_room_on_the_disk_the_old_store_stays() {
     let workplace = measured();
     import(&workplace, &[]).finish().with_code(0);
     let before = content(&store(&workplace));
-    add_runs(&workplace, [2], 5000);
+    add_runs(&workplace, [2], 30_000);
     // No file may grow above 24 KiB; the signal that comes with the error is ignored.
     let limited = |arguments: &str| {
         let inferbench = workplace.inferbench(&[]);

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use clap::Args;
+use clap::{ArgGroup, Args};
 use jiff::Timestamp;
 use jiff::civil::Date;
 use jiff::tz::TimeZone;
@@ -15,16 +15,16 @@ use crate::store::{RunPlace, Store};
 #[command(after_help = "Conditions are joined by and. Nothing is removed without one.\n\nExamples:\n  \
         inferbench store prune --keep 20 --only-calls\n  inferbench store prune --before 2026-01-01 --dry-run\n  \
         inferbench store prune --run 20260101T120000Z")]
-#[group(id = "which", required = true, multiple = true, args = ["runs", "keep", "before"])]
+#[command(group = ArgGroup::new("which").required(true).multiple(true))]
 pub struct Arguments {
     /// These runs
-    #[arg(long = "run", value_name = "ID", value_delimiter = ',')]
+    #[arg(long = "run", value_name = "ID", value_delimiter = ',', group = "which")]
     runs: Vec<String>,
     /// All but the latest so many
-    #[arg(long, value_name = "COUNT")]
+    #[arg(long, value_name = "COUNT", group = "which")]
     keep: Option<usize>,
     /// Those that began before this day (UTC)
-    #[arg(long, value_name = "DATE")]
+    #[arg(long, value_name = "DATE", group = "which")]
     before: Option<Date>,
     /// Keep the results
     #[arg(long)]
