@@ -169,9 +169,17 @@ fn a_run_is_not_replaced_by_less_of_it() {
     fs::remove_file(workplace.path(&format!("target-reports/{RUN}/{LATENCIES}"))).unwrap();
     import(&workplace, &[RUN]).finish().with_code(2).saying(&["40 calls, and comes with 2 and 0 now", "--replace"]);
     assert_eq!(content(&store(&workplace)), before);
+    add_runs(&workplace, [2], 0);
+    import(&workplace, &[])
+        .finish()
+        .with_code(2)
+        .saying(&["not imported: run 20260101T000000Z", "added: 20260102T000000Z"]);
     import(&workplace, &[RUN, "--replace"]).finish().with_code(0).saying(&["replaced"]);
     assert_eq!(runs(&workplace)[0]["calls"], 0);
-    assert_eq!(content(&store(&workplace)).len(), 4);
+    let left = content(&store(&workplace));
+    assert!(
+        !left.keys().any(|path| path.starts_with("raw_benchmark_data") && path.ends_with(format!("{RUN}.parquet")))
+    );
 }
 
 #[test]

@@ -101,7 +101,7 @@ fn identity(manifest: &Manifest) -> RunIdentity {
 
 /// The calls of a record.
 enum Calls {
-    Kept(MeasuredEntry),
+    Kept(Box<MeasuredEntry>),
     /// They are not the case's, or not whole: why.
     Refused(String),
     /// It was not measured.
@@ -153,7 +153,7 @@ impl Context<'_> {
                 record.stopped_by = self.stopped_by(&outcome.observed, &entry);
                 put_criterion(&mut record, &entry, outcome.observed.tokens_a_call);
                 self.put_change(&mut record, &entry);
-                Some((record, Calls::Kept(entry)))
+                Some((record, Calls::Kept(Box::new(entry))))
             }
             Err(reason) => {
                 record.status = Status::Failed;

@@ -173,6 +173,7 @@ fn literal_glob(path: &str) -> String {
 fn plain(error: &duckdb::Error) -> String {
     match error {
         duckdb::Error::DuckDBFailure(_, Some(message)) => message.clone(),
+        duckdb::Error::DuckDBFailure(_, None) => "no statement, or one that DuckDB says nothing about".into(),
         other => other.to_string(),
     }
 }
@@ -328,5 +329,6 @@ mod tests {
         let database = Database::over(Store::write(folder.path()).unwrap()).unwrap();
         assert!(database.query("SELECT nothing FROM benchmark_runs").unwrap_err().contains("nothing"));
         assert!(database.query("SELEC 1").unwrap_err().contains("SELEC"));
+        assert!(database.query(" ; ").unwrap_err().contains("no statement"));
     }
 }

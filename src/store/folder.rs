@@ -81,13 +81,15 @@ pub struct Store {
 }
 
 /// What an import did with a run.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Imported {
     Added,
     /// It was there, and has other content now.
     Replaced,
     /// It was there, as it is.
     Unchanged,
+    /// It is there with more results or calls, which are kept: which.
+    Refused(String),
 }
 
 impl Store {
@@ -199,11 +201,11 @@ impl Store {
         })
     }
 
-    /// Adds runs, or puts them in the place of those with their host and id: all of them or, on an error, none.
+    /// Adds runs, or puts them in the place of those with their host and id: all of them or, on an error, none. One that
+    /// has fewer results or calls than the store has of it is refused, unless `replace`.
     ///
     /// # Errors
-    /// A file cannot be read or written, or a run has fewer results or calls than the one that it would replace, unless
-    /// `replace`.
+    /// A file cannot be read or written.
     pub fn import(&self, runs: &[StoredRun], replace: bool) -> Result<Vec<Imported>, String> {
         let mut transaction = Transaction::begin(&self.folder)?;
         // The last of several with one id counts.
@@ -218,7 +220,7 @@ impl Store {
                 done.push(Imported::Unchanged);
             }
         }
-        if done.iter().any(|&imported| imported != Imported::Unchanged) {
+        if done.iter().any(|imported| matches!(imported, Imported::Added | Imported::Replaced)) {
             transaction.commit()?;
         }
         Ok(done)
@@ -235,11 +237,11 @@ impl Store {
         // A row that cannot be read is worth less than any.
         let old = Some(place).filter(|_| is_there && !replace).and_then(|place| self.run_row(place).ok());
         if let Some(old) = old.filter(|old| old.cases_ok > run.run.cases_ok || old.calls > run.run.calls) {
-            return Err(format!(
-                "run {} is in the store with {} measured cases and {} calls, and comes with {} and {} now; nothing was \
-                 imported; take it all the same with `--replace`",
+            return Ok(Imported::Refused(format!(
+                "run {} is in the store with {} measured cases and {} calls, and comes with {} and {} now; take it all the same \
+                 with `inferbench store import --replace`",
                 old.run_id, old.cases_ok, old.calls, run.run.cases_ok, run.run.calls
-            ));
+            )));
         }
         let mut is_changed = false;
         for (table, rows) in [

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use clap::{Args, ValueEnum};
 
 use crate::exit_codes;
-use crate::store::{RunPlace, Store, write_file_whole, write_records};
+use crate::store::{Imported, RunPlace, Store, write_file_whole, write_records};
 
 /// Write runs as another store, a CSV file, or a DuckDB database
 #[derive(Args)]
@@ -64,7 +64,12 @@ fn export_store(store: &Store, places: &[RunPlace], target: &Path) -> Result<(),
         return Err(format!("{} is the store itself", target.display()));
     }
     let runs = places.iter().map(|place| store.stored_run(place)).collect::<Result<Vec<_>, _>>()?;
-    Store::write(target)?.import(&runs, false).map(|_| ())
+    let done = Store::write(target)?.import(&runs, false)?;
+    let refused = done.into_iter().find_map(|imported| match imported {
+        Imported::Refused(reason) => Some(format!("{}: {reason}", target.display())),
+        _ => None,
+    });
+    refused.map_or(Ok(()), Err)
 }
 
 fn export_csv(store: &Store, places: &[RunPlace], target: &Path) -> Result<(), String> {

@@ -8,11 +8,11 @@ use crate::exit_codes;
 use crate::places::Places;
 use crate::store::{Imported, Store, StoredRun, all_runs, find_runs, read_run};
 
-/// Add runs: all of them at once or, if one cannot be written, none
+/// Add runs: all of them at once or, if the disk is full or it is interrupted, none
 #[derive(Args)]
 #[command(
-    after_help = "A run that is there already, by host and id, is not there twice. One that cannot be read is named and left \
-        out, and the exit code is 2.\n\nExamples:\n  inferbench store import\n  inferbench store import 20260101T120000Z\n  \
+    after_help = "A run that is there already, by host and id, is not there twice. One that cannot be read, or of which the \
+        store has more, is named and left out, and the exit code is 2.\n\nExamples:\n  inferbench store import\n  inferbench store import 20260101T120000Z\n  \
         inferbench store import /mnt/other/store exported.csv"
 )]
 pub struct Arguments {
@@ -37,11 +37,12 @@ pub fn run(arguments: &Arguments, store: &Path) -> Result<u8, String> {
     }
     let (runs, unread): (Vec<_>, Vec<_>) = found.into_iter().partition(Result::is_ok);
     let runs: Vec<StoredRun> = runs.into_iter().flatten().collect();
-    import(store, &runs, arguments.replace)?;
-    for error in unread.iter().filter_map(|unread| unread.as_ref().err()) {
-        eprintln!("not imported: {error}");
+    let refused = import(store, &runs, arguments.replace)?;
+    let left_out: Vec<String> = unread.into_iter().filter_map(Result::err).chain(refused).collect();
+    for reason in &left_out {
+        eprintln!("not imported: {reason}");
     }
-    Ok(if unread.is_empty() { exit_codes::OK } else { exit_codes::USAGE })
+    Ok(if left_out.is_empty() { exit_codes::OK } else { exit_codes::USAGE })
 }
 
 /// Adds the run in a folder of reports, as `convert --store` does.
@@ -49,21 +50,28 @@ pub fn run(arguments: &Arguments, store: &Path) -> Result<u8, String> {
 /// # Errors
 /// It cannot be read, or the store cannot be written.
 pub fn import_one(store: &Path, run_folder: &Path) -> Result<(), String> {
-    import(store, &[read_run(run_folder)?], false)
+    let mut refused = import(store, &[read_run(run_folder)?], false)?;
+    refused.pop().map_or(Ok(()), Err)
 }
 
-fn import(store: &Path, runs: &[StoredRun], replace: bool) -> Result<(), String> {
+/// Returns why runs were refused.
+fn import(store: &Path, runs: &[StoredRun], replace: bool) -> Result<Vec<String>, String> {
     let store = Store::write(store)?;
     let done = store.import(runs, replace)?;
-    for (stored, imported) in runs.iter().zip(&done) {
+    let mut refused = Vec::new();
+    for (stored, imported) in runs.iter().zip(done) {
         let run = &stored.run;
         let what = match imported {
             Imported::Added => "added",
             Imported::Replaced => "replaced",
             Imported::Unchanged => "there already",
+            Imported::Refused(reason) => {
+                refused.push(reason);
+                continue;
+            }
         };
         eprintln!("{what}: {} ({} cases, {} calls)", run.run_id, run.cases, run.calls);
     }
     println!("{}", store.folder().display());
-    Ok(())
+    Ok(refused)
 }

@@ -14,6 +14,7 @@ use clap::{Args, ValueEnum};
 )]
 pub struct Arguments {
     /// DuckDB's SQL
+    #[arg(allow_hyphen_values = true)]
     #[cfg_attr(not(feature = "duckdb"), allow(dead_code, reason = "only DuckDB reads it"))]
     sql: String,
     #[arg(long, value_enum, default_value = "table")]
