@@ -83,6 +83,11 @@ impl Places {
         self.runs().with_file_name("duel")
     }
 
+    /// The history of runs.
+    pub fn store(&self) -> PathBuf {
+        self.reports().join("store")
+    }
+
     /// Where records and reports go.
     pub fn reports(&self) -> PathBuf {
         std::env::var_os("INFERBENCH_REPORTS").map_or_else(|| self.root.join("target-reports"), PathBuf::from)

@@ -4,17 +4,20 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 
-use crate::convert::{Conversion, convert};
+use super::store::import::import_one;
+use crate::convert::{Conversion, convert_each};
 use crate::definition::Status;
 use crate::exit_codes;
 use crate::harness::RunFolder;
 use crate::places::Places;
-use crate::store::{RESULTS, THROUGHPUT, write_records, write_throughput, write_whole};
+use crate::store::{
+    CallsWriter, LATENCIES, RESULTS, THROUGHPUT, write_file_whole, write_records, write_throughput, write_whole,
+};
 
-/// Turn the measurements of a run into results.csv, throughput.csv and manifest.json
+/// Turn the measurements of a run into results.csv, throughput.csv, latencies.parquet and manifest.json
 #[derive(Args)]
 #[command(after_help = "Entries of Criterion's tree that do not belong to the run are refused with the reason.\n\n\
-        Examples:\n  inferbench convert\n  inferbench convert --run 20260101T120000Z --baseline main")]
+        Examples:\n  inferbench convert\n  inferbench convert --store\n  inferbench convert --run 20260101T120000Z --baseline main")]
 pub struct Arguments {
     /// Run id [default: the latest]
     #[arg(long, value_name = "ID")]
@@ -28,6 +31,9 @@ pub struct Arguments {
     /// Folder for the reports [default: target-reports]
     #[arg(long, value_name = "FOLDER")]
     output: Option<PathBuf>,
+    /// Add the run to the history too [default folder: target-reports/store]
+    #[arg(long, value_name = "FOLDER", num_args = 0..=1)]
+    store: Option<Option<PathBuf>>,
 }
 
 pub fn run(arguments: &Arguments) -> Result<u8, String> {
@@ -36,6 +42,10 @@ pub fn run(arguments: &Arguments) -> Result<u8, String> {
     let reports = arguments.output.clone().unwrap_or_else(|| places.reports());
     let converted = convert_run(&folder, arguments.criterion.as_deref(), &arguments.baseline, &reports)?;
     println!("{}", converted.results.display());
+    if let Some(store) = &arguments.store {
+        let store = store.clone().unwrap_or_else(|| places.store());
+        import_one(&store, converted.results.parent().unwrap_or(&reports))?;
+    }
     Ok(if converted.has_figures { exit_codes::OK } else { exit_codes::NOTHING_MEASURED })
 }
 
@@ -46,7 +56,7 @@ pub struct Converted {
     pub has_figures: bool,
 }
 
-/// Converts a run, says what was refused, and writes its three files.
+/// Converts a run, says what was refused, and writes its files.
 ///
 /// # Errors
 /// The manifest cannot be read, or the files cannot be written.
@@ -60,10 +70,18 @@ pub fn convert_run(
         Some(root) => root.to_owned(),
         None => folder.read_manifest()?.criterion_root,
     };
-    let conversion = convert(folder, &criterion_root, baseline)?;
-    say_refusals(&conversion);
-    let output = reports.join(&conversion.manifest.run_id);
+    let run_id = folder.read_manifest()?.run_id;
+    let output = reports.join(&run_id);
     std::fs::create_dir_all(&output).map_err(|error| format!("{}: {error}", output.display()))?;
+    let conversion = write_file_whole(&output.join(LATENCIES), |file| {
+        let mut calls = CallsWriter::new(&run_id, file)?;
+        let conversion = convert_each(folder, &criterion_root, baseline, |record, entry| {
+            calls.append(&record.case().to_string(), &entry.samples_ns, entry.disturbed.as_deref())
+        })?;
+        calls.finish()?;
+        Ok(conversion)
+    })?;
+    say_refusals(&conversion);
     let (mut results, mut throughput) = (Vec::new(), Vec::new());
     write_records(&conversion.records, &mut results)?;
     write_throughput(&conversion.records, &mut throughput)?;

@@ -11,6 +11,7 @@ mod report;
 mod round;
 mod run;
 mod selftest;
+mod store;
 mod values;
 mod verify;
 
@@ -49,6 +50,7 @@ enum Command {
     #[command(hide = true)]
     Round(round::Arguments),
     Selftest(selftest::Arguments),
+    Store(store::Arguments),
 }
 
 /// `main` of the command.
@@ -68,6 +70,7 @@ pub fn main() -> ExitCode {
         Command::Duel(arguments) => duel::run(&arguments),
         Command::Round(arguments) => round::run(&arguments),
         Command::Selftest(arguments) => selftest::run(&arguments),
+        Command::Store(arguments) => store::run(&arguments),
     };
     match result {
         Ok(code) => ExitCode::from(code),

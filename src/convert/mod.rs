@@ -32,6 +32,19 @@ pub struct Conversion {
 /// # Errors
 /// The manifest cannot be read. Entries that cannot be read are in [`Conversion::refused`].
 pub fn convert(folder: &RunFolder, criterion_root: &Path, baseline: &str) -> Result<Conversion, String> {
+    convert_each(folder, criterion_root, baseline, |_, _| Ok(()))
+}
+
+/// The same, and hands on each record that has figures, with the calls that they are made of.
+///
+/// # Errors
+/// Those of [`convert`], and the first one of `measured`.
+pub fn convert_each(
+    folder: &RunFolder,
+    criterion_root: &Path,
+    baseline: &str,
+    mut measured: impl FnMut(&Record, &MeasuredEntry) -> Result<(), String>,
+) -> Result<Conversion, String> {
     let manifest = folder.read_manifest()?;
     let outcomes = folder.read_outcomes();
     let mut conversion = Conversion {
@@ -49,10 +62,15 @@ pub fn convert(folder: &RunFolder, criterion_root: &Path, baseline: &str) -> Res
         own.insert(entry_folder.clone());
         let context = Context { manifest: &conversion.manifest, outcomes: &outcomes, run: &run, criterion_root };
         match context.record(case, &entry_folder) {
-            Some((record, refusal)) => {
+            Some((record, Calls::Kept(entry))) => {
+                measured(&record, &entry)?;
                 conversion.records.push(record);
-                conversion.refused.extend(refusal.map(|reason| (id.to_string(), reason)));
             }
+            Some((record, Calls::Refused(reason))) => {
+                conversion.records.push(record);
+                conversion.refused.push((id.to_string(), reason));
+            }
+            Some((record, Calls::None)) => conversion.records.push(record),
             None => conversion.not_reached += 1,
         }
     }
@@ -81,6 +99,15 @@ fn identity(manifest: &Manifest) -> RunIdentity {
     }
 }
 
+/// The calls of a record.
+enum Calls {
+    Kept(Box<MeasuredEntry>),
+    /// They are not the case's, or not whole: why.
+    Refused(String),
+    /// It was not measured.
+    None,
+}
+
 struct Context<'a> {
     manifest: &'a Manifest,
     outcomes: &'a Outcomes,
@@ -89,8 +116,8 @@ struct Context<'a> {
 }
 
 impl Context<'_> {
-    /// The record of a case, and why its measurement was refused; none for a case that the run did not come to.
-    fn record(&self, planned: &ManifestCase, entry_folder: &Path) -> Option<(Record, Option<String>)> {
+    /// The record of a case, and its calls; none for a case that the run did not come to.
+    fn record(&self, planned: &ManifestCase, entry_folder: &Path) -> Option<(Record, Calls)> {
         let case = &planned.case;
         let bare = |status, message| {
             let mut record = Record::new(self.run, case, status, message);
@@ -101,13 +128,13 @@ impl Context<'_> {
             record
         };
         if let Some(shortfall) = &planned.shortfall {
-            return Some((bare(shortfall.status, Some(shortfall.message.clone())), None));
+            return Some((bare(shortfall.status, Some(shortfall.message.clone())), Calls::None));
         }
         let Some(outcome) = self.outcomes.finished.get(&case.to_string()) else {
             let was_at_it = self.outcomes.unfinished.as_ref() == Some(&case.benchmark_id());
             let was_killed = self.manifest.finished.is_none();
             return (was_at_it && was_killed)
-                .then(|| (bare(Status::Failed, Some("the run was killed at this case".into())), None));
+                .then(|| (bare(Status::Failed, Some("the run was killed at this case".into())), Calls::None));
         };
         let mut record = bare(outcome.status, outcome.message.clone());
         put_observed(&mut record, &outcome.observed);
@@ -118,7 +145,7 @@ impl Context<'_> {
             put_usage(&mut record, usage);
         }
         if outcome.status != Status::Ok {
-            return Some((record, None));
+            return Some((record, Calls::None));
         }
         match self.entry(entry_folder) {
             Ok(entry) => {
@@ -126,12 +153,12 @@ impl Context<'_> {
                 record.stopped_by = self.stopped_by(&outcome.observed, &entry);
                 put_criterion(&mut record, &entry, outcome.observed.tokens_a_call);
                 self.put_change(&mut record, &entry);
-                Some((record, None))
+                Some((record, Calls::Kept(Box::new(entry))))
             }
             Err(reason) => {
                 record.status = Status::Failed;
                 record.message = Some(format!("its measurement was not converted: {reason}"));
-                Some((record, Some(reason)))
+                Some((record, Calls::Refused(reason)))
             }
         }
     }

@@ -1,10 +1,30 @@
-//! Where records are kept: `target-reports/<run-id>/`.
+//! Where records are kept: a run's folder `target-reports/<run-id>/`, and the history of all runs, the [`Store`].
 
+mod calls;
+mod columns;
 mod csv;
+#[cfg(feature = "duckdb")]
+mod database;
+mod folder;
+mod import;
+mod layout;
+mod migration;
+mod parquet;
+mod tables;
+mod transaction;
 
+pub use calls::{CallsWriter, LATENCIES};
+pub use columns::{Column, ColumnType};
 pub use csv::{read_records, write_records, write_throughput};
+#[cfg(feature = "duckdb")]
+pub use database::{Answer, Database, write_database};
+pub use folder::{Imported, STORE_FILE, STORE_FORMAT, Store};
+pub use import::{all_runs, find_runs, read_run};
+pub use layout::RunPlace;
+pub use tables::{RunRow, StoredRun, Table};
 
-use std::fs;
+use std::fs::{self, File};
+use std::io::Write;
 use std::path::{Path, PathBuf};
 
 /// The records' file in a run's folder.
@@ -17,13 +37,22 @@ pub const THROUGHPUT: &str = "throughput.csv";
 /// # Errors
 /// The folder is missing or the disk is full.
 pub fn write_whole(path: &Path, bytes: &[u8]) -> Result<(), String> {
+    write_file_whole(path, |file| file.write_all(bytes).map_err(|error| error.to_string()))
+}
+
+/// The same for content that is written bit by bit.
+///
+/// # Errors
+/// The folder is missing, the disk is full, or `write` fails.
+pub fn write_file_whole<T>(path: &Path, write: impl FnOnce(&mut File) -> Result<T, String>) -> Result<T, String> {
     let partial = path.with_extension("partial");
-    let write = || -> std::io::Result<()> {
-        fs::write(&partial, bytes)?;
-        fs::File::open(&partial)?.sync_all()?;
-        fs::rename(&partial, path)
+    let all = || -> Result<T, String> {
+        let mut file = File::create(&partial).map_err(|error| error.to_string())?;
+        let written = write(&mut file)?;
+        let close = file.sync_all().and_then(|()| fs::rename(&partial, path));
+        close.map(|()| written).map_err(|error| error.to_string())
     };
-    write().map_err(|error| {
+    all().map_err(|error| {
         let _ = fs::remove_file(&partial);
         format!("{}: {error}", path.display())
     })
