@@ -17,7 +17,7 @@ const ONE: &str = "digits/candle-cpu-f32/1";
 const EIGHT: &str = "digits/candle-cpu-f32/8";
 
 const COLUMNS: &str = "run_id,timestamp,git_commit,git_dirty,schema_version,host_id,suite,\
-    framework,backend,model,variant,family,modality,phase,device,device_type,effective_device,providers,dtype,\
+    case_id,framework,backend,model,variant,family,modality,phase,device,device_type,effective_device,providers,provider_share,dtype,\
     effective_dtype,batch_size,sequence_length,input_shape,threads,boundary,\
     status,message,verified,max_abs_error,max_rel_error,\
     latency_p50_ms,latency_p50_upper_ms,latency_p90_ms,latency_p90_upper_ms,latency_p95_ms,latency_p95_upper_ms,\

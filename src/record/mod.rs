@@ -16,7 +16,7 @@ use crate::definition::{Boundary, Case, Dtype, Phase, Status, device_type};
 /// | 2 | | `memory_growth_mb` |
 /// | 3 | | `disturbed_share` |
 /// | 4 | 0.1.0 | `stopped_by`, `warmup_is_steady` |
-/// | 5 | 0.1.0 | `provider_share` |
+/// | 5 | 0.1.0 | `provider_share`, `case_id` |
 pub const SCHEMA_VERSION: u32 = 5;
 
 /// One row.
@@ -31,6 +31,9 @@ pub struct Record {
     pub host_id: String,
     pub suite: String,
     // case
+    /// The case's id, `model/backend-device-dtype/batch`: the name by which its single calls are kept.
+    #[serde(default)]
+    pub case_id: String,
     pub framework: String,
     pub backend: String,
     pub model: String,
@@ -173,6 +176,7 @@ impl Record {
             schema_version: SCHEMA_VERSION,
             host_id: run.host_id.clone(),
             suite: run.suite.clone(),
+            case_id: case.to_string(),
             framework: case.backend.clone(),
             backend: case.backend.clone(),
             model: case.model.clone(),

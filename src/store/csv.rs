@@ -40,7 +40,10 @@ pub fn read_records(input: impl Read) -> Result<Vec<Record>, String> {
                 "line {line}: schema version {version} is newer than this inferbench, which reads up to {SCHEMA_VERSION}"
             ));
         }
-        records.push(row.deserialize(Some(&header)).map_err(|error| format!("line {line}: {error}"))?);
+        let mut record: Record = row.deserialize(Some(&header)).map_err(|error| format!("line {line}: {error}"))?;
+        // Versions before 5 do not have it.
+        record.case_id = record.case().to_string();
+        records.push(record);
     }
     Ok(records)
 }
