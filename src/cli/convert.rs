@@ -4,14 +4,17 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 
+use super::report::payload;
 use crate::convert::{Conversion, convert};
 use crate::definition::Status;
 use crate::exit_codes;
 use crate::harness::RunFolder;
 use crate::places::Places;
+use crate::record::{DISTRIBUTIONS, Distributions};
+use crate::report::{ReportedRun, html, index};
 use crate::store::{RESULTS, THROUGHPUT, write_records, write_throughput, write_whole};
 
-/// Turn the measurements of a run into results.csv, throughput.csv and manifest.json
+/// Turn the measurements of a run into results.csv, throughput.csv, manifest.json and report.html
 #[derive(Args)]
 #[command(after_help = "Entries of Criterion's tree that do not belong to the run are refused with the reason.\n\n\
         Examples:\n  inferbench convert\n  inferbench convert --run 20260101T120000Z --baseline main")]
@@ -35,6 +38,7 @@ pub fn run(arguments: &Arguments) -> Result<u8, String> {
     let folder = RunFolder::find(&places.runs(), arguments.run.as_deref())?;
     let reports = arguments.output.clone().unwrap_or_else(|| places.reports());
     let converted = convert_run(&folder, arguments.criterion.as_deref(), &arguments.baseline, &reports)?;
+    write_pages(&converted, &reports, &places)?;
     println!("{}", converted.results.display());
     Ok(if converted.has_figures { exit_codes::OK } else { exit_codes::NOTHING_MEASURED })
 }
@@ -46,7 +50,7 @@ pub struct Converted {
     pub has_figures: bool,
 }
 
-/// Converts a run, says what was refused, and writes its three files.
+/// Converts a run, says what was refused, and writes its files, but for its pages.
 ///
 /// # Errors
 /// The manifest cannot be read, or the files cannot be written.
@@ -69,6 +73,9 @@ pub fn convert_run(
     write_throughput(&conversion.records, &mut throughput)?;
     let manifest = serde_json::to_vec_pretty(&conversion.manifest).map_err(|error| error.to_string())?;
     write_whole(&output.join("manifest.json"), &manifest)?;
+    let distributions = Distributions::new(conversion.distributions);
+    let distributions = serde_json::to_vec(&distributions).map_err(|error| error.to_string())?;
+    write_whole(&output.join(DISTRIBUTIONS), &distributions)?;
     write_whole(&output.join(THROUGHPUT), &throughput)?;
     write_whole(&output.join(RESULTS), &results)?;
     Ok(Converted {
@@ -76,6 +83,17 @@ pub fn convert_run(
         throughput: output.join(THROUGHPUT),
         has_figures: conversion.records.iter().any(|record| record.status == Status::Ok),
     })
+}
+
+/// Writes the run's page, and the index of all runs.
+///
+/// # Errors
+/// The files cannot be written.
+pub fn write_pages(converted: &Converted, reports: &Path, places: &Places) -> Result<(), String> {
+    let run = ReportedRun::read(&converted.results)?;
+    let page = html::render(&payload(&[run], places))?;
+    write_whole(&converted.results.with_file_name(index::REPORT), page.as_bytes())?;
+    write_whole(&reports.join(index::INDEX), index::render(reports, &places.criterion()).as_bytes())
 }
 
 fn say_refusals(conversion: &Conversion) {

@@ -13,12 +13,14 @@ use crate::measurement::statistics::{
     SortedCalls, autocorrelation, calls_for_bound, mean_and_deviation, relative_half_width,
 };
 use crate::measurement::{Stop, Usage};
-use crate::record::{Record, RunIdentity};
+use crate::record::{Distribution, Record, RunIdentity};
 
 /// What a run comes to.
 pub struct Conversion {
     pub manifest: Manifest,
     pub records: Vec<Record>,
+    /// Of the calls of each measured case, by its id.
+    pub distributions: BTreeMap<String, Distribution>,
     /// Entries of Criterion's tree that are not in the records, with the reason.
     pub refused: Vec<(String, String)>,
     /// Entries that other runs measured, by run.
@@ -36,6 +38,7 @@ pub fn convert(folder: &RunFolder, criterion_root: &Path, baseline: &str) -> Res
     let outcomes = folder.read_outcomes();
     let mut conversion = Conversion {
         records: Vec::with_capacity(manifest.cases.len()),
+        distributions: BTreeMap::new(),
         refused: Vec::new(),
         of_other_runs: BTreeMap::new(),
         not_reached: 0,
@@ -49,8 +52,9 @@ pub fn convert(folder: &RunFolder, criterion_root: &Path, baseline: &str) -> Res
         own.insert(entry_folder.clone());
         let context = Context { manifest: &conversion.manifest, outcomes: &outcomes, run: &run, criterion_root };
         match context.record(case, &entry_folder) {
-            Some((record, refusal)) => {
+            Some((record, distribution, refusal)) => {
                 conversion.records.push(record);
+                conversion.distributions.extend(distribution.map(|of| (id.to_string(), of)));
                 conversion.refused.extend(refusal.map(|reason| (id.to_string(), reason)));
             }
             None => conversion.not_reached += 1,
@@ -81,6 +85,9 @@ fn identity(manifest: &Manifest) -> RunIdentity {
     }
 }
 
+/// A record, the distribution of its calls, and why its measurement was refused.
+type Converted = (Record, Option<Distribution>, Option<String>);
+
 struct Context<'a> {
     manifest: &'a Manifest,
     outcomes: &'a Outcomes,
@@ -89,8 +96,9 @@ struct Context<'a> {
 }
 
 impl Context<'_> {
-    /// The record of a case, and why its measurement was refused; none for a case that the run did not come to.
-    fn record(&self, planned: &ManifestCase, entry_folder: &Path) -> Option<(Record, Option<String>)> {
+    /// The record of a case, how its calls are distributed, and why its measurement was refused; none for a case that
+    /// the run did not come to.
+    fn record(&self, planned: &ManifestCase, entry_folder: &Path) -> Option<Converted> {
         let case = &planned.case;
         let bare = |status, message| {
             let mut record = Record::new(self.run, case, status, message);
@@ -101,13 +109,13 @@ impl Context<'_> {
             record
         };
         if let Some(shortfall) = &planned.shortfall {
-            return Some((bare(shortfall.status, Some(shortfall.message.clone())), None));
+            return Some((bare(shortfall.status, Some(shortfall.message.clone())), None, None));
         }
         let Some(outcome) = self.outcomes.finished.get(&case.to_string()) else {
             let was_at_it = self.outcomes.unfinished.as_ref() == Some(&case.benchmark_id());
             let was_killed = self.manifest.finished.is_none();
             return (was_at_it && was_killed)
-                .then(|| (bare(Status::Failed, Some("the run was killed at this case".into())), None));
+                .then(|| (bare(Status::Failed, Some("the run was killed at this case".into())), None, None));
         };
         let mut record = bare(outcome.status, outcome.message.clone());
         put_observed(&mut record, &outcome.observed);
@@ -118,20 +126,20 @@ impl Context<'_> {
             put_usage(&mut record, usage);
         }
         if outcome.status != Status::Ok {
-            return Some((record, None));
+            return Some((record, None, None));
         }
         match self.entry(entry_folder) {
             Ok(entry) => {
-                put_latencies(&mut record, &entry);
+                let distribution = put_latencies(&mut record, &entry);
                 record.stopped_by = self.stopped_by(&outcome.observed, &entry);
                 put_criterion(&mut record, &entry, outcome.observed.tokens_a_call);
                 self.put_change(&mut record, &entry);
-                Some((record, None))
+                Some((record, distribution, None))
             }
             Err(reason) => {
                 record.status = Status::Failed;
                 record.message = Some(format!("its measurement was not converted: {reason}"));
-                Some((record, Some(reason)))
+                Some((record, None, Some(reason)))
             }
         }
     }
@@ -231,12 +239,13 @@ fn put_usage(record: &mut Record, usage: &Usage) {
     }
 }
 
-fn put_latencies(record: &mut Record, entry: &MeasuredEntry) {
+fn put_latencies(record: &mut Record, entry: &MeasuredEntry) -> Option<Distribution> {
     let calls: Vec<u64> = entry.samples_ns.iter().flatten().copied().collect();
     record.iterations = Some(calls.len());
     record.autocorrelation = autocorrelation(&calls);
     let (mean, deviation) = mean_and_deviation(&calls);
-    let Some(sorted) = SortedCalls::new(calls) else { return };
+    let count = calls.len();
+    let sorted = SortedCalls::new(calls)?;
     let percentile = |p: f64| Some(milliseconds(sorted.percentile(p) as f64));
     let upper_bound = |p: f64| sorted.percentile_upper_bound(p).map(|bound| milliseconds(bound as f64));
     record.latency_p50_ms = percentile(0.50);
@@ -255,6 +264,7 @@ fn put_latencies(record: &mut Record, entry: &MeasuredEntry) {
     if record.phase == Phase::Prefill {
         record.first_token_ms = record.latency_p50_ms;
     }
+    Some(Distribution::of(&sorted, count))
 }
 
 fn put_criterion(record: &mut Record, entry: &MeasuredEntry, tokens_a_call: Option<usize>) {
