@@ -26,6 +26,16 @@ const OF_BACKEND: [(&str, Colour); 7] = [
     ("null", colour("#6b7280", "#9ca3af")),
 ];
 
+/// For what is no backend, such as machines, by its order.
+pub const PLACES: [Colour; 6] = [
+    colour("#0072b2", "#4ba8e8"),
+    colour("#d55e00", "#f58a42"),
+    colour("#009e73", "#2fcf9f"),
+    colour("#b8568f", "#e59ac6"),
+    colour("#8a6d00", "#e8c63e"),
+    colour("#4b3d8f", "#a99cf0"),
+];
+
 /// For backends that have no colour of their own, in the order of their names.
 const OTHERS: [Colour; 4] = [
     colour("#0b7a75", "#56d3cd"),

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 
 use super::chart::{Chart, Step, charts};
-use super::colour::{Colour, colours};
+use super::colour::{Colour, PLACES, colours};
 use super::machine_facts::{Fact, facts};
 use super::ranking::best_of;
 use super::selection::{Measured, Shown};
@@ -31,6 +31,8 @@ pub struct Payload {
     pub charts: Vec<Chart>,
     /// By backend.
     pub colours: BTreeMap<String, Colour>,
+    /// Of what is no backend, by its order.
+    pub places: [Colour; 6],
 }
 
 #[derive(Clone, Debug, Serialize)]
@@ -98,6 +100,7 @@ impl Payload {
                 .collect(),
             charts: charts(shown, &steps),
             colours: colours(shown.cases.iter().map(|case| case.case.backend.as_str())),
+            places: PLACES,
         }
     }
 }

@@ -10,6 +10,7 @@ mod hardware;
 mod pareto;
 mod trend;
 
+pub use compatibility::Level;
 pub use trend::{Change, Step};
 
 use serde::Serialize;
@@ -62,7 +63,7 @@ pub enum Plot {
     /// Latency over the fraction of the calls, with percentiles and their bounds.
     Distributions { panels: Vec<String>, curves: Vec<Curve> },
     /// A cloud with its front: no other point is better in both.
-    Front { y_is_better: Better, points: Vec<FrontPoint> },
+    Front { y_is_better: Better, panels: Vec<String>, points: Vec<FrontPoint> },
     /// Runs from left to right.
     Trend { panels: Vec<String>, runs: Vec<String>, points: Vec<TrendPoint> },
     /// A heat map.
@@ -111,10 +112,11 @@ pub struct Curve {
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct FrontPoint {
     pub case: usize,
+    pub panel: usize,
     pub x: f64,
     pub y: f64,
     pub label: String,
-    /// Of all points; a page that shows some of them finds the front of those.
+    /// Of all points of the panel; a page that shows some of them finds the front of those.
     pub is_on_front: bool,
 }
 
@@ -134,7 +136,7 @@ pub struct Cell {
     pub cases: Vec<usize>,
     pub row: usize,
     pub column: usize,
-    pub level: compatibility::Level,
+    pub level: Level,
     /// What is written into it.
     pub text: String,
     /// Why it is so.

@@ -22,45 +22,52 @@ kinds.batches = {
   }),
 };
 
-const seriesOf = (value) => cases[value.case].series;
 
-function unitOf(chart) {
-  return chart.id === "latency" ? milliseconds : (value) => `${threeDigits(value)} ${chart.id === "memory" ? "MB" : "/s"}`;
+
+// How a panel's values are written: the axis with its unit, a factor, and a single value in words.
+function measure(chart, points) {
+  if (chart.id === "memory") return { label: "peak memory (MB)", factor: 1, text: (value) => `${Math.round(value)} MB` };
+  if (chart.id === "latency") {
+    const unit = timeUnit(points.map((point) => point.value));
+    return { label: `latency (${unit.name})`, factor: unit.factor, text: milliseconds };
+  }
+  const isTokens = cases[points[0].case].tokens_per_second !== null;
+  const name = isTokens ? "tokens/s" : "samples/s";
+  return { label: `throughput (${name})`, factor: 1, text: threeDigits };
 }
 
-function told(chart, point) {
-  const value = unitOf(chart);
-  const interval = point.low !== null && point.high !== null;
-  const whisker = !interval ? "" : chart.id === "latency" ? `\np99 ${value(point.high)}` : `\n${value(point.low)} to ${value(point.high)}`;
-  return `${cases[point.case].series}, batch ${point.batch_size}\n${chart.id === "latency" ? "p50 " : ""}${value(point.value)}${whisker}`;
-}
-
-function shortLabel(chart, point) {
-  const isTokens = ["prefill", "decode"].includes(cases[point.case].phase) && cases[point.case].tokens_per_second !== null;
-  if (chart.id === "latency") return "latency (ms)";
-  if (chart.id === "memory") return "peak memory (MB)";
-  return isTokens ? "throughput (tokens/s)" : "throughput (samples/s)";
+function told(chart, { text }, point) {
+  const hasWhisker = point.low !== null && point.high !== null;
+  const whisker = !hasWhisker ? "" : chart.id === "latency" ? `\np99 ${text(point.high)}` : `\n${text(point.low)} to ${text(point.high)}`;
+  return `${seriesOf(point)}, batch ${point.batch_size}\n${chart.id === "latency" ? "p50 " : ""}${text(point.value)}${whisker}`;
 }
 
 function lines(chart, points, sizes, width) {
-  const values = points.flatMap((point) => [point.value, point.low ?? point.value, point.high ?? point.value]);
-  const label = shortLabel(chart, points[0]);
-  const y = chart.y.scale === "log" ? logAxis(values, label) : { zero: true, nice: true, ticks: 5, tickFormat: tick, label };
+  const measured = measure(chart, points);
+  const at = (name) => (point) => point[name] * measured.factor;
   const whiskers = points.filter((point) => point.low !== null && point.high !== null);
+  const values = [...points.map(at("value")), ...whiskers.map(at("low")), ...whiskers.map(at("high"))];
+  const y = chart.y.scale === "log" ? logAxis(values, measured.label) : { zero: true, nice: true, ticks: 5, tickFormat: tick, label: measured.label };
   return Plot.plot({
     ...AXES, width, height: 220, marginLeft: 52,
-    x: { type: "point", domain: sizes, label: "batch size (samples)", padding: 0.4 },
+    x: { type: "point", domain: sizes, label: "batch size (samples)", labelAnchor: "right", padding: 0.4 },
     y: { ...y, grid: true },
     color: colourScale, symbol: symbolScale,
     marks: [
-      Plot.ruleX(whiskers, { x: "batch_size", y1: "low", y2: "high", stroke: seriesOf, strokeOpacity: 0.5 }),
-      Plot.line(points, {
-        x: "batch_size", y: "value", z: seriesOf, stroke: seriesOf, strokeWidth: 2, sort: "batch_size",
-      }),
-      Plot.dot(points, { x: "batch_size", y: "value", stroke: seriesOf, fill: seriesOf, symbol: seriesOf, r: 3.5 }),
-      Plot.tip(points, Plot.pointer({ x: "batch_size", y: "value", title: (point) => told(chart, point) })),
+      Plot.ruleX(whiskers, { x: "batch_size", y1: at("low"), y2: at("high"), stroke: seriesOf, strokeWidth: 1.5, strokeOpacity: 0.5 }),
+      ...dashed(points, (members) => Plot.line(members, {
+        x: "batch_size", y: at("value"), stroke: seriesOf, strokeWidth: 2, sort: "batch_size",
+        strokeDasharray: seriesDash(seriesOf(members[0])),
+      })),
+      Plot.dot(points, { x: "batch_size", y: at("value"), stroke: seriesOf, fill: seriesOf, symbol: seriesOf, r: 3.5 }),
+      Plot.tip(points, Plot.pointer({ x: "batch_size", y: at("value"), title: (point) => told(chart, measured, point) })),
     ],
   });
+}
+
+// A mark a series: a dash is the same for a whole mark.
+function dashed(values, mark) {
+  return d3.groups(values, seriesOf).map(([, members]) => mark(members));
 }
 
 function barsHeight(points) {
@@ -68,25 +75,23 @@ function barsHeight(points) {
 }
 
 function bars(chart, points, width) {
+  const measured = measure(chart, points);
+  const at = (name) => (point) => point[name] * measured.factor;
+  const end = (point) => Math.max(point.value, (point.low !== null && point.high) || 0) * measured.factor;
   const names = points.map(seriesOf);
-  const value = unitOf(chart);
-  const most = Math.max(...points.map((point) => (point.low !== null ? point.high : null) ?? point.value));
   const marginLeft = 14 + 6.6 * Math.max(...names.map((name) => name.length));
   return Plot.plot({
     ...AXES, width, height: barsHeight(points), marginLeft: Math.min(marginLeft, width * 0.45), marginTop: 4, marginRight: 18,
-    x: { domain: [0, most * 1.22], nice: true, ticks: 4, tickFormat: tick, label: shortLabel(chart, points[0]), grid: true },
+    x: { domain: [0, Math.max(...points.map(end)) * 1.28], ticks: 4, tickFormat: tick, label: measured.label, grid: true },
     y: { domain: names, label: null, tickSize: 0 },
     color: colourScale,
     marks: [
-      Plot.barX(points, { x: "value", y: seriesOf, fill: seriesOf, insetTop: 3, insetBottom: 3, rx: 2 }),
+      Plot.barX(points, { x: at("value"), y: seriesOf, fill: seriesOf, insetTop: 3, insetBottom: 3, rx: 2 }),
       Plot.ruleY(points.filter((point) => point.low !== null && point.high !== null), {
-        x1: "low", x2: "high", y: seriesOf, stroke: "currentColor", strokeOpacity: 0.65,
+        x1: at("low"), x2: at("high"), y: seriesOf, stroke: "currentColor", strokeOpacity: 0.65,
       }),
-      Plot.text(points, {
-        x: (point) => (point.low !== null && point.high) || point.value, y: seriesOf, text: (point) => value(point.value),
-        textAnchor: "start", dx: 6, fill: "currentColor", fontWeight: 600,
-      }),
-      Plot.tip(points, Plot.pointerY({ x: "value", y: seriesOf, title: (point) => told(chart, point) })),
+      Plot.text(points, { x: end, y: seriesOf, text: (point) => measured.text(point.value), textAnchor: "start", dx: 6, fill: "currentColor", fontWeight: 600 }),
+      Plot.tip(points, Plot.pointerY({ x: at("value"), y: seriesOf, title: (point) => told(chart, measured, point) })),
       Plot.ruleX([0]),
     ],
   });

@@ -25,18 +25,23 @@ function distribution(curves, width) {
   const points = curves.flatMap((curve) => curve.quantiles.map(([fraction, ms]) => ({ case: curve.case, fraction, ms })));
   const bounds = curves.flatMap((curve) => curve.bounds.map(([fraction, ms, upper]) => ({ case: curve.case, fraction, ms, upper })));
   const x = (point) => nines(point.fraction);
+  const unit = timeUnit(curves.flatMap((curve) => curve.bounds.map(([, ms]) => ms)));
+  const inUnit = (name) => (point) => point[name] * unit.factor;
+  const all = [...points.map(inUnit("ms")), ...bounds.map((bound) => (bound.upper ?? bound.ms) * unit.factor)];
   const most = Math.max(...points.map(x), nines(0.99));
   return Plot.plot({
     ...AXES, width, height: 230, marginLeft: 52, marginRight: 22,
     x: { domain: [0, most * 1.02], ticks: NINE_TICKS.map(nines).filter((at) => at <= most * 1.02), tickFormat: nineLabel, label: "part of the calls", grid: true },
-    y: { ...logAxis([...points.map((point) => point.ms), ...bounds.map((bound) => bound.upper ?? bound.ms)], "latency (ms)"), grid: true },
+    y: { ...logAxis(all, `latency (${unit.name})`), grid: true },
     color: colourScale, symbol: symbolScale,
     marks: [
-      Plot.line(points, { x, y: "ms", z: seriesOf, stroke: seriesOf, strokeWidth: 1.8, curve: "step-before" }),
-      Plot.ruleX(bounds.filter((bound) => bound.upper !== null), { x, y1: "ms", y2: "upper", stroke: seriesOf, strokeWidth: 3, strokeOpacity: 0.45 }),
-      Plot.dot(bounds, { x, y: "ms", fill: seriesOf, stroke: "var(--card)", symbol: seriesOf, r: 3.5 }),
+      ...dashed(points, (members) => Plot.line(members, {
+        x, y: inUnit("ms"), stroke: seriesOf, strokeWidth: 1.8, strokeDasharray: seriesDash(seriesOf(members[0])),
+      })),
+      Plot.ruleX(bounds.filter((bound) => bound.upper !== null), { x, y1: inUnit("ms"), y2: inUnit("upper"), stroke: seriesOf, strokeWidth: 3, strokeOpacity: 0.45 }),
+      Plot.dot(bounds, { x, y: inUnit("ms"), fill: seriesOf, stroke: "var(--card)", symbol: seriesOf, r: 3.5 }),
       Plot.tip(bounds, Plot.pointer({
-        x, y: "ms",
+        x, y: inUnit("ms"),
         title: (bound) => `${seriesOf(bound)}\np${bound.fraction * 100} ${milliseconds(bound.ms)}\n` +
           (bound.upper === null ? "too few calls for a 99 % bound" : `99 % bound ${milliseconds(bound.upper)}`),
       })),

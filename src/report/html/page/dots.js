@@ -1,7 +1,5 @@
 // Rows with a dot a series: architectures, and hardware.
 
-const PLACES = 6;
-
 kinds.dots = {
   isWide: true,
   panels(chart) {
@@ -20,7 +18,7 @@ kinds.dots = {
 function dotColour(chart, name) {
   if (series.has(name)) return seriesColour(name);
   const names = [...new Set(chart.plot.points.map((point) => point.series))];
-  return `var(--place-${names.indexOf(name) % PLACES})`;
+  return `var(--place-${names.indexOf(name) % payload.places.length})`;
 }
 
 function dotMeans(chart) {

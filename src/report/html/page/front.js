@@ -2,14 +2,14 @@
 
 kinds.front = {
   isWide: true,
-  panels(chart) {
-    const points = chart.plot.points.filter((point) => isSelected[point.case]);
-    return points.length === 0 ? [] : [{ title: null, height: 380, draw: (width) => cloud(chart, points, width) }];
-  },
+  panels: (chart) => byPanel(chart, chart.plot.points).map(([title, points]) => ({
+    title, height: 340, draw: (width) => cloud(chart, points, width),
+  })),
   legend: (chart) => seriesLegend(chart.plot.points),
   rows: (chart) => {
     const points = chart.plot.points.filter((point) => isSelected[point.case]);
-    const front = new Set(frontOf(points, chart.plot.y_is_better));
+    const fronts = d3.groups(points, (point) => point.panel).flatMap(([, members]) => frontOf(members, chart.plot.y_is_better));
+    const front = new Set(fronts);
     return {
       columns: ["case", "model", "backend", "device", "dtype", "machine", "batch_size", chart.x.label, chart.y.label, "on_front"],
       rows: points.map((point) => {
@@ -42,7 +42,7 @@ function cloud(chart, points, width) {
   const y = isLog ? logAxis(points.map((point) => point.y), chart.y.label) : { nice: true, inset: 12, ticks: 5, label: chart.y.label };
   const marginRight = width > 600 ? 110 : 40;
   return Plot.plot({
-    ...AXES, width, height: 380, marginLeft: 56, marginRight,
+    ...AXES, width, height: 340, marginLeft: 56, marginRight,
     x: { ...x, grid: true }, y: { ...y, grid: true },
     color: colourScale, symbol: symbolScale,
     marks: [
@@ -65,15 +65,15 @@ function labelled(points, front, isLog, width) {
   const span = (values) => { const [low, high] = d3.extent(values); return (value) => (high > low ? (value - low) / (high - low) : 0.5); };
   const toX = span(points.map((point) => Math.log(point.x)));
   const toY = span(points.map((point) => (isLog ? Math.log(point.y) : point.y)));
-  const [wide, high] = [width - 166, 322];
+  const [wide, high] = [width - 166, 282];
   const place = (point) => [toX(Math.log(point.x)) * wide, toY(isLog ? Math.log(point.y) : point.y) * high];
   const placed = [];
   const rest = [...points].sort((a, b) => b.x - a.x);
   for (const point of [...front, ...rest]) {
     if (placed.some((other) => other.label === point.label)) continue;
     const [left, top] = place(point);
-    const right = left + 14 + 6.4 * point.label.length;
-    const hits = (other) => { const [l, t] = place(other); return Math.abs(t - top) < 15 && l < right && l + 14 + 6.4 * other.label.length > left; };
+    const right = left + 20 + 7 * point.label.length;
+    const hits = (other) => { const [l, t] = place(other); return Math.abs(t - top) < 15 && l < right && l + 20 + 7 * other.label.length > left; };
     const covers = points.some((other) => { const [l, t] = place(other); return other !== point && Math.abs(t - top) < 9 && l > left + 4 && l < right; });
     if (!placed.some(hits) && !covers) placed.push(point);
   }

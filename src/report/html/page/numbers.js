@@ -17,11 +17,21 @@ function milliseconds(ms) {
   return ms < 1e3 ? `${threeDigits(ms)} ms` : `${threeDigits(ms / 1e3)} s`;
 }
 
+// The unit in which a panel's times are read best, and how many of it a millisecond is.
+function timeUnit(values) {
+  const most = Math.max(...values);
+  if (most < 1e-3) return { name: "ns", factor: 1e6 };
+  if (most < 1) return { name: "µs", factor: 1e3 };
+  return most < 1e4 ? { name: "ms", factor: 1 } : { name: "s", factor: 1e-3 };
+}
+
 function percent(fraction) {
   return `${(fraction * 100).toFixed(Math.abs(fraction) < 0.1 ? 1 : 0)} %`;
 }
 
+// `+12 %`, or `×3.4` where per cents say little.
 function signedPercent(ratio) {
+  if (ratio > 2 || ratio < 0.5) return `×${+ratio.toPrecision(2)}`;
   return (ratio >= 1 ? "+" : "−") + percent(Math.abs(ratio - 1));
 }
 

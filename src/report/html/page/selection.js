@@ -56,10 +56,9 @@ function readAddress() {
 
 // Colours are style variables, so that light, dark and print need no new drawing.
 const backends = Object.keys(payload.colours);
-backends.forEach((name, index) => {
-  const { light, dark } = payload.colours[name];
-  document.documentElement.style.setProperty(`--backend-${index}`, `light-dark(${light}, ${dark})`);
-});
+const defineColour = (name, { light, dark }) => document.documentElement.style.setProperty(name, `light-dark(${light}, ${dark})`);
+backends.forEach((name, index) => defineColour(`--backend-${index}`, payload.colours[name]));
+payload.places.forEach((colour, index) => defineColour(`--place-${index}`, colour));
 
 function backendColour(name) {
   return `var(--backend-${backends.indexOf(name)})`;
@@ -81,6 +80,8 @@ const symbolScale = {
   domain: [...series.keys()],
   range: [...series.values()].map(({ order }) => SYMBOLS[order % SYMBOLS.length]),
 };
+
+const seriesOf = (value) => cases[value.case].series;
 
 function geometricMean(values) {
   return Math.exp(values.reduce((sum, value) => sum + Math.log(value), 0) / values.length);
