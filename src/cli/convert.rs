@@ -85,15 +85,24 @@ pub fn convert_run(
     })
 }
 
-/// Writes the run's page, and the index of all runs.
+/// Where a run's page is, and the page of all runs.
+pub struct Pages {
+    pub report: PathBuf,
+    pub index: PathBuf,
+}
+
+/// Writes both.
 ///
 /// # Errors
-/// The files cannot be written.
-pub fn write_pages(converted: &Converted, reports: &Path, places: &Places) -> Result<(), String> {
+/// The results cannot be read, or the files cannot be written.
+pub fn write_pages(converted: &Converted, reports: &Path, places: &Places) -> Result<Pages, String> {
+    let pages = Pages { report: converted.results.with_file_name(index::REPORT), index: reports.join(index::INDEX) };
     let run = ReportedRun::read(&converted.results)?;
-    let page = html::render(&payload(&[run], places))?;
-    write_whole(&converted.results.with_file_name(index::REPORT), page.as_bytes())?;
-    write_whole(&reports.join(index::INDEX), index::render(reports, &places.criterion()).as_bytes())
+    let page = html::render(&payload(&[run], places, reports))?;
+    write_whole(&pages.report, page.as_bytes())?;
+    // After the page, to which it has a link.
+    write_whole(&pages.index, index::render(reports, &places.criterion()).as_bytes())?;
+    Ok(pages)
 }
 
 fn say_refusals(conversion: &Conversion) {

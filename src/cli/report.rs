@@ -139,7 +139,7 @@ fn texts(arguments: &Arguments, places: &Places, format: Format) -> Result<Strin
 
 fn page(arguments: &Arguments, places: &Places) -> Result<u8, String> {
     let asked = arguments.read(places)?;
-    let text = html::render(&payload(&asked.runs, places))?;
+    let text = html::render(&payload(&asked.runs, places, &places.reports()))?;
     let output = match (&arguments.output, asked.paths.as_slice()) {
         (Some(output), _) if output.as_os_str() == "-" => {
             print(&text)?;
@@ -156,7 +156,7 @@ fn page(arguments: &Arguments, places: &Places) -> Result<u8, String> {
 
 fn charts(arguments: &Arguments, places: &Places, folder: &Path) -> Result<u8, String> {
     let asked = arguments.read(places)?;
-    let payload = payload(&asked.runs, places);
+    let payload = payload(&asked.runs, places, &places.reports());
     std::fs::create_dir_all(folder).map_err(|error| format!("{}: {error}", folder.display()))?;
     for chart in &payload.charts {
         if let Some(reason) = &chart.absent {
@@ -174,8 +174,8 @@ fn charts(arguments: &Arguments, places: &Places, folder: &Path) -> Result<u8, S
 }
 
 /// What the page of these runs shows. The runs before them on their machines are in the trend.
-pub fn payload(runs: &[ReportedRun], places: &Places) -> Payload {
-    let earlier = if runs.len() == 1 { earlier_runs(&runs[0], &places.reports()) } else { Vec::new() };
+pub fn payload(runs: &[ReportedRun], places: &Places, reports: &Path) -> Payload {
+    let earlier = if runs.len() == 1 { earlier_runs(&runs[0], reports) } else { Vec::new() };
     let known = Known {
         resolution: &|host_id| line_about(&places.selftest(), host_id),
         noise: &|host_id| noise_of_machine(places, host_id),
@@ -187,7 +187,10 @@ pub fn payload(runs: &[ReportedRun], places: &Places) -> Payload {
 fn earlier_runs(run: &ReportedRun, reports: &Path) -> Vec<ReportedRun> {
     let Some(first) = run.records.first() else { return Vec::new() };
     let is_earlier = |other: &ReportedRun| {
-        other.records.first().is_some_and(|record| record.host_id == first.host_id && record.timestamp < first.timestamp)
+        other
+            .records
+            .first()
+            .is_some_and(|record| record.host_id == first.host_id && record.timestamp < first.timestamp)
     };
     let others = all_results(reports).into_iter().rev().filter_map(|path| ReportedRun::read(&path).ok());
     others.filter(is_earlier).take(EARLIER_RUNS).collect()

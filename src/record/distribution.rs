@@ -55,7 +55,8 @@ impl Distributions {
     /// Reads the file of a run's folder. Runs that older versions converted have none, and what cannot be read is drawn
     /// without.
     pub fn read(folder: &Path) -> Option<Self> {
-        let distributions: Distributions = serde_json::from_slice(&std::fs::read(folder.join(DISTRIBUTIONS)).ok()?).ok()?;
+        let distributions: Distributions =
+            serde_json::from_slice(&std::fs::read(folder.join(DISTRIBUTIONS)).ok()?).ok()?;
         (distributions.format <= FORMAT).then_some(distributions)
     }
 }

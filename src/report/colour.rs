@@ -49,10 +49,7 @@ pub fn colours<'a>(backends: impl Iterator<Item = &'a str>) -> BTreeMap<String, 
     let names: std::collections::BTreeSet<&str> = backends.collect();
     let mut others = OTHERS.into_iter().cycle();
     let of = |name: &str| OF_BACKEND.iter().find(|(known, _)| *known == name).map(|(_, colour)| *colour);
-    names
-        .into_iter()
-        .map(|name| (name.to_owned(), of(name).or_else(|| others.next()).unwrap_or(OTHERS[0])))
-        .collect()
+    names.into_iter().map(|name| (name.to_owned(), of(name).or_else(|| others.next()).unwrap_or(OTHERS[0]))).collect()
 }
 
 #[cfg(test)]

@@ -38,16 +38,20 @@ fn row(results: &Path) -> Option<String> {
     let name = folder.file_name()?.to_string_lossy().into_owned();
     let run = match ReportedRun::read(results) {
         Ok(run) => run,
-        Err(error) => return Some(format!("<tr><td>{}</td><td colspan=\"6\">{}</td></tr>\n", escape(&name), escape(&error))),
+        Err(error) => {
+            return Some(format!("<tr><td>{}</td><td colspan=\"6\">{}</td></tr>\n", escape(&name), escape(&error)));
+        }
     };
-    let link = |file: &str, text: &str| format!("<a href=\"{}/{file}\">{}</a>", escape(&in_address(&name)), escape(text));
+    let link =
+        |file: &str, text: &str| format!("<a href=\"{}/{file}\">{}</a>", escape(&in_address(&name)), escape(text));
     let has = |file: &str| folder.join(file).is_file();
     let title = if has(REPORT) { link(REPORT, &name) } else { escape(&name) };
-    let files: Vec<String> = [(RESULTS, "CSV"), (THROUGHPUT, "short CSV"), ("report.md", "Markdown"), ("manifest.json", "manifest")]
-        .into_iter()
-        .filter(|(file, _)| has(file))
-        .map(|(file, text)| link(file, text))
-        .collect();
+    let files: Vec<String> =
+        [(RESULTS, "CSV"), (THROUGHPUT, "short CSV"), ("report.md", "Markdown"), ("manifest.json", "manifest")]
+            .into_iter()
+            .filter(|(file, _)| has(file))
+            .map(|(file, text)| link(file, text))
+            .collect();
     let first = run.records.first();
     let text = |value: Option<String>| escape(&value.unwrap_or_default());
     let commit = first.and_then(|record| {
@@ -83,7 +87,9 @@ fn relative(from: &Path, to: &Path) -> Option<String> {
 /// A file's name as part of an address.
 fn in_address(name: &str) -> String {
     let is_plain = |byte: &u8| byte.is_ascii_alphanumeric() || b"-_.~".contains(byte);
-    name.bytes().map(|byte| if is_plain(&byte) { char::from(byte).to_string() } else { format!("%{byte:02X}") }).collect()
+    name.bytes()
+        .map(|byte| if is_plain(&byte) { char::from(byte).to_string() } else { format!("%{byte:02X}") })
+        .collect()
 }
 
 /// Where the page of several runs is written.
@@ -98,7 +104,10 @@ mod tests {
     #[test]
     fn links_are_relative_and_whole() {
         let of = |from: &str, to: &str| relative(Path::new(from), Path::new(to));
-        assert_eq!(of("/p/target-reports", "/p/target/criterion/report/index.html").unwrap(), "../target/criterion/report/index.html");
+        assert_eq!(
+            of("/p/target-reports", "/p/target/criterion/report/index.html").unwrap(),
+            "../target/criterion/report/index.html"
+        );
         assert_eq!(of("/p/r", "/q r/x.html").unwrap(), "../../q%20r/x.html");
         assert_eq!(in_address("a\"b#ü"), "a%22b%23%C3%BC");
     }

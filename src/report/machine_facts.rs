@@ -58,9 +58,8 @@ mod tests {
             gpus: Some(Vec::new()),
             ..Machine::default()
         };
-        let named = |name: &str| {
-            facts("1a", Some(&machine)).into_iter().find(|fact| fact.name == name).map(|fact| fact.value)
-        };
+        let named =
+            |name: &str| facts("1a", Some(&machine)).into_iter().find(|fact| fact.name == name).map(|fact| fact.value);
         assert_eq!(named("memory").as_deref(), Some("1.5 GiB"));
         assert_eq!((named("GPUs"), named("turbo")), (None, None));
         assert_eq!(facts("1a", None).len(), 1);

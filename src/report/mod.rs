@@ -46,8 +46,8 @@ impl Format {
 
 #[cfg(test)]
 mod tests {
-    use crate::definition::{Case, Status};
     use super::ReportedRun;
+    use crate::definition::{Case, Status};
     use crate::record::{Record, RunIdentity};
 
     /// A run of these records, of which nothing else is known, so many days after the first.

@@ -55,7 +55,9 @@ fn row<'a>(record: &'a Record, members: &[&Record]) -> Row<'a> {
 /// For each record, its median latency over that of the fastest that does the same work on the same machine.
 pub fn best_of<'a>(records: impl Iterator<Item = &'a Record>) -> Vec<Option<f64>> {
     let work: Vec<(&Record, (String, usize))> = records
-        .map(|record| (record, (format!("{} {}", record.host_id, record.case().benchmark_id().group), record.batch_size)))
+        .map(|record| {
+            (record, (format!("{} {}", record.host_id, record.case().benchmark_id().group), record.batch_size))
+        })
         .collect();
     let mut best: BTreeMap<&(String, usize), f64> = BTreeMap::new();
     for (record, same_work) in &work {

@@ -97,7 +97,8 @@ impl<'a> Shown<'a> {
                 let machine = machines.iter().position(|machine| machine.host_id == record.host_id).unwrap_or_default();
                 let distribution = run.distribution(&case);
                 let group = case.benchmark_id().group;
-                let found = Measured { record, case: case.clone(), group, series: String::new(), machine, distribution };
+                let found =
+                    Measured { record, case: case.clone(), group, series: String::new(), machine, distribution };
                 match places.get(&(case.clone(), record.host_id.as_str())) {
                     Some(&known) => cases[known] = found,
                     None => {

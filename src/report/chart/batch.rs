@@ -9,9 +9,8 @@ use crate::report::selection::Shown;
 type Figure = (f64, Option<f64>, Option<f64>);
 
 pub fn latency(shown: &Shown<'_>) -> Chart {
-    let figure = |record: &Record| {
-        positive(record.latency_p50_ms).map(|p50| (p50, Some(p50), positive(record.latency_p99_ms)))
-    };
+    let figure =
+        |record: &Record| positive(record.latency_p50_ms).map(|p50| (p50, Some(p50), positive(record.latency_p99_ms)));
     chart(
         shown,
         ("latency", "Latency against batch size"),

@@ -63,7 +63,9 @@ pub fn chart(shown: &Shown<'_>) -> Chart {
             .into(),
         x: Axis::new("backend · device · dtype", Scale::Names),
         y: Axis::new("model", Scale::Names),
-        absent: cells.is_empty().then(|| "The run has no case; `inferbench run --dry-run` lists those of a suite.".into()),
+        absent: cells
+            .is_empty()
+            .then(|| "The run has no case; `inferbench run --dry-run` lists those of a suite.".into()),
         plot: Plot::Cells { rows: rows.0, columns: columns.0, cells },
     }
 }

@@ -11,8 +11,12 @@ pub fn chart(shown: &Shown<'_>) -> Chart {
         .filter_map(|(index, case)| {
             let bounds = bounds(case.record);
             let quantiles = quantiles(case, &bounds);
-            (!quantiles.is_empty())
-                .then(|| Curve { case: index, panel: panels.index(&panel_with_batch(case)), quantiles, bounds })
+            (!quantiles.is_empty()).then(|| Curve {
+                case: index,
+                panel: panels.index(&panel_with_batch(case)),
+                quantiles,
+                bounds,
+            })
         })
         .collect();
     Chart {

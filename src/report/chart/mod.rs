@@ -194,5 +194,6 @@ fn panel_with_batch(case: &Measured<'_>) -> String {
 }
 
 fn why_nothing_ran() -> String {
-    "No case was measured; the compatibility matrix below says why, `inferbench devices` says what would add more.".into()
+    "No case was measured; the compatibility matrix below says why, `inferbench devices` says what would add more."
+        .into()
 }

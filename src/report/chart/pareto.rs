@@ -20,9 +20,11 @@ pub fn size(shown: &Shown<'_>) -> Chart {
         y: Axis::new("model size (MB)", Scale::Log),
         absent: points.is_empty().then(|| match shown.measured().next() {
             None => why_nothing_ran(),
-            Some(_) => "No two models or variants with the same kind of input were measured; `inferbench models` lists \
+            Some(_) => {
+                "No two models or variants with the same kind of input were measured; `inferbench models` lists \
                         what could be measured beside."
-                .into(),
+                    .into()
+            }
         }),
         plot: Plot::Front { y_is_better: Better::Lower, panels, points },
     }

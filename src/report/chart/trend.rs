@@ -65,9 +65,8 @@ fn steps_of(
     known: &dyn Fn(&str) -> Noise,
     options: &Options,
 ) -> Vec<Step> {
-    let is_compared = |record: &Record| {
-        record.run_id == run.run_id() || last.iter().any(|before| before.run_id == record.run_id)
-    };
+    let is_compared =
+        |record: &Record| record.run_id == run.run_id() || last.iter().any(|before| before.run_id == record.run_id);
     let others = shown.runs.iter().filter(|other| !other.records.first().is_some_and(is_compared));
     let history = History::of(others.flat_map(|other| other.records.iter().cloned()));
     let base = Side::of_records("before", last.clone());
@@ -95,8 +94,12 @@ fn step(run_id: &str, compared: ComparedCase) -> Option<Step> {
 pub fn chart(shown: &Shown<'_>, steps: &[Step]) -> Chart {
     let changes: HashMap<(&str, &Case), &Change> =
         steps.iter().map(|step| ((step.run_id.as_str(), &step.case), &step.change)).collect();
-    let places: HashMap<(&str, &Case), usize> =
-        shown.cases.iter().enumerate().map(|(index, case)| ((case.record.host_id.as_str(), &case.case), index)).collect();
+    let places: HashMap<(&str, &Case), usize> = shown
+        .cases
+        .iter()
+        .enumerate()
+        .map(|(index, case)| ((case.record.host_id.as_str(), &case.case), index))
+        .collect();
     let mut panels = Names::default();
     for (_, case) in shown.measured() {
         panels.index(&panel_with_batch(case));

@@ -62,7 +62,8 @@ impl Axis {
 }
 
 fn ends(values: impl Iterator<Item = f64>) -> (f64, f64) {
-    let (low, high) = values.fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), value| (low.min(value), high.max(value)));
+    let (low, high) =
+        values.fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), value| (low.min(value), high.max(value)));
     if low.is_finite() { (low, high) } else { (1.0, 1.0) }
 }
 

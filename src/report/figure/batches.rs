@@ -40,9 +40,7 @@ fn measure(figure: &Figure<'_>, points: &[&BatchPoint]) -> Measure {
             let (unit, factor) = time_unit(points.iter().map(|point| point.value));
             Measure { label: format!("latency ({unit})"), factor, text: |value| latency(Some(value)) }
         }
-        "memory" => {
-            Measure { label: "peak memory (MB)".into(), factor: 1.0, text: |value| format!("{value:.0} MB") }
-        }
+        "memory" => Measure { label: "peak memory (MB)".into(), factor: 1.0, text: |value| format!("{value:.0} MB") },
         _ => {
             let is_tokens = figure.payload.cases[points[0].case].tokens_per_second.is_some();
             let unit = if is_tokens { "tokens/s" } else { "samples/s" };

@@ -8,8 +8,8 @@ use crate::report::chart::{Cell, Level};
 
 /// As on the page, in its light form.
 const LEVELS: [(Level, &str, &str); 6] = [
-    (Level::Verified, "right outputs", "#cfe8dc"),
-    (Level::Runs, "runs, no reference", "#dcebf7"),
+    (Level::Verified, "right outputs", "#b7dfcd"),
+    (Level::Runs, "runs, no reference", "#cfe3f5"),
     (Level::Unavailable, "not here", "#eef0f2"),
     (Level::Unsupported, "not supported", "#d9dde2"),
     (Level::Failed, "failed", "#fbd9a8"),

@@ -25,8 +25,10 @@ fn draw(figure: &Figure<'_>, canvas: &Canvas<'_>, area: Area, curves: &[&Curve])
     let bounds = || curves.iter().flat_map(|curve| &curve.bounds);
     let quantiles = || curves.iter().flat_map(|curve| &curve.quantiles);
     let (unit, factor) = time_unit(bounds().map(|(_, ms, _)| *ms));
-    let values: Vec<f64> =
-        quantiles().map(|(_, ms)| ms * factor).chain(bounds().map(|(_, ms, upper)| upper.unwrap_or(*ms) * factor)).collect();
+    let values: Vec<f64> = quantiles()
+        .map(|(_, ms)| ms * factor)
+        .chain(bounds().map(|(_, ms, upper)| upper.unwrap_or(*ms) * factor))
+        .collect();
     let most = 1.02 * quantiles().map(|(fraction, _)| nines(*fraction)).fold(nines(0.99), f64::max);
     let ticks = TICKS.into_iter().map(|(fraction, name)| (nines(fraction), name.to_owned()));
     let frame = Frame {

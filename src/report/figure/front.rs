@@ -73,9 +73,10 @@ fn labelled<'a>(
             let (other_left, other_y) = place(other);
             (other_y - y).abs() < 14.0 && other_left < right(point) && right(other) > left
         };
-        let covers = points.iter().map(|other| place(other)).any(|(x, other_y)| {
-            (other_y - y).abs() < 9.0 && x > left + 5.0 && x < right(point)
-        });
+        let covers = points
+            .iter()
+            .map(|other| place(other))
+            .any(|(x, other_y)| (other_y - y).abs() < 9.0 && x > left + 5.0 && x < right(point));
         let is_known = placed.iter().any(|known| known.label == point.label);
         if !is_known && !covers && !placed.iter().any(hits) {
             placed.push(point);

@@ -27,6 +27,8 @@ const PANEL: (f64, f64) = (380.0, 250.0);
 const WIDE: f64 = 1000.0;
 const MARGIN: f64 = 20.0;
 const ROW: usize = 3;
+/// More fit on no page.
+const MOST_PANELS: usize = 36;
 
 /// A part of the sheet.
 #[derive(Clone, Copy)]
@@ -74,13 +76,16 @@ impl Figure<'_> {
     fn sheet(&self, panels: &[Panel<'_>], is_wide: bool) -> Result<String, String> {
         let in_a_row = if is_wide { 1 } else { ROW.min(panels.len()) };
         let panel_width = if is_wide { WIDE } else { PANEL.0 };
-        let rows: Vec<&[Panel<'_>]> = panels.chunks(in_a_row.max(1)).collect();
         let height_of = |row: &[Panel<'_>]| row.iter().map(|panel| panel.height).fold(0.0, f64::max);
         let legend = self.legend();
+        let left_out = panels.len().saturating_sub(MOST_PANELS);
+        let panels = &panels[..panels.len() - left_out];
+        let rows: Vec<&[Panel<'_>]> = panels.chunks(in_a_row.max(1)).collect();
         let content = (panel_width * in_a_row as f64).max(Words::TITLE.width(self.chart.title));
         let (legend_places, legend_height) = places_of(&legend, content);
         let head = MARGIN + 26.0 + legend_height + 8.0;
-        let height = head + rows.iter().map(|row| height_of(row)).sum::<f64>() + MARGIN;
+        let height =
+            head + rows.iter().map(|row| height_of(row)).sum::<f64>() + MARGIN + if left_out > 0 { 20.0 } else { 0.0 };
 
         let mut text = String::new();
         let canvas = Canvas::new(&mut text, content + 2.0 * MARGIN, height)?;
@@ -99,6 +104,10 @@ impl Figure<'_> {
                 (panel.draw)(&canvas, area)?;
             }
             top += height_of(row);
+        }
+        if left_out > 0 {
+            let note = format!("{left_out} more panels are left out; choose with --model, --backend, --batch-sizes");
+            canvas.text(&note, (MARGIN, top + 10.0), Words::LABEL.quiet())?;
         }
         canvas.finish()?;
         Ok(text)

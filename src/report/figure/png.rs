@@ -23,8 +23,9 @@ pub fn png(svg: &str) -> Result<Vec<u8>, String> {
     let tree = Tree::from_str(svg, &options).map_err(|error| error.to_string())?;
     let size = tree.size();
     let pixels = |length: f32| (length * SHARPNESS).ceil() as u32;
-    let mut pixmap = Pixmap::new(pixels(size.width()), pixels(size.height()))
-        .ok_or_else(|| format!("{} × {} is too large for a PNG; choose cases with --model", size.width(), size.height()))?;
+    let mut pixmap = Pixmap::new(pixels(size.width()), pixels(size.height())).ok_or_else(|| {
+        format!("{} × {} is too large for a PNG; choose cases with --model", size.width(), size.height())
+    })?;
     resvg::render(&tree, Transform::from_scale(SHARPNESS, SHARPNESS), &mut pixmap.as_mut());
     pixmap.encode_png().map_err(|error| error.to_string())
 }

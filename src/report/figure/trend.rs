@@ -35,9 +35,15 @@ fn draw(
     let ticks = (0..runs.len()).rev().step_by(step);
     let named = ticks.map(|index| (index as f64, names[runs[index]].chars().take(11).collect())).collect();
     let (unit, factor) = time_unit(points.iter().map(|point| point.value));
-    let room = |point: &&TrendPoint| if point.change.is_some() { 1.08 } else { 1.0 };
-    let values: Vec<f64> =
-        points.iter().flat_map(|point| [room(point), 1.0 / room(point)].map(|room| point.value * factor * room)).collect();
+    // What is written above and below the changes stays inside.
+    let most = points.iter().map(|point| point.value).fold(0.0, f64::max);
+    let least = points.iter().map(|point| point.value).fold(f64::INFINITY, f64::min);
+    let beyond = (most / least).powf(0.16).max(1.08);
+    let room = |point: &&TrendPoint| if point.change.is_some() { beyond } else { 1.0 };
+    let values: Vec<f64> = points
+        .iter()
+        .flat_map(|point| [room(point), 1.0 / room(point)].map(|room| point.value * factor * room))
+        .collect();
     let frame = Frame {
         left: area.left + 50.0,
         top: area.top + 26.0,
@@ -76,8 +82,19 @@ fn draw(
 /// `+12 %`, or `×3.4` where per cents say little.
 fn in_words(ratio: f64) -> String {
     if !(0.5..=2.0).contains(&ratio) {
-        return format!("×{ratio:.2}");
+        let digits: f64 = format!("{ratio:.1e}").parse().unwrap_or(ratio);
+        return format!("×{digits}");
     }
     let percent = 100.0 * (ratio - 1.0);
     format!("{}{:.0} %", if percent < 0.0 { "−" } else { "+" }, percent.abs())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_large_change_is_a_factor() {
+        assert_eq!([1.1234, 0.9, 3.4321, 0.000_951].map(in_words), ["+12 %", "−10 %", "×3.4", "×0.00095"]);
+    }
 }

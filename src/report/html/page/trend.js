@@ -20,14 +20,17 @@ function trend(chart, points, width) {
   const names = chart.plot.runs;
   // Only runs that have measured something of the panel take room.
   const runs = [...new Set(points.map((point) => point.run))].sort(d3.ascending);
-  const most = Math.max(2, Math.floor((width - 70) / 84));
-  const step = Math.max(1, Math.ceil((runs.length - 1) / (most - 1)));
+  const places = Math.max(2, Math.floor((width - 70) / 84));
+  const step = Math.max(1, Math.ceil((runs.length - 1) / (places - 1)));
   const ticks = d3.range(runs.length - 1, -1, -step).map((index) => runs[index]);
   const unit = timeUnit(points.map((point) => point.value));
   const y = (point) => point.value * unit.factor;
   const changed = points.filter((point) => point.change);
   const isUp = (point) => point.change.ratio > 1;
-  const room = points.flatMap((point) => (point.change ? [y(point) * 1.08, y(point) / 1.08] : [y(point)]));
+  // What is written above and below the changes stays inside.
+  const [least, most] = d3.extent(points, y);
+  const beyond = Math.max(1.08, (most / least) ** 0.16);
+  const room = points.flatMap((point) => (point.change ? [y(point) * beyond, y(point) / beyond] : [y(point)]));
   const axis = logAxis(room, `latency, p50 (${unit.name})`);
   const told = readable(changed, runs, axis.domain, y, width);
   const label = { x: "run", y, text: (point) => signedPercent(point.change.ratio), fontWeight: 600, fill: "currentColor", stroke: "var(--card)", strokeWidth: 3 };
