@@ -4,7 +4,7 @@ use std::fs::File;
 
 use clap::Args;
 
-use super::convert::convert_run;
+use super::convert::{convert_run, write_pages};
 use super::report::resolution;
 use super::{print, verify};
 use crate::definition::{EffortArguments, Selection};
