@@ -154,7 +154,7 @@ fn two_machines_are_set_side_by_side() {
     let both = payload(&page(&workplace, &["20260101T000000Z-aaaa1111", &other]));
     let hardware = chart(&both, "hardware");
     assert!(hardware["absent"].is_null());
-    assert_eq!(hardware["plot"]["rows"].as_array().unwrap().len(), 20);
+    assert_eq!(hardware["plot"]["points"].as_array().unwrap().len(), 40);
     assert_eq!(both["machines"].as_array().unwrap().len(), 2);
 }
 

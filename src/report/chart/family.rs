@@ -13,7 +13,7 @@ pub fn chart(shown: &Shown<'_>) -> Chart {
         let Some(ms) = positive(case.record.latency_p50_ms) else { continue };
         let row = rows.index(if case.record.family.is_empty() { "unknown" } else { &case.record.family });
         let value = drawn(ms / best[&same_work(case)]);
-        points.push(Dot { case: index, row, series: case.series.clone(), value });
+        points.push(Dot { case: index, panel: 0, row, series: case.series.clone(), value });
     }
     Chart {
         id: "architectures",
@@ -24,7 +24,7 @@ pub fn chart(shown: &Shown<'_>) -> Chart {
         x: Axis::new("p50 ÷ fastest p50", Scale::Log),
         y: Axis::new("family", Scale::Names),
         absent: points.is_empty().then(why_nothing_ran),
-        plot: Plot::Dots { rows: rows.0, reference: Some(1.0), points },
+        plot: Plot::Dots { panels: vec![String::new()], rows: rows.0, reference: Some(1.0), points },
     }
 }
 

@@ -7,15 +7,16 @@ use crate::report::selection::{Measured, Shown};
 
 pub fn chart(shown: &Shown<'_>) -> Chart {
     // A case that only one place has measured compares nothing.
-    let mut places: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+    let mut places: BTreeMap<(&str, String), BTreeSet<String>> = BTreeMap::new();
     for (_, case) in shown.measured() {
-        places.entry(row(case)).or_default().insert(place(shown, case));
+        places.entry((&case.group, row(case))).or_default().insert(place(shown, case));
     }
-    let mut rows = Names::default();
+    let (mut panels, mut rows) = (Names::default(), Names::default());
     let mut points = Vec::new();
-    for (index, case) in shown.measured().filter(|(_, case)| places[&row(case)].len() > 1) {
+    for (index, case) in shown.measured().filter(|(_, case)| places[&(case.group.as_str(), row(case))].len() > 1) {
         let Some(value) = positive(case.record.latency_p50_ms) else { continue };
-        points.push(Dot { case: index, row: rows.index(&row(case)), series: place(shown, case), value });
+        let (panel, row) = (panels.index(&case.group), rows.index(&row(case)));
+        points.push(Dot { case: index, panel, row, series: place(shown, case), value });
     }
     Chart {
         id: "hardware",
@@ -24,12 +25,12 @@ pub fn chart(shown: &Shown<'_>) -> Chart {
         x: Axis::new("latency, p50 (ms)", Scale::Log),
         y: Axis::new("case", Scale::Names),
         absent: points.is_empty().then(|| only_one(shown)),
-        plot: Plot::Dots { rows: rows.0, reference: None, points },
+        plot: Plot::Dots { panels: panels.0, rows: rows.0, reference: None, points },
     }
 }
 
 fn row(case: &Measured<'_>) -> String {
-    format!("{} · {} · {} · batch {}", case.group, case.case.backend, case.case.dtype, case.case.batch_size)
+    format!("{} · {} · batch {}", case.case.backend, case.case.dtype, case.case.batch_size)
 }
 
 fn place(shown: &Shown<'_>, case: &Measured<'_>) -> String {
@@ -59,8 +60,8 @@ mod tests {
         assert!(chart(&Shown::new(&one, &[])).absent.unwrap().contains("report RUN1 RUN2"));
         let both = [here, run_of(2, vec![elsewhere(1)])];
         let chart = chart(&Shown::new(&both, &[]));
-        let Plot::Dots { rows, points, .. } = chart.plot else { panic!("{:?}", chart.plot) };
-        assert_eq!(rows, ["m · ort · f32 · batch 1"]);
+        let Plot::Dots { panels, rows, points, .. } = chart.plot else { panic!("{:?}", chart.plot) };
+        assert_eq!((panels, rows), (vec!["m".to_owned()], vec!["ort · f32 · batch 1".to_owned()]));
         let series: Vec<&str> = points.iter().map(|dot| dot.series.as_str()).collect();
         assert_eq!(series, ["h · cpu", "gpu · cpu"]);
     }

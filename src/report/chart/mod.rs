@@ -59,7 +59,7 @@ pub enum Plot {
     /// A line a contestant over batch sizes; bars where a panel has only one batch size.
     Batches { panels: Vec<String>, points: Vec<BatchPoint> },
     /// Rows with a dot a series.
-    Dots { rows: Vec<String>, reference: Option<f64>, points: Vec<Dot> },
+    Dots { panels: Vec<String>, rows: Vec<String>, reference: Option<f64>, points: Vec<Dot> },
     /// Latency over the fraction of the calls, with percentiles and their bounds.
     Distributions { panels: Vec<String>, curves: Vec<Curve> },
     /// A cloud with its front: no other point is better in both.
@@ -92,6 +92,7 @@ pub struct BatchPoint {
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Dot {
     pub case: usize,
+    pub panel: usize,
     pub row: usize,
     /// What has a colour of its own.
     pub series: String,

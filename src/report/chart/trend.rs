@@ -100,22 +100,31 @@ pub fn chart(shown: &Shown<'_>, steps: &[Step]) -> Chart {
         .enumerate()
         .map(|(index, case)| ((case.record.host_id.as_str(), &case.case), index))
         .collect();
-    let mut panels = Names::default();
-    for (_, case) in shown.measured() {
-        panels.index(&panel_with_batch(case));
-    }
-    let mut points = Vec::new();
+    let mut found: Vec<(usize, usize, f64, Option<Change>)> = Vec::new();
+    let mut counts = vec![0; shown.cases.len()];
     for (run, reported) in shown.runs.iter().enumerate() {
         for record in reported.records.iter().filter(|record| record.status == Status::Ok) {
             let case = record.case();
             let Some(&index) = places.get(&(record.host_id.as_str(), &case)) else { continue };
             let Some(value) = positive(record.latency_p50_ms) else { continue };
-            let panel = panels.index(&panel_with_batch(&shown.cases[index]));
             let change = changes.get(&(record.run_id.as_str(), &case)).map(|change| (*change).clone());
-            points.push(TrendPoint { case: index, panel, run, value, change });
+            found.push((index, run, value, change));
+            counts[index] += 1;
         }
     }
-    let has_trend = shown.runs.len() > 1;
+    // What was measured once has no trend. Panels are in the order of the cases.
+    found.retain(|(index, ..)| counts[*index] > 1);
+    let mut panels = Names::default();
+    for (index, case) in shown.cases.iter().enumerate() {
+        if counts[index] > 1 {
+            panels.index(&panel_with_batch(case));
+        }
+    }
+    let point = |(case, run, value, change): (usize, usize, f64, Option<Change>)| {
+        let panel = panels.index(&panel_with_batch(&shown.cases[case]));
+        TrendPoint { case, panel, run, value, change }
+    };
+    let points: Vec<TrendPoint> = found.into_iter().map(point).collect();
     Chart {
         id: "trend",
         title: "Trend over runs",
@@ -124,8 +133,8 @@ pub fn chart(shown: &Shown<'_>, steps: &[Step]) -> Chart {
             .into(),
         x: Axis::new("run", Scale::Names),
         y: Axis::new("latency, p50 (ms)", Scale::Log),
-        absent: (!has_trend || points.is_empty()).then(|| {
-            "There is only one run; measure again, or show several: `inferbench report --last 10 --format html`.".into()
+        absent: points.is_empty().then(|| {
+            "No case was measured twice on one machine; measure again, or show several: `inferbench report --last 10 --format html`.".into()
         }),
         plot: Plot::Trend {
             panels: panels.0,

@@ -2,7 +2,7 @@
 
 use super::axis::{Axis, Frame};
 use super::canvas::{Canvas, QUIET, RULE, Side, Words};
-use super::{Area, Figure, Panel};
+use super::{Area, Figure, Panel, by_panel};
 use crate::report::chart::Dot;
 
 /// A row, a series, and the geometric mean of its values.
@@ -10,18 +10,29 @@ type Mean<'a> = (usize, &'a str, f64);
 
 pub fn panels<'a>(
     figure: &'a Figure<'_>,
+    names: &[String],
     rows: &'a [String],
     reference: Option<f64>,
     points: &'a [Dot],
 ) -> Vec<Panel<'a>> {
-    vec![Panel {
-        title: String::new(),
-        height: 80.0 + 26.0 * rows.len() as f64,
-        draw: Box::new(move |canvas, area| draw(figure, canvas, area, rows, reference, &means(points))),
-    }]
+    let panel = |(title, points): (String, Vec<&'a Dot>)| {
+        let means = means(&points);
+        let mut own: Vec<usize> = means.iter().map(|(row, ..)| *row).collect();
+        own.sort_unstable();
+        own.dedup();
+        Panel {
+            title,
+            height: 80.0 + 26.0 * own.len() as f64,
+            draw: Box::new(move |canvas, area| {
+                let named: Vec<(usize, &str)> = own.iter().map(|row| (*row, rows[*row].as_str())).collect();
+                draw(figure, canvas, area, &named, reference, &means)
+            }),
+        }
+    };
+    by_panel(names, points, |point| point.panel).into_iter().map(panel).collect()
 }
 
-fn means(points: &[Dot]) -> Vec<Mean<'_>> {
+fn means<'a>(points: &[&'a Dot]) -> Vec<Mean<'a>> {
     let mut groups: Vec<(usize, &str, Vec<f64>)> = Vec::new();
     for point in points {
         match groups.iter_mut().find(|(row, series, _)| (*row, *series) == (point.row, point.series.as_str())) {
@@ -37,12 +48,12 @@ fn draw(
     figure: &Figure<'_>,
     canvas: &Canvas<'_>,
     area: Area,
-    rows: &[String],
+    rows: &[(usize, &str)],
     reference: Option<f64>,
     means: &[Mean<'_>],
 ) -> Result<(), String> {
     let values: Vec<f64> = means.iter().map(|(.., value)| *value).chain(reference).collect();
-    let longest = rows.iter().map(|row| Words::LABEL.width(row)).fold(0.0, f64::max);
+    let longest = rows.iter().map(|(_, name)| Words::LABEL.width(name)).fold(0.0, f64::max);
     let frame = Frame {
         left: area.left + longest.min(area.width * 0.5) + 16.0,
         top: area.top + 4.0,
@@ -53,21 +64,21 @@ fn draw(
     };
     frame.draw_upright(canvas)?;
     frame.draw(canvas)?;
-    let upright = |row: usize| (rows.len() - row) as f64 - 0.5;
+    let upright = |place: usize| (rows.len() - place) as f64 - 0.5;
     if let Some(reference) = reference {
         canvas.dashed(&[frame.at(reference, 0.0), frame.at(reference, rows.len() as f64)], QUIET, 5)?;
     }
     let legend = figure.legend();
-    for (row, name) in rows.iter().enumerate() {
-        let own: Vec<&Mean<'_>> = means.iter().filter(|(of, ..)| *of == row).collect();
-        let (_, y) = frame.at(values[0], upright(row));
+    for (place, (row, name)) in rows.iter().enumerate() {
+        let own: Vec<&Mean<'_>> = means.iter().filter(|(of, ..)| of == row).collect();
+        let (_, y) = frame.at(values[0], upright(place));
         canvas.text(name, (frame.left - 8.0, y), Words::LABEL.on(Side::Left))?;
-        let places = || own.iter().map(|(.., value)| frame.at(*value, upright(row)));
+        let places = || own.iter().map(|(.., value)| frame.at(*value, upright(place)));
         let ends = places().fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), (x, _)| (low.min(x), high.max(x)));
         canvas.line(&[(ends.0, y), (ends.1, y)], RULE, 3.0)?;
-        for ((_, series, _), place) in own.iter().zip(places()) {
+        for ((_, series, _), at) in own.iter().zip(places()) {
             let colour = legend.iter().find(|(name, _)| name == series).map_or(QUIET, |(_, colour)| *colour);
-            canvas.dot(place, 6, colour)?;
+            canvas.dot(at, 6, colour)?;
         }
     }
     Ok(())
@@ -79,9 +90,12 @@ mod tests {
 
     #[test]
     fn a_row_has_one_geometric_mean_a_series() {
-        let dot = |row, series: &str, value| Dot { case: 0, row, series: series.into(), value };
+        let dot = |row, series: &str, value| Dot { case: 0, panel: 0, row, series: series.into(), value };
         let points = [dot(0, "ort", 1.0), dot(0, "tch", 3.0), dot(0, "ort", 4.0), dot(1, "ort", 5.0)];
-        let found: Vec<_> = means(&points).into_iter().map(|(row, name, mean)| (row, name, mean.round())).collect();
+        let found: Vec<_> = means(&points.iter().collect::<Vec<_>>())
+            .into_iter()
+            .map(|(row, name, mean)| (row, name, mean.round()))
+            .collect();
         assert_eq!(found, [(0, "ort", 2.0), (0, "tch", 3.0), (1, "ort", 5.0)]);
     }
 }

@@ -66,7 +66,9 @@ pub fn svg(chart: &Chart, payload: &Payload) -> Result<String, String> {
         Plot::Distributions { panels, curves } => (distributions::panels(&figure, panels, curves), false),
         Plot::Trend { panels, runs, points } => (trend::panels(&figure, panels, runs, points), false),
         Plot::Front { panels, points, .. } => (front::panels(&figure, panels, points), true),
-        Plot::Dots { rows, reference, points } => (dots::panels(&figure, rows, *reference, points), true),
+        Plot::Dots { panels, rows, reference, points } => {
+            (dots::panels(&figure, panels, rows, *reference, points), panels.len() == 1)
+        }
         Plot::Cells { rows, columns, cells } => (cells::panels(rows, columns, cells), true),
     };
     figure.sheet(&panels, is_wide)

@@ -7,7 +7,7 @@ const LEVELS = [
 const levelColour = (level) => `var(--level-${level})`;
 
 kinds.cells = {
-  isWide: true,
+  isWide: () => true,
   panels(chart) {
     const cells = selectedCells(chart);
     if (cells.length === 0) return [];

@@ -1,17 +1,21 @@
 // Rows with a dot a series: architectures, and hardware.
 
 kinds.dots = {
-  isWide: true,
-  panels(chart) {
-    const found = dotMeans(chart);
-    const rows = chart.plot.rows.filter((row) => found.some((mean) => mean.row === row));
+  isWide: (chart) => chart.plot.panels.length === 1,
+  panels: (chart) => byPanel(chart, chart.plot.points).map(([title, points]) => {
+    const means = dotMeans(chart, points);
+    const rows = chart.plot.rows.filter((row) => means.some((mean) => mean.row === row));
     const height = 64 + 26 * rows.length;
-    return rows.length === 0 ? [] : [{ title: null, height, draw: (width) => dots(chart, found, rows, width, height) }];
+    return { title, height, draw: (width) => dots(chart, means, rows, width, height) };
+  }),
+  legend(chart) {
+    const names = new Set(chart.plot.points.filter((point) => isSelected[point.case]).map((point) => point.series));
+    return legend([...names].map((name) => [name, dotColour(chart, name)]));
   },
-  legend: (chart) => legend([...new Set(dotMeans(chart).map((mean) => mean.series))].map((name) => [name, dotColour(chart, name)])),
   rows: (chart) => ({
-    columns: [chart.y.label, "series", chart.x.label, "cases"],
-    rows: dotMeans(chart).map((mean) => [mean.row, mean.series, mean.value, mean.count]),
+    columns: ["model", chart.y.label, "series", chart.x.label, "cases"],
+    rows: byPanel(chart, chart.plot.points).flatMap(([title, points]) =>
+      dotMeans(chart, points).map((mean) => [title, mean.row, mean.series, mean.value, mean.count])),
   }),
 };
 
@@ -21,8 +25,7 @@ function dotColour(chart, name) {
   return `var(--place-${names.indexOf(name) % payload.places.length})`;
 }
 
-function dotMeans(chart) {
-  const points = chart.plot.points.filter((point) => isSelected[point.case]);
+function dotMeans(chart, points) {
   const groups = d3.groups(points, (point) => point.row, (point) => point.series);
   return groups.flatMap(([row, ofRow]) => ofRow.map(([name, members]) => ({
     row: chart.plot.rows[row], series: name, count: members.length, value: geometricMean(members.map((member) => member.value)),

@@ -1,7 +1,7 @@
 // A cloud with its Pareto front, found among what is selected.
 
 kinds.front = {
-  isWide: true,
+  isWide: () => true,
   panels: (chart) => byPanel(chart, chart.plot.points).map(([title, points]) => ({
     title, height: 340, draw: (width) => cloud(chart, points, width),
   })),

@@ -45,7 +45,7 @@ function chartSection(chart) {
       drawings.set(panel, draw);
       return panel;
     });
-    const grid = make("div", { class: kind.isWide ? "panels wide" : "panels" }, ...nodes);
+    const grid = make("div", { class: kind.isWide?.(chart) ? "panels wide" : "panels" }, ...nodes);
     body.replaceChildren(kind.legend(chart), grid);
     if (panels.length > shown.length) {
       const rest = `Show all ${panels.length}, or choose models above`;
@@ -64,7 +64,25 @@ function byPanel(chart, values) {
 
 function seriesLegend(values) {
   const names = new Set(values.filter((value) => isSelected[value.case]).map((value) => cases[value.case].series));
-  return legend([...names].map((name) => [name, seriesColour(name)]));
+  return make("div", { class: "legend" }, ...[...names].map((name) => make("span", {}, seriesMark(name), name)));
+}
+
+// As a series is drawn: its symbol on a piece of its line.
+function seriesMark(name) {
+  const space = "http://www.w3.org/2000/svg";
+  const part = (tag, properties) => {
+    const node = document.createElementNS(space, tag);
+    for (const [key, value] of Object.entries(properties)) node.setAttribute(key, value);
+    return node;
+  };
+  const mark = part("svg", { width: 26, height: 12, viewBox: "-13 -6 26 12", "aria-hidden": "true" });
+  mark.style.color = seriesColour(name);
+  const symbol = d3[`symbol${seriesSymbol(name).replace(/^./, (letter) => letter.toUpperCase())}`];
+  mark.append(
+    part("path", { d: "M-13,0H13", stroke: "currentColor", "stroke-width": 2, "stroke-dasharray": seriesDash(name) }),
+    part("path", { d: d3.symbol(symbol, 44)(), fill: "currentColor" }),
+  );
+  return mark;
 }
 
 const AXES = { marginTop: 24, marginRight: 14, marginBottom: 34, style: { fontSize: "11.5px", background: "none" } };

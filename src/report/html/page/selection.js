@@ -75,10 +75,11 @@ const DASHES = ["", "6 3", "2 3", "8 3 2 3", "1 2"];
 const SYMBOLS = ["circle", "square", "diamond2", "triangle", "plus"];
 const seriesColour = (name) => backendColour(series.get(name).backend);
 const seriesDash = (name) => DASHES[series.get(name).order % DASHES.length];
+const seriesSymbol = (name) => SYMBOLS[series.get(name).order % SYMBOLS.length];
 const colourScale = { domain: [...series.keys()], range: [...series.keys()].map(seriesColour) };
 const symbolScale = {
   domain: [...series.keys()],
-  range: [...series.values()].map(({ order }) => SYMBOLS[order % SYMBOLS.length]),
+  range: [...series.keys()].map(seriesSymbol),
 };
 
 const seriesOf = (value) => cases[value.case].series;
