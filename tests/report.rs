@@ -212,6 +212,32 @@ fn the_index_has_all_runs_the_newest_first() {
     assert!(html.contains("href=\"../target/criterion/report/index.html\""), "{html}");
 }
 
+#[test]
+fn measuring_writes_the_page_the_distributions_and_the_index() {
+    let workplace = Workplace::new(&["digits"], &["null"], &[1, 8]);
+    let ran = workplace.inferbench(&["run", "--benchmark-only", "--noplot", "--model", "digits"]).finish().with_code(0);
+    let run_id = workplace.latest_run().read_manifest().unwrap().run_id;
+    let report = workplace.path("target-reports").join(&run_id).join("report.html");
+    let index = workplace.path("target-reports/index.html");
+    for path in [&report, &index] {
+        assert!(ran.stdout.contains(&path.display().to_string()), "{}", ran.stdout);
+    }
+    assert!(fs::read_to_string(&index).unwrap().contains(&format!("href=\"{run_id}/report.html\"")));
+    // What converts a run again writes both again.
+    fs::remove_file(&index).unwrap();
+    fs::remove_file(&report).unwrap();
+    workplace.inferbench(&["convert"]).finish().with_code(0);
+    assert!(index.is_file());
+    let payload = payload(&fs::read_to_string(&report).unwrap());
+    let facts = payload["machines"][0]["facts"].as_array().unwrap();
+    assert!(facts.iter().any(|fact| fact["name"] == "logical processors"), "{facts:?}");
+    assert!(payload["machines"][0]["resolution"].as_str().unwrap().starts_with("smallest change"));
+    let curves = chart(&payload, "distribution")["plot"]["curves"].as_array().unwrap();
+    // Twenty calls tell of quantiles up to 95 %; the record alone has four.
+    assert_eq!(curves.len(), 2);
+    assert!(curves.iter().all(|curve| curve["quantiles"].as_array().unwrap().len() > 15), "{curves:?}");
+}
+
 /// What is put into a copy of the page: it filters and sorts as a reader would, and writes down what it saw.
 const READER: &str = include_str!("data/report_reader.js");
 

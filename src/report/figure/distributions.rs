@@ -36,7 +36,12 @@ fn draw(figure: &Figure<'_>, canvas: &Canvas<'_>, area: Area, curves: &[&Curve])
         top: area.top + 26.0,
         right: area.left + area.width - 28.0,
         bottom: area.top + area.height - 48.0,
-        x: Axis::given(0.0, most, ticks.filter(|(at, _)| *at <= most).collect(), "part of the calls"),
+        x: Axis::given(
+            0.0,
+            most,
+            ticks.filter(|(at, _)| *at <= most && (*at > 0.0 || most < 2.5)).collect(),
+            "part of the calls",
+        ),
         y: Axis::log(&values, &format!("latency ({unit})")),
     };
     frame.draw_upright(canvas)?;

@@ -45,11 +45,13 @@ struct Figure<'a> {
     payload: &'a Payload,
 }
 
+type Drawing<'a> = Box<dyn Fn(&Canvas<'_>, Area) -> Result<(), String> + 'a>;
+
 /// Something that is drawn into a part of the sheet.
 struct Panel<'a> {
     title: String,
     height: f64,
-    draw: Box<dyn Fn(&Canvas<'_>, Area) -> Result<(), String> + 'a>,
+    draw: Drawing<'a>,
 }
 
 /// The chart as an SVG file.

@@ -31,7 +31,7 @@ function distribution(curves, width) {
   const most = Math.max(...points.map(x), nines(0.99));
   return Plot.plot({
     ...AXES, width, height: 230, marginLeft: 52, marginRight: 22,
-    x: { domain: [0, most * 1.02], ticks: NINE_TICKS.map(nines).filter((at) => at <= most * 1.02), tickFormat: nineLabel, label: "part of the calls", grid: true },
+    x: { domain: [0, most * 1.02], ticks: NINE_TICKS.map(nines).filter((at) => at <= most * 1.02 && (at > 0 || most < 2.5)), tickFormat: nineLabel, label: "part of the calls", grid: true },
     y: { ...logAxis(all, `latency (${unit.name})`), grid: true },
     color: colourScale, symbol: symbolScale,
     marks: [

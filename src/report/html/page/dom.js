@@ -20,3 +20,8 @@ function swatch(colour, shape = "") {
 function legend(entries, shape = "") {
   return make("div", { class: "legend" }, ...entries.map(([name, colour]) => make("span", {}, swatch(colour, shape), name)));
 }
+
+// Text with `commands` in it.
+function withCode(text) {
+  return text.split("`").map((part, index) => (index % 2 === 1 ? make("code", {}, part) : part));
+}

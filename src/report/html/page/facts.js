@@ -8,7 +8,7 @@ function heading() {
     make("div", {}, make("h1", {}, payload.title),
       make("p", { class: "quiet" }, newest ? `Run ${newest.run_id}, ${newest.started}${commit}` : "No run"),
       ...payload.machines.map((machine) => make("p", { class: "resolution" },
-        payload.machines.length > 1 ? `${machine.name}: ${machine.resolution}` : sentence(machine.resolution)))),
+        ...withCode(payload.machines.length > 1 ? `${machine.name}: ${machine.resolution}` : sentence(machine.resolution))))),
     theme);
 }
 
@@ -26,7 +26,7 @@ function machinesSection() {
   const table = (machine) => make("div", { class: "panel" }, make("h3", {}, machine.name),
     make("table", { class: "facts" }, make("tbody", {},
       ...machine.facts.map((fact) => make("tr", {}, make("td", {}, fact.name), make("td", {}, fact.value))))),
-    make("p", { class: "resolution" }, sentence(machine.resolution)));
+    make("p", { class: "resolution" }, ...withCode(sentence(machine.resolution))));
   return make("section", { id: "machine" }, make("div", { class: "head" }, make("h2", {}, payload.machines.length > 1 ? "Machines" : "Machine")),
     make("div", { class: "panels wide" }, ...payload.machines.map(table)));
 }

@@ -34,7 +34,7 @@ function chartSection(chart) {
 
   const update = () => {
     for (const panel of body.querySelectorAll(".panel")) { drawings.delete(panel); inSight.unobserve(panel); }
-    if (chart.absent) return body.replaceChildren(make("p", { class: "absent" }, chart.absent));
+    if (chart.absent) return body.replaceChildren(make("p", { class: "absent" }, ...withCode(chart.absent)));
     const panels = kind.panels(chart);
     if (panels.length === 0) return body.replaceChildren(make("p", { class: "absent" }, "Nothing of this chart is selected."));
     const shown = showsAll ? panels : panels.slice(0, MOST_PANELS);
