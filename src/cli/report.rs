@@ -150,6 +150,10 @@ fn page(arguments: &Arguments, places: &Places) -> Result<u8, String> {
         (None, _) => index::page_of_several(&places.reports()),
     };
     write_whole(&output, text.as_bytes())?;
+    if arguments.output.is_none() {
+        let reports = places.reports();
+        write_whole(&reports.join(index::INDEX), index::render(&reports, &places.criterion()).as_bytes())?;
+    }
     print(&format!("{}\n", output.display()))?;
     Ok(exit_codes::OK)
 }

@@ -9,8 +9,11 @@ pub fn chart(shown: &Shown<'_>) -> Chart {
     let curves: Vec<Curve> = shown
         .measured()
         .filter_map(|(index, case)| {
-            let bounds = bounds(case.record);
+            let mut bounds = bounds(case.record);
             let quantiles = quantiles(case, &bounds);
+            // A percentile that no call is beyond is the largest call under another name.
+            let told = quantiles.last().map_or(0.0, |(fraction, _)| *fraction);
+            bounds.retain(|(fraction, ..)| *fraction <= told);
             (!quantiles.is_empty()).then(|| Curve {
                 case: index,
                 panel: panels.index(&panel_with_batch(case)),
@@ -23,8 +26,8 @@ pub fn chart(shown: &Shown<'_>) -> Chart {
         id: "distribution",
         title: "Distribution of the latency",
         caption: "The time that a part of the calls does not exceed: a flat line is a steady model, a rise to the right \
-                  a long tail. Bars go from p50, p90, p95 and p99 to their 99 % upper bounds; one that is missing needs \
-                  more calls."
+                  a long tail. Bars go from p50, p90, p95 and p99 to their 99 % upper bounds; what is missing needs more \
+                  calls."
             .into(),
         x: Axis::new("part of the calls", Scale::Nines),
         y: Axis::new("latency (ms)", Scale::Log),
@@ -77,6 +80,7 @@ mod tests {
         assert_eq!(panels, ["m · batch 1", "m · batch 8"]);
         assert_eq!(curves[0].quantiles, [(0.5, 2.0), (0.99, 3.0)]);
         assert_eq!(curves[0].bounds, [(0.5, 2.0, None), (0.99, 3.0, Some(4.0))]);
-        assert_eq!(curves[1].quantiles.len(), 3);
+        // Of four calls, p99 is not told.
+        assert_eq!((curves[1].quantiles.len(), curves[1].bounds.len()), (3, 1));
     }
 }

@@ -45,6 +45,8 @@ pub struct Axis {
 pub enum Scale {
     /// From zero.
     Linear,
+    /// As far as the values go.
+    Fitted,
     Log,
     /// Named places in order.
     Names,

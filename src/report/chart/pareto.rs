@@ -41,7 +41,7 @@ pub fn accuracy(shown: &Shown<'_>) -> Chart {
                   it is less accurate and slower than something else."
             .into(),
         x: Axis::new("latency, p50 (ms)", Scale::Log),
-        y: Axis::new("accuracy (%)", Scale::Linear),
+        y: Axis::new("accuracy (%)", Scale::Fitted),
         absent: points.is_empty().then(|| {
             "No two models or variants have an accuracy: it is the column `accuracy` of results.csv, which is filled for \
              models with labelled samples."

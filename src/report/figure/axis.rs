@@ -17,6 +17,7 @@ impl Axis {
     pub fn new(scale: Scale, values: &[f64], label: &str) -> Self {
         match scale {
             Scale::Log => Axis::log(values, label),
+            Scale::Fitted => Axis::fitted(values, label),
             _ => Axis::linear(values, label),
         }
     }
@@ -47,6 +48,14 @@ impl Axis {
         let (_, high) = ends(values.iter().copied());
         let high = if high > 0.0 { high * 1.05 } else { 1.0 };
         Axis { is_log: false, low: 0.0, high, ticks: named(round_values(0.0, high)), label: label.into() }
+    }
+
+    /// A little more than from the smallest value to the largest.
+    pub fn fitted(values: &[f64], label: &str) -> Self {
+        let (low, high) = ends(values.iter().copied());
+        let room = ((high - low) * 0.1).max(high.abs() * 1e-3).max(1e-9);
+        let (low, high) = (low - room, high + room);
+        Axis { is_log: false, low, high, ticks: named(round_values(low, high)), label: label.into() }
     }
 
     /// With these ticks.
@@ -151,9 +160,9 @@ mod tests {
     proptest! {
         #[test]
         fn values_are_inside_and_ticks_are_few(values in prop::collection::vec(1e-6..1e9f64, 1..20)) {
-            for axis in [Axis::log(&values, ""), Axis::linear(&values, "")] {
+            for axis in [Axis::log(&values, ""), Axis::linear(&values, ""), Axis::fitted(&values, "")] {
                 prop_assert!(values.iter().all(|value| (0.0..=1.0).contains(&axis.part(*value))));
-                prop_assert!((1..=8).contains(&axis.ticks.len()), "{:?}", axis.ticks);
+                prop_assert!((1..=11).contains(&axis.ticks.len()), "{:?}", axis.ticks);
                 prop_assert!(axis.ticks.iter().all(|(value, _)| (0.0..=1.0).contains(&axis.part(*value))));
             }
         }

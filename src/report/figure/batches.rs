@@ -80,7 +80,7 @@ fn lines(
             if let Some((low, high)) = point.low.zip(point.high) {
                 canvas.whisker(at(point, low), at(point, high), colour, 2)?;
             }
-            canvas.dot(at(point, point.value), 4, colour)?;
+            figure.mark(canvas, point.case, at(point, point.value))?;
         }
     }
     Ok(())

@@ -24,12 +24,12 @@ fn nines(fraction: f64) -> f64 {
 fn draw(figure: &Figure<'_>, canvas: &Canvas<'_>, area: Area, curves: &[&Curve]) -> Result<(), String> {
     let bounds = || curves.iter().flat_map(|curve| &curve.bounds);
     let quantiles = || curves.iter().flat_map(|curve| &curve.quantiles);
-    let (unit, factor) = time_unit(bounds().map(|(_, ms, _)| *ms));
+    let (unit, factor) = time_unit(quantiles().map(|(_, ms)| *ms));
     let values: Vec<f64> = quantiles()
         .map(|(_, ms)| ms * factor)
         .chain(bounds().map(|(_, ms, upper)| upper.unwrap_or(*ms) * factor))
         .collect();
-    let most = 1.02 * quantiles().map(|(fraction, _)| nines(*fraction)).fold(nines(0.99), f64::max);
+    let most = 1.02 * quantiles().map(|(fraction, _)| nines(*fraction)).fold(nines(0.9), f64::max);
     let ticks = TICKS.into_iter().map(|(fraction, name)| (nines(fraction), name.to_owned()));
     let frame = Frame {
         left: area.left + 50.0,
@@ -55,7 +55,7 @@ fn draw(figure: &Figure<'_>, canvas: &Canvas<'_>, area: Area, curves: &[&Curve])
             if let Some(upper) = upper {
                 canvas.whisker(at(*fraction, *ms), at(*fraction, *upper), colour, 4)?;
             }
-            canvas.dot(at(*fraction, *ms), 4, colour)?;
+            figure.mark(canvas, curve.case, at(*fraction, *ms))?;
         }
     }
     Ok(())

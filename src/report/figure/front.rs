@@ -3,7 +3,7 @@
 use super::axis::{Axis, Frame};
 use super::canvas::{Canvas, INK, QUIET, Words};
 use super::{Area, Figure, Panel, by_panel};
-use crate::report::chart::{FrontPoint, Scale};
+use crate::report::chart::FrontPoint;
 
 pub fn panels<'a>(figure: &'a Figure<'_>, names: &[String], points: &'a [FrontPoint]) -> Vec<Panel<'a>> {
     let panel = |(title, points): (String, Vec<&'a FrontPoint>)| Panel {
@@ -23,10 +23,7 @@ fn draw(figure: &Figure<'_>, canvas: &Canvas<'_>, area: Area, points: &[&FrontPo
         right: area.left + area.width - 110.0,
         bottom: area.top + area.height - 48.0,
         x: Axis::log(&of(|point| point.x), &chart.x.label),
-        y: match chart.y.scale {
-            Scale::Log => Axis::log(&of(|point| point.y), &chart.y.label),
-            _ => Axis::linear(&of(|point| point.y), &chart.y.label),
-        },
+        y: Axis::new(chart.y.scale, &of(|point| point.y), &chart.y.label),
     };
     frame.draw_upright(canvas)?;
     frame.draw(canvas)?;
@@ -45,7 +42,7 @@ fn draw(figure: &Figure<'_>, canvas: &Canvas<'_>, area: Area, points: &[&FrontPo
         canvas.dashed(&steps, QUIET, 6)?;
     }
     for point in points {
-        canvas.dot(place(point), 5, figure.case_colour(point.case))?;
+        figure.mark(canvas, point.case, place(point))?;
     }
     for point in &front {
         canvas.ring(place(point), 8, INK)?;

@@ -96,8 +96,15 @@ impl Figure<'_> {
         canvas.text(self.chart.title, (MARGIN, MARGIN + 8.0), Words::TITLE)?;
         for ((name, colour), (x, y)) in legend.iter().zip(legend_places) {
             let at = (MARGIN + x, MARGIN + 34.0 + y);
-            canvas.dot((at.0 + 5.0, at.1), 5, *colour)?;
-            canvas.text(name, (at.0 + 15.0, at.1), Words::LABEL)?;
+            let middle = (at.0 + 10.0, at.1);
+            match self.payload.cases.iter().position(|case| case.series == *name) {
+                Some(case) => {
+                    self.line(&canvas, case, &[at, (at.0 + 20.0, at.1)])?;
+                    self.mark(&canvas, case, middle)?;
+                }
+                None => canvas.dot(middle, 5, *colour)?,
+            }
+            canvas.text(name, (at.0 + 27.0, at.1), Words::LABEL)?;
         }
         let mut top = head;
         for row in rows {
@@ -188,6 +195,17 @@ impl Figure<'_> {
             order => canvas.dashed(places, self.case_colour(case), 9 - 2 * (order as i32).min(3)),
         }
     }
+
+    /// A mark in the colour of its case; another shape where a backend has several series.
+    fn mark(&self, canvas: &Canvas<'_>, case: usize, at: Place) -> Result<(), String> {
+        let colour = self.case_colour(case);
+        match self.order(case) {
+            0 => canvas.dot(at, 4, colour),
+            1 => canvas.rectangle((at.0 - 4.0, at.1 - 4.0), (at.0 + 4.0, at.1 + 4.0), colour),
+            2 => canvas.triangle(at, true, colour),
+            _ => canvas.ring(at, 4, colour),
+        }
+    }
 }
 
 /// Where the entries of a legend are, row by row, and how high it is.
@@ -195,7 +213,7 @@ fn places_of(legend: &[(String, RGBColor)], width: f64) -> (Vec<Place>, f64) {
     let (mut x, mut y) = (0.0, 0.0);
     let mut places = Vec::new();
     for (name, _) in legend {
-        let own = 35.0 + Words::LABEL.width(name);
+        let own = 47.0 + Words::LABEL.width(name);
         if x > 0.0 && x + own > width {
             (x, y) = (0.0, y + 18.0);
         }

@@ -25,10 +25,10 @@ function distribution(curves, width) {
   const points = curves.flatMap((curve) => curve.quantiles.map(([fraction, ms]) => ({ case: curve.case, fraction, ms })));
   const bounds = curves.flatMap((curve) => curve.bounds.map(([fraction, ms, upper]) => ({ case: curve.case, fraction, ms, upper })));
   const x = (point) => nines(point.fraction);
-  const unit = timeUnit(curves.flatMap((curve) => curve.bounds.map(([, ms]) => ms)));
+  const unit = timeUnit(points.map((point) => point.ms));
   const inUnit = (name) => (point) => point[name] * unit.factor;
   const all = [...points.map(inUnit("ms")), ...bounds.map((bound) => (bound.upper ?? bound.ms) * unit.factor)];
-  const most = Math.max(...points.map(x), nines(0.99));
+  const most = Math.max(...points.map(x), nines(0.9));
   return Plot.plot({
     ...AXES, width, height: 230, marginLeft: 52, marginRight: 22,
     x: { domain: [0, most * 1.02], ticks: NINE_TICKS.map(nines).filter((at) => at <= most * 1.02 && (at > 0 || most < 2.5)), tickFormat: nineLabel, label: "part of the calls", grid: true },
