@@ -93,6 +93,8 @@ fn names_that_look_like_markup_are_only_names() {
     workplace.inferbench(&["report", "--charts", "figures"]).finish().with_code(0);
     let svg = fs::read_to_string(workplace.path("figures/latency.svg")).unwrap();
     assert!(!svg.contains("<script") && svg.contains("&lt;script&gt;"), "{svg}");
+    let index = inferbench::report::index::render(&workplace.path("target-reports"), &workplace.criterion());
+    assert!(!index.contains("<script") && index.contains("&lt;script&gt;"), "{index}");
 }
 
 #[test]

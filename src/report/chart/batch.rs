@@ -75,7 +75,7 @@ fn chart(
         x: Axis::new("batch size (samples)", Scale::Names),
         y,
         absent: points.is_empty().then(why_nothing_ran),
-        plot: Plot::Batches { panels: panels.0, points },
+        plot: Plot::Batches { panels: panels.names, points },
     }
 }
 

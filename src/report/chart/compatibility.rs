@@ -66,7 +66,7 @@ pub fn chart(shown: &Shown<'_>) -> Chart {
         absent: cells
             .is_empty()
             .then(|| "The run has no case; `inferbench run --dry-run` lists those of a suite.".into()),
-        plot: Plot::Cells { rows: rows.0, columns: columns.0, cells },
+        plot: Plot::Cells { rows: rows.names, columns: columns.names, cells },
     }
 }
 

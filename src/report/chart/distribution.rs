@@ -32,7 +32,7 @@ pub fn chart(shown: &Shown<'_>) -> Chart {
         x: Axis::new("part of the calls", Scale::Nines),
         y: Axis::new("latency (ms)", Scale::Log),
         absent: curves.is_empty().then(why_nothing_ran),
-        plot: Plot::Distributions { panels: panels.0, curves },
+        plot: Plot::Distributions { panels: panels.names, curves },
     }
 }
 

@@ -24,7 +24,7 @@ pub fn chart(shown: &Shown<'_>) -> Chart {
         x: Axis::new("p50 ÷ fastest p50", Scale::Log),
         y: Axis::new("family", Scale::Names),
         absent: points.is_empty().then(why_nothing_ran),
-        plot: Plot::Dots { panels: vec![String::new()], rows: rows.0, reference: Some(1.0), points },
+        plot: Plot::Dots { panels: vec![String::new()], rows: rows.names, reference: Some(1.0), points },
     }
 }
 

@@ -25,7 +25,7 @@ pub fn chart(shown: &Shown<'_>) -> Chart {
         x: Axis::new("latency, p50 (ms)", Scale::Log),
         y: Axis::new("case", Scale::Names),
         absent: points.is_empty().then(|| only_one(shown)),
-        plot: Plot::Dots { panels: panels.0, rows: rows.0, reference: None, points },
+        plot: Plot::Dots { panels: panels.names, rows: rows.names, reference: None, points },
     }
 }
 

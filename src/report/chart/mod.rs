@@ -13,6 +13,8 @@ mod trend;
 pub use compatibility::Level;
 pub use trend::{Change, Step};
 
+use std::collections::HashMap;
+
 use serde::Serialize;
 
 use super::selection::{Measured, Shown};
@@ -170,14 +172,19 @@ impl Axis {
 
 /// Names in the order in which they were first seen.
 #[derive(Default)]
-struct Names(Vec<String>);
+struct Names {
+    names: Vec<String>,
+    places: HashMap<String, usize>,
+}
 
 impl Names {
     fn index(&mut self, name: &str) -> usize {
-        self.0.iter().position(|known| known == name).unwrap_or_else(|| {
-            self.0.push(name.to_owned());
-            self.0.len() - 1
-        })
+        if let Some(&known) = self.places.get(name) {
+            return known;
+        }
+        self.places.insert(name.to_owned(), self.names.len());
+        self.names.push(name.to_owned());
+        self.names.len() - 1
     }
 }
 

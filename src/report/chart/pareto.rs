@@ -76,14 +76,14 @@ fn points(
             points.push(FrontPoint { case: index, panel, x, y, label: case.group.clone(), is_on_front: false });
         }
     }
-    for panel in 0..panels.0.len() {
+    for panel in 0..panels.names.len() {
         let mut members: Vec<&mut FrontPoint> = points.iter_mut().filter(|point| point.panel == panel).collect();
         let values: Vec<(f64, f64)> = members.iter().map(|point| (point.x, point.y)).collect();
         for (point, is_on_front) in members.iter_mut().zip(front(&values, better)) {
             point.is_on_front = is_on_front;
         }
     }
-    (panels.0, points)
+    (panels.names, points)
 }
 
 /// `image`, `text · decode`: calls that do another part of the work are not compared.

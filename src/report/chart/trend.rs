@@ -137,7 +137,7 @@ pub fn chart(shown: &Shown<'_>, steps: &[Step]) -> Chart {
             "No case was measured twice on one machine; measure again, or show several: `inferbench report --last 10 --format html`.".into()
         }),
         plot: Plot::Trend {
-            panels: panels.0,
+            panels: panels.names,
             runs: shown.runs.iter().map(|run| run_name(&run.records[0])).collect(),
             points,
         },

@@ -79,9 +79,9 @@ impl<'a> Canvas<'a> {
         self.stroke(&[from, to], colour.mix(0.5).stroke_width(width))
     }
 
-    pub fn dashed(&self, places: &[Place], colour: RGBColor, dash: i32) -> Drawn {
+    pub fn dashed(&self, places: &[Place], colour: RGBColor, dash: i32, width: u32) -> Drawn {
         let path = places.iter().map(|place| pixel(*place));
-        let element = DashedPathElement::new(path, dash, dash / 2 + 2, colour.stroke_width(1));
+        let element = DashedPathElement::new(path, dash, dash / 2 + 2, colour.stroke_width(width));
         self.area.draw(&element).map_err(|error| error.to_string())
     }
 

@@ -66,7 +66,7 @@ fn draw(
     frame.draw(canvas)?;
     let upright = |place: usize| (rows.len() - place) as f64 - 0.5;
     if let Some(reference) = reference {
-        canvas.dashed(&[frame.at(reference, 0.0), frame.at(reference, rows.len() as f64)], QUIET, 5)?;
+        canvas.dashed(&[frame.at(reference, 0.0), frame.at(reference, rows.len() as f64)], QUIET, 5, 1)?;
     }
     let legend = figure.legend();
     for (place, (row, name)) in rows.iter().enumerate() {

@@ -39,7 +39,7 @@ fn draw(figure: &Figure<'_>, canvas: &Canvas<'_>, area: Area, points: &[&FrontPo
         steps.push((x, y));
     }
     if steps.len() > 1 {
-        canvas.dashed(&steps, QUIET, 6)?;
+        canvas.dashed(&steps, QUIET, 6, 1)?;
     }
     for point in points {
         figure.mark(canvas, point.case, place(point))?;

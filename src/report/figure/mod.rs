@@ -192,7 +192,7 @@ impl Figure<'_> {
     fn line(&self, canvas: &Canvas<'_>, case: usize, places: &[Place]) -> Result<(), String> {
         match self.order(case) {
             0 => canvas.line(places, self.case_colour(case), 2.0),
-            order => canvas.dashed(places, self.case_colour(case), 9 - 2 * (order as i32).min(3)),
+            order => canvas.dashed(places, self.case_colour(case), 9 - 2 * (order as i32).min(3), 2),
         }
     }
 
