@@ -187,7 +187,7 @@ fn converting_twice_gives_the_same_bytes() {
         workplace.inferbench(&["convert", "--output", output]).finish().with_code(0);
     }
     let run_id = workplace.latest_run().read_manifest().unwrap().run_id;
-    for file in ["results.csv", "throughput.csv", "manifest.json"] {
+    for file in ["results.csv", "throughput.csv", "manifest.json", "distributions.json", "report.html"] {
         let [first, second] =
             ["first", "second"].map(|output| fs::read(workplace.path(output).join(&run_id).join(file)));
         assert_eq!(first.unwrap(), second.unwrap(), "{file}");

@@ -86,7 +86,7 @@ pub fn run(arguments: &Arguments) -> Result<u8, String> {
 }
 
 /// What is known of a machine without runs of the case.
-fn noise_of_machine(places: &Places, host_id: &str) -> Noise {
+pub(super) fn noise_of_machine(places: &Places, host_id: &str) -> Noise {
     match selftest::of_machine(&places.selftest(), host_id) {
         Some(selftest) => {
             let change = selftest.smallest_change;

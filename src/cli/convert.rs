@@ -4,17 +4,20 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 
+use super::report::payload;
 use super::store::import::import_one;
 use crate::convert::{Conversion, convert_each};
 use crate::definition::Status;
 use crate::exit_codes;
 use crate::harness::RunFolder;
 use crate::places::Places;
+use crate::record::{DISTRIBUTIONS, Distributions};
+use crate::report::{ReportedRun, html, index};
 use crate::store::{
     CallsWriter, LATENCIES, RESULTS, THROUGHPUT, write_file_whole, write_records, write_throughput, write_whole,
 };
 
-/// Turn the measurements of a run into results.csv, throughput.csv, latencies.parquet and manifest.json
+/// Turn the measurements of a run into results.csv, throughput.csv, latencies.parquet, manifest.json and report.html
 #[derive(Args)]
 #[command(after_help = "Entries of Criterion's tree that do not belong to the run are refused with the reason.\n\n\
         Examples:\n  inferbench convert\n  inferbench convert --store\n  inferbench convert --run 20260101T120000Z --baseline main")]
@@ -41,6 +44,7 @@ pub fn run(arguments: &Arguments) -> Result<u8, String> {
     let folder = RunFolder::find(&places.runs(), arguments.run.as_deref())?;
     let reports = arguments.output.clone().unwrap_or_else(|| places.reports());
     let converted = convert_run(&folder, arguments.criterion.as_deref(), &arguments.baseline, &reports)?;
+    write_pages(&converted, &reports, &places)?;
     println!("{}", converted.results.display());
     if let Some(store) = &arguments.store {
         let store = store.clone().unwrap_or_else(|| places.store());
@@ -56,7 +60,7 @@ pub struct Converted {
     pub has_figures: bool,
 }
 
-/// Converts a run, says what was refused, and writes its files.
+/// Converts a run, says what was refused, and writes its files, but for its pages.
 ///
 /// # Errors
 /// The manifest cannot be read, or the files cannot be written.
@@ -87,6 +91,9 @@ pub fn convert_run(
     write_throughput(&conversion.records, &mut throughput)?;
     let manifest = serde_json::to_vec_pretty(&conversion.manifest).map_err(|error| error.to_string())?;
     write_whole(&output.join("manifest.json"), &manifest)?;
+    let distributions = Distributions::new(conversion.distributions);
+    let distributions = serde_json::to_vec(&distributions).map_err(|error| error.to_string())?;
+    write_whole(&output.join(DISTRIBUTIONS), &distributions)?;
     write_whole(&output.join(THROUGHPUT), &throughput)?;
     write_whole(&output.join(RESULTS), &results)?;
     Ok(Converted {
@@ -94,6 +101,26 @@ pub fn convert_run(
         throughput: output.join(THROUGHPUT),
         has_figures: conversion.records.iter().any(|record| record.status == Status::Ok),
     })
+}
+
+/// Where a run's page is, and the page of all runs.
+pub struct Pages {
+    pub report: PathBuf,
+    pub index: PathBuf,
+}
+
+/// Writes both.
+///
+/// # Errors
+/// The results cannot be read, or the files cannot be written.
+pub fn write_pages(converted: &Converted, reports: &Path, places: &Places) -> Result<Pages, String> {
+    let pages = Pages { report: converted.results.with_file_name(index::REPORT), index: reports.join(index::INDEX) };
+    let run = ReportedRun::read(&converted.results)?;
+    let page = html::render(&payload(&[run], places, reports))?;
+    write_whole(&pages.report, page.as_bytes())?;
+    // After the page, to which it has a link.
+    write_whole(&pages.index, index::render(reports, &places.criterion()).as_bytes())?;
+    Ok(pages)
 }
 
 fn say_refusals(conversion: &Conversion) {

@@ -1,44 +1,203 @@
-//! `inferbench report`: the records of a run, to read.
+//! `inferbench report`: runs, to read.
 
-use std::fs::File;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::Args;
 
+use super::compare::noise_of_machine;
 use super::print;
+use crate::compare::CaseFilter;
 use crate::exit_codes;
 use crate::places::Places;
 use crate::record::Record;
-use crate::report::Format;
+use crate::report::{Format, Known, Payload, ReportedRun, Shown, figure, html, index, schema};
 use crate::selftest::line_about;
-use crate::store::{find_results, read_records, write_whole};
+use crate::store::{all_results, find_results, write_whole};
 
-/// Show a run: a table, Markdown or JSON
+/// How many runs before those of a report its trend looks at.
+const EARLIER_RUNS: usize = 20;
+
+/// Show runs: a table, Markdown, JSON, one HTML page, or each chart as a file
 #[derive(Args)]
-#[command(after_help = "Examples:\n  inferbench report\n  inferbench report --format markdown --output REPORT.md\n  \
-        inferbench report 20260101T120000Z --format json")]
+#[command(
+    after_help = "Of several runs, HTML and charts show the newest measurement of each case on each machine, all of them in \
+        the trend, and the machines side by side. Of one run, the trend has the runs before it, too.\n\n\
+        Examples:\n  inferbench report\n  inferbench report --format markdown --output REPORT.md\n  \
+        inferbench report --format html\n  \
+        inferbench report --last 10 --format html --output history.html\n  \
+        inferbench report LAPTOP_RUN SERVER_RUN --format html --model resnet50\n  \
+        inferbench report --charts figures --model resnet50,bert-base\n  \
+        inferbench report 20260101T120000Z --format json"
+)]
 pub struct Arguments {
-    /// Run id, or a results.csv, or a folder with one [default: the latest run]
-    run: Option<String>,
+    /// Run ids, or results.csv files, or folders with one [default: the latest run]
+    #[arg(value_name = "RUN", conflicts_with_all = ["last", "all"])]
+    runs: Vec<String>,
+    /// The last N runs
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..), conflicts_with = "all")]
+    last: Option<u64>,
+    /// All runs that are kept
+    #[arg(long)]
+    all: bool,
+    #[command(flatten)]
+    filter: CaseFilter,
     #[arg(long, value_enum, default_value = "table")]
-    format: Format,
-    /// Write to this file instead of the terminal
+    format: Form,
+    /// Write to this file instead of the terminal; HTML goes to report.html beside the results unless this says `-`
     #[arg(long, short, value_name = "FILE")]
     output: Option<PathBuf>,
+    /// Write every chart into this folder, as SVG and PNG
+    #[arg(long, value_name = "FOLDER", conflicts_with_all = ["format", "output"])]
+    charts: Option<PathBuf>,
+}
+
+/// A form of report.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum Form {
+    /// For a terminal
+    Table,
+    /// For a README or a pull request
+    Markdown,
+    /// For scripts
+    Json,
+    /// One page with charts and filters, for a browser
+    Html,
+    /// The schema of `json`
+    JsonSchema,
 }
 
 pub fn run(arguments: &Arguments) -> Result<u8, String> {
     let places = Places::find();
-    let path = find_results(&places.reports(), arguments.run.as_deref())?;
-    let named = |error: String| format!("{}: {error}", path.display());
-    let file = File::open(&path).map_err(|error| named(error.to_string()))?;
-    let records = read_records(file).map_err(named)?;
-    let text = arguments.format.render(&records, &resolution(&places, &records));
+    let text = match (arguments.format, &arguments.charts) {
+        (Form::JsonSchema, None) => schema::render(),
+        (Form::Html, None) => return page(arguments, &places),
+        (_, Some(folder)) => return charts(arguments, &places, folder),
+        (Form::Table, None) => texts(arguments, &places, Format::Table)?,
+        (Form::Markdown, None) => texts(arguments, &places, Format::Markdown)?,
+        (Form::Json, None) => texts(arguments, &places, Format::Json)?,
+    };
     match &arguments.output {
-        Some(output) => write_whole(output, text.as_bytes())?,
-        None => print(&text)?,
+        Some(output) if output.as_os_str() != "-" => write_whole(output, text.as_bytes())?,
+        _ => print(&text)?,
     }
     Ok(exit_codes::OK)
+}
+
+/// The runs that were asked for.
+struct Asked {
+    runs: Vec<ReportedRun>,
+    /// Where each was read.
+    paths: Vec<PathBuf>,
+}
+
+impl Arguments {
+    fn read(&self, places: &Places) -> Result<Asked, String> {
+        let reports = places.reports();
+        let paths = if self.all || self.last.is_some() {
+            let mut paths = all_results(&reports);
+            let count = self.last.map_or(paths.len(), |last| usize::try_from(last).unwrap_or(usize::MAX));
+            paths.drain(..paths.len().saturating_sub(count));
+            if paths.is_empty() {
+                find_results(&reports, None)?;
+            }
+            paths
+        } else if self.runs.is_empty() {
+            vec![find_results(&reports, None)?]
+        } else {
+            self.runs.iter().map(|run| find_results(&reports, Some(run))).collect::<Result<_, _>>()?
+        };
+        let mut runs = paths.iter().map(|path| ReportedRun::read(path)).collect::<Result<Vec<_>, _>>()?;
+        let had_records = runs.iter().any(|run| !run.records.is_empty());
+        for run in &mut runs {
+            run.keep(&self.filter);
+        }
+        if had_records && runs.iter().all(|run| run.records.is_empty()) {
+            return Err("no case passes the filters; `inferbench report` without them shows what there is".into());
+        }
+        Ok(Asked { runs, paths })
+    }
+}
+
+/// One run after the other; JSON is one array.
+fn texts(arguments: &Arguments, places: &Places, format: Format) -> Result<String, String> {
+    let asked = arguments.read(places)?;
+    if format == Format::Json {
+        let records: Vec<Record> = asked.runs.into_iter().flat_map(|run| run.records).collect();
+        return Ok(format.render(&records, ""));
+    }
+    let is_one = asked.runs.len() == 1;
+    let text = |run: &ReportedRun| {
+        let text = format.render(&run.records, &resolution(places, &run.records));
+        match format {
+            Format::Markdown if !is_one => format!("## Run {}\n\n{text}\n", run.run_id()),
+            _ if !is_one => format!("run {}\n{text}\n", run.run_id()),
+            _ => text,
+        }
+    };
+    Ok(asked.runs.iter().map(text).collect())
+}
+
+fn page(arguments: &Arguments, places: &Places) -> Result<u8, String> {
+    let asked = arguments.read(places)?;
+    let text = html::render(&payload(&asked.runs, places, &places.reports()))?;
+    let output = match (&arguments.output, asked.paths.as_slice()) {
+        (Some(output), _) if output.as_os_str() == "-" => {
+            print(&text)?;
+            return Ok(exit_codes::OK);
+        }
+        (Some(output), _) => output.clone(),
+        (None, [one]) => one.with_file_name(index::REPORT),
+        (None, _) => index::page_of_several(&places.reports()),
+    };
+    write_whole(&output, text.as_bytes())?;
+    if arguments.output.is_none() {
+        let reports = places.reports();
+        write_whole(&reports.join(index::INDEX), index::render(&reports, &places.criterion()).as_bytes())?;
+    }
+    print(&format!("{}\n", output.display()))?;
+    Ok(exit_codes::OK)
+}
+
+fn charts(arguments: &Arguments, places: &Places, folder: &Path) -> Result<u8, String> {
+    let asked = arguments.read(places)?;
+    let payload = payload(&asked.runs, places, &places.reports());
+    std::fs::create_dir_all(folder).map_err(|error| format!("{}: {error}", folder.display()))?;
+    for chart in &payload.charts {
+        if let Some(reason) = &chart.absent {
+            eprintln!("no {}: {reason}", chart.id);
+            continue;
+        }
+        let svg = figure::svg(chart, &payload)?;
+        let path = folder.join(format!("{}.svg", chart.id));
+        write_whole(&path, svg.as_bytes())?;
+        let png = path.with_extension("png");
+        write_whole(&png, &figure::png(&svg)?)?;
+        print(&format!("{}\n{}\n", path.display(), png.display()))?;
+    }
+    Ok(exit_codes::OK)
+}
+
+/// What the page of these runs shows. The runs before them on their machines are in the trend.
+pub fn payload(runs: &[ReportedRun], places: &Places, reports: &Path) -> Payload {
+    let earlier = if runs.len() == 1 { earlier_runs(&runs[0], reports) } else { Vec::new() };
+    let known = Known {
+        resolution: &|host_id| line_about(&places.selftest(), host_id),
+        noise: &|host_id| noise_of_machine(places, host_id),
+    };
+    Payload::new(&Shown::new(runs, &earlier), &known)
+}
+
+/// The last runs before this one on its machine. One that cannot be read is none.
+fn earlier_runs(run: &ReportedRun, reports: &Path) -> Vec<ReportedRun> {
+    let Some(first) = run.records.first() else { return Vec::new() };
+    let is_earlier = |other: &ReportedRun| {
+        other
+            .records
+            .first()
+            .is_some_and(|record| record.host_id == first.host_id && record.timestamp < first.timestamp)
+    };
+    let others = all_results(reports).into_iter().rev().filter_map(|path| ReportedRun::read(&path).ok());
+    others.filter(is_earlier).take(EARLIER_RUNS).collect()
 }
 
 /// What can be shown on the machine of these records.

@@ -4,7 +4,7 @@ use std::fs::File;
 
 use clap::Args;
 
-use super::convert::convert_run;
+use super::convert::{convert_run, write_pages};
 use super::report::resolution;
 use super::{print, verify};
 use crate::definition::{EffortArguments, Selection};
@@ -79,8 +79,15 @@ pub fn run(arguments: &Arguments) -> Result<u8, String> {
         let resolution = resolution(&places, &records);
         write_whole(&markdown, Format::Markdown.render(&records, &resolution).as_bytes())?;
         print(&Format::Table.render(&records, &resolution))?;
+        let pages = write_pages(&converted, &places.reports(), &places)?;
         let html = places.criterion().join("report/index.html");
-        let paths = [("CSV", &converted.results), ("short CSV", &converted.throughput), ("Markdown", &markdown)];
+        let paths = [
+            ("CSV", &converted.results),
+            ("short CSV", &converted.throughput),
+            ("Markdown", &markdown),
+            ("HTML", &pages.report),
+            ("all runs", &pages.index),
+        ];
         for (name, path) in paths.into_iter().chain(html.is_file().then_some(("Criterion HTML", &html))) {
             print(&format!("{name:<15}{}\n", path.display()))?;
         }

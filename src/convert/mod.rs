@@ -13,12 +13,14 @@ use crate::measurement::statistics::{
     SortedCalls, autocorrelation, calls_for_bound, mean_and_deviation, relative_half_width,
 };
 use crate::measurement::{Stop, Usage};
-use crate::record::{Record, RunIdentity};
+use crate::record::{Distribution, Record, RunIdentity};
 
 /// What a run comes to.
 pub struct Conversion {
     pub manifest: Manifest,
     pub records: Vec<Record>,
+    /// Of the calls of each measured case, by its id.
+    pub distributions: BTreeMap<String, Distribution>,
     /// Entries of Criterion's tree that are not in the records, with the reason.
     pub refused: Vec<(String, String)>,
     /// Entries that other runs measured, by run.
@@ -49,6 +51,7 @@ pub fn convert_each(
     let outcomes = folder.read_outcomes();
     let mut conversion = Conversion {
         records: Vec::with_capacity(manifest.cases.len()),
+        distributions: BTreeMap::new(),
         refused: Vec::new(),
         of_other_runs: BTreeMap::new(),
         not_reached: 0,
@@ -62,9 +65,10 @@ pub fn convert_each(
         own.insert(entry_folder.clone());
         let context = Context { manifest: &conversion.manifest, outcomes: &outcomes, run: &run, criterion_root };
         match context.record(case, &entry_folder) {
-            Some((record, Calls::Kept(entry))) => {
+            Some((record, Calls::Kept(entry, distribution))) => {
                 measured(&record, &entry)?;
                 conversion.records.push(record);
+                conversion.distributions.extend(distribution.map(|of| (id.to_string(), of)));
             }
             Some((record, Calls::Refused(reason))) => {
                 conversion.records.push(record);
@@ -101,7 +105,8 @@ fn identity(manifest: &Manifest) -> RunIdentity {
 
 /// The calls of a record.
 enum Calls {
-    Kept(Box<MeasuredEntry>),
+    /// They, and how they are distributed.
+    Kept(Box<MeasuredEntry>, Option<Distribution>),
     /// They are not the case's, or not whole: why.
     Refused(String),
     /// It was not measured.
@@ -149,11 +154,11 @@ impl Context<'_> {
         }
         match self.entry(entry_folder) {
             Ok(entry) => {
-                put_latencies(&mut record, &entry);
+                let distribution = put_latencies(&mut record, &entry);
                 record.stopped_by = self.stopped_by(&outcome.observed, &entry);
                 put_criterion(&mut record, &entry, outcome.observed.tokens_a_call);
                 self.put_change(&mut record, &entry);
-                Some((record, Calls::Kept(Box::new(entry))))
+                Some((record, Calls::Kept(Box::new(entry), distribution)))
             }
             Err(reason) => {
                 record.status = Status::Failed;
@@ -260,12 +265,13 @@ fn put_usage(record: &mut Record, usage: &Usage) {
     }
 }
 
-fn put_latencies(record: &mut Record, entry: &MeasuredEntry) {
+fn put_latencies(record: &mut Record, entry: &MeasuredEntry) -> Option<Distribution> {
     let calls: Vec<u64> = entry.samples_ns.iter().flatten().copied().collect();
     record.iterations = Some(calls.len());
     record.autocorrelation = autocorrelation(&calls);
     let (mean, deviation) = mean_and_deviation(&calls);
-    let Some(sorted) = SortedCalls::new(calls) else { return };
+    let count = calls.len();
+    let sorted = SortedCalls::new(calls)?;
     let percentile = |p: f64| Some(milliseconds(sorted.percentile(p) as f64));
     let upper_bound = |p: f64| sorted.percentile_upper_bound(p).map(|bound| milliseconds(bound as f64));
     record.latency_p50_ms = percentile(0.50);
@@ -284,6 +290,7 @@ fn put_latencies(record: &mut Record, entry: &MeasuredEntry) {
     if record.phase == Phase::Prefill {
         record.first_token_ms = record.latency_p50_ms;
     }
+    Some(Distribution::of(&sorted, count))
 }
 
 fn put_criterion(record: &mut Record, entry: &MeasuredEntry, tokens_a_call: Option<usize>) {

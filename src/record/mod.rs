@@ -3,7 +3,12 @@
 //! Field order is column order. Units are in the names; an unknown is absent, never 0 or -1. Times are milliseconds a
 //! call, sizes are megabytes (10^6 bytes).
 
+mod distribution;
+
+pub use distribution::{DISTRIBUTIONS, Distribution, Distributions};
+
 use jiff::Timestamp;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::definition::{Boundary, Case, Dtype, Phase, Status, device_type};
@@ -20,7 +25,7 @@ use crate::definition::{Boundary, Case, Dtype, Phase, Status, device_type};
 pub const SCHEMA_VERSION: u32 = 5;
 
 /// One row.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Record {
     // identity
     pub run_id: String,

@@ -1,12 +1,23 @@
 //! Records as something to read: one file an output.
 
+mod chart;
+mod colour;
 pub mod comparison;
 pub mod compatibility;
+pub mod figure;
+pub mod html;
+pub mod index;
 mod json;
+mod machine_facts;
 mod markdown;
+mod payload;
 mod ranking;
+pub mod schema;
+mod selection;
 mod table;
 
+pub use payload::{Known, Payload};
+pub use selection::{ReportedRun, Shown};
 pub use table::ruled_table;
 
 use crate::record::Record;
@@ -36,8 +47,18 @@ impl Format {
 
 #[cfg(test)]
 mod tests {
+    use super::ReportedRun;
     use crate::definition::{Case, Status};
     use crate::record::{Record, RunIdentity};
+
+    /// A run of these records, of which nothing else is known, so many days after the first.
+    pub fn run_of(day: usize, mut records: Vec<Record>) -> ReportedRun {
+        for record in &mut records {
+            record.run_id = format!("run{day}");
+            record.timestamp = format!("2026-01-{:02}T00:00:00Z", day + 1).parse().unwrap();
+        }
+        ReportedRun { records, manifest: None, distributions: None }
+    }
 
     /// A measured record with nothing in it but a median.
     pub fn record(model: &str, backend: &str, batch_size: usize, latency_p50_ms: Option<f64>) -> Record {

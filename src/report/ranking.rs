@@ -52,6 +52,23 @@ fn row<'a>(record: &'a Record, members: &[&Record]) -> Row<'a> {
     Row { record, ratio_to_best, is_best: own.is_some() && own == best }
 }
 
+/// For each record, its median latency over that of the fastest that does the same work on the same machine.
+pub fn best_of<'a>(records: impl Iterator<Item = &'a Record>) -> Vec<Option<f64>> {
+    let work: Vec<(&Record, (String, usize))> = records
+        .map(|record| {
+            (record, (format!("{} {}", record.host_id, record.case().benchmark_id().group), record.batch_size))
+        })
+        .collect();
+    let mut best: BTreeMap<&(String, usize), f64> = BTreeMap::new();
+    for (record, same_work) in &work {
+        if let Some(own) = ranked_latency(record) {
+            let known = best.entry(same_work).or_insert(own);
+            *known = known.min(own);
+        }
+    }
+    work.iter().map(|(record, same_work)| Some(ranked_latency(record)? / best.get(same_work)?)).collect()
+}
+
 /// Other work on the machine shows from this part of the samples on.
 const DISTURBED_FROM: f64 = 0.1;
 

@@ -1,0 +1,104 @@
+//! One HTML file with everything in it: data, styles, program and chart library. It asks nobody for anything, and a
+//! content security policy holds it to that.
+
+use super::payload::Payload;
+
+const PAGE: &str = include_str!("page/page.html");
+const STYLE: &str = include_str!("page/style.css");
+
+/// In the order in which they need each other.
+const PROGRAM: [&str; 14] = [
+    include_str!("page/dom.js"),
+    include_str!("page/numbers.js"),
+    include_str!("page/selection.js"),
+    include_str!("page/filters.js"),
+    include_str!("page/csv.js"),
+    include_str!("page/panels.js"),
+    include_str!("page/batches.js"),
+    include_str!("page/distributions.js"),
+    include_str!("page/dots.js"),
+    include_str!("page/front.js"),
+    include_str!("page/trend.js"),
+    include_str!("page/cells.js"),
+    include_str!("page/table.js"),
+    concat!(include_str!("page/facts.js"), include_str!("page/main.js")),
+];
+const LIBRARY: [&str; 2] = [include_str!("vendored/d3.min.js"), include_str!("vendored/plot.min.js")];
+const LICENCES: [&str; 3] = [
+    include_str!("vendored/d3.LICENSE"),
+    include_str!("vendored/plot.LICENSE"),
+    include_str!("vendored/bundled-in-plot.LICENSE"),
+];
+
+/// The page.
+///
+/// # Errors
+/// The payload holds what JSON cannot write, which its types exclude.
+pub fn render(payload: &Payload) -> Result<String, String> {
+    let data = serde_json::to_string(payload).map_err(|error| error.to_string())?;
+    let licences = format!("<script type=\"text/plain\" id=\"licences\">\n{}</script>", LICENCES.join("\n"));
+    Ok(fill(
+        PAGE,
+        &[
+            ("title", &escape(&payload.title)),
+            ("style", STYLE),
+            ("payload", &inlined_json(&data)),
+            ("licences", &licences),
+            ("library", &LIBRARY.join("\n")),
+            ("program", &PROGRAM.join("\n")),
+        ],
+    ))
+}
+
+/// Puts values in the places `{name}` of a template; what a value holds is not looked at again.
+pub(super) fn fill(template: &str, values: &[(&str, &str)]) -> String {
+    let mut text = String::new();
+    let mut rest = template;
+    while let Some(start) = rest.find('{') {
+        let found = values.iter().find_map(|(name, value)| {
+            let after = rest[start + 1..].strip_prefix(name)?.strip_prefix('}')?;
+            Some((*value, after))
+        });
+        let (value, after) = found.unwrap_or(("{", &rest[start + 1..]));
+        text.push_str(&rest[..start]);
+        text.push_str(value);
+        rest = after;
+    }
+    text + rest
+}
+
+/// JSON inside of an element: nothing in it can end the element or begin another.
+fn inlined_json(json: &str) -> String {
+    json.replace('<', "\\u003c").replace('>', "\\u003e").replace('&', "\\u0026")
+}
+
+/// Text between tags or in quotes.
+pub(super) fn escape(text: &str) -> String {
+    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;").replace('\'', "&#39;")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_are_not_looked_at_again() {
+        assert_eq!(fill("{a} {b} {c} {", &[("a", "{b}"), ("b", "2")]), "{b} 2 {c} {");
+    }
+
+    #[test]
+    fn nothing_in_the_data_ends_its_element() {
+        let data = inlined_json(&serde_json::to_string("</script><script>&'\"").unwrap());
+        assert!(!data.contains(['<', '>', '&']), "{data}");
+        assert_eq!(serde_json::from_str::<String>(&data).unwrap(), "</script><script>&'\"");
+        assert_eq!(escape("<a href='x'>&\""), "&lt;a href=&#39;x&#39;&gt;&amp;&quot;");
+    }
+
+    #[test]
+    fn the_library_can_stand_in_a_page() {
+        for text in LIBRARY.iter().chain(&PROGRAM).chain(&LICENCES) {
+            let text = text.to_lowercase();
+            assert!(!text.contains("</script") && !text.contains("<!--"));
+        }
+    }
+}

@@ -1,0 +1,98 @@
+// A quantity over batch sizes: lines; bars where there is one batch size only.
+
+kinds.batches = {
+  panels(chart) {
+    return byPanel(chart, chart.plot.points).map(([title, points]) => {
+      const sizes = [...new Set(points.map((point) => point.batch_size))].sort((a, b) => a - b);
+      const isBars = sizes.length === 1;
+      return {
+        title: isBars ? `${title} · batch ${sizes[0]}` : title,
+        height: isBars ? barsHeight(points) : 220,
+        draw: (width) => (isBars ? bars(chart, points, width) : lines(chart, points, sizes, width)),
+      };
+    });
+  },
+  legend: (chart) => seriesLegend(chart.plot.points),
+  rows: (chart) => ({
+    columns: ["case", "model", "backend", "device", "dtype", "machine", "batch_size", chart.y.label, "low", "high"],
+    rows: chart.plot.points.filter((point) => isSelected[point.case]).map((point) => {
+      const one = cases[point.case];
+      return [one.id, one.group, one.backend, one.device, one.dtype, one.machine, one.batch_size, point.value, point.low, point.high];
+    }),
+  }),
+};
+
+
+
+// How a panel's values are written: the axis with its unit, a factor, and a single value in words.
+function measure(chart, points) {
+  if (chart.id === "memory") return { label: "peak memory (MB)", factor: 1, text: (value) => `${Math.round(value)} MB` };
+  if (chart.id === "latency") {
+    const unit = timeUnit(points.map((point) => point.value));
+    return { label: `latency (${unit.name})`, factor: unit.factor, text: milliseconds };
+  }
+  const isTokens = cases[points[0].case].tokens_per_second !== null;
+  const name = isTokens ? "tokens/s" : "samples/s";
+  return { label: `throughput (${name})`, factor: 1, text: threeDigits };
+}
+
+function told(chart, { text }, point) {
+  const hasWhisker = point.low !== null && point.high !== null;
+  const whisker = !hasWhisker ? "" : chart.id === "latency" ? `\np99 ${text(point.high)}` : `\n${text(point.low)} to ${text(point.high)}`;
+  return `${seriesOf(point)}, batch ${point.batch_size}\n${chart.id === "latency" ? "p50 " : ""}${text(point.value)}${whisker}`;
+}
+
+function lines(chart, points, sizes, width) {
+  const measured = measure(chart, points);
+  const at = (name) => (point) => point[name] * measured.factor;
+  const whiskers = points.filter((point) => point.low !== null && point.high !== null);
+  const values = [...points.map(at("value")), ...whiskers.map(at("low")), ...whiskers.map(at("high"))];
+  const y = chart.y.scale === "log" ? logAxis(values, measured.label) : { zero: true, nice: true, ticks: 5, tickFormat: tick, label: measured.label };
+  return Plot.plot({
+    ...AXES, width, height: 220, marginLeft: 52,
+    x: { type: "point", domain: sizes, label: "batch size (samples)", labelAnchor: "right", padding: 0.4 },
+    y: { ...y, grid: true },
+    color: colourScale, symbol: symbolScale,
+    marks: [
+      Plot.ruleX(whiskers, { x: "batch_size", y1: at("low"), y2: at("high"), stroke: seriesOf, strokeWidth: 1.5, strokeOpacity: 0.5 }),
+      ...dashed(points, (members) => Plot.line(members, {
+        x: "batch_size", y: at("value"), stroke: seriesOf, strokeWidth: 2, sort: "batch_size",
+        strokeDasharray: seriesDash(seriesOf(members[0])),
+      })),
+      Plot.dot(points, { x: "batch_size", y: at("value"), stroke: seriesOf, fill: seriesOf, symbol: seriesOf, r: 3.5 }),
+      Plot.tip(points, Plot.pointer({ x: "batch_size", y: at("value"), title: (point) => told(chart, measured, point) })),
+    ],
+  });
+}
+
+// A mark a series: a dash is the same for a whole mark.
+function dashed(values, mark) {
+  return d3.groups(values, seriesOf).map(([, members]) => mark(members));
+}
+
+function barsHeight(points) {
+  return 58 + 30 * points.length;
+}
+
+function bars(chart, points, width) {
+  const measured = measure(chart, points);
+  const at = (name) => (point) => point[name] * measured.factor;
+  const end = (point) => Math.max(point.value, (point.low !== null && point.high) || 0) * measured.factor;
+  const names = points.map(seriesOf);
+  const marginLeft = 14 + 6.6 * Math.max(...names.map((name) => name.length));
+  return Plot.plot({
+    ...AXES, width, height: barsHeight(points), marginLeft: Math.min(marginLeft, width * 0.45), marginTop: 4, marginRight: 18,
+    x: { domain: [0, Math.max(...points.map(end)) * 1.28], ticks: 4, tickFormat: tick, label: measured.label, grid: true },
+    y: { domain: names, label: null, tickSize: 0 },
+    color: colourScale,
+    marks: [
+      Plot.barX(points, { x: at("value"), y: seriesOf, fill: seriesOf, insetTop: 3, insetBottom: 3, rx: 2 }),
+      Plot.ruleY(points.filter((point) => point.low !== null && point.high !== null), {
+        x1: at("low"), x2: at("high"), y: seriesOf, stroke: "currentColor", strokeOpacity: 0.65,
+      }),
+      Plot.text(points, { x: end, y: seriesOf, text: (point) => measured.text(point.value), textAnchor: "start", dx: 6, fill: "currentColor", fontWeight: 600 }),
+      Plot.tip(points, Plot.pointerY({ x: at("value"), y: seriesOf, title: (point) => told(chart, measured, point) })),
+      Plot.ruleX([0]),
+    ],
+  });
+}

@@ -1,0 +1,57 @@
+// The compatibility matrix as a heat map.
+
+const LEVELS = [
+  ["verified", "right outputs"], ["runs", "runs, no reference"], ["unavailable", "not here"],
+  ["unsupported", "not supported"], ["failed", "failed"], ["wrong-output", "wrong output"],
+];
+const levelColour = (level) => `var(--level-${level})`;
+
+kinds.cells = {
+  isWide: () => true,
+  panels(chart) {
+    const cells = selectedCells(chart);
+    if (cells.length === 0) return [];
+    const rows = [...new Set(cells.map((cell) => cell.row))].sort(d3.ascending);
+    const height = 66 + 28 * rows.length;
+    return [{ title: null, height, draw: (width) => matrix(chart, cells, rows, width, height) }];
+  },
+  legend(chart) {
+    const there = new Set(selectedCells(chart).map((cell) => cell.level));
+    return legend(LEVELS.filter(([level]) => there.has(level)).map(([level, name]) => [name, levelColour(level)]), "square");
+  },
+  rows: (chart) => ({
+    columns: ["model", "contestant", "level", "text", "reason"],
+    rows: selectedCells(chart).map((cell) => [chart.plot.rows[cell.row], chart.plot.columns[cell.column], cell.level, cell.text, cell.reason]),
+  }),
+};
+
+function selectedCells(chart) {
+  return chart.plot.cells.filter((cell) => cell.cases.some((index) => isSelected[index]));
+}
+
+function wrapped(text, length) {
+  return text.split("\n").flatMap((line) => line.match(new RegExp(`.{1,${length}}(\\s|$)|.{${length}}`, "gu")) ?? [line]).slice(0, 14).join("\n");
+}
+
+function matrix(chart, cells, rows, width, height) {
+  const columns = [...new Set(cells.map((cell) => cell.column))].sort(d3.ascending);
+  const rowNames = rows.map((row) => chart.plot.rows[row]);
+  const longest = Math.max(...columns.map((column) => chart.plot.columns[column].length));
+  const marginLeft = 16 + 6.8 * Math.max(...rowNames.map((name) => name.length));
+  const wide = Math.min(Math.max(width, marginLeft + columns.length * Math.max(96, longest * 6.8)), marginLeft + columns.length * 240);
+  const drawing = Plot.plot({
+    ...AXES, width: wide, height, marginLeft, marginTop: 30, marginBottom: 8, marginRight: 4,
+    style: { fontSize: "12px", background: "none", maxWidth: "none" },
+    x: { type: "band", domain: columns, axis: "top", label: null, tickSize: 0, tickFormat: (column) => chart.plot.columns[column], padding: 0.03 },
+    y: { type: "band", domain: rows, label: null, tickSize: 0, tickFormat: (row) => chart.plot.rows[row], padding: 0.08 },
+    marks: [
+      Plot.cell(cells, { x: "column", y: "row", fill: (cell) => levelColour(cell.level), rx: 3 }),
+      Plot.text(cells, { x: "column", y: "row", text: "text", fill: "currentColor" }),
+      Plot.tip(cells, Plot.pointer({
+        x: "column", y: "row", lineWidth: 60,
+        title: (cell) => `${chart.plot.rows[cell.row]} on ${chart.plot.columns[cell.column]}\n${wrapped(cell.reason, 64)}`,
+      })),
+    ],
+  });
+  return make("div", { class: "scroll" }, drawing);
+}

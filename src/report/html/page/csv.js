@@ -1,0 +1,31 @@
+// Data as CSV, on the clipboard.
+
+function csv(columns, rows) {
+  const cell = (value) => {
+    const text = value === null || value === undefined ? "" : String(value);
+    return /[",\n\r]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text;
+  };
+  return [columns, ...rows].map((row) => row.map(cell).join(",")).join("\n") + "\n";
+}
+
+async function copy(text, button) {
+  const label = button.textContent;
+  let isDone = true;
+  try {
+    await navigator.clipboard.writeText(text);
+  } catch {
+    isDone = copyFromField(text); // where a page from disk has no clipboard of its own
+  }
+  button.textContent = isDone ? "Copied" : "Not allowed here";
+  setTimeout(() => { button.textContent = label; }, 1500);
+}
+
+function copyFromField(text) {
+  const field = make("textarea", { "aria-hidden": "true" });
+  field.value = text;
+  document.body.append(field);
+  field.select();
+  const isDone = document.execCommand("copy");
+  field.remove();
+  return isDone;
+}

@@ -1,0 +1,27 @@
+// Elements, made of text only: nothing that a file says becomes markup.
+
+function make(tag, properties = {}, ...children) {
+  const node = document.createElement(tag);
+  for (const [name, value] of Object.entries(properties)) {
+    if (name === "class") node.className = value;
+    else if (name.startsWith("on")) node.addEventListener(name.slice(2), value);
+    else if (value !== false && value !== undefined) node.setAttribute(name, value === true ? "" : value);
+  }
+  node.append(...children.filter((child) => child !== null && child !== undefined));
+  return node;
+}
+
+function swatch(colour, shape = "") {
+  const node = make("span", { class: `swatch ${shape}` });
+  node.style.background = colour;
+  return node;
+}
+
+function legend(entries, shape = "") {
+  return make("div", { class: "legend" }, ...entries.map(([name, colour]) => make("span", {}, swatch(colour, shape), name)));
+}
+
+// Text with `commands` in it.
+function withCode(text) {
+  return text.split("`").map((part, index) => (index % 2 === 1 ? make("code", {}, part) : part));
+}

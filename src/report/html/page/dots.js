@@ -1,0 +1,58 @@
+// Rows with a dot a series: architectures, and hardware.
+
+kinds.dots = {
+  isWide: (chart) => chart.plot.panels.length === 1,
+  panels: (chart) => byPanel(chart, chart.plot.points).map(([title, points]) => {
+    const means = dotMeans(chart, points);
+    const rows = chart.plot.rows.filter((row) => means.some((mean) => mean.row === row));
+    const height = 64 + 26 * rows.length;
+    return { title, height, draw: (width) => dots(chart, means, rows, width, height) };
+  }),
+  legend(chart) {
+    const names = new Set(chart.plot.points.filter((point) => isSelected[point.case]).map((point) => point.series));
+    return legend([...names].map((name) => [name, dotColour(chart, name)]));
+  },
+  rows: (chart) => ({
+    columns: ["model", chart.y.label, "series", chart.x.label, "cases"],
+    rows: byPanel(chart, chart.plot.points).flatMap(([title, points]) =>
+      dotMeans(chart, points).map((mean) => [title, mean.row, mean.series, mean.value, mean.count])),
+  }),
+};
+
+function dotColour(chart, name) {
+  if (series.has(name)) return seriesColour(name);
+  const names = [...new Set(chart.plot.points.map((point) => point.series))];
+  return `var(--place-${names.indexOf(name) % payload.places.length})`;
+}
+
+function dotMeans(chart, points) {
+  const groups = d3.groups(points, (point) => point.row, (point) => point.series);
+  return groups.flatMap(([row, ofRow]) => ofRow.map(([name, members]) => ({
+    row: chart.plot.rows[row], series: name, count: members.length, value: geometricMean(members.map((member) => member.value)),
+  })));
+}
+
+function dots(chart, means, rows, width, height) {
+  const names = [...new Set(means.map((mean) => mean.series))];
+  const marginLeft = Math.min(18 + 6.6 * Math.max(...rows.map((row) => row.length)), width * 0.42);
+  const reference = chart.plot.reference;
+  const spans = d3.rollups(means, (members) => d3.extent(members, (mean) => mean.value), (mean) => mean.row);
+  return Plot.plot({
+    ...AXES, width, height, marginLeft, marginTop: 8,
+    x: { ...logAxis([...means.map((mean) => mean.value), ...(reference ? [reference] : [])], chart.x.label), grid: true },
+    y: { type: "point", domain: rows, label: null, tickSize: 0, padding: 0.6 },
+    color: { domain: names, range: names.map((name) => dotColour(chart, name)) },
+    marks: [
+      reference ? Plot.ruleX([reference], { strokeDasharray: "4 3", strokeOpacity: 0.6 }) : null,
+      Plot.ruleY(spans, { x1: (span) => span[1][0], x2: (span) => span[1][1], y: "0", strokeOpacity: 0.25, strokeWidth: 2 }),
+      Plot.dot(means, { x: "value", y: "row", fill: "series", stroke: "var(--card)", strokeWidth: 1, r: 6 }),
+      Plot.tip(means, Plot.pointer({
+        x: "value", y: "row",
+        title: (mean) => {
+          const value = reference ? `${mean.value.toFixed(2)} × the fastest` : milliseconds(mean.value);
+          return `${mean.row}\n${mean.series}: ${value}${mean.count > 1 ? `\nmean of ${mean.count} cases` : ""}`;
+        },
+      })),
+    ],
+  });
+}

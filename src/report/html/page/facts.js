@@ -1,0 +1,43 @@
+// The words around the charts: title, machines, runs.
+
+function heading() {
+  const newest = payload.runs[0];
+  const commit = newest?.commit ? `, commit ${newest.commit.slice(0, 12)}${newest.is_dirty ? " (changed)" : ""}` : "";
+  const theme = make("button", { type: "button", onclick: switchTheme, title: "Light or dark" }, "◐");
+  document.getElementById("top").append(
+    make("div", {}, make("h1", {}, payload.title),
+      make("p", { class: "quiet" }, newest ? `Run ${newest.run_id}, ${newest.started}${commit}` : "No run"),
+      ...payload.machines.map((machine) => make("p", { class: "resolution" },
+        ...withCode(payload.machines.length > 1 ? `${machine.name}: ${machine.resolution}` : sentence(machine.resolution))))),
+    theme);
+}
+
+function sentence(text) {
+  return `${text.charAt(0).toUpperCase()}${text.slice(1)}.`;
+}
+
+function switchTheme() {
+  const root = document.documentElement;
+  const isDark = root.dataset.theme ? root.dataset.theme === "dark" : matchMedia("(prefers-color-scheme: dark)").matches;
+  root.dataset.theme = isDark ? "light" : "dark";
+}
+
+function machinesSection() {
+  const table = (machine) => make("div", { class: "panel" }, make("h3", {}, machine.name),
+    make("table", { class: "facts" }, make("tbody", {},
+      ...machine.facts.map((fact) => make("tr", {}, make("td", {}, fact.name), make("td", {}, fact.value))))),
+    make("p", { class: "resolution" }, ...withCode(sentence(machine.resolution))));
+  return make("section", { id: "machine" }, make("div", { class: "head" }, make("h2", {}, payload.machines.length > 1 ? "Machines" : "Machine")),
+    make("div", { class: "panels wide" }, ...payload.machines.map(table)));
+}
+
+function runsSection() {
+  const cell = (text, isNumber) => make("td", { class: isNumber ? "number" : "" }, text ?? "");
+  const row = (run) => make("tr", {}, cell(run.run_id), cell(run.started),
+    cell(run.commit ? `${run.commit.slice(0, 12)}${run.is_dirty ? " (changed)" : ""}` : ""),
+    cell(run.suite), cell(run.machine), cell(`${run.measured} of ${run.cases}`, true));
+  const header = ["run", "started", "commit", "suite", "machine"].map((name) => make("th", {}, name));
+  return make("section", { id: "runs" }, make("div", { class: "head" }, make("h2", {}, "Runs in this report")),
+    make("div", { class: "scroll" }, make("table", {}, make("thead", {}, make("tr", {}, ...header, make("th", { class: "number" }, "measured"))),
+      make("tbody", {}, ...payload.runs.map(row)))));
+}

@@ -1,0 +1,73 @@
+// Runs from left to right; triangles are changes beyond the noise.
+
+kinds.trend = {
+  panels(chart) {
+    return byPanel(chart, chart.plot.points).map(([title, points]) => ({ title, height: 220, draw: (width) => trend(chart, points, width) }));
+  },
+  legend: (chart) => seriesLegend(chart.plot.points),
+  rows: (chart) => ({
+    columns: ["case", "model", "backend", "device", "dtype", "machine", "batch_size", "run", chart.y.label, "verdict", "ratio", "lower", "upper"],
+    rows: chart.plot.points.filter((point) => isSelected[point.case]).map((point) => {
+      const one = cases[point.case];
+      const change = point.change ?? {};
+      return [one.id, one.group, one.backend, one.device, one.dtype, one.machine, one.batch_size, chart.plot.runs[point.run],
+        point.value, change.verdict, change.ratio, change.lower, change.upper];
+    }),
+  }),
+};
+
+function trend(chart, points, width) {
+  const names = chart.plot.runs;
+  // Only runs that have measured something of the panel take room.
+  const runs = [...new Set(points.map((point) => point.run))].sort(d3.ascending);
+  const places = Math.max(2, Math.floor((width - 70) / 84));
+  const step = Math.max(1, Math.ceil((runs.length - 1) / (places - 1)));
+  const ticks = d3.range(runs.length - 1, -1, -step).map((index) => runs[index]);
+  const unit = timeUnit(points.map((point) => point.value));
+  const y = (point) => point.value * unit.factor;
+  const changed = points.filter((point) => point.change);
+  const isUp = (point) => point.change.ratio > 1;
+  // What is written above and below the changes stays inside.
+  const [least, most] = d3.extent(points, y);
+  const beyond = Math.max(1.08, (most / least) ** 0.16);
+  const room = points.flatMap((point) => (point.change ? [y(point) * beyond, y(point) / beyond] : [y(point)]));
+  const axis = logAxis(room, `latency, p50 (${unit.name})`);
+  const told = readable(changed, runs, axis.domain, y, width);
+  const label = { x: "run", y, text: (point) => signedPercent(point.change.ratio), fontWeight: 600, fill: "currentColor", stroke: "var(--card)", strokeWidth: 3 };
+  return Plot.plot({
+    ...AXES, width, height: 220, marginLeft: 52, marginRight: 34,
+    x: { type: "point", domain: runs, ticks, tickFormat: (run) => names[run].slice(0, 11), label: "run (UTC)", labelAnchor: "right", padding: 0.3 },
+    y: { ...axis, grid: true },
+    color: colourScale,
+    marks: [
+      ...dashed(points, (members) => Plot.line(members, { x: "run", y, stroke: seriesOf, strokeWidth: 1.8, strokeDasharray: seriesDash(seriesOf(members[0])) })),
+      Plot.dot(points, { x: "run", y, fill: seriesOf, r: 2.6 }),
+      Plot.dot(changed, { x: "run", y, fill: seriesOf, stroke: "currentColor", symbol: "triangle", rotate: (point) => (isUp(point) ? 0 : 180), r: 5.5 }),
+      Plot.text(told.filter(isUp), { ...label, dy: -14 }),
+      Plot.text(told.filter((point) => !isUp(point)), { ...label, dy: 15 }),
+      Plot.tip(points, Plot.pointer({
+        x: "run", y,
+        title: (point) => {
+          const change = point.change;
+          const found = change ? `\n${change.verdict}: ${signedPercent(change.ratio)} (${signedPercent(change.lower)} to ${signedPercent(change.upper)})` : "";
+          return `${names[point.run]}\n${seriesOf(point)}: ${milliseconds(point.value)}${found}`;
+        },
+      })),
+    ],
+  });
+}
+
+// The changes whose figures do not lie over one another; the larger ones first.
+function readable(changed, runs, domain, value, width) {
+  const [low, high] = domain.map(Math.log);
+  const place = (point) => [
+    (runs.indexOf(point.run) / Math.max(1, runs.length - 1)) * (width - 100),
+    ((Math.log(value(point)) - low) / (high - low)) * 162 + (point.change.ratio > 1 ? 14 : -15),
+  ];
+  const told = [];
+  for (const point of d3.sort(changed, (one) => -Math.abs(Math.log(one.change.ratio)))) {
+    const [x, y] = place(point);
+    if (told.every((other) => { const [left, top] = place(other); return Math.abs(left - x) > 44 || Math.abs(top - y) > 14; })) told.push(point);
+  }
+  return told;
+}

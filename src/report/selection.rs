@@ -1,0 +1,206 @@
+//! What a report is about: the newest measurement of each case and machine among its runs, and the runs before them.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::fs::File;
+use std::path::Path;
+
+use crate::compare::CaseFilter;
+use crate::definition::{Case, Status};
+use crate::harness::{Machine, Manifest, RunFolder};
+use crate::record::{Distribution, Distributions, Record};
+use crate::store::read_records;
+
+/// A run as `target-reports/<run>/` has it.
+#[derive(Clone, Debug)]
+pub struct ReportedRun {
+    pub records: Vec<Record>,
+    /// Absent where somebody kept only the CSV.
+    pub manifest: Option<Manifest>,
+    pub distributions: Option<Distributions>,
+}
+
+impl ReportedRun {
+    /// Reads a run by the path of its `results.csv`, and what lies beside it.
+    ///
+    /// # Errors
+    /// The CSV cannot be read; the message names it.
+    pub fn read(results: &Path) -> Result<Self, String> {
+        let named = |error: String| format!("{}: {error}", results.display());
+        let file = File::open(results).map_err(|error| named(error.to_string()))?;
+        let records = read_records(file).map_err(named)?;
+        let folder = results.parent().unwrap_or(Path::new("."));
+        Ok(ReportedRun {
+            records,
+            manifest: RunFolder::new(folder.to_owned()).read_manifest().ok(),
+            distributions: Distributions::read(folder),
+        })
+    }
+
+    /// Leaves only the cases that pass.
+    pub fn keep(&mut self, filter: &CaseFilter) {
+        self.records.retain(|record| filter.matches(&record.case()));
+    }
+
+    pub fn run_id(&self) -> &str {
+        self.records.first().map_or("", |record| &record.run_id)
+    }
+
+    fn distribution(&self, case: &Case) -> Option<&Distribution> {
+        self.distributions.as_ref()?.cases.get(&case.to_string())
+    }
+}
+
+/// The newest measurement of each case on each machine, and all runs, the oldest first.
+pub struct Shown<'a> {
+    pub runs: Vec<&'a ReportedRun>,
+    pub cases: Vec<Measured<'a>>,
+    pub machines: Vec<MachineName<'a>>,
+}
+
+/// A case on a machine.
+pub struct Measured<'a> {
+    pub record: &'a Record,
+    pub case: Case,
+    /// Model, variant, phase and sequence length: what is the same work at one batch size.
+    pub group: String,
+    /// Backend, and what else tells the contestants of this report apart.
+    pub series: String,
+    /// An index into the machines.
+    pub machine: usize,
+    pub distribution: Option<&'a Distribution>,
+}
+
+/// A machine, with a name for people.
+pub struct MachineName<'a> {
+    pub host_id: String,
+    pub name: String,
+    pub facts: Option<&'a Machine>,
+}
+
+impl<'a> Shown<'a> {
+    /// Cases are those of `runs`; `earlier` runs are looked at for the trend only.
+    pub fn new(runs: &'a [ReportedRun], earlier: &'a [ReportedRun]) -> Self {
+        let in_order = |runs: Vec<&'a ReportedRun>| {
+            let mut runs: Vec<&ReportedRun> = runs.into_iter().filter(|run| !run.records.is_empty()).collect();
+            runs.sort_by_key(|run| (run.records[0].timestamp, run.run_id().to_owned()));
+            runs.dedup_by(|one, other| one.run_id() == other.run_id());
+            runs
+        };
+        let named = in_order(runs.iter().collect());
+        let all = in_order(runs.iter().chain(earlier).collect());
+        let machines = machines(&named);
+        let mut places: HashMap<(Case, &str), usize> = HashMap::new();
+        let mut cases: Vec<Measured<'a>> = Vec::new();
+        for run in &named {
+            for record in &run.records {
+                let case = record.case();
+                let machine = machines.iter().position(|machine| machine.host_id == record.host_id).unwrap_or_default();
+                let distribution = run.distribution(&case);
+                let group = case.benchmark_id().group;
+                let found =
+                    Measured { record, case: case.clone(), group, series: String::new(), machine, distribution };
+                match places.get(&(case.clone(), record.host_id.as_str())) {
+                    Some(&known) => cases[known] = found,
+                    None => {
+                        places.insert((case, &record.host_id), cases.len());
+                        cases.push(found);
+                    }
+                }
+            }
+        }
+        name_series(&mut cases, &machines);
+        Shown { runs: all, cases, machines }
+    }
+
+    /// Those with right figures, with their places.
+    pub fn measured(&self) -> impl Iterator<Item = (usize, &Measured<'a>)> {
+        self.cases.iter().enumerate().filter(|(_, case)| case.record.status == Status::Ok)
+    }
+}
+
+/// Backend first; device, dtype and machine where there are several of them.
+fn name_series(cases: &mut [Measured<'_>], machines: &[MachineName<'_>]) {
+    let several = |value: &dyn Fn(&Measured<'_>) -> String| cases.iter().map(value).collect::<BTreeSet<_>>().len() > 1;
+    let devices = several(&|case| case.case.device.clone());
+    let dtypes = several(&|case| case.case.dtype.to_string());
+    for case in cases {
+        let mut parts = vec![case.case.backend.clone()];
+        parts.extend(devices.then(|| case.case.device.clone()));
+        parts.extend(dtypes.then(|| case.case.dtype.to_string()));
+        parts.extend((machines.len() > 1).then(|| machines[case.machine].name.clone()));
+        case.series = parts.join(" · ");
+    }
+}
+
+fn machines<'a>(runs: &[&'a ReportedRun]) -> Vec<MachineName<'a>> {
+    let mut machines: Vec<MachineName<'a>> = Vec::new();
+    // The newest run tells most of a machine.
+    for run in runs.iter().rev() {
+        let facts = run.manifest.as_ref().map(|manifest| &manifest.machine);
+        for record in &run.records {
+            if machines.iter().all(|known| known.host_id != record.host_id) {
+                let facts = facts.filter(|facts| facts.host_id == record.host_id);
+                let name = facts.and_then(short_name).unwrap_or_else(|| record.host_id.clone());
+                machines.push(MachineName { host_id: record.host_id.clone(), name, facts });
+            }
+        }
+    }
+    let mut counts: BTreeMap<String, usize> = BTreeMap::new();
+    for machine in &machines {
+        *counts.entry(machine.name.clone()).or_default() += 1;
+    }
+    for machine in &mut machines {
+        if counts[&machine.name] > 1 {
+            let id: String = machine.host_id.chars().take(4).collect();
+            machine.name = format!("{} {id}", machine.name);
+        }
+    }
+    machines
+}
+
+/// `AMD EPYC ×2`: the first words of the processor's name, and how many there are.
+fn short_name(machine: &Machine) -> Option<String> {
+    let model = machine.cpu_model.as_deref()?.replace("(R)", "").replace("(TM)", "");
+    let words: Vec<&str> = model.split_whitespace().filter(|word| !["CPU", "Processor", "@"].contains(word)).collect();
+    let name = words.into_iter().take(4).collect::<Vec<_>>().join(" ");
+    Some(format!("{name} ×{}", machine.logical_processors))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::report::tests::{record, run_of};
+
+    #[test]
+    fn of_several_runs_the_newest_measurement_of_each_case_is_shown() {
+        let older = run_of(1, vec![record("m", "ort", 1, Some(1.0)), record("m", "ort", 8, Some(5.0))]);
+        let newer = run_of(2, vec![record("m", "ort", 1, Some(2.0))]);
+        let runs = [newer, older];
+        let shown = Shown::new(&runs, &[]);
+        let latencies: Vec<_> = shown.cases.iter().map(|case| case.record.latency_p50_ms).collect();
+        assert_eq!(latencies, [Some(2.0), Some(5.0)]);
+        assert_eq!(shown.runs.iter().map(|run| run.run_id()).collect::<Vec<_>>(), ["run1", "run2"]);
+    }
+
+    #[test]
+    fn earlier_runs_are_for_the_trend_only() {
+        let earlier = [run_of(1, vec![record("gone", "ort", 1, Some(1.0))])];
+        let runs = [run_of(2, vec![record("m", "ort", 1, Some(2.0))])];
+        let shown = Shown::new(&runs, &earlier);
+        assert_eq!((shown.cases.len(), shown.runs.len()), (1, 2));
+    }
+
+    #[test]
+    fn a_series_is_named_by_what_differs() {
+        let mut half = record("m", "ort", 1, Some(1.0));
+        half.dtype = crate::definition::Dtype::F16;
+        let mut elsewhere = record("m", "ort", 1, Some(1.0));
+        elsewhere.host_id = "other".into();
+        let series = |records: Vec<Record>| -> Vec<String> {
+            Shown::new(&[run_of(1, records)], &[]).cases.iter().map(|case| case.series.clone()).collect()
+        };
+        assert_eq!(series(vec![record("m", "ort", 1, Some(1.0))]), ["ort"]);
+        assert_eq!(series(vec![record("m", "ort", 1, Some(1.0)), half]), ["ort · f32", "ort · f16"]);
+        assert_eq!(series(vec![record("m", "ort", 1, Some(1.0)), elsewhere]), ["ort · h", "ort · other"]);
+    }
+}

@@ -1,0 +1,283 @@
+//! Reports through the command: one HTML file that asks nobody for anything, charts as files, JSON by its schema, the index.
+
+#[path = "support/chromium.rs"]
+mod chromium;
+mod support;
+#[path = "support/synthetic.rs"]
+mod synthetic;
+
+use std::fs::{self, File};
+use std::path::Path;
+
+use inferbench::record::Record;
+use inferbench::store::{read_records, write_records};
+use serde_json::Value;
+
+use support::{Run, Workplace};
+use synthetic::{Shape, write_runs};
+
+const HERE: (&str, f64) = ("aaaa1111", 1.0);
+const FASTER: (&str, f64) = ("bbbb2222", 6.0);
+
+/// A place with made-up runs.
+fn with_runs(runs: usize, cases: usize) -> Workplace {
+    let workplace = Workplace::new(&[], &[], &[1]);
+    write_runs(&workplace.path("target-reports"), Shape { runs, cases, host: HERE });
+    workplace
+}
+
+/// The page that a command of these arguments writes.
+fn page(workplace: &Workplace, arguments: &[&str]) -> String {
+    let mut all = vec!["report", "--format", "html", "--output", "page.html"];
+    all.extend(arguments);
+    workplace.inferbench(&all).finish().with_code(0);
+    fs::read_to_string(workplace.path("page.html")).unwrap()
+}
+
+fn payload(page: &str) -> Value {
+    let (_, rest) = page.split_once("id=\"payload\">").unwrap();
+    serde_json::from_str(rest.split_once("</script>").unwrap().0).unwrap()
+}
+
+fn chart<'a>(payload: &'a Value, id: &str) -> &'a Value {
+    payload["charts"].as_array().unwrap().iter().find(|chart| chart["id"] == id).unwrap()
+}
+
+/// Changes the records of a run.
+fn rewrite(results: &Path, change: impl Fn(&mut Vec<Record>)) {
+    let mut records = read_records(File::open(results).unwrap()).unwrap();
+    change(&mut records);
+    write_records(&records, File::create(results).unwrap()).unwrap();
+}
+
+#[test]
+fn the_page_is_one_file_that_requests_nothing() {
+    let workplace = with_runs(1, 40);
+    let page = page(&workplace, &[]);
+    for request in [" src=", "<link", "@import", "url(http", "href=\"http", "fetch(\"http", "XMLHttpRequest(\"http"] {
+        assert!(!page.contains(request), "{request}");
+    }
+    assert!(page.contains("default-src 'none'"));
+    assert!(page.len() < 1_500_000, "{} bytes", page.len());
+    assert!(page.contains("Copyright 2010-2026 Mike Bostock") && page.contains("Observable, Inc."));
+}
+
+#[test]
+fn html_goes_beside_the_results_and_its_path_is_printed() {
+    let workplace = with_runs(2, 8);
+    let printed = |arguments: &[&str]| workplace.inferbench(arguments).finish().with_code(0).stdout;
+    let one = printed(&["report", "--format", "html"]);
+    assert!(one.trim_end().ends_with("20260101T010000Z-aaaa1111/report.html"), "{one}");
+    let several = printed(&["report", "--format", "html", "--all"]);
+    assert!(several.trim_end().ends_with("target-reports/report.html"), "{several}");
+    assert!(Path::new(several.trim_end()).is_file());
+    assert!(printed(&["report", "--format", "html", "--output", "-"]).starts_with("<!DOCTYPE html>"));
+}
+
+#[test]
+fn names_that_look_like_markup_are_only_names() {
+    let workplace = with_runs(1, 8);
+    let results = workplace.path("target-reports/20260101T000000Z-aaaa1111/results.csv");
+    let hostile = "</script><script>document.title='got you'</script>\"'`<img src=x onerror=alert(1)>";
+    rewrite(&results, |records| {
+        for record in records {
+            record.model = hostile.into();
+            record.suite = hostile.into();
+            record.message = Some(hostile.into());
+            record.backend = format!("b{hostile}");
+        }
+    });
+    let page = page(&workplace, &[]);
+    assert!(!page.contains("<script>document.title") && !page.contains("<img"));
+    assert_eq!(payload(&page)["cases"][0]["model"], hostile);
+    workplace.inferbench(&["report", "--charts", "figures"]).finish().with_code(0);
+    let svg = fs::read_to_string(workplace.path("figures/latency.svg")).unwrap();
+    assert!(!svg.contains("<script") && svg.contains("&lt;script&gt;"), "{svg}");
+    let index = inferbench::report::index::render(&workplace.path("target-reports"), &workplace.criterion());
+    assert!(!index.contains("<script") && index.contains("&lt;script&gt;"), "{index}");
+}
+
+#[test]
+fn json_is_what_its_schema_says() {
+    let workplace = with_runs(2, 60);
+    let printed = |arguments: &[&str]| -> Value {
+        serde_json::from_str(&workplace.inferbench(arguments).finish().with_code(0).stdout).unwrap()
+    };
+    let schema = printed(&["report", "--format", "json-schema"]);
+    let mut records = printed(&["report", "--format", "json", "--all"]);
+    assert_eq!(records.as_array().unwrap().len(), 120);
+
+    let mut schemas = boon::Schemas::new();
+    let mut compiler = boon::Compiler::new();
+    compiler.add_resource("report.json", schema.clone()).unwrap();
+    let compiled = compiler.compile("report.json", &mut schemas).unwrap();
+    schemas.validate(&records, compiled).unwrap();
+
+    // It says something: each of these is no report.
+    records[0]["batch_size"] = "one".into();
+    assert!(schemas.validate(&records, compiled).is_err());
+    records[0]["batch_size"] = 1.into();
+    records[0]["status"] = "splendid".into();
+    assert!(schemas.validate(&records, compiled).is_err());
+    records[0].as_object_mut().unwrap().remove("status");
+    assert!(schemas.validate(&records, compiled).is_err());
+
+    let described = &schema["$defs"]["Record"]["properties"];
+    let columns = records[1].as_object().unwrap().keys().filter(|column| described.get(column.as_str()).is_none());
+    assert_eq!(columns.collect::<Vec<_>>(), Vec::<&String>::new());
+}
+
+#[test]
+fn the_trend_marks_the_change_that_was_made_and_no_other() {
+    let workplace = with_runs(10, 20);
+    let payload = payload(&page(&workplace, &["--last", "10"]));
+    let plot = &chart(&payload, "trend")["plot"];
+    assert_eq!(plot["runs"].as_array().unwrap().len(), 10);
+    let points = plot["points"].as_array().unwrap();
+    let changed: Vec<&Value> = points.iter().filter(|point| !point["change"].is_null()).collect();
+    let ort = payload["cases"].as_array().unwrap().iter().filter(|case| case["backend"] == "ort").count();
+    assert_eq!(changed.len(), ort);
+    for point in changed {
+        assert_eq!((&point["run"], &point["change"]["verdict"]), (&6.into(), &"slower".into()));
+        assert_eq!(payload["cases"][point["case"].as_u64().unwrap() as usize]["backend"], "ort");
+    }
+    // Of one run, the trend looks back by itself.
+    let of_latest = self::payload(&page(&workplace, &[]));
+    assert_eq!(chart(&of_latest, "trend")["plot"]["runs"].as_array().unwrap().len(), 10);
+}
+
+#[test]
+fn two_machines_are_set_side_by_side() {
+    let workplace = with_runs(1, 20);
+    let reports = workplace.path("target-reports");
+    let other = write_runs(&reports, Shape { runs: 1, cases: 20, host: FASTER }).remove(0);
+    let alone = payload(&page(&workplace, &[&other]));
+    assert!(chart(&alone, "hardware")["absent"].as_str().unwrap().contains("report RUN1 RUN2"));
+    let both = payload(&page(&workplace, &["20260101T000000Z-aaaa1111", &other]));
+    let hardware = chart(&both, "hardware");
+    assert!(hardware["absent"].is_null());
+    assert_eq!(hardware["plot"]["points"].as_array().unwrap().len(), 40);
+    assert_eq!(both["machines"].as_array().unwrap().len(), 2);
+}
+
+#[test]
+fn every_chart_is_a_file_or_has_a_reason() {
+    let workplace = with_runs(3, 240);
+    let done = workplace.inferbench(&["report", "--charts", "figures", "--model", "resnet50,mobilenet"]).finish();
+    let done = done.with_code(0).saying(&["no hardware: No case was measured in two places"]);
+    let charts = [
+        "latency",
+        "throughput",
+        "memory",
+        "distribution",
+        "architectures",
+        "size",
+        "accuracy",
+        "trend",
+        "compatibility",
+    ];
+    assert_eq!(done.stdout.lines().count(), 2 * charts.len());
+    for chart in charts {
+        let svg = fs::read_to_string(workplace.path(&format!("figures/{chart}.svg"))).unwrap();
+        assert!(svg.starts_with("<svg") && svg.contains("resnet") && !svg.contains("NaN"), "{chart}");
+        let png = fs::read(workplace.path(&format!("figures/{chart}.png"))).unwrap();
+        assert!(png.starts_with(b"\x89PNG") && png.len() > 5_000, "{chart}: {} bytes", png.len());
+    }
+}
+
+#[test]
+fn filters_that_leave_nothing_say_so() {
+    let workplace = with_runs(1, 8);
+    let nothing = workplace.inferbench(&["report", "--model", "nosuch"]).finish().with_code(2);
+    nothing.saying(&["no case passes the filters"]);
+    let table = workplace.inferbench(&["report", "--backend", "tch"]).finish().with_code(0).stdout;
+    assert!(table.contains("tch") && !table.contains(" ort "), "{table}");
+}
+
+#[test]
+fn the_index_has_all_runs_the_newest_first() {
+    let workplace = with_runs(3, 8);
+    fs::create_dir_all(workplace.path("target-reports/20250101T000000Z")).unwrap();
+    workplace.write("target-reports/20250101T000000Z/results.csv", "no records");
+    workplace.inferbench(&["report", "--format", "html"]).finish().with_code(0);
+    let html = inferbench::report::index::render(&workplace.path("target-reports"), &workplace.criterion());
+    let order: Vec<usize> = ["20260101T020000Z", "20260101T010000Z", "20260101T000000Z", "20250101T000000Z"]
+        .iter()
+        .map(|run| html.find(run).unwrap())
+        .collect();
+    assert!(order.is_sorted(), "{order:?}");
+    assert_eq!(html.matches("/report.html\"").count(), 1, "only the last run has a page");
+    assert!(html.contains("it has no column schema_version"), "the run that cannot be read says why");
+    fs::create_dir_all(workplace.criterion().join("report")).unwrap();
+    workplace.write("target/criterion/report/index.html", "");
+    let html = inferbench::report::index::render(&workplace.path("target-reports"), &workplace.criterion());
+    assert!(html.contains("href=\"../target/criterion/report/index.html\""), "{html}");
+}
+
+#[test]
+fn measuring_writes_the_page_the_distributions_and_the_index() {
+    let workplace = Workplace::new(&["digits"], &["null"], &[1, 8]);
+    let ran = workplace.inferbench(&["run", "--benchmark-only", "--noplot", "--model", "digits"]).finish().with_code(0);
+    let run_id = workplace.latest_run().read_manifest().unwrap().run_id;
+    let report = workplace.path("target-reports").join(&run_id).join("report.html");
+    let index = workplace.path("target-reports/index.html");
+    for path in [&report, &index] {
+        assert!(ran.stdout.contains(&path.display().to_string()), "{}", ran.stdout);
+    }
+    assert!(fs::read_to_string(&index).unwrap().contains(&format!("href=\"{run_id}/report.html\"")));
+    // What converts a run again writes both again.
+    fs::remove_file(&index).unwrap();
+    fs::remove_file(&report).unwrap();
+    workplace.inferbench(&["convert"]).finish().with_code(0);
+    assert!(index.is_file());
+    let payload = payload(&fs::read_to_string(&report).unwrap());
+    let facts = payload["machines"][0]["facts"].as_array().unwrap();
+    assert!(facts.iter().any(|fact| fact["name"] == "logical processors"), "{facts:?}");
+    assert!(payload["machines"][0]["resolution"].as_str().unwrap().starts_with("smallest change"));
+    let curves = chart(&payload, "distribution")["plot"]["curves"].as_array().unwrap();
+    // Twenty calls tell of quantiles up to 95 %; the record alone has four.
+    assert_eq!(curves.len(), 2);
+    assert!(curves.iter().all(|curve| curve["quantiles"].as_array().unwrap().len() > 15), "{curves:?}");
+}
+
+/// What is put into a copy of the page: it filters and sorts as a reader would, and writes down what it saw.
+const READER: &str = include_str!("data/report_reader.js");
+
+const LISTENER: &str = "<script>window.errors = []; addEventListener('error', (e) => errors.push(e.message)); \
+    addEventListener('securitypolicyviolation', (e) => errors.push(e.violatedDirective)); \
+    console.error = console.warn = (...words) => errors.push(words.join(' '));</script>";
+
+#[test]
+fn a_browser_opens_filters_and_sorts_a_thousand_cases() {
+    let workplace = with_runs(10, 1000);
+    let page = page(&workplace, &["--all"]);
+    assert!(page.len() < 5_000_000, "{} bytes", page.len());
+    let read = page
+        .replace("<head>", &format!("<head>{LISTENER}"))
+        .replace("</body>", &format!("<script>{READER}</script></body>"));
+    workplace.write("read.html", read);
+    let Some(dom) = chromium::dump(&workplace.path("read.html"), "#dtype=f32") else { return };
+    let (_, rest) = dom.split_once("<pre id=\"seen\">").unwrap_or_else(|| panic!("the page did not get ready:\n{dom}"));
+    let text = rest.split_once("</pre>").unwrap().0.replace("&amp;", "&").replace("&lt;", "<").replace("&gt;", ">");
+    let seen: Value = serde_json::from_str(&text).unwrap();
+    eprintln!(
+        "1,000 cases of ten runs, {} kB: a change of the filter takes {} ms",
+        page.len() / 1000,
+        seen["milliseconds"]
+    );
+    assert_eq!(seen["errors"], serde_json::json!([]), "{seen}");
+    assert_eq!(seen["empty"], serde_json::json!([]), "{seen}");
+    assert_eq!(seen["fronts"], true, "{seen}");
+    // The link chose f32; then the first backend was switched off.
+    assert_eq!(seen["atFirst"], "500 of 1000 cases", "{seen}");
+    assert_eq!(seen["filtered"], "375 of 1000 cases", "{seen}");
+    assert_eq!(seen["hash"], "#dtype=f32&backend=tch,candle,tract", "{seen}");
+    assert_eq!(seen["backends"], serde_json::json!(["tch", "candle", "tract"]), "{seen}");
+    assert!(
+        seen["csv"][0].as_str().unwrap().starts_with("case,model,backend,device,dtype,machine,batch_size,"),
+        "{seen}"
+    );
+    assert!(seen["csv"][1].as_str().unwrap().starts_with("resnet50/tch-cpu-f32/1,resnet50,tch,cpu,f32,"), "{seen}");
+    assert_eq!(seen["isSorted"], true, "{seen}");
+    assert!(seen["drawn"].as_u64().unwrap() > 40, "{seen}");
+}
