@@ -34,7 +34,13 @@ pub fn run(arguments: &Arguments) -> Result<u8, String> {
             Ok(backend) => {
                 let versions = backend.versions("cpu");
                 let devices = backend::tried_devices(backend);
-                devices.into_iter().map(|report| (report.device, report.availability, versions.clone())).collect()
+                // A device may bring a library of its own, whose version is in its description.
+                let of = |device: &str| if device == "cpu" { versions.clone() } else { backend::Versions::default() };
+                devices
+                    .into_iter()
+                    .map(|report| (of(&report.device), report))
+                    .map(|(versions, report)| (report.device, report.availability, versions))
+                    .collect()
             }
             Err(reason) => vec![(String::new(), Err(reason), backend::Versions::default())],
         };

@@ -100,7 +100,7 @@ impl Default for Effort {
             least_seconds: 1.0,
             warmup: 3,
             budget_seconds: 5.0,
-            timeout_seconds: 300.0,
+            timeout_seconds: 1800.0,
             until_percentile: None,
             until_interval: None,
             shuffle: None,

@@ -10,7 +10,7 @@ use crate::report::selection::{Measured, Shown};
 /// How well a model runs on a contestant, from good to bad: the worst of a cell's cases counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Level {
+pub enum Standing {
     /// It runs, and its outputs are the reference's.
     Verified,
     /// It runs, and there is nothing to compare its outputs with.
@@ -24,15 +24,15 @@ pub enum Level {
     WrongOutput,
 }
 
-impl Level {
+impl Standing {
     fn of(record: &Record) -> Self {
         match record.status {
-            Status::Ok if record.verified == Some(true) => Level::Verified,
-            Status::Ok => Level::Runs,
-            Status::Unavailable => Level::Unavailable,
-            Status::Unsupported => Level::Unsupported,
-            Status::Failed | Status::OutOfMemory | Status::Timeout | Status::Unstable => Level::Failed,
-            Status::WrongOutput => Level::WrongOutput,
+            Status::Ok if record.verified == Some(true) => Standing::Verified,
+            Status::Ok => Standing::Runs,
+            Status::Unavailable => Standing::Unavailable,
+            Status::Unsupported => Standing::Unsupported,
+            Status::Failed | Status::OutOfMemory | Status::Timeout | Status::Unstable => Standing::Failed,
+            Status::WrongOutput => Standing::WrongOutput,
         }
     }
 }
@@ -46,7 +46,7 @@ pub fn chart(shown: &Shown<'_>) -> Chart {
             cases: vec![index],
             row,
             column,
-            level: Level::of(case.record),
+            standing: Standing::of(case.record),
             text: text(case.record),
             reason: reason(case.record),
         };
@@ -99,14 +99,14 @@ fn reason(record: &Record) -> String {
     }
 }
 
-/// The worse level's text; the reasons of all.
+/// The worse standing's text; the reasons of all.
 fn join(cell: &mut Cell, other: Cell) {
     let is_larger_error = || {
         let error = |text: &str| text.parse::<f64>().unwrap_or_default();
         error(&other.text) > error(&cell.text)
     };
-    if other.level > cell.level || (other.level == cell.level && is_larger_error()) {
-        cell.level = other.level;
+    if other.standing > cell.standing || (other.standing == cell.standing && is_larger_error()) {
+        cell.standing = other.standing;
         cell.text = other.text;
     }
     cell.cases.extend(other.cases);
@@ -133,9 +133,9 @@ mod tests {
             other => panic!("{other:?}"),
         };
         let good = cells(vec![right(1, 1e-7), right(8, 2e-6), right(2, 1e-8)]);
-        assert_eq!((good.len(), good[0].level, good[0].text.as_str()), (1, Level::Verified, "2e-6"));
+        assert_eq!((good.len(), good[0].standing, good[0].text.as_str()), (1, Standing::Verified, "2e-6"));
         let bad = cells(vec![right(1, 1e-7), wrong, right(8, 2e-6)]);
-        assert_eq!((bad[0].level, bad[0].text.as_str()), (Level::WrongOutput, "wrong-output"));
+        assert_eq!((bad[0].standing, bad[0].text.as_str()), (Standing::WrongOutput, "wrong-output"));
         assert!(bad[0].reason.contains("batch 16: wrong-output: 0.5 off") && bad[0].cases.len() == 3);
     }
 }

@@ -10,7 +10,7 @@ mod hardware;
 mod pareto;
 mod trend;
 
-pub use compatibility::Level;
+pub use compatibility::Standing;
 pub use trend::{Change, Step};
 
 use std::collections::HashMap;
@@ -141,7 +141,7 @@ pub struct Cell {
     pub cases: Vec<usize>,
     pub row: usize,
     pub column: usize,
-    pub level: Level,
+    pub standing: Standing,
     /// What is written into it.
     pub text: String,
     /// Why it is so.

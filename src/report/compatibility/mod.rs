@@ -124,13 +124,19 @@ impl Matrix {
         text
     }
 
+    /// Whether the contestant is not on this machine or in this build at all.
+    fn is_absent(&self, contestant: &str) -> bool {
+        let mut own = self.families.iter().filter(|cell| cell.contestant == contestant);
+        own.all(|cell| cell.status == Some(Status::Unavailable))
+    }
+
     fn axes(&self) -> (Vec<&str>, Vec<&str>) {
         let (mut families, mut contestants) = (Vec::new(), Vec::new());
         for Cell { family, contestant, .. } in &self.families {
             if !families.contains(&family.as_str()) {
                 families.push(family.as_str());
             }
-            if !contestants.contains(&contestant.as_str()) {
+            if !contestants.contains(&contestant.as_str()) && !self.is_absent(contestant) {
                 contestants.push(contestant.as_str());
             }
         }
@@ -145,9 +151,20 @@ impl Matrix {
         contestants.iter().map(cell).collect()
     }
 
+    /// Why a cell has no higher level, and why a contestant has no column.
     fn reasons(&self) -> Vec<String> {
-        let lacking = self.families.iter().filter(|cell| !cell.reason.is_empty());
-        lacking.map(|cell| format!("{} on {}: {}: {}", cell.family, cell.contestant, cell.level, cell.reason)).collect()
+        let mut reasons = Vec::new();
+        for cell in self.families.iter().filter(|cell| !cell.reason.is_empty()) {
+            let reason = if self.is_absent(&cell.contestant) {
+                format!("{}: {}", cell.contestant, cell.reason)
+            } else {
+                format!("{} on {}: {}: {}", cell.family, cell.contestant, cell.level, cell.reason)
+            };
+            if !reasons.contains(&reason) {
+                reasons.push(reason);
+            }
+        }
+        reasons
     }
 }
 
@@ -240,5 +257,17 @@ pub(super) mod tests {
         assert!(table.contains("high, error 1e-6, 1.0 ×") && table.contains(RULE), "{table}");
         assert!(table.contains("f on wrong: none: wrong-output: why | how"), "{table}");
         assert!(matrix.markdown().contains("- f on wrong: none: wrong-output: why \\| how\n"));
+    }
+
+    #[test]
+    fn a_contestant_that_is_not_here_is_one_line_and_no_column() {
+        let absent = |model: &str| VerifiedCase {
+            family: model.into(),
+            message: Some("no driver".into()),
+            ..case("gpu", Status::Unavailable, 1.0)
+        };
+        let text = Matrix::of(vec![case("cpu", Status::Ok, 1.0), absent("f"), absent("g")]).markdown();
+        assert!(text.starts_with("| family | cpu |\n") && text.contains("\n- gpu: unavailable: no driver\n"), "{text}");
+        assert_eq!(text.matches("gpu").count(), 1, "{text}");
     }
 }

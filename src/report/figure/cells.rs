@@ -4,16 +4,16 @@ use plotters::style::RGBColor;
 
 use super::canvas::{Canvas, Side, Words, colour};
 use super::{Area, Panel};
-use crate::report::chart::{Cell, Level};
+use crate::report::chart::{Cell, Standing};
 
 /// As on the page, in its light form.
-const LEVELS: [(Level, &str, &str); 6] = [
-    (Level::Verified, "right outputs", "#b7dfcd"),
-    (Level::Runs, "runs, no reference", "#cfe3f5"),
-    (Level::Unavailable, "not here", "#eef0f2"),
-    (Level::Unsupported, "not supported", "#d9dde2"),
-    (Level::Failed, "failed", "#fbd9a8"),
-    (Level::WrongOutput, "wrong output", "#f2a6a0"),
+const STANDINGS: [(Standing, &str, &str); 6] = [
+    (Standing::Verified, "right outputs", "#b7dfcd"),
+    (Standing::Runs, "runs, no reference", "#cfe3f5"),
+    (Standing::Unavailable, "not here", "#eef0f2"),
+    (Standing::Unsupported, "not supported", "#d9dde2"),
+    (Standing::Failed, "failed", "#fbd9a8"),
+    (Standing::WrongOutput, "wrong output", "#f2a6a0"),
 ];
 
 pub fn panels<'a>(rows: &'a [String], columns: &'a [String], cells: &'a [Cell]) -> Vec<Panel<'a>> {
@@ -24,10 +24,10 @@ pub fn panels<'a>(rows: &'a [String], columns: &'a [String], cells: &'a [Cell]) 
     }]
 }
 
-/// The levels that there are.
+/// The standings that there are.
 pub fn legend(cells: &[Cell]) -> Vec<(String, RGBColor)> {
-    let is_there = |level: Level| cells.iter().any(|cell| cell.level == level);
-    let there = LEVELS.into_iter().filter(|(level, ..)| is_there(*level));
+    let is_there = |standing: Standing| cells.iter().any(|cell| cell.standing == standing);
+    let there = STANDINGS.into_iter().filter(|(standing, ..)| is_there(*standing));
     there.map(|(_, name, hex)| (name.to_owned(), colour(hex))).collect()
 }
 
@@ -45,7 +45,7 @@ fn draw(canvas: &Canvas<'_>, area: Area, rows: &[String], columns: &[String], ce
     }
     for cell in cells {
         let (left, top) = (x(cell.column), y(cell.row));
-        let hex = LEVELS.iter().find(|(level, ..)| *level == cell.level).map_or("", |(.., hex)| hex);
+        let hex = STANDINGS.iter().find(|(standing, ..)| *standing == cell.standing).map_or("", |(.., hex)| hex);
         canvas.rectangle((left + 2.0, top), (left + width - 2.0, top + 26.0), colour(hex))?;
         canvas.text(&cell.text, (left + width / 2.0, top + 13.0), Words::LABEL.on(Side::Centre))?;
     }

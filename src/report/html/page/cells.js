@@ -1,10 +1,10 @@
 // The compatibility matrix as a heat map.
 
-const LEVELS = [
+const STANDINGS = [
   ["verified", "right outputs"], ["runs", "runs, no reference"], ["unavailable", "not here"],
   ["unsupported", "not supported"], ["failed", "failed"], ["wrong-output", "wrong output"],
 ];
-const levelColour = (level) => `var(--level-${level})`;
+const standingColour = (standing) => `var(--standing-${standing})`;
 
 kinds.cells = {
   isWide: () => true,
@@ -16,12 +16,12 @@ kinds.cells = {
     return [{ title: null, height, draw: (width) => matrix(chart, cells, rows, width, height) }];
   },
   legend(chart) {
-    const there = new Set(selectedCells(chart).map((cell) => cell.level));
-    return legend(LEVELS.filter(([level]) => there.has(level)).map(([level, name]) => [name, levelColour(level)]), "square");
+    const there = new Set(selectedCells(chart).map((cell) => cell.standing));
+    return legend(STANDINGS.filter(([standing]) => there.has(standing)).map(([standing, name]) => [name, standingColour(standing)]), "square");
   },
   rows: (chart) => ({
-    columns: ["model", "contestant", "level", "text", "reason"],
-    rows: selectedCells(chart).map((cell) => [chart.plot.rows[cell.row], chart.plot.columns[cell.column], cell.level, cell.text, cell.reason]),
+    columns: ["model", "contestant", "standing", "text", "reason"],
+    rows: selectedCells(chart).map((cell) => [chart.plot.rows[cell.row], chart.plot.columns[cell.column], cell.standing, cell.text, cell.reason]),
   }),
 };
 
@@ -45,7 +45,7 @@ function matrix(chart, cells, rows, width, height) {
     x: { type: "band", domain: columns, axis: "top", label: null, tickSize: 0, tickFormat: (column) => chart.plot.columns[column], padding: 0.03 },
     y: { type: "band", domain: rows, label: null, tickSize: 0, tickFormat: (row) => chart.plot.rows[row], padding: 0.08 },
     marks: [
-      Plot.cell(cells, { x: "column", y: "row", fill: (cell) => levelColour(cell.level), rx: 3 }),
+      Plot.cell(cells, { x: "column", y: "row", fill: (cell) => standingColour(cell.standing), rx: 3 }),
       Plot.text(cells, { x: "column", y: "row", text: "text", fill: "currentColor" }),
       Plot.tip(cells, Plot.pointer({
         x: "column", y: "row", lineWidth: 60,
