@@ -60,41 +60,109 @@ pub struct Loaded {
     reference: Option<Rc<Reference>>,
 }
 
-/// A case's files and inputs.
-struct Prepared {
+/// A case with its files and inputs.
+struct Prepared<'a> {
+    case: &'a Case,
+    model: &'a Model,
+    threads: usize,
     artifacts: Artifacts,
     reference: Option<Rc<Reference>>,
     ring: Vec<Vec<HostTensor>>,
 }
 
-fn prepare(
-    case: &Case,
-    model: &Model,
-    assignment: &Assignment,
-    fixtures: &mut Fixtures,
-) -> Result<Prepared, Shortfall> {
-    let artifacts = fixture::prepare(model, &assignment.prepared_folder, case.dtype).map_err(Shortfall::failed)?;
-    let reference = fixtures.reference(model, &artifacts)?;
-    let ring: Vec<Vec<HostTensor>> = (0..fixture::RING)
-        .map(|index| fixture::batch(model, reference.as_deref(), index, sizes(case)))
-        .collect::<Result<_, _>>()
-        .map_err(Shortfall::failed)?;
-    Ok(Prepared { artifacts, reference, ring })
-}
+impl<'a> Prepared<'a> {
+    fn new(
+        case: &'a Case,
+        model: &'a Model,
+        assignment: &Assignment,
+        fixtures: &mut Fixtures,
+    ) -> Result<Self, Shortfall> {
+        let artifacts = fixture::prepare(model, &assignment.prepared_folder, case.dtype).map_err(Shortfall::failed)?;
+        let reference = fixtures.reference(model, &artifacts)?;
+        let sizes = Sizes { batch: case.batch_size, sequence: case.sequence_length };
+        let ring: Vec<Vec<HostTensor>> = (0..fixture::RING)
+            .map(|index| fixture::batch(model, reference.as_deref(), index, sizes))
+            .collect::<Result<_, _>>()
+            .map_err(Shortfall::failed)?;
+        Ok(Prepared { case, model, threads: assignment.effort.effective_threads(), artifacts, reference, ring })
+    }
 
-fn sizes(case: &Case) -> Sizes {
-    Sizes { batch: case.batch_size, sequence: case.sequence_length }
-}
+    fn request(&self) -> LoadRequest<'_> {
+        LoadRequest {
+            model: self.model,
+            artifacts: &self.artifacts,
+            phase: self.case.phase,
+            sizes: Sizes { batch: self.case.batch_size, sequence: self.case.sequence_length },
+            device: &self.case.device,
+            dtype: self.case.dtype,
+            threads: self.threads,
+        }
+    }
 
-fn request<'a>(case: &'a Case, model: &'a Model, artifacts: &'a Artifacts, assignment: &Assignment) -> LoadRequest<'a> {
-    LoadRequest {
-        model,
-        artifacts,
-        phase: case.phase,
-        sizes: sizes(case),
-        device: &case.device,
-        dtype: case.dtype,
-        threads: assignment.effort.effective_threads(),
+    /// Runs the case once under the runtime's profiler, in a session that may use other providers too, and notes how much
+    /// of it runs where it was asked for. Returns what its products are computed in, where the profile says it.
+    ///
+    /// # Errors
+    /// `unsupported`: a node would run elsewhere, or a product would be computed in another dtype; the message names the
+    /// operator.
+    fn trace(&self, observed: &mut Observed) -> Result<Option<Dtype>, Shortfall> {
+        let Some(inputs) = self.ring.first() else { return Ok(None) };
+        let Some(trace) = backend::find(&self.case.backend)?.trace(&self.request(), inputs)? else { return Ok(None) };
+        let (provider, share, dtype) = (&trace.asked_for, trace.share(), self.case.dtype);
+        observed.providers = Some(provider.clone());
+        observed.provider_share = Some(share);
+        if share < 1.0 {
+            return Err(Shortfall::unsupported(format!(
+                "{provider} runs {:.1} % of the nodes; the others would fall back: {}",
+                share * 100.0,
+                trace.elsewhere().join(", ")
+            )));
+        }
+        if let Some((computed_in, operators)) = trace.products_not_in(dtype) {
+            observed.effective_dtype = Some(computed_in);
+            return Err(Shortfall::unsupported(format!(
+                "{provider} has no {dtype} {}: it would compute in {computed_in} between casts",
+                operators.join(", ")
+            )));
+        }
+        Ok(trace.products.contains_key(&Some(dtype)).then_some(dtype))
+    }
+
+    /// Loads the case, binds its inputs and makes the first call, and notes what is seen on the way.
+    fn load(self, observed: &mut Observed) -> Result<Loaded, Shortfall> {
+        let Prepared { case, model, ring, .. } = &self;
+        let backend = backend::find(&case.backend)?;
+        observed.input_shape = ring.first().map(|inputs| describe_shapes(inputs));
+        observed.tokens_a_call = match case.phase {
+            Phase::Forward | Phase::Encoder => None,
+            Phase::Prefill => model.prompt_positions(case.sequence_length).map(|positions| positions * case.batch_size),
+            Phase::Decode => Some(case.batch_size),
+        };
+
+        // Loads the library, which is no part of loading the model.
+        let versions = backend.versions(&case.device);
+        observed.backend_version = Some(versions.backend);
+        observed.library_version = Some(versions.library);
+        // Where the mark cannot be reset, the peak is the whole process's, which is still an upper bound.
+        let _ = measurement::memory::reset_peak();
+        let start = Instant::now();
+        let mut session = backend.load(&self.request())?;
+        observed.load_ms = Some(milliseconds(start.elapsed()));
+
+        for inputs in ring {
+            session.bind(inputs)?;
+        }
+        let compiled_before = session.compilation().unwrap_or_default();
+        let start = Instant::now();
+        session.run(0)?;
+        session.sync()?;
+        let elapsed = start.elapsed();
+        let compilation = session.compilation();
+        let compiled_now = compilation.unwrap_or_default() - compiled_before;
+        observed.first_inference_ms = Some(milliseconds(elapsed.saturating_sub(compiled_now)));
+        observed.compilation_ms = compilation.map(milliseconds);
+        let Prepared { ring, artifacts, reference, .. } = self;
+        Ok(Loaded { session, ring, artifacts, reference })
     }
 }
 
@@ -109,39 +177,7 @@ pub fn load(
     fixtures: &mut Fixtures,
     observed: &mut Observed,
 ) -> Result<Loaded, Shortfall> {
-    let backend = backend::find(&case.backend)?;
-    let Prepared { artifacts, reference, ring } = prepare(case, model, assignment, fixtures)?;
-    observed.input_shape = ring.first().map(|inputs| describe_shapes(inputs));
-    observed.tokens_a_call = match case.phase {
-        Phase::Forward | Phase::Encoder => None,
-        Phase::Prefill => model.prompt_positions(case.sequence_length).map(|positions| positions * case.batch_size),
-        Phase::Decode => Some(case.batch_size),
-    };
-
-    let request = request(case, model, &artifacts, assignment);
-    // Loads the library, which is no part of loading the model.
-    let versions = backend.versions(&case.device);
-    observed.backend_version = Some(versions.backend);
-    observed.library_version = Some(versions.library);
-    // Where the mark cannot be reset, the peak is the whole process's, which is still an upper bound.
-    let _ = measurement::memory::reset_peak();
-    let start = Instant::now();
-    let mut session = backend.load(&request)?;
-    observed.load_ms = Some(milliseconds(start.elapsed()));
-
-    for inputs in &ring {
-        session.bind(inputs)?;
-    }
-    let compiled_before = session.compilation().unwrap_or_default();
-    let start = Instant::now();
-    session.run(0)?;
-    session.sync()?;
-    let elapsed = start.elapsed();
-    let compilation = session.compilation();
-    let compiled_now = compilation.unwrap_or_default() - compiled_before;
-    observed.first_inference_ms = Some(milliseconds(elapsed.saturating_sub(compiled_now)));
-    observed.compilation_ms = compilation.map(milliseconds);
-    Ok(Loaded { session, ring, artifacts, reference })
+    Prepared::new(case, model, assignment, fixtures)?.load(observed)
 }
 
 /// Loads a case and compares its outputs, and notes what is seen on the way.
@@ -155,53 +191,15 @@ pub fn load_and_prove(
     fixtures: &mut Fixtures,
     observed: &mut Observed,
 ) -> Result<Trial, Shortfall> {
-    let traced_dtype = trace(case, model, assignment, fixtures, observed)?;
-    let Loaded { mut session, ring, artifacts, reference } = load(case, model, assignment, fixtures, observed)?;
+    let prepared = Prepared::new(case, model, assignment, fixtures)?;
+    let traced_dtype = prepared.trace(observed)?;
+    let Loaded { mut session, ring, artifacts, reference } = prepared.load(observed)?;
     let placement = session.placement();
     let placement = Placement { effective_dtype: placement.effective_dtype.or(traced_dtype), ..placement };
     note_placement(placement, case, &artifacts, fixtures, observed)?;
     let proof = Proof { case, model, reference: reference.as_deref(), assignment };
     let expectation = proof.prove(&mut *session, &ring, observed)?;
     Ok(Trial { session: timed(session, ring, case.boundary), expectation })
-}
-
-/// Runs the case once under the runtime's profiler, in a session that may use other providers too, and notes how much of it
-/// runs where it was asked for. Returns what its products are computed in, where the profile says it.
-///
-/// # Errors
-/// `unsupported`: a node would run elsewhere; the message names its operator.
-fn trace(
-    case: &Case,
-    model: &Model,
-    assignment: &Assignment,
-    fixtures: &mut Fixtures,
-    observed: &mut Observed,
-) -> Result<Option<Dtype>, Shortfall> {
-    let Prepared { artifacts, ring, .. } = prepare(case, model, assignment, fixtures)?;
-    let backend = backend::find(&case.backend)?;
-    let Some(inputs) = ring.first() else { return Ok(None) };
-    let request = request(case, model, &artifacts, assignment);
-    let Some(trace) = backend.trace(&request, inputs)? else { return Ok(None) };
-    let provider = &trace.asked_for;
-    let share = trace.share();
-    observed.providers = Some(provider.clone());
-    observed.provider_share = Some(share);
-    if share < 1.0 {
-        let elsewhere = trace.elsewhere().join(", ");
-        return Err(Shortfall::unsupported(format!(
-            "{provider} runs {:.1} % of the nodes; the others would fall back: {elsewhere}",
-            share * 100.0
-        )));
-    }
-    if let Some((dtype, operators)) = trace.products_not_in(case.dtype) {
-        observed.effective_dtype = Some(dtype);
-        return Err(Shortfall::unsupported(format!(
-            "{provider} has no {} {}: it would compute in {dtype} between casts",
-            case.dtype,
-            operators.join(", ")
-        )));
-    }
-    Ok(trace.products.contains_key(&Some(case.dtype)).then_some(case.dtype))
 }
 
 /// The session as it is timed: from device to device, or from host to host.
