@@ -7,6 +7,7 @@ use super::{ListFormat, Listing, doctor, print};
 use crate::backend::{self, NULL};
 use crate::exit_codes;
 use crate::harness::Machine;
+use crate::report::facts;
 
 /// Show backends and devices: available or not, why not, and what would add them
 #[derive(Args)]
@@ -69,40 +70,8 @@ pub fn run(arguments: &Arguments) -> Result<u8, String> {
 }
 
 fn describe(machine: &Machine) -> String {
-    let text = |value: &Option<String>| value.clone().unwrap_or_else(|| "unknown".into());
-    let gigabytes =
-        |bytes: Option<u64>| bytes.map_or("unknown".into(), |bytes| format!("{:.1} GB", bytes as f64 / 1e9));
-    let switch = |on: Option<bool>| on.map_or("unknown", |on| if on { "on" } else { "off" });
-    let cores = machine.physical_cores.map_or("unknown".into(), |cores| cores.to_string());
-    let hypervisor = match (machine.hypervisor, &machine.hypervisor_name) {
-        (Some(true), Some(name)) => name,
-        (Some(true), None) => "yes",
-        (Some(false), _) => "no",
-        (None, _) => "unknown",
-    };
-    let mut lines = vec![
-        ("host", machine.host_id.clone()),
-        (
-            "cpu",
-            format!("{}, {} logical processors, {cores} cores", text(&machine.cpu_model), machine.logical_processors),
-        ),
-        ("vectors", text(&machine.cpu_features)),
-        ("caches", text(&machine.caches)),
-        ("memory", gigabytes(machine.memory_bytes)),
-        ("kernel", format!("{} {}", machine.os, text(&machine.kernel))),
-        ("governor", format!("{}, turbo {}", text(&machine.governor), switch(machine.turbo))),
-        ("virtual", hypervisor.to_owned()),
-        ("load", machine.load_average.map_or("unknown".into(), |load| format!("{load:.2}"))),
-    ];
-    if let Some(processors) = machine.container_processors {
-        lines.push(("container", format!("{processors:.1} processors")));
-    }
-    if let Some(bytes) = machine.container_memory_bytes {
-        lines.push(("container", gigabytes(Some(bytes))));
-    }
-    if let Some(gpus) = &machine.gpus {
-        lines.push(("gpu", format!("{}, driver {}", gpus.join(", "), text(&machine.gpu_driver))));
-    }
-    let lines: String = lines.into_iter().map(|(name, value)| format!("{name:<10}{value}\n")).collect();
+    let facts = facts(&machine.host_id, Some(machine));
+    let width = facts.iter().map(|fact| fact.name.len()).max().unwrap_or_default() + 2;
+    let lines: String = facts.iter().map(|fact| format!("{:<width$}{}\n", fact.name, fact.value)).collect();
     format!("\n{lines}")
 }

@@ -1,4 +1,4 @@
-//! What a report says of a machine.
+//! What there is to say of a machine.
 
 use serde::Serialize;
 
@@ -15,7 +15,7 @@ pub struct Fact {
 pub fn facts(host_id: &str, machine: Option<&Machine>) -> Vec<Fact> {
     let mut facts = vec![Fact { name: "host", value: host_id.to_owned() }];
     let Some(machine) = machine else { return facts };
-    let gibibytes = |bytes: u64| format!("{:.1} GiB", bytes as f64 / (1u64 << 30) as f64);
+    let gigabytes = |bytes: u64| format!("{:.1} GB", bytes as f64 / 1e9);
     let yes_no = |is_so: bool| if is_so { "yes" } else { "no" }.to_owned();
     let hypervisor = match (machine.hypervisor, &machine.hypervisor_name) {
         (_, Some(name)) => Some(name.clone()),
@@ -28,7 +28,7 @@ pub fn facts(host_id: &str, machine: Option<&Machine>) -> Vec<Fact> {
         ("physical cores", machine.physical_cores.map(|cores| cores.to_string())),
         ("vector extensions", machine.cpu_features.clone()),
         ("caches", machine.caches.clone()),
-        ("memory", machine.memory_bytes.map(gibibytes)),
+        ("memory", machine.memory_bytes.map(gigabytes)),
         ("GPUs", machine.gpus.as_ref().filter(|gpus| !gpus.is_empty()).map(|gpus| gpus.join(", "))),
         ("GPU driver", machine.gpu_driver.clone()),
         ("system", Some(system)),
@@ -38,7 +38,7 @@ pub fn facts(host_id: &str, machine: Option<&Machine>) -> Vec<Fact> {
         ("turbo", machine.turbo.map(yes_no)),
         ("governor", machine.governor.clone()),
         ("container's processors", machine.container_processors.map(|count| count.to_string())),
-        ("container's memory", machine.container_memory_bytes.map(gibibytes)),
+        ("container's memory", machine.container_memory_bytes.map(gigabytes)),
         ("load average", machine.load_average.map(|load| format!("{load:.2}"))),
         ("stolen time", machine.stolen_share.map(|share| format!("{:.1} %", 100.0 * share))),
     ];
@@ -54,13 +54,13 @@ mod tests {
     fn what_is_not_known_is_left_out() {
         let machine = Machine {
             cpu_model: Some("A CPU".into()),
-            memory_bytes: Some(3 << 29),
+            memory_bytes: Some(1_500_000_000),
             gpus: Some(Vec::new()),
             ..Machine::default()
         };
         let named =
             |name: &str| facts("1a", Some(&machine)).into_iter().find(|fact| fact.name == name).map(|fact| fact.value);
-        assert_eq!(named("memory").as_deref(), Some("1.5 GiB"));
+        assert_eq!(named("memory").as_deref(), Some("1.5 GB"));
         assert_eq!((named("GPUs"), named("turbo")), (None, None));
         assert_eq!(facts("1a", None).len(), 1);
     }

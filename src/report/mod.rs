@@ -16,6 +16,7 @@ pub mod schema;
 mod selection;
 mod table;
 
+pub use machine_facts::{Fact, facts};
 pub use payload::{Known, Payload};
 pub use selection::{ReportedRun, Shown};
 pub use table::ruled_table;
