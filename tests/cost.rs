@@ -11,10 +11,10 @@ use support::checkout;
 ///
 /// - `resnet50` and `vit_b_16` at 224 × 224: "GFLOPS" in torchvision's documentation of `ResNet50_Weights` and
 ///   `ViT_B_16_Weights`, which counts multiply-adds.
-/// - `bert-base` at 128 tokens: 22.5 G operations, of which half are multiply-adds, in table 1 of Jiao et al., "TinyBERT",
-///   Findings of EMNLP 2020 (and the same figure in Sun et al., "MobileBERT", ACL 2020).
+/// - `bert-base` at 128 tokens: "MACs" of `hfl/chinese-roberta-wwm-ext` in the README of calflops 0.2, which has the same
+///   layers; its smaller vocabulary is looked up and costs nothing.
 const PUBLISHED: [(&str, Option<usize>, f64); 3] =
-    [("resnet50", None, 4.09e9), ("vit_b_16", None, 17.56e9), ("bert-base", Some(128), 22.5e9 / 2.0)];
+    [("resnet50", None, 4.09e9), ("vit_b_16", None, 17.56e9), ("bert-base", Some(128), 11.17e9)];
 
 fn models() -> Vec<Model> {
     let entries = read_catalogue(&checkout().join("models")).unwrap();
@@ -58,7 +58,6 @@ fn every_phase_of_every_packaged_model_is_counted() {
                     let counted = cost(&model, plan.phase, sizes(batch, length));
                     let Cost { flops, bytes } =
                         counted.unwrap_or_else(|error| panic!("{} {} {length:?}: {error}", model.name, plan.phase));
-                    // Every weight of a part is used for each sample, or looked up.
                     assert!(flops > 0 && bytes > 0, "{} {}", model.name, plan.phase);
                 }
             }

@@ -3,14 +3,14 @@
 //! Every case of the run becomes a record, also one that could not run. An entry of Criterion's tree that does not
 //! belong to the run, or whose files do not belong together, is refused with its reason; the rest is converted.
 
+mod roofline;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-use crate::backend::NULL;
 use crate::criterion_dir::{Estimate, MeasuredEntry, Refusal, SamplingMode, find_entries, read_entry, read_estimates};
-use crate::definition::{Cost, Dtype, Phase, Status};
+use crate::definition::{Phase, Status};
 use crate::harness::{ColdStart, Manifest, ManifestCase, Observed, Outcomes, RunFolder};
-use crate::measurement::peaks::Peaks;
 use crate::measurement::statistics::{
     SortedCalls, autocorrelation, calls_for_bound, mean_and_deviation, relative_half_width,
 };
@@ -133,8 +133,7 @@ impl Context<'_> {
             record.modality = planned.modality.clone();
             record.parameters = planned.parameters;
             record.nonzero_parameters = planned.nonzero_parameters;
-            record.flops = planned.cost.map(|cost| cost.flops);
-            record.arithmetic_intensity = planned.cost.filter(|_| case.dtype == Dtype::F32).and_then(Cost::intensity);
+            roofline::put_cost(&mut record, planned.cost);
             record
         };
         if let Some(shortfall) = &planned.shortfall {
@@ -162,7 +161,7 @@ impl Context<'_> {
                 let distribution = put_latencies(&mut record, &entry);
                 record.stopped_by = self.stopped_by(&outcome.observed, &entry);
                 put_criterion(&mut record, &entry, outcome.observed.tokens_a_call);
-                put_roofline(&mut record, self.manifest.peaks.as_ref());
+                roofline::put_speed(&mut record, self.manifest.peaks.as_ref());
                 self.put_change(&mut record, &entry);
                 Some((record, Calls::Kept(Box::new(entry), distribution)))
             }
@@ -329,23 +328,6 @@ fn put_criterion(record: &mut Record, entry: &MeasuredEntry, tokens_a_call: Opti
         record.throughput_lower_ips = per_second(record.criterion_mean_upper_ms);
         record.throughput_upper_ips = per_second(record.criterion_mean_lower_ms);
     }
-}
-
-/// The peaks are those of f32 on the processor, on the threads that the run asked for. The null backend computes nothing.
-fn put_roofline(record: &mut Record, peaks: Option<&Peaks>) {
-    let per_second = |(flops, ms): (u64, f64)| flops as f64 / ms / 1e6;
-    let achieved = record.flops.zip(record.criterion_mean_ms).map(per_second);
-    record.gflops_per_second = achieved.filter(|_| record.backend != NULL);
-    let is_of_peaks = |peaks: &&Peaks| {
-        record.device == "cpu"
-            && record.dtype == Dtype::F32
-            && record.threads.is_none_or(|threads| threads == peaks.threads)
-    };
-    let roof = peaks.filter(is_of_peaks).zip(record.arithmetic_intensity);
-    record.roofline_percent = record
-        .gflops_per_second
-        .zip(roof)
-        .and_then(|(achieved, (peaks, intensity))| peaks.roofline_percent(achieved, intensity));
 }
 
 fn milliseconds(nanoseconds: f64) -> f64 {
