@@ -128,6 +128,7 @@ fn manifest(root: &Path, cases: &[Case]) -> Manifest {
         rustc_version: String::new(),
         revision: Revision::default(),
         machine: Machine::default(),
+        peaks: None,
         criterion_root: root.join("criterion"),
         saved_baseline: None,
         compared_baseline: None,
@@ -140,6 +141,8 @@ fn manifest(root: &Path, cases: &[Case]) -> Manifest {
                 family: String::new(),
                 modality: String::new(),
                 parameters: None,
+                nonzero_parameters: None,
+                cost: None,
                 shortfall: None,
             })
             .collect(),

@@ -78,6 +78,11 @@ impl Places {
         self.runs().with_file_name("selftest.json")
     }
 
+    /// How fast this machine multiplies and copies, measured once.
+    pub fn peaks(&self) -> PathBuf {
+        std::env::var_os("INFERBENCH_PEAKS").map_or_else(|| self.runs().with_file_name("peaks.json"), PathBuf::from)
+    }
+
     /// Duels, and what they build.
     pub fn duels(&self) -> PathBuf {
         self.runs().with_file_name("duel")

@@ -30,7 +30,7 @@ const COLUMNS: &str = "run_id,timestamp,git_commit,git_dirty,schema_version,host
     throughput_ips,throughput_lower_ips,throughput_upper_ips,tokens_per_second,first_token_ms,\
     load_time_ms,compilation_time_ms,first_inference_ms,h2d_ms,compute_ms,d2h_ms,\
     memory_mb,memory_avg_mb,memory_growth_mb,memory_kind,device_memory_mb,\
-    parameters,model_size_mb,flops,gflops_per_second,roofline_percent,accuracy,accuracy_samples,artifact_sha256,\
+    parameters,nonzero_parameters,model_size_mb,flops,arithmetic_intensity,gflops_per_second,roofline_percent,accuracy,accuracy_samples,artifact_sha256,\
     energy_j_per_sample,power_w,energy_kind,\
     backend_version,library_version,rustc_version";
 
@@ -90,6 +90,10 @@ fn every_case_has_a_row_also_one_that_could_not_run() {
     assert_eq!((right.input_shape.as_deref(), right.threads, right.sample_count), (Some("8x1x8x8"), Some(1), Some(20)));
     assert!(right.iterations.unwrap() >= 20);
     assert_eq!((right.verified, right.parameters), (Some(true), Some(13_706)));
+    assert_eq!((right.nonzero_parameters, right.flops), (Some(13_706), Some(8 * workplace.record(ONE).flops.unwrap())));
+    let speed = right.flops.unwrap() as f64 / right.criterion_mean_ms.unwrap() / 1e6;
+    assert!((right.gflops_per_second.unwrap() / speed - 1.0).abs() < 1e-9);
+    assert!(right.roofline_percent.unwrap() > 0.0 && right.arithmetic_intensity.unwrap() > 0.0);
     assert_eq!((right.effective_device.as_deref(), right.boundary.name()), (Some("cpu"), "compute"));
 }
 

@@ -1,19 +1,22 @@
 //! `inferbench models`: the models of a suite.
 
 use std::collections::BTreeSet;
+use std::fmt;
 
 use clap::Args;
 use serde_json::json;
 
 use super::{ListFormat, Listing};
 use crate::backend::{self, NULL};
-use crate::definition::{Dtype, EffortArguments, Model, Origin, PlannedCase, Selection, TensorSpec};
+use crate::definition::{
+    Case, Cost, Dtype, EffortArguments, Model, Origin, Phase, PlannedCase, Selection, Sizes, TensorSpec, cost,
+};
 use crate::exit_codes;
 use crate::fixture;
 use crate::harness::{Plan, make_plan};
 use crate::places::Places;
 
-/// Show the models of a suite: parameters, size, inputs, and which backends have an artifact
+/// Show the models of a suite: parameters, size, operations, inputs, and which backends have an artifact
 #[derive(Args)]
 #[command(after_help = "Example:\n  inferbench models --suite quick --format json")]
 pub struct Arguments {
@@ -37,6 +40,7 @@ pub fn run(arguments: &Arguments) -> Result<u8, String> {
             Ok(model) => {
                 let megabytes = size_bytes(model, &places).map(|bytes| bytes as f64 / 1e6);
                 let backends = backends_with_artifact(model);
+                let phases = costs_of_one(model, cases.iter().map(|planned| &planned.case));
                 let inputs: Vec<String> = model.inputs.iter().map(TensorSpec::to_string).collect();
                 rows.push(vec![
                     model.name.clone(),
@@ -44,12 +48,14 @@ pub fn run(arguments: &Arguments) -> Result<u8, String> {
                     model.family.clone(),
                     model.parameters.map(grouped).unwrap_or_default(),
                     megabytes.map(|megabytes| format!("{megabytes:.1}")).unwrap_or_default(),
+                    phases.iter().map(PhaseCost::to_string).collect::<Vec<_>>().join(", "),
                     inputs.join(", "),
                     backends.join(" "),
                 ]);
                 objects.push(json!({
                     "model": model.name, "variant": model.variant, "family": model.family,
                     "modality": model.modality, "parameters": model.parameters, "size_mb": megabytes,
+                    "costs": phases.iter().map(PhaseCost::to_json).collect::<Vec<_>>(),
                     "inputs": inputs, "backends": backends,
                 }));
             }
@@ -62,6 +68,7 @@ pub fn run(arguments: &Arguments) -> Result<u8, String> {
                     empty(),
                     empty(),
                     empty(),
+                    empty(),
                     reason_cell,
                     empty(),
                 ]);
@@ -69,9 +76,62 @@ pub fn run(arguments: &Arguments) -> Result<u8, String> {
             }
         }
     }
-    let header = &["model", "variant", "family", "parameters", "MB", "inputs", "backends"];
+    let header = &["model", "variant", "family", "parameters", "MB", "GFLOPs a sample", "inputs", "backends"];
     Listing { header, rows, objects: objects.into() }.print(arguments.format)?;
     Ok(exit_codes::OK)
+}
+
+/// What one sample of a phase costs.
+struct PhaseCost {
+    phase: Phase,
+    sequence_length: Option<usize>,
+    cost: Result<Cost, String>,
+}
+
+/// The phases and sequence lengths of the model's cases, each once.
+fn costs_of_one<'a>(model: &Model, cases: impl Iterator<Item = &'a Case>) -> Vec<PhaseCost> {
+    let own = cases.filter(|case| (&case.model, &case.variant) == (&model.name, &model.variant));
+    let phases: BTreeSet<_> = own.map(|case| (case.phase, case.sequence_length)).collect();
+    let counted = |(phase, sequence)| PhaseCost {
+        phase,
+        sequence_length: sequence,
+        cost: cost(model, phase, Sizes { batch: 1, sequence }),
+    };
+    phases.into_iter().map(counted).collect()
+}
+
+impl PhaseCost {
+    fn to_json(&self) -> serde_json::Value {
+        let counted = self.cost.as_ref().ok();
+        json!({
+            "phase": self.phase, "sequence_length": self.sequence_length, "batch_size": 1,
+            "flops": counted.map(|cost| cost.flops), "bytes": counted.map(|cost| cost.bytes),
+            "arithmetic_intensity": counted.and_then(|cost| cost.intensity()),
+            "not_counted": self.cost.as_ref().err(),
+        })
+    }
+}
+
+impl fmt::Display for PhaseCost {
+    /// `8.18`, `prefill seq32 0.0396`, `unknown`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.phase != Phase::Forward {
+            write!(f, "{} ", self.phase)?;
+        }
+        if let Some(length) = self.sequence_length {
+            write!(f, "seq{length} ")?;
+        }
+        match &self.cost {
+            Ok(cost) => f.write_str(&significant(cost.flops as f64 / 1e9)),
+            Err(_) => f.write_str("unknown"),
+        }
+    }
+}
+
+/// Three digits.
+fn significant(number: f64) -> String {
+    let decimals = if number > 0.0 { (2 - number.log10().floor() as i32).clamp(0, 9) } else { 0 };
+    format!("{number:.*}", decimals as usize)
 }
 
 /// Bytes of the weights, made or still to make.
@@ -112,6 +172,14 @@ fn grouped(number: u64) -> String {
 
 #[cfg(test)]
 mod tests {
+    #[test]
+    fn operations_have_three_digits() {
+        assert_eq!(
+            [8.178, 35.12, 0.039_64, 512.3, 0.0].map(super::significant),
+            ["8.18", "35.1", "0.0396", "512", "0"]
+        );
+    }
+
     #[test]
     fn numbers_are_grouped_by_thousands() {
         assert_eq!([7, 999, 1_000, 25_557_032].map(super::grouped), ["7", "999", "1,000", "25,557,032"]);

@@ -3,6 +3,8 @@
 //! Every case of the run becomes a record, also one that could not run. An entry of Criterion's tree that does not
 //! belong to the run, or whose files do not belong together, is refused with its reason; the rest is converted.
 
+mod roofline;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
@@ -130,6 +132,8 @@ impl Context<'_> {
             record.family = planned.family.clone();
             record.modality = planned.modality.clone();
             record.parameters = planned.parameters;
+            record.nonzero_parameters = planned.nonzero_parameters;
+            roofline::put_cost(&mut record, planned.cost);
             record
         };
         if let Some(shortfall) = &planned.shortfall {
@@ -157,6 +161,7 @@ impl Context<'_> {
                 let distribution = put_latencies(&mut record, &entry);
                 record.stopped_by = self.stopped_by(&outcome.observed, &entry);
                 put_criterion(&mut record, &entry, outcome.observed.tokens_a_call);
+                roofline::put_speed(&mut record, self.manifest.peaks.as_ref());
                 self.put_change(&mut record, &entry);
                 Some((record, Calls::Kept(Box::new(entry), distribution)))
             }

@@ -2,6 +2,7 @@
 
 mod case;
 mod catalogue;
+mod cost;
 mod device;
 mod model;
 mod onnx;
@@ -14,6 +15,7 @@ mod torchscript;
 
 pub use case::{BenchmarkId, Boundary, Case, Dtype, ORIGINAL, Phase, check_component};
 pub use catalogue::{Entry, add_models_with_paths, read_catalogue};
+pub use cost::{Cost, cost};
 pub use device::{AUTO, PREFERRED, check_device, device_index, device_kind, device_type, own_dtype};
 pub use model::{Generation, Model, Origin, Part, PhasePlan, Tolerance, WHOLE, whole};
 pub use onnx::{OnnxSummary, read_input_symbols, read_summary};

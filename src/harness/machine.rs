@@ -1,6 +1,6 @@
 //! Facts about the machine and the source that a run was made on.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -151,6 +151,28 @@ fn caches(folder: &Path) -> Option<String> {
     (!caches.is_empty()).then(|| caches.join(", "))
 }
 
+/// Bytes of all last-level caches together, each counted once.
+pub(super) fn last_level_cache_bytes() -> Option<u64> {
+    let processors = fs::read_dir("/sys/devices/system/cpu").ok()?.flatten().map(|entry| entry.path().join("cache"));
+    last_level_bytes(processors)
+}
+
+/// Of the processors' folders; processors that name the same others share a cache.
+fn last_level_bytes(processors: impl Iterator<Item = PathBuf>) -> Option<u64> {
+    let mut caches = BTreeMap::new();
+    for index in processors.filter_map(|folder| fs::read_dir(folder).ok()).flatten().flatten() {
+        let field = |name: &str| Some(fs::read_to_string(index.path().join(name)).ok()?.trim().to_owned());
+        let cache = || {
+            let level: u32 = field("level")?.parse().ok()?;
+            let kibibytes: u64 = field("size")?.strip_suffix('K')?.parse().ok()?;
+            Some(((level, field("shared_cpu_list")?), kibibytes * 1024))
+        };
+        caches.extend(cache());
+    }
+    let last = caches.keys().map(|(level, _)| *level).max()?;
+    Some(caches.iter().filter(|((level, _), _)| *level == last).map(|(_, bytes)| bytes).sum())
+}
+
 fn turbo() -> Option<bool> {
     let boost = read_line("/sys/devices/system/cpu/cpufreq/boost").map(|on| on == "1");
     boost.or_else(|| read_line("/sys/devices/system/cpu/intel_pstate/no_turbo").map(|off| off == "0"))
@@ -227,6 +249,25 @@ mod tests {
         let processor = |package, core| format!("processor\t: 0\nphysical id\t: {package}\ncore id\t\t: {core}\n");
         let cpuinfo = [(0, 0), (0, 1), (1, 0), (0, 0), (0, 1), (1, 0)].map(|(package, core)| processor(package, core));
         assert_eq!(physical_cores(&cpuinfo.join("\n")), Some(3));
+    }
+
+    #[test]
+    fn a_last_level_cache_that_processors_share_counts_once() {
+        let folder = tempfile::tempdir().unwrap();
+        let put = |processor: &str, index: &str, level: &str, size: &str, shared: &str| {
+            let path = folder.path().join(processor).join(index);
+            fs::create_dir_all(&path).unwrap();
+            for (name, text) in [("level", level), ("size", size), ("shared_cpu_list", shared)] {
+                fs::write(path.join(name), format!("{text}\n")).unwrap();
+            }
+        };
+        for (processor, shared) in [("0", "0-1"), ("1", "0-1"), ("2", "2-3"), ("3", "2-3")] {
+            put(processor, "index2", "2", "512K", processor);
+            put(processor, "index3", "3", "1024K", shared);
+        }
+        let processors = || ["0", "1", "2", "3"].map(|processor| folder.path().join(processor)).into_iter();
+        assert_eq!(last_level_bytes(processors()), Some(2 << 20));
+        assert_eq!(last_level_bytes(std::iter::empty()), None);
     }
 
     #[test]

@@ -13,7 +13,8 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use super::machine::{Machine, Revision};
-use crate::definition::{BenchmarkId, Case, Dtype, Shortfall, Status, Suite};
+use crate::definition::{BenchmarkId, Case, Cost, Dtype, Shortfall, Status, Suite};
+use crate::measurement::peaks::Peaks;
 use crate::measurement::{Stop, Usage};
 
 /// Changes when an older reader would misunderstand the files.
@@ -40,6 +41,9 @@ pub struct Manifest {
     pub rustc_version: String,
     pub revision: Revision,
     pub machine: Machine,
+    /// What the machine can do at best; absent where no case asks for it, and in older manifests.
+    #[serde(default)]
+    pub peaks: Option<Peaks>,
     pub criterion_root: PathBuf,
     /// Criterion's name for these results, beside `new`.
     pub saved_baseline: Option<String>,
@@ -57,6 +61,11 @@ pub struct ManifestCase {
     pub family: String,
     pub modality: String,
     pub parameters: Option<u64>,
+    #[serde(default)]
+    pub nonzero_parameters: Option<u64>,
+    /// What a call costs by the model's graphs; absent where that cannot be counted, and in older manifests.
+    #[serde(default)]
+    pub cost: Option<Cost>,
     /// Why it cannot run, where that was known before.
     pub shortfall: Option<Shortfall>,
 }

@@ -6,6 +6,7 @@
 
 mod arguments;
 mod assignment;
+mod calibration;
 mod child;
 mod cold_start;
 mod conditions;
@@ -24,6 +25,7 @@ mod trial;
 
 pub use arguments::{CriterionArguments, IdFilter, Mode};
 pub use assignment::Purpose;
+pub use calibration::calibrate;
 pub use conditions::Conditions;
 pub use doctor::{Finding, State, examine};
 pub use estimate::{Estimate, estimate};

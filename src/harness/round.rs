@@ -138,6 +138,7 @@ pub fn run_round(places: &Places, request: &RoundRequest) -> Result<Option<Round
         // Facts that take time to read, and that nobody asks a round for.
         revision: Revision::default(),
         machine: Machine::default(),
+        peaks: None,
         criterion_root: places.criterion(),
         saved_baseline: None,
         compared_baseline: None,

@@ -12,10 +12,11 @@ use super::assignment::Purpose;
 use super::estimate::History;
 use super::machine::{Machine, Revision};
 use super::manifest::{MANIFEST_FORMAT, Manifest, ManifestCase, RunFolder};
-use super::{Plan, make_plan, parent};
+use super::{Plan, calibration, make_plan, parent};
 use crate::backend;
 use crate::definition::{
-    Case, Dtype, Effort, EffortArguments, Model, PlannedCase, Selection, Shortfall, Status, Suite,
+    Case, Cost, Dtype, Effort, EffortArguments, Model, Phase, PlannedCase, Selection, Shortfall, Sizes, Status, Suite,
+    cost,
 };
 use crate::exit_codes;
 use crate::fixture;
@@ -82,7 +83,8 @@ fn run_in(places: &Places, request: &Request, is_silent: bool) -> Result<Finishe
 
     let is_kept = is_measured && !is_cold && parsed.mode() == Mode::Measure && !parsed.discard_baseline;
     let runs = if is_kept { places.runs() } else { places.unkept_runs() };
-    let manifest_cases = selected.iter().map(|planned| manifest_case(planned, &shortfalls)).collect();
+    let mut facts = Facts::new(places);
+    let manifest_cases = selected.iter().map(|planned| manifest_case(planned, &shortfalls, &mut facts)).collect();
     let planned = new_manifest(request, &parsed, places, &runs, criterion_root, suite, manifest_cases);
     let (folder, mut manifest) = if request.resume {
         stopped_run(&runs, &planned)?
@@ -91,6 +93,11 @@ fn run_in(places: &Places, request: &Request, is_silent: bool) -> Result<Finishe
     };
     let run_id = manifest.run_id.clone();
     let _lock = lock(&runs)?;
+    if is_kept && !is_silent && manifest.peaks.is_none() && runnable.iter().any(|(case, _)| has_roofline(case)) {
+        // A run without them is still a run.
+        let peaks = calibration::peaks(places, &manifest.machine, manifest.threads);
+        manifest.peaks = peaks.inspect_err(|error| eprintln!("no roofline: {error}")).ok();
+    }
     folder.write_manifest(&manifest)?;
     let session = parent::Session {
         purpose: request.purpose,
@@ -165,6 +172,7 @@ fn new_manifest(
         rustc_version: env!("INFERBENCH_RUSTC").into(),
         revision: Revision::read(places.root()),
         machine: Machine::read(),
+        peaks: None,
         criterion_root,
         saved_baseline: parsed.save_baseline.clone(),
         compared_baseline: parsed.baseline.clone().or(parsed.baseline_lenient.clone()),
@@ -297,7 +305,36 @@ fn new_run_id(started: Timestamp, runs: &Path) -> String {
     candidates.find(|id| !runs.join(id).exists()).unwrap_or(time)
 }
 
-fn manifest_case(planned: &PlannedCase, shortfalls: &BTreeMap<String, Shortfall>) -> ManifestCase {
+/// Whether the peaks are what a case can be compared with.
+fn has_roofline(case: &Case) -> bool {
+    case.device == "cpu" && case.dtype == Dtype::F32 && case.backend != backend::NULL
+}
+
+/// What is counted of models, each once: most cases differ in other things.
+struct Facts {
+    prepared: PathBuf,
+    costs: BTreeMap<(String, Phase, usize, Option<usize>), Option<Cost>>,
+    nonzero: BTreeMap<String, Option<u64>>,
+}
+
+impl Facts {
+    fn new(places: &Places) -> Self {
+        Facts { prepared: places.prepared(), costs: BTreeMap::new(), nonzero: BTreeMap::new() }
+    }
+
+    fn nonzero_parameters(&mut self, model: &Model) -> Option<u64> {
+        let count = || fixture::nonzero_parameters(model, &self.prepared).ok().flatten();
+        *self.nonzero.entry(model.artifact_folder_name()).or_insert_with(count)
+    }
+
+    fn cost(&mut self, model: &Model, case: &Case) -> Option<Cost> {
+        let sizes = Sizes { batch: case.batch_size, sequence: case.sequence_length };
+        let key = (model.artifact_folder_name(), case.phase, sizes.batch, sizes.sequence);
+        *self.costs.entry(key).or_insert_with(|| cost(model, case.phase, sizes).ok())
+    }
+}
+
+fn manifest_case(planned: &PlannedCase, shortfalls: &BTreeMap<String, Shortfall>, facts: &mut Facts) -> ManifestCase {
     let framework =
         backend::find(&planned.case.backend).map_or(planned.case.backend.as_str(), |found| found.framework());
     ManifestCase {
@@ -306,6 +343,8 @@ fn manifest_case(planned: &PlannedCase, shortfalls: &BTreeMap<String, Shortfall>
         family: planned.family.clone(),
         modality: planned.modality.clone(),
         parameters: planned.model.as_ref().ok().and_then(|model| model.parameters),
+        nonzero_parameters: planned.model.as_ref().ok().and_then(|model| facts.nonzero_parameters(model)),
+        cost: planned.model.as_ref().ok().and_then(|model| facts.cost(model, &planned.case)),
         shortfall: planned.model.as_ref().err().cloned().or_else(|| shortfalls.get(&planned.case.to_string()).cloned()),
     }
 }

@@ -6,6 +6,7 @@ mod energy;
 pub mod memory;
 mod nvml;
 pub mod overhead;
+pub mod peaks;
 mod pilot;
 pub mod processor_time;
 mod sampling;

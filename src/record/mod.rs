@@ -21,7 +21,7 @@ use crate::definition::{Boundary, Case, Dtype, Phase, Status, device_type};
 /// | 2 | | `memory_growth_mb` |
 /// | 3 | | `disturbed_share` |
 /// | 4 | 0.1.0 | `stopped_by`, `warmup_is_steady` |
-/// | 5 | 0.1.0 | `provider_share`, `case_id` |
+/// | 5 | 0.1.0 | `provider_share`, `case_id`, `nonzero_parameters`, `arithmetic_intensity` |
 pub const SCHEMA_VERSION: u32 = 5;
 
 /// One row.
@@ -140,9 +140,19 @@ pub struct Record {
     pub device_memory_mb: Option<f64>,
     // model
     pub parameters: Option<u64>,
+    /// Those that are not 0 in the model's f32 weights.
+    pub nonzero_parameters: Option<u64>,
     pub model_size_mb: Option<f64>,
+    /// Floating-point operations of one call, for the whole batch, counted from the graph: those of matrix products and
+    /// convolutions, two for each multiply-add, and nothing else; of `decode`, those of the first call after the prefill.
     pub flops: Option<u64>,
+    /// `flops` for each byte that cannot but be moved: weights, inputs and outputs, once. Of f32 only.
+    pub arithmetic_intensity: Option<f64>,
+    /// `flops` over the mean time of a call, in 10^9 a second.
     pub gflops_per_second: Option<f64>,
+    /// `gflops_per_second` in percent of the smaller of two peaks that were measured on the machine: its f32 matrix
+    /// product, and `arithmetic_intensity` times its copying of memory (Williams, Waterman and Patterson, CACM 52(4),
+    /// 2009). Of f32 on the CPU only; above 100 where a runtime is better than the product that was measured.
     pub roofline_percent: Option<f64>,
     pub accuracy: Option<f64>,
     pub accuracy_samples: Option<u64>,
@@ -259,8 +269,10 @@ impl Record {
             memory_kind: None,
             device_memory_mb: None,
             parameters: None,
+            nonzero_parameters: None,
             model_size_mb: None,
             flops: None,
+            arithmetic_intensity: None,
             gflops_per_second: None,
             roofline_percent: None,
             accuracy: None,

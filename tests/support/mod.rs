@@ -155,6 +155,8 @@ impl Workplace {
             .args(arguments)
             .current_dir(self.folder.path())
             .env("INFERBENCH_ROOT", self.folder.path())
+            // Measured once for all tests.
+            .env("INFERBENCH_PEAKS", Path::new(env!("CARGO_TARGET_TMPDIR")).join("peaks.json"))
             .env("CRITERION_HOME", self.criterion());
         command
     }

@@ -1,0 +1,159 @@
+//! This machine's peaks, measured once and kept in `<target>/inferbench/peaks.json`.
+//!
+//! They are measured again where the file is of another machine, processor or version; for another number of threads they
+//! are measured and added.
+
+use std::path::Path;
+
+use serde::{Deserialize, Serialize};
+
+use super::machine::Machine;
+use crate::measurement::peaks::{self, Peaks};
+use crate::places::Places;
+
+/// Changes when an older reader would misunderstand the file, and when the same machine would have other peaks.
+const FORMAT: u32 = 1;
+
+/// The content of `peaks.json`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+struct Kept {
+    format: u32,
+    version: String,
+    host_id: String,
+    cpu_model: Option<String>,
+    /// One for each number of threads that was asked for.
+    peaks: Vec<Peaks>,
+}
+
+impl Kept {
+    fn none_of(machine: &Machine) -> Self {
+        Kept {
+            format: FORMAT,
+            version: env!("CARGO_PKG_VERSION").into(),
+            host_id: machine.host_id.clone(),
+            cpu_model: machine.cpu_model.clone(),
+            peaks: Vec::new(),
+        }
+    }
+
+    /// What is kept of the machine; nothing where the file is missing, cannot be read or is of another.
+    fn of(path: &Path, machine: &Machine) -> Self {
+        let none = Kept::none_of(machine);
+        let read = std::fs::read(path).ok().and_then(|bytes| serde_json::from_slice::<Kept>(&bytes).ok());
+        read.filter(|kept| Kept { peaks: Vec::new(), ..kept.clone() } == none).unwrap_or(none)
+    }
+}
+
+/// The peaks of the machine on so many threads: those that are kept, or new ones, which takes about two seconds.
+///
+/// # Errors
+/// They cannot be kept.
+pub fn peaks(places: &Places, machine: &Machine, threads: usize) -> Result<Peaks, String> {
+    kept_or_measured(&places.peaks(), machine, threads, || measured(machine, threads))
+}
+
+/// The same, always measured anew.
+///
+/// # Errors
+/// They cannot be kept.
+pub fn calibrate(places: &Places, machine: &Machine, threads: usize) -> Result<Peaks, String> {
+    let peaks = measured(machine, threads);
+    keep(&places.peaks(), machine, peaks.clone())?;
+    Ok(peaks)
+}
+
+fn kept_or_measured(
+    path: &Path,
+    machine: &Machine,
+    threads: usize,
+    measure: impl FnOnce() -> Peaks,
+) -> Result<Peaks, String> {
+    if let Some(kept) = Kept::of(path, machine).peaks.into_iter().find(|peaks| peaks.threads == threads) {
+        return Ok(kept);
+    }
+    let peaks = measure();
+    keep(path, machine, peaks.clone())?;
+    Ok(peaks)
+}
+
+fn keep(path: &Path, machine: &Machine, peaks: Peaks) -> Result<(), String> {
+    let mut kept = Kept::of(path, machine);
+    kept.peaks.retain(|other| other.threads != peaks.threads);
+    kept.peaks.push(peaks);
+    let partial = path.with_extension(format!("{}.partial", std::process::id()));
+    let write = || -> std::io::Result<()> {
+        path.parent().map_or(Ok(()), std::fs::create_dir_all)?;
+        std::fs::write(&partial, serde_json::to_vec_pretty(&kept)?)?;
+        std::fs::rename(&partial, path)
+    };
+    write().map_err(|error| format!("{}: {error}", path.display()))
+}
+
+fn measured(machine: &Machine, threads: usize) -> Peaks {
+    let copied = copied_bytes(super::machine::last_level_cache_bytes(), machine.memory_bytes);
+    eprintln!("calibrating: the peaks of this machine on {threads} threads, once");
+    peaks::measure(threads, copied)
+}
+
+/// Four times the last-level caches, by STREAM's rule, so that what is copied does not stay in them; but no more than an
+/// eighth of the memory.
+fn copied_bytes(cache: Option<u64>, memory: Option<u64>) -> usize {
+    const ASSUMED_CACHE: u64 = 32 << 20;
+    let wanted = cache.unwrap_or(ASSUMED_CACHE).saturating_mul(4).max(64 << 20);
+    usize::try_from(wanted.min(memory.unwrap_or(u64::MAX) / 8)).unwrap_or(usize::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::measurement::peaks::ProductRate;
+
+    fn peaks(threads: usize, gflops_per_second: f64) -> Peaks {
+        let products = vec![ProductRate { size: 512, gflops_per_second }];
+        Peaks { threads, products, copy_gb_per_second: 10.0, copied_bytes: 1 }
+    }
+
+    #[test]
+    fn peaks_are_measured_once_and_again_when_the_machine_is_another() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("inferbench/peaks.json");
+        let machine =
+            |host: &str, cpu: &str| Machine { host_id: host.into(), cpu_model: Some(cpu.into()), ..Machine::default() };
+        let one = machine("1a", "A CPU");
+        let get = |machine: &Machine, threads, gflops| {
+            let result = kept_or_measured(&path, machine, threads, || peaks(threads, gflops)).unwrap();
+            result.product_gflops_per_second()
+        };
+        assert_eq!(get(&one, 2, 100.0), 100.0);
+        assert_eq!(get(&one, 2, 7.0), 100.0);
+        // Another number of threads is added.
+        assert_eq!(get(&one, 1, 60.0), 60.0);
+        assert_eq!(get(&one, 2, 7.0), 100.0);
+        // Another machine's take the place of all.
+        assert_eq!(get(&machine("2b", "A CPU"), 2, 50.0), 50.0);
+        assert_eq!(get(&one, 1, 61.0), 61.0);
+        assert_eq!(get(&machine("1a", "Another CPU"), 1, 62.0), 62.0);
+    }
+
+    #[test]
+    fn a_file_that_is_broken_or_of_another_version_is_replaced() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("peaks.json");
+        let machine = Machine::default();
+        std::fs::write(&path, "{").unwrap();
+        let get = |gflops| kept_or_measured(&path, &machine, 1, || peaks(1, gflops)).unwrap();
+        assert_eq!(get(5.0), peaks(1, 5.0));
+        let older = Kept { version: "0.0.1".into(), peaks: vec![peaks(1, 9.0)], ..Kept::none_of(&machine) };
+        std::fs::write(&path, serde_json::to_vec(&older).unwrap()).unwrap();
+        assert_eq!(get(6.0), peaks(1, 6.0));
+        keep(&path, &machine, peaks(1, 8.0)).unwrap();
+        assert_eq!(get(7.0), peaks(1, 8.0));
+    }
+
+    #[test]
+    fn arrays_are_four_times_the_caches_if_there_is_memory_for_them() {
+        assert_eq!(copied_bytes(Some(32 << 20), Some(16 << 30)), 128 << 20);
+        assert_eq!(copied_bytes(Some(1 << 20), None), 64 << 20);
+        assert_eq!(copied_bytes(None, Some(256 << 20)), 32 << 20);
+    }
+}

@@ -1,0 +1,186 @@
+//! The machine's own peaks: how fast it multiplies large f32 matrices, and how fast it copies memory, on some threads.
+//!
+//! They are the two roofs of the roofline model (Williams, Waterman and Patterson, CACM 52(4), 2009): a computation of `i`
+//! operations a byte can reach `min(product, i × copy)`. Both are measured and not read from a data sheet, each as the
+//! best of several, so they are lower bounds of what the machine can do: a library's product may be better than this
+//! one, and reading alone is faster than copying. What comes to more than 100 % of them is not cut off.
+//!
+//! The product is `matrixmultiply`'s, which has kernels for AVX-512. candle's `gemm` has them behind a feature that would
+//! be switched on for candle too, and so change what is measured.
+
+use std::hint::black_box;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use serde::{Deserialize, Serialize};
+
+/// How fast a machine can be at best.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Peaks {
+    pub threads: usize,
+    /// The best of several products of each size.
+    pub products: Vec<ProductRate>,
+    /// Of copying one array to another: bytes read and bytes written, in 10^9 a second, as STREAM counts them.
+    pub copy_gb_per_second: f64,
+    /// Bytes of one array.
+    pub copied_bytes: usize,
+}
+
+/// The speed of a product of two square f32 matrices.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ProductRate {
+    /// Rows and columns.
+    pub size: usize,
+    /// Operations, two for each multiply-add, in 10^9 a second.
+    pub gflops_per_second: f64,
+}
+
+impl Peaks {
+    /// The speed of the best product.
+    pub fn product_gflops_per_second(&self) -> f64 {
+        self.products.iter().map(|product| product.gflops_per_second).fold(0.0, f64::max)
+    }
+
+    /// What a computation of `intensity` operations a byte can reach, in 10^9 operations a second.
+    pub fn roof_gflops_per_second(&self, intensity: f64) -> f64 {
+        self.product_gflops_per_second().min(intensity * self.copy_gb_per_second)
+    }
+
+    /// `gflops_per_second` in percent of what a computation of that intensity can reach; above 100 where it is better than
+    /// the product and the copy that were measured.
+    pub fn roofline_percent(&self, gflops_per_second: f64, intensity: f64) -> Option<f64> {
+        let roof = self.roof_gflops_per_second(intensity);
+        (roof > 0.0).then(|| 100.0 * gflops_per_second / roof)
+    }
+}
+
+/// Sizes of the products: the matrices are larger than a core's own caches, and packing them is nothing beside
+/// multiplying.
+const SIZES: [usize; 2] = [1024, 2048];
+
+/// For each size. Where others use the processors too, many short ones find a quiet moment.
+const PATIENCE: Duration = Duration::from_millis(700);
+const COPY_PATIENCE: Duration = Duration::from_millis(400);
+
+/// Measures for about two seconds, copying arrays of `copied_bytes`.
+pub fn measure(threads: usize, copied_bytes: usize) -> Peaks {
+    let threads = threads.max(1);
+    let mut products: Vec<ProductRate> = Vec::new();
+    for size in SIZES {
+        let operations = 2.0 * (size as f64).powi(3);
+        let is_too_slow = |last: &ProductRate| operations / 1e9 / last.gflops_per_second > PATIENCE.as_secs_f64();
+        if products.last().is_some_and(is_too_slow) {
+            break;
+        }
+        let (left, right, mut result) = (matrix(size), matrix(size), matrix(size));
+        let seconds = best(PATIENCE, || multiply(size, threads, &left, &right, black_box(&mut result)));
+        products.push(ProductRate { size, gflops_per_second: operations / 1e9 / seconds });
+    }
+    let elements = copied_bytes.div_ceil(size_of::<u64>()).max(threads);
+    let (source, mut target) = (vec![1_u64; elements], vec![2_u64; elements]);
+    let seconds = best(COPY_PATIENCE, || copy(threads, &source, black_box(&mut target)));
+    let copied_bytes = elements * size_of::<u64>();
+    Peaks { threads, products, copy_gb_per_second: 2.0 * copied_bytes as f64 / 1e9 / seconds, copied_bytes }
+}
+
+/// The shortest, in seconds, of as many as fit into the time; the first one counts where there are no others.
+fn best(patience: Duration, mut work: impl FnMut()) -> f64 {
+    let start = Instant::now();
+    work();
+    let mut shortest = start.elapsed().as_secs_f64();
+    while start.elapsed() < patience {
+        let begin = Instant::now();
+        work();
+        shortest = shortest.min(begin.elapsed().as_secs_f64());
+    }
+    shortest
+}
+
+/// Numbers of all signs and no regular pattern that a product could profit from.
+fn matrix(size: usize) -> Vec<f32> {
+    (0..size * size).map(|index| (index.wrapping_mul(2_654_435_761) % 1009) as f32 / 1009.0 - 0.5).collect()
+}
+
+/// `result = left × right`, all square and row by row; each thread makes a block of rows.
+fn multiply(size: usize, threads: usize, left: &[f32], right: &[f32], result: &mut [f32]) {
+    let block = size.div_ceil(threads) * size;
+    thread::scope(|scope| {
+        for (left, result) in left.chunks(block).zip(result.chunks_mut(block)) {
+            scope.spawn(move || multiply_rows(size, left, right, result));
+        }
+    });
+}
+
+fn multiply_rows(size: usize, left: &[f32], right: &[f32], result: &mut [f32]) {
+    let rows = left.len() / size;
+    assert!(rows * size == result.len() && right.len() == size * size);
+    let stride = size as isize;
+    // SAFETY: the library takes pointers. `left` and `result` have `rows × size` elements and `right` has `size × size`,
+    // as the strides say, and `result` is borrowed by this thread alone.
+    unsafe {
+        matrixmultiply::sgemm(
+            rows,
+            size,
+            size,
+            1.0,
+            left.as_ptr(),
+            stride,
+            1,
+            right.as_ptr(),
+            stride,
+            1,
+            0.0,
+            result.as_mut_ptr(),
+            stride,
+            1,
+        );
+    }
+}
+
+fn copy(threads: usize, source: &[u64], target: &mut [u64]) {
+    let block = source.len().div_ceil(threads);
+    thread::scope(|scope| {
+        for (source, target) in source.chunks(block).zip(target.chunks_mut(block)) {
+            scope.spawn(move || target.copy_from_slice(source));
+        }
+    });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn peaks() -> Peaks {
+        let products = [(512, 90.0), (1024, 100.0)];
+        let products = products.map(|(size, gflops_per_second)| ProductRate { size, gflops_per_second }).to_vec();
+        Peaks { threads: 2, products, copy_gb_per_second: 10.0, copied_bytes: 1 }
+    }
+
+    #[test]
+    fn the_roof_is_the_memory_s_at_low_intensity_and_the_product_s_at_high() {
+        assert_eq!(peaks().roof_gflops_per_second(2.0), 20.0);
+        assert_eq!(peaks().roof_gflops_per_second(50.0), 100.0);
+        assert_eq!(peaks().roofline_percent(5.0, 2.0), Some(25.0));
+        assert_eq!(peaks().roofline_percent(150.0, 50.0), Some(150.0));
+        assert_eq!(peaks().roofline_percent(1.0, 0.0), None);
+    }
+
+    #[test]
+    fn threads_together_make_the_whole_product_and_the_whole_copy() {
+        let size = 7;
+        let (left, right) = (matrix(size), matrix(size));
+        for threads in [1, 2, 3, 9] {
+            let mut result = vec![f32::NAN; size * size];
+            multiply(size, threads, &left, &right, &mut result);
+            for (place, value) in result.iter().enumerate() {
+                let (row, column) = (place / size, place % size);
+                let expected: f32 =
+                    (0..size).map(|inner| left[row * size + inner] * right[inner * size + column]).sum();
+                assert!((value - expected).abs() < 1e-5, "{threads} threads, {place}: {value} instead of {expected}");
+            }
+            let mut target = vec![0; 10];
+            copy(threads, &[3; 10], &mut target);
+            assert_eq!(target, [3; 10]);
+        }
+    }
+}

@@ -1,0 +1,92 @@
+//! Operations and bytes of the packaged models, counted from their graphs: against published counts, and against what a
+//! model of the same shape has to cost.
+
+mod support;
+
+use inferbench::definition::{Cost, Model, Phase, Sizes, cost, read_catalogue};
+
+use support::checkout;
+
+/// Published multiply-adds, each two operations here, of one sample.
+///
+/// - `resnet50` and `vit_b_16` at 224 × 224: "GFLOPS" in torchvision's documentation of `ResNet50_Weights` and
+///   `ViT_B_16_Weights`, which counts multiply-adds.
+/// - `bert-base` at 128 tokens: "MACs" of `hfl/chinese-roberta-wwm-ext` in the README of calflops 0.2, which has the same
+///   layers; its smaller vocabulary is looked up and costs nothing.
+const PUBLISHED: [(&str, Option<usize>, f64); 3] =
+    [("resnet50", None, 4.09e9), ("vit_b_16", None, 17.56e9), ("bert-base", Some(128), 11.17e9)];
+
+fn models() -> Vec<Model> {
+    let entries = read_catalogue(&checkout().join("models")).unwrap();
+    let packaged = entries.into_iter().map(|entry| entry.model.unwrap());
+    packaged.filter(|model| model.variant == "original").collect()
+}
+
+fn model(name: &str) -> Model {
+    models().into_iter().find(|model| model.name == name).unwrap()
+}
+
+fn sizes(batch: usize, sequence: Option<usize>) -> Sizes {
+    Sizes { batch, sequence }
+}
+
+#[test]
+fn counts_are_within_two_percent_of_the_published_ones() {
+    for (name, sequence, multiply_adds) in PUBLISHED {
+        let one = cost(&model(name), Phase::Forward, sizes(1, sequence)).unwrap();
+        let ratio = one.flops as f64 / (2.0 * multiply_adds);
+        println!("{name}: {} operations, {ratio:.4} of the published count", one.flops);
+        assert!((ratio - 1.0).abs() < 0.02, "{name}: {} operations, {ratio:.4} of the published count", one.flops);
+        let eight = cost(&model(name), Phase::Forward, sizes(8, sequence)).unwrap();
+        assert_eq!(eight.flops, 8 * one.flops);
+        assert!(eight.intensity() > one.intensity());
+    }
+}
+
+#[test]
+fn every_phase_of_every_packaged_model_is_counted() {
+    let all = models();
+    assert!(all.len() >= 30);
+    for model in all {
+        let lengths: Vec<Option<usize>> = match model.has_sequence() {
+            true => model.sequence_lengths.iter().copied().map(Some).collect(),
+            false => vec![None],
+        };
+        for plan in &model.phases {
+            for &length in &lengths {
+                for batch in [1, 3] {
+                    let counted = cost(&model, plan.phase, sizes(batch, length));
+                    let Cost { flops, bytes } =
+                        counted.unwrap_or_else(|error| panic!("{} {} {length:?}: {error}", model.name, plan.phase));
+                    assert!(flops > 0 && bytes > 0, "{} {}", model.name, plan.phase);
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn a_resnet_moves_its_weights_its_picture_and_its_classes() {
+    let model = model("resnet50");
+    let counted = cost(&model, Phase::Forward, sizes(2, None)).unwrap();
+    // Running means and variances of batch normalisation are no parameters, but they are read.
+    let statistics = 2 * 26_560;
+    let floats = model.parameters.unwrap() + statistics + 2 * (3 * 224 * 224 + 1000);
+    let rest = counted.bytes - 4 * floats;
+    assert!(rest < 1000, "{rest} bytes more");
+}
+
+#[test]
+fn a_step_of_a_llama_costs_a_token_of_its_prefill_and_looks_back_on_the_prompt() {
+    let model = model("llama-small");
+    let count = |phase, length| cost(&model, phase, sizes(1, Some(length))).unwrap();
+    let decode = |length| count(Phase::Decode, length);
+    // Two products with keys and values, in 2 layers of width 128, for each position more.
+    let attention = 2 * 2 * 2 * 128;
+    assert_eq!(decode(33).flops - decode(32).flops, attention);
+    // Its own position is one of those that it looks at.
+    let products = decode(32).flops - 33 * attention;
+    let (prefill, vocabulary) = (count(Phase::Prefill, 32), 2 * 128 * 1000);
+    assert_eq!(prefill.flops, 32 * (products - vocabulary) + vocabulary + 32 * 32 * attention);
+    assert!(decode(32).intensity() < prefill.intensity());
+}
