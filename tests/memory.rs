@@ -1,0 +1,53 @@
+//! The memory of a process is watched in a process that does nothing else: a file of its own with one test.
+
+use std::thread;
+use std::time::Duration;
+
+use inferbench::backend::{Placement, Session, Stages};
+use inferbench::definition::Shortfall;
+use inferbench::fixture::HostTensor;
+use inferbench::measurement::{TimedSession, memory, watch};
+
+const BLOCK: usize = 64 << 20;
+
+/// Holds a block through every call, and a second one for a part of it.
+struct Allocating;
+
+impl Session for Allocating {
+    fn bind(&mut self, _: &[HostTensor]) -> Result<usize, Shortfall> {
+        Ok(0)
+    }
+    fn run(&mut self, _: usize) -> Result<(), Shortfall> {
+        let held = std::hint::black_box(vec![1_u8; BLOCK]);
+        drop(std::hint::black_box(vec![1_u8; BLOCK]));
+        thread::sleep(Duration::from_millis(300));
+        drop(held);
+        Ok(())
+    }
+    fn sync(&mut self) -> Result<(), Shortfall> {
+        Ok(())
+    }
+    fn outputs(&mut self, _: usize) -> Result<Vec<HostTensor>, Shortfall> {
+        Ok(Vec::new())
+    }
+    fn call_from_host(&mut self, _: usize, _: &[HostTensor]) -> Result<Stages, Shortfall> {
+        Err(Shortfall::unsupported("never called"))
+    }
+    fn placement(&self) -> Placement {
+        Placement::default()
+    }
+}
+
+#[test]
+#[cfg(target_os = "linux")]
+fn a_known_allocation_is_found_to_within_a_few_per_cent() {
+    memory::reset_peak().unwrap();
+    let mut session = TimedSession::new(Box::new(Allocating), 1);
+    let usage = watch(&mut session, "cpu", 1, 2.0).unwrap();
+    assert_eq!(usage.device_peak_bytes, None);
+    let memory = usage.memory.unwrap();
+    let near = |bytes: u64, blocks: f64| (bytes as f64 / (blocks * BLOCK as f64) - 1.0).abs() < 0.05;
+    assert!(near(memory.peak_bytes - memory.loaded_bytes, 2.0), "{memory:?}");
+    let average = memory.average_bytes - memory.loaded_bytes;
+    assert!((0.8..1.4).contains(&(average as f64 / BLOCK as f64)), "{memory:?}");
+}
