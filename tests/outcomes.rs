@@ -151,21 +151,19 @@ fn a_definition_that_is_missing_is_asked_for_with_the_lines_to_write() {
 
 #[test]
 fn a_backend_that_is_not_there_is_unavailable_with_the_reason() {
-    let workplace = Workplace::new(&["digits"], &["openvino", "candle"], &[1]);
+    let workplace = Workplace::new(&["digits"], &["jax", "candle"], &[1]);
     let run = workplace.inferbench(&["run", "--noplot"]).finish().with_code(0);
-    run.saying(&[
-        "left out: openvino on cpu (1 case): unavailable: no backend \"openvino\"; there are ort, tch, candle",
-    ]);
-    let record = workplace.record("digits/openvino-cpu-f32/1");
+    run.saying(&["left out: jax on cpu (1 case): unavailable: no backend \"jax\"; there are ort, tch, candle"]);
+    let record = workplace.record("digits/jax-cpu-f32/1");
     assert_eq!((record.status, record.verified), (Status::Unavailable, None));
     assert!(record.message.unwrap().contains("there are ort, tch, candle"));
     assert_eq!(workplace.record(DIGITS).status, Status::Ok);
 
-    workplace.inferbench(&["run", "--backend", "openvino"]).finish().with_code(3).saying(&["0 of 1 cases ran"]);
+    workplace.inferbench(&["run", "--backend", "jax"]).finish().with_code(3).saying(&["0 of 1 cases ran"]);
     assert_eq!(workplace.records().len(), 1);
     workplace.inferbench(&["run", "--device", "cuda:7", "--backend", "candle"]).finish().with_code(3);
     let message = workplace.record("digits/candle-cuda.7-f32/1").message.unwrap();
-    assert_eq!(message, "candle has no device \"cuda:7\" here; it has cpu");
+    assert!(message.ends_with("; candle has cpu here"), "{message}");
     workplace.inferbench(&["run", "--dtype", "bf16"]).finish().with_code(3);
     assert_eq!(workplace.record("digits/candle-cpu-bf16/1").status, Status::Unsupported);
 }
@@ -184,6 +182,7 @@ fn a_backend_that_is_not_in_this_build_says_what_adds_it() {
 #[cfg(feature = "ort")]
 fn onnx_runtime_that_is_missing_or_broken_is_unavailable() {
     let workplace = Workplace::new(&["digits"], &["ort", "candle"], &[1]);
+    fs::remove_file(workplace.path(".native")).unwrap();
     let missing = workplace.inferbench(&["run", "--noplot"]).env_remove("ORT_DYLIB_PATH").finish();
     missing
         .with_code(0)

@@ -40,7 +40,7 @@ pub fn commit(repository: &Path, revision: &str) -> Result<Option<String>, Strin
 pub fn build(places: &Places, name: &str, commit: &str) -> Result<Option<(PathBuf, Worktree)>, String> {
     let duels = places.duels();
     let worktree = Worktree::add(places, &duels.join("worktrees").join(commit), commit)?;
-    let features = features();
+    let features = features_of(&worktree);
     let named_features = if features.is_empty() { "no-backend".to_owned() } else { features.join("+") };
     let executable = duels.join("executables").join(format!("{commit}-{named_features}"));
     if executable.is_file() {
@@ -139,8 +139,8 @@ fn protoc(places: &Places) -> PathBuf {
     places.root().canonicalize().unwrap_or_default().join("scripts/protoc")
 }
 
-/// The backends of the running build.
-fn features() -> Vec<&'static str> {
+/// The backends of the running build that the revision has; it may be older than some of them.
+fn features_of(worktree: &Worktree) -> Vec<&'static str> {
     let features = [
         (cfg!(feature = "ort"), "ort"),
         (cfg!(feature = "tch"), "tch"),
@@ -148,7 +148,11 @@ fn features() -> Vec<&'static str> {
         (cfg!(feature = "tract"), "tract"),
         (cfg!(feature = "openvino"), "openvino"),
     ];
-    features.into_iter().filter(|(has, _)| *has).map(|(_, name)| name).collect()
+    let manifest = fs::read_to_string(worktree.path().join("Cargo.toml")).unwrap_or_default();
+    let manifest: toml::Table = toml::from_str(&manifest).unwrap_or_default();
+    let own = manifest.get("features").and_then(toml::Value::as_table);
+    let is_known = |name: &str| own.is_some_and(|own| own.contains_key(name));
+    features.into_iter().filter(|(has, name)| *has && is_known(name)).map(|(_, name)| name).collect()
 }
 
 /// What git prints, or what it complains of.
