@@ -379,6 +379,12 @@ fn build_bench(name: &str) -> PathBuf {
     if !cfg!(debug_assertions) {
         cargo.arg("--release");
     }
+    // Those that cargo has set for this test; build scripts that look at them would run again, and all after them.
+    let is_of_this_test =
+        |name: &str| name == "OUT_DIR" || ["CARGO_PKG_", "CARGO_MANIFEST_"].iter().any(|it| name.starts_with(it));
+    for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_str().is_some_and(is_of_this_test)) {
+        cargo.env_remove(name);
+    }
     let built = cargo.finish().with_code(0);
     let messages = built.stdout.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
     let is_bench = |message: &Value| message["target"]["name"] == name;
