@@ -3,7 +3,8 @@
 
 mod support;
 
-use inferbench::definition::{Cost, Model, Phase, Sizes, cost, read_catalogue};
+use inferbench::definition::{Cost, Model, Origin, Phase, Sizes, cost, read_catalogue};
+use proptest::prelude::*;
 
 use support::checkout;
 
@@ -89,4 +90,29 @@ fn a_step_of_a_llama_costs_a_token_of_its_prefill_and_looks_back_on_the_prompt()
     let (prefill, vocabulary) = (count(Phase::Prefill, 32), 2 * 128 * 1000);
     assert_eq!(prefill.flops, 32 * (products - vocabulary) + vocabulary + 32 * 32 * attention);
     assert!(decode(32).intensity() < prefill.intensity());
+}
+
+#[test]
+fn no_damage_to_a_graph_stops_the_count() {
+    let place = tempfile::tempdir().unwrap();
+    for name in ["vit-small", "tenn_eeg"] {
+        let whole = std::fs::read(checkout().join("models/zoo").join(name).join("model.onnx")).unwrap();
+        let mut model = model(name);
+        model.origin = Origin::Packaged { folder: place.path().to_owned(), weights: None, has_reference: false };
+        let counted = |bytes: &[u8]| {
+            std::fs::write(place.path().join("model.onnx"), bytes).unwrap();
+            // Counted, or an error, but never a panic.
+            cost(&model, Phase::Forward, sizes(2, None))
+        };
+        assert!(counted(&whole).is_ok());
+        assert!(counted(&whole[..whole.len() / 2]).is_err());
+        let damage = prop::collection::vec((0..whole.len(), any::<u8>()), 1..4);
+        proptest!(ProptestConfig::with_cases(500), |(damage in damage)| {
+            let mut bytes = whole.clone();
+            for (position, byte) in damage {
+                bytes[position] = byte;
+            }
+            let _ = counted(&bytes);
+        });
+    }
 }
