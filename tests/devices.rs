@@ -23,6 +23,11 @@ fn an_absent_device_is_unavailable_with_what_is_there_and_an_unknown_one_is_refu
         let finished = workplace.inferbench(&["run", "--device", device]).finish().with_code(3);
         finished.saying(&[&format!("left out: candle on {device} (1 case): unavailable: "), "candle has cpu here"]);
     }
+    if has_onnxruntime() {
+        // What is installed is not there before it has computed something.
+        let finished = workplace.inferbench(&["run", "--device", "cuda:9", "--backend", "ort"]).finish().with_code(3);
+        assert_eq!(finished.stderr.contains("xnnpack"), has_device("xnnpack"), "{}", finished.stderr);
+    }
     let refused = workplace.inferbench(&["run", "--device", "gpus"]).finish().with_code(2);
     refused.saying(&["unknown device \"gpus\"", "cuda[:n]", "openvino", "auto"]);
 }

@@ -287,8 +287,10 @@ impl Capabilities for Registry {
         let is_asked_for = |report: &&DeviceReport| report.device == device || report.device == device_kind(device);
         let asked = devices.iter().find(is_asked_for);
         let there = || {
-            let there = devices.iter().filter(|report| report.availability.is_ok());
-            let there: Vec<&str> = there.map(|report| report.device.as_str()).collect();
+            // A library that is installed is no device yet.
+            let there = devices.iter().cloned().map(|report| tried(backend, report));
+            let there = there.filter(|report| report.availability.is_ok()).map(|report| report.device);
+            let there: Vec<String> = there.collect();
             let there = if there.is_empty() { "no device".to_owned() } else { there.join(", ") };
             format!("{} has {there} here", backend.name())
         };

@@ -9,7 +9,7 @@ use super::store::import::import_one;
 use crate::convert::{Conversion, convert_each};
 use crate::definition::Status;
 use crate::exit_codes;
-use crate::harness::RunFolder;
+use crate::harness::{Manifest, RunFolder};
 use crate::places::Places;
 use crate::record::{DISTRIBUTIONS, Distributions};
 use crate::report::{ReportedRun, html, index};
@@ -70,11 +70,8 @@ pub fn convert_run(
     baseline: &str,
     reports: &Path,
 ) -> Result<Converted, String> {
-    let criterion_root = match criterion_root {
-        Some(root) => root.to_owned(),
-        None => folder.read_manifest()?.criterion_root,
-    };
-    let run_id = folder.read_manifest()?.run_id;
+    let Manifest { run_id, criterion_root: own_root, .. } = folder.read_manifest()?;
+    let criterion_root = criterion_root.map_or(own_root, Path::to_owned);
     let output = reports.join(&run_id);
     std::fs::create_dir_all(&output).map_err(|error| format!("{}: {error}", output.display()))?;
     let conversion = write_file_whole(&output.join(LATENCIES), |file| {

@@ -41,12 +41,13 @@ pub fn plan(
     capabilities: &dyn Capabilities,
 ) -> Result<Vec<PlannedCase>, String> {
     let chosen = chosen_entries(suite, selection, catalogue)?;
+    let contestants = boundaries_and_contestants(suite, capabilities);
     let mut cases = Vec::new();
     let mut taken: BTreeMap<String, Case> = BTreeMap::new();
     for Chosen { entry, phases, batch_sizes, sequence_lengths } in chosen {
         let sizes = product(&product(&sequence_lengths, &phases), &batch_sizes);
         for ((sequence_length, phase), batch_size) in sizes {
-            for (boundary, (backend, device, dtype)) in boundaries_and_contestants(suite, capabilities) {
+            for (boundary, (backend, device, dtype)) in contestants.iter().cloned() {
                 let case = Case {
                     model: entry.name.clone(),
                     variant: entry.variant.clone(),

@@ -90,12 +90,13 @@ pub fn disturbed_lines(group: &ModelGroup<'_>) -> Vec<String> {
         .collect()
 }
 
-/// `p99 has no bound yet: ort batch 1 needs 562 more calls`, if a case of the group has too few calls for one.
+/// `p99 has no bound: ort-cpu-f32 batch 1 needs 562 more calls`, if a case of the group has too few calls for one.
 pub fn missing_calls_line(group: &ModelGroup<'_>) -> Option<String> {
     let measured = group.rows.iter().map(|row| row.record).filter(|record| record.status == Status::Ok);
     let needs = measured.filter_map(|record| {
         let missing = calls_for_bound(0.99).saturating_sub(record.iterations?);
-        (missing > 0).then(|| format!("{} batch {} needs {missing} more calls", record.backend, record.batch_size))
+        let contestant = record.case().benchmark_id().function;
+        (missing > 0).then(|| format!("{contestant} batch {} needs {missing} more calls", record.batch_size))
     });
     let needs: Vec<String> = needs.collect();
     (!needs.is_empty()).then(|| format!("p99 has no bound: {}", needs.join(", ")))
@@ -173,7 +174,7 @@ mod tests {
             |backend, iterations| Record { iterations: Some(iterations), ..record("m", backend, 1, Some(1.0)) };
         let line = |records: &[Record]| missing_calls_line(&rank(records)[0]);
         assert_eq!(line(&[with_calls("ort", 662)]), None);
-        let expected = "p99 has no bound: tch batch 1 needs 562 more calls";
+        let expected = "p99 has no bound: tch-cpu-f32 batch 1 needs 562 more calls";
         assert_eq!(line(&[with_calls("ort", 1000), with_calls("tch", 100)]).as_deref(), Some(expected));
     }
 
