@@ -3,6 +3,7 @@
 mod case;
 mod catalogue;
 mod cost;
+mod data_source;
 mod device;
 mod model;
 mod onnx;
@@ -16,6 +17,7 @@ mod torchscript;
 pub use case::{BenchmarkId, Boundary, Case, Dtype, ORIGINAL, Phase, check_component};
 pub use catalogue::{Entry, add_models_with_paths, read_catalogue};
 pub use cost::{Cost, cost};
+pub use data_source::{DataSource, ImageFolderSettings};
 pub use device::{AUTO, PREFERRED, check_device, device_index, device_kind, device_type, own_dtype};
 pub use model::{Generation, Model, Origin, Part, PhasePlan, Tolerance, WHOLE, whole};
 pub use onnx::{OnnxSummary, read_input_symbols, read_summary};

@@ -22,7 +22,8 @@ use crate::definition::{Boundary, Case, Dtype, Phase, Status, device_type};
 /// | 3 | | `disturbed_share` |
 /// | 4 | 0.1.0 | `stopped_by`, `warmup_is_steady` |
 /// | 5 | 0.1.0 | `provider_share`, `case_id`, `nonzero_parameters`, `arithmetic_intensity` |
-pub const SCHEMA_VERSION: u32 = 5;
+/// | 6 | 0.1.0 | `data_source`, bounds and changes of `accuracy`, `accuracy_top5`, `agreement`, `output_cosine` |
+pub const SCHEMA_VERSION: u32 = 6;
 
 /// One row.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -154,8 +155,28 @@ pub struct Record {
     /// product, and `arithmetic_intensity` times its copying of memory (Williams, Waterman and Patterson, CACM 52(4),
     /// 2009). Of f32 on the CPU only; above 100 where a runtime is better than the product that was measured.
     pub roofline_percent: Option<f64>,
+    // quality
+    /// The samples by which the answers were judged: `synthetic` has no labels.
+    pub data_source: Option<String>,
+    /// Part of the samples, from 0 to 1, whose largest output is that of their label.
     pub accuracy: Option<f64>,
+    /// 95 % interval of `accuracy` (Clopper and Pearson, Biometrika 26(4), 1934).
+    pub accuracy_lower: Option<f64>,
+    pub accuracy_upper: Option<f64>,
+    /// Part of the samples whose label is among the five largest outputs.
+    pub accuracy_top5: Option<f64>,
     pub accuracy_samples: Option<u64>,
+    /// `accuracy` less that of the model's original in f32 on the same samples, from the same run.
+    pub accuracy_change: Option<f64>,
+    /// 95 % interval of `accuracy_change`, from the samples on which the two differ (Bonett and Price, Journal of
+    /// Educational and Behavioral Statistics 37(4), 2012).
+    pub accuracy_change_lower: Option<f64>,
+    pub accuracy_change_upper: Option<f64>,
+    /// Part of the samples, from 0 to 1, whose largest output is at the same place as that of the original in f32.
+    pub agreement: Option<f64>,
+    /// Mean over samples of the cosine between the outputs and those of the original in f32.
+    pub output_cosine: Option<f64>,
+    pub agreement_samples: Option<u64>,
     /// SHA-256 of the graph file that was loaded.
     pub artifact_sha256: Option<String>,
     // energy
@@ -275,8 +296,18 @@ impl Record {
             arithmetic_intensity: None,
             gflops_per_second: None,
             roofline_percent: None,
+            data_source: None,
             accuracy: None,
+            accuracy_lower: None,
+            accuracy_upper: None,
+            accuracy_top5: None,
             accuracy_samples: None,
+            accuracy_change: None,
+            accuracy_change_lower: None,
+            accuracy_change_upper: None,
+            agreement: None,
+            output_cosine: None,
+            agreement_samples: None,
             artifact_sha256: None,
             energy_j_per_sample: None,
             power_w: None,

@@ -1,0 +1,170 @@
+//! Where the samples come from by which a model's answers are judged. What is timed are seeded inputs whatever it is.
+
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+
+/// The samples of a model's quality: `data_source` of a suite or of one of its models.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", try_from = "DataSourceToml", into = "DataSourceToml")]
+pub enum DataSource {
+    /// Seeded numbers, which have no labels: outputs are compared with those of the original.
+    #[default]
+    Synthetic,
+    /// A safetensors file with `input.<name>`, f32, and `label`, i64, one row a sample.
+    Recorded(PathBuf),
+    /// Pictures in a folder a class: `<path>/<class>/<name>.jpg`.
+    ImageFolder(ImageFolderSettings),
+}
+
+/// How the pictures of a folder become inputs `[batch, 3, height, width]`, as torchvision's transforms for classification
+/// do it: resize the shorter side, crop the centre, scale to 0..1, normalise.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ImageFolderSettings {
+    pub path: PathBuf,
+    /// A text file with the name of a class a line, in the order of the model's outputs; without it the classes are the
+    /// folders in the order of their names, as for torchvision's `ImageFolder`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub classes: Option<PathBuf>,
+    /// The shorter side after resizing, in pixels; 256/224 of the model's input where it is not said.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub resize: Option<usize>,
+    /// Of red, green and blue, of values from 0 to 1; ImageNet's where it is not said.
+    #[serde(default = "imagenet_mean")]
+    pub mean: [f32; 3],
+    /// As `mean`.
+    #[serde(default = "imagenet_std")]
+    pub std: [f32; 3],
+    /// Use this many pictures, evenly spread over all of them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub samples: Option<usize>,
+}
+
+fn imagenet_mean() -> [f32; 3] {
+    [0.485, 0.456, 0.406]
+}
+
+fn imagenet_std() -> [f32; 3] {
+    [0.229, 0.224, 0.225]
+}
+
+impl ImageFolderSettings {
+    /// ImageNet's usual preparation of the pictures below `path`.
+    pub fn new(path: PathBuf) -> Self {
+        ImageFolderSettings {
+            path,
+            classes: None,
+            resize: None,
+            mean: imagenet_mean(),
+            std: imagenet_std(),
+            samples: None,
+        }
+    }
+}
+
+impl DataSource {
+    /// What the records call it.
+    pub fn name(&self) -> String {
+        let stem = |path: &Path| path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+        match self {
+            DataSource::Synthetic => "synthetic".into(),
+            DataSource::Recorded(path) => stem(path),
+            DataSource::ImageFolder(settings) => format!("image-folder {}", settings.path.display()),
+        }
+    }
+
+    /// The same with its paths relative to `folder`.
+    pub fn relative_to(self, folder: &Path) -> Self {
+        match self {
+            DataSource::Synthetic => DataSource::Synthetic,
+            DataSource::Recorded(path) => DataSource::Recorded(folder.join(path)),
+            DataSource::ImageFolder(settings) => DataSource::ImageFolder(ImageFolderSettings {
+                path: folder.join(&settings.path),
+                classes: settings.classes.map(|classes| folder.join(classes)),
+                ..settings
+            }),
+        }
+    }
+}
+
+/// The forms in a file: `"synthetic"`, `"image-folder:PATH"`, `"recorded:PATH"`, or a table with all settings.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(untagged)]
+enum DataSourceToml {
+    Short(String),
+    Full {
+        #[serde(rename = "image-folder")]
+        image_folder: ImageFolderSettings,
+    },
+}
+
+impl TryFrom<DataSourceToml> for DataSource {
+    type Error = String;
+
+    fn try_from(toml: DataSourceToml) -> Result<Self, String> {
+        match toml {
+            DataSourceToml::Short(text) => text.parse(),
+            DataSourceToml::Full { image_folder } => Ok(DataSource::ImageFolder(image_folder)),
+        }
+    }
+}
+
+impl From<DataSource> for DataSourceToml {
+    fn from(source: DataSource) -> Self {
+        match source {
+            DataSource::Synthetic => DataSourceToml::Short("synthetic".into()),
+            DataSource::Recorded(path) => DataSourceToml::Short(format!("recorded:{}", path.display())),
+            DataSource::ImageFolder(image_folder) => DataSourceToml::Full { image_folder },
+        }
+    }
+}
+
+impl FromStr for DataSource {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text.split_once(':') {
+            None if text == "synthetic" => Ok(DataSource::Synthetic),
+            Some(("recorded", path)) if !path.is_empty() => Ok(DataSource::Recorded(path.into())),
+            Some(("image-folder", path)) if !path.is_empty() => {
+                Ok(DataSource::ImageFolder(ImageFolderSettings::new(path.into())))
+            }
+            _ => Err(format!(
+                "unknown data source {text:?}; there are synthetic, image-folder:PATH and recorded:FILE.safetensors"
+            )),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(Debug, PartialEq, Serialize, Deserialize)]
+    struct File {
+        data_source: DataSource,
+    }
+
+    #[test]
+    fn short_and_full_forms_are_read_and_written() {
+        let read = |text: &str| toml::from_str::<File>(text).map(|file| file.data_source);
+        assert_eq!(read("data_source = 'synthetic'"), Ok(DataSource::Synthetic));
+        let Ok(DataSource::ImageFolder(plain)) = read("data_source = 'image-folder:a/b'") else { panic!() };
+        assert_eq!(plain, ImageFolderSettings::new("a/b".into()));
+        let full = read("data_source = { image-folder = { path = 'a', resize = 232, samples = 100 } }").unwrap();
+        let DataSource::ImageFolder(settings) = &full else { panic!() };
+        assert_eq!((settings.resize, settings.samples, settings.mean[0]), (Some(232), Some(100), 0.485));
+        let file = File { data_source: full };
+        assert_eq!(toml::from_str::<File>(&toml::to_string(&file).unwrap()), Ok(file));
+        assert!(read("data_source = 'imagenet'").unwrap_err().to_string().contains("unknown data source"));
+        assert!(read("data_source = { image-folder = { path = 'a', resise = 1 } }").is_err());
+    }
+
+    #[test]
+    fn paths_are_relative_to_the_file_that_names_them() {
+        let source: DataSource = "image-folder:pictures".parse().unwrap();
+        assert_eq!(source.relative_to(Path::new("suites")).name(), "image-folder suites/pictures");
+    }
+}
