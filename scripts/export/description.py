@@ -37,9 +37,16 @@ def _head(entry: Entry | Generative, parameters: int, extra: dict) -> str:
     return text + "".join(_port("inputs", port) for port in entry.inputs)
 
 
-def model_toml(entry: Entry, parameters: int, tolerance: str, extra: dict) -> str:
+def model_toml(entry: Entry, parameters: int, tolerance: str, extra: dict, variants: list[dict]) -> str:
     text = _head(entry, parameters, extra) + "".join(_port("outputs", port) for port in entry.outputs)
-    return text + f"\n[tolerance]\nf32 = {tolerance}\n"
+    text += f"\n[tolerance]\nf32 = {tolerance}\n"
+    return text + "".join(_variant(table) for table in variants)
+
+
+def _variant(table: dict) -> str:
+    # A tolerance is a number already, as it is to be written.
+    lines = (f"{key} = {value if key == 'tolerance' else _value(value)}\n" for key, value in table.items())
+    return "\n[[variants]]\n" + "".join(lines)
 
 
 def _ports(key: str, ports: list[Port]) -> str:

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+import onnx
 import torch
 from torch import nn
 from transformers import PreTrainedModel
@@ -24,6 +25,33 @@ class Port:
 
 
 @dataclass(frozen=True)
+class TrainedVariant:
+    """A network with graphs and weights of its own, made from the trained original.
+
+    `build` gives the network, and `train(network, original)` its weights. `made` says how, for readers.
+    """
+
+    name: str
+    build: Callable[[], nn.Module]
+    train: Callable[[nn.Module, nn.Module], None]
+    made: str
+
+
+@dataclass(frozen=True)
+class QuantizedVariant:
+    """The trained original with weights and arithmetic of 8 bits, in a file of one runtime.
+
+    `quantize(original, graph)` gives the file from the network or from its ONNX graph with weights inside; `runtime`
+    is "onnx" or "torchscript". `made` says how, for readers.
+    """
+
+    name: str
+    runtime: str
+    quantize: Callable[[nn.Module, onnx.ModelProto], bytes]
+    made: str
+
+
+@dataclass(frozen=True)
 class Entry:
     """One model.
 
@@ -31,7 +59,7 @@ class Entry:
     traced: same state-dict names, same results, written with operators that every backend has. The two are the same
     function where nothing had to be rewritten. `init` gives a tensor's initialisation from its state-dict name and
     shape, `None` where the weights are trained. `sequence_lengths` are the lengths for which there is a reference;
-    empty where no input has the dimension "sequence".
+    empty where no input has the dimension "sequence". `variants` are those of a trained model.
     """
 
     name: str
@@ -46,6 +74,7 @@ class Entry:
     init: Callable[[str, list[int]], dict] | None
     sequence_lengths: list[int] = field(default_factory=list)
     extra: dict = field(default_factory=dict)
+    variants: list[TrainedVariant | QuantizedVariant] = field(default_factory=list)
 
 
 @dataclass(frozen=True)

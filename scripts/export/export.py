@@ -41,18 +41,20 @@ from entry import Generative
 from zoo import ENTRIES
 
 
-def export(name: str) -> dict:
-    """Writes one model's files and returns its row of the table."""
+def export(name: str) -> list[dict]:
+    """Writes one model's files and returns its row of the table, and those of its variants."""
     torch.set_num_threads(1)
     torch.manual_seed(0)
     entry = ENTRIES[name]
-    return generative.export(entry) if isinstance(entry, Generative) else whole.export(entry)
+    return [generative.export(entry)] if isinstance(entry, Generative) else whole.export(entry)
 
 
 def committed(names: list[str]) -> dict[Path, bytes]:
-    """The present content of the models' files."""
-    paths = [path for name in names for path in sorted((package.MODELS / "zoo" / name).glob("*"))]
-    return {path: path.read_bytes() for path in paths}
+    """The present content of the models' files, with those of their variants."""
+    paths = [path for name in names for path in (package.MODELS / "zoo" / name).rglob("*")]
+    for folder in ("trained", "quantized"):
+        paths += [path for name in names for path in (package.MODELS / folder).glob(f"{name}[.-]*")]
+    return {path: path.read_bytes() for path in sorted(paths) if path.is_file()}
 
 
 def main() -> None:
@@ -66,12 +68,12 @@ def main() -> None:
     before = committed(names)
     # A process each: TorchScript numbers its types over all that a process has traced.
     with multiprocessing.get_context("spawn").Pool(1, maxtasksperchild=1) as pool:
-        rows = pool.map(export, names, chunksize=1)
+        rows = [row for exported in pool.map(export, names, chunksize=1) for row in exported]
     columns = [column for column in max(rows, key=len) if column != "operators"]
     widths = {c: max(len(c), *(len(str(row.get(c, ""))) for row in rows)) for c in columns}
     for row in [dict(zip(columns, columns)), *rows]:
         print("  ".join(str(row.get(c, "")).rjust(widths[c]) for c in columns))
-    for row in rows:
+    for row in (row for row in rows if "operators" in row):
         print(f"{row['model']}: " + ", ".join(f"{op} {n}" for op, n in sorted(row["operators"].items())))
     if arguments.check:
         after = committed(names)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+import sklearn
 import torch
 from safetensors.numpy import save
 
@@ -57,3 +58,15 @@ def tried_lengths(reference: list[int]) -> list[int | None]:
 
 def tolerance(error: float) -> str:
     return "1e-4" if error < 1e-5 else "1e-3"
+
+
+def write_trained(file: str, layout: Layout, weights: dict[str, np.ndarray]) -> None:
+    folder = MODELS / "trained"
+    folder.mkdir(exist_ok=True)
+    layout.write(folder / file, weights)
+
+
+def write_held_out(file: str, inputs: dict[str, np.ndarray], labels: np.ndarray) -> None:
+    """The pictures by which the quality of a trained model and of its variants is measured."""
+    samples = {f"input.{name}": value for name, value in inputs.items()} | {"label": labels}
+    (MODELS / "trained" / file).write_bytes(save(samples, {"made_by": f"scikit-learn {sklearn.__version__}"}))

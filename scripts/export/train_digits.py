@@ -3,6 +3,8 @@
 Another processor may round differently and give slightly different weights; the committed ones are the reference.
 """
 
+import functools
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,6 +17,19 @@ from torch.nn import functional
 SEED = 20260101
 HELD_OUT = 450
 EPOCHS = 60
+LEARNING_RATE = 3e-3
+# From logits, pictures and labels of a batch.
+Loss = Callable[[torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor]
+
+
+@dataclass(frozen=True)
+class Split:
+    """Pictures [n, 1, 8, 8] with values 0..1, and their labels [n]."""
+
+    pictures: np.ndarray
+    labels: np.ndarray
+    held_out_pictures: np.ndarray
+    held_out_labels: np.ndarray
 
 
 @dataclass(frozen=True)
@@ -26,36 +41,68 @@ class Trained:
     note: str
 
 
-def train(model: nn.Module) -> Trained:
-    torch.set_num_threads(1)
-    torch.use_deterministic_algorithms(True)
+@functools.cache
+def split() -> Split:
     data = load_digits()
     pictures = (data.images[:, None] / 16).astype(np.float32)
     labels = data.target.astype(np.int64)
     train_x, test_x, train_y, test_y = train_test_split(
         pictures, labels, test_size=HELD_OUT, random_state=SEED, stratify=labels
     )
+    return Split(train_x, train_y, test_x, test_y)
+
+
+def train(model: nn.Module) -> Trained:
+    data = split()
+    start(model)
+    fit(model)
+    accuracy = right(model) / HELD_OUT
+    assert accuracy > 0.975, f"accuracy {accuracy:.4f}: the training went wrong"
+    note = (
+        f"scikit-learn digits, {len(data.pictures)} training pictures, seed {SEED}; "
+        f"{100 * accuracy:.1f} % of {HELD_OUT} held-out pictures"
+    )
+    return Trained(tensors(model), data.held_out_pictures, data.held_out_labels, note)
+
+
+def start(model: nn.Module) -> None:
+    """Gives the network its initial weights; those and the order of the pictures do not depend on what ran before."""
     torch.manual_seed(SEED)
     for module in model.modules():
         if hasattr(module, "reset_parameters"):
             module.reset_parameters()
-    x, y = torch.from_numpy(train_x), torch.from_numpy(train_y)
-    optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3, weight_decay=1e-2)
-    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, EPOCHS)
+
+
+def fit(
+    model: nn.Module,
+    epochs: int = EPOCHS,
+    learning_rate: float = LEARNING_RATE,
+    loss: Loss = lambda logits, _, labels: functional.cross_entropy(logits, labels),
+    after_step: Callable[[], None] = lambda: None,
+) -> None:
+    """Trains from the present weights, and leaves the network in eval mode."""
+    torch.set_num_threads(1)
+    torch.use_deterministic_algorithms(True)
+    x, y = torch.from_numpy(split().pictures), torch.from_numpy(split().labels)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=learning_rate, weight_decay=1e-2)
+    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, epochs)
     model.train()
-    for _ in range(EPOCHS):
+    for _ in range(epochs):
         for index in torch.randperm(len(x)).split(64):
             optimizer.zero_grad()
-            functional.cross_entropy(model(x[index]), y[index]).backward()
+            loss(model(x[index]), x[index], y[index]).backward()
             optimizer.step()
+            after_step()
         schedule.step()
     model.eval()
+
+
+def right(model: Callable[[torch.Tensor], torch.Tensor]) -> int:
+    """How many of the held-out pictures get their label."""
     with torch.no_grad():
-        accuracy = (model(torch.from_numpy(test_x)).argmax(1).numpy() == test_y).mean()
-    assert accuracy > 0.975, f"accuracy {accuracy:.4f}: the training went wrong"
-    note = (
-        f"scikit-learn digits, {len(train_x)} training pictures, seed {SEED}; "
-        f"{100 * accuracy:.1f} % of {HELD_OUT} held-out pictures"
-    )
-    tensors = {name: value.detach().numpy().copy() for name, value in model.named_parameters()}
-    return Trained(tensors, test_x, test_y, note)
+        logits = model(torch.from_numpy(split().held_out_pictures)).numpy()
+    return int((logits.argmax(1) == split().held_out_labels).sum())
+
+
+def tensors(model: nn.Module) -> dict[str, np.ndarray]:
+    return {name: value.detach().numpy().copy() for name, value in model.named_parameters()}

@@ -5,25 +5,31 @@ Input: [batch, 1, 8, 8] with values 0..1. Output: 10 classes.
     Conv2d(1, 16, 3, padding 1), ReLU, MaxPool2d(2)     [batch, 16, 4, 4]
     Conv2d(16, 32, 3, padding 1), ReLU, MaxPool2d(2)    [batch, 32, 2, 2]
     Flatten, Linear(128, 64), ReLU, Linear(64, 10)      [batch, 10]
+
+Its variants are the same network with fewer weights, or with weights of 8 bits.
 """
+
+from functools import partial
 
 from torch import nn
 
-from entry import Entry, Port
+import distil_digits
+import prune_digits
+from entry import Entry, Port, TrainedVariant
 
 
-def _network() -> nn.Module:
+def _network(conv1: int = 16, conv2: int = 32, fc1: int = 64) -> nn.Module:
     model = nn.Sequential()
-    model.add_module("conv1", nn.Conv2d(1, 16, 3, padding=1))
+    model.add_module("conv1", nn.Conv2d(1, conv1, 3, padding=1))
     model.add_module("relu1", nn.ReLU())
     model.add_module("pool1", nn.MaxPool2d(2))
-    model.add_module("conv2", nn.Conv2d(16, 32, 3, padding=1))
+    model.add_module("conv2", nn.Conv2d(conv1, conv2, 3, padding=1))
     model.add_module("relu2", nn.ReLU())
     model.add_module("pool2", nn.MaxPool2d(2))
     model.add_module("flatten", nn.Flatten())
-    model.add_module("fc1", nn.Linear(128, 64))
+    model.add_module("fc1", nn.Linear(4 * conv2, fc1))
     model.add_module("relu3", nn.ReLU())
-    model.add_module("fc2", nn.Linear(64, 10))
+    model.add_module("fc2", nn.Linear(fc1, 10))
     return model
 
 
@@ -39,5 +45,29 @@ DIGITS = Entry(
     original=_network,
     exportable=_network,
     init=None,
-    extra={"weights": "../../trained/digits.safetensors", "classes": 10},
+    extra={
+        "weights": "../../trained/digits.safetensors",
+        "classes": 10,
+        "data_source": "recorded:../../trained/digits-held-out.safetensors",
+    },
+    variants=[
+        TrainedVariant(
+            "pruned-unstructured",
+            _network,
+            prune_digits.unstructured,
+            "70 % of the weights 0 by magnitude, fine-tuned",
+        ),
+        TrainedVariant(
+            "pruned-structured",
+            partial(_network, 8, 16, 32),
+            prune_digits.structured,
+            "half of the channels and neurons removed, those with the smallest weights, fine-tuned",
+        ),
+        TrainedVariant(
+            "distilled",
+            partial(_network, 6, 12, 24),
+            distil_digits.distil,
+            "a smaller network, trained with the original's outputs and the labels",
+        ),
+    ],
 )

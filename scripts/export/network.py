@@ -1,0 +1,117 @@
+"""A network with its weights as files: graph, archive, plan of the weights and reference, checked against PyTorch."""
+
+from collections import Counter
+from dataclasses import dataclass
+
+import numpy as np
+import onnx
+import torch
+from safetensors.numpy import load_file
+from torch import nn
+
+import check
+import description
+import onnx_graph
+import package
+import torchscript
+from entry import Entry
+from layout import Layout
+from published import Published
+
+SEED = 1
+Feed = dict[str, np.ndarray]
+
+
+@dataclass(frozen=True)
+class Network:
+    files: dict[str, str | bytes]
+    """Those of models/zoo/NAME but for model.toml."""
+    layout: Layout
+    graph: onnx.ModelProto
+    parameters: int
+    tolerance: str
+    row: dict
+    """Of the table."""
+
+
+def layout_of(original: nn.Module) -> Layout:
+    return Layout({n: list(t.shape) for n, t in original.state_dict().items() if not n.endswith("num_batches_tracked")})
+
+
+def export(
+    entry: Entry,
+    name: str,
+    original: nn.Module,
+    model: nn.Module,
+    weights: dict[str, np.ndarray],
+    inputs: list[Feed],
+    recorded: Feed,
+) -> Network:
+    """`original` gives the outputs that `model` must give too, which is traced; both are in eval mode.
+
+    The first of `inputs` are those of the reference, the first for each of the entry's lengths where it has some.
+    `recorded` is what the reference holds beside the outputs.
+    """
+    layout = layout_of(original)
+    parameters = sum(parameter.numel() for parameter in original.parameters() if parameter.requires_grad)
+    _load(original, weights)
+    expected = [_eager(original, feed) for feed in inputs]
+    reference = dict(recorded)
+    for length, outputs in zip(entry.sequence_lengths or [None], expected):
+        suffix = f".seq{length}" if length else ""
+        reference |= {f"output.{port.name}{suffix}": value for port, value in zip(entry.outputs, outputs)}
+
+    _load(model, weights)
+    for feed, outputs in zip(inputs, expected):
+        for actual, output in zip(_eager(model, feed), outputs):
+            error = check.relative_error(actual, output)
+            assert error <= 1e-5, f"{name}: the rewritten module differs by {error:.1e}"
+    torchscript.buffers_to_parameters(model)
+    example, *others = (
+        tuple(torch.from_numpy(value[:batch]) for value in feed.values())
+        for feed, batch in [(inputs[0], 2), (inputs[0], 3), *((feed, 2) for feed in inputs[1:])]
+    )
+
+    with package.weights_file(layout, weights) as file:
+        read = load_file(file.path)
+        assert all(np.array_equal(read[tensor], weights[tensor]) for tensor in layout.shapes)
+        graph = onnx_graph.export(name, model, entry.inputs, entry.outputs, layout, file.path, example, others)
+        assert onnx_graph.weights_of(graph) == list(layout.shapes), "weights that the exporter dropped"
+        archive = torchscript.export(model, example, others)
+        path = file.path.with_name("model.onnx")
+        onnx.save(graph, path)
+        onnx_error = check.largest_error(check.onnx_runner(path), inputs, expected)
+    torchscript_error = check.largest_error(check.torchscript_runner(archive, weights), inputs, expected)
+
+    files = {
+        "weights.toml": description.weights_toml(entry, layout, SEED, file.sha256),
+        "model.onnx": graph.SerializeToString(deterministic=True),
+        "model.pt": archive,
+        "reference.safetensors": package.reference_file(reference),
+        **({"config.json": original.config_json()} if isinstance(original, Published) else {}),
+    }
+    row = {
+        "model": name,
+        "parameters": parameters,
+        "onnx bytes": len(files["model.onnx"]),
+        "pt bytes": len(archive),
+        "reference bytes": len(files["reference.safetensors"]),
+        "ORT error": f"{onnx_error:.1e}",
+        "TorchScript error": f"{torchscript_error:.1e}",
+        "spread": f"{min(value.std(0).mean() / value.std() for value in expected[0]):.2f}",
+        "operators": Counter(node.op_type for node in graph.graph.node),
+    }
+    return Network(files, layout, graph, parameters, package.tolerance(max(onnx_error, torchscript_error)), row)
+
+
+def _load(model: nn.Module, weights: dict[str, np.ndarray]) -> None:
+    missing, unexpected = model.load_state_dict({n: torch.from_numpy(w) for n, w in weights.items()}, strict=False)
+    missing = [name for name in missing if not name.endswith("num_batches_tracked")]
+    assert not missing and not unexpected, (missing, unexpected)
+
+
+def _eager(model: nn.Module, feed: Feed) -> list[np.ndarray]:
+    with torch.no_grad():
+        output = model(*(torch.from_numpy(value) for value in feed.values()))
+    # A view, such as a diagonal, would be stored with the memory that it skips.
+    return [value.contiguous().numpy() for value in (output if isinstance(output, tuple) else (output,))]

@@ -1,0 +1,79 @@
+"""Exports the variants of a trained model.
+
+One that is trained has a folder of its own in models/zoo/NAME and weights in models/trained, in the form of the
+original. One that is quantised is a file of its runtime, with the weights inside, in models/quantized.
+"""
+
+from collections import Counter
+from dataclasses import dataclass
+
+import numpy as np
+import onnx
+from torch import nn
+
+import check
+import network
+import onnx_graph
+import package
+import train_digits
+from entry import Entry, QuantizedVariant, TrainedVariant
+from network import Feed, Network
+
+# Part of the held-out pictures. One picture is 0.22 %: that much says that training went wrong, not which one is best.
+LEAST_ACCURACY = 0.965
+
+
+@dataclass(frozen=True)
+class Made:
+    table: dict
+    """Of `[[variants]]` in model.toml."""
+    row: dict
+    """Of the table that is printed."""
+
+
+def export(
+    entry: Entry,
+    variant: TrainedVariant | QuantizedVariant,
+    original: nn.Module,
+    exported: Network,
+    inputs: list[Feed],
+    recorded: Feed,
+) -> Made:
+    """Writes the files of one variant of `original`, which was exported as `exported`."""
+    if isinstance(variant, TrainedVariant):
+        return _trained(entry, variant, original, inputs, recorded)
+    return _quantized(entry, variant, original, exported, inputs)
+
+
+def _trained(
+    entry: Entry, variant: TrainedVariant, original: nn.Module, inputs: list[Feed], recorded: Feed
+) -> Made:
+    name = f"{entry.name}.{variant.name}"
+    model = variant.build()
+    variant.train(model, original)
+    right = train_digits.right(model)
+    weights = train_digits.tensors(model)
+    exported = network.export(entry, name, model.eval(), variant.build().eval(), weights, inputs, recorded)
+    package.write(f"{entry.name}/{variant.name}", exported.files)
+    package.write_trained(f"{name}.safetensors", exported.layout, weights)
+    table = {
+        "name": variant.name,
+        "folder": variant.name,
+        "weights": f"../../trained/{name}.safetensors",
+        "parameters": exported.parameters,
+        "tolerance": exported.tolerance,
+        "made": _made(name, variant.made, right),
+    }
+    return Made(table, exported.row)
+
+
+def _quantized(
+    entry: Entry, variant: QuantizedVariant, original: nn.Module, exported: Network, inputs: list[Feed]
+) -> Made:
+    raise NotImplementedError
+
+
+def _made(name: str, made: str, right: int) -> str:
+    accuracy = right / train_digits.HELD_OUT
+    assert accuracy >= LEAST_ACCURACY, f"{name}: accuracy {accuracy:.4f}"
+    return f"{made}; {right} of {train_digits.HELD_OUT} held-out pictures right, {100 * accuracy:.1f} %"
