@@ -98,7 +98,12 @@ fn no_damage_to_a_graph_stops_the_count() {
     for name in ["vit-small", "tenn_eeg"] {
         let whole = std::fs::read(checkout().join("models/zoo").join(name).join("model.onnx")).unwrap();
         let mut model = model(name);
-        model.origin = Origin::Packaged { folder: place.path().to_owned(), weights: None, has_reference: false };
+        model.origin = Origin::Packaged {
+            folder: place.path().to_owned(),
+            weights: None,
+            has_reference: false,
+            quantization: None,
+        };
         let counted = |bytes: &[u8]| {
             std::fs::write(place.path().join("model.onnx"), bytes).unwrap();
             // Counted, or an error, but never a panic.

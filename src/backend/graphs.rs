@@ -160,6 +160,13 @@ impl<R: Runtime> Session for GraphSession<R> {
         Ok(self.bound.len() - 1)
     }
 
+    fn rebind(&mut self, binding: usize, inputs: &[HostTensor]) -> Result<(), Shortfall> {
+        for (bound, &place) in self.bound[binding].iter_mut().zip(&self.inputs) {
+            *bound = self.runtime.upload(&inputs[place])?;
+        }
+        Ok(())
+    }
+
     fn run(&mut self, binding: usize) -> Result<(), Shortfall> {
         self.forward(binding).map(|outputs| drop(black_box(outputs)))
     }
@@ -175,9 +182,7 @@ impl<R: Runtime> Session for GraphSession<R> {
 
     fn call_from_host(&mut self, binding: usize, inputs: &[HostTensor]) -> Result<Stages, Shortfall> {
         let begin = Instant::now();
-        for (bound, &place) in self.bound[binding].iter_mut().zip(&self.inputs) {
-            *bound = self.runtime.upload(&inputs[place])?;
-        }
+        self.rebind(binding, inputs)?;
         self.runtime.sync()?;
         let uploaded = Instant::now();
         let outputs = self.forward(binding)?;

@@ -100,6 +100,13 @@ pub trait Session {
     }
     /// Lets the next call of the binding be the first of a row.
     fn rewind(&mut self, _binding: usize) {}
+    /// Puts a batch of the same shapes in the place of a bound one.
+    ///
+    /// # Errors
+    /// `unsupported`, where the session's phase does not begin with its inputs.
+    fn rebind(&mut self, _binding: usize, _inputs: &[HostTensor]) -> Result<(), Shortfall> {
+        Err(Shortfall::unsupported("other inputs cannot take the place of those that are bound"))
+    }
     /// One call over a bound batch: a forward pass, or what the phase is. May return before the device is done.
     fn run(&mut self, binding: usize) -> Result<(), Shortfall>;
     /// Returns when the device has nothing left to do.

@@ -60,8 +60,10 @@ fn check_mps() -> Result<String, String> {
     }
 }
 
-fn kind_of(dtype: Dtype) -> Result<Kind, Shortfall> {
+/// What floating-point numbers are computed in; in an archive that was quantised these are its inputs and outputs.
+fn kind_of(model: &Model, dtype: Dtype) -> Result<Kind, Shortfall> {
     match dtype {
+        Dtype::I8 if model.dtype == Dtype::I8 => Ok(Kind::Float),
         Dtype::F32 => Ok(Kind::Float),
         Dtype::F16 => Ok(Kind::Half),
         Dtype::Bf16 => Ok(Kind::BFloat16),
@@ -110,7 +112,7 @@ impl Backend for Tch {
     }
 
     fn check_model(&self, model: &Model, dtype: Dtype) -> Result<(), Shortfall> {
-        kind_of(dtype)?;
+        kind_of(model, dtype)?;
         check_artifact(model, dtype, &Dtype::ALL, Format::TorchScript)
     }
 
@@ -121,7 +123,7 @@ impl Backend for Tch {
 
     fn load(&self, request: &LoadRequest<'_>) -> Result<Box<dyn Session>, Shortfall> {
         let device = parse_device(request.device)?;
-        let kind = kind_of(request.dtype)?;
+        let kind = kind_of(request.model, request.dtype)?;
         set_threads(request.threads);
         let parts = parts_of(request, Format::TorchScript)?;
         let mut modules = Vec::new();

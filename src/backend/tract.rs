@@ -39,7 +39,7 @@ impl Backend for TractBackend {
     }
 
     fn check_model(&self, model: &Model, dtype: Dtype) -> Result<(), Shortfall> {
-        check_artifact(model, dtype, &[Dtype::F32], Format::Onnx)
+        check_artifact(model, dtype, &[Dtype::F32, Dtype::I8], Format::Onnx)
     }
 
     fn load(&self, request: &LoadRequest<'_>) -> Result<Box<dyn Session>, Shortfall> {
@@ -51,7 +51,8 @@ impl Backend for TractBackend {
         let graphs = parts.iter().map(|(part, file)| TractGraph::load(part, file)).collect::<Result<_, _>>()?;
         let placement = Placement {
             effective_device: "cpu".into(),
-            effective_dtype: Some(Dtype::F32),
+            // What it makes of quantised operators it does not say.
+            effective_dtype: (request.dtype == Dtype::F32).then_some(Dtype::F32),
             providers: "tract".into(),
             threads: Some(request.threads),
             ..Placement::default()

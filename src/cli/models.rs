@@ -9,7 +9,7 @@ use serde_json::json;
 use super::{ListFormat, Listing};
 use crate::backend::{self, NULL};
 use crate::definition::{
-    Case, Cost, Dtype, EffortArguments, Model, Origin, Phase, PlannedCase, Selection, Sizes, TensorSpec, cost,
+    Case, Cost, EffortArguments, Model, Origin, Phase, PlannedCase, Selection, Sizes, TensorSpec, cost,
 };
 use crate::exit_codes;
 use crate::fixture;
@@ -137,13 +137,13 @@ fn significant(number: f64) -> String {
 /// Bytes of the weights, made or still to make.
 fn size_bytes(model: &Model, places: &Places) -> Option<u64> {
     match &model.origin {
-        Origin::Files { onnx, torchscript } => {
+        Origin::Files { onnx, torchscript, .. } => {
             let path = onnx.as_ref().or(torchscript.as_ref())?;
             std::fs::metadata(path).ok().map(|metadata| metadata.len())
         }
-        Origin::Packaged { .. } => match fixture::bytes_to_prepare(model, &places.prepared(), Dtype::F32).ok()? {
+        Origin::Packaged { .. } => match fixture::bytes_to_prepare(model, &places.prepared(), model.dtype).ok()? {
             0 => {
-                let artifacts = fixture::prepare(model, &places.prepared(), Dtype::F32).ok()?;
+                let artifacts = fixture::prepare(model, &places.prepared(), model.dtype).ok()?;
                 Some(artifacts.size_bytes(artifacts.parts.iter().filter_map(|part| part.onnx.as_deref())))
             }
             bytes => Some(bytes),
@@ -153,7 +153,7 @@ fn size_bytes(model: &Model, places: &Places) -> Option<u64> {
 
 fn backends_with_artifact(model: &Model) -> Vec<&'static str> {
     let has_artifact =
-        |name: &&str| backend::find(name).is_ok_and(|backend| backend.check_model(model, Dtype::F32).is_ok());
+        |name: &&str| backend::find(name).is_ok_and(|backend| backend.check_model(model, model.dtype).is_ok());
     backend::all().into_iter().map(|(name, _)| name).filter(|name| *name != NULL).filter(has_artifact).collect()
 }
 

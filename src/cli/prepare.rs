@@ -22,15 +22,15 @@ pub fn run(arguments: &Arguments) -> Result<u8, String> {
     let places = Places::find();
     let Plan { cases, .. } = make_plan(&places, &arguments.selection, &EffortArguments::default())?;
     let usable = cases.iter().filter_map(|planned| Some((planned.definition.as_ref().ok()?, planned.case.dtype)));
-    let models: BTreeMap<(String, Dtype), &Model> =
-        usable.map(|(model, dtype)| ((model.artifact_folder_name(), dtype), model)).collect();
+    let models: BTreeMap<(String, &str, Dtype), &Model> =
+        usable.map(|(model, dtype)| ((model.artifact_folder_name(), model.variant.as_str(), dtype), model)).collect();
     let mut needed = 0;
     let bytes = |model: &Model, dtype| fixture::bytes_to_prepare(model, &places.prepared(), dtype).unwrap_or(0);
-    let named: BTreeMap<&String, &Model> = models.iter().map(|((name, _), model)| (name, *model)).collect();
+    let named: BTreeMap<&String, &Model> = models.iter().map(|((name, ..), model)| (name, *model)).collect();
     for model in named.values() {
         needed += bytes(model, Dtype::F32);
     }
-    for ((_, dtype), model) in &models {
+    for ((.., dtype), model) in &models {
         // What every type is made from is counted above.
         needed += bytes(model, *dtype).saturating_sub(bytes(model, Dtype::F32));
     }
@@ -40,7 +40,7 @@ pub fn run(arguments: &Arguments) -> Result<u8, String> {
     }
     eprintln!("{:.1} MB are needed in {}", needed as f64 / 1e6, places.prepared().display());
     let mut exit_code = exit_codes::OK;
-    for ((name, dtype), model) in models {
+    for ((name, _, dtype), model) in models {
         if let Err(error) = prepare_model(model, &places, dtype) {
             eprintln!("inferbench: {name} in {dtype}: {error}");
             exit_code = exit_codes::USAGE;

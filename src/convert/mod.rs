@@ -3,6 +3,7 @@
 //! Every case of the run becomes a record, also one that could not run. An entry of Criterion's tree that does not
 //! belong to the run, or whose files do not belong together, is refused with its reason; the rest is converted.
 
+mod quality;
 mod roofline;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -60,12 +61,14 @@ pub fn convert_each(
         manifest,
     };
     let run = identity(&conversion.manifest);
+    let answers = quality::Answers::read(folder, &conversion.manifest);
     let mut own = BTreeSet::new();
     for case in &conversion.manifest.cases {
         let id = case.case.benchmark_id();
         let entry_folder = criterion_root.join(&id.group).join(&id.function).join(&id.value).join(baseline);
         own.insert(entry_folder.clone());
-        let context = Context { manifest: &conversion.manifest, outcomes: &outcomes, run: &run, criterion_root };
+        let manifest = &conversion.manifest;
+        let context = Context { manifest, outcomes: &outcomes, answers: &answers, run: &run, criterion_root };
         match context.record(case, &entry_folder) {
             Some((record, Calls::Kept(entry, distribution))) => {
                 measured(&record, &entry)?;
@@ -118,6 +121,7 @@ enum Calls {
 struct Context<'a> {
     manifest: &'a Manifest,
     outcomes: &'a Outcomes,
+    answers: &'a quality::Answers,
     run: &'a RunIdentity,
     criterion_root: &'a Path,
 }
@@ -163,6 +167,11 @@ impl Context<'_> {
                 put_criterion(&mut record, &entry, outcome.observed.tokens_a_call);
                 roofline::put_speed(&mut record, self.manifest.peaks.as_ref());
                 self.put_change(&mut record, &entry);
+                self.answers.put_into(&mut record);
+                if let Some(why) = &outcome.observed.quality_note {
+                    let note = format!("its answers were not judged: {why}");
+                    record.message = Some(record.message.take().map_or(note.clone(), |it| format!("{it}; {note}")));
+                }
                 Some((record, Calls::Kept(Box::new(entry), distribution)))
             }
             Err(reason) => {

@@ -237,6 +237,13 @@ pub fn check_component(component: &str) -> Result<(), String> {
     Ok(())
 }
 
+/// A text with other characters than names may have replaced or, at its ends, left out.
+pub fn usable_name(text: &str) -> String {
+    let text = text.to_lowercase();
+    let text = text.trim_matches(|c: char| !c.is_ascii_alphanumeric());
+    text.chars().map(|c| if c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-') { c } else { '-' }).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

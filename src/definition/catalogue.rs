@@ -10,7 +10,8 @@ use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
 
-use super::case::{ORIGINAL, check_component};
+use super::case::{Dtype, ORIGINAL, check_component, usable_name};
+use super::data_source::DataSource;
 use super::model::{Model, Origin, Tolerance, read_packaged, whole};
 use super::onnx;
 use super::suite::{Suite, SuiteModel};
@@ -22,9 +23,19 @@ use super::torchscript;
 pub struct Entry {
     pub name: String,
     pub variant: String,
-    /// Whether a user put it there, in contrast to `models/zoo`.
-    pub is_found: bool,
+    pub place: Place,
     pub model: Result<Model, String>,
+}
+
+/// Where an entry of the catalogue was found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// `models/zoo`.
+    Zoo,
+    /// A user's file in one of the other folders of `models/`.
+    Folder,
+    /// A file that a suite names.
+    Suite,
 }
 
 const USER_FOLDERS: [&str; 3] = ["exported", "trained", "quantized"];
@@ -41,11 +52,21 @@ pub fn read_catalogue(models_folder: &Path) -> std::io::Result<Vec<Entry>> {
             continue;
         }
         let name = file_name(&folder);
-        let model = check_component(&name).and_then(|()| read_packaged(&folder));
-        entries.push(Entry { name, variant: ORIGINAL.into(), is_found: false, model });
+        match check_component(&name).and_then(|()| read_packaged(&folder)) {
+            Ok(models) => entries.extend(models.into_iter().map(|model| Entry {
+                name: name.clone(),
+                variant: model.variant.clone(),
+                place: Place::Zoo,
+                model: Ok(model),
+            })),
+            Err(error) => {
+                entries.push(Entry { name, variant: ORIGINAL.into(), place: Place::Zoo, model: Err(error) });
+            }
+        }
     }
-    let packaged: Vec<Model> = entries.iter().filter_map(|entry| entry.model.as_ref().ok().cloned()).collect();
-    let owned: BTreeSet<PathBuf> = packaged.iter().filter_map(packaged_weights).collect();
+    let packaged = originals(&entries);
+    let models = entries.iter().filter_map(|entry| entry.model.as_ref().ok());
+    let owned: BTreeSet<PathBuf> = models.flat_map(files_outside_the_zoo).collect();
     let mut taken: BTreeSet<(String, String)> =
         entries.iter().map(|entry| (entry.name.clone(), entry.variant.clone())).collect();
 
@@ -69,43 +90,99 @@ pub fn read_catalogue(models_folder: &Path) -> std::io::Result<Vec<Entry>> {
                 model = Err(format!("{} has the name of another model: rename it", files[0].display()));
                 name = format!("{name}-{folder}");
             }
-            entries.push(Entry { name, variant, is_found: true, model });
+            entries.push(Entry { name, variant, place: Place::Folder, model });
         }
     }
     Ok(entries)
 }
 
-/// Adds the models of a suite that say where their file is.
+/// Puts what a suite says of its models into the catalogue: files and weights of a user's, and where samples come from.
 ///
 /// # Errors
-/// A name is taken, or a file is not there.
-pub fn add_models_with_paths(catalogue: &mut Vec<Entry>, suite: &Suite) -> Result<(), String> {
-    let packaged: Vec<Model> = catalogue.iter().filter_map(|entry| entry.model.as_ref().ok().cloned()).collect();
-    for SuiteModel { name, path, family, modality, .. } in &suite.models {
-        let Some(path) = path else { continue };
-        if !path.is_file() {
-            return Err(format!("model {name:?}: there is no file {}", path.display()));
+/// A name is taken, a file is not there, or weights are of a model that is not packaged.
+pub fn add_models_of_suite(catalogue: &mut Vec<Entry>, suite: &Suite) -> Result<(), String> {
+    add_models_with_paths(catalogue, suite)?;
+    for SuiteModel { name, weights, .. } in &suite.models {
+        if let Some(weights) = weights {
+            put_weights(catalogue, name, weights)?;
         }
-        if catalogue.iter().any(|entry| entry.name == *name) {
-            return Err(format!("model {name:?} has the name of another model: rename it"));
+    }
+    for entry in catalogue {
+        let own =
+            suite.models.iter().find(|model| model.name == entry.name).and_then(|model| model.data_source.as_ref());
+        let Ok(model) = &mut entry.model else { continue };
+        let of_suite = suite.data_source.as_ref().filter(|source| source.is_for(model));
+        if let Some(source) = own.or(of_suite) {
+            model.data_source = source.clone();
         }
-        let files: Vec<PathBuf> =
-            EXTENSIONS.iter().map(|extension| path.with_extension(extension)).filter(|file| file.is_file()).collect();
-        let mut model = read_files(name, ORIGINAL, &files, &packaged);
-        if let Ok(model) = &mut model {
-            model.family = family.clone().unwrap_or_else(|| model.family.clone());
-            model.modality = modality.clone().unwrap_or_else(|| model.modality.clone());
-        }
-        catalogue.push(Entry { name: name.clone(), variant: ORIGINAL.into(), is_found: false, model });
     }
     Ok(())
 }
 
-fn packaged_weights(model: &Model) -> Option<PathBuf> {
-    match &model.origin {
-        Origin::Packaged { weights: Some(weights), .. } => weights.canonicalize().ok(),
-        _ => None,
+/// Lets a packaged model have the weights of a file instead of its own.
+fn put_weights(catalogue: &mut Vec<Entry>, name: &str, weights: &Path) -> Result<(), String> {
+    if !weights.is_file() {
+        return Err(format!("model {name:?}: there is no file {}", weights.display()));
     }
+    let of_others = |entry: &Entry| entry.name != name || entry.place != Place::Zoo;
+    let (others, own): (Vec<Entry>, Vec<Entry>) = std::mem::take(catalogue).into_iter().partition(of_others);
+    *catalogue = others;
+    if own.is_empty() {
+        let names: Vec<String> = originals(catalogue).into_iter().map(|model| model.name).collect();
+        return Err(format!(
+            "model {name:?}: `weights` are for a packaged model, of which the graph is known: one of {}",
+            names.join(", ")
+        ));
+    }
+    catalogue.extend(own.into_iter().filter_map(|entry| match &entry.model {
+        Ok(model) => model.with_weights(weights).map(|model| Entry { model: Ok(model), ..entry }),
+        Err(_) => Some(entry),
+    }));
+    Ok(())
+}
+
+fn add_models_with_paths(catalogue: &mut Vec<Entry>, suite: &Suite) -> Result<(), String> {
+    let packaged = originals(catalogue);
+    for SuiteModel { name, variant, path, family, modality, .. } in &suite.models {
+        let Some(path) = path else { continue };
+        let variant = variant.as_deref().unwrap_or(ORIGINAL);
+        if !path.is_file() {
+            return Err(format!("model {name:?}: there is no file {}", path.display()));
+        }
+        let is_taken = |entry: &Entry| entry.name == *name && (entry.place != Place::Suite || entry.variant == variant);
+        if catalogue.iter().any(is_taken) {
+            return Err(format!("model {name:?} {variant} has the name of another model: rename it"));
+        }
+        let files: Vec<PathBuf> =
+            EXTENSIONS.iter().map(|extension| path.with_extension(extension)).filter(|file| file.is_file()).collect();
+        let mut model = read_files(name, variant, &files, &packaged);
+        if let Ok(model) = &mut model {
+            model.family = family.clone().unwrap_or_else(|| model.family.clone());
+            model.modality = modality.clone().unwrap_or_else(|| model.modality.clone());
+        }
+        catalogue.push(Entry { name: name.clone(), variant: variant.into(), place: Place::Suite, model });
+    }
+    Ok(())
+}
+
+/// The packaged models in their original form.
+fn originals(entries: &[Entry]) -> Vec<Model> {
+    let is_original = |entry: &&Entry| entry.place == Place::Zoo && entry.variant == ORIGINAL;
+    entries.iter().filter(is_original).filter_map(|entry| entry.model.as_ref().ok().cloned()).collect()
+}
+
+/// Files of a packaged model that are among those of users.
+fn files_outside_the_zoo(model: &Model) -> Vec<PathBuf> {
+    let of_origin = match &model.origin {
+        Origin::Packaged { weights, .. } => vec![weights],
+        Origin::Files { onnx, torchscript, .. } => vec![onnx, torchscript],
+    };
+    let samples = match &model.data_source {
+        DataSource::Recorded(path) => Some(path),
+        DataSource::Synthetic | DataSource::ImageFolder(_) => None,
+    };
+    let files = of_origin.into_iter().flatten().chain(samples);
+    files.filter_map(|path| path.canonicalize().ok()).collect()
 }
 
 fn sorted_children(folder: &Path) -> std::io::Result<Vec<PathBuf>> {
@@ -124,14 +201,9 @@ fn file_name(path: &Path) -> String {
 
 /// `digits.int8-static` is the variant `int8-static` of `digits`; other characters than Criterion's ids allow become `-`.
 fn split_stem(stem: &str) -> (String, String) {
-    let usable = |text: &str| -> String {
-        let text = text.to_lowercase();
-        let text = text.trim_matches(|c: char| !c.is_ascii_alphanumeric());
-        text.chars().map(|c| if c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-') { c } else { '-' }).collect()
-    };
     match stem.split_once('.') {
-        Some((name, variant)) => (usable(name), usable(variant)),
-        None => (usable(stem), ORIGINAL.into()),
+        Some((name, variant)) => (usable_name(name), usable_name(variant)),
+        None => (usable_name(stem), ORIGINAL.into()),
     }
 }
 
@@ -173,6 +245,11 @@ fn read_files(name: &str, variant: &str, files: &[PathBuf], packaged: &[Model]) 
         return with_own_weights(name, variant, weights, &sidecar, &sidecar_path, packaged);
     }
     let summary = onnx.as_deref().map(onnx::read_summary).transpose()?;
+    let dtype = match (&summary, &torchscript) {
+        (Some(summary), _) => summary.dtype,
+        (None, Some(archive)) => torchscript::read_dtype(archive)?,
+        (None, None) => Dtype::F32,
+    };
     let own_inputs = summary.as_ref().map(|summary| summary.inputs.clone());
     let inputs = match sidecar.inputs.or(own_inputs) {
         Some(inputs) => inputs,
@@ -198,7 +275,9 @@ fn read_files(name: &str, variant: &str, files: &[PathBuf], packaged: &[Model]) 
         generation: None,
         sequence_lengths: Vec::new(),
         tolerance: sidecar.tolerance,
-        origin: Origin::Files { onnx, torchscript },
+        dtype,
+        data_source: DataSource::Synthetic,
+        origin: Origin::Files { onnx, torchscript, reference: None },
     })
 }
 
@@ -221,9 +300,8 @@ fn with_own_weights(
     let model = packaged.iter().find(|model| model.name == architecture).ok_or_else(|| {
         format!("{}: unknown architecture {architecture:?}; there are {}", sidecar_path.display(), names())
     })?;
-    let Origin::Packaged { folder, .. } = &model.origin else { unreachable!("read from models/zoo") };
-    let origin = Origin::Packaged { folder: folder.clone(), weights: Some(weights), has_reference: false };
-    Ok(Model { name: name.into(), variant: variant.into(), origin, ..model.clone() })
+    let own = model.with_weights(&weights).ok_or_else(|| format!("{architecture} cannot take other weights"))?;
+    Ok(Model { name: name.into(), variant: variant.into(), ..own })
 }
 
 fn with_dimensions(mut specs: Vec<TensorSpec>, sizes: &BTreeMap<String, usize>) -> Vec<TensorSpec> {

@@ -5,6 +5,9 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
+use super::model::Model;
+use super::tensor_spec::{Dimension, ElementType};
+
 /// The samples of a model's quality: `data_source` of a suite or of one of its models.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", try_from = "DataSourceToml", into = "DataSourceToml")]
@@ -75,6 +78,14 @@ impl DataSource {
         }
     }
 
+    /// Whether the samples can be the inputs of a model, as far as that is seen without reading them.
+    pub fn is_for(&self, model: &Model) -> bool {
+        match self {
+            DataSource::Synthetic | DataSource::Recorded(_) => true,
+            DataSource::ImageFolder(_) => picture_size(model).is_some(),
+        }
+    }
+
     /// The same with its paths relative to `folder`.
     pub fn relative_to(self, folder: &Path) -> Self {
         match self {
@@ -86,6 +97,19 @@ impl DataSource {
                 ..settings
             }),
         }
+    }
+}
+
+/// Height and width of the pictures that a model takes as its only input, `[batch, 3, height, width]`.
+pub fn picture_size(model: &Model) -> Option<[usize; 2]> {
+    let [input] = model.inputs.as_slice() else { return None };
+    match input.shape.as_slice() {
+        [_, Dimension::Fixed(3), Dimension::Fixed(height), Dimension::Fixed(width)]
+            if input.dtype == ElementType::F32 =>
+        {
+            Some([*height, *width])
+        }
+        _ => None,
     }
 }
 

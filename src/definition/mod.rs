@@ -15,11 +15,11 @@ mod tensor_spec;
 mod torchscript;
 
 pub use case::{BenchmarkId, Boundary, Case, Dtype, ORIGINAL, Phase, check_component};
-pub use catalogue::{Entry, add_models_with_paths, read_catalogue};
+pub use catalogue::{Entry, Place, add_models_of_suite, read_catalogue};
 pub use cost::{Cost, cost};
-pub use data_source::{DataSource, ImageFolderSettings};
+pub use data_source::{DataSource, ImageFolderSettings, picture_size};
 pub use device::{AUTO, PREFERRED, check_device, device_index, device_kind, device_type, own_dtype};
-pub use model::{Generation, Model, Origin, Part, PhasePlan, Tolerance, WHOLE, whole};
+pub use model::{Generation, Model, Origin, Part, PhasePlan, Quantization, REFERENCE, Tolerance, WHOLE, whole};
 pub use onnx::{OnnxSummary, read_input_symbols, read_summary};
 pub use plan::{Capabilities, PlannedCase, plan};
 pub use status::{Shortfall, Status};

@@ -5,7 +5,8 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use super::case::{Dtype, ORIGINAL, Phase};
+use super::case::{Dtype, ORIGINAL, Phase, check_component};
+use super::data_source::DataSource;
 use super::tensor_spec::{Dimension, TensorSpec};
 
 /// A model that can be made into cases.
@@ -27,6 +28,10 @@ pub struct Model {
     /// Lengths for which there is a reference; empty for a model without a sequence dimension.
     pub sequence_lengths: Vec<usize>,
     pub tolerance: Tolerance,
+    /// What its files compute in. Other dtypes are made of f32 only.
+    pub dtype: Dtype,
+    /// The samples by which its answers are judged.
+    pub data_source: DataSource,
     pub origin: Origin,
 }
 
@@ -83,9 +88,21 @@ pub enum Origin {
         weights: Option<PathBuf>,
         /// Whether the committed reference outputs belong to these weights.
         has_reference: bool,
+        /// How its products are quantised when it is prepared; not at all for most.
+        quantization: Option<Quantization>,
     },
-    /// Files that a user put into `models/`, with their weights inside.
-    Files { onnx: Option<PathBuf>, torchscript: Option<PathBuf> },
+    /// Files with their weights inside: a user's, or the quantised ones of a packaged model.
+    Files { onnx: Option<PathBuf>, torchscript: Option<PathBuf>, reference: Option<PathBuf> },
+}
+
+/// Where the ranges come from that activations have in eight bits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Quantization {
+    /// From the values of each call.
+    Dynamic,
+    /// From a calibration, once.
+    Static,
 }
 
 /// The largest absolute error of an output, relative to the largest absolute reference value, that counts as right.
@@ -94,6 +111,13 @@ pub enum Origin {
 pub struct Tolerance(BTreeMap<Dtype, f64>);
 
 impl Tolerance {
+    /// The same with another tolerance of `dtype`.
+    fn with(&self, dtype: Dtype, tolerance: f64) -> Self {
+        let mut changed = self.clone();
+        changed.0.insert(dtype, tolerance);
+        changed
+    }
+
     /// The tolerance of `dtype`; 1e-3 for f32, 2e-2 for f16, 1e-1 for bf16 and 2e-1 for i8 where the model says none. The
     /// last three are about twice what ONNX Runtime's own arithmetic gave for most of the packaged models.
     pub fn of(&self, dtype: Dtype) -> f64 {
@@ -141,9 +165,32 @@ impl Model {
         self.inputs.iter().any(TensorSpec::has_sequence)
     }
 
-    /// The folder below `.prepared/` that holds the model's weights and graphs.
+    /// The folder below `.prepared/` that holds the model's weights and graphs. What is quantised when it is prepared is
+    /// in that of the weights that it is made of.
     pub fn artifact_folder_name(&self) -> String {
-        if self.variant == ORIGINAL { self.name.clone() } else { format!("{}.{}", self.name, self.variant) }
+        let of_weights = match &self.origin {
+            Origin::Packaged { weights: Some(weights), has_reference: false, .. } => {
+                let stem = weights.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+                format!("{}@{stem}", self.name)
+            }
+            _ => self.name.clone(),
+        };
+        let is_quantised = matches!(self.origin, Origin::Packaged { quantization: Some(_), .. });
+        if self.variant == ORIGINAL || is_quantised { of_weights } else { format!("{of_weights}.{}", self.variant) }
+    }
+
+    /// The same model with the weights of a file, whose answers nobody has written down.
+    ///
+    /// None for a form that exists for the model's own weights only.
+    pub fn with_weights(&self, file: &Path) -> Option<Model> {
+        let Origin::Packaged { folder, quantization, .. } = &self.origin else { return None };
+        let quantization = *quantization;
+        if (self.variant != ORIGINAL && quantization.is_none()) || quantization == Some(Quantization::Static) {
+            return None;
+        }
+        let (folder, weights) = (folder.clone(), Some(file.to_owned()));
+        let origin = Origin::Packaged { folder, weights, has_reference: false, quantization };
+        Some(Model { data_source: DataSource::Synthetic, origin, ..self.clone() })
     }
 }
 
@@ -165,6 +212,8 @@ struct PackagedToml {
     _classes: Option<usize>,
     parameters: u64,
     weights: Option<PathBuf>,
+    #[serde(default)]
+    data_source: DataSource,
     inputs: Vec<TensorSpec>,
     /// Of a model that is not generative.
     outputs: Option<Vec<TensorSpec>>,
@@ -178,13 +227,81 @@ struct PackagedToml {
     sequence_lengths: Vec<usize>,
     #[serde(default)]
     tolerance: Tolerance,
+    /// Its other forms.
+    #[serde(default)]
+    variants: Vec<VariantToml>,
 }
 
-/// Reads a packaged model from its folder `models/zoo/<name>`.
+/// A form of a packaged model: a folder with graphs and weights of its own, a file of either format, or what is made of
+/// the model's own weights.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct VariantToml {
+    name: String,
+    /// What its files compute in.
+    dtype: Option<Dtype>,
+    folder: Option<PathBuf>,
+    weights: Option<PathBuf>,
+    onnx: Option<PathBuf>,
+    torchscript: Option<PathBuf>,
+    #[serde(rename = "quantize")]
+    quantization: Option<Quantization>,
+    parameters: Option<u64>,
+    /// Of its dtype.
+    tolerance: Option<f64>,
+    /// How it was made; for readers.
+    #[serde(rename = "made")]
+    _made: Option<String>,
+}
+
+impl VariantToml {
+    fn model(self, original: &Model, folder: &Path) -> Result<Model, String> {
+        check_component(&self.name)?;
+        let path = |path: Option<PathBuf>| path.map(|path| folder.join(path));
+        let origin = match (self.folder, self.quantization, &original.origin) {
+            (Some(own), None, _) if self.onnx.is_none() && self.torchscript.is_none() => Origin::Packaged {
+                folder: folder.join(own),
+                weights: path(self.weights),
+                has_reference: true,
+                quantization: None,
+            },
+            (None, Some(quantization), Origin::Packaged { folder, weights, has_reference, .. })
+                if self.onnx.is_none() && self.torchscript.is_none() && self.weights.is_none() =>
+            {
+                Origin::Packaged {
+                    folder: folder.clone(),
+                    weights: weights.clone(),
+                    has_reference: *has_reference,
+                    quantization: Some(quantization),
+                }
+            }
+            (None, None, _) if (self.onnx.is_some() || self.torchscript.is_some()) && self.weights.is_none() => {
+                let reference = Some(folder.join(REFERENCE));
+                Origin::Files { onnx: path(self.onnx), torchscript: path(self.torchscript), reference }
+            }
+            _ => {
+                return Err(format!(
+                    "variant {:?} needs one of `folder`, `quantize`, and `onnx` or `torchscript`",
+                    self.name
+                ));
+            }
+        };
+        let dtype = self.dtype.unwrap_or(original.dtype);
+        let tolerance =
+            self.tolerance.map_or_else(|| original.tolerance.clone(), |own| original.tolerance.with(dtype, own));
+        let parameters = self.parameters.or(original.parameters);
+        Ok(Model { variant: self.name, parameters, tolerance, dtype, origin, ..original.clone() })
+    }
+}
+
+/// The file with what PyTorch gives for the samples of the input pool, in a packaged model's folder.
+pub const REFERENCE: &str = "reference.safetensors";
+
+/// Reads a packaged model from its folder `models/zoo/<name>`: the original, and then its variants.
 ///
 /// # Errors
 /// `model.toml` is missing, is not TOML, or lacks or has a field it should not.
-pub fn read_packaged(folder: &Path) -> Result<Model, String> {
+pub fn read_packaged(folder: &Path) -> Result<Vec<Model>, String> {
     let path = folder.join("model.toml");
     let text = std::fs::read_to_string(&path).map_err(|error| format!("{}: {error}", path.display()))?;
     let toml: PackagedToml = toml::from_str(&text).map_err(|error| format!("{}: {error}", path.display()))?;
@@ -194,7 +311,7 @@ pub fn read_packaged(folder: &Path) -> Result<Model, String> {
         None => (toml.parts, toml.phases),
     };
     check_phases(&parts, &phases).map_err(|error| format!("{}: {error}", path.display()))?;
-    Ok(Model {
+    let original = Model {
         name,
         variant: ORIGINAL.into(),
         family: toml.family,
@@ -206,12 +323,18 @@ pub fn read_packaged(folder: &Path) -> Result<Model, String> {
         generation: toml.generation,
         sequence_lengths: toml.sequence_lengths,
         tolerance: toml.tolerance,
+        dtype: Dtype::F32,
+        data_source: toml.data_source.relative_to(folder),
         origin: Origin::Packaged {
             folder: folder.to_owned(),
             weights: toml.weights.map(|weights| folder.join(weights)),
             has_reference: true,
+            quantization: None,
         },
-    })
+    };
+    let named = |error: String| format!("{}: {error}", path.display());
+    let variants = toml.variants.into_iter().map(|variant| variant.model(&original, folder).map_err(named));
+    std::iter::once(Ok(original.clone())).chain(variants).collect()
 }
 
 /// The one part and the one phase of a model that is not generative.

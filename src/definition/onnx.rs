@@ -6,7 +6,8 @@ use std::path::Path;
 use prost::Message;
 use prost::bytes::Bytes;
 
-use super::onnx_proto::{DimensionProto, GraphProto, ModelProto, ValueInfoProto};
+use super::case::Dtype;
+use super::onnx_proto::{DimensionProto, GraphProto, ModelProto, ValueInfoProto, element};
 use super::tensor_spec::{BATCH, Dimension, ElementType, TensorSpec};
 
 /// What an ONNX file says of itself.
@@ -16,6 +17,7 @@ pub struct OnnxSummary {
     pub outputs: Vec<TensorSpec>,
     /// Elements of all floating-point initializers.
     pub parameters: u64,
+    pub dtype: Dtype,
 }
 
 /// Reads the summary of an ONNX file.
@@ -66,10 +68,28 @@ fn summarise(bytes: Bytes) -> Result<OnnxSummary, String> {
         .filter(|initializer| matches!(initializer.data_type, 1 | 10 | 11 | 16))
         .map(|initializer| initializer.dims.iter().map(|&size| size.max(0) as u64).product::<u64>())
         .sum();
-    Ok(OnnxSummary { inputs: inputs?, outputs: outputs?, parameters })
+    Ok(OnnxSummary { inputs: inputs?, outputs: outputs?, parameters, dtype: graph.dtype() })
 }
 
 impl GraphProto {
+    /// What the graph computes in: the type of most of the weights, or i8 where operators work on quantised numbers.
+    pub fn dtype(&self) -> Dtype {
+        let elements = |wanted: i32| {
+            let of_type = self.initializers.iter().filter(|tensor| tensor.data_type == wanted);
+            of_type.filter_map(|tensor| tensor.elements()).sum::<u64>()
+        };
+        let is_quantised = self.nodes.iter().any(|node| {
+            let op_type = node.op_type.as_str();
+            op_type.starts_with("QLinear") || op_type.contains("QuantizeLinear") || op_type.ends_with("Integer")
+        });
+        match [element::FLOAT, element::FLOAT16, element::BFLOAT16].map(elements) {
+            _ if is_quantised => Dtype::I8,
+            [full, half, brain] if half > full && half >= brain => Dtype::F16,
+            [full, _, brain] if brain > full => Dtype::Bf16,
+            _ => Dtype::F32,
+        }
+    }
+
     /// The input, with what the graph tells of the values that it can take.
     fn input_spec(&self, value: &ValueInfoProto) -> Result<TensorSpec, String> {
         let mut spec = tensor_spec(value)?;

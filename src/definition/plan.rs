@@ -2,8 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::case::{Boundary, Case, Dtype, Phase};
-use super::catalogue::Entry;
+use super::case::{Boundary, Case, Dtype, ORIGINAL, Phase};
+use super::catalogue::{Entry, Place};
 use super::device::{AUTO, PREFERRED, own_dtype};
 use super::model::Model;
 use super::status::Shortfall;
@@ -46,8 +46,10 @@ pub fn plan(
     let mut taken: BTreeMap<String, Case> = BTreeMap::new();
     for Chosen { entry, phases, batch_sizes, sequence_lengths } in chosen {
         let sizes = product(&product(&sequence_lengths, &phases), &batch_sizes);
+        let own = entry.model.as_ref().map_or(Dtype::F32, |model| model.dtype);
         for ((sequence_length, phase), batch_size) in sizes {
             for (boundary, (backend, device, dtype)) in contestants.iter().cloned() {
+                let dtype = dtype.unwrap_or_else(|| if own == Dtype::F32 { own_dtype(&device) } else { own });
                 let case = Case {
                     model: entry.name.clone(),
                     variant: entry.variant.clone(),
@@ -79,7 +81,8 @@ fn product<A: Copy, B: Copy>(first: &[A], second: &[B]) -> Vec<(A, B)> {
     first.iter().flat_map(|&a| second.iter().map(move |&b| (a, b))).collect()
 }
 
-type Contestant = (String, String, Dtype);
+/// Backend, device and dtype; without one it is what the device or the model's file computes in.
+type Contestant = (String, String, Option<Dtype>);
 
 fn boundaries_and_contestants(suite: &Suite, capabilities: &dyn Capabilities) -> Vec<(Boundary, Contestant)> {
     let contestants = contestants(suite, capabilities);
@@ -87,14 +90,14 @@ fn boundaries_and_contestants(suite: &Suite, capabilities: &dyn Capabilities) ->
     suite.boundaries.iter().flat_map(with).collect()
 }
 
-/// Backend, device and dtype, each combination once: `auto` may be a device that is asked for too.
+/// Each combination once: `auto` may be a device that is asked for too.
 fn contestants(suite: &Suite, capabilities: &dyn Capabilities) -> Vec<Contestant> {
     let mut contestants = Vec::new();
     for backend in &suite.backends {
         for device in suite.devices.iter().map(|device| resolved(backend, device, capabilities)) {
-            let own = [own_dtype(&device)];
-            let dtypes = if suite.dtypes.is_empty() { own.as_slice() } else { suite.dtypes.as_slice() };
-            contestants.extend(dtypes.iter().map(|&dtype| (backend.clone(), device.clone(), dtype)));
+            let asked = suite.dtypes.iter().map(|&dtype| Some(dtype));
+            let unsaid = suite.dtypes.is_empty().then_some(None);
+            contestants.extend(asked.chain(unsaid).map(|dtype| (backend.clone(), device.clone(), dtype)));
         }
     }
     let mut seen = BTreeSet::new();
@@ -124,6 +127,12 @@ fn runnable_model<'a>(case: &Case, entry: &'a Entry, capabilities: &dyn Capabili
     let model = entry.model.as_ref().map_err(|reason| Shortfall::failed(reason.clone()))?;
     case.check_id().map_err(Shortfall::failed)?;
     capabilities.check_device(&case.backend, &case.device)?;
+    if model.dtype != Dtype::F32 && case.dtype != model.dtype {
+        return Err(Shortfall::unsupported(format!(
+            "its file computes in {}: only one of f32 is made into {}",
+            model.dtype, case.dtype
+        )));
+    }
     capabilities.check_model(&case.backend, model, case.dtype)?;
     check_batch(model, case.batch_size)?;
     if model.has_sequence() && case.sequence_length.is_none() {
@@ -183,17 +192,25 @@ impl<'a> Chosen<'a> {
 
 fn chosen_entries<'a>(suite: &Suite, selection: &Selection, catalogue: &'a [Entry]) -> Result<Vec<Chosen<'a>>, String> {
     let known = |name: &str| catalogue.iter().any(|entry| entry.name == name);
+    let asked_variants = (!selection.variant.is_empty()).then_some(selection.variant.as_slice());
     let mut chosen: Vec<Chosen> = Vec::new();
     for model in &suite.models {
         if !known(&model.name) {
             return Err(unknown_model(&model.name, catalogue));
         }
-        let entries = catalogue.iter().filter(|entry| entry.name == model.name);
-        chosen.extend(entries.map(|entry| Chosen::new(entry, suite, Some(model))));
+        let of_model: Vec<&Entry> = catalogue.iter().filter(|entry| entry.name == model.name).collect();
+        check_variants(model.variants.as_deref().unwrap_or_default(), &of_model)?;
+        let asked = asked_variants.or(model.variants.as_deref());
+        for entry in of_model.into_iter().filter(|entry| is_chosen(entry, asked)) {
+            if !chosen.iter().any(|other| std::ptr::eq(other.entry, entry)) {
+                chosen.push(Chosen::new(entry, suite, Some(model)));
+            }
+        }
     }
     // A model that is asked for by name runs even where the suite does not list it.
     for entry in catalogue {
-        let is_asked_for = selection.model.contains(&entry.name) || (suite.include_found && entry.is_found);
+        let is_asked_for = (selection.model.contains(&entry.name) && is_chosen(entry, asked_variants))
+            || (suite.include_found && entry.place == Place::Folder && is_named(&entry.variant, asked_variants));
         if is_asked_for && !chosen.iter().any(|other| std::ptr::eq(other.entry, entry)) {
             chosen.push(Chosen::new(entry, suite, None));
         }
@@ -204,10 +221,38 @@ fn chosen_entries<'a>(suite: &Suite, selection: &Selection, catalogue: &'a [Entr
         }
         chosen.retain(|chosen| selection.model.contains(&chosen.entry.name));
     }
-    if !selection.variant.is_empty() {
-        chosen.retain(|chosen| selection.variant.contains(&chosen.entry.variant));
+    for name in &selection.model {
+        let of_model: Vec<&Entry> = catalogue.iter().filter(|entry| entry.name == *name).collect();
+        check_variants(&selection.variant, &of_model)?;
     }
     Ok(chosen)
+}
+
+/// The word for all variants of a model.
+const ALL: &str = "all";
+
+/// Whether the variants that are asked for name this one; all are named where none is asked for.
+fn is_named(variant: &str, asked: Option<&[String]>) -> bool {
+    asked.is_none_or(|names| names.iter().any(|name| name == variant || name == ALL))
+}
+
+/// Of a packaged model the original runs if nothing else is asked for; files of users run all.
+fn is_chosen(entry: &Entry, asked: Option<&[String]>) -> bool {
+    let is_default = entry.variant == ORIGINAL || entry.place != Place::Zoo;
+    is_named(&entry.variant, asked) && (asked.is_some() || is_default)
+}
+
+/// # Errors
+/// The model has no variant of that name; the message lists those that it has.
+fn check_variants(asked: &[String], of_model: &[&Entry]) -> Result<(), String> {
+    let is_known = |name: &String| name == ALL || of_model.iter().any(|entry| entry.variant == *name);
+    match (asked.iter().find(|name| !is_known(name)), of_model.first()) {
+        (Some(name), Some(entry)) => {
+            let known: Vec<&str> = of_model.iter().map(|entry| entry.variant.as_str()).collect();
+            Err(format!("{} has no variant {name:?}; there are {}, or `{ALL}`", entry.name, known.join(", ")))
+        }
+        _ => Ok(()),
+    }
 }
 
 fn unknown_model(name: &str, catalogue: &[Entry]) -> String {
@@ -220,7 +265,7 @@ fn unknown_model(name: &str, catalogue: &[Entry]) -> String {
 mod tests {
     use super::*;
     use crate::definition::suite::Effort;
-    use crate::definition::{BATCH, ElementType, ORIGINAL, Origin, Status, Tolerance, whole};
+    use crate::definition::{BATCH, DataSource, ElementType, Origin, Status, Tolerance, whole};
 
     struct OnlyOrt;
 
@@ -249,9 +294,11 @@ mod tests {
             generation: None,
             sequence_lengths: Vec::new(),
             tolerance: Tolerance::default(),
-            origin: Origin::Files { onnx: None, torchscript: None },
+            dtype: Dtype::F32,
+            data_source: DataSource::Synthetic,
+            origin: Origin::Files { onnx: None, torchscript: None, reference: None },
         };
-        Entry { name: name.into(), variant: ORIGINAL.into(), is_found: false, model: Ok(model) }
+        Entry { name: name.into(), variant: ORIGINAL.into(), place: Place::Zoo, model: Ok(model) }
     }
 
     fn suite(models: &[&str]) -> Suite {
@@ -260,6 +307,7 @@ mod tests {
             boundaries: vec![Boundary::Compute],
             name: "s".into(),
             models,
+            data_source: None,
             include_found: false,
             backends: vec!["ort".into(), "tch".into()],
             devices: vec!["cpu".into()],

@@ -6,7 +6,8 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use serde::{Deserialize, Serialize};
 
-use super::case::{Boundary, Dtype, Phase};
+use super::case::{Boundary, Dtype, Phase, check_component, usable_name};
+use super::data_source::DataSource;
 use super::device::{check_device, parse_device};
 
 /// Which cases to run, and how much to measure of each. Read from `models/suites/<name>.toml` or a file of the user's.
@@ -16,6 +17,9 @@ pub struct Suite {
     #[serde(skip)]
     pub name: String,
     pub models: Vec<SuiteModel>,
+    /// The samples by which the answers of all models are judged that can take them; each model's own where it is not said.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub data_source: Option<DataSource>,
     /// Also run every model that was put into `models/exported`, `models/trained` or `models/quantized`.
     #[serde(default)]
     pub include_found: bool,
@@ -47,6 +51,19 @@ pub struct SuiteModel {
     /// The model's file, for one that is in none of the folders of `models/`; files of the same stem belong to it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub path: Option<PathBuf>,
+    /// Which form of the model the file of `path` is; its original where it is not said.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub variant: Option<String>,
+    /// Which of the model's variants run, or `all`; where it is not said, the original and the files of users.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub variants: Option<Vec<String>>,
+    /// A safetensors file that takes the place of a packaged model's weights; names and shapes as in the state dict of the
+    /// library that the model comes from.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub weights: Option<PathBuf>,
+    /// The samples by which its answers are judged.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub data_source: Option<DataSource>,
     /// Of a model with a path.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub family: Option<String>,
@@ -134,9 +151,21 @@ pub struct Selection {
     /// Only these models, separated by commas
     #[arg(long, env = "INFERBENCH_MODEL", value_delimiter = ',', value_name = "NAME,…")]
     pub model: Vec<String>,
-    /// Only these variants, separated by commas
+    /// These variants instead of the suite's, separated by commas, or all
     #[arg(long, env = "INFERBENCH_VARIANT", value_delimiter = ',', value_name = "NAME,…")]
     pub variant: Vec<String>,
+    /// These files instead of the suite's models: a model, and other forms of it as its variants
+    #[arg(
+        long,
+        env = "INFERBENCH_PATH",
+        value_delimiter = ',',
+        value_name = "[NAME=]FILE,…",
+        conflicts_with = "model"
+    )]
+    pub path: Vec<String>,
+    /// The samples by which answers are judged: synthetic, image-folder:PATH or recorded:FILE.safetensors [default: the model's]
+    #[arg(long, env = "INFERBENCH_DATA_SOURCE", value_name = "SOURCE")]
+    pub data_source: Option<DataSource>,
     /// These backends instead of the suite's
     #[arg(long, env = "INFERBENCH_BACKEND", value_delimiter = ',', value_name = "NAME,…")]
     pub backend: Vec<String>,
@@ -214,9 +243,7 @@ pub fn read_suite(name_or_path: &str, models_folder: &Path) -> Result<Suite, Str
         toml::from_str(&text).map_err(|error| error.to_string())
     }
     .map_err(|error| format!("{}: {error}", path.display()))?;
-    for model_path in suite.models.iter_mut().filter_map(|model| model.path.as_mut()) {
-        *model_path = path.parent().unwrap_or(Path::new("")).join(&model_path);
-    }
+    suite.resolve_paths(path.parent().unwrap_or(Path::new("")));
     suite.name = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
     suite.check().map_err(|error| format!("{}: {error}", path.display()))?;
     Ok(suite)
@@ -234,6 +261,9 @@ struct CustomModel {
     _size: Option<String>,
     modality: Option<String>,
     path: Option<PathBuf>,
+    weights: Option<PathBuf>,
+    variants: Option<Vec<String>>,
+    data_source: Option<DataSource>,
     batch_sizes: Option<Vec<usize>>,
     seq_lens: Option<Vec<usize>>,
 }
@@ -244,15 +274,19 @@ fn custom_set(text: &str) -> Result<Suite, String> {
     let models = models.into_iter().map(|(key, model)| SuiteModel {
         name: if model.path.is_some() { key } else { model.name.unwrap_or(key) },
         path: model.path,
+        weights: model.weights,
+        variants: model.variants,
+        data_source: model.data_source,
         family: model.family,
         modality: model.modality,
         batch_sizes: model.batch_sizes,
         seq_lens: model.seq_lens,
-        phases: None,
+        ..SuiteModel::default()
     });
     Ok(Suite {
         name: String::new(),
         models: models.collect(),
+        data_source: None,
         include_found: false,
         backends: ["ort", "tch", "candle"].map(str::to_owned).to_vec(),
         devices: default_devices(),
@@ -276,6 +310,42 @@ fn suite_names(folder: &Path) -> Vec<String> {
     names
 }
 
+/// The first file as a model, and the others as its variants. A name may stand before a file: `NAME=FILE`.
+///
+/// Otherwise the model has the stem of its file, and a variant its stem without what it has in common with the model's.
+/// Files of one stem in one folder belong together, as a model in two formats.
+fn models_of_files(files: &[String]) -> Result<Vec<SuiteModel>, String> {
+    let named = |file: &String| match file.split_once('=') {
+        Some((name, path)) if check_component(name).is_ok() => (Some(name.to_owned()), PathBuf::from(path)),
+        _ => (None, PathBuf::from(file)),
+    };
+    let stem = |path: &Path| usable_name(&path.file_stem().unwrap_or_default().to_string_lossy());
+    let files: Vec<(Option<String>, PathBuf)> = files.iter().map(named).collect();
+    let Some(((first_name, first), others)) = files.split_first() else { return Ok(Vec::new()) };
+    let name = first_name.clone().unwrap_or_else(|| stem(first));
+    check_component(&name)?;
+    let model = |variant: Option<String>, path: &Path| SuiteModel {
+        name: name.clone(),
+        variant,
+        path: Some(path.to_owned()),
+        ..SuiteModel::default()
+    };
+    let mut models = vec![model(None, first)];
+    for (variant, path) in others {
+        let own = stem(path);
+        let rest = usable_name(own.strip_prefix(&stem(first)).unwrap_or(&own));
+        let is_same_model = variant.is_none() && rest.is_empty() && path.parent() == first.parent();
+        if is_same_model {
+            continue;
+        }
+        let variant = variant.clone().or(Some(rest)).filter(|variant| !variant.is_empty()).ok_or_else(|| {
+            format!("{} has the name of the first file: say which form it is, as in `int8={0}`", path.display())
+        })?;
+        models.push(model(Some(variant), path));
+    }
+    Ok(models)
+}
+
 fn without_repetition(sizes: &[usize]) -> Vec<usize> {
     let mut seen = Vec::new();
     for &size in sizes {
@@ -287,8 +357,26 @@ fn without_repetition(sizes: &[usize]) -> Vec<usize> {
 }
 
 impl Suite {
+    /// Makes the paths of a file relative to its folder.
+    fn resolve_paths(&mut self, folder: &Path) {
+        let resolve =
+            |source: &mut Option<DataSource>| *source = source.take().map(|source| source.relative_to(folder));
+        resolve(&mut self.data_source);
+        for model in &mut self.models {
+            resolve(&mut model.data_source);
+            for path in [&mut model.path, &mut model.weights].into_iter().flatten() {
+                *path = folder.join(&path);
+            }
+        }
+    }
+
     /// Puts the flags on top of the file.
     pub fn with_arguments(mut self, selection: &Selection, effort: &EffortArguments) -> Result<Suite, String> {
+        if !selection.path.is_empty() {
+            self.models = models_of_files(&selection.path)?;
+            self.include_found = false;
+        }
+        self.data_source = selection.data_source.clone().or(self.data_source);
         if !selection.backend.is_empty() {
             self.backends = selection.backend.clone();
         }
@@ -332,6 +420,18 @@ impl Suite {
 
     fn check(&self) -> Result<(), String> {
         let of_models = self.models.iter().flat_map(|model| model.batch_sizes.iter().chain(&model.seq_lens));
+        for model in &self.models {
+            let only_with_path = [("variant", model.variant.is_some()), ("family", model.family.is_some())];
+            if let (None, Some((key, _))) = (&model.path, only_with_path.iter().find(|(_, is_said)| *is_said)) {
+                return Err(format!("model {:?}: `{key}` is for a model with a `path`", model.name));
+            }
+            if model.path.is_some() && model.weights.is_some() {
+                return Err(format!(
+                    "model {:?}: a file of `path` has its weights inside; leave out `weights`",
+                    model.name
+                ));
+            }
+        }
         for sizes in std::iter::once(&self.batch_sizes).chain(&self.seq_lens).chain(of_models) {
             if sizes.is_empty() || sizes.contains(&0) {
                 return Err("batch sizes and sequence lengths are numbers from 1".into());

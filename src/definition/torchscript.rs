@@ -1,4 +1,4 @@
-//! Reads the names of a TorchScript archive's inputs, without libtorch.
+//! Reads the names of a TorchScript archive's inputs and what it computes in, without libtorch.
 //!
 //! An archive is a ZIP file whose `data.pkl` begins with the name of the module's class, and whose `code/` holds the
 //! class as text. It says the inputs' names and types, and never their shapes.
@@ -9,6 +9,8 @@ use std::path::Path;
 
 use regex::Regex;
 use zip::ZipArchive;
+
+use super::case::Dtype;
 
 /// The inputs of the module's `forward` as `(name, type)`, such as `("x", "Tensor")`.
 ///
@@ -25,6 +27,30 @@ pub fn read_inputs(path: &Path) -> Result<Vec<(String, String)>, String> {
     let code = read_entry(&mut archive, &format!("/code/{}.py", module.replace('.', "/"))).map_err(named)?;
     forward_inputs(&String::from_utf8_lossy(&code), name)
         .ok_or_else(|| named(format!("class {name} has no readable `forward`")))
+}
+
+/// What the archive computes in: i8 where its code calls quantised operators, and otherwise f32.
+///
+/// # Errors
+/// The file is no TorchScript archive, or is not whole.
+pub fn read_dtype(path: &Path) -> Result<Dtype, String> {
+    let named = |error: String| format!("{}: {error}", path.display());
+    let file = File::open(path).map_err(|error| named(error.to_string()))?;
+    let mut archive =
+        ZipArchive::new(file).map_err(|error| named(format!("not a whole TorchScript archive ({error})")))?;
+    for place in 0..archive.len() {
+        let mut entry = archive.by_index(place).map_err(|error| named(error.to_string()))?;
+        let is_code = entry.name().is_ok_and(|name| name.contains("/code/") && name.ends_with(".py"));
+        if !is_code {
+            continue;
+        }
+        let mut code = String::new();
+        entry.read_to_string(&mut code).map_err(|error| named(error.to_string()))?;
+        if code.contains("ops.quantized.") || code.contains("torch.quantize_per_tensor") {
+            return Ok(Dtype::I8);
+        }
+    }
+    Ok(Dtype::F32)
 }
 
 fn read_entry(archive: &mut ZipArchive<File>, end: &str) -> Result<Vec<u8>, String> {

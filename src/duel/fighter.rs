@@ -119,8 +119,21 @@ pub fn arguments(
     ids: &[String],
     is_proven: bool,
 ) -> Vec<String> {
-    let Selection { suite, model, variant, backend, device, dtype, boundary, phase, batch_sizes, seq_lens } =
-        &instructions.selection;
+    let Selection {
+        suite,
+        model,
+        variant,
+        path,
+        backend,
+        device,
+        dtype,
+        boundary,
+        phase,
+        batch_sizes,
+        seq_lens,
+        // A duel judges no answers but those of its proof.
+        data_source: _,
+    } = &instructions.selection;
     let suite = side.suite.as_ref().map_or_else(|| suite.clone(), |file| file.display().to_string());
     let terms = RoundTerms {
         duration: instructions.duration,
@@ -139,6 +152,7 @@ pub fn arguments(
     let numbers = |values: &[usize]| values.iter().map(usize::to_string).collect();
     add("--model", model.clone());
     add("--variant", variant.clone());
+    add("--path", path.clone());
     add("--backend", backend.clone());
     add("--device", device.clone());
     add("--dtype", dtype.iter().map(ToString::to_string).collect());

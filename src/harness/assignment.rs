@@ -55,6 +55,9 @@ pub struct Assignment {
 pub struct WorkItem {
     pub case: Case,
     pub model: Model,
+    /// Whether its answers are judged by the model's samples after it was measured.
+    #[serde(default)]
+    pub is_judged: bool,
     /// Seconds that it took in an earlier run, or what such cases took so far.
     pub expected_seconds: Option<f64>,
 }

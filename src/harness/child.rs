@@ -13,6 +13,7 @@ use criterion::{
 
 use super::arguments::{CriterionArguments, Mode};
 use super::assignment::{Assignment, Purpose, WorkItem};
+use super::evaluation::evaluate;
 use super::manifest::{Event, Observed, Outcome, RunFolder};
 use super::round;
 use super::trial::{self, Fixtures, Trial};
@@ -257,8 +258,24 @@ impl Worker<'_> {
         observed.peak_memory_bytes = memory::peak_bytes();
         if self.arguments.mode() == Mode::Measure && !self.arguments.discard_baseline {
             self.keep(id, before_sampling, samples)?;
+            if item.is_judged {
+                // What was measured stays, whatever comes of it.
+                observed.quality_note = self.judge(&mut trial, item, id).err().map(|shortfall| shortfall.message);
+            }
         }
         Ok(())
+    }
+
+    /// Lets the session that was measured answer the model's samples, and keeps the answers.
+    fn judge(&mut self, trial: &mut Trial, item: &WorkItem, id: &BenchmarkId) -> Result<(), Shortfall> {
+        let samples = self.fixtures.samples(&item.model, item.case.sequence_length)?;
+        eprintln!("  judging {} samples of {}", samples.len(), samples.name());
+        let session = trial.session.session();
+        let evaluation = unwinding(|| evaluate(session, &item.case, &item.model, &samples))?;
+        for why in &evaluation.unreadable {
+            eprintln!("  left out: {why}");
+        }
+        evaluation.write(self.folder.path(), id).map_err(Shortfall::failed)
     }
 
     /// What the suite asks for, if Criterion's arguments do not say something else.

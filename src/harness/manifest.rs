@@ -163,6 +163,8 @@ pub struct Observed {
     pub artifact_sha256: Option<String>,
     pub backend_version: Option<String>,
     pub library_version: Option<String>,
+    /// Why its answers were not judged, where they should have been.
+    pub quality_note: Option<String>,
 }
 
 /// The folder of a run.

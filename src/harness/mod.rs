@@ -13,6 +13,7 @@ mod conditions;
 mod container;
 mod doctor;
 mod estimate;
+mod evaluation;
 mod machine;
 mod manifest;
 mod parent;
@@ -29,6 +30,7 @@ pub use calibration::calibrate;
 pub use conditions::Conditions;
 pub use doctor::{Finding, State, examine};
 pub use estimate::{Estimate, estimate};
+pub use evaluation::Evaluation;
 pub use machine::{Machine, Revision};
 pub use manifest::{ColdStart, Event, MANIFEST_FORMAT, Manifest, ManifestCase, Observed, Outcome, Outcomes, RunFolder};
 pub use parent::is_interrupted;
@@ -42,7 +44,7 @@ use clap::Parser;
 
 use crate::backend::{self, Registry};
 use crate::definition::{
-    EffortArguments, PlannedCase, Selection, Suite, add_models_with_paths, plan, read_catalogue, read_suite,
+    EffortArguments, PlannedCase, Selection, Suite, add_models_of_suite, plan, read_catalogue, read_suite,
 };
 use crate::exit_codes;
 use crate::places::Places;
@@ -71,7 +73,7 @@ pub fn make_plan(places: &Places, selection: &Selection, effort: &EffortArgument
     let suite = read_suite(&selection.suite, &places.models())?.with_arguments(selection, effort)?;
     let mut catalogue =
         read_catalogue(&places.models()).map_err(|error| format!("{}: {error}", places.models().display()))?;
-    add_models_with_paths(&mut catalogue, &suite)?;
+    add_models_of_suite(&mut catalogue, &suite)?;
     let cases = plan(&suite, selection, &catalogue, &Registry)?;
     Ok(Plan { suite, cases })
 }

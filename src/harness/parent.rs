@@ -14,10 +14,11 @@ use std::time::{Duration, Instant, SystemTime};
 
 use super::arguments::{CriterionArguments, Mode};
 use super::assignment::{ASSIGNMENT, Assignment, Purpose, WorkItem};
+use super::evaluation::can_be_judged;
 use super::manifest::{Event, Manifest, Observed, Outcome, RunFolder};
 use super::relay::relay;
 use crate::backend;
-use crate::definition::{Case, Effort, Model, Shortfall, Status};
+use crate::definition::{Case, DataSource, Effort, Model, Shortfall, Status};
 
 /// How often the parent looks at a child. It sleeps in between, so as not to disturb what is measured.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
@@ -161,6 +162,16 @@ impl Session<'_> {
         }
     }
 
+    /// Whether a case's answers are judged: there are labels, or other forms of the model to compare with.
+    fn is_judged(&self, case: &Case, model: &Model) -> bool {
+        let is_other_form = |(other, _): &(Case, Model)| {
+            other.model == case.model && (other.variant != case.variant || other.dtype != case.dtype)
+        };
+        let has_labels = model.data_source != DataSource::Synthetic;
+        let is_asked_for = has_labels || self.groups.iter().flat_map(|group| &group.cases).any(is_other_form);
+        is_asked_for && can_be_judged(case, model)
+    }
+
     pub(super) fn assignment(
         &self,
         index: usize,
@@ -185,6 +196,7 @@ impl Session<'_> {
                 .map(|(case, model)| WorkItem {
                     case: case.clone(),
                     model: model.clone(),
+                    is_judged: self.is_judged(case, model),
                     expected_seconds: expected(case),
                 })
                 .collect(),

@@ -1,6 +1,6 @@
 //! One run, from the plan to the exit code: prepares the artifacts, writes the manifest, and has the children do the work.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{File, TryLockError};
 use std::path::{Path, PathBuf};
 
@@ -78,6 +78,9 @@ fn run_in(places: &Places, request: &Request, is_silent: bool) -> Result<Finishe
     }
     say_what_is_left_out(&selected);
     let (runnable, shortfalls) = prepare(&selected, places);
+    if is_measured && !is_cold {
+        check_samples(&runnable)?;
+    }
     let criterion_root = if is_cold { places.cold_starts() } else { places.criterion() };
     check_baseline(&parsed, &runnable, &criterion_root)?;
 
@@ -242,13 +245,13 @@ type Runnable = Vec<(Case, Model)>;
 
 /// Makes the artifacts of the selected models; a model that cannot be made costs its cases only.
 fn prepare(selected: &[&PlannedCase], places: &Places) -> (Runnable, BTreeMap<String, Shortfall>) {
-    let mut prepared: BTreeMap<(String, Dtype), Result<(), String>> = BTreeMap::new();
+    let mut prepared: BTreeMap<(String, &str, Dtype), Result<(), String>> = BTreeMap::new();
     let mut runnable = Vec::new();
     let mut shortfalls = BTreeMap::new();
     for planned in selected {
         let Ok(model) = &planned.model else { continue };
         let dtype = planned.case.dtype;
-        let entry = prepared.entry((model.artifact_folder_name(), dtype));
+        let entry = prepared.entry((model.artifact_folder_name(), &model.variant, dtype));
         let result = entry.or_insert_with(|| prepare_model(model, places, dtype)).clone();
         match result {
             Ok(()) => runnable.push((planned.case.clone(), model.clone())),
@@ -273,6 +276,17 @@ pub fn prepare_model(model: &Model, places: &Places, dtype: Dtype) -> Result<(),
         );
     }
     fixture::prepare(model, &places.prepared(), dtype).map(drop)
+}
+
+/// Samples that are not there are said before hours are spent on the cases.
+fn check_samples(runnable: &Runnable) -> Result<(), String> {
+    let mut checked: BTreeSet<(&str, String)> = BTreeSet::new();
+    for (_, model) in runnable {
+        if checked.insert((&model.name, model.data_source.name())) {
+            fixture::Samples::open(model, None).map_err(|why| format!("{}: {why}", model.name))?;
+        }
+    }
+    Ok(())
 }
 
 /// Criterion would panic in the middle of the run.

@@ -12,8 +12,8 @@ use super::assignment::Assignment;
 use super::manifest::Observed;
 use super::proof::{Expectation, Proof};
 use crate::backend::{self, LoadRequest, Placement, Session, Stages};
-use crate::definition::{Boundary, Case, Dtype, Effort, Model, Phase, Shortfall, Sizes};
-use crate::fixture::{self, Artifacts, HostTensor, Reference};
+use crate::definition::{Boundary, Case, DataSource, Dtype, Effort, Model, Phase, Shortfall, Sizes};
+use crate::fixture::{self, Artifacts, HostTensor, Reference, Samples};
 use crate::measurement::{self, TimedSession, WarmUp, WarmUpRule};
 
 /// What the cases of a process share; each is loaded when the first case needs it.
@@ -21,6 +21,7 @@ use crate::measurement::{self, TimedSession, WarmUp, WarmUpRule};
 pub struct Fixtures {
     references: HashMap<String, Option<Rc<Reference>>>,
     hashes: HashMap<std::path::PathBuf, String>,
+    samples: Vec<(DataSource, String, Option<usize>, Rc<Samples>)>,
 }
 
 impl Fixtures {
@@ -35,6 +36,22 @@ impl Fixtures {
         };
         self.references.insert(key, reference.clone());
         Ok(reference)
+    }
+
+    /// The samples by which a model's answers are judged.
+    ///
+    /// # Errors
+    /// They cannot be read.
+    pub fn samples(&mut self, model: &Model, sequence: Option<usize>) -> Result<Rc<Samples>, Shortfall> {
+        let is_same = |(source, name, length, _): &&(DataSource, String, Option<usize>, Rc<Samples>)| {
+            *source == model.data_source && *name == model.name && *length == sequence
+        };
+        if let Some((.., samples)) = self.samples.iter().find(is_same) {
+            return Ok(Rc::clone(samples));
+        }
+        let samples = Rc::new(Samples::open(model, sequence).map_err(Shortfall::failed)?);
+        self.samples.push((model.data_source.clone(), model.name.clone(), sequence, Rc::clone(&samples)));
+        Ok(samples)
     }
 
     fn sha256(&mut self, path: &Path) -> Option<String> {

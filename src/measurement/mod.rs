@@ -9,6 +9,8 @@ pub mod overhead;
 pub mod peaks;
 mod pilot;
 pub mod processor_time;
+pub mod proportion;
+
 mod sampling;
 mod slowed;
 pub mod statistics;

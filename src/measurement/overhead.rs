@@ -9,7 +9,7 @@ use super::call_times::CallTimes;
 use super::disturbance::DisturbanceWatch;
 use super::timed_calls::TimedSession;
 use crate::backend::{Backend, LoadRequest, Null};
-use crate::definition::{Dtype, Model, ORIGINAL, Origin, Phase, Shortfall, Sizes, Tolerance};
+use crate::definition::{DataSource, Dtype, Model, ORIGINAL, Origin, Phase, Shortfall, Sizes, Tolerance};
 use crate::fixture::{Artifacts, HostTensor, TensorData};
 
 const CALLS: u64 = 100_000;
@@ -107,7 +107,9 @@ pub fn null_session() -> Result<TimedSession, Shortfall> {
         generation: None,
         sequence_lengths: Vec::new(),
         tolerance: Tolerance::default(),
-        origin: Origin::Files { onnx: None, torchscript: None },
+        dtype: Dtype::F32,
+        data_source: DataSource::Synthetic,
+        origin: Origin::Files { onnx: None, torchscript: None, reference: None },
     };
     let artifacts = Artifacts::default();
     let request = LoadRequest {

@@ -187,6 +187,11 @@ impl<M: Module> Session for ModuleSession<M> {
         Ok(self.bound.len() - 1)
     }
 
+    fn rebind(&mut self, binding: usize, inputs: &[HostTensor]) -> Result<(), Shortfall> {
+        self.bound[binding] = self.place.upload_all(inputs)?;
+        Ok(())
+    }
+
     fn run(&mut self, binding: usize) -> Result<(), Shortfall> {
         self.forward(binding).map(|outputs| drop(black_box(outputs)))
     }
@@ -201,7 +206,7 @@ impl<M: Module> Session for ModuleSession<M> {
 
     fn call_from_host(&mut self, binding: usize, inputs: &[HostTensor]) -> Result<Stages, Shortfall> {
         let begin = Instant::now();
-        self.bound[binding] = self.place.upload_all(inputs)?;
+        self.rebind(binding, inputs)?;
         self.place.sync()?;
         let uploaded = Instant::now();
         let outputs = self.forward(binding)?;
