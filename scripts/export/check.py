@@ -1,6 +1,7 @@
 """Runs the written files as a backend would and compares them with PyTorch.
 
 The ONNX graph is read from disk beside a weights file; the TorchScript archive is loaded and given its weights by name.
+Those that are quantised have their weights inside.
 """
 
 import io
@@ -23,12 +24,13 @@ def relative_error(actual: np.ndarray, expected: np.ndarray) -> float:
     return float(np.abs(actual - expected).max() / np.abs(expected).max())
 
 
-def onnx_runner(graph: Path) -> Runner:
-    """ONNX Runtime; `graph` lies beside its weights."""
-    onnx.checker.check_model(str(graph), full_check=True)
+def onnx_runner(graph: Path | bytes) -> Runner:
+    """ONNX Runtime; `graph` lies beside its weights, or has them inside."""
+    model = graph if isinstance(graph, bytes) else str(graph)
+    onnx.checker.check_model(model, full_check=True)
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = 1
-    session = onnxruntime.InferenceSession(str(graph), options, providers=["CPUExecutionProvider"])
+    session = onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
     return lambda feed: session.run(None, feed)
 
 

@@ -55,7 +55,7 @@ def export(
     layout = layout_of(original)
     parameters = sum(parameter.numel() for parameter in original.parameters() if parameter.requires_grad)
     _load(original, weights)
-    expected = [_eager(original, feed) for feed in inputs]
+    expected = [eager(original, feed) for feed in inputs]
     reference = dict(recorded)
     for length, outputs in zip(entry.sequence_lengths or [None], expected):
         suffix = f".seq{length}" if length else ""
@@ -63,7 +63,7 @@ def export(
 
     _load(model, weights)
     for feed, outputs in zip(inputs, expected):
-        for actual, output in zip(_eager(model, feed), outputs):
+        for actual, output in zip(eager(model, feed), outputs):
             error = check.relative_error(actual, output)
             assert error <= 1e-5, f"{name}: the rewritten module differs by {error:.1e}"
     torchscript.buffers_to_parameters(model)
@@ -110,7 +110,8 @@ def _load(model: nn.Module, weights: dict[str, np.ndarray]) -> None:
     assert not missing and not unexpected, (missing, unexpected)
 
 
-def _eager(model: nn.Module, feed: Feed) -> list[np.ndarray]:
+def eager(model: nn.Module, feed: Feed) -> list[np.ndarray]:
+    """What PyTorch gives, which is what is right."""
     with torch.no_grad():
         output = model(*(torch.from_numpy(value) for value in feed.values()))
     # A view, such as a diagonal, would be stored with the memory that it skips.

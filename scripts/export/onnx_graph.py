@@ -72,9 +72,26 @@ def export(
     _fold_constants(proto.graph, layout)
     _drop_multiplications_by_one(proto.graph)
     _drop_dead_nodes(proto.graph)
-    _shorten_names(proto.graph, layout)
-    _strip(proto, name, inputs, outputs)
+    tidy(proto, name, inputs, outputs, ("pytorch", torch.__version__.split("+")[0]))
     return proto
+
+
+def with_weights(proto: onnx.ModelProto, weights: dict[str, np.ndarray]) -> onnx.ModelProto:
+    """The same graph with its weights inside."""
+    filled = onnx.ModelProto()
+    filled.CopyFrom(proto)
+    for tensor in filled.graph.initializer:
+        if tensor.name in weights:
+            tensor.CopyFrom(numpy_helper.from_array(weights[tensor.name], tensor.name))
+    return filled
+
+
+def tidy(
+    proto: onnx.ModelProto, name: str, inputs: list[Port], outputs: list[Port], producer: tuple[str, str]
+) -> None:
+    """Makes the graph small, with nothing in it that depends on where and how it was made."""
+    _shorten_names(proto.graph)
+    _strip(proto, name, inputs, outputs, producer)
 
 
 def weights_of(proto: onnx.ModelProto) -> list[str]:
@@ -174,7 +191,7 @@ def _drop_dead_nodes(graph: onnx.GraphProto) -> None:
     _replace(graph.initializer, [t for t in graph.initializer if t.name in needed])
 
 
-def _shorten_names(graph: onnx.GraphProto, layout: Layout) -> None:
+def _shorten_names(graph: onnx.GraphProto) -> None:
     """Nodes are numbered within their operator and values after their node: a graph's size is mostly names."""
     fixed = {port.name for port in [*graph.input, *graph.output]} | {t.name for t in graph.initializer}
     new: dict[str, str] = {}
@@ -190,10 +207,12 @@ def _shorten_names(graph: onnx.GraphProto, layout: Layout) -> None:
                 node.output[index] = new[name]
 
 
-def _strip(proto: onnx.ModelProto, name: str, inputs: list[Port], outputs: list[Port]) -> None:
+def _strip(
+    proto: onnx.ModelProto, name: str, inputs: list[Port], outputs: list[Port], producer: tuple[str, str]
+) -> None:
     """Drops what says where and how the file was made; the shapes of inputs and outputs are those of `model.toml`."""
     graph = proto.graph
-    proto.producer_name, proto.producer_version = "pytorch", torch.__version__.split("+")[0]
+    proto.producer_name, proto.producer_version = producer
     graph.name = name
     graph.ClearField("value_info")
     for part in (proto, graph, *graph.node):

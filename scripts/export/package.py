@@ -66,6 +66,12 @@ def write_trained(file: str, layout: Layout, weights: dict[str, np.ndarray]) -> 
     layout.write(folder / file, weights)
 
 
+def write_quantized(file: str, content: bytes) -> None:
+    folder = MODELS / "quantized"
+    folder.mkdir(exist_ok=True)
+    (folder / file).write_bytes(content)
+
+
 def write_held_out(file: str, inputs: dict[str, np.ndarray], labels: np.ndarray) -> None:
     """The pictures by which the quality of a trained model and of its variants is measured."""
     samples = {f"input.{name}": value for name, value in inputs.items()} | {"label": labels}

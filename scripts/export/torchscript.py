@@ -41,14 +41,15 @@ def export(model: nn.Module, example: tuple[torch.Tensor, ...], others: list[tup
         parameter.data = zero.expand(parameter.shape) if parameter.shape else zero[0]
     buffer = io.BytesIO()
     torch.jit.save(traced, buffer)
-    return _repack(buffer)
+    return repack(buffer)
 
 
 # The debug records, the inputs that were traced, and an identifier that depends on the debug records.
 _UNUSED = (".debug_pkl", "/traced_inputs", "/serialization_id")
 
 
-def _repack(archive: io.BytesIO) -> bytes:
+def repack(archive: io.BytesIO) -> bytes:
+    """The same archive, small and without what depends on where and when it was made."""
     packed = io.BytesIO()
     with zipfile.ZipFile(archive) as source, zipfile.ZipFile(packed, "w") as target:
         for entry in source.infolist():

@@ -11,11 +11,14 @@ Its variants are the same network with fewer weights, or with weights of 8 bits.
 
 from functools import partial
 
+import onnxruntime
+import torch
 from torch import nn
 
 import distil_digits
 import prune_digits
-from entry import Entry, Port, TrainedVariant
+import quantize_digits
+from entry import Entry, Port, QuantizedVariant, TrainedVariant
 
 
 def _network(conv1: int = 16, conv2: int = 32, fc1: int = 64) -> nn.Module:
@@ -68,6 +71,24 @@ DIGITS = Entry(
             partial(_network, 6, 12, 24),
             distil_digits.distil,
             "a smaller network, trained with the original's outputs and the labels",
+        ),
+        QuantizedVariant(
+            "int8-dynamic",
+            "onnx",
+            quantize_digits.onnx_dynamic,
+            f"ONNX Runtime {onnxruntime.__version__}, quantize_dynamic",
+        ),
+        QuantizedVariant(
+            "int8-static",
+            "onnx",
+            quantize_digits.onnx_static,
+            f"ONNX Runtime {onnxruntime.__version__}, quantize_static, a scale a channel, calibrated on training pictures",
+        ),
+        QuantizedVariant(
+            "int8-torch",
+            "torchscript",
+            quantize_digits.torch_static,
+            f"PyTorch {torch.__version__.split('+')[0]}, torch.ao.quantization, static, calibrated on training pictures",
         ),
     ],
 )
