@@ -39,7 +39,13 @@ def _head(entry: Entry | Generative, parameters: int, extra: dict) -> str:
 
 def model_toml(entry: Entry, parameters: int, tolerance: str, extra: dict) -> str:
     text = _head(entry, parameters, extra) + "".join(_port("outputs", port) for port in entry.outputs)
-    return text + f"\n[tolerance]\nf32 = {tolerance}\n"
+    text += f"\n[tolerance]\nf32 = {tolerance}\n"
+    return text + _quantized_variants() if entry.quantized else text
+
+
+def _quantized_variants() -> str:
+    ways = ("dynamic", "static")
+    return "".join(f'\n[[variants]]\nname = "int8-{way}"\ndtype = "i8"\nquantize = "{way}"\n' for way in ways)
 
 
 def _ports(key: str, ports: list[Port]) -> str:

@@ -31,7 +31,7 @@ class Entry:
     traced: same state-dict names, same results, written with operators that every backend has. The two are the same
     function where nothing had to be rewritten. `init` gives a tensor's initialisation from its state-dict name and
     shape, `None` where the weights are trained. `sequence_lengths` are the lengths for which there is a reference;
-    empty where no input has the dimension "sequence".
+    empty where no input has the dimension "sequence". `quantized` gives it the variants in i8, and a calibration.
     """
 
     name: str
@@ -46,6 +46,7 @@ class Entry:
     init: Callable[[str, list[int]], dict] | None
     sequence_lengths: list[int] = field(default_factory=list)
     extra: dict = field(default_factory=dict)
+    quantized: bool = False
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ import onnx
 import torch
 from safetensors.numpy import load_file
 
+import calibration
 import check
 import description
 import onnx_graph
@@ -69,6 +70,7 @@ def export(entry: Entry) -> dict:
         path = file.path.with_name("model.onnx")
         onnx.save(graph, path)
         onnx_error = check.largest_error(check.onnx_runner(path), inputs, expected)
+        measured = {"calibration.toml": calibration.toml(entry, path)} if entry.quantized else {}
     torchscript_error = check.largest_error(check.torchscript_runner(archive, weights), inputs, expected)
     tolerance = package.tolerance(max(onnx_error, torchscript_error))
 
@@ -81,6 +83,7 @@ def export(entry: Entry) -> dict:
             "model.pt": archive,
             "reference.safetensors": package.reference_file(reference),
             **({"config.json": original.config_json()} if isinstance(original, Published) else {}),
+            **measured,
         },
     )
     if not entry.init:
