@@ -40,13 +40,19 @@ def _head(entry: Entry | Generative, parameters: int, extra: dict) -> str:
 def model_toml(entry: Entry, parameters: int, tolerance: str, extra: dict, variants: list[dict]) -> str:
     text = _head(entry, parameters, extra) + "".join(_port("outputs", port) for port in entry.outputs)
     text += f"\n[tolerance]\nf32 = {tolerance}\n"
-    return text + "".join(_variant(table) for table in variants)
+    text += "".join(_variant(table) for table in variants)
+    return text + _quantized_variants() if entry.quantized else text
 
 
 def _variant(table: dict) -> str:
     # A tolerance is a number already, as it is to be written.
     lines = (f"{key} = {value if key == 'tolerance' else _value(value)}\n" for key, value in table.items())
     return "\n[[variants]]\n" + "".join(lines)
+
+
+def _quantized_variants() -> str:
+    ways = ("dynamic", "static")
+    return "".join(f'\n[[variants]]\nname = "int8-{way}"\ndtype = "i8"\nquantize = "{way}"\n' for way in ways)
 
 
 def _ports(key: str, ports: list[Port]) -> str:

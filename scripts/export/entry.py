@@ -59,7 +59,8 @@ class Entry:
     traced: same state-dict names, same results, written with operators that every backend has. The two are the same
     function where nothing had to be rewritten. `init` gives a tensor's initialisation from its state-dict name and
     shape, `None` where the weights are trained. `sequence_lengths` are the lengths for which there is a reference;
-    empty where no input has the dimension "sequence". `variants` are those of a trained model.
+    empty where no input has the dimension "sequence". `variants` are those of a trained model; `quantized` gives others
+    the variants in i8, and a calibration.
     """
 
     name: str
@@ -75,6 +76,7 @@ class Entry:
     sequence_lengths: list[int] = field(default_factory=list)
     extra: dict = field(default_factory=dict)
     variants: list[TrainedVariant | QuantizedVariant] = field(default_factory=list)
+    quantized: bool = False
 
 
 @dataclass(frozen=True)

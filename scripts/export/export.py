@@ -8,6 +8,7 @@ machine, it writes the same bytes. What each file is:
     model.onnx               graph; weights are external data at their offsets in weights.safetensors
     model.pt                 TorchScript archive; weights are set by name
     config.json              the configuration of a model of transformers, for runtimes with modules of their own
+    calibration.toml         ranges of values for static quantisation, of the entries that are `quantized`
     reference.safetensors    `output.NAME`: what PyTorch gives for samples 0..7 of the input pool, in f32;
                              `output.NAME.seqLENGTH` for each length where the model has a sequence dimension
 

@@ -9,6 +9,7 @@ import torch
 from safetensors.numpy import load_file
 from torch import nn
 
+import calibration
 import check
 import description
 import onnx_graph
@@ -81,6 +82,7 @@ def export(
         path = file.path.with_name("model.onnx")
         onnx.save(graph, path)
         onnx_error = check.largest_error(check.onnx_runner(path), inputs, expected)
+        measured = {"calibration.toml": calibration.toml(entry, path)} if entry.quantized else {}
     torchscript_error = check.largest_error(check.torchscript_runner(archive, weights), inputs, expected)
 
     files = {
@@ -89,6 +91,7 @@ def export(
         "model.pt": archive,
         "reference.safetensors": package.reference_file(reference),
         **({"config.json": original.config_json()} if isinstance(original, Published) else {}),
+        **measured,
     }
     row = {
         "model": name,

@@ -9,6 +9,7 @@ mod model;
 mod onnx;
 pub(crate) mod onnx_proto;
 mod plan;
+mod quantization;
 mod status;
 mod suite;
 mod tensor_spec;
@@ -22,6 +23,7 @@ pub use device::{AUTO, PREFERRED, check_device, device_index, device_kind, devic
 pub use model::{Generation, Model, Origin, Part, PhasePlan, Quantization, REFERENCE, Tolerance, WHOLE, whole};
 pub use onnx::{OnnxSummary, read_input_symbols, read_summary};
 pub use plan::{Capabilities, PlannedCase, plan};
+pub use quantization::Quantization;
 pub use status::{Shortfall, Status};
 pub use suite::{Effort, EffortArguments, Selection, Suite, SuiteModel, read_suite};
 pub use tensor_spec::{BATCH, Dimension, ElementType, SEQUENCE, Sizes, TensorSpec};

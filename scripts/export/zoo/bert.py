@@ -8,7 +8,7 @@ from published import Published
 from transformer_init import transformer_init
 
 
-def _entry(name: str, config: BertConfig, source: str, sequence_lengths: list[int]) -> Entry:
+def _entry(name: str, config: BertConfig, source: str, sequence_lengths: list[int], quantized: bool = False) -> Entry:
     def original():
         model = BertModel._from_config(config, attn_implementation="eager")
         return Published(model, lambda model, tokens, mask: model(tokens, attention_mask=mask).pooler_output)
@@ -31,6 +31,7 @@ def _entry(name: str, config: BertConfig, source: str, sequence_lengths: list[in
         exportable=exportable,
         init=transformer_init,
         sequence_lengths=sequence_lengths,
+        quantized=quantized,
     )
 
 
@@ -52,5 +53,6 @@ BERT_SMALL = _entry(
     ),
     "2 layers of width 128",
     [32],
+    quantized=True,
 )
 BERT_BASE = _entry("bert-base", BertConfig(), "configuration of google-bert/bert-base-uncased", [32, 128])

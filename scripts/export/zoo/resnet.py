@@ -79,4 +79,5 @@ RESNET50 = Entry(
     original=_original,
     exportable=_exportable,
     init=resnet_init,
+    quantized=True,
 )

@@ -57,7 +57,7 @@ def _original() -> nn.Module:
     return torchvision.models.vit_b_16(weights=None)
 
 
-def _classifier(name: str, config: ViTConfig, source: str) -> Entry:
+def _classifier(name: str, config: ViTConfig, source: str, quantized: bool = False) -> Entry:
     """transformers' ViTForImageClassification."""
 
     def build(attention: str) -> Published:
@@ -75,6 +75,7 @@ def _classifier(name: str, config: ViTConfig, source: str) -> Entry:
         original=lambda: build("eager"),
         exportable=lambda: build("sdpa"),
         init=transformer_init,
+        quantized=quantized,
     )
 
 
@@ -89,6 +90,7 @@ VIT_B_16 = Entry(
     original=_original,
     exportable=ExportableViT,
     init=transformer_init,
+    quantized=True,
 )
 VIT_SMALL = _classifier(
     "vit-small",
@@ -102,5 +104,6 @@ VIT_SMALL = _classifier(
         num_labels=100,
     ),
     "4 layers of width 128",
+    quantized=True,
 )
 VIT_BASE = _classifier("vit-base", ViTConfig(num_labels=1000), "configuration of google/vit-base-patch16-224")
