@@ -44,6 +44,17 @@ const OTHERS: [Colour; 4] = [
     colour("#33658a", "#8cc1e8"),
 ];
 
+/// Every colour that a series of a figure may have, each once.
+pub fn all() -> Vec<Colour> {
+    let mut all: Vec<Colour> = OF_BACKEND.into_iter().map(|(_, colour)| colour).collect();
+    for colour in PLACES.into_iter().chain(OTHERS) {
+        if !all.contains(&colour) {
+            all.push(colour);
+        }
+    }
+    all
+}
+
 /// The colours of these backends.
 pub fn colours<'a>(backends: impl Iterator<Item = &'a str>) -> BTreeMap<String, Colour> {
     let names: std::collections::BTreeSet<&str> = backends.collect();

@@ -15,6 +15,7 @@ mod ranking;
 pub mod schema;
 mod selection;
 mod table;
+pub mod variants;
 
 pub use machine_facts::{Fact, facts};
 pub use payload::{Known, Payload};

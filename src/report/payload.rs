@@ -11,6 +11,7 @@ use super::ranking::best_of;
 use super::selection::{Measured, Shown};
 use crate::compare::Noise;
 use crate::definition::{Phase, Status};
+use crate::record::Record;
 
 /// What is known of machines beside their runs.
 pub struct Known<'a> {
@@ -141,31 +142,38 @@ fn machines(shown: &Shown<'_>, known: &Known<'_>) -> Vec<MachineRow> {
 }
 
 fn row(case: &Measured<'_>, ratio_to_best: Option<f64>, machine: &str) -> CaseRow {
-    let record = case.record;
-    CaseRow {
-        id: case.case.to_string(),
-        group: case.group.clone(),
-        series: case.series.clone(),
-        model: record.model.clone(),
-        variant: record.variant.clone(),
-        phase: record.phase,
-        sequence_length: record.sequence_length,
-        family: record.family.clone(),
-        backend: record.backend.clone(),
-        device: record.device.clone(),
-        dtype: record.dtype.name(),
-        batch_size: record.batch_size,
-        machine: machine.to_owned(),
-        run_id: record.run_id.clone(),
-        status: record.status,
-        message: record.message.clone(),
-        latency_p50_ms: record.latency_p50_ms,
-        latency_p99_ms: record.latency_p99_ms,
-        latency_p99_upper_ms: record.latency_p99_upper_ms,
-        throughput_ips: record.throughput_ips,
-        tokens_per_second: record.tokens_per_second,
-        memory_mb: record.memory_mb,
-        ratio_to_best,
-        iterations: record.iterations,
+    CaseRow { machine: machine.to_owned(), ratio_to_best, ..CaseRow::new(case.record, case.series.clone()) }
+}
+
+impl CaseRow {
+    /// Of a record that is compared with no other one.
+    pub fn new(record: &Record, series: String) -> Self {
+        let case = record.case();
+        CaseRow {
+            id: case.to_string(),
+            group: case.benchmark_id().group,
+            series,
+            model: record.model.clone(),
+            variant: record.variant.clone(),
+            phase: record.phase,
+            sequence_length: record.sequence_length,
+            family: record.family.clone(),
+            backend: record.backend.clone(),
+            device: record.device.clone(),
+            dtype: record.dtype.name(),
+            batch_size: record.batch_size,
+            machine: record.host_id.clone(),
+            run_id: record.run_id.clone(),
+            status: record.status,
+            message: record.message.clone(),
+            latency_p50_ms: record.latency_p50_ms,
+            latency_p99_ms: record.latency_p99_ms,
+            latency_p99_upper_ms: record.latency_p99_upper_ms,
+            throughput_ips: record.throughput_ips,
+            tokens_per_second: record.tokens_per_second,
+            memory_mb: record.memory_mb,
+            ratio_to_best: None,
+            iterations: record.iterations,
+        }
     }
 }

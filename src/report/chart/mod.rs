@@ -11,6 +11,7 @@ mod pareto;
 mod trend;
 
 pub use compatibility::Standing;
+pub use pareto::front;
 pub use trend::{Change, Step};
 
 use std::collections::HashMap;

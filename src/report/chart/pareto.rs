@@ -96,7 +96,7 @@ fn kind_of_input(record: &Record) -> String {
 }
 
 /// Which points no other one beats: none is as good in both and better in one. A smaller x is better.
-fn front(points: &[(f64, f64)], y_is_better: Better) -> Vec<bool> {
+pub fn front(points: &[(f64, f64)], y_is_better: Better) -> Vec<bool> {
     let sign = if y_is_better == Better::Lower { 1.0 } else { -1.0 };
     let mut order: Vec<usize> = (0..points.len()).collect();
     let key = |index: &usize| (points[*index].0, sign * points[*index].1);

@@ -4,7 +4,7 @@
 use super::payload::Payload;
 
 const PAGE: &str = include_str!("page/page.html");
-const STYLE: &str = include_str!("page/style.css");
+pub(super) const STYLE: &str = include_str!("page/style.css");
 
 /// In the order in which they need each other.
 const PROGRAM: [&str; 14] = [

@@ -1,9 +1,12 @@
 //! `inferbench report`: runs, to read.
 
+mod variants;
+
 use std::path::{Path, PathBuf};
 
 use clap::Args;
 
+use self::variants::VariantArguments;
 use super::compare::noise_of_machine;
 use super::print;
 use crate::compare::CaseFilter;
@@ -27,7 +30,8 @@ const EARLIER_RUNS: usize = 20;
         inferbench report --last 10 --format html --output history.html\n  \
         inferbench report LAPTOP_RUN SERVER_RUN --format html --model resnet50\n  \
         inferbench report --charts figures --model resnet50,bert-base\n  \
-        inferbench report 20260101T120000Z --format json"
+        inferbench report 20260101T120000Z --format json\n  \
+        inferbench report --variants resnet50 --goal size --accuracy-loss 0.5%"
 )]
 pub struct Arguments {
     /// Run ids, or results.csv files, or folders with one [default: the latest run]
@@ -49,6 +53,8 @@ pub struct Arguments {
     /// Write every chart into this folder, as SVG and PNG
     #[arg(long, value_name = "FOLDER", conflicts_with_all = ["format", "output"])]
     charts: Option<PathBuf>,
+    #[command(flatten)]
+    variants: VariantArguments,
 }
 
 /// A form of report.
@@ -68,6 +74,9 @@ enum Form {
 
 pub fn run(arguments: &Arguments) -> Result<u8, String> {
     let places = Places::find();
+    if let Some(model) = &arguments.variants.variants {
+        return variants::run(arguments, model, &places);
+    }
     let text = match (arguments.format, &arguments.charts) {
         (Form::JsonSchema, None) => schema::render(),
         (Form::Html, None) => return page(arguments, &places),

@@ -1,0 +1,93 @@
+//! `inferbench report --variants MODEL`: which variant of a model to ship.
+
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+
+use clap::Args;
+
+use super::{Arguments, Asked, Form};
+use crate::cli::compare::noise_of_machine;
+use crate::cli::print;
+use crate::cli::values::part_of_whole;
+use crate::exit_codes;
+use crate::places::Places;
+use crate::record::Record;
+use crate::report::Format;
+use crate::report::variants::{Goal, Options, Variants, compare, page, schema};
+use crate::store::write_whole;
+
+/// The flags of this use of `report`.
+#[derive(Args)]
+pub struct VariantArguments {
+    /// Compare the variants of this model and recommend one; the newest record of each case in the runs
+    #[arg(long, value_name = "MODEL", conflicts_with_all = ["charts", "model"])]
+    pub variants: Option<String>,
+    /// What the recommended variant is to be best at
+    #[arg(long, value_enum, default_value = "latency", requires = "variants")]
+    goal: Goal,
+    /// A variant is recommended only if it is shown to lose at most this
+    #[arg(long, value_name = "POINTS", default_value = "1%", value_parser = part_of_whole, requires = "variants")]
+    accuracy_loss: f64,
+}
+
+pub fn run(arguments: &Arguments, model: &str, places: &Places) -> Result<u8, String> {
+    let text = |format| Ok::<_, String>(compared(&arguments.read(places)?, arguments, model, places)?.render(format));
+    let text = match arguments.format {
+        Form::Html => return html(arguments, model, places),
+        Form::JsonSchema => schema(),
+        Form::Table => text(Format::Table)?,
+        Form::Markdown => text(Format::Markdown)?,
+        Form::Json => text(Format::Json)?,
+    };
+    match &arguments.output {
+        Some(output) if output.as_os_str() != "-" => write_whole(output, text.as_bytes())?,
+        _ => print(&text)?,
+    }
+    Ok(exit_codes::OK)
+}
+
+fn compared(asked: &Asked, arguments: &Arguments, model: &str, places: &Places) -> Result<Variants, String> {
+    let records: Vec<Record> = asked.runs.iter().flat_map(|run| &run.records).cloned().collect();
+    let plain = Options::new(model);
+    // What is known to be more than is assumed counts; less than that does not matter.
+    let hosts: BTreeSet<&str> = records.iter().map(|record| record.host_id.as_str()).collect();
+    let known = hosts.into_iter().map(|host_id| noise_of_machine(places, host_id).deviation);
+    let floor = known.fold(plain.floor, f64::max);
+    let VariantArguments { goal, accuracy_loss, .. } = arguments.variants;
+    compare(&records, &Options { goal, accuracy_loss, floor, ..plain })
+}
+
+fn html(arguments: &Arguments, model: &str, places: &Places) -> Result<u8, String> {
+    let asked = arguments.read(places)?;
+    let text = page(&compared(&asked, arguments, model, places)?)?;
+    let output = match (&arguments.output, asked.paths.as_slice()) {
+        (Some(output), _) if output.as_os_str() == "-" => {
+            print(&text)?;
+            return Ok(exit_codes::OK);
+        }
+        (Some(output), _) => output.clone(),
+        (None, [one]) => one.with_file_name(file_name(model)),
+        (None, _) => places.reports().join(file_name(model)),
+    };
+    write_whole(&output, text.as_bytes())?;
+    print(&format!("{}\n", output.display()))?;
+    Ok(exit_codes::OK)
+}
+
+/// `variants-resnet50.html`; whatever a record calls its model, it is the name of a file.
+fn file_name(model: &str) -> PathBuf {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-');
+    let name: String = model.chars().take(100).map(|c| if is_plain(c) { c } else { '-' }).collect();
+    format!("variants-{name}.html").into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_is_named_after_any_model() {
+        assert_eq!(file_name("qwen2-0.5b"), PathBuf::from("variants-qwen2-0.5b.html"));
+        assert_eq!(file_name("../a b"), PathBuf::from("variants-..-a-b.html"));
+    }
+}

@@ -1,0 +1,171 @@
+//! The columns that the table, Markdown and HTML share.
+
+use super::wording::{factor, percent, points};
+use super::{Measure, Row, VariantTable};
+use crate::definition::Phase;
+use crate::report::ranking::{latency, three_digits};
+
+/// What is recommended, and what is on the front.
+pub const RECOMMENDED: &str = "●";
+pub const ON_FRONT: &str = "◇";
+
+/// A column's head.
+pub struct Column {
+    pub name: &'static str,
+    pub is_number: bool,
+}
+
+/// As many as [`cells`] gives.
+pub fn columns(table: &VariantTable) -> Vec<Column> {
+    let text = |name| Column { name, is_number: false };
+    let number = |name| Column { name, is_number: true };
+    let mut columns = vec![text(""), text("variant"), text("backend"), text("device"), text("dtype")];
+    columns.extend([number("batch"), number("size"), number("parameters")]);
+    match table.measure {
+        Measure::Accuracy => columns.extend([number("accuracy"), number("change, points")]),
+        Measure::Agreement => columns.extend([number("agreement"), number("cosine")]),
+        Measure::Unknown => {}
+    }
+    let is_in_tokens = matches!(table.phase, Phase::Prefill | Phase::Decode);
+    columns.extend([number("p50"), number(if is_in_tokens { "tokens/s" } else { "samples/s" }), number("memory")]);
+    columns
+}
+
+/// A measured row; what is not known is empty.
+pub fn cells(table: &VariantTable, row: &Row) -> Vec<String> {
+    let record = &row.record;
+    let differences = row.differences.as_ref();
+    let with_factor = |figure: Option<String>, of: Option<f64>| {
+        let factor = of.map(|of| format!("  {}", factor(of))).unwrap_or_default();
+        figure.map(|figure| figure + &factor).unwrap_or_default()
+    };
+    let mut cells = vec![
+        marks(row),
+        record.variant.clone(),
+        record.backend.clone(),
+        record.device.clone(),
+        record.dtype.to_string(),
+        record.batch_size.to_string(),
+        with_factor(record.model_size_mb.map(megabytes), differences.and_then(|found| found.model_size)),
+        parameters(row),
+    ];
+    match table.measure {
+        Measure::Accuracy => cells.extend([accuracy(row), change(row)]),
+        Measure::Agreement => cells.extend([
+            record.agreement.map(|part| percent(part) + &samples(record.agreement_samples)).unwrap_or_default(),
+            record.output_cosine.map(|cosine| format!("{cosine:.5}")).unwrap_or_default(),
+        ]),
+        Measure::Unknown => {}
+    }
+    let p50 = record.latency_p50_ms.map(|ms| latency(Some(ms)));
+    let memory = record.memory_mb.map(|mb| format!("{mb:.0} MB"));
+    cells.extend([
+        with_factor(p50, differences.and_then(|found| found.latency_p50)),
+        with_factor(row.rate().map(three_digits), differences.and_then(|found| found.throughput)),
+        with_factor(memory, differences.and_then(|found| found.memory)),
+    ]);
+    cells
+}
+
+fn marks(row: &Row) -> String {
+    let recommended = if row.is_recommended { RECOMMENDED } else { "" };
+    let on_front = if row.is_on_front { ON_FRONT } else { "" };
+    format!("{recommended}{on_front}")
+}
+
+/// `0.33 MB`, `102 MB`.
+fn megabytes(size: f64) -> String {
+    format!("{} MB", three_digits(size))
+}
+
+/// `25.6 M`; `25.6 M, 41 % not 0` where some are 0 that others would not have.
+fn parameters(row: &Row) -> String {
+    let Some(count) = row.record.parameters else { return String::new() };
+    let shown = match count as f64 {
+        few if few < 1e3 => count.to_string(),
+        some if some < 1e6 => format!("{} k", three_digits(some / 1e3)),
+        many if many < 1e9 => format!("{} M", three_digits(many / 1e6)),
+        most => format!("{} G", three_digits(most / 1e9)),
+    };
+    match row.record.nonzero_parameters {
+        Some(nonzero) if count > 0 && (nonzero as f64) < 0.995 * count as f64 => {
+            format!("{shown}, {:.0} % not 0", 100.0 * nonzero as f64 / count as f64)
+        }
+        _ => shown,
+    }
+}
+
+/// `98.2 % (96.5 … 99.2) of 450`.
+fn accuracy(row: &Row) -> String {
+    let record = &row.record;
+    let Some(accuracy) = record.accuracy else { return String::new() };
+    let bounds = record.accuracy_lower.zip(record.accuracy_upper);
+    let interval = bounds.map(|(lower, upper)| format!(" ({:.1} … {:.1})", 100.0 * lower, 100.0 * upper));
+    format!("{}{}{}", percent(accuracy), interval.unwrap_or_default(), samples(record.accuracy_samples))
+}
+
+fn samples(count: Option<u64>) -> String {
+    count.map(|count| format!(" of {count}")).unwrap_or_default()
+}
+
+/// `−0.2 (−1.4 … +1.0)`, in percentage points.
+fn change(row: &Row) -> String {
+    let record = &row.record;
+    let Some(change) = record.accuracy_change else { return String::new() };
+    let bounds = record.accuracy_change_lower.zip(record.accuracy_change_upper);
+    let interval = bounds.map(|(lower, upper)| format!(" ({} … {})", points(lower), points(upper)));
+    format!("{}{}", points(change), interval.unwrap_or_default())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::{example, table_of, unlabelled};
+    use super::*;
+    use crate::record::Record;
+
+    fn shown(records: Vec<Record>, case_id: &str) -> Vec<(&'static str, String)> {
+        let table = table_of(records);
+        let row = table.rows.iter().find(|row| row.record.case_id == case_id).unwrap();
+        let (columns, cells) = (columns(&table), cells(&table, row));
+        assert_eq!(columns.len(), cells.len());
+        columns.into_iter().map(|column| column.name).zip(cells).collect()
+    }
+
+    #[test]
+    fn every_figure_is_there_with_its_difference() {
+        let cells = shown(example(), "m-int8-static/ort-cpu-f32/1");
+        let expected = [
+            ("", "●◇"),
+            ("variant", "int8-static"),
+            ("backend", "ort"),
+            ("device", "cpu"),
+            ("dtype", "f32"),
+            ("batch", "1"),
+            ("size", "3.00 MB  0.29 ×"),
+            ("parameters", "1.00 M"),
+            ("accuracy", "98.2 % (96.5 … 99.2) of 450"),
+            ("change, points", "0.0 (−0.6 … +0.6)"),
+            ("p50", "1.25 ms  0.62 ×"),
+            ("samples/s", "800  1.60 ×"),
+            ("memory", "103 MB  0.93 ×"),
+        ];
+        let found: Vec<(&str, &str)> = cells.iter().map(|(name, cell)| (*name, cell.as_str())).collect();
+        assert_eq!(found, expected);
+        let pruned = shown(example(), "m-pruned/ort-cpu-f32/1");
+        assert!(pruned.contains(&("parameters", "1.00 M, 41 % not 0".into())), "{pruned:?}");
+    }
+
+    #[test]
+    fn without_accuracy_agreement_is_shown_and_called_that() {
+        let records = vec![
+            unlabelled("original", "ort", 10.0, 2.0, (1.0, 1.0)),
+            unlabelled("int8", "ort", 2.5, 1.0, (0.984, 0.99871)),
+        ];
+        let cells = shown(records.clone(), "m-int8/ort-cpu-f32/1");
+        assert!(cells.contains(&("agreement", "98.4 % of 64".into())), "{cells:?}");
+        assert!(cells.contains(&("cosine", "0.99871".into())) && !cells.iter().any(|(name, _)| *name == "accuracy"));
+        let unknown = |record: Record| Record { agreement: None, output_cosine: None, model_size_mb: None, ..record };
+        let cells = shown(records.into_iter().map(unknown).collect(), "m-int8/ort-cpu-f32/1");
+        assert!(cells.contains(&("size", String::new())) && !cells.iter().any(|(name, _)| *name == "cosine"));
+    }
+}

@@ -1,0 +1,172 @@
+//! How figures are written in every output: units, factors, per cents and points.
+
+use super::{Row, VariantTable};
+use crate::definition::{Dtype, ORIGINAL};
+use crate::record::Record;
+use crate::report::ranking::short_message;
+
+/// `digits-seq128 · batch 1`, with the machine where tables of several are shown.
+pub fn title(table: &VariantTable, tables: &[VariantTable]) -> String {
+    let mut title = table.model.clone();
+    let work = [
+        table.sequence_length.map(|length| format!("sequence length {length}")),
+        (table.phase != Default::default()).then(|| table.phase.to_string()),
+        (table.boundary != Default::default()).then(|| table.boundary.to_string()),
+        Some(format!("batch {}", table.batch_size)),
+        tables.iter().any(|other| other.host_id != table.host_id).then(|| format!("host {}", table.host_id)),
+    ];
+    for part in work.into_iter().flatten() {
+        title.push_str(&format!(" · {part}"));
+    }
+    title
+}
+
+/// `int8-static on ort`, `the original in f16 on tch (cuda)`: a dtype where it tells rows apart.
+pub fn name(row: &Row, rows: &[Row]) -> String {
+    let record = &row.record;
+    let mut name = if record.variant == ORIGINAL { "the original".to_owned() } else { record.variant.clone() };
+    let is_twin = |other: &Record| {
+        (&other.variant, &other.backend, &other.device) == (&record.variant, &record.backend, &record.device)
+            && other.dtype != record.dtype
+    };
+    let is_plain = record.dtype == Dtype::F32;
+    if (record.variant == ORIGINAL && !is_plain) || (!is_plain && rows.iter().any(|row| is_twin(&row.record))) {
+        name.push_str(&format!(" in {}", record.dtype));
+    }
+    name.push_str(&format!(" on {}", record.backend));
+    if record.device != "cpu" {
+        name.push_str(&format!(" ({})", record.device));
+    }
+    name
+}
+
+/// `distilled on tch: failed: no operator Gelu`, for what was not measured.
+pub fn shortfalls(table: &VariantTable) -> Vec<String> {
+    let missing = table.rows.iter().filter(|row| !row.is_measured());
+    missing
+        .map(|row| {
+            let message = short_message(&row.record);
+            let message = if message.is_empty() { message } else { format!(": {message}") };
+            format!("{}: {}{message}", name(row, &table.rows), row.record.status)
+        })
+        .collect()
+}
+
+/// `at batch 8: Ship …`, for the batch sizes that have no table.
+pub fn others(table: &VariantTable) -> Vec<String> {
+    let others = table.other_batch_sizes.iter();
+    others.map(|other| format!("at batch {}: {}", other.batch_size, other.recommendation.sentence)).collect()
+}
+
+/// What the marks mean, and what the factors are of.
+pub fn legend(table: &VariantTable) -> Vec<String> {
+    let has_front = table.rows.iter().any(|row| row.is_on_front);
+    let mut legend = vec![format!(
+        "{}{}× is to the original in f32 on the same backend and device",
+        if table.recommendation.case_id.is_some() { "● recommended; " } else { "" },
+        if has_front { "◇ on the Pareto front of latency, quality and size; " } else { "" },
+    )];
+    legend.extend(table.notes.iter().cloned());
+    legend
+}
+
+/// `0.26 ×`: at least two digits.
+pub fn factor(factor: f64) -> String {
+    let decimals = match factor {
+        large if large >= 99.95 => 0,
+        large if large >= 9.995 => 1,
+        small if small < 0.0995 => 3,
+        _ => 2,
+    };
+    format!("{factor:.decimals$} ×")
+}
+
+/// `1.6 ×` of something above 1, in a sentence.
+pub fn times(factor: f64) -> String {
+    let decimals = match factor {
+        large if large >= 9.95 => 0,
+        small if small < 1.095 => 2,
+        _ => 1,
+    };
+    format!("{factor:.decimals$} ×")
+}
+
+/// `98.2 %` of a part of 0.982.
+pub fn percent(part: f64) -> String {
+    format!("{:.1} %", 100.0 * part)
+}
+
+/// `−0.6`, `0.0`, `+1.2`: a difference of parts in percentage points.
+pub fn points(difference: f64) -> String {
+    let text = format!("{:.1}", 100.0 * difference.abs());
+    match difference {
+        _ if text == "0.0" => text,
+        below if below < 0.0 => format!("−{text}"),
+        _ => format!("+{text}"),
+    }
+}
+
+/// `5 %`, `2.5 %`.
+pub fn short_percent(part: f64) -> String {
+    format!("{} %", short(100.0 * part))
+}
+
+/// `1 point`, `0.5 points`.
+pub fn count_of_points(part: f64) -> String {
+    let number = short(100.0 * part);
+    if number == "1" { "1 point".into() } else { format!("{number} points") }
+}
+
+fn short(number: f64) -> String {
+    let text = format!("{number:.2}");
+    text.trim_end_matches('0').trim_end_matches('.').to_owned()
+}
+
+/// `a`, `a and b`, `a, b and c`.
+pub fn listed(parts: &[String]) -> String {
+    match parts {
+        [] => String::new(),
+        [one] => one.clone(),
+        [start @ .., last] => format!("{} and {last}", start.join(", ")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::{SAME, example, measured, table_of};
+    use super::*;
+
+    #[test]
+    fn figures_are_short_and_have_a_sign_where_they_have_one() {
+        assert_eq!([0.264, 1.0, 12.34, 250.0, 0.0512].map(factor), ["0.26 ×", "1.00 ×", "12.3 ×", "250 ×", "0.051 ×"]);
+        assert_eq!([1.06, 1.61, 9.96, 31.4].map(times), ["1.06 ×", "1.6 ×", "10 ×", "31 ×"]);
+        assert_eq!([-0.006, 0.0, -0.0004, 0.012].map(points), ["−0.6", "0.0", "0.0", "+1.2"]);
+        assert_eq!([0.01, 0.005, 0.1].map(count_of_points), ["1 point", "0.5 points", "10 points"]);
+        assert_eq!(short_percent(0.05), "5 %");
+        assert_eq!(listed(&["a".into(), "b".into(), "c".into()]), "a, b and c");
+    }
+
+    #[test]
+    fn a_row_is_named_by_what_tells_it_apart() {
+        let mut records = example();
+        for (backend, device, dtype) in [("ort", "cpu", Dtype::F16), ("ort", "cuda", Dtype::F32)] {
+            let plain = measured("original", backend, 5.0, 1.7, SAME);
+            records.push(Record { device: device.into(), dtype, ..plain });
+        }
+        records.push(Record { dtype: Dtype::I8, ..measured("int8-dynamic", "ort", 5.0, 1.7, SAME) });
+        let table = table_of(records);
+        let mut names: Vec<String> = table.rows.iter().map(|row| name(row, &table.rows)).collect();
+        names.sort();
+        let expected = [
+            "distilled on tch",
+            "int8-dynamic on ort",
+            "int8-static on ort",
+            "pruned on ort",
+            "the original in f16 on ort",
+            "the original on ort",
+            "the original on ort (cuda)",
+            "the original on tch",
+        ];
+        assert_eq!(names, expected);
+    }
+}
