@@ -1,23 +1,25 @@
 //! `inferbench run`: `cargo bench --bench inference` by flags, and the table at the end.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 
 use clap::Args;
 
 use super::convert::{convert_run, write_pages};
-use super::report::resolution;
+use super::report::{resolution, variants_of};
 use super::{print, verify};
-use crate::definition::{EffortArguments, Selection};
+use crate::definition::{EffortArguments, Selection, Status};
 use crate::exit_codes;
 use crate::harness::{self, Purpose, Request};
 use crate::places::Places;
+use crate::record::Record;
 use crate::report::Format;
 use crate::store::{read_records, write_whole};
 
 /// Measure the cases of a suite, convert the results and show them
 #[derive(Args)]
 #[command(after_help = "Examples:\n  inferbench run --model digits --backend ort --iterations 500\n  \
-        inferbench run --suite quick --save-baseline main\n  inferbench run --baseline main --dry-run")]
+        inferbench run --suite quick --save-baseline main\n  inferbench run --baseline main --dry-run\n  inferbench run --path net.onnx,net-int8.onnx --data-source image-folder:pictures")]
 pub struct Arguments {
     /// Only the cases whose id matches this regular expression
     #[arg(value_name = "FILTER")]
@@ -79,6 +81,9 @@ pub fn run(arguments: &Arguments) -> Result<u8, String> {
         let resolution = resolution(&places, &records);
         write_whole(&markdown, Format::Markdown.render(&records, &resolution).as_bytes())?;
         print(&Format::Table.render(&records, &resolution))?;
+        for model in models_with_variants(&records) {
+            print(&format!("\n{}", variants_of(&records, &model, &places)?))?;
+        }
         let pages = write_pages(&converted, &places.reports(), &places)?;
         let html = places.criterion().join("report/index.html");
         let paths = [
@@ -93,6 +98,15 @@ pub fn run(arguments: &Arguments) -> Result<u8, String> {
         }
     }
     Ok(finished.exit_code)
+}
+
+/// The models of which a run has measured more than one variant.
+fn models_with_variants(records: &[Record]) -> Vec<String> {
+    let mut variants: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
+    for record in records.iter().filter(|record| record.status == Status::Ok) {
+        variants.entry(&record.model).or_default().insert(&record.variant);
+    }
+    variants.into_iter().filter(|(_, names)| names.len() > 1).map(|(model, _)| model.to_owned()).collect()
 }
 
 fn criterion_arguments(arguments: &Arguments) -> Vec<String> {

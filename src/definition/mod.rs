@@ -20,7 +20,7 @@ pub use catalogue::{Entry, Place, add_models_of_suite, read_catalogue};
 pub use cost::{Cost, cost};
 pub use data_source::{DataSource, ImageFolderSettings, picture_size};
 pub use device::{AUTO, PREFERRED, check_device, device_index, device_kind, device_type, own_dtype};
-pub use model::{Generation, Model, Origin, Part, PhasePlan, Quantization, REFERENCE, Tolerance, WHOLE, whole};
+pub use model::{CALIBRATION, Generation, Model, Origin, Part, PhasePlan, REFERENCE, Tolerance, WHOLE, whole};
 pub use onnx::{OnnxSummary, read_input_symbols, read_summary};
 pub use plan::{Capabilities, PlannedCase, plan};
 pub use quantization::Quantization;

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::case::{Dtype, ORIGINAL, Phase, check_component};
 use super::data_source::DataSource;
+use super::quantization::Quantization;
 use super::tensor_spec::{Dimension, TensorSpec};
 
 /// A model that can be made into cases.
@@ -93,16 +94,6 @@ pub enum Origin {
     },
     /// Files with their weights inside: a user's, or the quantised ones of a packaged model.
     Files { onnx: Option<PathBuf>, torchscript: Option<PathBuf>, reference: Option<PathBuf> },
-}
-
-/// Where the ranges come from that activations have in eight bits.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Quantization {
-    /// From the values of each call.
-    Dynamic,
-    /// From a calibration, once.
-    Static,
 }
 
 /// The largest absolute error of an output, relative to the largest absolute reference value, that counts as right.
@@ -296,6 +287,9 @@ impl VariantToml {
 
 /// The file with what PyTorch gives for the samples of the input pool, in a packaged model's folder.
 pub const REFERENCE: &str = "reference.safetensors";
+
+/// The file with the ranges of a packaged model's activations, for its static quantisation.
+pub const CALIBRATION: &str = "calibration.toml";
 
 /// Reads a packaged model from its folder `models/zoo/<name>`: the original, and then its variants.
 ///

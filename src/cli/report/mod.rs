@@ -2,6 +2,8 @@
 
 mod variants;
 
+pub use variants::variants_of;
+
 use std::path::{Path, PathBuf};
 
 use clap::Args;

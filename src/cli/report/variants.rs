@@ -9,6 +9,7 @@ use super::{Arguments, Asked, Form};
 use crate::cli::compare::noise_of_machine;
 use crate::cli::print;
 use crate::cli::values::part_of_whole;
+use crate::compare::ASSUMED_DEVIATION;
 use crate::exit_codes;
 use crate::places::Places;
 use crate::record::Record;
@@ -48,13 +49,22 @@ pub fn run(arguments: &Arguments, model: &str, places: &Places) -> Result<u8, St
 
 fn compared(asked: &Asked, arguments: &Arguments, model: &str, places: &Places) -> Result<Variants, String> {
     let records: Vec<Record> = asked.runs.iter().flat_map(|run| &run.records).cloned().collect();
-    let plain = Options::new(model);
-    // What is known to be more than is assumed counts; less than that does not matter.
+    let VariantArguments { goal, accuracy_loss, .. } = arguments.variants;
+    let floor = floor_of(&records, places);
+    compare(&records, &Options { goal, accuracy_loss, floor, ..Options::new(model) })
+}
+
+/// The table and the recommendation for a model of which several variants were measured.
+pub fn variants_of(records: &[Record], model: &str, places: &Places) -> Result<String, String> {
+    let floor = floor_of(records, places);
+    Ok(compare(records, &Options { floor, ..Options::new(model) })?.render(Format::Table))
+}
+
+/// By how much figures have to differ. What is known to be more than is assumed counts; less than that does not matter.
+fn floor_of(records: &[Record], places: &Places) -> f64 {
     let hosts: BTreeSet<&str> = records.iter().map(|record| record.host_id.as_str()).collect();
     let known = hosts.into_iter().map(|host_id| noise_of_machine(places, host_id).deviation);
-    let floor = known.fold(plain.floor, f64::max);
-    let VariantArguments { goal, accuracy_loss, .. } = arguments.variants;
-    compare(&records, &Options { goal, accuracy_loss, floor, ..plain })
+    known.fold(ASSUMED_DEVIATION, f64::max)
 }
 
 fn html(arguments: &Arguments, model: &str, places: &Places) -> Result<u8, String> {
