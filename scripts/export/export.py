@@ -1,4 +1,4 @@
-"""Makes models/zoo and models/trained: `python scripts/export/export.py [--check] [NAME ...]`.
+"""Makes models/zoo, models/trained and models/quantized: `python scripts/export/export.py [--check] [NAME ...]`.
 
 For maintainers, with the versions of requirements.txt; users get the files from the repository. Run twice on one
 machine, it writes the same bytes. What each file is:
@@ -19,13 +19,19 @@ A generative model has PART.onnx and PART.pt for each of its parts, over the sam
     output.decode.tokens     those of 16 steps after it, and output.decode.logits: those of the last
 
 weights.safetensors is not kept: `inferbench prepare` makes it from the seed. A trained model's weights are kept in
-models/trained, and its reference is of eight held-out samples, in the same file as `input.NAME` and `label`.
+models/trained, and its reference is of eight held-out samples, in the same file as `input.NAME` and `label`. It may
+have variants; with NAME that of the model:
+
+    zoo/NAME/VARIANT/                   the files above but model.toml, of a network with weights of its own
+    trained/NAME.VARIANT.safetensors    its weights
+    quantized/NAME.VARIANT.onnx, .pt    one that ONNX Runtime or PyTorch quantised, with its weights inside
+    trained/NAME-held-out.safetensors   the samples by which all of them are judged, as `input.NAME` and `label`
 
 The table printed at the end gives the largest error relative to the largest value, over batches 1, 2 and 8 and all
 lengths, and the spread of the outputs: their deviation between samples over their deviation as a whole, of the output
 for which it is the smallest. Near 0, a model would give the same answer whatever its input. For generative models it
 also has the smallest lead of a chosen token over the second, relative to the largest logit, and the variety: different
-tokens over all tokens, of the sample with the fewest.
+tokens over all tokens, of the sample with the fewest. The errors of a quantised variant are those to the original.
 """
 
 import argparse
