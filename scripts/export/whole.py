@@ -70,7 +70,6 @@ def export(entry: Entry) -> dict:
         path = file.path.with_name("model.onnx")
         onnx.save(graph, path)
         onnx_error = check.largest_error(check.onnx_runner(path), inputs, expected)
-        measured = {"calibration.toml": calibration.toml(entry, path)} if entry.quantized else {}
     torchscript_error = check.largest_error(check.torchscript_runner(archive, weights), inputs, expected)
     tolerance = package.tolerance(max(onnx_error, torchscript_error))
 
@@ -83,9 +82,10 @@ def export(entry: Entry) -> dict:
             "model.pt": archive,
             "reference.safetensors": package.reference_file(reference),
             **({"config.json": original.config_json()} if isinstance(original, Published) else {}),
-            **measured,
         },
     )
+    if entry.quantized:
+        calibration.write(entry)
     if not entry.init:
         (package.MODELS / "trained").mkdir(exist_ok=True)
         layout.write(package.MODELS / "trained" / f"{entry.name}.safetensors", weights)

@@ -165,6 +165,9 @@ struct PackagedToml {
     _classes: Option<usize>,
     parameters: u64,
     weights: Option<PathBuf>,
+    /// Other forms of the model, such as those in eight-bit integers.
+    #[serde(rename = "variants", default)]
+    _variants: Vec<toml::Table>,
     inputs: Vec<TensorSpec>,
     /// Of a model that is not generative.
     outputs: Option<Vec<TensorSpec>>,
