@@ -1,8 +1,8 @@
 """Measures between which numbers the values of a graph lie: `python scripts/export/calibration.py NAME ...`.
 
-Static quantisation rounds an activation to 256 steps between its smallest and largest value, so these are measured once,
-by ONNX Runtime, on samples that no reference is made of. Writes `calibration.toml` of packaged models from their committed
-graphs; `export.py` writes the same file for an entry that is `quantized`.
+Static quantisation rounds an activation to 256 steps between its smallest and largest value, so these are measured
+once, by ONNX Runtime, on samples that no reference is made of. Writes `calibration.toml` of packaged models from the
+graphs that lie in models/zoo, as `export.py` does for an entry that is `quantized`.
 """
 
 import argparse
@@ -62,30 +62,31 @@ def ranges(graph: Path, feeds: list[dict[str, np.ndarray]]) -> dict[str, tuple[f
     return {name: (float(least), float(most)) for name, (least, most) in found.items()}
 
 
-def toml(entry: Entry, graph: Path) -> str:
-    """The content of `calibration.toml`; `graph` lies beside its weights."""
-    feeds = [
-        {port.name: seeded.samples(port, first, _BATCH, length) for port in entry.inputs}
-        for length in entry.sequence_lengths or [None]
-        for first in range(FIRST, FIRST + SAMPLES, _BATCH)
-    ]
-    text = "# The smallest and the largest number of each value that is rounded to eight bits,\n"
-    text += f"# over seed-derived samples {FIRST}..{FIRST + SAMPLES} of the input pool.\n"
-    text += f"samples = {SAMPLES}\n\n[ranges]\n"
-    return text + "".join(f'"{name}" = [{a:#.6g}, {b:#.6g}]\n' for name, (a, b) in ranges(graph, feeds).items())
-
-
-def _of_committed(entry: Entry) -> str:
+def write(entry: Entry) -> None:
+    """Writes models/zoo/NAME/calibration.toml from the graph and the list of weights that lie there."""
     folder = package.MODELS / "zoo" / entry.name
     description = tomllib.loads((folder / "weights.toml").read_text())
     shapes = {tensor["name"]: tensor["shape"] for tensor in description["tensors"]}
     seed = description["seed"]
     weights = {name: seeded.tensor(seed, name, shape, entry.init(name, shape)) for name, shape in shapes.items()}
     with package.weights_file(Layout(shapes), weights) as file:
-        assert file.sha256 == description["sha256"], f"{entry.name}: other weights than the committed ones"
+        assert file.sha256 == description["sha256"], f"{entry.name}: other weights than those of weights.toml"
         graph = file.path.with_name("model.onnx")
         graph.write_bytes((folder / "model.onnx").read_bytes())
-        return toml(entry, graph)
+        found = ranges(graph, _feeds(entry))
+    text = "# The smallest and the largest number of each value that is rounded to eight bits,\n"
+    text += f"# over seed-derived samples {FIRST}..{FIRST + SAMPLES} of the input pool.\n"
+    text += f"samples = {SAMPLES}\n\n[ranges]\n"
+    text += "".join(f'"{name}" = [{least:#.6g}, {most:#.6g}]\n' for name, (least, most) in found.items())
+    package.write(entry.name, {"calibration.toml": text})
+
+
+def _feeds(entry: Entry) -> list[dict[str, np.ndarray]]:
+    return [
+        {port.name: seeded.samples(port, first, _BATCH, length) for port in entry.inputs}
+        for length in entry.sequence_lengths or [None]
+        for first in range(FIRST, FIRST + SAMPLES, _BATCH)
+    ]
 
 
 def main() -> None:
@@ -98,7 +99,7 @@ def main() -> None:
     if unknown := [name for name in names if name not in quantized]:
         parser.error(f"not a model that is quantised: {', '.join(unknown)}")
     for name in names:
-        package.write(name, {"calibration.toml": _of_committed(ENTRIES[name])})
+        write(ENTRIES[name])
 
 
 if __name__ == "__main__":

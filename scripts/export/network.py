@@ -9,7 +9,6 @@ import torch
 from safetensors.numpy import load_file
 from torch import nn
 
-import calibration
 import check
 import description
 import onnx_graph
@@ -82,7 +81,6 @@ def export(
         path = file.path.with_name("model.onnx")
         onnx.save(graph, path)
         onnx_error = check.largest_error(check.onnx_runner(path), inputs, expected)
-        measured = {"calibration.toml": calibration.toml(entry, path)} if entry.quantized else {}
     torchscript_error = check.largest_error(check.torchscript_runner(archive, weights), inputs, expected)
 
     files = {
@@ -91,7 +89,6 @@ def export(
         "model.pt": archive,
         "reference.safetensors": package.reference_file(reference),
         **({"config.json": original.config_json()} if isinstance(original, Published) else {}),
-        **measured,
     }
     row = {
         "model": name,

@@ -1,5 +1,6 @@
 """Exports a model of one graph, and its variants."""
 
+import calibration
 import description
 import network
 import package
@@ -34,4 +35,6 @@ def export(entry: Entry) -> list[dict]:
         entry, exported.parameters, exported.tolerance, extra, [variant.table for variant in made]
     )
     package.write(entry.name, {"model.toml": model_toml, **exported.files})
+    if entry.quantized:
+        calibration.write(entry)
     return [exported.row, *(variant.row for variant in made)]
