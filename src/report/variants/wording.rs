@@ -1,7 +1,7 @@
 //! How figures are written in every output: units, factors, per cents and points.
 
 use super::{Row, VariantTable};
-use crate::definition::{Dtype, ORIGINAL};
+use crate::definition::{Boundary, Dtype, ORIGINAL, Phase};
 use crate::record::Record;
 use crate::report::ranking::short_message;
 
@@ -10,8 +10,8 @@ pub fn title(table: &VariantTable, tables: &[VariantTable]) -> String {
     let mut title = table.model.clone();
     let work = [
         table.sequence_length.map(|length| format!("sequence length {length}")),
-        (table.phase != Default::default()).then(|| table.phase.to_string()),
-        (table.boundary != Default::default()).then(|| table.boundary.to_string()),
+        (table.phase != Phase::Forward).then(|| table.phase.to_string()),
+        (table.boundary != Boundary::Compute).then(|| table.boundary.to_string()),
         Some(format!("batch {}", table.batch_size)),
         tables.iter().any(|other| other.host_id != table.host_id).then(|| format!("host {}", table.host_id)),
     ];
