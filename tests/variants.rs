@@ -133,7 +133,7 @@ fn the_table_ends_with_what_to_ship() {
     // Its own original is slower than the fastest.
     assert!(line(" int8-torch ").contains("1.90 ms  0.61 ×"));
     assert!(text.contains("\n  distilled on tch: unsupported: no <TorchScript> file | of it\n"), "{text}");
-    assert!(text.contains("\nat batch 8: Ship int8-static on ort: 1.6 × faster"), "{text}");
+    assert!(text.contains("\nat batch 8: the same choice\n"), "{text}");
     let sentence = "\nShip int8-static on ort: 1.6 × faster and 3.4 × smaller than the original on ort, accuracy 98.2 % \
                     against 98.2 % of 450 samples (change 0.0 points, 95 % interval −0.6 to +0.6).\n";
     assert!(text.contains(sentence), "{text}");
@@ -222,7 +222,10 @@ fn html_is_one_page_beside_the_results() {
     for request in ["<script", " src=", "<link", "@import", "url(", "href="] {
         assert!(!page.contains(request), "{request}");
     }
-    assert!(page.contains("Ship int8-static on ort: 1.6 × faster") && page.contains("int8-static ●</text>"), "{page}");
+    assert!(
+        page.contains("Ship int8-static on ort: 1.6 × faster") && page.contains("\nint8-static ●\n</text>"),
+        "{page}"
+    );
     assert!(page.contains("no &lt;TorchScript&gt; file"), "{page}");
     assert!(printed(&workplace, &["digits", "--format", "html", "--output", "-"]).starts_with("<!DOCTYPE html>"));
     store(&workplace, "20260102T000000Z", &records("20260102T000000Z", "digits", 1, &DIGITS));

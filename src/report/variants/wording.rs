@@ -1,7 +1,7 @@
 //! How figures are written in every output: units, factors, per cents and points.
 
-use super::{Row, VariantTable};
-use crate::definition::{Dtype, ORIGINAL};
+use super::{OtherBatchSize, Row, VariantTable};
+use crate::definition::{Boundary, Dtype, ORIGINAL, Phase};
 use crate::record::Record;
 use crate::report::ranking::short_message;
 
@@ -10,8 +10,8 @@ pub fn title(table: &VariantTable, tables: &[VariantTable]) -> String {
     let mut title = table.model.clone();
     let work = [
         table.sequence_length.map(|length| format!("sequence length {length}")),
-        (table.phase != Default::default()).then(|| table.phase.to_string()),
-        (table.boundary != Default::default()).then(|| table.boundary.to_string()),
+        (table.phase != Phase::Forward).then(|| table.phase.to_string()),
+        (table.boundary != Boundary::Compute).then(|| table.boundary.to_string()),
         Some(format!("batch {}", table.batch_size)),
         tables.iter().any(|other| other.host_id != table.host_id).then(|| format!("host {}", table.host_id)),
     ];
@@ -52,10 +52,18 @@ pub fn shortfalls(table: &VariantTable) -> Vec<String> {
         .collect()
 }
 
-/// `at batch 8: Ship …`, for the batch sizes that have no table.
+/// `at batch 2 and 4: the same choice` and `at batch 8: Ship …`, for the batch sizes that have no table.
 pub fn others(table: &VariantTable) -> Vec<String> {
-    let others = table.other_batch_sizes.iter();
-    others.map(|other| format!("at batch {}: {}", other.batch_size, other.recommendation.sentence)).collect()
+    let is_same = |other: &&OtherBatchSize| other.is_same_choice && other.recommendation.case_id.is_some();
+    let same: Vec<String> =
+        table.other_batch_sizes.iter().filter(is_same).map(|other| other.batch_size.to_string()).collect();
+    let mut lines = Vec::new();
+    if !same.is_empty() {
+        lines.push(format!("at batch {}: the same choice", listed(&same)));
+    }
+    let different = table.other_batch_sizes.iter().filter(|other| !is_same(other));
+    lines.extend(different.map(|other| format!("at batch {}: {}", other.batch_size, other.recommendation.sentence)));
+    lines
 }
 
 /// What the marks mean, and what the factors are of.
@@ -133,7 +141,7 @@ pub fn listed(parts: &[String]) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::tests::{SAME, example, measured, table_of};
+    use super::super::tests::{SAME, at, example, measured, table_of};
     use super::*;
 
     #[test]
@@ -144,6 +152,20 @@ mod tests {
         assert_eq!([0.01, 0.005, 0.1].map(count_of_points), ["1 point", "0.5 points", "10 points"]);
         assert_eq!(short_percent(0.05), "5 %");
         assert_eq!(listed(&["a".into(), "b".into(), "c".into()]), "a, b and c");
+    }
+
+    #[test]
+    fn other_batch_sizes_are_told_of_in_a_line() {
+        let both = |batch: usize, ms| {
+            vec![
+                at(batch, measured("original", "ort", 4.0, 2.0, SAME)),
+                at(batch, measured("int8", "ort", 4.0, ms, SAME)),
+            ]
+        };
+        let table = table_of([both(1, 1.0), both(2, 1.0), both(4, 1.0), both(8, 3.0)].concat());
+        let lines = others(&table);
+        assert_eq!(lines[0], "at batch 2 and 4: the same choice");
+        assert!(lines.len() == 2 && lines[1].starts_with("at batch 8: Keep the original on ort: "), "{lines:?}");
     }
 
     #[test]
