@@ -40,11 +40,13 @@ impl Workplace {
         for model in SMALLEST.iter().chain(models.iter().filter(|model| !SMALLEST.contains(model))) {
             copy_folder(&checkout().join("models/zoo").join(model), &workplace.path("models/zoo").join(model));
         }
-        for folder in ["models/suites", "models/trained", "models/exported", "models/quantized"] {
+        for folder in ["models/suites", "models/exported"] {
             fs::create_dir_all(workplace.path(folder)).unwrap();
         }
-        let weights = "models/trained/digits.safetensors";
-        fs::copy(checkout().join(weights), workplace.path(weights)).unwrap();
+        // The weights of packaged models, and their quantised files.
+        for folder in ["models/trained", "models/quantized"] {
+            copy_folder(&checkout().join(folder), &workplace.path(folder));
+        }
         std::os::unix::fs::symlink(checkout().join(".native"), workplace.path(".native")).unwrap();
         let names: Vec<String> = models.iter().map(|name| format!("{{ name = {name:?} }}")).collect();
         let suite = format!(
