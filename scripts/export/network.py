@@ -1,6 +1,7 @@
 """A network with its weights as files: graph, archive, plan of the weights and reference, checked against PyTorch."""
 
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -42,12 +43,12 @@ def export(
     entry: Entry,
     name: str,
     original: nn.Module,
-    model: nn.Module,
+    exportable: Callable[[], nn.Module],
     weights: dict[str, np.ndarray],
     inputs: list[Feed],
     recorded: Feed,
 ) -> Network:
-    """`original` gives the outputs that `model` must give too, which is traced; both are in eval mode.
+    """`original`, in eval mode, gives the outputs that what `exportable` builds must give too, which is traced.
 
     The first of `inputs` are those of the reference, the first for each of the entry's lengths where it has some.
     `recorded` is what the reference holds beside the outputs.
@@ -61,6 +62,8 @@ def export(
         suffix = f".seq{length}" if length else ""
         reference |= {f"output.{port.name}{suffix}": value for port, value in zip(entry.outputs, outputs)}
 
+    # Not before the outputs: how a module is built can change how all others compute from then on.
+    model = exportable().eval()
     _load(model, weights)
     for feed, outputs in zip(inputs, expected):
         for actual, output in zip(eager(model, feed), outputs):

@@ -55,7 +55,7 @@ def _trained(
     variant.train(model, original)
     (logits,) = network.eager(model, {"input": train_digits.split().held_out_pictures})
     weights = train_digits.tensors(model)
-    exported = network.export(entry, name, model.eval(), variant.build().eval(), weights, inputs, recorded)
+    exported = network.export(entry, name, model.eval(), variant.build, weights, inputs, recorded)
     package.write(f"{entry.name}/{variant.name}", exported.files)
     package.write_trained(f"{name}.safetensors", exported.layout, weights)
     table = {

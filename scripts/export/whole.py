@@ -26,7 +26,7 @@ def export(entry: Entry) -> list[dict]:
         inputs.insert(0, pictures)
         recorded = {"input.input": pictures["input"], "label": trained.labels[: package.SAMPLES]}
 
-    exported = network.export(entry, entry.name, original, entry.exportable().eval(), weights, inputs, recorded)
+    exported = network.export(entry, entry.name, original, entry.exportable, weights, inputs, recorded)
     if not entry.init:
         package.write_trained(f"{entry.name}.safetensors", exported.layout, weights)
         package.write_held_out(f"{entry.name}-held-out.safetensors", {"input": trained.pictures}, trained.labels)
