@@ -116,7 +116,6 @@ fn printed(workplace: &Workplace, arguments: &[&str]) -> String {
 #[test]
 fn the_table_ends_with_what_to_ship() {
     let text = printed(&with_run(), &["digits"]);
-    eprintln!("{text}");
     let line = |part: &str| text.lines().find(|line| line.contains(part)).unwrap_or_else(|| panic!("{part}: {text}"));
     let int8 = line(" int8-static ");
     for part in [
@@ -229,6 +228,8 @@ fn html_is_one_page_beside_the_results() {
     assert!(page.contains("no &lt;TorchScript&gt; file"), "{page}");
     assert!(printed(&workplace, &["digits", "--format", "html", "--output", "-"]).starts_with("<!DOCTYPE html>"));
     store(&workplace, "20260102T000000Z", &records("20260102T000000Z", "digits", 1, &DIGITS));
+    let older = printed(&workplace, &["digits", "20260101T000000Z", "--format", "html"]);
+    assert_eq!(older, path);
     let several = printed(&workplace, &["digits", "--all", "--format", "html"]);
     assert!(several.trim_end().ends_with("target-reports/variants-digits.html"), "{several}");
     if let Some(dom) = chromium::dump(path.trim_end().as_ref(), "") {

@@ -66,8 +66,10 @@ fn labels<'a>(
     for point in front.iter().chain(&rest).copied() {
         let label = point.label.as_str();
         let (x, y) = place(point);
+        // The line of the front goes on to the right.
+        let beside = if point.is_on_front { (x + 6.0, y - 14.0) } else { (x + 12.0, y) };
         let tried = [
-            ((x + 12.0, y), Side::Right),
+            (beside, Side::Right),
             ((x - 12.0, y), Side::Left),
             ((x, y - 16.0), Side::Centre),
             ((x, y + 16.0), Side::Centre),

@@ -51,12 +51,12 @@ impl Rules {
     }
 
     /// Those whose figure is that of the smallest, within the floor.
-    fn level<'a>(self, rows: Vec<&'a Row>, figure: impl Fn(&Row) -> Option<f64>) -> Vec<&'a Row> {
+    fn level(self, rows: Vec<&Row>, figure: impl Fn(&Row) -> Option<f64>) -> Vec<&Row> {
         let Some(least) = rows.iter().filter_map(|row| figure(row)).min_by(f64::total_cmp) else { return Vec::new() };
         rows.into_iter().filter(|row| figure(row).is_some_and(|own| self.is_level(own, least))).collect()
     }
 
-    fn level_or_all<'a>(self, rows: Vec<&'a Row>, figure: impl Fn(&Row) -> Option<f64>) -> Vec<&'a Row> {
+    fn level_or_all(self, rows: Vec<&Row>, figure: impl Fn(&Row) -> Option<f64>) -> Vec<&Row> {
         let level = self.level(rows.clone(), figure);
         if level.is_empty() { rows } else { level }
     }

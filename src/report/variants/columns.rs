@@ -20,14 +20,18 @@ pub fn columns(table: &VariantTable) -> Vec<Column> {
     let text = |name| Column { name, is_number: false };
     let number = |name| Column { name, is_number: true };
     let mut columns = vec![text(""), text("variant"), text("backend"), text("device"), text("dtype")];
-    columns.extend([number("batch"), number("size"), number("parameters")]);
+    columns.extend([number("batch"), number("p50"), number("size")]);
     match table.measure {
         Measure::Accuracy => columns.extend([number("accuracy"), number("change, points")]),
         Measure::Agreement => columns.extend([number("agreement"), number("cosine")]),
         Measure::Unknown => {}
     }
     let is_in_tokens = matches!(table.phase, Phase::Prefill | Phase::Decode);
-    columns.extend([number("p50"), number(if is_in_tokens { "tokens/s" } else { "samples/s" }), number("memory")]);
+    columns.extend([
+        number(if is_in_tokens { "tokens/s" } else { "samples/s" }),
+        number("memory"),
+        number("parameters"),
+    ]);
     columns
 }
 
@@ -39,6 +43,7 @@ pub fn cells(table: &VariantTable, row: &Row) -> Vec<String> {
         let factor = of.map(|of| format!("  {}", factor(of))).unwrap_or_default();
         figure.map(|figure| figure + &factor).unwrap_or_default()
     };
+    let p50 = record.latency_p50_ms.map(|ms| latency(Some(ms)));
     let mut cells = vec![
         marks(row),
         record.variant.clone(),
@@ -46,8 +51,8 @@ pub fn cells(table: &VariantTable, row: &Row) -> Vec<String> {
         record.device.clone(),
         record.dtype.to_string(),
         record.batch_size.to_string(),
+        with_factor(p50, differences.and_then(|found| found.latency_p50)),
         with_factor(record.model_size_mb.map(megabytes), differences.and_then(|found| found.model_size)),
-        parameters(row),
     ];
     match table.measure {
         Measure::Accuracy => cells.extend([accuracy(row), change(row)]),
@@ -57,12 +62,11 @@ pub fn cells(table: &VariantTable, row: &Row) -> Vec<String> {
         ]),
         Measure::Unknown => {}
     }
-    let p50 = record.latency_p50_ms.map(|ms| latency(Some(ms)));
     let memory = record.memory_mb.map(|mb| format!("{mb:.0} MB"));
     cells.extend([
-        with_factor(p50, differences.and_then(|found| found.latency_p50)),
         with_factor(row.rate().map(three_digits), differences.and_then(|found| found.throughput)),
         with_factor(memory, differences.and_then(|found| found.memory)),
+        parameters(row),
     ]);
     cells
 }
@@ -141,13 +145,13 @@ mod tests {
             ("device", "cpu"),
             ("dtype", "f32"),
             ("batch", "1"),
+            ("p50", "1.25 ms  0.62 ×"),
             ("size", "3.00 MB  0.29 ×"),
-            ("parameters", "1.00 M"),
             ("accuracy", "98.2 % (96.5 … 99.2) of 450"),
             ("change, points", "0.0 (−0.6 … +0.6)"),
-            ("p50", "1.25 ms  0.62 ×"),
             ("samples/s", "800  1.60 ×"),
             ("memory", "103 MB  0.93 ×"),
+            ("parameters", "1.00 M"),
         ];
         let found: Vec<(&str, &str)> = cells.iter().map(|(name, cell)| (*name, cell.as_str())).collect();
         assert_eq!(found, expected);

@@ -58,7 +58,10 @@ mod tests {
         let (before, after) = text.split_once("| --- |").unwrap();
         assert!(text.starts_with("### m · batch 1\n\n**Ship int8-static on ort: "), "{text}");
         assert!(before.contains("|  | variant | backend |") && !before.contains("pruned on ort would be"), "{text}");
-        assert!(after.contains("| ●◇ | **int8-static** | ort | cpu | f32 | 1 | 3.00 MB 0.29 × |"), "{text}");
+        assert!(
+            after.contains("| ●◇ | **int8-static** | ort | cpu | f32 | 1 | 1.25 ms 0.62 × | 3.00 MB 0.29 × |"),
+            "{text}"
+        );
         assert!(after.contains("- distilled on tch: failed: no &lt;operator> \\| a\n"), "{text}");
         let rows: Vec<&str> = text.lines().filter(|line| line.starts_with('|')).collect();
         let bars = |row: &&str| row.replace("\\|", "").matches('|').count();

@@ -11,9 +11,9 @@ use crate::report::payload::{CaseRow, Payload};
 /// # Errors
 /// It cannot be drawn.
 pub fn svg(table: &VariantTable) -> Result<Option<String>, String> {
-    let (label, scale) = match table.measure {
-        Measure::Accuracy => ("accuracy (%)", 100.0),
-        Measure::Agreement => ("cosine with the original's outputs", 1.0),
+    let (title, label, scale) = match table.measure {
+        Measure::Accuracy => ("Accuracy against speed", "accuracy (%)", 100.0),
+        Measure::Agreement => ("Agreement with the original against speed", "cosine of the outputs", 1.0),
         Measure::Unknown => return Ok(None),
     };
     let mut cases = Vec::new();
@@ -36,11 +36,11 @@ pub fn svg(table: &VariantTable) -> Result<Option<String>, String> {
     }
     let chart = Chart {
         id: "variants",
-        title: "",
+        title,
         caption: String::new(),
         x: Axis { label: "latency, p50 (ms)".into(), scale: Scale::Log },
         y: Axis { label: label.into(), scale: Scale::Fitted },
-        plot: Plot::Front { y_is_better: Better::Higher, panels: vec![String::new()], points },
+        plot: Plot::Front { y_is_better: Better::Higher, panels: vec![format!("batch {}", table.batch_size)], points },
         absent: None,
     };
     let payload = Payload {

@@ -29,8 +29,8 @@ pub fn name(row: &Row, rows: &[Row]) -> String {
         (&other.variant, &other.backend, &other.device) == (&record.variant, &record.backend, &record.device)
             && other.dtype != record.dtype
     };
-    let is_plain = record.dtype == Dtype::F32;
-    if (record.variant == ORIGINAL && !is_plain) || (!is_plain && rows.iter().any(|row| is_twin(&row.record))) {
+    let is_ambiguous = record.variant == ORIGINAL || rows.iter().any(|row| is_twin(&row.record));
+    if record.dtype != Dtype::F32 && is_ambiguous {
         name.push_str(&format!(" in {}", record.dtype));
     }
     name.push_str(&format!(" on {}", record.backend));
