@@ -335,6 +335,11 @@ impl std::fmt::Display for Format {
 #[allow(dead_code, reason = "unused in a build without native backends")]
 fn check_artifact(model: &Model, dtype: Dtype, dtypes: &[Dtype], format: Format) -> Result<(), Shortfall> {
     let (exists, extension) = match (&model.origin, format) {
+        (Origin::Packaged { quantization: Some(_), .. }, Format::TorchScript) => {
+            return Err(Shortfall::unsupported(
+                "this variant is made from ONNX graphs, and there is no TorchScript of it",
+            ));
+        }
         (Origin::Packaged { .. }, _) => (true, ""),
         (Origin::Files { onnx, .. }, Format::Onnx) => (onnx.is_some(), "onnx"),
         (Origin::Files { torchscript, .. }, Format::TorchScript) => (torchscript.is_some(), "pt"),

@@ -96,9 +96,11 @@ impl Worktree {
             symlink(root.join(".native"), native).map_err(named)?;
         }
         // One link a model: a revision with other weights replaces its own link and leaves the others' files alone.
-        link_missing(&places.prepared(), &path.join(".prepared")).map_err(named)?;
+        link_missing(&places.prepared(), &path.join(".prepared"), "").map_err(named)?;
         for folder in USERS_OWN {
-            link_missing(&root.join(folder), &path.join(folder)).map_err(named)?;
+            // What git knows there is the other revision's, and this one has its own.
+            let known = git(&root, &["ls-files", folder])?.unwrap_or_default();
+            link_missing(&root.join(folder), &path.join(folder), &known).map_err(named)?;
         }
         Ok(worktree)
     }
@@ -123,12 +125,13 @@ impl Drop for Worktree {
 }
 
 /// Links what is in one folder and not in the other.
-fn link_missing(from: &Path, to: &Path) -> std::io::Result<()> {
+fn link_missing(from: &Path, to: &Path, but: &str) -> std::io::Result<()> {
     let Ok(entries) = fs::read_dir(from) else { return Ok(()) };
     fs::create_dir_all(to)?;
     for entry in entries.flatten() {
         let link = to.join(entry.file_name());
-        if !link.exists() {
+        let is_left_out = but.lines().any(|path| Path::new(path).file_name() == Some(&entry.file_name()));
+        if !is_left_out && !link.exists() {
             symlink(entry.path().canonicalize()?, link)?;
         }
     }
