@@ -16,9 +16,9 @@ const UNREADABLE: [&str; 2] = ["waves/empty.jpg", "waves/truncated.jpg"];
 
 /// How far the levels of a picture, 0 to 255, may be from torchvision's: the largest difference, and the mean of all.
 ///
-/// A PNG is the same everywhere and so is what is made of it. A JPEG is not: the standard lets decoders round as they like.
-/// Measured without subsampling (grey, CMYK, YCCK, 4:4:4): 2 and 0.04. With 4:2:0 or 4:2:2 the decoders round the larger
-/// picture of the colours differently as well, and a level of colour is 1.8 levels of blue: measured 3 and 0.38.
+/// A PNG is the same everywhere and so is what is made of it. A JPEG is not: the standard lets decoders round as they
+/// like. Measured without subsampling (grey, CMYK, YCCK, 4:4:4): 2 and 0.04. With 4:2:0 or 4:2:2 the decoders round the
+/// larger picture of the colours differently as well, and a level of colour is 1.8 levels of blue: measured 3 and 0.38.
 fn tolerance(path: &str) -> (u8, f64) {
     match path {
         _ if path.ends_with(".png") => (0, 0.0),

@@ -6,8 +6,8 @@ The same bytes every time, with Pillow 13.0 (libjpeg-turbo 3.2), torchvision 0.2
 
 `tests/data/pictures.safetensors` holds, for each picture that can be read, torchvision's values before `ToTensor` and
 `Normalize`: u8 `[3, height, width]`, which is what those two make floats of. `<path>` is cropped to 32 x 32 after its
-shorter side was resized to 37; `<path> HxW of R` is another crop and another shorter side; `<path> normalised` is the first
-after `ToTensor` and `Normalize`, f32. A path is relative to the folder.
+shorter side was resized to 37; `<path> HxW of R` is another crop and another shorter side; `<path> normalised` is the
+first after `ToTensor` and `Normalize`, f32. A path is relative to the folder.
 """
 
 import shutil
@@ -50,6 +50,10 @@ def picture(height: int, width: int, channels: int, seed: int) -> np.ndarray:
     return np.clip(np.rint(np.stack(planes, -1)), 0, 255).astype(np.uint8)
 
 
+def coloured(height: int, width: int, seed: int) -> Image.Image:
+    return Image.fromarray(picture(height, width, 3, seed))
+
+
 def write(path: str, image: Image.Image, **options: object) -> None:
     target = FOLDER / path
     target.parent.mkdir(parents=True, exist_ok=True)
@@ -57,21 +61,20 @@ def write(path: str, image: Image.Image, **options: object) -> None:
 
 
 def write_pictures() -> None:
-    rgb = lambda *arguments: Image.fromarray(picture(*arguments))
-    write("bars/landscape.jpg", rgb(81, 130, 3, 1).convert("RGB"), quality=85, subsampling="4:2:0")
-    write("bars/UPPER.JPG", rgb(60, 45, 3, 2), quality=95, subsampling="4:4:4")
-    write("bars/palette.png", rgb(48, 48, 3, 3).quantize(64))
-    write("bars/small.png", rgb(14, 21, 3, 4))
-    write("rings/portrait.png", rgb(67, 41, 3, 5))
+    write("bars/landscape.jpg", coloured(81, 130, 1), quality=85, subsampling="4:2:0")
+    write("bars/UPPER.JPG", coloured(60, 45, 2), quality=95, subsampling="4:4:4")
+    write("bars/palette.png", coloured(48, 48, 3).quantize(64))
+    write("bars/small.png", coloured(14, 21, 4))
+    write("rings/portrait.png", coloured(67, 41, 5))
     write("rings/grey.png", Image.fromarray(picture(50, 63, 1, 6)[..., 0]))
     write("rings/alpha.png", Image.fromarray(picture(40, 57, 4, 7), "RGBA"))
     # A picture that its Exif data would turn: torchvision's `ImageFolder` does not.
     exif = Image.Exif()
     exif[0x0112] = 6
-    write("rings/exif.jpeg", rgb(37, 61, 3, 8), quality=90, subsampling="4:2:2", exif=exif)
+    write("rings/exif.jpeg", coloured(37, 61, 8), quality=90, subsampling="4:2:2", exif=exif)
     write("waves/grey.jpg", Image.fromarray(picture(71, 53, 1, 9)[..., 0]), quality=85)
     write("waves/cmyk.jpg", Image.fromarray(picture(44, 55, 4, 10) // 2, "CMYK"), quality=90)
-    write("waves/nested/progressive.jpg", rgb(53, 79, 3, 11), quality=80, progressive=True)
+    write("waves/nested/progressive.jpg", coloured(53, 79, 11), quality=80, progressive=True)
     write_ycck("waves/ycck.jpg", picture(43, 50, 3, 12), picture(43, 50, 1, 13) // 3)
     whole = (FOLDER / "bars/landscape.jpg").read_bytes()
     (FOLDER / "waves/truncated.jpg").write_bytes(whole[: len(whole) * 2 // 3])
