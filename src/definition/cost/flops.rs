@@ -1,10 +1,11 @@
-//! The floating-point operations of one node.
+//! The floating-point operations of one node, or as many of integers.
 //!
 //! Matrix products and convolutions count, each multiply-add as two operations; everything else counts nothing, which is
 //! what published counters do (fvcore's `FlopCountAnalysis` and the table of torchvision's models, whose figures are
 //! multiply-adds: half of these). Biases, activations, normalisations and softmax are left out by both.
 
 use super::node::Node;
+use super::shapes::QLINEAR_WEIGHTS;
 use super::value::{Value, elements};
 
 /// `2·n·k` for a product with `n` elements that sums over `k`; 0 for an operator that is no product.
@@ -13,15 +14,16 @@ use super::value::{Value, elements};
 /// More operations than a number holds.
 pub(super) fn flops(node: &Node<'_>, outputs: &[Value]) -> Result<u64, String> {
     let summed: u64 = match node.operator() {
-        "MatMul" => node.input(0)?.shape.last().map_or(1, |&inner| inner as u64),
+        "MatMul" | "MatMulInteger" | "QLinearMatMul" => node.input(0)?.shape.last().map_or(1, |&inner| inner as u64),
         "Gemm" => {
             let shape = &node.input(0)?.shape;
             let inner = if node.int("transA", 0) == 0 { shape.last() } else { shape.first() };
             inner.map_or(1, |&inner| inner as u64)
         }
         // Each output sums over the channels of its group and the window.
-        "Conv" => {
-            let of_filter = node.input(1)?.shape.get(1..).unwrap_or_default();
+        "Conv" | "ConvInteger" | "QLinearConv" => {
+            let weights = if node.operator() == "QLinearConv" { QLINEAR_WEIGHTS } else { 1 };
+            let of_filter = node.input(weights)?.shape.get(1..).unwrap_or_default();
             elements(of_filter).ok_or_else(|| node.wrong("more operations than can be counted"))?
         }
         _ => return Ok(0),

@@ -22,18 +22,27 @@ pub(super) fn outputs(node: &Node<'_>) -> Result<Vec<Value>, String> {
         | "Sum" | "Tanh" | "Where" | "Xor" => element_wise(node)?,
         "BatchNormalization"
         | "CumSum"
+        | "DequantizeLinear"
         | "Dropout"
         | "GroupNormalization"
         | "InstanceNormalization"
         | "LayerNormalization"
         | "LogSoftmax"
+        | "QuantizeLinear"
         | "Softmax"
         | "Trilu" => Value::of_shape(node.input(0)?.shape.clone()),
         "Identity" => node.input(0)?.clone(),
         "Cast" => cast(node)?,
-        "MatMul" => Value::of_shape(product(node)?),
+        "DynamicQuantizeLinear" => {
+            let integers = Value::of_shape(node.input(0)?.shape.clone());
+            let scale_and_zero_point = [Value::of_shape(Vec::new()), Value::of_shape(Vec::new())];
+            return Ok(std::iter::once(integers).chain(scale_and_zero_point).collect());
+        }
+        "MatMul" | "MatMulInteger" => Value::of_shape(product(node, 1)?),
+        "QLinearMatMul" => Value::of_shape(product(node, QLINEAR_WEIGHTS)?),
         "Gemm" => Value::of_shape(general_product(node)?),
-        "Conv" => Value::of_shape(convolution(node)?),
+        "Conv" | "ConvInteger" => Value::of_shape(convolution(node, 1)?),
+        "QLinearConv" => Value::of_shape(convolution(node, QLINEAR_WEIGHTS)?),
         "AveragePool" | "LpPool" | "MaxPool" => Value::of_shape(pooling(node)?),
         "GlobalAveragePool" | "GlobalMaxPool" => Value::of_shape(global_pooling(node)?),
         "ArgMax" | "ArgMin" => {
@@ -52,6 +61,10 @@ pub(super) fn outputs(node: &Node<'_>) -> Result<Vec<Value>, String> {
     Ok(vec![one])
 }
 
+/// The place of the second operand among the inputs of `QLinearMatMul` and `QLinearConv`: after the first one's scale and
+/// zero point.
+pub(super) const QLINEAR_WEIGHTS: usize = 3;
+
 fn cast(node: &Node<'_>) -> Result<Value, String> {
     let input = node.input(0)?;
     let to = node.int("to", 0);
@@ -64,8 +77,8 @@ fn cast(node: &Node<'_>) -> Result<Value, String> {
 }
 
 /// `[…, m, k] × […, k, n]`; a vector is a matrix of one row or column, which the result does not have.
-fn product(node: &Node<'_>) -> Result<Vec<usize>, String> {
-    let (left, right) = (&node.input(0)?.shape, &node.input(1)?.shape);
+fn product(node: &Node<'_>, second: usize) -> Result<Vec<usize>, String> {
+    let (left, right) = (&node.input(0)?.shape, &node.input(second)?.shape);
     let do_not_fit = || node.wrong(format_args!("shapes {left:?} and {right:?} do not fit"));
     if left.is_empty() || right.is_empty() {
         return Err(do_not_fit());
@@ -96,8 +109,8 @@ fn general_product(node: &Node<'_>) -> Result<Vec<usize>, String> {
     }
 }
 
-fn convolution(node: &Node<'_>) -> Result<Vec<usize>, String> {
-    let (input, weights) = (&node.input(0)?.shape, &node.input(1)?.shape);
+fn convolution(node: &Node<'_>, weights: usize) -> Result<Vec<usize>, String> {
+    let (input, weights) = (&node.input(0)?.shape, &node.input(weights)?.shape);
     let (Some((&[batch, channels], spatial)), Some((&[filters, of_group], kernel))) =
         (input.split_first_chunk::<2>(), weights.split_first_chunk::<2>())
     else {
