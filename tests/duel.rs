@@ -126,7 +126,7 @@ fn bad_sides_and_too_few_rounds_are_refused() {
 #[test]
 fn a_duel_that_was_stopped_goes_on_where_it_was() {
     let workplace = workplace();
-    stand_in(&workplace, "base", "sleep 0.05");
+    stand_in(&workplace, "base", "sleep 0.1");
     let duels = workplace.path("target/inferbench/duel");
     let fought = || {
         let folder = fs::read_dir(&duels).ok()?.flatten().map(|entry| entry.path().join("rounds.jsonl"));

@@ -148,6 +148,11 @@ fn pictures_of_a_folder_judge_a_model_and_those_that_cannot_be_read_are_named() 
     // Three folders are no thousand classes.
     let refused = run("image-folder:pictures").with_code(2);
     assert!(refused.stderr.contains("classes"), "{}", refused.stderr);
+    let of_no_model = workplace
+        .inferbench(&["run", "--model", "digits", "--backend", "ort", "--data-source", "image-folder:pictures"])
+        .finish()
+        .with_code(2);
+    assert!(of_no_model.stderr.contains("none of the models can be judged by image-folder"), "{}", of_no_model.stderr);
     let nowhere = run("image-folder:nowhere").with_code(2);
     assert!(nowhere.stderr.contains("nowhere"), "{}", nowhere.stderr);
 

@@ -151,7 +151,10 @@ fn add_models_with_paths(catalogue: &mut Vec<Entry>, suite: &Suite) -> Result<()
         }
         let is_taken = |entry: &Entry| entry.name == *name && (entry.place != Place::Suite || entry.variant == variant);
         if catalogue.iter().any(is_taken) {
-            return Err(format!("model {name:?} {variant} has the name of another model: rename it"));
+            return Err(format!(
+                "model {name:?} {variant} has the name of another model: call it otherwise, as in `--path NAME={}`",
+                path.display()
+            ));
         }
         let files: Vec<PathBuf> =
             EXTENSIONS.iter().map(|extension| path.with_extension(extension)).filter(|file| file.is_file()).collect();

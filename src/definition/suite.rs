@@ -421,9 +421,11 @@ impl Suite {
     fn check(&self) -> Result<(), String> {
         let of_models = self.models.iter().flat_map(|model| model.batch_sizes.iter().chain(&model.seq_lens));
         for model in &self.models {
-            let only_with_path = [("variant", model.variant.is_some()), ("family", model.family.is_some())];
-            if let (None, Some((key, _))) = (&model.path, only_with_path.iter().find(|(_, is_said)| *is_said)) {
-                return Err(format!("model {:?}: `{key}` is for a model with a `path`", model.name));
+            if model.path.is_none() && model.variant.is_some() {
+                return Err(format!(
+                    "model {:?}: `variant` says what the file of a `path` is; `variants = [...]` says which run",
+                    model.name
+                ));
             }
             if model.path.is_some() && model.weights.is_some() {
                 return Err(format!(
@@ -488,7 +490,25 @@ mod tests {
         let suite = read_suite(path.to_str().unwrap(), &folder).unwrap();
         assert_eq!((suite.models[0].name.as_str(), &suite.models[0].path), ("bert-small", &None));
         assert_eq!((suite.models[1].name.as_str(), &suite.models[1].path), ("mine", &Some(folder.join("m.onnx"))));
-        assert!(custom_set(r#"{"a": {"weights": 1}}"#).unwrap_err().contains("weights"));
+        assert!(custom_set(r#"{"a": {"wheels": 1}}"#).unwrap_err().contains("wheels"));
+    }
+
+    #[test]
+    fn files_are_a_model_and_its_variants() {
+        let named = |files: &[&str]| {
+            let files: Vec<String> = files.iter().map(ToString::to_string).collect();
+            models_of_files(&files).map(|models| {
+                let name = |model: SuiteModel| (model.name, model.variant.unwrap_or_default());
+                models.into_iter().map(name).collect::<Vec<_>>()
+            })
+        };
+        let pairs = |pairs: &[(&str, &str)]| Ok(pairs.iter().map(|(a, b)| (a.to_string(), b.to_string())).collect());
+        assert_eq!(named(&["a/Net.onnx", "b/net-int8.onnx"]), pairs(&[("net", ""), ("net", "int8")]));
+        assert_eq!(named(&["net.onnx", "net.pt", "quantized.onnx"]), pairs(&[("net", ""), ("net", "quantized")]));
+        assert_eq!(named(&["mine=a/net.onnx", "small=b/net.onnx"]), pairs(&[("mine", ""), ("mine", "small")]));
+        assert!(named(&["a/net.onnx", "b/net.onnx"]).unwrap_err().contains("int8=b/net.onnx"));
+        assert!(named(&["a/---.onnx"]).is_err());
+        assert_eq!(named(&[]), Ok(Vec::new()));
     }
 
     #[test]

@@ -15,8 +15,8 @@ use super::manifest::{MANIFEST_FORMAT, Manifest, ManifestCase, RunFolder};
 use super::{Plan, calibration, make_plan, parent};
 use crate::backend;
 use crate::definition::{
-    Case, Cost, Dtype, Effort, EffortArguments, Model, Phase, PlannedCase, Selection, Shortfall, Sizes, Status, Suite,
-    cost,
+    Case, Cost, DataSource, Dtype, Effort, EffortArguments, Model, Phase, PlannedCase, Selection, Shortfall, Sizes,
+    Status, Suite, cost,
 };
 use crate::exit_codes;
 use crate::fixture;
@@ -79,7 +79,7 @@ fn run_in(places: &Places, request: &Request, is_silent: bool) -> Result<Finishe
     say_what_is_left_out(&selected);
     let (runnable, shortfalls) = prepare(&selected, places);
     if is_measured && !is_cold {
-        check_samples(&runnable)?;
+        check_samples(&runnable, suite.data_source.as_ref())?;
     }
     let criterion_root = if is_cold { places.cold_starts() } else { places.criterion() };
     check_baseline(&parsed, &runnable, &criterion_root)?;
@@ -278,8 +278,17 @@ pub fn prepare_model(model: &Model, places: &Places, dtype: Dtype) -> Result<(),
     fixture::prepare(model, &places.prepared(), dtype).map(drop)
 }
 
-/// Samples that are not there are said before hours are spent on the cases.
-fn check_samples(runnable: &Runnable) -> Result<(), String> {
+/// Samples that are not there, or are for none of the models, are said before hours are spent on the cases.
+fn check_samples(runnable: &Runnable, of_suite: Option<&DataSource>) -> Result<(), String> {
+    if let Some(source) = of_suite.filter(|_| !runnable.is_empty())
+        && !runnable.iter().any(|(_, model)| model.data_source == *source)
+    {
+        return Err(format!(
+            "none of the models can be judged by {}: pictures are for a model whose only input is f32 [batch, 3, height, \
+             width], with sizes that are fixed",
+            source.name()
+        ));
+    }
     let mut checked: BTreeSet<(&str, String)> = BTreeSet::new();
     for (_, model) in runnable {
         if checked.insert((&model.name, model.data_source.name())) {

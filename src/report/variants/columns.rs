@@ -77,9 +77,9 @@ fn marks(row: &Row) -> String {
     format!("{recommended}{on_front}")
 }
 
-/// `0.33 MB`, `102 MB`.
+/// `60.7 kB`, `3.30 MB`, `102 MB`.
 fn megabytes(size: f64) -> String {
-    format!("{} MB", three_digits(size))
+    if size < 1.0 { format!("{} kB", three_digits(size * 1e3)) } else { format!("{} MB", three_digits(size)) }
 }
 
 /// `25.6 M`; `25.6 M, 41 % not 0` where some are 0 that others would not have.
