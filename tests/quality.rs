@@ -159,14 +159,8 @@ fn pictures_of_a_folder_judge_a_model_and_those_that_cannot_be_read_are_named() 
     let classes: Vec<String> = (0..1000).map(|place| format!("class{place}")).collect();
     let classes =
         classes.join("\n").replace("class7\n", "rings\n").replace("class8\n", "bars\n").replace("class9\n", "waves\n");
-    workplace.write("classes.txt", classes);
-    let suite = fs::read_to_string(workplace.path("models/suites/quick.toml")).unwrap();
-    let suite = suite.replace(
-        "include_found = true",
-        "data_source = { image-folder = { path = 'pictures', classes = 'classes.txt' } }",
-    );
-    workplace.write("suite.toml", suite);
-    workplace.inferbench(&["run", "--noplot", "--suite", "suite.toml"]).finish().with_code(0);
+    workplace.write("pictures/classes.txt", classes);
+    run("image-folder:pictures").with_code(0);
     let record = workplace.record("resnet50/ort-cpu-f32/4");
     assert_eq!(record.data_source.as_deref(), Some("image-folder pictures"));
     let (samples, message) = (record.accuracy_samples.unwrap(), record.message.clone().unwrap_or_default());

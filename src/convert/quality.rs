@@ -31,8 +31,10 @@ impl Answers {
             put_agreement(record, evaluation, original);
         }
         if let Some(first) = evaluation.unreadable.first() {
-            let count = evaluation.unreadable.len();
-            let note = format!("{count} samples could not be read, the first: {first}");
+            let note = match evaluation.unreadable.len() {
+                1 => format!("a sample could not be read: {first}"),
+                count => format!("{count} samples could not be read, the first: {first}"),
+            };
             record.message = Some(record.message.take().map_or(note.clone(), |message| format!("{message}; {note}")));
         }
     }
@@ -188,7 +190,7 @@ mod tests {
         ];
         let record = record_of(&Answers { of: of.into() }, &pruned);
         assert_eq!((record.accuracy, record.agreement, record.accuracy_change), (Some(1.0), None, None));
-        assert_eq!(record.message.as_deref(), Some("1 samples could not be read, the first: a.jpg"));
+        assert_eq!(record.message.as_deref(), Some("a sample could not be read: a.jpg"));
     }
 
     #[test]

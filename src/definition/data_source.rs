@@ -27,8 +27,9 @@ pub enum DataSource {
 #[serde(deny_unknown_fields)]
 pub struct ImageFolderSettings {
     pub path: PathBuf,
-    /// A text file with the name of a class a line, in the order of the model's outputs; without it the classes are the
-    /// folders in the order of their names, as for torchvision's `ImageFolder`.
+    /// A text file with the name of a class a line, in the order of the model's outputs; `classes.txt` in the folder where
+    /// it is not said. Without such a file the classes are the folders in the order of their names, as for torchvision's
+    /// `ImageFolder`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub classes: Option<PathBuf>,
     /// The shorter side after resizing, in pixels; 256/224 of the model's input where it is not said.

@@ -18,9 +18,7 @@ use super::case::Dtype;
 /// The file is no TorchScript archive, or is not whole.
 pub fn read_inputs(path: &Path) -> Result<Vec<(String, String)>, String> {
     let named = |error: String| format!("{}: {error}", path.display());
-    let file = File::open(path).map_err(|error| named(error.to_string()))?;
-    let mut archive =
-        ZipArchive::new(file).map_err(|error| named(format!("not a whole TorchScript archive ({error})")))?;
+    let mut archive = open(path).map_err(named)?;
     let pickle = read_entry(&mut archive, "/data.pkl").map_err(named)?;
     let class = class_name(&pickle).ok_or_else(|| named("not a TorchScript archive: no module in data.pkl".into()))?;
     let (module, name) = class.rsplit_once('.').unwrap_or(("", &class));
@@ -35,9 +33,7 @@ pub fn read_inputs(path: &Path) -> Result<Vec<(String, String)>, String> {
 /// The file is no TorchScript archive, or is not whole.
 pub fn read_dtype(path: &Path) -> Result<Dtype, String> {
     let named = |error: String| format!("{}: {error}", path.display());
-    let file = File::open(path).map_err(|error| named(error.to_string()))?;
-    let mut archive =
-        ZipArchive::new(file).map_err(|error| named(format!("not a whole TorchScript archive ({error})")))?;
+    let mut archive = open(path).map_err(named)?;
     for place in 0..archive.len() {
         let mut entry = archive.by_index(place).map_err(|error| named(error.to_string()))?;
         let is_code = entry.name().is_ok_and(|name| name.contains("/code/") && name.ends_with(".py"));
@@ -51,6 +47,11 @@ pub fn read_dtype(path: &Path) -> Result<Dtype, String> {
         }
     }
     Ok(Dtype::F32)
+}
+
+fn open(path: &Path) -> Result<ZipArchive<File>, String> {
+    let file = File::open(path).map_err(|error| error.to_string())?;
+    ZipArchive::new(file).map_err(|error| format!("not a whole TorchScript archive ({error})"))
 }
 
 fn read_entry(archive: &mut ZipArchive<File>, end: &str) -> Result<Vec<u8>, String> {
@@ -92,6 +93,14 @@ mod tests {
         let code = "class Inner(Module):\n  def forward(self: __torch__.net.Inner,\n    y: Tensor) -> Tensor:\n    pass\nclass Net(Module):\n  def forward(self: __torch__.net.Net,\n    input_ids: Tensor,\n    mask: Tensor) -> Tensor:\n    pass\n";
         let inputs = forward_inputs(code, "Net").unwrap();
         assert_eq!(inputs, [("input_ids", "Tensor"), ("mask", "Tensor")].map(|(a, b)| (a.to_owned(), b.to_owned())));
+    }
+
+    #[test]
+    fn an_archive_says_what_it_computes_in() {
+        let models = Path::new(env!("CARGO_MANIFEST_DIR")).join("models");
+        assert_eq!(read_dtype(&models.join("zoo/digits/model.pt")), Ok(Dtype::F32));
+        assert_eq!(read_dtype(&models.join("quantized/digits.int8-torch.pt")), Ok(Dtype::I8));
+        assert!(read_dtype(&models.join("README.md")).is_err());
     }
 
     #[test]

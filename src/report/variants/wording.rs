@@ -116,7 +116,7 @@ pub fn points(difference: f64) -> String {
 
 /// `5 %`, `2.5 %`.
 pub fn short_percent(part: f64) -> String {
-    format!("{} %", short(100.0 * part))
+    format!("{} %", (100.0 * part).round())
 }
 
 /// `1 point`, `0.5 points`.
@@ -150,7 +150,7 @@ mod tests {
         assert_eq!([1.06, 1.61, 9.96, 31.4].map(times), ["1.06 ×", "1.6 ×", "10 ×", "31 ×"]);
         assert_eq!([-0.006, 0.0, -0.0004, 0.012].map(points), ["−0.6", "0.0", "0.0", "+1.2"]);
         assert_eq!([0.01, 0.005, 0.1].map(count_of_points), ["1 point", "0.5 points", "10 points"]);
-        assert_eq!(short_percent(0.05), "5 %");
+        assert_eq!([short_percent(0.05), short_percent(0.2559)], ["5 %", "26 %"]);
         assert_eq!(listed(&["a".into(), "b".into(), "c".into()]), "a, b and c");
     }
 
