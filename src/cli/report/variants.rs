@@ -20,7 +20,7 @@ use crate::store::write_whole;
 /// The flags of this use of `report`.
 #[derive(Args)]
 pub struct VariantArguments {
-    /// Compare the variants of this model and recommend one; the newest record of each case in the runs
+    /// Compare the variants of this model and recommend one; of several runs the median of each case
     #[arg(long, value_name = "MODEL", conflicts_with_all = ["charts", "model"])]
     pub variants: Option<String>,
     /// What the recommended variant is to be best at
@@ -50,18 +50,19 @@ pub fn run(arguments: &Arguments, model: &str, places: &Places) -> Result<u8, St
 fn compared(asked: &Asked, arguments: &Arguments, model: &str, places: &Places) -> Result<Variants, String> {
     let records: Vec<Record> = asked.runs.iter().flat_map(|run| &run.records).cloned().collect();
     let VariantArguments { goal, accuracy_loss, .. } = arguments.variants;
-    let floor = floor_of(&records, places);
-    compare(&records, &Options { goal, accuracy_loss, floor, ..Options::new(model) })
+    let deviation = deviation_of(&records, places);
+    compare(&records, &Options { goal, accuracy_loss, deviation, ..Options::new(model) })
 }
 
 /// The table and the recommendation for a model of which several variants were measured.
 pub fn variants_of(records: &[Record], model: &str, places: &Places) -> Result<String, String> {
-    let floor = floor_of(records, places);
-    Ok(compare(records, &Options { floor, ..Options::new(model) })?.render(Format::Table))
+    let deviation = deviation_of(records, places);
+    Ok(compare(records, &Options { deviation, ..Options::new(model) })?.render(Format::Table))
 }
 
-/// By how much figures have to differ. What is known to be more than is assumed counts; less than that does not matter.
-fn floor_of(records: &[Record], places: &Places) -> f64 {
+/// How much processes differ on the machines. What is known to be more than is assumed counts: the self-test's own model is
+/// another one, and its calls are short.
+fn deviation_of(records: &[Record], places: &Places) -> f64 {
     let hosts: BTreeSet<&str> = records.iter().map(|record| record.host_id.as_str()).collect();
     let known = hosts.into_iter().map(|host_id| noise_of_machine(places, host_id).deviation);
     known.fold(ASSUMED_DEVIATION, f64::max)

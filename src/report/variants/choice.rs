@@ -1,4 +1,4 @@
-//! Which row is the best for a goal. Figures within the floor are equal; then size decides, then the answers.
+//! Which row is the best for a goal. Times within the noise are equal; then size decides, then the answers.
 
 use super::{Goal, Measure, Row};
 
@@ -7,9 +7,12 @@ use super::{Goal, Measure, Row};
 pub struct Rules {
     pub goal: Goal,
     pub measure: Measure,
-    /// Figures that differ by at most this part are equal.
+    /// Times that differ by at most this part are equal.
     pub floor: f64,
 }
+
+/// Sizes and memory that differ by at most this part are equal: nobody decides by less.
+const LITTLE: f64 = 0.05;
 
 impl Rules {
     /// The best candidate, or the baseline where nothing is better than it: ahead in the goal, or level and smaller.
@@ -17,19 +20,19 @@ impl Rules {
     pub fn choose<'a>(self, candidates: &[&'a Row], baseline: &'a Row) -> Option<&'a Row> {
         let best = self.best(candidates)?;
         let is_ahead = match (self.cost(best), self.cost(baseline)) {
-            (Some(own), Some(other)) => !self.is_level(own, other),
+            (Some(own), Some(other)) => !self.is_level(self.goal, own, other),
             _ => true,
         };
         let is_smaller = match (best.record.model_size_mb, baseline.record.model_size_mb) {
-            (Some(own), Some(other)) => own < other && !self.is_level(own, other),
+            (Some(own), Some(other)) => own < other && !self.is_level(Goal::Size, own, other),
             _ => false,
         };
         Some(if is_ahead || is_smaller { best } else { baseline })
     }
 
     fn best<'a>(self, candidates: &[&'a Row]) -> Option<&'a Row> {
-        let level = self.level(candidates.to_vec(), |row| self.cost(row));
-        let small = self.level_or_all(level, |row| row.record.model_size_mb);
+        let level = self.level(self.goal, candidates.to_vec(), |row| self.cost(row));
+        let small = self.smallest_or_all(level);
         let right = self.most_right(small);
         let latency = |row: &&Row| row.record.latency_p50_ms.unwrap_or(f64::INFINITY);
         right.into_iter().min_by(|one, other| latency(one).total_cmp(&latency(other)))
@@ -46,18 +49,26 @@ impl Rules {
         cost.filter(|cost| cost.is_finite() && *cost > 0.0)
     }
 
-    pub fn is_level(self, one: f64, other: f64) -> bool {
-        one.max(other) <= one.min(other) * (1.0 + self.floor)
+    /// By how much figures have to differ.
+    pub fn floor_of(self, goal: Goal) -> f64 {
+        match goal {
+            Goal::Latency | Goal::Throughput => self.floor,
+            Goal::Size | Goal::Memory => LITTLE,
+        }
+    }
+
+    pub fn is_level(self, goal: Goal, one: f64, other: f64) -> bool {
+        one.max(other) <= one.min(other) * (1.0 + self.floor_of(goal))
     }
 
     /// Those whose figure is that of the smallest, within the floor.
-    fn level(self, rows: Vec<&Row>, figure: impl Fn(&Row) -> Option<f64>) -> Vec<&Row> {
+    fn level(self, goal: Goal, rows: Vec<&Row>, figure: impl Fn(&Row) -> Option<f64>) -> Vec<&Row> {
         let Some(least) = rows.iter().filter_map(|row| figure(row)).min_by(f64::total_cmp) else { return Vec::new() };
-        rows.into_iter().filter(|row| figure(row).is_some_and(|own| self.is_level(own, least))).collect()
+        rows.into_iter().filter(|row| figure(row).is_some_and(|own| self.is_level(goal, own, least))).collect()
     }
 
-    fn level_or_all(self, rows: Vec<&Row>, figure: impl Fn(&Row) -> Option<f64>) -> Vec<&Row> {
-        let level = self.level(rows.clone(), figure);
+    fn smallest_or_all(self, rows: Vec<&Row>) -> Vec<&Row> {
+        let level = self.level(Goal::Size, rows.clone(), |row| row.record.model_size_mb);
         if level.is_empty() { rows } else { level }
     }
 

@@ -26,7 +26,7 @@ pub use recommendation::Recommendation;
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use self::selection::{newest, of_model, tables};
+use self::selection::{Typical, of_model, tables, typical};
 use super::Format;
 use crate::compare::ASSUMED_DEVIATION;
 use crate::definition::{Boundary, Dtype, ORIGINAL, Phase, Status};
@@ -54,14 +54,14 @@ pub struct Options {
     pub goal: Goal,
     /// A variant must be shown to lose at most this part of the samples: 0.01 is one percentage point.
     pub accuracy_loss: f64,
-    /// Figures that differ by at most this part are taken as equal.
-    pub floor: f64,
+    /// The standard deviation of the logarithm of a latency from one process to the next.
+    pub deviation: f64,
 }
 
 impl Options {
     /// The fastest, with at most one point less of accuracy, on a machine of whose noise nothing is known.
     pub fn new(model: impl Into<String>) -> Self {
-        Options { model: model.into(), goal: Goal::default(), accuracy_loss: 0.01, floor: ASSUMED_DEVIATION }
+        Options { model: model.into(), goal: Goal::default(), accuracy_loss: 0.01, deviation: ASSUMED_DEVIATION }
     }
 }
 
@@ -83,8 +83,10 @@ pub struct VariantTable {
     pub batch_size: usize,
     pub goal: Goal,
     pub accuracy_loss: f64,
-    /// Figures that differ by at most this part are taken as equal.
+    /// Times that differ by at most this part are taken as equal: of equal code 95 % do.
     pub floor: f64,
+    /// Runs that each row's figures are the median of, at least.
+    pub runs: usize,
     /// By what the answers are judged.
     pub measure: Measure,
     pub recommendation: Recommendation,
@@ -119,13 +121,28 @@ pub struct OtherBatchSize {
     pub is_same_choice: bool,
 }
 
-/// Compares the variants of a model: the newest record of each case.
+/// What is asked for, and what the figures can show.
+struct Terms<'a> {
+    options: &'a Options,
+    floor: f64,
+    runs: usize,
+}
+
+/// The part by which two medians of so many runs differ in one of twenty cases although nothing has changed:
+/// `exp(1.96 · s · √(2 / n)) - 1` for a standard deviation `s` of logarithms.
+fn smallest_difference(deviation: f64, runs: usize) -> f64 {
+    (1.96 * deviation * (2.0 / runs.max(1) as f64).sqrt()).exp_m1()
+}
+
+/// Compares the variants of a model. Of several runs of one commit, a case's record is the one with the median latency.
 ///
 /// # Errors
 /// The records have no such model, or nothing but its original; the message says what there is, or how to measure more.
 pub fn compare(records: &[Record], options: &Options) -> Result<Variants, String> {
     let of_model = of_model(records, &options.model)?;
-    Ok(Variants { tables: tables(&newest(&of_model), options) })
+    let Typical { records, runs } = typical(&of_model);
+    let floor = smallest_difference(options.deviation, runs);
+    Ok(Variants { tables: tables(&records, &Terms { options, floor, runs }) })
 }
 
 impl Variants {
@@ -218,7 +235,8 @@ mod tests {
     }
 
     pub fn with(records: Vec<Record>, change: impl Fn(&mut Options)) -> VariantTable {
-        let mut options = Options::new("m");
+        // Processes differ so little that times of more than 5 % apart are not equal.
+        let mut options = Options { deviation: 0.0176, ..Options::new("m") };
         change(&mut options);
         let mut variants = compare(&records, &options).unwrap();
         assert_eq!(variants.tables.len(), 1);
@@ -242,6 +260,13 @@ mod tests {
             pruned,
             failed,
         ]
+    }
+
+    #[test]
+    fn more_runs_show_smaller_differences() {
+        assert!((smallest_difference(0.0176, 1) - 0.05).abs() < 1e-3);
+        assert!((smallest_difference(0.05, 1) - 0.149).abs() < 1e-3);
+        assert!((smallest_difference(0.05, 4) - 0.0718).abs() < 1e-3);
     }
 
     #[test]

@@ -9,7 +9,7 @@ use serde::Serialize;
 
 use super::choice::Rules;
 use super::wording::{count_of_points, listed, name, percent, points, short_percent, times};
-use super::{Goal, Measure, Options, Quality, Row};
+use super::{Goal, Measure, Options, Quality, Row, Terms};
 
 /// More say less.
 const MOST_REASONS: usize = 2;
@@ -25,13 +25,14 @@ pub struct Recommendation {
 }
 
 /// The rows are those of one batch size.
-pub fn recommend(rows: &[Row], measure: Measure, options: &Options) -> Recommendation {
+pub fn recommend(rows: &[Row], measure: Measure, terms: &Terms<'_>) -> Recommendation {
+    let options = terms.options;
     let nothing = |why: String| Recommendation {
         sentence: format!("Nothing is recommended: {why}."),
         case_id: None,
         reasons: Vec::new(),
     };
-    let rules = Rules { goal: options.goal, measure, floor: options.floor };
+    let rules = Rules { goal: options.goal, measure, floor: terms.floor };
     let Some(baseline) = rows.iter().find(|row| row.is_baseline) else {
         return nothing("there is no measured original in f32 to compare with".into());
     };
@@ -104,7 +105,7 @@ impl Writer<'_> {
             Measure::Accuracy | Measure::Unknown => "",
         };
         if chosen.is_baseline {
-            let floor = short_percent(self.options.floor);
+            let floor = short_percent(self.rules.floor_of(self.options.goal));
             let ahead = match self.options.goal {
                 Goal::Latency => format!("is more than {floor} faster, or as fast and smaller"),
                 Goal::Throughput => format!("has over {floor} more throughput, or as much and is smaller"),
@@ -196,7 +197,7 @@ impl Writer<'_> {
         let (mut gains, mut losses) = (Vec::new(), Vec::new());
         for (goal, own, base, better, worse) in quantities {
             let Some((own, base)) = own.zip(base).filter(|(own, base)| *own > 0.0 && *base > 0.0) else { continue };
-            if self.rules.is_level(own, base) {
+            if self.rules.is_level(goal, own, base) {
                 continue;
             }
             if own > base {

@@ -1,4 +1,4 @@
-//! Which records are compared with which: the newest of each case, a table for what does the same work on the same
+//! Which records are compared with which: a typical one of each case, a table for what does the same work on the same
 //! machine, and in it one batch size.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use super::difference::{Differences, fastest_original, original_of};
 use super::recommendation::recommend;
 use super::wording::name;
-use super::{Measure, Options, OtherBatchSize, Quality, Recommendation, Row, VariantTable, front, is_original_in_f32};
+use super::{Measure, OtherBatchSize, Quality, Recommendation, Row, Terms, VariantTable, front, is_original_in_f32};
 use crate::definition::{Boundary, Case, Dtype, ORIGINAL, Phase, Status};
 use crate::record::Record;
 
@@ -29,32 +29,57 @@ pub fn of_model<'a>(records: &'a [Record], model: &str) -> Result<Vec<&'a Record
     Ok(of_model)
 }
 
-/// The newest record of each case on each machine.
-pub fn newest<'a>(records: &[&'a Record]) -> Vec<&'a Record> {
+/// One record a case and machine.
+pub struct Typical<'a> {
+    pub records: Vec<&'a Record>,
+    /// Runs that each is the median of, at least.
+    pub runs: usize,
+}
+
+/// Of each case on each machine the record with the median latency, of those that ran the same file at the commit of the
+/// newest one; the newest itself where it has no latency.
+pub fn typical<'a>(records: &[&'a Record]) -> Typical<'a> {
     let mut places: HashMap<(Case, &str), usize> = HashMap::new();
-    let mut newest: Vec<&Record> = Vec::new();
+    let mut groups: Vec<Vec<&Record>> = Vec::new();
     for record in records {
-        match places.get(&(record.case(), record.host_id.as_str())) {
-            Some(&place) if record.timestamp >= newest[place].timestamp => newest[place] = record,
-            Some(_) => {}
-            None => {
-                places.insert((record.case(), &record.host_id), newest.len());
-                newest.push(record);
-            }
+        let place = *places.entry((record.case(), record.host_id.as_str())).or_insert_with(|| {
+            groups.push(Vec::new());
+            groups.len() - 1
+        });
+        groups[place].push(record);
+    }
+    let mut typical = Typical { records: Vec::new(), runs: usize::MAX };
+    for group in groups {
+        let Some(&newest) = group.iter().max_by_key(|record| record.timestamp) else { continue };
+        let has_latency = |record: &Record| record.status == Status::Ok && record.latency_p50_ms.is_some();
+        let is_like_the_newest = |record: &Record| {
+            (&record.git_commit, &record.artifact_sha256) == (&newest.git_commit, &newest.artifact_sha256)
+        };
+        let mut like: Vec<&Record> =
+            group.into_iter().filter(|record| has_latency(record) && is_like_the_newest(record)).collect();
+        like.sort_by(|one, other| {
+            one.latency_p50_ms.unwrap_or_default().total_cmp(&other.latency_p50_ms.unwrap_or_default())
+        });
+        if has_latency(newest) {
+            typical.runs = typical.runs.min(like.len());
+            typical.records.push(like[(like.len() - 1) / 2]);
+        } else {
+            typical.records.push(newest);
         }
     }
-    newest
+    typical.runs = if typical.runs == usize::MAX { 1 } else { typical.runs };
+    typical
 }
 
 /// Forward passes where there are any, and otherwise every phase; there is at least one record.
-pub fn tables(records: &[&Record], options: &Options) -> Vec<VariantTable> {
+pub fn tables(records: &[&Record], terms: &Terms<'_>) -> Vec<VariantTable> {
     let has_forward = records.iter().any(|record| record.phase == Phase::Forward);
     let mut works: BTreeMap<(&str, &str, Phase, Option<usize>), Vec<&Record>> = BTreeMap::new();
     for record in records.iter().filter(|record| !has_forward || record.phase == Phase::Forward) {
         let work = (record.host_id.as_str(), record.boundary.name(), record.phase, record.sequence_length);
         works.entry(work).or_default().push(record);
     }
-    works.into_values().map(|records| table(&records, options)).collect()
+    works.into_values().map(|records| table(&records, terms)).collect()
 }
 
 /// A variant on a backend and device, in a dtype.
@@ -64,7 +89,7 @@ fn contestant(record: &Record) -> Contestant<'_> {
     (&record.variant, &record.backend, &record.device, record.dtype)
 }
 
-fn table(records: &[&Record], options: &Options) -> VariantTable {
+fn table(records: &[&Record], terms: &Terms<'_>) -> VariantTable {
     let is_ok = |record: &&&Record| record.status == Status::Ok;
     let contestants: BTreeSet<_> = records.iter().filter(is_ok).map(|record| contestant(record)).collect();
     let measured_at = |batch_size: usize| {
@@ -78,11 +103,11 @@ fn table(records: &[&Record], options: &Options) -> VariantTable {
     let work = |batch_size: usize| -> Vec<&Record> {
         records.iter().filter(|record| record.batch_size == batch_size).copied().collect()
     };
-    let Compared { measure, rows, mut recommendation } = compared(&work(batch_size), options);
+    let Compared { measure, rows, mut recommendation } = compared(&work(batch_size), terms);
     let mut others = Vec::new();
     let mut different: Vec<String> = Vec::new();
     for other in batch_sizes.into_iter().filter(|other| *other != batch_size) {
-        let compared = compared(&work(other), options);
+        let compared = compared(&work(other), terms);
         let is_same_choice = choice(&compared.rows) == choice(&rows);
         let chosen = compared.rows.iter().find(|row| row.is_recommended);
         if let Some(chosen) = chosen.filter(|_| !is_same_choice && choice(&rows).is_some()) {
@@ -92,22 +117,23 @@ fn table(records: &[&Record], options: &Options) -> VariantTable {
     }
     recommendation.warn_of_batch_sizes(&different);
 
-    let mut notes = notes(&rows, measure);
+    let mut notes = notes(&rows, measure, terms.runs);
     let missing = contestants.len() - measured_at(batch_size).len();
     if missing > 0 {
         notes.push(format!("no batch size was measured of all: {missing} of {} are missing here", contestants.len()));
     }
     let first = records.first();
     VariantTable {
-        model: options.model.clone(),
+        model: terms.options.model.clone(),
         host_id: first.map(|record| record.host_id.clone()).unwrap_or_default(),
         phase: first.map(|record| record.phase).unwrap_or_default(),
         sequence_length: first.and_then(|record| record.sequence_length),
         boundary: first.map_or(Boundary::Compute, |record| record.boundary),
         batch_size,
-        goal: options.goal,
-        accuracy_loss: options.accuracy_loss,
-        floor: options.floor,
+        goal: terms.options.goal,
+        accuracy_loss: terms.options.accuracy_loss,
+        floor: terms.floor,
+        runs: terms.runs,
         measure,
         recommendation,
         rows,
@@ -127,7 +153,7 @@ struct Compared {
     recommendation: Recommendation,
 }
 
-fn compared(records: &[&Record], options: &Options) -> Compared {
+fn compared(records: &[&Record], terms: &Terms<'_>) -> Compared {
     let measure = Measure::of(records.iter().copied());
     let baseline = fastest_original(records);
     let mut rows: Vec<Row> = in_order(records)
@@ -138,7 +164,7 @@ fn compared(records: &[&Record], options: &Options) -> Compared {
             Row {
                 // Files of earlier versions have no ids.
                 record: Record { case_id: record.case().to_string(), ..record.clone() },
-                quality: measure.judge(record, options.accuracy_loss),
+                quality: measure.judge(record, terms.options.accuracy_loss),
                 differences: differences.map(|original| Differences::new(record, original)),
                 is_baseline: baseline.is_some_and(|baseline| std::ptr::eq(baseline, record)),
                 is_on_front: false,
@@ -147,7 +173,7 @@ fn compared(records: &[&Record], options: &Options) -> Compared {
         })
         .collect();
     front::mark(&mut rows, measure);
-    let recommendation = recommend(&rows, measure, options);
+    let recommendation = recommend(&rows, measure, terms);
     for row in &mut rows {
         row.is_recommended = Some(&row.record.case_id) == recommendation.case_id.as_ref();
     }
@@ -177,7 +203,7 @@ fn in_order<'a>(records: &[&'a Record]) -> Vec<&'a Record> {
     order
 }
 
-fn notes(rows: &[Row], measure: Measure) -> Vec<String> {
+fn notes(rows: &[Row], measure: Measure, runs: usize) -> Vec<String> {
     let mut notes = Vec::new();
     let measured = || rows.iter().filter(|row| row.is_measured());
     let sources: BTreeSet<&str> = measured().filter_map(|row| row.record.data_source.as_deref()).collect();
@@ -213,6 +239,12 @@ fn notes(rows: &[Row], measure: Measure) -> Vec<String> {
     if measured().any(|row| is_shared(&row)) {
         notes.push("memory is the peak of a process that has measured other cases, too".into());
     }
+    notes.push(match runs {
+        1 => "each time is of one process, and processes differ: run it again and compare all runs, as in `report \
+              --variants MODEL --last 3`"
+            .into(),
+        runs => format!("each row is the median of at least {runs} runs"),
+    });
     let runs: BTreeSet<&str> = measured().map(|row| row.record.run_id.as_str()).collect();
     if runs.len() > 1 {
         let runs: Vec<&str> = runs.into_iter().collect();
@@ -251,23 +283,29 @@ mod tests {
     }
 
     #[test]
-    fn of_several_runs_the_newest_record_of_each_case_counts() {
-        let newer = |record: Record| Record {
-            run_id: "newer".into(),
-            timestamp: "2027-01-01T00:00:00Z".parse().unwrap(),
-            ..record
+    fn of_several_runs_the_median_of_each_case_counts() {
+        let run = |month: u32, ms| Record {
+            run_id: format!("run{month}"),
+            timestamp: format!("2027-{month:02}-01T00:00:00Z").parse().unwrap(),
+            ..measured("int8-static", "ort", 3.0, ms, SAME)
+        };
+        let latency = |table: &VariantTable| {
+            table.rows.iter().find(|row| row.record.variant == "int8-static").unwrap().record.latency_p50_ms
         };
         let mut records = example();
-        records.insert(0, newer(measured("int8-static", "ort", 3.0, 1.0, SAME)));
-        let table = table_of(records);
-        let latencies: Vec<_> = table
-            .rows
-            .iter()
-            .filter(|row| row.record.variant == "int8-static")
-            .map(|row| row.record.latency_p50_ms)
-            .collect();
-        assert_eq!(latencies, [Some(1.0)]);
-        assert!(table.notes.iter().any(|note| note.starts_with("the rows are of 2 runs: ")), "{:?}", table.notes);
+        records.extend([run(1, 9.0), run(2, 1.0)]);
+        let table = table_of(records.clone());
+        // 1.0, 1.25 and 9.0; of the others there is one.
+        assert_eq!((latency(&table), table.runs), (Some(1.25), 1));
+        assert!(table.notes.iter().any(|note| note.starts_with("each time is of one process")), "{:?}", table.notes);
+        // Of another commit than the newest's, or after which it failed, earlier ones say nothing.
+        records.push(Record { git_commit: Some("c0ffee".into()), ..run(3, 2.0) });
+        assert_eq!(latency(&table_of(records.clone())), Some(2.0));
+        records.push(Record { status: Status::Failed, ..run(4, 1.0) });
+        assert_eq!(table_of(records.clone()).rows.last().unwrap().record.run_id, "run4");
+        let twice = table_of([example(), example()].concat());
+        assert_eq!(twice.runs, 2);
+        assert!(twice.floor < table.floor && twice.notes.contains(&"each row is the median of at least 2 runs".into()));
     }
 
     #[test]
