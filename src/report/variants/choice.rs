@@ -19,34 +19,20 @@ impl Rules {
     /// `None` where no candidate has a figure for the goal.
     pub fn choose<'a>(self, candidates: &[&'a Row], baseline: &'a Row) -> Option<&'a Row> {
         let best = self.best(candidates)?;
-        let is_ahead = match (self.cost(best), self.cost(baseline)) {
-            (Some(own), Some(other)) => !self.is_level(self.goal, own, other),
-            _ => true,
-        };
-        let is_smaller = match (best.record.model_size_mb, baseline.record.model_size_mb) {
-            (Some(own), Some(other)) => own < other && !self.is_level(Goal::Size, own, other),
+        let is_ahead = !self.is_level(self.goal, best, baseline);
+        let is_smaller = match (size(best), size(baseline)) {
+            (Some(own), Some(other)) => own < other && !self.is_level(Goal::Size, best, baseline),
             _ => false,
         };
         Some(if is_ahead || is_smaller { best } else { baseline })
     }
 
     fn best<'a>(self, candidates: &[&'a Row]) -> Option<&'a Row> {
-        let level = self.level(self.goal, candidates.to_vec(), |row| self.cost(row));
+        let level = self.level(self.goal, candidates.to_vec());
         let small = self.smallest_or_all(level);
         let right = self.most_right(small);
         let latency = |row: &&Row| row.record.latency_p50_ms.unwrap_or(f64::INFINITY);
         right.into_iter().min_by(|one, other| latency(one).total_cmp(&latency(other)))
-    }
-
-    /// What is to be small for the goal.
-    pub fn cost(self, row: &Row) -> Option<f64> {
-        let cost = match self.goal {
-            Goal::Latency => row.record.latency_p50_ms,
-            Goal::Throughput => row.rate().map(f64::recip),
-            Goal::Size => row.record.model_size_mb,
-            Goal::Memory => row.record.memory_mb,
-        };
-        cost.filter(|cost| cost.is_finite() && *cost > 0.0)
     }
 
     /// By how much figures have to differ.
@@ -57,18 +43,30 @@ impl Rules {
         }
     }
 
-    pub fn is_level(self, goal: Goal, one: f64, other: f64) -> bool {
-        one.max(other) <= one.min(other) * (1.0 + self.floor_of(goal))
+    /// Whether two rows differ by no more than the floor. Times are level, too, where the slower row has been as fast as the
+    /// median of the other at times: processors change their speed in the midst of a measurement.
+    pub fn is_level(self, goal: Goal, one: &Row, other: &Row) -> bool {
+        let Some((own, others)) = cost(goal, one).zip(cost(goal, other)) else { return false };
+        let (slower, faster) = if own > others { (one, other) } else { (other, one) };
+        let was_as_fast = match (slower.record.latency_min_ms, faster.record.latency_p50_ms) {
+            (Some(least), Some(median)) => matches!(goal, Goal::Latency | Goal::Throughput) && least <= median,
+            _ => false,
+        };
+        was_as_fast || own.max(others) <= own.min(others) * (1.0 + self.floor_of(goal))
     }
 
-    /// Those whose figure is that of the smallest, within the floor.
-    fn level(self, goal: Goal, rows: Vec<&Row>, figure: impl Fn(&Row) -> Option<f64>) -> Vec<&Row> {
-        let Some(least) = rows.iter().filter_map(|row| figure(row)).min_by(f64::total_cmp) else { return Vec::new() };
-        rows.into_iter().filter(|row| figure(row).is_some_and(|own| self.is_level(goal, own, least))).collect()
+    /// Those whose figure is that of the smallest.
+    fn level(self, goal: Goal, rows: Vec<&Row>) -> Vec<&Row> {
+        let figure = |row: &Row| cost(goal, row).unwrap_or(f64::INFINITY);
+        let with_figure = rows.iter().filter(|row| cost(goal, row).is_some());
+        let Some(&least) = with_figure.min_by(|one, other| figure(one).total_cmp(&figure(other))) else {
+            return Vec::new();
+        };
+        rows.into_iter().filter(|row| self.is_level(goal, row, least)).collect()
     }
 
     fn smallest_or_all(self, rows: Vec<&Row>) -> Vec<&Row> {
-        let level = self.level(Goal::Size, rows.clone(), |row| row.record.model_size_mb);
+        let level = self.level(Goal::Size, rows.clone());
         if level.is_empty() { rows } else { level }
     }
 
@@ -79,6 +77,21 @@ impl Rules {
         let is_as_right = |row: &&Row| value(row).is_some_and(|own| most - own <= self.measure.resolution(&row.record));
         rows.into_iter().filter(is_as_right).collect()
     }
+}
+
+/// What is to be small for a goal.
+pub fn cost(goal: Goal, row: &Row) -> Option<f64> {
+    let cost = match goal {
+        Goal::Latency => row.record.latency_p50_ms,
+        Goal::Throughput => row.rate().map(f64::recip),
+        Goal::Size => row.record.model_size_mb,
+        Goal::Memory => row.record.memory_mb,
+    };
+    cost.filter(|cost| cost.is_finite() && *cost > 0.0)
+}
+
+fn size(row: &Row) -> Option<f64> {
+    cost(Goal::Size, row)
 }
 
 #[cfg(test)]
@@ -125,6 +138,17 @@ mod tests {
         let one_more = (0.22, -0.3, 0.7);
         let level = vec![measured("one", "ort", 2.0, 1.0, SAME), measured("two", "ort", 2.01, 1.03, one_more)];
         assert_eq!(chosen(Goal::Latency, level), "m-one/ort-cpu-f32/1");
+    }
+
+    #[test]
+    fn what_was_as_fast_at_times_is_level() {
+        let slow_at_times = |least| {
+            let original = Record { latency_min_ms: Some(least), ..measured("original", "ort", 10.0, 2.0, SAME) };
+            let table = with(vec![original, measured("pruned", "ort", 10.0, 1.0, SAME)], |_| ());
+            table.recommendation.case_id.unwrap()
+        };
+        assert_eq!(slow_at_times(0.9), "m/ort-cpu-f32/1");
+        assert_eq!(slow_at_times(1.8), "m-pruned/ort-cpu-f32/1");
     }
 
     #[test]

@@ -7,7 +7,7 @@
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use super::choice::Rules;
+use super::choice::{Rules, cost};
 use super::wording::{count_of_points, listed, name, percent, points, short_percent, times};
 use super::{Goal, Measure, Options, Quality, Row, Terms};
 
@@ -36,7 +36,7 @@ pub fn recommend(rows: &[Row], measure: Measure, terms: &Terms<'_>) -> Recommend
     let Some(baseline) = rows.iter().find(|row| row.is_baseline) else {
         return nothing("there is no measured original in f32 to compare with".into());
     };
-    if rules.cost(baseline).is_none() {
+    if cost(options.goal, baseline).is_none() {
         let quantity = match options.goal {
             Goal::Latency => "latency",
             Goal::Throughput => "throughput",
@@ -180,24 +180,20 @@ impl Writer<'_> {
 
     /// In what a row is better than the baseline, and in what worse, by more than the floor; the goal first.
     fn against_baseline(&self, row: &Row) -> (Vec<String>, Vec<String>) {
-        let (own, base) = (&row.record, &self.baseline.record);
         let mut quantities = vec![
-            (Goal::Latency, own.latency_p50_ms, base.latency_p50_ms, "faster", "slower"),
-            (Goal::Size, own.model_size_mb, base.model_size_mb, "smaller", "larger"),
-            (Goal::Memory, own.memory_mb, base.memory_mb, "lower in memory", "higher in memory"),
+            (Goal::Latency, "faster", "slower"),
+            (Goal::Size, "smaller", "larger"),
+            (Goal::Memory, "lower in memory", "higher in memory"),
         ];
         if self.options.goal == Goal::Throughput {
-            let cost = |row: &Row| row.rate().map(f64::recip);
-            let throughput = (cost(row), cost(self.baseline));
-            let words = ("higher in throughput", "lower in throughput");
-            quantities.push((Goal::Throughput, throughput.0, throughput.1, words.0, words.1));
+            quantities.push((Goal::Throughput, "higher in throughput", "lower in throughput"));
         }
         // Memory is told of where it is asked for, or where it speaks against the row.
         quantities.sort_by_key(|(goal, ..)| *goal != self.options.goal);
         let (mut gains, mut losses) = (Vec::new(), Vec::new());
-        for (goal, own, base, better, worse) in quantities {
-            let Some((own, base)) = own.zip(base).filter(|(own, base)| *own > 0.0 && *base > 0.0) else { continue };
-            if self.rules.is_level(goal, own, base) {
+        for (goal, better, worse) in quantities {
+            let Some((own, base)) = cost(goal, row).zip(cost(goal, self.baseline)) else { continue };
+            if self.rules.is_level(goal, row, self.baseline) {
                 continue;
             }
             if own > base {

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use super::difference::{Differences, fastest_original, original_of};
 use super::recommendation::recommend;
-use super::wording::name;
+use super::wording::{name, short_percent};
 use super::{Measure, OtherBatchSize, Quality, Recommendation, Row, Terms, VariantTable, front, is_original_in_f32};
 use crate::definition::{Boundary, Case, Dtype, ORIGINAL, Phase, Status};
 use crate::record::Record;
@@ -117,7 +117,7 @@ fn table(records: &[&Record], terms: &Terms<'_>) -> VariantTable {
     }
     recommendation.warn_of_batch_sizes(&different);
 
-    let mut notes = notes(&rows, measure, terms.runs);
+    let mut notes = notes(&rows, measure, terms);
     let missing = contestants.len() - measured_at(batch_size).len();
     if missing > 0 {
         notes.push(format!("no batch size was measured of all: {missing} of {} are missing here", contestants.len()));
@@ -203,7 +203,7 @@ fn in_order<'a>(records: &[&'a Record]) -> Vec<&'a Record> {
     order
 }
 
-fn notes(rows: &[Row], measure: Measure, runs: usize) -> Vec<String> {
+fn notes(rows: &[Row], measure: Measure, terms: &Terms<'_>) -> Vec<String> {
     let mut notes = Vec::new();
     let measured = || rows.iter().filter(|row| row.is_measured());
     let sources: BTreeSet<&str> = measured().filter_map(|row| row.record.data_source.as_deref()).collect();
@@ -239,12 +239,16 @@ fn notes(rows: &[Row], measure: Measure, runs: usize) -> Vec<String> {
     if measured().any(|row| is_shared(&row)) {
         notes.push("memory is the peak of a process that has measured other cases, too".into());
     }
-    notes.push(match runs {
+    notes.push(match terms.runs {
         1 => "each time is of one process, and processes differ: run it again and compare all runs, as in `report \
               --variants MODEL --last 3`"
             .into(),
         runs => format!("each row is the median of at least {runs} runs"),
     });
+    notes.push(format!(
+        "times are taken as equal up to {}, and where the slower one was as fast as the other's median at times",
+        short_percent(terms.floor)
+    ));
     let runs: BTreeSet<&str> = measured().map(|row| row.record.run_id.as_str()).collect();
     if runs.len() > 1 {
         let runs: Vec<&str> = runs.into_iter().collect();
