@@ -6,6 +6,7 @@ mod cost;
 mod data_source;
 mod device;
 mod model;
+mod named_files;
 mod onnx;
 pub(crate) mod onnx_proto;
 mod plan;
