@@ -1,7 +1,5 @@
 //! From Criterion's tree to `results.csv`: what is converted, what is refused and why, and what the figures are.
 
-mod support;
-
 use std::fs;
 
 use inferbench::convert::convert;
@@ -11,7 +9,7 @@ use inferbench::record::{Record, SCHEMA_VERSION};
 use inferbench::store::{read_records, write_records};
 use proptest::prelude::*;
 
-use support::{Run, Workplace, copy_folder, data_folder, put_calls};
+use crate::support::{Run, Workplace, copy_folder, data_folder, put_calls};
 
 const ONE: &str = "digits/candle-cpu-f32/1";
 const EIGHT: &str = "digits/candle-cpu-f32/8";

@@ -3,11 +3,9 @@
 //! Tests that need a device's package are left out, with the reason, where it is not installed:
 //! `scripts/setup --device openvino,qnn,webgpu` adds them.
 
-mod support;
-
+use crate::support::{Run, Workplace, has_device, has_onnxruntime};
 use inferbench::definition::{Dtype, Status};
 use serde_json::Value;
-use support::{Run, Workplace, has_device, has_onnxruntime};
 
 fn verified(workplace: &Workplace, code: u8, arguments: &[&str]) -> Vec<Value> {
     let command = [&["verify", "--format", "json"], arguments].concat();

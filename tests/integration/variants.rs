@@ -1,11 +1,5 @@
 //! `inferbench report --variants` over records: which variant to ship, as a table, Markdown, JSON by its schema, and HTML.
 
-#[path = "support/chromium.rs"]
-mod chromium;
-mod support;
-#[path = "support/synthetic.rs"]
-mod synthetic;
-
 use std::fs::{self, File};
 
 use inferbench::definition::{Case, Status};
@@ -13,8 +7,8 @@ use inferbench::record::{Record, RunIdentity};
 use inferbench::store::write_records;
 use serde_json::Value;
 
-use support::{Run, Workplace};
-use synthetic::{Shape, write_runs};
+use crate::support::synthetic::{Shape, write_runs};
+use crate::support::{Run, Workplace, chromium};
 
 /// What is made up of a row.
 struct Made {

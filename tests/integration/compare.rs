@@ -1,7 +1,5 @@
 //! `inferbench compare`: what is paired, what is refused, the verdicts of stored runs and baselines, and the exit codes.
 
-mod support;
-
 use std::fs;
 
 use inferbench::definition::{Boundary, Case, Status};
@@ -9,7 +7,7 @@ use inferbench::record::{Record, RunIdentity};
 use inferbench::store::write_records;
 use serde_json::Value;
 
-use support::{Finished, Run, Workplace, put_calls};
+use crate::support::{Finished, Run, Workplace, put_calls};
 
 const COMMIT: &str = "0123456789abcdef0123456789abcdef01234567";
 

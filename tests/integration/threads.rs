@@ -2,13 +2,11 @@
 
 #![cfg(target_os = "linux")]
 
-mod support;
-
 use std::fs;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use support::{Run, Workplace, has_onnxruntime, has_openvino, wait_for};
+use crate::support::{Run, Workplace, has_onnxruntime, has_openvino, wait_for};
 
 /// Seconds of a tick of the kernel's account.
 const TICK: f64 = 0.01;

@@ -1,7 +1,5 @@
-//! The store from end to end: what is kept, what an interruption, a full disk or a second writer leaves, and the README's
-//! examples.
-
-mod support;
+//! The store from end to end: what is kept, what an interruption, a full disk or a second writer leaves, and the
+//! examples of the documentation.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -10,10 +8,10 @@ use std::process::Command;
 use std::thread;
 use std::time::Duration;
 
+use crate::support::{Run, Workplace, checkout};
 use inferbench::record::Record;
 use inferbench::store::{CallsWriter, LATENCIES, RESULTS, STORE_FILE, read_records, write_records};
 use serde_json::Value;
-use support::{Run, Workplace, checkout};
 
 const RUN: &str = "20260101T000000Z";
 
@@ -439,13 +437,14 @@ mod with_duckdb {
     }
 
     #[test]
-    fn the_readme_s_sql_runs_as_it_is_there() {
+    fn the_documented_sql_runs_as_it_is_there() {
         let workplace = measured();
         import(&workplace, &[]).finish().with_code(0);
-        let readme = fs::read_to_string(checkout().join("README.md")).unwrap();
+        let pages =
+            ["README.md", ".github/STORE.md"].map(|page| fs::read_to_string(checkout().join(page)).unwrap()).concat();
         let examples: Vec<&str> =
-            readme.split("store query '").skip(1).filter_map(|rest| rest.split('\'').next()).collect();
-        assert!(examples.len() >= 2, "{examples:?}");
+            pages.split("store query '").skip(1).filter_map(|rest| rest.split('\'').next()).collect();
+        assert!(examples.len() >= 3, "{examples:?}");
         for sql in examples {
             let answer = query(&workplace, &[sql, "--format", "csv"]);
             assert!(answer.lines().count() > 1, "{sql} gives {answer}");
@@ -453,17 +452,17 @@ mod with_duckdb {
     }
 }
 
-/// The indented block of the README that begins with `import pandas`.
+/// The indented block of `.github/STORE.md` that begins with `import pandas`.
 fn pandas_example() -> String {
-    let readme = fs::read_to_string(checkout().join("README.md")).unwrap();
-    let lines = readme.lines().skip_while(|line| !line.starts_with("    import pandas"));
+    let page = fs::read_to_string(checkout().join(".github/STORE.md")).unwrap();
+    let lines = page.lines().skip_while(|line| !line.starts_with("    import pandas"));
     let block: Vec<&str> = lines.map_while(|line| line.strip_prefix("    ")).collect();
     assert_eq!(block.len(), 5, "{block:?}");
     block.join("\n")
 }
 
 #[test]
-fn the_readme_s_pandas_example_runs_as_it_is_there() {
+fn the_documented_pandas_example_runs_as_it_is_there() {
     let example = pandas_example();
     let cache = std::env::var_os("XDG_CACHE_HOME").map(PathBuf::from);
     let cache = cache.or_else(|| Some(PathBuf::from(std::env::var_os("HOME")?).join(".cache"))).unwrap_or_default();

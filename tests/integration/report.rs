@@ -1,11 +1,5 @@
 //! Reports through the command: one HTML file that asks nobody for anything, charts as files, JSON by its schema, the index.
 
-#[path = "support/chromium.rs"]
-mod chromium;
-mod support;
-#[path = "support/synthetic.rs"]
-mod synthetic;
-
 use std::fs::{self, File};
 use std::path::Path;
 
@@ -13,8 +7,8 @@ use inferbench::record::Record;
 use inferbench::store::{read_records, write_records};
 use serde_json::Value;
 
-use support::{Run, Workplace};
-use synthetic::{Shape, write_runs};
+use crate::support::synthetic::{Shape, write_runs};
+use crate::support::{Run, Workplace, chromium};
 
 const HERE: (&str, f64) = ("aaaa1111", 1.0);
 const FASTER: (&str, f64) = ("bbbb2222", 6.0);
@@ -241,7 +235,7 @@ fn measuring_writes_the_page_the_distributions_and_the_index() {
 }
 
 /// What is put into a copy of the page: it filters and sorts as a reader would, and writes down what it saw.
-const READER: &str = include_str!("data/report_reader.js");
+const READER: &str = include_str!("../data/report_reader.js");
 
 const LISTENER: &str = "<script>window.errors = []; addEventListener('error', (e) => errors.push(e.message)); \
     addEventListener('securitypolicyviolation', (e) => errors.push(e.violatedDirective)); \

@@ -1,7 +1,5 @@
 //! Duels: of the package's own executable, of stand-ins whose times are known, and of revisions that are built.
 
-mod support;
-
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
@@ -9,7 +7,7 @@ use std::process::Command;
 
 use serde_json::Value;
 
-use support::{Finished, Run, Workplace, wait_for};
+use crate::support::{Finished, Run, Workplace, wait_for};
 
 fn workplace() -> Workplace {
     Workplace::new(&["digits"], &["null"], &[1])

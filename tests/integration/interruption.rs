@@ -1,14 +1,12 @@
 //! What is left of a run that is disturbed: a case that crashes or hangs, Ctrl-C, and the end of the whole process.
 
-mod support;
-
 use std::fs;
 use std::process::Command;
 
 use inferbench::criterion_dir::LATENCY_LOG;
 use inferbench::definition::Status;
 
-use support::{Run, Running, Workplace, is_alive, signal, wait_for};
+use crate::support::{Run, Running, Workplace, is_alive, signal, wait_for};
 
 /// Two cases, of which one takes a thousand times as long as the other.
 const CASES: &str = "^digits/.*/1$|^tenn_eeg/.*/64$";

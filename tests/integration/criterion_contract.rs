@@ -1,7 +1,5 @@
 //! What this package takes for granted of Criterion 0.8.2, whose files and command line are no public interface.
 
-mod support;
-
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -11,7 +9,7 @@ use inferbench::criterion_dir::{LATENCY_LOG, LatencyLog, SamplingMode, find_entr
 use inferbench::harness::CriterionArguments;
 use serde_json::Value;
 
-use support::{Run, Workplace, data_folder};
+use crate::support::{Run, Workplace, checkout, data_folder};
 
 const ID: &str = "digits/candle-cpu-f32/8";
 
@@ -129,7 +127,7 @@ fn every_option_of_criterion_is_known() {
 
 #[test]
 fn criterion_is_the_version_that_was_recorded() {
-    let lock = fs::read_to_string(support::checkout().join("Cargo.lock")).unwrap();
+    let lock = fs::read_to_string(checkout().join("Cargo.lock")).unwrap();
     assert!(
         lock.contains("name = \"criterion\"\nversion = \"0.8.2\"\n"),
         "another Criterion: record tests/data/criterion anew and compare the options in this file with its own"

@@ -1,6 +1,7 @@
 //! A project of its own in a temporary folder, and the package's executables run in it.
 
-#![allow(dead_code, reason = "every test file uses a part of it")]
+pub mod chromium;
+pub mod synthetic;
 
 use std::fs::{self, File};
 use std::os::unix::process::CommandExt;

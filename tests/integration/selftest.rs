@@ -1,10 +1,8 @@
 //! What the machine allows: the self-test and the reports that quote it, and what would disturb a measurement.
 
-mod support;
-
 use serde_json::Value;
 
-use support::{Run, Workplace};
+use crate::support::{Run, Workplace};
 
 const ADVICE: &str = "smallest change that can be shown: unknown; find it with `inferbench selftest`";
 

@@ -1,7 +1,5 @@
 //! What a model's answers are worth: accuracy of variants on every backend, pictures of a folder, weights of one's own.
 
-mod support;
-
 use std::fs;
 use std::path::Path;
 
@@ -10,7 +8,7 @@ use inferbench::record::Record;
 use safetensors::tensor::TensorView;
 use safetensors::{Dtype, SafeTensors};
 
-use support::{Run, Workplace, checkout, data_folder, has_onnxruntime};
+use crate::support::{Run, Workplace, checkout, copy_folder, data_folder, has_onnxruntime};
 
 /// The backends of this build that the tests know the answers of.
 fn backends() -> Vec<&'static str> {
@@ -139,7 +137,7 @@ fn pictures_of_a_folder_judge_a_model_and_those_that_cannot_be_read_are_named() 
         return;
     }
     let workplace = Workplace::new(&["resnet50"], &["ort"], &[4]);
-    support::copy_folder(&data_folder().join("pictures"), &workplace.path("pictures"));
+    copy_folder(&data_folder().join("pictures"), &workplace.path("pictures"));
     let run = |source: &str| {
         workplace
             .inferbench(&["run", "--noplot", "--model", "resnet50", "--iterations", "10", "--data-source", source])

@@ -1,12 +1,10 @@
 //! Operations and bytes of the packaged models, counted from their graphs: against published counts, and against what a
 //! model of the same shape has to cost.
 
-mod support;
-
 use inferbench::definition::{Cost, Model, Origin, Phase, Sizes, cost, read_catalogue};
 use proptest::prelude::*;
 
-use support::checkout;
+use crate::support::checkout;
 
 /// Published multiply-adds, each two operations here, of one sample.
 ///

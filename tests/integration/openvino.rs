@@ -1,13 +1,11 @@
 //! OpenVINO: what it computes in, and what it says of files and libraries that are broken.
 #![cfg(feature = "openvino")]
 
-mod support;
-
 use std::fs;
 
 use inferbench::definition::{Dtype, Status};
 
-use support::{Run, Workplace, checkout, has_openvino};
+use crate::support::{Run, Workplace, checkout, has_openvino};
 
 #[test]
 fn a_case_is_right_and_says_what_ran_it() {

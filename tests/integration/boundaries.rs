@@ -1,10 +1,8 @@
 //! Where the time of a call begins and ends, and what comes before the first one.
 #![cfg(feature = "candle")]
 
-mod support;
-
+use crate::support::{Run, Workplace};
 use inferbench::definition::Boundary;
-use support::{Run, Workplace};
 
 #[test]
 fn the_two_boundaries_are_never_mixed() {

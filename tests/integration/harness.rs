@@ -1,7 +1,5 @@
 //! Criterion's command line and its pages, over the processes that the cases are spread over.
 
-mod support;
-
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -10,7 +8,7 @@ use inferbench::criterion_dir::{LATENCY_LOG, read_entry};
 use inferbench::definition::Status;
 use serde_json::Value;
 
-use support::{Run, Workplace};
+use crate::support::{Run, Workplace};
 
 const DIGITS: &str = "digits/candle-cpu-f32/1";
 const DIGITS_8: &str = "digits/candle-cpu-f32/8";

@@ -1,12 +1,10 @@
 //! The packaged models: every family is right on every backend, and the phases of generation are what they say.
 
-mod support;
-
 use std::fs;
 
 use inferbench::definition::Status;
 
-use support::{Run, Workplace, checkout, has_onnxruntime, has_openvino};
+use crate::support::{Run, Workplace, checkout, has_onnxruntime, has_openvino};
 
 /// The small form of every family, as the suite `small` lists them.
 fn small_models() -> Vec<String> {

@@ -1,13 +1,11 @@
 //! Models that a user puts into `models/`: found, held against each other between backends, and measured.
 
-mod support;
-
 use std::fs;
 
 use inferbench::definition::{Status, read_summary};
 use proptest::prelude::*;
 
-use support::{Run, Workplace, data_folder, has_onnxruntime};
+use crate::support::{Run, Workplace, data_folder, has_onnxruntime};
 
 /// No packaged model, but whatever a test adds.
 fn only_found(backends: &[&str], batch_sizes: &[usize]) -> Workplace {

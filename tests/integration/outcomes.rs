@@ -1,7 +1,5 @@
 //! What becomes of a case that cannot be measured: a record that says why, and the rest of the run.
 
-mod support;
-
 use std::collections::HashMap;
 use std::fs;
 use std::path::Path;
@@ -10,7 +8,7 @@ use inferbench::definition::Status;
 use safetensors::tensor::TensorView;
 use safetensors::{Dtype, SafeTensors};
 
-use support::{Run, Workplace, data_folder};
+use crate::support::{Run, Workplace, data_folder};
 
 const DIGITS: &str = "digits/candle-cpu-f32/1";
 const WEIGHTS: &str = "models/trained/digits.safetensors";

@@ -1,0 +1,24 @@
+//! The tests of the package through its commands, in one executable: with every backend linked, each more takes hundreds of
+//! megabytes. `cargo test --test integration duel::` runs those of one module.
+
+mod boundaries;
+mod compare;
+mod convert;
+mod cost;
+mod criterion_contract;
+mod devices;
+mod duel;
+mod harness;
+mod image_folder;
+mod interruption;
+mod openvino;
+mod outcomes;
+mod quality;
+mod report;
+mod selftest;
+mod store;
+mod support;
+mod threads;
+mod user_models;
+mod variants;
+mod zoo;
