@@ -23,7 +23,8 @@ use crate::definition::{Boundary, Case, Dtype, Phase, Status, device_type};
 /// | 4 | 0.1.0 | `stopped_by`, `warmup_is_steady` |
 /// | 5 | 0.1.0 | `provider_share`, `case_id`, `nonzero_parameters`, `arithmetic_intensity` |
 /// | 6 | 0.1.0 | `data_source`, bounds and changes of `accuracy`, `accuracy_top5`, `agreement`, `output_cosine` |
-pub const SCHEMA_VERSION: u32 = 6;
+/// | 7 | 0.1.0 | `output_cosine_samples`, `compared_with` |
+pub const SCHEMA_VERSION: u32 = 7;
 
 /// One row.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -177,6 +178,10 @@ pub struct Record {
     /// Mean over samples of the cosine between the outputs and those of the original in f32.
     pub output_cosine: Option<f64>,
     pub agreement_samples: Option<u64>,
+    /// The samples that `output_cosine` is the mean of.
+    pub output_cosine_samples: Option<u64>,
+    /// The id of the case whose answers these were compared with: the original's.
+    pub compared_with: Option<String>,
     /// SHA-256 of the graph file that was loaded.
     pub artifact_sha256: Option<String>,
     // energy
@@ -308,6 +313,8 @@ impl Record {
             agreement: None,
             output_cosine: None,
             agreement_samples: None,
+            output_cosine_samples: None,
+            compared_with: None,
             artifact_sha256: None,
             energy_j_per_sample: None,
             power_w: None,

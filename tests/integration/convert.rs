@@ -29,7 +29,7 @@ const COLUMNS: &str = "run_id,timestamp,git_commit,git_dirty,schema_version,host
     load_time_ms,compilation_time_ms,first_inference_ms,h2d_ms,compute_ms,d2h_ms,\
     memory_mb,memory_avg_mb,memory_growth_mb,memory_kind,device_memory_mb,\
     parameters,nonzero_parameters,model_size_mb,flops,arithmetic_intensity,gflops_per_second,roofline_percent,data_source,accuracy,accuracy_lower,accuracy_upper,accuracy_top5,accuracy_samples,accuracy_change,\
-    accuracy_change_lower,accuracy_change_upper,agreement,output_cosine,agreement_samples,artifact_sha256,\
+    accuracy_change_lower,accuracy_change_upper,agreement,output_cosine,agreement_samples,output_cosine_samples,compared_with,artifact_sha256,\
     energy_j_per_sample,power_w,energy_kind,\
     backend_version,library_version,rustc_version";
 
