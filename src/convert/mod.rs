@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use crate::criterion_dir::{Estimate, MeasuredEntry, Refusal, SamplingMode, find_entries, read_entry, read_estimates};
-use crate::definition::{Phase, Status};
+use crate::definition::{Case, Phase, Status};
 use crate::harness::{ColdStart, Manifest, ManifestCase, Observed, Outcomes, RunFolder};
 use crate::measurement::statistics::{
     SortedCalls, autocorrelation, calls_for_bound, mean_and_deviation, relative_half_width,
@@ -168,7 +168,7 @@ impl Context<'_> {
                 roofline::put_speed(&mut record, self.manifest.peaks.as_ref());
                 self.put_change(&mut record, &entry);
                 self.answers.put_into(&mut record);
-                if let Some(why) = &outcome.observed.quality_note {
+                if let Some(why) = self.why_not_judged(case) {
                     let note = format!("its answers were not judged: {why}");
                     record.message = Some(record.message.take().map_or(note.clone(), |it| format!("{it}; {note}")));
                 }
@@ -180,6 +180,13 @@ impl Context<'_> {
                 Some((record, Calls::Refused(reason)))
             }
         }
+    }
+
+    fn why_not_judged(&self, case: &Case) -> Option<&str> {
+        if self.outcomes.unjudged.as_ref() == Some(&case.benchmark_id()) {
+            return Some("the run was stopped before; `--resume` measures and judges it anew");
+        }
+        self.outcomes.judged.get(&case.to_string())?.failure.as_deref()
     }
 
     fn entry(&self, folder: &Path) -> Result<MeasuredEntry, String> {

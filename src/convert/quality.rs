@@ -10,51 +10,75 @@ use crate::record::Record;
 /// The answers of a run's cases.
 pub struct Answers {
     of: BTreeMap<String, (Case, Evaluation)>,
+    /// Why the answers of a case cannot be read, by its id.
+    unreadable: BTreeMap<String, String>,
 }
 
 impl Answers {
-    /// Those of all cases that were judged. One whose file cannot be read was not.
+    /// Those of all cases that were judged.
     pub fn read(folder: &RunFolder, manifest: &Manifest) -> Self {
-        let answers = manifest.cases.iter().filter_map(|planned| {
-            let evaluation = Evaluation::read(folder.path(), &planned.case.benchmark_id()).ok()??;
-            Some((planned.case.to_string(), (planned.case.clone(), evaluation)))
-        });
-        Answers { of: answers.collect() }
+        let mut answers = Answers { of: BTreeMap::new(), unreadable: BTreeMap::new() };
+        for case in manifest.cases.iter().map(|planned| &planned.case) {
+            match Evaluation::read(folder.path(), &case.benchmark_id()) {
+                Ok(None) => {}
+                Ok(Some(evaluation)) => drop(answers.of.insert(case.to_string(), (case.clone(), evaluation))),
+                Err(why) => drop(answers.unreadable.insert(case.to_string(), why)),
+            }
+        }
+        answers
     }
 
     /// Puts what is known of the record's case into its columns.
     pub fn put_into(&self, record: &mut Record) {
-        let Some((case, evaluation)) = self.of.get(&record.case().to_string()) else { return };
+        let id = record.case().to_string();
+        if let Some(why) = self.unreadable.get(&id) {
+            add_note(record, format!("its answers were not judged: {why}"));
+        }
+        let Some((case, evaluation)) = self.of.get(&id) else { return };
         record.data_source = Some(evaluation.data_source.clone());
         put_accuracy(record, evaluation);
-        if let Some(original) = self.original_of(case) {
-            put_agreement(record, evaluation, original);
+        if let Some((original, answers)) = self.original_of(case) {
+            put_agreement(record, evaluation, original, answers);
         }
         if let Some(first) = evaluation.unreadable.first() {
-            let note = match evaluation.unreadable.len() {
-                1 => format!("a sample could not be read: {first}"),
-                count => format!("{count} samples could not be read, the first: {first}"),
-            };
-            record.message = Some(record.message.take().map_or(note.clone(), |message| format!("{message}; {note}")));
+            add_note(
+                record,
+                match evaluation.unreadable.len() {
+                    1 => format!("a sample could not be read: {first}"),
+                    count => format!("{count} samples could not be read, the first: {first}"),
+                },
+            );
+        }
+        if evaluation.not_finite > 0 {
+            let (count, samples) = (evaluation.not_finite, evaluation.samples);
+            add_note(record, format!("the outputs of {count} of {samples} samples are not finite, and count as wrong"));
         }
     }
 
-    /// The answers of the original in f32: of the same backend, device and batch size if there are such.
-    fn original_of(&self, case: &Case) -> Option<&Evaluation> {
-        let is_original = |other: &&(Case, Evaluation)| {
-            let (other, _) = other;
+    /// The answers of the original: in f32, or in its own dtype where the run has none in f32; of the same backend, device
+    /// and batch size if there are such, otherwise of the first by name.
+    fn original_of(&self, case: &Case) -> Option<&(Case, Evaluation)> {
+        let is_original = |other: &Case| {
             let is_same_work = (&other.model, other.phase, other.sequence_length, other.boundary)
                 == (&case.model, case.phase, case.sequence_length, case.boundary);
-            is_same_work && other.variant == ORIGINAL && other.dtype == Dtype::F32 && other != case
+            is_same_work && other.variant == ORIGINAL
         };
+        let originals: Vec<_> = self.of.values().filter(|(other, _)| is_original(other)).collect();
+        let has_f32 = originals.iter().any(|(other, _)| other.dtype == Dtype::F32);
+        if case.variant == ORIGINAL && (case.dtype == Dtype::F32 || !has_f32) {
+            return None;
+        }
         let distance = |other: &Case| {
-            let other_place = (&other.backend, &other.device) != (&case.backend, &case.device);
-            (other_place, other.batch_size != case.batch_size)
+            let other_dtype = other.dtype != Dtype::F32;
+            let other_place = (other.backend != case.backend, other.device != case.device);
+            (other_dtype, other_place, other.batch_size != case.batch_size)
         };
-        let is_itself = case.variant == ORIGINAL && case.dtype == Dtype::F32;
-        let candidates = self.of.values().filter(is_original).filter(|_| !is_itself);
-        candidates.min_by_key(|(other, _)| distance(other)).map(|(_, evaluation)| evaluation)
+        originals.into_iter().min_by_key(|(other, _)| distance(other))
     }
+}
+
+fn add_note(record: &mut Record, note: String) {
+    record.message = Some(record.message.take().map_or(note.clone(), |message| format!("{message}; {note}")));
 }
 
 fn put_accuracy(record: &mut Record, evaluation: &Evaluation) {
@@ -79,25 +103,35 @@ fn put_accuracy(record: &mut Record, evaluation: &Evaluation) {
 /// The confidence of the intervals.
 const CONFIDENCE: f64 = 0.95;
 
-fn put_agreement(record: &mut Record, evaluation: &Evaluation, original: &Evaluation) {
+fn put_agreement(record: &mut Record, evaluation: &Evaluation, original: &Case, answers: &Evaluation) {
     // Others were read, or could be: what is paired has to be of the same samples.
     let is_same = (&evaluation.data_source, &evaluation.labels, evaluation.samples, &evaluation.unreadable)
-        == (&original.data_source, &original.labels, original.samples, &original.unreadable);
+        == (&answers.data_source, &answers.labels, answers.samples, &answers.unreadable);
     if !is_same || evaluation.samples == 0 {
         return;
     }
-    let cosines: Vec<f64> =
-        evaluation.outputs.iter().zip(&original.outputs).filter_map(|(one, other)| cosine(one, other)).collect();
-    if !cosines.is_empty() {
-        record.output_cosine = Some(cosines.iter().sum::<f64>() / cosines.len() as f64);
-        record.agreement_samples = Some(cosines.len() as u64);
+    let width = |evaluation: &Evaluation| evaluation.outputs.first().map_or(0, Vec::len);
+    if width(evaluation) != width(answers) {
+        let (width, of_original) = (width(evaluation), width(answers));
+        add_note(record, format!("{width} outputs a sample cannot be compared with {of_original} of {original}"));
+        return;
     }
-    if let (Some(own), Some(of_original)) = (&evaluation.largest, &original.largest) {
-        let agree = own.iter().zip(of_original).filter(|(one, other)| one.first() == other.first()).count();
+    if width(evaluation) < 2 {
+        add_note(record, "one output a sample has no direction to be compared with the original's".into());
+        return;
+    }
+    record.compared_with = Some(original.to_string());
+    let cosines: Vec<f64> =
+        evaluation.outputs.iter().zip(&answers.outputs).map(|(one, other)| cosine(one, other)).collect();
+    record.output_cosine = Some(cosines.iter().sum::<f64>() / cosines.len() as f64);
+    record.output_cosine_samples = Some(cosines.len() as u64);
+    if let (Some(own), Some(of_original)) = (&evaluation.largest, &answers.largest) {
+        let is_same = |(one, other): &(&Vec<i64>, &Vec<i64>)| !one.is_empty() && one.first() == other.first();
+        let agree = own.iter().zip(of_original).filter(is_same).count();
         record.agreement = Some(agree as f64 / own.len() as f64);
         record.agreement_samples = Some(own.len() as u64);
     }
-    if let (Some(right), Some(was_right)) = (evaluation.right(), original.right()) {
+    if let (Some(right), Some(was_right)) = (evaluation.right(), answers.right()) {
         let count = |now: bool, before: bool| {
             right.iter().zip(&was_right).filter(|(one, other)| (**one, **other) == (now, before)).count() as u64
         };
@@ -110,11 +144,16 @@ fn put_agreement(record: &mut Record, evaluation: &Evaluation, original: &Evalua
     }
 }
 
-/// The cosine of the angle between two outputs of one size; none where one is 0 throughout or has another size.
-fn cosine(one: &[f32], other: &[f32]) -> Option<f64> {
+/// The cosine of the angle between two outputs of one size; 0 where one of them has no direction, since it is 0
+/// throughout or not finite, and 1 where both are 0 throughout.
+fn cosine(one: &[f32], other: &[f32]) -> f64 {
     let dot = |a: &[f32], b: &[f32]| a.iter().zip(b).map(|(&a, &b)| f64::from(a) * f64::from(b)).sum::<f64>();
-    let norms = (dot(one, one) * dot(other, other)).sqrt();
-    (one.len() == other.len() && norms > 0.0 && norms.is_finite()).then(|| dot(one, other) / norms)
+    let (of_one, of_other) = (dot(one, one), dot(other, other));
+    if of_one == 0.0 && of_other == 0.0 {
+        return 1.0;
+    }
+    let cosine = dot(one, other) / (of_one.sqrt() * of_other.sqrt());
+    if cosine.is_finite() { cosine } else { 0.0 }
 }
 
 impl Evaluation {
@@ -140,8 +179,13 @@ mod tests {
             labels: Some(vec![0, 1, 2, 3]),
             largest: Some(first_places.iter().map(|&place| vec![place, 3, 4, 5, 6]).collect()),
             outputs: first_places.iter().map(|&place| vec![place as f32, 1.0, 0.0, 0.0, 0.0, 0.0]).collect(),
-            unreadable: Vec::new(),
+            ..Evaluation::default()
         }
+    }
+
+    fn answers<const N: usize>(of: [(&Case, Evaluation); N]) -> Answers {
+        let of = of.map(|(case, evaluation)| (case.to_string(), (case.clone(), evaluation)));
+        Answers { of: of.into(), unreadable: BTreeMap::new() }
     }
 
     fn record_of(answers: &Answers, case: &Case) -> Record {
@@ -165,14 +209,14 @@ mod tests {
         let pruned = Case { variant: "pruned".into(), ..original.clone() };
         let elsewhere = Case { variant: "pruned".into(), ..Case::new("m", "tch", 8) };
         let of = [(&original, [0, 1, 2, 0]), (&pruned, [0, 1, 0, 3]), (&elsewhere, [0, 1, 2, 3])];
-        let of = of.map(|(case, places)| (case.to_string(), (case.clone(), evaluation(&places))));
-        let answers = Answers { of: of.into() };
+        let answers = answers(of.map(|(case, places)| (case, evaluation(&places))));
         let record = record_of(&answers, &original);
         assert_eq!((record.accuracy, record.accuracy_samples, record.agreement), (Some(0.75), Some(4), None));
         assert_eq!(record.accuracy_top5, Some(1.0));
         let record = record_of(&answers, &pruned);
         assert_eq!((record.accuracy, record.accuracy_change, record.agreement), (Some(0.75), Some(0.0), Some(0.5)));
         assert!(record.accuracy_change_lower < Some(0.0) && record.accuracy_change_upper > Some(0.0));
+        assert_eq!((record.compared_with, record.output_cosine_samples), (Some(original.to_string()), Some(4)));
         // No original on its backend: that of another.
         let record = record_of(&answers, &elsewhere);
         assert_eq!((record.accuracy, record.accuracy_change, record.agreement), (Some(1.0), Some(0.25), Some(0.75)));
@@ -184,20 +228,63 @@ mod tests {
         let original = Case::new("m", "ort", 1);
         let pruned = Case { variant: "pruned".into(), ..original.clone() };
         let other = Evaluation { unreadable: vec!["a.jpg".into()], ..evaluation(&[0, 1, 2, 3]) };
-        let of = [
-            (original.to_string(), (original, evaluation(&[0, 1, 2, 3]))),
-            (pruned.to_string(), (pruned.clone(), other)),
-        ];
-        let record = record_of(&Answers { of: of.into() }, &pruned);
+        let record = record_of(&answers([(&original, evaluation(&[0, 1, 2, 3])), (&pruned, other)]), &pruned);
         assert_eq!((record.accuracy, record.agreement, record.accuracy_change), (Some(1.0), None, None));
         assert_eq!(record.message.as_deref(), Some("a sample could not be read: a.jpg"));
     }
 
     #[test]
+    fn a_single_output_and_one_of_another_size_are_compared_with_nothing() {
+        let original = Case::new("m", "ort", 1);
+        let pruned = Case { variant: "pruned".into(), ..original.clone() };
+        let of_width = |width: usize| Evaluation {
+            labels: None,
+            largest: None,
+            outputs: vec![vec![3.0; width]; 4],
+            ..evaluation(&[0, 1, 2, 3])
+        };
+        for (width, other, note) in [(1, 1, "one output a sample"), (3, 2, "2 outputs a sample")] {
+            let record = record_of(&answers([(&original, of_width(width)), (&pruned, of_width(other))]), &pruned);
+            assert_eq!((record.output_cosine, record.compared_with), (None, None));
+            assert!(record.message.as_ref().is_some_and(|message| message.contains(note)), "{:?}", record.message);
+        }
+    }
+
+    #[test]
+    fn what_is_not_finite_agrees_with_nothing() {
+        let original = Case::new("m", "ort", 1);
+        let f16 = Case { dtype: Dtype::F16, ..original.clone() };
+        let mut broken = evaluation(&[0, 1, 2, 3]);
+        broken.not_finite = 1;
+        broken.largest.as_mut().unwrap()[0] = Vec::new();
+        broken.outputs[0] = vec![f32::NAN; 6];
+        let record = record_of(&answers([(&original, evaluation(&[0, 1, 2, 3])), (&f16, broken)]), &f16);
+        assert_eq!((record.accuracy, record.agreement), (Some(0.75), Some(0.75)));
+        assert!((record.output_cosine.unwrap() - 0.75).abs() < 1e-12, "{:?}", record.output_cosine);
+        assert!(record.message.unwrap().contains("1 of 4 samples are not finite"));
+    }
+
+    #[test]
+    fn an_original_that_is_not_f32_is_compared_with_in_its_own_dtype() {
+        let original = Case { dtype: Dtype::F16, ..Case::new("m", "ort", 1) };
+        let int8 = Case { variant: "int8".into(), dtype: Dtype::I8, ..original.clone() };
+        let both = answers([(&original, evaluation(&[0, 1, 2, 3])), (&int8, evaluation(&[0, 1, 2, 0]))]);
+        assert_eq!(record_of(&both, &int8).compared_with, Some(original.to_string()));
+        assert_eq!(record_of(&both, &original).compared_with, None);
+        let f32 = Case { dtype: Dtype::F32, ..Case::new("m", "tch", 1) };
+        let all = answers([&original, &int8, &f32].map(|case| (case, evaluation(&[0, 1, 2, 3]))));
+        assert_eq!(record_of(&all, &int8).compared_with, Some(f32.to_string()));
+        assert_eq!(record_of(&all, &original).compared_with, Some(f32.to_string()));
+    }
+
+    #[test]
     fn the_cosine_is_of_directions() {
-        assert_eq!(cosine(&[1.0, 0.0], &[5.0, 0.0]), Some(1.0));
-        assert_eq!(cosine(&[1.0, 0.0], &[0.0, -2.0]), Some(0.0));
-        assert_eq!(cosine(&[0.0], &[1.0]), None);
-        assert_eq!(cosine(&[1.0], &[1.0, 2.0]), None);
+        assert_eq!(cosine(&[1.0, 0.0], &[5.0, 0.0]), 1.0);
+        assert_eq!(cosine(&[1.0, 0.0], &[0.0, -2.0]), 0.0);
+        assert_eq!(cosine(&[0.0, 0.0], &[1.0, 0.0]), 0.0);
+        assert_eq!(cosine(&[0.0, 0.0], &[0.0, 0.0]), 1.0);
+        assert_eq!(cosine(&[f32::NAN, 1.0], &[1.0, 1.0]), 0.0);
+        assert_eq!(cosine(&[f32::INFINITY, 1.0], &[1.0, 1.0]), 0.0);
+        assert_eq!(cosine(&[f32::MAX; 2], &[f32::MAX; 2]), 1.0);
     }
 }

@@ -14,7 +14,7 @@ use criterion::{
 use super::arguments::{CriterionArguments, Mode};
 use super::assignment::{Assignment, Purpose, WorkItem};
 use super::evaluation::evaluate;
-use super::manifest::{Event, Observed, Outcome, RunFolder};
+use super::manifest::{Event, Judgement, Observed, Outcome, RunFolder};
 use super::round;
 use super::trial::{self, Fixtures, Trial};
 use crate::criterion_dir::{LatencyLog, write_latency_log};
@@ -25,6 +25,8 @@ use crate::measurement::{self, LoggedSamples, LoggedWallTime, SampleLog, Samplin
 /// Criterion's own warm-up comes after the detected one, and decides the number of calls in a sample: of a single call,
 /// which may be interrupted, it would take the wrong one.
 const CALIBRATION_SECONDS: f64 = 0.05;
+/// How often a child that judges answers says how far it is: to the user, and to the parent that it is alive.
+const JUDGING_SAYS_EVERY: Duration = Duration::from_secs(10);
 
 /// Runs the cases of the assignment, under the command line that Criterion reads.
 pub fn run(assignment_path: &Path) -> ExitCode {
@@ -225,7 +227,19 @@ impl Worker<'_> {
         }
         self.announce(item);
         let folder = self.folder.clone();
-        recorded(&folder, &id, |observed| self.measure(group, item, &id, observed))
+        let mut measured = None;
+        recorded(&folder, &id, |observed| {
+            measured = Some(self.measure(group, item, &id, observed)?);
+            Ok(())
+        })?;
+        match measured {
+            Some(trial) if item.is_judged && self.keeps_measurements() => self.judge(trial, item, &id),
+            _ => Ok(()),
+        }
+    }
+
+    fn keeps_measurements(&self) -> bool {
+        self.arguments.mode() == Mode::Measure && !self.arguments.discard_baseline
     }
 
     fn measure(
@@ -234,7 +248,7 @@ impl Worker<'_> {
         item: &WorkItem,
         id: &BenchmarkId,
         observed: &mut Observed,
-    ) -> Result<(), Shortfall> {
+    ) -> Result<Trial, Shortfall> {
         let mut trial = unwinding(|| {
             trial::load_and_prove(&item.case, &item.model, self.assignment, &mut self.fixtures, observed)
         })?;
@@ -256,26 +270,48 @@ impl Worker<'_> {
         }
         trial.prove_again()?;
         observed.peak_memory_bytes = memory::peak_bytes();
-        if self.arguments.mode() == Mode::Measure && !self.arguments.discard_baseline {
+        if self.keeps_measurements() {
             self.keep(id, before_sampling, samples)?;
-            if item.is_judged {
-                // What was measured stays, whatever comes of it.
-                observed.quality_note = self.judge(&mut trial, item, id).err().map(|shortfall| shortfall.message);
-            }
         }
-        Ok(())
+        Ok(trial)
     }
 
-    /// Lets the session that was measured answer the model's samples, and keeps the answers.
-    fn judge(&mut self, trial: &mut Trial, item: &WorkItem, id: &BenchmarkId) -> Result<(), Shortfall> {
+    /// Lets the session that was measured answer the model's samples, and keeps the answers. The case is finished before:
+    /// what was measured stays, whatever comes of this.
+    ///
+    /// # Errors
+    /// The run's folder cannot be written any more.
+    fn judge(&mut self, trial: Trial, item: &WorkItem, id: &BenchmarkId) -> Result<(), String> {
+        let start = Instant::now();
+        self.folder.append(&Event::Judging { id: id.clone(), samples: 0 })?;
+        let failure = self.answers(trial, item, id).err().map(|shortfall| shortfall.message);
+        if let Some(failure) = &failure {
+            eprintln!("  not judged: {failure}");
+        }
+        let judgement = Judgement { failure, seconds: start.elapsed().as_secs_f64() };
+        self.folder.append(&Event::Judged { id: id.clone(), judgement })
+    }
+
+    fn answers(&mut self, mut trial: Trial, item: &WorkItem, id: &BenchmarkId) -> Result<(), Shortfall> {
         let samples = self.fixtures.samples(&item.model, item.case.sequence_length)?;
         eprintln!("  judging {} samples of {}", samples.len(), samples.name());
+        let (start, mut said) = (Instant::now(), Instant::now());
+        let folder = &self.folder;
+        let mut answered = |answered: usize| {
+            if said.elapsed() < JUDGING_SAYS_EVERY {
+                return Ok(());
+            }
+            said = Instant::now();
+            let left = start.elapsed().as_secs_f64() / answered as f64 * (samples.len() - answered) as f64;
+            eprintln!("  {answered} of {} samples, about {} left", samples.len(), minutes(left));
+            folder.append(&Event::Judging { id: id.clone(), samples: answered }).map_err(Shortfall::failed)
+        };
         let session = trial.session.session();
-        let evaluation = unwinding(|| evaluate(session, &item.case, &item.model, &samples))?;
+        let evaluation = unwinding(|| evaluate(session, &item.case, &item.model, &samples, &mut answered))?;
         for why in &evaluation.unreadable {
             eprintln!("  left out: {why}");
         }
-        evaluation.write(self.folder.path(), id).map_err(Shortfall::failed)
+        evaluation.write(folder.path(), id).map_err(Shortfall::failed)
     }
 
     /// What the suite asks for, if Criterion's arguments do not say something else.

@@ -62,9 +62,11 @@ impl History {
             if !folder.read_manifest().is_ok_and(has_its_settings) {
                 continue;
             }
-            let Outcomes { finished, watch_seconds, .. } = folder.read_outcomes();
-            let is_ok =
-                |(id, outcome): (String, Outcome)| (outcome.status == Status::Ok).then_some((id, outcome.seconds));
+            let Outcomes { finished, watch_seconds, judged, .. } = folder.read_outcomes();
+            let is_ok = |(id, outcome): (String, Outcome)| {
+                let seconds = outcome.seconds + judged.get(&id).map_or(0.0, |judgement| judgement.seconds);
+                (outcome.status == Status::Ok).then_some((id, seconds))
+            };
             history.measured.extend(finished.into_iter().filter_map(is_ok));
             history.watched.extend(watch_seconds);
         }

@@ -1,7 +1,7 @@
 //! What a run leaves beside Criterion's tree, in `<target>/inferbench/runs/<run-id>/`.
 //!
 //! - `manifest.json`: what was asked for, where, and by which build; written before the first case.
-//! - `outcomes.jsonl`: one line when a case begins and one when it ends. Lines are only ever added, so whatever ends a
+//! - `outcomes.jsonl`: one line when a case begins and one when it ends, and the same of judging its answers. Lines are only ever added, so whatever ends a
 //!   run (a crash, a signal, a full disk) loses at most the case that it was at.
 
 use std::collections::BTreeMap;
@@ -78,6 +78,16 @@ pub enum Event {
         id: BenchmarkId,
     },
     Finished(Box<Outcome>),
+    /// The answers of a finished case are being judged; again while that goes on.
+    Judging {
+        id: BenchmarkId,
+        /// Samples so far.
+        samples: usize,
+    },
+    Judged {
+        id: BenchmarkId,
+        judgement: Judgement,
+    },
     ColdStarted {
         id: BenchmarkId,
         start: ColdStart,
@@ -123,6 +133,15 @@ pub struct Outcome {
     pub seconds: f64,
 }
 
+/// How judging the answers of a case ended.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Judgement {
+    /// Why there is none, where it went wrong.
+    pub failure: Option<String>,
+    /// Wall time.
+    pub seconds: f64,
+}
+
 /// What the harness saw of a case besides the latencies. Absent is unknown.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
@@ -163,8 +182,6 @@ pub struct Observed {
     pub artifact_sha256: Option<String>,
     pub backend_version: Option<String>,
     pub library_version: Option<String>,
-    /// Why its answers were not judged, where they should have been.
-    pub quality_note: Option<String>,
 }
 
 /// The folder of a run.
@@ -272,7 +289,17 @@ impl RunFolder {
                     if outcomes.unfinished.as_ref() == Some(&outcome.id) {
                         outcomes.unfinished = None;
                     }
+                    if outcomes.unjudged.as_ref() == Some(&outcome.id) {
+                        outcomes.unjudged = None;
+                    }
                     outcomes.finished.insert(outcome.id.to_string(), *outcome);
+                }
+                Event::Judging { id, .. } => outcomes.unjudged = Some(id),
+                Event::Judged { id, judgement } => {
+                    if outcomes.unjudged.as_ref() == Some(&id) {
+                        outcomes.unjudged = None;
+                    }
+                    outcomes.judged.insert(id.to_string(), judgement);
                 }
                 Event::ColdStarted { id, start } => {
                     outcomes.cold_starts.insert(id.to_string(), start);
@@ -298,8 +325,12 @@ pub struct Outcomes {
     pub cold_starts: BTreeMap<String, ColdStart>,
     /// How long their watching took.
     pub watch_seconds: BTreeMap<String, f64>,
+    /// How judging the answers of cases ended, by id.
+    pub judged: BTreeMap<String, Judgement>,
     /// The case that began last and has not ended.
     pub unfinished: Option<BenchmarkId>,
+    /// The finished case whose answers were not judged to the end.
+    pub unjudged: Option<BenchmarkId>,
 }
 
 #[cfg(test)]

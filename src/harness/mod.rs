@@ -32,7 +32,9 @@ pub use doctor::{Finding, State, examine};
 pub use estimate::{Estimate, estimate};
 pub use evaluation::Evaluation;
 pub use machine::{Machine, Revision};
-pub use manifest::{ColdStart, Event, MANIFEST_FORMAT, Manifest, ManifestCase, Observed, Outcome, Outcomes, RunFolder};
+pub use manifest::{
+    ColdStart, Event, Judgement, MANIFEST_FORMAT, Manifest, ManifestCase, Observed, Outcome, Outcomes, RunFolder,
+};
 pub use parent::is_interrupted;
 pub use round::{CallFigures, ROUND_FORMAT, RoundCase, RoundReport, RoundRequest, RoundTerms, run_round};
 pub use run::{FinishedRun, Request, keep_others_out, prepare_model, run, run_silently};

@@ -15,7 +15,7 @@ use std::time::{Duration, Instant, SystemTime};
 use super::arguments::{CriterionArguments, Mode};
 use super::assignment::{ASSIGNMENT, Assignment, Purpose, WorkItem};
 use super::evaluation::can_be_judged;
-use super::manifest::{Event, Manifest, Observed, Outcome, RunFolder};
+use super::manifest::{Event, Judgement, Manifest, Observed, Outcome, RunFolder};
 use super::relay::relay;
 use crate::backend;
 use crate::definition::{Case, DataSource, Effort, Model, Shortfall, Status};
@@ -132,12 +132,16 @@ impl Session<'_> {
         let Group { backend, device, cases } = &self.groups[index];
         let name = format!("assignment-{backend}-{}.json", device.replace(':', "."));
         let path = self.folder.path().join(name);
+        // A run that is resumed measures the case anew whose answers it had not judged to the end.
+        let unjudged = self.folder.read_outcomes().unjudged;
         loop {
-            let outcomes = self.folder.read_outcomes().finished;
-            let is_open = |case: &Case| !outcomes.contains_key(&case.to_string());
+            let outcomes = self.folder.read_outcomes();
+            let is_to_be_judged = |case: &Case| unjudged == outcomes.unjudged && unjudged == Some(case.benchmark_id());
+            let outcomes = &outcomes.finished;
+            let is_open = |case: &Case| !outcomes.contains_key(&case.to_string()) || is_to_be_judged(case);
             let open: Vec<&(Case, Model)> = cases.iter().filter(|(case, _)| is_open(case)).collect();
             let Some((first, _)) = open.first() else { return Ok(Ending::Complete) };
-            self.assignment(index, &open, &outcomes).write(&path)?;
+            self.assignment(index, &open, outcomes).write(&path)?;
             let watched = self.watch(&self.groups[index], &path)?;
             if is_interrupted() {
                 return Ok(Ending::Interrupted);
@@ -146,6 +150,13 @@ impl Session<'_> {
                 return if watched.status.success() { Ok(Ending::Complete) } else { Err(watched.tail) };
             }
             let after = self.folder.read_outcomes();
+            if let Some(id) = after.unjudged {
+                let failure = watched.shortfall(&self.manifest.suite.effort).message;
+                eprintln!("  {id}: not judged: {failure}");
+                let judgement = Judgement { failure: Some(failure), seconds: watched.seconds_in_case };
+                self.folder.append(&Event::Judged { id, judgement })?;
+                continue;
+            }
             let all_done = open.iter().all(|(case, _)| after.finished.contains_key(&case.to_string()));
             if !all_done {
                 let id = after.unfinished.unwrap_or_else(|| first.benchmark_id());

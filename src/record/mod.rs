@@ -167,15 +167,15 @@ pub struct Record {
     /// Part of the samples whose label is among the five largest outputs.
     pub accuracy_top5: Option<f64>,
     pub accuracy_samples: Option<u64>,
-    /// `accuracy` less that of the model's original in f32 on the same samples, from the same run.
+    /// `accuracy` less that of the model's original, `compared_with`, on the same samples.
     pub accuracy_change: Option<f64>,
     /// 95 % interval of `accuracy_change`, from the samples on which the two differ (Bonett and Price, Journal of
     /// Educational and Behavioral Statistics 37(4), 2012).
     pub accuracy_change_lower: Option<f64>,
     pub accuracy_change_upper: Option<f64>,
-    /// Part of the samples, from 0 to 1, whose largest output is at the same place as that of the original in f32.
+    /// Part of the samples, from 0 to 1, whose largest output is at the same place as the original's.
     pub agreement: Option<f64>,
-    /// Mean over samples of the cosine between the outputs and those of the original in f32.
+    /// Mean over samples of the cosine between the outputs and the original's.
     pub output_cosine: Option<f64>,
     pub agreement_samples: Option<u64>,
     /// The samples that `output_cosine` is the mean of.

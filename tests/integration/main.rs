@@ -1,4 +1,4 @@
-//! The tests of the package through its commands, in one executable: with every backend linked, each more takes hundreds of
+//! The tests of the package through its commands, in one executable: with every backend linked, each takes a hundred
 //! megabytes. `cargo test --test integration duel::` runs those of one module.
 
 mod boundaries;
@@ -11,6 +11,7 @@ mod duel;
 mod harness;
 mod image_folder;
 mod interruption;
+mod judging;
 mod openvino;
 mod outcomes;
 mod quality;

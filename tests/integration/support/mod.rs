@@ -105,10 +105,6 @@ impl Workplace {
         RunFolder::find(&runs, None).unwrap().read_outcomes()
     }
 
-    pub fn outcomes(&self) -> Outcomes {
-        self.latest_run().read_outcomes()
-    }
-
     /// The records of the latest conversion, in the order of the file.
     pub fn records(&self) -> Vec<Record> {
         let path = inferbench::store::find_results(&self.path("target-reports"), None).unwrap();

@@ -1,0 +1,84 @@
+//! Judging answers comes after a case is finished: what ends it costs only the judgement.
+
+#![cfg(feature = "candle")]
+
+use std::fs;
+use std::process::Command;
+
+use inferbench::definition::Status;
+
+use crate::support::{Run, Running, Workplace, data_folder, signal, wait_for};
+
+const CASE: &str = "vit-small/candle-cpu-f32/1";
+/// Judging them takes a minute and more.
+const MANY: usize = 50_000;
+
+/// A model of pictures, and a folder of one picture under many names.
+fn workplace() -> Workplace {
+    let workplace = Workplace::new(&["vit-small"], &["candle"], &[1]);
+    let classes: Vec<String> = (0..100).map(|place| format!("class{place}")).collect();
+    fs::create_dir_all(workplace.path("pictures/class7")).unwrap();
+    workplace.write("pictures/classes.txt", classes.join("\n"));
+    let picture = workplace.path("pictures/class7/0.png");
+    fs::copy(data_folder().join("pictures/bars/small.png"), &picture).unwrap();
+    for number in 1..MANY {
+        fs::hard_link(&picture, workplace.path(&format!("pictures/class7/{number}.png"))).unwrap();
+    }
+    workplace
+}
+
+fn run(workplace: &Workplace, more: &[&str]) -> Command {
+    let arguments = ["run", "--noplot", "--model", "vit-small", "--data-source", "image-folder:pictures"];
+    workplace.inferbench(&[&arguments, more].concat())
+}
+
+/// Starts a run, and waits until it judges.
+fn start_to_judging(workplace: &Workplace) -> Running {
+    let log = workplace.path("log.txt");
+    let running = run(workplace, &[]).start(&log);
+    let is_judging = || fs::read_to_string(&log).unwrap().contains("judging 50000 samples").then_some(());
+    wait_for("the judging of samples", is_judging);
+    running
+}
+
+#[test]
+fn a_process_that_is_killed_while_it_judges_has_measured() {
+    let workplace = workplace();
+    let mut running = start_to_judging(&workplace);
+    signal("KILL", &running.child().to_string());
+    assert_eq!(running.wait().code(), Some(0));
+    let record = workplace.record(CASE);
+    assert!(record.status == Status::Ok && record.latency_p50_ms.is_some() && record.accuracy.is_none(), "{record:?}");
+    let message = record.message.unwrap();
+    assert!(message.contains("its answers were not judged: the process was ended by signal 9 (kill)"), "{message}");
+}
+
+#[test]
+fn a_run_that_is_stopped_while_it_judges_keeps_the_measurement_and_is_resumed() {
+    let workplace = workplace();
+    let mut running = start_to_judging(&workplace);
+    running.interrupt();
+    assert_eq!(running.wait().code(), Some(130));
+    workplace.inferbench(&["convert"]).finish().with_code(0);
+    let record = workplace.record(CASE);
+    assert!(record.status == Status::Ok && record.latency_p50_ms.is_some() && record.accuracy.is_none(), "{record:?}");
+    assert!(record.message.unwrap().contains("its answers were not judged: the run was stopped"));
+
+    for number in 10..MANY {
+        fs::remove_file(workplace.path(&format!("pictures/class7/{number}.png"))).unwrap();
+    }
+    run(&workplace, &["--resume"]).finish().with_code(0);
+    assert_eq!(workplace.record(CASE).accuracy_samples, Some(10));
+}
+
+#[test]
+fn the_limit_for_a_case_is_none_for_judging_that_goes_on() {
+    let workplace = workplace();
+    for number in 10_000..MANY {
+        fs::remove_file(workplace.path(&format!("pictures/class7/{number}.png"))).unwrap();
+    }
+    // Longer than the pause between two signs of life, and shorter than judging takes.
+    let finished = run(&workplace, &["--timeout", "12"]).finish().with_code(0);
+    let record = workplace.record(CASE);
+    assert_eq!(record.accuracy_samples, Some(10_000), "{}", finished.stderr);
+}
