@@ -35,7 +35,7 @@ pub use machine::{Machine, Revision};
 pub use manifest::{
     ColdStart, Event, Judgement, MANIFEST_FORMAT, Manifest, ManifestCase, Observed, Outcome, Outcomes, RunFolder,
 };
-pub use parent::is_interrupted;
+pub use parent::{is_interrupted, is_interrupted_with};
 pub use round::{CallFigures, ROUND_FORMAT, RoundCase, RoundReport, RoundRequest, RoundTerms, run_round};
 pub use run::{FinishedRun, Request, keep_others_out, prepare_model, run, run_silently};
 

@@ -19,6 +19,7 @@ use super::manifest::{Event, Judgement, Manifest, Observed, Outcome, RunFolder};
 use super::relay::relay;
 use crate::backend;
 use crate::definition::{Case, DataSource, Effort, Model, Shortfall, Status};
+use crate::exit_codes;
 
 /// How often the parent looks at a child. It sleeps in between, so as not to disturb what is measured.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
@@ -26,6 +27,9 @@ const LOOK_EVERY: Duration = Duration::from_millis(100);
 const LOOK_EVERY_IN_A_ROUND: Duration = Duration::from_millis(20);
 /// How long a child may take to end after an interrupt.
 const GRACE: Duration = Duration::from_secs(3);
+/// How much later than a child this process may notice an interrupt.
+const NOTICE: Duration = Duration::from_millis(200);
+const SIGINT: i32 = 2;
 
 /// Set when the user asks to stop (Ctrl-C, SIGTERM).
 fn interrupted() -> &'static AtomicBool {
@@ -41,6 +45,16 @@ fn interrupted() -> &'static AtomicBool {
 /// Whether the user asked to stop; from the first time on that this is asked, the process ends no longer by itself.
 pub fn is_interrupted() -> bool {
     interrupted().load(Ordering::SeqCst)
+}
+
+/// Whether the user asked to stop, of a child that has just ended. Ctrl-C goes to both, and the child may have ended of it
+/// before this process has noticed.
+pub fn is_interrupted_with(child: ExitStatus) -> bool {
+    let is_told = child.signal() == Some(SIGINT) || child.code() == Some(exit_codes::INTERRUPTED.into());
+    if is_told && !is_interrupted() {
+        thread::sleep(NOTICE);
+    }
+    is_interrupted()
 }
 
 /// The children's work and what is known about its length.
@@ -118,7 +132,7 @@ impl Session<'_> {
             let assignment = self.assignment(*index, &[work], &outcomes.finished);
             Assignment { purpose: Purpose::Watch, ..assignment }.write(&path)?;
             let watched = self.watch(&self.groups[*index], &path)?;
-            if is_interrupted() {
+            if is_interrupted_with(watched.status) {
                 return Ok(Ending::Interrupted);
             }
             if !watched.status.success() {
@@ -143,7 +157,7 @@ impl Session<'_> {
             let Some((first, _)) = open.first() else { return Ok(Ending::Complete) };
             self.assignment(index, &open, outcomes).write(&path)?;
             let watched = self.watch(&self.groups[index], &path)?;
-            if is_interrupted() {
+            if is_interrupted_with(watched.status) {
                 return Ok(Ending::Interrupted);
             }
             if self.purpose != Purpose::Verify && self.parsed.mode() == Mode::Load {

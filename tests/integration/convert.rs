@@ -9,7 +9,7 @@ use inferbench::record::{Record, SCHEMA_VERSION};
 use inferbench::store::{read_records, write_records};
 use proptest::prelude::*;
 
-use crate::support::{Run, Workplace, copy_folder, data_folder, put_calls};
+use crate::support::{Run, Workplace, copy_folder, data_folder, has_onnxruntime, put_calls};
 
 const ONE: &str = "digits/candle-cpu-f32/1";
 const EIGHT: &str = "digits/candle-cpu-f32/8";
@@ -94,6 +94,24 @@ fn every_case_has_a_row_also_one_that_could_not_run() {
     assert!((right.gflops_per_second.unwrap() / speed - 1.0).abs() < 1e-9);
     assert!(right.roofline_percent.unwrap() > 0.0 && right.arithmetic_intensity.unwrap() > 0.0);
     assert_eq!((right.effective_device.as_deref(), right.boundary.name()), (Some("cpu"), "compute"));
+}
+
+#[test]
+fn a_large_product_comes_near_the_roofline() {
+    if !has_onnxruntime() {
+        return;
+    }
+    let workplace = Workplace::new(&[], &["ort"], &[1, 2]);
+    workplace.add_model("product.onnx", "models/exported/product.onnx");
+    workplace.inferbench(&["run", "--noplot", "--iterations", "100"]).finish().with_code(0);
+    for batch in [1, 2] {
+        let record = workplace.record(&format!("product/ort-cpu-f32/{batch}"));
+        assert_eq!(record.flops, Some(batch * 2 * 1024_u64.pow(3)));
+        // Of the fastest call, since other tests run beside. A factor of two too much or too little is seen.
+        let slower = record.criterion_mean_ms.unwrap() / record.latency_min_ms.unwrap();
+        let percent = record.roofline_percent.unwrap() * slower;
+        assert!((55.0..165.0).contains(&percent), "{percent} %, the mean {slower} × the fastest");
+    }
 }
 
 #[test]

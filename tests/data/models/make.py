@@ -68,6 +68,10 @@ save(
     [weights("w", (3, 2)), *(numpy_helper.from_array(numpy.array([v]), n) for v, n in [(0, "zero"), (1, "one")])],
 )
 
+square = ["N", 1024, 1024]
+product = helper.make_node("MatMul", ["a", "b"], ["y"])
+save("product", [product], [("a", FLOAT, square), ("b", FLOAT, square)], [("y", FLOAT, square)], [])
+
 
 class Scaled(torch.nn.Module):
     def __init__(self):
