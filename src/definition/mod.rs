@@ -9,6 +9,7 @@ mod model;
 mod named_files;
 mod onnx;
 pub(crate) mod onnx_proto;
+pub(crate) mod parameters;
 mod plan;
 mod quantization;
 mod status;
