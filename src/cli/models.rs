@@ -9,7 +9,7 @@ use serde_json::json;
 use super::{ListFormat, Listing};
 use crate::backend::{self, NULL};
 use crate::definition::{
-    Case, Cost, EffortArguments, Model, Origin, Phase, PlannedCase, Selection, Sizes, TensorSpec, cost,
+    Case, Cost, Dtype, EffortArguments, Model, Origin, Phase, PlannedCase, Selection, Sizes, TensorSpec, cost,
 };
 use crate::exit_codes;
 use crate::fixture;
@@ -136,17 +136,20 @@ fn significant(number: f64) -> String {
 
 /// Bytes of the weights, made or still to make.
 fn size_bytes(model: &Model, places: &Places) -> Option<u64> {
+    let to_make = |dtype| fixture::bytes_to_prepare(model, &places.prepared(), dtype).ok();
     match &model.origin {
         Origin::Files { onnx, torchscript, .. } => {
             let path = onnx.as_ref().or(torchscript.as_ref())?;
-            std::fs::metadata(path).ok().map(|metadata| metadata.len())
+            Some(fixture::bytes_on_disk([path.clone()]))
         }
-        Origin::Packaged { .. } => match fixture::bytes_to_prepare(model, &places.prepared(), model.dtype).ok()? {
+        Origin::Packaged { .. } => match to_make(model.dtype)? {
             0 => {
                 let artifacts = fixture::prepare(model, &places.prepared(), model.dtype).ok()?;
                 Some(artifacts.size_bytes(artifacts.parts.iter().filter_map(|part| part.onnx.as_deref())))
             }
-            bytes => Some(bytes),
+            bytes if model.dtype == Dtype::F32 => Some(bytes),
+            // Without the f32 weights that it is made from.
+            bytes => Some(bytes - to_make(Dtype::F32)?.min(bytes)),
         },
     }
 }

@@ -109,6 +109,13 @@ impl Tolerance {
         changed
     }
 
+    /// What it says, and else what `other` says.
+    pub(super) fn or(&self, other: &Self) -> Self {
+        let mut all = other.clone();
+        all.0.extend(&self.0);
+        all
+    }
+
     /// The tolerance of `dtype`; 1e-3 for f32, 2e-2 for f16, 1e-1 for bf16 and 2e-1 for i8 where the model says none. The
     /// last three are about twice what ONNX Runtime's own arithmetic gave for most of the packaged models.
     pub fn of(&self, dtype: Dtype) -> f64 {
@@ -170,7 +177,8 @@ impl Model {
         if self.variant == ORIGINAL || is_quantised { of_weights } else { format!("{of_weights}.{}", self.variant) }
     }
 
-    /// The same model with the weights of a file, whose answers nobody has written down.
+    /// The same model with the weights of a file, whose outputs nobody has written down; what is right of its own samples
+    /// stays.
     ///
     /// None for a form that exists for the model's own weights only.
     pub fn with_weights(&self, file: &Path) -> Option<Model> {
@@ -181,7 +189,7 @@ impl Model {
         }
         let (folder, weights) = (folder.clone(), Some(file.to_owned()));
         let origin = Origin::Packaged { folder, weights, has_reference: false, quantization };
-        Some(Model { data_source: DataSource::Synthetic, origin, ..self.clone() })
+        Some(Model { origin, ..self.clone() })
     }
 }
 

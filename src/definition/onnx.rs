@@ -15,7 +15,7 @@ use super::tensor_spec::{BATCH, Dimension, ElementType, TensorSpec};
 pub struct OnnxSummary {
     pub inputs: Vec<TensorSpec>,
     pub outputs: Vec<TensorSpec>,
-    /// Elements of all floating-point initializers.
+    /// Elements of all initializers but integers that are no weights, scales and zero points.
     pub parameters: u64,
     pub dtype: Dtype,
 }
@@ -62,12 +62,7 @@ fn summarise(bytes: Bytes) -> Result<OnnxSummary, String> {
     let inputs: Result<Vec<_>, _> =
         graph.inputs.iter().filter(|input| !is_initializer(&input.name)).map(|input| graph.input_spec(input)).collect();
     let outputs: Result<Vec<_>, _> = graph.outputs.iter().map(tensor_spec).collect();
-    let parameters = graph
-        .initializers
-        .iter()
-        .filter(|initializer| matches!(initializer.data_type, 1 | 10 | 11 | 16))
-        .map(|initializer| initializer.dims.iter().map(|&size| size.max(0) as u64).product::<u64>())
-        .sum();
+    let parameters = graph.parameters().iter().fold(0_u64, |all, found| all.saturating_add(found.count.unwrap_or(0)));
     Ok(OnnxSummary { inputs: inputs?, outputs: outputs?, parameters, dtype: graph.dtype() })
 }
 
@@ -193,6 +188,15 @@ mod tests {
         assert_eq!(summary.parameters, 20);
         assert_eq!(summary.inputs.len(), 1);
         assert_eq!(summary.inputs[0].to_string(), "x f32[batch×3×x.2]");
+    }
+
+    #[test]
+    fn a_quantised_file_has_the_parameters_of_the_original() {
+        let quantized = Path::new(env!("CARGO_MANIFEST_DIR")).join("models/quantized");
+        for variant in ["int8-dynamic", "int8-static"] {
+            let summary = read_summary(&quantized.join(format!("digits.{variant}.onnx"))).unwrap();
+            assert_eq!(summary.parameters, 13_706, "{variant}");
+        }
     }
 
     #[test]

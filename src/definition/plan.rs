@@ -2,12 +2,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::case::{Boundary, Case, Dtype, ORIGINAL, Phase};
+use super::case::{Boundary, Case, Dtype, Phase};
 use super::catalogue::{Entry, Place};
 use super::device::{AUTO, PREFERRED, own_dtype};
 use super::model::Model;
 use super::status::Shortfall;
 use super::suite::{Selection, Suite, SuiteModel};
+use super::suite_tables::{ALL, is_chosen, is_named, table_of};
 use super::tensor_spec::{Dimension, TensorSpec};
 
 /// What the plan needs to know about the backends; the registry answers it.
@@ -203,7 +204,7 @@ fn chosen_entries<'a>(suite: &Suite, selection: &Selection, catalogue: &'a [Entr
         let asked = asked_variants.or(model.variants.as_deref());
         for entry in of_model.into_iter().filter(|entry| is_chosen(entry, asked)) {
             if !chosen.iter().any(|other| std::ptr::eq(other.entry, entry)) {
-                chosen.push(Chosen::new(entry, suite, Some(model)));
+                chosen.push(Chosen::new(entry, suite, table_of(suite, entry)?));
             }
         }
     }
@@ -226,20 +227,6 @@ fn chosen_entries<'a>(suite: &Suite, selection: &Selection, catalogue: &'a [Entr
         check_variants(&selection.variant, &of_model)?;
     }
     Ok(chosen)
-}
-
-/// The word for all variants of a model.
-const ALL: &str = "all";
-
-/// Whether the variants that are asked for name this one; all are named where none is asked for.
-fn is_named(variant: &str, asked: Option<&[String]>) -> bool {
-    asked.is_none_or(|names| names.iter().any(|name| name == variant || name == ALL))
-}
-
-/// Of a packaged model the original runs if nothing else is asked for; files of users run all.
-fn is_chosen(entry: &Entry, asked: Option<&[String]>) -> bool {
-    let is_default = entry.variant == ORIGINAL || entry.place != Place::Zoo;
-    is_named(&entry.variant, asked) && (asked.is_some() || is_default)
 }
 
 /// # Errors
@@ -265,7 +252,7 @@ fn unknown_model(name: &str, catalogue: &[Entry]) -> String {
 mod tests {
     use super::*;
     use crate::definition::suite::Effort;
-    use crate::definition::{BATCH, DataSource, ElementType, Origin, Status, Tolerance, whole};
+    use crate::definition::{BATCH, DataSource, ElementType, ORIGINAL, Origin, Status, Tolerance, whole};
 
     struct OnlyOrt;
 
@@ -354,6 +341,49 @@ mod tests {
         let cases = plan(&asked, &Selection::default(), &[entry("a", Dimension::Fixed(1))], &OnlyMps).unwrap();
         let ids: Vec<String> = cases.iter().map(|planned| planned.case.to_string()).collect();
         assert_eq!(ids, ["a/ort-mps-f32/1", "a/ort-qnn-f16/1"]);
+    }
+
+    #[test]
+    fn each_form_of_a_model_runs_as_the_table_of_its_file_says() {
+        let form = |variant: &str| {
+            let entry = entry("mine", Dimension::Symbol(BATCH.into()));
+            Entry { variant: variant.into(), place: Place::Suite, ..entry }
+        };
+        let catalogue = [form(ORIGINAL), form("int8")];
+        let path = Some("net.onnx".into());
+        let first = SuiteModel { name: "mine".into(), path, ..SuiteModel::default() };
+        let int8 = SuiteModel { variant: Some("int8".into()), batch_sizes: Some(vec![4]), ..first.clone() };
+        let asked = Suite { backends: vec!["ort".into()], models: vec![first, int8], ..suite(&[]) };
+        let cases = plan(&asked, &Selection::default(), &catalogue, &OnlyOrt).unwrap();
+        let ids: Vec<String> = cases.iter().map(|planned| planned.case.to_string()).collect();
+        assert_eq!(ids, ["mine/ort-cpu-f32/1", "mine/ort-cpu-f32/8", "mine-int8/ort-cpu-f32/4"]);
+    }
+
+    #[test]
+    fn tables_of_one_name_have_other_variants_or_the_same_settings() {
+        let form = |variant: &str| Entry { variant: variant.into(), ..entry("a", Dimension::Symbol(BATCH.into())) };
+        let catalogue = [form(ORIGINAL), form("int8"), form("pruned")];
+        let table = |variants: &[&str], batch_size: usize| SuiteModel {
+            variants: (!variants.is_empty()).then(|| variants.iter().map(ToString::to_string).collect()),
+            batch_sizes: Some(vec![batch_size]),
+            name: "a".into(),
+            ..SuiteModel::default()
+        };
+        let plan = |models: Vec<SuiteModel>, variant: &str| {
+            let asked = Suite { backends: vec!["ort".into()], models, ..suite(&[]) };
+            let variant = (!variant.is_empty()).then(|| variant.to_owned()).into_iter().collect();
+            let cases = plan(&asked, &Selection { variant, ..Selection::default() }, &catalogue, &OnlyOrt)?;
+            Ok::<_, String>(cases.iter().map(|planned| planned.case.to_string()).collect::<Vec<_>>().join(" "))
+        };
+        let (original, int8) = ("a/ort-cpu-f32/1", "a-int8/ort-cpu-f32/4");
+        assert_eq!(plan(vec![table(&[], 1), table(&["int8"], 4)], ""), Ok(format!("{original} {int8}")));
+        assert_eq!(plan(vec![table(&[], 1), table(&["int8"], 4)], "int8"), Ok(int8.into()));
+        assert_eq!(plan(vec![table(&[], 1), table(&[], 1)], ""), Ok(original.into()));
+        // What no table names runs as the suite says, where the tables do not agree.
+        let sizes = "a-pruned/ort-cpu-f32/1 a-pruned/ort-cpu-f32/8";
+        assert_eq!(plan(vec![table(&[], 1), table(&["int8"], 4)], "pruned"), Ok(sizes.into()));
+        let error = plan(vec![table(&[], 1), table(&["all"], 4)], "").unwrap_err();
+        assert!(error.starts_with("two tables of the suite give a original different `batch_sizes`"), "{error}");
     }
 
     #[test]

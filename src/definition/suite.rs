@@ -398,7 +398,14 @@ impl Suite {
                     model.name
                 ));
             }
+            if model.path.is_some() && model.variants.is_some() {
+                return Err(format!(
+                    "model {:?}: the file of a `path` is one form of the model, which `variant` names; leave out `variants`",
+                    model.name
+                ));
+            }
         }
+        self.check_weights()?;
         for sizes in std::iter::once(&self.batch_sizes).chain(&self.seq_lens).chain(of_models) {
             if sizes.is_empty() || sizes.contains(&0) {
                 return Err("batch sizes and sequence lengths are numbers from 1".into());
@@ -420,6 +427,30 @@ impl Suite {
         }
         if !positive(self.effort.budget_seconds) || !positive(self.effort.timeout_seconds) {
             return Err("budget and timeout are seconds above 0".into());
+        }
+        Ok(())
+    }
+
+    /// One name is one set of weights.
+    fn check_weights(&self) -> Result<(), String> {
+        let packaged: Vec<&SuiteModel> = self.models.iter().filter(|model| model.path.is_none()).collect();
+        for (place, model) in packaged.iter().enumerate() {
+            let differs = |other: &&&SuiteModel| other.name == model.name && other.weights != model.weights;
+            let Some(other) = packaged[..place].iter().find(differs) else { continue };
+            let said = |weights: &Option<PathBuf>| match weights {
+                Some(file) => file.display().to_string(),
+                None => "its own".into(),
+            };
+            let file = model.weights.as_ref().or(other.weights.as_ref()).cloned().unwrap_or_default();
+            return Err(format!(
+                "two tables of the suite give {0} different weights, {1} and {2}: give those of a file a name of their own, as in \
+                 {{ name = \"{0}-own\", path = \"{3}\" }} with `architecture = \"{0}\"` in {4}",
+                model.name,
+                said(&other.weights),
+                said(&model.weights),
+                file.display(),
+                file.with_extension("toml").display()
+            ));
         }
         Ok(())
     }
@@ -456,6 +487,22 @@ mod tests {
         assert_eq!((suite.models[0].name.as_str(), &suite.models[0].path), ("bert-small", &None));
         assert_eq!((suite.models[1].name.as_str(), &suite.models[1].path), ("mine", &Some(folder.join("m.onnx"))));
         assert!(custom_set(r#"{"a": {"wheels": 1}}"#).unwrap_err().contains("wheels"));
+    }
+
+    #[test]
+    fn weights_of_one_name_are_those_of_one_file() {
+        let check = |models: &str| {
+            let text = SUITE.replace("[{ name = 'a', batch_sizes = [4] }, { name = 'b' }]", models);
+            toml::from_str::<Suite>(&text).unwrap().check()
+        };
+        assert_eq!(check("[{ name = 'a', weights = 'x.safetensors' }, { name = 'b' }]"), Ok(()));
+        let same = "{ name = 'a', weights = 'x.safetensors' }";
+        assert_eq!(check(&format!("[{same}, {}]", same.replace(" }", ", variants = ['int8'] }"))), Ok(()));
+        for other in ["{ name = 'a', weights = 'y.safetensors' }", "{ name = 'a' }"] {
+            let error = check(&format!("[{other}, {same}]")).unwrap_err();
+            assert!(error.contains("{ name = \"a-own\", path = \"x.safetensors\" }"), "{error}");
+            assert!(error.ends_with("with `architecture = \"a\"` in x.toml"), "{error}");
+        }
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! One run, from the plan to the exit code: prepares the artifacts, writes the manifest, and has the children do the work.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::fs::{File, TryLockError};
 use std::path::{Path, PathBuf};
 
@@ -235,9 +235,14 @@ fn say_what_is_left_out(selected: &[&PlannedCase]) {
             *reasons.entry((contestant, shortfall.to_string())).or_default() += 1;
         }
     }
-    for ((contestant, reason), count) in reasons {
+    say_reasons(reasons);
+}
+
+/// What is left out and why, with its number of cases.
+fn say_reasons(reasons: BTreeMap<(String, String), usize>) {
+    for ((what, reason), count) in reasons {
         let cases = if count == 1 { "1 case" } else { &format!("{count} cases") };
-        eprintln!("left out: {contestant} ({cases}): {reason}");
+        eprintln!("left out: {what} ({cases}): {reason}");
     }
 }
 
@@ -248,6 +253,7 @@ fn prepare(selected: &[&PlannedCase], places: &Places) -> (Runnable, BTreeMap<St
     let mut prepared: BTreeMap<(String, &str, Dtype), Result<(), String>> = BTreeMap::new();
     let mut runnable = Vec::new();
     let mut shortfalls = BTreeMap::new();
+    let mut reasons: BTreeMap<(String, String), usize> = BTreeMap::new();
     for planned in selected {
         let Ok(model) = &planned.model else { continue };
         let dtype = planned.case.dtype;
@@ -256,11 +262,12 @@ fn prepare(selected: &[&PlannedCase], places: &Places) -> (Runnable, BTreeMap<St
         match result {
             Ok(()) => runnable.push((planned.case.clone(), model.clone())),
             Err(reason) => {
-                eprintln!("left out: {}: {reason}", planned.case);
+                *reasons.entry((format!("{} {}", model.name, model.variant), reason.clone())).or_default() += 1;
                 shortfalls.insert(planned.case.to_string(), Shortfall::failed(reason));
             }
         }
     }
+    say_reasons(reasons);
     (runnable, shortfalls)
 }
 
@@ -283,15 +290,15 @@ fn check_samples(runnable: &Runnable, of_suite: Option<&DataSource>) -> Result<(
     if let Some(source) = of_suite.filter(|_| !runnable.is_empty())
         && !runnable.iter().any(|(_, model)| model.data_source == *source)
     {
-        return Err(format!(
-            "none of the models can be judged by {}: pictures are for a model whose only input is f32 [batch, 3, height, \
-             width], with sizes that are fixed",
-            source.name()
-        ));
+        return Err(format!("none of the models can be judged by {}: {}", source.name(), source.needs()));
     }
-    let mut checked: BTreeSet<(&str, String)> = BTreeSet::new();
+    let mut checked: Vec<&Model> = Vec::new();
     for (_, model) in runnable {
-        if checked.insert((&model.name, model.data_source.name())) {
+        let is_same = |other: &&Model| {
+            (&other.data_source, &other.inputs, &other.phases) == (&model.data_source, &model.inputs, &model.phases)
+        };
+        if !checked.iter().any(|other| other.name == model.name && is_same(other)) {
+            checked.push(model);
             fixture::Samples::open(model, None).map_err(|why| format!("{}: {why}", model.name))?;
         }
     }

@@ -126,7 +126,6 @@ fn normalised_values_are_torchvisions_to_the_bit() {
 #[test]
 fn folders_are_classes_and_other_files_are_no_pictures() {
     let (folder, indices) = pictures(CROP, RESIZE);
-    assert_eq!(folder.classes(), ["bars", "rings", "waves"]);
     assert_eq!(folder.len(), 14);
     assert!(!folder.is_empty() && !indices.contains_key("waves/notes.txt"));
     for (path, label) in [("bars/UPPER.JPG", 0), ("rings/alpha.png", 1), ("waves/nested/progressive.jpg", 2)] {
@@ -204,7 +203,7 @@ fn a_file_of_classes_gives_the_labels() {
     let by_file = ImageFolderSettings { classes: Some(classes.clone()), ..settings(folder.path()) };
     let opened = ImageFolder::open(&by_file, CROP, Some(3)).unwrap();
     assert_eq!(labels(&opened), [2, 0]);
-    assert_eq!(opened.classes(), ["bee", "wasp", "ant"]);
+    assert_eq!((opened.check_width(3), opened.check_width(4).is_err()), (Ok(()), true));
 
     std::fs::write(&classes, "bee\nwasp\n").unwrap();
     assert!(error_of(&by_file, None).contains("no line is the name of ant"));
@@ -218,12 +217,29 @@ fn numbers_of_outputs_are_labels_and_other_names_are_an_error() {
     let folder = folder_with(&["3/1.png", "12/1.png"]);
     let opened = ImageFolder::open(&settings(folder.path()), CROP, Some(20)).unwrap();
     assert_eq!(labels(&opened), [12, 3]);
-    assert_eq!(opened.classes().len(), 20);
+    assert_eq!(opened.check_width(20), Ok(()));
 
     let folder = folder_with(&["ant/1.png", "bee/1.png"]);
     assert_eq!(labels(&ImageFolder::open(&settings(folder.path()), CROP, Some(2)).unwrap()), [0, 1]);
     let error = error_of(&settings(folder.path()), Some(20));
     assert!(error.contains("2 classes") && error.contains("classes.txt"), "{error}");
+}
+
+#[test]
+fn a_number_of_outputs_that_is_found_later_has_the_same_rules() {
+    let names = folder_with(&["ant/1.png", "bee/1.png"]);
+    let opened = ImageFolder::open(&settings(names.path()), CROP, None).unwrap();
+    assert_eq!((labels(&opened), opened.check_width(2)), (vec![0, 1], Ok(())));
+    let error = opened.check_width(1000).unwrap_err();
+    assert!(error.contains("folders of 2 classes and the model has 1000 outputs"), "{error}");
+    assert!(error.contains("classes.txt"), "{error}");
+
+    let numbers = folder_with(&["207/1.png", "3/1.png"]);
+    let opened = ImageFolder::open(&settings(numbers.path()), CROP, None).unwrap();
+    assert_eq!((labels(&opened), opened.check_width(1000)), (vec![207, 3], Ok(())));
+    for width in [207, 2] {
+        assert!(opened.check_width(width).unwrap_err().contains("classes.txt"));
+    }
 }
 
 #[test]

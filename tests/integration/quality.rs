@@ -5,8 +5,8 @@ use std::path::Path;
 
 use inferbench::definition::Status;
 use inferbench::record::Record;
+use safetensors::SafeTensors;
 use safetensors::tensor::TensorView;
-use safetensors::{Dtype, SafeTensors};
 
 use crate::support::{Run, Workplace, checkout, copy_folder, data_folder, has_onnxruntime};
 
@@ -121,6 +121,8 @@ fn two_files_are_compared_in_one_command() {
     // What a file computes in it says itself.
     let int8 = workplace.record("net-int8/ort-cpu-i8/8");
     assert!(int8.agreement.unwrap() > 0.99 && int8.accuracy_change.is_some(), "{int8:?}");
+    assert_eq!((original.parameters, int8.parameters), (Some(13_706), Some(13_706)));
+    assert!(int8.nonzero_parameters.is_some_and(|nonzero| nonzero < 13_706), "{:?}", int8.nonzero_parameters);
     assert!(finished.stdout.contains("net · batch 8"), "{}", finished.stdout);
 
     let dtype = workplace.inferbench(&["run", "--noplot", "--path", files, "--dtype", "f32"]).finish().with_code(0);
@@ -184,29 +186,39 @@ fn walk(folder: &Path) -> usize {
 #[test]
 fn weights_of_ones_own_are_those_of_every_backend() {
     let workplace = Workplace::new(&["digits"], &backends(), &[2]);
-    let own = doubled(&workplace.path("models/trained/digits.safetensors"));
-    workplace.write("own.safetensors", own);
+    workplace.write("own.safetensors", with_moved_classes(&workplace.path("models/trained/digits.safetensors")));
+    let held_out = with_moved_labels(&workplace.path("models/trained/digits-held-out.safetensors"));
+    workplace.write("moved.safetensors", held_out);
     let suite = fs::read_to_string(workplace.path("models/suites/quick.toml")).unwrap();
-    let held_out = "weights = 'own.safetensors', data_source = 'recorded:models/trained/digits-held-out.safetensors'";
-    workplace
-        .write("own.toml", suite.replace("{ name = \"digits\" }", &format!("{{ name = \"digits\", {held_out} }}")));
-    workplace.inferbench(&["run", "--noplot", "--suite", "own.toml"]).finish().with_code(0);
+    let own = |keys: &str| suite.replace("{ name = \"digits\" }", &format!("{{ name = \"digits\", {keys} }}"));
+    let (weights, moved) = ("weights = 'own.safetensors'", "data_source = 'recorded:moved.safetensors'");
+    workplace.write("own.toml", own(&format!("{weights}, {moved}")));
+    let run = ["run", "--noplot", "--suite", "own.toml"];
+    workplace.inferbench(&run).finish().with_code(0);
     let records = workplace.records();
     assert_eq!(records.len(), backends().len());
     for record in &records {
         // There is no reference for such weights: one backend is checked against another.
         assert!(record.status == Status::Ok && record.verified != Some(false), "{record:?}");
-        // Twice the last layer's weights and biases is twice every logit, and the same order.
         assert_eq!(record.accuracy, Some(445.0 / 450.0), "{}", record.case());
     }
     assert!(workplace.path(".prepared/digits@own/weights.safetensors").is_file());
+
+    // Nobody names samples: they are the model's own, and what was right is wrong.
+    workplace.write("own.toml", own(weights));
+    workplace.inferbench(&[&run[..], &["--backend", "candle"]].concat()).finish().with_code(0);
+    let record = workplace.record("digits/candle-cpu-f32/2");
+    assert_eq!(record.data_source.as_deref(), Some("digits-held-out"));
+    assert!(record.accuracy.is_some_and(|accuracy| accuracy <= 5.0 / 450.0), "{:?}", record.accuracy);
 
     let bytes = fs::read(workplace.path("own.safetensors")).unwrap();
     let tensors = SafeTensors::deserialize(&bytes).unwrap();
     let kept = tensors.iter().filter(|(name, _)| *name != "fc2.bias");
     workplace.write("own.safetensors", safetensors::serialize(kept, None).unwrap());
-    let refused = workplace.inferbench(&["run", "--noplot", "--suite", "own.toml"]).finish().with_code(3);
-    assert!(refused.stderr.contains("fc2.bias is missing (shape [10])"), "{}", refused.stderr);
+    let refused = workplace.inferbench(&[&run[..], &["--batch-sizes", "1,2"]].concat()).finish().with_code(3);
+    assert_eq!(refused.stderr.matches("fc2.bias is missing (shape [10])").count(), 1, "{}", refused.stderr);
+    let cases = format!("left out: digits original ({} cases): ", 2 * backends().len());
+    assert!(refused.stderr.contains(&cases), "{}", refused.stderr);
     let suite = fs::read_to_string(workplace.path("own.toml")).unwrap();
     workplace.write("own.toml", suite.replace("own.safetensors", "nowhere.safetensors"));
     let nowhere = workplace.inferbench(&["run", "--suite", "own.toml"]).finish().with_code(2);
@@ -217,20 +229,65 @@ fn weights_of_ones_own_are_those_of_every_backend() {
     );
 }
 
-/// The weights with those of the last layer twice as large.
-fn doubled(path: &Path) -> Vec<u8> {
+/// The weights with each row of the last layer, which is a class, one further: what was class 9 is class 0.
+fn with_moved_classes(path: &Path) -> Vec<u8> {
+    rewritten(path, |name, view| {
+        let mut bytes = view.data().to_vec();
+        if name.starts_with("fc2") {
+            bytes.rotate_right(view.data().len() / view.shape()[0]);
+        }
+        bytes
+    })
+}
+
+/// The samples with each label one further.
+fn with_moved_labels(path: &Path) -> Vec<u8> {
+    rewritten(path, |name, view| {
+        let labels = view.data().as_chunks::<8>().0.iter().map(|label| i64::from_le_bytes(*label));
+        if name == "label" {
+            labels.flat_map(|label| ((label + 1) % 10).to_le_bytes()).collect()
+        } else {
+            view.data().to_vec()
+        }
+    })
+}
+
+/// The file with other bytes of its tensors.
+fn rewritten(path: &Path, bytes_of: impl Fn(&str, &TensorView) -> Vec<u8>) -> Vec<u8> {
     let bytes = fs::read(path).unwrap();
     let tensors = SafeTensors::deserialize(&bytes).unwrap();
-    let changed: Vec<(String, Vec<usize>, Vec<u8>)> = tensors
-        .iter()
-        .map(|(name, view)| {
-            let factor = if name.starts_with("fc2") { 2.0 } else { 1.0 };
-            let numbers = view.data().as_chunks::<4>().0.iter().map(|chunk| f32::from_le_bytes(*chunk) * factor);
-            (name.to_owned(), view.shape().to_vec(), numbers.flat_map(f32::to_le_bytes).collect())
-        })
-        .collect();
+    let changed: Vec<_> = tensors.iter().map(|(name, view)| (name, bytes_of(name, &view), view)).collect();
     let views = changed
         .iter()
-        .map(|(name, shape, bytes)| (name.as_str(), TensorView::new(Dtype::F32, shape.clone(), bytes).unwrap()));
+        .map(|(name, bytes, view)| (*name, TensorView::new(view.dtype(), view.shape().to_vec(), bytes).unwrap()));
     safetensors::serialize(views, None).unwrap()
+}
+
+#[test]
+fn recorded_samples_judge_the_models_whose_inputs_they_have() {
+    let workplace = Workplace::new(&["digits"], &["candle"], &[1]);
+    workplace.add_model("two_inputs.onnx", "models/exported/two_inputs.onnx");
+    let source = ["--data-source", "recorded:models/trained/digits-held-out.safetensors"];
+    workplace.inferbench(&[&["run", "--noplot"][..], &source].concat()).finish().with_code(0);
+    let samples = |id: &str| workplace.record(id).data_source;
+    assert_eq!(samples("digits/candle-cpu-f32/1").as_deref(), Some("digits-held-out"));
+    assert_ne!(samples("two_inputs/candle-cpu-f32/1").as_deref(), Some("digits-held-out"));
+
+    let other = workplace.inferbench(&[&["run", "--model", "two_inputs"][..], &source].concat()).finish().with_code(2);
+    other.saying(&["none of the models can be judged by digits-held-out", "as `input.<name>`; it has input"]);
+    workplace.write("models/exported/narrow.toml", "[dimensions]\nlength = 8\n");
+    workplace.add_model("open_length.onnx", "models/exported/narrow.onnx");
+    let renamed = renamed_input(&workplace.path("models/trained/digits-held-out.safetensors"), "input.x");
+    workplace.write("renamed.safetensors", renamed);
+    let run = ["run", "--model", "narrow", "--data-source", "recorded:renamed.safetensors"];
+    workplace.inferbench(&run).finish().with_code(2).saying(&[
+        "renamed.safetensors: `input.x` is f32 [450, 1, 8, 8], and the input of the model is x f32[batch×8×3]",
+    ]);
+}
+
+fn renamed_input(path: &Path, input: &str) -> Vec<u8> {
+    let bytes = fs::read(path).unwrap();
+    let tensors = SafeTensors::deserialize(&bytes).unwrap();
+    let renamed = tensors.iter().map(|(name, view)| (if name == "label" { name } else { input }, view));
+    safetensors::serialize(renamed, None).unwrap()
 }

@@ -2,10 +2,10 @@
 
 use std::fs;
 
-use inferbench::definition::{Status, read_summary};
+use inferbench::definition::{Status, read_suite, read_summary};
 use proptest::prelude::*;
 
-use crate::support::{Run, Workplace, data_folder, has_onnxruntime};
+use crate::support::{Run, Workplace, checkout, data_folder, has_onnxruntime};
 
 /// No packaged model, but whatever a test adds.
 fn only_found(backends: &[&str], batch_sizes: &[usize]) -> Workplace {
@@ -142,6 +142,58 @@ fn a_custom_set_runs_a_file_from_anywhere_beside_a_packaged_model() {
     assert_eq!(workplace.record("digits/candle-cpu-f32/1").verified, Some(true));
     workplace.write("set.json", r#"{"mine": {"path": "nowhere.onnx"}}"#);
     workplace.inferbench(&run).finish().with_code(2).saying(&["model \"mine\": there is no file", "nowhere.onnx"]);
+}
+
+#[test]
+fn a_file_of_an_unknown_kind_is_refused_and_no_other_is_taken_for_it() {
+    let workplace = only_found(&["candle"], &[1]);
+    workplace.add_model("two_inputs.onnx", "net.onnx");
+    let known = ["is not read as a model", "`.onnx`", "`.pt`", "`.safetensors`"];
+    for file in ["net.pth", "net.tflite", "net.ONNX", "net"] {
+        workplace.add_model("two_inputs.onnx", file);
+        workplace.inferbench(&["run", "--path", file]).finish().with_code(2).saying(&known).saying(&[file]);
+        let suite = fs::read_to_string(workplace.path("models/suites/quick.toml")).unwrap();
+        let models = format!("models = [{{ name = 'mine', path = {file:?} }}]");
+        workplace.write("own.toml", suite.replace("models = []", &models));
+        let of_suite = workplace.inferbench(&["run", "--suite", "own.toml"]).finish().with_code(2);
+        of_suite.saying(&known).saying(&["model \"mine\"", file]);
+    }
+}
+
+#[test]
+fn each_table_of_a_suite_is_for_its_own_file() {
+    let workplace = only_found(&["candle"], &[1]);
+    workplace.add_model("two_inputs.onnx", "net.onnx");
+    workplace.add_model("fixed_batch.onnx", "other.onnx");
+    let suite = fs::read_to_string(workplace.path("models/suites/quick.toml")).unwrap();
+    let tables = "models = [{ name = 'mine', path = 'net.onnx' }, \
+                  { name = 'mine', variant = 'small', path = 'other.onnx', batch_sizes = [2] }]";
+    workplace.write("own.toml", suite.replace("models = []", tables));
+    workplace.inferbench(&["run", "--noplot", "--suite", "own.toml"]).finish().with_code(0);
+    let cases: Vec<String> = workplace.records().iter().map(|record| record.case().to_string()).collect();
+    assert_eq!(cases, ["mine/candle-cpu-f32/1", "mine-small/candle-cpu-f32/2"]);
+}
+
+#[test]
+fn the_suite_of_the_guide_is_one() {
+    let guide = fs::read_to_string(checkout().join("models/README.md")).unwrap();
+    let suite = guide.split_once("    # my-suite.toml").unwrap().1.split_once("\nPaths are relative").unwrap().0;
+    let suite: String = suite.lines().map(|line| format!("{}\n", line.strip_prefix("    ").unwrap_or(""))).collect();
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("my-suite.toml");
+    fs::write(&path, suite).unwrap();
+    let suite = read_suite(path.to_str().unwrap(), folder.path()).unwrap();
+    assert!(suite.models.iter().any(|model| model.weights.is_some()));
+}
+
+#[test]
+fn a_variant_that_is_to_be_made_is_listed_with_its_own_size() {
+    let workplace = Workplace::new(&["resnet50"], &["candle"], &[1]);
+    let list = ["models", "--model", "resnet50", "--variant", "all", "--format", "json"];
+    let listed = workplace.inferbench(&list).finish().with_code(0);
+    let models: serde_json::Value = serde_json::from_str(&listed.stdout).unwrap();
+    let sizes: Vec<f64> = models.as_array().unwrap().iter().map(|model| model["size_mb"].as_f64().unwrap()).collect();
+    assert!(sizes.len() > 1 && sizes[0] > 100.0 && sizes[1..].iter().all(|size| *size < 30.0), "{sizes:?}");
 }
 
 #[test]
