@@ -129,9 +129,7 @@ fn answer(
     let is_named_so = CLASSES.iter().any(|part| name.contains(part));
     let values = outputs[place].to_f64();
     let width = values.len() / batch_size;
-    if samples.has_labels() {
-        samples.check_width(width).map_err(Shortfall::failed)?;
-    }
+    samples.check_width(width).map_err(Shortfall::failed)?;
     let is_classes = samples.has_labels() || is_named_so && has_classes(&outputs[place]);
     Ok(Output { values, width, is_classes })
 }
