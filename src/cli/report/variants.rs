@@ -20,15 +20,15 @@ use crate::store::write_whole;
 /// The flags of this use of `report`.
 #[derive(Args)]
 pub struct VariantArguments {
-    /// Compare the variants of this model and recommend one; of several runs the median of each case
+    /// Compare the variants of this model and recommend one; times of several runs of one commit are averaged
     #[arg(long, value_name = "MODEL", conflicts_with_all = ["charts", "model"])]
     pub variants: Option<String>,
     /// What the recommended variant is to be best at
     #[arg(long, value_enum, default_value = "latency", requires = "variants")]
     goal: Goal,
-    /// A variant is recommended only if it is shown to lose at most this
-    #[arg(long, value_name = "POINTS", default_value = "1%", value_parser = part_of_whole, requires = "variants")]
-    accuracy_loss: f64,
+    /// A variant is recommended only if labelled samples show it to lose at most this [default: 1%]
+    #[arg(long, value_name = "POINTS", value_parser = part_of_whole, requires = "variants")]
+    accuracy_loss: Option<f64>,
 }
 
 pub fn run(arguments: &Arguments, model: &str, places: &Places) -> Result<u8, String> {
