@@ -24,14 +24,14 @@ impl Writer<'_> {
             Measure::Accuracy | Measure::Unknown => "",
         };
         if chosen.is_baseline {
-            let floor = short_percent(self.rules.least_gain_of(self.terms.options.goal));
+            let least = short_percent(self.rules.least_gain_of(self.terms.options.goal));
             let ahead = match self.terms.options.goal {
-                Goal::Latency => format!("is shown to be more than {floor} faster, or as fast and smaller"),
+                Goal::Latency => format!("is shown to be more than {least} faster, or as fast and smaller"),
                 Goal::Throughput => {
-                    format!("is shown to have over {floor} more throughput, or to have as much and be smaller")
+                    format!("is shown to have over {least} more throughput, or to have as much and be smaller")
                 }
-                Goal::Size => format!("is more than {floor} smaller"),
-                Goal::Memory => format!("is shown to need over {floor} less memory, or to need as much and be smaller"),
+                Goal::Size => format!("is more than {least} smaller"),
+                Goal::Memory => format!("needs over {least} less memory, or as much and is smaller"),
             };
             return format!("Keep {base}: nothing of acceptable quality {ahead}{by_agreement}.");
         }
