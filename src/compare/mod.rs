@@ -23,6 +23,7 @@ pub use changes::{Allowance, Change, Effect, Value};
 pub use filter::CaseFilter;
 pub use interval::{Arm, Estimate, estimate};
 pub use noise::{ASSUMED_DEVIATION, History, Noise, Source};
+pub(crate) use noise::{is_like, is_repetition};
 pub use pairs::{Condition, Difference};
 pub use sides::{Measurement, Side, StoredRun};
 pub use verdict::{RatioInterval, Verdict, Yardstick, discoveries};

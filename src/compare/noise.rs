@@ -134,6 +134,21 @@ impl History {
     }
 }
 
+/// Whether two records of a case differ by noise only: same host, library, boundary, threads and build. Of a tree with
+/// changes, or of none, nobody knows.
+pub(crate) fn is_repetition(one: &Record, other: &Record) -> bool {
+    is_like(one, other) && build(one).is_some_and(|own| build(other) == Some(own))
+}
+
+/// Whether two records have the same host, library, boundary and threads.
+pub(crate) fn is_like(one: &Record, other: &Record) -> bool {
+    one.host_id == other.host_id
+        && one.library_version == other.library_version
+        && one.backend_version == other.backend_version
+        && one.boundary == other.boundary
+        && one.threads == other.threads
+}
+
 type Build<'a> = (&'a str, &'a str, Option<&'a str>);
 
 fn build(record: &Record) -> Option<Build<'_>> {
@@ -141,14 +156,6 @@ fn build(record: &Record) -> Option<Build<'_>> {
         return None;
     }
     Some((record.git_commit.as_deref()?, &record.rustc_version, record.artifact_sha256.as_deref()))
-}
-
-fn is_like(one: &Record, other: &Record) -> bool {
-    one.host_id == other.host_id
-        && one.library_version == other.library_version
-        && one.backend_version == other.backend_version
-        && one.boundary == other.boundary
-        && one.threads == other.threads
 }
 
 #[cfg(test)]
@@ -195,6 +202,22 @@ mod tests {
         assert_eq!(History::of(others.into_iter()).groups_like(&like), Vec::<Vec<f64>>::new());
         let twice = [run(1, "c", 1.0), run(1, "c", 1.0), run(2, "c", 1.0)];
         assert_eq!(History::of(twice.into_iter()).groups_like(&like), [vec![0.0, 0.0]]);
+    }
+
+    #[test]
+    fn a_repetition_is_of_the_same_build() {
+        let one = run(1, "c", 1.0);
+        assert!(is_repetition(&one, &run(2, "c", 2.0)));
+        let dirty = Record { git_dirty: Some(true), ..one.clone() };
+        let others = [
+            run(2, "d", 1.0),
+            Record { backend_version: Some("2".into()), ..one.clone() },
+            Record { artifact_sha256: Some("ab".into()), ..one.clone() },
+            Record { rustc_version: "rustc 2".into(), ..one.clone() },
+            dirty.clone(),
+        ];
+        assert!(others.iter().all(|other| !is_repetition(&one, other)));
+        assert!(!is_repetition(&dirty, &dirty));
     }
 
     #[test]

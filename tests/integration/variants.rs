@@ -134,7 +134,7 @@ fn the_table_ends_with_what_to_ship() {
         text.ends_with(
             "int8-dynamic on ort would be 2.5 × faster and 3.5 × smaller, but 450 samples do not show that it loses \
              less than 1 point (change −0.4 points, 95 % interval −1.6 to +0.8).\n\
-             distilled on ort would be 4.0 × faster and 9.3 × smaller, but loses accuracy (change −4.2 points, 95 % \
+             distilled on ort would be 4.0 × faster and 9.3 × smaller, but it loses accuracy (change −4.2 points, 95 % \
              interval −6.4 to −2.0).\n"
         ),
         "{text}"
@@ -170,7 +170,7 @@ fn the_goal_and_the_loss_decide() {
 fn markdown_has_the_sentence_and_a_table() {
     let text = printed(&with_run(), &["seeded", "--format", "markdown"]);
     assert!(text.starts_with("### seeded · batch 1\n\n**Ship int8-static on ort: "), "{text}");
-    assert!(text.contains("not accuracy: seeded weights have no accuracy"), "{text}");
+    assert!(text.contains("not accuracy: there were no labelled samples"), "{text}");
     assert!(text.contains("| agreement | cosine |") && !text.contains("| accuracy |"), "{text}");
     assert!(text.contains("no &lt;TorchScript> file \\| of it"), "{text}");
 }
@@ -238,8 +238,11 @@ fn what_cannot_be_compared_says_why() {
         let all = [&["report"], arguments].concat();
         workplace.inferbench(&all).finish().with_code(2).saying(parts);
     };
-    refused(&["--variants", "nosuch"], &["no record is of the model \"nosuch\"; there are alone, digits, seeded"]);
-    refused(&["--variants", "alone"], &["only the original", "`inferbench run --model alone --variant all`"]);
+    refused(
+        &["--variants", "nosuch"],
+        &["none of the records that were asked for is of the model \"nosuch\"; there are alone, digits, seeded"],
+    );
+    refused(&["--variants", "alone"], &["only the original of alone", "`inferbench run --model alone --variant all`"]);
     refused(&["--goal", "size"], &["--variants"]);
     refused(&["--variants", "digits", "--charts", "figures"], &["cannot be used with"]);
     refused(&["--variants", "digits", "--accuracy-loss", "1"], &["write 5% or 0.05"]);
@@ -248,11 +251,45 @@ fn what_cannot_be_compared_says_why() {
 }
 
 #[test]
-fn records_without_the_columns_of_quality_keep_the_original() {
+fn what_was_not_compared_with_an_original_is_not_recommended() {
     let workplace = Workplace::new(&[], &[], &[1]);
     write_runs(&workplace.path("target-reports"), Shape { runs: 1, cases: 360, host: ("aaaa1111", 1.0) });
     let text = printed(&workplace, &["resnet50"]);
     assert!(text.contains("\nKeep the original on ort: "), "{text}");
-    assert!(text.contains("but its accuracy was not measured."), "{text}");
+    assert!(text.contains("but no original was judged by the same samples in its run."), "{text}");
     assert!(printed(&workplace, &["resnet50", "--format", "html", "--output", "-"]).contains("<svg"));
+}
+
+#[test]
+fn a_variant_and_its_original_of_two_runs_are_said_to_be_that() {
+    let workplace = Workplace::new(&[], &[], &[1]);
+    let original = records("20260101T000000Z", "digits", 1, &[made("original", "ort", 10.2, 2.0)]);
+    let mut int8 = records("20260102T000000Z", "digits", 1, &[made("int8-static", "ort", 3.0, 1.0)]);
+    for record in &mut int8 {
+        (record.accuracy_change, record.accuracy_change_lower, record.accuracy_change_upper) = (None, None, None);
+    }
+    store(&workplace, "20260101T000000Z", &original);
+    store(&workplace, "20260102T000000Z", &int8);
+    let text = printed(&workplace, &["digits", "--all"]);
+    assert!(text.contains("98.2 % (96.5 … 99.2) of 450"), "{text}");
+    assert!(!text.contains("not measured"), "{text}");
+    assert!(text.contains("but no original was judged by the same samples in its run."), "{text}");
+    assert!(text.contains("the rows are of 2 runs") && text.contains("may not all be of the same code"), "{text}");
+}
+
+#[test]
+fn what_a_flag_cannot_do_is_said() {
+    let workplace = with_run();
+    let loss = printed(&workplace, &["seeded", "--accuracy-loss", "0.5%"]);
+    assert!(loss.contains("the accuracy loss of 0.5 % that was asked for decides nothing here"), "{loss}");
+    assert!(!printed(&workplace, &["digits", "--accuracy-loss", "0.5%"]).contains("decides nothing"));
+    let hidden = printed(&workplace, &["digits", "--variant", "int8-static,int8-dynamic"]);
+    assert!(
+        hidden.contains("Nothing is recommended: no original that was measured and right is among these"),
+        "{hidden}"
+    );
+    assert!(!hidden.contains("× is to") && !hidden.contains("taken as equal"), "{hidden}");
+    let twice = printed(&workplace, &["digits", "20260101T000000Z", "20260101T000000Z", "--format", "json"]);
+    let twice: Value = serde_json::from_str(&twice).unwrap();
+    assert_eq!((&twice["runs"], &twice["rows"][0]["run_ids"]), (&1.into(), &serde_json::json!(["20260101T000000Z"])));
 }

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 
-use self::variants::VariantArguments;
+use self::variants::{OfVariants, VariantArguments};
 use super::compare::noise_of_machine;
 use super::print;
 use crate::compare::CaseFilter;
@@ -74,24 +74,31 @@ enum Form {
     JsonSchema,
 }
 
+/// What a report is about, in each of its forms.
+trait Content {
+    /// Of `json`.
+    fn schema(&self) -> String;
+    fn text(&self, format: Format) -> Result<String, String>;
+    fn page(&self) -> Result<Page, String>;
+}
+
+struct Page {
+    html: String,
+    /// Where it goes if no file is named.
+    path: PathBuf,
+    /// Whether the index of all runs has a link to it there.
+    is_listed: bool,
+}
+
 pub fn run(arguments: &Arguments) -> Result<u8, String> {
     let places = Places::find();
-    if let Some(model) = &arguments.variants.variants {
-        return variants::run(arguments, model, &places);
+    if let Some(folder) = &arguments.charts {
+        return charts(arguments, &places, folder);
     }
-    let text = match (arguments.format, &arguments.charts) {
-        (Form::JsonSchema, None) => schema::render(),
-        (Form::Html, None) => return page(arguments, &places),
-        (_, Some(folder)) => return charts(arguments, &places, folder),
-        (Form::Table, None) => texts(arguments, &places, Format::Table)?,
-        (Form::Markdown, None) => texts(arguments, &places, Format::Markdown)?,
-        (Form::Json, None) => texts(arguments, &places, Format::Json)?,
-    };
-    match &arguments.output {
-        Some(output) if output.as_os_str() != "-" => write_whole(output, text.as_bytes())?,
-        _ => print(&text)?,
+    match &arguments.variants.variants {
+        Some(model) => arguments.put(&OfVariants { arguments, model, places: &places }, &places),
+        None => arguments.put(&OfRuns { arguments, places: &places }, &places),
     }
-    Ok(exit_codes::OK)
 }
 
 /// The runs that were asked for.
@@ -102,6 +109,38 @@ struct Asked {
 }
 
 impl Arguments {
+    /// Writes the form that was asked for to where it is to go.
+    fn put(&self, content: &dyn Content, places: &Places) -> Result<u8, String> {
+        let is_for_terminal = self.output.as_ref().is_some_and(|output| output.as_os_str() == "-");
+        let text = match self.format {
+            Form::Html if !is_for_terminal => {
+                self.put_page(&content.page()?, places)?;
+                return Ok(exit_codes::OK);
+            }
+            Form::Html => content.page()?.html,
+            Form::JsonSchema => content.schema(),
+            Form::Table => content.text(Format::Table)?,
+            Form::Markdown => content.text(Format::Markdown)?,
+            Form::Json => content.text(Format::Json)?,
+        };
+        match &self.output {
+            Some(file) if !is_for_terminal => write_whole(file, text.as_bytes())?,
+            _ => print(&text)?,
+        }
+        Ok(exit_codes::OK)
+    }
+
+    /// Into a file, whose path is printed.
+    fn put_page(&self, page: &Page, places: &Places) -> Result<(), String> {
+        let path = self.output.as_ref().unwrap_or(&page.path);
+        write_whole(path, page.html.as_bytes())?;
+        if page.is_listed && self.output.is_none() {
+            let reports = places.reports();
+            write_whole(&reports.join(index::INDEX), index::render(&reports, &places.criterion()).as_bytes())?;
+        }
+        print(&format!("{}\n", path.display()))
+    }
+
     fn read(&self, places: &Places) -> Result<Asked, String> {
         let reports = places.reports();
         let paths = if self.all || self.last.is_some() {
@@ -129,44 +168,46 @@ impl Arguments {
     }
 }
 
-/// One run after the other; JSON is one array.
-fn texts(arguments: &Arguments, places: &Places, format: Format) -> Result<String, String> {
-    let asked = arguments.read(places)?;
-    if format == Format::Json {
-        let records: Vec<Record> = asked.runs.into_iter().flat_map(|run| run.records).collect();
-        return Ok(format.render(&records, ""));
-    }
-    let is_one = asked.runs.len() == 1;
-    let text = |run: &ReportedRun| {
-        let text = format.render(&run.records, &resolution(places, &run.records));
-        match format {
-            Format::Markdown if !is_one => format!("## Run {}\n\n{text}\n", run.run_id()),
-            _ if !is_one => format!("run {}\n{text}\n", run.run_id()),
-            _ => text,
-        }
-    };
-    Ok(asked.runs.iter().map(text).collect())
+/// The runs that were asked for, as they are.
+struct OfRuns<'a> {
+    arguments: &'a Arguments,
+    places: &'a Places,
 }
 
-fn page(arguments: &Arguments, places: &Places) -> Result<u8, String> {
-    let asked = arguments.read(places)?;
-    let text = html::render(&payload(&asked.runs, places, &places.reports()))?;
-    let output = match (&arguments.output, asked.paths.as_slice()) {
-        (Some(output), _) if output.as_os_str() == "-" => {
-            print(&text)?;
-            return Ok(exit_codes::OK);
-        }
-        (Some(output), _) => output.clone(),
-        (None, [one]) => one.with_file_name(index::REPORT),
-        (None, _) => index::page_of_several(&places.reports()),
-    };
-    write_whole(&output, text.as_bytes())?;
-    if arguments.output.is_none() {
-        let reports = places.reports();
-        write_whole(&reports.join(index::INDEX), index::render(&reports, &places.criterion()).as_bytes())?;
+impl Content for OfRuns<'_> {
+    fn schema(&self) -> String {
+        schema::render()
     }
-    print(&format!("{}\n", output.display()))?;
-    Ok(exit_codes::OK)
+
+    /// One run after the other; JSON is one array.
+    fn text(&self, format: Format) -> Result<String, String> {
+        let asked = self.arguments.read(self.places)?;
+        if format == Format::Json {
+            let records: Vec<Record> = asked.runs.into_iter().flat_map(|run| run.records).collect();
+            return Ok(format.render(&records, ""));
+        }
+        let is_one = asked.runs.len() == 1;
+        let text = |run: &ReportedRun| {
+            let text = format.render(&run.records, &resolution(self.places, &run.records));
+            match format {
+                Format::Markdown if !is_one => format!("## Run {}\n\n{text}\n", run.run_id()),
+                _ if !is_one => format!("run {}\n{text}\n", run.run_id()),
+                _ => text,
+            }
+        };
+        Ok(asked.runs.iter().map(text).collect())
+    }
+
+    fn page(&self) -> Result<Page, String> {
+        let asked = self.arguments.read(self.places)?;
+        let reports = self.places.reports();
+        let html = html::render(&payload(&asked.runs, self.places, &reports))?;
+        let path = match asked.paths.as_slice() {
+            [one] => one.with_file_name(index::REPORT),
+            _ => index::page_of_several(&reports),
+        };
+        Ok(Page { html, path, is_listed: true })
+    }
 }
 
 fn charts(arguments: &Arguments, places: &Places, folder: &Path) -> Result<u8, String> {

@@ -5,53 +5,63 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use super::{Arguments, Asked, Form};
+use super::{Arguments, Asked, Content, Page};
 use crate::cli::compare::noise_of_machine;
-use crate::cli::print;
 use crate::cli::values::part_of_whole;
 use crate::compare::ASSUMED_DEVIATION;
-use crate::exit_codes;
 use crate::places::Places;
 use crate::record::Record;
 use crate::report::Format;
 use crate::report::variants::{Goal, Options, Variants, compare, page, schema};
-use crate::store::write_whole;
 
 /// The flags of this use of `report`.
 #[derive(Args)]
 pub struct VariantArguments {
-    /// Compare the variants of this model and recommend one; of several runs the median of each case
+    /// Compare the variants of this model and recommend one; times of several runs of one commit are averaged
     #[arg(long, value_name = "MODEL", conflicts_with_all = ["charts", "model"])]
     pub variants: Option<String>,
     /// What the recommended variant is to be best at
     #[arg(long, value_enum, default_value = "latency", requires = "variants")]
     goal: Goal,
-    /// A variant is recommended only if it is shown to lose at most this
-    #[arg(long, value_name = "POINTS", default_value = "1%", value_parser = part_of_whole, requires = "variants")]
-    accuracy_loss: f64,
+    /// A variant is recommended only if labelled samples show it to lose at most this [default: 1%]
+    #[arg(long, value_name = "POINTS", value_parser = part_of_whole, requires = "variants")]
+    accuracy_loss: Option<f64>,
 }
 
-pub fn run(arguments: &Arguments, model: &str, places: &Places) -> Result<u8, String> {
-    let text = |format| Ok::<_, String>(compared(&arguments.read(places)?, arguments, model, places)?.render(format));
-    let text = match arguments.format {
-        Form::Html => return html(arguments, model, places),
-        Form::JsonSchema => schema(),
-        Form::Table => text(Format::Table)?,
-        Form::Markdown => text(Format::Markdown)?,
-        Form::Json => text(Format::Json)?,
-    };
-    match &arguments.output {
-        Some(output) if output.as_os_str() != "-" => write_whole(output, text.as_bytes())?,
-        _ => print(&text)?,
+/// The variants of a model in the runs that were asked for.
+pub struct OfVariants<'a> {
+    pub arguments: &'a Arguments,
+    pub model: &'a str,
+    pub places: &'a Places,
+}
+
+impl OfVariants<'_> {
+    fn compared(&self, asked: &Asked) -> Result<Variants, String> {
+        let records: Vec<Record> = asked.runs.iter().flat_map(|run| &run.records).cloned().collect();
+        let VariantArguments { goal, accuracy_loss, .. } = self.arguments.variants;
+        let deviation = deviation_of(&records, self.places);
+        compare(&records, &Options { goal, accuracy_loss, deviation, ..Options::new(self.model) })
     }
-    Ok(exit_codes::OK)
 }
 
-fn compared(asked: &Asked, arguments: &Arguments, model: &str, places: &Places) -> Result<Variants, String> {
-    let records: Vec<Record> = asked.runs.iter().flat_map(|run| &run.records).cloned().collect();
-    let VariantArguments { goal, accuracy_loss, .. } = arguments.variants;
-    let deviation = deviation_of(&records, places);
-    compare(&records, &Options { goal, accuracy_loss, deviation, ..Options::new(model) })
+impl Content for OfVariants<'_> {
+    fn schema(&self) -> String {
+        schema()
+    }
+
+    fn text(&self, format: Format) -> Result<String, String> {
+        Ok(self.compared(&self.arguments.read(self.places)?)?.render(format))
+    }
+
+    fn page(&self) -> Result<Page, String> {
+        let asked = self.arguments.read(self.places)?;
+        let html = page(&self.compared(&asked)?)?;
+        let path = match asked.paths.as_slice() {
+            [one] => one.with_file_name(file_name(self.model)),
+            _ => self.places.reports().join(file_name(self.model)),
+        };
+        Ok(Page { html, path, is_listed: false })
+    }
 }
 
 /// The table and the recommendation for a model of which several variants were measured.
@@ -66,23 +76,6 @@ fn deviation_of(records: &[Record], places: &Places) -> f64 {
     let hosts: BTreeSet<&str> = records.iter().map(|record| record.host_id.as_str()).collect();
     let known = hosts.into_iter().map(|host_id| noise_of_machine(places, host_id).deviation);
     known.fold(ASSUMED_DEVIATION, f64::max)
-}
-
-fn html(arguments: &Arguments, model: &str, places: &Places) -> Result<u8, String> {
-    let asked = arguments.read(places)?;
-    let text = page(&compared(&asked, arguments, model, places)?)?;
-    let output = match (&arguments.output, asked.paths.as_slice()) {
-        (Some(output), _) if output.as_os_str() == "-" => {
-            print(&text)?;
-            return Ok(exit_codes::OK);
-        }
-        (Some(output), _) => output.clone(),
-        (None, [one]) => one.with_file_name(file_name(model)),
-        (None, _) => places.reports().join(file_name(model)),
-    };
-    write_whole(&output, text.as_bytes())?;
-    print(&format!("{}\n", output.display()))?;
-    Ok(exit_codes::OK)
 }
 
 /// `variants-resnet50.html`; whatever a record calls its model, it is the name of a file.

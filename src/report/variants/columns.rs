@@ -22,7 +22,10 @@ pub fn columns(table: &VariantTable) -> Vec<Column> {
     let mut columns = vec![text(""), text("variant"), text("backend"), text("device"), text("dtype")];
     columns.extend([number("batch"), number("p50"), number("size")]);
     match table.measure {
-        Measure::Accuracy => columns.extend([number("accuracy"), number("change, points")]),
+        Measure::Accuracy => {
+            columns.extend([number("accuracy"), number("change, points")]);
+            columns.extend(has_top5(table).then(|| number("top-5")));
+        }
         Measure::Agreement => columns.extend([number("agreement"), number("cosine")]),
         Measure::Unknown => {}
     }
@@ -55,11 +58,11 @@ pub fn cells(table: &VariantTable, row: &Row) -> Vec<String> {
         with_factor(record.model_size_mb.map(megabytes), differences.and_then(|found| found.model_size)),
     ];
     match table.measure {
-        Measure::Accuracy => cells.extend([accuracy(row), change(row)]),
-        Measure::Agreement => cells.extend([
-            record.agreement.map(|part| percent(part) + &samples(record.agreement_samples)).unwrap_or_default(),
-            record.output_cosine.map(|cosine| format!("{cosine:.5}")).unwrap_or_default(),
-        ]),
+        Measure::Accuracy => {
+            cells.extend([accuracy(row), change(row)]);
+            cells.extend(has_top5(table).then(|| record.accuracy_top5.map(percent).unwrap_or_default()));
+        }
+        Measure::Agreement => cells.extend([agreement(row), cosine(row)]),
         Measure::Unknown => {}
     }
     let memory = record.memory_mb.map(|mb| format!("{mb:.0} MB"));
@@ -69,6 +72,11 @@ pub fn cells(table: &VariantTable, row: &Row) -> Vec<String> {
         parameters(row),
     ]);
     cells
+}
+
+/// Whether top-5 accuracy, which a few classes do not have, is known of a row.
+fn has_top5(table: &VariantTable) -> bool {
+    table.rows.iter().any(|row| row.is_measured() && row.record.accuracy_top5.is_some())
 }
 
 fn marks(row: &Row) -> String {
@@ -102,10 +110,26 @@ fn parameters(row: &Row) -> String {
 /// `98.2 % (96.5 … 99.2) of 450`.
 fn accuracy(row: &Row) -> String {
     let record = &row.record;
-    let Some(accuracy) = record.accuracy else { return String::new() };
-    let bounds = record.accuracy_lower.zip(record.accuracy_upper);
-    let interval = bounds.map(|(lower, upper)| format!(" ({:.1} … {:.1})", 100.0 * lower, 100.0 * upper));
-    format!("{}{}{}", percent(accuracy), interval.unwrap_or_default(), samples(record.accuracy_samples))
+    part_of(record.accuracy, record.accuracy_lower.zip(record.accuracy_upper), record.accuracy_samples)
+}
+
+/// `98.4 % (91.6 … 100.0) of 64`.
+fn agreement(row: &Row) -> String {
+    part_of(row.record.agreement, row.agreement_lower.zip(row.agreement_upper), row.record.agreement_samples)
+}
+
+fn part_of(part: Option<f64>, interval: Option<(f64, f64)>, count: Option<u64>) -> String {
+    let Some(part) = part else { return String::new() };
+    let interval = interval.map(|(lower, upper)| format!(" ({:.1} … {:.1})", 100.0 * lower, 100.0 * upper));
+    format!("{}{}{}", percent(part), interval.unwrap_or_default(), samples(count))
+}
+
+/// `0.99871`, with its samples where they are others than those of the agreement.
+fn cosine(row: &Row) -> String {
+    let record = &row.record;
+    let Some(cosine) = record.output_cosine else { return String::new() };
+    let is_of_others = record.agreement.is_none() || record.output_cosine_samples != record.agreement_samples;
+    format!("{cosine:.5}{}", samples(record.output_cosine_samples.filter(|_| is_of_others)))
 }
 
 fn samples(count: Option<u64>) -> String {
@@ -166,10 +190,22 @@ mod tests {
             unlabelled("int8", "ort", 2.5, 1.0, (0.984, 0.99871)),
         ];
         let cells = shown(records.clone(), "m-int8/ort-cpu-f32/1");
-        assert!(cells.contains(&("agreement", "98.4 % of 64".into())), "{cells:?}");
+        assert!(cells.contains(&("agreement", "98.4 % (91.6 … 100.0) of 64".into())), "{cells:?}");
         assert!(cells.contains(&("cosine", "0.99871".into())) && !cells.iter().any(|(name, _)| *name == "accuracy"));
         let unknown = |record: Record| Record { agreement: None, output_cosine: None, model_size_mb: None, ..record };
+        let fewer = |record| Record { output_cosine_samples: Some(60), ..record };
+        let of_fewer = shown(records.clone().into_iter().map(fewer).collect(), "m-int8/ort-cpu-f32/1");
+        assert!(of_fewer.contains(&("cosine", "0.99871 of 60".into())), "{of_fewer:?}");
         let cells = shown(records.into_iter().map(unknown).collect(), "m-int8/ort-cpu-f32/1");
         assert!(cells.contains(&("size", String::new())) && !cells.iter().any(|(name, _)| *name == "cosine"));
+    }
+
+    #[test]
+    fn top_5_is_shown_where_it_was_measured() {
+        let mut records = example();
+        records[2].accuracy_top5 = Some(0.996);
+        let int8 = shown(records.clone(), "m-int8-static/ort-cpu-f32/1");
+        assert!(int8.contains(&("top-5", "99.6 %".into())), "{int8:?}");
+        assert!(shown(records, "m-pruned/ort-cpu-f32/1").contains(&("top-5", String::new())));
     }
 }

@@ -27,7 +27,7 @@ fn figures(row: &Row, measure: Measure) -> [Option<f64>; 3] {
     if !row.is_candidate() {
         return [None; 3];
     }
-    let quality = measure.value(&row.record).map(|value| -value);
+    let quality = measure.value(row).map(|value| -value);
     [row.record.latency_p50_ms, quality, row.record.model_size_mb]
         .map(|figure| figure.filter(|value| value.is_finite()))
 }

@@ -1,5 +1,7 @@
 //! One static HTML page: what to ship, the table and the picture. It has no program and asks nobody for anything.
 
+use std::collections::BTreeSet;
+
 use super::columns::{cells, columns};
 use super::wording::{legend, others, shortfalls, title};
 use super::{VariantTable, Variants, picture};
@@ -17,8 +19,8 @@ pub fn render(variants: &Variants) -> Result<String, String> {
     let sections = sections.collect::<Result<Vec<String>, String>>()?.concat();
     let first = variants.tables.first();
     let model = first.map_or("", |table| table.model.as_str());
-    let runs: std::collections::BTreeSet<&str> =
-        variants.tables.iter().flat_map(|table| table.rows.iter().map(|row| row.record.run_id.as_str())).collect();
+    let rows = variants.tables.iter().flat_map(|table| &table.rows);
+    let runs: BTreeSet<&str> = rows.flat_map(|row| &row.run_ids).map(String::as_str).collect();
     let runs: Vec<&str> = runs.into_iter().collect();
     Ok(fill(
         PAGE,
@@ -63,7 +65,6 @@ fn rows(table: &VariantTable) -> String {
         .map(|row| {
             let cells: String = cells(table, row)
                 .into_iter()
-                .take(columns.len())
                 .enumerate()
                 .map(|(index, cell)| format!("<td{}>{}</td>", class(index), cell_html(&cell)))
                 .collect();

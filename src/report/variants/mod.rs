@@ -10,10 +10,13 @@ mod front;
 mod html;
 mod json;
 mod markdown;
+mod notes;
 mod picture;
 mod quality;
 mod recommendation;
+mod repetition;
 mod selection;
+mod sentence;
 mod table;
 mod wording;
 
@@ -25,11 +28,13 @@ pub use recommendation::Recommendation;
 
 use schemars::JsonSchema;
 use serde::Serialize;
+use statrs::distribution::{ContinuousCDF, Normal};
 
-use self::selection::{Typical, of_model, tables, typical};
+use self::repetition::repeated;
+use self::selection::{of_model, tables};
 use super::Format;
 use crate::compare::ASSUMED_DEVIATION;
-use crate::definition::{Boundary, Dtype, ORIGINAL, Phase, Status};
+use crate::definition::{Boundary, Phase, Status};
 use crate::record::Record;
 
 /// What the recommended variant is to be best at.
@@ -52,16 +57,23 @@ pub enum Goal {
 pub struct Options {
     pub model: String,
     pub goal: Goal,
-    /// A variant must be shown to lose at most this part of the samples: 0.01 is one percentage point.
-    pub accuracy_loss: f64,
+    /// A variant must be shown to lose at most this part of the samples; [`ACCURACY_LOSS`] if nothing was asked for.
+    pub accuracy_loss: Option<f64>,
     /// The standard deviation of the logarithm of a latency from one process to the next.
     pub deviation: f64,
 }
 
+/// What may be lost: one percentage point.
+pub const ACCURACY_LOSS: f64 = 0.01;
+
 impl Options {
     /// The fastest, with at most one point less of accuracy, on a machine of whose noise nothing is known.
     pub fn new(model: impl Into<String>) -> Self {
-        Options { model: model.into(), goal: Goal::default(), accuracy_loss: 0.01, deviation: ASSUMED_DEVIATION }
+        Options { model: model.into(), goal: Goal::default(), accuracy_loss: None, deviation: ASSUMED_DEVIATION }
+    }
+
+    fn loss(&self) -> f64 {
+        self.accuracy_loss.unwrap_or(ACCURACY_LOSS)
     }
 }
 
@@ -83,12 +95,17 @@ pub struct VariantTable {
     pub batch_size: usize,
     pub goal: Goal,
     pub accuracy_loss: f64,
-    /// Times that differ by at most this part are taken as equal: of equal code 95 % do.
+    /// Times that differ by at most this part are taken as equal: of equal code 95 % of the pairs do.
     pub floor: f64,
-    /// Runs that each row's figures are the median of, at least.
+    /// Times that are better than the baseline's by more than this part are shown to be: in 95 % of tables of equal code no
+    /// row is.
+    pub least_gain: f64,
+    /// Runs that each row's times are the geometric mean of, at least.
     pub runs: usize,
     /// By what the answers are judged.
     pub measure: Measure,
+    /// The samples that they are judged by.
+    pub data_source: Option<String>,
     pub recommendation: Recommendation,
     /// Those that were measured, the original first; then those that were not.
     pub rows: Vec<Row>,
@@ -98,14 +115,22 @@ pub struct VariantTable {
     pub notes: Vec<String>,
 }
 
-/// A variant on a backend and device, in a dtype: all columns of its record, and how they compare.
+/// A variant on a backend and device, in a dtype: all columns of its newest record, and how they compare.
+///
+/// Of several runs `latency_p50_ms`, `latency_min_ms`, `throughput_ips` and `tokens_per_second` are geometric means, and
+/// the columns of quality are those of the newest run that judged the answers by the samples of the table.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct Row {
     #[serde(flatten)]
     pub record: Record,
+    /// The runs that its times are of.
+    pub run_ids: Vec<String>,
     pub quality: Quality,
+    /// 95 % interval of `agreement`.
+    pub agreement_lower: Option<f64>,
+    pub agreement_upper: Option<f64>,
     pub differences: Option<Differences>,
-    /// Whether it is what the recommendation compares with: the fastest original in f32.
+    /// Whether it is what the recommendation compares with: the fastest original.
     pub is_baseline: bool,
     /// Whether no other row is at least as good in latency, quality and size, and better in one of them.
     pub is_on_front: bool,
@@ -121,28 +146,40 @@ pub struct OtherBatchSize {
     pub is_same_choice: bool,
 }
 
-/// What is asked for, and what the figures can show.
+/// What is asked for, and what the figures of one batch size can show.
 struct Terms<'a> {
     options: &'a Options,
     floor: f64,
+    least_gain: f64,
+    /// Runs of each row, at least.
     runs: usize,
+    /// Rows beside the baseline, of which the best is looked for.
+    candidates: usize,
 }
 
-/// The part by which two medians of so many runs differ in one of twenty cases although nothing has changed:
-/// `exp(1.96 · s · √(2 / n)) - 1` for a standard deviation `s` of logarithms.
-fn smallest_difference(deviation: f64, runs: usize) -> f64 {
-    (1.96 * deviation * (2.0 / runs.max(1) as f64).sqrt()).exp_m1()
+impl<'a> Terms<'a> {
+    fn new(options: &'a Options, runs: usize, candidates: usize) -> Self {
+        let smallest = |candidates| smallest_difference(options.deviation, runs, candidates);
+        Terms { options, floor: smallest(1), least_gain: smallest(candidates), runs, candidates }
+    }
 }
 
-/// Compares the variants of a model. Of several runs of one commit, a case's record is the one with the median latency.
+/// The part by which, in one of twenty tables of equal code, some candidate differs from the baseline, each of which is the
+/// geometric mean of so many runs: `exp(z · s · √(2 / n)) - 1` for a standard deviation `s` of logarithms.
+///
+/// The best of `k` is looked for, so that `z` is the quantile at `1 - 0.05 / (2 k)` (Bonferroni).
+fn smallest_difference(deviation: f64, runs: usize, candidates: usize) -> f64 {
+    let z = Normal::standard().inverse_cdf(1.0 - 0.05 / (2.0 * candidates.max(1) as f64));
+    (z * deviation * (2.0 / runs.max(1) as f64).sqrt()).exp_m1()
+}
+
+/// Compares the variants of a model. Of several runs of one program, a case's times are their geometric means.
 ///
 /// # Errors
 /// The records have no such model, or nothing but its original; the message says what there is, or how to measure more.
 pub fn compare(records: &[Record], options: &Options) -> Result<Variants, String> {
     let of_model = of_model(records, &options.model)?;
-    let Typical { records, runs } = typical(&of_model);
-    let floor = smallest_difference(options.deviation, runs);
-    Ok(Variants { tables: tables(&records, &Terms { options, floor, runs }) })
+    Ok(Variants { tables: tables(repeated(&of_model), options) })
 }
 
 impl Variants {
@@ -176,9 +213,9 @@ fn rate(record: &Record) -> Option<f64> {
     record.tokens_per_second.or(record.throughput_ips)
 }
 
-/// The model as it was published: what every variant is compared with.
-fn is_original_in_f32(record: &Record) -> bool {
-    record.variant == ORIGINAL && record.dtype == Dtype::F32
+/// The peak of a process that has measured nothing else: only such peaks can be compared.
+fn own_memory(record: &Record) -> Option<f64> {
+    record.memory_mb.filter(|_| record.memory_kind.as_deref() == Some("own-process-peak-rss"))
 }
 
 #[cfg(test)]
@@ -234,6 +271,20 @@ mod tests {
         Record { case_id: case.to_string(), batch_size, ..record }
     }
 
+    /// Of a tree without changes: runs of it are of one program.
+    pub fn at_commit(commit: &str, record: Record) -> Record {
+        Record { git_commit: Some(commit.into()), git_dirty: Some(false), ..record }
+    }
+
+    /// The same in a run of that month.
+    pub fn in_run(month: u32, record: Record) -> Record {
+        Record {
+            run_id: format!("run{month}"),
+            timestamp: format!("2027-{month:02}-01T00:00:00Z").parse().unwrap(),
+            ..record
+        }
+    }
+
     pub fn with(records: Vec<Record>, change: impl Fn(&mut Options)) -> VariantTable {
         // Processes differ so little that times of more than 5 % apart are not equal.
         let mut options = Options { deviation: 0.0176, ..Options::new("m") };
@@ -264,15 +315,48 @@ mod tests {
 
     #[test]
     fn more_runs_show_smaller_differences() {
-        assert!((smallest_difference(0.0176, 1) - 0.05).abs() < 1e-3);
-        assert!((smallest_difference(0.05, 1) - 0.149).abs() < 1e-3);
-        assert!((smallest_difference(0.05, 4) - 0.0718).abs() < 1e-3);
+        assert!((smallest_difference(0.0176, 1, 1) - 0.05).abs() < 1e-3);
+        assert!((smallest_difference(0.05, 1, 1) - 0.149).abs() < 1e-3);
+        assert!((smallest_difference(0.05, 4, 1) - 0.0718).abs() < 1e-3);
+    }
+
+    #[test]
+    fn of_more_candidates_the_best_seems_better_by_chance() {
+        // The quantile of 1 - 0.05 / 20 is 2.8070.
+        assert!((smallest_difference(0.05, 1, 10) - (2.8070_f64 * 0.05 * 2.0_f64.sqrt()).exp_m1()).abs() < 1e-4);
+        let gain = |records| table_of(records).least_gain;
+        assert!(gain(example()) > gain(example()[1..3].to_vec()));
+        assert_eq!(table_of(example()).floor, table_of(example()[1..3].to_vec()).floor);
+    }
+
+    #[test]
+    fn equal_code_is_taken_for_faster_in_one_of_twenty_tables_at_most() {
+        use crate::fixture::seeded::Stream;
+        const TABLES: u64 = 1000;
+        // About normal, by the sum of twelve.
+        let normal = |stream: &Stream, from: u64| -> f64 {
+            (0..12).map(|index| (stream.at(from + index) >> 11) as f64 / (1_u64 << 53) as f64).sum::<f64>() - 6.0
+        };
+        let is_kept = |table: &u64| {
+            let stream = Stream::new(*table, "equal code");
+            let mut records = Vec::new();
+            for (case, variant) in ["original", "a", "b", "c", "d"].iter().enumerate() {
+                for run in 0..3 {
+                    let ms = (0.05 * normal(&stream, 12 * (3 * case as u64 + run))).exp();
+                    records.push(in_run(1 + run as u32, at_commit("c", measured(variant, "ort", 10.0, ms, SAME))));
+                }
+            }
+            let table = with(records, |options| options.deviation = 0.05);
+            table.rows.iter().any(|row| row.is_baseline && row.is_recommended)
+        };
+        let kept = (0..TABLES).filter(is_kept).count();
+        assert!(kept as u64 * 20 >= TABLES * 19, "{kept} of {TABLES}");
     }
 
     #[test]
     fn a_model_that_the_records_lack_is_an_error_with_those_that_they_have() {
         let error = compare(&[record("b", "ort", 1, None), record("a", "ort", 1, None)], &Options::new("m"));
-        assert_eq!(error.unwrap_err(), "no record is of the model \"m\"; there are a, b");
+        assert_eq!(error.unwrap_err(), "none of the records that were asked for is of the model \"m\"; there are a, b");
     }
 
     #[test]
@@ -313,7 +397,7 @@ mod tests {
         let row = table.rows.iter().find(|row| row.record.backend == "candle").unwrap();
         assert_eq!(row.differences.as_ref().unwrap().original, "m/ort-cpu-f32/1");
         let expected =
-            "int8-torch on candle: no original was measured there; its differences are to the original on ort";
+            "int8-torch on candle: no original in f32 was measured there; its differences are to the original on ort";
         assert!(table.notes.iter().any(|note| note == expected), "{:?}", table.notes);
     }
 }

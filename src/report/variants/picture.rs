@@ -21,7 +21,7 @@ pub fn svg(table: &VariantTable) -> Result<Option<String>, String> {
     for row in table.rows.iter().filter(|row| row.is_candidate()) {
         let record = &row.record;
         let latency = record.latency_p50_ms.filter(|ms| *ms > 0.0 && ms.is_finite());
-        let Some((x, y)) = latency.zip(table.measure.value(record)) else { continue };
+        let Some((x, y)) = latency.zip(table.measure.value(row)) else { continue };
         let label = if row.is_recommended { format!("{} ●", record.variant) } else { record.variant.clone() };
         points.push(FrontPoint { case: cases.len(), panel: 0, x, y: scale * y, label, is_on_front: false });
         let place = if record.device == "cpu" { String::new() } else { format!(" · {}", record.device) };

@@ -1,13 +1,18 @@
 //! Whether a row answers as well as the original.
 
+use jiff::Timestamp;
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use super::is_original_in_f32;
+use super::Row;
 use crate::definition::Status;
+use crate::measurement::proportion::proportion_interval;
 use crate::record::Record;
 
 /// Without labels, outputs whose mean cosine with the original's is below this are another model's.
+///
+/// This and the next are conventions, not bounds of a loss: the few dozen samples that are not labelled could not show a
+/// small one, even if all agreed. Every output states them.
 pub const LEAST_COSINE: f64 = 0.99;
 /// Without labels, the part of the samples that must have their largest output where the original has it.
 pub const LEAST_AGREEMENT: f64 = 0.95;
@@ -21,7 +26,7 @@ const ROUNDING: f64 = 1e-12;
 pub enum Measure {
     /// Right answers over labelled samples.
     Accuracy,
-    /// Outputs like those of the original in f32.
+    /// Outputs like those of the original.
     Agreement,
     /// Nothing was measured.
     Unknown,
@@ -31,9 +36,10 @@ pub enum Measure {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Quality {
-    /// The original in f32, which is what is asked for.
+    /// What others are compared with: the original in f32, or in its own dtype where there is none in f32.
     Original,
-    /// It is shown to lose at most what may be lost; without accuracy, it agrees with the original.
+    /// It is shown to lose at most what may be lost; without accuracy, at least 95 % of the samples agree with the
+    /// original and the cosine of the outputs is at least 0.99, which is no accuracy.
     Kept,
     /// It seems so, and the samples are too few to show it.
     Open,
@@ -65,11 +71,11 @@ impl Measure {
     }
 
     /// What is known of a row if at most `loss` of the accuracy may be lost.
-    pub fn judge(self, record: &Record, loss: f64) -> Quality {
+    pub fn judge(self, record: &Record, is_original: bool, loss: f64) -> Quality {
         if record.verified == Some(false) {
             return Quality::Wrong;
         }
-        if is_original_in_f32(record) {
+        if is_original {
             return Quality::Original;
         }
         let is_allowed = |change: f64| change >= -loss - ROUNDING;
@@ -95,11 +101,11 @@ impl Measure {
     }
 
     /// A higher one is better. The original agrees with itself.
-    pub fn value(self, record: &Record) -> Option<f64> {
+    pub fn value(self, row: &Row) -> Option<f64> {
         match self {
-            Measure::Accuracy => record.accuracy,
-            Measure::Agreement if is_original_in_f32(record) => record.output_cosine.or(Some(1.0)),
-            Measure::Agreement => record.output_cosine,
+            Measure::Accuracy => row.record.accuracy,
+            Measure::Agreement if row.quality == Quality::Original => row.record.output_cosine.or(Some(1.0)),
+            Measure::Agreement => row.record.output_cosine,
             Measure::Unknown => None,
         }
         .filter(|value| value.is_finite())
@@ -114,6 +120,50 @@ impl Measure {
     }
 }
 
+/// How much a record knows of its answers; of two that know as much, the newer one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Knowledge {
+    pub is_compared_by_labels: bool,
+    pub has_accuracy: bool,
+    /// With the outputs of an original.
+    pub is_compared: bool,
+    timestamp: Timestamp,
+}
+
+pub fn knowledge(record: &Record) -> Knowledge {
+    Knowledge {
+        is_compared_by_labels: record.accuracy_change.is_some(),
+        has_accuracy: record.accuracy.is_some(),
+        is_compared: record.output_cosine.is_some() || record.agreement.is_some(),
+        timestamp: record.timestamp,
+    }
+}
+
+/// Replaces what is known of a record's answers by what another one knows of them, or by nothing.
+pub fn copy_quality(from: Option<&Record>, to: &mut Record) {
+    to.data_source = from.and_then(|from| from.data_source.clone());
+    to.accuracy = from.and_then(|from| from.accuracy);
+    to.accuracy_lower = from.and_then(|from| from.accuracy_lower);
+    to.accuracy_upper = from.and_then(|from| from.accuracy_upper);
+    to.accuracy_top5 = from.and_then(|from| from.accuracy_top5);
+    to.accuracy_samples = from.and_then(|from| from.accuracy_samples);
+    to.accuracy_change = from.and_then(|from| from.accuracy_change);
+    to.accuracy_change_lower = from.and_then(|from| from.accuracy_change_lower);
+    to.accuracy_change_upper = from.and_then(|from| from.accuracy_change_upper);
+    to.agreement = from.and_then(|from| from.agreement);
+    to.agreement_samples = from.and_then(|from| from.agreement_samples);
+    to.output_cosine = from.and_then(|from| from.output_cosine);
+    to.output_cosine_samples = from.and_then(|from| from.output_cosine_samples);
+    to.compared_with = from.and_then(|from| from.compared_with.clone());
+}
+
+/// The 95 % interval of `agreement`.
+pub fn agreement_interval(record: &Record) -> Option<(f64, f64)> {
+    let (agreement, samples) = record.agreement.zip(record.agreement_samples)?;
+    let is_part = (0.0..=1.0).contains(&agreement);
+    is_part.then(|| proportion_interval((agreement * samples as f64).round() as u64, samples, 0.95))?
+}
+
 #[cfg(test)]
 mod tests {
     use super::super::tests::{measured, unlabelled};
@@ -121,7 +171,7 @@ mod tests {
 
     #[test]
     fn a_loss_must_be_shown_to_be_small() {
-        let judged = |change, loss| Measure::Accuracy.judge(&measured("v", "ort", 1.0, 1.0, change), loss);
+        let judged = |change, loss| Measure::Accuracy.judge(&measured("v", "ort", 1.0, 1.0, change), false, loss);
         assert_eq!(judged((0.0, -0.6, 0.6), 0.01), Quality::Kept);
         assert_eq!(judged((0.0, -1.0, 1.0), 0.01), Quality::Kept, "the bound itself is allowed");
         assert_eq!(judged((-0.2, -1.4, 1.0), 0.01), Quality::Open);
@@ -130,15 +180,16 @@ mod tests {
         assert_eq!(judged((f64::NAN, f64::NAN, f64::NAN), 0.01), Quality::Lost);
         let without_interval =
             Record { accuracy_change_lower: None, ..measured("v", "ort", 1.0, 1.0, (0.0, 0.0, 0.0)) };
-        assert_eq!(Measure::Accuracy.judge(&without_interval, 0.01), Quality::Open);
-        assert_eq!(Measure::Accuracy.judge(&unlabelled("v", "ort", 1.0, 1.0, (1.0, 1.0)), 0.01), Quality::Unknown);
+        assert_eq!(Measure::Accuracy.judge(&without_interval, false, 0.01), Quality::Open);
+        let unlabelled = unlabelled("v", "ort", 1.0, 1.0, (1.0, 1.0));
+        assert_eq!(Measure::Accuracy.judge(&unlabelled, false, 0.01), Quality::Unknown);
     }
 
     #[test]
     fn without_labels_outputs_must_be_those_of_the_original() {
         let judged = |agreement, cosine| {
             let plain = unlabelled("v", "ort", 1.0, 1.0, (0.0, 0.0));
-            Measure::Agreement.judge(&Record { agreement, output_cosine: cosine, ..plain }, 0.01)
+            Measure::Agreement.judge(&Record { agreement, output_cosine: cosine, ..plain }, false, 0.01)
         };
         assert_eq!(judged(Some(0.95), Some(0.99)), Quality::Kept);
         assert_eq!(judged(None, Some(0.999)), Quality::Kept);
@@ -151,9 +202,20 @@ mod tests {
     fn an_original_is_acceptable_by_definition_unless_it_was_wrong() {
         let original =
             Record { accuracy: None, accuracy_change: None, ..unlabelled("original", "candle", 1.0, 1.0, (0.0, 0.0)) };
-        assert!(Measure::Accuracy.judge(&original, 0.0).is_acceptable());
-        let half = Record { dtype: crate::definition::Dtype::F16, ..original.clone() };
-        assert!(!Measure::Accuracy.judge(&half, 0.0).is_acceptable());
-        assert_eq!(Measure::Agreement.judge(&Record { verified: Some(false), ..original }, 1.0), Quality::Wrong);
+        assert!(Measure::Accuracy.judge(&original, true, 0.0).is_acceptable());
+        assert!(!Measure::Accuracy.judge(&original, false, 0.0).is_acceptable());
+        let wrong = Record { verified: Some(false), ..original };
+        assert_eq!(Measure::Agreement.judge(&wrong, true, 1.0), Quality::Wrong);
+    }
+
+    #[test]
+    fn even_if_all_of_64_samples_agree_no_small_loss_is_shown() {
+        let of = |agreement, samples| {
+            let plain = unlabelled("v", "ort", 1.0, 1.0, (agreement, 1.0));
+            agreement_interval(&Record { agreement_samples: samples, ..plain })
+        };
+        let (lower, upper) = of(1.0, Some(64)).unwrap();
+        assert!((lower - 0.944).abs() < 1e-3 && upper == 1.0, "{lower} {upper}");
+        assert_eq!([of(f64::NAN, Some(64)), of(1.5, Some(64)), of(1.0, None), of(1.0, Some(0))], [None; 4]);
     }
 }

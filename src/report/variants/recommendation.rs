@@ -1,15 +1,16 @@
 //! Which variant to ship, in a sentence that follows from the figures, and what speaks against it.
 //!
-//! Compared is with the fastest original in f32. A variant is acceptable if it is shown to lose at most the accuracy
-//! that may be lost; without accuracy, if it agrees with the original. Among the acceptable the best for the goal is
+//! Compared is with the fastest original. A variant is acceptable if it is shown to lose at most the accuracy that may be
+//! lost; without accuracy, if it agrees with the original. Among the acceptable the best for the goal is
 //! recommended; what would be better and is not shown to be good enough is named, and never recommended.
 
 use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::choice::{Rules, cost};
-use super::wording::{count_of_points, listed, name, percent, points, short_percent, times};
-use super::{Goal, Measure, Options, Quality, Row, Terms};
+use super::sentence::Writer;
+use super::wording::{listed, name};
+use super::{Goal, Measure, Quality, Row, Terms};
 
 /// More say less.
 const MOST_REASONS: usize = 2;
@@ -32,42 +33,35 @@ pub fn recommend(rows: &[Row], measure: Measure, terms: &Terms<'_>) -> Recommend
         case_id: None,
         reasons: Vec::new(),
     };
-    let rules = Rules { goal: options.goal, measure, floor: terms.floor };
+    let rules = Rules { goal: options.goal, measure, floor: terms.floor, least_gain: terms.least_gain };
     let Some(baseline) = rows.iter().find(|row| row.is_baseline) else {
-        return nothing("there is no measured original in f32 to compare with".into());
+        return nothing("no original that was measured and right is among these records".into());
     };
     if cost(options.goal, baseline).is_none() {
         let quantity = match options.goal {
             Goal::Latency => "latency",
             Goal::Throughput => "throughput",
             Goal::Size => "size",
-            Goal::Memory => "memory",
+            Goal::Memory => "memory in a process of its own",
         };
-        return nothing(format!("the {quantity} of {} is not known", name(baseline, rows)));
+        return nothing(format!("of {} the {quantity} is not known", name(baseline, rows)));
     }
-    let of = |is_wanted: &dyn Fn(Quality) -> bool| -> Vec<&Row> {
-        rows.iter().filter(|row| row.is_candidate() && is_wanted(row.quality)).collect()
+    let choose = |or: Option<Quality>| -> &Row {
+        let is_wanted = |quality: Quality| quality.is_acceptable() || Some(quality) == or;
+        let candidates: Vec<&Row> = rows.iter().filter(|row| row.is_candidate() && is_wanted(row.quality)).collect();
+        rules.choose(&candidates, baseline)
     };
-    let choose = |candidates: &[&'_ Row]| -> String {
-        // The baseline is acceptable and has the figure, so there is always a choice.
-        rules.choose(candidates, baseline).map_or_else(String::new, |row| row.record.case_id.clone())
-    };
-    let find = |id: &str| rows.iter().find(|row| row.record.case_id == id).unwrap_or(baseline);
-    let writer = Writer { rows, baseline, rules, options };
-
-    let chosen = find(&choose(&of(&Quality::is_acceptable)));
-    let or_open = find(&choose(&of(&|quality| quality.is_acceptable() || quality == Quality::Open)));
-    let or_lost = find(&choose(&of(&|quality| quality.is_acceptable() || quality == Quality::Lost)));
-    let or_unknown = find(&choose(&of(&|quality| quality.is_acceptable() || quality == Quality::Unknown)));
+    let writer = Writer { rows, baseline, rules, terms };
+    let chosen = choose(None);
     let mut reasons = Vec::new();
-    if or_open.quality == Quality::Open {
-        reasons.push(writer.open(or_open));
+    if let Some(row) = writer.unshown_gain(chosen) {
+        reasons.push(writer.unshown(row));
     }
-    if or_unknown.quality == Quality::Unknown {
-        reasons.push(writer.unknown(or_unknown));
-    }
-    if or_lost.quality == Quality::Lost {
-        reasons.push(writer.lost(or_lost));
+    for quality in [Quality::Open, Quality::Unknown, Quality::Lost] {
+        let row = choose(Some(quality));
+        if row.quality == quality {
+            reasons.push(writer.why_not(row));
+        }
     }
     reasons.truncate(MOST_REASONS);
     Recommendation { sentence: writer.sentence(chosen), case_id: Some(chosen.record.case_id.clone()), reasons }
@@ -87,151 +81,11 @@ impl Recommendation {
     }
 }
 
-/// What the sentences are made of.
-struct Writer<'a> {
-    rows: &'a [Row],
-    baseline: &'a Row,
-    rules: Rules,
-    options: &'a Options,
-}
-
-impl Writer<'_> {
-    fn sentence(&self, chosen: &Row) -> String {
-        let base = name(self.baseline, self.rows);
-        let by_agreement = match self.rules.measure {
-            Measure::Agreement => {
-                "; quality here is agreement with the original, not accuracy: seeded weights have no accuracy"
-            }
-            Measure::Accuracy | Measure::Unknown => "",
-        };
-        if chosen.is_baseline {
-            let floor = short_percent(self.rules.floor_of(self.options.goal));
-            let ahead = match self.options.goal {
-                Goal::Latency => format!("is more than {floor} faster, or as fast and smaller"),
-                Goal::Throughput => format!("has over {floor} more throughput, or as much and is smaller"),
-                Goal::Size => format!("is more than {floor} smaller"),
-                Goal::Memory => format!("needs over {floor} less memory, or as much and is smaller"),
-            };
-            return format!("Keep {base}: nothing of acceptable quality {ahead}{by_agreement}.");
-        }
-        let (gains, losses) = self.against_baseline(chosen);
-        let but = if losses.is_empty() { String::new() } else { format!(", but {}", listed(&losses)) };
-        format!(
-            "Ship {}: {} than {base}{but}{}{by_agreement}.",
-            name(chosen, self.rows),
-            listed(&gains),
-            self.quality(chosen)
-        )
-    }
-
-    /// `, accuracy 98.2 % against 98.0 % of 450 samples (change +0.2 points, 95 % interval −0.6 to +1.0)`.
-    fn quality(&self, row: &Row) -> String {
-        let record = &row.record;
-        match self.rules.measure {
-            Measure::Accuracy => {
-                let Some(accuracy) = record.accuracy else { return String::new() };
-                let against = self.baseline.record.accuracy.map(|base| format!(" against {}", percent(base)));
-                let samples = record.accuracy_samples.map(|samples| format!(" of {samples} samples"));
-                let change = change(row).map(|change| format!(" ({change})"));
-                let parts = [against, samples, change].map(Option::unwrap_or_default).concat();
-                format!(", accuracy {}{parts}", percent(accuracy))
-            }
-            Measure::Agreement => match agreement(row) {
-                Some(agreement) => format!(", {agreement}"),
-                None => String::new(),
-            },
-            Measure::Unknown => String::new(),
-        }
-    }
-
-    fn open(&self, row: &Row) -> String {
-        let samples = row.record.accuracy_samples.map_or("the".to_owned(), |samples| samples.to_string());
-        let change = change(row).map(|change| format!(" ({change})")).unwrap_or_default();
-        format!(
-            "{} would be {}, but {samples} samples do not show that it loses less than {}{change}.",
-            name(row, self.rows),
-            listed(&self.against_baseline(row).0),
-            count_of_points(self.options.accuracy_loss),
-        )
-    }
-
-    fn lost(&self, row: &Row) -> String {
-        let loss = match self.rules.measure {
-            Measure::Accuracy => match change(row) {
-                Some(change) => format!("loses accuracy ({change})"),
-                None => "loses accuracy".to_owned(),
-            },
-            Measure::Agreement | Measure::Unknown => match agreement(row) {
-                Some(agreement) => format!("answers differently ({agreement})"),
-                None => "answers differently".to_owned(),
-            },
-        };
-        format!("{} would be {}, but {loss}.", name(row, self.rows), listed(&self.against_baseline(row).0))
-    }
-
-    fn unknown(&self, row: &Row) -> String {
-        let what = if self.rules.measure == Measure::Accuracy { "accuracy" } else { "agreement with the original" };
-        format!(
-            "{} would be {}, but its {what} was not measured.",
-            name(row, self.rows),
-            listed(&self.against_baseline(row).0)
-        )
-    }
-
-    /// In what a row is better than the baseline, and in what worse, by more than the floor; the goal first.
-    fn against_baseline(&self, row: &Row) -> (Vec<String>, Vec<String>) {
-        let mut quantities = vec![
-            (Goal::Latency, "faster", "slower"),
-            (Goal::Size, "smaller", "larger"),
-            (Goal::Memory, "lower in memory", "higher in memory"),
-        ];
-        if self.options.goal == Goal::Throughput {
-            quantities.push((Goal::Throughput, "higher in throughput", "lower in throughput"));
-        }
-        // Memory is told of where it is asked for, or where it speaks against the row.
-        quantities.sort_by_key(|(goal, ..)| *goal != self.options.goal);
-        let (mut gains, mut losses) = (Vec::new(), Vec::new());
-        for (goal, better, worse) in quantities {
-            let Some((own, base)) = cost(goal, row).zip(cost(goal, self.baseline)) else { continue };
-            if self.rules.is_level(goal, row, self.baseline) {
-                continue;
-            }
-            if own > base {
-                losses.push(format!("{} {worse}", times(own / base)));
-            } else if goal != Goal::Memory || self.options.goal == Goal::Memory {
-                gains.push(format!("{} {better}", times(base / own)));
-            }
-        }
-        (gains, losses)
-    }
-}
-
-/// `change −0.2 points, 95 % interval −1.4 to +1.0`.
-fn change(row: &Row) -> Option<String> {
-    let record = &row.record;
-    let change = format!("change {} points", points(record.accuracy_change?));
-    let interval = record.accuracy_change_lower.zip(record.accuracy_change_upper);
-    Some(match interval {
-        Some((lower, upper)) => format!("{change}, 95 % interval {} to {}", points(lower), points(upper)),
-        None => change,
-    })
-}
-
-/// `agreement 99.2 % of 64 samples, cosine 0.9998`.
-fn agreement(row: &Row) -> Option<String> {
-    let record = &row.record;
-    let samples = record.agreement_samples.map(|samples| format!(" of {samples} samples")).unwrap_or_default();
-    let agreement = record.agreement.map(|agreement| format!("agreement {}{samples}", percent(agreement)));
-    let cosine = record.output_cosine.map(|cosine| format!("cosine {cosine:.4}"));
-    let parts: Vec<String> = [agreement, cosine].into_iter().flatten().collect();
-    (!parts.is_empty()).then(|| parts.join(", "))
-}
-
 #[cfg(test)]
 mod tests {
     use super::super::tests::{SAME, at, measured, table_of, unlabelled, with};
     use super::*;
-    use crate::definition::Status;
+    use crate::definition::{Dtype, Status};
     use crate::record::Record;
 
     fn original() -> Record {
@@ -263,6 +117,75 @@ mod tests {
     }
 
     #[test]
+    fn a_slower_choice_says_that_it_is_slower() {
+        let int8 = |ms| measured("int8", "ort", 3.0, ms, SAME);
+        let sentence = |ms, deviation| {
+            let table = with(vec![original(), int8(ms)], |options| options.deviation = deviation);
+            table.recommendation.sentence
+        };
+        assert!(sentence(3.0, 0.05).starts_with("Keep the original on ort: "));
+        let start = "Ship int8 on ort: 3.4 × smaller than the original on ort, but 1.3 × slower (within what equal code \
+                     differs by here), accuracy";
+        assert!(sentence(2.64, 0.13).starts_with(start), "{}", sentence(2.64, 0.13));
+        assert!(sentence(2.02, 0.13).starts_with("Ship int8 on ort: 3.4 × smaller than the original on ort, accuracy"));
+        // So does what would be chosen.
+        let open = measured("int8", "ort", 3.0, 2.64, (-0.4, -1.6, 0.8));
+        let table = with(vec![original(), open], |options| options.deviation = 0.13);
+        let reason = &table.recommendation.reasons[0];
+        assert!(reason.starts_with("int8 on ort would be 3.4 × smaller, though 1.3 × slower (within"), "{reason}");
+    }
+
+    #[test]
+    fn a_gain_that_is_not_shown_is_neither_claimed_nor_denied() {
+        let unsteady = Record { latency_min_ms: Some(0.9), ..original() };
+        let pruned = |size| measured("pruned", "ort", size, 1.0, SAME);
+        let found = table_of(vec![unsteady.clone(), pruned(10.2)]).recommendation;
+        assert!(
+            found.sentence.starts_with("Keep the original on ort: nothing of acceptable quality is shown to be more")
+        );
+        let expected =
+            "pruned on ort was 2.0 × faster, but that is not shown: the original on ort was as fast at times.";
+        assert_eq!(found.reasons, [expected]);
+        let smaller = table_of(vec![unsteady.clone(), pruned(5.1)]).recommendation;
+        assert!(smaller.sentence.starts_with("Ship pruned on ort: 2.0 × smaller than the original on ort, accuracy"));
+        assert_eq!(smaller.reasons, [expected]);
+        // The best of two seems to be 5.7 % faster by chance.
+        let several = vec![original(), measured("a", "ort", 10.2, 1.9, SAME), measured("b", "ort", 10.2, 2.0, SAME)];
+        let found = table_of(several).recommendation;
+        assert_eq!(
+            found.reasons,
+            [
+                "a on ort was 1.05 × faster, but that is not shown: the best of 2 rows of equal code may seem to be by chance."
+            ]
+        );
+        let faster = vec![unsteady, pruned(10.2), measured("distilled", "ort", 10.2, 0.8, SAME)];
+        assert!(table_of(faster).recommendation.reasons.is_empty());
+    }
+
+    #[test]
+    fn the_accuracy_beside_is_that_of_the_original_that_the_change_is_to() {
+        let int8 = Record {
+            compared_with: Some("m/tch-cpu-f32/8".into()),
+            ..measured("int8", "tch", 3.0, 1.0, (0.4, -0.5, 1.3))
+        };
+        let of_others = |record| Record { accuracy: Some(0.5), accuracy_samples: Some(10), ..record };
+        let table = table_of(vec![of_others(original()), measured("original", "tch", 10.2, 3.0, SAME), int8.clone()]);
+        let sentence = table.recommendation.sentence;
+        let expected = "accuracy 98.6 % against 98.2 % by the original on tch of 450 samples (change +0.4 points";
+        assert!(sentence.contains(expected), "{sentence}");
+        let here = Record { compared_with: Some("m/ort-cpu-f32/8".into()), ..int8 };
+        let sentence = of(vec![here]).sentence;
+        assert!(sentence.contains("accuracy 98.6 % against 98.2 % of 450 samples (change +0.4 points"), "{sentence}");
+    }
+
+    #[test]
+    fn an_original_in_its_own_dtype_is_compared_with() {
+        let half = |record| Record { dtype: Dtype::F16, ..record };
+        let found = table_of(vec![half(original()), half(measured("int8", "ort", 10.2, 2.0, SAME))]).recommendation;
+        assert!(found.sentence.starts_with("Keep the original in f16 on ort: "), "{}", found.sentence);
+    }
+
+    #[test]
     fn the_fastest_original_of_all_backends_is_what_is_compared_with() {
         let others = vec![measured("original", "tch", 10.2, 1.0, SAME), measured("int8", "ort", 3.0, 0.5, SAME)];
         let sentence = of(others).sentence;
@@ -273,7 +196,8 @@ mod tests {
         let kept = of(vec![measured("original", "tch", 10.2, 1.0, SAME), measured("int8", "ort", 9.9, 1.0, SAME)]);
         assert_eq!(
             kept.sentence,
-            "Keep the original on tch: nothing of acceptable quality is more than 5 % faster, or as fast and smaller."
+            "Keep the original on tch: nothing of acceptable quality is shown to be more than 5.7 % faster, or as fast and \
+             smaller."
         );
         assert_eq!(kept.case_id.as_deref(), Some("m/tch-cpu-f32/1"));
     }
@@ -291,7 +215,7 @@ mod tests {
         // It would not win: nobody needs to know.
         let slow = Record { latency_p50_ms: Some(1.9), ..open.clone() };
         assert!(of(vec![slow, measured("pruned", "ort", 10.2, 1.5, SAME)]).reasons.is_empty());
-        let allowed = with(vec![original(), open], |options| options.accuracy_loss = 0.02);
+        let allowed = with(vec![original(), open], |options| options.accuracy_loss = Some(0.02));
         assert_eq!(allowed.recommendation.case_id.as_deref(), Some("m-int8-static/ort-cpu-f32/1"));
     }
 
@@ -301,7 +225,7 @@ mod tests {
         assert!(found.sentence.starts_with("Keep the original on ort: "));
         assert_eq!(
             found.reasons,
-            ["pruned on ort would be 4.0 × faster and 10 × smaller, but loses accuracy (change −3.0 points, 95 % \
+            ["pruned on ort would be 4.0 × faster and 10 × smaller, but it loses accuracy (change −3.0 points, 95 % \
               interval −4.0 to −2.0)."]
         );
     }
@@ -317,15 +241,17 @@ mod tests {
         assert_eq!(
             found.sentence,
             "Ship int8-static on ort: 2.0 × faster and 4.0 × smaller than the original on ort, agreement 98.4 % of 64 \
-             samples, cosine 0.9987; quality here is agreement with the original, not accuracy: seeded weights have no \
-             accuracy."
+             samples, cosine 0.9987; quality here is agreement with the original, not accuracy: there were no labelled \
+             samples."
         );
         assert_eq!(
             found.reasons,
-            ["int8-dynamic on ort would be 4.0 × faster and 4.0 × smaller, but answers differently (agreement 70.0 % \
-              of 64 samples, cosine 0.9300)."]
+            [
+                "int8-dynamic on ort would be 4.0 × faster and 4.0 × smaller, but it answers differently (agreement 70.0 % \
+              of 64 samples, cosine 0.9300)."
+            ]
         );
-        assert!(table.notes[0].starts_with("no accuracy: seeded weights have none"), "{:?}", table.notes);
+        assert!(table.notes[0].starts_with("no accuracy: there were no labelled samples"), "{:?}", table.notes);
     }
 
     #[test]
@@ -335,8 +261,12 @@ mod tests {
         assert!(found.sentence.starts_with("Keep"));
         assert_eq!(
             found.reasons,
-            ["int8 on ort would be 2.0 × faster and 10 × smaller, but its accuracy was not measured."]
+            ["int8 on ort would be 2.0 × faster and 10 × smaller, but its accuracy on digits was not measured."]
         );
+        // It was measured, and in its run there was nothing to compare with.
+        let alone = Record { accuracy_change: None, ..measured("int8", "ort", 1.0, 1.0, SAME) };
+        let reason = of(vec![alone]).reasons.remove(0);
+        assert!(reason.ends_with("but no original was judged by the same samples in its run."), "{reason}");
         let nothing = |variant, ms| Record {
             agreement: None,
             output_cosine: None,
@@ -360,7 +290,7 @@ mod tests {
         let table = table_of(vec![measured("int8", "ort", 1.0, 1.0, SAME)]);
         assert_eq!(table.recommendation.case_id, None);
         assert!(
-            table.recommendation.sentence.contains("no measured original in f32"),
+            table.recommendation.sentence.contains("no original that was measured and right"),
             "{}",
             table.recommendation.sentence
         );
@@ -369,7 +299,7 @@ mod tests {
         let table = with(records, |options| options.goal = Goal::Memory);
         assert_eq!(
             table.recommendation.sentence,
-            "Nothing is recommended: the memory of the original on ort is not known."
+            "Nothing is recommended: of the original on ort the memory in a process of its own is not known."
         );
     }
 

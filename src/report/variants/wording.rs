@@ -66,16 +66,19 @@ pub fn others(table: &VariantTable) -> Vec<String> {
     lines
 }
 
-/// What the marks mean, and what the factors are of.
+/// What the marks mean, and what the factors are of, where there are any.
 pub fn legend(table: &VariantTable) -> Vec<String> {
     let has_front = table.rows.iter().any(|row| row.is_on_front);
-    let mut legend = vec![format!(
-        "{}{}× is to the original in f32 on the same backend and device",
-        if table.recommendation.case_id.is_some() { "● recommended; " } else { "" },
-        if has_front { "◇ on the Pareto front of latency, quality and size; " } else { "" },
-    )];
-    legend.extend(table.notes.iter().cloned());
-    legend
+    let has_factors = table.rows.iter().any(|row| row.differences.is_some());
+    let baseline = table.rows.iter().find(|row| row.is_baseline).filter(|_| has_factors);
+    let marks = [
+        table.recommendation.case_id.as_ref().map(|_| "● recommended".to_owned()),
+        has_front.then(|| "◇ on the Pareto front of latency, quality and size".to_owned()),
+        baseline.map(|row| format!("× is to the original in {} on the same backend and device", row.record.dtype)),
+    ];
+    let marks: Vec<String> = marks.into_iter().flatten().collect();
+    let marks = (!marks.is_empty()).then(|| marks.join("; "));
+    marks.into_iter().chain(table.notes.iter().cloned()).collect()
 }
 
 /// `0.26 ×`: at least two digits.
@@ -114,20 +117,29 @@ pub fn points(difference: f64) -> String {
     }
 }
 
-/// `5 %`, `2.5 %`.
+/// `26 %`, `5 %`, `2.5 %`, `0.04 %`: at most two digits that are not 0.
 pub fn short_percent(part: f64) -> String {
-    format!("{} %", (100.0 * part).round())
+    let percent = 100.0 * part;
+    let decimals = match percent {
+        large if large >= 9.95 => 0,
+        small if small < 0.095 => 2,
+        _ => 1,
+    };
+    format!("{} %", without_zeros(&format!("{percent:.decimals$}")))
 }
 
 /// `1 point`, `0.5 points`.
 pub fn count_of_points(part: f64) -> String {
-    let number = short(100.0 * part);
-    if number == "1" { "1 point".into() } else { format!("{number} points") }
+    let number = format!("{:.2}", 100.0 * part);
+    match without_zeros(&number) {
+        "1" => "1 point".into(),
+        several => format!("{several} points"),
+    }
 }
 
-fn short(number: f64) -> String {
-    let text = format!("{number:.2}");
-    text.trim_end_matches('0').trim_end_matches('.').to_owned()
+/// `0.5` of `0.50`, `10` of `10`.
+fn without_zeros(number: &str) -> &str {
+    if number.contains('.') { number.trim_end_matches('0').trim_end_matches('.') } else { number }
 }
 
 /// `a`, `a and b`, `a, b and c`.
@@ -150,7 +162,8 @@ mod tests {
         assert_eq!([1.06, 1.61, 9.96, 31.4].map(times), ["1.06 ×", "1.6 ×", "10 ×", "31 ×"]);
         assert_eq!([-0.006, 0.0, -0.0004, 0.012].map(points), ["−0.6", "0.0", "0.0", "+1.2"]);
         assert_eq!([0.01, 0.005, 0.1].map(count_of_points), ["1 point", "0.5 points", "10 points"]);
-        assert_eq!([short_percent(0.05), short_percent(0.2559)], ["5 %", "26 %"]);
+        assert_eq!([0.05, 0.2559, 0.3, 1.0].map(short_percent), ["5 %", "26 %", "30 %", "100 %"]);
+        assert_eq!([0.025, 0.004, 0.0004].map(short_percent), ["2.5 %", "0.4 %", "0.04 %"]);
         assert_eq!(listed(&["a".into(), "b".into(), "c".into()]), "a, b and c");
     }
 
