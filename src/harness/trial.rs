@@ -4,7 +4,7 @@
 //! may it be measured; afterwards the outputs of the same session are compared once more.
 
 use std::collections::HashMap;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
@@ -20,7 +20,8 @@ use crate::measurement::{self, TimedSession, WarmUp, WarmUpRule};
 #[derive(Default)]
 pub struct Fixtures {
     references: HashMap<String, Option<Rc<Reference>>>,
-    hashes: HashMap<std::path::PathBuf, String>,
+    /// Of what is loaded together.
+    hashes: HashMap<Vec<PathBuf>, Option<String>>,
     samples: Vec<(DataSource, String, Option<usize>, Rc<Samples>)>,
 }
 
@@ -54,11 +55,13 @@ impl Fixtures {
         Ok(samples)
     }
 
-    fn sha256(&mut self, path: &Path) -> Option<String> {
-        if !self.hashes.contains_key(path) {
-            self.hashes.insert(path.to_owned(), fixture::sha256_of_file(path).ok()?);
+    /// None where a file cannot be read any more.
+    fn sha256(&mut self, artifacts: &Artifacts, loaded: &[PathBuf]) -> Option<String> {
+        if !self.hashes.contains_key(loaded) {
+            let hash = artifacts.sha256_of_loaded(loaded.iter().map(PathBuf::as_path)).ok();
+            self.hashes.insert(loaded.to_vec(), hash);
         }
-        self.hashes.get(path).cloned()
+        self.hashes.get(loaded).cloned().flatten()
     }
 }
 
@@ -94,7 +97,8 @@ impl<'a> Prepared<'a> {
         assignment: &Assignment,
         fixtures: &mut Fixtures,
     ) -> Result<Self, Shortfall> {
-        let artifacts = fixture::prepare(model, &assignment.prepared_folder, case.dtype).map_err(Shortfall::failed)?;
+        let artifacts = assignment.artifacts(model, case.dtype).cloned();
+        let artifacts = artifacts.ok_or_else(|| Shortfall::failed("its artifacts were not prepared"))?;
         let reference = fixtures.reference(model, &artifacts)?;
         let sizes = Sizes { batch: case.batch_size, sequence: case.sequence_length };
         let ring: Vec<Vec<HostTensor>> = (0..fixture::RING)
@@ -298,8 +302,7 @@ fn note_placement(
 ) -> Result<(), Shortfall> {
     if !placement.artifacts.is_empty() {
         observed.artifact_bytes = Some(artifacts.size_bytes(placement.artifacts.iter().map(PathBuf::as_path)));
-        let hashes: Vec<String> = placement.artifacts.iter().filter_map(|path| fixtures.sha256(path)).collect();
-        observed.artifact_sha256 = Some(hashes.join(" "));
+        observed.artifact_sha256 = fixtures.sha256(artifacts, &placement.artifacts);
     }
     observed.providers = Some(placement.providers);
     observed.executor = placement.executor;
