@@ -20,8 +20,6 @@ use crate::measurement::{self, TimedSession, WarmUp, WarmUpRule};
 #[derive(Default)]
 pub struct Fixtures {
     references: HashMap<String, Option<Rc<Reference>>>,
-    /// Of what is loaded together.
-    hashes: HashMap<Vec<PathBuf>, Option<String>>,
     samples: Vec<(DataSource, String, Option<usize>, Rc<Samples>)>,
 }
 
@@ -53,15 +51,6 @@ impl Fixtures {
         let samples = Rc::new(Samples::open(model, sequence).map_err(Shortfall::failed)?);
         self.samples.push((model.data_source.clone(), model.name.clone(), sequence, Rc::clone(&samples)));
         Ok(samples)
-    }
-
-    /// None where a file cannot be read any more.
-    fn sha256(&mut self, artifacts: &Artifacts, loaded: &[PathBuf]) -> Option<String> {
-        if !self.hashes.contains_key(loaded) {
-            let hash = artifacts.sha256_of_loaded(loaded.iter().map(PathBuf::as_path)).ok();
-            self.hashes.insert(loaded.to_vec(), hash);
-        }
-        self.hashes.get(loaded).cloned().flatten()
     }
 }
 
@@ -217,7 +206,7 @@ pub fn load_and_prove(
     let Loaded { mut session, ring, artifacts, reference } = prepared.load(observed)?;
     let placement = session.placement();
     let placement = Placement { effective_dtype: placement.effective_dtype.or(traced_dtype), ..placement };
-    note_placement(placement, case, &artifacts, fixtures, observed)?;
+    note_placement(placement, case, &artifacts, observed)?;
     let proof = Proof { case, model, reference: reference.as_deref(), assignment };
     let expectation = proof.prove(&mut *session, &ring, observed)?;
     Ok(Trial { session: timed(session, ring, case.boundary), expectation })
@@ -297,12 +286,11 @@ fn note_placement(
     placement: Placement,
     case: &Case,
     artifacts: &Artifacts,
-    fixtures: &mut Fixtures,
     observed: &mut Observed,
 ) -> Result<(), Shortfall> {
     if !placement.artifacts.is_empty() {
         observed.artifact_bytes = Some(artifacts.size_bytes(placement.artifacts.iter().map(PathBuf::as_path)));
-        observed.artifact_sha256 = fixtures.sha256(artifacts, &placement.artifacts);
+        observed.artifact_sha256 = artifacts.sha256_of_loaded(placement.artifacts.iter().map(PathBuf::as_path)).ok();
     }
     observed.providers = Some(placement.providers);
     observed.executor = placement.executor;
