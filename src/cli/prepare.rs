@@ -34,17 +34,18 @@ pub fn run(arguments: &Arguments) -> Result<u8, String> {
         // What every type is made from is counted above.
         needed += bytes(model, *dtype).saturating_sub(bytes(model, Dtype::F32));
     }
-    if needed == 0 {
-        eprintln!("{} models are prepared", named.len());
-        return Ok(exit_codes::OK);
+    if needed > 0 {
+        eprintln!("{:.1} MB are needed in {}", needed as f64 / 1e6, places.prepared().display());
     }
-    eprintln!("{:.1} MB are needed in {}", needed as f64 / 1e6, places.prepared().display());
     let mut exit_code = exit_codes::OK;
-    for ((name, _, dtype), model) in models {
-        if let Err(error) = prepare_model(model, &places, dtype) {
+    for ((name, _, dtype), model) in &models {
+        if let Err(error) = prepare_model(model, &places, *dtype) {
             eprintln!("inferbench: {name} in {dtype}: {error}");
             exit_code = exit_codes::USAGE;
         }
+    }
+    if needed == 0 && exit_code == exit_codes::OK {
+        eprintln!("{} models are prepared", named.len());
     }
     Ok(exit_code)
 }

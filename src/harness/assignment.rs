@@ -1,11 +1,14 @@
 //! What a parent tells a child process: which cases are its own, and what it needs to run them.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
+use super::preparation::{Preparations, PreparedKey};
 use super::round::RoundTerms;
-use crate::definition::{Case, Effort, Model};
+use crate::definition::{Case, Dtype, Effort, Model};
+use crate::fixture::Artifacts;
 
 /// The variable that makes a process a child; its value is the path of the assignment.
 pub const ASSIGNMENT: &str = "INFERBENCH_ASSIGNMENT";
@@ -35,7 +38,8 @@ pub struct Assignment {
     pub run_id: String,
     pub run_folder: PathBuf,
     pub criterion_root: PathBuf,
-    pub prepared_folder: PathBuf,
+    /// The artifacts of the work, which the parent keeps as they are until the run ends.
+    pub prepared: Vec<(PreparedKey, Artifacts)>,
     /// The child ends when this is no longer its parent.
     pub parent_process: u32,
     pub effort: Effort,
@@ -63,6 +67,23 @@ pub struct WorkItem {
 }
 
 impl Assignment {
+    /// The artifacts of `work`, for [`Assignment::prepared`].
+    pub fn prepared<'a>(
+        preparations: &Preparations,
+        work: impl IntoIterator<Item = &'a (Case, Model)>,
+    ) -> Vec<(PreparedKey, Artifacts)> {
+        let known = preparations.artifacts();
+        let keys: BTreeSet<PreparedKey> =
+            work.into_iter().map(|(case, model)| PreparedKey::new(model, case.dtype)).collect();
+        keys.into_iter().filter_map(|key| known.get(&key).map(|&artifacts| (key.clone(), artifacts.clone()))).collect()
+    }
+
+    /// The artifacts of a model of the work.
+    pub fn artifacts(&self, model: &Model, dtype: Dtype) -> Option<&Artifacts> {
+        let key = PreparedKey::new(model, dtype);
+        self.prepared.iter().find(|(known, _)| *known == key).map(|(_, artifacts)| artifacts)
+    }
+
     pub fn write(&self, path: &Path) -> Result<(), String> {
         let bytes = serde_json::to_vec(self).map_err(|error| error.to_string())?;
         std::fs::write(path, bytes).map_err(|error| format!("{}: {error}", path.display()))

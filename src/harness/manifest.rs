@@ -66,6 +66,13 @@ pub struct ManifestCase {
     /// What a call costs by the model's graphs; absent where that cannot be counted, and in older manifests.
     #[serde(default)]
     pub cost: Option<Cost>,
+    /// Of all files that it can be loaded from or is proven by; absent where there are none, where no measurement is kept,
+    /// and in older manifests.
+    #[serde(default)]
+    pub files_sha256: Option<String>,
+    /// Of the samples by which its answers are judged; absent where they are made, and as above.
+    #[serde(default)]
+    pub samples_sha256: Option<String>,
     /// Why it cannot run, where that was known before.
     pub shortfall: Option<Shortfall>,
 }

@@ -18,8 +18,10 @@ mod machine;
 mod manifest;
 mod parent;
 mod peer;
+mod preparation;
 mod proof;
 mod relay;
+mod resume;
 mod round;
 mod run;
 mod trial;
@@ -36,8 +38,9 @@ pub use manifest::{
     ColdStart, Event, Judgement, MANIFEST_FORMAT, Manifest, ManifestCase, Observed, Outcome, Outcomes, RunFolder,
 };
 pub use parent::{is_interrupted, is_interrupted_with};
+pub use preparation::prepare_model;
 pub use round::{CallFigures, ROUND_FORMAT, RoundCase, RoundReport, RoundRequest, RoundTerms, run_round};
-pub use run::{FinishedRun, Request, keep_others_out, prepare_model, run, run_silently};
+pub use run::{FinishedRun, Request, keep_others_out, run, run_silently};
 
 use std::path::Path;
 use std::process::ExitCode;

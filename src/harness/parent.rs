@@ -16,6 +16,7 @@ use super::arguments::{CriterionArguments, Mode};
 use super::assignment::{ASSIGNMENT, Assignment, Purpose, WorkItem};
 use super::evaluation::can_be_judged;
 use super::manifest::{Event, Judgement, Manifest, Observed, Outcome, RunFolder};
+use super::preparation::Preparations;
 use super::relay::relay;
 use crate::backend;
 use crate::definition::{Case, DataSource, Effort, Model, Shortfall, Status};
@@ -62,7 +63,8 @@ pub struct Session<'a> {
     pub purpose: Purpose,
     pub manifest: &'a Manifest,
     pub folder: &'a RunFolder,
-    pub prepared_folder: PathBuf,
+    /// The artifacts of the runnable cases.
+    pub prepared: &'a Preparations,
     /// Runnable cases that the filter selected.
     pub groups: Vec<Group>,
     /// All cases with a place in Criterion's tree.
@@ -212,7 +214,7 @@ impl Session<'_> {
             run_id: self.manifest.run_id.clone(),
             run_folder: self.folder.path().to_owned(),
             criterion_root: self.manifest.criterion_root.clone(),
-            prepared_folder: self.prepared_folder.clone(),
+            prepared: Assignment::prepared(self.prepared, open.iter().copied()),
             parent_process: std::process::id(),
             effort: Effort { threads: Some(self.manifest.threads), ..self.manifest.suite.effort.clone() },
             registered: self.registered.clone(),

@@ -20,7 +20,8 @@ use super::child::{recorded, unwinding};
 use super::machine::{Machine, Revision};
 use super::manifest::{MANIFEST_FORMAT, Manifest, RunFolder};
 use super::parent::{self, Ending};
-use super::run::{by_contestant, prepare_model};
+use super::preparation::Preparations;
+use super::run::by_contestant;
 use super::trial::{self, Fixtures, Trial};
 use super::{Plan, make_plan};
 use crate::definition::{EffortArguments, PlannedCase, Selection, Shortfall, Status};
@@ -109,9 +110,10 @@ pub fn run_round(places: &Places, request: &RoundRequest) -> Result<Option<Round
     suite.effort.budget_seconds = 2.0 * request.terms.duration.as_secs_f64().max(0.5);
     let mut shortfalls: BTreeMap<String, Shortfall> = BTreeMap::new();
     let mut runnable = Vec::new();
+    let mut preparations = Preparations::default();
     for PlannedCase { case, model, .. } in &cases {
         let ready = model.clone().and_then(|model| {
-            prepare_model(&model, places, case.dtype).map_err(Shortfall::failed)?;
+            preparations.add(&model, places, case.dtype).map_err(Shortfall::failed)?;
             Ok(model)
         });
         match ready {
@@ -150,7 +152,7 @@ pub fn run_round(places: &Places, request: &RoundRequest) -> Result<Option<Round
         purpose: Purpose::Round(request.terms),
         manifest: &manifest,
         folder: &folder,
-        prepared_folder: places.prepared(),
+        prepared: &preparations,
         groups: by_contestant(&runnable),
         registered: Vec::new(),
         arguments: Vec::new(),

@@ -12,14 +12,16 @@ use super::assignment::Purpose;
 use super::estimate::History;
 use super::machine::{Machine, Revision};
 use super::manifest::{MANIFEST_FORMAT, Manifest, ManifestCase, RunFolder};
+use super::preparation::{Preparations, PreparedKey};
+use super::resume::stopped_run;
 use super::{Plan, calibration, make_plan, parent};
 use crate::backend;
 use crate::definition::{
-    Case, Cost, DataSource, Dtype, Effort, EffortArguments, Model, Phase, PlannedCase, Selection, Shortfall, Sizes,
-    Status, Suite, cost,
+    Case, Cost, DataSource, Dtype, EffortArguments, Model, Phase, PlannedCase, Selection, Shortfall, Sizes, Status,
+    Suite, cost,
 };
 use crate::exit_codes;
-use crate::fixture;
+use crate::fixture::{self, Artifacts};
 use crate::places::Places;
 
 /// What to run.
@@ -77,16 +79,18 @@ fn run_in(places: &Places, request: &Request, is_silent: bool) -> Result<Finishe
         return Ok(FinishedRun { folder: None, exit_code: exit_codes::OK });
     }
     say_what_is_left_out(&selected);
-    let (runnable, shortfalls) = prepare(&selected, places);
+    let is_kept = is_measured && !is_cold && parsed.mode() == Mode::Measure && !parsed.discard_baseline;
+    let runs = if is_kept { places.runs() } else { places.unkept_runs() };
+    let _lock = lock(&runs)?;
+    let mut preparations = Preparations::default();
+    let (runnable, shortfalls) = prepare(&selected, places, &mut preparations);
     if is_measured && !is_cold {
         check_samples(&runnable, suite.data_source.as_ref())?;
     }
     let criterion_root = if is_cold { places.cold_starts() } else { places.criterion() };
     check_baseline(&parsed, &runnable, &criterion_root)?;
 
-    let is_kept = is_measured && !is_cold && parsed.mode() == Mode::Measure && !parsed.discard_baseline;
-    let runs = if is_kept { places.runs() } else { places.unkept_runs() };
-    let mut facts = Facts::new(places);
+    let mut facts = Facts::new(places, &preparations, is_kept && !is_silent);
     let manifest_cases = selected.iter().map(|planned| manifest_case(planned, &shortfalls, &mut facts)).collect();
     let planned = new_manifest(request, &parsed, places, &runs, criterion_root, suite, manifest_cases);
     let (folder, mut manifest) = if request.resume {
@@ -95,7 +99,6 @@ fn run_in(places: &Places, request: &Request, is_silent: bool) -> Result<Finishe
         (RunFolder::new(runs.join(&planned.run_id)), planned)
     };
     let run_id = manifest.run_id.clone();
-    let _lock = lock(&runs)?;
     if is_kept && !is_silent && manifest.peaks.is_none() && runnable.iter().any(|(case, _)| has_roofline(case)) {
         // A run without them is still a run.
         let peaks = calibration::peaks(places, &manifest.machine, manifest.threads);
@@ -106,7 +109,7 @@ fn run_in(places: &Places, request: &Request, is_silent: bool) -> Result<Finishe
         purpose: request.purpose,
         manifest: &manifest,
         folder: &folder,
-        prepared_folder: places.prepared(),
+        prepared: &preparations,
         groups: by_contestant(&runnable),
         registered: cases.iter().filter(|planned| planned.model.is_ok()).map(|planned| planned.case.clone()).collect(),
         arguments: request.criterion_arguments.clone(),
@@ -185,34 +188,6 @@ fn new_manifest(
     }
 }
 
-/// The last run, if it was stopped and was to do the same.
-///
-/// # Errors
-/// There is none, it came to its end, or it was of other cases, of another build or with other settings.
-fn stopped_run(runs: &Path, planned: &Manifest) -> Result<(RunFolder, Manifest), String> {
-    let folder = RunFolder::find(runs, None)?;
-    let stopped = folder.read_manifest()?;
-    let id = &stopped.run_id;
-    if stopped.finished.is_some() && !stopped.is_interrupted {
-        return Err(format!("run {id}, the last one, came to its end: there is nothing to resume"));
-    }
-    let settings =
-        |effort: &Effort| Effort { shuffle: effort.shuffle.and(stopped.suite.effort.shuffle), ..effort.clone() };
-    let ids = |manifest: &Manifest| manifest.cases.iter().map(|planned| planned.case.to_string()).collect::<Vec<_>>();
-    let differs = [
-        ("cases", ids(&stopped) != ids(planned)),
-        ("settings", stopped.suite.effort != settings(&planned.suite.effort) || stopped.threads != planned.threads),
-        ("arguments of Criterion", stopped.arguments != planned.arguments),
-        ("revision", stopped.revision.commit != planned.revision.commit),
-        ("machine", stopped.machine.host_id != planned.machine.host_id),
-    ];
-    if let Some((what, _)) = differs.iter().find(|(_, differs)| *differs) {
-        return Err(format!("run {id}, the last one, had other {what}: it cannot be resumed by this command"));
-    }
-    eprintln!("resuming run {id}: {} cases are finished", folder.read_outcomes().finished.len());
-    Ok((folder, Manifest { finished: None, is_interrupted: false, ..stopped }))
-}
-
 fn list(selected: &[&PlannedCase], parsed: &CriterionArguments) {
     let runnable: Vec<_> = selected.iter().filter(|planned| planned.model.is_ok()).collect();
     for planned in &runnable {
@@ -249,17 +224,17 @@ fn say_reasons(reasons: BTreeMap<(String, String), usize>) {
 type Runnable = Vec<(Case, Model)>;
 
 /// Makes the artifacts of the selected models; a model that cannot be made costs its cases only.
-fn prepare(selected: &[&PlannedCase], places: &Places) -> (Runnable, BTreeMap<String, Shortfall>) {
-    let mut prepared: BTreeMap<(String, &str, Dtype), Result<(), String>> = BTreeMap::new();
+fn prepare(
+    selected: &[&PlannedCase],
+    places: &Places,
+    preparations: &mut Preparations,
+) -> (Runnable, BTreeMap<String, Shortfall>) {
     let mut runnable = Vec::new();
     let mut shortfalls = BTreeMap::new();
     let mut reasons: BTreeMap<(String, String), usize> = BTreeMap::new();
     for planned in selected {
         let Ok(model) = &planned.model else { continue };
-        let dtype = planned.case.dtype;
-        let entry = prepared.entry((model.artifact_folder_name(), &model.variant, dtype));
-        let result = entry.or_insert_with(|| prepare_model(model, places, dtype)).clone();
-        match result {
+        match preparations.add(model, places, planned.case.dtype) {
             Ok(()) => runnable.push((planned.case.clone(), model.clone())),
             Err(reason) => {
                 *reasons.entry((format!("{} {}", model.name, model.variant), reason.clone())).or_default() += 1;
@@ -269,20 +244,6 @@ fn prepare(selected: &[&PlannedCase], places: &Places) -> (Runnable, BTreeMap<St
     }
     say_reasons(reasons);
     (runnable, shortfalls)
-}
-
-/// Makes a model's artifacts for a dtype and says so when that takes work.
-pub fn prepare_model(model: &Model, places: &Places, dtype: Dtype) -> Result<(), String> {
-    let bytes = fixture::bytes_to_prepare(model, &places.prepared(), dtype)?;
-    if bytes > 0 {
-        eprintln!(
-            "preparing {} in {dtype} ({:.1} MB in {})",
-            model.artifact_folder_name(),
-            bytes as f64 / 1e6,
-            places.prepared().display()
-        );
-    }
-    fixture::prepare(model, &places.prepared(), dtype).map(drop)
 }
 
 /// Samples that are not there, or are for none of the models, are said before hours are spent on the cases.
@@ -340,16 +301,29 @@ fn has_roofline(case: &Case) -> bool {
     case.device == "cpu" && case.dtype == Dtype::F32 && case.backend != backend::NULL
 }
 
-/// What is counted of models, each once: most cases differ in other things.
-struct Facts {
+/// What is known of models, each found out once: most cases differ in other things.
+struct Facts<'a> {
     prepared: PathBuf,
+    artifacts: BTreeMap<&'a PreparedKey, &'a Artifacts>,
+    /// Whether the run may be resumed, and has to know its files then.
+    knows_files: bool,
     costs: BTreeMap<(String, Phase, usize, Option<usize>), Option<Cost>>,
     nonzero: BTreeMap<String, Option<u64>>,
+    files: BTreeMap<PreparedKey, Option<String>>,
+    samples: Vec<(DataSource, Option<String>)>,
 }
 
-impl Facts {
-    fn new(places: &Places) -> Self {
-        Facts { prepared: places.prepared(), costs: BTreeMap::new(), nonzero: BTreeMap::new() }
+impl<'a> Facts<'a> {
+    fn new(places: &Places, preparations: &'a Preparations, knows_files: bool) -> Self {
+        Facts {
+            prepared: places.prepared(),
+            artifacts: preparations.artifacts(),
+            knows_files,
+            costs: BTreeMap::new(),
+            nonzero: BTreeMap::new(),
+            files: BTreeMap::new(),
+            samples: Vec::new(),
+        }
     }
 
     fn nonzero_parameters(&mut self, model: &Model) -> Option<u64> {
@@ -362,19 +336,44 @@ impl Facts {
         let key = (model.artifact_folder_name(), case.phase, sizes.batch, sizes.sequence);
         *self.costs.entry(key).or_insert_with(|| cost(model, case.phase, sizes).ok())
     }
+
+    fn files_sha256(&mut self, model: &Model, dtype: Dtype) -> Option<String> {
+        let key = PreparedKey::new(model, dtype);
+        let artifacts = self.artifacts.get(&key).filter(|_| self.knows_files)?;
+        self.files.entry(key).or_insert_with(|| artifacts.sha256_of_all().ok()).clone()
+    }
+
+    fn samples_sha256(&mut self, model: &Model) -> Option<String> {
+        if !self.knows_files {
+            return None;
+        }
+        if let Some((_, known)) = self.samples.iter().find(|(source, _)| *source == model.data_source) {
+            return known.clone();
+        }
+        let hash = fixture::sha256_of_samples(&model.data_source).ok().flatten();
+        self.samples.push((model.data_source.clone(), hash.clone()));
+        hash
+    }
 }
 
-fn manifest_case(planned: &PlannedCase, shortfalls: &BTreeMap<String, Shortfall>, facts: &mut Facts) -> ManifestCase {
+fn manifest_case(
+    planned: &PlannedCase,
+    shortfalls: &BTreeMap<String, Shortfall>,
+    facts: &mut Facts<'_>,
+) -> ManifestCase {
     let framework =
         backend::find(&planned.case.backend).map_or(planned.case.backend.as_str(), |found| found.framework());
+    let model = planned.model.as_ref().ok();
     ManifestCase {
         case: planned.case.clone(),
         framework: framework.into(),
         family: planned.family.clone(),
         modality: planned.modality.clone(),
-        parameters: planned.model.as_ref().ok().and_then(|model| model.parameters),
-        nonzero_parameters: planned.model.as_ref().ok().and_then(|model| facts.nonzero_parameters(model)),
-        cost: planned.model.as_ref().ok().and_then(|model| facts.cost(model, &planned.case)),
+        parameters: model.and_then(|model| model.parameters),
+        nonzero_parameters: model.and_then(|model| facts.nonzero_parameters(model)),
+        cost: model.and_then(|model| facts.cost(model, &planned.case)),
+        files_sha256: model.and_then(|model| facts.files_sha256(model, planned.case.dtype)),
+        samples_sha256: model.and_then(|model| facts.samples_sha256(model)),
         shortfall: planned.model.as_ref().err().cloned().or_else(|| shortfalls.get(&planned.case.to_string()).cloned()),
     }
 }

@@ -4,7 +4,7 @@
 //! may it be measured; afterwards the outputs of the same session are compared once more.
 
 use std::collections::HashMap;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
@@ -20,7 +20,6 @@ use crate::measurement::{self, TimedSession, WarmUp, WarmUpRule};
 #[derive(Default)]
 pub struct Fixtures {
     references: HashMap<String, Option<Rc<Reference>>>,
-    hashes: HashMap<std::path::PathBuf, String>,
     samples: Vec<(DataSource, String, Option<usize>, Rc<Samples>)>,
 }
 
@@ -52,13 +51,6 @@ impl Fixtures {
         let samples = Rc::new(Samples::open(model, sequence).map_err(Shortfall::failed)?);
         self.samples.push((model.data_source.clone(), model.name.clone(), sequence, Rc::clone(&samples)));
         Ok(samples)
-    }
-
-    fn sha256(&mut self, path: &Path) -> Option<String> {
-        if !self.hashes.contains_key(path) {
-            self.hashes.insert(path.to_owned(), fixture::sha256_of_file(path).ok()?);
-        }
-        self.hashes.get(path).cloned()
     }
 }
 
@@ -94,7 +86,8 @@ impl<'a> Prepared<'a> {
         assignment: &Assignment,
         fixtures: &mut Fixtures,
     ) -> Result<Self, Shortfall> {
-        let artifacts = fixture::prepare(model, &assignment.prepared_folder, case.dtype).map_err(Shortfall::failed)?;
+        let artifacts = assignment.artifacts(model, case.dtype).cloned();
+        let artifacts = artifacts.ok_or_else(|| Shortfall::failed("its artifacts were not prepared"))?;
         let reference = fixtures.reference(model, &artifacts)?;
         let sizes = Sizes { batch: case.batch_size, sequence: case.sequence_length };
         let ring: Vec<Vec<HostTensor>> = (0..fixture::RING)
@@ -213,7 +206,7 @@ pub fn load_and_prove(
     let Loaded { mut session, ring, artifacts, reference } = prepared.load(observed)?;
     let placement = session.placement();
     let placement = Placement { effective_dtype: placement.effective_dtype.or(traced_dtype), ..placement };
-    note_placement(placement, case, &artifacts, fixtures, observed)?;
+    note_placement(placement, case, &artifacts, observed)?;
     let proof = Proof { case, model, reference: reference.as_deref(), assignment };
     let expectation = proof.prove(&mut *session, &ring, observed)?;
     Ok(Trial { session: timed(session, ring, case.boundary), expectation })
@@ -293,13 +286,11 @@ fn note_placement(
     placement: Placement,
     case: &Case,
     artifacts: &Artifacts,
-    fixtures: &mut Fixtures,
     observed: &mut Observed,
 ) -> Result<(), Shortfall> {
     if !placement.artifacts.is_empty() {
         observed.artifact_bytes = Some(artifacts.size_bytes(placement.artifacts.iter().map(PathBuf::as_path)));
-        let hashes: Vec<String> = placement.artifacts.iter().filter_map(|path| fixtures.sha256(path)).collect();
-        observed.artifact_sha256 = Some(hashes.join(" "));
+        observed.artifact_sha256 = artifacts.sha256_of_loaded(placement.artifacts.iter().map(PathBuf::as_path)).ok();
     }
     observed.providers = Some(placement.providers);
     observed.executor = placement.executor;

@@ -182,7 +182,8 @@ pub struct Record {
     pub output_cosine_samples: Option<u64>,
     /// The id of the case whose answers these were compared with: the original's.
     pub compared_with: Option<String>,
-    /// SHA-256 of the graph file that was loaded.
+    /// SHA-256 of what was loaded: of one file its own; of several, such as a graph and its weights, that of the lines
+    /// `<sha256>  <name>` that `sha256sum` prints for them, the graphs first and then the files that each names.
     pub artifact_sha256: Option<String>,
     // energy
     pub energy_j_per_sample: Option<f64>,

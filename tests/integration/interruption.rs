@@ -5,8 +5,10 @@ use std::process::Command;
 
 use inferbench::criterion_dir::LATENCY_LOG;
 use inferbench::definition::Status;
+use inferbench::harness::Manifest;
 
-use crate::support::{Run, Running, Workplace, is_alive, signal, wait_for};
+use crate::outcomes::flip_signs;
+use crate::support::{Run, Running, Workplace, data_folder, is_alive, signal, wait_for};
 
 /// Two cases, of which one takes a thousand times as long as the other.
 const CASES: &str = "^digits/.*/1$|^tenn_eeg/.*/64$";
@@ -87,6 +89,9 @@ fn a_run_that_is_asked_to_end_does_so_with_its_child() {
     let (mut running, child) = start_to_the_middle(&workplace, LONG);
     let second = run(&workplace, LONG).finish().with_code(2);
     second.saying(&["another run is measuring with this target folder"]);
+    let third = workplace.inferbench(&["run", "--noplot", "--variant", "distilled"]).finish().with_code(2);
+    third.saying(&["another run is measuring with this target folder"]);
+    assert!(!workplace.path(".prepared/digits.distilled").exists(), "it prepares nothing beside a measurement");
     running.terminate();
     assert_eq!(running.wait().code(), Some(130));
     assert!(!is_alive(child));
@@ -136,4 +141,89 @@ fn a_stopped_run_is_resumed_without_measuring_the_finished_cases_again() {
     assert_eq!(fs::read(workplace.entry(DIGITS, "new").join(LATENCY_LOG)).unwrap(), finished);
     let again = run(&workplace, SHORT).arg("--resume").finish().with_code(2);
     again.saying(&["came to its end: there is nothing to resume"]);
+}
+
+#[test]
+fn weights_that_change_during_a_run_do_not_change_it() {
+    let workplace = workplace(&["tenn_eeg", "digits"]);
+    let weights = workplace.path("models/trained/digits.safetensors");
+    let (mut running, _) = start_to_the_middle(&workplace, SHORT);
+    flip_signs(&weights, "fc2.weight");
+    let refused = workplace.inferbench(&["prepare"]).finish().with_code(2);
+    refused.saying(&["digits in f32: ", ".prepared/digits: a run reads it", "wait for the end of that run"]);
+    assert_eq!(running.wait().code(), Some(0));
+    assert_eq!((workplace.record(DIGITS).status, workplace.record(DIGITS).verified), (Status::Ok, Some(true)));
+
+    let after = workplace.inferbench(&["run", "--noplot", "^digits/.*/1$"]).finish().with_code(1);
+    after.saying(&["preparing digits in f32"]);
+    assert_eq!(workplace.record(DIGITS).status, Status::WrongOutput);
+}
+
+/// As if the latest run had been stopped after its last case.
+fn stop_the_latest(workplace: &Workplace) {
+    let folder = workplace.latest_run();
+    let manifest = folder.read_manifest().unwrap();
+    folder.write_manifest(&Manifest { is_interrupted: true, ..manifest }).unwrap();
+}
+
+#[test]
+fn a_run_of_another_file_is_not_resumed() {
+    let workplace = Workplace::new(&[], &["candle"], &[1]);
+    let whole = fs::read(data_folder().join("models/two_inputs.onnx")).unwrap();
+    for folder in ["a", "b"] {
+        fs::create_dir(workplace.path(folder)).unwrap();
+        workplace.write(&format!("{folder}/net.onnx"), &whole);
+    }
+    let run = |path: &str| workplace.inferbench(&["run", "--noplot", "--path", path]);
+    run("a/net.onnx").finish().with_code(0);
+    stop_the_latest(&workplace);
+    let other = run("b/net.onnx").arg("--resume").finish().with_code(2);
+    other.saying(&["had other models (net of a/net.onnx, and now net of b/net.onnx): it cannot be resumed"]);
+
+    let mut changed = whole.clone();
+    let place = changed.windows(4).position(|bytes| bytes == b"Tanh").unwrap();
+    changed[place..place + 4].copy_from_slice(b"Relu");
+    workplace.write("a/net.onnx", &changed);
+    let other = run("a/net.onnx").arg("--resume").finish().with_code(2);
+    other.saying(&["had other files of net (they have changed since): it cannot be resumed"]);
+
+    workplace.write("a/net.onnx", &whole);
+    let same = run("a/net.onnx").arg("--resume").finish().with_code(0);
+    same.saying(&["resuming run", "1 cases are finished"]);
+}
+
+#[test]
+fn a_run_of_other_weights_or_samples_is_not_resumed() {
+    let workplace = Workplace::new(&["digits"], &["candle"], &[1]);
+    let suite = fs::read_to_string(workplace.path("models/suites/quick.toml")).unwrap();
+    for name in ["own", "other"] {
+        fs::copy(workplace.path("models/trained/digits.safetensors"), workplace.path(&format!("{name}.safetensors")))
+            .unwrap();
+        let weights = format!("\"digits\", weights = '{name}.safetensors'");
+        workplace.write(&format!("{name}.toml"), suite.replace("\"digits\"", &weights));
+    }
+    let samples = workplace.path("models/trained/digits-held-out.safetensors");
+    fs::copy(&samples, workplace.path("samples.safetensors")).unwrap();
+    fs::copy(&samples, workplace.path("others.safetensors")).unwrap();
+    let run = |suite: &str, samples: &str| {
+        let source = format!("recorded:{samples}.safetensors");
+        workplace.inferbench(&["run", "--noplot", "--suite", suite, "--data-source", &source])
+    };
+    let refused = |suite: &str, samples: &str, why: &str| {
+        run(suite, samples).arg("--resume").finish().with_code(2).saying(&[why, ": it cannot be resumed"]);
+    };
+    run("own.toml", "samples").finish().with_code(0);
+    stop_the_latest(&workplace);
+    refused("other.toml", "samples", "had other models (digits with the weights ");
+    refused("own.toml", "others", "had other samples (samples.safetensors, and now others.safetensors)");
+    flip_signs(&workplace.path("own.safetensors"), "fc2.weight");
+    refused("own.toml", "samples", "had other files of digits (they have changed since)");
+    flip_signs(&workplace.path("own.safetensors"), "fc2.weight");
+    let whole = fs::read(&samples).unwrap();
+    let mut changed = whole.clone();
+    *changed.last_mut().unwrap() ^= 1;
+    workplace.write("samples.safetensors", &changed);
+    refused("own.toml", "samples", "had other samples of digits (they have changed since)");
+    workplace.write("samples.safetensors", &whole);
+    run("own.toml", "samples").arg("--resume").finish().with_code(0);
 }

@@ -13,15 +13,18 @@ const CASE: &str = "vit-small/candle-cpu-f32/1";
 /// Judging them takes a minute and more.
 const MANY: usize = 50_000;
 
-/// A model of pictures, and a folder of one picture under many names.
-fn workplace() -> Workplace {
+/// Judging them takes some seconds.
+const SOME: usize = 5_000;
+
+/// A model of pictures, and a folder of one picture under so many names.
+fn workplace(pictures: usize) -> Workplace {
     let workplace = Workplace::new(&["vit-small"], &["candle"], &[1]);
     let classes: Vec<String> = (0..100).map(|place| format!("class{place}")).collect();
     fs::create_dir_all(workplace.path("pictures/class7")).unwrap();
     workplace.write("pictures/classes.txt", classes.join("\n"));
     let picture = workplace.path("pictures/class7/0.png");
     fs::copy(data_folder().join("pictures/bars/small.png"), &picture).unwrap();
-    for number in 1..MANY {
+    for number in 1..pictures {
         fs::hard_link(&picture, workplace.path(&format!("pictures/class7/{number}.png"))).unwrap();
     }
     workplace
@@ -36,14 +39,14 @@ fn run(workplace: &Workplace, more: &[&str]) -> Command {
 fn start_to_judging(workplace: &Workplace) -> Running {
     let log = workplace.path("log.txt");
     let running = run(workplace, &[]).start(&log);
-    let is_judging = || fs::read_to_string(&log).unwrap().contains("judging 50000 samples").then_some(());
+    let is_judging = || fs::read_to_string(&log).unwrap().contains(" samples of image-folder ").then_some(());
     wait_for("the judging of samples", is_judging);
     running
 }
 
 #[test]
 fn a_process_that_is_killed_while_it_judges_has_measured() {
-    let workplace = workplace();
+    let workplace = workplace(MANY);
     let mut running = start_to_judging(&workplace);
     signal("KILL", &running.child().to_string());
     assert_eq!(running.wait().code(), Some(0));
@@ -55,7 +58,7 @@ fn a_process_that_is_killed_while_it_judges_has_measured() {
 
 #[test]
 fn a_run_that_is_stopped_while_it_judges_keeps_the_measurement_and_is_resumed() {
-    let workplace = workplace();
+    let workplace = workplace(SOME);
     let mut running = start_to_judging(&workplace);
     running.interrupt();
     assert_eq!(running.wait().code(), Some(130));
@@ -64,19 +67,18 @@ fn a_run_that_is_stopped_while_it_judges_keeps_the_measurement_and_is_resumed() 
     assert!(record.status == Status::Ok && record.latency_p50_ms.is_some() && record.accuracy.is_none(), "{record:?}");
     assert!(record.message.unwrap().contains("its answers were not judged: the run was stopped"));
 
-    for number in 10..MANY {
-        fs::remove_file(workplace.path(&format!("pictures/class7/{number}.png"))).unwrap();
-    }
+    let last = workplace.path(&format!("pictures/class7/{}.png", SOME - 1));
+    fs::remove_file(&last).unwrap();
+    let other = run(&workplace, &["--resume"]).finish().with_code(2);
+    other.saying(&["had other samples of vit-small (they have changed since): it cannot be resumed"]);
+    fs::hard_link(workplace.path("pictures/class7/0.png"), &last).unwrap();
     run(&workplace, &["--resume"]).finish().with_code(0);
-    assert_eq!(workplace.record(CASE).accuracy_samples, Some(10));
+    assert_eq!(workplace.record(CASE).accuracy_samples, Some(SOME as u64));
 }
 
 #[test]
 fn the_limit_for_a_case_is_none_for_judging_that_goes_on() {
-    let workplace = workplace();
-    for number in 10_000..MANY {
-        fs::remove_file(workplace.path(&format!("pictures/class7/{number}.png"))).unwrap();
-    }
+    let workplace = workplace(10_000);
     // Longer than the pause between two signs of life, and shorter than judging takes.
     let finished = run(&workplace, &["--timeout", "12"]).finish().with_code(0);
     let record = workplace.record(CASE);

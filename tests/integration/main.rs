@@ -14,6 +14,7 @@ mod interruption;
 mod judging;
 mod openvino;
 mod outcomes;
+mod preparation;
 mod quality;
 mod report;
 mod selftest;

@@ -19,7 +19,7 @@ fn digits() -> Workplace {
 }
 
 /// Changes the sign of every value of an f32 tensor in the file.
-fn flip_signs(path: &Path, tensor: &str) {
+pub fn flip_signs(path: &Path, tensor: &str) {
     let mut bytes = fs::read(path).unwrap();
     let (header_bytes, header) = SafeTensors::read_metadata(&bytes).unwrap();
     let (begin, end) = header.info(tensor).unwrap().data_offsets;
