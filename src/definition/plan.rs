@@ -7,7 +7,8 @@ use super::catalogue::{Entry, Place};
 use super::device::{AUTO, PREFERRED, own_dtype};
 use super::model::Model;
 use super::status::Shortfall;
-use super::suite::{Selection, Suite, SuiteModel};
+use super::suite::{Suite, SuiteModel};
+use super::suite_arguments::Selection;
 use super::suite_tables::{ALL, is_chosen, is_named, table_of};
 use super::tensor_spec::{Dimension, TensorSpec};
 

@@ -6,7 +6,7 @@ use std::fs;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use crate::support::{Run, Workplace, has_onnxruntime, has_openvino, wait_for};
+use crate::support::{Run, Workplace, real_backends, wait_for};
 
 /// Seconds of a tick of the kernel's account.
 const TICK: f64 = 0.01;
@@ -44,13 +44,7 @@ fn processors_in_use(backend: &str, threads: usize) -> f64 {
 
 #[test]
 fn no_backend_computes_on_more_threads_than_it_was_told() {
-    let built = [
-        ("ort", cfg!(feature = "ort") && has_onnxruntime()),
-        ("tch", cfg!(feature = "tch")),
-        ("candle", cfg!(feature = "candle")),
-        ("tract", cfg!(feature = "tract")),
-        ("openvino", cfg!(feature = "openvino") && has_openvino()),
-    ];
+    let built = real_backends();
     for (backend, _) in built.iter().filter(|(_, is_built)| *is_built) {
         for threads in [1, 2] {
             let processors = processors_in_use(backend, threads);

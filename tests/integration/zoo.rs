@@ -4,7 +4,7 @@ use std::fs;
 
 use inferbench::definition::Status;
 
-use crate::support::{Run, Workplace, checkout, has_onnxruntime, has_openvino};
+use crate::support::{Run, Workplace, checkout, real_backends};
 
 /// The small form of every family, as the suite `small` lists them.
 fn small_models() -> Vec<String> {
@@ -23,13 +23,7 @@ fn every_family_is_right_on_every_backend_of_this_build() {
     let matrix: serde_json::Value = serde_json::from_str(&verified.stdout).unwrap();
     let cells = matrix["cases"].as_array().unwrap();
     assert!(cells.len() >= 5 * models.len());
-    let built = [
-        ("ort", cfg!(feature = "ort") && has_onnxruntime()),
-        ("tch", cfg!(feature = "tch")),
-        ("candle", cfg!(feature = "candle")),
-        ("tract", cfg!(feature = "tract")),
-        ("openvino", cfg!(feature = "openvino") && has_openvino()),
-    ];
+    let built = real_backends();
     for cell in cells {
         let backend = cell["contestant"].as_str().unwrap().split('-').next().unwrap();
         if built.contains(&(backend, true)) {

@@ -316,6 +316,17 @@ fn openvino_library() -> PathBuf {
     std::env::var_os("INFERBENCH_OPENVINO_LIBRARY").map_or(own, PathBuf::from)
 }
 
+/// Every real backend, and whether this build and machine have it.
+pub fn real_backends() -> [(&'static str, bool); 5] {
+    [
+        ("ort", cfg!(feature = "ort") && has_onnxruntime()),
+        ("tch", cfg!(feature = "tch")),
+        ("candle", cfg!(feature = "candle")),
+        ("tract", cfg!(feature = "tract")),
+        ("openvino", cfg!(feature = "openvino") && has_openvino()),
+    ]
+}
+
 pub fn checkout() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
