@@ -143,7 +143,7 @@ fn manifest(root: &Path, cases: &[Case]) -> Manifest {
                 parameters: None,
                 nonzero_parameters: None,
                 cost: None,
-                shortfall: None,
+                failure: None,
             })
             .collect(),
     }

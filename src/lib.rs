@@ -22,7 +22,7 @@ pub mod exit_codes;
 pub mod fixture;
 pub mod harness;
 pub mod measurement;
-pub mod places;
+pub mod paths;
 pub mod record;
 pub mod report;
 pub mod selftest;

@@ -4,7 +4,7 @@ use std::thread;
 use std::time::Duration;
 
 use inferbench::backend::{Placement, Session, Stages};
-use inferbench::definition::Shortfall;
+use inferbench::definition::CaseFailure;
 use inferbench::fixture::HostTensor;
 use inferbench::measurement::{TimedSession, memory, watch};
 
@@ -14,24 +14,24 @@ const BLOCK: usize = 64 << 20;
 struct Allocating;
 
 impl Session for Allocating {
-    fn bind(&mut self, _: &[HostTensor]) -> Result<usize, Shortfall> {
+    fn bind(&mut self, _: &[HostTensor]) -> Result<usize, CaseFailure> {
         Ok(0)
     }
-    fn run(&mut self, _: usize) -> Result<(), Shortfall> {
+    fn run(&mut self, _: usize) -> Result<(), CaseFailure> {
         let held = std::hint::black_box(vec![1_u8; BLOCK]);
         drop(std::hint::black_box(vec![1_u8; BLOCK]));
         thread::sleep(Duration::from_millis(300));
         drop(held);
         Ok(())
     }
-    fn sync(&mut self) -> Result<(), Shortfall> {
+    fn sync(&mut self) -> Result<(), CaseFailure> {
         Ok(())
     }
-    fn outputs(&mut self, _: usize) -> Result<Vec<HostTensor>, Shortfall> {
+    fn outputs(&mut self, _: usize) -> Result<Vec<HostTensor>, CaseFailure> {
         Ok(Vec::new())
     }
-    fn call_from_host(&mut self, _: usize, _: &[HostTensor]) -> Result<Stages, Shortfall> {
-        Err(Shortfall::unsupported("never called"))
+    fn call_from_host(&mut self, _: usize, _: &[HostTensor]) -> Result<Stages, CaseFailure> {
+        Err(CaseFailure::unsupported("never called"))
     }
     fn placement(&self) -> Placement {
         Placement::default()

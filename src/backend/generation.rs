@@ -4,7 +4,7 @@ use std::hint::black_box;
 use std::time::{Duration, Instant};
 
 use super::{LoadRequest, Placement, Session, Stages};
-use crate::definition::{Phase, Shortfall};
+use crate::definition::{Phase, CaseFailure};
 use crate::fixture::{HostTensor, TensorData};
 
 /// Steps after the prefill, before decoding begins again from it.
@@ -22,20 +22,20 @@ pub(super) trait Generator {
     /// Keys and values of all positions so far; a clone does not copy them.
     type Cache: Clone;
 
-    fn upload(&mut self, inputs: &[HostTensor]) -> Result<Self::Inputs, Shortfall>;
+    fn upload(&mut self, inputs: &[HostTensor]) -> Result<Self::Inputs, CaseFailure>;
     /// The logits of the first new token, `[batch, vocabulary]`, and the cache of all before it.
-    fn prefill(&mut self, inputs: &Self::Inputs) -> Result<(Self::Value, Self::Cache), Shortfall>;
+    fn prefill(&mut self, inputs: &Self::Inputs) -> Result<(Self::Value, Self::Cache), CaseFailure>;
     /// The logits after `tokens`, i64 `[batch, 1]`, at `position`, counted from 0.
     fn step(
         &mut self,
         tokens: &Self::Value,
         position: usize,
         cache: &mut Self::Cache,
-    ) -> Result<Self::Value, Shortfall>;
+    ) -> Result<Self::Value, CaseFailure>;
     /// The tokens of the largest logits, i64 `[batch, 1]`.
-    fn greedy(&mut self, logits: &Self::Value) -> Result<Self::Value, Shortfall>;
-    fn download(&self, value: &Self::Value) -> Result<HostTensor, Shortfall>;
-    fn sync(&mut self) -> Result<(), Shortfall>;
+    fn greedy(&mut self, logits: &Self::Value) -> Result<Self::Value, CaseFailure>;
+    fn download(&self, value: &Self::Value) -> Result<HostTensor, CaseFailure>;
+    fn sync(&mut self) -> Result<(), CaseFailure>;
     /// Time that compilations took, where that is not a part of loading.
     fn compilation(&self) -> Option<Duration> {
         None
@@ -77,25 +77,25 @@ impl<G: Generator> Clone for State<G> {
 impl<G: Generator> GenerationSession<G> {
     /// # Errors
     /// The definition does not say how many positions the prompt has.
-    pub(super) fn new(request: &LoadRequest<'_>, generator: G, placement: Placement) -> Result<Self, Shortfall> {
-        let unknown = || Shortfall::failed("the length of the prompt is not known: say `seq_lens`");
+    pub(super) fn new(request: &LoadRequest<'_>, generator: G, placement: Placement) -> Result<Self, CaseFailure> {
+        let unknown = || CaseFailure::failed("the length of the prompt is not known: say `seq_lens`");
         let prompt_positions = request.model.prompt_positions(request.sizes.sequence).ok_or_else(unknown)?;
         Ok(GenerationSession { generator, phase: request.phase, prompt_positions, bound: Vec::new(), placement })
     }
 
     /// One prefill, with the token that it gives.
-    fn prefill(&mut self, binding: usize) -> Result<(G::Value, State<G>), Shortfall> {
+    fn prefill(&mut self, binding: usize) -> Result<(G::Value, State<G>), CaseFailure> {
         let (logits, cache) = self.generator.prefill(&self.bound[binding].inputs)?;
         let tokens = self.generator.greedy(&logits)?;
         Ok((logits, State { tokens, cache, steps: 0 }))
     }
 
     /// One step of the state that the binding is in; returns the logits.
-    fn step(&mut self, binding: usize) -> Result<G::Value, Shortfall> {
+    fn step(&mut self, binding: usize) -> Result<G::Value, CaseFailure> {
         if self.bound[binding].now.is_none() {
             self.bound[binding].now = self.bound[binding].start.clone();
         }
-        let Some(state) = &mut self.bound[binding].now else { return Err(Shortfall::failed("no prefill")) };
+        let Some(state) = &mut self.bound[binding].now else { return Err(CaseFailure::failed("no prefill")) };
         let position = self.prompt_positions + state.steps;
         let logits = self.generator.step(&state.tokens, position, &mut state.cache)?;
         state.tokens = self.generator.greedy(&logits)?;
@@ -105,7 +105,7 @@ impl<G: Generator> GenerationSession<G> {
 }
 
 impl<G: Generator> Session for GenerationSession<G> {
-    fn bind(&mut self, inputs: &[HostTensor]) -> Result<usize, Shortfall> {
+    fn bind(&mut self, inputs: &[HostTensor]) -> Result<usize, CaseFailure> {
         let inputs = self.generator.upload(inputs)?;
         self.bound.push(Bound { inputs, start: None, now: None });
         let binding = self.bound.len() - 1;
@@ -124,18 +124,18 @@ impl<G: Generator> Session for GenerationSession<G> {
         self.bound[binding].now = None;
     }
 
-    fn run(&mut self, binding: usize) -> Result<(), Shortfall> {
+    fn run(&mut self, binding: usize) -> Result<(), CaseFailure> {
         match self.phase {
             Phase::Decode => self.step(binding).map(drop),
             _ => self.prefill(binding).map(drop),
         }
     }
 
-    fn sync(&mut self) -> Result<(), Shortfall> {
+    fn sync(&mut self) -> Result<(), CaseFailure> {
         self.generator.sync()
     }
 
-    fn outputs(&mut self, binding: usize) -> Result<Vec<HostTensor>, Shortfall> {
+    fn outputs(&mut self, binding: usize) -> Result<Vec<HostTensor>, CaseFailure> {
         if self.phase != Phase::Decode {
             let (logits, state) = self.prefill(binding)?;
             let mut token = self.generator.download(&state.tokens)?;
@@ -151,14 +151,14 @@ impl<G: Generator> Session for GenerationSession<G> {
             }
         }
         self.rewind(binding);
-        let logits = last.ok_or_else(|| Shortfall::failed("no step"))?;
+        let logits = last.ok_or_else(|| CaseFailure::failed("no step"))?;
         Ok(vec![side_by_side(&steps)?, compared_logits(&self.generator.download(&logits)?)?])
     }
 
     /// `prefill` from the inputs on the host to the first token there.
-    fn call_from_host(&mut self, binding: usize, inputs: &[HostTensor]) -> Result<Stages, Shortfall> {
+    fn call_from_host(&mut self, binding: usize, inputs: &[HostTensor]) -> Result<Stages, CaseFailure> {
         if self.phase == Phase::Decode {
-            return Err(Shortfall::unsupported("a step of decode takes its token from the step before, on the device"));
+            return Err(CaseFailure::unsupported("a step of decode takes its token from the step before, on the device"));
         }
         let begin = Instant::now();
         self.bound[binding].inputs = self.generator.upload(inputs)?;
@@ -182,10 +182,10 @@ impl<G: Generator> Session for GenerationSession<G> {
 }
 
 /// Columns `[batch, 1]` to `[batch, columns]`.
-fn side_by_side(columns: &[HostTensor]) -> Result<HostTensor, Shortfall> {
+fn side_by_side(columns: &[HostTensor]) -> Result<HostTensor, CaseFailure> {
     let columns = columns.iter().map(|column| match &column.data {
         TensorData::I64(tokens) => Ok(tokens),
-        _ => Err(Shortfall::failed("tokens that are not i64")),
+        _ => Err(CaseFailure::failed("tokens that are not i64")),
     });
     let columns = columns.collect::<Result<Vec<_>, _>>()?;
     let rows = columns.first().map_or(0, |column| column.len());
@@ -194,9 +194,9 @@ fn side_by_side(columns: &[HostTensor]) -> Result<HostTensor, Shortfall> {
 }
 
 /// Every n-th logit of `[batch, vocabulary]`, so that at most [`COMPARED_LOGITS`] of a row are left.
-fn compared_logits(logits: &HostTensor) -> Result<HostTensor, Shortfall> {
+fn compared_logits(logits: &HostTensor) -> Result<HostTensor, CaseFailure> {
     let (&[batch, vocabulary], TensorData::F32(values)) = (logits.shape.as_slice(), &logits.data) else {
-        return Err(Shortfall::failed(format!("logits of shape {:?} instead of [batch, vocabulary]", logits.shape)));
+        return Err(CaseFailure::failed(format!("logits of shape {:?} instead of [batch, vocabulary]", logits.shape)));
     };
     let step = vocabulary.div_ceil(COMPARED_LOGITS).max(1);
     let kept = values.chunks_exact(vocabulary.max(1)).flat_map(|row| row.iter().step_by(step)).copied().collect();

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use super::generation::{GenerationSession, Generator};
 use super::{Format, LoadRequest, Placement, Session, Stages};
-use crate::definition::{Generation, Part, Phase, Shortfall};
+use crate::definition::{Generation, Part, Phase, CaseFailure};
 use crate::fixture::{HostTensor, TensorData};
 
 /// A library's own tensors and graphs.
@@ -18,18 +18,18 @@ pub(super) trait Runtime {
     /// A tensor on the device; a clone shares it.
     type Value: Clone;
 
-    fn upload(&self, tensor: &HostTensor) -> Result<Self::Value, Shortfall>;
-    fn download(&self, value: &Self::Value) -> Result<HostTensor, Shortfall>;
+    fn upload(&self, tensor: &HostTensor) -> Result<Self::Value, CaseFailure>;
+    fn download(&self, value: &Self::Value) -> Result<HostTensor, CaseFailure>;
     /// Runs a graph; inputs and outputs are in the order of the part's definition. May return before the device is done.
-    fn run(&self, graph: &mut Self::Graph, inputs: &[&Self::Value]) -> Result<Vec<Self::Value>, Shortfall>;
+    fn run(&self, graph: &mut Self::Graph, inputs: &[&Self::Value]) -> Result<Vec<Self::Value>, CaseFailure>;
     /// The place of the largest logit: `[batch, vocabulary]` to i64 `[batch, 1]`.
-    fn greedy(&self, logits: &Self::Value) -> Result<Self::Value, Shortfall>;
+    fn greedy(&self, logits: &Self::Value) -> Result<Self::Value, CaseFailure>;
     /// Whether the graph takes these inputs, where there is a way to know before it runs.
-    fn check_inputs(&self, _graph: &Self::Graph, _inputs: &[&Self::Value]) -> Result<(), Shortfall> {
+    fn check_inputs(&self, _graph: &Self::Graph, _inputs: &[&Self::Value]) -> Result<(), CaseFailure> {
         Ok(())
     }
     /// Returns when the device has nothing left to do.
-    fn sync(&self) -> Result<(), Shortfall> {
+    fn sync(&self) -> Result<(), CaseFailure> {
         Ok(())
     }
     /// Time that the graph's compilations took, where that is not a part of loading it.
@@ -42,9 +42,9 @@ pub(super) trait Runtime {
 ///
 /// # Errors
 /// The model has no such phase, or a part has no file in the format.
-pub(super) fn parts_of<'a>(request: &LoadRequest<'a>, format: Format) -> Result<Vec<(&'a Part, &'a Path)>, Shortfall> {
+pub(super) fn parts_of<'a>(request: &LoadRequest<'a>, format: Format) -> Result<Vec<(&'a Part, &'a Path)>, CaseFailure> {
     let plan = |phase| {
-        let missing = || Shortfall::unsupported(format!("{} has no phase {phase}", request.model.name));
+        let missing = || CaseFailure::unsupported(format!("{} has no phase {phase}", request.model.name));
         request.model.phase(phase).ok_or_else(missing)
     };
     let mut names = plan(request.phase)?.parts.clone();
@@ -59,7 +59,7 @@ pub(super) fn parts_of<'a>(request: &LoadRequest<'a>, format: Format) -> Result<
                 Format::Onnx => &files.onnx,
                 Format::TorchScript => &files.torchscript,
             };
-            let missing = || Shortfall::unsupported(format!("there is no {format} file of part {:?}", part.name));
+            let missing = || CaseFailure::unsupported(format!("there is no {format} file of part {:?}", part.name));
             Ok((part, file.as_deref().ok_or_else(missing)?))
         })
         .collect()
@@ -75,7 +75,7 @@ pub(super) fn open_session<R: Runtime + 'static>(
     parts: &[(&Part, &Path)],
     graphs: Vec<R::Graph>,
     placement: Placement,
-) -> Result<Box<dyn Session>, Shortfall> {
+) -> Result<Box<dyn Session>, CaseFailure> {
     let artifacts = parts.iter().map(|(_, file)| PathBuf::from(file)).collect();
     let placement = Placement { artifacts, ..placement };
     let input_names: Vec<&str> = request.model.inputs.iter().map(|input| input.name.as_str()).collect();
@@ -92,7 +92,7 @@ pub(super) fn open_session<R: Runtime + 'static>(
                     placement,
                 )
             });
-            Ok(Box::new(session.ok_or_else(|| Shortfall::failed("a phase without a part"))??))
+            Ok(Box::new(session.ok_or_else(|| CaseFailure::failed("a phase without a part"))??))
         }
         Phase::Prefill | Phase::Decode => {
             let generator = GraphGenerator::new(request, runtime, parts.zip(graphs).collect(), &input_names)?;
@@ -121,9 +121,9 @@ impl<R: Runtime> GraphSession<R> {
         input_names: &[&str],
         output_names: Vec<String>,
         placement: Placement,
-    ) -> Result<Self, Shortfall> {
+    ) -> Result<Self, CaseFailure> {
         let place = |names: &[&str], name: &str| {
-            let missing = || Shortfall::failed(format!("part {:?}: nothing gives {name:?}", part.name));
+            let missing = || CaseFailure::failed(format!("part {:?}: nothing gives {name:?}", part.name));
             names.iter().position(|known| *known == name).ok_or_else(missing)
         };
         let inputs = part.inputs.iter().map(|input| place(input_names, &input.name)).collect::<Result<_, _>>()?;
@@ -133,17 +133,17 @@ impl<R: Runtime> GraphSession<R> {
         Ok(GraphSession { runtime, graph, inputs, outputs, bound: Vec::new(), placement })
     }
 
-    fn forward(&mut self, binding: usize) -> Result<Vec<R::Value>, Shortfall> {
+    fn forward(&mut self, binding: usize) -> Result<Vec<R::Value>, CaseFailure> {
         let inputs: Vec<&R::Value> = self.bound[binding].iter().collect();
         self.runtime.run(&mut self.graph, &inputs)
     }
 
     /// Those of the outputs that are asked for, on the host.
-    fn download(&self, outputs: &[R::Value]) -> Result<Vec<HostTensor>, Shortfall> {
+    fn download(&self, outputs: &[R::Value]) -> Result<Vec<HostTensor>, CaseFailure> {
         match &self.outputs {
             None => outputs.iter().map(|output| self.runtime.download(output)).collect(),
             Some(places) => {
-                let missing = |place| Shortfall::failed(format!("the graph has no output {place}"));
+                let missing = |place| CaseFailure::failed(format!("the graph has no output {place}"));
                 let output = |&place: &usize| outputs.get(place).ok_or_else(|| missing(place));
                 places.iter().map(|place| self.runtime.download(output(place)?)).collect()
             }
@@ -152,7 +152,7 @@ impl<R: Runtime> GraphSession<R> {
 }
 
 impl<R: Runtime> Session for GraphSession<R> {
-    fn bind(&mut self, inputs: &[HostTensor]) -> Result<usize, Shortfall> {
+    fn bind(&mut self, inputs: &[HostTensor]) -> Result<usize, CaseFailure> {
         let bound = self.inputs.iter().map(|&place| self.runtime.upload(&inputs[place]));
         let bound = bound.collect::<Result<Vec<_>, _>>()?;
         self.runtime.check_inputs(&self.graph, &bound.iter().collect::<Vec<_>>())?;
@@ -160,27 +160,27 @@ impl<R: Runtime> Session for GraphSession<R> {
         Ok(self.bound.len() - 1)
     }
 
-    fn rebind(&mut self, binding: usize, inputs: &[HostTensor]) -> Result<(), Shortfall> {
+    fn rebind(&mut self, binding: usize, inputs: &[HostTensor]) -> Result<(), CaseFailure> {
         for (bound, &place) in self.bound[binding].iter_mut().zip(&self.inputs) {
             *bound = self.runtime.upload(&inputs[place])?;
         }
         Ok(())
     }
 
-    fn run(&mut self, binding: usize) -> Result<(), Shortfall> {
+    fn run(&mut self, binding: usize) -> Result<(), CaseFailure> {
         self.forward(binding).map(|outputs| drop(black_box(outputs)))
     }
 
-    fn sync(&mut self) -> Result<(), Shortfall> {
+    fn sync(&mut self) -> Result<(), CaseFailure> {
         self.runtime.sync()
     }
 
-    fn outputs(&mut self, binding: usize) -> Result<Vec<HostTensor>, Shortfall> {
+    fn outputs(&mut self, binding: usize) -> Result<Vec<HostTensor>, CaseFailure> {
         let outputs = self.forward(binding)?;
         self.download(&outputs)
     }
 
-    fn call_from_host(&mut self, binding: usize, inputs: &[HostTensor]) -> Result<Stages, Shortfall> {
+    fn call_from_host(&mut self, binding: usize, inputs: &[HostTensor]) -> Result<Stages, CaseFailure> {
         let begin = Instant::now();
         self.rebind(binding, inputs)?;
         self.runtime.sync()?;
@@ -257,8 +257,8 @@ impl<R: Runtime> GraphGenerator<R> {
         runtime: R,
         parts: Vec<(&Part, R::Graph)>,
         input_names: &[&str],
-    ) -> Result<Self, Shortfall> {
-        let broken = |what: &str| Shortfall::failed(format!("{}: {what}", request.model.name));
+    ) -> Result<Self, CaseFailure> {
+        let broken = |what: &str| CaseFailure::failed(format!("{}: {what}", request.model.name));
         let Generation { tokens, prefix_positions, once } =
             request.model.generation.as_ref().ok_or_else(|| broken("the definition has no [generation]"))?;
         let mut slots = Slots::default();
@@ -306,12 +306,12 @@ impl<R: Runtime> GraphGenerator<R> {
         })
     }
 
-    fn run_phase(&mut self, phase: Phase, values: &mut Values<R::Value>) -> Result<R::Value, Shortfall> {
+    fn run_phase(&mut self, phase: Phase, values: &mut Values<R::Value>) -> Result<R::Value, CaseFailure> {
         let order = if phase == Phase::Decode { &self.decode } else { &self.prefill };
         for &index in order {
             let WiredGraph { graph, inputs, outputs } = &mut self.graphs[index];
             let given = inputs.iter().map(|&slot| {
-                let missing = || Shortfall::failed(format!("nothing gives {:?}", self.slots.0[slot]));
+                let missing = || CaseFailure::failed(format!("nothing gives {:?}", self.slots.0[slot]));
                 values[slot].as_ref().ok_or_else(missing)
             });
             let given = given.collect::<Result<Vec<_>, _>>()?;
@@ -320,10 +320,10 @@ impl<R: Runtime> GraphGenerator<R> {
                 values[slot] = Some(value);
             }
         }
-        values[self.logits].take().ok_or_else(|| Shortfall::failed("no logits"))
+        values[self.logits].take().ok_or_else(|| CaseFailure::failed("no logits"))
     }
 
-    fn empty(&self, shape: &[usize], batch: usize) -> Result<R::Value, Shortfall> {
+    fn empty(&self, shape: &[usize], batch: usize) -> Result<R::Value, CaseFailure> {
         let mut shape = shape.to_vec();
         shape[0] = batch;
         self.runtime.upload(&HostTensor { shape, data: TensorData::F32(Vec::new()) })
@@ -336,7 +336,7 @@ impl<R: Runtime> Generator for GraphGenerator<R> {
     /// All values after a call, of which the next one needs keys and values.
     type Cache = Values<R::Value>;
 
-    fn upload(&mut self, inputs: &[HostTensor]) -> Result<Self::Inputs, Shortfall> {
+    fn upload(&mut self, inputs: &[HostTensor]) -> Result<Self::Inputs, CaseFailure> {
         let mut values = vec![None; self.slots.0.len()];
         let (mut batch, mut positions) = (0, 0);
         for (slot, tensor) in self.inputs.iter().zip(inputs) {
@@ -364,7 +364,7 @@ impl<R: Runtime> Generator for GraphGenerator<R> {
         Ok(GraphInputs { values, for_steps })
     }
 
-    fn prefill(&mut self, inputs: &Self::Inputs) -> Result<(R::Value, Self::Cache), Shortfall> {
+    fn prefill(&mut self, inputs: &Self::Inputs) -> Result<(R::Value, Self::Cache), CaseFailure> {
         let mut values = inputs.values.clone();
         let logits = self.run_phase(Phase::Prefill, &mut values)?;
         for (slot, value) in &inputs.for_steps {
@@ -373,7 +373,7 @@ impl<R: Runtime> Generator for GraphGenerator<R> {
         Ok((logits, values))
     }
 
-    fn step(&mut self, tokens: &R::Value, position: usize, cache: &mut Self::Cache) -> Result<R::Value, Shortfall> {
+    fn step(&mut self, tokens: &R::Value, position: usize, cache: &mut Self::Cache) -> Result<R::Value, CaseFailure> {
         cache[self.tokens] = Some(tokens.clone());
         if let Some(slot) = self.slots.find(POSITIONS) {
             let position = HostTensor { shape: vec![1, 1], data: TensorData::I64(vec![position as i64]) };
@@ -382,15 +382,15 @@ impl<R: Runtime> Generator for GraphGenerator<R> {
         self.run_phase(Phase::Decode, cache)
     }
 
-    fn greedy(&mut self, logits: &R::Value) -> Result<R::Value, Shortfall> {
+    fn greedy(&mut self, logits: &R::Value) -> Result<R::Value, CaseFailure> {
         self.runtime.greedy(logits)
     }
 
-    fn download(&self, value: &R::Value) -> Result<HostTensor, Shortfall> {
+    fn download(&self, value: &R::Value) -> Result<HostTensor, CaseFailure> {
         self.runtime.download(value)
     }
 
-    fn sync(&mut self) -> Result<(), Shortfall> {
+    fn sync(&mut self) -> Result<(), CaseFailure> {
         self.runtime.sync()
     }
 

@@ -2,7 +2,7 @@
 //!
 //! A [`Backend`] says what it is, which devices it has here, and loads an artifact into a [`Session`]. A session owns
 //! its inputs on the device; `run` followed by `sync` is what is timed. Nothing falls back: a device or dtype that the
-//! backend cannot give is a [`Shortfall`], never another device or dtype.
+//! backend cannot give is a [`CaseFailure`], never another device or dtype.
 //!
 //! Adding a backend is one file here, one line in [`all`], one Cargo feature, and its row in the README.
 
@@ -31,7 +31,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use crate::definition::{Capabilities, Dtype, ElementType, Model, Origin, Phase, Shortfall, Sizes, device_kind};
+use crate::definition::{Capabilities, Dtype, ElementType, Model, Origin, Phase, CaseFailure, Sizes, device_kind};
 use crate::fixture::{Artifacts, HostTensor};
 
 /// A runtime.
@@ -59,7 +59,7 @@ pub trait Backend: Sync {
     ///
     /// # Errors
     /// The model cannot run at all.
-    fn trace(&self, _request: &LoadRequest<'_>, _inputs: &[HostTensor]) -> Result<Option<Trace>, Shortfall> {
+    fn trace(&self, _request: &LoadRequest<'_>, _inputs: &[HostTensor]) -> Result<Option<Trace>, CaseFailure> {
         Ok(None)
     }
     /// Versions of the crate and of the native library for a device. Loads the library where that is how to know.
@@ -68,12 +68,12 @@ pub trait Backend: Sync {
     ///
     /// # Errors
     /// `unsupported`, with what is missing.
-    fn check_model(&self, model: &Model, dtype: Dtype) -> Result<(), Shortfall>;
+    fn check_model(&self, model: &Model, dtype: Dtype) -> Result<(), CaseFailure>;
     /// Loads a model. Called once a case; may take seconds.
     ///
     /// # Errors
     /// Why the session could not be made, with the status that the case gets.
-    fn load(&self, request: &LoadRequest<'_>) -> Result<Box<dyn Session>, Shortfall>;
+    fn load(&self, request: &LoadRequest<'_>) -> Result<Box<dyn Session>, CaseFailure>;
 }
 
 /// What to load, and for what.
@@ -93,7 +93,7 @@ pub struct LoadRequest<'a> {
 /// A loaded model.
 pub trait Session {
     /// Copies a batch to the device, in the order of the model's inputs, and returns its number: 0, 1, ….
-    fn bind(&mut self, inputs: &[HostTensor]) -> Result<usize, Shortfall>;
+    fn bind(&mut self, inputs: &[HostTensor]) -> Result<usize, CaseFailure>;
     /// Calls of the same binding that belong together: decoding goes on where the call before has stopped.
     fn calls_in_a_row(&self) -> usize {
         1
@@ -104,21 +104,21 @@ pub trait Session {
     ///
     /// # Errors
     /// `unsupported`, where the session's phase does not begin with its inputs.
-    fn rebind(&mut self, _binding: usize, _inputs: &[HostTensor]) -> Result<(), Shortfall> {
-        Err(Shortfall::unsupported("other inputs cannot take the place of those that are bound"))
+    fn rebind(&mut self, _binding: usize, _inputs: &[HostTensor]) -> Result<(), CaseFailure> {
+        Err(CaseFailure::unsupported("other inputs cannot take the place of those that are bound"))
     }
     /// One call over a bound batch: a forward pass, or what the phase is. May return before the device is done.
-    fn run(&mut self, binding: usize) -> Result<(), Shortfall>;
+    fn run(&mut self, binding: usize) -> Result<(), CaseFailure>;
     /// Returns when the device has nothing left to do.
-    fn sync(&mut self) -> Result<(), Shortfall>;
+    fn sync(&mut self) -> Result<(), CaseFailure>;
     /// The same computation as a row of calls from its begin, with the outputs copied to the host: those of
     /// [`Model::output_names`].
-    fn outputs(&mut self, binding: usize) -> Result<Vec<HostTensor>, Shortfall>;
+    fn outputs(&mut self, binding: usize) -> Result<Vec<HostTensor>, CaseFailure>;
     /// One call from host to host: the inputs take the place of the binding's, and the outputs are copied to the host.
     ///
     /// # Errors
     /// `unsupported`, where the session's phase has no such boundary.
-    fn call_from_host(&mut self, binding: usize, inputs: &[HostTensor]) -> Result<Stages, Shortfall>;
+    fn call_from_host(&mut self, binding: usize, inputs: &[HostTensor]) -> Result<Stages, CaseFailure>;
     /// Time that went into compiling for the shapes that are bound, where the runtime does that apart from loading.
     fn compilation(&self) -> Option<Duration> {
         None
@@ -273,12 +273,12 @@ fn not_in_this_build(feature: &str) -> String {
 ///
 /// # Errors
 /// It is unknown, or not in this build.
-pub fn find(name: &str) -> Result<&'static dyn Backend, Shortfall> {
+pub fn find(name: &str) -> Result<&'static dyn Backend, CaseFailure> {
     match all().into_iter().find(|(known, _)| *known == name) {
-        Some((_, found)) => found.map_err(Shortfall::unavailable),
+        Some((_, found)) => found.map_err(CaseFailure::unavailable),
         None => {
             let names: Vec<&str> = all().into_iter().map(|(name, _)| name).filter(|name| *name != NULL).collect();
-            Err(Shortfall::unavailable(format!("no backend {name:?}; there are {}", names.join(", "))))
+            Err(CaseFailure::unavailable(format!("no backend {name:?}; there are {}", names.join(", "))))
         }
     }
 }
@@ -287,7 +287,7 @@ pub fn find(name: &str) -> Result<&'static dyn Backend, Shortfall> {
 pub struct Registry;
 
 impl Capabilities for Registry {
-    fn check_device(&self, backend: &str, device: &str) -> Result<(), Shortfall> {
+    fn check_device(&self, backend: &str, device: &str) -> Result<(), CaseFailure> {
         let backend = find(backend)?;
         let devices = backend.devices();
         // `cuda` says all there is to say about `cuda:1`, until it is loaded.
@@ -302,13 +302,13 @@ impl Capabilities for Registry {
             format!("{} has {there} here", backend.name())
         };
         let Some(asked) = asked else {
-            return Err(Shortfall::unavailable(format!("{} has no device {device:?}; {}", backend.name(), there())));
+            return Err(CaseFailure::unavailable(format!("{} has no device {device:?}; {}", backend.name(), there())));
         };
         let asked = tried(backend, DeviceReport { device: device.to_owned(), ..asked.clone() });
-        asked.availability.map(drop).map_err(|reason| Shortfall::unavailable(format!("{reason}; {}", there())))
+        asked.availability.map(drop).map_err(|reason| CaseFailure::unavailable(format!("{reason}; {}", there())))
     }
 
-    fn check_model(&self, backend: &str, model: &Model, dtype: Dtype) -> Result<(), Shortfall> {
+    fn check_model(&self, backend: &str, model: &Model, dtype: Dtype) -> Result<(), CaseFailure> {
         find(backend)?.check_model(model, dtype)
     }
 }
@@ -333,10 +333,10 @@ impl std::fmt::Display for Format {
 
 /// The check that all backends share: the artifact exists, and the dtype is one of the backend's.
 #[allow(dead_code, reason = "unused in a build without native backends")]
-fn check_artifact(model: &Model, dtype: Dtype, dtypes: &[Dtype], format: Format) -> Result<(), Shortfall> {
+fn check_artifact(model: &Model, dtype: Dtype, dtypes: &[Dtype], format: Format) -> Result<(), CaseFailure> {
     let (exists, extension) = match (&model.origin, format) {
         (Origin::Packaged { quantization: Some(_), .. }, Format::TorchScript) => {
-            return Err(Shortfall::unsupported(
+            return Err(CaseFailure::unsupported(
                 "this variant is made from ONNX graphs, and there is no TorchScript of it",
             ));
         }
@@ -345,17 +345,17 @@ fn check_artifact(model: &Model, dtype: Dtype, dtypes: &[Dtype], format: Format)
         (Origin::Files { torchscript, .. }, Format::TorchScript) => (torchscript.is_some(), "pt"),
     };
     if !exists {
-        return Err(Shortfall::unsupported(format!("needs a .{extension} file of the same name")));
+        return Err(CaseFailure::unsupported(format!("needs a .{extension} file of the same name")));
     }
     if let Some(input) = model.inputs.iter().find(|input| input.dtype == ElementType::F16) {
-        return Err(Shortfall::unsupported(format!(
+        return Err(CaseFailure::unsupported(format!(
             "input {:?} is f16, for which there are no inputs yet",
             input.name
         )));
     }
     if !dtypes.contains(&dtype) {
         let names: Vec<&str> = dtypes.iter().map(|dtype| dtype.name()).collect();
-        return Err(Shortfall::unsupported(format!(
+        return Err(CaseFailure::unsupported(format!(
             "no {dtype} of {format} graphs here; there are {}",
             names.join(", ")
         )));
@@ -365,7 +365,7 @@ fn check_artifact(model: &Model, dtype: Dtype, dtypes: &[Dtype], format: Format)
 
 /// A library's error as the status that it means for the case.
 #[allow(dead_code, reason = "unused in a build without native backends")]
-fn classify(error: impl std::fmt::Display) -> Shortfall {
+fn classify(error: impl std::fmt::Display) -> CaseFailure {
     use crate::definition::Status;
     let text = error.to_string();
     // Some libraries put a backtrace into their message when RUST_BACKTRACE is set.
@@ -374,7 +374,7 @@ fn classify(error: impl std::fmt::Display) -> Shortfall {
     let lower = message.to_lowercase();
     let has = |parts: &[&str]| parts.iter().any(|part| lower.contains(part));
     if has(&["out of memory", "bad_alloc", "failed to allocate memory", "can't allocate memory"]) {
-        Shortfall::new(Status::OutOfMemory, message)
+        CaseFailure::new(Status::OutOfMemory, message)
     } else if has(&[
         "not implemented",
         "not_implemented",
@@ -382,9 +382,9 @@ fn classify(error: impl std::fmt::Display) -> Shortfall {
         "not supported",
         "could not find an implementation",
     ]) {
-        Shortfall::new(Status::Unsupported, message)
+        CaseFailure::new(Status::Unsupported, message)
     } else {
-        Shortfall::new(Status::Failed, message)
+        CaseFailure::new(Status::Failed, message)
     }
 }
 

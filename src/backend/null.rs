@@ -4,7 +4,7 @@ use std::hint::black_box;
 use std::time::Duration;
 
 use super::{Backend, DeviceReport, LoadRequest, Placement, Session, Stages, Versions};
-use crate::definition::{Dtype, Model, Shortfall};
+use crate::definition::{Dtype, Model, CaseFailure};
 use crate::fixture::HostTensor;
 
 /// The name of [`Null`].
@@ -31,11 +31,11 @@ impl Backend for Null {
         Versions { backend: version.clone(), library: version }
     }
 
-    fn check_model(&self, _: &Model, _: Dtype) -> Result<(), Shortfall> {
+    fn check_model(&self, _: &Model, _: Dtype) -> Result<(), CaseFailure> {
         Ok(())
     }
 
-    fn load(&self, request: &LoadRequest<'_>) -> Result<Box<dyn Session>, Shortfall> {
+    fn load(&self, request: &LoadRequest<'_>) -> Result<Box<dyn Session>, CaseFailure> {
         Ok(Box::new(NullSession { dtype: request.dtype, bound: Vec::new() }))
     }
 }
@@ -46,25 +46,25 @@ struct NullSession {
 }
 
 impl Session for NullSession {
-    fn bind(&mut self, inputs: &[HostTensor]) -> Result<usize, Shortfall> {
+    fn bind(&mut self, inputs: &[HostTensor]) -> Result<usize, CaseFailure> {
         self.bound.push(inputs.to_vec());
         Ok(self.bound.len() - 1)
     }
 
-    fn run(&mut self, binding: usize) -> Result<(), Shortfall> {
+    fn run(&mut self, binding: usize) -> Result<(), CaseFailure> {
         black_box(binding);
         Ok(())
     }
 
-    fn sync(&mut self) -> Result<(), Shortfall> {
+    fn sync(&mut self) -> Result<(), CaseFailure> {
         Ok(())
     }
 
-    fn outputs(&mut self, binding: usize) -> Result<Vec<HostTensor>, Shortfall> {
+    fn outputs(&mut self, binding: usize) -> Result<Vec<HostTensor>, CaseFailure> {
         Ok(self.bound[binding][..1].to_vec())
     }
 
-    fn call_from_host(&mut self, binding: usize, inputs: &[HostTensor]) -> Result<Stages, Shortfall> {
+    fn call_from_host(&mut self, binding: usize, inputs: &[HostTensor]) -> Result<Stages, CaseFailure> {
         black_box((binding, inputs));
         Ok(Stages { to_device: Duration::ZERO, compute: Duration::ZERO, to_host: Duration::ZERO })
     }

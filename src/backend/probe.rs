@@ -27,7 +27,7 @@ pub fn asked() -> Option<(String, String)> {
 
 /// `main` of a probe: says on standard output what the device is, or why it does not work.
 pub fn answer((backend, device): &(String, String)) -> ExitCode {
-    let answer = find(backend).map_err(|shortfall| shortfall.message).and_then(|backend| backend.probe(device));
+    let answer = find(backend).map_err(|failure| failure.message).and_then(|backend| backend.probe(device));
     // One line, whatever the answer has in it.
     println!("{ANSWER}{}", serde_json::json!(answer));
     ExitCode::SUCCESS

@@ -13,7 +13,7 @@ use tch::{CModule, Device, IValue, Kind, Tensor};
 
 use super::graphs::{Runtime, open_session, parts_of};
 use super::{Backend, DeviceReport, Format, LoadRequest, Placement, Session, Versions, check_artifact, classify};
-use crate::definition::{Dtype, Model, Shortfall, device_index, device_kind};
+use crate::definition::{Dtype, Model, CaseFailure, device_index, device_kind};
 use crate::fixture::{HostTensor, TensorData};
 
 pub struct Tch;
@@ -22,20 +22,20 @@ pub struct Tch;
 const CRATE_VERSION: &str = "0.24.0";
 const LIBTORCH_VERSION: &str = "2.11.0";
 
-fn parse_device(name: &str) -> Result<Device, Shortfall> {
+fn parse_device(name: &str) -> Result<Device, CaseFailure> {
     let index = device_index(name);
     match device_kind(name) {
         "cpu" => Ok(Device::Cpu),
         kind @ ("cuda" | "rocm") => {
-            check_gpu(kind).map_err(Shortfall::unavailable)?;
+            check_gpu(kind).map_err(CaseFailure::unavailable)?;
             let count = tch::Cuda::device_count();
             if index as i64 >= count {
-                return Err(Shortfall::unavailable(format!("there are {count} {kind} devices, counted from 0")));
+                return Err(CaseFailure::unavailable(format!("there are {count} {kind} devices, counted from 0")));
             }
             Ok(Device::Cuda(index))
         }
-        "mps" => check_mps().map(|_| Device::Mps).map_err(Shortfall::unavailable),
-        other => Err(Shortfall::unavailable(format!("tch has no device {other:?}"))),
+        "mps" => check_mps().map(|_| Device::Mps).map_err(CaseFailure::unavailable),
+        other => Err(CaseFailure::unavailable(format!("tch has no device {other:?}"))),
     }
 }
 
@@ -61,13 +61,13 @@ fn check_mps() -> Result<String, String> {
 }
 
 /// What floating-point numbers are computed in; in an archive that was quantised these are its inputs and outputs.
-fn kind_of(model: &Model, dtype: Dtype) -> Result<Kind, Shortfall> {
+fn kind_of(model: &Model, dtype: Dtype) -> Result<Kind, CaseFailure> {
     match dtype {
         Dtype::I8 if model.dtype == Dtype::I8 => Ok(Kind::Float),
         Dtype::F32 => Ok(Kind::Float),
         Dtype::F16 => Ok(Kind::Half),
         Dtype::Bf16 => Ok(Kind::BFloat16),
-        Dtype::I8 => Err(Shortfall::unsupported("libtorch runs i8 only in archives that were quantised")),
+        Dtype::I8 => Err(CaseFailure::unsupported("libtorch runs i8 only in archives that were quantised")),
     }
 }
 
@@ -111,7 +111,7 @@ impl Backend for Tch {
         Versions { backend: CRATE_VERSION.into(), library: LIBTORCH_VERSION.into() }
     }
 
-    fn check_model(&self, model: &Model, dtype: Dtype) -> Result<(), Shortfall> {
+    fn check_model(&self, model: &Model, dtype: Dtype) -> Result<(), CaseFailure> {
         kind_of(model, dtype)?;
         check_artifact(model, dtype, &Dtype::ALL, Format::TorchScript)
     }
@@ -121,7 +121,7 @@ impl Backend for Tch {
         if device_kind(device) == "cuda" { vec![("NVIDIA_TF32_OVERRIDE", "0".into())] } else { Vec::new() }
     }
 
-    fn load(&self, request: &LoadRequest<'_>) -> Result<Box<dyn Session>, Shortfall> {
+    fn load(&self, request: &LoadRequest<'_>) -> Result<Box<dyn Session>, CaseFailure> {
         let device = parse_device(request.device)?;
         let kind = kind_of(request.model, request.dtype)?;
         set_threads(request.threads);
@@ -153,8 +153,8 @@ impl Backend for Tch {
 }
 
 /// Gives the parameters of all parts their weights; a weight that several parts have is in memory once.
-fn fill_parameters(modules: &[CModule], weights: &Path, device: Device, kind: Kind) -> Result<(), Shortfall> {
-    let failed = |error: String| Shortfall::failed(format!("{}: {error}", weights.display()));
+fn fill_parameters(modules: &[CModule], weights: &Path, device: Device, kind: Kind) -> Result<(), CaseFailure> {
+    let failed = |error: String| CaseFailure::failed(format!("{}: {error}", weights.display()));
     let file = std::fs::File::open(weights).map_err(|error| failed(error.to_string()))?;
     // SAFETY: the map is read only, and every tensor is copied out of it.
     let map = unsafe { memmap2::Mmap::map(&file) }.map_err(|error| failed(error.to_string()))?;
@@ -180,13 +180,13 @@ fn fill_parameters(modules: &[CModule], weights: &Path, device: Device, kind: Ki
 }
 
 /// libtorch's errors end with a C++ stack trace; its first lines say what happened.
-fn brief(error: &tch::TchError) -> Shortfall {
+fn brief(error: &tch::TchError) -> CaseFailure {
     let text = error.to_string();
     // Of an error in an archive's code the last line says what, and the others where in the code.
     if let Some(what) = text.lines().find_map(|line| line.strip_prefix("RuntimeError: ")) {
         let mixes_dtypes = what.contains("same dtype") || what.contains("should be the same");
         return if mixes_dtypes {
-            Shortfall::unsupported(format!("the archive converts to f32 inside: {what}"))
+            CaseFailure::unsupported(format!("the archive converts to f32 inside: {what}"))
         } else {
             classify(what)
         };
@@ -222,18 +222,18 @@ impl Runtime for TchRuntime {
     /// A tensor, in the wrapping that a module takes.
     type Value = Rc<IValue>;
 
-    fn upload(&self, tensor: &HostTensor) -> Result<Rc<IValue>, Shortfall> {
+    fn upload(&self, tensor: &HostTensor) -> Result<Rc<IValue>, CaseFailure> {
         let uploaded = to_tensor(tensor)?.to_device(self.device);
         let is_given_in_full = uploaded.kind() == Kind::Float;
         let uploaded = if is_given_in_full { uploaded.to_kind(self.kind) } else { uploaded };
         Ok(Rc::new(IValue::Tensor(uploaded)))
     }
 
-    fn download(&self, value: &Rc<IValue>) -> Result<HostTensor, Shortfall> {
+    fn download(&self, value: &Rc<IValue>) -> Result<HostTensor, CaseFailure> {
         to_host(as_tensor(value)?)
     }
 
-    fn run(&self, graph: &mut CModule, inputs: &[&Rc<IValue>]) -> Result<Vec<Rc<IValue>>, Shortfall> {
+    fn run(&self, graph: &mut CModule, inputs: &[&Rc<IValue>]) -> Result<Vec<Rc<IValue>>, CaseFailure> {
         let inputs: Vec<&IValue> = inputs.iter().map(|input| &***input).collect();
         let output = tch::no_grad(|| graph.forward_is(&inputs)).map_err(|error| brief(&error))?;
         let mut outputs = Vec::new();
@@ -241,12 +241,12 @@ impl Runtime for TchRuntime {
         Ok(outputs)
     }
 
-    fn greedy(&self, logits: &Rc<IValue>) -> Result<Rc<IValue>, Shortfall> {
+    fn greedy(&self, logits: &Rc<IValue>) -> Result<Rc<IValue>, CaseFailure> {
         let tokens = as_tensor(logits)?.f_argmax(-1, true).map_err(|error| brief(&error))?;
         Ok(Rc::new(IValue::Tensor(tokens)))
     }
 
-    fn sync(&self) -> Result<(), Shortfall> {
+    fn sync(&self) -> Result<(), CaseFailure> {
         match self.device {
             Device::Cuda(index) => tch::Cuda::synchronize(index as i64),
             // There is no call for it: a copy to the host waits for all that was begun before.
@@ -257,14 +257,14 @@ impl Runtime for TchRuntime {
     }
 }
 
-fn as_tensor(value: &IValue) -> Result<&Tensor, Shortfall> {
+fn as_tensor(value: &IValue) -> Result<&Tensor, CaseFailure> {
     match value {
         IValue::Tensor(tensor) => Ok(tensor),
-        other => Err(Shortfall::failed(format!("{other:?} is not a tensor"))),
+        other => Err(CaseFailure::failed(format!("{other:?} is not a tensor"))),
     }
 }
 
-fn to_tensor(tensor: &HostTensor) -> Result<Tensor, Shortfall> {
+fn to_tensor(tensor: &HostTensor) -> Result<Tensor, CaseFailure> {
     let shape: Vec<i64> = tensor.shape.iter().map(|&size| size as i64).collect();
     let flat = match &tensor.data {
         TensorData::F32(values) => Tensor::from_slice(values),
@@ -278,7 +278,7 @@ fn to_tensor(tensor: &HostTensor) -> Result<Tensor, Shortfall> {
 }
 
 /// The tensors of an output, in order, whatever containers they are in.
-fn collect_outputs(value: IValue, outputs: &mut Vec<Rc<IValue>>) -> Result<(), Shortfall> {
+fn collect_outputs(value: IValue, outputs: &mut Vec<Rc<IValue>>) -> Result<(), CaseFailure> {
     match value {
         IValue::Tensor(_) => outputs.push(Rc::new(value)),
         IValue::TensorList(tensors) => {
@@ -295,12 +295,12 @@ fn collect_outputs(value: IValue, outputs: &mut Vec<Rc<IValue>>) -> Result<(), S
             }
         }
         IValue::None => {}
-        other => return Err(Shortfall::unsupported(format!("an output is {other:?} and not a tensor"))),
+        other => return Err(CaseFailure::unsupported(format!("an output is {other:?} and not a tensor"))),
     }
     Ok(())
 }
 
-fn to_host(tensor: &Tensor) -> Result<HostTensor, Shortfall> {
+fn to_host(tensor: &Tensor) -> Result<HostTensor, CaseFailure> {
     let shape = tensor.size().into_iter().map(|size| size as usize).collect();
     let flat = tensor.to_device(Device::Cpu).contiguous().view(-1);
     let vector = |error: tch::TchError| brief(&error);
@@ -312,7 +312,7 @@ fn to_host(tensor: &Tensor) -> Result<HostTensor, Shortfall> {
         Kind::Int64 => TensorData::I64(Vec::try_from(&flat).map_err(vector)?),
         Kind::Uint8 => TensorData::U8(Vec::try_from(&flat).map_err(vector)?),
         Kind::Bool => TensorData::Bool(Vec::try_from(&flat).map_err(vector)?),
-        other => return Err(Shortfall::unsupported(format!("an output has the element type {other:?}"))),
+        other => return Err(CaseFailure::unsupported(format!("an output has the element type {other:?}"))),
     };
     Ok(HostTensor { shape, data })
 }

@@ -13,7 +13,7 @@ use tract_onnx::tract_hir::internal::{TDim, ToDim};
 
 use super::graphs::{Runtime, largest_of_rows, open_session, parts_of};
 use super::{Backend, DeviceReport, Format, LoadRequest, Placement, Session, Versions, check_artifact, classify};
-use crate::definition::{Dimension, Dtype, Model, Part, Shortfall};
+use crate::definition::{Dimension, Dtype, Model, Part, CaseFailure};
 use crate::fixture::{HostTensor, TensorData};
 
 pub struct TractBackend;
@@ -38,13 +38,13 @@ impl Backend for TractBackend {
         Versions { backend: CRATE_VERSION.into(), library: CRATE_VERSION.into() }
     }
 
-    fn check_model(&self, model: &Model, dtype: Dtype) -> Result<(), Shortfall> {
+    fn check_model(&self, model: &Model, dtype: Dtype) -> Result<(), CaseFailure> {
         check_artifact(model, dtype, &[Dtype::F32, Dtype::I8], Format::Onnx)
     }
 
-    fn load(&self, request: &LoadRequest<'_>) -> Result<Box<dyn Session>, Shortfall> {
+    fn load(&self, request: &LoadRequest<'_>) -> Result<Box<dyn Session>, CaseFailure> {
         if request.device != "cpu" {
-            return Err(Shortfall::unavailable(format!("tract has no device {:?}", request.device)));
+            return Err(CaseFailure::unavailable(format!("tract has no device {:?}", request.device)));
         }
         set_threads(request.threads);
         let parts = parts_of(request, Format::Onnx)?;
@@ -97,12 +97,12 @@ enum Size {
 const PAST: &str = "past";
 
 impl TractGraph {
-    fn load(part: &Part, path: &Path) -> Result<Self, Shortfall> {
+    fn load(part: &Part, path: &Path) -> Result<Self, CaseFailure> {
         let mut model = tract_onnx::onnx().model_for_path(path).map_err(failed)?;
         let outlets = model.input_outlets().map_err(failed)?.to_vec();
         let names: Vec<String> = outlets.iter().map(|outlet| model.node(outlet.node).name.clone()).collect();
         let place = |name: &str| {
-            let missing = || Shortfall::failed(format!("no input {name:?} among {}", names.join(", ")));
+            let missing = || CaseFailure::failed(format!("no input {name:?} among {}", names.join(", ")));
             names.iter().position(|known| known == name).ok_or_else(missing)
         };
         let places = part.inputs.iter().map(|input| place(&input.name)).collect::<Result<_, _>>()?;
@@ -125,7 +125,7 @@ impl TractGraph {
     }
 
     /// The graph for these inputs, compiled when it is asked for the first time.
-    fn compiled(&mut self, inputs: &[&TValue]) -> Result<&mut TypedSimpleState, Shortfall> {
+    fn compiled(&mut self, inputs: &[&TValue]) -> Result<&mut TypedSimpleState, CaseFailure> {
         let shapes = self.shapes(inputs);
         if !self.compiled.contains_key(&shapes) {
             let start = Instant::now();
@@ -143,12 +143,12 @@ impl TractGraph {
             self.compiled.insert(shapes.clone(), runnable.spawn().map_err(failed)?);
             self.compilation += start.elapsed();
         }
-        self.compiled.get_mut(&shapes).ok_or_else(|| Shortfall::failed("a graph that was just compiled is gone"))
+        self.compiled.get_mut(&shapes).ok_or_else(|| CaseFailure::failed("a graph that was just compiled is gone"))
     }
 }
 
 /// tract's errors are chains: the first says where, the last says what.
-fn failed(error: TractError) -> Shortfall {
+fn failed(error: TractError) -> CaseFailure {
     let chain: Vec<String> = error.chain().map(|cause| cause.to_string()).collect();
     classify(chain.join(": "))
 }
@@ -157,7 +157,7 @@ impl Runtime for TractRuntime {
     type Graph = TractGraph;
     type Value = TValue;
 
-    fn upload(&self, tensor: &HostTensor) -> Result<TValue, Shortfall> {
+    fn upload(&self, tensor: &HostTensor) -> Result<TValue, CaseFailure> {
         let shape = tensor.shape.as_slice();
         let tensor = match &tensor.data {
             TensorData::F32(values) => Tensor::from_shape(shape, values),
@@ -170,7 +170,7 @@ impl Runtime for TractRuntime {
         tensor.map(TValue::from).map_err(failed)
     }
 
-    fn download(&self, value: &TValue) -> Result<HostTensor, Shortfall> {
+    fn download(&self, value: &TValue) -> Result<HostTensor, CaseFailure> {
         let shape = value.shape().to_vec();
         let view = value.try_as_plain_ram().map_err(failed)?;
         macro_rules! values {
@@ -185,12 +185,12 @@ impl Runtime for TractRuntime {
             DatumType::I64 => values!(i64, I64),
             DatumType::U8 => values!(u8, U8),
             DatumType::Bool => values!(bool, Bool),
-            other => return Err(Shortfall::unsupported(format!("an output has the element type {other:?}"))),
+            other => return Err(CaseFailure::unsupported(format!("an output has the element type {other:?}"))),
         };
         Ok(HostTensor { shape, data })
     }
 
-    fn run(&self, graph: &mut TractGraph, inputs: &[&TValue]) -> Result<Vec<TValue>, Shortfall> {
+    fn run(&self, graph: &mut TractGraph, inputs: &[&TValue]) -> Result<Vec<TValue>, CaseFailure> {
         let places = graph.places.clone();
         let state = graph.compiled(inputs)?;
         let mut given: TVec<TValue> = inputs.iter().map(|&input| input.clone()).collect();
@@ -205,7 +205,7 @@ impl Runtime for TractRuntime {
         Some(graph.compilation)
     }
 
-    fn greedy(&self, logits: &TValue) -> Result<TValue, Shortfall> {
+    fn greedy(&self, logits: &TValue) -> Result<TValue, CaseFailure> {
         let rows = logits.shape().first().copied().unwrap_or(1);
         let view = logits.try_as_plain_ram().map_err(failed)?;
         let tokens = largest_of_rows(view.as_slice::<f32>().map_err(failed)?, rows);

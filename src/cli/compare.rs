@@ -7,7 +7,7 @@ use clap::Args;
 use super::print;
 use super::values::part_of_whole;
 use crate::compare::{Allowance, CaseFilter, Condition, History, Noise, Options, Side, compare};
-use crate::places::Places;
+use crate::paths::Paths;
 use crate::report::{Format, comparison};
 use crate::selftest;
 use crate::store::write_whole;
@@ -59,9 +59,9 @@ pub struct Arguments {
 }
 
 pub fn run(arguments: &Arguments) -> Result<u8, String> {
-    let places = Places::find();
-    let base = Side::find(&arguments.base, &places)?;
-    let candidate = Side::find(&arguments.candidate, &places)?;
+    let paths = Paths::find();
+    let base = Side::find(&arguments.base, &paths)?;
+    let candidate = Side::find(&arguments.candidate, &paths)?;
     if let Some(shared) = base.shared_run(&candidate) {
         return Err(format!("both sides have the run {}; measure again, and compare that", shared.name));
     }
@@ -74,8 +74,8 @@ pub fn run(arguments: &Arguments) -> Result<u8, String> {
         filter: arguments.filter.clone(),
     };
     let compared: Vec<&str> = base.run_ids().chain(candidate.run_ids()).collect();
-    let history = History::read(&places.reports(), &compared);
-    let known = |host_id: &str| noise_of_machine(&places, host_id);
+    let history = History::read(&paths.reports(), &compared);
+    let known = |host_id: &str| noise_of_machine(&paths, host_id);
     let found = compare(&base, &candidate, &history, &known, &options);
     let text = comparison::render(&found, arguments.format);
     match &arguments.output {
@@ -86,8 +86,8 @@ pub fn run(arguments: &Arguments) -> Result<u8, String> {
 }
 
 /// What is known of a machine without runs of the case.
-pub(super) fn noise_of_machine(places: &Places, host_id: &str) -> Noise {
-    match selftest::of_machine(&places.selftest(), host_id) {
+pub(super) fn noise_of_machine(paths: &Paths, host_id: &str) -> Noise {
+    match selftest::of_machine(&paths.selftest(), host_id) {
         Some(selftest) => {
             let change = selftest.smallest_change;
             Noise::of_selftest(change.deviation_percent / 100.0, change.processes)

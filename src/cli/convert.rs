@@ -10,7 +10,7 @@ use crate::convert::{Conversion, convert_each};
 use crate::definition::Status;
 use crate::exit_codes;
 use crate::harness::{Manifest, RunFolder};
-use crate::places::Places;
+use crate::paths::Paths;
 use crate::record::{DISTRIBUTIONS, Distributions};
 use crate::report::{ReportedRun, html, index};
 use crate::store::{
@@ -40,14 +40,14 @@ pub struct Arguments {
 }
 
 pub fn run(arguments: &Arguments) -> Result<u8, String> {
-    let places = Places::find();
-    let folder = RunFolder::find(&places.runs(), arguments.run.as_deref())?;
-    let reports = arguments.output.clone().unwrap_or_else(|| places.reports());
+    let paths = Paths::find();
+    let folder = RunFolder::find(&paths.runs(), arguments.run.as_deref())?;
+    let reports = arguments.output.clone().unwrap_or_else(|| paths.reports());
     let converted = convert_run(&folder, arguments.criterion.as_deref(), &arguments.baseline, &reports)?;
-    write_pages(&converted, &reports, &places)?;
+    write_pages(&converted, &reports, &paths)?;
     println!("{}", converted.results.display());
     if let Some(store) = &arguments.store {
-        let store = store.clone().unwrap_or_else(|| places.store());
+        let store = store.clone().unwrap_or_else(|| paths.store());
         import_one(&store, converted.results.parent().unwrap_or(&reports))?;
     }
     Ok(if converted.has_figures { exit_codes::OK } else { exit_codes::NOTHING_MEASURED })
@@ -110,13 +110,13 @@ pub struct Pages {
 ///
 /// # Errors
 /// The results cannot be read, or the files cannot be written.
-pub fn write_pages(converted: &Converted, reports: &Path, places: &Places) -> Result<Pages, String> {
+pub fn write_pages(converted: &Converted, reports: &Path, paths: &Paths) -> Result<Pages, String> {
     let pages = Pages { report: converted.results.with_file_name(index::REPORT), index: reports.join(index::INDEX) };
     let run = ReportedRun::read(&converted.results)?;
-    let page = html::render(&payload(&[run], places, reports))?;
+    let page = html::render(&payload(&[run], paths, reports))?;
     write_whole(&pages.report, page.as_bytes())?;
     // After the page, to which it has a link.
-    write_whole(&pages.index, index::render(reports, &places.criterion()).as_bytes())?;
+    write_whole(&pages.index, index::render(reports, &paths.criterion()).as_bytes())?;
     Ok(pages)
 }
 

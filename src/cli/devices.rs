@@ -8,7 +8,7 @@ use crate::backend::{self, NULL};
 use crate::exit_codes;
 use crate::harness::{Machine, calibrate, keep_others_out};
 use crate::measurement::peaks::Peaks;
-use crate::places::Places;
+use crate::paths::Paths;
 use crate::report::facts;
 
 /// Show backends and devices: available or not, why not, and what would add them
@@ -37,9 +37,9 @@ pub fn run(arguments: &Arguments) -> Result<u8, String> {
     let machine = Machine::read();
     if arguments.calibrate {
         let threads = arguments.threads.map_or(machine.logical_processors, usize::from);
-        let places = Places::find();
-        let _lock = keep_others_out(&places)?;
-        let peaks = calibrate(&places, &machine, threads)?;
+        let paths = Paths::find();
+        let _lock = keep_others_out(&paths)?;
+        let peaks = calibrate(&paths, &machine, threads)?;
         return list_peaks(&peaks).print(arguments.format).map(|()| exit_codes::OK);
     }
     let mut rows = Vec::new();

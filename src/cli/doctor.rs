@@ -5,10 +5,10 @@ use serde_json::json;
 use super::{ListFormat, print};
 use crate::exit_codes;
 use crate::harness::{Conditions, Finding, examine};
-use crate::places::Places;
+use crate::paths::Paths;
 
 pub fn run(format: ListFormat) -> Result<u8, String> {
-    let findings = examine(&Conditions::watch(&Places::find()));
+    let findings = examine(&Conditions::watch(&Paths::find()));
     match format {
         ListFormat::Json => {
             let objects = json!({ "findings": findings });

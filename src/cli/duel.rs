@@ -10,7 +10,7 @@ use crate::definition::Selection;
 use crate::duel::{self, Duel, Ending, Length, Terms};
 use crate::exit_codes;
 use crate::harness::{is_interrupted, keep_others_out};
-use crate::places::Places;
+use crate::paths::Paths;
 
 /// Compare two revisions, executables or suites in turn on this machine; exit code 1 on a regression
 #[derive(Args)]
@@ -70,18 +70,18 @@ enum Format {
 }
 
 pub fn run(arguments: &Arguments) -> Result<u8, String> {
-    let places = Places::find();
-    let _lock = keep_others_out(&places)?;
+    let paths = Paths::find();
+    let _lock = keep_others_out(&paths)?;
     // From here on Ctrl-C is asked for, and does not end the process where it is.
     is_interrupted();
-    let Some([base, candidate]) = duel::resolve_both(&places, &arguments.base, &arguments.candidate)? else {
+    let Some([base, candidate]) = duel::resolve_both(&paths, &arguments.base, &arguments.candidate)? else {
         eprintln!("interrupted: no round was fought");
         return Ok(exit_codes::INTERRUPTED);
     };
     if cfg!(debug_assertions) && [&base, &candidate].iter().any(|ready| ready.side.commit.is_none()) {
         eprintln!("this inferbench is a debug build: its own times are not those of `cargo build --release`");
     }
-    match duel::between(&places, &base.side, &candidate.side, &terms(arguments))? {
+    match duel::between(&paths, &base.side, &candidate.side, &terms(arguments))? {
         Ending::Complete(duel) => {
             print(&render(&duel, arguments.format)?)?;
             Ok(duel.exit_code)

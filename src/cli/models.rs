@@ -14,7 +14,7 @@ use crate::definition::{
 use crate::exit_codes;
 use crate::fixture;
 use crate::harness::{Plan, make_plan};
-use crate::places::Places;
+use crate::paths::Paths;
 
 /// Show the models of a suite: parameters, size, operations, inputs, and which backends have an artifact
 #[derive(Args)]
@@ -27,8 +27,8 @@ pub struct Arguments {
 }
 
 pub fn run(arguments: &Arguments) -> Result<u8, String> {
-    let places = Places::find();
-    let Plan { cases, .. } = make_plan(&places, &arguments.selection, &EffortArguments::default())?;
+    let paths = Paths::find();
+    let Plan { cases, .. } = make_plan(&paths, &arguments.selection, &EffortArguments::default())?;
     let mut seen = BTreeSet::new();
     let mut rows = Vec::new();
     let mut objects = Vec::new();
@@ -38,7 +38,7 @@ pub fn run(arguments: &Arguments) -> Result<u8, String> {
         }
         match definition {
             Ok(model) => {
-                let megabytes = size_bytes(model, &places).map(|bytes| bytes as f64 / 1e6);
+                let megabytes = size_bytes(model, &paths).map(|bytes| bytes as f64 / 1e6);
                 let backends = backends_with_artifact(model);
                 let phases = costs_of_one(model, cases.iter().map(|planned| &planned.case));
                 let inputs: Vec<String> = model.inputs.iter().map(TensorSpec::to_string).collect();
@@ -135,8 +135,8 @@ fn significant(number: f64) -> String {
 }
 
 /// Bytes of the weights, made or still to make.
-fn size_bytes(model: &Model, places: &Places) -> Option<u64> {
-    let to_make = |dtype| fixture::bytes_to_prepare(model, &places.prepared(), dtype).ok();
+fn size_bytes(model: &Model, paths: &Paths) -> Option<u64> {
+    let to_make = |dtype| fixture::bytes_to_prepare(model, &paths.prepared(), dtype).ok();
     match &model.origin {
         Origin::Files { onnx, torchscript, .. } => {
             let path = onnx.as_ref().or(torchscript.as_ref())?;
@@ -144,7 +144,7 @@ fn size_bytes(model: &Model, places: &Places) -> Option<u64> {
         }
         Origin::Packaged { .. } => match to_make(model.dtype)? {
             0 => {
-                let artifacts = fixture::prepare(model, &places.prepared(), model.dtype).ok()?;
+                let artifacts = fixture::prepare(model, &paths.prepared(), model.dtype).ok()?;
                 Some(artifacts.size_bytes(artifacts.parts.iter().filter_map(|part| part.onnx.as_deref())))
             }
             bytes if model.dtype == Dtype::F32 => Some(bytes),

@@ -8,7 +8,7 @@ use crate::definition::{Dtype, EffortArguments, Model, Selection};
 use crate::exit_codes;
 use crate::fixture;
 use crate::harness::{Plan, make_plan, prepare_model};
-use crate::places::Places;
+use crate::paths::Paths;
 
 /// Make the weights and graphs that a suite needs; `cargo bench` does so too where they are missing
 #[derive(Args)]
@@ -19,13 +19,13 @@ pub struct Arguments {
 }
 
 pub fn run(arguments: &Arguments) -> Result<u8, String> {
-    let places = Places::find();
-    let Plan { cases, .. } = make_plan(&places, &arguments.selection, &EffortArguments::default())?;
+    let paths = Paths::find();
+    let Plan { cases, .. } = make_plan(&paths, &arguments.selection, &EffortArguments::default())?;
     let usable = cases.iter().filter_map(|planned| Some((planned.definition.as_ref().ok()?, planned.case.dtype)));
     let models: BTreeMap<(String, &str, Dtype), &Model> =
         usable.map(|(model, dtype)| ((model.artifact_folder_name(), model.variant.as_str(), dtype), model)).collect();
     let mut needed = 0;
-    let bytes = |model: &Model, dtype| fixture::bytes_to_prepare(model, &places.prepared(), dtype).unwrap_or(0);
+    let bytes = |model: &Model, dtype| fixture::bytes_to_prepare(model, &paths.prepared(), dtype).unwrap_or(0);
     let named: BTreeMap<&String, &Model> = models.iter().map(|((name, ..), model)| (name, *model)).collect();
     for model in named.values() {
         needed += bytes(model, Dtype::F32);
@@ -35,11 +35,11 @@ pub fn run(arguments: &Arguments) -> Result<u8, String> {
         needed += bytes(model, *dtype).saturating_sub(bytes(model, Dtype::F32));
     }
     if needed > 0 {
-        eprintln!("{:.1} MB are needed in {}", needed as f64 / 1e6, places.prepared().display());
+        eprintln!("{:.1} MB are needed in {}", needed as f64 / 1e6, paths.prepared().display());
     }
     let mut exit_code = exit_codes::OK;
     for ((name, _, dtype), model) in &models {
-        if let Err(error) = prepare_model(model, &places, *dtype) {
+        if let Err(error) = prepare_model(model, &paths, *dtype) {
             eprintln!("inferbench: {name} in {dtype}: {error}");
             exit_code = exit_codes::USAGE;
         }

@@ -8,7 +8,7 @@ use super::print;
 use crate::definition::{EffortArguments, Selection};
 use crate::exit_codes;
 use crate::harness::{RoundRequest, RoundTerms, run_round};
-use crate::places::Places;
+use crate::paths::Paths;
 
 /// Time the cases once, in fresh processes, and print one JSON document
 #[derive(Args)]
@@ -43,7 +43,7 @@ pub fn run(arguments: &Arguments) -> Result<u8, String> {
         },
         ids: arguments.case.clone(),
     };
-    let Some(report) = run_round(&Places::find(), &request)? else { return Ok(exit_codes::INTERRUPTED) };
+    let Some(report) = run_round(&Paths::find(), &request)? else { return Ok(exit_codes::INTERRUPTED) };
     print(&(serde_json::to_string(&report).map_err(|error| error.to_string())? + "\n"))?;
     Ok(exit_codes::OK)
 }

@@ -11,7 +11,7 @@ use super::{print, verify};
 use crate::definition::{EffortArguments, Selection, Status};
 use crate::exit_codes;
 use crate::harness::{self, Purpose, Request};
-use crate::places::Places;
+use crate::paths::Paths;
 use crate::record::Record;
 use crate::report::Format;
 use crate::store::{read_records, write_whole};
@@ -73,19 +73,19 @@ pub fn run(arguments: &Arguments) -> Result<u8, String> {
     }
     let finished = harness::run(&request)?;
     if let Some(folder) = &finished.folder {
-        let places = Places::find();
-        let converted = convert_run(folder, None, "new", &places.reports())?;
+        let paths = Paths::find();
+        let converted = convert_run(folder, None, "new", &paths.reports())?;
         let file = File::open(&converted.results).map_err(|error| error.to_string())?;
         let records = read_records(file)?;
         let markdown = converted.results.with_file_name("report.md");
-        let resolution = resolution(&places, &records);
+        let resolution = resolution(&paths, &records);
         write_whole(&markdown, Format::Markdown.render(&records, &resolution).as_bytes())?;
         print(&Format::Table.render(&records, &resolution))?;
         for model in models_with_variants(&records) {
-            print(&format!("\n{}", variants_of(&records, &model, &places)?))?;
+            print(&format!("\n{}", variants_of(&records, &model, &paths)?))?;
         }
-        let pages = write_pages(&converted, &places.reports(), &places)?;
-        let html = places.criterion().join("report/index.html");
+        let pages = write_pages(&converted, &paths.reports(), &paths)?;
+        let html = paths.criterion().join("report/index.html");
         let paths = [
             ("CSV", &converted.results),
             ("short CSV", &converted.throughput),
@@ -132,7 +132,7 @@ fn dry_run(request: &Request) -> Result<u8, String> {
                 total += seconds;
                 print(&format!("{:<44} {seconds:>6.1} s\n", estimate.case.to_string()))?;
             }
-            Err(shortfall) => print(&format!("{:<44} {shortfall}\n", estimate.case.to_string()))?,
+            Err(failure) => print(&format!("{:<44} {failure}\n", estimate.case.to_string()))?,
         }
     }
     print(&format!("{} cases, about {:.1} min\n", estimates.len(), total / 60.0))?;

@@ -7,7 +7,7 @@ use clap::Args;
 use super::values::minutes;
 use super::{ListFormat, print};
 use crate::exit_codes;
-use crate::places::Places;
+use crate::paths::Paths;
 use crate::selftest::{self, Ending, Selftest};
 
 /// Find the smallest change between two runs that can be shown on this machine; reports quote it
@@ -23,7 +23,7 @@ pub struct Arguments {
 
 pub fn run(arguments: &Arguments) -> Result<u8, String> {
     let at_most = Duration::from_secs_f64(60.0 * arguments.minutes);
-    let selftest = match selftest::measure(&Places::find(), at_most)? {
+    let selftest = match selftest::measure(&Paths::find(), at_most)? {
         Ending::Complete(selftest) => selftest,
         Ending::Stopped(exit_code) => return Ok(exit_code),
     };

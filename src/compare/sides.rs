@@ -11,7 +11,7 @@ use crate::convert::convert;
 use crate::criterion_dir::{find_baselines, find_entries, read_entry};
 use crate::definition::{Case, Status};
 use crate::harness::{CriterionArguments, Manifest, RunFolder};
-use crate::places::Places;
+use crate::paths::Paths;
 use crate::record::Record;
 use crate::store::{RESULTS, all_results, read_records};
 
@@ -26,7 +26,7 @@ pub struct Measurement {
 }
 
 impl Measurement {
-    /// Whether the two are one measurement that was found in two places.
+    /// Whether the two are one measurement that was found in two paths.
     pub fn is_same_as(&self, other: &Measurement) -> bool {
         let [one, other] = [&self.record, &other.record];
         one.run_id == other.run_id && one.latency_p50_ms.is_some() && one.latency_p50_ms == other.latency_p50_ms
@@ -56,11 +56,11 @@ impl Side {
     ///
     /// # Errors
     /// There is no such run or baseline (the message lists those that there are), or it cannot be read.
-    pub fn find(names: &str, places: &Places) -> Result<Self, String> {
+    pub fn find(names: &str, paths: &Paths) -> Result<Self, String> {
         let names: Vec<&str> = names.split(',').map(str::trim).filter(|name| !name.is_empty()).collect();
         let mut runs: Vec<StoredRun> = Vec::new();
         for name in &names {
-            let run = find_run(name, places)?;
+            let run = find_run(name, paths)?;
             if let Some(known) = runs.iter().find(|known| known.is_same_as(&run)) {
                 return Err(format!("{name} is the same run as {}; name each run once", known.name));
             }
@@ -138,31 +138,31 @@ impl StoredRun {
     }
 }
 
-fn find_run(name: &str, places: &Places) -> Result<StoredRun, String> {
-    let reports = places.reports();
+fn find_run(name: &str, paths: &Paths) -> Result<StoredRun, String> {
+    let reports = paths.reports();
     let given = Path::new(name);
     for path in [given.to_owned(), given.join(RESULTS), reports.join(name).join(RESULTS)] {
         if path.is_file() {
-            return of_results(name, &path, places);
+            return of_results(name, &path, paths);
         }
     }
-    let runs = places.runs();
+    let runs = paths.runs();
     if name == NEW {
-        return of_folders(name, &[RunFolder::find(&runs, None)?], NEW, places);
+        return of_folders(name, &[RunFolder::find(&runs, None)?], NEW, paths);
     }
     if let Ok(folder) = RunFolder::find(&runs, Some(name)) {
-        return of_folders(name, &[folder], NEW, places);
+        return of_folders(name, &[folder], NEW, paths);
     }
-    of_baseline(name, places)
+    of_baseline(name, paths)
 }
 
 /// A run that was converted.
-fn of_results(name: &str, path: &Path, places: &Places) -> Result<StoredRun, String> {
+fn of_results(name: &str, path: &Path, paths: &Paths) -> Result<StoredRun, String> {
     let named = |error: String| format!("{}: {error}", path.display());
     let file = File::open(path).map_err(|error| named(error.to_string()))?;
     let records = read_records(file).map_err(named)?;
     let manifest = path.parent().and_then(|folder| RunFolder::new(folder.to_owned()).read_manifest().ok());
-    let mut logs = CallLogs { root: places.criterion(), baselines: vec![NEW.into()] };
+    let mut logs = CallLogs { root: paths.criterion(), baselines: vec![NEW.into()] };
     if let Some(manifest) = &manifest {
         logs.root.clone_from(&manifest.criterion_root);
         logs.baselines.extend(manifest.saved_baseline.clone());
@@ -177,15 +177,15 @@ fn of_results(name: &str, path: &Path, places: &Places) -> Result<StoredRun, Str
 }
 
 /// Criterion's baseline of this name: what each case was last saved as.
-fn of_baseline(name: &str, places: &Places) -> Result<StoredRun, String> {
-    let root = places.criterion();
+fn of_baseline(name: &str, paths: &Paths) -> Result<StoredRun, String> {
+    let root = paths.criterion();
     let entries = find_entries(&root, name).unwrap_or_default();
     let mut measured: BTreeMap<String, usize> = BTreeMap::new();
     for entry in entries.iter().filter_map(|entry| read_entry(entry).ok()) {
         *measured.entry(entry.run_id).or_default() += 1;
     }
     let mut folders = Vec::new();
-    for folder in RunFolder::all(&places.runs()) {
+    for folder in RunFolder::all(&paths.runs()) {
         let has_saved =
             || folder.read_manifest().is_ok_and(|manifest| manifest.saved_baseline.as_deref() == Some(name));
         let id = folder.path().file_name().unwrap_or_default().to_string_lossy().into_owned();
@@ -196,17 +196,17 @@ fn of_baseline(name: &str, places: &Places) -> Result<StoredRun, String> {
     }
     if folders.is_empty() {
         return Err(if entries.is_empty() {
-            nothing_of_that_name(name, places)
+            nothing_of_that_name(name, paths)
         } else {
             format!(
                 "baseline {name:?} in {} cannot be used: there is no manifest of the run that measured it in {}; \
                  keep both folders, or measure it again with `cargo bench -- --save-baseline {name}`",
                 root.display(),
-                places.runs().display()
+                paths.runs().display()
             )
         });
     }
-    let mut run = of_folders(name, &folders, name, places)?;
+    let mut run = of_folders(name, &folders, name, paths)?;
     run.notes.extend(measured.iter().map(|(id, count)| {
         format!("{name}: {count} cases are left out: there is no manifest of run {id}, which measured them")
     }));
@@ -214,7 +214,7 @@ fn of_baseline(name: &str, places: &Places) -> Result<StoredRun, String> {
 }
 
 /// Of what several runs, the oldest first, left in a baseline, the last of each case.
-fn of_folders(name: &str, folders: &[RunFolder], baseline: &str, places: &Places) -> Result<StoredRun, String> {
+fn of_folders(name: &str, folders: &[RunFolder], baseline: &str, paths: &Paths) -> Result<StoredRun, String> {
     let mut run = StoredRun {
         name: name.to_owned(),
         run_ids: BTreeSet::new(),
@@ -225,7 +225,7 @@ fn of_folders(name: &str, folders: &[RunFolder], baseline: &str, places: &Places
     let mut records: Vec<Record> = Vec::new();
     let mut places_of: HashMap<Case, usize> = HashMap::new();
     for folder in folders {
-        let conversion = convert(folder, &places.criterion(), baseline)?;
+        let conversion = convert(folder, &paths.criterion(), baseline)?;
         if folders.len() == 1 {
             let refused = conversion.refused.iter().filter(|(id, _)| !Path::new(id).is_absolute());
             run.notes.extend(refused.map(|(id, reason)| format!("{name}: {id}: {reason}")));
@@ -243,15 +243,15 @@ fn of_folders(name: &str, folders: &[RunFolder], baseline: &str, places: &Places
         run.manifests.push(conversion.manifest);
     }
     run.run_ids = records.iter().map(|record| record.run_id.clone()).collect();
-    let logs = CallLogs { root: places.criterion(), baselines: vec![baseline.to_owned()] };
+    let logs = CallLogs { root: paths.criterion(), baselines: vec![baseline.to_owned()] };
     run.measurements = records.into_iter().map(|record| logs.measurement(record)).collect();
     Ok(run)
 }
 
-fn nothing_of_that_name(name: &str, places: &Places) -> String {
+fn nothing_of_that_name(name: &str, paths: &Paths) -> String {
     const SHOWN: usize = 5;
     let list = |names: Vec<String>| if names.is_empty() { "none".to_owned() } else { names.join(", ") };
-    let mut runs: Vec<String> = all_results(&places.reports())
+    let mut runs: Vec<String> = all_results(&paths.reports())
         .iter()
         .filter_map(|results| Some(results.parent()?.file_name()?.to_string_lossy().into_owned()))
         .collect();
@@ -262,9 +262,9 @@ fn nothing_of_that_name(name: &str, places: &Places) -> String {
     format!(
         "no run, file or baseline {name:?}\n  baselines in {}: {}\n  runs in {}: {}{others}\n  \
          keep a baseline with `cargo bench -- --save-baseline {name}`",
-        places.criterion().display(),
-        list(find_baselines(&places.criterion())),
-        places.reports().display(),
+        paths.criterion().display(),
+        list(find_baselines(&paths.criterion())),
+        paths.reports().display(),
         list(runs),
     )
 }

@@ -140,8 +140,8 @@ impl Context<'_> {
             roofline::put_cost(&mut record, planned.cost);
             record
         };
-        if let Some(shortfall) = &planned.shortfall {
-            return Some((bare(shortfall.status, Some(shortfall.message.clone())), Calls::None));
+        if let Some(failure) = &planned.failure {
+            return Some((bare(failure.status, Some(failure.message.clone())), Calls::None));
         }
         let Some(outcome) = self.outcomes.finished.get(&case.to_string()) else {
             let was_at_it = self.outcomes.unfinished.as_ref() == Some(&case.benchmark_id());

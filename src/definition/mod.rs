@@ -30,7 +30,7 @@ pub use model::{CALIBRATION, Generation, Model, Origin, Part, PhasePlan, REFEREN
 pub use onnx::{OnnxSummary, read_input_symbols, read_summary};
 pub use plan::{Capabilities, PlannedCase, plan};
 pub use quantization::Quantization;
-pub use status::{Shortfall, Status};
+pub use status::{CaseFailure, Status};
 pub use suite::{Effort, Suite, SuiteModel, read_suite};
 pub use suite_arguments::{EffortArguments, Selection};
 pub use suite_models::add_models_of_suite;

@@ -39,14 +39,14 @@ impl GraphProto {
 
 /// Where the inputs of an operator that works on quantised numbers are; all others are scales and zero points.
 #[derive(Clone, Copy)]
-struct Places {
+struct Paths {
     /// Quantised numbers, each with the place of its zero point.
     quantised: &'static [(usize, usize)],
     /// Numbers that are not quantised, or, as biases, by the scales of others and around 0.
     plain: &'static [usize],
 }
 
-fn places(op_type: &str) -> Option<Places> {
+fn paths(op_type: &str) -> Option<Paths> {
     let (quantised, plain): (&[(usize, usize)], &[usize]) = match op_type {
         "QuantizeLinear" => (&[], &[0]),
         "DequantizeLinear" => (&[(0, 2)], &[]),
@@ -61,7 +61,7 @@ fn places(op_type: &str) -> Option<Places> {
         name if name.starts_with("QLinear") => (&[], &[0]),
         _ => return None,
     };
-    Some(Places { quantised, plain })
+    Some(Paths { quantised, plain })
 }
 
 /// A product with weights of four bits, or fewer, that are packed into bytes: inputs are activation, weights, scales, zero
@@ -92,8 +92,8 @@ impl<'a> Uses<'a> {
         for node in &graph.nodes {
             let inputs = || node.inputs.iter().map(String::as_str).filter(|name| !name.is_empty());
             let input = |place: usize| node.inputs.get(place).map(String::as_str).filter(|name| !name.is_empty());
-            match (places(&node.op_type), node.op_type.as_str()) {
-                (Some(places), _) => uses.add_quantised(node, places, &moved),
+            match (paths(&node.op_type), node.op_type.as_str()) {
+                (Some(paths), _) => uses.add_quantised(node, paths, &moved),
                 (None, PACKED) => {
                     let product = |name: &str| node.int(name).and_then(|size| u64::try_from(size).ok());
                     let count = product("K").zip(product("N")).and_then(|(rows, columns)| rows.checked_mul(columns));
@@ -120,13 +120,13 @@ impl<'a> Uses<'a> {
         uses
     }
 
-    fn add_quantised(&mut self, node: &'a NodeProto, places: Places, moved: &HashMap<&'a str, &'a str>) {
+    fn add_quantised(&mut self, node: &'a NodeProto, paths: Paths, moved: &HashMap<&'a str, &'a str>) {
         for (place, name) in node.inputs.iter().map(String::as_str).enumerate().filter(|(_, name)| !name.is_empty()) {
-            let quantised = places.quantised.iter().find(|(numbers, _)| *numbers == place);
+            let quantised = paths.quantised.iter().find(|(numbers, _)| *numbers == place);
             if let Some((_, zero_point)) = quantised {
                 let zero_point = node.inputs.get(*zero_point).map(String::as_str).filter(|name| !name.is_empty());
                 self.quantised.insert(moved.get(name).copied().unwrap_or(name), zero_point);
-            } else if places.plain.contains(&place) {
+            } else if paths.plain.contains(&place) {
                 self.plain.insert(name);
                 // A bias is a sum of products: an integer whose zero point is 0.
                 self.quantised.entry(name).or_insert(None);

@@ -6,7 +6,7 @@ use super::case::{Boundary, Case, Dtype, Phase};
 use super::catalogue::{Entry, Place};
 use super::device::{AUTO, PREFERRED, own_dtype};
 use super::model::Model;
-use super::status::Shortfall;
+use super::status::CaseFailure;
 use super::suite::{Suite, SuiteModel};
 use super::suite_arguments::Selection;
 use super::suite_tables::{ALL, is_chosen, is_named, table_of};
@@ -15,9 +15,9 @@ use super::tensor_spec::{Dimension, TensorSpec};
 /// What the plan needs to know about the backends; the registry answers it.
 pub trait Capabilities {
     /// Whether the backend is in this build and the device on this machine.
-    fn check_device(&self, backend: &str, device: &str) -> Result<(), Shortfall>;
+    fn check_device(&self, backend: &str, device: &str) -> Result<(), CaseFailure>;
     /// Whether the backend has an artifact of the model in this dtype.
-    fn check_model(&self, backend: &str, model: &Model, dtype: Dtype) -> Result<(), Shortfall>;
+    fn check_model(&self, backend: &str, model: &Model, dtype: Dtype) -> Result<(), CaseFailure>;
 }
 
 /// A case, and whether it can run.
@@ -29,7 +29,7 @@ pub struct PlannedCase {
     /// The model's definition, or why there is none.
     pub definition: Result<Model, String>,
     /// The model, or why the case cannot run.
-    pub model: Result<Model, Shortfall>,
+    pub model: Result<Model, CaseFailure>,
 }
 
 /// The cases of a suite in the order: model, sequence length, phase, batch size, boundary, backend, device, dtype.
@@ -125,12 +125,12 @@ fn planned(case: Case, entry: &Entry, capabilities: &dyn Capabilities) -> Planne
     PlannedCase { case, family, modality, definition: entry.model.clone(), model }
 }
 
-fn runnable_model<'a>(case: &Case, entry: &'a Entry, capabilities: &dyn Capabilities) -> Result<&'a Model, Shortfall> {
-    let model = entry.model.as_ref().map_err(|reason| Shortfall::failed(reason.clone()))?;
-    case.check_id().map_err(Shortfall::failed)?;
+fn runnable_model<'a>(case: &Case, entry: &'a Entry, capabilities: &dyn Capabilities) -> Result<&'a Model, CaseFailure> {
+    let model = entry.model.as_ref().map_err(|reason| CaseFailure::failed(reason.clone()))?;
+    case.check_id().map_err(CaseFailure::failed)?;
     capabilities.check_device(&case.backend, &case.device)?;
     if model.dtype != Dtype::F32 && case.dtype != model.dtype {
-        return Err(Shortfall::unsupported(format!(
+        return Err(CaseFailure::unsupported(format!(
             "its file computes in {}: only one of f32 is made into {}",
             model.dtype, case.dtype
         )));
@@ -138,7 +138,7 @@ fn runnable_model<'a>(case: &Case, entry: &'a Entry, capabilities: &dyn Capabili
     capabilities.check_model(&case.backend, model, case.dtype)?;
     check_batch(model, case.batch_size)?;
     if model.has_sequence() && case.sequence_length.is_none() {
-        return Err(Shortfall::failed(
+        return Err(CaseFailure::failed(
             "the model needs a sequence length: say `seq_lens` in the suite, or `--seq-lens`",
         ));
     }
@@ -146,7 +146,7 @@ fn runnable_model<'a>(case: &Case, entry: &'a Entry, capabilities: &dyn Capabili
 }
 
 /// A model whose inputs have a fixed first dimension runs at that batch size only.
-fn check_batch(model: &Model, batch_size: usize) -> Result<(), Shortfall> {
+fn check_batch(model: &Model, batch_size: usize) -> Result<(), CaseFailure> {
     if model.inputs.iter().any(TensorSpec::is_batched) {
         return Ok(());
     }
@@ -157,7 +157,7 @@ fn check_batch(model: &Model, batch_size: usize) -> Result<(), Shortfall> {
     if batch_size == fixed {
         return Ok(());
     }
-    Err(Shortfall::unsupported(format!(
+    Err(CaseFailure::unsupported(format!(
         "the model's first dimension is fixed at {fixed}: it cannot run batch {batch_size}"
     )))
 }
@@ -258,10 +258,10 @@ mod tests {
     struct OnlyOrt;
 
     impl Capabilities for OnlyOrt {
-        fn check_device(&self, backend: &str, _: &str) -> Result<(), Shortfall> {
-            if backend == "ort" { Ok(()) } else { Err(Shortfall::unavailable("not in this build")) }
+        fn check_device(&self, backend: &str, _: &str) -> Result<(), CaseFailure> {
+            if backend == "ort" { Ok(()) } else { Err(CaseFailure::unavailable("not in this build")) }
         }
-        fn check_model(&self, _: &str, _: &Model, _: Dtype) -> Result<(), Shortfall> {
+        fn check_model(&self, _: &str, _: &Model, _: Dtype) -> Result<(), CaseFailure> {
             Ok(())
         }
     }
@@ -325,10 +325,10 @@ mod tests {
     fn auto_is_the_first_device_that_is_there_and_a_dtype_that_nobody_names_is_the_devices_own() {
         struct OnlyMps;
         impl Capabilities for OnlyMps {
-            fn check_device(&self, _: &str, device: &str) -> Result<(), Shortfall> {
-                if matches!(device, "mps" | "cpu" | "qnn") { Ok(()) } else { Err(Shortfall::unavailable("no")) }
+            fn check_device(&self, _: &str, device: &str) -> Result<(), CaseFailure> {
+                if matches!(device, "mps" | "cpu" | "qnn") { Ok(()) } else { Err(CaseFailure::unavailable("no")) }
             }
-            fn check_model(&self, _: &str, _: &Model, _: Dtype) -> Result<(), Shortfall> {
+            fn check_model(&self, _: &str, _: &Model, _: Dtype) -> Result<(), CaseFailure> {
                 Ok(())
             }
         }

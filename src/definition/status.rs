@@ -49,25 +49,25 @@ impl fmt::Display for Status {
 /// Why a case has no figures: a status other than `ok`, and the reason for a reader.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 #[error("{status}: {message}")]
-pub struct Shortfall {
+pub struct CaseFailure {
     pub status: Status,
     pub message: String,
 }
 
-impl Shortfall {
+impl CaseFailure {
     pub fn new(status: Status, message: impl Into<String>) -> Self {
-        Shortfall { status, message: message.into() }
+        CaseFailure { status, message: message.into() }
     }
 
     pub fn unsupported(message: impl Into<String>) -> Self {
-        Shortfall::new(Status::Unsupported, message)
+        CaseFailure::new(Status::Unsupported, message)
     }
 
     pub fn unavailable(message: impl Into<String>) -> Self {
-        Shortfall::new(Status::Unavailable, message)
+        CaseFailure::new(Status::Unavailable, message)
     }
 
     pub fn failed(message: impl Into<String>) -> Self {
-        Shortfall::new(Status::Failed, message)
+        CaseFailure::new(Status::Failed, message)
     }
 }

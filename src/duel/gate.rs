@@ -13,7 +13,7 @@ use super::judgement::{CaseRounds, Judgement, Rule, judge};
 use super::outcome::{Duel, series};
 use crate::compare::Verdict;
 use crate::fixture::seeded::Stream;
-use crate::places::Places;
+use crate::paths::Paths;
 
 const DUELS: u64 = 400;
 /// Fewer rounds have hardly another order.
@@ -50,8 +50,8 @@ impl Gate {
     ///
     /// # Errors
     /// Its rounds cannot be read.
-    pub fn of(places: &Places, duel: &Duel) -> Result<Option<Self>, String> {
-        let (journal, agreement) = Journal::open(places.duels().join(&duel.name))?;
+    pub fn of(paths: &Paths, duel: &Duel) -> Result<Option<Self>, String> {
+        let (journal, agreement) = Journal::open(paths.duels().join(&duel.name))?;
         let rounds = journal.rounds()?;
         let Some(pair) = agreement.pairs.iter().find(|pair| pair.trouble.is_none()) else { return Ok(None) };
         let case = series(pair, &rounds).map_err(|trouble| format!("{}: {}", pair.name(), trouble.message))?;
@@ -86,9 +86,9 @@ impl Gate {
 
 /// Some of the rounds, each with its three figures under names that are drawn, and the candidate's longer.
 fn renamed(case: &CaseRounds, seed: u64, slowdown: f64) -> CaseRounds {
-    let (names, places) = (Stream::new(seed, "names"), Stream::new(seed, "rounds"));
+    let (names, paths) = (Stream::new(seed, "names"), Stream::new(seed, "rounds"));
     let mut chosen: Vec<usize> = (0..case.base.len()).collect();
-    chosen.sort_by_key(|round| places.at(*round as u64));
+    chosen.sort_by_key(|round| paths.at(*round as u64));
     chosen.truncate(ROUNDS);
     let mut renamed = CaseRounds::default();
     for round in chosen {

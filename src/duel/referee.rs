@@ -13,7 +13,7 @@ use super::pairing::{Pair, Whose, pair};
 use super::{progress, signed_rank};
 use crate::definition::{Selection, Status};
 use crate::harness::{Machine, RoundReport, is_interrupted};
-use crate::places::Places;
+use crate::paths::Paths;
 
 /// More say no more; the intervals are made of all pairs of rounds.
 const MOST_ROUNDS: usize = 1000;
@@ -54,7 +54,7 @@ pub enum Ending {
 ///
 /// # Errors
 /// A contestant refuses, there are too few rounds to show anything, or the target folder cannot be written.
-pub fn between(places: &Places, base: &Side, candidate: &Side, terms: &Terms) -> Result<Ending, String> {
+pub fn between(paths: &Paths, base: &Side, candidate: &Side, terms: &Terms) -> Result<Ending, String> {
     is_interrupted();
     let instructions = Instructions {
         selection: terms.selection.clone(),
@@ -72,13 +72,13 @@ pub fn between(places: &Places, base: &Side, candidate: &Side, terms: &Terms) ->
         tolerance: terms.tolerance,
         seconds_a_case: terms.duration.as_secs_f64(),
     };
-    let arena = places.duels().join("arena");
+    let arena = paths.duels().join("arena");
     line_up(&arena, base, candidate)?;
     let started = if terms.resume {
-        Journal::last(&places.duels(), &question, terms.seed).map(Some)?
+        Journal::last(&paths.duels(), &question, terms.seed).map(Some)?
     } else {
         let rehearsal = Rehearsal { arena: &arena, question: &question, instructions: &instructions, terms };
-        rehearsal.agree(places)?
+        rehearsal.agree(paths)?
     };
     let Some((journal, agreement)) = started else { return Ok(Ending::Interrupted { rounds: 0, planned: None }) };
     let mut rounds = journal.rounds()?;
@@ -149,7 +149,7 @@ impl Rehearsal<'_> {
     ///
     /// # Errors
     /// As [`between`].
-    fn agree(&self, places: &Places) -> Result<Option<(Journal, Agreement)>, String> {
+    fn agree(&self, paths: &Paths) -> Result<Option<(Journal, Agreement)>, String> {
         let Question { base, candidate, .. } = self.question;
         if !self.terms.is_silent {
             eprintln!("comparing the outputs of both sides with the reference, once, and preparing what they need");
@@ -175,7 +175,7 @@ impl Rehearsal<'_> {
         }
         let rounds = self.rounds(open.len(), seconds_a_round, begin.elapsed().as_secs_f64())?;
         let started = Timestamp::now();
-        let journal = Journal::begin(&places.duels(), started)?;
+        let journal = Journal::begin(&paths.duels(), started)?;
         let agreement = Agreement {
             format: DUEL_FORMAT,
             name: journal.name(),

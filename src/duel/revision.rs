@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use super::process::wait;
-use crate::places::Places;
+use crate::paths::Paths;
 
 const LINES_SHOWN: usize = 25;
 /// Folders of `models/` into which users put files that git need not know.
@@ -37,9 +37,9 @@ pub fn commit(repository: &Path, revision: &str) -> Result<Option<String>, Strin
 ///
 /// # Errors
 /// The commit cannot be checked out or does not build; the message ends with the last lines of the build.
-pub fn build(places: &Places, name: &str, commit: &str) -> Result<Option<(PathBuf, Worktree)>, String> {
-    let duels = places.duels();
-    let worktree = Worktree::add(places, &duels.join("worktrees").join(commit), commit)?;
+pub fn build(paths: &Paths, name: &str, commit: &str) -> Result<Option<(PathBuf, Worktree)>, String> {
+    let duels = paths.duels();
+    let worktree = Worktree::add(paths, &duels.join("worktrees").join(commit), commit)?;
     let features = features_of(&worktree);
     let named_features = if features.is_empty() { "no-backend".to_owned() } else { features.join("+") };
     let executable = duels.join("executables").join(format!("{commit}-{named_features}"));
@@ -57,7 +57,7 @@ pub fn build(places: &Places, name: &str, commit: &str) -> Result<Option<(PathBu
     cargo.args(["build", "--release", "--locked", "--bin", "inferbench", "--no-default-features", "--features"]);
     cargo.arg(features.join(",")).current_dir(worktree.path()).env("CARGO_TARGET_DIR", &target);
     // From one place for all revisions: cargo compiles a native crate anew when such a path changes.
-    for (variable, path) in [("LIBTORCH", places.native().join("libtorch")), ("PROTOC", protoc(places))] {
+    for (variable, path) in [("LIBTORCH", paths.native().join("libtorch")), ("PROTOC", protoc(paths))] {
         if std::env::var_os(variable).is_none() && path.exists() {
             cargo.env(variable, path);
         }
@@ -81,9 +81,9 @@ pub fn build(places: &Places, name: &str, commit: &str) -> Result<Option<(PathBu
 }
 
 impl Worktree {
-    fn add(places: &Places, path: &Path, commit: &str) -> Result<Self, String> {
+    fn add(paths: &Paths, path: &Path, commit: &str) -> Result<Self, String> {
         let named = |error: std::io::Error| format!("{}: {error}", path.display());
-        let root = places.root().canonicalize().map_err(|error| format!("{}: {error}", places.root().display()))?;
+        let root = paths.root().canonicalize().map_err(|error| format!("{}: {error}", paths.root().display()))?;
         let worktree = Worktree { repository: root.clone(), path: path.to_owned() };
         // What a killed duel has left.
         worktree.remove();
@@ -92,11 +92,11 @@ impl Worktree {
         git(&root, &["worktree", "add", "--detach", "--quiet", "--force", &text, commit])?
             .map_err(|why| format!("git worktree add {text} {commit}: {why}"))?;
         let native = path.join(".native");
-        if places.native().is_dir() && !native.exists() {
+        if paths.native().is_dir() && !native.exists() {
             symlink(root.join(".native"), native).map_err(named)?;
         }
         // One link a model: a revision with other weights replaces its own link and leaves the others' files alone.
-        link_missing(&places.prepared(), &path.join(".prepared"), "").map_err(named)?;
+        link_missing(&paths.prepared(), &path.join(".prepared"), "").map_err(named)?;
         for folder in USERS_OWN {
             // What git knows there is the other revision's, and this one has its own.
             let known = git(&root, &["ls-files", folder])?.unwrap_or_default();
@@ -138,8 +138,8 @@ fn link_missing(from: &Path, to: &Path, but: &str) -> std::io::Result<()> {
     Ok(())
 }
 
-fn protoc(places: &Places) -> PathBuf {
-    places.root().canonicalize().unwrap_or_default().join("scripts/protoc")
+fn protoc(paths: &Paths) -> PathBuf {
+    paths.root().canonicalize().unwrap_or_default().join("scripts/protoc")
 }
 
 /// The backends of the running build that the revision has; it may be older than some of them.

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use super::fighter::{Side, check_protocol};
 use super::revision::{self, Worktree};
 use crate::fixture::sha256_of_file;
-use crate::places::Places;
+use crate::paths::Paths;
 
 /// A side that can fight, and the worktree that must stay as long as it does.
 pub struct Ready {
@@ -28,15 +28,15 @@ enum Meaning {
 ///
 /// # Errors
 /// A name means nothing, or a revision does not build.
-pub fn resolve_both(places: &Places, base: &str, candidate: &str) -> Result<Option<[Ready; 2]>, String> {
+pub fn resolve_both(paths: &Paths, base: &str, candidate: &str) -> Result<Option<[Ready; 2]>, String> {
     // Before a build that may take minutes, both names are looked up.
-    let (of_base, of_candidate) = (meaning(places, base)?, meaning(places, candidate)?);
-    let Some(base) = make(places, base, of_base, None)? else { return Ok(None) };
-    let Some(candidate) = make(places, candidate, of_candidate, Some(&base.side))? else { return Ok(None) };
+    let (of_base, of_candidate) = (meaning(paths, base)?, meaning(paths, candidate)?);
+    let Some(base) = make(paths, base, of_base, None)? else { return Ok(None) };
+    let Some(candidate) = make(paths, candidate, of_candidate, Some(&base.side))? else { return Ok(None) };
     Ok(Some([base, candidate]))
 }
 
-fn meaning(places: &Places, name: &str) -> Result<Meaning, String> {
+fn meaning(paths: &Paths, name: &str) -> Result<Meaning, String> {
     let path = Path::new(name);
     if name == "." {
         return Ok(Meaning::Running);
@@ -51,25 +51,25 @@ fn meaning(places: &Places, name: &str) -> Result<Meaning, String> {
             (false, false) => Err(format!("{name} is a file, but neither an executable nor a suite (.toml, .json)")),
         };
     }
-    revision::commit(places.root(), name)?.map(Meaning::Commit).ok_or_else(|| {
+    revision::commit(paths.root(), name)?.map(Meaning::Commit).ok_or_else(|| {
         format!(
             "{name:?} is no revision of {}, no executable and no suite file; `.` is the running inferbench",
-            places.root().display()
+            paths.root().display()
         )
     })
 }
 
-fn make(places: &Places, name: &str, meaning: Meaning, other: Option<&Side>) -> Result<Option<Ready>, String> {
+fn make(paths: &Paths, name: &str, meaning: Meaning, other: Option<&Side>) -> Result<Option<Ready>, String> {
     let commit = match meaning {
-        Meaning::Running => return running(places, name, None).map(Some),
-        Meaning::Suite(path) => return running(places, name, Some(path)).map(Some),
-        Meaning::Executable(path) => return ready(name, path, root(places)?, None).map(Some),
+        Meaning::Running => return running(paths, name, None).map(Some),
+        Meaning::Suite(path) => return running(paths, name, Some(path)).map(Some),
+        Meaning::Executable(path) => return ready(name, path, root(paths)?, None).map(Some),
         Meaning::Commit(commit) => commit,
     };
     if let Some(other) = other.filter(|other| other.commit.as_ref() == Some(&commit)) {
         return Ok(Some(Ready { side: Side { name: name.to_owned(), ..other.clone() }, worktree: None }));
     }
-    let Some((executable, worktree)) = revision::build(places, name, &commit)? else { return Ok(None) };
+    let Some((executable, worktree)) = revision::build(paths, name, &commit)? else { return Ok(None) };
     let Ready { side, .. } = ready(name, executable, worktree.path().to_owned(), None)?;
     Ok(Some(Ready { side: Side { commit: Some(commit), ..side }, worktree: Some(worktree) }))
 }
@@ -90,8 +90,8 @@ fn ready(name: &str, executable: PathBuf, root: PathBuf, suite: Option<PathBuf>)
 }
 
 /// A copy of this very executable: a build in the middle of the duel may put another in its place.
-fn running(places: &Places, name: &str, suite: Option<PathBuf>) -> Result<Ready, String> {
-    let folder = places.duels().join("executables");
+fn running(paths: &Paths, name: &str, suite: Option<PathBuf>) -> Result<Ready, String> {
+    let folder = paths.duels().join("executables");
     let named = |error: std::io::Error| format!("{}: {error}", folder.display());
     let own = std::env::current_exe().map_err(|error| format!("the path of this executable: {error}"))?;
     let own = if Path::new("/proc/self/exe").exists() { PathBuf::from("/proc/self/exe") } else { own };
@@ -102,9 +102,9 @@ fn running(places: &Places, name: &str, suite: Option<PathBuf>) -> Result<Ready,
         let partial = copy.with_extension("partial");
         fs::copy(&own, &partial).and_then(|_| fs::rename(&partial, &copy)).map_err(named)?;
     }
-    ready(name, copy, root(places)?, suite)
+    ready(name, copy, root(paths)?, suite)
 }
 
-fn root(places: &Places) -> Result<PathBuf, String> {
-    places.root().canonicalize().map_err(|error| format!("{}: {error}", places.root().display()))
+fn root(paths: &Paths) -> Result<PathBuf, String> {
+    paths.root().canonicalize().map_err(|error| format!("{}: {error}", paths.root().display()))
 }

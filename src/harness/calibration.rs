@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use super::machine::Machine;
 use crate::measurement::peaks::{self, Peaks};
-use crate::places::Places;
+use crate::paths::Paths;
 
 /// Changes when an older reader would misunderstand the file, and when the same machine would have other peaks.
 const FORMAT: u32 = 1;
@@ -48,17 +48,17 @@ impl Kept {
 ///
 /// # Errors
 /// They cannot be kept.
-pub fn peaks(places: &Places, machine: &Machine, threads: usize) -> Result<Peaks, String> {
-    kept_or_measured(&places.peaks(), machine, threads, || measured(machine, threads))
+pub fn peaks(paths: &Paths, machine: &Machine, threads: usize) -> Result<Peaks, String> {
+    kept_or_measured(&paths.peaks(), machine, threads, || measured(machine, threads))
 }
 
 /// The same, always measured anew.
 ///
 /// # Errors
 /// They cannot be kept.
-pub fn calibrate(places: &Places, machine: &Machine, threads: usize) -> Result<Peaks, String> {
+pub fn calibrate(paths: &Paths, machine: &Machine, threads: usize) -> Result<Peaks, String> {
     let peaks = measured(machine, threads);
-    keep(&places.peaks(), machine, peaks.clone())?;
+    keep(&paths.peaks(), machine, peaks.clone())?;
     Ok(peaks)
 }
 

@@ -18,7 +18,7 @@ use super::manifest::{Event, Judgement, Observed, Outcome, RunFolder};
 use super::round;
 use super::trial::{self, Fixtures, Trial};
 use crate::criterion_dir::{LatencyLog, write_latency_log};
-use crate::definition::{BenchmarkId, Case, Shortfall, Status};
+use crate::definition::{BenchmarkId, Case, CaseFailure, Status};
 use crate::fixture::seeded::Stream;
 use crate::measurement::{self, LoggedSamples, LoggedWallTime, SampleLog, Sampling, Stop, WarmUp, memory};
 
@@ -90,7 +90,7 @@ fn watch(assignment: &Assignment) -> Result<(), String> {
             let mut session = trial::timed(loaded.session, loaded.ring, item.case.boundary);
             measurement::watch(&mut session, &item.case.device, item.case.batch_size, assignment.effort.budget_seconds)
         });
-        let usage = usage.map_err(|shortfall| format!("{id}: {shortfall}"))?;
+        let usage = usage.map_err(|failure| format!("{id}: {failure}"))?;
         folder.append(&Event::cold_start(id.clone(), &observed))?;
         folder.append(&Event::Watched { id, usage, seconds: start.elapsed().as_secs_f64() })?;
     }
@@ -107,7 +107,7 @@ fn start_cold(assignment: &Assignment) -> Result<(), String> {
     for item in &assignment.work {
         let mut observed = Observed::default();
         unwinding(|| trial::load(&item.case, &item.model, assignment, &mut fixtures, &mut observed))
-            .map_err(|shortfall| shortfall.to_string())?;
+            .map_err(|failure| failure.to_string())?;
         folder.append(&Event::cold_start(item.case.benchmark_id(), &observed))?;
     }
     Ok(())
@@ -117,16 +117,16 @@ fn start_cold(assignment: &Assignment) -> Result<(), String> {
 pub(super) fn recorded(
     folder: &RunFolder,
     id: &BenchmarkId,
-    action: impl FnOnce(&mut Observed) -> Result<(), Shortfall>,
+    action: impl FnOnce(&mut Observed) -> Result<(), CaseFailure>,
 ) -> Result<(), String> {
     folder.append(&Event::Started { id: id.clone() })?;
     let start = Instant::now();
     let mut observed = Observed::default();
     let (status, message) = match action(&mut observed) {
         Ok(()) => (Status::Ok, None),
-        Err(shortfall) => {
-            eprintln!("  {id}: {shortfall}");
-            (shortfall.status, Some(shortfall.message))
+        Err(failure) => {
+            eprintln!("  {id}: {failure}");
+            (failure.status, Some(failure.message))
         }
     };
     let seconds = start.elapsed().as_secs_f64();
@@ -248,7 +248,7 @@ impl Worker<'_> {
         item: &WorkItem,
         id: &BenchmarkId,
         observed: &mut Observed,
-    ) -> Result<Trial, Shortfall> {
+    ) -> Result<Trial, CaseFailure> {
         let mut trial = unwinding(|| {
             trial::load_and_prove(&item.case, &item.model, self.assignment, &mut self.fixtures, observed)
         })?;
@@ -284,7 +284,7 @@ impl Worker<'_> {
     fn judge(&mut self, trial: Trial, item: &WorkItem, id: &BenchmarkId) -> Result<(), String> {
         let start = Instant::now();
         self.folder.append(&Event::Judging { id: id.clone(), samples: 0 })?;
-        let failure = self.answers(trial, item, id).err().map(|shortfall| shortfall.message);
+        let failure = self.answers(trial, item, id).err().map(|failure| failure.message);
         if let Some(failure) = &failure {
             eprintln!("  not judged: {failure}");
         }
@@ -292,7 +292,7 @@ impl Worker<'_> {
         self.folder.append(&Event::Judged { id: id.clone(), judgement })
     }
 
-    fn answers(&mut self, mut trial: Trial, item: &WorkItem, id: &BenchmarkId) -> Result<(), Shortfall> {
+    fn answers(&mut self, mut trial: Trial, item: &WorkItem, id: &BenchmarkId) -> Result<(), CaseFailure> {
         let samples = self.fixtures.samples(&item.model, item.case.sequence_length)?;
         eprintln!("  judging {} samples of {}", samples.len(), samples.name());
         let (start, mut said) = (Instant::now(), Instant::now());
@@ -304,14 +304,14 @@ impl Worker<'_> {
             said = Instant::now();
             let left = start.elapsed().as_secs_f64() / answered as f64 * (samples.len() - answered) as f64;
             eprintln!("  {answered} of {} samples, about {} left", samples.len(), minutes(left));
-            folder.append(&Event::Judging { id: id.clone(), samples: answered }).map_err(Shortfall::failed)
+            folder.append(&Event::Judging { id: id.clone(), samples: answered }).map_err(CaseFailure::failed)
         };
         let session = trial.session.session();
         let evaluation = unwinding(|| evaluate(session, &item.case, &item.model, &samples, &mut answered))?;
         for why in &evaluation.unreadable {
             eprintln!("  left out: {why}");
         }
-        evaluation.write(folder.path(), id).map_err(Shortfall::failed)
+        evaluation.write(folder.path(), id).map_err(CaseFailure::failed)
     }
 
     /// What the suite asks for, if Criterion's arguments do not say something else.
@@ -334,7 +334,7 @@ impl Worker<'_> {
         sampling: Sampling,
         call_ns: u64,
         id: &BenchmarkId,
-    ) -> Result<(), Shortfall> {
+    ) -> Result<(), CaseFailure> {
         group.sample_size(sampling.samples);
         group.measurement_time(sampling.measurement_time(call_ns));
         let warm_up_time = self.arguments.warm_up_time.unwrap_or(CALIBRATION_SECONDS).max(1e-9);
@@ -345,7 +345,7 @@ impl Worker<'_> {
                 bencher.iter_custom(|calls| match trial.session.call(calls) {
                     Ok(times) => times,
                     // Unwinds through Criterion, which then writes nothing; `unwinding` takes it up again.
-                    Err(shortfall) => resume_unwind(Box::new(shortfall)),
+                    Err(failure) => resume_unwind(Box::new(failure)),
                 });
             });
             Ok(())
@@ -353,7 +353,7 @@ impl Worker<'_> {
     }
 
     /// Puts the latency log beside Criterion's files.
-    fn keep(&self, id: &BenchmarkId, warm_up_ns: Vec<u64>, samples: LoggedSamples) -> Result<(), Shortfall> {
+    fn keep(&self, id: &BenchmarkId, warm_up_ns: Vec<u64>, samples: LoggedSamples) -> Result<(), CaseFailure> {
         let LoggedSamples { samples_ns, disturbed } = samples;
         let log = LatencyLog { run_id: self.assignment.run_id.clone(), warm_up_ns, samples_ns, disturbed };
         let folder = self.assignment.criterion_root.join(&id.group).join(&id.function).join(&id.value);
@@ -361,7 +361,7 @@ impl Worker<'_> {
         let folders = std::iter::once(named("new")).chain(self.arguments.save_baseline.as_deref().map(named));
         for folder in folders {
             write_latency_log(&folder, &log)
-                .map_err(|error| Shortfall::failed(format!("the latency log in {}: {error}", folder.display())))?;
+                .map_err(|error| CaseFailure::failed(format!("the latency log in {}: {error}", folder.display())))?;
         }
         Ok(())
     }
@@ -417,17 +417,17 @@ fn end_with_parent(parent: u32) {
 }
 
 /// Runs something of a library's, and turns a panic into an outcome of the case.
-pub(super) fn unwinding<T>(action: impl FnOnce() -> Result<T, Shortfall>) -> Result<T, Shortfall> {
+pub(super) fn unwinding<T>(action: impl FnOnce() -> Result<T, CaseFailure>) -> Result<T, CaseFailure> {
     catch_unwind(AssertUnwindSafe(action)).unwrap_or_else(|panic| {
-        Err(match panic.downcast::<Shortfall>() {
-            Ok(shortfall) => *shortfall,
+        Err(match panic.downcast::<CaseFailure>() {
+            Ok(failure) => *failure,
             Err(panic) => {
                 let text = panic
                     .downcast_ref::<String>()
                     .map(String::as_str)
                     .or_else(|| panic.downcast_ref::<&str>().copied())
                     .unwrap_or("no message");
-                Shortfall::failed(format!("panicked: {text}"))
+                CaseFailure::failed(format!("panicked: {text}"))
             }
         })
     })

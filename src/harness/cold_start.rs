@@ -14,7 +14,7 @@ use super::assignment::{Assignment, Purpose};
 use super::child::unwinding;
 use super::manifest::{ColdStart, Event, Observed, Outcome};
 use super::parent::{Ending, Session, is_interrupted};
-use crate::definition::{Case, Model, Shortfall, Status};
+use crate::definition::{Case, Model, CaseFailure, Status};
 
 /// Criterion's minimum.
 const PROCESSES: usize = 10;
@@ -45,9 +45,9 @@ impl Session<'_> {
             }
             let (status, message) = match measured {
                 Ok(()) => (Status::Ok, None),
-                Err(shortfall) => {
-                    eprintln!("  {id}: {shortfall}");
-                    (shortfall.status, Some(shortfall.message))
+                Err(failure) => {
+                    eprintln!("  {id}: {failure}");
+                    (failure.status, Some(failure.message))
                 }
             };
             let observed = ColdStart::medians(&starts).map(Observed::from).unwrap_or_default();
@@ -66,20 +66,20 @@ impl Session<'_> {
         index: usize,
         work: &(Case, Model),
         starts: &mut Vec<ColdStart>,
-    ) -> Result<(), Shortfall> {
+    ) -> Result<(), CaseFailure> {
         let id = work.0.benchmark_id();
         let path = self.folder.path().join("assignment-load.json");
         let assignment = Assignment { purpose: Purpose::Load, ..self.assignment(index, &[work], &Default::default()) };
-        assignment.write(&path).map_err(Shortfall::failed)?;
+        assignment.write(&path).map_err(CaseFailure::failed)?;
         let mut group = criterion.benchmark_group(id.group);
         group.sampling_mode(SamplingMode::Flat);
         group.bench_function(CriterionId::new(id.function, id.value), |bencher| {
             bencher.iter_custom(|processes| {
                 (0..processes)
                     .map(|_| {
-                        let start = self.start_cold(index, &work.0, &path).unwrap_or_else(|shortfall| {
+                        let start = self.start_cold(index, &work.0, &path).unwrap_or_else(|failure| {
                             // Unwinds through Criterion, which then writes nothing; `unwinding` takes it up again.
-                            std::panic::resume_unwind(Box::new(shortfall))
+                            std::panic::resume_unwind(Box::new(failure))
                         });
                         starts.push(start);
                         Duration::from_secs_f64(start.total_ms() / 1e3)
@@ -92,16 +92,16 @@ impl Session<'_> {
     }
 
     /// One process.
-    fn start_cold(&self, index: usize, case: &Case, assignment: &Path) -> Result<ColdStart, Shortfall> {
-        let watched = self.watch(&self.groups[index], assignment).map_err(Shortfall::failed)?;
+    fn start_cold(&self, index: usize, case: &Case, assignment: &Path) -> Result<ColdStart, CaseFailure> {
+        let watched = self.watch(&self.groups[index], assignment).map_err(CaseFailure::failed)?;
         if is_interrupted() {
-            return Err(Shortfall::failed("interrupted"));
+            return Err(CaseFailure::failed("interrupted"));
         }
         if !watched.status.success() {
-            return Err(watched.shortfall(&self.manifest.suite.effort));
+            return Err(watched.failure(&self.manifest.suite.effort));
         }
         let mut outcomes = self.folder.read_outcomes();
-        outcomes.cold_starts.remove(&case.to_string()).ok_or_else(|| Shortfall::failed("the process reported nothing"))
+        outcomes.cold_starts.remove(&case.to_string()).ok_or_else(|| CaseFailure::failed("the process reported nothing"))
     }
 }
 

@@ -9,7 +9,7 @@ use super::container::ContainerLimits;
 use super::machine::{Machine, memory_info};
 use super::run::keep_others_out;
 use crate::measurement::processor_time::{ProcessorTime, TICKS_A_SECOND, own_ticks, processes};
-use crate::places::Places;
+use crate::paths::Paths;
 
 /// The state of the machine. Unknown facts are absent.
 #[derive(Clone, Debug, Default)]
@@ -43,7 +43,7 @@ const NAMED: usize = 3;
 
 impl Conditions {
     /// Takes about a second.
-    pub fn watch(places: &Places) -> Self {
+    pub fn watch(paths: &Paths) -> Self {
         let machine = Machine::read();
         let before = (ProcessorTime::now(), own_ticks(), processes(), swapped_pages());
         let start = Instant::now();
@@ -61,7 +61,7 @@ impl Conditions {
             swapped_pages: before.3.zip(after.3).map(|(before, after)| after.saturating_sub(before)),
             available_memory_bytes: memory_info("MemAvailable"),
             other_runs: other_runs(&after.2),
-            is_measuring: keep_others_out(places).is_err(),
+            is_measuring: keep_others_out(paths).is_err(),
         }
     }
 }

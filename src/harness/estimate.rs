@@ -9,13 +9,13 @@ use super::arguments::CriterionArguments;
 use super::manifest::{Manifest, Outcome, Outcomes, RunFolder};
 use super::run::Request;
 use super::{Plan, make_plan};
-use crate::definition::{Case, Effort, PlannedCase, Shortfall, Status};
-use crate::places::Places;
+use crate::definition::{Case, Effort, PlannedCase, CaseFailure, Status};
+use crate::paths::Paths;
 
 /// A case and how long it will take, or why it will not run.
 pub struct Estimate {
     pub case: Case,
-    pub seconds: Result<f64, Shortfall>,
+    pub seconds: Result<f64, CaseFailure>,
 }
 
 /// Besides the measured calls, a case takes loading, proof, warm-up and Criterion's analysis.
@@ -30,10 +30,10 @@ const WATCH_SECONDS: f64 = 2.0;
 /// As [`run`](super::run::run).
 pub fn estimate(request: &Request) -> Result<Vec<Estimate>, String> {
     let parsed = CriterionArguments::parse_from(&request.criterion_arguments);
-    let places = Places::find();
-    let Plan { suite, cases } = make_plan(&places, &request.selection, &request.effort)?;
+    let paths = Paths::find();
+    let Plan { suite, cases } = make_plan(&paths, &request.selection, &request.effort)?;
     let filter = parsed.id_filter()?;
-    let history = History::read(&places.runs(), &suite.effort, None);
+    let history = History::read(&paths.runs(), &suite.effort, None);
     let selected = cases.into_iter().filter(|planned| filter.matches(&planned.case.to_string()));
     let estimate = |planned: PlannedCase| Estimate {
         seconds: planned.model.map(|_| history.expected_seconds(&planned.case.to_string(), &suite.effort)),

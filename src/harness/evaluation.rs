@@ -2,7 +2,7 @@
 //!
 //! What a case answers is kept in the run's folder, `evaluations/<case>.safetensors`, as it is; how often it is right and
 //! how it differs from the original is computed when the run is converted. Tensors: `largest`, i64 `[samples, 5 or
-//! fewer]`, the places of the largest outputs in their order, or -1 where outputs are not finite; `label`, i64 `[samples]`,
+//! fewer]`, the paths of the largest outputs in their order, or -1 where outputs are not finite; `label`, i64 `[samples]`,
 //! where samples have one; `outputs`, f32 `[rows, size]`, of samples that lie evenly among all.
 
 use std::collections::HashMap;
@@ -13,10 +13,10 @@ use safetensors::tensor::TensorView;
 use safetensors::{Dtype, SafeTensors};
 
 use crate::backend::Session;
-use crate::definition::{BenchmarkId, Case, Dimension, Model, Phase, Shortfall, TensorSpec};
+use crate::definition::{BenchmarkId, Case, Dimension, Model, Phase, CaseFailure, TensorSpec};
 use crate::fixture::{HostTensor, Sample, Samples};
 
-/// Places of largest outputs that are kept.
+/// Paths of largest outputs that are kept.
 const LARGEST: usize = 5;
 /// How many samples' outputs are kept whole: as many as have these numbers, and no fewer than these samples.
 const KEPT_NUMBERS: usize = 4 << 20;
@@ -31,7 +31,7 @@ pub struct Evaluation {
     pub samples: usize,
     /// What is right, for each sample.
     pub labels: Option<Vec<i64>>,
-    /// The places of the largest outputs of each sample, the largest first, and no place where outputs are not finite;
+    /// The paths of the largest outputs of each sample, the largest first, and no place where outputs are not finite;
     /// none where outputs are no classes.
     pub largest: Option<Vec<Vec<i64>>>,
     /// The outputs of samples that lie evenly among all.
@@ -59,8 +59,8 @@ pub fn evaluate(
     case: &Case,
     model: &Model,
     samples: &Samples,
-    progress: &mut dyn FnMut(usize) -> Result<(), Shortfall>,
-) -> Result<Evaluation, Shortfall> {
+    progress: &mut dyn FnMut(usize) -> Result<(), CaseFailure>,
+) -> Result<Evaluation, CaseFailure> {
     let names = model.output_names(case.phase);
     let mut evaluation = Evaluation {
         data_source: samples.name().to_owned(),
@@ -83,7 +83,7 @@ pub fn evaluate(
     }
     if evaluation.samples == 0 {
         let first = evaluation.unreadable.first().cloned().unwrap_or_default();
-        return Err(Shortfall::failed(format!("no sample of {} can be read: {first}", evaluation.data_source)));
+        return Err(CaseFailure::failed(format!("no sample of {} can be read: {first}", evaluation.data_source)));
     }
     Ok(evaluation)
 }
@@ -107,12 +107,12 @@ fn answer(
     batch: &[Sample],
     samples: &Samples,
     names: &[String],
-) -> Result<Output, Shortfall> {
+) -> Result<Output, CaseFailure> {
     // The last batch is filled up with what it begins with.
     let filled: Vec<&Sample> = batch.iter().cycle().take(batch_size).collect();
     let input = |place: usize| {
         let rows: Vec<HostTensor> = filled.iter().map(|sample| sample.inputs[place].clone()).collect();
-        HostTensor::stacked(&rows).map_err(Shortfall::failed)
+        HostTensor::stacked(&rows).map_err(CaseFailure::failed)
     };
     let inputs = (0..filled[0].inputs.len()).map(input).collect::<Result<Vec<_>, _>>()?;
     session.rebind(0, &inputs)?;
@@ -123,13 +123,13 @@ fn answer(
         let shapes: Vec<String> = outputs.iter().map(|output| format!("{:?}", output.shape)).collect();
         let what = if samples.has_labels() { "a number for each class" } else { "floating-point numbers" };
         let shapes = shapes.join(", ");
-        return Err(Shortfall::unsupported(format!("no output has {what} of each sample; there are {shapes}")));
+        return Err(CaseFailure::unsupported(format!("no output has {what} of each sample; there are {shapes}")));
     };
     let name = names.get(place).map(|name| name.to_lowercase()).unwrap_or_default();
     let is_named_so = CLASSES.iter().any(|part| name.contains(part));
     let values = outputs[place].to_f64();
     let width = values.len() / batch_size;
-    samples.check_width(width).map_err(Shortfall::failed)?;
+    samples.check_width(width).map_err(CaseFailure::failed)?;
     let is_classes = samples.has_labels() || is_named_so && has_classes(&outputs[place]);
     Ok(Output { values, width, is_classes })
 }
@@ -147,8 +147,8 @@ impl Evaluation {
             let is_finite = row.iter().all(|value| value.is_finite());
             self.not_finite += usize::from(!is_finite);
             if output.is_classes {
-                let places = if is_finite { places_of_largest(row) } else { Vec::new() };
-                self.largest.get_or_insert_default().push(places);
+                let paths = if is_finite { places_of_largest(row) } else { Vec::new() };
+                self.largest.get_or_insert_default().push(paths);
             }
             if let Some(labels) = &mut self.labels {
                 labels.push(sample.label.unwrap_or(-1));
@@ -174,7 +174,7 @@ impl Evaluation {
         }
         if let Some(largest) = &self.largest {
             let width = largest.iter().map(Vec::len).max().unwrap_or(0);
-            let padded = |places: &Vec<i64>| [places.as_slice(), &[NO_PLACE; LARGEST]].concat()[..width].to_vec();
+            let padded = |paths: &Vec<i64>| [paths.as_slice(), &[NO_PLACE; LARGEST]].concat()[..width].to_vec();
             let rows = largest.iter().flat_map(padded).collect::<Vec<_>>();
             tensors.push(("largest", Dtype::I64, vec![largest.len(), width], integers(&rows)));
         }
@@ -222,12 +222,12 @@ impl Evaluation {
         let width = outputs.shape().get(1).copied().unwrap_or(1).max(1);
         let floats: Vec<f32> =
             outputs.data().as_chunks::<4>().0.iter().map(|chunk| f32::from_le_bytes(*chunk)).collect();
-        let places = |row: &[i64]| row.iter().copied().filter(|&place| place != NO_PLACE).collect::<Vec<_>>();
+        let paths = |row: &[i64]| row.iter().copied().filter(|&place| place != NO_PLACE).collect::<Vec<_>>();
         Ok(Some(Evaluation {
             data_source: said("data_source"),
             samples: said("samples").parse().unwrap_or_default(),
             labels: integers("label").map(|(_, labels)| labels),
-            largest: integers("largest").map(|(width, all)| all.chunks(width).map(places).collect()),
+            largest: integers("largest").map(|(width, all)| all.chunks(width).map(paths).collect()),
             outputs: floats.chunks(width).map(<[f32]>::to_vec).collect(),
             unreadable: serde_json::from_str(&said("unreadable")).unwrap_or_default(),
             not_finite: said("not_finite").parse().unwrap_or_default(),
@@ -243,11 +243,11 @@ fn path(run_folder: &Path, id: &BenchmarkId) -> PathBuf {
     run_folder.join(FOLDER).join(format!("{}-{}-batch{}.safetensors", id.group, id.function, id.value))
 }
 
-/// The places of the largest numbers, the largest first, and of equal ones the first.
+/// The paths of the largest numbers, the largest first, and of equal ones the first.
 fn places_of_largest(row: &[f64]) -> Vec<i64> {
-    let mut places: Vec<usize> = (0..row.len()).collect();
-    places.sort_by(|&one, &other| row[other].total_cmp(&row[one]));
-    places.into_iter().take(LARGEST).map(|place| place as i64).collect()
+    let mut paths: Vec<usize> = (0..row.len()).collect();
+    paths.sort_by(|&one, &other| row[other].total_cmp(&row[one]));
+    paths.into_iter().take(LARGEST).map(|place| place as i64).collect()
 }
 
 #[cfg(test)]

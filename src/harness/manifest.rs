@@ -13,7 +13,7 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use super::machine::{Machine, Revision};
-use crate::definition::{BenchmarkId, Case, Cost, Dtype, Shortfall, Status, Suite};
+use crate::definition::{BenchmarkId, Case, Cost, Dtype, CaseFailure, Status, Suite};
 use crate::measurement::peaks::Peaks;
 use crate::measurement::{Stop, Usage};
 
@@ -74,7 +74,8 @@ pub struct ManifestCase {
     #[serde(default)]
     pub samples_sha256: Option<String>,
     /// Why it cannot run, where that was known before.
-    pub shortfall: Option<Shortfall>,
+    #[serde(alias = "shortfall")]
+    pub failure: Option<CaseFailure>,
 }
 
 /// A line of `outcomes.jsonl`.

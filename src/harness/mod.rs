@@ -52,7 +52,7 @@ use crate::definition::{
     EffortArguments, PlannedCase, Selection, Suite, add_models_of_suite, plan, read_catalogue, read_suite,
 };
 use crate::exit_codes;
-use crate::places::Places;
+use crate::paths::Paths;
 
 /// Does what another process has started this one for, and says how it ended; nothing in a process that a user has
 /// started.
@@ -74,10 +74,10 @@ pub struct Plan {
 ///
 /// # Errors
 /// The suite, a model name or a filter is wrong.
-pub fn make_plan(places: &Places, selection: &Selection, effort: &EffortArguments) -> Result<Plan, String> {
-    let suite = read_suite(&selection.suite, &places.models())?.with_arguments(selection, effort)?;
+pub fn make_plan(paths: &Paths, selection: &Selection, effort: &EffortArguments) -> Result<Plan, String> {
+    let suite = read_suite(&selection.suite, &paths.models())?.with_arguments(selection, effort)?;
     let mut catalogue =
-        read_catalogue(&places.models()).map_err(|error| format!("{}: {error}", places.models().display()))?;
+        read_catalogue(&paths.models()).map_err(|error| format!("{}: {error}", paths.models().display()))?;
     add_models_of_suite(&mut catalogue, &suite)?;
     let cases = plan(&suite, selection, &catalogue, &Registry)?;
     Ok(Plan { suite, cases })

@@ -19,7 +19,7 @@ use super::manifest::{Event, Judgement, Manifest, Observed, Outcome, RunFolder};
 use super::preparation::Preparations;
 use super::relay::relay;
 use crate::backend;
-use crate::definition::{Case, DataSource, Effort, Model, Shortfall, Status};
+use crate::definition::{Case, DataSource, Effort, Model, CaseFailure, Status};
 use crate::exit_codes;
 
 /// How often the parent looks at a child. It sleeps in between, so as not to disturb what is measured.
@@ -138,7 +138,7 @@ impl Session<'_> {
                 return Ok(Ending::Interrupted);
             }
             if !watched.status.success() {
-                eprintln!("  no memory figures: {}", watched.shortfall(&self.manifest.suite.effort));
+                eprintln!("  no memory figures: {}", watched.failure(&self.manifest.suite.effort));
             }
         }
         Ok(Ending::Complete)
@@ -167,7 +167,7 @@ impl Session<'_> {
             }
             let after = self.folder.read_outcomes();
             if let Some(id) = after.unjudged {
-                let failure = watched.shortfall(&self.manifest.suite.effort).message;
+                let failure = watched.failure(&self.manifest.suite.effort).message;
                 eprintln!("  {id}: not judged: {failure}");
                 let judgement = Judgement { failure: Some(failure), seconds: watched.seconds_in_case };
                 self.folder.append(&Event::Judged { id, judgement })?;
@@ -176,12 +176,12 @@ impl Session<'_> {
             let all_done = open.iter().all(|(case, _)| after.finished.contains_key(&case.to_string()));
             if !all_done {
                 let id = after.unfinished.unwrap_or_else(|| first.benchmark_id());
-                let shortfall = watched.shortfall(&self.manifest.suite.effort);
-                eprintln!("  {id}: {shortfall}");
+                let failure = watched.failure(&self.manifest.suite.effort);
+                eprintln!("  {id}: {failure}");
                 self.folder.append(&Event::Finished(Box::new(Outcome {
                     id,
-                    status: shortfall.status,
-                    message: Some(shortfall.message),
+                    status: failure.status,
+                    message: Some(failure.message),
                     observed: Observed::default(),
                     seconds: watched.seconds_in_case,
                 })))?;
@@ -313,9 +313,9 @@ pub(super) struct Watched {
 
 impl Watched {
     /// What that means for the case that it was at.
-    pub fn shortfall(&self, effort: &Effort) -> Shortfall {
+    pub fn failure(&self, effort: &Effort) -> CaseFailure {
         if self.timed_out {
-            return Shortfall::new(
+            return CaseFailure::new(
                 Status::Timeout,
                 format!("no end after {} s; `--timeout SECONDS` gives it longer", effort.timeout_seconds),
             );
@@ -326,10 +326,10 @@ impl Watched {
             (None, None) => "the process ended".into(),
         };
         if self.ran_out_of_memory {
-            return Shortfall::new(Status::OutOfMemory, format!("{how}, and the kernel reports that memory ran out"));
+            return CaseFailure::new(Status::OutOfMemory, format!("{how}, and the kernel reports that memory ran out"));
         }
         let last = self.tail.lines().next_back().unwrap_or_default();
-        Shortfall::failed(if last.is_empty() { how } else { format!("{how}; its last words: {last}") })
+        CaseFailure::failed(if last.is_empty() { how } else { format!("{how}; its last words: {last}") })
     }
 }
 

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::definition::{Dtype, Model};
 use crate::fixture::{self, Artifacts, Held};
-use crate::places::Places;
+use crate::paths::Paths;
 
 /// Prepared artifacts are the same for all cases with these.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -31,8 +31,8 @@ impl Preparations {
     ///
     /// # Errors
     /// As [`fixture::prepare`], each time again.
-    pub fn add(&mut self, model: &Model, places: &Places, dtype: Dtype) -> Result<(), String> {
-        let held = self.0.entry(PreparedKey::new(model, dtype)).or_insert_with(|| prepare_model(model, places, dtype));
+    pub fn add(&mut self, model: &Model, paths: &Paths, dtype: Dtype) -> Result<(), String> {
+        let held = self.0.entry(PreparedKey::new(model, dtype)).or_insert_with(|| prepare_model(model, paths, dtype));
         held.as_ref().map(drop).map_err(Clone::clone)
     }
 
@@ -46,15 +46,15 @@ impl Preparations {
 ///
 /// # Errors
 /// As [`fixture::prepare`].
-pub fn prepare_model(model: &Model, places: &Places, dtype: Dtype) -> Result<Held, String> {
-    let bytes = fixture::bytes_to_prepare(model, &places.prepared(), dtype)?;
+pub fn prepare_model(model: &Model, paths: &Paths, dtype: Dtype) -> Result<Held, String> {
+    let bytes = fixture::bytes_to_prepare(model, &paths.prepared(), dtype)?;
     if bytes > 0 {
         eprintln!(
             "preparing {} in {dtype} ({:.1} MB in {})",
             model.artifact_folder_name(),
             bytes as f64 / 1e6,
-            places.prepared().display()
+            paths.prepared().display()
         );
     }
-    fixture::prepare_and_hold(model, &places.prepared(), dtype)
+    fixture::prepare_and_hold(model, &paths.prepared(), dtype)
 }

@@ -5,7 +5,7 @@ use super::assignment::{Assignment, Purpose};
 use super::manifest::Observed;
 use super::peer;
 use crate::backend::{self, Session};
-use crate::definition::{Case, Model, Shortfall, Sizes, Status, TensorSpec};
+use crate::definition::{Case, Model, CaseFailure, Sizes, Status, TensorSpec};
 use crate::fixture::{self, HostTensor, Reference};
 
 /// What a session has to prove.
@@ -36,7 +36,7 @@ impl Proof<'_> {
         session: &mut dyn Session,
         ring: &[Vec<HostTensor>],
         observed: &mut Observed,
-    ) -> Result<Expectation, Shortfall> {
+    ) -> Result<Expectation, CaseFailure> {
         let outputs = session.outputs(0)?;
         if self.case.backend == backend::NULL || self.assignment.purpose == Purpose::MeasureUnproven {
             return Ok(Expectation::Itself(outputs));
@@ -47,7 +47,7 @@ impl Proof<'_> {
         let tolerance = self.model.tolerance.of(self.case.dtype);
         let (expected, whose) = match self.reference_outputs(self.case.batch_size)? {
             Some(expected) => (Some(expected), "the reference".to_owned()),
-            None => match peer::read(&self.assignment.run_folder, self.case).map_err(Shortfall::failed)? {
+            None => match peer::read(&self.assignment.run_folder, self.case).map_err(CaseFailure::failed)? {
                 Some(peer) => (Some(peer.outputs), format!("the outputs of {}", peer.backend)),
                 None => (None, String::new()),
             },
@@ -71,14 +71,14 @@ impl Proof<'_> {
             Some(outputs) => Ok(Expectation::Reference { outputs, tolerance }),
             None => {
                 let names = self.model.output_names(self.case.phase);
-                peer::write(&self.assignment.run_folder, self.case, &names, &outputs).map_err(Shortfall::failed)?;
+                peer::write(&self.assignment.run_folder, self.case, &names, &outputs).map_err(CaseFailure::failed)?;
                 Ok(Expectation::Itself(outputs))
             }
         }
     }
 
     /// The reference for the first batch of the ring: all outputs, or none where it was not made for this length.
-    fn reference_outputs(&self, batch_size: usize) -> Result<Option<Vec<(String, HostTensor)>>, Shortfall> {
+    fn reference_outputs(&self, batch_size: usize) -> Result<Option<Vec<(String, HostTensor)>>, CaseFailure> {
         let Some(reference) = self.reference else { return Ok(None) };
         let samples = fixture::sample_indices(0, batch_size);
         let length = self.case.sequence_length;
@@ -87,7 +87,7 @@ impl Proof<'_> {
         let outputs: Option<Vec<_>> = names.map(|name| rows(&name).map(|rows| (name, rows))).collect();
         let is_promised = length.is_none_or(|length| self.model.sequence_lengths.contains(&length));
         if outputs.is_none() && is_promised {
-            return Err(Shortfall::failed("the reference lacks an output of the model"));
+            return Err(CaseFailure::failed("the reference lacks an output of the model"));
         }
         Ok(outputs)
     }
@@ -98,14 +98,14 @@ impl Proof<'_> {
         session: &mut dyn Session,
         outputs: &[HostTensor],
         tolerance: f64,
-    ) -> Result<(), Shortfall> {
+    ) -> Result<(), CaseFailure> {
         let batch_size = self.case.batch_size;
         let other = if batch_size == 1 { 2 } else { 1 };
         let sizes = Sizes { batch: other, sequence: self.case.sequence_length };
-        let inputs = fixture::batch(self.model, self.reference, 0, sizes).map_err(Shortfall::failed)?;
+        let inputs = fixture::batch(self.model, self.reference, 0, sizes).map_err(CaseFailure::failed)?;
         let in_batch = |why: String| wrong(format!("at batch size {other}: {why}"));
-        let binding = session.bind(&inputs).map_err(|shortfall| {
-            Shortfall::new(shortfall.status, format!("at batch size {other}: {}", shortfall.message))
+        let binding = session.bind(&inputs).map_err(|failure| {
+            CaseFailure::new(failure.status, format!("at batch size {other}: {}", failure.message))
         })?;
         let others = session.outputs(binding)?;
         fixture::check_plausible(&others, None).map_err(in_batch)?;
@@ -127,7 +127,7 @@ impl Expectation {
     ///
     /// # Errors
     /// `wrong-output`: they changed.
-    pub fn prove_again(&self, session: &mut dyn Session) -> Result<(), Shortfall> {
+    pub fn prove_again(&self, session: &mut dyn Session) -> Result<(), CaseFailure> {
         let outputs = session.outputs(0)?;
         let changed = |why: String| wrong(format!("after the measurement: {why}"));
         match self {
@@ -145,8 +145,8 @@ impl Expectation {
     }
 }
 
-fn wrong(why: String) -> Shortfall {
-    Shortfall::new(Status::WrongOutput, why)
+fn wrong(why: String) -> CaseFailure {
+    CaseFailure::new(Status::WrongOutput, why)
 }
 
 fn check_tolerance(error: f64, tolerance: f64) -> Result<(), String> {

@@ -24,9 +24,9 @@ use super::preparation::Preparations;
 use super::run::by_contestant;
 use super::trial::{self, Fixtures, Trial};
 use super::{Plan, make_plan};
-use crate::definition::{EffortArguments, PlannedCase, Selection, Shortfall, Status};
+use crate::definition::{EffortArguments, PlannedCase, Selection, CaseFailure, Status};
 use crate::measurement::{Slowed, TimedSession};
-use crate::places::Places;
+use crate::paths::Paths;
 
 /// The version of the protocol.
 pub const ROUND_FORMAT: u32 = 1;
@@ -101,30 +101,30 @@ impl CallFigures {
 ///
 /// # Errors
 /// The suite or a filter is wrong, or the target folder cannot be written.
-pub fn run_round(places: &Places, request: &RoundRequest) -> Result<Option<RoundReport>, String> {
-    let Plan { mut suite, mut cases } = make_plan(places, &request.selection, &request.effort)?;
+pub fn run_round(paths: &Paths, request: &RoundRequest) -> Result<Option<RoundReport>, String> {
+    let Plan { mut suite, mut cases } = make_plan(paths, &request.selection, &request.effort)?;
     if !request.ids.is_empty() {
         cases.retain(|planned| request.ids.contains(&planned.case.to_string()));
     }
     // Half of it is the most that a warm-up takes.
     suite.effort.budget_seconds = 2.0 * request.terms.duration.as_secs_f64().max(0.5);
-    let mut shortfalls: BTreeMap<String, Shortfall> = BTreeMap::new();
+    let mut failures: BTreeMap<String, CaseFailure> = BTreeMap::new();
     let mut runnable = Vec::new();
     let mut preparations = Preparations::default();
     for PlannedCase { case, model, .. } in &cases {
         let ready = model.clone().and_then(|model| {
-            preparations.add(&model, places, case.dtype).map_err(Shortfall::failed)?;
+            preparations.add(&model, paths, case.dtype).map_err(CaseFailure::failed)?;
             Ok(model)
         });
         match ready {
             Ok(model) => runnable.push((case.clone(), model)),
-            Err(shortfall) => drop(shortfalls.insert(case.to_string(), shortfall)),
+            Err(failure) => drop(failures.insert(case.to_string(), failure)),
         }
     }
 
     let started = Timestamp::now();
     let id = format!("round-{}", std::process::id());
-    let folder = RunFolder::new(places.unkept_runs().join(&id));
+    let folder = RunFolder::new(paths.unkept_runs().join(&id));
     fs::create_dir_all(folder.path()).map_err(|error| format!("{}: {error}", folder.path().display()))?;
     let manifest = Manifest {
         format: MANIFEST_FORMAT,
@@ -141,7 +141,7 @@ pub fn run_round(places: &Places, request: &RoundRequest) -> Result<Option<Round
         revision: Revision::default(),
         machine: Machine::default(),
         peaks: None,
-        criterion_root: places.criterion(),
+        criterion_root: paths.criterion(),
         saved_baseline: None,
         compared_baseline: None,
         is_quick: false,
@@ -169,8 +169,8 @@ pub fn run_round(places: &Places, request: &RoundRequest) -> Result<Option<Round
     }
     let round_case = |planned: &PlannedCase| {
         let id = planned.case.to_string();
-        let (status, message) = match (shortfalls.get(&id), outcomes.get(&id)) {
-            (Some(shortfall), _) => (shortfall.status, Some(shortfall.message.clone())),
+        let (status, message) = match (failures.get(&id), outcomes.get(&id)) {
+            (Some(failure), _) => (failure.status, Some(failure.message.clone())),
             (None, Some(outcome)) => (outcome.status, outcome.message.clone()),
             (None, None) => (Status::Failed, Some("its process ended before it".into())),
         };
@@ -211,14 +211,14 @@ pub fn time_calls(assignment: &Assignment, terms: RoundTerms) -> Result<(), Stri
             if terms.is_proven {
                 trial.prove_again()?;
             }
-            let figures = CallFigures::of(calls).ok_or_else(|| Shortfall::failed("no call was made"))?;
-            write_figures(&assignment.run_folder, &id.to_string(), figures).map_err(Shortfall::failed)
+            let figures = CallFigures::of(calls).ok_or_else(|| CaseFailure::failed("no call was made"))?;
+            write_figures(&assignment.run_folder, &id.to_string(), figures).map_err(CaseFailure::failed)
         })?;
     }
     Ok(())
 }
 
-fn calls_for(trial: &mut Trial, duration: Duration) -> Result<Vec<u64>, Shortfall> {
+fn calls_for(trial: &mut Trial, duration: Duration) -> Result<Vec<u64>, CaseFailure> {
     let mut calls = Vec::with_capacity(ROOM);
     let session: &mut TimedSession = &mut trial.session;
     let start = Instant::now();

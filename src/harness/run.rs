@@ -17,12 +17,12 @@ use super::resume::stopped_run;
 use super::{Plan, calibration, make_plan, parent};
 use crate::backend;
 use crate::definition::{
-    Case, Cost, DataSource, Dtype, EffortArguments, Model, Phase, PlannedCase, Selection, Shortfall, Sizes, Status,
+    Case, Cost, DataSource, Dtype, EffortArguments, Model, Phase, PlannedCase, Selection, CaseFailure, Sizes, Status,
     Suite, cost,
 };
 use crate::exit_codes;
 use crate::fixture::{self, Artifacts};
-use crate::places::Places;
+use crate::paths::Paths;
 
 /// What to run.
 #[derive(Clone, Debug)]
@@ -49,21 +49,21 @@ pub struct FinishedRun {
 /// # Errors
 /// What was asked for is wrong or impossible; nothing was measured then.
 pub fn run(request: &Request) -> Result<FinishedRun, String> {
-    run_in(&Places::find(), request, false)
+    run_in(&Paths::find(), request, false)
 }
 
-/// The same in other places and without a word, for figures about the machine and not about a model; nothing but time
+/// The same in other paths and without a word, for figures about the machine and not about a model; nothing but time
 /// is measured.
 ///
 /// # Errors
 /// As [`run`].
-pub fn run_silently(places: &Places, request: &Request) -> Result<FinishedRun, String> {
-    run_in(places, request, true)
+pub fn run_silently(paths: &Paths, request: &Request) -> Result<FinishedRun, String> {
+    run_in(paths, request, true)
 }
 
-fn run_in(places: &Places, request: &Request, is_silent: bool) -> Result<FinishedRun, String> {
+fn run_in(paths: &Paths, request: &Request, is_silent: bool) -> Result<FinishedRun, String> {
     let parsed = CriterionArguments::parse_from(&request.criterion_arguments);
-    let Plan { mut suite, cases } = make_plan(places, &request.selection, &request.effort)?;
+    let Plan { mut suite, cases } = make_plan(paths, &request.selection, &request.effort)?;
     suite.effort.watch &= !is_silent;
     let filter = parsed.id_filter()?;
     let selected: Vec<&PlannedCase> =
@@ -80,19 +80,19 @@ fn run_in(places: &Places, request: &Request, is_silent: bool) -> Result<Finishe
     }
     say_what_is_left_out(&selected);
     let is_kept = is_measured && !is_cold && parsed.mode() == Mode::Measure && !parsed.discard_baseline;
-    let runs = if is_kept { places.runs() } else { places.unkept_runs() };
+    let runs = if is_kept { paths.runs() } else { paths.unkept_runs() };
     let _lock = lock(&runs)?;
     let mut preparations = Preparations::default();
-    let (runnable, shortfalls) = prepare(&selected, places, &mut preparations);
+    let (runnable, failures) = prepare(&selected, paths, &mut preparations);
     if is_measured && !is_cold {
         check_samples(&runnable, suite.data_source.as_ref())?;
     }
-    let criterion_root = if is_cold { places.cold_starts() } else { places.criterion() };
+    let criterion_root = if is_cold { paths.cold_starts() } else { paths.criterion() };
     check_baseline(&parsed, &runnable, &criterion_root)?;
 
-    let mut facts = Facts::new(places, &preparations, is_kept && !is_silent);
-    let manifest_cases = selected.iter().map(|planned| manifest_case(planned, &shortfalls, &mut facts)).collect();
-    let planned = new_manifest(request, &parsed, places, &runs, criterion_root, suite, manifest_cases);
+    let mut facts = Facts::new(paths, &preparations, is_kept && !is_silent);
+    let manifest_cases = selected.iter().map(|planned| manifest_case(planned, &failures, &mut facts)).collect();
+    let planned = new_manifest(request, &parsed, paths, &runs, criterion_root, suite, manifest_cases);
     let (folder, mut manifest) = if request.resume {
         stopped_run(&runs, &planned)?
     } else {
@@ -101,7 +101,7 @@ fn run_in(places: &Places, request: &Request, is_silent: bool) -> Result<Finishe
     let run_id = manifest.run_id.clone();
     if is_kept && !is_silent && manifest.peaks.is_none() && runnable.iter().any(|(case, _)| has_roofline(case)) {
         // A run without them is still a run.
-        let peaks = calibration::peaks(places, &manifest.machine, manifest.threads);
+        let peaks = calibration::peaks(paths, &manifest.machine, manifest.threads);
         manifest.peaks = peaks.inspect_err(|error| eprintln!("no roofline: {error}")).ok();
     }
     folder.write_manifest(&manifest)?;
@@ -128,12 +128,12 @@ fn run_in(places: &Places, request: &Request, is_silent: bool) -> Result<Finishe
     Ok(FinishedRun { folder: Some(folder), exit_code })
 }
 
-/// Keeps other runs with these places out, until it is dropped.
+/// Keeps other runs with these paths out, until it is dropped.
 ///
 /// # Errors
 /// Another process is measuring.
-pub fn keep_others_out(places: &Places) -> Result<File, String> {
-    lock(&places.runs())
+pub fn keep_others_out(paths: &Paths) -> Result<File, String> {
+    lock(&paths.runs())
 }
 
 /// Held while a run lasts: two at once would write the same files, and measure each other.
@@ -158,7 +158,7 @@ fn lock(runs: &Path) -> Result<File, String> {
 fn new_manifest(
     request: &Request,
     parsed: &CriterionArguments,
-    places: &Places,
+    paths: &Paths,
     runs: &Path,
     criterion_root: PathBuf,
     suite: Suite,
@@ -176,7 +176,7 @@ fn new_manifest(
         threads: suite.effort.effective_threads(),
         inferbench_version: env!("CARGO_PKG_VERSION").into(),
         rustc_version: env!("INFERBENCH_RUSTC").into(),
-        revision: Revision::read(places.root()),
+        revision: Revision::read(paths.root()),
         machine: Machine::read(),
         peaks: None,
         criterion_root,
@@ -202,12 +202,12 @@ fn list(selected: &[&PlannedCase], parsed: &CriterionArguments) {
 fn say_what_is_left_out(selected: &[&PlannedCase]) {
     let mut reasons: BTreeMap<(String, String), usize> = BTreeMap::new();
     for planned in selected {
-        if let Err(shortfall) = &planned.model {
-            let contestant = match shortfall.status {
+        if let Err(failure) = &planned.model {
+            let contestant = match failure.status {
                 Status::Unavailable => format!("{} on {}", planned.case.backend, planned.case.device),
                 _ => format!("{} on {} {}", planned.case.model, planned.case.backend, planned.case.device),
             };
-            *reasons.entry((contestant, shortfall.to_string())).or_default() += 1;
+            *reasons.entry((contestant, failure.to_string())).or_default() += 1;
         }
     }
     say_reasons(reasons);
@@ -226,24 +226,24 @@ type Runnable = Vec<(Case, Model)>;
 /// Makes the artifacts of the selected models; a model that cannot be made costs its cases only.
 fn prepare(
     selected: &[&PlannedCase],
-    places: &Places,
+    paths: &Paths,
     preparations: &mut Preparations,
-) -> (Runnable, BTreeMap<String, Shortfall>) {
+) -> (Runnable, BTreeMap<String, CaseFailure>) {
     let mut runnable = Vec::new();
-    let mut shortfalls = BTreeMap::new();
+    let mut failures = BTreeMap::new();
     let mut reasons: BTreeMap<(String, String), usize> = BTreeMap::new();
     for planned in selected {
         let Ok(model) = &planned.model else { continue };
-        match preparations.add(model, places, planned.case.dtype) {
+        match preparations.add(model, paths, planned.case.dtype) {
             Ok(()) => runnable.push((planned.case.clone(), model.clone())),
             Err(reason) => {
                 *reasons.entry((format!("{} {}", model.name, model.variant), reason.clone())).or_default() += 1;
-                shortfalls.insert(planned.case.to_string(), Shortfall::failed(reason));
+                failures.insert(planned.case.to_string(), CaseFailure::failed(reason));
             }
         }
     }
     say_reasons(reasons);
-    (runnable, shortfalls)
+    (runnable, failures)
 }
 
 /// Samples that are not there, or are for none of the models, are said before hours are spent on the cases.
@@ -314,9 +314,9 @@ struct Facts<'a> {
 }
 
 impl<'a> Facts<'a> {
-    fn new(places: &Places, preparations: &'a Preparations, knows_files: bool) -> Self {
+    fn new(paths: &Paths, preparations: &'a Preparations, knows_files: bool) -> Self {
         Facts {
-            prepared: places.prepared(),
+            prepared: paths.prepared(),
             artifacts: preparations.artifacts(),
             knows_files,
             costs: BTreeMap::new(),
@@ -358,7 +358,7 @@ impl<'a> Facts<'a> {
 
 fn manifest_case(
     planned: &PlannedCase,
-    shortfalls: &BTreeMap<String, Shortfall>,
+    failures: &BTreeMap<String, CaseFailure>,
     facts: &mut Facts<'_>,
 ) -> ManifestCase {
     let framework =
@@ -374,7 +374,7 @@ fn manifest_case(
         cost: model.and_then(|model| facts.cost(model, &planned.case)),
         files_sha256: model.and_then(|model| facts.files_sha256(model, planned.case.dtype)),
         samples_sha256: model.and_then(|model| facts.samples_sha256(model)),
-        shortfall: planned.model.as_ref().err().cloned().or_else(|| shortfalls.get(&planned.case.to_string()).cloned()),
+        failure: planned.model.as_ref().err().cloned().or_else(|| failures.get(&planned.case.to_string()).cloned()),
     }
 }
 
@@ -400,7 +400,7 @@ fn conclude(manifest: &Manifest, folder: &RunFolder, is_loaded: bool) -> (u8, Op
     let outcomes = folder.read_outcomes().finished;
     let count = |status: Status| outcomes.values().filter(|outcome| outcome.status == status).count();
     if manifest.is_interrupted {
-        let runnable = manifest.cases.iter().filter(|case| case.shortfall.is_none()).count();
+        let runnable = manifest.cases.iter().filter(|case| case.failure.is_none()).count();
         let kept = format!("interrupted: {} of {runnable} cases are finished and kept", count(Status::Ok));
         return (exit_codes::INTERRUPTED, Some(kept));
     }

@@ -12,7 +12,7 @@ use super::assignment::Assignment;
 use super::manifest::Observed;
 use super::proof::{Expectation, Proof};
 use crate::backend::{self, LoadRequest, Placement, Session, Stages};
-use crate::definition::{Boundary, Case, DataSource, Dtype, Effort, Model, Phase, Shortfall, Sizes};
+use crate::definition::{Boundary, Case, DataSource, Dtype, Effort, Model, Phase, CaseFailure, Sizes};
 use crate::fixture::{self, Artifacts, HostTensor, Reference, Samples};
 use crate::measurement::{self, TimedSession, WarmUp, WarmUpRule};
 
@@ -24,13 +24,13 @@ pub struct Fixtures {
 }
 
 impl Fixtures {
-    fn reference(&mut self, model: &Model, artifacts: &Artifacts) -> Result<Option<Rc<Reference>>, Shortfall> {
+    fn reference(&mut self, model: &Model, artifacts: &Artifacts) -> Result<Option<Rc<Reference>>, CaseFailure> {
         let key = model.artifact_folder_name();
         if let Some(reference) = self.references.get(&key) {
             return Ok(reference.clone());
         }
         let reference = match &artifacts.reference {
-            Some(path) => Some(Rc::new(fixture::read_reference(path).map_err(Shortfall::failed)?)),
+            Some(path) => Some(Rc::new(fixture::read_reference(path).map_err(CaseFailure::failed)?)),
             None => None,
         };
         self.references.insert(key, reference.clone());
@@ -41,14 +41,14 @@ impl Fixtures {
     ///
     /// # Errors
     /// They cannot be read.
-    pub fn samples(&mut self, model: &Model, sequence: Option<usize>) -> Result<Rc<Samples>, Shortfall> {
+    pub fn samples(&mut self, model: &Model, sequence: Option<usize>) -> Result<Rc<Samples>, CaseFailure> {
         let is_same = |(source, name, length, _): &&(DataSource, String, Option<usize>, Rc<Samples>)| {
             *source == model.data_source && *name == model.name && *length == sequence
         };
         if let Some((.., samples)) = self.samples.iter().find(is_same) {
             return Ok(Rc::clone(samples));
         }
-        let samples = Rc::new(Samples::open(model, sequence).map_err(Shortfall::failed)?);
+        let samples = Rc::new(Samples::open(model, sequence).map_err(CaseFailure::failed)?);
         self.samples.push((model.data_source.clone(), model.name.clone(), sequence, Rc::clone(&samples)));
         Ok(samples)
     }
@@ -85,15 +85,15 @@ impl<'a> Prepared<'a> {
         model: &'a Model,
         assignment: &Assignment,
         fixtures: &mut Fixtures,
-    ) -> Result<Self, Shortfall> {
+    ) -> Result<Self, CaseFailure> {
         let artifacts = assignment.artifacts(model, case.dtype).cloned();
-        let artifacts = artifacts.ok_or_else(|| Shortfall::failed("its artifacts were not prepared"))?;
+        let artifacts = artifacts.ok_or_else(|| CaseFailure::failed("its artifacts were not prepared"))?;
         let reference = fixtures.reference(model, &artifacts)?;
         let sizes = Sizes { batch: case.batch_size, sequence: case.sequence_length };
         let ring: Vec<Vec<HostTensor>> = (0..fixture::RING)
             .map(|index| fixture::batch(model, reference.as_deref(), index, sizes))
             .collect::<Result<_, _>>()
-            .map_err(Shortfall::failed)?;
+            .map_err(CaseFailure::failed)?;
         Ok(Prepared { case, model, threads: assignment.effort.effective_threads(), artifacts, reference, ring })
     }
 
@@ -115,14 +115,14 @@ impl<'a> Prepared<'a> {
     /// # Errors
     /// `unsupported`: a node would run elsewhere, or a product would be computed in another dtype; the message names the
     /// operator.
-    fn trace(&self, observed: &mut Observed) -> Result<Option<Dtype>, Shortfall> {
+    fn trace(&self, observed: &mut Observed) -> Result<Option<Dtype>, CaseFailure> {
         let Some(inputs) = self.ring.first() else { return Ok(None) };
         let Some(trace) = backend::find(&self.case.backend)?.trace(&self.request(), inputs)? else { return Ok(None) };
         let (provider, share, dtype) = (&trace.asked_for, trace.share(), self.case.dtype);
         observed.providers = Some(provider.clone());
         observed.provider_share = Some(share);
         if share < 1.0 {
-            return Err(Shortfall::unsupported(format!(
+            return Err(CaseFailure::unsupported(format!(
                 "{provider} runs {:.1} % of the nodes; the others would fall back: {}",
                 share * 100.0,
                 trace.elsewhere().join(", ")
@@ -130,7 +130,7 @@ impl<'a> Prepared<'a> {
         }
         if let Some((computed_in, operators)) = trace.products_not_in(dtype) {
             observed.effective_dtype = Some(computed_in);
-            return Err(Shortfall::unsupported(format!(
+            return Err(CaseFailure::unsupported(format!(
                 "{provider} has no {dtype} {}: it would compute in {computed_in} between casts",
                 operators.join(", ")
             )));
@@ -139,7 +139,7 @@ impl<'a> Prepared<'a> {
     }
 
     /// Loads the case, binds its inputs and makes the first call, and notes what is seen on the way.
-    fn load(self, observed: &mut Observed) -> Result<Loaded, Shortfall> {
+    fn load(self, observed: &mut Observed) -> Result<Loaded, CaseFailure> {
         let Prepared { case, model, ring, .. } = &self;
         let backend = backend::find(&case.backend)?;
         observed.input_shape = ring.first().map(|inputs| describe_shapes(inputs));
@@ -186,7 +186,7 @@ pub fn load(
     assignment: &Assignment,
     fixtures: &mut Fixtures,
     observed: &mut Observed,
-) -> Result<Loaded, Shortfall> {
+) -> Result<Loaded, CaseFailure> {
     Prepared::new(case, model, assignment, fixtures)?.load(observed)
 }
 
@@ -200,7 +200,7 @@ pub fn load_and_prove(
     assignment: &Assignment,
     fixtures: &mut Fixtures,
     observed: &mut Observed,
-) -> Result<Trial, Shortfall> {
+) -> Result<Trial, CaseFailure> {
     let prepared = Prepared::new(case, model, assignment, fixtures)?;
     let traced_dtype = prepared.trace(observed)?;
     let Loaded { mut session, ring, artifacts, reference } = prepared.load(observed)?;
@@ -230,7 +230,7 @@ pub fn load_unproven(
     assignment: &Assignment,
     fixtures: &mut Fixtures,
     observed: &mut Observed,
-) -> Result<Trial, Shortfall> {
+) -> Result<Trial, CaseFailure> {
     let Loaded { session, ring, .. } = load(case, model, assignment, fixtures, observed)?;
     Ok(Trial { session: timed(session, ring, case.boundary), expectation: Expectation::Itself(Vec::new()) })
 }
@@ -240,7 +240,7 @@ impl Trial {
     ///
     /// # Errors
     /// A call fails.
-    pub fn warm_up(&mut self, case: &Case, effort: &Effort) -> Result<WarmUp, Shortfall> {
+    pub fn warm_up(&mut self, case: &Case, effort: &Effort) -> Result<WarmUp, CaseFailure> {
         measurement::warm_up(&mut self.session, warm_up_rule(case, effort))
     }
 
@@ -248,7 +248,7 @@ impl Trial {
     ///
     /// # Errors
     /// A call fails.
-    pub fn rough_call_ms(&mut self) -> Result<f64, Shortfall> {
+    pub fn rough_call_ms(&mut self) -> Result<f64, CaseFailure> {
         const CALLS: usize = 25;
         const PATIENCE: Duration = Duration::from_millis(300);
         let start = Instant::now();
@@ -277,7 +277,7 @@ impl Trial {
     ///
     /// # Errors
     /// `wrong-output`: they changed.
-    pub fn prove_again(&mut self) -> Result<(), Shortfall> {
+    pub fn prove_again(&mut self) -> Result<(), CaseFailure> {
         self.expectation.prove_again(self.session.session())
     }
 }
@@ -287,7 +287,7 @@ fn note_placement(
     case: &Case,
     artifacts: &Artifacts,
     observed: &mut Observed,
-) -> Result<(), Shortfall> {
+) -> Result<(), CaseFailure> {
     if !placement.artifacts.is_empty() {
         observed.artifact_bytes = Some(artifacts.size_bytes(placement.artifacts.iter().map(PathBuf::as_path)));
         observed.artifact_sha256 = artifacts.sha256_of_loaded(placement.artifacts.iter().map(PathBuf::as_path)).ok();
@@ -300,11 +300,11 @@ fn note_placement(
     let effective = placement.effective_device;
     observed.effective_device = Some(effective.clone());
     if effective != case.device {
-        return Err(Shortfall::unavailable(format!("asked for {}, and it ran on {effective}", case.device)));
+        return Err(CaseFailure::unavailable(format!("asked for {}, and it ran on {effective}", case.device)));
     }
     match placement.effective_dtype {
         Some(dtype) if dtype != case.dtype => {
-            Err(Shortfall::unsupported(format!("asked for {}, and it computes in {dtype}", case.dtype)))
+            Err(CaseFailure::unsupported(format!("asked for {}, and it computes in {dtype}", case.dtype)))
         }
         _ => Ok(()),
     }

@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 
 use super::nvml::Gpu;
 use super::timed_calls::TimedSession;
-use crate::definition::Shortfall;
+use crate::definition::CaseFailure;
 
 /// The energy of the calls, above that of the idle machine.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -47,7 +47,7 @@ pub(super) fn measure(
     session: &mut TimedSession,
     device: &str,
     batch_size: usize,
-) -> Result<Result<EnergyUsage, String>, Shortfall> {
+) -> Result<Result<EnergyUsage, String>, CaseFailure> {
     let (counters, kind) = match Gpu::open(device) {
         Some(gpu) => (gpu.map(|gpu| vec![Counter::Gpu(Box::new(gpu))]), "nvml-gpu"),
         None => (packages(Path::new(POWERCAP)), "rapl-package"),
@@ -81,7 +81,7 @@ pub(super) fn measure(
 /// Mean power, seconds and calls of a window.
 type Window = Result<(f64, f64, usize), String>;
 
-fn watts_over(counters: &[Counter], work: impl FnOnce() -> Result<usize, Shortfall>) -> Result<Window, Shortfall> {
+fn watts_over(counters: &[Counter], work: impl FnOnce() -> Result<usize, CaseFailure>) -> Result<Window, CaseFailure> {
     let begin: Vec<_> = counters.iter().map(Counter::microjoules).collect();
     let start = Instant::now();
     let calls = work()?;

@@ -9,7 +9,7 @@ use super::call_times::CallTimes;
 use super::disturbance::DisturbanceWatch;
 use super::timed_calls::TimedSession;
 use crate::backend::{Backend, LoadRequest, Null};
-use crate::definition::{DataSource, Dtype, Model, ORIGINAL, Origin, Phase, Shortfall, Sizes, Tolerance};
+use crate::definition::{DataSource, Dtype, Model, ORIGINAL, Origin, Phase, CaseFailure, Sizes, Tolerance};
 use crate::fixture::{Artifacts, HostTensor, TensorData};
 
 const CALLS: u64 = 100_000;
@@ -33,7 +33,7 @@ pub struct Overhead {
 ///
 /// # Errors
 /// The null backend fails, which it cannot.
-pub fn measure(at_least_for: Duration) -> Result<Overhead, Shortfall> {
+pub fn measure(at_least_for: Duration) -> Result<Overhead, CaseFailure> {
     let mut session = null_session()?;
     let per_call = |start: Instant| start.elapsed().as_secs_f64() * 1e9 / CALLS as f64;
     let mut pairs = Vec::new();
@@ -94,7 +94,7 @@ fn look_ns() -> Option<f64> {
 ///
 /// # Errors
 /// None happen: the null backend loads and binds anything.
-pub fn null_session() -> Result<TimedSession, Shortfall> {
+pub fn null_session() -> Result<TimedSession, CaseFailure> {
     let model = Model {
         name: "null".into(),
         variant: ORIGINAL.into(),

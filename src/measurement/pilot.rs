@@ -1,7 +1,7 @@
 //! The pilot: calls after the warm-up whose scatter says how many calls an interval of a given width takes.
 
 use super::timed_calls::TimedSession;
-use crate::definition::{Effort, Shortfall};
+use crate::definition::{Effort, CaseFailure};
 
 /// Part of the budget that a pilot may take.
 const SHARE: f64 = 0.1;
@@ -12,7 +12,7 @@ const MOST_CALLS: f64 = 1000.0;
 ///
 /// # Errors
 /// A call fails.
-pub fn pilot(session: &mut TimedSession, effort: &Effort, call_ns: u64) -> Result<Vec<u64>, Shortfall> {
+pub fn pilot(session: &mut TimedSession, effort: &Effort, call_ns: u64) -> Result<Vec<u64>, CaseFailure> {
     if effort.until_interval.is_none() {
         return Ok(Vec::new());
     }

@@ -6,7 +6,7 @@ use std::hint::spin_loop;
 use std::time::{Duration, Instant};
 
 use crate::backend::{Placement, Session, Stages};
-use crate::definition::Shortfall;
+use crate::definition::CaseFailure;
 use crate::fixture::HostTensor;
 
 /// Another session, slower by a part of its own time.
@@ -31,7 +31,7 @@ impl Slowed {
 }
 
 impl Session for Slowed {
-    fn bind(&mut self, inputs: &[HostTensor]) -> Result<usize, Shortfall> {
+    fn bind(&mut self, inputs: &[HostTensor]) -> Result<usize, CaseFailure> {
         self.session.bind(inputs)
     }
 
@@ -43,22 +43,22 @@ impl Session for Slowed {
         self.session.rewind(binding);
     }
 
-    fn run(&mut self, binding: usize) -> Result<(), Shortfall> {
+    fn run(&mut self, binding: usize) -> Result<(), CaseFailure> {
         self.started = Instant::now();
         self.session.run(binding)
     }
 
-    fn sync(&mut self) -> Result<(), Shortfall> {
+    fn sync(&mut self) -> Result<(), CaseFailure> {
         self.session.sync()?;
         self.spin();
         Ok(())
     }
 
-    fn outputs(&mut self, binding: usize) -> Result<Vec<HostTensor>, Shortfall> {
+    fn outputs(&mut self, binding: usize) -> Result<Vec<HostTensor>, CaseFailure> {
         self.session.outputs(binding)
     }
 
-    fn call_from_host(&mut self, binding: usize, inputs: &[HostTensor]) -> Result<Stages, Shortfall> {
+    fn call_from_host(&mut self, binding: usize, inputs: &[HostTensor]) -> Result<Stages, CaseFailure> {
         self.started = Instant::now();
         let stages = self.session.call_from_host(binding, inputs)?;
         self.spin();
@@ -83,25 +83,25 @@ mod tests {
     struct Sleeping;
 
     impl Session for Sleeping {
-        fn bind(&mut self, _: &[HostTensor]) -> Result<usize, Shortfall> {
+        fn bind(&mut self, _: &[HostTensor]) -> Result<usize, CaseFailure> {
             Ok(0)
         }
 
-        fn run(&mut self, _: usize) -> Result<(), Shortfall> {
+        fn run(&mut self, _: usize) -> Result<(), CaseFailure> {
             std::thread::sleep(Duration::from_millis(2));
             Ok(())
         }
 
-        fn sync(&mut self) -> Result<(), Shortfall> {
+        fn sync(&mut self) -> Result<(), CaseFailure> {
             Ok(())
         }
 
-        fn outputs(&mut self, _: usize) -> Result<Vec<HostTensor>, Shortfall> {
+        fn outputs(&mut self, _: usize) -> Result<Vec<HostTensor>, CaseFailure> {
             Ok(Vec::new())
         }
 
-        fn call_from_host(&mut self, _: usize, _: &[HostTensor]) -> Result<Stages, Shortfall> {
-            Err(Shortfall::unsupported("never called"))
+        fn call_from_host(&mut self, _: usize, _: &[HostTensor]) -> Result<Stages, CaseFailure> {
+            Err(CaseFailure::unsupported("never called"))
         }
 
         fn placement(&self) -> Placement {

@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use super::call_times::CallTimes;
 use crate::backend::{Session, Stages};
-use crate::definition::Shortfall;
+use crate::definition::CaseFailure;
 use crate::fixture::HostTensor;
 
 /// A session with its ring of bound batches; calls go round the ring, as many at a time as belong together.
@@ -35,7 +35,7 @@ impl TimedSession {
     ///
     /// # Errors
     /// The first call that fails ends the series.
-    pub fn call(&mut self, calls: u64) -> Result<CallTimes, Shortfall> {
+    pub fn call(&mut self, calls: u64) -> Result<CallTimes, CaseFailure> {
         let mut times = CallTimes::with_capacity(calls);
         for _ in 0..calls {
             if self.left == 0 {
@@ -100,21 +100,21 @@ mod tests {
     }
 
     impl Session for Delayed {
-        fn bind(&mut self, _: &[HostTensor]) -> Result<usize, Shortfall> {
+        fn bind(&mut self, _: &[HostTensor]) -> Result<usize, CaseFailure> {
             Ok(0)
         }
-        fn run(&mut self, _: usize) -> Result<(), Shortfall> {
+        fn run(&mut self, _: usize) -> Result<(), CaseFailure> {
             self.calls += 1;
             spin(if self.calls.is_multiple_of(50) { CALL + DELAY } else { CALL });
             Ok(())
         }
-        fn sync(&mut self) -> Result<(), Shortfall> {
+        fn sync(&mut self) -> Result<(), CaseFailure> {
             Ok(())
         }
-        fn outputs(&mut self, _: usize) -> Result<Vec<HostTensor>, Shortfall> {
+        fn outputs(&mut self, _: usize) -> Result<Vec<HostTensor>, CaseFailure> {
             Ok(Vec::new())
         }
-        fn call_from_host(&mut self, _: usize, _: &[HostTensor]) -> Result<Stages, Shortfall> {
+        fn call_from_host(&mut self, _: usize, _: &[HostTensor]) -> Result<Stages, CaseFailure> {
             spin(3 * CALL);
             Ok(Stages { to_device: CALL, compute: CALL, to_host: CALL })
         }

@@ -11,7 +11,7 @@ use super::energy::{self, EnergyUsage};
 use super::memory;
 use super::nvml::Gpu;
 use super::timed_calls::TimedSession;
-use crate::definition::Shortfall;
+use crate::definition::CaseFailure;
 
 /// What was seen of one case in a process of its own.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -51,7 +51,7 @@ pub fn watch(
     device: &str,
     batch_size: usize,
     budget_seconds: f64,
-) -> Result<Usage, Shortfall> {
+) -> Result<Usage, CaseFailure> {
     let gpu = Gpu::open(device).and_then(Result::ok);
     let (memory, device_peak_bytes) = watch_memory(session, gpu, Duration::from_secs_f64(budget_seconds))?;
     let energy = energy::measure(session, device, batch_size)?;
@@ -62,7 +62,7 @@ fn watch_memory(
     session: &mut TimedSession,
     gpu: Option<Gpu>,
     at_most: Duration,
-) -> Result<(Option<MemoryUsage>, Option<u64>), Shortfall> {
+) -> Result<(Option<MemoryUsage>, Option<u64>), CaseFailure> {
     let loaded_bytes = memory::resident_bytes();
     let is_over = Arc::new(AtomicBool::new(false));
     let watcher = thread::spawn({

@@ -7,7 +7,7 @@
 use std::time::{Duration, Instant};
 
 use super::timed_calls::TimedSession;
-use crate::definition::Shortfall;
+use crate::definition::CaseFailure;
 
 /// When the warm-up ends.
 #[derive(Clone, Copy, Debug)]
@@ -43,7 +43,7 @@ impl WarmUp {
 ///
 /// # Errors
 /// A call fails.
-pub fn warm_up(session: &mut TimedSession, rule: WarmUpRule) -> Result<WarmUp, Shortfall> {
+pub fn warm_up(session: &mut TimedSession, rule: WarmUpRule) -> Result<WarmUp, CaseFailure> {
     let start = Instant::now();
     let mut calls = Vec::new();
     loop {

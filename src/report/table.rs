@@ -80,7 +80,7 @@ mod tests {
     use crate::report::tests::record;
 
     #[test]
-    fn the_best_is_marked_and_a_shortfall_says_why() {
+    fn the_best_is_marked_and_a_failure_says_why() {
         let mut absent = record("m", "tch", 1, None);
         absent.status = Status::Unavailable;
         absent.message = Some("not in this build".into());

@@ -5,7 +5,7 @@ use std::time::Duration;
 use crate::definition::Selection;
 use crate::duel::{self, Ending, Gate, Length, Terms};
 use crate::exit_codes;
-use crate::places::Places;
+use crate::paths::Paths;
 
 /// Of measured calls a process, as a duel has by default.
 const SECONDS: Duration = Duration::from_millis(100);
@@ -16,11 +16,11 @@ const TOLERANCE: f64 = 0.03;
 /// # Errors
 /// A process refuses, or the target folder cannot be written.
 pub(super) fn measure(
-    places: &Places,
+    paths: &Paths,
     selection: Selection,
     at_most: Duration,
 ) -> Result<Result<Option<Gate>, u8>, String> {
-    let Some([one, other]) = duel::resolve_both(places, ".", ".")? else { return Ok(Err(exit_codes::INTERRUPTED)) };
+    let Some([one, other]) = duel::resolve_both(paths, ".", ".")? else { return Ok(Err(exit_codes::INTERRUPTED)) };
     let minutes = at_most.as_secs_f64() / 60.0;
     eprintln!("a duel of this program with itself, about {minutes:.1} min");
     let terms = Terms {
@@ -35,12 +35,12 @@ pub(super) fn measure(
         resume: false,
         is_silent: true,
     };
-    let fought = match duel::between(places, &one.side, &other.side, &terms)? {
+    let fought = match duel::between(paths, &one.side, &other.side, &terms)? {
         Ending::Complete(fought) => fought,
         Ending::Interrupted { .. } => return Ok(Err(exit_codes::INTERRUPTED)),
     };
-    let gate = Gate::of(places, &fought)?;
+    let gate = Gate::of(paths, &fought)?;
     // Nobody asks for this duel any more.
-    let _ = std::fs::remove_dir_all(places.duels().join(&fought.name));
+    let _ = std::fs::remove_dir_all(paths.duels().join(&fought.name));
     Ok(Ok(gate))
 }

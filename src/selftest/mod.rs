@@ -19,7 +19,7 @@ use serde::{Deserialize, Serialize};
 use crate::duel::Gate;
 use crate::harness::{Machine, keep_others_out};
 use crate::measurement::overhead::{self, Overhead};
-use crate::places::Places;
+use crate::paths::Paths;
 use crate::store::write_whole;
 
 /// Rounds of a duel take seconds each, and a few of them say nothing.
@@ -57,21 +57,21 @@ pub enum Ending {
 ///
 /// # Errors
 /// Another run is measuring, or the target folder cannot be written.
-pub fn measure(places: &Places, at_most: Duration) -> Result<Ending, String> {
+pub fn measure(paths: &Paths, at_most: Duration) -> Result<Ending, String> {
     let start = Instant::now();
-    let _lock = keep_others_out(places)?;
+    let _lock = keep_others_out(paths)?;
     let machine = Machine::read();
     eprintln!("the harness's own cost");
     let for_overhead = (at_most / 50).min(Duration::from_secs(3));
-    let overhead = overhead::measure(for_overhead).map_err(|shortfall| shortfall.to_string())?;
+    let overhead = overhead::measure(for_overhead).map_err(|failure| failure.to_string())?;
     let for_gate = if at_most >= SHORTEST_WITH_GATE { at_most / 2 } else { Duration::ZERO };
-    let measured = match processes::measure(places, start, at_most - for_gate)? {
+    let measured = match processes::measure(paths, start, at_most - for_gate)? {
         Ok(measured) => measured,
         Err(exit_code) => return Ok(Ending::Stopped(exit_code)),
     };
     let gate = match for_gate {
         Duration::ZERO => None,
-        _ => match gate::measure(places, measured.selection, for_gate)? {
+        _ => match gate::measure(paths, measured.selection, for_gate)? {
             Ok(gate) => gate,
             Err(exit_code) => return Ok(Ending::Stopped(exit_code)),
         },
@@ -91,7 +91,7 @@ pub fn measure(places: &Places, at_most: Duration) -> Result<Ending, String> {
         gate,
     };
     let bytes = serde_json::to_vec_pretty(&selftest).map_err(|error| error.to_string())?;
-    write_whole(&places.selftest(), &bytes)?;
+    write_whole(&paths.selftest(), &bytes)?;
     Ok(Ending::Complete(Box::new(selftest)))
 }
 

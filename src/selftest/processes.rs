@@ -9,7 +9,7 @@ use crate::criterion_dir::{MeasuredEntry, read_entry};
 use crate::definition::{BenchmarkId, Dtype, EffortArguments, Selection, Status};
 use crate::exit_codes;
 use crate::harness::{self, Purpose, Request};
-use crate::places::Places;
+use crate::paths::Paths;
 
 const MODEL: &str = "tenn_eeg";
 /// The first of them that can run it here does.
@@ -44,10 +44,10 @@ pub(super) struct Measured {
 ///
 /// # Errors
 /// The model is not there, or the target folder cannot be written.
-pub(super) fn measure(places: &Places, start: Instant, at_most: Duration) -> Result<Result<Measured, u8>, String> {
-    let Some((selection, id)) = choose(places)? else { return Ok(Err(exit_codes::NOTHING_MEASURED)) };
-    let folder = places.selftest().with_file_name("selftest");
-    let apart = places.apart(folder.clone());
+pub(super) fn measure(paths: &Paths, start: Instant, at_most: Duration) -> Result<Result<Measured, u8>, String> {
+    let Some((selection, id)) = choose(paths)? else { return Ok(Err(exit_codes::NOTHING_MEASURED)) };
+    let folder = paths.selftest().with_file_name("selftest");
+    let apart = paths.apart(folder.clone());
     let budget = (at_most.as_secs_f64() / 40.0).clamp(0.2, 5.0);
     let mut request = Request {
         purpose: Purpose::Measure,
@@ -93,7 +93,7 @@ pub(super) fn measure(places: &Places, start: Instant, at_most: Duration) -> Res
 }
 
 /// The case of the first backend that can run the model; says why there is none.
-fn choose(places: &Places) -> Result<Option<(Selection, BenchmarkId)>, String> {
+fn choose(paths: &Paths) -> Result<Option<(Selection, BenchmarkId)>, String> {
     let mut reasons = Vec::new();
     for backend in BACKENDS {
         let selection = Selection {
@@ -105,11 +105,11 @@ fn choose(places: &Places) -> Result<Option<(Selection, BenchmarkId)>, String> {
             batch_sizes: vec![1],
             ..Selection::default()
         };
-        let plan = harness::make_plan(places, &selection, &EffortArguments::default())?;
+        let plan = harness::make_plan(paths, &selection, &EffortArguments::default())?;
         for planned in &plan.cases {
             match &planned.model {
                 Ok(_) => return Ok(Some((selection, planned.case.benchmark_id()))),
-                Err(shortfall) => reasons.push(format!("{}: {shortfall}", planned.case)),
+                Err(failure) => reasons.push(format!("{}: {failure}", planned.case)),
             }
         }
     }

@@ -10,22 +10,22 @@ use candle_core::{Device, Tensor};
 use candle_onnx::onnx::{GraphProto, ModelProto, TensorProto, ValueInfoProto};
 
 use crate::backend::classify;
-use crate::definition::Shortfall;
+use crate::definition::CaseFailure;
 
 /// The graph of an ONNX file without its initializers, and the constants that its nodes need, by name.
 ///
 /// # Errors
 /// The file or its external data cannot be read, or a constant node cannot be evaluated.
-pub fn read(path: &Path) -> Result<(GraphProto, HashMap<String, Tensor>), Shortfall> {
+pub fn read(path: &Path) -> Result<(GraphProto, HashMap<String, Tensor>), CaseFailure> {
     let model = candle_onnx::read_file(path).map_err(classify)?;
-    let mut graph = model.graph.ok_or_else(|| Shortfall::failed("an ONNX model without a graph"))?;
+    let mut graph = model.graph.ok_or_else(|| CaseFailure::failed("an ONNX model without a graph"))?;
     let mut constants = take_initializers(&mut graph, path)?;
     fold_constants(&mut graph, &mut constants)?;
     Ok((graph, constants))
 }
 
 /// Moves the initializers out of the graph, decoded. Those in another file are read from there.
-fn take_initializers(graph: &mut GraphProto, path: &Path) -> Result<HashMap<String, Tensor>, Shortfall> {
+fn take_initializers(graph: &mut GraphProto, path: &Path) -> Result<HashMap<String, Tensor>, CaseFailure> {
     const EXTERNAL: i32 = 1;
     let mut files: HashMap<String, memmap2::Mmap> = HashMap::new();
     let mut tensors = HashMap::new();
@@ -43,7 +43,7 @@ fn take_initializers(graph: &mut GraphProto, path: &Path) -> Result<HashMap<Stri
 }
 
 /// Evaluates the nodes whose inputs are all constant, and drops the constants that nothing else needs.
-fn fold_constants(graph: &mut GraphProto, constants: &mut HashMap<String, Tensor>) -> Result<(), Shortfall> {
+fn fold_constants(graph: &mut GraphProto, constants: &mut HashMap<String, Tensor>) -> Result<(), CaseFailure> {
     let (mut kept, mut folded) = (Vec::new(), 0);
     for node in std::mem::take(&mut graph.node) {
         let has_subgraph = node.attribute.iter().any(|attribute| attribute.g.is_some());
@@ -76,8 +76,8 @@ fn read_external(
     initializer: &TensorProto,
     graph_path: &Path,
     files: &mut HashMap<String, memmap2::Mmap>,
-) -> Result<Tensor, Shortfall> {
-    let failed = |reason: &str| Shortfall::failed(format!("external data of {:?}: {reason}", initializer.name));
+) -> Result<Tensor, CaseFailure> {
+    let failed = |reason: &str| CaseFailure::failed(format!("external data of {:?}: {reason}", initializer.name));
     let entry = |key: &str| initializer.external_data.iter().find(|e| e.key == key).map(|e| e.value.as_str());
     let number = |key: &str| entry(key).and_then(|value| value.parse::<usize>().ok());
     let location = entry("location").ok_or_else(|| failed("no location"))?;
@@ -96,7 +96,7 @@ fn read_external(
     let data_type = candle_onnx::onnx::tensor_proto::DataType::try_from(initializer.data_type)
         .map_err(|_| failed("unknown element type"))?;
     let dtype = candle_onnx::eval::dtype(data_type)
-        .ok_or_else(|| Shortfall::unsupported(format!("element type {data_type:?} of {:?}", initializer.name)))?;
+        .ok_or_else(|| CaseFailure::unsupported(format!("element type {data_type:?} of {:?}", initializer.name)))?;
     let offset = number("offset").unwrap_or(0);
     let length = number("length").unwrap_or_else(|| bytes.len().saturating_sub(offset));
     let end = offset.checked_add(length).filter(|&end| end <= bytes.len()).ok_or_else(|| failed("beyond the file"))?;

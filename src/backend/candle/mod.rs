@@ -24,7 +24,7 @@ use plan::Plan;
 
 use super::graphs::{Runtime, open_session, parts_of};
 use super::{Backend, DeviceReport, Format, LoadRequest, Placement, Session, Versions, check_artifact, classify};
-use crate::definition::{Dtype, Model, Part, Shortfall, TensorSpec, device_index, device_kind};
+use crate::definition::{Dtype, Model, Part, CaseFailure, TensorSpec, device_index, device_kind};
 use crate::fixture::{HostTensor, TensorData};
 
 pub struct Candle;
@@ -55,17 +55,17 @@ impl Backend for Candle {
         Versions { backend: CRATE_VERSION.into(), library: CRATE_VERSION.into() }
     }
 
-    fn check_model(&self, model: &Model, dtype: Dtype) -> Result<(), Shortfall> {
+    fn check_model(&self, model: &Model, dtype: Dtype) -> Result<(), CaseFailure> {
         check_artifact(model, dtype, &[Dtype::F32, Dtype::F16, Dtype::Bf16], Format::Onnx)
     }
 
-    fn load(&self, request: &LoadRequest<'_>) -> Result<Box<dyn Session>, Shortfall> {
+    fn load(&self, request: &LoadRequest<'_>) -> Result<Box<dyn Session>, CaseFailure> {
         let device = device_of(request.device)?;
         if let Some(session) = native::open_session(request, &device) {
             return session;
         }
         if !device.is_cpu() {
-            return Err(Shortfall::unsupported(
+            return Err(CaseFailure::unsupported(
                 "candle-onnx computes on the CPU only, and candle has no module of this model",
             ));
         }
@@ -83,17 +83,17 @@ impl Backend for Candle {
     }
 }
 
-fn device_of(name: &str) -> Result<Device, Shortfall> {
+fn device_of(name: &str) -> Result<Device, CaseFailure> {
     let unavailable = |feature: &str, error: candle_core::Error| {
         let first = error.to_string();
         let first = first.lines().next().unwrap_or_default();
-        Shortfall::unavailable(format!("{first} (a build with `--features {feature}` has it)"))
+        CaseFailure::unavailable(format!("{first} (a build with `--features {feature}` has it)"))
     };
     match device_kind(name) {
         "cpu" => Ok(Device::Cpu),
         "cuda" => Device::new_cuda(device_index(name)).map_err(|error| unavailable("candle-cuda", error)),
         "mps" => Device::new_metal(0).map_err(|error| unavailable("candle-metal", error)),
-        other => Err(Shortfall::unavailable(format!("candle has no device {other:?}"))),
+        other => Err(CaseFailure::unavailable(format!("candle has no device {other:?}"))),
     }
 }
 
@@ -117,7 +117,7 @@ struct CandleGraph {
 }
 
 impl CandleGraph {
-    fn load(part: &Part, path: &Path) -> Result<Self, Shortfall> {
+    fn load(part: &Part, path: &Path) -> Result<Self, CaseFailure> {
         let (mut graph, mut constants) = graph::read(path)?;
         let names = |specs: &[TensorSpec]| specs.iter().map(|spec| spec.name.clone()).collect::<Vec<_>>();
         let outputs = match part.outputs.as_slice() {
@@ -154,34 +154,34 @@ impl Runtime for CandleRuntime {
     type Graph = CandleGraph;
     type Value = Tensor;
 
-    fn upload(&self, tensor: &HostTensor) -> Result<Tensor, Shortfall> {
+    fn upload(&self, tensor: &HostTensor) -> Result<Tensor, CaseFailure> {
         to_tensor(tensor, &Device::Cpu)
     }
 
-    fn download(&self, value: &Tensor) -> Result<HostTensor, Shortfall> {
+    fn download(&self, value: &Tensor) -> Result<HostTensor, CaseFailure> {
         to_host(value)
     }
 
-    fn run(&self, graph: &mut CandleGraph, inputs: &[&Tensor]) -> Result<Vec<Tensor>, Shortfall> {
+    fn run(&self, graph: &mut CandleGraph, inputs: &[&Tensor]) -> Result<Vec<Tensor>, CaseFailure> {
         // candle computes on the CPU before it returns.
         let mut computed = graph.plan.run(&graph.named(inputs)).map_err(classify)?;
         let output =
-            |name: &String| computed.remove(name).ok_or_else(|| Shortfall::failed(format!("no output {name:?}")));
+            |name: &String| computed.remove(name).ok_or_else(|| CaseFailure::failed(format!("no output {name:?}")));
         graph.outputs.iter().map(output).collect()
     }
 
-    fn greedy(&self, logits: &Tensor) -> Result<Tensor, Shortfall> {
+    fn greedy(&self, logits: &Tensor) -> Result<Tensor, CaseFailure> {
         logits.argmax_keepdim(D::Minus1).and_then(|tokens| tokens.to_dtype(DType::I64)).map_err(classify)
     }
 
-    fn check_inputs(&self, graph: &CandleGraph, inputs: &[&Tensor]) -> Result<(), Shortfall> {
+    fn check_inputs(&self, graph: &CandleGraph, inputs: &[&Tensor]) -> Result<(), CaseFailure> {
         graph.plan.check_inputs(&graph.named(inputs)).map_err(classify)
     }
 }
 
-fn to_tensor(tensor: &HostTensor, device: &Device) -> Result<Tensor, Shortfall> {
+fn to_tensor(tensor: &HostTensor, device: &Device) -> Result<Tensor, CaseFailure> {
     let shape = tensor.shape.as_slice();
-    let unsupported = |element: &str| Err(Shortfall::unsupported(format!("candle has no {element} tensors")));
+    let unsupported = |element: &str| Err(CaseFailure::unsupported(format!("candle has no {element} tensors")));
     match &tensor.data {
         TensorData::F32(values) => Tensor::from_slice(values, shape, device),
         TensorData::F64(values) => Tensor::from_slice(values, shape, device),
@@ -193,7 +193,7 @@ fn to_tensor(tensor: &HostTensor, device: &Device) -> Result<Tensor, Shortfall> 
     .map_err(classify)
 }
 
-fn to_host(tensor: &Tensor) -> Result<HostTensor, Shortfall> {
+fn to_host(tensor: &Tensor) -> Result<HostTensor, CaseFailure> {
     let shape = tensor.dims().to_vec();
     let flat = tensor.flatten_all().map_err(classify)?;
     let data = match tensor.dtype() {
@@ -202,7 +202,7 @@ fn to_host(tensor: &Tensor) -> Result<HostTensor, Shortfall> {
         DType::F64 => flat.to_vec1().map(TensorData::F64),
         DType::I64 => flat.to_vec1().map(TensorData::I64),
         DType::U8 => flat.to_vec1().map(TensorData::U8),
-        other => return Err(Shortfall::unsupported(format!("an output has the element type {other:?}"))),
+        other => return Err(CaseFailure::unsupported(format!("an output has the element type {other:?}"))),
     };
     Ok(HostTensor { shape, data: data.map_err(classify)? })
 }

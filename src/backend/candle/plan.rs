@@ -9,7 +9,7 @@ use candle_core::{Result, Tensor};
 use candle_onnx::onnx::{GraphProto, ModelProto, NodeProto, ValueInfoProto};
 
 use super::operator::Operator;
-use crate::definition::Shortfall;
+use crate::definition::CaseFailure;
 
 /// `candle-onnx` keeps all values of a segment until its end: a longer one needs more memory, a shorter one more time.
 const NODES_A_SEGMENT: usize = 8;
@@ -95,7 +95,7 @@ impl Plan {
     ///
     /// # Errors
     /// The graph has an output that nothing computes.
-    pub fn new(graph: &GraphProto, constants: &HashMap<String, Tensor>) -> std::result::Result<Plan, Shortfall> {
+    pub fn new(graph: &GraphProto, constants: &HashMap<String, Tensor>) -> std::result::Result<Plan, CaseFailure> {
         let groups = group(&graph.node, constants);
         let is_output: HashSet<&str> = graph.output.iter().map(|output| output.name.as_str()).collect();
 
@@ -133,7 +133,7 @@ impl Plan {
                     Work::Segment { model, inputs: reads.into_iter().filter_map(value).collect(), outputs }
                 }
                 Group::Own(node, operator) => {
-                    let nothing = || Shortfall::failed(format!("nothing computes {:?}", node.input[0]));
+                    let nothing = || CaseFailure::failed(format!("nothing computes {:?}", node.input[0]));
                     let input = value(&node.input[0]).ok_or_else(nothing)?;
                     Work::Own { operator, input, output: slots[&node.output[0]] }
                 }
@@ -142,7 +142,7 @@ impl Plan {
         }
         let outputs = graph.output.iter().map(|output| {
             value(&output.name)
-                .ok_or_else(|| Shortfall::failed(format!("nothing computes the output {:?}", output.name)))
+                .ok_or_else(|| CaseFailure::failed(format!("nothing computes the output {:?}", output.name)))
         });
         let outputs = outputs.collect::<std::result::Result<_, _>>()?;
         let inputs = GraphProto { input: graph.input.clone(), ..GraphProto::default() };

@@ -20,7 +20,7 @@ use super::library::{case_device, core, failed};
 use super::tensor::{shape, to_host, to_tensor};
 use crate::backend::graphs::{Runtime, largest_of_rows};
 use crate::backend::{LoadRequest, Placement};
-use crate::definition::{Dimension, Dtype, Part, Shortfall};
+use crate::definition::{Dimension, Dtype, Part, CaseFailure};
 use crate::fixture::{HostTensor, TensorData};
 
 /// How a session's graphs are compiled.
@@ -41,7 +41,7 @@ impl Settings {
     }
 
     /// Tells the device how to compile graphs from now on, and returns what it makes of that.
-    pub(super) fn configure(&self, core: &mut Core) -> Result<Placement, Shortfall> {
+    pub(super) fn configure(&self, core: &mut Core) -> Result<Placement, CaseFailure> {
         let threads = self.threads.to_string();
         let mut properties = vec![
             (RwPropertyKey::HintPerformanceMode, "LATENCY"),
@@ -56,7 +56,7 @@ impl Settings {
         for (key, value) in properties {
             core.set_property(&self.device(), &key, value).map_err(|error| {
                 let why = failed(error).message;
-                Shortfall::unsupported(format!("OpenVINO refuses {}={value} on {}: {why}", key.as_ref(), self.device))
+                CaseFailure::unsupported(format!("OpenVINO refuses {}={value} on {}: {why}", key.as_ref(), self.device))
             })?;
         }
         read_placement(&self.device, |key| core.get_property(&self.device(), key))
@@ -67,9 +67,9 @@ impl Settings {
 fn read_placement(
     devices: &str,
     property: impl Fn(&PropertyKey) -> Result<String, InferenceError>,
-) -> Result<Placement, Shortfall> {
+) -> Result<Placement, CaseFailure> {
     let precision = property(&RwPropertyKey::HintInferencePrecision.into()).map_err(failed)?;
-    let unknown = |_| Shortfall::unsupported(format!("OpenVINO says that it computes in {precision:?}"));
+    let unknown = |_| CaseFailure::unsupported(format!("OpenVINO says that it computes in {precision:?}"));
     let dtype = precision.parse::<Dtype>().map_err(unknown)?;
     // Devices other than the CPU have no such property.
     let threads = property(&RwPropertyKey::InferenceNumThreads.into()).ok().and_then(|count| count.parse().ok());
@@ -94,22 +94,22 @@ impl OpenVinoRuntime {
     }
 
     /// The place of the graph for inputs of these shapes, compiled when it is asked for the first time.
-    fn compiled(&self, graph: &mut Graph, shapes: Vec<Rc<[usize]>>) -> Result<usize, Shortfall> {
+    fn compiled(&self, graph: &mut Graph, shapes: Vec<Rc<[usize]>>) -> Result<usize, CaseFailure> {
         let shapes = if graph.grows { None } else { Some(shapes) };
         if let Some(place) = graph.compiled.iter().position(|compiled| compiled.shapes == shapes) {
             return Ok(place);
         }
         let start = Instant::now();
-        let compiled = self.compile(graph, shapes).map_err(|Shortfall { status, message }| {
-            Shortfall::new(status, format!("{}: {message}", graph.file.display()))
+        let compiled = self.compile(graph, shapes).map_err(|CaseFailure { status, message }| {
+            CaseFailure::new(status, format!("{}: {message}", graph.file.display()))
         })?;
         graph.compiled.push(compiled);
         graph.compilation += start.elapsed();
         Ok(graph.compiled.len() - 1)
     }
 
-    fn compile(&self, graph: &mut Graph, shapes: Option<Vec<Rc<[usize]>>>) -> Result<Compiled, Shortfall> {
-        let mut core = core().map_err(Shortfall::unavailable)?;
+    fn compile(&self, graph: &mut Graph, shapes: Option<Vec<Rc<[usize]>>>) -> Result<Compiled, CaseFailure> {
+        let mut core = core().map_err(CaseFailure::unavailable)?;
         self.settings.configure(&mut core)?;
         if let Some(shapes) = &shapes {
             let fixed = shapes.iter().map(|shape| {
@@ -125,7 +125,7 @@ impl OpenVinoRuntime {
         let devices = property(&PropertyKey::Other("EXECUTION_DEVICES".into())).map_err(failed)?;
         let placement = read_placement(&devices, property)?;
         if let Some(threads) = placement.threads.filter(|&threads| threads != self.settings.threads) {
-            return Err(Shortfall::unsupported(format!(
+            return Err(CaseFailure::unsupported(format!(
                 "asked for {} threads, and OpenVINO takes {threads} here; `--threads {threads}` asks for these",
                 self.settings.threads
             )));
@@ -134,7 +134,7 @@ impl OpenVinoRuntime {
             && placement.effective_dtype == self.placement.effective_dtype;
         if !is_as_said {
             let (said, found) = (&self.placement, placement);
-            return Err(Shortfall::unsupported(format!("OpenVINO said {said:?}, and compiled for {found:?}")));
+            return Err(CaseFailure::unsupported(format!("OpenVINO said {said:?}, and compiled for {found:?}")));
         }
         Compiled::new(compiled, &graph.inputs, &graph.outputs, shapes)
     }
@@ -154,15 +154,15 @@ pub(super) struct Graph {
 }
 
 impl Graph {
-    pub(super) fn read(core: &mut Core, part: &Part, path: &Path) -> Result<Self, Shortfall> {
-        let file = path.to_str().ok_or_else(|| Shortfall::failed(format!("{} is not UTF-8", path.display())))?;
+    pub(super) fn read(core: &mut Core, part: &Part, path: &Path) -> Result<Self, CaseFailure> {
+        let file = path.to_str().ok_or_else(|| CaseFailure::failed(format!("{} is not UTF-8", path.display())))?;
         // The crate makes C strings of names, and panics where that cannot be.
         if part.inputs.iter().chain(&part.outputs).any(|tensor| tensor.name.contains('\0')) {
-            return Err(Shortfall::unsupported(format!("{file}: a name holds a zero byte")));
+            return Err(CaseFailure::unsupported(format!("{file}: a name holds a zero byte")));
         }
         let model = core.read_model_from_file(file, "").map_err(|error| {
-            let Shortfall { status, message } = failed(error);
-            Shortfall::new(status, format!("{file}: {message}"))
+            let CaseFailure { status, message } = failed(error);
+            CaseFailure::new(status, format!("{file}: {message}"))
         })?;
         let is_past = |dimension: &Dimension| *dimension == Dimension::Symbol(PAST.into());
         Ok(Graph {
@@ -200,12 +200,12 @@ impl Compiled {
         inputs: &[String],
         outputs: &[String],
         shapes: Option<Vec<Rc<[usize]>>>,
-    ) -> Result<Self, Shortfall> {
+    ) -> Result<Self, CaseFailure> {
         let of_input = |name: &String| model.get_input_by_name(name).and_then(|node| node.get_name()).ok();
         let defined: Vec<Option<String>> = inputs.iter().map(of_input).collect();
         let input = |index| {
             let name = model.get_input_by_index(index).and_then(|node| node.get_name()).map_err(failed)?;
-            let missing = || Shortfall::failed(format!("nothing gives {name:?}"));
+            let missing = || CaseFailure::failed(format!("nothing gives {name:?}"));
             defined.iter().position(|known| known.as_ref() == Some(&name)).ok_or_else(missing)
         };
         let inputs = (0..model.get_input_size().map_err(failed)?).map(input).collect::<Result<_, _>>()?;
@@ -215,7 +215,7 @@ impl Compiled {
         let known = known.collect::<Result<Vec<String>, _>>().map_err(failed)?;
         let output = |name: &String| {
             let own = model.get_output_by_name(name).and_then(|node| node.get_name()).ok();
-            let missing = || Shortfall::failed(format!("no {name:?} among {}", known.join(", ")));
+            let missing = || CaseFailure::failed(format!("no {name:?} among {}", known.join(", ")));
             known.iter().position(|known| Some(known) == own.as_ref()).ok_or_else(missing)
         };
         let outputs = match outputs {
@@ -226,7 +226,7 @@ impl Compiled {
     }
 
     /// The place of a request whose outputs nobody holds.
-    fn free_request(&mut self) -> Result<usize, Shortfall> {
+    fn free_request(&mut self) -> Result<usize, CaseFailure> {
         if let Some(place) = self.requests.iter().position(|request| Rc::strong_count(request) == 1) {
             return Ok(place);
         }
@@ -234,9 +234,9 @@ impl Compiled {
         Ok(self.requests.len() - 1)
     }
 
-    fn run(&mut self, inputs: &[&Value]) -> Result<Vec<Value>, Shortfall> {
+    fn run(&mut self, inputs: &[&Value]) -> Result<Vec<Value>, CaseFailure> {
         let place = self.free_request()?;
-        let held = || Shortfall::failed("a request whose outputs are still held");
+        let held = || CaseFailure::failed("a request whose outputs are still held");
         let request = Rc::get_mut(&mut self.requests[place]).ok_or_else(held)?;
         for (index, &input) in self.inputs.iter().enumerate() {
             inputs[input].with(|tensor| request.set_input_tensor_by_index(index, tensor).map_err(failed))?;
@@ -256,14 +256,14 @@ pub(super) enum Value {
 
 impl Value {
     /// What `read` makes of the tensor.
-    fn with<T>(&self, read: impl FnOnce(&Tensor) -> Result<T, Shortfall>) -> Result<T, Shortfall> {
+    fn with<T>(&self, read: impl FnOnce(&Tensor) -> Result<T, CaseFailure>) -> Result<T, CaseFailure> {
         match self {
             Value::Own(tensor, _) => read(tensor),
             Value::Output(request, place) => read(&request.get_output_tensor_by_index(*place).map_err(failed)?),
         }
     }
 
-    fn shape(&self) -> Result<Rc<[usize]>, Shortfall> {
+    fn shape(&self) -> Result<Rc<[usize]>, CaseFailure> {
         match self {
             Value::Own(_, shape) => Ok(Rc::clone(shape)),
             Value::Output(..) => self.with(|tensor| shape(tensor).map(Rc::from)),
@@ -275,15 +275,15 @@ impl Runtime for OpenVinoRuntime {
     type Graph = Graph;
     type Value = Value;
 
-    fn upload(&self, tensor: &HostTensor) -> Result<Value, Shortfall> {
+    fn upload(&self, tensor: &HostTensor) -> Result<Value, CaseFailure> {
         Ok(Value::Own(Rc::new(to_tensor(tensor)?), tensor.shape.as_slice().into()))
     }
 
-    fn download(&self, value: &Value) -> Result<HostTensor, Shortfall> {
+    fn download(&self, value: &Value) -> Result<HostTensor, CaseFailure> {
         value.with(to_host)
     }
 
-    fn run(&self, graph: &mut Graph, inputs: &[&Value]) -> Result<Vec<Value>, Shortfall> {
+    fn run(&self, graph: &mut Graph, inputs: &[&Value]) -> Result<Vec<Value>, CaseFailure> {
         let shapes = if graph.grows { Ok(Vec::new()) } else { inputs.iter().map(|input| input.shape()).collect() };
         let place = self.compiled(graph, shapes?)?;
         graph.compiled[place].run(inputs)
@@ -293,9 +293,9 @@ impl Runtime for OpenVinoRuntime {
         Some(graph.compilation)
     }
 
-    fn greedy(&self, logits: &Value) -> Result<Value, Shortfall> {
+    fn greedy(&self, logits: &Value) -> Result<Value, CaseFailure> {
         let HostTensor { shape, data } = logits.with(to_host)?;
-        let TensorData::F32(values) = data else { return Err(Shortfall::failed("logits that are not f32")) };
+        let TensorData::F32(values) = data else { return Err(CaseFailure::failed("logits that are not f32")) };
         let rows = shape.first().copied().unwrap_or(1);
         self.upload(&HostTensor { shape: vec![rows, 1], data: TensorData::I64(largest_of_rows(&values, rows)) })
     }

@@ -9,8 +9,8 @@ use once_cell::sync::OnceCell;
 use openvino::{Core, DeviceType, InferenceError, PropertyKey};
 
 use crate::backend::{DeviceReport, classify};
-use crate::definition::Shortfall;
-use crate::places::Places;
+use crate::definition::CaseFailure;
+use crate::paths::Paths;
 
 /// OpenVINO's devices, as case ids name them.
 pub(super) const DEVICES: [&str; 3] = ["cpu", "gpu", "npu"];
@@ -24,7 +24,7 @@ const OLDEST: (u32, u32) = (2025, 1);
 fn library_path() -> PathBuf {
     match std::env::var_os("INFERBENCH_OPENVINO_LIBRARY") {
         Some(path) => PathBuf::from(path),
-        None => Places::find().native().join("openvino").join(LIBRARY),
+        None => Paths::find().native().join("openvino").join(LIBRARY),
     }
 }
 
@@ -105,8 +105,8 @@ pub(super) fn case_device(name: &str) -> String {
     name.strip_suffix(".0").map_or_else(|| name.clone(), str::to_owned)
 }
 
-/// OpenVINO's errors begin with the places in its source that they came through.
-pub(super) fn failed(error: InferenceError) -> Shortfall {
+/// OpenVINO's errors begin with the paths in its source that they came through.
+pub(super) fn failed(error: InferenceError) -> CaseFailure {
     let message = error.message.filter(|message| !message.trim().is_empty()).unwrap_or_else(|| error.kind.to_string());
     let is_place = |line: &&str| {
         line.is_empty() || line.starts_with("Exception from ") || (line.starts_with("Check '") && line.ends_with(':'))
@@ -114,5 +114,5 @@ pub(super) fn failed(error: InferenceError) -> Shortfall {
     let told: Vec<&str> = message.lines().map(str::trim).filter(|line| !is_place(line)).collect();
     let message = if told.is_empty() { message } else { told.join("\n") };
     let is_missing = ["does not support", "No conversion rule found"].iter().any(|part| message.contains(part));
-    if is_missing { Shortfall::unsupported(message) } else { classify(message) }
+    if is_missing { CaseFailure::unsupported(message) } else { classify(message) }
 }

@@ -16,7 +16,7 @@ use self::graph::{Graph, OpenVinoRuntime, Settings};
 use self::library::{DEVICES, build_number, core, find_devices};
 use super::graphs::{open_session, parts_of};
 use super::{Backend, DeviceReport, Format, LoadRequest, Session, Versions, check_artifact};
-use crate::definition::{Dtype, Model, Shortfall};
+use crate::definition::{Dtype, Model, CaseFailure};
 
 pub struct OpenVino;
 
@@ -43,18 +43,18 @@ impl Backend for OpenVino {
     }
 
     /// OpenVINO makes the other precisions out of the f32 graph.
-    fn check_model(&self, model: &Model, dtype: Dtype) -> Result<(), Shortfall> {
+    fn check_model(&self, model: &Model, dtype: Dtype) -> Result<(), CaseFailure> {
         if dtype == Dtype::I8 {
-            return Err(Shortfall::unsupported("OpenVINO computes in f32, f16 or bf16, as it is told"));
+            return Err(CaseFailure::unsupported("OpenVINO computes in f32, f16 or bf16, as it is told"));
         }
         check_artifact(model, dtype, &[Dtype::F32, Dtype::F16, Dtype::Bf16], Format::Onnx)
     }
 
-    fn load(&self, request: &LoadRequest<'_>) -> Result<Box<dyn Session>, Shortfall> {
+    fn load(&self, request: &LoadRequest<'_>) -> Result<Box<dyn Session>, CaseFailure> {
         if !DEVICES.contains(&request.device) {
-            return Err(Shortfall::unavailable(format!("openvino has no device {:?}", request.device)));
+            return Err(CaseFailure::unavailable(format!("openvino has no device {:?}", request.device)));
         }
-        let mut core = core().map_err(Shortfall::unavailable)?;
+        let mut core = core().map_err(CaseFailure::unavailable)?;
         let settings = Settings::of(request);
         let placement = settings.configure(&mut core)?;
         let parts = parts_of(request, Format::Onnx)?;

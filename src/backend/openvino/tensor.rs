@@ -3,13 +3,13 @@
 use openvino::{ElementType, Shape, Tensor};
 
 use super::library::failed;
-use crate::definition::Shortfall;
+use crate::definition::CaseFailure;
 use crate::fixture::{HostTensor, TensorData};
 
-pub(super) fn to_tensor(tensor: &HostTensor) -> Result<Tensor, Shortfall> {
+pub(super) fn to_tensor(tensor: &HostTensor) -> Result<Tensor, CaseFailure> {
     let dimensions: Vec<i64> = tensor.shape.iter().map(|&size| size as i64).collect();
     if dimensions.is_empty() {
-        return Err(Shortfall::unsupported(
+        return Err(CaseFailure::unsupported(
             "an input without dimensions, of which OpenVINO's C interface makes no tensor",
         ));
     }
@@ -34,7 +34,7 @@ pub(super) fn to_tensor(tensor: &HostTensor) -> Result<Tensor, Shortfall> {
     })
 }
 
-pub(super) fn to_host(tensor: &Tensor) -> Result<HostTensor, Shortfall> {
+pub(super) fn to_host(tensor: &Tensor) -> Result<HostTensor, CaseFailure> {
     let shape = shape(tensor)?;
     let is_empty = shape.contains(&0);
     macro_rules! extract {
@@ -52,12 +52,12 @@ pub(super) fn to_host(tensor: &Tensor) -> Result<HostTensor, Shortfall> {
         ElementType::I64 => extract!(i64, I64, |&value| value),
         ElementType::U8 => extract!(u8, U8, |&value| value),
         ElementType::Boolean => extract!(u8, Bool, |&value| value != 0),
-        other => return Err(Shortfall::unsupported(format!("an output has the element type {other}"))),
+        other => return Err(CaseFailure::unsupported(format!("an output has the element type {other}"))),
     };
     Ok(HostTensor { shape, data })
 }
 
-pub(super) fn shape(tensor: &Tensor) -> Result<Vec<usize>, Shortfall> {
+pub(super) fn shape(tensor: &Tensor) -> Result<Vec<usize>, CaseFailure> {
     let shape = tensor.get_shape().map_err(failed)?;
     Ok(shape.get_dimensions().iter().map(|&size| size.max(0) as usize).collect())
 }

@@ -13,7 +13,7 @@ use super::provider::Provider;
 use super::values::{to_host, to_value};
 use crate::backend::graphs::{Runtime, largest_of_rows};
 use crate::backend::{LoadRequest, classify};
-use crate::definition::{BATCH, Dimension, Part, Phase, SEQUENCE, Shortfall, read_input_symbols};
+use crate::definition::{BATCH, Dimension, Part, Phase, SEQUENCE, CaseFailure, read_input_symbols};
 use crate::fixture::{HostTensor, TensorData};
 
 pub struct OrtRuntime;
@@ -37,7 +37,7 @@ pub struct OrtGraph {
 impl OrtGraph {
     /// # Errors
     /// The provider is not there or does not take the whole graph, or the file is not what the definition says.
-    pub fn load(part: &Part, path: &Path, opening: &Opening<'_>) -> Result<Self, Shortfall> {
+    pub fn load(part: &Part, path: &Path, opening: &Opening<'_>) -> Result<Self, CaseFailure> {
         let mut builder = opening.builder()?;
         if opening.provider.device != "cpu" {
             for (symbol, size) in opening.sizes(part, path)? {
@@ -46,7 +46,7 @@ impl OrtGraph {
         }
         let session = builder.commit_from_file(path).map_err(classify)?;
         let place = |names: &[&str], name: &str| {
-            let missing = || Shortfall::failed(format!("{}: no {name:?} among {}", path.display(), names.join(", ")));
+            let missing = || CaseFailure::failed(format!("{}: no {name:?} among {}", path.display(), names.join(", ")));
             names.iter().position(|known| *known == name).ok_or_else(missing)
         };
         let defined: Vec<&str> = part.inputs.iter().map(|input| input.name.as_str()).collect();
@@ -61,7 +61,7 @@ impl OrtGraph {
 }
 
 impl Opening<'_> {
-    fn builder(&self) -> Result<SessionBuilder, Shortfall> {
+    fn builder(&self) -> Result<SessionBuilder, CaseFailure> {
         let LoadRequest { device, threads, .. } = *self.request;
         let builder = OrtRuntimeSession::builder(library::environment(self.provider)?)
             .and_then(|builder| Ok(builder.with_intra_threads(threads)?))
@@ -78,10 +78,10 @@ impl Opening<'_> {
 
     /// What the case puts in for the open dimensions of the part's inputs, by the names that the file gives them:
     /// accelerators compile for them, and what depends on sizes alone is computed beforehand.
-    fn sizes(&self, part: &Part, path: &Path) -> Result<BTreeMap<String, i64>, Shortfall> {
+    fn sizes(&self, part: &Part, path: &Path) -> Result<BTreeMap<String, i64>, CaseFailure> {
         let is_whole = matches!(self.request.phase, Phase::Forward | Phase::Encoder);
         let mut sizes = BTreeMap::new();
-        for (name, symbols) in read_input_symbols(path).map_err(Shortfall::failed)? {
+        for (name, symbols) in read_input_symbols(path).map_err(CaseFailure::failed)? {
             let Some(input) = part.inputs.iter().find(|input| input.name == name) else { continue };
             for (dimension, symbol) in input.shape.iter().zip(symbols) {
                 let size = match dimension {
@@ -103,22 +103,22 @@ impl Runtime for OrtRuntime {
     type Graph = OrtGraph;
     type Value = Rc<DynValue>;
 
-    fn upload(&self, tensor: &HostTensor) -> Result<Rc<DynValue>, Shortfall> {
+    fn upload(&self, tensor: &HostTensor) -> Result<Rc<DynValue>, CaseFailure> {
         to_value(tensor).map(|value| Rc::new(value.into_dyn())).map_err(classify)
     }
 
-    fn download(&self, value: &Rc<DynValue>) -> Result<HostTensor, Shortfall> {
+    fn download(&self, value: &Rc<DynValue>) -> Result<HostTensor, CaseFailure> {
         to_host(value)
     }
 
-    fn run(&self, graph: &mut OrtGraph, inputs: &[&Rc<DynValue>]) -> Result<Vec<Rc<DynValue>>, Shortfall> {
+    fn run(&self, graph: &mut OrtGraph, inputs: &[&Rc<DynValue>]) -> Result<Vec<Rc<DynValue>>, CaseFailure> {
         let inputs: Vec<SessionInputValue> = graph.inputs.iter().map(|&place| (&**inputs[place]).into()).collect();
         let computed = graph.session.run(inputs.as_slice()).map_err(classify)?;
         let computed: Vec<Rc<DynValue>> = computed.into_iter().map(|(_, value)| Rc::new(value)).collect();
         Ok(graph.outputs.iter().map(|&place| Rc::clone(&computed[place])).collect())
     }
 
-    fn greedy(&self, logits: &Rc<DynValue>) -> Result<Rc<DynValue>, Shortfall> {
+    fn greedy(&self, logits: &Rc<DynValue>) -> Result<Rc<DynValue>, CaseFailure> {
         let (shape, values) = logits.try_extract_tensor::<f32>().map_err(classify)?;
         let rows = shape.first().map_or(1, |&rows| rows.max(0) as usize);
         self.upload(&HostTensor { shape: vec![rows, 1], data: TensorData::I64(largest_of_rows(values, rows)) })

@@ -7,15 +7,15 @@ use once_cell::sync::OnceCell;
 use ort::environment::Environment;
 
 use super::provider::Provider;
-use crate::definition::Shortfall;
-use crate::places::Places;
+use crate::definition::CaseFailure;
+use crate::paths::Paths;
 
 /// The library that has the provider: that of `ORT_DYLIB_PATH`, or the one of `.native/`.
 pub fn path(provider: &Provider) -> PathBuf {
     let file = if cfg!(target_os = "macos") { "libonnxruntime.dylib" } else { "libonnxruntime.so" };
     match std::env::var_os("ORT_DYLIB_PATH") {
         Some(path) => PathBuf::from(path),
-        None => Places::find().native().join(provider.package).join(file),
+        None => Paths::find().native().join(provider.package).join(file),
     }
 }
 
@@ -43,7 +43,7 @@ pub fn check(provider: &Provider) -> Result<String, String> {
 
 /// The provider's own library, where it has one.
 pub fn plugin_path(provider: &Provider) -> Option<PathBuf> {
-    provider.plugin.map(|plugin| Places::find().native().join(plugin))
+    provider.plugin.map(|plugin| Paths::find().native().join(plugin))
 }
 
 static ENVIRONMENT: OnceCell<(&'static Provider, Environment)> = OnceCell::new();
@@ -52,7 +52,7 @@ static ENVIRONMENT: OnceCell<(&'static Provider, Environment)> = OnceCell::new()
 ///
 /// # Errors
 /// The library is not there, is of another version, or the process has another one already.
-pub fn environment(provider: &'static Provider) -> Result<&'static Environment, Shortfall> {
+pub fn environment(provider: &'static Provider) -> Result<&'static Environment, CaseFailure> {
     let (loaded, environment) = ENVIRONMENT
         .get_or_try_init(|| {
             check(provider)?;
@@ -66,10 +66,10 @@ pub fn environment(provider: &'static Provider) -> Result<&'static Environment, 
             }
             Ok((provider, environment))
         })
-        .map_err(|error: String| Shortfall::unavailable(error))?;
+        .map_err(|error: String| CaseFailure::unavailable(error))?;
     // Once a plugin is there, sessions without a provider run on it too: no process has two.
     if loaded.name != provider.name {
-        return Err(Shortfall::failed(format!(
+        return Err(CaseFailure::failed(format!(
             "this process has ONNX Runtime for {}, not {}",
             loaded.name, provider.name
         )));

@@ -22,7 +22,7 @@ use super::graphs::{open_session, parts_of};
 use super::{
     Backend, DeviceReport, Format, LoadRequest, Placement, Session, Trace, Versions, check_artifact, classify,
 };
-use crate::definition::{Dtype, Model, Shortfall, device_kind};
+use crate::definition::{Dtype, Model, CaseFailure, device_kind};
 use crate::fixture::HostTensor;
 
 pub struct Ort;
@@ -51,9 +51,9 @@ impl Backend for Ort {
     }
 
     fn probe(&self, device: &str) -> Result<String, String> {
-        let provider = provider_of(device).map_err(|shortfall| shortfall.message)?;
+        let provider = provider_of(device).map_err(|failure| failure.message)?;
         provider.look()?;
-        let computed = compute_probe(provider, device).map_err(|shortfall| shortfall.message)?;
+        let computed = compute_probe(provider, device).map_err(|failure| failure.message)?;
         let expected = [2.0, -2.0, 6.0, -4.0_f32];
         let is_right = |(value, expected): (&f32, f32)| (value - expected).abs() < 1e-2;
         if !computed.iter().zip(expected).all(is_right) {
@@ -78,16 +78,16 @@ impl Backend for Ort {
         Versions { backend: CRATE_VERSION.into(), library: library.unwrap_or_default() }
     }
 
-    fn check_model(&self, model: &Model, dtype: Dtype) -> Result<(), Shortfall> {
+    fn check_model(&self, model: &Model, dtype: Dtype) -> Result<(), CaseFailure> {
         check_artifact(model, dtype, &Dtype::ALL, Format::Onnx)
     }
 
-    fn trace(&self, request: &LoadRequest<'_>, inputs: &[HostTensor]) -> Result<Option<Trace>, Shortfall> {
+    fn trace(&self, request: &LoadRequest<'_>, inputs: &[HostTensor]) -> Result<Option<Trace>, CaseFailure> {
         // A session of the CPU's provider has nothing else to run on, and f32 has nothing to be made of.
         if request.device == "cpu" && request.dtype == Dtype::F32 {
             return Ok(None);
         }
-        let failed = |error: std::io::Error| Shortfall::failed(format!("the profile's folder: {error}"));
+        let failed = |error: std::io::Error| CaseFailure::failed(format!("the profile's folder: {error}"));
         let folder = std::env::temp_dir().join(format!("inferbench-profile-{}", std::process::id()));
         std::fs::create_dir_all(&folder).map_err(failed)?;
         let traced = trace_into(&folder, request, inputs);
@@ -95,17 +95,17 @@ impl Backend for Ort {
         traced.map(Some)
     }
 
-    fn load(&self, request: &LoadRequest<'_>) -> Result<Box<dyn Session>, Shortfall> {
+    fn load(&self, request: &LoadRequest<'_>) -> Result<Box<dyn Session>, CaseFailure> {
         open(request, None)
     }
 }
 
-fn open(request: &LoadRequest<'_>, profile: Option<&Path>) -> Result<Box<dyn Session>, Shortfall> {
+fn open(request: &LoadRequest<'_>, profile: Option<&Path>) -> Result<Box<dyn Session>, CaseFailure> {
     let provider = provider_of(request.device)?;
     if !provider.dtypes.contains(&request.dtype) {
         let names: Vec<&str> = provider.dtypes.iter().map(|dtype| dtype.name()).collect();
         let dtypes = names.join(", ");
-        return Err(Shortfall::unsupported(format!("{} has no {} here, but {dtypes}", provider.name, request.dtype)));
+        return Err(CaseFailure::unsupported(format!("{} has no {} here, but {dtypes}", provider.name, request.dtype)));
     }
     let parts = parts_of(request, Format::Onnx)?;
     let opening = Opening { request, provider, profile };
@@ -124,17 +124,17 @@ fn open(request: &LoadRequest<'_>, profile: Option<&Path>) -> Result<Box<dyn Ses
     open_session(request, OrtRuntime, &parts, graphs, placement)
 }
 
-fn trace_into(folder: &Path, request: &LoadRequest<'_>, inputs: &[HostTensor]) -> Result<Trace, Shortfall> {
+fn trace_into(folder: &Path, request: &LoadRequest<'_>, inputs: &[HostTensor]) -> Result<Trace, CaseFailure> {
     let mut session = open(request, Some(folder))?;
     let binding = session.bind(inputs)?;
     session.run(binding)?;
     session.sync()?;
     // Writes the profile.
     drop(session);
-    profile::read(folder, provider_of(request.device)?.name).map_err(Shortfall::failed)
+    profile::read(folder, provider_of(request.device)?.name).map_err(CaseFailure::failed)
 }
 
-fn compute_probe(provider: &'static Provider, device: &str) -> Result<Vec<f32>, Shortfall> {
+fn compute_probe(provider: &'static Provider, device: &str) -> Result<Vec<f32>, CaseFailure> {
     let builder = ort::session::Session::builder(library::environment(provider)?).map_err(classify)?;
     let builder = provider.register(builder, device, 1)?;
     let mut builder = builder.with_disable_cpu_fallback().map_err(classify)?;

@@ -7,8 +7,8 @@ use ort::session::builder::SessionBuilder;
 
 use super::library;
 use crate::backend::classify;
-use crate::definition::{Dtype, Shortfall, device_index, device_kind};
-use crate::places::Places;
+use crate::definition::{Dtype, CaseFailure, device_index, device_kind};
+use crate::paths::Paths;
 
 /// An execution provider.
 pub struct Provider {
@@ -95,7 +95,7 @@ pub static PROVIDERS: [Provider; 11] = [
     ),
     // Its floating-point unit has f16 only, whatever the graph says.
     plugin("qnn", "qnn", "onnxruntime-qnn/libonnxruntime_providers_qnn.so", &[Dtype::F16], || {
-        let emulator = Places::find().native().join("onnxruntime-qnn/libQnnHtp.so");
+        let emulator = Paths::find().native().join("onnxruntime-qnn/libQnnHtp.so");
         // Snapdragon 8 Gen 3: the emulator's default is a chip without floating-point numbers.
         let soc = [("soc_model", "57".to_owned()), ("htp_arch", "75".to_owned())];
         let options = HashMap::from([("backend_path", emulator.display().to_string())]);
@@ -150,9 +150,9 @@ const fn plugin(
 ///
 /// # Errors
 /// There is none.
-pub fn provider_of(device: &str) -> Result<&'static Provider, Shortfall> {
+pub fn provider_of(device: &str) -> Result<&'static Provider, CaseFailure> {
     let found = PROVIDERS.iter().find(|provider| provider.device == device_kind(device));
-    found.ok_or_else(|| Shortfall::unavailable(format!("ort has no device {device:?}")))
+    found.ok_or_else(|| CaseFailure::unavailable(format!("ort has no device {device:?}")))
 }
 
 impl Provider {
@@ -189,14 +189,14 @@ impl Provider {
         builder: SessionBuilder,
         device: &str,
         threads: usize,
-    ) -> Result<SessionBuilder, Shortfall> {
-        let unavailable = |error: ort::Error<SessionBuilder>| Shortfall::unavailable(error.to_string());
+    ) -> Result<SessionBuilder, CaseFailure> {
+        let unavailable = |error: ort::Error<SessionBuilder>| CaseFailure::unavailable(error.to_string());
         let options = Options { index: i32::try_from(device_index(device)).unwrap_or(i32::MAX), threads };
         match &self.kind {
             Kind::BuiltIn(is_available, make) => {
                 if !is_available().map_err(classify)? {
                     let library = library::path(self);
-                    return Err(Shortfall::unavailable(format!(
+                    return Err(CaseFailure::unavailable(format!(
                         "{} has no {}; {}",
                         library.display(),
                         self.name,
@@ -209,7 +209,7 @@ impl Provider {
                 let environment = library::environment(self)?;
                 let is_own = |device: &ort::device::Device| device.ep().is_ok_and(|name| name == self.name);
                 let Some(device) = environment.devices().find(is_own) else {
-                    return Err(Shortfall::unavailable(format!("{} finds no device here", self.name)));
+                    return Err(CaseFailure::unavailable(format!("{} finds no device here", self.name)));
                 };
                 let options: Vec<(String, String)> =
                     plugin_options().into_iter().map(|(key, value)| (format!("{}.{key}", self.name), value)).collect();

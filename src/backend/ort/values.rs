@@ -3,7 +3,7 @@
 use ort::value::{DynTensor, DynValue, Tensor, TensorElementType, ValueType};
 
 use crate::backend::classify;
-use crate::definition::Shortfall;
+use crate::definition::CaseFailure;
 use crate::fixture::{HostTensor, TensorData};
 
 pub fn to_value(tensor: &HostTensor) -> ort::Result<DynTensor> {
@@ -18,9 +18,9 @@ pub fn to_value(tensor: &HostTensor) -> ort::Result<DynTensor> {
     })
 }
 
-pub fn to_host(value: &DynValue) -> Result<HostTensor, Shortfall> {
+pub fn to_host(value: &DynValue) -> Result<HostTensor, CaseFailure> {
     let ValueType::Tensor { ty, .. } = value.dtype() else {
-        return Err(Shortfall::unsupported(format!("an output is {} and not a tensor", value.dtype())));
+        return Err(CaseFailure::unsupported(format!("an output is {} and not a tensor", value.dtype())));
     };
     macro_rules! extract {
         ($element:ty, $variant:ident, $convert:expr) => {{
@@ -38,6 +38,6 @@ pub fn to_host(value: &DynValue) -> Result<HostTensor, Shortfall> {
         TensorElementType::Int64 => extract!(i64, I64, |&value| value),
         TensorElementType::Uint8 => extract!(u8, U8, |&value| value),
         TensorElementType::Bool => extract!(bool, Bool, |&value| value),
-        other => return Err(Shortfall::unsupported(format!("an output has the element type {other}"))),
+        other => return Err(CaseFailure::unsupported(format!("an output has the element type {other}"))),
     })
 }

@@ -13,7 +13,7 @@ use super::compare::noise_of_machine;
 use super::print;
 use crate::compare::CaseFilter;
 use crate::exit_codes;
-use crate::places::Places;
+use crate::paths::Paths;
 use crate::record::Record;
 use crate::report::{Format, Known, Payload, ReportedRun, Shown, figure, html, index, schema};
 use crate::selftest::line_about;
@@ -91,13 +91,13 @@ struct Page {
 }
 
 pub fn run(arguments: &Arguments) -> Result<u8, String> {
-    let places = Places::find();
+    let paths = Paths::find();
     if let Some(folder) = &arguments.charts {
-        return charts(arguments, &places, folder);
+        return charts(arguments, &paths, folder);
     }
     match &arguments.variants.variants {
-        Some(model) => arguments.put(&OfVariants { arguments, model, places: &places }, &places),
-        None => arguments.put(&OfRuns { arguments, places: &places }, &places),
+        Some(model) => arguments.put(&OfVariants { arguments, model, paths: &paths }, &paths),
+        None => arguments.put(&OfRuns { arguments, paths: &paths }, &paths),
     }
 }
 
@@ -110,11 +110,11 @@ struct Asked {
 
 impl Arguments {
     /// Writes the form that was asked for to where it is to go.
-    fn put(&self, content: &dyn Content, places: &Places) -> Result<u8, String> {
+    fn put(&self, content: &dyn Content, paths: &Paths) -> Result<u8, String> {
         let is_for_terminal = self.output.as_ref().is_some_and(|output| output.as_os_str() == "-");
         let text = match self.format {
             Form::Html if !is_for_terminal => {
-                self.put_page(&content.page()?, places)?;
+                self.put_page(&content.page()?, paths)?;
                 return Ok(exit_codes::OK);
             }
             Form::Html => content.page()?.html,
@@ -131,18 +131,18 @@ impl Arguments {
     }
 
     /// Into a file, whose path is printed.
-    fn put_page(&self, page: &Page, places: &Places) -> Result<(), String> {
+    fn put_page(&self, page: &Page, paths: &Paths) -> Result<(), String> {
         let path = self.output.as_ref().unwrap_or(&page.path);
         write_whole(path, page.html.as_bytes())?;
         if page.is_listed && self.output.is_none() {
-            let reports = places.reports();
-            write_whole(&reports.join(index::INDEX), index::render(&reports, &places.criterion()).as_bytes())?;
+            let reports = paths.reports();
+            write_whole(&reports.join(index::INDEX), index::render(&reports, &paths.criterion()).as_bytes())?;
         }
         print(&format!("{}\n", path.display()))
     }
 
-    fn read(&self, places: &Places) -> Result<Asked, String> {
-        let reports = places.reports();
+    fn read(&self, paths: &Paths) -> Result<Asked, String> {
+        let reports = paths.reports();
         let paths = if self.all || self.last.is_some() {
             let mut paths = all_results(&reports);
             let count = self.last.map_or(paths.len(), |last| usize::try_from(last).unwrap_or(usize::MAX));
@@ -171,7 +171,7 @@ impl Arguments {
 /// The runs that were asked for, as they are.
 struct OfRuns<'a> {
     arguments: &'a Arguments,
-    places: &'a Places,
+    paths: &'a Paths,
 }
 
 impl Content for OfRuns<'_> {
@@ -181,14 +181,14 @@ impl Content for OfRuns<'_> {
 
     /// One run after the other; JSON is one array.
     fn text(&self, format: Format) -> Result<String, String> {
-        let asked = self.arguments.read(self.places)?;
+        let asked = self.arguments.read(self.paths)?;
         if format == Format::Json {
             let records: Vec<Record> = asked.runs.into_iter().flat_map(|run| run.records).collect();
             return Ok(format.render(&records, ""));
         }
         let is_one = asked.runs.len() == 1;
         let text = |run: &ReportedRun| {
-            let text = format.render(&run.records, &resolution(self.places, &run.records));
+            let text = format.render(&run.records, &resolution(self.paths, &run.records));
             match format {
                 Format::Markdown if !is_one => format!("## Run {}\n\n{text}\n", run.run_id()),
                 _ if !is_one => format!("run {}\n{text}\n", run.run_id()),
@@ -199,9 +199,9 @@ impl Content for OfRuns<'_> {
     }
 
     fn page(&self) -> Result<Page, String> {
-        let asked = self.arguments.read(self.places)?;
-        let reports = self.places.reports();
-        let html = html::render(&payload(&asked.runs, self.places, &reports))?;
+        let asked = self.arguments.read(self.paths)?;
+        let reports = self.paths.reports();
+        let html = html::render(&payload(&asked.runs, self.paths, &reports))?;
         let path = match asked.paths.as_slice() {
             [one] => one.with_file_name(index::REPORT),
             _ => index::page_of_several(&reports),
@@ -210,9 +210,9 @@ impl Content for OfRuns<'_> {
     }
 }
 
-fn charts(arguments: &Arguments, places: &Places, folder: &Path) -> Result<u8, String> {
-    let asked = arguments.read(places)?;
-    let payload = payload(&asked.runs, places, &places.reports());
+fn charts(arguments: &Arguments, paths: &Paths, folder: &Path) -> Result<u8, String> {
+    let asked = arguments.read(paths)?;
+    let payload = payload(&asked.runs, paths, &paths.reports());
     std::fs::create_dir_all(folder).map_err(|error| format!("{}: {error}", folder.display()))?;
     for chart in &payload.charts {
         if let Some(reason) = &chart.absent {
@@ -230,11 +230,11 @@ fn charts(arguments: &Arguments, places: &Places, folder: &Path) -> Result<u8, S
 }
 
 /// What the page of these runs shows. The runs before them on their machines are in the trend.
-pub fn payload(runs: &[ReportedRun], places: &Places, reports: &Path) -> Payload {
+pub fn payload(runs: &[ReportedRun], paths: &Paths, reports: &Path) -> Payload {
     let earlier = if runs.len() == 1 { earlier_runs(&runs[0], reports) } else { Vec::new() };
     let known = Known {
-        resolution: &|host_id| line_about(&places.selftest(), host_id),
-        noise: &|host_id| noise_of_machine(places, host_id),
+        resolution: &|host_id| line_about(&paths.selftest(), host_id),
+        noise: &|host_id| noise_of_machine(paths, host_id),
     };
     Payload::new(&Shown::new(runs, &earlier), &known)
 }
@@ -253,6 +253,6 @@ fn earlier_runs(run: &ReportedRun, reports: &Path) -> Vec<ReportedRun> {
 }
 
 /// What can be shown on the machine of these records.
-pub fn resolution(places: &Places, records: &[Record]) -> String {
-    line_about(&places.selftest(), records.first().map_or("", |record| &record.host_id))
+pub fn resolution(paths: &Paths, records: &[Record]) -> String {
+    line_about(&paths.selftest(), records.first().map_or("", |record| &record.host_id))
 }

@@ -9,7 +9,7 @@ use super::{Arguments, Asked, Content, Page};
 use crate::cli::compare::noise_of_machine;
 use crate::cli::values::part_of_whole;
 use crate::compare::ASSUMED_DEVIATION;
-use crate::places::Places;
+use crate::paths::Paths;
 use crate::record::Record;
 use crate::report::Format;
 use crate::report::variants::{Goal, Options, Variants, compare, page, schema};
@@ -32,14 +32,14 @@ pub struct VariantArguments {
 pub struct OfVariants<'a> {
     pub arguments: &'a Arguments,
     pub model: &'a str,
-    pub places: &'a Places,
+    pub paths: &'a Paths,
 }
 
 impl OfVariants<'_> {
     fn compared(&self, asked: &Asked) -> Result<Variants, String> {
         let records: Vec<Record> = asked.runs.iter().flat_map(|run| &run.records).cloned().collect();
         let VariantArguments { goal, accuracy_loss, .. } = self.arguments.variants;
-        let deviation = deviation_of(&records, self.places);
+        let deviation = deviation_of(&records, self.paths);
         compare(&records, &Options { goal, accuracy_loss, deviation, ..Options::new(self.model) })
     }
 }
@@ -50,31 +50,31 @@ impl Content for OfVariants<'_> {
     }
 
     fn text(&self, format: Format) -> Result<String, String> {
-        Ok(self.compared(&self.arguments.read(self.places)?)?.render(format))
+        Ok(self.compared(&self.arguments.read(self.paths)?)?.render(format))
     }
 
     fn page(&self) -> Result<Page, String> {
-        let asked = self.arguments.read(self.places)?;
+        let asked = self.arguments.read(self.paths)?;
         let html = page(&self.compared(&asked)?)?;
         let path = match asked.paths.as_slice() {
             [one] => one.with_file_name(file_name(self.model)),
-            _ => self.places.reports().join(file_name(self.model)),
+            _ => self.paths.reports().join(file_name(self.model)),
         };
         Ok(Page { html, path, is_listed: false })
     }
 }
 
 /// The table and the recommendation for a model of which several variants were measured.
-pub fn variants_of(records: &[Record], model: &str, places: &Places) -> Result<String, String> {
-    let deviation = deviation_of(records, places);
+pub fn variants_of(records: &[Record], model: &str, paths: &Paths) -> Result<String, String> {
+    let deviation = deviation_of(records, paths);
     Ok(compare(records, &Options { deviation, ..Options::new(model) })?.render(Format::Table))
 }
 
 /// How much processes differ on the machines. What is known to be more than is assumed counts: the self-test's own model is
 /// another one, and its calls are short.
-fn deviation_of(records: &[Record], places: &Places) -> f64 {
+fn deviation_of(records: &[Record], paths: &Paths) -> f64 {
     let hosts: BTreeSet<&str> = records.iter().map(|record| record.host_id.as_str()).collect();
-    let known = hosts.into_iter().map(|host_id| noise_of_machine(places, host_id).deviation);
+    let known = hosts.into_iter().map(|host_id| noise_of_machine(paths, host_id).deviation);
     known.fold(ASSUMED_DEVIATION, f64::max)
 }
 

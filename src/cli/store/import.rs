@@ -5,7 +5,7 @@ use std::path::Path;
 use clap::Args;
 
 use crate::exit_codes;
-use crate::places::Places;
+use crate::paths::Paths;
 use crate::store::{Imported, Store, StoredRun, all_runs, find_runs, read_run};
 
 /// Add runs: all of them at once or, if the disk is full or it is interrupted, none
@@ -24,7 +24,7 @@ pub struct Arguments {
 }
 
 pub fn run(arguments: &Arguments, store: &Path) -> Result<u8, String> {
-    let reports = Places::find().reports();
+    let reports = Paths::find().reports();
     let mut found = Vec::new();
     if arguments.sources.is_empty() {
         found = all_runs(&reports);

@@ -11,7 +11,7 @@ use std::path::PathBuf;
 use clap::{Args, Subcommand};
 
 use crate::exit_codes;
-use crate::places::Places;
+use crate::paths::Paths;
 use crate::store::Store;
 
 /// Keep a history of runs as Parquet, and query it with SQL
@@ -41,7 +41,7 @@ enum Command {
 }
 
 pub fn run(arguments: &Arguments) -> Result<u8, String> {
-    let store = arguments.store.clone().unwrap_or_else(|| Places::find().store());
+    let store = arguments.store.clone().unwrap_or_else(|| Paths::find().store());
     match &arguments.command {
         Command::Init => {
             println!("{}", Store::write(&store)?.folder().display());

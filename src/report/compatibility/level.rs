@@ -67,7 +67,7 @@ pub(super) fn judge(key: &(String, String), cases: &[&VerifiedCase]) -> Cell {
 fn level(cases: &[&VerifiedCase], right: &[&&VerifiedCase], slowdown: Option<f64>) -> (Level, String) {
     if right.len() < cases.len() {
         let level = if right.is_empty() { Level::None } else { Level::Low };
-        return (level, shortfalls(cases));
+        return (level, failures(cases));
     }
     let slower = |slowdown: f64| format!("{slowdown:.1} times the time of the fastest");
     match slowdown {
@@ -79,7 +79,7 @@ fn level(cases: &[&VerifiedCase], right: &[&&VerifiedCase], slowdown: Option<f64
 }
 
 /// The different reasons, each with the first case that has it and how many others do.
-fn shortfalls(cases: &[&VerifiedCase]) -> String {
+fn failures(cases: &[&VerifiedCase]) -> String {
     let mut reasons: Vec<(String, &str, usize)> = Vec::new();
     for case in cases.iter().filter(|case| case.status != Status::Ok) {
         let reason = match &case.message {

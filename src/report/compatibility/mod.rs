@@ -211,9 +211,9 @@ fn verified_cases(manifest: &Manifest, outcomes: &Outcomes) -> Vec<VerifiedCase>
             case.max_rel_error = observed.max_rel_error;
             case.provider_share = observed.provider_share;
             case.rough_call_ms = observed.rough_call_ms;
-        } else if let Some(shortfall) = &planned.shortfall {
-            case.status = shortfall.status;
-            case.message = Some(shortfall.message.clone());
+        } else if let Some(failure) = &planned.failure {
+            case.status = failure.status;
+            case.message = Some(failure.message.clone());
         }
         case
     };

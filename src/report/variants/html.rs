@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::columns::{cells, columns};
-use super::wording::{legend, others, shortfalls, title};
+use super::wording::{legend, others, failures, title};
 use super::{VariantTable, Variants, picture};
 use crate::report::colour;
 use crate::report::html::{STYLE, escape, fill};
@@ -41,7 +41,7 @@ fn section(table: &VariantTable, tables: &[VariantTable]) -> Result<String, Stri
         html.push_str(&format!("<p class=\"reason\">{}</p>\n", escape(reason)));
     }
     html.push_str(&rows(table));
-    html.push_str(&list("", &[shortfalls(table), others(table)].concat()));
+    html.push_str(&list("", &[failures(table), others(table)].concat()));
     if let Some(svg) = picture::svg(table)? {
         html.push_str(&format!("<figure>\n{svg}<figcaption>{}</figcaption>\n</figure>\n", CAPTION));
     }

@@ -1,7 +1,7 @@
 //! Markdown, for a README or a pull request: what to ship first, then the table.
 
 use super::columns::{cells, columns};
-use super::wording::{legend, others, shortfalls, title};
+use super::wording::{legend, others, failures, title};
 use super::{VariantTable, Variants};
 
 /// A heading, the recommendation and a table a phase, sequence length and machine.
@@ -29,7 +29,7 @@ fn one(table: &VariantTable, tables: &[VariantTable]) -> String {
         text.push_str(&row(cells(table, measured).into_iter().enumerate().map(bold)));
     }
     text.push('\n');
-    for line in [shortfalls(table), others(table), legend(table)].concat() {
+    for line in [failures(table), others(table), legend(table)].concat() {
         text.push_str(&format!("- {}\n", escape(&line)));
     }
     text.push('\n');

@@ -3,7 +3,7 @@
 use comfy_table::{Cell, CellAlignment};
 
 use super::columns::{cells, columns};
-use super::wording::{legend, others, shortfalls, title};
+use super::wording::{legend, others, failures, title};
 use super::{VariantTable, Variants};
 use crate::report::ruled_table;
 
@@ -28,7 +28,7 @@ fn one(table: &VariantTable, tables: &[VariantTable]) -> String {
     let mut lines = |lines: Vec<String>, indent: &str| {
         text.extend(lines.iter().map(|line| format!("{indent}{line}\n")));
     };
-    lines(shortfalls(table), "  ");
+    lines(failures(table), "  ");
     lines(vec![String::new()], "");
     lines(legend(table), "");
     lines(others(table), "");

@@ -41,7 +41,7 @@ pub fn name(row: &Row, rows: &[Row]) -> String {
 }
 
 /// `distilled on tch: failed: no operator Gelu`, for what was not measured.
-pub fn shortfalls(table: &VariantTable) -> Vec<String> {
+pub fn failures(table: &VariantTable) -> Vec<String> {
     let missing = table.rows.iter().filter(|row| !row.is_measured());
     missing
         .map(|row| {

@@ -28,7 +28,7 @@ use super::{CandleRuntime, dtype_of, to_host, to_tensor};
 use crate::backend::generation::{GenerationSession, Generator};
 use crate::backend::graphs::Runtime;
 use crate::backend::{LoadRequest, Placement, Session, Stages, classify};
-use crate::definition::{Dtype, Origin, Phase, Shortfall, device_index, device_kind};
+use crate::definition::{Dtype, Origin, Phase, CaseFailure, device_index, device_kind};
 use crate::fixture::HostTensor;
 
 /// A model whose outputs are computed in one pass.
@@ -58,7 +58,7 @@ pub trait Decoder {
 }
 
 /// A session of the model's module, where there is one.
-pub fn open_session(request: &LoadRequest<'_>, device: &Device) -> Option<Result<Box<dyn Session>, Shortfall>> {
+pub fn open_session(request: &LoadRequest<'_>, device: &Device) -> Option<Result<Box<dyn Session>, CaseFailure>> {
     let Origin::Packaged { folder, .. } = &request.model.origin else { return None };
     let weights = request.artifacts.weights.as_deref()?;
     let dtype = match request.dtype {
@@ -98,8 +98,8 @@ fn read<C: DeserializeOwned, M>(
     config: &Path,
     weights: candle_core::Result<VarBuilder<'static>>,
     load: impl FnOnce(C, VarBuilder) -> candle_core::Result<M>,
-) -> Result<M, Shortfall> {
-    let failed = |error: &dyn std::fmt::Display| Shortfall::failed(format!("{}: {error}", config.display()));
+) -> Result<M, CaseFailure> {
+    let failed = |error: &dyn std::fmt::Display| CaseFailure::failed(format!("{}: {error}", config.display()));
     let text = std::fs::read_to_string(config).map_err(|error| failed(&error))?;
     let config = serde_json::from_str(&text).map_err(|error| failed(&error))?;
     weights.and_then(|weights| load(config, weights)).map_err(classify)
@@ -119,17 +119,17 @@ impl Place {
     }
 
     /// A tensor on the device; floating-point numbers in the dtype of the weights.
-    fn upload(&self, tensor: &HostTensor) -> Result<Tensor, Shortfall> {
+    fn upload(&self, tensor: &HostTensor) -> Result<Tensor, CaseFailure> {
         let tensor = to_tensor(tensor, &self.device)?;
         if tensor.dtype() == DType::F32 { tensor.to_dtype(self.dtype).map_err(classify) } else { Ok(tensor) }
     }
 
-    fn upload_all(&self, tensors: &[HostTensor]) -> Result<Vec<Tensor>, Shortfall> {
+    fn upload_all(&self, tensors: &[HostTensor]) -> Result<Vec<Tensor>, CaseFailure> {
         tensors.iter().map(|tensor| self.upload(tensor)).collect()
     }
 
     /// Returns when the device has nothing left to do; the CPU never has.
-    fn sync(&self) -> Result<(), Shortfall> {
+    fn sync(&self) -> Result<(), CaseFailure> {
         self.device.synchronize().map_err(classify)
     }
 }
@@ -163,7 +163,7 @@ fn generate(
     place: &Place,
     name: &str,
     decoder: impl Decoder + 'static,
-) -> Result<Box<dyn Session>, Shortfall> {
+) -> Result<Box<dyn Session>, CaseFailure> {
     let generator = ModuleGenerator { decoder, place: place.clone() };
     Ok(Box::new(GenerationSession::new(request, generator, placement(request, place, name))?))
 }
@@ -176,35 +176,35 @@ struct ModuleSession<M> {
 }
 
 impl<M: Module> ModuleSession<M> {
-    fn forward(&self, binding: usize) -> Result<Vec<Tensor>, Shortfall> {
+    fn forward(&self, binding: usize) -> Result<Vec<Tensor>, CaseFailure> {
         self.module.forward(&self.bound[binding]).map_err(classify)
     }
 }
 
 impl<M: Module> Session for ModuleSession<M> {
-    fn bind(&mut self, inputs: &[HostTensor]) -> Result<usize, Shortfall> {
+    fn bind(&mut self, inputs: &[HostTensor]) -> Result<usize, CaseFailure> {
         self.bound.push(self.place.upload_all(inputs)?);
         Ok(self.bound.len() - 1)
     }
 
-    fn rebind(&mut self, binding: usize, inputs: &[HostTensor]) -> Result<(), Shortfall> {
+    fn rebind(&mut self, binding: usize, inputs: &[HostTensor]) -> Result<(), CaseFailure> {
         self.bound[binding] = self.place.upload_all(inputs)?;
         Ok(())
     }
 
-    fn run(&mut self, binding: usize) -> Result<(), Shortfall> {
+    fn run(&mut self, binding: usize) -> Result<(), CaseFailure> {
         self.forward(binding).map(|outputs| drop(black_box(outputs)))
     }
 
-    fn sync(&mut self) -> Result<(), Shortfall> {
+    fn sync(&mut self) -> Result<(), CaseFailure> {
         self.place.sync()
     }
 
-    fn outputs(&mut self, binding: usize) -> Result<Vec<HostTensor>, Shortfall> {
+    fn outputs(&mut self, binding: usize) -> Result<Vec<HostTensor>, CaseFailure> {
         self.forward(binding)?.iter().map(to_host).collect()
     }
 
-    fn call_from_host(&mut self, binding: usize, inputs: &[HostTensor]) -> Result<Stages, Shortfall> {
+    fn call_from_host(&mut self, binding: usize, inputs: &[HostTensor]) -> Result<Stages, CaseFailure> {
         let begin = Instant::now();
         self.rebind(binding, inputs)?;
         self.place.sync()?;
@@ -234,27 +234,27 @@ impl<D: Decoder> Generator for ModuleGenerator<D> {
     type Inputs = Vec<Tensor>;
     type Cache = D::Cache;
 
-    fn upload(&mut self, inputs: &[HostTensor]) -> Result<Vec<Tensor>, Shortfall> {
+    fn upload(&mut self, inputs: &[HostTensor]) -> Result<Vec<Tensor>, CaseFailure> {
         self.place.upload_all(inputs)
     }
 
-    fn prefill(&mut self, inputs: &Vec<Tensor>) -> Result<(Tensor, D::Cache), Shortfall> {
+    fn prefill(&mut self, inputs: &Vec<Tensor>) -> Result<(Tensor, D::Cache), CaseFailure> {
         self.decoder.prefill(inputs).map_err(classify)
     }
 
-    fn step(&mut self, tokens: &Tensor, position: usize, cache: &mut D::Cache) -> Result<Tensor, Shortfall> {
+    fn step(&mut self, tokens: &Tensor, position: usize, cache: &mut D::Cache) -> Result<Tensor, CaseFailure> {
         self.decoder.step(tokens, position, cache).map_err(classify)
     }
 
-    fn greedy(&mut self, logits: &Tensor) -> Result<Tensor, Shortfall> {
+    fn greedy(&mut self, logits: &Tensor) -> Result<Tensor, CaseFailure> {
         CandleRuntime.greedy(logits)
     }
 
-    fn download(&self, value: &Tensor) -> Result<HostTensor, Shortfall> {
+    fn download(&self, value: &Tensor) -> Result<HostTensor, CaseFailure> {
         to_host(value)
     }
 
-    fn sync(&mut self) -> Result<(), Shortfall> {
+    fn sync(&mut self) -> Result<(), CaseFailure> {
         self.place.sync()
     }
 }

@@ -4,14 +4,14 @@ use std::path::{Path, PathBuf};
 
 /// The folders that a process works with.
 #[derive(Clone, Debug)]
-pub struct Places {
+pub struct Paths {
     root: PathBuf,
     target: PathBuf,
-    /// Where Criterion's tree and the runs are, if not in their usual places.
+    /// Where Criterion's tree and the runs are, if not in their usual paths.
     apart: Option<PathBuf>,
 }
 
-impl Places {
+impl Paths {
     /// The checkout that the executable was built from, or `INFERBENCH_ROOT`, or the current folder.
     pub fn find() -> Self {
         let built_from = PathBuf::from(env!("CARGO_MANIFEST_DIR"));
@@ -22,12 +22,12 @@ impl Places {
         };
         let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), PathBuf::from);
         let target = std::path::absolute(&target).unwrap_or(target);
-        Places { root, target, apart: None }
+        Paths { root, target, apart: None }
     }
 
     /// The same project, with Criterion's tree and the runs in a folder of their own.
     pub fn apart(&self, folder: PathBuf) -> Self {
-        Places { apart: Some(folder), ..self.clone() }
+        Paths { apart: Some(folder), ..self.clone() }
     }
 
     pub fn root(&self) -> &Path {
