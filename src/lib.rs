@@ -21,9 +21,12 @@ pub mod duel;
 pub mod exit_codes;
 pub mod fixture;
 pub mod harness;
+pub mod machine;
 pub mod measurement;
 pub mod paths;
-pub mod record;
 pub mod report;
+pub mod run_data;
+/// Moved to [`run_data`].
+pub use run_data as record;
 pub mod selftest;
 pub mod store;

@@ -125,7 +125,11 @@ fn planned(case: Case, entry: &Entry, capabilities: &dyn Capabilities) -> Planne
     PlannedCase { case, family, modality, definition: entry.model.clone(), model }
 }
 
-fn runnable_model<'a>(case: &Case, entry: &'a Entry, capabilities: &dyn Capabilities) -> Result<&'a Model, CaseFailure> {
+fn runnable_model<'a>(
+    case: &Case,
+    entry: &'a Entry,
+    capabilities: &dyn Capabilities,
+) -> Result<&'a Model, CaseFailure> {
     let model = entry.model.as_ref().map_err(|reason| CaseFailure::failed(reason.clone()))?;
     case.check_id().map_err(CaseFailure::failed)?;
     capabilities.check_device(&case.backend, &case.device)?;

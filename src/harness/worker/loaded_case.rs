@@ -8,13 +8,13 @@ use std::path::PathBuf;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-use super::assignment::Assignment;
-use super::manifest::Observed;
-use super::proof::{Expectation, Proof};
+use super::verification::{Expectation, Verification};
 use crate::backend::{self, LoadRequest, Placement, Session, Stages};
-use crate::definition::{Boundary, Case, DataSource, Dtype, Effort, Model, Phase, CaseFailure, Sizes};
+use crate::definition::{Boundary, Case, CaseFailure, DataSource, Dtype, Effort, Model, Phase, Sizes};
 use crate::fixture::{self, Artifacts, HostTensor, Reference, Samples};
+use crate::harness::protocol::Job;
 use crate::measurement::{self, TimedSession, WarmUp, WarmUpRule};
+use crate::run_data::Observed;
 
 /// What the cases of a process share; each is loaded when the first case needs it.
 #[derive(Default)]
@@ -55,7 +55,7 @@ impl Fixtures {
 }
 
 /// A case that is loaded and verified.
-pub struct Trial {
+pub struct LoadedCase {
     pub session: TimedSession,
     expectation: Expectation,
 }
@@ -80,13 +80,8 @@ struct Prepared<'a> {
 }
 
 impl<'a> Prepared<'a> {
-    fn new(
-        case: &'a Case,
-        model: &'a Model,
-        assignment: &Assignment,
-        fixtures: &mut Fixtures,
-    ) -> Result<Self, CaseFailure> {
-        let artifacts = assignment.artifacts(model, case.dtype).cloned();
+    fn new(case: &'a Case, model: &'a Model, job: &Job, fixtures: &mut Fixtures) -> Result<Self, CaseFailure> {
+        let artifacts = job.artifacts(model, case.dtype).cloned();
         let artifacts = artifacts.ok_or_else(|| CaseFailure::failed("its artifacts were not prepared"))?;
         let reference = fixtures.reference(model, &artifacts)?;
         let sizes = Sizes { batch: case.batch_size, sequence: case.sequence_length };
@@ -94,7 +89,7 @@ impl<'a> Prepared<'a> {
             .map(|index| fixture::batch(model, reference.as_deref(), index, sizes))
             .collect::<Result<_, _>>()
             .map_err(CaseFailure::failed)?;
-        Ok(Prepared { case, model, threads: assignment.effort.effective_threads(), artifacts, reference, ring })
+        Ok(Prepared { case, model, threads: job.effort.effective_threads(), artifacts, reference, ring })
     }
 
     fn request(&self) -> LoadRequest<'_> {
@@ -183,33 +178,33 @@ impl<'a> Prepared<'a> {
 pub fn load(
     case: &Case,
     model: &Model,
-    assignment: &Assignment,
+    job: &Job,
     fixtures: &mut Fixtures,
     observed: &mut Observed,
 ) -> Result<Loaded, CaseFailure> {
-    Prepared::new(case, model, assignment, fixtures)?.load(observed)
+    Prepared::new(case, model, job, fixtures)?.load(observed)
 }
 
 /// Loads a case and compares its outputs, and notes what is seen on the way.
 ///
 /// # Errors
 /// Why the case has no figures. `observed` holds what was seen until then.
-pub fn load_and_prove(
+pub fn load_and_verify(
     case: &Case,
     model: &Model,
-    assignment: &Assignment,
+    job: &Job,
     fixtures: &mut Fixtures,
     observed: &mut Observed,
-) -> Result<Trial, CaseFailure> {
-    let prepared = Prepared::new(case, model, assignment, fixtures)?;
+) -> Result<LoadedCase, CaseFailure> {
+    let prepared = Prepared::new(case, model, job, fixtures)?;
     let traced_dtype = prepared.trace(observed)?;
     let Loaded { mut session, ring, artifacts, reference } = prepared.load(observed)?;
     let placement = session.placement();
     let placement = Placement { effective_dtype: placement.effective_dtype.or(traced_dtype), ..placement };
     note_placement(placement, case, &artifacts, observed)?;
-    let proof = Proof { case, model, reference: reference.as_deref(), assignment };
+    let proof = Verification { case, model, reference: reference.as_deref(), job };
     let expectation = proof.prove(&mut *session, &ring, observed)?;
-    Ok(Trial { session: timed(session, ring, case.boundary), expectation })
+    Ok(LoadedCase { session: timed(session, ring, case.boundary), expectation })
 }
 
 /// The session as it is timed: from device to device, or from host to host.
@@ -224,18 +219,18 @@ pub fn timed(session: Box<dyn Session>, ring: Vec<Vec<HostTensor>>, boundary: Bo
 ///
 /// # Errors
 /// Why the case has no figures. `observed` holds what was seen until then.
-pub fn load_unproven(
+pub fn load_unverified(
     case: &Case,
     model: &Model,
-    assignment: &Assignment,
+    job: &Job,
     fixtures: &mut Fixtures,
     observed: &mut Observed,
-) -> Result<Trial, CaseFailure> {
-    let Loaded { session, ring, .. } = load(case, model, assignment, fixtures, observed)?;
-    Ok(Trial { session: timed(session, ring, case.boundary), expectation: Expectation::Itself(Vec::new()) })
+) -> Result<LoadedCase, CaseFailure> {
+    let Loaded { session, ring, .. } = load(case, model, job, fixtures, observed)?;
+    Ok(LoadedCase { session: timed(session, ring, case.boundary), expectation: Expectation::Itself(Vec::new()) })
 }
 
-impl Trial {
+impl LoadedCase {
     /// Warms the session up, by the rule of its backend.
     ///
     /// # Errors
@@ -277,8 +272,8 @@ impl Trial {
     ///
     /// # Errors
     /// `wrong-output`: they changed.
-    pub fn prove_again(&mut self) -> Result<(), CaseFailure> {
-        self.expectation.prove_again(self.session.session())
+    pub fn verify_again(&mut self) -> Result<(), CaseFailure> {
+        self.expectation.verify_again(self.session.session())
     }
 }
 

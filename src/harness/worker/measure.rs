@@ -1,161 +1,54 @@
-//! A child process: registers every case with Criterion and measures those of one backend and device.
+//! Measures cases with Criterion: registers every case of the run, and measures those of the job.
 
 use std::collections::HashMap;
-use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
-use std::path::Path;
-use std::process::ExitCode;
+use std::panic::resume_unwind;
 use std::time::{Duration, Instant};
 
+use anyhow::Result;
 use clap::Parser;
 use criterion::{
     AxisScale, BenchmarkGroup, BenchmarkId as CriterionId, Criterion, PlotConfiguration, SamplingMode, Throughput,
 };
 
-use super::arguments::{CriterionArguments, Mode};
-use super::assignment::{Assignment, Purpose, WorkItem};
+use super::case_outcome::{recorded, unwinding};
 use super::evaluation::evaluate;
-use super::manifest::{Event, Judgement, Observed, Outcome, RunFolder};
-use super::round;
-use super::trial::{self, Fixtures, Trial};
+use super::loaded_case::{self, Fixtures, LoadedCase};
 use crate::criterion_dir::{LatencyLog, write_latency_log};
-use crate::definition::{BenchmarkId, Case, CaseFailure, Status};
+use crate::definition::{BenchmarkId, Case, CaseFailure};
 use crate::fixture::seeded::Stream;
-use crate::measurement::{self, LoggedSamples, LoggedWallTime, SampleLog, Sampling, Stop, WarmUp, memory};
+use crate::harness::protocol::{Job, WorkItem};
+use crate::measurement::{self, LoggedSamples, LoggedWallTime, SampleLog, Sampling, WarmUp, memory};
+use crate::run_data::{CriterionArguments, EvaluationOutcome, Event, Mode, Observed, RunFolder, StopReason};
 
-/// Criterion's own warm-up comes after the detected one, and decides the number of calls in a sample: of a single call,
+/// Criterion's own warm-up comes after the detected one, and decides the number of calls per sample: from a single call,
 /// which may be interrupted, it would take the wrong one.
 const CALIBRATION_SECONDS: f64 = 0.05;
-/// How often a child that judges answers says how far it is: to the user, and to the parent that it is alive.
-const JUDGING_SAYS_EVERY: Duration = Duration::from_secs(10);
+/// How often a worker that evaluates answers says how far it is: to the user, and to the supervisor that it is alive.
+const PROGRESS_EVERY: Duration = Duration::from_secs(10);
 
-/// Runs the cases of the assignment, under the command line that Criterion reads.
-pub fn run(assignment_path: &Path) -> ExitCode {
-    let assignment = match Assignment::read(assignment_path) {
-        Ok(assignment) => assignment,
-        Err(error) => {
-            eprintln!("inferbench: {error}");
-            return ExitCode::from(2);
-        }
-    };
-    end_with_parent(assignment.parent_process);
-    let result = match assignment.purpose {
-        Purpose::Verify => verify(&assignment),
-        Purpose::Watch => watch(&assignment),
-        Purpose::Load => start_cold(&assignment),
-        Purpose::Round(terms) => round::time_calls(&assignment, terms),
-        Purpose::Measure | Purpose::MeasureUnproven => measure(&assignment),
-    };
-    match result {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("inferbench: {error}");
-            ExitCode::FAILURE
-        }
-    }
-}
-
-/// Runs each case once and compares its outputs.
+/// Registers every case with Criterion and measures those of the job, under Criterion's command line.
 ///
 /// # Errors
 /// The run's folder cannot be written any more.
-fn verify(assignment: &Assignment) -> Result<(), String> {
-    let folder = RunFolder::new(assignment.run_folder.clone());
-    let mut fixtures = Fixtures::default();
-    for (index, item) in assignment.work.iter().enumerate() {
-        eprintln!("[{}/{}] {}", assignment.cases_before + index + 1, assignment.cases_in_all, item.case);
-        recorded(&folder, &item.case.benchmark_id(), |observed| {
-            unwinding(|| {
-                let mut trial = trial::load_and_prove(&item.case, &item.model, assignment, &mut fixtures, observed)?;
-                observed.rough_call_ms = Some(trial.rough_call_ms()?);
-                Ok(())
-            })
-        })?;
-    }
-    Ok(())
-}
-
-/// Runs some calls of each case and notes what they use.
-///
-/// # Errors
-/// A case cannot run any more, or the run's folder cannot be written.
-fn watch(assignment: &Assignment) -> Result<(), String> {
-    let folder = RunFolder::new(assignment.run_folder.clone());
-    let mut fixtures = Fixtures::default();
-    for item in &assignment.work {
-        let id = item.case.benchmark_id();
-        let start = Instant::now();
-        let mut observed = Observed::default();
-        let usage = unwinding(|| {
-            let loaded = trial::load(&item.case, &item.model, assignment, &mut fixtures, &mut observed)?;
-            let mut session = trial::timed(loaded.session, loaded.ring, item.case.boundary);
-            measurement::watch(&mut session, &item.case.device, item.case.batch_size, assignment.effort.budget_seconds)
-        });
-        let usage = usage.map_err(|failure| format!("{id}: {failure}"))?;
-        folder.append(&Event::cold_start(id.clone(), &observed))?;
-        folder.append(&Event::Watched { id, usage, seconds: start.elapsed().as_secs_f64() })?;
-    }
-    Ok(())
-}
-
-/// Loads each case and makes its first call.
-///
-/// # Errors
-/// A case cannot run, or the run's folder cannot be written.
-fn start_cold(assignment: &Assignment) -> Result<(), String> {
-    let folder = RunFolder::new(assignment.run_folder.clone());
-    let mut fixtures = Fixtures::default();
-    for item in &assignment.work {
-        let mut observed = Observed::default();
-        unwinding(|| trial::load(&item.case, &item.model, assignment, &mut fixtures, &mut observed))
-            .map_err(|failure| failure.to_string())?;
-        folder.append(&Event::cold_start(item.case.benchmark_id(), &observed))?;
-    }
-    Ok(())
-}
-
-/// Puts what becomes of a case into the run's folder.
-pub(super) fn recorded(
-    folder: &RunFolder,
-    id: &BenchmarkId,
-    action: impl FnOnce(&mut Observed) -> Result<(), CaseFailure>,
-) -> Result<(), String> {
-    folder.append(&Event::Started { id: id.clone() })?;
-    let start = Instant::now();
-    let mut observed = Observed::default();
-    let (status, message) = match action(&mut observed) {
-        Ok(()) => (Status::Ok, None),
-        Err(failure) => {
-            eprintln!("  {id}: {failure}");
-            (failure.status, Some(failure.message))
-        }
-    };
-    let seconds = start.elapsed().as_secs_f64();
-    folder.append(&Event::Finished(Box::new(Outcome { id: id.clone(), status, message, observed, seconds })))
-}
-
-/// Registers every case with Criterion and measures those of the assignment, under Criterion's command line.
-///
-/// # Errors
-/// The run's folder cannot be written any more.
-fn measure(assignment: &Assignment) -> Result<(), String> {
+pub fn measure(job: &Job) -> Result<()> {
     let arguments = CriterionArguments::parse_from(std::env::args().skip(1));
     let log = SampleLog::default();
     let mut criterion = Criterion::default()
         .with_measurement(LoggedWallTime::new(log.clone()))
         .configure_from_args()
-        .with_filter(exactly_one_of(&assignment.work))
-        .output_directory(&assignment.criterion_root);
+        .with_filter(exactly_one_of(&job.work))
+        .output_directory(&job.criterion_root);
 
-    let mut worker = Worker {
-        folder: RunFolder::new(assignment.run_folder.clone()),
-        work: assignment.work.iter().map(|item| (item.case.to_string(), item)).collect(),
+    let mut worker = CriterionWorker {
+        folder: RunFolder::new(job.run_folder.clone()),
+        work: job.work.iter().map(|item| (item.case.to_string(), item)).collect(),
         fixtures: Fixtures::default(),
         cases_begun: 0,
-        assignment,
+        job,
         arguments,
         log,
     };
-    for cases in groups(&assignment.registered, assignment.effort.shuffle) {
+    for cases in groups(&job.registered, job.effort.shuffle) {
         let mut group = criterion.benchmark_group(cases[0].benchmark_id().group);
         group.plot_config(PlotConfiguration::default().summary_scale(AxisScale::Logarithmic));
         group.sampling_mode(SamplingMode::Flat);
@@ -196,8 +89,8 @@ fn groups(registered: &[Case], shuffle: Option<u64>) -> Vec<Vec<&Case>> {
     groups
 }
 
-struct Worker<'a> {
-    assignment: &'a Assignment,
+struct CriterionWorker<'a> {
+    job: &'a Job,
     arguments: CriterionArguments,
     folder: RunFolder,
     work: HashMap<String, &'a WorkItem>,
@@ -208,12 +101,12 @@ struct Worker<'a> {
 
 type Group<'g> = BenchmarkGroup<'g, LoggedWallTime>;
 
-impl Worker<'_> {
+impl CriterionWorker<'_> {
     /// Registers a case, and measures it if it is this process's.
     ///
     /// # Errors
     /// The run's folder cannot be written any more; a case that goes wrong is an outcome, not an error.
-    fn register(&mut self, group: &mut Group<'_>, case: &Case) -> Result<(), String> {
+    fn register(&mut self, group: &mut Group<'_>, case: &Case) -> Result<()> {
         let id = case.benchmark_id();
         group.throughput(Throughput::Elements(case.batch_size as u64));
         let Some(item) = self.work.get(&id.to_string()).copied() else {
@@ -233,7 +126,7 @@ impl Worker<'_> {
             Ok(())
         })?;
         match measured {
-            Some(trial) if item.is_judged && self.keeps_measurements() => self.judge(trial, item, &id),
+            Some(loaded) if item.is_evaluated && self.keeps_measurements() => self.judge(loaded, item, &id),
             _ => Ok(()),
         }
     }
@@ -248,32 +141,32 @@ impl Worker<'_> {
         item: &WorkItem,
         id: &BenchmarkId,
         observed: &mut Observed,
-    ) -> Result<Trial, CaseFailure> {
-        let mut trial = unwinding(|| {
-            trial::load_and_prove(&item.case, &item.model, self.assignment, &mut self.fixtures, observed)
+    ) -> Result<LoadedCase, CaseFailure> {
+        let mut loaded = unwinding(|| {
+            loaded_case::load_and_verify(&item.case, &item.model, self.job, &mut self.fixtures, observed)
         })?;
-        let warm_up = trial.warm_up(&item.case, &self.assignment.effort)?;
+        let warm_up = loaded.warm_up(&item.case, &self.job.effort)?;
         observed.warmup_is_steady = Some(warm_up.is_steady);
-        let pilot = measurement::pilot(&mut trial.session, &self.assignment.effort, warm_up.expected_call_ns())?;
+        let pilot = measurement::pilot(&mut loaded.session, &self.job.effort, warm_up.expected_call_ns())?;
         let sampling = self.sampling(&warm_up, &pilot);
         observed.stopped_by = Some(sampling.stop);
         self.announce_sampling(sampling, &warm_up, observed);
         let before_sampling = [warm_up.calls.as_slice(), &pilot].concat();
         observed.warmup_iterations = Some(before_sampling.len());
         // Those of the warm-up.
-        trial.stage_medians();
+        loaded.stage_medians();
         self.log.begin();
-        self.sample(group, &mut trial, sampling, warm_up.expected_call_ns(), id)?;
+        self.sample(group, &mut loaded, sampling, warm_up.expected_call_ns(), id)?;
         let samples = self.log.take();
-        if let Some([h2d, compute, d2h]) = trial.stage_medians() {
+        if let Some([h2d, compute, d2h]) = loaded.stage_medians() {
             (observed.h2d_ms, observed.compute_ms, observed.d2h_ms) = (Some(h2d), Some(compute), Some(d2h));
         }
-        trial.prove_again()?;
+        loaded.verify_again()?;
         observed.peak_memory_bytes = memory::peak_bytes();
         if self.keeps_measurements() {
             self.keep(id, before_sampling, samples)?;
         }
-        Ok(trial)
+        Ok(loaded)
     }
 
     /// Lets the session that was measured answer the model's samples, and keeps the answers. The case is finished before:
@@ -281,48 +174,48 @@ impl Worker<'_> {
     ///
     /// # Errors
     /// The run's folder cannot be written any more.
-    fn judge(&mut self, trial: Trial, item: &WorkItem, id: &BenchmarkId) -> Result<(), String> {
+    fn judge(&mut self, loaded: LoadedCase, item: &WorkItem, id: &BenchmarkId) -> Result<()> {
         let start = Instant::now();
-        self.folder.append(&Event::Judging { id: id.clone(), samples: 0 })?;
-        let failure = self.answers(trial, item, id).err().map(|failure| failure.message);
+        self.folder.append(&Event::Evaluating { id: id.clone(), samples: 0 })?;
+        let failure = self.answers(loaded, item, id).err().map(|failure| failure.message);
         if let Some(failure) = &failure {
             eprintln!("  not judged: {failure}");
         }
-        let judgement = Judgement { failure, seconds: start.elapsed().as_secs_f64() };
-        self.folder.append(&Event::Judged { id: id.clone(), judgement })
+        let evaluation = EvaluationOutcome { failure, seconds: start.elapsed().as_secs_f64() };
+        self.folder.append(&Event::Evaluated { id: id.clone(), evaluation })
     }
 
-    fn answers(&mut self, mut trial: Trial, item: &WorkItem, id: &BenchmarkId) -> Result<(), CaseFailure> {
+    fn answers(&mut self, mut loaded: LoadedCase, item: &WorkItem, id: &BenchmarkId) -> Result<(), CaseFailure> {
         let samples = self.fixtures.samples(&item.model, item.case.sequence_length)?;
         eprintln!("  judging {} samples of {}", samples.len(), samples.name());
         let (start, mut said) = (Instant::now(), Instant::now());
         let folder = &self.folder;
         let mut answered = |answered: usize| {
-            if said.elapsed() < JUDGING_SAYS_EVERY {
+            if said.elapsed() < PROGRESS_EVERY {
                 return Ok(());
             }
             said = Instant::now();
             let left = start.elapsed().as_secs_f64() / answered as f64 * (samples.len() - answered) as f64;
             eprintln!("  {answered} of {} samples, about {} left", samples.len(), minutes(left));
-            folder.append(&Event::Judging { id: id.clone(), samples: answered }).map_err(CaseFailure::failed)
+            Ok(folder.append(&Event::Evaluating { id: id.clone(), samples: answered })?)
         };
-        let session = trial.session.session();
+        let session = loaded.session.session();
         let evaluation = unwinding(|| evaluate(session, &item.case, &item.model, &samples, &mut answered))?;
         for why in &evaluation.unreadable {
             eprintln!("  left out: {why}");
         }
-        evaluation.write(folder.path(), id).map_err(CaseFailure::failed)
+        Ok(evaluation.write(folder.path(), id)?)
     }
 
     /// What the suite asks for, if Criterion's arguments do not say something else.
     fn sampling(&self, warm_up: &WarmUp, pilot: &[u64]) -> Sampling {
-        let mut effort = self.assignment.effort.clone();
+        let mut effort = self.job.effort.clone();
         if let Some(seconds) = self.arguments.measurement_time {
             effort.budget_seconds = seconds;
         }
         let sampling = Sampling::choose(&effort, warm_up.expected_call_ns(), pilot);
         match self.arguments.sample_size {
-            Some(samples) => Sampling { samples: samples as usize, stop: Stop::Arguments, ..sampling },
+            Some(samples) => Sampling { samples: samples as usize, stop: StopReason::Arguments, ..sampling },
             None => sampling,
         }
     }
@@ -330,7 +223,7 @@ impl Worker<'_> {
     fn sample(
         &self,
         group: &mut Group<'_>,
-        trial: &mut Trial,
+        loaded: &mut LoadedCase,
         sampling: Sampling,
         call_ns: u64,
         id: &BenchmarkId,
@@ -342,7 +235,7 @@ impl Worker<'_> {
 
         unwinding(|| {
             group.bench_function(CriterionId::new(&id.function, &id.value), |bencher| {
-                bencher.iter_custom(|calls| match trial.session.call(calls) {
+                bencher.iter_custom(|calls| match loaded.session.call(calls) {
                     Ok(times) => times,
                     // Unwinds through Criterion, which then writes nothing; `unwinding` takes it up again.
                     Err(failure) => resume_unwind(Box::new(failure)),
@@ -355,8 +248,8 @@ impl Worker<'_> {
     /// Puts the latency log beside Criterion's files.
     fn keep(&self, id: &BenchmarkId, warm_up_ns: Vec<u64>, samples: LoggedSamples) -> Result<(), CaseFailure> {
         let LoggedSamples { samples_ns, disturbed } = samples;
-        let log = LatencyLog { run_id: self.assignment.run_id.clone(), warm_up_ns, samples_ns, disturbed };
-        let folder = self.assignment.criterion_root.join(&id.group).join(&id.function).join(&id.value);
+        let log = LatencyLog { run_id: self.folder.id(), warm_up_ns, samples_ns, disturbed };
+        let folder = self.job.criterion_root.join(&id.group).join(&id.function).join(&id.value);
         let named = |name: &str| folder.join(name);
         let folders = std::iter::once(named("new")).chain(self.arguments.save_baseline.as_deref().map(named));
         for folder in folders {
@@ -368,14 +261,14 @@ impl Worker<'_> {
 
     fn announce(&mut self, item: &WorkItem) {
         let expected = |item: &WorkItem| item.expected_seconds;
-        let left: Option<f64> = self.assignment.work[self.cases_begun..].iter().map(expected).sum();
-        let left = match (left, self.assignment.seconds_after) {
+        let left: Option<f64> = self.job.work[self.cases_begun..].iter().map(expected).sum();
+        let left = match (left, self.job.seconds_after) {
             (Some(own), Some(others)) => format!(", about {} left", minutes(own + others)),
             _ => String::new(),
         };
         self.cases_begun += 1;
-        let number = self.assignment.cases_before + self.cases_begun;
-        eprintln!("\n[{number}/{}] {}{left}", self.assignment.cases_in_all, item.case);
+        let number = self.job.cases_before + self.cases_begun;
+        eprintln!("\n[{number}/{}] {}{left}", self.job.cases_in_all, item.case);
     }
 
     fn announce_sampling(&self, sampling: Sampling, warm_up: &WarmUp, observed: &Observed) {
@@ -400,37 +293,6 @@ impl Worker<'_> {
 
 fn minutes(seconds: f64) -> String {
     if seconds < 90.0 { format!("{seconds:.0} s") } else { format!("{:.0} min", seconds / 60.0) }
-}
-
-/// A child whose parent was killed must not go on measuring unseen. The thread that looks for it sleeps between looks.
-fn end_with_parent(parent: u32) {
-    #[cfg(unix)]
-    std::thread::spawn(move || {
-        while std::os::unix::process::parent_id() == parent {
-            std::thread::sleep(Duration::from_secs(1));
-        }
-        eprintln!("inferbench: the parent process is gone; this one ends too");
-        std::process::exit(1);
-    });
-    #[cfg(not(unix))]
-    let _ = parent;
-}
-
-/// Runs something of a library's, and turns a panic into an outcome of the case.
-pub(super) fn unwinding<T>(action: impl FnOnce() -> Result<T, CaseFailure>) -> Result<T, CaseFailure> {
-    catch_unwind(AssertUnwindSafe(action)).unwrap_or_else(|panic| {
-        Err(match panic.downcast::<CaseFailure>() {
-            Ok(failure) => *failure,
-            Err(panic) => {
-                let text = panic
-                    .downcast_ref::<String>()
-                    .map(String::as_str)
-                    .or_else(|| panic.downcast_ref::<&str>().copied())
-                    .unwrap_or("no message");
-                CaseFailure::failed(format!("panicked: {text}"))
-            }
-        })
-    })
 }
 
 #[cfg(test)]

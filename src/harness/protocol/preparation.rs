@@ -1,4 +1,4 @@
-//! What a run has prepared before its first case, and its children load.
+//! The artifacts that a run prepares before its first case and its workers load.
 
 use std::collections::BTreeMap;
 

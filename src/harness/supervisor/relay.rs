@@ -1,4 +1,4 @@
-//! Passes a child's standard error on, and remembers its end.
+//! Passes a worker's output on, and remembers the end of its standard error.
 //!
 //! Some of Criterion's lines are left out: its warning that it cannot complete its samples, which it gives whenever a
 //! sample is one call, here chosen on purpose; and its progress, in whose place the harness says more. Everything else
@@ -25,6 +25,14 @@ pub fn relay(mut input: impl Read, mut output: impl Write) -> String {
         let _ = output.write_all(&passed).and_then(|()| output.flush());
     }
     filter.tail()
+}
+
+/// Copies all of `input` to `output`. A reader of `output` that has gone away (`| head`) does not stop the writer.
+pub fn copy(mut input: impl Read, mut output: impl Write) {
+    let mut buffer = [0; 4096];
+    while let Ok(length @ 1..) = input.read(&mut buffer) {
+        let _ = output.write_all(&buffer[..length]).and_then(|()| output.flush());
+    }
 }
 
 #[derive(Default)]

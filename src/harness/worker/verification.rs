@@ -1,19 +1,19 @@
 //! The proof that a session computes its model: its outputs against the reference or another backend's, for other inputs
 //! and for another batch size.
 
-use super::assignment::{Assignment, Purpose};
-use super::manifest::Observed;
-use super::peer;
+use super::other_outputs;
 use crate::backend::{self, Session};
-use crate::definition::{Case, Model, CaseFailure, Sizes, Status, TensorSpec};
+use crate::definition::{Case, CaseFailure, Model, Sizes, Status, TensorSpec};
 use crate::fixture::{self, HostTensor, Reference};
+use crate::harness::protocol::{Job, Purpose};
+use crate::run_data::Observed;
 
 /// What a session has to prove.
-pub struct Proof<'a> {
+pub struct Verification<'a> {
     pub case: &'a Case,
     pub model: &'a Model,
     pub reference: Option<&'a Reference>,
-    pub assignment: &'a Assignment,
+    pub job: &'a Job,
 }
 
 /// What the outputs of the first batch are compared with.
@@ -26,7 +26,7 @@ pub enum Expectation {
     Itself(Vec<HostTensor>),
 }
 
-impl Proof<'_> {
+impl Verification<'_> {
     /// Compares the outputs of a session to which `ring` is bound, and says what they have to be afterwards.
     ///
     /// # Errors
@@ -38,7 +38,7 @@ impl Proof<'_> {
         observed: &mut Observed,
     ) -> Result<Expectation, CaseFailure> {
         let outputs = session.outputs(0)?;
-        if self.case.backend == backend::NULL || self.assignment.purpose == Purpose::MeasureUnproven {
+        if self.case.backend == backend::NULL || self.job.purpose == Purpose::MeasureUnverified {
             return Ok(Expectation::Itself(outputs));
         }
         // Small integer inputs can be the same by chance.
@@ -47,7 +47,7 @@ impl Proof<'_> {
         let tolerance = self.model.tolerance.of(self.case.dtype);
         let (expected, whose) = match self.reference_outputs(self.case.batch_size)? {
             Some(expected) => (Some(expected), "the reference".to_owned()),
-            None => match peer::read(&self.assignment.run_folder, self.case).map_err(CaseFailure::failed)? {
+            None => match other_outputs::read(&self.job.run_folder, self.case).map_err(CaseFailure::failed)? {
                 Some(peer) => (Some(peer.outputs), format!("the outputs of {}", peer.backend)),
                 None => (None, String::new()),
             },
@@ -63,7 +63,7 @@ impl Proof<'_> {
         fixture::check_plausible(&outputs, other_outputs.as_deref()).map_err(wrong)?;
         let takes_other_batches =
             self.model.inputs.iter().all(TensorSpec::is_batched) && !session.placement().has_fixed_sizes;
-        if self.assignment.purpose == Purpose::Verify && takes_other_batches {
+        if self.job.purpose == Purpose::Verify && takes_other_batches {
             self.prove_other_batch(session, &outputs, tolerance)?;
         }
         observed.verified = expected.as_ref().map(|_| true);
@@ -71,7 +71,7 @@ impl Proof<'_> {
             Some(outputs) => Ok(Expectation::Reference { outputs, tolerance }),
             None => {
                 let names = self.model.output_names(self.case.phase);
-                peer::write(&self.assignment.run_folder, self.case, &names, &outputs).map_err(CaseFailure::failed)?;
+                other_outputs::write(&self.job.run_folder, self.case, &names, &outputs).map_err(CaseFailure::failed)?;
                 Ok(Expectation::Itself(outputs))
             }
         }
@@ -127,7 +127,7 @@ impl Expectation {
     ///
     /// # Errors
     /// `wrong-output`: they changed.
-    pub fn prove_again(&self, session: &mut dyn Session) -> Result<(), CaseFailure> {
+    pub fn verify_again(&self, session: &mut dyn Session) -> Result<(), CaseFailure> {
         let outputs = session.outputs(0)?;
         let changed = |why: String| wrong(format!("after the measurement: {why}"));
         match self {

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::fs;
 
 /// Ticks of one processor a second.
-pub const TICKS_A_SECOND: u64 = 100;
+pub const TICKS_PER_SECOND: u64 = 100;
 
 /// Ticks of all processors together since the system started (`/proc/stat`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -7,31 +7,31 @@
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use anyhow::Result;
 use criterion::{BenchmarkId as CriterionId, Criterion, SamplingMode};
 
-use super::arguments::Mode;
-use super::assignment::{Assignment, Purpose};
-use super::child::unwinding;
-use super::manifest::{ColdStart, Event, Observed, Outcome};
-use super::parent::{Ending, Session, is_interrupted};
-use crate::definition::{Case, Model, CaseFailure, Status};
+use super::{RunEnd, Supervisor, is_interrupted};
+use crate::definition::{Case, CaseFailure, Model, Status};
+use crate::harness::protocol::{Job, Purpose};
+use crate::harness::worker::unwinding;
+use crate::run_data::{ColdStart, Event, Mode, Observed, Outcome};
 
 /// Criterion's minimum.
 const PROCESSES: usize = 10;
 
-impl Session<'_> {
+impl Supervisor<'_> {
     /// Starts every case in so many fresh processes.
     ///
     /// # Errors
     /// A child cannot be started, or the run's folder cannot be written.
-    pub(super) fn measure_cold_starts(&self) -> Result<Ending, String> {
+    pub(super) fn measure_cold_starts(&self) -> Result<RunEnd> {
         let mut criterion = Criterion::default()
             .sample_size(self.parsed.sample_size.map_or(PROCESSES, |samples| samples as usize))
             // The shortest times that there are: one process a sample.
             .measurement_time(Duration::from_nanos(1))
             .warm_up_time(Duration::from_nanos(1))
             .configure_from_args()
-            .output_directory(&self.manifest.criterion_root);
+            .output_directory(self.criterion_root);
         let work =
             self.groups.iter().enumerate().flat_map(|(index, group)| group.cases.iter().map(move |it| (index, it)));
         for (index, work) in work {
@@ -41,7 +41,7 @@ impl Session<'_> {
             let mut starts = Vec::new();
             let measured = unwinding(|| self.sample(&mut criterion, index, work, &mut starts));
             if is_interrupted() {
-                return Ok(Ending::Interrupted);
+                return Ok(RunEnd::Interrupted);
             }
             let (status, message) = match measured {
                 Ok(()) => (Status::Ok, None),
@@ -57,7 +57,7 @@ impl Session<'_> {
         if self.parsed.mode() == Mode::Measure {
             criterion.final_summary();
         }
-        Ok(Ending::Complete)
+        Ok(RunEnd::Complete)
     }
 
     fn sample(
@@ -68,9 +68,9 @@ impl Session<'_> {
         starts: &mut Vec<ColdStart>,
     ) -> Result<(), CaseFailure> {
         let id = work.0.benchmark_id();
-        let path = self.folder.path().join("assignment-load.json");
-        let assignment = Assignment { purpose: Purpose::Load, ..self.assignment(index, &[work], &Default::default()) };
-        assignment.write(&path).map_err(CaseFailure::failed)?;
+        let path = self.folder.path().join("job-load.json");
+        let job = Job { purpose: Purpose::Load, ..self.job(index, &[work], &Default::default()) };
+        job.write(&path)?;
         let mut group = criterion.benchmark_group(id.group);
         group.sampling_mode(SamplingMode::Flat);
         group.bench_function(CriterionId::new(id.function, id.value), |bencher| {
@@ -92,16 +92,19 @@ impl Session<'_> {
     }
 
     /// One process.
-    fn start_cold(&self, index: usize, case: &Case, assignment: &Path) -> Result<ColdStart, CaseFailure> {
-        let watched = self.watch(&self.groups[index], assignment).map_err(CaseFailure::failed)?;
+    fn start_cold(&self, index: usize, case: &Case, job: &Path) -> Result<ColdStart, CaseFailure> {
+        let ended = self.run_worker(&self.groups[index], job)?;
         if is_interrupted() {
             return Err(CaseFailure::failed("interrupted"));
         }
-        if !watched.status.success() {
-            return Err(watched.failure(&self.manifest.suite.effort));
+        if !ended.status.success() {
+            return Err(ended.failure(self.effort));
         }
         let mut outcomes = self.folder.read_outcomes();
-        outcomes.cold_starts.remove(&case.to_string()).ok_or_else(|| CaseFailure::failed("the process reported nothing"))
+        outcomes
+            .cold_starts
+            .remove(&case.to_string())
+            .ok_or_else(|| CaseFailure::failed("the process reported nothing"))
     }
 }
 

@@ -3,10 +3,6 @@
 //! Field order is column order. Units are in the names; an unknown is absent, never 0 or -1. Times are milliseconds a
 //! call, sizes are megabytes (10^6 bytes).
 
-mod distribution;
-
-pub use distribution::{DISTRIBUTIONS, Distribution, Distributions};
-
 use jiff::Timestamp;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};

@@ -3,6 +3,7 @@
 //! The children get the arguments unchanged and Criterion reads them there; the parent needs the filter, to know which
 //! children there are, and the modes in which nothing is measured. A test holds this mirror against Criterion's own.
 
+use anyhow::anyhow;
 use clap::Parser;
 use regex::Regex;
 
@@ -130,7 +131,7 @@ impl CriterionArguments {
     ///
     /// # Errors
     /// FILTER is not a regular expression.
-    pub fn id_filter(&self) -> Result<IdFilter, String> {
+    pub fn id_filter(&self) -> anyhow::Result<IdFilter> {
         if self.ignored {
             return Ok(IdFilter::Nothing);
         }
@@ -139,7 +140,7 @@ impl CriterionArguments {
             Some(id) if self.exact => Ok(IdFilter::Exact(id.clone())),
             Some(pattern) => Regex::new(pattern)
                 .map(IdFilter::Regex)
-                .map_err(|error| format!("FILTER {pattern:?} is not a regular expression: {error}")),
+                .map_err(|error| anyhow!("FILTER {pattern:?} is not a regular expression: {error}")),
         }
     }
 }

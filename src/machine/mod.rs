@@ -1,5 +1,11 @@
 //! Facts about the machine and the source that a run was made on.
 
+mod container;
+mod processor_time;
+
+pub use container::ContainerLimits;
+pub use processor_time::{ProcessorTime, TICKS_PER_SECOND, own_ticks, processes};
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -7,9 +13,6 @@ use std::process::Command;
 
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
-
-use super::container::ContainerLimits;
-use crate::measurement::processor_time::ProcessorTime;
 
 /// The machine. Unknown facts are absent.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -91,7 +94,7 @@ impl Machine {
     }
 }
 
-pub(super) fn read_line(path: &str) -> Option<String> {
+fn read_line(path: &str) -> Option<String> {
     let text = fs::read_to_string(path).ok()?;
     Some(text.trim().to_owned()).filter(|text| !text.is_empty())
 }
@@ -111,7 +114,7 @@ fn vector_features(flags: &str) -> String {
 }
 
 /// A line of `/proc/meminfo`, in bytes.
-pub(super) fn memory_info(field: &str) -> Option<u64> {
+pub fn memory_info(field: &str) -> Option<u64> {
     let meminfo = fs::read_to_string("/proc/meminfo").ok()?;
     let line = meminfo.lines().find_map(|line| line.strip_prefix(field)?.strip_prefix(':'))?;
     let kibibytes: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
@@ -152,7 +155,7 @@ fn caches(folder: &Path) -> Option<String> {
 }
 
 /// Bytes of all last-level caches together, each counted once.
-pub(super) fn last_level_cache_bytes() -> Option<u64> {
+pub fn last_level_cache_bytes() -> Option<u64> {
     let processors = fs::read_dir("/sys/devices/system/cpu").ok()?.flatten().map(|entry| entry.path().join("cache"));
     last_level_bytes(processors)
 }

@@ -3,17 +3,16 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
+use anyhow::Result;
 use clap::Parser;
 
-use super::arguments::CriterionArguments;
-use super::manifest::{Manifest, Outcome, Outcomes, RunFolder};
-use super::run::Request;
-use super::{Plan, make_plan};
-use crate::definition::{Case, Effort, PlannedCase, CaseFailure, Status};
+use super::plan::{Plan, Request, make_plan};
+use crate::definition::{Case, CaseFailure, Effort, PlannedCase, Status};
 use crate::paths::Paths;
+use crate::run_data::{CriterionArguments, Manifest, Outcome, Outcomes, RunFolder};
 
 /// A case and how long it will take, or why it will not run.
-pub struct Estimate {
+pub struct ExpectedTime {
     pub case: Case,
     pub seconds: Result<f64, CaseFailure>,
 }
@@ -28,33 +27,33 @@ const WATCH_SECONDS: f64 = 2.0;
 ///
 /// # Errors
 /// As [`run`](super::run::run).
-pub fn estimate(request: &Request) -> Result<Vec<Estimate>, String> {
+pub fn expected_times(request: &Request) -> Result<Vec<ExpectedTime>> {
     let parsed = CriterionArguments::parse_from(&request.criterion_arguments);
     let paths = Paths::find();
     let Plan { suite, cases } = make_plan(&paths, &request.selection, &request.effort)?;
     let filter = parsed.id_filter()?;
-    let history = History::read(&paths.runs(), &suite.effort, None);
+    let past = PastTimes::read(&paths.runs(), &suite.effort, None);
     let selected = cases.into_iter().filter(|planned| filter.matches(&planned.case.to_string()));
-    let estimate = |planned: PlannedCase| Estimate {
-        seconds: planned.model.map(|_| history.expected_seconds(&planned.case.to_string(), &suite.effort)),
+    let expected = |planned: PlannedCase| ExpectedTime {
+        seconds: planned.model.map(|_| past.expected_seconds(&planned.case.to_string(), &suite.effort)),
         case: planned.case,
     };
-    Ok(selected.map(estimate).collect())
+    Ok(selected.map(expected).collect())
 }
 
 /// How long each case took when it last ran, by id.
 #[derive(Default)]
-pub struct History {
+pub struct PastTimes {
     pub measured: BTreeMap<String, f64>,
     watched: BTreeMap<String, f64>,
 }
 
-impl History {
+impl PastTimes {
     /// Of the last runs with these settings, but the present one.
     pub fn read(runs: &Path, effort: &Effort, present_run: Option<&str>) -> Self {
         let mut earlier = RunFolder::all(runs);
         earlier.retain(|folder| folder.path().file_name().and_then(|name| name.to_str()) != present_run);
-        let mut history = History::default();
+        let mut history = PastTimes::default();
         for folder in &earlier[earlier.len().saturating_sub(5)..] {
             let has_its_settings = |manifest: Manifest| {
                 Effort { shuffle: effort.shuffle, watch: effort.watch, ..manifest.suite.effort } == *effort
@@ -62,9 +61,9 @@ impl History {
             if !folder.read_manifest().is_ok_and(has_its_settings) {
                 continue;
             }
-            let Outcomes { finished, watch_seconds, judged, .. } = folder.read_outcomes();
+            let Outcomes { finished, watch_seconds, evaluated, .. } = folder.read_outcomes();
             let is_ok = |(id, outcome): (String, Outcome)| {
-                let seconds = outcome.seconds + judged.get(&id).map_or(0.0, |judgement| judgement.seconds);
+                let seconds = outcome.seconds + evaluated.get(&id).map_or(0.0, |evaluation| evaluation.seconds);
                 (outcome.status == Status::Ok).then_some((id, seconds))
             };
             history.measured.extend(finished.into_iter().filter_map(is_ok));
