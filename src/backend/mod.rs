@@ -54,6 +54,14 @@ pub trait Backend: Sync {
     fn process_environment(&self, _device: &str) -> Vec<(&'static str, OsString)> {
         Vec::new()
     }
+    /// Variables by which a process pins the backend's threads to processors, one each, where it has them.
+    fn pinned_environment(&self, _processors: &[usize]) -> Vec<(&'static str, OsString)> {
+        Vec::new()
+    }
+    /// Whether the backend pins the threads of its pool by itself, so that only the caller is left.
+    fn pins_threads(&self) -> bool {
+        false
+    }
     /// Runs the model once under the runtime's own profiler, free to use whatever it likes, and says what ran where; none
     /// where a session of the backend can only run in one place.
     ///
@@ -88,6 +96,8 @@ pub struct LoadRequest<'a> {
     pub dtype: Dtype,
     /// Threads that one call may use.
     pub threads: usize,
+    /// The processors that these threads are pinned to, one each, the caller's first; empty if they are not pinned.
+    pub processors: &'a [usize],
 }
 
 /// A loaded model.

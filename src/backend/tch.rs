@@ -116,6 +116,15 @@ impl Backend for Tch {
         check_artifact(model, dtype, &Dtype::ALL, Format::TorchScript)
     }
 
+    fn pinned_environment(&self, processors: &[usize]) -> Vec<(&'static str, OsString)> {
+        let places: Vec<String> = processors.iter().map(|processor| format!("{{{processor}}}")).collect();
+        vec![("OMP_PROC_BIND", "true".into()), ("OMP_PLACES", places.join(",").into())]
+    }
+
+    fn pins_threads(&self) -> bool {
+        true
+    }
+
     fn process_environment(&self, device: &str) -> Vec<(&'static str, OsString)> {
         // TensorFloat-32 would be f32 by name only; cuDNN uses it where it is not told otherwise.
         if device_kind(device) == "cuda" { vec![("NVIDIA_TF32_OVERRIDE", "0".into())] } else { Vec::new() }

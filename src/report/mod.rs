@@ -4,6 +4,7 @@ mod chart;
 mod colour;
 pub mod comparison;
 pub mod compatibility;
+pub mod duel;
 pub mod figure;
 pub mod html;
 pub mod index;

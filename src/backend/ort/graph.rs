@@ -62,11 +62,19 @@ impl OrtGraph {
 
 impl Opening<'_> {
     fn builder(&self) -> Result<SessionBuilder, CaseFailure> {
-        let LoadRequest { device, threads, .. } = *self.request;
-        let builder = OrtRuntimeSession::builder(library::environment(self.provider)?)
+        let LoadRequest { device, threads, processors, .. } = *self.request;
+        let mut builder = OrtRuntimeSession::builder(library::environment(self.provider)?)
             .and_then(|builder| Ok(builder.with_intra_threads(threads)?))
             .and_then(|builder| Ok(builder.with_inter_threads(1)?))
             .map_err(classify)?;
+        if let [_, pool @ ..] = processors
+            && !pool.is_empty()
+        {
+            // One entry per thread of the pool, counted from 1; the caller is the first thread and no part of the pool.
+            let entries: Vec<String> = pool.iter().map(|processor| (processor + 1).to_string()).collect();
+            builder =
+                builder.with_config_entry("session.intra_op_thread_affinities", entries.join(";")).map_err(classify)?;
+        }
         let builder = self.provider.register(builder, device, threads)?;
         let builder = match self.profile {
             Some(folder) => builder.with_profiling(folder.join("profile")),

@@ -8,6 +8,7 @@ mod process;
 mod relay;
 
 pub use interrupt::{is_interrupted, is_interrupted_with};
+pub use process::worker_environment;
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -120,7 +121,7 @@ impl Supervisor<'_> {
                 return Ok(RunEnd::Interrupted);
             }
             if !ended.status.success() {
-                eprintln!("  no memory figures: {}", ended.failure(&self.effort));
+                eprintln!("  no memory figures: {}", ended.failure(self.effort));
             }
         }
         Ok(RunEnd::Complete)
@@ -150,7 +151,7 @@ impl Supervisor<'_> {
             }
             let after = self.folder.read_outcomes();
             if let Some(id) = after.unevaluated {
-                let failure = ended.failure(&self.effort).message;
+                let failure = ended.failure(self.effort).message;
                 eprintln!("  {id}: not evaluated: {failure}");
                 let evaluation = EvaluationOutcome { failure: Some(failure), seconds: ended.seconds_in_case };
                 self.folder.append(&Event::Evaluated { id, evaluation })?;
@@ -159,7 +160,7 @@ impl Supervisor<'_> {
             let all_done = open.iter().all(|(case, _)| after.finished.contains_key(&case.to_string()));
             if !all_done {
                 let id = after.unfinished.unwrap_or_else(|| first.benchmark_id());
-                let failure = ended.failure(&self.effort);
+                let failure = ended.failure(self.effort);
                 eprintln!("  {id}: {failure}");
                 self.folder.append(&Event::Finished(Box::new(Outcome {
                     id,
@@ -204,6 +205,7 @@ impl Supervisor<'_> {
                     expected_seconds: expected(case),
                 })
                 .collect(),
+            processors: Vec::new(),
             cases_before: outcomes.len(),
             cases_in_all: self.groups.iter().map(|group| group.cases.len()).sum(),
             seconds_after: later.map(|(case, _)| expected(case)).sum(),

@@ -74,6 +74,7 @@ struct Prepared<'a> {
     case: &'a Case,
     model: &'a Model,
     threads: usize,
+    processors: Vec<usize>,
     artifacts: Artifacts,
     reference: Option<Rc<Reference>>,
     ring: Vec<Vec<HostTensor>>,
@@ -89,7 +90,8 @@ impl<'a> Prepared<'a> {
             .map(|index| fixture::batch(model, reference.as_deref(), index, sizes))
             .collect::<Result<_, _>>()
             .map_err(CaseFailure::failed)?;
-        Ok(Prepared { case, model, threads: job.effort.effective_threads(), artifacts, reference, ring })
+        let (threads, processors) = (job.effort.effective_threads(), job.processors.clone());
+        Ok(Prepared { case, model, threads, processors, artifacts, reference, ring })
     }
 
     fn request(&self) -> LoadRequest<'_> {
@@ -101,6 +103,7 @@ impl<'a> Prepared<'a> {
             device: &self.case.device,
             dtype: self.case.dtype,
             threads: self.threads,
+            processors: &self.processors,
         }
     }
 
@@ -215,21 +218,6 @@ pub fn timed(session: Box<dyn Session>, ring: Vec<Vec<HostTensor>>, boundary: Bo
     }
 }
 
-/// Loads a case and takes it as it is: an earlier process of the same duel has proven it.
-///
-/// # Errors
-/// Why the case has no figures. `observed` holds what was seen until then.
-pub fn load_unverified(
-    case: &Case,
-    model: &Model,
-    job: &Job,
-    fixtures: &mut Fixtures,
-    observed: &mut Observed,
-) -> Result<LoadedCase, CaseFailure> {
-    let Loaded { session, ring, .. } = load(case, model, job, fixtures, observed)?;
-    Ok(LoadedCase { session: timed(session, ring, case.boundary), expectation: Expectation::Itself(Vec::new()) })
-}
-
 impl LoadedCase {
     /// Warms the session up, by the rule of its backend.
     ///
@@ -305,7 +293,7 @@ fn note_placement(
     }
 }
 
-fn warm_up_rule(case: &Case, effort: &Effort) -> WarmUpRule {
+pub(super) fn warm_up_rule(case: &Case, effort: &Effort) -> WarmUpRule {
     // TorchScript's profiling executor recompiles in its first calls.
     let at_least = if case.backend == "tch" { effort.warmup.max(20) } else { effort.warmup };
     WarmUpRule {
