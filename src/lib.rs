@@ -26,4 +26,5 @@ pub mod paths;
 pub mod record;
 pub mod report;
 pub mod selftest;
+pub mod statistics;
 pub mod store;

@@ -14,7 +14,8 @@ use super::assignment::{Assignment, Purpose};
 use super::child::unwinding;
 use super::manifest::{ColdStart, Event, Observed, Outcome};
 use super::parent::{Ending, Session, is_interrupted};
-use crate::definition::{Case, Model, CaseFailure, Status};
+use crate::definition::{Case, CaseFailure, Model, Status};
+use crate::statistics::median;
 
 /// Criterion's minimum.
 const PROCESSES: usize = 10;
@@ -101,7 +102,10 @@ impl Session<'_> {
             return Err(watched.failure(&self.manifest.suite.effort));
         }
         let mut outcomes = self.folder.read_outcomes();
-        outcomes.cold_starts.remove(&case.to_string()).ok_or_else(|| CaseFailure::failed("the process reported nothing"))
+        outcomes
+            .cold_starts
+            .remove(&case.to_string())
+            .ok_or_else(|| CaseFailure::failed("the process reported nothing"))
     }
 }
 
@@ -112,14 +116,12 @@ impl ColdStart {
 
     /// The median of each part over all processes; none for no process.
     fn medians(starts: &[ColdStart]) -> Option<ColdStart> {
-        let median = |mut times: Vec<f64>| {
-            times.sort_by(f64::total_cmp);
-            times.get(times.len() / 2).copied()
-        };
+        let median_of =
+            |part: fn(&ColdStart) -> Option<f64>| median(&starts.iter().filter_map(part).collect::<Vec<f64>>());
         Some(ColdStart {
-            load_ms: median(starts.iter().map(|start| start.load_ms).collect())?,
-            compilation_ms: median(starts.iter().filter_map(|start| start.compilation_ms).collect()),
-            first_inference_ms: median(starts.iter().map(|start| start.first_inference_ms).collect())?,
+            load_ms: median_of(|start| Some(start.load_ms))?,
+            compilation_ms: median_of(|start| start.compilation_ms),
+            first_inference_ms: median_of(|start| Some(start.first_inference_ms))?,
         })
     }
 }

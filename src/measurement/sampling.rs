@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::statistics::{calls_for_bound, relative_half_width};
 use crate::definition::Effort;
+use crate::statistics::{calls_for_bound, relative_half_width};
 
 /// Criterion's settings for one case. Sampling is always flat: the same number of calls in each sample.
 #[derive(Clone, Copy, Debug, PartialEq)]
