@@ -17,7 +17,7 @@ use super::resume::stopped_run;
 use super::{Plan, calibration, make_plan, parent};
 use crate::backend;
 use crate::definition::{
-    Case, Cost, DataSource, Dtype, EffortArguments, Model, Phase, PlannedCase, Selection, CaseFailure, Sizes, Status,
+    Case, CaseFailure, Cost, DataSource, Dtype, EffortArguments, Model, Phase, PlannedCase, Selection, Sizes, Status,
     Suite, cost,
 };
 use crate::exit_codes;

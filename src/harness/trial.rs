@@ -12,7 +12,7 @@ use super::assignment::Assignment;
 use super::manifest::Observed;
 use super::proof::{Expectation, Proof};
 use crate::backend::{self, LoadRequest, Placement, Session, Stages};
-use crate::definition::{Boundary, Case, DataSource, Dtype, Effort, Model, Phase, CaseFailure, Sizes};
+use crate::definition::{Boundary, Case, CaseFailure, DataSource, Dtype, Effort, Model, Phase, Sizes};
 use crate::fixture::{self, Artifacts, HostTensor, Reference, Samples};
 use crate::measurement::{self, TimedSession, WarmUp, WarmUpRule};
 
