@@ -21,6 +21,7 @@ pub mod duel;
 pub mod exit_codes;
 pub mod fixture;
 pub mod harness;
+pub mod history;
 pub mod measurement;
 pub mod paths;
 pub mod record;
