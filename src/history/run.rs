@@ -10,8 +10,8 @@ use jiff::civil::DateTime;
 use jiff::tz::TimeZone;
 use tempfile::TempDir;
 
-use crate::harness::{Machine, Manifest, RunFolder};
-use crate::record::{Distributions, Record};
+use crate::machine::Machine;
+use crate::run_data::{Distributions, Manifest, Record, RunFolder};
 use crate::store::{RESULTS, read_records, write_records};
 
 pub use crate::store::RunRow as RunFacts;
