@@ -23,6 +23,7 @@ pub mod exit_codes;
 pub mod fixture;
 pub mod graph_dtype;
 pub mod harness;
+pub mod history;
 pub mod machine;
 pub mod measurement;
 pub mod onnx;
