@@ -3,6 +3,7 @@
 use super::{Axis, BatchPoint, Chart, Names, Plot, Scale, positive, why_nothing_ran};
 use crate::definition::Phase;
 use crate::record::Record;
+use crate::report::columns::peak_memory;
 use crate::report::selection::Shown;
 
 /// A value, and the ends of its whisker.
@@ -42,9 +43,10 @@ pub fn memory(shown: &Shown<'_>) -> Chart {
     let mut chart = chart(
         shown,
         ("memory", "Memory against batch size"),
-        "Peak resident memory of a process of its own that only runs this case. Lower is better.",
+        "Peak resident memory of a process that only runs this case; peak memory of the device if it has its own. Lower is \
+         better.",
         Axis::new("peak memory (MB)", Scale::Linear),
-        |record| positive(record.memory_mb).map(|memory| (memory, None, None)),
+        |record| positive(peak_memory(record)).map(|memory| (memory, None, None)),
     );
     if chart.absent.is_some() && shown.measured().next().is_some() {
         chart.absent = Some("No case has its memory; measure it with `inferbench run` and `watch = true`.".into());

@@ -10,7 +10,6 @@ mod hardware;
 mod pareto;
 mod trend;
 
-pub use compatibility::Standing;
 pub use pareto::front;
 pub use trend::{Change, Step};
 
@@ -142,7 +141,8 @@ pub struct Cell {
     pub cases: Vec<usize>,
     pub row: usize,
     pub column: usize,
-    pub standing: Standing,
+    /// What its colour says: the level, or the status if no case is right.
+    pub kind: String,
     /// What is written into it.
     pub text: String,
     /// Why it is so.

@@ -3,7 +3,7 @@
 use super::{Measure, VariantTable};
 use crate::report::chart::{Axis, Better, Chart, FrontPoint, Plot, Scale, front};
 use crate::report::colour::{PLACES, colours};
-use crate::report::figure;
+use crate::report::drawing::Drawing;
 use crate::report::payload::{CaseRow, Payload};
 
 /// An SVG file; none where fewer than two rows have both figures.
@@ -47,12 +47,14 @@ pub fn svg(table: &VariantTable) -> Result<Option<String>, String> {
         title: String::new(),
         runs: Vec::new(),
         machines: Vec::new(),
+        columns: Vec::new(),
         colours: colours(cases.iter().map(|case| case.backend.as_str())),
         cases,
-        charts: Vec::new(),
+        charts: vec![chart],
         places: PLACES,
     };
-    figure::svg(&chart, &payload).map(Some)
+    let drawn = Drawing::new(&payload).and_then(|drawing| drawing.svg("variants"));
+    drawn.map(Some).map_err(|error| format!("{error:#}"))
 }
 
 #[cfg(test)]

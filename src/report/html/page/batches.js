@@ -22,8 +22,6 @@ kinds.batches = {
   }),
 };
 
-
-
 // How a panel's values are written: the axis with its unit, a factor, and a single value in words.
 function measure(chart, points) {
   if (chart.id === "memory") return { label: "peak memory (MB)", factor: 1, text: (value) => `${Math.round(value)} MB` };
@@ -31,7 +29,7 @@ function measure(chart, points) {
     const unit = timeUnit(points.map((point) => point.value));
     return { label: `latency (${unit.name})`, factor: unit.factor, text: milliseconds };
   }
-  const isTokens = cases[points[0].case].tokens_per_second !== null;
+  const isTokens = cases[points[0].case].is_in_tokens;
   const name = isTokens ? "tokens/s" : "samples/s";
   return { label: `throughput (${name})`, factor: 1, text: threeDigits };
 }
@@ -50,7 +48,7 @@ function lines(chart, points, sizes, width) {
   const y = chart.y.scale === "log" ? logAxis(values, measured.label) : { zero: true, nice: true, ticks: 5, tickFormat: tick, label: measured.label };
   return Plot.plot({
     ...AXES, width, height: 220, marginLeft: 52,
-    x: { type: "point", domain: sizes, label: "batch size (samples)", labelAnchor: "right", padding: 0.4 },
+    x: { type: "point", domain: sizes, tickFormat: String, label: "batch size (samples)", labelAnchor: "right", padding: 0.4 },
     y: { ...y, grid: true },
     color: colourScale, symbol: symbolScale,
     marks: [
