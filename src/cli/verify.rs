@@ -44,9 +44,11 @@ pub fn verify(
         effort: effort.clone(),
         criterion_arguments: std::iter::once("--bench".to_owned()).chain(filter.map(str::to_owned)).collect(),
         resume: false,
-    })?;
+    })
+    .map_err(|error| format!("{error:#}"))?;
     let Some(folder) = &finished.folder else { return Ok(exit_codes::OK) };
-    let matrix = Matrix::new(&folder.read_manifest()?, &folder.read_outcomes());
+    let manifest = folder.read_manifest().map_err(|error| format!("{error:#}"))?;
+    let matrix = Matrix::new(&manifest, &folder.read_outcomes());
     print(&matrix.render(format).map_err(|error| format!("{error:#}"))?)?;
     Ok(finished.exit_code)
 }

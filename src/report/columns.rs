@@ -5,7 +5,7 @@
 use super::compatibility::Standing;
 use super::ranking::{latency, rate, short_message, three_digits};
 use crate::definition::{Status, device_kind};
-use crate::record::Record;
+use crate::run_data::Record;
 
 /// A record among those that do the same work.
 #[derive(Clone, Copy)]

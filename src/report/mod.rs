@@ -38,7 +38,7 @@ pub enum Format {
 mod tests {
     use super::ReportedRun;
     use crate::definition::{Case, Status};
-    use crate::record::{Record, RunIdentity};
+    use crate::run_data::{Record, RunIdentity};
 
     /// A run of these records, of which nothing else is known, so many days after the first.
     pub fn run_of(day: usize, mut records: Vec<Record>) -> ReportedRun {

@@ -12,7 +12,7 @@ use super::ranking::best_of;
 use super::selection::{Measured, Shown};
 use crate::compare::Noise;
 use crate::definition::{Phase, Status};
-use crate::record::Record;
+use crate::run_data::Record;
 
 /// What is known of machines beside their runs.
 pub struct Known<'a> {
@@ -127,6 +127,22 @@ impl Payload {
             columns: columns.iter().map(|column| head(column)).collect(),
             charts: charts(shown, &steps),
             colours: colours(shown.cases.iter().map(|case| case.case.backend.as_str())),
+            places: PLACES,
+        }
+    }
+}
+
+impl Payload {
+    /// A payload with one chart of these cases, to be drawn without a page.
+    pub fn of_chart(chart: Chart, cases: Vec<CaseRow>) -> Self {
+        Payload {
+            title: String::new(),
+            runs: Vec::new(),
+            machines: Vec::new(),
+            columns: Vec::new(),
+            colours: colours(cases.iter().map(|case| case.backend.as_str())),
+            cases,
+            charts: vec![chart],
             places: PLACES,
         }
     }

@@ -5,7 +5,7 @@ use super::columns::{Entry, P50, RATE, RecordColumn, chosen};
 use super::ranking::{ModelGroup, disturbed_lines, missing_calls_line, rank, short_message};
 use super::table::{Cell, Column, Table};
 use crate::definition::Status;
-use crate::record::Record;
+use crate::run_data::Record;
 
 const BEST: &str = "●";
 const LEGEND: &str = "● fastest of its batch size; a percentile in parentheses has too few calls for a 99 % bound";

@@ -15,9 +15,9 @@ use super::print;
 use crate::compare::CaseFilter;
 use crate::exit_codes;
 use crate::paths::Paths;
-use crate::record::Record;
 use crate::report::drawing::{Drawing, png};
 use crate::report::{Format, Known, Payload, ReportedRun, Shown, columns, html, index, records};
+use crate::run_data::Record;
 use crate::selftest::line_about;
 use crate::store::{all_results, find_results, write_whole};
 

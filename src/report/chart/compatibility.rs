@@ -1,11 +1,11 @@
 //! How well each model works on each backend, device and dtype, in the words of `inferbench verify`.
 
-use super::{Axis, Cell, Chart, Names, Plot, Scale};
+use super::{Cell, Chart, Names, Plot};
 use crate::definition::Status;
-use crate::record::Record;
 use crate::report::compatibility::{RULE, Standing, VerifiedCase};
 use crate::report::ranking::best_of;
 use crate::report::selection::{Measured, Shown};
+use crate::run_data::Record;
 
 pub fn chart(shown: &Shown<'_>) -> Chart {
     let (mut rows, mut columns) = (Names::default(), Names::default());
@@ -34,8 +34,9 @@ pub fn chart(shown: &Shown<'_>) -> Chart {
         id: "compatibility",
         title: "Compatibility",
         caption: format!("{}{} Point at a cell for the details.", RULE[..1].to_uppercase(), &RULE[1..]),
-        x: Axis::new("backend · device · dtype", Scale::Names),
-        y: Axis::new("model", Scale::Names),
+        x: "backend · device · dtype",
+        y: "model",
+        is_log: false,
         absent: cells
             .is_empty()
             .then(|| "The run has no case; `inferbench run --dry-run` lists those of a suite.".into()),

@@ -5,7 +5,7 @@ use strum::Display;
 
 use super::VerifiedCase;
 use crate::definition::Status;
-use crate::record::Record;
+use crate::run_data::Record;
 
 /// How well cases work.
 #[derive(Clone, Copy, Debug, Display, PartialEq, Eq, PartialOrd, Ord, Serialize)]

@@ -12,8 +12,7 @@ pub use level::{Level, RULE, Standing};
 use super::Format;
 use super::table::{Column, Table};
 use crate::definition::{Case, Status};
-use crate::harness::{Manifest, Outcomes};
-use crate::record::Record;
+use crate::run_data::{Manifest, ManifestCase, Outcomes, Record};
 
 /// What became of one case when it was verified.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -193,7 +192,7 @@ impl VerifiedCase {
 }
 
 fn verified_cases(manifest: &Manifest, outcomes: &Outcomes) -> Vec<VerifiedCase> {
-    let verified = |planned: &crate::harness::ManifestCase| {
+    let verified = |planned: &ManifestCase| {
         let mut case = VerifiedCase::unmeasured(&planned.case, &planned.family);
         if let Some(outcome) = outcomes.finished.get(&case.id) {
             let observed = &outcome.observed;

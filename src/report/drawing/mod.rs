@@ -72,10 +72,10 @@ fn evaluate<'js, T: FromJs<'js>>(ctx: &Ctx<'js>, source: &str) -> Result<T> {
 mod tests {
     use super::*;
     use crate::compare::Noise;
-    use crate::record::Record;
     use crate::report::payload::Known;
     use crate::report::selection::Shown;
     use crate::report::tests::{record, run_of};
+    use crate::run_data::Record;
 
     fn drawing(records: Vec<Record>) -> Drawing {
         let known = Known { resolution: &|_| String::new(), noise: &|_| Noise::assumed() };
@@ -115,6 +115,27 @@ mod tests {
         let hostile = "</text><script>\"'`${1}\\";
         let svg = drawing(vec![record(hostile, hostile, 1, Some(1.0))]).svg("latency").unwrap();
         assert!(!svg.contains("<script") && svg.contains("&lt;/text&gt;&lt;script&gt;&quot;&#39;`${1}\\"), "{svg}");
+    }
+
+    #[test]
+    fn the_front_is_what_no_other_point_beats() {
+        let drawing = drawing(vec![record("m", "ort", 1, Some(1.0))]);
+        let mut runner = proptest::test_runner::TestRunner::default();
+        let points = proptest::collection::vec((0u8..9, 0u8..9), 0..30);
+        let found = runner.run(&points, |points| {
+            let beats = |a: &(u8, u8), b: &(u8, u8)| a.0 <= b.0 && a.1 <= b.1 && a != b;
+            let is_on_front = |point: &&(u8, u8)| !points.iter().any(|other| beats(other, point));
+            let mut expected: Vec<(u8, u8)> = points.iter().filter(is_on_front).copied().collect();
+            let objects: String = points.iter().map(|(x, y)| format!("{{x: {x}, y: {y}}},")).collect();
+            let script = format!("JSON.stringify(frontOf([{objects}], \"lower\").map(({{x, y}}) => [x, y]))");
+            let front: String = drawing.context.with(|ctx| evaluate(&ctx, &script)).unwrap();
+            let mut front: Vec<(u8, u8)> = serde_json::from_str(&front).unwrap();
+            expected.sort_unstable();
+            front.sort_unstable();
+            proptest::prop_assert_eq!(front, expected);
+            Ok(())
+        });
+        found.unwrap();
     }
 
     #[test]

@@ -14,7 +14,7 @@ kinds.batches = {
   },
   legend: (chart) => seriesLegend(chart.plot.points),
   rows: (chart) => ({
-    columns: ["case", "model", "backend", "device", "dtype", "machine", "batch_size", chart.y.label, "low", "high"],
+    columns: ["case", "model", "backend", "device", "dtype", "machine", "batch_size", chart.y, "low", "high"],
     rows: chart.plot.points.filter((point) => isSelected[point.case]).map((point) => {
       const one = cases[point.case];
       return [one.id, one.group, one.backend, one.device, one.dtype, one.machine, one.batch_size, point.value, point.low, point.high];
@@ -45,7 +45,7 @@ function lines(chart, points, sizes, width) {
   const at = (name) => (point) => point[name] * measured.factor;
   const whiskers = points.filter((point) => point.low !== null && point.high !== null);
   const values = [...points.map(at("value")), ...whiskers.map(at("low")), ...whiskers.map(at("high"))];
-  const y = chart.y.scale === "log" ? logAxis(values, measured.label) : { zero: true, nice: true, ticks: 5, tickFormat: tick, label: measured.label };
+  const y = chart.is_log ? logAxis(values, measured.label) : { zero: true, nice: true, ticks: 5, tickFormat: tick, label: measured.label };
   return Plot.plot({
     ...AXES, width, height: 220, marginLeft: 52,
     x: { type: "point", domain: sizes, tickFormat: String, label: "batch size (samples)", labelAnchor: "right", padding: 0.4 },

@@ -11,7 +11,7 @@ kinds.front = {
     const fronts = d3.groups(points, (point) => point.panel).flatMap(([, members]) => frontOf(members, chart.plot.y_is_better));
     const front = new Set(fronts);
     return {
-      columns: ["case", "model", "backend", "device", "dtype", "machine", "batch_size", chart.x.label, chart.y.label, "on_front"],
+      columns: ["case", "model", "backend", "device", "dtype", "machine", "batch_size", chart.x, chart.y, "on_front"],
       rows: points.map((point) => {
         const one = cases[point.case];
         return [one.id, one.group, one.backend, one.device, one.dtype, one.machine, one.batch_size, point.x, point.y, front.has(point)];
@@ -37,9 +37,9 @@ function frontOf(points, yIsBetter) {
 
 function cloud(chart, points, width) {
   const front = frontOf(points, chart.plot.y_is_better);
-  const x = logAxis(points.map((point) => point.x), chart.x.label);
-  const isLog = chart.y.scale === "log";
-  const y = isLog ? logAxis(points.map((point) => point.y), chart.y.label) : { nice: true, inset: 12, ticks: 5, label: chart.y.label };
+  const x = logAxis(points.map((point) => point.x), chart.x);
+  const isLog = chart.is_log;
+  const y = isLog ? logAxis(points.map((point) => point.y), chart.y) : { nice: true, inset: 12, ticks: 5, label: chart.y };
   const marginRight = width > 600 ? 110 : 40;
   return Plot.plot({
     ...AXES, width, height: 340, marginLeft: 56, marginRight,
@@ -54,7 +54,7 @@ function cloud(chart, points, width) {
       })),
       Plot.tip(points, Plot.pointer({
         x: "x", y: "y",
-        title: (point) => `${point.label}, batch ${cases[point.case].batch_size}\n${seriesOf(point)}\np50 ${milliseconds(point.x)}\n${chart.y.label} ${threeDigits(point.y)}`,
+        title: (point) => `${point.label}, batch ${cases[point.case].batch_size}\n${seriesOf(point)}\np50 ${milliseconds(point.x)}\n${chart.y} ${threeDigits(point.y)}`,
       })),
     ],
   });
