@@ -14,7 +14,7 @@ use super::assignment::{Assignment, Purpose};
 use super::child::unwinding;
 use super::manifest::{ColdStart, Event, Observed, Outcome};
 use super::parent::{Ending, Session, is_interrupted};
-use crate::definition::{Case, Model, CaseFailure, Status};
+use crate::definition::{Case, CaseFailure, Model, Status};
 
 /// Criterion's minimum.
 const PROCESSES: usize = 10;
@@ -101,7 +101,10 @@ impl Session<'_> {
             return Err(watched.failure(&self.manifest.suite.effort));
         }
         let mut outcomes = self.folder.read_outcomes();
-        outcomes.cold_starts.remove(&case.to_string()).ok_or_else(|| CaseFailure::failed("the process reported nothing"))
+        outcomes
+            .cold_starts
+            .remove(&case.to_string())
+            .ok_or_else(|| CaseFailure::failed("the process reported nothing"))
     }
 }
 

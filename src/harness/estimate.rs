@@ -9,7 +9,7 @@ use super::arguments::CriterionArguments;
 use super::manifest::{Manifest, Outcome, Outcomes, RunFolder};
 use super::run::Request;
 use super::{Plan, make_plan};
-use crate::definition::{Case, Effort, PlannedCase, CaseFailure, Status};
+use crate::definition::{Case, CaseFailure, Effort, PlannedCase, Status};
 use crate::paths::Paths;
 
 /// A case and how long it will take, or why it will not run.

@@ -13,7 +13,7 @@ use safetensors::tensor::TensorView;
 use safetensors::{Dtype, SafeTensors};
 
 use crate::backend::Session;
-use crate::definition::{BenchmarkId, Case, Dimension, Model, Phase, CaseFailure, TensorSpec};
+use crate::definition::{BenchmarkId, Case, CaseFailure, Dimension, Model, Phase, TensorSpec};
 use crate::fixture::{HostTensor, Sample, Samples};
 
 /// Paths of largest outputs that are kept.

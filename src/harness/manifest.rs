@@ -13,7 +13,7 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use super::machine::{Machine, Revision};
-use crate::definition::{BenchmarkId, Case, Cost, Dtype, CaseFailure, Status, Suite};
+use crate::definition::{BenchmarkId, Case, CaseFailure, Cost, Dtype, Status, Suite};
 use crate::measurement::peaks::Peaks;
 use crate::measurement::{Stop, Usage};
 

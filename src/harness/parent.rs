@@ -19,7 +19,7 @@ use super::manifest::{Event, Judgement, Manifest, Observed, Outcome, RunFolder};
 use super::preparation::Preparations;
 use super::relay::relay;
 use crate::backend;
-use crate::definition::{Case, DataSource, Effort, Model, CaseFailure, Status};
+use crate::definition::{Case, CaseFailure, DataSource, Effort, Model, Status};
 use crate::exit_codes;
 
 /// How often the parent looks at a child. It sleeps in between, so as not to disturb what is measured.

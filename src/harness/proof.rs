@@ -5,7 +5,7 @@ use super::assignment::{Assignment, Purpose};
 use super::manifest::Observed;
 use super::peer;
 use crate::backend::{self, Session};
-use crate::definition::{Case, Model, CaseFailure, Sizes, Status, TensorSpec};
+use crate::definition::{Case, CaseFailure, Model, Sizes, Status, TensorSpec};
 use crate::fixture::{self, HostTensor, Reference};
 
 /// What a session has to prove.

@@ -24,7 +24,7 @@ use super::preparation::Preparations;
 use super::run::by_contestant;
 use super::trial::{self, Fixtures, Trial};
 use super::{Plan, make_plan};
-use crate::definition::{EffortArguments, PlannedCase, Selection, CaseFailure, Status};
+use crate::definition::{CaseFailure, EffortArguments, PlannedCase, Selection, Status};
 use crate::measurement::{Slowed, TimedSession};
 use crate::paths::Paths;
 

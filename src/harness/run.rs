@@ -17,7 +17,7 @@ use super::resume::stopped_run;
 use super::{Plan, calibration, make_plan, parent};
 use crate::backend;
 use crate::definition::{
-    Case, Cost, DataSource, Dtype, EffortArguments, Model, Phase, PlannedCase, Selection, CaseFailure, Sizes, Status,
+    Case, CaseFailure, Cost, DataSource, Dtype, EffortArguments, Model, Phase, PlannedCase, Selection, Sizes, Status,
     Suite, cost,
 };
 use crate::exit_codes;
@@ -361,8 +361,7 @@ fn manifest_case(
     failures: &BTreeMap<String, CaseFailure>,
     facts: &mut Facts<'_>,
 ) -> ManifestCase {
-    let framework =
-        backend::find(&planned.case.backend).map_or(planned.case.backend.as_str(), |found| found.framework());
+    let framework = backend::registry::framework(&planned.case.backend);
     let model = planned.model.as_ref().ok();
     ManifestCase {
         case: planned.case.clone(),

@@ -12,7 +12,7 @@ use super::assignment::Assignment;
 use super::manifest::Observed;
 use super::proof::{Expectation, Proof};
 use crate::backend::{self, LoadRequest, Placement, Session, Stages};
-use crate::definition::{Boundary, Case, DataSource, Dtype, Effort, Model, Phase, CaseFailure, Sizes};
+use crate::definition::{Boundary, Case, CaseFailure, DataSource, Dtype, Effort, Model, Phase, Sizes};
 use crate::fixture::{self, Artifacts, HostTensor, Reference, Samples};
 use crate::measurement::{self, TimedSession, WarmUp, WarmUpRule};
 
@@ -311,8 +311,8 @@ fn note_placement(
 }
 
 fn warm_up_rule(case: &Case, effort: &Effort) -> WarmUpRule {
-    // TorchScript's profiling executor recompiles in its first calls.
-    let at_least = if case.backend == "tch" { effort.warmup.max(20) } else { effort.warmup };
+    let least = backend::find(&case.backend).map_or(0, |backend| backend.least_warm_up_calls());
+    let at_least = effort.warmup.max(least);
     WarmUpRule {
         at_least,
         at_least_for: Duration::from_millis(100),
