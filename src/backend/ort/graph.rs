@@ -16,8 +16,9 @@ use super::registration::register;
 use super::values::{to_host, to_value};
 use crate::backend::graphs::{Runtime, largest_of_rows};
 use crate::backend::interface::LoadRequest;
-use crate::definition::{BATCH, CaseFailure, Dimension, Part, Phase, SEQUENCE, read_input_symbols};
+use crate::definition::{BATCH, CaseFailure, Dimension, Part, Phase, SEQUENCE};
 use crate::fixture::{HostTensor, TensorData};
+use crate::onnx::read_input_symbols;
 
 /// How graphs run.
 #[derive(Default)]
