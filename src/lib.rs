@@ -20,6 +20,7 @@ pub mod definition;
 pub mod duel;
 pub mod exit_codes;
 pub mod fixture;
+pub mod guide;
 pub mod harness;
 pub mod measurement;
 pub mod paths;
