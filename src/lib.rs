@@ -22,6 +22,7 @@ pub mod duel;
 pub mod exit_codes;
 pub mod fixture;
 pub mod graph_dtype;
+pub mod guide;
 pub mod harness;
 pub mod history;
 pub mod machine;
