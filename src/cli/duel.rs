@@ -133,7 +133,7 @@ fn terms(arguments: &Arguments) -> Terms {
 
 fn render(duel: &Duel, format: Format) -> anyhow::Result<String> {
     match format {
-        Format::Table => Ok(presentation::table(duel)),
+        Format::Table => Ok(presentation::terminal(duel)),
         Format::Markdown => Ok(presentation::markdown(duel)),
         Format::Json => Ok(serde_json::to_string_pretty(duel)? + "\n"),
     }

@@ -105,17 +105,19 @@ pub fn duel_exit_code(cases: &[CaseOutcome]) -> u8 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::compare::{RatioEstimate, RatioInterval};
 
     fn compared(verdict: Verdict, is_null_changed: bool) -> CaseOutcome {
+        let interval = RatioInterval { ratio: 1.0, lower: 1.0, upper: 1.0, confidence: 0.99 };
+        let estimate = RatioEstimate { interval, p_value: 1.0 };
         let comparison = PairedChange {
             verdict,
-            change: None,
-            null: None,
-            p_value: 1.0,
-            null_p_value: 1.0,
+            change: estimate,
+            null: estimate,
             is_null_changed,
-            floor: None,
-            mean_ratio: None,
+            is_small_change: false,
+            floor: 0.0,
+            mean_ratio: 1.0,
             is_mean_apart: false,
             generations: 12,
             slices: 60,

@@ -11,16 +11,14 @@
 //! of 1, and the bound of it that is farther from 1 is the floor below which no change is believed.
 
 use serde::{Deserialize, Serialize};
-use statrs::distribution::{ChiSquared, ContinuousCDF, StudentsT};
+use statrs::distribution::{ChiSquared, ContinuousCDF};
 
-use super::verdict::{RatioInterval, Verdict, Yardstick, discoveries};
+use super::verdict::{Limits, RatioEstimate, RatioInterval, Verdict, verdicts};
+use crate::statistics::{MeanEstimate, StudentT, discoveries, geometric_mean, mean, median, variance};
 
 /// Expected fraction of false ones among the changes that are shown, over all cases.
 pub const FALSE_DISCOVERIES: f64 = 0.01;
 const CONFIDENCE: f64 = 1.0 - FALSE_DISCOVERIES;
-/// Builds of equal code differ by this much, by the layout of their machine code alone (Mytkowicz et al. 2009, "Producing
-/// wrong data without doing anything obviously wrong!"). The null control, which is one executable twice, cannot see it.
-const LAYOUT: f64 = 0.015;
 /// Times are not known better than this, whatever the figures say.
 const LEAST_LOG_ERROR: f64 = 1e-6;
 /// The variance of a median over that of a mean, for normal figures.
@@ -62,9 +60,7 @@ impl Generation {
 /// What the generations say of an arm's time over the base's.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct DuetEstimate {
-    pub interval: RatioInterval,
-    /// Probability of a ratio that is this far from 1 if nothing has changed.
-    pub p_value: f64,
+    pub estimate: RatioEstimate,
     /// The mean over all slices, in which a slow-down of some slices or processes shows.
     pub mean_ratio: f64,
 }
@@ -72,27 +68,12 @@ pub struct DuetEstimate {
 /// Estimates the time of an arm over the base's: the mean over the generations of each one's median log ratio, with its t
 /// interval at 99 %. Returns `None` for fewer than two generations with slices.
 pub fn estimate_duet(generations: &[Generation], role: Role) -> Option<DuetEstimate> {
-    let ratios: Vec<Vec<f64>> =
-        generations.iter().map(|generation| generation.log_ratios(role)).filter(|ratios| !ratios.is_empty()).collect();
-    if ratios.len() < 2 {
-        return None;
-    }
-    let medians: Vec<f64> = ratios.iter().map(|ratios| median(ratios)).collect();
-    let means: Vec<f64> = ratios.iter().map(|ratios| mean(ratios)).collect();
-    let n = medians.len() as f64;
-    let (middle, error) = (mean(&medians), (variance(&medians) / n).sqrt().max(LEAST_LOG_ERROR));
-    let t = t_distribution(n - 1.0);
-    let half_width = t.inverse_cdf(0.5 + CONFIDENCE / 2.0) * error;
-    Some(DuetEstimate {
-        interval: RatioInterval {
-            ratio: middle.exp(),
-            lower: (middle - half_width).exp(),
-            upper: (middle + half_width).exp(),
-            confidence: CONFIDENCE,
-        },
-        p_value: 2.0 * t.sf((middle / error).abs()),
-        mean_ratio: mean(&means).exp(),
-    })
+    let ratios: Vec<Vec<f64>> = generations.iter().map(|generation| generation.log_ratios(role)).collect();
+    let medians: Vec<f64> = ratios.iter().filter_map(|ratios| median(ratios)).collect();
+    let means: Vec<f64> = ratios.iter().filter(|ratios| !ratios.is_empty()).map(|ratios| mean(ratios)).collect();
+    let found = MeanEstimate::of(&medians)?;
+    let found = MeanEstimate { standard_error: found.standard_error.max(LEAST_LOG_ERROR), ..found };
+    Some(DuetEstimate { estimate: RatioEstimate::of_mean(&found, CONFIDENCE), mean_ratio: geometric_mean(&means) })
 }
 
 /// A change with its interval: `+0.3 % [-0.8, +1.2]`.
@@ -106,26 +87,26 @@ pub fn in_percent(change: &RatioInterval) -> String {
 pub struct DuetRule {
     /// Changes up to this fraction do not matter.
     pub tolerance: f64,
-    /// Whether both programs are builds of their own, so that their layouts differ.
-    pub are_two_builds: bool,
+    /// Whether both programs are one executable, so that their layouts do not differ.
+    pub is_same_build: bool,
 }
 
 /// What a duel says of one case.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct PairedChange {
     pub verdict: Verdict,
-    /// The candidate's time over the base's; absent if there are too few generations.
-    pub change: Option<RatioInterval>,
+    /// The candidate's time over the base's.
+    pub change: RatioEstimate,
     /// The null control's time over the base's.
-    pub null: Option<RatioInterval>,
-    pub p_value: f64,
-    pub null_p_value: f64,
+    pub null: RatioEstimate,
     /// The null control shows a change: nothing can be said of the candidate.
     pub is_null_changed: bool,
+    /// The change is sure and above the floor, and within the tolerance.
+    pub is_small_change: bool,
     /// Changes up to this fraction are not believed.
-    pub floor: Option<f64>,
+    pub floor: f64,
     /// The candidate's mean over all slices, over the base's.
-    pub mean_ratio: Option<f64>,
+    pub mean_ratio: f64,
     /// The medians show no change that would matter and the mean over all slices does: some slices or processes are slower.
     pub is_mean_apart: bool,
     pub generations: usize,
@@ -135,52 +116,45 @@ pub struct PairedChange {
     pub candidate_ns: f64,
 }
 
-/// Decides all cases of a duel at once, with the false-discovery rate controlled over them.
-pub fn decide_duet(cases: &[Vec<Generation>], rule: DuetRule) -> Vec<PairedChange> {
-    let of = |role| -> Vec<Option<DuetEstimate>> { cases.iter().map(|case| estimate_duet(case, role)).collect() };
-    let (changes, nulls) = (of(Role::Candidate), of(Role::Null));
-    let (found, null_found) = (discovered(&changes), discovered(&nulls));
-    let decide = |index: usize| {
-        let (change, null) = (changes[index], nulls[index]);
-        let rows = || cases[index].iter().flat_map(|generation| &generation.rows);
-        let floor = null.map(|null| floor(&null.interval, rule.are_two_builds));
-        let (mut verdict, mut is_mean_apart) = (Verdict::CannotSay, false);
-        if let (Some(change), Some(floor), false) = (change, floor, null_found[index]) {
-            let yardstick = Yardstick { floor: floor.max(rule.tolerance), tolerance: rule.tolerance };
-            verdict = Verdict::of(&change.interval, found[index], yardstick);
-            is_mean_apart = verdict == Verdict::Same && change.mean_ratio.ln().abs() > rule.tolerance.ln_1p();
-            if is_mean_apart {
-                verdict = Verdict::CannotSay;
-            }
-        }
-        let geometric_mean = |role: Role| mean(&rows().map(|row| row[role as usize]).collect::<Vec<_>>()).exp();
-        PairedChange {
-            verdict,
-            change: change.map(|change| change.interval),
-            null: null.map(|null| null.interval),
-            p_value: change.map_or(1.0, |change| change.p_value),
-            null_p_value: null.map_or(1.0, |null| null.p_value),
-            is_null_changed: null_found[index],
-            floor,
-            mean_ratio: change.map(|change| change.mean_ratio),
+/// Decides all cases of a duel at once, with the false-discovery rate controlled over them. A case with fewer than two
+/// generations is not compared yet.
+pub fn decide_duet(cases: &[Vec<Generation>], rule: DuetRule) -> Vec<Option<PairedChange>> {
+    let estimates: Vec<Option<[DuetEstimate; 2]>> = cases
+        .iter()
+        .map(|case| Some([estimate_duet(case, Role::Null)?, estimate_duet(case, Role::Candidate)?]))
+        .collect();
+    let known = || estimates.iter().flatten();
+    let limits = |null: &DuetEstimate| Limits::of_null(&null.estimate.interval, rule.is_same_build, rule.tolerance);
+    let changes: Vec<(RatioEstimate, Limits)> =
+        known().map(|[null, candidate]| (candidate.estimate, limits(null))).collect();
+    let null_p_values: Vec<f64> = known().map(|[null, _]| null.estimate.p_value).collect();
+    let mut findings = verdicts(&changes, FALSE_DISCOVERIES).into_iter();
+    let mut nulls_changed = discoveries(&null_p_values, FALSE_DISCOVERIES).into_iter();
+    let mut decide = |(case, estimates): (&Vec<Generation>, &Option<[DuetEstimate; 2]>)| {
+        let [null, candidate] = (*estimates)?;
+        let (finding, is_null_changed) = (findings.next()?, nulls_changed.next()?);
+        let is_mean_apart =
+            finding.verdict == Verdict::Same && candidate.mean_ratio.ln().abs() > rule.tolerance.ln_1p();
+        let logarithms = |role: Role| -> Vec<f64> {
+            case.iter().flat_map(|generation| &generation.rows).map(|row| row[role as usize]).collect()
+        };
+        let (base, of_candidate) = (logarithms(Role::Base), logarithms(Role::Candidate));
+        Some(PairedChange {
+            verdict: if is_null_changed || is_mean_apart { Verdict::CannotSay } else { finding.verdict },
+            change: candidate.estimate,
+            null: null.estimate,
+            is_null_changed,
+            is_small_change: finding.is_small_change,
+            floor: limits(&null).floor,
+            mean_ratio: candidate.mean_ratio,
             is_mean_apart,
-            generations: cases[index].len(),
-            slices: rows().count(),
-            base_ns: geometric_mean(Role::Base),
-            candidate_ns: geometric_mean(Role::Candidate),
-        }
+            generations: case.len(),
+            slices: base.len(),
+            base_ns: geometric_mean(&base),
+            candidate_ns: geometric_mean(&of_candidate),
+        })
     };
-    (0..cases.len()).map(decide).collect()
-}
-
-fn discovered(estimates: &[Option<DuetEstimate>]) -> Vec<bool> {
-    let p_values: Vec<f64> = estimates.iter().map(|it| it.map_or(1.0, |it| it.p_value)).collect();
-    discoveries(&p_values, FALSE_DISCOVERIES)
-}
-
-fn floor(null: &RatioInterval, are_two_builds: bool) -> f64 {
-    let of_null = null.upper.max(1.0 / null.lower) - 1.0;
-    if are_two_builds { of_null.max(LAYOUT) } else { of_null }
+    cases.iter().zip(&estimates).map(&mut decide).collect()
 }
 
 /// What the scatter of slices is made of: standard deviations of log ratios.
@@ -223,7 +197,7 @@ impl Components {
         let mut of_medians = 0.0;
         for role in [Role::Null, Role::Candidate] {
             let ratios: Vec<Vec<f64>> = pilot.iter().map(|generation| generation.log_ratios(role)).collect();
-            let medians: Vec<f64> = ratios.iter().map(|ratios| median(ratios)).collect();
+            let medians: Vec<f64> = ratios.iter().filter_map(|ratios| median(ratios)).collect();
             of_medians += variance(&medians) / 2.0;
             // Around each generation's median, without what a burst does to single rows. Half of the middle one of an odd
             // number is lost: `n / (n - 1)` makes up for it about.
@@ -232,7 +206,7 @@ impl Components {
             }
         }
         const DEVIATION_OF_MAD: f64 = 1.4826;
-        let within = DEVIATION_OF_MAD * median(&scatter) * (rows as f64 / (rows as f64 - 1.0)).sqrt();
+        let within = DEVIATION_OF_MAD * median(&scatter)? * (rows as f64 / (rows as f64 - 1.0)).sqrt();
         let between = (of_medians - MEDIAN_PENALTY * within.powi(2) / rows as f64).max(0.0).sqrt();
         // Two ratios over one base share it: they are worth about one and a half.
         Some(Components { within, between, freedom: 1.5 * (pilot.len() - 1) as f64 })
@@ -252,38 +226,18 @@ impl Components {
             .map_or(1.0, |it| self.freedom.max(1.0) / it.inverse_cdf(1.0 - PLAN_IS_ENOUGH));
         let reached = |generations: &usize| {
             let n = *generations as f64;
-            let t = t_distribution(n - 1.0).inverse_cdf(0.5 + CONFIDENCE / 2.0);
+            let t = StudentT::new(n - 1.0).two_sided_quantile(CONFIDENCE);
             t * (likely * variance / n).sqrt() <= half_width.ln_1p()
         };
         DuetPlan { generations: (FEWEST_GENERATIONS..=fit).find(reached).unwrap_or(fit), slices }
     }
 }
 
-fn t_distribution(freedom: f64) -> StudentsT {
-    StudentsT::new(0.0, 1.0, freedom.max(1.0)).expect("location 0, scale 1 and freedom from 1 are a distribution")
-}
-
-fn mean(values: &[f64]) -> f64 {
-    values.iter().sum::<f64>() / values.len() as f64
-}
-
-fn variance(values: &[f64]) -> f64 {
-    let middle = mean(values);
-    values.iter().map(|value| (value - middle).powi(2)).sum::<f64>() / (values.len() as f64 - 1.0).max(1.0)
-}
-
-fn median(values: &[f64]) -> f64 {
-    let mut sorted = values.to_vec();
-    sorted.sort_by(f64::total_cmp);
-    let half = sorted.len() / 2;
-    if sorted.len() % 2 == 1 { sorted[half] } else { f64::midpoint(sorted[half - 1], sorted[half]) }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    const RULE: DuetRule = DuetRule { tolerance: 0.015, are_two_builds: false };
+    const RULE: DuetRule = DuetRule { tolerance: 0.015, is_same_build: true };
 
     fn flat(ratios: &[f64]) -> Vec<Generation> {
         ratios.iter().map(|ratio| Generation { rows: vec![[0.0, 0.0, *ratio]; 3] }).collect()
@@ -298,11 +252,12 @@ mod tests {
     fn the_interval_is_that_of_the_t_test_over_generations() {
         // Mean 0.02 with s = 0.01 of three: t(0.995; 2) = 9.9248.
         let found = estimate_duet(&flat(&[0.01, 0.02, 0.03]), Role::Candidate).unwrap();
-        assert_near(found.interval.ratio.ln(), 0.02);
-        assert_near(found.interval.upper.ln(), 0.02 + 9.924_84 * 0.01 / 3.0_f64.sqrt());
+        assert_near(found.estimate.interval.ratio.ln(), 0.02);
+        assert_near(found.estimate.interval.upper.ln(), 0.02 + 9.924_84 * 0.01 / 3.0_f64.sqrt());
         // t = 3.4641 with 2 degrees of freedom.
-        assert_near(found.p_value, 0.074_180);
+        assert_near(found.estimate.p_value, 0.074_180);
         assert_eq!(estimate_duet(&flat(&[0.01]), Role::Candidate), None);
+        assert_eq!(decide_duet(&[flat(&[0.01])], RULE), [None]);
     }
 
     #[test]
@@ -316,26 +271,26 @@ mod tests {
         let mut generations = flat(&[0.0; 12]);
         generations.iter_mut().for_each(|generation| generation.rows[0][2] = 0.3);
         let found = estimate_duet(&generations, Role::Candidate).unwrap();
-        assert_eq!(found.interval.ratio, 1.0);
+        assert_eq!(found.estimate.interval.ratio, 1.0);
         assert_near(found.mean_ratio.ln(), 0.1);
-        let decided = decide_duet(&[generations], RULE).remove(0);
+        let decided = decide_duet(&[generations], RULE).remove(0).unwrap();
         assert_eq!((decided.verdict, decided.is_mean_apart), (Verdict::CannotSay, true));
     }
 
     #[test]
     fn equal_figures_are_the_same_and_layout_is_no_slow_down() {
-        let decided = decide_duet(&[flat(&[0.0; 12])], RULE).remove(0);
+        let decided = decide_duet(&[flat(&[0.0; 12])], RULE).remove(0).unwrap();
         assert_eq!((decided.verdict, decided.generations, decided.slices), (Verdict::Same, 12, 36));
-        let slower = |rule| decide_duet(&[flat(&[0.0145; 12])], rule).remove(0).verdict;
-        assert_eq!(slower(DuetRule { tolerance: 0.01, ..RULE }), Verdict::Slower);
-        assert_eq!(slower(DuetRule { tolerance: 0.01, are_two_builds: true }), Verdict::CannotSay);
+        let slower = |rule| decide_duet(&[flat(&[0.009; 12])], rule).remove(0).unwrap().verdict;
+        assert_eq!(slower(DuetRule { tolerance: 0.005, ..RULE }), Verdict::Slower);
+        assert_eq!(slower(DuetRule { tolerance: 0.005, is_same_build: false }), Verdict::CannotSay);
     }
 
     #[test]
     fn a_null_control_that_moves_leaves_nothing_to_say() {
         let mut generations = flat(&[0.2; 12]);
         generations.iter_mut().flat_map(|generation| &mut generation.rows).for_each(|row| row[1] = 0.03);
-        let decided = decide_duet(&[generations], RULE).remove(0);
+        let decided = decide_duet(&[generations], RULE).remove(0).unwrap();
         assert_eq!((decided.verdict, decided.is_null_changed), (Verdict::CannotSay, true));
     }
 

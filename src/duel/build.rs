@@ -12,7 +12,7 @@ use sha2::{Digest, Sha256};
 
 use super::process::wait;
 use super::worktree::Worktree;
-use crate::backend;
+use crate::backend::registry;
 use crate::paths::Paths;
 
 const LINES_SHOWN: usize = 25;
@@ -114,6 +114,5 @@ fn features_of(worktree: &Worktree) -> Vec<&'static str> {
     let manifest: toml::Table = toml::from_str(&manifest).unwrap_or_default();
     let own = manifest.get("features").and_then(toml::Value::as_table);
     let is_known = |name: &str| own.is_some_and(|own| own.contains_key(name));
-    let is_built = |(name, found): &(&'static str, Result<_, String>)| found.is_ok() && is_known(name);
-    backend::all().into_iter().filter(is_built).map(|(name, _)| name).collect()
+    registry::features().into_iter().filter(|name| is_known(name)).collect()
 }

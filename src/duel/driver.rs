@@ -335,12 +335,12 @@ fn conclude(agreement: &Agreement, entries: &[Entry]) -> Duel {
     let compared: Vec<usize> = (0..agreement.cases.len()).filter(|&case| loss(case).is_none()).collect();
     let generations: Vec<Vec<Generation>> = compared.iter().map(|&case| generations_of(entries, case)).collect();
     let rule =
-        DuetRule { tolerance: question.tolerance, are_two_builds: question.base.sha256 != question.candidate.sha256 };
+        DuetRule { tolerance: question.tolerance, is_same_build: question.base.sha256 == question.candidate.sha256 };
     let mut decided = decide_duet(&generations, rule).into_iter();
     let outcome = |(case, planned): (usize, &PlannedDuel)| CaseOutcome {
         id: planned.id.clone(),
         plan: planned.plan.clone().ok(),
-        comparison: if loss(case).is_none() { decided.next() } else { None },
+        comparison: if loss(case).is_none() { decided.next().flatten() } else { None },
         loss: loss(case).cloned(),
     };
     let cases: Vec<CaseOutcome> = agreement.cases.iter().enumerate().map(outcome).collect();
@@ -365,9 +365,9 @@ fn conclude(agreement: &Agreement, entries: &[Entry]) -> Duel {
 /// `generation 7/40: digits/ort-cpu-f32/1: +0.3 % [-0.8, +1.2], no verdict yet`
 fn progress(duel: &Duel, case: usize, done: usize, total: usize) -> String {
     let outcome = &duel.cases[case];
-    let now = match (&outcome.loss, outcome.comparison.as_ref().and_then(|comparison| comparison.change)) {
+    let now = match (&outcome.loss, &outcome.comparison) {
         (Some(loss), _) => format!("lost: {}", loss.message),
-        (None, Some(change)) => format!("{}, no verdict yet", in_percent(&change)),
+        (None, Some(found)) => format!("{}, no verdict yet", in_percent(&found.change.interval)),
         (None, None) => "too few generations for an interval".into(),
     };
     format!("generation {done}/{total}: {}: {now}", outcome.id)

@@ -61,9 +61,10 @@ impl Gate {
         }
         // As many as a duel has by default at the least: fewer of them have more orders to be drawn in.
         let per_duel = FEWEST_GENERATIONS;
-        let rule = DuetRule { tolerance, are_two_builds: false };
+        let rule = DuetRule { tolerance, is_same_build: true };
         let decided = |slowdown: f64| -> Vec<PairedChange> {
-            (0..DUELS).map(|seed| decide_duet(&[renamed(measured, per_duel, seed, slowdown)], rule).remove(0)).collect()
+            let duels = (0..DUELS).map(|seed| renamed(measured, per_duel, seed, slowdown));
+            duels.filter_map(|duel| decide_duet(&[duel], rule).remove(0)).collect()
         };
         let share = |decided: &[PairedChange], is_so: fn(&PairedChange) -> bool| {
             decided.iter().filter(|change| is_so(change)).count() as f64 / DUELS as f64
@@ -75,7 +76,7 @@ impl Gate {
             generations: measured.len(),
             generations_per_duel: per_duel,
             duels: DUELS,
-            false_alarms: share(&equal, |it| matches!(it.verdict, Verdict::Slower | Verdict::Faster)),
+            false_alarms: share(&equal, |it| it.verdict.is_change()),
             void: share(&equal, |it| it.is_null_changed),
             found: SLOWDOWNS.map(|slowdown| Found { slowdown, share: share(&decided(slowdown), is_slower) }).to_vec(),
         })

@@ -15,7 +15,6 @@ use super::generation::MeasuredGeneration;
 use crate::compare::{DUEL_FORMAT, DuetPlan, Loss, Program};
 use crate::machine::Machine;
 use crate::run_data::json_lines;
-use crate::store::write_whole;
 
 const DUEL: &str = "duel.json";
 const GENERATIONS: &str = "generations.jsonl";
@@ -145,7 +144,10 @@ impl Journal {
     /// # Errors
     /// The folder cannot be written.
     pub fn write(&self, agreement: &Agreement) -> Result<()> {
-        write_whole(&self.0.join(DUEL), &serde_json::to_vec_pretty(agreement)?).map_err(anyhow::Error::msg)
+        let mut file = tempfile::NamedTempFile::new_in(&self.0)?;
+        serde_json::to_writer_pretty(&mut file, agreement)?;
+        file.persist(self.0.join(DUEL))?;
+        Ok(())
     }
 
     /// Adds a line, which is on the disk when this returns.

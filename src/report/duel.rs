@@ -1,51 +1,46 @@
 //! A duel to read: a table for a terminal, and Markdown for a pull request.
 
-use super::ruled_table;
-use crate::compare::{CaseOutcome, Duel, Program, RatioInterval, Role, in_percent};
+use super::escape;
+use super::table::{Column, Table};
+use crate::compare::{CaseOutcome, Duel, Program, Role, in_percent};
 use crate::exit_codes;
 
-const HEADER: [&str; 6] = ["case", "base", "candidate", "change [99 %]", "null control", "verdict"];
-
-/// The table for a terminal.
-pub fn table(duel: &Duel) -> String {
-    let mut table = ruled_table(&HEADER);
-    for case in &duel.cases {
-        table.add_row(cells(case));
-    }
-    let notes: String = notes(duel).into_iter().map(|line| line + "\n").collect();
-    format!("{table}\n{notes}\n{}\n{}\n", facts(duel), conclusion(duel))
+/// The text for a terminal.
+pub fn terminal(duel: &Duel) -> String {
+    format!("{}\n{}\n{}\n", table(duel).terminal(), facts(duel), conclusion(duel))
 }
 
 /// The text for a comment on a pull request.
 pub fn markdown(duel: &Duel) -> String {
-    let row =
-        |cells: &[String]| format!("| {} |\n", cells.iter().map(|cell| escape(cell)).collect::<Vec<_>>().join(" | "));
-    let mut text = format!("### {}\n\n", conclusion(duel));
-    text.push_str(&row(&HEADER.map(str::to_owned)));
-    text.push_str("| --- | ---: | ---: | ---: | ---: | --- |\n");
+    let escaped = |text: String| escape::markdown(&text);
+    format!("### {}\n\n{}\n{}\n", escaped(conclusion(duel)), table(duel).markdown(), escaped(facts(duel)))
+}
+
+fn table(duel: &Duel) -> Table {
+    let columns = ["base", "candidate", "change [99 %]", "null control"].map(Column::number);
+    let mut table = Table::new([Column::code("case")].into_iter().chain(columns).chain([Column::text("verdict")]));
     for case in &duel.cases {
-        text.push_str(&row(&cells(case)));
+        table.row(cells(case));
     }
-    for line in notes(duel) {
-        text.push_str(&format!("\n- {}", escape(&line)));
-    }
-    format!("{text}\n{}\n", facts(duel))
+    notes(duel).into_iter().for_each(|note| table.footnote(note));
+    table
 }
 
 fn cells(case: &CaseOutcome) -> [String; 6] {
-    let Some(found) = &case.comparison else {
-        let status = case.loss.as_ref().map(|loss| loss.status.to_string()).unwrap_or_default();
-        return [case.id.clone(), String::new(), String::new(), String::new(), String::new(), status];
-    };
-    let change = |interval: &Option<RatioInterval>| interval.as_ref().map(in_percent).unwrap_or_default();
-    [
-        case.id.clone(),
-        time(found.base_ns),
-        time(found.candidate_ns),
-        change(&found.change),
-        change(&found.null),
-        found.verdict.to_string(),
-    ]
+    match (&case.comparison, &case.loss) {
+        (Some(found), _) => [
+            case.id.clone(),
+            time(found.base_ns),
+            time(found.candidate_ns),
+            in_percent(&found.change.interval),
+            in_percent(&found.null.interval),
+            found.verdict.to_string(),
+        ],
+        (None, loss) => {
+            let status = loss.as_ref().map(|loss| loss.status.to_string()).unwrap_or_default();
+            [case.id.clone(), String::new(), String::new(), String::new(), String::new(), status]
+        }
+    }
 }
 
 /// What a reader has to know about single cases.
@@ -57,7 +52,6 @@ fn notes(duel: &Duel) -> Vec<String> {
             return Some(format!("{}: {} in {whose}: {message}", case.id, loss.status));
         }
         let found = case.comparison.as_ref()?;
-        let (change, mean) = (found.change?, found.mean_ratio?);
         if found.is_null_changed {
             return Some(format!("{}: the null control changed, although it is the base itself", case.id));
         }
@@ -66,12 +60,10 @@ fn notes(duel: &Duel) -> Vec<String> {
                 "{}: the medians do not differ, but the mean of all slices does ({:+.1} %): some slices or processes are \
                  slower",
                 case.id,
-                100.0 * (mean - 1.0)
+                100.0 * (found.mean_ratio - 1.0)
             ));
         }
-        let is_small = change.ratio.ln().abs() <= duel.tolerance.ln_1p();
-        (is_small && !(change.lower..=change.upper).contains(&1.0))
-            .then(|| format!("{}: changed for certain, within the tolerance", case.id))
+        found.is_small_change.then(|| format!("{}: changed for certain, but within the tolerance", case.id))
     };
     duel.cases.iter().filter_map(note).collect()
 }
@@ -142,8 +134,4 @@ fn time(ns: f64) -> String {
         ns if ns < 1e9 => format!("{:.3} ms", ns / 1e6),
         ns => format!("{:.3} s", ns / 1e9),
     }
-}
-
-fn escape(text: &str) -> String {
-    text.replace('|', "\\|")
 }

@@ -18,10 +18,10 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use crate::duel::Gate;
-use crate::harness::{Machine, keep_others_out};
+use crate::harness::keep_others_out;
+use crate::machine::Machine;
 use crate::measurement::overhead::{self, Overhead};
 use crate::paths::Paths;
-use crate::store::write_whole;
 
 /// Generations of a duel take a second each, and a few of them say nothing.
 const SHORTEST_WITH_GATE: Duration = Duration::from_secs(90);
@@ -91,7 +91,10 @@ pub fn measure(paths: &Paths, at_most: Duration) -> Result<SelftestEnd> {
         processes: measured.figures,
         gate,
     };
-    write_whole(&paths.selftest(), &serde_json::to_vec_pretty(&selftest)?).map_err(anyhow::Error::msg)?;
+    let path = paths.selftest();
+    let mut file = tempfile::NamedTempFile::new_in(path.parent().unwrap_or(&path))?;
+    serde_json::to_writer_pretty(&mut file, &selftest)?;
+    file.persist(&path)?;
     Ok(SelftestEnd::Complete(Box::new(selftest)))
 }
 
