@@ -304,8 +304,8 @@ fn note_placement(
 }
 
 fn warm_up_rule(case: &Case, effort: &Effort) -> WarmUpRule {
-    // TorchScript's profiling executor recompiles in its first calls.
-    let at_least = if case.backend == "tch" { effort.warmup.max(20) } else { effort.warmup };
+    let least = backend::find(&case.backend).map_or(0, |backend| backend.least_warm_up_calls());
+    let at_least = effort.warmup.max(least);
     WarmUpRule {
         at_least,
         at_least_for: Duration::from_millis(100),

@@ -1,0 +1,257 @@
+//! libtorch through the `tch` crate: TorchScript archives.
+//!
+//! The archive of a packaged model has no weights; they are read from the safetensors file and put into the module by
+//! name, without a copy of the archive's placeholders.
+
+mod tensor;
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::path::Path;
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+use anyhow::Context;
+use safetensors::SafeTensors;
+use tch::{CModule, Device, IValue, Kind, Tensor};
+
+use self::tensor::{as_tensor, collect_outputs, dtype_of, to_host, to_tensor, weight};
+
+use crate::backend::artifact::{Format, check_artifact, parts_of};
+use crate::backend::cuda::cuda_environment;
+use crate::backend::graphs::{Runtime, open_session};
+use crate::backend::interface::{Backend, DeviceReport, LoadRequest, Placement, Session, Versions};
+use crate::definition::{CaseFailure, Dtype, Model, device_index, device_kind};
+use crate::fixture::HostTensor;
+
+pub struct Tch;
+
+/// The `tch` release in `Cargo.toml`, and the libtorch that its `torch-sys` was built for and checked against.
+const CRATE_VERSION: &str = "0.24.0";
+const LIBTORCH_VERSION: &str = "2.11.0";
+
+fn parse_device(name: &str) -> Result<Device, CaseFailure> {
+    let index = device_index(name);
+    match device_kind(name) {
+        "cpu" => Ok(Device::Cpu),
+        kind @ ("cuda" | "rocm") => {
+            check_gpu(kind).map_err(CaseFailure::unavailable)?;
+            let count = tch::Cuda::device_count();
+            if index as i64 >= count {
+                return Err(CaseFailure::unavailable(format!("there are {count} {kind} devices, counted from 0")));
+            }
+            Ok(Device::Cuda(index))
+        }
+        "mps" => check_mps().map(|_| Device::Mps).map_err(CaseFailure::unavailable),
+        other => Err(CaseFailure::unavailable(format!("tch has no device {other:?}"))),
+    }
+}
+
+/// Builds for ROCm name their devices as CUDA's.
+fn check_gpu(kind: &str) -> Result<String, String> {
+    let own = if tch::utils::has_hip() { "rocm" } else { "cuda" };
+    if !(tch::utils::has_cuda() || tch::utils::has_hip()) || own != kind {
+        let kind = if kind == "rocm" { "ROCm" } else { "CUDA 13" };
+        return Err(format!("this libtorch was built without {kind}; set LIBTORCH to one with it, and build again"));
+    }
+    if !tch::Cuda::is_available() {
+        return Err("libtorch finds no GPU, or no driver for it".into());
+    }
+    Ok(format!("libtorch {LIBTORCH_VERSION}, {} GPUs", tch::Cuda::device_count()))
+}
+
+fn check_mps() -> Result<String, String> {
+    if tch::utils::has_mps() {
+        Ok(format!("libtorch {LIBTORCH_VERSION}"))
+    } else {
+        Err("MPS is a part of macOS".into())
+    }
+}
+
+/// What floating-point numbers are computed in; in an archive that was quantised these are its inputs and outputs.
+fn kind_of(model: &Model, dtype: Dtype) -> Result<Kind, CaseFailure> {
+    match dtype {
+        Dtype::I8 if model.dtype == Dtype::I8 => Ok(Kind::Float),
+        Dtype::F32 => Ok(Kind::Float),
+        Dtype::F16 => Ok(Kind::Half),
+        Dtype::Bf16 => Ok(Kind::BFloat16),
+        Dtype::I8 => Err(CaseFailure::unsupported("libtorch runs i8 only in archives that were quantised")),
+    }
+}
+
+/// Sets libtorch's thread counts once per process: a second call of the inter-op setter would panic.
+fn set_threads(threads: usize) {
+    static ONCE: std::sync::Once = std::sync::Once::new();
+    ONCE.call_once(|| {
+        tch::set_num_interop_threads(1);
+        tch::set_num_threads(i32::try_from(threads).unwrap_or(i32::MAX));
+    });
+}
+
+impl Backend for Tch {
+    fn devices(&self) -> Vec<DeviceReport> {
+        vec![
+            DeviceReport::certain("cpu", Ok(format!("libtorch {LIBTORCH_VERSION}"))),
+            DeviceReport::certain("cuda", check_gpu("cuda")),
+            DeviceReport::certain("rocm", check_gpu("rocm")),
+            DeviceReport::certain("mps", check_mps()),
+        ]
+    }
+
+    fn versions(&self, _device: &str) -> Versions {
+        Versions { backend: CRATE_VERSION.into(), library: LIBTORCH_VERSION.into() }
+    }
+
+    fn check_model(&self, model: &Model, dtype: Dtype) -> Result<(), CaseFailure> {
+        kind_of(model, dtype)?;
+        check_artifact(model, dtype, &Dtype::ALL, Format::TorchScript)
+    }
+
+    fn process_environment(&self, device: &str) -> Vec<(&'static str, OsString)> {
+        if device_kind(device) == "cuda" { cuda_environment() } else { Vec::new() }
+    }
+
+    /// TorchScript's profiling executor compiles again in its first calls.
+    fn least_warm_up_calls(&self) -> usize {
+        20
+    }
+
+    fn load(&self, request: &LoadRequest<'_>) -> Result<Box<dyn Session>, CaseFailure> {
+        let device = parse_device(request.device)?;
+        let kind = kind_of(request.model, request.dtype)?;
+        set_threads(request.threads);
+        let parts = parts_of(request, Format::TorchScript)?;
+        let mut modules = Vec::new();
+        for (_, path) in &parts {
+            let mut module = CModule::load_on_device(path, device)?;
+            module.f_set_eval()?;
+            modules.push(module);
+        }
+        match &request.artifacts.weights {
+            Some(weights) => fill_parameters(&modules, weights, device, kind)?,
+            None if kind != Kind::Float => modules.iter_mut().for_each(|module| module.to(device, kind, false)),
+            None => {}
+        }
+        let parameters = modules.first().and_then(|module| module.named_parameters().ok()).unwrap_or_default();
+        let parameter =
+            parameters.iter().map(|(_, parameter)| parameter).find(|parameter| parameter.is_floating_point());
+        let placement = Placement {
+            effective_device: parameter
+                .map_or_else(|| request.device.into(), |it| device_name(it.device(), request.device)),
+            effective_dtype: parameter.map_or(Some(request.dtype), |parameter| dtype_of(parameter.kind())),
+            providers: "libtorch".into(),
+            threads: usize::try_from(tch::get_num_threads()).ok(),
+            ..Placement::default()
+        };
+        let graphs = modules.into_iter().map(|module| TchGraph { module, first_calls: Vec::new() }).collect();
+        open_session(request, TchRuntime { device, kind }, &parts, graphs, placement)
+    }
+}
+
+/// Gives the parameters of all parts their weights; a weight that several parts have is in memory once.
+fn fill_parameters(modules: &[CModule], weights: &Path, device: Device, kind: Kind) -> Result<(), CaseFailure> {
+    let name_of_file = || weights.display().to_string();
+    // SAFETY: the map is read only, and every tensor is copied out of it.
+    let map = unsafe { memmap2::Mmap::map(&fs_err::File::open(weights)?) }.with_context(name_of_file)?;
+    let tensors = SafeTensors::deserialize(&map).with_context(name_of_file)?;
+    let mut filled: BTreeMap<String, Tensor> = BTreeMap::new();
+    for module in modules {
+        for (name, mut parameter) in module.named_parameters()? {
+            if !filled.contains_key(&name) {
+                let view = tensors.tensor(&name).with_context(|| format!("{}: {name:?}", weights.display()))?;
+                let value = weight(&view)?;
+                let (shape, wanted) = (value.size(), parameter.size());
+                if shape != wanted {
+                    let file = weights.display();
+                    let message = format!("{file}: {name:?} has shape {shape:?}, and {wanted:?} in the archive");
+                    return Err(CaseFailure::failed(message));
+                }
+                filled.insert(name.clone(), value.to_device(device).to_kind(kind));
+            }
+            tch::no_grad(|| parameter.f_set_data(&filled[&name]))?;
+        }
+    }
+    Ok(())
+}
+
+/// The name of the device that a tensor lies on, in the words of the one that was asked for.
+fn device_name(device: Device, asked_for: &str) -> String {
+    match device {
+        Device::Cuda(index)
+            if device_index(asked_for) == index && matches!(device_kind(asked_for), "cuda" | "rocm") =>
+        {
+            asked_for.to_owned()
+        }
+        Device::Cuda(index) => format!("cuda:{index}"),
+        Device::Cpu => "cpu".into(),
+        Device::Mps => "mps".into(),
+        other => format!("{other:?}").to_lowercase(),
+    }
+}
+
+/// A module, and how long its first calls took.
+struct TchGraph {
+    module: CModule,
+    first_calls: Vec<Duration>,
+}
+
+/// TorchScript profiles the first call and optimises in the second; the third runs what these made.
+const WATCHED_CALLS: usize = 3;
+
+struct TchRuntime {
+    device: Device,
+    /// What floating-point numbers are computed in.
+    kind: Kind,
+}
+
+impl Runtime for TchRuntime {
+    type Graph = TchGraph;
+    /// A tensor, in the wrapping that a module takes.
+    type Value = Rc<IValue>;
+
+    fn upload(&self, tensor: &HostTensor) -> Result<Rc<IValue>, CaseFailure> {
+        let uploaded = to_tensor(tensor)?.to_device(self.device);
+        let is_given_in_full = uploaded.kind() == Kind::Float;
+        let uploaded = if is_given_in_full { uploaded.to_kind(self.kind) } else { uploaded };
+        Ok(Rc::new(IValue::Tensor(uploaded)))
+    }
+
+    fn download(&self, value: &Rc<IValue>) -> Result<HostTensor, CaseFailure> {
+        to_host(as_tensor(value)?)
+    }
+
+    fn run(&self, graph: &mut TchGraph, inputs: &[&Rc<IValue>]) -> Result<Vec<Rc<IValue>>, CaseFailure> {
+        let inputs: Vec<&IValue> = inputs.iter().map(|input| &***input).collect();
+        let is_watched = graph.first_calls.len() < WATCHED_CALLS;
+        let start = is_watched.then(Instant::now);
+        let output = tch::no_grad(|| graph.module.forward_is(&inputs))?;
+        if let Some(start) = start {
+            self.sync()?;
+            graph.first_calls.push(start.elapsed());
+        }
+        let mut outputs = Vec::new();
+        collect_outputs(output, &mut outputs)?;
+        Ok(outputs)
+    }
+
+    /// What the call that profiles and the call that optimises take beyond the call after them.
+    fn compilation(&self, graph: &TchGraph) -> Option<Duration> {
+        let [profiled, optimised, plain] = graph.first_calls.as_slice().try_into().ok()?;
+        Some(Duration::saturating_sub(profiled, plain) + Duration::saturating_sub(optimised, plain))
+    }
+
+    fn greedy(&self, logits: &Rc<IValue>) -> Result<Rc<IValue>, CaseFailure> {
+        let tokens = as_tensor(logits)?.f_argmax(-1, true)?;
+        Ok(Rc::new(IValue::Tensor(tokens)))
+    }
+
+    fn sync(&self) -> Result<(), CaseFailure> {
+        match self.device {
+            Device::Cuda(index) => tch::Cuda::synchronize(index as i64),
+            // There is no call for it: a copy to the host waits for all that was begun before.
+            Device::Mps => drop(Tensor::zeros([1], (Kind::Float, self.device)).to_device(Device::Cpu)),
+            _ => {}
+        }
+        Ok(())
+    }
+}
