@@ -7,7 +7,7 @@ use clap::Args;
 use serde_json::json;
 
 use super::{ListFormat, Listing};
-use crate::backend::{self, NULL};
+use crate::backend;
 use crate::definition::{
     Case, Cost, Dtype, EffortArguments, Model, Origin, Phase, PlannedCase, Selection, Sizes, TensorSpec, cost,
 };
@@ -161,7 +161,7 @@ fn size_bytes(model: &Model, paths: &Paths) -> Option<u64> {
 fn backends_with_artifact(model: &Model) -> Vec<&'static str> {
     let has_artifact =
         |name: &&str| backend::find(name).is_ok_and(|backend| backend.check_model(model, model.dtype).is_ok());
-    backend::all().into_iter().map(|(name, _)| name).filter(|name| *name != NULL).filter(has_artifact).collect()
+    backend::registry::real().map(|entry| entry.name).filter(has_artifact).collect()
 }
 
 /// `25_557_032` as `25,557,032`.
