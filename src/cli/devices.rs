@@ -10,6 +10,7 @@ use crate::harness::{Machine, calibrate, keep_others_out};
 use crate::measurement::peaks::Peaks;
 use crate::paths::Paths;
 use crate::report::facts;
+use crate::report::table::{Column, Table};
 
 /// Show backends and devices: available or not, why not, and what would add them
 #[derive(Args)]
@@ -66,8 +67,7 @@ pub fn run(arguments: &Arguments) -> Result<u8, String> {
         }
     }
     let listing = Listing {
-        header: &["backend", "device", "state", "version", "detail"],
-        rows,
+        table: Table::new(["backend", "device", "state", "version", "detail"].map(Column::text)).with_rows(rows),
         objects: json!({ "machine": machine, "devices": objects }),
     };
     listing.print(arguments.format)?;
@@ -77,7 +77,7 @@ pub fn run(arguments: &Arguments) -> Result<u8, String> {
     Ok(exit_codes::OK)
 }
 
-fn list_peaks(peaks: &Peaks) -> Listing<'static> {
+fn list_peaks(peaks: &Peaks) -> Listing {
     let best = peaks.product_gflops_per_second();
     let product = |size: usize, gflops: f64| {
         let percent = format!("{:.0} %", 100.0 * gflops / best);
@@ -86,7 +86,8 @@ fn list_peaks(peaks: &Peaks) -> Listing<'static> {
     let mut rows: Vec<_> = peaks.products.iter().map(|it| product(it.size, it.gflops_per_second)).collect();
     let copy = format!("copy of {:.0} MB", peaks.copied_bytes as f64 / 1e6);
     rows.push(vec![copy, format!("{:.1} GB/s", peaks.copy_gb_per_second), String::new()]);
-    Listing { header: &["peak", "measured", "of the best"], rows, objects: json!(peaks) }
+    let columns = [Column::text("peak"), Column::number("measured"), Column::number("of the best")];
+    Listing { table: Table::new(columns).with_rows(rows), objects: json!(peaks) }
 }
 
 fn describe(machine: &Machine) -> String {

@@ -7,6 +7,7 @@ mod convert;
 mod cost;
 mod criterion_contract;
 mod devices;
+mod documents;
 mod duel;
 mod harness;
 mod image_folder;

@@ -8,6 +8,7 @@ use std::process::Command;
 use std::thread;
 use std::time::Duration;
 
+use crate::support::documents::blocks;
 use crate::support::{Run, Workplace, checkout};
 use inferbench::record::Record;
 use inferbench::store::{CallsWriter, LATENCIES, RESULTS, STORE_FILE, read_records, write_records};
@@ -440,8 +441,9 @@ mod with_duckdb {
     fn the_documented_sql_runs_as_it_is_there() {
         let workplace = measured();
         import(&workplace, &[]).finish().with_code(0);
-        let pages =
-            ["README.md", ".github/STORE.md"].map(|page| fs::read_to_string(checkout().join(page)).unwrap()).concat();
+        let pages = ["README.md", "src/guide/history.md"]
+            .map(|page| fs::read_to_string(checkout().join(page)).unwrap())
+            .concat();
         let examples: Vec<&str> =
             pages.split("store query '").skip(1).filter_map(|rest| rest.split('\'').next()).collect();
         assert!(examples.len() >= 3, "{examples:?}");
@@ -452,13 +454,10 @@ mod with_duckdb {
     }
 }
 
-/// The indented block of `.github/STORE.md` that begins with `import pandas`.
+/// The block of the guide that begins with `import pandas`.
 fn pandas_example() -> String {
-    let page = fs::read_to_string(checkout().join(".github/STORE.md")).unwrap();
-    let lines = page.lines().skip_while(|line| !line.starts_with("    import pandas"));
-    let block: Vec<&str> = lines.map_while(|line| line.strip_prefix("    ")).collect();
-    assert_eq!(block.len(), 5, "{block:?}");
-    block.join("\n")
+    let blocks = blocks(&checkout().join("src/guide/history.md"), "python");
+    blocks.into_iter().find(|block| block.starts_with("import pandas")).unwrap()
 }
 
 #[test]

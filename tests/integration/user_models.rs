@@ -2,10 +2,10 @@
 
 use std::fs;
 
-use inferbench::definition::{Status, read_suite, read_summary};
+use inferbench::definition::{Status, read_summary};
 use proptest::prelude::*;
 
-use crate::support::{Run, Workplace, checkout, data_folder, has_onnxruntime};
+use crate::support::{Run, Workplace, data_folder, has_onnxruntime};
 
 /// No packaged model, but whatever a test adds.
 fn only_found(backends: &[&str], batch_sizes: &[usize]) -> Workplace {
@@ -172,18 +172,6 @@ fn each_table_of_a_suite_is_for_its_own_file() {
     workplace.inferbench(&["run", "--noplot", "--suite", "own.toml"]).finish().with_code(0);
     let cases: Vec<String> = workplace.records().iter().map(|record| record.case().to_string()).collect();
     assert_eq!(cases, ["mine/candle-cpu-f32/1", "mine-small/candle-cpu-f32/2"]);
-}
-
-#[test]
-fn the_suite_of_the_guide_is_one() {
-    let guide = fs::read_to_string(checkout().join("models/README.md")).unwrap();
-    let suite = guide.split_once("    # my-suite.toml").unwrap().1.split_once("\nPaths are relative").unwrap().0;
-    let suite: String = suite.lines().map(|line| format!("{}\n", line.strip_prefix("    ").unwrap_or(""))).collect();
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("my-suite.toml");
-    fs::write(&path, suite).unwrap();
-    let suite = read_suite(path.to_str().unwrap(), folder.path()).unwrap();
-    assert!(suite.models.iter().any(|model| model.weights.is_some()));
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! A project of its own in a temporary folder, and the package's executables run in it.
 
 pub mod chromium;
+pub mod documents;
 pub mod synthetic;
 
 use std::fs::{self, File};

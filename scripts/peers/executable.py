@@ -1,0 +1,20 @@
+"""The release executable of this checkout, for the scripts that measure with it."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+
+
+def inferbench_executable():
+    """The executable that is there, whatever its features are; if there is none, it is built as `scripts/bench` does."""
+    executable = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target")) / "release" / "inferbench"
+    if not executable.is_file():
+        features = os.environ.get("INFERBENCH_FEATURES", "tch")
+        print(f"building {executable} with the features {features}", file=sys.stderr, flush=True)
+        subprocess.run([ROOT / "scripts/setup"], check=True)
+        command = ["cargo", "build", "--locked", "--release", "--features", features, "--bin", "inferbench", "--bench", "inference"]
+        subprocess.run(command, cwd=ROOT, check=True)
+    return executable

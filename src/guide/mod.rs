@@ -1,0 +1,43 @@
+//! The guide: how to measure, how to read the results, and what a figure means.
+//!
+//! | chapter | answers |
+//! | --- | --- |
+//! | [`measuring`] | Which cases run, how long, and from where to where the clock runs |
+//! | [`results`] | What a run leaves: tables, pages, charts, files, statuses, exit codes |
+//! | [`own_models`] | How to benchmark a file of your own, and how to write a suite |
+//! | [`variants`] | Which form of a model to ship: pruned, distilled, quantised |
+//! | [`devices`] | Which devices and dtypes there are, and what each of them needs |
+//! | [`comparing`] | How to compare runs and baselines, and how small a change this machine can show |
+//! | [`paired_benchmarks`] | How to gate a pull request: a paired (duet) benchmark of two revisions |
+//! | [`history`] | How to keep runs and query them with pandas, Polars or SQL |
+//! | [`method`] | How a figure is made, and what the harness itself costs |
+//!
+//! In all chapters `inferbench` stands for `cargo run --release --features tch --`. After `scripts/bench` the executable is
+//! `target/release/inferbench`.
+
+#[doc = include_str!("comparing.md")]
+pub mod comparing {}
+
+#[doc = include_str!("devices.md")]
+pub mod devices {}
+
+#[doc = include_str!("history.md")]
+pub mod history {}
+
+#[doc = include_str!("measuring.md")]
+pub mod measuring {}
+
+#[doc = include_str!("method.md")]
+pub mod method {}
+
+#[doc = include_str!("own_models.md")]
+pub mod own_models {}
+
+#[doc = include_str!("paired_benchmarks.md")]
+pub mod paired_benchmarks {}
+
+#[doc = include_str!("results.md")]
+pub mod results {}
+
+#[doc = include_str!("variants.md")]
+pub mod variants {}

@@ -1,0 +1,200 @@
+//! Statistics of single calls.
+
+use statrs::distribution::{Binomial, DiscreteCDF};
+
+use super::autocorrelation::autocorrelation;
+use super::moments::mean_and_deviation;
+use super::student::StudentT;
+
+/// The confidence of the percentiles' upper bounds.
+pub const CONFIDENCE: f64 = 0.99;
+/// The confidence of the mean's interval.
+const MEAN_CONFIDENCE: f64 = 0.95;
+
+/// Calls in ascending order, in nanoseconds. Never empty.
+pub struct SortedCalls(Vec<u64>);
+
+impl SortedCalls {
+    /// `None` for no calls.
+    pub fn new(mut calls: Vec<u64>) -> Option<Self> {
+        calls.sort_unstable();
+        (!calls.is_empty()).then_some(SortedCalls(calls))
+    }
+
+    pub fn min(&self) -> u64 {
+        self.0[0]
+    }
+
+    pub fn max(&self) -> u64 {
+        self.0[self.0.len() - 1]
+    }
+
+    /// The smallest call that at least the fraction `p` of all calls does not exceed (nearest rank).
+    pub fn percentile(&self, p: f64) -> u64 {
+        let rank = (p * self.0.len() as f64).ceil() as usize;
+        self.0[rank.clamp(1, self.0.len()) - 1]
+    }
+
+    /// An upper bound of the percentile `p` with confidence 99 %, whatever the distribution, for independent calls.
+    ///
+    /// This is MLPerf LoadGen's early stopping (Reddi et al. 2020, "MLPerf Inference Benchmark"; LoadGen's "early
+    /// stopping" note): the largest number `t` of calls over the latency such that at most `t` of `n` being over has a
+    /// probability of at most 1 %, if each were over with probability `1 - p`. The bound is then the `t`-th largest
+    /// call. `None` where even `t = 1` says too little: p90 needs 64 calls, p95 130 and p99 662.
+    pub fn percentile_upper_bound(&self, p: f64) -> Option<u64> {
+        let n = self.0.len();
+        let over = Binomial::new(1.0 - p, n as u64).ok()?;
+        let is_enough = |t: u64| over.cdf(t) <= 1.0 - CONFIDENCE;
+        if n < calls_for_bound(p) {
+            return None;
+        }
+        let (mut enough, mut too_many) = (1, n as u64);
+        while too_many - enough > 1 {
+            let middle = enough.midpoint(too_many);
+            if is_enough(middle) { enough = middle } else { too_many = middle }
+        }
+        Some(self.0[n - enough as usize])
+    }
+
+    /// Calls outside Tukey's inner fences: more than 1.5 interquartile ranges below or above the quartiles.
+    pub fn outliers(&self) -> usize {
+        let (lower, upper) = (self.percentile(0.25) as f64, self.percentile(0.75) as f64);
+        let reach = 1.5 * (upper - lower);
+        self.0.iter().filter(|&&call| (call as f64) < lower - reach || (call as f64) > upper + reach).count()
+    }
+}
+
+/// The fewest calls of which [`SortedCalls::percentile_upper_bound`] can bound the percentile `p`, from 0 to 1 exclusive:
+/// the least `n` with `n · p^(n-1) · (1-p) + p^n ≤ 1 %`.
+pub fn calls_for_bound(p: f64) -> usize {
+    let at_most_one_over = |n: usize| p.powi(n as i32 - 1) * (n as f64 * (1.0 - p) + p);
+    let is_enough = |n: usize| at_most_one_over(n) <= 1.0 - CONFIDENCE;
+    let mut enough = 2;
+    while !is_enough(enough) {
+        enough *= 2;
+    }
+    let mut too_few = enough / 2;
+    while enough - too_few > 1 {
+        let middle = enough.midpoint(too_few);
+        if is_enough(middle) { enough = middle } else { too_few = middle }
+    }
+    enough
+}
+
+/// Half the width of the 95 % interval of the mean, as a part of the mean: `t(0.975; n - 1) · s / √n · √((1 + r) / (1 - r))`.
+///
+/// The last factor allows for the autocorrelation `r` of successive calls, as of a first-order autoregressive series
+/// (Box, Jenkins & Reinsel 1994, "Time Series Analysis", section 2.1); negative ones are taken for 0. `None` for fewer than
+/// three calls.
+pub fn relative_half_width(calls: &[u64]) -> Option<f64> {
+    if calls.len() < 3 {
+        return None;
+    }
+    let n = calls.len() as f64;
+    let (mean, deviation) = mean_and_deviation(calls);
+    let r = autocorrelation(calls).unwrap_or(0.0).clamp(0.0, 0.99);
+    let t = StudentT::new(n - 1.0).two_sided_quantile(MEAN_CONFIDENCE);
+    Some(t * deviation? / n.sqrt() * ((1.0 + r) / (1.0 - r)).sqrt() / mean)
+}
+
+#[cfg(test)]
+mod tests {
+    use statrs::distribution::{ContinuousCDF, Normal};
+
+    use super::*;
+    use crate::statistics::random::uniform;
+
+    fn calls(n: u64) -> SortedCalls {
+        SortedCalls::new((1..=n).rev().collect()).unwrap()
+    }
+
+    #[test]
+    fn percentiles_are_nearest_ranks() {
+        let hundred = calls(100);
+        assert_eq!([0.5, 0.9, 0.95, 0.99, 1.0].map(|p| hundred.percentile(p)), [50, 90, 95, 99, 100]);
+        assert_eq!((calls(1).percentile(0.5), hundred.min(), hundred.max()), (1, 1, 100));
+        assert!(SortedCalls::new(vec![]).is_none());
+    }
+
+    #[test]
+    fn bounds_appear_at_the_published_numbers_of_calls() {
+        for (p, least) in [(0.90, 64), (0.95, 130), (0.99, 662)] {
+            assert_eq!(calls(least - 1).percentile_upper_bound(p), None);
+            assert_eq!(calls(least).percentile_upper_bound(p), Some(least));
+            assert_eq!(calls_for_bound(p) as u64, least);
+        }
+    }
+
+    /// The bound holds in 99 % of the series, of whatever distribution: given by its quantile function.
+    #[test]
+    fn bounds_cover_the_percentile_as_often_as_they_say() {
+        const SERIES: usize = 2000;
+        let normal = Normal::new(0.0, 1.0).unwrap();
+        let distributions: [(&str, &dyn Fn(f64) -> f64); 4] = [
+            ("normal", &|u| 1e6 + 1e4 * normal.inverse_cdf(u)),
+            ("log-normal", &|u| 1e6 * (0.5 * normal.inverse_cdf(u)).exp()),
+            // Every tenth call is of another kind, twice as slow.
+            ("bimodal", &|u| {
+                let (centre, rest) = if u < 0.9 { (1e6, u / 0.9) } else { (2e6, (u - 0.9) / 0.1) };
+                centre + 1e4 * normal.inverse_cdf(rest)
+            }),
+            // A Pareto tail without a variance.
+            ("heavy tail", &|u| 1e6 * (1.0 - u).powf(-1.0 / 1.5)),
+        ];
+        for (name, quantile) in distributions {
+            let mut state = 1;
+            for (p, n) in [(0.5, 100), (0.9, 100), (0.95, 200), (0.99, 700)] {
+                let truth = quantile(p);
+                let holds = |_: &usize| {
+                    let calls = (0..n).map(|_| quantile(uniform(&mut state)) as u64).collect();
+                    SortedCalls::new(calls).unwrap().percentile_upper_bound(p).unwrap() as f64 >= truth.floor()
+                };
+                let coverage = (0..SERIES).filter(holds).count() as f64 / SERIES as f64;
+                let error = (CONFIDENCE * (1.0 - CONFIDENCE) / SERIES as f64).sqrt();
+                assert!(coverage >= CONFIDENCE - 3.0 * error, "{name}: p{} of {n} calls: {coverage}", 100.0 * p);
+            }
+        }
+    }
+
+    #[test]
+    fn a_bound_lies_above_its_percentile_and_comes_closer_with_more_calls() {
+        let excess = |n: u64| {
+            let calls = calls(n);
+            let bound = calls.percentile_upper_bound(0.9).unwrap();
+            assert!(bound >= calls.percentile(0.9));
+            bound as f64 / n as f64 - 0.9
+        };
+        assert!(excess(10_000) < excess(1_000) && excess(1_000) < excess(100));
+    }
+
+    /// The interval of the mean holds the mean as often as it says, also for a series that remembers.
+    #[test]
+    fn the_interval_of_the_mean_covers_it() {
+        const SERIES: usize = 1000;
+        let normal = Normal::new(0.0, 1.0).unwrap();
+        let mut state = 7;
+        for r in [0.0, 0.5] {
+            let mut holds = 0;
+            for _ in 0..SERIES {
+                let mut z = normal.inverse_cdf(uniform(&mut state));
+                let step = |_| {
+                    z = r * z + (1.0_f64 - r * r).sqrt() * normal.inverse_cdf(uniform(&mut state));
+                    (1e6 * (1.0 + 0.05 * z)) as u64
+                };
+                let calls: Vec<u64> = (0..200).map(step).collect();
+                let (mean, _) = mean_and_deviation(&calls);
+                holds += usize::from((mean / 1e6 - 1.0).abs() <= relative_half_width(&calls).unwrap());
+            }
+            let coverage = holds as f64 / SERIES as f64;
+            assert!((0.93..0.97).contains(&coverage), "r = {r}: {coverage}");
+        }
+    }
+
+    #[test]
+    fn outliers_are_beyond_the_fences() {
+        let mut series = vec![100; 50];
+        series.extend([99, 101, 98, 102].repeat(10));
+        series.push(1000);
+        assert!(SortedCalls::new(series).unwrap().outliers() >= 1);
+    }
+}

@@ -1,0 +1,160 @@
+//! What the documents say is true: their commands are accepted, their files exist, their suites are suites.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use clap::Parser;
+use inferbench::definition::read_suite;
+use inferbench::harness::CriterionArguments;
+
+use crate::support::documents::{all, blocks};
+use crate::support::{Run, checkout};
+
+/// Stands in for the commands of the documents: writes its name, the `INFERBENCH_*` variables and its arguments down.
+const STUB: &str = "#!/bin/sh\n\
+    { printf '%s' \"$0\"; env | sed -n 's/^\\(INFERBENCH_[A-Z_]*\\)=.*/\\1/p' | while read -r name; do printf '\\037%s' \"$name\"; done\n\
+    printf '\\036'; for argument; do printf '\\037%s' \"$argument\"; done; printf '\\035'; } >> \"$COMMANDS\"\n";
+
+/// One command of a document, as a shell understands it.
+#[derive(Debug)]
+struct Invocation {
+    program: String,
+    variables: Vec<String>,
+    arguments: Vec<String>,
+}
+
+/// Runs the console blocks of a document in a shell in which every command only writes itself down.
+fn invocations(document: &Path) -> Vec<Invocation> {
+    let folder = tempfile::tempdir().unwrap();
+    fs::create_dir(folder.path().join("scripts")).unwrap();
+    let scripts = fs::read_dir(checkout().join("scripts")).unwrap();
+    let scripts = scripts.map(|entry| format!("scripts/{}", entry.unwrap().file_name().display()));
+    for name in ["inferbench", "cargo", "git", "cp", "jq", "python3", "env/bin/pip", "env/bin/python"]
+        .map(String::from)
+        .into_iter()
+        .chain(scripts)
+    {
+        let path = folder.path().join(name);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(&path, STUB).unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+    }
+    let path = format!("{}:{}", folder.path().display(), std::env::var("PATH").unwrap());
+    let commands = folder.path().join("commands");
+    fs::write(&commands, "").unwrap();
+    for block in blocks(document, "console") {
+        let mut shell = Command::new("sh");
+        shell.args(["-e", "-c", &block]).current_dir(folder.path()).env_clear();
+        shell.env("PATH", &path).env("COMMANDS", &commands).env("HOME", folder.path());
+        shell.finish().with_code(0);
+    }
+    let written = fs::read_to_string(commands).unwrap();
+    let strings = |text: &str| text.split('\u{1f}').skip(1).map(String::from).collect();
+    let parse = |line: &str| {
+        let (head, arguments) = line.split_once('\u{1e}').unwrap();
+        let program = head.split('\u{1f}').next().unwrap();
+        let program = program.strip_prefix(&format!("{}/", folder.path().display())).unwrap_or(program).to_owned();
+        Invocation { program, variables: strings(head), arguments: strings(arguments) }
+    };
+    written.split('\u{1d}').filter(|line| !line.is_empty()).map(parse).collect()
+}
+
+/// The environment variables that `inferbench run --help` names.
+fn known_variables() -> BTreeSet<String> {
+    let help = Command::new(env!("CARGO_BIN_EXE_inferbench")).args(["run", "--help"]).finish().with_code(0).stdout;
+    help.split("[env: ").skip(1).filter_map(|rest| Some(rest.split_once('=')?.0.to_owned())).collect()
+}
+
+/// Checks a command line of inferbench without running it: `--help` at its end stops it after the parser.
+fn check_inferbench(arguments: &[String]) {
+    Command::new(env!("CARGO_BIN_EXE_inferbench")).args(arguments).arg("--help").finish().with_code(0);
+}
+
+fn check_cargo(arguments: &[String]) {
+    let mut parts = arguments.splitn(2, |argument| argument == "--");
+    let (own, passed) = (parts.next().unwrap(), parts.next().unwrap_or_default());
+    match own[0].as_str() {
+        "run" => check_inferbench(passed),
+        "bench" => {
+            if let Some(position) = own.iter().position(|argument| argument == "--bench") {
+                assert!(checkout().join(format!("benches/{}.rs", own[position + 1])).is_file(), "{own:?}");
+            }
+            if !passed.iter().any(|argument| argument == "--help") {
+                CriterionArguments::try_parse_from(passed).unwrap();
+            }
+        }
+        _ => {}
+    }
+}
+
+#[test]
+fn every_command_of_the_documents_is_accepted() {
+    let variables = known_variables();
+    let mut checked = 0;
+    for document in all() {
+        for invocation in invocations(&document) {
+            for variable in &invocation.variables {
+                assert!(variables.contains(variable), "{}: {invocation:?}", document.display());
+            }
+            match invocation.program.as_str() {
+                "inferbench" => check_inferbench(&invocation.arguments),
+                "cargo" => check_cargo(&invocation.arguments),
+                _ => {}
+            }
+            checked += 1;
+        }
+    }
+    assert!(checked > 40, "{checked} commands");
+}
+
+#[test]
+fn every_link_of_the_documents_leads_to_a_file() {
+    for document in all() {
+        let text = fs::read_to_string(&document).unwrap();
+        let targets = text.split("](").skip(1).filter_map(|rest| rest.split([')', '#']).next());
+        for target in targets.filter(|target| !target.contains("://") && !target.contains("::") && !target.is_empty()) {
+            let path = document.parent().unwrap().join(target);
+            assert!(path.exists(), "{}: {target}", document.display());
+        }
+    }
+}
+
+#[test]
+fn every_suite_of_the_documents_is_one() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut suites = 0;
+    for document in all() {
+        for block in blocks(&document, "toml") {
+            toml::from_str::<toml::Table>(&block).unwrap_or_else(|error| panic!("{}: {error}", document.display()));
+        }
+        let of_kind = |kind| blocks(&document, kind).into_iter().map(move |block| (kind, block));
+        for (kind, block) in of_kind("toml").chain(of_kind("json")).filter(|(_, block)| is_suite(block)) {
+            let path = folder.path().join("suite").with_extension(kind);
+            fs::write(&path, &block).unwrap();
+            let suite =
+                read_suite(path.to_str().unwrap(), folder.path()).unwrap_or_else(|error| panic!("{block}\n{error}"));
+            assert!(!suite.models.is_empty());
+            suites += 1;
+        }
+    }
+    assert!(suites >= 3, "{suites} suites");
+}
+
+/// Whether a block is a whole suite, and not a part of one or a description of a model.
+fn is_suite(block: &str) -> bool {
+    block.contains("models = [") || block.starts_with('{')
+}
+
+#[test]
+fn every_chapter_is_in_the_table_of_the_guide() {
+    let guide = checkout().join("src/guide");
+    let table = fs::read_to_string(guide.join("mod.rs")).unwrap();
+    let files: Vec<PathBuf> = fs::read_dir(&guide).unwrap().map(|entry| entry.unwrap().path()).collect();
+    for chapter in files.iter().filter(|path| path.extension().is_some_and(|it| it == "md")) {
+        let name = chapter.file_stem().unwrap().display().to_string();
+        assert!(table.contains(&format!("//! | [`{name}`] |")), "{name}");
+    }
+}
