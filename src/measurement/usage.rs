@@ -30,7 +30,7 @@ pub fn watch(
 ) -> Result<Usage, CaseFailure> {
     let gpu = Gpu::open(device).and_then(Result::ok);
     let (memory, device_peak_bytes) = watch_memory(session, gpu, Duration::from_secs_f64(budget_seconds))?;
-    let energy = energy::measure(session, device, batch_size)?;
+    let energy = energy::measure(session, device, batch_size)?.map_err(|error| format!("{error:#}"));
     Ok(Usage { memory, device_peak_bytes, energy })
 }
 
