@@ -12,6 +12,7 @@
 //! `selftest` measures the machine through `harness`, `criterion_dir` and `duel`; `cli` gives its result to `compare` and the reports.
 
 pub mod backend;
+pub mod catalogue;
 pub mod cli;
 pub mod compare;
 pub mod convert;
@@ -21,10 +22,18 @@ pub mod duel;
 pub mod exit_codes;
 pub mod fixture;
 pub mod guide;
+pub mod graph_dtype;
 pub mod harness;
+pub mod machine;
 pub mod measurement;
+pub mod onnx;
 pub mod paths;
-pub mod record;
+pub mod pictures;
 pub mod report;
+pub mod run_data;
+pub mod selection;
 pub mod selftest;
 pub mod store;
+
+/// Moved to [`run_data`].
+pub use run_data as record;

@@ -4,7 +4,7 @@ use std::hint::black_box;
 use std::time::{Duration, Instant};
 
 use super::{LoadRequest, Placement, Session, Stages};
-use crate::definition::{Phase, CaseFailure};
+use crate::definition::{CaseFailure, Phase};
 use crate::fixture::{HostTensor, TensorData};
 
 /// Steps after the prefill, before decoding begins again from it.
@@ -158,7 +158,9 @@ impl<G: Generator> Session for GenerationSession<G> {
     /// `prefill` from the inputs on the host to the first token there.
     fn call_from_host(&mut self, binding: usize, inputs: &[HostTensor]) -> Result<Stages, CaseFailure> {
         if self.phase == Phase::Decode {
-            return Err(CaseFailure::unsupported("a step of decode takes its token from the step before, on the device"));
+            return Err(CaseFailure::unsupported(
+                "a step of decode takes its token from the step before, on the device",
+            ));
         }
         let begin = Instant::now();
         self.bound[binding].inputs = self.generator.upload(inputs)?;

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use super::generation::{GenerationSession, Generator};
 use super::{Format, LoadRequest, Placement, Session, Stages};
-use crate::definition::{Generation, Part, Phase, CaseFailure};
+use crate::definition::{CaseFailure, Generation, Part, Phase};
 use crate::fixture::{HostTensor, TensorData};
 
 /// A library's own tensors and graphs.
@@ -42,7 +42,10 @@ pub(super) trait Runtime {
 ///
 /// # Errors
 /// The model has no such phase, or a part has no file in the format.
-pub(super) fn parts_of<'a>(request: &LoadRequest<'a>, format: Format) -> Result<Vec<(&'a Part, &'a Path)>, CaseFailure> {
+pub(super) fn parts_of<'a>(
+    request: &LoadRequest<'a>,
+    format: Format,
+) -> Result<Vec<(&'a Part, &'a Path)>, CaseFailure> {
     let plan = |phase| {
         let missing = || CaseFailure::unsupported(format!("{} has no phase {phase}", request.model.name));
         request.model.phase(phase).ok_or_else(missing)

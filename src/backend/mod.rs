@@ -31,7 +31,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use crate::definition::{Capabilities, Dtype, ElementType, Model, Origin, Phase, CaseFailure, Sizes, device_kind};
+use crate::definition::{Capabilities, CaseFailure, Dtype, ElementType, Model, Origin, Phase, Sizes, device_kind};
 use crate::fixture::{Artifacts, HostTensor};
 
 /// A runtime.

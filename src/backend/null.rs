@@ -4,7 +4,7 @@ use std::hint::black_box;
 use std::time::Duration;
 
 use super::{Backend, DeviceReport, LoadRequest, Placement, Session, Stages, Versions};
-use crate::definition::{Dtype, Model, CaseFailure};
+use crate::definition::{CaseFailure, Dtype, Model};
 use crate::fixture::HostTensor;
 
 /// The name of [`Null`].

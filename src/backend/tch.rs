@@ -13,7 +13,7 @@ use tch::{CModule, Device, IValue, Kind, Tensor};
 
 use super::graphs::{Runtime, open_session, parts_of};
 use super::{Backend, DeviceReport, Format, LoadRequest, Placement, Session, Versions, check_artifact, classify};
-use crate::definition::{Dtype, Model, CaseFailure, device_index, device_kind};
+use crate::definition::{CaseFailure, Dtype, Model, device_index, device_kind};
 use crate::fixture::{HostTensor, TensorData};
 
 pub struct Tch;

@@ -13,7 +13,7 @@ use tract_onnx::tract_hir::internal::{TDim, ToDim};
 
 use super::graphs::{Runtime, largest_of_rows, open_session, parts_of};
 use super::{Backend, DeviceReport, Format, LoadRequest, Placement, Session, Versions, check_artifact, classify};
-use crate::definition::{Dimension, Dtype, Model, Part, CaseFailure};
+use crate::definition::{CaseFailure, Dimension, Dtype, Model, Part};
 use crate::fixture::{HostTensor, TensorData};
 
 pub struct TractBackend;

@@ -41,7 +41,7 @@ pub struct Arguments {
 
 pub fn run(arguments: &Arguments) -> Result<u8, String> {
     let paths = Paths::find();
-    let folder = RunFolder::find(&paths.runs(), arguments.run.as_deref())?;
+    let folder = RunFolder::find(&paths.runs(), arguments.run.as_deref()).map_err(|error| format!("{error:#}"))?;
     let reports = arguments.output.clone().unwrap_or_else(|| paths.reports());
     let converted = convert_run(&folder, arguments.criterion.as_deref(), &arguments.baseline, &reports)?;
     write_pages(&converted, &reports, &paths)?;
@@ -70,7 +70,8 @@ pub fn convert_run(
     baseline: &str,
     reports: &Path,
 ) -> Result<Converted, String> {
-    let Manifest { run_id, criterion_root: own_root, .. } = folder.read_manifest()?;
+    let Manifest { run_id, criterion_root: own_root, .. } =
+        folder.read_manifest().map_err(|error| format!("{error:#}"))?;
     let criterion_root = criterion_root.map_or(own_root, Path::to_owned);
     let output = reports.join(&run_id);
     std::fs::create_dir_all(&output).map_err(|error| format!("{}: {error}", output.display()))?;

@@ -38,8 +38,8 @@ pub fn run(arguments: &Arguments) -> Result<u8, String> {
     if arguments.calibrate {
         let threads = arguments.threads.map_or(machine.logical_processors, usize::from);
         let paths = Paths::find();
-        let _lock = keep_others_out(&paths)?;
-        let peaks = calibrate(&paths, &machine, threads)?;
+        let _lock = keep_others_out(&paths).map_err(|error| format!("{error:#}"))?;
+        let peaks = calibrate(&paths, &machine, threads).map_err(|error| format!("{error:#}"))?;
         return list_peaks(&peaks).print(arguments.format).map(|()| exit_codes::OK);
     }
     let mut rows = Vec::new();

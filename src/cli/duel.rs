@@ -71,7 +71,7 @@ enum Format {
 
 pub fn run(arguments: &Arguments) -> Result<u8, String> {
     let paths = Paths::find();
-    let _lock = keep_others_out(&paths)?;
+    let _lock = keep_others_out(&paths).map_err(|error| format!("{error:#}"))?;
     // From here on Ctrl-C is asked for, and does not end the process where it is.
     is_interrupted();
     let Some([base, candidate]) = duel::resolve_both(&paths, &arguments.base, &arguments.candidate)? else {

@@ -55,7 +55,7 @@ enum Command {
 
 /// `main` of the command.
 pub fn main() -> ExitCode {
-    if let Some(code) = harness::run_as_child() {
+    if let Some(code) = harness::run_as_worker() {
         return code;
     }
     let result = match Cli::parse().command {

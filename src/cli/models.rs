@@ -28,7 +28,8 @@ pub struct Arguments {
 
 pub fn run(arguments: &Arguments) -> Result<u8, String> {
     let paths = Paths::find();
-    let Plan { cases, .. } = make_plan(&paths, &arguments.selection, &EffortArguments::default())?;
+    let Plan { cases, .. } =
+        make_plan(&paths, &arguments.selection, &EffortArguments::default()).map_err(|error| format!("{error:#}"))?;
     let mut seen = BTreeSet::new();
     let mut rows = Vec::new();
     let mut objects = Vec::new();

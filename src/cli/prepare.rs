@@ -20,7 +20,8 @@ pub struct Arguments {
 
 pub fn run(arguments: &Arguments) -> Result<u8, String> {
     let paths = Paths::find();
-    let Plan { cases, .. } = make_plan(&paths, &arguments.selection, &EffortArguments::default())?;
+    let Plan { cases, .. } =
+        make_plan(&paths, &arguments.selection, &EffortArguments::default()).map_err(|error| format!("{error:#}"))?;
     let usable = cases.iter().filter_map(|planned| Some((planned.definition.as_ref().ok()?, planned.case.dtype)));
     let models: BTreeMap<(String, &str, Dtype), &Model> =
         usable.map(|(model, dtype)| ((model.artifact_folder_name(), model.variant.as_str(), dtype), model)).collect();

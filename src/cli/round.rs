@@ -39,7 +39,7 @@ pub fn run(arguments: &Arguments) -> Result<u8, String> {
         terms: RoundTerms {
             duration: arguments.seconds,
             slowdown_ppm: arguments.slowdown_ppm,
-            is_proven: !arguments.unproven,
+            is_verified: !arguments.unproven,
         },
         ids: arguments.case.clone(),
     };

@@ -60,7 +60,7 @@ pub fn run(arguments: &Arguments) -> Result<u8, String> {
             verify::Format::Table,
         );
     }
-    let purpose = if arguments.benchmark_only { Purpose::MeasureUnproven } else { Purpose::Measure };
+    let purpose = if arguments.benchmark_only { Purpose::MeasureUnverified } else { Purpose::Measure };
     let request = Request {
         purpose,
         selection: arguments.selection.clone(),
@@ -71,7 +71,7 @@ pub fn run(arguments: &Arguments) -> Result<u8, String> {
     if arguments.dry_run {
         return dry_run(&request);
     }
-    let finished = harness::run(&request)?;
+    let finished = harness::run(&request).map_err(|error| format!("{error:#}"))?;
     if let Some(folder) = &finished.folder {
         let paths = Paths::find();
         let converted = convert_run(folder, None, "new", &paths.reports())?;
@@ -124,7 +124,7 @@ fn criterion_arguments(arguments: &Arguments) -> Vec<String> {
 }
 
 fn dry_run(request: &Request) -> Result<u8, String> {
-    let estimates = harness::estimate(request)?;
+    let estimates = harness::expected_times(request).map_err(|error| format!("{error:#}"))?;
     let mut total = 0.0;
     for estimate in &estimates {
         match &estimate.seconds {

@@ -55,9 +55,10 @@ pub fn verify(
         effort: effort.clone(),
         criterion_arguments: std::iter::once("--bench".to_owned()).chain(filter.map(str::to_owned)).collect(),
         resume: false,
-    })?;
+    })
+    .map_err(|error| format!("{error:#}"))?;
     let Some(folder) = &finished.folder else { return Ok(exit_codes::OK) };
-    let matrix = Matrix::new(&folder.read_manifest()?, &folder.read_outcomes());
+    let matrix = Matrix::new(&folder.read_manifest().map_err(|error| format!("{error:#}"))?, &folder.read_outcomes());
     print(&match format {
         Format::Table => matrix.table(),
         Format::Markdown => matrix.markdown(),

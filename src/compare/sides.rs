@@ -148,7 +148,7 @@ fn find_run(name: &str, paths: &Paths) -> Result<StoredRun, String> {
     }
     let runs = paths.runs();
     if name == NEW {
-        return of_folders(name, &[RunFolder::find(&runs, None)?], NEW, paths);
+        return of_folders(name, &[RunFolder::find(&runs, None).map_err(|error| format!("{error:#}"))?], NEW, paths);
     }
     if let Ok(folder) = RunFolder::find(&runs, Some(name)) {
         return of_folders(name, &[folder], NEW, paths);

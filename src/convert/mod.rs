@@ -50,7 +50,7 @@ pub fn convert_each(
     baseline: &str,
     mut measured: impl FnMut(&Record, &MeasuredEntry) -> Result<(), String>,
 ) -> Result<Conversion, String> {
-    let manifest = folder.read_manifest()?;
+    let manifest = folder.read_manifest().map_err(|error| format!("{error:#}"))?;
     let outcomes = folder.read_outcomes();
     let mut conversion = Conversion {
         records: Vec::with_capacity(manifest.cases.len()),
@@ -183,10 +183,10 @@ impl Context<'_> {
     }
 
     fn why_not_judged(&self, case: &Case) -> Option<&str> {
-        if self.outcomes.unjudged.as_ref() == Some(&case.benchmark_id()) {
+        if self.outcomes.unevaluated.as_ref() == Some(&case.benchmark_id()) {
             return Some("the run was stopped before; `--resume` measures and judges it anew");
         }
-        self.outcomes.judged.get(&case.to_string())?.failure.as_deref()
+        self.outcomes.evaluated.get(&case.to_string())?.failure.as_deref()
     }
 
     fn entry(&self, folder: &Path) -> Result<MeasuredEntry, String> {
@@ -215,7 +215,7 @@ impl Context<'_> {
             }),
             _ => false,
         };
-        Some(format!("{}{}", planned.name(), if is_missed { "-missed" } else { "" }))
+        Some(format!("{}{}", planned, if is_missed { "-missed" } else { "" }))
     }
 
     fn put_change(&self, record: &mut Record, entry: &MeasuredEntry) {

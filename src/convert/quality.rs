@@ -22,7 +22,7 @@ impl Answers {
             match Evaluation::read(folder.path(), &case.benchmark_id()) {
                 Ok(None) => {}
                 Ok(Some(evaluation)) => drop(answers.of.insert(case.to_string(), (case.clone(), evaluation))),
-                Err(why) => drop(answers.unreadable.insert(case.to_string(), why)),
+                Err(why) => drop(answers.unreadable.insert(case.to_string(), format!("{why:#}"))),
             }
         }
         answers

@@ -1,6 +1,6 @@
 //! Names of devices: `cpu`, `cuda`, `cuda:1`, and the runtimes' names for what drives one, such as `openvino`.
 
-use super::case::Dtype;
+use super::dtype::Dtype;
 
 /// A kind of device, as users name it.
 struct Kind {

@@ -1,13 +1,13 @@
 //! The suite file: which cases run, and how much is measured of each.
 
-use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-use super::case::{Boundary, Dtype, Phase};
+use super::case::{Boundary, Phase};
 use super::data_source::DataSource;
 use super::device::check_device;
+use super::dtype::Dtype;
 
 /// Which cases to run, and how much to measure of each. Read from `models/suites/<name>.toml` or a file of the user's.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -141,110 +141,12 @@ impl Effort {
     }
 }
 
-/// Reads a suite by its name or path.
-///
-/// # Errors
-/// There is no such suite, or the file is not a suite; the message lists the suites that there are.
-pub fn read_suite(name_or_path: &str, models_folder: &Path) -> Result<Suite, String> {
-    let folder = models_folder.join("suites");
-    let is_path = name_or_path.contains(['/', '.']);
-    let path = if is_path { PathBuf::from(name_or_path) } else { folder.join(format!("{name_or_path}.toml")) };
-    let text = std::fs::read_to_string(&path).map_err(|error| {
-        let names = suite_names(&folder).join(", ");
-        format!("no suite {name_or_path:?} ({}: {error}); there are {names}, or give a path", path.display())
-    })?;
-    let mut suite = if path.extension().is_some_and(|extension| extension == "json") {
-        custom_set(&text)
-    } else {
-        toml::from_str(&text).map_err(|error| error.to_string())
-    }
-    .map_err(|error| format!("{}: {error}", path.display()))?;
-    suite.resolve_paths(path.parent().unwrap_or(Path::new("")));
-    suite.name = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
-    suite.check().map_err(|error| format!("{}: {error}", path.display()))?;
-    Ok(suite)
-}
-
-/// A model of a custom set, the JSON form of a suite.
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct CustomModel {
-    /// Which model it is, where the key is not its name.
-    name: Option<String>,
-    family: Option<String>,
-    /// For readers.
-    #[serde(rename = "size")]
-    _size: Option<String>,
-    modality: Option<String>,
-    path: Option<PathBuf>,
-    weights: Option<PathBuf>,
-    variants: Option<Vec<String>>,
-    data_source: Option<DataSource>,
-    batch_sizes: Option<Vec<usize>>,
-    seq_lens: Option<Vec<usize>>,
-}
-
-/// Reads a custom set: models by key. One with a `path` is called by its key; the others are models that there are.
-fn custom_set(text: &str) -> Result<Suite, String> {
-    let models: BTreeMap<String, CustomModel> = serde_json::from_str(text).map_err(|error| error.to_string())?;
-    let models = models.into_iter().map(|(key, model)| SuiteModel {
-        name: if model.path.is_some() { key } else { model.name.unwrap_or(key) },
-        path: model.path,
-        weights: model.weights,
-        variants: model.variants,
-        data_source: model.data_source,
-        family: model.family,
-        modality: model.modality,
-        batch_sizes: model.batch_sizes,
-        seq_lens: model.seq_lens,
-        ..SuiteModel::default()
-    });
-    Ok(Suite {
-        name: String::new(),
-        models: models.collect(),
-        data_source: None,
-        include_found: false,
-        backends: ["ort", "tch", "candle"].map(str::to_owned).to_vec(),
-        devices: default_devices(),
-        dtypes: Vec::new(),
-        batch_sizes: vec![1, 8],
-        boundaries: default_boundaries(),
-        phases: None,
-        seq_lens: None,
-        effort: Effort::default(),
-    })
-}
-
-fn suite_names(folder: &Path) -> Vec<String> {
-    let mut names: Vec<String> = std::fs::read_dir(folder)
-        .into_iter()
-        .flatten()
-        .flatten()
-        .filter_map(|entry| entry.file_name().to_string_lossy().strip_suffix(".toml").map(str::to_owned))
-        .collect();
-    names.sort();
-    names
-}
-
 impl Suite {
-    /// Makes the paths of a file relative to its folder.
-    fn resolve_paths(&mut self, folder: &Path) {
-        let resolve =
-            |source: &mut Option<DataSource>| *source = source.take().map(|source| source.relative_to(folder));
-        resolve(&mut self.data_source);
-        for model in &mut self.models {
-            resolve(&mut model.data_source);
-            for path in [&mut model.path, &mut model.weights].into_iter().flatten() {
-                *path = folder.join(&path);
-            }
-        }
-    }
-
     /// Whether it can be run; files and flags may say what cannot.
     ///
     /// # Errors
     /// A number is out of its range, or two settings exclude each other.
-    pub(super) fn check(&self) -> Result<(), String> {
+    pub fn check(&self) -> Result<(), String> {
         let of_models = self.models.iter().flat_map(|model| model.batch_sizes.iter().chain(&model.seq_lens));
         for model in &self.models {
             if model.path.is_none() && model.variant.is_some() {
@@ -322,20 +224,6 @@ mod tests {
     use super::*;
 
     const SUITE: &str = "backends = ['ort']\nbatch_sizes = [1, 8]\nmodels = [{ name = 'a', batch_sizes = [4] }, { name = 'b' }]\n[effort]\nbudget_s = 2";
-
-    #[test]
-    fn a_custom_set_names_models_or_files() {
-        let set = r#"{"bert_tiny": {"name": "bert-small", "family": "embedding", "size": "tiny", "modality": "text"},
-            "mine": {"path": "m.onnx", "family": "cnn"}}"#;
-        let folder = std::env::temp_dir().join(format!("inferbench-suite-{}", std::process::id()));
-        std::fs::create_dir_all(&folder).unwrap();
-        let path = folder.join("set.json");
-        std::fs::write(&path, set).unwrap();
-        let suite = read_suite(path.to_str().unwrap(), &folder).unwrap();
-        assert_eq!((suite.models[0].name.as_str(), &suite.models[0].path), ("bert-small", &None));
-        assert_eq!((suite.models[1].name.as_str(), &suite.models[1].path), ("mine", &Some(folder.join("m.onnx"))));
-        assert!(custom_set(r#"{"a": {"wheels": 1}}"#).unwrap_err().contains("wheels"));
-    }
 
     #[test]
     fn weights_of_one_name_are_those_of_one_file() {

@@ -141,7 +141,7 @@ pub fn arguments(
             Contestant::Candidate => (part * 1e6).round() as u32,
             Contestant::Base | Contestant::Null => 0,
         }),
-        is_proven,
+        is_verified: is_proven,
     };
     let mut arguments = vec!["round".to_owned(), "--suite".into(), suite];
     let mut add = |flag: &str, values: Vec<String>| {
@@ -167,7 +167,7 @@ pub fn arguments(
     for id in ids {
         add("--case", vec![id.clone()]);
     }
-    if !terms.is_proven {
+    if !terms.is_verified {
         arguments.push("--unproven".into());
     }
     arguments

@@ -5,11 +5,14 @@
 
 use std::path::Path;
 
+use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
+use tempfile::NamedTempFile;
 
-use super::machine::Machine;
-use crate::measurement::peaks::{self, Peaks};
+use crate::machine::{Machine, last_level_cache_bytes};
+use crate::measurement::peaks;
 use crate::paths::Paths;
+use crate::run_data::Peaks;
 
 /// Changes when an older reader would misunderstand the file, and when the same machine would have other peaks.
 const FORMAT: u32 = 1;
@@ -48,7 +51,7 @@ impl Kept {
 ///
 /// # Errors
 /// They cannot be kept.
-pub fn peaks(paths: &Paths, machine: &Machine, threads: usize) -> Result<Peaks, String> {
+pub fn peaks(paths: &Paths, machine: &Machine, threads: usize) -> Result<Peaks> {
     kept_or_measured(&paths.peaks(), machine, threads, || measured(machine, threads))
 }
 
@@ -56,18 +59,13 @@ pub fn peaks(paths: &Paths, machine: &Machine, threads: usize) -> Result<Peaks, 
 ///
 /// # Errors
 /// They cannot be kept.
-pub fn calibrate(paths: &Paths, machine: &Machine, threads: usize) -> Result<Peaks, String> {
+pub fn calibrate(paths: &Paths, machine: &Machine, threads: usize) -> Result<Peaks> {
     let peaks = measured(machine, threads);
     keep(&paths.peaks(), machine, peaks.clone())?;
     Ok(peaks)
 }
 
-fn kept_or_measured(
-    path: &Path,
-    machine: &Machine,
-    threads: usize,
-    measure: impl FnOnce() -> Peaks,
-) -> Result<Peaks, String> {
+fn kept_or_measured(path: &Path, machine: &Machine, threads: usize, measure: impl FnOnce() -> Peaks) -> Result<Peaks> {
     if let Some(kept) = Kept::of(path, machine).peaks.into_iter().find(|peaks| peaks.threads == threads) {
         return Ok(kept);
     }
@@ -76,21 +74,20 @@ fn kept_or_measured(
     Ok(peaks)
 }
 
-fn keep(path: &Path, machine: &Machine, peaks: Peaks) -> Result<(), String> {
+fn keep(path: &Path, machine: &Machine, peaks: Peaks) -> Result<()> {
     let mut kept = Kept::of(path, machine);
     kept.peaks.retain(|other| other.threads != peaks.threads);
     kept.peaks.push(peaks);
-    let partial = path.with_extension(format!("{}.partial", std::process::id()));
-    let write = || -> std::io::Result<()> {
-        path.parent().map_or(Ok(()), std::fs::create_dir_all)?;
-        std::fs::write(&partial, serde_json::to_vec_pretty(&kept)?)?;
-        std::fs::rename(&partial, path)
-    };
-    write().map_err(|error| format!("{}: {error}", path.display()))
+    let folder = path.parent().unwrap_or(Path::new("."));
+    fs_err::create_dir_all(folder)?;
+    let mut file = NamedTempFile::new_in(folder).context(folder.display().to_string())?;
+    serde_json::to_writer_pretty(&mut file, &kept).context(path.display().to_string())?;
+    file.persist(path).context(path.display().to_string())?;
+    Ok(())
 }
 
 fn measured(machine: &Machine, threads: usize) -> Peaks {
-    let copied = copied_bytes(super::machine::last_level_cache_bytes(), machine.memory_bytes);
+    let copied = copied_bytes(last_level_cache_bytes(), machine.memory_bytes);
     eprintln!("calibrating: the peaks of this machine on {threads} threads, once");
     peaks::measure(threads, copied)
 }

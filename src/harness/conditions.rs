@@ -5,10 +5,8 @@ use std::fs;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::container::ContainerLimits;
-use super::machine::{Machine, memory_info};
-use super::run::keep_others_out;
-use crate::measurement::processor_time::{ProcessorTime, TICKS_A_SECOND, own_ticks, processes};
+use super::lock::keep_others_out;
+use crate::machine::{ContainerLimits, Machine, ProcessorTime, TICKS_PER_SECOND, memory_info, own_ticks, processes};
 use crate::paths::Paths;
 
 /// The state of the machine. Unknown facts are absent.
@@ -81,7 +79,7 @@ fn busiest(before: &Processes, after: &Processes, seconds: f64) -> Vec<BusyProce
     let used = after.iter().filter(|&(&id, _)| id != own).filter_map(|(&id, (name, ticks))| {
         let used = ticks.saturating_sub(before.get(&id).map_or(0, |(_, ticks)| *ticks));
         (used > 0).then(|| {
-            (used, BusyProcess { id, name: name.clone(), share: used as f64 / TICKS_A_SECOND as f64 / seconds })
+            (used, BusyProcess { id, name: name.clone(), share: used as f64 / TICKS_PER_SECOND as f64 / seconds })
         })
     });
     let mut used: Vec<_> = used.collect();

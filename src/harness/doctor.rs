@@ -209,8 +209,7 @@ fn swap(conditions: &Conditions) -> Finding {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::harness::Machine;
-    use crate::harness::container::ContainerLimits;
+    use crate::machine::{ContainerLimits, Machine};
 
     fn state(conditions: &Conditions, subject: &str) -> State {
         examine(conditions).into_iter().find(|finding| finding.subject == subject).unwrap().state

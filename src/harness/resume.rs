@@ -3,22 +3,24 @@
 
 use std::path::Path;
 
-use super::manifest::{Manifest, ManifestCase, RunFolder};
+use anyhow::{Result, bail};
+
 use crate::definition::{DataSource, Effort, SuiteModel};
+use crate::run_data::{Manifest, ManifestCase, RunFolder};
 
 /// The last run, if it was stopped and was to do the same.
 ///
 /// # Errors
 /// There is none, it came to its end, or it was to do something else; the message says what differs.
-pub fn stopped_run(runs: &Path, planned: &Manifest) -> Result<(RunFolder, Manifest), String> {
+pub fn stopped_run(runs: &Path, planned: &Manifest) -> Result<(RunFolder, Manifest)> {
     let folder = RunFolder::find(runs, None)?;
     let stopped = folder.read_manifest()?;
     let id = &stopped.run_id;
     if stopped.finished.is_some() && !stopped.is_interrupted {
-        return Err(format!("run {id}, the last one, came to its end: there is nothing to resume"));
+        bail!("run {id}, the last one, came to its end: there is nothing to resume");
     }
     if let Some(what) = difference(&stopped, planned) {
-        return Err(format!("run {id}, the last one, had other {what}: it cannot be resumed by this command"));
+        bail!("run {id}, the last one, had other {what}: it cannot be resumed by this command");
     }
     eprintln!("resuming run {id}: {} cases are finished", folder.read_outcomes().finished.len());
     Ok((folder, Manifest { finished: None, is_interrupted: false, ..stopped }))

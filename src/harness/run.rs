@@ -1,40 +1,28 @@
 //! One run, from the plan to the exit code: prepares the artifacts, writes the manifest, and has the children do the work.
 
 use std::collections::BTreeMap;
-use std::fs::{File, TryLockError};
 use std::path::{Path, PathBuf};
 
+use anyhow::{Result, anyhow, bail};
 use clap::Parser;
 use jiff::Timestamp;
 
-use super::arguments::{CriterionArguments, Mode};
-use super::assignment::Purpose;
-use super::estimate::History;
-use super::machine::{Machine, Revision};
-use super::manifest::{MANIFEST_FORMAT, Manifest, ManifestCase, RunFolder};
-use super::preparation::{Preparations, PreparedKey};
+use super::calibration;
+use super::expected_time::PastTimes;
+use super::lock::lock;
+use super::plan::{Plan, Request, make_plan};
+use super::protocol::{Preparations, PreparedKey, Purpose};
 use super::resume::stopped_run;
-use super::{Plan, calibration, make_plan, parent};
+use super::supervisor::{RunEnd, Supervisor, WorkerGroup};
 use crate::backend;
 use crate::definition::{
-    Case, Cost, DataSource, Dtype, EffortArguments, Model, Phase, PlannedCase, Selection, CaseFailure, Sizes, Status,
-    Suite, cost,
+    Case, CaseFailure, Cost, DataSource, Dtype, Effort, Model, Phase, PlannedCase, Sizes, Status, Suite, cost,
 };
 use crate::exit_codes;
 use crate::fixture::{self, Artifacts};
+use crate::machine::{Machine, Revision};
 use crate::paths::Paths;
-
-/// What to run.
-#[derive(Clone, Debug)]
-pub struct Request {
-    pub purpose: Purpose,
-    pub selection: Selection,
-    pub effort: EffortArguments,
-    /// Criterion's command line, with its FILTER; `--bench` must be in it for anything to be measured.
-    pub criterion_arguments: Vec<String>,
-    /// Go on with the last run where it was stopped.
-    pub resume: bool,
-}
+use crate::run_data::{CriterionArguments, MANIFEST_FORMAT, Manifest, ManifestCase, Mode, RunFolder};
 
 /// A run that has come to its end, one way or another.
 pub struct FinishedRun {
@@ -48,7 +36,7 @@ pub struct FinishedRun {
 ///
 /// # Errors
 /// What was asked for is wrong or impossible; nothing was measured then.
-pub fn run(request: &Request) -> Result<FinishedRun, String> {
+pub fn run(request: &Request) -> Result<FinishedRun> {
     run_in(&Paths::find(), request, false)
 }
 
@@ -57,11 +45,11 @@ pub fn run(request: &Request) -> Result<FinishedRun, String> {
 ///
 /// # Errors
 /// As [`run`].
-pub fn run_silently(paths: &Paths, request: &Request) -> Result<FinishedRun, String> {
+pub fn run_silently(paths: &Paths, request: &Request) -> Result<FinishedRun> {
     run_in(paths, request, true)
 }
 
-fn run_in(paths: &Paths, request: &Request, is_silent: bool) -> Result<FinishedRun, String> {
+fn run_in(paths: &Paths, request: &Request, is_silent: bool) -> Result<FinishedRun> {
     let parsed = CriterionArguments::parse_from(&request.criterion_arguments);
     let Plan { mut suite, cases } = make_plan(paths, &request.selection, &request.effort)?;
     suite.effort.watch &= !is_silent;
@@ -98,61 +86,35 @@ fn run_in(paths: &Paths, request: &Request, is_silent: bool) -> Result<FinishedR
     } else {
         (RunFolder::new(runs.join(&planned.run_id)), planned)
     };
-    let run_id = manifest.run_id.clone();
     if is_kept && !is_silent && manifest.peaks.is_none() && runnable.iter().any(|(case, _)| has_roofline(case)) {
         // A run without them is still a run.
         let peaks = calibration::peaks(paths, &manifest.machine, manifest.threads);
         manifest.peaks = peaks.inspect_err(|error| eprintln!("no roofline: {error}")).ok();
     }
     folder.write_manifest(&manifest)?;
-    let session = parent::Session {
+    let effort = Effort { threads: Some(manifest.threads), ..manifest.suite.effort.clone() };
+    let supervisor = Supervisor {
         purpose: request.purpose,
-        manifest: &manifest,
         folder: &folder,
+        criterion_root: &manifest.criterion_root,
+        effort: &effort,
         prepared: &preparations,
-        groups: by_contestant(&runnable),
+        groups: WorkerGroup::by_backend_and_device(&runnable),
         registered: cases.iter().filter(|planned| planned.model.is_ok()).map(|planned| planned.case.clone()).collect(),
         arguments: request.criterion_arguments.clone(),
         parsed: &parsed,
         is_silent,
-        history: History::read(&runs, &manifest.suite.effort, Some(&run_id)).measured,
+        expected_seconds: PastTimes::read(&runs, &manifest.suite.effort, Some(manifest.run_id.as_str())).measured,
     };
-    let ending = session.run()?;
+    let end = supervisor.run()?;
     manifest.finished = Some(Timestamp::now());
-    manifest.is_interrupted = ending == parent::Ending::Interrupted;
+    manifest.is_interrupted = end == RunEnd::Interrupted;
     folder.write_manifest(&manifest)?;
     let (exit_code, conclusion) = conclude(&manifest, &folder, is_measured && parsed.mode() == Mode::Load);
     if let Some(conclusion) = conclusion.filter(|_| !is_silent) {
         eprintln!("\n{conclusion}");
     }
     Ok(FinishedRun { folder: Some(folder), exit_code })
-}
-
-/// Keeps other runs with these paths out, until it is dropped.
-///
-/// # Errors
-/// Another process is measuring.
-pub fn keep_others_out(paths: &Paths) -> Result<File, String> {
-    lock(&paths.runs())
-}
-
-/// Held while a run lasts: two at once would write the same files, and measure each other.
-///
-/// # Errors
-/// Another process holds it.
-fn lock(runs: &Path) -> Result<File, String> {
-    // Beside the folders of all kinds of runs, so that a verification waits for a measurement too.
-    let path = runs.with_file_name("lock");
-    let named = |error: &dyn std::fmt::Display| format!("{}: {error}", path.display());
-    std::fs::create_dir_all(runs).map_err(|error| named(&error))?;
-    let file = File::create(&path).map_err(|error| named(&error))?;
-    match file.try_lock() {
-        Ok(()) => Ok(file),
-        Err(TryLockError::WouldBlock) => {
-            Err(named(&"another run is measuring with this target folder; wait for its end"))
-        }
-        Err(TryLockError::Error(error)) => Err(named(&error)),
-    }
 }
 
 fn new_manifest(
@@ -247,11 +209,11 @@ fn prepare(
 }
 
 /// Samples that are not there, or are for none of the models, are said before hours are spent on the cases.
-fn check_samples(runnable: &Runnable, of_suite: Option<&DataSource>) -> Result<(), String> {
+fn check_samples(runnable: &Runnable, of_suite: Option<&DataSource>) -> Result<()> {
     if let Some(source) = of_suite.filter(|_| !runnable.is_empty())
         && !runnable.iter().any(|(_, model)| model.data_source == *source)
     {
-        return Err(format!("none of the models can be judged by {}: {}", source.name(), source.needs()));
+        bail!("none of the models can be evaluated by {}: {}", source.name(), source.needs());
     }
     let mut checked: Vec<&Model> = Vec::new();
     for (_, model) in runnable {
@@ -260,14 +222,14 @@ fn check_samples(runnable: &Runnable, of_suite: Option<&DataSource>) -> Result<(
         };
         if !checked.iter().any(|other| other.name == model.name && is_same(other)) {
             checked.push(model);
-            fixture::Samples::open(model, None).map_err(|why| format!("{}: {why}", model.name))?;
+            fixture::Samples::open(model, None).map_err(|why| anyhow!("{}: {why}", model.name))?;
         }
     }
     Ok(())
 }
 
 /// Criterion would panic in the middle of the run.
-fn check_baseline(parsed: &CriterionArguments, runnable: &Runnable, criterion_root: &Path) -> Result<(), String> {
+fn check_baseline(parsed: &CriterionArguments, runnable: &Runnable, criterion_root: &Path) -> Result<()> {
     let wanted = parsed.baseline.iter().chain(&parsed.load_baseline);
     for name in wanted {
         let has_baseline = |case: &Case| {
@@ -277,13 +239,13 @@ fn check_baseline(parsed: &CriterionArguments, runnable: &Runnable, criterion_ro
         let missing: Vec<String> =
             runnable.iter().map(|(case, _)| case).filter(|case| !has_baseline(case)).map(Case::to_string).collect();
         if let Some(first) = missing.first() {
-            return Err(format!(
+            bail!(
                 "{} of {} cases have no baseline {name:?} in {} (the first is {first}); make one with `cargo bench -- \
                  --save-baseline {name}`, or compare those that have one with `--baseline-lenient {name}`",
                 missing.len(),
                 runnable.len(),
                 criterion_root.display()
-            ));
+            );
         }
     }
     Ok(())
@@ -376,23 +338,6 @@ fn manifest_case(
         samples_sha256: model.and_then(|model| facts.samples_sha256(model)),
         failure: planned.model.as_ref().err().cloned().or_else(|| failures.get(&planned.case.to_string()).cloned()),
     }
-}
-
-pub(super) fn by_contestant(runnable: &[(Case, Model)]) -> Vec<parent::Group> {
-    let mut groups: Vec<parent::Group> = Vec::new();
-    for (case, model) in runnable {
-        let is_own = |group: &&mut parent::Group| group.backend == case.backend && group.device == case.device;
-        let work = (case.clone(), model.clone());
-        match groups.iter_mut().find(is_own) {
-            Some(group) => group.cases.push(work),
-            None => groups.push(parent::Group {
-                backend: case.backend.clone(),
-                device: case.device.clone(),
-                cases: vec![work],
-            }),
-        }
-    }
-    groups
 }
 
 /// The exit code, and what is said last.

@@ -9,7 +9,7 @@
 
 use std::time::{Duration, Instant};
 
-use super::processor_time::{ProcessorTime, own_ticks};
+use crate::machine::{ProcessorTime, own_ticks};
 
 /// A window is disturbed when more than this part of all processors' time was not for this process.
 const LIMIT: f64 = 0.05;

@@ -9,22 +9,10 @@ use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use serde::{Deserialize, Serialize};
-
 use super::nvml::Gpu;
 use super::timed_calls::TimedSession;
 use crate::definition::CaseFailure;
-
-/// The energy of the calls, above that of the idle machine.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct EnergyUsage {
-    pub joules_per_sample: f64,
-    /// Mean power of the calls, above idle.
-    pub watts: f64,
-    pub idle_watts: f64,
-    /// Which counter: `rapl-package`, `nvml-gpu`.
-    pub kind: String,
-}
+use crate::run_data::EnergyUsage;
 
 const POWERCAP: &str = "/sys/class/powercap";
 const WINDOW: Duration = Duration::from_secs(1);

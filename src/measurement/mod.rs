@@ -8,7 +8,6 @@ mod nvml;
 pub mod overhead;
 pub mod peaks;
 mod pilot;
-pub mod processor_time;
 pub mod proportion;
 
 mod sampling;
@@ -20,10 +19,11 @@ mod warm_up;
 
 pub use call_times::{CallTimes, LoggedSamples, LoggedWallTime, SampleLog};
 pub use disturbance::DisturbanceWatch;
-pub use energy::EnergyUsage;
 pub use pilot::pilot;
-pub use sampling::{Sampling, Stop};
+pub use sampling::Sampling;
 pub use slowed::Slowed;
 pub use timed_calls::TimedSession;
-pub use usage::{MemoryUsage, Usage, watch};
+pub use usage::watch;
+// Temporary: these names moved.
+pub use crate::run_data::{EnergyUsage, MemoryUsage, StopReason as Stop, Usage};
 pub use warm_up::{WarmUp, WarmUpRule, warm_up};

@@ -9,7 +9,7 @@ use super::call_times::CallTimes;
 use super::disturbance::DisturbanceWatch;
 use super::timed_calls::TimedSession;
 use crate::backend::{Backend, LoadRequest, Null};
-use crate::definition::{DataSource, Dtype, Model, ORIGINAL, Origin, Phase, CaseFailure, Sizes, Tolerance};
+use crate::definition::{CaseFailure, DataSource, Dtype, Model, ORIGINAL, Origin, Phase, Sizes, Tolerance};
 use crate::fixture::{Artifacts, HostTensor, TensorData};
 
 const CALLS: u64 = 100_000;

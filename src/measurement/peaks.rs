@@ -12,47 +12,8 @@ use std::hint::black_box;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use serde::{Deserialize, Serialize};
-
-/// How fast a machine can be at best.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Peaks {
-    pub threads: usize,
-    /// The best of several products of each size.
-    pub products: Vec<ProductRate>,
-    /// Of copying one array to another: bytes read and bytes written, in 10^9 a second, as STREAM counts them.
-    pub copy_gb_per_second: f64,
-    /// Bytes of one array.
-    pub copied_bytes: usize,
-}
-
-/// The speed of a product of two square f32 matrices.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-pub struct ProductRate {
-    /// Rows and columns.
-    pub size: usize,
-    /// Operations, two for each multiply-add, in 10^9 a second.
-    pub gflops_per_second: f64,
-}
-
-impl Peaks {
-    /// The speed of the best product.
-    pub fn product_gflops_per_second(&self) -> f64 {
-        self.products.iter().map(|product| product.gflops_per_second).fold(0.0, f64::max)
-    }
-
-    /// What a computation of `intensity` operations a byte can reach, in 10^9 operations a second.
-    pub fn roof_gflops_per_second(&self, intensity: f64) -> f64 {
-        self.product_gflops_per_second().min(intensity * self.copy_gb_per_second)
-    }
-
-    /// `gflops_per_second` in percent of what a computation of that intensity can reach; above 100 where it is better than
-    /// the product and the copy that were measured.
-    pub fn roofline_percent(&self, gflops_per_second: f64, intensity: f64) -> Option<f64> {
-        let roof = self.roof_gflops_per_second(intensity);
-        (roof > 0.0).then(|| 100.0 * gflops_per_second / roof)
-    }
-}
+// Temporary: these names moved.
+pub use crate::run_data::{Peaks, ProductRate};
 
 /// Sizes of the products: the matrices are larger than a core's own caches, and packing them is nothing beside
 /// multiplying.

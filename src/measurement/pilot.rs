@@ -1,7 +1,7 @@
 //! The pilot: calls after the warm-up whose scatter says how many calls an interval of a given width takes.
 
 use super::timed_calls::TimedSession;
-use crate::definition::{Effort, CaseFailure};
+use crate::definition::{CaseFailure, Effort};
 
 /// Part of the budget that a pilot may take.
 const SHARE: f64 = 0.1;

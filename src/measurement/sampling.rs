@@ -2,48 +2,16 @@
 
 use std::time::Duration;
 
-use serde::{Deserialize, Serialize};
-
 use super::statistics::{calls_for_bound, relative_half_width};
 use crate::definition::Effort;
+use crate::run_data::StopReason;
 
 /// Criterion's settings for one case. Sampling is always flat: the same number of calls in each sample.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Sampling {
     pub samples: usize,
     pub calls_per_sample: u64,
-    pub stop: Stop,
-}
-
-/// Why no more calls are made.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Stop {
-    /// They are as many as were asked for, or fill the least time.
-    Iterations,
-    /// The percentile that was asked for has its bound.
-    PercentileBound,
-    /// The interval of the mean is as narrow as was asked for.
-    Interval,
-    /// There would have been more, but the budget was spent.
-    Budget,
-    /// They are as many as are ever kept.
-    MostCalls,
-    /// Criterion's own arguments said how many.
-    Arguments,
-}
-
-impl Stop {
-    pub fn name(self) -> &'static str {
-        match self {
-            Stop::Iterations => "iterations",
-            Stop::PercentileBound => "percentile-bound",
-            Stop::Interval => "interval",
-            Stop::Budget => "budget",
-            Stop::MostCalls => "most-calls",
-            Stop::Arguments => "arguments",
-        }
-    }
+    pub stop: StopReason,
 }
 
 /// Criterion's minimum.
@@ -68,13 +36,14 @@ impl Sampling {
         let calls_in = |seconds: f64| (seconds * 1e9 / call_ns.max(1) as f64) as usize;
         let affordable = calls_in(effort.budget_seconds);
         let for_bound =
-            effort.until_percentile.map(|percent| (calls_for_bound(percent / 100.0), Stop::PercentileBound));
-        let for_interval = effort.until_interval.map(|percent| (calls_for_interval(percent, pilot), Stop::Interval));
-        let asked_for = (effort.iterations.max(calls_in(effort.least_seconds)), Stop::Iterations);
+            effort.until_percentile.map(|percent| (calls_for_bound(percent / 100.0), StopReason::PercentileBound));
+        let for_interval =
+            effort.until_interval.map(|percent| (calls_for_interval(percent, pilot), StopReason::Interval));
+        let asked_for = (effort.iterations.max(calls_in(effort.least_seconds)), StopReason::Iterations);
         let (wanted, stop) =
             for_bound.into_iter().chain(for_interval).max_by_key(|(calls, _)| *calls).unwrap_or(asked_for);
-        let (wanted, stop) = if wanted > MOST_CALLS { (MOST_CALLS, Stop::MostCalls) } else { (wanted, stop) };
-        let stop = if wanted > affordable.max(FEWEST_SAMPLES) { Stop::Budget } else { stop };
+        let (wanted, stop) = if wanted > MOST_CALLS { (MOST_CALLS, StopReason::MostCalls) } else { (wanted, stop) };
+        let stop = if wanted > affordable.max(FEWEST_SAMPLES) { StopReason::Budget } else { stop };
         let samples = wanted.min(affordable).clamp(FEWEST_SAMPLES, MOST_SAMPLES);
         let fits = affordable / samples;
         let calls_per_sample = wanted.div_ceil(samples).min(fits).max(1);
@@ -112,9 +81,9 @@ mod tests {
     fn a_bound_takes_its_published_number_of_calls_if_the_budget_has_them() {
         let effort = Effort { until_percentile: Some(99.0), budget_seconds: 5.0, ..Effort::default() };
         let fast = Sampling::choose(&effort, 1_000_000, &[]);
-        assert_eq!((fast.samples as u64 * fast.calls_per_sample, fast.stop), (700, Stop::PercentileBound));
+        assert_eq!((fast.samples as u64 * fast.calls_per_sample, fast.stop), (700, StopReason::PercentileBound));
         let slow = Sampling::choose(&effort, 100_000_000, &[]);
-        assert_eq!((slow.samples as u64 * slow.calls_per_sample, slow.stop), (50, Stop::Budget));
+        assert_eq!((slow.samples as u64 * slow.calls_per_sample, slow.stop), (50, StopReason::Budget));
     }
 
     #[test]
@@ -124,7 +93,7 @@ mod tests {
         let calls = |percent: f64| {
             let effort = Effort { until_interval: Some(percent), budget_seconds: 100.0, ..Effort::default() };
             let sampling = Sampling::choose(&effort, 1_000_000, &pilot);
-            assert_eq!(sampling.stop, Stop::Interval);
+            assert_eq!(sampling.stop, StopReason::Interval);
             sampling.samples as u64 * sampling.calls_per_sample
         };
         let ratio = calls(0.1) as f64 / calls(0.4) as f64;
@@ -145,13 +114,13 @@ mod tests {
     fn fast_calls_fill_the_least_time() {
         let effort = Effort { iterations: 1000, budget_seconds: 5.0, least_seconds: 1.0, ..Effort::default() };
         let choose = |call_ns| Sampling::choose(&effort, call_ns, &[]);
-        assert_eq!(choose(10_000), Sampling { samples: 100, calls_per_sample: 1000, stop: Stop::Iterations });
-        assert_eq!(choose(100), Sampling { samples: 100, calls_per_sample: 10_000, stop: Stop::MostCalls });
+        assert_eq!(choose(10_000), Sampling { samples: 100, calls_per_sample: 1000, stop: StopReason::Iterations });
+        assert_eq!(choose(100), Sampling { samples: 100, calls_per_sample: 10_000, stop: StopReason::MostCalls });
     }
 
     #[test]
     fn the_measurement_time_rounds_up_to_the_wanted_calls() {
-        let sampling = Sampling { samples: 100, calls_per_sample: 10, stop: Stop::Iterations };
+        let sampling = Sampling { samples: 100, calls_per_sample: 10, stop: StopReason::Iterations };
         let per_sample = sampling.measurement_time(1000).as_nanos() as f64 / 100.0;
         for criterions_estimate in [960.0, 1000.0, 1040.0] {
             assert_eq!((per_sample / criterions_estimate).ceil(), 10.0);

@@ -5,36 +5,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use serde::{Deserialize, Serialize};
-
-use super::energy::{self, EnergyUsage};
+use super::energy;
 use super::memory;
 use super::nvml::Gpu;
 use super::timed_calls::TimedSession;
 use crate::definition::CaseFailure;
-
-/// What was seen of one case in a process of its own.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Usage {
-    /// Absent where the system does not tell.
-    pub memory: Option<MemoryUsage>,
-    /// The most that the process had allocated on a GPU; absent where there is none or the driver does not tell.
-    #[serde(default)]
-    pub device_peak_bytes: Option<u64>,
-    /// The energy, or why it is not known.
-    pub energy: Result<EnergyUsage, String>,
-}
-
-/// The resident set of the process.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-pub struct MemoryUsage {
-    /// With the model loaded and its inputs bound, after the first call.
-    pub loaded_bytes: u64,
-    /// The mean over the calls.
-    pub average_bytes: u64,
-    /// The highest since before the model was loaded.
-    pub peak_bytes: u64,
-}
+use crate::run_data::{MemoryUsage, Usage};
 
 /// How long the calls are watched at the least, and how often.
 const WATCH: Duration = Duration::from_millis(300);

@@ -59,7 +59,7 @@ pub enum Ending {
 /// Another run is measuring, or the target folder cannot be written.
 pub fn measure(paths: &Paths, at_most: Duration) -> Result<Ending, String> {
     let start = Instant::now();
-    let _lock = keep_others_out(paths)?;
+    let _lock = keep_others_out(paths).map_err(|error| format!("{error:#}"))?;
     let machine = Machine::read();
     eprintln!("the harness's own cost");
     let for_overhead = (at_most / 50).min(Duration::from_secs(3));

@@ -71,7 +71,7 @@ pub(super) fn measure(paths: &Paths, start: Instant, at_most: Duration) -> Resul
         if done >= MOST || done >= FEWEST && is_over {
             break;
         }
-        let finished = harness::run_silently(&apart, &request)?;
+        let finished = harness::run_silently(&apart, &request).map_err(|error| format!("{error:#}"))?;
         if finished.exit_code != exit_codes::OK {
             say_why(&finished, &measured.case);
             remove(&folder);
@@ -105,7 +105,8 @@ fn choose(paths: &Paths) -> Result<Option<(Selection, BenchmarkId)>, String> {
             batch_sizes: vec![1],
             ..Selection::default()
         };
-        let plan = harness::make_plan(paths, &selection, &EffortArguments::default())?;
+        let plan =
+            harness::make_plan(paths, &selection, &EffortArguments::default()).map_err(|error| format!("{error:#}"))?;
         for planned in &plan.cases {
             match &planned.model {
                 Ok(_) => return Ok(Some((selection, planned.case.benchmark_id()))),

@@ -53,7 +53,10 @@ pub fn read_run(folder: &Path) -> Result<StoredRun, String> {
     let results = folder.join(RESULTS);
     let records = records(&results)?;
     let run_id = records.first().map(|record| record.run_id.clone()).unwrap_or_default();
-    let manifest = folder.join("manifest.json").is_file().then(|| RunFolder::new(folder.to_owned()).read_manifest());
+    let manifest = folder
+        .join("manifest.json")
+        .is_file()
+        .then(|| RunFolder::new(folder.to_owned()).read_manifest().map_err(|error| format!("{error:#}")));
     let latencies: PathBuf = folder.join(LATENCIES);
     let calls = latencies.is_file().then(|| count_calls(&latencies, &run_id).map(|count| (latencies, count)));
     StoredRun::new(records, manifest.transpose()?.as_ref(), calls.transpose()?)

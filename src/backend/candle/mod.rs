@@ -24,7 +24,7 @@ use plan::Plan;
 
 use super::graphs::{Runtime, open_session, parts_of};
 use super::{Backend, DeviceReport, Format, LoadRequest, Placement, Session, Versions, check_artifact, classify};
-use crate::definition::{Dtype, Model, Part, CaseFailure, TensorSpec, device_index, device_kind};
+use crate::definition::{CaseFailure, Dtype, Model, Part, TensorSpec, device_index, device_kind};
 use crate::fixture::{HostTensor, TensorData};
 
 pub struct Candle;

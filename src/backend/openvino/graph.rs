@@ -20,7 +20,7 @@ use super::library::{case_device, core, failed};
 use super::tensor::{shape, to_host, to_tensor};
 use crate::backend::graphs::{Runtime, largest_of_rows};
 use crate::backend::{LoadRequest, Placement};
-use crate::definition::{Dimension, Dtype, Part, CaseFailure};
+use crate::definition::{CaseFailure, Dimension, Dtype, Part};
 use crate::fixture::{HostTensor, TensorData};
 
 /// How a session's graphs are compiled.

@@ -16,7 +16,7 @@ use self::graph::{Graph, OpenVinoRuntime, Settings};
 use self::library::{DEVICES, build_number, core, find_devices};
 use super::graphs::{open_session, parts_of};
 use super::{Backend, DeviceReport, Format, LoadRequest, Session, Versions, check_artifact};
-use crate::definition::{Dtype, Model, CaseFailure};
+use crate::definition::{CaseFailure, Dtype, Model};
 
 pub struct OpenVino;
 

@@ -13,7 +13,7 @@ use super::provider::Provider;
 use super::values::{to_host, to_value};
 use crate::backend::graphs::{Runtime, largest_of_rows};
 use crate::backend::{LoadRequest, classify};
-use crate::definition::{BATCH, Dimension, Part, Phase, SEQUENCE, CaseFailure, read_input_symbols};
+use crate::definition::{BATCH, CaseFailure, Dimension, Part, Phase, SEQUENCE, read_input_symbols};
 use crate::fixture::{HostTensor, TensorData};
 
 pub struct OrtRuntime;

@@ -22,7 +22,7 @@ use super::graphs::{open_session, parts_of};
 use super::{
     Backend, DeviceReport, Format, LoadRequest, Placement, Session, Trace, Versions, check_artifact, classify,
 };
-use crate::definition::{Dtype, Model, CaseFailure, device_kind};
+use crate::definition::{CaseFailure, Dtype, Model, device_kind};
 use crate::fixture::HostTensor;
 
 pub struct Ort;

@@ -7,7 +7,7 @@ use ort::session::builder::SessionBuilder;
 
 use super::library;
 use crate::backend::classify;
-use crate::definition::{Dtype, CaseFailure, device_index, device_kind};
+use crate::definition::{CaseFailure, Dtype, device_index, device_kind};
 use crate::paths::Paths;
 
 /// An execution provider.

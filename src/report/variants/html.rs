@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::columns::{cells, columns};
-use super::wording::{legend, others, failures, title};
+use super::wording::{failures, legend, others, title};
 use super::{VariantTable, Variants, picture};
 use crate::report::colour;
 use crate::report::html::{STYLE, escape, fill};

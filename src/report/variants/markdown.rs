@@ -1,7 +1,7 @@
 //! Markdown, for a README or a pull request: what to ship first, then the table.
 
 use super::columns::{cells, columns};
-use super::wording::{legend, others, failures, title};
+use super::wording::{failures, legend, others, title};
 use super::{VariantTable, Variants};
 
 /// A heading, the recommendation and a table a phase, sequence length and machine.

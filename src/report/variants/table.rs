@@ -3,7 +3,7 @@
 use comfy_table::{Cell, CellAlignment};
 
 use super::columns::{cells, columns};
-use super::wording::{legend, others, failures, title};
+use super::wording::{failures, legend, others, title};
 use super::{VariantTable, Variants};
 use crate::report::ruled_table;
 

@@ -28,7 +28,7 @@ use super::{CandleRuntime, dtype_of, to_host, to_tensor};
 use crate::backend::generation::{GenerationSession, Generator};
 use crate::backend::graphs::Runtime;
 use crate::backend::{LoadRequest, Placement, Session, Stages, classify};
-use crate::definition::{Dtype, Origin, Phase, CaseFailure, device_index, device_kind};
+use crate::definition::{CaseFailure, Dtype, Origin, Phase, device_index, device_kind};
 use crate::fixture::HostTensor;
 
 /// A model whose outputs are computed in one pass.

@@ -1,0 +1,16 @@
+//! The models and suites that there are: packaged models, files of users, and files that a suite or a flag names.
+
+mod entries;
+mod named_files;
+mod packaged;
+mod sample_fit;
+mod suite_models;
+mod suite_tables;
+mod suites;
+mod user_files;
+
+pub use entries::{Entry, Place, read_catalogue};
+pub use named_files::models_of_files;
+pub use suite_models::add_models_of_suite;
+pub use suite_tables::{ALL, is_chosen, is_named, table_of};
+pub use suites::read_suite;

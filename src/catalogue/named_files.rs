@@ -1,0 +1,87 @@
+//! Files that a flag names → a model and its variants.
+
+use std::path::{Path, PathBuf};
+
+use super::user_files::{check_model_file, is_graph};
+use crate::definition::{SuiteModel, check_component, usable_name};
+
+/// The first file as a model, and the others as its variants. A name may stand before a file: `NAME=FILE`.
+///
+/// Otherwise the model has the stem of its file, and a variant its stem without what it has in common with the model's.
+/// Graphs of one stem in one folder belong together, as a model in two formats.
+///
+/// # Errors
+/// A file is of a kind that is not read, a name is unusable, or it has to be said which form a file is.
+pub fn models_of_files(files: &[String]) -> Result<Vec<SuiteModel>, String> {
+    let named = |file: &String| match file.split_once('=') {
+        Some((name, path)) if check_component(name).is_ok() => (Some(name.to_owned()), PathBuf::from(path)),
+        _ => (None, PathBuf::from(file)),
+    };
+    let stem = |path: &Path| usable_name(&path.file_stem().unwrap_or_default().to_string_lossy());
+    let files: Vec<(Option<String>, PathBuf)> = files.iter().map(named).collect();
+    files.iter().try_for_each(|(_, path)| check_model_file(path))?;
+    let Some(((first_name, first), others)) = files.split_first() else { return Ok(Vec::new()) };
+    let name = first_name.clone().unwrap_or_else(|| stem(first));
+    check_component(&name)?;
+    let model = |variant: Option<String>, path: &Path| SuiteModel {
+        name: name.clone(),
+        variant,
+        path: Some(path.to_owned()),
+        ..SuiteModel::default()
+    };
+    let mut models = vec![model(None, first)];
+    for (place, (variant, path)) in (1..).zip(others) {
+        let is_there_already = files[..place].iter().any(|(_, earlier)| is_same_model(earlier, path));
+        if variant.is_none() && is_there_already {
+            continue;
+        }
+        let own = stem(path);
+        let rest = usable_name(own.strip_prefix(&stem(first)).unwrap_or(&own));
+        let variant = variant.clone().or(Some(rest)).filter(|variant| !variant.is_empty()).ok_or_else(|| {
+            format!("{} has the name of the first file: say which form it is, as in `int8={0}`", path.display())
+        })?;
+        models.push(model(Some(variant), path));
+    }
+    Ok(models)
+}
+
+/// Whether one file is collected with the other, as an `.onnx` with a `.pt`.
+fn is_same_model(one: &Path, other: &Path) -> bool {
+    let is_stem_same = one.file_stem() == other.file_stem() && one.parent() == other.parent();
+    one == other || (is_stem_same && is_graph(one) && is_graph(other))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn files_are_a_model_and_its_variants() {
+        let named = |files: &[&str]| {
+            let files: Vec<String> = files.iter().map(ToString::to_string).collect();
+            models_of_files(&files).map(|models| {
+                let name = |model: SuiteModel| (model.name, model.variant.unwrap_or_default());
+                models.into_iter().map(name).collect::<Vec<_>>()
+            })
+        };
+        let pairs = |pairs: &[(&str, &str)]| Ok(pairs.iter().map(|(a, b)| (a.to_string(), b.to_string())).collect());
+        assert_eq!(named(&["a/Net.onnx", "b/net-int8.onnx"]), pairs(&[("net", ""), ("net", "int8")]));
+        assert_eq!(named(&["net.onnx", "net.pt", "quantized.onnx"]), pairs(&[("net", ""), ("net", "quantized")]));
+        assert_eq!(named(&["mine=a/net.onnx", "small=b/net.onnx"]), pairs(&[("mine", ""), ("mine", "small")]));
+        assert!(named(&["a/net.onnx", "b/net.onnx"]).unwrap_err().contains("int8=b/net.onnx"));
+        // A model and each of its variants in two formats.
+        let formats = ["net.onnx", "net-int8.onnx", "net.pt", "net-int8.pt"];
+        assert_eq!(named(&formats), pairs(&[("net", ""), ("net", "int8")]));
+        // Names that differ in what a model's name leaves out are those of other files.
+        assert!(named(&["Net.onnx", "net.onnx"]).unwrap_err().contains("say which form it is, as in `int8=net.onnx`"));
+        assert!(named(&["net.onnx", "net.safetensors"]).unwrap_err().contains("`int8=net.safetensors`"));
+        for other in ["net.pth", "net.ONNX", "net.toml", "net"] {
+            for files in [vec![other], vec!["net.onnx", other]] {
+                let error = named(&files).unwrap_err();
+                assert!(error.starts_with(&format!("{other} is not read as a model: there are `.onnx`")), "{error}");
+            }
+        }
+        assert!(named(&["a/---.onnx"]).is_err());
+        assert_eq!(named(&[]), Ok(Vec::new()));
+    }
+}

@@ -1,0 +1,64 @@
+//! Whether the samples of a data source can be the inputs of a model.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::Read;
+use std::path::Path;
+
+use serde::de::IgnoredAny;
+
+use crate::definition::{DataSource, Model};
+
+impl DataSource {
+    /// Whether the samples can be the inputs of a model, as far as that is seen without reading them: by the names of
+    /// recorded ones. A file that cannot be read is for any model, for which it is an error then.
+    pub fn is_for(&self, model: &Model) -> bool {
+        match self {
+            DataSource::Synthetic => true,
+            DataSource::Recorded(path) => {
+                let has_all = |names: Vec<String>| {
+                    model.inputs.iter().all(|input| names.contains(&format!("{INPUT}{}", input.name)))
+                };
+                tensor_names(path).is_none_or(has_all)
+            }
+            DataSource::ImageFolder(_) => model.picture_size().is_some(),
+        }
+    }
+
+    /// What a model needs that the samples can be for.
+    pub fn needs(&self) -> String {
+        match self {
+            DataSource::Synthetic => "any model".into(),
+            DataSource::Recorded(path) => {
+                let names = tensor_names(path).unwrap_or_default();
+                let inputs: Vec<&str> = names.iter().filter_map(|name| name.strip_prefix(INPUT)).collect();
+                format!(
+                    "recorded samples are for a model of which the file has each input as `{INPUT}<name>`; it has {}",
+                    if inputs.is_empty() { "none".to_owned() } else { inputs.join(", ") }
+                )
+            }
+            DataSource::ImageFolder(_) => {
+                "pictures are for a model whose only input is f32 [batch, 3, height, width], with sizes that are fixed"
+                    .into()
+            }
+        }
+    }
+}
+
+/// What the names of recorded inputs begin with.
+const INPUT: &str = "input.";
+
+/// The most bytes of a safetensors file's header, by its format.
+const MOST_OF_HEADER: u64 = 100_000_000;
+
+/// The names of the tensors of a safetensors file, without reading them: the length of a JSON object, and the object.
+fn tensor_names(path: &Path) -> Option<Vec<String>> {
+    let mut file = File::open(path).ok()?;
+    let mut length = [0; 8];
+    file.read_exact(&mut length).ok()?;
+    let length = Some(u64::from_le_bytes(length)).filter(|&length| length <= MOST_OF_HEADER)?;
+    let mut header = Vec::new();
+    file.take(length).read_to_end(&mut header).ok()?;
+    let tensors: BTreeMap<String, IgnoredAny> = serde_json::from_slice(&header).ok()?;
+    Some(tensors.into_keys().collect())
+}

@@ -1,0 +1,124 @@
+//! Reads suites: `models/suites/<name>.toml`, a TOML file of the user, or a custom set in JSON.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use serde::Deserialize;
+
+use crate::definition::{Boundary, DataSource, Effort, Suite, SuiteModel};
+
+/// Reads a suite by its name or path.
+///
+/// # Errors
+/// There is no such suite, or the file is not a suite; the message lists the suites that there are.
+pub fn read_suite(name_or_path: &str, models_folder: &Path) -> Result<Suite, String> {
+    let folder = models_folder.join("suites");
+    let is_path = name_or_path.contains(['/', '.']);
+    let path = if is_path { PathBuf::from(name_or_path) } else { folder.join(format!("{name_or_path}.toml")) };
+    let text = std::fs::read_to_string(&path).map_err(|error| {
+        let names = suite_names(&folder).join(", ");
+        format!("no suite {name_or_path:?} ({}: {error}); there are {names}, or give a path", path.display())
+    })?;
+    let mut suite = if path.extension().is_some_and(|extension| extension == "json") {
+        custom_set(&text)
+    } else {
+        toml::from_str(&text).map_err(|error| error.to_string())
+    }
+    .map_err(|error| format!("{}: {error}", path.display()))?;
+    resolve_paths(&mut suite, path.parent().unwrap_or(Path::new("")));
+    suite.name = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+    suite.check().map_err(|error| format!("{}: {error}", path.display()))?;
+    Ok(suite)
+}
+
+/// A model of a custom set, the JSON form of a suite.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct CustomModel {
+    /// Which model it is, where the key is not its name.
+    name: Option<String>,
+    family: Option<String>,
+    /// For readers.
+    #[serde(rename = "size")]
+    _size: Option<String>,
+    modality: Option<String>,
+    path: Option<PathBuf>,
+    weights: Option<PathBuf>,
+    variants: Option<Vec<String>>,
+    data_source: Option<DataSource>,
+    batch_sizes: Option<Vec<usize>>,
+    seq_lens: Option<Vec<usize>>,
+}
+
+/// Reads a custom set: models by key. One with a `path` is called by its key; the others are models that there are.
+fn custom_set(text: &str) -> Result<Suite, String> {
+    let models: BTreeMap<String, CustomModel> = serde_json::from_str(text).map_err(|error| error.to_string())?;
+    let models = models.into_iter().map(|(key, model)| SuiteModel {
+        name: if model.path.is_some() { key } else { model.name.unwrap_or(key) },
+        path: model.path,
+        weights: model.weights,
+        variants: model.variants,
+        data_source: model.data_source,
+        family: model.family,
+        modality: model.modality,
+        batch_sizes: model.batch_sizes,
+        seq_lens: model.seq_lens,
+        ..SuiteModel::default()
+    });
+    Ok(Suite {
+        name: String::new(),
+        models: models.collect(),
+        data_source: None,
+        include_found: false,
+        backends: ["ort", "tch", "candle"].map(str::to_owned).to_vec(),
+        devices: vec!["cpu".into()],
+        dtypes: Vec::new(),
+        batch_sizes: vec![1, 8],
+        boundaries: vec![Boundary::Compute],
+        phases: None,
+        seq_lens: None,
+        effort: Effort::default(),
+    })
+}
+
+fn suite_names(folder: &Path) -> Vec<String> {
+    let mut names: Vec<String> = std::fs::read_dir(folder)
+        .into_iter()
+        .flatten()
+        .flatten()
+        .filter_map(|entry| entry.file_name().to_string_lossy().strip_suffix(".toml").map(str::to_owned))
+        .collect();
+    names.sort();
+    names
+}
+
+/// Makes the paths of a suite relative to the folder of its file.
+fn resolve_paths(suite: &mut Suite, folder: &Path) {
+    let resolve = |source: &mut Option<DataSource>| *source = source.take().map(|source| source.relative_to(folder));
+    resolve(&mut suite.data_source);
+    for model in &mut suite.models {
+        resolve(&mut model.data_source);
+        for path in [&mut model.path, &mut model.weights].into_iter().flatten() {
+            *path = folder.join(&path);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_custom_set_names_models_or_files() {
+        let set = r#"{"bert_tiny": {"name": "bert-small", "family": "embedding", "size": "tiny", "modality": "text"},
+            "mine": {"path": "m.onnx", "family": "cnn"}}"#;
+        let folder = std::env::temp_dir().join(format!("inferbench-suite-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        let path = folder.join("set.json");
+        std::fs::write(&path, set).unwrap();
+        let suite = read_suite(path.to_str().unwrap(), &folder).unwrap();
+        assert_eq!((suite.models[0].name.as_str(), &suite.models[0].path), ("bert-small", &None));
+        assert_eq!((suite.models[1].name.as_str(), &suite.models[1].path), ("mine", &Some(folder.join("m.onnx"))));
+        assert!(custom_set(r#"{"a": {"wheels": 1}}"#).unwrap_err().contains("wheels"));
+    }
+}

@@ -1,0 +1,303 @@
+//! A user's files of one stem → a model: a graph in one or two formats, or weights of a packaged model, and a TOML file that
+//! says what they cannot.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+
+use serde::Deserialize;
+
+use crate::definition::{DataSource, Dimension, Dtype, Model, Origin, TensorSpec, Tolerance, check_component, whole};
+use crate::onnx;
+
+/// How the names of files end that are read as graphs.
+const GRAPHS: [&str; 2] = ["onnx", "pt"];
+/// How the name of a file ends that is read as weights without a graph.
+const WEIGHTS: &str = "safetensors";
+const TOML: &str = "toml";
+
+fn has_extension(file: &Path, extension: &str) -> bool {
+    file.extension().is_some_and(|own| own == extension)
+}
+
+/// Whether the name says that the file is a graph, which files of the same stem belong to.
+pub fn is_graph(file: &Path) -> bool {
+    GRAPHS.iter().any(|extension| has_extension(file, extension))
+}
+
+/// Whether a file of this name is read as a model.
+pub fn is_model_file(file: &Path) -> bool {
+    is_graph(file) || has_extension(file, WEIGHTS)
+}
+
+/// # Errors
+/// A file of this name is not read as a model; the message has the names that are.
+pub fn check_model_file(file: &Path) -> Result<(), String> {
+    if is_model_file(file) {
+        return Ok(());
+    }
+    Err(format!(
+        "{} is not read as a model: there are `.onnx` (an ONNX graph), `.pt` (a TorchScript archive, as of \
+         `torch.jit.save`) and `.safetensors` (weights of a packaged model)",
+        file.display()
+    ))
+}
+
+/// A model's file and those that belong to it: another format of a graph, and the TOML file.
+pub fn files_of(named: &Path) -> Vec<PathBuf> {
+    let formats: &[&str] = if is_graph(named) { &GRAPHS } else { &[] };
+    let others = formats.iter().chain([&TOML]).map(|extension| named.with_extension(extension));
+    let others = others.filter(|file| file != named && file.is_file());
+    std::iter::once(named.to_owned()).chain(others).collect()
+}
+
+/// The TOML file beside a user's file.
+#[derive(Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct SidecarToml {
+    /// The packaged model that the weights of a `.safetensors` file belong to; not for a graph.
+    architecture: Option<String>,
+    family: Option<String>,
+    modality: Option<String>,
+    /// Inputs of a `.pt` file, which does not say them; for an `.onnx` file they replace its own.
+    inputs: Option<Vec<TensorSpec>>,
+    outputs: Option<Vec<TensorSpec>>,
+    /// Sizes of symbolic dimensions, by name.
+    #[serde(default)]
+    dimensions: BTreeMap<String, usize>,
+    tolerance: Option<Tolerance>,
+}
+
+impl SidecarToml {
+    /// # Errors
+    /// It is not a definition, or the file cannot be read.
+    fn read(path: &Path) -> Result<Self, String> {
+        let text = std::fs::read_to_string(path).map_err(|error| format!("{}: {error}", path.display()))?;
+        toml::from_str(&text).map_err(|error| format!("{}: {error}", path.display()))
+    }
+
+    /// The key of what only a graph needs to be told.
+    fn key_of_a_graph(&self) -> Option<&'static str> {
+        let keys = [
+            ("inputs", self.inputs.is_some()),
+            ("outputs", self.outputs.is_some()),
+            ("dimensions", !self.dimensions.is_empty()),
+        ];
+        keys.into_iter().find_map(|(key, is_said)| is_said.then_some(key))
+    }
+}
+
+/// The model of files that share a folder and a stem.
+///
+/// # Errors
+/// A file cannot be read, lacks what the TOML file has to say, or the TOML file says what does not belong there.
+pub fn read_files(name: &str, variant: &str, files: &[PathBuf], packaged: &[Model]) -> Result<Model, String> {
+    check_component(name)?;
+    check_component(variant)?;
+    let with_extension = |extension: &str| files.iter().find(|file| has_extension(file, extension)).cloned();
+    let [onnx, torchscript] = GRAPHS.map(with_extension);
+    let sidecar = with_extension(TOML).map(|path| SidecarToml::read(&path)).transpose()?.unwrap_or_default();
+
+    let Some(graph) = onnx.as_ref().or(torchscript.as_ref()) else {
+        let weights = with_extension(WEIGHTS).ok_or("no model file")?;
+        return with_own_weights(name, variant, &weights, sidecar, packaged);
+    };
+    let sidecar_path = graph.with_extension(TOML);
+    if sidecar.architecture.is_some() {
+        return Err(format!(
+            "{}: `architecture` says whose weights a .safetensors file has, and {} has a graph and weights of its own",
+            sidecar_path.display(),
+            graph.display()
+        ));
+    }
+    let summary = onnx.as_deref().map(onnx::read_summary).transpose()?;
+    let dtype = match (&summary, &torchscript) {
+        (Some(summary), _) => summary.dtype,
+        (None, Some(archive)) => onnx::read_dtype(archive)?,
+        (None, None) => Dtype::F32,
+    };
+    let own_inputs = summary.as_ref().map(|summary| summary.inputs.clone());
+    let inputs = match sidecar.inputs.or(own_inputs) {
+        Some(inputs) => inputs,
+        None => return Err(missing_inputs(&sidecar_path, torchscript.as_deref())),
+    };
+    let own_outputs = summary.as_ref().map(|summary| summary.outputs.clone()).unwrap_or_default();
+    let outputs = sidecar.outputs.unwrap_or(own_outputs);
+    let inputs = with_dimensions(inputs, &sidecar.dimensions);
+    let unknown = unknown_dimensions(&inputs);
+    if !unknown.is_empty() {
+        return Err(missing_dimensions(&sidecar_path, &unknown));
+    }
+    let (parts, phases) = whole(&inputs, with_dimensions(outputs, &sidecar.dimensions));
+    Ok(Model {
+        name: name.into(),
+        variant: variant.into(),
+        family: sidecar.family.unwrap_or_else(|| name.into()),
+        modality: sidecar.modality.unwrap_or_else(|| "unknown".into()),
+        parameters: summary.map(|summary| summary.parameters),
+        inputs,
+        parts,
+        phases,
+        generation: None,
+        sequence_lengths: Vec::new(),
+        tolerance: sidecar.tolerance.unwrap_or_default(),
+        dtype,
+        data_source: DataSource::Synthetic,
+        origin: Origin::Files { onnx, torchscript, reference: None },
+    })
+}
+
+fn with_own_weights(
+    name: &str,
+    variant: &str,
+    weights: &Path,
+    sidecar: SidecarToml,
+    packaged: &[Model],
+) -> Result<Model, String> {
+    let sidecar_path = weights.with_extension(TOML);
+    let names = || packaged.iter().map(|model| model.name.as_str()).collect::<Vec<_>>().join(", ");
+    let architecture = sidecar.architecture.as_deref().ok_or_else(|| {
+        format!(
+            "a safetensors file holds weights but no graph: say whose they are in {} with `architecture = \"<name>\"`, one of {}",
+            sidecar_path.display(),
+            names()
+        )
+    })?;
+    if let Some(key) = sidecar.key_of_a_graph() {
+        return Err(format!(
+            "{}: `{key}` of weights is that of {architecture}: only `family`, `modality` and `tolerance` may be others",
+            sidecar_path.display()
+        ));
+    }
+    let model = packaged.iter().find(|model| model.name == architecture).ok_or_else(|| {
+        format!("{}: unknown architecture {architecture:?}; there are {}", sidecar_path.display(), names())
+    })?;
+    let own = model.with_weights(weights).ok_or_else(|| format!("{architecture} cannot take other weights"))?;
+    Ok(Model {
+        name: name.into(),
+        variant: variant.into(),
+        family: sidecar.family.unwrap_or(own.family),
+        modality: sidecar.modality.unwrap_or(own.modality),
+        tolerance: sidecar.tolerance.map_or_else(|| own.tolerance.clone(), |said| said.or(&own.tolerance)),
+        ..own
+    })
+}
+
+fn with_dimensions(mut specs: Vec<TensorSpec>, sizes: &BTreeMap<String, usize>) -> Vec<TensorSpec> {
+    for dimension in specs.iter_mut().flat_map(|spec| &mut spec.shape) {
+        if let Dimension::Symbol(symbol) = dimension
+            && let Some(size) = sizes.get(symbol)
+        {
+            *dimension = Dimension::Fixed(*size);
+        }
+    }
+    specs
+}
+
+fn unknown_dimensions(inputs: &[TensorSpec]) -> BTreeSet<String> {
+    inputs
+        .iter()
+        .flat_map(|input| &input.shape)
+        .filter_map(|dimension| match dimension {
+            Dimension::Symbol(symbol) if symbol != crate::definition::BATCH => Some(symbol.clone()),
+            _ => None,
+        })
+        .collect()
+}
+
+fn missing_dimensions(sidecar: &Path, unknown: &BTreeSet<String>) -> String {
+    let lines: Vec<String> = unknown.iter().map(|symbol| format!("{symbol:?} = 128")).collect();
+    format!("the file leaves sizes open; write them into {}:\n[dimensions]\n{}", sidecar.display(), lines.join("\n"))
+}
+
+/// What to write for a TorchScript file, with the names that it says; integers and shapes are for the user to put right.
+fn missing_inputs(sidecar: &Path, archive: Option<&Path>) -> String {
+    let inputs = match archive.map(onnx::read_inputs) {
+        Some(Err(error)) => return error,
+        Some(Ok(inputs)) => inputs,
+        None => Vec::new(),
+    };
+    let lines = |(name, _): &(String, String)| match name.as_str() {
+        name if name.contains("mask") => {
+            format!("[[inputs]]\nname = {name:?}\ndtype = \"i64\"\nshape = [\"batch\", 128]\nconstant = 1\n")
+        }
+        name if name.contains("ids") || name.contains("token") => {
+            format!("[[inputs]]\nname = {name:?}\ndtype = \"i64\"\nshape = [\"batch\", 128]\nbelow = 30522\n")
+        }
+        name => format!("[[inputs]]\nname = {name:?}\ndtype = \"f32\"\nshape = [\"batch\", 3, 224, 224]\n"),
+    };
+    let lines: String = inputs.iter().map(lines).collect();
+    format!(
+        "a TorchScript file does not say the shapes of its inputs; write them into {}, for example:\n{}",
+        sidecar.display(),
+        lines.trim_end()
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::definition::{Place, read_catalogue};
+
+    fn weights_with(toml: &str) -> Result<Model, String> {
+        let entries = read_catalogue(&Path::new(env!("CARGO_MANIFEST_DIR")).join("models")).unwrap();
+        let zoo = entries.into_iter().filter(|entry| entry.place == Place::Zoo);
+        let packaged: Vec<Model> = zoo.filter_map(|entry| entry.model.ok()).collect();
+        let folder = tempfile::tempdir().unwrap();
+        let weights = folder.path().join("own.safetensors");
+        std::fs::write(&weights, "").unwrap();
+        std::fs::write(weights.with_extension("toml"), toml).unwrap();
+        read_files("own", "original", &files_of(&weights), &packaged)
+    }
+
+    #[test]
+    fn weights_are_what_their_toml_says_and_else_what_their_architecture_is() {
+        let plain = weights_with("architecture = 'digits'").unwrap();
+        assert_eq!((plain.name.as_str(), plain.family.as_str(), plain.modality.as_str()), ("own", "cnn", "image"));
+        assert_eq!((plain.tolerance.of(Dtype::F32), plain.data_source.name().as_str()), (1e-4, "digits-held-out"));
+        let said = "architecture = 'digits'\nfamily = 'mine'\nmodality = 'scan'\n[tolerance]\nf16 = 0.5";
+        let own = weights_with(said).unwrap();
+        assert_eq!((own.family.as_str(), own.modality.as_str()), ("mine", "scan"));
+        assert_eq!([Dtype::F32, Dtype::F16].map(|dtype| own.tolerance.of(dtype)), [1e-4, 0.5]);
+    }
+
+    #[test]
+    fn what_a_graph_says_is_refused_for_weights_and_an_architecture_for_a_graph() {
+        for (key, toml) in
+            [("dimensions", "[dimensions]\nn = 3"), ("inputs", "inputs = []"), ("outputs", "outputs = []")]
+        {
+            let (before, after) = if key == "dimensions" { ("", toml) } else { (toml, "") };
+            let error = weights_with(&format!("{before}\narchitecture = 'digits'\n{after}")).unwrap_err();
+            assert!(error.contains(&format!("`{key}` of weights is that of digits")), "{error}");
+        }
+        let folder = tempfile::tempdir().unwrap();
+        let graph = folder.path().join("net.onnx");
+        std::fs::write(&graph, "").unwrap();
+        std::fs::write(graph.with_extension("toml"), "architecture = 'digits'").unwrap();
+        assert!(read_files("net", "original", &files_of(&graph), &[]).unwrap_err().contains("has a graph"));
+    }
+
+    #[test]
+    fn the_file_that_is_named_is_among_those_that_are_read() {
+        let folder = tempfile::tempdir().unwrap();
+        let names = ["net.onnx", "net.pt", "net.safetensors", "net.pth", "net.toml"];
+        names.iter().for_each(|name| std::fs::write(folder.path().join(name), "").unwrap());
+        let files = |named: &str| {
+            let files = files_of(&folder.path().join(named));
+            files.iter().map(|file| file.file_name().unwrap().to_str().unwrap().to_owned()).collect::<Vec<_>>()
+        };
+        assert_eq!(files("net.pt"), ["net.pt", "net.onnx", "net.toml"]);
+        assert_eq!(files("net.safetensors"), ["net.safetensors", "net.toml"]);
+    }
+
+    #[test]
+    fn open_dimensions_are_asked_for_with_the_lines_to_add() {
+        let spec = |shape: Vec<Dimension>| TensorSpec::new("ids", crate::definition::ElementType::I64, shape);
+        let symbol = |name: &str| Dimension::Symbol(name.into());
+        let inputs = vec![spec(vec![symbol("batch"), symbol("sequence")])];
+        let unknown = unknown_dimensions(&inputs);
+        let message = missing_dimensions(Path::new("models/exported/m.toml"), &unknown);
+        assert!(message.ends_with("models/exported/m.toml:\n[dimensions]\n\"sequence\" = 128"), "{message}");
+        let sizes = BTreeMap::from([("sequence".to_owned(), 16)]);
+        assert!(unknown_dimensions(&with_dimensions(inputs, &sizes)).is_empty());
+    }
+}

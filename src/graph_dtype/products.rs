@@ -1,0 +1,126 @@
+//! Finds the products of a graph with weights that are known, which both ways of quantising work on.
+
+use std::collections::{HashMap, HashSet};
+
+use super::element_types::element_types;
+use super::planned::{Content, Planned};
+use super::quantised::Quantised;
+use crate::onnx::Source;
+use crate::onnx::proto::{GraphProto, NodeProto, element};
+
+/// A product of an activation with weights that are known.
+pub(super) struct Product {
+    pub weight: Quantised,
+    /// Shape of the weight in the new graph: that of a convolution, or inner times output channels.
+    pub weight_dims: Vec<i64>,
+    /// Output channels.
+    pub channels: i64,
+    /// Groups of channels of a convolution; 1 otherwise.
+    pub groups: i64,
+    pub bias: Option<String>,
+}
+
+pub(super) struct Products<'a> {
+    pub source: &'a Source,
+    pub types: HashMap<String, i32>,
+    /// Of the initializers.
+    pub places: HashMap<&'a str, usize>,
+    /// For a value that is an initializer transposed: that initializer.
+    transposed: HashMap<&'a str, usize>,
+}
+
+pub(super) fn is_product(node: &NodeProto) -> bool {
+    matches!(node.op_type.as_str(), "MatMul" | "Gemm" | "Conv") && node.is_standard()
+}
+
+impl<'a> Products<'a> {
+    pub fn new(source: &'a Source) -> Self {
+        let graph = &source.graph;
+        let places: HashMap<&str, usize> =
+            graph.initializers.iter().enumerate().map(|(place, tensor)| (tensor.name.as_str(), place)).collect();
+        let is_matrix_transpose = |node: &&NodeProto| {
+            let permutation = node.attribute("perm").map(|perm| perm.ints.as_slice());
+            node.op_type == "Transpose" && node.is_standard() && permutation.is_none_or(|perm| perm == [1, 0])
+        };
+        let transposed = graph
+            .nodes
+            .iter()
+            .filter(is_matrix_transpose)
+            .filter_map(|node| Some((node.outputs.first()?.as_str(), *places.get(node.inputs.first()?.as_str())?)));
+        Products { transposed: transposed.collect(), types: element_types(graph), places, source }
+    }
+
+    /// The node as a product of an activation with known weights.
+    pub fn find(&self, node: &NodeProto) -> Option<Product> {
+        let [activation, weight, ..] = node.inputs.as_slice() else { return None };
+        let is_known = |name: &str| self.places.contains_key(name);
+        if !is_product(node) || self.types.get(activation) != Some(&element::FLOAT) || is_known(activation) {
+            return None;
+        }
+        let direct = self.places.get(weight.as_str()).map(|&place| (place, false));
+        let (source, mut is_transposed) =
+            direct.or_else(|| self.transposed.get(weight.as_str()).map(|&place| (place, true)))?;
+        let tensor = &self.source.graph.initializers[source];
+        if tensor.data_type != element::FLOAT || tensor.elements().is_none_or(|elements| elements == 0) {
+            return None;
+        }
+        let plain =
+            Quantised { source, channels_are_rows: true, is_transposed: false, normalisation: None, bias: None };
+        let bias = node.inputs.get(2).filter(|name| !name.is_empty()).cloned();
+        if node.op_type == "Conv" {
+            let is_plain = !is_transposed && tensor.dims.len() >= 3 && bias.as_deref().is_none_or(is_known);
+            return is_plain.then(|| Product {
+                weight: plain,
+                weight_dims: tensor.dims.clone(),
+                channels: tensor.dims[0],
+                groups: node.int("group").unwrap_or(1),
+                bias,
+            });
+        }
+        let &[rows, columns] = tensor.dims.as_slice() else { return None };
+        if node.op_type == "Gemm" {
+            let number = |name: &str, value: f32| node.attribute(name).is_none_or(|found| found.f == Some(value));
+            if !number("alpha", 1.0) || !number("beta", 1.0) || node.int("transA").unwrap_or(0) != 0 {
+                return None;
+            }
+            is_transposed ^= node.int("transB").unwrap_or(0) != 0;
+        }
+        let [inner, channels] = if is_transposed { [columns, rows] } else { [rows, columns] };
+        let weight = Quantised { channels_are_rows: is_transposed, is_transposed, ..plain };
+        Some(Product { weight, weight_dims: vec![inner, channels], channels, groups: 1, bias })
+    }
+}
+
+/// The initializers of a graph as they are.
+pub(super) fn unchanged(graph: &GraphProto) -> Vec<Planned> {
+    let initializers = graph.initializers.iter().enumerate();
+    let same = initializers.map(|(place, tensor)| Planned {
+        name: tensor.name.clone(),
+        dims: tensor.dims.clone(),
+        content: Content::Same(place),
+    });
+    same.collect()
+}
+
+/// The graph with new nodes, and those of the initializers that it needs: weights that were quantised in another order
+/// are not transposed any more.
+pub(super) fn with_nodes(
+    graph: &GraphProto,
+    mut nodes: Vec<NodeProto>,
+    mut initializers: Vec<Planned>,
+) -> (GraphProto, Vec<Planned>) {
+    // What a graph inside a node uses is not known.
+    let has_subgraph = nodes.iter().any(NodeProto::has_subgraph);
+    if !has_subgraph {
+        let mut used: HashSet<String> = nodes.iter().flat_map(|node| node.inputs.clone()).collect();
+        used.extend(graph.outputs.iter().map(|output| output.name.clone()));
+        nodes.retain(|node| node.op_type != "Transpose" || node.outputs.iter().any(|name| used.contains(name)));
+        let mut used: HashSet<&str> = nodes.iter().flat_map(|node| &node.inputs).map(String::as_str).collect();
+        used.extend(graph.outputs.iter().map(|output| output.name.as_str()));
+        let is_same = |planned: &Planned| matches!(planned.content, Content::Same(_));
+        initializers.retain(|planned| !is_same(planned) || used.contains(planned.name.as_str()));
+    }
+    let is_constant = |name: &str| graph.initializers.iter().any(|tensor| tensor.name == name);
+    let inputs = graph.inputs.iter().filter(|input| !is_constant(&input.name)).cloned().collect();
+    (GraphProto { nodes, initializers: Vec::new(), inputs, ..graph.clone() }, initializers)
+}

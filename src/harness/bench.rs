@@ -1,0 +1,101 @@
+//! `main` of the bench executables, which `cargo bench` starts.
+
+use std::path::Path;
+use std::process::ExitCode;
+
+use clap::{Command, CommandFactory, Parser};
+
+use super::plan::Request;
+use super::protocol::{JOB, Purpose};
+use super::run::run;
+use super::worker;
+use crate::backend;
+use crate::definition::{EffortArguments, Selection};
+use crate::exit_codes;
+use crate::run_data::{CriterionArguments, RunFolder};
+
+/// Does the job that a supervisor has started this process for, and returns its exit code. Returns `None` in a process
+/// that a user has started.
+pub fn run_as_worker() -> Option<ExitCode> {
+    if let Some(asked) = backend::asked_by_probe() {
+        return Some(backend::answer_probe(&asked));
+    }
+    let job = std::env::var_os(JOB)?;
+    Some(worker::run(Path::new(&job)))
+}
+
+/// The flags of a bench executable, read from the environment: on its command line `cargo bench` passes only Criterion's.
+#[derive(Parser)]
+#[command(no_binary_name = true)]
+struct BenchVariables {
+    #[command(flatten)]
+    selection: Selection,
+    #[command(flatten)]
+    effort: EffortArguments,
+}
+
+/// The variables that are no flag: where files and libraries lie.
+const PATH_VARIABLES: [(&str, &str); 7] = [
+    ("INFERBENCH_ROOT", "The project's folder, instead of the checkout that the executable was built from"),
+    ("INFERBENCH_MODELS_DIR", "Instead of the project's `models`"),
+    ("INFERBENCH_REPORTS", "Instead of the project's `target-reports`"),
+    ("INFERBENCH_PEAKS", "The file that keeps the measured peaks of this machine"),
+    ("INFERBENCH_OPENVINO_LIBRARY", "The library openvino_c, instead of the one in `.native`"),
+    ("ORT_DYLIB_PATH", "The library onnxruntime, instead of the one in `.native`"),
+    ("CRITERION_HOME", "The root of Criterion's tree, instead of `target/criterion`"),
+];
+
+/// Criterion's command line, whose help also names every environment variable of a bench executable.
+fn command_line() -> Command {
+    let variables = BenchVariables::command();
+    let flags = variables.get_arguments().filter_map(|flag| {
+        Some((flag.get_env()?.to_str()?.to_owned(), flag.get_help().map(ToString::to_string).unwrap_or_default()))
+    });
+    let paths = PATH_VARIABLES.map(|(name, help)| (name.to_owned(), help.to_owned()));
+    let mut help =
+        "Environment variables choose the cases; they have the names of the flags of `inferbench run`:\n".to_owned();
+    for (name, text) in flags.chain(paths) {
+        help.push_str(&format!("  {name:<28} {text}\n"));
+    }
+    let command = CriterionArguments::command();
+    let examples = command.get_after_help().map(ToString::to_string).unwrap_or_default();
+    command.after_help(format!("{help}\n{examples}"))
+}
+
+/// `main` of the bench executable `inference`.
+pub fn bench_main() -> ExitCode {
+    run_benchmarks(Purpose::Measure, |_| {})
+}
+
+/// `main` of the bench executable `load`: cold starts. The medians of their parts are printed at the end, separated by
+/// tabs.
+pub fn load_main() -> ExitCode {
+    run_benchmarks(Purpose::Load, |folder| {
+        println!("case\tload_time_ms\tcompilation_time_ms\tfirst_inference_ms");
+        for (id, outcome) in folder.read_outcomes().finished {
+            let cell = |ms: Option<f64>| ms.map(|ms| format!("{ms:.3}")).unwrap_or_default();
+            let times = outcome.observed;
+            let cells = [times.load_ms, times.compilation_ms, times.first_inference_ms].map(cell);
+            println!("{id}\t{}", cells.join("\t"));
+        }
+    })
+}
+
+fn run_benchmarks(purpose: Purpose, show: impl FnMut(&RunFolder)) -> ExitCode {
+    if let Some(code) = run_as_worker() {
+        return code;
+    }
+    let criterion_arguments: Vec<String> = std::env::args().skip(1).collect();
+    command_line().get_matches_from(&criterion_arguments);
+    let BenchVariables { selection, effort } = BenchVariables::parse_from(std::iter::empty::<&str>());
+    match run(&Request { purpose, selection, effort, criterion_arguments, resume: false }) {
+        Ok(finished) => {
+            finished.folder.iter().for_each(show);
+            ExitCode::from(finished.exit_code)
+        }
+        Err(error) => {
+            eprintln!("inferbench: {error:#}");
+            ExitCode::from(exit_codes::USAGE)
+        }
+    }
+}

@@ -1,0 +1,42 @@
+//! What is asked for: the suite with flags and variables on top, planned as cases on this machine.
+
+use anyhow::{Context, Result};
+
+use super::protocol::Purpose;
+use crate::backend::Registry;
+use crate::definition::{
+    EffortArguments, PlannedCase, Selection, Suite, add_models_of_suite, plan, read_catalogue, read_suite,
+};
+use crate::paths::Paths;
+
+/// A run as it is asked for.
+#[derive(Clone, Debug)]
+pub struct Request {
+    pub purpose: Purpose,
+    pub selection: Selection,
+    pub effort: EffortArguments,
+    /// Criterion's command line, with its FILTER. Nothing is measured unless `--bench` is in it.
+    pub criterion_arguments: Vec<String>,
+    /// Go on with the last run from where it was stopped.
+    pub resume: bool,
+}
+
+/// The suite and the filters, planned on this machine.
+pub struct Plan {
+    pub suite: Suite,
+    pub cases: Vec<PlannedCase>,
+}
+
+/// Reads suite and catalogue and plans the cases.
+///
+/// # Errors
+/// The suite, a model name or a filter is wrong.
+pub fn make_plan(paths: &Paths, selection: &Selection, effort: &EffortArguments) -> Result<Plan> {
+    let models = paths.models();
+    let suite = read_suite(&selection.suite, &models).and_then(|suite| suite.with_arguments(selection, effort));
+    let suite = suite.map_err(anyhow::Error::msg)?;
+    let mut catalogue = read_catalogue(&models).map_err(anyhow::Error::msg).context(models.display().to_string())?;
+    add_models_of_suite(&mut catalogue, &suite).map_err(anyhow::Error::msg)?;
+    let cases = plan(&suite, selection, &catalogue, &Registry).map_err(anyhow::Error::msg)?;
+    Ok(Plan { suite, cases })
+}

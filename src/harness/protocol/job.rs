@@ -1,0 +1,137 @@
+//! The job of a worker process: which cases it runs, and what it needs for them.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use serde::{Deserialize, Serialize};
+
+use super::preparation::{Preparations, PreparedKey};
+use crate::definition::{Case, Dtype, Effort, Model};
+use crate::fixture::Artifacts;
+
+/// The variable that makes a process a worker; its value is the path of the job.
+pub const JOB: &str = "INFERBENCH_JOB";
+
+/// What a worker does with each case.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Purpose {
+    /// Compare the outputs with the reference, then measure.
+    Measure,
+    /// Measure without verification; the record says so.
+    MeasureUnverified,
+    /// Compare the outputs only.
+    Verify,
+    /// Note memory and energy over some calls, untimed: watching would disturb the measurement.
+    Watch,
+    /// Load and make the first call, in a fresh process for each time.
+    Load,
+    /// Time calls without Criterion, for a duel.
+    Round(RoundTerms),
+}
+
+/// How a worker of a duel times its cases.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RoundTerms {
+    /// Of measured calls a case; at least ten are made.
+    pub duration: Duration,
+    /// Millionths that every call is slowed down by; with 0 the calls go through the same code. Absent in a duel
+    /// without a slow-down.
+    pub slowdown_ppm: Option<u32>,
+    /// Whether the outputs are compared, before and after.
+    pub is_verified: bool,
+}
+
+/// The work of one worker process: cases of one backend and device.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Job {
+    pub purpose: Purpose,
+    pub run_folder: PathBuf,
+    pub criterion_root: PathBuf,
+    /// The artifacts of the work, which the supervisor keeps unchanged until the run ends.
+    pub prepared: Vec<(PreparedKey, Artifacts)>,
+    /// The worker ends when this process is no longer its parent.
+    pub supervisor_process: u32,
+    pub effort: Effort,
+    /// Every case of the run that has an id in Criterion's tree, in the order of registration. Criterion's summary
+    /// pages show only what the last process registered.
+    pub registered: Vec<Case>,
+    pub work: Vec<WorkItem>,
+    /// Cases that other workers have finished already, for the progress line.
+    pub cases_before: usize,
+    pub cases_in_all: usize,
+    /// Expected seconds of the cases that come after this worker's.
+    pub seconds_after: Option<f64>,
+}
+
+/// One case to run.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct WorkItem {
+    pub case: Case,
+    pub model: Model,
+    /// Whether its answers to the model's samples are evaluated after it was measured.
+    #[serde(default)]
+    pub is_evaluated: bool,
+    /// Seconds that it took in an earlier run, or what such cases took so far.
+    pub expected_seconds: Option<f64>,
+}
+
+impl Job {
+    /// The artifacts of `work`, for [`Job::prepared`].
+    pub fn prepared<'a>(
+        preparations: &Preparations,
+        work: impl IntoIterator<Item = &'a (Case, Model)>,
+    ) -> Vec<(PreparedKey, Artifacts)> {
+        let known = preparations.artifacts();
+        let keys: BTreeSet<PreparedKey> =
+            work.into_iter().map(|(case, model)| PreparedKey::new(model, case.dtype)).collect();
+        keys.into_iter().filter_map(|key| known.get(&key).map(|&artifacts| (key.clone(), artifacts.clone()))).collect()
+    }
+
+    /// The artifacts of a model of the work.
+    pub fn artifacts(&self, model: &Model, dtype: Dtype) -> Option<&Artifacts> {
+        let key = PreparedKey::new(model, dtype);
+        self.prepared.iter().find(|(known, _)| *known == key).map(|(_, artifacts)| artifacts)
+    }
+
+    /// Writes the job for the worker.
+    ///
+    /// # Errors
+    /// The file cannot be written.
+    pub fn write(&self, path: &Path) -> Result<()> {
+        Ok(fs_err::write(path, serde_json::to_vec(self)?)?)
+    }
+
+    /// Reads the job that the supervisor has written.
+    ///
+    /// # Errors
+    /// The file cannot be read.
+    pub fn read(path: &Path) -> Result<Self> {
+        serde_json::from_slice(&fs_err::read(path)?).with_context(|| path.display().to_string())
+    }
+}
+
+/// The calls of one case in one process.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct CallFigures {
+    pub calls: usize,
+    pub median_ns: f64,
+    pub mean_ns: f64,
+    pub p99_ns: f64,
+}
+
+impl CallFigures {
+    /// `None` of no calls. Percentiles by nearest rank, as in the records.
+    pub fn of(mut calls_ns: Vec<u64>) -> Option<Self> {
+        calls_ns.sort_unstable();
+        let rank = |part: f64| calls_ns.get(((part * calls_ns.len() as f64).ceil() as usize).saturating_sub(1));
+        Some(CallFigures {
+            calls: calls_ns.len(),
+            median_ns: *rank(0.5)? as f64,
+            mean_ns: calls_ns.iter().sum::<u64>() as f64 / calls_ns.len() as f64,
+            p99_ns: *rank(0.99)? as f64,
+        })
+    }
+}

@@ -1,0 +1,173 @@
+//! The evaluation of a case's answers: its session runs over all samples after it was measured.
+
+use crate::backend::Session;
+use crate::definition::{Case, CaseFailure, Dimension, Model, Phase, TensorSpec};
+use crate::fixture::{HostTensor, Sample, Samples};
+use crate::run_data::{Evaluation, LARGEST};
+
+/// How many samples' outputs are kept whole: as many as have these numbers, and no fewer than these samples.
+const KEPT_NUMBERS: usize = 4 << 20;
+const KEPT_AT_LEAST: usize = 64;
+/// Parts of the names of outputs that hold a score per class.
+const CLASSES: [&str; 2] = ["logits", "prob"];
+
+/// Whether a case can be evaluated by samples: its outputs answer a sample and are not a step of a generation.
+pub fn can_be_evaluated(case: &Case, model: &Model) -> bool {
+    let is_of_batch =
+        |input: &TensorSpec| input.is_batched() || input.shape.first() == Some(&Dimension::Fixed(case.batch_size));
+    case.phase == Phase::Forward && model.inputs.iter().all(is_of_batch)
+}
+
+/// Runs the session of a case over all samples, in batches of the case's size; binding 0 then has other inputs. After each
+/// sample `progress` is told how many samples were taken.
+///
+/// # Errors
+/// A call or `progress` fails, no sample can be read, or the outputs are not what the labels are about.
+pub fn evaluate(
+    session: &mut dyn Session,
+    case: &Case,
+    model: &Model,
+    samples: &Samples,
+    progress: &mut dyn FnMut(usize) -> Result<(), CaseFailure>,
+) -> Result<Evaluation, CaseFailure> {
+    let names = model.output_names(case.phase);
+    let mut evaluation = Evaluation {
+        data_source: samples.name().to_owned(),
+        labels: samples.has_labels().then(Vec::new),
+        ..Evaluation::default()
+    };
+    let mut batch = Vec::with_capacity(case.batch_size);
+    for place in 0..samples.len() {
+        match samples.sample(place) {
+            Ok(sample) => batch.push(sample),
+            Err(why) => evaluation.unreadable.push(why),
+        }
+        let is_last = place + 1 == samples.len();
+        if batch.len() == case.batch_size || is_last && !batch.is_empty() {
+            let output = answer(session, case.batch_size, &batch, samples, &names)?;
+            add(&mut evaluation, &output, &batch, samples.len());
+            batch.clear();
+        }
+        progress(place + 1)?;
+    }
+    if evaluation.samples == 0 {
+        let first = evaluation.unreadable.first().cloned().unwrap_or_default();
+        return Err(CaseFailure::failed(format!("no sample of {} can be read: {first}", evaluation.data_source)));
+    }
+    Ok(evaluation)
+}
+
+/// The output of a batch that is evaluated.
+struct Output {
+    /// The values of all samples, one sample after the other.
+    values: Vec<f64>,
+    /// Values per sample.
+    width: usize,
+    is_classes: bool,
+}
+
+/// Runs the session over a batch of samples; there may be fewer than the batch size.
+///
+/// # Errors
+/// The call fails, there is no such output, or the labels are not for it.
+fn answer(
+    session: &mut dyn Session,
+    batch_size: usize,
+    batch: &[Sample],
+    samples: &Samples,
+    names: &[String],
+) -> Result<Output, CaseFailure> {
+    // The last batch is filled up with what it begins with.
+    let filled: Vec<&Sample> = batch.iter().cycle().take(batch_size).collect();
+    let input = |index: usize| {
+        let rows: Vec<HostTensor> = filled.iter().map(|sample| sample.inputs[index].clone()).collect();
+        HostTensor::stacked(&rows).map_err(CaseFailure::failed)
+    };
+    let inputs = (0..filled[0].inputs.len()).map(input).collect::<Result<Vec<_>, _>>()?;
+    session.rebind(0, &inputs)?;
+    let outputs = session.outputs(0)?;
+    let is_of_samples = |output: &HostTensor| !output.is_integer() && output.shape.first() == Some(&batch_size);
+    let is_evaluated = |output: &HostTensor| is_of_samples(output) && (!samples.has_labels() || has_classes(output));
+    let Some(place) = outputs.iter().position(is_evaluated) else {
+        let shapes: Vec<String> = outputs.iter().map(|output| format!("{:?}", output.shape)).collect();
+        let what = if samples.has_labels() { "a score per class" } else { "floating-point numbers" };
+        let shapes = shapes.join(", ");
+        return Err(CaseFailure::unsupported(format!("no output has {what} per sample; there are {shapes}")));
+    };
+    let name = names.get(place).map(|name| name.to_lowercase()).unwrap_or_default();
+    let is_named_so = CLASSES.iter().any(|word| name.contains(word));
+    let values = outputs[place].to_f64();
+    let width = values.len() / batch_size;
+    samples.check_width(width).map_err(CaseFailure::failed)?;
+    let is_classes = samples.has_labels() || is_named_so && has_classes(&outputs[place]);
+    Ok(Output { values, width, is_classes })
+}
+
+/// Whether a sample's output is a vector, and not a table or a single number.
+fn has_classes(output: &HostTensor) -> bool {
+    output.shape[1..].iter().filter(|&&size| size > 1).count() == 1
+}
+
+fn add(evaluation: &mut Evaluation, output: &Output, batch: &[Sample], samples_in_all: usize) {
+    let kept = (KEPT_NUMBERS / output.width.max(1)).max(KEPT_AT_LEAST);
+    let every = samples_in_all.div_ceil(kept);
+    for (row, sample) in output.values.chunks_exact(output.width.max(1)).zip(batch) {
+        let is_finite = row.iter().all(|value| value.is_finite());
+        evaluation.not_finite += usize::from(!is_finite);
+        if output.is_classes {
+            let largest = if is_finite { indices_of_largest(row) } else { Vec::new() };
+            evaluation.largest.get_or_insert_default().push(largest);
+        }
+        if let Some(labels) = &mut evaluation.labels {
+            labels.push(sample.label.unwrap_or(-1));
+        }
+        if evaluation.samples.is_multiple_of(every) {
+            evaluation.outputs.push(row.iter().map(|&value| value as f32).collect());
+        }
+        evaluation.samples += 1;
+    }
+}
+
+/// The indices of the largest numbers, the largest first, and of equal ones the first.
+fn indices_of_largest(row: &[f64]) -> Vec<i64> {
+    let mut indices: Vec<usize> = (0..row.len()).collect();
+    indices.sort_by(|&one, &other| row[other].total_cmp(&row[one]));
+    indices.into_iter().take(LARGEST).map(|place| place as i64).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fixture::TensorData;
+
+    #[test]
+    fn the_largest_outputs_are_in_order() {
+        assert_eq!(indices_of_largest(&[0.0, 3.0, -1.0, 3.0, -2.0, 2.0, 1.0]), [1, 3, 5, 6, 0]);
+        assert_eq!(indices_of_largest(&[1.0, 2.0]), [1, 0]);
+    }
+
+    #[test]
+    fn a_class_has_a_number_of_its_own() {
+        let output = |shape: &[usize]| HostTensor { shape: shape.to_vec(), data: TensorData::F32(Vec::new()) };
+        assert!(has_classes(&output(&[4, 10])) && has_classes(&output(&[4, 10, 1, 1])));
+        assert!(!has_classes(&output(&[4])) && !has_classes(&output(&[4, 1])) && !has_classes(&output(&[4, 100, 92])));
+    }
+
+    #[test]
+    fn outputs_that_are_not_finite_have_no_class_and_outputs_are_kept_evenly() {
+        let sample = Sample { inputs: Vec::new(), label: Some(0) };
+        let width = KEPT_NUMBERS / KEPT_AT_LEAST;
+        let mut values = vec![0.0; width];
+        let mut evaluation = Evaluation { labels: Some(Vec::new()), ..Evaluation::default() };
+        for place in 0..2 * KEPT_AT_LEAST {
+            values[0] = if place == 3 { f64::NAN } else { place as f64 + 1.0 };
+            let output = Output { values: values.clone(), width, is_classes: true };
+            add(&mut evaluation, &output, std::slice::from_ref(&sample), 2 * KEPT_AT_LEAST);
+        }
+        assert_eq!((evaluation.samples, evaluation.not_finite), (2 * KEPT_AT_LEAST, 1));
+        let largest = evaluation.largest.unwrap();
+        assert_eq!((largest[2][0], largest[3].len()), (0, 0));
+        let first: Vec<f32> = evaluation.outputs.iter().map(|row| row[0]).collect();
+        assert_eq!((first.len(), &first[..3]), (KEPT_AT_LEAST, &[1.0, 3.0, 5.0][..]));
+    }
+}

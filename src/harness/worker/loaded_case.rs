@@ -1,0 +1,325 @@
+//! One case in its process, from loading to the proof: everything but the sampling itself.
+//!
+//! The order is: load, bind the ring of inputs, first call, compare the outputs with the reference, warm up. Only then
+//! may it be measured; afterwards the outputs of the same session are compared once more.
+
+use std::collections::HashMap;
+use std::path::PathBuf;
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+use super::verification::{Expectation, Verification};
+use crate::backend::{self, LoadRequest, Placement, Session, Stages};
+use crate::definition::{Boundary, Case, CaseFailure, DataSource, Dtype, Effort, Model, Phase, Sizes};
+use crate::fixture::{self, Artifacts, HostTensor, Reference, Samples};
+use crate::harness::protocol::Job;
+use crate::measurement::{self, TimedSession, WarmUp, WarmUpRule};
+use crate::run_data::Observed;
+
+/// What the cases of a process share; each is loaded when the first case needs it.
+#[derive(Default)]
+pub struct Fixtures {
+    references: HashMap<String, Option<Rc<Reference>>>,
+    samples: Vec<(DataSource, String, Option<usize>, Rc<Samples>)>,
+}
+
+impl Fixtures {
+    fn reference(&mut self, model: &Model, artifacts: &Artifacts) -> Result<Option<Rc<Reference>>, CaseFailure> {
+        let key = model.artifact_folder_name();
+        if let Some(reference) = self.references.get(&key) {
+            return Ok(reference.clone());
+        }
+        let reference = match &artifacts.reference {
+            Some(path) => Some(Rc::new(fixture::read_reference(path).map_err(CaseFailure::failed)?)),
+            None => None,
+        };
+        self.references.insert(key, reference.clone());
+        Ok(reference)
+    }
+
+    /// The samples by which a model's answers are judged.
+    ///
+    /// # Errors
+    /// They cannot be read.
+    pub fn samples(&mut self, model: &Model, sequence: Option<usize>) -> Result<Rc<Samples>, CaseFailure> {
+        let is_same = |(source, name, length, _): &&(DataSource, String, Option<usize>, Rc<Samples>)| {
+            *source == model.data_source && *name == model.name && *length == sequence
+        };
+        if let Some((.., samples)) = self.samples.iter().find(is_same) {
+            return Ok(Rc::clone(samples));
+        }
+        let samples = Rc::new(Samples::open(model, sequence).map_err(CaseFailure::failed)?);
+        self.samples.push((model.data_source.clone(), model.name.clone(), sequence, Rc::clone(&samples)));
+        Ok(samples)
+    }
+}
+
+/// A case that is loaded and verified.
+pub struct LoadedCase {
+    pub session: TimedSession,
+    expectation: Expectation,
+}
+
+/// A case whose session is there and has its inputs.
+pub struct Loaded {
+    pub session: Box<dyn Session>,
+    /// The batches that are bound, in the order of their bindings.
+    pub ring: Vec<Vec<HostTensor>>,
+    artifacts: Artifacts,
+    reference: Option<Rc<Reference>>,
+}
+
+/// A case with its files and inputs.
+struct Prepared<'a> {
+    case: &'a Case,
+    model: &'a Model,
+    threads: usize,
+    artifacts: Artifacts,
+    reference: Option<Rc<Reference>>,
+    ring: Vec<Vec<HostTensor>>,
+}
+
+impl<'a> Prepared<'a> {
+    fn new(case: &'a Case, model: &'a Model, job: &Job, fixtures: &mut Fixtures) -> Result<Self, CaseFailure> {
+        let artifacts = job.artifacts(model, case.dtype).cloned();
+        let artifacts = artifacts.ok_or_else(|| CaseFailure::failed("its artifacts were not prepared"))?;
+        let reference = fixtures.reference(model, &artifacts)?;
+        let sizes = Sizes { batch: case.batch_size, sequence: case.sequence_length };
+        let ring: Vec<Vec<HostTensor>> = (0..fixture::RING)
+            .map(|index| fixture::batch(model, reference.as_deref(), index, sizes))
+            .collect::<Result<_, _>>()
+            .map_err(CaseFailure::failed)?;
+        Ok(Prepared { case, model, threads: job.effort.effective_threads(), artifacts, reference, ring })
+    }
+
+    fn request(&self) -> LoadRequest<'_> {
+        LoadRequest {
+            model: self.model,
+            artifacts: &self.artifacts,
+            phase: self.case.phase,
+            sizes: Sizes { batch: self.case.batch_size, sequence: self.case.sequence_length },
+            device: &self.case.device,
+            dtype: self.case.dtype,
+            threads: self.threads,
+        }
+    }
+
+    /// Runs the case once under the runtime's profiler, in a session that may use other providers too, and notes how much
+    /// of it runs where it was asked for. Returns what its products are computed in, where the profile says it.
+    ///
+    /// # Errors
+    /// `unsupported`: a node would run elsewhere, or a product would be computed in another dtype; the message names the
+    /// operator.
+    fn trace(&self, observed: &mut Observed) -> Result<Option<Dtype>, CaseFailure> {
+        let Some(inputs) = self.ring.first() else { return Ok(None) };
+        let Some(trace) = backend::find(&self.case.backend)?.trace(&self.request(), inputs)? else { return Ok(None) };
+        let (provider, share, dtype) = (&trace.asked_for, trace.share(), self.case.dtype);
+        observed.providers = Some(provider.clone());
+        observed.provider_share = Some(share);
+        if share < 1.0 {
+            return Err(CaseFailure::unsupported(format!(
+                "{provider} runs {:.1} % of the nodes; the others would fall back: {}",
+                share * 100.0,
+                trace.elsewhere().join(", ")
+            )));
+        }
+        if let Some((computed_in, operators)) = trace.products_not_in(dtype) {
+            observed.effective_dtype = Some(computed_in);
+            return Err(CaseFailure::unsupported(format!(
+                "{provider} has no {dtype} {}: it would compute in {computed_in} between casts",
+                operators.join(", ")
+            )));
+        }
+        Ok(trace.products.contains_key(&Some(dtype)).then_some(dtype))
+    }
+
+    /// Loads the case, binds its inputs and makes the first call, and notes what is seen on the way.
+    fn load(self, observed: &mut Observed) -> Result<Loaded, CaseFailure> {
+        let Prepared { case, model, ring, .. } = &self;
+        let backend = backend::find(&case.backend)?;
+        observed.input_shape = ring.first().map(|inputs| describe_shapes(inputs));
+        observed.tokens_a_call = match case.phase {
+            Phase::Forward | Phase::Encoder => None,
+            Phase::Prefill => model.prompt_positions(case.sequence_length).map(|positions| positions * case.batch_size),
+            Phase::Decode => Some(case.batch_size),
+        };
+
+        // Loads the library, which is no part of loading the model.
+        let versions = backend.versions(&case.device);
+        observed.backend_version = Some(versions.backend);
+        observed.library_version = Some(versions.library);
+        // Where the mark cannot be reset, the peak is the whole process's, which is still an upper bound.
+        let _ = measurement::memory::reset_peak();
+        let start = Instant::now();
+        let mut session = backend.load(&self.request())?;
+        observed.load_ms = Some(milliseconds(start.elapsed()));
+
+        for inputs in ring {
+            session.bind(inputs)?;
+        }
+        let compiled_before = session.compilation().unwrap_or_default();
+        let start = Instant::now();
+        session.run(0)?;
+        session.sync()?;
+        let elapsed = start.elapsed();
+        let compilation = session.compilation();
+        let compiled_now = compilation.unwrap_or_default() - compiled_before;
+        observed.first_inference_ms = Some(milliseconds(elapsed.saturating_sub(compiled_now)));
+        observed.compilation_ms = compilation.map(milliseconds);
+        let Prepared { ring, artifacts, reference, .. } = self;
+        Ok(Loaded { session, ring, artifacts, reference })
+    }
+}
+
+/// Loads a case, binds its inputs and makes the first call, and notes what is seen on the way.
+///
+/// # Errors
+/// Why the case cannot run. `observed` holds what was seen until then.
+pub fn load(
+    case: &Case,
+    model: &Model,
+    job: &Job,
+    fixtures: &mut Fixtures,
+    observed: &mut Observed,
+) -> Result<Loaded, CaseFailure> {
+    Prepared::new(case, model, job, fixtures)?.load(observed)
+}
+
+/// Loads a case and compares its outputs, and notes what is seen on the way.
+///
+/// # Errors
+/// Why the case has no figures. `observed` holds what was seen until then.
+pub fn load_and_verify(
+    case: &Case,
+    model: &Model,
+    job: &Job,
+    fixtures: &mut Fixtures,
+    observed: &mut Observed,
+) -> Result<LoadedCase, CaseFailure> {
+    let prepared = Prepared::new(case, model, job, fixtures)?;
+    let traced_dtype = prepared.trace(observed)?;
+    let Loaded { mut session, ring, artifacts, reference } = prepared.load(observed)?;
+    let placement = session.placement();
+    let placement = Placement { effective_dtype: placement.effective_dtype.or(traced_dtype), ..placement };
+    note_placement(placement, case, &artifacts, observed)?;
+    let proof = Verification { case, model, reference: reference.as_deref(), job };
+    let expectation = proof.prove(&mut *session, &ring, observed)?;
+    Ok(LoadedCase { session: timed(session, ring, case.boundary), expectation })
+}
+
+/// The session as it is timed: from device to device, or from host to host.
+pub fn timed(session: Box<dyn Session>, ring: Vec<Vec<HostTensor>>, boundary: Boundary) -> TimedSession {
+    match boundary {
+        Boundary::Compute => TimedSession::new(session, ring.len()),
+        Boundary::EndToEnd => TimedSession::from_host(session, ring),
+    }
+}
+
+/// Loads a case and takes it as it is: an earlier process of the same duel has proven it.
+///
+/// # Errors
+/// Why the case has no figures. `observed` holds what was seen until then.
+pub fn load_unverified(
+    case: &Case,
+    model: &Model,
+    job: &Job,
+    fixtures: &mut Fixtures,
+    observed: &mut Observed,
+) -> Result<LoadedCase, CaseFailure> {
+    let Loaded { session, ring, .. } = load(case, model, job, fixtures, observed)?;
+    Ok(LoadedCase { session: timed(session, ring, case.boundary), expectation: Expectation::Itself(Vec::new()) })
+}
+
+impl LoadedCase {
+    /// Warms the session up, by the rule of its backend.
+    ///
+    /// # Errors
+    /// A call fails.
+    pub fn warm_up(&mut self, case: &Case, effort: &Effort) -> Result<WarmUp, CaseFailure> {
+        measurement::warm_up(&mut self.session, warm_up_rule(case, effort))
+    }
+
+    /// The median of a few calls, in milliseconds, for an idea of how fast it is.
+    ///
+    /// # Errors
+    /// A call fails.
+    pub fn rough_call_ms(&mut self) -> Result<f64, CaseFailure> {
+        const CALLS: usize = 25;
+        const PATIENCE: Duration = Duration::from_millis(300);
+        let start = Instant::now();
+        let mut times = Vec::new();
+        while times.len() < CALLS && (times.is_empty() || start.elapsed() < PATIENCE) {
+            let call = Instant::now();
+            self.session.call(1)?;
+            times.push(milliseconds(call.elapsed()));
+        }
+        times.sort_by(f64::total_cmp);
+        Ok(times[times.len() / 2])
+    }
+
+    /// The medians of the parts of the calls since the last time, in milliseconds, where they go from host to host.
+    pub fn stage_medians(&mut self) -> Option<[f64; 3]> {
+        let stages = self.session.take_stages();
+        let median = |part: fn(&Stages) -> Duration| {
+            let mut times: Vec<Duration> = stages.iter().map(part).collect();
+            times.sort_unstable();
+            milliseconds(times[times.len() / 2])
+        };
+        (!stages.is_empty()).then(|| [median(|it| it.to_device), median(|it| it.compute), median(|it| it.to_host)])
+    }
+
+    /// Compares the outputs once more, after the measurement.
+    ///
+    /// # Errors
+    /// `wrong-output`: they changed.
+    pub fn verify_again(&mut self) -> Result<(), CaseFailure> {
+        self.expectation.verify_again(self.session.session())
+    }
+}
+
+fn note_placement(
+    placement: Placement,
+    case: &Case,
+    artifacts: &Artifacts,
+    observed: &mut Observed,
+) -> Result<(), CaseFailure> {
+    if !placement.artifacts.is_empty() {
+        observed.artifact_bytes = Some(artifacts.size_bytes(placement.artifacts.iter().map(PathBuf::as_path)));
+        observed.artifact_sha256 = artifacts.sha256_of_loaded(placement.artifacts.iter().map(PathBuf::as_path)).ok();
+    }
+    observed.providers = Some(placement.providers);
+    observed.executor = placement.executor;
+    observed.device_type = placement.device_type;
+    observed.threads = placement.threads;
+    observed.effective_dtype = placement.effective_dtype;
+    let effective = placement.effective_device;
+    observed.effective_device = Some(effective.clone());
+    if effective != case.device {
+        return Err(CaseFailure::unavailable(format!("asked for {}, and it ran on {effective}", case.device)));
+    }
+    match placement.effective_dtype {
+        Some(dtype) if dtype != case.dtype => {
+            Err(CaseFailure::unsupported(format!("asked for {}, and it computes in {dtype}", case.dtype)))
+        }
+        _ => Ok(()),
+    }
+}
+
+fn warm_up_rule(case: &Case, effort: &Effort) -> WarmUpRule {
+    // TorchScript's profiling executor recompiles in its first calls.
+    let at_least = if case.backend == "tch" { effort.warmup.max(20) } else { effort.warmup };
+    WarmUpRule {
+        at_least,
+        at_least_for: Duration::from_millis(100),
+        at_most: Duration::from_secs_f64(effort.budget_seconds / 2.0),
+    }
+}
+
+fn describe_shapes(inputs: &[HostTensor]) -> String {
+    let shapes = inputs.iter().map(|input| input.shape.iter().map(usize::to_string).collect::<Vec<_>>().join("x"));
+    shapes.collect::<Vec<_>>().join(" ")
+}
+
+fn milliseconds(duration: Duration) -> f64 {
+    duration.as_secs_f64() * 1e3
+}

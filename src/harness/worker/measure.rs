@@ -1,0 +1,318 @@
+//! Measures cases with Criterion: registers every case of the run, and measures those of the job.
+
+use std::collections::HashMap;
+use std::panic::resume_unwind;
+use std::time::{Duration, Instant};
+
+use anyhow::Result;
+use clap::Parser;
+use criterion::{
+    AxisScale, BenchmarkGroup, BenchmarkId as CriterionId, Criterion, PlotConfiguration, SamplingMode, Throughput,
+};
+
+use super::case_outcome::{recorded, unwinding};
+use super::evaluation::evaluate;
+use super::loaded_case::{self, Fixtures, LoadedCase};
+use crate::criterion_dir::{LatencyLog, write_latency_log};
+use crate::definition::{BenchmarkId, Case, CaseFailure};
+use crate::fixture::seeded::Stream;
+use crate::harness::protocol::{Job, WorkItem};
+use crate::measurement::{self, LoggedSamples, LoggedWallTime, SampleLog, Sampling, WarmUp, memory};
+use crate::run_data::{CriterionArguments, EvaluationOutcome, Event, Mode, Observed, RunFolder, StopReason};
+
+/// Criterion's own warm-up comes after the detected one, and decides the number of calls per sample: from a single call,
+/// which may be interrupted, it would take the wrong one.
+const CALIBRATION_SECONDS: f64 = 0.05;
+/// How often a worker that evaluates answers says how far it is: to the user, and to the supervisor that it is alive.
+const PROGRESS_EVERY: Duration = Duration::from_secs(10);
+
+/// Registers every case with Criterion and measures those of the job, under Criterion's command line.
+///
+/// # Errors
+/// The run's folder cannot be written any more.
+pub fn measure(job: &Job) -> Result<()> {
+    let arguments = CriterionArguments::parse_from(std::env::args().skip(1));
+    let log = SampleLog::default();
+    let mut criterion = Criterion::default()
+        .with_measurement(LoggedWallTime::new(log.clone()))
+        .configure_from_args()
+        .with_filter(exactly_one_of(&job.work))
+        .output_directory(&job.criterion_root);
+
+    let mut worker = CriterionWorker {
+        folder: RunFolder::new(job.run_folder.clone()),
+        work: job.work.iter().map(|item| (item.case.to_string(), item)).collect(),
+        fixtures: Fixtures::default(),
+        cases_begun: 0,
+        job,
+        arguments,
+        log,
+    };
+    for cases in groups(&job.registered, job.effort.shuffle) {
+        let mut group = criterion.benchmark_group(cases[0].benchmark_id().group);
+        group.plot_config(PlotConfiguration::default().summary_scale(AxisScale::Logarithmic));
+        group.sampling_mode(SamplingMode::Flat);
+        for case in cases {
+            worker.register(&mut group, case)?;
+        }
+        group.finish();
+    }
+    criterion.final_summary();
+    Ok(())
+}
+
+/// A filter that Criterion matches against whole ids.
+fn exactly_one_of(work: &[WorkItem]) -> String {
+    let ids: Vec<String> = work.iter().map(|item| regex::escape(&item.case.to_string())).collect();
+    format!("^(?:{})$", ids.join("|"))
+}
+
+/// Cases by Criterion's group; contestants next to each other, batch sizes in their natural order, if they are not
+/// shuffled. A group stays together: its page shows what was registered between its begin and its end.
+fn groups(registered: &[Case], shuffle: Option<u64>) -> Vec<Vec<&Case>> {
+    let mut groups: Vec<Vec<&Case>> = Vec::new();
+    let mut places: HashMap<String, usize> = HashMap::new();
+    for case in registered {
+        let place = *places.entry(case.benchmark_id().group).or_insert_with(|| {
+            groups.push(Vec::new());
+            groups.len() - 1
+        });
+        groups[place].push(case);
+    }
+    for group in &mut groups {
+        group.sort_by_key(|case| (case.benchmark_id().function, case.batch_size));
+    }
+    if let Some(seed) = shuffle {
+        groups.iter_mut().for_each(|group| group.sort_by_key(|case| Stream::new(seed, &case.to_string()).at(0)));
+        groups.sort_by_key(|group| Stream::new(seed, &group[0].benchmark_id().group).at(0));
+    }
+    groups
+}
+
+struct CriterionWorker<'a> {
+    job: &'a Job,
+    arguments: CriterionArguments,
+    folder: RunFolder,
+    work: HashMap<String, &'a WorkItem>,
+    fixtures: Fixtures,
+    cases_begun: usize,
+    log: SampleLog,
+}
+
+type Group<'g> = BenchmarkGroup<'g, LoggedWallTime>;
+
+impl CriterionWorker<'_> {
+    /// Registers a case, and measures it if it is this process's.
+    ///
+    /// # Errors
+    /// The run's folder cannot be written any more; a case that goes wrong is an outcome, not an error.
+    fn register(&mut self, group: &mut Group<'_>, case: &Case) -> Result<()> {
+        let id = case.benchmark_id();
+        group.throughput(Throughput::Elements(case.batch_size as u64));
+        let Some(item) = self.work.get(&id.to_string()).copied() else {
+            // Criterion reads it from disk for the group's page; the filter keeps the closure from running.
+            group.bench_function(CriterionId::new(&id.function, &id.value), |_| {});
+            return Ok(());
+        };
+        if self.arguments.mode() == Mode::Load {
+            group.bench_function(CriterionId::new(&id.function, &id.value), |_| {});
+            return Ok(());
+        }
+        self.announce(item);
+        let folder = self.folder.clone();
+        let mut measured = None;
+        recorded(&folder, &id, |observed| {
+            measured = Some(self.measure(group, item, &id, observed)?);
+            Ok(())
+        })?;
+        match measured {
+            Some(loaded) if item.is_evaluated && self.keeps_measurements() => self.judge(loaded, item, &id),
+            _ => Ok(()),
+        }
+    }
+
+    fn keeps_measurements(&self) -> bool {
+        self.arguments.mode() == Mode::Measure && !self.arguments.discard_baseline
+    }
+
+    fn measure(
+        &mut self,
+        group: &mut Group<'_>,
+        item: &WorkItem,
+        id: &BenchmarkId,
+        observed: &mut Observed,
+    ) -> Result<LoadedCase, CaseFailure> {
+        let mut loaded = unwinding(|| {
+            loaded_case::load_and_verify(&item.case, &item.model, self.job, &mut self.fixtures, observed)
+        })?;
+        let warm_up = loaded.warm_up(&item.case, &self.job.effort)?;
+        observed.warmup_is_steady = Some(warm_up.is_steady);
+        let pilot = measurement::pilot(&mut loaded.session, &self.job.effort, warm_up.expected_call_ns())?;
+        let sampling = self.sampling(&warm_up, &pilot);
+        observed.stopped_by = Some(sampling.stop);
+        self.announce_sampling(sampling, &warm_up, observed);
+        let before_sampling = [warm_up.calls.as_slice(), &pilot].concat();
+        observed.warmup_iterations = Some(before_sampling.len());
+        // Those of the warm-up.
+        loaded.stage_medians();
+        self.log.begin();
+        self.sample(group, &mut loaded, sampling, warm_up.expected_call_ns(), id)?;
+        let samples = self.log.take();
+        if let Some([h2d, compute, d2h]) = loaded.stage_medians() {
+            (observed.h2d_ms, observed.compute_ms, observed.d2h_ms) = (Some(h2d), Some(compute), Some(d2h));
+        }
+        loaded.verify_again()?;
+        observed.peak_memory_bytes = memory::peak_bytes();
+        if self.keeps_measurements() {
+            self.keep(id, before_sampling, samples)?;
+        }
+        Ok(loaded)
+    }
+
+    /// Lets the session that was measured answer the model's samples, and keeps the answers. The case is finished before:
+    /// what was measured stays, whatever comes of this.
+    ///
+    /// # Errors
+    /// The run's folder cannot be written any more.
+    fn judge(&mut self, loaded: LoadedCase, item: &WorkItem, id: &BenchmarkId) -> Result<()> {
+        let start = Instant::now();
+        self.folder.append(&Event::Evaluating { id: id.clone(), samples: 0 })?;
+        let failure = self.answers(loaded, item, id).err().map(|failure| failure.message);
+        if let Some(failure) = &failure {
+            eprintln!("  not judged: {failure}");
+        }
+        let evaluation = EvaluationOutcome { failure, seconds: start.elapsed().as_secs_f64() };
+        self.folder.append(&Event::Evaluated { id: id.clone(), evaluation })
+    }
+
+    fn answers(&mut self, mut loaded: LoadedCase, item: &WorkItem, id: &BenchmarkId) -> Result<(), CaseFailure> {
+        let samples = self.fixtures.samples(&item.model, item.case.sequence_length)?;
+        eprintln!("  judging {} samples of {}", samples.len(), samples.name());
+        let (start, mut said) = (Instant::now(), Instant::now());
+        let folder = &self.folder;
+        let mut answered = |answered: usize| {
+            if said.elapsed() < PROGRESS_EVERY {
+                return Ok(());
+            }
+            said = Instant::now();
+            let left = start.elapsed().as_secs_f64() / answered as f64 * (samples.len() - answered) as f64;
+            eprintln!("  {answered} of {} samples, about {} left", samples.len(), minutes(left));
+            Ok(folder.append(&Event::Evaluating { id: id.clone(), samples: answered })?)
+        };
+        let session = loaded.session.session();
+        let evaluation = unwinding(|| evaluate(session, &item.case, &item.model, &samples, &mut answered))?;
+        for why in &evaluation.unreadable {
+            eprintln!("  left out: {why}");
+        }
+        Ok(evaluation.write(folder.path(), id)?)
+    }
+
+    /// What the suite asks for, if Criterion's arguments do not say something else.
+    fn sampling(&self, warm_up: &WarmUp, pilot: &[u64]) -> Sampling {
+        let mut effort = self.job.effort.clone();
+        if let Some(seconds) = self.arguments.measurement_time {
+            effort.budget_seconds = seconds;
+        }
+        let sampling = Sampling::choose(&effort, warm_up.expected_call_ns(), pilot);
+        match self.arguments.sample_size {
+            Some(samples) => Sampling { samples: samples as usize, stop: StopReason::Arguments, ..sampling },
+            None => sampling,
+        }
+    }
+
+    fn sample(
+        &self,
+        group: &mut Group<'_>,
+        loaded: &mut LoadedCase,
+        sampling: Sampling,
+        call_ns: u64,
+        id: &BenchmarkId,
+    ) -> Result<(), CaseFailure> {
+        group.sample_size(sampling.samples);
+        group.measurement_time(sampling.measurement_time(call_ns));
+        let warm_up_time = self.arguments.warm_up_time.unwrap_or(CALIBRATION_SECONDS).max(1e-9);
+        group.warm_up_time(Duration::from_secs_f64(warm_up_time));
+
+        unwinding(|| {
+            group.bench_function(CriterionId::new(&id.function, &id.value), |bencher| {
+                bencher.iter_custom(|calls| match loaded.session.call(calls) {
+                    Ok(times) => times,
+                    // Unwinds through Criterion, which then writes nothing; `unwinding` takes it up again.
+                    Err(failure) => resume_unwind(Box::new(failure)),
+                });
+            });
+            Ok(())
+        })
+    }
+
+    /// Puts the latency log beside Criterion's files.
+    fn keep(&self, id: &BenchmarkId, warm_up_ns: Vec<u64>, samples: LoggedSamples) -> Result<(), CaseFailure> {
+        let LoggedSamples { samples_ns, disturbed } = samples;
+        let log = LatencyLog { run_id: self.folder.id(), warm_up_ns, samples_ns, disturbed };
+        let folder = self.job.criterion_root.join(&id.group).join(&id.function).join(&id.value);
+        let named = |name: &str| folder.join(name);
+        let folders = std::iter::once(named("new")).chain(self.arguments.save_baseline.as_deref().map(named));
+        for folder in folders {
+            write_latency_log(&folder, &log)
+                .map_err(|error| CaseFailure::failed(format!("the latency log in {}: {error}", folder.display())))?;
+        }
+        Ok(())
+    }
+
+    fn announce(&mut self, item: &WorkItem) {
+        let expected = |item: &WorkItem| item.expected_seconds;
+        let left: Option<f64> = self.job.work[self.cases_begun..].iter().map(expected).sum();
+        let left = match (left, self.job.seconds_after) {
+            (Some(own), Some(others)) => format!(", about {} left", minutes(own + others)),
+            _ => String::new(),
+        };
+        self.cases_begun += 1;
+        let number = self.job.cases_before + self.cases_begun;
+        eprintln!("\n[{number}/{}] {}{left}", self.job.cases_in_all, item.case);
+    }
+
+    fn announce_sampling(&self, sampling: Sampling, warm_up: &WarmUp, observed: &Observed) {
+        if self.arguments.mode() != Mode::Measure {
+            return;
+        }
+        let proof = match (observed.verified, observed.max_rel_error) {
+            (Some(true), Some(error)) => format!("outputs right (error {error:.0e})"),
+            _ => "no reference".into(),
+        };
+        let calls = sampling.samples as u64 * sampling.calls_per_sample;
+        let call = Duration::from_nanos(warm_up.expected_call_ns());
+        eprintln!(
+            "  loaded in {:.0?}, {proof}, {} warm-up calls, {call:.1?} a call: {calls} calls in {} samples, about {:.1} s",
+            Duration::from_secs_f64(observed.load_ms.unwrap_or_default() / 1e3),
+            warm_up.calls.len(),
+            sampling.samples,
+            calls as f64 * call.as_secs_f64(),
+        );
+    }
+}
+
+fn minutes(seconds: f64) -> String {
+    if seconds < 90.0 { format!("{seconds:.0} s") } else { format!("{:.0} min", seconds / 60.0) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn order(shuffle: Option<u64>) -> Vec<String> {
+        let case = |model: &str, batch_size| Case::new(model, "ort", batch_size);
+        let models = ["a", "b", "c", "d", "e"];
+        let cases: Vec<Case> = models.iter().flat_map(|model| [8, 1, 2].map(|batch| case(model, batch))).collect();
+        groups(&cases, shuffle).concat().iter().map(ToString::to_string).collect()
+    }
+
+    #[test]
+    fn a_shuffled_order_has_all_cases_and_is_that_of_its_seed() {
+        assert_eq!(order(None)[..4], ["a/ort-cpu-f32/1", "a/ort-cpu-f32/2", "a/ort-cpu-f32/8", "b/ort-cpu-f32/1"]);
+        assert_eq!(order(Some(1)), order(Some(1)));
+        assert_ne!(order(Some(1)), order(Some(2)));
+        let mut sorted = order(Some(1));
+        sorted.sort();
+        assert_eq!(sorted, order(None));
+    }
+}

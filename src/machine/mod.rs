@@ -1,0 +1,291 @@
+//! Facts about the machine and the source that a run was made on.
+
+mod container;
+mod processor_time;
+
+pub use container::ContainerLimits;
+pub use processor_time::{ProcessorTime, TICKS_PER_SECOND, own_ticks, processes};
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
+
+/// The machine. Unknown facts are absent.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Machine {
+    /// Tells machines apart without naming them.
+    pub host_id: String,
+    pub os: String,
+    pub kernel: Option<String>,
+    pub architecture: String,
+    pub cpu_model: Option<String>,
+    pub cpu_features: Option<String>,
+    pub logical_processors: usize,
+    pub memory_bytes: Option<u64>,
+    pub governor: Option<String>,
+    pub hypervisor: Option<bool>,
+    // Since a later version: a manifest may be without them.
+    #[serde(default)]
+    pub hypervisor_name: Option<String>,
+    #[serde(default)]
+    pub physical_cores: Option<usize>,
+    /// Of the first processor: `L1d 32 KiB, L1i 32 KiB, L2 1 MiB, L3 32 MiB`.
+    #[serde(default)]
+    pub caches: Option<String>,
+    /// Whether two threads of one core are in use.
+    #[serde(default)]
+    pub smt: Option<bool>,
+    /// Whether the processor may go above its nominal frequency.
+    #[serde(default)]
+    pub turbo: Option<bool>,
+    #[serde(default)]
+    pub frequency_driver: Option<String>,
+    /// Part of the processors' time since the system started that the hypervisor took, from 0 to 1.
+    #[serde(default)]
+    pub stolen_share: Option<f64>,
+    /// The control group's limit, in processors.
+    #[serde(default)]
+    pub container_processors: Option<f64>,
+    #[serde(default)]
+    pub container_memory_bytes: Option<u64>,
+    /// Mean number of threads that ran or wanted to, over the last minute.
+    #[serde(default)]
+    pub load_average: Option<f64>,
+    #[serde(default)]
+    pub gpus: Option<Vec<String>>,
+    #[serde(default)]
+    pub gpu_driver: Option<String>,
+}
+
+impl Machine {
+    pub fn read() -> Self {
+        let cpuinfo = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+        let flags = cpuinfo_field(&cpuinfo, "flags");
+        let cpu_model = cpuinfo_field(&cpuinfo, "model name");
+        let limits = ContainerLimits::read().unwrap_or_default();
+        Machine {
+            host_id: host_id(cpu_model.as_deref()),
+            os: std::env::consts::OS.into(),
+            kernel: read_line("/proc/sys/kernel/osrelease"),
+            architecture: std::env::consts::ARCH.into(),
+            cpu_features: flags.as_deref().map(vector_features),
+            hypervisor: flags.as_deref().map(|flags| flags.split(' ').any(|flag| flag == "hypervisor")),
+            cpu_model,
+            logical_processors: std::thread::available_parallelism().map_or(1, |count| count.get()),
+            memory_bytes: memory_info("MemTotal"),
+            governor: read_line("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor"),
+            hypervisor_name: hypervisor_name(),
+            physical_cores: physical_cores(&cpuinfo),
+            caches: caches(Path::new("/sys/devices/system/cpu/cpu0/cache")),
+            smt: read_line("/sys/devices/system/cpu/smt/active").map(|active| active == "1"),
+            turbo: turbo(),
+            frequency_driver: read_line("/sys/devices/system/cpu/cpu0/cpufreq/scaling_driver"),
+            stolen_share: ProcessorTime::now().map(|time| time.stolen as f64 / time.total.max(1) as f64),
+            container_processors: limits.processors,
+            container_memory_bytes: limits.memory_bytes,
+            load_average: read_line("/proc/loadavg").and_then(|line| line.split(' ').next()?.parse().ok()),
+            gpus: nvidia_gpus(),
+            gpu_driver: read_line("/proc/driver/nvidia/version").as_deref().and_then(nvidia_driver),
+        }
+    }
+}
+
+fn read_line(path: &str) -> Option<String> {
+    let text = fs::read_to_string(path).ok()?;
+    Some(text.trim().to_owned()).filter(|text| !text.is_empty())
+}
+
+fn cpuinfo_field(cpuinfo: &str, field: &str) -> Option<String> {
+    cpuinfo
+        .lines()
+        .filter_map(|line| line.split_once(':'))
+        .find(|(name, _)| name.trim() == field)
+        .map(|(_, value)| value.trim().to_owned())
+}
+
+/// The processor's vector extensions, which decide what code a runtime chooses.
+fn vector_features(flags: &str) -> String {
+    let is_vector = |flag: &&str| ["sse4", "avx", "fma", "f16c", "amx"].iter().any(|prefix| flag.starts_with(prefix));
+    flags.split(' ').filter(is_vector).collect::<Vec<_>>().join(" ")
+}
+
+/// A line of `/proc/meminfo`, in bytes.
+pub fn memory_info(field: &str) -> Option<u64> {
+    let meminfo = fs::read_to_string("/proc/meminfo").ok()?;
+    let line = meminfo.lines().find_map(|line| line.strip_prefix(field)?.strip_prefix(':'))?;
+    let kibibytes: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
+    Some(kibibytes * 1024)
+}
+
+/// Different pairs of package and core.
+fn physical_cores(cpuinfo: &str) -> Option<usize> {
+    let processors = cpuinfo.split("\n\n");
+    let core = |processor: &str| {
+        let field = |name| cpuinfo_field(processor, name);
+        field("core id").map(|core| (field("physical id"), core))
+    };
+    let cores: BTreeSet<_> = processors.filter_map(core).collect();
+    (!cores.is_empty()).then_some(cores.len())
+}
+
+fn caches(folder: &Path) -> Option<String> {
+    let mut indices: Vec<_> = fs::read_dir(folder).ok()?.flatten().map(|entry| entry.path()).collect();
+    indices.sort();
+    let cache = |index: &Path| {
+        let field = |name: &str| Some(fs::read_to_string(index.join(name)).ok()?.trim().to_owned());
+        let letter = match field("type")?.as_str() {
+            "Data" => "d",
+            "Instruction" => "i",
+            _ => "",
+        };
+        let kibibytes: u64 = field("size")?.strip_suffix('K')?.parse().ok()?;
+        let size = if kibibytes.is_multiple_of(1024) {
+            format!("{} MiB", kibibytes / 1024)
+        } else {
+            format!("{kibibytes} KiB")
+        };
+        Some(format!("L{}{letter} {size}", field("level")?))
+    };
+    let caches: Vec<String> = indices.iter().filter_map(|index| cache(index)).collect();
+    (!caches.is_empty()).then(|| caches.join(", "))
+}
+
+/// Bytes of all last-level caches together, each counted once.
+pub fn last_level_cache_bytes() -> Option<u64> {
+    let processors = fs::read_dir("/sys/devices/system/cpu").ok()?.flatten().map(|entry| entry.path().join("cache"));
+    last_level_bytes(processors)
+}
+
+/// Of the processors' folders; processors that name the same others share a cache.
+fn last_level_bytes(processors: impl Iterator<Item = PathBuf>) -> Option<u64> {
+    let mut caches = BTreeMap::new();
+    for index in processors.filter_map(|folder| fs::read_dir(folder).ok()).flatten().flatten() {
+        let field = |name: &str| Some(fs::read_to_string(index.path().join(name)).ok()?.trim().to_owned());
+        let cache = || {
+            let level: u32 = field("level")?.parse().ok()?;
+            let kibibytes: u64 = field("size")?.strip_suffix('K')?.parse().ok()?;
+            Some(((level, field("shared_cpu_list")?), kibibytes * 1024))
+        };
+        caches.extend(cache());
+    }
+    let last = caches.keys().map(|(level, _)| *level).max()?;
+    Some(caches.iter().filter(|((level, _), _)| *level == last).map(|(_, bytes)| bytes).sum())
+}
+
+fn turbo() -> Option<bool> {
+    let boost = read_line("/sys/devices/system/cpu/cpufreq/boost").map(|on| on == "1");
+    boost.or_else(|| read_line("/sys/devices/system/cpu/intel_pstate/no_turbo").map(|off| off == "0"))
+}
+
+/// By the virtual hardware's name, or by the clock that the hypervisor offers.
+fn hypervisor_name() -> Option<String> {
+    let of_clock = |clocks: String| {
+        let named = [("kvm-clock", "KVM"), ("hyperv", "Hyper-V"), ("xen", "Xen"), ("vmware", "VMware")];
+        named.iter().find(|(clock, _)| clocks.contains(clock)).map(|(_, name)| (*name).to_owned())
+    };
+    let clocks = read_line("/sys/devices/system/clocksource/clocksource0/available_clocksource");
+    let maker = || read_line("/sys/class/dmi/id/sys_vendor").filter(|maker| is_hypervisor(maker));
+    read_line("/sys/hypervisor/type").or_else(|| clocks.and_then(of_clock)).or_else(maker)
+}
+
+fn is_hypervisor(maker: &str) -> bool {
+    ["QEMU", "VMware", "Xen", "innotek", "Amazon EC2", "Google", "Parallels"].iter().any(|name| maker.contains(name))
+}
+
+fn nvidia_gpus() -> Option<Vec<String>> {
+    let mut folders: Vec<_> = fs::read_dir("/proc/driver/nvidia/gpus").ok()?.flatten().map(|gpu| gpu.path()).collect();
+    folders.sort();
+    let model = |folder: PathBuf| cpuinfo_field(&fs::read_to_string(folder.join("information")).ok()?, "Model");
+    Some(folders.into_iter().filter_map(model).collect())
+}
+
+/// `NVRM version: NVIDIA UNIX … Kernel Module  570.86.15  …` → `570.86.15`.
+fn nvidia_driver(version: &str) -> Option<String> {
+    let is_version = |word: &&str| word.contains('.') && word.chars().all(|c| c.is_ascii_digit() || c == '.');
+    version.lines().next()?.split_whitespace().find(is_version).map(str::to_owned)
+}
+
+fn host_id(cpu_model: Option<&str>) -> String {
+    let machine = read_line("/etc/machine-id").or_else(|| read_line("/proc/sys/kernel/hostname")).unwrap_or_default();
+    let hash = Sha256::digest(format!("inferbench {machine} {}", cpu_model.unwrap_or_default()));
+    hash.iter().take(6).map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// The revision of the source, where git knows it.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Revision {
+    pub commit: Option<String>,
+    pub is_dirty: Option<bool>,
+}
+
+impl Revision {
+    pub fn read(root: &Path) -> Self {
+        let git = |arguments: &[&str]| {
+            let output = Command::new("git").arg("-C").arg(root).args(arguments).output().ok()?;
+            output.status.success().then(|| String::from_utf8_lossy(&output.stdout).trim().to_owned())
+        };
+        Revision {
+            commit: git(&["rev-parse", "HEAD"]),
+            is_dirty: git(&["status", "--porcelain", "--untracked-files=no"]).map(|changes| !changes.is_empty()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cpu_facts_are_read_from_proc() {
+        let cpuinfo = "processor\t: 0\nmodel name\t: A CPU\nflags\t\t: fpu avx2 fma hypervisor\n";
+        assert_eq!(cpuinfo_field(cpuinfo, "model name").as_deref(), Some("A CPU"));
+        assert_eq!(vector_features(&cpuinfo_field(cpuinfo, "flags").unwrap()), "avx2 fma");
+        assert_eq!(physical_cores(cpuinfo), None);
+    }
+
+    #[test]
+    fn threads_of_a_core_are_one_core() {
+        let processor = |package, core| format!("processor\t: 0\nphysical id\t: {package}\ncore id\t\t: {core}\n");
+        let cpuinfo = [(0, 0), (0, 1), (1, 0), (0, 0), (0, 1), (1, 0)].map(|(package, core)| processor(package, core));
+        assert_eq!(physical_cores(&cpuinfo.join("\n")), Some(3));
+    }
+
+    #[test]
+    fn a_last_level_cache_that_processors_share_counts_once() {
+        let folder = tempfile::tempdir().unwrap();
+        let put = |processor: &str, index: &str, level: &str, size: &str, shared: &str| {
+            let path = folder.path().join(processor).join(index);
+            fs::create_dir_all(&path).unwrap();
+            for (name, text) in [("level", level), ("size", size), ("shared_cpu_list", shared)] {
+                fs::write(path.join(name), format!("{text}\n")).unwrap();
+            }
+        };
+        for (processor, shared) in [("0", "0-1"), ("1", "0-1"), ("2", "2-3"), ("3", "2-3")] {
+            put(processor, "index2", "2", "512K", processor);
+            put(processor, "index3", "3", "1024K", shared);
+        }
+        let processors = || ["0", "1", "2", "3"].map(|processor| folder.path().join(processor)).into_iter();
+        assert_eq!(last_level_bytes(processors()), Some(2 << 20));
+        assert_eq!(last_level_bytes(std::iter::empty()), None);
+    }
+
+    #[test]
+    fn the_driver_is_found_in_its_sentence() {
+        let open =
+            "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  570.86.15  Release Build\nGCC version: 12.2.0";
+        assert_eq!(nvidia_driver(open).as_deref(), Some("570.86.15"));
+        assert_eq!(nvidia_driver("NVRM version: none"), None);
+    }
+
+    #[test]
+    fn a_machine_of_an_older_manifest_is_read() {
+        let older = r#"{"host_id": "1a", "os": "linux", "kernel": null, "architecture": "x86_64", "cpu_model": "A CPU",
+            "cpu_features": "avx2", "logical_processors": 2, "memory_bytes": 1, "governor": null, "hypervisor": true}"#;
+        let machine: Machine = serde_json::from_str(older).unwrap();
+        assert_eq!((machine.logical_processors, machine.caches, machine.load_average), (2, None, None));
+    }
+}

@@ -1,0 +1,91 @@
+//! Where the processors' time goes, from Linux's `/proc`: in all, stolen by a hypervisor, and by single processes.
+//!
+//! The unit is the tick of that interface, a hundredth of a second on every Linux. What cannot be read is absent.
+
+use std::collections::BTreeMap;
+use std::fs;
+
+/// Ticks of one processor a second.
+pub const TICKS_PER_SECOND: u64 = 100;
+
+/// Ticks of all processors together since the system started (`/proc/stat`).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ProcessorTime {
+    pub processors: u64,
+    /// Idle or not, stolen or not.
+    pub total: u64,
+    /// In processes, the kernel and its interrupts.
+    pub busy: u64,
+    /// Taken by the hypervisor while a process was ready to run.
+    pub stolen: u64,
+}
+
+impl ProcessorTime {
+    pub fn now() -> Option<Self> {
+        Self::parse(&fs::read_to_string("/proc/stat").ok()?)
+    }
+
+    fn parse(stat: &str) -> Option<Self> {
+        let mut lines = stat.lines();
+        let sum = lines.next()?.strip_prefix("cpu ")?;
+        let ticks: Vec<u64> = sum.split_whitespace().map(str::parse).collect::<Result<_, _>>().ok()?;
+        // The time of guests, which follows, is in `user` and `nice` already.
+        let &[user, nice, system, idle, waiting, interrupts, soft_interrupts, stolen, ..] = ticks.as_slice() else {
+            return None;
+        };
+        let busy = user + nice + system + interrupts + soft_interrupts;
+        let processors = lines.take_while(|line| line.starts_with("cpu")).count() as u64;
+        Some(ProcessorTime { processors, total: busy + idle + waiting + stolen, busy, stolen })
+    }
+}
+
+/// Ticks that this process has used, with all its threads.
+pub fn own_ticks() -> Option<u64> {
+    parse_process(&fs::read_to_string("/proc/self/stat").ok()?).map(|(_, ticks)| ticks)
+}
+
+/// Every process's name and the ticks that it has used, by its id.
+pub fn processes() -> BTreeMap<u32, (String, u64)> {
+    let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
+    let ids = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    // One that ends meanwhile cannot be read any more.
+    let read = |id: u32| Some((id, parse_process(&fs::read_to_string(format!("/proc/{id}/stat")).ok()?)?));
+    ids.filter_map(read).collect()
+}
+
+/// Name and ticks of a process; the name is in parentheses and may hold anything.
+fn parse_process(stat: &str) -> Option<(String, u64)> {
+    let (before, after) = stat.rsplit_once(')')?;
+    let (_, name) = before.split_once('(')?;
+    let mut fields = after.split_whitespace().skip(11);
+    let (user, system): (u64, u64) = (fields.next()?.parse().ok()?, fields.next()?.parse().ok()?);
+    Some((name.to_owned(), user + system))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const STAT: &str = "cpu  100 20 30 1000 5 2 3 40 9 1\ncpu0 50 10 15 500 2 1 1 20 0 0\n\
+        cpu1 50 10 15 500 3 1 2 20 0 0\nintr 123 0\nctxt 1\n";
+
+    #[test]
+    fn guests_are_counted_once_and_stolen_time_apart() {
+        let time = ProcessorTime::parse(STAT).unwrap();
+        assert_eq!(time, ProcessorTime { processors: 2, total: 1200, busy: 155, stolen: 40 });
+    }
+
+    #[test]
+    fn kernels_without_steal_time_and_other_texts_are_unknown() {
+        for text in ["", "cpu  1 2 3 4 5 6 7\n", "cpu  a b c d e f g h\n", "intr 1\n"] {
+            assert_eq!(ProcessorTime::parse(text), None, "{text:?}");
+        }
+    }
+
+    #[test]
+    fn a_name_may_hold_spaces_and_parentheses() {
+        let stat = "7 (a) (b c) R 1 1 1 0 -1 4194304 100 0 0 0 31 11 5 6 20 0 1 0 1693690 3133440 390\n";
+        assert_eq!(parse_process(stat), Some(("a) (b c".into(), 42)));
+        assert_eq!(parse_process("7 (a) R 1"), None);
+    }
+}

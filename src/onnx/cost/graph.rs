@@ -1,0 +1,217 @@
+//! Walks one graph whose inputs have sizes: what its nodes compute, and what goes in and comes out.
+
+use std::collections::{BTreeMap, HashMap};
+use std::path::Path;
+
+use prost::Message;
+use prost::bytes::Bytes;
+
+use super::flops::flops;
+use super::node::Node;
+use super::shapes;
+use super::value::{Value, element_bytes, elements};
+use crate::definition::Cost;
+use crate::onnx::proto::{GraphProto, ModelProto, TensorProto, ValueInfoProto};
+
+/// Sizes of tensors, by name.
+pub(super) type Shapes = BTreeMap<String, Vec<usize>>;
+
+/// A graph's cost, and the shapes of its outputs.
+#[derive(Debug, PartialEq)]
+pub(super) struct Walked {
+    pub cost: Cost,
+    pub outputs: Shapes,
+}
+
+/// # Errors
+/// The file cannot be read or is not a whole ONNX model.
+pub(super) fn read(path: &Path) -> Result<GraphProto, String> {
+    let bytes = std::fs::read(path).map_err(|error| format!("{}: {error}", path.display()))?;
+    let model = ModelProto::decode(Bytes::from(bytes)).map_err(|error| format!("{}: {error}", path.display()))?;
+    model.graph.ok_or_else(|| format!("{}: an ONNX model without a graph", path.display()))
+}
+
+/// Finds the shape of every tensor and adds up.
+///
+/// # Errors
+/// An input has no size in `inputs`, or a node's cost cannot be known; the message names its operator.
+pub(super) fn walk(graph: &GraphProto, inputs: &Shapes) -> Result<Walked, String> {
+    let constants: HashMap<&str, &TensorProto> =
+        graph.initializers.iter().map(|tensor| (tensor.name.as_str(), tensor)).collect();
+    let mut values: HashMap<&str, Value> = HashMap::new();
+    for (name, tensor) in &constants {
+        values.insert(name, Value::of_tensor(tensor)?);
+    }
+    let mut bytes = ByteCount::default();
+    for input in graph.inputs.iter().filter(|input| !constants.contains_key(input.name.as_str())) {
+        let shape = inputs.get(&input.name).ok_or_else(|| format!("the input {:?} has no size", input.name))?;
+        bytes.add(value_bytes(input, shape));
+        values.insert(&input.name, Value::of_shape(shape.clone()));
+    }
+    let mut all_flops: u64 = 0;
+    let mut weights = Weights::default();
+    for proto in &graph.nodes {
+        let find = |name: &'_ String| match name.as_str() {
+            "" => Ok(None),
+            name => values
+                .get(name)
+                .map(Some)
+                .ok_or_else(|| format!("{} {:?}: nothing gives its input {name:?}", proto.op_type, proto.name)),
+        };
+        let node = Node { proto, inputs: proto.inputs.iter().map(find).collect::<Result<_, _>>()? };
+        let outputs = shapes::outputs(&node)?;
+        let too_many = || node.wrong("more operations than can be counted");
+        all_flops = all_flops.checked_add(flops(&node, &outputs)?).ok_or_else(too_many)?;
+        for (place, input) in proto.inputs.iter().enumerate() {
+            if let Some(tensor) = constants.get(input.as_str()) {
+                let looked_up = (proto.op_type == "Gather" && place == 0).then(|| outputs.first()).flatten();
+                weights.read(tensor, looked_up);
+            }
+        }
+        for (name, value) in proto.outputs.iter().zip(outputs) {
+            values.insert(name, value);
+        }
+    }
+    bytes.add(weights.bytes());
+    let mut outputs = Shapes::new();
+    for output in &graph.outputs {
+        let value = values.get(output.name.as_str());
+        let shape = &value.ok_or_else(|| format!("the shape of the output {:?} is not known", output.name))?.shape;
+        bytes.add(value_bytes(output, shape));
+        outputs.insert(output.name.clone(), shape.clone());
+    }
+    Ok(Walked { cost: Cost { flops: all_flops, bytes: bytes.0? }, outputs })
+}
+
+/// A sum of bytes, which fails as a whole.
+struct ByteCount(Result<u64, String>);
+
+impl Default for ByteCount {
+    fn default() -> Self {
+        ByteCount(Ok(0))
+    }
+}
+
+impl ByteCount {
+    fn add(&mut self, bytes: Result<u64, String>) {
+        let sum = |so_far: u64, more: u64| so_far.checked_add(more).ok_or("more bytes than can be counted".to_owned());
+        self.0 = self.0.clone().and_then(|so_far| sum(so_far, bytes?));
+    }
+}
+
+/// What is read of the constants: each once, but of a table that is only looked up in, no more than the rows that are.
+#[derive(Default)]
+struct Weights<'a>(HashMap<&'a str, (&'a TensorProto, Option<u64>)>);
+
+impl<'a> Weights<'a> {
+    fn read(&mut self, tensor: &'a TensorProto, looked_up: Option<&Value>) {
+        let rows = looked_up.and_then(|output| elements(&output.shape));
+        let (_, read) = self.0.entry(&tensor.name).or_insert((tensor, Some(0)));
+        // None: the whole.
+        *read = read.zip(rows).and_then(|(before, rows)| before.checked_add(rows));
+    }
+
+    fn bytes(&self) -> Result<u64, String> {
+        let mut sum = ByteCount::default();
+        let bytes = |(tensor, read): &(&TensorProto, Option<u64>)| {
+            let all = tensor.elements()?;
+            all.min(read.unwrap_or(all)).checked_mul(element_bytes(tensor.data_type)?)
+        };
+        let unknown = |tensor: &TensorProto| format!("the constant {:?} has no size in bytes", tensor.name);
+        self.0.values().for_each(|entry| sum.add(bytes(entry).ok_or_else(|| unknown(entry.0))));
+        sum.0
+    }
+}
+
+fn value_bytes(value: &ValueInfoProto, shape: &[usize]) -> Result<u64, String> {
+    let kind = value.r#type.as_ref().and_then(|kind| kind.tensor.as_ref());
+    let bytes = kind.and_then(|tensor| elements(shape)?.checked_mul(element_bytes(tensor.element)?));
+    bytes.ok_or_else(|| format!("{:?} has no size in bytes", value.name))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::onnx::proto::{AttributeProto, NodeProto, TensorTypeProto, TypeProto};
+
+    fn value(name: &str, element: i32) -> ValueInfoProto {
+        let tensor = TensorTypeProto { element, shape: None };
+        let kind = TypeProto { tensor: Some(tensor), ..TypeProto::default() };
+        ValueInfoProto { name: name.into(), r#type: Some(kind), ..ValueInfoProto::default() }
+    }
+
+    fn weights(name: &str, dims: &[i64]) -> TensorProto {
+        TensorProto { name: name.into(), dims: dims.to_vec(), data_type: 1, ..TensorProto::default() }
+    }
+
+    fn graph(nodes: Vec<NodeProto>, initializers: Vec<TensorProto>, inputs: &[(&str, i32)]) -> GraphProto {
+        let inputs = inputs.iter().map(|(name, element)| value(name, *element)).collect();
+        GraphProto { nodes, initializers, inputs, outputs: vec![value("y", 1)], ..GraphProto::default() }
+    }
+
+    fn with_ints(mut node: NodeProto, name: &str, ints: &[i64]) -> NodeProto {
+        node.attributes.push(AttributeProto { name: name.into(), ints: ints.to_vec(), ..AttributeProto::default() });
+        node
+    }
+
+    fn sizes(shape: &[usize]) -> Shapes {
+        BTreeMap::from([("x".to_owned(), shape.to_vec())])
+    }
+
+    #[test]
+    fn a_product_takes_two_operations_for_each_pair_it_multiplies() {
+        let graph = graph(vec![NodeProto::new("MatMul", &["x", "w"], "y")], vec![weights("w", &[5, 7])], &[("x", 1)]);
+        let walked = walk(&graph, &sizes(&[2, 3, 5])).unwrap();
+        assert_eq!(walked.outputs["y"], [2, 3, 7]);
+        let flops = 2 * (2 * 3 * 7) * 5;
+        assert_eq!(walked.cost, Cost { flops, bytes: 4 * (2 * 3 * 5 + 5 * 7 + 2 * 3 * 7) });
+        let wrong = walk(&graph, &sizes(&[2, 4])).unwrap_err();
+        assert_eq!(wrong, "MatMul \"MatMul_y\": shapes [2, 4] and [5, 7] do not fit");
+    }
+
+    #[test]
+    fn a_convolution_in_groups_sums_over_the_channels_of_its_group() {
+        let mut node = NodeProto::new("Conv", &["x", "w", "b"], "y");
+        node.attributes.push(AttributeProto::int("group", 2));
+        let node = with_ints(with_ints(node, "strides", &[2, 2]), "pads", &[1, 1, 1, 1]);
+        let initializers = vec![weights("w", &[6, 2, 3, 3]), weights("b", &[6])];
+        let graph = graph(vec![node, NodeProto::new("Relu", &["y"], "z")], initializers, &[("x", 1)]);
+        let walked = walk(&graph, &sizes(&[1, 4, 9, 8])).unwrap();
+        assert_eq!(walked.outputs["y"], [1, 6, 5, 4]);
+        assert_eq!(walked.cost.flops, 2 * (6 * 5 * 4) * (2 * 3 * 3));
+        assert!(walk(&graph, &sizes(&[1, 3, 9, 8])).unwrap_err().starts_with("Conv \"Conv_y\": 3 channels"));
+    }
+
+    #[test]
+    fn of_a_table_only_the_rows_that_are_looked_up_are_read() {
+        let lookup = NodeProto::new("Gather", &["w", "x"], "y");
+        let table = || vec![weights("w", &[1000, 8])];
+        let rows = walk(&graph(vec![lookup.clone()], table(), &[("x", 7)]), &sizes(&[1, 3])).unwrap();
+        assert_eq!(rows.cost, Cost { flops: 0, bytes: 8 * 3 + 2 * 4 * (3 * 8) });
+        // A table that a product reads too is read whole.
+        let transposed = NodeProto::new("Transpose", &["w"], "t");
+        let nodes = vec![lookup, transposed, NodeProto::new("MatMul", &["y", "t"], "z")];
+        let whole = walk(&graph(nodes, table(), &[("x", 7)]), &sizes(&[1, 3])).unwrap();
+        assert_eq!(whole.cost.bytes, 8 * 3 + 4 * (1000 * 8) + 4 * (3 * 8));
+        assert_eq!(whole.cost.flops, 2 * (3 * 1000) * 8);
+    }
+
+    #[test]
+    fn an_operator_that_is_not_known_is_named_and_nothing_is_guessed() {
+        let unknown = graph(vec![NodeProto::new("Einsum", &["x"], "y")], vec![], &[("x", 1)]);
+        assert!(walk(&unknown, &sizes(&[1])).unwrap_err().starts_with("Einsum \"Einsum_y\""));
+        let mut other = NodeProto::new("MatMul", &["x", "x"], "y");
+        other.domain = "com.example".into();
+        assert!(walk(&graph(vec![other], vec![], &[("x", 1)]), &sizes(&[1])).is_err());
+        let of_values = graph(vec![NodeProto::new("Expand", &["x", "x"], "y")], vec![], &[("x", 7)]);
+        assert!(walk(&of_values, &sizes(&[1])).unwrap_err().contains("depends on the values"));
+        assert_eq!(walk(&unknown, &Shapes::new()), Err("the input \"x\" has no size".into()));
+    }
+
+    #[test]
+    fn more_than_can_be_counted_is_an_error() {
+        let huge = weights("w", &[i64::MAX / 2, i64::MAX / 2]);
+        let graph = graph(vec![NodeProto::new("MatMul", &["x", "w"], "y")], vec![huge], &[("x", 1)]);
+        assert!(walk(&graph, &sizes(&[1, (i64::MAX / 2) as usize])).unwrap_err().contains("than can be counted"));
+    }
+}

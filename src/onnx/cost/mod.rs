@@ -1,0 +1,124 @@
+//! What one call of a model costs, counted from its ONNX graphs with the sizes of a case: floating-point operations, and
+//! the bytes that cannot but be moved.
+//!
+//! Operations are those of matrix products and convolutions, attention's among them, two for each multiply-add (published
+//! counts of multiply-adds are half of these); nothing else counts, as in published counters. Bytes are the compulsory
+//! traffic: each graph's weights, inputs and outputs once, and of a table that is only looked up in the rows that are;
+//! what a runtime writes and reads again in between is not in them. Both are those of the f32 graph also where a case
+//! runs it in another dtype.
+//!
+//! A call of `prefill` runs its parts one after the other, and their costs are added. A call of `decode` is counted as
+//! the first one after the prefill: one token, with keys and values of the prompt in the cache.
+
+mod broadcast;
+mod flops;
+mod graph;
+mod node;
+mod rearranged;
+mod shapes;
+mod value;
+mod window;
+
+use std::path::PathBuf;
+
+use crate::definition::{Cost, Dimension, Generation, Model, Origin, Part, Phase, Sizes, WHOLE};
+use graph::Shapes;
+
+/// Counts one call of the phase.
+///
+/// # Errors
+/// There is no ONNX graph, or a node's cost cannot be known, such as that of an operator that is not among those here; the
+/// message names it.
+pub fn cost(model: &Model, phase: Phase, sizes: Sizes) -> Result<Cost, String> {
+    let mut given = Shapes::new();
+    for input in &model.inputs {
+        given.insert(input.name.clone(), input.concrete_shape(sizes)?);
+    }
+    match (phase, &model.generation) {
+        (Phase::Forward | Phase::Encoder, _) => run(model, phase, &mut given),
+        (_, None) => Err(format!("{} does not say how it makes tokens", model.name)),
+        (_, Some(generation)) => generate(model, generation, phase, sizes, given),
+    }
+}
+
+/// The shapes are those that the backends' loop over the parts gives them.
+fn generate(
+    model: &Model,
+    generation: &Generation,
+    phase: Phase,
+    sizes: Sizes,
+    mut given: Shapes,
+) -> Result<Cost, String> {
+    let unknown = || format!("{}: the length of the prompt is not known", model.name);
+    let prompt = model.prompt_positions(sizes.sequence).ok_or_else(unknown)?;
+    let starts_empty = |name: &str| name.starts_with("past.");
+    given.extend(empty_inputs(model, sizes.batch, starts_empty));
+    given.extend(positions(prompt));
+    let prefill = run(model, Phase::Prefill, &mut given)?;
+    if phase == Phase::Prefill {
+        return Ok(prefill);
+    }
+    given.insert(generation.tokens.clone(), vec![sizes.batch, 1]);
+    given.extend(positions(1));
+    given.extend(empty_inputs(model, sizes.batch, |name| generation.once.iter().any(|once| once == name)));
+    run(model, phase, &mut given)
+}
+
+/// Runs the parts of a phase; `given` has the inputs, and then also what the parts have made.
+fn run(model: &Model, phase: Phase, given: &mut Shapes) -> Result<Cost, String> {
+    let plan = model.phase(phase).ok_or_else(|| format!("{} has no phase {phase}", model.name))?;
+    let mut sum = Cost::default();
+    for name in &plan.parts {
+        let part = model.parts.iter().find(|part| part.name == *name);
+        let file = part.and_then(|part| graph_file(model, part));
+        let file = file.ok_or_else(|| format!("there is no ONNX graph of part {name:?}"))?;
+        let walked = graph::walk(&graph::read(&file)?, given)?;
+        let too_many = || format!("{}: more than can be counted", model.name);
+        sum = Cost {
+            flops: sum.flops.checked_add(walked.cost.flops).ok_or_else(too_many)?,
+            bytes: sum.bytes.checked_add(walked.cost.bytes).ok_or_else(too_many)?,
+        };
+        for (name, shape) in walked.outputs {
+            let of_next_step = name.strip_prefix("present.").map(|rest| format!("past.{rest}"));
+            given.insert(of_next_step.unwrap_or(name), shape);
+        }
+    }
+    Ok(sum)
+}
+
+fn graph_file(model: &Model, part: &Part) -> Option<PathBuf> {
+    match &model.origin {
+        Origin::Packaged { folder, .. } => Some(folder.join(format!("{}.onnx", part.name))),
+        Origin::Files { onnx, .. } if part.name == WHOLE => onnx.clone(),
+        Origin::Files { .. } => None,
+    }
+}
+
+/// Inputs of parts that begin without a position; other open dimensions than the batch's are 0.
+fn empty_inputs(model: &Model, batch: usize, is_empty: impl Fn(&str) -> bool) -> Vec<(String, Vec<usize>)> {
+    let inputs = model.parts.iter().flat_map(|part| &part.inputs).filter(|input| is_empty(&input.name));
+    let shape = |shape: &[Dimension]| {
+        let mut shape: Vec<usize> = shape.iter().map(|dimension| dimension.fixed().unwrap_or(0)).collect();
+        if let Some(first) = shape.first_mut() {
+            *first = batch;
+        }
+        shape
+    };
+    inputs.map(|input| (input.name.clone(), shape(&input.shape))).collect()
+}
+
+/// What is made for every call of a decoder that reads so many positions at once.
+fn positions(count: usize) -> [(String, Vec<usize>); 2] {
+    [("position_ids".to_owned(), vec![1, count]), ("attention_bias".to_owned(), vec![1, 1, count, count])]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn intensity_is_operations_for_each_byte() {
+        assert_eq!(Cost { flops: 30, bytes: 12 }.intensity(), Some(2.5));
+        assert_eq!(Cost::default().intensity(), None);
+    }
+}

@@ -1,0 +1,15 @@
+//! Reads ONNX and TorchScript files without a runtime: inputs and outputs, parameters, and the cost of a call.
+
+mod cost;
+mod parameters;
+pub(crate) mod proto;
+mod source;
+mod summary;
+mod torchscript;
+
+pub use cost::cost;
+pub(crate) use parameters::{Numbers, Parameters};
+pub use source::{Nature, read_nature};
+pub(crate) use source::{Source, floats};
+pub use summary::{OnnxSummary, read_input_symbols, read_summary};
+pub(crate) use torchscript::{read_dtype, read_inputs};

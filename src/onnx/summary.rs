@@ -1,0 +1,230 @@
+//! Reads the inputs and outputs of an ONNX file, without a runtime.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use prost::Message;
+use prost::bytes::Bytes;
+
+use super::proto::{DimensionProto, GraphProto, ModelProto, ValueInfoProto, element};
+use crate::definition::{BATCH, Dimension, Dtype, ElementType, TensorSpec};
+
+/// What an ONNX file says of itself.
+#[derive(Clone, Debug)]
+pub struct OnnxSummary {
+    pub inputs: Vec<TensorSpec>,
+    pub outputs: Vec<TensorSpec>,
+    /// Elements of all initializers but integers that are no weights, scales and zero points.
+    pub parameters: u64,
+    pub dtype: Dtype,
+}
+
+/// Reads the summary of an ONNX file.
+///
+/// A symbolic first dimension is taken for the batch, whatever the exporter called it; other symbols keep their names,
+/// and a dimension without a name is called `<input>.<position>`. Inputs that have an initializer are not inputs. Whole
+/// numbers that look up rows of a table are below its length, and a mask is 1 throughout.
+///
+/// # Errors
+/// The file cannot be read, is not a whole ONNX model, or has an input that is no tensor of a supported type.
+pub fn read_summary(path: &Path) -> Result<OnnxSummary, String> {
+    let bytes = std::fs::read(path).map_err(|error| format!("{}: {error}", path.display()))?;
+    summarise(bytes.into()).map_err(|error| format!("{}: {error}", path.display()))
+}
+
+/// The names that an ONNX file gives to the dimensions of its inputs, by input; none for a dimension with a number or
+/// without a name.
+///
+/// # Errors
+/// The file cannot be read or is not a whole ONNX model.
+pub fn read_input_symbols(path: &Path) -> Result<BTreeMap<String, Vec<Option<String>>>, String> {
+    let named = |error: &dyn std::fmt::Display| format!("{}: {error}", path.display());
+    let bytes = std::fs::read(path).map_err(|error| named(&error))?;
+    let model = ModelProto::decode(Bytes::from(bytes)).map_err(|error| named(&error))?;
+    let inputs = model.graph.map(|graph| graph.inputs).unwrap_or_default().into_iter();
+    let symbols = |input: ValueInfoProto| {
+        let shape = input.r#type.and_then(|kind| kind.tensor).and_then(|tensor| tensor.shape).unwrap_or_default();
+        let symbol = |dim: DimensionProto| dim.symbol.filter(|symbol| !symbol.is_empty());
+        (input.name, shape.dims.into_iter().map(symbol).collect())
+    };
+    Ok(inputs.map(symbols).collect())
+}
+
+fn summarise(bytes: Bytes) -> Result<OnnxSummary, String> {
+    let model =
+        ModelProto::decode(bytes).map_err(|_| "not a whole ONNX model (cut short, or another format)".to_owned())?;
+    let graph = model.graph.ok_or("an ONNX model without a graph")?;
+    if graph.nodes.is_empty() {
+        return Err("an ONNX model without an operator".into());
+    }
+    let is_initializer = |name: &str| graph.initializers.iter().any(|initializer| initializer.name == name);
+    let inputs: Result<Vec<_>, _> =
+        graph.inputs.iter().filter(|input| !is_initializer(&input.name)).map(|input| graph.input_spec(input)).collect();
+    let outputs: Result<Vec<_>, _> = graph.outputs.iter().map(tensor_spec).collect();
+    let parameters = graph.parameters().iter().fold(0_u64, |all, found| all.saturating_add(found.count.unwrap_or(0)));
+    Ok(OnnxSummary { inputs: inputs?, outputs: outputs?, parameters, dtype: graph.dtype() })
+}
+
+impl GraphProto {
+    /// What the graph computes in: the type of most of the weights, or i8 where operators work on quantised numbers.
+    pub fn dtype(&self) -> Dtype {
+        let elements = |wanted: i32| {
+            let of_type = self.initializers.iter().filter(|tensor| tensor.data_type == wanted);
+            of_type.filter_map(|tensor| tensor.elements()).sum::<u64>()
+        };
+        let is_quantised = self.nodes.iter().any(|node| {
+            let op_type = node.op_type.as_str();
+            op_type.starts_with("QLinear") || op_type.contains("QuantizeLinear") || op_type.ends_with("Integer")
+        });
+        match [element::FLOAT, element::FLOAT16, element::BFLOAT16].map(elements) {
+            _ if is_quantised => Dtype::I8,
+            [full, half, brain] if half > full && half >= brain => Dtype::F16,
+            [full, _, brain] if brain > full => Dtype::Bf16,
+            _ => Dtype::F32,
+        }
+    }
+
+    /// The input, with what the graph tells of the values that it can take.
+    fn input_spec(&self, value: &ValueInfoProto) -> Result<TensorSpec, String> {
+        let mut spec = tensor_spec(value)?;
+        match spec.dtype {
+            ElementType::I32 | ElementType::I64 if value.name.contains("mask") => spec.constant = Some(1),
+            ElementType::I32 | ElementType::I64 => spec.below = self.rows_that_it_looks_up(&value.name),
+            ElementType::U8 => spec.below = Some(256),
+            _ => {}
+        }
+        Ok(spec)
+    }
+
+    /// The rows of the shortest table in which the value, or what is made of it without arithmetic, is an index.
+    fn rows_that_it_looks_up(&self, name: &str) -> Option<u64> {
+        let mut same = vec![name];
+        let mut rows: Option<u64> = None;
+        // Nodes are in topological order.
+        for node in &self.nodes {
+            let reads = |place: usize| node.inputs.get(place).is_some_and(|input| same.contains(&input.as_str()));
+            match node.op_type.as_str() {
+                "Cast" | "Reshape" | "Squeeze" | "Unsqueeze" | "Identity" | "Transpose" if reads(0) => {
+                    same.extend(node.outputs.iter().map(String::as_str));
+                }
+                "Gather" if reads(1) => {
+                    let table = self.initializers.iter().find(|initializer| initializer.name == node.inputs[0]);
+                    let length = table.and_then(|table| table.dims.first()).map(|&length| length.max(1) as u64);
+                    rows = [rows, length].into_iter().flatten().min();
+                }
+                _ => {}
+            }
+        }
+        rows
+    }
+}
+
+fn tensor_spec(value: &ValueInfoProto) -> Result<TensorSpec, String> {
+    let tensor = value
+        .r#type
+        .as_ref()
+        .and_then(|kind| kind.tensor.as_ref())
+        .ok_or_else(|| format!("{:?} is not a tensor (a sequence, map or optional)", value.name))?;
+    let dtype = match tensor.element {
+        1 => ElementType::F32,
+        2 => ElementType::U8,
+        6 => ElementType::I32,
+        7 => ElementType::I64,
+        9 => ElementType::Bool,
+        10 => ElementType::F16,
+        11 => ElementType::F64,
+        other => return Err(format!("{:?} has the unsupported ONNX element type {other}", value.name)),
+    };
+    let dims = tensor.shape.as_ref().map(|shape| shape.dims.as_slice()).unwrap_or_default();
+    let shape = dims
+        .iter()
+        .enumerate()
+        .map(|(position, dim)| match (dim.value, dim.symbol.as_deref()) {
+            (Some(size), _) if size > 0 => Dimension::Fixed(size as usize),
+            _ if position == 0 => Dimension::Symbol(BATCH.into()),
+            (_, Some(symbol)) if !symbol.is_empty() => Dimension::Symbol(symbol.into()),
+            _ => Dimension::Symbol(format!("{}.{position}", value.name)),
+        })
+        .collect();
+    Ok(TensorSpec::new(&value.name, dtype, shape))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::proto::{DimensionProto, NodeProto, ShapeProto, TensorProto, TensorTypeProto, TypeProto};
+    use super::*;
+
+    fn dimension(value: Option<i64>, symbol: Option<&str>) -> DimensionProto {
+        DimensionProto { value, symbol: symbol.map(Into::into), ..DimensionProto::default() }
+    }
+
+    fn value(name: &str, dims: Vec<DimensionProto>) -> ValueInfoProto {
+        let tensor = TensorTypeProto { element: 1, shape: Some(ShapeProto { dims }) };
+        let kind = TypeProto { tensor: Some(tensor), ..TypeProto::default() };
+        ValueInfoProto { name: name.into(), r#type: Some(kind), ..ValueInfoProto::default() }
+    }
+
+    fn model() -> ModelProto {
+        let dims = vec![dimension(None, Some("N")), dimension(Some(3), None), dimension(None, None)];
+        let graph = GraphProto {
+            nodes: vec![NodeProto { op_type: "Relu".into(), ..NodeProto::default() }],
+            initializers: vec![TensorProto {
+                dims: vec![4, 5],
+                data_type: 1,
+                name: "w".into(),
+                ..TensorProto::default()
+            }],
+            inputs: vec![value("x", dims), value("w", vec![dimension(Some(4), None), dimension(Some(5), None)])],
+            outputs: vec![value("y", vec![])],
+            ..GraphProto::default()
+        };
+        ModelProto { graph: Some(graph), ..ModelProto::default() }
+    }
+
+    #[test]
+    fn symbolic_dimensions_are_named_and_the_first_is_the_batch() {
+        let summary = summarise(model().encode_to_vec().into()).unwrap();
+        assert_eq!(summary.parameters, 20);
+        assert_eq!(summary.inputs.len(), 1);
+        assert_eq!(summary.inputs[0].to_string(), "x f32[batch×3×x.2]");
+    }
+
+    #[test]
+    fn a_quantised_file_has_the_parameters_of_the_original() {
+        let quantized = Path::new(env!("CARGO_MANIFEST_DIR")).join("models/quantized");
+        for variant in ["int8-dynamic", "int8-static"] {
+            let summary = read_summary(&quantized.join(format!("digits.{variant}.onnx"))).unwrap();
+            assert_eq!(summary.parameters, 13_706, "{variant}");
+        }
+    }
+
+    #[test]
+    fn tokens_are_below_the_length_of_their_table_and_a_mask_is_all_ones() {
+        let mut model = model();
+        let graph = model.graph.as_mut().unwrap();
+        let integer = |name: &str| {
+            let tensor =
+                TensorTypeProto { element: 7, shape: Some(ShapeProto { dims: vec![dimension(Some(2), None)] }) };
+            let kind = TypeProto { tensor: Some(tensor), ..TypeProto::default() };
+            ValueInfoProto { name: name.into(), r#type: Some(kind), ..ValueInfoProto::default() }
+        };
+        let node = |op_type: &str, inputs: &[&str], output: &str| NodeProto {
+            inputs: inputs.iter().map(|&name| name.into()).collect(),
+            outputs: vec![output.into()],
+            op_type: op_type.into(),
+            ..NodeProto::default()
+        };
+        graph.inputs.extend(["ids", "attention_mask", "count"].map(integer));
+        graph.nodes.extend([node("Cast", &["ids"], "cast"), node("Gather", &["w", "cast"], "rows")]);
+        let summary = summarise(model.encode_to_vec().into()).unwrap();
+        let values: Vec<_> = summary.inputs[1..].iter().map(|input| (input.below, input.constant)).collect();
+        assert_eq!(values, [(Some(4), None), (None, Some(1)), (None, None)]);
+    }
+
+    #[test]
+    fn a_truncated_file_is_an_error() {
+        let bytes = model().encode_to_vec();
+        assert!(summarise(bytes[..bytes.len() - 3].to_vec().into()).is_err());
+        assert!(summarise(Bytes::new()).is_err());
+    }
+}

@@ -1,0 +1,125 @@
+//! The pictures of a folder as a model's inputs, prepared as torchvision 0.26 prepares them for its classifiers.
+//!
+//! On disk: `<path>/<class>/<name>.jpg`, `.jpeg` or `.png`, as for torchvision's `ImageFolder`; folders inside a class
+//! belong to it. What a picture is, its first bytes say and not its name: ImageNet has a PNG that is named `.JPEG`.
+
+mod classes;
+mod decode;
+mod jpeg;
+mod listing;
+mod picture;
+mod png;
+mod resample;
+mod transform;
+
+use std::path::{Path, PathBuf};
+
+use self::classes::labels;
+use self::listing::Listing;
+use self::transform::Transform;
+use crate::definition::ImageFolderSettings;
+
+/// The pictures of a folder and their labels. Nothing is decoded before [`sample`](Self::sample) asks for it.
+#[derive(Clone, Debug)]
+pub struct ImageFolder {
+    /// Each with the place of its folder.
+    pictures: Vec<(PathBuf, usize)>,
+    /// The names of the folders of the classes, sorted.
+    folders: Vec<String>,
+    /// Of each folder.
+    labels: Vec<i64>,
+    settings: ImageFolderSettings,
+    transform: Transform,
+}
+
+impl ImageFolder {
+    /// Lists the pictures below `settings.path`, sorted by path; with `settings.samples` that many of them, evenly
+    /// spread. `size` is the model's input, height and width in pixels; `outputs` the number of its classes if it is
+    /// known.
+    ///
+    /// The label of a picture is the place of its class
+    /// - among the lines of the file `settings.classes`, or of `classes.txt` in the folder, if there is one;
+    /// - else among the names of the folders, sorted, as for torchvision's `ImageFolder`;
+    /// - but if `outputs` is another number than that of the folders, or not known, and the folders' names are whole
+    ///   numbers below it, these are the labels.
+    ///
+    /// # Errors
+    /// The folder is missing or has no folder of a class or no picture; labels cannot be told; a setting that makes no
+    /// picture. The message says what to change.
+    pub fn open(settings: &ImageFolderSettings, size: [usize; 2], outputs: Option<usize>) -> Result<Self, String> {
+        let transform = Transform::new(settings, size)?;
+        if settings.samples == Some(0) {
+            return Err("samples = 0 leaves no picture".into());
+        }
+        let listing = Listing::read(&settings.path)?;
+        let labels = labels(&listing.folders, settings, outputs)?;
+        let all = listing.pictures.len();
+        let count = settings.samples.map_or(all, |samples| samples.min(all));
+        let pictures = (0..count).map(|sample| &listing.pictures[sample * all / count]).cloned().collect();
+        Ok(ImageFolder { pictures, folders: listing.folders, labels, settings: settings.clone(), transform })
+    }
+
+    /// Whether the labels are those of a model with so many outputs, for one of which [`open`](Self::open) was not told
+    /// the number.
+    ///
+    /// # Errors
+    /// The folders do not say which outputs are theirs, or other labels than those that they were given; the message says
+    /// what to change.
+    pub fn check_width(&self, width: usize) -> Result<(), String> {
+        if labels(&self.folders, &self.settings, Some(width))? == self.labels {
+            return Ok(());
+        }
+        Err(format!(
+            "{} has folders of {} classes and the model has {width} outputs, which its definition does not say: with as many \
+             outputs as folders a label is the place of the folder's name in order, and else the number that it is named \
+             by. Say which by writing the names of the classes into {}, a line each in the order of the outputs",
+            self.settings.path.display(),
+            self.folders.len(),
+            self.settings.path.join(classes::BESIDE).display()
+        ))
+    }
+
+    /// How many pictures there are, with `samples` of the settings.
+    pub fn len(&self) -> usize {
+        self.pictures.len()
+    }
+
+    /// The shape of a prepared picture: `[3, height, width]`.
+    pub fn shape(&self) -> [usize; 3] {
+        let [height, width] = self.transform.size();
+        [3, height, width]
+    }
+
+    /// Never: [`open`](Self::open) makes an error of it.
+    pub fn is_empty(&self) -> bool {
+        self.pictures.is_empty()
+    }
+
+    /// The file of a picture, if there are more than `index`.
+    pub fn path(&self, index: usize) -> Option<&Path> {
+        self.pictures.get(index).map(|(path, _)| path.as_path())
+    }
+
+    /// Decodes and prepares a picture: values `[3, height, width]`, red, green and blue, in row-major order, and its
+    /// label.
+    ///
+    /// The steps are those of torchvision's `transforms.Resize`, `CenterCrop`, `ToTensor` and `Normalize` on what
+    /// Pillow's `Image.open(…).convert("RGB")` gives. An orientation in Exif data turns nothing, as with torchvision's
+    /// loader.
+    ///
+    /// # Errors
+    /// The file cannot be read, is no whole JPEG or PNG, or is too large; the message names it. No picture has this
+    /// index.
+    pub fn sample(&self, index: usize) -> Result<(Vec<f32>, i64), String> {
+        let (path, folder) = self
+            .pictures
+            .get(index)
+            .ok_or_else(|| format!("there is no picture {index}: there are {}", self.pictures.len()))?;
+        let values = std::fs::read(path)
+            .map_err(|error| error.to_string())
+            .and_then(|bytes| decode::decode(&bytes))
+            .and_then(|picture| self.transform.apply(&picture))
+            .map_err(|error| format!("{}: {error}", path.display()))?;
+        Ok((values, self.labels[*folder]))
+    }
+}

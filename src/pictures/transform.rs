@@ -1,0 +1,152 @@
+//! A picture to a model's input: torchvision 0.26's `Resize`, `CenterCrop`, `ToTensor` and `Normalize` on a Pillow
+//! image.
+
+use super::picture::{Picture, check_size};
+use super::resample::resample;
+use crate::definition::ImageFolderSettings;
+
+/// What is done with each picture.
+#[derive(Clone, Debug)]
+pub struct Transform {
+    /// The shorter side after resizing, in pixels.
+    resize: usize,
+    /// Height and width of the crop, in pixels.
+    size: [usize; 2],
+    /// The value of each level of red, green and blue.
+    values: [[f32; 256]; 3],
+}
+
+impl Transform {
+    /// # Errors
+    /// A side or a standard deviation is zero, or a number is none.
+    pub fn new(settings: &ImageFolderSettings, size: [usize; 2]) -> Result<Self, String> {
+        let [height, width] = size;
+        let resize = settings.resize.unwrap_or_else(|| default_resize(size));
+        if height == 0 || width == 0 || resize == 0 {
+            return Err(format!("pictures of {height} x {width} pixels, resized to {resize}, have no pixel"));
+        }
+        check_size(width, height)?;
+        let (mean, std) = (settings.mean, settings.std);
+        if !mean.iter().chain(&std).all(|value| value.is_finite()) || std.contains(&0.0) {
+            return Err(format!("mean {mean:?} and std {std:?} cannot normalise: a number is needed, and no std of 0"));
+        }
+        // The same steps in the same precision as `to_tensor` and `normalize`, hence the same bits.
+        let values = std::array::from_fn(|channel| {
+            std::array::from_fn(|level| (level as f32 / 255.0 - mean[channel]) / std[channel])
+        });
+        Ok(Transform { resize, size, values })
+    }
+
+    /// Height and width of what it makes, in pixels.
+    pub fn size(&self) -> [usize; 2] {
+        self.size
+    }
+
+    /// Values `[3, height, width]`.
+    ///
+    /// # Errors
+    /// The picture is so long that it would be too large when resized.
+    pub fn apply(&self, picture: &Picture) -> Result<Vec<f32>, String> {
+        let resized = resized(picture, self.resize)?;
+        let [height, width] = self.size;
+        let rows = crop(resized.height, height);
+        let columns = crop(resized.width, width);
+        let mut values = Vec::with_capacity(3 * height * width);
+        for (channel, values_of) in self.values.iter().enumerate() {
+            for row in 0..height {
+                for column in 0..width {
+                    let level = match (rows.source(row), columns.source(column)) {
+                        (Some(y), Some(x)) => resized.pixels[(y * resized.width + x) * 3 + channel],
+                        _ => 0,
+                    };
+                    values.push(values_of[usize::from(level)]);
+                }
+            }
+        }
+        Ok(values)
+    }
+}
+
+/// The relation of torchvision's reference recipes, 256 to 224, rounded.
+fn default_resize([height, width]: [usize; 2]) -> usize {
+    (height.max(width).saturating_mul(256).saturating_add(112)) / 224
+}
+
+/// `transforms.Resize(resize)` with its default, bilinear interpolation: the shorter side becomes `resize`, and as
+/// always on Pillow images the filter is as wide as the pixels that become one.
+fn resized(picture: &Picture, resize: usize) -> Result<Picture, String> {
+    let longer = |short: usize, long: usize| {
+        // `int(resize * long / short)`.
+        resize.checked_mul(long).map_or(usize::MAX, |product| product / short)
+    };
+    let (width, height) = match (picture.width, picture.height) {
+        (0, _) | (_, 0) => return Err("it has no pixel".into()),
+        (width, height) if width <= height => (resize, longer(width, height)),
+        (width, height) => (longer(height, width), resize),
+    };
+    check_size(width, height).map_err(|error| format!("resized to {resize}: {error}"))?;
+    Ok(resample(picture, width, height))
+}
+
+/// One direction of `CenterCrop`: pixel `n` of the crop is pixel `n + first - black` of the picture, if there is one.
+struct Crop {
+    first: usize,
+    black: usize,
+    picture: usize,
+}
+
+fn crop(picture: usize, crop: usize) -> Crop {
+    match picture.checked_sub(crop) {
+        // `int(round(… / 2.0))`: Python rounds a half to the even number.
+        Some(left) => Crop { first: left / 2 + usize::from(left % 4 == 3), black: 0, picture },
+        None => Crop { first: 0, black: (crop - picture) / 2, picture },
+    }
+}
+
+impl Crop {
+    fn source(&self, place: usize) -> Option<usize> {
+        (place + self.first).checked_sub(self.black).filter(|&source| source < self.picture)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn settings() -> ImageFolderSettings {
+        ImageFolderSettings::new("pictures".into())
+    }
+
+    #[test]
+    fn the_crop_is_where_torchvision_has_it() {
+        let first = |picture, size| crop(picture, size).first;
+        // round(0.5) = 0, round(1.5) = 2, round(2.5) = 2, round(3.5) = 4.
+        assert_eq!([33, 35, 37, 39].map(|picture| first(picture, 32)), [0, 2, 2, 4]);
+        assert_eq!([32, 34, 36].map(|picture| first(picture, 32)), [0, 1, 2]);
+        let small = crop(3, 8);
+        let sources: Vec<_> = (0..8).map(|place| small.source(place)).collect();
+        assert_eq!(sources, [None, None, Some(0), Some(1), Some(2), None, None, None]);
+    }
+
+    #[test]
+    fn the_shorter_side_is_resized() {
+        let size = |width, height, resize| {
+            let picture = Picture { width, height, pixels: vec![9; width * height * 3] };
+            resized(&picture, resize).map(|resized| (resized.width, resized.height))
+        };
+        assert_eq!(size(13, 7, 5), Ok((9, 5)));
+        assert_eq!(size(7, 13, 5), Ok((5, 9)));
+        assert_eq!(size(8, 8, 20), Ok((20, 20)));
+        assert!(size(60_000, 1, 256).unwrap_err().contains("15360000 x 256 pixels"));
+        assert_eq!([[224, 224], [32, 32], [300, 299]].map(default_resize), [256, 37, 343]);
+    }
+
+    #[test]
+    fn settings_that_make_no_picture_are_errors() {
+        assert!(Transform::new(&settings(), [0, 32]).is_err());
+        assert!(Transform::new(&settings(), [usize::MAX, 32]).is_err());
+        assert!(Transform::new(&ImageFolderSettings { resize: Some(0), ..settings() }, [32, 32]).is_err());
+        let error = Transform::new(&ImageFolderSettings { std: [1.0, 0.0, 1.0], ..settings() }, [32, 32]).unwrap_err();
+        assert!(error.contains("std"), "{error}");
+    }
+}

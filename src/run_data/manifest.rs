@@ -1,0 +1,68 @@
+//! The manifest of a run, `manifest.json`: what was asked for, where, and by which build. It is written before the first case.
+
+use std::path::PathBuf;
+
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+
+use super::peaks::Peaks;
+use crate::definition::{Case, CaseFailure, Cost, Suite};
+use crate::machine::{Machine, Revision};
+
+/// Changes when an older reader would misunderstand the files.
+pub const MANIFEST_FORMAT: u32 = 1;
+
+/// One run: what was asked for, where, and by which build.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Manifest {
+    pub format: u32,
+    pub run_id: String,
+    pub started: Timestamp,
+    /// When it ended. Absent while it runs, and for good if it was killed.
+    pub finished: Option<Timestamp>,
+    pub is_interrupted: bool,
+    /// Criterion's arguments as they were given.
+    pub arguments: Vec<String>,
+    pub suite_name: String,
+    /// The suite with the flags and variables put on top.
+    pub suite: Suite,
+    pub threads: usize,
+    pub inferbench_version: String,
+    pub rustc_version: String,
+    pub revision: Revision,
+    pub machine: Machine,
+    /// How fast the machine can be at best. Absent if no case needs it, and in older manifests.
+    #[serde(default)]
+    pub peaks: Option<Peaks>,
+    pub criterion_root: PathBuf,
+    /// Criterion's name for these results, beside `new`.
+    pub saved_baseline: Option<String>,
+    /// What Criterion compared with.
+    pub compared_baseline: Option<String>,
+    pub is_quick: bool,
+    pub cases: Vec<ManifestCase>,
+}
+
+/// A case that the run was asked to measure.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct ManifestCase {
+    pub case: Case,
+    pub framework: String,
+    pub family: String,
+    pub modality: String,
+    pub parameters: Option<u64>,
+    #[serde(default)]
+    pub nonzero_parameters: Option<u64>,
+    /// Operations and bytes of a call, counted from the model's graphs. Absent if they cannot be counted.
+    #[serde(default)]
+    pub cost: Option<Cost>,
+    /// SHA-256 of all files that the case can be loaded from or is verified by. Absent if no measurement is kept.
+    #[serde(default)]
+    pub files_sha256: Option<String>,
+    /// SHA-256 of the samples by which its answers are evaluated. Absent if they are generated.
+    #[serde(default)]
+    pub samples_sha256: Option<String>,
+    /// Why it cannot run, if that was known before the run.
+    #[serde(alias = "shortfall")]
+    pub failure: Option<CaseFailure>,
+}

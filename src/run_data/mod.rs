@@ -1,0 +1,26 @@
+//! What a run leaves behind: its manifest, the outcomes of its cases, and its records.
+//!
+//! Those who measure write these files and those who report read them; neither imports the other.
+
+mod criterion_arguments;
+mod distribution;
+mod evaluation;
+pub mod json_lines;
+mod manifest;
+mod outcomes;
+mod peaks;
+mod record;
+mod run_folder;
+mod stop_reason;
+mod usage;
+
+pub use criterion_arguments::{CriterionArguments, IdFilter, Mode};
+pub use distribution::{DISTRIBUTIONS, Distribution, Distributions};
+pub use evaluation::{Evaluation, LARGEST};
+pub use manifest::{MANIFEST_FORMAT, Manifest, ManifestCase};
+pub use outcomes::{ColdStart, EvaluationOutcome, Event, Observed, Outcome, Outcomes};
+pub use peaks::{Peaks, ProductRate};
+pub use record::{Record, RunIdentity, SCHEMA_VERSION};
+pub use run_folder::RunFolder;
+pub use stop_reason::StopReason;
+pub use usage::{EnergyUsage, MemoryUsage, Usage};

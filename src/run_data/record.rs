@@ -1,0 +1,339 @@
+//! The record: the result of one case in one run, one row of `results.csv`.
+//!
+//! Field order is column order. Units are in the names; an unknown is absent, never 0 or -1. Times are milliseconds a
+//! call, sizes are megabytes (10^6 bytes).
+
+use jiff::Timestamp;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::definition::{Boundary, Case, Dtype, Phase, Status, device_type};
+
+/// The version of the columns.
+///
+/// | version | since | change |
+/// | --- | --- | --- |
+/// | 1 | | first |
+/// | 2 | | `memory_growth_mb` |
+/// | 3 | | `disturbed_share` |
+/// | 4 | 0.1.0 | `stopped_by`, `warmup_is_steady` |
+/// | 5 | 0.1.0 | `provider_share`, `case_id`, `nonzero_parameters`, `arithmetic_intensity` |
+/// | 6 | 0.1.0 | `data_source`, bounds and changes of `accuracy`, `accuracy_top5`, `agreement`, `output_cosine` |
+/// | 7 | 0.1.0 | `output_cosine_samples`, `compared_with` |
+pub const SCHEMA_VERSION: u32 = 7;
+
+/// One row.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Record {
+    // identity
+    pub run_id: String,
+    pub timestamp: Timestamp,
+    pub git_commit: Option<String>,
+    pub git_dirty: Option<bool>,
+    pub schema_version: u32,
+    pub host_id: String,
+    pub suite: String,
+    // case
+    /// The case's id, `model/backend-device-dtype/batch`: the name by which its single calls are kept.
+    #[serde(default)]
+    pub case_id: String,
+    pub framework: String,
+    pub backend: String,
+    pub model: String,
+    pub variant: String,
+    pub family: String,
+    pub modality: String,
+    pub phase: Phase,
+    pub device: String,
+    /// `cpu`, `gpu` or `npu`: what it ran on where the runtime says so, also behind a software driver or an emulator.
+    pub device_type: Option<String>,
+    pub effective_device: Option<String>,
+    pub providers: Option<String>,
+    /// Part of the graph's nodes, from 0 to 1, that the runtime's profile shows on the provider of `device`.
+    pub provider_share: Option<f64>,
+    pub dtype: Dtype,
+    pub effective_dtype: Option<Dtype>,
+    pub batch_size: usize,
+    pub sequence_length: Option<usize>,
+    pub input_shape: Option<String>,
+    /// As the runtime says, not as it was asked for.
+    pub threads: Option<usize>,
+    pub boundary: Boundary,
+    // status
+    pub status: Status,
+    pub message: Option<String>,
+    /// Whether the outputs were right; absent where there was nothing to compare with.
+    pub verified: Option<bool>,
+    pub max_abs_error: Option<f64>,
+    /// Relative to the largest absolute reference value.
+    pub max_rel_error: Option<f64>,
+    // latency, from the single calls
+    pub latency_p50_ms: Option<f64>,
+    pub latency_p50_upper_ms: Option<f64>,
+    pub latency_p90_ms: Option<f64>,
+    pub latency_p90_upper_ms: Option<f64>,
+    pub latency_p95_ms: Option<f64>,
+    pub latency_p95_upper_ms: Option<f64>,
+    pub latency_p99_ms: Option<f64>,
+    pub latency_p99_upper_ms: Option<f64>,
+    pub latency_mean_ms: Option<f64>,
+    pub latency_std_ms: Option<f64>,
+    pub latency_min_ms: Option<f64>,
+    pub latency_max_ms: Option<f64>,
+    /// Measured calls.
+    pub iterations: Option<usize>,
+    /// Why there are no more: `iterations` that were asked for, `percentile-bound` or `interval` that was reached,
+    /// the same with `-missed` where it was planned for and not reached, `budget`, `most-calls`, or Criterion's `arguments`.
+    pub stopped_by: Option<String>,
+    pub warmup_iterations: Option<usize>,
+    /// Whether the times were steady at the end of the warm-up, or its time was over.
+    pub warmup_is_steady: Option<bool>,
+    /// Of successive calls (lag 1), from -1 to 1.
+    pub autocorrelation: Option<f64>,
+    /// Calls beyond Tukey's inner fences.
+    pub outliers: Option<usize>,
+    // Criterion
+    pub criterion_mean_ms: Option<f64>,
+    pub criterion_mean_lower_ms: Option<f64>,
+    pub criterion_mean_upper_ms: Option<f64>,
+    pub criterion_median_ms: Option<f64>,
+    pub criterion_median_lower_ms: Option<f64>,
+    pub criterion_median_upper_ms: Option<f64>,
+    pub criterion_slope_ms: Option<f64>,
+    pub criterion_slope_lower_ms: Option<f64>,
+    pub criterion_slope_upper_ms: Option<f64>,
+    pub criterion_std_dev_ms: Option<f64>,
+    pub criterion_std_dev_lower_ms: Option<f64>,
+    pub criterion_std_dev_upper_ms: Option<f64>,
+    pub confidence_level: Option<f64>,
+    pub sample_count: Option<usize>,
+    pub sampling_mode: Option<String>,
+    /// Part of the samples, from 0 to 1, in whose time more than 5 % of the processors' was stolen or used by others.
+    pub disturbed_share: Option<f64>,
+    /// Mean now over mean of the baseline, less 1.
+    pub change_vs_baseline: Option<f64>,
+    pub baseline: Option<String>,
+    // throughput
+    /// Samples a second; for images, images a second.
+    pub throughput_ips: Option<f64>,
+    pub throughput_lower_ips: Option<f64>,
+    pub throughput_upper_ips: Option<f64>,
+    pub tokens_per_second: Option<f64>,
+    pub first_token_ms: Option<f64>,
+    // phases
+    pub load_time_ms: Option<f64>,
+    pub compilation_time_ms: Option<f64>,
+    pub first_inference_ms: Option<f64>,
+    pub h2d_ms: Option<f64>,
+    pub compute_ms: Option<f64>,
+    pub d2h_ms: Option<f64>,
+    // memory
+    pub memory_mb: Option<f64>,
+    pub memory_avg_mb: Option<f64>,
+    /// How far `memory_mb` is above the resident set with the model loaded, before the first call.
+    pub memory_growth_mb: Option<f64>,
+    /// Whose peak `memory_mb` is: `own-process-peak-rss`, or `shared-process-peak-rss` of the process that has measured
+    /// this and other cases.
+    pub memory_kind: Option<String>,
+    pub device_memory_mb: Option<f64>,
+    // model
+    pub parameters: Option<u64>,
+    /// Those that are not 0 in the model's f32 weights.
+    pub nonzero_parameters: Option<u64>,
+    pub model_size_mb: Option<f64>,
+    /// Floating-point operations of one call, for the whole batch, counted from the graph: those of matrix products and
+    /// convolutions, two for each multiply-add, and nothing else; of `decode`, those of the first call after the prefill.
+    pub flops: Option<u64>,
+    /// `flops` for each byte that cannot but be moved: weights, inputs and outputs, once. Of f32 only.
+    pub arithmetic_intensity: Option<f64>,
+    /// `flops` over the mean time of a call, in 10^9 a second.
+    pub gflops_per_second: Option<f64>,
+    /// `gflops_per_second` in percent of the smaller of two peaks that were measured on the machine: its f32 matrix
+    /// product, and `arithmetic_intensity` times its copying of memory (Williams, Waterman and Patterson, CACM 52(4),
+    /// 2009). Of f32 on the CPU only; above 100 where a runtime is better than the product that was measured.
+    pub roofline_percent: Option<f64>,
+    // quality
+    /// The samples by which the answers were judged: `synthetic` has no labels.
+    pub data_source: Option<String>,
+    /// Part of the samples, from 0 to 1, whose largest output is that of their label.
+    pub accuracy: Option<f64>,
+    /// 95 % interval of `accuracy` (Clopper and Pearson, Biometrika 26(4), 1934).
+    pub accuracy_lower: Option<f64>,
+    pub accuracy_upper: Option<f64>,
+    /// Part of the samples whose label is among the five largest outputs.
+    pub accuracy_top5: Option<f64>,
+    pub accuracy_samples: Option<u64>,
+    /// `accuracy` less that of the model's original, `compared_with`, on the same samples.
+    pub accuracy_change: Option<f64>,
+    /// 95 % interval of `accuracy_change`, from the samples on which the two differ (Bonett and Price, Journal of
+    /// Educational and Behavioral Statistics 37(4), 2012).
+    pub accuracy_change_lower: Option<f64>,
+    pub accuracy_change_upper: Option<f64>,
+    /// Part of the samples, from 0 to 1, whose largest output is at the same place as the original's.
+    pub agreement: Option<f64>,
+    /// Mean over samples of the cosine between the outputs and the original's.
+    pub output_cosine: Option<f64>,
+    pub agreement_samples: Option<u64>,
+    /// The samples that `output_cosine` is the mean of.
+    pub output_cosine_samples: Option<u64>,
+    /// The id of the case whose answers these were compared with: the original's.
+    pub compared_with: Option<String>,
+    /// SHA-256 of what was loaded: of one file its own; of several, such as a graph and its weights, that of the lines
+    /// `<sha256>  <name>` that `sha256sum` prints for them, the graphs first and then the files that each names.
+    pub artifact_sha256: Option<String>,
+    // energy
+    pub energy_j_per_sample: Option<f64>,
+    pub power_w: Option<f64>,
+    pub energy_kind: Option<String>,
+    // versions
+    pub backend_version: Option<String>,
+    pub library_version: Option<String>,
+    pub rustc_version: String,
+}
+
+/// What is the same for all records of a run.
+#[derive(Clone, Debug)]
+pub struct RunIdentity {
+    pub run_id: String,
+    pub timestamp: Timestamp,
+    pub git_commit: Option<String>,
+    pub git_dirty: Option<bool>,
+    pub host_id: String,
+    pub suite: String,
+    pub rustc_version: String,
+}
+
+impl Record {
+    /// A record that says no more than which case it is and what became of it.
+    pub fn new(run: &RunIdentity, case: &Case, status: Status, message: Option<String>) -> Self {
+        Record {
+            run_id: run.run_id.clone(),
+            timestamp: run.timestamp,
+            git_commit: run.git_commit.clone(),
+            git_dirty: run.git_dirty,
+            schema_version: SCHEMA_VERSION,
+            host_id: run.host_id.clone(),
+            suite: run.suite.clone(),
+            case_id: case.to_string(),
+            framework: case.backend.clone(),
+            backend: case.backend.clone(),
+            model: case.model.clone(),
+            variant: case.variant.clone(),
+            family: String::new(),
+            modality: String::new(),
+            phase: case.phase,
+            device: case.device.clone(),
+            device_type: device_type(&case.device).map(str::to_owned),
+            effective_device: None,
+            providers: None,
+            provider_share: None,
+            dtype: case.dtype,
+            effective_dtype: None,
+            batch_size: case.batch_size,
+            sequence_length: case.sequence_length,
+            input_shape: None,
+            threads: None,
+            boundary: case.boundary,
+            status,
+            message,
+            verified: None,
+            max_abs_error: None,
+            max_rel_error: None,
+            latency_p50_ms: None,
+            latency_p50_upper_ms: None,
+            latency_p90_ms: None,
+            latency_p90_upper_ms: None,
+            latency_p95_ms: None,
+            latency_p95_upper_ms: None,
+            latency_p99_ms: None,
+            latency_p99_upper_ms: None,
+            latency_mean_ms: None,
+            latency_std_ms: None,
+            latency_min_ms: None,
+            latency_max_ms: None,
+            iterations: None,
+            stopped_by: None,
+            warmup_iterations: None,
+            warmup_is_steady: None,
+            autocorrelation: None,
+            outliers: None,
+            criterion_mean_ms: None,
+            criterion_mean_lower_ms: None,
+            criterion_mean_upper_ms: None,
+            criterion_median_ms: None,
+            criterion_median_lower_ms: None,
+            criterion_median_upper_ms: None,
+            criterion_slope_ms: None,
+            criterion_slope_lower_ms: None,
+            criterion_slope_upper_ms: None,
+            criterion_std_dev_ms: None,
+            criterion_std_dev_lower_ms: None,
+            criterion_std_dev_upper_ms: None,
+            confidence_level: None,
+            sample_count: None,
+            sampling_mode: None,
+            disturbed_share: None,
+            change_vs_baseline: None,
+            baseline: None,
+            throughput_ips: None,
+            throughput_lower_ips: None,
+            throughput_upper_ips: None,
+            tokens_per_second: None,
+            first_token_ms: None,
+            load_time_ms: None,
+            compilation_time_ms: None,
+            first_inference_ms: None,
+            h2d_ms: None,
+            compute_ms: None,
+            d2h_ms: None,
+            memory_mb: None,
+            memory_avg_mb: None,
+            memory_growth_mb: None,
+            memory_kind: None,
+            device_memory_mb: None,
+            parameters: None,
+            nonzero_parameters: None,
+            model_size_mb: None,
+            flops: None,
+            arithmetic_intensity: None,
+            gflops_per_second: None,
+            roofline_percent: None,
+            data_source: None,
+            accuracy: None,
+            accuracy_lower: None,
+            accuracy_upper: None,
+            accuracy_top5: None,
+            accuracy_samples: None,
+            accuracy_change: None,
+            accuracy_change_lower: None,
+            accuracy_change_upper: None,
+            agreement: None,
+            output_cosine: None,
+            agreement_samples: None,
+            output_cosine_samples: None,
+            compared_with: None,
+            artifact_sha256: None,
+            energy_j_per_sample: None,
+            power_w: None,
+            energy_kind: None,
+            backend_version: None,
+            library_version: None,
+            rustc_version: run.rustc_version.clone(),
+        }
+    }
+
+    /// The case that the record is about.
+    pub fn case(&self) -> Case {
+        Case {
+            model: self.model.clone(),
+            variant: self.variant.clone(),
+            phase: self.phase,
+            sequence_length: self.sequence_length,
+            backend: self.backend.clone(),
+            device: self.device.clone(),
+            dtype: self.dtype,
+            batch_size: self.batch_size,
+            boundary: self.boundary,
+        }
+    }
+}

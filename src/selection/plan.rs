@@ -1,0 +1,397 @@
+//! Suite × catalogue → the cases of a run, with the reason for each that cannot run here.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::arguments::Selection;
+use crate::catalogue::{ALL, Entry, Place, is_chosen, is_named, table_of};
+use crate::definition::{
+    AUTO, Boundary, Case, CaseFailure, Dimension, Dtype, Model, PREFERRED, Phase, Suite, SuiteModel, TensorSpec,
+    own_dtype,
+};
+
+/// What the plan needs to know about the backends; the registry answers it.
+pub trait Capabilities {
+    /// Whether the backend is in this build and the device on this machine.
+    fn check_device(&self, backend: &str, device: &str) -> Result<(), CaseFailure>;
+    /// Whether the backend has an artifact of the model in this dtype.
+    fn check_model(&self, backend: &str, model: &Model, dtype: Dtype) -> Result<(), CaseFailure>;
+}
+
+/// A case, and whether it can run.
+#[derive(Clone, Debug)]
+pub struct PlannedCase {
+    pub case: Case,
+    pub family: String,
+    pub modality: String,
+    /// The model's definition, or why there is none.
+    pub definition: Result<Model, String>,
+    /// The model, or why the case cannot run.
+    pub model: Result<Model, CaseFailure>,
+}
+
+/// The cases of a suite in the order: model, sequence length, phase, batch size, boundary, backend, device, dtype.
+///
+/// # Errors
+/// The suite or a filter names a model or variant that does not exist, or nothing is left.
+pub fn plan(
+    suite: &Suite,
+    selection: &Selection,
+    catalogue: &[Entry],
+    capabilities: &dyn Capabilities,
+) -> Result<Vec<PlannedCase>, String> {
+    let chosen = chosen_entries(suite, selection, catalogue)?;
+    let contestants = boundaries_and_contestants(suite, capabilities);
+    let mut cases = Vec::new();
+    let mut taken: BTreeMap<String, Case> = BTreeMap::new();
+    for Chosen { entry, phases, batch_sizes, sequence_lengths } in chosen {
+        let sizes = product(&product(&sequence_lengths, &phases), &batch_sizes);
+        let own = entry.model.as_ref().map_or(Dtype::F32, |model| model.dtype);
+        for ((sequence_length, phase), batch_size) in sizes {
+            for (boundary, (backend, device, dtype)) in contestants.iter().cloned() {
+                let dtype = dtype.unwrap_or_else(|| if own == Dtype::F32 { own_dtype(&device) } else { own });
+                let case = Case {
+                    model: entry.name.clone(),
+                    variant: entry.variant.clone(),
+                    phase,
+                    sequence_length,
+                    backend,
+                    device,
+                    dtype,
+                    batch_size,
+                    boundary,
+                };
+                if let Some(other) = taken.insert(case.to_string(), case.clone()) {
+                    return Err(format!(
+                        "{} {} and {} {} have the same id {case}",
+                        case.model, case.variant, other.model, other.variant
+                    ));
+                }
+                cases.push(planned(case, entry, capabilities));
+            }
+        }
+    }
+    if cases.is_empty() {
+        return Err("the suite and the filters leave no case".into());
+    }
+    Ok(cases)
+}
+
+fn product<A: Copy, B: Copy>(first: &[A], second: &[B]) -> Vec<(A, B)> {
+    first.iter().flat_map(|&a| second.iter().map(move |&b| (a, b))).collect()
+}
+
+/// Backend, device and dtype; without one it is what the device or the model's file computes in.
+type Contestant = (String, String, Option<Dtype>);
+
+fn boundaries_and_contestants(suite: &Suite, capabilities: &dyn Capabilities) -> Vec<(Boundary, Contestant)> {
+    let contestants = contestants(suite, capabilities);
+    let with = |&boundary: &Boundary| contestants.iter().map(move |contestant| (boundary, contestant.clone()));
+    suite.boundaries.iter().flat_map(with).collect()
+}
+
+/// Each combination once: `auto` may be a device that is asked for too.
+fn contestants(suite: &Suite, capabilities: &dyn Capabilities) -> Vec<Contestant> {
+    let mut contestants = Vec::new();
+    for backend in &suite.backends {
+        for device in suite.devices.iter().map(|device| resolved(backend, device, capabilities)) {
+            let asked = suite.dtypes.iter().map(|&dtype| Some(dtype));
+            let unsaid = suite.dtypes.is_empty().then_some(None);
+            contestants.extend(asked.chain(unsaid).map(|dtype| (backend.clone(), device.clone(), dtype)));
+        }
+    }
+    let mut seen = BTreeSet::new();
+    contestants.retain(|contestant| seen.insert(contestant.clone()));
+    contestants
+}
+
+/// The device that `auto` stands for; others as they are.
+fn resolved(backend: &str, device: &str, capabilities: &dyn Capabilities) -> String {
+    if device != AUTO {
+        return device.to_owned();
+    }
+    let is_there = |device: &&&str| capabilities.check_device(backend, device).is_ok();
+    PREFERRED.iter().find(is_there).copied().unwrap_or("cpu").to_owned()
+}
+
+fn planned(case: Case, entry: &Entry, capabilities: &dyn Capabilities) -> PlannedCase {
+    let (family, modality) = match &entry.model {
+        Ok(model) => (model.family.clone(), model.modality.clone()),
+        Err(_) => (String::new(), String::new()),
+    };
+    let model = runnable_model(&case, entry, capabilities).cloned();
+    PlannedCase { case, family, modality, definition: entry.model.clone(), model }
+}
+
+fn runnable_model<'a>(
+    case: &Case,
+    entry: &'a Entry,
+    capabilities: &dyn Capabilities,
+) -> Result<&'a Model, CaseFailure> {
+    let model = entry.model.as_ref().map_err(|reason| CaseFailure::failed(reason.clone()))?;
+    case.check_id().map_err(CaseFailure::failed)?;
+    capabilities.check_device(&case.backend, &case.device)?;
+    if model.dtype != Dtype::F32 && case.dtype != model.dtype {
+        return Err(CaseFailure::unsupported(format!(
+            "its file computes in {}: only one of f32 is made into {}",
+            model.dtype, case.dtype
+        )));
+    }
+    capabilities.check_model(&case.backend, model, case.dtype)?;
+    check_batch(model, case.batch_size)?;
+    if model.has_sequence() && case.sequence_length.is_none() {
+        return Err(CaseFailure::failed(
+            "the model needs a sequence length: say `seq_lens` in the suite, or `--seq-lens`",
+        ));
+    }
+    Ok(model)
+}
+
+/// A model whose inputs have a fixed first dimension runs at that batch size only.
+fn check_batch(model: &Model, batch_size: usize) -> Result<(), CaseFailure> {
+    if model.inputs.iter().any(TensorSpec::is_batched) {
+        return Ok(());
+    }
+    let fixed = match model.inputs.first().and_then(|input| input.shape.first()) {
+        Some(Dimension::Fixed(size)) => *size,
+        _ => 1,
+    };
+    if batch_size == fixed {
+        return Ok(());
+    }
+    Err(CaseFailure::unsupported(format!(
+        "the model's first dimension is fixed at {fixed}: it cannot run batch {batch_size}"
+    )))
+}
+
+/// An entry of the catalogue, and the sizes that it is run with.
+struct Chosen<'a> {
+    entry: &'a Entry,
+    phases: Vec<Phase>,
+    batch_sizes: Vec<usize>,
+    /// `None` alone for a model without a sequence dimension.
+    sequence_lengths: Vec<Option<usize>>,
+}
+
+impl<'a> Chosen<'a> {
+    fn new(entry: &'a Entry, suite: &Suite, own: Option<&SuiteModel>) -> Self {
+        let asked = own.and_then(|own| own.phases.as_ref()).or(suite.phases.as_ref());
+        let is_asked_for = |phase: &Phase| asked.is_none_or(|phases| phases.contains(phase));
+        let phases = match &entry.model {
+            Ok(model) => model.phases.iter().map(|plan| plan.phase).filter(is_asked_for).collect(),
+            Err(_) => vec![Phase::Forward],
+        };
+        let batch_sizes = own.and_then(|own| own.batch_sizes.as_ref()).unwrap_or(&suite.batch_sizes);
+        let sequence_lengths = match &entry.model {
+            Ok(model) if model.has_sequence() => {
+                let asked = own.and_then(|own| own.seq_lens.as_ref()).or(suite.seq_lens.as_ref());
+                asked.unwrap_or(&model.sequence_lengths).iter().map(|&length| Some(length)).collect()
+            }
+            _ => Vec::new(),
+        };
+        let sequence_lengths = if sequence_lengths.is_empty() { vec![None] } else { sequence_lengths };
+        Chosen { entry, phases, batch_sizes: batch_sizes.clone(), sequence_lengths }
+    }
+}
+
+fn chosen_entries<'a>(suite: &Suite, selection: &Selection, catalogue: &'a [Entry]) -> Result<Vec<Chosen<'a>>, String> {
+    let known = |name: &str| catalogue.iter().any(|entry| entry.name == name);
+    let asked_variants = (!selection.variant.is_empty()).then_some(selection.variant.as_slice());
+    let mut chosen: Vec<Chosen> = Vec::new();
+    for model in &suite.models {
+        if !known(&model.name) {
+            return Err(unknown_model(&model.name, catalogue));
+        }
+        let of_model: Vec<&Entry> = catalogue.iter().filter(|entry| entry.name == model.name).collect();
+        check_variants(model.variants.as_deref().unwrap_or_default(), &of_model)?;
+        let asked = asked_variants.or(model.variants.as_deref());
+        for entry in of_model.into_iter().filter(|entry| is_chosen(entry, asked)) {
+            if !chosen.iter().any(|other| std::ptr::eq(other.entry, entry)) {
+                chosen.push(Chosen::new(entry, suite, table_of(suite, entry)?));
+            }
+        }
+    }
+    // A model that is asked for by name runs even where the suite does not list it.
+    for entry in catalogue {
+        let is_asked_for = (selection.model.contains(&entry.name) && is_chosen(entry, asked_variants))
+            || (suite.include_found && entry.place == Place::Folder && is_named(&entry.variant, asked_variants));
+        if is_asked_for && !chosen.iter().any(|other| std::ptr::eq(other.entry, entry)) {
+            chosen.push(Chosen::new(entry, suite, None));
+        }
+    }
+    if !selection.model.is_empty() {
+        if let Some(name) = selection.model.iter().find(|name| !known(name)) {
+            return Err(unknown_model(name, catalogue));
+        }
+        chosen.retain(|chosen| selection.model.contains(&chosen.entry.name));
+    }
+    for name in &selection.model {
+        let of_model: Vec<&Entry> = catalogue.iter().filter(|entry| entry.name == *name).collect();
+        check_variants(&selection.variant, &of_model)?;
+    }
+    Ok(chosen)
+}
+
+/// # Errors
+/// The model has no variant of that name; the message lists those that it has.
+fn check_variants(asked: &[String], of_model: &[&Entry]) -> Result<(), String> {
+    let is_known = |name: &String| name == ALL || of_model.iter().any(|entry| entry.variant == *name);
+    match (asked.iter().find(|name| !is_known(name)), of_model.first()) {
+        (Some(name), Some(entry)) => {
+            let known: Vec<&str> = of_model.iter().map(|entry| entry.variant.as_str()).collect();
+            Err(format!("{} has no variant {name:?}; there are {}, or `{ALL}`", entry.name, known.join(", ")))
+        }
+        _ => Ok(()),
+    }
+}
+
+fn unknown_model(name: &str, catalogue: &[Entry]) -> String {
+    let mut names: Vec<&str> = catalogue.iter().map(|entry| entry.name.as_str()).collect();
+    names.dedup();
+    format!("no model {name:?}; there are {}", names.join(", "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::definition::Effort;
+    use crate::definition::{BATCH, DataSource, ElementType, ORIGINAL, Origin, Status, Tolerance, whole};
+
+    struct OnlyOrt;
+
+    impl Capabilities for OnlyOrt {
+        fn check_device(&self, backend: &str, _: &str) -> Result<(), CaseFailure> {
+            if backend == "ort" { Ok(()) } else { Err(CaseFailure::unavailable("not in this build")) }
+        }
+        fn check_model(&self, _: &str, _: &Model, _: Dtype) -> Result<(), CaseFailure> {
+            Ok(())
+        }
+    }
+
+    fn entry(name: &str, batch: Dimension) -> Entry {
+        let input = TensorSpec::new("x", ElementType::F32, vec![batch, Dimension::Fixed(3)]);
+        let inputs = vec![input];
+        let (parts, phases) = whole(&inputs, Vec::new());
+        let model = Model {
+            name: name.into(),
+            variant: ORIGINAL.into(),
+            family: "cnn".into(),
+            modality: "image".into(),
+            parameters: None,
+            inputs,
+            parts,
+            phases,
+            generation: None,
+            sequence_lengths: Vec::new(),
+            tolerance: Tolerance::default(),
+            dtype: Dtype::F32,
+            data_source: DataSource::Synthetic,
+            origin: Origin::Files { onnx: None, torchscript: None, reference: None },
+        };
+        Entry { name: name.into(), variant: ORIGINAL.into(), place: Place::Zoo, model: Ok(model) }
+    }
+
+    fn suite(models: &[&str]) -> Suite {
+        let models = models.iter().map(|name| SuiteModel { name: name.to_string(), ..SuiteModel::default() }).collect();
+        Suite {
+            boundaries: vec![Boundary::Compute],
+            name: "s".into(),
+            models,
+            data_source: None,
+            include_found: false,
+            backends: vec!["ort".into(), "tch".into()],
+            devices: vec!["cpu".into()],
+            dtypes: vec![Dtype::F32],
+            batch_sizes: vec![1, 8],
+            phases: None,
+            seq_lens: None,
+            effort: Effort::default(),
+        }
+    }
+
+    #[test]
+    fn a_case_that_cannot_run_stays_in_the_plan_with_its_reason() {
+        let catalogue = [entry("a", Dimension::Symbol(BATCH.into())), entry("b", Dimension::Fixed(1))];
+        let cases = plan(&suite(&["a", "b"]), &Selection::default(), &catalogue, &OnlyOrt).unwrap();
+        let statuses: Vec<(String, Option<Status>)> = cases
+            .iter()
+            .map(|planned| (planned.case.to_string(), planned.model.as_ref().err().map(|s| s.status)))
+            .collect();
+        assert_eq!(statuses.len(), 8);
+        assert_eq!(statuses[0], ("a/ort-cpu-f32/1".into(), None));
+        assert_eq!(statuses[1], ("a/tch-cpu-f32/1".into(), Some(Status::Unavailable)));
+        assert_eq!(statuses[6], ("b/ort-cpu-f32/8".into(), Some(Status::Unsupported)));
+    }
+
+    #[test]
+    fn auto_is_the_first_device_that_is_there_and_a_dtype_that_nobody_names_is_the_devices_own() {
+        struct OnlyMps;
+        impl Capabilities for OnlyMps {
+            fn check_device(&self, _: &str, device: &str) -> Result<(), CaseFailure> {
+                if matches!(device, "mps" | "cpu" | "qnn") { Ok(()) } else { Err(CaseFailure::unavailable("no")) }
+            }
+            fn check_model(&self, _: &str, _: &Model, _: Dtype) -> Result<(), CaseFailure> {
+                Ok(())
+            }
+        }
+        let asked = Suite {
+            backends: vec!["ort".into()],
+            devices: ["auto", "qnn", "mps"].map(str::to_owned).to_vec(),
+            dtypes: Vec::new(),
+            batch_sizes: vec![1],
+            ..suite(&["a"])
+        };
+        let cases = plan(&asked, &Selection::default(), &[entry("a", Dimension::Fixed(1))], &OnlyMps).unwrap();
+        let ids: Vec<String> = cases.iter().map(|planned| planned.case.to_string()).collect();
+        assert_eq!(ids, ["a/ort-mps-f32/1", "a/ort-qnn-f16/1"]);
+    }
+
+    #[test]
+    fn each_form_of_a_model_runs_as_the_table_of_its_file_says() {
+        let form = |variant: &str| {
+            let entry = entry("mine", Dimension::Symbol(BATCH.into()));
+            Entry { variant: variant.into(), place: Place::Suite, ..entry }
+        };
+        let catalogue = [form(ORIGINAL), form("int8")];
+        let path = Some("net.onnx".into());
+        let first = SuiteModel { name: "mine".into(), path, ..SuiteModel::default() };
+        let int8 = SuiteModel { variant: Some("int8".into()), batch_sizes: Some(vec![4]), ..first.clone() };
+        let asked = Suite { backends: vec!["ort".into()], models: vec![first, int8], ..suite(&[]) };
+        let cases = plan(&asked, &Selection::default(), &catalogue, &OnlyOrt).unwrap();
+        let ids: Vec<String> = cases.iter().map(|planned| planned.case.to_string()).collect();
+        assert_eq!(ids, ["mine/ort-cpu-f32/1", "mine/ort-cpu-f32/8", "mine-int8/ort-cpu-f32/4"]);
+    }
+
+    #[test]
+    fn tables_of_one_name_have_other_variants_or_the_same_settings() {
+        let form = |variant: &str| Entry { variant: variant.into(), ..entry("a", Dimension::Symbol(BATCH.into())) };
+        let catalogue = [form(ORIGINAL), form("int8"), form("pruned")];
+        let table = |variants: &[&str], batch_size: usize| SuiteModel {
+            variants: (!variants.is_empty()).then(|| variants.iter().map(ToString::to_string).collect()),
+            batch_sizes: Some(vec![batch_size]),
+            name: "a".into(),
+            ..SuiteModel::default()
+        };
+        let plan = |models: Vec<SuiteModel>, variant: &str| {
+            let asked = Suite { backends: vec!["ort".into()], models, ..suite(&[]) };
+            let variant = (!variant.is_empty()).then(|| variant.to_owned()).into_iter().collect();
+            let cases = plan(&asked, &Selection { variant, ..Selection::default() }, &catalogue, &OnlyOrt)?;
+            Ok::<_, String>(cases.iter().map(|planned| planned.case.to_string()).collect::<Vec<_>>().join(" "))
+        };
+        let (original, int8) = ("a/ort-cpu-f32/1", "a-int8/ort-cpu-f32/4");
+        assert_eq!(plan(vec![table(&[], 1), table(&["int8"], 4)], ""), Ok(format!("{original} {int8}")));
+        assert_eq!(plan(vec![table(&[], 1), table(&["int8"], 4)], "int8"), Ok(int8.into()));
+        assert_eq!(plan(vec![table(&[], 1), table(&[], 1)], ""), Ok(original.into()));
+        // What no table names runs as the suite says, where the tables do not agree.
+        let sizes = "a-pruned/ort-cpu-f32/1 a-pruned/ort-cpu-f32/8";
+        assert_eq!(plan(vec![table(&[], 1), table(&["int8"], 4)], "pruned"), Ok(sizes.into()));
+        let error = plan(vec![table(&[], 1), table(&["all"], 4)], "").unwrap_err();
+        assert!(error.starts_with("two tables of the suite give a original different `batch_sizes`"), "{error}");
+    }
+
+    #[test]
+    fn an_unknown_model_is_an_error_that_lists_the_known_ones() {
+        let catalogue = [entry("a", Dimension::Fixed(1))];
+        let error = plan(&suite(&["c"]), &Selection::default(), &catalogue, &OnlyOrt).unwrap_err();
+        assert_eq!(error, "no model \"c\"; there are a");
+    }
+}
