@@ -21,9 +21,10 @@ pub mod definition;
 pub mod duel;
 pub mod exit_codes;
 pub mod fixture;
-pub mod guide;
 pub mod graph_dtype;
+pub mod guide;
 pub mod harness;
+pub mod history;
 pub mod machine;
 pub mod measurement;
 pub mod onnx;
@@ -33,6 +34,7 @@ pub mod report;
 pub mod run_data;
 pub mod selection;
 pub mod selftest;
+pub mod statistics;
 pub mod store;
 
 /// Moved to [`run_data`].

@@ -3,7 +3,7 @@
 use std::hint::black_box;
 use std::time::{Duration, Instant};
 
-use super::{LoadRequest, Placement, Session, Stages};
+use super::interface::{LoadRequest, Placement, Session, Stages};
 use crate::definition::{CaseFailure, Phase};
 use crate::fixture::{HostTensor, TensorData};
 

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use super::generation::{GenerationSession, Generator};
-use super::{Format, LoadRequest, Placement, Session, Stages};
+use super::interface::{LoadRequest, Placement, Session, Stages};
 use crate::definition::{CaseFailure, Generation, Part, Phase};
 use crate::fixture::{HostTensor, TensorData};
 
@@ -24,8 +24,12 @@ pub(super) trait Runtime {
     fn run(&self, graph: &mut Self::Graph, inputs: &[&Self::Value]) -> Result<Vec<Self::Value>, CaseFailure>;
     /// The place of the largest logit: `[batch, vocabulary]` to i64 `[batch, 1]`.
     fn greedy(&self, logits: &Self::Value) -> Result<Self::Value, CaseFailure>;
-    /// Whether the graph takes these inputs, where there is a way to know before it runs.
+    /// Checks that the graph takes these inputs, if there is a way to know before it runs.
     fn check_inputs(&self, _graph: &Self::Graph, _inputs: &[&Self::Value]) -> Result<(), CaseFailure> {
+        Ok(())
+    }
+    /// Finishes what has to happen once per batch of inputs, such as copying them to the device.
+    fn prepare(&self, _graph: &mut Self::Graph, _inputs: &[&Self::Value]) -> Result<(), CaseFailure> {
         Ok(())
     }
     /// Returns when the device has nothing left to do.
@@ -38,37 +42,7 @@ pub(super) trait Runtime {
     }
 }
 
-/// The parts that a session of the request's phase needs, with their files in `format`, in the order of the model.
-///
-/// # Errors
-/// The model has no such phase, or a part has no file in the format.
-pub(super) fn parts_of<'a>(
-    request: &LoadRequest<'a>,
-    format: Format,
-) -> Result<Vec<(&'a Part, &'a Path)>, CaseFailure> {
-    let plan = |phase| {
-        let missing = || CaseFailure::unsupported(format!("{} has no phase {phase}", request.model.name));
-        request.model.phase(phase).ok_or_else(missing)
-    };
-    let mut names = plan(request.phase)?.parts.clone();
-    if request.phase == Phase::Decode {
-        names.extend(plan(Phase::Prefill)?.parts.iter().cloned());
-    }
-    let parts = request.model.parts.iter().zip(&request.artifacts.parts);
-    parts
-        .filter(|(part, _)| names.contains(&part.name))
-        .map(|(part, files)| {
-            let file = match format {
-                Format::Onnx => &files.onnx,
-                Format::TorchScript => &files.torchscript,
-            };
-            let missing = || CaseFailure::unsupported(format!("there is no {format} file of part {:?}", part.name));
-            Ok((part, file.as_deref().ok_or_else(missing)?))
-        })
-        .collect()
-}
-
-/// The session of the request's phase. `graphs` are those of [`parts_of`], in its order.
+/// The session of the request's phase. `graphs` are those of `parts`, in the same order.
 ///
 /// # Errors
 /// The definition does not fit together.
@@ -85,17 +59,18 @@ pub(super) fn open_session<R: Runtime + 'static>(
     let parts = parts.iter().map(|(part, _)| *part);
     match request.phase {
         Phase::Forward | Phase::Encoder => {
-            let session = parts.zip(graphs).next().map(|(part, graph)| {
-                GraphSession::new(
-                    runtime,
-                    graph,
-                    part,
-                    &input_names,
-                    request.model.output_names(request.phase),
-                    placement,
-                )
-            });
-            Ok(Box::new(session.ok_or_else(|| CaseFailure::failed("a phase without a part"))??))
+            let first = parts.zip(graphs).next();
+            let (part, graph) = first.ok_or_else(|| CaseFailure::failed("a phase without a part"))?;
+            let place = |names: &[&str], name: &str| {
+                let missing = || CaseFailure::failed(format!("part {:?}: nothing gives {name:?}", part.name));
+                names.iter().position(|known| *known == name).ok_or_else(missing)
+            };
+            let inputs = part.inputs.iter().map(|input| place(&input_names, &input.name)).collect::<Result<_, _>>()?;
+            let own: Vec<&str> = part.outputs.iter().map(|output| output.name.as_str()).collect();
+            let outputs = request.model.output_names(request.phase);
+            let outputs = outputs.iter().map(|name| place(&own, name)).collect::<Result<Vec<_>, _>>()?;
+            let outputs = (!outputs.is_empty()).then_some(outputs);
+            Ok(Box::new(GraphSession::new(runtime, graph, inputs, outputs, placement)))
         }
         Phase::Prefill | Phase::Decode => {
             let generator = GraphGenerator::new(request, runtime, parts.zip(graphs).collect(), &input_names)?;
@@ -105,35 +80,28 @@ pub(super) fn open_session<R: Runtime + 'static>(
 }
 
 /// A session that runs one graph on inputs that are given whole.
-struct GraphSession<R: Runtime> {
+pub(super) struct GraphSession<R: Runtime> {
     runtime: R,
     graph: R::Graph,
     /// For each input of the graph, its place among the model's.
     inputs: Vec<usize>,
-    /// The places of the outputs that are asked for; all where it is not known before it runs.
+    /// The places of the outputs that are asked for; `None` for all.
     outputs: Option<Vec<usize>>,
     bound: Vec<Vec<R::Value>>,
     placement: Placement,
 }
 
 impl<R: Runtime> GraphSession<R> {
-    fn new(
+    /// `inputs` are the places of the graph's inputs among the model's; `outputs` are the places of the graph's outputs that
+    /// are asked for, or `None` for all.
+    pub(super) fn new(
         runtime: R,
         graph: R::Graph,
-        part: &Part,
-        input_names: &[&str],
-        output_names: Vec<String>,
+        inputs: Vec<usize>,
+        outputs: Option<Vec<usize>>,
         placement: Placement,
-    ) -> Result<Self, CaseFailure> {
-        let place = |names: &[&str], name: &str| {
-            let missing = || CaseFailure::failed(format!("part {:?}: nothing gives {name:?}", part.name));
-            names.iter().position(|known| *known == name).ok_or_else(missing)
-        };
-        let inputs = part.inputs.iter().map(|input| place(input_names, &input.name)).collect::<Result<_, _>>()?;
-        let own_outputs: Vec<&str> = part.outputs.iter().map(|output| output.name.as_str()).collect();
-        let outputs = output_names.iter().map(|name| place(&own_outputs, name)).collect::<Result<Vec<_>, _>>()?;
-        let outputs = (!outputs.is_empty()).then_some(outputs);
-        Ok(GraphSession { runtime, graph, inputs, outputs, bound: Vec::new(), placement })
+    ) -> Self {
+        GraphSession { runtime, graph, inputs, outputs, bound: Vec::new(), placement }
     }
 
     fn forward(&mut self, binding: usize) -> Result<Vec<R::Value>, CaseFailure> {
@@ -158,7 +126,9 @@ impl<R: Runtime> Session for GraphSession<R> {
     fn bind(&mut self, inputs: &[HostTensor]) -> Result<usize, CaseFailure> {
         let bound = self.inputs.iter().map(|&place| self.runtime.upload(&inputs[place]));
         let bound = bound.collect::<Result<Vec<_>, _>>()?;
-        self.runtime.check_inputs(&self.graph, &bound.iter().collect::<Vec<_>>())?;
+        let given: Vec<&R::Value> = bound.iter().collect();
+        self.runtime.check_inputs(&self.graph, &given)?;
+        self.runtime.prepare(&mut self.graph, &given)?;
         self.bound.push(bound);
         Ok(self.bound.len() - 1)
     }
@@ -167,7 +137,7 @@ impl<R: Runtime> Session for GraphSession<R> {
         for (bound, &place) in self.bound[binding].iter_mut().zip(&self.inputs) {
             *bound = self.runtime.upload(&inputs[place])?;
         }
-        Ok(())
+        self.runtime.prepare(&mut self.graph, &self.bound[binding].iter().collect::<Vec<_>>())
     }
 
     fn run(&mut self, binding: usize) -> Result<(), CaseFailure> {

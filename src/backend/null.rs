@@ -3,7 +3,7 @@
 use std::hint::black_box;
 use std::time::Duration;
 
-use super::{Backend, DeviceReport, LoadRequest, Placement, Session, Stages, Versions};
+use crate::backend::interface::{Backend, DeviceReport, LoadRequest, Placement, Session, Stages, Versions};
 use crate::definition::{CaseFailure, Dtype, Model};
 use crate::fixture::HostTensor;
 
@@ -14,21 +14,12 @@ pub const NULL: &str = "null";
 pub struct Null;
 
 impl Backend for Null {
-    fn name(&self) -> &'static str {
-        NULL
-    }
-
-    fn framework(&self) -> &'static str {
-        NULL
-    }
-
     fn devices(&self) -> Vec<DeviceReport> {
         vec![DeviceReport::certain("cpu", Ok("computes nothing".into()))]
     }
 
     fn versions(&self, _device: &str) -> Versions {
-        let version = env!("CARGO_PKG_VERSION").to_owned();
-        Versions { backend: version.clone(), library: version }
+        Versions::of_crate(env!("CARGO_PKG_VERSION"))
     }
 
     fn check_model(&self, _: &Model, _: Dtype) -> Result<(), CaseFailure> {

@@ -11,8 +11,9 @@ use tract_linalg::multithread::{Executor, set_default_executor};
 use tract_onnx::prelude::*;
 use tract_onnx::tract_hir::internal::{TDim, ToDim};
 
-use super::graphs::{Runtime, largest_of_rows, open_session, parts_of};
-use super::{Backend, DeviceReport, Format, LoadRequest, Placement, Session, Versions, check_artifact, classify};
+use crate::backend::artifact::{Format, check_artifact, parts_of};
+use crate::backend::graphs::{Runtime, largest_of_rows, open_session};
+use crate::backend::interface::{Backend, DeviceReport, LoadRequest, Placement, Session, Versions};
 use crate::definition::{CaseFailure, Dimension, Dtype, Model, Part};
 use crate::fixture::{HostTensor, TensorData};
 
@@ -22,20 +23,12 @@ pub struct TractBackend;
 const CRATE_VERSION: &str = "0.23.9";
 
 impl Backend for TractBackend {
-    fn name(&self) -> &'static str {
-        "tract"
-    }
-
-    fn framework(&self) -> &'static str {
-        "tract"
-    }
-
     fn devices(&self) -> Vec<DeviceReport> {
         vec![DeviceReport::certain("cpu", Ok("pure Rust".into()))]
     }
 
     fn versions(&self, _device: &str) -> Versions {
-        Versions { backend: CRATE_VERSION.into(), library: CRATE_VERSION.into() }
+        Versions::of_crate(CRATE_VERSION)
     }
 
     fn check_model(&self, model: &Model, dtype: Dtype) -> Result<(), CaseFailure> {
@@ -98,8 +91,8 @@ const PAST: &str = "past";
 
 impl TractGraph {
     fn load(part: &Part, path: &Path) -> Result<Self, CaseFailure> {
-        let mut model = tract_onnx::onnx().model_for_path(path).map_err(failed)?;
-        let outlets = model.input_outlets().map_err(failed)?.to_vec();
+        let mut model = tract_onnx::onnx().model_for_path(path)?;
+        let outlets = model.input_outlets()?.to_vec();
         let names: Vec<String> = outlets.iter().map(|outlet| model.node(outlet.node).name.clone()).collect();
         let place = |name: &str| {
             let missing = || CaseFailure::failed(format!("no input {name:?} among {}", names.join(", ")));
@@ -109,7 +102,7 @@ impl TractGraph {
         let is_past = |dimension: &Dimension| *dimension == Dimension::Symbol(PAST.into());
         let growing = part.inputs.iter().map(|input| input.shape.iter().position(is_past)).collect();
         if !part.outputs.is_empty() {
-            model.select_outputs_by_name(part.outputs.iter().map(|output| &output.name)).map_err(failed)?;
+            model.select_outputs_by_name(part.outputs.iter().map(|output| &output.name))?;
         }
         Ok(TractGraph { model, places, growing, compiled: HashMap::new(), compilation: Duration::ZERO })
     }
@@ -137,20 +130,14 @@ impl TractGraph {
                     Size::Growing => TDim::from(past.clone()),
                 };
                 let shape: TVec<TDim> = shape.iter().map(dimension).collect();
-                model.set_input_fact(place, InferenceFact::dt_shape(input.datum_type(), shape)).map_err(failed)?;
+                model.set_input_fact(place, InferenceFact::dt_shape(input.datum_type(), shape))?;
             }
-            let runnable = model.into_optimized().and_then(|model| model.into_runnable()).map_err(failed)?;
-            self.compiled.insert(shapes.clone(), runnable.spawn().map_err(failed)?);
+            let runnable = model.into_optimized().and_then(|model| model.into_runnable())?;
+            self.compiled.insert(shapes.clone(), runnable.spawn()?);
             self.compilation += start.elapsed();
         }
         self.compiled.get_mut(&shapes).ok_or_else(|| CaseFailure::failed("a graph that was just compiled is gone"))
     }
-}
-
-/// tract's errors are chains: the first says where, the last says what.
-fn failed(error: TractError) -> CaseFailure {
-    let chain: Vec<String> = error.chain().map(|cause| cause.to_string()).collect();
-    classify(chain.join(": "))
 }
 
 impl Runtime for TractRuntime {
@@ -167,15 +154,15 @@ impl Runtime for TractRuntime {
             TensorData::U8(values) => Tensor::from_shape(shape, values),
             TensorData::Bool(values) => Tensor::from_shape(shape, values),
         };
-        tensor.map(TValue::from).map_err(failed)
+        Ok(tensor.map(TValue::from)?)
     }
 
     fn download(&self, value: &TValue) -> Result<HostTensor, CaseFailure> {
         let shape = value.shape().to_vec();
-        let view = value.try_as_plain_ram().map_err(failed)?;
+        let view = value.try_as_plain_ram()?;
         macro_rules! values {
             ($element:ty, $variant:ident) => {
-                TensorData::$variant(view.as_slice::<$element>().map_err(failed)?.to_vec())
+                TensorData::$variant(view.as_slice::<$element>()?.to_vec())
             };
         }
         let data = match value.datum_type() {
@@ -198,7 +185,7 @@ impl Runtime for TractRuntime {
             given[place] = input.clone();
         }
         // tract computes on the CPU before it returns.
-        Ok(state.run(given).map_err(failed)?.into_vec())
+        Ok(state.run(given)?.into_vec())
     }
 
     fn compilation(&self, graph: &TractGraph) -> Option<Duration> {
@@ -207,8 +194,8 @@ impl Runtime for TractRuntime {
 
     fn greedy(&self, logits: &TValue) -> Result<TValue, CaseFailure> {
         let rows = logits.shape().first().copied().unwrap_or(1);
-        let view = logits.try_as_plain_ram().map_err(failed)?;
-        let tokens = largest_of_rows(view.as_slice::<f32>().map_err(failed)?, rows);
+        let view = logits.try_as_plain_ram()?;
+        let tokens = largest_of_rows(view.as_slice::<f32>()?, rows);
         self.upload(&HostTensor { shape: vec![rows, 1], data: TensorData::I64(tokens) })
     }
 }

@@ -114,7 +114,7 @@ pub struct Pages {
 pub fn write_pages(converted: &Converted, reports: &Path, paths: &Paths) -> Result<Pages, String> {
     let pages = Pages { report: converted.results.with_file_name(index::REPORT), index: reports.join(index::INDEX) };
     let run = ReportedRun::read(&converted.results)?;
-    let page = html::render(&payload(&[run], paths, reports))?;
+    let page = html::render(&payload(&[run], paths, reports)).map_err(|error| format!("{error:#}"))?;
     write_whole(&pages.report, page.as_bytes())?;
     // After the page, to which it has a link.
     write_whole(&pages.index, index::render(reports, &paths.criterion()).as_bytes())?;

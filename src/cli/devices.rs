@@ -4,12 +4,13 @@ use clap::Args;
 use serde_json::json;
 
 use super::{ListFormat, Listing, doctor, print};
-use crate::backend::{self, NULL};
+use crate::backend::{self, DeviceReport, Versions, registry};
 use crate::exit_codes;
 use crate::harness::{Machine, calibrate, keep_others_out};
 use crate::measurement::peaks::Peaks;
 use crate::paths::Paths;
 use crate::report::facts;
+use crate::report::table::{Column, Table};
 
 /// Show backends and devices: available or not, why not, and what would add them
 #[derive(Args)]
@@ -44,39 +45,29 @@ pub fn run(arguments: &Arguments) -> Result<u8, String> {
     }
     let mut rows = Vec::new();
     let mut objects = Vec::new();
-    for (name, found) in backend::all() {
-        if name == NULL {
-            continue;
-        }
-        let reports = match found {
-            Ok(backend) => {
-                let versions = backend.versions("cpu");
-                let devices = backend::tried_devices(backend);
-                // A device may bring a library of its own, whose version is in its description.
-                let of = |device: &str| if device == "cpu" { versions.clone() } else { backend::Versions::default() };
-                devices
-                    .into_iter()
-                    .map(|report| (of(&report.device), report))
-                    .map(|(versions, report)| (report.device, report.availability, versions))
-                    .collect()
-            }
-            Err(reason) => vec![(String::new(), Err(reason), backend::Versions::default())],
-        };
-        for (device, availability, versions) in reports {
+    for entry in registry::real() {
+        let devices = backend::tried_devices(entry)
+            .unwrap_or_else(|failure| vec![DeviceReport::certain("", Err(failure.message))]);
+        for DeviceReport { device, availability, .. } in devices {
+            // A device may bring a library of its own, whose version is in its description.
+            let versions = if device == "cpu" {
+                entry.backend().map(|backend| backend.versions(&device)).unwrap_or_default()
+            } else {
+                Versions::default()
+            };
             let (state, detail) = match &availability {
                 Ok(detail) => ("available", detail),
                 Err(reason) => ("unavailable", reason),
             };
             objects.push(json!({
-                "backend": name, "device": device, "available": availability.is_ok(), "detail": detail,
+                "backend": entry.name, "device": device, "available": availability.is_ok(), "detail": detail,
                 "backend_version": versions.backend, "library_version": versions.library,
             }));
-            rows.push(vec![name.to_owned(), device, state.to_owned(), versions.library, detail.clone()]);
+            rows.push(vec![entry.name.to_owned(), device, state.to_owned(), versions.library, detail.clone()]);
         }
     }
     let listing = Listing {
-        header: &["backend", "device", "state", "version", "detail"],
-        rows,
+        table: Table::new(["backend", "device", "state", "version", "detail"].map(Column::text)).with_rows(rows),
         objects: json!({ "machine": machine, "devices": objects }),
     };
     listing.print(arguments.format)?;
@@ -86,7 +77,7 @@ pub fn run(arguments: &Arguments) -> Result<u8, String> {
     Ok(exit_codes::OK)
 }
 
-fn list_peaks(peaks: &Peaks) -> Listing<'static> {
+fn list_peaks(peaks: &Peaks) -> Listing {
     let best = peaks.product_gflops_per_second();
     let product = |size: usize, gflops: f64| {
         let percent = format!("{:.0} %", 100.0 * gflops / best);
@@ -95,7 +86,8 @@ fn list_peaks(peaks: &Peaks) -> Listing<'static> {
     let mut rows: Vec<_> = peaks.products.iter().map(|it| product(it.size, it.gflops_per_second)).collect();
     let copy = format!("copy of {:.0} MB", peaks.copied_bytes as f64 / 1e6);
     rows.push(vec![copy, format!("{:.1} GB/s", peaks.copy_gb_per_second), String::new()]);
-    Listing { header: &["peak", "measured", "of the best"], rows, objects: json!(peaks) }
+    let columns = [Column::text("peak"), Column::number("measured"), Column::number("of the best")];
+    Listing { table: Table::new(columns).with_rows(rows), objects: json!(peaks) }
 }
 
 fn describe(machine: &Machine) -> String {

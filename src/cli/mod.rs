@@ -19,7 +19,7 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
-use crate::report::ruled_table;
+use crate::report::table::Table;
 use crate::{exit_codes, harness};
 
 /// Machine-learning inference benchmarks with Criterion
@@ -91,27 +91,18 @@ enum ListFormat {
     Json,
 }
 
-/// A listing: rows for a person, and the same as objects for a script.
-struct Listing<'a> {
-    header: &'a [&'a str],
-    rows: Vec<Vec<String>>,
+/// A listing: a table for a person, and the same as objects for a script.
+struct Listing {
+    table: Table,
     objects: serde_json::Value,
 }
 
-impl Listing<'_> {
+impl Listing {
     fn print(&self, format: ListFormat) -> Result<(), String> {
-        match format {
-            ListFormat::Json => {
-                print(&(serde_json::to_string_pretty(&self.objects).map_err(|error| error.to_string())? + "\n"))
-            }
-            ListFormat::Table => {
-                let mut table = ruled_table(self.header);
-                for row in &self.rows {
-                    table.add_row(row);
-                }
-                print(&format!("{table}\n"))
-            }
-        }
+        print(&match format {
+            ListFormat::Json => serde_json::to_string_pretty(&self.objects).map_err(|error| error.to_string())? + "\n",
+            ListFormat::Table => self.table.terminal(),
+        })
     }
 }
 

@@ -7,7 +7,7 @@ use clap::Args;
 use serde_json::json;
 
 use super::{ListFormat, Listing};
-use crate::backend::{self, NULL};
+use crate::backend;
 use crate::definition::{
     Case, Cost, Dtype, EffortArguments, Model, Origin, Phase, PlannedCase, Selection, Sizes, TensorSpec, cost,
 };
@@ -15,6 +15,7 @@ use crate::exit_codes;
 use crate::fixture;
 use crate::harness::{Plan, make_plan};
 use crate::paths::Paths;
+use crate::report::table::{Column, Table};
 
 /// Show the models of a suite: parameters, size, operations, inputs, and which backends have an artifact
 #[derive(Args)]
@@ -61,24 +62,26 @@ pub fn run(arguments: &Arguments) -> Result<u8, String> {
                 }));
             }
             Err(reason) => {
-                let reason_cell = format!("unusable: {reason}");
-                let empty = String::new;
-                rows.push(vec![
-                    case.model.clone(),
-                    case.variant.clone(),
-                    empty(),
-                    empty(),
-                    empty(),
-                    empty(),
-                    reason_cell,
-                    empty(),
-                ]);
+                let mut row = vec![case.model.clone(), case.variant.clone()];
+                row.resize(6, String::new());
+                row.push(format!("unusable: {reason}"));
+                rows.push(row);
                 objects.push(json!({ "model": case.model, "variant": case.variant, "unusable": reason }));
             }
         }
     }
-    let header = &["model", "variant", "family", "parameters", "MB", "GFLOPs a sample", "inputs", "backends"];
-    Listing { header, rows, objects: objects.into() }.print(arguments.format)?;
+    let (text, number) = (Column::text, Column::number);
+    let columns = [
+        text("model"),
+        text("variant"),
+        text("family"),
+        number("parameters"),
+        number("size").unit("MB"),
+        text("GFLOPs per sample"),
+        text("inputs"),
+        text("backends"),
+    ];
+    Listing { table: Table::new(columns).with_rows(rows), objects: objects.into() }.print(arguments.format)?;
     Ok(exit_codes::OK)
 }
 
@@ -158,7 +161,7 @@ fn size_bytes(model: &Model, paths: &Paths) -> Option<u64> {
 fn backends_with_artifact(model: &Model) -> Vec<&'static str> {
     let has_artifact =
         |name: &&str| backend::find(name).is_ok_and(|backend| backend.check_model(model, model.dtype).is_ok());
-    backend::all().into_iter().map(|(name, _)| name).filter(|name| *name != NULL).filter(has_artifact).collect()
+    backend::registry::real().map(|entry| entry.name).filter(has_artifact).collect()
 }
 
 /// `25_557_032` as `25,557,032`.

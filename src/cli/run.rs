@@ -13,7 +13,7 @@ use crate::exit_codes;
 use crate::harness::{self, Purpose, Request};
 use crate::paths::Paths;
 use crate::record::Record;
-use crate::report::Format;
+use crate::report::{Format, records};
 use crate::store::{read_records, write_whole};
 
 /// Measure the cases of a suite, convert the results and show them
@@ -53,12 +53,7 @@ pub struct Arguments {
 
 pub fn run(arguments: &Arguments) -> Result<u8, String> {
     if arguments.verify_only {
-        return verify::verify(
-            &arguments.selection,
-            &arguments.effort,
-            arguments.filter.as_deref(),
-            verify::Format::Table,
-        );
+        return verify::verify(&arguments.selection, &arguments.effort, arguments.filter.as_deref(), Format::Table);
     }
     let purpose = if arguments.benchmark_only { Purpose::MeasureUnverified } else { Purpose::Measure };
     let request = Request {
@@ -79,8 +74,8 @@ pub fn run(arguments: &Arguments) -> Result<u8, String> {
         let records = read_records(file)?;
         let markdown = converted.results.with_file_name("report.md");
         let resolution = resolution(&paths, &records);
-        write_whole(&markdown, Format::Markdown.render(&records, &resolution).as_bytes())?;
-        print(&Format::Table.render(&records, &resolution))?;
+        write_whole(&markdown, records::render(&records, &[], &resolution, Format::Markdown).as_bytes())?;
+        print(&records::render(&records, &[], &resolution, Format::Table))?;
         for model in models_with_variants(&records) {
             print(&format!("\n{}", variants_of(&records, &model, &paths)?))?;
         }

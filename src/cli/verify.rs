@@ -6,6 +6,7 @@ use super::print;
 use crate::definition::{EffortArguments, Selection};
 use crate::exit_codes;
 use crate::harness::{self, Purpose, Request};
+use crate::report::Format;
 use crate::report::compatibility::Matrix;
 
 /// Run each case once and compare its outputs with the reference; print the compatibility matrix
@@ -21,18 +22,6 @@ pub struct Arguments {
     selection: Selection,
     #[arg(long, value_enum, default_value = "table")]
     format: Format,
-}
-
-/// How the matrix is printed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-pub enum Format {
-    /// For a terminal
-    Table,
-    /// For a README
-    #[value(alias = "md")]
-    Markdown,
-    /// For scripts
-    Json,
 }
 
 pub fn run(arguments: &Arguments) -> Result<u8, String> {
@@ -58,11 +47,8 @@ pub fn verify(
     })
     .map_err(|error| format!("{error:#}"))?;
     let Some(folder) = &finished.folder else { return Ok(exit_codes::OK) };
-    let matrix = Matrix::new(&folder.read_manifest().map_err(|error| format!("{error:#}"))?, &folder.read_outcomes());
-    print(&match format {
-        Format::Table => matrix.table(),
-        Format::Markdown => matrix.markdown(),
-        Format::Json => serde_json::to_string_pretty(&matrix).map_err(|error| error.to_string())? + "\n",
-    })?;
+    let manifest = folder.read_manifest().map_err(|error| format!("{error:#}"))?;
+    let matrix = Matrix::new(&manifest, &folder.read_outcomes());
+    print(&matrix.render(format).map_err(|error| format!("{error:#}"))?)?;
     Ok(finished.exit_code)
 }

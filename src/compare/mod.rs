@@ -10,9 +10,9 @@
 
 mod changes;
 mod filter;
-mod interval;
 mod noise;
 mod pairs;
+mod runs;
 mod sides;
 #[cfg(test)]
 mod simulation;
@@ -21,12 +21,12 @@ mod within;
 
 pub use changes::{Allowance, Change, Effect, Value};
 pub use filter::CaseFilter;
-pub use interval::{Arm, Estimate, estimate};
 pub use noise::{ASSUMED_DEVIATION, History, Noise, Source};
 pub(crate) use noise::{is_like, is_repetition};
 pub use pairs::{Condition, Difference};
+pub use runs::{CaseRuns, estimate, floor};
 pub use sides::{Measurement, Side, StoredRun};
-pub use verdict::{RatioInterval, Verdict, Yardstick, discoveries};
+pub use verdict::{Finding, LAYOUT_FLOOR, Limits, RatioEstimate, RatioInterval, Verdict, verdicts};
 pub use within::Within;
 
 use serde::Serialize;
@@ -34,6 +34,7 @@ use serde::Serialize;
 use crate::definition::{Case, Status};
 use crate::exit_codes;
 use crate::record::Record;
+use crate::statistics::geometric_mean;
 use changes::{changes, worst_status};
 use pairs::{Pair, pair};
 
@@ -108,6 +109,8 @@ pub struct LatencyChange {
     pub base_noise: Noise,
     pub candidate_noise: Noise,
     pub verdict: Verdict,
+    /// A sure change that the tolerance allows: a notice, and no regression.
+    pub is_small_change: bool,
 }
 
 /// A pair that was not compared, and why.
@@ -159,6 +162,7 @@ pub fn compare(
 ) -> Comparison {
     let mut cases = Vec::new();
     let mut refused = Vec::new();
+    let mut compared = Vec::new();
     let mut estimates = Vec::new();
     let mut has_pair = false;
     let mut notes: Vec<String> = base.runs.iter().chain(&candidate.runs).flat_map(|run| run.notes.clone()).collect();
@@ -179,19 +183,21 @@ pub fn compare(
             refused.push(RefusedPair { id, differences });
             continue;
         }
-        let found = if is_measured { arms(&pair, history, known) } else { None };
+        let found = if is_measured { runs_of_both(&pair, history, known) } else { None };
         let changes = changes(&pair.base, &pair.candidate, options.allowance);
         has_pair |= found.is_some() || !changes.is_empty();
         if let Some((base, candidate)) = found {
-            let estimate = estimate(&base, &candidate, options.confidence);
-            estimates.push((cases.len(), base, candidate, estimate));
+            let layout = if pair.is_same_build() { 0.0 } else { LAYOUT_FLOOR };
+            let floor = floor(&base, &candidate, options.confidence).max(layout);
+            let limits = Limits { floor, tolerance: options.tolerance };
+            estimates.push((estimate(&base, &candidate, options.confidence), limits));
+            compared.push((cases.len(), base, candidate));
         }
         cases.push(ComparedCase { id, case: pair.case, latency: None, changes, allowed_differences });
     }
-    let p_values: Vec<f64> = estimates.iter().map(|(.., estimate)| estimate.p_value).collect();
-    let discoveries = discoveries(&p_values, 1.0 - options.confidence);
-    for ((index, base, candidate, estimate), is_discovery) in estimates.into_iter().zip(discoveries) {
-        cases[index].latency = Some(latency_change(&base, &candidate, &estimate, is_discovery, options.tolerance));
+    let findings = verdicts(&estimates, 1.0 - options.confidence);
+    for (((index, base, candidate), (estimate, limits)), finding) in compared.into_iter().zip(estimates).zip(findings) {
+        cases[index].latency = Some(latency_change(&base, &candidate, estimate, limits, finding));
     }
     let conclusion = conclude(&cases, has_pair);
     Comparison {
@@ -249,7 +255,7 @@ fn of_one_side(pair: Pair<'_>, candidate: &Side, options: &Options) -> ComparedC
 }
 
 /// Medians and noise of both sides, by the best figure that all their records have.
-fn arms(pair: &Pair<'_>, history: &History, known: &dyn Fn(&str) -> Noise) -> Option<(Arm, Arm)> {
+fn runs_of_both(pair: &Pair<'_>, history: &History, known: &dyn Fn(&str) -> Noise) -> Option<(CaseRuns, CaseRuns)> {
     let figures: [fn(&Record) -> Option<f64>; 3] =
         [|record| record.latency_p50_ms, |record| record.criterion_median_ms, |record| record.criterion_mean_ms];
     let log = |side: &[&Measurement], figure: fn(&Record) -> Option<f64>| -> Option<Vec<f64>> {
@@ -272,31 +278,30 @@ fn arms(pair: &Pair<'_>, history: &History, known: &dyn Fn(&str) -> Noise) -> Op
     let [of_base, of_candidate] = [0, 1].map(|side| Noise::of_groups(&groups[side], known(&like[side].host_id)));
     let within = |side: &[&Measurement]| side.iter().map(|found| found.within).collect();
     Some((
-        Arm { log_medians: base, within: within(&pair.base), noise: of_base },
-        Arm { log_medians: candidate, within: within(&pair.candidate), noise: of_candidate },
+        CaseRuns { log_medians: base, within: within(&pair.base), noise: of_base },
+        CaseRuns { log_medians: candidate, within: within(&pair.candidate), noise: of_candidate },
     ))
 }
 
 fn latency_change(
-    base: &Arm,
-    candidate: &Arm,
-    estimate: &Estimate,
-    is_discovery: bool,
-    tolerance: f64,
+    base: &CaseRuns,
+    candidate: &CaseRuns,
+    estimate: RatioEstimate,
+    limits: Limits,
+    finding: Finding,
 ) -> LatencyChange {
-    let mean_ms = |arm: &Arm| (arm.log_medians.iter().sum::<f64>() / arm.log_medians.len() as f64).exp();
-    let yardstick = Yardstick { floor: estimate.floor, tolerance };
     LatencyChange {
-        base_ms: mean_ms(base),
-        candidate_ms: mean_ms(candidate),
+        base_ms: geometric_mean(&base.log_medians),
+        candidate_ms: geometric_mean(&candidate.log_medians),
         base_runs: base.log_medians.len(),
         candidate_runs: candidate.log_medians.len(),
         interval: estimate.interval,
         p_value: estimate.p_value,
-        floor: estimate.floor,
+        floor: limits.floor,
         base_noise: base.noise,
         candidate_noise: candidate.noise,
-        verdict: Verdict::of(&estimate.interval, is_discovery, yardstick),
+        verdict: finding.verdict,
+        is_small_change: finding.is_small_change,
     }
 }
 

@@ -10,9 +10,9 @@ use std::path::Path;
 
 use serde::Serialize;
 
-use super::within::variance;
 use crate::definition::{Case, Status};
 use crate::record::Record;
+use crate::statistics::pooled_variance;
 use crate::store::{all_results, read_records};
 
 /// Assumed of the standard deviation between runs where nothing is known: what shared machines are like.
@@ -62,22 +62,17 @@ impl Noise {
     /// The variance is pooled over the groups, so that what differs between commits is not in it:
     /// `s² = Σ (nᵢ - 1) sᵢ² / Σ (nᵢ - 1)`. From too few runs it can only be above `otherwise`, never below.
     pub fn of_groups(groups: &[Vec<f64>], otherwise: Noise) -> Self {
-        let freedom: f64 = groups.iter().map(|group| group.len().saturating_sub(1) as f64).sum();
+        let (variance, freedom) = pooled_variance(groups);
         if freedom == 0.0 {
             return otherwise;
         }
-        let squares: f64 = groups.iter().filter(|group| group.len() > 1).map(|group| squares(group)).sum();
-        let deviation = (squares / freedom).sqrt();
+        let deviation = variance.sqrt();
         let usual_step = usual_step(groups);
         if freedom >= ENOUGH_FREEDOM {
             return Noise { deviation, freedom: Some(freedom), source: Source::Runs, usual_step };
         }
         Noise { deviation: deviation.max(otherwise.deviation), ..otherwise }
     }
-}
-
-fn squares(group: &[f64]) -> f64 {
-    variance(group) * (group.len() - 1) as f64
 }
 
 /// The 95 % quantile (nearest rank) of the changes between neighbours; the largest, below twenty of them.
@@ -137,7 +132,12 @@ impl History {
 /// Whether two records of a case differ by noise only: same host, library, boundary, threads and build. Of a tree with
 /// changes, or of none, nobody knows.
 pub(crate) fn is_repetition(one: &Record, other: &Record) -> bool {
-    is_like(one, other) && build(one).is_some_and(|own| build(other) == Some(own))
+    is_like(one, other) && is_same_build(one, other)
+}
+
+/// Whether two records are known to be of one build: of the same commit without changes, compiler and model file.
+pub(super) fn is_same_build(one: &Record, other: &Record) -> bool {
+    build(one).is_some_and(|own| build(other) == Some(own))
 }
 
 /// Whether two records have the same host, library, boundary and threads.

@@ -5,6 +5,7 @@ use std::collections::{BTreeSet, HashMap};
 use serde::Serialize;
 
 use super::filter::CaseFilter;
+use super::noise::is_same_build;
 use super::sides::{Measurement, Side};
 use crate::definition::{Boundary, Case};
 use crate::record::Record;
@@ -155,6 +156,12 @@ impl Pair<'_> {
     pub fn shared_run(&self) -> Option<&str> {
         let is_shared = |found: &&&Measurement| self.candidate.iter().any(|other| other.is_same_as(found));
         self.base.iter().find(is_shared).map(|found| found.record.run_id.as_str())
+    }
+
+    /// Whether all runs of both sides are known to be of one build.
+    pub fn is_same_build(&self) -> bool {
+        let first = &self.base[0].record;
+        self.base.iter().chain(&self.candidate).all(|found| is_same_build(first, &found.record))
     }
 
     /// The conditions that are not the same everywhere.

@@ -4,9 +4,9 @@
 //! before and are now and then interrupted; see Kalibera & Jones 2013 and Barrett et al. 2017, "Virtual machine
 //! warmup blows hot and cold", for how real ones do.
 
-use super::interval::{Arm, Estimate, estimate};
 use super::noise::{ENOUGH_FREEDOM, Noise};
-use super::verdict::{Verdict, Yardstick, discoveries};
+use super::runs::{CaseRuns, estimate, floor};
+use super::verdict::{self, Limits, RatioEstimate, Verdict};
 use super::within::Within;
 use crate::definition::{Case, Status};
 use crate::fixture::seeded::{Fill, values};
@@ -96,7 +96,7 @@ struct Sizes {
     side: usize,
 }
 
-fn compared(base: Process, candidate: Process, sizes: Sizes, otherwise: Noise, seed: u64) -> Estimate {
+fn compared(base: Process, candidate: Process, sizes: Sizes, otherwise: Noise, seed: u64) -> Compared {
     let run = |process: Process, index: usize| process.calls(1000 * seed + index as u64, CALLS);
     let history: Vec<f64> = (0..sizes.history).map(|index| log_median(&run(base, index))).collect();
     let side = |process: Process, first: usize| -> (Vec<f64>, Vec<Option<Within>>) {
@@ -105,21 +105,26 @@ fn compared(base: Process, candidate: Process, sizes: Sizes, otherwise: Noise, s
     };
     let (base, candidate) = (side(base, 400), side(candidate, 700));
     let noise = Noise::of_groups(&[history, base.0.clone(), candidate.0.clone()], otherwise);
-    let arm = |(log_medians, within)| Arm { log_medians, within, noise };
-    estimate(&arm(base), &arm(candidate), CONFIDENCE)
+    let runs = |(log_medians, within)| CaseRuns { log_medians, within, noise };
+    Compared::of(&runs(base), &runs(candidate))
 }
 
-fn verdicts(estimates: &[Estimate], tolerance: f64) -> Vec<Verdict> {
-    let p_values: Vec<f64> = estimates.iter().map(|estimate| estimate.p_value).collect();
-    let found = discoveries(&p_values, 1.0 - CONFIDENCE);
-    let verdict = |(estimate, found): (&Estimate, bool)| {
-        Verdict::of(&estimate.interval, found, Yardstick { floor: estimate.floor, tolerance })
-    };
-    estimates.iter().zip(found).map(verdict).collect()
+/// What is found of a case, whatever the tolerance is.
+struct Compared {
+    estimate: RatioEstimate,
+    floor: f64,
 }
 
-fn is_change(verdict: &Verdict) -> bool {
-    matches!(verdict, Verdict::Faster | Verdict::Slower)
+impl Compared {
+    fn of(base: &CaseRuns, candidate: &CaseRuns) -> Self {
+        Compared { estimate: estimate(base, candidate, CONFIDENCE), floor: floor(base, candidate, CONFIDENCE) }
+    }
+}
+
+fn verdicts(cases: &[Compared], tolerance: f64) -> Vec<Verdict> {
+    let cases: Vec<(RatioEstimate, Limits)> =
+        cases.iter().map(|case| (case.estimate, Limits { floor: case.floor, tolerance })).collect();
+    verdict::verdicts(&cases, 1.0 - CONFIDENCE).iter().map(|finding| finding.verdict).collect()
 }
 
 #[test]
@@ -132,7 +137,7 @@ fn intervals_hold_the_true_ratio_as_often_as_they_say() {
     ] {
         let candidate = Process { slower, ..REAL };
         let holds = (0..TESTS).filter(|&seed| {
-            let interval = compared(REAL, candidate, sizes, Noise::assumed(), seed).interval;
+            let interval = compared(REAL, candidate, sizes, Noise::assumed(), seed).estimate.interval;
             interval.lower <= 1.0 + slower && 1.0 + slower <= interval.upper
         });
         let coverage = holds.count() as f64 / TESTS as f64;
@@ -149,8 +154,8 @@ fn suites_of_equal_code_raise_no_alarm() {
     let alarms = (0..SUITES).filter(|suite| {
         let compared =
             |case| compared(REAL, REAL, Sizes { history: 6, side: 1 }, Noise::assumed(), suite * CASES + case);
-        let estimates: Vec<Estimate> = (0..CASES).map(compared).collect();
-        verdicts(&estimates, 0.05).iter().any(is_change)
+        let estimates: Vec<Compared> = (0..CASES).map(compared).collect();
+        verdicts(&estimates, 0.05).iter().any(|verdict| verdict.is_change())
     });
     let share = alarms.count() as f64 / SUITES as f64;
     assert!(share <= 0.01 + 3.0 * (0.01_f64 * 0.99 / SUITES as f64).sqrt(), "{share}");
@@ -163,11 +168,11 @@ fn calls_of_one_process_a_side_cannot_replace_it() {
     let nothing = Noise::of_groups(&[vec![0.0; 1 + ENOUGH_FREEDOM as usize]], Noise::assumed());
     let alarms = (0..TESTS).filter(|&seed| {
         let process = Process { calls: 0.02, between: 0.02, ..Process::default() };
-        let arm = |index| {
+        let runs = |index| {
             let calls = process.calls(2 * seed + index, 400);
-            Arm { log_medians: vec![log_median(&calls)], within: vec![Within::of_calls(&calls)], noise: nothing }
+            CaseRuns { log_medians: vec![log_median(&calls)], within: vec![Within::of_calls(&calls)], noise: nothing }
         };
-        is_change(&verdicts(&[estimate(&arm(0), &arm(1), CONFIDENCE)], 0.05)[0])
+        verdicts(&[Compared::of(&runs(0), &runs(1))], 0.0)[0].is_change()
     });
     assert!(alarms.count() > 60);
 }
@@ -179,8 +184,8 @@ fn a_slow_down_well_above_the_noise_is_found() {
     let found = |base: Process, slower: f64, sizes: Sizes| {
         let candidate = Process { slower, ..base };
         let slower = (0..TESTS).filter(|&seed| {
-            let estimate = compared(base, candidate, sizes, Noise::assumed(), seed);
-            verdicts(&[estimate], 0.01)[0] == Verdict::Slower
+            let found = compared(base, candidate, sizes, Noise::assumed(), seed);
+            verdicts(&[found], 0.01)[0] == Verdict::Slower
         });
         slower.count() as f64 / TESTS as f64
     };
@@ -196,8 +201,8 @@ fn equal_code_on_a_quiet_machine_is_called_the_same() {
     const TESTS: u64 = 150;
     let quiet = Process { between: 0.004, calls: 0.01, step: 0.002, drift: 0.002, ..REAL };
     let same = (0..TESTS).filter(|&seed| {
-        let estimate = compared(quiet, quiet, Sizes { history: 12, side: 1 }, Noise::assumed(), seed);
-        verdicts(&[estimate], 0.05)[0] == Verdict::Same
+        let found = compared(quiet, quiet, Sizes { history: 12, side: 1 }, Noise::assumed(), seed);
+        verdicts(&[found], 0.05)[0] == Verdict::Same
     });
     assert!(same.count() as f64 >= 0.9 * TESTS as f64);
 }
@@ -207,8 +212,8 @@ fn where_nothing_is_known_small_changes_cannot_be_told() {
     let of = |slower: f64| {
         let process = Process { slower, between: 0.0, ..REAL };
         let base = Process { between: 0.0, ..REAL };
-        let estimate = compared(base, process, Sizes { history: 0, side: 1 }, Noise::assumed(), 7);
-        verdicts(&[estimate], 0.05)[0]
+        let found = compared(base, process, Sizes { history: 0, side: 1 }, Noise::assumed(), 7);
+        verdicts(&[found], 0.05)[0]
     };
     assert_eq!([of(0.0), of(0.1), of(0.5)], [Verdict::CannotSay, Verdict::CannotSay, Verdict::Slower]);
 }

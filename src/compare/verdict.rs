@@ -1,20 +1,26 @@
-//! The four verdicts, and what each takes.
+//! The four verdicts of "is the candidate faster than the base?", and what each of them takes.
 //!
-//! A change is shown when two things are true: the interval of the ratio excludes 1, after control of the false-discovery
-//! rate over all cases, and the change is larger than the floor, which is what the same program does to itself here.
-//! That nothing has changed is shown, too, or not: the interval must lie within what would matter.
-
-use std::fmt;
+//! Every comparison of times in this project ends here, whatever its estimator is: an estimator makes a [`RatioEstimate`],
+//! says how large a change must be ([`Limits`]), and [`verdicts`] decides for all cases at once. A change is shown if three
+//! things are true: the interval of the ratio excludes 1, the change is a discovery among those of all cases (Benjamini &
+//! Hochberg 1995), and it is larger than the limits. That nothing has changed has to be shown, too: the interval must lie
+//! within the tolerance. (It is the equivalence test of Schuirmann 1987, "A comparison of the two one-sided tests procedure
+//! and the power approach".)
 
 use serde::{Deserialize, Serialize};
 
+use crate::statistics::{MeanEstimate, discoveries};
+
 /// What can be said of the candidate, beside the base.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, strum::IntoStaticStr)]
 #[serde(rename_all = "kebab-case")]
+#[strum(serialize_all = "kebab-case")]
 pub enum Verdict {
+    /// The candidate is faster, for sure and by more than the limits.
     Faster,
     /// No change that would matter.
     Same,
+    /// The candidate is slower, for sure and by more than the limits.
     Slower,
     /// The interval holds both no change and one that would matter.
     CannotSay,
@@ -26,107 +32,206 @@ pub struct RatioInterval {
     pub ratio: f64,
     pub lower: f64,
     pub upper: f64,
-    /// From 0 to 1.
+    /// The confidence of the interval, from 0 to 1.
     pub confidence: f64,
 }
 
-/// How large a change must be, as parts of the base's time: 0.02 is 2 %.
+/// What an estimator says of a ratio.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Yardstick {
-    /// Changes up to this are the machine's noise, whatever the interval says.
+pub struct RatioEstimate {
+    pub interval: RatioInterval,
+    /// The probability of a ratio that is this far from 1, or farther, if nothing has changed.
+    pub p_value: f64,
+}
+
+/// How large a change must be, as fractions of the base's time: 0.02 is 2 %.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Limits {
+    /// Changes up to the floor are what equal code shows on this machine, whatever the interval says.
     pub floor: f64,
-    /// Changes up to this do not matter.
+    /// Changes up to the tolerance do not matter to the user.
     pub tolerance: f64,
 }
 
+/// What is found about one case among all of a comparison.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Finding {
+    pub verdict: Verdict,
+    /// The change is sure and above the floor, and within the tolerance: it is worth a notice, and is no regression.
+    pub is_small_change: bool,
+}
+
+/// What two builds of equal code can differ by: where the linker puts functions changes alignment and caches. A null
+/// control runs one executable twice and cannot see it, nor can repeated runs of one build.
+///
+/// Mytkowicz et al. 2009, "Producing wrong data without doing anything obviously wrong!", find several per cent for compiled
+/// benchmarks; a call of a model spends nearly all its time in libraries that both builds share, so this is less.
+pub const LAYOUT_FLOOR: f64 = 0.01;
+
 impl Verdict {
-    /// `is_discovery` is whether the change has passed the control over all cases ([`discoveries`]).
-    pub fn of(interval: &RatioInterval, is_discovery: bool, yardstick: Yardstick) -> Self {
-        let beyond = |change: f64, limit: f64| change > 1.0 + limit || change < 1.0 / (1.0 + limit);
-        let excludes_1 = interval.lower > 1.0 || interval.upper < 1.0;
-        if excludes_1 && is_discovery && beyond(interval.ratio, yardstick.floor) {
-            return if interval.ratio > 1.0 { Verdict::Slower } else { Verdict::Faster };
-        }
-        // What is no number lies nowhere.
-        let within = 1.0 / (1.0 + yardstick.tolerance)..=1.0 + yardstick.tolerance;
-        let is_same = [interval.lower, interval.upper].iter().all(|change| within.contains(change));
-        if is_same { Verdict::Same } else { Verdict::CannotSay }
+    /// As it is written in tables and files: `cannot-say`.
+    pub fn name(self) -> &'static str {
+        self.into()
     }
 
-    pub fn name(self) -> &'static str {
-        match self {
-            Verdict::Faster => "faster",
-            Verdict::Same => "same",
-            Verdict::Slower => "slower",
-            Verdict::CannotSay => "cannot-say",
-        }
+    /// Whether it is `faster` or `slower`.
+    pub fn is_change(self) -> bool {
+        matches!(self, Verdict::Faster | Verdict::Slower)
     }
 }
 
-impl fmt::Display for Verdict {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+impl std::fmt::Display for Verdict {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.pad(self.name())
     }
 }
 
-/// Which of the p values are discoveries, so that of those at most the part `rate` is expected to be false.
-///
-/// Benjamini & Hochberg 1995, "Controlling the false discovery rate": the k smallest p values, for the largest k with
-/// `p(k) ≤ rate · k / n`.
-pub fn discoveries(p_values: &[f64], rate: f64) -> Vec<bool> {
-    let mut sorted = p_values.to_vec();
-    sorted.sort_by(f64::total_cmp);
-    let n = sorted.len() as f64;
-    let passes = |&(index, p): &(usize, &f64)| *p <= rate * (index + 1) as f64 / n;
-    let limit = sorted.iter().enumerate().filter(passes).map(|(_, p)| *p).next_back();
-    p_values.iter().map(|p| limit.is_some_and(|limit| *p <= limit)).collect()
+impl RatioInterval {
+    /// The interval `exp(logarithm ± half_width)`.
+    pub fn of_logarithm(logarithm: f64, half_width: f64, confidence: f64) -> Self {
+        RatioInterval {
+            ratio: logarithm.exp(),
+            lower: (logarithm - half_width).exp(),
+            upper: (logarithm + half_width).exp(),
+            confidence,
+        }
+    }
+
+    /// Whether the whole interval is on one side of 1.
+    pub fn excludes_one(&self) -> bool {
+        self.lower > 1.0 || self.upper < 1.0
+    }
+
+    /// The largest change in either direction that the interval allows, as a fraction: 0.03 for `[0.98, 1.03]`.
+    pub fn largest_change(&self) -> f64 {
+        self.upper.max(1.0 / self.lower) - 1.0
+    }
+}
+
+impl RatioEstimate {
+    /// The ratio whose logarithm is this mean, with the mean's t interval and t test.
+    pub fn of_mean(mean: &MeanEstimate, confidence: f64) -> Self {
+        RatioEstimate {
+            interval: RatioInterval::of_logarithm(mean.mean, mean.half_width(confidence), confidence),
+            p_value: mean.p_value(),
+        }
+    }
+}
+
+impl Limits {
+    /// With the floor that a null control shows. It is the larger bound of its interval, and not less than [`LAYOUT_FLOOR`]
+    /// if the candidate is another build than the base.
+    pub fn of_null(null: &RatioInterval, is_same_build: bool, tolerance: f64) -> Self {
+        let layout = if is_same_build { 0.0 } else { LAYOUT_FLOOR };
+        Limits { floor: null.largest_change().max(layout), tolerance }
+    }
+}
+
+/// The findings for all cases of a comparison, in their order. At most the fraction `false_discovery_rate` of the changes that
+/// pass are expected to be false.
+pub fn verdicts(cases: &[(RatioEstimate, Limits)], false_discovery_rate: f64) -> Vec<Finding> {
+    let p_values: Vec<f64> = cases.iter().map(|(estimate, _)| estimate.p_value).collect();
+    let is_discovery = discoveries(&p_values, false_discovery_rate);
+    cases
+        .iter()
+        .zip(is_discovery)
+        .map(|((estimate, limits), found)| finding(&estimate.interval, found, *limits))
+        .collect()
+}
+
+fn finding(interval: &RatioInterval, is_discovery: bool, limits: Limits) -> Finding {
+    let is_beyond = |limit: f64| interval.ratio > 1.0 + limit || interval.ratio < 1.0 / (1.0 + limit);
+    let is_sure = interval.excludes_one() && is_discovery && is_beyond(limits.floor);
+    let tolerated = 1.0 / (1.0 + limits.tolerance)..=1.0 + limits.tolerance;
+    let verdict = if is_sure && is_beyond(limits.tolerance) {
+        if interval.ratio > 1.0 { Verdict::Slower } else { Verdict::Faster }
+    } else if tolerated.contains(&interval.lower) && tolerated.contains(&interval.upper) {
+        Verdict::Same
+    } else {
+        // Also of an interval that is not a number.
+        Verdict::CannotSay
+    };
+    Finding { verdict, is_small_change: is_sure && !verdict.is_change() }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn verdict(lower: f64, ratio: f64, upper: f64, is_discovery: bool) -> Verdict {
-        let interval = RatioInterval { ratio, lower, upper, confidence: 0.99 };
-        Verdict::of(&interval, is_discovery, Yardstick { floor: 0.01, tolerance: 0.03 })
+    const LIMITS: Limits = Limits { floor: 0.01, tolerance: 0.03 };
+
+    fn found(lower: f64, ratio: f64, upper: f64, is_discovery: bool) -> (Verdict, bool) {
+        let Finding { verdict, is_small_change } =
+            finding(&RatioInterval { ratio, lower, upper, confidence: 0.99 }, is_discovery, LIMITS);
+        (verdict, is_small_change)
     }
 
     #[test]
     fn a_change_needs_interval_discovery_and_size() {
-        assert_eq!(verdict(1.02, 1.05, 1.08, true), Verdict::Slower);
-        assert_eq!(verdict(0.93, 0.95, 0.97, true), Verdict::Faster);
-        assert_eq!(verdict(1.02, 1.05, 1.08, false), Verdict::CannotSay);
-        assert_eq!(verdict(1.001, 1.005, 1.009, true), Verdict::Same);
-        assert_eq!(verdict(0.99, 1.05, 1.10, true), Verdict::CannotSay);
+        assert_eq!(found(1.02, 1.05, 1.08, true), (Verdict::Slower, false));
+        assert_eq!(found(0.93, 0.95, 0.97, true), (Verdict::Faster, false));
+        assert_eq!(found(1.02, 1.05, 1.08, false), (Verdict::CannotSay, false));
+        assert_eq!(found(0.99, 1.05, 1.10, true), (Verdict::CannotSay, false));
     }
 
     #[test]
-    fn an_interval_that_is_no_number_says_nothing() {
-        assert_eq!(verdict(f64::NAN, f64::NAN, f64::NAN, true), Verdict::CannotSay);
-        assert_eq!(verdict(0.0, 1.0, f64::INFINITY, true), Verdict::CannotSay);
+    fn a_sure_change_within_the_tolerance_is_a_notice_and_no_regression() {
+        assert_eq!(found(1.016, 1.02, 1.024, true), (Verdict::Same, true));
+        assert_eq!(found(0.976, 0.98, 0.984, true), (Verdict::Same, true));
+        assert_eq!(found(1.015, 1.025, 1.035, true), (Verdict::CannotSay, true));
+        // Below the floor it is the machine's.
+        assert_eq!(found(1.001, 1.005, 1.009, true), (Verdict::Same, false));
+    }
+
+    #[test]
+    fn an_interval_that_is_not_a_number_says_nothing() {
+        assert_eq!(found(f64::NAN, f64::NAN, f64::NAN, true), (Verdict::CannotSay, false));
+        assert_eq!(found(0.0, 1.0, f64::INFINITY, true), (Verdict::CannotSay, false));
     }
 
     #[test]
     fn no_change_is_shown_only_by_a_narrow_interval() {
-        assert_eq!(verdict(0.985, 1.0, 1.015, false), Verdict::Same);
-        assert_eq!(verdict(0.9, 1.0, 1.1, false), Verdict::CannotSay);
+        assert_eq!(found(0.985, 1.0, 1.015, false), (Verdict::Same, false));
+        assert_eq!(found(0.9, 1.0, 1.1, false), (Verdict::CannotSay, false));
     }
 
     #[test]
-    fn what_would_matter_is_not_called_the_same_where_noise_hides_it() {
+    fn a_change_that_would_matter_is_not_the_same_where_noise_hides_it() {
         let interval = RatioInterval { ratio: 1.1, lower: 1.05, upper: 1.15, confidence: 0.99 };
-        assert_eq!(Verdict::of(&interval, true, Yardstick { floor: 0.2, tolerance: 0.03 }), Verdict::CannotSay);
+        let found = finding(&interval, true, Limits { floor: 0.2, tolerance: 0.03 });
+        assert_eq!(found, Finding { verdict: Verdict::CannotSay, is_small_change: false });
     }
 
     #[test]
-    fn discoveries_are_those_of_the_published_procedure() {
-        // The example of Benjamini & Hochberg 1995, section 3.2: four of fifteen at 0.05.
-        let p = [
-            0.0001, 0.0004, 0.0019, 0.0095, 0.0201, 0.0278, 0.0298, 0.0344, 0.0459, 0.3240, 0.4262, 0.5719, 0.6528,
-            0.7590, 1.0,
-        ];
-        assert_eq!(discoveries(&p, 0.05).iter().filter(|found| **found).count(), 4);
-        assert_eq!(discoveries(&[0.04, 0.001, 0.9], 0.05), [false, true, false]);
-        assert!(discoveries(&[], 0.05).is_empty());
+    fn the_floor_of_a_null_control_is_its_larger_bound() {
+        let null = RatioInterval { ratio: 1.01, lower: 0.999, upper: 1.03, confidence: 0.99 };
+        assert!((Limits::of_null(&null, true, 0.0).floor - 0.03).abs() < 1e-12);
+        let faster = RatioInterval { ratio: 0.99, lower: 0.95, upper: 1.001, confidence: 0.99 };
+        assert!((Limits::of_null(&faster, true, 0.0).floor - (1.0 / 0.95 - 1.0)).abs() < 1e-12);
+    }
+
+    #[test]
+    fn another_build_has_at_least_the_floor_of_its_layout() {
+        let narrow = RatioInterval { ratio: 1.0, lower: 0.999, upper: 1.001, confidence: 0.99 };
+        assert_eq!(Limits::of_null(&narrow, false, 0.0).floor, LAYOUT_FLOOR);
+        assert!(Limits::of_null(&narrow, true, 0.0).floor < 0.002);
+    }
+
+    #[test]
+    fn many_cases_are_decided_together() {
+        let estimate = |p_value| RatioEstimate {
+            interval: RatioInterval { ratio: 1.1, lower: 1.05, upper: 1.15, confidence: 0.99 },
+            p_value,
+        };
+        let cases = [(estimate(0.001), LIMITS), (estimate(0.009), LIMITS), (estimate(0.9), LIMITS)];
+        let found: Vec<Verdict> = verdicts(&cases, 0.01).iter().map(|finding| finding.verdict).collect();
+        assert_eq!(found, [Verdict::Slower, Verdict::CannotSay, Verdict::CannotSay]);
+        assert_eq!(verdicts(&cases[1..2], 0.01)[0].verdict, Verdict::Slower);
+    }
+
+    #[test]
+    fn verdicts_are_named_as_in_files() {
+        assert_eq!(format!("{:>11}|", Verdict::CannotSay), " cannot-say|");
+        assert_eq!(serde_json::to_string(&Verdict::CannotSay).unwrap(), "\"cannot-say\"");
     }
 }

@@ -5,6 +5,7 @@
 use statrs::distribution::{ContinuousCDF, Normal};
 
 use crate::record::Record;
+use crate::statistics::variance;
 
 /// The standard error of the logarithm of a run's median latency, and what is known of that error.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -89,13 +90,6 @@ impl Within {
 fn clock_step(sorted: &[u64]) -> f64 {
     let steps = sorted.windows(2).map(|pair| pair[1] - pair[0]).filter(|step| *step > 0);
     steps.min().unwrap_or(1) as f64
-}
-
-/// The variance of a sample (n - 1); 0 for fewer than two.
-pub fn variance(values: &[f64]) -> f64 {
-    let mean = values.iter().sum::<f64>() / values.len() as f64;
-    let squares: f64 = values.iter().map(|value| (value - mean).powi(2)).sum();
-    squares / (values.len().max(2) - 1) as f64
 }
 
 #[cfg(test)]

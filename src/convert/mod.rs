@@ -12,11 +12,9 @@ use std::path::Path;
 use crate::criterion_dir::{Estimate, MeasuredEntry, Refusal, SamplingMode, find_entries, read_entry, read_estimates};
 use crate::definition::{Case, Phase, Status};
 use crate::harness::{ColdStart, Manifest, ManifestCase, Observed, Outcomes, RunFolder};
-use crate::measurement::statistics::{
-    SortedCalls, autocorrelation, calls_for_bound, mean_and_deviation, relative_half_width,
-};
 use crate::measurement::{Stop, Usage};
 use crate::record::{Distribution, Record, RunIdentity};
+use crate::statistics::{SortedCalls, autocorrelation, calls_for_bound, mean_and_deviation, relative_half_width};
 
 /// What a run comes to.
 pub struct Conversion {

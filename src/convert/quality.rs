@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use crate::definition::{Case, Dtype, ORIGINAL};
 use crate::harness::{Evaluation, Manifest, RunFolder};
-use crate::measurement::proportion::{paired_difference_interval, proportion_interval};
 use crate::record::Record;
+use crate::statistics::{paired_difference_interval, proportion_interval};
 
 /// The answers of a run's cases.
 pub struct Answers {

@@ -115,7 +115,7 @@ mod tests {
 
     #[test]
     fn a_quiet_machine_finds_more_than_a_noisy_one_and_neither_cries_wolf() {
-        let gate = |deviation| Gate::out_of("m".into(), &equal(60, deviation), 0.03).unwrap();
+        let gate = |deviation| Gate::out_of("m".into(), &equal(60, deviation), 0.01).unwrap();
         let (quiet, noisy) = (gate(0.005), gate(0.05));
         for gate in [&quiet, &noisy] {
             assert!(gate.false_alarms <= 0.02 && gate.rounds_a_duel == ROUNDS, "{gate:?}");

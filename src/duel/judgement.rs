@@ -5,13 +5,14 @@
 //! the unit of replication (Kalibera & Jones 2013, "Rigorous benchmarking in reasonable time"), interleaved as in duet
 //! benchmarking (Bulej et al. 2020, "Duet benchmarking: improving measurement accuracy in the cloud"). The candidate's
 //! differences from the base are judged; those of the null control from the same base, in the same rounds, say what the
-//! machine does to a program that has not changed. That its ratio is 1 is known, so only the width of its interval tells
-//! something: half of it is the floor. Where it does not hold 1 all the same, nothing is said.
+//! machine does to a program that has not changed. The larger bound of its interval is the floor. Where the interval does
+//! not hold 1, nothing is said.
 
 use serde::{Deserialize, Serialize};
 
 use super::{betting, signed_rank};
-use crate::compare::{RatioInterval, Verdict, Yardstick, discoveries};
+use crate::compare::{Limits, RatioEstimate, RatioInterval, Verdict, verdicts};
+use crate::statistics::geometric_mean;
 
 /// Expected part of false ones among the changes that are shown, over all cases.
 pub const FALSE_DISCOVERIES: f64 = 0.01;
@@ -59,19 +60,22 @@ pub struct Judgement {
 pub fn judge(cases: &[CaseRounds], rule: Rule) -> Vec<Judgement> {
     let changes: Vec<Evidence> = cases.iter().map(|case| Evidence::of(&case.candidate, &case.base, rule)).collect();
     let nulls: Vec<Evidence> = cases.iter().map(|case| Evidence::of(&case.null, &case.base, rule)).collect();
-    let found = discoveries(&p_values(&changes), FALSE_DISCOVERIES);
-    let null_found = discoveries(&p_values(&nulls), FALSE_DISCOVERIES);
+    let limits = |null: &Evidence| {
+        let floor = null.interval.map_or(f64::INFINITY, |interval| interval.largest_change());
+        Limits { floor, tolerance: rule.tolerance }
+    };
+    let decide = |evidence: &[Evidence], limits: Vec<Limits>| {
+        let cases: Vec<_> = evidence.iter().map(Evidence::estimate).zip(limits).collect();
+        verdicts(&cases, FALSE_DISCOVERIES)
+    };
+    let found = decide(&changes, nulls.iter().map(limits).collect());
+    let null_found = decide(&nulls, vec![Limits { floor: NULL_MAY_MOVE, tolerance: 0.0 }; nulls.len()]);
     let judge_one = |index: usize| {
         let (change, null) = (&changes[index], &nulls[index]);
-        let moved = Yardstick { floor: NULL_MAY_MOVE, tolerance: rule.tolerance };
-        let is_change = |verdict| matches!(verdict, Verdict::Faster | Verdict::Slower);
-        let is_null_changed =
-            null.interval.is_some_and(|interval| is_change(Verdict::of(&interval, null_found[index], moved)));
-        let floor = null.interval.map(|interval| (interval.upper / interval.lower).sqrt() - 1.0);
+        let is_null_changed = null.interval.is_some() && null_found[index].verdict.is_change();
+        let floor = null.interval.map(|interval| interval.largest_change());
         let verdict = match (change.interval, floor) {
-            (Some(interval), Some(floor)) if !is_null_changed => {
-                Verdict::of(&interval, found[index], Yardstick { floor, tolerance: rule.tolerance })
-            }
+            (Some(_), Some(_)) if !is_null_changed => found[index].verdict,
             _ => Verdict::CannotSay,
         };
         Judgement {
@@ -114,12 +118,10 @@ impl Evidence {
         });
         Evidence { interval, p_value }
     }
-}
 
-fn p_values(evidence: &[Evidence]) -> Vec<f64> {
-    evidence.iter().map(|evidence| evidence.p_value).collect()
-}
-
-fn geometric_mean(logarithms: &[f64]) -> f64 {
-    (logarithms.iter().sum::<f64>() / logarithms.len() as f64).exp()
+    /// Without an interval anything may be true.
+    fn estimate(&self) -> RatioEstimate {
+        let unknown = RatioInterval { ratio: 1.0, lower: 0.0, upper: f64::INFINITY, confidence: CONFIDENCE };
+        RatioEstimate { interval: self.interval.unwrap_or(unknown), p_value: self.p_value }
+    }
 }

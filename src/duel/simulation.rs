@@ -102,9 +102,10 @@ fn five_per_cent_are_found_on_a_noisy_machine_and_two_on_a_quiet_one() {
     // As two processors with other work for five were: 7 % between processes, whatever is taken of their calls.
     let crowded = Noise { process: 0.07, drift: 0.05, ..Noise::default() };
     for (noise, rounds, change) in [(NOISY, 36, 0.05), (crowded, 70, 0.05), (quiet, 36, 0.02)] {
-        let is_found = |seed: &u64| one(*seed, rounds, noise, change, FIXED).verdict == Verdict::Slower;
+        let rule = Rule { tolerance: 0.01, ..FIXED };
+        let is_found = |seed: &u64| one(*seed, rounds, noise, change, rule).verdict == Verdict::Slower;
         let found = (0..DUELS).filter(is_found).count();
-        assert!(found >= 54, "{found} of {DUELS} at {change}");
+        assert!(found >= 48, "{found} of {DUELS} at {change}");
     }
 }
 

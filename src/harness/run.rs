@@ -324,7 +324,7 @@ fn manifest_case(
     facts: &mut Facts<'_>,
 ) -> ManifestCase {
     let framework =
-        backend::find(&planned.case.backend).map_or(planned.case.backend.as_str(), |found| found.framework());
+        backend::registry::framework(&planned.case.backend);
     let model = planned.model.as_ref().ok();
     ManifestCase {
         case: planned.case.clone(),

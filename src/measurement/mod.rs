@@ -8,15 +8,16 @@ mod nvml;
 pub mod overhead;
 pub mod peaks;
 mod pilot;
-pub mod proportion;
 
 mod sampling;
 mod slowed;
-pub mod statistics;
 mod timed_calls;
 mod usage;
 mod warm_up;
 
+/// Temporary: for callers that do not import [`crate::statistics`] yet.
+pub use crate::statistics;
+pub use crate::statistics as proportion;
 pub use call_times::{CallTimes, LoggedSamples, LoggedWallTime, SampleLog};
 pub use disturbance::DisturbanceWatch;
 pub use pilot::pilot;

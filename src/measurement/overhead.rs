@@ -11,6 +11,7 @@ use super::timed_calls::TimedSession;
 use crate::backend::{Backend, LoadRequest, Null};
 use crate::definition::{CaseFailure, DataSource, Dtype, Model, ORIGINAL, Origin, Phase, Sizes, Tolerance};
 use crate::fixture::{Artifacts, HostTensor, TensorData};
+use crate::statistics::median;
 
 const CALLS: u64 = 100_000;
 
@@ -46,11 +47,15 @@ pub fn measure(at_least_for: Duration) -> Result<Overhead, CaseFailure> {
         black_box(session.call(CALLS)?);
         pairs.push((clock, per_call(start)));
     }
+    let median_of = |figure: fn(&(f64, f64)) -> f64| {
+        // There are at least three pairs.
+        median(&pairs.iter().map(figure).collect::<Vec<f64>>()).unwrap_or(f64::NAN)
+    };
     Ok(Overhead {
-        clock_reads_ns: median(pairs.iter().map(|(clock, _)| *clock).collect()),
+        clock_reads_ns: median_of(|(clock, _)| *clock),
         clock_resolution_ns: clock_resolution_ns(),
-        null_call_ns: median(pairs.iter().map(|(_, call)| *call).collect()),
-        null_call_ratio: median(pairs.iter().map(|(clock, call)| call / clock).collect()),
+        null_call_ns: median_of(|(_, call)| *call),
+        null_call_ratio: median_of(|(clock, call)| call / clock),
         look_ns: look_ns(),
     })
 }
@@ -87,7 +92,7 @@ fn look_ns() -> Option<f64> {
         black_box(DisturbanceWatch::begin())?;
         Some(start.elapsed().as_secs_f64() * 1e9)
     };
-    Some(median((0..LOOKS).map(|_| look()).collect::<Option<_>>()?))
+    median(&(0..LOOKS).map(|_| look()).collect::<Option<Vec<f64>>>()?)
 }
 
 /// A session of the null backend with a ring of bound inputs, as the harness makes it.
@@ -127,9 +132,4 @@ pub fn null_session() -> Result<TimedSession, CaseFailure> {
         session.bind(std::slice::from_ref(&input))?;
     }
     Ok(TimedSession::new(session, 4))
-}
-
-fn median(mut values: Vec<f64>) -> f64 {
-    values.sort_by(f64::total_cmp);
-    values[values.len() / 2]
 }

@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use super::statistics::{calls_for_bound, relative_half_width};
 use crate::definition::Effort;
 use crate::run_data::StopReason;
+use crate::statistics::{calls_for_bound, relative_half_width};
 
 /// Criterion's settings for one case. Sampling is always flat: the same number of calls in each sample.
 #[derive(Clone, Copy, Debug, PartialEq)]

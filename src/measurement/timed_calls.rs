@@ -83,7 +83,7 @@ mod tests {
 
     use super::*;
     use crate::backend::Placement;
-    use crate::measurement::statistics::{SortedCalls, mean_and_deviation};
+    use crate::statistics::{SortedCalls, mean_and_deviation};
 
     const CALL: Duration = Duration::from_micros(50);
     const DELAY: Duration = Duration::from_micros(500);

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use super::timed_calls::TimedSession;
 use crate::definition::CaseFailure;
+use crate::statistics::median;
 
 /// When the warm-up ends.
 #[derive(Clone, Copy, Debug)]
@@ -35,7 +36,7 @@ const STEADY_WITHIN: f64 = 0.05;
 impl WarmUp {
     /// The median of the last window in nanoseconds: what a call is expected to take.
     pub fn expected_call_ns(&self) -> u64 {
-        median(&self.calls[self.calls.len().saturating_sub(WINDOW)..])
+        median_call(&self.calls[self.calls.len().saturating_sub(WINDOW)..]) as u64
     }
 }
 
@@ -64,14 +65,13 @@ pub fn warm_up(session: &mut TimedSession, rule: WarmUpRule) -> Result<WarmUp, C
 fn is_steady(calls: &[u64]) -> bool {
     let Some(begin) = calls.len().checked_sub(2 * WINDOW) else { return false };
     let (before, last) = calls[begin..].split_at(WINDOW);
-    let (before, last) = (median(before) as f64, median(last) as f64);
+    let (before, last) = (median_call(before), median_call(last));
     (last - before).abs() <= STEADY_WITHIN * before
 }
 
-fn median(values: &[u64]) -> u64 {
-    let mut sorted = values.to_vec();
-    sorted.sort_unstable();
-    sorted[sorted.len() / 2]
+/// In nanoseconds; 0 if there are no calls.
+fn median_call(calls: &[u64]) -> f64 {
+    median(&calls.iter().map(|&call| call as f64).collect::<Vec<f64>>()).unwrap_or_default()
 }
 
 #[cfg(test)]

@@ -2,7 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
-use super::html::{escape, fill};
+use super::escape::html as escape;
+use super::html::fill;
 use super::selection::ReportedRun;
 use crate::definition::Status;
 use crate::store::{RESULTS, THROUGHPUT, all_results};

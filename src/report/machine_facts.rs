@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use crate::harness::Machine;
+use crate::machine::Machine;
 
 /// A name and a value.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]

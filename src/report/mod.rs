@@ -2,19 +2,19 @@
 
 mod chart;
 mod colour;
+pub mod columns;
 pub mod comparison;
 pub mod compatibility;
-pub mod figure;
+pub mod drawing;
+pub mod escape;
 pub mod html;
 pub mod index;
-mod json;
 mod machine_facts;
-mod markdown;
 mod payload;
 mod ranking;
-pub mod schema;
+pub mod records;
 mod selection;
-mod table;
+pub mod table;
 pub mod variants;
 
 pub use machine_facts::{Fact, facts};
@@ -22,36 +22,23 @@ pub use payload::{Known, Payload};
 pub use selection::{ReportedRun, Shown};
 pub use table::ruled_table;
 
-use crate::record::Record;
-
 /// A form of report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum Format {
     /// For a terminal
     Table,
     /// For a README or a pull request
+    #[value(alias = "md")]
     Markdown,
     /// For scripts
     Json,
-}
-
-impl Format {
-    /// The report's text, ending with a line break. `resolution` is what can be shown on the run's machine; JSON, which is
-    /// nothing but the records, is without it.
-    pub fn render(self, records: &[Record], resolution: &str) -> String {
-        match self {
-            Format::Table => table::render(records, resolution),
-            Format::Markdown => markdown::render(records, resolution),
-            Format::Json => json::render(records),
-        }
-    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::ReportedRun;
     use crate::definition::{Case, Status};
-    use crate::record::{Record, RunIdentity};
+    use crate::run_data::{Record, RunIdentity};
 
     /// A run of these records, of which nothing else is known, so many days after the first.
     pub fn run_of(day: usize, mut records: Vec<Record>) -> ReportedRun {

@@ -6,12 +6,13 @@ use serde::Serialize;
 
 use super::chart::{Chart, Step, charts};
 use super::colour::{Colour, PLACES, colours};
+use super::columns::{COLUMNS, Entry, RecordColumn, STATUS};
 use super::machine_facts::{Fact, facts};
 use super::ranking::best_of;
 use super::selection::{Measured, Shown};
 use crate::compare::Noise;
 use crate::definition::{Phase, Status};
-use crate::record::Record;
+use crate::run_data::Record;
 
 /// What is known of machines beside their runs.
 pub struct Known<'a> {
@@ -28,6 +29,8 @@ pub struct Payload {
     /// The newest first; those that are looked at for the trend only are among them.
     pub runs: Vec<RunRow>,
     pub machines: Vec<MachineRow>,
+    /// The columns of the table of cases of which something is known.
+    pub columns: Vec<ColumnHead>,
     pub cases: Vec<CaseRow>,
     pub charts: Vec<Chart>,
     /// By backend.
@@ -55,6 +58,24 @@ pub struct MachineRow {
     pub facts: Vec<Fact>,
 }
 
+/// A column of the table of cases.
+#[derive(Clone, Debug, Serialize)]
+pub struct ColumnHead {
+    pub name: &'static str,
+    pub title: &'static str,
+    pub is_number: bool,
+    /// Whether it is shown before a reader chooses.
+    pub is_default: bool,
+}
+
+/// A cell of that table: a number to sort by with its text, or only a text.
+#[derive(Clone, Debug, Serialize)]
+#[serde(untagged)]
+pub enum Cell {
+    Number(f64, String),
+    Text(String),
+}
+
 /// A case: what it is filtered by, and its row of the table.
 #[derive(Clone, Debug, Serialize)]
 pub struct CaseRow {
@@ -71,36 +92,57 @@ pub struct CaseRow {
     pub dtype: &'static str,
     pub batch_size: usize,
     pub machine: String,
-    pub run_id: String,
-    pub status: Status,
-    pub message: Option<String>,
-    pub latency_p50_ms: Option<f64>,
-    pub latency_p99_ms: Option<f64>,
-    pub latency_p99_upper_ms: Option<f64>,
-    pub throughput_ips: Option<f64>,
-    pub tokens_per_second: Option<f64>,
-    pub memory_mb: Option<f64>,
-    /// p50 over that of the fastest at the same work on the same machine.
-    pub ratio_to_best: Option<f64>,
-    pub iterations: Option<usize>,
+    /// Whether the throughput chart counts tokens instead of samples.
+    pub is_in_tokens: bool,
+    pub is_best: bool,
+    /// One per column of the payload.
+    pub cells: Vec<Cell>,
 }
 
 impl Payload {
     pub fn new(shown: &Shown<'_>, known: &Known<'_>) -> Self {
         let steps = Step::find(shown, known.noise);
-        let best = best_of(shown.cases.iter().map(|case| case.record));
+        let ratios = best_of(shown.cases.iter().map(|case| case.record));
+        let entries = shown
+            .cases
+            .iter()
+            .zip(ratios)
+            .map(|(case, ratio)| (case, Entry { record: case.record, ratio_to_best: ratio }));
+        let entries: Vec<(&Measured<'_>, Entry<'_>)> = entries.collect();
+        let is_known = |column: &&RecordColumn| entries.iter().any(|(_, entry)| !column.text(entry).is_empty());
+        let columns: Vec<&RecordColumn> = COLUMNS.iter().filter(is_known).collect();
         Payload {
             title: title(shown),
             runs: runs(shown),
             machines: machines(shown, known),
-            cases: shown
-                .cases
+            cases: entries
                 .iter()
-                .zip(best)
-                .map(|(case, ratio)| row(case, ratio, &shown.machines[case.machine].name))
+                .map(|(case, entry)| CaseRow {
+                    machine: shown.machines[case.machine].name.clone(),
+                    is_best: entry.ratio_to_best == Some(1.0),
+                    cells: columns.iter().map(|column| cell(column, entry)).collect(),
+                    ..CaseRow::new(case.record, case.series.clone())
+                })
                 .collect(),
+            columns: columns.iter().map(|column| head(column)).collect(),
             charts: charts(shown, &steps),
             colours: colours(shown.cases.iter().map(|case| case.case.backend.as_str())),
+            places: PLACES,
+        }
+    }
+}
+
+impl Payload {
+    /// A payload with one chart of these cases, to be drawn without a page.
+    pub fn of_chart(chart: Chart, cases: Vec<CaseRow>) -> Self {
+        Payload {
+            title: String::new(),
+            runs: Vec::new(),
+            machines: Vec::new(),
+            columns: Vec::new(),
+            colours: colours(cases.iter().map(|case| case.backend.as_str())),
+            cases,
+            charts: vec![chart],
             places: PLACES,
         }
     }
@@ -141,12 +183,24 @@ fn machines(shown: &Shown<'_>, known: &Known<'_>) -> Vec<MachineRow> {
     shown.machines.iter().map(row).collect()
 }
 
-fn row(case: &Measured<'_>, ratio_to_best: Option<f64>, machine: &str) -> CaseRow {
-    CaseRow { machine: machine.to_owned(), ratio_to_best, ..CaseRow::new(case.record, case.series.clone()) }
+fn head(column: &RecordColumn) -> ColumnHead {
+    ColumnHead {
+        name: column.name,
+        title: column.header,
+        is_number: column.is_number(),
+        is_default: column.is_default || column.name == STATUS,
+    }
+}
+
+fn cell(column: &RecordColumn, entry: &Entry<'_>) -> Cell {
+    match column.value(entry) {
+        Some(value) => Cell::Number(value, column.text(entry)),
+        None => Cell::Text(column.text(entry)),
+    }
 }
 
 impl CaseRow {
-    /// Of a record that is compared with no other one.
+    /// The case of a record that is compared with no other one, without cells.
     pub fn new(record: &Record, series: String) -> Self {
         let case = record.case();
         CaseRow {
@@ -163,17 +217,9 @@ impl CaseRow {
             dtype: record.dtype.name(),
             batch_size: record.batch_size,
             machine: record.host_id.clone(),
-            run_id: record.run_id.clone(),
-            status: record.status,
-            message: record.message.clone(),
-            latency_p50_ms: record.latency_p50_ms,
-            latency_p99_ms: record.latency_p99_ms,
-            latency_p99_upper_ms: record.latency_p99_upper_ms,
-            throughput_ips: record.throughput_ips,
-            tokens_per_second: record.tokens_per_second,
-            memory_mb: record.memory_mb,
-            ratio_to_best: None,
-            iterations: record.iterations,
+            is_in_tokens: record.tokens_per_second.is_some(),
+            is_best: false,
+            cells: Vec::new(),
         }
     }
 }

@@ -4,8 +4,8 @@
 use std::collections::BTreeMap;
 
 use crate::definition::{Phase, Status};
-use crate::measurement::statistics::calls_for_bound;
 use crate::record::Record;
+use crate::statistics::calls_for_bound;
 
 /// Cases of one model, variant, phase and sequence length.
 pub struct ModelGroup<'a> {

@@ -8,7 +8,7 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
-use crate::measurement::statistics::SortedCalls;
+use crate::statistics::SortedCalls;
 
 /// The file's name in a run's folder.
 pub const DISTRIBUTIONS: &str = "distributions.json";

@@ -5,7 +5,8 @@
 //! the unit of replication (Kalibera & Jones 2013, "Rigorous benchmarking in reasonable time").
 
 use serde::{Deserialize, Serialize};
-use statrs::distribution::{ContinuousCDF, StudentsT};
+
+use crate::statistics::{StudentT, mean, pooled_variance, variance};
 
 /// Standard deviations at each level, in per cent of the mean of all.
 ///
@@ -38,9 +39,9 @@ impl Spread {
         let process_means: Vec<f64> = sample_means.iter().map(|means| mean(means)).collect();
 
         let calls: Vec<Vec<f64>> = samples().map(|calls| as_f64(calls)).collect();
-        let within_samples = pooled_variance(&calls);
-        let within_processes = pooled_variance(&sample_means);
-        let between_processes = pooled_variance(std::slice::from_ref(&process_means));
+        let (within_samples, _) = pooled_variance(&calls);
+        let (within_processes, _) = pooled_variance(&sample_means);
+        let between_processes = variance(&process_means);
         let of_samples = within_processes - within_samples / harmonic_mean_length(&calls);
         let of_processes = between_processes - within_processes / harmonic_mean_length(&sample_means);
         let percent = |variance: f64| 100.0 * variance.max(0.0).sqrt() / mean(&process_means);
@@ -83,29 +84,15 @@ impl SmallestChange {
         if n < 2 {
             return None;
         }
-        let deviation = pooled_variance(&[figures.to_vec()]).sqrt() / mean(figures);
-        let two_sided = |freedom: usize| Some(StudentsT::new(0.0, 1.0, freedom as f64).ok()?.inverse_cdf(0.975));
+        let deviation = variance(figures).sqrt() / mean(figures);
+        let two_sided = |freedom: usize| StudentT::new(freedom as f64).two_sided_quantile(0.95);
         Some(SmallestChange {
             processes: n,
             deviation_percent: 100.0 * deviation,
-            percent: 100.0 * two_sided(2 * n - 2)? * deviation * (2.0 / n as f64).sqrt(),
-            single_percent: 100.0 * two_sided(n - 1)? * deviation * 2.0_f64.sqrt(),
+            percent: 100.0 * two_sided(2 * n - 2) * deviation * (2.0 / n as f64).sqrt(),
+            single_percent: 100.0 * two_sided(n - 1) * deviation * 2.0_f64.sqrt(),
         })
     }
-}
-
-fn mean(values: &[f64]) -> f64 {
-    values.iter().sum::<f64>() / values.len() as f64
-}
-
-/// The variance within groups; 0 where each has one member.
-fn pooled_variance(groups: &[Vec<f64>]) -> f64 {
-    let squares = |group: &Vec<f64>| {
-        let mean = mean(group);
-        group.iter().map(|value| (value - mean).powi(2)).sum::<f64>()
-    };
-    let freedom: usize = groups.iter().map(|group| group.len() - 1).sum();
-    groups.iter().map(squares).sum::<f64>() / freedom.max(1) as f64
 }
 
 fn harmonic_mean_length(groups: &[Vec<f64>]) -> f64 {
@@ -203,7 +190,7 @@ mod tests {
             let times: Vec<f64> = z.iter().map(|z| 1.0 + 0.02 * z).collect();
             let (one, other) = times.split_at(PROCESSES);
             // The comparison itself knows the variance of both sides.
-            let variance = pooled_variance(&[one.to_vec(), other.to_vec()]);
+            let (variance, _) = pooled_variance(&[one.to_vec(), other.to_vec()]);
             let of_one = SmallestChange::of(one).unwrap();
             let half_width = of_one.percent / of_one.deviation_percent * variance.sqrt();
             (mean(one) - mean(other)).abs() > half_width

@@ -1,20 +1,25 @@
 //! Every call of a run: `latencies.parquet`, and the store's table `raw_benchmark_data`, which are the same file.
 
+use std::collections::BTreeMap;
+use std::fs::File;
 use std::io::Write;
 use std::path::Path;
 use std::sync::Arc;
 
+use anyhow::Context;
 use parquet::basic::Encoding;
+use parquet::column::reader::get_typed_column_reader;
 use parquet::column::writer::ColumnWriter;
-use parquet::data_type::ByteArray;
+use parquet::data_type::{BoolType, ByteArray, ByteArrayType, DataType, Int64Type};
 use parquet::errors::ParquetError;
-use parquet::file::reader::FileReader;
+use parquet::file::reader::{FileReader, RowGroupReader, SerializedFileReader};
 use parquet::file::statistics::Statistics;
 use parquet::file::writer::SerializedFileWriter;
 use parquet::schema::types::ColumnPath;
 
 use super::columns::{Column, ColumnType};
 use super::parquet::{open, plain, properties, schema};
+use crate::history::Calls;
 
 /// The calls' file in a run's folder.
 pub const LATENCIES: &str = "latencies.parquet";
@@ -143,17 +148,64 @@ impl<W: Write + Send> CallsWriter<W> {
     }
 }
 
+/// The calls of each case, by its id. Returns an empty map if there is no file.
+///
+/// # Errors
+/// The file is cut short or has other columns; the message names it.
+pub fn read_calls(path: &Path) -> anyhow::Result<BTreeMap<String, Calls>> {
+    let mut cases: BTreeMap<String, Calls> = BTreeMap::new();
+    if !path.is_file() {
+        return Ok(cases);
+    }
+    let reader = open_calls(path).map_err(anyhow::Error::msg)?;
+    for index in 0..reader.num_row_groups() {
+        read_group(&*reader.get_row_group(index)?, &mut cases).with_context(|| path.display().to_string())?;
+    }
+    Ok(cases)
+}
+
+fn read_group(group: &dyn RowGroupReader, cases: &mut BTreeMap<String, Calls>) -> anyhow::Result<()> {
+    let (names, _) = column::<ByteArrayType>(group, 1)?;
+    let (samples, _) = column::<Int64Type>(group, 2)?;
+    let (nanoseconds, _) = column::<Int64Type>(group, 4)?;
+    let (disturbed, levels) = column::<BoolType>(group, 5)?;
+    anyhow::ensure!(names.len() == samples.len() && names.len() == nanoseconds.len(), "a call is not whole");
+    let mut marks = disturbed.into_iter();
+    let mut row = 0;
+    for of_case in names.chunk_by(|one, next| one == next) {
+        let calls = cases.entry(of_case[0].as_utf8()?.to_owned()).or_default();
+        for _ in of_case {
+            let sample = samples[row] as usize;
+            let mark = if levels[row] == 1 { marks.next() } else { None };
+            if calls.samples_ns.len() <= sample {
+                anyhow::ensure!(calls.samples_ns.len() == sample, "sample {sample} follows no sample before it");
+                calls.samples_ns.push(Vec::new());
+                calls.disturbed.extend(mark);
+            }
+            calls.samples_ns[sample].push(nanoseconds[row] as u64);
+            row += 1;
+        }
+    }
+    Ok(())
+}
+
+/// The values of a column that are there, and for each row whether one is.
+fn column<T: DataType>(group: &dyn RowGroupReader, index: usize) -> Result<(Vec<T::T>, Vec<i16>), ParquetError> {
+    let rows = group.metadata().num_rows() as usize;
+    let (mut values, mut levels) = (Vec::with_capacity(rows), Vec::with_capacity(rows));
+    let mut reader = get_typed_column_reader::<T>(group.get_column_reader(index)?);
+    while levels.len() < rows && reader.read_records(rows - levels.len(), Some(&mut levels), None, &mut values)?.0 > 0 {
+    }
+    Ok((values, levels))
+}
+
 /// How many calls a file has, once its footer says that it is whole, has these columns, and is of this run.
 ///
 /// # Errors
 /// It is not; the message names the file.
 pub fn count_calls(path: &Path, run_id: &str) -> Result<usize, String> {
-    let reader = open(path)?;
+    let reader = open_calls(path)?;
     let metadata = reader.metadata();
-    let fields = metadata.file_metadata().schema().get_fields();
-    if !fields.iter().map(|field| field.name()).eq(COLUMNS.iter().map(|column| column.name)) {
-        return Err(format!("{}: its columns are not those of {LATENCIES}", path.display()));
-    }
     for group in metadata.row_groups() {
         let Some(Statistics::ByteArray(run_ids)) = group.column(0).statistics() else { continue };
         let others = [run_ids.min_opt(), run_ids.max_opt()].into_iter().flatten().map(ByteArray::data);
@@ -162,6 +214,15 @@ pub fn count_calls(path: &Path, run_id: &str) -> Result<usize, String> {
         }
     }
     Ok(metadata.row_groups().iter().map(|group| group.num_rows() as usize).sum())
+}
+
+fn open_calls(path: &Path) -> Result<SerializedFileReader<File>, String> {
+    let reader = open(path)?;
+    let own = schema(&COLUMNS).map_err(|error| plain(&error))?;
+    if reader.metadata().file_metadata().schema().get_fields() != own.get_fields() {
+        return Err(format!("{}: its columns are not those of {LATENCIES}", path.display()));
+    }
+    Ok(reader)
 }
 
 #[cfg(test)]
@@ -189,6 +250,10 @@ mod tests {
                 "\"r1\" \"m/ort-cpu-f32/8\" 0 0 9 ",
             ]
         );
+        let calls = read_calls(file.path()).unwrap();
+        assert_eq!(calls["m/ort-cpu-f32/1"].samples_ns, [vec![5, 7], vec![6]]);
+        assert_eq!(calls["m/ort-cpu-f32/1"].disturbed, [false, true]);
+        assert_eq!(calls["m/ort-cpu-f32/8"], Calls { samples_ns: vec![vec![9]], disturbed: Vec::new() });
         assert_eq!(count_calls(file.path(), "r1"), Ok(4));
         assert!(count_calls(file.path(), "r2").unwrap_err().contains("it is of run r1, not r2"));
     }
@@ -198,8 +263,9 @@ mod tests {
         let file = tempfile::NamedTempFile::new().unwrap();
         let mut writer = CallsWriter::new("r1", file.reopen().unwrap()).unwrap();
         let calls: Vec<u64> = (0..ROW_GROUP as u64 + 10).collect();
-        writer.append("m/ort-cpu-f32/1", &[calls], None).unwrap();
+        writer.append("m/ort-cpu-f32/1", std::slice::from_ref(&calls), None).unwrap();
         assert_eq!(writer.finish().unwrap().1, ROW_GROUP + 10);
         assert_eq!(count_calls(file.path(), "r1"), Ok(ROW_GROUP + 10));
+        assert_eq!(read_calls(file.path()).unwrap()["m/ort-cpu-f32/1"].samples_ns, [calls]);
     }
 }

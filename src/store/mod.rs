@@ -13,7 +13,7 @@ mod parquet;
 mod tables;
 mod transaction;
 
-pub use calls::{CallsWriter, LATENCIES};
+pub use calls::{CallsWriter, LATENCIES, read_calls};
 pub use columns::{Column, ColumnType};
 pub use csv::{read_records, write_records, write_throughput};
 #[cfg(feature = "duckdb")]

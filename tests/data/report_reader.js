@@ -11,11 +11,6 @@ addEventListener("load", () => {
   drawAll();
   seen.drawn = document.querySelectorAll(".drawing svg").length;
   seen.empty = [...document.querySelectorAll("section")].filter((s) => !s.querySelector("svg, table, .absent")).map((s) => s.id);
-  const front = payload.charts.find((chart) => chart.id === "size").plot;
-  seen.fronts = d3.groups(front.points, (point) => point.panel).every(([, points]) => {
-    const found = new Set(frontOf(points, front.y_is_better));
-    return points.every((point) => point.is_on_front === found.has(point));
-  });
   const times = d3.range(10).map(() => {
     const start = performance.now();
     firstBackend().click();
@@ -28,11 +23,14 @@ addEventListener("load", () => {
   seen.filtered = count();
   seen.hash = location.hash;
   seen.backends = [...new Set([...document.querySelectorAll("#cases tbody td:nth-child(2)")].map((cell) => cell.textContent))];
-  const p50 = COLUMNS.findIndex((column) => column.title === "p50");
+  const p50 = COLUMNS.filter((column) => column.isShown).findIndex((column) => column.title === "p50");
   document.querySelectorAll("#cases th button")[p50].click();
   const shown = [...document.querySelectorAll(`#cases tbody td:nth-child(${p50 + 1})`)].map((cell) => cell.textContent);
   const inMilliseconds = shown.filter((text) => text.endsWith(" ms")).map((text) => parseFloat(text));
   seen.isSorted = inMilliseconds.length > 20 && inMilliseconds.every((value, index) => index === 0 || inMilliseconds[index - 1] <= value);
+  const choose = (title) => [...document.querySelectorAll("#cases .columns label")].find((label) => label.textContent === title).querySelector("input").click();
+  const headers = () => [...document.querySelectorAll("#cases th")].map((header) => header.textContent);
+  seen.chosen = [headers().includes("p95"), (choose("p95"), headers().includes("p95"))];
   const medians = kinds.batches.rows(payload.charts[0]);
   seen.csv = csv(medians.columns, medians.rows).split("\n").slice(0, 2);
   seen.errors = window.errors;

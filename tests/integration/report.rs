@@ -261,7 +261,7 @@ fn a_browser_opens_filters_and_sorts_a_thousand_cases() {
     );
     assert_eq!(seen["errors"], serde_json::json!([]), "{seen}");
     assert_eq!(seen["empty"], serde_json::json!([]), "{seen}");
-    assert_eq!(seen["fronts"], true, "{seen}");
+    assert_eq!(seen["chosen"], serde_json::json!([false, true]), "{seen}");
     // The link chose f32; then the first backend was switched off.
     assert_eq!(seen["atFirst"], "500 of 1000 cases", "{seen}");
     assert_eq!(seen["filtered"], "375 of 1000 cases", "{seen}");

@@ -25,7 +25,7 @@ fn every_family_is_right_on_every_backend_of_this_build() {
     assert!(cells.len() >= 5 * models.len());
     let built = real_backends();
     for cell in cells {
-        let backend = cell["contestant"].as_str().unwrap().split('-').next().unwrap();
+        let backend = cell["configuration"].as_str().unwrap().split('-').next().unwrap();
         if built.contains(&(backend, true)) {
             assert_eq!((&cell["status"], &cell["verified"]), (&"ok".into(), &true.into()), "{cell}");
             assert!(cell["max_rel_error"].as_f64().unwrap() < 1e-4, "{cell}");

@@ -222,9 +222,9 @@ fn outputs(nodes: &[&NodeProto]) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::plan::Plan;
+    use super::super::plan::tests::{evaluate, graph, int_attribute, ints_attribute, node, ramp};
     use super::*;
-    use crate::backend::candle::plan::Plan;
-    use crate::backend::candle::plan::tests::{evaluate, graph, int_attribute, ints_attribute, node, ramp};
     use candle_core::Device;
 
     type Constants = Vec<(&'static str, Tensor)>;

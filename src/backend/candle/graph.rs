@@ -9,7 +9,6 @@ use std::path::Path;
 use candle_core::{Device, Tensor};
 use candle_onnx::onnx::{GraphProto, ModelProto, TensorProto, ValueInfoProto};
 
-use crate::backend::classify;
 use crate::definition::CaseFailure;
 
 /// The graph of an ONNX file without its initializers, and the constants that its nodes need, by name.
@@ -17,7 +16,7 @@ use crate::definition::CaseFailure;
 /// # Errors
 /// The file or its external data cannot be read, or a constant node cannot be evaluated.
 pub fn read(path: &Path) -> Result<(GraphProto, HashMap<String, Tensor>), CaseFailure> {
-    let model = candle_onnx::read_file(path).map_err(classify)?;
+    let model = candle_onnx::read_file(path)?;
     let mut graph = model.graph.ok_or_else(|| CaseFailure::failed("an ONNX model without a graph"))?;
     let mut constants = take_initializers(&mut graph, path)?;
     fold_constants(&mut graph, &mut constants)?;
@@ -33,7 +32,7 @@ fn take_initializers(graph: &mut GraphProto, path: &Path) -> Result<HashMap<Stri
         let tensor = if initializer.data_location == EXTERNAL {
             read_external(&initializer, path, &mut files)?
         } else {
-            candle_onnx::eval::get_tensor(&initializer, &initializer.name).map_err(classify)?
+            candle_onnx::eval::get_tensor(&initializer, &initializer.name)?
         };
         tensors.insert(initializer.name, tensor);
     }
@@ -58,7 +57,7 @@ fn fold_constants(graph: &mut GraphProto, constants: &mut HashMap<String, Tensor
         let outputs = outputs.map(|name| ValueInfoProto { name: name.clone(), ..ValueInfoProto::default() }).collect();
         let alone = GraphProto { node: vec![node], output: outputs, ..GraphProto::default() };
         let alone = ModelProto { graph: Some(alone), ..ModelProto::default() };
-        constants.extend(candle_onnx::simple_eval(&alone, inputs).map_err(classify)?);
+        constants.extend(candle_onnx::simple_eval(&alone, inputs)?);
         folded += 1;
     }
     graph.node = kept;
@@ -104,5 +103,5 @@ fn read_external(
     if data.len() != shape.iter().product::<usize>() * dtype.size_in_bytes() {
         return Err(failed("its length does not fit its shape"));
     }
-    Tensor::from_raw_buffer(data, dtype, &shape, &Device::Cpu).map_err(classify)
+    Ok(Tensor::from_raw_buffer(data, dtype, &shape, &Device::Cpu)?)
 }

@@ -14,18 +14,20 @@ mod graph;
 mod native;
 mod operator;
 mod plan;
+mod tensor;
 
 use std::collections::BTreeSet;
 use std::path::Path;
 
-use candle_core::{D, DType, Device, Tensor};
+use candle_core::{DType, Device, Tensor};
 
-use plan::Plan;
-
-use super::graphs::{Runtime, open_session, parts_of};
-use super::{Backend, DeviceReport, Format, LoadRequest, Placement, Session, Versions, check_artifact, classify};
-use crate::definition::{CaseFailure, Dtype, Model, Part, TensorSpec, device_index, device_kind};
-use crate::fixture::{HostTensor, TensorData};
+use self::plan::Plan;
+use self::tensor::{device_of, dtype_of, greedy, to_host, to_tensor};
+use crate::backend::artifact::{Format, check_artifact, parts_of};
+use crate::backend::graphs::{Runtime, open_session};
+use crate::backend::interface::{Backend, DeviceReport, LoadRequest, Placement, Session, Versions};
+use crate::definition::{CaseFailure, Dtype, Model, Part, TensorSpec};
+use crate::fixture::HostTensor;
 
 pub struct Candle;
 
@@ -33,14 +35,6 @@ pub struct Candle;
 const CRATE_VERSION: &str = "0.11.1";
 
 impl Backend for Candle {
-    fn name(&self) -> &'static str {
-        "candle"
-    }
-
-    fn framework(&self) -> &'static str {
-        "candle"
-    }
-
     fn devices(&self) -> Vec<DeviceReport> {
         let gpu =
             |device: &str| device_of(device).map(|_| "candle's own kernels".to_owned()).map_err(|error| error.message);
@@ -52,7 +46,7 @@ impl Backend for Candle {
     }
 
     fn versions(&self, _device: &str) -> Versions {
-        Versions { backend: CRATE_VERSION.into(), library: CRATE_VERSION.into() }
+        Versions::of_crate(CRATE_VERSION)
     }
 
     fn check_model(&self, model: &Model, dtype: Dtype) -> Result<(), CaseFailure> {
@@ -61,8 +55,8 @@ impl Backend for Candle {
 
     fn load(&self, request: &LoadRequest<'_>) -> Result<Box<dyn Session>, CaseFailure> {
         let device = device_of(request.device)?;
-        if let Some(session) = native::open_session(request, &device) {
-            return session;
+        if let Some(session) = native::open_session(request, &device)? {
+            return Ok(session);
         }
         if !device.is_cpu() {
             return Err(CaseFailure::unsupported(
@@ -80,29 +74,6 @@ impl Backend for Candle {
             ..Placement::default()
         };
         open_session(request, CandleRuntime, &parts, graphs, placement)
-    }
-}
-
-fn device_of(name: &str) -> Result<Device, CaseFailure> {
-    let unavailable = |feature: &str, error: candle_core::Error| {
-        let first = error.to_string();
-        let first = first.lines().next().unwrap_or_default();
-        CaseFailure::unavailable(format!("{first} (a build with `--features {feature}` has it)"))
-    };
-    match device_kind(name) {
-        "cpu" => Ok(Device::Cpu),
-        "cuda" => Device::new_cuda(device_index(name)).map_err(|error| unavailable("candle-cuda", error)),
-        "mps" => Device::new_metal(0).map_err(|error| unavailable("candle-metal", error)),
-        other => Err(CaseFailure::unavailable(format!("candle has no device {other:?}"))),
-    }
-}
-
-fn dtype_of(dtype: DType) -> Option<Dtype> {
-    match dtype {
-        DType::F32 => Some(Dtype::F32),
-        DType::F16 => Some(Dtype::F16),
-        DType::BF16 => Some(Dtype::Bf16),
-        _ => None,
     }
 }
 
@@ -164,45 +135,17 @@ impl Runtime for CandleRuntime {
 
     fn run(&self, graph: &mut CandleGraph, inputs: &[&Tensor]) -> Result<Vec<Tensor>, CaseFailure> {
         // candle computes on the CPU before it returns.
-        let mut computed = graph.plan.run(&graph.named(inputs)).map_err(classify)?;
+        let mut computed = graph.plan.run(&graph.named(inputs))?;
         let output =
             |name: &String| computed.remove(name).ok_or_else(|| CaseFailure::failed(format!("no output {name:?}")));
         graph.outputs.iter().map(output).collect()
     }
 
     fn greedy(&self, logits: &Tensor) -> Result<Tensor, CaseFailure> {
-        logits.argmax_keepdim(D::Minus1).and_then(|tokens| tokens.to_dtype(DType::I64)).map_err(classify)
+        greedy(logits)
     }
 
     fn check_inputs(&self, graph: &CandleGraph, inputs: &[&Tensor]) -> Result<(), CaseFailure> {
-        graph.plan.check_inputs(&graph.named(inputs)).map_err(classify)
+        Ok(graph.plan.check_inputs(&graph.named(inputs))?)
     }
-}
-
-fn to_tensor(tensor: &HostTensor, device: &Device) -> Result<Tensor, CaseFailure> {
-    let shape = tensor.shape.as_slice();
-    let unsupported = |element: &str| Err(CaseFailure::unsupported(format!("candle has no {element} tensors")));
-    match &tensor.data {
-        TensorData::F32(values) => Tensor::from_slice(values, shape, device),
-        TensorData::F64(values) => Tensor::from_slice(values, shape, device),
-        TensorData::I64(values) => Tensor::from_slice(values, shape, device),
-        TensorData::U8(values) => Tensor::from_slice(values, shape, device),
-        TensorData::I32(values) => Tensor::from_slice(values, shape, device),
-        TensorData::Bool(_) => return unsupported("bool"),
-    }
-    .map_err(classify)
-}
-
-fn to_host(tensor: &Tensor) -> Result<HostTensor, CaseFailure> {
-    let shape = tensor.dims().to_vec();
-    let flat = tensor.flatten_all().map_err(classify)?;
-    let data = match tensor.dtype() {
-        DType::F32 => flat.to_vec1().map(TensorData::F32),
-        DType::F16 | DType::BF16 => flat.to_dtype(DType::F32).and_then(|flat| flat.to_vec1()).map(TensorData::F32),
-        DType::F64 => flat.to_vec1().map(TensorData::F64),
-        DType::I64 => flat.to_vec1().map(TensorData::I64),
-        DType::U8 => flat.to_vec1().map(TensorData::U8),
-        other => return Err(CaseFailure::unsupported(format!("an output has the element type {other:?}"))),
-    };
-    Ok(HostTensor { shape, data: data.map_err(classify)? })
 }

@@ -187,8 +187,8 @@ pub fn ints<'a>(node: &'a NodeProto, name: &str) -> &'a [i64] {
 
 #[cfg(test)]
 mod tests {
+    use super::super::plan::tests::{evaluate, float_attribute, int_attribute, ints_attribute, node, ramp};
     use super::*;
-    use crate::backend::candle::plan::tests::{evaluate, float_attribute, int_attribute, ints_attribute, node, ramp};
 
     /// The largest difference between what the operator and what `candle-onnx` computes.
     fn difference(node: &NodeProto, constants: &[(&str, Tensor)], input: &Tensor) -> f32 {

@@ -16,10 +16,10 @@ use openvino::{
     Tensor,
 };
 
-use super::library::{case_device, core, failed};
+use super::library::{case_device, core};
 use super::tensor::{shape, to_host, to_tensor};
 use crate::backend::graphs::{Runtime, largest_of_rows};
-use crate::backend::{LoadRequest, Placement};
+use crate::backend::interface::{LoadRequest, Placement};
 use crate::definition::{CaseFailure, Dimension, Dtype, Part};
 use crate::fixture::{HostTensor, TensorData};
 
@@ -55,7 +55,7 @@ impl Settings {
         }
         for (key, value) in properties {
             core.set_property(&self.device(), &key, value).map_err(|error| {
-                let why = failed(error).message;
+                let why = CaseFailure::from(error).message;
                 CaseFailure::unsupported(format!("OpenVINO refuses {}={value} on {}: {why}", key.as_ref(), self.device))
             })?;
         }
@@ -68,7 +68,7 @@ fn read_placement(
     devices: &str,
     property: impl Fn(&PropertyKey) -> Result<String, InferenceError>,
 ) -> Result<Placement, CaseFailure> {
-    let precision = property(&RwPropertyKey::HintInferencePrecision.into()).map_err(failed)?;
+    let precision = property(&RwPropertyKey::HintInferencePrecision.into())?;
     let unknown = |_| CaseFailure::unsupported(format!("OpenVINO says that it computes in {precision:?}"));
     let dtype = precision.parse::<Dtype>().map_err(unknown)?;
     // Devices other than the CPU have no such property.
@@ -109,20 +109,20 @@ impl OpenVinoRuntime {
     }
 
     fn compile(&self, graph: &mut Graph, shapes: Option<Vec<Rc<[usize]>>>) -> Result<Compiled, CaseFailure> {
-        let mut core = core().map_err(CaseFailure::unavailable)?;
+        let mut core = core()?;
         self.settings.configure(&mut core)?;
         if let Some(shapes) = &shapes {
             let fixed = shapes.iter().map(|shape| {
                 let dimensions: Vec<i64> = shape.iter().map(|&size| size as i64).collect();
-                PartialShape::new_static(dimensions.len() as i64, &dimensions).map_err(failed)
+                PartialShape::new_static(dimensions.len() as i64, &dimensions)
             });
             let fixed = fixed.collect::<Result<Vec<_>, _>>()?;
             let named = graph.inputs.iter().map(String::as_str).zip(&fixed);
-            graph.model.reshape(&named.collect::<Vec<_>>()).map_err(failed)?;
+            graph.model.reshape(&named.collect::<Vec<_>>())?;
         }
-        let compiled = core.compile_model(&graph.model, self.settings.device()).map_err(failed)?;
+        let compiled = core.compile_model(&graph.model, self.settings.device())?;
         let property = |key: &PropertyKey| compiled.get_property(key).map(|value| value.trim().to_owned());
-        let devices = property(&PropertyKey::Other("EXECUTION_DEVICES".into())).map_err(failed)?;
+        let devices = property(&PropertyKey::Other("EXECUTION_DEVICES".into()))?;
         let placement = read_placement(&devices, property)?;
         if let Some(threads) = placement.threads.filter(|&threads| threads != self.settings.threads) {
             return Err(CaseFailure::unsupported(format!(
@@ -161,7 +161,7 @@ impl Graph {
             return Err(CaseFailure::unsupported(format!("{file}: a name holds a zero byte")));
         }
         let model = core.read_model_from_file(file, "").map_err(|error| {
-            let CaseFailure { status, message } = failed(error);
+            let CaseFailure { status, message } = error.into();
             CaseFailure::new(status, format!("{file}: {message}"))
         })?;
         let is_past = |dimension: &Dimension| *dimension == Dimension::Symbol(PAST.into());
@@ -204,15 +204,15 @@ impl Compiled {
         let of_input = |name: &String| model.get_input_by_name(name).and_then(|node| node.get_name()).ok();
         let defined: Vec<Option<String>> = inputs.iter().map(of_input).collect();
         let input = |index| {
-            let name = model.get_input_by_index(index).and_then(|node| node.get_name()).map_err(failed)?;
+            let name = model.get_input_by_index(index).and_then(|node| node.get_name())?;
             let missing = || CaseFailure::failed(format!("nothing gives {name:?}"));
             defined.iter().position(|known| known.as_ref() == Some(&name)).ok_or_else(missing)
         };
-        let inputs = (0..model.get_input_size().map_err(failed)?).map(input).collect::<Result<_, _>>()?;
+        let inputs = (0..model.get_input_size()?).map(input).collect::<Result<_, _>>()?;
 
         let of_output = |index| model.get_output_by_index(index).and_then(|node| node.get_name());
-        let known = (0..model.get_output_size().map_err(failed)?).map(of_output);
-        let known = known.collect::<Result<Vec<String>, _>>().map_err(failed)?;
+        let known = (0..model.get_output_size()?).map(of_output);
+        let known = known.collect::<Result<Vec<String>, _>>()?;
         let output = |name: &String| {
             let own = model.get_output_by_name(name).and_then(|node| node.get_name()).ok();
             let missing = || CaseFailure::failed(format!("no {name:?} among {}", known.join(", ")));
@@ -230,7 +230,7 @@ impl Compiled {
         if let Some(place) = self.requests.iter().position(|request| Rc::strong_count(request) == 1) {
             return Ok(place);
         }
-        self.requests.push(Rc::new(self.model.create_infer_request().map_err(failed)?));
+        self.requests.push(Rc::new(self.model.create_infer_request()?));
         Ok(self.requests.len() - 1)
     }
 
@@ -239,9 +239,9 @@ impl Compiled {
         let held = || CaseFailure::failed("a request whose outputs are still held");
         let request = Rc::get_mut(&mut self.requests[place]).ok_or_else(held)?;
         for (index, &input) in self.inputs.iter().enumerate() {
-            inputs[input].with(|tensor| request.set_input_tensor_by_index(index, tensor).map_err(failed))?;
+            inputs[input].with(|tensor| Ok(request.set_input_tensor_by_index(index, tensor)?))?;
         }
-        request.infer().map_err(failed)?;
+        request.infer()?;
         let request = &self.requests[place];
         Ok(self.outputs.iter().map(|&output| Value::Output(Rc::clone(request), output)).collect())
     }
@@ -259,7 +259,7 @@ impl Value {
     fn with<T>(&self, read: impl FnOnce(&Tensor) -> Result<T, CaseFailure>) -> Result<T, CaseFailure> {
         match self {
             Value::Own(tensor, _) => read(tensor),
-            Value::Output(request, place) => read(&request.get_output_tensor_by_index(*place).map_err(failed)?),
+            Value::Output(request, place) => read(&request.get_output_tensor_by_index(*place)?),
         }
     }
 

@@ -1,14 +1,16 @@
-//! OpenVINO's library: loaded once, and what it says of itself and of the devices.
+//! OpenVINO's library: loads it once, and reads its version and its devices.
 
 use std::error::Error;
 use std::ffi::CStr;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use anyhow::{anyhow, bail};
 use once_cell::sync::OnceCell;
 use openvino::{Core, DeviceType, InferenceError, PropertyKey};
 
-use crate::backend::{DeviceReport, classify};
+use crate::backend::failure::classify;
+use crate::backend::interface::DeviceReport;
 use crate::definition::CaseFailure;
 use crate::paths::Paths;
 
@@ -28,23 +30,24 @@ fn library_path() -> PathBuf {
     }
 }
 
-/// OpenVINO's build number, such as `2026.4.1-22982-…`, once the library is seen to be one that the crate can load.
-pub(super) fn build_number() -> Result<&'static str, String> {
+/// OpenVINO's build number, such as `2026.4.1-22982-…`, after checking that the crate can load the library.
+pub(super) fn build_number() -> anyhow::Result<&'static str> {
     static BUILD_NUMBER: OnceCell<String> = OnceCell::new();
     BUILD_NUMBER.get_or_try_init(|| read_build_number(&library_path())).map(String::as_str)
 }
 
-fn read_build_number(path: &Path) -> Result<String, String> {
+fn read_build_number(path: &Path) -> anyhow::Result<String> {
     if !path.is_file() {
-        return Err(format!(
+        bail!(
             "OpenVINO is not at {}; get it with `scripts/setup openvino`, or set INFERBENCH_OPENVINO_LIBRARY to a \
              libopenvino_c of yours",
             path.display()
-        ));
+        );
     }
     // The error itself says only which call has failed, and its cause names the file.
-    let broken = |error: libloading::Error| {
-        error.source().map_or_else(|| format!("{}: {error}", path.display()), ToString::to_string)
+    let broken = |error: libloading::Error| match error.source() {
+        Some(cause) => anyhow!("{cause}"),
+        None => anyhow!("{}: {error}", path.display()),
     };
     // SAFETY: loading OpenVINO runs no code but its initialisers; both functions are its stable C entry points, the
     // struct is theirs, and what the first has allocated goes back through the second. The crate looks neither for
@@ -57,7 +60,7 @@ fn read_build_number(path: &Path) -> Result<String, String> {
         let free: libloading::Symbol<Free> = library.get(b"ov_version_free").map_err(broken)?;
         let mut version = openvino_sys::ov_version_t { buildNumber: std::ptr::null(), description: std::ptr::null() };
         if entry(&mut version) != openvino_sys::ov_status_e::OK || version.buildNumber.is_null() {
-            return Err(format!("{} does not say its version", path.display()));
+            bail!("{} does not say its version", path.display());
         }
         let number = CStr::from_ptr(version.buildNumber).to_string_lossy().into_owned();
         free(&mut version);
@@ -66,28 +69,33 @@ fn read_build_number(path: &Path) -> Result<String, String> {
     let mut parts = number.split(['.', '-']).map_while(|part| part.parse().ok());
     match (parts.next(), parts.next()) {
         (Some(year), Some(minor)) if (year, minor) >= OLDEST => Ok(number),
-        _ => Err(format!("{} is OpenVINO {number}; the oldest that can be used is 2025.1", path.display())),
+        _ => bail!("{} is OpenVINO {number}; the oldest that can be used is 2025.1", path.display()),
     }
 }
 
 /// The process's one `Core`.
-pub(super) fn core() -> Result<MutexGuard<'static, Core>, String> {
+/// # Errors
+/// `unavailable`: there is no library that can be loaded.
+pub(super) fn core() -> Result<MutexGuard<'static, Core>, CaseFailure> {
     static CORE: OnceCell<Mutex<Core>> = OnceCell::new();
-    let core = CORE.get_or_try_init(|| {
+    let open = || -> anyhow::Result<Mutex<Core>> {
         build_number()?;
-        openvino_sys::library::load_from(library_path())?;
-        Core::new().map(Mutex::new).map_err(|error| error.to_string())
-    })?;
+        openvino_sys::library::load_from(library_path()).map_err(anyhow::Error::msg)?;
+        Ok(Mutex::new(Core::new()?))
+    };
+    let core = CORE.get_or_try_init(open).map_err(|error| CaseFailure::unavailable(format!("{error:#}")))?;
     Ok(core.lock().unwrap_or_else(PoisonError::into_inner))
 }
 
 pub(super) fn find_devices() -> Vec<DeviceReport> {
-    let listed = core().and_then(|core| {
-        let devices = core.available_devices().map_err(|error| failed(error).message)?;
+    let list = || -> Result<Vec<(String, String)>, CaseFailure> {
+        let core = core()?;
+        let devices = core.available_devices()?;
         let full_name = |device: &DeviceType| core.get_property(device, &PropertyKey::DeviceFullName);
         let named = devices.iter().map(|device| (case_device(device.as_ref()), full_name(device)));
-        Ok(named.map(|(device, name)| (device, name.unwrap_or_default().trim().to_owned())).collect::<Vec<_>>())
-    });
+        Ok(named.map(|(device, name)| (device, name.unwrap_or_default().trim().to_owned())).collect())
+    };
+    let listed = list().map_err(|failure| failure.message);
     let availability = |device: &str| {
         let devices = listed.as_ref().map_err(Clone::clone)?;
         let found = devices.iter().find(|(name, _)| name == device);
@@ -99,20 +107,24 @@ pub(super) fn find_devices() -> Vec<DeviceReport> {
     DEVICES.iter().map(|&device| DeviceReport::certain(device, availability(device))).collect()
 }
 
-/// `gpu` of OpenVINO's `GPU` or `GPU.0`, which are the same.
+/// The device of case ids: `gpu` for OpenVINO's `GPU` and `GPU.0`, which are the same.
 pub(super) fn case_device(name: &str) -> String {
     let name = name.to_lowercase();
     name.strip_suffix(".0").map_or_else(|| name.clone(), str::to_owned)
 }
 
-/// OpenVINO's errors begin with the paths in its source that they came through.
-pub(super) fn failed(error: InferenceError) -> CaseFailure {
-    let message = error.message.filter(|message| !message.trim().is_empty()).unwrap_or_else(|| error.kind.to_string());
-    let is_place = |line: &&str| {
-        line.is_empty() || line.starts_with("Exception from ") || (line.starts_with("Check '") && line.ends_with(':'))
-    };
-    let told: Vec<&str> = message.lines().map(str::trim).filter(|line| !is_place(line)).collect();
-    let message = if told.is_empty() { message } else { told.join("\n") };
-    let is_missing = ["does not support", "No conversion rule found"].iter().any(|part| message.contains(part));
-    if is_missing { CaseFailure::unsupported(message) } else { classify(message) }
+/// An error of OpenVINO begins with the places in its source that it came through; they are left out.
+impl From<InferenceError> for CaseFailure {
+    fn from(InferenceError { kind, message }: InferenceError) -> Self {
+        let message = message.filter(|message| !message.trim().is_empty()).unwrap_or_else(|| kind.to_string());
+        let is_place = |line: &&str| {
+            line.is_empty()
+                || line.starts_with("Exception from ")
+                || (line.starts_with("Check '") && line.ends_with(':'))
+        };
+        let told: Vec<&str> = message.lines().map(str::trim).filter(|line| !is_place(line)).collect();
+        let message = if told.is_empty() { message } else { told.join("\n") };
+        let is_missing = ["does not support", "No conversion rule found"].iter().any(|phrase| message.contains(phrase));
+        if is_missing { CaseFailure::unsupported(message) } else { classify(message) }
+    }
 }

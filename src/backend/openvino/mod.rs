@@ -1,10 +1,10 @@
 //! OpenVINO through the `openvino` crate: ONNX graphs, read and compiled by OpenVINO itself.
 //!
-//! The library is loaded at run time from `INFERBENCH_OPENVINO_LIBRARY` or `.native/openvino`. A graph is compiled for
-//! one stream of so many threads, and in the precision of the case: left to itself OpenVINO takes a reduced one where
-//! the processor is faster with it. What it then says of itself is what the record says.
+//! The library is loaded at run time from `INFERBENCH_OPENVINO_LIBRARY` or `.native/openvino`. OpenVINO makes each precision
+//! out of the f32 graph. A graph is compiled for one stream with the threads and the precision of the case, because
+//! OpenVINO's default is a reduced precision if the processor is faster with it. The record holds what OpenVINO then reports.
 //!
-//! Tensors lie in the memory of the host; a device with memory of its own copies them within the call.
+//! Tensors lie in the memory of the host. A device with memory of its own copies them within the call.
 
 mod graph;
 mod library;
@@ -14,8 +14,9 @@ use once_cell::sync::OnceCell;
 
 use self::graph::{Graph, OpenVinoRuntime, Settings};
 use self::library::{DEVICES, build_number, core, find_devices};
-use super::graphs::{open_session, parts_of};
-use super::{Backend, DeviceReport, Format, LoadRequest, Session, Versions, check_artifact};
+use crate::backend::artifact::{Format, check_artifact, parts_of};
+use crate::backend::graphs::open_session;
+use crate::backend::interface::{Backend, DeviceReport, LoadRequest, Session, Versions};
 use crate::definition::{CaseFailure, Dtype, Model};
 
 pub struct OpenVino;
@@ -24,14 +25,6 @@ pub struct OpenVino;
 const CRATE_VERSION: &str = "0.11.1";
 
 impl Backend for OpenVino {
-    fn name(&self) -> &'static str {
-        "openvino"
-    }
-
-    fn framework(&self) -> &'static str {
-        "openvino"
-    }
-
     fn devices(&self) -> Vec<DeviceReport> {
         static FOUND: OnceCell<Vec<DeviceReport>> = OnceCell::new();
         FOUND.get_or_init(find_devices).clone()
@@ -42,7 +35,6 @@ impl Backend for OpenVino {
         Versions { backend: CRATE_VERSION.into(), library: release.into() }
     }
 
-    /// OpenVINO makes the other precisions out of the f32 graph.
     fn check_model(&self, model: &Model, dtype: Dtype) -> Result<(), CaseFailure> {
         if dtype == Dtype::I8 {
             return Err(CaseFailure::unsupported("OpenVINO computes in f32, f16 or bf16, as it is told"));
@@ -54,7 +46,7 @@ impl Backend for OpenVino {
         if !DEVICES.contains(&request.device) {
             return Err(CaseFailure::unavailable(format!("openvino has no device {:?}", request.device)));
         }
-        let mut core = core().map_err(CaseFailure::unavailable)?;
+        let mut core = core()?;
         let settings = Settings::of(request);
         let placement = settings.configure(&mut core)?;
         let parts = parts_of(request, Format::Onnx)?;

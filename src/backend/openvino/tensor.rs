@@ -2,7 +2,6 @@
 
 use openvino::{ElementType, Shape, Tensor};
 
-use super::library::failed;
 use crate::definition::CaseFailure;
 use crate::fixture::{HostTensor, TensorData};
 
@@ -13,13 +12,13 @@ pub(super) fn to_tensor(tensor: &HostTensor) -> Result<Tensor, CaseFailure> {
             "an input without dimensions, of which OpenVINO's C interface makes no tensor",
         ));
     }
-    let shape = Shape::new(&dimensions).map_err(failed)?;
+    let shape = Shape::new(&dimensions)?;
     macro_rules! fill {
         ($element:ident, $values:expr) => {{
-            let mut made = Tensor::new(ElementType::$element, &shape).map_err(failed)?;
+            let mut made = Tensor::new(ElementType::$element, &shape)?;
             // An empty tensor may have no memory that a slice could point to.
             if !$values.is_empty() {
-                made.get_data_mut().map_err(failed)?.copy_from_slice($values);
+                made.get_data_mut()?.copy_from_slice($values);
             }
             made
         }};
@@ -39,11 +38,11 @@ pub(super) fn to_host(tensor: &Tensor) -> Result<HostTensor, CaseFailure> {
     let is_empty = shape.contains(&0);
     macro_rules! extract {
         ($element:ty, $variant:ident, $convert:expr) => {{
-            let values: &[$element] = if is_empty { &[] } else { tensor.get_data().map_err(failed)? };
+            let values: &[$element] = if is_empty { &[] } else { tensor.get_data()? };
             TensorData::$variant(values.iter().map($convert).collect())
         }};
     }
-    let data = match tensor.get_element_type().map_err(failed)? {
+    let data = match tensor.get_element_type()? {
         ElementType::F32 => extract!(f32, F32, |&value| value),
         ElementType::F16 => extract!(half::f16, F32, |value| value.to_f32()),
         ElementType::Bf16 => extract!(half::bf16, F32, |value| value.to_f32()),
@@ -58,7 +57,7 @@ pub(super) fn to_host(tensor: &Tensor) -> Result<HostTensor, CaseFailure> {
 }
 
 pub(super) fn shape(tensor: &Tensor) -> Result<Vec<usize>, CaseFailure> {
-    let shape = tensor.get_shape().map_err(failed)?;
+    let shape = tensor.get_shape()?;
     Ok(shape.get_dimensions().iter().map(|&size| size.max(0) as usize).collect())
 }
 

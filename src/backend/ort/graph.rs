@@ -3,48 +3,88 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::rc::Rc;
+use std::time::{Duration, Instant};
 
+use ort::memory::{AllocationDevice, AllocatorType, MemoryInfo, MemoryType};
 use ort::session::builder::SessionBuilder;
-use ort::session::{Session as OrtRuntimeSession, SessionInputValue};
+use ort::session::{IoBinding, Session as OrtRuntimeSession, SessionInputValue};
 use ort::value::DynValue;
 
 use super::library;
 use super::provider::Provider;
+use super::registration::register;
 use super::values::{to_host, to_value};
 use crate::backend::graphs::{Runtime, largest_of_rows};
-use crate::backend::{LoadRequest, classify};
-use crate::definition::{BATCH, CaseFailure, Dimension, Part, Phase, SEQUENCE, read_input_symbols};
+use crate::backend::interface::LoadRequest;
+use crate::definition::{BATCH, CaseFailure, Dimension, Part, Phase, SEQUENCE};
 use crate::fixture::{HostTensor, TensorData};
+use crate::onnx::read_input_symbols;
 
-pub struct OrtRuntime;
+/// How graphs run.
+#[derive(Default)]
+pub struct OrtRuntime {
+    /// The memory in which inputs and outputs stay, if it is not the host's.
+    pub memory: Option<DeviceMemory>,
+    /// Whether opening a session compiles its graph, so that this is a compilation's time.
+    pub compiles: bool,
+}
+
+/// Memory of a device, with the device's number.
+pub struct DeviceMemory(pub AllocationDevice<'static>, pub i32);
 
 /// How a session is opened.
 pub struct Opening<'a> {
     pub request: &'a LoadRequest<'a>,
     pub provider: &'static Provider,
-    /// Where the session's profile goes; such a session may use the CPU too, so that the profile shows for what.
+    /// The folder of the session's profile. A profiled session may use the CPU too, so that the profile shows for what.
     pub profile: Option<&'a Path>,
 }
 
+/// A session, and the inputs that are bound to it.
 pub struct OrtGraph {
     session: OrtRuntimeSession,
+    /// How long it took to open the session.
+    opening: Duration,
+    /// Inputs that ONNX Runtime has copied to the device's memory.
+    bound: Vec<Bound>,
     /// For each input of the session, its place in the part's definition.
     inputs: Vec<usize>,
     /// For each output of the part's definition, its place in the session.
     outputs: Vec<usize>,
 }
 
+/// Inputs, with the binding that holds their copies on the device.
+struct Bound {
+    inputs: Vec<Rc<DynValue>>,
+    binding: IoBinding,
+}
+
+impl Bound {
+    fn holds(&self, inputs: &[&Rc<DynValue>]) -> bool {
+        self.inputs.len() == inputs.len() && self.inputs.iter().zip(inputs).all(|(own, given)| Rc::ptr_eq(own, given))
+    }
+
+    /// Whether nobody else has the inputs any more, so that they cannot come again.
+    fn is_stale(&self) -> bool {
+        self.inputs.iter().any(|input| Rc::strong_count(input) == 1)
+    }
+}
+
 impl OrtGraph {
+    /// Opens a session of a part.
+    ///
     /// # Errors
     /// The provider is not there or does not take the whole graph, or the file is not what the definition says.
     pub fn load(part: &Part, path: &Path, opening: &Opening<'_>) -> Result<Self, CaseFailure> {
         let mut builder = opening.builder()?;
         if opening.provider.device != "cpu" {
             for (symbol, size) in opening.sizes(part, path)? {
-                builder = builder.with_dimension_override(symbol, size).map_err(classify)?;
+                builder = builder.with_dimension_override(symbol, size)?;
             }
         }
-        let session = builder.commit_from_file(path).map_err(classify)?;
+        let start = Instant::now();
+        let session = builder.commit_from_file(path)?;
+        let opening = start.elapsed();
         let place = |names: &[&str], name: &str| {
             let missing = || CaseFailure::failed(format!("{}: no {name:?} among {}", path.display(), names.join(", ")));
             names.iter().position(|known| *known == name).ok_or_else(missing)
@@ -56,24 +96,21 @@ impl OrtGraph {
             [] => (0..named.len()).collect(),
             outputs => outputs.iter().map(|output| place(&named, &output.name)).collect::<Result<_, _>>()?,
         };
-        Ok(OrtGraph { session, inputs, outputs })
+        Ok(OrtGraph { session, opening, bound: Vec::new(), inputs, outputs })
     }
 }
 
 impl Opening<'_> {
     fn builder(&self) -> Result<SessionBuilder, CaseFailure> {
         let LoadRequest { device, threads, .. } = *self.request;
-        let builder = OrtRuntimeSession::builder(library::environment(self.provider)?)
-            .and_then(|builder| Ok(builder.with_intra_threads(threads)?))
-            .and_then(|builder| Ok(builder.with_inter_threads(1)?))
-            .map_err(classify)?;
-        let builder = self.provider.register(builder, device, threads)?;
-        let builder = match self.profile {
-            Some(folder) => builder.with_profiling(folder.join("profile")),
-            None if self.provider.device == "cpu" => Ok(builder),
-            None => builder.with_disable_cpu_fallback(),
-        };
-        builder.map_err(classify)
+        let builder = OrtRuntimeSession::builder(library::environment(self.provider)?)?;
+        let builder = builder.with_intra_threads(threads)?.with_inter_threads(1)?;
+        let builder = register(self.provider, builder, device, threads)?;
+        Ok(match self.profile {
+            Some(folder) => builder.with_profiling(folder.join("profile"))?,
+            None if self.provider.device == "cpu" => builder,
+            None => builder.with_disable_cpu_fallback()?,
+        })
     }
 
     /// What the case puts in for the open dimensions of the part's inputs, by the names that the file gives them:
@@ -104,7 +141,7 @@ impl Runtime for OrtRuntime {
     type Value = Rc<DynValue>;
 
     fn upload(&self, tensor: &HostTensor) -> Result<Rc<DynValue>, CaseFailure> {
-        to_value(tensor).map(|value| Rc::new(value.into_dyn())).map_err(classify)
+        Ok(Rc::new(to_value(tensor)?.into_dyn()))
     }
 
     fn download(&self, value: &Rc<DynValue>) -> Result<HostTensor, CaseFailure> {
@@ -112,15 +149,85 @@ impl Runtime for OrtRuntime {
     }
 
     fn run(&self, graph: &mut OrtGraph, inputs: &[&Rc<DynValue>]) -> Result<Vec<Rc<DynValue>>, CaseFailure> {
-        let inputs: Vec<SessionInputValue> = graph.inputs.iter().map(|&place| (&**inputs[place]).into()).collect();
-        let computed = graph.session.run(inputs.as_slice()).map_err(classify)?;
+        let computed = match graph.bound.iter().find(|bound| bound.holds(inputs)) {
+            Some(bound) => graph.session.run_binding(&bound.binding)?,
+            None => {
+                let inputs: Vec<SessionInputValue> =
+                    graph.inputs.iter().map(|&place| (&**inputs[place]).into()).collect();
+                graph.session.run(inputs.as_slice())?
+            }
+        };
         let computed: Vec<Rc<DynValue>> = computed.into_iter().map(|(_, value)| Rc::new(value)).collect();
         Ok(graph.outputs.iter().map(|&place| Rc::clone(&computed[place])).collect())
     }
 
+    /// Copies the inputs to the device, if it has memory of its own.
+    fn prepare(&self, graph: &mut OrtGraph, inputs: &[&Rc<DynValue>]) -> Result<(), CaseFailure> {
+        let Some(DeviceMemory(device, index)) = &self.memory else { return Ok(()) };
+        graph.bound.retain(|bound| !bound.is_stale());
+        let memory = MemoryInfo::new(device.clone(), *index, AllocatorType::Device, MemoryType::Default)?;
+        let mut binding = graph.session.create_binding()?;
+        for (input, &place) in graph.session.inputs().iter().zip(&graph.inputs) {
+            binding.bind_input(input.name(), inputs[place])?;
+        }
+        for output in graph.session.outputs() {
+            binding.bind_output_to_device(output.name(), &memory)?;
+        }
+        binding.synchronize_inputs()?;
+        graph.bound.push(Bound { inputs: inputs.iter().map(|&input| Rc::clone(input)).collect(), binding });
+        Ok(())
+    }
+
+    fn compilation(&self, graph: &OrtGraph) -> Option<Duration> {
+        self.compiles.then_some(graph.opening)
+    }
+
     fn greedy(&self, logits: &Rc<DynValue>) -> Result<Rc<DynValue>, CaseFailure> {
-        let (shape, values) = logits.try_extract_tensor::<f32>().map_err(classify)?;
+        let (shape, values) = logits.try_extract_tensor::<f32>()?;
         let rows = shape.first().map_or(1, |&rows| rows.max(0) as usize);
         self.upload(&HostTensor { shape: vec![rows, 1], data: TensorData::I64(largest_of_rows(values, rows)) })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::PROBE;
+    use super::super::provider::provider_of;
+    use super::*;
+
+    #[test]
+    fn bound_inputs_compute_the_same_and_are_copied_once() {
+        let provider = provider_of("cpu").unwrap();
+        let environment = match library::environment(provider) {
+            Ok(environment) => environment,
+            Err(why) => {
+                eprintln!("left out: {why}");
+                return;
+            }
+        };
+        let session = OrtRuntimeSession::builder(environment).unwrap().commit_from_memory(PROBE).unwrap();
+        let mut graph =
+            OrtGraph { session, opening: Duration::ZERO, bound: Vec::new(), inputs: vec![0], outputs: vec![0] };
+        let runtime = OrtRuntime { memory: Some(DeviceMemory(AllocationDevice::CPU, 0)), ..OrtRuntime::default() };
+        let upload = |first: f32| {
+            let data = TensorData::F32(vec![first, -2.0, 3.0, -4.0]);
+            runtime.upload(&HostTensor { shape: vec![4], data }).unwrap()
+        };
+        let run = |graph: &mut OrtGraph, input: &Rc<DynValue>| {
+            let output = runtime.run(graph, &[input]).unwrap().remove(0);
+            runtime.download(&output).unwrap().data
+        };
+        let (one, other) = (upload(1.0), upload(5.0));
+        assert_eq!(run(&mut graph, &one), TensorData::F32(vec![2.0, -2.0, 6.0, -4.0]), "inputs that are not bound");
+        for input in [&one, &other] {
+            runtime.prepare(&mut graph, &[input]).unwrap();
+        }
+        for _ in 0..2 {
+            assert_eq!(run(&mut graph, &one), TensorData::F32(vec![2.0, -2.0, 6.0, -4.0]));
+            assert_eq!(run(&mut graph, &other), TensorData::F32(vec![10.0, -2.0, 6.0, -4.0]));
+        }
+        drop(other);
+        runtime.prepare(&mut graph, &[&upload(7.0)]).unwrap();
+        assert_eq!(graph.bound.len(), 2, "the binding of inputs that are gone is gone");
     }
 }

@@ -1,8 +1,9 @@
-//! ONNX Runtime's shared library: one a process, which build of it depends on the device.
+//! ONNX Runtime's shared library: one per process; the device decides which build of it.
 
 use std::ffi::CStr;
 use std::path::PathBuf;
 
+use anyhow::bail;
 use once_cell::sync::OnceCell;
 use ort::environment::Environment;
 
@@ -19,30 +20,26 @@ pub fn path(provider: &Provider) -> PathBuf {
     }
 }
 
-/// The library's path, and that of the provider's plugin, where they are there.
+/// Checks that the library and the provider's plugin exist, and returns the library's path.
 ///
 /// # Errors
-/// One is not; the message says what adds it.
-pub fn check(provider: &Provider) -> Result<String, String> {
+/// One of them is missing; the message says what adds it.
+pub fn check(provider: &Provider) -> anyhow::Result<String> {
     let path = path(provider);
     if !path.is_file() {
-        return Err(format!(
-            "ONNX Runtime{} is not at {}; {}",
-            if provider.device == "cpu" { String::new() } else { format!(" with {}", provider.name) },
-            path.display(),
-            provider.how_to_add()
-        ));
+        let with = if provider.device == "cpu" { String::new() } else { format!(" with {}", provider.name) };
+        bail!("ONNX Runtime{with} is not at {}; {}", path.display(), provider.how_to_add());
     }
     match plugin_path(provider) {
         Some(plugin) if !plugin.is_file() => {
-            Err(format!("the plugin {} is not there; {}", plugin.display(), provider.how_to_add()))
+            bail!("the plugin {} is not there; {}", plugin.display(), provider.how_to_add())
         }
         _ => Ok(path.display().to_string()),
     }
 }
 
-/// The provider's own library, where it has one.
-pub fn plugin_path(provider: &Provider) -> Option<PathBuf> {
+/// The provider's own library, if it is a plugin.
+fn plugin_path(provider: &Provider) -> Option<PathBuf> {
     provider.plugin.map(|plugin| Paths::find().native().join(plugin))
 }
 
@@ -53,21 +50,19 @@ static ENVIRONMENT: OnceCell<(&'static Provider, Environment)> = OnceCell::new()
 /// # Errors
 /// The library is not there, is of another version, or the process has another one already.
 pub fn environment(provider: &'static Provider) -> Result<&'static Environment, CaseFailure> {
-    let (loaded, environment) = ENVIRONMENT
-        .get_or_try_init(|| {
-            check(provider)?;
-            let builder = ort::init_from(path(provider)).map_err(|error| error.to_string())?;
-            let builder = builder.with_name("inferbench").with_telemetry(false);
-            let environment = builder.build().map_err(|error| error.to_string())?;
-            // Warnings of providers come once a session, and errors are returned.
-            environment.set_log_level(ort::logging::LogLevel::Fatal);
-            if let Some(plugin) = plugin_path(provider) {
-                environment.register_ep_library(provider.device, &plugin).map_err(|error| error.to_string())?;
-            }
-            Ok((provider, environment))
-        })
-        .map_err(|error: String| CaseFailure::unavailable(error))?;
-    // Once a plugin is there, sessions without a provider run on it too: no process has two.
+    let open = || -> anyhow::Result<_> {
+        check(provider)?;
+        let environment = ort::init_from(path(provider))?.with_name("inferbench").with_telemetry(false).build()?;
+        // Providers warn once per session, and errors are returned.
+        environment.set_log_level(ort::logging::LogLevel::Fatal);
+        if let Some(plugin) = plugin_path(provider) {
+            environment.register_ep_library(provider.device, &plugin)?;
+        }
+        Ok((provider, environment))
+    };
+    let opened = ENVIRONMENT.get_or_try_init(open).map_err(|error| CaseFailure::unavailable(format!("{error:#}")));
+    let (loaded, environment) = opened?;
+    // Once a plugin is registered, sessions without a provider run on it too: so a process has one provider.
     if loaded.name != provider.name {
         return Err(CaseFailure::failed(format!(
             "this process has ONNX Runtime for {}, not {}",
@@ -77,7 +72,7 @@ pub fn environment(provider: &'static Provider) -> Result<&'static Environment, 
     Ok(environment)
 }
 
-/// The version that the library says it has.
+/// The version that the library reports; `None` if it cannot be loaded.
 pub fn version(provider: &'static Provider) -> Option<String> {
     environment(provider).ok()?;
     // SAFETY: the library that `environment` has loaded is loaded once more, which adds a reference and runs nothing;

@@ -1,28 +1,33 @@
 //! ONNX Runtime through the `ort` crate, with its execution providers.
 //!
-//! Nothing falls back: a session has one provider, whose registration has to succeed, and for any but the CPU's the
-//! fall-back to the CPU is forbidden. What ran where is read from a profiled run before. A timed call is ONNX Runtime's
-//! own `Run` on tensors that are there already, and what generation needs around it.
+//! Nothing falls back: a session has one provider, whose registration has to succeed, and every provider but the CPU's
+//! must not fall back to the CPU. A profiled run before the measurement shows what runs where. A timed call is ONNX
+//! Runtime's own `Run` on tensors that exist already, and what generation needs around it. On devices with memory of their
+//! own the inputs and outputs of a forward pass stay in that memory.
 
 mod graph;
 mod library;
 mod profile;
 mod provider;
+mod registration;
 mod values;
 
 use std::ffi::OsString;
 use std::path::Path;
 
+use anyhow::Context;
+use ort::memory::AllocationDevice;
 use ort::value::Tensor;
 
-use graph::{Opening, OrtGraph, OrtRuntime};
-use provider::{PROVIDERS, Provider, provider_of};
-
-use super::graphs::{open_session, parts_of};
-use super::{
-    Backend, DeviceReport, Format, LoadRequest, Placement, Session, Trace, Versions, check_artifact, classify,
-};
-use crate::definition::{CaseFailure, Dtype, Model, device_kind};
+use self::graph::{DeviceMemory, Opening, OrtGraph, OrtRuntime};
+use self::provider::{PROVIDERS, Provider, provider_of};
+use self::registration::{hardware, look, register};
+use crate::backend::artifact::{Format, check_artifact, names, parts_of};
+use crate::backend::cuda::cuda_environment;
+use crate::backend::graphs::open_session;
+use crate::backend::interface::{Backend, DeviceReport, LoadRequest, Placement, Session, Versions};
+use crate::backend::trace::Trace;
+use crate::definition::{CaseFailure, Dtype, Model, Phase, device_index, device_kind};
 use crate::fixture::HostTensor;
 
 pub struct Ort;
@@ -34,30 +39,23 @@ const CRATE_VERSION: &str = "2.0.0-rc.15";
 const PROBE: &[u8] = include_bytes!("probe.onnx");
 
 impl Backend for Ort {
-    fn name(&self) -> &'static str {
-        "ort"
-    }
-
-    fn framework(&self) -> &'static str {
-        "onnxruntime"
-    }
-
     fn devices(&self) -> Vec<DeviceReport> {
         let report = |provider: &Provider| {
             let needs_probe = provider.device != "cpu";
-            DeviceReport { device: provider.device.into(), availability: provider.look(), needs_probe }
+            DeviceReport { device: provider.device.into(), availability: look(provider), needs_probe }
         };
         PROVIDERS.iter().map(report).collect()
     }
 
-    fn probe(&self, device: &str) -> Result<String, String> {
-        let provider = provider_of(device).map_err(|failure| failure.message)?;
-        provider.look()?;
-        let computed = compute_probe(provider, device).map_err(|failure| failure.message)?;
+    fn probe(&self, device: &str) -> Result<String, CaseFailure> {
+        let provider = provider_of(device)?;
+        look(provider).map_err(CaseFailure::unavailable)?;
+        let computed = compute_probe(provider, device)?;
         let expected = [2.0, -2.0, 6.0, -4.0_f32];
         let is_right = |(value, expected): (&f32, f32)| (value - expected).abs() < 1e-2;
         if !computed.iter().zip(expected).all(is_right) {
-            return Err(format!("{} computes {computed:?} for x + relu(x) of [1, -2, 3, -4]", provider.name));
+            let name = provider.name;
+            return Err(CaseFailure::failed(format!("{name} computes {computed:?} for x + relu(x) of [1, -2, 3, -4]")));
         }
         let version = library::version(provider).unwrap_or_default();
         let hardware = describe_hardware(provider).map(|words| format!(" {words}")).unwrap_or_default();
@@ -67,8 +65,7 @@ impl Backend for Ort {
     fn process_environment(&self, device: &str) -> Vec<(&'static str, OsString)> {
         match device_kind(device) {
             "webgpu" => webgpu_environment(),
-            // TensorFloat-32 would be f32 by name only.
-            "cuda" | "tensorrt" => vec![("NVIDIA_TF32_OVERRIDE", "0".into())],
+            "cuda" | "tensorrt" => cuda_environment(),
             _ => Vec::new(),
         }
     }
@@ -83,16 +80,12 @@ impl Backend for Ort {
     }
 
     fn trace(&self, request: &LoadRequest<'_>, inputs: &[HostTensor]) -> Result<Option<Trace>, CaseFailure> {
-        // A session of the CPU's provider has nothing else to run on, and f32 has nothing to be made of.
+        // The CPU's provider has no other device, and f32 is not emulated in another dtype.
         if request.device == "cpu" && request.dtype == Dtype::F32 {
             return Ok(None);
         }
-        let failed = |error: std::io::Error| CaseFailure::failed(format!("the profile's folder: {error}"));
-        let folder = std::env::temp_dir().join(format!("inferbench-profile-{}", std::process::id()));
-        std::fs::create_dir_all(&folder).map_err(failed)?;
-        let traced = trace_into(&folder, request, inputs);
-        let _ = std::fs::remove_dir_all(&folder);
-        traced.map(Some)
+        let folder = tempfile::tempdir().context("the profile's folder")?;
+        trace_into(folder.path(), request, inputs).map(Some)
     }
 
     fn load(&self, request: &LoadRequest<'_>) -> Result<Box<dyn Session>, CaseFailure> {
@@ -103,25 +96,30 @@ impl Backend for Ort {
 fn open(request: &LoadRequest<'_>, profile: Option<&Path>) -> Result<Box<dyn Session>, CaseFailure> {
     let provider = provider_of(request.device)?;
     if !provider.dtypes.contains(&request.dtype) {
-        let names: Vec<&str> = provider.dtypes.iter().map(|dtype| dtype.name()).collect();
-        let dtypes = names.join(", ");
-        return Err(CaseFailure::unsupported(format!("{} has no {} here, but {dtypes}", provider.name, request.dtype)));
+        let (name, dtype, dtypes) = (provider.name, request.dtype, names(provider.dtypes));
+        return Err(CaseFailure::unsupported(format!("{name} has no {dtype} here, but {dtypes}")));
     }
     let parts = parts_of(request, Format::Onnx)?;
     let opening = Opening { request, provider, profile };
     let graphs = parts.iter().map(|(part, file)| OrtGraph::load(part, file, &opening)).collect::<Result<_, _>>()?;
+    // A profiled session may use the CPU too, and the steps of generation hand values to each other through the host.
+    let is_whole = matches!(request.phase, Phase::Forward | Phase::Encoder);
+    let runtime = OrtRuntime {
+        memory: if is_whole && profile.is_none() { memory(request.device) } else { None },
+        compiles: provider.device == "tensorrt",
+    };
     let placement = Placement {
         effective_device: request.device.into(),
-        device_type: provider.hardware().map(|(device_type, _)| device_type.into()),
-        // Of other dtypes the profile says what they are computed in.
+        device_type: hardware(provider).map(|(device_type, _)| device_type.into()),
+        // For the other dtypes, the profile shows what is computed in.
         effective_dtype: (request.dtype == Dtype::F32).then_some(Dtype::F32),
         providers: provider.name.into(),
         threads: Some(request.threads),
-        executor: executor(provider),
+        executor: executor(provider, runtime.memory.is_some()),
         has_fixed_sizes: provider.device != "cpu",
         ..Placement::default()
     };
-    open_session(request, OrtRuntime, &parts, graphs, placement)
+    open_session(request, runtime, &parts, graphs, placement)
 }
 
 fn trace_into(folder: &Path, request: &LoadRequest<'_>, inputs: &[HostTensor]) -> Result<Trace, CaseFailure> {
@@ -131,23 +129,23 @@ fn trace_into(folder: &Path, request: &LoadRequest<'_>, inputs: &[HostTensor]) -
     session.sync()?;
     // Writes the profile.
     drop(session);
-    profile::read(folder, provider_of(request.device)?.name).map_err(CaseFailure::failed)
+    Ok(profile::read(folder, provider_of(request.device)?.name)?)
 }
 
 fn compute_probe(provider: &'static Provider, device: &str) -> Result<Vec<f32>, CaseFailure> {
-    let builder = ort::session::Session::builder(library::environment(provider)?).map_err(classify)?;
-    let builder = provider.register(builder, device, 1)?;
-    let mut builder = builder.with_disable_cpu_fallback().map_err(classify)?;
-    let mut session = builder.commit_from_memory(PROBE).map_err(classify)?;
-    let input = Tensor::from_array(([1_usize, 4], vec![1.0_f32, -2.0, 3.0, -4.0])).map_err(classify)?;
-    let outputs = session.run(ort::inputs![input]).map_err(classify)?;
-    let (_, values) = outputs[0].try_extract_tensor::<f32>().map_err(classify)?;
+    let builder = ort::session::Session::builder(library::environment(provider)?)?;
+    let builder = register(provider, builder, device, 1)?;
+    let mut builder = builder.with_disable_cpu_fallback()?;
+    let mut session = builder.commit_from_memory(PROBE)?;
+    let input = Tensor::from_array(([1_usize, 4], vec![1.0_f32, -2.0, 3.0, -4.0]))?;
+    let outputs = session.run(ort::inputs![input])?;
+    let (_, values) = outputs[0].try_extract_tensor::<f32>()?;
     Ok(values.to_vec())
 }
 
-/// What a plugin's device is made of, where that is not what its name says.
+/// What is behind a plugin's device; `None` for providers that are no plugins.
 fn describe_hardware(provider: &'static Provider) -> Option<String> {
-    let (device_type, vendor) = provider.hardware()?;
+    let (device_type, vendor) = hardware(provider)?;
     match (provider.device, device_type) {
         ("webgpu", "cpu") => Some(format!("on a software driver ({vendor} CPU)")),
         ("qnn", "cpu") => Some(format!("on Qualcomm's emulator ({vendor} CPU)")),
@@ -155,15 +153,30 @@ fn describe_hardware(provider: &'static Provider) -> Option<String> {
     }
 }
 
-/// What a reader has to know about the figures of a provider, besides its name.
-fn executor(provider: &'static Provider) -> Option<String> {
-    let has_own_memory = matches!(provider.device, "cuda" | "tensorrt" | "rocm" | "directml" | "webgpu");
-    let copies = has_own_memory.then(|| "inputs and outputs copied in each call".to_owned());
-    let parts: Vec<String> = describe_hardware(provider).into_iter().chain(copies).collect();
-    (!parts.is_empty()).then(|| format!("{} {}", provider.name, parts.join(", ")))
+/// The memory of a device in which ONNX Runtime can keep tensors; `None` if tensors are in the host's.
+fn memory(device: &str) -> Option<DeviceMemory> {
+    let kind = match device_kind(device) {
+        "cuda" | "tensorrt" => AllocationDevice::CUDA,
+        "rocm" => AllocationDevice::HIP,
+        _ => return None,
+    };
+    Some(DeviceMemory(kind, i32::try_from(device_index(device)).ok()?))
 }
 
-/// Lets a software driver be used, and chooses that of Chromium where there is no GPU: others are too old for it.
+/// What a reader has to know about the figures of a provider, besides its name.
+fn executor(provider: &'static Provider, is_bound: bool) -> Option<String> {
+    let has_own_memory = matches!(provider.device, "cuda" | "tensorrt" | "rocm" | "webgpu");
+    let tensors = match (has_own_memory, is_bound) {
+        // `scripts/check-gpu` is to show on a GPU that nothing is copied.
+        (true, true) => Some("inputs and outputs on the device (not verified)".to_owned()),
+        (true, false) => Some("inputs and outputs copied in each call".to_owned()),
+        (false, _) => None,
+    };
+    let notes: Vec<String> = describe_hardware(provider).into_iter().chain(tensors).collect();
+    (!notes.is_empty()).then(|| format!("{} {}", provider.name, notes.join(", ")))
+}
+
+/// Allows a software driver, and chooses Chromium's if there is no GPU: other software drivers are too old.
 fn webgpu_environment() -> Vec<(&'static str, OsString)> {
     let mut variables = vec![("ORT_WEBGPU_EP_ALLOW_SOFTWARE_ADAPTER", "1".into())];
     let is_chosen = std::env::var_os("VK_DRIVER_FILES").or_else(|| std::env::var_os("VK_ICD_FILENAMES")).is_some();

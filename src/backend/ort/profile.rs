@@ -1,4 +1,4 @@
-//! ONNX Runtime's own profile: which node of a graph ran on which provider, and in which element type.
+//! Reads ONNX Runtime's profile: which node of a graph ran on which provider, and in which element type.
 //!
 //! The file is a list of events in the Trace Event Format. An event of category `Node` whose name ends with
 //! `_kernel_time` is one execution of one node.
@@ -6,9 +6,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
+use anyhow::{Context, ensure};
 use serde::Deserialize;
 
-use crate::backend::Trace;
+use crate::backend::trace::Trace;
 use crate::definition::Dtype;
 
 #[derive(Deserialize)]
@@ -26,42 +27,68 @@ struct Event {
 struct Arguments {
     op_name: String,
     provider: String,
-    /// An object an input: its element type, and its shape.
+    /// One object per input: its element type, and its shape.
     input_type_shape: Vec<BTreeMap<String, serde_json::Value>>,
 }
 
-/// Operators whose element type is that of the model; shapes and masks are computed in integers everywhere.
-const PRODUCTS: [&str; 14] = [
+/// Operators that compute products in the element type of their first input. The other operators do not tell the dtype of a
+/// model: every model computes shapes and masks in integers.
+const PRODUCTS: [&str; 22] = [
+    "Attention",
     "Conv",
-    "ConvInteger",
     "ConvTranspose",
+    "DecoderMaskedMultiHeadAttention",
+    "Einsum",
     "FusedConv",
     "FusedGemm",
     "FusedMatMul",
+    "FusedMatMulActivation",
+    "GRU",
     "Gemm",
+    "GemmFastGelu",
+    "GemmFloat8",
+    "GroupQueryAttention",
+    "LSTM",
     "MatMul",
+    "MoE",
+    "MultiHeadAttention",
+    "NhwcConv",
+    "NhwcFusedConv",
+    "PackedMultiHeadAttention",
+    "RNN",
+];
+
+/// Operators that compute products with quantised weights, whatever the element type of their first input is: some quantise
+/// it themselves. Weights of four bits count as i8 too, which is the only integer dtype of a case.
+const QUANTISED_PRODUCTS: [&str; 15] = [
+    "ConvInteger",
+    "DynamicQuantizeLSTM",
+    "DynamicQuantizeMatMul",
+    "MatMulBnb4",
     "MatMulInteger",
     "MatMulIntegerToFloat",
-    "NhwcFusedConv",
+    "MatMulNBits",
+    "QAttention",
     "QGemm",
     "QLinearConv",
     "QLinearMatMul",
+    "QMoE",
+    "QOrderedAttention",
+    "QOrderedLongformerAttention",
+    "QOrderedMatMul",
 ];
 
-/// What the profiles of a folder say about a session that was to run on `provider`.
+/// Reads the profiles of a folder, which a session on `provider` has written.
 ///
 /// # Errors
-/// A file is no profile, or there is none.
-pub fn read(folder: &Path, provider: &str) -> Result<Trace, String> {
-    let named = |error: &dyn std::fmt::Display| format!("{}: {error}", folder.display());
+/// A file is no profile, or no profile names a node.
+pub fn read(folder: &Path, provider: &str) -> anyhow::Result<Trace> {
     let mut trace = Trace { asked_for: provider.into(), ..Trace::default() };
-    for entry in std::fs::read_dir(folder).map_err(|error| named(&error))? {
-        let bytes = entry.and_then(|entry| std::fs::read(entry.path())).map_err(|error| named(&error))?;
-        add(&bytes, &mut trace).map_err(|error| named(&error))?;
+    for entry in fs_err::read_dir(folder)? {
+        let path = entry?.path();
+        add(&fs_err::read(&path)?, &mut trace).with_context(|| path.display().to_string())?;
     }
-    if trace.nodes.is_empty() {
-        return Err(named(&"the profile names no node"));
-    }
+    ensure!(!trace.nodes.is_empty(), "{}: the profile names no node", folder.display());
     Ok(trace)
 }
 
@@ -73,15 +100,7 @@ fn add(bytes: &[u8], trace: &mut Trace) -> Result<(), serde_json::Error> {
         if cat != "Node" || !name.ends_with("_kernel_time") || !seen.insert(name) {
             continue;
         }
-        if PRODUCTS.contains(&args.op_name.as_str()) {
-            let first = args.input_type_shape.first().and_then(|input| input.keys().next());
-            let dtype = first.and_then(|element| match element.as_str() {
-                "float" => Some(Dtype::F32),
-                "float16" => Some(Dtype::F16),
-                "bfloat16" => Some(Dtype::Bf16),
-                "int8" | "uint8" => Some(Dtype::I8),
-                _ => None,
-            });
+        if let Some(dtype) = dtype_of_product(&args) {
             trace.products.entry(dtype).or_default().insert(args.op_name.clone());
         }
         *trace.nodes.entry(args.provider).or_default().entry(args.op_name).or_default() += 1;
@@ -89,9 +108,41 @@ fn add(bytes: &[u8], trace: &mut Trace) -> Result<(), serde_json::Error> {
     Ok(())
 }
 
+/// What an operator computes products in, where the inner `None` is an element type that is no [`Dtype`]. Returns `None` if
+/// the operator computes no products.
+fn dtype_of_product(node: &Arguments) -> Option<Option<Dtype>> {
+    if QUANTISED_PRODUCTS.contains(&node.op_name.as_str()) {
+        return Some(Some(Dtype::I8));
+    }
+    let first = node.input_type_shape.first().and_then(|input| input.keys().next());
+    PRODUCTS.contains(&node.op_name.as_str()).then(|| match first?.as_str() {
+        "float" => Some(Dtype::F32),
+        "float16" => Some(Dtype::F16),
+        "bfloat16" => Some(Dtype::Bf16),
+        "int8" | "uint8" => Some(Dtype::I8),
+        _ => None,
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn products_with_quantised_weights_are_i8_whatever_their_first_input_is() {
+        for operator in ["DynamicQuantizeMatMul", "QAttention", "MatMulNBits", "QLinearConv"] {
+            let events = serde_json::json!([
+                { "cat": "Node", "name": "a_kernel_time", "args": { "op_name": operator,
+                    "provider": "CPU", "input_type_shape": [{ "float": [1, 2] }] } },
+                { "cat": "Node", "name": "b_kernel_time", "args": { "op_name": "MatMul",
+                    "provider": "CPU", "input_type_shape": [{ "float": [1, 2] }] } },
+            ]);
+            let mut trace = Trace::default();
+            add(events.to_string().as_bytes(), &mut trace).unwrap();
+            assert_eq!(trace.products_not_in(Dtype::I8), None, "{operator}");
+            assert_eq!(trace.products_not_in(Dtype::F32), Some((Dtype::I8, vec![operator])));
+        }
+    }
 
     #[test]
     fn a_profile_says_what_ran_where_and_in_what() {

@@ -1,53 +1,58 @@
-//! ONNX Runtime's execution providers: which device each is for, where it comes from, and how it is put into a session.
+//! ONNX Runtime's execution providers: the device of each, where it comes from, and its options.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 
+use anyhow::Context;
 use ort::ep::{self, ArbitrarilyConfigurableExecutionProvider, ExecutionProvider, ExecutionProviderDispatch};
-use ort::session::builder::SessionBuilder;
 
-use super::library;
-use crate::backend::classify;
-use crate::definition::{CaseFailure, Dtype, device_index, device_kind};
+use crate::definition::{CaseFailure, Dtype, device_kind};
 use crate::paths::Paths;
 
 /// An execution provider.
 pub struct Provider {
     /// The device that it is for.
     pub device: &'static str,
-    /// What ONNX Runtime calls it.
+    /// ONNX Runtime's name of it.
     pub name: &'static str,
     /// The folder below `.native/` with the build of ONNX Runtime that has it.
     pub package: &'static str,
-    /// Its library below `.native/`, where it is no part of the build.
+    /// Its library below `.native/`, if it is not a part of that build.
     pub plugin: Option<&'static str>,
-    /// What a session of it computes in, of the dtypes that are asked for.
+    /// The dtypes that a session of it can compute in.
     pub dtypes: &'static [Dtype],
-    kind: Kind,
+    /// How it comes into a session.
+    pub kind: Kind,
 }
 
-enum Kind {
-    /// A part of the library: whether this build has it, and how it is made for a session.
+/// How a provider comes into a session.
+pub enum Kind {
+    /// It is a part of the library: whether this build has it, and how it is made for a session.
     BuiltIn(fn() -> ort::Result<bool>, fn(&Options) -> ExecutionProviderDispatch),
-    /// A plugin, with its options for a session.
-    Plugin(fn() -> HashMap<&'static str, String>),
+    /// It is a plugin with these options for a session.
+    Plugin(fn() -> anyhow::Result<BTreeMap<String, String>>),
 }
 
-/// What a session of a provider is made for.
+/// The session that a provider is made for.
 pub struct Options {
+    /// The number of the device.
     pub index: i32,
+    /// Threads of one call.
     pub threads: usize,
 }
+
+/// The variable with the path of QNN's options.
+pub const QNN_OPTIONS: &str = "INFERBENCH_QNN_OPTIONS";
 
 const ALL: &[Dtype] = &Dtype::ALL;
 const FLOATS: &[Dtype] = &[Dtype::F32, Dtype::F16, Dtype::Bf16];
 
-/// One for each device. (`ROCMExecutionProvider` ended with ONNX Runtime 1.22, which this crate does not load.)
-pub static PROVIDERS: [Provider; 11] = [
+/// One provider per device. (`ROCMExecutionProvider` ended with ONNX Runtime 1.22, which this crate does not load.)
+pub static PROVIDERS: [Provider; 10] = [
     built_in("cpu", "CPUExecutionProvider", "onnxruntime", ALL, ep::CPU::is_available, |_| {
         ep::CPU::default().with_arena_allocator(true).build()
     }),
     built_in("cuda", "CUDAExecutionProvider", "onnxruntime-gpu", ALL, ep::CUDA::is_available, |options| {
-        // TensorFloat-32 would be f32 by name only.
+        // With TensorFloat-32 the dtype would be f32 by name only.
         ep::CUDA::default().with_device_id(options.index).with_tf32(false).build()
     }),
     built_in(
@@ -93,20 +98,14 @@ pub static PROVIDERS: [Provider; 11] = [
                 .build()
         },
     ),
-    // Its floating-point unit has f16 only, whatever the graph says.
-    plugin("qnn", "qnn", "onnxruntime-qnn/libonnxruntime_providers_qnn.so", &[Dtype::F16], || {
-        let emulator = Paths::find().native().join("onnxruntime-qnn/libQnnHtp.so");
-        // Snapdragon 8 Gen 3: the emulator's default is a chip without floating-point numbers.
-        let soc = [("soc_model", "57".to_owned()), ("htp_arch", "75".to_owned())];
-        let options = HashMap::from([("backend_path", emulator.display().to_string())]);
-        options.into_iter().chain(soc).collect()
-    }),
+    // Its floating-point unit computes in f16 only, whatever the graph says.
+    plugin("qnn", "qnn", "onnxruntime-qnn/libonnxruntime_providers_qnn.so", &[Dtype::F16], qnn_options),
     plugin(
         "webgpu",
         "WebGpuExecutionProvider",
         "onnxruntime-webgpu/libonnxruntime_providers_webgpu.so",
         &[Dtype::F32, Dtype::F16],
-        HashMap::new,
+        || Ok(BTreeMap::new()),
     ),
     built_in(
         "xnnpack",
@@ -119,9 +118,6 @@ pub static PROVIDERS: [Provider; 11] = [
             ep::XNNPACK::default().with_intra_op_num_threads(threads).build()
         },
     ),
-    built_in("directml", "DmlExecutionProvider", "onnxruntime", FLOATS, ep::DirectML::is_available, |options| {
-        ep::DirectML::default().with_device_id(options.index).build()
-    }),
     built_in("webnn", "WebNNExecutionProvider", "onnxruntime", &[], || Ok(false), |_| ep::CPU::default().build()),
 ];
 
@@ -141,34 +137,38 @@ const fn plugin(
     name: &'static str,
     library: &'static str,
     dtypes: &'static [Dtype],
-    options: fn() -> HashMap<&'static str, String>,
+    options: fn() -> anyhow::Result<BTreeMap<String, String>>,
 ) -> Provider {
     Provider { device, name, package: "onnxruntime", plugin: Some(library), dtypes, kind: Kind::Plugin(options) }
+}
+
+/// QNN's options out of the TOML file that [`QNN_OPTIONS`] names. There is no default chip, because figures of another chip
+/// than the user's would look like the user's.
+fn qnn_options() -> anyhow::Result<BTreeMap<String, String>> {
+    let path = std::env::var(QNN_OPTIONS).ok().filter(|path| !path.is_empty()).with_context(|| {
+        format!(
+            "QNN has to know the chip: set {QNN_OPTIONS} to a TOML file with its options, such as `soc_model = \"57\"` and \
+             `htp_arch = \"75\"` for Snapdragon 8 Gen 3"
+        )
+    })?;
+    let text = fs_err::read_to_string(&path).context(QNN_OPTIONS)?;
+    let mut options: BTreeMap<String, String> = toml::from_str(&text).with_context(|| path.clone())?;
+    // Without a path it is Qualcomm's emulator, which is a part of the package.
+    let emulator = || Paths::find().native().join("onnxruntime-qnn/libQnnHtp.so").display().to_string();
+    options.entry("backend_path".into()).or_insert_with(emulator);
+    Ok(options)
 }
 
 /// The provider for a device.
 ///
 /// # Errors
-/// There is none.
+/// `unavailable`: there is none.
 pub fn provider_of(device: &str) -> Result<&'static Provider, CaseFailure> {
     let found = PROVIDERS.iter().find(|provider| provider.device == device_kind(device));
     found.ok_or_else(|| CaseFailure::unavailable(format!("ort has no device {device:?}")))
 }
 
 impl Provider {
-    /// What is seen of it without loading anything.
-    ///
-    /// # Errors
-    /// Why it is not there.
-    pub fn look(&self) -> Result<String, String> {
-        match self.device {
-            "mps" if !cfg!(target_os = "macos") => Err("CoreML is a part of macOS".into()),
-            "directml" if !cfg!(windows) => Err("DirectML is a part of Windows".into()),
-            "webnn" => Err("WebNN needs a browser worker, which there is not yet".into()),
-            _ => library::check(self),
-        }
-    }
-
     /// The command that adds it.
     pub fn how_to_add(&self) -> String {
         match self.device {
@@ -178,58 +178,5 @@ impl Provider {
             }
             _ => format!("set ORT_DYLIB_PATH to a library that was built with {}", self.name),
         }
-    }
-
-    /// Puts the provider into a session, and nothing besides it.
-    ///
-    /// # Errors
-    /// This ONNX Runtime has no such provider, or it finds no device.
-    pub fn register(
-        &'static self,
-        builder: SessionBuilder,
-        device: &str,
-        threads: usize,
-    ) -> Result<SessionBuilder, CaseFailure> {
-        let unavailable = |error: ort::Error<SessionBuilder>| CaseFailure::unavailable(error.to_string());
-        let options = Options { index: i32::try_from(device_index(device)).unwrap_or(i32::MAX), threads };
-        match &self.kind {
-            Kind::BuiltIn(is_available, make) => {
-                if !is_available().map_err(classify)? {
-                    let library = library::path(self);
-                    return Err(CaseFailure::unavailable(format!(
-                        "{} has no {}; {}",
-                        library.display(),
-                        self.name,
-                        self.how_to_add()
-                    )));
-                }
-                builder.with_execution_providers([make(&options).error_on_failure()]).map_err(unavailable)
-            }
-            Kind::Plugin(plugin_options) => {
-                let environment = library::environment(self)?;
-                let is_own = |device: &ort::device::Device| device.ep().is_ok_and(|name| name == self.name);
-                let Some(device) = environment.devices().find(is_own) else {
-                    return Err(CaseFailure::unavailable(format!("{} finds no device here", self.name)));
-                };
-                let options: Vec<(String, String)> =
-                    plugin_options().into_iter().map(|(key, value)| (format!("{}.{key}", self.name), value)).collect();
-                builder.with_devices([device], Some(&options)).map_err(unavailable)
-            }
-        }
-    }
-
-    /// What is behind a plugin's device: `cpu`, `gpu` or `npu`, and whose it is.
-    pub fn hardware(&'static self) -> Option<(&'static str, String)> {
-        self.plugin?;
-        let environment = library::environment(self).ok()?;
-        let device = environment.devices().find(|device| device.ep().is_ok_and(|name| name == self.name))?;
-        let hardware = device.hardware_device();
-        let device_type = match hardware.ty() {
-            ort::memory::DeviceType::CPU => "cpu",
-            ort::memory::DeviceType::GPU => "gpu",
-            ort::memory::DeviceType::NPU => "npu",
-            _ => return None,
-        };
-        Some((device_type, hardware.vendor().unwrap_or_default().to_owned()))
     }
 }

@@ -7,6 +7,7 @@ pub use variants::variants_of;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
+use clap::builder::PossibleValuesParser;
 
 use self::variants::{OfVariants, VariantArguments};
 use super::compare::noise_of_machine;
@@ -14,8 +15,9 @@ use super::print;
 use crate::compare::CaseFilter;
 use crate::exit_codes;
 use crate::paths::Paths;
-use crate::record::Record;
-use crate::report::{Format, Known, Payload, ReportedRun, Shown, figure, html, index, schema};
+use crate::report::drawing::{Drawing, png};
+use crate::report::{Format, Known, Payload, ReportedRun, Shown, columns, html, index, records};
+use crate::run_data::Record;
 use crate::selftest::line_about;
 use crate::store::{all_results, find_results, write_whole};
 
@@ -28,6 +30,7 @@ const EARLIER_RUNS: usize = 20;
     after_help = "Of several runs, HTML and charts show the newest measurement of each case on each machine, all of them in \
         the trend, and the machines side by side. Of one run, the trend has the runs before it, too.\n\n\
         Examples:\n  inferbench report\n  inferbench report --format markdown --output REPORT.md\n  \
+        inferbench report --columns backend,p50,p95,energy,load\n  \
         inferbench report --format html\n  \
         inferbench report --last 10 --format html --output history.html\n  \
         inferbench report LAPTOP_RUN SERVER_RUN --format html --model resnet50\n  \
@@ -49,6 +52,9 @@ pub struct Arguments {
     filter: CaseFilter,
     #[arg(long, value_enum, default_value = "table")]
     format: Form,
+    /// The columns of tables and Markdown, in this order; `all` shows those of which something is known
+    #[arg(long, value_name = "NAMES", value_delimiter = ',', value_parser = PossibleValuesParser::new(columns::names()))]
+    columns: Vec<String>,
     /// Write to this file instead of the terminal; HTML goes to report.html beside the results unless this says `-`
     #[arg(long, short, value_name = "FILE")]
     output: Option<PathBuf>,
@@ -176,7 +182,7 @@ struct OfRuns<'a> {
 
 impl Content for OfRuns<'_> {
     fn schema(&self) -> String {
-        schema::render()
+        records::schema()
     }
 
     /// One run after the other; JSON is one array.
@@ -184,11 +190,12 @@ impl Content for OfRuns<'_> {
         let asked = self.arguments.read(self.paths)?;
         if format == Format::Json {
             let records: Vec<Record> = asked.runs.into_iter().flat_map(|run| run.records).collect();
-            return Ok(format.render(&records, ""));
+            return Ok(records::render(&records, &[], "", format));
         }
         let is_one = asked.runs.len() == 1;
         let text = |run: &ReportedRun| {
-            let text = format.render(&run.records, &resolution(self.paths, &run.records));
+            let resolution = resolution(self.paths, &run.records);
+            let text = records::render(&run.records, &self.arguments.columns, &resolution, format);
             match format {
                 Format::Markdown if !is_one => format!("## Run {}\n\n{text}\n", run.run_id()),
                 _ if !is_one => format!("run {}\n{text}\n", run.run_id()),
@@ -201,7 +208,7 @@ impl Content for OfRuns<'_> {
     fn page(&self) -> Result<Page, String> {
         let asked = self.arguments.read(self.paths)?;
         let reports = self.paths.reports();
-        let html = html::render(&payload(&asked.runs, self.paths, &reports))?;
+        let html = html::render(&payload(&asked.runs, self.paths, &reports)).map_err(|error| format!("{error:#}"))?;
         let path = match asked.paths.as_slice() {
             [one] => one.with_file_name(index::REPORT),
             _ => index::page_of_several(&reports),
@@ -214,17 +221,18 @@ fn charts(arguments: &Arguments, paths: &Paths, folder: &Path) -> Result<u8, Str
     let asked = arguments.read(paths)?;
     let payload = payload(&asked.runs, paths, &paths.reports());
     std::fs::create_dir_all(folder).map_err(|error| format!("{}: {error}", folder.display()))?;
+    let drawing = Drawing::new(&payload).map_err(|error| format!("{error:#}"))?;
     for chart in &payload.charts {
         if let Some(reason) = &chart.absent {
             eprintln!("no {}: {reason}", chart.id);
             continue;
         }
-        let svg = figure::svg(chart, &payload)?;
+        let svg = drawing.svg(chart.id).map_err(|error| format!("{error:#}"))?;
         let path = folder.join(format!("{}.svg", chart.id));
         write_whole(&path, svg.as_bytes())?;
-        let png = path.with_extension("png");
-        write_whole(&png, &figure::png(&svg)?)?;
-        print(&format!("{}\n{}\n", path.display(), png.display()))?;
+        let pixels = path.with_extension("png");
+        write_whole(&pixels, &png(&svg).map_err(|error| format!("{error:#}"))?)?;
+        print(&format!("{}\n{}\n", path.display(), pixels.display()))?;
     }
     Ok(exit_codes::OK)
 }

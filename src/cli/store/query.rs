@@ -47,6 +47,7 @@ pub fn run(_arguments: &Arguments, folder: &Path) -> Result<u8, String> {
 #[cfg(feature = "duckdb")]
 pub fn run(arguments: &Arguments, folder: &Path) -> Result<u8, String> {
     use crate::cli::{ListFormat, Listing, print};
+    use crate::report::table::{Column, Table};
     use crate::store::{Database, Store};
 
     let database = match &arguments.database {
@@ -54,24 +55,12 @@ pub fn run(arguments: &Arguments, folder: &Path) -> Result<u8, String> {
         None => Database::over(Store::read(folder)?)?,
     };
     let answer = database.query(&arguments.sql)?;
-    let header: Vec<&str> = answer.columns.iter().map(String::as_str).collect();
-    let listing = |format| {
-        let rows = answer.texts().collect();
-        Listing { header: &header, rows, objects: answer.objects() }.print(format)
-    };
-    let separated = |delimiter: u8| {
-        let mut writer = csv::WriterBuilder::new().delimiter(delimiter).from_writer(Vec::new());
-        let write =
-            writer.write_record(&header).and_then(|()| answer.texts().try_for_each(|row| writer.write_record(row)));
-        write.map_err(|error| error.to_string())?;
-        let bytes = writer.into_inner().map_err(|error| error.to_string())?;
-        print(&String::from_utf8_lossy(&bytes))
-    };
+    let table = Table::new(answer.columns.iter().map(Column::text)).with_rows(answer.texts());
     match arguments.format {
-        QueryFormat::Table => listing(ListFormat::Table)?,
-        QueryFormat::Json => listing(ListFormat::Json)?,
-        QueryFormat::Csv => separated(b',')?,
-        QueryFormat::Tsv => separated(b'\t')?,
+        QueryFormat::Table => Listing { table, objects: serde_json::Value::Null }.print(ListFormat::Table)?,
+        QueryFormat::Json => Listing { table, objects: answer.objects() }.print(ListFormat::Json)?,
+        QueryFormat::Csv => print(&table.separated(b','))?,
+        QueryFormat::Tsv => print(&table.separated(b'\t'))?,
     }
     Ok(crate::exit_codes::OK)
 }

@@ -7,6 +7,7 @@ use serde_json::json;
 
 use crate::cli::{ListFormat, Listing};
 use crate::exit_codes;
+use crate::report::table::{Column, Table};
 use crate::store::{RunRow, Store};
 
 /// List the runs of the store
@@ -16,8 +17,6 @@ pub struct Arguments {
     #[arg(long, value_enum, default_value = "table")]
     format: ListFormat,
 }
-
-const HEADER: [&str; 7] = ["run", "host", "suite", "commit", "cases", "ok", "calls"];
 
 pub fn run(arguments: &Arguments, folder: &Path) -> Result<u8, String> {
     let store = Store::read(folder)?;
@@ -37,7 +36,10 @@ pub fn run(arguments: &Arguments, folder: &Path) -> Result<u8, String> {
             run.calls.to_string(),
         ]
     };
-    Listing { header: &HEADER, rows: runs.iter().map(row).collect(), objects: json!(runs) }.print(arguments.format)?;
+    let texts = ["run", "host", "suite", "commit"].map(Column::text);
+    let numbers = ["cases", "ok", "calls"].map(Column::number);
+    let table = Table::new(texts.into_iter().chain(numbers)).with_rows(runs.iter().map(row));
+    Listing { table, objects: json!(runs) }.print(arguments.format)?;
     for error in unread.iter().filter_map(|unread| unread.as_ref().err()) {
         eprintln!("unreadable: {error}");
     }

@@ -15,6 +15,7 @@ use crate::definition::{Case, CaseFailure, Model, Status};
 use crate::harness::protocol::{Job, Purpose};
 use crate::harness::worker::unwinding;
 use crate::run_data::{ColdStart, Event, Mode, Observed, Outcome};
+use crate::statistics::median;
 
 /// Criterion's minimum.
 const PROCESSES: usize = 10;
@@ -115,14 +116,12 @@ impl ColdStart {
 
     /// The median of each part over all processes; none for no process.
     fn medians(starts: &[ColdStart]) -> Option<ColdStart> {
-        let median = |mut times: Vec<f64>| {
-            times.sort_by(f64::total_cmp);
-            times.get(times.len() / 2).copied()
-        };
+        let median_of =
+            |part: fn(&ColdStart) -> Option<f64>| median(&starts.iter().filter_map(part).collect::<Vec<f64>>());
         Some(ColdStart {
-            load_ms: median(starts.iter().map(|start| start.load_ms).collect())?,
-            compilation_ms: median(starts.iter().filter_map(|start| start.compilation_ms).collect()),
-            first_inference_ms: median(starts.iter().map(|start| start.first_inference_ms).collect())?,
+            load_ms: median_of(|start| Some(start.load_ms))?,
+            compilation_ms: median_of(|start| start.compilation_ms),
+            first_inference_ms: median_of(|start| Some(start.first_inference_ms))?,
         })
     }
 }

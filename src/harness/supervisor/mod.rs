@@ -120,7 +120,7 @@ impl Supervisor<'_> {
                 return Ok(RunEnd::Interrupted);
             }
             if !ended.status.success() {
-                eprintln!("  no memory figures: {}", ended.failure(&self.effort));
+                eprintln!("  no memory figures: {}", ended.failure(self.effort));
             }
         }
         Ok(RunEnd::Complete)
@@ -150,7 +150,7 @@ impl Supervisor<'_> {
             }
             let after = self.folder.read_outcomes();
             if let Some(id) = after.unevaluated {
-                let failure = ended.failure(&self.effort).message;
+                let failure = ended.failure(self.effort).message;
                 eprintln!("  {id}: not evaluated: {failure}");
                 let evaluation = EvaluationOutcome { failure: Some(failure), seconds: ended.seconds_in_case };
                 self.folder.append(&Event::Evaluated { id, evaluation })?;
@@ -159,7 +159,7 @@ impl Supervisor<'_> {
             let all_done = open.iter().all(|(case, _)| after.finished.contains_key(&case.to_string()));
             if !all_done {
                 let id = after.unfinished.unwrap_or_else(|| first.benchmark_id());
-                let failure = ended.failure(&self.effort);
+                let failure = ended.failure(self.effort);
                 eprintln!("  {id}: {failure}");
                 self.folder.append(&Event::Finished(Box::new(Outcome {
                     id,

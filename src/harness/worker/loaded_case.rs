@@ -15,6 +15,7 @@ use crate::fixture::{self, Artifacts, HostTensor, Reference, Samples};
 use crate::harness::protocol::Job;
 use crate::measurement::{self, TimedSession, WarmUp, WarmUpRule};
 use crate::run_data::Observed;
+use crate::statistics::median;
 
 /// What the cases of a process share; each is loaded when the first case needs it.
 #[derive(Default)]
@@ -253,19 +254,16 @@ impl LoadedCase {
             self.session.call(1)?;
             times.push(milliseconds(call.elapsed()));
         }
-        times.sort_by(f64::total_cmp);
-        Ok(times[times.len() / 2])
+        median(&times).ok_or_else(|| CaseFailure::failed("no call was made"))
     }
 
     /// The medians of the parts of the calls since the last time, in milliseconds, where they go from host to host.
     pub fn stage_medians(&mut self) -> Option<[f64; 3]> {
         let stages = self.session.take_stages();
-        let median = |part: fn(&Stages) -> Duration| {
-            let mut times: Vec<Duration> = stages.iter().map(part).collect();
-            times.sort_unstable();
-            milliseconds(times[times.len() / 2])
+        let median_of = |part: fn(&Stages) -> Duration| {
+            median(&stages.iter().map(|stages| milliseconds(part(stages))).collect::<Vec<f64>>())
         };
-        (!stages.is_empty()).then(|| [median(|it| it.to_device), median(|it| it.compute), median(|it| it.to_host)])
+        Some([median_of(|it| it.to_device)?, median_of(|it| it.compute)?, median_of(|it| it.to_host)?])
     }
 
     /// Compares the outputs once more, after the measurement.
@@ -306,8 +304,8 @@ fn note_placement(
 }
 
 fn warm_up_rule(case: &Case, effort: &Effort) -> WarmUpRule {
-    // TorchScript's profiling executor recompiles in its first calls.
-    let at_least = if case.backend == "tch" { effort.warmup.max(20) } else { effort.warmup };
+    let least = backend::find(&case.backend).map_or(0, |backend| backend.least_warm_up_calls());
+    let at_least = effort.warmup.max(least);
     WarmUpRule {
         at_least,
         at_least_for: Duration::from_millis(100),

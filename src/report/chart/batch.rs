@@ -1,9 +1,10 @@
-//! Latency, throughput and memory against the batch size: a panel a model, a line a contestant.
+//! Latency, throughput and memory against the batch size: a panel per model, a line per series.
 
-use super::{Axis, BatchPoint, Chart, Names, Plot, Scale, positive, why_nothing_ran};
+use super::{BatchPoint, Chart, Names, Plot, positive, why_nothing_ran};
 use crate::definition::Phase;
-use crate::record::Record;
+use crate::report::columns::peak_memory;
 use crate::report::selection::Shown;
+use crate::run_data::Record;
 
 /// A value, and the ends of its whisker.
 type Figure = (f64, Option<f64>, Option<f64>);
@@ -15,7 +16,8 @@ pub fn latency(shown: &Shown<'_>) -> Chart {
         shown,
         ("latency", "Latency against batch size"),
         "Median time of a call; the whisker ends at p99. Lower is better.",
-        Axis::new("latency, p50 to p99 (ms)", Scale::Log),
+        "latency, p50 to p99 (ms)",
+        true,
         figure,
     )
 }
@@ -31,9 +33,10 @@ pub fn throughput(shown: &Shown<'_>) -> Chart {
     chart(
         shown,
         ("throughput", "Throughput against batch size"),
-        "Samples a second; tokens a second for prefill and decode. The whisker is the 95 % interval of the mean. Higher \
+        "Samples per second; tokens per second for prefill and decode. The whisker is the 95 % interval of the mean. Higher \
          is better.",
-        Axis::new("throughput (samples/s; tokens/s for prefill, decode)", Scale::Log),
+        "throughput (samples/s; tokens/s for prefill, decode)",
+        true,
         figure,
     )
 }
@@ -42,9 +45,11 @@ pub fn memory(shown: &Shown<'_>) -> Chart {
     let mut chart = chart(
         shown,
         ("memory", "Memory against batch size"),
-        "Peak resident memory of a process of its own that only runs this case. Lower is better.",
-        Axis::new("peak memory (MB)", Scale::Linear),
-        |record| positive(record.memory_mb).map(|memory| (memory, None, None)),
+        "Peak resident memory of a process that only runs this case; peak memory of the device if it has its own. Lower is \
+         better.",
+        "peak memory (MB)",
+        false,
+        |record| positive(peak_memory(record)).map(|memory| (memory, None, None)),
     );
     if chart.absent.is_some() && shown.measured().next().is_some() {
         chart.absent = Some("No case has its memory; measure it with `inferbench run` and `watch = true`.".into());
@@ -56,7 +61,8 @@ fn chart(
     shown: &Shown<'_>,
     (id, title): (&'static str, &'static str),
     caption: &str,
-    y: Axis,
+    y: &'static str,
+    is_log: bool,
     figure: impl Fn(&Record) -> Option<Figure>,
 ) -> Chart {
     let mut panels = Names::default();
@@ -72,8 +78,9 @@ fn chart(
         id,
         title,
         caption: caption.into(),
-        x: Axis::new("batch size (samples)", Scale::Names),
+        x: "batch size (samples)",
         y,
+        is_log,
         absent: points.is_empty().then(why_nothing_ran),
         plot: Plot::Batches { panels: panels.names, points },
     }

@@ -1,68 +1,42 @@
-//! What runs here, and why not: models down, contestants across.
+//! How well each model works on each backend, device and dtype, in the words of `inferbench verify`.
 
-use serde::Serialize;
-
-use super::{Axis, Cell, Chart, Names, Plot, Scale};
+use super::{Cell, Chart, Names, Plot};
 use crate::definition::Status;
-use crate::record::Record;
+use crate::report::compatibility::{RULE, Standing, VerifiedCase};
+use crate::report::ranking::best_of;
 use crate::report::selection::{Measured, Shown};
-
-/// How well a model runs on a contestant, from good to bad: the worst of a cell's cases counts.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Standing {
-    /// It runs, and its outputs are the reference's.
-    Verified,
-    /// It runs, and there is nothing to compare its outputs with.
-    Runs,
-    /// The backend or device is not here.
-    Unavailable,
-    /// The backend cannot run it.
-    Unsupported,
-    /// It should have run and did not: failed, out of memory, timed out, unstable.
-    Failed,
-    WrongOutput,
-}
-
-impl Standing {
-    fn of(record: &Record) -> Self {
-        match record.status {
-            Status::Ok if record.verified == Some(true) => Standing::Verified,
-            Status::Ok => Standing::Runs,
-            Status::Unavailable => Standing::Unavailable,
-            Status::Unsupported => Standing::Unsupported,
-            Status::Failed | Status::OutOfMemory | Status::Timeout | Status::Unstable => Standing::Failed,
-            Status::WrongOutput => Standing::WrongOutput,
-        }
-    }
-}
+use crate::run_data::Record;
 
 pub fn chart(shown: &Shown<'_>) -> Chart {
     let (mut rows, mut columns) = (Names::default(), Names::default());
-    let mut cells: Vec<Cell> = Vec::new();
+    let mut members: Vec<((usize, usize), Vec<usize>)> = Vec::new();
     for (index, case) in shown.cases.iter().enumerate() {
-        let (row, column) = (rows.index(&case.group), columns.index(&column(shown, case)));
-        let one = Cell {
-            cases: vec![index],
-            row,
-            column,
-            standing: Standing::of(case.record),
-            text: text(case.record),
-            reason: reason(case.record),
-        };
-        match cells.iter_mut().find(|cell| (cell.row, cell.column) == (row, column)) {
-            Some(cell) => join(cell, one),
-            None => cells.push(one),
+        let place = (rows.index(&case.group), columns.index(&column(shown, case)));
+        match members.iter_mut().find(|(known, _)| *known == place) {
+            Some((_, cases)) => cases.push(index),
+            None => members.push((place, vec![index])),
         }
     }
+    let ratios = best_of(shown.cases.iter().map(|case| case.record));
+    let cell = |((row, column), cases): ((usize, usize), Vec<usize>)| {
+        let of_index = |index: &usize| VerifiedCase::of_record(shown.cases[*index].record, ratios[*index]);
+        let verified: Vec<VerifiedCase> = cases.iter().map(of_index).collect();
+        let standing = Standing::of(&verified.iter().collect::<Vec<_>>());
+        let reasons: Vec<String> = cases.iter().map(|index| reason(shown.cases[*index].record)).collect();
+        let kind = match standing.status.filter(|_| standing.right == 0) {
+            Some(status) => status.to_string(),
+            None => standing.level.to_string(),
+        };
+        Cell { cases, row, column, kind, text: standing.short_text(), reason: reasons.join("\n") }
+    };
+    let cells: Vec<Cell> = members.into_iter().map(cell).collect();
     Chart {
         id: "compatibility",
         title: "Compatibility",
-        caption: "Whether each model runs, and the largest error of its outputs relative to the largest value of the \
-                  reference's. The worst batch size counts; point at a cell for the reason."
-            .into(),
-        x: Axis::new("backend · device · dtype", Scale::Names),
-        y: Axis::new("model", Scale::Names),
+        caption: format!("{}{} Point at a cell for the details.", RULE[..1].to_uppercase(), &RULE[1..]),
+        x: "backend · device · dtype",
+        y: "model",
+        is_log: false,
         absent: cells
             .is_empty()
             .then(|| "The run has no case; `inferbench run --dry-run` lists those of a suite.".into()),
@@ -71,19 +45,10 @@ pub fn chart(shown: &Shown<'_>) -> Chart {
 }
 
 fn column(shown: &Shown<'_>, case: &Measured<'_>) -> String {
-    let contestant = format!("{} · {} · {}", case.case.backend, case.case.device, case.case.dtype);
+    let configuration = format!("{} · {} · {}", case.case.backend, case.case.device, case.case.dtype);
     match shown.machines.len() {
-        0 | 1 => contestant,
-        _ => format!("{contestant} · {}", shown.machines[case.machine].name),
-    }
-}
-
-fn text(record: &Record) -> String {
-    match (record.status, record.verified, record.max_rel_error) {
-        (Status::Ok, Some(true), Some(error)) => format!("{error:.0e}"),
-        (Status::Ok, Some(true), None) => "right".into(),
-        (Status::Ok, ..) => "runs".into(),
-        (status, ..) => status.to_string(),
+        0 | 1 => configuration,
+        _ => format!("{configuration} · {}", shown.machines[case.machine].name),
     }
 }
 
@@ -99,27 +64,13 @@ fn reason(record: &Record) -> String {
     }
 }
 
-/// The worse standing's text; the reasons of all.
-fn join(cell: &mut Cell, other: Cell) {
-    let is_larger_error = || {
-        let error = |text: &str| text.parse::<f64>().unwrap_or_default();
-        error(&other.text) > error(&cell.text)
-    };
-    if other.standing > cell.standing || (other.standing == cell.standing && is_larger_error()) {
-        cell.standing = other.standing;
-        cell.text = other.text;
-    }
-    cell.cases.extend(other.cases);
-    cell.reason = format!("{}\n{}", cell.reason, other.reason);
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::report::tests::{record, run_of};
 
     #[test]
-    fn one_bad_batch_size_spoils_the_cell_and_all_reasons_are_kept() {
+    fn one_bad_batch_size_lowers_the_level_and_all_reasons_are_kept() {
         let right = |batch, error| Record {
             verified: Some(true),
             max_rel_error: Some(error),
@@ -133,9 +84,11 @@ mod tests {
             other => panic!("{other:?}"),
         };
         let good = cells(vec![right(1, 1e-7), right(8, 2e-6), right(2, 1e-8)]);
-        assert_eq!((good.len(), good[0].standing, good[0].text.as_str()), (1, Standing::Verified, "2e-6"));
-        let bad = cells(vec![right(1, 1e-7), wrong, right(8, 2e-6)]);
-        assert_eq!((bad[0].standing, bad[0].text.as_str()), (Standing::WrongOutput, "wrong-output"));
-        assert!(bad[0].reason.contains("batch 16: wrong-output: 0.5 off") && bad[0].cases.len() == 3);
+        assert_eq!((good.len(), good[0].kind.as_str(), good[0].text.as_str()), (1, "high", "high, error 2e-6"));
+        let mixed = cells(vec![right(1, 1e-7), wrong.clone(), right(8, 2e-6)]);
+        assert_eq!((mixed[0].kind.as_str(), mixed[0].text.as_str()), ("low", "low, 2 of 3, error 2e-6"));
+        assert!(mixed[0].reason.contains("batch 16: wrong-output: 0.5 off") && mixed[0].cases.len() == 3);
+        let bad = cells(vec![wrong]);
+        assert_eq!((bad[0].kind.as_str(), bad[0].text.as_str()), ("wrong-output", "none, wrong-output"));
     }
 }

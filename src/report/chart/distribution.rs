@@ -1,8 +1,8 @@
 //! How the latencies of single calls are distributed, with percentiles and their upper bounds.
 
-use super::{Axis, Chart, Curve, Names, Plot, Scale, drawn, panel_with_batch, positive, why_nothing_ran};
-use crate::record::Record;
+use super::{Chart, Curve, Names, Plot, drawn, panel_with_batch, positive, why_nothing_ran};
 use crate::report::selection::{Measured, Shown};
+use crate::run_data::Record;
 
 pub fn chart(shown: &Shown<'_>) -> Chart {
     let mut panels = Names::default();
@@ -11,7 +11,7 @@ pub fn chart(shown: &Shown<'_>) -> Chart {
         .filter_map(|(index, case)| {
             let mut bounds = bounds(case.record);
             let quantiles = quantiles(case, &bounds);
-            // A percentile that no call is beyond is the largest call under another name.
+            // A percentile that no call exceeds would only repeat the largest call.
             let told = quantiles.last().map_or(0.0, |(fraction, _)| *fraction);
             bounds.retain(|(fraction, ..)| *fraction <= told);
             (!quantiles.is_empty()).then(|| Curve {
@@ -25,12 +25,13 @@ pub fn chart(shown: &Shown<'_>) -> Chart {
     Chart {
         id: "distribution",
         title: "Distribution of the latency",
-        caption: "The time that a part of the calls does not exceed: a flat line is a steady model, a rise to the right \
-                  a long tail. Bars go from p50, p90, p95 and p99 to their 99 % upper bounds; what is missing needs more \
+        caption: "The time that a fraction of the calls does not exceed: a flat line is a steady model, a rise to the right \
+                  is a long tail. Bars go from p50, p90, p95 and p99 to their 99 % upper bounds; a missing bar needs more \
                   calls."
             .into(),
-        x: Axis::new("part of the calls", Scale::Nines),
-        y: Axis::new("latency (ms)", Scale::Log),
+        x: "fraction of the calls",
+        y: "latency (ms)",
+        is_log: true,
         absent: curves.is_empty().then(why_nothing_ran),
         plot: Plot::Distributions { panels: panels.names, curves },
     }
@@ -46,7 +47,7 @@ fn bounds(record: &Record) -> Vec<(f64, f64, Option<f64>)> {
     percentiles.into_iter().filter_map(|(p, ms, upper)| Some((p, positive(ms)?, positive(upper)))).collect()
 }
 
-/// As they were kept; of a run without them, the percentiles of the record.
+/// The quantiles as they were kept; the percentiles of the record if the run has none.
 fn quantiles(case: &Measured<'_>, bounds: &[(f64, f64, Option<f64>)]) -> Vec<(f64, f64)> {
     match case.distribution {
         Some(kept) if !kept.quantiles_ms.is_empty() => {
@@ -61,8 +62,8 @@ mod tests {
     use std::collections::BTreeMap;
 
     use super::*;
-    use crate::record::{Distribution, Distributions};
     use crate::report::tests::{record, run_of};
+    use crate::run_data::{Distribution, Distributions};
 
     #[test]
     fn kept_quantiles_go_before_the_percentiles_of_the_record() {

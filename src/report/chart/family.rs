@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use super::{Axis, Chart, Dot, Names, Plot, Scale, drawn, positive, why_nothing_ran};
+use super::{Chart, Dot, Names, Plot, drawn, positive, why_nothing_ran};
 use crate::report::selection::{Measured, Shown};
 
 pub fn chart(shown: &Shown<'_>) -> Chart {
@@ -21,8 +21,9 @@ pub fn chart(shown: &Shown<'_>) -> Chart {
         caption: "p50 over that of the fastest backend at the same model, phase and batch size, as the geometric mean \
                   over a family's cases. 1 is the fastest everywhere."
             .into(),
-        x: Axis::new("p50 ÷ fastest p50", Scale::Log),
-        y: Axis::new("family", Scale::Names),
+        x: "p50 ÷ fastest p50",
+        y: "family",
+        is_log: true,
         absent: points.is_empty().then(why_nothing_ran),
         plot: Plot::Dots { panels: vec![String::new()], rows: rows.names, reference: Some(1.0), points },
     }
@@ -49,8 +50,8 @@ fn fastest<'a>(shown: &'a Shown<'_>) -> HashMap<SameWork<'a>, f64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::record::Record;
     use crate::report::tests::{record, run_of};
+    use crate::run_data::Record;
 
     #[test]
     fn each_batch_size_has_its_own_fastest() {

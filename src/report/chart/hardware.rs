@@ -2,11 +2,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{Axis, Chart, Dot, Names, Plot, Scale, positive};
+use super::{Chart, Dot, Names, Plot, positive};
 use crate::report::selection::{Measured, Shown};
 
 pub fn chart(shown: &Shown<'_>) -> Chart {
-    // A case that only one place has measured compares nothing.
+    // A case that was measured in one place only has nothing to be compared with.
     let mut places: BTreeMap<(&str, String), BTreeSet<String>> = BTreeMap::new();
     for (_, case) in shown.measured() {
         places.entry((&case.group, row(case))).or_default().insert(place(shown, case));
@@ -22,8 +22,9 @@ pub fn chart(shown: &Shown<'_>) -> Chart {
         id: "hardware",
         title: "Hardware: the same case on several machines and devices",
         caption: "Median time of a call. Lower is better.".into(),
-        x: Axis::new("latency, p50 (ms)", Scale::Log),
-        y: Axis::new("case", Scale::Names),
+        x: "latency, p50 (ms)",
+        y: "case",
+        is_log: true,
         absent: points.is_empty().then(|| only_one(shown)),
         plot: Plot::Dots { panels: panels.names, rows: rows.names, reference: None, points },
     }
@@ -49,8 +50,8 @@ fn only_one(shown: &Shown<'_>) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::record::Record;
     use crate::report::tests::{record, run_of};
+    use crate::run_data::Record;
 
     #[test]
     fn only_what_two_machines_have_is_compared() {

@@ -1,6 +1,6 @@
-//! What each chart shows, once for all outputs: the HTML page draws it with a chart library, `--charts` as SVG and PNG.
+//! The data of each chart, once for all outputs: the page's program draws it in a browser and for `--charts`.
 //!
-//! A chart is made of values that know which case they are of, so that a page can filter them without knowing more.
+//! Each value names the case that it is of, so that the page can filter the values without knowing more.
 
 mod batch;
 mod compatibility;
@@ -10,8 +10,6 @@ mod hardware;
 mod pareto;
 mod trend;
 
-pub use compatibility::Standing;
-pub use pareto::front;
 pub use trend::{Change, Step};
 
 use std::collections::HashMap;
@@ -28,46 +26,27 @@ pub struct Chart {
     pub title: &'static str,
     /// How it is to be read, in a sentence or two.
     pub caption: String,
-    pub x: Axis,
-    pub y: Axis,
+    /// The labels of the axes, with units.
+    pub x: &'static str,
+    pub y: &'static str,
+    /// Whether the values that are read on the y axis are spread logarithmically.
+    pub is_log: bool,
     pub plot: Plot,
     /// Why there is nothing to draw, and what would give it.
     pub absent: Option<String>,
 }
 
-/// A quantity with its unit, and how it is spread out.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Axis {
-    pub label: String,
-    pub scale: Scale,
-}
-
-/// How values are placed along an axis.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Scale {
-    /// From zero.
-    Linear,
-    /// As far as the values go.
-    Fitted,
-    Log,
-    /// Named places in order.
-    Names,
-    /// Fractions of all calls, spread so that each further nine of 90 %, 99 %, 99.9 % has as much room.
-    Nines,
-}
-
-/// What is drawn. A `case` is an index into the payload's cases, a `panel` one into the panels.
+/// The values of a chart. A `case` is an index into the payload's cases, a `panel` is one into the panels.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(tag = "kind", rename_all = "kebab-case")]
 pub enum Plot {
-    /// A line a contestant over batch sizes; bars where a panel has only one batch size.
+    /// A line per series over batch sizes; bars if a panel has only one batch size.
     Batches { panels: Vec<String>, points: Vec<BatchPoint> },
-    /// Rows with a dot a series.
+    /// Rows with a dot per series.
     Dots { panels: Vec<String>, rows: Vec<String>, reference: Option<f64>, points: Vec<Dot> },
     /// Latency over the fraction of the calls, with percentiles and their bounds.
     Distributions { panels: Vec<String>, curves: Vec<Curve> },
-    /// A cloud with its front: no other point is better in both.
+    /// A cloud of points, whose front the page finds: no other point is better in both values.
     Front { y_is_better: Better, panels: Vec<String>, points: Vec<FrontPoint> },
     /// Runs from left to right.
     Trend { panels: Vec<String>, runs: Vec<String>, points: Vec<TrendPoint> },
@@ -122,8 +101,6 @@ pub struct FrontPoint {
     pub x: f64,
     pub y: f64,
     pub label: String,
-    /// Of all points of the panel; a page that shows some of them finds the front of those.
-    pub is_on_front: bool,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -142,7 +119,8 @@ pub struct Cell {
     pub cases: Vec<usize>,
     pub row: usize,
     pub column: usize,
-    pub standing: Standing,
+    /// What its colour says: the level, or the status if no case is right.
+    pub kind: String,
     /// What is written into it.
     pub text: String,
     /// Why it is so.
@@ -165,12 +143,6 @@ pub fn charts(shown: &Shown<'_>, steps: &[Step]) -> Vec<Chart> {
     ]
 }
 
-impl Axis {
-    fn new(label: impl Into<String>, scale: Scale) -> Self {
-        Axis { label: label.into(), scale }
-    }
-}
-
 /// Names in the order in which they were first seen.
 #[derive(Default)]
 struct Names {
@@ -189,7 +161,7 @@ impl Names {
     }
 }
 
-/// Four significant digits: what is drawn needs no more, and a page with thousands of values stays small.
+/// The value with four significant digits: a drawing needs no more, and a page with thousands of values stays small.
 fn drawn(value: f64) -> f64 {
     format!("{value:.4e}").parse().unwrap_or(value)
 }

@@ -2,27 +2,28 @@
 
 use std::collections::{BTreeSet, HashMap};
 
-use super::{Axis, Better, Chart, FrontPoint, Names, Plot, Scale, positive, why_nothing_ran};
+use super::{Better, Chart, FrontPoint, Names, Plot, positive, why_nothing_ran};
 use crate::definition::Phase;
-use crate::record::Record;
 use crate::report::selection::Shown;
+use crate::run_data::Record;
 
 pub fn size(shown: &Shown<'_>) -> Chart {
-    let (panels, points) = points(shown, Better::Lower, |record| positive(record.model_size_mb));
+    let (panels, points) = points(shown, |record| positive(record.model_size_mb));
     Chart {
         id: "size",
         title: "Size against speed",
         caption: "Model files against the median time of a call at the smallest batch size, for models with the same \
-                  kind of input. The line is the Pareto front: what is above and to the right of it is both larger and \
-                  slower than something else."
+                  kind of input. The line is the Pareto front: every point above and to the right of it is larger and \
+                  slower than another one."
             .into(),
-        x: Axis::new("latency, p50 (ms)", Scale::Log),
-        y: Axis::new("model size (MB)", Scale::Log),
+        x: "latency, p50 (ms)",
+        y: "model size (MB)",
+        is_log: true,
         absent: points.is_empty().then(|| match shown.measured().next() {
             None => why_nothing_ran(),
             Some(_) => {
                 "No two models or variants with the same kind of input were measured; `inferbench models` lists \
-                        what could be measured beside."
+                 those that could be measured, too."
                     .into()
             }
         }),
@@ -32,16 +33,17 @@ pub fn size(shown: &Shown<'_>) -> Chart {
 
 pub fn accuracy(shown: &Shown<'_>) -> Chart {
     let in_percent = |record: &Record| positive(record.accuracy).map(|accuracy| 100.0 * accuracy);
-    let (panels, points) = points(shown, Better::Higher, in_percent);
+    let (panels, points) = points(shown, in_percent);
     Chart {
         id: "accuracy",
         title: "Accuracy against speed",
         caption: "Right answers over labelled samples against the median time of a call at the smallest batch size, for \
-                  models with the same kind of input. The line is the Pareto front: what is below and to the right of \
-                  it is less accurate and slower than something else."
+                  models with the same kind of input. The line is the Pareto front: every point below and to the \
+                  right of it is less accurate and slower than another one."
             .into(),
-        x: Axis::new("latency, p50 (ms)", Scale::Log),
-        y: Axis::new("accuracy (%)", Scale::Fitted),
+        x: "latency, p50 (ms)",
+        y: "accuracy (%)",
+        is_log: false,
         absent: points.is_empty().then(|| {
             "No two models or variants have an accuracy: it is the column `accuracy` of results.csv, which is filled for \
              models with labelled samples."
@@ -52,11 +54,7 @@ pub fn accuracy(shown: &Shown<'_>) -> Chart {
 }
 
 /// The cases of the smallest batch size of each group, in a panel for each kind of input that has several models.
-fn points(
-    shown: &Shown<'_>,
-    better: Better,
-    quantity: impl Fn(&Record) -> Option<f64>,
-) -> (Vec<String>, Vec<FrontPoint>) {
+fn points(shown: &Shown<'_>, quantity: impl Fn(&Record) -> Option<f64>) -> (Vec<String>, Vec<FrontPoint>) {
     let mut smallest: HashMap<&str, usize> = HashMap::new();
     let mut models: HashMap<String, BTreeSet<&str>> = HashMap::new();
     for (_, case) in shown.measured() {
@@ -73,20 +71,13 @@ fn points(
         let Some((x, y)) = positive(case.record.latency_p50_ms).zip(quantity(case.record)) else { continue };
         if models[&kind].len() > 1 {
             let panel = panels.index(&kind);
-            points.push(FrontPoint { case: index, panel, x, y, label: case.group.clone(), is_on_front: false });
-        }
-    }
-    for panel in 0..panels.names.len() {
-        let mut members: Vec<&mut FrontPoint> = points.iter_mut().filter(|point| point.panel == panel).collect();
-        let values: Vec<(f64, f64)> = members.iter().map(|point| (point.x, point.y)).collect();
-        for (point, is_on_front) in members.iter_mut().zip(front(&values, better)) {
-            point.is_on_front = is_on_front;
+            points.push(FrontPoint { case: index, panel, x, y, label: case.group.clone() });
         }
     }
     (panels.names, points)
 }
 
-/// `image`, `text · decode`: calls that do another part of the work are not compared.
+/// `image`, `text · decode`: calls of different phases do different work and are not compared.
 fn kind_of_input(record: &Record) -> String {
     let modality = if record.modality.is_empty() { "models" } else { &record.modality };
     match record.phase {
@@ -95,52 +86,10 @@ fn kind_of_input(record: &Record) -> String {
     }
 }
 
-/// Which points no other one beats: none is as good in both and better in one. A smaller x is better.
-pub fn front(points: &[(f64, f64)], y_is_better: Better) -> Vec<bool> {
-    let sign = if y_is_better == Better::Lower { 1.0 } else { -1.0 };
-    let mut order: Vec<usize> = (0..points.len()).collect();
-    let key = |index: &usize| (points[*index].0, sign * points[*index].1);
-    order.sort_by(|one, other| {
-        let ((x, y), (other_x, other_y)) = (key(one), key(other));
-        x.total_cmp(&other_x).then(y.total_cmp(&other_y))
-    });
-    let mut is_on_front = vec![false; points.len()];
-    let mut best: Option<(f64, f64)> = None;
-    for index in order {
-        let (x, y) = key(&index);
-        if best.is_none_or(|(best_x, best_y)| y < best_y || (x, y) == (best_x, best_y)) {
-            is_on_front[index] = true;
-            best = Some((x, y));
-        }
-    }
-    is_on_front
-}
-
 #[cfg(test)]
 mod tests {
-    use proptest::prelude::*;
-
     use super::*;
     use crate::report::tests::{record, run_of};
-
-    #[test]
-    fn the_front_is_what_no_other_point_beats() {
-        let points = [(1.0, 9.0), (2.0, 5.0), (2.0, 6.0), (3.0, 5.0), (4.0, 1.0)];
-        assert_eq!(front(&points, Better::Lower), [true, true, false, false, true]);
-        assert_eq!(front(&points, Better::Higher), [true, false, false, false, false]);
-        assert_eq!(front(&[(1.0, 1.0), (1.0, 1.0)], Better::Lower), [true, true]);
-        assert!(front(&[], Better::Lower).is_empty());
-    }
-
-    proptest! {
-        #[test]
-        fn it_is_the_definition(points in prop::collection::vec((0u8..9, 0u8..9), 0..30)) {
-            let points: Vec<(f64, f64)> = points.into_iter().map(|(x, y)| (x.into(), y.into())).collect();
-            let beats = |a: &(f64, f64), b: &(f64, f64)| a.0 <= b.0 && a.1 <= b.1 && a != b;
-            let expected: Vec<bool> = points.iter().map(|p| !points.iter().any(|other| beats(other, p))).collect();
-            prop_assert_eq!(front(&points, Better::Lower), expected);
-        }
-    }
 
     #[test]
     fn models_are_compared_at_their_smallest_batch_size() {
@@ -161,7 +110,7 @@ mod tests {
         let chart = size(&Shown::new(&runs, &[]));
         let Plot::Front { panels, points, .. } = chart.plot else { panic!("{:?}", chart.plot) };
         assert_eq!(panels, ["image"]);
-        let found: Vec<_> = points.iter().map(|point| (point.x, point.is_on_front)).collect();
-        assert_eq!(found, [(3.0, true), (4.0, false)]);
+        let found: Vec<_> = points.iter().map(|point| point.x).collect();
+        assert_eq!(found, [3.0, 4.0]);
     }
 }

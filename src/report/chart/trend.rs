@@ -4,11 +4,11 @@ use std::collections::HashMap;
 
 use serde::Serialize;
 
-use super::{Axis, Chart, Names, Plot, Scale, TrendPoint, panel_with_batch, positive};
+use super::{Chart, Names, Plot, TrendPoint, panel_with_batch, positive};
 use crate::compare::{Allowance, CaseFilter, ComparedCase, History, Noise, Options, Side, Verdict, compare};
 use crate::definition::{Case, Status};
-use crate::record::Record;
 use crate::report::selection::{ReportedRun, Shown};
+use crate::run_data::Record;
 
 /// A change that is shown: `faster` or `slower` than the machine's noise explains.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -131,8 +131,9 @@ pub fn chart(shown: &Shown<'_>, steps: &[Step]) -> Chart {
         caption: "Median time of a call in each run, the newest on the right. A triangle marks a change from the run \
                   before that is larger than this machine's noise explains (99 %): up is slower, down is faster."
             .into(),
-        x: Axis::new("run", Scale::Names),
-        y: Axis::new("latency, p50 (ms)", Scale::Log),
+        x: "run",
+        y: "latency, p50 (ms)",
+        is_log: true,
         absent: points.is_empty().then(|| {
             "No case was measured twice on one machine; measure again, or show several: `inferbench report --last 10 --format html`.".into()
         }),

@@ -41,6 +41,7 @@ mod tests {
                 base_noise: noise,
                 candidate_noise: if batch_size == 8 { Noise::assumed() } else { noise },
                 verdict,
+                is_small_change: batch_size == 4,
             };
             ComparedCase {
                 id: case.to_string(),

@@ -1,15 +1,16 @@
-//! How well a family of models works on a contestant, in one word.
-
-use std::fmt;
+//! How well cases work on a backend, device and dtype, in one word, with the reason.
 
 use serde::Serialize;
+use strum::Display;
 
-use super::{Cell, VerifiedCase};
+use super::VerifiedCase;
 use crate::definition::Status;
+use crate::run_data::Record;
 
-/// How well a family works.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+/// How well cases work.
+#[derive(Clone, Copy, Debug, Display, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
+#[strum(serialize_all = "lowercase")]
 pub enum Level {
     None,
     Low,
@@ -17,50 +18,82 @@ pub enum Level {
     High,
 }
 
-impl fmt::Display for Level {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Level::None => "none",
-            Level::Low => "low",
-            Level::Medium => "medium",
-            Level::High => "high",
-        })
-    }
-}
-
-/// Times the fastest's time, up to which a level is high.
+/// The largest multiple of the fastest's time with which a level is high.
 const HIGH: f64 = 2.0;
-/// The same for a medium one.
+/// The same for a medium level.
 const MEDIUM: f64 = 10.0;
 
 /// The rule, for readers.
-pub const RULE: &str = "high: all cases are right, and take at most 2 × the time of the fastest; medium: all are right, and take \
-                        at most 10 ×, or have no reference; low: some are right, or slower still; none: no case is right. \
-                        Right means that every node ran on the device that was asked for, in the dtype that was asked for, \
-                        with outputs within the tolerance. × is of a few calls: `inferbench run` measures.";
+pub const RULE: &str = "high: all cases are right and take at most 2 × the time of the fastest; medium: all are right and take \
+                        at most 10 ×, or have no reference; low: some are right, or all are slower still; none: no case is \
+                        right. A case is right if every node ran on the device and in the dtype that was asked for, and \
+                        the outputs are within the tolerance.";
 
-/// The cell of a family on a contestant: `key`.
-pub(super) fn judge(key: &(String, String), cases: &[&VerifiedCase]) -> Cell {
-    let right: Vec<&&VerifiedCase> = cases.iter().filter(|case| case.status == Status::Ok).collect();
-    let largest = |values: Vec<f64>| values.into_iter().reduce(f64::max);
-    let mut slowdowns: Vec<f64> = right.iter().filter_map(|case| case.slowdown).collect();
-    slowdowns.sort_by(f64::total_cmp);
-    let slowdown = slowdowns.get(slowdowns.len() / 2).copied();
-    let (level, reason) = level(cases, &right, slowdown);
-    Cell {
-        family: key.0.clone(),
-        contestant: key.1.clone(),
-        level,
-        status: cases
-            .first()
-            .map(|first| first.status)
-            .filter(|status| cases.iter().all(|case| case.status == *status)),
-        reason,
-        cases: cases.len(),
-        right: right.len(),
-        max_rel_error: largest(right.iter().filter_map(|case| case.max_rel_error).collect()),
-        smallest_provider_share: cases.iter().filter_map(|case| case.provider_share).reduce(f64::min),
-        slowdown,
+/// The level of some cases, and what it follows from.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Standing {
+    pub level: Level,
+    /// The status of all cases; `None` if they have different ones.
+    pub status: Option<Status>,
+    /// Why the level is not higher; empty for the highest.
+    pub reason: String,
+    pub cases: usize,
+    pub right: usize,
+    pub max_rel_error: Option<f64>,
+    pub smallest_provider_share: Option<f64>,
+    /// The median over the cases that are right.
+    pub slowdown: Option<f64>,
+}
+
+impl Standing {
+    /// The standing of these cases together.
+    pub fn of(cases: &[&VerifiedCase]) -> Self {
+        let right: Vec<&&VerifiedCase> = cases.iter().filter(|case| case.status == Status::Ok).collect();
+        let mut slowdowns: Vec<f64> = right.iter().filter_map(|case| case.slowdown).collect();
+        slowdowns.sort_by(f64::total_cmp);
+        let slowdown = slowdowns.get(slowdowns.len() / 2).copied();
+        let (level, reason) = level(cases, &right, slowdown);
+        let first = cases.first().map(|first| first.status);
+        Standing {
+            level,
+            status: first.filter(|status| cases.iter().all(|case| case.status == *status)),
+            reason,
+            cases: cases.len(),
+            right: right.len(),
+            max_rel_error: right.iter().filter_map(|case| case.max_rel_error).reduce(f64::max),
+            smallest_provider_share: cases.iter().filter_map(|case| case.provider_share).reduce(f64::min),
+            slowdown,
+        }
+    }
+
+    /// The standing of one case. `slowdown` is its time over that of the fastest at the same work.
+    pub fn of_record(record: &Record, slowdown: Option<f64>) -> Self {
+        Standing::of(&[&VerifiedCase::of_record(record, slowdown)])
+    }
+
+    /// `high, error 1e-6, 1.0 ×`, or `none, unavailable`.
+    pub fn text(&self) -> String {
+        let slowdown = self.slowdown.filter(|_| self.right > 0).map(|slowdown| format!("{slowdown:.1} ×"));
+        let share = self.smallest_provider_share.filter(|&share| share < 1.0);
+        let share = share.map(|share| format!("{:.1} % of nodes", share * 100.0));
+        self.joined([self.error(), slowdown, share])
+    }
+
+    /// The same with the error only: `high, error 1e-6`.
+    pub fn short_text(&self) -> String {
+        self.joined([self.error()])
+    }
+
+    fn error(&self) -> Option<String> {
+        self.max_rel_error.filter(|_| self.right > 0).map(|error| format!("error {error:.0e}"))
+    }
+
+    fn joined<const N: usize>(&self, details: [Option<String>; N]) -> String {
+        let status = self.status.filter(|_| self.right == 0).map(|status| status.to_string());
+        let is_mixed = 0 < self.right && self.right < self.cases;
+        let count = is_mixed.then(|| format!("{} of {}", self.right, self.cases));
+        let parts = [Some(self.level.to_string()), status, count].into_iter().chain(details).flatten();
+        parts.collect::<Vec<_>>().join(", ")
     }
 }
 
@@ -105,8 +138,8 @@ mod tests {
     use super::super::tests::case;
     use super::*;
 
-    fn judged(cases: &[VerifiedCase]) -> Cell {
-        judge(&("f".into(), "c".into()), &cases.iter().collect::<Vec<_>>())
+    fn standing(cases: &[VerifiedCase]) -> Standing {
+        Standing::of(&cases.iter().collect::<Vec<_>>())
     }
 
     fn with_slowdown(slowdown: f64) -> VerifiedCase {
@@ -115,19 +148,19 @@ mod tests {
 
     #[test]
     fn the_level_follows_the_rule() {
-        assert_eq!(judged(&[with_slowdown(2.0)]).level, Level::High);
-        assert_eq!(judged(&[with_slowdown(2.1)]).level, Level::Medium);
-        assert_eq!(judged(&[with_slowdown(10.1)]).level, Level::Low);
+        assert_eq!(standing(&[with_slowdown(2.0)]).level, Level::High);
+        assert_eq!(standing(&[with_slowdown(2.1)]).level, Level::Medium);
+        assert_eq!(standing(&[with_slowdown(10.1)]).level, Level::Low);
         let unverified = VerifiedCase { verified: false, ..with_slowdown(1.0) };
-        assert_eq!(judged(&[unverified]).level, Level::Medium);
-        assert_eq!(judged(&[case("c", Status::Unsupported, 1.0)]).level, Level::None);
+        assert_eq!(standing(&[unverified]).level, Level::Medium);
+        assert_eq!(standing(&[case("c", Status::Unsupported, 1.0)]).level, Level::None);
     }
 
     #[test]
-    fn one_bad_batch_size_spoils_the_cell_and_says_which() {
+    fn one_bad_batch_size_lowers_the_level_and_says_which() {
         let wrong = VerifiedCase { id: "m/c/8".into(), ..case("c", Status::WrongOutput, 1.0) };
-        let cell = judged(&[with_slowdown(1.0), wrong.clone(), VerifiedCase { id: "m/c/16".into(), ..wrong }]);
-        assert_eq!((cell.level, cell.right, cell.cases), (Level::Low, 1, 3));
-        assert_eq!(cell.reason, "m/c/8 and 1 more: wrong-output: why | how");
+        let found = standing(&[with_slowdown(1.0), wrong.clone(), VerifiedCase { id: "m/c/16".into(), ..wrong }]);
+        assert_eq!((found.level, found.right, found.cases), (Level::Low, 1, 3));
+        assert_eq!(found.reason, "m/c/8 and 1 more: wrong-output: why | how");
     }
 }

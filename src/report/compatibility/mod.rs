@@ -1,5 +1,5 @@
-//! The compatibility matrix: families of models down, backend and device across, and in each cell a level, with the
-//! reason where it is not the highest.
+//! The compatibility matrix: families of models down, configurations (backend, device and dtype) across, and in each cell a
+//! level, with the reason if it is not the highest.
 
 mod level;
 
@@ -7,20 +7,21 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-pub use level::{Level, RULE};
+pub use level::{Level, RULE, Standing};
 
-use super::ruled_table;
-use crate::definition::Status;
-use crate::harness::{Manifest, Outcomes};
+use super::Format;
+use super::table::{Column, Table};
+use crate::definition::{Case, Status};
+use crate::run_data::{Manifest, ManifestCase, Outcomes, Record};
 
 /// What became of one case when it was verified.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct VerifiedCase {
     pub id: String,
-    /// Model, phase and sequence length: cases of it are rivals if their batch sizes are the same too.
+    /// Model, phase and sequence length: cases with the same model and batch size do the same work.
     pub model: String,
     pub family: String,
-    pub contestant: String,
+    pub configuration: String,
     pub batch_size: usize,
     pub status: Status,
     pub message: Option<String>,
@@ -28,30 +29,21 @@ pub struct VerifiedCase {
     pub verified: bool,
     /// The largest error, relative to the largest reference value.
     pub max_rel_error: Option<f64>,
-    /// Part of the nodes, from 0 to 1, on the provider of the device.
+    /// The fraction of the nodes, from 0 to 1, on the provider of the device.
     pub provider_share: Option<f64>,
-    /// Of a few calls only.
+    /// The time of a call, from a few calls only.
     pub rough_call_ms: Option<f64>,
-    /// The same over that of the fastest rival that is right.
+    /// The time over that of the fastest case that does the same work and is right.
     pub slowdown: Option<f64>,
 }
 
-/// All cases of a family on one contestant.
+/// All cases of a family on one configuration.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Cell {
     pub family: String,
-    pub contestant: String,
-    pub level: Level,
-    /// Of all cases, where they have the same.
-    pub status: Option<Status>,
-    /// Why the level is not higher; empty for the highest.
-    pub reason: String,
-    pub cases: usize,
-    pub right: usize,
-    pub max_rel_error: Option<f64>,
-    pub smallest_provider_share: Option<f64>,
-    /// The median over the cases that are right.
-    pub slowdown: Option<f64>,
+    pub configuration: String,
+    #[serde(flatten)]
+    pub standing: Standing,
 }
 
 /// The matrix of one verification.
@@ -63,7 +55,7 @@ pub struct Matrix {
 }
 
 impl Matrix {
-    /// Out of what a verification was to do and what became of it.
+    /// The matrix of a verification: its planned cases, and what became of them.
     pub fn new(manifest: &Manifest, outcomes: &Outcomes) -> Self {
         Matrix::of(verified_cases(manifest, outcomes))
     }
@@ -82,83 +74,79 @@ impl Matrix {
         }
         let mut families: Vec<(String, String)> = Vec::new();
         for case in &cases {
-            let key = (case.family.clone(), case.contestant.clone());
+            let key = (case.family.clone(), case.configuration.clone());
             if !families.contains(&key) {
                 families.push(key);
             }
         }
         let own = |key: &(String, String)| -> Vec<&VerifiedCase> {
-            cases.iter().filter(|case| case.family == key.0 && case.contestant == key.1).collect()
+            cases.iter().filter(|case| case.family == key.0 && case.configuration == key.1).collect()
         };
-        let families = families.iter().map(|key| level::judge(key, &own(key))).collect();
+        let families = families
+            .iter()
+            .map(|key| Cell { family: key.0.clone(), configuration: key.1.clone(), standing: Standing::of(&own(key)) })
+            .collect();
         Matrix { rule: RULE, families, cases }
     }
 
-    /// For a terminal.
-    pub fn table(&self) -> String {
-        let (families, contestants) = self.axes();
-        let mut header = vec!["family"];
-        header.extend(contestants.iter().copied());
-        let mut table = ruled_table(&header);
+    /// The matrix to read: families down, configurations across, then the rule and the reasons.
+    ///
+    /// # Errors
+    /// The matrix holds what JSON cannot write, which its types exclude.
+    pub fn render(&self, format: Format) -> anyhow::Result<String> {
+        let (families, configurations) = self.axes();
+        let header = configurations.iter().map(|configuration| Column::text(*configuration));
+        let mut table = Table::new(std::iter::once(Column::text("family")).chain(header));
         for family in &families {
-            table.add_row(std::iter::once((*family).to_owned()).chain(self.row(family, &contestants)));
+            table.row(std::iter::once((*family).to_owned()).chain(self.row(family, &configurations)));
         }
-        let reasons: String = self.reasons().into_iter().map(|reason| format!("{reason}\n")).collect();
-        format!("{table}\n\n{}\n{}{reasons}", self.rule, if reasons.is_empty() { "" } else { "\n" })
+        table.footnote(self.rule);
+        for reason in self.reasons() {
+            table.footnote(reason);
+        }
+        Ok(match format {
+            Format::Table => table.terminal(),
+            Format::Markdown => table.markdown(),
+            Format::Json => serde_json::to_string_pretty(self)? + "\n",
+        })
     }
 
-    /// For a README or a pull request.
-    pub fn markdown(&self) -> String {
-        let (families, contestants) = self.axes();
-        let mut text = format!("| family | {} |\n", contestants.join(" | "));
-        text.push_str(&format!("| --- |{}\n", " --- |".repeat(contestants.len())));
-        for family in &families {
-            text.push_str(&format!("| {family} | {} |\n", self.row(family, &contestants).join(" | ")));
-        }
-        text.push_str(&format!("\n{}\n", self.rule));
-        let reasons = self.reasons();
-        if !reasons.is_empty() {
-            text.push('\n');
-            text.extend(reasons.iter().map(|reason| format!("- {}\n", reason.replace('|', "\\|"))));
-        }
-        text
-    }
-
-    /// Whether the contestant is not on this machine or in this build at all.
-    fn is_absent(&self, contestant: &str) -> bool {
-        let mut own = self.families.iter().filter(|cell| cell.contestant == contestant);
-        own.all(|cell| cell.status == Some(Status::Unavailable))
+    /// Whether the configuration is not on this machine or in this build at all.
+    fn is_absent(&self, configuration: &str) -> bool {
+        let mut own = self.families.iter().filter(|cell| cell.configuration == configuration);
+        own.all(|cell| cell.standing.status == Some(Status::Unavailable))
     }
 
     fn axes(&self) -> (Vec<&str>, Vec<&str>) {
-        let (mut families, mut contestants) = (Vec::new(), Vec::new());
-        for Cell { family, contestant, .. } in &self.families {
+        let (mut families, mut configurations) = (Vec::new(), Vec::new());
+        for Cell { family, configuration, .. } in &self.families {
             if !families.contains(&family.as_str()) {
                 families.push(family.as_str());
             }
-            if !contestants.contains(&contestant.as_str()) && !self.is_absent(contestant) {
-                contestants.push(contestant.as_str());
+            if !configurations.contains(&configuration.as_str()) && !self.is_absent(configuration) {
+                configurations.push(configuration.as_str());
             }
         }
-        (families, contestants)
+        (families, configurations)
     }
 
-    fn row(&self, family: &str, contestants: &[&str]) -> Vec<String> {
-        let cell = |contestant: &&str| {
-            let found = self.families.iter().find(|cell| cell.family == family && cell.contestant == **contestant);
-            found.map(Cell::text).unwrap_or_default()
+    fn row(&self, family: &str, configurations: &[&str]) -> Vec<String> {
+        let cell = |configuration: &&str| {
+            let found =
+                self.families.iter().find(|cell| cell.family == family && cell.configuration == **configuration);
+            found.map(|cell| cell.standing.text()).unwrap_or_default()
         };
-        contestants.iter().map(cell).collect()
+        configurations.iter().map(cell).collect()
     }
 
-    /// Why a cell has no higher level, and why a contestant has no column.
+    /// Why a cell has no higher level, and why a configuration has no column.
     fn reasons(&self) -> Vec<String> {
         let mut reasons = Vec::new();
-        for cell in self.families.iter().filter(|cell| !cell.reason.is_empty()) {
-            let reason = if self.is_absent(&cell.contestant) {
-                format!("{}: {}", cell.contestant, cell.reason)
+        for cell in self.families.iter().filter(|cell| !cell.standing.reason.is_empty()) {
+            let reason = if self.is_absent(&cell.configuration) {
+                format!("{}: {}", cell.configuration, cell.standing.reason)
             } else {
-                format!("{} on {}: {}: {}", cell.family, cell.contestant, cell.level, cell.reason)
+                format!("{} on {}: {}: {}", cell.family, cell.configuration, cell.standing.level, cell.standing.reason)
             };
             if !reasons.contains(&reason) {
                 reasons.push(reason);
@@ -168,33 +156,30 @@ impl Matrix {
     }
 }
 
-impl Cell {
-    fn text(&self) -> String {
-        let share = self.smallest_provider_share.filter(|&share| share < 1.0);
-        let share = share.map(|share| format!("{:.1} % of nodes", share * 100.0));
-        if self.right == 0 {
-            let status = self.status.map(|status| status.to_string());
-            return std::iter::once(self.level.to_string()).chain(status).chain(share).collect::<Vec<_>>().join(", ");
+impl VerifiedCase {
+    /// The case of a record. `slowdown` is its time over that of the fastest at the same work.
+    pub fn of_record(record: &Record, slowdown: Option<f64>) -> Self {
+        let case = record.case();
+        VerifiedCase {
+            status: record.status,
+            message: record.message.clone(),
+            verified: record.verified == Some(true),
+            max_rel_error: record.max_rel_error,
+            provider_share: record.provider_share,
+            slowdown,
+            ..VerifiedCase::unmeasured(&case, &record.family)
         }
-        let error = self.max_rel_error.map(|error| format!("error {error:.0e}"));
-        let slowdown = self.slowdown.map(|slowdown| format!("{slowdown:.1} ×"));
-        let count = (self.right < self.cases).then(|| format!("{} of {}", self.right, self.cases));
-        std::iter::once(self.level.to_string())
-            .chain([count, error, slowdown, share].into_iter().flatten())
-            .collect::<Vec<_>>()
-            .join(", ")
     }
-}
 
-fn verified_cases(manifest: &Manifest, outcomes: &Outcomes) -> Vec<VerifiedCase> {
-    let verified = |planned: &crate::harness::ManifestCase| {
-        let id = planned.case.benchmark_id();
-        let mut case = VerifiedCase {
-            id: planned.case.to_string(),
+    /// A case of which nothing is known yet.
+    fn unmeasured(case: &Case, family: &str) -> Self {
+        let id = case.benchmark_id();
+        VerifiedCase {
+            id: case.to_string(),
             model: id.group,
-            family: if planned.family.is_empty() { planned.case.model.clone() } else { planned.family.clone() },
-            contestant: id.function,
-            batch_size: planned.case.batch_size,
+            family: if family.is_empty() { case.model.clone() } else { family.to_owned() },
+            configuration: id.function,
+            batch_size: case.batch_size,
             status: Status::Failed,
             message: Some("not reached".into()),
             verified: false,
@@ -202,7 +187,13 @@ fn verified_cases(manifest: &Manifest, outcomes: &Outcomes) -> Vec<VerifiedCase>
             provider_share: None,
             rough_call_ms: None,
             slowdown: None,
-        };
+        }
+    }
+}
+
+fn verified_cases(manifest: &Manifest, outcomes: &Outcomes) -> Vec<VerifiedCase> {
+    let verified = |planned: &ManifestCase| {
+        let mut case = VerifiedCase::unmeasured(&planned.case, &planned.family);
         if let Some(outcome) = outcomes.finished.get(&case.id) {
             let observed = &outcome.observed;
             case.status = outcome.status;
@@ -224,12 +215,12 @@ fn verified_cases(manifest: &Manifest, outcomes: &Outcomes) -> Vec<VerifiedCase>
 pub(super) mod tests {
     use super::*;
 
-    pub fn case(contestant: &str, status: Status, rough_call_ms: f64) -> VerifiedCase {
+    pub fn case(configuration: &str, status: Status, rough_call_ms: f64) -> VerifiedCase {
         VerifiedCase {
-            id: format!("m/{contestant}/1"),
+            id: format!("m/{configuration}/1"),
             model: "m".into(),
             family: "f".into(),
-            contestant: contestant.into(),
+            configuration: configuration.into(),
             batch_size: 1,
             status,
             message: (status != Status::Ok).then(|| "why | how".to_owned()),
@@ -242,31 +233,34 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn rivals_are_compared_with_the_fastest_that_is_right() {
+    fn slowdowns_are_over_the_fastest_that_is_right() {
         let cases = vec![
             case("wrong", Status::WrongOutput, 0.1),
             case("fast", Status::Ok, 1.0),
             case("slow", Status::Ok, 30.0),
         ];
         let matrix = Matrix::of(cases);
-        let of = |contestant: &str| matrix.families.iter().find(|cell| cell.contestant == contestant).unwrap();
+        let of = |configuration: &str| {
+            &matrix.families.iter().find(|cell| cell.configuration == configuration).unwrap().standing
+        };
         assert_eq!((of("wrong").level, of("wrong").slowdown), (Level::None, None));
         assert_eq!((of("fast").level, of("fast").slowdown), (Level::High, Some(1.0)));
         assert_eq!((of("slow").level, of("slow").slowdown), (Level::Low, Some(30.0)));
-        let table = matrix.table();
+        let table = matrix.render(Format::Table).unwrap();
         assert!(table.contains("high, error 1e-6, 1.0 ×") && table.contains(RULE), "{table}");
         assert!(table.contains("f on wrong: none: wrong-output: why | how"), "{table}");
-        assert!(matrix.markdown().contains("- f on wrong: none: wrong-output: why \\| how\n"));
+        assert!(matrix.render(Format::Markdown).unwrap().contains("- f on wrong: none: wrong-output: why \\| how\n"));
     }
 
     #[test]
-    fn a_contestant_that_is_not_here_is_one_line_and_no_column() {
+    fn a_configuration_that_is_unavailable_is_one_line_and_no_column() {
         let absent = |model: &str| VerifiedCase {
             family: model.into(),
             message: Some("no driver".into()),
             ..case("gpu", Status::Unavailable, 1.0)
         };
-        let text = Matrix::of(vec![case("cpu", Status::Ok, 1.0), absent("f"), absent("g")]).markdown();
+        let text =
+            Matrix::of(vec![case("cpu", Status::Ok, 1.0), absent("f"), absent("g")]).render(Format::Markdown).unwrap();
         assert!(text.starts_with("| family | cpu |\n") && text.contains("\n- gpu: unavailable: no driver\n"), "{text}");
         assert_eq!(text.matches("gpu").count(), 1, "{text}");
     }

@@ -1,18 +1,19 @@
 //! One HTML file with everything in it: data, styles, program and chart library. It asks nobody for anything, and a
 //! content security policy holds it to that.
 
+use anyhow::Result;
+
+use super::escape;
 use super::payload::Payload;
 
 const PAGE: &str = include_str!("page/page.html");
 pub(super) const STYLE: &str = include_str!("page/style.css");
 
-/// In the order in which they need each other.
-const PROGRAM: [&str; 14] = [
+/// What draws charts, in the order in which the files need each other. `--charts` runs it without a browser.
+pub(super) const CHARTS: [&str; 10] = [
     include_str!("page/dom.js"),
     include_str!("page/numbers.js"),
     include_str!("page/selection.js"),
-    include_str!("page/filters.js"),
-    include_str!("page/csv.js"),
     include_str!("page/panels.js"),
     include_str!("page/batches.js"),
     include_str!("page/distributions.js"),
@@ -20,10 +21,17 @@ const PROGRAM: [&str; 14] = [
     include_str!("page/front.js"),
     include_str!("page/trend.js"),
     include_str!("page/cells.js"),
-    include_str!("page/table.js"),
-    concat!(include_str!("page/facts.js"), include_str!("page/main.js")),
 ];
-const LIBRARY: [&str; 2] = [include_str!("vendored/d3.min.js"), include_str!("vendored/plot.min.js")];
+/// What only a browser runs: filters, sections, the table.
+const BROWSER: [&str; 6] = [
+    include_str!("page/filters.js"),
+    include_str!("page/csv.js"),
+    include_str!("page/sections.js"),
+    include_str!("page/table.js"),
+    include_str!("page/facts.js"),
+    include_str!("page/main.js"),
+];
+pub(super) const LIBRARY: [&str; 2] = [include_str!("vendored/d3.min.js"), include_str!("vendored/plot.min.js")];
 const LICENCES: [&str; 3] = [
     include_str!("vendored/d3.LICENSE"),
     include_str!("vendored/plot.LICENSE"),
@@ -34,18 +42,18 @@ const LICENCES: [&str; 3] = [
 ///
 /// # Errors
 /// The payload holds what JSON cannot write, which its types exclude.
-pub fn render(payload: &Payload) -> Result<String, String> {
-    let data = serde_json::to_string(payload).map_err(|error| error.to_string())?;
+pub fn render(payload: &Payload) -> Result<String> {
+    let data = serde_json::to_string(payload)?;
     let licences = format!("<script type=\"text/plain\" id=\"licences\">\n{}</script>", LICENCES.join("\n"));
     Ok(fill(
         PAGE,
         &[
-            ("title", &escape(&payload.title)),
+            ("title", &escape::html(&payload.title)),
             ("style", STYLE),
             ("payload", &inlined_json(&data)),
             ("licences", &licences),
             ("library", &LIBRARY.join("\n")),
-            ("program", &PROGRAM.join("\n")),
+            ("program", &[CHARTS.join("\n"), BROWSER.join("\n")].join("\n")),
         ],
     ))
 }
@@ -72,11 +80,6 @@ fn inlined_json(json: &str) -> String {
     json.replace('<', "\\u003c").replace('>', "\\u003e").replace('&', "\\u0026")
 }
 
-/// Text between tags or in quotes.
-pub(super) fn escape(text: &str) -> String {
-    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;").replace('\'', "&#39;")
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -91,12 +94,11 @@ mod tests {
         let data = inlined_json(&serde_json::to_string("</script><script>&'\"").unwrap());
         assert!(!data.contains(['<', '>', '&']), "{data}");
         assert_eq!(serde_json::from_str::<String>(&data).unwrap(), "</script><script>&'\"");
-        assert_eq!(escape("<a href='x'>&\""), "&lt;a href=&#39;x&#39;&gt;&amp;&quot;");
     }
 
     #[test]
     fn the_library_can_stand_in_a_page() {
-        for text in LIBRARY.iter().chain(&PROGRAM).chain(&LICENCES) {
+        for text in LIBRARY.iter().chain(&CHARTS).chain(&BROWSER).chain(&LICENCES) {
             let text = text.to_lowercase();
             assert!(!text.contains("</script") && !text.contains("<!--"));
         }

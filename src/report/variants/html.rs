@@ -6,7 +6,8 @@ use super::columns::{cells, columns};
 use super::wording::{failures, legend, others, title};
 use super::{VariantTable, Variants, picture};
 use crate::report::colour;
-use crate::report::html::{STYLE, escape, fill};
+use crate::report::escape::html as escape;
+use crate::report::html::{STYLE, fill};
 
 const PAGE: &str = include_str!("../html/variants.html");
 

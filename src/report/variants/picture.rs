@@ -1,9 +1,8 @@
 //! The Pareto picture: quality against latency, with a label a variant.
 
 use super::{Measure, VariantTable};
-use crate::report::chart::{Axis, Better, Chart, FrontPoint, Plot, Scale, front};
-use crate::report::colour::{PLACES, colours};
-use crate::report::figure;
+use crate::report::chart::{Better, Chart, FrontPoint, Plot};
+use crate::report::drawing::Drawing;
 use crate::report::payload::{CaseRow, Payload};
 
 /// An SVG file; none where fewer than two rows have both figures.
@@ -23,36 +22,26 @@ pub fn svg(table: &VariantTable) -> Result<Option<String>, String> {
         let latency = record.latency_p50_ms.filter(|ms| *ms > 0.0 && ms.is_finite());
         let Some((x, y)) = latency.zip(table.measure.value(row)) else { continue };
         let label = if row.is_recommended { format!("{} ●", record.variant) } else { record.variant.clone() };
-        points.push(FrontPoint { case: cases.len(), panel: 0, x, y: scale * y, label, is_on_front: false });
+        points.push(FrontPoint { case: cases.len(), panel: 0, x, y: scale * y, label });
         let place = if record.device == "cpu" { String::new() } else { format!(" · {}", record.device) };
         cases.push(CaseRow::new(record, format!("{}{place}", record.backend)));
     }
     if points.len() < 2 {
         return Ok(None);
     }
-    let values: Vec<(f64, f64)> = points.iter().map(|point| (point.x, point.y)).collect();
-    for (point, is_on_front) in points.iter_mut().zip(front(&values, Better::Higher)) {
-        point.is_on_front = is_on_front;
-    }
     let chart = Chart {
         id: "variants",
         title,
         caption: String::new(),
-        x: Axis { label: "latency, p50 (ms)".into(), scale: Scale::Log },
-        y: Axis { label: label.into(), scale: Scale::Fitted },
+        x: "latency, p50 (ms)",
+        y: label,
+        is_log: false,
         plot: Plot::Front { y_is_better: Better::Higher, panels: vec![format!("batch {}", table.batch_size)], points },
         absent: None,
     };
-    let payload = Payload {
-        title: String::new(),
-        runs: Vec::new(),
-        machines: Vec::new(),
-        colours: colours(cases.iter().map(|case| case.backend.as_str())),
-        cases,
-        charts: Vec::new(),
-        places: PLACES,
-    };
-    figure::svg(&chart, &payload).map(Some)
+    let payload = Payload::of_chart(chart, cases);
+    let drawn = Drawing::new(&payload).and_then(|drawing| drawing.svg("variants"));
+    drawn.map(Some).map_err(|error| format!("{error:#}"))
 }
 
 #[cfg(test)]

@@ -6,8 +6,8 @@ use serde::Serialize;
 
 use super::Row;
 use crate::definition::Status;
-use crate::measurement::proportion::proportion_interval;
 use crate::record::Record;
+use crate::statistics::proportion_interval;
 
 /// Without labels, outputs whose mean cosine with the original's is below this are another model's.
 ///

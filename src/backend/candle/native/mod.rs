@@ -16,18 +16,18 @@ mod qwen2;
 mod resnet;
 mod vit;
 
-use std::hint::black_box;
+use std::marker::PhantomData;
 use std::path::Path;
-use std::time::Instant;
 
+use anyhow::Context;
 use candle_core::{DType, Device, DeviceLocation, Tensor};
 use candle_nn::VarBuilder;
 use serde::de::DeserializeOwned;
 
-use super::{CandleRuntime, dtype_of, to_host, to_tensor};
+use super::tensor::{dtype_of, greedy, to_host, to_tensor};
 use crate::backend::generation::{GenerationSession, Generator};
-use crate::backend::graphs::Runtime;
-use crate::backend::{LoadRequest, Placement, Session, Stages, classify};
+use crate::backend::graphs::{GraphSession, Runtime};
+use crate::backend::interface::{LoadRequest, Placement, Session};
 use crate::definition::{CaseFailure, Dtype, Origin, Phase, device_index, device_kind};
 use crate::fixture::HostTensor;
 
@@ -57,52 +57,43 @@ pub trait Decoder {
     fn step(&self, tokens: &Tensor, position: usize, cache: &mut Self::Cache) -> candle_core::Result<Tensor>;
 }
 
-/// A session of the model's module, where there is one.
-pub fn open_session(request: &LoadRequest<'_>, device: &Device) -> Option<Result<Box<dyn Session>, CaseFailure>> {
-    let Origin::Packaged { folder, .. } = &request.model.origin else { return None };
-    let weights = request.artifacts.weights.as_deref()?;
+/// A session of the model's module; `None` if candle has no module of the model.
+///
+/// # Errors
+/// The configuration or the weights cannot be read, or are not those of candle's module.
+pub fn open_session(request: &LoadRequest<'_>, device: &Device) -> Result<Option<Box<dyn Session>>, CaseFailure> {
+    let (Origin::Packaged { folder, .. }, Some(weights)) = (&request.model.origin, &request.artifacts.weights) else {
+        return Ok(None);
+    };
     let dtype = match request.dtype {
         Dtype::F32 => DType::F32,
         Dtype::F16 => DType::F16,
         Dtype::Bf16 => DType::BF16,
-        Dtype::I8 => return None,
+        Dtype::I8 => return Ok(None),
     };
     let place = Place { device: device.clone(), dtype };
-    let open = |weights: &Path| place.open(weights);
+    let weights = || place.open(weights);
     let config = folder.join("config.json");
-    Some(match (request.model.family.as_str(), request.phase, config.is_file()) {
-        ("bert", Phase::Forward, true) => {
-            read(&config, open(weights), bert::load).map(|it| forward(request, &place, "bert", it))
-        }
-        ("clip", Phase::Forward, true) => {
-            read(&config, open(weights), clip::load).map(|it| forward(request, &place, "clip", it))
-        }
-        ("vit", Phase::Forward, true) => {
-            read(&config, open(weights), vit::load).map(|it| forward(request, &place, "vit", it))
-        }
+    Ok(Some(match (request.model.family.as_str(), request.phase, config.is_file()) {
+        ("bert", Phase::Forward, true) => forward(request, &place, "bert", bert::load(read(&config)?, weights()?)?),
+        ("clip", Phase::Forward, true) => forward(request, &place, "clip", clip::load(read(&config)?, weights()?)?),
+        ("vit", Phase::Forward, true) => forward(request, &place, "vit", vit::load(read(&config)?, weights()?)?),
         ("resnet", Phase::Forward, false) if folder.ends_with("resnet50") => {
-            open(weights).and_then(resnet::load).map_err(classify).map(|it| forward(request, &place, "resnet", it))
+            forward(request, &place, "resnet", resnet::load(weights()?)?)
         }
         ("llama", Phase::Prefill | Phase::Decode, true) => {
-            read(&config, open(weights), llama::load).and_then(|it| generate(request, &place, "llama", it))
+            generate(request, &place, "llama", llama::load(read(&config)?, weights()?)?)?
         }
         ("qwen2", Phase::Prefill | Phase::Decode, true) => {
-            read(&config, open(weights), qwen2::load).and_then(|it| generate(request, &place, "qwen2", it))
+            generate(request, &place, "qwen2", qwen2::load(read(&config)?, weights()?)?)?
         }
-        _ => return None,
-    })
+        _ => return Ok(None),
+    }))
 }
 
-/// Loads what has a configuration.
-fn read<C: DeserializeOwned, M>(
-    config: &Path,
-    weights: candle_core::Result<VarBuilder<'static>>,
-    load: impl FnOnce(C, VarBuilder) -> candle_core::Result<M>,
-) -> Result<M, CaseFailure> {
-    let failed = |error: &dyn std::fmt::Display| CaseFailure::failed(format!("{}: {error}", config.display()));
-    let text = std::fs::read_to_string(config).map_err(|error| failed(&error))?;
-    let config = serde_json::from_str(&text).map_err(|error| failed(&error))?;
-    weights.and_then(|weights| load(config, weights)).map_err(classify)
+/// Reads a module's configuration.
+fn read<C: DeserializeOwned>(config: &Path) -> anyhow::Result<C> {
+    serde_json::from_str(&fs_err::read_to_string(config)?).with_context(|| config.display().to_string())
 }
 
 /// Where a module computes, and in what.
@@ -121,7 +112,7 @@ impl Place {
     /// A tensor on the device; floating-point numbers in the dtype of the weights.
     fn upload(&self, tensor: &HostTensor) -> Result<Tensor, CaseFailure> {
         let tensor = to_tensor(tensor, &self.device)?;
-        if tensor.dtype() == DType::F32 { tensor.to_dtype(self.dtype).map_err(classify) } else { Ok(tensor) }
+        Ok(if tensor.dtype() == DType::F32 { tensor.to_dtype(self.dtype)? } else { tensor })
     }
 
     fn upload_all(&self, tensors: &[HostTensor]) -> Result<Vec<Tensor>, CaseFailure> {
@@ -130,7 +121,7 @@ impl Place {
 
     /// Returns when the device has nothing left to do; the CPU never has.
     fn sync(&self) -> Result<(), CaseFailure> {
-        self.device.synchronize().map_err(classify)
+        Ok(self.device.synchronize()?)
     }
 }
 
@@ -154,8 +145,9 @@ fn placement(request: &LoadRequest<'_>, place: &Place, module: &str) -> Placemen
 }
 
 fn forward(request: &LoadRequest<'_>, place: &Place, name: &str, module: impl Module + 'static) -> Box<dyn Session> {
-    let placement = placement(request, place, name);
-    Box::new(ModuleSession { module, place: place.clone(), bound: Vec::new(), placement })
+    let runtime = ModuleRuntime { place: place.clone(), module: PhantomData };
+    let inputs = (0..request.model.inputs.len()).collect();
+    Box::new(GraphSession::new(runtime, module, inputs, None, placement(request, place, name)))
 }
 
 fn generate(
@@ -168,59 +160,35 @@ fn generate(
     Ok(Box::new(GenerationSession::new(request, generator, placement(request, place, name))?))
 }
 
-struct ModuleSession<M> {
-    module: M,
+/// Runs a module as one graph of its own.
+struct ModuleRuntime<M> {
     place: Place,
-    bound: Vec<Vec<Tensor>>,
-    placement: Placement,
+    module: PhantomData<M>,
 }
 
-impl<M: Module> ModuleSession<M> {
-    fn forward(&self, binding: usize) -> Result<Vec<Tensor>, CaseFailure> {
-        self.module.forward(&self.bound[binding]).map_err(classify)
-    }
-}
+impl<M: Module> Runtime for ModuleRuntime<M> {
+    type Graph = M;
+    type Value = Tensor;
 
-impl<M: Module> Session for ModuleSession<M> {
-    fn bind(&mut self, inputs: &[HostTensor]) -> Result<usize, CaseFailure> {
-        self.bound.push(self.place.upload_all(inputs)?);
-        Ok(self.bound.len() - 1)
+    fn upload(&self, tensor: &HostTensor) -> Result<Tensor, CaseFailure> {
+        self.place.upload(tensor)
     }
 
-    fn rebind(&mut self, binding: usize, inputs: &[HostTensor]) -> Result<(), CaseFailure> {
-        self.bound[binding] = self.place.upload_all(inputs)?;
-        Ok(())
+    fn download(&self, value: &Tensor) -> Result<HostTensor, CaseFailure> {
+        to_host(value)
     }
 
-    fn run(&mut self, binding: usize) -> Result<(), CaseFailure> {
-        self.forward(binding).map(|outputs| drop(black_box(outputs)))
+    fn run(&self, module: &mut M, inputs: &[&Tensor]) -> Result<Vec<Tensor>, CaseFailure> {
+        let inputs: Vec<Tensor> = inputs.iter().map(|&input| input.clone()).collect();
+        Ok(module.forward(&inputs)?)
     }
 
-    fn sync(&mut self) -> Result<(), CaseFailure> {
+    fn greedy(&self, logits: &Tensor) -> Result<Tensor, CaseFailure> {
+        greedy(logits)
+    }
+
+    fn sync(&self) -> Result<(), CaseFailure> {
         self.place.sync()
-    }
-
-    fn outputs(&mut self, binding: usize) -> Result<Vec<HostTensor>, CaseFailure> {
-        self.forward(binding)?.iter().map(to_host).collect()
-    }
-
-    fn call_from_host(&mut self, binding: usize, inputs: &[HostTensor]) -> Result<Stages, CaseFailure> {
-        let begin = Instant::now();
-        self.rebind(binding, inputs)?;
-        self.place.sync()?;
-        let uploaded = Instant::now();
-        let outputs = self.forward(binding)?;
-        self.place.sync()?;
-        let computed = Instant::now();
-        for output in &outputs {
-            black_box(to_host(output)?);
-        }
-        let to_host = computed.elapsed();
-        Ok(Stages { to_device: uploaded - begin, compute: computed - uploaded, to_host })
-    }
-
-    fn placement(&self) -> Placement {
-        self.placement.clone()
     }
 }
 
@@ -239,15 +207,15 @@ impl<D: Decoder> Generator for ModuleGenerator<D> {
     }
 
     fn prefill(&mut self, inputs: &Vec<Tensor>) -> Result<(Tensor, D::Cache), CaseFailure> {
-        self.decoder.prefill(inputs).map_err(classify)
+        Ok(self.decoder.prefill(inputs)?)
     }
 
     fn step(&mut self, tokens: &Tensor, position: usize, cache: &mut D::Cache) -> Result<Tensor, CaseFailure> {
-        self.decoder.step(tokens, position, cache).map_err(classify)
+        Ok(self.decoder.step(tokens, position, cache)?)
     }
 
     fn greedy(&mut self, logits: &Tensor) -> Result<Tensor, CaseFailure> {
-        CandleRuntime.greedy(logits)
+        greedy(logits)
     }
 
     fn download(&self, value: &Tensor) -> Result<HostTensor, CaseFailure> {

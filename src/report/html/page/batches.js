@@ -14,15 +14,13 @@ kinds.batches = {
   },
   legend: (chart) => seriesLegend(chart.plot.points),
   rows: (chart) => ({
-    columns: ["case", "model", "backend", "device", "dtype", "machine", "batch_size", chart.y.label, "low", "high"],
+    columns: ["case", "model", "backend", "device", "dtype", "machine", "batch_size", chart.y, "low", "high"],
     rows: chart.plot.points.filter((point) => isSelected[point.case]).map((point) => {
       const one = cases[point.case];
       return [one.id, one.group, one.backend, one.device, one.dtype, one.machine, one.batch_size, point.value, point.low, point.high];
     }),
   }),
 };
-
-
 
 // How a panel's values are written: the axis with its unit, a factor, and a single value in words.
 function measure(chart, points) {
@@ -31,7 +29,7 @@ function measure(chart, points) {
     const unit = timeUnit(points.map((point) => point.value));
     return { label: `latency (${unit.name})`, factor: unit.factor, text: milliseconds };
   }
-  const isTokens = cases[points[0].case].tokens_per_second !== null;
+  const isTokens = cases[points[0].case].is_in_tokens;
   const name = isTokens ? "tokens/s" : "samples/s";
   return { label: `throughput (${name})`, factor: 1, text: threeDigits };
 }
@@ -47,10 +45,10 @@ function lines(chart, points, sizes, width) {
   const at = (name) => (point) => point[name] * measured.factor;
   const whiskers = points.filter((point) => point.low !== null && point.high !== null);
   const values = [...points.map(at("value")), ...whiskers.map(at("low")), ...whiskers.map(at("high"))];
-  const y = chart.y.scale === "log" ? logAxis(values, measured.label) : { zero: true, nice: true, ticks: 5, tickFormat: tick, label: measured.label };
+  const y = chart.is_log ? logAxis(values, measured.label) : { zero: true, nice: true, ticks: 5, tickFormat: tick, label: measured.label };
   return Plot.plot({
     ...AXES, width, height: 220, marginLeft: 52,
-    x: { type: "point", domain: sizes, label: "batch size (samples)", labelAnchor: "right", padding: 0.4 },
+    x: { type: "point", domain: sizes, tickFormat: String, label: "batch size (samples)", labelAnchor: "right", padding: 0.4 },
     y: { ...y, grid: true },
     color: colourScale, symbol: symbolScale,
     marks: [

@@ -1,10 +1,13 @@
 // The compatibility matrix as a heat map.
 
-const STANDINGS = [
-  ["verified", "right outputs"], ["runs", "runs, no reference"], ["unavailable", "not here"],
-  ["unsupported", "not supported"], ["failed", "failed"], ["wrong-output", "wrong output"],
+// Levels, and for cells where no case is right their status: how bad it is, and its colour.
+const CELL_KINDS = [
+  ["high", "high", "high"], ["medium", "medium", "medium"], ["low", "low", "low"], ["none", "none", "failed"],
+  ["unavailable", "none: unavailable", "unavailable"], ["unsupported", "none: unsupported", "unsupported"],
+  ["failed", "none: failed", "failed"], ["out-of-memory", "none: out of memory", "failed"], ["timeout", "none: timeout", "failed"],
+  ["unstable", "none: unstable", "failed"], ["wrong-output", "none: wrong output", "wrong-output"],
 ];
-const standingColour = (standing) => `var(--standing-${standing})`;
+const cellColour = (kind) => `var(--cell-${CELL_KINDS.find(([known]) => known === kind)[2]})`;
 
 kinds.cells = {
   isWide: () => true,
@@ -16,12 +19,12 @@ kinds.cells = {
     return [{ title: null, height, draw: (width) => matrix(chart, cells, rows, width, height) }];
   },
   legend(chart) {
-    const there = new Set(selectedCells(chart).map((cell) => cell.standing));
-    return legend(STANDINGS.filter(([standing]) => there.has(standing)).map(([standing, name]) => [name, standingColour(standing)]), "square");
+    const there = new Set(selectedCells(chart).map((cell) => cell.kind));
+    return legend(CELL_KINDS.filter(([kind]) => there.has(kind)).map(([kind, name]) => [name, cellColour(kind)]), "square");
   },
   rows: (chart) => ({
-    columns: ["model", "contestant", "standing", "text", "reason"],
-    rows: selectedCells(chart).map((cell) => [chart.plot.rows[cell.row], chart.plot.columns[cell.column], cell.standing, cell.text, cell.reason]),
+    columns: ["model", "configuration", "level", "text", "reason"],
+    rows: selectedCells(chart).map((cell) => [chart.plot.rows[cell.row], chart.plot.columns[cell.column], cell.kind, cell.text, cell.reason]),
   }),
 };
 
@@ -38,14 +41,14 @@ function matrix(chart, cells, rows, width, height) {
   const rowNames = rows.map((row) => chart.plot.rows[row]);
   const longest = Math.max(...columns.map((column) => chart.plot.columns[column].length));
   const marginLeft = 16 + 6.8 * Math.max(...rowNames.map((name) => name.length));
-  const wide = Math.min(Math.max(width, marginLeft + columns.length * Math.max(96, longest * 6.8)), marginLeft + columns.length * 240);
+  const wide = Math.min(Math.max(width, marginLeft + columns.length * Math.max(150, longest * 6.8)), marginLeft + columns.length * 240);
   const drawing = Plot.plot({
     ...AXES, width: wide, height, marginLeft, marginTop: 30, marginBottom: 8, marginRight: 4,
     style: { fontSize: "12px", background: "none", maxWidth: "none" },
     x: { type: "band", domain: columns, axis: "top", label: null, tickSize: 0, tickFormat: (column) => chart.plot.columns[column], padding: 0.03 },
     y: { type: "band", domain: rows, label: null, tickSize: 0, tickFormat: (row) => chart.plot.rows[row], padding: 0.08 },
     marks: [
-      Plot.cell(cells, { x: "column", y: "row", fill: (cell) => standingColour(cell.standing), rx: 3 }),
+      Plot.cell(cells, { x: "column", y: "row", fill: (cell) => cellColour(cell.kind), rx: 3 }),
       Plot.text(cells, { x: "column", y: "row", text: "text", fill: "currentColor" }),
       Plot.tip(cells, Plot.pointer({
         x: "column", y: "row", lineWidth: 60,

@@ -12,7 +12,7 @@ kinds.distributions = {
   },
   legend: (chart) => seriesLegend(chart.plot.curves),
   rows: (chart) => ({
-    columns: ["case", "model", "backend", "device", "dtype", "machine", "batch_size", "part_of_the_calls", "latency_ms"],
+    columns: ["case", "model", "backend", "device", "dtype", "machine", "batch_size", "fraction_of_the_calls", "latency_ms"],
     rows: chart.plot.curves.filter((curve) => isSelected[curve.case]).flatMap((curve) => {
       const one = cases[curve.case];
       const first = [one.id, one.group, one.backend, one.device, one.dtype, one.machine, one.batch_size];
@@ -31,7 +31,7 @@ function distribution(curves, width) {
   const most = Math.max(...points.map(x), nines(0.9));
   return Plot.plot({
     ...AXES, width, height: 230, marginLeft: 52, marginRight: 22,
-    x: { domain: [0, most * 1.02], ticks: NINE_TICKS.map(nines).filter((at) => at <= most * 1.02 && (at > 0 || most < 2.5)), tickFormat: nineLabel, label: "part of the calls", grid: true },
+    x: { domain: [0, most * 1.02], ticks: NINE_TICKS.map(nines).filter((at) => at <= most * 1.02 && (at > 0 || most < 2.5)), tickFormat: nineLabel, label: "fraction of the calls", grid: true },
     y: { ...logAxis(all, `latency (${unit.name})`), grid: true },
     color: colourScale, symbol: symbolScale,
     marks: [

@@ -13,7 +13,7 @@ kinds.dots = {
     return legend([...names].map((name) => [name, dotColour(chart, name)]));
   },
   rows: (chart) => ({
-    columns: ["model", chart.y.label, "series", chart.x.label, "cases"],
+    columns: ["model", chart.y, "series", chart.x, "cases"],
     rows: byPanel(chart, chart.plot.points).flatMap(([title, points]) =>
       dotMeans(chart, points).map((mean) => [title, mean.row, mean.series, mean.value, mean.count])),
   }),
@@ -39,7 +39,7 @@ function dots(chart, means, rows, width, height) {
   const spans = d3.rollups(means, (members) => d3.extent(members, (mean) => mean.value), (mean) => mean.row);
   return Plot.plot({
     ...AXES, width, height, marginLeft, marginTop: 8,
-    x: { ...logAxis([...means.map((mean) => mean.value), ...(reference ? [reference] : [])], chart.x.label), grid: true },
+    x: { ...logAxis([...means.map((mean) => mean.value), ...(reference ? [reference] : [])], chart.x), grid: true },
     y: { type: "point", domain: rows, label: null, tickSize: 0, padding: 0.6 },
     color: { domain: names, range: names.map((name) => dotColour(chart, name)) },
     marks: [

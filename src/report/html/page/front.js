@@ -11,7 +11,7 @@ kinds.front = {
     const fronts = d3.groups(points, (point) => point.panel).flatMap(([, members]) => frontOf(members, chart.plot.y_is_better));
     const front = new Set(fronts);
     return {
-      columns: ["case", "model", "backend", "device", "dtype", "machine", "batch_size", chart.x.label, chart.y.label, "on_front"],
+      columns: ["case", "model", "backend", "device", "dtype", "machine", "batch_size", chart.x, chart.y, "on_front"],
       rows: points.map((point) => {
         const one = cases[point.case];
         return [one.id, one.group, one.backend, one.device, one.dtype, one.machine, one.batch_size, point.x, point.y, front.has(point)];
@@ -37,9 +37,9 @@ function frontOf(points, yIsBetter) {
 
 function cloud(chart, points, width) {
   const front = frontOf(points, chart.plot.y_is_better);
-  const x = logAxis(points.map((point) => point.x), chart.x.label);
-  const isLog = chart.y.scale === "log";
-  const y = isLog ? logAxis(points.map((point) => point.y), chart.y.label) : { nice: true, inset: 12, ticks: 5, label: chart.y.label };
+  const x = logAxis(points.map((point) => point.x), chart.x);
+  const isLog = chart.is_log;
+  const y = isLog ? logAxis(points.map((point) => point.y), chart.y) : { nice: true, inset: 12, ticks: 5, label: chart.y };
   const marginRight = width > 600 ? 110 : 40;
   return Plot.plot({
     ...AXES, width, height: 340, marginLeft: 56, marginRight,
@@ -49,33 +49,46 @@ function cloud(chart, points, width) {
       Plot.line(front, { x: "x", y: "y", curve: "step-after", stroke: "currentColor", strokeOpacity: 0.5, strokeDasharray: "5 4" }),
       Plot.dot(points, { x: "x", y: "y", fill: seriesOf, stroke: "var(--card)", symbol: seriesOf, r: 5, fillOpacity: 0.85 }),
       Plot.dot(front, { x: "x", y: "y", stroke: "currentColor", r: 8, strokeOpacity: 0.7 }),
-      Plot.text(labelled(points, front, isLog, width), {
-        x: "x", y: "y", text: "label", textAnchor: "start", dx: 11, fill: "currentColor", stroke: "var(--card)", strokeWidth: 4, fontSize: 11.5,
-      }),
+      ...d3.groups(labelled(points, front, isLog, width), ({ side }) => side).map(([side, labels]) => Plot.text(labels.map(({ point }) => point), {
+        x: "x", y: "y", text: "label", ...side.style, fill: "currentColor", stroke: "var(--card)", strokeWidth: 4, fontSize: 11.5,
+      })),
       Plot.tip(points, Plot.pointer({
         x: "x", y: "y",
-        title: (point) => `${point.label}, batch ${cases[point.case].batch_size}\n${seriesOf(point)}\np50 ${milliseconds(point.x)}\n${chart.y.label} ${threeDigits(point.y)}`,
+        title: (point) => `${point.label}, batch ${cases[point.case].batch_size}\n${seriesOf(point)}\np50 ${milliseconds(point.x)}\n${chart.y} ${threeDigits(point.y)}`,
       })),
     ],
   });
 }
 
-// Each model once, those on the front first, and none over another one.
+// Where a label can be: its left end in widths of itself from the point, its offset in pixels, and its style.
+const LABEL_SIDES = [
+  { from: 0, dx: 11, dy: 0, style: { textAnchor: "start", dx: 11 } },
+  { from: -1, dx: -11, dy: 0, style: { textAnchor: "end", dx: -11 } },
+  { from: -0.5, dx: 0, dy: -15, style: { textAnchor: "middle", dy: -15 } },
+  { from: -0.5, dx: 0, dy: 16, style: { textAnchor: "middle", dy: 16 } },
+];
+
+// Each model once, those on the front first, none over another label or a point.
 function labelled(points, front, isLog, width) {
   const span = (values) => { const [low, high] = d3.extent(values); return (value) => (high > low ? (value - low) / (high - low) : 0.5); };
   const toX = span(points.map((point) => Math.log(point.x)));
   const toY = span(points.map((point) => (isLog ? Math.log(point.y) : point.y)));
   const [wide, high] = [width - 166, 282];
-  const place = (point) => [toX(Math.log(point.x)) * wide, toY(isLog ? Math.log(point.y) : point.y) * high];
-  const placed = [];
-  const rest = [...points].sort((a, b) => b.x - a.x);
-  for (const point of [...front, ...rest]) {
-    if (placed.some((other) => other.label === point.label)) continue;
-    const [left, top] = place(point);
-    const right = left + 20 + 7 * point.label.length;
-    const hits = (other) => { const [l, t] = place(other); return Math.abs(t - top) < 15 && l < right && l + 20 + 7 * other.label.length > left; };
-    const covers = points.some((other) => { const [l, t] = place(other); return other !== point && Math.abs(t - top) < 9 && l > left + 4 && l < right; });
-    if (!placed.some(hits) && !covers) placed.push(point);
+  const place = (point) => [toX(Math.log(point.x)) * wide, (1 - toY(isLog ? Math.log(point.y) : point.y)) * high];
+  const placed = []; // { point, side, left, right, top }
+  for (const point of [...front, ...[...points].sort((a, b) => b.x - a.x)]) {
+    if (placed.some((other) => other.point.label === point.label)) continue;
+    const [x, y] = place(point);
+    const own = 7 * point.label.length;
+    for (const side of LABEL_SIDES) {
+      const [left, top] = [x + side.from * own + side.dx, y + side.dy];
+      const label = { point, side, left, right: left + own, top };
+      const hits = placed.some((other) => Math.abs(other.top - top) < 15 && other.left < label.right && label.left < other.right);
+      const covers = points.some((other) => { const [l, t] = place(other); return other !== point && Math.abs(t - top) < 9 && l > label.left - 5 && l < label.right + 5; });
+      if (left < -40 || hits || covers) continue;
+      placed.push(label);
+      break;
+    }
   }
   return placed;
 }

@@ -6,7 +6,7 @@ kinds.trend = {
   },
   legend: (chart) => seriesLegend(chart.plot.points),
   rows: (chart) => ({
-    columns: ["case", "model", "backend", "device", "dtype", "machine", "batch_size", "run", chart.y.label, "verdict", "ratio", "lower", "upper"],
+    columns: ["case", "model", "backend", "device", "dtype", "machine", "batch_size", "run", chart.y, "verdict", "ratio", "lower", "upper"],
     rows: chart.plot.points.filter((point) => isSelected[point.case]).map((point) => {
       const one = cases[point.case];
       const change = point.change ?? {};

@@ -1,11 +1,12 @@
-//! How well a part of some samples is known: intervals of proportions, and of the difference of two on the same samples.
+//! How well a fraction of samples is known: intervals of proportions, and of the difference of two on the same samples.
 
 use statrs::distribution::{Beta, ContinuousCDF, Normal};
 
-/// The exact interval of a proportion of which `count` of `samples` were seen, with at least `confidence`.
+/// The exact interval of the proportion of which `count` in `samples` were seen, with at least `confidence`.
 ///
 /// Clopper and Pearson, "The use of confidence or fiducial limits illustrated in the case of the binomial", Biometrika
-/// 26(4), 1934: its ends are quantiles of beta distributions. None without samples.
+/// 26(4), 1934: its ends are quantiles of beta distributions. Returns `None`
+/// if there are no samples.
 pub fn proportion_interval(count: u64, samples: u64, confidence: f64) -> Option<(f64, f64)> {
     if samples == 0 || count > samples {
         return None;
@@ -18,11 +19,12 @@ pub fn proportion_interval(count: u64, samples: u64, confidence: f64) -> Option<
     Some((lower, upper))
 }
 
-/// The interval of the difference of two proportions on the same samples, of which `gained` have only the first and
-/// `lost` only the second.
+/// The interval of the difference of two proportions on the same samples, where `gained` samples have only the first
+/// property and `lost` have only the second.
 ///
 /// The adjusted Wald interval of Bonett and Price, "Adjusted Wald confidence interval for a difference of binomial
-/// proportions based on paired data", Journal of Educational and Behavioral Statistics 37(4), 2012. None without samples.
+/// proportions based on paired data", Journal of Educational and Behavioral Statistics 37(4), 2012. Returns
+/// `None` if there are no samples.
 pub fn paired_difference_interval(gained: u64, lost: u64, samples: u64, confidence: f64) -> Option<(f64, f64)> {
     if samples == 0 || gained + lost > samples {
         return None;
@@ -37,7 +39,7 @@ pub fn paired_difference_interval(gained: u64, lost: u64, samples: u64, confiden
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::fixture::seeded::Stream;
+    use crate::statistics::random::uniform;
 
     #[test]
     fn the_exact_interval_is_that_of_tables() {
@@ -63,18 +65,17 @@ mod tests {
 
     #[test]
     fn the_interval_of_a_difference_covers_it_as_often_as_it_says() {
-        const TRIALS: u64 = 2000;
-        let covered = (0..TRIALS).filter(|&trial| {
-            let stream = Stream::new(7, &format!("trial {trial}"));
-            let drawn: Vec<f64> =
-                (0..450).map(|index| (stream.at(index) >> 11) as f64 / (1_u64 << 53) as f64).collect();
+        const SERIES: u64 = 2000;
+        let covered = (0..SERIES).filter(|seed| {
+            let mut state = 1000 * seed;
+            let drawn: Vec<f64> = (0..450).map(|_| uniform(&mut state)).collect();
             let count = |from: f64, to: f64| drawn.iter().filter(|&&value| value >= from && value < to).count() as u64;
             // 1 % are gained and 3 % lost.
             let (gained, lost) = (count(0.0, 0.01), count(0.01, 0.04));
             let (lower, upper) = paired_difference_interval(gained, lost, 450, 0.95).unwrap();
             (lower..=upper).contains(&-0.02)
         });
-        let part = covered.count() as f64 / TRIALS as f64;
-        assert!((0.93..0.99).contains(&part), "{part}");
+        let coverage = covered.count() as f64 / SERIES as f64;
+        assert!((0.93..0.99).contains(&coverage), "{coverage}");
     }
 }

@@ -3,18 +3,26 @@
 //! The archive of a packaged model has no weights; they are read from the safetensors file and put into the module by
 //! name, without a copy of the archive's placeholders.
 
+mod tensor;
+
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::path::Path;
 use std::rc::Rc;
+use std::time::{Duration, Instant};
 
+use anyhow::Context;
 use safetensors::SafeTensors;
 use tch::{CModule, Device, IValue, Kind, Tensor};
 
-use super::graphs::{Runtime, open_session, parts_of};
-use super::{Backend, DeviceReport, Format, LoadRequest, Placement, Session, Versions, check_artifact, classify};
+use self::tensor::{as_tensor, collect_outputs, dtype_of, to_host, to_tensor, weight};
+
+use crate::backend::artifact::{Format, check_artifact, parts_of};
+use crate::backend::cuda::cuda_environment;
+use crate::backend::graphs::{Runtime, open_session};
+use crate::backend::interface::{Backend, DeviceReport, LoadRequest, Placement, Session, Versions};
 use crate::definition::{CaseFailure, Dtype, Model, device_index, device_kind};
-use crate::fixture::{HostTensor, TensorData};
+use crate::fixture::HostTensor;
 
 pub struct Tch;
 
@@ -39,7 +47,7 @@ fn parse_device(name: &str) -> Result<Device, CaseFailure> {
     }
 }
 
-/// Builds for ROCm say CUDA wherever a program asks.
+/// Builds for ROCm name their devices as CUDA's.
 fn check_gpu(kind: &str) -> Result<String, String> {
     let own = if tch::utils::has_hip() { "rocm" } else { "cuda" };
     if !(tch::utils::has_cuda() || tch::utils::has_hip()) || own != kind {
@@ -71,16 +79,7 @@ fn kind_of(model: &Model, dtype: Dtype) -> Result<Kind, CaseFailure> {
     }
 }
 
-fn dtype_of(kind: Kind) -> Option<Dtype> {
-    match kind {
-        Kind::Float => Some(Dtype::F32),
-        Kind::Half => Some(Dtype::F16),
-        Kind::BFloat16 => Some(Dtype::Bf16),
-        _ => None,
-    }
-}
-
-/// Sets libtorch's thread counts, once a process: a second call of the inter-op setter would panic.
+/// Sets libtorch's thread counts once per process: a second call of the inter-op setter would panic.
 fn set_threads(threads: usize) {
     static ONCE: std::sync::Once = std::sync::Once::new();
     ONCE.call_once(|| {
@@ -90,14 +89,6 @@ fn set_threads(threads: usize) {
 }
 
 impl Backend for Tch {
-    fn name(&self) -> &'static str {
-        "tch"
-    }
-
-    fn framework(&self) -> &'static str {
-        "pytorch"
-    }
-
     fn devices(&self) -> Vec<DeviceReport> {
         vec![
             DeviceReport::certain("cpu", Ok(format!("libtorch {LIBTORCH_VERSION}"))),
@@ -117,8 +108,12 @@ impl Backend for Tch {
     }
 
     fn process_environment(&self, device: &str) -> Vec<(&'static str, OsString)> {
-        // TensorFloat-32 would be f32 by name only; cuDNN uses it where it is not told otherwise.
-        if device_kind(device) == "cuda" { vec![("NVIDIA_TF32_OVERRIDE", "0".into())] } else { Vec::new() }
+        if device_kind(device) == "cuda" { cuda_environment() } else { Vec::new() }
+    }
+
+    /// TorchScript's profiling executor compiles again in its first calls.
+    fn least_warm_up_calls(&self) -> usize {
+        20
     }
 
     fn load(&self, request: &LoadRequest<'_>) -> Result<Box<dyn Session>, CaseFailure> {
@@ -128,8 +123,8 @@ impl Backend for Tch {
         let parts = parts_of(request, Format::TorchScript)?;
         let mut modules = Vec::new();
         for (_, path) in &parts {
-            let mut module = CModule::load_on_device(path, device).map_err(|error| brief(&error))?;
-            module.f_set_eval().map_err(|error| brief(&error))?;
+            let mut module = CModule::load_on_device(path, device)?;
+            module.f_set_eval()?;
             modules.push(module);
         }
         match &request.artifacts.weights {
@@ -148,52 +143,35 @@ impl Backend for Tch {
             threads: usize::try_from(tch::get_num_threads()).ok(),
             ..Placement::default()
         };
-        open_session(request, TchRuntime { device, kind }, &parts, modules, placement)
+        let graphs = modules.into_iter().map(|module| TchGraph { module, first_calls: Vec::new() }).collect();
+        open_session(request, TchRuntime { device, kind }, &parts, graphs, placement)
     }
 }
 
 /// Gives the parameters of all parts their weights; a weight that several parts have is in memory once.
 fn fill_parameters(modules: &[CModule], weights: &Path, device: Device, kind: Kind) -> Result<(), CaseFailure> {
-    let failed = |error: String| CaseFailure::failed(format!("{}: {error}", weights.display()));
-    let file = std::fs::File::open(weights).map_err(|error| failed(error.to_string()))?;
+    let name_of_file = || weights.display().to_string();
     // SAFETY: the map is read only, and every tensor is copied out of it.
-    let map = unsafe { memmap2::Mmap::map(&file) }.map_err(|error| failed(error.to_string()))?;
-    let tensors = SafeTensors::deserialize(&map).map_err(|error| failed(error.to_string()))?;
+    let map = unsafe { memmap2::Mmap::map(&fs_err::File::open(weights)?) }.with_context(name_of_file)?;
+    let tensors = SafeTensors::deserialize(&map).with_context(name_of_file)?;
     let mut filled: BTreeMap<String, Tensor> = BTreeMap::new();
     for module in modules {
-        for (name, mut parameter) in module.named_parameters().map_err(|error| brief(&error))? {
+        for (name, mut parameter) in module.named_parameters()? {
             if !filled.contains_key(&name) {
-                let view = tensors.tensor(&name).map_err(|_| failed(format!("no tensor {name:?}")))?;
-                let shape: Vec<i64> = view.shape().iter().map(|&size| size as i64).collect();
-                if shape != parameter.size() {
-                    let wanted = parameter.size();
-                    return Err(failed(format!("{name:?} has shape {shape:?}, and {wanted:?} in the archive")));
+                let view = tensors.tensor(&name).with_context(|| format!("{}: {name:?}", weights.display()))?;
+                let value = weight(&view)?;
+                let (shape, wanted) = (value.size(), parameter.size());
+                if shape != wanted {
+                    let file = weights.display();
+                    let message = format!("{file}: {name:?} has shape {shape:?}, and {wanted:?} in the archive");
+                    return Err(CaseFailure::failed(message));
                 }
-                let value =
-                    Tensor::f_from_data_size(view.data(), &shape, Kind::Float).map_err(|error| brief(&error))?;
                 filled.insert(name.clone(), value.to_device(device).to_kind(kind));
             }
-            tch::no_grad(|| parameter.f_set_data(&filled[&name])).map_err(|error| brief(&error))?;
+            tch::no_grad(|| parameter.f_set_data(&filled[&name]))?;
         }
     }
     Ok(())
-}
-
-/// libtorch's errors end with a C++ stack trace; its first lines say what happened.
-fn brief(error: &tch::TchError) -> CaseFailure {
-    let text = error.to_string();
-    // Of an error in an archive's code the last line says what, and the others where in the code.
-    if let Some(what) = text.lines().find_map(|line| line.strip_prefix("RuntimeError: ")) {
-        let mixes_dtypes = what.contains("same dtype") || what.contains("should be the same");
-        return if mixes_dtypes {
-            CaseFailure::unsupported(format!("the archive converts to f32 inside: {what}"))
-        } else {
-            classify(what)
-        };
-    }
-    let lines =
-        text.lines().take_while(|line| !line.starts_with("Exception raised from") && !line.starts_with("frame #"));
-    classify(lines.collect::<Vec<_>>().join("\n"))
 }
 
 /// The name of the device that a tensor lies on, in the words of the one that was asked for.
@@ -211,6 +189,15 @@ fn device_name(device: Device, asked_for: &str) -> String {
     }
 }
 
+/// A module, and how long its first calls took.
+struct TchGraph {
+    module: CModule,
+    first_calls: Vec<Duration>,
+}
+
+/// TorchScript profiles the first call and optimises in the second; the third runs what these made.
+const WATCHED_CALLS: usize = 3;
+
 struct TchRuntime {
     device: Device,
     /// What floating-point numbers are computed in.
@@ -218,7 +205,7 @@ struct TchRuntime {
 }
 
 impl Runtime for TchRuntime {
-    type Graph = CModule;
+    type Graph = TchGraph;
     /// A tensor, in the wrapping that a module takes.
     type Value = Rc<IValue>;
 
@@ -233,16 +220,28 @@ impl Runtime for TchRuntime {
         to_host(as_tensor(value)?)
     }
 
-    fn run(&self, graph: &mut CModule, inputs: &[&Rc<IValue>]) -> Result<Vec<Rc<IValue>>, CaseFailure> {
+    fn run(&self, graph: &mut TchGraph, inputs: &[&Rc<IValue>]) -> Result<Vec<Rc<IValue>>, CaseFailure> {
         let inputs: Vec<&IValue> = inputs.iter().map(|input| &***input).collect();
-        let output = tch::no_grad(|| graph.forward_is(&inputs)).map_err(|error| brief(&error))?;
+        let is_watched = graph.first_calls.len() < WATCHED_CALLS;
+        let start = is_watched.then(Instant::now);
+        let output = tch::no_grad(|| graph.module.forward_is(&inputs))?;
+        if let Some(start) = start {
+            self.sync()?;
+            graph.first_calls.push(start.elapsed());
+        }
         let mut outputs = Vec::new();
         collect_outputs(output, &mut outputs)?;
         Ok(outputs)
     }
 
+    /// What the call that profiles and the call that optimises take beyond the call after them.
+    fn compilation(&self, graph: &TchGraph) -> Option<Duration> {
+        let [profiled, optimised, plain] = graph.first_calls.as_slice().try_into().ok()?;
+        Some(Duration::saturating_sub(profiled, plain) + Duration::saturating_sub(optimised, plain))
+    }
+
     fn greedy(&self, logits: &Rc<IValue>) -> Result<Rc<IValue>, CaseFailure> {
-        let tokens = as_tensor(logits)?.f_argmax(-1, true).map_err(|error| brief(&error))?;
+        let tokens = as_tensor(logits)?.f_argmax(-1, true)?;
         Ok(Rc::new(IValue::Tensor(tokens)))
     }
 
@@ -255,64 +254,4 @@ impl Runtime for TchRuntime {
         }
         Ok(())
     }
-}
-
-fn as_tensor(value: &IValue) -> Result<&Tensor, CaseFailure> {
-    match value {
-        IValue::Tensor(tensor) => Ok(tensor),
-        other => Err(CaseFailure::failed(format!("{other:?} is not a tensor"))),
-    }
-}
-
-fn to_tensor(tensor: &HostTensor) -> Result<Tensor, CaseFailure> {
-    let shape: Vec<i64> = tensor.shape.iter().map(|&size| size as i64).collect();
-    let flat = match &tensor.data {
-        TensorData::F32(values) => Tensor::from_slice(values),
-        TensorData::F64(values) => Tensor::from_slice(values),
-        TensorData::I32(values) => Tensor::from_slice(values),
-        TensorData::I64(values) => Tensor::from_slice(values),
-        TensorData::U8(values) => Tensor::from_slice(values),
-        TensorData::Bool(values) => Tensor::from_slice(values),
-    };
-    flat.f_reshape(&shape).map_err(|error| brief(&error))
-}
-
-/// The tensors of an output, in order, whatever containers they are in.
-fn collect_outputs(value: IValue, outputs: &mut Vec<Rc<IValue>>) -> Result<(), CaseFailure> {
-    match value {
-        IValue::Tensor(_) => outputs.push(Rc::new(value)),
-        IValue::TensorList(tensors) => {
-            outputs.extend(tensors.into_iter().map(|tensor| Rc::new(IValue::Tensor(tensor))));
-        }
-        IValue::Tuple(values) | IValue::GenericList(values) => {
-            for value in values {
-                collect_outputs(value, outputs)?;
-            }
-        }
-        IValue::GenericDict(entries) => {
-            for (_, value) in entries {
-                collect_outputs(value, outputs)?;
-            }
-        }
-        IValue::None => {}
-        other => return Err(CaseFailure::unsupported(format!("an output is {other:?} and not a tensor"))),
-    }
-    Ok(())
-}
-
-fn to_host(tensor: &Tensor) -> Result<HostTensor, CaseFailure> {
-    let shape = tensor.size().into_iter().map(|size| size as usize).collect();
-    let flat = tensor.to_device(Device::Cpu).contiguous().view(-1);
-    let vector = |error: tch::TchError| brief(&error);
-    let data = match tensor.kind() {
-        Kind::Float => TensorData::F32(Vec::try_from(&flat).map_err(vector)?),
-        Kind::Half | Kind::BFloat16 => TensorData::F32(Vec::try_from(&flat.to_kind(Kind::Float)).map_err(vector)?),
-        Kind::Double => TensorData::F64(Vec::try_from(&flat).map_err(vector)?),
-        Kind::Int => TensorData::I32(Vec::try_from(&flat).map_err(vector)?),
-        Kind::Int64 => TensorData::I64(Vec::try_from(&flat).map_err(vector)?),
-        Kind::Uint8 => TensorData::U8(Vec::try_from(&flat).map_err(vector)?),
-        Kind::Bool => TensorData::Bool(Vec::try_from(&flat).map_err(vector)?),
-        other => return Err(CaseFailure::unsupported(format!("an output has the element type {other:?}"))),
-    };
-    Ok(HostTensor { shape, data })
 }

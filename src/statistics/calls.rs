@@ -1,11 +1,15 @@
 //! Statistics of single calls.
 
-use statrs::distribution::{Binomial, ContinuousCDF, DiscreteCDF, StudentsT};
+use statrs::distribution::{Binomial, DiscreteCDF};
+
+use super::autocorrelation::autocorrelation;
+use super::moments::mean_and_deviation;
+use super::student::StudentT;
 
 /// The confidence of the percentiles' upper bounds.
 pub const CONFIDENCE: f64 = 0.99;
 /// The confidence of the mean's interval.
-pub const MEAN_CONFIDENCE: f64 = 0.95;
+const MEAN_CONFIDENCE: f64 = 0.95;
 
 /// Calls in ascending order, in nanoseconds. Never empty.
 pub struct SortedCalls(Vec<u64>);
@@ -89,28 +93,8 @@ pub fn relative_half_width(calls: &[u64]) -> Option<f64> {
     let n = calls.len() as f64;
     let (mean, deviation) = mean_and_deviation(calls);
     let r = autocorrelation(calls).unwrap_or(0.0).clamp(0.0, 0.99);
-    let t = StudentsT::new(0.0, 1.0, n - 1.0).ok()?.inverse_cdf((1.0 + MEAN_CONFIDENCE) / 2.0);
+    let t = StudentT::new(n - 1.0).two_sided_quantile(MEAN_CONFIDENCE);
     Some(t * deviation? / n.sqrt() * ((1.0 + r) / (1.0 - r)).sqrt() / mean)
-}
-
-/// Mean and standard deviation (of the sample, n - 1) of the calls.
-pub fn mean_and_deviation(calls: &[u64]) -> (f64, Option<f64>) {
-    let n = calls.len() as f64;
-    let mean = calls.iter().map(|&call| call as f64).sum::<f64>() / n;
-    let squares: f64 = calls.iter().map(|&call| (call as f64 - mean).powi(2)).sum();
-    (mean, (calls.len() > 1).then(|| (squares / (n - 1.0)).sqrt()))
-}
-
-/// The autocorrelation of successive calls (lag 1); none for constant or fewer than three calls.
-pub fn autocorrelation(calls: &[u64]) -> Option<f64> {
-    if calls.len() < 3 {
-        return None;
-    }
-    let (mean, _) = mean_and_deviation(calls);
-    let centred: Vec<f64> = calls.iter().map(|&call| call as f64 - mean).collect();
-    let variance: f64 = centred.iter().map(|value| value * value).sum();
-    let covariance: f64 = centred.windows(2).map(|pair| pair[0] * pair[1]).sum();
-    (variance > 0.0).then(|| covariance / variance)
 }
 
 #[cfg(test)]
@@ -118,6 +102,7 @@ mod tests {
     use statrs::distribution::{ContinuousCDF, Normal};
 
     use super::*;
+    use crate::statistics::random::uniform;
 
     fn calls(n: u64) -> SortedCalls {
         SortedCalls::new((1..=n).rev().collect()).unwrap()
@@ -138,15 +123,6 @@ mod tests {
             assert_eq!(calls(least).percentile_upper_bound(p), Some(least));
             assert_eq!(calls_for_bound(p) as u64, least);
         }
-    }
-
-    /// Uniform numbers in (0, 1): SplitMix64 with a fixed seed.
-    fn uniform(state: &mut u64) -> f64 {
-        *state = state.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let mut z = *state;
-        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        ((z ^ (z >> 31)) >> 11) as f64 * 2.0_f64.powi(-53) + 2.0_f64.powi(-54)
     }
 
     /// The bound holds in 99 % of the series, of whatever distribution: given by its quantile function.
@@ -215,15 +191,10 @@ mod tests {
     }
 
     #[test]
-    fn moments_outliers_and_autocorrelation_of_known_series() {
-        assert_eq!(mean_and_deviation(&[1, 3]), (2.0, Some(2.0_f64.sqrt())));
-        assert_eq!(mean_and_deviation(&[5]), (5.0, None));
+    fn outliers_are_beyond_the_fences() {
         let mut series = vec![100; 50];
         series.extend([99, 101, 98, 102].repeat(10));
         series.push(1000);
         assert!(SortedCalls::new(series).unwrap().outliers() >= 1);
-        assert!(autocorrelation(&[1, 2, 1, 2, 1, 2, 1, 2]).unwrap() < -0.8);
-        assert!(autocorrelation(&[1, 2, 3, 4, 5, 6, 7, 8]).unwrap() > 0.5);
-        assert_eq!(autocorrelation(&[7, 7, 7]), None);
     }
 }

@@ -1,0 +1,76 @@
+//! Which files of a model a backend loads.
+
+use std::path::Path;
+
+use super::interface::LoadRequest;
+use crate::definition::{CaseFailure, Dtype, ElementType, Model, Origin, Part, Phase};
+
+/// A format of graphs.
+#[derive(Clone, Copy, strum::Display)]
+pub(super) enum Format {
+    #[strum(to_string = "ONNX")]
+    Onnx,
+    TorchScript,
+}
+
+/// Checks what all backends need: the artifact exists, and the dtype is one of the backend's.
+///
+/// # Errors
+/// `unsupported`; the message says what is missing.
+pub(super) fn check_artifact(model: &Model, dtype: Dtype, dtypes: &[Dtype], format: Format) -> Result<(), CaseFailure> {
+    let missing = match (&model.origin, format) {
+        (Origin::Packaged { quantization: Some(_), .. }, Format::TorchScript) => {
+            Some("this variant is made from ONNX graphs, and there is no TorchScript of it")
+        }
+        (Origin::Files { onnx: None, .. }, Format::Onnx) => Some("needs a .onnx file of the same name"),
+        (Origin::Files { torchscript: None, .. }, Format::TorchScript) => Some("needs a .pt file of the same name"),
+        _ => None,
+    };
+    if let Some(missing) = missing {
+        return Err(CaseFailure::unsupported(missing));
+    }
+    if let Some(input) = model.inputs.iter().find(|input| input.dtype == ElementType::F16) {
+        let name = &input.name;
+        return Err(CaseFailure::unsupported(format!("input {name:?} is f16, and there are no f16 inputs yet")));
+    }
+    if !dtypes.contains(&dtype) {
+        let names = names(dtypes);
+        return Err(CaseFailure::unsupported(format!("no {dtype} of {format} graphs here; there are {names}")));
+    }
+    Ok(())
+}
+
+/// Dtypes as a list for a message.
+pub(super) fn names(dtypes: &[Dtype]) -> String {
+    dtypes.iter().map(|dtype| dtype.name()).collect::<Vec<_>>().join(", ")
+}
+
+/// The parts that a session of the request's phase needs, with their files in `format`, in the order of the model.
+///
+/// # Errors
+/// `unsupported`: the model has no such phase, or a part has no file in the format.
+pub(super) fn parts_of<'a>(
+    request: &LoadRequest<'a>,
+    format: Format,
+) -> Result<Vec<(&'a Part, &'a Path)>, CaseFailure> {
+    let plan = |phase| {
+        let missing = || CaseFailure::unsupported(format!("{} has no phase {phase}", request.model.name));
+        request.model.phase(phase).ok_or_else(missing)
+    };
+    let mut names = plan(request.phase)?.parts.clone();
+    if request.phase == Phase::Decode {
+        names.extend(plan(Phase::Prefill)?.parts.iter().cloned());
+    }
+    let parts = request.model.parts.iter().zip(&request.artifacts.parts);
+    parts
+        .filter(|(part, _)| names.contains(&part.name))
+        .map(|(part, files)| {
+            let file = match format {
+                Format::Onnx => &files.onnx,
+                Format::TorchScript => &files.torchscript,
+            };
+            let missing = || CaseFailure::unsupported(format!("there is no {format} file of part {:?}", part.name));
+            Ok((part, file.as_deref().ok_or_else(missing)?))
+        })
+        .collect()
+}

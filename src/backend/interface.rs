@@ -1,0 +1,183 @@
+//! The interface of a runtime: a [`Backend`] loads a model into a [`Session`], which owns its inputs on the device.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use super::trace::Trace;
+use crate::definition::{CaseFailure, Dtype, Model, Phase, Sizes};
+use crate::fixture::{Artifacts, HostTensor};
+
+/// A runtime. Its name, its framework and what else is known without it are in its entry of the [registry](super::registry).
+pub trait Backend: Sync {
+    /// The devices that the backend knows, as far as they are seen without loading anything large.
+    fn devices(&self) -> Vec<DeviceReport>;
+    /// Computes something small on a device and describes the device. Called in a process of its own.
+    ///
+    /// # Errors
+    /// The device cannot compute, or the backend's devices need no probe.
+    fn probe(&self, device: &str) -> Result<String, CaseFailure> {
+        Err(CaseFailure::failed(format!("{device} has no probe")))
+    }
+    /// Variables that a process needs from its start, so that libraries find the device.
+    fn process_environment(&self, _device: &str) -> Vec<(&'static str, OsString)> {
+        Vec::new()
+    }
+    /// Calls that a warm-up has at least, because the runtime still optimises in them.
+    fn least_warm_up_calls(&self) -> usize {
+        0
+    }
+    /// Runs the model once under the runtime's own profiler, which may use any device, and returns what ran where. Returns
+    /// `None` if a session of the backend can run in one place only.
+    ///
+    /// # Errors
+    /// The model cannot run at all.
+    fn trace(&self, _request: &LoadRequest<'_>, _inputs: &[HostTensor]) -> Result<Option<Trace>, CaseFailure> {
+        Ok(None)
+    }
+    /// Versions of the crate and of the native library for a device. Loads the library if only the library knows.
+    fn versions(&self, device: &str) -> Versions;
+    /// Checks that the backend can load an artifact of the model in this dtype.
+    ///
+    /// # Errors
+    /// `unsupported`; the message says what is missing.
+    fn check_model(&self, model: &Model, dtype: Dtype) -> Result<(), CaseFailure>;
+    /// Loads a model, which may take seconds. Never falls back to another device or dtype.
+    ///
+    /// # Errors
+    /// The session cannot be made; the failure has the status that the case gets.
+    fn load(&self, request: &LoadRequest<'_>) -> Result<Box<dyn Session>, CaseFailure>;
+}
+
+/// What to load, and for what.
+#[derive(Clone, Copy, Debug)]
+pub struct LoadRequest<'a> {
+    /// The model's definition.
+    pub model: &'a Model,
+    /// The files of the model.
+    pub artifacts: &'a Artifacts,
+    /// What a call of the session does.
+    pub phase: Phase,
+    /// The sizes of the case, for the dimensions that the model's inputs leave open.
+    pub sizes: Sizes,
+    /// The device that the session has to use.
+    pub device: &'a str,
+    /// The dtype that the session has to compute in.
+    pub dtype: Dtype,
+    /// Threads that one call may use.
+    pub threads: usize,
+}
+
+/// A loaded model.
+pub trait Session {
+    /// Copies a batch to the device, in the order of the model's inputs, and returns its number: 0, 1, ….
+    ///
+    /// # Errors
+    /// The inputs do not fit the model, or the device has no room for them.
+    fn bind(&mut self, inputs: &[HostTensor]) -> Result<usize, CaseFailure>;
+    /// Calls of the same binding that belong together: each decoding step continues the one before it.
+    fn calls_in_a_row(&self) -> usize {
+        1
+    }
+    /// Makes the next call of the binding the first of a row.
+    fn rewind(&mut self, _binding: usize) {}
+    /// Replaces a bound batch by another of the same shapes.
+    ///
+    /// # Errors
+    /// `unsupported` if a call of the session's phase does not begin with its inputs.
+    fn rebind(&mut self, _binding: usize, _inputs: &[HostTensor]) -> Result<(), CaseFailure> {
+        Err(CaseFailure::unsupported("the bound inputs of this phase cannot be replaced"))
+    }
+    /// One call over a bound batch: a forward pass, or a call of another phase. May return before the device is done.
+    ///
+    /// # Errors
+    /// The runtime fails.
+    fn run(&mut self, binding: usize) -> Result<(), CaseFailure>;
+    /// Returns when the device is idle.
+    ///
+    /// # Errors
+    /// The device fails.
+    fn sync(&mut self) -> Result<(), CaseFailure>;
+    /// Computes the same as a row of calls from its beginning, and copies the outputs of [`Model::output_names`] to the host.
+    ///
+    /// # Errors
+    /// The runtime fails, or an output has an element type that the host does not know.
+    fn outputs(&mut self, binding: usize) -> Result<Vec<HostTensor>, CaseFailure>;
+    /// One call from host to host: replaces the binding's inputs, computes, and copies the outputs to the host.
+    ///
+    /// # Errors
+    /// `unsupported` if the session's phase has no such boundary.
+    fn call_from_host(&mut self, binding: usize, inputs: &[HostTensor]) -> Result<Stages, CaseFailure>;
+    /// Time that went into compiling so far, if the runtime compiles after loading.
+    fn compilation(&self) -> Option<Duration> {
+        None
+    }
+    /// What the session really uses, read back from the runtime if the runtime can tell.
+    fn placement(&self) -> Placement;
+}
+
+/// The parts of a call from host to host. Each ends when the device is idle.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Stages {
+    /// Copying the inputs to the device.
+    pub to_device: Duration,
+    /// The computation.
+    pub compute: Duration,
+    /// Copying the outputs to the host.
+    pub to_host: Duration,
+}
+
+/// Where and how a session computes.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Placement {
+    /// The device that computes.
+    pub effective_device: String,
+    /// `cpu`, `gpu` or `npu`, if the runtime says it: the driver of a GPU's interface may be software.
+    pub device_type: Option<String>,
+    /// The dtype that is computed in, if the runtime says it.
+    pub effective_dtype: Option<Dtype>,
+    /// ONNX Runtime's execution provider, or its counterpart in other runtimes.
+    pub providers: String,
+    /// Threads of one call, as the runtime says.
+    pub threads: Option<usize>,
+    /// The files that were loaded.
+    pub artifacts: Vec<PathBuf>,
+    /// What executes the graph, if a backend has more than one way.
+    pub executor: Option<String>,
+    /// Whether the session was compiled for the sizes of its request, and takes no others.
+    pub has_fixed_sizes: bool,
+}
+
+/// A backend's versions.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Versions {
+    /// Version of the Rust crate.
+    pub backend: String,
+    /// Version of the native library, or of the crate if there is no native library.
+    pub library: String,
+}
+
+impl Versions {
+    /// The versions of a backend that is a Rust crate alone.
+    pub fn of_crate(version: &str) -> Self {
+        Versions { backend: version.into(), library: version.into() }
+    }
+}
+
+/// A device of a backend on this machine.
+#[derive(Clone, Debug, PartialEq)]
+pub struct DeviceReport {
+    /// The device's name, as in case ids.
+    pub device: String,
+    /// A description of the device, or why it is not there and what adds it.
+    pub availability: Result<String, String>,
+    /// Whether only a probe shows that it works.
+    pub needs_probe: bool,
+}
+
+impl DeviceReport {
+    /// A device that is available if its backend is.
+    pub fn certain(device: &str, availability: Result<String, String>) -> Self {
+        DeviceReport { device: device.into(), availability, needs_probe: false }
+    }
+}

@@ -1,0 +1,156 @@
+//! The registry of backends: what is known of each, and which are in this build.
+//!
+//! A new backend is its own file or folder here, one entry of [`ENTRIES`] with its module above it, one Cargo feature of
+//! the same name, and its row in the README.
+
+#[cfg(feature = "candle")]
+#[path = "candle/mod.rs"]
+mod candle;
+#[path = "null.rs"]
+mod null;
+#[cfg(feature = "openvino")]
+#[path = "openvino/mod.rs"]
+mod openvino;
+#[cfg(feature = "ort")]
+#[path = "ort/mod.rs"]
+mod ort;
+#[cfg(feature = "tch")]
+#[path = "tch/mod.rs"]
+mod tch;
+#[cfg(feature = "tract")]
+#[path = "tract.rs"]
+mod tract;
+
+pub use null::{NULL, Null};
+
+use super::interface::Backend;
+use crate::definition::CaseFailure;
+
+/// A backend, whether or not this build has it.
+pub struct Entry {
+    /// The Rust crate that runs it, as in case ids, and its Cargo feature: `ort`.
+    pub name: &'static str,
+    /// The field's name: `onnxruntime`.
+    pub framework: &'static str,
+    /// Its colour in charts, on white and on black. After Okabe & Ito 2008, "Color universal design".
+    pub colour: [&'static str; 2],
+    /// The command that gets its native library, if a build with the feature needs one.
+    pub setup: Option<&'static str>,
+    /// Whether a custom set that names no backends runs on it.
+    pub is_default: bool,
+    backend: Option<&'static dyn Backend>,
+}
+
+/// `Some(backend)` if this build has the feature.
+macro_rules! with_feature {
+    ($feature:literal, $backend:expr) => {{
+        #[cfg(feature = $feature)]
+        {
+            Some(&$backend as &'static dyn Backend)
+        }
+        #[cfg(not(feature = $feature))]
+        {
+            None
+        }
+    }};
+}
+
+/// All backends in the order of lists; the null backend is the last.
+#[rustfmt::skip]
+pub static ENTRIES: [Entry; 6] = [
+    Entry { name: "ort", framework: "onnxruntime", colour: ["#0072b2", "#4ba8e8"], setup: None, is_default: true,
+            backend: with_feature!("ort", ort::Ort) },
+    Entry { name: "tch", framework: "pytorch", colour: ["#d55e00", "#f58a42"], setup: Some("scripts/setup"), is_default: true,
+            backend: with_feature!("tch", tch::Tch) },
+    Entry { name: "candle", framework: "candle", colour: ["#009e73", "#2fcf9f"], setup: None, is_default: true,
+            backend: with_feature!("candle", candle::Candle) },
+    Entry { name: "tract", framework: "tract", colour: ["#b8568f", "#e59ac6"], setup: None, is_default: false,
+            backend: with_feature!("tract", tract::TractBackend) },
+    Entry { name: "openvino", framework: "openvino", colour: ["#8a6d00", "#e8c63e"], setup: Some("scripts/setup openvino"), is_default: false,
+            backend: with_feature!("openvino", openvino::OpenVino) },
+    Entry { name: NULL, framework: NULL, colour: ["#6b7280", "#9ca3af"], setup: None, is_default: false,
+            backend: Some(&Null) },
+];
+
+impl Entry {
+    /// The backend.
+    ///
+    /// # Errors
+    /// `unavailable`: this build does not have it; the message says what adds it.
+    pub fn backend(&self) -> Result<&'static dyn Backend, CaseFailure> {
+        self.backend.ok_or_else(|| {
+            let setup = self.setup.map(|command| format!("{command} && ")).unwrap_or_default();
+            let command = format!("{setup}cargo bench --features {}", self.name);
+            CaseFailure::unavailable(format!("not in this build; add it with `{command}`"))
+        })
+    }
+
+    /// Whether this build has the backend.
+    pub fn is_in_this_build(&self) -> bool {
+        self.backend.is_some()
+    }
+}
+
+/// The backends that compute something: all but the null backend.
+pub fn real() -> impl Iterator<Item = &'static Entry> {
+    ENTRIES.iter().filter(|entry| entry.name != NULL)
+}
+
+/// The Cargo features of this build's backends.
+pub fn features() -> Vec<&'static str> {
+    real().filter(|entry| entry.is_in_this_build()).map(|entry| entry.name).collect()
+}
+
+/// The backends of a custom set that names none.
+pub fn defaults() -> Vec<&'static str> {
+    real().filter(|entry| entry.is_default).map(|entry| entry.name).collect()
+}
+
+/// The entry of that name.
+///
+/// # Errors
+/// `unavailable`: there is none; the message lists the names.
+pub fn entry(name: &str) -> Result<&'static Entry, CaseFailure> {
+    ENTRIES.iter().find(|entry| entry.name == name).ok_or_else(|| {
+        let names: Vec<&str> = real().map(|entry| entry.name).collect();
+        CaseFailure::unavailable(format!("no backend {name:?}; there are {}", names.join(", ")))
+    })
+}
+
+/// The backend of that name.
+///
+/// # Errors
+/// `unavailable`: there is none, or this build does not have it.
+pub fn find(name: &str) -> Result<&'static dyn Backend, CaseFailure> {
+    entry(name)?.backend()
+}
+
+/// The field's name of a backend; its own name if the registry does not have it.
+pub fn framework(name: &str) -> &str {
+    entry(name).map_or(name, |entry| entry.framework)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_entry_is_a_feature_of_the_manifest() {
+        let manifest: toml::Table = toml::from_str(include_str!("../../Cargo.toml")).unwrap();
+        let features = manifest["features"].as_table().unwrap();
+        for entry in real() {
+            assert!(features.contains_key(entry.name), "{}", entry.name);
+            let message = entry.backend().err().map(|failure| failure.message);
+            assert!(message.is_none_or(|message| message.contains(&format!("--features {}", entry.name))));
+        }
+    }
+
+    #[test]
+    fn colours_are_told_apart() {
+        let mut colours: Vec<&str> = ENTRIES.iter().flat_map(|entry| entry.colour).collect();
+        let count = colours.len();
+        colours.sort_unstable();
+        colours.dedup();
+        assert_eq!(colours.len(), count);
+    }
+}

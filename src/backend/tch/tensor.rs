@@ -1,0 +1,145 @@
+//! libtorch's tensors, weights and errors in the words of the other backends.
+
+use std::rc::Rc;
+
+use safetensors::tensor::TensorView;
+use tch::{Device, IValue, Kind, TchError, Tensor};
+
+use crate::backend::failure::classify;
+use crate::definition::{CaseFailure, Dtype};
+use crate::fixture::{HostTensor, TensorData};
+
+/// libtorch's errors end with a C++ stack trace; the first lines say what happened.
+impl From<TchError> for CaseFailure {
+    fn from(error: TchError) -> Self {
+        let text = error.to_string();
+        // If the error is in an archive's code, the last line says what happened, and the others say where.
+        if let Some(what) = text.lines().find_map(|line| line.strip_prefix("RuntimeError: ")) {
+            let mixes_dtypes = what.contains("same dtype") || what.contains("should be the same");
+            return if mixes_dtypes {
+                CaseFailure::unsupported(format!("the archive converts to f32 inside: {what}"))
+            } else {
+                classify(what)
+            };
+        }
+        let lines =
+            text.lines().take_while(|line| !line.starts_with("Exception raised from") && !line.starts_with("frame #"));
+        classify(lines.collect::<Vec<_>>().join("\n"))
+    }
+}
+
+/// The dtype of case ids; `None` for element types that are no dtype of a case.
+pub fn dtype_of(kind: Kind) -> Option<Dtype> {
+    match kind {
+        Kind::Float => Some(Dtype::F32),
+        Kind::Half => Some(Dtype::F16),
+        Kind::BFloat16 => Some(Dtype::Bf16),
+        _ => None,
+    }
+}
+
+/// A weight of a safetensors file on the host, of the same shape.
+///
+/// # Errors
+/// `unsupported`: its element type is no floating-point one.
+pub fn weight(view: &TensorView<'_>) -> Result<Tensor, CaseFailure> {
+    let kind = match view.dtype() {
+        safetensors::Dtype::F64 => Kind::Double,
+        safetensors::Dtype::F32 => Kind::Float,
+        safetensors::Dtype::F16 => Kind::Half,
+        safetensors::Dtype::BF16 => Kind::BFloat16,
+        other => return Err(CaseFailure::unsupported(format!("a weight has the element type {other:?}"))),
+    };
+    let shape: Vec<i64> = view.shape().iter().map(|&size| size as i64).collect();
+    Ok(Tensor::f_from_data_size(view.data(), &shape, kind)?)
+}
+
+/// The tensor in a value.
+///
+/// # Errors
+/// The value is no tensor.
+pub fn as_tensor(value: &IValue) -> Result<&Tensor, CaseFailure> {
+    match value {
+        IValue::Tensor(tensor) => Ok(tensor),
+        other => Err(CaseFailure::failed(format!("{other:?} is not a tensor"))),
+    }
+}
+
+/// A tensor on the host, of the same shape.
+///
+/// # Errors
+/// libtorch refuses the shape.
+pub fn to_tensor(tensor: &HostTensor) -> Result<Tensor, CaseFailure> {
+    let shape: Vec<i64> = tensor.shape.iter().map(|&size| size as i64).collect();
+    let flat = match &tensor.data {
+        TensorData::F32(values) => Tensor::from_slice(values),
+        TensorData::F64(values) => Tensor::from_slice(values),
+        TensorData::I32(values) => Tensor::from_slice(values),
+        TensorData::I64(values) => Tensor::from_slice(values),
+        TensorData::U8(values) => Tensor::from_slice(values),
+        TensorData::Bool(values) => Tensor::from_slice(values),
+    };
+    Ok(flat.f_reshape(&shape)?)
+}
+
+/// The tensors of an output, in order, out of whatever containers they are in.
+///
+/// # Errors
+/// `unsupported`: the output holds something that is no tensor.
+pub fn collect_outputs(value: IValue, outputs: &mut Vec<Rc<IValue>>) -> Result<(), CaseFailure> {
+    match value {
+        IValue::Tensor(_) => outputs.push(Rc::new(value)),
+        IValue::TensorList(tensors) => {
+            outputs.extend(tensors.into_iter().map(|tensor| Rc::new(IValue::Tensor(tensor))));
+        }
+        IValue::Tuple(values) | IValue::GenericList(values) => {
+            for value in values {
+                collect_outputs(value, outputs)?;
+            }
+        }
+        IValue::GenericDict(entries) => {
+            for (_, value) in entries {
+                collect_outputs(value, outputs)?;
+            }
+        }
+        IValue::None => {}
+        other => return Err(CaseFailure::unsupported(format!("an output is {other:?} and not a tensor"))),
+    }
+    Ok(())
+}
+
+/// A copy on the host, of the same shape.
+///
+/// # Errors
+/// `unsupported`: the host has no such element type.
+pub fn to_host(tensor: &Tensor) -> Result<HostTensor, CaseFailure> {
+    let shape = tensor.size().into_iter().map(|size| size as usize).collect();
+    let flat = tensor.to_device(Device::Cpu).contiguous().view(-1);
+    let data = match tensor.kind() {
+        Kind::Float | Kind::Half | Kind::BFloat16 => TensorData::F32(Vec::try_from(&flat.to_kind(Kind::Float))?),
+        Kind::Double => TensorData::F64(Vec::try_from(&flat)?),
+        Kind::Int => TensorData::I32(Vec::try_from(&flat)?),
+        Kind::Int64 => TensorData::I64(Vec::try_from(&flat)?),
+        Kind::Uint8 => TensorData::U8(Vec::try_from(&flat)?),
+        Kind::Bool => TensorData::Bool(Vec::try_from(&flat)?),
+        other => return Err(CaseFailure::unsupported(format!("an output has the element type {other:?}"))),
+    };
+    Ok(HostTensor { shape, data })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_weight_is_read_in_its_own_element_type() {
+        let numbers = [1.5_f32, -2.0, 0.25, 8.0];
+        let half: Vec<u8> = numbers.iter().flat_map(|&number| half::f16::from_f32(number).to_le_bytes()).collect();
+        let view = TensorView::new(safetensors::Dtype::F16, vec![2, 2], &half).unwrap();
+        let tensor = weight(&view).unwrap();
+        assert_eq!((tensor.size(), tensor.kind()), (vec![2, 2], Kind::Half));
+        assert_eq!(to_host(&tensor).unwrap().data, TensorData::F32(numbers.to_vec()));
+        let integers = TensorView::new(safetensors::Dtype::I8, vec![1], &[1]).unwrap();
+        assert!(weight(&integers).unwrap_err().message.contains("I8"));
+    }
+}

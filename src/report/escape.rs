@@ -1,0 +1,35 @@
+//! The one escape of each output: text of files, users and libraries that is printed as text and never as markup.
+
+/// For a terminal: control characters, which could move the cursor or change colours, become spaces.
+pub fn terminal(text: &str) -> String {
+    text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
+}
+
+/// For Markdown, also inside of a table: one line without tags, links and the end of a cell. Backticks stay, because
+/// messages name commands with them.
+pub fn markdown(text: &str) -> String {
+    terminal(text).replace('|', "\\|").replace('<', "&lt;").replace("](", "]\\(")
+}
+
+/// For Markdown as code, also inside of a table. A backtick, which would end the code, becomes an apostrophe.
+pub fn markdown_code(text: &str) -> String {
+    format!("`{}`", terminal(text).replace('`', "'").replace('|', "\\|"))
+}
+
+/// For HTML and XML, between tags and in quoted attributes.
+pub fn html(text: &str) -> String {
+    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;").replace('\'', "&#39;")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn markup_becomes_text() {
+        assert_eq!(terminal("a\u{1b}[31m\nb"), "a [31m b");
+        assert_eq!(markdown("a | <b>\n[c](d) `e`"), "a \\| &lt;b> [c]\\(d) `e`");
+        assert_eq!(markdown_code("a`|<b>"), "`a'\\|<b>`");
+        assert_eq!(html("<a href='x'>&\""), "&lt;a href=&#39;x&#39;&gt;&amp;&quot;");
+    }
+}

@@ -1,0 +1,122 @@
+//! Records as text: a table per model for a terminal or as Markdown, and JSON with its schema.
+
+use super::Format;
+use super::columns::{Entry, P50, RATE, RecordColumn, chosen};
+use super::ranking::{ModelGroup, disturbed_lines, missing_calls_line, rank, short_message};
+use super::table::{Cell, Column, Table};
+use crate::definition::Status;
+use crate::run_data::Record;
+
+const BEST: &str = "●";
+const LEGEND: &str = "● fastest of its batch size; a percentile in parentheses has too few calls for a 99 % bound";
+
+/// The report's text with the columns of these names, ending with a line break. `resolution` is the line about the smallest change that the machine of the
+/// run can show; JSON, which has nothing but the records, is without it.
+pub fn render(records: &[Record], columns: &[String], resolution: &str, format: Format) -> String {
+    let columns = chosen(columns, records);
+    let tables = || rank(records).into_iter().map(|group| table(&group, &columns));
+    match format {
+        Format::Table => {
+            let tables: String = tables().map(|table| format!("\n{}", table.terminal())).collect();
+            format!("{tables}\n{LEGEND}\n{resolution}\n")
+        }
+        Format::Markdown => {
+            let tables: String = tables().map(|table| format!("{}\n", table.markdown())).collect();
+            format!("{tables}{LEGEND}\n\n{}\n{resolution}\n", records.first().map(source).unwrap_or_default())
+        }
+        // Records hold no map with keys that are not strings, the only thing that JSON could not write.
+        Format::Json => serde_json::to_string_pretty(records).map(|text| text + "\n").unwrap_or_default(),
+    }
+}
+
+/// The JSON Schema of [`Format::Json`]: an array of records.
+pub fn schema() -> String {
+    let mut schema = schemars::schema_for!(Vec<Record>);
+    schema.insert("title".into(), "inferbench report: an object per case and run".into());
+    serde_json::to_string_pretty(&schema).map(|text| text + "\n").unwrap_or_default()
+}
+
+/// The fastest of each batch size is marked; a case without figures says why below the table.
+fn table(group: &ModelGroup<'_>, columns: &[&RecordColumn]) -> Table {
+    let header = |column: &&RecordColumn| match column {
+        it if it.name == RATE => Column::number(group.rate_unit),
+        it if it.is_number() => Column::number(it.header),
+        it => Column::text(it.header),
+    };
+    let mut table = Table::new(columns.iter().map(header)).titled(group.title.as_str());
+    for row in &group.rows {
+        let entry = Entry { record: row.record, ratio_to_best: row.ratio_to_best };
+        let cell = |column: &&RecordColumn| {
+            let cell = Cell::from(column.text(&entry));
+            if row.is_best && column.name == P50 { cell.strong() } else { cell }
+        };
+        let added = table.row(columns.iter().map(cell));
+        if row.is_best {
+            added.mark(BEST).best();
+        }
+    }
+    for record in group.rows.iter().map(|row| row.record).filter(|record| record.status != Status::Ok) {
+        let id = record.case().benchmark_id();
+        table.footnote(format!("{}/{}: {}: {}", id.function, id.value, record.status, short_message(record)));
+    }
+    for line in missing_calls_line(group).into_iter().chain(disturbed_lines(group)) {
+        table.footnote(line);
+    }
+    table
+}
+
+/// The run, host and commit of a record.
+fn source(record: &Record) -> String {
+    let commit = record.git_commit.as_deref().map_or("unknown", |commit| &commit[..commit.len().min(12)]);
+    let dirty = if record.git_dirty == Some(true) { ", changed" } else { "" };
+    format!("Run {} on host {}, commit {commit}{dirty}.\n", record.run_id, record.host_id)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::report::tests::record;
+
+    fn text(records: &[Record], resolution: &str, format: Format) -> String {
+        render(records, &[], resolution, format)
+    }
+
+    #[test]
+    fn the_best_is_marked_and_a_failure_says_why() {
+        let mut absent = record("m", "tch", 1, None);
+        absent.status = Status::Unavailable;
+        absent.message = Some("not in this build".into());
+        let records = [record("m", "ort", 1, Some(2.0)), record("m", "candle", 1, Some(4.0)), absent];
+        let text = text(&records, "", Format::Table);
+        let line = |backend: &str| text.lines().find(|line| line.contains(&format!(" {backend} "))).unwrap();
+        assert!(line("ort").contains('●') && line("ort").contains("2.00 ms"));
+        assert!(line("candle").contains(" 2.00  ") && line("candle").contains("medium"), "{text}");
+        assert!(line("tch").contains("unavailable") && line("tch").contains("none"), "{text}");
+        assert!(text.contains("tch-cpu-f32/1: unavailable: not in this build"), "{text}");
+    }
+
+    #[test]
+    fn a_message_cannot_break_the_markdown() {
+        let mut failed = record("m", "ort", 1, None);
+        failed.status = Status::Failed;
+        failed.message = Some("a | <b\nc".into());
+        let text = text(&[failed, record("m", "tch", 1, Some(1.0))], "", Format::Markdown);
+        assert!(text.contains("- ort-cpu-f32/1: failed: a \\| &lt;b\n"), "{text}");
+        assert!(text.contains("| ● | tch | cpu | f32 | 1 | **1.00 ms** |"), "{text}");
+    }
+
+    #[test]
+    fn disturbed_samples_and_what_can_be_shown_are_below_the_figures() {
+        let with_share = |batch_size, disturbed_share| Record {
+            disturbed_share: Some(disturbed_share),
+            sample_count: Some(100),
+            ..record("m", "ort", batch_size, Some(1.0))
+        };
+        let records = [with_share(1, 0.0), with_share(2, 0.25), record("m", "tch", 1, Some(1.0))];
+        let shown = text(&records, "what can be shown", Format::Table);
+        assert!(shown.contains("\n  12 % of ort's samples were disturbed\n"), "{shown}");
+        assert!(!shown.contains("tch's"), "{shown}");
+        assert!(shown.ends_with("\nwhat can be shown\n"), "{shown}");
+        assert!(!text(&[with_share(1, 0.1)], "", Format::Table).contains("disturbed"));
+    }
+}

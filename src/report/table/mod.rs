@@ -1,0 +1,192 @@
+//! The one table of all outputs: columns, rows, marks and footnotes, printed for a terminal, as Markdown, HTML, CSV or TSV.
+//!
+//! A caller fills a [`Table`] with plain text; each output escapes that text by itself.
+
+mod html;
+mod markdown;
+mod separated;
+mod terminal;
+
+pub use terminal::ruled_table;
+
+/// A table with an optional title above and footnotes below.
+#[derive(Clone, Debug, Default)]
+pub struct Table {
+    title: Option<String>,
+    columns: Vec<Column>,
+    rows: Vec<Row>,
+    footnotes: Vec<String>,
+}
+
+/// The header of a column, and how its cells look.
+#[derive(Clone, Debug)]
+pub struct Column {
+    header: String,
+    kind: Kind,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    /// Aligned to the left.
+    Text,
+    /// Aligned to the right.
+    Number,
+    /// Text that a reader copies, such as the id of a case.
+    Code,
+}
+
+/// The cells of a row, and its mark.
+#[derive(Clone, Debug, Default)]
+pub struct Row {
+    mark: &'static str,
+    is_best: bool,
+    cells: Vec<Cell>,
+}
+
+/// The text of a cell, with an optional quieter detail after it.
+#[derive(Clone, Debug, Default)]
+pub struct Cell {
+    text: String,
+    detail: Option<String>,
+    is_strong: bool,
+}
+
+impl Table {
+    /// An empty table with these columns.
+    pub fn new(columns: impl IntoIterator<Item = Column>) -> Self {
+        Table { columns: columns.into_iter().collect(), ..Table::default() }
+    }
+
+    /// The same table with a title.
+    pub fn titled(self, title: impl Into<String>) -> Self {
+        Table { title: Some(title.into()), ..self }
+    }
+
+    /// Adds a row. Missing cells at its end are empty.
+    pub fn row<C: Into<Cell>>(&mut self, cells: impl IntoIterator<Item = C>) -> &mut Row {
+        self.rows.push(Row { cells: cells.into_iter().map(Into::into).collect(), ..Row::default() });
+        let last = self.rows.len() - 1;
+        &mut self.rows[last]
+    }
+
+    /// The same table with these rows added.
+    pub fn with_rows<R>(mut self, rows: impl IntoIterator<Item = R>) -> Self
+    where
+        R: IntoIterator<Item: Into<Cell>>,
+    {
+        for cells in rows {
+            self.row(cells);
+        }
+        self
+    }
+
+    /// Adds a line below the table.
+    pub fn footnote(&mut self, text: impl Into<String>) {
+        self.footnotes.push(text.into());
+    }
+
+    /// Whether there is no row.
+    pub fn is_empty(&self) -> bool {
+        self.rows.is_empty()
+    }
+
+    /// Whether the first column of the printed table is that of the marks.
+    fn has_marks(&self) -> bool {
+        self.rows.iter().any(|row| !row.mark.is_empty())
+    }
+}
+
+impl Column {
+    /// A column of words.
+    pub fn text(header: impl Into<String>) -> Self {
+        Column { header: header.into(), kind: Kind::Text }
+    }
+
+    /// A column of numbers, which are aligned to the right.
+    pub fn number(header: impl Into<String>) -> Self {
+        Column { header: header.into(), kind: Kind::Number }
+    }
+
+    /// A column of what a reader copies, such as ids: code in Markdown and HTML.
+    pub fn code(header: impl Into<String>) -> Self {
+        Column { header: header.into(), kind: Kind::Code }
+    }
+
+    /// The same column with the unit of all its cells in the header: `memory (MB)`.
+    pub fn unit(self, unit: &str) -> Self {
+        Column { header: format!("{} ({unit})", self.header), ..self }
+    }
+
+    fn is_number(&self) -> bool {
+        self.kind == Kind::Number
+    }
+}
+
+impl Row {
+    /// Puts a mark such as `●` in front of the row; a footnote explains it.
+    pub fn mark(&mut self, mark: &'static str) -> &mut Self {
+        self.mark = mark;
+        self
+    }
+
+    /// Shows the whole row in bold where the output is HTML.
+    pub fn best(&mut self) -> &mut Self {
+        self.is_best = true;
+        self
+    }
+}
+
+impl Cell {
+    /// The same cell with a quieter detail after its text.
+    pub fn detail(self, detail: impl Into<String>) -> Self {
+        Cell { detail: Some(detail.into()), ..self }
+    }
+
+    /// The same cell in bold where the output is Markdown or HTML.
+    pub fn strong(self) -> Self {
+        Cell { is_strong: true, ..self }
+    }
+}
+
+impl From<String> for Cell {
+    fn from(text: String) -> Self {
+        Cell { text, ..Cell::default() }
+    }
+}
+
+impl From<&str> for Cell {
+    fn from(text: &str) -> Self {
+        text.to_owned().into()
+    }
+}
+
+impl From<Option<String>> for Cell {
+    fn from(text: Option<String>) -> Self {
+        text.unwrap_or_default().into()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Two rows with everything that a table can have.
+    pub fn example() -> Table {
+        let mut table =
+            Table::new([Column::code("case"), Column::number("p50").unit("ms"), Column::text("note")]).titled("m | n");
+        table.row([Cell::from("a/1"), Cell::from("1.25").detail("0.5 ×").strong(), Cell::from("<b>")]).mark("●").best();
+        table.row(["b|1", "2.5"]);
+        table.footnote("● fastest | first");
+        table
+    }
+
+    #[test]
+    fn every_output_has_the_same_rows() {
+        let table = example();
+        for text in [table.terminal(), table.markdown(), table.html(), table.separated(b',')] {
+            for part in ["a/1", "1.25", "2.5", "note"] {
+                assert!(text.contains(part), "{part}: {text}");
+            }
+        }
+    }
+}

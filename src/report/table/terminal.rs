@@ -1,0 +1,63 @@
+//! A table for a terminal: a line below the header, and no others.
+
+use comfy_table::{CellAlignment, LineStyle, TableStyle};
+
+use super::{Cell, Table};
+use crate::report::escape;
+
+impl Table {
+    /// The table for a terminal, ending with a line break.
+    pub fn terminal(&self) -> String {
+        let mut printed = comfy_table::Table::new();
+        printed.load_style(TableStyle::new().header_separator(LineStyle::none().fill('─').junction('─')));
+        let marks = self.has_marks();
+        let with_mark = |mark: &str| marks.then(|| mark.to_owned());
+        printed.set_header(with_mark("").into_iter().chain(self.columns.iter().map(|it| escape::terminal(&it.header))));
+        for row in &self.rows {
+            let missing = self.columns.len().saturating_sub(row.cells.len());
+            let cells = row.cells.iter().map(text).chain(std::iter::repeat_n(String::new(), missing));
+            printed.add_row(with_mark(row.mark).into_iter().chain(cells));
+        }
+        let numbers = self.columns.iter().enumerate().filter(|(_, column)| column.is_number());
+        for (index, _) in numbers {
+            if let Some(column) = printed.column_mut(index + usize::from(marks)) {
+                column.set_cell_alignment(CellAlignment::Right);
+            }
+        }
+        let title = self.title.iter().map(|title| format!("{}\n", escape::terminal(title)));
+        let footnotes = self.footnotes.iter().map(|line| format!("  {}\n", escape::terminal(line)));
+        title.chain([format!("{printed}\n")]).chain(footnotes).collect()
+    }
+}
+
+/// Temporary, for the rooms that do not use [`Table`] yet.
+pub fn ruled_table(header: &[&str]) -> comfy_table::Table {
+    let mut table = comfy_table::Table::new();
+    table.load_style(TableStyle::new().header_separator(LineStyle::none().fill('─').junction('─')));
+    table.set_header(header.iter().copied());
+    table
+}
+
+fn text(cell: &Cell) -> String {
+    let detail = cell.detail.iter().map(|detail| format!("  {detail}"));
+    escape::terminal(&detail.fold(cell.text.clone(), |text, detail| text + &detail))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::example;
+
+    #[test]
+    fn numbers_are_aligned_and_marks_are_in_front() {
+        let text = example().terminal();
+        let lines: Vec<&str> = text.lines().collect();
+        assert_eq!(lines[0], "m | n");
+        assert!(lines[1].contains("p50 (ms)") && lines[2].trim().chars().all(|c| c == '─'), "{text}");
+        assert!(lines[3].contains("● ") && lines[3].contains("1.25  0.5 ×"), "{text}");
+        let end_of = |line: &str, part: &str| {
+            line.split_once(part).map(|(before, _)| before.chars().count() + part.chars().count())
+        };
+        assert_eq!(end_of(lines[3], "0.5 ×"), end_of(lines[4], "2.5"), "{text}");
+        assert_eq!(lines[5], "  ● fastest | first");
+    }
+}

@@ -1,0 +1,20 @@
+//! Statistics without a subject: functions of numbers, each with its source. They know nothing of models, runs or files.
+//!
+//! Percentiles of calls ([`SortedCalls`]) are calls that were made (nearest rank), with bounds; the median of other figures
+//! ([`median`]) is the mean of the two in the middle, so that it changes its sign with the figures.
+
+mod autocorrelation;
+mod calls;
+mod discoveries;
+mod moments;
+mod proportion;
+#[cfg(test)]
+mod random;
+mod student;
+
+pub use autocorrelation::autocorrelation;
+pub use calls::{CONFIDENCE, SortedCalls, calls_for_bound, relative_half_width};
+pub use discoveries::discoveries;
+pub use moments::{geometric_mean, mean, mean_and_deviation, median, pooled_variance, variance};
+pub use proportion::{paired_difference_interval, proportion_interval};
+pub use student::{MeanEstimate, StudentT};
