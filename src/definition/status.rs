@@ -54,13 +54,6 @@ pub struct CaseFailure {
     pub message: String,
 }
 
-impl From<anyhow::Error> for CaseFailure {
-    /// An error of a file or a library: the case should have run and did not.
-    fn from(error: anyhow::Error) -> Self {
-        CaseFailure::failed(format!("{error:#}"))
-    }
-}
-
 impl CaseFailure {
     pub fn new(status: Status, message: impl Into<String>) -> Self {
         CaseFailure { status, message: message.into() }
