@@ -323,8 +323,7 @@ fn manifest_case(
     failures: &BTreeMap<String, CaseFailure>,
     facts: &mut Facts<'_>,
 ) -> ManifestCase {
-    let framework =
-        backend::registry::framework(&planned.case.backend);
+    let framework = backend::registry::framework(&planned.case.backend);
     let model = planned.model.as_ref().ok();
     ManifestCase {
         case: planned.case.clone(),

@@ -134,7 +134,8 @@ fn every_suite_of_the_documents_is_one() {
         for (kind, block) in of_kind("toml").chain(of_kind("json")).filter(|(_, block)| is_suite(block)) {
             let path = folder.path().join("suite").with_extension(kind);
             fs::write(&path, &block).unwrap();
-            let suite = read_suite(path.to_str().unwrap(), folder.path()).unwrap_or_else(|error| panic!("{block}\n{error}"));
+            let suite =
+                read_suite(path.to_str().unwrap(), folder.path()).unwrap_or_else(|error| panic!("{block}\n{error}"));
             assert!(!suite.models.is_empty());
             suites += 1;
         }

@@ -441,8 +441,9 @@ mod with_duckdb {
     fn the_documented_sql_runs_as_it_is_there() {
         let workplace = measured();
         import(&workplace, &[]).finish().with_code(0);
-        let pages =
-            ["README.md", "src/guide/history.md"].map(|page| fs::read_to_string(checkout().join(page)).unwrap()).concat();
+        let pages = ["README.md", "src/guide/history.md"]
+            .map(|page| fs::read_to_string(checkout().join(page)).unwrap())
+            .concat();
         let examples: Vec<&str> =
             pages.split("store query '").skip(1).filter_map(|rest| rest.split('\'').next()).collect();
         assert!(examples.len() >= 3, "{examples:?}");

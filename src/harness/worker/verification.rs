@@ -2,6 +2,8 @@
 //! and for another batch size.
 
 use super::other_outputs;
+use anyhow::{anyhow, ensure};
+
 use crate::backend::{self, Session};
 use crate::definition::{Case, CaseFailure, Model, Sizes, Status, TensorSpec};
 use crate::fixture::{self, HostTensor, Reference};
@@ -54,13 +56,14 @@ impl Verification<'_> {
         };
         if let Some(expected) = &expected {
             observed.verified = Some(false);
-            let deviation = fixture::deviation(&outputs, expected).map_err(|why| wrong(format!("{why} ({whose})")))?;
+            let deviation =
+                fixture::deviation(&outputs, expected).map_err(|why| wrong(format!("{why:#} ({whose})")))?;
             observed.max_abs_error = Some(deviation.max_abs_error);
             observed.max_rel_error = Some(deviation.max_rel_error);
             check_tolerance(deviation.max_rel_error, tolerance)
                 .map_err(|why| wrong(format!("the outputs differ from {whose}: {why}")))?;
         }
-        fixture::check_plausible(&outputs, other_outputs.as_deref()).map_err(wrong)?;
+        fixture::check_plausible(&outputs, other_outputs.as_deref()).map_err(|why| wrong(format!("{why:#}")))?;
         let takes_other_batches =
             self.model.inputs.iter().all(TensorSpec::is_batched) && !session.placement().has_fixed_sizes;
         if self.job.purpose == Purpose::Verify && takes_other_batches {
@@ -102,8 +105,8 @@ impl Verification<'_> {
         let batch_size = self.case.batch_size;
         let other = if batch_size == 1 { 2 } else { 1 };
         let sizes = Sizes { batch: other, sequence: self.case.sequence_length };
-        let inputs = fixture::batch(self.model, self.reference, 0, sizes).map_err(CaseFailure::failed)?;
-        let in_batch = |why: String| wrong(format!("at batch size {other}: {why}"));
+        let inputs = fixture::batch(self.model, self.reference, 0, sizes)?;
+        let in_batch = |why: anyhow::Error| wrong(format!("at batch size {other}: {why:#}"));
         let binding = session.bind(&inputs).map_err(|failure| {
             CaseFailure::new(failure.status, format!("at batch size {other}: {}", failure.message))
         })?;
@@ -111,7 +114,7 @@ impl Verification<'_> {
         fixture::check_plausible(&others, None).map_err(in_batch)?;
         for (output, of_other) in outputs.iter().zip(&others) {
             if output.shape.first() == Some(&batch_size) && of_other.shape.first() != Some(&other) {
-                return Err(in_batch(format!("an output has shape {:?}", of_other.shape)));
+                return Err(in_batch(anyhow!("an output has shape {:?}", of_other.shape)));
             }
         }
         if let Some(expected) = self.reference_outputs(other)? {
@@ -129,7 +132,7 @@ impl Expectation {
     /// `wrong-output`: they changed.
     pub fn verify_again(&self, session: &mut dyn Session) -> Result<(), CaseFailure> {
         let outputs = session.outputs(0)?;
-        let changed = |why: String| wrong(format!("after the measurement: {why}"));
+        let changed = |why: anyhow::Error| wrong(format!("after the measurement: {why:#}"));
         match self {
             Expectation::Reference { outputs: expected, tolerance } => {
                 let deviation = fixture::deviation(&outputs, expected).map_err(changed)?;
@@ -149,9 +152,7 @@ fn wrong(why: String) -> CaseFailure {
     CaseFailure::new(Status::WrongOutput, why)
 }
 
-fn check_tolerance(error: f64, tolerance: f64) -> Result<(), String> {
-    if error <= tolerance {
-        return Ok(());
-    }
-    Err(format!("an error of {error:.1e} of the largest value, where {tolerance:.0e} is allowed"))
+fn check_tolerance(error: f64, tolerance: f64) -> anyhow::Result<()> {
+    ensure!(error <= tolerance, "an error of {error:.1e} of the largest value, where {tolerance:.0e} is allowed");
+    Ok(())
 }
