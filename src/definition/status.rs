@@ -21,6 +21,8 @@ pub enum Status {
     Failed,
     /// It ran, and its outputs are not those of the model.
     WrongOutput,
+    /// It ran; its outputs look wrong and there is nothing to compare them with.
+    Suspicious,
     OutOfMemory,
     Timeout,
     /// It was measured, and the figures scatter too much for a statement.
@@ -28,6 +30,11 @@ pub enum Status {
 }
 
 impl Status {
+    /// Whether a case with this status has figures. Only `ok` ones are ranked and compared.
+    pub fn is_measured(self) -> bool {
+        matches!(self, Status::Ok | Status::Suspicious)
+    }
+
     /// The name in records.
     pub fn name(self) -> &'static str {
         self.into()
