@@ -51,7 +51,7 @@ impl Fixtures {
             return Ok(reference.clone());
         }
         let reference = match &artifacts.reference {
-            Some(path) => Some(Rc::new(fixture::read_reference(path).map_err(CaseFailure::failed)?)),
+            Some(path) => Some(Rc::new(fixture::read_reference(path)?)),
             None => None,
         };
         self.references.insert(key, reference.clone());
@@ -69,7 +69,7 @@ impl Fixtures {
         if let Some((.., samples)) = self.samples.iter().find(is_same) {
             return Ok(Rc::clone(samples));
         }
-        let samples = Rc::new(Samples::open(model, sequence).map_err(CaseFailure::failed)?);
+        let samples = Rc::new(Samples::open(model, sequence)?);
         self.samples.push((model.data_source.clone(), model.name.clone(), sequence, Rc::clone(&samples)));
         Ok(samples)
     }
@@ -111,8 +111,7 @@ impl<'a> Prepared<'a> {
         let sizes = Sizes { batch: case.batch_size, sequence: case.sequence_length };
         let ring: Vec<Vec<HostTensor>> = (0..fixture::RING)
             .map(|index| fixture::batch(model, reference.as_deref(), index, sizes))
-            .collect::<Result<_, _>>()
-            .map_err(CaseFailure::failed)?;
+            .collect::<anyhow::Result<_>>()?;
         Ok(Prepared { case, model, threads: job.effort.effective_threads(), artifacts, reference, ring })
     }
 
