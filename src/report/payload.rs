@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 
 use super::chart::{Chart, Step, charts};
-use super::colour::{Colour, PLACES, colours};
+use super::colour::{Colour, colours, places};
 use super::columns::{COLUMNS, Entry, RecordColumn, STATUS};
 use super::machine_facts::{Fact, facts};
 use super::ranking::best_of;
@@ -37,7 +37,7 @@ pub struct Payload {
     /// The colour of each backend.
     pub colours: BTreeMap<String, Colour>,
     /// The colours of series that are no backends, by their order.
-    pub places: [Colour; 6],
+    pub places: Vec<Colour>,
 }
 
 #[derive(Clone, Debug, Serialize)]
@@ -128,7 +128,7 @@ impl Payload {
             columns: columns.iter().map(|column| head(column)).collect(),
             charts: charts(shown, &steps),
             colours: colours(shown.cases.iter().map(|case| case.case.backend.as_str())),
-            places: PLACES,
+            places: places(),
         }
     }
 }
@@ -144,7 +144,7 @@ impl Payload {
             colours: colours(cases.iter().map(|case| case.backend.as_str())),
             cases,
             charts: vec![chart],
-            places: PLACES,
+            places: places(),
         }
     }
 }
