@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use super::chart::{Chart, Step, charts};
 use super::colour::{Colour, colours, places};
-use super::columns::{COLUMNS, Entry, RecordColumn, STATUS};
+use super::columns::{ALL, Entry, RecordColumn, STATUS, chosen};
 use super::machine_facts::{Fact, facts};
 use super::ranking::best_of;
 use super::selection::{Measured, Shown};
@@ -101,23 +101,21 @@ pub struct CaseRow {
 }
 
 impl Payload {
-    pub fn new(shown: &Shown<'_>, known: &Known<'_>) -> Self {
+    /// The payload of a page about these runs.
+    pub fn new<'a>(shown: &Shown<'a>, known: &Known<'_>) -> Self {
         let steps = Step::find(shown, known.noise);
         let ratios = best_of(shown.cases.iter().map(|case| case.record));
-        let entries = shown
-            .cases
-            .iter()
-            .zip(ratios)
-            .map(|(case, ratio)| (case, Entry { record: case.record, ratio_to_best: ratio }));
-        let entries: Vec<(&Measured<'_>, Entry<'_>)> = entries.collect();
-        let is_known = |column: &&RecordColumn| entries.iter().any(|(_, entry)| !column.text(entry).is_empty());
-        let columns: Vec<&RecordColumn> = COLUMNS.iter().filter(is_known).collect();
+        let entry = |(case, ratio_to_best): (&Measured<'a>, Option<f64>)| Entry { record: case.record, ratio_to_best };
+        let entries: Vec<Entry<'_>> = shown.cases.iter().zip(ratios).map(entry).collect();
+        let columns = chosen(&[ALL.to_owned()], &entries);
         Payload {
             title: title(shown),
             runs: runs(shown),
             machines: machines(shown, known),
-            cases: entries
+            cases: shown
+                .cases
                 .iter()
+                .zip(&entries)
                 .map(|(case, entry)| CaseRow {
                     machine: shown.machines[case.machine].name.clone(),
                     is_best: entry.ratio_to_best == Some(1.0),
