@@ -1,4 +1,4 @@
-//! The command line: one subcommand a file, all with the same shape: `Arguments`, and `run`, which returns an exit code.
+//! The command line: one file per subcommand, all with the same shape: `Arguments`, and `run`, which returns an exit code.
 
 mod compare;
 mod convert;
@@ -65,7 +65,7 @@ pub fn main() -> ExitCode {
         Command::Verify(arguments) => verify::run(&arguments),
         Command::Run(arguments) => run::run(&arguments),
         Command::Convert(arguments) => convert::run(&arguments),
-        Command::Report(arguments) => report::run(&arguments),
+        Command::Report(arguments) => report::run(&arguments).map_err(|error| format!("{error:#}")),
         Command::Compare(arguments) => compare::run(&arguments),
         Command::Duel(arguments) => duel::run(&arguments),
         Command::Round(arguments) => round::run(&arguments),
@@ -106,7 +106,7 @@ impl Listing {
     }
 }
 
-/// Prints to standard output; a reader that has gone away (`| head`) is no error.
+/// Prints to standard output. A reader that has gone away, such as `head`, is no error.
 fn print(text: &str) -> Result<(), String> {
     use std::io::Write;
     match std::io::stdout().write_all(text.as_bytes()) {

@@ -15,7 +15,7 @@ const fn kind(name: &'static str, device_type: &'static str, is_numbered: bool) 
     Kind { name, device_type, is_numbered }
 }
 
-const KINDS: [Kind; 13] = [
+const KINDS: [Kind; 12] = [
     kind("cpu", "cpu", false),
     kind("cuda", "gpu", true),
     kind("tensorrt", "gpu", true),
@@ -26,7 +26,6 @@ const KINDS: [Kind; 13] = [
     kind("webgpu", "gpu", false),
     kind("webnn", "npu", false),
     kind("xnnpack", "cpu", false),
-    kind("directml", "gpu", true),
     kind("gpu", "gpu", true),
     kind("npu", "npu", false),
 ];

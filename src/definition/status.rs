@@ -19,6 +19,8 @@ pub enum Status {
     Failed,
     /// It ran, and its outputs are not the model's.
     WrongOutput,
+    /// It ran; its outputs look wrong and there is nothing to compare them with.
+    Suspicious,
     OutOfMemory,
     Timeout,
     /// It was measured, and the figures are too scattered to say anything.
@@ -26,6 +28,11 @@ pub enum Status {
 }
 
 impl Status {
+    /// Whether a case with this status has figures. Only `ok` ones are ranked and compared.
+    pub fn is_measured(self) -> bool {
+        matches!(self, Status::Ok | Status::Suspicious)
+    }
+
     pub fn name(self) -> &'static str {
         match self {
             Status::Ok => "ok",
@@ -33,6 +40,7 @@ impl Status {
             Status::Unavailable => "unavailable",
             Status::Failed => "failed",
             Status::WrongOutput => "wrong-output",
+            Status::Suspicious => "suspicious",
             Status::OutOfMemory => "out-of-memory",
             Status::Timeout => "timeout",
             Status::Unstable => "unstable",

@@ -83,6 +83,9 @@ pub struct SuiteModel {
 pub struct Effort {
     /// Calls to measure, if they fit into the budget.
     pub iterations: usize,
+    /// Whether the user has said `iterations` by flag or variable: the timeout limits them then, and not the budget.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub are_iterations_explicit: bool,
     /// Seconds of measured calls at the least: calls that take microseconds get more than `iterations` of them.
     #[serde(rename = "least_s")]
     pub least_seconds: f64,
@@ -113,6 +116,7 @@ impl Default for Effort {
     fn default() -> Self {
         Effort {
             iterations: 1000,
+            are_iterations_explicit: false,
             least_seconds: 1.0,
             warmup: 3,
             budget_seconds: 5.0,

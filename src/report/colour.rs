@@ -1,4 +1,4 @@
-//! One colour a backend, the same in every chart, report and year.
+//! One colour per backend, the same in every chart, report and year.
 
 use std::collections::BTreeMap;
 
@@ -26,7 +26,7 @@ const OF_BACKEND: [(&str, Colour); 7] = [
     ("null", colour("#6b7280", "#9ca3af")),
 ];
 
-/// For what is no backend, such as machines, by its order.
+/// Colours of series that are no backends, such as machines, by their order.
 pub const PLACES: [Colour; 6] = [
     colour("#0072b2", "#4ba8e8"),
     colour("#d55e00", "#f58a42"),

@@ -1,4 +1,4 @@
-//! `target-reports/index.html`: all runs, the newest first, with links to what there is of each.
+//! `target-reports/index.html`: all runs, the newest first, with links to the files of each.
 
 use std::path::{Path, PathBuf};
 
@@ -21,10 +21,10 @@ pub fn render(reports: &Path, criterion: &Path) -> String {
     let criterion_page = criterion.join("report/index.html");
     let criterion = match relative(reports, &criterion_page) {
         Some(link) if criterion_page.is_file() => format!(
-            "Of what was measured last, <a href=\"{}\">Criterion's own pages</a> have every sample.",
+            "<a href=\"{}\">Criterion's own pages</a> have every sample of the last measurement.",
             escape(&link)
         ),
-        _ => "Criterion's own pages are not there: it writes them unless it is told <code>--noplot</code>.".into(),
+        _ => "Criterion has written no pages of its own; it does so unless it is told <code>--noplot</code>.".into(),
     };
     let count = match rows.len() {
         1 => "1 run".to_owned(),
@@ -33,7 +33,7 @@ pub fn render(reports: &Path, criterion: &Path) -> String {
     fill(PAGE, &[("count", &count), ("criterion", &criterion), ("rows", &rows.concat())])
 }
 
-/// A run that cannot be read has a row that says so.
+/// The row of a run. The row of a run that cannot be read says why.
 fn row(results: &Path) -> Option<String> {
     let folder = results.parent()?;
     let name = folder.file_name()?.to_string_lossy().into_owned();
@@ -75,7 +75,7 @@ fn row(results: &Path) -> Option<String> {
     ))
 }
 
-/// From a folder to a file, with `..` where they part; none where they share nothing.
+/// The path from a folder to a file, with `..` where they part. Returns `None` if they share nothing.
 fn relative(from: &Path, to: &Path) -> Option<String> {
     let absolute = |path: &Path| std::path::absolute(path).ok();
     let (from, to) = (absolute(from)?, absolute(to)?);
@@ -85,7 +85,7 @@ fn relative(from: &Path, to: &Path) -> Option<String> {
     (shared > 0).then(|| up.chain(down).collect::<Vec<_>>().join("/"))
 }
 
-/// A file's name as part of an address.
+/// A file name as part of an address, percent-encoded.
 fn in_address(name: &str) -> String {
     let is_plain = |byte: &u8| byte.is_ascii_alphanumeric() || b"-_.~".contains(byte);
     name.bytes()
@@ -93,7 +93,7 @@ fn in_address(name: &str) -> String {
         .collect()
 }
 
-/// Where the page of several runs is written.
+/// The path of the page about several runs.
 pub fn page_of_several(reports: &Path) -> PathBuf {
     reports.join(REPORT)
 }

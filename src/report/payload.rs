@@ -1,4 +1,5 @@
-//! All that a report with charts shows, in one serialisable value: the page and the figures are made of nothing else.
+//! Everything that a report with charts shows, in one serialisable value: the page and the charts of `--charts` are made of
+//! nothing else.
 
 use std::collections::BTreeMap;
 
@@ -14,11 +15,11 @@ use crate::compare::Noise;
 use crate::definition::{Phase, Status};
 use crate::run_data::Record;
 
-/// What is known of machines beside their runs.
+/// What is known about machines besides their runs.
 pub struct Known<'a> {
-    /// The smallest change that can be shown on a host, in a line.
+    /// A line about the smallest change that can be shown on a host.
     pub resolution: &'a dyn Fn(&str) -> String,
-    /// How much the same program differs from itself on a host.
+    /// How much measurements of the same program differ on a host.
     pub noise: &'a dyn Fn(&str) -> Noise,
 }
 
@@ -26,16 +27,16 @@ pub struct Known<'a> {
 #[derive(Clone, Debug, Serialize)]
 pub struct Payload {
     pub title: String,
-    /// The newest first; those that are looked at for the trend only are among them.
+    /// All runs, the newest first, with those that only the trend shows.
     pub runs: Vec<RunRow>,
     pub machines: Vec<MachineRow>,
     /// The columns of the table of cases of which something is known.
     pub columns: Vec<ColumnHead>,
     pub cases: Vec<CaseRow>,
     pub charts: Vec<Chart>,
-    /// By backend.
+    /// The colour of each backend.
     pub colours: BTreeMap<String, Colour>,
-    /// Of what is no backend, by its order.
+    /// The colours of series that are no backends, by their order.
     pub places: [Colour; 6],
 }
 
@@ -76,7 +77,7 @@ pub enum Cell {
     Text(String),
 }
 
-/// A case: what it is filtered by, and its row of the table.
+/// A case: the fields by which the page filters it, and its row of the table.
 #[derive(Clone, Debug, Serialize)]
 pub struct CaseRow {
     pub id: String,

@@ -93,6 +93,8 @@ pub struct Observed {
     pub tokens_a_call: Option<usize>,
     /// Whether the outputs were right. Absent if there was nothing to compare them with.
     pub verified: Option<bool>,
+    /// Why the outputs look wrong, if there was nothing to compare them with.
+    pub suspicion: Option<String>,
     pub max_abs_error: Option<f64>,
     pub max_rel_error: Option<f64>,
     pub effective_device: Option<String>,

@@ -132,6 +132,7 @@ impl Suite {
         }
         if let Some(iterations) = effort.iterations {
             self.effort.iterations = iterations;
+            self.effort.are_iterations_explicit = effort.budget.is_none();
             self.effort.least_seconds = 0.0;
             self.effort.until_percentile = None;
             self.effort.until_interval = None;

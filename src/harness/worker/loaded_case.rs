@@ -1,7 +1,7 @@
-//! One case in its process, from loading to the proof: everything but the sampling itself.
+//! One case in its process, from loading to verification: everything but the sampling itself.
 //!
-//! The order is: load, bind the ring of inputs, first call, compare the outputs with the reference, warm up. Only then
-//! may it be measured; afterwards the outputs of the same session are compared once more.
+//! The order is: load, bind the ring of inputs, make the first call, compare the outputs with the reference, warm up. Only
+//! then may the case be measured; afterwards the outputs of the same session are compared once more.
 
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -17,7 +17,7 @@ use crate::measurement::{self, TimedSession, WarmUp, WarmUpRule};
 use crate::run_data::Observed;
 use crate::statistics::median;
 
-/// What the cases of a process share; each is loaded when the first case needs it.
+/// Files that the cases of a process share; each is read when the first case needs it.
 #[derive(Default)]
 pub struct Fixtures {
     references: HashMap<String, Option<Rc<Reference>>>,
@@ -38,7 +38,7 @@ impl Fixtures {
         Ok(reference)
     }
 
-    /// The samples by which a model's answers are judged.
+    /// The samples by which a model's answers are evaluated.
     ///
     /// # Errors
     /// They cannot be read.
@@ -203,8 +203,8 @@ pub fn load_and_verify(
     let placement = session.placement();
     let placement = Placement { effective_dtype: placement.effective_dtype.or(traced_dtype), ..placement };
     note_placement(placement, case, &artifacts, observed)?;
-    let proof = Verification { case, model, reference: reference.as_deref(), job };
-    let expectation = proof.prove(&mut *session, &ring, observed)?;
+    let verification = Verification { case, model, reference: reference.as_deref(), job };
+    let expectation = verification.verify(&mut *session, &ring, observed)?;
     Ok(LoadedCase { session: timed(session, ring, case.boundary), expectation })
 }
 
@@ -216,7 +216,7 @@ pub fn timed(session: Box<dyn Session>, ring: Vec<Vec<HostTensor>>, boundary: Bo
     }
 }
 
-/// Loads a case and takes it as it is: an earlier process of the same duel has proven it.
+/// Loads a case without verification: an earlier process of the same duel has verified it.
 ///
 /// # Errors
 /// Why the case has no figures. `observed` holds what was seen until then.
@@ -228,7 +228,7 @@ pub fn load_unverified(
     observed: &mut Observed,
 ) -> Result<LoadedCase, CaseFailure> {
     let Loaded { session, ring, .. } = load(case, model, job, fixtures, observed)?;
-    Ok(LoadedCase { session: timed(session, ring, case.boundary), expectation: Expectation::Itself(Vec::new()) })
+    Ok(LoadedCase { session: timed(session, ring, case.boundary), expectation: Expectation::nothing() })
 }
 
 impl LoadedCase {
@@ -257,9 +257,11 @@ impl LoadedCase {
         median(&times).ok_or_else(|| CaseFailure::failed("no call was made"))
     }
 
-    /// The medians of the parts of the calls since the last time, in milliseconds, where they go from host to host.
-    pub fn stage_medians(&mut self) -> Option<[f64; 3]> {
+    /// The medians over the last `calls` calls of their stages, in milliseconds: to the device, compute, to the host.
+    /// Returns `None` if the calls do not go from host to host.
+    pub fn stage_medians(&mut self, calls: usize) -> Option<[f64; 3]> {
         let stages = self.session.take_stages();
+        let stages = &stages[stages.len().saturating_sub(calls)..];
         let median_of = |part: fn(&Stages) -> Duration| {
             median(&stages.iter().map(|stages| milliseconds(part(stages))).collect::<Vec<f64>>())
         };

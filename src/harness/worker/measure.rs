@@ -14,7 +14,7 @@ use super::case_outcome::{recorded, unwinding};
 use super::evaluation::evaluate;
 use super::loaded_case::{self, Fixtures, LoadedCase};
 use crate::criterion_dir::{LatencyLog, write_latency_log};
-use crate::definition::{BenchmarkId, Case, CaseFailure};
+use crate::definition::{BenchmarkId, Case, CaseFailure, Dtype};
 use crate::fixture::seeded::Stream;
 use crate::harness::protocol::{Job, WorkItem};
 use crate::measurement::{self, LoggedSamples, LoggedWallTime, SampleLog, Sampling, WarmUp, memory};
@@ -67,20 +67,21 @@ fn exactly_one_of(work: &[WorkItem]) -> String {
     format!("^(?:{})$", ids.join("|"))
 }
 
-/// Cases by Criterion's group; contestants next to each other, batch sizes in their natural order, if they are not
-/// shuffled. A group stays together: its page shows what was registered between its begin and its end.
+/// Cases by Criterion's group: a backend's batch sizes next to each other in ascending order, unless they are shuffled. A
+/// group stays together: its page shows what was registered between its begin and its end.
 fn groups(registered: &[Case], shuffle: Option<u64>) -> Vec<Vec<&Case>> {
     let mut groups: Vec<Vec<&Case>> = Vec::new();
-    let mut places: HashMap<String, usize> = HashMap::new();
+    let mut indices: HashMap<String, usize> = HashMap::new();
     for case in registered {
-        let place = *places.entry(case.benchmark_id().group).or_insert_with(|| {
+        let index = *indices.entry(case.benchmark_id().group).or_insert_with(|| {
             groups.push(Vec::new());
             groups.len() - 1
         });
-        groups[place].push(case);
+        groups[index].push(case);
     }
     for group in &mut groups {
-        group.sort_by_key(|case| (case.benchmark_id().function, case.batch_size));
+        // f32 first: outputs in other dtypes are compared with it if there is no reference.
+        group.sort_by_key(|case| (case.dtype != Dtype::F32, case.benchmark_id().function, case.batch_size));
     }
     if let Some(seed) = shuffle {
         groups.iter_mut().for_each(|group| group.sort_by_key(|case| Stream::new(seed, &case.to_string()).at(0)));
@@ -153,12 +154,12 @@ impl CriterionWorker<'_> {
         self.announce_sampling(sampling, &warm_up, observed);
         let before_sampling = [warm_up.calls.as_slice(), &pilot].concat();
         observed.warmup_iterations = Some(before_sampling.len());
-        // Those of the warm-up.
-        loaded.stage_medians();
         self.log.begin();
         self.sample(group, &mut loaded, sampling, warm_up.expected_call_ns(), id)?;
         let samples = self.log.take();
-        if let Some([h2d, compute, d2h]) = loaded.stage_medians() {
+        // Criterion's own warm-up calls come before the measured ones.
+        let calls = samples.samples_ns.iter().map(Vec::len).sum();
+        if let Some([h2d, compute, d2h]) = loaded.stage_medians(calls) {
             (observed.h2d_ms, observed.compute_ms, observed.d2h_ms) = (Some(h2d), Some(compute), Some(d2h));
         }
         loaded.verify_again()?;
@@ -179,7 +180,7 @@ impl CriterionWorker<'_> {
         self.folder.append(&Event::Evaluating { id: id.clone(), samples: 0 })?;
         let failure = self.answers(loaded, item, id).err().map(|failure| failure.message);
         if let Some(failure) = &failure {
-            eprintln!("  not judged: {failure}");
+            eprintln!("  not evaluated: {failure}");
         }
         let evaluation = EvaluationOutcome { failure, seconds: start.elapsed().as_secs_f64() };
         self.folder.append(&Event::Evaluated { id: id.clone(), evaluation })
@@ -187,7 +188,7 @@ impl CriterionWorker<'_> {
 
     fn answers(&mut self, mut loaded: LoadedCase, item: &WorkItem, id: &BenchmarkId) -> Result<(), CaseFailure> {
         let samples = self.fixtures.samples(&item.model, item.case.sequence_length)?;
-        eprintln!("  judging {} samples of {}", samples.len(), samples.name());
+        eprintln!("  evaluating {} samples of {}", samples.len(), samples.name());
         let (start, mut said) = (Instant::now(), Instant::now());
         let folder = &self.folder;
         let mut answered = |answered: usize| {
