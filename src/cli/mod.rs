@@ -19,6 +19,8 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
+use crate::selection::parse_with_variables;
+
 use crate::report::table::Table;
 use crate::{exit_codes, harness};
 
@@ -58,7 +60,8 @@ pub fn main() -> ExitCode {
     if let Some(code) = harness::run_as_worker() {
         return code;
     }
-    let result = match Cli::parse().command {
+    let Cli { command } = parse_with_variables();
+    let result = match command {
         Command::Devices(arguments) => devices::run(&arguments),
         Command::Models(arguments) => models::run(&arguments),
         Command::Prepare(arguments) => prepare::run(&arguments),

@@ -7,11 +7,11 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use clap::Parser;
-use inferbench::definition::read_suite;
-use inferbench::harness::CriterionArguments;
+use inferbench::catalogue::read_suite;
+use inferbench::run_data::CriterionArguments;
 
 use crate::support::documents::{all, blocks};
-use crate::support::{Run, checkout};
+use crate::support::{Run, Workplace, checkout};
 
 /// Stands in for the commands of the documents: writes its name, the `INFERBENCH_*` variables and its arguments down.
 const STUB: &str = "#!/bin/sh\n\
@@ -156,5 +156,28 @@ fn every_chapter_is_in_the_table_of_the_guide() {
     for chapter in files.iter().filter(|path| path.extension().is_some_and(|it| it == "md")) {
         let name = chapter.file_stem().unwrap().display().to_string();
         assert!(table.contains(&format!("//! | [`{name}`] |")), "{name}");
+    }
+}
+
+/// The names of the form `INFERBENCH_…` in the string literals of a file, and in those of the files below a folder.
+fn variables_in(path: &Path) -> BTreeSet<String> {
+    if path.is_dir() {
+        let entries = fs::read_dir(path).unwrap().map(|entry| entry.unwrap().path());
+        return entries.flat_map(|entry| variables_in(&entry)).collect();
+    }
+    let text = fs::read_to_string(path).unwrap_or_default();
+    let literals = text.split("\"INFERBENCH_").skip(1).filter_map(|rest| rest.split('"').next());
+    literals.filter(|name| !name.is_empty()).map(|name| format!("INFERBENCH_{name}")).collect()
+}
+
+#[test]
+fn the_help_of_cargo_bench_names_every_variable() {
+    let help = Workplace::new(&[], &[], &[]).bench(&["--help"]).finish().with_code(0).stdout;
+    // Set for a process by the process that starts it, or by the compiler.
+    let internal = ["INFERBENCH_JOB", "INFERBENCH_PROBE", "INFERBENCH_RUSTC"];
+    let variables = variables_in(&checkout().join("src"));
+    assert!(variables.len() > 20, "{variables:?}");
+    for variable in variables.iter().filter(|name| !internal.contains(&name.as_str())) {
+        assert!(help.contains(&format!("  {variable} ")), "{variable} is missing in\n{help}");
     }
 }

@@ -118,7 +118,7 @@ impl Opening<'_> {
     fn sizes(&self, part: &Part, path: &Path) -> Result<BTreeMap<String, i64>, CaseFailure> {
         let is_whole = matches!(self.request.phase, Phase::Forward | Phase::Encoder);
         let mut sizes = BTreeMap::new();
-        for (name, symbols) in read_input_symbols(path).map_err(CaseFailure::failed)? {
+        for (name, symbols) in read_input_symbols(path)? {
             let Some(input) = part.inputs.iter().find(|input| input.name == name) else { continue };
             for (dimension, symbol) in input.shape.iter().zip(symbols) {
                 let size = match dimension {

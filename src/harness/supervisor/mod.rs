@@ -16,7 +16,7 @@ use anyhow::{Result, anyhow};
 
 use super::protocol::{Job, Preparations, Purpose, WorkItem};
 use super::worker::can_be_evaluated;
-use crate::definition::{Case, DataSource, Effort, Model, Status};
+use crate::definition::{Case, DataSource, Dtype, Effort, Model};
 use crate::run_data::{CriterionArguments, EvaluationOutcome, Event, Mode, Observed, Outcome, RunFolder};
 
 /// The work of all workers of a run, and what is known about its length.
@@ -48,7 +48,8 @@ pub struct WorkerGroup {
 }
 
 impl WorkerGroup {
-    /// Groups cases in the order in which their backends and devices come first.
+    /// Groups cases in the order in which their backends and devices come first. Cases in f32 come first in their group:
+    /// outputs in other dtypes are compared with theirs if there is no reference.
     pub fn by_backend_and_device(runnable: &[(Case, Model)]) -> Vec<Self> {
         let mut groups: Vec<WorkerGroup> = Vec::new();
         for (case, model) in runnable {
@@ -61,6 +62,7 @@ impl WorkerGroup {
                 }
             }
         }
+        groups.iter_mut().for_each(|group| group.cases.sort_by_key(|(case, _)| case.dtype != Dtype::F32));
         groups
     }
 }
@@ -102,7 +104,7 @@ impl Supervisor<'_> {
         let outcomes = self.folder.read_outcomes();
         let is_open = |case: &Case| {
             let id = case.to_string();
-            let is_ok = outcomes.finished.get(&id).is_some_and(|outcome| outcome.status == Status::Ok);
+            let is_ok = outcomes.finished.get(&id).is_some_and(|outcome| outcome.status.is_measured());
             is_ok && !outcomes.watched.contains_key(&id)
         };
         let groups = self.groups.iter().enumerate();

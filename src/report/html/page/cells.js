@@ -7,7 +7,7 @@ const CELL_KINDS = [
   ["failed", "none: failed", "failed"], ["out-of-memory", "none: out of memory", "failed"], ["timeout", "none: timeout", "failed"],
   ["unstable", "none: unstable", "failed"], ["wrong-output", "none: wrong output", "wrong-output"],
 ];
-const cellColour = (kind) => `var(--cell-${CELL_KINDS.find(([known]) => known === kind)[2]})`;
+const cellColour = (kind) => `var(--cell-${CELL_KINDS.find(([known]) => known === kind)?.[2] ?? "failed"})`;
 
 kinds.cells = {
   isWide: () => true,
