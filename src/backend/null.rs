@@ -1,4 +1,4 @@
-//! A backend that computes nothing: what is left is the harness's own cost.
+//! A backend that computes nothing, which shows the harness's own cost.
 
 use std::hint::black_box;
 use std::time::Duration;
