@@ -85,7 +85,7 @@ pub fn run(arguments: &Arguments) -> Result<u8, String> {
     Ok(exit_codes::OK)
 }
 
-/// What one sample of a phase costs.
+/// The cost of one sample of a phase.
 struct PhaseCost {
     phase: Phase,
     sequence_length: Option<usize>,

@@ -192,7 +192,8 @@ fn names_of_other_libraries_and_empty_variables_are_accepted() {
     let workplace = Workplace::new(&["digits"], &["candle"], &[1]);
     let dry_run = ["run", "--dry-run", "--model", "digits", "--backend", "PyTorch,onnxruntime", "--dtype", "float32"];
     let mut command = workplace.inferbench(&dry_run);
-    for variable in ["INFERBENCH_BUDGET", "INFERBENCH_THREADS", "INFERBENCH_BATCH_SIZES", "INFERBENCH_DTYPE"] {
+    let variables = ["BUDGET", "THREADS", "BATCH_SIZES", "DTYPE", "MODELS_DIR", "REPORTS"];
+    for variable in variables.map(|name| format!("INFERBENCH_{name}")) {
         command.env(variable, "");
     }
     let planned = command.finish().with_code(0);
