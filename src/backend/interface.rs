@@ -112,6 +112,13 @@ pub trait Session {
     fn compilation(&self) -> Option<Duration> {
         None
     }
+    /// Drops all bound batches, and takes those of the request's sizes from now on.
+    ///
+    /// # Errors
+    /// `unsupported` if the session serves the sizes only for which it was loaded.
+    fn reset(&mut self, _request: &LoadRequest<'_>) -> Result<(), CaseFailure> {
+        Err(CaseFailure::unsupported("the session serves one size only"))
+    }
     /// What the session really uses, read back from the runtime if the runtime can tell.
     fn placement(&self) -> Placement;
 }
@@ -146,6 +153,9 @@ pub struct Placement {
     pub executor: Option<String>,
     /// Whether the session was compiled for the sizes of its request, and takes no others.
     pub has_fixed_sizes: bool,
+    /// Whether the session serves cases of other sizes too ([`Session::reset`]), and computes them as fast as a session that
+    /// was loaded for them.
+    pub serves_other_sizes: bool,
 }
 
 /// A backend's versions.

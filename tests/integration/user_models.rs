@@ -100,16 +100,17 @@ fn a_second_part_of_the_stem_is_the_variant() {
 }
 
 #[test]
-fn a_model_that_ignores_its_input_has_a_wrong_output() {
+fn a_model_that_ignores_its_input_is_suspicious_and_measured() {
     let workplace = only_found(&["candle"], &[1, 2]);
     workplace.add_model("ignores_input.onnx", "models/exported/stuck.onnx");
-    workplace.inferbench(&["run", "--noplot"]).finish().with_code(1);
+    workplace.inferbench(&["run", "--noplot"]).finish().with_code(0);
     for batch_size in [1, 2] {
         let record = workplace.record(&format!("stuck/candle-cpu-f32/{batch_size}"));
-        assert_eq!((record.status, record.latency_p50_ms), (Status::WrongOutput, None));
-        assert_eq!(record.message.as_deref(), Some("the outputs of different inputs are the same"));
+        assert_eq!((record.status, record.verified), (Status::Suspicious, None));
+        assert!(record.latency_p50_ms.is_some());
+        let message = record.message.unwrap();
+        assert!(message.contains("the outputs of different inputs are the same"), "{message}");
     }
-    assert!(workplace.measured().is_empty());
 }
 
 #[test]

@@ -191,7 +191,6 @@ impl Runtime for OrtRuntime {
 
 #[cfg(test)]
 mod tests {
-    use super::super::PROBE;
     use super::super::provider::provider_of;
     use super::*;
 
@@ -205,13 +204,14 @@ mod tests {
                 return;
             }
         };
-        let session = OrtRuntimeSession::builder(environment).unwrap().commit_from_memory(PROBE).unwrap();
+        let session =
+            OrtRuntimeSession::builder(environment).unwrap().commit_from_memory(include_bytes!("probe.onnx")).unwrap();
         let mut graph =
             OrtGraph { session, opening: Duration::ZERO, bound: Vec::new(), inputs: vec![0], outputs: vec![0] };
         let runtime = OrtRuntime { memory: Some(DeviceMemory(AllocationDevice::CPU, 0)), ..OrtRuntime::default() };
         let upload = |first: f32| {
             let data = TensorData::F32(vec![first, -2.0, 3.0, -4.0]);
-            runtime.upload(&HostTensor { shape: vec![4], data }).unwrap()
+            runtime.upload(&HostTensor { shape: vec![1, 4], data }).unwrap()
         };
         let run = |graph: &mut OrtGraph, input: &Rc<DynValue>| {
             let output = runtime.run(graph, &[input]).unwrap().remove(0);

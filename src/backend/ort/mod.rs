@@ -117,6 +117,7 @@ fn open(request: &LoadRequest<'_>, profile: Option<&Path>) -> Result<Box<dyn Ses
         threads: Some(request.threads),
         executor: executor(provider, runtime.memory.is_some()),
         has_fixed_sizes: provider.device != "cpu",
+        serves_other_sizes: provider.device == "cpu",
         ..Placement::default()
     };
     open_session(request, runtime, &parts, graphs, placement)

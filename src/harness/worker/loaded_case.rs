@@ -17,11 +17,31 @@ use crate::measurement::{self, TimedSession, WarmUp, WarmUpRule};
 use crate::run_data::Observed;
 use crate::statistics::median;
 
-/// Files that the cases of a process share; each is read when the first case needs it.
+/// What the cases of a process share; each is loaded when the first case needs it.
 #[derive(Default)]
 pub struct Fixtures {
     references: HashMap<String, Option<Rc<Reference>>>,
     samples: Vec<(DataSource, String, Option<usize>, Rc<Samples>)>,
+    /// The session of the last case, if it serves other sizes too.
+    session: Option<KeptSession>,
+}
+
+/// A session that waits for a case that differs from its last one in nothing but sizes and boundary.
+struct KeptSession {
+    key: SessionKey,
+    session: Box<dyn Session>,
+    load_ms: Option<f64>,
+}
+
+/// The weights, graph and settings of a session.
+#[derive(Clone, PartialEq)]
+struct SessionKey {
+    artifacts: Artifacts,
+    backend: String,
+    device: String,
+    dtype: Dtype,
+    phase: Phase,
+    threads: usize,
 }
 
 impl Fixtures {
@@ -59,10 +79,13 @@ impl Fixtures {
 pub struct LoadedCase {
     pub session: TimedSession,
     expectation: Expectation,
+    key: SessionKey,
+    load_ms: Option<f64>,
 }
 
 /// A case whose session is there and has its inputs.
 pub struct Loaded {
+    key: SessionKey,
     pub session: Box<dyn Session>,
     /// The batches that are bound, in the order of their bindings.
     pub ring: Vec<Vec<HostTensor>>,
@@ -90,6 +113,17 @@ impl<'a> Prepared<'a> {
             .map(|index| fixture::batch(model, reference.as_deref(), index, sizes))
             .collect::<anyhow::Result<_>>()?;
         Ok(Prepared { case, model, threads: job.effort.effective_threads(), artifacts, reference, ring })
+    }
+
+    fn key(&self) -> SessionKey {
+        SessionKey {
+            artifacts: self.artifacts.clone(),
+            backend: self.case.backend.clone(),
+            device: self.case.device.clone(),
+            dtype: self.case.dtype,
+            phase: self.case.phase,
+            threads: self.threads,
+        }
     }
 
     fn request(&self) -> LoadRequest<'_> {
@@ -134,7 +168,7 @@ impl<'a> Prepared<'a> {
     }
 
     /// Loads the case, binds its inputs and makes the first call, and notes what is seen on the way.
-    fn load(self, observed: &mut Observed) -> Result<Loaded, CaseFailure> {
+    fn load(self, kept: Option<KeptSession>, observed: &mut Observed) -> Result<Loaded, CaseFailure> {
         let Prepared { case, model, ring, .. } = &self;
         let backend = backend::find(&case.backend)?;
         observed.input_shape = ring.first().map(|inputs| describe_shapes(inputs));
@@ -148,11 +182,23 @@ impl<'a> Prepared<'a> {
         let versions = backend.versions(&case.device);
         observed.backend_version = Some(versions.backend);
         observed.library_version = Some(versions.library);
-        // Where the mark cannot be reset, the peak is the whole process's, which is still an upper bound.
+        // If the mark cannot be reset, the peak is the whole process's, which is still an upper bound.
         let _ = measurement::memory::reset_peak();
-        let start = Instant::now();
-        let mut session = backend.load(&self.request())?;
-        observed.load_ms = Some(milliseconds(start.elapsed()));
+        let key = self.key();
+        let mut session = match kept.filter(|kept| kept.key == key) {
+            Some(KeptSession { mut session, load_ms, .. }) => {
+                session.reset(&self.request())?;
+                observed.load_ms = load_ms;
+                observed.is_session_shared = true;
+                session
+            }
+            None => {
+                let start = Instant::now();
+                let session = backend.load(&self.request())?;
+                observed.load_ms = Some(milliseconds(start.elapsed()));
+                session
+            }
+        };
 
         for inputs in ring {
             session.bind(inputs)?;
@@ -167,7 +213,7 @@ impl<'a> Prepared<'a> {
         observed.first_inference_ms = Some(milliseconds(elapsed.saturating_sub(compiled_now)));
         observed.compilation_ms = compilation.map(milliseconds);
         let Prepared { ring, artifacts, reference, .. } = self;
-        Ok(Loaded { session, ring, artifacts, reference })
+        Ok(Loaded { key, session, ring, artifacts, reference })
     }
 }
 
@@ -182,7 +228,8 @@ pub fn load(
     fixtures: &mut Fixtures,
     observed: &mut Observed,
 ) -> Result<Loaded, CaseFailure> {
-    Prepared::new(case, model, job, fixtures)?.load(observed)
+    let prepared = Prepared::new(case, model, job, fixtures)?;
+    prepared.load(fixtures.session.take(), observed)
 }
 
 /// Loads a case and compares its outputs, and notes what is seen on the way.
@@ -198,13 +245,15 @@ pub fn load_and_verify(
 ) -> Result<LoadedCase, CaseFailure> {
     let prepared = Prepared::new(case, model, job, fixtures)?;
     let traced_dtype = prepared.trace(observed)?;
-    let Loaded { mut session, ring, artifacts, reference } = prepared.load(observed)?;
+    let Loaded { key, mut session, ring, artifacts, reference } = prepared.load(fixtures.session.take(), observed)?;
     let placement = session.placement();
     let placement = Placement { effective_dtype: placement.effective_dtype.or(traced_dtype), ..placement };
     note_placement(placement, case, &artifacts, observed)?;
     let verification = Verification { case, model, reference: reference.as_deref(), job };
     let expectation = verification.verify(&mut *session, &ring, observed)?;
-    Ok(LoadedCase { session: timed(session, ring, case.boundary), expectation })
+    // Some runtimes compile in more calls than the first.
+    observed.compilation_ms = observed.compilation_ms.or(session.compilation().map(milliseconds));
+    Ok(LoadedCase { session: timed(session, ring, case.boundary), expectation, key, load_ms: observed.load_ms })
 }
 
 /// The session as it is timed: from device to device, or from host to host.
@@ -226,8 +275,9 @@ pub fn load_unverified(
     fixtures: &mut Fixtures,
     observed: &mut Observed,
 ) -> Result<LoadedCase, CaseFailure> {
-    let Loaded { session, ring, .. } = load(case, model, job, fixtures, observed)?;
-    Ok(LoadedCase { session: timed(session, ring, case.boundary), expectation: Expectation::nothing() })
+    let Loaded { key, session, ring, .. } = load(case, model, job, fixtures, observed)?;
+    let (expectation, load_ms) = (Expectation::nothing(), observed.load_ms);
+    Ok(LoadedCase { session: timed(session, ring, case.boundary), expectation, key, load_ms })
 }
 
 impl LoadedCase {
@@ -265,6 +315,15 @@ impl LoadedCase {
             median(&stages.iter().map(|stages| milliseconds(part(stages))).collect::<Vec<f64>>())
         };
         Some([median_of(|it| it.to_device)?, median_of(|it| it.compute)?, median_of(|it| it.to_host)?])
+    }
+
+    /// Leaves the session for the next case, if it serves other sizes too.
+    pub fn release(self, fixtures: &mut Fixtures) {
+        let LoadedCase { session, key, load_ms, .. } = self;
+        let session = session.into_session();
+        if session.placement().serves_other_sizes {
+            fixtures.session = Some(KeptSession { key, session, load_ms });
+        }
     }
 
     /// Compares the outputs once more, after the measurement.

@@ -64,6 +64,7 @@ fn verify(job: &Job) -> Result<()> {
             unwinding(|| {
                 let mut loaded = loaded_case::load_and_verify(&item.case, &item.model, job, &mut fixtures, observed)?;
                 observed.rough_call_ms = Some(loaded.rough_call_ms()?);
+                loaded.release(&mut fixtures);
                 Ok(())
             })
         })?;
