@@ -182,7 +182,7 @@ fn models_are_named_by_hub_id_or_file_in_upper_or_lower_case() {
     };
     assert_eq!(named("DIGITS"), ["digits"]);
     assert_eq!(named("two_inputs.onnx"), ["two_inputs"]);
-    assert_eq!(named("models/exported/two_inputs.onnx,Digits"), ["digits", "two_inputs"]);
+    assert_eq!(named("models/exported/two_inputs.onnx,Digits"), ["two_inputs", "digits"]);
     assert_eq!(named("Elsewhere.onnx"), ["elsewhere"]);
     let unknown = workplace.inferbench(&["models", "--model", "resnet-18"]).finish();
     unknown.with_code(2).saying(&["no model \"resnet-18\"", "digits"]);
