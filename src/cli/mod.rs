@@ -1,5 +1,6 @@
 //! The command line: one file per subcommand, all with the same shape: `Arguments`, and `run`, which returns an exit code.
 
+mod arm;
 mod compare;
 mod convert;
 mod devices;
@@ -8,7 +9,6 @@ mod duel;
 mod models;
 mod prepare;
 mod report;
-mod round;
 mod run;
 mod selftest;
 mod store;
@@ -50,7 +50,7 @@ enum Command {
     Compare(compare::Arguments),
     Duel(duel::Arguments),
     #[command(hide = true)]
-    Round(round::Arguments),
+    Arm(arm::Arguments),
     Selftest(selftest::Arguments),
     Store(store::Arguments),
 }
@@ -71,7 +71,7 @@ pub fn main() -> ExitCode {
         Command::Report(arguments) => report::run(&arguments).map_err(|error| format!("{error:#}")),
         Command::Compare(arguments) => compare::run(&arguments),
         Command::Duel(arguments) => duel::run(&arguments),
-        Command::Round(arguments) => round::run(&arguments),
+        Command::Arm(arguments) => arm::run(&arguments),
         Command::Selftest(arguments) => selftest::run(&arguments),
         Command::Store(arguments) => store::run(&arguments),
     };

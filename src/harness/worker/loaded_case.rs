@@ -98,6 +98,7 @@ struct Prepared<'a> {
     case: &'a Case,
     model: &'a Model,
     threads: usize,
+    processors: Vec<usize>,
     artifacts: Artifacts,
     reference: Option<Rc<Reference>>,
     ring: Vec<Vec<HostTensor>>,
@@ -112,7 +113,8 @@ impl<'a> Prepared<'a> {
         let ring: Vec<Vec<HostTensor>> = (0..fixture::RING)
             .map(|index| fixture::batch(model, reference.as_deref(), index, sizes))
             .collect::<anyhow::Result<_>>()?;
-        Ok(Prepared { case, model, threads: job.effort.effective_threads(), artifacts, reference, ring })
+        let (threads, processors) = (job.effort.effective_threads(), job.processors.clone());
+        Ok(Prepared { case, model, threads, processors, artifacts, reference, ring })
     }
 
     fn key(&self) -> SessionKey {
@@ -135,6 +137,7 @@ impl<'a> Prepared<'a> {
             device: &self.case.device,
             dtype: self.case.dtype,
             threads: self.threads,
+            processors: &self.processors,
         }
     }
 
@@ -264,22 +267,6 @@ pub fn timed(session: Box<dyn Session>, ring: Vec<Vec<HostTensor>>, boundary: Bo
     }
 }
 
-/// Loads a case without verification: an earlier process of the same duel has verified it.
-///
-/// # Errors
-/// Why the case has no figures. `observed` holds what was seen until then.
-pub fn load_unverified(
-    case: &Case,
-    model: &Model,
-    job: &Job,
-    fixtures: &mut Fixtures,
-    observed: &mut Observed,
-) -> Result<LoadedCase, CaseFailure> {
-    let Loaded { key, session, ring, .. } = load(case, model, job, fixtures, observed)?;
-    let (expectation, load_ms) = (Expectation::nothing(), observed.load_ms);
-    Ok(LoadedCase { session: timed(session, ring, case.boundary), expectation, key, load_ms })
-}
-
 impl LoadedCase {
     /// Warms the session up, by the rule of its backend.
     ///
@@ -363,7 +350,7 @@ fn note_placement(
     }
 }
 
-fn warm_up_rule(case: &Case, effort: &Effort) -> WarmUpRule {
+pub(super) fn warm_up_rule(case: &Case, effort: &Effort) -> WarmUpRule {
     let least = backend::find(&case.backend).map_or(0, |backend| backend.least_warm_up_calls());
     let at_least = effort.warmup.max(least);
     WarmUpRule {
