@@ -97,7 +97,8 @@ pub(super) fn noise_of_machine(paths: &Paths, host_id: &str) -> Noise {
 }
 
 fn confidence(text: &str) -> Result<f64, String> {
-    part_of_whole(text).and_then(|part| if part >= 0.5 { Ok(part) } else { Err("not from 50 % to below 100 %".into()) })
+    let part = part_of_whole(text).map_err(|error| error.to_string());
+    part.and_then(|part| if part >= 0.5 { Ok(part) } else { Err("not from 50 % to below 100 %".into()) })
 }
 
 #[cfg(test)]

@@ -63,8 +63,8 @@ pub fn main() -> ExitCode {
     let Cli { command } = parse_with_variables();
     let result = match command {
         Command::Devices(arguments) => devices::run(&arguments),
-        Command::Models(arguments) => models::run(&arguments),
-        Command::Prepare(arguments) => prepare::run(&arguments),
+        Command::Models(arguments) => models::run(&arguments).map_err(|error| format!("{error:#}")),
+        Command::Prepare(arguments) => prepare::run(&arguments).map_err(|error| format!("{error:#}")),
         Command::Verify(arguments) => verify::run(&arguments),
         Command::Run(arguments) => run::run(&arguments),
         Command::Convert(arguments) => convert::run(&arguments),

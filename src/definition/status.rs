@@ -1,4 +1,4 @@
-//! What became of a case.
+//! The status of a case, and the failure of a case.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
