@@ -80,8 +80,7 @@ impl<G: Generator> GenerationSession<G> {
     /// # Errors
     /// The definition does not say how many positions the prompt has.
     pub(super) fn new(request: &LoadRequest<'_>, generator: G, placement: Placement) -> Result<Self, CaseFailure> {
-        let unknown = || CaseFailure::failed("the length of the prompt is not known: say `seq_lens`");
-        let prompt_positions = request.model.prompt_positions(request.sizes.sequence).ok_or_else(unknown)?;
+        let prompt_positions = prompt_positions(request)?;
         Ok(GenerationSession { generator, phase: request.phase, prompt_positions, bound: Vec::new(), placement })
     }
 
@@ -106,6 +105,11 @@ impl<G: Generator> GenerationSession<G> {
     }
 }
 
+fn prompt_positions(request: &LoadRequest<'_>) -> Result<usize, CaseFailure> {
+    let unknown = || CaseFailure::failed("the length of the prompt is not known: say `seq_lens`");
+    request.model.prompt_positions(request.sizes.sequence).ok_or_else(unknown)
+}
+
 impl<G: Generator> Session for GenerationSession<G> {
     fn bind(&mut self, inputs: &[HostTensor]) -> Result<usize, CaseFailure> {
         let inputs = self.generator.upload(inputs)?;
@@ -116,6 +120,12 @@ impl<G: Generator> Session for GenerationSession<G> {
             self.bound[binding].start = Some(state);
         }
         Ok(binding)
+    }
+
+    fn reset(&mut self, request: &LoadRequest<'_>) -> Result<(), CaseFailure> {
+        self.prompt_positions = prompt_positions(request)?;
+        self.bound.clear();
+        Ok(())
     }
 
     fn calls_in_a_row(&self) -> usize {

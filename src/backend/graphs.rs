@@ -133,6 +133,11 @@ impl<R: Runtime> Session for GraphSession<R> {
         Ok(self.bound.len() - 1)
     }
 
+    fn reset(&mut self, _request: &LoadRequest<'_>) -> Result<(), CaseFailure> {
+        self.bound.clear();
+        Ok(())
+    }
+
     fn rebind(&mut self, binding: usize, inputs: &[HostTensor]) -> Result<(), CaseFailure> {
         for (bound, &place) in self.bound[binding].iter_mut().zip(&self.inputs) {
             *bound = self.runtime.upload(&inputs[place])?;

@@ -48,6 +48,7 @@ impl Backend for TractBackend {
             effective_dtype: (request.dtype == Dtype::F32).then_some(Dtype::F32),
             providers: "tract".into(),
             threads: Some(request.threads),
+            serves_other_sizes: true,
             ..Placement::default()
         };
         open_session(request, TractRuntime, &parts, graphs, placement)

@@ -69,6 +69,7 @@ impl Backend for Candle {
             providers: "candle".into(),
             threads: Some(candle_core::utils::get_num_threads()),
             executor: Some(executor(&graphs)),
+            serves_other_sizes: true,
             ..Placement::default()
         };
         open_session(request, CandleRuntime, &parts, graphs, placement)

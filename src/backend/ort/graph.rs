@@ -102,9 +102,14 @@ impl OrtGraph {
 
 impl Opening<'_> {
     fn builder(&self) -> Result<SessionBuilder, CaseFailure> {
-        let LoadRequest { device, threads, .. } = *self.request;
+        let LoadRequest { device, threads, processors, .. } = *self.request;
         let builder = OrtRuntimeSession::builder(library::environment(self.provider)?)?;
-        let builder = builder.with_intra_threads(threads)?.with_inter_threads(1)?;
+        let mut builder = builder.with_intra_threads(threads)?.with_inter_threads(1)?;
+        if let Some((_, pool)) = processors.split_first().filter(|(_, pool)| !pool.is_empty()) {
+            // One entry per thread of the pool, counted from 1. The caller is the first thread, and no part of the pool.
+            let entries: Vec<String> = pool.iter().map(|processor| (processor + 1).to_string()).collect();
+            builder = builder.with_config_entry("session.intra_op_thread_affinities", entries.join(";"))?;
+        }
         let builder = register(self.provider, builder, device, threads)?;
         Ok(match self.profile {
             Some(folder) => builder.with_profiling(folder.join("profile"))?,
@@ -118,7 +123,7 @@ impl Opening<'_> {
     fn sizes(&self, part: &Part, path: &Path) -> Result<BTreeMap<String, i64>, CaseFailure> {
         let is_whole = matches!(self.request.phase, Phase::Forward | Phase::Encoder);
         let mut sizes = BTreeMap::new();
-        for (name, symbols) in read_input_symbols(path).map_err(CaseFailure::failed)? {
+        for (name, symbols) in read_input_symbols(path)? {
             let Some(input) = part.inputs.iter().find(|input| input.name == name) else { continue };
             for (dimension, symbol) in input.shape.iter().zip(symbols) {
                 let size = match dimension {

@@ -116,6 +116,7 @@ fn placement(request: &LoadRequest<'_>, place: &Place, module: &str) -> Placemen
         threads: Some(candle_core::utils::get_num_threads()),
         artifacts: request.artifacts.weights.iter().cloned().collect(),
         executor: Some(format!("candle-transformers {module}")),
+        serves_other_sizes: true,
         ..Placement::default()
     }
 }
