@@ -13,6 +13,7 @@ use crate::backend;
 use crate::definition::{EffortArguments, Selection};
 use crate::exit_codes;
 use crate::run_data::{CriterionArguments, RunFolder};
+use crate::selection::parse_variables;
 
 /// Does the job that a supervisor has started this process for, and returns its exit code. Returns `None` in a process
 /// that a user has started.
@@ -88,7 +89,7 @@ fn run_benchmarks(purpose: Purpose, show: impl FnMut(&RunFolder)) -> ExitCode {
     }
     let criterion_arguments: Vec<String> = std::env::args().skip(1).collect();
     command_line().get_matches_from(&criterion_arguments);
-    let BenchVariables { selection, effort } = BenchVariables::parse_from(std::iter::empty::<&str>());
+    let BenchVariables { selection, effort } = parse_variables();
     match run(&Request { purpose, selection, effort, criterion_arguments, resume: false }) {
         Ok(finished) => {
             finished.folder.iter().for_each(show);

@@ -127,7 +127,7 @@ mod tests {
         assert_eq!(choose(662, 6.9, 10_000_000), (95, 7));
         assert_eq!(choose(1000, 1.9, 10_000_000), (95, 2));
         assert_eq!(choose(20, 5.0, 1_000), (20, 1));
-        assert_eq!(choose(1000, 5.0, 38_000_000), (100, 1));
+        assert_eq!(choose(1000, 5.0, 38_000_000), (65, 2));
     }
 
     #[test]

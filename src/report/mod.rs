@@ -6,6 +6,7 @@ pub mod columns;
 pub mod comparison;
 pub mod compatibility;
 pub mod drawing;
+pub mod duel;
 pub mod escape;
 pub mod html;
 pub mod index;

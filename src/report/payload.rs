@@ -6,8 +6,8 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 
 use super::chart::{Chart, Step, charts};
-use super::colour::{Colour, PLACES, colours};
-use super::columns::{COLUMNS, Entry, RecordColumn, STATUS};
+use super::colour::{Colour, colours, places};
+use super::columns::{ALL, Entry, RecordColumn, STATUS, chosen};
 use super::machine_facts::{Fact, facts};
 use super::ranking::best_of;
 use super::selection::{Measured, Shown};
@@ -37,7 +37,7 @@ pub struct Payload {
     /// The colour of each backend.
     pub colours: BTreeMap<String, Colour>,
     /// The colours of series that are no backends, by their order.
-    pub places: [Colour; 6],
+    pub places: Vec<Colour>,
 }
 
 #[derive(Clone, Debug, Serialize)]
@@ -101,23 +101,21 @@ pub struct CaseRow {
 }
 
 impl Payload {
-    pub fn new(shown: &Shown<'_>, known: &Known<'_>) -> Self {
+    /// The payload of a page about these runs.
+    pub fn new<'a>(shown: &Shown<'a>, known: &Known<'_>) -> Self {
         let steps = Step::find(shown, known.noise);
         let ratios = best_of(shown.cases.iter().map(|case| case.record));
-        let entries = shown
-            .cases
-            .iter()
-            .zip(ratios)
-            .map(|(case, ratio)| (case, Entry { record: case.record, ratio_to_best: ratio }));
-        let entries: Vec<(&Measured<'_>, Entry<'_>)> = entries.collect();
-        let is_known = |column: &&RecordColumn| entries.iter().any(|(_, entry)| !column.text(entry).is_empty());
-        let columns: Vec<&RecordColumn> = COLUMNS.iter().filter(is_known).collect();
+        let entry = |(case, ratio_to_best): (&Measured<'a>, Option<f64>)| Entry { record: case.record, ratio_to_best };
+        let entries: Vec<Entry<'_>> = shown.cases.iter().zip(ratios).map(entry).collect();
+        let columns = chosen(&[ALL.to_owned()], &entries);
         Payload {
             title: title(shown),
             runs: runs(shown),
             machines: machines(shown, known),
-            cases: entries
+            cases: shown
+                .cases
                 .iter()
+                .zip(&entries)
                 .map(|(case, entry)| CaseRow {
                     machine: shown.machines[case.machine].name.clone(),
                     is_best: entry.ratio_to_best == Some(1.0),
@@ -128,7 +126,7 @@ impl Payload {
             columns: columns.iter().map(|column| head(column)).collect(),
             charts: charts(shown, &steps),
             colours: colours(shown.cases.iter().map(|case| case.case.backend.as_str())),
-            places: PLACES,
+            places: places(),
         }
     }
 }
@@ -144,7 +142,7 @@ impl Payload {
             colours: colours(cases.iter().map(|case| case.backend.as_str())),
             cases,
             charts: vec![chart],
-            places: PLACES,
+            places: places(),
         }
     }
 }

@@ -109,6 +109,8 @@ pub struct Observed {
     /// The median of a few calls that were made to see whether the case works, and not to measure it.
     pub rough_call_ms: Option<f64>,
     pub load_ms: Option<f64>,
+    /// Whether the session had served another size before; `load_ms` is then the time that it took to load.
+    pub is_session_shared: bool,
     pub first_inference_ms: Option<f64>,
     /// Time to compile for the shapes that are bound, if the runtime does that apart from loading.
     pub compilation_ms: Option<f64>,

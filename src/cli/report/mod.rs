@@ -14,12 +14,12 @@ use self::variants::{OfVariants, VariantArguments};
 use super::compare::noise_of_machine;
 use crate::compare::CaseFilter;
 use crate::exit_codes;
+use crate::history::{History, Run};
 use crate::paths::Paths;
 use crate::report::drawing::{Drawing, png};
 use crate::report::{Format, Known, Payload, ReportedRun, Shown, columns, html, index, records};
 use crate::run_data::Record;
 use crate::selftest::line_about;
-use crate::store::{all_results, find_results};
 
 /// How many runs before those of a report its trend looks at.
 const EARLIER_RUNS: usize = 20;
@@ -39,7 +39,7 @@ const EARLIER_RUNS: usize = 20;
         inferbench report --variants resnet50 --goal size --accuracy-loss 0.5%"
 )]
 pub struct Arguments {
-    /// Run ids, or results.csv files, or folders with one [default: the latest run]
+    /// Run ids, folders of runs, or CSV files of one run [default: the latest run]
     #[arg(value_name = "RUN", conflicts_with_all = ["last", "all"])]
     runs: Vec<String>,
     /// The last N runs
@@ -48,6 +48,9 @@ pub struct Arguments {
     /// All runs that are kept
     #[arg(long)]
     all: bool,
+    /// Read the runs of this folder or CSV file; may be repeated [default: target-reports]
+    #[arg(long, value_name = "PATH")]
+    history: Vec<PathBuf>,
     #[command(flatten)]
     filter: CaseFilter,
     #[arg(long, value_enum, default_value = "table")]
@@ -114,8 +117,9 @@ pub fn run(arguments: &Arguments) -> Result<u8> {
 /// The runs that were asked for.
 struct Asked {
     runs: Vec<ReportedRun>,
-    /// The file of each.
-    paths: Vec<PathBuf>,
+    /// The folder for pages about each.
+    folders: Vec<PathBuf>,
+    history: History,
 }
 
 impl Arguments {
@@ -146,29 +150,27 @@ impl Arguments {
         write(path, page.html.as_bytes())?;
         if page.is_listed && self.output.is_none() {
             let reports = paths.reports();
-            write(&reports.join(index::INDEX), index::render(&reports, &paths.criterion()).as_bytes())?;
+            write(&reports.join(index::INDEX), index::render(&reports, &paths.criterion())?.as_bytes())?;
         }
         print(&format!("{}\n", path.display()))
     }
 
+    fn history(&self, paths: &Paths) -> Result<History> {
+        if self.history.is_empty() { History::open(&[paths.reports()]) } else { History::open(&self.history) }
+    }
+
     fn read(&self, paths: &Paths) -> Result<Asked> {
-        let reports = paths.reports();
-        let paths = if self.all || self.last.is_some() {
-            let mut paths = all_results(&reports);
-            let count = self.last.map_or(paths.len(), |last| usize::try_from(last).unwrap_or(usize::MAX));
-            paths.drain(..paths.len().saturating_sub(count));
-            if paths.is_empty() {
-                find_results(&reports, None).map_err(Error::msg)?;
-            }
-            paths
+        let history = self.history(paths)?;
+        let asked: Vec<Run> = if self.all || self.last.is_some() {
+            history.latest()?;
+            let count = self.last.map_or(usize::MAX, |last| usize::try_from(last).unwrap_or(usize::MAX));
+            history.runs().iter().take(count).rev().cloned().collect()
         } else if self.runs.is_empty() {
-            vec![find_results(&reports, None).map_err(Error::msg)?]
+            vec![history.latest()?.clone()]
         } else {
-            let found = self.runs.iter().map(|run| find_results(&reports, Some(run)).map_err(Error::msg));
-            found.collect::<Result<_>>()?
+            self.runs.iter().map(|run| history.get(run)).collect::<Result<_>>()?
         };
-        let runs = paths.iter().map(|path| ReportedRun::read(path).map_err(Error::msg));
-        let mut runs = runs.collect::<Result<Vec<_>>>()?;
+        let mut runs = asked.iter().map(ReportedRun::read).collect::<Result<Vec<_>>>()?;
         let had_records = runs.iter().any(|run| !run.records.is_empty());
         for run in &mut runs {
             run.keep(&self.filter);
@@ -176,7 +178,7 @@ impl Arguments {
         if had_records && runs.iter().all(|run| run.records.is_empty()) {
             bail!("no case passes the filters; `inferbench report` without filters shows all cases");
         }
-        Ok(Asked { runs, paths })
+        Ok(Asked { runs, folders: asked.iter().map(|run| run.pages().to_owned()).collect(), history })
     }
 }
 
@@ -213,11 +215,11 @@ impl Content for OfRuns<'_> {
 
     fn page(&self) -> Result<Page> {
         let asked = self.arguments.read(self.paths)?;
+        let html = html::render(&payload(&asked.runs, self.paths, &asked.history))?;
         let reports = self.paths.reports();
-        let html = html::render(&payload(&asked.runs, self.paths, &reports))?;
-        let path = match asked.paths.as_slice() {
-            [one] => one.with_file_name(index::REPORT),
-            _ => index::page_of_several(&reports),
+        let path = match asked.folders.as_slice() {
+            [one] => one.join(index::REPORT),
+            _ => reports.join(index::REPORT),
         };
         Ok(Page { html, path, is_listed: true })
     }
@@ -234,7 +236,7 @@ fn print(text: &str) -> Result<()> {
 
 fn charts(arguments: &Arguments, paths: &Paths, folder: &Path) -> Result<u8> {
     let asked = arguments.read(paths)?;
-    let payload = payload(&asked.runs, paths, &paths.reports());
+    let payload = payload(&asked.runs, paths, &asked.history);
     fs_err::create_dir_all(folder)?;
     let drawing = Drawing::new(&payload)?;
     for chart in &payload.charts {
@@ -253,8 +255,8 @@ fn charts(arguments: &Arguments, paths: &Paths, folder: &Path) -> Result<u8> {
 }
 
 /// The payload of the page of these runs. If there is one run, the trend includes the runs before it on its machine.
-pub fn payload(runs: &[ReportedRun], paths: &Paths, reports: &Path) -> Payload {
-    let earlier = if runs.len() == 1 { earlier_runs(&runs[0], reports) } else { Vec::new() };
+pub fn payload(runs: &[ReportedRun], paths: &Paths, history: &History) -> Payload {
+    let earlier = if runs.len() == 1 { earlier_runs(&runs[0], history) } else { Vec::new() };
     let known = Known {
         resolution: &|host_id| line_about(&paths.selftest(), host_id),
         noise: &|host_id| noise_of_machine(paths, host_id),
@@ -263,15 +265,13 @@ pub fn payload(runs: &[ReportedRun], paths: &Paths, reports: &Path) -> Payload {
 }
 
 /// The last runs before this one on its machine, without those that cannot be read.
-fn earlier_runs(run: &ReportedRun, reports: &Path) -> Vec<ReportedRun> {
+fn earlier_runs(run: &ReportedRun, history: &History) -> Vec<ReportedRun> {
     let Some(first) = run.records.first() else { return Vec::new() };
     let is_earlier = |other: &ReportedRun| {
-        other
-            .records
-            .first()
-            .is_some_and(|record| record.host_id == first.host_id && record.timestamp < first.timestamp)
+        let record = other.records.first();
+        record.is_some_and(|record| record.host_id == first.host_id && record.timestamp < first.timestamp)
     };
-    let others = all_results(reports).into_iter().rev().filter_map(|path| ReportedRun::read(&path).ok());
+    let others = history.runs().iter().filter_map(|other| ReportedRun::read(other).ok());
     others.filter(is_earlier).take(EARLIER_RUNS).collect()
 }
 

@@ -8,6 +8,7 @@ mod process;
 mod relay;
 
 pub use interrupt::{is_interrupted, is_interrupted_with};
+pub use process::worker_environment;
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -206,6 +207,7 @@ impl Supervisor<'_> {
                     expected_seconds: expected(case),
                 })
                 .collect(),
+            processors: Vec::new(),
             cases_before: outcomes.len(),
             cases_in_all: self.groups.iter().map(|group| group.cases.len()).sum(),
             seconds_after: later.map(|(case, _)| expected(case)).sum(),

@@ -126,10 +126,13 @@ impl CriterionWorker<'_> {
             measured = Some(self.measure(group, item, &id, observed)?);
             Ok(())
         })?;
-        match measured {
-            Some(loaded) if item.is_evaluated && self.keeps_measurements() => self.judge(loaded, item, &id),
-            _ => Ok(()),
+        if let Some(mut loaded) = measured {
+            if item.is_evaluated && self.keeps_measurements() {
+                self.evaluate(&mut loaded, item, &id)?;
+            }
+            loaded.release(&mut self.fixtures);
         }
+        Ok(())
     }
 
     fn keeps_measurements(&self) -> bool {
@@ -170,15 +173,15 @@ impl CriterionWorker<'_> {
         Ok(loaded)
     }
 
-    /// Lets the session that was measured answer the model's samples, and keeps the answers. The case is finished before:
-    /// what was measured stays, whatever comes of this.
+    /// Runs the session that was measured over the model's samples, and keeps its answers. The case is finished before: what
+    /// was measured stays, whatever comes of this.
     ///
     /// # Errors
     /// The run's folder cannot be written any more.
-    fn judge(&mut self, loaded: LoadedCase, item: &WorkItem, id: &BenchmarkId) -> Result<()> {
+    fn evaluate(&mut self, loaded: &mut LoadedCase, item: &WorkItem, id: &BenchmarkId) -> Result<()> {
         let start = Instant::now();
         self.folder.append(&Event::Evaluating { id: id.clone(), samples: 0 })?;
-        let failure = self.answers(loaded, item, id).err().map(|failure| failure.message);
+        let failure = self.answer_samples(loaded, item, id).err().map(|failure| failure.message);
         if let Some(failure) = &failure {
             eprintln!("  not evaluated: {failure}");
         }
@@ -186,7 +189,12 @@ impl CriterionWorker<'_> {
         self.folder.append(&Event::Evaluated { id: id.clone(), evaluation })
     }
 
-    fn answers(&mut self, mut loaded: LoadedCase, item: &WorkItem, id: &BenchmarkId) -> Result<(), CaseFailure> {
+    fn answer_samples(
+        &mut self,
+        loaded: &mut LoadedCase,
+        item: &WorkItem,
+        id: &BenchmarkId,
+    ) -> Result<(), CaseFailure> {
         let samples = self.fixtures.samples(&item.model, item.case.sequence_length)?;
         eprintln!("  evaluating {} samples of {}", samples.len(), samples.name());
         let (start, mut said) = (Instant::now(), Instant::now());
@@ -276,15 +284,19 @@ impl CriterionWorker<'_> {
         if self.arguments.mode() != Mode::Measure {
             return;
         }
-        let proof = match (observed.verified, observed.max_rel_error) {
+        let verified = match (observed.verified, observed.max_rel_error) {
             (Some(true), Some(error)) => format!("outputs right (error {error:.0e})"),
             _ => "no reference".into(),
+        };
+        let loaded = if observed.is_session_shared {
+            "same session".to_owned()
+        } else {
+            format!("loaded in {:.0?}", Duration::from_secs_f64(observed.load_ms.unwrap_or_default() / 1e3))
         };
         let calls = sampling.samples as u64 * sampling.calls_per_sample;
         let call = Duration::from_nanos(warm_up.expected_call_ns());
         eprintln!(
-            "  loaded in {:.0?}, {proof}, {} warm-up calls, {call:.1?} a call: {calls} calls in {} samples, about {:.1} s",
-            Duration::from_secs_f64(observed.load_ms.unwrap_or_default() / 1e3),
+            "  {loaded}, {verified}, {} warm-up calls of {call:.1?}: {calls} calls in {} samples, about {:.1} s",
             warm_up.calls.len(),
             sampling.samples,
             calls as f64 * call.as_secs_f64(),

@@ -1,6 +1,8 @@
 //! The verification that a session computes its model: its outputs are compared with the reference, or with another
 //! backend's, for every batch that is timed and for another batch size.
 
+use anyhow::{anyhow, ensure};
+
 use super::other_outputs::{self, OtherOutputs};
 use crate::backend::{self, Session};
 use crate::definition::{Case, CaseFailure, Model, Sizes, Status, TensorSpec};
@@ -30,11 +32,6 @@ pub type NamedTensors = Vec<(String, HostTensor)>;
 const TOLERANCE_WITH_ITSELF: f64 = 1e-3;
 
 impl Expectation {
-    /// For a session that is not verified: nothing is expected of it.
-    pub fn nothing() -> Self {
-        Expectation { bindings: Vec::new(), tolerance: 0.0 }
-    }
-
     /// Compares the outputs once more, after the measurement.
     ///
     /// # Errors
@@ -80,7 +77,7 @@ impl Verification<'_> {
         };
         observed.verified = Some(false);
         for (outputs, expected) in outputs.iter().zip(&expectation.bindings) {
-            let deviation = fixture::deviation(outputs, expected).map_err(|why| wrong(format!("{why} ({whose})")))?;
+            let deviation = fixture::deviation(outputs, expected).map_err(|why| wrong(format!("{why:#} ({whose})")))?;
             let larger = |known: Option<f64>, error: f64| Some(known.map_or(error, |known| known.max(error)));
             observed.max_abs_error = larger(observed.max_abs_error, deviation.max_abs_error);
             observed.max_rel_error = larger(observed.max_rel_error, deviation.max_rel_error);
@@ -145,15 +142,15 @@ impl Verification<'_> {
         let batch_size = self.case.batch_size;
         let other = if batch_size == 1 { 2 } else { 1 };
         let sizes = Sizes { batch: other, sequence: self.case.sequence_length };
-        let inputs = fixture::batch(self.model, self.reference, 0, sizes).map_err(CaseFailure::failed)?;
-        let in_batch = |why: String| wrong(format!("at batch size {other}: {why}"));
+        let inputs = fixture::batch(self.model, self.reference, 0, sizes)?;
+        let in_batch = |why: anyhow::Error| wrong(format!("at batch size {other}: {why:#}"));
         let binding = session.bind(&inputs).map_err(|failure| {
             CaseFailure::new(failure.status, format!("at batch size {other}: {}", failure.message))
         })?;
         let others = session.outputs(binding)?;
         for (output, of_other) in outputs.iter().zip(&others) {
             if output.shape.first() == Some(&batch_size) && of_other.shape.first() != Some(&other) {
-                return Err(in_batch(format!("an output has shape {:?}", of_other.shape)));
+                return Err(in_batch(anyhow!("an output has shape {:?}", of_other.shape)));
             }
         }
         match self.reference_outputs(0, other)? {
@@ -168,10 +165,12 @@ impl Verification<'_> {
 fn suspicion(outputs: &[Vec<HostTensor>], ring: &[Vec<HostTensor>]) -> Option<String> {
     // Small integer inputs can be the same by chance.
     let other = (1..ring.len()).find(|&index| ring[index] != ring[0]);
-    fixture::check_plausible(&outputs[0], other.map(|index| outputs[index].as_slice())).err()
+    fixture::check_plausible(&outputs[0], other.map(|index| outputs[index].as_slice()))
+        .err()
+        .map(|why| format!("{why:#}"))
 }
 
-fn compare(outputs: &[HostTensor], expected: &NamedTensors, tolerance: f64) -> Result<(), String> {
+fn compare(outputs: &[HostTensor], expected: &NamedTensors, tolerance: f64) -> anyhow::Result<()> {
     check_tolerance(fixture::deviation(outputs, expected)?.max_rel_error, tolerance)
 }
 
@@ -179,9 +178,7 @@ fn wrong(why: String) -> CaseFailure {
     CaseFailure::new(Status::WrongOutput, why)
 }
 
-fn check_tolerance(error: f64, tolerance: f64) -> Result<(), String> {
-    if error <= tolerance {
-        return Ok(());
-    }
-    Err(format!("an error of {error:.1e} of the largest value, where {tolerance:.0e} is allowed"))
+fn check_tolerance(error: f64, tolerance: f64) -> anyhow::Result<()> {
+    ensure!(error <= tolerance, "an error of {error:.1e} of the largest value, where {tolerance:.0e} is allowed");
+    Ok(())
 }
