@@ -101,7 +101,8 @@ fn winsorised(groups: &[Vec<f64>]) -> Vec<Vec<f64>> {
     let distances: Vec<f64> =
         groups.iter().flat_map(|(group, middle)| group.iter().map(move |run| (run - middle).abs())).collect();
     let reach = (REACH * DEVIATION_OVER_MAD * median(&distances).unwrap_or_default()).max(LEAST_REACH);
-    let drawn = |group: &[f64], middle: f64| group.iter().map(|run| run.clamp(middle - reach, middle + reach)).collect();
+    let drawn =
+        |group: &[f64], middle: f64| group.iter().map(|run| run.clamp(middle - reach, middle + reach)).collect();
     groups.into_iter().map(|(group, middle)| drawn(group, middle)).collect()
 }
 
