@@ -10,6 +10,7 @@ use crate::convert::{Conversion, convert_each};
 use crate::definition::Status;
 use crate::exit_codes;
 use crate::harness::{Manifest, RunFolder};
+use crate::history::History;
 use crate::paths::Paths;
 use crate::record::{DISTRIBUTIONS, Distributions};
 use crate::report::{ReportedRun, html, index};
@@ -113,12 +114,18 @@ pub struct Pages {
 /// The results cannot be read, or the files cannot be written.
 pub fn write_pages(converted: &Converted, reports: &Path, paths: &Paths) -> Result<Pages, String> {
     let pages = Pages { report: converted.results.with_file_name(index::REPORT), index: reports.join(index::INDEX) };
-    let run = ReportedRun::read(&converted.results)?;
-    let page = html::render(&payload(&[run], paths, reports)).map_err(|error| format!("{error:#}"))?;
+    let page = page(converted, reports, paths).map_err(|error| format!("{error:#}"))?;
     write_whole(&pages.report, page.as_bytes())?;
     // After the page, to which it has a link.
-    write_whole(&pages.index, index::render(reports, &paths.criterion()).as_bytes())?;
+    let index = index::render(reports, &paths.criterion()).map_err(|error| format!("{error:#}"))?;
+    write_whole(&pages.index, index.as_bytes())?;
     Ok(pages)
+}
+
+fn page(converted: &Converted, reports: &Path, paths: &Paths) -> anyhow::Result<String> {
+    let history = History::open(&[reports.to_owned()])?;
+    let run = ReportedRun::read(&history.get(&converted.results.to_string_lossy())?)?;
+    html::render(&payload(&[run], paths, &history))
 }
 
 fn say_refusals(conversion: &Conversion) {

@@ -12,6 +12,10 @@
 //! the same program are apart is known from earlier runs only ([`Noise`]). An interval has both parts.
 
 mod changes;
+mod duel_result;
+mod duet;
+#[cfg(test)]
+mod duet_simulation;
 mod filter;
 mod noise;
 mod pairs;
@@ -23,6 +27,11 @@ mod verdict;
 mod within;
 
 pub use changes::{Allowance, Change, Effect, Value};
+pub use duel_result::{CaseOutcome, DUEL_FORMAT, Duel, Loss, Program, duel_exit_code};
+pub use duet::{
+    Components, Costs, DuetPlan, DuetRule, FALSE_DISCOVERIES, FEWEST_GENERATIONS, Generation, PairedChange, Role,
+    decide_duet, in_percent,
+};
 pub use filter::CaseFilter;
 pub use noise::{ASSUMED_DEVIATION, History, Noise, Source};
 pub(crate) use noise::{is_like, is_repetition};

@@ -1,81 +1,75 @@
-//! `target-reports/index.html`: all runs, the newest first, with links to what there is of each.
+//! `target-reports/index.html`: all runs, the newest first, with links to the files of each.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
+
+use anyhow::Result;
 
 use super::escape::html as escape;
 use super::html::fill;
-use super::selection::ReportedRun;
-use crate::definition::Status;
-use crate::store::{RESULTS, THROUGHPUT, all_results};
+use crate::history::{History, Run};
+use crate::store::{RESULTS, THROUGHPUT};
 
 /// The file's name in the folder of reports.
 pub const INDEX: &str = "index.html";
-/// A run's own page, in its folder.
+/// The name of a page about runs: in the folder of one run, or above those of several.
 pub const REPORT: &str = "report.html";
 
 const PAGE: &str = include_str!("html/index.html");
 
-/// The page for the runs below `reports`; `criterion` is the root of Criterion's tree.
-pub fn render(reports: &Path, criterion: &Path) -> String {
-    let rows: Vec<String> = all_results(reports).iter().rev().filter_map(|results| row(results)).collect();
+/// The page about the runs below `reports`; `criterion` is the root of Criterion's tree.
+///
+/// # Errors
+/// The folder cannot be listed.
+pub fn render(reports: &Path, criterion: &Path) -> Result<String> {
+    let rows: Vec<String> = History::open(&[reports.to_owned()])?.runs().iter().map(row).collect();
     let criterion_page = criterion.join("report/index.html");
     let criterion = match relative(reports, &criterion_page) {
-        Some(link) if criterion_page.is_file() => format!(
-            "Of what was measured last, <a href=\"{}\">Criterion's own pages</a> have every sample.",
-            escape(&link)
-        ),
-        _ => "Criterion's own pages are not there: it writes them unless it is told <code>--noplot</code>.".into(),
+        Some(link) if criterion_page.is_file() => {
+            let link = escape(&link);
+            format!("<a href=\"{link}\">Criterion's own pages</a> have every sample of the last measurement.")
+        }
+        _ => "Criterion has written no pages of its own; it does so unless it is told <code>--noplot</code>.".into(),
     };
     let count = match rows.len() {
         1 => "1 run".to_owned(),
         count => format!("{count} runs"),
     };
-    fill(PAGE, &[("count", &count), ("criterion", &criterion), ("rows", &rows.concat())])
+    Ok(fill(PAGE, &[("count", &count), ("criterion", &criterion), ("rows", &rows.concat())]))
 }
 
-/// A run that cannot be read has a row that says so.
-fn row(results: &Path) -> Option<String> {
-    let folder = results.parent()?;
-    let name = folder.file_name()?.to_string_lossy().into_owned();
-    let run = match ReportedRun::read(results) {
-        Ok(run) => run,
+/// The row of a run. The row of a run that cannot be read says why.
+fn row(run: &Run) -> String {
+    let name = run.name();
+    let facts = match run.facts() {
+        Ok(facts) => facts,
         Err(error) => {
-            return Some(format!("<tr><td>{}</td><td colspan=\"6\">{}</td></tr>\n", escape(&name), escape(&error)));
+            return format!(
+                "<tr><td>{}</td><td colspan=\"6\">{}</td></tr>\n",
+                escape(name),
+                escape(&format!("{error:#}"))
+            );
         }
     };
     let link =
-        |file: &str, text: &str| format!("<a href=\"{}/{file}\">{}</a>", escape(&in_address(&name)), escape(text));
-    let has = |file: &str| folder.join(file).is_file();
-    let title = if has(REPORT) { link(REPORT, &name) } else { escape(&name) };
-    let files: Vec<String> =
-        [(RESULTS, "CSV"), (THROUGHPUT, "short CSV"), ("report.md", "Markdown"), ("manifest.json", "manifest")]
-            .into_iter()
-            .filter(|(file, _)| has(file))
-            .map(|(file, text)| link(file, text))
-            .collect();
-    let first = run.records.first();
-    let text = |value: Option<String>| escape(&value.unwrap_or_default());
-    let commit = first.and_then(|record| {
-        let commit: String = record.git_commit.as_ref()?.chars().take(12).collect();
-        Some(if record.git_dirty == Some(true) { format!("{commit} (changed)") } else { commit })
+        |file: &str, text: &str| format!("<a href=\"{}/{file}\">{}</a>", escape(&in_address(name)), escape(text));
+    let has = |file: &str| run.pages().join(file).is_file();
+    let title = if has(REPORT) { link(REPORT, name) } else { escape(name) };
+    let files = [(RESULTS, "CSV"), (THROUGHPUT, "short CSV"), ("report.md", "Markdown"), ("manifest.json", "manifest")];
+    let links: Vec<String> =
+        files.into_iter().filter(|(file, _)| has(file)).map(|(file, text)| link(file, text)).collect();
+    let commit = facts.git_commit.as_ref().map(|commit| {
+        let commit: String = commit.chars().take(12).collect();
+        if facts.git_dirty == Some(true) { format!("{commit} (changed)") } else { commit }
     });
-    let machine = match &run.manifest {
-        Some(manifest) => manifest.machine.cpu_model.clone(),
-        None => first.map(|record| record.host_id.clone()),
-    };
-    let measured = run.records.iter().filter(|record| record.status == Status::Ok).count();
-    Some(format!(
-        "<tr><td>{title}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td class=\"number\">{measured} of {}</td><td>{}</td></tr>\n",
-        text(first.map(|record| record.timestamp.strftime("%Y-%m-%d %H:%M UTC").to_string())),
-        text(commit),
-        text(first.map(|record| record.suite.clone())),
-        text(machine),
-        run.records.len(),
-        files.join(" · "),
-    ))
+    let machine = run.machine().ok().flatten().and_then(|machine| machine.cpu_model).unwrap_or(facts.host_id);
+    let started = facts.timestamp.strftime("%Y-%m-%d %H:%M UTC").to_string();
+    let texts =
+        [started, commit.unwrap_or_default(), facts.suite, machine].map(|text| format!("<td>{}</td>", escape(&text)));
+    let measured = format!("<td class=\"number\">{} of {}</td>", facts.cases_ok, facts.cases);
+    format!("<tr><td>{title}</td>{}{measured}<td>{}</td></tr>\n", texts.concat(), links.join(" · "))
 }
 
-/// From a folder to a file, with `..` where they part; none where they share nothing.
+/// The path from a folder to a file, with `..` where they part. Returns `None` if they share nothing.
 fn relative(from: &Path, to: &Path) -> Option<String> {
     let absolute = |path: &Path| std::path::absolute(path).ok();
     let (from, to) = (absolute(from)?, absolute(to)?);
@@ -85,17 +79,12 @@ fn relative(from: &Path, to: &Path) -> Option<String> {
     (shared > 0).then(|| up.chain(down).collect::<Vec<_>>().join("/"))
 }
 
-/// A file's name as part of an address.
+/// A file name as part of an address, percent-encoded.
 fn in_address(name: &str) -> String {
     let is_plain = |byte: &u8| byte.is_ascii_alphanumeric() || b"-_.~".contains(byte);
     name.bytes()
         .map(|byte| if is_plain(&byte) { char::from(byte).to_string() } else { format!("%{byte:02X}") })
         .collect()
-}
-
-/// Where the page of several runs is written.
-pub fn page_of_several(reports: &Path) -> PathBuf {
-    reports.join(REPORT)
 }
 
 #[cfg(test)]

@@ -3,15 +3,13 @@
 
 use std::collections::BTreeMap;
 
-use crate::definition::{Phase, Status};
+use crate::definition::Status;
 use crate::record::Record;
 use crate::statistics::calls_for_bound;
 
 /// Cases of one model, variant, phase and sequence length.
 pub struct ModelGroup<'a> {
     pub title: String,
-    /// What is counted a second: samples, or tokens where a call reads or makes them.
-    pub rate_unit: &'static str,
     pub rows: Vec<Row<'a>>,
 }
 
@@ -38,8 +36,7 @@ pub fn rank(records: &[Record]) -> Vec<ModelGroup<'_>> {
         .map(|(title, mut members)| {
             members.sort_by_key(|record| record.batch_size);
             let rows = members.iter().map(|record| row(record, &members)).collect();
-            let in_tokens = members.iter().any(|record| matches!(record.phase, Phase::Prefill | Phase::Decode));
-            ModelGroup { title, rate_unit: if in_tokens { "tokens/s" } else { "samples/s" }, rows }
+            ModelGroup { title, rows }
         })
         .collect()
 }
@@ -104,11 +101,6 @@ pub fn missing_calls_line(group: &ModelGroup<'_>) -> Option<String> {
     });
     let needs: Vec<String> = needs.collect();
     (!needs.is_empty()).then(|| format!("p99 has no bound: {}", needs.join(", ")))
-}
-
-/// Tokens a second where they are counted, samples a second otherwise.
-pub fn rate(record: &Record) -> String {
-    record.tokens_per_second.or(record.throughput_ips).map(three_digits).unwrap_or_default()
 }
 
 /// Only a case that ran and was right is ranked.

@@ -1,14 +1,14 @@
 //! What a report is about: the newest measurement of each case and machine among its runs, and the runs before them.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::fs::File;
-use std::path::Path;
+
+use anyhow::Result;
 
 use crate::compare::CaseFilter;
 use crate::definition::{Case, Status};
-use crate::harness::{Machine, Manifest, RunFolder};
-use crate::record::{Distribution, Distributions, Record};
-use crate::store::read_records;
+use crate::history::Run;
+use crate::machine::Machine;
+use crate::run_data::{Distribution, Distributions, Manifest, Record};
 
 /// A run as `target-reports/<run>/` has it.
 #[derive(Clone, Debug)]
@@ -20,19 +20,15 @@ pub struct ReportedRun {
 }
 
 impl ReportedRun {
-    /// Reads a run by the path of its `results.csv`, and what lies beside it.
+    /// Reads what the report needs of a run. A manifest that cannot be read counts as absent.
     ///
     /// # Errors
-    /// The CSV cannot be read; the message names it.
-    pub fn read(results: &Path) -> Result<Self, String> {
-        let named = |error: String| format!("{}: {error}", results.display());
-        let file = File::open(results).map_err(|error| named(error.to_string()))?;
-        let records = read_records(file).map_err(named)?;
-        let folder = results.parent().unwrap_or(Path::new("."));
+    /// The records cannot be read; the message names the file.
+    pub fn read(run: &Run) -> Result<Self> {
         Ok(ReportedRun {
-            records,
-            manifest: RunFolder::new(folder.to_owned()).read_manifest().ok(),
-            distributions: Distributions::read(folder),
+            records: run.records()?,
+            manifest: run.manifest().ok().flatten(),
+            distributions: run.distributions(),
         })
     }
 

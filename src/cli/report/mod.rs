@@ -1,4 +1,4 @@
-//! `inferbench report`: runs, to read.
+//! `inferbench report`: shows runs as tables, JSON, one page or charts.
 
 mod variants;
 
@@ -6,20 +6,20 @@ pub use variants::variants_of;
 
 use std::path::{Path, PathBuf};
 
+use anyhow::{Error, Result, bail};
 use clap::Args;
 use clap::builder::PossibleValuesParser;
 
 use self::variants::{OfVariants, VariantArguments};
 use super::compare::noise_of_machine;
-use super::print;
 use crate::compare::CaseFilter;
 use crate::exit_codes;
+use crate::history::{History, Run};
 use crate::paths::Paths;
 use crate::report::drawing::{Drawing, png};
 use crate::report::{Format, Known, Payload, ReportedRun, Shown, columns, html, index, records};
 use crate::run_data::Record;
 use crate::selftest::line_about;
-use crate::store::{all_results, find_results, write_whole};
 
 /// How many runs before those of a report its trend looks at.
 const EARLIER_RUNS: usize = 20;
@@ -27,8 +27,8 @@ const EARLIER_RUNS: usize = 20;
 /// Show runs: a table, Markdown, JSON, one HTML page, or each chart as a file
 #[derive(Args)]
 #[command(
-    after_help = "Of several runs, HTML and charts show the newest measurement of each case on each machine, all of them in \
-        the trend, and the machines side by side. Of one run, the trend has the runs before it, too.\n\n\
+    after_help = "HTML and charts of several runs show the newest measurement of each case on each machine, all \
+        measurements in the trend, and the machines side by side. The trend of one run includes the runs before it.\n\n\
         Examples:\n  inferbench report\n  inferbench report --format markdown --output REPORT.md\n  \
         inferbench report --columns backend,p50,p95,energy,load\n  \
         inferbench report --format html\n  \
@@ -39,7 +39,7 @@ const EARLIER_RUNS: usize = 20;
         inferbench report --variants resnet50 --goal size --accuracy-loss 0.5%"
 )]
 pub struct Arguments {
-    /// Run ids, or results.csv files, or folders with one [default: the latest run]
+    /// Run ids, folders of runs, or CSV files of one run [default: the latest run]
     #[arg(value_name = "RUN", conflicts_with_all = ["last", "all"])]
     runs: Vec<String>,
     /// The last N runs
@@ -48,6 +48,9 @@ pub struct Arguments {
     /// All runs that are kept
     #[arg(long)]
     all: bool,
+    /// Read the runs of this folder or CSV file; may be repeated [default: target-reports]
+    #[arg(long, value_name = "PATH")]
+    history: Vec<PathBuf>,
     #[command(flatten)]
     filter: CaseFilter,
     #[arg(long, value_enum, default_value = "table")]
@@ -80,23 +83,27 @@ enum Form {
     JsonSchema,
 }
 
-/// What a report is about, in each of its forms.
+/// The content of a report, in each of its forms.
 trait Content {
-    /// Of `json`.
+    /// The JSON Schema of the form `json`.
     fn schema(&self) -> String;
-    fn text(&self, format: Format) -> Result<String, String>;
-    fn page(&self) -> Result<Page, String>;
+    fn text(&self, format: Format) -> Result<String>;
+    fn page(&self) -> Result<Page>;
 }
 
 struct Page {
     html: String,
-    /// Where it goes if no file is named.
+    /// The file that it is written to if no other one is named.
     path: PathBuf,
-    /// Whether the index of all runs has a link to it there.
+    /// Whether the index of all runs has a link to that file.
     is_listed: bool,
 }
 
-pub fn run(arguments: &Arguments) -> Result<u8, String> {
+/// Runs the command.
+///
+/// # Errors
+/// A run cannot be read, no case passes the filters, or a file cannot be written.
+pub fn run(arguments: &Arguments) -> Result<u8> {
     let paths = Paths::find();
     if let Some(folder) = &arguments.charts {
         return charts(arguments, &paths, folder);
@@ -110,13 +117,14 @@ pub fn run(arguments: &Arguments) -> Result<u8, String> {
 /// The runs that were asked for.
 struct Asked {
     runs: Vec<ReportedRun>,
-    /// Where each was read.
-    paths: Vec<PathBuf>,
+    /// The folder for pages about each.
+    folders: Vec<PathBuf>,
+    history: History,
 }
 
 impl Arguments {
-    /// Writes the form that was asked for to where it is to go.
-    fn put(&self, content: &dyn Content, paths: &Paths) -> Result<u8, String> {
+    /// Writes the form that was asked for to its file or the terminal.
+    fn put(&self, content: &dyn Content, paths: &Paths) -> Result<u8> {
         let is_for_terminal = self.output.as_ref().is_some_and(|output| output.as_os_str() == "-");
         let text = match self.format {
             Form::Html if !is_for_terminal => {
@@ -130,51 +138,51 @@ impl Arguments {
             Form::Json => content.text(Format::Json)?,
         };
         match &self.output {
-            Some(file) if !is_for_terminal => write_whole(file, text.as_bytes())?,
+            Some(file) if !is_for_terminal => write(file, text.as_bytes())?,
             _ => print(&text)?,
         }
         Ok(exit_codes::OK)
     }
 
-    /// Into a file, whose path is printed.
-    fn put_page(&self, page: &Page, paths: &Paths) -> Result<(), String> {
+    /// Writes the page into a file and prints its path.
+    fn put_page(&self, page: &Page, paths: &Paths) -> Result<()> {
         let path = self.output.as_ref().unwrap_or(&page.path);
-        write_whole(path, page.html.as_bytes())?;
+        write(path, page.html.as_bytes())?;
         if page.is_listed && self.output.is_none() {
             let reports = paths.reports();
-            write_whole(&reports.join(index::INDEX), index::render(&reports, &paths.criterion()).as_bytes())?;
+            write(&reports.join(index::INDEX), index::render(&reports, &paths.criterion())?.as_bytes())?;
         }
         print(&format!("{}\n", path.display()))
     }
 
-    fn read(&self, paths: &Paths) -> Result<Asked, String> {
-        let reports = paths.reports();
-        let paths = if self.all || self.last.is_some() {
-            let mut paths = all_results(&reports);
-            let count = self.last.map_or(paths.len(), |last| usize::try_from(last).unwrap_or(usize::MAX));
-            paths.drain(..paths.len().saturating_sub(count));
-            if paths.is_empty() {
-                find_results(&reports, None)?;
-            }
-            paths
+    fn history(&self, paths: &Paths) -> Result<History> {
+        if self.history.is_empty() { History::open(&[paths.reports()]) } else { History::open(&self.history) }
+    }
+
+    fn read(&self, paths: &Paths) -> Result<Asked> {
+        let history = self.history(paths)?;
+        let asked: Vec<Run> = if self.all || self.last.is_some() {
+            history.latest()?;
+            let count = self.last.map_or(usize::MAX, |last| usize::try_from(last).unwrap_or(usize::MAX));
+            history.runs().iter().take(count).rev().cloned().collect()
         } else if self.runs.is_empty() {
-            vec![find_results(&reports, None)?]
+            vec![history.latest()?.clone()]
         } else {
-            self.runs.iter().map(|run| find_results(&reports, Some(run))).collect::<Result<_, _>>()?
+            self.runs.iter().map(|run| history.get(run)).collect::<Result<_>>()?
         };
-        let mut runs = paths.iter().map(|path| ReportedRun::read(path)).collect::<Result<Vec<_>, _>>()?;
+        let mut runs = asked.iter().map(ReportedRun::read).collect::<Result<Vec<_>>>()?;
         let had_records = runs.iter().any(|run| !run.records.is_empty());
         for run in &mut runs {
             run.keep(&self.filter);
         }
         if had_records && runs.iter().all(|run| run.records.is_empty()) {
-            return Err("no case passes the filters; `inferbench report` without them shows what there is".into());
+            bail!("no case passes the filters; `inferbench report` without filters shows all cases");
         }
-        Ok(Asked { runs, paths })
+        Ok(Asked { runs, folders: asked.iter().map(|run| run.pages().to_owned()).collect(), history })
     }
 }
 
-/// The runs that were asked for, as they are.
+/// A report about runs.
 struct OfRuns<'a> {
     arguments: &'a Arguments,
     paths: &'a Paths,
@@ -185,8 +193,8 @@ impl Content for OfRuns<'_> {
         records::schema()
     }
 
-    /// One run after the other; JSON is one array.
-    fn text(&self, format: Format) -> Result<String, String> {
+    /// The runs one after the other; in JSON, one array of all records.
+    fn text(&self, format: Format) -> Result<String> {
         let asked = self.arguments.read(self.paths)?;
         if format == Format::Json {
             let records: Vec<Record> = asked.runs.into_iter().flat_map(|run| run.records).collect();
@@ -205,41 +213,50 @@ impl Content for OfRuns<'_> {
         Ok(asked.runs.iter().map(text).collect())
     }
 
-    fn page(&self) -> Result<Page, String> {
+    fn page(&self) -> Result<Page> {
         let asked = self.arguments.read(self.paths)?;
+        let html = html::render(&payload(&asked.runs, self.paths, &asked.history))?;
         let reports = self.paths.reports();
-        let html = html::render(&payload(&asked.runs, self.paths, &reports)).map_err(|error| format!("{error:#}"))?;
-        let path = match asked.paths.as_slice() {
-            [one] => one.with_file_name(index::REPORT),
-            _ => index::page_of_several(&reports),
+        let path = match asked.folders.as_slice() {
+            [one] => one.join(index::REPORT),
+            _ => reports.join(index::REPORT),
         };
         Ok(Page { html, path, is_listed: true })
     }
 }
 
-fn charts(arguments: &Arguments, paths: &Paths, folder: &Path) -> Result<u8, String> {
+/// Writes a file whole or not at all.
+fn write(path: &Path, bytes: &[u8]) -> Result<()> {
+    crate::store::write_whole(path, bytes).map_err(Error::msg)
+}
+
+fn print(text: &str) -> Result<()> {
+    super::print(text).map_err(Error::msg)
+}
+
+fn charts(arguments: &Arguments, paths: &Paths, folder: &Path) -> Result<u8> {
     let asked = arguments.read(paths)?;
-    let payload = payload(&asked.runs, paths, &paths.reports());
-    std::fs::create_dir_all(folder).map_err(|error| format!("{}: {error}", folder.display()))?;
-    let drawing = Drawing::new(&payload).map_err(|error| format!("{error:#}"))?;
+    let payload = payload(&asked.runs, paths, &asked.history);
+    fs_err::create_dir_all(folder)?;
+    let drawing = Drawing::new(&payload)?;
     for chart in &payload.charts {
         if let Some(reason) = &chart.absent {
             eprintln!("no {}: {reason}", chart.id);
             continue;
         }
-        let svg = drawing.svg(chart.id).map_err(|error| format!("{error:#}"))?;
+        let svg = drawing.svg(chart.id)?;
         let path = folder.join(format!("{}.svg", chart.id));
-        write_whole(&path, svg.as_bytes())?;
+        write(&path, svg.as_bytes())?;
         let pixels = path.with_extension("png");
-        write_whole(&pixels, &png(&svg).map_err(|error| format!("{error:#}"))?)?;
+        write(&pixels, &png(&svg)?)?;
         print(&format!("{}\n{}\n", path.display(), pixels.display()))?;
     }
     Ok(exit_codes::OK)
 }
 
-/// What the page of these runs shows. The runs before them on their machines are in the trend.
-pub fn payload(runs: &[ReportedRun], paths: &Paths, reports: &Path) -> Payload {
-    let earlier = if runs.len() == 1 { earlier_runs(&runs[0], reports) } else { Vec::new() };
+/// The payload of the page of these runs. If there is one run, the trend includes the runs before it on its machine.
+pub fn payload(runs: &[ReportedRun], paths: &Paths, history: &History) -> Payload {
+    let earlier = if runs.len() == 1 { earlier_runs(&runs[0], history) } else { Vec::new() };
     let known = Known {
         resolution: &|host_id| line_about(&paths.selftest(), host_id),
         noise: &|host_id| noise_of_machine(paths, host_id),
@@ -247,20 +264,18 @@ pub fn payload(runs: &[ReportedRun], paths: &Paths, reports: &Path) -> Payload {
     Payload::new(&Shown::new(runs, &earlier), &known)
 }
 
-/// The last runs before this one on its machine. One that cannot be read is none.
-fn earlier_runs(run: &ReportedRun, reports: &Path) -> Vec<ReportedRun> {
+/// The last runs before this one on its machine, without those that cannot be read.
+fn earlier_runs(run: &ReportedRun, history: &History) -> Vec<ReportedRun> {
     let Some(first) = run.records.first() else { return Vec::new() };
     let is_earlier = |other: &ReportedRun| {
-        other
-            .records
-            .first()
-            .is_some_and(|record| record.host_id == first.host_id && record.timestamp < first.timestamp)
+        let record = other.records.first();
+        record.is_some_and(|record| record.host_id == first.host_id && record.timestamp < first.timestamp)
     };
-    let others = all_results(reports).into_iter().rev().filter_map(|path| ReportedRun::read(&path).ok());
+    let others = history.runs().iter().filter_map(|other| ReportedRun::read(other).ok());
     others.filter(is_earlier).take(EARLIER_RUNS).collect()
 }
 
-/// What can be shown on the machine of these records.
+/// The line about the smallest change that can be shown on the machine of these records.
 pub fn resolution(paths: &Paths, records: &[Record]) -> String {
     line_about(&paths.selftest(), records.first().map_or("", |record| &record.host_id))
 }

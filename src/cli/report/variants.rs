@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 
+use anyhow::Result;
 use clap::Args;
 
 use super::{Arguments, Asked, Content, Page};
@@ -36,12 +37,11 @@ pub struct OfVariants<'a> {
 }
 
 impl OfVariants<'_> {
-    fn compared(&self, asked: &Asked) -> Result<Variants, String> {
+    fn compared(&self, asked: &Asked) -> Result<Variants> {
         let records: Vec<Record> = asked.runs.iter().flat_map(|run| &run.records).cloned().collect();
         let VariantArguments { goal, accuracy_loss, .. } = self.arguments.variants;
         let noise = noise_of(&records, self.paths);
         compare(&records, &Options { goal, accuracy_loss, noise, ..Options::new(self.model) })
-            .map_err(|error| format!("{error:#}"))
     }
 }
 
@@ -50,15 +50,15 @@ impl Content for OfVariants<'_> {
         schema()
     }
 
-    fn text(&self, format: Format) -> Result<String, String> {
+    fn text(&self, format: Format) -> Result<String> {
         Ok(self.compared(&self.arguments.read(self.paths)?)?.render(format))
     }
 
-    fn page(&self) -> Result<Page, String> {
+    fn page(&self) -> Result<Page> {
         let asked = self.arguments.read(self.paths)?;
-        let html = page(&self.compared(&asked)?).map_err(|error| format!("{error:#}"))?;
-        let path = match asked.paths.as_slice() {
-            [one] => one.with_file_name(file_name(self.model)),
+        let html = page(&self.compared(&asked)?)?;
+        let path = match asked.folders.as_slice() {
+            [one] => one.join(file_name(self.model)),
             _ => self.paths.reports().join(file_name(self.model)),
         };
         Ok(Page { html, path, is_listed: false })
