@@ -1,15 +1,16 @@
 //! "Is A faster than B?": the estimates of a ratio of times, and the verdicts about them.
 //!
-//! Each estimator makes a [`RatioEstimate`] with its limits: [`estimate`] from stored runs, for `compare` and the variants of a
-//! model. [`verdicts`] decides for all of them in the same way. [`compare`] does it for two sides of stored runs:
+//! Each estimator makes a [`RatioEstimate`] with its limits: [`estimate`] (in `runs`) from stored runs, for
+//! `compare` and the variants of a model, and the paired one of a duel (in `duet`). [`verdicts`] decides for all of them in the
+//! same way. [`compare`] does it for two sides of stored runs:
 //!
 //! ```text
 //! sides ─▶ pairs ─┬▶ runs (within + noise) ─▶ verdict
 //!                 └▶ changes
 //! ```
 //!
-//! The samples of one process tell how exactly its median is known ([`Within`]); how far the medians of two processes of
-//! the same program are apart is known from earlier runs only ([`Noise`]). An interval has both parts.
+//! The samples of one process say how exactly its median is known ([`Within`]); only earlier runs say how far the medians of
+//! two processes of the same program are apart ([`Noise`]). An interval has both components.
 
 mod changes;
 mod duel_result;

@@ -65,7 +65,7 @@ mod tests {
         }
         let text = render(&noisy);
         assert!(text.contains("measure again: equal code differs by up to 502 % here"), "{text}");
-        assert!(!text.contains("interval") && !text.contains('▲'), "{text}");
+        assert!(!text.contains('─') && !text.contains('▲'), "{text}");
         let markdown = crate::report::comparison::markdown::render(&noisy);
         assert!(markdown.contains("measure again") && !markdown.contains("| case |"), "{markdown}");
     }

@@ -141,7 +141,7 @@ pub struct Differences {
     pub memory: Option<f64>,
 }
 
-/// The variant to use.
+/// The row to use, in one sentence.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct Recommendation {
     pub sentence: String,
