@@ -1,4 +1,4 @@
-//! `inferbench compare`: two runs, or a run and a baseline, with a verdict a case.
+//! `inferbench compare`: two runs, or a run and a baseline, with a verdict per case.
 
 use std::path::PathBuf;
 
@@ -25,10 +25,10 @@ use crate::store::write_whole;
         inferbench compare RUN1,RUN2,RUN3 RUN4,RUN5,RUN6 --backend ort"
 )]
 pub struct Arguments {
-    /// What it was
+    /// The runs or the baseline to compare with
     #[arg(value_name = "BASE")]
     base: String,
-    /// What it is now
+    /// The runs or the baseline that may be faster or slower
     #[arg(value_name = "CANDIDATE")]
     candidate: String,
     #[command(flatten)]
@@ -39,17 +39,17 @@ pub struct Arguments {
     /// A case that the candidate does not have is no regression
     #[arg(long)]
     allow_missing: bool,
-    /// Smaller changes of the time do not matter
-    #[arg(long, value_name = "PART", default_value = "5%", value_parser = part_of_whole)]
+    /// Smaller changes of the time do not matter: sure ones are shown as notices, and are no regression
+    #[arg(long, value_name = "PERCENT", default_value = "5%", value_parser = part_of_whole)]
     tolerance: f64,
-    /// More memory or a larger model, up to this, is no regression
-    #[arg(long, value_name = "PART", default_value = "10%", value_parser = part_of_whole)]
+    /// An increase of memory or of the model's size up to this is no regression
+    #[arg(long, value_name = "PERCENT", default_value = "10%", value_parser = part_of_whole)]
     memory_tolerance: f64,
-    /// Less accuracy, up to this, is no regression
+    /// A loss of accuracy up to this is no regression
     #[arg(long, value_name = "POINTS", default_value = "0.5%", value_parser = part_of_whole)]
     accuracy_tolerance: f64,
-    /// Of the intervals; what is missing to 100 % is the part of false alarms among the changes found in all cases
-    #[arg(long, value_name = "PART", default_value = "99%", value_parser = confidence)]
+    /// Confidence of the intervals; the rest to 100 % is the rate of false alarms among the changes found in all cases
+    #[arg(long, value_name = "PERCENT", default_value = "99%", value_parser = confidence)]
     confidence: f64,
     #[arg(long, value_enum, default_value = "table")]
     format: Format,
@@ -85,7 +85,7 @@ pub fn run(arguments: &Arguments) -> Result<u8, String> {
     Ok(found.exit_code)
 }
 
-/// What is known of a machine without runs of the case.
+/// The noise of a machine as far as it is known without runs of the case.
 pub(super) fn noise_of_machine(paths: &Paths, host_id: &str) -> Noise {
     match selftest::of_machine(&paths.selftest(), host_id) {
         Some(selftest) => {
