@@ -88,12 +88,7 @@ impl Paths {
         self.runs().with_file_name("duel")
     }
 
-    /// The history of runs.
-    pub fn store(&self) -> PathBuf {
-        self.reports().join("store")
-    }
-
-    /// Where records and reports go.
+    /// Where reports go, which are the history of runs.
     pub fn reports(&self) -> PathBuf {
         std::env::var_os("INFERBENCH_REPORTS").map_or_else(|| self.root.join("target-reports"), PathBuf::from)
     }

@@ -6,7 +6,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// The outcome of one case in one run.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Status {
     /// Measured, and its outputs were right where there is a reference.
@@ -16,6 +16,7 @@ pub enum Status {
     /// The backend or device is not on this machine or not in this build.
     Unavailable,
     /// It should have run and did not.
+    #[default]
     Failed,
     /// It ran, and its outputs are not the model's.
     WrongOutput,

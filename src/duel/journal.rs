@@ -129,7 +129,7 @@ impl Journal {
 
     pub fn write(&self, agreement: &Agreement) -> Result<(), String> {
         let bytes = serde_json::to_vec_pretty(agreement).map_err(|error| error.to_string())?;
-        write_whole(&self.0.join(DUEL), &bytes)
+        write_whole(&self.0.join(DUEL), &bytes).map_err(|error| format!("{error:#}"))
     }
 
     pub fn append(&self, round: &Round) -> Result<(), String> {
@@ -150,7 +150,7 @@ impl Journal {
         let text = fs::read_to_string(&path).unwrap_or_default();
         let whole = text.rfind('\n').map_or("", |end| &text[..=end]);
         if whole.len() < text.len() {
-            write_whole(&path, whole.as_bytes())?;
+            write_whole(&path, whole.as_bytes()).map_err(|error| format!("{error:#}"))?;
         }
         let read = |line: &str| serde_json::from_str(line).map_err(|error| format!("{}: {error}", path.display()));
         whole.lines().map(read).collect()

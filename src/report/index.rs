@@ -1,12 +1,11 @@
 //! `target-reports/index.html`: all runs, the newest first, with links to what there is of each.
 
+use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
 use super::escape::html as escape;
 use super::html::fill;
-use super::selection::ReportedRun;
-use crate::definition::Status;
-use crate::store::{RESULTS, THROUGHPUT, all_results};
+use crate::history::{History, RESULTS, Run, THROUGHPUT};
 
 /// The file's name in the folder of reports.
 pub const INDEX: &str = "index.html";
@@ -17,7 +16,10 @@ const PAGE: &str = include_str!("html/index.html");
 
 /// The page for the runs below `reports`; `criterion` is the root of Criterion's tree.
 pub fn render(reports: &Path, criterion: &Path) -> String {
-    let rows: Vec<String> = all_results(reports).iter().rev().filter_map(|results| row(results)).collect();
+    let history = History::open(&[reports.to_owned()]);
+    let mut machines = HashMap::new();
+    let runs = history.as_ref().map(History::runs).unwrap_or_default();
+    let rows: Vec<String> = runs.iter().map(|run| row(run, &mut machines)).collect();
     let criterion_page = criterion.join("report/index.html");
     let criterion = match relative(reports, &criterion_page) {
         Some(link) if criterion_page.is_file() => format!(
@@ -33,46 +35,43 @@ pub fn render(reports: &Path, criterion: &Path) -> String {
     fill(PAGE, &[("count", &count), ("criterion", &criterion), ("rows", &rows.concat())])
 }
 
-/// A run that cannot be read has a row that says so.
-fn row(results: &Path) -> Option<String> {
-    let folder = results.parent()?;
-    let name = folder.file_name()?.to_string_lossy().into_owned();
-    let run = match ReportedRun::read(results) {
-        Ok(run) => run,
+/// The row of a run. One that cannot be read has a row that says so. `machines` are the processors of the hosts so far.
+fn row(run: &Run, machines: &mut HashMap<String, Option<String>>) -> String {
+    let name = run.name();
+    let facts = match run.facts() {
+        Ok(facts) => facts,
         Err(error) => {
-            return Some(format!("<tr><td>{}</td><td colspan=\"6\">{}</td></tr>\n", escape(&name), escape(&error)));
+            return format!(
+                "<tr><td>{}</td><td colspan=\"6\">{}</td></tr>\n",
+                escape(name),
+                escape(&format!("{error:#}"))
+            );
         }
     };
     let link =
-        |file: &str, text: &str| format!("<a href=\"{}/{file}\">{}</a>", escape(&in_address(&name)), escape(text));
-    let has = |file: &str| folder.join(file).is_file();
-    let title = if has(REPORT) { link(REPORT, &name) } else { escape(&name) };
+        |file: &str, text: &str| format!("<a href=\"{}/{file}\">{}</a>", escape(&in_address(name)), escape(text));
+    let has = |file: &str| run.folder().join(file).is_file();
+    let title = if has(REPORT) { link(REPORT, name) } else { escape(name) };
     let files: Vec<String> =
         [(RESULTS, "CSV"), (THROUGHPUT, "short CSV"), ("report.md", "Markdown"), ("manifest.json", "manifest")]
             .into_iter()
             .filter(|(file, _)| has(file))
             .map(|(file, text)| link(file, text))
             .collect();
-    let first = run.records.first();
-    let text = |value: Option<String>| escape(&value.unwrap_or_default());
-    let commit = first.and_then(|record| {
-        let commit: String = record.git_commit.as_ref()?.chars().take(12).collect();
-        Some(if record.git_dirty == Some(true) { format!("{commit} (changed)") } else { commit })
-    });
-    let machine = match &run.manifest {
-        Some(manifest) => manifest.machine.cpu_model.clone(),
-        None => first.map(|record| record.host_id.clone()),
-    };
-    let measured = run.records.iter().filter(|record| record.status == Status::Ok).count();
-    Some(format!(
-        "<tr><td>{title}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td class=\"number\">{measured} of {}</td><td>{}</td></tr>\n",
-        text(first.map(|record| record.timestamp.strftime("%Y-%m-%d %H:%M UTC").to_string())),
-        text(commit),
-        text(first.map(|record| record.suite.clone())),
-        text(machine),
-        run.records.len(),
+    let commit: String = facts.git_commit.iter().flat_map(|commit| commit.chars().take(12)).collect();
+    let changed = if facts.git_dirty == Some(true) { " (changed)" } else { "" };
+    let processor = || run.machine().ok().flatten().and_then(|machine| machine.cpu_model);
+    let machine = machines.entry(facts.host_id.clone()).or_insert_with(processor).as_ref().unwrap_or(&facts.host_id);
+    format!(
+        "<tr><td>{title}</td><td>{}</td><td>{}{changed}</td><td>{}</td><td>{}</td><td class=\"number\">{} of {}</td><td>{}</td></tr>\n",
+        facts.timestamp.strftime("%Y-%m-%d %H:%M UTC"),
+        escape(&commit),
+        escape(&facts.suite),
+        escape(machine),
+        facts.cases_ok,
+        facts.cases,
         files.join(" · "),
-    ))
+    )
 }
 
 /// From a folder to a file, with `..` where they part; none where they share nothing.

@@ -1,38 +1,34 @@
 //! What a report is about: the newest measurement of each case and machine among its runs, and the runs before them.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::fs::File;
-use std::path::Path;
+
+use anyhow::Result;
 
 use crate::compare::CaseFilter;
 use crate::definition::{Case, Status};
-use crate::harness::{Machine, Manifest, RunFolder};
-use crate::record::{Distribution, Distributions, Record};
-use crate::store::read_records;
+use crate::history::Run;
+use crate::machine::Machine;
+use crate::run_data::{Distribution, Distributions, Record};
 
-/// A run as `target-reports/<run>/` has it.
+/// A run of the history, with what a report shows of it.
 #[derive(Clone, Debug)]
 pub struct ReportedRun {
     pub records: Vec<Record>,
     /// Absent where somebody kept only the CSV.
-    pub manifest: Option<Manifest>,
+    pub machine: Option<Machine>,
     pub distributions: Option<Distributions>,
 }
 
 impl ReportedRun {
-    /// Reads a run by the path of its `results.csv`, and what lies beside it.
+    /// Reads what a report shows of a run. A machine that cannot be read is unknown.
     ///
     /// # Errors
-    /// The CSV cannot be read; the message names it.
-    pub fn read(results: &Path) -> Result<Self, String> {
-        let named = |error: String| format!("{}: {error}", results.display());
-        let file = File::open(results).map_err(|error| named(error.to_string()))?;
-        let records = read_records(file).map_err(named)?;
-        let folder = results.parent().unwrap_or(Path::new("."));
+    /// The records cannot be read; the message names their file.
+    pub fn read(run: &Run) -> Result<Self> {
         Ok(ReportedRun {
-            records,
-            manifest: RunFolder::new(folder.to_owned()).read_manifest().ok(),
-            distributions: Distributions::read(folder),
+            records: run.records()?,
+            machine: run.machine().unwrap_or_default(),
+            distributions: run.distributions(),
         })
     }
 
@@ -136,7 +132,7 @@ fn machines<'a>(runs: &[&'a ReportedRun]) -> Vec<MachineName<'a>> {
     let mut machines: Vec<MachineName<'a>> = Vec::new();
     // The newest run tells most of a machine.
     for run in runs.iter().rev() {
-        let facts = run.manifest.as_ref().map(|manifest| &manifest.machine);
+        let facts = run.machine.as_ref();
         for record in &run.records {
             if machines.iter().all(|known| known.host_id != record.host_id) {
                 let facts = facts.filter(|facts| facts.host_id == record.host_id);

@@ -91,7 +91,7 @@ pub fn measure(paths: &Paths, at_most: Duration) -> Result<Ending, String> {
         gate,
     };
     let bytes = serde_json::to_vec_pretty(&selftest).map_err(|error| error.to_string())?;
-    write_whole(&paths.selftest(), &bytes)?;
+    write_whole(&paths.selftest(), &bytes).map_err(|error| format!("{error:#}"))?;
     Ok(Ending::Complete(Box::new(selftest)))
 }
 

@@ -11,15 +11,16 @@ use clap::builder::PossibleValuesParser;
 
 use self::variants::{OfVariants, VariantArguments};
 use super::compare::noise_of_machine;
+use super::history_arguments::HistoryArguments;
 use super::print;
 use crate::compare::CaseFilter;
 use crate::exit_codes;
+use crate::history::{History, Run, write_whole};
 use crate::paths::Paths;
 use crate::report::drawing::{Drawing, png};
 use crate::report::{Format, Known, Payload, ReportedRun, Shown, columns, html, index, records};
 use crate::run_data::Record;
 use crate::selftest::line_about;
-use crate::store::{all_results, find_results, write_whole};
 
 /// How many runs before those of a report its trend looks at.
 const EARLIER_RUNS: usize = 20;
@@ -48,6 +49,8 @@ pub struct Arguments {
     /// All runs that are kept
     #[arg(long)]
     all: bool,
+    #[command(flatten)]
+    history: HistoryArguments,
     #[command(flatten)]
     filter: CaseFilter,
     #[arg(long, value_enum, default_value = "table")]
@@ -110,8 +113,10 @@ pub fn run(arguments: &Arguments) -> Result<u8, String> {
 /// The runs that were asked for.
 struct Asked {
     runs: Vec<ReportedRun>,
-    /// Where each was read.
-    paths: Vec<PathBuf>,
+    /// Where the pages of each belong.
+    pages: Vec<PathBuf>,
+    /// Where they are from.
+    history: History,
 }
 
 impl Arguments {
@@ -130,7 +135,7 @@ impl Arguments {
             Form::Json => content.text(Format::Json)?,
         };
         match &self.output {
-            Some(file) if !is_for_terminal => write_whole(file, text.as_bytes())?,
+            Some(file) if !is_for_terminal => write_whole(file, text.as_bytes()).map_err(line)?,
             _ => print(&text)?,
         }
         Ok(exit_codes::OK)
@@ -139,30 +144,28 @@ impl Arguments {
     /// Into a file, whose path is printed.
     fn put_page(&self, page: &Page, paths: &Paths) -> Result<(), String> {
         let path = self.output.as_ref().unwrap_or(&page.path);
-        write_whole(path, page.html.as_bytes())?;
+        write_whole(path, page.html.as_bytes()).map_err(line)?;
         if page.is_listed && self.output.is_none() {
             let reports = paths.reports();
-            write_whole(&reports.join(index::INDEX), index::render(&reports, &paths.criterion()).as_bytes())?;
+            write_whole(&reports.join(index::INDEX), index::render(&reports, &paths.criterion()).as_bytes())
+                .map_err(line)?;
         }
         print(&format!("{}\n", path.display()))
     }
 
     fn read(&self, paths: &Paths) -> Result<Asked, String> {
-        let reports = paths.reports();
-        let paths = if self.all || self.last.is_some() {
-            let mut paths = all_results(&reports);
-            let count = self.last.map_or(paths.len(), |last| usize::try_from(last).unwrap_or(usize::MAX));
-            paths.drain(..paths.len().saturating_sub(count));
-            if paths.is_empty() {
-                find_results(&reports, None)?;
-            }
-            paths
+        let history = self.history.open(paths).map_err(line)?;
+        let asked = if self.all || self.last.is_some() {
+            let count = self.last.map_or(usize::MAX, |last| usize::try_from(last).unwrap_or(usize::MAX));
+            history.latest().map_err(line)?;
+            history.runs().iter().take(count).rev().cloned().collect()
         } else if self.runs.is_empty() {
-            vec![find_results(&reports, None)?]
+            vec![history.latest().map_err(line)?.clone()]
         } else {
-            self.runs.iter().map(|run| find_results(&reports, Some(run))).collect::<Result<_, _>>()?
+            self.runs.iter().map(|run| history.get(run).map_err(line)).collect::<Result<Vec<_>, _>>()?
         };
-        let mut runs = paths.iter().map(|path| ReportedRun::read(path)).collect::<Result<Vec<_>, _>>()?;
+        let pages = asked.iter().map(|run| run.pages().to_owned()).collect();
+        let mut runs = asked.iter().map(|run| ReportedRun::read(run).map_err(line)).collect::<Result<Vec<_>, _>>()?;
         let had_records = runs.iter().any(|run| !run.records.is_empty());
         for run in &mut runs {
             run.keep(&self.filter);
@@ -170,7 +173,7 @@ impl Arguments {
         if had_records && runs.iter().all(|run| run.records.is_empty()) {
             return Err("no case passes the filters; `inferbench report` without them shows what there is".into());
         }
-        Ok(Asked { runs, paths })
+        Ok(Asked { runs, pages, history })
     }
 }
 
@@ -208,9 +211,10 @@ impl Content for OfRuns<'_> {
     fn page(&self) -> Result<Page, String> {
         let asked = self.arguments.read(self.paths)?;
         let reports = self.paths.reports();
-        let html = html::render(&payload(&asked.runs, self.paths, &reports)).map_err(|error| format!("{error:#}"))?;
-        let path = match asked.paths.as_slice() {
-            [one] => one.with_file_name(index::REPORT),
+        let html =
+            html::render(&payload(&asked.runs, self.paths, &asked.history)).map_err(|error| format!("{error:#}"))?;
+        let path = match asked.pages.as_slice() {
+            [one] => one.join(index::REPORT),
             _ => index::page_of_several(&reports),
         };
         Ok(Page { html, path, is_listed: true })
@@ -219,7 +223,7 @@ impl Content for OfRuns<'_> {
 
 fn charts(arguments: &Arguments, paths: &Paths, folder: &Path) -> Result<u8, String> {
     let asked = arguments.read(paths)?;
-    let payload = payload(&asked.runs, paths, &paths.reports());
+    let payload = payload(&asked.runs, paths, &asked.history);
     std::fs::create_dir_all(folder).map_err(|error| format!("{}: {error}", folder.display()))?;
     let drawing = Drawing::new(&payload).map_err(|error| format!("{error:#}"))?;
     for chart in &payload.charts {
@@ -229,17 +233,17 @@ fn charts(arguments: &Arguments, paths: &Paths, folder: &Path) -> Result<u8, Str
         }
         let svg = drawing.svg(chart.id).map_err(|error| format!("{error:#}"))?;
         let path = folder.join(format!("{}.svg", chart.id));
-        write_whole(&path, svg.as_bytes())?;
+        write_whole(&path, svg.as_bytes()).map_err(line)?;
         let pixels = path.with_extension("png");
-        write_whole(&pixels, &png(&svg).map_err(|error| format!("{error:#}"))?)?;
+        write_whole(&pixels, &png(&svg).map_err(|error| format!("{error:#}"))?).map_err(line)?;
         print(&format!("{}\n{}\n", path.display(), pixels.display()))?;
     }
     Ok(exit_codes::OK)
 }
 
 /// What the page of these runs shows. The runs before them on their machines are in the trend.
-pub fn payload(runs: &[ReportedRun], paths: &Paths, reports: &Path) -> Payload {
-    let earlier = if runs.len() == 1 { earlier_runs(&runs[0], reports) } else { Vec::new() };
+pub fn payload(runs: &[ReportedRun], paths: &Paths, history: &History) -> Payload {
+    let earlier = if runs.len() == 1 { earlier_runs(&runs[0], history) } else { Vec::new() };
     let known = Known {
         resolution: &|host_id| line_about(&paths.selftest(), host_id),
         noise: &|host_id| noise_of_machine(paths, host_id),
@@ -248,16 +252,18 @@ pub fn payload(runs: &[ReportedRun], paths: &Paths, reports: &Path) -> Payload {
 }
 
 /// The last runs before this one on its machine. One that cannot be read is none.
-fn earlier_runs(run: &ReportedRun, reports: &Path) -> Vec<ReportedRun> {
+fn earlier_runs(run: &ReportedRun, history: &History) -> Vec<ReportedRun> {
     let Some(first) = run.records.first() else { return Vec::new() };
-    let is_earlier = |other: &ReportedRun| {
-        other
-            .records
-            .first()
-            .is_some_and(|record| record.host_id == first.host_id && record.timestamp < first.timestamp)
+    let is_earlier = |other: &&Run| {
+        other.started().is_none_or(|started| started < first.timestamp)
+            && other.facts().is_ok_and(|facts| facts.host_id == first.host_id && facts.timestamp < first.timestamp)
     };
-    let others = all_results(reports).into_iter().rev().filter_map(|path| ReportedRun::read(&path).ok());
-    others.filter(is_earlier).take(EARLIER_RUNS).collect()
+    let earlier = history.runs().iter().filter(is_earlier).filter_map(|run| ReportedRun::read(run).ok());
+    earlier.take(EARLIER_RUNS).collect()
+}
+
+fn line(error: anyhow::Error) -> String {
+    format!("{error:#}")
 }
 
 /// What can be shown on the machine of these records.

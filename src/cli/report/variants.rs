@@ -56,8 +56,8 @@ impl Content for OfVariants<'_> {
     fn page(&self) -> Result<Page, String> {
         let asked = self.arguments.read(self.paths)?;
         let html = page(&self.compared(&asked)?)?;
-        let path = match asked.paths.as_slice() {
-            [one] => one.with_file_name(file_name(self.model)),
+        let path = match asked.pages.as_slice() {
+            [one] => one.join(file_name(self.model)),
             _ => self.paths.reports().join(file_name(self.model)),
         };
         Ok(Page { html, path, is_listed: false })
