@@ -1,30 +1,121 @@
 //! Lets every executable of the package find libtorch and DuckDB without an environment variable, and know its compiler.
 
+use std::io::{Error, Result};
+use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::{env, fs};
 
 fn main() {
     println!("cargo:rerun-if-changed=build.rs");
+    println!("cargo::rustc-check-cfg=cfg(libtorch_at_run_time)");
     // Set by torch-sys, which is a direct dependency for this reason only.
-    if let Ok(folder) = std::env::var("DEP_TCH_LIBTORCH_LIB") {
-        println!("cargo:rustc-link-arg=-Wl,-rpath,{folder}");
-        // Nothing refers to the CUDA part by name: the linker would leave it out without a word, and no GPU be found.
-        for part in ["torch_cuda", "torch_hip"] {
-            if std::path::Path::new(&folder).join(format!("lib{part}.so")).exists() {
-                println!("cargo:rustc-link-arg=-Wl,--push-state,--no-as-needed,-l{part},--pop-state");
-            }
-        }
+    if let Ok(folder) = env::var("DEP_TCH_LIBTORCH_LIB") {
+        find_libtorch(Path::new(&folder));
     }
-    let has = |feature: &str| std::env::var_os(format!("CARGO_FEATURE_{feature}")).is_some();
+    let has = |feature: &str| env::var_os(format!("CARGO_FEATURE_{feature}")).is_some();
     println!("cargo:rerun-if-env-changed=DUCKDB_LIB_DIR");
     if has("DUCKDB") && !has("DUCKDB_BUNDLED") {
-        let folder = std::env::var("DUCKDB_LIB_DIR").unwrap_or_default();
+        let folder = env::var("DUCKDB_LIB_DIR").unwrap_or_default();
         println!("cargo:rustc-link-arg=-Wl,-rpath,{folder}");
         println!("cargo:rerun-if-changed={folder}");
-        if !std::path::Path::new(&folder).is_dir() {
+        if !Path::new(&folder).is_dir() {
             println!("cargo::error=the feature duckdb needs DuckDB in {folder:?}; get it with `scripts/setup duckdb`");
         }
     }
-    let rustc = std::env::var_os("RUSTC").unwrap_or_else(|| "rustc".into());
+    let rustc = env::var_os("RUSTC").unwrap_or_else(|| "rustc".into());
     let version = Command::new(rustc).arg("--version").output().map(|output| output.stdout).unwrap_or_default();
     println!("cargo:rustc-env=INFERBENCH_RUSTC={}", String::from_utf8_lossy(&version).trim());
+}
+
+/// Lets a process load libtorch when it needs it; where that cannot be made, every executable is linked with libtorch.
+fn find_libtorch(folder: &Path) {
+    match defer_libtorch(folder) {
+        Ok(()) => println!("cargo::rustc-cfg=libtorch_at_run_time"),
+        Err(why) => {
+            println!("cargo::warning=every process loads libtorch, whether or not it uses it: {why}");
+            println!("cargo:rustc-link-arg=-Wl,-rpath,{}", folder.display());
+            for library in gpu_libraries(folder) {
+                println!("cargo:rustc-link-arg=-Wl,--push-state,--no-as-needed,{library},--pop-state");
+            }
+        }
+    }
+}
+
+/// Nothing refers to the GPU part by name: the linker would leave it out without a word, and no GPU be found.
+fn gpu_libraries(folder: &Path) -> Vec<&'static str> {
+    let is_there = |name: &&str| folder.join(format!("libtorch_{}.so", &name["-ltorch_".len()..])).exists();
+    ["-ltorch_cuda", "-ltorch_hip"].into_iter().filter(is_there).collect()
+}
+
+/// Makes what `src/backend/tch/library.rs` is made of: torch-sys's C++ functions as a shared library of their own, the list of
+/// their names, and a jump through a table for each, which takes the function's place in the executable.
+fn defer_libtorch(folder: &Path) -> Result<()> {
+    let target = |name: &str| env::var(format!("CARGO_CFG_TARGET_{name}")).unwrap_or_default();
+    if (target("OS").as_str(), target("ARCH").as_str()) != ("linux", "x86_64") {
+        return Err(Error::other("this is made for Linux on x86-64 only"));
+    }
+    let out = PathBuf::from(env::var_os("OUT_DIR").unwrap_or_default());
+    let archive = torch_sys_archive(&out, folder)?;
+    println!("cargo:rerun-if-changed={}", archive.display());
+
+    let functions = symbols(&archive, "--defined-only")?;
+    // Written in Rust by torch-sys for streams, which nothing here uses.
+    let callbacks: String = symbols(&archive, "--undefined-only")?
+        .iter()
+        .filter(|name| name.starts_with("tch_"))
+        .map(|name| format!("void {name}(void) {{ __builtin_trap(); }}\n"))
+        .collect();
+    let streams = out.join("streams.c");
+    fs::write(&streams, callbacks)?;
+    let mut link = Command::new(env::var_os("CC").unwrap_or_else(|| "cc".into()));
+    link.args(["-shared", "-fPIC", "-s", "-Wl,-z,lazy", "-o"]).arg(out.join("libtch.so")).arg(&streams);
+    link.arg("-Wl,--whole-archive").arg(&archive).arg("-Wl,--no-whole-archive");
+    link.arg("-L").arg(folder).arg(format!("-Wl,-rpath,{}", folder.display()));
+    link.arg("-Wl,--no-as-needed").args(gpu_libraries(folder));
+    run(link.args(["-ltorch_cpu", "-lc10", "-lgomp", "-lstdc++"]))?;
+
+    let mut assembly = String::from(".data\n.p2align 3\ninferbench_libtorch_functions:\n");
+    for _ in &functions {
+        assembly += ".quad inferbench_libtorch_is_not_loaded\n";
+    }
+    assembly += ".globl inferbench_libtorch_functions\n.hidden inferbench_libtorch_functions\n.text\n";
+    for (index, name) in functions.iter().enumerate() {
+        let slot = format!("inferbench_libtorch_functions+{}(%rip)", 8 * index);
+        assembly += &format!(".globl {name}\n.hidden {name}\n.type {name}, @function\n{name}: jmp *{slot}\n");
+    }
+    fs::write(out.join("libtorch.s"), assembly)?;
+    fs::write(out.join("libtorch-functions.txt"), functions.join("\n"))
+}
+
+/// The archive that torch-sys's build script has compiled for the libtorch of this folder.
+fn torch_sys_archive(out: &Path, folder: &Path) -> Result<PathBuf> {
+    let builds = out.ancestors().nth(2).unwrap_or(out);
+    let line = format!("cargo:libtorch_lib={}", folder.display());
+    let mut found = Vec::new();
+    for entry in fs::read_dir(builds)?.flatten() {
+        let (archive, output) = (entry.path().join("out/libtch.a"), entry.path().join("output"));
+        let is_torch_sys = entry.file_name().to_string_lossy().starts_with("torch-sys-") && archive.is_file();
+        if is_torch_sys && fs::read_to_string(output)?.lines().any(|own| own == line) {
+            found.push((archive.metadata()?.modified()?, archive));
+        }
+    }
+    let newest = found.into_iter().max().map(|(_, archive)| archive);
+    newest.ok_or_else(|| Error::other(format!("torch-sys has left no libtch.a in {}", builds.display())))
+}
+
+/// The C functions of an archive.
+fn symbols(archive: &Path, which: &str) -> Result<Vec<String>> {
+    let listed = run(Command::new("nm").args(["--extern-only", "--format=posix", which]).arg(archive))?;
+    let names = listed.lines().filter_map(|line| {
+        let (name, kind) = line.split_once(' ')?;
+        (kind.starts_with(['T', 'U']) && !name.starts_with("_")).then(|| name.to_owned())
+    });
+    let names: std::collections::BTreeSet<String> = names.collect();
+    Ok(names.into_iter().collect())
+}
+
+fn run(command: &mut Command) -> Result<String> {
+    let output = command.output()?;
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    if output.status.success() { Ok(text(&output.stdout)) } else { Err(Error::other(text(&output.stderr))) }
 }

@@ -10,7 +10,7 @@ use std::time::Instant;
 use clap::Parser;
 use inferbench::convert::convert;
 use inferbench::criterion_dir::{LatencyLog, write_latency_log};
-use inferbench::definition::{Boundary, Case, Dtype, Effort, ORIGINAL, Phase, Status, Suite};
+use inferbench::definition::{Boundary, Case, Effort, Status, Suite};
 use inferbench::harness::{
     CriterionArguments, Event, MANIFEST_FORMAT, Machine, Manifest, ManifestCase, Mode, Observed, Outcome, Revision,
     RunFolder,
@@ -122,6 +122,8 @@ fn manifest(root: &Path, cases: &[Case]) -> Manifest {
             phases: None,
             seq_lens: None,
             effort: Effort::default(),
+            data_source: None,
+            allows_unknown_models: false,
         },
         threads: 1,
         inferbench_version: String::new(),
@@ -143,6 +145,8 @@ fn manifest(root: &Path, cases: &[Case]) -> Manifest {
                 parameters: None,
                 nonzero_parameters: None,
                 cost: None,
+                files_sha256: None,
+                samples_sha256: None,
                 failure: None,
             })
             .collect(),

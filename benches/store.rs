@@ -64,7 +64,7 @@ fn many_calls(root: &Path) -> Result<()> {
             all.extend(samples.iter().flatten());
         }
     }
-    let history = History::open(&[folder.clone()])?;
+    let history = History::open(std::slice::from_ref(&folder))?;
     let sizes = history.runs().iter().map(|run| Ok(fs::metadata(run.folder().join(LATENCIES))?.len()));
     let bytes: u64 = sizes.sum::<Result<u64>>()?;
     println!(
@@ -80,7 +80,7 @@ fn many_calls(root: &Path) -> Result<()> {
     write_database(history.runs(), &file)?;
     let export = start.elapsed().as_secs_f64();
     percentiles("DuckDB over the runs, opened each time", &expected, || {
-        Database::over(History::open(&[folder.clone()])?.runs())
+        Database::over(History::open(std::slice::from_ref(&folder))?.runs())
     })?;
     percentiles("DuckDB over its own tables, opened each time", &expected, || Database::open(&file))?;
     println!("  (written in {export:.2} s, {:.0} MB)", fs::metadata(&file)?.len() as f64 / 1e6);
@@ -106,7 +106,7 @@ fn many_runs(root: &Path) -> Result<()> {
         println!("  {what}: {} (aim: under 2 s)", spread(&mut seconds));
         Ok(())
     };
-    let open = || History::open(&[folder.clone()]);
+    let open = || History::open(std::slice::from_ref(&folder));
     let last_ten = || -> Result<usize> { open()?.runs().iter().take(10).map(|run| Ok(run.records()?.len())).sum() };
     measure("the records of the last 10 runs", &last_ten, 10 * CASES)?;
     measure(
@@ -152,6 +152,8 @@ fn write_run(root: &Path, run: usize, calls: &[Vec<Vec<u64>>]) -> Result<()> {
             phases: None,
             seq_lens: None,
             effort: Effort::default(),
+            data_source: None,
+            allows_unknown_models: false,
         },
         threads: 1,
         inferbench_version: String::new(),

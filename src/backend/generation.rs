@@ -7,10 +7,10 @@ use super::interface::{LoadRequest, Placement, Session, Stages};
 use crate::definition::{CaseFailure, Phase};
 use crate::fixture::{HostTensor, TensorData};
 
-/// Steps after the prefill, before decoding begins again from it.
+/// Steps from a prefill, before decoding begins again from it.
 pub const STEPS: usize = 16;
 
-/// Logits of a row that are compared: of a larger vocabulary every n-th.
+/// The most logits per row that are compared: if the vocabulary is larger, every n-th logit is.
 const COMPARED_LOGITS: usize = 1024;
 
 /// A generative model as a backend runs it.
@@ -36,7 +36,7 @@ pub(super) trait Generator {
     fn greedy(&mut self, logits: &Self::Value) -> Result<Self::Value, CaseFailure>;
     fn download(&self, value: &Self::Value) -> Result<HostTensor, CaseFailure>;
     fn sync(&mut self) -> Result<(), CaseFailure>;
-    /// Time that compilations took, where that is not a part of loading.
+    /// Time that compilations took, if they are not a part of loading.
     fn compilation(&self) -> Option<Duration> {
         None
     }
@@ -45,7 +45,7 @@ pub(super) trait Generator {
 /// The session of the phases `prefill` and `decode`.
 ///
 /// A call of `prefill` goes from the inputs to the first token; a call of `decode` from one token to the next. Choosing
-/// the token is part of both, as it is of every deployment.
+/// the token is part of both, as in every deployment.
 pub(super) struct GenerationSession<G: Generator> {
     generator: G,
     phase: Phase,
@@ -54,10 +54,10 @@ pub(super) struct GenerationSession<G: Generator> {
     placement: Placement,
 }
 
-/// A batch, and how far its generation is.
+/// A batch, and the state of its generation.
 struct Bound<G: Generator> {
     inputs: G::Inputs,
-    /// After the prefill.
+    /// The state after the prefill.
     start: Option<State<G>>,
     now: Option<State<G>>,
 }
@@ -75,11 +75,12 @@ impl<G: Generator> Clone for State<G> {
 }
 
 impl<G: Generator> GenerationSession<G> {
+    /// A session without bound batches.
+    ///
     /// # Errors
     /// The definition does not say how many positions the prompt has.
     pub(super) fn new(request: &LoadRequest<'_>, generator: G, placement: Placement) -> Result<Self, CaseFailure> {
-        let unknown = || CaseFailure::failed("the length of the prompt is not known: say `seq_lens`");
-        let prompt_positions = request.model.prompt_positions(request.sizes.sequence).ok_or_else(unknown)?;
+        let prompt_positions = prompt_positions(request)?;
         Ok(GenerationSession { generator, phase: request.phase, prompt_positions, bound: Vec::new(), placement })
     }
 
@@ -104,6 +105,11 @@ impl<G: Generator> GenerationSession<G> {
     }
 }
 
+fn prompt_positions(request: &LoadRequest<'_>) -> Result<usize, CaseFailure> {
+    let unknown = || CaseFailure::failed("the length of the prompt is not known: say `seq_lens`");
+    request.model.prompt_positions(request.sizes.sequence).ok_or_else(unknown)
+}
+
 impl<G: Generator> Session for GenerationSession<G> {
     fn bind(&mut self, inputs: &[HostTensor]) -> Result<usize, CaseFailure> {
         let inputs = self.generator.upload(inputs)?;
@@ -114,6 +120,12 @@ impl<G: Generator> Session for GenerationSession<G> {
             self.bound[binding].start = Some(state);
         }
         Ok(binding)
+    }
+
+    fn reset(&mut self, request: &LoadRequest<'_>) -> Result<(), CaseFailure> {
+        self.prompt_positions = prompt_positions(request)?;
+        self.bound.clear();
+        Ok(())
     }
 
     fn calls_in_a_row(&self) -> usize {
@@ -155,7 +167,7 @@ impl<G: Generator> Session for GenerationSession<G> {
         Ok(vec![side_by_side(&steps)?, compared_logits(&self.generator.download(&logits)?)?])
     }
 
-    /// `prefill` from the inputs on the host to the first token there.
+    /// A call of `prefill` goes from the inputs on the host to the first token on the host.
     fn call_from_host(&mut self, binding: usize, inputs: &[HostTensor]) -> Result<Stages, CaseFailure> {
         if self.phase == Phase::Decode {
             return Err(CaseFailure::unsupported(
@@ -195,7 +207,7 @@ fn side_by_side(columns: &[HostTensor]) -> Result<HostTensor, CaseFailure> {
     Ok(HostTensor { shape: vec![rows, columns.len()], data: TensorData::I64(tokens) })
 }
 
-/// Every n-th logit of `[batch, vocabulary]`, so that at most [`COMPARED_LOGITS`] of a row are left.
+/// Every n-th logit of `[batch, vocabulary]`, so that each row has at most [`COMPARED_LOGITS`].
 fn compared_logits(logits: &HostTensor) -> Result<HostTensor, CaseFailure> {
     let (&[batch, vocabulary], TensorData::F32(values)) = (logits.shape.as_slice(), &logits.data) else {
         return Err(CaseFailure::failed(format!("logits of shape {:?} instead of [batch, vocabulary]", logits.shape)));

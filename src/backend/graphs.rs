@@ -1,7 +1,7 @@
-//! Sessions over graphs: what the backends share that run a model's parts as graphs.
+//! Sessions of the backends that run a model's parts as graphs.
 //!
-//! A backend says as a [`Runtime`] how one of its graphs runs on its own tensors; [`open_session`] makes the session of a
-//! phase out of it.
+//! A backend implements [`Runtime`] for one of its graphs and its own tensors; [`open_session`] makes the session of a phase
+//! out of it.
 
 use std::hint::black_box;
 use std::path::{Path, PathBuf};
@@ -22,7 +22,7 @@ pub(super) trait Runtime {
     fn download(&self, value: &Self::Value) -> Result<HostTensor, CaseFailure>;
     /// Runs a graph; inputs and outputs are in the order of the part's definition. May return before the device is done.
     fn run(&self, graph: &mut Self::Graph, inputs: &[&Self::Value]) -> Result<Vec<Self::Value>, CaseFailure>;
-    /// The place of the largest logit: `[batch, vocabulary]` to i64 `[batch, 1]`.
+    /// The index of the largest logit of each row: `[batch, vocabulary]` to i64 `[batch, 1]`.
     fn greedy(&self, logits: &Self::Value) -> Result<Self::Value, CaseFailure>;
     /// Checks that the graph takes these inputs, if there is a way to know before it runs.
     fn check_inputs(&self, _graph: &Self::Graph, _inputs: &[&Self::Value]) -> Result<(), CaseFailure> {
@@ -32,11 +32,11 @@ pub(super) trait Runtime {
     fn prepare(&self, _graph: &mut Self::Graph, _inputs: &[&Self::Value]) -> Result<(), CaseFailure> {
         Ok(())
     }
-    /// Returns when the device has nothing left to do.
+    /// Returns when the device is idle.
     fn sync(&self) -> Result<(), CaseFailure> {
         Ok(())
     }
-    /// Time that the graph's compilations took, where that is not a part of loading it.
+    /// Time that the graph's compilations took, if they are not a part of loading it.
     fn compilation(&self, _graph: &Self::Graph) -> Option<Duration> {
         None
     }
@@ -109,7 +109,7 @@ impl<R: Runtime> GraphSession<R> {
         self.runtime.run(&mut self.graph, &inputs)
     }
 
-    /// Those of the outputs that are asked for, on the host.
+    /// Copies the outputs that are asked for to the host.
     fn download(&self, outputs: &[R::Value]) -> Result<Vec<HostTensor>, CaseFailure> {
         match &self.outputs {
             None => outputs.iter().map(|output| self.runtime.download(output)).collect(),
@@ -131,6 +131,11 @@ impl<R: Runtime> Session for GraphSession<R> {
         self.runtime.prepare(&mut self.graph, &given)?;
         self.bound.push(bound);
         Ok(self.bound.len() - 1)
+    }
+
+    fn reset(&mut self, _request: &LoadRequest<'_>) -> Result<(), CaseFailure> {
+        self.bound.clear();
+        Ok(())
     }
 
     fn rebind(&mut self, binding: usize, inputs: &[HostTensor]) -> Result<(), CaseFailure> {
@@ -183,11 +188,11 @@ struct GraphGenerator<R: Runtime> {
     prefill: Vec<usize>,
     decode: Vec<usize>,
     slots: Slots,
-    /// The slots of the model's inputs, in its order; none for one that no part reads.
+    /// The slots of the model's inputs, in its order; `None` for an input that no part reads.
     inputs: Vec<Option<usize>>,
     /// Inputs that begin empty: their slots and their shapes with 0 for the batch size.
     past: Vec<(usize, Vec<usize>)>,
-    /// The same for those that are empty after the prefill.
+    /// The same for inputs that are empty after the prefill.
     once: Vec<(usize, Vec<usize>)>,
     tokens: usize,
     logits: usize,
@@ -306,7 +311,7 @@ impl<R: Runtime> GraphGenerator<R> {
 impl<R: Runtime> Generator for GraphGenerator<R> {
     type Value = R::Value;
     type Inputs = GraphInputs<R::Value>;
-    /// All values after a call, of which the next one needs keys and values.
+    /// All values after a call; the next call needs the keys and values among them.
     type Cache = Values<R::Value>;
 
     fn upload(&mut self, inputs: &[HostTensor]) -> Result<Self::Inputs, CaseFailure> {
@@ -375,18 +380,18 @@ impl<R: Runtime> Generator for GraphGenerator<R> {
 /// A batch on the device.
 struct GraphInputs<V> {
     values: Values<V>,
-    /// What takes the place of some of them in every step.
+    /// Values that replace some of them in every step.
     for_steps: Vec<(usize, V)>,
 }
 
-/// What is added to attention scores `[1, 1, positions, positions]`, so that a position sees those before it only.
+/// The bias `[1, 1, positions, positions]` of attention scores, by which a position sees only itself and those before it.
 fn causal_bias(positions: usize) -> HostTensor {
     let row = |query: usize| (0..positions).map(move |key| if key <= query { 0.0 } else { f32::MIN });
     let bias = (0..positions).flat_map(row).collect();
     HostTensor { shape: vec![1, 1, positions, positions], data: TensorData::F32(bias) }
 }
 
-/// The place of the largest number of each row, the first where there are several.
+/// The index of the largest number of each row, the first if several are equal.
 #[allow(dead_code, reason = "backends with an operator for it use that")]
 pub(super) fn largest_of_rows(values: &[f32], rows: usize) -> Vec<i64> {
     let columns = (values.len() / rows.max(1)).max(1);

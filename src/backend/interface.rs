@@ -23,6 +23,14 @@ pub trait Backend: Sync {
     fn process_environment(&self, _device: &str) -> Vec<(&'static str, OsString)> {
         Vec::new()
     }
+    /// Variables by which a process pins the threads of the backend's pool to processors, one each, if it reads such.
+    fn pinned_environment(&self, _processors: &[usize]) -> Vec<(&'static str, OsString)> {
+        Vec::new()
+    }
+    /// Whether the backend pins the threads of its pool by itself, so that only the caller is left.
+    fn pins_threads(&self) -> bool {
+        false
+    }
     /// Calls that a warm-up has at least, because the runtime still optimises in them.
     fn least_warm_up_calls(&self) -> usize {
         0
@@ -66,6 +74,8 @@ pub struct LoadRequest<'a> {
     pub dtype: Dtype,
     /// Threads that one call may use.
     pub threads: usize,
+    /// The processors that these threads are pinned to, one each, the caller's first; empty if they are not pinned.
+    pub processors: &'a [usize],
 }
 
 /// A loaded model.
@@ -112,6 +122,13 @@ pub trait Session {
     fn compilation(&self) -> Option<Duration> {
         None
     }
+    /// Drops all bound batches, and takes those of the request's sizes from now on.
+    ///
+    /// # Errors
+    /// `unsupported` if the session serves the sizes only for which it was loaded.
+    fn reset(&mut self, _request: &LoadRequest<'_>) -> Result<(), CaseFailure> {
+        Err(CaseFailure::unsupported("the session serves one size only"))
+    }
     /// What the session really uses, read back from the runtime if the runtime can tell.
     fn placement(&self) -> Placement;
 }
@@ -146,6 +163,9 @@ pub struct Placement {
     pub executor: Option<String>,
     /// Whether the session was compiled for the sizes of its request, and takes no others.
     pub has_fixed_sizes: bool,
+    /// Whether the session serves cases of other sizes too ([`Session::reset`]), and computes them as fast as a session that
+    /// was loaded for them.
+    pub serves_other_sizes: bool,
 }
 
 /// A backend's versions.

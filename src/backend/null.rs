@@ -1,4 +1,4 @@
-//! A backend that computes nothing: what is left is the harness's own cost.
+//! A backend that computes nothing, which shows the harness's own cost.
 
 use std::hint::black_box;
 use std::time::Duration;
@@ -42,6 +42,11 @@ impl Session for NullSession {
         Ok(self.bound.len() - 1)
     }
 
+    fn reset(&mut self, _request: &LoadRequest<'_>) -> Result<(), CaseFailure> {
+        self.bound.clear();
+        Ok(())
+    }
+
     fn run(&mut self, binding: usize) -> Result<(), CaseFailure> {
         black_box(binding);
         Ok(())
@@ -66,6 +71,7 @@ impl Session for NullSession {
             effective_dtype: Some(self.dtype),
             providers: NULL.into(),
             threads: Some(1),
+            serves_other_sizes: true,
             ..Placement::default()
         }
     }

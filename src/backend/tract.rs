@@ -1,7 +1,7 @@
 //! tract, pure Rust: ONNX graphs, optimised for the shapes of the case.
 //!
-//! tract's optimiser wants to know the shapes, so a graph is compiled when it is first bound to inputs of a shape. Only
-//! the length of a cache stays a symbol: decoding would otherwise compile a graph a step.
+//! tract optimises for known shapes, so a graph is compiled when it first runs on inputs of these shapes. Only the length
+//! of a cache stays a symbol: decoding would otherwise compile a graph per step.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -44,17 +44,18 @@ impl Backend for TractBackend {
         let graphs = parts.iter().map(|(part, file)| TractGraph::load(part, file)).collect::<Result<_, _>>()?;
         let placement = Placement {
             effective_device: "cpu".into(),
-            // What it makes of quantised operators it does not say.
+            // tract does not report how it computes quantised operators.
             effective_dtype: (request.dtype == Dtype::F32).then_some(Dtype::F32),
             providers: "tract".into(),
             threads: Some(request.threads),
+            serves_other_sizes: true,
             ..Placement::default()
         };
         open_session(request, TractRuntime, &parts, graphs, placement)
     }
 }
 
-/// Sets up tract's pool, once a process.
+/// Sets up tract's pool, once per process.
 fn set_threads(threads: usize) {
     static ONCE: std::sync::Once = std::sync::Once::new();
     ONCE.call_once(|| {
@@ -82,11 +83,11 @@ struct TractGraph {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Size {
     Fixed(usize),
-    /// Of any length but 0.
+    /// Any length but 0.
     Growing,
 }
 
-/// The dimension of a cache that grows by a position a step.
+/// The dimension of a cache that grows by a position per step.
 const PAST: &str = "past";
 
 impl TractGraph {
@@ -117,7 +118,7 @@ impl TractGraph {
         inputs.iter().zip(&self.growing).map(shape).collect()
     }
 
-    /// The graph for these inputs, compiled when it is asked for the first time.
+    /// The graph for these inputs, which is compiled on the first call.
     fn compiled(&mut self, inputs: &[&TValue]) -> Result<&mut TypedSimpleState, CaseFailure> {
         let shapes = self.shapes(inputs);
         if !self.compiled.contains_key(&shapes) {

@@ -1,24 +1,29 @@
-//! The models that there are: the packaged ones of `models/zoo`, and the files that a user put into `models/exported`,
+//! The catalogue: the packaged models of `models/zoo`, and the files that a user put into `models/exported`,
 //! `models/trained` or `models/quantized`.
 //!
 //! A user's file `<model>[.<variant>].onnx`, `.pt` or `.safetensors` may have a TOML file of the same stem beside it,
-//! which says what the file cannot (see `models/README.md`). A file that cannot be used stays in the catalogue, with
-//! the reason: it becomes a record, not an abort.
+//! which says what the file cannot (see `models/README.md`). A file that cannot be used stays in the catalogue with
+//! the reason, and becomes a record.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
+use anyhow::{Result, anyhow};
+use fs_err as fs;
+
 use super::packaged::read_packaged;
 use super::user_files::{is_model_file, read_files};
-use crate::definition::{DataSource, Model, ORIGINAL, Origin, check_component, usable_name};
+use crate::definition::{CaseFailure, DataSource, Model, ORIGINAL, Origin, check_component, usable_name};
 
-/// A model, or why a file of that name is not one.
+/// One variant of a model, or the reason why it cannot be used.
 #[derive(Clone, Debug)]
 pub struct Entry {
     pub name: String,
     pub variant: String,
+    /// The model of the Hugging Face hub that the name stands for, such as `google-bert/bert-base-uncased`.
+    pub hub_id: Option<String>,
     pub place: Place,
-    pub model: Result<Model, String>,
+    pub model: Result<Model, CaseFailure>,
 }
 
 /// Where an entry of the catalogue was found.
@@ -34,27 +39,33 @@ pub enum Place {
 
 const USER_FOLDERS: [&str; 3] = ["exported", "trained", "quantized"];
 
-/// All models below `models_folder`, packaged ones first, each kind in the order of its names.
+pub(super) fn failed(error: anyhow::Error) -> CaseFailure {
+    CaseFailure::failed(format!("{error:#}"))
+}
+
+/// Reads all models below `models_folder`: packaged ones first, then those of users, each sorted by name.
 ///
 /// # Errors
 /// A folder cannot be listed. A model that cannot be read is an entry with its error.
-pub fn read_catalogue(models_folder: &Path) -> std::io::Result<Vec<Entry>> {
+pub fn read_catalogue(models_folder: &Path) -> Result<Vec<Entry>> {
     let mut entries = Vec::new();
-    for folder in sorted_children(&models_folder.join("zoo"))? {
-        if !folder.is_dir() {
-            continue;
-        }
+    for folder in sorted_children(&models_folder.join("zoo"))?.into_iter().filter(|path| path.is_dir()) {
         let name = file_name(&folder);
+        let entry = |variant: &str, hub_id, model| Entry {
+            name: name.clone(),
+            variant: variant.into(),
+            hub_id,
+            place: Place::Zoo,
+            model,
+        };
         match check_component(&name).and_then(|()| read_packaged(&folder)) {
-            Ok(models) => entries.extend(models.into_iter().map(|model| Entry {
-                name: name.clone(),
-                variant: model.variant.clone(),
-                place: Place::Zoo,
-                model: Ok(model),
-            })),
-            Err(error) => {
-                entries.push(Entry { name, variant: ORIGINAL.into(), place: Place::Zoo, model: Err(error) });
-            }
+            Ok(packaged) => entries.extend(
+                packaged
+                    .models
+                    .into_iter()
+                    .map(|model| entry(&model.variant.clone(), packaged.hub_id.clone(), Ok(model))),
+            ),
+            Err(error) => entries.push(entry(ORIGINAL, None, Err(failed(error)))),
         }
     }
     let packaged = originals(&entries);
@@ -69,8 +80,7 @@ pub fn read_catalogue(models_folder: &Path) -> std::io::Result<Vec<Entry>> {
             let is_toml = path.extension().is_some_and(|extension| extension == "toml");
             let is_owned = path.canonicalize().is_ok_and(|path| owned.contains(&path));
             if path.is_file() && (is_model_file(&path) || is_toml) && !is_owned {
-                let stem = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
-                stems.entry(stem).or_default().push(path);
+                stems.entry(stem(&path)).or_default().push(path);
             }
         }
         for (stem, files) in stems {
@@ -80,13 +90,32 @@ pub fn read_catalogue(models_folder: &Path) -> std::io::Result<Vec<Entry>> {
             let (mut name, variant) = split_stem(&stem);
             let mut model = read_files(&name, &variant, &files, &packaged);
             if !taken.insert((name.clone(), variant.clone())) {
-                model = Err(format!("{} has the name of another model: rename it", files[0].display()));
+                model = Err(anyhow!("{} has the name of another model: rename it", files[0].display()));
                 name = format!("{name}-{folder}");
             }
-            entries.push(Entry { name, variant, place: Place::Folder, model });
+            entries.push(Entry { name, variant, hub_id: None, place: Place::Folder, model: model.map_err(failed) });
         }
     }
     Ok(entries)
+}
+
+/// Finds the name of a model by what a user wrote: its name or hub id in upper or lower case, a hub id without its
+/// organisation, or the name of its file. Returns `None` if there is no such model.
+pub fn find_name<'a>(written: &str, catalogue: &'a [Entry]) -> Option<&'a str> {
+    let find = |is_it: &dyn Fn(&Entry) -> bool| catalogue.iter().find(|entry| is_it(entry)).map(|entry| &*entry.name);
+    let is_hub_id = |entry: &Entry| {
+        let Some(hub_id) = entry.hub_id.as_deref() else { return false };
+        let model = hub_id.rsplit('/').next().unwrap_or(hub_id);
+        [hub_id, model].iter().any(|name| name.eq_ignore_ascii_case(written))
+    };
+    let path = Path::new(written);
+    let stem = if is_model_file(path) { stem(path) } else { String::new() };
+    let (model, _) = split_stem(&stem);
+    find(&|entry| entry.name == written)
+        .or_else(|| find(&|entry| entry.name.eq_ignore_ascii_case(written)))
+        .or_else(|| find(&is_hub_id))
+        .or_else(|| find(&|entry| entry.name == usable_name(&stem)))
+        .or_else(|| find(&|entry| entry.name == model))
 }
 
 /// The packaged models in their original form.
@@ -95,7 +124,7 @@ pub(super) fn originals(entries: &[Entry]) -> Vec<Model> {
     entries.iter().filter(is_original).filter_map(|entry| entry.model.as_ref().ok().cloned()).collect()
 }
 
-/// Files of a packaged model that are among those of users.
+/// The files of a packaged model that lie among those of users.
 fn files_outside_the_zoo(model: &Model) -> Vec<PathBuf> {
     let of_origin = match &model.origin {
         Origin::Packaged { weights, .. } => vec![weights],
@@ -109,18 +138,22 @@ fn files_outside_the_zoo(model: &Model) -> Vec<PathBuf> {
     files.filter_map(|path| path.canonicalize().ok()).collect()
 }
 
-fn sorted_children(folder: &Path) -> std::io::Result<Vec<PathBuf>> {
+fn sorted_children(folder: &Path) -> Result<Vec<PathBuf>> {
     if !folder.is_dir() {
         return Ok(Vec::new());
     }
     let mut children: Vec<PathBuf> =
-        std::fs::read_dir(folder)?.map(|child| child.map(|child| child.path())).collect::<Result<_, _>>()?;
+        fs::read_dir(folder)?.map(|child| child.map(|child| child.path())).collect::<Result<_, _>>()?;
     children.sort();
     Ok(children)
 }
 
 fn file_name(path: &Path) -> String {
     path.file_name().unwrap_or_default().to_string_lossy().into_owned()
+}
+
+fn stem(path: &Path) -> String {
+    path.file_stem().unwrap_or_default().to_string_lossy().into_owned()
 }
 
 /// `digits.int8-static` is the variant `int8-static` of `digits`; other characters than Criterion's ids allow become `-`.
@@ -139,5 +172,24 @@ mod tests {
     fn a_stem_names_model_and_variant() {
         assert_eq!(split_stem("digits.int8-static"), ("digits".into(), "int8-static".into()));
         assert_eq!(split_stem("My Model (v2)"), ("my-model--v2".into(), "original".into()));
+    }
+
+    #[test]
+    fn models_are_found_as_people_write_them() {
+        let catalogue = read_catalogue(&Path::new(env!("CARGO_MANIFEST_DIR")).join("models")).unwrap();
+        for (written, name) in [
+            ("resnet50", "resnet50"),
+            ("ResNet50", "resnet50"),
+            ("bert-base-uncased", "bert-base"),
+            ("google-bert/BERT-base-uncased", "bert-base"),
+            ("microsoft/resnet-50", "resnet50"),
+            ("Digits.onnx", "digits"),
+            ("exported/digits.int8.pt", "digits"),
+        ] {
+            assert_eq!(find_name(written, &catalogue), Some(name), "{written}");
+        }
+        for unknown in ["", "resnet", "digits.txt", ".onnx"] {
+            assert_eq!(find_name(unknown, &catalogue), None, "{unknown}");
+        }
     }
 }

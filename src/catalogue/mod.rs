@@ -9,8 +9,9 @@ mod suite_tables;
 mod suites;
 mod user_files;
 
-pub use entries::{Entry, Place, read_catalogue};
+pub use entries::{Entry, Place, find_name, read_catalogue};
 pub use named_files::models_of_files;
 pub use suite_models::add_models_of_suite;
 pub use suite_tables::{ALL, is_chosen, is_named, table_of};
 pub use suites::read_suite;
+pub use user_files::is_model_file;

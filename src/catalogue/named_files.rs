@@ -1,18 +1,20 @@
-//! Files that a flag names → a model and its variants.
+//! Makes a model and its variants of the files that a flag names.
 
 use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result};
 
 use super::user_files::{check_model_file, is_graph};
 use crate::definition::{SuiteModel, check_component, usable_name};
 
 /// The first file as a model, and the others as its variants. A name may stand before a file: `NAME=FILE`.
 ///
-/// Otherwise the model has the stem of its file, and a variant its stem without what it has in common with the model's.
+/// Otherwise the model is named by the stem of its file, and a variant by its stem without the model's stem at its start.
 /// Graphs of one stem in one folder belong together, as a model in two formats.
 ///
 /// # Errors
-/// A file is of a kind that is not read, a name is unusable, or it has to be said which form a file is.
-pub fn models_of_files(files: &[String]) -> Result<Vec<SuiteModel>, String> {
+/// A file is of an unknown kind, a name is unusable, or the names do not say which variant a file is.
+pub fn models_of_files(files: &[String]) -> Result<Vec<SuiteModel>> {
     let named = |file: &String| match file.split_once('=') {
         Some((name, path)) if check_component(name).is_ok() => (Some(name.to_owned()), PathBuf::from(path)),
         _ => (None, PathBuf::from(file)),
@@ -37,7 +39,7 @@ pub fn models_of_files(files: &[String]) -> Result<Vec<SuiteModel>, String> {
         }
         let own = stem(path);
         let rest = usable_name(own.strip_prefix(&stem(first)).unwrap_or(&own));
-        let variant = variant.clone().or(Some(rest)).filter(|variant| !variant.is_empty()).ok_or_else(|| {
+        let variant = variant.clone().or(Some(rest)).filter(|variant| !variant.is_empty()).with_context(|| {
             format!("{} has the name of the first file: say which form it is, as in `int8={0}`", path.display())
         })?;
         models.push(model(Some(variant), path));
@@ -45,7 +47,7 @@ pub fn models_of_files(files: &[String]) -> Result<Vec<SuiteModel>, String> {
     Ok(models)
 }
 
-/// Whether one file is collected with the other, as an `.onnx` with a `.pt`.
+/// Whether two files belong to one model, as an `.onnx` and a `.pt`.
 fn is_same_model(one: &Path, other: &Path) -> bool {
     let is_stem_same = one.file_stem() == other.file_stem() && one.parent() == other.parent();
     one == other || (is_stem_same && is_graph(one) && is_graph(other))
@@ -59,7 +61,7 @@ mod tests {
     fn files_are_a_model_and_its_variants() {
         let named = |files: &[&str]| {
             let files: Vec<String> = files.iter().map(ToString::to_string).collect();
-            models_of_files(&files).map(|models| {
+            models_of_files(&files).map_err(|error| error.to_string()).map(|models| {
                 let name = |model: SuiteModel| (model.name, model.variant.unwrap_or_default());
                 models.into_iter().map(name).collect::<Vec<_>>()
             })

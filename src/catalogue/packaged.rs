@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
+use anyhow::{Context, Result, bail, ensure};
 use serde::Deserialize;
 
 use crate::definition::{
@@ -15,9 +16,8 @@ use crate::definition::{
 struct PackagedToml {
     family: String,
     modality: String,
-    /// Where the architecture comes from; for readers.
-    #[serde(rename = "source")]
-    _source: String,
+    /// Where the architecture comes from. It ends with `configuration of` and a hub id where it is that of one model there.
+    source: String,
     #[serde(rename = "license")]
     _license: String,
     /// How the weights were trained; for readers.
@@ -30,9 +30,9 @@ struct PackagedToml {
     #[serde(default)]
     data_source: DataSource,
     inputs: Vec<TensorSpec>,
-    /// Of a model that is not generative.
+    /// The outputs of a model that is not generative.
     outputs: Option<Vec<TensorSpec>>,
-    /// Of a generative model.
+    /// How a generative model makes tokens.
     generation: Option<Generation>,
     #[serde(default)]
     parts: Vec<Part>,
@@ -42,18 +42,18 @@ struct PackagedToml {
     sequence_lengths: Vec<usize>,
     #[serde(default)]
     tolerance: Tolerance,
-    /// Its other forms.
+    /// The other forms of the model.
     #[serde(default)]
     variants: Vec<VariantToml>,
 }
 
-/// A form of a packaged model: a folder with graphs and weights of its own, a file of either format, or what is made of
-/// the model's own weights.
+/// A variant of a packaged model: a folder with graphs and weights of its own, files of either format, or a form that is
+/// made of the model's own weights.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct VariantToml {
     name: String,
-    /// What its files compute in.
+    /// The dtype that its files compute in.
     dtype: Option<Dtype>,
     folder: Option<PathBuf>,
     weights: Option<PathBuf>,
@@ -62,7 +62,7 @@ struct VariantToml {
     #[serde(rename = "quantize")]
     quantization: Option<Quantization>,
     parameters: Option<u64>,
-    /// Of its dtype.
+    /// The tolerance for its dtype.
     tolerance: Option<f64>,
     /// How it was made; for readers.
     #[serde(rename = "made")]
@@ -70,7 +70,7 @@ struct VariantToml {
 }
 
 impl VariantToml {
-    fn model(self, original: &Model, folder: &Path) -> Result<Model, String> {
+    fn model(self, original: &Model, folder: &Path) -> Result<Model> {
         check_component(&self.name)?;
         let path = |path: Option<PathBuf>| path.map(|path| folder.join(path));
         let origin = match (self.folder, self.quantization, &original.origin) {
@@ -94,12 +94,7 @@ impl VariantToml {
                 let reference = Some(folder.join(REFERENCE));
                 Origin::Files { onnx: path(self.onnx), torchscript: path(self.torchscript), reference }
             }
-            _ => {
-                return Err(format!(
-                    "variant {:?} needs one of `folder`, `quantize`, and `onnx` or `torchscript`",
-                    self.name
-                ));
-            }
+            _ => bail!("variant {:?} needs one of `folder`, `quantize`, and `onnx` or `torchscript`", self.name),
         };
         let dtype = self.dtype.unwrap_or(original.dtype);
         let tolerance =
@@ -109,22 +104,32 @@ impl VariantToml {
     }
 }
 
-/// Reads a packaged model from its folder `models/zoo/<name>`: the original, and then its variants.
+/// A packaged model with all its variants.
+pub(super) struct Packaged {
+    /// The original, and then its variants.
+    pub models: Vec<Model>,
+    /// The model of the Hugging Face hub with this architecture, if there is one.
+    pub hub_id: Option<String>,
+}
+
+/// Reads a packaged model from its folder `models/zoo/<name>`.
 ///
 /// # Errors
-/// `model.toml` is missing, is not TOML, or lacks or has a field it should not.
-pub fn read_packaged(folder: &Path) -> Result<Vec<Model>, String> {
+/// `model.toml` is missing, is not TOML, or lacks a field or has an unknown one.
+pub(super) fn read_packaged(folder: &Path) -> Result<Packaged> {
     let path = folder.join("model.toml");
-    let text = std::fs::read_to_string(&path).map_err(|error| format!("{}: {error}", path.display()))?;
-    let toml: PackagedToml = toml::from_str(&text).map_err(|error| format!("{}: {error}", path.display()))?;
-    let name = folder.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    let toml = toml::from_str(&fs_err::read_to_string(&path)?).with_context(|| path.display().to_string())?;
+    packaged(toml, folder).with_context(|| path.display().to_string())
+}
+
+fn packaged(toml: PackagedToml, folder: &Path) -> Result<Packaged> {
     let (parts, phases) = match toml.outputs {
         Some(outputs) => whole(&toml.inputs, outputs),
         None => (toml.parts, toml.phases),
     };
-    check_phases(&parts, &phases).map_err(|error| format!("{}: {error}", path.display()))?;
+    check_phases(&parts, &phases)?;
     let original = Model {
-        name,
+        name: folder.file_name().unwrap_or_default().to_string_lossy().into_owned(),
         variant: ORIGINAL.into(),
         family: toml.family,
         modality: toml.modality,
@@ -144,25 +149,23 @@ pub fn read_packaged(folder: &Path) -> Result<Vec<Model>, String> {
             quantization: None,
         },
     };
-    let named = |error: String| format!("{}: {error}", path.display());
-    let variants = toml.variants.into_iter().map(|variant| variant.model(&original, folder).map_err(named));
-    std::iter::once(Ok(original.clone())).chain(variants).collect()
+    let variants = toml.variants.into_iter().map(|variant| variant.model(&original, folder));
+    let models = std::iter::once(Ok(original.clone())).chain(variants).collect::<Result<_>>()?;
+    let hub_id = toml.source.split_once("configuration of ").map(|(_, hub_id)| hub_id.to_owned());
+    Ok(Packaged { models, hub_id })
 }
 
-fn check_phases(parts: &[Part], phases: &[PhasePlan]) -> Result<(), String> {
-    if phases.is_empty() {
-        return Err("neither `outputs` nor `phases`".into());
-    }
-    for plan in phases {
-        if plan.parts.is_empty() || (matches!(plan.phase, Phase::Forward | Phase::Encoder) && plan.parts.len() != 1) {
-            return Err(format!(
-                "phase {} has {} parts: `forward` and `encoder` have one",
-                plan.phase,
-                plan.parts.len()
-            ));
-        }
-        if let Some(name) = plan.parts.iter().find(|name| !parts.iter().any(|part| part.name == **name)) {
-            return Err(format!("phase {} names a part {name:?} that there is not", plan.phase));
+fn check_phases(parts: &[Part], phases: &[PhasePlan]) -> Result<()> {
+    ensure!(!phases.is_empty(), "neither `outputs` nor `phases`");
+    for PhasePlan { phase, parts: names, .. } in phases {
+        let has_one = matches!(phase, Phase::Forward | Phase::Encoder);
+        ensure!(
+            !names.is_empty() && (names.len() == 1 || !has_one),
+            "phase {phase} has {} parts: `forward` and `encoder` have one",
+            names.len()
+        );
+        if let Some(name) = names.iter().find(|name| !parts.iter().any(|part| part.name == **name)) {
+            bail!("phase {phase} names an unknown part {name:?}");
         }
     }
     Ok(())

@@ -10,8 +10,8 @@ use serde::de::IgnoredAny;
 use crate::definition::{DataSource, Model};
 
 impl DataSource {
-    /// Whether the samples can be the inputs of a model, as far as that is seen without reading them: by the names of
-    /// recorded ones. A file that cannot be read is for any model, for which it is an error then.
+    /// Whether the samples can be the inputs of a model, as far as the names of recorded samples say. A file that cannot
+    /// be read counts as one for any model, so that its error is shown there.
     pub fn is_for(&self, model: &Model) -> bool {
         match self {
             DataSource::Synthetic => true,
@@ -25,7 +25,7 @@ impl DataSource {
         }
     }
 
-    /// What a model needs that the samples can be for.
+    /// The models that the samples can be for, in words.
     pub fn needs(&self) -> String {
         match self {
             DataSource::Synthetic => "any model".into(),
@@ -45,13 +45,13 @@ impl DataSource {
     }
 }
 
-/// What the names of recorded inputs begin with.
+/// The prefix of the names of recorded inputs.
 const INPUT: &str = "input.";
 
-/// The most bytes of a safetensors file's header, by its format.
+/// The most bytes that the format allows for the header of a safetensors file.
 const MOST_OF_HEADER: u64 = 100_000_000;
 
-/// The names of the tensors of a safetensors file, without reading them: the length of a JSON object, and the object.
+/// The names of the tensors of a safetensors file, from its header: the length of a JSON object, and the object.
 fn tensor_names(path: &Path) -> Option<Vec<String>> {
     let mut file = File::open(path).ok()?;
     let mut length = [0; 8];

@@ -1,22 +1,37 @@
-//! What a suite says of its models, put into the catalogue.
+//! Puts the models of a suite into the catalogue: files and weights of users, and the sources of samples.
 
 use std::path::Path;
 
-use super::entries::{Entry, Place, originals};
+use anyhow::{Context, Result, bail, ensure};
+
+use super::entries::{Entry, Place, failed, find_name, originals};
 use super::suite_tables::table_of;
 use super::user_files::{check_model_file, files_of, read_files};
-use crate::definition::{ORIGINAL, Suite, SuiteModel};
+use crate::definition::{CaseFailure, Model, ORIGINAL, Origin, Suite, SuiteModel, usable_name};
 
-/// Puts what a suite says of its models into the catalogue: files and weights of a user's, and where samples come from.
+/// Puts the models of a suite into the catalogue: files and weights of users, and the sources of samples. Names in the
+/// suite become those of the catalogue, as [`find_name`] finds them.
 ///
 /// # Errors
-/// A name is taken, a file is not there or of an unknown kind, weights are of a model that is not packaged, or two tables
-/// say different things of one model.
-pub fn add_models_of_suite(catalogue: &mut Vec<Entry>, suite: &Suite) -> Result<(), String> {
+/// A name is taken, a file does not exist or is of an unknown kind, weights are of a model that is not packaged, or two
+/// tables give one model different settings.
+pub fn add_models_of_suite(catalogue: &mut Vec<Entry>, suite: &mut Suite) -> Result<()> {
+    for model in suite.models.iter_mut().filter(|model| model.path.is_none()) {
+        match find_name(&model.name, catalogue) {
+            Some(name) => model.name = name.to_owned(),
+            None if suite.allows_unknown_models => {
+                let entry = unavailable(&model.name, catalogue);
+                model.name.clone_from(&entry.name);
+                catalogue.push(entry);
+            }
+            // The plan lists the names that there are.
+            None => {}
+        }
+    }
     add_models_with_paths(catalogue, suite)?;
     for SuiteModel { name, weights, .. } in &suite.models {
         if let Some(weights) = weights {
-            put_weights(catalogue, name, weights)?;
+            put_weights(catalogue, name, weights).with_context(|| format!("model {name:?}"))?;
         }
     }
     for entry in catalogue {
@@ -30,51 +45,80 @@ pub fn add_models_of_suite(catalogue: &mut Vec<Entry>, suite: &Suite) -> Result<
     Ok(())
 }
 
-/// Lets a packaged model have the weights of a file instead of its own.
-fn put_weights(catalogue: &mut Vec<Entry>, name: &str, weights: &Path) -> Result<(), String> {
-    if !weights.is_file() {
-        return Err(format!("model {name:?}: there is no file {}", weights.display()));
+/// An entry for a model that does not exist here.
+fn unavailable(written: &str, catalogue: &[Entry]) -> Entry {
+    let reason = format!(
+        "{written:?} is not among the packaged models ({}); export it and give its file as `path`",
+        names_of(&originals(catalogue))
+    );
+    Entry {
+        name: usable_name(written),
+        variant: ORIGINAL.into(),
+        hub_id: None,
+        place: Place::Suite,
+        model: Err(CaseFailure::unavailable(reason)),
     }
-    let of_others = |entry: &Entry| entry.name != name || entry.place != Place::Zoo;
-    let (others, own): (Vec<Entry>, Vec<Entry>) = std::mem::take(catalogue).into_iter().partition(of_others);
-    *catalogue = others;
-    if own.is_empty() {
-        let names: Vec<String> = originals(catalogue).into_iter().map(|model| model.name).collect();
-        return Err(format!(
-            "model {name:?}: `weights` are for a packaged model, of which the graph is known: one of {}",
-            names.join(", ")
-        ));
-    }
-    catalogue.extend(own.into_iter().filter_map(|entry| match &entry.model {
-        Ok(model) => model.with_weights(weights).map(|model| Entry { model: Ok(model), ..entry }),
-        Err(_) => Some(entry),
-    }));
+}
+
+fn names_of(models: &[Model]) -> String {
+    models.iter().map(|model| model.name.as_str()).collect::<Vec<_>>().join(", ")
+}
+
+/// Replaces the weights of a packaged model by those of a file.
+fn put_weights(catalogue: &mut Vec<Entry>, name: &str, weights: &Path) -> Result<()> {
+    ensure!(weights.is_file(), "there is no file {}", weights.display());
+    let is_packaged = |entry: &Entry| entry.name == name && entry.place == Place::Zoo;
+    ensure!(
+        catalogue.iter().any(is_packaged),
+        "`weights` are for a packaged model, whose graph is known: one of {}",
+        names_of(&originals(catalogue))
+    );
+    // Variants that exist only for the model's own weights go.
+    catalogue.retain_mut(|entry| match &mut entry.model {
+        Ok(model) if entry.name == name && entry.place == Place::Zoo => {
+            let changed = model.with_weights(weights);
+            changed.map(|changed| *model = changed).is_some()
+        }
+        _ => true,
+    });
     Ok(())
 }
 
-fn add_models_with_paths(catalogue: &mut Vec<Entry>, suite: &Suite) -> Result<(), String> {
+fn add_models_with_paths(catalogue: &mut Vec<Entry>, suite: &Suite) -> Result<()> {
     let packaged = originals(catalogue);
     for SuiteModel { name, variant, path, family, modality, .. } in &suite.models {
         let Some(path) = path else { continue };
         let variant = variant.as_deref().unwrap_or(ORIGINAL);
-        if !path.is_file() {
-            return Err(format!("model {name:?}: there is no file {}", path.display()));
-        }
-        check_model_file(path).map_err(|error| format!("model {name:?}: {error}"))?;
-        let is_taken = |entry: &Entry| entry.name == *name && (entry.place != Place::Suite || entry.variant == variant);
-        if catalogue.iter().any(is_taken) {
-            return Err(format!(
+        let check = || {
+            ensure!(path.is_file(), "there is no file {}", path.display());
+            check_model_file(path)
+        };
+        check().with_context(|| format!("model {name:?}"))?;
+        let is_taken =
+            |entry: &&Entry| entry.name == *name && (entry.place != Place::Suite || entry.variant == variant);
+        match catalogue.iter().find(is_taken) {
+            Some(entry) if entry.variant == variant && is_of_file(entry, path) => continue,
+            Some(_) => bail!(
                 "model {name:?} {variant} has the name of another model: call it otherwise, as in `--path NAME={}`, or by \
                  another `name` or `variant` of the suite",
                 path.display()
-            ));
+            ),
+            None => {}
         }
         let mut model = read_files(name, variant, &files_of(path), &packaged);
         if let Ok(model) = &mut model {
             model.family = family.clone().unwrap_or_else(|| model.family.clone());
             model.modality = modality.clone().unwrap_or_else(|| model.modality.clone());
         }
-        catalogue.push(Entry { name: name.clone(), variant: variant.into(), place: Place::Suite, model });
+        let model = model.map_err(failed);
+        catalogue.push(Entry { name: name.clone(), variant: variant.into(), hub_id: None, place: Place::Suite, model });
     }
     Ok(())
+}
+
+/// Whether the file of a suite is one that lies in a folder of `models/` and is in the catalogue already.
+fn is_of_file(entry: &Entry, path: &Path) -> bool {
+    let Ok(Model { origin: Origin::Files { onnx, torchscript, .. }, .. }) = &entry.model else { return false };
+    let is_same = |file: &Path| file.canonicalize().ok().is_some_and(|file| path.canonicalize().ok() == Some(file));
+    entry.place == Place::Folder && [onnx, torchscript].into_iter().flatten().any(|file| is_same(file))
 }

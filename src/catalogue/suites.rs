@@ -3,42 +3,43 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
+use anyhow::{Context, Result, anyhow};
 use serde::Deserialize;
 
-use crate::definition::{Boundary, DataSource, Effort, Suite, SuiteModel};
+use crate::definition::{Boundary, DataSource, Effort, Suite, SuiteModel, backend_name};
 
 /// Reads a suite by its name or path.
 ///
 /// # Errors
 /// There is no such suite, or the file is not a suite; the message lists the suites that there are.
-pub fn read_suite(name_or_path: &str, models_folder: &Path) -> Result<Suite, String> {
+pub fn read_suite(name_or_path: &str, models_folder: &Path) -> Result<Suite> {
     let folder = models_folder.join("suites");
     let is_path = name_or_path.contains(['/', '.']);
     let path = if is_path { PathBuf::from(name_or_path) } else { folder.join(format!("{name_or_path}.toml")) };
-    let text = std::fs::read_to_string(&path).map_err(|error| {
+    let text = fs_err::read_to_string(&path).map_err(|error| {
         let names = suite_names(&folder).join(", ");
-        format!("no suite {name_or_path:?} ({}: {error}); there are {names}, or give a path", path.display())
+        anyhow!("no suite {name_or_path:?} ({error}); there are {names}, or give a path")
     })?;
-    let mut suite = if path.extension().is_some_and(|extension| extension == "json") {
-        custom_set(&text)
-    } else {
-        toml::from_str(&text).map_err(|error| error.to_string())
-    }
-    .map_err(|error| format!("{}: {error}", path.display()))?;
-    resolve_paths(&mut suite, path.parent().unwrap_or(Path::new("")));
-    suite.name = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
-    suite.check().map_err(|error| format!("{}: {error}", path.display()))?;
-    Ok(suite)
+    let is_json = path.extension().is_some_and(|extension| extension == "json");
+    let read = || -> Result<Suite> {
+        let mut suite = if is_json { custom_set(&text)? } else { toml::from_str(&text)? };
+        resolve_paths(&mut suite, path.parent().unwrap_or(Path::new("")));
+        suite.backends.iter_mut().for_each(|backend| *backend = backend_name(backend));
+        suite.name = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+        suite.check()?;
+        Ok(suite)
+    };
+    read().with_context(|| path.display().to_string())
 }
 
 /// A model of a custom set, the JSON form of a suite.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct CustomModel {
-    /// Which model it is, where the key is not its name.
+    /// The name of the model if the key is another.
     name: Option<String>,
     family: Option<String>,
-    /// For readers.
+    /// Not read.
     #[serde(rename = "size")]
     _size: Option<String>,
     modality: Option<String>,
@@ -50,9 +51,10 @@ struct CustomModel {
     seq_lens: Option<Vec<usize>>,
 }
 
-/// Reads a custom set: models by key. One with a `path` is called by its key; the others are models that there are.
-fn custom_set(text: &str) -> Result<Suite, String> {
-    let models: BTreeMap<String, CustomModel> = serde_json::from_str(text).map_err(|error| error.to_string())?;
+/// Reads a custom set: models by key. A model with a `path` has the name of its key; the others are models of the
+/// catalogue, by name or hub id.
+fn custom_set(text: &str) -> Result<Suite> {
+    let models: BTreeMap<String, CustomModel> = serde_json::from_str(text)?;
     let models = models.into_iter().map(|(key, model)| SuiteModel {
         name: if model.path.is_some() { key } else { model.name.unwrap_or(key) },
         path: model.path,
@@ -67,6 +69,7 @@ fn custom_set(text: &str) -> Result<Suite, String> {
     });
     Ok(Suite {
         name: String::new(),
+        allows_unknown_models: true,
         models: models.collect(),
         data_source: None,
         include_found: false,
@@ -82,7 +85,7 @@ fn custom_set(text: &str) -> Result<Suite, String> {
 }
 
 fn suite_names(folder: &Path) -> Vec<String> {
-    let mut names: Vec<String> = std::fs::read_dir(folder)
+    let mut names: Vec<String> = fs_err::read_dir(folder)
         .into_iter()
         .flatten()
         .flatten()
@@ -112,13 +115,15 @@ mod tests {
     fn a_custom_set_names_models_or_files() {
         let set = r#"{"bert_tiny": {"name": "bert-small", "family": "embedding", "size": "tiny", "modality": "text"},
             "mine": {"path": "m.onnx", "family": "cnn"}}"#;
-        let folder = std::env::temp_dir().join(format!("inferbench-suite-{}", std::process::id()));
-        std::fs::create_dir_all(&folder).unwrap();
-        let path = folder.join("set.json");
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("set.json");
         std::fs::write(&path, set).unwrap();
-        let suite = read_suite(path.to_str().unwrap(), &folder).unwrap();
+        let suite = read_suite(path.to_str().unwrap(), folder.path()).unwrap();
         assert_eq!((suite.models[0].name.as_str(), &suite.models[0].path), ("bert-small", &None));
-        assert_eq!((suite.models[1].name.as_str(), &suite.models[1].path), ("mine", &Some(folder.join("m.onnx"))));
-        assert!(custom_set(r#"{"a": {"wheels": 1}}"#).unwrap_err().contains("wheels"));
+        assert_eq!(
+            (suite.models[1].name.as_str(), &suite.models[1].path),
+            ("mine", &Some(folder.path().join("m.onnx")))
+        );
+        assert!(custom_set(r#"{"a": {"wheels": 1}}"#).unwrap_err().to_string().contains("wheels"));
     }
 }

@@ -1,17 +1,18 @@
-//! A user's files of one stem → a model: a graph in one or two formats, or weights of a packaged model, and a TOML file that
-//! says what they cannot.
+//! Makes a model of a user's files of one stem: a graph in one or two formats, or weights of a packaged model, and a TOML
+//! file with what they do not say.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
+use anyhow::{Context, Result, bail, ensure};
 use serde::Deserialize;
 
 use crate::definition::{DataSource, Dimension, Dtype, Model, Origin, TensorSpec, Tolerance, check_component, whole};
 use crate::onnx;
 
-/// How the names of files end that are read as graphs.
+/// Extensions of files that are read as graphs.
 const GRAPHS: [&str; 2] = ["onnx", "pt"];
-/// How the name of a file ends that is read as weights without a graph.
+/// The extension of a file that is read as weights without a graph.
 const WEIGHTS: &str = "safetensors";
 const TOML: &str = "toml";
 
@@ -31,15 +32,14 @@ pub fn is_model_file(file: &Path) -> bool {
 
 /// # Errors
 /// A file of this name is not read as a model; the message has the names that are.
-pub fn check_model_file(file: &Path) -> Result<(), String> {
-    if is_model_file(file) {
-        return Ok(());
-    }
-    Err(format!(
+pub fn check_model_file(file: &Path) -> Result<()> {
+    ensure!(
+        is_model_file(file),
         "{} is not read as a model: there are `.onnx` (an ONNX graph), `.pt` (a TorchScript archive, as of \
          `torch.jit.save`) and `.safetensors` (weights of a packaged model)",
         file.display()
-    ))
+    );
+    Ok(())
 }
 
 /// A model's file and those that belong to it: another format of a graph, and the TOML file.
@@ -58,7 +58,7 @@ struct SidecarToml {
     architecture: Option<String>,
     family: Option<String>,
     modality: Option<String>,
-    /// Inputs of a `.pt` file, which does not say them; for an `.onnx` file they replace its own.
+    /// Inputs of a `.pt` file, which does not have them; for an `.onnx` file they replace its own.
     inputs: Option<Vec<TensorSpec>>,
     outputs: Option<Vec<TensorSpec>>,
     /// Sizes of symbolic dimensions, by name.
@@ -69,13 +69,12 @@ struct SidecarToml {
 
 impl SidecarToml {
     /// # Errors
-    /// It is not a definition, or the file cannot be read.
-    fn read(path: &Path) -> Result<Self, String> {
-        let text = std::fs::read_to_string(path).map_err(|error| format!("{}: {error}", path.display()))?;
-        toml::from_str(&text).map_err(|error| format!("{}: {error}", path.display()))
+    /// The file cannot be read or has unknown keys.
+    fn read(path: &Path) -> Result<Self> {
+        toml::from_str(&fs_err::read_to_string(path)?).with_context(|| path.display().to_string())
     }
 
-    /// The key of what only a graph needs to be told.
+    /// The first key that is only for graphs.
     fn key_of_a_graph(&self) -> Option<&'static str> {
         let keys = [
             ("inputs", self.inputs.is_some()),
@@ -90,7 +89,7 @@ impl SidecarToml {
 ///
 /// # Errors
 /// A file cannot be read, lacks what the TOML file has to say, or the TOML file says what does not belong there.
-pub fn read_files(name: &str, variant: &str, files: &[PathBuf], packaged: &[Model]) -> Result<Model, String> {
+pub fn read_files(name: &str, variant: &str, files: &[PathBuf], packaged: &[Model]) -> Result<Model> {
     check_component(name)?;
     check_component(variant)?;
     let with_extension = |extension: &str| files.iter().find(|file| has_extension(file, extension)).cloned();
@@ -98,17 +97,16 @@ pub fn read_files(name: &str, variant: &str, files: &[PathBuf], packaged: &[Mode
     let sidecar = with_extension(TOML).map(|path| SidecarToml::read(&path)).transpose()?.unwrap_or_default();
 
     let Some(graph) = onnx.as_ref().or(torchscript.as_ref()) else {
-        let weights = with_extension(WEIGHTS).ok_or("no model file")?;
+        let weights = with_extension(WEIGHTS).context("no model file")?;
         return with_own_weights(name, variant, &weights, sidecar, packaged);
     };
     let sidecar_path = graph.with_extension(TOML);
-    if sidecar.architecture.is_some() {
-        return Err(format!(
-            "{}: `architecture` says whose weights a .safetensors file has, and {} has a graph and weights of its own",
-            sidecar_path.display(),
-            graph.display()
-        ));
-    }
+    ensure!(
+        sidecar.architecture.is_none(),
+        "{}: `architecture` says whose weights a .safetensors file has, and {} has a graph and weights of its own",
+        sidecar_path.display(),
+        graph.display()
+    );
     let summary = onnx.as_deref().map(onnx::read_summary).transpose()?;
     let dtype = match (&summary, &torchscript) {
         (Some(summary), _) => summary.dtype,
@@ -118,15 +116,13 @@ pub fn read_files(name: &str, variant: &str, files: &[PathBuf], packaged: &[Mode
     let own_inputs = summary.as_ref().map(|summary| summary.inputs.clone());
     let inputs = match sidecar.inputs.or(own_inputs) {
         Some(inputs) => inputs,
-        None => return Err(missing_inputs(&sidecar_path, torchscript.as_deref())),
+        None => bail!(missing_inputs(&sidecar_path, torchscript.as_deref())?),
     };
     let own_outputs = summary.as_ref().map(|summary| summary.outputs.clone()).unwrap_or_default();
     let outputs = sidecar.outputs.unwrap_or(own_outputs);
     let inputs = with_dimensions(inputs, &sidecar.dimensions);
     let unknown = unknown_dimensions(&inputs);
-    if !unknown.is_empty() {
-        return Err(missing_dimensions(&sidecar_path, &unknown));
-    }
+    ensure!(unknown.is_empty(), missing_dimensions(&sidecar_path, &unknown));
     let (parts, phases) = whole(&inputs, with_dimensions(outputs, &sidecar.dimensions));
     Ok(Model {
         name: name.into(),
@@ -152,10 +148,10 @@ fn with_own_weights(
     weights: &Path,
     sidecar: SidecarToml,
     packaged: &[Model],
-) -> Result<Model, String> {
+) -> Result<Model> {
     let sidecar_path = weights.with_extension(TOML);
     let names = || packaged.iter().map(|model| model.name.as_str()).collect::<Vec<_>>().join(", ");
-    let architecture = sidecar.architecture.as_deref().ok_or_else(|| {
+    let architecture = sidecar.architecture.as_deref().with_context(|| {
         format!(
             "a safetensors file holds weights but no graph: say whose they are in {} with `architecture = \"<name>\"`, one of {}",
             sidecar_path.display(),
@@ -163,15 +159,15 @@ fn with_own_weights(
         )
     })?;
     if let Some(key) = sidecar.key_of_a_graph() {
-        return Err(format!(
+        bail!(
             "{}: `{key}` of weights is that of {architecture}: only `family`, `modality` and `tolerance` may be others",
             sidecar_path.display()
-        ));
+        );
     }
-    let model = packaged.iter().find(|model| model.name == architecture).ok_or_else(|| {
+    let model = packaged.iter().find(|model| model.name == architecture).with_context(|| {
         format!("{}: unknown architecture {architecture:?}; there are {}", sidecar_path.display(), names())
     })?;
-    let own = model.with_weights(weights).ok_or_else(|| format!("{architecture} cannot take other weights"))?;
+    let own = model.with_weights(weights).with_context(|| format!("{architecture} cannot take other weights"))?;
     Ok(Model {
         name: name.into(),
         variant: variant.into(),
@@ -209,13 +205,13 @@ fn missing_dimensions(sidecar: &Path, unknown: &BTreeSet<String>) -> String {
     format!("the file leaves sizes open; write them into {}:\n[dimensions]\n{}", sidecar.display(), lines.join("\n"))
 }
 
-/// What to write for a TorchScript file, with the names that it says; integers and shapes are for the user to put right.
-fn missing_inputs(sidecar: &Path, archive: Option<&Path>) -> String {
-    let inputs = match archive.map(onnx::read_inputs) {
-        Some(Err(error)) => return error,
-        Some(Ok(inputs)) => inputs,
-        None => Vec::new(),
-    };
+/// The message with the lines to add for a TorchScript file: the names are those of the file, and the user has to correct
+/// types and shapes.
+///
+/// # Errors
+/// The archive cannot be read.
+fn missing_inputs(sidecar: &Path, archive: Option<&Path>) -> Result<String> {
+    let inputs = archive.map(onnx::read_inputs).transpose()?.unwrap_or_default();
     let lines = |(name, _): &(String, String)| match name.as_str() {
         name if name.contains("mask") => {
             format!("[[inputs]]\nname = {name:?}\ndtype = \"i64\"\nshape = [\"batch\", 128]\nconstant = 1\n")
@@ -226,11 +222,11 @@ fn missing_inputs(sidecar: &Path, archive: Option<&Path>) -> String {
         name => format!("[[inputs]]\nname = {name:?}\ndtype = \"f32\"\nshape = [\"batch\", 3, 224, 224]\n"),
     };
     let lines: String = inputs.iter().map(lines).collect();
-    format!(
+    Ok(format!(
         "a TorchScript file does not say the shapes of its inputs; write them into {}, for example:\n{}",
         sidecar.display(),
         lines.trim_end()
-    )
+    ))
 }
 
 #[cfg(test)]
@@ -238,7 +234,7 @@ mod tests {
     use super::*;
     use crate::definition::{Place, read_catalogue};
 
-    fn weights_with(toml: &str) -> Result<Model, String> {
+    fn weights_with(toml: &str) -> Result<Model> {
         let entries = read_catalogue(&Path::new(env!("CARGO_MANIFEST_DIR")).join("models")).unwrap();
         let zoo = entries.into_iter().filter(|entry| entry.place == Place::Zoo);
         let packaged: Vec<Model> = zoo.filter_map(|entry| entry.model.ok()).collect();
@@ -266,14 +262,14 @@ mod tests {
             [("dimensions", "[dimensions]\nn = 3"), ("inputs", "inputs = []"), ("outputs", "outputs = []")]
         {
             let (before, after) = if key == "dimensions" { ("", toml) } else { (toml, "") };
-            let error = weights_with(&format!("{before}\narchitecture = 'digits'\n{after}")).unwrap_err();
+            let error = weights_with(&format!("{before}\narchitecture = 'digits'\n{after}")).unwrap_err().to_string();
             assert!(error.contains(&format!("`{key}` of weights is that of digits")), "{error}");
         }
         let folder = tempfile::tempdir().unwrap();
         let graph = folder.path().join("net.onnx");
         std::fs::write(&graph, "").unwrap();
         std::fs::write(graph.with_extension("toml"), "architecture = 'digits'").unwrap();
-        assert!(read_files("net", "original", &files_of(&graph), &[]).unwrap_err().contains("has a graph"));
+        assert!(read_files("net", "original", &files_of(&graph), &[]).unwrap_err().to_string().contains("has a graph"));
     }
 
     #[test]

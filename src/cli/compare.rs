@@ -8,10 +8,10 @@ use super::history_arguments::HistoryArguments;
 use super::print;
 use super::values::part_of_whole;
 use crate::compare::{Allowance, CaseFilter, Condition, History, Noise, Options, Side, compare};
+use crate::history::write_whole;
 use crate::paths::Paths;
 use crate::report::{Format, comparison};
 use crate::selftest;
-use crate::store::write_whole;
 
 /// Compare two runs, or a run and a baseline: faster, same, slower or cannot-say, and what else changed
 #[derive(Args)]

@@ -120,7 +120,7 @@ impl Converted {
         let page = html::render(&payload(std::slice::from_ref(&self.reported), paths, &history))?;
         write_whole(&pages.report, page.as_bytes())?;
         // After the page, to which it has a link.
-        write_whole(&pages.index, index::render(reports, &paths.criterion()).as_bytes())?;
+        write_whole(&pages.index, index::render(reports, &paths.criterion())?.as_bytes())?;
         Ok(pages)
     }
 }

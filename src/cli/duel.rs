@@ -1,27 +1,32 @@
-//! `inferbench duel`: two programs against each other, interleaved on this machine.
+//! `inferbench duel`: a paired benchmark of two programs on this machine.
 
 use std::time::Duration;
 
 use clap::Args;
 
+use super::print;
 use super::values::{minutes, part, part_of_whole};
-use super::{print, round};
+use crate::compare::Duel;
 use crate::definition::Selection;
-use crate::duel::{self, Duel, Ending, Length, Terms};
+use crate::duel::{self, DuelEnd, Length, Terms};
 use crate::exit_codes;
 use crate::harness::{is_interrupted, keep_others_out};
 use crate::paths::Paths;
+use crate::report::duel as presentation;
 
-/// Compare two revisions, executables or suites in turn on this machine; exit code 1 on a regression
+/// Seconds that a case takes at most by default.
+const SECONDS_PER_CASE: f64 = 40.0;
+
+/// Compare two revisions, executables or suites by a paired (duet) benchmark; exit code 1 on a regression
 #[derive(Args)]
 #[command(after_help = "Examples:\n  inferbench duel main HEAD --model digits\n  \
         inferbench duel HEAD~1 . --backend ort --minutes 10\n  inferbench duel ort.toml candle.toml\n  \
-        inferbench duel . . --null-slowdown 5%")]
+        inferbench duel . . --null-slowdown 2%")]
 pub struct Arguments {
     /// The base: a git revision, an executable, a suite file, or `.` for the running inferbench
     #[arg(value_name = "BASE")]
     base: String,
-    /// What may be slower than the base
+    /// The candidate, which may be slower than the base
     #[arg(value_name = "CANDIDATE")]
     candidate: String,
     #[command(flatten)]
@@ -29,28 +34,31 @@ pub struct Arguments {
     /// Threads of every backend
     #[arg(long, env = "INFERBENCH_THREADS", value_name = "N")]
     threads: Option<usize>,
-    /// Seconds of measured calls a case and process
-    #[arg(long, value_name = "S", default_value = "0.1", value_parser = round::seconds)]
-    seconds: Duration,
-    /// Minutes that all rounds take, about
+    /// Let the scheduler choose the threads' processors; intervals get wider
+    #[arg(long)]
+    no_pin: bool,
+    /// Milliseconds of calls per slice; an arm runs for one slice at a time
+    #[arg(long, value_name = "MS", default_value = "20", value_parser = slice)]
+    slice: Duration,
+    /// Minutes that all cases may take together [default: 40 seconds per case]
     #[arg(long, value_name = "N", value_parser = minutes)]
     minutes: Option<f64>,
-    /// This many rounds, of six processes each [default: 40, or more for very many cases]
+    /// Measure so many generations of processes, however wide the interval is
     #[arg(long, value_name = "N", conflicts_with = "minutes", value_parser = clap::value_parser!(u16).range(1..=1000))]
-    rounds: Option<u16>,
-    /// Stop as soon as every case has a verdict, by a test that allows to look after every round
-    #[arg(long)]
-    sequential: bool,
+    generations: Option<u16>,
     /// Changes up to this do not matter
-    #[arg(long, value_name = "PART", default_value = "3%", value_parser = part_of_whole)]
+    #[arg(long, value_name = "FRACTION", default_value = "1.5%", value_parser = part_of_whole)]
     tolerance: f64,
     /// Make the candidate slower by this, to see whether it is found
-    #[arg(long, value_name = "PART", value_parser = part)]
+    #[arg(long, value_name = "FRACTION", value_parser = part)]
     null_slowdown: Option<f64>,
-    /// The seed of the order [default: from the clock]
+    /// Let every call take at least so many nanoseconds, so that the null backend has something to slow down
+    #[arg(long, value_name = "NS", default_value = "0", hide = true)]
+    least_call: u64,
+    /// Seed of every random order [default: from the clock]
     #[arg(long, value_name = "N")]
     seed: Option<u64>,
-    /// Go on with the last duel of the same question where it was stopped
+    /// Go on with the last duel of the same question from where it was stopped
     #[arg(long)]
     resume: bool,
     #[arg(long, value_enum, default_value_t)]
@@ -70,55 +78,72 @@ enum Format {
 }
 
 pub fn run(arguments: &Arguments) -> Result<u8, String> {
+    run_duel(arguments).map_err(|error| format!("{error:#}"))
+}
+
+fn run_duel(arguments: &Arguments) -> anyhow::Result<u8> {
     let paths = Paths::find();
-    let _lock = keep_others_out(&paths).map_err(|error| format!("{error:#}"))?;
+    let _lock = keep_others_out(&paths)?;
     // From here on Ctrl-C is asked for, and does not end the process where it is.
     is_interrupted();
     let Some([base, candidate]) = duel::resolve_both(&paths, &arguments.base, &arguments.candidate)? else {
-        eprintln!("interrupted: no round was fought");
+        eprintln!("interrupted: nothing was measured");
         return Ok(exit_codes::INTERRUPTED);
     };
-    if cfg!(debug_assertions) && [&base, &candidate].iter().any(|ready| ready.side.commit.is_none()) {
+    if cfg!(debug_assertions) && [&base, &candidate].iter().any(|ready| ready.program.commit.is_none()) {
         eprintln!("this inferbench is a debug build: its own times are not those of `cargo build --release`");
     }
-    match duel::between(&paths, &base.side, &candidate.side, &terms(arguments))? {
-        Ending::Complete(duel) => {
-            print(&render(&duel, arguments.format)?)?;
+    match duel::duel_between(&paths, &base.program, &candidate.program, &terms(arguments))? {
+        DuelEnd::Complete(duel) => {
+            print(&render(&duel, arguments.format)?).map_err(anyhow::Error::msg)?;
             Ok(duel.exit_code)
         }
-        Ending::Interrupted { rounds, planned } => {
-            let of = planned.map_or(String::new(), |planned| format!(" of {planned}"));
-            let how = if planned.is_some() { "; go on with the same command and `--resume`" } else { "" };
-            eprintln!("interrupted: {rounds}{of} rounds are kept{how}");
+        DuelEnd::Interrupted { kept } => {
+            match kept {
+                Some((kept, planned)) => eprintln!(
+                    "interrupted: {kept} of {planned} generations are kept; go on with the same command and `--resume`"
+                ),
+                None => eprintln!("interrupted: nothing was measured"),
+            }
             Ok(exit_codes::INTERRUPTED)
         }
     }
 }
 
 fn terms(arguments: &Arguments) -> Terms {
-    let length = match (arguments.rounds, arguments.minutes) {
-        (Some(rounds), _) => Length::Rounds(rounds.into()),
+    let length = match (arguments.generations, arguments.minutes) {
+        (Some(generations), _) => Length::Generations(generations.into()),
         (None, Some(minutes)) => Length::Minutes(minutes),
-        (None, None) => Length::AtLeast(duel::ROUNDS),
+        (None, None) => Length::SecondsPerCase(SECONDS_PER_CASE),
     };
     Terms {
         selection: arguments.selection.clone(),
         threads: arguments.threads,
-        duration: arguments.seconds,
+        is_pinned: !arguments.no_pin,
+        slice: arguments.slice,
         length,
-        is_sequential: arguments.sequential,
         seed: arguments.seed,
         tolerance: arguments.tolerance,
         null_slowdown: arguments.null_slowdown,
+        least_call_ns: arguments.least_call,
         resume: arguments.resume,
         is_silent: false,
     }
 }
 
-fn render(duel: &Duel, format: Format) -> Result<String, String> {
+fn render(duel: &Duel, format: Format) -> anyhow::Result<String> {
     match format {
-        Format::Table => Ok(duel::table(duel)),
-        Format::Markdown => Ok(duel::markdown(duel)),
-        Format::Json => Ok(serde_json::to_string_pretty(duel).map_err(|error| error.to_string())? + "\n"),
+        Format::Table => Ok(presentation::terminal(duel)),
+        Format::Markdown => Ok(presentation::markdown(duel)),
+        Format::Json => Ok(serde_json::to_string_pretty(duel)? + "\n"),
+    }
+}
+
+fn slice(text: &str) -> Result<Duration, String> {
+    let milliseconds: f64 = text.parse().map_err(|_| "not a number".to_owned())?;
+    if (0.1..=10_000.0).contains(&milliseconds) {
+        Ok(Duration::from_secs_f64(milliseconds / 1e3))
+    } else {
+        Err("not from 0.1 to 10000".into())
     }
 }

@@ -1,5 +1,6 @@
-//! The command line: one subcommand a file, all with the same shape: `Arguments`, and `run`, which returns an exit code.
+//! The command line: one file per subcommand, all with the same shape: `Arguments`, and `run`, which returns an exit code.
 
+mod arm;
 mod compare;
 mod convert;
 mod devices;
@@ -9,7 +10,6 @@ mod history_arguments;
 mod models;
 mod prepare;
 mod report;
-mod round;
 mod run;
 mod selftest;
 mod store;
@@ -19,6 +19,8 @@ mod verify;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
+
+use crate::selection::parse_with_variables;
 
 use crate::report::table::Table;
 use crate::{exit_codes, harness};
@@ -49,7 +51,7 @@ enum Command {
     Compare(compare::Arguments),
     Duel(duel::Arguments),
     #[command(hide = true)]
-    Round(round::Arguments),
+    Arm(arm::Arguments),
     Selftest(selftest::Arguments),
     Store(store::Arguments),
 }
@@ -59,17 +61,18 @@ pub fn main() -> ExitCode {
     if let Some(code) = harness::run_as_worker() {
         return code;
     }
-    let result = match Cli::parse().command {
+    let Cli { command } = parse_with_variables();
+    let result = match command {
         Command::Devices(arguments) => devices::run(&arguments),
         Command::Models(arguments) => models::run(&arguments),
         Command::Prepare(arguments) => prepare::run(&arguments),
         Command::Verify(arguments) => verify::run(&arguments),
         Command::Run(arguments) => run::run(&arguments),
         Command::Convert(arguments) => convert::run(&arguments).map_err(|error| format!("{error:#}")),
-        Command::Report(arguments) => report::run(&arguments),
+        Command::Report(arguments) => report::run(&arguments).map_err(|error| format!("{error:#}")),
         Command::Compare(arguments) => compare::run(&arguments),
         Command::Duel(arguments) => duel::run(&arguments),
-        Command::Round(arguments) => round::run(&arguments),
+        Command::Arm(arguments) => arm::run(&arguments),
         Command::Selftest(arguments) => selftest::run(&arguments),
         Command::Store(arguments) => store::run(&arguments).map_err(|error| format!("{error:#}")),
     };
@@ -107,7 +110,7 @@ impl Listing {
     }
 }
 
-/// Prints to standard output; a reader that has gone away (`| head`) is no error.
+/// Prints to standard output. A reader that has gone away, such as `head`, is no error.
 fn print(text: &str) -> Result<(), String> {
     use std::io::Write;
     match std::io::stdout().write_all(text.as_bytes()) {

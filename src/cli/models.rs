@@ -89,7 +89,7 @@ pub fn run(arguments: &Arguments) -> Result<u8, String> {
 struct PhaseCost {
     phase: Phase,
     sequence_length: Option<usize>,
-    cost: Result<Cost, String>,
+    cost: anyhow::Result<Cost>,
 }
 
 /// The phases and sequence lengths of the model's cases, each once.
@@ -111,7 +111,7 @@ impl PhaseCost {
             "phase": self.phase, "sequence_length": self.sequence_length, "batch_size": 1,
             "flops": counted.map(|cost| cost.flops), "bytes": counted.map(|cost| cost.bytes),
             "arithmetic_intensity": counted.and_then(|cost| cost.intensity()),
-            "not_counted": self.cost.as_ref().err(),
+            "not_counted": self.cost.as_ref().err().map(|error| format!("{error:#}")),
         })
     }
 }

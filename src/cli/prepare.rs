@@ -41,7 +41,7 @@ pub fn run(arguments: &Arguments) -> Result<u8, String> {
     let mut exit_code = exit_codes::OK;
     for ((name, _, dtype), model) in &models {
         if let Err(error) = prepare_model(model, &paths, *dtype) {
-            eprintln!("inferbench: {name} in {dtype}: {error}");
+            eprintln!("inferbench: {name} in {dtype}: {error:#}");
             exit_code = exit_codes::USAGE;
         }
     }

@@ -8,14 +8,14 @@ use super::values::minutes;
 use super::{ListFormat, print};
 use crate::exit_codes;
 use crate::paths::Paths;
-use crate::selftest::{self, Ending, Selftest};
+use crate::selftest::{self, Selftest, SelftestEnd};
 
 /// Find the smallest change between two runs that can be shown on this machine; reports quote it
 #[derive(Args)]
 #[command(after_help = "Examples:\n  inferbench selftest\n  inferbench selftest --minutes 1 --format json")]
 pub struct Arguments {
     /// About how long it may take
-    #[arg(long, value_name = "N", default_value = "5", value_parser = minutes)]
+    #[arg(long, value_name = "N", default_value = "3", value_parser = minutes)]
     minutes: f64,
     #[arg(long, value_enum, default_value_t)]
     format: ListFormat,
@@ -23,9 +23,9 @@ pub struct Arguments {
 
 pub fn run(arguments: &Arguments) -> Result<u8, String> {
     let at_most = Duration::from_secs_f64(60.0 * arguments.minutes);
-    let selftest = match selftest::measure(&Paths::find(), at_most)? {
-        Ending::Complete(selftest) => selftest,
-        Ending::Stopped(exit_code) => return Ok(exit_code),
+    let selftest = match selftest::measure(&Paths::find(), at_most).map_err(|error| format!("{error:#}"))? {
+        SelftestEnd::Complete(selftest) => selftest,
+        SelftestEnd::Stopped(exit_code) => return Ok(exit_code),
     };
     match arguments.format {
         ListFormat::Json => {
@@ -47,10 +47,10 @@ fn table(selftest: &Selftest) -> String {
     let gate = gate.as_ref().map_or("unknown: it takes at least --minutes 1.5".into(), |gate| {
         let found = gate.found.iter().map(|it| format!("{:.0} %: {:.0} %", 100.0 * it.slowdown, 100.0 * it.share));
         format!(
-            "{} false alarms, {} void, {} rounds each; slow-downs found: {}",
+            "{} false alarms, {} void, {} generations each; slow-downs found: {}",
             per_cent(gate.false_alarms),
             per_cent(gate.void),
-            gate.rounds_a_duel,
+            gate.generations_per_duel,
             found.collect::<Vec<_>>().join(", ")
         )
     });

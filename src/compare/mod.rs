@@ -9,6 +9,10 @@
 //! the same program are apart is known from earlier runs only ([`Noise`]). An interval has both parts.
 
 mod changes;
+mod duel_result;
+mod duet;
+#[cfg(test)]
+mod duet_simulation;
 mod filter;
 mod noise;
 mod pairs;
@@ -20,13 +24,18 @@ mod verdict;
 mod within;
 
 pub use changes::{Allowance, Change, Effect, Value};
+pub use duel_result::{CaseOutcome, DUEL_FORMAT, Duel, Loss, Program, duel_exit_code};
+pub use duet::{
+    Components, Costs, DuetPlan, DuetRule, FALSE_DISCOVERIES, FEWEST_GENERATIONS, Generation, PairedChange, Role,
+    decide_duet, in_percent,
+};
 pub use filter::CaseFilter;
 pub use noise::{ASSUMED_DEVIATION, History, Noise, Source};
 pub(crate) use noise::{is_like, is_repetition};
 pub use pairs::{Condition, Difference};
 pub use runs::{CaseRuns, estimate, floor};
 pub use sides::{Measurement, Side, StoredRun};
-pub use verdict::{Finding, LAYOUT_FLOOR, Limits, RatioEstimate, RatioInterval, Verdict, verdicts};
+pub use verdict::{Finding, LAYOUT_FLOOR, Limits, MOST_FLOOR, RatioEstimate, RatioInterval, Verdict, verdicts};
 pub use within::Within;
 
 use serde::Serialize;
@@ -66,7 +75,9 @@ pub struct Comparison {
     pub cases: Vec<ComparedCase>,
     /// Pairs that are not compared, because something else than the code differs.
     pub refused: Vec<RefusedPair>,
-    /// What of the sides could not be used.
+    /// Earlier runs of a case that say nothing about its noise, since other work disturbed them; the most of all cases.
+    pub disturbed_runs: usize,
+    /// What could not be used of the sides.
     pub notes: Vec<String>,
 }
 
@@ -142,6 +153,14 @@ impl Conclusion {
     }
 }
 
+impl Comparison {
+    /// Whether equal code differs so much in every case that there are no verdicts.
+    pub fn is_too_noisy(&self) -> bool {
+        let mut latencies = self.cases.iter().filter_map(|case| case.latency.as_ref()).peekable();
+        latencies.peek().is_some() && latencies.all(|latency| latency.floor > MOST_FLOOR)
+    }
+}
+
 impl ComparedCase {
     pub fn verdict(&self) -> Option<Verdict> {
         self.latency.as_ref().map(|latency| latency.verdict)
@@ -164,6 +183,7 @@ pub fn compare(
     let mut refused = Vec::new();
     let mut compared = Vec::new();
     let mut estimates = Vec::new();
+    let mut disturbed_runs = 0;
     let mut has_pair = false;
     let mut notes: Vec<String> = base.runs.iter().chain(&candidate.runs).flat_map(|run| run.notes.clone()).collect();
     for pair in pair(base, candidate, &options.filter) {
@@ -187,6 +207,7 @@ pub fn compare(
         let changes = changes(&pair.base, &pair.candidate, options.allowance);
         has_pair |= found.is_some() || !changes.is_empty();
         if let Some((base, candidate)) = found {
+            disturbed_runs = disturbed_runs.max(history.disturbed_like(&pair.base[0].record));
             let layout = if pair.is_same_build() { 0.0 } else { LAYOUT_FLOOR };
             let floor = floor(&base, &candidate, options.confidence).max(layout);
             let limits = Limits { floor, tolerance: options.tolerance };
@@ -210,6 +231,7 @@ pub fn compare(
         exit_code: conclusion.exit_code(),
         cases,
         refused,
+        disturbed_runs,
         notes,
     }
 }

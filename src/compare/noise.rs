@@ -1,8 +1,11 @@
 //! How much the same program differs from itself between two runs: the noise of a case on a host.
 //!
-//! It is what comparisons rest on: the process is the unit of replication (Kalibera & Jones 2013, "Rigorous benchmarking
-//! in reasonable time"), a stored run has one process a case, and one process tells nothing of others. So it comes
-//! from earlier runs of equal code, or from the self-test, or, where there is neither, is assumed.
+//! Comparisons rest on it: the process is the unit of replication (Kalibera & Jones 2013, "Rigorous benchmarking in
+//! reasonable time"), a stored run has one process per case, and one process says nothing about others. So the noise comes
+//! from earlier runs of equal code, or from the self-test, or is assumed if there is neither.
+//!
+//! Runs that other work disturbed throughout are left out, and a run that is far from the others of its build counts only up
+//! to a limit: one bad hour must not hide every change for ever.
 
 use std::collections::HashMap;
 
@@ -11,14 +14,24 @@ use serde::Serialize;
 use crate::definition::{Case, Status};
 use crate::history;
 use crate::record::Record;
-use crate::statistics::pooled_variance;
+use crate::statistics::{median, pooled_variance};
 
-/// Assumed of the standard deviation between runs where nothing is known: what shared machines are like.
+/// The standard deviation between runs that is assumed if nothing is known: shared machines are like that.
 pub const ASSUMED_DEVIATION: f64 = 0.05;
 
-/// Degrees of freedom from which what is seen of a case replaces what is known or assumed of the machine; below, it
+/// From so many degrees of freedom on, the runs of a case replace what is known or assumed of the machine; with fewer they
 /// can only add to it. Four runs of one commit have three.
 pub const ENOUGH_FREEDOM: f64 = 3.0;
+
+/// Earlier runs with more disturbed samples than this fraction say nothing about the program.
+const MOST_DISTURBED: f64 = 0.5;
+
+/// How far from its group's median a run counts, in robust standard deviations.
+const REACH: f64 = 5.0;
+/// How far a run counts at least, in logarithms: the others of the group may be alike by chance.
+const LEAST_REACH: f64 = 0.01;
+/// The standard deviation over the median absolute deviation, for normal figures.
+const DEVIATION_OVER_MAD: f64 = 1.4826;
 
 /// Where a deviation comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -36,44 +49,62 @@ pub enum Source {
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Noise {
     pub deviation: f64,
-    /// Degrees of freedom that the deviation was estimated with; absent where it is assumed.
+    /// Degrees of freedom that the deviation was estimated with; absent if it is assumed.
     pub freedom: Option<f64>,
+    /// Runs, or processes of a self-test, that the deviation was estimated from.
+    pub runs: usize,
     pub source: Source,
-    /// What 95 % of the changes from one run of equal code to the next did not exceed, in logarithms.
+    /// The step from one run of equal code to the next that 95 % of the steps did not exceed, in logarithms.
     pub usual_step: f64,
 }
 
 impl Noise {
-    /// Of a machine of which nothing is known.
+    /// The noise of a machine of which nothing is known.
     pub fn assumed() -> Self {
-        Noise { deviation: ASSUMED_DEVIATION, freedom: None, source: Source::Assumed, usual_step: 0.0 }
+        Noise { deviation: ASSUMED_DEVIATION, freedom: None, runs: 0, source: Source::Assumed, usual_step: 0.0 }
     }
 
-    /// As a self-test of so many processes has found it.
+    /// The noise that a self-test of so many processes has found.
     pub fn of_selftest(deviation: f64, processes: usize) -> Self {
         let freedom = Some(processes.saturating_sub(1).max(1) as f64);
-        Noise { deviation, freedom, source: Source::Selftest, usual_step: 0.0 }
+        Noise { deviation, freedom, runs: processes, source: Source::Selftest, usual_step: 0.0 }
     }
 
-    /// Of a case, from groups of runs of equal code; `otherwise` is what is known without them.
+    /// The noise of a case, from groups of runs of equal code; `otherwise` is what is known without them.
     ///
-    /// The variance is pooled over the groups, so that what differs between commits is not in it:
-    /// `s² = Σ (nᵢ - 1) sᵢ² / Σ (nᵢ - 1)`. From too few runs it can only be above `otherwise`, never below.
+    /// The variance is pooled over the groups, so that a change between commits is not in it:
+    /// `s² = Σ (nᵢ - 1) sᵢ² / Σ (nᵢ - 1)`. From too few runs it can only be above `otherwise`, never below. It is a robust
+    /// one: a run counts at most [`REACH`] robust deviations from its group's median (winsorising; Tukey 1962, "The future
+    /// of data analysis"), which are taken from the median absolute deviation of all groups.
     pub fn of_groups(groups: &[Vec<f64>], otherwise: Noise) -> Self {
-        let (variance, freedom) = pooled_variance(groups);
+        let groups = winsorised(groups);
+        let (variance, freedom) = pooled_variance(&groups);
         if freedom == 0.0 {
             return otherwise;
         }
         let deviation = variance.sqrt();
-        let usual_step = usual_step(groups);
         if freedom >= ENOUGH_FREEDOM {
-            return Noise { deviation, freedom: Some(freedom), source: Source::Runs, usual_step };
+            let runs = groups.iter().map(Vec::len).sum();
+            let usual_step = usual_step(&groups);
+            return Noise { deviation, freedom: Some(freedom), runs, source: Source::Runs, usual_step };
         }
         Noise { deviation: deviation.max(otherwise.deviation), ..otherwise }
     }
 }
 
-/// The 95 % quantile (nearest rank) of the changes between neighbours; the largest, below twenty of them.
+/// The groups of more than one run, with runs that are too far from their group's median drawn nearer.
+fn winsorised(groups: &[Vec<f64>]) -> Vec<Vec<f64>> {
+    let groups: Vec<(&Vec<f64>, f64)> =
+        groups.iter().filter(|group| group.len() > 1).filter_map(|group| Some((group, median(group)?))).collect();
+    let distances: Vec<f64> =
+        groups.iter().flat_map(|(group, middle)| group.iter().map(move |run| (run - middle).abs())).collect();
+    let reach = (REACH * DEVIATION_OVER_MAD * median(&distances).unwrap_or_default()).max(LEAST_REACH);
+    let drawn =
+        |group: &[f64], middle: f64| group.iter().map(|run| run.clamp(middle - reach, middle + reach)).collect();
+    groups.into_iter().map(|(group, middle)| drawn(group, middle)).collect()
+}
+
+/// The 95 % quantile (nearest rank) of the steps between neighbours; the largest if there are fewer than twenty.
 fn usual_step(groups: &[Vec<f64>]) -> f64 {
     let mut steps: Vec<f64> =
         groups.iter().flat_map(|group| group.windows(2)).map(|pair| (pair[1] - pair[0]).abs()).collect();
@@ -82,7 +113,7 @@ fn usual_step(groups: &[Vec<f64>]) -> f64 {
     steps.get(rank.max(1) - 1).copied().unwrap_or(0.0)
 }
 
-/// The runs that were stored, by case.
+/// The stored runs, by case.
 #[derive(Default)]
 pub struct History {
     records: HashMap<Case, Vec<Record>>,
@@ -95,7 +126,7 @@ impl History {
         History::of(records.filter(|record| !but.contains(&record.run_id.as_str())))
     }
 
-    /// Of records in any order.
+    /// The history of these records, in any order.
     pub fn of(records: impl Iterator<Item = Record>) -> Self {
         let mut history = History::default();
         let is_measured = |record: &Record| record.latency_p50_ms.is_some_and(|ms| ms > 0.0 && ms.is_finite());
@@ -110,12 +141,12 @@ impl History {
         history
     }
 
-    /// Logarithms of medians of runs like this one: same case, host, library, boundary and threads; a group for each
-    /// build, the oldest run first. A build is a commit without changes, with its compiler and model file: of a tree
-    /// with changes, or of none, nobody knows whether the code was equal.
+    /// Logarithms of the medians of undisturbed runs like this one: same case, host, library, boundary and threads. There
+    /// is a group for each build, the oldest run first. A build is a commit without changes, with its compiler and model
+    /// file; a tree with changes, or without a commit, may have had any code.
     pub fn groups_like(&self, like: &Record) -> Vec<Vec<f64>> {
         let mut groups: Vec<(Build, Vec<f64>)> = Vec::new();
-        for record in self.records.get(&like.case()).into_iter().flatten().filter(|record| is_like(record, like)) {
+        for record in self.like(like).filter(|record| !is_disturbed(record)) {
             let (Some(build), Some(ms)) = (build(record), record.latency_p50_ms) else { continue };
             match groups.iter_mut().find(|(known, _)| *known == build) {
                 Some((_, medians)) => medians.push(ms.ln()),
@@ -124,10 +155,23 @@ impl History {
         }
         groups.into_iter().map(|(_, medians)| medians).collect()
     }
+
+    /// How many runs like this one are left out, since other work disturbed them throughout.
+    pub fn disturbed_like(&self, like: &Record) -> usize {
+        self.like(like).filter(|record| is_disturbed(record) && build(record).is_some()).count()
+    }
+
+    fn like<'a>(&'a self, like: &'a Record) -> impl Iterator<Item = &'a Record> {
+        self.records.get(&like.case()).into_iter().flatten().filter(move |record| is_like(record, like))
+    }
 }
 
-/// Whether two records of a case differ by noise only: same host, library, boundary, threads and build. Of a tree with
-/// changes, or of none, nobody knows.
+fn is_disturbed(record: &Record) -> bool {
+    record.disturbed_share.is_some_and(|share| share > MOST_DISTURBED)
+}
+
+/// Whether two records of a case differ by noise only: they have the same host, library, boundary, threads and build. Nobody
+/// knows that of a tree with changes.
 pub(crate) fn is_repetition(one: &Record, other: &Record) -> bool {
     is_like(one, other) && is_same_build(one, other)
 }
@@ -183,6 +227,30 @@ mod tests {
         assert!((noise.deviation - 0.02).abs() < 0.004, "{noise:?}");
         assert_eq!((noise.freedom, noise.source), (Some(58.0), Source::Runs));
         assert!(noise.usual_step > 0.03 && noise.usual_step < 0.09, "{noise:?}");
+    }
+
+    #[test]
+    fn runs_that_were_disturbed_throughout_are_left_out() {
+        let with = |index: usize, ms, share| Record { disturbed_share: Some(share), ..run(index, "c", ms) };
+        let runs = [(1.0, 0.1), (1.01, 0.0), (5.0, 0.9), (0.99, 0.2), (7.0, 1.0), (1.0, 0.5)];
+        let runs = runs.into_iter().enumerate().map(|(index, (ms, share))| with(index, ms, share));
+        let history = History::of(runs);
+        let like = run(0, "c", 1.0);
+        assert_eq!((history.groups_like(&like)[0].len(), history.disturbed_like(&like)), (4, 2));
+    }
+
+    #[test]
+    fn one_slow_run_of_ten_does_not_hide_every_change() {
+        let z = normal(3, "z", 10);
+        let mut group: Vec<f64> = z.iter().map(|z| 0.02 * z).collect();
+        let alone = Noise::of_groups(std::slice::from_ref(&group), Noise::assumed());
+        group[4] = 5.0_f64.ln();
+        let noise = Noise::of_groups(&[group], Noise::assumed());
+        assert!(noise.deviation < 4.0 * alone.deviation && noise.usual_step < 0.25, "{noise:?} {alone:?}");
+        assert_eq!((noise.runs, noise.source), (10, Source::Runs));
+        // Runs that differ all the time are noise, and stay it.
+        let noisy: Vec<f64> = z.iter().map(|z| 0.5 * z).collect();
+        assert!(Noise::of_groups(&[noisy], Noise::assumed()).deviation > 0.3);
     }
 
     #[test]

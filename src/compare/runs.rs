@@ -103,7 +103,7 @@ mod tests {
     use crate::compare::noise::Source;
 
     fn noise(deviation: f64, freedom: f64) -> Noise {
-        Noise { deviation, freedom: Some(freedom), source: Source::Runs, usual_step: 0.0 }
+        Noise { deviation, freedom: Some(freedom), runs: 10, source: Source::Runs, usual_step: 0.0 }
     }
 
     fn runs(log_medians: &[f64], noise: Noise) -> CaseRuns {

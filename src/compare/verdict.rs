@@ -68,6 +68,9 @@ pub struct Finding {
 /// benchmarks; a call of a model spends nearly all its time in libraries that both builds share, so this is less.
 pub const LAYOUT_FLOOR: f64 = 0.01;
 
+/// If equal code differs by more than this, nothing is said about a case: it has to be measured again.
+pub const MOST_FLOOR: f64 = 0.5;
+
 impl Verdict {
     /// As it is written in tables and files: `cannot-say`.
     pub fn name(self) -> &'static str {
@@ -142,6 +145,9 @@ pub fn verdicts(cases: &[(RatioEstimate, Limits)], false_discovery_rate: f64) ->
 fn finding(interval: &RatioInterval, is_discovery: bool, limits: Limits) -> Finding {
     let is_beyond = |limit: f64| interval.ratio > 1.0 + limit || interval.ratio < 1.0 / (1.0 + limit);
     let is_sure = interval.excludes_one() && is_discovery && is_beyond(limits.floor);
+    if limits.floor > MOST_FLOOR {
+        return Finding { verdict: Verdict::CannotSay, is_small_change: false };
+    }
     let tolerated = 1.0 / (1.0 + limits.tolerance)..=1.0 + limits.tolerance;
     let verdict = if is_sure && is_beyond(limits.tolerance) {
         if interval.ratio > 1.0 { Verdict::Slower } else { Verdict::Faster }
@@ -200,6 +206,13 @@ mod tests {
         let interval = RatioInterval { ratio: 1.1, lower: 1.05, upper: 1.15, confidence: 0.99 };
         let found = finding(&interval, true, Limits { floor: 0.2, tolerance: 0.03 });
         assert_eq!(found, Finding { verdict: Verdict::CannotSay, is_small_change: false });
+    }
+
+    #[test]
+    fn a_floor_above_half_of_the_time_leaves_no_verdict() {
+        let interval = RatioInterval { ratio: 9.0, lower: 8.0, upper: 10.0, confidence: 0.99 };
+        let verdict = |floor| finding(&interval, true, Limits { floor, tolerance: 0.03 }).verdict;
+        assert_eq!([verdict(0.5), verdict(0.51)], [Verdict::Slower, Verdict::CannotSay]);
     }
 
     #[test]

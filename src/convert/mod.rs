@@ -146,7 +146,7 @@ impl Context<'_> {
         if let Some(usage) = self.outcomes.watched.get(&case.to_string()) {
             put_usage(&mut record, usage);
         }
-        if outcome.status != Status::Ok {
+        if !outcome.status.is_measured() {
             return Some((record, Calls::None));
         }
         match self.entry(entry_folder) {
@@ -199,6 +199,7 @@ impl Context<'_> {
                 let calls: Vec<u64> = entry.samples_ns.iter().flatten().copied().collect();
                 relative_half_width(&calls).is_none_or(|width| width > percent / 100.0)
             }),
+            StopReason::Iterations => entry.samples_ns.iter().map(Vec::len).sum::<usize>() < effort.iterations,
             StopReason::PercentileBound => effort.until_percentile.is_some_and(|percent| {
                 entry.samples_ns.iter().map(Vec::len).sum::<usize>() < calls_for_bound(percent / 100.0)
             }),
@@ -261,7 +262,8 @@ fn put_usage(record: &mut Record, usage: &Usage) {
     if let Some(memory) = &usage.memory {
         record.memory_mb = Some(megabytes(memory.peak_bytes));
         record.memory_avg_mb = Some(megabytes(memory.average_bytes));
-        record.memory_growth_mb = Some(megabytes(memory.peak_bytes.saturating_sub(memory.loaded_bytes)));
+        record.memory_growth_mb =
+            memory.calls_peak_bytes.map(|peak| megabytes(peak.saturating_sub(memory.loaded_bytes)));
         record.memory_kind = Some("own-process-peak-rss".into());
     }
     record.device_memory_mb = usage.device_peak_bytes.map(megabytes);

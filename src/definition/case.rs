@@ -2,63 +2,82 @@
 //! one Criterion benchmark.
 
 use std::fmt;
-use std::str::FromStr;
 
+use anyhow::{Result, ensure};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use strum::{Display, EnumString, IntoStaticStr, VariantNames};
 
 use super::dtype::Dtype;
+use super::unknown_name::UnknownName;
 
-/// What part of a model's work one call does.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+/// Which piece of a model's work one call does.
+#[derive(
+    Clone,
+    Copy,
+    Debug,
+    Default,
+    PartialEq,
+    Eq,
+    Hash,
+    PartialOrd,
+    Ord,
+    Serialize,
+    Deserialize,
+    JsonSchema,
+    Display,
+    EnumString,
+    IntoStaticStr,
+    VariantNames,
+)]
 #[serde(rename_all = "lowercase")]
+#[strum(serialize_all = "lowercase", ascii_case_insensitive, parse_err_ty = UnknownName, parse_err_fn = unknown_phase)]
 pub enum Phase {
     /// One forward pass over the whole model.
     #[default]
     Forward,
-    /// The part of a generative model that reads what is no token sequence of its decoder: a text, a sound, a picture.
+    /// The encoder of a generative model, which reads a text, a sound or a picture.
     Encoder,
     /// From the inputs to the first token.
     Prefill,
-    /// One token more, with the cache of all before it.
+    /// One more token, with the cache of all tokens before it.
     Decode,
 }
 
 impl Phase {
-    pub const ALL: [Phase; 4] = [Phase::Forward, Phase::Encoder, Phase::Prefill, Phase::Decode];
-
+    /// The name in ids and records.
     pub fn name(self) -> &'static str {
-        match self {
-            Phase::Forward => "forward",
-            Phase::Encoder => "encoder",
-            Phase::Prefill => "prefill",
-            Phase::Decode => "decode",
-        }
+        self.into()
     }
 }
 
-impl fmt::Display for Phase {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
-    }
-}
-
-impl FromStr for Phase {
-    type Err = String;
-
-    fn from_str(name: &str) -> Result<Self, String> {
-        Phase::ALL
-            .into_iter()
-            .find(|phase| phase.name() == name)
-            .ok_or_else(|| format!("unknown phase {name:?}; the phases are forward, encoder, prefill and decode"))
-    }
+fn unknown_phase(name: &str) -> UnknownName {
+    UnknownName::new("phase", name, Phase::VARIANTS)
 }
 
 /// Where the time of a call begins and ends.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+#[derive(
+    Clone,
+    Copy,
+    Debug,
+    Default,
+    PartialEq,
+    Eq,
+    Hash,
+    PartialOrd,
+    Ord,
+    Serialize,
+    Deserialize,
+    JsonSchema,
+    Display,
+    EnumString,
+    IntoStaticStr,
+    VariantNames,
+)]
 #[serde(rename_all = "kebab-case")]
+#[strum(serialize_all = "kebab-case", ascii_case_insensitive, parse_err_ty = UnknownName, parse_err_fn = unknown_boundary)]
 pub enum Boundary {
-    /// Inputs are on the device; the outputs stay there.
+    /// Inputs are on the device, and the outputs stay there.
     #[default]
     Compute,
     /// From arrays of the host to arrays of the host.
@@ -66,32 +85,17 @@ pub enum Boundary {
 }
 
 impl Boundary {
+    /// The name in ids and records.
     pub fn name(self) -> &'static str {
-        match self {
-            Boundary::Compute => "compute",
-            Boundary::EndToEnd => "end-to-end",
-        }
+        self.into()
     }
 }
 
-impl fmt::Display for Boundary {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
-    }
+fn unknown_boundary(name: &str) -> UnknownName {
+    UnknownName::new("boundary", name, Boundary::VARIANTS)
 }
 
-impl FromStr for Boundary {
-    type Err = String;
-
-    fn from_str(name: &str) -> Result<Self, String> {
-        [Boundary::Compute, Boundary::EndToEnd]
-            .into_iter()
-            .find(|boundary| boundary.name() == name)
-            .ok_or_else(|| format!("unknown boundary {name:?}; the boundaries are compute and end-to-end"))
-    }
-}
-
-/// One case. Equal cases of two runs are the pairs that a comparison is made of.
+/// One case. A comparison pairs the equal cases of two runs.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Case {
     pub model: String,
@@ -107,7 +111,7 @@ pub struct Case {
 }
 
 impl Case {
-    /// The plainest case: a forward pass of the original variant, in f32 on the CPU.
+    /// The simplest case: a forward pass of the original variant, in f32 on the CPU.
     pub fn new(model: &str, backend: &str, batch_size: usize) -> Self {
         Case {
             model: model.into(),
@@ -125,7 +129,7 @@ impl Case {
     /// The triple under which Criterion stores the case.
     ///
     /// The group holds what is compared on one page (model, variant, phase, sequence length, boundary), the function is
-    /// the contestant (backend, device, dtype) and the value is the batch size.
+    /// backend, device and dtype, and the value is the batch size.
     pub fn benchmark_id(&self) -> BenchmarkId {
         let mut group = self.model.clone();
         if self.variant != ORIGINAL {
@@ -148,13 +152,13 @@ impl Case {
         }
     }
 
-    /// Whether each component of the id survives as a file name, so that no two cases share Criterion's folder.
-    pub fn check_id(&self) -> Result<(), String> {
+    /// Checks that each component of the id survives as a file name, so that no two cases share Criterion's folder.
+    ///
+    /// # Errors
+    /// As [`check_component`].
+    pub fn check_id(&self) -> Result<()> {
         let id = self.benchmark_id();
-        for component in [&id.group, &id.function, &id.value] {
-            check_component(component)?;
-        }
-        Ok(())
+        [&id.group, &id.function, &id.value].into_iter().try_for_each(|component| check_component(component))
     }
 }
 
@@ -181,25 +185,25 @@ impl fmt::Display for BenchmarkId {
     }
 }
 
-/// Checks a part of a name that becomes a folder of Criterion's tree.
+/// Checks a component of a name that becomes a folder of Criterion's tree.
 ///
-/// Criterion replaces some characters and cuts at 64 bytes without a word, and keeps files of its own under some
-/// names; ids outside these rules would overwrite each other.
-pub fn check_component(component: &str) -> Result<(), String> {
+/// Criterion replaces some characters and cuts names at 64 bytes without a message, and keeps files of its own under some
+/// names. Ids outside these rules would overwrite each other.
+///
+/// # Errors
+/// The component has other characters, is too long, or is a name of Criterion's own.
+pub fn check_component(component: &str) -> Result<()> {
     const CRITERIONS_OWN: [&str; 5] = ["report", "new", "base", "change", "profile"];
     let allowed = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || matches!(c, '.' | '_' | '-');
-    if component.is_empty() || component.len() > 64 || !component.chars().all(allowed) || component.starts_with('.') {
-        return Err(format!(
-            "{component:?} is not a usable name: 1 to 64 of a-z, 0-9, '.', '_' and '-', not starting with '.'"
-        ));
-    }
-    if CRITERIONS_OWN.contains(&component) {
-        return Err(format!("{component:?} is a name that Criterion keeps for its own files"));
-    }
+    ensure!(
+        (1..=64).contains(&component.len()) && component.chars().all(allowed) && !component.starts_with('.'),
+        "{component:?} is not a usable name: 1 to 64 of a-z, 0-9, '.', '_' and '-', not starting with '.'"
+    );
+    ensure!(!CRITERIONS_OWN.contains(&component), "{component:?} is a name that Criterion keeps for its own files");
     Ok(())
 }
 
-/// A text with other characters than names may have replaced or, at its ends, left out.
+/// Makes a usable name of a text: other characters become `-`, and those at the ends are left out.
 pub fn usable_name(text: &str) -> String {
     let text = text.to_lowercase();
     let text = text.trim_matches(|c: char| !c.is_ascii_alphanumeric());
@@ -215,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn the_id_groups_contestants_of_one_model() {
+    fn the_id_groups_the_cases_of_one_model() {
         assert_eq!(case().to_string(), "resnet50/ort-cpu-f32/8");
         let other =
             Case { variant: "int8-static".into(), sequence_length: Some(128), device: "cuda:1".into(), ..case() };

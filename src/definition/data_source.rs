@@ -1,41 +1,42 @@
-//! Where the samples come from by which a model's answers are judged. What is timed are seeded inputs whatever it is.
+//! The source of the samples on which a model's accuracy is evaluated. Seeded inputs are timed, whatever the source is.
 
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
+use anyhow::{Result, bail};
 use serde::{Deserialize, Serialize};
 
 /// The samples of a model's quality: `data_source` of a suite or of one of its models.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", try_from = "DataSourceToml", into = "DataSourceToml")]
 pub enum DataSource {
-    /// Seeded numbers, which have no labels: outputs are compared with those of the original.
+    /// Seeded numbers without labels: outputs are compared with those of the original.
     #[default]
     Synthetic,
-    /// A safetensors file with `input.<name>`, f32, and `label`, i64, one row a sample.
+    /// A safetensors file with `input.<name>`, f32, and `label`, i64, one row per sample.
     Recorded(PathBuf),
-    /// Pictures in a folder a class: `<path>/<class>/<name>.jpg`.
+    /// Pictures in one folder per class: `<path>/<class>/<name>.jpg`.
     ImageFolder(ImageFolderSettings),
 }
 
-/// How the pictures of a folder become inputs `[batch, 3, height, width]`, as torchvision's transforms for classification
-/// do it: resize the shorter side, crop the centre, scale to 0..1, normalise.
+/// How the pictures of a folder become inputs `[batch, 3, height, width]`, as with torchvision's transforms for
+/// classification: resize the shorter side, crop the centre, scale to 0..1, normalise.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ImageFolderSettings {
     pub path: PathBuf,
-    /// A text file with the name of a class a line, in the order of the model's outputs; `classes.txt` in the folder where
-    /// it is not said. Without such a file the classes are the folders in the order of their names, as for torchvision's
+    /// A text file with one class name per line, in the order of the model's outputs. The default is `classes.txt` in the
+    /// folder. Without such a file the classes are the folders in the order of their names, as for torchvision's
     /// `ImageFolder`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub classes: Option<PathBuf>,
-    /// The shorter side after resizing, in pixels; 256/224 of the model's input where it is not said.
+    /// The shorter side after resizing, in pixels. The default is 256/224 of the model's input.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resize: Option<usize>,
-    /// Of red, green and blue, of values from 0 to 1; ImageNet's where it is not said.
+    /// The means of red, green and blue, for values from 0 to 1. The default is ImageNet's.
     #[serde(default = "imagenet_mean")]
     pub mean: [f32; 3],
-    /// As `mean`.
+    /// The standard deviations, as `mean`.
     #[serde(default = "imagenet_std")]
     pub std: [f32; 3],
     /// Use this many pictures, evenly spread over all of them.
@@ -66,7 +67,7 @@ impl ImageFolderSettings {
 }
 
 impl DataSource {
-    /// What the records call it.
+    /// The name in records.
     pub fn name(&self) -> String {
         let stem = |path: &Path| path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
         match self {
@@ -76,7 +77,7 @@ impl DataSource {
         }
     }
 
-    /// The same with its paths relative to `folder`.
+    /// The same source with its paths relative to `folder`.
     pub fn relative_to(self, folder: &Path) -> Self {
         match self {
             DataSource::Synthetic => DataSource::Synthetic,
@@ -102,9 +103,9 @@ enum DataSourceToml {
 }
 
 impl TryFrom<DataSourceToml> for DataSource {
-    type Error = String;
+    type Error = anyhow::Error;
 
-    fn try_from(toml: DataSourceToml) -> Result<Self, String> {
+    fn try_from(toml: DataSourceToml) -> Result<Self> {
         match toml {
             DataSourceToml::Short(text) => text.parse(),
             DataSourceToml::Full { image_folder } => Ok(DataSource::ImageFolder(image_folder)),
@@ -123,18 +124,18 @@ impl From<DataSource> for DataSourceToml {
 }
 
 impl FromStr for DataSource {
-    type Err = String;
+    type Err = anyhow::Error;
 
-    fn from_str(text: &str) -> Result<Self, String> {
+    fn from_str(text: &str) -> Result<Self> {
         match text.split_once(':') {
             None if text == "synthetic" => Ok(DataSource::Synthetic),
             Some(("recorded", path)) if !path.is_empty() => Ok(DataSource::Recorded(path.into())),
             Some(("image-folder", path)) if !path.is_empty() => {
                 Ok(DataSource::ImageFolder(ImageFolderSettings::new(path.into())))
             }
-            _ => Err(format!(
+            _ => bail!(
                 "unknown data source {text:?}; there are synthetic, image-folder:PATH and recorded:FILE.safetensors"
-            )),
+            ),
         }
     }
 }

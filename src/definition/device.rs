@@ -1,13 +1,15 @@
 //! Names of devices: `cpu`, `cuda`, `cuda:1`, and the runtimes' names for what drives one, such as `openvino`.
 
+use anyhow::{Result, bail};
+
 use super::dtype::Dtype;
 
 /// A kind of device, as users name it.
 struct Kind {
     name: &'static str,
-    /// `cpu`, `gpu` or `npu`: what it computes on where a runtime does not say otherwise.
+    /// `cpu`, `gpu` or `npu`: the hardware, unless a runtime reports another.
     device_type: &'static str,
-    /// Whether a number says which of several it is.
+    /// Whether a number may choose one of several.
     is_numbered: bool,
 }
 
@@ -15,7 +17,7 @@ const fn kind(name: &'static str, device_type: &'static str, is_numbered: bool) 
     Kind { name, device_type, is_numbered }
 }
 
-const KINDS: [Kind; 13] = [
+const KINDS: [Kind; 12] = [
     kind("cpu", "cpu", false),
     kind("cuda", "gpu", true),
     kind("tensorrt", "gpu", true),
@@ -26,7 +28,6 @@ const KINDS: [Kind; 13] = [
     kind("webgpu", "gpu", false),
     kind("webnn", "npu", false),
     kind("xnnpack", "cpu", false),
-    kind("directml", "gpu", true),
     kind("gpu", "gpu", true),
     kind("npu", "npu", false),
 ];
@@ -40,8 +41,8 @@ pub const PREFERRED: [&str; 4] = ["cuda", "rocm", "mps", "cpu"];
 /// Checks the name of a device: a kind, and for some a number after a colon.
 ///
 /// # Errors
-/// There is no such kind; the message lists those that there are.
-pub fn check_device(name: &str) -> Result<(), String> {
+/// The kind is unknown; the message lists the known ones.
+pub fn check_device(name: &str) -> Result<()> {
     let (kind, number) = split(name);
     let known = KINDS.iter().find(|known| known.name == kind);
     match (known, number) {
@@ -51,32 +52,35 @@ pub fn check_device(name: &str) -> Result<(), String> {
         _ => {
             let names =
                 KINDS.iter().map(|kind| if kind.is_numbered { format!("{}[:n]", kind.name) } else { kind.name.into() });
-            Err(format!("unknown device {name:?}; the devices are {} and {AUTO}", names.collect::<Vec<_>>().join(", ")))
+            bail!("unknown device {name:?}; the devices are {} and {AUTO}", names.collect::<Vec<_>>().join(", "))
         }
     }
 }
 
-/// For the command line: the name itself, if it is one of a device.
-pub fn parse_device(name: &str) -> Result<String, String> {
+/// Returns the name if it is that of a device; for the command line.
+///
+/// # Errors
+/// As [`check_device`].
+pub fn parse_device(name: &str) -> Result<String> {
     check_device(name).map(|()| name.to_owned())
 }
 
-/// `cuda` of `cuda:1`.
+/// The kind of a device: `cuda` for `cuda:1`.
 pub fn device_kind(name: &str) -> &str {
     split(name).0
 }
 
-/// 1 of `cuda:1`, and 0 where there is no number.
+/// The number of a device: 1 for `cuda:1`, and 0 without a number.
 pub fn device_index(name: &str) -> usize {
     split(name).1.and_then(|number| number.parse().ok()).unwrap_or(0)
 }
 
-/// `cpu`, `gpu` or `npu`.
+/// The hardware of a device: `cpu`, `gpu` or `npu`. Returns `None` if the kind is unknown.
 pub fn device_type(name: &str) -> Option<&'static str> {
     KINDS.iter().find(|known| known.name == device_kind(name)).map(|known| known.device_type)
 }
 
-/// What a case computes in where nobody says: f32, if the device has it.
+/// The dtype of a case that names none: f32, if the device has it.
 pub fn own_dtype(device: &str) -> Dtype {
     // The floating-point unit of Qualcomm's HTP has no other.
     if device_kind(device) == "qnn" { Dtype::F16 } else { Dtype::F32 }
@@ -94,12 +98,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_devices_that_there_are_several_of_have_numbers() {
+    fn only_kinds_with_several_devices_have_numbers() {
         for good in ["cpu", "cuda", "cuda:1", "auto", "webgpu"] {
             assert!(check_device(good).is_ok(), "{good}");
         }
         for bad in ["gpus", "cpu:1", "cuda:", "cuda:x", "auto:1", ""] {
-            assert!(check_device(bad).unwrap_err().contains("cuda[:n], tensorrt[:n], rocm[:n], mps"), "{bad}");
+            assert!(
+                check_device(bad).unwrap_err().to_string().contains("cuda[:n], tensorrt[:n], rocm[:n], mps"),
+                "{bad}"
+            );
         }
         assert_eq!((device_kind("cuda:1"), device_index("cuda:1"), device_index("cuda")), ("cuda", 1, 0));
         assert_eq!(

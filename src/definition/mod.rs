@@ -1,5 +1,6 @@
 //! The types of what is measured: models, suites, cases and what became of them. Nothing here reads a file.
 
+mod backend_name;
 mod case;
 mod cost;
 mod data_source;
@@ -10,7 +11,9 @@ mod quantization;
 mod status;
 mod suite;
 mod tensor_spec;
+mod unknown_name;
 
+pub use backend_name::backend_name;
 pub use case::{BenchmarkId, Boundary, Case, ORIGINAL, Phase, check_component, usable_name};
 pub use cost::Cost;
 pub use data_source::{DataSource, ImageFolderSettings};
@@ -21,6 +24,7 @@ pub use quantization::Quantization;
 pub use status::{CaseFailure, Status};
 pub use suite::{Effort, Suite, SuiteModel};
 pub use tensor_spec::{BATCH, Dimension, ElementType, SEQUENCE, Sizes, TensorSpec};
+pub use unknown_name::UnknownName;
 
 // Names that have moved to other rooms; to be removed when all imports name the new rooms.
 pub use crate::catalogue::{Entry, Place, add_models_of_suite, read_catalogue, read_suite};

@@ -18,21 +18,21 @@ pub struct Model {
     pub variant: String,
     pub family: String,
     pub modality: String,
-    /// Trainable parameters; unknown for a file that does not say.
+    /// The number of trainable parameters, if the file says it.
     pub parameters: Option<u64>,
-    /// What a user gives it.
+    /// The inputs that a user gives.
     pub inputs: Vec<TensorSpec>,
-    /// Its graphs; a model that is not generative has one.
+    /// The graphs; a model that is not generative has one.
     pub parts: Vec<Part>,
     pub phases: Vec<PhasePlan>,
-    /// How it makes tokens, where it does.
+    /// How a generative model makes tokens.
     pub generation: Option<Generation>,
     /// Lengths for which there is a reference; empty for a model without a sequence dimension.
     pub sequence_lengths: Vec<usize>,
     pub tolerance: Tolerance,
-    /// What its files compute in. Other dtypes are made of f32 only.
+    /// The dtype that the files compute in. Other dtypes are made from f32 only.
     pub dtype: Dtype,
-    /// The samples by which its answers are judged.
+    /// The samples on which the accuracy is evaluated.
     pub data_source: DataSource,
     pub origin: Origin,
 }
@@ -90,10 +90,10 @@ pub enum Origin {
         weights: Option<PathBuf>,
         /// Whether the committed reference outputs belong to these weights.
         has_reference: bool,
-        /// How its products are quantised when it is prepared; not at all for most.
+        /// How the products are quantised during preparation; `None` for most models.
         quantization: Option<Quantization>,
     },
-    /// Files with their weights inside: a user's, or the quantised ones of a packaged model.
+    /// Files with their weights inside: files of a user, or the quantised files of a packaged model.
     Files { onnx: Option<PathBuf>, torchscript: Option<PathBuf>, reference: Option<PathBuf> },
 }
 
@@ -103,21 +103,21 @@ pub enum Origin {
 pub struct Tolerance(BTreeMap<Dtype, f64>);
 
 impl Tolerance {
-    /// The same with another tolerance of `dtype`.
+    /// The same tolerances, but for `dtype`.
     pub fn with(&self, dtype: Dtype, tolerance: f64) -> Self {
         let mut changed = self.clone();
         changed.0.insert(dtype, tolerance);
         changed
     }
 
-    /// What it says, and else what `other` says.
+    /// These tolerances, completed by those of `other`.
     pub fn or(&self, other: &Self) -> Self {
         let mut all = other.clone();
         all.0.extend(&self.0);
         all
     }
 
-    /// The tolerance of `dtype`; 1e-3 for f32, 2e-2 for f16, 1e-1 for bf16 and 2e-1 for i8 where the model says none. The
+    /// The tolerance of `dtype`; 1e-3 for f32, 2e-2 for f16, 1e-1 for bf16 and 2e-1 for i8 by default. The
     /// last three are about twice what ONNX Runtime's own arithmetic gave for most of the packaged models.
     pub fn of(&self, dtype: Dtype) -> f64 {
         self.0.get(&dtype).copied().unwrap_or(match dtype {
@@ -135,7 +135,7 @@ impl Model {
         self.phases.iter().find(|plan| plan.phase == phase)
     }
 
-    /// The names of the outputs that a call of the phase is judged by.
+    /// The names of the outputs of a phase that are compared.
     pub fn output_names(&self, phase: Phase) -> Vec<String> {
         let fixed = |names: [&str; 2]| names.map(str::to_owned).to_vec();
         match phase {
@@ -148,7 +148,7 @@ impl Model {
         }
     }
 
-    /// Tokens that the decoder has read when the first new one is there: those of the prompt and of what comes before.
+    /// The number of positions that the decoder has read before the first new token: the prompt and its prefix.
     pub fn prompt_positions(&self, sequence: Option<usize>) -> Option<usize> {
         let generation = self.generation.as_ref()?;
         let prompt = self.inputs.iter().find(|input| input.name == generation.tokens)?;
@@ -164,7 +164,8 @@ impl Model {
         self.inputs.iter().any(TensorSpec::has_sequence)
     }
 
-    /// Height and width of the pictures that a model takes as its only input, `[batch, 3, height, width]`.
+    /// Height and width of the pictures that the model takes as its only input, `[batch, 3, height, width]`. Returns
+    /// `None` if the model takes anything else.
     pub fn picture_size(&self) -> Option<[usize; 2]> {
         let [input] = self.inputs.as_slice() else { return None };
         match input.shape.as_slice() {
@@ -177,8 +178,8 @@ impl Model {
         }
     }
 
-    /// The folder below `.prepared/` that holds the model's weights and graphs. What is quantised when it is prepared is
-    /// in that of the weights that it is made of.
+    /// The folder below `.prepared/` that holds the model's weights and graphs. A model that is quantised during
+    /// preparation is in the folder of the weights that it is made from.
     pub fn artifact_folder_name(&self) -> String {
         let of_weights = match &self.origin {
             Origin::Packaged { weights: Some(weights), has_reference: false, .. } => {
@@ -191,10 +192,9 @@ impl Model {
         if self.variant == ORIGINAL || is_quantised { of_weights } else { format!("{of_weights}.{}", self.variant) }
     }
 
-    /// The same model with the weights of a file, whose outputs nobody has written down; what is right of its own samples
-    /// stays.
+    /// The same model with the weights of a file, for which there is no reference. The labels of its samples stay valid.
     ///
-    /// None for a form that exists for the model's own weights only.
+    /// Returns `None` for a variant that exists only for the model's own weights.
     pub fn with_weights(&self, file: &Path) -> Option<Model> {
         let Origin::Packaged { folder, quantization, .. } = &self.origin else { return None };
         let quantization = *quantization;
@@ -207,7 +207,7 @@ impl Model {
     }
 }
 
-/// The file with what PyTorch gives for the samples of the input pool, in a packaged model's folder.
+/// The file with the outputs of PyTorch for the samples of the input pool, in a packaged model's folder.
 pub const REFERENCE: &str = "reference.safetensors";
 
 /// The file with the ranges of a packaged model's activations, for its static quantisation.

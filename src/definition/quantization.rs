@@ -1,13 +1,15 @@
 //! How a graph of f32 becomes one of eight-bit integers.
 
-use std::fmt;
-
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use strum::{Display, IntoStaticStr};
 
-/// Where the range of the activations of a quantised product comes from.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+/// Where the ranges of the activations of quantised products come from.
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, JsonSchema, Display, IntoStaticStr,
+)]
 #[serde(rename_all = "kebab-case")]
+#[strum(serialize_all = "kebab-case")]
 pub enum Quantization {
     /// From the values of each call.
     Dynamic,
@@ -16,16 +18,8 @@ pub enum Quantization {
 }
 
 impl Quantization {
+    /// The name in records.
     pub fn name(self) -> &'static str {
-        match self {
-            Quantization::Dynamic => "dynamic",
-            Quantization::Static => "static",
-        }
-    }
-}
-
-impl fmt::Display for Quantization {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
+        self.into()
     }
 }

@@ -1,13 +1,28 @@
 //! What became of a case.
 
-use std::fmt;
-
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use strum::{Display, IntoStaticStr};
 
 /// The outcome of one case in one run.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+#[derive(
+    Clone,
+    Copy,
+    Debug,
+    Default,
+    PartialEq,
+    Eq,
+    Hash,
+    PartialOrd,
+    Ord,
+    Serialize,
+    Deserialize,
+    JsonSchema,
+    Display,
+    IntoStaticStr,
+)]
 #[serde(rename_all = "kebab-case")]
+#[strum(serialize_all = "kebab-case")]
 pub enum Status {
     /// Measured, and its outputs were right where there is a reference.
     Ok,
@@ -15,35 +30,28 @@ pub enum Status {
     Unsupported,
     /// The backend or device is not on this machine or not in this build.
     Unavailable,
-    /// It should have run and did not.
+    /// It could not run for another reason.
     #[default]
     Failed,
-    /// It ran, and its outputs are not the model's.
+    /// It ran, and its outputs are not those of the model.
     WrongOutput,
+    /// It ran; its outputs look wrong and there is nothing to compare them with.
+    Suspicious,
     OutOfMemory,
     Timeout,
-    /// It was measured, and the figures are too scattered to say anything.
+    /// It was measured, and the figures scatter too much for a statement.
     Unstable,
 }
 
 impl Status {
-    pub fn name(self) -> &'static str {
-        match self {
-            Status::Ok => "ok",
-            Status::Unsupported => "unsupported",
-            Status::Unavailable => "unavailable",
-            Status::Failed => "failed",
-            Status::WrongOutput => "wrong-output",
-            Status::OutOfMemory => "out-of-memory",
-            Status::Timeout => "timeout",
-            Status::Unstable => "unstable",
-        }
+    /// Whether a case with this status has figures. Only `ok` ones are ranked and compared.
+    pub fn is_measured(self) -> bool {
+        matches!(self, Status::Ok | Status::Suspicious)
     }
-}
 
-impl fmt::Display for Status {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(self.name())
+    /// The name in records.
+    pub fn name(self) -> &'static str {
+        self.into()
     }
 }
 
@@ -56,18 +64,22 @@ pub struct CaseFailure {
 }
 
 impl CaseFailure {
+    /// A failure with this status and message.
     pub fn new(status: Status, message: impl Into<String>) -> Self {
         CaseFailure { status, message: message.into() }
     }
 
+    /// The backend cannot run this.
     pub fn unsupported(message: impl Into<String>) -> Self {
         CaseFailure::new(Status::Unsupported, message)
     }
 
+    /// Something is not on this machine.
     pub fn unavailable(message: impl Into<String>) -> Self {
         CaseFailure::new(Status::Unavailable, message)
     }
 
+    /// It could not run for another reason.
     pub fn failed(message: impl Into<String>) -> Self {
         CaseFailure::new(Status::Failed, message)
     }

@@ -1,7 +1,8 @@
-//! The suite file: which cases run, and how much is measured of each.
+//! The suite: which cases run, and how much is measured of each.
 
 use std::path::PathBuf;
 
+use anyhow::{Result, bail, ensure};
 use serde::{Deserialize, Serialize};
 
 use super::case::{Boundary, Phase};
@@ -9,71 +10,62 @@ use super::data_source::DataSource;
 use super::device::check_device;
 use super::dtype::Dtype;
 
-/// Which cases to run, and how much to measure of each. Read from `models/suites/<name>.toml` or a file of the user's.
+/// Which cases to run, and how much to measure of each. Read from `models/suites/<name>.toml` or a file of the user.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Suite {
     #[serde(skip)]
     pub name: String,
+    /// Whether names of models that do not exist become cases with the status `unavailable` instead of an error, as in a
+    /// custom set.
+    #[serde(skip)]
+    pub allows_unknown_models: bool,
     pub models: Vec<SuiteModel>,
-    /// The samples by which the answers of all models are judged that can take them; each model's own where it is not said.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    /// The samples for the evaluation of all models that can take them. The default is each model's own source.
     pub data_source: Option<DataSource>,
-    /// Also run every model that was put into `models/exported`, `models/trained` or `models/quantized`.
+    /// Also run every model that is in `models/exported`, `models/trained` or `models/quantized`.
     #[serde(default)]
     pub include_found: bool,
     pub backends: Vec<String>,
     #[serde(default = "default_devices")]
     pub devices: Vec<String>,
-    /// Each device's own where it is not said.
+    /// The default is the own dtype of each device.
     #[serde(default)]
     pub dtypes: Vec<Dtype>,
     pub batch_sizes: Vec<usize>,
     /// Where the time of a call begins and ends: `compute`, `end-to-end`, or both.
     #[serde(default = "default_boundaries")]
     pub boundaries: Vec<Boundary>,
-    /// Phases of models that have more than one; all of them where it is not said.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    /// Phases of models that have more than one. The default is all of them.
     pub phases: Option<Vec<Phase>>,
-    /// Sequence lengths of models that have one; those of the model's own definition where it is not said.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    /// Sequence lengths of models that have one. The default is the list in the model's definition.
     pub seq_lens: Option<Vec<usize>>,
     #[serde(default)]
     pub effort: Effort,
 }
 
-/// A model of a suite, with batch sizes, phases and sequence lengths of its own where they differ.
+/// A model of a suite. Its own batch sizes, phases and sequence lengths replace those of the suite.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SuiteModel {
     pub name: String,
-    /// The model's file, for one that is in none of the folders of `models/`; files of the same stem belong to it.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    /// The model's file, if it is in none of the folders of `models/`; files of the same stem belong to it.
     pub path: Option<PathBuf>,
-    /// Which form of the model the file of `path` is; its original where it is not said.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    /// Which variant of the model the file of `path` is. The default is the original.
     pub variant: Option<String>,
-    /// Which of the model's variants run, or `all`; where it is not said, the original and the files of users.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    /// Which variants of the model run, or `all`. The default is the original and the files of users.
     pub variants: Option<Vec<String>>,
-    /// A safetensors file that takes the place of a packaged model's weights; names and shapes as in the state dict of the
+    /// A safetensors file that replaces a packaged model's weights; names and shapes are those of the state dict of the
     /// library that the model comes from.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub weights: Option<PathBuf>,
-    /// The samples by which its answers are judged.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    /// The samples for the evaluation of this model.
     pub data_source: Option<DataSource>,
-    /// Of a model with a path.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    /// The family, for a model with a path.
     pub family: Option<String>,
-    /// Of a model with a path.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    /// The modality, for a model with a path.
     pub modality: Option<String>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub batch_sizes: Option<Vec<usize>>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub phases: Option<Vec<Phase>>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub seq_lens: Option<Vec<usize>>,
 }
 
@@ -83,29 +75,29 @@ pub struct SuiteModel {
 pub struct Effort {
     /// Calls to measure, if they fit into the budget.
     pub iterations: usize,
-    /// Seconds of measured calls at the least: calls that take microseconds get more than `iterations` of them.
+    /// Whether the user has said `iterations` by flag or variable: the timeout limits them then, and not the budget.
+    pub are_iterations_explicit: bool,
+    /// The least number of seconds of measured calls: calls that take microseconds get more than `iterations` of them.
     #[serde(rename = "least_s")]
     pub least_seconds: f64,
-    /// Calls before the first measured one, at the least.
+    /// The least number of calls before the first measured one.
     pub warmup: usize,
-    /// Seconds to spend on the measured calls of a case; Criterion's minimum of 10 samples may take longer.
+    /// Seconds for the measured calls of a case; Criterion's minimum of 10 samples may take longer.
     #[serde(rename = "budget_s")]
     pub budget_seconds: f64,
-    /// Seconds after which a case is given up.
+    /// Seconds after which a case is stopped.
     #[serde(rename = "timeout_s")]
     pub timeout_seconds: f64,
     /// Measure until this percentile (of 100) has its bound, instead of `iterations` calls.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub until_percentile: Option<f64>,
     /// Measure until the 95 % interval of the mean is ± this many per cent of it, instead of `iterations` calls.
-    #[serde(rename = "until_interval_percent", skip_serializing_if = "Option::is_none")]
+    #[serde(rename = "until_interval_percent")]
     pub until_interval: Option<f64>,
-    /// Take the cases of a process in an order that is shuffled by this number.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    /// The seed of a shuffled order of the cases of a process.
     pub shuffle: Option<u64>,
-    /// Threads of every backend; as many as there are processors where it is not said.
+    /// Threads of every backend. The default is the number of processors.
     pub threads: Option<usize>,
-    /// Whether memory and energy are watched, in a process of its own for each case after all are measured.
+    /// Whether memory and energy are watched, in a separate process for each case after all cases are measured.
     pub watch: bool,
 }
 
@@ -113,6 +105,7 @@ impl Default for Effort {
     fn default() -> Self {
         Effort {
             iterations: 1000,
+            are_iterations_explicit: false,
             least_seconds: 1.0,
             warmup: 3,
             budget_seconds: 5.0,
@@ -134,86 +127,110 @@ fn default_boundaries() -> Vec<Boundary> {
     vec![Boundary::Compute]
 }
 
+/// The longest budget, timeout or minimum, in seconds: a year.
+const MOST_SECONDS: f64 = 365.0 * 86_400.0;
+
+/// The most calls that can be asked for.
+const MOST_CALLS: usize = 1_000_000_000;
+
+/// Threads that are always allowed, however few processors there are.
+const ALWAYS_ALLOWED_THREADS: usize = 64;
+
+/// Threads per processor that are allowed beyond that.
+const MOST_THREADS_PER_PROCESSOR: usize = 8;
+
+fn processors() -> usize {
+    std::thread::available_parallelism().map_or(1, |count| count.get())
+}
+
 impl Effort {
     /// The number of threads that every backend is told to use.
     pub fn effective_threads(&self) -> usize {
-        self.threads.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, |count| count.get()))
+        self.threads.unwrap_or_else(processors)
+    }
+
+    /// A warning if more threads are asked for than there are processors.
+    pub fn thread_warning(&self) -> Option<String> {
+        let (threads, processors) = (self.threads?, processors());
+        (threads > processors).then(|| {
+            format!("threads: {threads} are more than the {processors} processors that this process may use; the times include waiting")
+        })
+    }
+
+    /// # Errors
+    /// A number is out of its range.
+    fn check(&self) -> Result<()> {
+        let is_above_0 = |number: f64, most: f64| number > 0.0 && number <= most;
+        let most_threads = ALWAYS_ALLOWED_THREADS.max(MOST_THREADS_PER_PROCESSOR * processors());
+        ensure!((1..=MOST_CALLS).contains(&self.iterations), "iterations is a number from 1 to {MOST_CALLS}");
+        ensure!(self.warmup <= MOST_CALLS, "warmup is a number up to {MOST_CALLS}");
+        ensure!(
+            self.threads.is_none_or(|threads| (1..=most_threads).contains(&threads)),
+            "threads is a number from 1 to {most_threads} on this machine"
+        );
+        ensure!((0.0..=MOST_SECONDS).contains(&self.least_seconds), "least_s is seconds from 0 to {MOST_SECONDS}");
+        ensure!(
+            self.until_percentile.is_none_or(|percent| (50.0..=99.99).contains(&percent)),
+            "until_percentile is from 50 to 99.99"
+        );
+        ensure!(
+            self.until_interval.is_none_or(|percent| is_above_0(percent, 99.99)),
+            "until_interval_percent is above 0 and below 100"
+        );
+        ensure!(
+            is_above_0(self.budget_seconds, MOST_SECONDS) && is_above_0(self.timeout_seconds, MOST_SECONDS),
+            "budget and timeout are seconds above 0 and up to {MOST_SECONDS}"
+        );
+        Ok(())
     }
 }
 
 impl Suite {
-    /// Whether it can be run; files and flags may say what cannot.
+    /// Checks that the suite can be run: files and flags may contradict each other.
     ///
     /// # Errors
     /// A number is out of its range, or two settings exclude each other.
-    pub fn check(&self) -> Result<(), String> {
+    pub fn check(&self) -> Result<()> {
         let of_models = self.models.iter().flat_map(|model| model.batch_sizes.iter().chain(&model.seq_lens));
-        for model in &self.models {
-            if model.path.is_none() && model.variant.is_some() {
-                return Err(format!(
-                    "model {:?}: `variant` says what the file of a `path` is; `variants = [...]` says which run",
-                    model.name
-                ));
-            }
-            if model.path.is_some() && model.weights.is_some() {
-                return Err(format!(
-                    "model {:?}: a file of `path` has its weights inside; leave out `weights`",
-                    model.name
-                ));
-            }
-            if model.path.is_some() && model.variants.is_some() {
-                return Err(format!(
-                    "model {:?}: the file of a `path` is one form of the model, which `variant` names; leave out `variants`",
-                    model.name
-                ));
-            }
+        for SuiteModel { name, path, variant, variants, weights, .. } in &self.models {
+            ensure!(
+                path.is_some() || variant.is_none(),
+                "model {name:?}: `variant` says what the file of a `path` is; `variants = [...]` says which run"
+            );
+            ensure!(
+                path.is_none() || weights.is_none(),
+                "model {name:?}: a file of `path` has its weights inside; leave out `weights`"
+            );
+            ensure!(
+                path.is_none() || variants.is_none(),
+                "model {name:?}: the file of a `path` is one form of the model, which `variant` names; leave out `variants`"
+            );
         }
         self.check_weights()?;
         for sizes in std::iter::once(&self.batch_sizes).chain(&self.seq_lens).chain(of_models) {
-            if sizes.is_empty() || sizes.contains(&0) {
-                return Err("batch sizes and sequence lengths are numbers from 1".into());
-            }
+            ensure!(!sizes.is_empty() && !sizes.contains(&0), "batch sizes and sequence lengths are numbers from 1");
         }
-        let positive = |seconds: f64| seconds.is_finite() && seconds > 0.0;
         self.devices.iter().try_for_each(|device| check_device(device))?;
-        if self.effort.iterations == 0 || self.effort.threads == Some(0) {
-            return Err("iterations and threads are numbers from 1".into());
-        }
-        if !(self.effort.least_seconds.is_finite() && self.effort.least_seconds >= 0.0) {
-            return Err("least_s is seconds from 0".into());
-        }
-        if self.effort.until_percentile.is_some_and(|percent| !(50.0..=99.99).contains(&percent)) {
-            return Err("until_percentile is from 50 to 99.99".into());
-        }
-        if self.effort.until_interval.is_some_and(|percent| !(positive(percent) && percent < 100.0)) {
-            return Err("until_interval_percent is above 0 and below 100".into());
-        }
-        if !positive(self.effort.budget_seconds) || !positive(self.effort.timeout_seconds) {
-            return Err("budget and timeout are seconds above 0".into());
-        }
-        Ok(())
+        self.effort.check()
     }
 
-    /// One name is one set of weights.
-    fn check_weights(&self) -> Result<(), String> {
+    /// # Errors
+    /// Two tables give one model different weights.
+    fn check_weights(&self) -> Result<()> {
         let packaged: Vec<&SuiteModel> = self.models.iter().filter(|model| model.path.is_none()).collect();
         for (place, model) in packaged.iter().enumerate() {
             let differs = |other: &&&SuiteModel| other.name == model.name && other.weights != model.weights;
             let Some(other) = packaged[..place].iter().find(differs) else { continue };
-            let said = |weights: &Option<PathBuf>| match weights {
-                Some(file) => file.display().to_string(),
-                None => "its own".into(),
-            };
+            let [first, second] = [other, model]
+                .map(|model| model.weights.as_ref().map_or("its own".into(), |file| file.display().to_string()));
             let file = model.weights.as_ref().or(other.weights.as_ref()).cloned().unwrap_or_default();
-            return Err(format!(
-                "two tables of the suite give {0} different weights, {1} and {2}: give those of a file a name of their own, as in \
-                 {{ name = \"{0}-own\", path = \"{3}\" }} with `architecture = \"{0}\"` in {4}",
+            bail!(
+                "two tables of the suite give {0} different weights, {first} and {second}: give those of a file a name of their \
+                 own, as in {{ name = \"{0}-own\", path = \"{1}\" }} with `architecture = \"{0}\"` in {2}",
                 model.name,
-                said(&other.weights),
-                said(&model.weights),
                 file.display(),
                 file.with_extension("toml").display()
-            ));
+            );
         }
         Ok(())
     }
@@ -225,17 +242,18 @@ mod tests {
 
     const SUITE: &str = "backends = ['ort']\nbatch_sizes = [1, 8]\nmodels = [{ name = 'a', batch_sizes = [4] }, { name = 'b' }]\n[effort]\nbudget_s = 2";
 
+    fn with_models(models: &str) -> Result<()> {
+        let text = SUITE.replace("[{ name = 'a', batch_sizes = [4] }, { name = 'b' }]", models);
+        toml::from_str::<Suite>(&text).unwrap().check()
+    }
+
     #[test]
     fn weights_of_one_name_are_those_of_one_file() {
-        let check = |models: &str| {
-            let text = SUITE.replace("[{ name = 'a', batch_sizes = [4] }, { name = 'b' }]", models);
-            toml::from_str::<Suite>(&text).unwrap().check()
-        };
-        assert_eq!(check("[{ name = 'a', weights = 'x.safetensors' }, { name = 'b' }]"), Ok(()));
+        with_models("[{ name = 'a', weights = 'x.safetensors' }, { name = 'b' }]").unwrap();
         let same = "{ name = 'a', weights = 'x.safetensors' }";
-        assert_eq!(check(&format!("[{same}, {}]", same.replace(" }", ", variants = ['int8'] }"))), Ok(()));
+        with_models(&format!("[{same}, {}]", same.replace(" }", ", variants = ['int8'] }"))).unwrap();
         for other in ["{ name = 'a', weights = 'y.safetensors' }", "{ name = 'a' }"] {
-            let error = check(&format!("[{other}, {same}]")).unwrap_err();
+            let error = with_models(&format!("[{other}, {same}]")).unwrap_err().to_string();
             assert!(error.contains("{ name = \"a-own\", path = \"x.safetensors\" }"), "{error}");
             assert!(error.ends_with("with `architecture = \"a\"` in x.toml"), "{error}");
         }
@@ -246,5 +264,31 @@ mod tests {
         assert!(toml::from_str::<Suite>(&format!("batchsizes = [1]\n{SUITE}")).is_err());
         let suite: Suite = toml::from_str(&SUITE.replace("[1, 8]", "[0]")).unwrap();
         assert!(suite.check().is_err());
+    }
+
+    #[test]
+    fn numbers_that_no_machine_can_do_are_refused() {
+        let check = |effort: Effort| effort.check().map_err(|error| error.to_string());
+        let plain = Effort::default();
+        assert_eq!(check(plain.clone()), Ok(()));
+        for seconds in [1e300, f64::INFINITY, f64::NAN, 0.0, -1.0] {
+            assert!(check(Effort { budget_seconds: seconds, ..plain.clone() }).unwrap_err().contains("budget"));
+            assert!(check(Effort { timeout_seconds: seconds, ..plain.clone() }).unwrap_err().contains("timeout"));
+        }
+        assert!(check(Effort { least_seconds: 1e300, ..plain.clone() }).is_err());
+        assert!(check(Effort { iterations: usize::MAX, ..plain.clone() }).is_err());
+        assert!(check(Effort { warmup: usize::MAX, ..plain }).is_err());
+    }
+
+    #[test]
+    fn more_threads_than_processors_are_a_warning_and_far_more_an_error() {
+        let with = |threads| Effort { threads: Some(threads), ..Effort::default() };
+        assert_eq!(with(processors()).thread_warning(), None);
+        assert_eq!(Effort::default().thread_warning(), None);
+        let more = with(processors() + 1);
+        assert!(more.thread_warning().unwrap().contains("more than"));
+        more.check().unwrap();
+        assert!(with(100_000).check().unwrap_err().to_string().starts_with("threads is a number from 1 to"));
+        assert!(with(0).check().is_err());
     }
 }

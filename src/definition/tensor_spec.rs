@@ -1,13 +1,15 @@
 //! The shape and element type of a model's inputs and outputs, with symbolic dimensions.
 
 use std::fmt;
-use std::str::FromStr;
 
+use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
+use strum::Display;
 
 /// The element type of an input or output tensor.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, Display)]
 #[serde(rename_all = "lowercase")]
+#[strum(serialize_all = "lowercase")]
 pub enum ElementType {
     F32,
     F16,
@@ -16,32 +18,6 @@ pub enum ElementType {
     I64,
     U8,
     Bool,
-}
-
-impl fmt::Display for ElementType {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            ElementType::F32 => "f32",
-            ElementType::F16 => "f16",
-            ElementType::F64 => "f64",
-            ElementType::I32 => "i32",
-            ElementType::I64 => "i64",
-            ElementType::U8 => "u8",
-            ElementType::Bool => "bool",
-        })
-    }
-}
-
-impl FromStr for ElementType {
-    type Err = String;
-
-    fn from_str(name: &str) -> Result<Self, String> {
-        use ElementType::*;
-        [F32, F16, F64, I32, I64, U8, Bool]
-            .into_iter()
-            .find(|element| element.to_string() == name)
-            .ok_or_else(|| format!("unknown element type {name:?}"))
-    }
 }
 
 /// One dimension: a number, or a name that a case or a definition gives a number to.
@@ -96,8 +72,11 @@ impl TensorSpec {
         TensorSpec { name: name.into(), dtype, shape, below: None, constant: None }
     }
 
-    /// The shape with the case's sizes put in; an error names the first dimension that has no number.
-    pub fn concrete_shape(&self, sizes: Sizes) -> Result<Vec<usize>, String> {
+    /// The shape with the case's sizes put in.
+    ///
+    /// # Errors
+    /// A dimension has no size; the message names it.
+    pub fn concrete_shape(&self, sizes: Sizes) -> Result<Vec<usize>> {
         self.shape
             .iter()
             .map(|dimension| match dimension {
@@ -108,7 +87,7 @@ impl TensorSpec {
                         SEQUENCE => sizes.sequence,
                         _ => None,
                     };
-                    size.ok_or_else(|| format!("dimension {symbol:?} of {:?} has no size", self.name))
+                    size.with_context(|| format!("dimension {symbol:?} of {:?} has no size", self.name))
                 }
             })
             .collect()

@@ -1,52 +1,63 @@
 //! What a duel leaves in `<target>/inferbench/duel/<name>/`.
 //!
-//! - `duel.json`: what was asked, who fights, the seed and the number of rounds; written before the first round.
-//! - `rounds.jsonl`: one line a round, with everything that its processes reported. Lines are only ever added, so whatever
-//!   ends a duel loses at most the round that it was in.
+//! - `duel.json`: what was asked, of which programs, and the plan of every case; written before the first generation that
+//!   counts.
+//! - `generations.jsonl`: one line per generation. Lines are only ever added, so whatever ends a duel loses at most the
+//!   generation that it was in.
 
-use std::fs::{self, OpenOptions};
-use std::io::Write;
 use std::path::{Path, PathBuf};
 
+use anyhow::{Context, Result, anyhow};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use super::fighter::Side;
-use super::order::Contestant;
-use super::pairing::Pair;
-use crate::harness::{Machine, RoundReport};
-use crate::store::write_whole;
+use super::generation::MeasuredGeneration;
+use crate::compare::{DUEL_FORMAT, DuetPlan, Loss, Program};
+use crate::machine::Machine;
+use crate::run_data::json_lines;
 
-/// Changes when an older reader would misunderstand the files.
-pub const DUEL_FORMAT: u32 = 1;
 const DUEL: &str = "duel.json";
-const ROUNDS: &str = "rounds.jsonl";
+const GENERATIONS: &str = "generations.jsonl";
 
-/// What was asked. A duel of the same question can be gone on with.
+/// What was asked. A duel of the same question can be resumed.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Question {
-    pub base: Side,
-    pub candidate: Side,
-    /// What every process of the base is told.
+    pub base: Program,
+    pub candidate: Program,
+    /// What the base was told.
     pub flags: Vec<String>,
     pub null_slowdown: Option<f64>,
+    pub least_call_ns: u64,
     pub length: Length,
-    pub is_sequential: bool,
     pub tolerance: f64,
-    pub seconds_a_case: f64,
+    pub slice_ms: f64,
+    /// Whether the arms' threads are pinned to processors.
+    pub is_pinned: bool,
 }
 
-/// How long a duel is to be.
+/// How long a duel may take.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Length {
-    Rounds(usize),
+    /// As many generations as the interval needs, within so many seconds per case.
+    SecondsPerCase(f64),
+    /// The same within so many minutes for all cases.
     Minutes(f64),
-    /// So many rounds, or more where there are so many cases that fewer could show nothing.
-    AtLeast(usize),
+    /// As many generations as fit into so many minutes for all cases, however narrow the interval is before.
+    WholeMinutes(f64),
+    /// So many generations, whatever the interval.
+    Generations(usize),
 }
 
-/// What was settled before the first round.
+/// A case and how it is measured.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct PlannedDuel {
+    pub id: String,
+    /// The number of generations and slices, or why there are none.
+    pub plan: Result<DuetPlan, Loss>,
+}
+
+/// What was settled before the first generation that counts.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Agreement {
     pub format: u32,
@@ -54,20 +65,20 @@ pub struct Agreement {
     pub started: Timestamp,
     pub question: Question,
     pub seed: u64,
-    pub rounds: usize,
-    /// As the trial round makes expect.
-    pub seconds_a_round: f64,
-    pub pairs: Vec<Pair>,
+    /// The processors that the arms' threads are pinned to; empty if they are not pinned.
+    pub processors: Vec<usize>,
+    pub cases: Vec<PlannedDuel>,
     pub machine: Machine,
 }
 
-/// A round that was fought to its end.
+/// A line of the journal.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Round {
+pub struct Entry {
+    /// The place of the case in [`Agreement::cases`].
+    pub case: usize,
     pub number: usize,
-    pub seconds: f64,
-    /// In the order in which they ran.
-    pub processes: Vec<(Contestant, RoundReport)>,
+    /// What was measured, or why the case is lost from here on.
+    pub result: Result<MeasuredGeneration, Loss>,
 }
 
 /// The folder of a duel.
@@ -75,21 +86,24 @@ pub struct Round {
 pub struct Journal(PathBuf);
 
 impl Journal {
-    /// A new one, named after the time.
-    pub fn begin(duels: &Path, started: Timestamp) -> Result<Self, String> {
+    /// Begins a new one, named after the time.
+    ///
+    /// # Errors
+    /// The folder cannot be written.
+    pub fn begin(duels: &Path, started: Timestamp) -> Result<Self> {
         let time = started.strftime("%Y%m%dT%H%M%SZ").to_string();
         let names = std::iter::once(time.clone()).chain((2..).map(|number| format!("{time}-{number}")));
         let path = names.map(|name| duels.join(name)).find(|path| !path.exists()).unwrap_or_else(|| duels.join(time));
-        fs::create_dir_all(&path).map_err(|error| format!("{}: {error}", path.display()))?;
+        fs_err::create_dir_all(&path)?;
         Ok(Journal(path))
     }
 
-    /// The last duel of this question.
+    /// Finds the last duel of this question.
     ///
     /// # Errors
     /// There is none.
-    pub fn last(duels: &Path, question: &Question, seed: Option<u64>) -> Result<(Self, Agreement), String> {
-        let entries = fs::read_dir(duels).into_iter().flatten().flatten();
+    pub fn last(duels: &Path, question: &Question, seed: Option<u64>) -> Result<(Self, Agreement)> {
+        let entries = std::fs::read_dir(duels).into_iter().flatten().flatten();
         let mut paths: Vec<PathBuf> =
             entries.map(|entry| entry.path()).filter(|path| path.join(DUEL).is_file()).collect();
         paths.sort();
@@ -99,23 +113,21 @@ impl Journal {
                 && seed.is_none_or(|seed| seed == agreement.seed)
         };
         paths.into_iter().rev().filter_map(|path| Journal::open(path).ok()).find(is_same).ok_or_else(|| {
-            format!(
-                "there is nothing to resume: no duel in {} has asked this question, of the same executables and with \
-                 the same flags",
+            anyhow!(
+                "there is nothing to resume: no duel in {} has asked this question, of the same executables and with the \
+                 same flags",
                 duels.display()
             )
         })
     }
 
-    /// A duel that was settled.
+    /// Opens a duel that was agreed on.
     ///
     /// # Errors
     /// There is none in this folder, or it cannot be read.
-    pub fn open(path: PathBuf) -> Result<(Self, Agreement), String> {
+    pub fn open(path: PathBuf) -> Result<(Self, Agreement)> {
         let file = path.join(DUEL);
-        let named = |error: &dyn std::fmt::Display| format!("{}: {error}", file.display());
-        let bytes = fs::read(&file).map_err(|error| named(&error))?;
-        let agreement = serde_json::from_slice(&bytes).map_err(|error| named(&error))?;
+        let agreement = serde_json::from_slice(&fs_err::read(&file)?).with_context(|| file.display().to_string())?;
         Ok((Journal(path), agreement))
     }
 
@@ -127,50 +139,27 @@ impl Journal {
         self.0.file_name().unwrap_or_default().to_string_lossy().into_owned()
     }
 
-    pub fn write(&self, agreement: &Agreement) -> Result<(), String> {
-        let bytes = serde_json::to_vec_pretty(agreement).map_err(|error| error.to_string())?;
-        write_whole(&self.0.join(DUEL), &bytes).map_err(|error| format!("{error:#}"))
+    /// Writes what was agreed on.
+    ///
+    /// # Errors
+    /// The folder cannot be written.
+    pub fn write(&self, agreement: &Agreement) -> Result<()> {
+        let mut file = tempfile::NamedTempFile::new_in(&self.0)?;
+        serde_json::to_writer_pretty(&mut file, agreement)?;
+        file.persist(self.0.join(DUEL))?;
+        Ok(())
     }
 
-    pub fn append(&self, round: &Round) -> Result<(), String> {
-        let path = self.0.join(ROUNDS);
-        let mut line = serde_json::to_vec(round).map_err(|error| error.to_string())?;
-        line.push(b'\n');
-        let write = || -> std::io::Result<()> {
-            let mut file = OpenOptions::new().create(true).append(true).open(&path)?;
-            file.write_all(&line)?;
-            file.sync_data()
-        };
-        write().map_err(|error| format!("{}: {error}", path.display()))
+    /// Adds a line, which is on the disk when this returns.
+    ///
+    /// # Errors
+    /// The file cannot be written.
+    pub fn append(&self, entry: &Entry) -> Result<()> {
+        json_lines::append(&self.0.join(GENERATIONS), entry)
     }
 
-    /// The rounds so far. A line that was cut short is taken out of the file, so that the next one is whole.
-    pub fn rounds(&self) -> Result<Vec<Round>, String> {
-        let path = self.0.join(ROUNDS);
-        let text = fs::read_to_string(&path).unwrap_or_default();
-        let whole = text.rfind('\n').map_or("", |end| &text[..=end]);
-        if whole.len() < text.len() {
-            write_whole(&path, whole.as_bytes()).map_err(|error| format!("{error:#}"))?;
-        }
-        let read = |line: &str| serde_json::from_str(line).map_err(|error| format!("{}: {error}", path.display()));
-        whole.lines().map(read).collect()
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_round_that_was_cut_short_is_fought_again() {
-        let folder = tempfile::tempdir().unwrap();
-        let journal = Journal::begin(folder.path(), Timestamp::UNIX_EPOCH).unwrap();
-        let round = |number| Round { number, seconds: 1.0, processes: Vec::new() };
-        journal.append(&round(0)).unwrap();
-        let mut file = OpenOptions::new().append(true).open(journal.path().join(ROUNDS)).unwrap();
-        file.write_all(b"{\"number\":1,\"sec").unwrap();
-        assert_eq!(journal.rounds().unwrap(), [round(0)]);
-        journal.append(&round(1)).unwrap();
-        assert_eq!(journal.rounds().unwrap(), [round(0), round(1)]);
+    /// Reads the generations so far; one whose line was cut short is measured again.
+    pub fn entries(&self) -> Vec<Entry> {
+        json_lines::read(&self.0.join(GENERATIONS))
     }
 }

@@ -1,38 +1,27 @@
-//! Two programs against each other, in turn, on this machine: which one is faster, and is that sure?
+//! A duel: a paired (duet) benchmark of two programs on this machine. Which one is faster, and is that sure?
 //!
-//! A round runs three contestants, the base, the base once more as a null control, and the candidate, in a random order and
-//! then in its mirror image, a fresh process each (`order`, `fighter`). Rounds are what the verdicts are made of
-//! (`judgement`), by a rank test after a number of rounds that was fixed before (`signed_rank`), or by betting, which may
-//! stop early (`betting`). [`between`] fights a duel; `simulation` tries the method on machines that are made up.
+//! ```text
+//! program (build, worktree) ─▶ planning (pairing) ─▶ driver (generation, arm) ─▶ compare::duet
+//!                                                       └▶ journal
+//! ```
+//!
+//! Three arms run one case: the base, the base again as a null control, and the candidate. Each *generation* starts a fresh
+//! process per arm; the driver lets one of them at a time measure a slice of calls, in random order, while the others are
+//! stopped. The statistics are those of [`compare`](crate::compare).
 
-mod betting;
-mod fighter;
+mod arm;
+mod build;
+mod driver;
 mod gate;
+mod generation;
 mod journal;
-mod judgement;
-mod order;
-mod outcome;
 mod pairing;
-mod presentation;
+mod planning;
 mod process;
-mod progress;
-mod referee;
-mod revision;
-mod side;
-mod signed_rank;
-#[cfg(test)]
-mod simulation;
+mod program;
+mod worktree;
 
-/// Rounds of a duel by default, of six processes each: a minute or two for one small model, more in a build with libtorch,
-/// whose processes start slowly.
-pub const ROUNDS: usize = 40;
-
-pub use fighter::Side;
+pub use driver::{DuelEnd, Terms, duel_between};
 pub use gate::{Found, Gate};
-pub use journal::Length;
-pub use judgement::{FALSE_DISCOVERIES, Judgement};
-pub use outcome::{CaseOutcome, Duel};
-pub use pairing::{Trouble, Whose};
-pub use presentation::{markdown, table};
-pub use referee::{Ending, Terms, between};
-pub use side::{Ready, resolve_both};
+pub use journal::{Journal, Length};
+pub use program::{ReadyProgram, resolve_both};

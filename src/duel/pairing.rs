@@ -4,34 +4,18 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
+use crate::compare::{Loss, Role};
 use crate::definition::Status;
-use crate::harness::{RoundCase, RoundReport};
+use crate::harness::{ArmCase, ArmPlan, ArmStart};
 
-/// A case of both sides.
+/// A case of both programs.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Pair {
     pub base: String,
-    /// Another id only where two suites are compared.
+    /// Another id only if two suites are compared.
     pub candidate: String,
-    pub trouble: Option<Trouble>,
-}
-
-/// Why a case has no times.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Trouble {
-    pub whose: Whose,
-    pub status: Status,
-    pub message: String,
-}
-
-/// On which side a trouble is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Whose {
-    /// The base's, or both sides': nothing can be compared.
-    Base,
-    /// The candidate's alone: it lost something.
-    Candidate,
+    /// How an arm of the base and one of the candidate are started, or why they are not.
+    pub starts: Result<[ArmStart; 2], Loss>,
 }
 
 impl Pair {
@@ -41,43 +25,51 @@ impl Pair {
     }
 }
 
-/// Pairs the cases by their ids, and what is left, where that is asked for, by all of the id but the contestant; the last
-/// one of each side belongs to the other's.
-pub fn pair(base: &RoundReport, candidate: &RoundReport, may_differ: bool) -> Vec<Pair> {
-    let ids = |report: &RoundReport| report.cases.iter().map(|case| case.id.clone()).collect::<BTreeSet<_>>();
+/// Pairs the cases by their ids. If `may_differ`, what is left is paired by all of the id but backend, device and dtype, and
+/// the last one of each program belongs to the other's. Cases that the base cannot run on this machine or in this build are
+/// left out, with their reasons in the second list: they are nobody's loss.
+pub fn pair(base: &ArmPlan, candidate: &ArmPlan, may_differ: bool) -> (Vec<Pair>, Vec<String>) {
+    let partners = partners(base, candidate, may_differ);
+    let mut pairs = Vec::new();
+    let mut left_out = Vec::new();
+    for case in &base.cases {
+        if matches!(case.status, Status::Unavailable | Status::Unsupported) {
+            left_out.push(format!("{}: {}: {}", case.id, case.status, case.message.as_deref().unwrap_or_default()));
+            continue;
+        }
+        let partner = partners.get(&case.id).and_then(|id| candidate.cases.iter().find(|case| case.id == *id));
+        let starts = starts(case, partner, may_differ);
+        let id = partner.map_or_else(|| case.id.clone(), |partner| partner.id.clone());
+        pairs.push(Pair { base: case.id.clone(), candidate: id, starts });
+    }
+    (pairs, left_out)
+}
+
+fn partners(base: &ArmPlan, candidate: &ArmPlan, may_differ: bool) -> BTreeMap<String, String> {
+    let ids = |plan: &ArmPlan| plan.cases.iter().map(|case| case.id.clone()).collect::<BTreeSet<_>>();
     let (base_ids, candidate_ids) = (ids(base), ids(candidate));
     let mut partners: BTreeMap<String, String> =
         base_ids.intersection(&candidate_ids).map(|id| (id.clone(), id.clone())).collect();
-    if may_differ {
-        let mut left: Vec<&String> = candidate_ids.difference(&base_ids).collect();
-        let alone: Vec<&String> = base_ids.difference(&candidate_ids).collect();
-        for id in &alone {
-            let alike: Vec<usize> = (0..left.len()).filter(|index| is_same_work(id, left[*index])).collect();
-            let rivals = alone.iter().filter(|other| is_same_work(id, other)).count();
-            if let ([index], 1) = (alike.as_slice(), rivals) {
-                partners.insert((*id).clone(), left.remove(*index).clone());
-            }
-        }
-        let open: Vec<&&String> = alone.iter().filter(|id| !partners.contains_key(**id)).collect();
-        if let ([id], [other]) = (open.as_slice(), left.as_slice()) {
-            partners.insert((**id).clone(), (*other).clone());
+    if !may_differ {
+        return partners;
+    }
+    let mut left: Vec<&String> = candidate_ids.difference(&base_ids).collect();
+    let alone: Vec<&String> = base_ids.difference(&candidate_ids).collect();
+    for id in &alone {
+        let alike: Vec<usize> = (0..left.len()).filter(|index| is_same_work(id, left[*index])).collect();
+        let rivals = alone.iter().filter(|other| is_same_work(id, other)).count();
+        if let ([index], 1) = (alike.as_slice(), rivals) {
+            partners.insert((*id).clone(), left.remove(*index).clone());
         }
     }
-    let find = |report: &RoundReport, id: &str| report.cases.iter().find(|case| case.id == id).cloned();
-    let make = |case: &RoundCase| {
-        let partner = partners.get(&case.id).and_then(|id| find(candidate, id));
-        let id = partner.as_ref().map_or_else(|| case.id.clone(), |partner| partner.id.clone());
-        let mut trouble = trouble(case, partner.as_ref());
-        if let Some(trouble) = trouble.as_mut().filter(|_| may_differ && partner.is_none()) {
-            // Nobody promised that the other suite has it.
-            trouble.whose = Whose::Base;
-        }
-        Pair { base: case.id.clone(), candidate: id, trouble }
-    };
-    base.cases.iter().map(make).collect()
+    let open: Vec<&&String> = alone.iter().filter(|id| !partners.contains_key(**id)).collect();
+    if let ([id], [other]) = (open.as_slice(), left.as_slice()) {
+        partners.insert((**id).clone(), (*other).clone());
+    }
+    partners
 }
 
-/// Whether two ids `group/contestant/batch` differ in the contestant only.
+/// Whether two ids `group/backend-device-dtype/batch` differ in the middle part only.
 fn is_same_work(one: &str, other: &str) -> bool {
     let work = |id: &str| {
         let mut parts = id.split('/');
@@ -86,64 +78,63 @@ fn is_same_work(one: &str, other: &str) -> bool {
     work(one) == work(other)
 }
 
-/// What keeps two cases from being compared.
-pub fn trouble(base: &RoundCase, candidate: Option<&RoundCase>) -> Option<Trouble> {
-    let of = |case: &RoundCase, whose| {
-        (case.status != Status::Ok || case.figures.is_none()).then(|| Trouble {
-            whose,
-            status: case.status,
-            message: case.message.clone().unwrap_or_default(),
-        })
+fn starts(base: &ArmCase, candidate: Option<&ArmCase>, may_differ: bool) -> Result<[ArmStart; 2], Loss> {
+    let of = |case: &ArmCase, role| {
+        let message = case.message.clone().unwrap_or_default();
+        case.start.clone().ok_or(Loss { role, status: case.status, message })
     };
-    let absent = || Trouble {
-        whose: Whose::Candidate,
-        status: Status::Unsupported,
-        message: "the other side has no such case".into(),
+    let base = of(base, Role::Base)?;
+    let Some(candidate) = candidate else {
+        // Nobody promised that another suite has it.
+        let role = if may_differ { Role::Base } else { Role::Candidate };
+        return Err(Loss { role, status: Status::Unsupported, message: "the candidate has no such case".into() });
     };
-    of(base, Whose::Base).or_else(|| candidate.map_or_else(|| Some(absent()), |case| of(case, Whose::Candidate)))
+    Ok([base, of(candidate, Role::Candidate)?])
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::harness::{CallFigures, ROUND_FORMAT};
+    use crate::harness::ARM_PROTOCOL;
 
-    fn report(ids: &[&str]) -> RoundReport {
-        let case = |id: &&str| RoundCase {
-            id: (*id).to_owned(),
-            status: Status::Ok,
-            message: None,
-            figures: CallFigures::of(vec![1]),
+    fn plan(ids: &[&str]) -> ArmPlan {
+        let start = ArmStart {
+            job: "job.json".into(),
+            environment: BTreeMap::new(),
+            processors: Vec::new(),
+            timeout_seconds: 60.0,
         };
-        RoundReport { format: ROUND_FORMAT, cases: ids.iter().map(case).collect() }
+        let case =
+            |id: &&str| ArmCase { id: (*id).to_owned(), status: Status::Ok, message: None, start: Some(start.clone()) };
+        ArmPlan { protocol: ARM_PROTOCOL, cases: ids.iter().map(case).collect() }
     }
 
     fn names(pairs: &[Pair]) -> Vec<String> {
-        pairs.iter().filter(|pair| pair.trouble.is_none()).map(Pair::name).collect()
+        pairs.iter().filter(|pair| pair.starts.is_ok()).map(Pair::name).collect()
     }
 
     #[test]
     fn a_case_that_only_the_base_has_is_the_candidates_loss() {
-        let pairs = pair(&report(&["a/x/1", "b/x/1"]), &report(&["a/x/1"]), false);
+        let (pairs, _) = pair(&plan(&["a/x/1", "b/x/1"]), &plan(&["a/x/1"]), false);
         assert_eq!(names(&pairs), ["a/x/1"]);
-        assert_eq!(pairs[1].trouble.as_ref().unwrap().whose, Whose::Candidate);
+        assert_eq!(pairs[1].starts.as_ref().unwrap_err().role, Role::Candidate);
     }
 
     #[test]
-    fn suites_of_other_libraries_or_artifacts_meet() {
-        let libraries = pair(&report(&["a/ort/1", "a/ort/8"]), &report(&["a/tch/1", "a/tch/8"]), true);
-        assert_eq!(names(&libraries), ["a/ort/1 → a/tch/1", "a/ort/8 → a/tch/8"]);
-        let artifacts = pair(&report(&["a/ort/1"]), &report(&["a-int8/ort/1"]), true);
-        assert_eq!(names(&artifacts), ["a/ort/1 → a-int8/ort/1"]);
-        let unclear = pair(&report(&["a/x/1", "a/y/1"]), &report(&["a/z/1", "a/w/1"]), true);
-        assert!(names(&unclear).is_empty());
+    fn suites_of_other_libraries_or_artifacts_are_paired() {
+        let names = |base: &[&str], candidate: &[&str]| names(&pair(&plan(base), &plan(candidate), true).0);
+        assert_eq!(names(&["a/ort/1", "a/ort/8"], &["a/tch/1", "a/tch/8"]), ["a/ort/1 → a/tch/1", "a/ort/8 → a/tch/8"]);
+        assert_eq!(names(&["a/ort/1"], &["a-int8/ort/1"]), ["a/ort/1 → a-int8/ort/1"]);
+        assert!(names(&["a/x/1", "a/y/1"], &["a/z/1", "a/w/1"]).is_empty());
     }
 
     #[test]
-    fn a_trouble_of_the_base_says_nothing_of_the_candidate() {
-        let mut base = report(&["a/x/1"]);
-        base.cases[0].status = Status::WrongOutput;
-        let pairs = pair(&base, &report(&["a/x/1"]), false);
-        assert_eq!(pairs[0].trouble.as_ref().unwrap().whose, Whose::Base);
+    fn a_failure_of_the_base_says_nothing_of_the_candidate_and_a_missing_device_is_left_out() {
+        let mut base = plan(&["a/x/1", "b/x/1"]);
+        (base.cases[0].status, base.cases[0].start) = (Status::WrongOutput, None);
+        (base.cases[1].status, base.cases[1].start) = (Status::Unavailable, None);
+        let (pairs, left_out) = pair(&base, &plan(&["a/x/1", "b/x/1"]), false);
+        assert_eq!((pairs.len(), left_out.len()), (1, 1));
+        assert_eq!(pairs[0].starts.as_ref().unwrap_err().role, Role::Base);
     }
 }

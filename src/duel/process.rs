@@ -6,20 +6,19 @@ use std::time::Duration;
 
 use crate::harness::{is_interrupted, is_interrupted_with};
 
-/// Between two looks the duel sleeps, so as not to disturb what is measured.
 const LOOK_EVERY: Duration = Duration::from_millis(10);
 
-/// How the process ended; `None` where the user stopped it.
+/// Waits for the end of a process. Returns `None` if the user stopped it.
 ///
 /// # Errors
-/// The system cannot say.
+/// The system cannot say how it ended.
 pub fn wait(mut child: Child) -> std::io::Result<Option<ExitStatus>> {
     loop {
         if let Some(status) = child.try_wait()? {
             return Ok((!is_interrupted_with(status)).then_some(status));
         }
         if is_interrupted() {
-            // Children of its own end when it is gone.
+            // The processes that it has started end when it is gone.
             let _ = child.kill();
             child.wait()?;
             return Ok(None);

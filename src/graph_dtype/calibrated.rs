@@ -1,8 +1,8 @@
 //! Rewrites a graph of f32 so that its products with weights are of eight-bit integers, with ranges of activations that
 //! were measured before: static quantisation, in the form of ONNX Runtime's `quantize_static` (QDQ).
 //!
-//! Operators stay what they are. What they are given is rounded by `QuantizeLinear` (u8, the calibration's range) and
-//! `DequantizeLinear`, and weights are `DequantizeLinear` of i8 (symmetric, one scale an output channel); a runtime puts
+//! Operators stay as they are. Their inputs are rounded by `QuantizeLinear` (u8, the calibration's range) and
+//! `DequantizeLinear`, and weights are `DequantizeLinear` of i8 (symmetric, one scale per output channel); a runtime puts
 //! an operator and those around it into one of integers. Which products give f32 is decided by what follows them:
 //!
 //! - `Conv` has its result rounded too, after a `BatchNormalization`, which is computed in its weights, and a `Relu` or
@@ -20,9 +20,11 @@
 
 use std::collections::{HashMap, HashSet};
 
+use anyhow::{Result, bail, ensure};
+
 use super::calibration::{Calibration, Grid};
-use super::names::FreeNames;
-use super::planned::{Content, Planned};
+use super::draft::Draft;
+use super::planned::Content;
 use super::products::{Product, Products, is_product, unchanged, with_nodes};
 use super::quantised::{Bias, Normalisation, Quantised};
 use super::uses::Uses;
@@ -30,24 +32,25 @@ use super::{NOTHING_TO_QUANTISE, Rewritten, Summary};
 use crate::onnx::Source;
 use crate::onnx::proto::{AttributeProto, NodeProto, element};
 
-/// The first operator set whose `DequantizeLinear` has a scale a channel.
+/// The first operator set whose `DequantizeLinear` has one scale per channel.
 pub(super) const OLDEST_OPSET: i64 = 13;
 
 /// The graph with its products in integers.
 ///
 /// # Errors
-/// The calibration has values that the graph has not, or it has nothing that could be quantised.
-pub(super) fn rewrite(source: &Source, calibration: &Calibration) -> Result<Rewritten, String> {
+/// The calibration has values that the graph lacks, or the graph has nothing that could be quantised.
+pub(super) fn rewrite(source: &Source, calibration: &Calibration) -> Result<Rewritten> {
     let graph = &source.graph;
     let products = Products::new(source);
-    if let Some(name) = calibration.names().find(|name| !products.types.contains_key(*name)) {
-        return Err(format!("the calibration has a value {name:?}, which the graph has not: it is of another graph"));
+    for name in calibration.names() {
+        ensure!(
+            products.types.contains_key(name),
+            "the calibration has a value {name:?}, which the graph has not: it is of another graph"
+        );
     }
     let mut rewriter = Rewriter {
         uses: Uses::new(source),
-        free: FreeNames::new(products.types.keys()),
-        nodes: Vec::with_capacity(graph.nodes.len()),
-        initializers: unchanged(graph),
+        draft: Draft::new(products.types.keys(), unchanged(graph)),
         awaited: HashMap::new(),
         integers: HashMap::new(),
         rounded: HashMap::new(),
@@ -74,12 +77,11 @@ pub(super) fn rewrite(source: &Source, calibration: &Calibration) -> Result<Rewr
         }
     }
     if summary.converted == 0 {
-        return Err(match graph.nodes.iter().any(|node| rewriter.products.find(node).is_some()) {
-            true => "the calibration has no range of an activation of a product: nothing to quantise".into(),
-            false => NOTHING_TO_QUANTISE.into(),
-        });
+        let has_product = graph.nodes.iter().any(|node| rewriter.products.find(node).is_some());
+        ensure!(has_product, NOTHING_TO_QUANTISE);
+        bail!("the calibration has no range of an activation of a product: nothing to quantise");
     }
-    let (graph, initializers) = with_nodes(graph, rewriter.nodes, rewriter.initializers);
+    let (graph, initializers) = with_nodes(graph, rewriter.draft);
     Ok(Rewritten { graph, initializers, summary })
 }
 
@@ -113,9 +115,7 @@ struct Rewriter<'a> {
     products: Products<'a>,
     calibration: &'a Calibration,
     uses: Uses<'a>,
-    free: FreeNames,
-    nodes: Vec<NodeProto>,
-    initializers: Vec<Planned>,
+    draft: Draft,
     /// Values that are to be rounded as soon as they are computed.
     awaited: HashMap<String, Named>,
     /// Values that were, so that all that use them use what is rounded.
@@ -156,7 +156,7 @@ impl<'a> Rewriter<'a> {
         Some(Plan { product, activation, output, normalised_by })
     }
 
-    /// The place of an initializer of one f32 a channel.
+    /// The place of an initializer with one f32 per channel.
     fn channel_numbers(&self, name: &str, product: &Product) -> Option<usize> {
         let &place = self.products.places.get(name)?;
         let tensor = &self.products.source.graph.initializers[place];
@@ -184,10 +184,10 @@ impl<'a> Rewriter<'a> {
         let mut inputs = vec![given, self.dequantised(&weight, axis)];
         if product.weight.bias.is_some() {
             let name = product.bias.unwrap_or_else(|| format!("{original}.bias"));
-            let names = ["i32", "i32.scale"].map(|suffix| self.free.fresh(&name, suffix));
+            let names = ["i32", "i32.scale"].map(|suffix| self.draft.fresh(&name, suffix));
             for (name, content) in names.iter().zip([Content::Bias(product.weight), Content::BiasScale(product.weight)])
             {
-                self.add(name, &[product.channels], content);
+                self.draft.add(name, &[product.channels], content);
             }
             inputs.push(self.dequantised(&names, 0));
         }
@@ -201,11 +201,11 @@ impl<'a> Rewriter<'a> {
         if let Some((_, names)) = self.weights.iter().find(|(weight, _)| *weight == product.weight) {
             return names.clone();
         }
-        let names = ["i8", "i8.scale", "i8.zero"].map(|suffix| self.free.fresh(original, suffix));
-        self.add(&names[0], &product.weight_dims, Content::I8(product.weight));
-        self.add(&names[1], &[product.channels], Content::Scale(product.weight));
+        let names = ["i8", "i8.scale", "i8.zero"].map(|suffix| self.draft.fresh(original, suffix));
+        self.draft.add(&names[0], &product.weight_dims, Content::I8(product.weight));
+        self.draft.add(&names[1], &[product.channels], Content::Scale(product.weight));
         // ONNX Runtime makes no integer Gemm without them.
-        self.add(&names[2], &[product.channels], Content::Zeros);
+        self.draft.add(&names[2], &[product.channels], Content::Zeros);
         self.weights.push((product.weight, names.clone()));
         names
     }
@@ -230,9 +230,9 @@ impl<'a> Rewriter<'a> {
         }
         let Rounded { named, integers } = self.integers.get(given)?;
         let (named, [scale, zero_point]) = (named.clone(), &named.parameters);
-        let padded = self.free.fresh(output, "u8");
+        let padded = self.draft.fresh(output, "u8");
         let inputs = [integers, pads, zero_point].map(Clone::clone).to_vec();
-        self.nodes.extend([
+        self.draft.nodes.extend([
             NodeProto { inputs, outputs: vec![padded.clone()], ..node.clone() },
             NodeProto::new("DequantizeLinear", &[&padded, scale, zero_point], output),
         ]);
@@ -267,12 +267,12 @@ impl<'a> Rewriter<'a> {
     /// Adds a node, and rounds what comes out of it where that is awaited.
     fn push(&mut self, mut node: NodeProto) {
         let named = node.outputs.first().and_then(|output| self.awaited.remove(output));
-        let Some(named) = named else { return self.nodes.push(node) };
+        let Some(named) = named else { return self.draft.nodes.push(node) };
         // The rounded value takes the name, so that it is what all others use.
         let output = node.outputs[0].clone();
-        node.outputs[0] = self.free.fresh(&output, "exact");
+        node.outputs[0] = self.draft.fresh(&output, "exact");
         let exact = node.outputs[0].clone();
-        self.nodes.push(node);
+        self.draft.nodes.push(node);
         let integers = self.round(&exact, &output, &named);
         self.integers.insert(output, Rounded { named, integers });
     }
@@ -286,7 +286,7 @@ impl<'a> Rewriter<'a> {
             return rounded.clone();
         }
         let named = self.named(value, grid);
-        let rounded = self.free.fresh(value, "rounded");
+        let rounded = self.draft.fresh(value, "rounded");
         self.round(value, &rounded, &named);
         self.rounded.insert(value.to_owned(), rounded.clone());
         rounded
@@ -294,9 +294,9 @@ impl<'a> Rewriter<'a> {
 
     /// Rounds a value, and returns the name of its integers.
     fn round(&mut self, from: &str, to: &str, named: &Named) -> String {
-        let integers = self.free.fresh(to, "u8");
+        let integers = self.draft.fresh(to, "u8");
         let [scale, zero_point] = &named.parameters;
-        self.nodes.extend([
+        self.draft.nodes.extend([
             NodeProto::new("QuantizeLinear", &[from, scale, zero_point], &integers),
             NodeProto::new("DequantizeLinear", &[&integers, scale, zero_point], to),
         ]);
@@ -304,22 +304,18 @@ impl<'a> Rewriter<'a> {
     }
 
     fn named(&mut self, value: &str, grid: Grid) -> Named {
-        let parameters = ["scale", "zero"].map(|suffix| self.free.fresh(value, suffix));
-        self.add(&parameters[0], &[], Content::Number(grid.scale));
-        self.add(&parameters[1], &[], Content::ZeroPoint(grid.zero_point));
+        let parameters = ["scale", "zero"].map(|suffix| self.draft.fresh(value, suffix));
+        self.draft.add(&parameters[0], &[], Content::Number(grid.scale));
+        self.draft.add(&parameters[1], &[], Content::ZeroPoint(grid.zero_point));
         Named { grid, parameters }
     }
 
     /// Numbers in f32 out of integers that do not change, whose name comes first.
     fn dequantised(&mut self, names: &[String], axis: i64) -> String {
-        let name = self.free.fresh(&names[0], "f32");
+        let name = self.draft.fresh(&names[0], "f32");
         let inputs: Vec<&str> = names.iter().map(String::as_str).collect();
         let node = NodeProto::new("DequantizeLinear", &inputs, &name);
-        self.nodes.push(NodeProto { attributes: vec![AttributeProto::int("axis", axis)], ..node });
+        self.draft.nodes.push(NodeProto { attributes: vec![AttributeProto::int("axis", axis)], ..node });
         name
-    }
-
-    fn add(&mut self, name: &str, dims: &[i64], content: Content) {
-        self.initializers.push(Planned { name: name.to_owned(), dims: dims.to_vec(), content });
     }
 }

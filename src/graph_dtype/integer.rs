@@ -1,13 +1,15 @@
 //! Rewrites a graph of f32 so that its products with weights are of eight-bit integers: dynamic quantisation.
 //!
 //! `A·W` becomes `MatMulInteger(q(A), q(W)) · a · w` with `q(A), a` by `DynamicQuantizeLinear` (u8, its range that of
-//! the values in each call) and `q(W), w` fixed (i8, symmetric, one scale an output channel), as ONNX's specification of
-//! these operators and ONNX Runtime's `quantize_dynamic` have it. All else stays f32.
+//! the values in each call) and `q(W), w` fixed (i8, symmetric, one scale per output channel), as in ONNX's
+//! specification of these operators and in ONNX Runtime's `quantize_dynamic`. Everything else stays f32.
 
 use std::collections::HashMap;
 
-use super::names::FreeNames;
-use super::planned::{Content, Planned};
+use anyhow::{Result, ensure};
+
+use super::draft::Draft;
+use super::planned::Content;
 use super::products::{Product, Products, is_product, unchanged, with_nodes};
 use super::quantised::Quantised;
 use super::{NOTHING_TO_QUANTISE, Rewritten, Summary};
@@ -18,40 +20,34 @@ use crate::onnx::proto::{NodeProto, element};
 ///
 /// # Errors
 /// It has nothing that could be quantised.
-pub(super) fn rewrite(source: &Source) -> Result<Rewritten, String> {
+pub(super) fn rewrite(source: &Source) -> Result<Rewritten> {
     let graph = &source.graph;
     let products = Products::new(source);
     let mut rewriter = Rewriter {
-        free: FreeNames::new(products.types.keys()),
-        nodes: Vec::with_capacity(graph.nodes.len()),
-        initializers: unchanged(graph),
+        draft: Draft::new(products.types.keys(), unchanged(graph)),
         activations: HashMap::new(),
         weights: Vec::new(),
         products,
     };
     let mut summary = Summary::default();
     for node in &graph.nodes {
-        // ConvInteger of groups is not what runtimes have.
+        // Runtimes have no ConvInteger of groups.
         if let Some(product) = rewriter.products.find(node).filter(|product| product.groups == 1) {
             rewriter.quantise(node, &product);
             summary.converted += 1;
         } else {
-            rewriter.nodes.push(node.clone());
+            rewriter.draft.nodes.push(node.clone());
             summary.left += usize::from(is_product(node));
         }
     }
-    if summary.converted == 0 {
-        return Err(NOTHING_TO_QUANTISE.into());
-    }
-    let (graph, initializers) = with_nodes(graph, rewriter.nodes, rewriter.initializers);
+    ensure!(summary.converted > 0, NOTHING_TO_QUANTISE);
+    let (graph, initializers) = with_nodes(graph, rewriter.draft);
     Ok(Rewritten { graph, initializers, summary })
 }
 
 struct Rewriter<'a> {
     products: Products<'a>,
-    free: FreeNames,
-    nodes: Vec<NodeProto>,
-    initializers: Vec<Planned>,
+    draft: Draft,
     /// By the name of the activation: its integers, their scale and zero point.
     activations: HashMap<String, [String; 3]>,
     weights: Vec<(Quantised, [String; 2])>,
@@ -61,21 +57,21 @@ impl Rewriter<'_> {
     fn quantise(&mut self, node: &NodeProto, product: &Product) {
         let Some(output) = node.outputs.first() else { return };
         let is_convolution = node.op_type == "Conv";
-        // The scales and the bias of a convolution are numbers a channel, before height and width.
+        // The scales and the bias of a convolution are one number per channel, before height and width.
         let behind = if is_convolution { product.weight_dims.len() - 2 } else { 0 };
         let mut channel_dims = vec![product.channels];
         channel_dims.resize(1 + behind, 1);
         let [integers, scale, zero_point] = self.activation(&node.inputs[0]);
         let [weight, weight_scale] = self.weight(product, &channel_dims);
-        let sums = self.free.fresh(output, "sums");
+        let sums = self.draft.fresh(output, "sums");
         let integer_op = if is_convolution { "ConvInteger" } else { "MatMulInteger" };
         let mut integer = NodeProto::new(integer_op, &[&integers, &weight, &zero_point], &sums);
         if is_convolution {
             integer.attributes.clone_from(&node.attributes);
         }
-        let [float, scales] = ["float", "scales"].map(|suffix| self.free.fresh(output, suffix));
-        let product_name = if product.bias.is_some() { self.free.fresh(output, "product") } else { output.clone() };
-        self.nodes.extend([
+        let [float, scales] = ["float", "scales"].map(|suffix| self.draft.fresh(output, suffix));
+        let product_name = if product.bias.is_some() { self.draft.fresh(output, "product") } else { output.clone() };
+        self.draft.nodes.extend([
             integer,
             NodeProto::cast(&sums, &float, element::FLOAT),
             NodeProto::new("Mul", &[&scale, &weight_scale], &scales),
@@ -84,22 +80,21 @@ impl Rewriter<'_> {
         if let Some(bias) = &product.bias {
             let mut name = bias.clone();
             if let Some(&place) = self.products.places.get(bias.as_str()).filter(|_| is_convolution) {
-                name = self.free.fresh(bias, "channels");
-                let content = Content::Same(place);
-                self.initializers.push(Planned { name: name.clone(), dims: channel_dims, content });
+                name = self.draft.fresh(bias, "channels");
+                self.draft.add(&name, &channel_dims, Content::Same(place));
             }
-            self.nodes.push(NodeProto::new("Add", &[&product_name, &name], output));
+            self.draft.nodes.push(NodeProto::new("Add", &[&product_name, &name], output));
         }
     }
 
-    /// The activation in integers; those of one are made once.
+    /// The names of the activation in integers, which are made once.
     fn activation(&mut self, name: &str) -> [String; 3] {
         if let Some(names) = self.activations.get(name) {
             return names.clone();
         }
-        let names = ["integers", "scale", "zero"].map(|suffix| self.free.fresh(name, suffix));
+        let names = ["integers", "scale", "zero"].map(|suffix| self.draft.fresh(name, suffix));
         let node = NodeProto::new("DynamicQuantizeLinear", &[name], &names[0]);
-        self.nodes.push(NodeProto { outputs: names.to_vec(), ..node });
+        self.draft.nodes.push(NodeProto { outputs: names.to_vec(), ..node });
         self.activations.insert(name.to_owned(), names.clone());
         names
     }
@@ -110,12 +105,9 @@ impl Rewriter<'_> {
             return names.clone();
         }
         let original = self.products.source.graph.initializers[product.weight.source].name.clone();
-        let names = ["i8", "i8.scale"].map(|suffix| self.free.fresh(&original, suffix));
-        let dims = [&product.weight_dims, scale_dims];
-        let contents = [Content::I8(product.weight), Content::Scale(product.weight)];
-        for ((name, dims), content) in names.iter().zip(dims).zip(contents) {
-            self.initializers.push(Planned { name: name.clone(), dims: dims.to_vec(), content });
-        }
+        let names = ["i8", "i8.scale"].map(|suffix| self.draft.fresh(&original, suffix));
+        self.draft.add(&names[0], &product.weight_dims, Content::I8(product.weight));
+        self.draft.add(&names[1], scale_dims, Content::Scale(product.weight));
         self.weights.push((product.weight, names.clone()));
         names
     }

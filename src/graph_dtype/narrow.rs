@@ -2,11 +2,14 @@
 
 use std::collections::{HashMap, HashSet};
 
+use anyhow::{Result, bail, ensure};
+
+use super::draft::Draft;
 use super::element_types::element_types;
-use super::names::FreeNames;
 use super::operators::{input_stays_f32, works_on_sequences};
 use super::planned::{Content, Planned};
 use super::precision::{Precision, precisions};
+use super::products::unchanged;
 use super::{Rewritten, Summary};
 use crate::definition::Dtype;
 use crate::onnx::Source;
@@ -16,7 +19,7 @@ use crate::onnx::proto::{AttributeProto, GraphProto, NodeProto, TensorProto, ele
 ///
 /// # Errors
 /// The graph has something whose types are not known here, such as a loop.
-pub(super) fn rewrite(source: &mut Source, dtype: Dtype) -> Result<Rewritten, String> {
+pub(super) fn rewrite(source: &mut Source, dtype: Dtype) -> Result<Rewritten> {
     check(&source.graph)?;
     make_constants_initializers(&mut source.graph);
     let source = &*source;
@@ -37,7 +40,7 @@ pub(super) fn rewrite(source: &mut Source, dtype: Dtype) -> Result<Rewritten, St
         converted: precisions.iter().filter(|precision| **precision == Precision::Narrow).count(),
         left: precisions.iter().filter(|precision| **precision == Precision::Full).count(),
     };
-    let Rewriter { nodes, initializers, .. } = rewriter;
+    let Draft { nodes, initializers, .. } = rewriter.draft;
     let is_input = |name: &str| !source.graph.initializers.iter().any(|tensor| tensor.name == name);
     let graph = GraphProto {
         nodes,
@@ -49,16 +52,14 @@ pub(super) fn rewrite(source: &mut Source, dtype: Dtype) -> Result<Rewritten, St
     Ok(Rewritten { graph, initializers, summary })
 }
 
-fn check(graph: &GraphProto) -> Result<(), String> {
-    if !graph.sparse_initializers.is_empty() {
-        return Err("it has sparse weights".into());
-    }
+fn check(graph: &GraphProto) -> Result<()> {
+    ensure!(graph.sparse_initializers.is_empty(), "it has sparse weights");
     if let Some(node) = graph.nodes.iter().find(|node| node.has_subgraph() || works_on_sequences(node)) {
-        return Err(format!("operator {} (node {:?}) works with other things than tensors", node.op_type, node.name));
+        bail!("operator {} (node {:?}) works with other things than tensors", node.op_type, node.name);
     }
     let narrow = |tensor: &&TensorProto| matches!(tensor.data_type, element::FLOAT16 | element::BFLOAT16);
     if let Some(tensor) = graph.initializers.iter().find(narrow) {
-        return Err(format!("initializer {:?} is f16 or bf16 already", tensor.name));
+        bail!("initializer {:?} is f16 or bf16 already", tensor.name);
     }
     Ok(())
 }
@@ -107,10 +108,8 @@ struct Rewriter<'a> {
     types: HashMap<String, i32>,
     places: HashMap<&'a str, usize>,
     outputs: HashSet<&'a str>,
-    free: FreeNames,
+    draft: Draft,
     values: HashMap<String, Names>,
-    nodes: Vec<NodeProto>,
-    initializers: Vec<Planned>,
     source: &'a Source,
     bounds: Option<[String; 2]>,
 }
@@ -126,24 +125,16 @@ impl<'a> Rewriter<'a> {
             let is_wide = is_added(&graph.nodes, &input.name);
             values.insert(input.name.clone(), Names { full, is_wide, ..Names::default() });
         }
-        let as_it_is = graph.initializers.iter().enumerate().filter(|(_, tensor)| tensor.data_type != element::FLOAT);
-        let initializers = as_it_is
-            .map(|(place, tensor)| Planned {
-                name: tensor.name.clone(),
-                dims: tensor.dims.clone(),
-                content: Content::Same(place),
-            })
-            .collect();
+        let is_float = |planned: &Planned| planned.element(source) == element::FLOAT;
+        let initializers = unchanged(graph).into_iter().filter(|planned| !is_float(planned)).collect();
         Rewriter {
             dtype,
             largest,
-            free: FreeNames::new(types.keys()),
+            draft: Draft::new(types.keys(), initializers),
             types,
             places,
             outputs: graph.outputs.iter().map(|output| output.name.as_str()).collect(),
             values,
-            nodes: Vec::with_capacity(2 * graph.nodes.len()),
-            initializers,
             source,
             bounds: None,
         }
@@ -160,7 +151,7 @@ impl<'a> Rewriter<'a> {
     fn add(&mut self, node: &NodeProto, precision: Precision) {
         let mut node = node.clone();
         if precision == Precision::NotFloat {
-            self.nodes.push(node);
+            self.draft.nodes.push(node);
             return;
         }
         let is_narrow = precision == Precision::Narrow;
@@ -183,7 +174,7 @@ impl<'a> Rewriter<'a> {
             let mut names = Names { is_wide, ..Names::default() };
             if is_narrow {
                 if self.outputs.contains(output.as_str()) {
-                    *output = self.free.fresh(output, self.dtype.name());
+                    *output = self.draft.fresh(output, self.dtype.name());
                     finished.push(name.clone());
                 }
                 names.narrow = Some(output.clone());
@@ -192,7 +183,7 @@ impl<'a> Rewriter<'a> {
             }
             self.values.insert(name, names);
         }
-        self.nodes.push(node);
+        self.draft.nodes.push(node);
         for name in finished {
             self.finish(&name);
         }
@@ -205,7 +196,7 @@ impl<'a> Rewriter<'a> {
         }
         match self.values.get_mut(output).and_then(|names| names.narrow.clone()) {
             Some(narrow) => {
-                self.nodes.push(NodeProto::cast(&narrow, output, element::FLOAT));
+                self.draft.nodes.push(NodeProto::cast(&narrow, output, element::FLOAT));
                 self.values.entry(output.to_owned()).or_default().full = Some(output.to_owned());
             }
             None => drop(self.name_of(output, false)),
@@ -227,7 +218,7 @@ impl<'a> Rewriter<'a> {
         let name = match place {
             // An initializer keeps its name for its narrow form, and an output of the graph its f32 form.
             Some(_) if is_narrow != self.outputs.contains(value) => value.to_owned(),
-            _ => self.free.fresh(value, if is_narrow { self.dtype.name() } else { "f32" }),
+            _ => self.draft.fresh(value, if is_narrow { self.dtype.name() } else { "f32" }),
         };
         if let Some(place) = place {
             let content = match (is_narrow, self.dtype) {
@@ -236,14 +227,14 @@ impl<'a> Rewriter<'a> {
                 (true, _) => Content::Bf16(place),
             };
             let dims = self.source.graph.initializers[place].dims.clone();
-            self.initializers.push(Planned { name: name.clone(), dims, content });
+            self.draft.add(&name, &dims, content);
         } else {
             let mut from = other.unwrap_or_else(|| value.to_owned());
             if is_wide {
                 from = self.clipped(&from);
             }
             let element = if is_narrow { self.element() } else { element::FLOAT };
-            self.nodes.push(NodeProto::cast(&from, &name, element));
+            self.draft.nodes.push(NodeProto::cast(&from, &name, element));
         }
         let names = self.values.entry(value.to_owned()).or_default();
         *(if is_narrow { &mut names.narrow } else { &mut names.full }) = Some(name.clone());
@@ -252,21 +243,17 @@ impl<'a> Rewriter<'a> {
 
     /// The value within what the narrow type has.
     fn clipped(&mut self, name: &str) -> String {
-        let clipped = self.free.fresh(name, "clipped");
+        let clipped = self.draft.fresh(name, "clipped");
         if self.bounds.is_none() {
             let bounds = [("least", -self.largest), ("largest", self.largest)].map(|(name, bound)| {
-                let name = self.free.fresh(name, self.dtype.name());
-                self.initializers.push(Planned {
-                    name: name.clone(),
-                    dims: Vec::new(),
-                    content: Content::Number(bound),
-                });
+                let name = self.draft.fresh(name, self.dtype.name());
+                self.draft.add(&name, &[], Content::Number(bound));
                 name
             });
             self.bounds = Some(bounds);
         }
         let [least, largest] = self.bounds.clone().unwrap_or_default();
-        self.nodes.push(NodeProto::new("Clip", &[name, &least, &largest], &clipped));
+        self.draft.nodes.push(NodeProto::new("Clip", &[name, &least, &largest], &clipped));
         clipped
     }
 }

@@ -6,257 +6,68 @@
 use crate::definition::Dtype;
 use crate::onnx::proto::NodeProto;
 
+/// Operators that take f16, by the first version of ONNX's operator set in which they do.
+#[rustfmt::skip]
+const F16: &[(i64, &str)] = &[
+    (1, "Abs Add ArgMax ArgMin AveragePool BatchNormalization Cast Ceil Clip Concat Conv ConvTranspose DepthToSpace \
+        Div Dropout Elu Exp Flatten Floor GRU Gather Gemm GlobalAveragePool GlobalLpPool GlobalMaxPool Greater \
+        HardSigmoid Hardmax Identity InstanceNormalization LRN LSTM LeakyRelu Less Log LogSoftmax LpNormalization \
+        LpPool MatMul Max MaxPool MaxRoiPool Mean Min Mul Neg PRelu Pad Pow RNN Reciprocal ReduceL1 ReduceL2 \
+        ReduceLogSum ReduceLogSumExp ReduceMax ReduceMean ReduceMin ReduceProd ReduceSum ReduceSumSquare Relu \
+        Reshape Selu Shape Sigmoid Size Slice Softmax Softplus Softsign SpaceToDepth Split Sqrt Squeeze Sub Sum Tanh \
+        Tile TopK Transpose Unsqueeze"),
+    (7, "Acos Asin Atan Cos Sin Tan"),
+    (8, "Expand"),
+    (9, "Acosh Asinh Atanh Compress Cosh Erf IsNaN MaxUnpool MeanVarianceNormalization NonZero OneHot Scatter Shrink \
+        Sign Sinh Where"),
+    (10, "Mod Resize ReverseSequence ThresholdedRelu"),
+    (11, "Det Equal GatherElements GatherND Round ScatterElements ScatterND"),
+    (12, "Einsum GreaterOrEqual LessOrEqual"),
+    (14, "CumSum HardSwish Trilu"),
+    (15, "CastLike"),
+    (16, "GridSample"),
+    (17, "LayerNormalization"),
+    (18, "CenterCropPad Col2Im GroupNormalization Mish"),
+    (20, "AffineGrid Gelu IsInf"),
+    (23, "Attention RMSNormalization RotaryEmbedding"),
+    (24, "Swish"),
+];
+
+/// The same for bf16.
+#[rustfmt::skip]
+const BF16: &[(i64, &str)] = &[
+    (13, "Abs Add ArgMax ArgMin Cast Ceil Clip Concat DepthToSpace Div Equal Erf Exp Expand Flatten Floor Gather \
+        GatherElements GatherND Gemm Greater Hardmax Identity IsNaN LRN Less Log LogSoftmax MatMul Max Mean \
+        MeanVarianceNormalization Min Mod Mul Neg NonZero Pad Reciprocal ReduceL1 ReduceL2 ReduceLogSum \
+        ReduceLogSumExp ReduceMax ReduceMean ReduceMin ReduceProd ReduceSum ReduceSumSquare Relu Reshape \
+        ScatterElements ScatterND Shape Sigmoid Sign Size Slice Softmax SpaceToDepth Split Sqrt Squeeze Sub Sum Tanh \
+        Tile Transpose Unsqueeze"),
+    (14, "BatchNormalization CumSum Trilu"),
+    (15, "CastLike Pow"),
+    (16, "GreaterOrEqual LeakyRelu LessOrEqual PRelu Where"),
+    (17, "LayerNormalization"),
+    (18, "CenterCropPad Col2Im GroupNormalization"),
+    (20, "AffineGrid Gelu IsInf"),
+    (22, "Acos Acosh Asin Asinh Atan Atanh AveragePool Conv ConvTranspose Cos Cosh Det Dropout Elu GRU \
+        GlobalAveragePool GlobalLpPool GlobalMaxPool GridSample HardSigmoid HardSwish InstanceNormalization LSTM \
+        LpNormalization LpPool MaxPool MaxRoiPool MaxUnpool Mish RNN Round Selu Sin Sinh Softplus Softsign Tan \
+        ThresholdedRelu"),
+    (23, "Attention RMSNormalization RotaryEmbedding"),
+    (24, "Swish TopK"),
+    (28, "Einsum"),
+];
+
 /// Whether the node may have inputs and outputs of `dtype`.
 pub(super) fn computes_in(node: &NodeProto, dtype: Dtype, opset: i64) -> bool {
-    let since = match dtype {
-        Dtype::F16 => f16_since(node),
-        Dtype::Bf16 => bf16_since(&node.op_type),
-        Dtype::F32 | Dtype::I8 => None,
-    };
-    node.is_standard() && since.is_some_and(|since| opset >= since)
-}
-
-/// The first version of ONNX's operator set in which the operator takes f16.
-fn f16_since(node: &NodeProto) -> Option<i64> {
-    Some(match node.op_type.as_str() {
-        "Abs"
-        | "Add"
-        | "ArgMax"
-        | "ArgMin"
-        | "AveragePool"
-        | "BatchNormalization"
-        | "Cast"
-        | "Ceil"
-        | "Clip"
-        | "Concat"
-        | "Conv"
-        | "ConvTranspose"
-        | "DepthToSpace"
-        | "Div"
-        | "Dropout"
-        | "Elu"
-        | "Exp"
-        | "Flatten"
-        | "Floor"
-        | "GRU"
-        | "Gather"
-        | "Gemm"
-        | "GlobalAveragePool"
-        | "GlobalLpPool"
-        | "GlobalMaxPool"
-        | "Greater"
-        | "HardSigmoid"
-        | "Hardmax"
-        | "Identity"
-        | "InstanceNormalization"
-        | "LRN"
-        | "LSTM"
-        | "LeakyRelu"
-        | "Less"
-        | "Log"
-        | "LogSoftmax"
-        | "LpNormalization"
-        | "LpPool"
-        | "MatMul"
-        | "Max"
-        | "MaxPool"
-        | "MaxRoiPool"
-        | "Mean"
-        | "Min"
-        | "Mul"
-        | "Neg"
-        | "PRelu"
-        | "Pad"
-        | "Pow"
-        | "RNN"
-        | "Reciprocal"
-        | "ReduceL1"
-        | "ReduceL2"
-        | "ReduceLogSum"
-        | "ReduceLogSumExp"
-        | "ReduceMax"
-        | "ReduceMean"
-        | "ReduceMin"
-        | "ReduceProd"
-        | "ReduceSum"
-        | "ReduceSumSquare"
-        | "Relu"
-        | "Reshape"
-        | "Selu"
-        | "Shape"
-        | "Sigmoid"
-        | "Size"
-        | "Slice"
-        | "Softmax"
-        | "Softplus"
-        | "Softsign"
-        | "SpaceToDepth"
-        | "Split"
-        | "Sqrt"
-        | "Squeeze"
-        | "Sub"
-        | "Sum"
-        | "Tanh"
-        | "Tile"
-        | "TopK"
-        | "Transpose"
-        | "Unsqueeze" => 1,
-        "Acos" | "Asin" | "Atan" | "Cos" | "Sin" | "Tan" => 7,
-        "Expand" => 8,
-        "Acosh"
-        | "Asinh"
-        | "Atanh"
-        | "Compress"
-        | "Cosh"
-        | "Erf"
-        | "IsNaN"
-        | "MaxUnpool"
-        | "MeanVarianceNormalization"
-        | "NonZero"
-        | "OneHot"
-        | "Scatter"
-        | "Shrink"
-        | "Sign"
-        | "Sinh"
-        | "Where" => 9,
-        "Mod" | "Resize" | "ReverseSequence" | "ThresholdedRelu" => 10,
-        "Det" | "Equal" | "GatherElements" | "GatherND" | "Round" | "ScatterElements" | "ScatterND" => 11,
-        "Einsum" | "GreaterOrEqual" | "LessOrEqual" => 12,
-        "CumSum" | "HardSwish" | "Trilu" => 14,
-        "CastLike" => 15,
-        "GridSample" => 16,
+    let table = match dtype {
         // The mean and the deviation, where they are asked for, are f32 or bf16.
-        "LayerNormalization" if node.outputs.len() == 1 => 17,
-        "CenterCropPad" | "Col2Im" | "GroupNormalization" | "Mish" => 18,
-        "AffineGrid" | "Gelu" | "IsInf" => 20,
-        "Attention" | "RMSNormalization" | "RotaryEmbedding" => 23,
-        "Swish" => 24,
-        _ => return None,
-    })
-}
-
-/// The first version of ONNX's operator set in which the operator takes bf16.
-fn bf16_since(op_type: &str) -> Option<i64> {
-    Some(match op_type {
-        "Abs"
-        | "Add"
-        | "ArgMax"
-        | "ArgMin"
-        | "Cast"
-        | "Ceil"
-        | "Clip"
-        | "Concat"
-        | "DepthToSpace"
-        | "Div"
-        | "Equal"
-        | "Erf"
-        | "Exp"
-        | "Expand"
-        | "Flatten"
-        | "Floor"
-        | "Gather"
-        | "GatherElements"
-        | "GatherND"
-        | "Gemm"
-        | "Greater"
-        | "Hardmax"
-        | "Identity"
-        | "IsNaN"
-        | "LRN"
-        | "Less"
-        | "Log"
-        | "LogSoftmax"
-        | "MatMul"
-        | "Max"
-        | "Mean"
-        | "MeanVarianceNormalization"
-        | "Min"
-        | "Mod"
-        | "Mul"
-        | "Neg"
-        | "NonZero"
-        | "Pad"
-        | "Reciprocal"
-        | "ReduceL1"
-        | "ReduceL2"
-        | "ReduceLogSum"
-        | "ReduceLogSumExp"
-        | "ReduceMax"
-        | "ReduceMean"
-        | "ReduceMin"
-        | "ReduceProd"
-        | "ReduceSum"
-        | "ReduceSumSquare"
-        | "Relu"
-        | "Reshape"
-        | "ScatterElements"
-        | "ScatterND"
-        | "Shape"
-        | "Sigmoid"
-        | "Sign"
-        | "Size"
-        | "Slice"
-        | "Softmax"
-        | "SpaceToDepth"
-        | "Split"
-        | "Sqrt"
-        | "Squeeze"
-        | "Sub"
-        | "Sum"
-        | "Tanh"
-        | "Tile"
-        | "Transpose"
-        | "Unsqueeze" => 13,
-        "BatchNormalization" | "CumSum" | "Trilu" => 14,
-        "CastLike" | "Pow" => 15,
-        "LeakyRelu" | "PRelu" | "Where" => 16,
-        "GreaterOrEqual" | "LessOrEqual" => 16,
-        "LayerNormalization" => 17,
-        "CenterCropPad" | "Col2Im" | "GroupNormalization" => 18,
-        "AffineGrid" | "Gelu" | "IsInf" => 20,
-        "Acos"
-        | "Acosh"
-        | "Asin"
-        | "Asinh"
-        | "Atan"
-        | "Atanh"
-        | "AveragePool"
-        | "Conv"
-        | "ConvTranspose"
-        | "Cos"
-        | "Cosh"
-        | "Det"
-        | "Dropout"
-        | "Elu"
-        | "GRU"
-        | "GlobalAveragePool"
-        | "GlobalLpPool"
-        | "GlobalMaxPool"
-        | "GridSample"
-        | "HardSigmoid"
-        | "HardSwish"
-        | "InstanceNormalization"
-        | "LSTM"
-        | "LpNormalization"
-        | "LpPool"
-        | "MaxPool"
-        | "MaxRoiPool"
-        | "MaxUnpool"
-        | "Mish"
-        | "RNN"
-        | "Round"
-        | "Selu"
-        | "Sin"
-        | "Sinh"
-        | "Softplus"
-        | "Softsign"
-        | "Tan"
-        | "ThresholdedRelu" => 22,
-        "Attention" | "RMSNormalization" | "RotaryEmbedding" => 23,
-        "Swish" | "TopK" => 24,
-        "Einsum" => 28,
-        _ => return None,
-    })
+        Dtype::F16 if node.op_type == "LayerNormalization" && node.outputs.len() > 1 => return false,
+        Dtype::F16 => F16,
+        Dtype::Bf16 => BF16,
+        Dtype::F32 | Dtype::I8 => return false,
+    };
+    let is_named = |names: &str| names.split_ascii_whitespace().any(|name| name == node.op_type);
+    node.is_standard() && table.iter().any(|(since, names)| opset >= *since && is_named(names))
 }
 
 /// Whether the node's input at this place is f32 whatever the node computes in.

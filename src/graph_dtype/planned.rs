@@ -1,5 +1,6 @@
-//! Initializers of a new graph before their values are there: where each comes from, and its bytes when it is written.
+//! Initializers of a new graph before their values are there: where each comes from, and the bytes that are written.
 
+use anyhow::Result;
 use half::{bf16, f16};
 
 use super::quantised::Quantised;
@@ -14,7 +15,7 @@ pub(super) struct Planned {
     pub content: Content,
 }
 
-/// What is made of an initializer of the source, given by its place there.
+/// The content of a new initializer. A number is the place of an initializer of the source.
 #[derive(Clone, Debug)]
 pub(super) enum Content {
     /// As it is.
@@ -23,15 +24,15 @@ pub(super) enum Content {
     Bf16(usize),
     /// Eight-bit integers, by [`Quantised`].
     I8(Quantised),
-    /// What the eight-bit integers are multiplied by, one number a channel.
+    /// The scales of the eight-bit integers, one number per channel.
     Scale(Quantised),
-    /// The bias of a product of quantised weights, in i32, and what it is multiplied by.
+    /// The bias of a product of quantised weights, in i32, and its scales.
     Bias(Quantised),
     BiasScale(Quantised),
-    /// One number that the source has not.
+    /// One number that is not in the source.
     Number(f32),
     ZeroPoint(u8),
-    /// Zero points of eight-bit integers with sign.
+    /// The zero points of signed eight-bit integers.
     Zeros,
 }
 
@@ -51,17 +52,17 @@ impl Planned {
         }
     }
 
-    /// Bytes of its values, if they are stored as bytes.
+    /// The number of bytes of its values, if they are stored as bytes.
     pub fn size_bytes(&self, source: &Source) -> Option<u64> {
         let elements = TensorProto { dims: self.dims.clone(), ..TensorProto::default() }.elements()?;
         elements.checked_mul(width(self.element(source))? as u64)
     }
 
-    /// Hands the values to `sink`, piece by piece; false if they are not stored as bytes.
+    /// Passes the values to `sink` in pieces. Returns `false` if they are not stored as bytes.
     ///
     /// # Errors
-    /// The source's values are not there or do not fit their shape, or the sink's own.
-    pub fn write(&self, source: &Source, sink: &mut dyn FnMut(&[u8]) -> Result<(), String>) -> Result<bool, String> {
+    /// The source's values are missing or do not fit their shape, or the sink fails.
+    pub fn write(&self, source: &Source, sink: &mut dyn FnMut(&[u8]) -> Result<()>) -> Result<bool> {
         let tensor = |place: usize| &source.graph.initializers[place];
         match self.content {
             Content::Same(place) => {
@@ -69,18 +70,13 @@ impl Planned {
                 let Some(bytes) = source.bytes(tensor(place), width)? else { return Ok(false) };
                 sink(bytes.as_slice())?;
             }
-            Content::F16(place) => {
-                let bytes = source.float_bytes(tensor(place))?;
-                for chunk in bytes.as_slice().chunks(4 * CHUNK) {
-                    let converted: Vec<u8> = floats(chunk).flat_map(|value| to_f16(value).to_le_bytes()).collect();
-                    sink(&converted)?;
-                }
-            }
-            Content::Bf16(place) => {
-                let bytes = source.float_bytes(tensor(place))?;
-                for chunk in bytes.as_slice().chunks(4 * CHUNK) {
-                    let converted: Vec<u8> = floats(chunk).flat_map(|value| to_bf16(value).to_le_bytes()).collect();
-                    sink(&converted)?;
+            Content::F16(place) | Content::Bf16(place) => {
+                let narrow = |value| match self.content {
+                    Content::F16(_) => to_f16(value).to_le_bytes(),
+                    _ => to_bf16(value).to_le_bytes(),
+                };
+                for chunk in source.float_bytes(tensor(place))?.as_slice().chunks(4 * CHUNK) {
+                    sink(&floats(chunk).flat_map(narrow).collect::<Vec<u8>>())?;
                 }
             }
             Content::Number(number) => sink(&number.to_le_bytes())?,
@@ -98,7 +94,7 @@ impl Planned {
     }
 }
 
-/// Bytes of an element; none for strings, and for elements of which several share a byte.
+/// Bytes per element. Returns `None` for strings, and for elements that share a byte.
 fn width(element: i32) -> Option<usize> {
     match element {
         2 | 3 | 9 | 17..=20 => Some(1),
@@ -114,8 +110,8 @@ fn little_endian(numbers: Vec<f32>) -> Vec<u8> {
     numbers.into_iter().flat_map(f32::to_le_bytes).collect()
 }
 
-/// The nearest f16. A finite number stays finite, and one that is not zero stays so: the small constant under a root
-/// must still keep its quotient a number.
+/// The nearest f16. A finite number stays finite, and a number other than 0 does not become 0: the small constant under a
+/// root must keep its quotient finite.
 pub(super) fn to_f16(value: f32) -> f16 {
     if value.is_infinite() {
         return f16::from_f32(value);

@@ -1,8 +1,8 @@
 //! Decides which nodes of a graph compute in the narrow type and which stay in f32.
 //!
-//! What is computed from whole numbers — positions, distances, masks — stays in f32 until it meets what flows through
-//! the model: f16 has no 2049, and the sine of a rounded position is another number. Libraries compute these in f32
-//! too. It is little work, so that nothing is lost by it.
+//! Values that are computed from whole numbers (positions, distances, masks) stay in f32 until they meet an activation of
+//! the model: f16 has no 2049, and the sine of a rounded position is another number. Libraries compute these in f32 as
+//! well, and it is little work.
 
 use std::collections::HashMap;
 
@@ -57,7 +57,7 @@ pub(super) fn precisions(
         .iter()
         .map(|tensor| {
             let is_large = tensor.elements().is_none_or(|elements| elements > FORMULA);
-            // Data that are not there are the writer's to complain of.
+            // The writer reports missing data.
             let bytes = (!is_large && tensor.data_type == element::FLOAT).then(|| source.float_bytes(tensor).ok());
             let is_beyond = |value: f32| value.is_finite() && value.abs() > largest;
             let is_wide = bytes.flatten().is_some_and(|bytes| floats(bytes.as_slice()).any(is_beyond));

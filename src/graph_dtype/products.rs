@@ -2,6 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 
+use super::draft::Draft;
 use super::element_types::element_types;
 use super::planned::{Content, Planned};
 use super::quantised::Quantised;
@@ -104,11 +105,8 @@ pub(super) fn unchanged(graph: &GraphProto) -> Vec<Planned> {
 
 /// The graph with new nodes, and those of the initializers that it needs: weights that were quantised in another order
 /// are not transposed any more.
-pub(super) fn with_nodes(
-    graph: &GraphProto,
-    mut nodes: Vec<NodeProto>,
-    mut initializers: Vec<Planned>,
-) -> (GraphProto, Vec<Planned>) {
+pub(super) fn with_nodes(graph: &GraphProto, draft: Draft) -> (GraphProto, Vec<Planned>) {
+    let Draft { mut nodes, mut initializers, .. } = draft;
     // What a graph inside a node uses is not known.
     let has_subgraph = nodes.iter().any(NodeProto::has_subgraph);
     if !has_subgraph {

@@ -1,5 +1,7 @@
 //! The integers of a quantised weight and of the bias that is added to its products, with their scales.
 
+use anyhow::{Result, ensure};
+
 use crate::onnx::{Source, floats};
 
 /// A weight as symmetric i8: `round(w / scale)` with `scale = max |w| / 127` of its output channel.
@@ -18,8 +20,8 @@ pub(super) struct Quantised {
     pub bias: Option<Bias>,
 }
 
-/// `BatchNormalization`: `gamma · (x − mean) / √(variance + epsilon) + beta`, a number a channel each, by the places of
-/// their initializers.
+/// `BatchNormalization`: `gamma · (x − mean) / √(variance + epsilon) + beta`, each with one number per channel, by the
+/// places of their initializers.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Normalisation {
     pub gamma: usize,
@@ -29,10 +31,10 @@ pub(super) struct Normalisation {
     pub epsilon: f32,
 }
 
-/// A bias as i32 on the scale of the sums that it is added to, which is that of the activation times that of the weight.
+/// A bias as i32 with the scale of the sums that it is added to: the scale of the activation times that of the weight.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Bias {
-    /// The initializer; none where it comes from a normalisation alone.
+    /// The initializer; `None` if the bias comes from a normalisation alone.
     pub source: Option<usize>,
     pub activation_scale: f32,
 }
@@ -41,8 +43,8 @@ pub(super) struct Bias {
 const LARGEST_BIAS: f32 = (1 << 30) as f32;
 
 impl Quantised {
-    /// One number a channel.
-    pub fn scales(&self, source: &Source) -> Result<Vec<f32>, String> {
+    /// One number per channel.
+    pub fn scales(&self, source: &Source) -> Result<Vec<f32>> {
         let tensor = &source.graph.initializers[self.source];
         let bytes = source.float_bytes(tensor)?;
         let factors = self.factors(source)?;
@@ -51,14 +53,16 @@ impl Quantised {
         for (place, value) in floats(bytes.as_slice()).enumerate() {
             let channel = channel_of(place);
             let value = value * factors.as_ref().map_or(1.0, |factors| factors[channel]);
-            if !value.is_finite() {
-                return Err(format!("initializer {:?} has a value that is not finite: it has no i8 form", tensor.name));
-            }
+            ensure!(
+                value.is_finite(),
+                "initializer {:?} has a value that is not finite: it has no i8 form",
+                tensor.name
+            );
             largest[channel] = largest[channel].max(value.abs());
         }
         let mut scales: Vec<f32> = largest.into_iter().map(|largest| largest / 127.0).collect();
         if let Some(Bias { activation_scale, .. }) = self.bias {
-            // The weights of a channel that are tiny beside its bias are given coarser steps, so that the bias fits.
+            // Weights that are tiny in comparison with their bias get coarser steps, so that the bias fits.
             for (scale, bias) in scales.iter_mut().zip(self.full_bias(source)?) {
                 let least = (bias.abs() / LARGEST_BIAS).max(f32::MIN_POSITIVE) / activation_scale;
                 *scale = scale.max(least);
@@ -68,8 +72,8 @@ impl Quantised {
         Ok(scales.into_iter().map(|scale| Some(scale).filter(|scale| scale.is_normal()).unwrap_or(1.0)).collect())
     }
 
-    /// The weight, an i8 a byte.
-    pub fn integers(&self, source: &Source) -> Result<Vec<u8>, String> {
+    /// The weight, one i8 per byte.
+    pub fn integers(&self, source: &Source) -> Result<Vec<u8>> {
         let scales = self.scales(source)?;
         let factors = self.factors(source)?;
         let bytes = source.float_bytes(&source.graph.initializers[self.source])?;
@@ -86,14 +90,14 @@ impl Quantised {
         Ok(integers)
     }
 
-    /// One number a channel, as `quantize_static` of ONNX Runtime has it.
-    pub fn bias_scales(&self, source: &Source) -> Result<Vec<f32>, String> {
+    /// One number per channel, as in `quantize_static` of ONNX Runtime.
+    pub fn bias_scales(&self, source: &Source) -> Result<Vec<f32>> {
         let activation_scale = self.bias.map_or(1.0, |bias| bias.activation_scale);
         Ok(self.scales(source)?.into_iter().map(|scale| scale * activation_scale).collect())
     }
 
     /// The bias in units of its scales.
-    pub fn bias(&self, source: &Source) -> Result<Vec<i32>, String> {
+    pub fn bias(&self, source: &Source) -> Result<Vec<i32>> {
         let scales = self.bias_scales(source)?;
         let integer = |(bias, scale): (f32, f32)| (f64::from(bias) / f64::from(scale)).round_ties_even() as i32;
         Ok(self.full_bias(source)?.into_iter().zip(scales).map(integer).collect())
@@ -110,23 +114,23 @@ impl Quantised {
         if self.channels_are_rows { rows } else { columns }
     }
 
-    /// From the place of a number in the source to its channel.
+    /// A function from the place of a number in the source to its channel.
     fn channel_of(&self, source: &Source) -> impl Fn(usize) -> usize + use<> {
         let (_, columns) = self.matrix(source);
         let are_rows = self.channels_are_rows;
         move |place| if are_rows { place / columns } else { place % columns }
     }
 
-    /// What the normalisation multiplies each channel by.
-    fn factors(&self, source: &Source) -> Result<Option<Vec<f32>>, String> {
+    /// The factors of the normalisation, one per channel.
+    fn factors(&self, source: &Source) -> Result<Option<Vec<f32>>> {
         let Some(Normalisation { gamma, variance, epsilon, .. }) = self.normalisation else { return Ok(None) };
         let [gamma, variance] = [gamma, variance].map(|place| numbers(source, place));
         let factor = |(gamma, variance): (f32, f32)| gamma / (variance + epsilon).sqrt();
         Ok(Some(gamma?.into_iter().zip(variance?).map(factor).collect()))
     }
 
-    /// The bias in f32, with what the normalisation adds.
-    fn full_bias(&self, source: &Source) -> Result<Vec<f32>, String> {
+    /// The bias in f32, including that of the normalisation.
+    fn full_bias(&self, source: &Source) -> Result<Vec<f32>> {
         let mut biases = match self.bias.and_then(|bias| bias.source) {
             Some(place) => numbers(source, place)?,
             None => vec![0.0; self.channels(source)],
@@ -137,14 +141,15 @@ impl Quantised {
                 *bias = (*bias - mean) * factor + beta;
             }
         }
-        if biases.iter().any(|bias| !bias.is_finite()) {
-            let name = &source.graph.initializers[self.source].name;
-            return Err(format!("the bias of initializer {name:?} has a value that is not finite: it has no i32 form"));
-        }
+        let name = &source.graph.initializers[self.source].name;
+        ensure!(
+            biases.iter().all(|bias| bias.is_finite()),
+            "the bias of initializer {name:?} has a value that is not finite: it has no i32 form"
+        );
         Ok(biases)
     }
 }
 
-fn numbers(source: &Source, place: usize) -> Result<Vec<f32>, String> {
+fn numbers(source: &Source, place: usize) -> Result<Vec<f32>> {
     Ok(floats(source.float_bytes(&source.graph.initializers[place])?.as_slice()).collect())
 }

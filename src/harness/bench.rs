@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::process::ExitCode;
 
-use clap::Parser;
+use clap::{Command, CommandFactory, Parser};
 
 use super::plan::Request;
 use super::protocol::{JOB, Purpose};
@@ -12,7 +12,8 @@ use super::worker;
 use crate::backend;
 use crate::definition::{EffortArguments, Selection};
 use crate::exit_codes;
-use crate::run_data::RunFolder;
+use crate::run_data::{CriterionArguments, RunFolder};
+use crate::selection::parse_variables;
 
 /// Does the job that a supervisor has started this process for, and returns its exit code. Returns `None` in a process
 /// that a user has started.
@@ -32,6 +33,35 @@ struct BenchVariables {
     selection: Selection,
     #[command(flatten)]
     effort: EffortArguments,
+}
+
+/// The variables that are no flag: where files and libraries lie.
+const PATH_VARIABLES: [(&str, &str); 8] = [
+    ("INFERBENCH_ROOT", "The project's folder, instead of the checkout that the executable was built from"),
+    ("INFERBENCH_MODELS_DIR", "Instead of the project's `models`"),
+    ("INFERBENCH_REPORTS", "Instead of the project's `target-reports`"),
+    ("INFERBENCH_PEAKS", "The file that keeps the measured peaks of this machine"),
+    ("INFERBENCH_OPENVINO_LIBRARY", "The library openvino_c, instead of the one in `.native`"),
+    ("INFERBENCH_QNN_OPTIONS", "A TOML file with the options of QNN's chip"),
+    ("ORT_DYLIB_PATH", "The library onnxruntime, instead of the one in `.native`"),
+    ("CRITERION_HOME", "The root of Criterion's tree, instead of `target/criterion`"),
+];
+
+/// Criterion's command line, whose help also names every environment variable of a bench executable.
+fn command_line() -> Command {
+    let line = |(name, text): (String, String)| format!("  {name:<28} {text}\n");
+    let variables = BenchVariables::command();
+    let flags = variables.get_arguments().filter_map(|flag| {
+        Some((flag.get_env()?.to_str()?.to_owned(), flag.get_help().map(ToString::to_string).unwrap_or_default()))
+    });
+    let flags: String = flags.map(line).collect();
+    let paths: String = PATH_VARIABLES.iter().map(|&(name, text)| line((name.into(), text.into()))).collect();
+    let command = CriterionArguments::command();
+    let examples = command.get_after_help().map(ToString::to_string).unwrap_or_default();
+    command.after_help(format!(
+        "Environment variables with the names of the flags of `inferbench run`:\n{flags}\n\
+         Environment variables for files and libraries:\n{paths}\n{examples}"
+    ))
 }
 
 /// `main` of the bench executable `inference`.
@@ -57,8 +87,9 @@ fn run_benchmarks(purpose: Purpose, show: impl FnMut(&RunFolder)) -> ExitCode {
     if let Some(code) = run_as_worker() {
         return code;
     }
-    let BenchVariables { selection, effort } = BenchVariables::parse_from(std::iter::empty::<&str>());
     let criterion_arguments: Vec<String> = std::env::args().skip(1).collect();
+    command_line().get_matches_from(&criterion_arguments);
+    let BenchVariables { selection, effort } = parse_variables();
     match run(&Request { purpose, selection, effort, criterion_arguments, resume: false }) {
         Ok(finished) => {
             finished.folder.iter().for_each(show);

@@ -4,6 +4,7 @@
 //! manifest, and lets a supervisor start this executable once more for each backend and device; such a worker process does its
 //! job in [`run_as_worker`].
 
+mod arm_plan;
 mod bench;
 mod calibration;
 mod conditions;
@@ -13,11 +14,11 @@ mod lock;
 mod plan;
 mod protocol;
 mod resume;
-mod round;
 mod run;
 mod supervisor;
 mod worker;
 
+pub use arm_plan::{ArmRequest, plan_arms};
 pub use bench::{bench_main, load_main, run_as_worker};
 pub use calibration::calibrate;
 pub use conditions::Conditions;
@@ -25,10 +26,12 @@ pub use doctor::{Finding, State, examine};
 pub use expected_time::{ExpectedTime, expected_times};
 pub use lock::keep_others_out;
 pub use plan::{Plan, Request, make_plan};
-pub use protocol::{CallFigures, Purpose, RoundTerms, prepare_model};
-pub use round::{ROUND_FORMAT, RoundCase, RoundReport, RoundRequest, run_round};
+pub use protocol::{
+    ARM_PROTOCOL, ArmAnswer, ArmCase, ArmPlan, ArmReady, ArmStart, Handicap, Purpose, SliceFigures, prepare_model,
+};
 pub use run::{FinishedRun, run, run_silently};
 // Temporary: these names moved.
 pub use crate::machine::*;
 pub use crate::run_data::*;
 pub use supervisor::{is_interrupted, is_interrupted_with};
+pub use worker::run_arm;

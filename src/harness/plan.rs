@@ -1,6 +1,6 @@
 //! What is asked for: the suite with flags and variables on top, planned as cases on this machine.
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 
 use super::protocol::Purpose;
 use crate::backend::Registry;
@@ -33,10 +33,9 @@ pub struct Plan {
 /// The suite, a model name or a filter is wrong.
 pub fn make_plan(paths: &Paths, selection: &Selection, effort: &EffortArguments) -> Result<Plan> {
     let models = paths.models();
-    let suite = read_suite(&selection.suite, &models).and_then(|suite| suite.with_arguments(selection, effort));
-    let suite = suite.map_err(anyhow::Error::msg)?;
-    let mut catalogue = read_catalogue(&models).map_err(anyhow::Error::msg).context(models.display().to_string())?;
-    add_models_of_suite(&mut catalogue, &suite).map_err(anyhow::Error::msg)?;
-    let cases = plan(&suite, selection, &catalogue, &Registry).map_err(anyhow::Error::msg)?;
+    let mut suite = read_suite(&selection.suite, &models)?.with_arguments(selection, effort)?;
+    let mut catalogue = read_catalogue(&models)?;
+    add_models_of_suite(&mut catalogue, &mut suite)?;
+    let cases = plan(&suite, selection, &catalogue, &Registry)?;
     Ok(Plan { suite, cases })
 }

@@ -343,18 +343,19 @@ fn manifest_case(
 fn conclude(manifest: &Manifest, folder: &RunFolder, is_loaded: bool) -> (u8, Option<String>) {
     let outcomes = folder.read_outcomes().finished;
     let count = |status: Status| outcomes.values().filter(|outcome| outcome.status == status).count();
+    let measured = count(Status::Ok) + count(Status::Suspicious);
     if manifest.is_interrupted {
         let runnable = manifest.cases.iter().filter(|case| case.failure.is_none()).count();
-        let kept = format!("interrupted: {} of {runnable} cases are finished and kept", count(Status::Ok));
+        let kept = format!("interrupted: {measured} of {runnable} cases are finished and kept");
         return (exit_codes::INTERRUPTED, Some(kept));
     }
     if is_loaded {
         return (exit_codes::OK, None);
     }
-    let exit_code = match (count(Status::Ok), count(Status::WrongOutput)) {
+    let exit_code = match (measured, count(Status::WrongOutput)) {
         (_, 1..) => exit_codes::REGRESSION_OR_WRONG,
         (0, 0) => exit_codes::NOTHING_MEASURED,
         _ => exit_codes::OK,
     };
-    (exit_code, Some(format!("{} of {} cases ran", count(Status::Ok), manifest.cases.len())))
+    (exit_code, Some(format!("{measured} of {} cases ran", manifest.cases.len())))
 }

@@ -2,9 +2,11 @@
 
 mod container;
 mod processor_time;
+mod processors;
 
 pub use container::ContainerLimits;
 pub use processor_time::{ProcessorTime, TICKS_PER_SECOND, own_ticks, processes};
+pub use processors::{confine_thread, processor_order, share_a_core, thread_affinities};
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;

@@ -1,17 +1,19 @@
-//! Energy from the counters of the processor (Linux `powercap`, Intel and AMD RAPL) or, for a case on a GPU, of that GPU,
-//! less what the idle machine takes.
+//! Energy of calls above that of the idle machine, from the counters of the processor (Linux `powercap`, Intel and AMD RAPL)
+//! or of the NVIDIA GPU that computes.
 //!
-//! A counter is of the whole package or board: other work on the machine is in it. So a window without calls is measured first,
-//! of the same length, and subtracted. Where the counters cannot be read there is no figure: nothing is estimated.
+//! A counter is of a whole package or board and includes other work on the machine. So a window without calls is measured
+//! first and subtracted. If there is no counter of what computes, there is no figure: nothing is estimated.
 
-use std::fs;
 use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use anyhow::{Context, bail, ensure};
+use fs_err as fs;
+
 use super::nvml::Gpu;
 use super::timed_calls::TimedSession;
-use crate::definition::CaseFailure;
+use crate::definition::{CaseFailure, device_type};
 use crate::run_data::EnergyUsage;
 
 const POWERCAP: &str = "/sys/class/powercap";
@@ -19,7 +21,7 @@ const WINDOW: Duration = Duration::from_secs(1);
 
 /// One counter of microjoules.
 enum Counter {
-    /// A package's, which begins again from 0 after `range`.
+    /// A processor package's, which begins again from 0 after `range`.
     Package {
         path: PathBuf,
         range: u64,
@@ -27,7 +29,7 @@ enum Counter {
     Gpu(Box<Gpu>),
 }
 
-/// Measures an idle window and a window of calls; the inner error says why there is no figure.
+/// Measures an idle window and a window of calls. The inner error says why there is no figure.
 ///
 /// # Errors
 /// A call fails.
@@ -35,13 +37,11 @@ pub(super) fn measure(
     session: &mut TimedSession,
     device: &str,
     batch_size: usize,
-) -> Result<Result<EnergyUsage, String>, CaseFailure> {
-    let (counters, kind) = match Gpu::open(device) {
-        Some(gpu) => (gpu.map(|gpu| vec![Counter::Gpu(Box::new(gpu))]), "nvml-gpu"),
-        None => (packages(Path::new(POWERCAP)), "rapl-package"),
-    };
-    let counters = match counters {
-        Ok(counters) => counters,
+) -> Result<anyhow::Result<EnergyUsage>, CaseFailure> {
+    // A GPU's interface may have a software driver: the runtime then says that it is a CPU.
+    let found = session.session().placement().device_type;
+    let (counters, kind) = match counters(device, found.as_deref().or(device_type(device))) {
+        Ok(found) => found,
         Err(reason) => return Ok(Err(reason)),
     };
     let idle = watts_over(&counters, || {
@@ -66,56 +66,66 @@ pub(super) fn measure(
     }))
 }
 
+/// The counters of what computes on a device, and their kind.
+fn counters(device: &str, device_type: Option<&str>) -> anyhow::Result<(Vec<Counter>, &'static str)> {
+    match (Gpu::open(device), device_type) {
+        (Some(gpu), _) => Ok((vec![Counter::Gpu(Box::new(gpu?))], "nvml-gpu")),
+        (None, Some("cpu")) => Ok((packages(Path::new(POWERCAP))?, "rapl-package")),
+        (None, device_type) => {
+            bail!("{device} computes on a {}, whose energy is not read", device_type.unwrap_or("device"))
+        }
+    }
+}
+
 /// Mean power, seconds and calls of a window.
-type Window = Result<(f64, f64, usize), String>;
+type Window = anyhow::Result<(f64, f64, usize)>;
 
 fn watts_over(counters: &[Counter], work: impl FnOnce() -> Result<usize, CaseFailure>) -> Result<Window, CaseFailure> {
     let begin: Vec<_> = counters.iter().map(Counter::microjoules).collect();
     let start = Instant::now();
     let calls = work()?;
     let seconds = start.elapsed().as_secs_f64();
-    let used = |(counter, begin): (&Counter, Result<u64, String>)| {
+    let used = |(counter, begin): (&Counter, anyhow::Result<u64>)| -> anyhow::Result<u64> {
         let (begin, end) = (begin?, counter.microjoules()?);
         let range = if let Counter::Package { range, .. } = counter { *range } else { 0 };
         Ok(if end >= begin { end - begin } else { (end + range).saturating_sub(begin) })
     };
-    let used: Result<Vec<u64>, String> = counters.iter().zip(begin).map(used).collect();
-    Ok(used.map(|used| (used.iter().sum::<u64>() as f64 / 1e6 / seconds, seconds, calls)))
+    let used: anyhow::Result<u64> = counters.iter().zip(begin).map(used).sum();
+    Ok(used.map(|used| (used as f64 / 1e6 / seconds, seconds, calls)))
 }
 
-/// The counters of the packages, and not of their parts, which are in them.
-fn packages(powercap: &Path) -> Result<Vec<Counter>, String> {
-    let entries = fs::read_dir(powercap).map_err(|error| format!("{}: {error}", powercap.display()))?;
+/// The counters of the packages. The zones of their parts are in them, and the zone of the whole system (`psys`) has them
+/// in it.
+fn packages(powercap: &Path) -> anyhow::Result<Vec<Counter>> {
     let mut counters = Vec::new();
-    for entry in entries.flatten() {
-        let name = entry.file_name().to_string_lossy().into_owned();
-        // `intel-rapl:0` is a package (AMD has the same name), `intel-rapl:0:1` a part of one.
-        if !name.starts_with("intel-rapl:") || name.matches(':').count() != 1 {
+    for entry in fs::read_dir(powercap)?.flatten() {
+        // `intel-rapl:0` is a zone of its own (AMD has the same name), and `intel-rapl:0:1` is a part of one.
+        let folder = entry.file_name().to_string_lossy().into_owned();
+        if !folder.starts_with("intel-rapl:") || folder.matches(':').count() != 1 {
             continue;
         }
-        let number = |file: &str| {
-            let path = entry.path().join(file);
-            let text = fs::read_to_string(&path).map_err(|error| format!("{}: {error}", path.display()))?;
-            text.trim().parse::<u64>().map_err(|error| format!("{}: {error}", path.display()))
-        };
-        let counter = Counter::Package { path: entry.path().join("energy_uj"), range: number("max_energy_range_uj")? };
+        if !fs::read_to_string(entry.path().join("name"))?.starts_with("package") {
+            continue;
+        }
+        let range = read_number(&entry.path().join("max_energy_range_uj"))?;
+        let counter = Counter::Package { path: entry.path().join("energy_uj"), range };
         counter.microjoules()?;
         counters.push(counter);
     }
-    if counters.is_empty() {
-        return Err(format!("no RAPL counter in {}", powercap.display()));
-    }
+    ensure!(!counters.is_empty(), "no RAPL counter in {}", powercap.display());
     Ok(counters)
 }
 
+fn read_number(path: &Path) -> anyhow::Result<u64> {
+    fs::read_to_string(path)?.trim().parse().with_context(|| path.display().to_string())
+}
+
 impl Counter {
-    fn microjoules(&self) -> Result<u64, String> {
-        let path = match self {
-            Counter::Package { path, .. } => path,
-            Counter::Gpu(gpu) => return gpu.microjoules(),
-        };
-        let text = fs::read_to_string(path).map_err(|error| format!("{}: {error}", path.display()))?;
-        text.trim().parse().map_err(|error| format!("{}: {error}", path.display()))
+    fn microjoules(&self) -> anyhow::Result<u64> {
+        match self {
+            Counter::Package { path, .. } => read_number(path),
+            Counter::Gpu(gpu) => gpu.microjoules(),
+        }
     }
 }
 
@@ -123,23 +133,25 @@ impl Counter {
 mod tests {
     use super::*;
 
-    fn powercap(name: &str, energy: u64) -> PathBuf {
-        let folder = std::env::temp_dir().join(format!("inferbench-powercap-{name}-{}", std::process::id()));
-        for zone in ["intel-rapl:0", "intel-rapl:0:0"] {
-            fs::create_dir_all(folder.join(zone)).unwrap();
-            fs::write(folder.join(zone).join("energy_uj"), format!("{energy}\n")).unwrap();
-            fs::write(folder.join(zone).join("max_energy_range_uj"), "1000000\n").unwrap();
+    fn powercap(energy: u64) -> tempfile::TempDir {
+        let folder = tempfile::tempdir().unwrap();
+        for (zone, name) in [("intel-rapl:0", "package-0"), ("intel-rapl:0:0", "core"), ("intel-rapl:1", "psys")] {
+            let zone = folder.path().join(zone);
+            fs::create_dir_all(&zone).unwrap();
+            fs::write(zone.join("name"), format!("{name}\n")).unwrap();
+            fs::write(zone.join("energy_uj"), format!("{energy}\n")).unwrap();
+            fs::write(zone.join("max_energy_range_uj"), "1000000\n").unwrap();
         }
         folder
     }
 
     #[test]
     fn packages_are_counted_once_and_over_their_range() {
-        let folder = powercap("range", 900_000);
-        let counters = packages(&folder).unwrap();
+        let folder = powercap(900_000);
+        let counters = packages(folder.path()).unwrap();
         assert_eq!(counters.len(), 1);
         let window = watts_over(&counters, || {
-            fs::write(folder.join("intel-rapl:0/energy_uj"), "150000\n").unwrap();
+            fs::write(folder.path().join("intel-rapl:0/energy_uj"), "150000\n").unwrap();
             Ok(3)
         });
         let (watts, seconds, calls) = window.unwrap().unwrap();
@@ -149,9 +161,20 @@ mod tests {
 
     #[test]
     fn a_machine_without_counters_says_so() {
-        assert!(packages(Path::new("/nowhere")).is_err_and(|reason| reason.starts_with("/nowhere: ")));
-        let empty = std::env::temp_dir().join(format!("inferbench-powercap-empty-{}", std::process::id()));
-        fs::create_dir_all(&empty).unwrap();
-        assert!(packages(&empty).is_err_and(|reason| reason.contains("no RAPL counter")));
+        assert!(packages(Path::new("/nowhere")).is_err_and(|reason| reason.to_string().contains("`/nowhere`")));
+        let empty = tempfile::tempdir().unwrap();
+        assert!(packages(empty.path()).is_err_and(|reason| reason.to_string().contains("no RAPL counter")));
+    }
+
+    #[test]
+    fn the_energy_of_the_processor_is_never_that_of_another_device() {
+        for (device, device_type) in
+            [("rocm", "gpu"), ("webgpu", "gpu"), ("gpu", "gpu"), ("mps", "gpu"), ("npu", "npu")]
+        {
+            let reason = counters(device, Some(device_type)).map(|_| ()).unwrap_err().to_string();
+            assert_eq!(reason, format!("{device} computes on a {device_type}, whose energy is not read"));
+        }
+        let on_nvidia = counters("tensorrt", Some("gpu")).map(|(_, kind)| kind);
+        assert!(on_nvidia.is_err() || on_nvidia.is_ok_and(|kind| kind == "nvml-gpu"));
     }
 }

@@ -1,38 +1,65 @@
-//! NVIDIA's management library, where a driver is: memory of this process on a GPU, and the GPU's energy counter.
+//! NVIDIA's management library: memory of this process on a GPU, and the GPU's energy counter.
 //!
-//! The library is loaded when it is asked for; without a driver that is an error at once and costs nothing.
+//! The library is loaded on demand. Without a driver that is an error at once and costs nothing.
 
-use nvml_wrapper::Nvml;
+use anyhow::{Context, bail};
 use nvml_wrapper::enums::device::UsedGpuMemory;
+use nvml_wrapper::error::NvmlError;
+use nvml_wrapper::{Device, Nvml};
 
-/// One GPU.
+use crate::backend::cuda::{DEVICE_ORDER, DRIVER_ORDER};
+use crate::definition::{device_index, device_kind};
+
+/// One GPU of NVIDIA's.
 pub(super) struct Gpu {
     nvml: Nvml,
-    index: u32,
+    name: GpuName,
+}
+
+/// How the driver finds a GPU.
+#[derive(Debug, PartialEq)]
+enum GpuName {
+    /// By its place in the order of PCI buses.
+    Index(u32),
+    /// By its identifier, `GPU-…`.
+    Uuid(String),
 }
 
 impl Gpu {
-    /// The GPU of a device name, `cuda` or `cuda:1`; none for other devices.
+    /// The GPU of a device name, such as `cuda`, `cuda:1` or `tensorrt`; `None` for devices that are not NVIDIA's.
     ///
-    /// The number is that of the driver. Where `CUDA_VISIBLE_DEVICES` hides or reorders GPUs, it is the place in that list.
+    /// The number is CUDA's. It is the driver's too, because a process for such a device numbers GPUs by their PCI buses, as
+    /// the driver does. If `CUDA_VISIBLE_DEVICES` hides or reorders GPUs, it is the place in that list.
     ///
     /// # Errors
-    /// There is no driver, or no such GPU.
-    pub fn open(device: &str) -> Option<Result<Self, String>> {
-        let visible = std::env::var("CUDA_VISIBLE_DEVICES").ok();
-        let index = driver_index(device, visible.as_deref())?;
-        let open = |index| {
-            let nvml = Nvml::init().map_err(|error| error.to_string())?;
-            nvml.device_by_index(index).map_err(|error| format!("GPU {index}: {error}"))?;
-            Ok(Gpu { nvml, index })
+    /// There is no driver, or no such GPU, or CUDA numbers several GPUs in another order than the driver.
+    pub fn open(device: &str) -> Option<anyhow::Result<Self>> {
+        let variable = |name: &str| std::env::var(name).ok();
+        let name = driver_name(device, variable("CUDA_VISIBLE_DEVICES").as_deref())?;
+        let open = |name| {
+            let nvml = Nvml::init()?;
+            let order = variable(DEVICE_ORDER);
+            if nvml.device_count()? > 1 && order.as_deref() != Some(DRIVER_ORDER) && matches!(name, GpuName::Index(_)) {
+                bail!("{DEVICE_ORDER} is not {DRIVER_ORDER}, so that the driver's number of {device} is not known");
+            }
+            let gpu = Gpu { nvml, name };
+            gpu.device().with_context(|| device.to_owned())?;
+            Ok(gpu)
         };
-        Some(index.and_then(open))
+        Some(name.and_then(open))
     }
 
-    /// What this process has allocated there; absent where the driver does not tell, as in some containers.
+    fn device(&self) -> Result<Device<'_>, NvmlError> {
+        match &self.name {
+            GpuName::Index(index) => self.nvml.device_by_index(*index),
+            GpuName::Uuid(uuid) => self.nvml.device_by_uuid(uuid.as_str()),
+        }
+    }
+
+    /// Bytes that this process has allocated there; `None` if the driver does not tell, as in some containers.
     pub fn own_memory_bytes(&self) -> Option<u64> {
         let own = std::process::id();
-        let processes = self.nvml.device_by_index(self.index).ok()?.running_compute_processes().ok()?;
+        let processes = self.device().ok()?.running_compute_processes().ok()?;
         processes.into_iter().filter(|process| process.pid == own).find_map(|process| match process.used_gpu_memory {
             UsedGpuMemory::Used(bytes) => Some(bytes),
             UsedGpuMemory::Unavailable => None,
@@ -40,24 +67,26 @@ impl Gpu {
     }
 
     /// Microjoules since the driver was loaded.
-    pub fn microjoules(&self) -> Result<u64, String> {
-        let device = self.nvml.device_by_index(self.index).map_err(|error| error.to_string())?;
-        device.total_energy_consumption().map(|millijoules| 1000 * millijoules).map_err(|error| error.to_string())
+    ///
+    /// # Errors
+    /// The GPU has no such counter.
+    pub fn microjoules(&self) -> anyhow::Result<u64> {
+        Ok(1000 * self.device()?.total_energy_consumption()?)
     }
 }
 
-/// The driver's number of a device, where it is a GPU of CUDA's.
-fn driver_index(device: &str, visible: Option<&str>) -> Option<Result<u32, String>> {
-    let rest = device.strip_prefix("cuda")?;
-    let number = if rest.is_empty() { "0" } else { rest.strip_prefix(':')? };
-    let number: usize = number.parse().ok()?;
-    Some(match visible {
-        None => Ok(number as u32),
-        Some(list) => {
-            let missing = || format!("CUDA_VISIBLE_DEVICES={list} has no number for {device}");
-            list.split(',').nth(number).and_then(|own| own.trim().parse().ok()).ok_or_else(missing)
-        }
-    })
+/// The driver's name of a device; `None` if the device is not NVIDIA's.
+fn driver_name(device: &str, visible: Option<&str>) -> Option<anyhow::Result<GpuName>> {
+    if !matches!(device_kind(device), "cuda" | "tensorrt") {
+        return None;
+    }
+    let number = device_index(device);
+    let Some(list) = visible else { return Some(u32::try_from(number).map(GpuName::Index).map_err(Into::into)) };
+    let own = list.split(',').nth(number).map(str::trim).and_then(|own| match own.parse() {
+        Ok(index) => Some(GpuName::Index(index)),
+        Err(_) => own.starts_with("GPU-").then(|| GpuName::Uuid(own.to_owned())),
+    });
+    Some(own.with_context(|| format!("CUDA_VISIBLE_DEVICES={list} has no GPU for {device}")))
 }
 
 #[cfg(test)]
@@ -66,10 +95,14 @@ mod tests {
 
     #[test]
     fn a_device_name_is_a_gpu_of_the_driver() {
-        assert_eq!(driver_index("cpu", None), None);
-        assert_eq!(driver_index("cuda", None), Some(Ok(0)));
-        assert_eq!(driver_index("cuda:1", Some("3,2")), Some(Ok(2)));
-        assert!(driver_index("cuda:1", Some("GPU-1a2b,GPU-3c4d")).unwrap().is_err());
-        assert!(Gpu::open("cpu").is_none());
+        let name = |device: &str, visible| driver_name(device, visible).unwrap().ok();
+        assert_eq!(name("cuda", None), Some(GpuName::Index(0)));
+        assert_eq!(name("tensorrt:1", None), Some(GpuName::Index(1)));
+        assert_eq!(name("cuda:1", Some("3,2")), Some(GpuName::Index(2)));
+        assert_eq!(name("cuda:1", Some("GPU-1a2b,GPU-3c4d")), Some(GpuName::Uuid("GPU-3c4d".into())));
+        assert_eq!(name("cuda:1", Some("0")), None);
+        for other in ["cpu", "rocm", "webgpu", "gpu"] {
+            assert!(Gpu::open(other).is_none(), "{other}");
+        }
     }
 }

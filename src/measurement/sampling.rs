@@ -22,31 +22,40 @@ const MOST_SAMPLES: usize = 100;
 const MOST_CALLS: usize = 1_000_000;
 /// The pilot's scatter is itself an estimate: the calls are enough for a somewhat narrower interval.
 const MARGIN: f64 = 0.85;
+/// Criterion may make somewhat fewer calls than it is asked for, and a bound takes its full number.
+const BOUND_MARGIN: f64 = 1.03;
+/// The fraction of the timeout that calls may take whose number the user has said.
+const TIMEOUT_FRACTION: f64 = 0.5;
 
 impl Sampling {
     /// As many calls as it takes, if they fit into the budget; at least Criterion's ten.
     ///
-    /// It takes those that were asked for, or that fill the least time; or, where a percentile's bound or an interval's
+    /// It takes those that were asked for, or that fill the least time; or, if a percentile's bound or an interval's
     /// width was asked for, those that give it. How many an interval takes is found in two stages (Stein 1945, "A
     /// two-sample test for a linear hypothesis whose power is independent of the variance"): from the scatter of `pilot`,
-    /// nanoseconds of calls that are not used otherwise.
-    ///
-    /// Up to 100 calls are a sample each; beyond that there are 100 samples of several calls.
+    /// nanoseconds of calls that are not used otherwise. A number of iterations that the user has said is limited by the
+    /// timeout and not by the budget.
     pub fn choose(effort: &Effort, call_ns: u64, pilot: &[u64]) -> Self {
         let calls_in = |seconds: f64| (seconds * 1e9 / call_ns.max(1) as f64) as usize;
-        let affordable = calls_in(effort.budget_seconds);
-        let for_bound =
-            effort.until_percentile.map(|percent| (calls_for_bound(percent / 100.0), StopReason::PercentileBound));
+        let for_bound = effort.until_percentile.map(|percent| {
+            let calls = calls_for_bound(percent / 100.0) as f64;
+            ((BOUND_MARGIN * calls).ceil() as usize, StopReason::PercentileBound)
+        });
         let for_interval =
             effort.until_interval.map(|percent| (calls_for_interval(percent, pilot), StopReason::Interval));
         let asked_for = (effort.iterations.max(calls_in(effort.least_seconds)), StopReason::Iterations);
         let (wanted, stop) =
             for_bound.into_iter().chain(for_interval).max_by_key(|(calls, _)| *calls).unwrap_or(asked_for);
+        let is_lifted = effort.are_iterations_explicit && stop == StopReason::Iterations;
+        let seconds = if is_lifted {
+            effort.budget_seconds.max(TIMEOUT_FRACTION * effort.timeout_seconds)
+        } else {
+            effort.budget_seconds
+        };
+        let affordable = calls_in(seconds).max(FEWEST_SAMPLES);
         let (wanted, stop) = if wanted > MOST_CALLS { (MOST_CALLS, StopReason::MostCalls) } else { (wanted, stop) };
-        let stop = if wanted > affordable.max(FEWEST_SAMPLES) { StopReason::Budget } else { stop };
-        let samples = wanted.min(affordable).clamp(FEWEST_SAMPLES, MOST_SAMPLES);
-        let fits = affordable / samples;
-        let calls_per_sample = wanted.div_ceil(samples).min(fits).max(1);
+        let (calls, stop) = if wanted > affordable { (affordable, StopReason::Budget) } else { (wanted, stop) };
+        let (samples, calls_per_sample) = split(calls, affordable);
         Sampling { samples, calls_per_sample: calls_per_sample as u64, stop }
     }
 
@@ -58,6 +67,14 @@ impl Sampling {
         let calls = self.samples as f64 * (self.calls_per_sample as f64 - 0.5);
         Duration::from_nanos(((calls * call_ns as f64) as u64).max(1))
     }
+}
+
+/// Samples and calls per sample that come to `calls` or a few more, and to no more than are affordable.
+fn split(calls: usize, affordable: usize) -> (usize, usize) {
+    let calls_per_sample = calls.div_ceil(MOST_SAMPLES).max(1);
+    let enough = calls.div_ceil(calls_per_sample);
+    let samples = if enough * calls_per_sample <= affordable { enough } else { affordable / calls_per_sample };
+    (samples.clamp(FEWEST_SAMPLES, MOST_SAMPLES), calls_per_sample)
 }
 
 /// Calls for an interval of the mean of ± `percent`, from the scatter of the pilot: the width falls with their root.
@@ -81,7 +98,7 @@ mod tests {
     fn a_bound_takes_its_published_number_of_calls_if_the_budget_has_them() {
         let effort = Effort { until_percentile: Some(99.0), budget_seconds: 5.0, ..Effort::default() };
         let fast = Sampling::choose(&effort, 1_000_000, &[]);
-        assert_eq!((fast.samples as u64 * fast.calls_per_sample, fast.stop), (700, StopReason::PercentileBound));
+        assert_eq!((fast.samples as u64 * fast.calls_per_sample, fast.stop), (686, StopReason::PercentileBound));
         let slow = Sampling::choose(&effort, 100_000_000, &[]);
         assert_eq!((slow.samples as u64 * slow.calls_per_sample, slow.stop), (50, StopReason::Budget));
     }
@@ -105,9 +122,29 @@ mod tests {
         assert_eq!(choose(1000, 5.0, 2_000_000_000), (10, 1));
         assert_eq!(choose(1000, 5.0, 100_000_000), (50, 1));
         assert_eq!(choose(1000, 5.0, 1_000), (100, 10));
-        assert_eq!(choose(250, 5.0, 1_000), (100, 3));
+        assert_eq!(choose(250, 5.0, 1_000), (84, 3));
+        assert_eq!(choose(150, 1.9, 10_000_000), (75, 2));
+        assert_eq!(choose(662, 6.9, 10_000_000), (95, 7));
+        assert_eq!(choose(1000, 1.9, 10_000_000), (95, 2));
         assert_eq!(choose(20, 5.0, 1_000), (20, 1));
-        assert_eq!(choose(1000, 5.0, 38_000_000), (100, 1));
+        assert_eq!(choose(1000, 5.0, 38_000_000), (65, 2));
+    }
+
+    #[test]
+    fn iterations_that_the_user_has_said_are_made_up_to_the_timeout() {
+        let choose = |timeout_seconds| {
+            let effort = Effort {
+                iterations: 100,
+                are_iterations_explicit: true,
+                budget_seconds: 5.0,
+                timeout_seconds,
+                ..Effort::default()
+            };
+            let sampling = Sampling::choose(&effort, 450_000_000, &[]);
+            (sampling.samples as u64 * sampling.calls_per_sample, sampling.stop)
+        };
+        assert_eq!(choose(1800.0), (100, StopReason::Iterations));
+        assert_eq!(choose(45.0), (50, StopReason::Budget));
     }
 
     #[test]

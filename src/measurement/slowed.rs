@@ -1,4 +1,4 @@
-//! A session that takes longer than it has to, by a known part: what a method is tried on that says it finds such things.
+//! A session that takes longer than it has to, by a known fraction: a method that finds slow-downs is tried on it.
 //!
 //! The time is spun away at the end of the call, so it is in the timed region as if the runtime had become slower.
 
@@ -9,21 +9,24 @@ use crate::backend::{Placement, Session, Stages};
 use crate::definition::CaseFailure;
 use crate::fixture::HostTensor;
 
-/// Another session, slower by a part of its own time.
+/// Another session, slower by a fraction of its own time.
 pub struct Slowed {
     session: Box<dyn Session>,
-    slowdown: f64,
+    factor: f64,
+    least: Duration,
     started: Instant,
 }
 
 impl Slowed {
-    /// `slowdown` is the part that is added: 0.05 for 5 %. With 0 it costs the same two clock reads.
-    pub fn new(session: Box<dyn Session>, slowdown: f64) -> Self {
-        Slowed { session, slowdown, started: Instant::now() }
+    /// `ppm` are the millionths that are added to each call; with 0 it costs the same clock reads. Before that, a call takes
+    /// `least_ns` at least: slow-downs of calls that are hardly longer than a clock read could not be planted.
+    pub fn new(session: Box<dyn Session>, ppm: u32, least_ns: u64) -> Self {
+        let (factor, least) = (1.0 + f64::from(ppm) / 1e6, Duration::from_nanos(least_ns));
+        Slowed { session, factor, least, started: Instant::now() }
     }
 
     fn spin(&self) {
-        let until = self.started.elapsed().mul_f64(1.0 + self.slowdown);
+        let until = self.started.elapsed().max(self.least).mul_f64(self.factor);
         while self.started.elapsed() < until {
             spin_loop();
         }
@@ -110,8 +113,8 @@ mod tests {
     }
 
     #[test]
-    fn the_timed_call_is_longer_by_the_part_that_was_asked_for() {
-        let mut session = TimedSession::new(Box::new(Slowed::new(Box::new(Sleeping), 0.5)), 1);
+    fn the_timed_call_is_longer_by_the_fraction_that_was_asked_for() {
+        let mut session = TimedSession::new(Box::new(Slowed::new(Box::new(Sleeping), 500_000, 0)), 1);
         for call in session.call(5).unwrap().as_nanoseconds() {
             assert!(*call >= 3_000_000, "{call} ns");
         }

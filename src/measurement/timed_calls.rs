@@ -72,6 +72,11 @@ impl TimedSession {
         TimedSession { session: wrap(self.session), ..self }
     }
 
+    /// The session, without its ring.
+    pub fn into_session(self) -> Box<dyn Session> {
+        self.session
+    }
+
     pub fn session(&mut self) -> &mut dyn Session {
         &mut *self.session
     }

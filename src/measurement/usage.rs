@@ -30,7 +30,7 @@ pub fn watch(
 ) -> Result<Usage, CaseFailure> {
     let gpu = Gpu::open(device).and_then(Result::ok);
     let (memory, device_peak_bytes) = watch_memory(session, gpu, Duration::from_secs_f64(budget_seconds))?;
-    let energy = energy::measure(session, device, batch_size)?;
+    let energy = energy::measure(session, device, batch_size)?.map_err(|error| format!("{error:#}"));
     Ok(Usage { memory, device_peak_bytes, energy })
 }
 
@@ -39,6 +39,8 @@ fn watch_memory(
     gpu: Option<Gpu>,
     at_most: Duration,
 ) -> Result<(Option<MemoryUsage>, Option<u64>), CaseFailure> {
+    let loading_peak_bytes = memory::peak_bytes();
+    let is_reset = memory::reset_peak().is_ok();
     let loaded_bytes = memory::resident_bytes();
     let is_over = Arc::new(AtomicBool::new(false));
     let watcher = thread::spawn({
@@ -59,8 +61,12 @@ fn watch_memory(
     let (average_bytes, device_peak_bytes) = watcher.join().unwrap_or_default();
     called?;
     let all = loaded_bytes.zip(average_bytes).zip(memory::peak_bytes());
-    let memory =
-        all.map(|((loaded_bytes, average_bytes), peak_bytes)| MemoryUsage { loaded_bytes, average_bytes, peak_bytes });
+    let memory = all.map(|((loaded_bytes, average_bytes), peak_bytes)| MemoryUsage {
+        loaded_bytes,
+        average_bytes,
+        peak_bytes: peak_bytes.max(loading_peak_bytes.unwrap_or(0)),
+        calls_peak_bytes: is_reset.then_some(peak_bytes),
+    });
     Ok((memory, device_peak_bytes))
 }
 

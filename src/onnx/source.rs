@@ -3,10 +3,11 @@
 use std::borrow::Cow;
 use std::cell::RefCell;
 use std::collections::BTreeMap;
-use std::fs::File;
 use std::path::{Component, Path, PathBuf};
 use std::rc::Rc;
 
+use anyhow::{Context, Result, ensure};
+use fs_err::File;
 use memmap2::Mmap;
 use prost::Message;
 use prost::bytes::Bytes;
@@ -44,14 +45,14 @@ impl Source {
     ///
     /// # Errors
     /// It cannot be read, or is not a whole ONNX model.
-    pub fn read(path: &Path) -> Result<Self, String> {
-        let named = |error: &dyn std::fmt::Display| format!("{}: {error}", path.display());
-        let file = File::open(path).map_err(|error| named(&error))?;
-        // SAFETY: as for data files. Weights inside the file are not read before they are asked for.
-        let map = unsafe { Mmap::map(&file) }.map_err(|error| named(&error))?;
-        let mut model = ModelProto::decode(Bytes::from_owner(map))
-            .map_err(|_| named(&"not a whole ONNX model (cut short, or another format)"))?;
-        let graph = model.graph.take().ok_or_else(|| named(&"an ONNX model without a graph"))?;
+    pub fn read(path: &Path) -> Result<Self> {
+        Self::decode(Bytes::from_owner(map_file(path)?), path).with_context(|| path.display().to_string())
+    }
+
+    fn decode(bytes: Bytes, path: &Path) -> Result<Self> {
+        let mut model =
+            ModelProto::decode(bytes).ok().context("not a whole ONNX model (cut short, or another format)")?;
+        let graph = model.graph.take().context("an ONNX model without a graph")?;
         Ok(Source { path: path.to_owned(), model, graph, data_files: RefCell::default() })
     }
 
@@ -70,18 +71,22 @@ impl Source {
         names
     }
 
-    /// The bytes of a tensor of which one element takes `width` bytes; none for one that stores its values as numbers
-    /// of another kind.
+    /// The bytes of a tensor whose elements take `width` bytes each. Returns `None` if the tensor stores its values as
+    /// numbers of another kind.
     ///
     /// # Errors
     /// The data file is missing or too short, or the data do not fit the shape.
-    pub fn bytes<'a>(&self, tensor: &'a TensorProto, width: usize) -> Result<Option<TensorBytes<'a>>, String> {
-        let named = |error: String| format!("{}: initializer {:?}: {error}", self.path.display(), tensor.name);
-        let elements = tensor.elements().ok_or_else(|| named(format!("impossible shape {:?}", tensor.dims)))?;
-        let wanted = elements.checked_mul(width as u64).and_then(|bytes| usize::try_from(bytes).ok());
-        let wanted = wanted.ok_or_else(|| named(format!("impossible shape {:?}", tensor.dims)))?;
+    pub fn bytes<'a>(&self, tensor: &'a TensorProto, width: usize) -> Result<Option<TensorBytes<'a>>> {
+        self.stored_bytes(tensor, width)
+            .with_context(|| format!("{}: initializer {:?}", self.path.display(), tensor.name))
+    }
+
+    fn stored_bytes<'a>(&self, tensor: &'a TensorProto, width: usize) -> Result<Option<TensorBytes<'a>>> {
+        let wanted = tensor.elements().and_then(|elements| elements.checked_mul(width as u64));
+        let wanted = wanted.and_then(|bytes| usize::try_from(bytes).ok());
+        let wanted = wanted.with_context(|| format!("impossible shape {:?}", tensor.dims))?;
         let bytes = if tensor.data_location == EXTERNAL {
-            self.external_bytes(tensor, wanted).map_err(named)?
+            self.external_bytes(tensor, wanted)?
         } else if let Some(raw) = &tensor.raw_data {
             TensorBytes::Inside(Cow::Borrowed(raw))
         } else if tensor.data_type == element::FLOAT && (!tensor.float_data.is_empty() || wanted == 0) {
@@ -95,9 +100,7 @@ impl Source {
             return Ok(None);
         };
         let length = bytes.as_slice().len();
-        if length != wanted {
-            return Err(named(format!("{length} bytes of data, but shape {:?} needs {wanted}", tensor.dims)));
-        }
+        ensure!(length == wanted, "{length} bytes of data, but shape {:?} needs {wanted}", tensor.dims);
         Ok(Some(bytes))
     }
 
@@ -105,21 +108,23 @@ impl Source {
     ///
     /// # Errors
     /// As [`Self::bytes`], or there are none.
-    pub fn float_bytes<'a>(&self, tensor: &'a TensorProto) -> Result<TensorBytes<'a>, String> {
+    pub fn float_bytes<'a>(&self, tensor: &'a TensorProto) -> Result<TensorBytes<'a>> {
         self.bytes(tensor, 4)?
-            .ok_or_else(|| format!("{}: initializer {:?} has no data", self.path.display(), tensor.name))
+            .with_context(|| format!("{}: initializer {:?} has no data", self.path.display(), tensor.name))
     }
 
-    fn external_bytes(&self, tensor: &TensorProto, wanted: usize) -> Result<TensorBytes<'static>, String> {
-        let location = external_entry(tensor, "location").ok_or("external data without a `location`")?;
+    fn external_bytes(&self, tensor: &TensorProto, wanted: usize) -> Result<TensorBytes<'static>> {
+        let location = external_entry(tensor, "location").context("external data without a `location`")?;
         let number = |key: &str| match external_entry(tensor, key) {
-            Some(text) => text.parse::<usize>().map(Some).map_err(|_| format!("`{key}` is {text:?} and not a number")),
+            Some(text) => {
+                text.parse::<usize>().ok().with_context(|| format!("`{key}` is {text:?} and not a number")).map(Some)
+            }
             None => Ok(None),
         };
         let begin = number("offset")?.unwrap_or(0);
         let length = number("length")?.unwrap_or(wanted);
         let file = self.data_file(location)?;
-        let end = begin.checked_add(length).filter(|&end| end <= file.len()).ok_or_else(|| {
+        let end = begin.checked_add(length).filter(|&end| end <= file.len()).with_context(|| {
             format!(
                 "{length} bytes at {begin} are beyond the end of {location} ({} bytes): is it cut short?",
                 file.len()
@@ -128,26 +133,34 @@ impl Source {
         Ok(TensorBytes::External { file, begin, end })
     }
 
-    fn data_file(&self, location: &str) -> Result<Rc<Mmap>, String> {
+    fn data_file(&self, location: &str) -> Result<Rc<Mmap>> {
         if let Some(file) = self.data_files.borrow().get(location) {
             return Ok(Rc::clone(file));
         }
         let relative = Path::new(location);
-        if !relative.components().all(|part| matches!(part, Component::Normal(_) | Component::CurDir)) {
-            return Err(format!("data file {location:?} is not in the folder of the graph, where ONNX wants it"));
-        }
+        ensure!(
+            relative.components().all(|component| matches!(component, Component::Normal(_) | Component::CurDir)),
+            "data file {location:?} is not in the folder of the graph, where ONNX wants it"
+        );
         let path = self.path.parent().unwrap_or(Path::new("")).join(relative);
-        let named = |error: std::io::Error| format!("data file {}: {error}", path.display());
-        let file = File::open(&path).map_err(named)?;
-        // SAFETY: the map is read only; a file that another process cuts short meanwhile would end this one, as for
-        // every other reader of weights.
-        let map = Rc::new(unsafe { Mmap::map(&file) }.map_err(named)?);
+        let map = Rc::new(map_file(&path).context("data file")?);
         self.data_files.borrow_mut().insert(location.to_owned(), Rc::clone(&map));
         Ok(map)
     }
 }
 
-/// What a file says of the type that it computes in.
+/// Maps a file into memory.
+///
+/// # Errors
+/// The file cannot be opened or mapped.
+pub(crate) fn map_file(path: &Path) -> Result<Mmap> {
+    let file = File::open(path)?;
+    // SAFETY: the map is read only. A file that another process cuts short meanwhile would end this process, as every
+    // other reader of weights.
+    unsafe { Mmap::map(file.file()) }.with_context(|| path.display().to_string())
+}
+
+/// The dtype and the data files of an ONNX file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Nature {
     pub dtype: Dtype,
@@ -155,11 +168,11 @@ pub struct Nature {
     pub data_files: Vec<String>,
 }
 
-/// Reads the type that a file computes in.
+/// Reads the dtype that a file computes in, and the names of its data files.
 ///
 /// # Errors
 /// The file cannot be read or is not a whole ONNX model.
-pub fn read_nature(path: &Path) -> Result<Nature, String> {
+pub fn read_nature(path: &Path) -> Result<Nature> {
     let source = Source::read(path)?;
     let dtype = source.graph.dtype();
     Ok(Nature { dtype, data_files: source.data_file_names().into_iter().map(str::to_owned).collect() })

@@ -3,18 +3,18 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use prost::Message;
-use prost::bytes::Bytes;
+use anyhow::{Context, Result, bail, ensure};
 
-use super::proto::{DimensionProto, GraphProto, ModelProto, ValueInfoProto, element};
+use super::Source;
+use super::proto::{DimensionProto, GraphProto, ValueInfoProto, element};
 use crate::definition::{BATCH, Dimension, Dtype, ElementType, TensorSpec};
 
-/// What an ONNX file says of itself.
+/// The inputs, outputs, parameters and dtype of an ONNX file.
 #[derive(Clone, Debug)]
 pub struct OnnxSummary {
     pub inputs: Vec<TensorSpec>,
     pub outputs: Vec<TensorSpec>,
-    /// Elements of all initializers but integers that are no weights, scales and zero points.
+    /// The number of elements of all initializers, without scales, zero points and integers that are no weights.
     pub parameters: u64,
     pub dtype: Dtype,
 }
@@ -27,21 +27,17 @@ pub struct OnnxSummary {
 ///
 /// # Errors
 /// The file cannot be read, is not a whole ONNX model, or has an input that is no tensor of a supported type.
-pub fn read_summary(path: &Path) -> Result<OnnxSummary, String> {
-    let bytes = std::fs::read(path).map_err(|error| format!("{}: {error}", path.display()))?;
-    summarise(bytes.into()).map_err(|error| format!("{}: {error}", path.display()))
+pub fn read_summary(path: &Path) -> Result<OnnxSummary> {
+    summarise(&Source::read(path)?.graph).with_context(|| path.display().to_string())
 }
 
-/// The names that an ONNX file gives to the dimensions of its inputs, by input; none for a dimension with a number or
-/// without a name.
+/// Reads the names of the dimensions of the inputs of an ONNX file, by input. A dimension with a number or without a name
+/// is `None`.
 ///
 /// # Errors
 /// The file cannot be read or is not a whole ONNX model.
-pub fn read_input_symbols(path: &Path) -> Result<BTreeMap<String, Vec<Option<String>>>, String> {
-    let named = |error: &dyn std::fmt::Display| format!("{}: {error}", path.display());
-    let bytes = std::fs::read(path).map_err(|error| named(&error))?;
-    let model = ModelProto::decode(Bytes::from(bytes)).map_err(|error| named(&error))?;
-    let inputs = model.graph.map(|graph| graph.inputs).unwrap_or_default().into_iter();
+pub fn read_input_symbols(path: &Path) -> Result<BTreeMap<String, Vec<Option<String>>>> {
+    let inputs = Source::read(path)?.graph.inputs.into_iter();
     let symbols = |input: ValueInfoProto| {
         let shape = input.r#type.and_then(|kind| kind.tensor).and_then(|tensor| tensor.shape).unwrap_or_default();
         let symbol = |dim: DimensionProto| dim.symbol.filter(|symbol| !symbol.is_empty());
@@ -50,23 +46,19 @@ pub fn read_input_symbols(path: &Path) -> Result<BTreeMap<String, Vec<Option<Str
     Ok(inputs.map(symbols).collect())
 }
 
-fn summarise(bytes: Bytes) -> Result<OnnxSummary, String> {
-    let model =
-        ModelProto::decode(bytes).map_err(|_| "not a whole ONNX model (cut short, or another format)".to_owned())?;
-    let graph = model.graph.ok_or("an ONNX model without a graph")?;
-    if graph.nodes.is_empty() {
-        return Err("an ONNX model without an operator".into());
-    }
+fn summarise(graph: &GraphProto) -> Result<OnnxSummary> {
+    ensure!(!graph.nodes.is_empty(), "an ONNX model without an operator");
     let is_initializer = |name: &str| graph.initializers.iter().any(|initializer| initializer.name == name);
-    let inputs: Result<Vec<_>, _> =
+    let inputs: Result<Vec<_>> =
         graph.inputs.iter().filter(|input| !is_initializer(&input.name)).map(|input| graph.input_spec(input)).collect();
-    let outputs: Result<Vec<_>, _> = graph.outputs.iter().map(tensor_spec).collect();
+    let outputs: Result<Vec<_>> = graph.outputs.iter().map(tensor_spec).collect();
     let parameters = graph.parameters().iter().fold(0_u64, |all, found| all.saturating_add(found.count.unwrap_or(0)));
     Ok(OnnxSummary { inputs: inputs?, outputs: outputs?, parameters, dtype: graph.dtype() })
 }
 
 impl GraphProto {
-    /// What the graph computes in: the type of most of the weights, or i8 where operators work on quantised numbers.
+    /// The dtype that the graph computes in: the type of most of the weights, or i8 if operators work on quantised
+    /// numbers.
     pub fn dtype(&self) -> Dtype {
         let elements = |wanted: i32| {
             let of_type = self.initializers.iter().filter(|tensor| tensor.data_type == wanted);
@@ -84,8 +76,8 @@ impl GraphProto {
         }
     }
 
-    /// The input, with what the graph tells of the values that it can take.
-    fn input_spec(&self, value: &ValueInfoProto) -> Result<TensorSpec, String> {
+    /// The input, with the values that it can take as far as the graph tells.
+    fn input_spec(&self, value: &ValueInfoProto) -> Result<TensorSpec> {
         let mut spec = tensor_spec(value)?;
         match spec.dtype {
             ElementType::I32 | ElementType::I64 if value.name.contains("mask") => spec.constant = Some(1),
@@ -96,7 +88,7 @@ impl GraphProto {
         Ok(spec)
     }
 
-    /// The rows of the shortest table in which the value, or what is made of it without arithmetic, is an index.
+    /// The number of rows of the shortest table in which the value is an index, directly or after a change of its shape.
     fn rows_that_it_looks_up(&self, name: &str) -> Option<u64> {
         let mut same = vec![name];
         let mut rows: Option<u64> = None;
@@ -119,12 +111,12 @@ impl GraphProto {
     }
 }
 
-fn tensor_spec(value: &ValueInfoProto) -> Result<TensorSpec, String> {
+fn tensor_spec(value: &ValueInfoProto) -> Result<TensorSpec> {
     let tensor = value
         .r#type
         .as_ref()
         .and_then(|kind| kind.tensor.as_ref())
-        .ok_or_else(|| format!("{:?} is not a tensor (a sequence, map or optional)", value.name))?;
+        .with_context(|| format!("{:?} is not a tensor (a sequence, map or optional)", value.name))?;
     let dtype = match tensor.element {
         1 => ElementType::F32,
         2 => ElementType::U8,
@@ -133,7 +125,7 @@ fn tensor_spec(value: &ValueInfoProto) -> Result<TensorSpec, String> {
         9 => ElementType::Bool,
         10 => ElementType::F16,
         11 => ElementType::F64,
-        other => return Err(format!("{:?} has the unsupported ONNX element type {other}", value.name)),
+        other => bail!("{:?} has the unsupported ONNX element type {other}", value.name),
     };
     let dims = tensor.shape.as_ref().map(|shape| shape.dims.as_slice()).unwrap_or_default();
     let shape = dims
@@ -151,7 +143,11 @@ fn tensor_spec(value: &ValueInfoProto) -> Result<TensorSpec, String> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::proto::{DimensionProto, NodeProto, ShapeProto, TensorProto, TensorTypeProto, TypeProto};
+    use prost::Message;
+
+    use super::super::proto::{
+        DimensionProto, ModelProto, NodeProto, ShapeProto, TensorProto, TensorTypeProto, TypeProto,
+    };
     use super::*;
 
     fn dimension(value: Option<i64>, symbol: Option<&str>) -> DimensionProto {
@@ -164,9 +160,9 @@ mod tests {
         ValueInfoProto { name: name.into(), r#type: Some(kind), ..ValueInfoProto::default() }
     }
 
-    fn model() -> ModelProto {
+    fn graph() -> GraphProto {
         let dims = vec![dimension(None, Some("N")), dimension(Some(3), None), dimension(None, None)];
-        let graph = GraphProto {
+        GraphProto {
             nodes: vec![NodeProto { op_type: "Relu".into(), ..NodeProto::default() }],
             initializers: vec![TensorProto {
                 dims: vec![4, 5],
@@ -177,13 +173,12 @@ mod tests {
             inputs: vec![value("x", dims), value("w", vec![dimension(Some(4), None), dimension(Some(5), None)])],
             outputs: vec![value("y", vec![])],
             ..GraphProto::default()
-        };
-        ModelProto { graph: Some(graph), ..ModelProto::default() }
+        }
     }
 
     #[test]
     fn symbolic_dimensions_are_named_and_the_first_is_the_batch() {
-        let summary = summarise(model().encode_to_vec().into()).unwrap();
+        let summary = summarise(&graph()).unwrap();
         assert_eq!(summary.parameters, 20);
         assert_eq!(summary.inputs.len(), 1);
         assert_eq!(summary.inputs[0].to_string(), "x f32[batch×3×x.2]");
@@ -200,8 +195,7 @@ mod tests {
 
     #[test]
     fn tokens_are_below_the_length_of_their_table_and_a_mask_is_all_ones() {
-        let mut model = model();
-        let graph = model.graph.as_mut().unwrap();
+        let mut graph = graph();
         let integer = |name: &str| {
             let tensor =
                 TensorTypeProto { element: 7, shape: Some(ShapeProto { dims: vec![dimension(Some(2), None)] }) };
@@ -216,15 +210,19 @@ mod tests {
         };
         graph.inputs.extend(["ids", "attention_mask", "count"].map(integer));
         graph.nodes.extend([node("Cast", &["ids"], "cast"), node("Gather", &["w", "cast"], "rows")]);
-        let summary = summarise(model.encode_to_vec().into()).unwrap();
+        let summary = summarise(&graph).unwrap();
         let values: Vec<_> = summary.inputs[1..].iter().map(|input| (input.below, input.constant)).collect();
         assert_eq!(values, [(Some(4), None), (None, Some(1)), (None, None)]);
     }
 
     #[test]
     fn a_truncated_file_is_an_error() {
-        let bytes = model().encode_to_vec();
-        assert!(summarise(bytes[..bytes.len() - 3].to_vec().into()).is_err());
-        assert!(summarise(Bytes::new()).is_err());
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("cut.onnx");
+        let bytes = ModelProto { graph: Some(graph()), ..ModelProto::default() }.encode_to_vec();
+        for bytes in [&bytes[..bytes.len() - 3], &[]] {
+            std::fs::write(&path, bytes).unwrap();
+            assert!(read_summary(&path).unwrap_err().to_string().contains("cut.onnx"));
+        }
     }
 }

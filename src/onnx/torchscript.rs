@@ -1,67 +1,90 @@
-//! Reads the names of a TorchScript archive's inputs and what it computes in, without libtorch.
+//! Reads the names of the inputs of a TorchScript archive and the dtype that it computes in, without libtorch.
 //!
 //! An archive is a ZIP file whose `data.pkl` begins with the name of the module's class, and whose `code/` holds the
 //! class as text. It says the inputs' names and types, and never their shapes.
 
-use std::fs::File;
-use std::io::Read;
+use std::io::{BufReader, Read};
 use std::path::Path;
 
+use anyhow::{Context, Result, ensure};
+use fs_err::File;
 use regex::Regex;
 use zip::ZipArchive;
 
 use crate::definition::Dtype;
 
+/// The most bytes of text that are inflated of one archive. The code of the largest models takes a few MB.
+const MOST_TEXT: u64 = 64 << 20;
+
 /// The inputs of the module's `forward` as `(name, type)`, such as `("x", "Tensor")`.
 ///
 /// # Errors
 /// The file is no TorchScript archive, or is not whole.
-pub fn read_inputs(path: &Path) -> Result<Vec<(String, String)>, String> {
-    let named = |error: String| format!("{}: {error}", path.display());
-    let mut archive = open(path).map_err(named)?;
-    let pickle = read_entry(&mut archive, "/data.pkl").map_err(named)?;
-    let class = class_name(&pickle).ok_or_else(|| named("not a TorchScript archive: no module in data.pkl".into()))?;
-    let (module, name) = class.rsplit_once('.').unwrap_or(("", &class));
-    let code = read_entry(&mut archive, &format!("/code/{}.py", module.replace('.', "/"))).map_err(named)?;
-    forward_inputs(&String::from_utf8_lossy(&code), name)
-        .ok_or_else(|| named(format!("class {name} has no readable `forward`")))
+pub(crate) fn read_inputs(path: &Path) -> Result<Vec<(String, String)>> {
+    let read = || {
+        let mut archive = Archive::open(path)?;
+        let pickle = archive.read_entry("/data.pkl")?;
+        let class = class_name(&pickle).context("not a TorchScript archive: no module in data.pkl")?;
+        let (module, name) = class.rsplit_once('.').unwrap_or(("", &class));
+        let code = archive.read_entry(&format!("/code/{}.py", module.replace('.', "/")))?;
+        forward_inputs(&String::from_utf8_lossy(&code), name)
+            .with_context(|| format!("class {name} has no readable `forward`"))
+    };
+    read().with_context(|| path.display().to_string())
 }
 
-/// What the archive computes in: i8 where its code calls quantised operators, and otherwise f32.
+/// The dtype that the archive computes in: i8 if its code calls quantised operators, and f32 otherwise.
 ///
 /// # Errors
 /// The file is no TorchScript archive, or is not whole.
-pub fn read_dtype(path: &Path) -> Result<Dtype, String> {
-    let named = |error: String| format!("{}: {error}", path.display());
-    let mut archive = open(path).map_err(named)?;
-    for place in 0..archive.len() {
-        let mut entry = archive.by_index(place).map_err(|error| named(error.to_string()))?;
-        let is_code = entry.name().is_ok_and(|name| name.contains("/code/") && name.ends_with(".py"));
-        if !is_code {
-            continue;
+pub(crate) fn read_dtype(path: &Path) -> Result<Dtype> {
+    let read = || -> Result<Dtype> {
+        let mut archive = Archive::open(path)?;
+        for name in archive.names() {
+            if name.contains("/code/") && name.ends_with(".py") {
+                let code = archive.read(&name)?;
+                let code = String::from_utf8_lossy(&code);
+                if code.contains("ops.quantized.") || code.contains("torch.quantize_per_tensor") {
+                    return Ok(Dtype::I8);
+                }
+            }
         }
-        let mut code = String::new();
-        entry.read_to_string(&mut code).map_err(|error| named(error.to_string()))?;
-        if code.contains("ops.quantized.") || code.contains("torch.quantize_per_tensor") {
-            return Ok(Dtype::I8);
-        }
+        Ok(Dtype::F32)
+    };
+    read().with_context(|| path.display().to_string())
+}
+
+/// An archive of which a limited amount of text is read.
+struct Archive {
+    zip: ZipArchive<BufReader<File>>,
+    /// Bytes that may still be inflated.
+    left: u64,
+}
+
+impl Archive {
+    fn open(path: &Path) -> Result<Self> {
+        let zip = ZipArchive::new(BufReader::new(File::open(path)?)).context("not a whole TorchScript archive")?;
+        Ok(Archive { zip, left: MOST_TEXT })
     }
-    Ok(Dtype::F32)
-}
 
-fn open(path: &Path) -> Result<ZipArchive<File>, String> {
-    let file = File::open(path).map_err(|error| error.to_string())?;
-    ZipArchive::new(file).map_err(|error| format!("not a whole TorchScript archive ({error})"))
-}
+    fn names(&self) -> Vec<String> {
+        self.zip.file_names().filter_map(|name| Some(name.ok()?.into_owned())).collect()
+    }
 
-fn read_entry(archive: &mut ZipArchive<File>, end: &str) -> Result<Vec<u8>, String> {
-    let names = archive.file_names().filter_map(|name| Some(name.ok()?.into_owned()));
-    let name = names.into_iter().find(|name| name.ends_with(end));
-    let name = name.ok_or_else(|| format!("not a TorchScript archive: no {end} in it"))?;
-    let mut bytes = Vec::new();
-    let mut entry = archive.by_name(&name).map_err(|error| format!("{name}: {error}"))?;
-    entry.read_to_end(&mut bytes).map_err(|error| format!("{name}: {error}"))?;
-    Ok(bytes)
+    fn read_entry(&mut self, end: &str) -> Result<Vec<u8>> {
+        let name = self.names().into_iter().find(|name| name.ends_with(end));
+        self.read(&name.with_context(|| format!("not a TorchScript archive: no {end} in it"))?)
+    }
+
+    fn read(&mut self, name: &str) -> Result<Vec<u8>> {
+        let mut bytes = Vec::new();
+        let entry = self.zip.by_name(name).with_context(|| name.to_owned())?;
+        entry.take(self.left + 1).read_to_end(&mut bytes).with_context(|| name.to_owned())?;
+        let left = self.left.checked_sub(bytes.len() as u64);
+        ensure!(left.is_some(), "{name}: more than {} MiB of text", MOST_TEXT >> 20);
+        self.left = left.unwrap_or(0);
+        Ok(bytes)
+    }
 }
 
 /// The class of the first object of a pickle: opcode `c`, the module and a line feed, the name and a line feed.
@@ -84,6 +107,8 @@ fn forward_inputs(code: &str, class: &str) -> Option<Vec<(String, String)>> {
 
 #[cfg(test)]
 mod tests {
+    use std::io::Write;
+
     use super::*;
 
     #[test]
@@ -98,8 +123,8 @@ mod tests {
     #[test]
     fn an_archive_says_what_it_computes_in() {
         let models = Path::new(env!("CARGO_MANIFEST_DIR")).join("models");
-        assert_eq!(read_dtype(&models.join("zoo/digits/model.pt")), Ok(Dtype::F32));
-        assert_eq!(read_dtype(&models.join("quantized/digits.int8-torch.pt")), Ok(Dtype::I8));
+        assert_eq!(read_dtype(&models.join("zoo/digits/model.pt")).unwrap(), Dtype::F32);
+        assert_eq!(read_dtype(&models.join("quantized/digits.int8-torch.pt")).unwrap(), Dtype::I8);
         assert!(read_dtype(&models.join("README.md")).is_err());
     }
 
@@ -108,8 +133,25 @@ mod tests {
         let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("models/zoo/bert-small/model.pt");
         let names: Vec<String> = read_inputs(&path).unwrap().into_iter().map(|(name, _)| name).collect();
         assert_eq!(names.len(), 2, "{names:?}");
-        let cut = std::env::temp_dir().join(format!("inferbench-cut-{}.pt", std::process::id()));
+        let folder = tempfile::tempdir().unwrap();
+        let cut = folder.path().join("cut.pt");
         std::fs::write(&cut, &std::fs::read(&path).unwrap()[..500]).unwrap();
-        assert!(read_inputs(&cut).unwrap_err().contains("not a whole TorchScript archive"));
+        assert!(format!("{:#}", read_inputs(&cut).unwrap_err()).contains("not a whole TorchScript archive"));
+    }
+
+    #[test]
+    fn an_entry_that_inflates_without_end_is_an_error() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("bomb.pt");
+        let mut zip = zip::ZipWriter::new(std::fs::File::create(&path).unwrap());
+        for name in ["net/data.pkl", "net/code/net.py"] {
+            zip.start_file(name, zip::write::SimpleFileOptions::default()).unwrap();
+            zip.write_all(&vec![b' '; MOST_TEXT as usize + 1]).unwrap();
+        }
+        zip.finish().unwrap();
+        assert!(path.metadata().unwrap().len() < 1 << 20);
+        for error in [read_inputs(&path).unwrap_err(), read_dtype(&path).unwrap_err()] {
+            assert!(format!("{error:#}").ends_with("more than 64 MiB of text"), "{error:#}");
+        }
     }
 }

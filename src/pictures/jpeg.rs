@@ -1,6 +1,8 @@
 //! JPEG to red, green and blue, grey and inks among them: ink is inverted in the file, as Adobe writes it and Pillow
 //! reads it.
 
+use anyhow::{Context, Result, bail};
+
 use zune_jpeg::JpegDecoder;
 use zune_jpeg::zune_core::bytestream::ZCursor;
 use zune_jpeg::zune_core::colorspace::ColorSpace;
@@ -14,7 +16,7 @@ const END_OF_IMAGE: [u8; 2] = [0xff, 0xd9];
 
 /// # Errors
 /// The bytes are no whole JPEG, or have a form that the decoder lacks, such as arithmetic coding.
-pub fn decode(bytes: &[u8]) -> Result<Picture, String> {
+pub fn decode(bytes: &[u8]) -> Result<Picture> {
     // Strict: a truncated file is an error, as for Pillow, and not a grey area.
     let options = DecoderOptions::default()
         .set_strict_mode(true)
@@ -22,14 +24,14 @@ pub fn decode(bytes: &[u8]) -> Result<Picture, String> {
         .set_max_height(MAX_SIDE)
         .jpeg_set_out_colorspace(ColorSpace::RGB);
     let mut decoder = JpegDecoder::new_with_options(ZCursor::new(bytes), options);
-    decoder.decode_headers().map_err(|error| error.to_string())?;
-    let (width, height) = decoder.dimensions().ok_or("it has no size")?;
+    decoder.decode_headers()?;
+    let (width, height) = decoder.dimensions().context("it has no size")?;
     check_size(width, height)?;
     let mut pixels = vec![0; width * height * 3];
-    decoder.decode_into(&mut pixels).map_err(|error| error.to_string())?;
-    // What is missing of the last rows the decoder fills in, strict or not.
+    decoder.decode_into(&mut pixels)?;
+    // The decoder fills in missing rows at the end, even if it is strict.
     if !bytes.windows(2).rev().any(|marker| marker == END_OF_IMAGE) {
-        return Err("its end is missing".into());
+        bail!("its end is missing");
     }
     Ok(Picture { width, height, pixels })
 }
@@ -43,7 +45,7 @@ mod tests {
 
     #[test]
     fn a_header_that_says_too_much_is_an_error() {
-        assert_eq!(decode(HEADER).unwrap_err(), "65535 x 65535 pixels are more than 178956970");
+        assert_eq!(decode(HEADER).unwrap_err().to_string(), "65535 x 65535 pixels are more than 178956970");
     }
 
     #[test]
@@ -51,6 +53,6 @@ mod tests {
         let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/pictures/waves/grey.jpg");
         let bytes = std::fs::read(path).unwrap();
         assert!(decode(&bytes).is_ok());
-        assert_eq!(decode(&bytes[..bytes.len() - 1]).unwrap_err(), "its end is missing");
+        assert_eq!(decode(&bytes[..bytes.len() - 1]).unwrap_err().to_string(), "its end is missing");
     }
 }

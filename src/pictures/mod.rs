@@ -1,7 +1,7 @@
 //! The pictures of a folder as a model's inputs, prepared as torchvision 0.26 prepares them for its classifiers.
 //!
 //! On disk: `<path>/<class>/<name>.jpg`, `.jpeg` or `.png`, as for torchvision's `ImageFolder`; folders inside a class
-//! belong to it. What a picture is, its first bytes say and not its name: ImageNet has a PNG that is named `.JPEG`.
+//! belong to it. The first bytes of a file say what kind of picture it is: ImageNet has a PNG with the name `.JPEG`.
 
 mod classes;
 mod decode;
@@ -14,6 +14,8 @@ mod transform;
 
 use std::path::{Path, PathBuf};
 
+use anyhow::{Context, Result, bail, ensure};
+
 use self::classes::labels;
 use self::listing::Listing;
 use self::transform::Transform;
@@ -22,11 +24,11 @@ use crate::definition::ImageFolderSettings;
 /// The pictures of a folder and their labels. Nothing is decoded before [`sample`](Self::sample) asks for it.
 #[derive(Clone, Debug)]
 pub struct ImageFolder {
-    /// Each with the place of its folder.
+    /// The pictures, each with the place of its folder.
     pictures: Vec<(PathBuf, usize)>,
     /// The names of the folders of the classes, sorted.
     folders: Vec<String>,
-    /// Of each folder.
+    /// The label of each folder.
     labels: Vec<i64>,
     settings: ImageFolderSettings,
     transform: Transform,
@@ -44,13 +46,11 @@ impl ImageFolder {
     ///   numbers below it, these are the labels.
     ///
     /// # Errors
-    /// The folder is missing or has no folder of a class or no picture; labels cannot be told; a setting that makes no
+    /// The folder is missing or has no folder of a class or no picture, the labels are ambiguous, or the settings leave no
     /// picture. The message says what to change.
-    pub fn open(settings: &ImageFolderSettings, size: [usize; 2], outputs: Option<usize>) -> Result<Self, String> {
+    pub fn open(settings: &ImageFolderSettings, size: [usize; 2], outputs: Option<usize>) -> Result<Self> {
         let transform = Transform::new(settings, size)?;
-        if settings.samples == Some(0) {
-            return Err("samples = 0 leaves no picture".into());
-        }
+        ensure!(settings.samples != Some(0), "samples = 0 leaves no picture");
         let listing = Listing::read(&settings.path)?;
         let labels = labels(&listing.folders, settings, outputs)?;
         let all = listing.pictures.len();
@@ -59,27 +59,26 @@ impl ImageFolder {
         Ok(ImageFolder { pictures, folders: listing.folders, labels, settings: settings.clone(), transform })
     }
 
-    /// Whether the labels are those of a model with so many outputs, for one of which [`open`](Self::open) was not told
-    /// the number.
+    /// Checks the labels against the number of a model's outputs, if [`open`](Self::open) did not know it.
     ///
     /// # Errors
-    /// The folders do not say which outputs are theirs, or other labels than those that they were given; the message says
-    /// what to change.
-    pub fn check_width(&self, width: usize) -> Result<(), String> {
+    /// The folders do not say which outputs are theirs, or say other labels than they were given; the message says what to
+    /// change.
+    pub fn check_width(&self, width: usize) -> Result<()> {
         if labels(&self.folders, &self.settings, Some(width))? == self.labels {
             return Ok(());
         }
-        Err(format!(
+        bail!(
             "{} has folders of {} classes and the model has {width} outputs, which its definition does not say: with as many \
              outputs as folders a label is the place of the folder's name in order, and else the number that it is named \
-             by. Say which by writing the names of the classes into {}, a line each in the order of the outputs",
+             by. Say which by writing the names of the classes into {}, one per line in the order of the outputs",
             self.settings.path.display(),
             self.folders.len(),
             self.settings.path.join(classes::BESIDE).display()
-        ))
+        )
     }
 
-    /// How many pictures there are, with `samples` of the settings.
+    /// The number of pictures, limited by `samples` of the settings.
     pub fn len(&self) -> usize {
         self.pictures.len()
     }
@@ -90,7 +89,7 @@ impl ImageFolder {
         [3, height, width]
     }
 
-    /// Never: [`open`](Self::open) makes an error of it.
+    /// Returns `false`: [`open`](Self::open) refuses a folder without pictures.
     pub fn is_empty(&self) -> bool {
         self.pictures.is_empty()
     }
@@ -110,16 +109,13 @@ impl ImageFolder {
     /// # Errors
     /// The file cannot be read, is no whole JPEG or PNG, or is too large; the message names it. No picture has this
     /// index.
-    pub fn sample(&self, index: usize) -> Result<(Vec<f32>, i64), String> {
+    pub fn sample(&self, index: usize) -> Result<(Vec<f32>, i64)> {
         let (path, folder) = self
             .pictures
             .get(index)
-            .ok_or_else(|| format!("there is no picture {index}: there are {}", self.pictures.len()))?;
-        let values = std::fs::read(path)
-            .map_err(|error| error.to_string())
-            .and_then(|bytes| decode::decode(&bytes))
-            .and_then(|picture| self.transform.apply(&picture))
-            .map_err(|error| format!("{}: {error}", path.display()))?;
-        Ok((values, self.labels[*folder]))
+            .with_context(|| format!("there is no picture {index}: there are {}", self.pictures.len()))?;
+        let bytes = fs_err::read(path)?;
+        let values = decode::decode(&bytes).and_then(|picture| self.transform.apply(&picture));
+        Ok((values.with_context(|| path.display().to_string())?, self.labels[*folder]))
     }
 }

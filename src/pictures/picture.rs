@@ -1,6 +1,8 @@
 //! A decoded picture and the limit of its size.
 
-/// Above this a picture is an error before memory is asked for, as for Pillow: twice its `MAX_IMAGE_PIXELS`.
+use anyhow::{Result, bail};
+
+/// A picture with more pixels is an error before memory is allocated, as in Pillow: twice its `MAX_IMAGE_PIXELS`.
 pub const MAX_PIXELS: usize = 2 * (1024 * 1024 * 1024 / 4 / 3);
 
 /// Red, green and blue of 8 bits each, `[height, width, 3]`.
@@ -13,10 +15,10 @@ pub struct Picture {
 
 /// # Errors
 /// There are more pixels than [`MAX_PIXELS`].
-pub fn check_size(width: usize, height: usize) -> Result<(), String> {
+pub fn check_size(width: usize, height: usize) -> Result<()> {
     match width.checked_mul(height) {
         Some(pixels) if pixels <= MAX_PIXELS => Ok(()),
-        _ => Err(format!("{width} x {height} pixels are more than {MAX_PIXELS}")),
+        _ => bail!("{width} x {height} pixels are more than {MAX_PIXELS}"),
     }
 }
 

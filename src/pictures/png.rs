@@ -1,9 +1,11 @@
 //! PNG to red, green and blue, as Pillow: a palette is looked up, grey is repeated, transparency is dropped.
 //!
-//! Of 16 bits the upper 8 are taken. Pillow does so for colours; its grey of 16 bits it cuts off at 255 instead, which
-//! leaves a white picture, and that is not followed.
+//! The upper 8 of 16 bits are taken, as in Pillow for colours. Pillow cuts grey of 16 bits off at 255 instead, which
+//! leaves a white picture; this is not copied.
 
 use std::io::Cursor;
+
+use anyhow::{Context, Result, bail};
 
 use png::{ColorType, Decoder, Transformations};
 
@@ -11,24 +13,24 @@ use super::picture::{Picture, check_size};
 
 /// # Errors
 /// The bytes are no whole PNG.
-pub fn decode(bytes: &[u8]) -> Result<Picture, String> {
+pub fn decode(bytes: &[u8]) -> Result<Picture> {
     let mut decoder = Decoder::new(Cursor::new(bytes));
     decoder.set_transformations(Transformations::normalize_to_color8());
     decoder.set_ignore_text_chunk(true);
     decoder.set_ignore_iccp_chunk(true);
-    let mut reader = decoder.read_info().map_err(|error| error.to_string())?;
+    let mut reader = decoder.read_info()?;
     let (width, height) = (reader.info().width as usize, reader.info().height as usize);
     check_size(width, height)?;
-    let size = reader.output_buffer_size().ok_or("it is too large")?;
+    let size = reader.output_buffer_size().context("it is too large")?;
     let mut samples = vec![0; size];
-    let frame = reader.next_frame(&mut samples).map_err(|error| error.to_string())?;
+    let frame = reader.next_frame(&mut samples)?;
     samples.truncate(frame.buffer_size());
     let pixels = match frame.color_type {
         ColorType::Rgb => samples,
         ColorType::Rgba => samples.as_chunks().0.iter().flat_map(|&[red, green, blue, _]| [red, green, blue]).collect(),
         ColorType::Grayscale => samples.iter().flat_map(|&grey| [grey; 3]).collect(),
         ColorType::GrayscaleAlpha => samples.as_chunks().0.iter().flat_map(|&[grey, _]| [grey; 3]).collect(),
-        ColorType::Indexed => return Err("the palette is missing".into()),
+        ColorType::Indexed => bail!("the palette is missing"),
     };
     Ok(Picture { width: frame.width as usize, height: frame.height as usize, pixels })
 }
@@ -79,7 +81,7 @@ mod tests {
         bytes[16..24].copy_from_slice(&[0, 0, 0x80, 0, 0, 0, 0x80, 0]);
         let mut checksum = checksum_of(&bytes[12..29]).to_be_bytes();
         bytes[29..33].swap_with_slice(&mut checksum);
-        let error = decode(&bytes).unwrap_err();
+        let error = decode(&bytes).unwrap_err().to_string();
         assert!(error.contains("pixels are more than"), "{error}");
     }
 

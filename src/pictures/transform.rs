@@ -1,11 +1,13 @@
 //! A picture to a model's input: torchvision 0.26's `Resize`, `CenterCrop`, `ToTensor` and `Normalize` on a Pillow
 //! image.
 
+use anyhow::{Context, Result, bail, ensure};
+
 use super::picture::{Picture, check_size};
 use super::resample::resample;
 use crate::definition::ImageFolderSettings;
 
-/// What is done with each picture.
+/// The steps from a picture to an input.
 #[derive(Clone, Debug)]
 pub struct Transform {
     /// The shorter side after resizing, in pixels.
@@ -18,18 +20,20 @@ pub struct Transform {
 
 impl Transform {
     /// # Errors
-    /// A side or a standard deviation is zero, or a number is none.
-    pub fn new(settings: &ImageFolderSettings, size: [usize; 2]) -> Result<Self, String> {
+    /// A side or a standard deviation is 0, or a number is not finite.
+    pub fn new(settings: &ImageFolderSettings, size: [usize; 2]) -> Result<Self> {
         let [height, width] = size;
         let resize = settings.resize.unwrap_or_else(|| default_resize(size));
-        if height == 0 || width == 0 || resize == 0 {
-            return Err(format!("pictures of {height} x {width} pixels, resized to {resize}, have no pixel"));
-        }
+        ensure!(
+            height > 0 && width > 0 && resize > 0,
+            "pictures of {height} x {width} pixels, resized to {resize}, have no pixel"
+        );
         check_size(width, height)?;
         let (mean, std) = (settings.mean, settings.std);
-        if !mean.iter().chain(&std).all(|value| value.is_finite()) || std.contains(&0.0) {
-            return Err(format!("mean {mean:?} and std {std:?} cannot normalise: a number is needed, and no std of 0"));
-        }
+        ensure!(
+            mean.iter().chain(&std).all(|value| value.is_finite()) && !std.contains(&0.0),
+            "mean {mean:?} and std {std:?} cannot normalise: they must be finite, and no std may be 0"
+        );
         // The same steps in the same precision as `to_tensor` and `normalize`, hence the same bits.
         let values = std::array::from_fn(|channel| {
             std::array::from_fn(|level| (level as f32 / 255.0 - mean[channel]) / std[channel])
@@ -37,7 +41,7 @@ impl Transform {
         Ok(Transform { resize, size, values })
     }
 
-    /// Height and width of what it makes, in pixels.
+    /// Height and width of the result, in pixels.
     pub fn size(&self) -> [usize; 2] {
         self.size
     }
@@ -46,7 +50,7 @@ impl Transform {
     ///
     /// # Errors
     /// The picture is so long that it would be too large when resized.
-    pub fn apply(&self, picture: &Picture) -> Result<Vec<f32>, String> {
+    pub fn apply(&self, picture: &Picture) -> Result<Vec<f32>> {
         let resized = resized(picture, self.resize)?;
         let [height, width] = self.size;
         let rows = crop(resized.height, height);
@@ -74,17 +78,17 @@ fn default_resize([height, width]: [usize; 2]) -> usize {
 
 /// `transforms.Resize(resize)` with its default, bilinear interpolation: the shorter side becomes `resize`, and as
 /// always on Pillow images the filter is as wide as the pixels that become one.
-fn resized(picture: &Picture, resize: usize) -> Result<Picture, String> {
+fn resized(picture: &Picture, resize: usize) -> Result<Picture> {
     let longer = |short: usize, long: usize| {
         // `int(resize * long / short)`.
         resize.checked_mul(long).map_or(usize::MAX, |product| product / short)
     };
     let (width, height) = match (picture.width, picture.height) {
-        (0, _) | (_, 0) => return Err("it has no pixel".into()),
+        (0, _) | (_, 0) => bail!("it has no pixel"),
         (width, height) if width <= height => (resize, longer(width, height)),
         (width, height) => (longer(height, width), resize),
     };
-    check_size(width, height).map_err(|error| format!("resized to {resize}: {error}"))?;
+    check_size(width, height).with_context(|| format!("resized to {resize}"))?;
     Ok(resample(picture, width, height))
 }
 
@@ -134,10 +138,10 @@ mod tests {
             let picture = Picture { width, height, pixels: vec![9; width * height * 3] };
             resized(&picture, resize).map(|resized| (resized.width, resized.height))
         };
-        assert_eq!(size(13, 7, 5), Ok((9, 5)));
-        assert_eq!(size(7, 13, 5), Ok((5, 9)));
-        assert_eq!(size(8, 8, 20), Ok((20, 20)));
-        assert!(size(60_000, 1, 256).unwrap_err().contains("15360000 x 256 pixels"));
+        assert_eq!(size(13, 7, 5).unwrap(), (9, 5));
+        assert_eq!(size(7, 13, 5).unwrap(), (5, 9));
+        assert_eq!(size(8, 8, 20).unwrap(), (20, 20));
+        assert!(format!("{:#}", size(60_000, 1, 256).unwrap_err()).contains("15360000 x 256 pixels"));
         assert_eq!([[224, 224], [32, 32], [300, 299]].map(default_resize), [256, 37, 343]);
     }
 
@@ -146,7 +150,9 @@ mod tests {
         assert!(Transform::new(&settings(), [0, 32]).is_err());
         assert!(Transform::new(&settings(), [usize::MAX, 32]).is_err());
         assert!(Transform::new(&ImageFolderSettings { resize: Some(0), ..settings() }, [32, 32]).is_err());
-        let error = Transform::new(&ImageFolderSettings { std: [1.0, 0.0, 1.0], ..settings() }, [32, 32]).unwrap_err();
+        let error = Transform::new(&ImageFolderSettings { std: [1.0, 0.0, 1.0], ..settings() }, [32, 32])
+            .unwrap_err()
+            .to_string();
         assert!(error.contains("std"), "{error}");
     }
 }

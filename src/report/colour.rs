@@ -1,8 +1,10 @@
-//! One colour a backend, the same in every chart, report and year.
+//! One colour per backend, the same in every chart, report and year.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Serialize;
+
+use crate::backend::registry::{ENTRIES, real};
 
 /// A colour on white, and its lighter form on black.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -11,56 +13,36 @@ pub struct Colour {
     pub dark: &'static str,
 }
 
-const fn colour(light: &'static str, dark: &'static str) -> Colour {
+/// For backends that the registry does not have, in the order of their names.
+const OTHERS: [[&str; 2]; 5] = [
+    ["#4b3d8f", "#a99cf0"],
+    ["#0b7a75", "#56d3cd"],
+    ["#a23b3b", "#f08a8a"],
+    ["#56700a", "#b5d957"],
+    ["#33658a", "#8cc1e8"],
+];
+
+fn colour([light, dark]: [&'static str; 2]) -> Colour {
     Colour { light, dark }
 }
 
-/// After Okabe & Ito 2008, "Color universal design": told apart also by colour-blind readers.
-const OF_BACKEND: [(&str, Colour); 7] = [
-    ("ort", colour("#0072b2", "#4ba8e8")),
-    ("tch", colour("#d55e00", "#f58a42")),
-    ("candle", colour("#009e73", "#2fcf9f")),
-    ("tract", colour("#b8568f", "#e59ac6")),
-    ("openvino", colour("#8a6d00", "#e8c63e")),
-    ("jax", colour("#4b3d8f", "#a99cf0")),
-    ("null", colour("#6b7280", "#9ca3af")),
-];
-
-/// For what is no backend, such as machines, by its order.
-pub const PLACES: [Colour; 6] = [
-    colour("#0072b2", "#4ba8e8"),
-    colour("#d55e00", "#f58a42"),
-    colour("#009e73", "#2fcf9f"),
-    colour("#b8568f", "#e59ac6"),
-    colour("#8a6d00", "#e8c63e"),
-    colour("#4b3d8f", "#a99cf0"),
-];
-
-/// For backends that have no colour of their own, in the order of their names.
-const OTHERS: [Colour; 4] = [
-    colour("#0b7a75", "#56d3cd"),
-    colour("#a23b3b", "#f08a8a"),
-    colour("#56700a", "#b5d957"),
-    colour("#33658a", "#8cc1e8"),
-];
-
-/// Every colour that a series of a figure may have, each once.
+/// Every colour that a series may have, each once.
 pub fn all() -> Vec<Colour> {
-    let mut all: Vec<Colour> = OF_BACKEND.into_iter().map(|(_, colour)| colour).collect();
-    for colour in PLACES.into_iter().chain(OTHERS) {
-        if !all.contains(&colour) {
-            all.push(colour);
-        }
-    }
-    all
+    ENTRIES.iter().map(|entry| entry.colour).chain(OTHERS).map(colour).collect()
 }
 
-/// The colours of these backends.
+/// Colours of series that are no backends, such as machines, by their order.
+pub fn places() -> Vec<Colour> {
+    real().map(|entry| entry.colour).chain(OTHERS).map(colour).collect()
+}
+
+/// The colours of these backends: those of the registry, after Okabe & Ito 2008, "Color universal design".
 pub fn colours<'a>(backends: impl Iterator<Item = &'a str>) -> BTreeMap<String, Colour> {
-    let names: std::collections::BTreeSet<&str> = backends.collect();
+    let names: BTreeSet<&str> = backends.collect();
     let mut others = OTHERS.into_iter().cycle();
-    let of = |name: &str| OF_BACKEND.iter().find(|(known, _)| *known == name).map(|(_, colour)| *colour);
-    names.into_iter().map(|name| (name.to_owned(), of(name).or_else(|| others.next()).unwrap_or(OTHERS[0]))).collect()
+    let of = |name: &str| ENTRIES.iter().find(|entry| entry.name == name).map(|entry| entry.colour);
+    let with_colour = |name: &str| Some((name.to_owned(), colour(of(name).or_else(|| others.next())?)));
+    names.into_iter().filter_map(with_colour).collect()
 }
 
 #[cfg(test)]

@@ -3,7 +3,7 @@
 //! A new column of the record needs one line in [`COLUMNS`] to be shown everywhere.
 
 use super::compatibility::Standing;
-use super::ranking::{latency, rate, short_message, three_digits};
+use super::ranking::{latency, short_message, three_digits};
 use crate::definition::{Status, device_kind};
 use crate::run_data::Record;
 
@@ -52,7 +52,7 @@ impl RecordColumn {
         }
     }
 
-    /// The cell for a reader; empty if the value is not known.
+    /// The text of a cell; empty if the value is not known.
     pub fn text(&self, entry: &Entry<'_>) -> String {
         match self.source {
             Source::Text(text) => text(entry),
@@ -62,21 +62,19 @@ impl RecordColumn {
     }
 }
 
-/// The columns of these names in this order; `all` stands for those of which something is known in the records.
-pub fn chosen(names: &[String], records: &[Record]) -> Vec<&'static RecordColumn> {
-    let is_known = |column: &&RecordColumn| {
-        records.iter().any(|record| !column.text(&Entry { record, ratio_to_best: Some(1.0) }).is_empty())
-    };
+/// The columns of these names in this order. Without names, and for `all`, a column is left out if no entry has a value.
+pub fn chosen(names: &[String], entries: &[Entry<'_>]) -> Vec<&'static RecordColumn> {
+    let is_known = |column: &&RecordColumn| entries.iter().any(|entry| !column.text(entry).is_empty());
     let of_name = |name: &String| -> Vec<&'static RecordColumn> {
         COLUMNS.iter().filter(|column| name == column.name || (name == ALL && is_known(column))).collect()
     };
     match names {
-        [] => COLUMNS.iter().filter(|column| column.is_default).collect(),
+        [] => COLUMNS.iter().filter(|column| column.is_default).filter(is_known).collect(),
         names => names.iter().flat_map(of_name).collect(),
     }
 }
 
-/// Stands for all columns with a known value.
+/// Stands for all columns in which an entry has a value.
 pub const ALL: &str = "all";
 
 /// The names that `--columns` takes.
@@ -84,8 +82,6 @@ pub fn names() -> impl Iterator<Item = &'static str> {
     COLUMNS.iter().map(|column| column.name).chain([ALL])
 }
 
-/// The name of the column whose header is the unit of the group: samples or tokens per second.
-pub const RATE: &str = "rate";
 /// The name of the column of the median latency.
 pub const P50: &str = "p50";
 /// The name of the column of the status and its message, which the page shows and tables have as footnotes.
@@ -117,7 +113,7 @@ impl RecordColumn {
 }
 
 /// All columns, in the order in which they are shown.
-pub static COLUMNS: [RecordColumn; 37] = [
+pub static COLUMNS: [RecordColumn; 38] = [
     text("backend", |it| it.record.backend.clone()).by_default(),
     text("device", |it| it.record.device.clone()).by_default(),
     text("dtype", |it| it.record.dtype.to_string()).by_default(),
@@ -138,8 +134,8 @@ pub static COLUMNS: [RecordColumn; 37] = [
     )
     .by_default(),
     number("mean", "mean", |it| it.record.latency_mean_ms, milliseconds),
-    described(RATE, "per second", |it| it.record.tokens_per_second.or(it.record.throughput_ips), |it| rate(it.record))
-        .by_default(),
+    number("samples", "samples/s", samples_per_second, three_digits).by_default(),
+    number("tokens", "tokens/s", |it| it.record.tokens_per_second, three_digits).by_default(),
     number("first-token", "first token", |it| it.record.first_token_ms, milliseconds),
     described("memory", "memory", memory, memory_text).by_default(),
     number("device-memory", "device memory", |it| it.record.device_memory_mb, megabytes),
@@ -178,6 +174,11 @@ fn p50(entry: &Entry<'_>) -> String {
         Status::Ok => latency(entry.record.latency_p50_ms),
         status => status.to_string(),
     }
+}
+
+/// Where calls read or make tokens, these are counted instead.
+fn samples_per_second(entry: &Entry<'_>) -> Option<f64> {
+    entry.record.throughput_ips.filter(|_| entry.record.tokens_per_second.is_none())
 }
 
 /// A percentile; in parentheses if there were too few calls for its bound.
@@ -256,10 +257,11 @@ mod tests {
     fn names_are_unique_and_all_means_what_is_known() {
         let names: std::collections::BTreeSet<_> = names().collect();
         assert_eq!(names.len(), COLUMNS.len() + 1);
-        let records = [Record { power_w: Some(12.0), ..record("m", "ort", 1, Some(1.0)) }];
-        let all: Vec<&str> = chosen(&[ALL.into()], &records).iter().map(|column| column.name).collect();
+        let record = Record { power_w: Some(12.0), ..record("m", "ort", 1, Some(1.0)) };
+        let entries = [Entry { record: &record, ratio_to_best: Some(1.0) }];
+        let all: Vec<&str> = chosen(&[ALL.into()], &entries).iter().map(|column| column.name).collect();
         assert!(all.contains(&"power") && !all.contains(&"energy"), "{all:?}");
-        let two: Vec<&str> = chosen(&["p95".into(), "load".into()], &records).iter().map(|it| it.name).collect();
+        let two: Vec<&str> = chosen(&["p95".into(), "load".into()], &entries).iter().map(|it| it.name).collect();
         assert_eq!(two, ["p95", "load"]);
     }
 

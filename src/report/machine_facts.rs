@@ -1,4 +1,4 @@
-//! What there is to say of a machine.
+//! The facts about a machine, as names and values for readers.
 
 use serde::Serialize;
 

@@ -1,4 +1,4 @@
-//! Records as something to read: one file an output.
+//! Reports for readers: tables, Markdown, JSON, one HTML page, and charts as files.
 
 mod chart;
 mod colour;
@@ -6,6 +6,7 @@ pub mod columns;
 pub mod comparison;
 pub mod compatibility;
 pub mod drawing;
+pub mod duel;
 pub mod escape;
 pub mod html;
 pub mod index;
@@ -40,7 +41,7 @@ mod tests {
     use crate::definition::{Case, Status};
     use crate::run_data::{Record, RunIdentity};
 
-    /// A run of these records, of which nothing else is known, so many days after the first.
+    /// A run with these records and nothing else, `day` days after the first one.
     pub fn run_of(day: usize, mut records: Vec<Record>) -> ReportedRun {
         for record in &mut records {
             record.run_id = format!("run{day}");

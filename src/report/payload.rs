@@ -1,12 +1,13 @@
-//! All that a report with charts shows, in one serialisable value: the page and the figures are made of nothing else.
+//! Everything that a report with charts shows, in one serialisable value: the page and the charts of `--charts` are made of
+//! nothing else.
 
 use std::collections::BTreeMap;
 
 use serde::Serialize;
 
 use super::chart::{Chart, Step, charts};
-use super::colour::{Colour, PLACES, colours};
-use super::columns::{COLUMNS, Entry, RecordColumn, STATUS};
+use super::colour::{Colour, colours, places};
+use super::columns::{ALL, Entry, RecordColumn, STATUS, chosen};
 use super::machine_facts::{Fact, facts};
 use super::ranking::best_of;
 use super::selection::{Measured, Shown};
@@ -14,11 +15,11 @@ use crate::compare::Noise;
 use crate::definition::{Phase, Status};
 use crate::run_data::Record;
 
-/// What is known of machines beside their runs.
+/// What is known about machines besides their runs.
 pub struct Known<'a> {
-    /// The smallest change that can be shown on a host, in a line.
+    /// A line about the smallest change that can be shown on a host.
     pub resolution: &'a dyn Fn(&str) -> String,
-    /// How much the same program differs from itself on a host.
+    /// How much measurements of the same program differ on a host.
     pub noise: &'a dyn Fn(&str) -> Noise,
 }
 
@@ -26,17 +27,17 @@ pub struct Known<'a> {
 #[derive(Clone, Debug, Serialize)]
 pub struct Payload {
     pub title: String,
-    /// The newest first; those that are looked at for the trend only are among them.
+    /// All runs, the newest first, with those that only the trend shows.
     pub runs: Vec<RunRow>,
     pub machines: Vec<MachineRow>,
     /// The columns of the table of cases of which something is known.
     pub columns: Vec<ColumnHead>,
     pub cases: Vec<CaseRow>,
     pub charts: Vec<Chart>,
-    /// By backend.
+    /// The colour of each backend.
     pub colours: BTreeMap<String, Colour>,
-    /// Of what is no backend, by its order.
-    pub places: [Colour; 6],
+    /// The colours of series that are no backends, by their order.
+    pub places: Vec<Colour>,
 }
 
 #[derive(Clone, Debug, Serialize)]
@@ -76,7 +77,7 @@ pub enum Cell {
     Text(String),
 }
 
-/// A case: what it is filtered by, and its row of the table.
+/// A case: the fields by which the page filters it, and its row of the table.
 #[derive(Clone, Debug, Serialize)]
 pub struct CaseRow {
     pub id: String,
@@ -100,23 +101,21 @@ pub struct CaseRow {
 }
 
 impl Payload {
-    pub fn new(shown: &Shown<'_>, known: &Known<'_>) -> Self {
+    /// The payload of a page about these runs.
+    pub fn new<'a>(shown: &Shown<'a>, known: &Known<'_>) -> Self {
         let steps = Step::find(shown, known.noise);
         let ratios = best_of(shown.cases.iter().map(|case| case.record));
-        let entries = shown
-            .cases
-            .iter()
-            .zip(ratios)
-            .map(|(case, ratio)| (case, Entry { record: case.record, ratio_to_best: ratio }));
-        let entries: Vec<(&Measured<'_>, Entry<'_>)> = entries.collect();
-        let is_known = |column: &&RecordColumn| entries.iter().any(|(_, entry)| !column.text(entry).is_empty());
-        let columns: Vec<&RecordColumn> = COLUMNS.iter().filter(is_known).collect();
+        let entry = |(case, ratio_to_best): (&Measured<'a>, Option<f64>)| Entry { record: case.record, ratio_to_best };
+        let entries: Vec<Entry<'_>> = shown.cases.iter().zip(ratios).map(entry).collect();
+        let columns = chosen(&[ALL.to_owned()], &entries);
         Payload {
             title: title(shown),
             runs: runs(shown),
             machines: machines(shown, known),
-            cases: entries
+            cases: shown
+                .cases
                 .iter()
+                .zip(&entries)
                 .map(|(case, entry)| CaseRow {
                     machine: shown.machines[case.machine].name.clone(),
                     is_best: entry.ratio_to_best == Some(1.0),
@@ -127,7 +126,7 @@ impl Payload {
             columns: columns.iter().map(|column| head(column)).collect(),
             charts: charts(shown, &steps),
             colours: colours(shown.cases.iter().map(|case| case.case.backend.as_str())),
-            places: PLACES,
+            places: places(),
         }
     }
 }
@@ -143,7 +142,7 @@ impl Payload {
             colours: colours(cases.iter().map(|case| case.backend.as_str())),
             cases,
             charts: vec![chart],
-            places: PLACES,
+            places: places(),
         }
     }
 }

@@ -3,15 +3,13 @@
 
 use std::collections::BTreeMap;
 
-use crate::definition::{Phase, Status};
+use crate::definition::Status;
 use crate::record::Record;
 use crate::statistics::calls_for_bound;
 
 /// Cases of one model, variant, phase and sequence length.
 pub struct ModelGroup<'a> {
     pub title: String,
-    /// What is counted a second: samples, or tokens where a call reads or makes them.
-    pub rate_unit: &'static str,
     pub rows: Vec<Row<'a>>,
 }
 
@@ -38,8 +36,7 @@ pub fn rank(records: &[Record]) -> Vec<ModelGroup<'_>> {
         .map(|(title, mut members)| {
             members.sort_by_key(|record| record.batch_size);
             let rows = members.iter().map(|record| row(record, &members)).collect();
-            let in_tokens = members.iter().any(|record| matches!(record.phase, Phase::Prefill | Phase::Decode));
-            ModelGroup { title, rate_unit: if in_tokens { "tokens/s" } else { "samples/s" }, rows }
+            ModelGroup { title, rows }
         })
         .collect()
 }
@@ -90,21 +87,20 @@ pub fn disturbed_lines(group: &ModelGroup<'_>) -> Vec<String> {
         .collect()
 }
 
-/// `p99 has no bound: ort-cpu-f32 batch 1 needs 562 more calls`, if a case of the group has too few calls for one.
+/// `p99 has no bound: ort-cpu-f32 batch 1 needs 562 more calls`, if a case of the group has too few calls, or too few that are
+/// independent.
 pub fn missing_calls_line(group: &ModelGroup<'_>) -> Option<String> {
     let measured = group.rows.iter().map(|row| row.record).filter(|record| record.status == Status::Ok);
     let needs = measured.filter_map(|record| {
-        let missing = calls_for_bound(0.99).saturating_sub(record.iterations?);
-        let contestant = record.case().benchmark_id().function;
-        (missing > 0).then(|| format!("{contestant} batch {} needs {missing} more calls", record.batch_size))
+        let need = match calls_for_bound(0.99).saturating_sub(record.iterations?) {
+            0 if record.latency_p99_upper_ms.is_some() => return None,
+            0 => "needs more calls, since they depend on one another".to_owned(),
+            missing => format!("needs {missing} more calls"),
+        };
+        Some(format!("{} batch {} {need}", record.case().benchmark_id().function, record.batch_size))
     });
     let needs: Vec<String> = needs.collect();
     (!needs.is_empty()).then(|| format!("p99 has no bound: {}", needs.join(", ")))
-}
-
-/// Tokens a second where they are counted, samples a second otherwise.
-pub fn rate(record: &Record) -> String {
-    record.tokens_per_second.or(record.throughput_ips).map(three_digits).unwrap_or_default()
 }
 
 /// Only a case that ran and was right is ranked.
@@ -170,9 +166,14 @@ mod tests {
 
     #[test]
     fn a_case_says_how_many_calls_its_p99_lacks() {
-        let with_calls =
-            |backend, iterations| Record { iterations: Some(iterations), ..record("m", backend, 1, Some(1.0)) };
+        let with_calls = |backend, iterations| Record {
+            iterations: Some(iterations),
+            latency_p99_upper_ms: (iterations >= 662).then_some(2.0),
+            ..record("m", backend, 1, Some(1.0))
+        };
         let line = |records: &[Record]| missing_calls_line(&rank(records)[0]);
+        let dependent = Record { latency_p99_upper_ms: None, ..with_calls("ort", 662) };
+        assert!(line(&[dependent]).unwrap().ends_with("needs more calls, since they depend on one another"));
         assert_eq!(line(&[with_calls("ort", 662)]), None);
         let expected = "p99 has no bound: tch-cpu-f32 batch 1 needs 562 more calls";
         assert_eq!(line(&[with_calls("ort", 1000), with_calls("tch", 100)]).as_deref(), Some(expected));

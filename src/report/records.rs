@@ -1,7 +1,7 @@
 //! Records as text: a table per model for a terminal or as Markdown, and JSON with its schema.
 
 use super::Format;
-use super::columns::{Entry, P50, RATE, RecordColumn, chosen};
+use super::columns::{Entry, P50, RecordColumn, chosen};
 use super::ranking::{ModelGroup, disturbed_lines, missing_calls_line, rank, short_message};
 use super::table::{Cell, Column, Table};
 use crate::definition::Status;
@@ -13,8 +13,7 @@ const LEGEND: &str = "● fastest of its batch size; a percentile in parentheses
 /// The report's text with the columns of these names, ending with a line break. `resolution` is the line about the smallest change that the machine of the
 /// run can show; JSON, which has nothing but the records, is without it.
 pub fn render(records: &[Record], columns: &[String], resolution: &str, format: Format) -> String {
-    let columns = chosen(columns, records);
-    let tables = || rank(records).into_iter().map(|group| table(&group, &columns));
+    let tables = || rank(records).into_iter().map(|group| table(&group, columns));
     match format {
         Format::Table => {
             let tables: String = tables().map(|table| format!("\n{}", table.terminal())).collect();
@@ -37,17 +36,19 @@ pub fn schema() -> String {
 }
 
 /// The fastest of each batch size is marked; a case without figures says why below the table.
-fn table(group: &ModelGroup<'_>, columns: &[&RecordColumn]) -> Table {
-    let header = |column: &&RecordColumn| match column {
-        it if it.name == RATE => Column::number(group.rate_unit),
-        it if it.is_number() => Column::number(it.header),
-        it => Column::text(it.header),
+fn table(group: &ModelGroup<'_>, columns: &[String]) -> Table {
+    let rows = group.rows.iter();
+    let entries: Vec<Entry<'_>> =
+        rows.map(|row| Entry { record: row.record, ratio_to_best: row.ratio_to_best }).collect();
+    let columns = chosen(columns, &entries);
+    let header = |column: &&RecordColumn| match column.is_number() {
+        true => Column::number(column.header),
+        false => Column::text(column.header),
     };
     let mut table = Table::new(columns.iter().map(header)).titled(group.title.as_str());
-    for row in &group.rows {
-        let entry = Entry { record: row.record, ratio_to_best: row.ratio_to_best };
+    for (row, entry) in group.rows.iter().zip(&entries) {
         let cell = |column: &&RecordColumn| {
-            let cell = Cell::from(column.text(&entry));
+            let cell = Cell::from(column.text(entry));
             if row.is_best && column.name == P50 { cell.strong() } else { cell }
         };
         let added = table.row(columns.iter().map(cell));

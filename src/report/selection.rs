@@ -10,7 +10,7 @@ use crate::history::Run;
 use crate::machine::Machine;
 use crate::run_data::{Distribution, Distributions, Record};
 
-/// A run of the history, with what a report shows of it.
+/// A run as `target-reports/<run>/` has it.
 #[derive(Clone, Debug)]
 pub struct ReportedRun {
     pub records: Vec<Record>,
@@ -20,10 +20,10 @@ pub struct ReportedRun {
 }
 
 impl ReportedRun {
-    /// Reads what a report shows of a run. A machine that cannot be read is unknown.
+    /// Reads what the report needs of a run. A machine that cannot be read counts as unknown.
     ///
     /// # Errors
-    /// The records cannot be read; the message names their file.
+    /// The records cannot be read; the message names the file.
     pub fn read(run: &Run) -> Result<Self> {
         Ok(ReportedRun {
             records: run.records()?,

@@ -12,12 +12,8 @@ use regex::Regex;
 #[command(
     name = "cargo bench --bench inference --",
     no_binary_name = true,
-    about = "Measures the cases of a suite with Criterion, one process a backend and device",
-    after_help = "Which cases there are is configured by the suite file models/suites/quick.toml and by variables: \
-        INFERBENCH_SUITE, INFERBENCH_MODEL, INFERBENCH_VARIANT, INFERBENCH_BACKEND, INFERBENCH_DEVICE, INFERBENCH_DTYPE, \
-        INFERBENCH_BATCH_SIZES, INFERBENCH_ITERATIONS, INFERBENCH_WARMUP, INFERBENCH_BUDGET, INFERBENCH_TIMEOUT, \
-        INFERBENCH_THREADS.\n\n\
-        Examples:\n  cargo bench -- resnet50\n  cargo bench -- --save-baseline main\n  \
+    about = "Measures the cases of a suite with Criterion, one process per backend and device",
+    after_help = "Examples:\n  cargo bench -- resnet50\n  cargo bench -- --save-baseline main\n  \
         INFERBENCH_BACKEND=ort cargo bench -- --baseline main digits"
 )]
 pub struct CriterionArguments {

@@ -53,7 +53,8 @@ impl Evaluation {
             tensors.push(("label", Dtype::I64, vec![labels.len()], integers(labels)));
         }
         if let Some(largest) = &self.largest {
-            let width = largest.iter().map(Vec::len).max().unwrap_or(0);
+            // At least one, so that samples whose outputs are not finite are counted.
+            let width = largest.iter().map(Vec::len).max().unwrap_or(0).max(1);
             let padded = |indices: &Vec<i64>| [indices.as_slice(), &[NO_INDEX; LARGEST]].concat()[..width].to_vec();
             let rows = largest.iter().flat_map(padded).collect::<Vec<_>>();
             tensors.push(("largest", Dtype::I64, vec![largest.len(), width], integers(&rows)));

@@ -93,6 +93,8 @@ pub struct Observed {
     pub tokens_a_call: Option<usize>,
     /// Whether the outputs were right. Absent if there was nothing to compare them with.
     pub verified: Option<bool>,
+    /// Why the outputs look wrong, if there was nothing to compare them with.
+    pub suspicion: Option<String>,
     pub max_abs_error: Option<f64>,
     pub max_rel_error: Option<f64>,
     pub effective_device: Option<String>,
@@ -107,6 +109,8 @@ pub struct Observed {
     /// The median of a few calls that were made to see whether the case works, and not to measure it.
     pub rough_call_ms: Option<f64>,
     pub load_ms: Option<f64>,
+    /// Whether the session had served another size before; `load_ms` is then the time that it took to load.
+    pub is_session_shared: bool,
     pub first_inference_ms: Option<f64>,
     /// Time to compile for the shapes that are bound, if the runtime does that apart from loading.
     pub compilation_ms: Option<f64>,

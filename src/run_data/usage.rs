@@ -23,6 +23,9 @@ pub struct MemoryUsage {
     pub average_bytes: u64,
     /// The highest since before the model was loaded.
     pub peak_bytes: u64,
+    /// The highest over the calls. Absent if the mark cannot be reset, and in older manifests.
+    #[serde(default)]
+    pub calls_peak_bytes: Option<u64>,
 }
 
 /// The energy of the calls, above that of the idle machine.

@@ -1,9 +1,14 @@
 //! The filters that flags and `INFERBENCH_*` variables put on top of a suite.
 
-use clap::Args;
+use std::convert::Infallible;
+use std::ffi::{OsStr, OsString};
+use std::path::Path;
 
-use crate::catalogue::models_of_files;
-use crate::definition::{Boundary, DataSource, Dtype, Phase, Suite, parse_device};
+use anyhow::Result;
+use clap::{Args, Command, Parser};
+
+use crate::catalogue::{is_model_file, models_of_files};
+use crate::definition::{Boundary, DataSource, Dtype, Phase, Suite, backend_name, parse_device};
 
 /// The flags that choose cases; each has an environment variable of the same name, which `cargo bench` reads.
 #[derive(Args, Clone, Debug, Default)]
@@ -11,8 +16,8 @@ pub struct Selection {
     /// Suite: a name of models/suites, or a path
     #[arg(long, env = "INFERBENCH_SUITE", default_value = "quick", value_name = "NAME|FILE")]
     pub suite: String,
-    /// Only these models, separated by commas
-    #[arg(long, env = "INFERBENCH_MODEL", value_delimiter = ',', value_name = "NAME,…")]
+    /// Only these models: names, hub ids or files, separated by commas
+    #[arg(long, env = "INFERBENCH_MODEL", value_delimiter = ',', value_name = "NAME|FILE,…")]
     pub model: Vec<String>,
     /// These variants instead of the suite's, separated by commas, or all
     #[arg(long, env = "INFERBENCH_VARIANT", value_delimiter = ',', value_name = "NAME,…")]
@@ -26,16 +31,16 @@ pub struct Selection {
         conflicts_with = "model"
     )]
     pub path: Vec<String>,
-    /// The samples by which answers are judged: synthetic, image-folder:PATH or recorded:FILE.safetensors [default: the model's]
+    /// The samples for the evaluation of accuracy: synthetic, image-folder:PATH or recorded:FILE.safetensors [default: the model's]
     #[arg(long, env = "INFERBENCH_DATA_SOURCE", value_name = "SOURCE")]
     pub data_source: Option<DataSource>,
-    /// These backends instead of the suite's
-    #[arg(long, env = "INFERBENCH_BACKEND", value_delimiter = ',', value_name = "NAME,…")]
+    /// These backends instead of the suite's: ort or onnxruntime, tch or pytorch, candle, …
+    #[arg(long, env = "INFERBENCH_BACKEND", value_delimiter = ',', value_name = "NAME,…", value_parser = parse_backend)]
     pub backend: Vec<String>,
     /// These devices instead of the suite's: cpu, cuda:1, openvino, auto, …; `inferbench devices` shows them
     #[arg(long, env = "INFERBENCH_DEVICE", value_delimiter = ',', value_name = "NAME,…", value_parser = parse_device)]
     pub device: Vec<String>,
-    /// These dtypes instead of the suite's
+    /// These dtypes instead of the suite's: f32, f16 or float16, bf16, i8
     #[arg(long, env = "INFERBENCH_DTYPE", value_delimiter = ',', value_name = "NAME,…")]
     pub dtype: Vec<Dtype>,
     /// These boundaries instead of the suite's: compute, end-to-end
@@ -55,10 +60,10 @@ pub struct Selection {
 /// The flags that change how much is measured.
 #[derive(Args, Clone, Debug, Default)]
 pub struct EffortArguments {
-    /// Calls to measure of each case, if they fit into the budget [default: the suite's]
+    /// Calls to measure per case, if they fit into the budget [default: the suite's]
     #[arg(long, env = "INFERBENCH_ITERATIONS", value_name = "N")]
     pub iterations: Option<usize>,
-    /// Calls before the first measured one, at the least
+    /// The least number of calls before the first measured one
     #[arg(long, env = "INFERBENCH_WARMUP", value_name = "N")]
     pub warmup: Option<usize>,
     /// Seconds to spend on the measured calls of a case
@@ -70,10 +75,10 @@ pub struct EffortArguments {
     /// Measure until the mean is known to ± this many per cent, or the budget is spent
     #[arg(long, env = "INFERBENCH_UNTIL_INTERVAL", value_name = "PERCENT", conflicts_with = "iterations")]
     pub until_interval: Option<f64>,
-    /// Shuffle the order of the cases in each process; the number makes the same order again [default: a new one]
+    /// Shuffle the order of the cases in each process; the same number gives the same order [default: a new one]
     #[arg(long, env = "INFERBENCH_SHUFFLE", value_name = "SEED", num_args = 0..=1, default_missing_value = "new", value_parser = shuffle_seed)]
     pub shuffle: Option<u64>,
-    /// Seconds after which a case is given up
+    /// Seconds after which a case is stopped
     #[arg(long, env = "INFERBENCH_TIMEOUT", value_name = "SECONDS")]
     pub timeout: Option<f64>,
     /// Threads of every backend
@@ -85,6 +90,41 @@ fn shuffle_seed(text: &str) -> Result<u64, String> {
     match text {
         "new" => Ok(jiff::Timestamp::now().as_microsecond().unsigned_abs()),
         seed => seed.parse().map_err(|_| "not a whole number".to_owned()),
+    }
+}
+
+fn parse_backend(name: &str) -> Result<String, Infallible> {
+    Ok(backend_name(name))
+}
+
+/// Parses the command line, with `INFERBENCH_*` variables for flags that are not given. Ends the process with a message if
+/// an argument is wrong.
+pub fn parse_with_variables<T: Parser>() -> T {
+    parse(std::env::args_os())
+}
+
+/// Parses `INFERBENCH_*` variables alone, for a process whose command line is Criterion's.
+pub fn parse_variables<T: Parser>() -> T {
+    parse(std::iter::empty())
+}
+
+fn parse<T: Parser>(arguments: impl IntoIterator<Item = OsString>) -> T {
+    let matches = without_empty_variables(T::command()).get_matches_from(arguments);
+    T::from_arg_matches(&matches).unwrap_or_else(|error| error.exit())
+}
+
+/// The command without the variables that are set but empty: these count as unset.
+fn without_empty_variables(command: Command) -> Command {
+    let is_empty = |variable: &OsStr| std::env::var_os(variable).is_some_and(|value| value.is_empty());
+    command
+        .mut_args(|arg| if arg.get_env().is_some_and(is_empty) { arg.env(None::<&str>) } else { arg })
+        .mut_subcommands(without_empty_variables)
+}
+
+/// Replaces `own` by what flags say, if they say anything.
+fn replace<T: Clone>(own: &mut Vec<T>, said: &[T]) {
+    if !said.is_empty() {
+        *own = said.to_vec();
     }
 }
 
@@ -100,24 +140,22 @@ fn without_repetition(sizes: &[usize]) -> Vec<usize> {
 
 impl Suite {
     /// Puts the flags on top of the file.
-    pub fn with_arguments(mut self, selection: &Selection, effort: &EffortArguments) -> Result<Suite, String> {
+    ///
+    /// # Errors
+    /// A file of a flag cannot be a model, or the numbers are out of their ranges.
+    pub fn with_arguments(mut self, selection: &Selection, effort: &EffortArguments) -> Result<Suite> {
         if !selection.path.is_empty() {
             self.models = models_of_files(&selection.path)?;
             self.include_found = false;
         }
+        for file in selection.model.iter().filter(|name| is_model_file(Path::new(name)) && Path::new(name).is_file()) {
+            self.models.extend(models_of_files(std::slice::from_ref(file))?);
+        }
         self.data_source = selection.data_source.clone().or(self.data_source);
-        if !selection.backend.is_empty() {
-            self.backends = selection.backend.clone();
-        }
-        if !selection.device.is_empty() {
-            self.devices = selection.device.clone();
-        }
-        if !selection.dtype.is_empty() {
-            self.dtypes = selection.dtype.clone();
-        }
-        if !selection.boundary.is_empty() {
-            self.boundaries = selection.boundary.clone();
-        }
+        replace(&mut self.backends, &selection.backend);
+        replace(&mut self.devices, &selection.device);
+        replace(&mut self.dtypes, &selection.dtype);
+        replace(&mut self.boundaries, &selection.boundary);
         if !selection.phase.is_empty() {
             self.phases = Some(selection.phase.clone());
             self.models.iter_mut().for_each(|model| model.phases = None);
@@ -132,6 +170,7 @@ impl Suite {
         }
         if let Some(iterations) = effort.iterations {
             self.effort.iterations = iterations;
+            self.effort.are_iterations_explicit = effort.budget.is_none();
             self.effort.least_seconds = 0.0;
             self.effort.until_percentile = None;
             self.effort.until_interval = None;
@@ -144,6 +183,9 @@ impl Suite {
         self.effort.shuffle = effort.shuffle.or(self.effort.shuffle);
         self.effort.threads = effort.threads.or(self.effort.threads);
         self.check()?;
+        if let Some(warning) = self.effort.thread_warning() {
+            eprintln!("inferbench: {warning}");
+        }
         Ok(self)
     }
 }
@@ -165,5 +207,39 @@ mod tests {
         assert_eq!((suite.backends, suite.batch_sizes), (vec!["candle".to_owned()], vec![2]));
         assert_eq!(suite.models[0].batch_sizes, None);
         assert_eq!(suite.effort.iterations, 7);
+    }
+
+    #[test]
+    fn flags_take_names_as_people_write_them() {
+        #[derive(clap::Parser)]
+        #[command(no_binary_name = true)]
+        struct Flags {
+            #[command(flatten)]
+            selection: Selection,
+        }
+        let flags = ["--dtype", "float16,FP32,half", "--backend", "PyTorch,onnxruntime,candle"];
+        let Flags { selection } = clap::Parser::try_parse_from(flags).unwrap();
+        assert_eq!(selection.dtype, [Dtype::F16, Dtype::F32, Dtype::F16]);
+        assert_eq!(selection.backend, ["tch", "ort", "candle"]);
+    }
+
+    #[test]
+    fn a_budget_that_no_clock_can_hold_is_refused() {
+        let suite: Suite = toml::from_str(SUITE).unwrap();
+        let effort = EffortArguments { budget: Some(1e300), ..EffortArguments::default() };
+        let error = suite.with_arguments(&Selection::default(), &effort).unwrap_err();
+        assert!(error.to_string().starts_with("budget and timeout are seconds"), "{error}");
+    }
+
+    #[test]
+    fn a_file_as_a_model_is_added_to_the_suite() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("My Net.onnx");
+        std::fs::write(&file, "").unwrap();
+        let suite: Suite = toml::from_str(SUITE).unwrap();
+        let selection = Selection { model: vec![file.display().to_string(), "a".into()], ..Selection::default() };
+        let suite = suite.with_arguments(&selection, &EffortArguments::default()).unwrap();
+        let added = suite.models.last().unwrap();
+        assert_eq!((added.name.as_str(), added.path.as_deref()), ("my-net", Some(file.as_path())));
     }
 }

@@ -1,19 +1,26 @@
-//! Suite × catalogue → the cases of a run, with the reason for each that cannot run here.
+//! Makes the cases of a run from a suite and the catalogue, with a reason for each case that cannot run here.
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use anyhow::{Result, bail, ensure};
+
 use super::arguments::Selection;
-use crate::catalogue::{ALL, Entry, Place, is_chosen, is_named, table_of};
+use crate::catalogue::{ALL, Entry, Place, find_name, is_chosen, is_named, table_of};
 use crate::definition::{
-    AUTO, Boundary, Case, CaseFailure, Dimension, Dtype, Model, PREFERRED, Phase, Suite, SuiteModel, TensorSpec,
-    own_dtype,
+    AUTO, Case, CaseFailure, Dimension, Dtype, Model, PREFERRED, Phase, Suite, SuiteModel, TensorSpec, own_dtype,
 };
 
-/// What the plan needs to know about the backends; the registry answers it.
+/// What the plan needs to know about the backends. The registry of backends implements it.
 pub trait Capabilities {
-    /// Whether the backend is in this build and the device on this machine.
+    /// Checks that the backend is in this build and the device on this machine.
+    ///
+    /// # Errors
+    /// `unavailable`, with the reason.
     fn check_device(&self, backend: &str, device: &str) -> Result<(), CaseFailure>;
-    /// Whether the backend has an artifact of the model in this dtype.
+    /// Checks that the backend has an artifact of the model in this dtype.
+    ///
+    /// # Errors
+    /// `unsupported`, with the reason.
     fn check_model(&self, backend: &str, model: &Model, dtype: Dtype) -> Result<(), CaseFailure>;
 }
 
@@ -38,70 +45,60 @@ pub fn plan(
     selection: &Selection,
     catalogue: &[Entry],
     capabilities: &dyn Capabilities,
-) -> Result<Vec<PlannedCase>, String> {
+) -> Result<Vec<PlannedCase>> {
     let chosen = chosen_entries(suite, selection, catalogue)?;
-    let contestants = boundaries_and_contestants(suite, capabilities);
+    let targets = targets(suite, capabilities);
     let mut cases = Vec::new();
     let mut taken: BTreeMap<String, Case> = BTreeMap::new();
     for Chosen { entry, phases, batch_sizes, sequence_lengths } in chosen {
-        let sizes = product(&product(&sequence_lengths, &phases), &batch_sizes);
+        let lengths_and_phases: Vec<_> = product(&sequence_lengths, &phases).collect();
         let own = entry.model.as_ref().map_or(Dtype::F32, |model| model.dtype);
-        for ((sequence_length, phase), batch_size) in sizes {
-            for (boundary, (backend, device, dtype)) in contestants.iter().cloned() {
-                let dtype = dtype.unwrap_or_else(|| if own == Dtype::F32 { own_dtype(&device) } else { own });
+        for (&(&sequence_length, &phase), &batch_size) in product(&lengths_and_phases, &batch_sizes) {
+            for (&boundary, (backend, device, dtype)) in product(&suite.boundaries, &targets) {
+                let dtype = dtype.unwrap_or_else(|| if own == Dtype::F32 { own_dtype(device) } else { own });
                 let case = Case {
                     model: entry.name.clone(),
                     variant: entry.variant.clone(),
                     phase,
                     sequence_length,
-                    backend,
-                    device,
+                    backend: backend.clone(),
+                    device: device.clone(),
                     dtype,
                     batch_size,
                     boundary,
                 };
-                if let Some(other) = taken.insert(case.to_string(), case.clone()) {
-                    return Err(format!(
-                        "{} {} and {} {} have the same id {case}",
-                        case.model, case.variant, other.model, other.variant
-                    ));
+                if let Some(Case { model, variant, .. }) = taken.insert(case.to_string(), case.clone()) {
+                    bail!("{} {} and {model} {variant} have the same id {case}", case.model, case.variant);
                 }
                 cases.push(planned(case, entry, capabilities));
             }
         }
     }
-    if cases.is_empty() {
-        return Err("the suite and the filters leave no case".into());
-    }
+    ensure!(!cases.is_empty(), "the suite and the filters leave no case");
     Ok(cases)
 }
 
-fn product<A: Copy, B: Copy>(first: &[A], second: &[B]) -> Vec<(A, B)> {
-    first.iter().flat_map(|&a| second.iter().map(move |&b| (a, b))).collect()
+fn product<'a, A, B>(first: &'a [A], second: &'a [B]) -> impl Iterator<Item = (&'a A, &'a B)> {
+    first.iter().flat_map(|a| second.iter().map(move |b| (a, b)))
 }
 
-/// Backend, device and dtype; without one it is what the device or the model's file computes in.
-type Contestant = (String, String, Option<Dtype>);
+/// Backend, device and dtype. Without a dtype the device or the model's file decides.
+type Target = (String, String, Option<Dtype>);
 
-fn boundaries_and_contestants(suite: &Suite, capabilities: &dyn Capabilities) -> Vec<(Boundary, Contestant)> {
-    let contestants = contestants(suite, capabilities);
-    let with = |&boundary: &Boundary| contestants.iter().map(move |contestant| (boundary, contestant.clone()));
-    suite.boundaries.iter().flat_map(with).collect()
-}
-
-/// Each combination once: `auto` may be a device that is asked for too.
-fn contestants(suite: &Suite, capabilities: &dyn Capabilities) -> Vec<Contestant> {
-    let mut contestants = Vec::new();
-    for backend in &suite.backends {
-        for device in suite.devices.iter().map(|device| resolved(backend, device, capabilities)) {
-            let asked = suite.dtypes.iter().map(|&dtype| Some(dtype));
-            let unsaid = suite.dtypes.is_empty().then_some(None);
-            contestants.extend(asked.chain(unsaid).map(|dtype| (backend.clone(), device.clone(), dtype)));
-        }
+/// Each combination once: `auto` may stand for a device that is named too.
+fn targets(suite: &Suite, capabilities: &dyn Capabilities) -> Vec<Target> {
+    let dtypes: Vec<Option<Dtype>> = match suite.dtypes.as_slice() {
+        [] => vec![None],
+        dtypes => dtypes.iter().copied().map(Some).collect(),
+    };
+    let mut targets = Vec::new();
+    for (backend, device) in product(&suite.backends, &suite.devices) {
+        let device = resolved(backend, device, capabilities);
+        targets.extend(dtypes.iter().map(|&dtype| (backend.clone(), device.clone(), dtype)));
     }
     let mut seen = BTreeSet::new();
-    contestants.retain(|contestant| seen.insert(contestant.clone()));
-    contestants
+    targets.retain(|target| seen.insert(target.clone()));
+    targets
 }
 
 /// The device that `auto` stands for; others as they are.
@@ -119,7 +116,8 @@ fn planned(case: Case, entry: &Entry, capabilities: &dyn Capabilities) -> Planne
         Err(_) => (String::new(), String::new()),
     };
     let model = runnable_model(&case, entry, capabilities).cloned();
-    PlannedCase { case, family, modality, definition: entry.model.clone(), model }
+    let definition = entry.model.clone().map_err(|failure| failure.message);
+    PlannedCase { case, family, modality, definition, model }
 }
 
 fn runnable_model<'a>(
@@ -127,8 +125,8 @@ fn runnable_model<'a>(
     entry: &'a Entry,
     capabilities: &dyn Capabilities,
 ) -> Result<&'a Model, CaseFailure> {
-    let model = entry.model.as_ref().map_err(|reason| CaseFailure::failed(reason.clone()))?;
-    case.check_id().map_err(CaseFailure::failed)?;
+    let model = entry.model.as_ref().map_err(CaseFailure::clone)?;
+    case.check_id().map_err(|error| CaseFailure::failed(error.to_string()))?;
     capabilities.check_device(&case.backend, &case.device)?;
     if model.dtype != Dtype::F32 && case.dtype != model.dtype {
         return Err(CaseFailure::unsupported(format!(
@@ -163,7 +161,7 @@ fn check_batch(model: &Model, batch_size: usize) -> Result<(), CaseFailure> {
     )))
 }
 
-/// An entry of the catalogue, and the sizes that it is run with.
+/// An entry of the catalogue, and the sizes of its cases.
 struct Chosen<'a> {
     entry: &'a Entry,
     phases: Vec<Phase>,
@@ -193,14 +191,14 @@ impl<'a> Chosen<'a> {
     }
 }
 
-fn chosen_entries<'a>(suite: &Suite, selection: &Selection, catalogue: &'a [Entry]) -> Result<Vec<Chosen<'a>>, String> {
+fn chosen_entries<'a>(suite: &Suite, selection: &Selection, catalogue: &'a [Entry]) -> Result<Vec<Chosen<'a>>> {
     let known = |name: &str| catalogue.iter().any(|entry| entry.name == name);
+    let asked_models: Vec<&str> =
+        selection.model.iter().map(|name| find_name(name, catalogue).unwrap_or(name)).collect();
     let asked_variants = (!selection.variant.is_empty()).then_some(selection.variant.as_slice());
     let mut chosen: Vec<Chosen> = Vec::new();
     for model in &suite.models {
-        if !known(&model.name) {
-            return Err(unknown_model(&model.name, catalogue));
-        }
+        ensure!(known(&model.name), unknown_model(&model.name, catalogue));
         let of_model: Vec<&Entry> = catalogue.iter().filter(|entry| entry.name == model.name).collect();
         check_variants(model.variants.as_deref().unwrap_or_default(), &of_model)?;
         let asked = asked_variants.or(model.variants.as_deref());
@@ -212,33 +210,29 @@ fn chosen_entries<'a>(suite: &Suite, selection: &Selection, catalogue: &'a [Entr
     }
     // A model that is asked for by name runs even where the suite does not list it.
     for entry in catalogue {
-        let is_asked_for = (selection.model.contains(&entry.name) && is_chosen(entry, asked_variants))
+        let is_asked_for = (asked_models.contains(&entry.name.as_str()) && is_chosen(entry, asked_variants))
             || (suite.include_found && entry.place == Place::Folder && is_named(&entry.variant, asked_variants));
         if is_asked_for && !chosen.iter().any(|other| std::ptr::eq(other.entry, entry)) {
             chosen.push(Chosen::new(entry, suite, None));
         }
     }
-    if !selection.model.is_empty() {
-        if let Some(name) = selection.model.iter().find(|name| !known(name)) {
-            return Err(unknown_model(name, catalogue));
-        }
-        chosen.retain(|chosen| selection.model.contains(&chosen.entry.name));
-    }
-    for name in &selection.model {
+    for name in &asked_models {
+        ensure!(known(name), unknown_model(name, catalogue));
         let of_model: Vec<&Entry> = catalogue.iter().filter(|entry| entry.name == *name).collect();
         check_variants(&selection.variant, &of_model)?;
     }
+    chosen.retain(|chosen| asked_models.is_empty() || asked_models.contains(&chosen.entry.name.as_str()));
     Ok(chosen)
 }
 
 /// # Errors
 /// The model has no variant of that name; the message lists those that it has.
-fn check_variants(asked: &[String], of_model: &[&Entry]) -> Result<(), String> {
+fn check_variants(asked: &[String], of_model: &[&Entry]) -> Result<()> {
     let is_known = |name: &String| name == ALL || of_model.iter().any(|entry| entry.variant == *name);
     match (asked.iter().find(|name| !is_known(name)), of_model.first()) {
         (Some(name), Some(entry)) => {
             let known: Vec<&str> = of_model.iter().map(|entry| entry.variant.as_str()).collect();
-            Err(format!("{} has no variant {name:?}; there are {}, or `{ALL}`", entry.name, known.join(", ")))
+            bail!("{} has no variant {name:?}; there are {}, or `{ALL}`", entry.name, known.join(", "))
         }
         _ => Ok(()),
     }
@@ -253,8 +247,9 @@ fn unknown_model(name: &str, catalogue: &[Entry]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::definition::Effort;
-    use crate::definition::{BATCH, DataSource, ElementType, ORIGINAL, Origin, Status, Tolerance, whole};
+    use crate::definition::{
+        BATCH, Boundary, DataSource, Effort, ElementType, ORIGINAL, Origin, Status, Tolerance, whole,
+    };
 
     struct OnlyOrt;
 
@@ -287,7 +282,7 @@ mod tests {
             data_source: DataSource::Synthetic,
             origin: Origin::Files { onnx: None, torchscript: None, reference: None },
         };
-        Entry { name: name.into(), variant: ORIGINAL.into(), place: Place::Zoo, model: Ok(model) }
+        Entry { name: name.into(), variant: ORIGINAL.into(), hub_id: None, place: Place::Zoo, model: Ok(model) }
     }
 
     fn suite(models: &[&str]) -> Suite {
@@ -295,6 +290,7 @@ mod tests {
         Suite {
             boundaries: vec![Boundary::Compute],
             name: "s".into(),
+            allows_unknown_models: false,
             models,
             data_source: None,
             include_found: false,
@@ -374,7 +370,8 @@ mod tests {
         let plan = |models: Vec<SuiteModel>, variant: &str| {
             let asked = Suite { backends: vec!["ort".into()], models, ..suite(&[]) };
             let variant = (!variant.is_empty()).then(|| variant.to_owned()).into_iter().collect();
-            let cases = plan(&asked, &Selection { variant, ..Selection::default() }, &catalogue, &OnlyOrt)?;
+            let cases = plan(&asked, &Selection { variant, ..Selection::default() }, &catalogue, &OnlyOrt);
+            let cases = cases.map_err(|error| error.to_string())?;
             Ok::<_, String>(cases.iter().map(|planned| planned.case.to_string()).collect::<Vec<_>>().join(" "))
         };
         let (original, int8) = ("a/ort-cpu-f32/1", "a-int8/ort-cpu-f32/4");
@@ -392,6 +389,6 @@ mod tests {
     fn an_unknown_model_is_an_error_that_lists_the_known_ones() {
         let catalogue = [entry("a", Dimension::Fixed(1))];
         let error = plan(&suite(&["c"]), &Selection::default(), &catalogue, &OnlyOrt).unwrap_err();
-        assert_eq!(error, "no model \"c\"; there are a");
+        assert_eq!(error.to_string(), "no model \"c\"; there are a");
     }
 }

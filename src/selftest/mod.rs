@@ -13,16 +13,17 @@ pub use spread::{SmallestChange, Spread};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use anyhow::{Context, Result};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use crate::duel::Gate;
-use crate::harness::{Machine, keep_others_out};
+use crate::harness::keep_others_out;
+use crate::machine::Machine;
 use crate::measurement::overhead::{self, Overhead};
 use crate::paths::Paths;
-use crate::store::write_whole;
 
-/// Rounds of a duel take seconds each, and a few of them say nothing.
+/// Generations of a duel take a second each, and a few of them say nothing.
 const SHORTEST_WITH_GATE: Duration = Duration::from_secs(90);
 
 /// Changes when an older reader would misunderstand the file.
@@ -47,7 +48,7 @@ pub struct Selftest {
 }
 
 /// How a self-test ended.
-pub enum Ending {
+pub enum SelftestEnd {
     Complete(Box<Selftest>),
     /// With one of [`exit_codes`](crate::exit_codes); what was wrong has been said.
     Stopped(u8),
@@ -57,23 +58,23 @@ pub enum Ending {
 ///
 /// # Errors
 /// Another run is measuring, or the target folder cannot be written.
-pub fn measure(paths: &Paths, at_most: Duration) -> Result<Ending, String> {
+pub fn measure(paths: &Paths, at_most: Duration) -> Result<SelftestEnd> {
     let start = Instant::now();
-    let _lock = keep_others_out(paths).map_err(|error| format!("{error:#}"))?;
+    let _lock = keep_others_out(paths)?;
     let machine = Machine::read();
     eprintln!("the harness's own cost");
     let for_overhead = (at_most / 50).min(Duration::from_secs(3));
-    let overhead = overhead::measure(for_overhead).map_err(|failure| failure.to_string())?;
+    let overhead = overhead::measure(for_overhead)?;
     let for_gate = if at_most >= SHORTEST_WITH_GATE { at_most / 2 } else { Duration::ZERO };
     let measured = match processes::measure(paths, start, at_most - for_gate)? {
         Ok(measured) => measured,
-        Err(exit_code) => return Ok(Ending::Stopped(exit_code)),
+        Err(exit_code) => return Ok(SelftestEnd::Stopped(exit_code)),
     };
     let gate = match for_gate {
         Duration::ZERO => None,
         _ => match gate::measure(paths, measured.selection, for_gate)? {
             Ok(gate) => gate,
-            Err(exit_code) => return Ok(Ending::Stopped(exit_code)),
+            Err(exit_code) => return Ok(SelftestEnd::Stopped(exit_code)),
         },
     };
     let medians: Vec<f64> = measured.figures.iter().map(|figures| figures.p50_ns).collect();
@@ -85,14 +86,16 @@ pub fn measure(paths: &Paths, at_most: Duration) -> Result<Ending, String> {
         machine,
         overhead,
         case: measured.case,
-        spread: Spread::of(&measured.calls_ns).ok_or(no_figure)?,
-        smallest_change: SmallestChange::of(&medians).ok_or(no_figure)?,
+        spread: Spread::of(&measured.calls_ns).context(no_figure)?,
+        smallest_change: SmallestChange::of(&medians).context(no_figure)?,
         processes: measured.figures,
         gate,
     };
-    let bytes = serde_json::to_vec_pretty(&selftest).map_err(|error| error.to_string())?;
-    write_whole(&paths.selftest(), &bytes).map_err(|error| format!("{error:#}"))?;
-    Ok(Ending::Complete(Box::new(selftest)))
+    let path = paths.selftest();
+    let mut file = tempfile::NamedTempFile::new_in(path.parent().unwrap_or(&path))?;
+    serde_json::to_writer_pretty(&mut file, &selftest)?;
+    file.persist(&path)?;
+    Ok(SelftestEnd::Complete(Box::new(selftest)))
 }
 
 /// Other work on the machine shows from this part of the samples on.

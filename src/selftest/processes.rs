@@ -3,6 +3,7 @@
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use anyhow::{Result, anyhow};
 use serde::{Deserialize, Serialize};
 
 use crate::criterion_dir::{MeasuredEntry, read_entry};
@@ -44,7 +45,7 @@ pub(super) struct Measured {
 ///
 /// # Errors
 /// The model is not there, or the target folder cannot be written.
-pub(super) fn measure(paths: &Paths, start: Instant, at_most: Duration) -> Result<Result<Measured, u8>, String> {
+pub(super) fn measure(paths: &Paths, start: Instant, at_most: Duration) -> Result<Result<Measured, u8>> {
     let Some((selection, id)) = choose(paths)? else { return Ok(Err(exit_codes::NOTHING_MEASURED)) };
     let folder = paths.selftest().with_file_name("selftest");
     let apart = paths.apart(folder.clone());
@@ -71,14 +72,14 @@ pub(super) fn measure(paths: &Paths, start: Instant, at_most: Duration) -> Resul
         if done >= MOST || done >= FEWEST && is_over {
             break;
         }
-        let finished = harness::run_silently(&apart, &request).map_err(|error| format!("{error:#}"))?;
+        let finished = harness::run_silently(&apart, &request)?;
         if finished.exit_code != exit_codes::OK {
             say_why(&finished, &measured.case);
             remove(&folder);
             return Ok(Err(finished.exit_code));
         }
         let entry = apart.criterion().join(&id.group).join(&id.function).join(&id.value).join("new");
-        let entry = read_entry(&entry).map_err(|refusal| format!("{id}: {refusal}"))?;
+        let entry = read_entry(&entry).map_err(|refusal| anyhow!("{id}: {refusal}"))?;
         let figures = ProcessFigures::of(&entry);
         eprintln!("{id}, process {}: {} calls, median {:.3} ms", done + 1, figures.calls, figures.p50_ns / 1e6,);
         // From now on every process makes the same number of calls, whatever its warm-up makes it expect.
@@ -93,7 +94,7 @@ pub(super) fn measure(paths: &Paths, start: Instant, at_most: Duration) -> Resul
 }
 
 /// The case of the first backend that can run the model; says why there is none.
-fn choose(paths: &Paths) -> Result<Option<(Selection, BenchmarkId)>, String> {
+fn choose(paths: &Paths) -> Result<Option<(Selection, BenchmarkId)>> {
     let mut reasons = Vec::new();
     for backend in BACKENDS {
         let selection = Selection {
@@ -105,8 +106,7 @@ fn choose(paths: &Paths) -> Result<Option<(Selection, BenchmarkId)>, String> {
             batch_sizes: vec![1],
             ..Selection::default()
         };
-        let plan =
-            harness::make_plan(paths, &selection, &EffortArguments::default()).map_err(|error| format!("{error:#}"))?;
+        let plan = harness::make_plan(paths, &selection, &EffortArguments::default())?;
         for planned in &plan.cases {
             match &planned.model {
                 Ok(_) => return Ok(Some((selection, planned.case.benchmark_id()))),

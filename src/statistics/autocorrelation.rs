@@ -1,6 +1,6 @@
-//! How much a call's time says about the next one's.
+//! How much a call's time says about the next one's, and how many independent calls a series is worth.
 
-use super::moments::mean_and_deviation;
+use super::moments::{mean, mean_and_deviation, variance};
 
 /// The autocorrelation of successive calls (lag 1). Returns `None` for constant calls and for fewer than three.
 pub fn autocorrelation(calls: &[u64]) -> Option<f64> {
@@ -14,9 +14,45 @@ pub fn autocorrelation(calls: &[u64]) -> Option<f64> {
     (variance > 0.0).then(|| covariance / variance)
 }
 
+/// How many independent observations say as much about a fraction as these in their order: of each, whether it is among the
+/// fraction. It is at most their number.
+///
+/// The smaller of two estimates counts, for a variance `σ² = m (1 - m)` of single observations with the mean `m`:
+/// `n (1 - ρ) / (1 + ρ)` with the autocorrelation ρ of neighbours (Bayley & Hammersley 1946, "The effective number of
+/// independent observations in an autocorrelated time series"), which sees clusters, and `n σ² / (b · var(batch means))` with
+/// batches of `b = √n` (Flegal & Jones 2010, "Batch means and spectral variance estimators in Markov chain Monte Carlo"), which
+/// sees slow changes. The latter counts only if it is below `n` by more than two standard errors, since few batches scatter.
+pub(super) fn effective_count(is_among: &[bool]) -> f64 {
+    let n = is_among.len() as f64;
+    let observations: Vec<f64> = is_among.iter().map(|&is_among| f64::from(u8::from(is_among))).collect();
+    let m = mean(&observations);
+    let single = m * (1.0 - m);
+    let batch = is_among.len().isqrt();
+    if single <= 0.0 || batch < 2 {
+        return n;
+    }
+    let products: f64 = observations.windows(2).map(|pair| (pair[0] - m) * (pair[1] - m)).sum();
+    let rho = (products / (n * single)).clamp(0.0, 0.999);
+    let batch_means: Vec<f64> = observations.chunks_exact(batch).map(mean).collect();
+    let excess = batch as f64 * variance(&batch_means) / single;
+    let usual_excess = 1.0 + 2.0 * (2.0 / (batch_means.len() - 1) as f64).sqrt();
+    (n * (1.0 - rho) / (1.0 + rho)).min(if excess > usual_excess { n / excess } else { n })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn clusters_and_slow_changes_are_worth_fewer_observations() {
+        let every_tenth: Vec<bool> = (0..1000).map(|index| index % 10 == 0).collect();
+        assert_eq!(effective_count(&every_tenth), 1000.0);
+        let in_clusters: Vec<bool> = (0..1000).map(|index| index % 100 < 10).collect();
+        assert!(effective_count(&in_clusters) < 120.0);
+        let late: Vec<bool> = (0..1000).map(|index| index > 500 && index % 5 == 0).collect();
+        assert!(effective_count(&late) < 600.0);
+        assert_eq!(effective_count(&[true; 50]), 50.0);
+    }
 
     #[test]
     fn alternating_calls_are_negative_and_a_trend_is_positive() {

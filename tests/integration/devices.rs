@@ -1,9 +1,11 @@
-//! Devices: what is not here says so, what is here computes there and nowhere else, and a fall-back is caught.
+//! Devices: an absent device says so, a device computes and no other does, and a fallback is caught.
 //!
-//! Tests that need a device's package are left out, with the reason, where it is not installed:
-//! `scripts/setup --device openvino,qnn,webgpu` adds them.
+//! Tests that need a device's package are left out, with the reason, if it is not installed:
+//! `scripts/setup --device openvino,qnn,webgpu` adds the packages, and QNN's tests need `INFERBENCH_QNN_OPTIONS` too.
 
-use crate::support::{Run, Workplace, has_device, has_onnxruntime};
+use std::fs;
+
+use crate::support::{Run, Workplace, has_device, has_onnxruntime, real_backends, wait_for};
 use inferbench::definition::{Dtype, Status};
 use serde_json::Value;
 
@@ -22,7 +24,7 @@ fn an_absent_device_is_unavailable_with_what_is_there_and_an_unknown_one_is_refu
         finished.saying(&[&format!("left out: candle on {device} (1 case): unavailable: "), "candle has cpu here"]);
     }
     if has_onnxruntime() {
-        // What is installed is not there before it has computed something.
+        // A library that is installed is no device before it has computed something.
         let finished = workplace.inferbench(&["run", "--device", "cuda:9", "--backend", "ort"]).finish().with_code(3);
         assert_eq!(finished.stderr.contains("xnnpack"), has_device("xnnpack"), "{}", finished.stderr);
     }
@@ -31,7 +33,7 @@ fn an_absent_device_is_unavailable_with_what_is_there_and_an_unknown_one_is_refu
 }
 
 #[test]
-fn auto_is_the_cpu_where_there_is_nothing_better() {
+fn auto_is_the_cpu_if_there_is_nothing_better() {
     let workplace = Workplace::new(&["digits"], &["candle"], &[1]);
     let cases = verified(&workplace, 0, &["--device", "auto,cpu"]);
     let ids: Vec<&str> = cases.iter().filter_map(|case| case["id"].as_str()).collect();
@@ -73,7 +75,7 @@ fn a_device_shows_every_node_on_its_own_provider() {
 }
 
 #[test]
-fn a_planted_fall_back_is_caught_and_names_the_operator() {
+fn a_planted_fallback_is_caught_and_names_the_operator() {
     let workplace = Workplace::new(&[], &["ort"], &[1]);
     workplace.add_model("falls_back.onnx", "models/exported/planted.onnx");
     if has_onnxruntime() {
@@ -102,4 +104,35 @@ fn a_dtype_that_a_runtime_would_only_pretend_is_unsupported_by_name() {
     let message = cases[0]["message"].as_str().unwrap();
     assert_eq!(cases[0]["status"], "unsupported", "{message}");
     assert!(message.contains("CPUExecutionProvider has no f16") && message.contains("Conv"), "{message}");
+}
+
+#[test]
+fn qnn_does_not_guess_the_chip() {
+    if !has_onnxruntime() {
+        return;
+    }
+    let workplace = Workplace::new(&["digits"], &["ort"], &[1]);
+    let devices = workplace.inferbench(&["devices", "--format", "json"]).env("INFERBENCH_QNN_OPTIONS", "").finish();
+    let listed: Value = serde_json::from_str(&devices.with_code(0).stdout).unwrap();
+    let is_qnn = |it: &&Value| it["backend"] == "ort" && it["device"] == "qnn";
+    let qnn = listed["devices"].as_array().unwrap().iter().find(is_qnn).unwrap();
+    assert_eq!(qnn["available"], false);
+    let detail = qnn["detail"].as_str().unwrap();
+    // Without the package that is the reason.
+    assert!(detail.contains("INFERBENCH_QNN_OPTIONS") || detail.contains("scripts/setup --device qnn"), "{detail}");
+}
+
+#[cfg(all(feature = "tch", target_os = "linux", target_arch = "x86_64"))]
+#[test]
+fn only_a_worker_that_uses_libtorch_has_it_in_its_memory() {
+    for (backend, _) in real_backends().into_iter().filter(|(_, is_built)| *is_built) {
+        let workplace = Workplace::new(&["tenn_eeg"], &[backend], &[1]);
+        let log = workplace.path("log.txt");
+        let run = workplace.inferbench(&["run", "--noplot", "--iterations", "2000", "--budget", "2"]);
+        let mut running = { run }.start(&log);
+        wait_for("the samples", || fs::read_to_string(&log).unwrap().contains("calls in").then_some(()));
+        let maps = fs::read_to_string(format!("/proc/{}/maps", running.child())).unwrap();
+        running.wait();
+        assert_eq!(maps.contains("libtorch_cpu.so"), backend == "tch", "{backend}");
+    }
 }

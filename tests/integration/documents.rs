@@ -7,11 +7,11 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use clap::Parser;
-use inferbench::definition::read_suite;
-use inferbench::harness::CriterionArguments;
+use inferbench::catalogue::read_suite;
+use inferbench::run_data::CriterionArguments;
 
 use crate::support::documents::{all, blocks};
-use crate::support::{Run, checkout};
+use crate::support::{Run, Workplace, checkout};
 
 /// Stands in for the commands of the documents: writes its name, the `INFERBENCH_*` variables and its arguments down.
 const STUB: &str = "#!/bin/sh\n\
@@ -62,12 +62,6 @@ fn invocations(document: &Path) -> Vec<Invocation> {
     written.split('\u{1d}').filter(|line| !line.is_empty()).map(parse).collect()
 }
 
-/// The environment variables that `inferbench run --help` names.
-fn known_variables() -> BTreeSet<String> {
-    let help = Command::new(env!("CARGO_BIN_EXE_inferbench")).args(["run", "--help"]).finish().with_code(0).stdout;
-    help.split("[env: ").skip(1).filter_map(|rest| Some(rest.split_once('=')?.0.to_owned())).collect()
-}
-
 /// Checks a command line of inferbench without running it: `--help` at its end stops it after the parser.
 fn check_inferbench(arguments: &[String]) {
     Command::new(env!("CARGO_BIN_EXE_inferbench")).args(arguments).arg("--help").finish().with_code(0);
@@ -92,12 +86,12 @@ fn check_cargo(arguments: &[String]) {
 
 #[test]
 fn every_command_of_the_documents_is_accepted() {
-    let variables = known_variables();
+    let help = Command::new(env!("CARGO_BIN_EXE_inferbench")).args(["run", "--help"]).finish().with_code(0).stdout;
     let mut checked = 0;
     for document in all() {
         for invocation in invocations(&document) {
             for variable in &invocation.variables {
-                assert!(variables.contains(variable), "{}: {invocation:?}", document.display());
+                assert!(help.contains(variable), "{}: {invocation:?}", document.display());
             }
             match invocation.program.as_str() {
                 "inferbench" => check_inferbench(&invocation.arguments),
@@ -156,5 +150,28 @@ fn every_chapter_is_in_the_table_of_the_guide() {
     for chapter in files.iter().filter(|path| path.extension().is_some_and(|it| it == "md")) {
         let name = chapter.file_stem().unwrap().display().to_string();
         assert!(table.contains(&format!("//! | [`{name}`] |")), "{name}");
+    }
+}
+
+/// The names of the form `INFERBENCH_…` in the string literals of a file, and in those of the files below a folder.
+fn variables_in(path: &Path) -> BTreeSet<String> {
+    if path.is_dir() {
+        let entries = fs::read_dir(path).unwrap().map(|entry| entry.unwrap().path());
+        return entries.flat_map(|entry| variables_in(&entry)).collect();
+    }
+    let text = fs::read_to_string(path).unwrap_or_default();
+    let literals = text.split("\"INFERBENCH_").skip(1).filter_map(|rest| rest.split('"').next());
+    literals.filter(|name| !name.is_empty()).map(|name| format!("INFERBENCH_{name}")).collect()
+}
+
+#[test]
+fn the_help_of_cargo_bench_names_every_variable() {
+    let help = Workplace::new(&[], &[], &[]).bench(&["--help"]).finish().with_code(0).stdout;
+    // Set for a process by the process that starts it, or by the compiler.
+    let internal = ["INFERBENCH_JOB", "INFERBENCH_PROBE", "INFERBENCH_RUSTC"];
+    let variables = variables_in(&checkout().join("src"));
+    assert!(variables.len() > 20, "{variables:?}");
+    for variable in variables.iter().filter(|name| !internal.contains(&name.as_str())) {
+        assert!(help.contains(&format!("  {variable} ")), "{variable} is missing in\n{help}");
     }
 }

@@ -13,13 +13,21 @@ fn workplace() -> Workplace {
     Workplace::new(&["digits"], &["null"], &[1])
 }
 
-/// An executable that speaks the protocol: `shell` sets `median` and may set `status`.
+/// An executable that speaks the protocol of arms: `shell` sets `median` and may set `status`; `each` runs before each slice.
 fn stand_in(workplace: &Workplace, name: &str, shell: &str) -> PathBuf {
+    stand_in_with(workplace, name, shell, "")
+}
+
+fn stand_in_with(workplace: &Workplace, name: &str, shell: &str, each: &str) -> PathBuf {
+    let start = r#"{\"job\":\"$4/0.json\",\"environment\":{},\"processors\":[],\"timeout_seconds\":60}"#;
+    let case = r#"{\"id\":\"m/x/1\",\"status\":\"$status\",\"message\":null,\"start\":$start}"#;
+    let slice = r#"{\"slice\":{\"calls\":10,\"median_ns\":$median,\"mean_ns\":$median}}"#;
     let script = format!(
-        "#!/bin/sh\nmedian=100000\nstatus=ok\n{shell}\nfigures=\"{{\\\"calls\\\":10,\\\"median_ns\\\":$median,\
-         \\\"mean_ns\\\":$median,\\\"p99_ns\\\":$median}}\"\n[ $status = ok ] || figures=null\n\
-         echo \"{{\\\"format\\\":1,\\\"cases\\\":[{{\\\"id\\\":\\\"m/x/1\\\",\\\"status\\\":\\\"$status\\\",\
-         \\\"message\\\":null,\\\"figures\\\":$figures}}]}}\"\n"
+        "#!/bin/sh\nmedian=100000\nstatus=ok\n{shell}\ncase \"$2\" in\n\
+         plan) start=\"{start}\"; [ $status = ok ] || start=null\n\
+         echo \"{{\\\"protocol\\\":2,\\\"cases\\\":[{case}]}}\" ;;\n\
+         time) echo 'arm {{\"ready\":{{\"call_ns\":1000,\"affinities\":{{}}}}}}'\n\
+         while read -r line; do\n{each}\necho a library says something\necho \"arm {slice}\"\ndone ;;\nesac\n"
     );
     workplace.write(name, script);
     let path = workplace.path(name);
@@ -27,9 +35,9 @@ fn stand_in(workplace: &Workplace, name: &str, shell: &str) -> PathBuf {
     path
 }
 
-fn duel(workplace: &Workplace, sides: [&str; 2], arguments: &[&str]) -> Command {
+fn duel(workplace: &Workplace, programs: [&str; 2], arguments: &[&str]) -> Command {
     let mut command = workplace.inferbench(&["duel"]);
-    command.args(sides).args(["--rounds", "10", "--seconds", "0.01", "--format", "json"]).args(arguments);
+    command.args(programs).args(["--generations", "12", "--slice", "2", "--format", "json"]).args(arguments);
     command
 }
 
@@ -38,7 +46,7 @@ fn json(finished: &Finished) -> Value {
 }
 
 fn verdict(finished: &Finished) -> String {
-    json(finished)["cases"][0]["judgement"]["verdict"].as_str().unwrap_or("none").to_owned()
+    json(finished)["cases"][0]["comparison"]["verdict"].as_str().unwrap_or("none").to_owned()
 }
 
 /// A little noise of a process, so that no two medians need to be equal.
@@ -49,7 +57,7 @@ fn a_slow_down_of_the_own_executable_is_found() {
     let workplace = workplace();
     let slowed = duel(&workplace, [".", "."], &["--null-slowdown", "3000%"]).finish().with_code(1);
     assert_eq!(verdict(&slowed), "slower");
-    slowed.saying(&["round 10/10", "digits/null-cpu-f32/1: +", "no verdict yet"]);
+    slowed.saying(&["generation 12/12: digits/null-cpu-f32/1: +", "no verdict yet"]);
     assert!(workplace.measured().is_empty() && !workplace.runs().join("..").join("unkept-runs").exists());
 }
 
@@ -63,12 +71,11 @@ fn stand_ins_with_known_times_get_the_verdict_that_they_deserve() {
     assert_eq!(verdict(&equal), "same");
     let slower = duel(&workplace, ["./base", "./slow"], &[]).finish().with_code(1);
     assert_eq!(verdict(&slower), "slower");
+    let tolerated = duel(&workplace, ["./base", "./slow"], &["--tolerance", "8%"]).finish().with_code(0);
+    assert_eq!(verdict(&tolerated), "same");
     let faster = duel(&workplace, ["./slow", "./base"], &["--seed", "5"]).finish().with_code(0);
     assert_eq!((verdict(&faster).as_str(), &json(&faster)["seed"]), ("faster", &Value::from(5)));
-    let mut early = workplace.inferbench(&["duel", "./base", "./slow", "--sequential", "--rounds", "60"]);
-    let early = early.args(["--format", "json"]).finish().with_code(1);
-    assert!(json(&early)["rounds"].as_u64().unwrap() < 30, "{}", early.stdout);
-    let mut markdown = workplace.inferbench(&["duel", "./base", "./slow", "--rounds", "8", "--format", "markdown"]);
+    let mut markdown = workplace.inferbench(&["duel", "./base", "./slow", "--minutes", "0.1", "--format", "markdown"]);
     let markdown = markdown.finish().with_code(1).stdout;
     assert!(markdown.starts_with("### a regression\n") && markdown.contains("| slower |"), "{markdown}");
 }
@@ -79,7 +86,18 @@ fn a_null_control_that_moves_is_said_instead_of_a_verdict() {
     stand_in(&workplace, "haunted", &format!("case $0 in */n/inferbench) median=110000 ;; esac; {NOISE}"));
     let unstable = duel(&workplace, ["./haunted", "./haunted"], &[]).finish().with_code(4);
     assert_eq!(verdict(&unstable), "cannot-say");
-    assert_eq!(json(&unstable)["cases"][0]["judgement"]["is_null_changed"], true);
+    assert_eq!(json(&unstable)["cases"][0]["comparison"]["is_null_changed"], true);
+}
+
+#[test]
+fn a_slow_down_of_some_processes_is_not_called_the_same() {
+    let workplace = workplace();
+    stand_in(&workplace, "base", "");
+    // Each third process is a fifth slower.
+    stand_in(&workplace, "moody", "[ $(($$ % 3)) = 0 ] && median=120000");
+    let mut moody = workplace.inferbench(&["duel", "./base", "./moody", "--generations", "30", "--format", "json"]);
+    let moody = moody.finish();
+    assert_ne!(verdict(&moody), "same", "{}", moody.stdout);
 }
 
 #[test]
@@ -88,9 +106,41 @@ fn a_wrong_output_is_the_candidates_loss_and_never_timed() {
     stand_in(&workplace, "base", "");
     stand_in(&workplace, "wrong", "status=wrong-output");
     let lost = duel(&workplace, ["./base", "./wrong"], &[]).finish().with_code(1);
-    assert_eq!(json(&lost)["cases"][0]["trouble"]["status"], "wrong-output");
+    assert_eq!(json(&lost)["cases"][0]["loss"]["status"], "wrong-output");
     lost.saying(&["m/x/1: wrong-output in ./wrong"]);
-    duel(&workplace, ["./wrong", "./base"], &[]).finish().with_code(3);
+    duel(&workplace, ["./wrong", "./base"], &[]).finish().with_code(4);
+    stand_in(&workplace, "absent", "status=unavailable");
+    duel(&workplace, ["./absent", "./base"], &[]).finish().with_code(3).saying(&["left out: m/x/1: unavailable"]);
+}
+
+#[test]
+fn a_lost_generation_is_repeated_once() {
+    let workplace = workplace();
+    stand_in(&workplace, "base", "");
+    let dying = |condition: &str| format!("if {condition}; then echo oh >&2; kill -9 $$; fi");
+    stand_in_with(&workplace, "unlucky", "", &dying("mkdir once 2>/dev/null"));
+    let repeated = duel(&workplace, ["./base", "./unlucky"], &[]).finish().with_code(0);
+    assert_eq!(json(&repeated)["cases"][0]["comparison"]["generations"], 12);
+    repeated.saying(&["m/x/1: a generation is repeated: its process ended (signal: 9 (SIGKILL))"]);
+    stand_in_with(&workplace, "dying", "", &dying("true"));
+    duel(&workplace, ["./dying", "./base"], &[])
+        .finish()
+        .with_code(4)
+        .saying(&["lost: m/x/1: failed in ./dying: its process ended"]);
+    duel(&workplace, ["./base", "./dying"], &[]).finish().with_code(1);
+}
+
+#[test]
+fn idle_arms_are_stopped_while_another_one_measures() {
+    let workplace = workplace();
+    // Counts the processes of arms that do not stand still while a slice is measured, but for itself.
+    let count = "for stat in /proc/[0-9]*/stat; do\n\
+         read -r pid name state rest < $stat 2>/dev/null && [ \"$name\" = '(inferbench)' ] && [ $pid != $$ ] \
+         && tr '\\0' ' ' < /proc/$pid/cmdline | grep -q \"$PWD/.*/inferbench arm time\" && echo $state >> states\ndone";
+    stand_in_with(&workplace, "base", "", count);
+    duel(&workplace, ["./base", "./base"], &[]).finish().with_code(0);
+    let states = fs::read_to_string(workplace.path("states")).unwrap_or_default();
+    assert!(states.lines().count() > 100 && states.lines().all(|state| state == "T"), "{states}");
 }
 
 #[test]
@@ -106,16 +156,18 @@ fn suites_of_other_models_are_compared_case_by_case() {
 }
 
 #[test]
-fn bad_sides_and_too_few_rounds_are_refused() {
+fn bad_programs_and_too_few_generations_are_refused() {
     let workplace = workplace();
     stand_in(&workplace, "base", "");
-    stand_in(&workplace, "old", "echo \"error: unrecognized subcommand 'round'\" >&2; exit 2");
+    stand_in(&workplace, "old", "echo \"error: unrecognized subcommand 'arm'\" >&2; exit 2");
     let old = duel(&workplace, ["./base", "./old"], &[]).finish().with_code(2);
-    old.saying(&["./old has no `inferbench round`"]);
+    old.saying(&["./old has no `inferbench arm`"]);
+    stand_in(&workplace, "newer", "[ $2 = plan ] && { echo '{\"protocol\":3}'; exit; }");
+    duel(&workplace, ["./base", "./newer"], &[]).finish().with_code(2).saying(&["version 3 of the protocol"]);
     workplace.write("notes", "not an executable");
     duel(&workplace, ["./base", "notes"], &[]).finish().with_code(2).saying(&["neither an executable nor a suite"]);
-    let few = workplace.inferbench(&["duel", "./base", "./base", "--rounds", "7"]).finish().with_code(2);
-    few.saying(&["7 rounds can show nothing of 1 cases", "at least 8"]);
+    let few = workplace.inferbench(&["duel", "./base", "./base", "--generations", "7"]).finish().with_code(2);
+    few.saying(&["7 generations show nothing: at least 12"]);
     let unknown = duel(&workplace, [".", "."], &["--model", "nothing"]).finish().with_code(2);
     unknown.saying(&["no model \"nothing\""]);
     duel(&workplace, ["./base", "./absent"], &[]).finish().with_code(2);
@@ -124,33 +176,34 @@ fn bad_sides_and_too_few_rounds_are_refused() {
 #[test]
 fn a_duel_that_was_stopped_goes_on_where_it_was() {
     let workplace = workplace();
-    stand_in(&workplace, "base", "sleep 0.1");
+    stand_in_with(&workplace, "base", "", "sleep 0.03");
     let duels = workplace.path("target/inferbench/duel");
-    let fought = || {
-        let folder = fs::read_dir(&duels).ok()?.flatten().map(|entry| entry.path().join("rounds.jsonl"));
+    let measured = || {
+        let folder = fs::read_dir(&duels).ok()?.flatten().map(|entry| entry.path().join("generations.jsonl"));
         let path = folder.into_iter().find(|path| path.is_file())?;
         Some(fs::read_to_string(path).ok()?.lines().count())
     };
-    let sides = ["./base", "./base"];
-    let refused = duel(&workplace, sides, &["--resume"]).finish().with_code(2);
+    let programs = ["./base", "./base"];
+    let refused = duel(&workplace, programs, &["--resume"]).finish().with_code(2);
     refused.saying(&["there is nothing to resume"]);
 
-    let mut running = duel(&workplace, sides, &[]).start(&workplace.path("log.txt"));
-    wait_for("two rounds", || fought().filter(|rounds| *rounds >= 2));
+    let mut running = duel(&workplace, programs, &[]).start(&workplace.path("log.txt"));
+    wait_for("two generations", || measured().filter(|generations| *generations >= 2));
     running.interrupt();
     assert_eq!(running.wait().code(), Some(130));
-    assert!(fs::read_to_string(workplace.path("log.txt")).unwrap().contains("of 10 rounds are kept"));
+    assert!(fs::read_to_string(workplace.path("log.txt")).unwrap().contains("of 12 generations are kept"));
 
-    let before = fought().unwrap();
-    let mut running = duel(&workplace, sides, &["--resume"]).start(&workplace.path("log.txt"));
-    wait_for("one round more", || fought().filter(|rounds| *rounds > before));
+    let before = measured().unwrap();
+    let mut running = duel(&workplace, programs, &["--resume"]).start(&workplace.path("log.txt"));
+    wait_for("one generation more", || measured().filter(|generations| *generations > before));
     running.kill();
     running.wait();
 
-    let other = duel(&workplace, sides, &["--resume", "--tolerance", "2%"]).finish().with_code(2);
+    let other = duel(&workplace, programs, &["--resume", "--tolerance", "2%"]).finish().with_code(2);
     other.saying(&["there is nothing to resume"]);
-    let resumed = duel(&workplace, sides, &["--resume"]).finish().with_code(0);
-    assert_eq!((json(&resumed)["rounds"].as_u64(), fought()), (Some(10), Some(10)));
+    let resumed = duel(&workplace, programs, &["--resume"]).finish().with_code(0);
+    let generations = json(&resumed)["cases"][0]["comparison"]["generations"].as_u64();
+    assert_eq!((generations, measured()), (Some(12), Some(12)));
     assert!(resumed.stderr.contains("resuming duel "), "{}", resumed.stderr);
 }
 
@@ -175,12 +228,30 @@ fn repository(workplace: &Workplace, sources: &[&str]) {
     }
 }
 
+/// A program that speaks the protocol of arms, with calls of this median.
 fn source(median: u32) -> String {
-    format!(
-        "fn main() {{ println!(r#\"{{{{\"format\":1,\"cases\":[{{{{\"id\":\"m/x/1\",\"status\":\"ok\",\"message\":null,\
-         \"figures\":{{{{\"calls\":10,\"median_ns\":{{0}},\"mean_ns\":{{0}},\"p99_ns\":{{0}}}}}}}}}}]}}}}\"#, \
-         {median} + std::process::id() % 7); }}\n"
-    )
+    const SOURCE: &str = r#"fn main() {
+    let arguments: Vec<String> = std::env::args().collect();
+    let start = format!(
+        "{{\"job\":\"{}/0\",\"environment\":{{}},\"processors\":[],\"timeout_seconds\":60}}",
+        arguments.get(4).cloned().unwrap_or_default()
+    );
+    match arguments[2].as_str() {
+        "plan" => println!(
+            "{{\"protocol\":2,\"cases\":[{{\"id\":\"m/x/1\",\"status\":\"ok\",\"message\":null,\"start\":{start}}}]}}"
+        ),
+        "time" => {
+            println!("arm {{\"ready\":{{\"call_ns\":1000,\"affinities\":{{}}}}}}");
+            let median = MEDIAN + std::process::id() % 7;
+            for _ in std::io::stdin().lines() {
+                println!("arm {{\"slice\":{{\"calls\":10,\"median_ns\":{median},\"mean_ns\":{median}}}}}");
+            }
+        }
+        _ => {}
+    }
+}
+"#;
+    SOURCE.replace("MEDIAN", &median.to_string())
 }
 
 #[test]
@@ -191,6 +262,8 @@ fn revisions_are_built_once_each_and_their_worktrees_removed() {
     assert_eq!((verdict(&slower).as_str(), slower.stderr.matches("building ").count()), ("slower", 2));
     let again = duel(&workplace, ["main", "v1"], &[]).finish();
     assert!(!again.stderr.contains("building ") && json(&again)["base"]["commit"].is_string(), "{}", again.stderr);
+    let flags = duel(&workplace, ["main", "v1"], &[]).env("RUSTFLAGS", "-C debuginfo=1").finish();
+    assert_eq!(flags.stderr.matches("building ").count(), 1, "{}", flags.stderr);
     let worktrees = fs::read_dir(workplace.path("target/inferbench/duel/worktrees")).unwrap();
     assert_eq!(worktrees.count(), 0);
     let mut list = Command::new("git");
@@ -202,7 +275,7 @@ fn revisions_are_built_once_each_and_their_worktrees_removed() {
 fn a_revision_that_is_not_there_or_does_not_build_is_said_with_its_reason() {
     let workplace = workplace();
     let none = duel(&workplace, ["main", "main"], &[]).finish().with_code(2);
-    none.saying(&["is no git repository"]);
+    none.saying(&["is not a git repository"]);
     repository(&workplace, &["fn main() { nonsense() }\n"]);
     duel(&workplace, ["main", "v9"], &[]).finish().with_code(2).saying(&["\"v9\" is no revision of"]);
     let broken = duel(&workplace, ["main", "main"], &[]).finish().with_code(2);

@@ -197,3 +197,25 @@ fn a_dry_run_and_a_verification_measure_nothing() {
     assert!(cases.len() == 4 && cases.iter().all(is_right), "{}", verified.stdout);
     assert!(!workplace.runs().exists() && workplace.measured().is_empty());
 }
+
+#[test]
+fn one_session_serves_all_batch_sizes_and_later_measurements_are_verified_too() {
+    let workplace = Workplace::new(&["digits", "tenn_eeg"], &["candle"], &[1, 2, 4]);
+    workplace.bench(&["--noplot"]).finish().with_code(0).saying(&["same session, outputs right"]);
+    let outcomes = workplace.latest_run().read_outcomes().finished;
+    assert_eq!(outcomes.len(), 6);
+    assert!(outcomes.values().all(|outcome| outcome.observed.verified == Some(true)));
+    for model in ["digits", "tenn_eeg"] {
+        let of_model = outcomes.values().filter(|outcome| outcome.id.group == model);
+        assert_eq!(of_model.filter(|outcome| !outcome.observed.is_session_shared).count(), 1, "loads of {model}");
+    }
+}
+
+#[test]
+fn a_reader_that_has_gone_away_does_not_stop_the_run() {
+    let workplace = Workplace::new(&["digits"], &["candle"], &[1, 8]);
+    let mut child = workplace.bench(&["--noplot"]).stdout(std::process::Stdio::piped()).spawn().unwrap();
+    drop(child.stdout.take());
+    assert_eq!(child.wait().unwrap().code(), Some(0));
+    assert_eq!(workplace.measured(), [DIGITS, DIGITS_8]);
+}

@@ -77,7 +77,7 @@ fn labels(folder: &ImageFolder) -> Vec<i64> {
 }
 
 fn error_of(settings: &ImageFolderSettings, outputs: Option<usize>) -> String {
-    ImageFolder::open(settings, CROP, outputs).unwrap_err()
+    format!("{:#}", ImageFolder::open(settings, CROP, outputs).unwrap_err())
 }
 
 #[test]
@@ -120,7 +120,7 @@ fn normalised_values_are_torchvisions_to_the_bit() {
     let plain = ImageFolder::open(&ImageFolderSettings::new(data().join("pictures")), CROP, None).unwrap();
     let index = indices["rings/portrait.png"];
     assert_eq!(folder.sample(index).unwrap(), (wanted, 1));
-    assert_eq!(plain.sample(index), folder.sample(index));
+    assert_eq!(plain.sample(index).unwrap(), folder.sample(index).unwrap());
 }
 
 #[test]
@@ -138,10 +138,10 @@ fn folders_are_classes_and_other_files_are_no_pictures() {
 fn a_corrupt_file_is_an_error_with_its_name() {
     let (folder, indices) = pictures(CROP, RESIZE);
     for path in UNREADABLE {
-        let error = folder.sample(indices[path]).unwrap_err();
+        let error = folder.sample(indices[path]).unwrap_err().to_string();
         assert!(error.contains(Path::new(path).file_name().unwrap().to_str().unwrap()), "{error}");
     }
-    assert!(folder.sample(folder.len()).unwrap_err().contains("there are 14"));
+    assert!(folder.sample(folder.len()).unwrap_err().to_string().contains("there are 14"));
 }
 
 #[test]
@@ -177,7 +177,7 @@ fn no_damage_to_a_file_ends_the_process() {
 fn the_name_of_a_file_does_not_say_what_it_is() {
     let folder = folder_with(&["a/png.JPEG", "a/png.png"]);
     let folder = ImageFolder::open(&settings(folder.path()), CROP, None).unwrap();
-    assert_eq!(folder.sample(0), folder.sample(1));
+    assert_eq!(folder.sample(0).unwrap(), folder.sample(1).unwrap());
 }
 
 #[test]
@@ -203,7 +203,7 @@ fn a_file_of_classes_gives_the_labels() {
     let by_file = ImageFolderSettings { classes: Some(classes.clone()), ..settings(folder.path()) };
     let opened = ImageFolder::open(&by_file, CROP, Some(3)).unwrap();
     assert_eq!(labels(&opened), [2, 0]);
-    assert_eq!((opened.check_width(3), opened.check_width(4).is_err()), (Ok(()), true));
+    assert!(opened.check_width(3).is_ok() && opened.check_width(4).is_err());
 
     std::fs::write(&classes, "bee\nwasp\n").unwrap();
     assert!(error_of(&by_file, None).contains("no line is the name of ant"));
@@ -217,7 +217,7 @@ fn numbers_of_outputs_are_labels_and_other_names_are_an_error() {
     let folder = folder_with(&["3/1.png", "12/1.png"]);
     let opened = ImageFolder::open(&settings(folder.path()), CROP, Some(20)).unwrap();
     assert_eq!(labels(&opened), [12, 3]);
-    assert_eq!(opened.check_width(20), Ok(()));
+    opened.check_width(20).unwrap();
 
     let folder = folder_with(&["ant/1.png", "bee/1.png"]);
     assert_eq!(labels(&ImageFolder::open(&settings(folder.path()), CROP, Some(2)).unwrap()), [0, 1]);
@@ -229,16 +229,18 @@ fn numbers_of_outputs_are_labels_and_other_names_are_an_error() {
 fn a_number_of_outputs_that_is_found_later_has_the_same_rules() {
     let names = folder_with(&["ant/1.png", "bee/1.png"]);
     let opened = ImageFolder::open(&settings(names.path()), CROP, None).unwrap();
-    assert_eq!((labels(&opened), opened.check_width(2)), (vec![0, 1], Ok(())));
-    let error = opened.check_width(1000).unwrap_err();
+    assert_eq!(labels(&opened), [0, 1]);
+    opened.check_width(2).unwrap();
+    let error = opened.check_width(1000).unwrap_err().to_string();
     assert!(error.contains("folders of 2 classes and the model has 1000 outputs"), "{error}");
     assert!(error.contains("classes.txt"), "{error}");
 
     let numbers = folder_with(&["207/1.png", "3/1.png"]);
     let opened = ImageFolder::open(&settings(numbers.path()), CROP, None).unwrap();
-    assert_eq!((labels(&opened), opened.check_width(1000)), (vec![207, 3], Ok(())));
+    assert_eq!(labels(&opened), [207, 3]);
+    opened.check_width(1000).unwrap();
     for width in [207, 2] {
-        assert!(opened.check_width(width).unwrap_err().contains("classes.txt"));
+        assert!(opened.check_width(width).unwrap_err().to_string().contains("classes.txt"));
     }
 }
 

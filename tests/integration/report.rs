@@ -87,7 +87,7 @@ fn names_that_look_like_markup_are_only_names() {
     workplace.inferbench(&["report", "--charts", "figures"]).finish().with_code(0);
     let svg = fs::read_to_string(workplace.path("figures/latency.svg")).unwrap();
     assert!(!svg.contains("<script") && svg.contains("&lt;script&gt;"), "{svg}");
-    let index = inferbench::report::index::render(&workplace.path("target-reports"), &workplace.criterion());
+    let index = inferbench::report::index::render(&workplace.path("target-reports"), &workplace.criterion()).unwrap();
     assert!(!index.contains("<script") && index.contains("&lt;script&gt;"), "{index}");
 }
 
@@ -194,7 +194,7 @@ fn the_index_has_all_runs_the_newest_first() {
     fs::create_dir_all(workplace.path("target-reports/20250101T000000Z")).unwrap();
     workplace.write("target-reports/20250101T000000Z/results.csv", "no records");
     workplace.inferbench(&["report", "--format", "html"]).finish().with_code(0);
-    let html = inferbench::report::index::render(&workplace.path("target-reports"), &workplace.criterion());
+    let html = inferbench::report::index::render(&workplace.path("target-reports"), &workplace.criterion()).unwrap();
     let order: Vec<usize> = ["20260101T020000Z", "20260101T010000Z", "20260101T000000Z", "20250101T000000Z"]
         .iter()
         .map(|run| html.find(run).unwrap())
@@ -204,7 +204,7 @@ fn the_index_has_all_runs_the_newest_first() {
     assert!(html.contains("it has no column schema_version"), "the run that cannot be read says why");
     fs::create_dir_all(workplace.criterion().join("report")).unwrap();
     workplace.write("target/criterion/report/index.html", "");
-    let html = inferbench::report::index::render(&workplace.path("target-reports"), &workplace.criterion());
+    let html = inferbench::report::index::render(&workplace.path("target-reports"), &workplace.criterion()).unwrap();
     assert!(html.contains("href=\"../target/criterion/report/index.html\""), "{html}");
 }
 

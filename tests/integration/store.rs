@@ -22,7 +22,7 @@ fn measured() -> Workplace {
     let workplace = Workplace::new(&["digits"], &["null"], &[1, 8]);
     workplace.inferbench(&["run", "--noplot"]).finish().with_code(0);
     let reports = workplace.path("target-reports");
-    let first = History::open(&[reports.clone()]).unwrap().latest().unwrap().folder().to_owned();
+    let first = History::open(std::slice::from_ref(&reports)).unwrap().latest().unwrap().folder().to_owned();
     copy_run(&first, &reports.join(RUN), 20);
     fs::remove_dir_all(first).unwrap();
     fs::remove_file(reports.join("index.html")).unwrap();

@@ -1,9 +1,10 @@
-//! Nodes that become one when a graph is loaded.
+//! Merges nodes when a graph is loaded.
 //!
-//! - `BatchNormalization` after a `Conv` goes into the weights and bias of the `Conv`.
-//! - Exporters spell layer normalization and GELU out; the nodes become `LayerNormalization` and `Gelu`.
+//! - `BatchNormalization` after a `Conv` becomes a part of the weights and bias of the `Conv`.
+//! - Some exporters write layer normalization and GELU as several nodes; they become `LayerNormalization` and `Gelu`.
 //!
-//! Only nodes go whose outputs nothing else reads. A graph with subgraphs stays as it is, since those may read any value.
+//! A node is merged only if no other node reads its outputs. A graph with subgraphs stays as it is, because subgraphs may
+//! read any value.
 
 use std::collections::{HashMap, HashSet};
 
@@ -13,10 +14,10 @@ use candle_onnx::onnx::{AttributeProto, GraphProto, NodeProto};
 
 use super::operator::{float, int, ints};
 
-/// What a pattern matches and what takes its place.
+/// The node that replaces the nodes of a pattern.
 struct Fused {
     node: NodeProto,
-    /// The outputs of the nodes that go, beside the last.
+    /// The outputs of the replaced nodes, except the last.
     replaced: Vec<String>,
     constants: Vec<(String, Tensor)>,
 }
@@ -26,7 +27,7 @@ type Pattern = fn(&Surroundings<'_>, &NodeProto) -> Option<Fused>;
 const PATTERNS: [(&str, Pattern); 3] =
     [("BatchNormalization", batch_normalization), ("LayerNormalization", layer_normalization), ("Gelu", gelu)];
 
-/// Merges the nodes of a graph where that is possible, and names the patterns that it found.
+/// Merges nodes of a graph, and returns the names of the patterns that it found.
 pub fn fuse(graph: &mut GraphProto, constants: &mut HashMap<String, Tensor>) -> Vec<&'static str> {
     let mut attributes = graph.node.iter().flat_map(|node| &node.attribute);
     if attributes.any(|attribute| attribute.g.is_some() || !attribute.graphs.is_empty()) {
@@ -35,7 +36,7 @@ pub fn fuse(graph: &mut GraphProto, constants: &mut HashMap<String, Tensor>) -> 
     let mut found = Vec::new();
     for (name, pattern) in PATTERNS {
         let surroundings = Surroundings::new(graph, constants);
-        // What takes a pattern's place stands where its last node was, so that all that it reads is there.
+        // The merged node stands where the last node of the pattern was, so that all its inputs are computed before it.
         let matches = graph.node.iter().enumerate();
         let matches = matches.filter_map(|(index, node)| Some((index, pattern(&surroundings, node)?)));
         let matches: Vec<(usize, Fused)> = matches.collect();
@@ -71,7 +72,7 @@ impl<'a> Surroundings<'a> {
         Surroundings { producers: outputs.collect(), reads, constants }
     }
 
-    /// The node that computes a value for so many readers, if it is of that kind.
+    /// The node that computes a value, if it is of that kind and the value is read that often.
     fn made_by(&self, name: &str, op_type: &str, reads: usize) -> Option<&'a NodeProto> {
         let node = *self.producers.get(name)?;
         (is(node, op_type) && node.output.len() == 1 && self.reads.get(name) == Some(&reads)).then_some(node)
@@ -91,14 +92,14 @@ impl<'a> Surroundings<'a> {
         }
     }
 
-    /// The other operand of a commutative node of which one is a scalar near `value`.
+    /// The other operand of a commutative node that has a scalar near `value` as one operand.
     fn with_scalar<'b>(&self, node: &'b NodeProto, value: f32) -> Option<&'b str> {
         let (constant, other) = self.operands(node)?;
         (scalar(self.constant(node, constant)?)? - value).abs().le(&1e-6).then_some(other)
     }
 }
 
-/// `(x - mean) / sqrt(variance + epsilon) * weight + bias`, of which the mean and the variance are constants.
+/// `(x - mean) / sqrt(variance + epsilon) * weight + bias` with constant mean and variance.
 fn batch_normalization(graph: &Surroundings<'_>, node: &NodeProto) -> Option<Fused> {
     if !is(node, "BatchNormalization") || int(node, "training_mode", 0) != 0 || node.output.len() != 1 {
         return None;
@@ -205,7 +206,7 @@ fn is(node: &NodeProto, op_type: &str) -> bool {
     node.op_type == op_type && node.domain.is_empty()
 }
 
-/// The value of a constant with one `f32` element that broadcasting adds no axis with.
+/// The value of a constant with one `f32` element and at most one axis, so that broadcasting adds no axis.
 fn scalar(tensor: &Tensor) -> Option<f32> {
     if tensor.rank() > 1 || tensor.dtype() != DType::F32 {
         return None;

@@ -1,7 +1,7 @@
-//! An ONNX file as a graph and its constants.
+//! Reads an ONNX file as a graph and its constants.
 //!
-//! The initializers are decoded here, also those in another file, and what depends on constants alone, such as a
-//! transposed weight, is computed.
+//! It decodes the initializers, also those in another file, and computes the values that depend on constants alone, such as
+//! a transposed weight.
 
 use std::collections::{HashMap, HashSet};
 use std::path::Path;
@@ -23,7 +23,7 @@ pub fn read(path: &Path) -> Result<(GraphProto, HashMap<String, Tensor>), CaseFa
     Ok((graph, constants))
 }
 
-/// Moves the initializers out of the graph, decoded. Those in another file are read from there.
+/// Takes the initializers out of the graph and decodes them, also those in another file.
 fn take_initializers(graph: &mut GraphProto, path: &Path) -> Result<HashMap<String, Tensor>, CaseFailure> {
     const EXTERNAL: i32 = 1;
     let mut files: HashMap<String, memmap2::Mmap> = HashMap::new();

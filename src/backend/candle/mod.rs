@@ -1,13 +1,11 @@
-//! candle, pure Rust: its native modules where it has them, and otherwise ONNX graphs through `candle-onnx`, planned when
-//! they are loaded.
-//!
-//! [`native`] runs the modules of `candle-transformers`; the rest is about graphs.
+//! candle, pure Rust: the modules of `candle-transformers` in [`native`], and ONNX graphs through `candle-onnx` for the
+//! models that have no module.
 //!
 //! `candle-onnx` evaluates a graph node by node and prepares nothing: it decodes every initializer on every evaluation,
-//! knows no external data, fuses nothing and keeps every value until the end. So a graph is prepared once here, as the
-//! other runtimes do: [`graph`] decodes it and computes what is constant, [`fusion`] merges nodes, and [`plan`] says what
-//! runs when and which values may go. What computes is candle throughout: `candle-onnx`, or for the nodes that it
-//! evaluates in a roundabout way candle's own functions, in [`operator`].
+//! cannot read external data, fuses nothing and keeps every value until the end. So a graph is prepared once here, as the
+//! other runtimes do: [`graph`] decodes it and computes the constants, [`fusion`] merges nodes, and [`plan`] decides the
+//! order and how long values are kept. candle computes everything: through `candle-onnx`, or through its own functions in
+//! [`operator`] for nodes that `candle-onnx` evaluates in a roundabout way.
 
 mod fusion;
 mod graph;
@@ -71,6 +69,7 @@ impl Backend for Candle {
             providers: "candle".into(),
             threads: Some(candle_core::utils::get_num_threads()),
             executor: Some(executor(&graphs)),
+            serves_other_sizes: true,
             ..Placement::default()
         };
         open_session(request, CandleRuntime, &parts, graphs, placement)
@@ -106,7 +105,7 @@ impl CandleGraph {
     }
 }
 
-/// What executes the graphs, in words.
+/// Describes what executes the graphs.
 fn executor(graphs: &[CandleGraph]) -> String {
     let own: BTreeSet<&str> = graphs.iter().flat_map(|graph| graph.plan.own_operators()).collect();
     let fused: BTreeSet<&str> = graphs.iter().flat_map(|graph| graph.fused.iter().copied()).collect();

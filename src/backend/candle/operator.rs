@@ -1,25 +1,25 @@
 //! Nodes with constant weights that candle computes faster than `candle-onnx` asks it to.
 //!
 //! Each is a few calls of candle's public functions, prepared from the node's constants when the graph is loaded.
-//! What a node's form does not promise, such as the rank of its input, is checked when it runs.
+//! Properties that a node does not declare, such as the rank of its input, are checked when it runs.
 
 use std::collections::HashMap;
 
 use candle_core::{D, Result, Tensor};
 use candle_onnx::onnx::{AttributeProto, NodeProto};
 
-/// A node that is run without `candle-onnx`. Its only input that is not constant is the node's first.
+/// A node that runs without `candle-onnx`. Only its first input is not constant.
 #[derive(Debug)]
 pub enum Operator {
     /// `MatMul` or `Gemm` with constant weights `[in, out]`, over the last axis.
     Linear { weight: Tensor, bias: Option<Tensor> },
     /// `Conv` with a kernel of size 1, as a matrix product without im2col: weights `[out, in]`, bias `[out, 1]`.
     PointwiseConv { weight: Tensor, bias: Option<Tensor> },
-    /// 1-D `Conv` with a kernel for each channel, as a sum of shifted products: one `[channels, 1]` a tap.
+    /// 1-D `Conv` with a kernel for each channel, as a sum of shifted products: one `[channels, 1]` per tap.
     DepthwiseConv1d { taps: Vec<Tensor>, bias: Option<Tensor>, padding: [usize; 2], dilation: usize },
     /// `LayerNormalization` over the last axis.
     LayerNorm { scale: Tensor, bias: Tensor, epsilon: f32 },
-    /// `Gather` of listed places, which `candle-onnx` refuses for an input that is not contiguous.
+    /// `Gather` of listed indices, which `candle-onnx` refuses if the input is not contiguous.
     Select { places: Tensor, axis: usize },
 }
 
@@ -30,7 +30,7 @@ impl Operator {
             return None;
         }
         let constant = |index: usize| node.input.get(index).and_then(|name| constants.get(name));
-        // An input that is absent is fine; one that is not constant is not.
+        // The input may be absent, but it must not be computed.
         let optional = |index: usize| match node.input.get(index) {
             None => Some(None),
             Some(name) if name.is_empty() => Some(None),

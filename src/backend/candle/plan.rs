@@ -1,4 +1,4 @@
-//! What runs when, and until when a value is kept.
+//! The plan of a graph: the order of its steps, and how long each value is kept.
 //!
 //! Consecutive nodes that `candle-onnx` evaluates form a segment, a small model of its own; a node that an
 //! [`Operator`] computes is a step alone. A value is dropped after the last step that reads it.
@@ -12,13 +12,13 @@ use super::operator::Operator;
 use crate::definition::CaseFailure;
 
 /// `candle-onnx` keeps all values of a segment until its end: a longer one needs more memory, a shorter one more time.
-const NODES_A_SEGMENT: usize = 8;
+const NODES_PER_SEGMENT: usize = 8;
 
 /// A graph, ready to run.
 pub struct Plan {
     /// A graph without nodes, with which `candle-onnx` checks the inputs.
     inputs: ModelProto,
-    /// Where a value is kept while the plan runs.
+    /// The slot of each value, by name.
     slots: HashMap<String, usize>,
     /// The values before the first step: the constants.
     initial: Vec<Option<Tensor>>,
@@ -40,7 +40,7 @@ enum Work {
 /// A value's name and slot.
 type Value = (String, usize);
 
-/// The nodes of a step, before it is known what the steps after it read.
+/// The nodes of a step, before the reads of later steps are known.
 enum Group<'a> {
     Segment(Vec<&'a NodeProto>),
     Own(&'a NodeProto, Operator),
@@ -54,7 +54,7 @@ impl<'a> Group<'a> {
         }
     }
 
-    /// The names that it needs from outside.
+    /// The values that it needs from other groups.
     fn reads(&self) -> BTreeSet<&'a str> {
         match self {
             Group::Segment(nodes) => {
@@ -68,7 +68,7 @@ impl<'a> Group<'a> {
                 }
                 names
             }
-            // The others are constants, which the operator has.
+            // The other inputs are constants, which the operator holds.
             Group::Own(node, _) => BTreeSet::from([node.input[0].as_str()]),
         }
     }
@@ -79,7 +79,7 @@ impl<'a> Group<'a> {
     }
 }
 
-/// The names that a node reads, also in its subgraphs, which see the values of the graph around them.
+/// Collects the names that a node reads, also in its subgraphs, which see the values of the graph around them.
 fn collect_reads<'a>(node: &'a NodeProto, names: &mut BTreeSet<&'a str>) {
     names.extend(node.input.iter().map(String::as_str).filter(|name| !name.is_empty()));
     for attribute in &node.attribute {
@@ -150,10 +150,10 @@ impl Plan {
         Ok(Plan { inputs, slots, initial, steps, outputs })
     }
 
-    /// Compares the inputs with what the graph says of them.
+    /// Compares the inputs with the declarations of the graph.
     ///
     /// # Errors
-    /// One is missing, or its shape or dtype is another.
+    /// An input is missing, or its shape or dtype differs.
     pub fn check_inputs(&self, inputs: &[(String, Tensor)]) -> Result<()> {
         candle_onnx::simple_eval(&self.inputs, inputs.iter().cloned().collect()).map(drop)
     }
@@ -207,7 +207,7 @@ fn group<'a>(nodes: &'a [NodeProto], constants: &HashMap<String, Tensor>) -> Vec
             continue;
         }
         match groups.last_mut() {
-            Some(Group::Segment(segment)) if segment.len() < NODES_A_SEGMENT => segment.push(node),
+            Some(Group::Segment(segment)) if segment.len() < NODES_PER_SEGMENT => segment.push(node),
             _ => groups.push(Group::Segment(vec![node])),
         }
     }
@@ -341,7 +341,7 @@ pub(super) mod tests {
 
     #[test]
     fn long_chains_are_cut_into_segments() {
-        let names: Vec<String> = (0..=2 * NODES_A_SEGMENT).map(|index| format!("v{index}")).collect();
+        let names: Vec<String> = (0..=2 * NODES_PER_SEGMENT).map(|index| format!("v{index}")).collect();
         let chain: Vec<NodeProto> = names.windows(2).map(|pair| node("Neg", &[&pair[0]], &[&pair[1]])).collect();
         let last = names.last().unwrap();
         let plan = Plan::new(&graph(&chain, &["v0"], &[last]), &HashMap::new()).unwrap();

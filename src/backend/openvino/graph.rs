@@ -1,11 +1,11 @@
-//! One graph: compiled for the shapes that it is given, and run by requests that keep their outputs.
+//! One graph: compiled for the shapes of its inputs, and run by requests that keep their outputs.
 //!
-//! A graph that knows its shapes is up to a quarter faster, so one is compiled when it is first run on inputs of these
-//! shapes. One with a cache that grows is compiled once and leaves all open that its file does: decoding would
-//! otherwise compile a graph a step.
+//! A graph with fixed shapes is up to a quarter faster, so a graph is compiled when it first runs on inputs of these
+//! shapes. A graph with a cache that grows is compiled once, with the open dimensions of its file: decoding would
+//! otherwise compile a graph per step.
 //!
-//! Outputs stay in the request that computed them, and another request is run for as long as somebody holds them; so
-//! nothing is copied when the keys and values of one step are the inputs of the next.
+//! Outputs stay in the request that computed them, and another request runs as long as somebody holds them. So nothing is
+//! copied when the keys and values of one step are the inputs of the next.
 
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
@@ -25,7 +25,7 @@ use crate::fixture::{HostTensor, TensorData};
 
 /// How a session's graphs are compiled.
 pub(super) struct Settings {
-    /// As OpenVINO names it.
+    /// OpenVINO's name of the device.
     device: String,
     dtype: Dtype,
     threads: usize,
@@ -40,7 +40,7 @@ impl Settings {
         DeviceType::from(self.device.as_str())
     }
 
-    /// Tells the device how to compile graphs from now on, and returns what it makes of that.
+    /// Tells the device how to compile graphs from now on, and returns what the device then reports.
     pub(super) fn configure(&self, core: &mut Core) -> Result<Placement, CaseFailure> {
         let threads = self.threads.to_string();
         let mut properties = vec![
@@ -50,7 +50,7 @@ impl Settings {
         ];
         if self.device == "CPU" {
             properties.push((RwPropertyKey::InferenceNumThreads, threads.as_str()));
-            // The number of threads would otherwise be cut to that of physical cores.
+            // Otherwise OpenVINO uses at most as many threads as there are physical cores.
             properties.push((RwPropertyKey::HintEnableHyperThreading, "YES"));
         }
         for (key, value) in properties {
@@ -63,7 +63,7 @@ impl Settings {
     }
 }
 
-/// Where and how OpenVINO says that it runs graphs.
+/// Reads from OpenVINO where and how it runs graphs.
 fn read_placement(
     devices: &str,
     property: impl Fn(&PropertyKey) -> Result<String, InferenceError>,
@@ -84,7 +84,7 @@ fn read_placement(
 
 pub(super) struct OpenVinoRuntime {
     settings: Settings,
-    /// What the device said when it was told the settings. A compiled graph has to say the same.
+    /// What the device reported after [`Settings::configure`]. A compiled graph has to report the same.
     placement: Placement,
 }
 
@@ -93,7 +93,7 @@ impl OpenVinoRuntime {
         OpenVinoRuntime { settings, placement }
     }
 
-    /// The place of the graph for inputs of these shapes, compiled when it is asked for the first time.
+    /// The index of the graph for inputs of these shapes, which is compiled on the first call.
     fn compiled(&self, graph: &mut Graph, shapes: Vec<Rc<[usize]>>) -> Result<usize, CaseFailure> {
         let shapes = if graph.grows { None } else { Some(shapes) };
         if let Some(place) = graph.compiled.iter().position(|compiled| compiled.shapes == shapes) {
@@ -146,7 +146,7 @@ pub(super) struct Graph {
     /// The names of the part's inputs and outputs, in the order of its definition.
     inputs: Vec<String>,
     outputs: Vec<String>,
-    /// Whether an input is a cache that gets longer by a position a step.
+    /// Whether an input is a cache that grows by a position per step.
     grows: bool,
     compiled: Vec<Compiled>,
     /// How long all compilations took.
@@ -156,7 +156,7 @@ pub(super) struct Graph {
 impl Graph {
     pub(super) fn read(core: &mut Core, part: &Part, path: &Path) -> Result<Self, CaseFailure> {
         let file = path.to_str().ok_or_else(|| CaseFailure::failed(format!("{} is not UTF-8", path.display())))?;
-        // The crate makes C strings of names, and panics where that cannot be.
+        // The crate makes C strings of names, and panics at a zero byte.
         if part.inputs.iter().chain(&part.outputs).any(|tensor| tensor.name.contains('\0')) {
             return Err(CaseFailure::unsupported(format!("{file}: a name holds a zero byte")));
         }
@@ -177,14 +177,14 @@ impl Graph {
     }
 }
 
-/// The dimension of a cache that grows by a position a step.
+/// The dimension of a cache that grows by a position per step.
 const PAST: &str = "past";
 
-/// A graph as it is compiled, for inputs of these shapes or of any.
+/// A compiled graph, for inputs of certain shapes or of any.
 struct Compiled {
     shapes: Option<Vec<Rc<[usize]>>>,
     model: CompiledModel,
-    /// Those that have run so far. A request is run again when nobody else holds it.
+    /// The requests that have run so far. A request runs again when nobody else holds it.
     requests: Vec<Rc<InferRequest>>,
     /// For each input of the compiled graph, its place in the part's definition.
     inputs: Vec<usize>,
@@ -193,8 +193,8 @@ struct Compiled {
 }
 
 impl Compiled {
-    /// Finds the named inputs and outputs. A tensor may have several names, of which OpenVINO gives any, but the same one
-    /// each time. Without names the outputs are all of the graph's.
+    /// Finds the named inputs and outputs. A tensor may have several names, and OpenVINO always returns the same one of
+    /// them. Without names the outputs are all outputs of the graph.
     fn new(
         model: CompiledModel,
         inputs: &[String],
@@ -225,7 +225,7 @@ impl Compiled {
         Ok(Compiled { shapes, model, requests: Vec::new(), inputs, outputs })
     }
 
-    /// The place of a request whose outputs nobody holds.
+    /// The index of a request whose outputs nobody holds.
     fn free_request(&mut self) -> Result<usize, CaseFailure> {
         if let Some(place) = self.requests.iter().position(|request| Rc::strong_count(request) == 1) {
             return Ok(place);
@@ -250,12 +250,12 @@ impl Compiled {
 #[derive(Clone)]
 pub(super) enum Value {
     Own(Rc<Tensor>, Rc<[usize]>),
-    /// An output of a request, by its place.
+    /// An output of a request, by its index.
     Output(Rc<InferRequest>, usize),
 }
 
 impl Value {
-    /// What `read` makes of the tensor.
+    /// Calls `read` with the tensor.
     fn with<T>(&self, read: impl FnOnce(&Tensor) -> Result<T, CaseFailure>) -> Result<T, CaseFailure> {
         match self {
             Value::Own(tensor, _) => read(tensor),

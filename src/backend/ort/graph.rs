@@ -102,9 +102,14 @@ impl OrtGraph {
 
 impl Opening<'_> {
     fn builder(&self) -> Result<SessionBuilder, CaseFailure> {
-        let LoadRequest { device, threads, .. } = *self.request;
+        let LoadRequest { device, threads, processors, .. } = *self.request;
         let builder = OrtRuntimeSession::builder(library::environment(self.provider)?)?;
-        let builder = builder.with_intra_threads(threads)?.with_inter_threads(1)?;
+        let mut builder = builder.with_intra_threads(threads)?.with_inter_threads(1)?;
+        if let Some((_, pool)) = processors.split_first().filter(|(_, pool)| !pool.is_empty()) {
+            // One entry per thread of the pool, counted from 1. The caller is the first thread, and no part of the pool.
+            let entries: Vec<String> = pool.iter().map(|processor| (processor + 1).to_string()).collect();
+            builder = builder.with_config_entry("session.intra_op_thread_affinities", entries.join(";"))?;
+        }
         let builder = register(self.provider, builder, device, threads)?;
         Ok(match self.profile {
             Some(folder) => builder.with_profiling(folder.join("profile"))?,
@@ -118,7 +123,7 @@ impl Opening<'_> {
     fn sizes(&self, part: &Part, path: &Path) -> Result<BTreeMap<String, i64>, CaseFailure> {
         let is_whole = matches!(self.request.phase, Phase::Forward | Phase::Encoder);
         let mut sizes = BTreeMap::new();
-        for (name, symbols) in read_input_symbols(path).map_err(CaseFailure::failed)? {
+        for (name, symbols) in read_input_symbols(path)? {
             let Some(input) = part.inputs.iter().find(|input| input.name == name) else { continue };
             for (dimension, symbol) in input.shape.iter().zip(symbols) {
                 let size = match dimension {
@@ -191,7 +196,6 @@ impl Runtime for OrtRuntime {
 
 #[cfg(test)]
 mod tests {
-    use super::super::PROBE;
     use super::super::provider::provider_of;
     use super::*;
 
@@ -205,13 +209,14 @@ mod tests {
                 return;
             }
         };
-        let session = OrtRuntimeSession::builder(environment).unwrap().commit_from_memory(PROBE).unwrap();
+        let session =
+            OrtRuntimeSession::builder(environment).unwrap().commit_from_memory(include_bytes!("probe.onnx")).unwrap();
         let mut graph =
             OrtGraph { session, opening: Duration::ZERO, bound: Vec::new(), inputs: vec![0], outputs: vec![0] };
         let runtime = OrtRuntime { memory: Some(DeviceMemory(AllocationDevice::CPU, 0)), ..OrtRuntime::default() };
         let upload = |first: f32| {
             let data = TensorData::F32(vec![first, -2.0, 3.0, -4.0]);
-            runtime.upload(&HostTensor { shape: vec![4], data }).unwrap()
+            runtime.upload(&HostTensor { shape: vec![1, 4], data }).unwrap()
         };
         let run = |graph: &mut OrtGraph, input: &Rc<DynValue>| {
             let output = runtime.run(graph, &[input]).unwrap().remove(0);

@@ -70,6 +70,10 @@ impl Backend for Ort {
         }
     }
 
+    fn pins_threads(&self) -> bool {
+        true
+    }
+
     fn versions(&self, device: &str) -> Versions {
         let library = provider_of(device).ok().and_then(library::version);
         Versions { backend: CRATE_VERSION.into(), library: library.unwrap_or_default() }
@@ -117,6 +121,7 @@ fn open(request: &LoadRequest<'_>, profile: Option<&Path>) -> Result<Box<dyn Ses
         threads: Some(request.threads),
         executor: executor(provider, runtime.memory.is_some()),
         has_fixed_sizes: provider.device != "cpu",
+        serves_other_sizes: provider.device == "cpu",
         ..Placement::default()
     };
     open_session(request, runtime, &parts, graphs, placement)

@@ -3,6 +3,7 @@
 //! The archive of a packaged model has no weights; they are read from the safetensors file and put into the module by
 //! name, without a copy of the archive's placeholders.
 
+mod library;
 mod tensor;
 
 use std::collections::BTreeMap;
@@ -90,11 +91,15 @@ fn set_threads(threads: usize) {
 
 impl Backend for Tch {
     fn devices(&self) -> Vec<DeviceReport> {
+        let loaded = library::load().map_err(|failure| failure.message);
+        let report = |device: &str, check: &dyn Fn() -> Result<String, String>| {
+            DeviceReport::certain(device, loaded.clone().and_then(|()| check()))
+        };
         vec![
-            DeviceReport::certain("cpu", Ok(format!("libtorch {LIBTORCH_VERSION}"))),
-            DeviceReport::certain("cuda", check_gpu("cuda")),
-            DeviceReport::certain("rocm", check_gpu("rocm")),
-            DeviceReport::certain("mps", check_mps()),
+            report("cpu", &|| Ok(format!("libtorch {LIBTORCH_VERSION}"))),
+            report("cuda", &|| check_gpu("cuda")),
+            report("rocm", &|| check_gpu("rocm")),
+            report("mps", &check_mps),
         ]
     }
 
@@ -107,6 +112,15 @@ impl Backend for Tch {
         check_artifact(model, dtype, &Dtype::ALL, Format::TorchScript)
     }
 
+    fn pinned_environment(&self, processors: &[usize]) -> Vec<(&'static str, OsString)> {
+        let places: Vec<String> = processors.iter().map(|processor| format!("{{{processor}}}")).collect();
+        vec![("OMP_PROC_BIND", "true".into()), ("OMP_PLACES", places.join(",").into())]
+    }
+
+    fn pins_threads(&self) -> bool {
+        true
+    }
+
     fn process_environment(&self, device: &str) -> Vec<(&'static str, OsString)> {
         if device_kind(device) == "cuda" { cuda_environment() } else { Vec::new() }
     }
@@ -117,6 +131,7 @@ impl Backend for Tch {
     }
 
     fn load(&self, request: &LoadRequest<'_>) -> Result<Box<dyn Session>, CaseFailure> {
+        library::load()?;
         let device = parse_device(request.device)?;
         let kind = kind_of(request.model, request.dtype)?;
         set_threads(request.threads);

@@ -133,6 +133,7 @@ mod tests {
 
     #[test]
     fn a_weight_is_read_in_its_own_element_type() {
+        super::super::library::load().unwrap();
         let numbers = [1.5_f32, -2.0, 0.25, 8.0];
         let half: Vec<u8> = numbers.iter().flat_map(|&number| half::f16::from_f32(number).to_le_bytes()).collect();
         let view = TensorView::new(safetensors::Dtype::F16, vec![2, 2], &half).unwrap();

@@ -1,4 +1,4 @@
-//! `inferbench report`: runs, to read.
+//! `inferbench report`: shows runs as tables, JSON, one page or charts.
 
 mod variants;
 
@@ -6,13 +6,13 @@ pub use variants::variants_of;
 
 use std::path::{Path, PathBuf};
 
+use anyhow::{Error, Result, bail};
 use clap::Args;
 use clap::builder::PossibleValuesParser;
 
 use self::variants::{OfVariants, VariantArguments};
 use super::compare::noise_of_machine;
 use super::history_arguments::HistoryArguments;
-use super::print;
 use crate::compare::CaseFilter;
 use crate::exit_codes;
 use crate::history::{History, Run, write_whole};
@@ -28,8 +28,8 @@ const EARLIER_RUNS: usize = 20;
 /// Show runs: a table, Markdown, JSON, one HTML page, or each chart as a file
 #[derive(Args)]
 #[command(
-    after_help = "Of several runs, HTML and charts show the newest measurement of each case on each machine, all of them in \
-        the trend, and the machines side by side. Of one run, the trend has the runs before it, too.\n\n\
+    after_help = "HTML and charts of several runs show the newest measurement of each case on each machine, all \
+        measurements in the trend, and the machines side by side. The trend of one run includes the runs before it.\n\n\
         Examples:\n  inferbench report\n  inferbench report --format markdown --output REPORT.md\n  \
         inferbench report --columns backend,p50,p95,energy,load\n  \
         inferbench report --format html\n  \
@@ -40,7 +40,7 @@ const EARLIER_RUNS: usize = 20;
         inferbench report --variants resnet50 --goal size --accuracy-loss 0.5%"
 )]
 pub struct Arguments {
-    /// Run ids, or results.csv files, or folders with one [default: the latest run]
+    /// Run ids, folders of runs, or CSV files of one run [default: the latest run]
     #[arg(value_name = "RUN", conflicts_with_all = ["last", "all"])]
     runs: Vec<String>,
     /// The last N runs
@@ -83,23 +83,27 @@ enum Form {
     JsonSchema,
 }
 
-/// What a report is about, in each of its forms.
+/// The content of a report, in each of its forms.
 trait Content {
-    /// Of `json`.
+    /// The JSON Schema of the form `json`.
     fn schema(&self) -> String;
-    fn text(&self, format: Format) -> Result<String, String>;
-    fn page(&self) -> Result<Page, String>;
+    fn text(&self, format: Format) -> Result<String>;
+    fn page(&self) -> Result<Page>;
 }
 
 struct Page {
     html: String,
-    /// Where it goes if no file is named.
+    /// The file that it is written to if no other one is named.
     path: PathBuf,
-    /// Whether the index of all runs has a link to it there.
+    /// Whether the index of all runs has a link to that file.
     is_listed: bool,
 }
 
-pub fn run(arguments: &Arguments) -> Result<u8, String> {
+/// Runs the command.
+///
+/// # Errors
+/// A run cannot be read, no case passes the filters, or a file cannot be written.
+pub fn run(arguments: &Arguments) -> Result<u8> {
     let paths = Paths::find();
     if let Some(folder) = &arguments.charts {
         return charts(arguments, &paths, folder);
@@ -113,15 +117,14 @@ pub fn run(arguments: &Arguments) -> Result<u8, String> {
 /// The runs that were asked for.
 struct Asked {
     runs: Vec<ReportedRun>,
-    /// Where the pages of each belong.
-    pages: Vec<PathBuf>,
-    /// Where they are from.
+    /// The folder for pages about each.
+    folders: Vec<PathBuf>,
     history: History,
 }
 
 impl Arguments {
-    /// Writes the form that was asked for to where it is to go.
-    fn put(&self, content: &dyn Content, paths: &Paths) -> Result<u8, String> {
+    /// Writes the form that was asked for to its file or the terminal.
+    fn put(&self, content: &dyn Content, paths: &Paths) -> Result<u8> {
         let is_for_terminal = self.output.as_ref().is_some_and(|output| output.as_os_str() == "-");
         let text = match self.format {
             Form::Html if !is_for_terminal => {
@@ -135,49 +138,47 @@ impl Arguments {
             Form::Json => content.text(Format::Json)?,
         };
         match &self.output {
-            Some(file) if !is_for_terminal => write_whole(file, text.as_bytes()).map_err(line)?,
+            Some(file) if !is_for_terminal => write_whole(file, text.as_bytes())?,
             _ => print(&text)?,
         }
         Ok(exit_codes::OK)
     }
 
-    /// Into a file, whose path is printed.
-    fn put_page(&self, page: &Page, paths: &Paths) -> Result<(), String> {
+    /// Writes the page into a file and prints its path.
+    fn put_page(&self, page: &Page, paths: &Paths) -> Result<()> {
         let path = self.output.as_ref().unwrap_or(&page.path);
-        write_whole(path, page.html.as_bytes()).map_err(line)?;
+        write_whole(path, page.html.as_bytes())?;
         if page.is_listed && self.output.is_none() {
             let reports = paths.reports();
-            write_whole(&reports.join(index::INDEX), index::render(&reports, &paths.criterion()).as_bytes())
-                .map_err(line)?;
+            write_whole(&reports.join(index::INDEX), index::render(&reports, &paths.criterion())?.as_bytes())?;
         }
         print(&format!("{}\n", path.display()))
     }
 
-    fn read(&self, paths: &Paths) -> Result<Asked, String> {
-        let history = self.history.open(paths).map_err(line)?;
-        let asked = if self.all || self.last.is_some() {
+    fn read(&self, paths: &Paths) -> Result<Asked> {
+        let history = self.history.open(paths)?;
+        let asked: Vec<Run> = if self.all || self.last.is_some() {
+            history.latest()?;
             let count = self.last.map_or(usize::MAX, |last| usize::try_from(last).unwrap_or(usize::MAX));
-            history.latest().map_err(line)?;
             history.runs().iter().take(count).rev().cloned().collect()
         } else if self.runs.is_empty() {
-            vec![history.latest().map_err(line)?.clone()]
+            vec![history.latest()?.clone()]
         } else {
-            self.runs.iter().map(|run| history.get(run).map_err(line)).collect::<Result<Vec<_>, _>>()?
+            self.runs.iter().map(|run| history.get(run)).collect::<Result<_>>()?
         };
-        let pages = asked.iter().map(|run| run.pages().to_owned()).collect();
-        let mut runs = asked.iter().map(|run| ReportedRun::read(run).map_err(line)).collect::<Result<Vec<_>, _>>()?;
+        let mut runs = asked.iter().map(ReportedRun::read).collect::<Result<Vec<_>>>()?;
         let had_records = runs.iter().any(|run| !run.records.is_empty());
         for run in &mut runs {
             run.keep(&self.filter);
         }
         if had_records && runs.iter().all(|run| run.records.is_empty()) {
-            return Err("no case passes the filters; `inferbench report` without them shows what there is".into());
+            bail!("no case passes the filters; `inferbench report` without filters shows all cases");
         }
-        Ok(Asked { runs, pages, history })
+        Ok(Asked { runs, folders: asked.iter().map(|run| run.pages().to_owned()).collect(), history })
     }
 }
 
-/// The runs that were asked for, as they are.
+/// A report about runs.
 struct OfRuns<'a> {
     arguments: &'a Arguments,
     paths: &'a Paths,
@@ -188,8 +189,8 @@ impl Content for OfRuns<'_> {
         records::schema()
     }
 
-    /// One run after the other; JSON is one array.
-    fn text(&self, format: Format) -> Result<String, String> {
+    /// The runs one after the other; in JSON, one array of all records.
+    fn text(&self, format: Format) -> Result<String> {
         let asked = self.arguments.read(self.paths)?;
         if format == Format::Json {
             let records: Vec<Record> = asked.runs.into_iter().flat_map(|run| run.records).collect();
@@ -208,40 +209,43 @@ impl Content for OfRuns<'_> {
         Ok(asked.runs.iter().map(text).collect())
     }
 
-    fn page(&self) -> Result<Page, String> {
+    fn page(&self) -> Result<Page> {
         let asked = self.arguments.read(self.paths)?;
+        let html = html::render(&payload(&asked.runs, self.paths, &asked.history))?;
         let reports = self.paths.reports();
-        let html =
-            html::render(&payload(&asked.runs, self.paths, &asked.history)).map_err(|error| format!("{error:#}"))?;
-        let path = match asked.pages.as_slice() {
+        let path = match asked.folders.as_slice() {
             [one] => one.join(index::REPORT),
-            _ => index::page_of_several(&reports),
+            _ => reports.join(index::REPORT),
         };
         Ok(Page { html, path, is_listed: true })
     }
 }
 
-fn charts(arguments: &Arguments, paths: &Paths, folder: &Path) -> Result<u8, String> {
+fn print(text: &str) -> Result<()> {
+    super::print(text).map_err(Error::msg)
+}
+
+fn charts(arguments: &Arguments, paths: &Paths, folder: &Path) -> Result<u8> {
     let asked = arguments.read(paths)?;
     let payload = payload(&asked.runs, paths, &asked.history);
-    std::fs::create_dir_all(folder).map_err(|error| format!("{}: {error}", folder.display()))?;
-    let drawing = Drawing::new(&payload).map_err(|error| format!("{error:#}"))?;
+    fs_err::create_dir_all(folder)?;
+    let drawing = Drawing::new(&payload)?;
     for chart in &payload.charts {
         if let Some(reason) = &chart.absent {
             eprintln!("no {}: {reason}", chart.id);
             continue;
         }
-        let svg = drawing.svg(chart.id).map_err(|error| format!("{error:#}"))?;
+        let svg = drawing.svg(chart.id)?;
         let path = folder.join(format!("{}.svg", chart.id));
-        write_whole(&path, svg.as_bytes()).map_err(line)?;
+        write_whole(&path, svg.as_bytes())?;
         let pixels = path.with_extension("png");
-        write_whole(&pixels, &png(&svg).map_err(|error| format!("{error:#}"))?).map_err(line)?;
+        write_whole(&pixels, &png(&svg)?)?;
         print(&format!("{}\n{}\n", path.display(), pixels.display()))?;
     }
     Ok(exit_codes::OK)
 }
 
-/// What the page of these runs shows. The runs before them on their machines are in the trend.
+/// The payload of the page of these runs. If there is one run, the trend includes the runs before it on its machine.
 pub fn payload(runs: &[ReportedRun], paths: &Paths, history: &History) -> Payload {
     let earlier = if runs.len() == 1 { earlier_runs(&runs[0], history) } else { Vec::new() };
     let known = Known {
@@ -251,22 +255,19 @@ pub fn payload(runs: &[ReportedRun], paths: &Paths, history: &History) -> Payloa
     Payload::new(&Shown::new(runs, &earlier), &known)
 }
 
-/// The last runs before this one on its machine. One that cannot be read is none.
+/// The last runs before this one on its machine, without those that cannot be read.
 fn earlier_runs(run: &ReportedRun, history: &History) -> Vec<ReportedRun> {
     let Some(first) = run.records.first() else { return Vec::new() };
+    // By the facts, so that the runs of other machines are not read.
     let is_earlier = |other: &&Run| {
-        other.started().is_none_or(|started| started < first.timestamp)
-            && other.facts().is_ok_and(|facts| facts.host_id == first.host_id && facts.timestamp < first.timestamp)
+        let facts = other.facts();
+        facts.is_ok_and(|facts| facts.host_id == first.host_id && facts.timestamp < first.timestamp)
     };
-    let earlier = history.runs().iter().filter(is_earlier).filter_map(|run| ReportedRun::read(run).ok());
+    let earlier = history.runs().iter().filter(is_earlier).filter_map(|other| ReportedRun::read(other).ok());
     earlier.take(EARLIER_RUNS).collect()
 }
 
-fn line(error: anyhow::Error) -> String {
-    format!("{error:#}")
-}
-
-/// What can be shown on the machine of these records.
+/// The line about the smallest change that can be shown on the machine of these records.
 pub fn resolution(paths: &Paths, records: &[Record]) -> String {
     line_about(&paths.selftest(), records.first().map_or("", |record| &record.host_id))
 }

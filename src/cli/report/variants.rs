@@ -49,14 +49,14 @@ impl Content for OfVariants<'_> {
         schema()
     }
 
-    fn text(&self, format: Format) -> Result<String, String> {
-        Ok(self.compared(&self.arguments.read(self.paths)?)?.render(format))
+    fn text(&self, format: Format) -> anyhow::Result<String> {
+        Ok(self.compared(&self.arguments.read(self.paths)?).map_err(anyhow::Error::msg)?.render(format))
     }
 
-    fn page(&self) -> Result<Page, String> {
+    fn page(&self) -> anyhow::Result<Page> {
         let asked = self.arguments.read(self.paths)?;
-        let html = page(&self.compared(&asked)?)?;
-        let path = match asked.pages.as_slice() {
+        let html = self.compared(&asked).and_then(|variants| page(&variants)).map_err(anyhow::Error::msg)?;
+        let path = match asked.folders.as_slice() {
             [one] => one.join(file_name(self.model)),
             _ => self.paths.reports().join(file_name(self.model)),
         };

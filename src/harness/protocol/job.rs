@@ -2,7 +2,6 @@
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
@@ -28,20 +27,6 @@ pub enum Purpose {
     Watch,
     /// Load and make the first call, in a fresh process for each time.
     Load,
-    /// Time calls without Criterion, for a duel.
-    Round(RoundTerms),
-}
-
-/// How a worker of a duel times its cases.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct RoundTerms {
-    /// Of measured calls a case; at least ten are made.
-    pub duration: Duration,
-    /// Millionths that every call is slowed down by; with 0 the calls go through the same code. Absent in a duel
-    /// without a slow-down.
-    pub slowdown_ppm: Option<u32>,
-    /// Whether the outputs are compared, before and after.
-    pub is_verified: bool,
 }
 
 /// The work of one worker process: cases of one backend and device.
@@ -59,6 +44,8 @@ pub struct Job {
     /// pages show only what the last process registered.
     pub registered: Vec<Case>,
     pub work: Vec<WorkItem>,
+    /// The processors that the threads are pinned to, one each; empty if they are not pinned.
+    pub processors: Vec<usize>,
     /// Cases that other workers have finished already, for the progress line.
     pub cases_before: usize,
     pub cases_in_all: usize,
@@ -110,28 +97,5 @@ impl Job {
     /// The file cannot be read.
     pub fn read(path: &Path) -> Result<Self> {
         serde_json::from_slice(&fs_err::read(path)?).with_context(|| path.display().to_string())
-    }
-}
-
-/// The calls of one case in one process.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-pub struct CallFigures {
-    pub calls: usize,
-    pub median_ns: f64,
-    pub mean_ns: f64,
-    pub p99_ns: f64,
-}
-
-impl CallFigures {
-    /// `None` of no calls. Percentiles by nearest rank, as in the records.
-    pub fn of(mut calls_ns: Vec<u64>) -> Option<Self> {
-        calls_ns.sort_unstable();
-        let rank = |part: f64| calls_ns.get(((part * calls_ns.len() as f64).ceil() as usize).saturating_sub(1));
-        Some(CallFigures {
-            calls: calls_ns.len(),
-            median_ns: *rank(0.5)? as f64,
-            mean_ns: calls_ns.iter().sum::<u64>() as f64 / calls_ns.len() as f64,
-            p99_ns: *rank(0.99)? as f64,
-        })
     }
 }

@@ -1,7 +1,9 @@
 //! What a supervisor tells a worker process: the job, a JSON file whose path is in an environment variable.
 
+mod arm;
 mod job;
 mod preparation;
 
-pub use job::{CallFigures, JOB, Job, Purpose, RoundTerms, WorkItem};
+pub use arm::{ARM_PROTOCOL, ArmAnswer, ArmCase, ArmPlan, ArmReady, ArmStart, Handicap, SliceFigures};
+pub use job::{JOB, Job, Purpose, WorkItem};
 pub use preparation::{Preparations, PreparedKey, prepare_model};

@@ -32,7 +32,10 @@ impl Preparations {
     /// # Errors
     /// As [`fixture::prepare`], each time again.
     pub fn add(&mut self, model: &Model, paths: &Paths, dtype: Dtype) -> Result<(), String> {
-        let held = self.0.entry(PreparedKey::new(model, dtype)).or_insert_with(|| prepare_model(model, paths, dtype));
+        let held = self
+            .0
+            .entry(PreparedKey::new(model, dtype))
+            .or_insert_with(|| prepare_model(model, paths, dtype).map_err(|error| format!("{error:#}")));
         held.as_ref().map(drop).map_err(Clone::clone)
     }
 
@@ -46,7 +49,7 @@ impl Preparations {
 ///
 /// # Errors
 /// As [`fixture::prepare`].
-pub fn prepare_model(model: &Model, paths: &Paths, dtype: Dtype) -> Result<Held, String> {
+pub fn prepare_model(model: &Model, paths: &Paths, dtype: Dtype) -> anyhow::Result<Held> {
     let bytes = fixture::bytes_to_prepare(model, &paths.prepared(), dtype)?;
     if bytes > 0 {
         eprintln!(

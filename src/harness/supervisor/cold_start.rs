@@ -21,13 +21,13 @@ use crate::statistics::median;
 const PROCESSES: usize = 10;
 
 impl Supervisor<'_> {
-    /// Starts every case in so many fresh processes.
+    /// Starts every case in fresh processes, one per sample.
     ///
     /// # Errors
-    /// A child cannot be started, or the run's folder cannot be written.
+    /// A worker cannot be started, or the run's folder cannot be written.
     pub(super) fn measure_cold_starts(&self) -> Result<RunEnd> {
         let mut criterion = Criterion::default()
-            .sample_size(self.parsed.sample_size.map_or(PROCESSES, |samples| samples as usize))
+            .sample_size(self.cold_start_samples())
             // The shortest times that there are: one process a sample.
             .measurement_time(Duration::from_nanos(1))
             .warm_up_time(Duration::from_nanos(1))
@@ -51,7 +51,9 @@ impl Supervisor<'_> {
                     (failure.status, Some(failure.message))
                 }
             };
-            let observed = ColdStart::medians(&starts).map(Observed::from).unwrap_or_default();
+            // Criterion's own warm-up comes before the samples.
+            let samples = &starts[starts.len().saturating_sub(self.cold_start_samples())..];
+            let observed = ColdStart::medians(samples).map(Observed::from).unwrap_or_default();
             let seconds = start.elapsed().as_secs_f64();
             self.folder.append(&Event::Finished(Box::new(Outcome { id, status, message, observed, seconds })))?;
         }
@@ -59,6 +61,10 @@ impl Supervisor<'_> {
             criterion.final_summary();
         }
         Ok(RunEnd::Complete)
+    }
+
+    fn cold_start_samples(&self) -> usize {
+        self.parsed.sample_size.map_or(PROCESSES, |samples| samples as usize)
     }
 
     fn sample(
@@ -114,7 +120,7 @@ impl ColdStart {
         self.load_ms + self.compilation_ms.unwrap_or(0.0) + self.first_inference_ms
     }
 
-    /// The median of each part over all processes; none for no process.
+    /// The median of each part over all processes. Returns `None` if there is no process.
     fn medians(starts: &[ColdStart]) -> Option<ColdStart> {
         let median_of =
             |part: fn(&ColdStart) -> Option<f64>| median(&starts.iter().filter_map(part).collect::<Vec<f64>>());

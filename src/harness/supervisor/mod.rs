@@ -8,6 +8,7 @@ mod process;
 mod relay;
 
 pub use interrupt::{is_interrupted, is_interrupted_with};
+pub use process::worker_environment;
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -16,7 +17,7 @@ use anyhow::{Result, anyhow};
 
 use super::protocol::{Job, Preparations, Purpose, WorkItem};
 use super::worker::can_be_evaluated;
-use crate::definition::{Case, DataSource, Effort, Model, Status};
+use crate::definition::{Case, DataSource, Dtype, Effort, Model};
 use crate::run_data::{CriterionArguments, EvaluationOutcome, Event, Mode, Observed, Outcome, RunFolder};
 
 /// The work of all workers of a run, and what is known about its length.
@@ -48,7 +49,8 @@ pub struct WorkerGroup {
 }
 
 impl WorkerGroup {
-    /// Groups cases in the order in which their backends and devices come first.
+    /// Groups cases in the order in which their backends and devices come first. Cases in f32 come first in their group:
+    /// outputs in other dtypes are compared with theirs if there is no reference.
     pub fn by_backend_and_device(runnable: &[(Case, Model)]) -> Vec<Self> {
         let mut groups: Vec<WorkerGroup> = Vec::new();
         for (case, model) in runnable {
@@ -61,6 +63,7 @@ impl WorkerGroup {
                 }
             }
         }
+        groups.iter_mut().for_each(|group| group.cases.sort_by_key(|(case, _)| case.dtype != Dtype::F32));
         groups
     }
 }
@@ -102,7 +105,7 @@ impl Supervisor<'_> {
         let outcomes = self.folder.read_outcomes();
         let is_open = |case: &Case| {
             let id = case.to_string();
-            let is_ok = outcomes.finished.get(&id).is_some_and(|outcome| outcome.status == Status::Ok);
+            let is_ok = outcomes.finished.get(&id).is_some_and(|outcome| outcome.status.is_measured());
             is_ok && !outcomes.watched.contains_key(&id)
         };
         let groups = self.groups.iter().enumerate();
@@ -204,6 +207,7 @@ impl Supervisor<'_> {
                     expected_seconds: expected(case),
                 })
                 .collect(),
+            processors: Vec::new(),
             cases_before: outcomes.len(),
             cases_in_all: self.groups.iter().map(|group| group.cases.len()).sum(),
             seconds_after: later.map(|(case, _)| expected(case)).sum(),

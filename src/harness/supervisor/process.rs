@@ -1,5 +1,6 @@
 //! One worker process: starts it, watches it, and says how it ended.
 
+use std::ffi::OsString;
 use std::io::{IsTerminal, Write, sink, stderr, stdout};
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
@@ -19,8 +20,6 @@ use crate::run_data::RunFolder;
 
 /// How often the supervisor looks at a worker. It sleeps in between, so as not to disturb what is measured.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
-/// The same in a duel, where many processes are short: waiting for their ends would be a tenth of its time.
-const LOOK_EVERY_IN_A_ROUND: Duration = Duration::from_millis(20);
 /// How long a worker may take to end after an interrupt.
 const GRACE: Duration = Duration::from_secs(3);
 
@@ -66,8 +65,7 @@ impl Supervisor<'_> {
                     let _ = worker.kill();
                 }
             }
-            let is_round = matches!(self.purpose, Purpose::Round(_));
-            thread::sleep(if is_round { LOOK_EVERY_IN_A_ROUND } else { LOOK_EVERY });
+            thread::sleep(LOOK_EVERY);
         };
         let last_words = relay.join().unwrap_or_default();
         let _ = copy.join();
@@ -77,7 +75,6 @@ impl Supervisor<'_> {
 
     fn spawn(&self, group: &WorkerGroup, job: &Path) -> Result<Child> {
         let executable = own_executable()?;
-        let threads = self.effort.effective_threads().to_string();
         let mut command = Command::new(&executable);
         command.args(&self.arguments).env(JOB, job).stdin(Stdio::null()).stderr(Stdio::piped());
         // Only Criterion has something to say there; libraries of devices print to it too.
@@ -89,15 +86,29 @@ impl Supervisor<'_> {
                 command.arg("--color=always");
             }
         }
-        // Read by libtorch's OpenMP, by MKL, and by candle's two pools, all when they start.
-        for variable in ["OMP_NUM_THREADS", "MKL_NUM_THREADS", "RAYON_NUM_THREADS", "CANDLE_NUM_THREADS"] {
-            command.env(variable, &threads);
-        }
-        if let Ok(backend) = backend::find(&group.backend) {
-            command.envs(backend.process_environment(&group.device));
-        }
+        command.envs(worker_environment(&group.backend, &group.device, self.effort.effective_threads(), &[]));
         command.spawn().with_context(|| executable.display().to_string())
     }
+}
+
+/// The variables that a worker has to have from its start: libraries read them when they are loaded. Threads are pinned to
+/// `processors`, unless it is empty.
+pub fn worker_environment(
+    backend: &str,
+    device: &str,
+    threads: usize,
+    processors: &[usize],
+) -> Vec<(&'static str, OsString)> {
+    // Read by libtorch's OpenMP, by MKL, and by candle's two pools.
+    let pools = ["OMP_NUM_THREADS", "MKL_NUM_THREADS", "RAYON_NUM_THREADS", "CANDLE_NUM_THREADS"];
+    let mut variables: Vec<_> = pools.into_iter().map(|name| (name, threads.to_string().into())).collect();
+    if let Ok(backend) = backend::find(backend) {
+        variables.extend(backend.process_environment(device));
+        if !processors.is_empty() {
+            variables.extend(backend.pinned_environment(processors));
+        }
+    }
+    variables
 }
 
 /// How long a worker has been at its present case: it adds to the outcomes when it begins and ends one.

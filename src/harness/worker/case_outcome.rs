@@ -21,7 +21,14 @@ pub fn recorded(
     let start = Instant::now();
     let mut observed = Observed::default();
     let (status, message) = match action(&mut observed) {
-        Ok(()) => (Status::Ok, None),
+        Ok(()) => match &observed.suspicion {
+            None => (Status::Ok, None),
+            Some(suspicion) => {
+                let message = format!("{suspicion}, and there is nothing to compare them with");
+                eprintln!("  {id}: suspicious: {message}");
+                (Status::Suspicious, Some(message))
+            }
+        },
         Err(failure) => {
             eprintln!("  {id}: {failure}");
             (failure.status, Some(failure.message))

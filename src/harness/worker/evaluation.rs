@@ -40,7 +40,7 @@ pub fn evaluate(
     for place in 0..samples.len() {
         match samples.sample(place) {
             Ok(sample) => batch.push(sample),
-            Err(why) => evaluation.unreadable.push(why),
+            Err(why) => evaluation.unreadable.push(format!("{why:#}")),
         }
         let is_last = place + 1 == samples.len();
         if batch.len() == case.batch_size || is_last && !batch.is_empty() {
@@ -81,9 +81,9 @@ fn answer(
     let filled: Vec<&Sample> = batch.iter().cycle().take(batch_size).collect();
     let input = |index: usize| {
         let rows: Vec<HostTensor> = filled.iter().map(|sample| sample.inputs[index].clone()).collect();
-        HostTensor::stacked(&rows).map_err(CaseFailure::failed)
+        HostTensor::stacked(&rows)
     };
-    let inputs = (0..filled[0].inputs.len()).map(input).collect::<Result<Vec<_>, _>>()?;
+    let inputs = (0..filled[0].inputs.len()).map(input).collect::<anyhow::Result<Vec<_>>>()?;
     session.rebind(0, &inputs)?;
     let outputs = session.outputs(0)?;
     let is_of_samples = |output: &HostTensor| !output.is_integer() && output.shape.first() == Some(&batch_size);
@@ -98,7 +98,7 @@ fn answer(
     let is_named_so = CLASSES.iter().any(|word| name.contains(word));
     let values = outputs[place].to_f64();
     let width = values.len() / batch_size;
-    samples.check_width(width).map_err(CaseFailure::failed)?;
+    samples.check_width(width)?;
     let is_classes = samples.has_labels() || is_named_so && has_classes(&outputs[place]);
     Ok(Output { values, width, is_classes })
 }

@@ -1,7 +1,7 @@
-//! One case in its process, from loading to the proof: everything but the sampling itself.
+//! One case in its process, from loading to verification: everything but the sampling itself.
 //!
-//! The order is: load, bind the ring of inputs, first call, compare the outputs with the reference, warm up. Only then
-//! may it be measured; afterwards the outputs of the same session are compared once more.
+//! The order is: load, bind the ring of inputs, make the first call, compare the outputs with the reference, warm up. Only
+//! then may the case be measured; afterwards the outputs of the same session are compared once more.
 
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -22,6 +22,26 @@ use crate::statistics::median;
 pub struct Fixtures {
     references: HashMap<String, Option<Rc<Reference>>>,
     samples: Vec<(DataSource, String, Option<usize>, Rc<Samples>)>,
+    /// The session of the last case, if it serves other sizes too.
+    session: Option<KeptSession>,
+}
+
+/// A session that waits for a case that differs from its last one in nothing but sizes and boundary.
+struct KeptSession {
+    key: SessionKey,
+    session: Box<dyn Session>,
+    load_ms: Option<f64>,
+}
+
+/// The weights, graph and settings of a session.
+#[derive(Clone, PartialEq)]
+struct SessionKey {
+    artifacts: Artifacts,
+    backend: String,
+    device: String,
+    dtype: Dtype,
+    phase: Phase,
+    threads: usize,
 }
 
 impl Fixtures {
@@ -31,14 +51,14 @@ impl Fixtures {
             return Ok(reference.clone());
         }
         let reference = match &artifacts.reference {
-            Some(path) => Some(Rc::new(fixture::read_reference(path).map_err(CaseFailure::failed)?)),
+            Some(path) => Some(Rc::new(fixture::read_reference(path)?)),
             None => None,
         };
         self.references.insert(key, reference.clone());
         Ok(reference)
     }
 
-    /// The samples by which a model's answers are judged.
+    /// The samples by which a model's answers are evaluated.
     ///
     /// # Errors
     /// They cannot be read.
@@ -49,7 +69,7 @@ impl Fixtures {
         if let Some((.., samples)) = self.samples.iter().find(is_same) {
             return Ok(Rc::clone(samples));
         }
-        let samples = Rc::new(Samples::open(model, sequence).map_err(CaseFailure::failed)?);
+        let samples = Rc::new(Samples::open(model, sequence)?);
         self.samples.push((model.data_source.clone(), model.name.clone(), sequence, Rc::clone(&samples)));
         Ok(samples)
     }
@@ -59,10 +79,13 @@ impl Fixtures {
 pub struct LoadedCase {
     pub session: TimedSession,
     expectation: Expectation,
+    key: SessionKey,
+    load_ms: Option<f64>,
 }
 
 /// A case whose session is there and has its inputs.
 pub struct Loaded {
+    key: SessionKey,
     pub session: Box<dyn Session>,
     /// The batches that are bound, in the order of their bindings.
     pub ring: Vec<Vec<HostTensor>>,
@@ -75,6 +98,7 @@ struct Prepared<'a> {
     case: &'a Case,
     model: &'a Model,
     threads: usize,
+    processors: Vec<usize>,
     artifacts: Artifacts,
     reference: Option<Rc<Reference>>,
     ring: Vec<Vec<HostTensor>>,
@@ -88,9 +112,20 @@ impl<'a> Prepared<'a> {
         let sizes = Sizes { batch: case.batch_size, sequence: case.sequence_length };
         let ring: Vec<Vec<HostTensor>> = (0..fixture::RING)
             .map(|index| fixture::batch(model, reference.as_deref(), index, sizes))
-            .collect::<Result<_, _>>()
-            .map_err(CaseFailure::failed)?;
-        Ok(Prepared { case, model, threads: job.effort.effective_threads(), artifacts, reference, ring })
+            .collect::<anyhow::Result<_>>()?;
+        let (threads, processors) = (job.effort.effective_threads(), job.processors.clone());
+        Ok(Prepared { case, model, threads, processors, artifacts, reference, ring })
+    }
+
+    fn key(&self) -> SessionKey {
+        SessionKey {
+            artifacts: self.artifacts.clone(),
+            backend: self.case.backend.clone(),
+            device: self.case.device.clone(),
+            dtype: self.case.dtype,
+            phase: self.case.phase,
+            threads: self.threads,
+        }
     }
 
     fn request(&self) -> LoadRequest<'_> {
@@ -102,6 +137,7 @@ impl<'a> Prepared<'a> {
             device: &self.case.device,
             dtype: self.case.dtype,
             threads: self.threads,
+            processors: &self.processors,
         }
     }
 
@@ -135,7 +171,7 @@ impl<'a> Prepared<'a> {
     }
 
     /// Loads the case, binds its inputs and makes the first call, and notes what is seen on the way.
-    fn load(self, observed: &mut Observed) -> Result<Loaded, CaseFailure> {
+    fn load(self, kept: Option<KeptSession>, observed: &mut Observed) -> Result<Loaded, CaseFailure> {
         let Prepared { case, model, ring, .. } = &self;
         let backend = backend::find(&case.backend)?;
         observed.input_shape = ring.first().map(|inputs| describe_shapes(inputs));
@@ -149,11 +185,23 @@ impl<'a> Prepared<'a> {
         let versions = backend.versions(&case.device);
         observed.backend_version = Some(versions.backend);
         observed.library_version = Some(versions.library);
-        // Where the mark cannot be reset, the peak is the whole process's, which is still an upper bound.
+        // If the mark cannot be reset, the peak is the whole process's, which is still an upper bound.
         let _ = measurement::memory::reset_peak();
-        let start = Instant::now();
-        let mut session = backend.load(&self.request())?;
-        observed.load_ms = Some(milliseconds(start.elapsed()));
+        let key = self.key();
+        let mut session = match kept.filter(|kept| kept.key == key) {
+            Some(KeptSession { mut session, load_ms, .. }) => {
+                session.reset(&self.request())?;
+                observed.load_ms = load_ms;
+                observed.is_session_shared = true;
+                session
+            }
+            None => {
+                let start = Instant::now();
+                let session = backend.load(&self.request())?;
+                observed.load_ms = Some(milliseconds(start.elapsed()));
+                session
+            }
+        };
 
         for inputs in ring {
             session.bind(inputs)?;
@@ -168,7 +216,7 @@ impl<'a> Prepared<'a> {
         observed.first_inference_ms = Some(milliseconds(elapsed.saturating_sub(compiled_now)));
         observed.compilation_ms = compilation.map(milliseconds);
         let Prepared { ring, artifacts, reference, .. } = self;
-        Ok(Loaded { session, ring, artifacts, reference })
+        Ok(Loaded { key, session, ring, artifacts, reference })
     }
 }
 
@@ -183,7 +231,8 @@ pub fn load(
     fixtures: &mut Fixtures,
     observed: &mut Observed,
 ) -> Result<Loaded, CaseFailure> {
-    Prepared::new(case, model, job, fixtures)?.load(observed)
+    let prepared = Prepared::new(case, model, job, fixtures)?;
+    prepared.load(fixtures.session.take(), observed)
 }
 
 /// Loads a case and compares its outputs, and notes what is seen on the way.
@@ -199,13 +248,15 @@ pub fn load_and_verify(
 ) -> Result<LoadedCase, CaseFailure> {
     let prepared = Prepared::new(case, model, job, fixtures)?;
     let traced_dtype = prepared.trace(observed)?;
-    let Loaded { mut session, ring, artifacts, reference } = prepared.load(observed)?;
+    let Loaded { key, mut session, ring, artifacts, reference } = prepared.load(fixtures.session.take(), observed)?;
     let placement = session.placement();
     let placement = Placement { effective_dtype: placement.effective_dtype.or(traced_dtype), ..placement };
     note_placement(placement, case, &artifacts, observed)?;
-    let proof = Verification { case, model, reference: reference.as_deref(), job };
-    let expectation = proof.prove(&mut *session, &ring, observed)?;
-    Ok(LoadedCase { session: timed(session, ring, case.boundary), expectation })
+    let verification = Verification { case, model, reference: reference.as_deref(), job };
+    let expectation = verification.verify(&mut *session, &ring, observed)?;
+    // Some runtimes compile in more calls than the first.
+    observed.compilation_ms = observed.compilation_ms.or(session.compilation().map(milliseconds));
+    Ok(LoadedCase { session: timed(session, ring, case.boundary), expectation, key, load_ms: observed.load_ms })
 }
 
 /// The session as it is timed: from device to device, or from host to host.
@@ -214,21 +265,6 @@ pub fn timed(session: Box<dyn Session>, ring: Vec<Vec<HostTensor>>, boundary: Bo
         Boundary::Compute => TimedSession::new(session, ring.len()),
         Boundary::EndToEnd => TimedSession::from_host(session, ring),
     }
-}
-
-/// Loads a case and takes it as it is: an earlier process of the same duel has proven it.
-///
-/// # Errors
-/// Why the case has no figures. `observed` holds what was seen until then.
-pub fn load_unverified(
-    case: &Case,
-    model: &Model,
-    job: &Job,
-    fixtures: &mut Fixtures,
-    observed: &mut Observed,
-) -> Result<LoadedCase, CaseFailure> {
-    let Loaded { session, ring, .. } = load(case, model, job, fixtures, observed)?;
-    Ok(LoadedCase { session: timed(session, ring, case.boundary), expectation: Expectation::Itself(Vec::new()) })
 }
 
 impl LoadedCase {
@@ -257,13 +293,24 @@ impl LoadedCase {
         median(&times).ok_or_else(|| CaseFailure::failed("no call was made"))
     }
 
-    /// The medians of the parts of the calls since the last time, in milliseconds, where they go from host to host.
-    pub fn stage_medians(&mut self) -> Option<[f64; 3]> {
+    /// The medians over the last `calls` calls of their stages, in milliseconds: to the device, compute, to the host.
+    /// Returns `None` if the calls do not go from host to host.
+    pub fn stage_medians(&mut self, calls: usize) -> Option<[f64; 3]> {
         let stages = self.session.take_stages();
+        let stages = &stages[stages.len().saturating_sub(calls)..];
         let median_of = |part: fn(&Stages) -> Duration| {
             median(&stages.iter().map(|stages| milliseconds(part(stages))).collect::<Vec<f64>>())
         };
         Some([median_of(|it| it.to_device)?, median_of(|it| it.compute)?, median_of(|it| it.to_host)?])
+    }
+
+    /// Leaves the session for the next case, if it serves other sizes too.
+    pub fn release(self, fixtures: &mut Fixtures) {
+        let LoadedCase { session, key, load_ms, .. } = self;
+        let session = session.into_session();
+        if session.placement().serves_other_sizes {
+            fixtures.session = Some(KeptSession { key, session, load_ms });
+        }
     }
 
     /// Compares the outputs once more, after the measurement.
@@ -303,7 +350,7 @@ fn note_placement(
     }
 }
 
-fn warm_up_rule(case: &Case, effort: &Effort) -> WarmUpRule {
+pub(super) fn warm_up_rule(case: &Case, effort: &Effort) -> WarmUpRule {
     let least = backend::find(&case.backend).map_or(0, |backend| backend.least_warm_up_calls());
     let at_least = effort.warmup.max(least);
     WarmUpRule {

@@ -14,7 +14,7 @@ use super::case_outcome::{recorded, unwinding};
 use super::evaluation::evaluate;
 use super::loaded_case::{self, Fixtures, LoadedCase};
 use crate::criterion_dir::{LatencyLog, write_latency_log};
-use crate::definition::{BenchmarkId, Case, CaseFailure};
+use crate::definition::{BenchmarkId, Case, CaseFailure, Dtype};
 use crate::fixture::seeded::Stream;
 use crate::harness::protocol::{Job, WorkItem};
 use crate::measurement::{self, LoggedSamples, LoggedWallTime, SampleLog, Sampling, WarmUp, memory};
@@ -67,20 +67,21 @@ fn exactly_one_of(work: &[WorkItem]) -> String {
     format!("^(?:{})$", ids.join("|"))
 }
 
-/// Cases by Criterion's group; contestants next to each other, batch sizes in their natural order, if they are not
-/// shuffled. A group stays together: its page shows what was registered between its begin and its end.
+/// Cases by Criterion's group: a backend's batch sizes next to each other in ascending order, unless they are shuffled. A
+/// group stays together: its page shows what was registered between its begin and its end.
 fn groups(registered: &[Case], shuffle: Option<u64>) -> Vec<Vec<&Case>> {
     let mut groups: Vec<Vec<&Case>> = Vec::new();
-    let mut places: HashMap<String, usize> = HashMap::new();
+    let mut indices: HashMap<String, usize> = HashMap::new();
     for case in registered {
-        let place = *places.entry(case.benchmark_id().group).or_insert_with(|| {
+        let index = *indices.entry(case.benchmark_id().group).or_insert_with(|| {
             groups.push(Vec::new());
             groups.len() - 1
         });
-        groups[place].push(case);
+        groups[index].push(case);
     }
     for group in &mut groups {
-        group.sort_by_key(|case| (case.benchmark_id().function, case.batch_size));
+        // f32 first: outputs in other dtypes are compared with it if there is no reference.
+        group.sort_by_key(|case| (case.dtype != Dtype::F32, case.benchmark_id().function, case.batch_size));
     }
     if let Some(seed) = shuffle {
         groups.iter_mut().for_each(|group| group.sort_by_key(|case| Stream::new(seed, &case.to_string()).at(0)));
@@ -125,10 +126,13 @@ impl CriterionWorker<'_> {
             measured = Some(self.measure(group, item, &id, observed)?);
             Ok(())
         })?;
-        match measured {
-            Some(loaded) if item.is_evaluated && self.keeps_measurements() => self.judge(loaded, item, &id),
-            _ => Ok(()),
+        if let Some(mut loaded) = measured {
+            if item.is_evaluated && self.keeps_measurements() {
+                self.evaluate(&mut loaded, item, &id)?;
+            }
+            loaded.release(&mut self.fixtures);
         }
+        Ok(())
     }
 
     fn keeps_measurements(&self) -> bool {
@@ -153,12 +157,12 @@ impl CriterionWorker<'_> {
         self.announce_sampling(sampling, &warm_up, observed);
         let before_sampling = [warm_up.calls.as_slice(), &pilot].concat();
         observed.warmup_iterations = Some(before_sampling.len());
-        // Those of the warm-up.
-        loaded.stage_medians();
         self.log.begin();
         self.sample(group, &mut loaded, sampling, warm_up.expected_call_ns(), id)?;
         let samples = self.log.take();
-        if let Some([h2d, compute, d2h]) = loaded.stage_medians() {
+        // Criterion's own warm-up calls come before the measured ones.
+        let calls = samples.samples_ns.iter().map(Vec::len).sum();
+        if let Some([h2d, compute, d2h]) = loaded.stage_medians(calls) {
             (observed.h2d_ms, observed.compute_ms, observed.d2h_ms) = (Some(h2d), Some(compute), Some(d2h));
         }
         loaded.verify_again()?;
@@ -169,25 +173,30 @@ impl CriterionWorker<'_> {
         Ok(loaded)
     }
 
-    /// Lets the session that was measured answer the model's samples, and keeps the answers. The case is finished before:
-    /// what was measured stays, whatever comes of this.
+    /// Runs the session that was measured over the model's samples, and keeps its answers. The case is finished before: what
+    /// was measured stays, whatever comes of this.
     ///
     /// # Errors
     /// The run's folder cannot be written any more.
-    fn judge(&mut self, loaded: LoadedCase, item: &WorkItem, id: &BenchmarkId) -> Result<()> {
+    fn evaluate(&mut self, loaded: &mut LoadedCase, item: &WorkItem, id: &BenchmarkId) -> Result<()> {
         let start = Instant::now();
         self.folder.append(&Event::Evaluating { id: id.clone(), samples: 0 })?;
-        let failure = self.answers(loaded, item, id).err().map(|failure| failure.message);
+        let failure = self.answer_samples(loaded, item, id).err().map(|failure| failure.message);
         if let Some(failure) = &failure {
-            eprintln!("  not judged: {failure}");
+            eprintln!("  not evaluated: {failure}");
         }
         let evaluation = EvaluationOutcome { failure, seconds: start.elapsed().as_secs_f64() };
         self.folder.append(&Event::Evaluated { id: id.clone(), evaluation })
     }
 
-    fn answers(&mut self, mut loaded: LoadedCase, item: &WorkItem, id: &BenchmarkId) -> Result<(), CaseFailure> {
+    fn answer_samples(
+        &mut self,
+        loaded: &mut LoadedCase,
+        item: &WorkItem,
+        id: &BenchmarkId,
+    ) -> Result<(), CaseFailure> {
         let samples = self.fixtures.samples(&item.model, item.case.sequence_length)?;
-        eprintln!("  judging {} samples of {}", samples.len(), samples.name());
+        eprintln!("  evaluating {} samples of {}", samples.len(), samples.name());
         let (start, mut said) = (Instant::now(), Instant::now());
         let folder = &self.folder;
         let mut answered = |answered: usize| {
@@ -275,15 +284,19 @@ impl CriterionWorker<'_> {
         if self.arguments.mode() != Mode::Measure {
             return;
         }
-        let proof = match (observed.verified, observed.max_rel_error) {
+        let verified = match (observed.verified, observed.max_rel_error) {
             (Some(true), Some(error)) => format!("outputs right (error {error:.0e})"),
             _ => "no reference".into(),
+        };
+        let loaded = if observed.is_session_shared {
+            "same session".to_owned()
+        } else {
+            format!("loaded in {:.0?}", Duration::from_secs_f64(observed.load_ms.unwrap_or_default() / 1e3))
         };
         let calls = sampling.samples as u64 * sampling.calls_per_sample;
         let call = Duration::from_nanos(warm_up.expected_call_ns());
         eprintln!(
-            "  loaded in {:.0?}, {proof}, {} warm-up calls, {call:.1?} a call: {calls} calls in {} samples, about {:.1} s",
-            Duration::from_secs_f64(observed.load_ms.unwrap_or_default() / 1e3),
+            "  {loaded}, {verified}, {} warm-up calls of {call:.1?}: {calls} calls in {} samples, about {:.1} s",
             warm_up.calls.len(),
             sampling.samples,
             calls as f64 * call.as_secs_f64(),

@@ -1,16 +1,16 @@
 //! A worker process: does its job for the cases of one backend and device.
 
+mod arm;
 mod case_outcome;
 mod evaluation;
 mod loaded_case;
 mod measure;
 mod other_outputs;
-mod round;
 mod verification;
 
+pub use arm::run_arm;
 pub use case_outcome::unwinding;
 pub use evaluation::can_be_evaluated;
-pub use round::read_figures;
 
 use std::path::Path;
 use std::process::ExitCode;
@@ -39,7 +39,6 @@ pub fn run(job_path: &Path) -> ExitCode {
         Purpose::Verify => verify(&job),
         Purpose::Watch => watch(&job),
         Purpose::Load => start_cold(&job),
-        Purpose::Round(terms) => round::time_calls(&job, terms),
         Purpose::Measure | Purpose::MeasureUnverified => measure::measure(&job),
     };
     match result {
@@ -64,6 +63,7 @@ fn verify(job: &Job) -> Result<()> {
             unwinding(|| {
                 let mut loaded = loaded_case::load_and_verify(&item.case, &item.model, job, &mut fixtures, observed)?;
                 observed.rough_call_ms = Some(loaded.rough_call_ms()?);
+                loaded.release(&mut fixtures);
                 Ok(())
             })
         })?;

@@ -1,92 +1,127 @@
-//! Outputs of one backend, against which the others are checked where a model has no reference.
+//! Outputs of one backend, with which those of the others are compared if a model has no reference.
 //!
-//! They live in the run's folder, so they are never older than the run. Values are stored as i64 where they are whole
-//! numbers and as f64 otherwise.
+//! They lie in the run's folder, so they are never older than the run. A case is compared with outputs in f32, or else in its
+//! own dtype. Values are stored as i64 if they are whole numbers and as f64 otherwise; the tensor `<binding>.<index>` has
+//! its name in the metadata.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
+use anyhow::{Context, Result};
+use fs_err as fs;
 use safetensors::tensor::TensorView;
-use safetensors::{Dtype, SafeTensors};
+use safetensors::{Dtype as StoredDtype, SafeTensors};
 
-use crate::definition::Case;
+use super::verification::NamedTensors;
+use crate::definition::{Case, Dtype};
 use crate::fixture::{HostTensor, TensorData};
 
-fn path(run_folder: &Path, case: &Case) -> PathBuf {
-    let id = case.benchmark_id();
-    run_folder.join("peers").join(format!("{}-batch{}.safetensors", id.group, id.value))
-}
-
 /// The outputs of another backend for the same inputs.
-pub struct Peer {
+pub struct OtherOutputs {
     pub backend: String,
-    /// With their names.
-    pub outputs: Vec<(String, HostTensor)>,
+    pub dtype: Dtype,
+    /// By binding.
+    pub bindings: Vec<NamedTensors>,
 }
 
-/// What a case is to be compared with, if a backend of this run has left something.
-pub fn read(run_folder: &Path, case: &Case) -> Result<Option<Peer>, String> {
-    let path = path(run_folder, case);
-    let Ok(bytes) = std::fs::read(&path) else { return Ok(None) };
-    let named = |error: safetensors::SafeTensorError| format!("{}: {error}", path.display());
-    let (_, header) = SafeTensors::read_metadata(&bytes).map_err(named)?;
-    let tensors = SafeTensors::deserialize(&bytes).map_err(named)?;
-    let backend = header.metadata().as_ref().and_then(|map| map.get("backend")).cloned().unwrap_or_default();
-    let mut outputs = Vec::new();
-    for index in 0..tensors.len() {
-        let view = tensors.tensor(&format!("{index}")).map_err(named)?;
-        let (chunks, _) = view.data().as_chunks::<8>();
-        let data = match view.dtype() {
-            Dtype::I64 => TensorData::I64(chunks.iter().map(|chunk| i64::from_le_bytes(*chunk)).collect()),
-            _ => TensorData::F64(chunks.iter().map(|chunk| f64::from_le_bytes(*chunk)).collect()),
-        };
-        let name = header.metadata().as_ref().and_then(|map| map.get(&format!("name{index}"))).cloned();
-        let tensor = HostTensor { shape: view.shape().to_vec(), data };
-        outputs.push((name.unwrap_or_else(|| index.to_string()), tensor));
+fn path(run_folder: &Path, case: &Case, dtype: Dtype) -> PathBuf {
+    let id = case.benchmark_id();
+    run_folder.join("other-outputs").join(format!("{}-{dtype}-batch{}.safetensors", id.group, id.value))
+}
+
+/// Reads what a case is to be compared with. Returns `None` if no other backend has left its outputs.
+///
+/// # Errors
+/// The file is damaged.
+pub fn read(run_folder: &Path, case: &Case) -> Result<Option<OtherOutputs>> {
+    for dtype in [Dtype::F32, case.dtype] {
+        let path = path(run_folder, case, dtype);
+        if path.is_file() {
+            return parse(&fs::read(&path)?, dtype).with_context(|| path.display().to_string()).map(Some);
+        }
     }
-    Ok(Some(Peer { backend, outputs }))
+    Ok(None)
+}
+
+fn parse(bytes: &[u8], dtype: Dtype) -> Result<OtherOutputs> {
+    let (_, header) = SafeTensors::read_metadata(bytes)?;
+    let tensors = SafeTensors::deserialize(bytes)?;
+    let metadata = |key: &str| header.metadata().as_ref().and_then(|map| map.get(key)).cloned().unwrap_or_default();
+    let read_binding = |binding: usize| {
+        let keys = (0..).map(|index| format!("{binding}.{index}"));
+        let views = keys.map_while(|key| Some((tensors.tensor(&key).ok()?, metadata(&key))));
+        views.map(|(view, name)| (name, read_tensor(&view))).collect::<NamedTensors>()
+    };
+    let bindings = (0..).map(read_binding).take_while(|outputs| !outputs.is_empty()).collect();
+    Ok(OtherOutputs { backend: metadata("backend"), dtype, bindings })
+}
+
+fn read_tensor(view: &TensorView<'_>) -> HostTensor {
+    let (chunks, _) = view.data().as_chunks::<8>();
+    let data = match view.dtype() {
+        StoredDtype::I64 => TensorData::I64(chunks.iter().map(|chunk| i64::from_le_bytes(*chunk)).collect()),
+        _ => TensorData::F64(chunks.iter().map(|chunk| f64::from_le_bytes(*chunk)).collect()),
+    };
+    HostTensor { shape: view.shape().to_vec(), data }
 }
 
 /// Leaves a case's outputs for the backends that come after it.
-pub fn write(run_folder: &Path, case: &Case, names: &[String], outputs: &[HostTensor]) -> Result<(), String> {
-    let path = path(run_folder, case);
-    let named = |error: String| format!("{}: {error}", path.display());
+///
+/// # Errors
+/// The file cannot be written.
+pub fn write(run_folder: &Path, case: &Case, bindings: &[NamedTensors]) -> Result<()> {
     let mut metadata = HashMap::from([("backend".to_owned(), case.backend.clone())]);
-    for (index, name) in names.iter().enumerate() {
-        metadata.insert(format!("name{index}"), name.clone());
-    }
-    let bytes = |output: &HostTensor| -> Vec<u8> {
-        let values = output.to_f64().into_iter();
-        if output.is_integer() {
-            values.flat_map(|value| (value as i64).to_le_bytes()).collect()
-        } else {
-            values.flat_map(f64::to_le_bytes).collect()
+    let mut tensors = Vec::new();
+    for (binding, outputs) in bindings.iter().enumerate() {
+        for (index, (name, output)) in outputs.iter().enumerate() {
+            let key = format!("{binding}.{index}");
+            metadata.insert(key.clone(), name.clone());
+            let values = output.to_f64().into_iter();
+            let (dtype, bytes): (_, Vec<u8>) = if output.is_integer() {
+                (StoredDtype::I64, values.flat_map(|value| (value as i64).to_le_bytes()).collect())
+            } else {
+                (StoredDtype::F64, values.flat_map(f64::to_le_bytes).collect())
+            };
+            tensors.push((key, dtype, output.shape.clone(), bytes));
         }
-    };
-    let bytes: Vec<Vec<u8>> = outputs.iter().map(bytes).collect();
-    let mut views = Vec::new();
-    for (index, (output, bytes)) in outputs.iter().zip(&bytes).enumerate() {
-        let dtype = if output.is_integer() { Dtype::I64 } else { Dtype::F64 };
-        let view = TensorView::new(dtype, output.shape.clone(), bytes).map_err(|error| named(error.to_string()))?;
-        views.push((index.to_string(), view));
     }
-    let file = safetensors::serialize(views, Some(metadata)).map_err(|error| named(error.to_string()))?;
-    std::fs::create_dir_all(run_folder.join("peers")).map_err(|error| named(error.to_string()))?;
-    std::fs::write(&path, file).map_err(|error| named(error.to_string()))
+    let views =
+        tensors.iter().map(|(key, dtype, shape, bytes)| Ok((key, TensorView::new(*dtype, shape.clone(), bytes)?)));
+    let views = views.collect::<Result<Vec<_>>>()?;
+    let path = path(run_folder, case, case.dtype);
+    fs::create_dir_all(path.parent().unwrap_or(run_folder))?;
+    Ok(fs::write(&path, safetensors::serialize(views, Some(metadata))?)?)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    fn outputs(value: f64) -> Vec<NamedTensors> {
+        let tensor = |data, shape: &[usize]| HostTensor { shape: shape.to_vec(), data };
+        vec![
+            vec![
+                ("logits".into(), tensor(TensorData::F64(vec![value, -1.0]), &[1, 2])),
+                ("token".into(), tensor(TensorData::I64(vec![7]), &[1])),
+            ],
+            vec![("logits".into(), tensor(TensorData::F64(vec![0.0, value]), &[1, 2]))],
+        ]
+    }
+
     #[test]
-    fn outputs_come_back_with_their_backend() {
-        let folder = std::env::temp_dir().join(format!("inferbench-peer-{}", std::process::id()));
-        let case = Case::new("m", "ort", 2);
-        assert!(read(&folder, &case).unwrap().is_none());
-        let output = HostTensor { shape: vec![2], data: TensorData::F32(vec![1.5, -2.0]) };
-        write(&folder, &case, &["y".to_owned()], std::slice::from_ref(&output)).unwrap();
-        let peer = read(&folder, &case).unwrap().unwrap();
-        assert_eq!((peer.backend.as_str(), peer.outputs[0].1.to_f64()), ("ort", output.to_f64()));
+    fn a_case_is_compared_with_f32_or_with_its_own_dtype() {
+        let folder = tempfile::tempdir().unwrap();
+        let case = |backend, dtype| Case { dtype, ..Case::new("m", backend, 1) };
+        let read = |dtype| read(folder.path(), &case("tch", dtype)).unwrap();
+        assert!(read(Dtype::F32).is_none());
+        write(folder.path(), &case("ort", Dtype::Bf16), &outputs(1.0)).unwrap();
+        assert!(read(Dtype::F32).is_none());
+        let same = read(Dtype::Bf16).unwrap();
+        assert_eq!((same.backend.as_str(), same.dtype, same.bindings), ("ort", Dtype::Bf16, outputs(1.0)));
+        write(folder.path(), &case("candle", Dtype::F32), &outputs(2.0)).unwrap();
+        for dtype in [Dtype::F32, Dtype::Bf16] {
+            let other = read(dtype).unwrap();
+            assert_eq!((other.backend.as_str(), other.dtype, other.bindings), ("candle", Dtype::F32, outputs(2.0)));
+        }
     }
 }

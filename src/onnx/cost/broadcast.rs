@@ -3,14 +3,15 @@
 
 use super::node::Node;
 use super::value::Value;
+use anyhow::{Context, Result};
 
 /// The output of an operator with one output of the shape that its inputs broadcast to.
 ///
 /// # Errors
 /// The shapes do not go together.
-pub(super) fn element_wise(node: &Node<'_>) -> Result<Value, String> {
+pub(super) fn element_wise(node: &Node<'_>) -> Result<Value> {
     let shapes: Vec<&[usize]> = node.given().map(|value| value.shape.as_slice()).collect();
-    let shape = broadcast(&shapes).ok_or_else(|| node.wrong(format_args!("shapes {shapes:?} do not go together")))?;
+    let shape = broadcast(&shapes).with_context(|| format!("shapes {shapes:?} do not go together"))?;
     let known = arithmetic(node, &shape);
     Ok(Value::with_known(shape, known))
 }

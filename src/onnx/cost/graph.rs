@@ -1,17 +1,14 @@
 //! Walks one graph whose inputs have sizes: what its nodes compute, and what goes in and comes out.
 
+use anyhow::{Context, Result};
 use std::collections::{BTreeMap, HashMap};
-use std::path::Path;
-
-use prost::Message;
-use prost::bytes::Bytes;
 
 use super::flops::flops;
 use super::node::Node;
 use super::shapes;
 use super::value::{Value, element_bytes, elements};
 use crate::definition::Cost;
-use crate::onnx::proto::{GraphProto, ModelProto, TensorProto, ValueInfoProto};
+use crate::onnx::proto::{GraphProto, TensorProto, ValueInfoProto};
 
 /// Sizes of tensors, by name.
 pub(super) type Shapes = BTreeMap<String, Vec<usize>>;
@@ -23,45 +20,34 @@ pub(super) struct Walked {
     pub outputs: Shapes,
 }
 
-/// # Errors
-/// The file cannot be read or is not a whole ONNX model.
-pub(super) fn read(path: &Path) -> Result<GraphProto, String> {
-    let bytes = std::fs::read(path).map_err(|error| format!("{}: {error}", path.display()))?;
-    let model = ModelProto::decode(Bytes::from(bytes)).map_err(|error| format!("{}: {error}", path.display()))?;
-    model.graph.ok_or_else(|| format!("{}: an ONNX model without a graph", path.display()))
-}
-
 /// Finds the shape of every tensor and adds up.
 ///
 /// # Errors
 /// An input has no size in `inputs`, or a node's cost cannot be known; the message names its operator.
-pub(super) fn walk(graph: &GraphProto, inputs: &Shapes) -> Result<Walked, String> {
+pub(super) fn walk(graph: &GraphProto, inputs: &Shapes) -> Result<Walked> {
     let constants: HashMap<&str, &TensorProto> =
         graph.initializers.iter().map(|tensor| (tensor.name.as_str(), tensor)).collect();
     let mut values: HashMap<&str, Value> = HashMap::new();
     for (name, tensor) in &constants {
         values.insert(name, Value::of_tensor(tensor)?);
     }
-    let mut bytes = ByteCount::default();
+    let mut bytes: u64 = 0;
     for input in graph.inputs.iter().filter(|input| !constants.contains_key(input.name.as_str())) {
-        let shape = inputs.get(&input.name).ok_or_else(|| format!("the input {:?} has no size", input.name))?;
-        bytes.add(value_bytes(input, shape));
+        let shape = inputs.get(&input.name).with_context(|| format!("the input {:?} has no size", input.name))?;
+        bytes = add(bytes, value_bytes(input, shape)?)?;
         values.insert(&input.name, Value::of_shape(shape.clone()));
     }
     let mut all_flops: u64 = 0;
     let mut weights = Weights::default();
     for proto in &graph.nodes {
+        let operator = || format!("{} {:?}", proto.op_type, proto.name);
         let find = |name: &'_ String| match name.as_str() {
             "" => Ok(None),
-            name => values
-                .get(name)
-                .map(Some)
-                .ok_or_else(|| format!("{} {:?}: nothing gives its input {name:?}", proto.op_type, proto.name)),
+            name => values.get(name).map(Some).with_context(|| format!("nothing gives its input {name:?}")),
         };
-        let node = Node { proto, inputs: proto.inputs.iter().map(find).collect::<Result<_, _>>()? };
-        let outputs = shapes::outputs(&node)?;
-        let too_many = || node.wrong("more operations than can be counted");
-        all_flops = all_flops.checked_add(flops(&node, &outputs)?).ok_or_else(too_many)?;
+        let node = Node { proto, inputs: proto.inputs.iter().map(find).collect::<Result<_>>().with_context(operator)? };
+        let outputs = shapes::outputs(&node).with_context(operator)?;
+        all_flops = add(all_flops, flops(&node, &outputs).with_context(operator)?)?;
         for (place, input) in proto.inputs.iter().enumerate() {
             if let Some(tensor) = constants.get(input.as_str()) {
                 let looked_up = (proto.op_type == "Gather" && place == 0).then(|| outputs.first()).flatten();
@@ -72,34 +58,18 @@ pub(super) fn walk(graph: &GraphProto, inputs: &Shapes) -> Result<Walked, String
             values.insert(name, value);
         }
     }
-    bytes.add(weights.bytes());
+    bytes = add(bytes, weights.bytes()?)?;
     let mut outputs = Shapes::new();
     for output in &graph.outputs {
         let value = values.get(output.name.as_str());
-        let shape = &value.ok_or_else(|| format!("the shape of the output {:?} is not known", output.name))?.shape;
-        bytes.add(value_bytes(output, shape));
+        let shape = &value.with_context(|| format!("the shape of the output {:?} is not known", output.name))?.shape;
+        bytes = add(bytes, value_bytes(output, shape)?)?;
         outputs.insert(output.name.clone(), shape.clone());
     }
-    Ok(Walked { cost: Cost { flops: all_flops, bytes: bytes.0? }, outputs })
+    Ok(Walked { cost: Cost { flops: all_flops, bytes }, outputs })
 }
 
-/// A sum of bytes, which fails as a whole.
-struct ByteCount(Result<u64, String>);
-
-impl Default for ByteCount {
-    fn default() -> Self {
-        ByteCount(Ok(0))
-    }
-}
-
-impl ByteCount {
-    fn add(&mut self, bytes: Result<u64, String>) {
-        let sum = |so_far: u64, more: u64| so_far.checked_add(more).ok_or("more bytes than can be counted".to_owned());
-        self.0 = self.0.clone().and_then(|so_far| sum(so_far, bytes?));
-    }
-}
-
-/// What is read of the constants: each once, but of a table that is only looked up in, no more than the rows that are.
+/// The constants that are read: each once, and of a table that is only looked up in at most the rows that are read.
 #[derive(Default)]
 struct Weights<'a>(HashMap<&'a str, (&'a TensorProto, Option<u64>)>);
 
@@ -111,22 +81,23 @@ impl<'a> Weights<'a> {
         *read = read.zip(rows).and_then(|(before, rows)| before.checked_add(rows));
     }
 
-    fn bytes(&self) -> Result<u64, String> {
-        let mut sum = ByteCount::default();
-        let bytes = |(tensor, read): &(&TensorProto, Option<u64>)| {
-            let all = tensor.elements()?;
-            all.min(read.unwrap_or(all)).checked_mul(element_bytes(tensor.data_type)?)
-        };
-        let unknown = |tensor: &TensorProto| format!("the constant {:?} has no size in bytes", tensor.name);
-        self.0.values().for_each(|entry| sum.add(bytes(entry).ok_or_else(|| unknown(entry.0))));
-        sum.0
+    fn bytes(&self) -> Result<u64> {
+        self.0.values().try_fold(0, |sum, (tensor, read)| {
+            let all = tensor.elements();
+            let bytes = all.and_then(|all| all.min(read.unwrap_or(all)).checked_mul(element_bytes(tensor.data_type)?));
+            add(sum, bytes.with_context(|| format!("the constant {:?} has no size in bytes", tensor.name))?)
+        })
     }
 }
 
-fn value_bytes(value: &ValueInfoProto, shape: &[usize]) -> Result<u64, String> {
+fn add(sum: u64, more: u64) -> Result<u64> {
+    sum.checked_add(more).context("more than can be counted")
+}
+
+fn value_bytes(value: &ValueInfoProto, shape: &[usize]) -> Result<u64> {
     let kind = value.r#type.as_ref().and_then(|kind| kind.tensor.as_ref());
     let bytes = kind.and_then(|tensor| elements(shape)?.checked_mul(element_bytes(tensor.element)?));
-    bytes.ok_or_else(|| format!("{:?} has no size in bytes", value.name))
+    bytes.with_context(|| format!("{:?} has no size in bytes", value.name))
 }
 
 #[cfg(test)]
@@ -154,6 +125,10 @@ mod tests {
         node
     }
 
+    fn refused(graph: &GraphProto, inputs: &Shapes) -> String {
+        format!("{:#}", walk(graph, inputs).unwrap_err())
+    }
+
     fn sizes(shape: &[usize]) -> Shapes {
         BTreeMap::from([("x".to_owned(), shape.to_vec())])
     }
@@ -165,7 +140,7 @@ mod tests {
         assert_eq!(walked.outputs["y"], [2, 3, 7]);
         let flops = 2 * (2 * 3 * 7) * 5;
         assert_eq!(walked.cost, Cost { flops, bytes: 4 * (2 * 3 * 5 + 5 * 7 + 2 * 3 * 7) });
-        let wrong = walk(&graph, &sizes(&[2, 4])).unwrap_err();
+        let wrong = refused(&graph, &sizes(&[2, 4]));
         assert_eq!(wrong, "MatMul \"MatMul_y\": shapes [2, 4] and [5, 7] do not fit");
     }
 
@@ -179,7 +154,7 @@ mod tests {
         let walked = walk(&graph, &sizes(&[1, 4, 9, 8])).unwrap();
         assert_eq!(walked.outputs["y"], [1, 6, 5, 4]);
         assert_eq!(walked.cost.flops, 2 * (6 * 5 * 4) * (2 * 3 * 3));
-        assert!(walk(&graph, &sizes(&[1, 3, 9, 8])).unwrap_err().starts_with("Conv \"Conv_y\": 3 channels"));
+        assert!(refused(&graph, &sizes(&[1, 3, 9, 8])).starts_with("Conv \"Conv_y\": 3 channels"));
     }
 
     #[test]
@@ -199,19 +174,19 @@ mod tests {
     #[test]
     fn an_operator_that_is_not_known_is_named_and_nothing_is_guessed() {
         let unknown = graph(vec![NodeProto::new("Einsum", &["x"], "y")], vec![], &[("x", 1)]);
-        assert!(walk(&unknown, &sizes(&[1])).unwrap_err().starts_with("Einsum \"Einsum_y\""));
+        assert!(refused(&unknown, &sizes(&[1])).starts_with("Einsum \"Einsum_y\""));
         let mut other = NodeProto::new("MatMul", &["x", "x"], "y");
         other.domain = "com.example".into();
         assert!(walk(&graph(vec![other], vec![], &[("x", 1)]), &sizes(&[1])).is_err());
         let of_values = graph(vec![NodeProto::new("Expand", &["x", "x"], "y")], vec![], &[("x", 7)]);
-        assert!(walk(&of_values, &sizes(&[1])).unwrap_err().contains("depends on the values"));
-        assert_eq!(walk(&unknown, &Shapes::new()), Err("the input \"x\" has no size".into()));
+        assert!(refused(&of_values, &sizes(&[1])).contains("depends on the values"));
+        assert_eq!(refused(&unknown, &Shapes::new()), "the input \"x\" has no size");
     }
 
     #[test]
     fn more_than_can_be_counted_is_an_error() {
         let huge = weights("w", &[i64::MAX / 2, i64::MAX / 2]);
         let graph = graph(vec![NodeProto::new("MatMul", &["x", "w"], "y")], vec![huge], &[("x", 1)]);
-        assert!(walk(&graph, &sizes(&[1, (i64::MAX / 2) as usize])).unwrap_err().contains("than can be counted"));
+        assert!(refused(&graph, &sizes(&[1, (i64::MAX / 2) as usize])).contains("than can be counted"));
     }
 }

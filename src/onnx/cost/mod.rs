@@ -19,9 +19,11 @@ mod shapes;
 mod value;
 mod window;
 
+use anyhow::{Context, Result, bail};
 use std::path::PathBuf;
 
 use crate::definition::{Cost, Dimension, Generation, Model, Origin, Part, Phase, Sizes, WHOLE};
+use crate::onnx::Source;
 use graph::Shapes;
 
 /// Counts one call of the phase.
@@ -29,28 +31,22 @@ use graph::Shapes;
 /// # Errors
 /// There is no ONNX graph, or a node's cost cannot be known, such as that of an operator that is not among those here; the
 /// message names it.
-pub fn cost(model: &Model, phase: Phase, sizes: Sizes) -> Result<Cost, String> {
+pub fn cost(model: &Model, phase: Phase, sizes: Sizes) -> Result<Cost> {
     let mut given = Shapes::new();
     for input in &model.inputs {
         given.insert(input.name.clone(), input.concrete_shape(sizes)?);
     }
     match (phase, &model.generation) {
         (Phase::Forward | Phase::Encoder, _) => run(model, phase, &mut given),
-        (_, None) => Err(format!("{} does not say how it makes tokens", model.name)),
+        (_, None) => bail!("{} does not say how it makes tokens", model.name),
         (_, Some(generation)) => generate(model, generation, phase, sizes, given),
     }
 }
 
 /// The shapes are those that the backends' loop over the parts gives them.
-fn generate(
-    model: &Model,
-    generation: &Generation,
-    phase: Phase,
-    sizes: Sizes,
-    mut given: Shapes,
-) -> Result<Cost, String> {
+fn generate(model: &Model, generation: &Generation, phase: Phase, sizes: Sizes, mut given: Shapes) -> Result<Cost> {
     let unknown = || format!("{}: the length of the prompt is not known", model.name);
-    let prompt = model.prompt_positions(sizes.sequence).ok_or_else(unknown)?;
+    let prompt = model.prompt_positions(sizes.sequence).with_context(unknown)?;
     let starts_empty = |name: &str| name.starts_with("past.");
     given.extend(empty_inputs(model, sizes.batch, starts_empty));
     given.extend(positions(prompt));
@@ -65,18 +61,18 @@ fn generate(
 }
 
 /// Runs the parts of a phase; `given` has the inputs, and then also what the parts have made.
-fn run(model: &Model, phase: Phase, given: &mut Shapes) -> Result<Cost, String> {
-    let plan = model.phase(phase).ok_or_else(|| format!("{} has no phase {phase}", model.name))?;
+fn run(model: &Model, phase: Phase, given: &mut Shapes) -> Result<Cost> {
+    let plan = model.phase(phase).with_context(|| format!("{} has no phase {phase}", model.name))?;
     let mut sum = Cost::default();
     for name in &plan.parts {
         let part = model.parts.iter().find(|part| part.name == *name);
         let file = part.and_then(|part| graph_file(model, part));
-        let file = file.ok_or_else(|| format!("there is no ONNX graph of part {name:?}"))?;
-        let walked = graph::walk(&graph::read(&file)?, given)?;
+        let file = file.with_context(|| format!("there is no ONNX graph of part {name:?}"))?;
+        let walked = graph::walk(&Source::read(&file)?.graph, given).with_context(|| file.display().to_string())?;
         let too_many = || format!("{}: more than can be counted", model.name);
         sum = Cost {
-            flops: sum.flops.checked_add(walked.cost.flops).ok_or_else(too_many)?,
-            bytes: sum.bytes.checked_add(walked.cost.bytes).ok_or_else(too_many)?,
+            flops: sum.flops.checked_add(walked.cost.flops).with_context(too_many)?,
+            bytes: sum.bytes.checked_add(walked.cost.bytes).with_context(too_many)?,
         };
         for (name, shape) in walked.outputs {
             let of_next_step = name.strip_prefix("present.").map(|rest| format!("past.{rest}"));

@@ -1,7 +1,8 @@
-//! A node with what is known of its inputs: attributes, axes, and errors that name the operator.
+//! A node with what is known of its inputs: attributes and axes. Who walks the graph adds the operator to errors.
 
 use super::value::Value;
 use crate::onnx::proto::NodeProto;
+use anyhow::{Context, Result};
 
 pub(super) struct Node<'a> {
     pub proto: &'a NodeProto,
@@ -14,15 +15,10 @@ impl<'a> Node<'a> {
         &self.proto.op_type
     }
 
-    /// An error that says which operator it is about.
-    pub fn wrong(&self, what: impl std::fmt::Display) -> String {
-        format!("{} {:?}: {what}", self.proto.op_type, self.proto.name)
-    }
-
     /// # Errors
     /// The node has no such input.
-    pub fn input(&self, place: usize) -> Result<&'a Value, String> {
-        self.optional(place).ok_or_else(|| self.wrong(format_args!("input {place} is missing")))
+    pub fn input(&self, place: usize) -> Result<&'a Value> {
+        self.optional(place).with_context(|| format!("input {place} is missing"))
     }
 
     pub fn optional(&self, place: usize) -> Option<&'a Value> {
@@ -38,9 +34,8 @@ impl<'a> Node<'a> {
     ///
     /// # Errors
     /// They depend on the values of the graph's inputs.
-    pub fn numbers(&self, place: usize) -> Result<&'a [i64], String> {
-        let unknown = || self.wrong("its shape depends on the values of the inputs");
-        self.input(place)?.known.as_deref().ok_or_else(unknown)
+    pub fn numbers(&self, place: usize) -> Result<&'a [i64]> {
+        self.input(place)?.known.as_deref().context("its shape depends on the values of the inputs")
     }
 
     pub fn int(&self, name: &str, otherwise: i64) -> i64 {
@@ -59,7 +54,7 @@ impl<'a> Node<'a> {
     ///
     /// # Errors
     /// As [`numbers`](Self::numbers).
-    pub fn ints_or_input(&self, name: &str, place: usize) -> Result<Option<&'a [i64]>, String> {
+    pub fn ints_or_input(&self, name: &str, place: usize) -> Result<Option<&'a [i64]>> {
         match (self.ints(name), self.optional(place)) {
             (Some(ints), _) => Ok(Some(ints)),
             (None, Some(_)) => self.numbers(place).map(Some),
@@ -71,15 +66,15 @@ impl<'a> Node<'a> {
     ///
     /// # Errors
     /// There is no such axis.
-    pub fn axis(&self, axis: i64, rank: usize) -> Result<usize, String> {
+    pub fn axis(&self, axis: i64, rank: usize) -> Result<usize> {
         let from_begin = if axis < 0 { axis.saturating_add(rank as i64) } else { axis };
         let place = usize::try_from(from_begin).ok().filter(|&place| place < rank);
-        place.ok_or_else(|| self.wrong(format_args!("no axis {axis} of {rank}")))
+        place.with_context(|| format!("no axis {axis} of {rank}"))
     }
 
     /// # Errors
     /// The number is negative.
-    pub fn size(&self, number: i64) -> Result<usize, String> {
-        usize::try_from(number).map_err(|_| self.wrong(format_args!("a size of {number}")))
+    pub fn size(&self, number: i64) -> Result<usize> {
+        usize::try_from(number).ok().with_context(|| format!("a size of {number}"))
     }
 }

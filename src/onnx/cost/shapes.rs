@@ -5,14 +5,15 @@ use super::node::Node;
 use super::rearranged;
 use super::value::{Value, is_whole};
 use super::window::Window;
+use anyhow::{Context, Result, anyhow, bail};
 
 /// The outputs of a node; those after the first only where something can follow from them.
 ///
 /// # Errors
 /// The operator is none of those here, or its shape cannot be known before it runs; the message names it.
-pub(super) fn outputs(node: &Node<'_>) -> Result<Vec<Value>, String> {
+pub(super) fn outputs(node: &Node<'_>) -> Result<Vec<Value>> {
     if !node.proto.is_standard() || node.proto.has_subgraph() {
-        return Err(node.wrong("an operator whose cost is not known"));
+        bail!("an operator whose cost is not known");
     }
     let one = match node.operator() {
         "Abs" | "Add" | "And" | "Ceil" | "Clip" | "Cos" | "Div" | "Elu" | "Equal" | "Erf" | "Exp" | "Floor"
@@ -65,7 +66,7 @@ pub(super) fn outputs(node: &Node<'_>) -> Result<Vec<Value>, String> {
 /// zero point.
 pub(super) const QLINEAR_WEIGHTS: usize = 3;
 
-fn cast(node: &Node<'_>) -> Result<Value, String> {
+fn cast(node: &Node<'_>) -> Result<Value> {
     let input = node.input(0)?;
     let to = node.int("to", 0);
     let known = input.known.clone().filter(|_| is_whole(to));
@@ -77,69 +78,69 @@ fn cast(node: &Node<'_>) -> Result<Value, String> {
 }
 
 /// `[…, m, k] × […, k, n]`; a vector is a matrix of one row or column, which the result does not have.
-fn product(node: &Node<'_>, second: usize) -> Result<Vec<usize>, String> {
+fn product(node: &Node<'_>, second: usize) -> Result<Vec<usize>> {
     let (left, right) = (&node.input(0)?.shape, &node.input(second)?.shape);
-    let do_not_fit = || node.wrong(format_args!("shapes {left:?} and {right:?} do not fit"));
+    let do_not_fit = || format!("shapes {left:?} and {right:?} do not fit");
     if left.is_empty() || right.is_empty() {
-        return Err(do_not_fit());
+        bail!(do_not_fit());
     }
     let rows = (left.len() > 1).then(|| left[left.len() - 2]);
     let columns = (right.len() > 1).then(|| right[right.len() - 1]);
     let inner = right[right.len().saturating_sub(2)];
     if left[left.len() - 1] != inner {
-        return Err(do_not_fit());
+        bail!(do_not_fit());
     }
     let batches = [&left[..left.len().saturating_sub(2)], &right[..right.len().saturating_sub(2)]];
-    let mut shape = broadcast(&batches).ok_or_else(do_not_fit)?;
+    let mut shape = broadcast(&batches).with_context(do_not_fit)?;
     shape.extend(rows);
     shape.extend(columns);
     Ok(shape)
 }
 
-fn general_product(node: &Node<'_>) -> Result<Vec<usize>, String> {
+fn general_product(node: &Node<'_>) -> Result<Vec<usize>> {
     let (left, right) = (&node.input(0)?.shape, &node.input(1)?.shape);
     let (&[a, b], &[c, d]) = (left.as_slice(), right.as_slice()) else {
-        return Err(node.wrong(format_args!("shapes {left:?} and {right:?} are no matrices")));
+        bail!("shapes {left:?} and {right:?} are no matrices");
     };
     let (rows, inner) = if node.int("transA", 0) == 0 { (a, b) } else { (b, a) };
     let (own_inner, columns) = if node.int("transB", 0) == 0 { (c, d) } else { (d, c) };
     match inner == own_inner {
         true => Ok(vec![rows, columns]),
-        false => Err(node.wrong(format_args!("shapes {left:?} and {right:?} do not fit"))),
+        false => Err(anyhow!("shapes {left:?} and {right:?} do not fit")),
     }
 }
 
-fn convolution(node: &Node<'_>, weights: usize) -> Result<Vec<usize>, String> {
+fn convolution(node: &Node<'_>, weights: usize) -> Result<Vec<usize>> {
     let (input, weights) = (&node.input(0)?.shape, &node.input(weights)?.shape);
     let (Some((&[batch, channels], spatial)), Some((&[filters, of_group], kernel))) =
         (input.split_first_chunk::<2>(), weights.split_first_chunk::<2>())
     else {
-        return Err(node.wrong("an input of fewer than two dimensions"));
+        bail!("an input of fewer than two dimensions");
     };
     if node.size(node.int("group", 1))?.checked_mul(of_group) != Some(channels) {
-        return Err(node.wrong(format_args!("{channels} channels for filters of {of_group}")));
+        bail!("{channels} channels for filters of {of_group}");
     }
     let counts = Window { kernel, is_ceiled: false }.count(node, spatial)?;
     Ok([batch, filters].into_iter().chain(counts).collect())
 }
 
-fn pooling(node: &Node<'_>) -> Result<Vec<usize>, String> {
+fn pooling(node: &Node<'_>) -> Result<Vec<usize>> {
     let Some((&[batch, channels], spatial)) = node.input(0)?.shape.split_first_chunk::<2>() else {
-        return Err(node.wrong("an input of fewer than two dimensions"));
+        bail!("an input of fewer than two dimensions");
     };
-    let kernel = node.ints("kernel_shape").ok_or_else(|| node.wrong("no kernel_shape"))?;
+    let kernel = node.ints("kernel_shape").context("no kernel_shape")?;
     let kernel: Vec<usize> = kernel.iter().map(|&size| node.size(size)).collect::<Result<_, _>>()?;
     let counts = Window { kernel: &kernel, is_ceiled: node.int("ceil_mode", 0) != 0 }.count(node, spatial)?;
     Ok([batch, channels].into_iter().chain(counts).collect())
 }
 
-fn global_pooling(node: &Node<'_>) -> Result<Vec<usize>, String> {
+fn global_pooling(node: &Node<'_>) -> Result<Vec<usize>> {
     let shape = &node.input(0)?.shape;
     Ok(shape.iter().enumerate().map(|(axis, &size)| if axis < 2 { size } else { 1 }).collect())
 }
 
 /// Without axes, all are reduced.
-fn reduced(node: &Node<'_>, axes: Option<&[i64]>) -> Result<Vec<usize>, String> {
+fn reduced(node: &Node<'_>, axes: Option<&[i64]>) -> Result<Vec<usize>> {
     let shape = &node.input(0)?.shape;
     let axes: Vec<usize> = match axes {
         Some(axes) => axes.iter().map(|&axis| node.axis(axis, shape.len())).collect::<Result<_, _>>()?,

@@ -2,6 +2,7 @@
 //! made of.
 
 use crate::onnx::proto::{TensorProto, element};
+use anyhow::{Context, Result};
 
 /// Longer tensors are no shapes.
 const MOST_KNOWN: usize = 4096;
@@ -34,10 +35,10 @@ impl Value {
     ///
     /// # Errors
     /// A size is negative.
-    pub fn of_tensor(tensor: &TensorProto) -> Result<Self, String> {
+    pub fn of_tensor(tensor: &TensorProto) -> Result<Self> {
         let wrong = || format!("the constant {:?} has a size below 0", tensor.name);
         let shape: Option<Vec<usize>> = tensor.dims.iter().map(|&size| usize::try_from(size).ok()).collect();
-        Ok(Value::with_known(shape.ok_or_else(wrong)?, whole_numbers(tensor)))
+        Ok(Value::with_known(shape.with_context(wrong)?, whole_numbers(tensor)))
     }
 }
 
@@ -95,13 +96,13 @@ mod tests {
         let raw = Bytes::copy_from_slice(&[2_i64, -1].map(i64::to_le_bytes).concat());
         let tensor =
             TensorProto { dims: vec![2], data_type: 7, raw_data: Some(raw), name: "s".into(), ..Default::default() };
-        assert_eq!(Value::of_tensor(&tensor), Ok(Value::vector(vec![2, -1])));
+        assert_eq!(Value::of_tensor(&tensor).unwrap(), Value::vector(vec![2, -1]));
         let typed = TensorProto { int64_data: vec![2, -1], raw_data: None, ..tensor.clone() };
-        assert_eq!(Value::of_tensor(&typed), Ok(Value::vector(vec![2, -1])));
+        assert_eq!(Value::of_tensor(&typed).unwrap(), Value::vector(vec![2, -1]));
         let elsewhere = TensorProto { data_location: 1, raw_data: None, ..tensor.clone() };
-        assert_eq!(Value::of_tensor(&elsewhere), Ok(Value::of_shape(vec![2])));
+        assert_eq!(Value::of_tensor(&elsewhere).unwrap(), Value::of_shape(vec![2]));
         let cut_short = TensorProto { dims: vec![3], ..tensor.clone() };
-        assert_eq!(Value::of_tensor(&cut_short), Ok(Value::of_shape(vec![3])));
+        assert_eq!(Value::of_tensor(&cut_short).unwrap(), Value::of_shape(vec![3]));
         assert!(Value::of_tensor(&TensorProto { dims: vec![-1], ..tensor }).is_err());
     }
 

@@ -1,6 +1,7 @@
 //! Shapes of convolutions and poolings, which slide a window over the spatial dimensions.
 
 use super::node::Node;
+use anyhow::{Context, Result, bail};
 
 /// A window's sizes along each spatial dimension.
 pub(super) struct Window<'a> {
@@ -14,28 +15,28 @@ impl Window<'_> {
     ///
     /// # Errors
     /// Attributes that do not fit the rank, or a window that is larger than what it slides over.
-    pub fn count(&self, node: &Node<'_>, spatial: &[usize]) -> Result<Vec<usize>, String> {
+    pub fn count(&self, node: &Node<'_>, spatial: &[usize]) -> Result<Vec<usize>> {
         let rank = spatial.len();
-        let attribute = |name: &str, otherwise: i64, length: usize| -> Result<Vec<usize>, String> {
+        let attribute = |name: &str, otherwise: i64, length: usize| -> Result<Vec<usize>> {
             let given = node.ints(name).filter(|ints| !ints.is_empty());
             let numbers = given.map_or(vec![otherwise; length], <[i64]>::to_vec);
             if numbers.len() != length {
-                return Err(node.wrong(format_args!("{} numbers of {name} instead of {length}", numbers.len())));
+                bail!("{} numbers of {name} instead of {length}", numbers.len());
             }
             numbers.into_iter().map(|number| node.size(number)).collect()
         };
         if self.kernel.len() != rank {
-            return Err(node.wrong(format_args!("a window of {} dimensions over {rank}", self.kernel.len())));
+            bail!("a window of {} dimensions over {rank}", self.kernel.len());
         }
         let (strides, dilations) = (attribute("strides", 1, rank)?, attribute("dilations", 1, rank)?);
         let pads = attribute("pads", 0, 2 * rank)?;
         if strides.contains(&0) {
-            return Err(node.wrong("a stride of 0"));
+            bail!("a stride of 0");
         }
         let same = match node.text("auto_pad") {
             Some(b"SAME_UPPER" | b"SAME_LOWER") => true,
             Some(b"NOTSET" | b"VALID" | b"") | None => false,
-            Some(_) => return Err(node.wrong("an unknown auto_pad")),
+            Some(_) => bail!("an unknown auto_pad"),
         };
         let along = |axis: usize| {
             let (size, stride) = (spatial[axis], strides[axis]);
@@ -44,7 +45,7 @@ impl Window<'_> {
             }
             let padded = size.saturating_add(pads[axis]).saturating_add(pads[rank + axis]);
             let reach = dilations[axis].saturating_mul(self.kernel[axis].saturating_sub(1)).saturating_add(1);
-            let free = padded.checked_sub(reach).ok_or_else(|| node.wrong("a window larger than its input"))?;
+            let free = padded.checked_sub(reach).context("a window larger than its input")?;
             let mut count = if self.is_ceiled { free.div_ceil(stride) } else { free / stride } + 1;
             // A window that would begin in the padding at the end does not count.
             if self.is_ceiled && (count - 1).saturating_mul(stride) >= size.saturating_add(pads[axis]) {

@@ -29,8 +29,8 @@ pub struct Step {
 }
 
 impl Step {
-    /// Compares each run with the last measurements before it on the same machine, as `inferbench compare` does. `known` is
-    /// the noise of a host as far as it is known without runs.
+    /// Compares each run with the last measurements before it on the same machine, as `inferbench compare` does. `known` says
+    /// how noisy a host is if there are no runs to tell it.
     pub fn find(shown: &Shown<'_>, known: &dyn Fn(&str) -> Noise) -> Vec<Step> {
         let options = Options {
             confidence: 0.99,
@@ -112,7 +112,7 @@ pub fn chart(shown: &Shown<'_>, steps: &[Step]) -> Chart {
             counts[index] += 1;
         }
     }
-    // What was measured once has no trend. Panels are in the order of the cases.
+    // A case that was measured once has no trend. Panels are in the order of the cases.
     found.retain(|(index, ..)| counts[*index] > 1);
     let mut panels = Names::default();
     for (index, case) in shown.cases.iter().enumerate() {
@@ -145,7 +145,7 @@ pub fn chart(shown: &Shown<'_>, steps: &[Step]) -> Chart {
     }
 }
 
-/// `01-31 14:05 1a2b3c4`: when, and of which commit.
+/// `01-31 14:05 1a2b3c4`: the time and the commit of a run.
 fn run_name(record: &Record) -> String {
     let time = record.timestamp.strftime("%m-%d %H:%M");
     let commit: String = record.git_commit.iter().flat_map(|commit| commit.chars().take(7)).collect();

@@ -29,7 +29,7 @@ mod tests {
     pub fn comparison() -> Comparison {
         let case = |batch_size, ratio: f64, verdict, changes| {
             let case = record("m", "ort", batch_size, None).case();
-            let noise = Noise { deviation: 0.01, freedom: Some(9.0), source: Source::Runs, usual_step: 0.02 };
+            let noise = Noise { deviation: 0.01, freedom: Some(9.0), runs: 10, source: Source::Runs, usual_step: 0.02 };
             let latency = LatencyChange {
                 base_ms: 2.0,
                 candidate_ms: 2.0 * ratio,
@@ -101,6 +101,7 @@ mod tests {
                     candidate: "2.0".into(),
                 }],
             }],
+            disturbed_runs: 2,
             notes: vec!["main: 1 case is left out".into()],
         }
     }

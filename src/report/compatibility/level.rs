@@ -6,6 +6,7 @@ use strum::Display;
 use super::VerifiedCase;
 use crate::definition::Status;
 use crate::run_data::Record;
+use crate::statistics::median;
 
 /// How well cases work.
 #[derive(Clone, Copy, Debug, Display, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -49,9 +50,7 @@ impl Standing {
     /// The standing of these cases together.
     pub fn of(cases: &[&VerifiedCase]) -> Self {
         let right: Vec<&&VerifiedCase> = cases.iter().filter(|case| case.status == Status::Ok).collect();
-        let mut slowdowns: Vec<f64> = right.iter().filter_map(|case| case.slowdown).collect();
-        slowdowns.sort_by(f64::total_cmp);
-        let slowdown = slowdowns.get(slowdowns.len() / 2).copied();
+        let slowdown = median(&right.iter().filter_map(|case| case.slowdown).collect::<Vec<f64>>());
         let (level, reason) = level(cases, &right, slowdown);
         let first = cases.first().map(|first| first.status);
         Standing {

@@ -1,5 +1,5 @@
-//! One HTML file with everything in it: data, styles, program and chart library. It asks nobody for anything, and a
-//! content security policy holds it to that.
+//! One HTML file with everything in it: data, styles, program and chart library. It requests nothing from anywhere, and a
+//! content security policy enforces that.
 
 use anyhow::Result;
 
@@ -38,7 +38,7 @@ const LICENCES: [&str; 3] = [
     include_str!("vendored/bundled-in-plot.LICENSE"),
 ];
 
-/// The page.
+/// The page that shows the payload.
 ///
 /// # Errors
 /// The payload holds what JSON cannot write, which its types exclude.
@@ -58,7 +58,7 @@ pub fn render(payload: &Payload) -> Result<String> {
     ))
 }
 
-/// Puts values in the places `{name}` of a template; what a value holds is not looked at again.
+/// Replaces `{name}` in a template by the value of that name. Braces in a value are not replaced again.
 pub(super) fn fill(template: &str, values: &[(&str, &str)]) -> String {
     let mut text = String::new();
     let mut rest = template;
@@ -75,7 +75,7 @@ pub(super) fn fill(template: &str, values: &[(&str, &str)]) -> String {
     text + rest
 }
 
-/// JSON inside of an element: nothing in it can end the element or begin another.
+/// JSON for inside an HTML element: nothing in it can end the element or begin another one.
 fn inlined_json(json: &str) -> String {
     json.replace('<', "\\u003c").replace('>', "\\u003e").replace('&', "\\u0026")
 }
@@ -85,7 +85,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn values_are_not_looked_at_again() {
+    fn braces_in_values_are_not_replaced() {
         assert_eq!(fill("{a} {b} {c} {", &[("a", "{b}"), ("b", "2")]), "{b} 2 {c} {");
     }
 

@@ -12,6 +12,7 @@ use std::sync::OnceLock;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use inferbench::backend::registry;
 use inferbench::criterion_dir::LATENCY_LOG;
 use inferbench::harness::{Outcomes, RunFolder};
 use inferbench::record::Record;
@@ -319,14 +320,12 @@ fn openvino_library() -> PathBuf {
 }
 
 /// Every real backend, and whether this build and machine have it.
-pub fn real_backends() -> [(&'static str, bool); 5] {
-    [
-        ("ort", cfg!(feature = "ort") && has_onnxruntime()),
-        ("tch", cfg!(feature = "tch")),
-        ("candle", cfg!(feature = "candle")),
-        ("tract", cfg!(feature = "tract")),
-        ("openvino", cfg!(feature = "openvino") && has_openvino()),
-    ]
+pub fn real_backends() -> Vec<(&'static str, bool)> {
+    let has_cpu = |entry: &registry::Entry| {
+        let devices = entry.backend().map(|backend| backend.devices()).unwrap_or_default();
+        devices.iter().any(|report| report.device == "cpu" && report.availability.is_ok())
+    };
+    registry::real().map(|entry| (entry.name, has_cpu(entry))).collect()
 }
 
 pub fn checkout() -> &'static Path {

@@ -1,6 +1,6 @@
-//! What the decoders of tokens alone have in common.
+//! The configuration of decoders whose only input is tokens.
 
-use candle_core::{Result, Tensor};
+use candle_core::Result;
 use candle_nn::Activation;
 use serde::Deserialize;
 
@@ -41,15 +41,6 @@ impl Config {
         }
         Ok(*rope_theta)
     }
-}
-
-/// The only input of such a model.
-///
-/// # Errors
-/// There are more, or none.
-pub fn prompt(inputs: &[Tensor]) -> Result<&Tensor> {
-    let [tokens] = inputs else { candle_core::bail!("{} inputs instead of 1", inputs.len()) };
-    Ok(tokens)
 }
 
 #[cfg(test)]

@@ -1,17 +1,17 @@
 //! CLIP for pairs of a picture and a text.
 //!
-//! candle's module returns the similarity of every picture with every text; that of each pair is computed here out of
-//! the module's features, like the embeddings, which are outputs too. It takes no mask of padding: the state that counts
-//! is that of the end of the text, which sees nothing behind itself.
+//! candle's module returns the similarity of every picture with every text. The similarity of each pair and the embeddings
+//! are computed here out of the module's features. The module takes no mask of padding: it uses the state at the end of the
+//! text, which does not see the padding behind it.
 
-use candle_core::{Result, Tensor};
+use candle_core::Result;
 use candle_nn::VarBuilder;
 use candle_transformers::models::clip::text_model::{Activation, ClipTextConfig};
 use candle_transformers::models::clip::vision_model::ClipVisionConfig;
 use candle_transformers::models::clip::{ClipConfig, ClipModel, div_l2_norm};
 use serde::Deserialize;
 
-use super::Module;
+use super::module::Forward;
 
 /// `config.json`; candle's own type cannot be read from it.
 #[derive(Deserialize)]
@@ -60,16 +60,12 @@ impl EncoderConfig {
     }
 }
 
-struct Clip {
-    model: ClipModel,
-    logit_scale: Tensor,
-}
-
-/// transformers' `CLIPModel`: tokens, mask and pictures to the similarity of each pair and both embeddings.
+/// transformers' `CLIPModel`: tokens and mask `[batch, sequence]` and pictures `[batch, 3, height, width]` to the similarity
+/// of each pair, `[batch]`, and the embeddings of pictures and texts, `[batch, projection]`.
 ///
 /// # Errors
 /// The configuration is not one of candle's module, or the weights do not fit it.
-pub fn load(config: Config, weights: VarBuilder) -> Result<impl Module + use<>> {
+pub fn load(config: Config, weights: VarBuilder) -> Result<Forward> {
     let (text, vision) = (&config.text_config.encoder, &config.vision_config.encoder);
     text.check()?;
     vision.check()?;
@@ -100,17 +96,14 @@ pub fn load(config: Config, weights: VarBuilder) -> Result<impl Module + use<>> 
         image_size: config.vision_config.image_size,
     };
     let logit_scale = weights.get((), "logit_scale")?;
-    Ok(Clip { model: ClipModel::new(weights, &candle_config)?, logit_scale })
-}
-
-impl Module for Clip {
-    fn forward(&self, inputs: &[Tensor]) -> Result<Vec<Tensor>> {
+    let model = ClipModel::new(weights, &candle_config)?;
+    Ok(Box::new(move |inputs| {
         let [tokens, _mask, pixels] = inputs else { candle_core::bail!("{} inputs instead of 3", inputs.len()) };
-        let image = div_l2_norm(&self.model.get_image_features(pixels)?)?;
-        let text = div_l2_norm(&self.model.get_text_features(tokens)?)?;
-        let logits = (&image * &text)?.sum(1)?.broadcast_mul(&self.logit_scale.exp()?)?;
+        let image = div_l2_norm(&model.get_image_features(pixels)?)?;
+        let text = div_l2_norm(&model.get_text_features(tokens)?)?;
+        let logits = (&image * &text)?.sum(1)?.broadcast_mul(&logit_scale.exp()?)?;
         Ok(vec![logits, image, text])
-    }
+    }))
 }
 
 #[cfg(test)]

@@ -4,8 +4,8 @@ use candle_core::{Result, Tensor};
 use candle_nn::{Activation, VarBuilder};
 use candle_transformers::models::llama::{Cache, Config, Llama};
 
-use super::Decoder;
-use super::causal_lm::{self, prompt};
+use super::causal_lm;
+use super::module::{Decoder, only_input};
 
 struct LlamaDecoder {
     model: Llama,
@@ -46,7 +46,7 @@ impl Decoder for LlamaDecoder {
 
     fn prefill(&self, inputs: &[Tensor]) -> Result<(Tensor, Cache)> {
         let mut cache = self.empty.clone();
-        Ok((self.model.forward(prompt(inputs)?, 0, &mut cache)?, cache))
+        Ok((self.model.forward(only_input(inputs)?, 0, &mut cache)?, cache))
     }
 
     fn step(&self, tokens: &Tensor, position: usize, cache: &mut Cache) -> Result<Tensor> {

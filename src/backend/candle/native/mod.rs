@@ -11,12 +11,11 @@
 mod bert;
 mod causal_lm;
 mod clip;
+mod image_classifiers;
 mod llama;
+mod module;
 mod qwen2;
-mod resnet;
-mod vit;
 
-use std::marker::PhantomData;
 use std::path::Path;
 
 use anyhow::Context;
@@ -24,38 +23,13 @@ use candle_core::{DType, Device, DeviceLocation, Tensor};
 use candle_nn::VarBuilder;
 use serde::de::DeserializeOwned;
 
+use self::module::{Decoder, Forward};
 use super::tensor::{dtype_of, greedy, to_host, to_tensor};
 use crate::backend::generation::{GenerationSession, Generator};
 use crate::backend::graphs::{GraphSession, Runtime};
 use crate::backend::interface::{LoadRequest, Placement, Session};
 use crate::definition::{CaseFailure, Dtype, Origin, Phase, device_index, device_kind};
 use crate::fixture::HostTensor;
-
-/// A model whose outputs are computed in one pass.
-pub trait Module {
-    /// The outputs in the model's order, out of the inputs in the model's order.
-    ///
-    /// # Errors
-    /// An input does not fit.
-    fn forward(&self, inputs: &[Tensor]) -> candle_core::Result<Vec<Tensor>>;
-}
-
-/// A model that makes tokens, with a cache.
-pub trait Decoder {
-    /// Keys and values of all positions so far; a clone does not copy them.
-    type Cache: Clone;
-
-    /// The logits of the first new token, `[batch, vocabulary]`, and the cache of all before it.
-    ///
-    /// # Errors
-    /// An input does not fit.
-    fn prefill(&self, inputs: &[Tensor]) -> candle_core::Result<(Tensor, Self::Cache)>;
-    /// The logits after `tokens`, i64 `[batch, 1]`, at `position`, counted from 0.
-    ///
-    /// # Errors
-    /// The position is beyond the last.
-    fn step(&self, tokens: &Tensor, position: usize, cache: &mut Self::Cache) -> candle_core::Result<Tensor>;
-}
 
 /// A session of the model's module; `None` if candle has no module of the model.
 ///
@@ -77,9 +51,11 @@ pub fn open_session(request: &LoadRequest<'_>, device: &Device) -> Result<Option
     Ok(Some(match (request.model.family.as_str(), request.phase, config.is_file()) {
         ("bert", Phase::Forward, true) => forward(request, &place, "bert", bert::load(read(&config)?, weights()?)?),
         ("clip", Phase::Forward, true) => forward(request, &place, "clip", clip::load(read(&config)?, weights()?)?),
-        ("vit", Phase::Forward, true) => forward(request, &place, "vit", vit::load(read(&config)?, weights()?)?),
+        ("vit", Phase::Forward, true) => {
+            forward(request, &place, "vit", image_classifiers::load_vit(read(&config)?, weights()?)?)
+        }
         ("resnet", Phase::Forward, false) if folder.ends_with("resnet50") => {
-            forward(request, &place, "resnet", resnet::load(weights()?)?)
+            forward(request, &place, "resnet", image_classifiers::load_resnet50(weights()?)?)
         }
         ("llama", Phase::Prefill | Phase::Decode, true) => {
             generate(request, &place, "llama", llama::load(read(&config)?, weights()?)?)?
@@ -140,12 +116,13 @@ fn placement(request: &LoadRequest<'_>, place: &Place, module: &str) -> Placemen
         threads: Some(candle_core::utils::get_num_threads()),
         artifacts: request.artifacts.weights.iter().cloned().collect(),
         executor: Some(format!("candle-transformers {module}")),
+        serves_other_sizes: true,
         ..Placement::default()
     }
 }
 
-fn forward(request: &LoadRequest<'_>, place: &Place, name: &str, module: impl Module + 'static) -> Box<dyn Session> {
-    let runtime = ModuleRuntime { place: place.clone(), module: PhantomData };
+fn forward(request: &LoadRequest<'_>, place: &Place, name: &str, module: Forward) -> Box<dyn Session> {
+    let runtime = ModuleRuntime(place.clone());
     let inputs = (0..request.model.inputs.len()).collect();
     Box::new(GraphSession::new(runtime, module, inputs, None, placement(request, place, name)))
 }
@@ -161,26 +138,23 @@ fn generate(
 }
 
 /// Runs a module as one graph of its own.
-struct ModuleRuntime<M> {
-    place: Place,
-    module: PhantomData<M>,
-}
+struct ModuleRuntime(Place);
 
-impl<M: Module> Runtime for ModuleRuntime<M> {
-    type Graph = M;
+impl Runtime for ModuleRuntime {
+    type Graph = Forward;
     type Value = Tensor;
 
     fn upload(&self, tensor: &HostTensor) -> Result<Tensor, CaseFailure> {
-        self.place.upload(tensor)
+        self.0.upload(tensor)
     }
 
     fn download(&self, value: &Tensor) -> Result<HostTensor, CaseFailure> {
         to_host(value)
     }
 
-    fn run(&self, module: &mut M, inputs: &[&Tensor]) -> Result<Vec<Tensor>, CaseFailure> {
+    fn run(&self, module: &mut Forward, inputs: &[&Tensor]) -> Result<Vec<Tensor>, CaseFailure> {
         let inputs: Vec<Tensor> = inputs.iter().map(|&input| input.clone()).collect();
-        Ok(module.forward(&inputs)?)
+        Ok(module(&inputs)?)
     }
 
     fn greedy(&self, logits: &Tensor) -> Result<Tensor, CaseFailure> {
@@ -188,7 +162,7 @@ impl<M: Module> Runtime for ModuleRuntime<M> {
     }
 
     fn sync(&self) -> Result<(), CaseFailure> {
-        self.place.sync()
+        self.0.sync()
     }
 }
 

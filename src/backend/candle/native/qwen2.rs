@@ -4,8 +4,8 @@ use candle_core::{Result, Tensor};
 use candle_nn::VarBuilder;
 use candle_transformers::models::qwen2::{Config, ModelForCausalLM};
 
-use super::Decoder;
-use super::causal_lm::{self, prompt};
+use super::causal_lm;
+use super::module::{Decoder, only_input};
 
 /// The model before the first token. candle's module holds the cache itself; its clones share the weights.
 struct Qwen2Decoder(ModelForCausalLM);
@@ -43,7 +43,7 @@ impl Decoder for Qwen2Decoder {
 
     fn prefill(&self, inputs: &[Tensor]) -> Result<(Tensor, ModelForCausalLM)> {
         let mut model = self.0.clone();
-        Ok((model.forward(prompt(inputs)?, 0)?.squeeze(1)?, model))
+        Ok((model.forward(only_input(inputs)?, 0)?.squeeze(1)?, model))
     }
 
     fn step(&self, tokens: &Tensor, position: usize, cache: &mut ModelForCausalLM) -> Result<Tensor> {

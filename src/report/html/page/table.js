@@ -3,8 +3,12 @@
 const MOST_ROWS = 100;
 
 // A cell is a text, or a number to sort by with its text.
-const cellText = (cell) => (Array.isArray(cell) ? cell[1] : cell);
-const cellValue = (cell) => (Array.isArray(cell) ? cell[0] : cell === "" ? null : cell);
+const textOf = (column, one) => [column.cell(one)].flat().at(-1);
+function valueOf(column, one) {
+  const cell = column.cell(one);
+  if (Array.isArray(cell)) return cell[0];
+  return column.isNumber || cell === "" ? null : cell;
+}
 
 const COLUMNS = [
   { title: "model", isShown: true, cell: (one) => one.group },
@@ -34,7 +38,7 @@ function tableSection() {
       make("button", { type: "button", onclick: () => sortBy(column) }, column.title));
   };
   const compared = (one, other) => {
-    const [a, b] = [one, other].map((row) => cellValue(sorted.column.cell(row)));
+    const [a, b] = [valueOf(sorted.column, one), valueOf(sorted.column, other)];
     if (a === null || b === null) return (a === null) - (b === null); // what is unknown comes last either way
     return sorted.isDown ? d3.descending(a, b) : d3.ascending(a, b);
   };
@@ -47,7 +51,7 @@ function tableSection() {
     const shown = showsAll ? found : found.slice(0, MOST_ROWS);
     head.replaceChildren(...shownColumns().map(header));
     body.replaceChildren(...shown.map((one) => make("tr", { class: one.is_best ? "best" : "" },
-      ...shownColumns().map((column) => make("td", { class: classOf(column) }, cellText(column.cell(one)))))));
+      ...shownColumns().map((column) => make("td", { class: classOf(column) }, textOf(column, one))))));
     more.textContent = `Show all ${found.length} rows`;
     more.hidden = found.length <= shown.length;
   };
@@ -59,7 +63,7 @@ function tableSection() {
   const copyButton = make("button", {
     type: "button", class: "small",
     onclick: (event) => {
-      const cells = rows().map((one) => shownColumns().map((column) => cellValue(column.cell(one))));
+      const cells = rows().map((one) => shownColumns().map((column) => valueOf(column, one)));
       copy(csv(shownColumns().map((column) => column.title), cells), event.currentTarget);
     },
   }, "Copy as CSV");

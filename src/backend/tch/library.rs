@@ -1,0 +1,81 @@
+//! libtorch, loaded when the first case of this backend needs it: other processes are without its memory and start without it.
+//!
+//! `build.rs` makes a shared library of torch-sys's C++ functions, which this executable carries along. The names of these
+//! functions are jumps through a table here, which [`load`] fills. Where that could not be made, the executable is linked with
+//! libtorch.
+
+use crate::definition::CaseFailure;
+
+/// Loads libtorch, once per process.
+///
+/// # Errors
+/// `unavailable`: libtorch is not where it was when this executable was built, or lacks a function.
+pub fn load() -> Result<(), CaseFailure> {
+    #[cfg(libtorch_at_run_time)]
+    at_run_time::load().map_err(|error| CaseFailure::unavailable(format!("libtorch: {error:#}")))?;
+    Ok(())
+}
+
+#[cfg(libtorch_at_run_time)]
+mod at_run_time {
+    use std::ffi::c_void;
+    use std::io::Write;
+    use std::os::fd::{AsRawFd, FromRawFd};
+    use std::ptr;
+
+    use libloading::os::unix::{Library, RTLD_GLOBAL, RTLD_LAZY, RTLD_LOCAL};
+    use once_cell::sync::OnceCell;
+
+    const LIBRARY: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/libtch.so"));
+    const FUNCTIONS: &str = include_str!(concat!(env!("OUT_DIR"), "/libtorch-functions.txt"));
+
+    std::arch::global_asm!(include_str!(concat!(env!("OUT_DIR"), "/libtorch.s")), options(att_syntax));
+
+    unsafe extern "C" {
+        /// The address of each function, in the order of [`FUNCTIONS`].
+        static mut inferbench_libtorch_functions: [*const c_void; 0];
+    }
+
+    /// What the table has before libtorch is loaded.
+    #[unsafe(no_mangle)]
+    extern "C" fn inferbench_libtorch_is_not_loaded() -> ! {
+        eprintln!("a function of libtorch is called before libtorch is loaded");
+        std::process::abort()
+    }
+
+    pub fn load() -> anyhow::Result<()> {
+        static LOADED: OnceCell<Library> = OnceCell::new();
+        LOADED.get_or_try_init(open).map(drop)
+    }
+
+    fn open() -> anyhow::Result<Library> {
+        // SAFETY: the name is a C string, and the call returns a new descriptor or -1.
+        let descriptor = unsafe { libc::memfd_create(c"libtch".as_ptr(), 0) };
+        if descriptor < 0 {
+            return Err(std::io::Error::last_os_error().into());
+        }
+        // SAFETY: the descriptor is new and open, and nothing else owns it.
+        let mut file = unsafe { std::fs::File::from_raw_fd(descriptor) };
+        file.write_all(LIBRARY)?;
+        // SAFETY: loading libtorch runs no code but its initialisers.
+        let library = unsafe {
+            // The GPU's part registers itself. It is there if `LD_LIBRARY_PATH` leads to another libtorch than that of the build.
+            for gpu in ["libtorch_cuda.so", "libtorch_hip.so"] {
+                if let Ok(library) = Library::open(Some(gpu), RTLD_LAZY | RTLD_GLOBAL) {
+                    std::mem::forget(library);
+                }
+            }
+            Library::open(Some(format!("/proc/self/fd/{}", file.as_raw_fd())), RTLD_LAZY | RTLD_LOCAL)?
+        };
+        for (index, name) in FUNCTIONS.lines().enumerate() {
+            // SAFETY: the table has one place per name; nothing reads it before this function returns, because every use of
+            // torch-sys comes after `load`. The library is never closed.
+            unsafe {
+                let function = library.get::<*const c_void>(name.as_bytes())?;
+                let table = ptr::addr_of_mut!(inferbench_libtorch_functions).cast::<*const c_void>();
+                table.add(index).write(*function);
+            }
+        }
+        Ok(library)
+    }
+}

@@ -1,0 +1,71 @@
+//! `inferbench arm`: one arm's part of a duel, for `inferbench duel` to call and not for people.
+
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand};
+
+use super::print;
+use crate::definition::{EffortArguments, Selection};
+use crate::exit_codes;
+use crate::harness::{ArmRequest, Handicap, plan_arms, run_arm};
+use crate::paths::Paths;
+
+/// Do an arm's part of a duel
+#[derive(Args)]
+pub struct Arguments {
+    #[command(subcommand)]
+    part: Part,
+}
+
+#[derive(Subcommand)]
+enum Part {
+    /// Compare the outputs once, write a job per case, and print them as one JSON document
+    Plan(Box<PlanArguments>),
+    /// Load a job's case, and time a slice for each line `slice NANOSECONDS` of the standard input
+    Time(TimeArguments),
+}
+
+#[derive(Args, Clone)]
+struct PlanArguments {
+    #[command(flatten)]
+    selection: Selection,
+    #[command(flatten)]
+    effort: EffortArguments,
+    /// Where the jobs go
+    #[arg(long, value_name = "PATH")]
+    folder: PathBuf,
+    /// Processors that threads are pinned to, in the order in which threads get them
+    #[arg(long, value_delimiter = ',', value_name = "N,…")]
+    processors: Vec<usize>,
+}
+
+#[derive(Args)]
+struct TimeArguments {
+    #[arg(value_name = "JOB")]
+    job: PathBuf,
+    /// Make every call longer by so many millionths
+    #[arg(long, value_name = "N")]
+    slowdown_ppm: Option<u32>,
+    /// Let every call take at least so many nanoseconds, before it is slowed down
+    #[arg(long, value_name = "N", default_value = "0", requires = "slowdown_ppm")]
+    least_call_ns: u64,
+}
+
+pub fn run(arguments: &Arguments) -> Result<u8, String> {
+    let in_one_line = |error: anyhow::Error| format!("{error:#}");
+    match &arguments.part {
+        Part::Plan(plan) => {
+            let PlanArguments { selection, effort, folder, processors } = *plan.clone();
+            let request = ArmRequest { selection, effort, folder, processors };
+            let Some(plan) = plan_arms(&Paths::find(), &request).map_err(in_one_line)? else {
+                return Ok(exit_codes::INTERRUPTED);
+            };
+            print(&(serde_json::to_string(&plan).map_err(|error| error.to_string())? + "\n"))?;
+        }
+        Part::Time(TimeArguments { job, slowdown_ppm, least_call_ns }) => {
+            let handicap = |ppm| Handicap { slowdown_ppm: ppm, least_call_ns: *least_call_ns };
+            run_arm(job, slowdown_ppm.map(handicap)).map_err(in_one_line)?;
+        }
+    }
+    Ok(exit_codes::OK)
+}

@@ -1,0 +1,307 @@
+//! The statistics of a paired (duet) benchmark: how large a change is, how sure that is, and how many slices it takes.
+//!
+//! Three arms (base, base again as the null control, candidate) stay alive beside each other and take short slices of calls
+//! in random order. A *slice* row holds one median for each arm, so that the machine's drift, which is slower than a row,
+//! cancels in the ratio (Bulej et al. 2020, "Duet benchmarking: improving measurement accuracy in the cloud"). What is
+//! decided when a process starts (where its memory lies, where its threads run) does not cancel: it lasts for a
+//! *generation* of processes. So the generation is the unit of replication (Kalibera & Jones 2013, "Rigorous benchmarking
+//! in reasonable time"): each one gives the median of its rows' log ratios, and a t interval is made of these.
+//!
+//! The null control shows what the machine does to a program that has not changed. Its interval must include a ratio
+//! of 1, and the bound of it that is farther from 1 is the floor below which no change is believed.
+
+use serde::{Deserialize, Serialize};
+use statrs::distribution::{ChiSquared, ContinuousCDF};
+
+use super::verdict::{Limits, RatioEstimate, RatioInterval, Verdict, verdicts};
+use crate::statistics::{MeanEstimate, StudentT, discoveries, geometric_mean, mean, median, variance};
+
+/// Expected fraction of false ones among the changes that are shown, over all cases.
+pub const FALSE_DISCOVERIES: f64 = 0.01;
+const CONFIDENCE: f64 = 1.0 - FALSE_DISCOVERIES;
+/// Times are not known better than this, whatever the figures say.
+const LEAST_LOG_ERROR: f64 = 1e-6;
+/// The variance of a median over that of a mean, for normal figures.
+const MEDIAN_PENALTY: f64 = std::f64::consts::FRAC_PI_2;
+/// Fewer generations could miss a slow-down that strikes some processes only: one in three is missed by 12 in 1 of 130.
+pub const FEWEST_GENERATIONS: usize = 12;
+const MOST_GENERATIONS: usize = 400;
+const FEWEST_SLICES: usize = 5;
+const MOST_SLICES: usize = 40;
+/// A pilot's deviations are uncertain: with this probability the plan is long enough.
+const PLAN_IS_ENOUGH: f64 = 0.75;
+
+/// What an arm is there for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Role {
+    Base,
+    /// The base once more: the null control.
+    Null,
+    Candidate,
+}
+
+impl Role {
+    pub const ALL: [Role; 3] = [Role::Base, Role::Null, Role::Candidate];
+}
+
+/// The slices of one generation: rows of the logarithms of the arms' median nanoseconds, in the order of [`Role::ALL`].
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Generation {
+    pub rows: Vec<[f64; 3]>,
+}
+
+impl Generation {
+    fn log_ratios(&self, role: Role) -> Vec<f64> {
+        self.rows.iter().map(|row| row[role as usize] - row[Role::Base as usize]).collect()
+    }
+}
+
+/// What the generations say of an arm's time over the base's.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct DuetEstimate {
+    pub estimate: RatioEstimate,
+    /// The mean over all slices, in which a slow-down of some slices or processes shows.
+    pub mean_ratio: f64,
+}
+
+/// Estimates the time of an arm over the base's: the mean over the generations of each one's median log ratio, with its t
+/// interval at 99 %. Returns `None` for fewer than two generations with slices.
+pub fn estimate_duet(generations: &[Generation], role: Role) -> Option<DuetEstimate> {
+    let ratios: Vec<Vec<f64>> = generations.iter().map(|generation| generation.log_ratios(role)).collect();
+    let medians: Vec<f64> = ratios.iter().filter_map(|ratios| median(ratios)).collect();
+    let means: Vec<f64> = ratios.iter().filter(|ratios| !ratios.is_empty()).map(|ratios| mean(ratios)).collect();
+    let found = MeanEstimate::of(&medians)?;
+    let found = MeanEstimate { standard_error: found.standard_error.max(LEAST_LOG_ERROR), ..found };
+    Some(DuetEstimate { estimate: RatioEstimate::of_mean(&found, CONFIDENCE), mean_ratio: geometric_mean(&means) })
+}
+
+/// A change with its interval: `+0.3 % [-0.8, +1.2]`.
+pub fn in_percent(change: &RatioInterval) -> String {
+    let percent = |ratio: f64| 100.0 * (ratio - 1.0);
+    format!("{:+.1} % [{:+.1}, {:+.1}]", percent(change.ratio), percent(change.lower), percent(change.upper))
+}
+
+/// How duels are decided.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct DuetRule {
+    /// Changes up to this fraction do not matter.
+    pub tolerance: f64,
+    /// Whether both programs are one executable, so that their layouts do not differ.
+    pub is_same_build: bool,
+}
+
+/// What a duel says of one case.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct PairedChange {
+    pub verdict: Verdict,
+    /// The candidate's time over the base's.
+    pub change: RatioEstimate,
+    /// The null control's time over the base's.
+    pub null: RatioEstimate,
+    /// The null control shows a change: nothing can be said of the candidate.
+    pub is_null_changed: bool,
+    /// The change is sure and above the floor, and within the tolerance.
+    pub is_small_change: bool,
+    /// Changes up to this fraction are not believed.
+    pub floor: f64,
+    /// The candidate's mean over all slices, over the base's.
+    pub mean_ratio: f64,
+    /// The medians show no change that would matter and the mean over all slices does: some slices or processes are slower.
+    pub is_mean_apart: bool,
+    pub generations: usize,
+    pub slices: usize,
+    /// Geometric means of the slices' medians.
+    pub base_ns: f64,
+    pub candidate_ns: f64,
+}
+
+/// Decides all cases of a duel at once, with the false-discovery rate controlled over them. A case with fewer than two
+/// generations is not compared yet.
+pub fn decide_duet(cases: &[Vec<Generation>], rule: DuetRule) -> Vec<Option<PairedChange>> {
+    let estimates: Vec<Option<[DuetEstimate; 2]>> = cases
+        .iter()
+        .map(|case| Some([estimate_duet(case, Role::Null)?, estimate_duet(case, Role::Candidate)?]))
+        .collect();
+    let known = || estimates.iter().flatten();
+    let limits = |null: &DuetEstimate| Limits::of_null(&null.estimate.interval, rule.is_same_build, rule.tolerance);
+    let changes: Vec<(RatioEstimate, Limits)> =
+        known().map(|[null, candidate]| (candidate.estimate, limits(null))).collect();
+    let null_p_values: Vec<f64> = known().map(|[null, _]| null.estimate.p_value).collect();
+    let mut findings = verdicts(&changes, FALSE_DISCOVERIES).into_iter();
+    let mut nulls_changed = discoveries(&null_p_values, FALSE_DISCOVERIES).into_iter();
+    let mut decide = |(case, estimates): (&Vec<Generation>, &Option<[DuetEstimate; 2]>)| {
+        let [null, candidate] = (*estimates)?;
+        let (finding, is_null_changed) = (findings.next()?, nulls_changed.next()?);
+        let is_mean_apart =
+            finding.verdict == Verdict::Same && candidate.mean_ratio.ln().abs() > rule.tolerance.ln_1p();
+        let logarithms = |role: Role| -> Vec<f64> {
+            case.iter().flat_map(|generation| &generation.rows).map(|row| row[role as usize]).collect()
+        };
+        let (base, of_candidate) = (logarithms(Role::Base), logarithms(Role::Candidate));
+        Some(PairedChange {
+            verdict: if is_null_changed || is_mean_apart { Verdict::CannotSay } else { finding.verdict },
+            change: candidate.estimate,
+            null: null.estimate,
+            is_null_changed,
+            is_small_change: finding.is_small_change,
+            floor: limits(&null).floor,
+            mean_ratio: candidate.mean_ratio,
+            is_mean_apart,
+            generations: case.len(),
+            slices: base.len(),
+            base_ns: geometric_mean(&base),
+            candidate_ns: geometric_mean(&of_candidate),
+        })
+    };
+    cases.iter().zip(&estimates).map(&mut decide).collect()
+}
+
+/// What the scatter of slices is made of: standard deviations of log ratios.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Components {
+    /// Of a row within its generation.
+    pub within: f64,
+    /// Of a generation, beyond what its rows explain.
+    pub between: f64,
+    /// Degrees of freedom of `between`.
+    freedom: f64,
+}
+
+/// What a duel costs, in seconds.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Costs {
+    /// Of a generation without its slices: starting, loading and warming up every arm.
+    pub start: f64,
+    /// Of a row: one slice of each arm.
+    pub row: f64,
+}
+
+/// How a case is measured, fixed before its first counted slice.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DuetPlan {
+    pub generations: usize,
+    /// Slices of each arm per generation.
+    pub slices: usize,
+}
+
+impl Components {
+    /// Finds the components from a pilot's generations, which have the same number of rows; the null control and the
+    /// candidate both tell them. Returns `None` for fewer than two generations or rows.
+    pub fn of(pilot: &[Generation]) -> Option<Self> {
+        let rows = pilot.iter().map(|generation| generation.rows.len()).min()?;
+        if pilot.len() < 2 || rows < 2 {
+            return None;
+        }
+        let mut scatter = Vec::new();
+        let mut of_medians = 0.0;
+        for role in [Role::Null, Role::Candidate] {
+            let ratios: Vec<Vec<f64>> = pilot.iter().map(|generation| generation.log_ratios(role)).collect();
+            let medians: Vec<f64> = ratios.iter().filter_map(|ratios| median(ratios)).collect();
+            of_medians += variance(&medians) / 2.0;
+            // Around each generation's median, without what a burst does to single rows. Half of the middle one of an odd
+            // number is lost: `n / (n - 1)` makes up for it about.
+            for (ratios, middle) in ratios.iter().zip(&medians) {
+                scatter.extend(ratios.iter().map(|ratio| (ratio - middle).abs()));
+            }
+        }
+        const DEVIATION_OF_MAD: f64 = 1.4826;
+        let within = DEVIATION_OF_MAD * median(&scatter)? * (rows as f64 / (rows as f64 - 1.0)).sqrt();
+        let between = (of_medians - MEDIAN_PENALTY * within.powi(2) / rows as f64).max(0.0).sqrt();
+        // Two ratios over one base share it: they are worth about one and a half.
+        Some(Components { within, between, freedom: 1.5 * (pilot.len() - 1) as f64 })
+    }
+
+    /// Chooses the slices per generation so that time is spent where the scatter comes from (Kalibera & Jones 2013,
+    /// section 6: the square root of the ratio of costs times the ratio of deviations), and as many generations as make
+    /// the interval's half-width `half_width`, if they fit into `seconds`.
+    pub fn plan(&self, costs: Costs, half_width: f64, seconds: f64) -> DuetPlan {
+        let row_error = MEDIAN_PENALTY.sqrt() * self.within;
+        let best = (costs.start / costs.row.max(1e-9)).sqrt() * row_error / self.between.max(1e-9);
+        let slices = (best.ceil() as usize).clamp(FEWEST_SLICES, MOST_SLICES);
+        let generation = costs.start + slices as f64 * costs.row;
+        let fit = ((seconds / generation.max(1e-9)) as usize).clamp(FEWEST_GENERATIONS, MOST_GENERATIONS);
+        let variance = self.between.powi(2) + row_error.powi(2) / slices as f64;
+        let likely = ChiSquared::new(self.freedom.max(1.0))
+            .map_or(1.0, |it| self.freedom.max(1.0) / it.inverse_cdf(1.0 - PLAN_IS_ENOUGH));
+        let reached = |generations: &usize| {
+            let n = *generations as f64;
+            let t = StudentT::new(n - 1.0).two_sided_quantile(CONFIDENCE);
+            t * (likely * variance / n).sqrt() <= half_width.ln_1p()
+        };
+        DuetPlan { generations: (FEWEST_GENERATIONS..=fit).find(reached).unwrap_or(fit), slices }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const RULE: DuetRule = DuetRule { tolerance: 0.015, is_same_build: true };
+
+    fn flat(ratios: &[f64]) -> Vec<Generation> {
+        ratios.iter().map(|ratio| Generation { rows: vec![[0.0, 0.0, *ratio]; 3] }).collect()
+    }
+
+    #[track_caller]
+    fn assert_near(found: f64, expected: f64) {
+        assert!((found - expected).abs() <= 1e-4 * expected.abs(), "{found} is not {expected}");
+    }
+
+    #[test]
+    fn the_interval_is_that_of_the_t_test_over_generations() {
+        // Mean 0.02 with s = 0.01 of three: t(0.995; 2) = 9.9248.
+        let found = estimate_duet(&flat(&[0.01, 0.02, 0.03]), Role::Candidate).unwrap();
+        assert_near(found.estimate.interval.ratio.ln(), 0.02);
+        assert_near(found.estimate.interval.upper.ln(), 0.02 + 9.924_84 * 0.01 / 3.0_f64.sqrt());
+        // t = 3.4641 with 2 degrees of freedom.
+        assert_near(found.estimate.p_value, 0.074_180);
+        assert_eq!(estimate_duet(&flat(&[0.01]), Role::Candidate), None);
+        assert_eq!(decide_duet(&[flat(&[0.01])], RULE), [None]);
+    }
+
+    #[test]
+    fn a_change_is_shown_in_per_cent_with_its_sign() {
+        let change = RatioInterval { ratio: 1.003, lower: 0.992, upper: 1.012, confidence: 0.99 };
+        assert_eq!(in_percent(&change), "+0.3 % [-0.8, +1.2]");
+    }
+
+    #[test]
+    fn a_row_that_was_struck_alone_moves_the_mean_and_not_the_median() {
+        let mut generations = flat(&[0.0; 12]);
+        generations.iter_mut().for_each(|generation| generation.rows[0][2] = 0.3);
+        let found = estimate_duet(&generations, Role::Candidate).unwrap();
+        assert_eq!(found.estimate.interval.ratio, 1.0);
+        assert_near(found.mean_ratio.ln(), 0.1);
+        let decided = decide_duet(&[generations], RULE).remove(0).unwrap();
+        assert_eq!((decided.verdict, decided.is_mean_apart), (Verdict::CannotSay, true));
+    }
+
+    #[test]
+    fn equal_figures_are_the_same_and_layout_is_no_slow_down() {
+        let decided = decide_duet(&[flat(&[0.0; 12])], RULE).remove(0).unwrap();
+        assert_eq!((decided.verdict, decided.generations, decided.slices), (Verdict::Same, 12, 36));
+        let slower = |rule| decide_duet(&[flat(&[0.009; 12])], rule).remove(0).unwrap().verdict;
+        assert_eq!(slower(DuetRule { tolerance: 0.005, ..RULE }), Verdict::Slower);
+        assert_eq!(slower(DuetRule { tolerance: 0.005, is_same_build: false }), Verdict::CannotSay);
+    }
+
+    #[test]
+    fn a_null_control_that_moves_leaves_nothing_to_say() {
+        let mut generations = flat(&[0.2; 12]);
+        generations.iter_mut().flat_map(|generation| &mut generation.rows).for_each(|row| row[1] = 0.03);
+        let decided = decide_duet(&[generations], RULE).remove(0).unwrap();
+        assert_eq!((decided.verdict, decided.is_null_changed), (Verdict::CannotSay, true));
+    }
+
+    #[test]
+    fn more_scatter_between_generations_takes_more_of_them_and_fewer_slices_each() {
+        let costs = Costs { start: 0.5, row: 0.06 };
+        let plan = |within, between| Components { within, between, freedom: 4.5 }.plan(costs, 0.01, 1e9);
+        let (quiet, noisy) = (plan(0.01, 0.003), plan(0.01, 0.03));
+        assert_eq!(quiet.generations, FEWEST_GENERATIONS);
+        assert!(noisy.generations > 50 && noisy.slices < quiet.slices, "{quiet:?} {noisy:?}");
+        let short = Components { within: 0.01, between: 0.03, freedom: 4.5 }.plan(costs, 0.01, 20.0);
+        assert!((FEWEST_GENERATIONS..30).contains(&short.generations), "{short:?}");
+    }
+}

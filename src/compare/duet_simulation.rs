@@ -1,0 +1,160 @@
+//! Duels on machines that are made up: how often verdicts are wrong, how often changes are found, whether intervals hold.
+//!
+//! The model has the two components of variance of a real duel (a generation's own speed of each arm, and that of a slice)
+//! and what all arms share: a drift over the whole duel, slow waves, and bursts of other work that strike single slices.
+
+use super::duet::{Components, Costs, DuetRule, Generation, PairedChange, Role, decide_duet, estimate_duet};
+use super::verdict::Verdict;
+use crate::fixture::seeded::{Fill, values};
+
+const RULE: DuetRule = DuetRule { tolerance: 0.015, is_same_build: true };
+
+/// A machine: standard deviations of logarithms.
+#[derive(Clone, Copy)]
+struct Machine {
+    /// Of an arm in a generation.
+    generation: f64,
+    /// Of a slice.
+    slice: f64,
+    /// From the first slice to the last.
+    drift: f64,
+    /// Of slow waves: each slice keeps most of what disturbed the one before.
+    wave: f64,
+    /// Fraction of the slices that other work makes longer, by up to a half.
+    bursts: f64,
+}
+
+/// One thread on a quiet machine, as it was seen.
+const QUIET: Machine = Machine { generation: 0.004, slice: 0.01, drift: 0.02, wave: 0.01, bursts: 0.02 };
+/// Two pinned threads with a busy neighbour.
+const BUSY: Machine = Machine { generation: 0.013, slice: 0.03, drift: 0.10, wave: 0.03, bursts: 0.15 };
+
+/// A slow-down of the candidate.
+#[derive(Clone, Copy)]
+struct Change {
+    /// The fraction by which calls become longer.
+    size: f64,
+    /// The fraction of the processes that it strikes.
+    processes: f64,
+}
+
+const NO_CHANGE: Change = Change { size: 0.0, processes: 1.0 };
+
+fn always(size: f64) -> Change {
+    Change { size, processes: 1.0 }
+}
+
+fn generations(seed: u64, count: usize, slices: usize, machine: Machine, change: Change) -> Vec<Generation> {
+    let total = 3 * count * slices;
+    let normal = |name: &str, count: usize| -> Vec<f64> {
+        values(seed, name, Fill::Normal(1.0), 0, count).map(f64::from).collect()
+    };
+    let uniform = |name: &str, count: usize| -> Vec<f64> {
+        values(seed, name, Fill::Uniform(0.0, 1.0), 0, count).map(f64::from).collect()
+    };
+    let (own, noise, shock) = (normal("generation", 3 * count), normal("slice", total), normal("wave", total));
+    let (luck, length, struck) = (uniform("luck", total), uniform("length", total), uniform("struck", count));
+    let mut wave = 0.0;
+    let mut slice = |generation: usize, row: usize, arm: usize| {
+        let now = 3 * (generation * slices + row) + arm;
+        wave = 0.95 * wave + (1.0 - 0.95_f64.powi(2)).sqrt() * machine.wave * shock[now];
+        let burst = if luck[now] < machine.bursts { 0.5 * length[now] } else { 0.0 };
+        let is_slowed = arm == Role::Candidate as usize && struck[generation] < change.processes;
+        machine.generation * own[3 * generation + arm]
+            + machine.slice * noise[now]
+            + machine.drift * now as f64 / total as f64
+            + if is_slowed { change.size.ln_1p() } else { 0.0 }
+            + wave
+            + burst
+    };
+    let mut row = |generation, row| [0, 1, 2].map(|arm| slice(generation, row, arm));
+    (0..count)
+        .map(|generation| Generation { rows: (0..slices).map(|index| row(generation, index)).collect() })
+        .collect()
+}
+
+fn duel(seed: u64, count: usize, machine: Machine, change: Change) -> PairedChange {
+    decide_duet(&[generations(seed, count, 16, machine, change)], RULE).remove(0).unwrap()
+}
+
+fn count(duels: u64, is_so: impl Fn(u64) -> bool) -> usize {
+    (0..duels).filter(|seed| is_so(*seed)).count()
+}
+
+#[test]
+fn intervals_hold_the_truth_as_often_as_they_say() {
+    const DUELS: u64 = 1000;
+    for machine in [QUIET, BUSY] {
+        let holds = |seed| {
+            let found = estimate_duet(&generations(seed, 14, 12, machine, always(0.03)), Role::Candidate).unwrap();
+            (found.estimate.interval.lower..=found.estimate.interval.upper).contains(&1.03)
+        };
+        // 990 are expected; fewer than 981 have a probability below 1 in 300.
+        let held = count(DUELS, holds);
+        assert!(held >= 981, "{held} of {DUELS}");
+    }
+}
+
+#[test]
+fn equal_programs_raise_an_alarm_in_less_than_one_duel_of_a_hundred() {
+    const DUELS: u64 = 500;
+    for machine in [QUIET, BUSY] {
+        let alarms = count(DUELS, |seed| duel(seed, 14, machine, NO_CHANGE).verdict.is_change());
+        let void = count(DUELS, |seed| duel(seed, 14, machine, NO_CHANGE).is_null_changed);
+        assert!(alarms <= 5 && void <= 12, "{alarms} alarms, {void} void");
+    }
+}
+
+#[test]
+fn two_per_cent_are_found_on_a_quiet_machine_and_five_on_a_busy_one() {
+    const DUELS: u64 = 60;
+    for (machine, size) in [(QUIET, 0.02), (BUSY, 0.05)] {
+        let found = count(DUELS, |seed| duel(seed, 18, machine, always(size)).verdict == Verdict::Slower);
+        assert!(found >= 55, "{found} of {DUELS} at {size}");
+    }
+    let same = count(DUELS, |seed| duel(seed, 18, QUIET, NO_CHANGE).verdict == Verdict::Same);
+    let faster = count(DUELS, |seed| duel(seed, 18, QUIET, always(-0.03)).verdict == Verdict::Faster);
+    assert!(same >= 55 && faster >= 55, "{same} same, {faster} faster");
+}
+
+#[test]
+fn a_slow_down_that_strikes_some_processes_only_is_not_called_the_same() {
+    const DUELS: u64 = 300;
+    let sometimes = Change { size: 0.20, processes: 0.3 };
+    // A duel of twelve generations in which no process was struck has a probability of 1.4 %: four of 300 are expected.
+    let same = count(DUELS, |seed| duel(seed, 12, QUIET, sometimes).verdict == Verdict::Same);
+    assert!(same <= 10, "{same} of {DUELS}");
+}
+
+#[test]
+fn many_equal_cases_raise_no_more_alarms_than_one() {
+    const DUELS: u64 = 60;
+    let alarms = count(DUELS, |seed| {
+        let cases: Vec<Vec<Generation>> =
+            (0..12).map(|case| generations(100 * seed + case, 12, 10, BUSY, NO_CHANGE)).collect();
+        let decided = decide_duet(&cases, RULE);
+        decided.iter().flatten().any(|it| it.verdict.is_change())
+    });
+    assert!(alarms <= 2, "{alarms} of {DUELS}");
+}
+
+#[test]
+fn a_pilot_recovers_the_components_and_its_plan_reaches_the_width() {
+    let still = Machine { drift: 0.0, wave: 0.0, bursts: 0.0, ..BUSY };
+    let many = Components::of(&generations(1, 400, 10, still, NO_CHANGE)).unwrap();
+    // A ratio has the scatter of two arms.
+    let expected = |deviation: f64| 2.0_f64.sqrt() * deviation;
+    assert!((many.within / expected(still.slice) - 1.0).abs() < 0.15, "{many:?}");
+    assert!((many.between / expected(still.generation) - 1.0).abs() < 0.15, "{many:?}");
+
+    const DUELS: u64 = 100;
+    let costs = Costs { start: 0.5, row: 0.06 };
+    let reached = count(DUELS, |seed| {
+        let pilot = generations(seed, 4, 6, still, NO_CHANGE);
+        let plan = Components::of(&pilot).unwrap().plan(costs, 0.02, 1e9);
+        let duel = generations(1000 + seed, plan.generations, plan.slices, still, NO_CHANGE);
+        let interval = estimate_duet(&duel, Role::Candidate).unwrap().estimate.interval;
+        (interval.upper / interval.lower).sqrt() - 1.0 <= 0.02 * 1.1
+    });
+    assert!(reached >= 65, "{reached} of {DUELS}");
+}

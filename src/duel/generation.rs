@@ -1,0 +1,145 @@
+//! One generation of one case: a fresh process per arm, and slices in random order.
+
+use std::time::{Duration, Instant};
+
+use anyhow::Result;
+use serde::{Deserialize, Serialize};
+
+use super::arm::{LiveArm, Silence};
+use super::planning::Arena;
+use crate::compare::{Generation, Loss, Role};
+use crate::fixture::seeded::Stream;
+use crate::harness::{ArmStart, Handicap};
+
+/// A slice of long calls has this many of them, as far as [`LONGEST_SLICE`] allows it.
+const CALLS_PER_SLICE: u64 = 3;
+const LONGEST_SLICE: Duration = Duration::from_millis(100);
+
+/// The arms of one case, and how their slices are taken.
+pub struct ArmsOfCase<'a> {
+    pub arena: &'a Arena,
+    /// How each arm is started, in the order of [`Role::ALL`].
+    pub starts: [&'a ArmStart; 3],
+    /// How each arm is made slower, in the same order.
+    pub handicaps: [Option<Handicap>; 3],
+    /// Length of a slice of short calls.
+    pub slice: Duration,
+    /// Draws every order.
+    pub seed: u64,
+    pub id: &'a str,
+}
+
+/// The slices of a generation, as they are kept.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct MeasuredGeneration {
+    /// Median nanoseconds of the slices' calls, in rows of one slice per arm in the order of [`Role::ALL`].
+    pub rows: Vec<[f64; 3]>,
+    /// Seconds until all arms were ready.
+    pub start_seconds: f64,
+    /// Seconds of the slices.
+    pub row_seconds: f64,
+    /// The processors that the threads of the base's process could use, as the kernel lists them.
+    pub affinities: Vec<String>,
+}
+
+impl From<&MeasuredGeneration> for Generation {
+    fn from(measured: &MeasuredGeneration) -> Self {
+        Generation { rows: measured.rows.iter().map(|row| row.map(f64::ln)).collect() }
+    }
+}
+
+/// How a generation ended.
+pub enum Attempt {
+    Measured(MeasuredGeneration),
+    Lost(Loss),
+    Interrupted,
+}
+
+impl ArmsOfCase<'_> {
+    /// Measures generation `number` with so many slices per arm. One that is lost is repeated once.
+    ///
+    /// # Errors
+    /// A process cannot be started.
+    pub fn measure(&self, number: usize, slices: usize) -> Result<Attempt> {
+        match self.attempt(number, slices)? {
+            Attempt::Lost(loss) => {
+                eprintln!("  {}: a generation is repeated: {}", self.id, loss.message);
+                self.attempt(number, slices)
+            }
+            other => Ok(other),
+        }
+    }
+
+    fn attempt(&self, number: usize, slices: usize) -> Result<Attempt> {
+        let begin = Instant::now();
+        let mut arms: Vec<LiveArm> = Vec::new();
+        let mut affinities = Vec::new();
+        let mut call_ns = 0;
+        // The order in which processes start may decide where their memory lies.
+        for role in order(self.seed, self.id, number, 0) {
+            let mut arm = LiveArm::start(self.arena, role, self.starts[role as usize], self.handicaps[role as usize])?;
+            match arm.wait_until_ready() {
+                Ok(ready) => {
+                    call_ns = call_ns.max(ready.call_ns);
+                    if role == Role::Base {
+                        affinities = ready.affinities.into_keys().collect();
+                    }
+                }
+                Err(silence) => return Ok(lost(role, silence)),
+            }
+            arms.push(arm);
+        }
+        arms.sort_by_key(LiveArm::role);
+        let several = Duration::from_nanos(call_ns.saturating_mul(CALLS_PER_SLICE)).min(LONGEST_SLICE);
+        let slice = self.slice.max(several);
+        let started = Instant::now();
+        let mut rows = Vec::with_capacity(slices);
+        for row in 0..slices {
+            let mut medians = [0.0; 3];
+            for role in order(self.seed, self.id, number, row + 1) {
+                match arms[role as usize].slice(slice) {
+                    Ok(figures) => medians[role as usize] = figures.median_ns,
+                    Err(silence) => return Ok(lost(role, silence)),
+                }
+            }
+            rows.push(medians);
+        }
+        Ok(Attempt::Measured(MeasuredGeneration {
+            rows,
+            start_seconds: (started - begin).as_secs_f64(),
+            row_seconds: started.elapsed().as_secs_f64(),
+            affinities,
+        }))
+    }
+}
+
+fn lost(role: Role, silence: Silence) -> Attempt {
+    match silence {
+        Silence::Interrupted => Attempt::Interrupted,
+        Silence::Failed(failure) => Attempt::Lost(Loss { role, status: failure.status, message: failure.message }),
+    }
+}
+
+/// The order of the arms, drawn for each row anew; it depends on these numbers only, so that a duel which goes on after an
+/// interruption goes on as it would have.
+fn order(seed: u64, id: &str, generation: usize, row: usize) -> [Role; 3] {
+    let [a, b, c] = Role::ALL;
+    let orders = [[a, b, c], [a, c, b], [b, a, c], [b, c, a], [c, a, b], [c, b, a]];
+    orders[(Stream::new(seed, id).at((generation as u64) << 32 | row as u64) % 6) as usize]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_arm_comes_first_about_as_often() {
+        let mut firsts = [0; 3];
+        for row in 0..3000 {
+            firsts[order(7, "m/x/1", 1, row)[0] as usize] += 1;
+        }
+        assert!(firsts.iter().all(|count| (900..1100).contains(count)), "{firsts:?}");
+        assert_eq!(order(7, "m", 3, 12), order(7, "m", 3, 12));
+        assert!((0..20).any(|row| order(7, "m", 1, row) != order(7, "m", 2, row)));
+    }
+}

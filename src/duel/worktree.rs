@@ -1,0 +1,104 @@
+//! A revision that is checked out into a git worktree of its own, with the files that git does not know linked into it.
+
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use anyhow::{Context, Result, anyhow, bail};
+
+use crate::paths::Paths;
+
+/// Folders of `models/` into which users put files that git need not know.
+const USERS_OWN: [&str; 3] = ["models/exported", "models/trained", "models/quantized"];
+
+/// A checked-out revision; it is removed when this is dropped.
+pub struct Worktree {
+    repository: PathBuf,
+    path: PathBuf,
+}
+
+/// Finds the commit of a revision. Returns `None` if there is no such revision.
+///
+/// # Errors
+/// There is no git, or no repository.
+pub fn find_commit(repository: &Path, revision: &str) -> Result<Option<String>> {
+    if git(repository, &["rev-parse", "--git-dir"])?.is_err() {
+        bail!("{} is not a git repository: there are no revisions to compare", repository.display());
+    }
+    let name = format!("{revision}^{{commit}}");
+    Ok(git(repository, &["rev-parse", "--verify", "--quiet", &name])?.ok())
+}
+
+impl Worktree {
+    /// Checks a commit out.
+    ///
+    /// # Errors
+    /// Git refuses, or the folder cannot be written.
+    pub fn add(paths: &Paths, commit: &str) -> Result<Self> {
+        let path = paths.duels().join("worktrees").join(commit);
+        let root = fs_err::canonicalize(paths.root())?;
+        let worktree = Worktree { repository: root.clone(), path: path.clone() };
+        // A duel that was killed has left its worktree.
+        worktree.remove();
+        fs_err::create_dir_all(path.parent().unwrap_or(&path))?;
+        let text = path.to_string_lossy();
+        git(&root, &["worktree", "add", "--detach", "--quiet", "--force", &text, commit])?
+            .map_err(|why| anyhow!("git worktree add {text} {commit}: {why}"))?;
+        let native = path.join(".native");
+        if paths.native().is_dir() && !native.exists() {
+            symlink(root.join(".native"), &native).with_context(|| native.display().to_string())?;
+        }
+        // One link per model: a revision with other weights replaces its own link and leaves the other revision's files alone.
+        link_missing(&paths.prepared(), &path.join(".prepared"), "")?;
+        for folder in USERS_OWN {
+            // A file that git knows there belongs to another revision; this one has its own.
+            let known = git(&root, &["ls-files", folder])?.unwrap_or_default();
+            link_missing(&root.join(folder), &path.join(folder), &known)?;
+        }
+        Ok(worktree)
+    }
+
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    fn remove(&self) {
+        if self.path.exists() {
+            let _ = git(&self.repository, &["worktree", "remove", "--force", "--force", &self.path.to_string_lossy()]);
+            let _ = fs::remove_dir_all(&self.path);
+        }
+        let _ = git(&self.repository, &["worktree", "prune"]);
+    }
+}
+
+impl Drop for Worktree {
+    fn drop(&mut self) {
+        self.remove();
+    }
+}
+
+/// Links what is in one folder and not in the other, except for the names in `known`.
+fn link_missing(from: &Path, to: &Path, known: &str) -> Result<()> {
+    let Ok(entries) = fs::read_dir(from) else { return Ok(()) };
+    fs_err::create_dir_all(to)?;
+    for entry in entries.flatten() {
+        let link = to.join(entry.file_name());
+        let is_known = known.lines().any(|path| Path::new(path).file_name() == Some(&entry.file_name()));
+        if !is_known && !link.exists() {
+            symlink(fs_err::canonicalize(entry.path())?, &link).with_context(|| link.display().to_string())?;
+        }
+    }
+    Ok(())
+}
+
+/// Returns what git prints, or what it complains of.
+///
+/// # Errors
+/// There is no git.
+fn git(repository: &Path, arguments: &[&str]) -> Result<Result<String, String>> {
+    let output = Command::new("git").arg("-C").arg(repository).args(arguments).stdin(Stdio::null()).output();
+    let output = output.context("git")?;
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).trim().to_owned();
+    Ok(if output.status.success() { Ok(text(&output.stdout)) } else { Err(text(&output.stderr)) })
+}

@@ -1,0 +1,113 @@
+//! Plans the arms of a duel: everything that is done once for an executable, and not in each of its processes.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use anyhow::Result;
+
+use super::plan::{Plan, make_plan};
+use super::protocol::{ARM_PROTOCOL, ArmCase, ArmPlan, ArmStart, Job, Preparations, Purpose, WorkItem};
+use super::supervisor::{RunEnd, Supervisor, WorkerGroup, worker_environment};
+use crate::definition::{Case, CaseFailure, Effort, EffortArguments, Model, PlannedCase, Selection, Status};
+use crate::paths::Paths;
+use crate::run_data::{CriterionArguments, RunFolder};
+
+/// What an executable is asked to plan.
+#[derive(Clone, Debug)]
+pub struct ArmRequest {
+    pub selection: Selection,
+    pub effort: EffortArguments,
+    /// Where the jobs go.
+    pub folder: PathBuf,
+    /// The processors that threads may be pinned to, in the order in which threads get them; empty if they are not pinned.
+    pub processors: Vec<usize>,
+}
+
+/// Plans the cases, prepares their artifacts, compares their outputs once, and writes a job for each case that can be
+/// measured. Returns `None` if the user stopped it.
+///
+/// # Errors
+/// The suite or a filter is wrong, or the folder cannot be written.
+pub fn plan_arms(paths: &Paths, request: &ArmRequest) -> Result<Option<ArmPlan>> {
+    let Plan { suite, cases } = make_plan(paths, &request.selection, &request.effort)?;
+    let effort = Effort { watch: false, threads: Some(suite.effort.effective_threads()), ..suite.effort };
+    let mut failures: BTreeMap<String, CaseFailure> = BTreeMap::new();
+    let mut runnable = Vec::new();
+    let mut prepared = Preparations::default();
+    for PlannedCase { case, model, .. } in &cases {
+        let ready = model.clone().and_then(|model| {
+            prepared.add(&model, paths, case.dtype).map_err(CaseFailure::failed)?;
+            Ok(model)
+        });
+        match ready {
+            Ok(model) => runnable.push((case.clone(), model)),
+            Err(failure) => drop(failures.insert(case.to_string(), failure)),
+        }
+    }
+    let folder = RunFolder::new(request.folder.join("verification"));
+    fs_err::create_dir_all(folder.path())?;
+    let supervisor = Supervisor {
+        purpose: Purpose::Verify,
+        folder: &folder,
+        criterion_root: &paths.criterion(),
+        effort: &effort,
+        prepared: &prepared,
+        groups: WorkerGroup::by_backend_and_device(&runnable),
+        registered: Vec::new(),
+        arguments: Vec::new(),
+        parsed: &CriterionArguments::default(),
+        is_silent: true,
+        expected_seconds: BTreeMap::new(),
+    };
+    if supervisor.run()? == RunEnd::Interrupted {
+        return Ok(None);
+    }
+    let outcomes = folder.read_outcomes().finished;
+    let mut planned = Vec::new();
+    for PlannedCase { case, .. } in &cases {
+        let id = case.to_string();
+        let (status, message) = match (failures.get(&id), outcomes.get(&id)) {
+            (Some(failure), _) => (failure.status, Some(failure.message.clone())),
+            (None, Some(outcome)) => (outcome.status, outcome.message.clone()),
+            (None, None) => (Status::Failed, Some("its process ended before it".into())),
+        };
+        let verified = runnable.iter().find(|(other, _)| other == case).filter(|_| status == Status::Ok);
+        let start = verified.map(|work| start(request, &effort, &prepared, work, planned.len())).transpose()?;
+        planned.push(ArmCase { id, status, message, start });
+    }
+    Ok(Some(ArmPlan { protocol: ARM_PROTOCOL, cases: planned }))
+}
+
+/// Writes the job of a case, and says how an arm is started with it.
+fn start(
+    request: &ArmRequest,
+    effort: &Effort,
+    prepared: &Preparations,
+    work: &(Case, Model),
+    number: usize,
+) -> Result<ArmStart> {
+    let (case, model) = work;
+    let threads = effort.effective_threads();
+    let processors = request.processors.get(..threads).unwrap_or_default().to_vec();
+    let path = request.folder.join(format!("{number:04}.json"));
+    let item = WorkItem { case: case.clone(), model: model.clone(), is_evaluated: false, expected_seconds: None };
+    let job = Job {
+        purpose: Purpose::MeasureUnverified,
+        run_folder: request.folder.clone(),
+        criterion_root: request.folder.clone(),
+        prepared: Job::prepared(prepared, [work]),
+        supervisor_process: std::process::id(),
+        effort: effort.clone(),
+        registered: Vec::new(),
+        work: vec![item],
+        processors: processors.clone(),
+        cases_before: 0,
+        cases_in_all: 1,
+        seconds_after: None,
+    };
+    job.write(&path)?;
+    let environment = worker_environment(&case.backend, &case.device, threads, &processors);
+    let environment =
+        environment.into_iter().map(|(name, value)| (name.to_owned(), value.to_string_lossy().into_owned())).collect();
+    Ok(ArmStart { job: path, environment, processors, timeout_seconds: effort.timeout_seconds })
+}

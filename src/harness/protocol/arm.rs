@@ -1,0 +1,135 @@
+//! An arm of a paired benchmark: a process that holds one loaded case and times slices of calls when it is told to.
+//!
+//! `inferbench duel` speaks to executables of any revision through this protocol, so fields are only ever added, and
+//! [`ARM_PROTOCOL`] changes when an older reader would misunderstand.
+//!
+//! 1. `inferbench arm plan …` plans the cases as a run does, prepares their artifacts, compares every case's outputs once,
+//!    writes a job for each, and prints an [`ArmPlan`] as one JSON document. Later processes repeat none of this.
+//! 2. `inferbench arm time JOB` loads the job's case, warms it up, and answers each line of its standard input with a
+//!    line of [`ArmAnswer`]: `ready` at the start, and a slice for each `slice NANOSECONDS`; `end` or the end of the input
+//!    ends it. Between slices the driver stops the process by a signal.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use anyhow::Result;
+use serde::{Deserialize, Serialize};
+
+use crate::definition::Status;
+
+/// The version of the protocol.
+pub const ARM_PROTOCOL: u32 = 2;
+/// Answers begin with this word: libraries may print to standard output too.
+const ANSWER: &str = "arm ";
+
+/// What an executable can measure.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ArmPlan {
+    pub protocol: u32,
+    pub cases: Vec<ArmCase>,
+}
+
+/// One case of a plan.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ArmCase {
+    pub id: String,
+    pub status: Status,
+    pub message: Option<String>,
+    /// How an arm of the case is started; present if the status is `ok`.
+    pub start: Option<ArmStart>,
+}
+
+/// How an arm is started: `inferbench arm time JOB` with these variables.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ArmStart {
+    pub job: PathBuf,
+    /// What libraries read when their process starts.
+    pub environment: BTreeMap<String, String>,
+    /// The processors that its threads are pinned to; empty if they are not pinned.
+    pub processors: Vec<usize>,
+    /// Seconds after which an arm that does not answer has failed.
+    pub timeout_seconds: f64,
+}
+
+/// A line of an arm's standard output.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ArmAnswer {
+    Ready(ArmReady),
+    Slice(SliceFigures),
+    Failed { status: Status, message: String },
+}
+
+/// An arm that is loaded and warmed up.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ArmReady {
+    /// What a call is expected to take.
+    pub call_ns: u64,
+    /// The processors that the process's threads may run on, as the kernel lists them, with the number of threads.
+    pub affinities: BTreeMap<String, usize>,
+}
+
+/// The calls of one slice.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct SliceFigures {
+    pub calls: usize,
+    pub median_ns: f64,
+    pub mean_ns: f64,
+}
+
+impl ArmAnswer {
+    /// Reads an answer. Returns `None` if the line is something else, such as what a library prints.
+    pub fn read(line: &str) -> Option<Self> {
+        serde_json::from_str(line.strip_prefix(ANSWER)?).ok()
+    }
+
+    /// The answer as a line.
+    ///
+    /// # Errors
+    /// It has a number that is not finite.
+    pub fn to_line(&self) -> Result<String> {
+        Ok(format!("{ANSWER}{}", serde_json::to_string(self)?))
+    }
+}
+
+impl SliceFigures {
+    /// Returns `None` if there are no calls.
+    pub fn of(mut calls_ns: Vec<u64>) -> Option<Self> {
+        calls_ns.sort_unstable();
+        let half = calls_ns.len() / 2;
+        let upper = *calls_ns.get(half)? as f64;
+        let median_ns = if calls_ns.len() % 2 == 1 { upper } else { f64::midpoint(calls_ns[half - 1] as f64, upper) };
+        let mean_ns = calls_ns.iter().sum::<u64>() as f64 / calls_ns.len() as f64;
+        Some(SliceFigures { calls: calls_ns.len(), median_ns, mean_ns })
+    }
+}
+
+/// How the calls of an arm are made longer on purpose.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Handicap {
+    /// Millionths by which each call is made longer. With 0, calls still go through the same code.
+    pub slowdown_ppm: u32,
+    /// Nanoseconds that each call takes at least, before it is slowed down.
+    pub least_call_ns: u64,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_median_of_an_even_number_of_calls_is_between_the_two_in_the_middle() {
+        let figures = SliceFigures::of(vec![4, 1, 100, 2]).unwrap();
+        assert_eq!((figures.calls, figures.median_ns, figures.mean_ns), (4, 3.0, 26.75));
+        assert_eq!(SliceFigures::of(vec![3, 1, 2]).unwrap().median_ns, 2.0);
+        assert_eq!(SliceFigures::of(Vec::new()), None);
+    }
+
+    #[test]
+    fn answers_are_told_from_what_a_library_prints() {
+        let answer = ArmAnswer::Failed { status: Status::Failed, message: "no\nmemory".into() };
+        let line = answer.to_line().unwrap();
+        assert_eq!((ArmAnswer::read(&line), line.lines().count()), (Some(answer), 1));
+        assert_eq!(ArmAnswer::read("arm wrestling"), None);
+    }
+}

@@ -1,0 +1,110 @@
+//! The worker of an arm: loads one case and times a slice of calls whenever the driver asks for one.
+
+use std::io::{Write, stdin, stdout};
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+
+use super::case_outcome::unwinding;
+use super::loaded_case::{self, Fixtures, warm_up_rule};
+use crate::backend;
+use crate::definition::CaseFailure;
+use crate::harness::protocol::{ArmAnswer, ArmReady, Handicap, Job, SliceFigures, WorkItem};
+use crate::machine::{confine_thread, thread_affinities};
+use crate::measurement::{self, Slowed, TimedSession};
+use crate::run_data::Observed;
+
+/// This fraction of a slice passes before its first counted call, so that the caches are the arm's own again.
+const SETTLING: u32 = 10;
+/// What there is room for at first; a slice with more calls allocates between two of them, and not in one.
+const ROOM: usize = 1 << 16;
+
+/// Does an arm's part, until its input ends. What goes wrong with the case is an answer, and not an error.
+///
+/// # Errors
+/// The job cannot be read, or the driver is gone or asks for something unknown.
+pub fn run_arm(job: &Path, handicap: Option<Handicap>) -> Result<()> {
+    end_with_driver()?;
+    let job = Job::read(job)?;
+    let [item] = job.work.as_slice() else { bail!("the job of an arm has {} cases, and not one", job.work.len()) };
+    let (mut session, call) = match unwinding(|| load(&job, item, handicap)) {
+        Ok(loaded) => loaded,
+        Err(failure) => return answer(&failed(failure)),
+    };
+    let call_ns = u64::try_from(call.as_nanos()).unwrap_or(u64::MAX);
+    answer(&ArmAnswer::Ready(ArmReady { call_ns, affinities: thread_affinities() }))?;
+    for line in stdin().lines() {
+        let line = line?;
+        let length = line.strip_prefix("slice ").and_then(|length| length.parse().ok());
+        let length = length.with_context(|| format!("an arm was told {line:?}, which it does not know"))?;
+        match unwinding(|| slice(&mut session, Duration::from_nanos(length), call)) {
+            Ok(figures) => answer(&ArmAnswer::Slice(figures))?,
+            Err(failure) => return answer(&failed(failure)),
+        }
+    }
+    Ok(())
+}
+
+/// Prints an answer on a line of its own, even if a library has left a line open.
+fn answer(answer: &ArmAnswer) -> Result<()> {
+    let line = format!("\n{}\n", answer.to_line()?);
+    let mut out = stdout().lock();
+    out.write_all(line.as_bytes())?;
+    Ok(out.flush()?)
+}
+
+fn failed(CaseFailure { status, message }: CaseFailure) -> ArmAnswer {
+    ArmAnswer::Failed { status, message }
+}
+
+/// Loads the case with its threads on their processors and warms it up. Returns also what a call is expected to take.
+fn load(job: &Job, item: &WorkItem, handicap: Option<Handicap>) -> Result<(TimedSession, Duration), CaseFailure> {
+    let pins = job.processors.as_slice();
+    if !pins.is_empty() {
+        // Pools that do not pin their threads inherit this.
+        confine_thread(pins)?;
+    }
+    let (case, mut observed) = (&item.case, Observed::default());
+    let loaded = loaded_case::load(case, &item.model, job, &mut Fixtures::default(), &mut observed)?;
+    if let Some(first) = pins.first().filter(|_| backend::find(&case.backend).is_ok_and(|it| it.pins_threads())) {
+        confine_thread(&[*first])?;
+    }
+    let mut session = loaded_case::timed(loaded.session, loaded.ring, case.boundary);
+    if let Some(handicap) = handicap {
+        session =
+            session.wrapped(|session| Box::new(Slowed::new(session, handicap.slowdown_ppm, handicap.least_call_ns)));
+    }
+    let warm_up = measurement::warm_up(&mut session, warm_up_rule(case, &job.effort))?;
+    Ok((session, Duration::from_nanos(warm_up.expected_call_ns())))
+}
+
+/// Times calls for `length`; at least one is counted.
+fn slice(session: &mut TimedSession, length: Duration, call: Duration) -> Result<SliceFigures, CaseFailure> {
+    let mut calls = Vec::with_capacity(ROOM);
+    let settling = if call * SETTLING < length { length / SETTLING } else { Duration::ZERO };
+    let start = Instant::now();
+    while start.elapsed() < settling {
+        session.call(1)?;
+    }
+    while calls.is_empty() || start.elapsed() < length {
+        calls.extend_from_slice(session.call(1)?.as_nanoseconds());
+    }
+    // Nobody asks for the parts of calls from host to host.
+    session.take_stages();
+    SliceFigures::of(calls).ok_or_else(|| CaseFailure::failed("no call was made"))
+}
+
+/// Lets the system end this process when its driver ends, however that happens: a process that is stopped cannot look.
+#[cfg(target_os = "linux")]
+fn end_with_driver() -> Result<()> {
+    use nix::sys::prctl::set_pdeathsig;
+    use nix::sys::signal::Signal;
+    set_pdeathsig(Signal::SIGKILL).context("an arm that ends with its driver")
+}
+
+/// Where the system has no such means, the end of the input must do.
+#[cfg(not(target_os = "linux"))]
+fn end_with_driver() -> Result<()> {
+    Ok(())
+}

@@ -1,0 +1,156 @@
+//! Which processors a paired benchmark's threads run on: chosen by topology, set, and read back.
+//!
+//! Where the scheduler puts threads is decided once for a process's life, and can make it several per cent faster or slower
+//! than the next one. So all arms of a duel run on the same processors.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+
+/// A logical processor and where it lies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Processor {
+    number: usize,
+    package: usize,
+    core: usize,
+}
+
+/// All processors that this process may use, in the order in which threads get them: those of one package together (the
+/// largest one first), different cores before second threads of a core, and the first processor, which serves most
+/// interrupts, late. Empty if the system does not tell them.
+pub fn processor_order() -> Vec<usize> {
+    order(read_topology(&allowed())).iter().map(|processor| processor.number).collect()
+}
+
+/// Whether two of these processors are threads of one core.
+pub fn share_a_core(numbers: &[usize]) -> bool {
+    let cores: BTreeSet<_> = read_topology(numbers).iter().map(Processor::place).collect();
+    cores.len() < numbers.len()
+}
+
+fn order(mut processors: Vec<Processor>) -> Vec<Processor> {
+    processors.sort_by_key(|processor| Reverse(processor.number));
+    let mut seen = BTreeSet::new();
+    let is_second: BTreeMap<usize, bool> =
+        processors.iter().map(|processor| (processor.number, !seen.insert(processor.place()))).collect();
+    let mut sizes: BTreeMap<usize, usize> = BTreeMap::new();
+    processors.iter().for_each(|processor| *sizes.entry(processor.package).or_default() += 1);
+    processors.sort_by_key(|it| (Reverse(sizes[&it.package]), it.package, is_second[&it.number]));
+    processors
+}
+
+impl Processor {
+    fn place(&self) -> (usize, usize) {
+        (self.package, self.core)
+    }
+}
+
+/// Reads where each processor lies; one whose place is unknown is a core of its own.
+fn read_topology(numbers: &[usize]) -> Vec<Processor> {
+    let fact = |number: usize, name: &str| -> Option<usize> {
+        let path = format!("/sys/devices/system/cpu/cpu{number}/topology/{name}");
+        fs::read_to_string(path).ok()?.trim().parse().ok()
+    };
+    let place = |&number: &usize| Processor {
+        number,
+        package: fact(number, "physical_package_id").unwrap_or(0),
+        core: fact(number, "core_id").unwrap_or(usize::MAX - number),
+    };
+    numbers.iter().map(place).collect()
+}
+
+/// The processors that the calling thread may use.
+#[cfg(target_os = "linux")]
+fn allowed() -> Vec<usize> {
+    use nix::sched::{CpuSet, sched_getaffinity};
+    let set = sched_getaffinity(nix::unistd::Pid::from_raw(0)).unwrap_or_default();
+    (0..CpuSet::count()).filter(|&number| set.is_set(number).unwrap_or(false)).collect()
+}
+
+#[cfg(not(target_os = "linux"))]
+fn allowed() -> Vec<usize> {
+    Vec::new()
+}
+
+/// Lets the calling thread, and the threads that it starts from now on, run on these processors only.
+///
+/// # Errors
+/// The system refuses.
+#[cfg(target_os = "linux")]
+pub fn confine_thread(processors: &[usize]) -> anyhow::Result<()> {
+    use anyhow::Context;
+    use nix::sched::{CpuSet, sched_setaffinity};
+    let mut set = CpuSet::new();
+    for &processor in processors {
+        set.set(processor).with_context(|| format!("processor {processor}"))?;
+    }
+    sched_setaffinity(nix::unistd::Pid::from_raw(0), &set)
+        .with_context(|| format!("the thread cannot be confined to the processors {processors:?}"))
+}
+
+/// Lets the calling thread, and the threads that it starts from now on, run on these processors only.
+///
+/// # Errors
+/// Always: only Linux has this.
+#[cfg(not(target_os = "linux"))]
+pub fn confine_thread(_processors: &[usize]) -> anyhow::Result<()> {
+    anyhow::bail!("threads are pinned on Linux only; `--no-pin` measures without")
+}
+
+/// Reads back where the threads of this process may run: the distinct lists of processors, as the kernel writes them
+/// (`0-1`), each with its number of threads.
+pub fn thread_affinities() -> BTreeMap<String, usize> {
+    let mut found = BTreeMap::new();
+    for task in fs::read_dir("/proc/self/task").into_iter().flatten().flatten() {
+        let status = fs::read_to_string(task.path().join("status")).unwrap_or_default();
+        if let Some(list) = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:")) {
+            *found.entry(list.trim().to_owned()).or_insert(0) += 1;
+        }
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Processors of packages with two threads per core, numbered as Linux does: first threads first.
+    fn machine(packages: usize, cores: usize) -> Vec<Processor> {
+        let all = packages * cores;
+        let place = |number: usize| {
+            let core = number % all;
+            Processor { number, package: core / cores, core: core % cores }
+        };
+        (0..2 * all).map(place).collect()
+    }
+
+    fn numbers(processors: Vec<Processor>) -> Vec<usize> {
+        order(processors).iter().map(|processor| processor.number).collect()
+    }
+
+    #[test]
+    fn threads_get_cores_of_their_own_while_there_are_some() {
+        assert_eq!(numbers(machine(1, 2)), [3, 2, 1, 0]);
+        assert_eq!(numbers(machine(1, 3)), [5, 4, 3, 2, 1, 0]);
+        let single = (0..4).map(|number| Processor { number, package: 0, core: number }).collect();
+        assert_eq!(numbers(single), [3, 2, 1, 0]);
+    }
+
+    #[test]
+    fn threads_stay_in_one_package_while_they_fit() {
+        // Package 0 has the processors 0, 1, 4 and 5.
+        assert_eq!(numbers(machine(2, 2)), [5, 4, 1, 0, 7, 6, 3, 2]);
+    }
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn a_confined_thread_is_read_back() {
+        let first = processor_order()[0];
+        let affinities = std::thread::spawn(move || {
+            confine_thread(&[first]).unwrap();
+            thread_affinities()
+        });
+        let affinities = affinities.join().unwrap();
+        assert!(affinities.contains_key(&first.to_string()), "{affinities:?}");
+    }
+}

@@ -1,0 +1,137 @@
+//! A duel to read: a table for a terminal, and Markdown for a pull request.
+
+use super::escape;
+use super::table::{Column, Table};
+use crate::compare::{CaseOutcome, Duel, Program, Role, in_percent};
+use crate::exit_codes;
+
+/// The text for a terminal.
+pub fn terminal(duel: &Duel) -> String {
+    format!("{}\n{}\n{}\n", table(duel).terminal(), facts(duel), conclusion(duel))
+}
+
+/// The text for a comment on a pull request.
+pub fn markdown(duel: &Duel) -> String {
+    let escaped = |text: String| escape::markdown(&text);
+    format!("### {}\n\n{}\n{}\n", escaped(conclusion(duel)), table(duel).markdown(), escaped(facts(duel)))
+}
+
+fn table(duel: &Duel) -> Table {
+    let columns = ["base", "candidate", "change [99 %]", "null control"].map(Column::number);
+    let mut table = Table::new([Column::code("case")].into_iter().chain(columns).chain([Column::text("verdict")]));
+    for case in &duel.cases {
+        table.row(cells(case));
+    }
+    notes(duel).into_iter().for_each(|note| table.footnote(note));
+    table
+}
+
+fn cells(case: &CaseOutcome) -> [String; 6] {
+    match (&case.comparison, &case.loss) {
+        (Some(found), _) => [
+            case.id.clone(),
+            time(found.base_ns),
+            time(found.candidate_ns),
+            in_percent(&found.change.interval),
+            in_percent(&found.null.interval),
+            found.verdict.to_string(),
+        ],
+        (None, loss) => {
+            let status = loss.as_ref().map(|loss| loss.status.to_string()).unwrap_or_default();
+            [case.id.clone(), String::new(), String::new(), String::new(), String::new(), status]
+        }
+    }
+}
+
+/// What a reader has to know about single cases.
+fn notes(duel: &Duel) -> Vec<String> {
+    let note = |case: &CaseOutcome| {
+        if let Some(loss) = &case.loss {
+            let whose = if loss.role == Role::Candidate { &duel.candidate.name } else { &duel.base.name };
+            let message = loss.message.lines().next().unwrap_or_default();
+            return Some(format!("{}: {} in {whose}: {message}", case.id, loss.status));
+        }
+        let found = case.comparison.as_ref()?;
+        if found.is_null_changed {
+            return Some(format!("{}: the null control changed, although it is the base itself", case.id));
+        }
+        if found.is_mean_apart {
+            return Some(format!(
+                "{}: the medians do not differ, but the mean of all slices does ({:+.1} %): some slices or processes are \
+                 slower",
+                case.id,
+                100.0 * (found.mean_ratio - 1.0)
+            ));
+        }
+        found.is_small_change.then(|| format!("{}: changed for certain, but within the tolerance", case.id))
+    };
+    duel.cases.iter().filter_map(note).collect()
+}
+
+/// How it was measured.
+fn facts(duel: &Duel) -> String {
+    let plans = || duel.cases.iter().filter_map(|case| case.plan);
+    let range = |values: Vec<usize>| match (values.iter().min(), values.iter().max()) {
+        (Some(least), Some(most)) if least == most => least.to_string(),
+        (Some(least), Some(most)) => format!("{least} to {most}"),
+        _ => "no".into(),
+    };
+    let slowdown = duel.null_slowdown.map_or(String::new(), |fraction| {
+        format!(" The candidate was slowed down by {} % on purpose.", (1e4 * fraction).round() / 1e2)
+    });
+    let processors: Vec<String> = duel.processors.iter().map(usize::to_string).collect();
+    let pins = match processors.as_slice() {
+        [] => "threads not pinned".to_owned(),
+        _ => format!("threads pinned to processor {}", processors.join(", ")),
+    };
+    format!(
+        "{} against {}: {} generations of processes, {} slices of {} ms per arm and generation in random order (seed {}), \
+         {pins}, {:.1} min on {} processors ({}). Changes up to {} % do not matter. The null control is the base against \
+         itself.{slowdown}",
+        named(&duel.base),
+        named(&duel.candidate),
+        range(plans().map(|plan| plan.generations).collect()),
+        range(plans().map(|plan| plan.slices).collect()),
+        duel.slice_ms,
+        duel.seed,
+        duel.seconds / 60.0,
+        duel.machine.logical_processors,
+        duel.machine.cpu_model.as_deref().unwrap_or("of an unknown kind"),
+        (1e4 * duel.tolerance).round() / 1e2,
+    )
+}
+
+fn named(program: &Program) -> String {
+    let identity = program.commit.as_ref().unwrap_or(&program.sha256);
+    format!("{} ({})", program.name, &identity[..identity.len().min(12)])
+}
+
+fn conclusion(duel: &Duel) -> String {
+    let find = |is_so: fn(&CaseOutcome) -> bool| duel.cases.iter().find(|case| is_so(case));
+    match duel.exit_code {
+        exit_codes::OK => "no regression".into(),
+        exit_codes::REGRESSION_OR_WRONG => "a regression".into(),
+        exit_codes::UNSTABLE => {
+            if let Some(case) = find(|case| case.comparison.as_ref().is_some_and(|found| found.is_null_changed)) {
+                format!(
+                    "unstable: {} changed in the null control, where nothing has changed; no verdict holds",
+                    case.id
+                )
+            } else if let Some(case) = find(|case| case.loss.is_some()) {
+                format!("unstable: the base lost {}; nothing can be said of it", case.id)
+            } else {
+                "unstable: nothing can be said; take more time (--minutes), or a quieter machine".into()
+            }
+        }
+        _ => "nothing could be measured".into(),
+    }
+}
+
+fn time(ns: f64) -> String {
+    match ns {
+        ns if ns < 1e3 => format!("{ns:.1} ns"),
+        ns if ns < 1e6 => format!("{:.2} µs", ns / 1e3),
+        ns if ns < 1e9 => format!("{:.3} ms", ns / 1e6),
+        ns => format!("{:.3} s", ns / 1e9),
+    }
+}
