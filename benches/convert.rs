@@ -126,6 +126,8 @@ fn manifest(root: &Path, cases: &[Case]) -> Manifest {
             phases: None,
             seq_lens: None,
             effort: Effort::default(),
+            data_source: None,
+            allows_unknown_models: false,
         },
         threads: 1,
         inferbench_version: String::new(),

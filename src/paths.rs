@@ -94,12 +94,7 @@ impl Paths {
         self.runs().with_file_name("duel")
     }
 
-    /// The history of runs.
-    pub fn store(&self) -> PathBuf {
-        self.reports().join("store")
-    }
-
-    /// Where records and reports go.
+    /// Where reports go, which are the history of runs.
     pub fn reports(&self) -> PathBuf {
         variable("INFERBENCH_REPORTS").map_or_else(|| self.root.join("target-reports"), PathBuf::from)
     }

@@ -4,13 +4,14 @@ use std::path::PathBuf;
 
 use clap::Args;
 
+use super::history_arguments::HistoryArguments;
 use super::print;
 use super::values::part_of_whole;
 use crate::compare::{Allowance, CaseFilter, Condition, History, Noise, Options, Side, compare};
+use crate::history::write_whole;
 use crate::paths::Paths;
 use crate::report::{Format, comparison};
 use crate::selftest;
-use crate::store::write_whole;
 
 /// Compare two runs, or a run and a baseline: faster, same, slower or cannot-say, and what else changed
 #[derive(Args)]
@@ -31,6 +32,8 @@ pub struct Arguments {
     /// The runs or the baseline that may be faster or slower
     #[arg(value_name = "CANDIDATE")]
     candidate: String,
+    #[command(flatten)]
+    history: HistoryArguments,
     #[command(flatten)]
     filter: CaseFilter,
     /// Compare also where these differ, separated by commas
@@ -60,8 +63,9 @@ pub struct Arguments {
 
 pub fn run(arguments: &Arguments) -> Result<u8, String> {
     let paths = Paths::find();
-    let base = Side::find(&arguments.base, &paths)?;
-    let candidate = Side::find(&arguments.candidate, &paths)?;
+    let runs = arguments.history.open(&paths).map_err(|error| format!("{error:#}"))?;
+    let base = Side::find(&arguments.base, &runs, &paths)?;
+    let candidate = Side::find(&arguments.candidate, &runs, &paths)?;
     if let Some(shared) = base.shared_run(&candidate) {
         return Err(format!("both sides have the run {}; measure again, and compare that", shared.name));
     }
@@ -74,12 +78,12 @@ pub fn run(arguments: &Arguments) -> Result<u8, String> {
         filter: arguments.filter.clone(),
     };
     let compared: Vec<&str> = base.run_ids().chain(candidate.run_ids()).collect();
-    let history = History::read(&paths.reports(), &compared);
+    let history = History::read(&runs, &compared);
     let known = |host_id: &str| noise_of_machine(&paths, host_id);
     let found = compare(&base, &candidate, &history, &known, &options);
     let text = comparison::render(&found, arguments.format);
     match &arguments.output {
-        Some(output) => write_whole(output, text.as_bytes())?,
+        Some(output) => write_whole(output, text.as_bytes()).map_err(|error| format!("{error:#}"))?,
         None => print(&text)?,
     }
     Ok(found.exit_code)
