@@ -1,7 +1,7 @@
 //! Converting a large run: 10,000 cases with 1,000 calls each, from a generated tree of Criterion's form.
 //!
 //! `cargo bench --bench convert` prints seconds and peak memory; the aim is under 5 s and under 500 MiB. The tree takes
-//! about 200 MB in the target folder and is removed afterwards.
+//! about 200 MB in the target folder and is removed afterwards. `-- --quick` converts 100 cases.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -10,26 +10,29 @@ use std::time::Instant;
 use clap::Parser;
 use inferbench::convert::convert;
 use inferbench::criterion_dir::{LatencyLog, write_latency_log};
-use inferbench::definition::{Boundary, Case, Dtype, Effort, ORIGINAL, Phase, Status, Suite};
-use inferbench::harness::{
-    CriterionArguments, Event, MANIFEST_FORMAT, Machine, Manifest, ManifestCase, Mode, Observed, Outcome, Revision,
-    RunFolder,
-};
+use inferbench::definition::{Boundary, Case, Effort, Status, Suite};
+use inferbench::machine::{Machine, Revision};
 use inferbench::measurement::memory;
+use inferbench::run_data::{
+    CriterionArguments, Event, MANIFEST_FORMAT, Manifest, ManifestCase, Mode, Observed, Outcome, RunFolder,
+};
 use inferbench::store::{write_records, write_throughput};
 
 const MODELS: usize = 500;
+const QUICK_MODELS: usize = 5;
 const BATCH_SIZES: usize = 20;
 const SAMPLES: usize = 100;
 const CALLS_PER_SAMPLE: u64 = 10;
 
 fn main() {
-    if CriterionArguments::parse_from(std::env::args().skip(1)).mode() != Mode::Measure {
+    let arguments = CriterionArguments::parse_from(std::env::args().skip(1));
+    if arguments.mode() != Mode::Measure {
         return;
     }
+    let models = if arguments.quick { QUICK_MODELS } else { MODELS };
     let root = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("convert-bench");
     let _ = fs::remove_dir_all(&root);
-    let run = generate(&root);
+    let run = generate(&root, models);
 
     let is_reset = memory::reset_peak().is_ok();
     let start = Instant::now();
@@ -42,7 +45,7 @@ fn main() {
     let peak = memory::peak_bytes().filter(|_| is_reset);
 
     let figures = conversion.records.iter().filter(|record| record.latency_p99_ms.is_some()).count();
-    assert_eq!((figures, conversion.refused.len()), (MODELS * BATCH_SIZES, 0), "every case is converted");
+    assert_eq!((figures, conversion.refused.len()), (models * BATCH_SIZES, 0), "every case is converted");
     let peak = peak.map_or("unknown".into(), |bytes| format!("{:.0} MiB", bytes as f64 / f64::from(1 << 20)));
     println!(
         "converted {figures} cases of {} calls in {seconds:.2} s, peak {peak} (aim: under 5 s and 500 MiB)",
@@ -51,10 +54,10 @@ fn main() {
     let _ = fs::remove_dir_all(&root);
 }
 
-fn generate(root: &Path) -> RunFolder {
+fn generate(root: &Path, models: usize) -> RunFolder {
     let run = RunFolder::new(root.join("run"));
     let mut cases = Vec::new();
-    for model in 0..MODELS {
+    for model in 0..models {
         for batch in 1..=BATCH_SIZES {
             let case = Case::new(&format!("model-{model}"), "ort", batch);
             write_entry(&root.join("criterion"), &case, (model * BATCH_SIZES + batch) as u64);
@@ -113,6 +116,7 @@ fn manifest(root: &Path, cases: &[Case]) -> Manifest {
         suite: Suite {
             name: "generated".into(),
             models: Vec::new(),
+            data_source: None,
             include_found: false,
             backends: Vec::new(),
             devices: Vec::new(),
@@ -122,6 +126,8 @@ fn manifest(root: &Path, cases: &[Case]) -> Manifest {
             phases: None,
             seq_lens: None,
             effort: Effort::default(),
+            data_source: None,
+            allows_unknown_models: false,
         },
         threads: 1,
         inferbench_version: String::new(),
@@ -143,6 +149,8 @@ fn manifest(root: &Path, cases: &[Case]) -> Manifest {
                 parameters: None,
                 nonzero_parameters: None,
                 cost: None,
+                files_sha256: None,
+                samples_sha256: None,
                 failure: None,
             })
             .collect(),
