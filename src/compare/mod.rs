@@ -15,15 +15,13 @@
 mod changes;
 mod duel_result;
 mod duet;
-#[cfg(test)]
-mod duet_simulation;
 mod filter;
 mod noise;
 mod pairs;
 mod runs;
 mod sides;
 #[cfg(test)]
-mod simulation;
+mod tests;
 mod verdict;
 mod within;
 
@@ -46,7 +44,7 @@ use serde::Serialize;
 
 use crate::definition::{Case, Status};
 use crate::exit_codes;
-use crate::record::Record;
+use crate::run_data::Record;
 use crate::statistics::geometric_mean;
 use changes::{changes, worst_status};
 use pairs::{Pair, pair};

@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use anyhow::Result;
 
-use crate::definition::Selection;
 use crate::duel::{self, DuelEnd, Gate, Length, Terms};
 use crate::exit_codes;
 use crate::paths::Paths;
+use crate::selection::Selection;
 
 /// As duels have them by default.
 const SLICE: Duration = Duration::from_millis(20);
