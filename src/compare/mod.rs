@@ -18,6 +18,7 @@ mod duet;
 #[cfg(test)]
 mod duet_simulation;
 mod filter;
+mod gate;
 mod noise;
 mod pairs;
 mod runs;
@@ -34,6 +35,7 @@ pub use duet::{
     decide_duet, in_percent,
 };
 pub use filter::CaseFilter;
+pub use gate::{Found, Gate};
 pub use noise::{ASSUMED_DEVIATION, History, Noise, Source};
 pub(crate) use noise::{is_like, is_repetition};
 pub use pairs::{Condition, Difference};
