@@ -16,6 +16,7 @@ mod changes;
 mod duel_result;
 mod duet;
 mod filter;
+mod gate;
 mod noise;
 mod pairs;
 mod runs;
@@ -32,6 +33,7 @@ pub use duet::{
     decide_duet, in_percent,
 };
 pub use filter::CaseFilter;
+pub use gate::{Found, Gate};
 pub use noise::{ASSUMED_DEVIATION, History, Noise, Source};
 pub(crate) use noise::{is_like, is_repetition};
 pub use pairs::{Condition, Difference};
