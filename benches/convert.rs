@@ -11,12 +11,12 @@ use clap::Parser;
 use inferbench::convert::convert;
 use inferbench::criterion_dir::{LatencyLog, write_latency_log};
 use inferbench::definition::{Boundary, Case, Effort, Status, Suite};
+use inferbench::history::{write_records, write_throughput};
 use inferbench::machine::{Machine, Revision};
 use inferbench::measurement::memory;
 use inferbench::run_data::{
     CriterionArguments, Event, MANIFEST_FORMAT, Manifest, ManifestCase, Mode, Observed, Outcome, RunFolder,
 };
-use inferbench::store::{write_records, write_throughput};
 
 const MODELS: usize = 500;
 const QUICK_MODELS: usize = 5;
@@ -126,6 +126,8 @@ fn manifest(root: &Path, cases: &[Case]) -> Manifest {
             phases: None,
             seq_lens: None,
             effort: Effort::default(),
+            data_source: None,
+            allows_unknown_models: false,
         },
         threads: 1,
         inferbench_version: String::new(),

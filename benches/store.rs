@@ -1,87 +1,120 @@
-//! The store with ten million calls: how long a million take to append, and p50 and p99 of every case to find.
+//! The history with ten million calls and with ten thousand runs: how long they take to write, to list and to query.
 //!
-//! `cargo bench --features duckdb --bench store` prints seconds, beside those of pandas over the same files. pandas is looked for in
-//! `${XDG_CACHE_HOME:-~/.cache}/inferbench/pandas` (a virtual environment with pandas and pyarrow), then in `python3`. The
-//! store takes about 120 MB in the target folder and is removed afterwards.
+//! `cargo bench --features duckdb --bench store` prints seconds, those of percentiles beside those of pandas over the same
+//! files. pandas is looked for in `${XDG_CACHE_HOME:-~/.cache}/inferbench/pandas` (a virtual environment with pandas and
+//! pyarrow), then in `python3`. The histories take about 900 MB in the target folder and are removed afterwards. `-- --quick` makes them small.
 
-use std::fs::{self, File};
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Instant;
 
+use anyhow::Result;
 use clap::Parser;
-use inferbench::definition::{Case, Status};
-use inferbench::harness::{CriterionArguments, Mode};
-use inferbench::record::{Record, RunIdentity};
-use inferbench::store::{CallsWriter, Database, LATENCIES, Store, StoredRun, write_database};
+use inferbench::definition::{Boundary, Case, Effort, Status, Suite};
+use inferbench::history::{Database, History, LATENCIES, NewRun, write_database};
+use inferbench::machine::{Machine, Revision};
+use inferbench::run_data::{CriterionArguments, Distributions, MANIFEST_FORMAT, Manifest, Mode, Record};
 
 const RUNS: usize = 10;
+const QUICK_RUNS: usize = 1;
 const CASES: usize = 20;
 const SAMPLES: usize = 100;
 const CALLS_PER_SAMPLE: usize = 500;
 const MILLION: usize = CASES * SAMPLES * CALLS_PER_SAMPLE;
 const ROUNDS: usize = 7;
+const MANY_RUNS: usize = 10_000;
+const QUICK_MANY_RUNS: usize = 20;
 
-const SQL: &str = "SELECT \"case\", quantile_disc(nanoseconds, [0.5, 0.99]) AS q, q[1], q[2] FROM raw_benchmark_data GROUP BY \"case\"";
+const PERCENTILES: &str = "SELECT \"case\", quantile_disc(nanoseconds, [0.5, 0.99]) AS q, q[1], q[2] FROM raw_benchmark_data GROUP BY \"case\"";
+const ONE_MODEL: &str = "SELECT run_id, min(latency_p50_ms) FROM benchmark_results WHERE model = 'model-3' AND status = 'ok' GROUP BY run_id";
 
 const PANDAS: &str = "
-import sys, time
+import glob, sys, time
 import pandas
 for _ in range(3):
     start = time.perf_counter()
-    calls = pandas.read_parquet(sys.argv[1], columns=['case', 'nanoseconds'])
+    calls = pandas.concat(pandas.read_parquet(file, columns=['case', 'nanoseconds']) for file in glob.glob(sys.argv[1]))
     read = time.perf_counter() - start
     found = calls.groupby('case', observed=True).nanoseconds.quantile([0.5, 0.99], interpolation='lower').unstack()
     total = time.perf_counter() - start
     print(f'  pandas {pandas.__version__}: {total:.2f} s, of which reading {read:.2f} s ({len(found)} cases, {len(calls)} calls)')
 ";
 
-fn main() {
-    if CriterionArguments::parse_from(std::env::args().skip(1)).mode() != Mode::Measure {
-        return;
+fn main() -> Result<()> {
+    let arguments = CriterionArguments::parse_from(std::env::args().skip(1));
+    if arguments.mode() != Mode::Measure {
+        return Ok(());
     }
+    let (runs, many) = if arguments.quick { (QUICK_RUNS, QUICK_MANY_RUNS) } else { (RUNS, MANY_RUNS) };
     let root = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("store-bench");
     let _ = fs::remove_dir_all(&root);
-    fs::create_dir_all(&root).expect("the target folder can be written");
-    let folder = root.join("store");
+    fs::create_dir_all(&root)?;
+    many_calls(&root, runs)?;
+    many_runs(&root, many)?;
+    Ok(fs::remove_dir_all(&root)?)
+}
 
+fn many_calls(root: &Path, runs: usize) -> Result<()> {
+    let folder = root.join("calls");
     let mut sorted: Vec<Vec<u64>> = vec![Vec::new(); CASES];
     let mut seconds = Vec::new();
-    for run in 0..RUNS {
+    for run in 0..runs {
         let calls: Vec<Vec<Vec<u64>>> = (0..CASES).map(|case| samples(run, case)).collect();
         let start = Instant::now();
-        append(&root, &folder, run, &calls);
+        write_run(&folder, run, &calls)?;
         seconds.push(start.elapsed().as_secs_f64());
         for (all, samples) in sorted.iter_mut().zip(&calls) {
             all.extend(samples.iter().flatten());
         }
     }
-    let bytes: u64 = Store::read(&folder)
-        .and_then(|store| store.files(inferbench::store::Table::Calls))
-        .expect("the store was just written")
-        .iter()
-        .filter_map(|file| Some(fs::metadata(file).ok()?.len()))
-        .sum();
+    let history = History::open(std::slice::from_ref(&folder))?;
+    let sizes = history.runs().iter().map(|run| Ok(fs::metadata(run.folder().join(LATENCIES))?.len()));
+    let bytes: u64 = sizes.sum::<Result<u64>>()?;
     println!(
-        "{MILLION} calls appended, from memory to the synced store: {} (aim: seconds); {:.1} bytes a call",
+        "{MILLION} calls written, from memory to the synced folder: {}; {:.1} bytes per call",
         spread(&mut seconds),
-        bytes as f64 / (RUNS * MILLION) as f64
+        bytes as f64 / (runs * MILLION) as f64
     );
 
-    println!("p50 and p99 of {CASES} cases over {} calls (aim: well under a second):", RUNS * MILLION);
+    println!("p50 and p99 of {CASES} cases over {} calls:", runs * MILLION);
     let expected: Vec<[u64; 2]> = sorted.iter_mut().map(|calls| nearest_rank(calls)).collect();
     let file = root.join("history.duckdb");
     let start = Instant::now();
-    let store = Store::read(&folder).expect("the store was just written");
-    let places = store.places().expect("the store was just written");
-    write_database(store, &places, &file).expect("the target folder can be written");
+    write_database(history.runs(), &file)?;
     let export = start.elapsed().as_secs_f64();
-    query("DuckDB over the Parquet files, opened each time", &expected, || Database::over(Store::read(&folder)?));
-    query("DuckDB over its own tables, opened each time", &expected, || Database::open(&file));
-    let megabytes = fs::metadata(&file).map_or(0.0, |metadata| metadata.len() as f64 / 1e6);
-    println!("  (written from the Parquet files in {export:.2} s, {megabytes:.0} MB)");
-    pandas(&folder.join("raw_benchmark_data"));
-    let _ = fs::remove_dir_all(&root);
+    percentiles("DuckDB over the runs, opened each time", &expected, || {
+        Database::over(History::open(std::slice::from_ref(&folder))?.runs())
+    })?;
+    percentiles("DuckDB over its own tables, opened each time", &expected, || Database::open(&file))?;
+    println!("  (written in {export:.2} s, {:.0} MB)", fs::metadata(&file)?.len() as f64 / 1e6);
+    pandas(&folder.join("*").join(LATENCIES));
+    Ok(())
+}
+
+/// Without calls, which these commands do not read.
+fn many_runs(root: &Path, runs: usize) -> Result<()> {
+    let folder = root.join("runs");
+    let start = Instant::now();
+    for run in 0..runs {
+        write_run(&folder, run, &vec![Vec::new(); CASES])?;
+    }
+    println!("{runs} runs of {CASES} cases, written in {:.0} s:", start.elapsed().as_secs_f64());
+    let measure = |what: &str, work: &dyn Fn() -> Result<usize>, expected: usize| -> Result<()> {
+        let mut seconds = Vec::new();
+        for _ in 0..ROUNDS {
+            let start = Instant::now();
+            assert_eq!(work()?, expected, "{what}");
+            seconds.push(start.elapsed().as_secs_f64());
+        }
+        println!("  {what}: {} (aim: under 2 s)", spread(&mut seconds));
+        Ok(())
+    };
+    let open = || History::open(std::slice::from_ref(&folder));
+    let last_ten = || -> Result<usize> { open()?.runs().iter().take(10).map(|run| Ok(run.records()?.len())).sum() };
+    measure("the records of the last 10 runs", &last_ten, 10 * CASES)?;
+    measure("the facts of all runs", &|| open()?.runs().iter().map(|run| Ok(run.facts()?.cases)).sum(), runs * CASES)?;
+    measure("SQL over one model", &|| Ok(Database::over(open()?.runs())?.query(ONE_MODEL)?.rows.len()), runs)
 }
 
 /// Around a millisecond, with a long tail; other values in every run.
@@ -96,29 +129,55 @@ fn samples(run: usize, case: usize) -> Vec<Vec<u64>> {
     (0..SAMPLES).map(|_| (0..CALLS_PER_SAMPLE).map(|_| call()).collect()).collect()
 }
 
-/// What `convert --store` does once Criterion's files are read.
-fn append(root: &Path, store: &Path, run: usize, calls: &[Vec<Vec<u64>>]) {
-    let identity = RunIdentity {
-        run_id: format!("202601{:02}T000000Z", run + 1),
-        timestamp: format!("2026-01-{:02}T00:00:00Z", run + 1).parse().expect("a valid time"),
-        git_commit: None,
-        git_dirty: None,
-        host_id: "bench".into(),
-        suite: "generated".into(),
+/// A run a minute after the one before it: what `convert` does once Criterion's files are read.
+fn write_run(root: &Path, run: usize, calls: &[Vec<Vec<u64>>]) -> Result<()> {
+    let started = jiff::Timestamp::from_second(1_767_225_600 + 60 * run as i64)?;
+    let manifest = Manifest {
+        format: MANIFEST_FORMAT,
+        run_id: started.strftime("%Y%m%dT%H%M%SZ").to_string(),
+        started,
+        finished: Some(started),
+        is_interrupted: false,
+        arguments: Vec::new(),
+        suite_name: "generated".into(),
+        suite: Suite {
+            name: "generated".into(),
+            models: Vec::new(),
+            include_found: false,
+            backends: Vec::new(),
+            devices: Vec::new(),
+            dtypes: Vec::new(),
+            batch_sizes: Vec::new(),
+            boundaries: vec![Boundary::Compute],
+            phases: None,
+            seq_lens: None,
+            effort: Effort::default(),
+            data_source: None,
+            allows_unknown_models: false,
+        },
+        threads: 1,
+        inferbench_version: String::new(),
         rustc_version: String::new(),
+        revision: Revision::default(),
+        machine: Machine { host_id: "bench".into(), ..Machine::default() },
+        peaks: None,
+        criterion_root: PathBuf::new(),
+        saved_baseline: None,
+        compared_baseline: None,
+        is_quick: false,
+        cases: Vec::new(),
     };
-    let cases: Vec<Case> = (0..CASES).map(|case| Case::new(&format!("model-{case}"), "ort", 1)).collect();
-    let records: Vec<Record> = cases.iter().map(|case| Record::new(&identity, case, Status::Ok, None)).collect();
-    let latencies = root.join(LATENCIES);
-    let file = File::create(&latencies).expect("the target folder can be written");
-    let mut writer = CallsWriter::new(&identity.run_id, file).expect("the target folder can be written");
-    for (case, samples) in cases.iter().zip(calls) {
-        writer.append(&case.to_string(), samples, None).expect("the target folder can be written");
+    let mut new = NewRun::create(root, &manifest.run_id)?;
+    let mut records = Vec::new();
+    for (index, samples) in calls.iter().enumerate() {
+        let case = Case::new(&format!("model-{}", index % 10), "ort", 1 + index / 10);
+        let mut record = Record::new(&manifest.identity(), &case, Status::Ok, None);
+        record.latency_p50_ms = Some(1.0 + (run + index) as f64 / 1e4);
+        new.append_calls(&record.case_id, samples, None)?;
+        records.push(record);
     }
-    let (_, count) = writer.finish().expect("the target folder can be written");
-    assert_eq!(count, MILLION);
-    let stored = StoredRun::new(records, None, Some((latencies, count))).expect("records of one run");
-    Store::write(store).and_then(|store| store.import(&[stored], false)).expect("the target folder can be written");
+    new.publish(&manifest, &records, &Distributions::new(Default::default()), false)?;
+    Ok(())
 }
 
 fn nearest_rank(calls: &mut [u64]) -> [u64; 2] {
@@ -126,11 +185,11 @@ fn nearest_rank(calls: &mut [u64]) -> [u64; 2] {
     [0.5, 0.99].map(|p| calls[(p * calls.len() as f64).ceil() as usize - 1])
 }
 
-fn query(what: &str, expected: &[[u64; 2]], open: impl Fn() -> Result<Database, String>) {
+fn percentiles(what: &str, expected: &[[u64; 2]], open: impl Fn() -> Result<Database>) -> Result<()> {
     let mut seconds = Vec::new();
     for _ in 0..ROUNDS {
         let start = Instant::now();
-        let answer = open().and_then(|database| database.query(SQL)).expect("the query is right");
+        let answer = open()?.query(PERCENTILES)?;
         seconds.push(start.elapsed().as_secs_f64());
         let mut found: Vec<[u64; 2]> =
             answer.rows.iter().map(|row| [2, 3].map(|index| row[index].as_u64().expect("a number"))).collect();
@@ -140,6 +199,7 @@ fn query(what: &str, expected: &[[u64; 2]], open: impl Fn() -> Result<Database, 
         assert_eq!(found, expected, "DuckDB's percentiles are those of the calls");
     }
     println!("  {what}: {}", spread(&mut seconds));
+    Ok(())
 }
 
 fn spread(seconds: &mut [f64]) -> String {
@@ -147,12 +207,12 @@ fn spread(seconds: &mut [f64]) -> String {
     format!("{:.2} s ({:.2} to {:.2})", seconds[seconds.len() / 2], seconds[0], seconds[seconds.len() - 1])
 }
 
-fn pandas(table: &Path) {
+fn pandas(files: &Path) {
     let home = std::env::var_os("HOME").map(|home| PathBuf::from(home).join(".cache"));
     let cache = std::env::var_os("XDG_CACHE_HOME").map(PathBuf::from).or(home).unwrap_or_default();
     let own = cache.join("inferbench/pandas/bin/python");
     let python = if own.is_file() { own } else { "python3".into() };
-    let status = Command::new(&python).args(["-c", PANDAS]).arg(table).status();
+    let status = Command::new(&python).args(["-c", PANDAS]).arg(files).status();
     if !status.is_ok_and(|status| status.success()) {
         println!("  pandas: left out, {} has no pandas with pyarrow", python.display());
     }

@@ -1,5 +1,6 @@
 //! Where things lie: the project's root, and the folders below it.
 
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 /// The folders that a process works with.
@@ -11,16 +12,21 @@ pub struct Paths {
     apart: Option<PathBuf>,
 }
 
+/// The value of an environment variable. Returns `None` if it is not set or empty.
+fn variable(name: &str) -> Option<OsString> {
+    std::env::var_os(name).filter(|value| !value.is_empty())
+}
+
 impl Paths {
     /// The checkout that the executable was built from, or `INFERBENCH_ROOT`, or the current folder.
     pub fn find() -> Self {
         let built_from = PathBuf::from(env!("CARGO_MANIFEST_DIR"));
-        let root = match std::env::var_os("INFERBENCH_ROOT") {
+        let root = match variable("INFERBENCH_ROOT") {
             Some(root) => PathBuf::from(root),
             None if built_from.join("models").is_dir() => built_from,
             None => PathBuf::from("."),
         };
-        let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), PathBuf::from);
+        let target = variable("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), PathBuf::from);
         let target = std::path::absolute(&target).unwrap_or(target);
         Paths { root, target, apart: None }
     }
@@ -36,7 +42,7 @@ impl Paths {
 
     /// Model definitions and a user's own models.
     pub fn models(&self) -> PathBuf {
-        std::env::var_os("INFERBENCH_MODELS_DIR").map_or_else(|| self.root.join("models"), PathBuf::from)
+        variable("INFERBENCH_MODELS_DIR").map_or_else(|| self.root.join("models"), PathBuf::from)
     }
 
     /// Weights and graphs that were made from the definitions; may be deleted at any time.
@@ -54,7 +60,7 @@ impl Paths {
         if let Some(apart) = &self.apart {
             return apart.join("criterion");
         }
-        std::env::var_os("CRITERION_HOME").map_or_else(|| self.target.join("criterion"), PathBuf::from)
+        variable("CRITERION_HOME").map_or_else(|| self.target.join("criterion"), PathBuf::from)
     }
 
     /// The root of Criterion's tree of cold starts, whose ids are those of the measurements.
@@ -80,7 +86,7 @@ impl Paths {
 
     /// How fast this machine multiplies and copies, measured once.
     pub fn peaks(&self) -> PathBuf {
-        std::env::var_os("INFERBENCH_PEAKS").map_or_else(|| self.runs().with_file_name("peaks.json"), PathBuf::from)
+        variable("INFERBENCH_PEAKS").map_or_else(|| self.runs().with_file_name("peaks.json"), PathBuf::from)
     }
 
     /// Duels, and what they build.
@@ -88,13 +94,8 @@ impl Paths {
         self.runs().with_file_name("duel")
     }
 
-    /// The history of runs.
-    pub fn store(&self) -> PathBuf {
-        self.reports().join("store")
-    }
-
-    /// Where records and reports go.
+    /// Where reports go, which are the history of runs.
     pub fn reports(&self) -> PathBuf {
-        std::env::var_os("INFERBENCH_REPORTS").map_or_else(|| self.root.join("target-reports"), PathBuf::from)
+        variable("INFERBENCH_REPORTS").map_or_else(|| self.root.join("target-reports"), PathBuf::from)
     }
 }

@@ -21,6 +21,9 @@ mod probe;
 pub mod registry;
 mod trace;
 
+/// The variable by which a worker is told that its runtime shall log what it does.
+pub const DEBUG: &str = "INFERBENCH_RUNTIME_LOGS";
+
 pub use availability::{Registry, tried_devices};
 pub use interface::{Backend, DeviceReport, LoadRequest, Placement, Session, Stages, Versions};
 pub use probe::{answer as answer_probe, asked as asked_by_probe};

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, anyhow};
-use serde::Deserialize;
+use serde_json::Value;
 
 use crate::definition::{Boundary, DataSource, Effort, Suite, SuiteModel, backend_name};
 
@@ -32,45 +32,23 @@ pub fn read_suite(name_or_path: &str, models_folder: &Path) -> Result<Suite> {
     read().with_context(|| path.display().to_string())
 }
 
-/// A model of a custom set, the JSON form of a suite.
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct CustomModel {
-    /// The name of the model if the key is another.
-    name: Option<String>,
-    family: Option<String>,
-    /// Not read.
-    #[serde(rename = "size")]
-    _size: Option<String>,
-    modality: Option<String>,
-    path: Option<PathBuf>,
-    weights: Option<PathBuf>,
-    variants: Option<Vec<String>>,
-    data_source: Option<DataSource>,
-    batch_sizes: Option<Vec<usize>>,
-    seq_lens: Option<Vec<usize>>,
-}
-
-/// Reads a custom set: models by key. A model with a `path` has the name of its key; the others are models of the
-/// catalogue, by name or hub id.
+/// Reads a custom set, the JSON form of a suite: models by key. A model with a `path` has the name of its key; the others
+/// are models of the catalogue, by name or hub id.
 fn custom_set(text: &str) -> Result<Suite> {
-    let models: BTreeMap<String, CustomModel> = serde_json::from_str(text)?;
-    let models = models.into_iter().map(|(key, model)| SuiteModel {
-        name: if model.path.is_some() { key } else { model.name.unwrap_or(key) },
-        path: model.path,
-        weights: model.weights,
-        variants: model.variants,
-        data_source: model.data_source,
-        family: model.family,
-        modality: model.modality,
-        batch_sizes: model.batch_sizes,
-        seq_lens: model.seq_lens,
-        ..SuiteModel::default()
-    });
+    let entries: BTreeMap<String, serde_json::Map<String, Value>> = serde_json::from_str(text)?;
+    let model = |(key, mut entry): (String, serde_json::Map<String, Value>)| {
+        // For readers of the file.
+        entry.remove("size");
+        if entry.contains_key("path") || !entry.contains_key("name") {
+            entry.insert("name".into(), key.as_str().into());
+        }
+        serde_json::from_value::<SuiteModel>(entry.into()).context(key)
+    };
+    let models = entries.into_iter().map(model).collect::<Result<Vec<_>>>()?;
     Ok(Suite {
         name: String::new(),
         allows_unknown_models: true,
-        models: models.collect(),
+        models,
         data_source: None,
         include_found: false,
         backends: ["ort", "tch", "candle"].map(str::to_owned).to_vec(),
@@ -124,6 +102,6 @@ mod tests {
             (suite.models[1].name.as_str(), &suite.models[1].path),
             ("mine", &Some(folder.path().join("m.onnx")))
         );
-        assert!(custom_set(r#"{"a": {"wheels": 1}}"#).unwrap_err().to_string().contains("wheels"));
+        assert!(format!("{:#}", custom_set(r#"{"a": {"wheels": 1}}"#).unwrap_err()).contains("wheels"));
     }
 }

@@ -1,16 +1,17 @@
-//! `inferbench compare`: two runs, or a run and a baseline, with a verdict a case.
+//! `inferbench compare`: two runs, or a run and a baseline, with a verdict per case.
 
 use std::path::PathBuf;
 
 use clap::Args;
 
+use super::history_arguments::HistoryArguments;
 use super::print;
 use super::values::part_of_whole;
 use crate::compare::{Allowance, CaseFilter, Condition, History, Noise, Options, Side, compare};
+use crate::history::write_whole;
 use crate::paths::Paths;
 use crate::report::{Format, comparison};
 use crate::selftest;
-use crate::store::write_whole;
 
 /// Compare two runs, or a run and a baseline: faster, same, slower or cannot-say, and what else changed
 #[derive(Args)]
@@ -25,12 +26,14 @@ use crate::store::write_whole;
         inferbench compare RUN1,RUN2,RUN3 RUN4,RUN5,RUN6 --backend ort"
 )]
 pub struct Arguments {
-    /// What it was
+    /// The runs or the baseline to compare with
     #[arg(value_name = "BASE")]
     base: String,
-    /// What it is now
+    /// The runs or the baseline that may be faster or slower
     #[arg(value_name = "CANDIDATE")]
     candidate: String,
+    #[command(flatten)]
+    history: HistoryArguments,
     #[command(flatten)]
     filter: CaseFilter,
     /// Compare also where these differ, separated by commas
@@ -39,17 +42,17 @@ pub struct Arguments {
     /// A case that the candidate does not have is no regression
     #[arg(long)]
     allow_missing: bool,
-    /// Smaller changes of the time do not matter
-    #[arg(long, value_name = "PART", default_value = "5%", value_parser = part_of_whole)]
+    /// Smaller changes of the time do not matter: sure ones are shown as notices, and are no regression
+    #[arg(long, value_name = "PERCENT", default_value = "5%", value_parser = part_of_whole)]
     tolerance: f64,
-    /// More memory or a larger model, up to this, is no regression
-    #[arg(long, value_name = "PART", default_value = "10%", value_parser = part_of_whole)]
+    /// An increase of memory or of the model's size up to this is no regression
+    #[arg(long, value_name = "PERCENT", default_value = "10%", value_parser = part_of_whole)]
     memory_tolerance: f64,
-    /// Less accuracy, up to this, is no regression
+    /// A loss of accuracy up to this is no regression
     #[arg(long, value_name = "POINTS", default_value = "0.5%", value_parser = part_of_whole)]
     accuracy_tolerance: f64,
-    /// Of the intervals; what is missing to 100 % is the part of false alarms among the changes found in all cases
-    #[arg(long, value_name = "PART", default_value = "99%", value_parser = confidence)]
+    /// Confidence of the intervals; the rest to 100 % is the rate of false alarms among the changes found in all cases
+    #[arg(long, value_name = "PERCENT", default_value = "99%", value_parser = confidence)]
     confidence: f64,
     #[arg(long, value_enum, default_value = "table")]
     format: Format,
@@ -60,8 +63,9 @@ pub struct Arguments {
 
 pub fn run(arguments: &Arguments) -> Result<u8, String> {
     let paths = Paths::find();
-    let base = Side::find(&arguments.base, &paths)?;
-    let candidate = Side::find(&arguments.candidate, &paths)?;
+    let runs = arguments.history.open(&paths).map_err(|error| format!("{error:#}"))?;
+    let base = Side::find(&arguments.base, &runs, &paths)?;
+    let candidate = Side::find(&arguments.candidate, &runs, &paths)?;
     if let Some(shared) = base.shared_run(&candidate) {
         return Err(format!("both sides have the run {}; measure again, and compare that", shared.name));
     }
@@ -74,18 +78,18 @@ pub fn run(arguments: &Arguments) -> Result<u8, String> {
         filter: arguments.filter.clone(),
     };
     let compared: Vec<&str> = base.run_ids().chain(candidate.run_ids()).collect();
-    let history = History::read(&paths.reports(), &compared);
+    let history = History::read(&runs, &compared);
     let known = |host_id: &str| noise_of_machine(&paths, host_id);
     let found = compare(&base, &candidate, &history, &known, &options);
     let text = comparison::render(&found, arguments.format);
     match &arguments.output {
-        Some(output) => write_whole(output, text.as_bytes())?,
+        Some(output) => write_whole(output, text.as_bytes()).map_err(|error| format!("{error:#}"))?,
         None => print(&text)?,
     }
     Ok(found.exit_code)
 }
 
-/// What is known of a machine without runs of the case.
+/// The noise of a machine as far as it is known without runs of the case.
 pub(super) fn noise_of_machine(paths: &Paths, host_id: &str) -> Noise {
     match selftest::of_machine(&paths.selftest(), host_id) {
         Some(selftest) => {
@@ -97,7 +101,8 @@ pub(super) fn noise_of_machine(paths: &Paths, host_id: &str) -> Noise {
 }
 
 fn confidence(text: &str) -> Result<f64, String> {
-    part_of_whole(text).and_then(|part| if part >= 0.5 { Ok(part) } else { Err("not from 50 % to below 100 %".into()) })
+    let part = part_of_whole(text).map_err(|error| error.to_string());
+    part.and_then(|part| if part >= 0.5 { Ok(part) } else { Err("not from 50 % to below 100 %".into()) })
 }
 
 #[cfg(test)]

@@ -6,6 +6,7 @@ mod convert;
 mod devices;
 mod doctor;
 mod duel;
+mod history_arguments;
 mod models;
 mod prepare;
 mod report;
@@ -63,17 +64,17 @@ pub fn main() -> ExitCode {
     let Cli { command } = parse_with_variables();
     let result = match command {
         Command::Devices(arguments) => devices::run(&arguments),
-        Command::Models(arguments) => models::run(&arguments),
-        Command::Prepare(arguments) => prepare::run(&arguments),
+        Command::Models(arguments) => models::run(&arguments).map_err(|error| format!("{error:#}")),
+        Command::Prepare(arguments) => prepare::run(&arguments).map_err(|error| format!("{error:#}")),
         Command::Verify(arguments) => verify::run(&arguments),
         Command::Run(arguments) => run::run(&arguments),
-        Command::Convert(arguments) => convert::run(&arguments),
+        Command::Convert(arguments) => convert::run(&arguments).map_err(|error| format!("{error:#}")),
         Command::Report(arguments) => report::run(&arguments).map_err(|error| format!("{error:#}")),
         Command::Compare(arguments) => compare::run(&arguments),
         Command::Duel(arguments) => duel::run(&arguments),
         Command::Arm(arguments) => arm::run(&arguments),
         Command::Selftest(arguments) => selftest::run(&arguments),
-        Command::Store(arguments) => store::run(&arguments),
+        Command::Store(arguments) => store::run(&arguments).map_err(|error| format!("{error:#}")),
     };
     match result {
         Ok(code) => ExitCode::from(code),

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::fmt;
 
+use anyhow::Result;
 use clap::Args;
 use serde_json::json;
 
@@ -27,10 +28,13 @@ pub struct Arguments {
     format: ListFormat,
 }
 
-pub fn run(arguments: &Arguments) -> Result<u8, String> {
+/// Lists the models.
+///
+/// # Errors
+/// The suite or a filter is wrong.
+pub fn run(arguments: &Arguments) -> Result<u8> {
     let paths = Paths::find();
-    let Plan { cases, .. } =
-        make_plan(&paths, &arguments.selection, &EffortArguments::default()).map_err(|error| format!("{error:#}"))?;
+    let Plan { cases, .. } = make_plan(&paths, &arguments.selection, &EffortArguments::default())?;
     let mut seen = BTreeSet::new();
     let mut rows = Vec::new();
     let mut objects = Vec::new();
@@ -81,15 +85,17 @@ pub fn run(arguments: &Arguments) -> Result<u8, String> {
         text("inputs"),
         text("backends"),
     ];
-    Listing { table: Table::new(columns).with_rows(rows), objects: objects.into() }.print(arguments.format)?;
+    Listing { table: Table::new(columns).with_rows(rows), objects: objects.into() }
+        .print(arguments.format)
+        .map_err(anyhow::Error::msg)?;
     Ok(exit_codes::OK)
 }
 
-/// What one sample of a phase costs.
+/// The cost of one sample of a phase.
 struct PhaseCost {
     phase: Phase,
     sequence_length: Option<usize>,
-    cost: anyhow::Result<Cost>,
+    cost: Result<Cost>,
 }
 
 /// The phases and sequence lengths of the model's cases, each once.

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use anyhow::Result;
 use clap::Args;
 
 use crate::definition::{Dtype, EffortArguments, Model, Selection};
@@ -18,10 +19,13 @@ pub struct Arguments {
     selection: Selection,
 }
 
-pub fn run(arguments: &Arguments) -> Result<u8, String> {
+/// Prepares the models.
+///
+/// # Errors
+/// The suite or a filter is wrong.
+pub fn run(arguments: &Arguments) -> Result<u8> {
     let paths = Paths::find();
-    let Plan { cases, .. } =
-        make_plan(&paths, &arguments.selection, &EffortArguments::default()).map_err(|error| format!("{error:#}"))?;
+    let Plan { cases, .. } = make_plan(&paths, &arguments.selection, &EffortArguments::default())?;
     let usable = cases.iter().filter_map(|planned| Some((planned.definition.as_ref().ok()?, planned.case.dtype)));
     let models: BTreeMap<(String, &str, Dtype), &Model> =
         usable.map(|(model, dtype)| ((model.artifact_folder_name(), model.variant.as_str(), dtype), model)).collect();
@@ -32,7 +36,7 @@ pub fn run(arguments: &Arguments) -> Result<u8, String> {
         needed += bytes(model, Dtype::F32);
     }
     for ((.., dtype), model) in &models {
-        // What every type is made from is counted above.
+        // The f32 files that every dtype is made from are counted above.
         needed += bytes(model, *dtype).saturating_sub(bytes(model, Dtype::F32));
     }
     if needed > 0 {

@@ -1,20 +1,20 @@
 //! `inferbench run`: `cargo bench --bench inference` by flags, and the table at the end.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs::File;
+use std::path::PathBuf;
 
 use clap::Args;
 
-use super::convert::{convert_run, write_pages};
+use super::convert::convert_run;
 use super::report::{resolution, variants_of};
 use super::{print, verify};
 use crate::definition::{EffortArguments, Selection, Status};
 use crate::exit_codes;
 use crate::harness::{self, Purpose, Request};
+use crate::history::write_whole;
 use crate::paths::Paths;
 use crate::record::Record;
 use crate::report::{Format, records};
-use crate::store::{read_records, write_whole};
 
 /// Measure the cases of a suite, convert the results and show them
 #[derive(Args)]
@@ -37,6 +37,9 @@ pub struct Arguments {
     /// Draw no plots
     #[arg(long)]
     noplot: bool,
+    /// Folder for the reports and the history [default: target-reports]
+    #[arg(long, value_name = "FOLDER")]
+    output_dir: Option<PathBuf>,
     /// Compare the outputs with the reference, and measure nothing
     #[arg(long, conflicts_with = "benchmark_only")]
     verify_only: bool,
@@ -69,21 +72,23 @@ pub fn run(arguments: &Arguments) -> Result<u8, String> {
     let finished = harness::run(&request).map_err(|error| format!("{error:#}"))?;
     if let Some(folder) = &finished.folder {
         let paths = Paths::find();
-        let converted = convert_run(folder, None, "new", &paths.reports())?;
-        let file = File::open(&converted.results).map_err(|error| error.to_string())?;
-        let records = read_records(file)?;
-        let markdown = converted.results.with_file_name("report.md");
-        let resolution = resolution(&paths, &records);
-        write_whole(&markdown, records::render(&records, &[], &resolution, Format::Markdown).as_bytes())?;
-        print(&records::render(&records, &[], &resolution, Format::Table))?;
-        for model in models_with_variants(&records) {
-            print(&format!("\n{}", variants_of(&records, &model, &paths)?))?;
+        let reports = arguments.output_dir.clone().unwrap_or_else(|| paths.reports());
+        // What was measured just now is the truth about this run.
+        let converted = convert_run(folder, None, "new", &reports, true).map_err(line)?;
+        let records = &converted.reported.records;
+        let markdown = converted.run.folder().join("report.md");
+        let resolution = resolution(&paths, records);
+        write_whole(&markdown, records::render(records, &[], &resolution, Format::Markdown).as_bytes())
+            .map_err(line)?;
+        print(&records::render(records, &[], &resolution, Format::Table))?;
+        for model in models_with_variants(records) {
+            print(&format!("\n{}", variants_of(records, &model, &paths)?))?;
         }
-        let pages = write_pages(&converted, &paths.reports(), &paths)?;
+        let pages = converted.write_pages(&reports, &paths).map_err(line)?;
         let html = paths.criterion().join("report/index.html");
         let paths = [
-            ("CSV", &converted.results),
-            ("short CSV", &converted.throughput),
+            ("CSV", &converted.results()),
+            ("short CSV", &converted.throughput()),
             ("Markdown", &markdown),
             ("HTML", &pages.report),
             ("all runs", &pages.index),
@@ -93,6 +98,10 @@ pub fn run(arguments: &Arguments) -> Result<u8, String> {
         }
     }
     Ok(finished.exit_code)
+}
+
+fn line(error: anyhow::Error) -> String {
+    format!("{error:#}")
 }
 
 /// The models of which a run has measured more than one variant.

@@ -1,12 +1,13 @@
-//! What changed besides the time: status, memory, size, accuracy.
+//! The changes besides that of the time: status, memory, size, accuracy.
 
 use serde::Serialize;
 
 use super::sides::Measurement;
 use crate::definition::Status;
 use crate::record::Record;
+use crate::statistics;
 
-/// A quantity that is not what it was.
+/// A quantity that differs between the two sides.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Change {
     /// The column of the record, or `case` for one that only one side has.
@@ -16,7 +17,7 @@ pub struct Change {
     pub effect: Effect,
 }
 
-/// As the records have it; a number of several runs is their median.
+/// A value as in the records; a number is the median over several runs.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(untagged)]
 pub enum Value {
@@ -30,20 +31,20 @@ pub enum Value {
 pub enum Effect {
     Regression,
     Improvement,
-    /// Worth a line, and neither.
+    /// It is worth a line, and is neither a regression nor an improvement.
     Notice,
 }
 
-/// How much more or less is no regression.
+/// The increase or loss that is no regression.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Allowance {
-    /// Memory and size, as a part of the base's.
+    /// The increase of memory and size, as a fraction of the base's.
     pub memory: f64,
-    /// Accuracy, in its own unit: 0.01 is a percentage point.
+    /// The loss of accuracy, in its own unit: 0.01 is a percentage point.
     pub accuracy: f64,
 }
 
-/// A part of the size below which rounding may be all there is.
+/// Changes below this fraction may be due to rounding.
 const ROUNDING: f64 = 1e-3;
 
 /// The changes of a case that both sides have.
@@ -82,7 +83,7 @@ fn status_change(base: &[&Measurement], candidate: &[&Measurement]) -> Option<Ch
     let (before, after) = (worst_status(base), worst_status(candidate));
     let effect = match (before, after) {
         _ if before == after => return None,
-        // Measured, and too scattered: nothing that is worse for sure.
+        // It was measured, and its times scatter too much: it is not worse for sure.
         (Status::Ok, Status::Unstable) => Effect::Notice,
         (Status::Ok, _) | (_, Status::WrongOutput) => Effect::Regression,
         (_, Status::Ok) => Effect::Improvement,
@@ -97,7 +98,7 @@ fn status_change(base: &[&Measurement], candidate: &[&Measurement]) -> Option<Ch
     Some(Change { quantity: "status", base: shown(before, base), candidate: shown(after, candidate), effect })
 }
 
-/// That nothing was compared with the reference any more is worth a line; a wrong output is a status.
+/// A notice if the outputs are no longer compared with the reference; a wrong output is a status.
 fn verified_change(base: &[&Measurement], candidate: &[&Measurement]) -> Option<Change> {
     let verified = |side: &[&Measurement]| side.iter().all(|found| found.record.verified == Some(true));
     let (before, after) = (verified(base), verified(candidate));
@@ -110,7 +111,7 @@ fn verified_change(base: &[&Measurement], candidate: &[&Measurement]) -> Option<
     })
 }
 
-/// More is a regression where it is more than is allowed.
+/// An increase beyond what is allowed is a regression.
 fn quantity_change(
     quantity: &'static str,
     base: &[&Measurement],
@@ -141,11 +142,9 @@ fn accuracy_change(base: &[&Measurement], candidate: &[&Measurement], allowed: f
     Some(Change { quantity: "accuracy", base: Value::Number(before), candidate: Value::Number(after), effect })
 }
 
-/// The median (nearest rank) over the runs; none where one of them does not know.
+/// The median over the runs. Returns `None` if one of them lacks the figure.
 fn median(measurements: &[&Measurement], of: impl Fn(&Record) -> Option<f64>) -> Option<f64> {
-    let mut values: Vec<f64> = measurements.iter().map(|found| of(&found.record)).collect::<Option<_>>()?;
-    values.sort_by(f64::total_cmp);
-    values.get(values.len().div_ceil(2).checked_sub(1)?).copied()
+    statistics::median(&measurements.iter().map(|found| of(&found.record)).collect::<Option<Vec<f64>>>()?)
 }
 
 fn one_value<T: PartialEq>(measurements: &[&Measurement], of: impl Fn(&Record) -> T) -> Option<T> {

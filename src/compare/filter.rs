@@ -1,4 +1,4 @@
-//! Which cases of the two sides are compared.
+//! The filters that choose the cases to compare.
 
 use clap::Args;
 
@@ -46,7 +46,7 @@ impl CaseFilter {
     }
 }
 
-/// No list is no restriction.
+/// An empty list is no restriction.
 fn is_among<T: PartialEq>(list: &[T], value: &T) -> bool {
     list.is_empty() || list.contains(value)
 }

@@ -1,12 +1,16 @@
-//! Whether one side of a comparison is faster or slower than the other, and how sure that is.
+//! "Is A faster than B?": the estimates of a ratio of times, and the verdicts about them.
+//!
+//! Each estimator makes a [`RatioEstimate`] with its limits: [`estimate`] (in `runs`) from stored runs, for
+//! `compare` and the variants of a model, and the paired one of a duel (in `duet`). [`verdicts`] decides for all of them in the
+//! same way. [`compare`] does it for two sides of stored runs:
 //!
 //! ```text
-//! sides ─▶ pairs ─┬▶ interval (within + noise) ─▶ verdict
+//! sides ─▶ pairs ─┬▶ runs (within + noise) ─▶ verdict
 //!                 └▶ changes
 //! ```
 //!
-//! The samples of one process tell how exactly its median is known ([`Within`]); how far the medians of two processes of
-//! the same program are apart is known from earlier runs only ([`Noise`]). An interval has both parts.
+//! The samples of one process say how exactly its median is known ([`Within`]); only earlier runs say how far the medians of
+//! two processes of the same program are apart ([`Noise`]). An interval has both components.
 
 mod changes;
 mod duel_result;
@@ -50,9 +54,9 @@ use pairs::{Pair, pair};
 /// How two sides are compared.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Of each case's interval, and 1 less the false-discovery rate over all cases.
+    /// The confidence of each case's interval, and 1 minus the false-discovery rate over all cases.
     pub confidence: f64,
-    /// What change of the time would matter, as a part of the base's.
+    /// Changes of the time up to this do not matter, as a fraction of the base's.
     pub tolerance: f64,
     pub allowance: Allowance,
     /// Conditions that may differ.
@@ -62,7 +66,7 @@ pub struct Options {
     pub filter: CaseFilter,
 }
 
-/// What came of it.
+/// The result of a comparison.
 #[derive(Clone, Debug, Serialize)]
 pub struct Comparison {
     pub base: SideSummary,
@@ -73,7 +77,7 @@ pub struct Comparison {
     pub conclusion: Conclusion,
     pub exit_code: u8,
     pub cases: Vec<ComparedCase>,
-    /// Pairs that are not compared, because something else than the code differs.
+    /// Pairs that are not compared, since more than the code differs.
     pub refused: Vec<RefusedPair>,
     /// Earlier runs of a case that say nothing about its noise, since other work disturbed them; the most of all cases.
     pub disturbed_runs: usize,
@@ -81,7 +85,7 @@ pub struct Comparison {
     pub notes: Vec<String>,
 }
 
-/// Who was compared.
+/// What is known of a side as a whole.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct SideSummary {
     pub name: String,
@@ -98,10 +102,10 @@ pub struct SideSummary {
 pub struct ComparedCase {
     pub id: String,
     pub case: Case,
-    /// Absent where one of the sides has no right measurement.
+    /// Absent if one of the sides has no right measurement.
     pub latency: Option<LatencyChange>,
     pub changes: Vec<Change>,
-    /// What differs and was allowed to.
+    /// Conditions that differ and were allowed to.
     pub allowed_differences: Vec<Difference>,
 }
 
@@ -115,7 +119,7 @@ pub struct LatencyChange {
     pub candidate_runs: usize,
     pub interval: RatioInterval,
     pub p_value: f64,
-    /// Changes up to this are noise, as a part of the base's time.
+    /// Changes up to this are noise, as a fraction of the base's time.
     pub floor: f64,
     pub base_noise: Noise,
     pub candidate_noise: Noise,
@@ -131,14 +135,14 @@ pub struct RefusedPair {
     pub differences: Vec<Difference>,
 }
 
-/// What the whole comparison says.
+/// The conclusion over all cases.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Conclusion {
     Well,
     Regression,
     NothingToCompare,
-    /// Not one case can be told.
+    /// No case has a verdict other than `cannot-say`.
     CannotSay,
 }
 
@@ -276,7 +280,7 @@ fn of_one_side(pair: Pair<'_>, candidate: &Side, options: &Options) -> ComparedC
     ComparedCase { id, case: pair.case, latency: None, changes: vec![change], allowed_differences: Vec::new() }
 }
 
-/// Medians and noise of both sides, by the best figure that all their records have.
+/// Medians and noise of both sides, from the best figure that all their records have.
 fn runs_of_both(pair: &Pair<'_>, history: &History, known: &dyn Fn(&str) -> Noise) -> Option<(CaseRuns, CaseRuns)> {
     let figures: [fn(&Record) -> Option<f64>; 3] =
         [|record| record.latency_p50_ms, |record| record.criterion_median_ms, |record| record.criterion_mean_ms];

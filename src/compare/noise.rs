@@ -8,15 +8,13 @@
 //! to a limit: one bad hour must not hide every change for ever.
 
 use std::collections::HashMap;
-use std::fs::File;
-use std::path::Path;
 
 use serde::Serialize;
 
 use crate::definition::{Case, Status};
+use crate::history;
 use crate::record::Record;
 use crate::statistics::{median, pooled_variance};
-use crate::store::{all_results, read_records};
 
 /// The standard deviation between runs that is assumed if nothing is known: shared machines are like that.
 pub const ASSUMED_DEVIATION: f64 = 0.05;
@@ -122,10 +120,9 @@ pub struct History {
 }
 
 impl History {
-    /// Reads every run below `reports` but these. A file that cannot be read is no history, and no error.
-    pub fn read(reports: &Path, but: &[&str]) -> Self {
-        let files = all_results(reports).into_iter().filter_map(|path| File::open(path).ok());
-        let records = files.filter_map(|file| read_records(file).ok()).flatten();
+    /// Reads every run of a history but these. A run that cannot be read is left out.
+    pub fn read(history: &history::History, but: &[&str]) -> Self {
+        let records = history.runs().iter().filter_map(|run| run.records().ok()).flatten();
         History::of(records.filter(|record| !but.contains(&record.run_id.as_str())))
     }
 

@@ -1,4 +1,4 @@
-//! Which measurements of the two sides are of the same case, and what else differs between them.
+//! The measurements of both sides that are of the same case, and the conditions in which they differ.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -10,7 +10,7 @@ use super::sides::{Measurement, Side};
 use crate::definition::{Boundary, Case};
 use crate::record::Record;
 
-/// A case, with what each side has measured of it; one of them may have nothing.
+/// A case with the measurements of each side; one side may have none.
 #[derive(Debug)]
 pub struct Pair<'a> {
     pub case: Case,
@@ -18,7 +18,7 @@ pub struct Pair<'a> {
     pub candidate: Vec<&'a Measurement>,
 }
 
-/// What must be equal for a ratio to be one of the code.
+/// A condition that must be equal, so that a ratio says something about the code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, clap::ValueEnum)]
 #[serde(rename_all = "kebab-case")]
 pub enum Condition {
@@ -26,9 +26,9 @@ pub enum Condition {
     Host,
     /// The version of the backend or of its native library
     Library,
-    /// What is inside the timed call
+    /// The work inside the timed call
     Boundary,
-    /// How many threads the runtime uses
+    /// The number of threads that the runtime uses
     Threads,
     /// The device or dtype that was effective
     Device,
@@ -56,7 +56,7 @@ impl Condition {
         }
     }
 
-    /// As it was in a run; none where that is unknown, which is not a difference.
+    /// The condition in a run. Returns `None` if it is unknown, which is not a difference.
     fn of(self, record: &Record) -> Option<String> {
         let known = |parts: &[Option<&str>]| {
             let parts: Vec<&str> = parts.iter().flatten().copied().collect();

@@ -1,8 +1,7 @@
 //! The two sides of a comparison: runs by id or path, and Criterion's baselines by name.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::fs::File;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use clap::Parser;
 
@@ -10,10 +9,9 @@ use super::within::Within;
 use crate::convert::convert;
 use crate::criterion_dir::{find_baselines, find_entries, read_entry};
 use crate::definition::{Case, Status};
-use crate::harness::{CriterionArguments, Manifest, RunFolder};
+use crate::history::{History, Run};
 use crate::paths::Paths;
-use crate::record::Record;
-use crate::store::{RESULTS, all_results, read_records};
+use crate::run_data::{CriterionArguments, Manifest, Record, RunFolder};
 
 /// Criterion's name for what was measured last.
 const NEW: &str = "new";
@@ -56,11 +54,11 @@ impl Side {
     ///
     /// # Errors
     /// There is no such run or baseline (the message lists those that there are), or it cannot be read.
-    pub fn find(names: &str, paths: &Paths) -> Result<Self, String> {
+    pub fn find(names: &str, history: &History, paths: &Paths) -> Result<Self, String> {
         let names: Vec<&str> = names.split(',').map(str::trim).filter(|name| !name.is_empty()).collect();
         let mut runs: Vec<StoredRun> = Vec::new();
         for name in &names {
-            let run = find_run(name, paths)?;
+            let run = find_run(name, history, paths)?;
             if let Some(known) = runs.iter().find(|known| known.is_same_as(&run)) {
                 return Err(format!("{name} is the same run as {}; name each run once", known.name));
             }
@@ -138,13 +136,9 @@ impl StoredRun {
     }
 }
 
-fn find_run(name: &str, paths: &Paths) -> Result<StoredRun, String> {
-    let reports = paths.reports();
-    let given = Path::new(name);
-    for path in [given.to_owned(), given.join(RESULTS), reports.join(name).join(RESULTS)] {
-        if path.is_file() {
-            return of_results(name, &path, paths);
-        }
+fn find_run(name: &str, history: &History, paths: &Paths) -> Result<StoredRun, String> {
+    if let Some(run) = history.find(name).map_err(|error| format!("{error:#}"))? {
+        return of_run(name, &run).map_err(|error| format!("{error:#}"));
     }
     let runs = paths.runs();
     if name == NEW {
@@ -153,31 +147,30 @@ fn find_run(name: &str, paths: &Paths) -> Result<StoredRun, String> {
     if let Ok(folder) = RunFolder::find(&runs, Some(name)) {
         return of_folders(name, &[folder], NEW, paths);
     }
-    of_baseline(name, paths)
+    of_baseline(name, history, paths)
 }
 
-/// A run that was converted.
-fn of_results(name: &str, path: &Path, paths: &Paths) -> Result<StoredRun, String> {
-    let named = |error: String| format!("{}: {error}", path.display());
-    let file = File::open(path).map_err(|error| named(error.to_string()))?;
-    let records = read_records(file).map_err(named)?;
-    let manifest = path.parent().and_then(|folder| RunFolder::new(folder.to_owned()).read_manifest().ok());
-    let mut logs = CallLogs { root: paths.criterion(), baselines: vec![NEW.into()] };
-    if let Some(manifest) = &manifest {
-        logs.root.clone_from(&manifest.criterion_root);
-        logs.baselines.extend(manifest.saved_baseline.clone());
-    }
+/// A run of the history.
+fn of_run(name: &str, run: &Run) -> anyhow::Result<StoredRun> {
+    let records = run.records()?;
+    let mut calls = run.calls()?;
+    let measurement = |record: Record| {
+        let calls = calls.remove(&record.case_id).filter(|_| record.status == Status::Ok);
+        let within = calls.and_then(|calls| Within::of_calls(&calls.samples_ns.concat()));
+        let within = within.or_else(|| Within::of_record(&record).filter(|_| record.status == Status::Ok));
+        Measurement { record, within }
+    };
     Ok(StoredRun {
         name: name.to_owned(),
         run_ids: records.iter().map(|record| record.run_id.clone()).collect(),
-        measurements: records.into_iter().map(|record| logs.measurement(record)).collect(),
-        manifests: manifest.into_iter().collect(),
+        measurements: records.into_iter().map(measurement).collect(),
+        manifests: run.manifest().unwrap_or_default().into_iter().collect(),
         notes: Vec::new(),
     })
 }
 
 /// Criterion's baseline of this name: what each case was last saved as.
-fn of_baseline(name: &str, paths: &Paths) -> Result<StoredRun, String> {
+fn of_baseline(name: &str, history: &History, paths: &Paths) -> Result<StoredRun, String> {
     let root = paths.criterion();
     let entries = find_entries(&root, name).unwrap_or_default();
     let mut measured: BTreeMap<String, usize> = BTreeMap::new();
@@ -196,7 +189,7 @@ fn of_baseline(name: &str, paths: &Paths) -> Result<StoredRun, String> {
     }
     if folders.is_empty() {
         return Err(if entries.is_empty() {
-            nothing_of_that_name(name, paths)
+            nothing_of_that_name(name, history, paths)
         } else {
             format!(
                 "baseline {name:?} in {} cannot be used: there is no manifest of the run that measured it in {}; \
@@ -225,7 +218,7 @@ fn of_folders(name: &str, folders: &[RunFolder], baseline: &str, paths: &Paths) 
     let mut records: Vec<Record> = Vec::new();
     let mut places_of: HashMap<Case, usize> = HashMap::new();
     for folder in folders {
-        let conversion = convert(folder, &paths.criterion(), baseline)?;
+        let conversion = convert(folder, &paths.criterion(), baseline).map_err(|error| format!("{error:#}"))?;
         if folders.len() == 1 {
             let refused = conversion.refused.iter().filter(|(id, _)| !Path::new(id).is_absolute());
             run.notes.extend(refused.map(|(id, reason)| format!("{name}: {id}: {reason}")));
@@ -243,19 +236,15 @@ fn of_folders(name: &str, folders: &[RunFolder], baseline: &str, paths: &Paths) 
         run.manifests.push(conversion.manifest);
     }
     run.run_ids = records.iter().map(|record| record.run_id.clone()).collect();
-    let logs = CallLogs { root: paths.criterion(), baselines: vec![baseline.to_owned()] };
-    run.measurements = records.into_iter().map(|record| logs.measurement(record)).collect();
+    let root = paths.criterion();
+    run.measurements = records.into_iter().map(|record| measurement(record, &root, baseline)).collect();
     Ok(run)
 }
 
-fn nothing_of_that_name(name: &str, paths: &Paths) -> String {
+fn nothing_of_that_name(name: &str, history: &History, paths: &Paths) -> String {
     const SHOWN: usize = 5;
     let list = |names: Vec<String>| if names.is_empty() { "none".to_owned() } else { names.join(", ") };
-    let mut runs: Vec<String> = all_results(&paths.reports())
-        .iter()
-        .filter_map(|results| Some(results.parent()?.file_name()?.to_string_lossy().into_owned()))
-        .collect();
-    runs.reverse();
+    let mut runs: Vec<String> = history.runs().iter().map(|run| run.name().to_owned()).collect();
     let others = runs.len().saturating_sub(SHOWN);
     runs.truncate(SHOWN);
     let others = if others == 0 { String::new() } else { format!(" and {others} older ones") };
@@ -264,30 +253,19 @@ fn nothing_of_that_name(name: &str, paths: &Paths) -> String {
          keep a baseline with `cargo bench -- --save-baseline {name}`",
         paths.criterion().display(),
         list(find_baselines(&paths.criterion())),
-        paths.reports().display(),
+        history.places(),
         list(runs),
     )
 }
 
-/// Where the single calls of a run may still be.
-struct CallLogs {
-    root: PathBuf,
-    baselines: Vec<String>,
-}
-
-impl CallLogs {
-    fn measurement(&self, record: Record) -> Measurement {
-        if record.status != Status::Ok {
-            return Measurement { record, within: None };
-        }
-        let calls = self.baselines.iter().find_map(|baseline| self.calls(&record, baseline));
-        let within = calls.and_then(|calls| Within::of_calls(&calls)).or_else(|| Within::of_record(&record));
-        Measurement { record, within }
+/// A record with the calls that Criterion's tree still has of it.
+fn measurement(record: Record, root: &Path, baseline: &str) -> Measurement {
+    if record.status != Status::Ok {
+        return Measurement { record, within: None };
     }
-
-    fn calls(&self, record: &Record, baseline: &str) -> Option<Vec<u64>> {
-        let id = record.case().benchmark_id();
-        let entry = read_entry(&self.root.join(&id.group).join(&id.function).join(&id.value).join(baseline)).ok()?;
-        (entry.run_id == record.run_id).then(|| entry.samples_ns.concat())
-    }
+    let id = record.case().benchmark_id();
+    let entry = read_entry(&root.join(&id.group).join(&id.function).join(&id.value).join(baseline)).ok();
+    let calls = entry.filter(|entry| entry.run_id == record.run_id).map(|entry| entry.samples_ns.concat());
+    let within = calls.and_then(|calls| Within::of_calls(&calls)).or_else(|| Within::of_record(&record));
+    Measurement { record, within }
 }

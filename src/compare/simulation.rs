@@ -21,14 +21,14 @@ fn uniform(seed: u64, name: &str, count: usize) -> Vec<f64> {
     values(seed, name, Fill::Uniform(0.0, 1.0), 0, count).map(f64::from).collect()
 }
 
-/// How the calls of a process come about: 1 ms, and parts of it.
+/// How the calls of a process come about: 1 ms, and deviations as fractions of it.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Process {
     /// The standard deviation of single calls.
     pub calls: f64,
     /// How much of a call's deviation the next one has.
     pub autocorrelation: f64,
-    /// The part of the calls that take twice as long.
+    /// The fraction of the calls that take twice as long.
     pub outliers: f64,
     /// From the first to the last call, around the process's own level.
     pub drift: f64,

@@ -7,12 +7,15 @@
 //! within the tolerance. (It is the equivalence test of Schuirmann 1987, "A comparison of the two one-sided tests procedure
 //! and the power approach".)
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::statistics::{MeanEstimate, discoveries};
 
 /// What can be said of the candidate, beside the base.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, strum::IntoStaticStr)]
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, JsonSchema, strum::IntoStaticStr,
+)]
 #[serde(rename_all = "kebab-case")]
 #[strum(serialize_all = "kebab-case")]
 pub enum Verdict {
@@ -27,7 +30,7 @@ pub enum Verdict {
 }
 
 /// The candidate's time over the base's, with the interval in which it lies.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct RatioInterval {
     pub ratio: f64,
     pub lower: f64,

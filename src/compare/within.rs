@@ -1,6 +1,6 @@
 //! How uncertain a run's median latency is by its own calls.
 //!
-//! This is one part of the uncertainty only: how the medians of different processes differ is in [`noise`](super::noise).
+//! This is only one component of the uncertainty: how the medians of different processes differ is in [`noise`](super::noise).
 
 use statrs::distribution::{ContinuousCDF, Normal};
 
@@ -15,14 +15,14 @@ pub struct Within {
     pub freedom: f64,
 }
 
-/// The standard deviation of what a clock rounds away, in its steps: uniform over one, `1 / √12`.
+/// The standard deviation of the rounding of a clock, in steps of the clock: `1 / √12`, since it is uniform over one step.
 const ROUNDING: f64 = 0.288_675_134_594_812_9;
 
-/// An error of the median, in parts of a standard error of the mean, for normal calls: `√(π / 2)`.
+/// The standard error of the median over that of the mean, for normal calls: `√(π / 2)`.
 const MEDIAN_OVER_MEAN: f64 = 1.253_314_137_315_500_3;
 
 impl Within {
-    /// From the calls in the order in which they were made, in nanoseconds; `None` for fewer than ten.
+    /// From the calls in the order in which they were made, in nanoseconds. Returns `None` for fewer than ten.
     ///
     /// The interval of a quantile by order statistics (Woodruff 1952, "Confidence intervals for medians and other
     /// position measures"), with the share of calls up to the median as uncertain as its batch means show it to be
@@ -34,7 +34,7 @@ impl Within {
     /// σ² = max(b · var(I), 1/4)     h = √(σ² / n)     error = [ln q(½ + 2h) - ln q(½ - 2h)] / 4
     /// ```
     ///
-    /// To this comes what the clock rounds away; its step is the smallest difference between two calls.
+    /// The rounding of the clock is added; its step is the smallest difference between two calls.
     pub fn of_calls(calls: &[u64]) -> Option<Self> {
         if calls.len() < 10 {
             return None;
@@ -62,7 +62,7 @@ impl Within {
 
     /// From a record without its calls: the interval of Criterion's median, or the standard deviation of the calls.
     ///
-    /// Both are of independent calls. A positive lag-1 autocorrelation ρ makes `n` calls worth `n (1 - ρ) / (1 + ρ)`
+    /// Both assume independent calls. A positive lag-1 autocorrelation ρ makes `n` calls worth `n (1 - ρ) / (1 + ρ)`
     /// independent ones (Bayley & Hammersley 1946, "The effective number of independent observations").
     pub fn of_record(record: &Record) -> Option<Self> {
         let rho = record.autocorrelation.unwrap_or(0.0).clamp(0.0, 0.99);
@@ -97,7 +97,7 @@ mod tests {
     use super::*;
     use crate::compare::simulation::{Process, empty_record};
 
-    /// The part of processes whose interval `± 2.6 errors` holds the true median of 1 ms.
+    /// The fraction of processes whose interval `± 2.6 errors` holds the true median of 1 ms.
     fn coverage(process: Process, tests: u64) -> f64 {
         let holds = |test: &u64| {
             let calls = process.calls(*test, 400);

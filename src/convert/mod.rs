@@ -9,11 +9,14 @@ mod roofline;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
+use anyhow::Result;
+
 use crate::criterion_dir::{Estimate, MeasuredEntry, Refusal, SamplingMode, find_entries, read_entry, read_estimates};
 use crate::definition::{Case, Phase, Status};
-use crate::harness::{ColdStart, Manifest, ManifestCase, Observed, Outcomes, RunFolder};
-use crate::measurement::{Stop, Usage};
-use crate::record::{Distribution, Record, RunIdentity};
+use crate::run_data::{
+    ColdStart, Distribution, Manifest, ManifestCase, Observed, Outcomes, Record, RunFolder, RunIdentity, StopReason,
+    Usage,
+};
 use crate::statistics::{SortedCalls, autocorrelation, calls_for_bound, mean_and_deviation, relative_half_width};
 
 /// What a run comes to.
@@ -34,7 +37,7 @@ pub struct Conversion {
 ///
 /// # Errors
 /// The manifest cannot be read. Entries that cannot be read are in [`Conversion::refused`].
-pub fn convert(folder: &RunFolder, criterion_root: &Path, baseline: &str) -> Result<Conversion, String> {
+pub fn convert(folder: &RunFolder, criterion_root: &Path, baseline: &str) -> Result<Conversion> {
     convert_each(folder, criterion_root, baseline, |_, _| Ok(()))
 }
 
@@ -46,9 +49,9 @@ pub fn convert_each(
     folder: &RunFolder,
     criterion_root: &Path,
     baseline: &str,
-    mut measured: impl FnMut(&Record, &MeasuredEntry) -> Result<(), String>,
-) -> Result<Conversion, String> {
-    let manifest = folder.read_manifest().map_err(|error| format!("{error:#}"))?;
+    mut measured: impl FnMut(&Record, &MeasuredEntry) -> Result<()>,
+) -> Result<Conversion> {
+    let manifest = folder.read_manifest()?;
     let outcomes = folder.read_outcomes();
     let mut conversion = Conversion {
         records: Vec::with_capacity(manifest.cases.len()),
@@ -58,7 +61,7 @@ pub fn convert_each(
         not_reached: 0,
         manifest,
     };
-    let run = identity(&conversion.manifest);
+    let run = conversion.manifest.identity();
     let answers = quality::Answers::read(folder, &conversion.manifest);
     let mut own = BTreeSet::new();
     for case in &conversion.manifest.cases {
@@ -92,18 +95,6 @@ pub fn convert_each(
         }
     }
     Ok(conversion)
-}
-
-fn identity(manifest: &Manifest) -> RunIdentity {
-    RunIdentity {
-        run_id: manifest.run_id.clone(),
-        timestamp: manifest.started,
-        git_commit: manifest.revision.commit.clone(),
-        git_dirty: manifest.revision.is_dirty,
-        host_id: manifest.machine.host_id.clone(),
-        suite: manifest.suite_name.clone(),
-        rustc_version: manifest.rustc_version.clone(),
-    }
 }
 
 /// The calls of a record.
@@ -204,12 +195,12 @@ impl Context<'_> {
         let planned = observed.stopped_by?;
         let effort = &self.manifest.suite.effort;
         let is_missed = match planned {
-            Stop::Interval => effort.until_interval.is_some_and(|percent| {
+            StopReason::Interval => effort.until_interval.is_some_and(|percent| {
                 let calls: Vec<u64> = entry.samples_ns.iter().flatten().copied().collect();
                 relative_half_width(&calls).is_none_or(|width| width > percent / 100.0)
             }),
-            Stop::Iterations => entry.samples_ns.iter().map(Vec::len).sum::<usize>() < effort.iterations,
-            Stop::PercentileBound => effort.until_percentile.is_some_and(|percent| {
+            StopReason::Iterations => entry.samples_ns.iter().map(Vec::len).sum::<usize>() < effort.iterations,
+            StopReason::PercentileBound => effort.until_percentile.is_some_and(|percent| {
                 entry.samples_ns.iter().map(Vec::len).sum::<usize>() < calls_for_bound(percent / 100.0)
             }),
             _ => false,
@@ -262,7 +253,8 @@ fn put_observed(record: &mut Record, observed: &Observed) {
 /// In a process that has loaded other cases before, files and libraries are there already.
 fn put_cold_start(record: &mut Record, start: &ColdStart) {
     record.load_time_ms = Some(start.load_ms);
-    record.compilation_time_ms = start.compilation_ms;
+    // A runtime that compiles in more calls than the first tells it only of a longer run.
+    record.compilation_time_ms = start.compilation_ms.or(record.compilation_time_ms);
     record.first_inference_ms = Some(start.first_inference_ms);
 }
 

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use crate::definition::{Case, Dtype, ORIGINAL};
-use crate::harness::{Evaluation, Manifest, RunFolder};
 use crate::record::Record;
+use crate::run_data::{Evaluation, Manifest, RunFolder};
 use crate::statistics::{paired_difference_interval, proportion_interval};
 
 /// The answers of a run's cases.

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-/// What a call costs, for the whole batch.
+/// The cost of one call, for the whole batch.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Cost {
     /// Floating-point operations.

@@ -11,6 +11,7 @@ use super::unknown_name::UnknownName;
     Clone,
     Copy,
     Debug,
+    Default,
     PartialEq,
     Eq,
     Hash,
@@ -27,6 +28,7 @@ use super::unknown_name::UnknownName;
 #[serde(rename_all = "lowercase")]
 #[strum(ascii_case_insensitive, parse_err_ty = UnknownName, parse_err_fn = unknown)]
 pub enum Dtype {
+    #[default]
     #[serde(alias = "fp32", alias = "float32", alias = "float")]
     #[strum(to_string = "f32", serialize = "fp32", serialize = "float32", serialize = "float")]
     F32,

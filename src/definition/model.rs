@@ -50,7 +50,7 @@ pub struct Part {
 /// The name of the only part of a model that is not generative.
 pub const WHOLE: &str = "model";
 
-/// What one call of a phase runs.
+/// The parts that one call of a phase runs.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PhasePlan {
@@ -130,7 +130,7 @@ impl Tolerance {
 }
 
 impl Model {
-    /// What one call of the phase runs, if the model has that phase.
+    /// The plan of a phase. Returns `None` if the model has no such phase.
     pub fn phase(&self, phase: Phase) -> Option<&PhasePlan> {
         self.phases.iter().find(|plan| plan.phase == phase)
     }

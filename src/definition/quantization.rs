@@ -1,4 +1,4 @@
-//! How a graph of f32 becomes one of eight-bit integers.
+//! The kinds of quantisation to eight-bit integers.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};

@@ -1,4 +1,4 @@
-//! What became of a case.
+//! The status of a case, and the failure of a case.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -6,7 +6,20 @@ use strum::{Display, IntoStaticStr};
 
 /// The outcome of one case in one run.
 #[derive(
-    Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, JsonSchema, Display, IntoStaticStr,
+    Clone,
+    Copy,
+    Debug,
+    Default,
+    PartialEq,
+    Eq,
+    Hash,
+    PartialOrd,
+    Ord,
+    Serialize,
+    Deserialize,
+    JsonSchema,
+    Display,
+    IntoStaticStr,
 )]
 #[serde(rename_all = "kebab-case")]
 #[strum(serialize_all = "kebab-case")]
@@ -18,6 +31,7 @@ pub enum Status {
     /// The backend or device is not on this machine or not in this build.
     Unavailable,
     /// It could not run for another reason.
+    #[default]
     Failed,
     /// It ran, and its outputs are not those of the model.
     WrongOutput,

@@ -44,7 +44,7 @@ pub const BATCH: &str = "batch";
 /// The dimension that a case's sequence length stands for: tokens, or samples of sound.
 pub const SEQUENCE: &str = "sequence";
 
-/// What a case puts in for the symbolic dimensions.
+/// The sizes that a case gives to the symbolic dimensions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sizes {
     pub batch: usize,
@@ -58,7 +58,7 @@ pub struct TensorSpec {
     pub name: String,
     pub dtype: ElementType,
     pub shape: Vec<Dimension>,
-    /// An integer input's seeded values are from 0 to below this, such as a vocabulary's size; 2 where it is not said.
+    /// The seeded values of an integer input are below this, such as a vocabulary's size. The default is 2.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub below: Option<u64>,
     /// Every element of the input has this value, such as 1 in a mask.

@@ -8,7 +8,7 @@
 use anyhow::Result;
 use serde::{Deserialize, Serialize};
 
-use super::driver::generations_of;
+use super::conclusion::generations_of;
 use super::journal::Journal;
 use crate::compare::{Duel, DuetRule, FEWEST_GENERATIONS, Generation, PairedChange, Verdict, decide_duet};
 use crate::fixture::seeded::Stream;

@@ -11,6 +11,7 @@
 
 mod arm;
 mod build;
+mod conclusion;
 mod driver;
 mod gate;
 mod generation;

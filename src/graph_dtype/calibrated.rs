@@ -277,7 +277,7 @@ impl<'a> Rewriter<'a> {
         self.integers.insert(output, Rounded { named, integers });
     }
 
-    /// What a product is given for a value: the value itself where it is rounded already.
+    /// The input of a product for a value: the value itself if it is rounded already.
     fn rounded(&mut self, value: &str, grid: Grid) -> String {
         if self.integers.contains_key(value) {
             return value.to_owned();

@@ -49,7 +49,7 @@ impl Form {
     }
 }
 
-/// What a conversion did.
+/// The counts of a conversion.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Summary {
     /// f16 and bf16: nodes that compute in it. i8: products with quantised weights.

@@ -1,4 +1,4 @@
-//! Which operators compute in f16 and bf16, and which of their inputs stay f32.
+//! Knows which operators compute in f16 and bf16, and which of their inputs stay f32.
 //!
 //! From the type constraints of ONNX's operator specifications. An operator that is not known to have a type is left in
 //! f32, with a cast before and after it.

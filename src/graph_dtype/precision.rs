@@ -28,7 +28,7 @@ pub(super) enum Precision {
     },
 }
 
-/// What a value is made from.
+/// The origin of a value.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Made {
     /// Weights with what a user gives.

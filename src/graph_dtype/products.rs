@@ -24,7 +24,7 @@ pub(super) struct Product {
 pub(super) struct Products<'a> {
     pub source: &'a Source,
     pub types: HashMap<String, i32>,
-    /// Of the initializers.
+    /// The places of the initializers, by name.
     pub places: HashMap<&'a str, usize>,
     /// For a value that is an initializer transposed: that initializer.
     transposed: HashMap<&'a str, usize>,

@@ -1,4 +1,4 @@
-//! Which nodes use the values of a graph.
+//! Finds the nodes that use the values of a graph.
 
 use std::collections::HashMap;
 

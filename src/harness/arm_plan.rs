@@ -57,6 +57,7 @@ pub fn plan_arms(paths: &Paths, request: &ArmRequest) -> Result<Option<ArmPlan>>
         arguments: Vec::new(),
         parsed: &CriterionArguments::default(),
         is_silent: true,
+        debug: false,
         expected_seconds: BTreeMap::new(),
     };
     if supervisor.run()? == RunEnd::Interrupted {

@@ -104,9 +104,13 @@ fn run_in(paths: &Paths, request: &Request, is_silent: bool) -> Result<FinishedR
         arguments: request.criterion_arguments.clone(),
         parsed: &parsed,
         is_silent,
+        debug: request.effort.debug,
         expected_seconds: PastTimes::read(&runs, &manifest.suite.effort, Some(manifest.run_id.as_str())).measured,
     };
     let end = supervisor.run()?;
+    if request.effort.debug {
+        eprintln!("what the runtimes have logged is in {}", folder.path().join("debug.log").display());
+    }
     manifest.finished = Some(Timestamp::now());
     manifest.is_interrupted = end == RunEnd::Interrupted;
     folder.write_manifest(&manifest)?;

@@ -9,15 +9,73 @@
 //!   results.csv, throughput.csv, manifest.json, distributions.json, report.html, …
 //! ```
 //!
-//! The folders are the database: there is no index and no second copy. Readers use these names:
+//! The folders are the database: there is no index and no second copy. Folders of versions before 0.2, which have no
+//! Parquet file but that of the calls, are read from CSV and JSON. Readers use these names:
 //!
 //! - [`History::open`] opens any number of roots; [`History::runs`] lists the runs, the newest first;
 //!   [`History::latest`], [`History::find`] and [`History::get`] choose one.
 //! - [`Run::facts`], [`Run::records`], [`Run::manifest`], [`Run::machine`], [`Run::distributions`] and [`Run::calls`]
 //!   read one run. Nothing is read before it is asked for.
+//!
+//! Writers use [`NewRun`], [`import`], [`remove`] and [`remove_calls`]; the feature `duckdb` adds [`Database`].
 
+mod calls;
+mod columns;
+mod csv;
+#[cfg(feature = "duckdb")]
+mod database;
+mod facts;
+mod parquet;
 mod run;
 mod runs;
+#[cfg(feature = "duckdb")]
+mod table_function;
+mod writing;
 
-pub use run::{Calls, Run, RunFacts};
+use std::io::Write;
+use std::path::Path;
+
+use anyhow::{Context, Result};
+
+pub use calls::{Calls, CallsWriter, LATENCIES};
+pub use csv::{read_records, write_records, write_throughput};
+#[cfg(feature = "duckdb")]
+pub use database::{Answer, Database, write_database};
+pub use facts::{RunFacts, Table};
+pub use run::{RESULTS, Run};
 pub use runs::History;
+pub use writing::{Imported, NewRun, THROUGHPUT, import, remove, remove_calls};
+
+/// How to get DuckDB, for messages.
+#[cfg(not(feature = "duckdb"))]
+pub const WITHOUT_DUCKDB: &str =
+    "this inferbench is built without DuckDB; run `scripts/setup duckdb` and build with `--features duckdb`";
+
+#[cfg(feature = "duckdb")]
+use database::runs_of_database;
+
+#[cfg(not(feature = "duckdb"))]
+fn runs_of_database(path: &Path) -> Result<Vec<Run>> {
+    anyhow::bail!("{}: {WITHOUT_DUCKDB}", path.display())
+}
+
+/// Writes a file whole or not at all: a full disk or a kill leaves the old one.
+///
+/// # Errors
+/// The folder is missing or the disk is full.
+pub fn write_whole(path: &Path, bytes: &[u8]) -> Result<()> {
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let mut builder = tempfile::Builder::new();
+    #[cfg(unix)]
+    let permissions = <std::fs::Permissions as std::os::unix::fs::PermissionsExt>::from_mode(0o666);
+    #[cfg(unix)]
+    builder.permissions(permissions);
+    let mut write = || -> Result<()> {
+        let mut file = builder.prefix(".partial-").tempfile_in(folder)?;
+        file.write_all(bytes)?;
+        file.as_file().sync_all()?;
+        file.persist(path)?;
+        Ok(())
+    };
+    write().with_context(|| path.display().to_string())
+}

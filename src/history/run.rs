@@ -4,17 +4,23 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use jiff::Timestamp;
 use jiff::civil::DateTime;
 use jiff::tz::TimeZone;
 use tempfile::TempDir;
+use toml::{Table as Row, Value};
 
+use super::calls::{Calls, LATENCIES, count_calls, read_calls};
+use super::columns::Column;
+use super::csv::{read_records, write_records};
+use super::facts::{RunFacts, Table};
+use super::parquet::{Cells, read_columns, read_rows, table_of};
 use crate::machine::Machine;
-use crate::run_data::{Distributions, Manifest, Record, RunFolder};
-use crate::store::{RESULTS, read_records, write_records};
+use crate::run_data::{Distributions, Manifest, Record, RunFolder, SCHEMA_VERSION};
 
-pub use crate::store::RunRow as RunFacts;
+/// The file of the records in a run's folder, for people.
+pub const RESULTS: &str = "results.csv";
 
 /// A run of the history: a folder whose files are read when they are asked for.
 #[derive(Clone, Debug)]
@@ -23,56 +29,57 @@ pub struct Run {
     folder: PathBuf,
     /// Where pages about the run are written.
     pages: PathBuf,
-    /// The folder, where it is a temporary one with the rows of a file.
+    /// The folder above, where it is a temporary one with the rows of a file.
     _extracted: Option<Arc<TempDir>>,
-}
-
-/// The single calls of a case.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Calls {
-    /// Nanoseconds of each call, one list per sample.
-    pub samples_ns: Vec<Vec<u64>>,
-    /// Whether each sample was disturbed; empty where that is unknown.
-    pub disturbed: Vec<bool>,
 }
 
 impl Run {
     /// Whether the folder is that of a run. Hidden folders are those that are being written.
     pub(super) fn is_run(folder: &Path) -> bool {
         let is_hidden = folder.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b"."));
-        !is_hidden && folder.join(RESULTS).is_file()
+        !is_hidden && (folder.join(RESULTS).is_file() || folder.join(Table::Results.file()).is_file())
     }
 
+    /// The run in a folder.
     pub(super) fn in_folder(folder: &Path) -> Self {
         let absolute = std::path::absolute(folder).unwrap_or_else(|_| folder.to_owned());
         let name = absolute.file_name().unwrap_or_default().to_string_lossy().into_owned();
         Run { name, folder: folder.to_owned(), pages: folder.to_owned(), _extracted: None }
     }
 
-    /// The runs of a CSV file, in temporary folders of their own.
+    /// The runs of a CSV file, each in a temporary folder of its own.
     pub(super) fn in_csv(path: &Path) -> Result<Vec<Self>> {
-        let mut records: BTreeMap<(String, String), Vec<Record>> = BTreeMap::new();
+        let mut runs: BTreeMap<(String, String), Vec<Record>> = BTreeMap::new();
         for record in read_csv(path)? {
-            records.entry((record.run_id.clone(), record.host_id.clone())).or_default().push(record);
+            runs.entry((record.run_id.clone(), record.host_id.clone())).or_default().push(record);
         }
         let extracted = Arc::new(TempDir::new()?);
-        let pages = path.parent().unwrap_or(Path::new("")).to_owned();
-        let mut runs = Vec::new();
-        for (index, ((run_id, _), records)) in records.into_iter().enumerate() {
+        let extract = |(index, ((name, _), records)): (usize, ((String, String), Vec<Record>))| {
             let folder = extracted.path().join(index.to_string());
             fs_err::create_dir(&folder)?;
-            write_records(&records, fs_err::File::create(folder.join(RESULTS))?).map_err(anyhow::Error::msg)?;
-            runs.push(Run { name: run_id, folder, pages: pages.clone(), _extracted: Some(extracted.clone()) });
-        }
-        Ok(runs)
+            write_records(&records, fs_err::File::create(folder.join(RESULTS))?)?;
+            Ok(Run::extracted(name, folder, path, &extracted))
+        };
+        runs.into_iter().enumerate().map(extract).collect()
     }
 
-    /// The folder's name, which is the run's id wherever inferbench has written it.
+    /// The run in a temporary folder that was extracted from a file.
+    pub(super) fn extracted(name: String, folder: PathBuf, file: &Path, extracted: &Arc<TempDir>) -> Self {
+        let pages = file.parent().unwrap_or(Path::new("")).to_owned();
+        Run { name, folder, pages, _extracted: Some(extracted.clone()) }
+    }
+
+    /// The name of the folder, which is the run's id wherever inferbench has written it.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Where pages about this run are written: its folder, or that of the file which holds it.
+    /// The folder with the run's files.
+    pub fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    /// The folder into which pages about this run are written: its own, or that of the file that holds it.
     pub fn pages(&self) -> &Path {
         &self.pages
     }
@@ -87,13 +94,20 @@ impl Run {
         by_name().or_else(|| Some(self.facts().ok()?.timestamp))
     }
 
-    /// The run's row of `benchmark_runs`: when, where, of which source, and how much there is of it.
+    /// When, where and of which source the run is, and how much there is of it.
     ///
     /// # Errors
-    /// The records cannot be read; the message names the file.
+    /// A file is cut short, or files are of several runs; the message names it.
     pub fn facts(&self) -> Result<RunFacts> {
-        let run = crate::store::read_run(&self.folder).map_err(anyhow::Error::msg)?;
-        Ok(run.run)
+        let path = self.folder.join(Table::Runs.file());
+        if path.is_file() {
+            return one_row(&path, Table::Runs)?.try_into().with_context(|| path.display().to_string());
+        }
+        let records = self.records()?;
+        let latencies = self.folder.join(LATENCIES);
+        let run_id = records.first().map_or("", |record| &record.run_id);
+        let calls = if latencies.is_file() { count_calls(&latencies, run_id)? } else { 0 };
+        RunFacts::new(&records, self.manifest()?.as_ref(), calls).with_context(|| self.folder.display().to_string())
     }
 
     /// The records: one per case.
@@ -101,7 +115,19 @@ impl Run {
     /// # Errors
     /// The file is cut short, of a newer version, or something else; the message names it.
     pub fn records(&self) -> Result<Vec<Record>> {
-        read_csv(&self.folder.join(RESULTS))
+        let path = self.folder.join(Table::Results.file());
+        if !path.is_file() {
+            return read_csv(&self.folder.join(RESULTS));
+        }
+        let record = |row: Row| {
+            let version = row.get("schema_version").and_then(Value::as_integer);
+            if let Some(version) = version.filter(|version| *version > i64::from(SCHEMA_VERSION)) {
+                bail!("schema version {version} is newer than this inferbench, which reads up to {SCHEMA_VERSION}");
+            }
+            Ok(row.try_into()?)
+        };
+        let rows = read_rows(&path, &Table::Results.columns())?;
+        rows.into_iter().map(record).collect::<Result<_>>().with_context(|| path.display().to_string())
     }
 
     /// What was asked for, where and by which build. Returns `None` if only the records were kept.
@@ -109,18 +135,26 @@ impl Run {
     /// # Errors
     /// The file is cut short or of a newer version; the message names it.
     pub fn manifest(&self) -> Result<Option<Manifest>> {
-        if !self.folder.join("manifest.json").is_file() {
-            return Ok(None);
-        }
-        RunFolder::new(self.folder.clone()).read_manifest().map(Some).map_err(anyhow::Error::msg)
+        let is_there = self.folder.join("manifest.json").is_file();
+        is_there.then(|| RunFolder::new(self.folder.clone()).read_manifest()).transpose()
     }
 
     /// The machine, as the run found it. Returns `None` if nothing but its id was kept.
     ///
     /// # Errors
-    /// Those of [`Run::manifest`].
+    /// The file is cut short; the message names it.
     pub fn machine(&self) -> Result<Option<Machine>> {
-        Ok(self.manifest()?.map(|manifest| manifest.machine))
+        let path = self.folder.join(Table::Hardware.file());
+        if !path.is_file() {
+            return Ok(self.manifest()?.map(|manifest| manifest.machine));
+        }
+        let mut row = one_row(&path, Table::Hardware)?;
+        if let Some(Value::String(gpus)) = row.get("gpus") {
+            let gpus = gpus.split(", ").map(Value::from).collect();
+            row.insert("gpus".into(), Value::Array(gpus));
+        }
+        // Runs without a manifest have a row with nothing but the ids.
+        Ok(row.try_into().ok())
     }
 
     /// Quantiles of the calls of each case. Returns `None` if they were not kept or cannot be read.
@@ -131,9 +165,44 @@ impl Run {
     /// The single calls, by case id. Returns an empty map if they were not kept.
     ///
     /// # Errors
-    /// The file is cut short; the message names it.
+    /// The file is cut short or holds something else; the message names it.
     pub fn calls(&self) -> Result<BTreeMap<String, Calls>> {
-        crate::store::read_calls(&self.folder.join(crate::store::LATENCIES))
+        read_calls(&self.folder.join(LATENCIES))
+    }
+
+    /// How many rows the run has in a table, and these columns of them: from its Parquet file or, in a folder of an older
+    /// inferbench, from CSV and JSON.
+    ///
+    /// # Errors
+    /// A file cannot be read; the message names it.
+    pub(super) fn columns(&self, table: Table, columns: &[Column]) -> Result<(usize, Vec<Cells>)> {
+        let path = self.folder.join(table.file());
+        if path.is_file() {
+            return read_columns(&path, columns);
+        }
+        let rows = self.rows(table)?;
+        let cells = |column: &Column| rows.iter().map(|row| row.get(&column.name).cloned()).collect();
+        Ok((rows.len(), columns.iter().map(cells).collect()))
+    }
+
+    /// The rows of the run in one of the tables that are not its calls.
+    ///
+    /// # Errors
+    /// A file cannot be read; the message names it.
+    pub(super) fn rows(&self, table: Table) -> Result<Vec<Row>> {
+        match table {
+            Table::Runs => Ok(vec![table_of(&self.facts()?)?]),
+            Table::Results => self.records()?.iter().map(table_of).collect(),
+            Table::Hardware => {
+                let facts = self.facts()?;
+                let mut row =
+                    self.manifest()?.map(|manifest| table_of(&manifest.machine)).transpose()?.unwrap_or_default();
+                row.insert("run_id".into(), Value::String(facts.run_id));
+                row.insert("host_id".into(), Value::String(facts.host_id));
+                Ok(vec![row])
+            }
+            Table::Calls => Ok(Vec::new()),
+        }
     }
 
     /// Whether the two are one run that lies in two places.
@@ -144,7 +213,11 @@ impl Run {
     }
 }
 
+fn one_row(path: &Path, table: Table) -> Result<Row> {
+    let mut rows = read_rows(path, &table.columns())?;
+    rows.pop().filter(|_| rows.is_empty()).with_context(|| format!("{}: it has not one row", path.display()))
+}
+
 fn read_csv(path: &Path) -> Result<Vec<Record>> {
-    let file = fs_err::File::open(path)?;
-    read_records(file).map_err(anyhow::Error::msg).with_context(|| path.display().to_string())
+    read_records(fs_err::File::open(path)?).with_context(|| path.display().to_string())
 }

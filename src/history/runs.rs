@@ -4,8 +4,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 
-use super::run::Run;
-use crate::store::RESULTS;
+use super::run::{RESULTS, Run};
 
 /// The runs below any number of roots. Opening it lists folders and reads no records.
 #[derive(Debug)]
@@ -16,7 +15,8 @@ pub struct History {
 }
 
 impl History {
-    /// Opens a history. A root is a folder of run folders, one run's folder, or a CSV file of records.
+    /// Opens a history. A root is a folder of run folders, one run's folder, a CSV file of records, or a database that
+    /// `inferbench store export` wrote.
     ///
     /// A run that several roots hold is listed once, as the first root has it. A folder that does not exist holds no runs.
     ///
@@ -27,7 +27,10 @@ impl History {
         for root in roots {
             runs.extend(runs_of(root)?);
         }
-        runs.sort_by(|one, other| (other.started(), other.name()).cmp(&(one.started(), one.name())));
+        // Not `sort_by_key`, whose key cannot borrow: a stable sort keeps the order of the roots.
+        let mut dated: Vec<_> = runs.into_iter().map(|run| (run.started(), run)).collect();
+        dated.sort_by(|(one_time, one), (other_time, other)| (other_time, other.name()).cmp(&(one_time, one.name())));
+        let mut runs: Vec<Run> = dated.into_iter().map(|(_, run)| run).collect();
         runs.dedup_by(|later, kept| kept.is_same_as(later));
         Ok(History { roots: roots.to_vec(), runs })
     }
@@ -42,11 +45,11 @@ impl History {
     /// # Errors
     /// There is none; the message says how to make one.
     pub fn latest(&self) -> Result<&Run> {
-        let places = self.places();
-        self.runs.first().with_context(|| format!("no results in {places}; make some with `inferbench convert`"))
+        let none = || format!("no results in {}; make some with `inferbench convert`", self.places());
+        self.runs.first().with_context(none)
     }
 
-    /// The run of this name: the path of a run's folder or of a CSV file of one run, or a run id of this history.
+    /// The run of this name: the path of a run's folder or of a file with one run, or a run id of this history.
     /// Returns `None` if there is no such run.
     ///
     /// # Errors
@@ -57,7 +60,7 @@ impl History {
             let mut runs = runs_of(path)?;
             return match (runs.pop(), runs.is_empty()) {
                 (Some(run), true) => Ok(Some(run)),
-                (Some(_), false) => bail!("{name}: it holds several runs; open it with `--history {name}`"),
+                (Some(_), false) => bail!("{name}: it holds several runs; read them with `--history {name}`"),
                 (None, _) => bail!("{name}: it has no row"),
             };
         }
@@ -69,8 +72,8 @@ impl History {
     /// # Errors
     /// Those of [`History::find`], and there is no such run.
     pub fn get(&self, name: &str) -> Result<Run> {
-        let places = self.places();
-        self.find(name)?.with_context(|| format!("no run {name:?} in {places}, and no file or folder of that name"))
+        let none = || format!("no run {name:?} in {}, and no file or folder of that name", self.places());
+        self.find(name)?.with_context(none)
     }
 
     /// The roots, for messages.
@@ -81,8 +84,9 @@ impl History {
 
 fn runs_of(root: &Path) -> Result<Vec<Run>> {
     if root.is_file() {
-        return match root.parent() {
-            Some(folder) if root.ends_with(RESULTS) => Ok(vec![Run::in_folder(folder)]),
+        return match root.extension().and_then(|extension| extension.to_str()) {
+            _ if root.ends_with(RESULTS) => Ok(vec![Run::in_folder(root.parent().unwrap_or(Path::new(".")))]),
+            Some("duckdb") => super::runs_of_database(root),
             _ => Run::in_csv(root),
         };
     }
@@ -92,11 +96,12 @@ fn runs_of(root: &Path) -> Result<Vec<Run>> {
     if !root.exists() {
         return Ok(Vec::new());
     }
-    let entries = fs_err::read_dir(root)?.collect::<std::io::Result<Vec<_>>>()?;
-    Ok(entries
-        .iter()
-        .map(|entry| entry.path())
-        .filter(|path| Run::is_run(path))
-        .map(|path| Run::in_folder(&path))
-        .collect())
+    let mut runs = Vec::new();
+    for entry in fs_err::read_dir(root)? {
+        let path = entry?.path();
+        if Run::is_run(&path) {
+            runs.push(Run::in_folder(&path));
+        }
+    }
+    Ok(runs)
 }

@@ -1,8 +1,7 @@
-//! Which initializers of an ONNX graph are a model's parameters: floating-point ones, and the integers that weights and
-//! biases are quantised to. Scales and zero points are none.
+//! Finds the initializers of an ONNX graph that are a model's parameters: floating-point ones, and the integers that
+//! weights and biases are quantised to. Scales and zero points are not.
 //!
-//! What an initializer is, the operators say that read it, by their specifications of ONNX and of ONNX Runtime's contrib
-//! operators. Integers that no quantising operator reads are indices, shapes and the like.
+//! The operators that read an initializer decide, by the specifications of ONNX and of ONNX Runtime's contrib operators. Integers that no quantising operator reads are indices, shapes and the like.
 
 use std::collections::{HashMap, HashSet};
 
@@ -12,12 +11,12 @@ use super::proto::{GraphProto, NodeProto, TensorProto, element};
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Parameters<'a> {
     pub tensor: &'a TensorProto,
-    /// How many there are; none where the shape is none that a file can hold.
+    /// The number of parameters; `None` if the shape is impossible.
     pub count: Option<u64>,
     pub numbers: Numbers<'a>,
 }
 
-/// What stands for 0 among them.
+/// The kind of numbers, which decides what stands for 0.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Numbers<'a> {
     Floating,

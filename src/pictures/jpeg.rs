@@ -1,7 +1,7 @@
 //! JPEG to red, green and blue, grey and inks among them: ink is inverted in the file, as Adobe writes it and Pillow
 //! reads it.
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, ensure};
 
 use zune_jpeg::JpegDecoder;
 use zune_jpeg::zune_core::bytestream::ZCursor;
@@ -30,9 +30,7 @@ pub fn decode(bytes: &[u8]) -> Result<Picture> {
     let mut pixels = vec![0; width * height * 3];
     decoder.decode_into(&mut pixels)?;
     // The decoder fills in missing rows at the end, even if it is strict.
-    if !bytes.windows(2).rev().any(|marker| marker == END_OF_IMAGE) {
-        bail!("its end is missing");
-    }
+    ensure!(bytes.windows(2).rev().any(|marker| marker == END_OF_IMAGE), "its end is missing");
     Ok(Picture { width, height, pixels })
 }
 

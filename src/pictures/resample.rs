@@ -12,15 +12,15 @@ const PRECISION: u32 = 32 - 8 - 2;
 const HALF: i32 = 1 << (PRECISION - 1);
 const CHANNELS: usize = 3;
 
-/// What a pixel of the result is made of.
+/// The pixels of the picture that make a pixel of the result, with their weights.
 struct Taps {
     /// The first pixel of the picture that counts.
     first: usize,
-    /// Of that pixel and those after it; their sum is 1.
+    /// The weights of that pixel and of those after it; their sum is 1.
     weights: Vec<i32>,
 }
 
-/// The picture with another number of pixels; none of the four may be zero.
+/// Resamples the picture to another size; no side may be 0.
 pub fn resample(picture: &Picture, width: usize, height: usize) -> Picture {
     let mut pixels = None;
     if width != picture.width {

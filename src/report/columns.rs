@@ -143,7 +143,7 @@ pub static COLUMNS: [RecordColumn; 38] = [
     number("memory-growth", "memory growth", |it| it.record.memory_growth_mb, megabytes),
     number("energy", "energy per sample", |it| it.record.energy_j_per_sample, joules),
     number("power", "power", |it| it.record.power_w, |watts| format!("{} W", three_digits(watts))),
-    text("energy-source", |it| it.record.energy_kind.clone().unwrap_or_default()),
+    text("energy-source", energy_source),
     number("load", "load", |it| it.record.load_time_ms, milliseconds),
     number("compile", "compile", |it| it.record.compilation_time_ms, milliseconds),
     number("first-call", "first call", |it| it.record.first_inference_ms, milliseconds),
@@ -205,6 +205,11 @@ fn memory(entry: &Entry<'_>) -> Option<f64> {
 fn memory_text(entry: &Entry<'_>) -> String {
     let place = if has_own_memory(entry.record) { " on device" } else { "" };
     memory(entry).map(|peak| megabytes(peak) + place).unwrap_or_default()
+}
+
+/// What was measured; empty if nothing could be, for a reason that the record gives as `none: …`.
+fn energy_source(entry: &Entry<'_>) -> String {
+    entry.record.energy_kind.clone().filter(|kind| !kind.starts_with("none")).unwrap_or_default()
 }
 
 fn milliseconds(ms: f64) -> String {

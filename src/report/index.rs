@@ -1,13 +1,13 @@
 //! `target-reports/index.html`: all runs, the newest first, with links to the files of each.
 
+use std::collections::HashMap;
 use std::path::Path;
 
 use anyhow::Result;
 
 use super::escape::html as escape;
 use super::html::fill;
-use crate::history::{History, Run};
-use crate::store::{RESULTS, THROUGHPUT};
+use crate::history::{History, RESULTS, Run, THROUGHPUT};
 
 /// The file's name in the folder of reports.
 pub const INDEX: &str = "index.html";
@@ -21,7 +21,9 @@ const PAGE: &str = include_str!("html/index.html");
 /// # Errors
 /// The folder cannot be listed.
 pub fn render(reports: &Path, criterion: &Path) -> Result<String> {
-    let rows: Vec<String> = History::open(&[reports.to_owned()])?.runs().iter().map(row).collect();
+    let mut processors = HashMap::new();
+    let rows: Vec<String> =
+        History::open(&[reports.to_owned()])?.runs().iter().map(|run| row(run, &mut processors)).collect();
     let criterion_page = criterion.join("report/index.html");
     let criterion = match relative(reports, &criterion_page) {
         Some(link) if criterion_page.is_file() => {
@@ -37,8 +39,8 @@ pub fn render(reports: &Path, criterion: &Path) -> Result<String> {
     Ok(fill(PAGE, &[("count", &count), ("criterion", &criterion), ("rows", &rows.concat())]))
 }
 
-/// The row of a run. The row of a run that cannot be read says why.
-fn row(run: &Run) -> String {
+/// The row of a run. The row of a run that cannot be read says why. The processor of a host is looked up once.
+fn row(run: &Run, processors: &mut HashMap<String, Option<String>>) -> String {
     let name = run.name();
     let facts = match run.facts() {
         Ok(facts) => facts,
@@ -61,7 +63,8 @@ fn row(run: &Run) -> String {
         let commit: String = commit.chars().take(12).collect();
         if facts.git_dirty == Some(true) { format!("{commit} (changed)") } else { commit }
     });
-    let machine = run.machine().ok().flatten().and_then(|machine| machine.cpu_model).unwrap_or(facts.host_id);
+    let processor = || run.machine().ok().flatten().and_then(|machine| machine.cpu_model);
+    let machine = processors.entry(facts.host_id.clone()).or_insert_with(processor).clone().unwrap_or(facts.host_id);
     let started = facts.timestamp.strftime("%Y-%m-%d %H:%M UTC").to_string();
     let texts =
         [started, commit.unwrap_or_default(), facts.suite, machine].map(|text| format!("<td>{}</td>", escape(&text)));

@@ -47,7 +47,7 @@ mod tests {
             record.run_id = format!("run{day}");
             record.timestamp = format!("2026-01-{:02}T00:00:00Z", day + 1).parse().unwrap();
         }
-        ReportedRun { records, manifest: None, distributions: None }
+        ReportedRun { records, machine: None, distributions: None }
     }
 
     /// A measured record with nothing in it but a median.

@@ -24,7 +24,7 @@ pub struct Known<'a> {
 }
 
 /// A whole report.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Default, Serialize)]
 pub struct Payload {
     pub title: String,
     /// All runs, the newest first, with those that only the trend shows.
@@ -40,6 +40,7 @@ pub struct Payload {
     pub places: Vec<Colour>,
 }
 
+/// A row of the list of runs.
 #[derive(Clone, Debug, Serialize)]
 pub struct RunRow {
     pub run_id: String,
@@ -52,6 +53,7 @@ pub struct RunRow {
     pub measured: usize,
 }
 
+/// A machine with the facts about it.
 #[derive(Clone, Debug, Serialize)]
 pub struct MachineRow {
     pub name: String,
@@ -86,8 +88,6 @@ pub struct CaseRow {
     pub model: String,
     pub variant: String,
     pub phase: Phase,
-    pub sequence_length: Option<usize>,
-    pub family: String,
     pub backend: String,
     pub device: String,
     pub dtype: &'static str,
@@ -129,21 +129,11 @@ impl Payload {
             places: places(),
         }
     }
-}
 
-impl Payload {
     /// A payload with one chart of these cases, to be drawn without a page.
     pub fn of_chart(chart: Chart, cases: Vec<CaseRow>) -> Self {
-        Payload {
-            title: String::new(),
-            runs: Vec::new(),
-            machines: Vec::new(),
-            columns: Vec::new(),
-            colours: colours(cases.iter().map(|case| case.backend.as_str())),
-            cases,
-            charts: vec![chart],
-            places: places(),
-        }
+        let colours = colours(cases.iter().map(|case| case.backend.as_str()));
+        Payload { cases, charts: vec![chart], colours, places: places(), ..Payload::default() }
     }
 }
 
@@ -209,8 +199,6 @@ impl CaseRow {
             model: record.model.clone(),
             variant: record.variant.clone(),
             phase: record.phase,
-            sequence_length: record.sequence_length,
-            family: record.family.clone(),
             backend: record.backend.clone(),
             device: record.device.clone(),
             dtype: record.dtype.name(),

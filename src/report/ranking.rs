@@ -1,5 +1,4 @@
-//! The order and comparison that all reports show: cases that do the same work, the fastest of them, and the rest as a
-//! multiple of it.
+//! The order that all reports show: cases that do the same work, the fastest of them, and the others as multiples of it.
 
 use std::collections::BTreeMap;
 
@@ -16,7 +15,7 @@ pub struct ModelGroup<'a> {
 /// A record among those of the same batch size.
 pub struct Row<'a> {
     pub record: &'a Record,
-    /// Its median latency over that of the fastest; none without a right measurement.
+    /// Its median latency over that of the fastest; absent without a right measurement.
     pub ratio_to_best: Option<f64>,
     pub is_best: bool,
 }
@@ -66,12 +65,12 @@ pub fn best_of<'a>(records: impl Iterator<Item = &'a Record>) -> Vec<Option<f64>
     work.iter().map(|(record, same_work)| Some(ranked_latency(record)? / best.get(same_work)?)).collect()
 }
 
-/// Other work on the machine shows from this part of the samples on.
+/// A note says that samples were disturbed from this fraction of them on.
 const DISTURBED_FROM: f64 = 0.1;
 
-/// `x % of ort's samples were disturbed`, for each backend of which many were.
+/// `12 % of ort's samples were disturbed`, for each backend with many disturbed samples.
 pub fn disturbed_lines(group: &ModelGroup<'_>) -> Vec<String> {
-    // Samples by backend: all of which it is known, and the disturbed.
+    // Samples per backend: all whose disturbance is known, and the disturbed ones.
     let mut counts: BTreeMap<&str, (f64, f64)> = BTreeMap::new();
     for record in group.rows.iter().map(|row| row.record) {
         if let Some((samples, share)) = record.sample_count.zip(record.disturbed_share) {
@@ -103,7 +102,7 @@ pub fn missing_calls_line(group: &ModelGroup<'_>) -> Option<String> {
     (!needs.is_empty()).then(|| format!("p99 has no bound: {}", needs.join(", ")))
 }
 
-/// Only a case that ran and was right is ranked.
+/// The latency by which a case is ranked; only a case that ran and was right has one.
 fn ranked_latency(record: &Record) -> Option<f64> {
     (record.status == Status::Ok).then_some(record.latency_p50_ms).flatten()
 }

@@ -8,26 +8,26 @@ use crate::compare::CaseFilter;
 use crate::definition::{Case, Status};
 use crate::history::Run;
 use crate::machine::Machine;
-use crate::run_data::{Distribution, Distributions, Manifest, Record};
+use crate::run_data::{Distribution, Distributions, Record};
 
 /// A run as `target-reports/<run>/` has it.
 #[derive(Clone, Debug)]
 pub struct ReportedRun {
     pub records: Vec<Record>,
     /// Absent where somebody kept only the CSV.
-    pub manifest: Option<Manifest>,
+    pub machine: Option<Machine>,
     pub distributions: Option<Distributions>,
 }
 
 impl ReportedRun {
-    /// Reads what the report needs of a run. A manifest that cannot be read counts as absent.
+    /// Reads what the report needs of a run. A machine that cannot be read counts as unknown.
     ///
     /// # Errors
     /// The records cannot be read; the message names the file.
     pub fn read(run: &Run) -> Result<Self> {
         Ok(ReportedRun {
             records: run.records()?,
-            manifest: run.manifest().ok().flatten(),
+            machine: run.machine().unwrap_or_default(),
             distributions: run.distributions(),
         })
     }
@@ -132,7 +132,7 @@ fn machines<'a>(runs: &[&'a ReportedRun]) -> Vec<MachineName<'a>> {
     let mut machines: Vec<MachineName<'a>> = Vec::new();
     // The newest run tells most of a machine.
     for run in runs.iter().rev() {
-        let facts = run.manifest.as_ref().map(|manifest| &manifest.machine);
+        let facts = run.machine.as_ref();
         for record in &run.records {
             if machines.iter().all(|known| known.host_id != record.host_id) {
                 let facts = facts.filter(|facts| facts.host_id == record.host_id);

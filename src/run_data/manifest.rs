@@ -6,6 +6,7 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use super::peaks::Peaks;
+use super::record::RunIdentity;
 use crate::definition::{Case, CaseFailure, Cost, Suite};
 use crate::machine::{Machine, Revision};
 
@@ -41,6 +42,21 @@ pub struct Manifest {
     pub compared_baseline: Option<String>,
     pub is_quick: bool,
     pub cases: Vec<ManifestCase>,
+}
+
+impl Manifest {
+    /// What all records of the run have in common. A column of timestamps keeps microseconds.
+    pub fn identity(&self) -> RunIdentity {
+        RunIdentity {
+            run_id: self.run_id.clone(),
+            timestamp: Timestamp::from_microsecond(self.started.as_microsecond()).unwrap_or(self.started),
+            git_commit: self.revision.commit.clone(),
+            git_dirty: self.revision.is_dirty,
+            host_id: self.machine.host_id.clone(),
+            suite: self.suite_name.clone(),
+            rustc_version: self.rustc_version.clone(),
+        }
+    }
 }
 
 /// A case that the run was asked to measure.

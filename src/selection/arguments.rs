@@ -84,6 +84,9 @@ pub struct EffortArguments {
     /// Threads of every backend
     #[arg(long, env = "INFERBENCH_THREADS", value_name = "N")]
     pub threads: Option<usize>,
+    /// Let the runtimes log what they do, into `debug.log` in the run's folder; this takes time, so do not trust the figures
+    #[arg(long, env = "INFERBENCH_DEBUG", value_parser = clap::builder::FalseyValueParser::new())]
+    pub debug: bool,
 }
 
 fn shuffle_seed(text: &str) -> Result<u64, String> {

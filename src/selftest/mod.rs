@@ -42,7 +42,7 @@ pub struct Selftest {
     pub processes: Vec<ProcessFigures>,
     pub spread: Spread,
     pub smallest_change: SmallestChange,
-    /// How far the verdicts of duels can be trusted; absent where the time was too short.
+    /// How far the verdicts of duels can be trusted; absent if the time was too short.
     #[serde(default)]
     pub gate: Option<Gate>,
 }
@@ -98,7 +98,7 @@ pub fn measure(paths: &Paths, at_most: Duration) -> Result<SelftestEnd> {
     Ok(SelftestEnd::Complete(Box::new(selftest)))
 }
 
-/// Other work on the machine shows from this part of the samples on.
+/// Other work on the machine shows from this fraction of the samples on.
 const DISTURBED_FROM: f64 = 0.1;
 
 impl Selftest {
@@ -119,7 +119,7 @@ impl Selftest {
         )
     }
 
-    /// The mean over the processes of which it is known.
+    /// The mean fraction of disturbed samples, over the processes that know theirs.
     pub fn disturbed_share(&self) -> Option<f64> {
         let shares: Vec<f64> = self.processes.iter().filter_map(|process| process.disturbed_share).collect();
         (!shares.is_empty()).then(|| shares.iter().sum::<f64>() / shares.len() as f64)

@@ -27,7 +27,7 @@ pub struct ProcessFigures {
     pub p50_ns: f64,
     pub mean_ns: f64,
     pub calls: usize,
-    /// Part of its samples that was disturbed; absent where that is unknown.
+    /// The fraction of its samples that was disturbed; absent if that is unknown.
     pub disturbed_share: Option<f64>,
 }
 

@@ -12,7 +12,7 @@ use crate::statistics::{StudentT, mean, pooled_variance, variance};
 ///
 /// The levels are kept apart by the unbiased estimators of Kalibera & Jones 2013: with `S₁²` the variance of
 /// calls within samples, `S₂²` that of the samples' means within processes and `S₃²` that of the processes' means, for
-/// `n₁` calls a sample and `n₂` samples a process,
+/// `n₁` calls per sample and `n₂` samples per process,
 ///
 /// ```text
 /// calls T₁² = S₁²     samples T₂² = S₂² - S₁² / n₁     processes T₃² = S₃² - S₂² / n₂
@@ -55,7 +55,7 @@ impl Spread {
 
 /// The smallest change between two runs that a two-sided t test at 95 % can show, in per cent.
 ///
-/// The figures are the processes' medians, which are what reports compare. For `n` processes a side, with their standard
+/// The figures are the processes' medians, which are what reports compare. For `n` processes per run, with their standard
 /// deviation `s` relative to their mean, the half-width of the confidence interval of the difference is
 ///
 /// ```text
@@ -67,7 +67,7 @@ impl Spread {
 /// size nearly always.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct SmallestChange {
-    /// Processes a side.
+    /// Processes of each of the two runs.
     pub processes: usize,
     /// The standard deviation between processes, in per cent.
     pub deviation_percent: f64,
@@ -78,7 +78,7 @@ pub struct SmallestChange {
 }
 
 impl SmallestChange {
-    /// From a figure a process; `None` for fewer than two.
+    /// Finds it from one figure per process. Returns `None` for fewer than two.
     pub fn of(figures: &[f64]) -> Option<Self> {
         let n = figures.len();
         if n < 2 {

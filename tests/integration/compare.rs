@@ -99,6 +99,36 @@ fn a_slow_down_is_found_and_equal_code_is_the_same() {
 }
 
 #[test]
+fn a_sure_change_within_the_tolerance_is_a_notice_and_no_regression() {
+    let workplace = with_history();
+    let slower = [record("candidate", 1, 2.2), record("candidate", 8, 9.0)];
+    let found = compared(&workplace, &slower, &["--tolerance", "15%"], 0);
+    shows(
+        &found,
+        &["m/ort-cpu-f32/1: a sure change of +10.0 %, within the tolerance of 15 %", "no regression: 2 same"],
+    );
+}
+
+#[test]
+fn where_equal_code_differs_by_more_than_half_one_has_to_measure_again() {
+    let workplace = Workplace::new(&[], &["null"], &[1]);
+    for (index, ms) in [1.0, 9.0, 2.0, 14.0, 1.2, 8.0].into_iter().enumerate() {
+        let run_id = format!("2026010{}T000000Z", index + 1);
+        store(&workplace, &run_id, &[record(&run_id, 1, ms)]);
+    }
+    let found = compared(&workplace, &[record("candidate", 1, 20.0)], &[], 4);
+    shows(&found, &["measure again: equal code differs by up to", "noise from 5 runs of equal code"]);
+    assert!(!found.stdout.contains("interval "), "{}", found.stdout);
+    // Runs that were disturbed throughout do not count.
+    for (index, ms) in [1.0, 9.0, 2.0, 14.0, 1.2, 8.0].into_iter().enumerate().skip(1) {
+        let run_id = format!("2026010{}T000000Z", index + 1);
+        store(&workplace, &run_id, &[Record { disturbed_share: Some(0.9), ..record(&run_id, 1, ms) }]);
+    }
+    let found = compared(&workplace, &[record("candidate", 1, 1.0)], &[], 4);
+    shows(&found, &["5 earlier runs are left out of the noise", "noise unknown"]);
+}
+
+#[test]
 fn without_a_history_only_large_changes_can_be_told() {
     let workplace = Workplace::new(&[], &["null"], &[1]);
     store(&workplace, "20260101T000000Z", &[record("20260101T000000Z", 1, 2.0)]);
@@ -208,7 +238,7 @@ fn a_comment_for_a_pull_request_is_written_to_a_file() {
     assert_eq!(written.stdout, "");
     let comment = fs::read_to_string(workplace.path("COMMENT.md")).unwrap();
     assert!(comment.starts_with("### inferbench: regression: 1 slower, 1 same\n"), "{comment}");
-    assert!(comment.contains("| `m/ort-cpu-f32/1` | 2.00 ms | 2.20 ms | +10.0 % |"), "{comment}");
+    assert!(comment.contains("| ▲ | `m/ort-cpu-f32/1` | 2.00 ms | 2.20 ms | +10.0 % |"), "{comment}");
 }
 
 const ONE: &str = "digits/null-cpu-f32/1";

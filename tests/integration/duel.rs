@@ -143,6 +143,26 @@ fn idle_arms_are_stopped_while_another_one_measures() {
     assert!(states.lines().count() > 100 && states.lines().all(|state| state == "T"), "{states}");
 }
 
+#[cfg(target_os = "linux")]
+#[test]
+fn threads_of_an_arm_run_on_its_processors_and_are_read_back() {
+    let workplace = Workplace::new(&["digits"], &["candle"], &[1]);
+    let mut plan = workplace.inferbench(&["arm", "plan", "--threads", "1", "--processors", "0", "--folder"]);
+    let plan = plan.arg(workplace.path("jobs")).finish().with_code(0);
+    let start = &json(&plan)["cases"][0]["start"];
+    assert_eq!(start["processors"], serde_json::json!([0]));
+    workplace.write("asked", "slice 1000000\nslice 1000000\n");
+    let mut arm = workplace.inferbench(&["arm", "time", start["job"].as_str().unwrap()]);
+    let arm = arm.stdin(fs::File::open(workplace.path("asked")).unwrap()).output().unwrap();
+    let answers = String::from_utf8(arm.stdout).unwrap();
+    let answers: Vec<Value> =
+        answers.lines().filter_map(|line| serde_json::from_str(line.strip_prefix("arm ")?).ok()).collect();
+    let affinities = answers[0]["ready"]["affinities"].as_object().unwrap();
+    assert!(affinities.keys().eq(["0"]), "{affinities:?}");
+    assert_eq!(answers.len(), 3);
+    assert!(answers[1..].iter().all(|answer| answer["slice"]["calls"].as_u64() > Some(0)), "{answers:?}");
+}
+
 #[test]
 fn suites_of_other_models_are_compared_case_by_case() {
     let workplace = workplace();

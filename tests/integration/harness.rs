@@ -212,6 +212,17 @@ fn one_session_serves_all_batch_sizes_and_later_measurements_are_verified_too() 
 }
 
 #[test]
+fn debug_keeps_what_the_runtimes_log_in_the_run() {
+    if !crate::support::has_onnxruntime() {
+        return;
+    }
+    let workplace = Workplace::new(&["digits"], &["ort"], &[1]);
+    workplace.inferbench(&["run", "--noplot", "--debug"]).finish().with_code(0).saying(&["debug.log"]);
+    let log = fs::read_to_string(workplace.latest_run().path().join("debug.log")).unwrap();
+    assert!(log.contains("onnxruntime"), "{log}");
+}
+
+#[test]
 fn a_reader_that_has_gone_away_does_not_stop_the_run() {
     let workplace = Workplace::new(&["digits"], &["candle"], &[1, 8]);
     let mut child = workplace.bench(&["--noplot"]).stdout(std::process::Stdio::piped()).spawn().unwrap();

@@ -18,6 +18,7 @@ mod outcomes;
 mod preparation;
 mod quality;
 mod report;
+mod rooms;
 mod selftest;
 mod store;
 mod support;

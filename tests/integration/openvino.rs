@@ -1,4 +1,4 @@
-//! OpenVINO: what it computes in, and what it says of files and libraries that are broken.
+//! OpenVINO: the precision that it computes in, and its messages about broken files and libraries.
 #![cfg(feature = "openvino")]
 
 use std::fs;

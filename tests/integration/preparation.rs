@@ -109,13 +109,13 @@ fn a_full_disk_is_an_error_that_names_the_file_and_leaves_nothing() {
     let workplace = digits();
     let full = "trap '' XFSZ;";
     let refused = with_little_room(&workplace, full, &["prepare"]).with_code(2);
-    refused.saying(&["digits in f32: ", ".prepared/.partial-digits/weights.safetensors: File too large"]);
+    refused.saying(&["digits in f32: ", ".prepared/.partial-digits/weights.safetensors`: File too large"]);
     assert_eq!(names(&workplace.path(".prepared")), [".lock"]);
 
     workplace.inferbench(&["prepare"]).finish().with_code(0);
     let before = names(&workplace.path(".prepared/digits"));
     let refused = with_little_room(&workplace, full, &["prepare", "--dtype", "f16"]).with_code(2);
-    refused.saying(&["digits in f16: ", "model.data.partial: File too large"]);
+    refused.saying(&["digits in f16: ", "model.data`: File too large"]);
     assert_eq!(names(&workplace.path(".prepared/digits")), before);
 
     // What was there stays where it cannot be replaced.

@@ -1,4 +1,4 @@
-//! The store from end to end: what is kept, what an interruption, a full disk or a second writer leaves, and the
+//! The history from end to end: what is kept, what an interruption, a full disk or a second writer leaves, and the
 //! examples of the documentation.
 
 use std::collections::BTreeMap;
@@ -9,25 +9,27 @@ use std::thread;
 use std::time::Duration;
 
 use crate::support::documents::blocks;
-use crate::support::{Run, Workplace, checkout};
-use inferbench::record::Record;
-use inferbench::store::{CallsWriter, LATENCIES, RESULTS, STORE_FILE, read_records, write_records};
+use crate::support::{Run, Workplace, checkout, copy_folder};
+use inferbench::history::{CallsWriter, History, LATENCIES, RESULTS, read_records, write_records};
+use inferbench::run_data::Record;
 use serde_json::Value;
 
 const RUN: &str = "20260101T000000Z";
+const PARQUET: [&str; 4] = ["hardware.parquet", "latencies.parquet", "results.parquet", "run.parquet"];
 
 /// A workplace with one measured and converted run in `target-reports/`, whose id is [`RUN`].
 fn measured() -> Workplace {
     let workplace = Workplace::new(&["digits"], &["null"], &[1, 8]);
     workplace.inferbench(&["run", "--noplot"]).finish().with_code(0);
     let reports = workplace.path("target-reports");
-    let first = inferbench::store::find_results(&reports, None).unwrap();
-    copy_run(first.parent().unwrap(), &reports.join(RUN), 20);
-    fs::remove_dir_all(first.parent().unwrap()).unwrap();
+    let first = History::open(std::slice::from_ref(&reports)).unwrap().latest().unwrap().folder().to_owned();
+    copy_run(&first, &reports.join(RUN), 20);
+    fs::remove_dir_all(first).unwrap();
+    fs::remove_file(reports.join("index.html")).unwrap();
     workplace
 }
 
-/// The same results under another id, with so many calls a case.
+/// The same results under another id, with this many calls per case, as versions before the Parquet files left a run.
 fn copy_run(from: &Path, to: &Path, calls: u64) {
     let id = to.file_name().unwrap().to_str().unwrap();
     fs::create_dir_all(to).unwrap();
@@ -66,46 +68,31 @@ fn add_runs(workplace: &Workplace, days: impl IntoIterator<Item = u32>, calls: u
 }
 
 fn import(workplace: &Workplace, sources: &[&str]) -> Command {
-    workplace.inferbench(&[&["store", "import"], sources].concat())
+    workplace.inferbench(&[&["store", "import", "--history", "other"], sources].concat())
 }
 
-/// The runs that the store lists.
+/// The runs that a history lists.
 #[track_caller]
-fn runs(workplace: &Workplace) -> Vec<Value> {
-    let listed = workplace.inferbench(&["store", "runs", "--format", "json"]).finish().with_code(0);
+fn runs(workplace: &Workplace, history: &str) -> Vec<Value> {
+    let listed =
+        workplace.inferbench(&["store", "runs", "--format", "json", "--history", history]).finish().with_code(0);
     serde_json::from_str(&listed.stdout).unwrap()
 }
 
 #[track_caller]
-fn ids(workplace: &Workplace) -> Vec<String> {
-    runs(workplace).iter().map(|run| run["run_id"].as_str().unwrap().to_owned()).collect()
+fn ids(workplace: &Workplace, history: &str) -> Vec<String> {
+    runs(workplace, history).iter().map(|run| run["run_id"].as_str().unwrap().to_owned()).collect()
 }
 
-/// Every file of a store by its path, but the lock.
-fn content(store: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
-    let mut found = BTreeMap::new();
-    let mut folders = vec![store.to_owned()];
-    while let Some(folder) = folders.pop() {
-        for path in fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()) {
-            if path.is_dir() {
-                folders.push(path);
-            } else if !path.ends_with("lock") {
-                found.insert(path.strip_prefix(store).unwrap().to_owned(), fs::read(&path).unwrap());
-            }
-        }
-    }
-    found
-}
-
-fn store(workplace: &Workplace) -> PathBuf {
-    workplace.path("target-reports/store")
-}
-
-/// The only file of a table.
-fn file_of(workplace: &Workplace, table: &str) -> PathBuf {
-    let content = content(&store(workplace));
-    let mut paths = content.keys().filter(|path| path.starts_with(table));
-    store(workplace).join(paths.next().unwrap())
+/// Every file of a folder by its path, without hidden ones.
+fn content(folder: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
+    let visible =
+        |entry: &walkdir::DirEntry| entry.depth() == 0 || !entry.file_name().to_string_lossy().starts_with('.');
+    let entries = walkdir::WalkDir::new(folder).into_iter().filter_entry(visible).filter_map(Result::ok);
+    let files = entries.filter(|entry| entry.file_type().is_file());
+    files
+        .map(|entry| (entry.path().strip_prefix(folder).unwrap().to_owned(), fs::read(entry.path()).unwrap()))
+        .collect()
 }
 
 fn cut(path: &Path) {
@@ -114,21 +101,53 @@ fn cut(path: &Path) {
 }
 
 #[test]
-fn convert_keeps_the_run_and_every_call_of_it() {
+fn a_conversion_is_a_run_of_the_history() {
     let workplace = Workplace::new(&["digits"], &["null"], &[1, 8]);
     workplace.inferbench(&["run", "--noplot"]).finish().with_code(0);
-    workplace.inferbench(&["convert", "--store"]).finish().with_code(0).saying(&["added: 20"]);
-    let listed = runs(&workplace);
+    let listed = runs(&workplace, "target-reports");
     let calls: usize = workplace.records().iter().filter_map(|record| record.iterations).sum();
     assert!(calls > 0);
-    assert_eq!(listed.len(), 1);
     assert_eq!((&listed[0]["cases"], &listed[0]["calls"]), (&2.into(), &calls.into()));
-    let before = content(&store(&workplace));
-    assert_eq!(before.len(), 5, "{:?}", before.keys());
-    let host = &workplace.records()[0].host_id;
-    assert!(before.keys().any(|path| path.starts_with(format!("raw_benchmark_data/host={host}"))));
-    workplace.inferbench(&["convert", "--store"]).finish().with_code(0).saying(&["there already: 20"]);
-    assert_eq!(content(&store(&workplace)), before);
+    let history = History::open(&[workplace.path("target-reports")]).unwrap();
+    let run = history.latest().unwrap();
+    assert!(PARQUET.iter().all(|file| run.folder().join(file).is_file()));
+    let of_csv = read_records(File::open(run.folder().join(RESULTS)).unwrap()).unwrap();
+    assert_eq!(run.records().unwrap(), of_csv);
+    assert_eq!(run.machine().unwrap().unwrap().host_id, of_csv[0].host_id);
+    let kept: usize = run.calls().unwrap().values().flat_map(|calls| &calls.samples_ns).map(Vec::len).sum();
+    assert_eq!(kept, calls);
+
+    let before = content(&workplace.path("target-reports"));
+    workplace.inferbench(&["convert", "--store", "other"]).finish().with_code(0);
+    assert_eq!(content(&workplace.path("target-reports")), before);
+    assert_eq!(content(&workplace.path("other")).len(), content(run.folder()).len());
+}
+
+#[test]
+fn good_results_are_not_replaced_by_fewer() {
+    let workplace = Workplace::new(&["digits"], &["null"], &[1, 8]);
+    workplace.inferbench(&["run", "--noplot"]).finish().with_code(0);
+    let first = workplace.latest_run().read_manifest().unwrap().run_id;
+    let before = content(&workplace.path("target-reports").join(&first));
+    // It overwrites Criterion's files of batch size 1.
+    workplace.inferbench(&["run", "--noplot", "/1$"]).finish().with_code(0);
+    let refused = workplace.inferbench(&["convert", "--run", &first]).finish().with_code(2);
+    refused.saying(&["is kept with 2 measured cases", "would be replaced by one with 1", "--replace"]);
+    assert_eq!(content(&workplace.path("target-reports").join(&first)), before);
+    workplace.inferbench(&["convert", "--run", &first, "--replace"]).finish().with_code(0);
+    let history = History::open(&[workplace.path("target-reports")]).unwrap();
+    assert_eq!(history.get(&first).unwrap().facts().unwrap().cases_ok, 1);
+}
+
+#[test]
+fn a_replaced_run_keeps_what_others_put_into_its_folder() {
+    let workplace = measured();
+    import(&workplace, &[]).finish().with_code(0);
+    workplace.write(&format!("other/{RUN}/notes.txt"), "mine");
+    add_runs(&workplace, [1], 30);
+    import(&workplace, &[RUN]).finish().with_code(0).saying(&["replaced"]);
+    assert_eq!(fs::read(workplace.path(&format!("other/{RUN}/notes.txt"))).unwrap(), b"mine");
+    assert_eq!(runs(&workplace, "other")[0]["calls"], 60);
 }
 
 #[test]
@@ -136,10 +155,13 @@ fn a_second_import_changes_nothing() {
     let workplace = measured();
     add_runs(&workplace, 2..4, 10);
     import(&workplace, &[]).finish().with_code(0).saying(&["added: 20260101T000000Z (2 cases, 40 calls)"]);
-    let before = content(&store(&workplace));
-    import(&workplace, &[RUN, RUN, "target-reports"]).finish().with_code(0);
-    assert_eq!(content(&store(&workplace)), before);
-    assert_eq!(ids(&workplace), [RUN, "20260102T000000Z", "20260103T000000Z"]);
+    let before = content(&workplace.path("other"));
+    import(&workplace, &[RUN, RUN, "target-reports"]).finish().with_code(0).saying(&["there already"]);
+    assert_eq!(content(&workplace.path("other")), before);
+    assert_eq!(ids(&workplace, "other"), [RUN, "20260102T000000Z", "20260103T000000Z"]);
+    // Into itself: folders of older versions get their Parquet files.
+    workplace.inferbench(&["store", "import"]).finish().with_code(0).saying(&["replaced"]);
+    assert_eq!(content(&workplace.path("target-reports")), before);
 }
 
 #[test]
@@ -147,112 +169,87 @@ fn what_is_exported_is_what_was_imported() {
     let workplace = measured();
     add_runs(&workplace, 2..4, 10);
     import(&workplace, &[]).finish().with_code(0);
-    workplace.inferbench(&["store", "export", "copy"]).finish().with_code(0);
-    assert_eq!(content(&workplace.path("copy")), content(&store(&workplace)));
-    workplace.inferbench(&["store", "import", "copy", "--store", "again"]).finish().with_code(0);
-    assert_eq!(content(&workplace.path("again")), content(&store(&workplace)));
-
+    workplace.inferbench(&["store", "export", "copy", "--history", "other"]).finish().with_code(0);
+    assert_eq!(content(&workplace.path("copy")), content(&workplace.path("other")));
     workplace.inferbench(&["store", "export", "all.csv", "--run", RUN]).finish().with_code(0);
     let read = |path: &str| -> Vec<Record> { read_records(File::open(workplace.path(path)).unwrap()).unwrap() };
     assert_eq!(read("all.csv"), read(&format!("target-reports/{RUN}/results.csv")));
-    // By themselves: without their calls.
     workplace.inferbench(&["store", "import", "all.csv", "--store", "bare"]).finish().with_code(0);
-    assert_eq!(content(&workplace.path("bare")).len(), 4);
+    assert_eq!(runs(&workplace, "bare")[0]["calls"], 0);
+    assert_eq!(ids(&workplace, "all.csv"), [RUN]);
 }
 
 #[test]
-fn a_run_is_not_replaced_by_less_of_it() {
+fn two_machines_may_have_a_run_of_one_id() {
     let workplace = measured();
     import(&workplace, &[]).finish().with_code(0);
-    let before = content(&store(&workplace));
-    fs::remove_file(workplace.path(&format!("target-reports/{RUN}/{LATENCIES}"))).unwrap();
-    import(&workplace, &[RUN]).finish().with_code(2).saying(&["40 calls, and comes with 2 and 0 now", "--replace"]);
-    assert_eq!(content(&store(&workplace)), before);
-    add_runs(&workplace, [2], 0);
-    import(&workplace, &[])
+    workplace.inferbench(&["store", "export", "all.csv"]).finish().with_code(0);
+    let host = &read_records(File::open(workplace.path("all.csv")).unwrap()).unwrap()[0].host_id;
+    let text = fs::read_to_string(workplace.path("all.csv")).unwrap().replace(host.as_str(), "abcd1234");
+    workplace.write("all.csv", text);
+    import(&workplace, &["all.csv"]).finish().with_code(0).saying(&["added"]);
+    import(&workplace, &["all.csv"]).finish().with_code(0).saying(&["there already"]);
+    assert_eq!(ids(&workplace, "other"), [RUN, RUN]);
+    assert!(workplace.path(&format!("other/{RUN}-abcd1234")).is_dir());
+}
+
+#[test]
+fn what_was_imported_is_reported_and_compared_like_the_rest() {
+    let workplace = measured();
+    add_runs(&workplace, [2], 10);
+    copy_folder(&workplace.path(&format!("target-reports/{RUN}")), &workplace.path(&format!("elsewhere/{RUN}")));
+    fs::remove_dir_all(workplace.path(&format!("target-reports/{RUN}"))).unwrap();
+    let roots = ["--history", "target-reports", "--history", "elsewhere"];
+    let both = workplace.inferbench(&[&["report", "--all"], roots.as_slice()].concat()).finish().with_code(0);
+    assert!(both.stdout.contains(RUN) && both.stdout.contains("20260102T000000Z"), "{}", both.stdout);
+    let compare = ["compare", RUN, "20260102T000000Z"];
+    workplace.inferbench(&compare).finish().with_code(2).saying(&["no run, file or baseline"]);
+    let compared = workplace.inferbench(&[compare.as_slice(), &roots].concat()).finish();
+    assert!(compared.stdout.contains("digits"), "{}{}", compared.stdout, compared.stderr);
+    workplace
+        .inferbench(&["report", "--history", "nowhere"])
         .finish()
         .with_code(2)
-        .saying(&["not imported: run 20260101T000000Z", "added: 20260102T000000Z"]);
-    import(&workplace, &[RUN, "--replace"]).finish().with_code(0).saying(&["replaced"]);
-    assert_eq!(runs(&workplace)[0]["calls"], 0);
-    let left = content(&store(&workplace));
-    assert!(
-        !left.keys().any(|path| path.starts_with("raw_benchmark_data") && path.ends_with(format!("{RUN}.parquet")))
-    );
+        .saying(&["nowhere: there is no such"]);
 }
 
 #[test]
-fn a_killed_import_leaves_the_old_store_or_the_new_one() {
+fn a_killed_import_leaves_whole_runs() {
     let workplace = measured();
-    import(&workplace, &[]).finish().with_code(0);
-    let old = content(&store(&workplace));
     add_runs(&workplace, 2..25, 3000);
+    workplace.inferbench(&["store", "import", "--history", "whole"]).finish().with_code(0);
+    let whole = content(&workplace.path("whole"));
     let log = workplace.path("log");
-    let (mut kept, mut taken) = (0, 0);
     for milliseconds in (0..).step_by(25) {
         let mut importing = import(&workplace, &[]).start(&log);
         thread::sleep(Duration::from_millis(milliseconds));
         importing.kill();
         let ended = importing.wait().success();
-        match ids(&workplace).len() {
-            1 => {
-                kept += 1;
-                assert!(content(&store(&workplace)) == old, "killed after {milliseconds} ms");
-            }
-            24 => taken += 1,
-            other => panic!("{other} runs after {milliseconds} ms"),
+        for (path, bytes) in content(&workplace.path("other")) {
+            assert!(whole[&path] == bytes, "{} after {milliseconds} ms", path.display());
         }
-        if ended || taken > 3 {
+        let kept = fs::read_dir(workplace.path("other")).into_iter().flatten().map(|entry| entry.unwrap().path());
+        for run in kept.filter(|path| !path.file_name().unwrap().to_string_lossy().starts_with('.')) {
+            assert!(PARQUET.iter().all(|file| run.join(file).is_file()), "{} after {milliseconds} ms", run.display());
+        }
+        if ended {
             break;
         }
     }
-    assert!(kept > 0, "the first was killed before it did anything");
-    import(&workplace, &[]).finish().with_code(0);
-    workplace.inferbench(&["store", "import", "--store", "whole"]).finish().with_code(0);
-    assert!(content(&store(&workplace)) == content(&workplace.path("whole")));
+    assert!(content(&workplace.path("other")) == whole);
 }
 
 #[test]
 fn writers_at_once_lose_nothing() {
     let workplace = measured();
-    let ids_added = add_runs(&workplace, 2..14, 500);
+    add_runs(&workplace, 2..8, 500);
     let log = |index: usize| workplace.path(&format!("log-{index}"));
-    let start = |(index, part): (usize, &[String])| {
-        let sources: Vec<&str> = part.iter().map(String::as_str).collect();
-        import(&workplace, &sources).start(&log(index))
-    };
-    let mut writers: Vec<_> = ids_added.chunks(3).enumerate().map(start).collect();
+    let mut writers: Vec<_> = (0..3).map(|index| import(&workplace, &[]).start(&log(index))).collect();
     for (index, writer) in writers.iter_mut().enumerate() {
         assert!(writer.wait().success(), "{}", fs::read_to_string(log(index)).unwrap());
     }
-    assert_eq!(ids(&workplace), ids_added);
-    import(&workplace, &[]).finish().with_code(0);
-    workplace.inferbench(&["store", "import", "--store", "one-by-one"]).finish().with_code(0);
-    assert!(content(&store(&workplace)) == content(&workplace.path("one-by-one")));
-}
-
-#[test]
-fn a_store_of_a_newer_inferbench_is_refused_and_left_alone() {
-    let workplace = measured();
-    import(&workplace, &[]).finish().with_code(0);
-    let path = store(&workplace).join(STORE_FILE);
-    let text = fs::read_to_string(&path).unwrap();
-    let schema = text.lines().find(|line| line.starts_with("schema_version")).unwrap();
-    let newer = [
-        (text.replace("format = 1", "format = 99"), "format 99 is newer than this inferbench"),
-        (text.replace(schema, "schema_version = 99"), "schema_version 99 is newer than this inferbench"),
-        (text.replace("\"case\",", "\"case\", \"mood\","), "raw_benchmark_data has a column mood, which is newer"),
-        ("format = ".to_owned(), "store.toml: "),
-    ];
-    for (text, reason) in newer {
-        fs::write(&path, text).unwrap();
-        let before = content(&store(&workplace));
-        for command in [vec!["runs"], vec!["import"], vec!["init"], vec!["prune", "--keep", "0"], vec!["export", "x"]] {
-            let refused = workplace.inferbench(&[vec!["store"], command].concat()).finish().with_code(2);
-            refused.saying(&["store.toml: ", reason]);
-        }
-        assert_eq!(content(&store(&workplace)), before);
-    }
+    workplace.inferbench(&["store", "import", "--history", "one-by-one"]).finish().with_code(0);
+    assert!(content(&workplace.path("other")) == content(&workplace.path("one-by-one")));
 }
 
 #[test]
@@ -264,40 +261,29 @@ fn a_file_cut_short_is_named_and_costs_no_other_run() {
     cut(&latencies);
     let imported = import(&workplace, &[]).finish().with_code(2);
     imported.saying(&["not imported: ", "20260102T000000Z/latencies.parquet: cut short", "added: 20260101T000000Z"]);
-    assert_eq!(ids(&workplace), [RUN]);
+    assert_eq!(ids(&workplace, "other"), [RUN]);
 
-    cut(&file_of(&workplace, "benchmark_runs"));
+    cut(&workplace.path(&format!("other/{RUN}/run.parquet")));
     fs::write(&latencies, whole).unwrap();
     import(&workplace, &["20260102T000000Z"]).finish().with_code(0);
-    let listed = workplace.inferbench(&["store", "runs"]).finish().with_code(2);
+    let listed = workplace.inferbench(&["store", "runs", "--history", "other"]).finish().with_code(2);
     assert!(listed.stdout.contains("20260102T000000Z"), "{}", listed.stdout);
-    listed.saying(&["unreadable: ", "20260101T000000Z.parquet: cut short", "import the run again"]);
+    listed.saying(&["unreadable: ", "run.parquet: cut short", "import the run again"]);
     import(&workplace, &[RUN]).finish().with_code(0).saying(&["replaced"]);
-    assert_eq!(ids(&workplace), [RUN, "20260102T000000Z"]);
+    assert_eq!(ids(&workplace, "other"), [RUN, "20260102T000000Z"]);
+    cut(&workplace.path(&format!("other/{RUN}/results.parquet")));
+    workplace
+        .inferbench(&["report", RUN, "--history", "other"])
+        .finish()
+        .with_code(2)
+        .saying(&["results.parquet: cut short"]);
 }
 
 #[test]
-fn another_store_with_a_broken_file_gives_its_other_runs() {
-    let workplace = measured();
-    add_runs(&workplace, [2], 10);
-    import(&workplace, &[]).finish().with_code(0);
-    cut(&file_of(&workplace, "benchmark_results"));
-    let source = store(&workplace);
-    let arguments = ["store", "import", source.to_str().unwrap(), "--store", "other"];
-    workplace.inferbench(&arguments).finish().with_code(2).saying(&[
-        "not imported: ",
-        "benchmark_results",
-        "cut short",
-    ]);
-    let listed = workplace.inferbench(&["store", "runs", "--store", "other"]).finish().with_code(0);
-    assert!(listed.stdout.contains("20260102T000000Z") && !listed.stdout.contains(RUN), "{}", listed.stdout);
-}
-
-#[test]
-fn without_room_on_the_disk_the_old_store_stays() {
+fn without_room_on_the_disk_the_history_stays_as_it_is() {
     let workplace = measured();
     import(&workplace, &[]).finish().with_code(0);
-    let before = content(&store(&workplace));
+    let before = content(&workplace.path("other"));
     add_runs(&workplace, [2], 30_000);
     // No file may grow above 24 KiB; the signal that comes with the error is ignored.
     let limited = |arguments: &str| {
@@ -308,11 +294,11 @@ fn without_room_on_the_disk_the_old_store_stays() {
         command.args(["-c", &script]).current_dir(workplace.path("")).envs(variables);
         command.finish()
     };
-    limited("store import").with_code(2).saying(&["target-reports/store/", ".parquet: File too large"]);
-    assert_eq!(content(&store(&workplace)), before);
-    limited("store export all.csv").with_code(0);
+    limited("store import --history other").with_code(2).saying(&["latencies.parquet", "File too large"]);
+    assert_eq!(content(&workplace.path("other")), before);
+    assert_eq!(fs::read_dir(workplace.path("other")).unwrap().count(), 1, "nothing hidden is left");
     import(&workplace, &[]).finish().with_code(0);
-    assert_eq!(ids(&workplace).len(), 2);
+    assert_eq!(ids(&workplace, "other").len(), 2);
 }
 
 #[test]
@@ -320,50 +306,49 @@ fn prune_removes_what_it_is_told_to() {
     let workplace = measured();
     add_runs(&workplace, 2..6, 10);
     import(&workplace, &[]).finish().with_code(0);
-    let before = content(&store(&workplace));
+    let before = content(&workplace.path("other"));
     let prune = |arguments: &[&str], code| {
-        workplace.inferbench(&[&["store", "prune"], arguments].concat()).finish().with_code(code)
+        workplace.inferbench(&[&["store", "prune", "--history", "other"], arguments].concat()).finish().with_code(code)
     };
     prune(&[], 2);
     prune(&["--only-calls"], 2);
     prune(&["--run", "20260109T000000Z"], 2).saying(&["no run \"20260109T000000Z\"", "store runs"]);
     let dry = prune(&["--keep", "3", "--dry-run"], 0);
     assert_eq!(dry.stdout, "would remove 20260101T000000Z\nwould remove 20260102T000000Z\n");
-    assert_eq!(content(&store(&workplace)), before);
+    assert_eq!(content(&workplace.path("other")), before);
 
     prune(&["--keep", "3", "--only-calls"], 0);
-    let calls: Vec<u64> = runs(&workplace).iter().map(|run| run["calls"].as_u64().unwrap()).collect();
+    let calls: Vec<u64> = runs(&workplace, "other").iter().map(|run| run["calls"].as_u64().unwrap()).collect();
     assert_eq!(calls, [0, 0, 20, 20, 20]);
     prune(&["--before", "2026-01-03"], 0);
-    assert_eq!(ids(&workplace), ["20260103T000000Z", "20260104T000000Z", "20260105T000000Z"]);
+    assert_eq!(ids(&workplace, "other"), ["20260103T000000Z", "20260104T000000Z", "20260105T000000Z"]);
     prune(&["--run", "20260104T000000Z"], 0);
     prune(&["--keep", "0"], 0);
-    assert!(ids(&workplace).is_empty());
-    assert_eq!(content(&store(&workplace)).len(), 1, "only store.toml is left");
+    assert!(ids(&workplace, "other").is_empty());
     assert!(prune(&["--keep", "0"], 0).stdout.is_empty());
 }
 
 #[test]
-fn a_folder_of_something_else_is_no_store() {
+fn what_is_no_history_is_said_to_be_none() {
     let workplace = measured();
-    fs::create_dir_all(workplace.path("other")).unwrap();
-    workplace.write("other/notes.txt", "mine");
-    let into = |folder| workplace.inferbench(&["store", "import", "--store", folder]).finish();
-    into("other").with_code(2).saying(&["other is not a store"]);
-    assert_eq!(content(&workplace.path("other")).len(), 1);
-    workplace.inferbench(&["store", "runs"]).finish().with_code(2).saying(&["no store in", "inferbench store import"]);
+    fs::create_dir_all(workplace.path("notes")).unwrap();
+    workplace.write("notes/notes.txt", "mine");
+    let runs = |history: &str| workplace.inferbench(&["store", "runs", "--history", history]).finish();
+    runs("other").with_code(2).saying(&["no history in other", "inferbench store import"]);
+    runs("notes/notes.txt").with_code(2).saying(&["notes.txt: not a results.csv of inferbench"]);
     import(&workplace, &["nothing"]).finish().with_code(2).saying(&["no run \"nothing\""]);
-    import(&workplace, &["other"]).finish().with_code(2).saying(&["other: no results.csv"]);
-    assert!(!store(&workplace).exists());
-    workplace.inferbench(&["store", "init"]).finish().with_code(0);
-    assert!(ids(&workplace).is_empty());
+    import(&workplace, &["notes"]).finish().with_code(2).saying(&["notes: no run"]);
+    workplace.inferbench(&["store", "init", "--history", "other"]).finish().with_code(0);
+    assert!(ids(&workplace, "other").is_empty());
+    // A folder that is in the way is left alone.
+    fs::create_dir_all(workplace.path(&format!("other/{RUN}/mine"))).unwrap();
+    import(&workplace, &[]).finish().with_code(2).saying(&["is there, and is no run"]);
 }
 
 #[cfg(not(feature = "duckdb"))]
 #[test]
 fn without_duckdb_a_query_says_how_to_get_it() {
     let workplace = measured();
-    import(&workplace, &[]).finish().with_code(0);
     for arguments in [["store", "query", "FROM benchmark_runs"], ["store", "export", "x.duckdb"]] {
         let refused = workplace.inferbench(&arguments).finish().with_code(2);
         refused.saying(&["scripts/setup duckdb", "--features duckdb"]);
@@ -383,7 +368,6 @@ mod with_duckdb {
     fn the_four_tables_are_there_as_views_and_as_a_database() {
         let workplace = measured();
         add_runs(&workplace, [2], 10);
-        import(&workplace, &[]).finish().with_code(0);
         workplace.inferbench(&["store", "export", "history.duckdb"]).finish().with_code(0);
         let tables =
             [("benchmark_runs", 2), ("benchmark_results", 4), ("hardware_info", 2), ("raw_benchmark_data", 60)];
@@ -396,6 +380,17 @@ mod with_duckdb {
                 assert_eq!(csv(&types), query(&workplace, &[&types, "--format", "csv"]));
             }
         }
+        // An export is a history: it can be reported, and imported again.
+        let history = History::open(&[workplace.path("history.duckdb")]).unwrap();
+        assert_eq!(history.runs().iter().map(|run| run.name()).collect::<Vec<_>>(), ["20260102T000000Z", RUN]);
+        let own = History::open(&[workplace.path("target-reports")]).unwrap();
+        for run in history.runs() {
+            let original = own.get(run.name()).unwrap();
+            assert_eq!(run.records().unwrap(), original.records().unwrap());
+            assert_eq!(run.facts().unwrap(), original.facts().unwrap());
+            assert_eq!(run.calls().unwrap(), original.calls().unwrap());
+            assert_eq!(run.machine().unwrap(), original.machine().unwrap());
+        }
         let types = query(&workplace, &["DESCRIBE benchmark_results", "--format", "tsv"]);
         for column in
             ["timestamp\tTIMESTAMP\t", "iterations\tBIGINT\t", "latency_p50_ms\tDOUBLE\t", "git_dirty\tBOOLEAN\t"]
@@ -407,7 +402,6 @@ mod with_duckdb {
     #[test]
     fn answers_come_in_four_forms_and_errors_in_one() {
         let workplace = measured();
-        import(&workplace, &[]).finish().with_code(0);
         let sql = "SELECT run_id, cases, NULL AS nothing FROM benchmark_runs";
         let json: Value = serde_json::from_str(&query(&workplace, &[sql, "--format", "json"])).unwrap();
         assert_eq!(json, serde_json::json!([{"run_id": RUN, "cases": 2, "nothing": null}]));
@@ -415,8 +409,8 @@ mod with_duckdb {
         assert!(query(&workplace, &[sql]).contains(&format!("{RUN}   ")));
         let failing = |sql: &str| workplace.inferbench(&["store", "query", sql]).finish().with_code(2);
         failing("SELECT nothing FROM benchmark_runs").saying(&["nothing"]);
-        cut(&file_of(&workplace, "raw_benchmark_data"));
-        failing("FROM benchmark_runs").saying(&["raw_benchmark_data", "cut short", "import its run again"]);
+        cut(&workplace.path(&format!("target-reports/{RUN}/latencies.parquet")));
+        failing("FROM raw_benchmark_data").saying(&["latencies.parquet: cut short", "convert or import it again"]);
         workplace.write("broken.duckdb", "no database");
         let broken = workplace.inferbench(&["store", "query", "SELECT 1", "--database", "broken.duckdb"]);
         { broken }.finish().with_code(2).saying(&["broken.duckdb: "]);
@@ -426,7 +420,6 @@ mod with_duckdb {
     fn percentiles_of_the_calls_are_those_of_the_results() {
         let workplace = Workplace::new(&["digits"], &["null"], &[1, 8]);
         workplace.inferbench(&["run", "--noplot"]).finish().with_code(0);
-        workplace.inferbench(&["convert", "--store"]).finish().with_code(0);
         let sql = "SELECT \"case\", quantile_disc(nanoseconds, 0.5) / 1e6 AS p50, quantile_disc(nanoseconds, 0.99) / 1e6 AS p99 \
             FROM raw_benchmark_data GROUP BY ALL ORDER BY ALL";
         let answer: Value = serde_json::from_str(&query(&workplace, &[sql, "--format", "json"])).unwrap();
@@ -440,7 +433,6 @@ mod with_duckdb {
     #[test]
     fn the_documented_sql_runs_as_it_is_there() {
         let workplace = measured();
-        import(&workplace, &[]).finish().with_code(0);
         let pages = ["README.md", "src/guide/history.md"]
             .map(|page| fs::read_to_string(checkout().join(page)).unwrap())
             .concat();
@@ -454,10 +446,10 @@ mod with_duckdb {
     }
 }
 
-/// The block of the guide that begins with `import pandas`.
+/// The block of the guide that reads the history with pandas.
 fn pandas_example() -> String {
     let blocks = blocks(&checkout().join("src/guide/history.md"), "python");
-    blocks.into_iter().find(|block| block.starts_with("import pandas")).unwrap()
+    blocks.into_iter().find(|block| block.contains("pandas.read_parquet")).unwrap()
 }
 
 #[test]
@@ -474,7 +466,7 @@ fn the_documented_pandas_example_runs_as_it_is_there() {
     }
     let workplace = measured();
     add_runs(&workplace, [2], 10);
-    import(&workplace, &[]).finish().with_code(0);
+    workplace.inferbench(&["store", "import"]).finish().with_code(0);
     let mut command = Command::new(&python);
     let shown = command.args(["-c", &example]).current_dir(workplace.path("")).finish().with_code(0);
     assert!(shown.stdout.contains("digits") && shown.stdout.contains("null"), "{}", shown.stdout);

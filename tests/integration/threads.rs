@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use crate::support::{Run, Workplace, real_backends, wait_for};
 
-/// Seconds of a tick of the kernel's account.
+/// Seconds per tick of the kernel's account.
 const TICK: f64 = 0.01;
 
 /// Ticks of processor time of all threads of a process.
@@ -23,7 +23,7 @@ fn ticks(process: u32) -> u64 {
     tasks.filter_map(of_task).sum()
 }
 
-/// Processor seconds a second of a case that is being measured.
+/// Processor seconds per second while a case is measured.
 fn processors_in_use(backend: &str, threads: usize) -> f64 {
     let workplace = Workplace::new(&["tenn_eeg"], &[backend], &[32]);
     let threads = threads.to_string();
@@ -33,7 +33,7 @@ fn processors_in_use(backend: &str, threads: usize) -> f64 {
     wait_for("the samples", || fs::read_to_string(&log).unwrap().contains("calls in").then_some(()));
     let child = running.child();
     let (begin, start) = (ticks(child), Instant::now());
-    // Half of the samples: what comes after them is Criterion's arithmetic.
+    // One second is half of the samples: Criterion's arithmetic comes after them.
     sleep(Duration::from_secs(1));
     let (end, seconds) = (ticks(child), start.elapsed().as_secs_f64());
     running.wait();

@@ -182,7 +182,7 @@ fn models_are_named_by_hub_id_or_file_in_upper_or_lower_case() {
     };
     assert_eq!(named("DIGITS"), ["digits"]);
     assert_eq!(named("two_inputs.onnx"), ["two_inputs"]);
-    assert_eq!(named("models/exported/two_inputs.onnx,Digits"), ["digits", "two_inputs"]);
+    assert_eq!(named("models/exported/two_inputs.onnx,Digits"), ["two_inputs", "digits"]);
     assert_eq!(named("Elsewhere.onnx"), ["elsewhere"]);
     let unknown = workplace.inferbench(&["models", "--model", "resnet-18"]).finish();
     unknown.with_code(2).saying(&["no model \"resnet-18\"", "digits"]);
@@ -193,7 +193,8 @@ fn names_of_other_libraries_and_empty_variables_are_accepted() {
     let workplace = Workplace::new(&["digits"], &["candle"], &[1]);
     let dry_run = ["run", "--dry-run", "--model", "digits", "--backend", "PyTorch,onnxruntime", "--dtype", "float32"];
     let mut command = workplace.inferbench(&dry_run);
-    for variable in ["INFERBENCH_BUDGET", "INFERBENCH_THREADS", "INFERBENCH_BATCH_SIZES", "INFERBENCH_DTYPE"] {
+    let variables = ["BUDGET", "THREADS", "BATCH_SIZES", "DTYPE", "MODELS_DIR", "REPORTS"];
+    for variable in variables.map(|name| format!("INFERBENCH_{name}")) {
         command.env(variable, "");
     }
     let planned = command.finish().with_code(0);

@@ -72,5 +72,9 @@ fn a_phase_or_a_length_can_be_asked_for() {
     // There is no reference for this length, and one backend alone has nobody to agree with.
     let of_length = list(&["--phase", "decode", "--seq-lens", "7", "--model", "llama-small"]);
     assert_eq!(of_length, [("llama-small-seq7-decode".to_owned(), false.into())]);
-    workplace.inferbench(&["verify", "--phase", "decoding"]).finish().with_code(2).saying(&["prefill and decode"]);
+    workplace
+        .inferbench(&["verify", "--phase", "decoding"])
+        .finish()
+        .with_code(2)
+        .saying(&["forward, encoder, prefill, decode"]);
 }

@@ -54,7 +54,9 @@ pub fn environment(provider: &'static Provider) -> Result<&'static Environment, 
         check(provider)?;
         let environment = ort::init_from(path(provider))?.with_name("inferbench").with_telemetry(false).build()?;
         // Providers warn once per session, and errors are returned.
-        environment.set_log_level(ort::logging::LogLevel::Fatal);
+        let is_debugged = std::env::var_os(crate::backend::DEBUG).is_some();
+        let level = if is_debugged { ort::logging::LogLevel::Verbose } else { ort::logging::LogLevel::Fatal };
+        environment.set_log_level(level);
         if let Some(plugin) = plugin_path(provider) {
             environment.register_ep_library(provider.device, &plugin)?;
         }

@@ -104,6 +104,8 @@ impl Backend for Tch {
     }
 
     fn versions(&self, _device: &str) -> Versions {
+        // Loading libtorch is no part of loading a model; `load` returns the error.
+        let _ = library::load();
         Versions { backend: CRATE_VERSION.into(), library: LIBTORCH_VERSION.into() }
     }
 

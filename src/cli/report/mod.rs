@@ -12,9 +12,10 @@ use clap::builder::PossibleValuesParser;
 
 use self::variants::{OfVariants, VariantArguments};
 use super::compare::noise_of_machine;
+use super::history_arguments::HistoryArguments;
 use crate::compare::CaseFilter;
 use crate::exit_codes;
-use crate::history::{History, Run};
+use crate::history::{History, Run, write_whole};
 use crate::paths::Paths;
 use crate::report::drawing::{Drawing, png};
 use crate::report::{Format, Known, Payload, ReportedRun, Shown, columns, html, index, records};
@@ -48,9 +49,8 @@ pub struct Arguments {
     /// All runs that are kept
     #[arg(long)]
     all: bool,
-    /// Read the runs of this folder or CSV file; may be repeated [default: target-reports]
-    #[arg(long, value_name = "PATH")]
-    history: Vec<PathBuf>,
+    #[command(flatten)]
+    history: HistoryArguments,
     #[command(flatten)]
     filter: CaseFilter,
     #[arg(long, value_enum, default_value = "table")]
@@ -138,7 +138,7 @@ impl Arguments {
             Form::Json => content.text(Format::Json)?,
         };
         match &self.output {
-            Some(file) if !is_for_terminal => write(file, text.as_bytes())?,
+            Some(file) if !is_for_terminal => write_whole(file, text.as_bytes())?,
             _ => print(&text)?,
         }
         Ok(exit_codes::OK)
@@ -147,20 +147,16 @@ impl Arguments {
     /// Writes the page into a file and prints its path.
     fn put_page(&self, page: &Page, paths: &Paths) -> Result<()> {
         let path = self.output.as_ref().unwrap_or(&page.path);
-        write(path, page.html.as_bytes())?;
+        write_whole(path, page.html.as_bytes())?;
         if page.is_listed && self.output.is_none() {
             let reports = paths.reports();
-            write(&reports.join(index::INDEX), index::render(&reports, &paths.criterion())?.as_bytes())?;
+            write_whole(&reports.join(index::INDEX), index::render(&reports, &paths.criterion())?.as_bytes())?;
         }
         print(&format!("{}\n", path.display()))
     }
 
-    fn history(&self, paths: &Paths) -> Result<History> {
-        if self.history.is_empty() { History::open(&[paths.reports()]) } else { History::open(&self.history) }
-    }
-
     fn read(&self, paths: &Paths) -> Result<Asked> {
-        let history = self.history(paths)?;
+        let history = self.history.open(paths)?;
         let asked: Vec<Run> = if self.all || self.last.is_some() {
             history.latest()?;
             let count = self.last.map_or(usize::MAX, |last| usize::try_from(last).unwrap_or(usize::MAX));
@@ -225,11 +221,6 @@ impl Content for OfRuns<'_> {
     }
 }
 
-/// Writes a file whole or not at all.
-fn write(path: &Path, bytes: &[u8]) -> Result<()> {
-    crate::store::write_whole(path, bytes).map_err(Error::msg)
-}
-
 fn print(text: &str) -> Result<()> {
     super::print(text).map_err(Error::msg)
 }
@@ -246,9 +237,9 @@ fn charts(arguments: &Arguments, paths: &Paths, folder: &Path) -> Result<u8> {
         }
         let svg = drawing.svg(chart.id)?;
         let path = folder.join(format!("{}.svg", chart.id));
-        write(&path, svg.as_bytes())?;
+        write_whole(&path, svg.as_bytes())?;
         let pixels = path.with_extension("png");
-        write(&pixels, &png(&svg)?)?;
+        write_whole(&pixels, &png(&svg)?)?;
         print(&format!("{}\n{}\n", path.display(), pixels.display()))?;
     }
     Ok(exit_codes::OK)
@@ -267,12 +258,13 @@ pub fn payload(runs: &[ReportedRun], paths: &Paths, history: &History) -> Payloa
 /// The last runs before this one on its machine, without those that cannot be read.
 fn earlier_runs(run: &ReportedRun, history: &History) -> Vec<ReportedRun> {
     let Some(first) = run.records.first() else { return Vec::new() };
-    let is_earlier = |other: &ReportedRun| {
-        let record = other.records.first();
-        record.is_some_and(|record| record.host_id == first.host_id && record.timestamp < first.timestamp)
+    // By the facts, so that the runs of other machines are not read.
+    let is_earlier = |other: &&Run| {
+        let facts = other.facts();
+        facts.is_ok_and(|facts| facts.host_id == first.host_id && facts.timestamp < first.timestamp)
     };
-    let others = history.runs().iter().filter_map(|other| ReportedRun::read(other).ok());
-    others.filter(is_earlier).take(EARLIER_RUNS).collect()
+    let earlier = history.runs().iter().filter(is_earlier).filter_map(|other| ReportedRun::read(other).ok());
+    earlier.take(EARLIER_RUNS).collect()
 }
 
 /// The line about the smallest change that can be shown on the machine of these records.

@@ -1,14 +1,15 @@
-//! `inferbench report --variants MODEL`: which variant of a model to ship.
+//! `inferbench report --variants MODEL`: the variants of a model, and the one to use.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 
+use anyhow::Result;
 use clap::Args;
 
 use super::{Arguments, Asked, Content, Page};
 use crate::cli::compare::noise_of_machine;
 use crate::cli::values::part_of_whole;
-use crate::compare::ASSUMED_DEVIATION;
+use crate::compare::Noise;
 use crate::paths::Paths;
 use crate::record::Record;
 use crate::report::Format;
@@ -20,10 +21,10 @@ pub struct VariantArguments {
     /// Compare the variants of this model and recommend one; times of several runs of one commit are averaged
     #[arg(long, value_name = "MODEL", conflicts_with_all = ["charts", "model"])]
     pub variants: Option<String>,
-    /// What the recommended variant is to be best at
+    /// The quantity that the recommended variant is to be best at
     #[arg(long, value_enum, default_value = "latency", requires = "variants")]
     goal: Goal,
-    /// A variant is recommended only if labelled samples show it to lose at most this [default: 1%]
+    /// Recommend a variant only if labelled samples show that it loses at most this accuracy [default: 1%]
     #[arg(long, value_name = "POINTS", value_parser = part_of_whole, requires = "variants")]
     accuracy_loss: Option<f64>,
 }
@@ -36,11 +37,11 @@ pub struct OfVariants<'a> {
 }
 
 impl OfVariants<'_> {
-    fn compared(&self, asked: &Asked) -> Result<Variants, String> {
+    fn compared(&self, asked: &Asked) -> Result<Variants> {
         let records: Vec<Record> = asked.runs.iter().flat_map(|run| &run.records).cloned().collect();
         let VariantArguments { goal, accuracy_loss, .. } = self.arguments.variants;
-        let deviation = deviation_of(&records, self.paths);
-        compare(&records, &Options { goal, accuracy_loss, deviation, ..Options::new(self.model) })
+        let noise = noise_of(&records, self.paths);
+        compare(&records, &Options { goal, accuracy_loss, noise, ..Options::new(self.model) })
     }
 }
 
@@ -49,13 +50,13 @@ impl Content for OfVariants<'_> {
         schema()
     }
 
-    fn text(&self, format: Format) -> anyhow::Result<String> {
-        Ok(self.compared(&self.arguments.read(self.paths)?).map_err(anyhow::Error::msg)?.render(format))
+    fn text(&self, format: Format) -> Result<String> {
+        Ok(self.compared(&self.arguments.read(self.paths)?)?.render(format))
     }
 
-    fn page(&self) -> anyhow::Result<Page> {
+    fn page(&self) -> Result<Page> {
         let asked = self.arguments.read(self.paths)?;
-        let html = self.compared(&asked).and_then(|variants| page(&variants)).map_err(anyhow::Error::msg)?;
+        let html = page(&self.compared(&asked)?)?;
         let path = match asked.folders.as_slice() {
             [one] => one.join(file_name(self.model)),
             _ => self.paths.reports().join(file_name(self.model)),
@@ -66,16 +67,16 @@ impl Content for OfVariants<'_> {
 
 /// The table and the recommendation for a model of which several variants were measured.
 pub fn variants_of(records: &[Record], model: &str, paths: &Paths) -> Result<String, String> {
-    let deviation = deviation_of(records, paths);
-    Ok(compare(records, &Options { deviation, ..Options::new(model) })?.render(Format::Table))
+    let options = Options { noise: noise_of(records, paths), ..Options::new(model) };
+    Ok(compare(records, &options).map_err(|error| format!("{error:#}"))?.render(Format::Table))
 }
 
-/// How much processes differ on the machines. What is known to be more than is assumed counts: the self-test's own model is
-/// another one, and its calls are short.
-fn deviation_of(records: &[Record], paths: &Paths) -> f64 {
+/// The noise between processes on the noisiest of the machines. It is not less than what is assumed without a self-test: the
+/// self-test's model is another one, and its calls are short.
+fn noise_of(records: &[Record], paths: &Paths) -> Noise {
     let hosts: BTreeSet<&str> = records.iter().map(|record| record.host_id.as_str()).collect();
-    let known = hosts.into_iter().map(|host_id| noise_of_machine(paths, host_id).deviation);
-    known.fold(ASSUMED_DEVIATION, f64::max)
+    let known = hosts.into_iter().map(|host_id| noise_of_machine(paths, host_id));
+    known.fold(Noise::assumed(), |most, noise| if noise.deviation > most.deviation { noise } else { most })
 }
 
 /// `variants-resnet50.html`; whatever a record calls its model, it is the name of a file.

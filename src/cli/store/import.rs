@@ -1,77 +1,74 @@
-//! `inferbench store import`: runs → the store.
+//! `inferbench store import`: copies runs into the history.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
+use anyhow::{Result, ensure};
 use clap::Args;
 
 use crate::exit_codes;
+use crate::history::{History, Imported, Run, import};
 use crate::paths::Paths;
-use crate::store::{Imported, Store, StoredRun, all_runs, find_runs, read_run};
 
-/// Add runs: all of them at once or, if the disk is full or it is interrupted, none
+/// Copy runs into the history, each whole or not at all
 #[derive(Args)]
 #[command(
     after_help = "A run that is there already, by host and id, is not there twice. One that cannot be read, or of which the \
-        store has more, is named and left out, and the exit code is 2.\n\nExamples:\n  inferbench store import\n  inferbench store import 20260101T120000Z\n  \
-        inferbench store import /mnt/other/store exported.csv"
+        history has more, is named and left out, and the exit code is 2.\n\nExamples:\n  \
+        inferbench store import /mnt/laptop/target-reports exported.csv history.duckdb\n  \
+        inferbench store import 20260101T120000Z --history /mnt/share/reports"
 )]
 pub struct Arguments {
-    /// Run ids, folders of runs, CSV files, or other stores [default: every run in target-reports]
+    /// Run ids, folders of runs, CSV files of records, or .duckdb exports [default: every run in target-reports]
     sources: Vec<String>,
-    /// Take a run also where the store has more of it
+    /// Take a run also where the history has more of it
     #[arg(long)]
     replace: bool,
 }
 
-pub fn run(arguments: &Arguments, store: &Path) -> Result<u8, String> {
+pub fn run(arguments: &Arguments, root: &Path) -> Result<u8> {
     let reports = Paths::find().reports();
-    let mut found = Vec::new();
+    let mut runs = Vec::new();
     if arguments.sources.is_empty() {
-        found = all_runs(&reports);
-        if found.is_empty() {
-            return Err(format!("no results in {}; make some with `inferbench convert`", reports.display()));
-        }
+        runs.extend(History::open(std::slice::from_ref(&reports))?.runs().to_vec());
+        ensure!(!runs.is_empty(), "no results in {}; make some with `inferbench convert`", reports.display());
     }
     for source in &arguments.sources {
-        found.extend(find_runs(&reports, source)?);
+        runs.extend(find(source, &reports)?);
     }
-    let (runs, unread): (Vec<_>, Vec<_>) = found.into_iter().partition(Result::is_ok);
-    let runs: Vec<StoredRun> = runs.into_iter().flatten().collect();
-    let refused = import(store, &runs, arguments.replace)?;
-    let left_out: Vec<String> = unread.into_iter().filter_map(Result::err).chain(refused).collect();
-    for reason in &left_out {
-        eprintln!("not imported: {reason}");
-    }
-    Ok(if left_out.is_empty() { exit_codes::OK } else { exit_codes::USAGE })
-}
-
-/// Adds the run in a folder of reports, as `convert --store` does.
-///
-/// # Errors
-/// It cannot be read, or the store cannot be written.
-pub fn import_one(store: &Path, run_folder: &Path) -> Result<(), String> {
-    let mut refused = import(store, &[read_run(run_folder)?], false)?;
-    refused.pop().map_or(Ok(()), Err)
-}
-
-/// Returns why runs were refused.
-fn import(store: &Path, runs: &[StoredRun], replace: bool) -> Result<Vec<String>, String> {
-    let store = Store::write(store)?;
-    let done = store.import(runs, replace)?;
-    let mut refused = Vec::new();
-    for (stored, imported) in runs.iter().zip(done) {
-        let run = &stored.run;
-        let what = match imported {
-            Imported::Added => "added",
-            Imported::Replaced => "replaced",
-            Imported::Unchanged => "there already",
-            Imported::Refused(reason) => {
-                refused.push(reason);
-                continue;
+    let mut code = exit_codes::OK;
+    // The oldest first.
+    for run in runs.iter().rev() {
+        let outcome = import(run, root, arguments.replace).and_then(|imported| Ok((imported, run.facts()?)));
+        match outcome {
+            Ok((Imported::Refused(reason), _)) => {
+                eprintln!("not imported: {reason}");
+                code = exit_codes::USAGE;
             }
-        };
-        eprintln!("{what}: {} ({} cases, {} calls)", run.run_id, run.cases, run.calls);
+            Ok((imported, facts)) => {
+                let word = match imported {
+                    Imported::Added => "added",
+                    Imported::Replaced => "replaced",
+                    _ => "there already",
+                };
+                eprintln!("{word}: {} ({} cases, {} calls)", facts.run_id, facts.cases, facts.calls);
+            }
+            Err(error) => {
+                eprintln!("not imported: {}: {error:#}", run.name());
+                code = exit_codes::USAGE;
+            }
+        }
     }
-    println!("{}", store.folder().display());
-    Ok(refused)
+    println!("{}", root.display());
+    Ok(code)
+}
+
+/// The runs of a source.
+fn find(source: &str, reports: &Path) -> Result<Vec<Run>> {
+    let path = PathBuf::from(source);
+    if !path.exists() {
+        return Ok(vec![History::open(&[reports.to_owned()])?.get(source)?]);
+    }
+    let history = History::open(&[path])?;
+    ensure!(!history.runs().is_empty(), "{source}: no run, and no folder of runs");
+    Ok(history.runs().to_vec())
 }

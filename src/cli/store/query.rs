@@ -1,10 +1,11 @@
-//! `inferbench store query`: SQL over the store.
+//! `inferbench store query`: runs SQL over the history.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
+use anyhow::Result;
 use clap::{Args, ValueEnum};
 
-/// Ask the store in SQL; needs a build with `--features duckdb`
+/// Query the history with SQL; needs a build with `--features duckdb`
 #[derive(Args)]
 #[command(
     after_help = "Tables: benchmark_runs, benchmark_results, hardware_info, raw_benchmark_data (run_id, \"case\", sample, call, \
@@ -12,17 +13,15 @@ use clap::{Args, ValueEnum};
         inferbench store query 'DESCRIBE benchmark_results'\n  \
         inferbench store query --format csv 'SELECT * FROM benchmark_results' > all.csv"
 )]
+#[cfg_attr(not(feature = "duckdb"), allow(dead_code, reason = "only DuckDB reads the arguments"))]
 pub struct Arguments {
     /// DuckDB's SQL
     #[arg(allow_hyphen_values = true)]
-    #[cfg_attr(not(feature = "duckdb"), allow(dead_code, reason = "only DuckDB reads it"))]
     sql: String,
     #[arg(long, value_enum, default_value = "table")]
-    #[cfg_attr(not(feature = "duckdb"), allow(dead_code, reason = "only DuckDB's answers are printed"))]
     format: QueryFormat,
-    /// Ask this database file instead of the store
+    /// Query this database file instead of the history
     #[arg(long, value_name = "FILE")]
-    #[cfg_attr(not(feature = "duckdb"), allow(dead_code, reason = "only DuckDB reads it"))]
     database: Option<PathBuf>,
 }
 
@@ -36,31 +35,33 @@ enum QueryFormat {
 }
 
 #[cfg(not(feature = "duckdb"))]
-pub fn run(_arguments: &Arguments, folder: &Path) -> Result<u8, String> {
-    Err(format!(
-        "this inferbench is built without DuckDB; run `scripts/setup duckdb` and build with `--features duckdb` (pandas, Polars and \
-         DuckDB itself read the Parquet files in {} as they are)",
-        folder.display()
-    ))
+pub fn run(_arguments: &Arguments, _roots: &[PathBuf]) -> Result<u8> {
+    anyhow::bail!(
+        "{} (pandas, Polars and DuckDB itself read the Parquet files of the runs as they are)",
+        crate::history::WITHOUT_DUCKDB
+    )
 }
 
 #[cfg(feature = "duckdb")]
-pub fn run(arguments: &Arguments, folder: &Path) -> Result<u8, String> {
+pub fn run(arguments: &Arguments, roots: &[PathBuf]) -> Result<u8> {
+    use anyhow::Error;
+
     use crate::cli::{ListFormat, Listing, print};
+    use crate::history::Database;
     use crate::report::table::{Column, Table};
-    use crate::store::{Database, Store};
 
     let database = match &arguments.database {
         Some(path) => Database::open(path)?,
-        None => Database::over(Store::read(folder)?)?,
+        None => Database::over(super::open(roots)?.runs())?,
     };
     let answer = database.query(&arguments.sql)?;
     let table = Table::new(answer.columns.iter().map(Column::text)).with_rows(answer.texts());
-    match arguments.format {
-        QueryFormat::Table => Listing { table, objects: serde_json::Value::Null }.print(ListFormat::Table)?,
-        QueryFormat::Json => Listing { table, objects: answer.objects() }.print(ListFormat::Json)?,
-        QueryFormat::Csv => print(&table.separated(b','))?,
-        QueryFormat::Tsv => print(&table.separated(b'\t'))?,
-    }
+    let printed = match arguments.format {
+        QueryFormat::Table => Listing { table, objects: serde_json::Value::Null }.print(ListFormat::Table),
+        QueryFormat::Json => Listing { table, objects: answer.objects() }.print(ListFormat::Json),
+        QueryFormat::Csv => print(&table.separated(b',')),
+        QueryFormat::Tsv => print(&table.separated(b'\t')),
+    };
+    printed.map_err(Error::msg)?;
     Ok(crate::exit_codes::OK)
 }

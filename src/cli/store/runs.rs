@@ -1,16 +1,15 @@
-//! `inferbench store runs`: what the store holds.
+//! `inferbench store runs`: lists the runs of the history.
 
-use std::path::Path;
-
+use anyhow::{Error, Result};
 use clap::Args;
 use serde_json::json;
 
 use crate::cli::{ListFormat, Listing};
 use crate::exit_codes;
+use crate::history::{History, RunFacts};
 use crate::report::table::{Column, Table};
-use crate::store::{RunRow, Store};
 
-/// List the runs of the store
+/// List the runs of the history
 #[derive(Args)]
 #[command(after_help = "Examples:\n  inferbench store runs\n  inferbench store runs --format json | jq '.[].run_id'")]
 pub struct Arguments {
@@ -18,12 +17,20 @@ pub struct Arguments {
     format: ListFormat,
 }
 
-pub fn run(arguments: &Arguments, folder: &Path) -> Result<u8, String> {
-    let store = Store::read(folder)?;
-    let (runs, unread): (Vec<_>, Vec<_>) =
-        store.places()?.iter().map(|place| store.run_row(place)).partition(Result::is_ok);
-    let runs: Vec<RunRow> = runs.into_iter().flatten().collect();
-    let row = |run: &RunRow| {
+pub fn run(arguments: &Arguments, history: &History) -> Result<u8> {
+    let (mut runs, mut unread) = (Vec::new(), Vec::new());
+    // The oldest first: the newest stand where a terminal's reader looks.
+    for run in history.runs().iter().rev() {
+        match run.facts() {
+            Ok(facts) => runs.push(facts),
+            Err(error) => unread.push(format!(
+                "unreadable: {error:#}; convert or import the run again with `--replace`, or remove it with \
+                 `inferbench store prune --run {}`",
+                run.name()
+            )),
+        }
+    }
+    let row = |run: &RunFacts| {
         let commit: String = run.git_commit.iter().flat_map(|commit| commit.chars().take(10)).collect();
         let dirty = if run.git_dirty == Some(true) { "+" } else { "" };
         vec![
@@ -39,9 +46,7 @@ pub fn run(arguments: &Arguments, folder: &Path) -> Result<u8, String> {
     let texts = ["run", "host", "suite", "commit"].map(Column::text);
     let numbers = ["cases", "ok", "calls"].map(Column::number);
     let table = Table::new(texts.into_iter().chain(numbers)).with_rows(runs.iter().map(row));
-    Listing { table, objects: json!(runs) }.print(arguments.format)?;
-    for error in unread.iter().filter_map(|unread| unread.as_ref().err()) {
-        eprintln!("unreadable: {error}");
-    }
+    Listing { table, objects: json!(runs) }.print(arguments.format).map_err(Error::msg)?;
+    unread.iter().for_each(|line| eprintln!("{line}"));
     Ok(if unread.is_empty() { exit_codes::OK } else { exit_codes::USAGE })
 }

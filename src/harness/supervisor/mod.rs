@@ -20,6 +20,9 @@ use super::worker::can_be_evaluated;
 use crate::definition::{Case, DataSource, Dtype, Effort, Model};
 use crate::run_data::{CriterionArguments, EvaluationOutcome, Event, Mode, Observed, Outcome, RunFolder};
 
+/// The file of what the runtimes log, in the run's folder.
+const DEBUG_LOG: &str = "debug.log";
+
 /// The work of all workers of a run, and what is known about its length.
 pub struct Supervisor<'a> {
     pub purpose: Purpose,
@@ -37,6 +40,8 @@ pub struct Supervisor<'a> {
     pub parsed: &'a CriterionArguments,
     /// Whether the workers' output is kept from the terminal.
     pub is_silent: bool,
+    /// Whether the runtimes log what they do, into [`DEBUG_LOG`] in the run's folder.
+    pub debug: bool,
     /// Seconds that cases took in earlier runs, by id.
     pub expected_seconds: BTreeMap<String, f64>,
 }

@@ -9,10 +9,11 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
+use fs_err::OpenOptions;
 
 use super::is_interrupted;
 use super::relay::{copy, relay};
-use super::{Supervisor, WorkerGroup};
+use super::{DEBUG_LOG, Supervisor, WorkerGroup};
 use crate::backend;
 use crate::definition::{CaseFailure, Effort, Status};
 use crate::harness::protocol::{JOB, Purpose};
@@ -44,7 +45,11 @@ impl Supervisor<'_> {
         let mut worker = self.spawn(group, job)?;
         let errors = worker.stderr.take();
         let shown: Box<dyn Write + Send> = if self.is_silent { Box::new(sink()) } else { Box::new(stderr()) };
-        let relay = thread::spawn(move || errors.map(|pipe| relay(pipe, shown)).unwrap_or_default());
+        let log: Box<dyn Write + Send> = match self.debug {
+            true => Box::new(OpenOptions::new().create(true).append(true).open(self.folder.path().join(DEBUG_LOG))?),
+            false => Box::new(sink()),
+        };
+        let relay = thread::spawn(move || errors.map(|pipe| relay(pipe, shown, log)).unwrap_or_default());
         let output = worker.stdout.take();
         let copy = thread::spawn(move || output.map(|pipe| copy(pipe, stdout())));
         let mut progress = Progress::new(self.folder);
@@ -85,6 +90,11 @@ impl Supervisor<'_> {
             if stdout().is_terminal() && self.parsed.color.is_none() {
                 command.arg("--color=always");
             }
+        }
+        if self.debug {
+            // Read by ONNX Runtime's backend, OpenVINO, libtorch, and Rust.
+            command.env(backend::DEBUG, "1").env("OPENVINO_LOG_LEVEL", "5").env("TORCH_CPP_LOG_LEVEL", "INFO");
+            command.env("RUST_BACKTRACE", "1");
         }
         command.envs(worker_environment(&group.backend, &group.device, self.effort.effective_threads(), &[]));
         command.spawn().with_context(|| executable.display().to_string())

@@ -12,14 +12,15 @@ const DROPPED: [&[u8]; 4] =
     [b"Benchmarking ", b"\x1b[2K", b"Warning: Unable to complete ", b"Gnuplot not found, using plotters backend"];
 const LINES_KEPT: usize = 12;
 
-/// Copies `input` to `output` until its end and returns the last lines.
-pub fn relay(mut input: impl Read, mut output: impl Write) -> String {
+/// Copies `input` to `output` until its end and returns the last lines. The log gets everything, also what is left out.
+pub fn relay(mut input: impl Read, mut output: impl Write, mut log: impl Write) -> String {
     let mut filter = LineFilter::default();
     let mut buffer = [0; 4096];
     while let Ok(length) = input.read(&mut buffer) {
         if length == 0 {
             break;
         }
+        let _ = log.write_all(&buffer[..length]);
         let passed = filter.pass(&buffer[..length]);
         // A closed terminal must not stop the run.
         let _ = output.write_all(&passed).and_then(|()| output.flush());

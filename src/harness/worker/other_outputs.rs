@@ -12,9 +12,11 @@ use fs_err as fs;
 use safetensors::tensor::TensorView;
 use safetensors::{Dtype as StoredDtype, SafeTensors};
 
-use super::verification::NamedTensors;
 use crate::definition::{Case, Dtype};
 use crate::fixture::{HostTensor, TensorData};
+
+/// Outputs with their names, in the order in which a session gives them.
+pub type NamedTensors = Vec<(String, HostTensor)>;
 
 /// The outputs of another backend for the same inputs.
 pub struct OtherOutputs {

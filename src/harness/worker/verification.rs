@@ -3,7 +3,7 @@
 
 use anyhow::{anyhow, ensure};
 
-use super::other_outputs::{self, OtherOutputs};
+use super::other_outputs::{self, NamedTensors, OtherOutputs};
 use crate::backend::{self, Session};
 use crate::definition::{Case, CaseFailure, Model, Sizes, Status, TensorSpec};
 use crate::fixture::{self, HostTensor, Reference};
@@ -24,9 +24,6 @@ pub struct Expectation {
     bindings: Vec<NamedTensors>,
     tolerance: f64,
 }
-
-/// Outputs with their names, in the order in which a session gives them.
-pub type NamedTensors = Vec<(String, HostTensor)>;
 
 /// Between two calls of one session.
 const TOLERANCE_WITH_ITSELF: f64 = 1e-3;

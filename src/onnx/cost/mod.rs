@@ -1,4 +1,4 @@
-//! What one call of a model costs, counted from its ONNX graphs with the sizes of a case: floating-point operations, and
+//! The cost of one call of a model, counted from its ONNX graphs with the sizes of a case: floating-point operations, and
 //! the bytes that cannot but be moved.
 //!
 //! Operations are those of matrix products and convolutions, attention's among them, two for each multiply-add (published
@@ -103,7 +103,7 @@ fn empty_inputs(model: &Model, batch: usize, is_empty: impl Fn(&str) -> bool) ->
     inputs.map(|input| (input.name.clone(), shape(&input.shape))).collect()
 }
 
-/// What is made for every call of a decoder that reads so many positions at once.
+/// The inputs that are made for every call of a decoder that reads so many positions at once.
 fn positions(count: usize) -> [(String, Vec<usize>); 2] {
     [("position_ids".to_owned(), vec![1, count]), ("attention_bias".to_owned(), vec![1, 1, count, count])]
 }

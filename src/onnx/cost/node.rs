@@ -50,7 +50,7 @@ impl<'a> Node<'a> {
         self.proto.attribute(name)?.s.as_deref()
     }
 
-    /// Numbers that are an attribute in older operator sets and an input in newer ones; none where they are neither.
+    /// Numbers that are an attribute in older operator sets and an input in newer ones. Returns `None` if they are neither.
     ///
     /// # Errors
     /// As [`numbers`](Self::numbers).

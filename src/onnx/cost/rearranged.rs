@@ -4,7 +4,7 @@
 use super::broadcast::broadcast;
 use super::node::Node;
 use super::value::{Value, elements};
-use anyhow::{Context, Result, anyhow, bail};
+use anyhow::{Context, Result, anyhow, bail, ensure};
 
 /// The outputs of such a node.
 ///
@@ -129,9 +129,7 @@ fn padded(node: &Node<'_>) -> Result<Value> {
 fn range(node: &Node<'_>) -> Result<Value> {
     let number = |place| node.numbers(place)?.first().copied().context("no number");
     let (begin, end, step) = (number(0)?, number(1)?, number(2)?);
-    if step == 0 {
-        bail!("a step of 0");
-    }
+    ensure!(step != 0, "a step of 0");
     let count = (i128::from(end) - i128::from(begin) + i128::from(step) - i128::from(step.signum())) / i128::from(step);
     let count = usize::try_from(count.max(0)).context("more elements than can be counted")?;
     let known = (count <= 4096).then(|| (0..count as i64).map(|index| begin + index * step).collect());
@@ -161,9 +159,7 @@ fn reshaped(node: &Node<'_>) -> Result<Value> {
     if let Some(open) = open {
         shape[open] = count.checked_div(others).unwrap_or(0) as usize;
     }
-    if elements(&shape) != Some(count) {
-        bail!(do_not_fit());
-    }
+    ensure!(elements(&shape) == Some(count), do_not_fit());
     Ok(Value::with_known(shape, input.known.clone()))
 }
 
@@ -258,9 +254,7 @@ fn transposed(node: &Node<'_>) -> Result<Value> {
         Some(order) => order.iter().map(|&axis| node.axis(axis, shape.len())).collect::<Result<_, _>>()?,
         None => (0..shape.len()).rev().collect(),
     };
-    if order.len() != shape.len() {
-        bail!("an order of {} axes for {}", order.len(), shape.len());
-    }
+    ensure!(order.len() == shape.len(), "an order of {} axes for {}", order.len(), shape.len());
     Ok(Value::of_shape(order.into_iter().map(|axis| shape[axis]).collect()))
 }
 

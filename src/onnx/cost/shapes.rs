@@ -5,16 +5,14 @@ use super::node::Node;
 use super::rearranged;
 use super::value::{Value, is_whole};
 use super::window::Window;
-use anyhow::{Context, Result, anyhow, bail};
+use anyhow::{Context, Result, bail, ensure};
 
 /// The outputs of a node; those after the first only where something can follow from them.
 ///
 /// # Errors
 /// The operator is none of those here, or its shape cannot be known before it runs; the message names it.
 pub(super) fn outputs(node: &Node<'_>) -> Result<Vec<Value>> {
-    if !node.proto.is_standard() || node.proto.has_subgraph() {
-        bail!("an operator whose cost is not known");
-    }
+    ensure!(node.proto.is_standard() && !node.proto.has_subgraph(), "an operator whose cost is not known");
     let one = match node.operator() {
         "Abs" | "Add" | "And" | "Ceil" | "Clip" | "Cos" | "Div" | "Elu" | "Equal" | "Erf" | "Exp" | "Floor"
         | "Gelu" | "Greater" | "GreaterOrEqual" | "HardSigmoid" | "HardSwish" | "IsNaN" | "LeakyRelu" | "Less"
@@ -81,15 +79,11 @@ fn cast(node: &Node<'_>) -> Result<Value> {
 fn product(node: &Node<'_>, second: usize) -> Result<Vec<usize>> {
     let (left, right) = (&node.input(0)?.shape, &node.input(second)?.shape);
     let do_not_fit = || format!("shapes {left:?} and {right:?} do not fit");
-    if left.is_empty() || right.is_empty() {
-        bail!(do_not_fit());
-    }
+    ensure!(!left.is_empty() && !right.is_empty(), do_not_fit());
     let rows = (left.len() > 1).then(|| left[left.len() - 2]);
     let columns = (right.len() > 1).then(|| right[right.len() - 1]);
     let inner = right[right.len().saturating_sub(2)];
-    if left[left.len() - 1] != inner {
-        bail!(do_not_fit());
-    }
+    ensure!(left[left.len() - 1] == inner, do_not_fit());
     let batches = [&left[..left.len().saturating_sub(2)], &right[..right.len().saturating_sub(2)]];
     let mut shape = broadcast(&batches).with_context(do_not_fit)?;
     shape.extend(rows);
@@ -104,10 +98,8 @@ fn general_product(node: &Node<'_>) -> Result<Vec<usize>> {
     };
     let (rows, inner) = if node.int("transA", 0) == 0 { (a, b) } else { (b, a) };
     let (own_inner, columns) = if node.int("transB", 0) == 0 { (c, d) } else { (d, c) };
-    match inner == own_inner {
-        true => Ok(vec![rows, columns]),
-        false => Err(anyhow!("shapes {left:?} and {right:?} do not fit")),
-    }
+    ensure!(inner == own_inner, "shapes {left:?} and {right:?} do not fit");
+    Ok(vec![rows, columns])
 }
 
 fn convolution(node: &Node<'_>, weights: usize) -> Result<Vec<usize>> {
@@ -117,9 +109,8 @@ fn convolution(node: &Node<'_>, weights: usize) -> Result<Vec<usize>> {
     else {
         bail!("an input of fewer than two dimensions");
     };
-    if node.size(node.int("group", 1))?.checked_mul(of_group) != Some(channels) {
-        bail!("{channels} channels for filters of {of_group}");
-    }
+    let grouped = node.size(node.int("group", 1))?.checked_mul(of_group);
+    ensure!(grouped == Some(channels), "{channels} channels for filters of {of_group}");
     let counts = Window { kernel, is_ceiled: false }.count(node, spatial)?;
     Ok([batch, filters].into_iter().chain(counts).collect())
 }

@@ -1,4 +1,4 @@
-//! What is known of a tensor before it is computed: its shape, and the values of the small whole numbers that shapes are
+//! The facts about a tensor before it is computed: its shape, and the values of the small whole numbers that shapes are
 //! made of.
 
 use crate::onnx::proto::{TensorProto, element};
@@ -42,12 +42,12 @@ impl Value {
     }
 }
 
-/// The number of elements; none where it is more than a `u64` holds.
+/// The number of elements. Returns `None` if it is more than a `u64` holds.
 pub(super) fn elements(shape: &[usize]) -> Option<u64> {
     shape.iter().try_fold(1_u64, |elements, &size| elements.checked_mul(size as u64))
 }
 
-/// Bytes of an element of the type; none for text and for types of less than a byte.
+/// Bytes per element of the type. Returns `None` for text and for types of less than a byte.
 pub(super) fn element_bytes(data_type: i32) -> Option<u64> {
     match data_type {
         2 | 3 | 9 => Some(1),

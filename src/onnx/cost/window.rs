@@ -1,7 +1,7 @@
 //! Shapes of convolutions and poolings, which slide a window over the spatial dimensions.
 
 use super::node::Node;
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 
 /// A window's sizes along each spatial dimension.
 pub(super) struct Window<'a> {
@@ -20,19 +20,13 @@ impl Window<'_> {
         let attribute = |name: &str, otherwise: i64, length: usize| -> Result<Vec<usize>> {
             let given = node.ints(name).filter(|ints| !ints.is_empty());
             let numbers = given.map_or(vec![otherwise; length], <[i64]>::to_vec);
-            if numbers.len() != length {
-                bail!("{} numbers of {name} instead of {length}", numbers.len());
-            }
+            ensure!(numbers.len() == length, "{} numbers of {name} instead of {length}", numbers.len());
             numbers.into_iter().map(|number| node.size(number)).collect()
         };
-        if self.kernel.len() != rank {
-            bail!("a window of {} dimensions over {rank}", self.kernel.len());
-        }
+        ensure!(self.kernel.len() == rank, "a window of {} dimensions over {rank}", self.kernel.len());
         let (strides, dilations) = (attribute("strides", 1, rank)?, attribute("dilations", 1, rank)?);
         let pads = attribute("pads", 0, 2 * rank)?;
-        if strides.contains(&0) {
-            bail!("a stride of 0");
-        }
+        ensure!(!strides.contains(&0), "a stride of 0");
         let same = match node.text("auto_pad") {
             Some(b"SAME_UPPER" | b"SAME_LOWER") => true,
             Some(b"NOTSET" | b"VALID" | b"") | None => false,

@@ -9,6 +9,7 @@ use crate::run_data::Record;
 /// A value, and the ends of its whisker.
 type Figure = (f64, Option<f64>, Option<f64>);
 
+/// p50 with a whisker to p99.
 pub fn latency(shown: &Shown<'_>) -> Chart {
     let figure =
         |record: &Record| positive(record.latency_p50_ms).map(|p50| (p50, Some(p50), positive(record.latency_p99_ms)));
@@ -22,6 +23,7 @@ pub fn latency(shown: &Shown<'_>) -> Chart {
     )
 }
 
+/// Samples per second, or tokens per second where they are counted.
 pub fn throughput(shown: &Shown<'_>) -> Chart {
     let figure = |record: &Record| match record.phase {
         Phase::Prefill | Phase::Decode if record.tokens_per_second.is_some() => {
@@ -41,6 +43,7 @@ pub fn throughput(shown: &Shown<'_>) -> Chart {
     )
 }
 
+/// Peak memory of the process or the device.
 pub fn memory(shown: &Shown<'_>) -> Chart {
     let mut chart = chart(
         shown,

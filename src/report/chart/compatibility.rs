@@ -7,6 +7,7 @@ use crate::report::ranking::best_of;
 use crate::report::selection::{Measured, Shown};
 use crate::run_data::Record;
 
+/// The level of each model on each configuration.
 pub fn chart(shown: &Shown<'_>) -> Chart {
     let (mut rows, mut columns) = (Names::default(), Names::default());
     let mut members: Vec<((usize, usize), Vec<usize>)> = Vec::new();

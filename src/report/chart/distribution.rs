@@ -4,6 +4,7 @@ use super::{Chart, Curve, Names, Plot, drawn, panel_with_batch, positive, why_no
 use crate::report::selection::{Measured, Shown};
 use crate::run_data::Record;
 
+/// Quantiles of the latency of each case.
 pub fn chart(shown: &Shown<'_>) -> Chart {
     let mut panels = Names::default();
     let curves: Vec<Curve> = shown

@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use super::{Chart, Dot, Names, Plot, drawn, positive, why_nothing_ran};
 use crate::report::selection::{Measured, Shown};
 
+/// The time over that of the fastest backend, by family.
 pub fn chart(shown: &Shown<'_>) -> Chart {
     let mut rows = Names::default();
     let mut points = Vec::new();

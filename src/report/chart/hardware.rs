@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::{Chart, Dot, Names, Plot, positive};
 use crate::report::selection::{Measured, Shown};
 
+/// The latency of cases that were measured in several places.
 pub fn chart(shown: &Shown<'_>) -> Chart {
     // A case that was measured in one place only has nothing to be compared with.
     let mut places: BTreeMap<(&str, String), BTreeSet<String>> = BTreeMap::new();

@@ -62,6 +62,7 @@ pub enum Better {
     Higher,
 }
 
+/// A value at a batch size.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct BatchPoint {
     pub case: usize,
@@ -73,6 +74,7 @@ pub struct BatchPoint {
     pub high: Option<f64>,
 }
 
+/// A value in a row.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Dot {
     pub case: usize,
@@ -84,6 +86,7 @@ pub struct Dot {
     pub value: f64,
 }
 
+/// The distribution of a case.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Curve {
     pub case: usize,
@@ -94,6 +97,7 @@ pub struct Curve {
     pub bounds: Vec<(f64, f64, Option<f64>)>,
 }
 
+/// A point of a cloud.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct FrontPoint {
     pub case: usize,
@@ -103,6 +107,7 @@ pub struct FrontPoint {
     pub label: String,
 }
 
+/// The value of a case in a run.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct TrendPoint {
     pub case: usize,
@@ -113,6 +118,7 @@ pub struct TrendPoint {
     pub change: Option<Change>,
 }
 
+/// A cell of a heat map.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Cell {
     /// All cases that the cell sums up.

@@ -7,6 +7,7 @@ use crate::definition::Phase;
 use crate::report::selection::Shown;
 use crate::run_data::Record;
 
+/// Model size against latency.
 pub fn size(shown: &Shown<'_>) -> Chart {
     let (panels, points) = points(shown, |record| positive(record.model_size_mb));
     Chart {
@@ -31,6 +32,7 @@ pub fn size(shown: &Shown<'_>) -> Chart {
     }
 }
 
+/// Accuracy against latency.
 pub fn accuracy(shown: &Shown<'_>) -> Chart {
     let in_percent = |record: &Record| positive(record.accuracy).map(|accuracy| 100.0 * accuracy);
     let (panels, points) = points(shown, in_percent);

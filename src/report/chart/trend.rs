@@ -91,6 +91,7 @@ fn step(run_id: &str, compared: ComparedCase) -> Option<Step> {
     })
 }
 
+/// The latency of each case over the runs.
 pub fn chart(shown: &Shown<'_>, steps: &[Step]) -> Chart {
     let changes: HashMap<(&str, &Case), &Change> =
         steps.iter().map(|step| ((step.run_id.as_str(), &step.case), &step.change)).collect();

@@ -1,8 +1,7 @@
-//! A comparison as something to read: one file an output.
+//! A comparison as something to read: a table for a terminal, Markdown for a pull request, and JSON for scripts.
 
-mod json;
 mod markdown;
-mod table;
+mod terminal;
 mod wording;
 
 use super::Format;
@@ -11,14 +10,22 @@ use crate::compare::Comparison;
 /// The comparison's text, ending with a line break.
 pub fn render(comparison: &Comparison, format: Format) -> String {
     match format {
-        Format::Table => table::render(comparison),
+        Format::Table => terminal::render(comparison),
         Format::Markdown => markdown::render(comparison),
-        Format::Json => json::render(comparison),
+        Format::Json => json(comparison),
     }
+}
+
+/// An object for scripts; names and units are those of the records' columns, and fractions are from 0 to 1.
+fn json(comparison: &Comparison) -> String {
+    // A comparison holds no map with keys that are not strings, the only thing that JSON could not write.
+    serde_json::to_string_pretty(comparison).map(|text| text + "\n").unwrap_or_default()
 }
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use crate::compare::{
         Allowance, Change, ComparedCase, Comparison, Conclusion, Condition, Difference, Effect, LatencyChange, Noise,
         RatioInterval, RefusedPair, SideSummary, Source, Value, Verdict,
@@ -104,5 +111,23 @@ mod tests {
             disturbed_runs: 2,
             notes: vec!["main: 1 case is left out".into()],
         }
+    }
+
+    #[test]
+    fn a_script_finds_verdicts_changes_and_the_conclusion() {
+        let found: serde_json::Value = serde_json::from_str(&super::json(&comparison())).unwrap();
+        assert_eq!((&found["conclusion"], &found["exit_code"]), (&json!("regression"), &json!(1)));
+        assert_eq!(found["cases"][0]["id"], "m/ort-cpu-f32/1");
+        assert_eq!(found["cases"][0]["latency"]["verdict"], "slower");
+        assert_eq!(found["cases"][0]["latency"]["interval"]["ratio"], 1.2);
+        assert_eq!(found["cases"][0]["latency"]["base_noise"]["source"], "runs");
+        assert_eq!(found["cases"][3]["latency"]["verdict"], "cannot-say");
+        assert_eq!(
+            found["cases"][1]["changes"][0],
+            json!({
+                "quantity": "memory_mb", "base": 100.0, "candidate": 150.0, "effect": "regression"
+            })
+        );
+        assert_eq!(found["refused"][0]["differences"][0]["condition"], "library");
     }
 }

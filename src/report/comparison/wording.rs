@@ -1,12 +1,69 @@
-//! The sentences that the table and Markdown share.
+//! The table and the sentences that the terminal and Markdown share.
 
 use crate::compare::{
-    ASSUMED_DEVIATION, Change, Comparison, Conclusion, Condition, Difference, Effect, LatencyChange, SideSummary,
-    Source, Value, Verdict,
+    ASSUMED_DEVIATION, Change, Comparison, Conclusion, Condition, Difference, Effect, LatencyChange, MOST_FLOOR,
+    SideSummary, Source, Value, Verdict,
 };
+use crate::report::ranking::latency as shown_latency;
+use crate::report::table::{Cell, Column, Table};
 
-/// Other work on the machine shows from this part of the samples on.
+/// A note says that samples were disturbed from this fraction of them on.
 const DISTURBED_FROM: f64 = 0.1;
+
+/// A row for each case with such a verdict.
+pub fn table(comparison: &Comparison, is_wanted: impl Fn(Verdict) -> bool) -> Table {
+    let mut table = Table::new([
+        Column::code("case"),
+        Column::number("base"),
+        Column::number("candidate"),
+        Column::number("change"),
+        Column::number("interval"),
+        Column::number("floor"),
+        Column::text("verdict"),
+    ]);
+    for case in &comparison.cases {
+        let Some(latency) = case.latency.as_ref().filter(|latency| is_wanted(latency.verdict)) else { continue };
+        let verdict = Cell::from(latency.verdict.name());
+        let row = table.row([
+            Cell::from(case.id.as_str()),
+            Cell::from(shown_latency(Some(latency.base_ms))),
+            Cell::from(shown_latency(Some(latency.candidate_ms))),
+            Cell::from(signed_percent(latency.interval.ratio)),
+            Cell::from(interval(latency)),
+            Cell::from(format!("{:.1} %", 100.0 * latency.floor)),
+            if latency.verdict.is_change() { verdict.strong() } else { verdict },
+        ]);
+        match latency.verdict {
+            Verdict::Slower => row.mark("▲"),
+            Verdict::Faster => row.mark("▼"),
+            Verdict::Same | Verdict::CannotSay => row,
+        };
+    }
+    table
+}
+
+/// The advice instead of a table of verdicts, if equal code differs too much in every case.
+pub fn measure_again(comparison: &Comparison) -> Option<String> {
+    let floors = comparison.cases.iter().filter_map(|case| case.latency.as_ref()).map(|latency| latency.floor);
+    let most = floors.fold(0.0, f64::max);
+    comparison.is_too_noisy().then(|| {
+        format!(
+            "measure again: equal code differs by up to {:.0} % here, and nothing can be said about changes; close other \
+             programs, and measure both sides in several runs",
+            100.0 * most
+        )
+    })
+}
+
+/// `m/ort-cpu-f32/1: a sure change of +2.0 %, within the tolerance of 5 %`, for each case with such a change.
+pub fn small_changes(comparison: &Comparison) -> Vec<String> {
+    let small = comparison.cases.iter().filter_map(|case| {
+        let latency = case.latency.as_ref().filter(|latency| latency.is_small_change)?;
+        let (change, tolerance) = (signed_percent(latency.interval.ratio), percent(comparison.tolerance));
+        Some(format!("{}: a sure change of {change}, within the tolerance of {tolerance}", case.id))
+    });
+    small.collect()
+}
 
 /// `regression: 1 slower, 2 faster, 3 same, 4 cannot-say; 1 other regression; 2 not compared`.
 pub fn headline(comparison: &Comparison) -> String {
@@ -40,13 +97,13 @@ pub fn changes(comparison: &Comparison) -> impl Iterator<Item = (&str, &Change)>
     comparison.cases.iter().flat_map(|case| case.changes.iter().map(|change| (case.id.as_str(), change)))
 }
 
-/// `memory_mb 100 → 150 (+50.0 %), a regression`.
+/// `memory_mb 100 → 150 (+50.0 %): a regression`.
 pub fn change(change: &Change) -> String {
     let shown = |value: &Value| match value {
         Value::Number(number) => format!("{number:.6}").trim_end_matches('0').trim_end_matches('.').to_owned(),
         Value::Text(text) => text.clone(),
     };
-    let part = match (&change.base, &change.candidate) {
+    let relative = match (&change.base, &change.candidate) {
         (Value::Number(before), Value::Number(after)) if *before > 0.0 => {
             format!(" ({})", signed_percent(after / before))
         }
@@ -57,10 +114,10 @@ pub fn change(change: &Change) -> String {
         Effect::Improvement => ": an improvement",
         Effect::Notice => "",
     };
-    format!("{} {} → {}{part}{effect}", change.quantity, shown(&change.base), shown(&change.candidate))
+    format!("{} {} → {}{relative}{effect}", change.quantity, shown(&change.base), shown(&change.candidate))
 }
 
-/// `+4.2 %` of a ratio of 1.042.
+/// `+4.2 %` for a ratio of 1.042.
 pub fn signed_percent(ratio: f64) -> String {
     format!("{:+.1} %", 100.0 * (ratio - 1.0))
 }
@@ -80,14 +137,14 @@ pub fn difference(difference: &Difference) -> String {
     format!("{}: {base} ↔ {candidate}", condition.name())
 }
 
-/// What to add to the command so that the refused pairs are compared.
+/// The flag that makes the command compare the refused pairs, too.
 pub fn advice_about_refused(comparison: &Comparison) -> Option<String> {
     let differences = || comparison.refused.iter().flat_map(|refused| &refused.differences);
     let differs = |condition: &Condition| differences().any(|difference| difference.condition == *condition);
     let names: Vec<&str> = Condition::ALL.into_iter().filter(differs).map(Condition::name).collect();
     (!names.is_empty()).then(|| {
         format!(
-            "refused because more than the code differs; compare all the same with `--allow-different {}`",
+            "refused because more than the code differs; compare them all the same with `--allow-different {}`",
             names.join(",")
         )
     })
@@ -102,23 +159,30 @@ pub fn side(side: &SideSummary) -> String {
     format!("{}{runs}, commit {commit}{changed}", side.name)
 }
 
-/// Where the noise was taken from, what disturbed the measurements, and what was left out: a line each.
+/// A line each about the sources of the noise, disturbances, allowed differences, and what was left out.
 pub fn footnotes(comparison: &Comparison) -> Vec<String> {
     let latencies: Vec<&LatencyChange> = comparison.cases.iter().filter_map(|case| case.latency.as_ref()).collect();
-    // The worse known of the two sides counts.
+    // The source that says less of the two sides counts.
     let source = |latency: &LatencyChange| latency.base_noise.source.max(latency.candidate_noise.source);
     let with = |wanted: Source| latencies.iter().filter(|latency| source(latency) == wanted).count();
     let mut lines = Vec::new();
     if !latencies.is_empty() {
         lines.push(format!(
-            "changes of the median time of a call, with {} intervals; up to the floor they are noise, up to {} they do not matter",
+            "changes of the median time of a call with {} intervals; changes up to the floor are noise, changes up to the \
+             tolerance of {} do not matter",
             percent(comparison.confidence),
             percent(comparison.tolerance),
         ));
     }
+    let counts = latencies.iter().flat_map(|latency| [latency.base_noise, latency.candidate_noise]);
+    let counts = counts.filter(|noise| noise.source == Source::Runs).map(|noise| noise.runs);
+    let runs = match (counts.clone().min(), counts.max()) {
+        (Some(least), Some(most)) if least < most => format!("{least} to {most} runs"),
+        (_, most) => plural(most.unwrap_or_default(), "run", "runs"),
+    };
     for (source, text) in [
-        (Source::Runs, "noise from runs of equal code".to_owned()),
-        (Source::Selftest, "noise from `inferbench selftest`, of a model of its own and of one day".to_owned()),
+        (Source::Runs, format!("noise from {runs} of equal code")),
+        (Source::Selftest, "noise from `inferbench selftest`, which has a model of its own".to_owned()),
         (
             Source::Assumed,
             format!(
@@ -132,6 +196,15 @@ pub fn footnotes(comparison: &Comparison) -> Vec<String> {
         if count > 0 {
             lines.push(format!("{}: {text}", plural(count, "case", "cases")));
         }
+    }
+    if comparison.disturbed_runs > 0 {
+        let runs = plural(comparison.disturbed_runs, "earlier run is", "earlier runs are");
+        lines.push(format!("{runs} left out of the noise: other work disturbed most of their samples"));
+    }
+    let noisy = latencies.iter().filter(|latency| latency.floor > MOST_FLOOR).count();
+    if noisy > 0 && !comparison.is_too_noisy() {
+        let cases = plural(noisy, "case has", "cases have");
+        lines.push(format!("{cases} a floor above {} and no verdict: measure again", percent(MOST_FLOOR)));
     }
     for side in [&comparison.base, &comparison.candidate] {
         if let Some(share) = side.disturbed_share.filter(|share| *share > DISTURBED_FROM) {
@@ -149,13 +222,13 @@ pub fn footnotes(comparison: &Comparison) -> Vec<String> {
 }
 
 /// `99 %`, `99.5 %`.
-fn percent(part: f64) -> String {
-    let text = format!("{:.2}", 100.0 * part);
+fn percent(fraction: f64) -> String {
+    let text = format!("{:.2}", 100.0 * fraction);
     format!("{} %", text.trim_end_matches('0').trim_end_matches('.'))
 }
 
-fn percent_of(part: f64, decimals: usize) -> String {
-    format!("{:.decimals$} %", 100.0 * part)
+fn percent_of(fraction: f64, decimals: usize) -> String {
+    format!("{:.decimals$} %", 100.0 * fraction)
 }
 
 #[cfg(test)]
@@ -187,11 +260,15 @@ mod tests {
     #[test]
     fn the_footnotes_say_where_the_noise_is_from_and_what_was_disturbed() {
         let lines = footnotes(&comparison()).join("\n");
-        assert!(lines.contains("with 99 % intervals") && lines.contains("up to 5 % they do not matter"), "{lines}");
         assert!(
-            lines.contains("3 cases: noise from runs of equal code\n1 case: noise unknown, 5 % between runs"),
+            lines.contains("with 99 % intervals") && lines.contains("the tolerance of 5 % do not matter"),
             "{lines}"
         );
+        assert!(
+            lines.contains("3 cases: noise from 10 runs of equal code\n1 case: noise unknown, 5 % between runs"),
+            "{lines}"
+        );
+        assert!(lines.contains("2 earlier runs are left out of the noise"), "{lines}");
         assert!(lines.contains("50 % of the samples of new were disturbed"), "{lines}");
         assert!(!lines.contains("samples of main") && lines.ends_with("main: 1 case is left out"), "{lines}");
     }

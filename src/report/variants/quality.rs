@@ -6,44 +6,45 @@ use serde::Serialize;
 
 use super::Row;
 use crate::definition::Status;
-use crate::record::Record;
+use crate::run_data::Record;
 use crate::statistics::proportion_interval;
 
 /// Without labels, outputs whose mean cosine with the original's is below this are another model's.
 ///
-/// This and the next are conventions, not bounds of a loss: the few dozen samples that are not labelled could not show a
-/// small one, even if all agreed. Every output states them.
+/// This and the next limit are conventions and not bounds of a loss: a few dozen samples without labels could not show a
+/// small loss, even if all of them agreed. Every output states the limits.
 pub const LEAST_COSINE: f64 = 0.99;
-/// Without labels, the part of the samples that must have their largest output where the original has it.
+/// Without labels, the fraction of the samples that must have their largest output at the same index as the original.
 pub const LEAST_AGREEMENT: f64 = 0.95;
 
-/// For bounds that are computed: `-0.01` may be `-0.010000000000000002`.
+/// A computed bound of `-0.01` may be `-0.010000000000000002`.
 const ROUNDING: f64 = 1e-12;
 
-/// By what the answers of rows that are compared are judged.
+/// How the answers of the rows are evaluated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Measure {
-    /// Right answers over labelled samples.
+    /// By the right answers over labelled samples.
     Accuracy,
-    /// Outputs like those of the original.
+    /// By the likeness of the outputs to those of the original.
     Agreement,
     /// Nothing was measured.
     Unknown,
 }
 
 /// What is known of a row's answers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema, strum::Display)]
 #[serde(rename_all = "kebab-case")]
+#[strum(serialize_all = "kebab-case")]
 pub enum Quality {
-    /// What others are compared with: the original in f32, or in its own dtype where there is none in f32.
+    /// Others are compared with it: it is the original in f32, or in its own dtype if there is none in f32.
     Original,
-    /// It is shown to lose at most what may be lost; without accuracy, at least 95 % of the samples agree with the
+    /// It is shown to lose at most the allowed accuracy; without accuracy, at least 95 % of the samples agree with the
     /// original and the cosine of the outputs is at least 0.99, which is no accuracy.
     Kept,
-    /// It seems so, and the samples are too few to show it.
+    /// It seems to lose little enough, and the samples are too few to show it.
     Open,
-    /// It loses more.
+    /// It loses more than is allowed.
     Lost,
     /// Nothing was measured of it.
     Unknown,
@@ -58,7 +59,7 @@ impl Quality {
 }
 
 impl Measure {
-    /// Accuracy where any row has one.
+    /// Accuracy if any row has one.
     pub fn of<'a>(records: impl Iterator<Item = &'a Record> + Clone) -> Self {
         let mut measured = records.filter(|record| record.status == Status::Ok);
         if measured.clone().any(|record| record.accuracy.is_some()) {
@@ -70,8 +71,8 @@ impl Measure {
         }
     }
 
-    /// What is known of a row if at most `loss` of the accuracy may be lost.
-    pub fn judge(self, record: &Record, is_original: bool, loss: f64) -> Quality {
+    /// What is known of a row if the fraction `loss` of the accuracy may be lost.
+    pub fn evaluate(self, record: &Record, is_original: bool, loss: f64) -> Quality {
         if record.verified == Some(false) {
             return Quality::Wrong;
         }
@@ -100,7 +101,7 @@ impl Measure {
         }
     }
 
-    /// A higher one is better. The original agrees with itself.
+    /// The figure of a row's quality, of which more is better. The original agrees with itself.
     pub fn value(self, row: &Row) -> Option<f64> {
         match self {
             Measure::Accuracy => row.record.accuracy,
@@ -111,7 +112,7 @@ impl Measure {
         .filter(|value| value.is_finite())
     }
 
-    /// How far values are apart that say the same: one answer more or less; of cosines, the third decimal.
+    /// Figures that differ by at most this say the same: one answer more or less, or the third decimal of a cosine.
     pub fn resolution(self, record: &Record) -> f64 {
         match self {
             Measure::Accuracy => 1.5 / record.accuracy_samples.unwrap_or(1).max(1) as f64,
@@ -120,12 +121,12 @@ impl Measure {
     }
 }
 
-/// How much a record knows of its answers; of two that know as much, the newer one.
+/// How much a record knows of its answers; the newer one of two that know as much.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Knowledge {
     pub is_compared_by_labels: bool,
     pub has_accuracy: bool,
-    /// With the outputs of an original.
+    /// Compared with the outputs of an original.
     pub is_compared: bool,
     timestamp: Timestamp,
 }
@@ -139,7 +140,7 @@ pub fn knowledge(record: &Record) -> Knowledge {
     }
 }
 
-/// Replaces what is known of a record's answers by what another one knows of them, or by nothing.
+/// Replaces the columns of quality by those of another record, or by nothing.
 pub fn copy_quality(from: Option<&Record>, to: &mut Record) {
     to.data_source = from.and_then(|from| from.data_source.clone());
     to.accuracy = from.and_then(|from| from.accuracy);
@@ -160,8 +161,8 @@ pub fn copy_quality(from: Option<&Record>, to: &mut Record) {
 /// The 95 % interval of `agreement`.
 pub fn agreement_interval(record: &Record) -> Option<(f64, f64)> {
     let (agreement, samples) = record.agreement.zip(record.agreement_samples)?;
-    let is_part = (0.0..=1.0).contains(&agreement);
-    is_part.then(|| proportion_interval((agreement * samples as f64).round() as u64, samples, 0.95))?
+    let is_fraction = (0.0..=1.0).contains(&agreement);
+    is_fraction.then(|| proportion_interval((agreement * samples as f64).round() as u64, samples, 0.95))?
 }
 
 #[cfg(test)]
@@ -171,41 +172,31 @@ mod tests {
 
     #[test]
     fn a_loss_must_be_shown_to_be_small() {
-        let judged = |change, loss| Measure::Accuracy.judge(&measured("v", "ort", 1.0, 1.0, change), false, loss);
-        assert_eq!(judged((0.0, -0.6, 0.6), 0.01), Quality::Kept);
-        assert_eq!(judged((0.0, -1.0, 1.0), 0.01), Quality::Kept, "the bound itself is allowed");
-        assert_eq!(judged((-0.2, -1.4, 1.0), 0.01), Quality::Open);
-        assert_eq!(judged((-0.2, -1.4, 1.0), 0.02), Quality::Kept);
-        assert_eq!(judged((-1.2, -2.0, -0.4), 0.01), Quality::Lost);
-        assert_eq!(judged((f64::NAN, f64::NAN, f64::NAN), 0.01), Quality::Lost);
+        let evaluated = |change, loss| Measure::Accuracy.evaluate(&measured("v", "ort", 1.0, 1.0, change), false, loss);
+        assert_eq!(evaluated((0.0, -0.6, 0.6), 0.01), Quality::Kept);
+        assert_eq!(evaluated((0.0, -1.0, 1.0), 0.01), Quality::Kept, "the bound itself is allowed");
+        assert_eq!(evaluated((-0.2, -1.4, 1.0), 0.01), Quality::Open);
+        assert_eq!(evaluated((-0.2, -1.4, 1.0), 0.02), Quality::Kept);
+        assert_eq!(evaluated((-1.2, -2.0, -0.4), 0.01), Quality::Lost);
+        assert_eq!(evaluated((f64::NAN, f64::NAN, f64::NAN), 0.01), Quality::Lost);
         let without_interval =
             Record { accuracy_change_lower: None, ..measured("v", "ort", 1.0, 1.0, (0.0, 0.0, 0.0)) };
-        assert_eq!(Measure::Accuracy.judge(&without_interval, false, 0.01), Quality::Open);
+        assert_eq!(Measure::Accuracy.evaluate(&without_interval, false, 0.01), Quality::Open);
         let unlabelled = unlabelled("v", "ort", 1.0, 1.0, (1.0, 1.0));
-        assert_eq!(Measure::Accuracy.judge(&unlabelled, false, 0.01), Quality::Unknown);
+        assert_eq!(Measure::Accuracy.evaluate(&unlabelled, false, 0.01), Quality::Unknown);
     }
 
     #[test]
     fn without_labels_outputs_must_be_those_of_the_original() {
-        let judged = |agreement, cosine| {
+        let evaluated = |agreement, cosine| {
             let plain = unlabelled("v", "ort", 1.0, 1.0, (0.0, 0.0));
-            Measure::Agreement.judge(&Record { agreement, output_cosine: cosine, ..plain }, false, 0.01)
+            Measure::Agreement.evaluate(&Record { agreement, output_cosine: cosine, ..plain }, false, 0.01)
         };
-        assert_eq!(judged(Some(0.95), Some(0.99)), Quality::Kept);
-        assert_eq!(judged(None, Some(0.999)), Quality::Kept);
-        assert_eq!(judged(Some(0.94), Some(0.999)), Quality::Lost);
-        assert_eq!(judged(Some(1.0), Some(0.98)), Quality::Lost);
-        assert_eq!(judged(Some(1.0), None), Quality::Unknown);
-    }
-
-    #[test]
-    fn an_original_is_acceptable_by_definition_unless_it_was_wrong() {
-        let original =
-            Record { accuracy: None, accuracy_change: None, ..unlabelled("original", "candle", 1.0, 1.0, (0.0, 0.0)) };
-        assert!(Measure::Accuracy.judge(&original, true, 0.0).is_acceptable());
-        assert!(!Measure::Accuracy.judge(&original, false, 0.0).is_acceptable());
-        let wrong = Record { verified: Some(false), ..original };
-        assert_eq!(Measure::Agreement.judge(&wrong, true, 1.0), Quality::Wrong);
+        assert_eq!(evaluated(Some(0.95), Some(0.99)), Quality::Kept);
+        assert_eq!(evaluated(None, Some(0.999)), Quality::Kept);
+        assert_eq!(evaluated(Some(0.94), Some(0.999)), Quality::Lost);
+        assert_eq!(evaluated(Some(1.0), Some(0.98)), Quality::Lost);
+        assert_eq!(evaluated(Some(1.0), None), Quality::Unknown);
     }
 
     #[test]

@@ -109,8 +109,9 @@ impl Workplace {
 
     /// The records of the latest conversion, in the order of the file.
     pub fn records(&self) -> Vec<Record> {
-        let path = inferbench::store::find_results(&self.path("target-reports"), None).unwrap();
-        read_records(File::open(path).unwrap()).unwrap()
+        let history = inferbench::history::History::open(&[self.path("target-reports")]).unwrap();
+        let results = history.latest().unwrap().folder().join("results.csv");
+        read_records(File::open(results).unwrap()).unwrap()
     }
 
     /// The record of a case in the latest conversion.

@@ -5,9 +5,9 @@ const CELL_KINDS = [
   ["high", "high", "high"], ["medium", "medium", "medium"], ["low", "low", "low"], ["none", "none", "failed"],
   ["unavailable", "none: unavailable", "unavailable"], ["unsupported", "none: unsupported", "unsupported"],
   ["failed", "none: failed", "failed"], ["out-of-memory", "none: out of memory", "failed"], ["timeout", "none: timeout", "failed"],
-  ["unstable", "none: unstable", "failed"], ["wrong-output", "none: wrong output", "wrong-output"],
+  ["unstable", "none: unstable", "failed"], ["suspicious", "none: suspicious", "failed"], ["wrong-output", "none: wrong output", "wrong-output"],
 ];
-const cellColour = (kind) => `var(--cell-${CELL_KINDS.find(([known]) => known === kind)[2]})`;
+const cellColour = (kind) => `var(--cell-${CELL_KINDS.find(([known]) => known === kind)?.[2] ?? "failed"})`;
 
 kinds.cells = {
   isWide: () => true,

@@ -2,45 +2,44 @@
 
 use std::io::{Read, Write};
 
-use jiff::Timestamp;
+use anyhow::{Context, Result, bail};
 use serde::Serialize;
 
-use crate::definition::{Case, Dtype, Phase, Status};
-use crate::record::{Record, RunIdentity, SCHEMA_VERSION};
+use super::columns::names_of;
+use crate::definition::{Dtype, Phase, Status};
+use crate::run_data::{Record, SCHEMA_VERSION};
 
-/// Writes `results.csv`: a header and a row a record.
+/// Writes `results.csv`: a header, and one row per record.
 ///
 /// # Errors
 /// The output cannot be written.
-pub fn write_records(records: &[Record], output: impl Write) -> Result<(), String> {
-    write_rows(&blank(), records.iter(), output)
+pub fn write_records(records: &[Record], output: impl Write) -> Result<()> {
+    write_rows(records, output)
 }
 
 /// Reads what [`write_records`] wrote, of this schema version or an older one.
 ///
 /// # Errors
 /// It is another CSV, of a newer schema version, or has a row that is cut short; the message names the line.
-pub fn read_records(input: impl Read) -> Result<Vec<Record>, String> {
+pub fn read_records(input: impl Read) -> Result<Vec<Record>> {
     let mut reader = csv::Reader::from_reader(input);
-    let header = reader.headers().map_err(|error| error.to_string())?.clone();
+    let header = reader.headers()?.clone();
     let version_column = header
         .iter()
         .position(|column| column == "schema_version")
-        .ok_or("not a results.csv of inferbench: it has no column schema_version")?;
+        .context("not a results.csv of inferbench: it has no column schema_version")?;
     let mut records = Vec::new();
     for row in reader.records() {
-        let row = row.map_err(|error| error.to_string())?;
+        let row = row?;
         let line = row.position().map_or(0, csv::Position::line);
-        let version: u32 = row
-            .get(version_column)
-            .and_then(|version| version.parse().ok())
-            .ok_or_else(|| format!("line {line}: schema_version is not a number"))?;
+        let version: Option<u32> = row.get(version_column).and_then(|version| version.parse().ok());
+        let version = version.with_context(|| format!("line {line}: schema_version is not a number"))?;
         if version > SCHEMA_VERSION {
-            return Err(format!(
+            bail!(
                 "line {line}: schema version {version} is newer than this inferbench, which reads up to {SCHEMA_VERSION}"
-            ));
+            );
         }
-        let mut record: Record = row.deserialize(Some(&header)).map_err(|error| format!("line {line}: {error}"))?;
+        let mut record: Record = row.deserialize(Some(&header)).with_context(|| format!("line {line}"))?;
         // Versions before 5 do not have it.
         record.case_id = record.case().to_string();
         records.push(record);
@@ -48,8 +47,8 @@ pub fn read_records(input: impl Read) -> Result<Vec<Record>, String> {
     Ok(records)
 }
 
-/// A row of `throughput.csv`, the short form that people open in a spreadsheet.
-#[derive(Serialize)]
+/// One row of `throughput.csv`, the short form that people open in a spreadsheet.
+#[derive(Default, Serialize)]
 struct ThroughputRow<'a> {
     model: &'a str,
     variant: &'a str,
@@ -71,8 +70,8 @@ struct ThroughputRow<'a> {
 ///
 /// # Errors
 /// The output cannot be written.
-pub fn write_throughput(records: &[Record], output: impl Write) -> Result<(), String> {
-    write_rows(&ThroughputRow::from(&blank()), records.iter().map(ThroughputRow::from), output)
+pub fn write_throughput(records: &[Record], output: impl Write) -> Result<()> {
+    write_rows(&records.iter().map(ThroughputRow::from).collect::<Vec<_>>(), output)
 }
 
 impl<'a> From<&'a Record> for ThroughputRow<'a> {
@@ -96,42 +95,19 @@ impl<'a> From<&'a Record> for ThroughputRow<'a> {
     }
 }
 
-/// A record that is never written: its fields name the columns, also where there is no record.
-fn blank() -> Record {
-    let run = RunIdentity {
-        run_id: String::new(),
-        timestamp: Timestamp::UNIX_EPOCH,
-        git_commit: None,
-        git_dirty: None,
-        host_id: String::new(),
-        suite: String::new(),
-        rustc_version: String::new(),
-    };
-    let case = Case::new("", "", 1);
-    Record::new(&run, &case, Status::Failed, None)
-}
-
-/// Writes the columns that `blank` has, and the rows.
-fn write_rows<R: Serialize>(
-    blank: &R,
-    rows: impl Iterator<Item = impl Serialize>,
-    mut output: impl Write,
-) -> Result<(), String> {
-    let mut example = csv::Writer::from_writer(Vec::new());
-    example.serialize(blank).map_err(|error| error.to_string())?;
-    let example = example.into_inner().map_err(|error| error.to_string())?;
-    let header = example.split_inclusive(|&byte| byte == b'\n').next().unwrap_or_default();
-    output.write_all(header).map_err(|error| error.to_string())?;
+/// The header is there even if there is no row.
+fn write_rows<R: Default + Serialize>(rows: &[R], output: impl Write) -> Result<()> {
     let mut writer = csv::WriterBuilder::new().has_headers(false).from_writer(output);
-    for row in rows {
-        writer.serialize(row).map_err(|error| error.to_string())?;
-    }
-    writer.flush().map_err(|error| error.to_string())
+    writer.write_record(names_of::<R>())?;
+    rows.iter().try_for_each(|row| writer.serialize(row))?;
+    Ok(writer.flush()?)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::definition::Case;
+    use crate::run_data::RunIdentity;
 
     fn record() -> Record {
         let run = RunIdentity {
@@ -170,9 +146,9 @@ mod tests {
 
     #[test]
     fn another_csv_and_a_newer_version_are_refused() {
-        assert!(read_records("a,b\n1,2\n".as_bytes()).unwrap_err().contains("no column schema_version"));
+        assert!(read_records("a,b\n1,2\n".as_bytes()).unwrap_err().to_string().contains("no column schema_version"));
         let newer = written().replace(&format!(",{SCHEMA_VERSION},h,quick"), ",99,h,quick");
-        assert!(read_records(newer.as_bytes()).unwrap_err().contains("version 99 is newer"));
+        assert!(read_records(newer.as_bytes()).unwrap_err().to_string().contains("version 99 is newer"));
         let text = written();
         assert!(read_records(&text.as_bytes()[..text.len() - 40]).is_err());
     }

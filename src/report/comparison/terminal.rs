@@ -1,36 +1,23 @@
-//! The table for a terminal.
-
-use comfy_table::{Cell, CellAlignment};
+//! The comparison for a terminal.
 
 use super::wording::{
-    advice_about_refused, change, changes, difference, footnotes, headline, interval, side, signed_percent,
+    advice_about_refused, change, changes, difference, footnotes, headline, measure_again, side, small_changes, table,
 };
-use crate::compare::{ComparedCase, Comparison, LatencyChange, Verdict};
-use crate::report::ranking::latency as shown_latency;
-use crate::report::ruled_table;
+use crate::compare::Comparison;
 
-const NUMBERS: std::ops::RangeInclusive<usize> = 2..=6;
-
-/// A row a case that both sides have measured, then what else changed, what was refused, and the conclusion.
+/// A row for each pair that was compared, then the other changes, the refused pairs, the footnotes, and the conclusion.
 pub fn render(comparison: &Comparison) -> String {
     let mut text = format!("\nbase       {}\ncandidate  {}\n", side(&comparison.base), side(&comparison.candidate));
-    let mut table = ruled_table(&["", "case", "base", "candidate", "change", "interval", "floor", "verdict"]);
-    let mut has_rows = false;
-    for (case, latency) in comparison.cases.iter().filter_map(|case| Some((case, case.latency.as_ref()?))) {
-        table.add_row(cells(case, latency));
-        has_rows = true;
+    let table = table(comparison, |_| true);
+    if let Some(advice) = measure_again(comparison) {
+        text.push_str(&format!("\n{advice}\n"));
+    } else if !table.is_empty() {
+        text.push_str(&format!("\n{}", table.terminal()));
     }
-    for column in NUMBERS {
-        if let Some(column) = table.column_mut(column) {
-            column.set_cell_alignment(CellAlignment::Right);
-        }
-    }
-    if has_rows {
-        text.push_str(&format!("\n{table}\n"));
-    }
-    let others: Vec<String> = changes(comparison).map(|(id, found)| format!("  {id}: {}\n", change(found))).collect();
-    if !others.is_empty() {
-        text.push_str(&format!("\n{}", others.concat()));
+    let changes = changes(comparison).map(|(id, found)| format!("  {id}: {}\n", change(found)));
+    let lines: String = small_changes(comparison).iter().map(|line| format!("  {line}\n")).chain(changes).collect();
+    if !lines.is_empty() {
+        text.push_str(&format!("\n{lines}"));
     }
     if let Some(advice) = advice_about_refused(comparison) {
         text.push('\n');
@@ -46,25 +33,6 @@ pub fn render(comparison: &Comparison) -> String {
     }
     text.push_str(&format!("\n{}\n", headline(comparison)));
     text
-}
-
-fn cells(case: &ComparedCase, latency: &LatencyChange) -> Vec<Cell> {
-    let mark = match latency.verdict {
-        Verdict::Slower => "▲",
-        Verdict::Faster => "▼",
-        Verdict::Same | Verdict::CannotSay => "",
-    };
-    let cells = [
-        mark.to_owned(),
-        case.id.clone(),
-        shown_latency(Some(latency.base_ms)),
-        shown_latency(Some(latency.candidate_ms)),
-        signed_percent(latency.interval.ratio),
-        interval(latency),
-        format!("{:.1} %", 100.0 * latency.floor),
-        latency.verdict.to_string(),
-    ];
-    cells.into_iter().map(Cell::new).collect()
 }
 
 #[cfg(test)]
@@ -86,5 +54,19 @@ mod tests {
         assert!(line("base ").contains("main (run main-run), commit 0123456789ab"));
         assert!(line("candidate  new").ends_with(", changed"));
         assert!(text.trim_end().ends_with("1 case refused"), "{text}");
+        assert!(line("m/ort-cpu-f32/4:").contains("a sure change of +0.0 %, within the tolerance of 5 %"), "{text}");
+    }
+
+    #[test]
+    fn without_any_verdict_there_is_no_table_of_verdicts() {
+        let mut noisy = comparison();
+        for latency in noisy.cases.iter_mut().filter_map(|case| case.latency.as_mut()) {
+            latency.floor = 5.02;
+        }
+        let text = render(&noisy);
+        assert!(text.contains("measure again: equal code differs by up to 502 % here"), "{text}");
+        assert!(!text.contains('─') && !text.contains('▲'), "{text}");
+        let markdown = crate::report::comparison::markdown::render(&noisy);
+        assert!(markdown.contains("measure again") && !markdown.contains("| case |"), "{markdown}");
     }
 }

@@ -1,25 +1,29 @@
-//! DuckDB over the store: the four tables as views of the Parquet files, or as real tables of a database file.
+//! DuckDB over the history: the four tables as views of the runs' files, or as real tables of a database file.
 
-use std::fs::{self, File};
 use std::path::Path;
+use std::sync::Arc;
 
+use anyhow::{Context, Result, bail};
 use duckdb::types::{TimeUnit, Value as Cell};
 use duckdb::{AccessMode, Config, Connection};
+use fs_err as fs;
 use jiff::{SignedDuration, Timestamp, ToSpan, civil};
 use serde_json::{Map, Number, Value};
+use tempfile::TempDir;
 
-use super::folder::Store;
-use super::layout::RunPlace;
+use super::facts::Table;
 use super::parquet;
-use super::tables::Table;
+use super::run::Run;
+use super::table_function::register;
 
-/// An open database. A store stays locked against changes as long.
+/// An open database.
 pub struct Database {
     connection: Connection,
-    store: Option<Store>,
+    /// The runs that it is a view of; `None` for a database file.
+    runs: Option<Vec<Run>>,
 }
 
-/// What a query came to.
+/// The result of a query.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Answer {
     pub columns: Vec<String>,
@@ -27,23 +31,16 @@ pub struct Answer {
 }
 
 impl Database {
-    /// The tables of a store, as views of its files.
+    /// The four tables, as views of the files of these runs.
     ///
     /// # Errors
-    /// A file of the store is cut short; the message names it.
-    pub fn over(store: Store) -> Result<Self, String> {
-        let database = Database {
-            connection: config(AccessMode::Automatic)
-                .and_then(Connection::open_in_memory_with_flags)
-                .map_err(|error| plain(&error))?,
-            store: Some(store),
-        };
-        if let Some(store) = &database.store {
-            let places = store.places()?;
-            for table in Table::ALL {
-                let sql = format!("CREATE VIEW {} AS {}", table.name(), select(store, table, &places));
-                database.connection.execute_batch(&sql).map_err(|error| database.explain(&error))?;
-            }
+    /// DuckDB cannot be started.
+    pub fn over(runs: &[Run]) -> Result<Self> {
+        let open = || Connection::open_in_memory_with_flags(config(AccessMode::Automatic)?);
+        let database = Database { connection: open().map_err(plain)?, runs: Some(runs.to_vec()) };
+        for table in [Table::Runs, Table::Results, Table::Hardware] {
+            let rows = register(&database.connection, table, runs).map_err(plain)?;
+            database.execute(&format!("CREATE VIEW {} AS SELECT * FROM {rows}()", table.name()))?;
         }
         Ok(database)
     }
@@ -52,23 +49,28 @@ impl Database {
     ///
     /// # Errors
     /// It is missing, of a newer DuckDB, or no database.
-    pub fn open(path: &Path) -> Result<Self, String> {
-        let named = |error: String| format!("{}: {error}", path.display());
-        File::open(path).map_err(|error| named(error.to_string()))?;
-        let config = config(AccessMode::ReadOnly).map_err(|error| named(plain(&error)))?;
-        let connection = Connection::open_with_flags(path, config).map_err(|error| named(plain(&error)))?;
-        Ok(Database { connection, store: None })
+    pub fn open(path: &Path) -> Result<Self> {
+        fs::File::open(path)?;
+        let open = || Connection::open_with_flags(path, config(AccessMode::ReadOnly)?);
+        let connection = open().map_err(plain).with_context(|| path.display().to_string())?;
+        Ok(Database { connection, runs: None })
     }
 
-    /// Runs SQL; the answer is that of the last statement.
+    /// Runs SQL, and returns the rows of the last statement.
     ///
     /// # Errors
-    /// DuckDB's own message, or which file of the store is cut short.
-    pub fn query(&self, sql: &str) -> Result<Answer, String> {
-        self.run(sql).map_err(|error| self.explain(&error))
+    /// DuckDB's own message, or which file of a run is cut short.
+    pub fn query(&self, sql: &str) -> Result<Answer> {
+        // DuckDB opens the first of the files when it makes a view of them, and a broken one concerns no other table.
+        let is_of_others =
+            [Table::Runs, Table::Results, Table::Hardware].iter().any(|table| sql.contains(table.name()));
+        if self.runs.is_some() && (sql.contains(Table::Calls.name()) || !is_of_others) {
+            self.execute(&format!("CREATE VIEW IF NOT EXISTS {} AS {}", Table::Calls.name(), self.calls()))?;
+        }
+        self.rows(sql).map_err(|error| self.explain(error))
     }
 
-    fn run(&self, sql: &str) -> duckdb::Result<Answer> {
+    fn rows(&self, sql: &str) -> duckdb::Result<Answer> {
         let mut statement = self.connection.prepare(sql)?;
         let mut rows = statement.query([])?;
         let columns = rows.as_ref().map(duckdb::Statement::column_names).unwrap_or_default();
@@ -80,79 +82,92 @@ impl Database {
         Ok(answer)
     }
 
+    fn execute(&self, sql: &str) -> Result<()> {
+        self.connection.execute_batch(sql).map_err(|error| self.explain(error))
+    }
+
+    /// A query for all calls. If there are none, the columns are there all the same.
+    fn calls(&self) -> String {
+        let files =
+            self.runs.iter().flatten().map(|run| run.folder().join(Table::Calls.file())).filter(|path| path.is_file());
+        let files: Vec<String> = files.map(|path| quoted(&literal_glob(&path.display().to_string()))).collect();
+        if !files.is_empty() {
+            return format!("SELECT * FROM read_parquet([{}])", files.join(", "));
+        }
+        let columns = Table::Calls.columns();
+        let columns = columns.iter().map(|column| format!("NULL::{} AS \"{}\"", column.column_type.sql(), column.name));
+        format!("SELECT {} WHERE false", columns.collect::<Vec<_>>().join(", "))
+    }
+
     /// DuckDB says what is wrong with a file, but not what mends it.
-    fn explain(&self, error: &duckdb::Error) -> String {
-        let broken = || -> Result<(), String> {
-            let Some(store) = &self.store else { return Ok(()) };
-            for table in Table::ALL {
-                for file in store.files(table)? {
-                    parquet::open(&file)?;
-                }
-            }
-            Ok(())
-        };
-        match broken() {
-            Err(broken) => {
-                format!("{broken}; import its run again, or remove it with `inferbench store prune --run`")
-            }
-            Ok(()) => plain(error),
+    fn explain(&self, error: duckdb::Error) -> anyhow::Error {
+        let files =
+            self.runs.iter().flatten().flat_map(|run| Table::ALL.map(|table| (run, run.folder().join(table.file()))));
+        let broken =
+            files.filter(|(_, path)| path.is_file()).find_map(|(run, path)| Some((run, parquet::open(&path).err()?)));
+        match broken {
+            Some((run, broken)) => broken.context(format!(
+                "run {} cannot be read; convert or import it again with `--replace`, or remove it with \
+                 `inferbench store prune --run {}`",
+                run.name(),
+                run.name()
+            )),
+            None => plain(error),
         }
     }
 }
 
-/// Writes these runs of a store as real tables of a database file, whole or not at all.
+/// Writes these runs as real tables of a database file, whole or not at all.
 ///
 /// # Errors
-/// The disk is full, or a file of the store is cut short.
-pub fn write_database(store: Store, places: &[RunPlace], path: &Path) -> Result<(), String> {
-    let named = |error: String| format!("{}: {error}", path.display());
-    let partial = path.with_extension("partial");
-    let clear_away = || {
-        let _ = fs::remove_file(&partial);
-        let _ = fs::remove_file(partial.with_extension("partial.wal"));
-    };
-    clear_away();
-    let write = || -> Result<(), String> {
-        let config = config(AccessMode::Automatic).map_err(|error| plain(&error))?;
-        let connection = Connection::open_with_flags(&partial, config).map_err(|error| plain(&error))?;
-        let database = Database { connection, store: Some(store) };
-        if let Some(store) = &database.store {
-            for table in Table::ALL {
-                let sql = format!("CREATE TABLE {} AS {}", table.name(), select(store, table, places));
-                database.connection.execute_batch(&sql).map_err(|error| database.explain(&error))?;
-            }
+/// The disk is full, or a file of a run is cut short.
+pub fn write_database(runs: &[Run], path: &Path) -> Result<()> {
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let hidden = tempfile::Builder::new().prefix(".partial-").tempdir_in(folder).context(path.display().to_string())?;
+    let partial = hidden.path().join("history.duckdb");
+    let database = Database::over(runs)?;
+    let write = || -> Result<()> {
+        database.execute(&format!("ATTACH {} AS export", quoted(&partial.display().to_string())))?;
+        for table in Table::ALL {
+            let rows = if table == Table::Calls { database.calls() } else { format!("FROM {}", table.name()) };
+            database.execute(&format!("CREATE TABLE export.{} AS {rows}", table.name()))?;
         }
-        database.connection.execute_batch("CHECKPOINT").map_err(|error| plain(&error))?;
-        database.connection.close().map_err(|(_, error)| plain(&error))?;
-        let close = File::open(&partial).and_then(|file| file.sync_all()).and_then(|()| fs::rename(&partial, path));
-        close.map_err(|error| error.to_string())
+        database.execute("CHECKPOINT export; DETACH export")?;
+        fs::File::open(&partial)?.sync_all()?;
+        Ok(fs::rename(&partial, path)?)
     };
-    write().map_err(|error| {
-        clear_away();
-        named(error)
-    })
+    write().with_context(|| path.display().to_string())
+}
+
+/// The runs of a database that [`write_database`] wrote, each in a temporary folder of its own.
+///
+/// # Errors
+/// It is no database, or has not the four tables.
+pub fn runs_of_database(path: &Path) -> Result<Vec<Run>> {
+    let database = Database::open(path)?;
+    let extracted = Arc::new(TempDir::new()?);
+    let named = || path.display().to_string();
+    let answer = database.query("SELECT run_id, host_id FROM benchmark_runs").with_context(named)?;
+    let mut runs = Vec::new();
+    for (index, row) in answer.texts().enumerate() {
+        let [run_id, host_id] = row.as_slice() else { bail!("{}: no run", path.display()) };
+        let folder = extracted.path().join(index.to_string());
+        fs::create_dir(&folder)?;
+        for table in Table::ALL {
+            let has_host =
+                if table == Table::Calls { String::new() } else { format!(" AND host_id = {}", quoted(host_id)) };
+            let rows = format!("FROM {} WHERE run_id = {}{has_host}", table.name(), quoted(run_id));
+            let target = quoted(&folder.join(table.file()).display().to_string());
+            database.execute(&format!("COPY ({rows}) TO {target} (FORMAT parquet)")).with_context(named)?;
+        }
+        runs.push(Run::extracted(run_id.clone(), folder, path, &extracted));
+    }
+    Ok(runs)
 }
 
 /// Nothing is fetched from anywhere.
 fn config(access: AccessMode) -> duckdb::Result<Config> {
     Config::default().access_mode(access)?.enable_autoload_extension(false)
-}
-
-/// The rows of these runs in a table. Where there are none, the columns are there all the same.
-fn select(store: &Store, table: Table, places: &[RunPlace]) -> String {
-    let files = places.iter().map(|place| store.path(place, table)).filter(|path| path.is_file());
-    let files: Vec<String> = files.map(|path| quoted(&literal_glob(&path.display().to_string()))).collect();
-    if files.is_empty() {
-        let columns = table.columns();
-        let partitions = ["host", "month"].map(|name| format!("NULL::VARCHAR AS {name}"));
-        let columns = columns.iter().map(|column| format!("NULL::{} AS \"{}\"", column.column_type.sql(), column.name));
-        return format!("SELECT {} WHERE false", columns.chain(partitions).collect::<Vec<_>>().join(", "));
-    }
-    format!(
-        "SELECT * FROM read_parquet([{}], union_by_name = true, hive_partitioning = true, \
-         hive_types = {{'host': VARCHAR, 'month': VARCHAR}})",
-        files.join(", ")
-    )
 }
 
 fn quoted(text: &str) -> String {
@@ -170,11 +185,13 @@ fn literal_glob(path: &str) -> String {
     })
 }
 
-fn plain(error: &duckdb::Error) -> String {
+fn plain(error: duckdb::Error) -> anyhow::Error {
     match error {
-        duckdb::Error::DuckDBFailure(_, Some(message)) => message.clone(),
-        duckdb::Error::DuckDBFailure(_, None) => "no statement, or one that DuckDB says nothing about".into(),
-        other => other.to_string(),
+        duckdb::Error::DuckDBFailure(_, Some(message)) => anyhow::Error::msg(message),
+        duckdb::Error::DuckDBFailure(_, None) => {
+            anyhow::Error::msg("no statement, or one that DuckDB says nothing about")
+        }
+        other => other.into(),
     }
 }
 
@@ -272,8 +289,7 @@ mod tests {
 
     #[test]
     fn cells_of_every_kind_have_a_form() {
-        let folder = tempfile::tempdir().unwrap();
-        let database = Database::over(Store::write(folder.path()).unwrap()).unwrap();
+        let database = Database::over(&[]).unwrap();
         let sql = "SELECT NULL AS a, 1::TINYINT AS b, 170141183460469231731687303715884105727::HUGEINT AS c, 0.5 AS d, \
             'nan'::DOUBLE AS e, DATE '2026-03-01' AS f, TIMESTAMP '2026-03-01 12:00:00.25' AS g, TIME '01:02:03' AS h, \
             [1, NULL] AS i, {'x': true} AS j, MAP {'k': 2} AS k, 'a''b' AS l, sum(2) AS m, \
@@ -302,9 +318,8 @@ mod tests {
     }
 
     #[test]
-    fn an_empty_store_has_its_tables_with_their_types() {
-        let folder = tempfile::tempdir().unwrap();
-        let database = Database::over(Store::write(&folder.path().join("it's [a] store*")).unwrap()).unwrap();
+    fn an_empty_history_has_its_tables_with_their_types() {
+        let database = Database::over(&[]).unwrap();
         let answer = database
             .query(
                 "SELECT table_name, column_name, data_type FROM information_schema.columns ORDER BY ordinal_position",
@@ -316,7 +331,6 @@ mod tests {
             "benchmark_results latency_p99_ms DOUBLE",
             "hardware_info logical_processors BIGINT",
             "raw_benchmark_data nanoseconds BIGINT",
-            "raw_benchmark_data host VARCHAR",
         ] {
             assert!(types.iter().any(|column| column == expected), "no {expected} in {types:?}");
         }
@@ -325,10 +339,9 @@ mod tests {
 
     #[test]
     fn wrong_sql_is_an_error_with_its_place() {
-        let folder = tempfile::tempdir().unwrap();
-        let database = Database::over(Store::write(folder.path()).unwrap()).unwrap();
-        assert!(database.query("SELECT nothing FROM benchmark_runs").unwrap_err().contains("nothing"));
-        assert!(database.query("SELEC 1").unwrap_err().contains("SELEC"));
-        assert!(database.query(" ; ").unwrap_err().contains("no statement"));
+        let database = Database::over(&[]).unwrap();
+        assert!(database.query("SELECT nothing FROM benchmark_runs").unwrap_err().to_string().contains("nothing"));
+        assert!(database.query("SELEC 1").unwrap_err().to_string().contains("SELEC"));
+        assert!(database.query(" ; ").unwrap_err().to_string().contains("no statement"));
     }
 }

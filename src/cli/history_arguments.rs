@@ -1,0 +1,34 @@
+//! `--history`: the flag with which a command is told where runs are read.
+
+use std::path::PathBuf;
+
+use anyhow::{Result, ensure};
+use clap::Args;
+
+use crate::history::History;
+use crate::paths::Paths;
+
+/// Where runs are read.
+#[derive(Args, Clone, Debug, Default)]
+pub struct HistoryArguments {
+    /// Read runs here: a folder of runs, one run's folder, a CSV file of records, or a .duckdb export; may be repeated
+    /// [default: target-reports]
+    #[arg(long = "history", value_name = "PATH")]
+    roots: Vec<PathBuf>,
+}
+
+impl HistoryArguments {
+    /// Opens the roots that were given, or the folder of reports.
+    ///
+    /// # Errors
+    /// A root does not exist or is no history.
+    pub fn open(&self, paths: &Paths) -> Result<History> {
+        if self.roots.is_empty() {
+            return History::open(&[paths.reports()]);
+        }
+        for root in &self.roots {
+            ensure!(root.exists(), "no history in {}: there is no such file or folder", root.display());
+        }
+        History::open(&self.roots)
+    }
+}

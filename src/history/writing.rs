@@ -1,0 +1,300 @@
+//! How runs come into a history and leave it: whole or not at all.
+//!
+//! A run is written into a hidden folder of the same root, every file is synced, and then the folder is renamed into place,
+//! or swapped with the one that it replaces. Whatever ends the process leaves the old run or the new one, and perhaps a
+//! hidden folder, which a later writer removes.
+
+use std::fs::File;
+use std::io::{self, ErrorKind};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use fs_err as fs;
+use tempfile::TempDir;
+
+use super::calls::{CallsWriter, LATENCIES};
+use super::csv::{write_records, write_throughput};
+use super::facts::{RunFacts, Table};
+use super::parquet::{table_of, write_rows};
+use super::run::{RESULTS, Run};
+use super::write_whole;
+use crate::run_data::{DISTRIBUTIONS, Distributions, Manifest, Record};
+
+/// The short form of the records.
+pub const THROUGHPUT: &str = "throughput.csv";
+
+/// The files that a conversion writes; all others in a run's folder are pages, or the user's.
+const OWN_FILES: [&str; 8] = [
+    "results.parquet",
+    "run.parquet",
+    "hardware.parquet",
+    LATENCIES,
+    RESULTS,
+    THROUGHPUT,
+    "manifest.json",
+    DISTRIBUTIONS,
+];
+
+/// The beginning of the name of a folder that is being written.
+const HIDDEN: &str = ".partial-";
+
+/// A hidden folder that is older belongs to nobody.
+const ABANDONED: Duration = Duration::from_secs(3600);
+
+/// What became of a run that was to be put into a history.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Imported {
+    Added,
+    /// It was there, and has other content now.
+    Replaced,
+    /// It was there, as it is.
+    Unchanged,
+    /// The history has more results or calls of it, which are kept; the reason.
+    Refused(String),
+}
+
+/// A run that is being written, not yet in its history.
+pub struct NewRun {
+    root: PathBuf,
+    folder: TempDir,
+    calls: CallsWriter<File>,
+}
+
+impl NewRun {
+    /// Begins a run of the history in `root`.
+    ///
+    /// # Errors
+    /// The folder cannot be written.
+    pub fn create(root: &Path, run_id: &str) -> Result<Self> {
+        let folder = hidden_folder(root)?;
+        let file = fs::File::create(folder.path().join(LATENCIES))?.into_parts().0;
+        Ok(NewRun { root: root.to_owned(), calls: CallsWriter::new(run_id, file)?, folder })
+    }
+
+    /// Adds the calls of a case: nanoseconds, one list per sample.
+    ///
+    /// # Errors
+    /// The file cannot be written.
+    pub fn append_calls(&mut self, case: &str, samples_ns: &[Vec<u64>], disturbed: Option<&[bool]>) -> Result<()> {
+        self.calls.append(case, samples_ns, disturbed).with_context(|| format!("{}: {LATENCIES}", self.root.display()))
+    }
+
+    /// Writes the rest, and puts the run into the history. One that the history has more of is refused, unless `replace`.
+    /// Returns the run where it is now.
+    ///
+    /// # Errors
+    /// The disk is full, or the records are of several runs.
+    pub fn publish(
+        self,
+        manifest: &Manifest,
+        records: &[Record],
+        distributions: &Distributions,
+        replace: bool,
+    ) -> Result<(Imported, Run)> {
+        let NewRun { root, folder, calls } = self;
+        let path = folder.path();
+        let named = || path.display().to_string();
+        let (file, calls) = calls.finish().with_context(named)?;
+        file.sync_all().with_context(named)?;
+        put(path, RESULTS, |bytes| write_records(records, bytes))?;
+        put(path, THROUGHPUT, |bytes| write_throughput(records, bytes))?;
+        put(path, "manifest.json", |bytes| Ok(serde_json::to_writer_pretty(bytes, manifest)?))?;
+        put(path, DISTRIBUTIONS, |bytes| Ok(serde_json::to_writer(bytes, distributions)?))?;
+        complete(path, RunFacts::new(records, Some(manifest), calls)?)?;
+        place(&folder, &root, replace)
+    }
+}
+
+/// Copies a run into the history in `root`. One that the history has more of is refused, unless `replace`.
+///
+/// # Errors
+/// A file of the run cannot be read, or the history cannot be written.
+pub fn import(run: &Run, root: &Path, replace: bool) -> Result<Imported> {
+    let folder = hidden_folder(root)?;
+    // What cannot be read is not imported.
+    run.records()?;
+    let facts = run.facts()?;
+    if run.folder().join(LATENCIES).is_file() {
+        super::calls::count_calls(&run.folder().join(LATENCIES), &facts.run_id)?;
+    }
+    for entry in walkdir::WalkDir::new(run.folder()).min_depth(1) {
+        let entry = entry?;
+        let target = folder.path().join(entry.path().strip_prefix(run.folder())?);
+        if entry.file_type().is_dir() {
+            fs::create_dir(&target)?;
+        } else {
+            fs::copy(entry.path(), &target)?;
+            fs::File::open(&target)?.sync_all()?;
+        }
+    }
+    complete(folder.path(), facts)?;
+    Ok(place(&folder, root, replace)?.0)
+}
+
+/// Removes a run from its history.
+///
+/// # Errors
+/// The folder cannot be removed.
+pub fn remove(run: &Run) -> Result<()> {
+    let root = run.folder().parent().unwrap_or(Path::new("."));
+    let hidden = hidden_folder(root)?;
+    fs::rename(run.folder(), hidden.path().join("removed"))?;
+    Ok(hidden.close()?)
+}
+
+/// Removes the calls of a run.
+///
+/// # Errors
+/// The folder cannot be written.
+pub fn remove_calls(run: &Run) -> Result<()> {
+    let facts = RunFacts { calls: 0, ..run.facts()? };
+    put(run.folder(), Table::Runs.file(), |bytes| write_rows(&Table::Runs.columns(), &[table_of(&facts)?], bytes))?;
+    match fs::remove_file(run.folder().join(LATENCIES)) {
+        Err(error) if error.kind() != ErrorKind::NotFound => Err(error.into()),
+        _ => Ok(()),
+    }
+}
+
+/// Writes the Parquet files that a folder lacks.
+fn complete(folder: &Path, facts: RunFacts) -> Result<()> {
+    let run = Run::in_folder(folder);
+    for table in [Table::Results, Table::Hardware] {
+        if !folder.join(table.file()).is_file() {
+            let rows = run.rows(table)?;
+            put(folder, table.file(), |bytes| write_rows(&table.columns(), &rows, bytes))?;
+        }
+    }
+    let row = table_of(&facts)?;
+    put(folder, Table::Runs.file(), |bytes| write_rows(&Table::Runs.columns(), &[row], bytes))
+}
+
+fn put(folder: &Path, name: &str, write: impl FnOnce(&mut Vec<u8>) -> Result<()>) -> Result<()> {
+    let mut bytes = Vec::new();
+    write(&mut bytes).with_context(|| name.to_owned())?;
+    write_whole(&folder.join(name), &bytes)
+}
+
+/// A hidden folder of a history, which is removed when it is dropped.
+fn hidden_folder(root: &Path) -> Result<TempDir> {
+    fs::create_dir_all(root)?;
+    for entry in fs::read_dir(root)?.flatten() {
+        let is_hidden = entry.file_name().as_encoded_bytes().starts_with(HIDDEN.as_bytes());
+        let age = || entry.metadata().and_then(|metadata| metadata.modified()).ok()?.elapsed().ok();
+        if is_hidden && age().is_some_and(|age| age > ABANDONED) {
+            let _ = fs::remove_dir_all(entry.path()).or_else(|_| fs::remove_file(entry.path()));
+        }
+    }
+    let mut builder = tempfile::Builder::new();
+    builder.prefix(HIDDEN);
+    #[cfg(unix)]
+    let permissions = <std::fs::Permissions as std::os::unix::fs::PermissionsExt>::from_mode(0o777);
+    #[cfg(unix)]
+    builder.permissions(permissions);
+    builder.tempdir_in(root).with_context(|| root.display().to_string())
+}
+
+/// Renames a whole folder to where its run belongs: its id or, where another machine has a run of that id, id and host.
+fn place(new: &TempDir, root: &Path, replace: bool) -> Result<(Imported, Run)> {
+    let facts = Run::in_folder(new.path()).facts()?;
+    sync(new.path())?;
+    for name in [facts.run_id.clone(), format!("{}-{}", facts.run_id, facts.host_id)] {
+        let target = root.join(file_name(&name));
+        let run = Run::in_folder(&target);
+        loop {
+            match std::fs::rename(new.path(), &target) {
+                Ok(()) => {
+                    sync(root)?;
+                    return Ok((Imported::Added, run));
+                }
+                Err(error) if matches!(error.kind(), ErrorKind::DirectoryNotEmpty | ErrorKind::AlreadyExists) => {}
+                Err(error) => return Err(error).with_context(|| target.display().to_string()),
+            }
+            if !Run::is_run(&target) {
+                bail!("{} is there, and is no run", target.display());
+            }
+            // A run that cannot be read is worth less than any.
+            let known = run.facts().ok();
+            if known.as_ref().is_some_and(|known| (&known.run_id, &known.host_id) != (&facts.run_id, &facts.host_id)) {
+                break;
+            }
+            if known.is_some() && has_same_files(new.path(), &target) {
+                return Ok((Imported::Unchanged, run));
+            }
+            let is_more = |known: &RunFacts| known.cases_ok > facts.cases_ok || known.calls > facts.calls;
+            if let Some(known) = known.filter(|known| !replace && is_more(known)) {
+                return Ok((Imported::Refused(refusal(&known, &facts)), run));
+            }
+            match exchange(new.path(), &target) {
+                Ok(()) => {
+                    keep_other_files(new.path(), &target)?;
+                    sync(root)?;
+                    return Ok((Imported::Replaced, run));
+                }
+                // It was removed in the meantime.
+                Err(error) if error.kind() == ErrorKind::NotFound => {}
+                Err(error) => return Err(error).with_context(|| target.display().to_string()),
+            }
+        }
+    }
+    bail!("{}: other runs have the id {} already", root.display(), facts.run_id)
+}
+
+fn refusal(known: &RunFacts, new: &RunFacts) -> String {
+    format!(
+        "run {} is kept with {} measured cases and {} calls, and would be replaced by one with {} and {}; \
+         take it all the same with `--replace`",
+        known.run_id, known.cases_ok, known.calls, new.cases_ok, new.calls
+    )
+}
+
+fn has_same_files(one: &Path, other: &Path) -> bool {
+    let content = |folder: &Path, name: &str| fs::read(folder.join(name)).ok();
+    OWN_FILES.iter().all(|name| content(one, name) == content(other, name))
+}
+
+/// Swaps two folders: no moment has neither.
+fn exchange(new: &Path, old: &Path) -> io::Result<()> {
+    #[cfg(target_os = "linux")]
+    {
+        use rustix::fs::{CWD, RenameFlags, renameat_with};
+        use rustix::io::Errno;
+        match renameat_with(CWD, new, CWD, old, RenameFlags::EXCHANGE) {
+            // The file system cannot do it.
+            Err(Errno::INVAL | Errno::NOSYS | Errno::NOTSUP) => {}
+            done => return Ok(done?),
+        }
+    }
+    let aside = new.with_extension("replaced");
+    std::fs::rename(old, &aside)?;
+    std::fs::rename(new, old).inspect_err(|_| drop(std::fs::rename(&aside, old)))?;
+    std::fs::rename(&aside, new)
+}
+
+/// Takes over from a replaced run what no conversion writes.
+fn keep_other_files(replaced: &Path, target: &Path) -> Result<()> {
+    for entry in fs::read_dir(replaced)? {
+        let entry = entry?;
+        let name = entry.file_name();
+        if !OWN_FILES.iter().any(|own| name == *own) && !target.join(&name).exists() {
+            fs::rename(entry.path(), target.join(&name))?;
+        }
+    }
+    Ok(())
+}
+
+/// An id as a file name that stays in its folder and that no glob misunderstands.
+fn file_name(id: &str) -> String {
+    let is_plain = |(index, c): (usize, char)| {
+        if c.is_ascii_alphanumeric() || "-_".contains(c) || (c == '.' && index > 0) { c } else { '_' }
+    };
+    id.chars().enumerate().map(is_plain).collect()
+}
+
+fn sync(folder: &Path) -> Result<()> {
+    // A folder that cannot be opened as a file, as on Windows, is synced by its system.
+    if let Ok(folder) = File::open(folder) {
+        let _ = folder.sync_all();
+    }
+    Ok(())
+}
