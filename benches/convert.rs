@@ -116,7 +116,6 @@ fn manifest(root: &Path, cases: &[Case]) -> Manifest {
         suite: Suite {
             name: "generated".into(),
             models: Vec::new(),
-            data_source: None,
             include_found: false,
             backends: Vec::new(),
             devices: Vec::new(),

@@ -2,7 +2,7 @@
 //!
 //! `cargo bench --features duckdb --bench store` prints seconds, those of percentiles beside those of pandas over the same
 //! files. pandas is looked for in `${XDG_CACHE_HOME:-~/.cache}/inferbench/pandas` (a virtual environment with pandas and
-//! pyarrow), then in `python3`. The histories take about 900 MB in the target folder and are removed afterwards.
+//! pyarrow), then in `python3`. The histories take about 900 MB in the target folder and are removed afterwards. `-- --quick` makes them small.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -17,12 +17,14 @@ use inferbench::machine::{Machine, Revision};
 use inferbench::run_data::{CriterionArguments, Distributions, MANIFEST_FORMAT, Manifest, Mode, Record};
 
 const RUNS: usize = 10;
+const QUICK_RUNS: usize = 1;
 const CASES: usize = 20;
 const SAMPLES: usize = 100;
 const CALLS_PER_SAMPLE: usize = 500;
 const MILLION: usize = CASES * SAMPLES * CALLS_PER_SAMPLE;
 const ROUNDS: usize = 7;
 const MANY_RUNS: usize = 10_000;
+const QUICK_MANY_RUNS: usize = 20;
 
 const PERCENTILES: &str = "SELECT \"case\", quantile_disc(nanoseconds, [0.5, 0.99]) AS q, q[1], q[2] FROM raw_benchmark_data GROUP BY \"case\"";
 const ONE_MODEL: &str = "SELECT run_id, min(latency_p50_ms) FROM benchmark_results WHERE model = 'model-3' AND status = 'ok' GROUP BY run_id";
@@ -40,22 +42,24 @@ for _ in range(3):
 ";
 
 fn main() -> Result<()> {
-    if CriterionArguments::parse_from(std::env::args().skip(1)).mode() != Mode::Measure {
+    let arguments = CriterionArguments::parse_from(std::env::args().skip(1));
+    if arguments.mode() != Mode::Measure {
         return Ok(());
     }
+    let (runs, many) = if arguments.quick { (QUICK_RUNS, QUICK_MANY_RUNS) } else { (RUNS, MANY_RUNS) };
     let root = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("store-bench");
     let _ = fs::remove_dir_all(&root);
     fs::create_dir_all(&root)?;
-    many_calls(&root)?;
-    many_runs(&root)?;
+    many_calls(&root, runs)?;
+    many_runs(&root, many)?;
     Ok(fs::remove_dir_all(&root)?)
 }
 
-fn many_calls(root: &Path) -> Result<()> {
+fn many_calls(root: &Path, runs: usize) -> Result<()> {
     let folder = root.join("calls");
     let mut sorted: Vec<Vec<u64>> = vec![Vec::new(); CASES];
     let mut seconds = Vec::new();
-    for run in 0..RUNS {
+    for run in 0..runs {
         let calls: Vec<Vec<Vec<u64>>> = (0..CASES).map(|case| samples(run, case)).collect();
         let start = Instant::now();
         write_run(&folder, run, &calls)?;
@@ -70,10 +74,10 @@ fn many_calls(root: &Path) -> Result<()> {
     println!(
         "{MILLION} calls written, from memory to the synced folder: {}; {:.1} bytes per call",
         spread(&mut seconds),
-        bytes as f64 / (RUNS * MILLION) as f64
+        bytes as f64 / (runs * MILLION) as f64
     );
 
-    println!("p50 and p99 of {CASES} cases over {} calls:", RUNS * MILLION);
+    println!("p50 and p99 of {CASES} cases over {} calls:", runs * MILLION);
     let expected: Vec<[u64; 2]> = sorted.iter_mut().map(|calls| nearest_rank(calls)).collect();
     let file = root.join("history.duckdb");
     let start = Instant::now();
@@ -89,13 +93,13 @@ fn many_calls(root: &Path) -> Result<()> {
 }
 
 /// Without calls, which these commands do not read.
-fn many_runs(root: &Path) -> Result<()> {
+fn many_runs(root: &Path, runs: usize) -> Result<()> {
     let folder = root.join("runs");
     let start = Instant::now();
-    for run in 0..MANY_RUNS {
+    for run in 0..runs {
         write_run(&folder, run, &vec![Vec::new(); CASES])?;
     }
-    println!("{MANY_RUNS} runs of {CASES} cases, written in {:.0} s:", start.elapsed().as_secs_f64());
+    println!("{runs} runs of {CASES} cases, written in {:.0} s:", start.elapsed().as_secs_f64());
     let measure = |what: &str, work: &dyn Fn() -> Result<usize>, expected: usize| -> Result<()> {
         let mut seconds = Vec::new();
         for _ in 0..ROUNDS {
@@ -109,12 +113,8 @@ fn many_runs(root: &Path) -> Result<()> {
     let open = || History::open(std::slice::from_ref(&folder));
     let last_ten = || -> Result<usize> { open()?.runs().iter().take(10).map(|run| Ok(run.records()?.len())).sum() };
     measure("the records of the last 10 runs", &last_ten, 10 * CASES)?;
-    measure(
-        "the facts of all runs",
-        &|| open()?.runs().iter().map(|run| Ok(run.facts()?.cases)).sum(),
-        MANY_RUNS * CASES,
-    )?;
-    measure("SQL over one model", &|| Ok(Database::over(open()?.runs())?.query(ONE_MODEL)?.rows.len()), MANY_RUNS)
+    measure("the facts of all runs", &|| open()?.runs().iter().map(|run| Ok(run.facts()?.cases)).sum(), runs * CASES)?;
+    measure("SQL over one model", &|| Ok(Database::over(open()?.runs())?.query(ONE_MODEL)?.rows.len()), runs)
 }
 
 /// Around a millisecond, with a long tail; other values in every run.
