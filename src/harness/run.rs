@@ -226,7 +226,7 @@ fn check_samples(runnable: &Runnable, of_suite: Option<&DataSource>) -> Result<(
         };
         if !checked.iter().any(|other| other.name == model.name && is_same(other)) {
             checked.push(model);
-            fixture::Samples::open(model, None).map_err(|why| anyhow!("{}: {why}", model.name))?;
+            fixture::Samples::open(model, None).map_err(|why| anyhow!("{}: {why:#}", model.name))?;
         }
     }
     Ok(())
