@@ -9,9 +9,9 @@ use super::driver::{DuelEnd, Terms, duel_between};
 use super::journal::{Journal, Length};
 use super::program::resolve_both;
 use crate::compare::{Duel, Gate};
-use crate::definition::Selection;
 use crate::exit_codes;
 use crate::paths::Paths;
+use crate::selection::Selection;
 
 /// As duels have them by default.
 const SLICE: Duration = Duration::from_millis(20);

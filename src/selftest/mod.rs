@@ -17,11 +17,11 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use crate::compare::Gate;
-use crate::definition::Selection;
 use crate::harness::keep_others_out;
 use crate::machine::Machine;
 use crate::measurement::overhead::{self, Overhead};
 use crate::paths::Paths;
+use crate::selection::Selection;
 
 /// Generations of a duel take a second each, and a few of them say nothing.
 const SHORTEST_WITH_GATE: Duration = Duration::from_secs(90);
