@@ -320,6 +320,13 @@ mod tests {
     }
 
     #[test]
+    fn f32_comes_before_the_dtypes_that_are_compared_with_it() {
+        let cases: Vec<Case> =
+            [Dtype::Bf16, Dtype::F16, Dtype::F32].map(|dtype| Case { dtype, ..Case::new("m", "ort", 1) }).into();
+        assert_eq!(groups(&cases, None)[0][0].dtype, Dtype::F32);
+    }
+
+    #[test]
     fn a_shuffled_order_has_all_cases_and_is_that_of_its_seed() {
         assert_eq!(order(None)[..4], ["a/ort-cpu-f32/1", "a/ort-cpu-f32/2", "a/ort-cpu-f32/8", "b/ort-cpu-f32/1"]);
         assert_eq!(order(Some(1)), order(Some(1)));
