@@ -12,12 +12,12 @@ use std::path::Path;
 use anyhow::Result;
 
 use crate::criterion_dir::{Estimate, MeasuredEntry, Refusal, SamplingMode, find_entries, read_entry, read_estimates};
-use crate::definition::{Case, Phase, Status};
+use crate::definition::{Case, Effort, Phase, Status};
 use crate::run_data::{
     ColdStart, Distribution, Manifest, ManifestCase, Observed, Outcomes, Record, RunFolder, RunIdentity, StopReason,
     Usage,
 };
-use crate::statistics::{SortedCalls, autocorrelation, calls_for_bound, mean_and_deviation, relative_half_width};
+use crate::statistics::{SortedCalls, autocorrelation, mean_and_deviation, relative_half_width};
 
 /// What a run comes to.
 pub struct Conversion {
@@ -189,23 +189,12 @@ impl Context<'_> {
         Ok(entry)
     }
 
-    /// The reason that was planned with; `-missed` where the interval is wider than the pilot made expect, or where
-    /// Criterion made fewer calls than it was asked for and the percentile has no bound.
+    /// The reason that was planned with, and whether it was missed.
     fn stopped_by(&self, observed: &Observed, entry: &MeasuredEntry) -> Option<String> {
         let planned = observed.stopped_by?;
-        let effort = &self.manifest.suite.effort;
-        let is_missed = match planned {
-            StopReason::Interval => effort.until_interval.is_some_and(|percent| {
-                let calls: Vec<u64> = entry.samples_ns.iter().flatten().copied().collect();
-                relative_half_width(&calls).is_none_or(|width| width > percent / 100.0)
-            }),
-            StopReason::Iterations => entry.samples_ns.iter().map(Vec::len).sum::<usize>() < effort.iterations,
-            StopReason::PercentileBound => effort.until_percentile.is_some_and(|percent| {
-                entry.samples_ns.iter().map(Vec::len).sum::<usize>() < calls_for_bound(percent / 100.0)
-            }),
-            _ => false,
-        };
-        Some(format!("{}{}", planned, if is_missed { "-missed" } else { "" }))
+        let missed =
+            if is_missed(planned, &self.manifest.suite.effort, entry.samples_ns.concat()) { "-missed" } else { "" };
+        Some(format!("{planned}{missed}"))
     }
 
     fn put_change(&self, record: &mut Record, entry: &MeasuredEntry) {
@@ -216,6 +205,21 @@ impl Context<'_> {
             record.baseline = Some(name.clone());
             record.change_vs_baseline = Some(entry.estimates.mean.point / before.mean.point - 1.0);
         }
+    }
+}
+
+/// Whether a case has not what was planned for: Criterion made fewer calls than it was asked for, the interval is wider than
+/// the pilot made expect, or the percentile has no bound, for example since calls depend on one another.
+fn is_missed(planned: StopReason, effort: &Effort, calls: Vec<u64>) -> bool {
+    match planned {
+        StopReason::Iterations => calls.len() < effort.iterations,
+        StopReason::Interval => effort
+            .until_interval
+            .is_some_and(|percent| relative_half_width(&calls).is_none_or(|width| width > percent / 100.0)),
+        StopReason::PercentileBound => effort.until_percentile.is_some_and(|percent| {
+            SortedCalls::new(calls).and_then(|calls| calls.percentile_upper_bound(percent / 100.0)).is_none()
+        }),
+        StopReason::Budget | StopReason::MostCalls | StopReason::Arguments => false,
     }
 }
 
@@ -344,4 +348,27 @@ fn milliseconds(nanoseconds: f64) -> f64 {
 
 fn megabytes(bytes: u64) -> f64 {
     bytes as f64 / 1e6
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_reason_to_stop_is_missed_if_the_calls_do_not_give_it() {
+        let effort =
+            Effort { iterations: 100, until_percentile: Some(99.0), until_interval: Some(1.0), ..Effort::default() };
+        let missed = |planned, calls: &[u64]| is_missed(planned, &effort, calls.to_vec());
+        assert_eq!([99, 100].map(|count| missed(StopReason::Iterations, &vec![1000; count])), [true, false]);
+        assert!(
+            missed(StopReason::Interval, &[1000, 2000, 3000]) && !missed(StopReason::Interval, &[1000, 1001, 1000])
+        );
+        let (mixed, in_a_row): (Vec<u64>, Vec<u64>) =
+            ((0..700).map(|call| call * 7919 % 700).collect(), (0..700).collect());
+        assert!(!missed(StopReason::PercentileBound, &mixed));
+        assert!(missed(StopReason::PercentileBound, &mixed[..661]));
+        // As many calls, which depend on one another.
+        assert!(missed(StopReason::PercentileBound, &in_a_row));
+        assert!(!missed(StopReason::Budget, &[1000; 3]));
+    }
 }
