@@ -51,9 +51,8 @@ impl Supervisor<'_> {
                     (failure.status, Some(failure.message))
                 }
             };
-            // Criterion's own warm-up comes before the samples.
-            let samples = &starts[starts.len().saturating_sub(self.cold_start_samples())..];
-            let observed = ColdStart::medians(samples).map(Observed::from).unwrap_or_default();
+            let observed =
+                ColdStart::medians(&starts, self.cold_start_samples()).map(Observed::from).unwrap_or_default();
             let seconds = start.elapsed().as_secs_f64();
             self.folder.append(&Event::Finished(Box::new(Outcome { id, status, message, observed, seconds })))?;
         }
@@ -120,8 +119,10 @@ impl ColdStart {
         self.load_ms + self.compilation_ms.unwrap_or(0.0) + self.first_inference_ms
     }
 
-    /// The median of each part over all processes. Returns `None` if there is no process.
-    fn medians(starts: &[ColdStart]) -> Option<ColdStart> {
+    /// The median of each part over the last `samples` processes. Those before them are Criterion's warm-up. Returns `None`
+    /// if there is no process.
+    fn medians(starts: &[ColdStart], samples: usize) -> Option<ColdStart> {
+        let starts = &starts[starts.len().saturating_sub(samples)..];
         let median_of =
             |part: fn(&ColdStart) -> Option<f64>| median(&starts.iter().filter_map(part).collect::<Vec<f64>>());
         Some(ColdStart {
@@ -148,11 +149,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_part_has_its_own_median() {
+    fn each_part_has_its_own_median_without_the_warm_up() {
         let start = |load_ms, first_inference_ms| ColdStart { load_ms, compilation_ms: None, first_inference_ms };
-        let medians = ColdStart::medians(&[start(1.0, 9.0), start(3.0, 7.0), start(2.0, 8.0)]).unwrap();
+        let starts = [start(90.0, 90.0), start(1.0, 9.0), start(3.0, 7.0), start(2.0, 8.0)];
+        let medians = ColdStart::medians(&starts, 3).unwrap();
         assert_eq!((medians.load_ms, medians.compilation_ms, medians.first_inference_ms), (2.0, None, 8.0));
         assert_eq!(medians.total_ms(), 10.0);
-        assert!(ColdStart::medians(&[]).is_none());
+        assert!(ColdStart::medians(&[], 3).is_none());
     }
 }

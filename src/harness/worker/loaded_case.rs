@@ -296,12 +296,7 @@ impl LoadedCase {
     /// The medians over the last `calls` calls of their stages, in milliseconds: to the device, compute, to the host.
     /// Returns `None` if the calls do not go from host to host.
     pub fn stage_medians(&mut self, calls: usize) -> Option<[f64; 3]> {
-        let stages = self.session.take_stages();
-        let stages = &stages[stages.len().saturating_sub(calls)..];
-        let median_of = |part: fn(&Stages) -> Duration| {
-            median(&stages.iter().map(|stages| milliseconds(part(stages))).collect::<Vec<f64>>())
-        };
-        Some([median_of(|it| it.to_device)?, median_of(|it| it.compute)?, median_of(|it| it.to_host)?])
+        stage_medians(&self.session.take_stages(), calls)
     }
 
     /// Leaves the session for the next case, if it serves other sizes too.
@@ -320,6 +315,15 @@ impl LoadedCase {
     pub fn verify_again(&mut self) -> Result<(), CaseFailure> {
         self.expectation.verify_again(self.session.session())
     }
+}
+
+/// The medians of the stages of the last `calls` calls. Those before them warmed up.
+fn stage_medians(stages: &[Stages], calls: usize) -> Option<[f64; 3]> {
+    let measured = &stages[stages.len().saturating_sub(calls)..];
+    let median_of = |stage: fn(&Stages) -> Duration| {
+        median(&measured.iter().map(|stages| milliseconds(stage(stages))).collect::<Vec<f64>>())
+    };
+    Some([median_of(|it| it.to_device)?, median_of(|it| it.compute)?, median_of(|it| it.to_host)?])
 }
 
 fn note_placement(
@@ -367,4 +371,20 @@ fn describe_shapes(inputs: &[HostTensor]) -> String {
 
 fn milliseconds(duration: Duration) -> f64 {
     duration.as_secs_f64() * 1e3
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn calls_of_the_warm_up_are_not_in_the_medians_of_the_stages() {
+        let call = |ms: u64| {
+            let [to_device, compute, to_host] = [1, 2, 3_u64].map(|factor| Duration::from_millis(factor * ms));
+            Stages { to_device, compute, to_host }
+        };
+        let stages = [100, 100, 100, 100, 2, 3, 4].map(call);
+        assert_eq!(stage_medians(&stages, 3), Some([3.0, 6.0, 9.0]));
+        assert_eq!(stage_medians(&[], 3), None);
+    }
 }
