@@ -42,12 +42,15 @@ impl Session for Allocating {
 #[cfg(target_os = "linux")]
 fn a_known_allocation_is_found_to_within_a_few_per_cent() {
     memory::reset_peak().unwrap();
+    // As a file that is read while the model is loaded.
+    drop(std::hint::black_box(vec![1_u8; 6 * BLOCK]));
     let mut session = TimedSession::new(Box::new(Allocating), 1);
     let usage = watch(&mut session, "cpu", 1, 2.0).unwrap();
     assert_eq!(usage.device_peak_bytes, None);
     let memory = usage.memory.unwrap();
     let near = |bytes: u64, blocks: f64| (bytes as f64 / (blocks * BLOCK as f64) - 1.0).abs() < 0.05;
-    assert!(near(memory.peak_bytes - memory.loaded_bytes, 2.0), "{memory:?}");
+    assert!(near(memory.calls_peak_bytes.unwrap() - memory.loaded_bytes, 2.0), "{memory:?}");
+    assert!(near(memory.peak_bytes - memory.loaded_bytes, 6.0), "{memory:?}");
     let average = memory.average_bytes - memory.loaded_bytes;
     assert!((0.8..1.4).contains(&(average as f64 / BLOCK as f64)), "{memory:?}");
 }

@@ -262,6 +262,14 @@ mod tests {
         assert_eq!((record.accuracy, record.agreement), (Some(0.75), Some(0.75)));
         assert!((record.output_cosine.unwrap() - 0.75).abs() < 1e-12, "{:?}", record.output_cosine);
         assert!(record.message.unwrap().contains("1 of 4 samples are not finite"));
+        // Also if none is: 0 of 4 are right, and not 0 of 0.
+        let none = Evaluation { not_finite: 4, largest: Some(vec![Vec::new(); 4]), ..evaluation(&[0, 1, 2, 3]) };
+        let folder = tempfile::tempdir().unwrap();
+        none.write(folder.path(), &f16.benchmark_id()).unwrap();
+        let none = Evaluation::read(folder.path(), &f16.benchmark_id()).unwrap().unwrap();
+        let record = record_of(&answers([(&f16, none)]), &f16);
+        assert_eq!((record.accuracy, record.accuracy_samples), (Some(0.0), Some(4)));
+        assert_eq!(record.accuracy_lower, Some(0.0));
     }
 
     #[test]

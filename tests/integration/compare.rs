@@ -99,6 +99,29 @@ fn a_slow_down_is_found_and_equal_code_is_the_same() {
 }
 
 #[test]
+fn another_build_has_at_least_the_floor_of_its_layout() {
+    let workplace = with_history();
+    let floor = |commit: &str| {
+        let of_commit =
+            |batch_size, ms| Record { git_commit: Some(commit.into()), ..record("candidate", batch_size, ms) };
+        let candidate = [of_commit(1, 2.0), of_commit(8, 9.0)];
+        let found = json(&compared(&workplace, &candidate, &["--format", "json"], 0));
+        found["cases"][1]["latency"]["floor"].as_f64().unwrap()
+    };
+    assert!(floor(COMMIT) < 0.01);
+    assert_eq!(floor("89abcdef0123456789abcdef0123456789abcdef"), 0.01);
+}
+
+#[test]
+fn suspicious_times_are_not_compared() {
+    let workplace = with_history();
+    let suspicious = Record { status: Status::Suspicious, verified: None, ..record("candidate", 8, 1.0) };
+    let found = json(&compared(&workplace, &[record("candidate", 1, 2.0), suspicious], &["--format", "json"], 1));
+    assert_eq!(verdicts(&found), ["same"]);
+    assert!(found["cases"][1]["latency"].is_null(), "{found}");
+}
+
+#[test]
 fn a_sure_change_within_the_tolerance_is_a_notice_and_no_regression() {
     let workplace = with_history();
     let slower = [record("candidate", 1, 2.2), record("candidate", 8, 9.0)];

@@ -163,6 +163,10 @@ fn only_rows_of_kept_quality_are_recommended() {
     assert_eq!(chosen(Goal::Latency, vec![unknown]), "original");
     let wrong = Record { verified: Some(false), ..fast(SAME).remove(0) };
     assert_eq!(chosen(Goal::Latency, vec![wrong]), "original");
+    let suspicious = Record { status: Status::Suspicious, verified: None, ..fast(SAME).remove(0) };
+    let table = table_of(vec![original(), suspicious]);
+    let row = table.rows.iter().find(|row| row.record.variant == "fast").unwrap();
+    assert!(!row.is_recommended && !row.is_on_front && row.change.is_none() && row.differences.is_none());
     let open = [vec![original()], fast((-0.4, -1.6, 0.8))].concat();
     let allowed = with(open, |options| options.accuracy_loss = Some(0.02));
     assert_eq!(allowed.recommendation.case_id.as_deref(), Some("m-fast/ort-cpu-f32/1"));
