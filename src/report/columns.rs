@@ -118,7 +118,7 @@ pub static COLUMNS: [RecordColumn; 38] = [
     text("device", |it| it.record.device.clone()).by_default(),
     text("dtype", |it| it.record.dtype.to_string()).by_default(),
     number("batch", "batch", |it| Some(it.record.batch_size as f64), count).by_default(),
-    described(P50, "p50", |it| it.record.latency_p50_ms, p50).by_default(),
+    described(P50, "p50", right_median, p50).by_default(),
     number("p90", "p90", |it| it.record.latency_p90_ms, milliseconds),
     described(
         "p95",
@@ -167,6 +167,11 @@ pub static COLUMNS: [RecordColumn; 38] = [
         status => format!("{status}: {}", short_message(it.record)),
     }),
 ];
+
+/// The median of a case that was measured and is not suspicious: the page sorts by it.
+fn right_median(entry: &Entry<'_>) -> Option<f64> {
+    entry.record.latency_p50_ms.filter(|_| entry.record.status == Status::Ok)
+}
 
 /// The median; the status if there is none.
 fn p50(entry: &Entry<'_>) -> String {
@@ -268,6 +273,14 @@ mod tests {
         assert!(all.contains(&"power") && !all.contains(&"energy"), "{all:?}");
         let two: Vec<&str> = chosen(&["p95".into(), "load".into()], &entries).iter().map(|it| it.name).collect();
         assert_eq!(two, ["p95", "load"]);
+    }
+
+    #[test]
+    fn a_suspicious_case_has_its_status_for_a_median_and_no_number_to_sort_by() {
+        let record = Record { status: Status::Suspicious, ..record("m", "ort", 1, Some(1.0)) };
+        let column = COLUMNS.iter().find(|column| column.name == P50).unwrap();
+        let entry = Entry { record: &record, ratio_to_best: None };
+        assert_eq!((column.text(&entry).as_str(), column.value(&entry)), ("suspicious", None));
     }
 
     #[test]
