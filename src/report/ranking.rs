@@ -102,6 +102,18 @@ pub fn missing_calls_line(group: &ModelGroup<'_>) -> Option<String> {
     (!needs.is_empty()).then(|| format!("p99 has no bound: {}", needs.join(", ")))
 }
 
+/// `fewer calls than asked for: ort-cpu-f32 batch 1 has 11 (budget)`, if a case of the group has fewer.
+pub fn fewer_calls_line(group: &ModelGroup<'_>) -> Option<String> {
+    let of = |record: &Record| {
+        let (calls, reason) = record.iterations.zip(record.stopped_by.as_deref())?;
+        let is_fewer = reason == "budget" || reason.ends_with("-missed");
+        let function = record.case().benchmark_id().function;
+        is_fewer.then(|| format!("{function} batch {} has {calls} ({reason})", record.batch_size))
+    };
+    let fewer: Vec<String> = group.rows.iter().filter_map(|row| of(row.record)).collect();
+    (!fewer.is_empty()).then(|| format!("fewer calls than asked for: {}", fewer.join(", ")))
+}
+
 /// The latency by which a case is ranked; only a case that ran and was right has one.
 fn ranked_latency(record: &Record) -> Option<f64> {
     (record.status == Status::Ok).then_some(record.latency_p50_ms).flatten()
@@ -144,13 +156,15 @@ mod tests {
     use crate::report::tests::record;
 
     #[test]
-    fn a_wrong_output_is_never_ranked() {
-        let mut wrong = record("m", "ort", 1, Some(1.0));
-        wrong.status = Status::WrongOutput;
-        let records = [wrong, record("m", "tch", 1, Some(2.0)), record("m", "candle", 1, Some(3.0))];
-        let groups = rank(&records);
-        let ratios: Vec<_> = groups[0].rows.iter().map(|row| (row.ratio_to_best, row.is_best)).collect();
-        assert_eq!(ratios, [(None, false), (Some(1.0), true), (Some(1.5), false)]);
+    fn a_wrong_or_suspicious_output_is_never_ranked() {
+        for status in [Status::WrongOutput, Status::Suspicious] {
+            let wrong = Record { status, ..record("m", "ort", 1, Some(1.0)) };
+            let records = [wrong, record("m", "tch", 1, Some(2.0)), record("m", "candle", 1, Some(3.0))];
+            let groups = rank(&records);
+            let ratios: Vec<_> = groups[0].rows.iter().map(|row| (row.ratio_to_best, row.is_best)).collect();
+            assert_eq!(ratios, [(None, false), (Some(1.0), true), (Some(1.5), false)]);
+            assert_eq!(best_of(records.iter()), [None, Some(1.0), Some(1.5)]);
+        }
     }
 
     #[test]
@@ -176,6 +190,21 @@ mod tests {
         assert_eq!(line(&[with_calls("ort", 662)]), None);
         let expected = "p99 has no bound: tch-cpu-f32 batch 1 needs 562 more calls";
         assert_eq!(line(&[with_calls("ort", 1000), with_calls("tch", 100)]).as_deref(), Some(expected));
+    }
+
+    #[test]
+    fn a_case_with_fewer_calls_than_asked_for_says_how_many_it_has() {
+        let stopped = |backend, iterations, reason: &str| Record {
+            iterations: Some(iterations),
+            stopped_by: Some(reason.into()),
+            ..record("m", backend, 1, Some(1.0))
+        };
+        let line = |records: &[Record]| fewer_calls_line(&rank(records)[0]);
+        assert_eq!(line(&[stopped("ort", 1000, "iterations"), record("m", "tch", 1, None)]), None);
+        let records = [stopped("ort", 1000, "iterations"), stopped("tch", 11, "budget")];
+        assert_eq!(line(&records).as_deref(), Some("fewer calls than asked for: tch-cpu-f32 batch 1 has 11 (budget)"));
+        let missed = line(&[stopped("ort", 98, "iterations-missed")]).unwrap();
+        assert!(missed.ends_with("ort-cpu-f32 batch 1 has 98 (iterations-missed)"), "{missed}");
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use super::Format;
 use super::columns::{Entry, P50, RecordColumn, chosen};
-use super::ranking::{ModelGroup, disturbed_lines, missing_calls_line, rank, short_message};
+use super::ranking::{ModelGroup, disturbed_lines, fewer_calls_line, missing_calls_line, rank, short_message};
 use super::table::{Cell, Column, Table};
 use crate::definition::Status;
 use crate::run_data::Record;
@@ -60,7 +60,8 @@ fn table(group: &ModelGroup<'_>, columns: &[String]) -> Table {
         let id = record.case().benchmark_id();
         table.footnote(format!("{}/{}: {}: {}", id.function, id.value, record.status, short_message(record)));
     }
-    for line in missing_calls_line(group).into_iter().chain(disturbed_lines(group)) {
+    let calls = fewer_calls_line(group).into_iter().chain(missing_calls_line(group));
+    for line in calls.chain(disturbed_lines(group)) {
         table.footnote(line);
     }
     table

@@ -60,7 +60,7 @@ pub struct Selection {
 /// The flags that change how much is measured.
 #[derive(Args, Clone, Debug, Default)]
 pub struct EffortArguments {
-    /// Calls to measure per case, if they fit into the budget [default: the suite's]
+    /// Calls to measure per case; half of the timeout limits them, and not the suite's budget [default: the suite's]
     #[arg(long, env = "INFERBENCH_ITERATIONS", value_name = "N")]
     pub iterations: Option<usize>,
     /// The least number of calls before the first measured one
@@ -209,7 +209,7 @@ mod tests {
         let suite = suite.with_arguments(&selection, &effort).unwrap();
         assert_eq!((suite.backends, suite.batch_sizes), (vec!["candle".to_owned()], vec![2]));
         assert_eq!(suite.models[0].batch_sizes, None);
-        assert_eq!(suite.effort.iterations, 7);
+        assert_eq!((suite.effort.iterations, suite.effort.are_iterations_explicit), (7, true));
     }
 
     #[test]
