@@ -7,9 +7,9 @@ use std::time::Duration;
 
 use clap::Parser;
 use criterion::Criterion;
-use inferbench::harness::{CriterionArguments, Mode};
 use inferbench::measurement::overhead::{clock_reads, measure, null_session};
 use inferbench::measurement::{CallTimes, LoggedWallTime, SampleLog, TimedSession};
+use inferbench::run_data::{CriterionArguments, Mode};
 
 const NULL_CALL: &str = "overhead/null-call";
 

@@ -35,8 +35,3 @@ pub mod run_data;
 pub mod selection;
 pub mod selftest;
 pub mod statistics;
-
-/// Moved to [`history`].
-pub use history as store;
-/// Moved to [`run_data`].
-pub use run_data as record;

@@ -3,7 +3,8 @@
 use super::interface::DeviceReport;
 use super::probe::try_device;
 use super::registry::{self, Entry};
-use crate::definition::{Capabilities, CaseFailure, Dtype, Model, device_kind};
+use crate::definition::{CaseFailure, Dtype, Model, device_kind};
+use crate::selection::Capabilities;
 
 /// The devices of a backend. Those that need a probe have been probed, each in a process of its own.
 ///

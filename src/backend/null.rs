@@ -8,7 +8,7 @@ use crate::definition::{CaseFailure, Dtype, Model};
 use crate::fixture::HostTensor;
 
 /// The name of [`Null`].
-pub const NULL: &str = "null";
+pub use crate::definition::NULL;
 
 /// Returns its first input as its output, at once. Never part of a suite by default, and never ranked.
 pub struct Null;

@@ -232,7 +232,7 @@ fn missing_inputs(sidecar: &Path, archive: Option<&Path>) -> Result<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::definition::{Place, read_catalogue};
+    use crate::catalogue::{Place, read_catalogue};
 
     fn weights_with(toml: &str) -> Result<Model> {
         let entries = read_catalogue(&Path::new(env!("CARGO_MANIFEST_DIR")).join("models")).unwrap();

@@ -5,10 +5,10 @@ use std::path::PathBuf;
 use clap::{Args, Subcommand};
 
 use super::print;
-use crate::definition::{EffortArguments, Selection};
 use crate::exit_codes;
 use crate::harness::{ArmRequest, Handicap, plan_arms, run_arm};
 use crate::paths::Paths;
+use crate::selection::{EffortArguments, Selection};
 
 /// Do an arm's part of a duel
 #[derive(Args)]
@@ -51,20 +51,19 @@ struct TimeArguments {
     least_call_ns: u64,
 }
 
-pub fn run(arguments: &Arguments) -> Result<u8, String> {
-    let in_one_line = |error: anyhow::Error| format!("{error:#}");
+pub fn run(arguments: &Arguments) -> anyhow::Result<u8> {
     match &arguments.part {
         Part::Plan(plan) => {
             let PlanArguments { selection, effort, folder, processors } = *plan.clone();
             let request = ArmRequest { selection, effort, folder, processors };
-            let Some(plan) = plan_arms(&Paths::find(), &request).map_err(in_one_line)? else {
+            let Some(plan) = plan_arms(&Paths::find(), &request)? else {
                 return Ok(exit_codes::INTERRUPTED);
             };
-            print(&(serde_json::to_string(&plan).map_err(|error| error.to_string())? + "\n"))?;
+            print(&(serde_json::to_string(&plan)? + "\n"))?;
         }
         Part::Time(TimeArguments { job, slowdown_ppm, least_call_ns }) => {
             let handicap = |ppm| Handicap { slowdown_ppm: ppm, least_call_ns: *least_call_ns };
-            run_arm(job, slowdown_ppm.map(handicap)).map_err(in_one_line)?;
+            run_arm(job, slowdown_ppm.map(handicap))?;
         }
     }
     Ok(exit_codes::OK)

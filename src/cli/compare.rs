@@ -2,11 +2,12 @@
 
 use std::path::PathBuf;
 
+use anyhow::{bail, ensure};
 use clap::Args;
 
 use super::history_arguments::HistoryArguments;
 use super::print;
-use super::values::part_of_whole;
+use super::values::fraction_below_one;
 use crate::compare::{Allowance, CaseFilter, Condition, History, Noise, Options, Side, compare};
 use crate::history::write_whole;
 use crate::paths::Paths;
@@ -43,13 +44,13 @@ pub struct Arguments {
     #[arg(long)]
     allow_missing: bool,
     /// Smaller changes of the time do not matter: sure ones are shown as notices, and are no regression
-    #[arg(long, value_name = "PERCENT", default_value = "5%", value_parser = part_of_whole)]
+    #[arg(long, value_name = "PERCENT", default_value = "5%", value_parser = fraction_below_one)]
     tolerance: f64,
     /// An increase of memory or of the model's size up to this is no regression
-    #[arg(long, value_name = "PERCENT", default_value = "10%", value_parser = part_of_whole)]
+    #[arg(long, value_name = "PERCENT", default_value = "10%", value_parser = fraction_below_one)]
     memory_tolerance: f64,
     /// A loss of accuracy up to this is no regression
-    #[arg(long, value_name = "POINTS", default_value = "0.5%", value_parser = part_of_whole)]
+    #[arg(long, value_name = "POINTS", default_value = "0.5%", value_parser = fraction_below_one)]
     accuracy_tolerance: f64,
     /// Confidence of the intervals; the rest to 100 % is the rate of false alarms among the changes found in all cases
     #[arg(long, value_name = "PERCENT", default_value = "99%", value_parser = confidence)]
@@ -61,13 +62,13 @@ pub struct Arguments {
     output: Option<PathBuf>,
 }
 
-pub fn run(arguments: &Arguments) -> Result<u8, String> {
+pub fn run(arguments: &Arguments) -> anyhow::Result<u8> {
     let paths = Paths::find();
-    let runs = arguments.history.open(&paths).map_err(|error| format!("{error:#}"))?;
+    let runs = arguments.history.open(&paths)?;
     let base = Side::find(&arguments.base, &runs, &paths)?;
     let candidate = Side::find(&arguments.candidate, &runs, &paths)?;
     if let Some(shared) = base.shared_run(&candidate) {
-        return Err(format!("both sides have the run {}; measure again, and compare that", shared.name));
+        bail!("both sides have the run {}; measure again, and compare that", shared.name);
     }
     let options = Options {
         confidence: arguments.confidence,
@@ -83,7 +84,7 @@ pub fn run(arguments: &Arguments) -> Result<u8, String> {
     let found = compare(&base, &candidate, &history, &known, &options);
     let text = comparison::render(&found, arguments.format);
     match &arguments.output {
-        Some(output) => write_whole(output, text.as_bytes()).map_err(|error| format!("{error:#}"))?,
+        Some(output) => write_whole(output, text.as_bytes())?,
         None => print(&text)?,
     }
     Ok(found.exit_code)
@@ -100,9 +101,10 @@ pub(super) fn noise_of_machine(paths: &Paths, host_id: &str) -> Noise {
     }
 }
 
-fn confidence(text: &str) -> Result<f64, String> {
-    let part = part_of_whole(text).map_err(|error| error.to_string());
-    part.and_then(|part| if part >= 0.5 { Ok(part) } else { Err("not from 50 % to below 100 %".into()) })
+fn confidence(text: &str) -> anyhow::Result<f64> {
+    let fraction = fraction_below_one(text)?;
+    ensure!(fraction >= 0.5, "not from 50 % to below 100 %");
+    Ok(fraction)
 }
 
 #[cfg(test)]

@@ -6,11 +6,12 @@ use serde_json::json;
 use super::{ListFormat, Listing, doctor, print};
 use crate::backend::{self, DeviceReport, Versions, registry};
 use crate::exit_codes;
-use crate::harness::{Machine, calibrate, keep_others_out};
-use crate::measurement::peaks::Peaks;
+use crate::harness::{calibrate, keep_others_out};
+use crate::machine::Machine;
 use crate::paths::Paths;
 use crate::report::facts;
 use crate::report::table::{Column, Table};
+use crate::run_data::Peaks;
 
 /// Show backends and devices: available or not, why not, and what would add them
 #[derive(Args)]
@@ -31,7 +32,7 @@ pub struct Arguments {
     format: ListFormat,
 }
 
-pub fn run(arguments: &Arguments) -> Result<u8, String> {
+pub fn run(arguments: &Arguments) -> anyhow::Result<u8> {
     if arguments.doctor {
         return doctor::run(arguments.format);
     }
@@ -39,8 +40,8 @@ pub fn run(arguments: &Arguments) -> Result<u8, String> {
     if arguments.calibrate {
         let threads = arguments.threads.map_or(machine.logical_processors, usize::from);
         let paths = Paths::find();
-        let _lock = keep_others_out(&paths).map_err(|error| format!("{error:#}"))?;
-        let peaks = calibrate(&paths, &machine, threads).map_err(|error| format!("{error:#}"))?;
+        let _lock = keep_others_out(&paths)?;
+        let peaks = calibrate(&paths, &machine, threads)?;
         return list_peaks(&peaks).print(arguments.format).map(|()| exit_codes::OK);
     }
     let mut rows = Vec::new();

@@ -7,12 +7,12 @@ use crate::exit_codes;
 use crate::harness::{Conditions, Finding, examine};
 use crate::paths::Paths;
 
-pub fn run(format: ListFormat) -> Result<u8, String> {
+pub fn run(format: ListFormat) -> anyhow::Result<u8> {
     let findings = examine(&Conditions::watch(&Paths::find()));
     match format {
         ListFormat::Json => {
             let objects = json!({ "findings": findings });
-            print(&(serde_json::to_string_pretty(&objects).map_err(|error| error.to_string())? + "\n"))?;
+            print(&(serde_json::to_string_pretty(&objects)? + "\n"))?;
         }
         ListFormat::Table => print(&findings.iter().map(line).collect::<String>())?,
     }

@@ -5,14 +5,14 @@ use std::time::Duration;
 use clap::Args;
 
 use super::print;
-use super::values::{minutes, part, part_of_whole};
+use super::values::{fraction, fraction_below_one, minutes};
 use crate::compare::Duel;
-use crate::definition::Selection;
 use crate::duel::{self, DuelEnd, Length, Terms};
 use crate::exit_codes;
 use crate::harness::{is_interrupted, keep_others_out};
 use crate::paths::Paths;
 use crate::report::duel as presentation;
+use crate::selection::Selection;
 
 /// Seconds that a case takes at most by default.
 const SECONDS_PER_CASE: f64 = 40.0;
@@ -47,10 +47,10 @@ pub struct Arguments {
     #[arg(long, value_name = "N", conflicts_with = "minutes", value_parser = clap::value_parser!(u16).range(1..=1000))]
     generations: Option<u16>,
     /// Changes up to this do not matter
-    #[arg(long, value_name = "FRACTION", default_value = "1.5%", value_parser = part_of_whole)]
+    #[arg(long, value_name = "FRACTION", default_value = "1.5%", value_parser = fraction_below_one)]
     tolerance: f64,
     /// Make the candidate slower by this, to see whether it is found
-    #[arg(long, value_name = "FRACTION", value_parser = part)]
+    #[arg(long, value_name = "FRACTION", value_parser = fraction)]
     null_slowdown: Option<f64>,
     /// Let every call take at least so many nanoseconds, so that the null backend has something to slow down
     #[arg(long, value_name = "NS", default_value = "0", hide = true)]
@@ -77,8 +77,8 @@ enum Format {
     Json,
 }
 
-pub fn run(arguments: &Arguments) -> Result<u8, String> {
-    run_duel(arguments).map_err(|error| format!("{error:#}"))
+pub fn run(arguments: &Arguments) -> anyhow::Result<u8> {
+    run_duel(arguments)
 }
 
 fn run_duel(arguments: &Arguments) -> anyhow::Result<u8> {
@@ -95,7 +95,7 @@ fn run_duel(arguments: &Arguments) -> anyhow::Result<u8> {
     }
     match duel::duel_between(&paths, &base.program, &candidate.program, &terms(arguments))? {
         DuelEnd::Complete(duel) => {
-            print(&render(&duel, arguments.format)?).map_err(anyhow::Error::msg)?;
+            print(&render(&duel, arguments.format)?)?;
             Ok(duel.exit_code)
         }
         DuelEnd::Interrupted { kept } => {

@@ -18,6 +18,7 @@ mod verify;
 
 use std::process::ExitCode;
 
+use anyhow::Context;
 use clap::{Parser, Subcommand};
 
 use crate::selection::parse_with_variables;
@@ -64,22 +65,22 @@ pub fn main() -> ExitCode {
     let Cli { command } = parse_with_variables();
     let result = match command {
         Command::Devices(arguments) => devices::run(&arguments),
-        Command::Models(arguments) => models::run(&arguments).map_err(|error| format!("{error:#}")),
-        Command::Prepare(arguments) => prepare::run(&arguments).map_err(|error| format!("{error:#}")),
+        Command::Models(arguments) => models::run(&arguments),
+        Command::Prepare(arguments) => prepare::run(&arguments),
         Command::Verify(arguments) => verify::run(&arguments),
         Command::Run(arguments) => run::run(&arguments),
-        Command::Convert(arguments) => convert::run(&arguments).map_err(|error| format!("{error:#}")),
-        Command::Report(arguments) => report::run(&arguments).map_err(|error| format!("{error:#}")),
+        Command::Convert(arguments) => convert::run(&arguments),
+        Command::Report(arguments) => report::run(&arguments),
         Command::Compare(arguments) => compare::run(&arguments),
         Command::Duel(arguments) => duel::run(&arguments),
         Command::Arm(arguments) => arm::run(&arguments),
         Command::Selftest(arguments) => selftest::run(&arguments),
-        Command::Store(arguments) => store::run(&arguments).map_err(|error| format!("{error:#}")),
+        Command::Store(arguments) => store::run(&arguments),
     };
     match result {
         Ok(code) => ExitCode::from(code),
         Err(error) => {
-            eprintln!("inferbench: {error}");
+            eprintln!("inferbench: {error:#}");
             ExitCode::from(exit_codes::USAGE)
         }
     }
@@ -102,19 +103,19 @@ struct Listing {
 }
 
 impl Listing {
-    fn print(&self, format: ListFormat) -> Result<(), String> {
+    fn print(&self, format: ListFormat) -> anyhow::Result<()> {
         print(&match format {
-            ListFormat::Json => serde_json::to_string_pretty(&self.objects).map_err(|error| error.to_string())? + "\n",
+            ListFormat::Json => serde_json::to_string_pretty(&self.objects)? + "\n",
             ListFormat::Table => self.table.terminal(),
         })
     }
 }
 
 /// Prints to standard output. A reader that has gone away, such as `head`, is no error.
-fn print(text: &str) -> Result<(), String> {
+fn print(text: &str) -> anyhow::Result<()> {
     use std::io::Write;
     match std::io::stdout().write_all(text.as_bytes()) {
-        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => Err(format!("standard output: {error}")),
+        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => Err(error).context("standard output"),
         _ => Ok(()),
     }
 }

@@ -9,14 +9,14 @@ use serde_json::json;
 
 use super::{ListFormat, Listing};
 use crate::backend;
-use crate::definition::{
-    Case, Cost, Dtype, EffortArguments, Model, Origin, Phase, PlannedCase, Selection, Sizes, TensorSpec, cost,
-};
+use crate::definition::{Case, Cost, Dtype, Model, Origin, Phase, Sizes, TensorSpec};
 use crate::exit_codes;
 use crate::fixture;
 use crate::harness::{Plan, make_plan};
+use crate::onnx::cost;
 use crate::paths::Paths;
 use crate::report::table::{Column, Table};
+use crate::selection::{EffortArguments, PlannedCase, Selection};
 
 /// Show the models of a suite: parameters, size, operations, inputs, and which backends have an artifact
 #[derive(Args)]
@@ -85,9 +85,7 @@ pub fn run(arguments: &Arguments) -> Result<u8> {
         text("inputs"),
         text("backends"),
     ];
-    Listing { table: Table::new(columns).with_rows(rows), objects: objects.into() }
-        .print(arguments.format)
-        .map_err(anyhow::Error::msg)?;
+    Listing { table: Table::new(columns).with_rows(rows), objects: objects.into() }.print(arguments.format)?;
     Ok(exit_codes::OK)
 }
 

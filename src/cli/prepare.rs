@@ -5,11 +5,12 @@ use std::collections::BTreeMap;
 use anyhow::Result;
 use clap::Args;
 
-use crate::definition::{Dtype, EffortArguments, Model, Selection};
+use crate::definition::{Dtype, Model};
 use crate::exit_codes;
 use crate::fixture;
 use crate::harness::{Plan, make_plan, prepare_model};
 use crate::paths::Paths;
+use crate::selection::{EffortArguments, Selection};
 
 /// Make the weights and graphs that a suite needs; `cargo bench` does so too where they are missing
 #[derive(Args)]

@@ -8,13 +8,14 @@ use clap::Args;
 use super::convert::convert_run;
 use super::report::{resolution, variants_of};
 use super::{print, verify};
-use crate::definition::{EffortArguments, Selection, Status};
+use crate::definition::Status;
 use crate::exit_codes;
 use crate::harness::{self, Purpose, Request};
 use crate::history::write_whole;
 use crate::paths::Paths;
-use crate::record::Record;
 use crate::report::{Format, records};
+use crate::run_data::Record;
+use crate::selection::{EffortArguments, Selection};
 
 /// Measure the cases of a suite, convert the results and show them
 #[derive(Args)]
@@ -54,7 +55,7 @@ pub struct Arguments {
     dry_run: bool,
 }
 
-pub fn run(arguments: &Arguments) -> Result<u8, String> {
+pub fn run(arguments: &Arguments) -> anyhow::Result<u8> {
     if arguments.verify_only {
         return verify::verify(&arguments.selection, &arguments.effort, arguments.filter.as_deref(), Format::Table);
     }
@@ -69,22 +70,21 @@ pub fn run(arguments: &Arguments) -> Result<u8, String> {
     if arguments.dry_run {
         return dry_run(&request);
     }
-    let finished = harness::run(&request).map_err(|error| format!("{error:#}"))?;
+    let finished = harness::run(&request)?;
     if let Some(folder) = &finished.folder {
         let paths = Paths::find();
         let reports = arguments.output_dir.clone().unwrap_or_else(|| paths.reports());
         // What was measured just now is the truth about this run.
-        let converted = convert_run(folder, None, "new", &reports, true).map_err(line)?;
+        let converted = convert_run(folder, None, "new", &reports, true)?;
         let records = &converted.reported.records;
         let markdown = converted.run.folder().join("report.md");
         let resolution = resolution(&paths, records);
-        write_whole(&markdown, records::render(records, &[], &resolution, Format::Markdown).as_bytes())
-            .map_err(line)?;
+        write_whole(&markdown, records::render(records, &[], &resolution, Format::Markdown).as_bytes())?;
         print(&records::render(records, &[], &resolution, Format::Table))?;
         for model in models_with_variants(records) {
             print(&format!("\n{}", variants_of(records, &model, &paths)?))?;
         }
-        let pages = converted.write_pages(&reports, &paths).map_err(line)?;
+        let pages = converted.write_pages(&reports, &paths)?;
         let html = paths.criterion().join("report/index.html");
         let paths = [
             ("CSV", &converted.results()),
@@ -98,10 +98,6 @@ pub fn run(arguments: &Arguments) -> Result<u8, String> {
         }
     }
     Ok(finished.exit_code)
-}
-
-fn line(error: anyhow::Error) -> String {
-    format!("{error:#}")
 }
 
 /// The models of which a run has measured more than one variant.
@@ -127,8 +123,8 @@ fn criterion_arguments(arguments: &Arguments) -> Vec<String> {
     criterion
 }
 
-fn dry_run(request: &Request) -> Result<u8, String> {
-    let estimates = harness::expected_times(request).map_err(|error| format!("{error:#}"))?;
+fn dry_run(request: &Request) -> anyhow::Result<u8> {
+    let estimates = harness::expected_times(request)?;
     let mut total = 0.0;
     for estimate in &estimates {
         match &estimate.seconds {

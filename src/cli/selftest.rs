@@ -6,6 +6,7 @@ use clap::Args;
 
 use super::values::minutes;
 use super::{ListFormat, print};
+use crate::duel::measure_gate;
 use crate::exit_codes;
 use crate::paths::Paths;
 use crate::selftest::{self, Selftest, SelftestEnd};
@@ -21,15 +22,15 @@ pub struct Arguments {
     format: ListFormat,
 }
 
-pub fn run(arguments: &Arguments) -> Result<u8, String> {
+pub fn run(arguments: &Arguments) -> anyhow::Result<u8> {
     let at_most = Duration::from_secs_f64(60.0 * arguments.minutes);
-    let selftest = match selftest::measure(&Paths::find(), at_most).map_err(|error| format!("{error:#}"))? {
+    let selftest = match selftest::measure(&Paths::find(), at_most, &measure_gate)? {
         SelftestEnd::Complete(selftest) => selftest,
         SelftestEnd::Stopped(exit_code) => return Ok(exit_code),
     };
     match arguments.format {
         ListFormat::Json => {
-            print(&(serde_json::to_string_pretty(&selftest).map_err(|error| error.to_string())? + "\n"))?;
+            print(&(serde_json::to_string_pretty(&selftest)? + "\n"))?;
         }
         ListFormat::Table => print(&table(&selftest))?,
     }

@@ -2,9 +2,6 @@
 
 use anyhow::{Context, Result, ensure};
 
-// The former names; to be removed when all commands use the new ones.
-pub use self::{fraction as part, fraction_below_one as part_of_whole};
-
 /// Reads a fraction from 0 on: `5%` or `0.05`. A number from 1 on needs its `%`, since it may be meant in per cent.
 pub fn fraction(text: &str) -> Result<f64> {
     let (digits, unit) = match text.strip_suffix('%') {

@@ -3,11 +3,11 @@
 use clap::Args;
 
 use super::print;
-use crate::definition::{EffortArguments, Selection};
 use crate::exit_codes;
 use crate::harness::{self, Purpose, Request};
 use crate::report::Format;
 use crate::report::compatibility::Matrix;
+use crate::selection::{EffortArguments, Selection};
 
 /// Run each case once and compare its outputs with the reference; print the compatibility matrix
 #[derive(Args)]
@@ -24,7 +24,7 @@ pub struct Arguments {
     format: Format,
 }
 
-pub fn run(arguments: &Arguments) -> Result<u8, String> {
+pub fn run(arguments: &Arguments) -> anyhow::Result<u8> {
     verify(&arguments.selection, &EffortArguments::default(), arguments.filter.as_deref(), arguments.format)
 }
 
@@ -37,18 +37,17 @@ pub fn verify(
     effort: &EffortArguments,
     filter: Option<&str>,
     format: Format,
-) -> Result<u8, String> {
+) -> anyhow::Result<u8> {
     let finished = harness::run(&Request {
         purpose: Purpose::Verify,
         selection: selection.clone(),
         effort: effort.clone(),
         criterion_arguments: std::iter::once("--bench".to_owned()).chain(filter.map(str::to_owned)).collect(),
         resume: false,
-    })
-    .map_err(|error| format!("{error:#}"))?;
+    })?;
     let Some(folder) = &finished.folder else { return Ok(exit_codes::OK) };
-    let manifest = folder.read_manifest().map_err(|error| format!("{error:#}"))?;
+    let manifest = folder.read_manifest()?;
     let matrix = Matrix::new(&manifest, &folder.read_outcomes());
-    print(&matrix.render(format).map_err(|error| format!("{error:#}"))?)?;
+    print(&matrix.render(format)?)?;
     Ok(finished.exit_code)
 }

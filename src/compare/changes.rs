@@ -4,7 +4,7 @@ use serde::Serialize;
 
 use super::sides::Measurement;
 use crate::definition::Status;
-use crate::record::Record;
+use crate::run_data::Record;
 use crate::statistics;
 
 /// A quantity that differs between the two sides.
@@ -156,7 +156,7 @@ fn one_value<T: PartialEq>(measurements: &[&Measurement], of: impl Fn(&Record) -
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::compare::simulation::empty_record;
+    use crate::compare::tests::simulation::empty_record;
 
     const ALLOWANCE: Allowance = Allowance { memory: 0.1, accuracy: 0.005 };
 

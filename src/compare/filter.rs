@@ -54,7 +54,7 @@ fn is_among<T: PartialEq>(list: &[T], value: &T) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::compare::simulation::empty_record;
+    use crate::compare::tests::simulation::empty_record;
 
     #[test]
     fn a_case_must_be_in_every_list_that_there_is() {

@@ -15,15 +15,14 @@
 mod changes;
 mod duel_result;
 mod duet;
-#[cfg(test)]
-mod duet_simulation;
 mod filter;
+mod gate;
 mod noise;
 mod pairs;
 mod runs;
 mod sides;
 #[cfg(test)]
-mod simulation;
+mod tests;
 mod verdict;
 mod within;
 
@@ -34,6 +33,7 @@ pub use duet::{
     decide_duet, in_percent,
 };
 pub use filter::CaseFilter;
+pub use gate::{Found, Gate};
 pub use noise::{ASSUMED_DEVIATION, History, Noise, Source};
 pub(crate) use noise::{is_like, is_repetition};
 pub use pairs::{Condition, Difference};
@@ -46,7 +46,7 @@ use serde::Serialize;
 
 use crate::definition::{Case, Status};
 use crate::exit_codes;
-use crate::record::Record;
+use crate::run_data::Record;
 use crate::statistics::geometric_mean;
 use changes::{changes, worst_status};
 use pairs::{Pair, pair};

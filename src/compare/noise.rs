@@ -13,7 +13,7 @@ use serde::Serialize;
 
 use crate::definition::{Case, Status};
 use crate::history;
-use crate::record::Record;
+use crate::run_data::Record;
 use crate::statistics::{median, pooled_variance};
 
 /// The standard deviation between runs that is assumed if nothing is known: shared machines are like that.
@@ -202,7 +202,7 @@ fn build(record: &Record) -> Option<Build<'_>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::compare::simulation::{empty_record, normal};
+    use crate::compare::tests::simulation::{empty_record, normal};
 
     fn run(index: usize, commit: &str, ms: f64) -> Record {
         Record {

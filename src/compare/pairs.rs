@@ -8,7 +8,7 @@ use super::filter::CaseFilter;
 use super::noise::is_same_build;
 use super::sides::{Measurement, Side};
 use crate::definition::{Boundary, Case};
-use crate::record::Record;
+use crate::run_data::Record;
 
 /// A case with the measurements of each side; one side may have none.
 #[derive(Debug)]
@@ -182,7 +182,7 @@ impl Pair<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::compare::simulation::empty_record;
+    use crate::compare::tests::simulation::empty_record;
 
     fn side(records: Vec<Record>) -> Side {
         Side::of_records("s", records)

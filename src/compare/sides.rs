@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::Path;
 
+use anyhow::{Result, bail, ensure};
 use clap::Parser;
 
 use super::within::Within;
@@ -54,18 +55,18 @@ impl Side {
     ///
     /// # Errors
     /// There is no such run or baseline (the message lists those that there are), or it cannot be read.
-    pub fn find(names: &str, history: &History, paths: &Paths) -> Result<Self, String> {
+    pub fn find(names: &str, history: &History, paths: &Paths) -> Result<Self> {
         let names: Vec<&str> = names.split(',').map(str::trim).filter(|name| !name.is_empty()).collect();
         let mut runs: Vec<StoredRun> = Vec::new();
         for name in &names {
             let run = find_run(name, history, paths)?;
             if let Some(known) = runs.iter().find(|known| known.is_same_as(&run)) {
-                return Err(format!("{name} is the same run as {}; name each run once", known.name));
+                bail!("{name} is the same run as {}; name each run once", known.name);
             }
             runs.push(run);
         }
         if runs.is_empty() {
-            return Err("a side of the comparison has no name; give a run, a folder or a baseline".into());
+            bail!("a side of the comparison has no name; give a run, a folder or a baseline");
         }
         Ok(Side { name: names.join(", "), runs })
     }
@@ -136,13 +137,13 @@ impl StoredRun {
     }
 }
 
-fn find_run(name: &str, history: &History, paths: &Paths) -> Result<StoredRun, String> {
-    if let Some(run) = history.find(name).map_err(|error| format!("{error:#}"))? {
-        return of_run(name, &run).map_err(|error| format!("{error:#}"));
+fn find_run(name: &str, history: &History, paths: &Paths) -> Result<StoredRun> {
+    if let Some(run) = history.find(name)? {
+        return of_run(name, &run);
     }
     let runs = paths.runs();
     if name == NEW {
-        return of_folders(name, &[RunFolder::find(&runs, None).map_err(|error| format!("{error:#}"))?], NEW, paths);
+        return of_folders(name, &[RunFolder::find(&runs, None)?], NEW, paths);
     }
     if let Ok(folder) = RunFolder::find(&runs, Some(name)) {
         return of_folders(name, &[folder], NEW, paths);
@@ -170,7 +171,7 @@ fn of_run(name: &str, run: &Run) -> anyhow::Result<StoredRun> {
 }
 
 /// Criterion's baseline of this name: what each case was last saved as.
-fn of_baseline(name: &str, history: &History, paths: &Paths) -> Result<StoredRun, String> {
+fn of_baseline(name: &str, history: &History, paths: &Paths) -> Result<StoredRun> {
     let root = paths.criterion();
     let entries = find_entries(&root, name).unwrap_or_default();
     let mut measured: BTreeMap<String, usize> = BTreeMap::new();
@@ -188,16 +189,13 @@ fn of_baseline(name: &str, history: &History, paths: &Paths) -> Result<StoredRun
         }
     }
     if folders.is_empty() {
-        return Err(if entries.is_empty() {
-            nothing_of_that_name(name, history, paths)
-        } else {
-            format!(
-                "baseline {name:?} in {} cannot be used: there is no manifest of the run that measured it in {}; \
-                 keep both folders, or measure it again with `cargo bench -- --save-baseline {name}`",
-                root.display(),
-                paths.runs().display()
-            )
-        });
+        ensure!(!entries.is_empty(), nothing_of_that_name(name, history, paths));
+        bail!(
+            "baseline {name:?} in {} cannot be used: there is no manifest of the run that measured it in {}; keep both \
+             folders, or measure it again with `cargo bench -- --save-baseline {name}`",
+            root.display(),
+            paths.runs().display()
+        );
     }
     let mut run = of_folders(name, &folders, name, paths)?;
     run.notes.extend(measured.iter().map(|(id, count)| {
@@ -207,7 +205,7 @@ fn of_baseline(name: &str, history: &History, paths: &Paths) -> Result<StoredRun
 }
 
 /// Of what several runs, the oldest first, left in a baseline, the last of each case.
-fn of_folders(name: &str, folders: &[RunFolder], baseline: &str, paths: &Paths) -> Result<StoredRun, String> {
+fn of_folders(name: &str, folders: &[RunFolder], baseline: &str, paths: &Paths) -> Result<StoredRun> {
     let mut run = StoredRun {
         name: name.to_owned(),
         run_ids: BTreeSet::new(),
@@ -218,7 +216,7 @@ fn of_folders(name: &str, folders: &[RunFolder], baseline: &str, paths: &Paths) 
     let mut records: Vec<Record> = Vec::new();
     let mut places_of: HashMap<Case, usize> = HashMap::new();
     for folder in folders {
-        let conversion = convert(folder, &paths.criterion(), baseline).map_err(|error| format!("{error:#}"))?;
+        let conversion = convert(folder, &paths.criterion(), baseline)?;
         if folders.len() == 1 {
             let refused = conversion.refused.iter().filter(|(id, _)| !Path::new(id).is_absolute());
             run.notes.extend(refused.map(|(id, reason)| format!("{name}: {id}: {reason}")));

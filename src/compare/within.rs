@@ -4,7 +4,7 @@
 
 use statrs::distribution::{ContinuousCDF, Normal};
 
-use crate::record::Record;
+use crate::run_data::Record;
 use crate::statistics::variance;
 
 /// The standard error of the logarithm of a run's median latency, and what is known of that error.
@@ -95,7 +95,7 @@ fn clock_step(sorted: &[u64]) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::compare::simulation::{Process, empty_record};
+    use crate::compare::tests::simulation::{Process, empty_record};
 
     /// The fraction of processes whose interval `± 2.6 errors` holds the true median of 1 ms.
     fn coverage(process: Process, tests: u64) -> f64 {

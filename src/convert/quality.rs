@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use crate::definition::{Case, Dtype, ORIGINAL};
-use crate::record::Record;
+use crate::run_data::Record;
 use crate::run_data::{Evaluation, Manifest, RunFolder};
 use crate::statistics::{paired_difference_interval, proportion_interval};
 
@@ -170,7 +170,7 @@ impl Evaluation {
 mod tests {
     use super::*;
     use crate::definition::Status;
-    use crate::record::RunIdentity;
+    use crate::run_data::RunIdentity;
 
     fn evaluation(first_places: &[i64]) -> Evaluation {
         Evaluation {

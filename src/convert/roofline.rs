@@ -1,9 +1,8 @@
 //! What a call costs by the model's graph, how fast that was done, and how much of the machine's peaks that is.
 
-use crate::backend::NULL;
-use crate::definition::{Cost, Dtype};
-use crate::measurement::peaks::Peaks;
-use crate::record::Record;
+use crate::definition::{Cost, Dtype, NULL};
+use crate::run_data::Peaks;
+use crate::run_data::Record;
 
 /// The intensity only of f32, the type whose bytes were counted.
 pub(super) fn put_cost(record: &mut Record, cost: Option<Cost>) {
@@ -31,8 +30,8 @@ pub(super) fn put_speed(record: &mut Record, peaks: Option<&Peaks>) {
 mod tests {
     use super::*;
     use crate::definition::{Case, Status};
-    use crate::measurement::peaks::ProductRate;
-    use crate::record::RunIdentity;
+    use crate::run_data::ProductRate;
+    use crate::run_data::RunIdentity;
 
     fn record(case: &Case, threads: usize) -> Record {
         let run = RunIdentity {

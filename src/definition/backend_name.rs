@@ -1,5 +1,8 @@
 //! Names of backends as people write them.
 
+/// The backend that computes nothing: it measures what the harness itself costs.
+pub const NULL: &str = "null";
+
 /// The backends that run a library, by the library's names.
 const LIBRARIES: [(&str, &str); 6] = [
     ("onnxruntime", "ort"),

@@ -13,7 +13,7 @@ mod suite;
 mod tensor_spec;
 mod unknown_name;
 
-pub use backend_name::backend_name;
+pub use backend_name::{NULL, backend_name};
 pub use case::{BenchmarkId, Boundary, Case, ORIGINAL, Phase, check_component, usable_name};
 pub use cost::Cost;
 pub use data_source::{DataSource, ImageFolderSettings};
@@ -25,8 +25,3 @@ pub use status::{CaseFailure, Status};
 pub use suite::{Effort, Suite, SuiteModel};
 pub use tensor_spec::{BATCH, Dimension, ElementType, SEQUENCE, Sizes, TensorSpec};
 pub use unknown_name::UnknownName;
-
-// Names that have moved to other rooms; to be removed when all imports name the new rooms.
-pub use crate::catalogue::{Entry, Place, add_models_of_suite, read_catalogue, read_suite};
-pub use crate::onnx::{OnnxSummary, cost, read_input_symbols, read_summary};
-pub use crate::selection::{Capabilities, EffortArguments, PlannedCase, Selection, plan};

@@ -14,10 +14,10 @@ use super::planning::{Arena, Instructions, ask, plan_arguments};
 use crate::compare::{
     Components, Costs, DUEL_FORMAT, Duel, DuetPlan, FEWEST_GENERATIONS, Generation, Loss, Program, Role,
 };
-use crate::definition::Selection;
 use crate::harness::{ArmStart, Handicap, is_interrupted};
 use crate::machine::{Machine, processor_order, share_a_core};
 use crate::paths::Paths;
+use crate::selection::Selection;
 
 /// Generations and slices that only tell how large the scatter is, and count for nothing else.
 const PILOT: DuetPlan = DuetPlan { generations: 4, slices: 6 };

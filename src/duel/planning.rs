@@ -8,8 +8,8 @@ use anyhow::{Context, Result, anyhow, bail};
 
 use super::process::wait;
 use crate::compare::{Program, Role};
-use crate::definition::Selection;
 use crate::harness::{ARM_PROTOCOL, ArmPlan};
+use crate::selection::Selection;
 
 /// What every program of a duel is told.
 #[derive(Clone, Debug)]

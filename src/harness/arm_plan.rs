@@ -8,9 +8,10 @@ use anyhow::Result;
 use super::plan::{Plan, make_plan};
 use super::protocol::{ARM_PROTOCOL, ArmCase, ArmPlan, ArmStart, Job, Preparations, Purpose, WorkItem};
 use super::supervisor::{RunEnd, Supervisor, WorkerGroup, worker_environment};
-use crate::definition::{Case, CaseFailure, Effort, EffortArguments, Model, PlannedCase, Selection, Status};
+use crate::definition::{Case, CaseFailure, Effort, Model, Status};
 use crate::paths::Paths;
 use crate::run_data::{CriterionArguments, RunFolder};
+use crate::selection::{EffortArguments, PlannedCase, Selection};
 
 /// What an executable is asked to plan.
 #[derive(Clone, Debug)]

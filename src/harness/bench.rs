@@ -10,10 +10,10 @@ use super::protocol::{JOB, Purpose};
 use super::run::run;
 use super::worker;
 use crate::backend;
-use crate::definition::{EffortArguments, Selection};
 use crate::exit_codes;
 use crate::run_data::{CriterionArguments, RunFolder};
 use crate::selection::parse_variables;
+use crate::selection::{EffortArguments, Selection};
 
 /// Does the job that a supervisor has started this process for, and returns its exit code. Returns `None` in a process
 /// that a user has started.

@@ -103,7 +103,7 @@ fn copied_bytes(cache: Option<u64>, memory: Option<u64>) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::measurement::peaks::ProductRate;
+    use crate::run_data::ProductRate;
 
     fn peaks(threads: usize, gflops_per_second: f64) -> Peaks {
         let products = vec![ProductRate { size: 512, gflops_per_second }];

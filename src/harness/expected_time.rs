@@ -7,9 +7,10 @@ use anyhow::Result;
 use clap::Parser;
 
 use super::plan::{Plan, Request, make_plan};
-use crate::definition::{Case, CaseFailure, Effort, PlannedCase, Status};
+use crate::definition::{Case, CaseFailure, Effort, Status};
 use crate::paths::Paths;
 use crate::run_data::{CriterionArguments, Manifest, Outcome, Outcomes, RunFolder};
+use crate::selection::PlannedCase;
 
 /// A case and how long it will take, or why it will not run.
 pub struct ExpectedTime {

@@ -30,8 +30,5 @@ pub use protocol::{
     ARM_PROTOCOL, ArmAnswer, ArmCase, ArmPlan, ArmReady, ArmStart, Handicap, Purpose, SliceFigures, prepare_model,
 };
 pub use run::{FinishedRun, run, run_silently};
-// Temporary: these names moved.
-pub use crate::machine::*;
-pub use crate::run_data::*;
 pub use supervisor::{is_interrupted, is_interrupted_with};
 pub use worker::run_arm;

@@ -4,10 +4,10 @@ use anyhow::Result;
 
 use super::protocol::Purpose;
 use crate::backend::Registry;
-use crate::definition::{
-    EffortArguments, PlannedCase, Selection, Suite, add_models_of_suite, plan, read_catalogue, read_suite,
-};
+use crate::catalogue::{add_models_of_suite, read_catalogue, read_suite};
+use crate::definition::Suite;
 use crate::paths::Paths;
+use crate::selection::{EffortArguments, PlannedCase, Selection, plan};
 
 /// A run as it is asked for.
 #[derive(Clone, Debug)]

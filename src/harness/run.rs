@@ -15,14 +15,14 @@ use super::protocol::{Preparations, PreparedKey, Purpose};
 use super::resume::stopped_run;
 use super::supervisor::{RunEnd, Supervisor, WorkerGroup};
 use crate::backend;
-use crate::definition::{
-    Case, CaseFailure, Cost, DataSource, Dtype, Effort, Model, Phase, PlannedCase, Sizes, Status, Suite, cost,
-};
+use crate::definition::{Case, CaseFailure, Cost, DataSource, Dtype, Effort, Model, Phase, Sizes, Status, Suite};
 use crate::exit_codes;
 use crate::fixture::{self, Artifacts};
 use crate::machine::{Machine, Revision};
+use crate::onnx::cost;
 use crate::paths::Paths;
 use crate::run_data::{CriterionArguments, MANIFEST_FORMAT, Manifest, ManifestCase, Mode, RunFolder};
+use crate::selection::PlannedCase;
 
 /// A run that has come to its end, one way or another.
 pub struct FinishedRun {
@@ -226,7 +226,7 @@ fn check_samples(runnable: &Runnable, of_suite: Option<&DataSource>) -> Result<(
         };
         if !checked.iter().any(|other| other.name == model.name && is_same(other)) {
             checked.push(model);
-            fixture::Samples::open(model, None).map_err(|why| anyhow!("{}: {why}", model.name))?;
+            fixture::Samples::open(model, None).map_err(|why| anyhow!("{}: {why:#}", model.name))?;
         }
     }
     Ok(())

@@ -14,7 +14,7 @@ use parquet::file::properties::WriterProperties;
 use parquet::file::reader::{FileReader, RowGroupReader};
 use parquet::file::statistics::Statistics;
 use parquet::file::writer::SerializedFileWriter;
-use parquet::schema::types::ColumnPath;
+use parquet::schema::types::{ColumnPath, TypePtr};
 
 use super::columns::{Column, ColumnType};
 use super::parquet::{open, read_values, schema};
@@ -215,7 +215,13 @@ pub fn count_calls(path: &Path, run_id: &str) -> Result<usize> {
 /// Opens a file of calls, whose columns are those of [`columns`].
 fn open_calls(path: &Path) -> Result<impl FileReader> {
     let reader = open(path)?;
-    let is_own = reader.metadata().file_metadata().schema().get_fields() == schema(&columns())?.get_fields();
+    let own = schema(&columns())?;
+    let fields = reader.metadata().file_metadata().schema().get_fields();
+    // DuckDB's files say of their integers that they are signed, which is another logical type and the same content.
+    let is_alike = |(one, other): (&TypePtr, &TypePtr)| {
+        one.name() == other.name() && one.is_primitive() && one.get_physical_type() == other.get_physical_type()
+    };
+    let is_own = fields.len() == own.get_fields().len() && fields.iter().zip(own.get_fields()).all(is_alike);
     ensure!(is_own, "{}: its columns are not those of {LATENCIES}", path.display());
     Ok(reader)
 }

@@ -158,7 +158,9 @@ pub fn runs_of_database(path: &Path) -> Result<Vec<Run>> {
                 if table == Table::Calls { String::new() } else { format!(" AND host_id = {}", quoted(host_id)) };
             let rows = format!("FROM {} WHERE run_id = {}{has_host}", table.name(), quoted(run_id));
             let target = quoted(&folder.join(table.file()).display().to_string());
-            database.execute(&format!("COPY ({rows}) TO {target} (FORMAT parquet)")).with_context(named)?;
+            database
+                .execute(&format!("COPY ({rows}) TO {target} (FORMAT parquet, COMPRESSION zstd)"))
+                .with_context(named)?;
         }
         runs.push(Run::extracted(run_id.clone(), folder, path, &extracted));
     }

@@ -15,9 +15,6 @@ mod timed_calls;
 mod usage;
 mod warm_up;
 
-/// Temporary: for callers that do not import [`crate::statistics`] yet.
-pub use crate::statistics;
-pub use crate::statistics as proportion;
 pub use call_times::{CallTimes, LoggedSamples, LoggedWallTime, SampleLog};
 pub use disturbance::DisturbanceWatch;
 pub use pilot::pilot;
@@ -25,6 +22,4 @@ pub use sampling::Sampling;
 pub use slowed::Slowed;
 pub use timed_calls::TimedSession;
 pub use usage::watch;
-// Temporary: these names moved.
-pub use crate::run_data::{EnergyUsage, MemoryUsage, StopReason as Stop, Usage};
 pub use warm_up::{WarmUp, WarmUpRule, warm_up};

@@ -12,8 +12,7 @@ use std::hint::black_box;
 use std::thread;
 use std::time::{Duration, Instant};
 
-// Temporary: these names moved.
-pub use crate::run_data::{Peaks, ProductRate};
+use crate::run_data::{Peaks, ProductRate};
 
 /// Sizes of the products: the matrices are larger than a core's own caches, and packing them is nothing beside
 /// multiplying.

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use crate::definition::Status;
-use crate::record::Record;
+use crate::run_data::Record;
 use crate::statistics::calls_for_bound;
 
 /// Cases of one model, variant, phase and sequence length.

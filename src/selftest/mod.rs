@@ -3,7 +3,6 @@
 //!
 //! The result is kept in `<target>/inferbench/selftest.json`, with the machine that it is about.
 
-mod gate;
 mod processes;
 mod spread;
 
@@ -17,11 +16,12 @@ use anyhow::{Context, Result};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use crate::duel::Gate;
+use crate::compare::Gate;
 use crate::harness::keep_others_out;
 use crate::machine::Machine;
 use crate::measurement::overhead::{self, Overhead};
 use crate::paths::Paths;
+use crate::selection::Selection;
 
 /// Generations of a duel take a second each, and a few of them say nothing.
 const SHORTEST_WITH_GATE: Duration = Duration::from_secs(90);
@@ -54,11 +54,14 @@ pub enum SelftestEnd {
     Stopped(u8),
 }
 
+/// Measures how often duels of equal programs are wrong, in about so much time. The inner error is an exit code.
+pub type MeasureGate = dyn Fn(&Paths, Selection, Duration) -> Result<Result<Option<Gate>, u8>>;
+
 /// Tests this machine for about that long, and keeps the result.
 ///
 /// # Errors
 /// Another run is measuring, or the target folder cannot be written.
-pub fn measure(paths: &Paths, at_most: Duration) -> Result<SelftestEnd> {
+pub fn measure(paths: &Paths, at_most: Duration, measure_gate: &MeasureGate) -> Result<SelftestEnd> {
     let start = Instant::now();
     let _lock = keep_others_out(paths)?;
     let machine = Machine::read();
@@ -72,7 +75,7 @@ pub fn measure(paths: &Paths, at_most: Duration) -> Result<SelftestEnd> {
     };
     let gate = match for_gate {
         Duration::ZERO => None,
-        _ => match gate::measure(paths, measured.selection, for_gate)? {
+        _ => match measure_gate(paths, measured.selection, for_gate)? {
             Ok(gate) => gate,
             Err(exit_code) => return Ok(SelftestEnd::Stopped(exit_code)),
         },

@@ -7,10 +7,12 @@ use anyhow::{Result, anyhow};
 use serde::{Deserialize, Serialize};
 
 use crate::criterion_dir::{MeasuredEntry, read_entry};
-use crate::definition::{BenchmarkId, Dtype, EffortArguments, Selection, Status};
+use crate::definition::{BenchmarkId, Dtype, Status};
 use crate::exit_codes;
 use crate::harness::{self, Purpose, Request};
 use crate::paths::Paths;
+use crate::run_data::RunFolder;
+use crate::selection::{EffortArguments, Selection};
 
 const MODEL: &str = "tenn_eeg";
 /// The first of them that can run it here does.
@@ -121,7 +123,7 @@ fn choose(paths: &Paths) -> Result<Option<(Selection, BenchmarkId)>> {
 }
 
 fn say_why(finished: &harness::FinishedRun, case: &str) {
-    let outcomes = finished.folder.as_ref().map(harness::RunFolder::read_outcomes).unwrap_or_default();
+    let outcomes = finished.folder.as_ref().map(RunFolder::read_outcomes).unwrap_or_default();
     match outcomes.finished.get(case) {
         Some(outcome) if outcome.status != Status::Ok => {
             eprintln!("{case}: {}: {}", outcome.status, outcome.message.as_deref().unwrap_or_default());

@@ -5,8 +5,8 @@ use std::fs;
 use inferbench::convert::convert;
 use inferbench::criterion_dir::{LATENCY_LOG, LatencyLog, read_entry};
 use inferbench::definition::Status;
-use inferbench::record::{Record, SCHEMA_VERSION};
-use inferbench::store::{read_records, write_records};
+use inferbench::history::{read_records, write_records};
+use inferbench::run_data::{Record, SCHEMA_VERSION};
 use proptest::prelude::*;
 
 use crate::support::{Run, Workplace, copy_folder, data_folder, has_onnxruntime, put_calls};

@@ -1,7 +1,9 @@
 //! Operations and bytes of the packaged models, counted from their graphs: against published counts, and against what a
 //! model of the same shape has to cost.
 
-use inferbench::definition::{Cost, Model, Origin, Phase, Sizes, cost, read_catalogue};
+use inferbench::catalogue::read_catalogue;
+use inferbench::definition::{Cost, Model, Origin, Phase, Sizes};
+use inferbench::onnx::cost;
 use proptest::prelude::*;
 
 use crate::support::checkout;

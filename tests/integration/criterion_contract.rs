@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use clap::Parser;
 use inferbench::criterion_dir::{LATENCY_LOG, LatencyLog, SamplingMode, find_entries, read_entry, read_estimates};
-use inferbench::harness::CriterionArguments;
+use inferbench::run_data::CriterionArguments;
 use serde_json::Value;
 
 use crate::support::{Run, Workplace, checkout, data_folder};

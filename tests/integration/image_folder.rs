@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use inferbench::definition::ImageFolderSettings;
-use inferbench::fixture::ImageFolder;
+use inferbench::pictures::ImageFolder;
 use safetensors::SafeTensors;
 use tempfile::TempDir;
 

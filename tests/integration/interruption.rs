@@ -5,7 +5,7 @@ use std::process::Command;
 
 use inferbench::criterion_dir::LATENCY_LOG;
 use inferbench::definition::Status;
-use inferbench::harness::Manifest;
+use inferbench::run_data::Manifest;
 
 use crate::outcomes::flip_signs;
 use crate::support::{Run, Running, Workplace, data_folder, is_alive, signal, wait_for};

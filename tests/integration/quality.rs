@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 
 use inferbench::definition::Status;
-use inferbench::record::Record;
+use inferbench::run_data::Record;
 use safetensors::SafeTensors;
 use safetensors::tensor::TensorView;
 

@@ -3,8 +3,8 @@
 use std::fs::{self, File};
 use std::path::Path;
 
-use inferbench::record::Record;
-use inferbench::store::{read_records, write_records};
+use inferbench::history::{read_records, write_records};
+use inferbench::run_data::Record;
 use serde_json::Value;
 
 use crate::support::synthetic::{Shape, write_runs};

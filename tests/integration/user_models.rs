@@ -2,7 +2,8 @@
 
 use std::fs;
 
-use inferbench::definition::{Status, read_summary};
+use inferbench::definition::Status;
+use inferbench::onnx::read_summary;
 use proptest::prelude::*;
 
 use crate::support::{Run, Workplace, data_folder, has_onnxruntime};

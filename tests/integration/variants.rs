@@ -3,8 +3,8 @@
 use std::fs::{self, File};
 
 use inferbench::definition::{Case, Status};
-use inferbench::record::{Record, RunIdentity};
-use inferbench::store::write_records;
+use inferbench::history::write_records;
+use inferbench::run_data::{Record, RunIdentity};
 use serde_json::Value;
 
 use crate::support::synthetic::{Shape, write_runs};

@@ -8,12 +8,12 @@ use clap::Args;
 
 use super::{Arguments, Asked, Content, Page};
 use crate::cli::compare::noise_of_machine;
-use crate::cli::values::part_of_whole;
+use crate::cli::values::fraction_below_one;
 use crate::compare::Noise;
 use crate::paths::Paths;
-use crate::record::Record;
 use crate::report::Format;
 use crate::report::variants::{Goal, Options, Variants, compare, page, schema};
+use crate::run_data::Record;
 
 /// The flags of this use of `report`.
 #[derive(Args)]
@@ -25,7 +25,7 @@ pub struct VariantArguments {
     #[arg(long, value_enum, default_value = "latency", requires = "variants")]
     goal: Goal,
     /// Recommend a variant only if labelled samples show that it loses at most this accuracy [default: 1%]
-    #[arg(long, value_name = "POINTS", value_parser = part_of_whole, requires = "variants")]
+    #[arg(long, value_name = "POINTS", value_parser = fraction_below_one, requires = "variants")]
     accuracy_loss: Option<f64>,
 }
 
@@ -66,9 +66,9 @@ impl Content for OfVariants<'_> {
 }
 
 /// The table and the recommendation for a model of which several variants were measured.
-pub fn variants_of(records: &[Record], model: &str, paths: &Paths) -> Result<String, String> {
+pub fn variants_of(records: &[Record], model: &str, paths: &Paths) -> anyhow::Result<String> {
     let options = Options { noise: noise_of(records, paths), ..Options::new(model) };
-    Ok(compare(records, &options).map_err(|error| format!("{error:#}"))?.render(Format::Table))
+    Ok(compare(records, &options)?.render(Format::Table))
 }
 
 /// The noise between processes on the noisiest of the machines. It is not less than what is assumed without a self-test: the

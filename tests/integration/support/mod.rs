@@ -14,9 +14,9 @@ use std::time::{Duration, Instant};
 
 use inferbench::backend::registry;
 use inferbench::criterion_dir::LATENCY_LOG;
-use inferbench::harness::{Outcomes, RunFolder};
-use inferbench::record::Record;
-use inferbench::store::read_records;
+use inferbench::history::read_records;
+use inferbench::run_data::Record;
+use inferbench::run_data::{Outcomes, RunFolder};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 

@@ -5,8 +5,8 @@ use std::fs;
 use std::path::Path;
 
 use inferbench::definition::{Case, Dtype, Phase, Status};
-use inferbench::record::{DISTRIBUTIONS, Distribution, Distributions, Record, RunIdentity};
-use inferbench::store::write_records;
+use inferbench::history::write_records;
+use inferbench::run_data::{DISTRIBUTIONS, Distribution, Distributions, Record, RunIdentity};
 
 /// Name, family, modality, milliseconds of a call, and megabytes.
 const MODELS: [(&str, &str, &str, f64, f64); 10] = [

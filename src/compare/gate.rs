@@ -5,14 +5,11 @@
 //! machine did to them; with the candidate's times made longer, it is a duel with a slow-down whose size is known. That is
 //! randomisation (Fisher 1935, "The Design of Experiments"), used to count.
 
-use anyhow::Result;
 use serde::{Deserialize, Serialize};
 
-use super::conclusion::generations_of;
-use super::journal::Journal;
-use crate::compare::{Duel, DuetRule, FEWEST_GENERATIONS, Generation, PairedChange, Verdict, decide_duet};
+use super::duet::{DuetRule, FEWEST_GENERATIONS, Generation, PairedChange, decide_duet};
+use super::verdict::Verdict;
 use crate::fixture::seeded::Stream;
-use crate::paths::Paths;
 
 const DUELS: u64 = 400;
 const SLOWDOWNS: [f64; 4] = [0.01, 0.02, 0.05, 0.10];
@@ -44,18 +41,8 @@ pub struct Found {
 }
 
 impl Gate {
-    /// Makes duels out of one between equal programs. Returns `None` if it has too few generations.
-    ///
-    /// # Errors
-    /// Its files cannot be read.
-    pub fn of(paths: &Paths, duel: &Duel) -> Result<Option<Self>> {
-        let (journal, agreement) = Journal::open(paths.duels().join(&duel.name))?;
-        let Some(case) = agreement.cases.iter().position(|case| case.plan.is_ok()) else { return Ok(None) };
-        let generations = generations_of(&journal.entries(), case);
-        Ok(Gate::out_of(agreement.cases[case].id.clone(), &generations, duel.tolerance))
-    }
-
-    fn out_of(case: String, measured: &[Generation], tolerance: f64) -> Option<Self> {
+    /// Makes duels out of the generations of one between equal programs. Returns `None` if there are too few of them.
+    pub fn out_of(case: String, measured: &[Generation], tolerance: f64) -> Option<Self> {
         if measured.len() < FEWEST_GENERATIONS {
             return None;
         }

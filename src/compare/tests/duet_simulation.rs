@@ -3,8 +3,8 @@
 //! The model has the two components of variance of a real duel (a generation's own speed of each arm, and that of a slice)
 //! and what all arms share: a drift over the whole duel, slow waves, and bursts of other work that strike single slices.
 
-use super::duet::{Components, Costs, DuetRule, Generation, PairedChange, Role, decide_duet, estimate_duet};
-use super::verdict::Verdict;
+use crate::compare::duet::{Components, Costs, DuetRule, Generation, PairedChange, Role, decide_duet, estimate_duet};
+use crate::compare::verdict::Verdict;
 use crate::fixture::seeded::{Fill, values};
 
 const RULE: DuetRule = DuetRule { tolerance: 0.015, is_same_build: true };

@@ -4,13 +4,13 @@
 //! before and are now and then interrupted; see Kalibera & Jones 2013 and Barrett et al. 2017, "Virtual machine
 //! warmup blows hot and cold", for how real ones do.
 
-use super::noise::{ENOUGH_FREEDOM, Noise};
-use super::runs::{CaseRuns, estimate, floor};
-use super::verdict::{self, Limits, RatioEstimate, Verdict};
-use super::within::Within;
+use crate::compare::noise::{ENOUGH_FREEDOM, Noise};
+use crate::compare::runs::{CaseRuns, estimate, floor};
+use crate::compare::verdict::{self, Limits, RatioEstimate, Verdict};
+use crate::compare::within::Within;
 use crate::definition::{Case, Status};
 use crate::fixture::seeded::{Fill, values};
-use crate::record::{Record, RunIdentity};
+use crate::run_data::{Record, RunIdentity};
 
 /// Standard normal numbers of a seed.
 pub fn normal(seed: u64, name: &str, count: usize) -> Vec<f64> {

@@ -1,0 +1,4 @@
+//! Simulations of what the estimators and verdicts make of runs and duels.
+
+mod duet_simulation;
+pub mod simulation;
