@@ -295,7 +295,7 @@ mod tests {
 
     /// A reference with one row per binding of the ring, for batches of one.
     fn reference(folder: &Path, rows: &[Vec<f32>]) -> Reference {
-        let mut pool = vec![[0.0_f32; 2]; fixture::POOL];
+        let mut pool = [[0.0_f32; 2]; fixture::POOL];
         for (binding, row) in rows.iter().enumerate() {
             pool[fixture::sample_indices(binding, 1)[0]].copy_from_slice(row);
         }
