@@ -11,6 +11,9 @@
 //! `duel` lets two executables of this package measure in turn, through `harness`, and judges them through `compare`.
 //! `selftest` measures the machine through `harness`, `criterion_dir` and `duel`; `cli` gives its result to `compare` and the reports.
 
+#[macro_use]
+mod printing;
+
 pub mod backend;
 pub mod catalogue;
 pub mod cli;
