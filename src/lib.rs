@@ -16,6 +16,9 @@
 //! `duel` lets executables of this package take turns, through `harness`, and decides through `compare`. `selftest` measures
 //! what the harness itself costs and how much processes differ on this machine.
 
+#[macro_use]
+mod printing;
+
 pub mod backend;
 pub mod catalogue;
 pub mod cli;

@@ -13,7 +13,7 @@ pub struct Paths {
 }
 
 /// The value of an environment variable. Returns `None` if it is not set or empty.
-fn variable(name: &str) -> Option<OsString> {
+pub(crate) fn variable(name: &str) -> Option<OsString> {
     std::env::var_os(name).filter(|value| !value.is_empty())
 }
 

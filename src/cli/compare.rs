@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use anyhow::{bail, ensure};
 use clap::Args;
+use clap::builder::PossibleValuesParser;
 
 use super::history_arguments::HistoryArguments;
 use super::print;
@@ -11,7 +12,7 @@ use super::values::fraction_below_one;
 use crate::compare::{Allowance, CaseFilter, Condition, History, Noise, Options, Side, compare};
 use crate::history::write_whole;
 use crate::paths::Paths;
-use crate::report::{Format, comparison};
+use crate::report::{Format, columns, comparison};
 use crate::selftest;
 
 /// Compare two runs, or a run and a baseline: faster, same, slower or cannot-say, and what else changed
@@ -57,6 +58,9 @@ pub struct Arguments {
     confidence: f64,
     #[arg(long, value_enum, default_value = "table")]
     format: Format,
+    /// The columns of the table of other figures, in this order; `all` shows those of which something is known
+    #[arg(long, value_name = "NAMES", value_delimiter = ',', value_parser = PossibleValuesParser::new(columns::names()))]
+    columns: Vec<String>,
     /// Write to this file instead of the terminal
     #[arg(long, short, value_name = "FILE")]
     output: Option<PathBuf>,
@@ -82,7 +86,7 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<u8> {
     let history = History::read(&runs, &compared);
     let known = |host_id: &str| noise_of_machine(&paths, host_id);
     let found = compare(&base, &candidate, &history, &known, &options);
-    let text = comparison::render(&found, arguments.format);
+    let text = comparison::render(&found, arguments.format, &arguments.columns);
     match &arguments.output {
         Some(output) => write_whole(output, text.as_bytes())?,
         None => print(&text)?,

@@ -107,6 +107,9 @@ pub struct ComparedCase {
     pub changes: Vec<Change>,
     /// Conditions that differ and were allowed to.
     pub allowed_differences: Vec<Difference>,
+    /// The records of the base and of the candidate; none if one of the sides has no right measurement.
+    #[serde(skip)]
+    pub records: [Vec<Record>; 2],
 }
 
 /// The change of the median time of a call.
@@ -218,7 +221,11 @@ pub fn compare(
             estimates.push((estimate(&base, &candidate, options.confidence), limits));
             compared.push((cases.len(), base, candidate));
         }
-        cases.push(ComparedCase { id, case: pair.case, latency: None, changes, allowed_differences });
+        let records = match is_measured {
+            true => [&pair.base, &pair.candidate].map(|side| side.iter().map(|found| found.record.clone()).collect()),
+            false => Default::default(),
+        };
+        cases.push(ComparedCase { id, case: pair.case, latency: None, changes, allowed_differences, records });
     }
     let findings = verdicts(&estimates, 1.0 - options.confidence);
     for (((index, base, candidate), (estimate, limits)), finding) in compared.into_iter().zip(estimates).zip(findings) {
@@ -277,7 +284,14 @@ fn of_one_side(pair: Pair<'_>, candidate: &Side, options: &Options) -> ComparedC
         }
     };
     let id = pair.case.to_string();
-    ComparedCase { id, case: pair.case, latency: None, changes: vec![change], allowed_differences: Vec::new() }
+    ComparedCase {
+        id,
+        case: pair.case,
+        latency: None,
+        changes: vec![change],
+        allowed_differences: Vec::new(),
+        records: Default::default(),
+    }
 }
 
 /// Medians and noise of both sides, from the best figure that all their records have.

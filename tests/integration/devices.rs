@@ -122,6 +122,20 @@ fn qnn_does_not_guess_the_chip() {
     assert!(detail.contains("INFERBENCH_QNN_OPTIONS") || detail.contains("scripts/setup --device qnn"), "{detail}");
 }
 
+#[test]
+fn an_empty_variable_of_a_library_is_no_path() {
+    let workplace = Workplace::new(&["digits"], &["ort"], &[1]);
+    let list = |variables: &[(&str, &str)]| {
+        let mut command = workplace.inferbench(&["devices", "--format", "json"]);
+        command.env_remove("ORT_DYLIB_PATH").envs(variables.iter().copied());
+        let listed: Value = serde_json::from_str(&command.finish().with_code(0).stdout).unwrap();
+        listed["devices"].clone()
+    };
+    let unset = list(&[]);
+    assert_eq!(list(&[("ORT_DYLIB_PATH", ""), ("INFERBENCH_OPENVINO_LIBRARY", "")]), unset);
+    assert_ne!(list(&[("ORT_DYLIB_PATH", "nowhere"), ("INFERBENCH_OPENVINO_LIBRARY", "nowhere")]), unset);
+}
+
 #[cfg(all(feature = "tch", target_os = "linux", target_arch = "x86_64"))]
 #[test]
 fn only_a_worker_that_uses_libtorch_has_it_in_its_memory() {

@@ -225,8 +225,9 @@ fn debug_keeps_what_the_runtimes_log_in_the_run() {
 #[test]
 fn a_reader_that_has_gone_away_does_not_stop_the_run() {
     let workplace = Workplace::new(&["digits"], &["candle"], &[1, 8]);
-    let mut child = workplace.bench(&["--noplot"]).stdout(std::process::Stdio::piped()).spawn().unwrap();
-    drop(child.stdout.take());
+    let piped = std::process::Stdio::piped;
+    let mut child = workplace.bench(&["--noplot"]).stdout(piped()).stderr(piped()).spawn().unwrap();
+    drop((child.stdout.take(), child.stderr.take()));
     assert_eq!(child.wait().unwrap().code(), Some(0));
     assert_eq!(workplace.measured(), [DIGITS, DIGITS_8]);
 }

@@ -7,7 +7,7 @@ use crate::support::checkout;
 
 /// The rooms by level: each may import those of lower levels only.
 const LEVELS: [&[&str]; 9] = [
-    &["definition", "exit_codes", "machine", "paths", "statistics"],
+    &["definition", "exit_codes", "machine", "paths", "printing", "statistics"],
     &["criterion_dir", "onnx", "pictures", "run_data"],
     &["catalogue", "convert", "graph_dtype"],
     &["fixture", "history", "selection"],

@@ -12,7 +12,7 @@ use openvino::{Core, DeviceType, InferenceError, PropertyKey};
 use crate::backend::failure::classify;
 use crate::backend::interface::DeviceReport;
 use crate::definition::CaseFailure;
-use crate::paths::Paths;
+use crate::paths::{Paths, variable};
 
 /// OpenVINO's devices, as case ids name them.
 pub(super) const DEVICES: [&str; 3] = ["cpu", "gpu", "npu"];
@@ -24,7 +24,7 @@ const LIBRARY: &str = "libopenvino_c.so.2641";
 const OLDEST: (u32, u32) = (2025, 1);
 
 fn library_path() -> PathBuf {
-    match std::env::var_os("INFERBENCH_OPENVINO_LIBRARY") {
+    match variable("INFERBENCH_OPENVINO_LIBRARY") {
         Some(path) => PathBuf::from(path),
         None => Paths::find().native().join("openvino").join(LIBRARY),
     }

@@ -9,12 +9,12 @@ use ort::environment::Environment;
 
 use super::provider::Provider;
 use crate::definition::CaseFailure;
-use crate::paths::Paths;
+use crate::paths::{Paths, variable};
 
 /// The library that has the provider: that of `ORT_DYLIB_PATH`, or the one of `.native/`.
 pub fn path(provider: &Provider) -> PathBuf {
     let file = if cfg!(target_os = "macos") { "libonnxruntime.dylib" } else { "libonnxruntime.so" };
-    match std::env::var_os("ORT_DYLIB_PATH") {
+    match variable("ORT_DYLIB_PATH") {
         Some(path) => PathBuf::from(path),
         None => Paths::find().native().join(provider.package).join(file),
     }

@@ -6,7 +6,7 @@ use anyhow::Context;
 use ort::ep::{self, ArbitrarilyConfigurableExecutionProvider, ExecutionProvider, ExecutionProviderDispatch};
 
 use crate::definition::{CaseFailure, Dtype, device_kind};
-use crate::paths::Paths;
+use crate::paths::{Paths, variable};
 
 /// An execution provider.
 pub struct Provider {
@@ -145,14 +145,14 @@ const fn plugin(
 /// QNN's options out of the TOML file that [`QNN_OPTIONS`] names. There is no default chip, because figures of another chip
 /// than the user's would look like the user's.
 fn qnn_options() -> anyhow::Result<BTreeMap<String, String>> {
-    let path = std::env::var(QNN_OPTIONS).ok().filter(|path| !path.is_empty()).with_context(|| {
+    let path = variable(QNN_OPTIONS).with_context(|| {
         format!(
             "QNN has to know the chip: set {QNN_OPTIONS} to a TOML file with its options, such as `soc_model = \"57\"` and \
              `htp_arch = \"75\"` for Snapdragon 8 Gen 3"
         )
     })?;
     let text = fs_err::read_to_string(&path).context(QNN_OPTIONS)?;
-    let mut options: BTreeMap<String, String> = toml::from_str(&text).with_context(|| path.clone())?;
+    let mut options: BTreeMap<String, String> = toml::from_str(&text).with_context(|| path.display().to_string())?;
     // Without a path it is Qualcomm's emulator, which is a part of the package.
     let emulator = || Paths::find().native().join("onnxruntime-qnn/libQnnHtp.so").display().to_string();
     options.entry("backend_path".into()).or_insert_with(emulator);

@@ -1,5 +1,6 @@
 //! The comparison as Markdown, for a comment on a pull request: the changes come first, the other cases are folded.
 
+use super::figures;
 use super::wording::{
     advice_about_refused, change, changes, difference, footnotes, headline, measure_again, plural, side, small_changes,
     table,
@@ -8,7 +9,7 @@ use crate::compare::{Comparison, Verdict};
 use crate::report::escape::markdown as escape;
 
 /// The conclusion as a heading, a table of the faster and slower cases, and everything else below.
-pub fn render(comparison: &Comparison) -> String {
+pub fn render(comparison: &Comparison, columns: &[String]) -> String {
     let mut text = format!("### inferbench: {}\n\n", escape(&headline(comparison)));
     let (base, candidate) = (escape(&side(&comparison.base)), escape(&side(&comparison.candidate)));
     text.push_str(&format!("Base {base}; candidate {candidate}.\n\n"));
@@ -42,6 +43,10 @@ pub fn render(comparison: &Comparison) -> String {
             others.markdown()
         ));
     }
+    let figures = figures::table(comparison, columns);
+    if advice.is_none() && !figures.is_empty() {
+        text.push_str(&format!("<details><summary>other figures</summary>\n\n{}\n</details>\n\n", figures.markdown()));
+    }
     for line in footnotes(comparison) {
         text.push_str(&format!("{}  \n", escape(&line)));
     }
@@ -55,12 +60,13 @@ mod tests {
 
     #[test]
     fn what_changed_is_above_the_fold() {
-        let text = render(&comparison());
+        let text = render(&comparison(), &[]);
         let fold = text.find("<details><summary>2 cases").unwrap();
         let place = |part: &str| text.find(part).unwrap_or_else(|| panic!("no {part} in {text}"));
         assert!(text.starts_with("### inferbench: regression: 1 slower"));
         assert!(place("| ▲ | `m/ort-cpu-f32/1` | 2.00 ms | 2.40 ms | +20.0 % |") < fold);
         assert!(place("| **faster** |") < fold && place("- m/ort-cpu-f32/16: status ok → failed: a \\| b") < fold);
+        assert!(place("| `m/ort-cpu-f32/1` | 3.00 → 3.60 ms | 10.0 → 12.0 ms |") > fold);
         assert!(place("| same |") > fold && place("| cannot-say |") > fold);
     }
 }

@@ -1,25 +1,39 @@
 //! A comparison as something to read: a table for a terminal, Markdown for a pull request, and JSON for scripts.
 
+mod figures;
 mod markdown;
 mod terminal;
 mod wording;
 
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+
+use self::figures::{Figure, figures};
 use super::Format;
 use crate::compare::Comparison;
 
-/// The comparison's text, ending with a line break.
-pub fn render(comparison: &Comparison, format: Format) -> String {
+/// The comparison's text, ending with a line break. Tables of figures have the columns of these names, or the usual ones
+/// if there is no name.
+pub fn render(comparison: &Comparison, format: Format, columns: &[String]) -> String {
     match format {
-        Format::Table => terminal::render(comparison),
-        Format::Markdown => markdown::render(comparison),
+        Format::Table => terminal::render(comparison, columns),
+        Format::Markdown => markdown::render(comparison, columns),
         Format::Json => json(comparison),
     }
 }
 
 /// An object for scripts; names and units are those of the records' columns, and fractions are from 0 to 1.
 fn json(comparison: &Comparison) -> String {
+    #[derive(Serialize)]
+    struct WithFigures<'a> {
+        #[serde(flatten)]
+        comparison: &'a Comparison,
+        figures: BTreeMap<&'a str, BTreeMap<&'static str, Figure>>,
+    }
+    let with_figures = WithFigures { comparison, figures: figures(comparison) };
     // A comparison holds no map with keys that are not strings, the only thing that JSON could not write.
-    serde_json::to_string_pretty(comparison).map(|text| text + "\n").unwrap_or_default()
+    serde_json::to_string_pretty(&with_figures).map(|text| text + "\n").unwrap_or_default()
 }
 
 #[cfg(test)]
@@ -31,11 +45,19 @@ mod tests {
         RatioInterval, RefusedPair, SideSummary, Source, Value, Verdict,
     };
     use crate::report::tests::record;
+    use crate::run_data::Record;
 
     /// A case of each verdict, one that fails, and one that was refused.
     pub fn comparison() -> Comparison {
         let case = |batch_size, ratio: f64, verdict, changes| {
             let case = record("m", "ort", batch_size, None).case();
+            let of_side = |ratio: f64| Record {
+                load_time_ms: Some(10.0 * ratio),
+                latency_p95_ms: Some(3.0 * ratio),
+                latency_p95_upper_ms: Some(4.0 * ratio),
+                ..record("m", "ort", batch_size, Some(2.0 * ratio))
+            };
+            let records = [1.0, ratio].map(|ratio| vec![of_side(ratio)]);
             let noise = Noise { deviation: 0.01, freedom: Some(9.0), runs: 10, source: Source::Runs, usual_step: 0.02 };
             let latency = LatencyChange {
                 base_ms: 2.0,
@@ -56,6 +78,7 @@ mod tests {
                 latency: Some(latency),
                 changes,
                 allowed_differences: Vec::new(),
+                records,
             }
         };
         let memory = Change {
@@ -98,6 +121,7 @@ mod tests {
                     latency: None,
                     changes: vec![status],
                     allowed_differences: Vec::new(),
+                    records: Default::default(),
                 },
             ],
             refused: vec![RefusedPair {
@@ -128,6 +152,7 @@ mod tests {
                 "quantity": "memory_mb", "base": 100.0, "candidate": 150.0, "effect": "regression"
             })
         );
+        assert_eq!(found["figures"]["m/ort-cpu-f32/1"]["load"], json!({ "base": 10.0, "candidate": 12.0 }));
         assert_eq!(found["refused"][0]["differences"][0]["condition"], "library");
     }
 }

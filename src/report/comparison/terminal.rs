@@ -1,18 +1,23 @@
 //! The comparison for a terminal.
 
+use super::figures;
 use super::wording::{
     advice_about_refused, change, changes, difference, footnotes, headline, measure_again, side, small_changes, table,
 };
 use crate::compare::Comparison;
 
-/// A row for each pair that was compared, then the other changes, the refused pairs, the footnotes, and the conclusion.
-pub fn render(comparison: &Comparison) -> String {
+/// A row for each pair that was compared, their other figures, then the other changes, the refused pairs, the footnotes, and the conclusion.
+pub fn render(comparison: &Comparison, columns: &[String]) -> String {
     let mut text = format!("\nbase       {}\ncandidate  {}\n", side(&comparison.base), side(&comparison.candidate));
     let table = table(comparison, |_| true);
     if let Some(advice) = measure_again(comparison) {
         text.push_str(&format!("\n{advice}\n"));
     } else if !table.is_empty() {
         text.push_str(&format!("\n{}", table.terminal()));
+        let figures = figures::table(comparison, columns);
+        if !figures.is_empty() {
+            text.push_str(&format!("\n{}", figures.terminal()));
+        }
     }
     let changes = changes(comparison).map(|(id, found)| format!("  {id}: {}\n", change(found)));
     let lines: String = small_changes(comparison).iter().map(|line| format!("  {line}\n")).chain(changes).collect();
@@ -42,7 +47,7 @@ mod tests {
 
     #[test]
     fn every_pair_has_a_row_and_the_rest_a_line() {
-        let text = render(&comparison());
+        let text = render(&comparison(), &[]);
         let line =
             |part: &str| text.lines().find(|line| line.contains(part)).unwrap_or_else(|| panic!("{part}: {text}"));
         let slower = line("m/ort-cpu-f32/1 ");
@@ -63,10 +68,10 @@ mod tests {
         for latency in noisy.cases.iter_mut().filter_map(|case| case.latency.as_mut()) {
             latency.floor = 5.02;
         }
-        let text = render(&noisy);
+        let text = render(&noisy, &[]);
         assert!(text.contains("measure again: equal code differs by up to 502 % here"), "{text}");
         assert!(!text.contains('─') && !text.contains('▲'), "{text}");
-        let markdown = crate::report::comparison::markdown::render(&noisy);
+        let markdown = crate::report::comparison::markdown::render(&noisy, &[]);
         assert!(markdown.contains("measure again") && !markdown.contains("| case |"), "{markdown}");
     }
 }

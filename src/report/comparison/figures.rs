@@ -1,0 +1,134 @@
+//! What was collected besides the time that the verdicts are about: a table of `base → candidate`, and numbers for scripts.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+
+use crate::compare::Comparison;
+use crate::report::columns::{self, COLUMNS, Entry, RecordColumn};
+use crate::report::ranking::best_of;
+use crate::report::table::{Cell, Column, Table};
+use crate::run_data::Record;
+use crate::statistics::median;
+
+/// The columns that are shown if none are chosen and something is known of them.
+const USUAL: [&str; 8] = ["p95", "first-token", "device-memory", "energy", "load", "first-call", "roofline", "level"];
+
+/// A number of both sides: the median over the runs of each, in the unit of the records.
+#[derive(Debug, PartialEq, Serialize)]
+pub struct Figure {
+    base: Option<f64>,
+    candidate: Option<f64>,
+}
+
+/// A row for each case that both sides have measured, with a cell `base → candidate` for each of these columns.
+pub fn table(comparison: &Comparison, names: &[String]) -> Table {
+    let sides = [0, 1].map(|side| entries(comparison, side));
+    let all: Vec<Entry<'_>> = sides.iter().flatten().flatten().copied().collect();
+    let is_known = |column: &&RecordColumn| all.iter().any(|entry| !column.text(entry).is_empty());
+    let columns: Vec<&RecordColumn> = match names {
+        [] => COLUMNS.iter().filter(|column| USUAL.contains(&column.name)).filter(is_known).collect(),
+        names => columns::chosen(names, &all),
+    };
+    let headers = columns.iter().map(|column| match column.is_number() {
+        true => Column::number(column.header),
+        false => Column::text(column.header),
+    });
+    let mut table = Table::new([Column::code("case")].into_iter().chain(headers));
+    if columns.is_empty() {
+        return table;
+    }
+    let [base, candidate] = &sides;
+    for (case, (base, candidate)) in comparison.cases.iter().zip(base.iter().zip(candidate)) {
+        if base.is_empty() || candidate.is_empty() {
+            continue;
+        }
+        let cells = columns.iter().map(|column| Cell::from(change(&text(column, base), &text(column, candidate))));
+        table.row([Cell::from(case.id.as_str())].into_iter().chain(cells));
+    }
+    table
+}
+
+/// The known numbers of all columns, by case and column.
+pub fn figures(comparison: &Comparison) -> BTreeMap<&str, BTreeMap<&'static str, Figure>> {
+    let [base, candidate] = [0, 1].map(|side| entries(comparison, side));
+    let of_case = |base: &[Entry<'_>], candidate: &[Entry<'_>]| -> BTreeMap<&'static str, Figure> {
+        let figure = |column: &'static RecordColumn| {
+            let [base, candidate] =
+                [base, candidate].map(|side| median(&side.iter().filter_map(|it| column.value(it)).collect::<Vec<_>>()));
+            (base.is_some() || candidate.is_some()).then_some((column.name, Figure { base, candidate }))
+        };
+        COLUMNS.iter().filter_map(figure).collect()
+    };
+    let cases = comparison.cases.iter().zip(base.iter().zip(&candidate));
+    let cases = cases.filter(|(_, (base, candidate))| !base.is_empty() && !candidate.is_empty());
+    cases.map(|(case, (base, candidate))| (case.id.as_str(), of_case(base, candidate))).collect()
+}
+
+/// The records of a side, for each case.
+fn entries(comparison: &Comparison, side: usize) -> Vec<Vec<Entry<'_>>> {
+    let records = |case: usize| -> &[Record] { &comparison.cases[case].records[side] };
+    let count = comparison.cases.len();
+    let mut ratios = best_of((0..count).flat_map(records)).into_iter();
+    let of_case = |case: usize| {
+        records(case).iter().map(|record| Entry { record, ratio_to_best: ratios.next().flatten() }).collect()
+    };
+    (0..count).map(of_case).collect()
+}
+
+/// The text of the run in the middle; of an even number, the lower one.
+fn text(column: &RecordColumn, runs: &[Entry<'_>]) -> String {
+    let mut runs: Vec<&Entry<'_>> = runs.iter().filter(|run| !column.text(run).is_empty()).collect();
+    let value = |run: &Entry<'_>| column.value(run).unwrap_or_default();
+    runs.sort_by(|one, other| value(one).total_cmp(&value(other)));
+    runs.get(runs.len().saturating_sub(1) / 2).map(|run| column.text(run)).unwrap_or_default()
+}
+
+/// `3.00 → 3.60 ms`, with one unit if it is the same; one text if both sides have the same.
+fn change(base: &str, candidate: &str) -> String {
+    if base == candidate {
+        return base.to_owned();
+    }
+    let shown = |text: &str| if text.is_empty() { "–".to_owned() } else { text.to_owned() };
+    match (base.split_once(' '), candidate.split_once(' ')) {
+        (Some((number, unit)), Some((_, other))) if unit == other && !unit.ends_with(')') => format!("{number} → {candidate}"),
+        _ => format!("{} → {}", shown(base), shown(candidate)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::report::comparison::tests::comparison;
+
+    #[test]
+    fn both_sides_of_every_known_figure_are_shown() {
+        let text = table(&comparison(), &[]).terminal();
+        let row = text.lines().find(|line| line.contains("m/ort-cpu-f32/1 ")).unwrap_or_else(|| panic!("{text}"));
+        assert!(row.contains("3.00 → 3.60 ms") && row.contains("10.0 → 12.0 ms"), "{text}");
+        assert!(text.contains("level") && !text.contains("energy") && !text.contains("m/ort-cpu-f32/16"), "{text}");
+        let chosen = table(&comparison(), &["energy".into(), "load".into()]).terminal();
+        assert!(chosen.contains("energy per sample") && !chosen.contains("p95"), "{chosen}");
+    }
+
+    #[test]
+    fn several_runs_are_told_by_the_one_in_the_middle() {
+        let mut found = comparison();
+        let runs = &mut found.cases[0].records[0];
+        let load = |ms| Record { load_time_ms: Some(ms), ..runs[0].clone() };
+        let (fast, slow) = (load(8.0), load(90.0));
+        runs.extend([fast, slow]);
+        assert!(table(&found, &["load".into()]).terminal().contains("10.0 → 12.0 ms"));
+        let figure = &figures(&found)["m/ort-cpu-f32/1"]["load"];
+        assert_eq!(*figure, Figure { base: Some(10.0), candidate: Some(12.0) });
+    }
+
+    #[test]
+    fn a_change_has_one_unit_where_it_can() {
+        assert_eq!(change("1.00 ms", "2.00 ms"), "1.00 → 2.00 ms");
+        assert_eq!(change("900 µs", "2.00 ms"), "900 µs → 2.00 ms");
+        assert_eq!(change("(1.00 ms)", "(2.00 ms)"), "(1.00 ms) → (2.00 ms)");
+        assert_eq!(change("", "2.00 ms"), "– → 2.00 ms");
+        assert_eq!(change("high", "high"), "high");
+    }
+}
