@@ -391,9 +391,8 @@ fn causal_bias(positions: usize) -> HostTensor {
     HostTensor { shape: vec![1, 1, positions, positions], data: TensorData::F32(bias) }
 }
 
-/// The index of the largest number of each row, the first if several are equal.
-#[allow(dead_code, reason = "backends with an operator for it use that")]
-pub(super) fn largest_of_rows(values: &[f32], rows: usize) -> Vec<i64> {
+/// The index of the largest number of each row, the first if several are equal: i64 `[rows, 1]`.
+pub(super) fn largest_of_rows(values: &[f32], rows: usize) -> HostTensor {
     let columns = (values.len() / rows.max(1)).max(1);
     let largest = |row: &[f32]| {
         let begin = (0, f32::NEG_INFINITY);
@@ -402,7 +401,8 @@ pub(super) fn largest_of_rows(values: &[f32], rows: usize) -> Vec<i64> {
         };
         row.iter().enumerate().fold(begin, larger).0 as i64
     };
-    values.chunks_exact(columns).map(largest).collect()
+    let tokens = values.chunks_exact(columns).map(largest).collect();
+    HostTensor { shape: vec![rows, 1], data: TensorData::I64(tokens) }
 }
 
 #[cfg(test)]
@@ -418,6 +418,7 @@ mod tests {
 
     #[test]
     fn the_first_of_equal_logits_is_chosen() {
-        assert_eq!(largest_of_rows(&[1.0, 3.0, 3.0, -2.0, -1.0, -5.0], 2), [1, 1]);
+        let tokens = largest_of_rows(&[1.0, 3.0, 3.0, -2.0, -1.0, -5.0], 2);
+        assert_eq!(tokens, HostTensor { shape: vec![2, 1], data: TensorData::I64(vec![1, 1]) });
     }
 }

@@ -9,6 +9,8 @@
 #[allow(dead_code, reason = "a build without native backends uses nothing of it")]
 mod artifact;
 mod availability;
+#[cfg(feature = "candle")]
+mod candle;
 pub mod cuda;
 #[allow(dead_code, reason = "a build without native backends uses nothing of it")]
 mod failure;
@@ -17,9 +19,18 @@ mod generation;
 #[allow(dead_code, reason = "a build without native backends uses nothing of it")]
 mod graphs;
 mod interface;
+mod null;
+#[cfg(feature = "openvino")]
+mod openvino;
+#[cfg(feature = "ort")]
+mod ort;
 mod probe;
 pub mod registry;
+#[cfg(feature = "tch")]
+mod tch;
 mod trace;
+#[cfg(feature = "tract")]
+mod tract;
 
 /// The variable by which a worker is told that its runtime shall log what it does.
 pub const DEBUG: &str = "INFERBENCH_RUNTIME_LOGS";

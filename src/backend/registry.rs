@@ -1,29 +1,10 @@
 //! The registry of backends: what is known of each, and which are in this build.
 //!
-//! A new backend is its own file or folder here, one entry of [`ENTRIES`] with its module above it, one Cargo feature of
-//! the same name, and its row in the README.
-
-#[cfg(feature = "candle")]
-#[path = "candle/mod.rs"]
-mod candle;
-#[path = "null.rs"]
-mod null;
-#[cfg(feature = "openvino")]
-#[path = "openvino/mod.rs"]
-mod openvino;
-#[cfg(feature = "ort")]
-#[path = "ort/mod.rs"]
-mod ort;
-#[cfg(feature = "tch")]
-#[path = "tch/mod.rs"]
-mod tch;
-#[cfg(feature = "tract")]
-#[path = "tract.rs"]
-mod tract;
-
-pub use null::{NULL, Null};
+//! A new backend is its own file or folder here, one entry of [`ENTRIES`], one module in `backend/mod.rs`, one Cargo
+//! feature of the same name, and its row in the README.
 
 use super::interface::Backend;
+pub use super::null::{NULL, Null};
 use crate::definition::CaseFailure;
 
 /// A backend, whether or not this build has it.
@@ -36,8 +17,6 @@ pub struct Entry {
     pub colour: [&'static str; 2],
     /// The command that gets its native library, if a build with the feature needs one.
     pub setup: Option<&'static str>,
-    /// Whether a custom set that names no backends runs on it.
-    pub is_default: bool,
     backend: Option<&'static dyn Backend>,
 }
 
@@ -58,17 +37,17 @@ macro_rules! with_feature {
 /// All backends in the order of lists; the null backend is the last.
 #[rustfmt::skip]
 pub static ENTRIES: [Entry; 6] = [
-    Entry { name: "ort", framework: "onnxruntime", colour: ["#0072b2", "#4ba8e8"], setup: None, is_default: true,
-            backend: with_feature!("ort", ort::Ort) },
-    Entry { name: "tch", framework: "pytorch", colour: ["#d55e00", "#f58a42"], setup: Some("scripts/setup"), is_default: true,
-            backend: with_feature!("tch", tch::Tch) },
-    Entry { name: "candle", framework: "candle", colour: ["#009e73", "#2fcf9f"], setup: None, is_default: true,
-            backend: with_feature!("candle", candle::Candle) },
-    Entry { name: "tract", framework: "tract", colour: ["#b8568f", "#e59ac6"], setup: None, is_default: false,
-            backend: with_feature!("tract", tract::TractBackend) },
-    Entry { name: "openvino", framework: "openvino", colour: ["#8a6d00", "#e8c63e"], setup: Some("scripts/setup openvino"), is_default: false,
-            backend: with_feature!("openvino", openvino::OpenVino) },
-    Entry { name: NULL, framework: NULL, colour: ["#6b7280", "#9ca3af"], setup: None, is_default: false,
+    Entry { name: "ort", framework: "onnxruntime", colour: ["#0072b2", "#4ba8e8"], setup: None,
+            backend: with_feature!("ort", super::ort::Ort) },
+    Entry { name: "tch", framework: "pytorch", colour: ["#d55e00", "#f58a42"], setup: Some("scripts/setup"),
+            backend: with_feature!("tch", super::tch::Tch) },
+    Entry { name: "candle", framework: "candle", colour: ["#009e73", "#2fcf9f"], setup: None,
+            backend: with_feature!("candle", super::candle::Candle) },
+    Entry { name: "tract", framework: "tract", colour: ["#b8568f", "#e59ac6"], setup: None,
+            backend: with_feature!("tract", super::tract::TractBackend) },
+    Entry { name: "openvino", framework: "openvino", colour: ["#8a6d00", "#e8c63e"], setup: Some("scripts/setup openvino"),
+            backend: with_feature!("openvino", super::openvino::OpenVino) },
+    Entry { name: NULL, framework: NULL, colour: ["#6b7280", "#9ca3af"], setup: None,
             backend: Some(&Null) },
 ];
 
@@ -99,11 +78,6 @@ pub fn real() -> impl Iterator<Item = &'static Entry> {
 /// The Cargo features of this build's backends.
 pub fn features() -> Vec<&'static str> {
     real().filter(|entry| entry.is_in_this_build()).map(|entry| entry.name).collect()
-}
-
-/// The backends of a custom set that names none.
-pub fn defaults() -> Vec<&'static str> {
-    real().filter(|entry| entry.is_default).map(|entry| entry.name).collect()
 }
 
 /// The entry of that name.

@@ -15,7 +15,7 @@ use crate::backend::artifact::{Format, check_artifact, parts_of};
 use crate::backend::graphs::{Runtime, largest_of_rows, open_session};
 use crate::backend::interface::{Backend, DeviceReport, LoadRequest, Placement, Session, Versions};
 use crate::definition::{CaseFailure, Dimension, Dtype, Model, Part};
-use crate::fixture::{HostTensor, TensorData};
+use crate::fixture::{HostTensor, TensorData, with_values};
 
 pub struct TractBackend;
 
@@ -147,14 +147,7 @@ impl Runtime for TractRuntime {
 
     fn upload(&self, tensor: &HostTensor) -> Result<TValue, CaseFailure> {
         let shape = tensor.shape.as_slice();
-        let tensor = match &tensor.data {
-            TensorData::F32(values) => Tensor::from_shape(shape, values),
-            TensorData::F64(values) => Tensor::from_shape(shape, values),
-            TensorData::I32(values) => Tensor::from_shape(shape, values),
-            TensorData::I64(values) => Tensor::from_shape(shape, values),
-            TensorData::U8(values) => Tensor::from_shape(shape, values),
-            TensorData::Bool(values) => Tensor::from_shape(shape, values),
-        };
+        let tensor = with_values!(&tensor.data, values => Tensor::from_shape(shape, values));
         Ok(tensor.map(TValue::from)?)
     }
 
@@ -196,7 +189,6 @@ impl Runtime for TractRuntime {
     fn greedy(&self, logits: &TValue) -> Result<TValue, CaseFailure> {
         let rows = logits.shape().first().copied().unwrap_or(1);
         let view = logits.try_as_plain_ram()?;
-        let tokens = largest_of_rows(view.as_slice::<f32>()?, rows);
-        self.upload(&HostTensor { shape: vec![rows, 1], data: TensorData::I64(tokens) })
+        self.upload(&largest_of_rows(view.as_slice::<f32>()?, rows))
     }
 }

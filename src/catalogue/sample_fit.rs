@@ -1,13 +1,11 @@
 //! Whether the samples of a data source can be the inputs of a model.
 
-use std::collections::BTreeMap;
-use std::fs::File;
-use std::io::Read;
 use std::path::Path;
 
-use serde::de::IgnoredAny;
+use safetensors::SafeTensors;
 
 use crate::definition::{DataSource, Model};
+use crate::onnx::map_file;
 
 impl DataSource {
     /// Whether the samples can be the inputs of a model, as far as the names of recorded samples say. A file that cannot
@@ -48,17 +46,11 @@ impl DataSource {
 /// The prefix of the names of recorded inputs.
 const INPUT: &str = "input.";
 
-/// The most bytes that the format allows for the header of a safetensors file.
-const MOST_OF_HEADER: u64 = 100_000_000;
-
-/// The names of the tensors of a safetensors file, from its header: the length of a JSON object, and the object.
+/// The names of the tensors of a safetensors file, sorted.
 fn tensor_names(path: &Path) -> Option<Vec<String>> {
-    let mut file = File::open(path).ok()?;
-    let mut length = [0; 8];
-    file.read_exact(&mut length).ok()?;
-    let length = Some(u64::from_le_bytes(length)).filter(|&length| length <= MOST_OF_HEADER)?;
-    let mut header = Vec::new();
-    file.take(length).read_to_end(&mut header).ok()?;
-    let tensors: BTreeMap<String, IgnoredAny> = serde_json::from_slice(&header).ok()?;
-    Some(tensors.into_keys().collect())
+    let map = map_file(path).ok()?;
+    let (_, header) = SafeTensors::read_metadata(&map).ok()?;
+    let mut names = header.offset_keys();
+    names.sort();
+    Some(names)
 }

@@ -152,7 +152,7 @@ fn size_bytes(model: &Model, paths: &Paths) -> Option<u64> {
         }
         Origin::Packaged { .. } => match to_make(model.dtype)? {
             0 => {
-                let artifacts = fixture::prepare(model, &paths.prepared(), model.dtype).ok()?;
+                let artifacts = fixture::prepare_and_hold(model, &paths.prepared(), model.dtype).ok()?.artifacts;
                 Some(artifacts.size_bytes(artifacts.parts.iter().filter_map(|part| part.onnx.as_deref())))
             }
             bytes if model.dtype == Dtype::F32 => Some(bytes),

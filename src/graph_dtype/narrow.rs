@@ -41,12 +41,11 @@ pub(super) fn rewrite(source: &mut Source, dtype: Dtype) -> Result<Rewritten> {
         left: precisions.iter().filter(|precision| **precision == Precision::Full).count(),
     };
     let Draft { nodes, initializers, .. } = rewriter.draft;
-    let is_input = |name: &str| !source.graph.initializers.iter().any(|tensor| tensor.name == name);
     let graph = GraphProto {
         nodes,
         initializers: Vec::new(),
         value_info: Vec::new(),
-        inputs: source.graph.inputs.iter().filter(|input| is_input(&input.name)).cloned().collect(),
+        inputs: source.graph.own_inputs().cloned().collect(),
         ..source.graph.clone()
     };
     Ok(Rewritten { graph, initializers, summary })
@@ -117,10 +116,8 @@ struct Rewriter<'a> {
 impl<'a> Rewriter<'a> {
     fn new(source: &'a Source, types: HashMap<String, i32>, dtype: Dtype, largest: f32) -> Self {
         let graph = &source.graph;
-        let places: HashMap<&str, usize> =
-            graph.initializers.iter().enumerate().map(|(place, tensor)| (tensor.name.as_str(), place)).collect();
         let mut values = HashMap::new();
-        for input in graph.inputs.iter().filter(|input| !places.contains_key(input.name.as_str())) {
+        for input in graph.own_inputs() {
             let full = Some(input.name.clone());
             let is_wide = is_added(&graph.nodes, &input.name);
             values.insert(input.name.clone(), Names { full, is_wide, ..Names::default() });
@@ -132,7 +129,7 @@ impl<'a> Rewriter<'a> {
             largest,
             draft: Draft::new(types.keys(), initializers),
             types,
-            places,
+            places: graph.places(),
             outputs: graph.outputs.iter().map(|output| output.name.as_str()).collect(),
             values,
             source,

@@ -4,7 +4,7 @@ use anyhow::Result;
 use half::{bf16, f16};
 
 use super::quantised::Quantised;
-use crate::onnx::proto::{TensorProto, element};
+use crate::onnx::proto::{TensorProto, element, element_bytes};
 use crate::onnx::{Source, floats};
 
 /// A new initializer.
@@ -55,7 +55,7 @@ impl Planned {
     /// The number of bytes of its values, if they are stored as bytes.
     pub fn size_bytes(&self, source: &Source) -> Option<u64> {
         let elements = TensorProto { dims: self.dims.clone(), ..TensorProto::default() }.elements()?;
-        elements.checked_mul(width(self.element(source))? as u64)
+        elements.checked_mul(element_bytes(self.element(source))? as u64)
     }
 
     /// Passes the values to `sink` in pieces. Returns `false` if they are not stored as bytes.
@@ -66,7 +66,7 @@ impl Planned {
         let tensor = |place: usize| &source.graph.initializers[place];
         match self.content {
             Content::Same(place) => {
-                let Some(width) = width(tensor(place).data_type) else { return Ok(false) };
+                let Some(width) = element_bytes(tensor(place).data_type) else { return Ok(false) };
                 let Some(bytes) = source.bytes(tensor(place), width)? else { return Ok(false) };
                 sink(bytes.as_slice())?;
             }
@@ -91,18 +91,6 @@ impl Planned {
             }
         }
         Ok(true)
-    }
-}
-
-/// Bytes per element. Returns `None` for strings, and for elements that share a byte.
-fn width(element: i32) -> Option<usize> {
-    match element {
-        2 | 3 | 9 | 17..=20 => Some(1),
-        4 | 5 | 10 | 16 => Some(2),
-        1 | 6 | 12 => Some(4),
-        7 | 11 | 13 | 14 => Some(8),
-        15 => Some(16),
-        _ => None,
     }
 }
 

@@ -37,8 +37,7 @@ pub(super) fn is_product(node: &NodeProto) -> bool {
 impl<'a> Products<'a> {
     pub fn new(source: &'a Source) -> Self {
         let graph = &source.graph;
-        let places: HashMap<&str, usize> =
-            graph.initializers.iter().enumerate().map(|(place, tensor)| (tensor.name.as_str(), place)).collect();
+        let places = graph.places();
         let is_matrix_transpose = |node: &&NodeProto| {
             let permutation = node.attribute("perm").map(|perm| perm.ints.as_slice());
             node.op_type == "Transpose" && node.is_standard() && permutation.is_none_or(|perm| perm == [1, 0])
@@ -118,7 +117,6 @@ pub(super) fn with_nodes(graph: &GraphProto, draft: Draft) -> (GraphProto, Vec<P
         let is_same = |planned: &Planned| matches!(planned.content, Content::Same(_));
         initializers.retain(|planned| !is_same(planned) || used.contains(planned.name.as_str()));
     }
-    let is_constant = |name: &str| graph.initializers.iter().any(|tensor| tensor.name == name);
-    let inputs = graph.inputs.iter().filter(|input| !is_constant(&input.name)).cloned().collect();
+    let inputs = graph.own_inputs().cloned().collect();
     (GraphProto { nodes, initializers: Vec::new(), inputs, ..graph.clone() }, initializers)
 }

@@ -3,6 +3,8 @@
 //! Field numbers are those of `onnx.proto3` of the ONNX project, which never change. Parts that this program only
 //! passes on are kept as the bytes that they are on the wire. Large fields are slices of the file's bytes, not copies.
 
+use std::collections::HashMap;
+
 use prost::Message;
 use prost::bytes::Bytes;
 
@@ -162,8 +164,6 @@ pub mod element {
     pub const FLOAT: i32 = 1;
     pub const UINT8: i32 = 2;
     pub const INT8: i32 = 3;
-    pub const UINT16: i32 = 4;
-    pub const INT16: i32 = 5;
     pub const INT32: i32 = 6;
     pub const INT64: i32 = 7;
     pub const BOOL: i32 = 9;
@@ -172,6 +172,18 @@ pub mod element {
     pub const BFLOAT16: i32 = 16;
     pub const UINT4: i32 = 21;
     pub const INT4: i32 = 22;
+}
+
+/// Bytes per element of a type. Returns `None` for strings, and for elements that share a byte.
+pub fn element_bytes(element: i32) -> Option<usize> {
+    match element {
+        2 | 3 | 9 | 17..=20 => Some(1),
+        4 | 5 | 10 | 16 => Some(2),
+        1 | 6 | 12 => Some(4),
+        7 | 11 | 13 | 14 => Some(8),
+        15 => Some(16),
+        _ => None,
+    }
 }
 
 /// The numbers of `AttributeProto.AttributeType`.
@@ -218,6 +230,23 @@ impl NodeProto {
 impl AttributeProto {
     pub fn int(name: &str, value: i64) -> Self {
         AttributeProto { name: name.into(), i: Some(value), r#type: attribute::INT, ..AttributeProto::default() }
+    }
+}
+
+impl GraphProto {
+    /// The places of the initializers, by name.
+    pub fn places(&self) -> HashMap<&str, usize> {
+        self.initializers.iter().enumerate().map(|(place, tensor)| (tensor.name.as_str(), place)).collect()
+    }
+
+    pub fn initializer(&self, name: &str) -> Option<&TensorProto> {
+        self.initializers.iter().find(|tensor| tensor.name == name)
+    }
+
+    /// The inputs without those that have an initializer: older exporters list initializers among the inputs too.
+    pub fn own_inputs(&self) -> impl Iterator<Item = &ValueInfoProto> {
+        let places = self.places();
+        self.inputs.iter().filter(move |input| !places.contains_key(input.name.as_str()))
     }
 }
 

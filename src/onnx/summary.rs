@@ -48,9 +48,7 @@ pub fn read_input_symbols(path: &Path) -> Result<BTreeMap<String, Vec<Option<Str
 
 fn summarise(graph: &GraphProto) -> Result<OnnxSummary> {
     ensure!(!graph.nodes.is_empty(), "an ONNX model without an operator");
-    let is_initializer = |name: &str| graph.initializers.iter().any(|initializer| initializer.name == name);
-    let inputs: Result<Vec<_>> =
-        graph.inputs.iter().filter(|input| !is_initializer(&input.name)).map(|input| graph.input_spec(input)).collect();
+    let inputs: Result<Vec<_>> = graph.own_inputs().map(|input| graph.input_spec(input)).collect();
     let outputs: Result<Vec<_>> = graph.outputs.iter().map(tensor_spec).collect();
     let parameters = graph.parameters().iter().fold(0_u64, |all, found| all.saturating_add(found.count.unwrap_or(0)));
     Ok(OnnxSummary { inputs: inputs?, outputs: outputs?, parameters, dtype: graph.dtype() })
@@ -100,7 +98,7 @@ impl GraphProto {
                     same.extend(node.outputs.iter().map(String::as_str));
                 }
                 "Gather" if reads(1) => {
-                    let table = self.initializers.iter().find(|initializer| initializer.name == node.inputs[0]);
+                    let table = self.initializer(&node.inputs[0]);
                     let length = table.and_then(|table| table.dims.first()).map(|&length| length.max(1) as u64);
                     rows = [rows, length].into_iter().flatten().min();
                 }

@@ -7,9 +7,11 @@ use std::collections::{HashMap, HashSet};
 use std::path::Path;
 
 use candle_core::{Device, Tensor};
-use candle_onnx::onnx::{GraphProto, ModelProto, TensorProto, ValueInfoProto};
+use candle_onnx::onnx::tensor_proto::{DataLocation, DataType};
+use candle_onnx::onnx::{GraphProto, ModelProto, ValueInfoProto};
 
 use crate::definition::CaseFailure;
+use crate::onnx::{Source, TensorBytes, proto};
 
 /// The graph of an ONNX file without its initializers, and the constants that its nodes need, by name.
 ///
@@ -25,14 +27,12 @@ pub fn read(path: &Path) -> Result<(GraphProto, HashMap<String, Tensor>), CaseFa
 
 /// Takes the initializers out of the graph and decodes them, also those in another file.
 fn take_initializers(graph: &mut GraphProto, path: &Path) -> Result<HashMap<String, Tensor>, CaseFailure> {
-    const EXTERNAL: i32 = 1;
-    let mut files: HashMap<String, memmap2::Mmap> = HashMap::new();
+    let source = Source::read(path)?;
     let mut tensors = HashMap::new();
-    for initializer in std::mem::take(&mut graph.initializer) {
-        let tensor = if initializer.data_location == EXTERNAL {
-            read_external(&initializer, path, &mut files)?
-        } else {
-            candle_onnx::eval::get_tensor(&initializer, &initializer.name)?
+    for (initializer, same) in std::mem::take(&mut graph.initializer).into_iter().zip(&source.graph.initializers) {
+        let tensor = match initializer.data_location() {
+            DataLocation::External => read_external(&source, same)?,
+            DataLocation::Default => candle_onnx::eval::get_tensor(&initializer, &initializer.name)?,
         };
         tensors.insert(initializer.name, tensor);
     }
@@ -71,37 +71,14 @@ fn fold_constants(graph: &mut GraphProto, constants: &mut HashMap<String, Tensor
     Ok(())
 }
 
-fn read_external(
-    initializer: &TensorProto,
-    graph_path: &Path,
-    files: &mut HashMap<String, memmap2::Mmap>,
-) -> Result<Tensor, CaseFailure> {
-    let failed = |reason: &str| CaseFailure::failed(format!("external data of {:?}: {reason}", initializer.name));
-    let entry = |key: &str| initializer.external_data.iter().find(|e| e.key == key).map(|e| e.value.as_str());
-    let number = |key: &str| entry(key).and_then(|value| value.parse::<usize>().ok());
-    let location = entry("location").ok_or_else(|| failed("no location"))?;
-    if Path::new(location).is_absolute() || location.split(['/', '\\']).any(|part| part == "..") {
-        return Err(failed("the location leaves the model's folder"));
-    }
-    if !files.contains_key(location) {
-        let file = std::fs::File::open(graph_path.with_file_name(location))
-            .map_err(|error| failed(&format!("{location}: {error}")))?;
-        // SAFETY: the map is read only, and everything is copied out of it before this function's caller returns.
-        let map = unsafe { memmap2::Mmap::map(&file) }.map_err(|error| failed(&error.to_string()))?;
-        files.insert(location.to_owned(), map);
-    }
-    let bytes = &files[location];
+fn read_external(source: &Source, initializer: &proto::TensorProto) -> Result<Tensor, CaseFailure> {
+    let data_type = DataType::try_from(initializer.data_type).ok();
+    let dtype = data_type.and_then(candle_onnx::eval::dtype).ok_or_else(|| {
+        let (element, name) = (initializer.data_type, &initializer.name);
+        CaseFailure::unsupported(format!("ONNX's element type {element} of {name:?}"))
+    })?;
+    let bytes = source.bytes(initializer, dtype.size_in_bytes())?;
+    let bytes = bytes.as_ref().map(TensorBytes::as_slice).unwrap_or_default();
     let shape: Vec<usize> = initializer.dims.iter().map(|&size| size.max(0) as usize).collect();
-    let data_type = candle_onnx::onnx::tensor_proto::DataType::try_from(initializer.data_type)
-        .map_err(|_| failed("unknown element type"))?;
-    let dtype = candle_onnx::eval::dtype(data_type)
-        .ok_or_else(|| CaseFailure::unsupported(format!("element type {data_type:?} of {:?}", initializer.name)))?;
-    let offset = number("offset").unwrap_or(0);
-    let length = number("length").unwrap_or_else(|| bytes.len().saturating_sub(offset));
-    let end = offset.checked_add(length).filter(|&end| end <= bytes.len()).ok_or_else(|| failed("beyond the file"))?;
-    let data = &bytes[offset..end];
-    if data.len() != shape.iter().product::<usize>() * dtype.size_in_bytes() {
-        return Err(failed("its length does not fit its shape"));
-    }
-    Ok(Tensor::from_raw_buffer(data, dtype, &shape, &Device::Cpu)?)
+    Ok(Tensor::from_raw_buffer(bytes, dtype, &shape, &Device::Cpu)?)
 }

@@ -17,7 +17,7 @@ use super::values::{to_host, to_value};
 use crate::backend::graphs::{Runtime, largest_of_rows};
 use crate::backend::interface::LoadRequest;
 use crate::definition::{BATCH, CaseFailure, Dimension, Part, Phase, SEQUENCE};
-use crate::fixture::{HostTensor, TensorData};
+use crate::fixture::HostTensor;
 use crate::onnx::read_input_symbols;
 
 /// How graphs run.
@@ -190,7 +190,7 @@ impl Runtime for OrtRuntime {
     fn greedy(&self, logits: &Rc<DynValue>) -> Result<Rc<DynValue>, CaseFailure> {
         let (shape, values) = logits.try_extract_tensor::<f32>()?;
         let rows = shape.first().map_or(1, |&rows| rows.max(0) as usize);
-        self.upload(&HostTensor { shape: vec![rows, 1], data: TensorData::I64(largest_of_rows(values, rows)) })
+        self.upload(&largest_of_rows(values, rows))
     }
 }
 
@@ -198,6 +198,7 @@ impl Runtime for OrtRuntime {
 mod tests {
     use super::super::provider::provider_of;
     use super::*;
+    use crate::fixture::TensorData;
 
     #[test]
     fn bound_inputs_compute_the_same_and_are_copied_once() {

@@ -5,7 +5,7 @@ use ort::value::{DynTensor, DynTensorValueType, DynValue, Tensor, TensorElementT
 
 use crate::backend::failure::classify;
 use crate::definition::CaseFailure;
-use crate::fixture::{HostTensor, TensorData};
+use crate::fixture::{HostTensor, TensorData, with_values};
 
 impl<T> From<ort::Error<T>> for CaseFailure {
     fn from(error: ort::Error<T>) -> Self {
@@ -19,14 +19,7 @@ impl<T> From<ort::Error<T>> for CaseFailure {
 /// ONNX Runtime refuses the shape.
 pub fn to_value(tensor: &HostTensor) -> ort::Result<DynTensor> {
     let shape = tensor.shape.clone();
-    Ok(match &tensor.data {
-        TensorData::F32(values) => Tensor::from_array((shape, values.clone()))?.upcast(),
-        TensorData::F64(values) => Tensor::from_array((shape, values.clone()))?.upcast(),
-        TensorData::I32(values) => Tensor::from_array((shape, values.clone()))?.upcast(),
-        TensorData::I64(values) => Tensor::from_array((shape, values.clone()))?.upcast(),
-        TensorData::U8(values) => Tensor::from_array((shape, values.clone()))?.upcast(),
-        TensorData::Bool(values) => Tensor::from_array((shape, values.clone()))?.upcast(),
-    })
+    Ok(with_values!(&tensor.data, values => Tensor::from_array((shape, values.clone()))?.upcast()))
 }
 
 /// A copy on the host, of the same shape, from whatever memory the tensor is in.

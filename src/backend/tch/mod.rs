@@ -24,6 +24,7 @@ use crate::backend::graphs::{Runtime, open_session};
 use crate::backend::interface::{Backend, DeviceReport, LoadRequest, Placement, Session, Versions};
 use crate::definition::{CaseFailure, Dtype, Model, device_index, device_kind};
 use crate::fixture::HostTensor;
+use crate::onnx::map_file;
 
 pub struct Tch;
 
@@ -167,10 +168,8 @@ impl Backend for Tch {
 
 /// Gives the parameters of all parts their weights; a weight that several parts have is in memory once.
 fn fill_parameters(modules: &[CModule], weights: &Path, device: Device, kind: Kind) -> Result<(), CaseFailure> {
-    let name_of_file = || weights.display().to_string();
-    // SAFETY: the map is read only, and every tensor is copied out of it.
-    let map = unsafe { memmap2::Mmap::map(&fs_err::File::open(weights)?) }.with_context(name_of_file)?;
-    let tensors = SafeTensors::deserialize(&map).with_context(name_of_file)?;
+    let map = map_file(weights)?;
+    let tensors = SafeTensors::deserialize(&map).with_context(|| weights.display().to_string())?;
     let mut filled: BTreeMap<String, Tensor> = BTreeMap::new();
     for module in modules {
         for (name, mut parameter) in module.named_parameters()? {

@@ -7,7 +7,7 @@ use tch::{Device, IValue, Kind, TchError, Tensor};
 
 use crate::backend::failure::classify;
 use crate::definition::{CaseFailure, Dtype};
-use crate::fixture::{HostTensor, TensorData};
+use crate::fixture::{HostTensor, TensorData, with_values};
 
 /// libtorch's errors end with a C++ stack trace; the first lines say what happened.
 impl From<TchError> for CaseFailure {
@@ -71,14 +71,7 @@ pub fn as_tensor(value: &IValue) -> Result<&Tensor, CaseFailure> {
 /// libtorch refuses the shape.
 pub fn to_tensor(tensor: &HostTensor) -> Result<Tensor, CaseFailure> {
     let shape: Vec<i64> = tensor.shape.iter().map(|&size| size as i64).collect();
-    let flat = match &tensor.data {
-        TensorData::F32(values) => Tensor::from_slice(values),
-        TensorData::F64(values) => Tensor::from_slice(values),
-        TensorData::I32(values) => Tensor::from_slice(values),
-        TensorData::I64(values) => Tensor::from_slice(values),
-        TensorData::U8(values) => Tensor::from_slice(values),
-        TensorData::Bool(values) => Tensor::from_slice(values),
-    };
+    let flat = with_values!(&tensor.data, values => Tensor::from_slice(values));
     Ok(flat.f_reshape(&shape)?)
 }
 

@@ -30,7 +30,7 @@ impl Preparations {
     /// Prepares a model for a dtype, if it is not yet.
     ///
     /// # Errors
-    /// As [`fixture::prepare`], each time again.
+    /// As [`fixture::prepare_and_hold`], each time again.
     pub fn add(&mut self, model: &Model, paths: &Paths, dtype: Dtype) -> Result<(), String> {
         let held = self
             .0
@@ -48,7 +48,7 @@ impl Preparations {
 /// Makes a model's artifacts for a dtype and says so when that takes work.
 ///
 /// # Errors
-/// As [`fixture::prepare`].
+/// As [`fixture::prepare_and_hold`].
 pub fn prepare_model(model: &Model, paths: &Paths, dtype: Dtype) -> anyhow::Result<Held> {
     let bytes = fixture::bytes_to_prepare(model, &paths.prepared(), dtype)?;
     if bytes > 0 {

@@ -6,9 +6,9 @@ use std::collections::{BTreeMap, HashMap};
 use super::flops::flops;
 use super::node::Node;
 use super::shapes;
-use super::value::{Value, element_bytes, elements};
+use super::value::{Value, elements};
 use crate::definition::Cost;
-use crate::onnx::proto::{GraphProto, TensorProto, ValueInfoProto};
+use crate::onnx::proto::{GraphProto, TensorProto, ValueInfoProto, element_bytes};
 
 /// Sizes of tensors, by name.
 pub(super) type Shapes = BTreeMap<String, Vec<usize>>;
@@ -32,7 +32,7 @@ pub(super) fn walk(graph: &GraphProto, inputs: &Shapes) -> Result<Walked> {
         values.insert(name, Value::of_tensor(tensor)?);
     }
     let mut bytes: u64 = 0;
-    for input in graph.inputs.iter().filter(|input| !constants.contains_key(input.name.as_str())) {
+    for input in graph.own_inputs() {
         let shape = inputs.get(&input.name).with_context(|| format!("the input {:?} has no size", input.name))?;
         bytes = add(bytes, value_bytes(input, shape)?)?;
         values.insert(&input.name, Value::of_shape(shape.clone()));
@@ -84,7 +84,8 @@ impl<'a> Weights<'a> {
     fn bytes(&self) -> Result<u64> {
         self.0.values().try_fold(0, |sum, (tensor, read)| {
             let all = tensor.elements();
-            let bytes = all.and_then(|all| all.min(read.unwrap_or(all)).checked_mul(element_bytes(tensor.data_type)?));
+            let bytes =
+                all.and_then(|all| all.min(read.unwrap_or(all)).checked_mul(element_bytes(tensor.data_type)? as u64));
             add(sum, bytes.with_context(|| format!("the constant {:?} has no size in bytes", tensor.name))?)
         })
     }
@@ -96,7 +97,7 @@ fn add(sum: u64, more: u64) -> Result<u64> {
 
 fn value_bytes(value: &ValueInfoProto, shape: &[usize]) -> Result<u64> {
     let kind = value.r#type.as_ref().and_then(|kind| kind.tensor.as_ref());
-    let bytes = kind.and_then(|tensor| elements(shape)?.checked_mul(element_bytes(tensor.element)?));
+    let bytes = kind.and_then(|tensor| elements(shape)?.checked_mul(element_bytes(tensor.element)? as u64));
     bytes.with_context(|| format!("{:?} has no size in bytes", value.name))
 }
 

@@ -72,6 +72,16 @@ impl<'a> Node<'a> {
         place.with_context(|| format!("no axis {axis} of {rank}"))
     }
 
+    /// As [`axis`](Self::axis), for several.
+    pub fn axes(&self, axes: &[i64], rank: usize) -> Result<Vec<usize>> {
+        axes.iter().map(|&axis| self.axis(axis, rank)).collect()
+    }
+
+    /// As [`size`](Self::size), for several.
+    pub fn sizes(&self, numbers: &[i64]) -> Result<Vec<usize>> {
+        numbers.iter().map(|&number| self.size(number)).collect()
+    }
+
     /// # Errors
     /// The number is negative.
     pub fn size(&self, number: i64) -> Result<usize> {

@@ -71,7 +71,7 @@ fn constant(node: &Node<'_>) -> Result<Value> {
 }
 
 fn constant_of_shape(node: &Node<'_>) -> Result<Value> {
-    let shape = sizes(node, node.numbers(0)?)?;
+    let shape = node.sizes(node.numbers(0)?)?;
     let value = node.proto.attribute("value").and_then(|attribute| attribute.t.as_ref());
     let number = value.map(Value::of_tensor).transpose()?.and_then(|value| value.known?.first().copied());
     // More elements than can be of use are not made.
@@ -82,7 +82,7 @@ fn constant_of_shape(node: &Node<'_>) -> Result<Value> {
 
 fn expanded(node: &Node<'_>) -> Result<Value> {
     let input = node.input(0)?;
-    let asked_for = sizes(node, node.numbers(1)?)?;
+    let asked_for = node.sizes(node.numbers(1)?)?;
     let do_not_fit = || format!("{:?} cannot be stretched to {asked_for:?}", input.shape);
     let shape = broadcast(&[&input.shape, &asked_for]).with_context(do_not_fit)?;
     let known = input.known.clone().filter(|_| shape == input.shape);
@@ -220,7 +220,7 @@ fn split(node: &Node<'_>) -> Result<Vec<Value>> {
     let axis = node.axis(node.int("axis", 0), shape.len())?;
     let parts = node.proto.outputs.len().max(1);
     let lengths: Vec<usize> = match node.ints_or_input("split", 1)? {
-        Some(lengths) => sizes(node, lengths)?,
+        Some(lengths) => node.sizes(lengths)?,
         None => {
             let longest = shape[axis].div_ceil(parts);
             (0..parts).map(|part| longest.min(shape[axis].saturating_sub(part * longest))).collect()
@@ -238,7 +238,7 @@ fn squeezed(node: &Node<'_>) -> Result<Value> {
     let input = node.input(0)?;
     let rank = input.shape.len();
     let axes: Vec<usize> = match node.ints_or_input("axes", 1)? {
-        Some(axes) => axes.iter().map(|&axis| node.axis(axis, rank)).collect::<Result<_, _>>()?,
+        Some(axes) => node.axes(axes, rank)?,
         None => (0..rank).filter(|&axis| input.shape[axis] == 1).collect(),
     };
     if let Some(axis) = axes.iter().find(|&&axis| input.shape[axis] != 1) {
@@ -251,7 +251,7 @@ fn squeezed(node: &Node<'_>) -> Result<Value> {
 fn transposed(node: &Node<'_>) -> Result<Value> {
     let shape = &node.input(0)?.shape;
     let order: Vec<usize> = match node.ints("perm") {
-        Some(order) => order.iter().map(|&axis| node.axis(axis, shape.len())).collect::<Result<_, _>>()?,
+        Some(order) => node.axes(order, shape.len())?,
         None => (0..shape.len()).rev().collect(),
     };
     ensure!(order.len() == shape.len(), "an order of {} axes for {}", order.len(), shape.len());
@@ -262,15 +262,11 @@ fn unsqueezed(node: &Node<'_>) -> Result<Value> {
     let input = node.input(0)?;
     let axes = node.ints_or_input("axes", 1)?.context("no axes")?;
     let rank = input.shape.len() + axes.len();
-    let axes: Vec<usize> = axes.iter().map(|&axis| node.axis(axis, rank)).collect::<Result<_, _>>()?;
+    let axes: Vec<usize> = node.axes(axes, rank)?;
     let mut own = input.shape.iter().copied();
     let shape: Vec<usize> =
         (0..rank).map(|axis| if axes.contains(&axis) { 1 } else { own.next().unwrap_or(1) }).collect();
     Ok(Value::with_known(shape, input.known.clone()))
-}
-
-fn sizes(node: &Node<'_>, numbers: &[i64]) -> Result<Vec<usize>> {
-    numbers.iter().map(|&number| node.size(number)).collect()
 }
 
 #[cfg(test)]

@@ -33,9 +33,8 @@ pub(super) fn outputs(node: &Node<'_>) -> Result<Vec<Value>> {
         "Identity" => node.input(0)?.clone(),
         "Cast" => cast(node)?,
         "DynamicQuantizeLinear" => {
-            let integers = Value::of_shape(node.input(0)?.shape.clone());
-            let scale_and_zero_point = [Value::of_shape(Vec::new()), Value::of_shape(Vec::new())];
-            return Ok(std::iter::once(integers).chain(scale_and_zero_point).collect());
+            // The integers, their scale and their zero point.
+            return Ok([node.input(0)?.shape.clone(), vec![], vec![]].map(Value::of_shape).to_vec());
         }
         "MatMul" | "MatMulInteger" => Value::of_shape(product(node, 1)?),
         "QLinearMatMul" => Value::of_shape(product(node, QLINEAR_WEIGHTS)?),
@@ -120,7 +119,7 @@ fn pooling(node: &Node<'_>) -> Result<Vec<usize>> {
         bail!("an input of fewer than two dimensions");
     };
     let kernel = node.ints("kernel_shape").context("no kernel_shape")?;
-    let kernel: Vec<usize> = kernel.iter().map(|&size| node.size(size)).collect::<Result<_, _>>()?;
+    let kernel = node.sizes(kernel)?;
     let counts = Window { kernel: &kernel, is_ceiled: node.int("ceil_mode", 0) != 0 }.count(node, spatial)?;
     Ok([batch, channels].into_iter().chain(counts).collect())
 }
@@ -134,7 +133,7 @@ fn global_pooling(node: &Node<'_>) -> Result<Vec<usize>> {
 fn reduced(node: &Node<'_>, axes: Option<&[i64]>) -> Result<Vec<usize>> {
     let shape = &node.input(0)?.shape;
     let axes: Vec<usize> = match axes {
-        Some(axes) => axes.iter().map(|&axis| node.axis(axis, shape.len())).collect::<Result<_, _>>()?,
+        Some(axes) => node.axes(axes, shape.len())?,
         None => (0..shape.len()).collect(),
     };
     let keeps = node.int("keepdims", 1) != 0;

@@ -47,17 +47,6 @@ pub(super) fn elements(shape: &[usize]) -> Option<u64> {
     shape.iter().try_fold(1_u64, |elements, &size| elements.checked_mul(size as u64))
 }
 
-/// Bytes per element of the type. Returns `None` for text and for types of less than a byte.
-pub(super) fn element_bytes(data_type: i32) -> Option<u64> {
-    match data_type {
-        2 | 3 | 9 => Some(1),
-        4 | 5 | 10 | 16 => Some(2),
-        1 | 6 | 12 => Some(4),
-        7 | 11 | 13 => Some(8),
-        _ => None,
-    }
-}
-
 /// Whether the type holds whole numbers, or truth.
 pub(super) fn is_whole(data_type: i64) -> bool {
     matches!(data_type, 2..=7 | 9 | 12 | 13)
@@ -73,12 +62,9 @@ fn whole_numbers(tensor: &TensorProto) -> Option<Vec<i64>> {
             Some(raw) => raw.as_chunks::<8>().0.iter().map(|bytes| i64::from_le_bytes(*bytes)).collect(),
             None => tensor.int64_data.clone(),
         }),
-        element::INT32 => Some(match raw {
+        element::INT32 | element::BOOL => Some(match raw {
+            Some(raw) if tensor.data_type == element::BOOL => raw.iter().map(|&byte| byte.into()).collect(),
             Some(raw) => raw.as_chunks::<4>().0.iter().map(|bytes| i32::from_le_bytes(*bytes).into()).collect(),
-            None => tensor.int32_data.iter().map(|&number| number.into()).collect(),
-        }),
-        element::BOOL => Some(match raw {
-            Some(raw) => raw.iter().map(|&byte| byte.into()).collect(),
             None => tensor.int32_data.iter().map(|&number| number.into()).collect(),
         }),
         _ => None,

@@ -21,7 +21,7 @@ impl Window<'_> {
             let given = node.ints(name).filter(|ints| !ints.is_empty());
             let numbers = given.map_or(vec![otherwise; length], <[i64]>::to_vec);
             ensure!(numbers.len() == length, "{} numbers of {name} instead of {length}", numbers.len());
-            numbers.into_iter().map(|number| node.size(number)).collect()
+            node.sizes(&numbers)
         };
         ensure!(self.kernel.len() == rank, "a window of {} dimensions over {rank}", self.kernel.len());
         let (strides, dilations) = (attribute("strides", 1, rank)?, attribute("dilations", 1, rank)?);

@@ -1,26 +1,16 @@
 //! The configuration of decoders whose only input is tokens.
 
-use candle_core::Result;
-use candle_nn::Activation;
+use candle_core::{Error, Result};
 use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use serde_json::{Map, Value, from_value};
 
-/// `config.json` of Llama and Qwen2. candle's own types look for the rotation's base where transformers no longer writes
-/// it, and Llama's takes another one in silence.
+/// `config.json` of Llama and Qwen2.
 #[derive(Deserialize)]
 pub struct Config {
-    pub vocab_size: usize,
-    pub hidden_size: usize,
-    pub intermediate_size: usize,
-    pub num_hidden_layers: usize,
-    pub num_attention_heads: usize,
-    pub num_key_value_heads: usize,
-    pub max_position_embeddings: usize,
-    pub rms_norm_eps: f64,
-    pub tie_word_embeddings: bool,
-    pub hidden_act: Activation,
-    #[serde(default)]
-    pub use_sliding_window: bool,
     rope_parameters: RopeParameters,
+    #[serde(flatten)]
+    pub others: Map<String, Value>,
 }
 
 #[derive(Deserialize)]
@@ -30,22 +20,25 @@ struct RopeParameters {
 }
 
 impl Config {
-    /// The base of the rotation.
+    /// candle's own type. It looks for the rotation's base where transformers no longer writes it, and Llama's takes another
+    /// one in silence, so the base is put there.
     ///
     /// # Errors
-    /// The frequencies are not the base's powers alone.
-    pub fn rope_theta(&self) -> Result<f64> {
-        let RopeParameters { rope_type, rope_theta } = &self.rope_parameters;
+    /// The frequencies are not the base's powers alone, or the configuration lacks something.
+    pub fn into_candle<C: DeserializeOwned>(mut self) -> Result<C> {
+        let RopeParameters { rope_type, rope_theta } = self.rope_parameters;
         if rope_type != "default" {
             candle_core::bail!("rotary embeddings of type {rope_type:?} are not supported");
         }
-        Ok(*rope_theta)
+        self.others.insert("rope_theta".into(), rope_theta.into());
+        from_value(self.others.into()).map_err(Error::wrap)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use candle_transformers::models::llama::LlamaConfig;
 
     fn config(rope_parameters: &str) -> serde_json::Result<Config> {
         serde_json::from_str(&format!(
@@ -58,9 +51,9 @@ mod tests {
     #[test]
     fn the_base_of_the_rotation_is_never_guessed() {
         let plain = config(r#"{"rope_type": "default", "rope_theta": 1000000.0}"#).unwrap();
-        assert_eq!(plain.rope_theta().unwrap(), 1e6);
+        assert_eq!(plain.into_candle::<LlamaConfig>().unwrap().rope_theta, 1e6);
         let scaled = config(r#"{"rope_type": "llama3", "rope_theta": 500000.0}"#).unwrap();
-        assert!(scaled.rope_theta().unwrap_err().to_string().contains("not supported"));
+        assert!(scaled.into_candle::<LlamaConfig>().unwrap_err().to_string().contains("not supported"));
         assert!(config("{}").is_err());
     }
 }

@@ -1,8 +1,8 @@
 //! Llama.
 
 use candle_core::{Result, Tensor};
-use candle_nn::{Activation, VarBuilder};
-use candle_transformers::models::llama::{Cache, Config, Llama};
+use candle_nn::VarBuilder;
+use candle_transformers::models::llama::{Cache, Llama, LlamaConfig};
 
 use super::causal_lm;
 use super::module::{Decoder, only_input};
@@ -18,25 +18,11 @@ struct LlamaDecoder {
 /// # Errors
 /// The configuration is not one of candle's module, or the weights do not fit it.
 pub fn load(config: causal_lm::Config, weights: VarBuilder) -> Result<impl Decoder + use<>> {
-    if config.hidden_act != Activation::Silu {
-        candle_core::bail!("the activation {:?} is not supported by candle's llama", config.hidden_act);
+    let activation = config.others.get("hidden_act");
+    if activation.is_none_or(|activation| activation != "silu") {
+        candle_core::bail!("the activation {activation:?} is not supported by candle's llama");
     }
-    let config = Config {
-        rope_theta: config.rope_theta()? as f32,
-        hidden_size: config.hidden_size,
-        intermediate_size: config.intermediate_size,
-        vocab_size: config.vocab_size,
-        num_hidden_layers: config.num_hidden_layers,
-        num_attention_heads: config.num_attention_heads,
-        num_key_value_heads: config.num_key_value_heads,
-        rms_norm_eps: config.rms_norm_eps,
-        max_position_embeddings: config.max_position_embeddings,
-        tie_word_embeddings: config.tie_word_embeddings,
-        use_flash_attn: false,
-        rope_scaling: None,
-        bos_token_id: None,
-        eos_token_id: None,
-    };
+    let config = config.into_candle::<LlamaConfig>()?.into_config(false);
     let empty = Cache::new(true, weights.dtype(), &config, weights.device())?;
     Ok(LlamaDecoder { model: Llama::load(weights, &config)?, empty })
 }

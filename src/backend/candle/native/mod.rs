@@ -84,21 +84,6 @@ impl Place {
         // SAFETY: the file is read only, and a prepared file is never changed in place: its folder is replaced as a whole.
         unsafe { VarBuilder::from_mmaped_safetensors(&[weights], self.dtype, &self.device) }
     }
-
-    /// A tensor on the device; floating-point numbers in the dtype of the weights.
-    fn upload(&self, tensor: &HostTensor) -> Result<Tensor, CaseFailure> {
-        let tensor = to_tensor(tensor, &self.device)?;
-        Ok(if tensor.dtype() == DType::F32 { tensor.to_dtype(self.dtype)? } else { tensor })
-    }
-
-    fn upload_all(&self, tensors: &[HostTensor]) -> Result<Vec<Tensor>, CaseFailure> {
-        tensors.iter().map(|tensor| self.upload(tensor)).collect()
-    }
-
-    /// Returns when the device has nothing left to do; the CPU never has.
-    fn sync(&self) -> Result<(), CaseFailure> {
-        Ok(self.device.synchronize()?)
-    }
 }
 
 fn placement(request: &LoadRequest<'_>, place: &Place, module: &str) -> Placement {
@@ -122,9 +107,8 @@ fn placement(request: &LoadRequest<'_>, place: &Place, module: &str) -> Placemen
 }
 
 fn forward(request: &LoadRequest<'_>, place: &Place, name: &str, module: Forward) -> Box<dyn Session> {
-    let runtime = ModuleRuntime(place.clone());
     let inputs = (0..request.model.inputs.len()).collect();
-    Box::new(GraphSession::new(runtime, module, inputs, None, placement(request, place, name)))
+    Box::new(GraphSession::new(place.clone(), module, inputs, None, placement(request, place, name)))
 }
 
 fn generate(
@@ -138,14 +122,14 @@ fn generate(
 }
 
 /// Runs a module as one graph of its own.
-struct ModuleRuntime(Place);
-
-impl Runtime for ModuleRuntime {
+impl Runtime for Place {
     type Graph = Forward;
     type Value = Tensor;
 
+    /// Floating-point numbers are in the dtype of the weights.
     fn upload(&self, tensor: &HostTensor) -> Result<Tensor, CaseFailure> {
-        self.0.upload(tensor)
+        let tensor = to_tensor(tensor, &self.device)?;
+        Ok(if tensor.dtype() == DType::F32 { tensor.to_dtype(self.dtype)? } else { tensor })
     }
 
     fn download(&self, value: &Tensor) -> Result<HostTensor, CaseFailure> {
@@ -162,7 +146,7 @@ impl Runtime for ModuleRuntime {
     }
 
     fn sync(&self) -> Result<(), CaseFailure> {
-        self.0.sync()
+        Ok(self.device.synchronize()?)
     }
 }
 
@@ -177,7 +161,7 @@ impl<D: Decoder> Generator for ModuleGenerator<D> {
     type Cache = D::Cache;
 
     fn upload(&mut self, inputs: &[HostTensor]) -> Result<Vec<Tensor>, CaseFailure> {
-        self.place.upload_all(inputs)
+        inputs.iter().map(|input| self.place.upload(input)).collect()
     }
 
     fn prefill(&mut self, inputs: &Vec<Tensor>) -> Result<(Tensor, D::Cache), CaseFailure> {

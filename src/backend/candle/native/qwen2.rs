@@ -14,27 +14,18 @@ struct Qwen2Decoder(ModelForCausalLM);
 ///
 /// # Errors
 /// The configuration is not one of candle's module, or the weights do not fit it.
-pub fn load(config: causal_lm::Config, weights: VarBuilder) -> Result<impl Decoder + use<>> {
+pub fn load(mut config: causal_lm::Config, weights: VarBuilder) -> Result<impl Decoder + use<>> {
+    // The module takes a window always, and its type has no default.
+    config.others.insert("sliding_window".into(), 0.into());
+    config.others.insert("max_window_layers".into(), 0.into());
+    config.others.entry("use_sliding_window").or_insert(false.into());
+    let mut config: Config = config.into_candle()?;
     if config.use_sliding_window {
         candle_core::bail!("a sliding window is not supported by candle's qwen2 in steps");
     }
-    let config = Config {
-        rope_theta: config.rope_theta()?,
-        vocab_size: config.vocab_size,
-        hidden_size: config.hidden_size,
-        intermediate_size: config.intermediate_size,
-        num_hidden_layers: config.num_hidden_layers,
-        num_attention_heads: config.num_attention_heads,
-        num_key_value_heads: config.num_key_value_heads,
-        max_position_embeddings: config.max_position_embeddings,
-        tie_word_embeddings: config.tie_word_embeddings,
-        rms_norm_eps: config.rms_norm_eps,
-        hidden_act: config.hidden_act,
-        // As wide as the longest text: the module takes a window always.
-        sliding_window: config.max_position_embeddings,
-        max_window_layers: config.num_hidden_layers,
-        use_sliding_window: false,
-    };
+    // As wide as the longest text.
+    config.sliding_window = config.max_position_embeddings;
+    config.max_window_layers = config.num_hidden_layers;
     Ok(Qwen2Decoder(ModelForCausalLM::new(&config, weights)?))
 }
 
