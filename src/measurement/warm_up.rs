@@ -38,6 +38,19 @@ impl WarmUp {
     pub fn expected_call_ns(&self) -> u64 {
         median_call(&self.calls[self.calls.len().saturating_sub(WINDOW)..]) as u64
     }
+
+    /// The mean of the last calls that took so many nanoseconds together: what somebody finds who times calls for so long.
+    /// On a disturbed machine it is far above the median.
+    pub fn mean_call_ns(&self, together_ns: u64) -> u64 {
+        let mut sum = 0;
+        let within = |ns: &&u64| {
+            let is_within = sum < together_ns;
+            sum += **ns;
+            is_within
+        };
+        let last: Vec<u64> = self.calls.iter().rev().take_while(within).copied().collect();
+        last.iter().sum::<u64>() / last.len().max(1) as u64
+    }
 }
 
 /// Warms a session up.
@@ -77,6 +90,14 @@ fn median_call(calls: &[u64]) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_mean_is_of_the_last_calls() {
+        let warm_up = WarmUp { calls: vec![1_000_000, 10, 10, 40, 20], is_steady: true };
+        assert_eq!(warm_up.mean_call_ns(60), 30);
+        assert_eq!(warm_up.mean_call_ns(70), 23);
+        assert_eq!(warm_up.mean_call_ns(1), 20);
+    }
 
     #[test]
     fn falling_times_are_not_steady() {

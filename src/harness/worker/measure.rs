@@ -158,7 +158,9 @@ impl CriterionWorker<'_> {
         let before_sampling = [warm_up.calls.as_slice(), &pilot].concat();
         observed.warmup_iterations = Some(before_sampling.len());
         self.log.begin();
-        self.sample(group, &mut loaded, sampling, warm_up.expected_call_ns(), id)?;
+        // Criterion divides the time that it is given by the mean of its own short warm-up.
+        let call_ns = warm_up.mean_call_ns((1e9 * CALIBRATION_SECONDS) as u64).max(warm_up.expected_call_ns());
+        self.sample(group, &mut loaded, sampling, call_ns, id)?;
         let samples = self.log.take();
         // Criterion's own warm-up calls come before the measured ones.
         let calls = samples.samples_ns.iter().map(Vec::len).sum();

@@ -54,8 +54,8 @@ pub fn figures(comparison: &Comparison) -> BTreeMap<&str, BTreeMap<&'static str,
     let [base, candidate] = [0, 1].map(|side| entries(comparison, side));
     let of_case = |base: &[Entry<'_>], candidate: &[Entry<'_>]| -> BTreeMap<&'static str, Figure> {
         let figure = |column: &'static RecordColumn| {
-            let [base, candidate] =
-                [base, candidate].map(|side| median(&side.iter().filter_map(|it| column.value(it)).collect::<Vec<_>>()));
+            let [base, candidate] = [base, candidate]
+                .map(|side| median(&side.iter().filter_map(|it| column.value(it)).collect::<Vec<_>>()));
             (base.is_some() || candidate.is_some()).then_some((column.name, Figure { base, candidate }))
         };
         COLUMNS.iter().filter_map(figure).collect()
@@ -91,7 +91,9 @@ fn change(base: &str, candidate: &str) -> String {
     }
     let shown = |text: &str| if text.is_empty() { "–".to_owned() } else { text.to_owned() };
     match (base.split_once(' '), candidate.split_once(' ')) {
-        (Some((number, unit)), Some((_, other))) if unit == other && !unit.ends_with(')') => format!("{number} → {candidate}"),
+        (Some((number, unit)), Some((_, other))) if unit == other && !unit.ends_with(')') => {
+            format!("{number} → {candidate}")
+        }
         _ => format!("{} → {}", shown(base), shown(candidate)),
     }
 }
