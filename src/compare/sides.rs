@@ -1,10 +1,11 @@
 //! The two sides of a comparison: runs by id or path, and Criterion's baselines by name.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use anyhow::{Result, bail, ensure};
 use clap::Parser;
+use indexmap::IndexMap;
 
 use super::within::Within;
 use crate::convert::convert;
@@ -213,29 +214,19 @@ fn of_folders(name: &str, folders: &[RunFolder], baseline: &str, paths: &Paths) 
         manifests: Vec::new(),
         notes: Vec::new(),
     };
-    let mut records: Vec<Record> = Vec::new();
-    let mut places_of: HashMap<Case, usize> = HashMap::new();
+    let mut records: IndexMap<Case, Record> = IndexMap::new();
     for folder in folders {
         let conversion = convert(folder, &paths.criterion(), baseline)?;
         if folders.len() == 1 {
             let refused = conversion.refused.iter().filter(|(id, _)| !Path::new(id).is_absolute());
             run.notes.extend(refused.map(|(id, reason)| format!("{name}: {id}: {reason}")));
         }
-        for record in conversion.records {
-            let case = record.case();
-            match places_of.get(&case) {
-                Some(&known) => records[known] = record,
-                None => {
-                    places_of.insert(case, records.len());
-                    records.push(record);
-                }
-            }
-        }
+        records.extend(conversion.records.into_iter().map(|record| (record.case(), record)));
         run.manifests.push(conversion.manifest);
     }
-    run.run_ids = records.iter().map(|record| record.run_id.clone()).collect();
+    run.run_ids = records.values().map(|record| record.run_id.clone()).collect();
     let root = paths.criterion();
-    run.measurements = records.into_iter().map(|record| measurement(record, &root, baseline)).collect();
+    run.measurements = records.into_values().map(|record| measurement(record, &root, baseline)).collect();
     Ok(run)
 }
 

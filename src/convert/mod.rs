@@ -158,8 +158,7 @@ impl Context<'_> {
                 self.put_change(&mut record, &entry);
                 self.answers.put_into(&mut record);
                 if let Some(why) = self.why_not_judged(case) {
-                    let note = format!("its answers were not judged: {why}");
-                    record.message = Some(record.message.take().map_or(note.clone(), |it| format!("{it}; {note}")));
+                    quality::add_note(&mut record, format!("its answers were not judged: {why}"));
                 }
                 Some((record, Calls::Kept(Box::new(entry), distribution)))
             }

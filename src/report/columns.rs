@@ -3,17 +3,9 @@
 //! A new column of the record needs one line in [`COLUMNS`] to be shown everywhere.
 
 use super::compatibility::Standing;
-use super::ranking::{latency, short_message, three_digits};
+use super::ranking::{Entry, latency, short_message, three_digits};
 use crate::definition::{Status, device_kind};
 use crate::run_data::Record;
-
-/// A record among those that do the same work.
-#[derive(Clone, Copy)]
-pub struct Entry<'a> {
-    pub record: &'a Record,
-    /// Its median latency over that of the fastest at the same work.
-    pub ratio_to_best: Option<f64>,
-}
 
 /// A column: its name for `--columns`, its header, and how its cells are made.
 pub struct RecordColumn {

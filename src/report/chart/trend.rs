@@ -2,9 +2,10 @@
 
 use std::collections::HashMap;
 
+use indexmap::IndexSet;
 use serde::Serialize;
 
-use super::{Chart, Names, Plot, TrendPoint, panel_with_batch, positive};
+use super::{Chart, Plot, TrendPoint, panel_with_batch, positive};
 use crate::compare::{Allowance, CaseFilter, ComparedCase, History, Noise, Options, Side, Verdict, compare};
 use crate::definition::{Case, Status};
 use crate::report::selection::{ReportedRun, Shown};
@@ -115,14 +116,14 @@ pub fn chart(shown: &Shown<'_>, steps: &[Step]) -> Chart {
     }
     // A case that was measured once has no trend. Panels are in the order of the cases.
     found.retain(|(index, ..)| counts[*index] > 1);
-    let mut panels = Names::default();
+    let mut panels = IndexSet::new();
     for (index, case) in shown.cases.iter().enumerate() {
         if counts[index] > 1 {
-            panels.index(&panel_with_batch(case));
+            panels.insert(panel_with_batch(case));
         }
     }
     let point = |(case, run, value, change): (usize, usize, f64, Option<Change>)| {
-        let panel = panels.index(&panel_with_batch(&shown.cases[case]));
+        let panel = panels.insert_full(panel_with_batch(&shown.cases[case])).0;
         TrendPoint { case, panel, run, value, change }
     };
     let points: Vec<TrendPoint> = found.into_iter().map(point).collect();
@@ -139,7 +140,7 @@ pub fn chart(shown: &Shown<'_>, steps: &[Step]) -> Chart {
             "No case was measured twice on one machine; measure again, or show several: `inferbench report --last 10 --format html`.".into()
         }),
         plot: Plot::Trend {
-            panels: panels.names,
+            panels: panels.into_iter().collect(),
             runs: shown.runs.iter().map(|run| run_name(&run.records[0])).collect(),
             points,
         },

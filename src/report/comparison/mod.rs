@@ -4,22 +4,17 @@ mod markdown;
 mod terminal;
 mod wording;
 
-use super::Format;
+use super::{Format, json};
 use crate::compare::Comparison;
 
-/// The comparison's text, ending with a line break.
+/// The comparison's text, ending with a line break. In JSON, names and units are those of the records' columns, and fractions
+/// are from 0 to 1.
 pub fn render(comparison: &Comparison, format: Format) -> String {
     match format {
         Format::Table => terminal::render(comparison),
         Format::Markdown => markdown::render(comparison),
         Format::Json => json(comparison),
     }
-}
-
-/// An object for scripts; names and units are those of the records' columns, and fractions are from 0 to 1.
-fn json(comparison: &Comparison) -> String {
-    // A comparison holds no map with keys that are not strings, the only thing that JSON could not write.
-    serde_json::to_string_pretty(comparison).map(|text| text + "\n").unwrap_or_default()
 }
 
 #[cfg(test)]
@@ -115,7 +110,8 @@ mod tests {
 
     #[test]
     fn a_script_finds_verdicts_changes_and_the_conclusion() {
-        let found: serde_json::Value = serde_json::from_str(&super::json(&comparison())).unwrap();
+        let found: serde_json::Value =
+            serde_json::from_str(&super::render(&comparison(), super::Format::Json)).unwrap();
         assert_eq!((&found["conclusion"], &found["exit_code"]), (&json!("regression"), &json!(1)));
         assert_eq!(found["cases"][0]["id"], "m/ort-cpu-f32/1");
         assert_eq!(found["cases"][0]["latency"]["verdict"], "slower");

@@ -7,8 +7,6 @@ mod markdown;
 mod separated;
 mod terminal;
 
-pub use terminal::ruled_table;
-
 /// A table with an optional title above and footnotes below.
 #[derive(Clone, Debug, Default)]
 pub struct Table {

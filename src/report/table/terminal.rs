@@ -30,14 +30,6 @@ impl Table {
     }
 }
 
-/// Temporary, for the rooms that do not use [`Table`] yet.
-pub fn ruled_table(header: &[&str]) -> comfy_table::Table {
-    let mut table = comfy_table::Table::new();
-    table.load_style(TableStyle::new().header_separator(LineStyle::none().fill('─').junction('─')));
-    table.set_header(header.iter().copied());
-    table
-}
-
 fn text(cell: &Cell) -> String {
     let detail = cell.detail.iter().map(|detail| format!("  {detail}"));
     escape::terminal(&detail.fold(cell.text.clone(), |text, detail| text + &detail))
