@@ -1,15 +1,20 @@
 //! Machine-learning inference benchmarks with Criterion.
 //!
-//! The data flow is the layout; nothing on the left imports from the right:
+//! A run flows from the left to the right; nothing imports from its right:
 //!
 //! ```text
-//! definition ─▶ fixture ─▶ backend ─▶ measurement ─▶ harness ─▶ (Criterion's files) ─▶ criterion_dir
-//!                                                                                          │
-//!                                      cli ◀─ report ◀─ compare ◀─ store ◀─ record ◀─ convert
+//! definition ─▶ onnx ─▶ catalogue ─▶ selection ─┐
+//!                └─▶ graph_dtype ─▶ fixture ─▶ backend ─▶ measurement ─▶ harness ─▶ run_data and Criterion's files
 //! ```
 //!
-//! `duel` lets two executables of this package measure in turn, through `harness`, and judges them through `compare`.
-//! `selftest` measures the machine through `harness`, `criterion_dir` and `duel`; `cli` gives its result to `compare` and the reports.
+//! `run_data` lies below both those who make runs and those who read them, who never import the harness:
+//!
+//! ```text
+//! run_data and Criterion's files ─▶ convert ─▶ history ─▶ compare ─▶ report ─▶ cli
+//! ```
+//!
+//! `duel` lets executables of this package take turns, through `harness`, and decides through `compare`. `selftest` measures
+//! what the harness itself costs and how much processes differ on this machine.
 
 pub mod backend;
 pub mod catalogue;

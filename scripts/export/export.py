@@ -25,7 +25,7 @@ have variants; with NAME that of the model:
     zoo/NAME/VARIANT/                   the files above but model.toml, of a network with weights of its own
     trained/NAME.VARIANT.safetensors    its weights
     quantized/NAME.VARIANT.onnx, .pt    one that ONNX Runtime or PyTorch quantised, with its weights inside
-    trained/NAME-held-out.safetensors   the samples by which all of them are judged, as `input.NAME` and `label`
+    trained/NAME-held-out.safetensors   the samples by which all of them are evaluated, as `input.NAME` and `label`
 
 The table printed at the end gives the largest error relative to the largest value, over batches 1, 2 and 8 and all
 lengths, and the spread of the outputs: their deviation between samples over their deviation as a whole, of the output

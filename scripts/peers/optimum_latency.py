@@ -10,6 +10,7 @@ from pathlib import Path
 
 import packaged
 import torch
+import transformers
 from optimum_benchmark import Benchmark, BenchmarkConfig, InferenceConfig, InlineConfig, PyTorchConfig
 
 RESNET50 = {
@@ -28,18 +29,19 @@ PICTURES = {"image_processor_type": "ConvNextImageProcessor", "size": {"shortest
 asked = packaged.job()
 with tempfile.TemporaryDirectory() as folder:
     if asked.model == "resnet50":
-        task = "image-classification"
+        task, network = "image-classification", transformers.AutoModelForImageClassification
         Path(folder, "config.json").write_text(json.dumps(RESNET50))
         Path(folder, "preprocessor_config.json").write_text(json.dumps(PICTURES))
     else:
-        task = "feature-extraction"
+        task, network = "feature-extraction", transformers.AutoModel
         shutil.copy(packaged.ROOT / "models/zoo" / asked.model / "config.json", folder)
+    # With `no_weights` it would ask the hub for the configuration.
+    network.from_config(transformers.AutoConfig.from_pretrained(folder)).save_pretrained(folder)
     backend = PyTorchConfig(
         model=folder,
         task=task,
         library="transformers",
         device="cpu",
-        no_weights=True,
         intra_op_num_threads=asked.threads,
         inter_op_num_threads=1,
     )

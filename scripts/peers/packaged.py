@@ -11,7 +11,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 ROOT = Path(__file__).resolve().parent.parent.parent
-sys.path.insert(0, str(ROOT / "scripts/export"))
+sys.path.append(str(ROOT / "scripts/export"))
 
 import seeded  # noqa: E402
 

@@ -1,12 +1,12 @@
 """`torch.utils.benchmark` with the packaged model's TorchScript archive: `Timer.blocked_autorange`, which times blocks of calls."""
 
+import archive
 import packaged
 import torch
-import torchscript
 from torch.utils.benchmark import Timer
 
 asked = packaged.job()
-module, ring = torchscript.load(asked)
+module, ring = archive.load(asked)
 with torch.inference_mode():
     for index in range(asked.warmup):
         module(*ring[index % packaged.RING])

@@ -75,7 +75,7 @@ impl Noise {
     ///
     /// The variance is pooled over the groups, so that a change between commits is not in it:
     /// `s² = Σ (nᵢ - 1) sᵢ² / Σ (nᵢ - 1)`. From too few runs it can only be above `otherwise`, never below. It is a robust
-    /// one: a run counts at most [`REACH`] robust deviations from its group's median (winsorising; Tukey 1962, "The future
+    /// one: a run counts at most `REACH` robust deviations from its group's median (winsorising; Tukey 1962, "The future
     /// of data analysis"), which are taken from the median absolute deviation of all groups.
     pub fn of_groups(groups: &[Vec<f64>], otherwise: Noise) -> Self {
         let groups = winsorised(groups);

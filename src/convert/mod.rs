@@ -158,7 +158,7 @@ impl Context<'_> {
                 self.put_change(&mut record, &entry);
                 self.answers.put_into(&mut record);
                 if let Some(why) = self.why_not_judged(case) {
-                    quality::add_note(&mut record, format!("its answers were not judged: {why}"));
+                    quality::add_note(&mut record, format!("its answers were not evaluated: {why}"));
                 }
                 Some((record, Calls::Kept(Box::new(entry), distribution)))
             }
@@ -172,7 +172,7 @@ impl Context<'_> {
 
     fn why_not_judged(&self, case: &Case) -> Option<&str> {
         if self.outcomes.unevaluated.as_ref() == Some(&case.benchmark_id()) {
-            return Some("the run was stopped before; `--resume` measures and judges it anew");
+            return Some("the run was stopped before; `--resume` measures and evaluates it anew");
         }
         self.outcomes.evaluated.get(&case.to_string())?.failure.as_deref()
     }

@@ -1,4 +1,4 @@
-//! What cases have answered → accuracy, and agreement with the original in f32.
+//! Computes accuracy, and agreement with the original in f32, from the answers of evaluated cases.
 
 use std::collections::BTreeMap;
 
@@ -15,7 +15,7 @@ pub struct Answers {
 }
 
 impl Answers {
-    /// Those of all cases that were judged.
+    /// Reads the answers of all cases that were evaluated.
     pub fn read(folder: &RunFolder, manifest: &Manifest) -> Self {
         let mut answers = Answers { of: BTreeMap::new(), unreadable: BTreeMap::new() };
         for case in manifest.cases.iter().map(|planned| &planned.case) {
@@ -32,7 +32,7 @@ impl Answers {
     pub fn put_into(&self, record: &mut Record) {
         let id = record.case().to_string();
         if let Some(why) = self.unreadable.get(&id) {
-            add_note(record, format!("its answers were not judged: {why}"));
+            add_note(record, format!("its answers were not evaluated: {why}"));
         }
         let Some((case, evaluation)) = self.of.get(&id) else { return };
         record.data_source = Some(evaluation.data_source.clone());

@@ -18,7 +18,7 @@ pub struct ExpectedTime {
     pub seconds: Result<f64, CaseFailure>,
 }
 
-/// Besides the measured calls, a case takes loading, proof, warm-up and Criterion's analysis.
+/// Besides the measured calls, a case takes loading, verification, warm-up and Criterion's analysis.
 const SECONDS_BESIDE: f64 = 3.0;
 /// A process that watches memory and energy.
 const WATCH_SECONDS: f64 = 2.0;

@@ -169,11 +169,11 @@ fn say_what_is_left_out(selected: &[&PlannedCase]) {
     let mut reasons: BTreeMap<(String, String), usize> = BTreeMap::new();
     for planned in selected {
         if let Err(failure) = &planned.model {
-            let contestant = match failure.status {
+            let configuration = match failure.status {
                 Status::Unavailable => format!("{} on {}", planned.case.backend, planned.case.device),
                 _ => format!("{} on {} {}", planned.case.model, planned.case.backend, planned.case.device),
             };
-            *reasons.entry((contestant, failure.to_string())).or_default() += 1;
+            *reasons.entry((configuration, failure.to_string())).or_default() += 1;
         }
     }
     say_reasons(reasons);

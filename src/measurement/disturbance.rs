@@ -2,7 +2,7 @@
 //!
 //! Between two samples, never in one, the watch looks at `/proc/stat` and `/proc/self/stat`. What the processors did
 //! and this process did not is the others' work. Both count in ticks of 10 ms, and this process's own time is rounded
-//! down to them, so a window of looks is judged only when it is at least 100 ms and the limit is at least four ticks:
+//! down to them, so a window of looks counts only when it is at least 100 ms and the limit is at least four ticks:
 //! on two processors that takes 400 ms, on eight and more 100 ms.
 //!
 //! A look takes about 30 µs on two processors; there is at most one in 50 ms.
@@ -69,7 +69,7 @@ impl DisturbanceWatch {
                 bounds.push(index);
             }
         }
-        // What is left after the last window is too short to be judged alone.
+        // What is left after the last window is too short to count alone.
         bounds.pop().filter(|&bound| bound > 0)?;
         bounds.push(self.looks.len() - 1);
         let mut marks = vec![false; samples];

@@ -60,7 +60,7 @@ pub struct Measured<'a> {
     pub case: Case,
     /// Model, variant, phase and sequence length: what is the same work at one batch size.
     pub group: String,
-    /// Backend, and what else tells the contestants of this report apart.
+    /// The backend, and what else tells the configurations of this report apart.
     pub series: String,
     /// An index into the machines.
     pub machine: usize,

@@ -157,7 +157,7 @@ pub struct Record {
     /// 2009). Of f32 on the CPU only; above 100 where a runtime is better than the product that was measured.
     pub roofline_percent: Option<f64>,
     // quality
-    /// The samples by which the answers were judged: `synthetic` has no labels.
+    /// The samples by which the answers were evaluated: `synthetic` has no labels.
     pub data_source: Option<String>,
     /// Part of the samples, from 0 to 1, whose largest output is that of their label.
     pub accuracy: Option<f64>,

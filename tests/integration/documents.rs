@@ -62,6 +62,11 @@ fn invocations(document: &Path) -> Vec<Invocation> {
     written.split('\u{1d}').filter(|line| !line.is_empty()).map(parse).collect()
 }
 
+/// What `cargo bench -- --help` prints.
+fn help_of_bench() -> String {
+    Workplace::new(&[], &[], &[]).bench(&["--help"]).finish().with_code(0).stdout
+}
+
 /// Checks a command line of inferbench without running it: `--help` at its end stops it after the parser.
 fn check_inferbench(arguments: &[String]) {
     Command::new(env!("CARGO_BIN_EXE_inferbench")).args(arguments).arg("--help").finish().with_code(0);
@@ -86,7 +91,7 @@ fn check_cargo(arguments: &[String]) {
 
 #[test]
 fn every_command_of_the_documents_is_accepted() {
-    let help = Command::new(env!("CARGO_BIN_EXE_inferbench")).args(["run", "--help"]).finish().with_code(0).stdout;
+    let help = help_of_bench();
     let mut checked = 0;
     for document in all() {
         for invocation in invocations(&document) {
@@ -166,9 +171,9 @@ fn variables_in(path: &Path) -> BTreeSet<String> {
 
 #[test]
 fn the_help_of_cargo_bench_names_every_variable() {
-    let help = Workplace::new(&[], &[], &[]).bench(&["--help"]).finish().with_code(0).stdout;
+    let help = help_of_bench();
     // Set for a process by the process that starts it, or by the compiler.
-    let internal = ["INFERBENCH_JOB", "INFERBENCH_PROBE", "INFERBENCH_RUSTC"];
+    let internal = ["INFERBENCH_JOB", "INFERBENCH_PROBE", "INFERBENCH_RUNTIME_LOGS", "INFERBENCH_RUSTC"];
     let variables = variables_in(&checkout().join("src"));
     assert!(variables.len() > 20, "{variables:?}");
     for variable in variables.iter().filter(|name| !internal.contains(&name.as_str())) {

@@ -158,11 +158,11 @@ fn each_backend_has_a_process_and_the_groups_page_shows_them_all() {
     let mut backends = BTreeMap::new();
     for path in files_below(workplace.latest_run().path(), "json") {
         let name = path.file_name().unwrap().to_string_lossy().into_owned();
-        if let Some(contestant) = name.strip_prefix("assignment-") {
-            let assignment: Value = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
+        if let Some(worker) = name.strip_prefix("job-") {
+            let job: Value = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
             let of_work = |item: &Value| item["case"]["backend"].as_str().unwrap().to_owned();
-            let own: BTreeSet<String> = assignment["work"].as_array().unwrap().iter().map(of_work).collect();
-            backends.insert(contestant.to_owned(), own);
+            let own: BTreeSet<String> = job["work"].as_array().unwrap().iter().map(of_work).collect();
+            backends.insert(worker.to_owned(), own);
         }
     }
     let expected = ["candle", "null"].map(|name| (format!("{name}-cpu.json"), BTreeSet::from([name.to_owned()])));

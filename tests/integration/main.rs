@@ -9,10 +9,11 @@ mod criterion_contract;
 mod devices;
 mod documents;
 mod duel;
+mod evaluation;
 mod harness;
 mod image_folder;
 mod interruption;
-mod judging;
+
 mod openvino;
 mod outcomes;
 mod preparation;

@@ -55,19 +55,6 @@ fn a_reduced_precision_is_really_computed_in_or_refused() {
 }
 
 #[test]
-fn other_threads_than_were_asked_for_are_refused() {
-    if !has_openvino() {
-        return;
-    }
-    let workplace = Workplace::new(&["digits"], &["openvino"], &[1]);
-    workplace.inferbench(&["run", "--noplot", "--threads", "100000"]).finish().with_code(3);
-    let record = workplace.record("digits/openvino-cpu-f32/1");
-    assert_eq!(record.status, Status::Unsupported);
-    let message = record.message.unwrap();
-    assert!(message.contains("asked for 100000 threads, and OpenVINO takes "), "{message}");
-}
-
-#[test]
 fn a_truncated_file_fails_and_says_which() {
     if !has_openvino() {
         return;

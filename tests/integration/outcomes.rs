@@ -206,8 +206,9 @@ fn wrong_usage_is_answered_with_what_there_is() {
     refused(&["run", "--batch-sizes", "0"], &["batch sizes", "are numbers from 1"]);
     refused(&["run", "--batch-sizes", "many"], &["invalid value 'many'"]);
     refused(&["run", "--dtype", "f12"], &["there are f32, f16, bf16, i8"]);
-    refused(&["run", "--iterations", "0"], &["iterations and threads are numbers from 1"]);
+    refused(&["run", "--iterations", "0"], &["iterations is a number from 1"]);
     refused(&["run", "--budget", "0"], &["budget and timeout are seconds above 0"]);
+    refused(&["run", "--threads", "100000"], &["threads is a number from 1 to"]);
     refused(&["run", "--variant", "pruned"], &["the suite and the filters leave no case"]);
     refused(&["run", "("], &["FILTER \"(\" is not a regular expression"]);
     refused(&["run", "--save-baseline", "a", "--baseline", "b"], &["cannot be used with"]);

@@ -80,7 +80,7 @@ fn the_doctor_says_how_each_thing_is() {
 }
 
 #[test]
-fn every_sample_of_a_long_measurement_is_judged() {
+fn every_sample_of_a_long_measurement_is_watched() {
     let workplace = Workplace::new(&["tenn_eeg"], &["candle"], &[1]);
     // By a single call, which may be a slow one, Criterion would choose too few.
     let mut bench = workplace.bench(&["--noplot", "--warm-up-time", "0.1"]);

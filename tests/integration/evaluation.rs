@@ -1,4 +1,4 @@
-//! Judging answers comes after a case is finished: what ends it costs only the judgement.
+//! Answers are evaluated after a case is finished: what ends the evaluation costs nothing else.
 
 #![cfg(feature = "candle")]
 
@@ -35,37 +35,37 @@ fn run(workplace: &Workplace, more: &[&str]) -> Command {
     workplace.inferbench(&[&arguments, more].concat())
 }
 
-/// Starts a run, and waits until it judges.
-fn start_to_judging(workplace: &Workplace) -> Running {
+/// Starts a run, and waits until it evaluates answers.
+fn start_to_evaluation(workplace: &Workplace) -> Running {
     let log = workplace.path("log.txt");
     let running = run(workplace, &[]).start(&log);
-    let is_judging = || fs::read_to_string(&log).unwrap().contains(" samples of image-folder ").then_some(());
-    wait_for("the judging of samples", is_judging);
+    let is_evaluating = || fs::read_to_string(&log).unwrap().contains(" samples of image-folder ").then_some(());
+    wait_for("the evaluation of samples", is_evaluating);
     running
 }
 
 #[test]
-fn a_process_that_is_killed_while_it_judges_has_measured() {
+fn a_process_that_is_killed_while_it_evaluates_has_measured() {
     let workplace = workplace(MANY);
-    let mut running = start_to_judging(&workplace);
+    let mut running = start_to_evaluation(&workplace);
     signal("KILL", &running.child().to_string());
     assert_eq!(running.wait().code(), Some(0));
     let record = workplace.record(CASE);
     assert!(record.status == Status::Ok && record.latency_p50_ms.is_some() && record.accuracy.is_none(), "{record:?}");
     let message = record.message.unwrap();
-    assert!(message.contains("its answers were not judged: the process was ended by signal 9 (kill)"), "{message}");
+    assert!(message.contains("its answers were not evaluated: the process was ended by signal 9 (kill)"), "{message}");
 }
 
 #[test]
-fn a_run_that_is_stopped_while_it_judges_keeps_the_measurement_and_is_resumed() {
+fn a_run_that_is_stopped_while_it_evaluates_keeps_the_measurement_and_is_resumed() {
     let workplace = workplace(SOME);
-    let mut running = start_to_judging(&workplace);
+    let mut running = start_to_evaluation(&workplace);
     running.interrupt();
     assert_eq!(running.wait().code(), Some(130));
     workplace.inferbench(&["convert"]).finish().with_code(0);
     let record = workplace.record(CASE);
     assert!(record.status == Status::Ok && record.latency_p50_ms.is_some() && record.accuracy.is_none(), "{record:?}");
-    assert!(record.message.unwrap().contains("its answers were not judged: the run was stopped"));
+    assert!(record.message.unwrap().contains("its answers were not evaluated: the run was stopped"));
 
     let last = workplace.path(&format!("pictures/class7/{}.png", SOME - 1));
     fs::remove_file(&last).unwrap();
@@ -77,9 +77,9 @@ fn a_run_that_is_stopped_while_it_judges_keeps_the_measurement_and_is_resumed() 
 }
 
 #[test]
-fn the_limit_for_a_case_is_none_for_judging_that_goes_on() {
+fn the_limit_for_a_case_is_none_for_an_evaluation_that_goes_on() {
     let workplace = workplace(10_000);
-    // Longer than the pause between two signs of life, and shorter than judging takes.
+    // Longer than the pause between two signs of life, and shorter than the evaluation takes.
     let finished = run(&workplace, &["--timeout", "12"]).finish().with_code(0);
     let record = workplace.record(CASE);
     assert_eq!(record.accuracy_samples, Some(10_000), "{}", finished.stderr);
