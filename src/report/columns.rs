@@ -3,7 +3,7 @@
 //! A new column of the record needs one line in [`COLUMNS`] to be shown everywhere.
 
 use super::compatibility::Standing;
-use super::ranking::{Entry, latency, short_message, three_digits};
+use super::ranking::{Entry, latency, percent, short_message, three_digits};
 use crate::definition::{Status, device_kind};
 use crate::run_data::Record;
 
@@ -218,10 +218,6 @@ fn joules(energy: f64) -> String {
         _ if energy < 1.0 => format!("{} mJ", three_digits(energy * 1e3)),
         _ => format!("{} J", three_digits(energy)),
     }
-}
-
-fn percent(fraction: f64) -> String {
-    format!("{:.1} %", 100.0 * fraction)
 }
 
 fn count(count: f64) -> String {

@@ -112,6 +112,11 @@ pub fn latency(ms: Option<f64>) -> String {
     format!("{} {unit}", three_digits(value))
 }
 
+/// `98.2 %`.
+pub fn percent(fraction: f64) -> String {
+    format!("{:.1} %", 100.0 * fraction)
+}
+
 /// Three significant digits, never fewer than the integer part.
 pub fn three_digits(value: f64) -> String {
     let decimals = match value.abs() {

@@ -62,7 +62,9 @@ impl Table {
 
     /// Adds a row. Missing cells at its end are empty.
     pub fn row<C: Into<Cell>>(&mut self, cells: impl IntoIterator<Item = C>) -> &mut Row {
-        self.rows.push(Row { cells: cells.into_iter().map(Into::into).collect(), ..Row::default() });
+        let mut cells: Vec<Cell> = cells.into_iter().map(Into::into).collect();
+        cells.resize_with(self.columns.len(), Cell::default);
+        self.rows.push(Row { cells, ..Row::default() });
         let last = self.rows.len() - 1;
         &mut self.rows[last]
     }

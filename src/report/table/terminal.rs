@@ -14,9 +14,7 @@ impl Table {
         let with_mark = |mark: &str| marks.then(|| mark.to_owned());
         printed.set_header(with_mark("").into_iter().chain(self.columns.iter().map(|it| escape::terminal(&it.header))));
         for row in &self.rows {
-            let missing = self.columns.len().saturating_sub(row.cells.len());
-            let cells = row.cells.iter().map(text).chain(std::iter::repeat_n(String::new(), missing));
-            printed.add_row(with_mark(row.mark).into_iter().chain(cells));
+            printed.add_row(with_mark(row.mark).into_iter().chain(row.cells.iter().map(text)));
         }
         let numbers = self.columns.iter().enumerate().filter(|(_, column)| column.is_number());
         for (index, _) in numbers {

@@ -10,7 +10,7 @@ use super::repeated::{Repeated, other_samples, samples_of};
 use super::{Measure, Options, Row, VariantTable, Variants, own_memory, rate};
 use crate::compare::{RatioInterval, is_like};
 use crate::definition::{Boundary, Dtype, ORIGINAL, Phase};
-use crate::report::ranking::{latency, short_message, three_digits};
+use crate::report::ranking::{latency, percent, short_message, three_digits};
 use crate::report::table::{Cell, Column, Table};
 use crate::report::{Format, json};
 use crate::run_data::Record;
@@ -307,11 +307,6 @@ fn change(record: &Record) -> Option<String> {
     let bounds = record.accuracy_change_lower.zip(record.accuracy_change_upper);
     let interval = bounds.map(|(lower, upper)| format!(" ({} … {})", points(lower), points(upper)));
     Some(format!("{}{}", points(record.accuracy_change?), interval.unwrap_or_default()))
-}
-
-/// `98.2 %`.
-fn percent(fraction: f64) -> String {
-    format!("{:.1} %", 100.0 * fraction)
 }
 
 /// `−0.6`, `0.0`, `+1.2`: a difference of fractions in percentage points.
