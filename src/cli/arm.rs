@@ -8,7 +8,6 @@ use super::print;
 use crate::exit_codes;
 use crate::harness::{ArmRequest, Handicap, plan_arms, run_arm};
 use crate::paths::Paths;
-use crate::selection::{EffortArguments, Selection};
 
 /// Do an arm's part of a duel
 #[derive(Args)]
@@ -20,23 +19,9 @@ pub struct Arguments {
 #[derive(Subcommand)]
 enum Part {
     /// Compare the outputs once, write a job per case, and print them as one JSON document
-    Plan(Box<PlanArguments>),
+    Plan(Box<ArmRequest>),
     /// Load a job's case, and time a slice for each line `slice NANOSECONDS` of the standard input
     Time(TimeArguments),
-}
-
-#[derive(Args, Clone)]
-struct PlanArguments {
-    #[command(flatten)]
-    selection: Selection,
-    #[command(flatten)]
-    effort: EffortArguments,
-    /// Where the jobs go
-    #[arg(long, value_name = "PATH")]
-    folder: PathBuf,
-    /// Processors that threads are pinned to, in the order in which threads get them
-    #[arg(long, value_delimiter = ',', value_name = "N,…")]
-    processors: Vec<usize>,
 }
 
 #[derive(Args)]
@@ -54,9 +39,7 @@ struct TimeArguments {
 pub fn run(arguments: &Arguments) -> anyhow::Result<u8> {
     match &arguments.part {
         Part::Plan(plan) => {
-            let PlanArguments { selection, effort, folder, processors } = *plan.clone();
-            let request = ArmRequest { selection, effort, folder, processors };
-            let Some(plan) = plan_arms(&Paths::find(), &request)? else {
+            let Some(plan) = plan_arms(&Paths::find(), plan)? else {
                 return Ok(exit_codes::INTERRUPTED);
             };
             print(&(serde_json::to_string(&plan)? + "\n"))?;

@@ -6,14 +6,12 @@ use super::{ListFormat, print};
 use crate::exit_codes;
 use crate::harness::{Conditions, Finding, examine};
 use crate::paths::Paths;
+use crate::report;
 
 pub fn run(format: ListFormat) -> anyhow::Result<u8> {
     let findings = examine(&Conditions::watch(&Paths::find()));
     match format {
-        ListFormat::Json => {
-            let objects = json!({ "findings": findings });
-            print(&(serde_json::to_string_pretty(&objects)? + "\n"))?;
-        }
+        ListFormat::Json => print(&report::json(&json!({ "findings": findings })))?,
         ListFormat::Table => print(&findings.iter().map(line).collect::<String>())?,
     }
     Ok(exit_codes::OK)

@@ -6,12 +6,12 @@ use clap::Args;
 
 use super::print;
 use super::values::{fraction, fraction_below_one, minutes};
-use crate::compare::Duel;
 use crate::duel::{self, DuelEnd, Length, Terms};
 use crate::exit_codes;
 use crate::harness::{is_interrupted, keep_others_out};
 use crate::paths::Paths;
-use crate::report::duel as presentation;
+use crate::report::Format;
+use crate::report::duel::render;
 use crate::selection::Selection;
 
 /// Seconds that a case takes at most by default.
@@ -61,27 +61,11 @@ pub struct Arguments {
     /// Go on with the last duel of the same question from where it was stopped
     #[arg(long)]
     resume: bool,
-    #[arg(long, value_enum, default_value_t)]
+    #[arg(long, value_enum, default_value = "table")]
     format: Format,
 }
 
-/// How the result is printed.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
-enum Format {
-    /// For a terminal
-    #[default]
-    Table,
-    /// For a pull request
-    Markdown,
-    /// For scripts
-    Json,
-}
-
 pub fn run(arguments: &Arguments) -> anyhow::Result<u8> {
-    run_duel(arguments)
-}
-
-fn run_duel(arguments: &Arguments) -> anyhow::Result<u8> {
     let paths = Paths::find();
     let _lock = keep_others_out(&paths)?;
     // From here on Ctrl-C is asked for, and does not end the process where it is.
@@ -95,7 +79,7 @@ fn run_duel(arguments: &Arguments) -> anyhow::Result<u8> {
     }
     match duel::duel_between(&paths, &base.program, &candidate.program, &terms(arguments))? {
         DuelEnd::Complete(duel) => {
-            print(&render(&duel, arguments.format)?)?;
+            print(&render(&duel, arguments.format))?;
             Ok(duel.exit_code)
         }
         DuelEnd::Interrupted { kept } => {
@@ -128,14 +112,6 @@ fn terms(arguments: &Arguments) -> Terms {
         least_call_ns: arguments.least_call,
         resume: arguments.resume,
         is_silent: false,
-    }
-}
-
-fn render(duel: &Duel, format: Format) -> anyhow::Result<String> {
-    match format {
-        Format::Table => Ok(presentation::terminal(duel)),
-        Format::Markdown => Ok(presentation::markdown(duel)),
-        Format::Json => Ok(serde_json::to_string_pretty(duel)? + "\n"),
     }
 }
 

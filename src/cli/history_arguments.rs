@@ -26,9 +26,18 @@ impl HistoryArguments {
         if self.roots.is_empty() {
             return History::open(&[paths.reports()]);
         }
-        for root in &self.roots {
-            ensure!(root.exists(), "no history in {}: there is no such file or folder", root.display());
-        }
-        History::open(&self.roots)
+        open(&self.roots)
     }
+}
+
+/// Opens these roots as one history.
+///
+/// # Errors
+/// A root does not exist or is no history.
+pub fn open(roots: &[PathBuf]) -> Result<History> {
+    for root in roots {
+        let advice = "make one with `inferbench convert` or `inferbench store import`";
+        ensure!(root.exists(), "no history in {}: there is no such file or folder; {advice}", root.display());
+    }
+    History::open(roots)
 }

@@ -21,9 +21,9 @@ use std::process::ExitCode;
 use anyhow::Context;
 use clap::{Parser, Subcommand};
 
-use crate::selection::parse_with_variables;
-
+use crate::report::json;
 use crate::report::table::Table;
+use crate::selection::parse_with_variables;
 use crate::{exit_codes, harness};
 
 /// Machine-learning inference benchmarks with Criterion
@@ -105,7 +105,7 @@ struct Listing {
 impl Listing {
     fn print(&self, format: ListFormat) -> anyhow::Result<()> {
         print(&match format {
-            ListFormat::Json => serde_json::to_string_pretty(&self.objects)? + "\n",
+            ListFormat::Json => json(&self.objects),
             ListFormat::Table => self.table.terminal(),
         })
     }

@@ -9,6 +9,7 @@ use super::{ListFormat, print};
 use crate::duel::measure_gate;
 use crate::exit_codes;
 use crate::paths::Paths;
+use crate::report::json;
 use crate::selftest::{self, Selftest, SelftestEnd};
 
 /// Find the smallest change between two runs that can be shown on this machine; reports quote it
@@ -29,9 +30,7 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<u8> {
         SelftestEnd::Stopped(exit_code) => return Ok(exit_code),
     };
     match arguments.format {
-        ListFormat::Json => {
-            print(&(serde_json::to_string_pretty(&selftest)? + "\n"))?;
-        }
+        ListFormat::Json => print(&json(&selftest))?,
         ListFormat::Table => print(&table(&selftest))?,
     }
     Ok(exit_codes::OK)

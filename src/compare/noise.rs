@@ -9,6 +9,7 @@
 
 use std::collections::HashMap;
 
+use indexmap::IndexMap;
 use serde::Serialize;
 
 use crate::definition::{Case, Status};
@@ -145,15 +146,12 @@ impl History {
     /// is a group for each build, the oldest run first. A build is a commit without changes, with its compiler and model
     /// file; a tree with changes, or without a commit, may have had any code.
     pub fn groups_like(&self, like: &Record) -> Vec<Vec<f64>> {
-        let mut groups: Vec<(Build, Vec<f64>)> = Vec::new();
+        let mut groups: IndexMap<Build, Vec<f64>> = IndexMap::new();
         for record in self.like(like).filter(|record| !is_disturbed(record)) {
             let (Some(build), Some(ms)) = (build(record), record.latency_p50_ms) else { continue };
-            match groups.iter_mut().find(|(known, _)| *known == build) {
-                Some((_, medians)) => medians.push(ms.ln()),
-                None => groups.push((build, vec![ms.ln()])),
-            }
+            groups.entry(build).or_default().push(ms.ln());
         }
-        groups.into_iter().map(|(_, medians)| medians).collect()
+        groups.into_values().collect()
     }
 
     /// How many runs like this one are left out, since other work disturbed them throughout.

@@ -1,7 +1,9 @@
 //! The measurements of both sides that are of the same case, and the conditions in which they differ.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::BTreeSet;
 
+use clap::ValueEnum;
+use indexmap::IndexMap;
 use serde::Serialize;
 
 use super::filter::CaseFilter;
@@ -19,8 +21,9 @@ pub struct Pair<'a> {
 }
 
 /// A condition that must be equal, so that a ratio says something about the code.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, clap::ValueEnum)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, clap::ValueEnum, strum::IntoStaticStr)]
 #[serde(rename_all = "kebab-case")]
+#[strum(serialize_all = "kebab-case")]
 pub enum Condition {
     /// The machine
     Host,
@@ -43,17 +46,9 @@ pub struct Difference {
 }
 
 impl Condition {
-    pub const ALL: [Condition; 5] =
-        [Condition::Host, Condition::Library, Condition::Boundary, Condition::Threads, Condition::Device];
-
+    /// As on the command line: `host`.
     pub fn name(self) -> &'static str {
-        match self {
-            Condition::Host => "host",
-            Condition::Library => "library",
-            Condition::Boundary => "boundary",
-            Condition::Threads => "threads",
-            Condition::Device => "device",
-        }
+        self.into()
     }
 
     /// The condition in a run. Returns `None` if it is unknown, which is not a difference.
@@ -77,77 +72,31 @@ impl Condition {
 /// The pairs in the order of the base, then what only the candidate has. Cases are paired by their identity; where one
 /// side has a case with another boundary only, the two are paired to be refused.
 pub fn pair<'a>(base: &'a Side, candidate: &'a Side, filter: &CaseFilter) -> Vec<Pair<'a>> {
-    let bases = by_identity(base, filter);
-    let mut candidates = by_identity(candidate, filter);
-    let boundaries = |sides: &Groups<'a>, case: &Case| -> Vec<Boundary> {
-        sides
-            .of_work
-            .get(&of_any_boundary(case))
-            .into_iter()
-            .flatten()
-            .map(|&index| sides.all[index].case.boundary)
-            .collect()
-    };
-    let mut pairs = Vec::with_capacity(bases.all.len());
-    for group in &bases.all {
+    let bases = by_case(base, filter);
+    let mut candidates = by_case(candidate, filter);
+    let mut pairs = Vec::with_capacity(bases.len());
+    for (case, measurements) in &bases {
+        let with = |boundary: Boundary| Case { boundary, ..case.clone() };
         // The same boundary, or else one that the base does not have.
-        let own = boundaries(&bases, &group.case);
-        let there = boundaries(&candidates, &group.case);
-        let same = there.iter().find(|boundary| **boundary == group.case.boundary);
-        let found = same.or_else(|| there.iter().find(|boundary| !own.contains(boundary)));
-        let candidate = found.map(|&boundary| candidates.take(&Case { boundary, ..group.case.clone() }));
-        let candidate = candidate.unwrap_or_default();
-        pairs.push(Pair { case: group.case.clone(), base: group.measurements.clone(), candidate });
+        let others = [Boundary::Compute, Boundary::EndToEnd].map(with).into_iter();
+        let mut cases = [case.clone()].into_iter().chain(others.filter(|other| !bases.contains_key(other)));
+        let found = cases.find(|case| candidates.contains_key(case));
+        // What was paired is paired once.
+        let candidate = found.and_then(|case| candidates.get_mut(&case)).map(std::mem::take).unwrap_or_default();
+        pairs.push(Pair { case: case.clone(), base: measurements.clone(), candidate });
     }
-    let only_there = candidates.all.into_iter().filter(|group| !group.measurements.is_empty());
-    pairs.extend(only_there.map(|group| Pair { case: group.case, base: Vec::new(), candidate: group.measurements }));
+    let only_there = candidates.into_iter().filter(|(_, measurements)| !measurements.is_empty());
+    pairs.extend(only_there.map(|(case, candidate)| Pair { case, base: Vec::new(), candidate }));
     pairs
 }
 
 /// The measurements of a side, by case.
-#[derive(Default)]
-struct Groups<'a> {
-    all: Vec<Group<'a>>,
-    /// By the case without its boundary.
-    of_work: HashMap<Case, Vec<usize>>,
-}
-
-struct Group<'a> {
-    case: Case,
-    measurements: Vec<&'a Measurement>,
-}
-
-impl<'a> Groups<'a> {
-    fn find(&mut self, case: &Case) -> Option<&mut Group<'a>> {
-        let same_work = self.of_work.get(&of_any_boundary(case))?;
-        let index = same_work.iter().copied().find(|&index| self.all[index].case == *case)?;
-        Some(&mut self.all[index])
-    }
-
-    /// Leaves the group empty: what was paired is paired once.
-    fn take(&mut self, case: &Case) -> Vec<&'a Measurement> {
-        self.find(case).map(|group| std::mem::take(&mut group.measurements)).unwrap_or_default()
-    }
-}
-
-fn of_any_boundary(case: &Case) -> Case {
-    Case { boundary: Boundary::default(), ..case.clone() }
-}
-
-fn by_identity<'a>(side: &'a Side, filter: &CaseFilter) -> Groups<'a> {
-    let mut groups = Groups::default();
+fn by_case<'a>(side: &'a Side, filter: &CaseFilter) -> IndexMap<Case, Vec<&'a Measurement>> {
+    let mut groups: IndexMap<Case, Vec<&Measurement>> = IndexMap::new();
     for found in side.measurements() {
-        let case = found.record.case();
-        if !filter.matches(&case) {
-            continue;
-        }
-        if let Some(group) = groups.find(&case) {
-            group.measurements.push(found);
-            continue;
-        }
-        groups.of_work.entry(of_any_boundary(&case)).or_default().push(groups.all.len());
-        groups.all.push(Group { case, measurements: vec![found] });
+        groups.entry(found.record.case()).or_default().push(found);
     }
+    groups.retain(|case, _| filter.matches(case));
     groups
 }
 
@@ -175,7 +124,7 @@ impl Pair<'_> {
             let all: BTreeSet<&String> = base.iter().chain(&candidate).collect();
             (all.len() > 1).then(|| Difference { condition, base: shown(base), candidate: shown(candidate) })
         };
-        Condition::ALL.into_iter().filter_map(difference).collect()
+        Condition::value_variants().iter().copied().filter_map(difference).collect()
     }
 }
 

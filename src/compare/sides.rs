@@ -1,10 +1,11 @@
 //! The two sides of a comparison: runs by id or path, and Criterion's baselines by name.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use anyhow::{Result, bail, ensure};
 use clap::Parser;
+use indexmap::IndexMap;
 
 use super::within::Within;
 use crate::convert::convert;
@@ -25,6 +26,14 @@ pub struct Measurement {
 }
 
 impl Measurement {
+    /// A record that is right, with the uncertainty that its calls show, or else its own figures; any other record without.
+    fn new(record: Record, calls: impl FnOnce(&Record) -> Option<Vec<u64>>) -> Self {
+        let by_calls = || Within::of_calls(&calls(&record)?);
+        let is_right = record.status == Status::Ok;
+        let within = if is_right { by_calls().or_else(|| Within::of_record(&record)) } else { None };
+        Measurement { record, within }
+    }
+
     /// Whether the two are one measurement that was found in two paths.
     pub fn is_same_as(&self, other: &Measurement) -> bool {
         let [one, other] = [&self.record, &other.record];
@@ -73,16 +82,8 @@ impl Side {
 
     /// A run of these records, of which nothing else is known.
     pub fn of_records(name: &str, records: Vec<Record>) -> Self {
-        let run = StoredRun {
-            name: name.to_owned(),
-            run_ids: records.iter().map(|record| record.run_id.clone()).collect(),
-            measurements: records
-                .into_iter()
-                .map(|record| Measurement { within: Within::of_record(&record), record })
-                .collect(),
-            manifests: Vec::new(),
-            notes: Vec::new(),
-        };
+        let measurement = |record| Measurement { within: Within::of_record(&record), record };
+        let run = StoredRun::new(name, records.into_iter().map(measurement).collect(), Vec::new());
         Side { name: name.to_owned(), runs: vec![run] }
     }
 
@@ -106,6 +107,11 @@ impl Side {
 }
 
 impl StoredRun {
+    fn new(name: &str, measurements: Vec<Measurement>, manifests: Vec<Manifest>) -> Self {
+        let run_ids = measurements.iter().map(|found| found.record.run_id.clone()).collect();
+        StoredRun { name: name.to_owned(), run_ids, measurements, manifests, notes: Vec::new() }
+    }
+
     fn is_same_as(&self, other: &StoredRun) -> bool {
         let medians = |run: &StoredRun| -> Vec<(Case, Option<f64>)> {
             run.measurements.iter().map(|found| (found.record.case(), found.record.latency_p50_ms)).collect()
@@ -156,18 +162,10 @@ fn of_run(name: &str, run: &Run) -> anyhow::Result<StoredRun> {
     let records = run.records()?;
     let mut calls = run.calls()?;
     let measurement = |record: Record| {
-        let calls = calls.remove(&record.case_id).filter(|_| record.status == Status::Ok);
-        let within = calls.and_then(|calls| Within::of_calls(&calls.samples_ns.concat()));
-        let within = within.or_else(|| Within::of_record(&record).filter(|_| record.status == Status::Ok));
-        Measurement { record, within }
+        Measurement::new(record, |record| calls.remove(&record.case_id).map(|calls| calls.samples_ns.concat()))
     };
-    Ok(StoredRun {
-        name: name.to_owned(),
-        run_ids: records.iter().map(|record| record.run_id.clone()).collect(),
-        measurements: records.into_iter().map(measurement).collect(),
-        manifests: run.manifest().unwrap_or_default().into_iter().collect(),
-        notes: Vec::new(),
-    })
+    let measurements = records.into_iter().map(measurement).collect();
+    Ok(StoredRun::new(name, measurements, run.manifest().unwrap_or_default().into_iter().collect()))
 }
 
 /// Criterion's baseline of this name: what each case was last saved as.
@@ -206,37 +204,26 @@ fn of_baseline(name: &str, history: &History, paths: &Paths) -> Result<StoredRun
 
 /// Of what several runs, the oldest first, left in a baseline, the last of each case.
 fn of_folders(name: &str, folders: &[RunFolder], baseline: &str, paths: &Paths) -> Result<StoredRun> {
-    let mut run = StoredRun {
-        name: name.to_owned(),
-        run_ids: BTreeSet::new(),
-        measurements: Vec::new(),
-        manifests: Vec::new(),
-        notes: Vec::new(),
-    };
-    let mut records: Vec<Record> = Vec::new();
-    let mut places_of: HashMap<Case, usize> = HashMap::new();
+    let (mut manifests, mut notes) = (Vec::new(), Vec::new());
+    let mut records: IndexMap<Case, Record> = IndexMap::new();
     for folder in folders {
         let conversion = convert(folder, &paths.criterion(), baseline)?;
         if folders.len() == 1 {
             let refused = conversion.refused.iter().filter(|(id, _)| !Path::new(id).is_absolute());
-            run.notes.extend(refused.map(|(id, reason)| format!("{name}: {id}: {reason}")));
+            notes.extend(refused.map(|(id, reason)| format!("{name}: {id}: {reason}")));
         }
-        for record in conversion.records {
-            let case = record.case();
-            match places_of.get(&case) {
-                Some(&known) => records[known] = record,
-                None => {
-                    places_of.insert(case, records.len());
-                    records.push(record);
-                }
-            }
-        }
-        run.manifests.push(conversion.manifest);
+        records.extend(conversion.records.into_iter().map(|record| (record.case(), record)));
+        manifests.push(conversion.manifest);
     }
-    run.run_ids = records.iter().map(|record| record.run_id.clone()).collect();
     let root = paths.criterion();
-    run.measurements = records.into_iter().map(|record| measurement(record, &root, baseline)).collect();
-    Ok(run)
+    // The calls that Criterion's tree still has.
+    let calls = |record: &Record| {
+        let id = record.case().benchmark_id();
+        let entry = read_entry(&root.join(&id.group).join(&id.function).join(&id.value).join(baseline)).ok()?;
+        (entry.run_id == record.run_id).then(|| entry.samples_ns.concat())
+    };
+    let measurements = records.into_values().map(|record| Measurement::new(record, calls)).collect();
+    Ok(StoredRun { notes, ..StoredRun::new(name, measurements, manifests) })
 }
 
 fn nothing_of_that_name(name: &str, history: &History, paths: &Paths) -> String {
@@ -254,16 +241,4 @@ fn nothing_of_that_name(name: &str, history: &History, paths: &Paths) -> String 
         history.places(),
         list(runs),
     )
-}
-
-/// A record with the calls that Criterion's tree still has of it.
-fn measurement(record: Record, root: &Path, baseline: &str) -> Measurement {
-    if record.status != Status::Ok {
-        return Measurement { record, within: None };
-    }
-    let id = record.case().benchmark_id();
-    let entry = read_entry(&root.join(&id.group).join(&id.function).join(&id.value).join(baseline)).ok();
-    let calls = entry.filter(|entry| entry.run_id == record.run_id).map(|entry| entry.samples_ns.concat());
-    let within = calls.and_then(|calls| Within::of_calls(&calls)).or_else(|| Within::of_record(&record));
-    Measurement { record, within }
 }

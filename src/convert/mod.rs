@@ -158,8 +158,7 @@ impl Context<'_> {
                 self.put_change(&mut record, &entry);
                 self.answers.put_into(&mut record);
                 if let Some(why) = self.why_not_judged(case) {
-                    let note = format!("its answers were not evaluated: {why}");
-                    record.message = Some(record.message.take().map_or(note.clone(), |it| format!("{it}; {note}")));
+                    quality::add_note(&mut record, format!("its answers were not evaluated: {why}"));
                 }
                 Some((record, Calls::Kept(Box::new(entry), distribution)))
             }
@@ -289,16 +288,14 @@ fn put_latencies(record: &mut Record, entry: &MeasuredEntry) -> Option<Distribut
     let (mean, deviation) = mean_and_deviation(&calls);
     let count = calls.len();
     let sorted = SortedCalls::new(calls)?;
-    let percentile = |p: f64| Some(milliseconds(sorted.percentile(p) as f64));
-    let upper_bound = |p: f64| sorted.percentile_upper_bound(p).map(|bound| milliseconds(bound as f64));
-    record.latency_p50_ms = percentile(0.50);
-    record.latency_p50_upper_ms = upper_bound(0.50);
-    record.latency_p90_ms = percentile(0.90);
-    record.latency_p90_upper_ms = upper_bound(0.90);
-    record.latency_p95_ms = percentile(0.95);
-    record.latency_p95_upper_ms = upper_bound(0.95);
-    record.latency_p99_ms = percentile(0.99);
-    record.latency_p99_upper_ms = upper_bound(0.99);
+    let figures = |p: f64| {
+        let bound = sorted.percentile_upper_bound(p).map(|bound| milliseconds(bound as f64));
+        (Some(milliseconds(sorted.percentile(p) as f64)), bound)
+    };
+    (record.latency_p50_ms, record.latency_p50_upper_ms) = figures(0.50);
+    (record.latency_p90_ms, record.latency_p90_upper_ms) = figures(0.90);
+    (record.latency_p95_ms, record.latency_p95_upper_ms) = figures(0.95);
+    (record.latency_p99_ms, record.latency_p99_upper_ms) = figures(0.99);
     record.latency_mean_ms = Some(milliseconds(mean));
     record.latency_std_ms = deviation.map(milliseconds);
     record.latency_min_ms = Some(milliseconds(sorted.min() as f64));

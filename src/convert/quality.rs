@@ -77,7 +77,7 @@ impl Answers {
     }
 }
 
-fn add_note(record: &mut Record, note: String) {
+pub(super) fn add_note(record: &mut Record, note: String) {
     record.message = Some(record.message.take().map_or(note.clone(), |message| format!("{message}; {note}")));
 }
 

@@ -14,13 +14,17 @@ use crate::run_data::{CriterionArguments, RunFolder};
 use crate::selection::{EffortArguments, PlannedCase, Selection};
 
 /// What an executable is asked to plan.
-#[derive(Clone, Debug)]
+#[derive(clap::Args, Clone, Debug)]
 pub struct ArmRequest {
+    #[command(flatten)]
     pub selection: Selection,
+    #[command(flatten)]
     pub effort: EffortArguments,
-    /// Where the jobs go.
+    /// Where the jobs go
+    #[arg(long, value_name = "PATH")]
     pub folder: PathBuf,
-    /// The processors that threads may be pinned to, in the order in which threads get them; empty if they are not pinned.
+    /// Processors that threads are pinned to, in the order in which threads get them
+    #[arg(long, value_delimiter = ',', value_name = "N,…")]
     pub processors: Vec<usize>,
 }
 

@@ -3,17 +3,9 @@
 //! A new column of the record needs one line in [`COLUMNS`] to be shown everywhere.
 
 use super::compatibility::Standing;
-use super::ranking::{latency, short_message, three_digits};
+use super::ranking::{Entry, latency, percent, short_message, three_digits};
 use crate::definition::{Status, device_kind};
 use crate::run_data::Record;
-
-/// A record among those that do the same work.
-#[derive(Clone, Copy)]
-pub struct Entry<'a> {
-    pub record: &'a Record,
-    /// Its median latency over that of the fastest at the same work.
-    pub ratio_to_best: Option<f64>,
-}
 
 /// A column: its name for `--columns`, its header, and how its cells are made.
 pub struct RecordColumn {
@@ -231,10 +223,6 @@ fn joules(energy: f64) -> String {
         _ if energy < 1.0 => format!("{} mJ", three_digits(energy * 1e3)),
         _ => format!("{} J", three_digits(energy)),
     }
-}
-
-fn percent(fraction: f64) -> String {
-    format!("{:.1} %", 100.0 * fraction)
 }
 
 fn count(count: f64) -> String {

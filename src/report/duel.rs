@@ -1,19 +1,19 @@
 //! A duel to read: a table for a terminal, and Markdown for a pull request.
 
-use super::escape;
 use super::table::{Column, Table};
+use super::{Format, escape, json};
 use crate::compare::{CaseOutcome, Duel, Program, Role, in_percent};
 use crate::exit_codes;
 
-/// The text for a terminal.
-pub fn terminal(duel: &Duel) -> String {
-    format!("{}\n{}\n{}\n", table(duel).terminal(), facts(duel), conclusion(duel))
-}
-
-/// The text for a comment on a pull request.
-pub fn markdown(duel: &Duel) -> String {
+/// The duel's text, ending with a line break.
+pub fn render(duel: &Duel, format: Format) -> String {
     let escaped = |text: String| escape::markdown(&text);
-    format!("### {}\n\n{}\n{}\n", escaped(conclusion(duel)), table(duel).markdown(), escaped(facts(duel)))
+    let (conclusion, table, facts) = (conclusion(duel), table(duel), facts(duel));
+    match format {
+        Format::Table => format!("{}\n{facts}\n{conclusion}\n", table.terminal()),
+        Format::Markdown => format!("### {}\n\n{}\n{}\n", escaped(conclusion), table.markdown(), escaped(facts)),
+        Format::Json => json(duel),
+    }
 }
 
 fn table(duel: &Duel) -> Table {

@@ -10,6 +10,7 @@ pub mod duel;
 pub mod escape;
 pub mod html;
 pub mod index;
+mod json;
 mod machine_facts;
 mod payload;
 mod ranking;
@@ -18,10 +19,10 @@ mod selection;
 pub mod table;
 pub mod variants;
 
+pub use json::json;
 pub use machine_facts::{Fact, facts};
 pub use payload::{Known, Payload};
 pub use selection::{ReportedRun, Shown};
-pub use table::ruled_table;
 
 /// A form of report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]

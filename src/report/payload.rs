@@ -7,9 +7,9 @@ use serde::Serialize;
 
 use super::chart::{Chart, Step, charts};
 use super::colour::{Colour, colours, places};
-use super::columns::{ALL, Entry, RecordColumn, STATUS, chosen};
+use super::columns::{ALL, RecordColumn, STATUS, chosen};
 use super::machine_facts::{Fact, facts};
-use super::ranking::best_of;
+use super::ranking::{Entry, best_of};
 use super::selection::{Measured, Shown};
 use crate::compare::Noise;
 use crate::definition::{Phase, Status};
@@ -118,7 +118,7 @@ impl Payload {
                 .zip(&entries)
                 .map(|(case, entry)| CaseRow {
                     machine: shown.machines[case.machine].name.clone(),
-                    is_best: entry.ratio_to_best == Some(1.0),
+                    is_best: entry.is_best(),
                     cells: columns.iter().map(|column| cell(column, entry)).collect(),
                     ..CaseRow::new(case.record, case.series.clone())
                 })

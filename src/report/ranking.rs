@@ -1,68 +1,61 @@
 //! The order that all reports show: cases that do the same work, the fastest of them, and the others as multiples of it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
+use std::hash::Hash;
+
+use indexmap::IndexMap;
 
 use crate::definition::Status;
 use crate::run_data::Record;
 use crate::statistics::calls_for_bound;
 
+/// A record among those that do the same work.
+#[derive(Clone, Copy)]
+pub struct Entry<'a> {
+    pub record: &'a Record,
+    /// Its median latency over that of the fastest at the same work; absent without a right measurement.
+    pub ratio_to_best: Option<f64>,
+}
+
+impl Entry<'_> {
+    /// Whether none is faster.
+    pub fn is_best(&self) -> bool {
+        self.ratio_to_best == Some(1.0)
+    }
+}
+
 /// Cases of one model, variant, phase and sequence length.
 pub struct ModelGroup<'a> {
     pub title: String,
-    pub rows: Vec<Row<'a>>,
-}
-
-/// A record among those of the same batch size.
-pub struct Row<'a> {
-    pub record: &'a Record,
-    /// Its median latency over that of the fastest; absent without a right measurement.
-    pub ratio_to_best: Option<f64>,
-    pub is_best: bool,
+    pub rows: Vec<Entry<'a>>,
 }
 
 /// Groups in the order in which the models appear; rows by batch size, then as in the records.
 pub fn rank(records: &[Record]) -> Vec<ModelGroup<'_>> {
-    let mut groups: Vec<(String, Vec<&Record>)> = Vec::new();
-    for record in records {
-        let title = record.case().benchmark_id().group;
-        match groups.iter_mut().find(|(known, _)| *known == title) {
-            Some((_, members)) => members.push(record),
-            None => groups.push((title, vec![record])),
-        }
+    let mut groups: IndexMap<String, Vec<Entry<'_>>> = IndexMap::new();
+    for (record, ratio_to_best) in records.iter().zip(best_of(records.iter())) {
+        groups.entry(record.case().benchmark_id().group).or_default().push(Entry { record, ratio_to_best });
     }
-    groups
-        .into_iter()
-        .map(|(title, mut members)| {
-            members.sort_by_key(|record| record.batch_size);
-            let rows = members.iter().map(|record| row(record, &members)).collect();
-            ModelGroup { title, rows }
-        })
-        .collect()
-}
-
-fn row<'a>(record: &'a Record, members: &[&Record]) -> Row<'a> {
-    let same_work = members.iter().filter(|member| member.batch_size == record.batch_size);
-    let best = same_work.filter_map(|member| ranked_latency(member)).min_by(f64::total_cmp);
-    let own = ranked_latency(record);
-    let ratio_to_best = own.zip(best).map(|(own, best)| own / best);
-    Row { record, ratio_to_best, is_best: own.is_some() && own == best }
+    for rows in groups.values_mut() {
+        rows.sort_by_key(|row| row.record.batch_size);
+    }
+    groups.into_iter().map(|(title, rows)| ModelGroup { title, rows }).collect()
 }
 
 /// For each record, its median latency over that of the fastest that does the same work on the same machine.
 pub fn best_of<'a>(records: impl Iterator<Item = &'a Record>) -> Vec<Option<f64>> {
-    let work: Vec<(&Record, (String, usize))> = records
-        .map(|record| {
-            (record, (format!("{} {}", record.host_id, record.case().benchmark_id().group), record.batch_size))
-        })
-        .collect();
-    let mut best: BTreeMap<&(String, usize), f64> = BTreeMap::new();
-    for (record, same_work) in &work {
-        if let Some(own) = ranked_latency(record) {
-            let known = best.entry(same_work).or_insert(own);
-            *known = known.min(own);
-        }
+    let work = |record: &'a Record| (&record.host_id, record.case().benchmark_id().group, record.batch_size);
+    ratios_to_best(&records.map(|record| (work(record), ranked_latency(record))).collect::<Vec<_>>())
+}
+
+/// For each time, its ratio to the shortest time of the same work.
+pub fn ratios_to_best<W: Eq + Hash>(times: &[(W, Option<f64>)]) -> Vec<Option<f64>> {
+    let mut best: HashMap<&W, f64> = HashMap::new();
+    for (work, time) in times {
+        let known = best.entry(work).or_insert(f64::INFINITY);
+        *known = time.unwrap_or(f64::INFINITY).min(*known);
     }
-    work.iter().map(|(record, same_work)| Some(ranked_latency(record)? / best.get(same_work)?)).collect()
+    times.iter().map(|(work, time)| time.map(|time| time / best[work]).filter(|ratio| ratio.is_finite())).collect()
 }
 
 /// A note says that samples were disturbed from this fraction of them on.
@@ -131,6 +124,11 @@ pub fn latency(ms: Option<f64>) -> String {
     format!("{} {unit}", three_digits(value))
 }
 
+/// `98.2 %`.
+pub fn percent(fraction: f64) -> String {
+    format!("{:.1} %", 100.0 * fraction)
+}
+
 /// Three significant digits, never fewer than the integer part.
 pub fn three_digits(value: f64) -> String {
     let decimals = match value.abs() {
@@ -161,9 +159,8 @@ mod tests {
             let wrong = Record { status, ..record("m", "ort", 1, Some(1.0)) };
             let records = [wrong, record("m", "tch", 1, Some(2.0)), record("m", "candle", 1, Some(3.0))];
             let groups = rank(&records);
-            let ratios: Vec<_> = groups[0].rows.iter().map(|row| (row.ratio_to_best, row.is_best)).collect();
+            let ratios: Vec<_> = groups[0].rows.iter().map(|row| (row.ratio_to_best, row.is_best())).collect();
             assert_eq!(ratios, [(None, false), (Some(1.0), true), (Some(1.5), false)]);
-            assert_eq!(best_of(records.iter()), [None, Some(1.0), Some(1.5)]);
         }
     }
 
@@ -174,7 +171,7 @@ mod tests {
         let groups = rank(&records);
         assert_eq!(groups.len(), 2);
         assert_eq!(groups[0].rows.iter().map(|row| row.record.batch_size).collect::<Vec<_>>(), [2, 16]);
-        assert!(groups[0].rows.iter().all(|row| row.is_best));
+        assert!(groups[0].rows.iter().all(|row| row.is_best()));
     }
 
     #[test]

@@ -1,17 +1,17 @@
 //! Records as text: a table per model for a terminal or as Markdown, and JSON with its schema.
 
-use super::Format;
-use super::columns::{Entry, P50, RecordColumn, chosen};
+use super::columns::{P50, RecordColumn, chosen};
 use super::ranking::{ModelGroup, disturbed_lines, fewer_calls_line, missing_calls_line, rank, short_message};
 use super::table::{Cell, Column, Table};
+use super::{Format, json};
 use crate::definition::Status;
 use crate::run_data::Record;
 
 const BEST: &str = "●";
 const LEGEND: &str = "● fastest of its batch size; a percentile in parentheses has too few calls for a 99 % bound";
 
-/// The report's text with the columns of these names, ending with a line break. `resolution` is the line about the smallest change that the machine of the
-/// run can show; JSON, which has nothing but the records, is without it.
+/// The report's text with the columns of these names, ending with a line break. `resolution` is the line about the smallest
+/// change that the machine of the run can show; JSON, which has nothing but the records, is without it.
 pub fn render(records: &[Record], columns: &[String], resolution: &str, format: Format) -> String {
     let tables = || rank(records).into_iter().map(|group| table(&group, columns));
     match format {
@@ -23,36 +23,30 @@ pub fn render(records: &[Record], columns: &[String], resolution: &str, format: 
             let tables: String = tables().map(|table| format!("{}\n", table.markdown())).collect();
             format!("{tables}{LEGEND}\n\n{}\n{resolution}\n", records.first().map(source).unwrap_or_default())
         }
-        // Records hold no map with keys that are not strings, the only thing that JSON could not write.
-        Format::Json => serde_json::to_string_pretty(records).map(|text| text + "\n").unwrap_or_default(),
+        Format::Json => json::json(&records),
     }
 }
 
 /// The JSON Schema of [`Format::Json`]: an array of records.
 pub fn schema() -> String {
-    let mut schema = schemars::schema_for!(Vec<Record>);
-    schema.insert("title".into(), "inferbench report: an object per case and run".into());
-    serde_json::to_string_pretty(&schema).map(|text| text + "\n").unwrap_or_default()
+    json::schema::<Vec<Record>>("inferbench report: an object per case and run")
 }
 
 /// The fastest of each batch size is marked; a case without figures says why below the table.
 fn table(group: &ModelGroup<'_>, columns: &[String]) -> Table {
-    let rows = group.rows.iter();
-    let entries: Vec<Entry<'_>> =
-        rows.map(|row| Entry { record: row.record, ratio_to_best: row.ratio_to_best }).collect();
-    let columns = chosen(columns, &entries);
+    let columns = chosen(columns, &group.rows);
     let header = |column: &&RecordColumn| match column.is_number() {
         true => Column::number(column.header),
         false => Column::text(column.header),
     };
     let mut table = Table::new(columns.iter().map(header)).titled(group.title.as_str());
-    for (row, entry) in group.rows.iter().zip(&entries) {
+    for entry in &group.rows {
         let cell = |column: &&RecordColumn| {
             let cell = Cell::from(column.text(entry));
-            if row.is_best && column.name == P50 { cell.strong() } else { cell }
+            if entry.is_best() && column.name == P50 { cell.strong() } else { cell }
         };
         let added = table.row(columns.iter().map(cell));
-        if row.is_best {
+        if entry.is_best() {
             added.mark(BEST).best();
         }
     }

@@ -1,8 +1,9 @@
 //! What a report is about: the newest measurement of each case and machine among its runs, and the runs before them.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 
 use anyhow::Result;
+use indexmap::IndexMap;
 
 use crate::compare::CaseFilter;
 use crate::definition::{Case, Status};
@@ -85,8 +86,7 @@ impl<'a> Shown<'a> {
         let named = in_order(runs.iter().collect());
         let all = in_order(runs.iter().chain(earlier).collect());
         let machines = machines(&named);
-        let mut places: HashMap<(Case, &str), usize> = HashMap::new();
-        let mut cases: Vec<Measured<'a>> = Vec::new();
+        let mut cases: IndexMap<(Case, &str), Measured<'a>> = IndexMap::new();
         for run in &named {
             for record in &run.records {
                 let case = record.case();
@@ -95,15 +95,10 @@ impl<'a> Shown<'a> {
                 let group = case.benchmark_id().group;
                 let found =
                     Measured { record, case: case.clone(), group, series: String::new(), machine, distribution };
-                match places.get(&(case.clone(), record.host_id.as_str())) {
-                    Some(&known) => cases[known] = found,
-                    None => {
-                        places.insert((case, &record.host_id), cases.len());
-                        cases.push(found);
-                    }
-                }
+                cases.insert((case, &record.host_id), found);
             }
         }
+        let mut cases: Vec<Measured<'a>> = cases.into_values().collect();
         name_series(&mut cases, &machines);
         Shown { runs: all, cases, machines }
     }

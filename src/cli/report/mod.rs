@@ -6,19 +6,20 @@ pub use variants::variants_of;
 
 use std::path::{Path, PathBuf};
 
-use anyhow::{Error, Result, bail};
+use anyhow::{Result, bail};
 use clap::Args;
 use clap::builder::PossibleValuesParser;
 
-use self::variants::{OfVariants, VariantArguments};
+use self::variants::{VariantArguments, file_name};
 use super::compare::noise_of_machine;
 use super::history_arguments::HistoryArguments;
+use super::print;
 use crate::compare::CaseFilter;
 use crate::exit_codes;
 use crate::history::{History, Run, write_whole};
 use crate::paths::Paths;
 use crate::report::drawing::{Drawing, png};
-use crate::report::{Format, Known, Payload, ReportedRun, Shown, columns, html, index, records};
+use crate::report::{self, Format, Known, Payload, ReportedRun, Shown, columns, html, index, records};
 use crate::run_data::Record;
 use crate::selftest::line_about;
 
@@ -83,22 +84,6 @@ enum Form {
     JsonSchema,
 }
 
-/// The content of a report, in each of its forms.
-trait Content {
-    /// The JSON Schema of the form `json`.
-    fn schema(&self) -> String;
-    fn text(&self, format: Format) -> Result<String>;
-    fn page(&self) -> Result<Page>;
-}
-
-struct Page {
-    html: String,
-    /// The file that it is written to if no other one is named.
-    path: PathBuf,
-    /// Whether the index of all runs has a link to that file.
-    is_listed: bool,
-}
-
 /// Runs the command.
 ///
 /// # Errors
@@ -108,10 +93,24 @@ pub fn run(arguments: &Arguments) -> Result<u8> {
     if let Some(folder) = &arguments.charts {
         return charts(arguments, &paths, folder);
     }
-    match &arguments.variants.variants {
-        Some(model) => arguments.put(&OfVariants { arguments, model, paths: &paths }, &paths),
-        None => arguments.put(&OfRuns { arguments, paths: &paths }, &paths),
+    let is_for_terminal = arguments.output.as_ref().is_some_and(|output| output.as_os_str() == "-");
+    let text = match (arguments.format, &arguments.variants.variants) {
+        (Form::Html, _) if !is_for_terminal => {
+            arguments.put_page(&paths)?;
+            return Ok(exit_codes::OK);
+        }
+        (Form::Html, _) => arguments.page(&paths)?.0,
+        (Form::JsonSchema, Some(_)) => report::variants::schema(),
+        (Form::JsonSchema, None) => records::schema(),
+        (Form::Table, _) => arguments.text(Format::Table, &paths)?,
+        (Form::Markdown, _) => arguments.text(Format::Markdown, &paths)?,
+        (Form::Json, _) => arguments.text(Format::Json, &paths)?,
+    };
+    match &arguments.output {
+        Some(file) if !is_for_terminal => write_whole(file, text.as_bytes())?,
+        _ => print(&text)?,
     }
+    Ok(exit_codes::OK)
 }
 
 /// The runs that were asked for.
@@ -123,32 +122,51 @@ struct Asked {
 }
 
 impl Arguments {
-    /// Writes the form that was asked for to its file or the terminal.
-    fn put(&self, content: &dyn Content, paths: &Paths) -> Result<u8> {
-        let is_for_terminal = self.output.as_ref().is_some_and(|output| output.as_os_str() == "-");
-        let text = match self.format {
-            Form::Html if !is_for_terminal => {
-                self.put_page(&content.page()?, paths)?;
-                return Ok(exit_codes::OK);
-            }
-            Form::Html => content.page()?.html,
-            Form::JsonSchema => content.schema(),
-            Form::Table => content.text(Format::Table)?,
-            Form::Markdown => content.text(Format::Markdown)?,
-            Form::Json => content.text(Format::Json)?,
-        };
-        match &self.output {
-            Some(file) if !is_for_terminal => write_whole(file, text.as_bytes())?,
-            _ => print(&text)?,
+    /// The runs one after the other; in JSON, one array of all records. Of a model's variants, their comparison.
+    fn text(&self, format: Format, paths: &Paths) -> Result<String> {
+        let asked = self.read(paths)?;
+        if let Some(model) = &self.variants.variants {
+            return Ok(self.variants.compared(model, &asked.runs, paths)?.render(format));
         }
-        Ok(exit_codes::OK)
+        if format == Format::Json {
+            let records: Vec<Record> = asked.runs.into_iter().flat_map(|run| run.records).collect();
+            return Ok(records::render(&records, &[], "", format));
+        }
+        let is_one = asked.runs.len() == 1;
+        let text = |run: &ReportedRun| {
+            let text = records::render(&run.records, &self.columns, &resolution(paths, &run.records), format);
+            match format {
+                Format::Markdown if !is_one => format!("## Run {}\n\n{text}\n", run.run_id()),
+                _ if !is_one => format!("run {}\n{text}\n", run.run_id()),
+                _ => text,
+            }
+        };
+        Ok(asked.runs.iter().map(text).collect())
     }
 
-    /// Writes the page into a file and prints its path.
-    fn put_page(&self, page: &Page, paths: &Paths) -> Result<()> {
-        let path = self.output.as_ref().unwrap_or(&page.path);
-        write_whole(path, page.html.as_bytes())?;
-        if page.is_listed && self.output.is_none() {
+    /// The page, and the path that it is written to if no other one is named.
+    fn page(&self, paths: &Paths) -> Result<(String, PathBuf)> {
+        let asked = self.read(paths)?;
+        let (html, name) = match &self.variants.variants {
+            Some(model) => {
+                let compared = self.variants.compared(model, &asked.runs, paths)?;
+                (report::variants::page(&compared)?, file_name(model))
+            }
+            None => (html::render(&payload(&asked.runs, paths, &asked.history))?, index::REPORT.to_owned()),
+        };
+        let folder = match asked.folders.as_slice() {
+            [one] => one,
+            _ => &paths.reports(),
+        };
+        Ok((html, folder.join(name)))
+    }
+
+    /// Writes the page into a file and prints its path. The index of all runs has links to pages about runs only.
+    fn put_page(&self, paths: &Paths) -> Result<()> {
+        let (html, path) = self.page(paths)?;
+        let path = self.output.as_ref().unwrap_or(&path);
+        write_whole(path, html.as_bytes())?;
+        if self.variants.variants.is_none() && self.output.is_none() {
             let reports = paths.reports();
             write_whole(&reports.join(index::INDEX), index::render(&reports, &paths.criterion())?.as_bytes())?;
         }
@@ -176,53 +194,6 @@ impl Arguments {
         }
         Ok(Asked { runs, folders: asked.iter().map(|run| run.pages().to_owned()).collect(), history })
     }
-}
-
-/// A report about runs.
-struct OfRuns<'a> {
-    arguments: &'a Arguments,
-    paths: &'a Paths,
-}
-
-impl Content for OfRuns<'_> {
-    fn schema(&self) -> String {
-        records::schema()
-    }
-
-    /// The runs one after the other; in JSON, one array of all records.
-    fn text(&self, format: Format) -> Result<String> {
-        let asked = self.arguments.read(self.paths)?;
-        if format == Format::Json {
-            let records: Vec<Record> = asked.runs.into_iter().flat_map(|run| run.records).collect();
-            return Ok(records::render(&records, &[], "", format));
-        }
-        let is_one = asked.runs.len() == 1;
-        let text = |run: &ReportedRun| {
-            let resolution = resolution(self.paths, &run.records);
-            let text = records::render(&run.records, &self.arguments.columns, &resolution, format);
-            match format {
-                Format::Markdown if !is_one => format!("## Run {}\n\n{text}\n", run.run_id()),
-                _ if !is_one => format!("run {}\n{text}\n", run.run_id()),
-                _ => text,
-            }
-        };
-        Ok(asked.runs.iter().map(text).collect())
-    }
-
-    fn page(&self) -> Result<Page> {
-        let asked = self.arguments.read(self.paths)?;
-        let html = html::render(&payload(&asked.runs, self.paths, &asked.history))?;
-        let reports = self.paths.reports();
-        let path = match asked.folders.as_slice() {
-            [one] => one.join(index::REPORT),
-            _ => reports.join(index::REPORT),
-        };
-        Ok(Page { html, path, is_listed: true })
-    }
-}
-
-fn print(text: &str) -> Result<()> {
-    super::print(text).map_err(Error::msg)
 }
 
 fn charts(arguments: &Arguments, paths: &Paths, folder: &Path) -> Result<u8> {

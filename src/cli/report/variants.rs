@@ -1,18 +1,16 @@
 //! `inferbench report --variants MODEL`: the variants of a model, and the one to use.
 
 use std::collections::BTreeSet;
-use std::path::PathBuf;
 
 use anyhow::Result;
 use clap::Args;
 
-use super::{Arguments, Asked, Content, Page};
 use crate::cli::compare::noise_of_machine;
 use crate::cli::values::fraction_below_one;
 use crate::compare::Noise;
 use crate::paths::Paths;
-use crate::report::Format;
-use crate::report::variants::{Goal, Options, Variants, compare, page, schema};
+use crate::report::variants::{Goal, Options, Variants, compare};
+use crate::report::{Format, ReportedRun};
 use crate::run_data::Record;
 
 /// The flags of this use of `report`.
@@ -29,39 +27,13 @@ pub struct VariantArguments {
     accuracy_loss: Option<f64>,
 }
 
-/// The variants of a model in the runs that were asked for.
-pub struct OfVariants<'a> {
-    pub arguments: &'a Arguments,
-    pub model: &'a str,
-    pub paths: &'a Paths,
-}
-
-impl OfVariants<'_> {
-    fn compared(&self, asked: &Asked) -> Result<Variants> {
-        let records: Vec<Record> = asked.runs.iter().flat_map(|run| &run.records).cloned().collect();
-        let VariantArguments { goal, accuracy_loss, .. } = self.arguments.variants;
-        let noise = noise_of(&records, self.paths);
-        compare(&records, &Options { goal, accuracy_loss, noise, ..Options::new(self.model) })
-    }
-}
-
-impl Content for OfVariants<'_> {
-    fn schema(&self) -> String {
-        schema()
-    }
-
-    fn text(&self, format: Format) -> Result<String> {
-        Ok(self.compared(&self.arguments.read(self.paths)?)?.render(format))
-    }
-
-    fn page(&self) -> Result<Page> {
-        let asked = self.arguments.read(self.paths)?;
-        let html = page(&self.compared(&asked)?)?;
-        let path = match asked.folders.as_slice() {
-            [one] => one.join(file_name(self.model)),
-            _ => self.paths.reports().join(file_name(self.model)),
-        };
-        Ok(Page { html, path, is_listed: false })
+impl VariantArguments {
+    /// The variants of the model in these runs.
+    pub(super) fn compared(&self, model: &str, runs: &[ReportedRun], paths: &Paths) -> Result<Variants> {
+        let records: Vec<Record> = runs.iter().flat_map(|run| &run.records).cloned().collect();
+        let VariantArguments { goal, accuracy_loss, .. } = *self;
+        let noise = noise_of(&records, paths);
+        compare(&records, &Options { goal, accuracy_loss, noise, ..Options::new(model) })
     }
 }
 
@@ -80,10 +52,10 @@ fn noise_of(records: &[Record], paths: &Paths) -> Noise {
 }
 
 /// `variants-resnet50.html`; whatever a record calls its model, it is the name of a file.
-fn file_name(model: &str) -> PathBuf {
+pub(super) fn file_name(model: &str) -> String {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-');
     let name: String = model.chars().take(100).map(|c| if is_plain(c) { c } else { '-' }).collect();
-    format!("variants-{name}.html").into()
+    format!("variants-{name}.html")
 }
 
 #[cfg(test)]
@@ -92,7 +64,7 @@ mod tests {
 
     #[test]
     fn a_file_is_named_after_any_model() {
-        assert_eq!(file_name("qwen2-0.5b"), PathBuf::from("variants-qwen2-0.5b.html"));
-        assert_eq!(file_name("../a b"), PathBuf::from("variants-..-a-b.html"));
+        assert_eq!(file_name("qwen2-0.5b"), "variants-qwen2-0.5b.html");
+        assert_eq!(file_name("../a b"), "variants-..-a-b.html");
     }
 }

@@ -11,6 +11,7 @@ use std::path::PathBuf;
 use anyhow::{Result, ensure};
 use clap::{Args, Subcommand};
 
+use super::history_arguments::open;
 use crate::exit_codes;
 use crate::history::{History, Run};
 use crate::paths::Paths;
@@ -69,18 +70,6 @@ fn only(roots: &[PathBuf]) -> Result<&PathBuf> {
     ensure!(roots.len() == 1, "several histories; name the one that is to be changed with one `--history`");
     ensure!(!roots[0].is_file(), "{}: it is a file; only a folder of runs can be changed", roots[0].display());
     Ok(&roots[0])
-}
-
-/// A history that is read.
-fn open(roots: &[PathBuf]) -> Result<History> {
-    for root in roots {
-        ensure!(
-            root.exists(),
-            "no history in {}; make one with `inferbench convert` or `inferbench store import`",
-            root.display()
-        );
-    }
-    History::open(roots)
 }
 
 /// The runs with these ids, the newest first; all runs if there are no ids.

@@ -44,15 +44,13 @@ pub fn run(_arguments: &Arguments, _roots: &[PathBuf]) -> Result<u8> {
 
 #[cfg(feature = "duckdb")]
 pub fn run(arguments: &Arguments, roots: &[PathBuf]) -> Result<u8> {
-    use anyhow::Error;
-
     use crate::cli::{ListFormat, Listing, print};
     use crate::history::Database;
     use crate::report::table::{Column, Table};
 
     let database = match &arguments.database {
         Some(path) => Database::open(path)?,
-        None => Database::over(super::open(roots)?.runs())?,
+        None => Database::over(crate::cli::history_arguments::open(roots)?.runs())?,
     };
     let answer = database.query(&arguments.sql)?;
     let table = Table::new(answer.columns.iter().map(Column::text)).with_rows(answer.texts());
@@ -62,6 +60,6 @@ pub fn run(arguments: &Arguments, roots: &[PathBuf]) -> Result<u8> {
         QueryFormat::Csv => print(&table.separated(b',')),
         QueryFormat::Tsv => print(&table.separated(b'\t')),
     };
-    printed.map_err(Error::msg)?;
+    printed?;
     Ok(crate::exit_codes::OK)
 }

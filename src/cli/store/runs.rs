@@ -1,6 +1,6 @@
 //! `inferbench store runs`: lists the runs of the history.
 
-use anyhow::{Error, Result};
+use anyhow::Result;
 use clap::Args;
 use serde_json::json;
 
@@ -46,7 +46,7 @@ pub fn run(arguments: &Arguments, history: &History) -> Result<u8> {
     let texts = ["run", "host", "suite", "commit"].map(Column::text);
     let numbers = ["cases", "ok", "calls"].map(Column::number);
     let table = Table::new(texts.into_iter().chain(numbers)).with_rows(runs.iter().map(row));
-    Listing { table, objects: json!(runs) }.print(arguments.format).map_err(Error::msg)?;
+    Listing { table, objects: json!(runs) }.print(arguments.format)?;
     unread.iter().for_each(|line| eprintln!("{line}"));
     Ok(if unread.is_empty() { exit_codes::OK } else { exit_codes::USAGE })
 }

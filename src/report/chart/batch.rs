@@ -1,6 +1,8 @@
 //! Latency, throughput and memory against the batch size: a panel per model, a line per series.
 
-use super::{BatchPoint, Chart, Names, Plot, positive, why_nothing_ran};
+use indexmap::IndexSet;
+
+use super::{BatchPoint, Chart, Plot, positive, why_nothing_ran};
 use crate::definition::Phase;
 use crate::report::columns::peak_memory;
 use crate::report::selection::Shown;
@@ -68,12 +70,12 @@ fn chart(
     is_log: bool,
     figure: impl Fn(&Record) -> Option<Figure>,
 ) -> Chart {
-    let mut panels = Names::default();
+    let mut panels = IndexSet::new();
     let points: Vec<BatchPoint> = shown
         .measured()
         .filter_map(|(index, case)| {
             let (value, low, high) = figure(case.record)?;
-            let panel = panels.index(&case.group);
+            let panel = panels.insert_full(case.group.clone()).0;
             Some(BatchPoint { case: index, panel, batch_size: case.record.batch_size, value, low, high })
         })
         .collect();
@@ -85,7 +87,7 @@ fn chart(
         y,
         is_log,
         absent: points.is_empty().then(why_nothing_ran),
-        plot: Plot::Batches { panels: panels.names, points },
+        plot: Plot::Batches { panels: panels.into_iter().collect(), points },
     }
 }
 

@@ -1,6 +1,8 @@
 //! How well each model works on each backend, device and dtype, in the words of `inferbench verify`.
 
-use super::{Cell, Chart, Names, Plot};
+use indexmap::{IndexMap, IndexSet};
+
+use super::{Cell, Chart, Plot};
 use crate::definition::Status;
 use crate::report::compatibility::{RULE, Standing, VerifiedCase};
 use crate::report::ranking::best_of;
@@ -9,14 +11,11 @@ use crate::run_data::Record;
 
 /// The level of each model on each configuration.
 pub fn chart(shown: &Shown<'_>) -> Chart {
-    let (mut rows, mut columns) = (Names::default(), Names::default());
-    let mut members: Vec<((usize, usize), Vec<usize>)> = Vec::new();
+    let (mut rows, mut columns) = (IndexSet::new(), IndexSet::new());
+    let mut members: IndexMap<(usize, usize), Vec<usize>> = IndexMap::new();
     for (index, case) in shown.cases.iter().enumerate() {
-        let place = (rows.index(&case.group), columns.index(&column(shown, case)));
-        match members.iter_mut().find(|(known, _)| *known == place) {
-            Some((_, cases)) => cases.push(index),
-            None => members.push((place, vec![index])),
-        }
+        let place = (rows.insert_full(case.group.clone()).0, columns.insert_full(column(shown, case)).0);
+        members.entry(place).or_default().push(index);
     }
     let ratios = best_of(shown.cases.iter().map(|case| case.record));
     let cell = |((row, column), cases): ((usize, usize), Vec<usize>)| {
@@ -41,7 +40,7 @@ pub fn chart(shown: &Shown<'_>) -> Chart {
         absent: cells
             .is_empty()
             .then(|| "The run has no case; `inferbench run --dry-run` lists those of a suite.".into()),
-        plot: Plot::Cells { rows: rows.names, columns: columns.names, cells },
+        plot: Plot::Cells { rows: rows.into_iter().collect(), columns: columns.into_iter().collect(), cells },
     }
 }
 

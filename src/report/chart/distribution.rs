@@ -1,12 +1,14 @@
 //! How the latencies of single calls are distributed, with percentiles and their upper bounds.
 
-use super::{Chart, Curve, Names, Plot, drawn, panel_with_batch, positive, why_nothing_ran};
+use indexmap::IndexSet;
+
+use super::{Chart, Curve, Plot, drawn, panel_with_batch, positive, why_nothing_ran};
 use crate::report::selection::{Measured, Shown};
 use crate::run_data::Record;
 
 /// Quantiles of the latency of each case.
 pub fn chart(shown: &Shown<'_>) -> Chart {
-    let mut panels = Names::default();
+    let mut panels = IndexSet::new();
     let curves: Vec<Curve> = shown
         .measured()
         .filter_map(|(index, case)| {
@@ -17,7 +19,7 @@ pub fn chart(shown: &Shown<'_>) -> Chart {
             bounds.retain(|(fraction, ..)| *fraction <= told);
             (!quantiles.is_empty()).then(|| Curve {
                 case: index,
-                panel: panels.index(&panel_with_batch(case)),
+                panel: panels.insert_full(panel_with_batch(case)).0,
                 quantiles,
                 bounds,
             })
@@ -34,7 +36,7 @@ pub fn chart(shown: &Shown<'_>) -> Chart {
         y: "latency (ms)",
         is_log: true,
         absent: curves.is_empty().then(why_nothing_ran),
-        plot: Plot::Distributions { panels: panels.names, curves },
+        plot: Plot::Distributions { panels: panels.into_iter().collect(), curves },
     }
 }
 

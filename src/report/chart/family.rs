@@ -1,19 +1,20 @@
 //! Which runtime suits which architecture: each backend's time over that of the fastest, by family of models.
 
-use std::collections::HashMap;
+use indexmap::IndexSet;
 
-use super::{Chart, Dot, Names, Plot, drawn, positive, why_nothing_ran};
-use crate::report::selection::{Measured, Shown};
+use super::{Chart, Dot, Plot, positive, why_nothing_ran};
+use crate::report::ranking::best_of;
+use crate::report::selection::Shown;
 
 /// The time over that of the fastest backend, by family.
 pub fn chart(shown: &Shown<'_>) -> Chart {
-    let mut rows = Names::default();
+    let mut rows = IndexSet::new();
     let mut points = Vec::new();
-    let best = fastest(shown);
+    let ratios = best_of(shown.cases.iter().map(|case| case.record));
     for (index, case) in shown.measured() {
-        let Some(ms) = positive(case.record.latency_p50_ms) else { continue };
-        let row = rows.index(if case.record.family.is_empty() { "unknown" } else { &case.record.family });
-        let value = drawn(ms / best[&same_work(case)]);
+        let Some(value) = positive(ratios[index]) else { continue };
+        let row = if case.record.family.is_empty() { "unknown" } else { &case.record.family };
+        let row = rows.insert_full(row.to_owned()).0;
         points.push(Dot { case: index, panel: 0, row, series: case.series.clone(), value });
     }
     Chart {
@@ -26,26 +27,13 @@ pub fn chart(shown: &Shown<'_>) -> Chart {
         y: "family",
         is_log: true,
         absent: points.is_empty().then(why_nothing_ran),
-        plot: Plot::Dots { panels: vec![String::new()], rows: rows.names, reference: Some(1.0), points },
+        plot: Plot::Dots {
+            panels: vec![String::new()],
+            rows: rows.into_iter().collect(),
+            reference: Some(1.0),
+            points,
+        },
     }
-}
-
-/// Group, batch size and machine.
-type SameWork<'a> = (&'a str, usize, usize);
-
-fn same_work<'a>(case: &'a Measured<'_>) -> SameWork<'a> {
-    (&case.group, case.record.batch_size, case.machine)
-}
-
-fn fastest<'a>(shown: &'a Shown<'_>) -> HashMap<SameWork<'a>, f64> {
-    let mut best: HashMap<SameWork<'a>, f64> = HashMap::new();
-    for (_, case) in shown.measured() {
-        if let Some(ms) = positive(case.record.latency_p50_ms) {
-            let known = best.entry(same_work(case)).or_insert(ms);
-            *known = known.min(ms);
-        }
-    }
-    best
 }
 
 #[cfg(test)]

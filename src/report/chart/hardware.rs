@@ -2,7 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{Chart, Dot, Names, Plot, positive};
+use indexmap::IndexSet;
+
+use super::{Chart, Dot, Plot, positive};
 use crate::report::selection::{Measured, Shown};
 
 /// The latency of cases that were measured in several places.
@@ -12,11 +14,11 @@ pub fn chart(shown: &Shown<'_>) -> Chart {
     for (_, case) in shown.measured() {
         places.entry((&case.group, row(case))).or_default().insert(place(shown, case));
     }
-    let (mut panels, mut rows) = (Names::default(), Names::default());
+    let (mut panels, mut rows) = (IndexSet::new(), IndexSet::new());
     let mut points = Vec::new();
     for (index, case) in shown.measured().filter(|(_, case)| places[&(case.group.as_str(), row(case))].len() > 1) {
         let Some(value) = positive(case.record.latency_p50_ms) else { continue };
-        let (panel, row) = (panels.index(&case.group), rows.index(&row(case)));
+        let (panel, row) = (panels.insert_full(case.group.clone()).0, rows.insert_full(row(case)).0);
         points.push(Dot { case: index, panel, row, series: place(shown, case), value });
     }
     Chart {
@@ -27,7 +29,12 @@ pub fn chart(shown: &Shown<'_>) -> Chart {
         y: "case",
         is_log: true,
         absent: points.is_empty().then(|| only_one(shown)),
-        plot: Plot::Dots { panels: panels.names, rows: rows.names, reference: None, points },
+        plot: Plot::Dots {
+            panels: panels.into_iter().collect(),
+            rows: rows.into_iter().collect(),
+            reference: None,
+            points,
+        },
     }
 }
 

@@ -12,8 +12,6 @@ mod trend;
 
 pub use trend::{Change, Step};
 
-use std::collections::HashMap;
-
 use serde::Serialize;
 
 use super::selection::{Measured, Shown};
@@ -147,24 +145,6 @@ pub fn charts(shown: &Shown<'_>, steps: &[Step]) -> Vec<Chart> {
         trend::chart(shown, steps),
         compatibility::chart(shown),
     ]
-}
-
-/// Names in the order in which they were first seen.
-#[derive(Default)]
-struct Names {
-    names: Vec<String>,
-    places: HashMap<String, usize>,
-}
-
-impl Names {
-    fn index(&mut self, name: &str) -> usize {
-        if let Some(&known) = self.places.get(name) {
-            return known;
-        }
-        self.places.insert(name.to_owned(), self.names.len());
-        self.names.push(name.to_owned());
-        self.names.len() - 1
-    }
 }
 
 /// The value with four significant digits: a drawing needs no more, and a page with thousands of values stays small.

@@ -2,7 +2,9 @@
 
 use std::collections::{BTreeSet, HashMap};
 
-use super::{Better, Chart, FrontPoint, Names, Plot, positive, why_nothing_ran};
+use indexmap::IndexSet;
+
+use super::{Better, Chart, FrontPoint, Plot, positive, why_nothing_ran};
 use crate::definition::Phase;
 use crate::report::selection::Shown;
 use crate::run_data::Record;
@@ -66,17 +68,17 @@ fn points(shown: &Shown<'_>, quantity: impl Fn(&Record) -> Option<f64>) -> (Vec<
             models.entry(kind_of_input(case.record)).or_default().insert(&case.group);
         }
     }
-    let mut panels = Names::default();
+    let mut panels = IndexSet::new();
     let mut points: Vec<FrontPoint> = Vec::new();
     for (index, case) in shown.measured().filter(|(_, case)| case.record.batch_size == smallest[case.group.as_str()]) {
         let kind = kind_of_input(case.record);
         let Some((x, y)) = positive(case.record.latency_p50_ms).zip(quantity(case.record)) else { continue };
         if models[&kind].len() > 1 {
-            let panel = panels.index(&kind);
+            let panel = panels.insert_full(kind).0;
             points.push(FrontPoint { case: index, panel, x, y, label: case.group.clone() });
         }
     }
-    (panels.names, points)
+    (panels.into_iter().collect(), points)
 }
 
 /// `image`, `text · decode`: calls of different phases do different work and are not compared.

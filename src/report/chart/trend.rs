@@ -2,10 +2,13 @@
 
 use std::collections::HashMap;
 
+use indexmap::IndexSet;
 use serde::Serialize;
 
-use super::{Chart, Names, Plot, TrendPoint, panel_with_batch, positive};
-use crate::compare::{Allowance, CaseFilter, ComparedCase, History, Noise, Options, Side, Verdict, compare};
+use super::{Chart, Plot, TrendPoint, panel_with_batch, positive};
+use crate::compare::{
+    Allowance, CaseFilter, ComparedCase, History, Noise, Options, RatioInterval, Side, Verdict, compare,
+};
 use crate::definition::{Case, Status};
 use crate::report::selection::{ReportedRun, Shown};
 use crate::run_data::Record;
@@ -15,9 +18,8 @@ use crate::run_data::Record;
 pub struct Change {
     pub verdict: Verdict,
     /// The time over that of the run before.
-    pub ratio: f64,
-    pub lower: f64,
-    pub upper: f64,
+    #[serde(flatten)]
+    pub interval: RatioInterval,
 }
 
 /// A change of a case in a run.
@@ -77,18 +79,9 @@ fn steps_of(
 
 fn step(run_id: &str, compared: ComparedCase) -> Option<Step> {
     let latency = compared.latency?;
-    let is_shown = matches!(latency.verdict, Verdict::Faster | Verdict::Slower);
-    let interval = latency.interval;
-    is_shown.then(|| Step {
-        run_id: run_id.to_owned(),
-        case: compared.case,
-        change: Change {
-            verdict: latency.verdict,
-            ratio: interval.ratio,
-            lower: interval.lower,
-            upper: interval.upper,
-        },
-    })
+    let is_shown = latency.verdict.is_change();
+    let change = Change { verdict: latency.verdict, interval: latency.interval };
+    is_shown.then(|| Step { run_id: run_id.to_owned(), case: compared.case, change })
 }
 
 /// The latency of each case over the runs.
@@ -115,14 +108,14 @@ pub fn chart(shown: &Shown<'_>, steps: &[Step]) -> Chart {
     }
     // A case that was measured once has no trend. Panels are in the order of the cases.
     found.retain(|(index, ..)| counts[*index] > 1);
-    let mut panels = Names::default();
+    let mut panels = IndexSet::new();
     for (index, case) in shown.cases.iter().enumerate() {
         if counts[index] > 1 {
-            panels.index(&panel_with_batch(case));
+            panels.insert(panel_with_batch(case));
         }
     }
     let point = |(case, run, value, change): (usize, usize, f64, Option<Change>)| {
-        let panel = panels.index(&panel_with_batch(&shown.cases[case]));
+        let panel = panels.insert_full(panel_with_batch(&shown.cases[case])).0;
         TrendPoint { case, panel, run, value, change }
     };
     let points: Vec<TrendPoint> = found.into_iter().map(point).collect();
@@ -139,7 +132,7 @@ pub fn chart(shown: &Shown<'_>, steps: &[Step]) -> Chart {
             "No case was measured twice on one machine; measure again, or show several: `inferbench report --last 10 --format html`.".into()
         }),
         plot: Plot::Trend {
-            panels: panels.names,
+            panels: panels.into_iter().collect(),
             runs: shown.runs.iter().map(|run| run_name(&run.records[0])).collect(),
             points,
         },
@@ -180,7 +173,7 @@ mod tests {
         let steps = Step::find(&shown, &|_| Noise::assumed());
         let found: Vec<_> = steps.iter().map(|step| (step.run_id.as_str(), step.change.verdict)).collect();
         assert_eq!(found, [("run6", Verdict::Slower)]);
-        assert!((steps[0].change.ratio - 1.4).abs() < 0.02, "{steps:?}");
+        assert!((steps[0].change.interval.ratio - 1.4).abs() < 0.02, "{steps:?}");
         let chart = chart(&shown, &steps);
         let Plot::Trend { points, runs, .. } = chart.plot else { panic!("{:?}", chart.plot) };
         assert_eq!((points.len(), runs.len()), (10, 10));

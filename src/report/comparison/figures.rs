@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 
 use crate::compare::Comparison;
-use crate::report::columns::{self, COLUMNS, Entry, RecordColumn};
-use crate::report::ranking::best_of;
+use crate::report::columns::{self, COLUMNS, RecordColumn};
+use crate::report::ranking::{Entry, best_of};
 use crate::report::table::{Cell, Column, Table};
 use crate::run_data::Record;
 use crate::statistics::median;

@@ -32,8 +32,7 @@ fn json(comparison: &Comparison) -> String {
         figures: BTreeMap<&'a str, BTreeMap<&'static str, Figure>>,
     }
     let with_figures = WithFigures { comparison, figures: figures(comparison) };
-    // A comparison holds no map with keys that are not strings, the only thing that JSON could not write.
-    serde_json::to_string_pretty(&with_figures).map(|text| text + "\n").unwrap_or_default()
+    super::json::json(&with_figures)
 }
 
 #[cfg(test)]
@@ -139,7 +138,8 @@ mod tests {
 
     #[test]
     fn a_script_finds_verdicts_changes_and_the_conclusion() {
-        let found: serde_json::Value = serde_json::from_str(&super::json(&comparison())).unwrap();
+        let found: serde_json::Value =
+            serde_json::from_str(&super::render(&comparison(), super::Format::Json, &[])).unwrap();
         assert_eq!((&found["conclusion"], &found["exit_code"]), (&json!("regression"), &json!(1)));
         assert_eq!(found["cases"][0]["id"], "m/ort-cpu-f32/1");
         assert_eq!(found["cases"][0]["latency"]["verdict"], "slower");

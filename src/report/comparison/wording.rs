@@ -1,5 +1,7 @@
 //! The table and the sentences that the terminal and Markdown share.
 
+use clap::ValueEnum;
+
 use crate::compare::{
     ASSUMED_DEVIATION, Change, Comparison, Conclusion, Condition, Difference, Effect, LatencyChange, MOST_FLOOR,
     SideSummary, Source, Value, Verdict,
@@ -141,7 +143,7 @@ pub fn difference(difference: &Difference) -> String {
 pub fn advice_about_refused(comparison: &Comparison) -> Option<String> {
     let differences = || comparison.refused.iter().flat_map(|refused| &refused.differences);
     let differs = |condition: &Condition| differences().any(|difference| difference.condition == *condition);
-    let names: Vec<&str> = Condition::ALL.into_iter().filter(differs).map(Condition::name).collect();
+    let names: Vec<&str> = Condition::value_variants().iter().copied().filter(differs).map(Condition::name).collect();
     (!names.is_empty()).then(|| {
         format!(
             "refused because more than the code differs; compare them all the same with `--allow-different {}`",

@@ -1,5 +1,6 @@
 //! How well cases work on a backend, device and dtype, in one word, with the reason.
 
+use indexmap::IndexMap;
 use serde::Serialize;
 use strum::Display;
 
@@ -112,22 +113,19 @@ fn level(cases: &[&VerifiedCase], right: &[&&VerifiedCase], slowdown: Option<f64
 
 /// The different reasons, each with the first case that has it and how many others do.
 fn failures(cases: &[&VerifiedCase]) -> String {
-    let mut reasons: Vec<(String, &str, usize)> = Vec::new();
+    let mut reasons: IndexMap<String, Vec<&str>> = IndexMap::new();
     for case in cases.iter().filter(|case| case.status != Status::Ok) {
         let reason = match &case.message {
             Some(message) => format!("{}: {}", case.status, message.split_whitespace().collect::<Vec<_>>().join(" ")),
             None => case.status.to_string(),
         };
-        match reasons.iter_mut().find(|(known, ..)| *known == reason) {
-            Some((_, _, others)) => *others += 1,
-            None => reasons.push((reason, &case.id, 0)),
-        }
+        reasons.entry(reason).or_default().push(&case.id);
     }
     let is_one = reasons.len() == 1 && cases.iter().all(|case| case.status != Status::Ok);
-    let described = reasons.into_iter().map(|(reason, id, others)| match (is_one, others) {
-        (true, _) => reason,
-        (false, 0) => format!("{id}: {reason}"),
-        (false, others) => format!("{id} and {others} more: {reason}"),
+    let described = reasons.into_iter().map(|(reason, ids)| match ids.as_slice() {
+        [id] if !is_one => format!("{id}: {reason}"),
+        [id, others @ ..] if !is_one => format!("{id} and {} more: {reason}", others.len()),
+        _ => reason,
     });
     described.collect::<Vec<_>>().join("; ")
 }

@@ -3,14 +3,14 @@
 
 mod level;
 
-use std::collections::BTreeMap;
-
+use indexmap::{IndexMap, IndexSet};
 use serde::Serialize;
 
 pub use level::{Level, RULE, Standing};
 
-use super::Format;
+use super::ranking::ratios_to_best;
 use super::table::{Column, Table};
+use super::{Format, json};
 use crate::definition::{Case, Status};
 use crate::run_data::{Manifest, ManifestCase, Outcomes, Record};
 
@@ -61,54 +61,49 @@ impl Matrix {
     }
 
     fn of(mut cases: Vec<VerifiedCase>) -> Self {
-        let mut fastest: BTreeMap<(String, usize), f64> = BTreeMap::new();
-        let timed = |case: &VerifiedCase| case.rough_call_ms.filter(|_| case.status == Status::Ok);
+        let time = |case: &VerifiedCase| case.rough_call_ms.filter(|_| case.status == Status::Ok);
+        let work = |case: &VerifiedCase| (case.model.clone(), case.batch_size);
+        let times: Vec<_> = cases.iter().map(|case| (work(case), time(case))).collect();
+        for (case, slowdown) in cases.iter_mut().zip(ratios_to_best(&times)) {
+            case.slowdown = slowdown;
+        }
+        let mut families: IndexMap<(&str, &str), Vec<&VerifiedCase>> = IndexMap::new();
         for case in &cases {
-            let Some(ms) = timed(case) else { continue };
-            let best = fastest.entry((case.model.clone(), case.batch_size)).or_insert(ms);
-            *best = best.min(ms);
+            families.entry((&case.family, &case.configuration)).or_default().push(case);
         }
-        for case in &mut cases {
-            let best = fastest.get(&(case.model.clone(), case.batch_size)).copied().filter(|&best| best > 0.0);
-            case.slowdown = timed(case).zip(best).map(|(ms, best)| ms / best);
-        }
-        let mut families: Vec<(String, String)> = Vec::new();
-        for case in &cases {
-            let key = (case.family.clone(), case.configuration.clone());
-            if !families.contains(&key) {
-                families.push(key);
-            }
-        }
-        let own = |key: &(String, String)| -> Vec<&VerifiedCase> {
-            cases.iter().filter(|case| case.family == key.0 && case.configuration == key.1).collect()
+        let cell = |((family, configuration), cases): ((&str, &str), Vec<&VerifiedCase>)| Cell {
+            family: family.to_owned(),
+            configuration: configuration.to_owned(),
+            standing: Standing::of(&cases),
         };
-        let families = families
-            .iter()
-            .map(|key| Cell { family: key.0.clone(), configuration: key.1.clone(), standing: Standing::of(&own(key)) })
-            .collect();
+        let families = families.into_iter().map(cell).collect();
         Matrix { rule: RULE, families, cases }
     }
 
     /// The matrix to read: families down, configurations across, then the rule and the reasons.
-    ///
-    /// # Errors
-    /// The matrix holds what JSON cannot write, which its types exclude.
-    pub fn render(&self, format: Format) -> anyhow::Result<String> {
-        let (families, configurations) = self.axes();
-        let header = configurations.iter().map(|configuration| Column::text(*configuration));
-        let mut table = Table::new(std::iter::once(Column::text("family")).chain(header));
-        for family in &families {
-            table.row(std::iter::once((*family).to_owned()).chain(self.row(family, &configurations)));
+    pub fn render(&self, format: Format) -> String {
+        let families: IndexSet<&str> = self.families.iter().map(|cell| cell.family.as_str()).collect();
+        let configurations = self.families.iter().map(|cell| cell.configuration.as_str());
+        let configurations: IndexSet<&str> = configurations.filter(|it| !self.is_absent(it)).collect();
+        let columns = ["family"].into_iter().chain(configurations.iter().copied()).map(Column::text);
+        let mut table = Table::new(columns);
+        for family in families {
+            let cell = |configuration: &&str| {
+                let mut own = self.families.iter().filter(|cell| cell.family == family);
+                let found = own.find(|cell| cell.configuration == *configuration);
+                found.map(|cell| cell.standing.text()).unwrap_or_default()
+            };
+            table.row([family.to_owned()].into_iter().chain(configurations.iter().map(cell)));
         }
         table.footnote(self.rule);
         for reason in self.reasons() {
             table.footnote(reason);
         }
-        Ok(match format {
+        match format {
             Format::Table => table.terminal(),
             Format::Markdown => table.markdown(),
-            Format::Json => serde_json::to_string_pretty(self)? + "\n",
-        })
+            Format::Json => json(self),
+        }
     }
 
     /// Whether the configuration is not on this machine or in this build at all.
@@ -117,42 +112,14 @@ impl Matrix {
         own.all(|cell| cell.standing.status == Some(Status::Unavailable))
     }
 
-    fn axes(&self) -> (Vec<&str>, Vec<&str>) {
-        let (mut families, mut configurations) = (Vec::new(), Vec::new());
-        for Cell { family, configuration, .. } in &self.families {
-            if !families.contains(&family.as_str()) {
-                families.push(family.as_str());
-            }
-            if !configurations.contains(&configuration.as_str()) && !self.is_absent(configuration) {
-                configurations.push(configuration.as_str());
-            }
-        }
-        (families, configurations)
-    }
-
-    fn row(&self, family: &str, configurations: &[&str]) -> Vec<String> {
-        let cell = |configuration: &&str| {
-            let found =
-                self.families.iter().find(|cell| cell.family == family && cell.configuration == **configuration);
-            found.map(|cell| cell.standing.text()).unwrap_or_default()
+    /// Why a cell has no higher level, and why a configuration has no column; each reason once.
+    fn reasons(&self) -> IndexSet<String> {
+        let cells = self.families.iter().filter(|cell| !cell.standing.reason.is_empty());
+        let reason = |Cell { family, configuration, standing }: &Cell| match self.is_absent(configuration) {
+            true => format!("{configuration}: {}", standing.reason),
+            false => format!("{family} on {configuration}: {}: {}", standing.level, standing.reason),
         };
-        configurations.iter().map(cell).collect()
-    }
-
-    /// Why a cell has no higher level, and why a configuration has no column.
-    fn reasons(&self) -> Vec<String> {
-        let mut reasons = Vec::new();
-        for cell in self.families.iter().filter(|cell| !cell.standing.reason.is_empty()) {
-            let reason = if self.is_absent(&cell.configuration) {
-                format!("{}: {}", cell.configuration, cell.standing.reason)
-            } else {
-                format!("{} on {}: {}: {}", cell.family, cell.configuration, cell.standing.level, cell.standing.reason)
-            };
-            if !reasons.contains(&reason) {
-                reasons.push(reason);
-            }
-        }
-        reasons
+        cells.map(reason).collect()
     }
 }
 
@@ -246,10 +213,10 @@ pub(super) mod tests {
         assert_eq!((of("wrong").level, of("wrong").slowdown), (Level::None, None));
         assert_eq!((of("fast").level, of("fast").slowdown), (Level::High, Some(1.0)));
         assert_eq!((of("slow").level, of("slow").slowdown), (Level::Low, Some(30.0)));
-        let table = matrix.render(Format::Table).unwrap();
+        let table = matrix.render(Format::Table);
         assert!(table.contains("high, error 1e-6, 1.0 ×") && table.contains(RULE), "{table}");
         assert!(table.contains("f on wrong: none: wrong-output: why | how"), "{table}");
-        assert!(matrix.render(Format::Markdown).unwrap().contains("- f on wrong: none: wrong-output: why \\| how\n"));
+        assert!(matrix.render(Format::Markdown).contains("- f on wrong: none: wrong-output: why \\| how\n"));
     }
 
     #[test]
@@ -259,8 +226,7 @@ pub(super) mod tests {
             message: Some("no driver".into()),
             ..case("gpu", Status::Unavailable, 1.0)
         };
-        let text =
-            Matrix::of(vec![case("cpu", Status::Ok, 1.0), absent("f"), absent("g")]).render(Format::Markdown).unwrap();
+        let text = Matrix::of(vec![case("cpu", Status::Ok, 1.0), absent("f"), absent("g")]).render(Format::Markdown);
         assert!(text.starts_with("| family | cpu |\n") && text.contains("\n- gpu: unavailable: no driver\n"), "{text}");
         assert_eq!(text.matches("gpu").count(), 1, "{text}");
     }

@@ -12,9 +12,7 @@ impl Table {
         let head: String = std::iter::once(mark("th", "")).chain(self.columns.iter().map(header)).collect();
         let mut body = String::new();
         for row in &self.rows {
-            let empty = Cell::default();
-            let cell = |(index, column)| cell(column, row.cells.get(index).unwrap_or(&empty));
-            let cells: String = self.columns.iter().enumerate().map(cell).collect();
+            let cells: String = self.columns.iter().zip(&row.cells).map(|(column, it)| cell(column, it)).collect();
             let class = if row.is_best { " class=\"best\"" } else { "" };
             body.push_str(&format!("<tr{class}>{}{cells}</tr>\n", mark("td", row.mark)));
         }

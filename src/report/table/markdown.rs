@@ -14,9 +14,7 @@ impl Table {
         text.push_str(&line(with_mark("").into_iter().chain(headers)));
         text.push_str(&line(with_mark("---").into_iter().chain(rules)));
         for row in &self.rows {
-            let empty = Cell::default();
-            let cell = |(index, column)| cell(column, row.cells.get(index).unwrap_or(&empty));
-            let cells = self.columns.iter().enumerate().map(cell);
+            let cells = self.columns.iter().zip(&row.cells).map(|(column, it)| cell(column, it));
             text.push_str(&line(with_mark(row.mark).into_iter().chain(cells)));
         }
         if !self.footnotes.is_empty() {

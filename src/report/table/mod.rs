@@ -7,8 +7,6 @@ mod markdown;
 mod separated;
 mod terminal;
 
-pub use terminal::ruled_table;
-
 /// A table with an optional title above and footnotes below.
 #[derive(Clone, Debug, Default)]
 pub struct Table {
@@ -64,7 +62,9 @@ impl Table {
 
     /// Adds a row. Missing cells at its end are empty.
     pub fn row<C: Into<Cell>>(&mut self, cells: impl IntoIterator<Item = C>) -> &mut Row {
-        self.rows.push(Row { cells: cells.into_iter().map(Into::into).collect(), ..Row::default() });
+        let mut cells: Vec<Cell> = cells.into_iter().map(Into::into).collect();
+        cells.resize_with(self.columns.len(), Cell::default);
+        self.rows.push(Row { cells, ..Row::default() });
         let last = self.rows.len() - 1;
         &mut self.rows[last]
     }

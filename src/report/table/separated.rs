@@ -6,11 +6,8 @@ impl Table {
     /// The table with this delimiter, quoted where a cell needs it (RFC 4180).
     pub fn separated(&self, delimiter: u8) -> String {
         let mut writer = csv::WriterBuilder::new().delimiter(delimiter).flexible(true).from_writer(Vec::new());
-        let header: Vec<String> = self.columns.iter().map(|column| column.header.clone()).collect();
-        let rows = self.rows.iter().map(|row| {
-            let text = |index: usize| row.cells.get(index).map(|cell| cell.text.clone()).unwrap_or_default();
-            (0..self.columns.len()).map(text).collect()
-        });
+        let header: Vec<&str> = self.columns.iter().map(|column| column.header.as_str()).collect();
+        let rows = self.rows.iter().map(|row| row.cells.iter().map(|cell| cell.text.as_str()).collect());
         for record in std::iter::once(header).chain(rows) {
             // Memory takes any record of any length.
             let _ = writer.write_record(record);

@@ -14,9 +14,7 @@ impl Table {
         let with_mark = |mark: &str| marks.then(|| mark.to_owned());
         printed.set_header(with_mark("").into_iter().chain(self.columns.iter().map(|it| escape::terminal(&it.header))));
         for row in &self.rows {
-            let missing = self.columns.len().saturating_sub(row.cells.len());
-            let cells = row.cells.iter().map(text).chain(std::iter::repeat_n(String::new(), missing));
-            printed.add_row(with_mark(row.mark).into_iter().chain(cells));
+            printed.add_row(with_mark(row.mark).into_iter().chain(row.cells.iter().map(text)));
         }
         let numbers = self.columns.iter().enumerate().filter(|(_, column)| column.is_number());
         for (index, _) in numbers {
@@ -28,14 +26,6 @@ impl Table {
         let footnotes = self.footnotes.iter().map(|line| format!("  {}\n", escape::terminal(line)));
         title.chain([format!("{printed}\n")]).chain(footnotes).collect()
     }
-}
-
-/// Temporary, for the rooms that do not use [`Table`] yet.
-pub fn ruled_table(header: &[&str]) -> comfy_table::Table {
-    let mut table = comfy_table::Table::new();
-    table.load_style(TableStyle::new().header_separator(LineStyle::none().fill('─').junction('─')));
-    table.set_header(header.iter().copied());
-    table
 }
 
 fn text(cell: &Cell) -> String {

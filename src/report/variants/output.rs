@@ -10,9 +10,9 @@ use super::repeated::{Repeated, other_samples, samples_of};
 use super::{Measure, Options, Row, VariantTable, Variants, own_memory, rate};
 use crate::compare::{RatioInterval, is_like};
 use crate::definition::{Boundary, Dtype, ORIGINAL, Phase};
-use crate::report::Format;
-use crate::report::ranking::{latency, short_message, three_digits};
+use crate::report::ranking::{latency, percent, short_message, three_digits};
 use crate::report::table::{Cell, Column, Table};
+use crate::report::{Format, json};
 use crate::run_data::Record;
 
 /// The text of all tables. The recommendation comes last in a terminal, and first in Markdown.
@@ -28,7 +28,7 @@ pub fn render(variants: &Variants, format: Format) -> String {
             Format::Json => String::new(),
         }
     });
-    if format == Format::Json { json(variants) } else { texts.collect() }
+    if format == Format::Json { document(variants) } else { texts.collect() }
 }
 
 /// The first table, and beside it the tables of other sequence lengths, phases and machines.
@@ -40,19 +40,16 @@ struct Document {
 }
 
 /// An object; names and units of a row's figures are those of the records' columns.
-fn json(variants: &Variants) -> String {
+fn document(variants: &Variants) -> String {
     let mut tables = variants.tables.iter().cloned();
     let Some(table) = tables.next() else { return String::new() };
     let document = Document { table, others: tables.collect() };
-    // It holds no map with keys that are not strings, the only thing that JSON could not write.
-    serde_json::to_string_pretty(&document).map(|text| text + "\n").unwrap_or_default()
+    json::json(&document)
 }
 
 /// The JSON Schema of [`Format::Json`].
 pub fn schema() -> String {
-    let mut schema = schemars::schema_for!(Document);
-    schema.insert("title".into(), "inferbench report --variants: the variants of a model".into());
-    serde_json::to_string_pretty(&schema).map(|text| text + "\n").unwrap_or_default()
+    json::schema::<Document>("inferbench report --variants: the variants of a model")
 }
 
 /// `digits · sequence length 128 · batch 1`, with the machine if there are tables of several.
@@ -310,11 +307,6 @@ fn change(record: &Record) -> Option<String> {
     let bounds = record.accuracy_change_lower.zip(record.accuracy_change_upper);
     let interval = bounds.map(|(lower, upper)| format!(" ({} … {})", points(lower), points(upper)));
     Some(format!("{}{}", points(record.accuracy_change?), interval.unwrap_or_default()))
-}
-
-/// `98.2 %`.
-fn percent(fraction: f64) -> String {
-    format!("{:.1} %", 100.0 * fraction)
 }
 
 /// `−0.6`, `0.0`, `+1.2`: a difference of fractions in percentage points.

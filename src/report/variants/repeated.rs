@@ -3,7 +3,9 @@
 //! Times are pooled over the runs of the program that made the newest record. The answers are those of one run: a difference
 //! between two models is over the same samples only within a run.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::BTreeSet;
+
+use indexmap::IndexMap;
 
 use super::quality::{copy_quality, knowledge};
 use crate::compare::is_repetition;
@@ -23,16 +25,11 @@ pub struct Repeated<'a> {
 
 /// By case and machine, in the order of the records.
 pub fn repeated<'a>(records: &[&'a Record]) -> Vec<Repeated<'a>> {
-    let mut indices: HashMap<(Case, &str), usize> = HashMap::new();
-    let mut groups: Vec<Vec<&Record>> = Vec::new();
+    let mut groups: IndexMap<(Case, &str), Vec<&Record>> = IndexMap::new();
     for record in records {
-        let index = *indices.entry((record.case(), record.host_id.as_str())).or_insert_with(|| {
-            groups.push(Vec::new());
-            groups.len() - 1
-        });
-        groups[index].push(record);
+        groups.entry((record.case(), &record.host_id)).or_default().push(record);
     }
-    groups.into_iter().filter_map(Repeated::new).collect()
+    groups.into_values().filter_map(Repeated::new).collect()
 }
 
 impl<'a> Repeated<'a> {
