@@ -275,7 +275,8 @@ fn check_figures(record: &Record, calls: &[u64]) -> Result<(), TestCaseError> {
         prop_assert!(100 * not_above >= percent * calls.len() && 100 * below < percent * calls.len(), "p{}", percent);
         prop_assert!(upper.is_none_or(|upper| upper >= value && upper <= record.latency_max_ms.unwrap()));
         if percent > 50 {
-            prop_assert_eq!(upper.is_some(), calls.len() >= least_calls, "p{} of {}", percent, calls.len());
+            // Calls that depend on one another count as fewer.
+            prop_assert!(upper.is_none() || calls.len() >= least_calls, "p{} of {}", percent, calls.len());
         }
     }
     let mean = record.latency_mean_ms.unwrap();
