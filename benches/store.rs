@@ -2,7 +2,7 @@
 //!
 //! `cargo bench --features duckdb --bench store` prints seconds, those of percentiles beside those of pandas over the same
 //! files. pandas is looked for in `${XDG_CACHE_HOME:-~/.cache}/inferbench/pandas` (a virtual environment with pandas and
-//! pyarrow), then in `python3`. The histories take about 900 MB in the target folder and are removed afterwards. `-- --quick` makes them small.
+//! pyarrow), then in `python3`. The histories take about 400 MB in the target folder and are removed afterwards. `-- --quick` makes them small.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -92,7 +92,7 @@ fn many_calls(root: &Path, runs: usize) -> Result<()> {
     Ok(())
 }
 
-/// Without calls, which these commands do not read.
+/// Runs without calls, which these commands do not read. All are copies of the first.
 fn many_runs(root: &Path, runs: usize) -> Result<()> {
     let folder = root.join("runs");
     let start = Instant::now();
@@ -129,9 +129,14 @@ fn samples(run: usize, case: usize) -> Vec<Vec<u64>> {
     (0..SAMPLES).map(|_| (0..CALLS_PER_SAMPLE).map(|_| call()).collect()).collect()
 }
 
-/// A run a minute after the one before it: what `convert` does once Criterion's files are read.
+/// Each run begins a minute after the one before it.
+fn started(run: usize) -> Result<jiff::Timestamp> {
+    Ok(jiff::Timestamp::from_second(1_767_225_600 + 60 * run as i64)?)
+}
+
+/// Writes a run: what `convert` does once Criterion's files are read.
 fn write_run(root: &Path, run: usize, calls: &[Vec<Vec<u64>>]) -> Result<()> {
-    let started = jiff::Timestamp::from_second(1_767_225_600 + 60 * run as i64)?;
+    let started = started(run)?;
     let manifest = Manifest {
         format: MANIFEST_FORMAT,
         run_id: started.strftime("%Y%m%dT%H%M%SZ").to_string(),

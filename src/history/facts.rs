@@ -1,5 +1,7 @@
 //! The four tables of the history, and the facts of a run, which are its row in the first of them.
 
+use std::sync::LazyLock;
+
 use anyhow::{Result, bail};
 use jiff::Timestamp;
 use schemars::JsonSchema;
@@ -48,16 +50,14 @@ impl Table {
         }
     }
 
-    /// The columns, in their order.
-    pub fn columns(self) -> Vec<Column> {
-        match self {
-            Table::Runs => columns_of::<RunFacts>(),
-            Table::Results => columns_of::<Record>(),
-            Table::Hardware => {
-                std::iter::once(Column::new("run_id", ColumnType::Text)).chain(columns_of::<Machine>()).collect()
-            }
-            Table::Calls => calls::columns(),
-        }
+    /// The columns, in their order. They are derived once: a history has many runs.
+    pub fn columns(self) -> &'static [Column] {
+        static COLUMNS: LazyLock<[Vec<Column>; 4]> = LazyLock::new(|| {
+            let run_id = Column::new("run_id", ColumnType::Text);
+            let hardware = std::iter::once(run_id).chain(columns_of::<Machine>()).collect();
+            [columns_of::<RunFacts>(), columns_of::<Record>(), hardware, calls::columns()]
+        });
+        &COLUMNS[self as usize]
     }
 }
 
@@ -144,7 +144,7 @@ mod tests {
     fn every_table_has_its_columns_with_their_types() {
         let column = |table: Table, name| {
             let columns = table.columns();
-            columns.into_iter().find(|column| column.name == name).map(|column| column.column_type)
+            columns.iter().find(|column| column.name == name).map(|column| column.column_type)
         };
         assert_eq!(column(Table::Results, "timestamp"), Some(ColumnType::Timestamp));
         assert_eq!(column(Table::Results, "phase"), Some(ColumnType::Text));

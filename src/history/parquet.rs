@@ -1,4 +1,4 @@
-//! Tables as Parquet: zstd, every column optional, one row group.
+//! Tables as Parquet: every column optional, one row group, no compression.
 //!
 //! Rows go through [`toml::Table`], serde's own form of a flat struct that keeps integers apart from floats, knows
 //! infinity, and leaves absent values out.
@@ -9,14 +9,15 @@ use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::{Context, Result, bail};
+use bytes::Bytes;
 use jiff::Timestamp;
-use parquet::basic::{Compression, LogicalType, Repetition, TimeUnit, Type as PhysicalType, ZstdLevel};
+use parquet::basic::{LogicalType, Repetition, TimeUnit, Type as PhysicalType};
 use parquet::column::reader::{ColumnReader, ColumnReaderImpl};
 use parquet::column::writer::ColumnWriter;
 use parquet::data_type::{ByteArray, DataType};
 use parquet::errors::ParquetError;
 use parquet::file::properties::{EnabledStatistics, WriterProperties};
-use parquet::file::reader::{FileReader, SerializedFileReader};
+use parquet::file::reader::{ChunkReader, FileReader, SerializedFileReader};
 use parquet::file::writer::{SerializedColumnWriter, SerializedFileWriter};
 use parquet::schema::types::{Type, TypePtr};
 use toml::{Table, Value};
@@ -31,11 +32,9 @@ pub type Cells = Vec<Option<Value>>;
 /// # Errors
 /// The output cannot be written, or a value is not of its column's type.
 pub fn write_rows(columns: &[Column], rows: &[Table], output: impl Write + Send) -> Result<()> {
-    // Statistics would be larger than the rows of a run.
-    let properties = WriterProperties::builder()
-        .set_compression(Compression::ZSTD(ZstdLevel::default()))
-        .set_statistics_enabled(EnabledStatistics::None)
-        .set_offset_index_disabled(true);
+    // Statistics would be larger than the rows of a run, and so short columns take longer to decompress than to read.
+    let properties =
+        WriterProperties::builder().set_statistics_enabled(EnabledStatistics::None).set_offset_index_disabled(true);
     let mut file = SerializedFileWriter::new(output, schema(columns)?, Arc::new(properties.build()))?;
     let mut group = file.next_row_group()?;
     for column in columns {
@@ -68,7 +67,8 @@ pub fn read_rows(path: &Path, columns: &[Column]) -> Result<Vec<Table>> {
 /// # Errors
 /// The file is missing, cut short, or no Parquet file; the message names it.
 pub fn read_columns(path: &Path, columns: &[Column]) -> Result<(usize, Vec<Cells>)> {
-    let reader = open(path)?;
+    // One read of a small file instead of two for each column.
+    let reader = reader_of(Bytes::from(fs_err::read(path)?), path)?;
     let descriptors = reader.metadata().file_metadata().schema_descr().columns();
     let mut found = vec![Vec::new(); columns.len()];
     let mut count = 0;
@@ -95,8 +95,11 @@ pub fn read_columns(path: &Path, columns: &[Column]) -> Result<(usize, Vec<Cells
 /// # Errors
 /// The file is missing, cut short, or no Parquet file; the message names it.
 pub fn open(path: &Path) -> Result<SerializedFileReader<File>> {
-    let file = fs_err::File::open(path)?.into_parts().0;
-    SerializedFileReader::new(file)
+    reader_of(fs_err::File::open(path)?.into_parts().0, path)
+}
+
+fn reader_of<R: ChunkReader + 'static>(input: R, path: &Path) -> Result<SerializedFileReader<R>> {
+    SerializedFileReader::new(input)
         .map_err(|error| anyhow::anyhow!("{}: cut short, or no Parquet file ({})", path.display(), plain(&error)))
 }
 

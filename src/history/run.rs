@@ -126,7 +126,7 @@ impl Run {
             }
             Ok(row.try_into()?)
         };
-        let rows = read_rows(&path, &Table::Results.columns())?;
+        let rows = read_rows(&path, Table::Results.columns())?;
         rows.into_iter().map(record).collect::<Result<_>>().with_context(|| path.display().to_string())
     }
 
@@ -214,7 +214,7 @@ impl Run {
 }
 
 fn one_row(path: &Path, table: Table) -> Result<Row> {
-    let mut rows = read_rows(path, &table.columns())?;
+    let mut rows = read_rows(path, table.columns())?;
     rows.pop().filter(|_| rows.is_empty()).with_context(|| format!("{}: it has not one row", path.display()))
 }
 

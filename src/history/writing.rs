@@ -149,7 +149,7 @@ pub fn remove(run: &Run) -> Result<()> {
 /// The folder cannot be written.
 pub fn remove_calls(run: &Run) -> Result<()> {
     let facts = RunFacts { calls: 0, ..run.facts()? };
-    put(run.folder(), Table::Runs.file(), |bytes| write_rows(&Table::Runs.columns(), &[table_of(&facts)?], bytes))?;
+    put(run.folder(), Table::Runs.file(), |bytes| write_rows(Table::Runs.columns(), &[table_of(&facts)?], bytes))?;
     match fs::remove_file(run.folder().join(LATENCIES)) {
         Err(error) if error.kind() != ErrorKind::NotFound => Err(error.into()),
         _ => Ok(()),
@@ -162,11 +162,11 @@ fn complete(folder: &Path, facts: RunFacts) -> Result<()> {
     for table in [Table::Results, Table::Hardware] {
         if !folder.join(table.file()).is_file() {
             let rows = run.rows(table)?;
-            put(folder, table.file(), |bytes| write_rows(&table.columns(), &rows, bytes))?;
+            put(folder, table.file(), |bytes| write_rows(table.columns(), &rows, bytes))?;
         }
     }
     let row = table_of(&facts)?;
-    put(folder, Table::Runs.file(), |bytes| write_rows(&Table::Runs.columns(), &[row], bytes))
+    put(folder, Table::Runs.file(), |bytes| write_rows(Table::Runs.columns(), &[row], bytes))
 }
 
 fn put(folder: &Path, name: &str, write: impl FnOnce(&mut Vec<u8>) -> Result<()>) -> Result<()> {
