@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, anyhow, bail};
 use jiff::Timestamp;
 use jiff::civil::DateTime;
 use jiff::tz::TimeZone;
@@ -124,7 +124,7 @@ impl Run {
             if let Some(version) = version.filter(|version| *version > i64::from(SCHEMA_VERSION)) {
                 bail!("schema version {version} is newer than this inferbench, which reads up to {SCHEMA_VERSION}");
             }
-            Ok(row.try_into()?)
+            row.try_into().map_err(|error: toml::de::Error| anyhow!("{}", error.message()))
         };
         let rows = read_rows(&path, Table::Results.columns())?;
         rows.into_iter().map(record).collect::<Result<_>>().with_context(|| path.display().to_string())
