@@ -175,6 +175,7 @@ impl Run {
     ///
     /// # Errors
     /// A file cannot be read; the message names it.
+    #[cfg_attr(not(feature = "duckdb"), allow(dead_code, reason = "only the tables of DuckDB read single columns"))]
     pub(super) fn columns(&self, table: Table, columns: &[Column]) -> Result<(usize, Vec<Cells>)> {
         let path = self.folder.join(table.file());
         if path.is_file() {
