@@ -109,14 +109,16 @@ fn start_cold(job: &Job) -> Result<()> {
     Ok(())
 }
 
-/// A worker whose supervisor was killed must not go on measuring unseen. The thread that looks for it sleeps between looks.
+/// A worker whose supervisor was killed must not go on measuring unseen, nor say of its case that printing has failed.
 fn end_with_supervisor(supervisor: u32) {
+    #[cfg(target_os = "linux")]
+    // Without it the thread below ends the process, somewhat later.
+    let _ = nix::sys::prctl::set_pdeathsig(nix::sys::signal::Signal::SIGKILL);
     #[cfg(unix)]
     std::thread::spawn(move || {
         while std::os::unix::process::parent_id() == supervisor {
             std::thread::sleep(Duration::from_secs(1));
         }
-        eprintln!("inferbench: the supervisor process is gone; this one ends too");
         std::process::exit(1);
     });
     #[cfg(not(unix))]
