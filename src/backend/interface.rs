@@ -64,7 +64,7 @@ pub struct LoadRequest<'a> {
     pub model: &'a Model,
     /// The files of the model.
     pub artifacts: &'a Artifacts,
-    /// What a call of the session does.
+    /// The phase that one call of the session computes.
     pub phase: Phase,
     /// The sizes of the case, for the dimensions that the model's inputs leave open.
     pub sizes: Sizes,
@@ -144,7 +144,7 @@ pub struct Stages {
     pub to_host: Duration,
 }
 
-/// Where and how a session computes.
+/// The device, dtype and settings with which a session computes.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Placement {
     /// The device that computes.
@@ -191,7 +191,7 @@ pub struct DeviceReport {
     pub device: String,
     /// A description of the device, or why it is not there and what adds it.
     pub availability: Result<String, String>,
-    /// Whether only a probe shows that it works.
+    /// True if only a probe can show that the device works.
     pub needs_probe: bool,
 }
 

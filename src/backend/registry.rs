@@ -64,7 +64,7 @@ impl Entry {
         })
     }
 
-    /// Whether this build has the backend.
+    /// Returns whether this build has the backend.
     pub fn is_in_this_build(&self) -> bool {
         self.backend.is_some()
     }

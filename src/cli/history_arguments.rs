@@ -8,7 +8,7 @@ use clap::Args;
 use crate::history::History;
 use crate::paths::Paths;
 
-/// Where runs are read.
+/// The flags that say where runs are read from.
 #[derive(Args, Clone, Debug, Default)]
 pub struct HistoryArguments {
     /// Read runs here: a folder of runs, one run's folder, a CSV file of records, or a .duckdb export; may be repeated

@@ -146,7 +146,7 @@ pub(super) struct Graph {
     /// The names of the part's inputs and outputs, in the order of its definition.
     inputs: Vec<String>,
     outputs: Vec<String>,
-    /// Whether an input is a cache that grows by a position per step.
+    /// Returns whether an input is a cache that grows by a position per step.
     grows: bool,
     compiled: Vec<Compiled>,
     /// How long all compilations took.

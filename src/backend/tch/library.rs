@@ -36,7 +36,7 @@ mod at_run_time {
         static mut inferbench_libtorch_functions: [*const c_void; 0];
     }
 
-    /// What the table has before libtorch is loaded.
+    /// The entry that every function of the table has before libtorch is loaded.
     #[unsafe(no_mangle)]
     extern "C" fn inferbench_libtorch_is_not_loaded() -> ! {
         eprintln!("a function of libtorch is called before libtorch is loaded");

@@ -250,7 +250,7 @@ impl Runtime for TchRuntime {
         Ok(outputs)
     }
 
-    /// What the call that profiles and the call that optimises take beyond the call after them.
+    /// The time that the profiling call and the optimising call take beyond the call after them.
     fn compilation(&self, graph: &TchGraph) -> Option<Duration> {
         let [profiled, optimised, plain] = graph.first_calls.as_slice().try_into().ok()?;
         Some(Duration::saturating_sub(profiled, plain) + Duration::saturating_sub(optimised, plain))
