@@ -12,7 +12,7 @@ use tract_onnx::prelude::*;
 use tract_onnx::tract_hir::internal::{TDim, ToDim};
 
 use crate::backend::artifact::{Format, check_artifact, parts_of};
-use crate::backend::graphs::{Runtime, largest_of_rows, open_session};
+use crate::backend::graphs::{Runtime, largest_of_rows, open_session, places};
 use crate::backend::interface::{Backend, DeviceReport, LoadRequest, Placement, Session, Versions};
 use crate::definition::{CaseFailure, Dimension, Dtype, Model, Part};
 use crate::fixture::{HostTensor, TensorData, with_values};
@@ -95,11 +95,7 @@ impl TractGraph {
         let mut model = tract_onnx::onnx().model_for_path(path)?;
         let outlets = model.input_outlets()?.to_vec();
         let names: Vec<String> = outlets.iter().map(|outlet| model.node(outlet.node).name.clone()).collect();
-        let place = |name: &str| {
-            let missing = || CaseFailure::failed(format!("no input {name:?} among {}", names.join(", ")));
-            names.iter().position(|known| known == name).ok_or_else(missing)
-        };
-        let places = part.inputs.iter().map(|input| place(&input.name)).collect::<Result<_, _>>()?;
+        let places = places(part.inputs.iter().map(|input| &input.name), &names, path.display())?;
         let is_past = |dimension: &Dimension| *dimension == Dimension::Symbol(PAST.into());
         let growing = part.inputs.iter().map(|input| input.shape.iter().position(is_past)).collect();
         if !part.outputs.is_empty() {

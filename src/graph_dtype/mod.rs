@@ -81,8 +81,9 @@ const NOTHING_TO_QUANTISE: &str =
 /// is of another graph, or the files cannot be written; an incomplete file may be left then.
 pub fn convert(source: &Path, form: &Form, destination: &Path) -> Result<Summary> {
     let mut read = Source::read(source)?;
-    let Rewritten { graph, initializers, summary } = rewrite(&mut read, source, form)?;
-    write::write(&read, graph, &initializers, destination)?;
+    let rewritten = rewrite(&mut read, source, form)?;
+    let summary = rewritten.summary;
+    write::write(&read, rewritten, destination)?;
     Ok(summary)
 }
 
@@ -93,7 +94,7 @@ pub fn convert(source: &Path, form: &Form, destination: &Path) -> Result<Summary
 pub fn converted_bytes(source: &Path, form: &Form) -> Result<u64> {
     let mut read = Source::read(source)?;
     let rewritten = rewrite(&mut read, source, form)?;
-    Ok(rewritten.initializers.iter().filter_map(|planned| planned.size_bytes(&read)).sum())
+    Ok(rewritten.initializers.iter().filter_map(Planned::size_bytes).sum())
 }
 
 fn rewrite(read: &mut Source, path: &Path, form: &Form) -> Result<Rewritten> {

@@ -3,17 +3,17 @@
 use std::collections::{HashMap, HashSet};
 
 use anyhow::{Result, bail, ensure};
+use half::{bf16, f16};
 
 use super::draft::Draft;
 use super::element_types::element_types;
 use super::operators::{input_stays_f32, works_on_sequences};
 use super::planned::{Content, Planned};
 use super::precision::{Precision, precisions};
-use super::products::unchanged;
 use super::{Rewritten, Summary};
 use crate::definition::Dtype;
-use crate::onnx::Source;
 use crate::onnx::proto::{AttributeProto, GraphProto, NodeProto, TensorProto, element};
+use crate::onnx::{Source, floats};
 
 /// The graph in `dtype`, which is f16 or bf16.
 ///
@@ -24,31 +24,17 @@ pub(super) fn rewrite(source: &mut Source, dtype: Dtype) -> Result<Rewritten> {
     make_constants_initializers(&mut source.graph);
     let source = &*source;
     let types = element_types(&source.graph);
-    let largest = match dtype {
-        Dtype::F16 => half::f16::MAX.to_f32(),
-        _ => half::bf16::MAX.to_f32(),
-    };
-    let precisions = precisions(source, &source.graph.nodes, &types, dtype, largest);
-    let mut rewriter = Rewriter::new(source, types, dtype, largest);
+    let precisions = precisions(source, &types, dtype);
+    let mut rewriter = Rewriter::new(source, types, dtype);
     for (node, precision) in source.graph.nodes.iter().zip(&precisions) {
         rewriter.add(node, *precision);
     }
     for output in &source.graph.outputs {
         rewriter.finish(&output.name);
     }
-    let summary = Summary {
-        converted: precisions.iter().filter(|precision| **precision == Precision::Narrow).count(),
-        left: precisions.iter().filter(|precision| **precision == Precision::Full).count(),
-    };
-    let Draft { nodes, initializers, .. } = rewriter.draft;
-    let graph = GraphProto {
-        nodes,
-        initializers: Vec::new(),
-        value_info: Vec::new(),
-        inputs: source.graph.own_inputs().cloned().collect(),
-        ..source.graph.clone()
-    };
-    Ok(Rewritten { graph, initializers, summary })
+    let count = |wanted| precisions.iter().filter(|precision| **precision == wanted).count();
+    let summary = Summary { converted: count(Precision::Narrow), left: count(Precision::Full) };
+    Ok(rewriter.draft.finish(&source.graph, summary))
 }
 
 fn check(graph: &GraphProto) -> Result<()> {
@@ -97,13 +83,12 @@ fn float_constant(attributes: &mut [AttributeProto]) -> Option<TensorProto> {
 struct Names {
     full: Option<String>,
     narrow: Option<String>,
-    /// Whether its numbers may be beyond the narrow type.
+    /// Whether its numbers may be beyond the narrow type, as the mask of an attention is, which may be the least of f32.
     is_wide: bool,
 }
 
 struct Rewriter<'a> {
     dtype: Dtype,
-    largest: f32,
     types: HashMap<String, i32>,
     places: HashMap<&'a str, usize>,
     outputs: HashSet<&'a str>,
@@ -114,7 +99,7 @@ struct Rewriter<'a> {
 }
 
 impl<'a> Rewriter<'a> {
-    fn new(source: &'a Source, types: HashMap<String, i32>, dtype: Dtype, largest: f32) -> Self {
+    fn new(source: &'a Source, types: HashMap<String, i32>, dtype: Dtype) -> Self {
         let graph = &source.graph;
         let mut values = HashMap::new();
         for input in graph.own_inputs() {
@@ -122,12 +107,11 @@ impl<'a> Rewriter<'a> {
             let is_wide = is_added(&graph.nodes, &input.name);
             values.insert(input.name.clone(), Names { full, is_wide, ..Names::default() });
         }
-        let is_float = |planned: &Planned| planned.element(source) == element::FLOAT;
-        let initializers = unchanged(graph).into_iter().filter(|planned| !is_float(planned)).collect();
+        let mut draft = Draft::new(source, types.keys());
+        draft.initializers.retain(|planned| planned.element != element::FLOAT);
         Rewriter {
             dtype,
-            largest,
-            draft: Draft::new(types.keys(), initializers),
+            draft,
             types,
             places: graph.places(),
             outputs: graph.outputs.iter().map(|output| output.name.as_str()).collect(),
@@ -161,7 +145,8 @@ impl<'a> Rewriter<'a> {
         if is_narrow && node.op_type == "Cast" && node.int("to") == Some(element::FLOAT.into()) {
             node.attributes = vec![AttributeProto::int("to", self.element().into())];
         }
-        let is_wide = matches!(precision, Precision::Exact { is_wide: true });
+        let is_bounded = matches!(node.op_type.as_str(), "Sin" | "Cos" | "Tanh" | "Sigmoid" | "Softmax");
+        let is_wide = precision == Precision::Exact && !is_bounded;
         let mut finished = Vec::new();
         for output in &mut node.outputs {
             if !self.is_float(output) {
@@ -220,11 +205,12 @@ impl<'a> Rewriter<'a> {
         if let Some(place) = place {
             let content = match (is_narrow, self.dtype) {
                 (false, _) => Content::Same(place),
-                (true, Dtype::F16) => Content::F16(place),
-                (true, _) => Content::Bf16(place),
+                (true, Dtype::F16) => narrowed(place, |value| to_f16(value).to_le_bytes()),
+                (true, _) => narrowed(place, |value| to_bf16(value).to_le_bytes()),
             };
+            let element = if is_narrow { self.element() } else { element::FLOAT };
             let dims = self.source.graph.initializers[place].dims.clone();
-            self.draft.add(&name, &dims, content);
+            self.draft.initializers.push(Planned { name: name.clone(), dims, element, content });
         } else {
             let mut from = other.unwrap_or_else(|| value.to_owned());
             if is_wide {
@@ -242,12 +228,9 @@ impl<'a> Rewriter<'a> {
     fn clipped(&mut self, name: &str) -> String {
         let clipped = self.draft.fresh(name, "clipped");
         if self.bounds.is_none() {
-            let bounds = [("least", -self.largest), ("largest", self.largest)].map(|(name, bound)| {
-                let name = self.draft.fresh(name, self.dtype.name());
-                self.draft.add(&name, &[], Content::Number(bound));
-                name
-            });
-            self.bounds = Some(bounds);
+            let largest = if self.dtype == Dtype::F16 { f16::MAX.to_f32() } else { bf16::MAX.to_f32() };
+            let bounds = [("least", -largest), ("largest", largest)];
+            self.bounds = Some(bounds.map(|(name, bound)| self.draft.add_number(name, self.dtype.name(), bound)));
         }
         let [least, largest] = self.bounds.clone().unwrap_or_default();
         self.draft.nodes.push(NodeProto::new("Clip", &[name, &least, &largest], &clipped));
@@ -272,4 +255,66 @@ fn is_added(nodes: &[NodeProto], input: &str) -> bool {
         }
         false
     })
+}
+
+/// The values of an initializer as numbers of two bytes.
+fn narrowed(place: usize, narrow: fn(f32) -> [u8; 2]) -> Content {
+    Content::made(move |source| {
+        let bytes = source.float_bytes(&source.graph.initializers[place])?;
+        Ok(floats(bytes.as_slice()).flat_map(narrow).collect())
+    })
+}
+
+/// The nearest f16. A finite number stays finite, and a number other than 0 does not become 0: the small constant under a
+/// root must keep its quotient finite.
+fn to_f16(value: f32) -> f16 {
+    if value.is_infinite() {
+        return f16::from_f32(value);
+    }
+    let nearest = f16::from_f32(value.clamp(f16::MIN.to_f32(), f16::MAX.to_f32()));
+    if value != 0.0 && nearest.to_f32() == 0.0 {
+        return if value > 0.0 { f16::MIN_POSITIVE_SUBNORMAL } else { -f16::MIN_POSITIVE_SUBNORMAL };
+    }
+    nearest
+}
+
+/// The nearest bf16; a finite number stays finite.
+fn to_bf16(value: f32) -> bf16 {
+    if value.is_infinite() {
+        return bf16::from_f32(value);
+    }
+    bf16::from_f32(value.clamp(bf16::MIN.to_f32(), bf16::MAX.to_f32()))
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn a_number_becomes_the_nearest_that_is_as_finite_and_as_much_zero(value in any::<f32>()) {
+            let narrow = [to_f16(value).to_f32(), to_bf16(value).to_f32()];
+            for narrow in narrow {
+                prop_assert_eq!((narrow.is_nan(), narrow.is_infinite()), (value.is_nan(), value.is_infinite()));
+                prop_assert!(value.is_nan() || narrow.is_sign_positive() == value.is_sign_positive());
+            }
+            prop_assert_eq!(narrow[0] == 0.0, value == 0.0);
+            if value.abs() > 1e-4 && value.abs() < 65504.0 {
+                prop_assert!((narrow[0] - value).abs() <= value.abs() / 2048.0);
+            }
+            if value.is_normal() && value.abs() < 3.38e38 {
+                prop_assert!((narrow[1] - value).abs() <= value.abs() / 256.0);
+            }
+        }
+    }
+
+    #[test]
+    fn an_attention_bias_of_the_least_f32_is_the_least_f16() {
+        assert_eq!(to_f16(f32::MIN).to_f32(), -65504.0);
+        assert_eq!(to_bf16(f32::MIN), bf16::MIN);
+        assert_eq!(to_f16(f32::NEG_INFINITY), f16::NEG_INFINITY);
+        assert_eq!(to_f16(1e-12), f16::MIN_POSITIVE_SUBNORMAL);
+    }
 }

@@ -143,8 +143,4 @@ impl Runtime for CandleRuntime {
     fn greedy(&self, logits: &Tensor) -> Result<Tensor, CaseFailure> {
         greedy(logits)
     }
-
-    fn check_inputs(&self, graph: &CandleGraph, inputs: &[&Tensor]) -> Result<(), CaseFailure> {
-        Ok(graph.plan.check_inputs(&graph.named(inputs))?)
-    }
 }

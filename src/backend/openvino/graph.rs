@@ -12,13 +12,13 @@ use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use openvino::{
-    CompiledModel, Core, DeviceType, InferRequest, InferenceError, Model, PartialShape, PropertyKey, RwPropertyKey,
-    Tensor,
+    CompiledModel, Core, DeviceType, InferRequest, InferenceError, Model, Node, PartialShape, PropertyKey,
+    RwPropertyKey, Tensor,
 };
 
 use super::library::{case_device, core};
 use super::tensor::{shape, to_host, to_tensor};
-use crate::backend::graphs::{Runtime, largest_of_rows};
+use crate::backend::graphs::{Runtime, largest_of_rows, places};
 use crate::backend::interface::{LoadRequest, Placement};
 use crate::definition::{CaseFailure, Dimension, Dtype, Part};
 use crate::fixture::{HostTensor, TensorData};
@@ -201,26 +201,22 @@ impl Compiled {
         outputs: &[String],
         shapes: Option<Vec<Rc<[usize]>>>,
     ) -> Result<Self, CaseFailure> {
-        let of_input = |name: &String| model.get_input_by_name(name).and_then(|node| node.get_name()).ok();
-        let defined: Vec<Option<String>> = inputs.iter().map(of_input).collect();
-        let input = |index| {
-            let name = model.get_input_by_index(index).and_then(|node| node.get_name())?;
-            let missing = || CaseFailure::failed(format!("nothing gives {name:?}"));
-            defined.iter().position(|known| known.as_ref() == Some(&name)).ok_or_else(missing)
+        let known = |name: &String, node: Result<Node, InferenceError>| {
+            node.and_then(|node| node.get_name()).unwrap_or_else(|_| name.clone())
         };
-        let inputs = (0..model.get_input_size()?).map(input).collect::<Result<_, _>>()?;
+        let defined: Vec<String> = inputs.iter().map(|name| known(name, model.get_input_by_name(name))).collect();
+        let own_input = |index| model.get_input_by_index(index).and_then(|node| node.get_name());
+        let own = (0..model.get_input_size()?).map(own_input).collect::<Result<Vec<String>, _>>()?;
+        let inputs = places(&own, &defined, "the inputs of the definition")?;
 
-        let of_output = |index| model.get_output_by_index(index).and_then(|node| node.get_name());
-        let known = (0..model.get_output_size()?).map(of_output);
-        let known = known.collect::<Result<Vec<String>, _>>()?;
-        let output = |name: &String| {
-            let own = model.get_output_by_name(name).and_then(|node| node.get_name()).ok();
-            let missing = || CaseFailure::failed(format!("no {name:?} among {}", known.join(", ")));
-            known.iter().position(|known| Some(known) == own.as_ref()).ok_or_else(missing)
-        };
+        let own_output = |index| model.get_output_by_index(index).and_then(|node| node.get_name());
+        let own = (0..model.get_output_size()?).map(own_output).collect::<Result<Vec<String>, _>>()?;
         let outputs = match outputs {
-            [] => (0..known.len()).collect(),
-            outputs => outputs.iter().map(output).collect::<Result<_, _>>()?,
+            [] => (0..own.len()).collect(),
+            outputs => {
+                let wanted = outputs.iter().map(|name| known(name, model.get_output_by_name(name)));
+                places(wanted, &own, "the outputs of the graph")?
+            }
         };
         Ok(Compiled { shapes, model, requests: Vec::new(), inputs, outputs })
     }

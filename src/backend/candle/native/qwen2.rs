@@ -1,20 +1,17 @@
 //! Qwen2.
 
-use candle_core::{Result, Tensor};
+use candle_core::Result;
 use candle_nn::VarBuilder;
 use candle_transformers::models::qwen2::{Config, ModelForCausalLM};
 
 use super::causal_lm;
-use super::module::{Decoder, only_input};
-
-/// The model before the first token. candle's module holds the cache itself; its clones share the weights.
-struct Qwen2Decoder(ModelForCausalLM);
+use super::module::Decoder;
 
 /// transformers' `Qwen2ForCausalLM`.
 ///
 /// # Errors
 /// The configuration is not one of candle's module, or the weights do not fit it.
-pub fn load(mut config: causal_lm::Config, weights: VarBuilder) -> Result<impl Decoder + use<>> {
+pub fn load(mut config: causal_lm::Config, weights: VarBuilder) -> Result<Decoder<ModelForCausalLM>> {
     // The module takes a window always, and its type has no default.
     config.others.insert("sliding_window".into(), 0.into());
     config.others.insert("max_window_layers".into(), 0.into());
@@ -26,18 +23,7 @@ pub fn load(mut config: causal_lm::Config, weights: VarBuilder) -> Result<impl D
     // As wide as the longest text.
     config.sliding_window = config.max_position_embeddings;
     config.max_window_layers = config.num_hidden_layers;
-    Ok(Qwen2Decoder(ModelForCausalLM::new(&config, weights)?))
-}
-
-impl Decoder for Qwen2Decoder {
-    type Cache = ModelForCausalLM;
-
-    fn prefill(&self, inputs: &[Tensor]) -> Result<(Tensor, ModelForCausalLM)> {
-        let mut model = self.0.clone();
-        Ok((model.forward(only_input(inputs)?, 0)?.squeeze(1)?, model))
-    }
-
-    fn step(&self, tokens: &Tensor, position: usize, cache: &mut ModelForCausalLM) -> Result<Tensor> {
-        cache.forward(tokens, position)?.squeeze(1)
-    }
+    // The module holds the cache itself; its clones share the weights.
+    let empty = ModelForCausalLM::new(&config, weights)?;
+    Ok(Decoder { empty, forward: Box::new(|tokens, position, model| model.forward(tokens, position)?.squeeze(1)) })
 }
