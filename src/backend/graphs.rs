@@ -290,7 +290,8 @@ impl<G> GraphGenerator<G> {
 }
 
 impl<R: Runtime> Generator<R> for GraphGenerator<R::Graph> {
-    type Inputs = GraphInputs<R::Value>;
+    /// A batch on the device, and values that replace some of it in every step.
+    type Inputs = (Values<R::Value>, Values<R::Value>);
     /// All values after a call; the next call needs the keys and values among them.
     type Cache = Values<R::Value>;
 
@@ -319,13 +320,17 @@ impl<R: Runtime> Generator<R> for GraphGenerator<R::Graph> {
             values.insert(BIAS.into(), runtime.upload(&causal_bias(positions))?);
             for_steps.insert(BIAS.into(), runtime.upload(&causal_bias(1))?);
         }
-        Ok(GraphInputs { values, for_steps })
+        Ok((values, for_steps))
     }
 
-    fn prefill(&mut self, runtime: &R, inputs: &Self::Inputs) -> Result<(R::Value, Self::Cache), CaseFailure> {
-        let mut values = inputs.values.clone();
+    fn prefill(
+        &mut self,
+        runtime: &R,
+        (values, for_steps): &Self::Inputs,
+    ) -> Result<(R::Value, Self::Cache), CaseFailure> {
+        let mut values = values.clone();
         let logits = self.run_phase(runtime, Phase::Prefill, &mut values)?;
-        values.extend(inputs.for_steps.clone());
+        values.extend(for_steps.clone());
         Ok((logits, values))
     }
 
@@ -346,13 +351,6 @@ impl<R: Runtime> Generator<R> for GraphGenerator<R::Graph> {
     fn compilation(&self, runtime: &R) -> Option<Duration> {
         self.graphs.iter().map(|wired| runtime.compilation(&wired.graph)).sum()
     }
-}
-
-/// A batch on the device.
-struct GraphInputs<V> {
-    values: Values<V>,
-    /// Values that replace some of them in every step.
-    for_steps: Values<V>,
 }
 
 /// The numbers of positions, i64 `[1, positions]`.

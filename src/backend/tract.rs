@@ -150,18 +150,13 @@ impl Runtime for TractRuntime {
     fn download(&self, value: &TValue) -> Result<HostTensor, CaseFailure> {
         let shape = value.shape().to_vec();
         let view = value.try_as_plain_ram()?;
-        macro_rules! values {
-            ($element:ty, $variant:ident) => {
-                TensorData::$variant(view.as_slice::<$element>()?.to_vec())
-            };
-        }
-        let data = match value.datum_type() {
-            DatumType::F32 => values!(f32, F32),
-            DatumType::F64 => values!(f64, F64),
-            DatumType::I32 => values!(i32, I32),
-            DatumType::I64 => values!(i64, I64),
-            DatumType::U8 => values!(u8, U8),
-            DatumType::Bool => values!(bool, Bool),
+        let data: TensorData = match value.datum_type() {
+            DatumType::F32 => view.as_slice::<f32>()?.to_vec().into(),
+            DatumType::F64 => view.as_slice::<f64>()?.to_vec().into(),
+            DatumType::I32 => view.as_slice::<i32>()?.to_vec().into(),
+            DatumType::I64 => view.as_slice::<i64>()?.to_vec().into(),
+            DatumType::U8 => view.as_slice::<u8>()?.to_vec().into(),
+            DatumType::Bool => view.as_slice::<bool>()?.to_vec().into(),
             other => return Err(CaseFailure::unsupported(format!("an output has the element type {other:?}"))),
         };
         Ok(HostTensor { shape, data })

@@ -8,12 +8,12 @@ use half::{bf16, f16};
 use super::draft::Draft;
 use super::element_types::element_types;
 use super::operators::{input_stays_f32, works_on_sequences};
-use super::planned::{Content, Planned};
+use super::planned::Content;
 use super::precision::{Precision, precisions};
 use super::{Rewritten, Summary};
 use crate::definition::Dtype;
+use crate::onnx::Source;
 use crate::onnx::proto::{AttributeProto, GraphProto, NodeProto, TensorProto, element};
-use crate::onnx::{Source, floats};
 
 /// The graph in `dtype`, which is f16 or bf16.
 ///
@@ -30,7 +30,9 @@ pub(super) fn rewrite(source: &mut Source, dtype: Dtype) -> Result<Rewritten> {
         rewriter.add(node, *precision);
     }
     for output in &source.graph.outputs {
-        rewriter.finish(&output.name);
+        if rewriter.is_float(&output.name) {
+            rewriter.full(&output.name);
+        }
     }
     let count = |wanted| precisions.iter().filter(|precision| **precision == wanted).count();
     let summary = Summary { converted: count(Precision::Narrow), left: count(Precision::Full) };
@@ -78,22 +80,18 @@ fn float_constant(attributes: &mut [AttributeProto]) -> Option<TensorProto> {
     }
 }
 
-/// Under which names a value of f32 is there.
-#[derive(Default)]
-struct Names {
-    full: Option<String>,
-    narrow: Option<String>,
-    /// Whether its numbers may be beyond the narrow type, as the mask of an attention is, which may be the least of f32.
-    is_wide: bool,
-}
-
+/// The values of f32 of a graph: in f32 they have their own names, and in the narrow type others.
 struct Rewriter<'a> {
     dtype: Dtype,
     types: HashMap<String, i32>,
     places: HashMap<&'a str, usize>,
-    outputs: HashSet<&'a str>,
     draft: Draft,
-    values: HashMap<String, Names>,
+    /// Values that are there in f32.
+    full: HashSet<String>,
+    /// The names of values that are there in the narrow type.
+    narrow: HashMap<String, String>,
+    /// Values whose numbers may be beyond the narrow type, as the mask of an attention, which may be the least of f32.
+    wide: HashSet<String>,
     source: &'a Source,
     bounds: Option<[String; 2]>,
 }
@@ -101,21 +99,16 @@ struct Rewriter<'a> {
 impl<'a> Rewriter<'a> {
     fn new(source: &'a Source, types: HashMap<String, i32>, dtype: Dtype) -> Self {
         let graph = &source.graph;
-        let mut values = HashMap::new();
-        for input in graph.own_inputs() {
-            let full = Some(input.name.clone());
-            let is_wide = is_added(&graph.nodes, &input.name);
-            values.insert(input.name.clone(), Names { full, is_wide, ..Names::default() });
-        }
-        let mut draft = Draft::new(source, types.keys());
-        draft.initializers.retain(|planned| planned.element != element::FLOAT);
+        let places = graph.places();
+        let inputs = || graph.own_inputs().map(|input| input.name.as_str());
         Rewriter {
             dtype,
-            draft,
+            draft: Draft::new(source, types.keys()),
             types,
-            places: graph.places(),
-            outputs: graph.outputs.iter().map(|output| output.name.as_str()).collect(),
-            values,
+            full: inputs().chain(places.keys().copied()).map(str::to_owned).collect(),
+            narrow: HashMap::new(),
+            wide: inputs().filter(|input| is_added(&graph.nodes, input)).map(str::to_owned).collect(),
+            places,
             source,
             bounds: None,
         }
@@ -131,96 +124,64 @@ impl<'a> Rewriter<'a> {
 
     fn add(&mut self, node: &NodeProto, precision: Precision) {
         let mut node = node.clone();
-        if precision == Precision::NotFloat {
-            self.draft.nodes.push(node);
-            return;
-        }
         let is_narrow = precision == Precision::Narrow;
         for place in 0..node.inputs.len() {
-            if self.is_float(&node.inputs[place]) {
-                let narrow = is_narrow && !input_stays_f32(&node, place);
-                node.inputs[place] = self.name_of(&node.inputs[place], narrow);
+            if self.is_float(&node.inputs[place]) && precision != Precision::NotFloat {
+                let stays = !is_narrow || input_stays_f32(&node, place);
+                let value = &node.inputs[place];
+                node.inputs[place] = if stays { self.full(value) } else { self.narrow(value) };
             }
         }
         if is_narrow && node.op_type == "Cast" && node.int("to") == Some(element::FLOAT.into()) {
             node.attributes = vec![AttributeProto::int("to", self.element().into())];
         }
         let is_bounded = matches!(node.op_type.as_str(), "Sin" | "Cos" | "Tanh" | "Sigmoid" | "Softmax");
-        let is_wide = precision == Precision::Exact && !is_bounded;
-        let mut finished = Vec::new();
         for output in &mut node.outputs {
             if !self.is_float(output) {
                 continue;
             }
-            let name = output.clone();
-            let mut names = Names { is_wide, ..Names::default() };
-            if is_narrow {
-                if self.outputs.contains(output.as_str()) {
-                    *output = self.draft.fresh(output, self.dtype.name());
-                    finished.push(name.clone());
-                }
-                names.narrow = Some(output.clone());
-            } else {
-                names.full = Some(output.clone());
+            if precision == Precision::Exact && !is_bounded {
+                self.wide.insert(output.clone());
             }
-            self.values.insert(name, names);
+            if is_narrow {
+                let name = self.draft.fresh(output, self.dtype.name());
+                self.narrow.insert(std::mem::replace(output, name.clone()), name);
+            } else {
+                self.full.insert(output.clone());
+            }
         }
         self.draft.nodes.push(node);
-        for name in finished {
-            self.finish(&name);
-        }
     }
 
-    /// Sees that an output of the graph is there in f32 under its own name.
-    fn finish(&mut self, output: &str) {
-        if !self.is_float(output) || self.values.get(output).is_some_and(|names| names.full.is_some()) {
-            return;
+    /// The value in f32, under its own name.
+    fn full(&mut self, value: &str) -> String {
+        if self.full.insert(value.to_owned())
+            && let Some(narrow) = self.narrow.get(value)
+        {
+            self.draft.nodes.push(NodeProto::cast(narrow, value, element::FLOAT));
         }
-        match self.values.get_mut(output).and_then(|names| names.narrow.clone()) {
-            Some(narrow) => {
-                self.draft.nodes.push(NodeProto::cast(&narrow, output, element::FLOAT));
-                self.values.entry(output.to_owned()).or_default().full = Some(output.to_owned());
-            }
-            None => drop(self.name_of(output, false)),
-        }
+        value.to_owned()
     }
 
-    /// The name under which the value is there in f32 or in the narrow type; makes it so where it is not yet.
-    fn name_of(&mut self, value: &str, is_narrow: bool) -> String {
-        let names = self.values.get(value);
-        let (wanted, other, is_wide) = match names {
-            Some(Names { full, narrow, is_wide }) if is_narrow => (narrow.clone(), full.clone(), *is_wide),
-            Some(Names { full, narrow, .. }) => (full.clone(), narrow.clone(), false),
-            None => (None, None, false),
-        };
-        if let Some(name) = wanted {
-            return name;
+    /// The name of the value in the narrow type.
+    fn narrow(&mut self, value: &str) -> String {
+        if let Some(name) = self.narrow.get(value) {
+            return name.clone();
         }
-        let place = self.places.get(value).copied();
-        let name = match place {
-            // An initializer keeps its name for its narrow form, and an output of the graph its f32 form.
-            Some(_) if is_narrow != self.outputs.contains(value) => value.to_owned(),
-            _ => self.draft.fresh(value, if is_narrow { self.dtype.name() } else { "f32" }),
-        };
-        if let Some(place) = place {
-            let content = match (is_narrow, self.dtype) {
-                (false, _) => Content::Same(place),
-                (true, Dtype::F16) => narrowed(place, |value| to_f16(value).to_le_bytes()),
-                (true, _) => narrowed(place, |value| to_bf16(value).to_le_bytes()),
+        let name = if let Some(&place) = self.places.get(value) {
+            let content = match self.dtype {
+                Dtype::F16 => narrowed(place, |value| to_f16(value).to_le_bytes()),
+                _ => narrowed(place, |value| to_bf16(value).to_le_bytes()),
             };
-            let element = if is_narrow { self.element() } else { element::FLOAT };
-            let dims = self.source.graph.initializers[place].dims.clone();
-            self.draft.initializers.push(Planned { name: name.clone(), dims, element, content });
+            let dims = &self.source.graph.initializers[place].dims;
+            self.draft.add(value, self.dtype.name(), dims, self.element(), content)
         } else {
-            let mut from = other.unwrap_or_else(|| value.to_owned());
-            if is_wide {
-                from = self.clipped(&from);
-            }
-            let element = if is_narrow { self.element() } else { element::FLOAT };
-            self.draft.nodes.push(NodeProto::cast(&from, &name, element));
-        }
-        let names = self.values.entry(value.to_owned()).or_default();
-        *(if is_narrow { &mut names.narrow } else { &mut names.full }) = Some(name.clone());
+            let from = if self.wide.contains(value) { self.clipped(value) } else { value.to_owned() };
+            let name = self.draft.fresh(value, self.dtype.name());
+            self.draft.nodes.push(NodeProto::cast(&from, &name, self.element()));
+            name
+        };
+        self.narrow.insert(value.to_owned(), name.clone());
         name
     }
 
@@ -260,8 +221,8 @@ fn is_added(nodes: &[NodeProto], input: &str) -> bool {
 /// The values of an initializer as numbers of two bytes.
 fn narrowed(place: usize, narrow: fn(f32) -> [u8; 2]) -> Content {
     Content::made(move |source| {
-        let bytes = source.float_bytes(&source.graph.initializers[place])?;
-        Ok(floats(bytes.as_slice()).flat_map(narrow).collect())
+        let numbers = source.floats(&source.graph.initializers[place])?;
+        Ok(numbers.into_iter().flat_map(narrow).collect())
     })
 }
 

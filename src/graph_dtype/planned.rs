@@ -1,11 +1,10 @@
 //! Initializers of a new graph before their values are there.
 
-use std::borrow::Cow;
-
 use anyhow::Result;
+use prost::bytes::Bytes;
 
+use crate::onnx::Source;
 use crate::onnx::proto::{TensorProto, element_bytes};
-use crate::onnx::{Source, TensorBytes};
 
 /// A new initializer.
 pub(super) struct Planned {
@@ -42,9 +41,9 @@ impl Planned {
     ///
     /// # Errors
     /// The source's values are missing or do not fit their shape.
-    pub fn bytes<'a>(&self, source: &'a Source) -> Result<Option<TensorBytes<'a>>> {
+    pub fn bytes(&self, source: &Source) -> Result<Option<Bytes>> {
         match &self.content {
-            Content::Made(bytes) => Ok(Some(TensorBytes::Inside(Cow::Owned(bytes(source)?)))),
+            Content::Made(bytes) => Ok(Some(bytes(source)?.into())),
             Content::Same(place) => match element_bytes(self.element) {
                 Some(width) => source.bytes(&source.graph.initializers[*place], width),
                 None => Ok(None),

@@ -2,7 +2,7 @@
 
 use anyhow::{Result, ensure};
 
-use crate::onnx::{Source, floats};
+use crate::onnx::Source;
 
 /// A weight as symmetric i8: `round(w / scale)` with `scale = max |w| / 127` of its output channel.
 ///
@@ -59,6 +59,7 @@ impl Quantised {
     /// # Errors
     /// Values are missing, or are not finite.
     pub fn numbers(&self, source: &Source) -> Result<Numbers> {
+        let read = |place: usize| source.floats(&source.graph.initializers[place]);
         let tensor = &source.graph.initializers[self.source];
         let name = &tensor.name;
         let rows = tensor.dims.first().map_or(1, |&rows| rows.max(1) as usize);
@@ -66,14 +67,13 @@ impl Quantised {
         let (channels, is_by_row) = if self.channels_are_rows { (rows, true) } else { (columns, false) };
         let channel = |place: usize| if is_by_row { place / columns } else { place % columns };
 
-        let mut weights = read(source, self.source)?;
+        let mut weights = read(self.source)?;
         let mut biases = match self.bias.and_then(|bias| bias.source) {
-            Some(place) => read(source, place)?,
+            Some(place) => read(place)?,
             None => vec![0.0; channels],
         };
         if let Some(Normalisation { gamma, beta, mean, variance, epsilon }) = self.normalisation {
-            let [gamma, beta, mean, variance] =
-                [read(source, gamma)?, read(source, beta)?, read(source, mean)?, read(source, variance)?];
+            let [gamma, beta, mean, variance] = [read(gamma)?, read(beta)?, read(mean)?, read(variance)?];
             let factors: Vec<f32> =
                 gamma.iter().zip(variance).map(|(gamma, variance)| gamma / (variance + epsilon).sqrt()).collect();
             weights.iter_mut().enumerate().for_each(|(place, weight)| *weight *= factors[channel(place)]);
@@ -114,8 +114,4 @@ impl Quantised {
         let bias = biases.into_iter().zip(&bias_scales).map(integer).collect();
         Ok(Numbers { integers, scales, bias, bias_scales })
     }
-}
-
-fn read(source: &Source, place: usize) -> Result<Vec<f32>> {
-    Ok(floats(source.float_bytes(&source.graph.initializers[place])?.as_slice()).collect())
 }

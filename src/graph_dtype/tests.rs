@@ -22,7 +22,7 @@ use crate::onnx::read_nature;
 fn value(name: &str, element: i32) -> ValueInfoProto {
     let tensor = TensorTypeProto { element, shape: None };
     let kind = TypeProto { tensor: Some(tensor), ..TypeProto::default() };
-    ValueInfoProto { name: name.into(), r#type: Some(kind), ..ValueInfoProto::default() }
+    ValueInfoProto { name: name.into(), r#type: Some(kind) }
 }
 
 fn weight(name: &str, dims: &[i64], values: &[f32]) -> TensorProto {
@@ -98,7 +98,7 @@ fn weights_are_f16_between_an_input_and_an_output_of_f32() {
     assert_eq!(graph.inputs[0], value("x", element::FLOAT));
     assert_eq!((graph.outputs[0].name.as_str(), graph.nodes[3].outputs[0].as_str()), ("y", "y"));
     assert_eq!(summary, Summary { converted: 2, left: 0 });
-    let weights = initializer(&graph, "w");
+    let weights = initializer(&graph, "w.f16");
     let wanted: Vec<u8> = [1.0, -2.0, 0.5, 65504.0].map(|value| f16::from_f32(value).to_le_bytes()).concat();
     assert_eq!((weights.data_type, weights.raw_data.as_deref()), (element::FLOAT16, Some(wanted.as_slice())));
 }
@@ -232,10 +232,10 @@ fn large_weights_go_from_one_data_file_to_another() {
     let (model, values) = external(&place);
     let (graph, _) = place.convert(&model, Dtype::F16).unwrap();
     let source = Source::read(&place.path("to.onnx")).unwrap();
-    let tensor = initializer(&graph, "w");
+    let tensor = initializer(&graph, "w.f16");
     let bytes = source.bytes(tensor, 2).unwrap().unwrap();
     let wanted: Vec<u8> = values.iter().flat_map(|&value| f16::from_f32(value).to_le_bytes()).collect();
-    assert_eq!(bytes.as_slice(), wanted);
+    assert_eq!(bytes, wanted);
     assert_eq!(source.data_file_names(), ["to.data"]);
     assert_eq!(converted_bytes(&place.path("from.onnx"), &Form::Dtype(Dtype::F16)).unwrap(), 2048 + 4);
     assert_eq!(read_nature(&place.path("to.onnx")).unwrap().dtype, Dtype::F16);

@@ -6,7 +6,6 @@ use std::path::Path;
 use anyhow::{Result, ensure};
 use fs_err::File;
 use prost::Message;
-use prost::bytes::Bytes;
 
 use super::Rewritten;
 use super::planned::Content;
@@ -32,10 +31,8 @@ pub(super) fn write(source: &Source, rewritten: Rewritten, destination: &Path) -
             data_type: planned.element,
             ..TensorProto::default()
         };
-        graph.initializers.push(match (bytes.as_ref().map(|bytes| bytes.as_slice()), planned.content) {
-            (Some(bytes), _) if bytes.len() <= INSIDE => {
-                TensorProto { raw_data: Some(Bytes::copy_from_slice(bytes)), ..new }
-            }
+        graph.initializers.push(match (bytes, planned.content) {
+            (Some(bytes), _) if bytes.len() <= INSIDE => TensorProto { raw_data: Some(bytes), ..new },
             (Some(bytes), _) => {
                 let out = match &mut data {
                     Some(out) => out,
@@ -43,7 +40,7 @@ pub(super) fn write(source: &Source, rewritten: Rewritten, destination: &Path) -
                 };
                 let begin = written.next_multiple_of(ALIGNMENT);
                 out.write_all(&vec![0; (begin - written) as usize])?;
-                out.write_all(bytes)?;
+                out.write_all(&bytes)?;
                 written = begin + bytes.len() as u64;
                 let entry = |key: &str, value: String| StringStringEntryProto { key: key.into(), value };
                 let external_data = vec![

@@ -12,7 +12,6 @@ use ort::value::DynValue;
 
 use super::library;
 use super::provider::Provider;
-use super::registration::register;
 use super::values::{to_host, to_value};
 use crate::backend::graphs::{Runtime, largest_of_rows, places};
 use crate::backend::interface::LoadRequest;
@@ -106,7 +105,7 @@ impl Opening<'_> {
             let entries: Vec<String> = pool.iter().map(|processor| (processor + 1).to_string()).collect();
             builder = builder.with_config_entry("session.intra_op_thread_affinities", entries.join(";"))?;
         }
-        let builder = register(self.provider, builder, device, threads)?;
+        let builder = self.provider.register(builder, device, threads)?;
         Ok(match self.profile {
             Some(folder) => builder.with_profiling(folder.join("profile"))?,
             None if self.provider.device == "cpu" => builder,

@@ -11,7 +11,7 @@ use candle_transformers::models::clip::vision_model::ClipVisionConfig;
 use candle_transformers::models::clip::{ClipConfig, ClipModel, div_l2_norm};
 use serde_json::Value;
 
-use super::module::Forward;
+use crate::backend::candle::tensor::Forward;
 
 /// The configuration of candle's module out of `config.json`, which candle's own types cannot be read from.
 fn candle_config(config: &Value) -> Result<ClipConfig> {

@@ -8,13 +8,9 @@
 //! which are others from a distance of 8 on. Whisper's computes the positions of its encoder instead of reading them,
 //! approximates GELU, and has no cache of its decoder's own keys and values.
 
-mod bert;
-mod causal_lm;
 mod clip;
-mod image_classifiers;
-mod llama;
-mod module;
-mod qwen2;
+mod decoders;
+mod encoders;
 
 use std::path::Path;
 
@@ -23,8 +19,9 @@ use candle_core::{DType, Device, Tensor};
 use candle_nn::VarBuilder;
 use serde::de::DeserializeOwned;
 
-use self::module::{Decoder, Forward, only_input};
-use super::tensor::{dtype_of, greedy, to_host, to_tensor};
+use self::decoders::{Decoder, load_llama, load_qwen2};
+use self::encoders::{load_bert, load_resnet50, load_vit, only_input};
+use super::tensor::{Place, dtype_of};
 use crate::backend::generation::{GenerationSession, Generator};
 use crate::backend::graphs::{GraphSession, Runtime};
 use crate::backend::interface::{LoadRequest, Placement, Session};
@@ -52,18 +49,16 @@ pub fn open_session(request: &LoadRequest<'_>, device: &Device) -> Result<Option
     let family = request.model.family.as_str();
     let placement = placement(request, &place, family);
     let module = match (family, request.phase, config.is_file()) {
-        ("bert", Phase::Forward, true) => bert::load(read(&config)?, weights()?)?,
+        ("bert", Phase::Forward, true) => load_bert(read(&config)?, weights()?)?,
         ("clip", Phase::Forward, true) => clip::load(&read(&config)?, weights()?)?,
-        ("vit", Phase::Forward, true) => image_classifiers::load_vit(read(&config)?, weights()?)?,
-        ("resnet", Phase::Forward, false) if folder.ends_with("resnet50") => {
-            image_classifiers::load_resnet50(weights()?)?
-        }
+        ("vit", Phase::Forward, true) => load_vit(read(&config)?, weights()?)?,
+        ("resnet", Phase::Forward, false) if folder.ends_with("resnet50") => load_resnet50(weights()?)?,
         ("llama", Phase::Prefill | Phase::Decode, true) => {
-            let decoder = llama::load(read(&config)?, weights()?)?;
+            let decoder = load_llama(read(&config)?, weights()?)?;
             return Ok(Some(Box::new(GenerationSession::new(request, place, decoder, placement)?)));
         }
         ("qwen2", Phase::Prefill | Phase::Decode, true) => {
-            let decoder = qwen2::load(read(&config)?, weights()?)?;
+            let decoder = load_qwen2(read(&config)?, weights()?)?;
             return Ok(Some(Box::new(GenerationSession::new(request, place, decoder, placement)?)));
         }
         _ => return Ok(None),
@@ -77,12 +72,6 @@ fn read<C: DeserializeOwned>(config: &Path) -> anyhow::Result<C> {
     serde_json::from_str(&fs_err::read_to_string(config)?).with_context(|| config.display().to_string())
 }
 
-/// Where a module computes, and in what.
-struct Place {
-    device: Device,
-    dtype: DType,
-}
-
 fn placement(request: &LoadRequest<'_>, place: &Place, module: &str) -> Placement {
     Placement {
         effective_device: request.device.into(),
@@ -93,35 +82,6 @@ fn placement(request: &LoadRequest<'_>, place: &Place, module: &str) -> Placemen
         executor: Some(format!("candle-transformers {module}")),
         serves_other_sizes: true,
         ..Placement::default()
-    }
-}
-
-/// Runs a module as one graph of its own.
-impl Runtime for Place {
-    type Graph = Forward;
-    type Value = Tensor;
-
-    /// Floating-point numbers are in the dtype of the weights.
-    fn upload(&self, tensor: &HostTensor) -> Result<Tensor, CaseFailure> {
-        let tensor = to_tensor(tensor, &self.device)?;
-        Ok(if tensor.dtype() == DType::F32 { tensor.to_dtype(self.dtype)? } else { tensor })
-    }
-
-    fn download(&self, value: &Tensor) -> Result<HostTensor, CaseFailure> {
-        to_host(value)
-    }
-
-    fn run(&self, module: &mut Forward, inputs: &[&Tensor]) -> Result<Vec<Tensor>, CaseFailure> {
-        let inputs: Vec<Tensor> = inputs.iter().map(|&input| input.clone()).collect();
-        Ok(module(&inputs)?)
-    }
-
-    fn greedy(&self, logits: &Tensor) -> Result<Tensor, CaseFailure> {
-        greedy(logits)
-    }
-
-    fn sync(&self) -> Result<(), CaseFailure> {
-        Ok(self.device.synchronize()?)
     }
 }
 
