@@ -66,7 +66,7 @@ pub(super) fn open_session<R: Runtime + 'static>(
             let own: Vec<&str> = part.outputs.iter().map(|output| output.name.as_str()).collect();
             let outputs = places(request.model.output_names(request.phase), &own, &whose)?;
             let outputs = (!outputs.is_empty()).then_some(outputs);
-            Ok(Box::new(GraphSession::new(runtime, graph, inputs, outputs, placement)))
+            Ok(Box::new(GraphSession { runtime, graph, inputs, outputs, bound: Vec::new(), placement }))
         }
         Phase::Prefill | Phase::Decode => {
             let generator = GraphGenerator::new(request.model, parts.zip(graphs))?;
@@ -94,29 +94,17 @@ pub(super) fn places<N: AsRef<str>>(
 
 /// A session that runs one graph on inputs that are given whole.
 pub(super) struct GraphSession<R: Runtime> {
-    runtime: R,
-    graph: R::Graph,
+    pub runtime: R,
+    pub graph: R::Graph,
     /// For each input of the graph, its place among the model's.
-    inputs: Vec<usize>,
+    pub inputs: Vec<usize>,
     /// The places of the outputs that are asked for; `None` for all.
-    outputs: Option<Vec<usize>>,
-    bound: Vec<Vec<R::Value>>,
-    placement: Placement,
+    pub outputs: Option<Vec<usize>>,
+    pub bound: Vec<Vec<R::Value>>,
+    pub placement: Placement,
 }
 
 impl<R: Runtime> GraphSession<R> {
-    /// `inputs` are the places of the graph's inputs among the model's; `outputs` are the places of the graph's outputs that
-    /// are asked for, or `None` for all.
-    pub(super) fn new(
-        runtime: R,
-        graph: R::Graph,
-        inputs: Vec<usize>,
-        outputs: Option<Vec<usize>>,
-        placement: Placement,
-    ) -> Self {
-        GraphSession { runtime, graph, inputs, outputs, bound: Vec::new(), placement }
-    }
-
     fn forward(&mut self, binding: usize) -> Result<Vec<R::Value>, CaseFailure> {
         let inputs: Vec<&R::Value> = self.bound[binding].iter().collect();
         self.runtime.run(&mut self.graph, &inputs)

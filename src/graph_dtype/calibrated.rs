@@ -24,10 +24,10 @@ use anyhow::{Result, bail, ensure};
 
 use super::calibration::{Calibration, Grid};
 use super::planned::Content;
-use super::products::{Product, Products, computed, is_product, little_endian};
+use super::products::{Product, Products, computed, little_endian};
 use super::quantised::{Bias, Normalisation};
 use super::uses::Uses;
-use super::{NOTHING_TO_QUANTISE, Rewritten, Summary};
+use super::{NOTHING_TO_QUANTISE, Rewritten};
 use crate::onnx::Source;
 use crate::onnx::proto::{AttributeProto, NodeProto, element};
 
@@ -55,8 +55,7 @@ pub(super) fn rewrite(source: &Source, calibration: &Calibration) -> Result<Rewr
         products,
         calibration,
     };
-    let mut summary = Summary::default();
-    let mut folded = HashSet::new();
+    let (mut folded, mut converted) = (HashSet::new(), 0);
     for (place, node) in graph.nodes.iter().enumerate() {
         if folded.contains(&place) {
             continue;
@@ -65,20 +64,17 @@ pub(super) fn rewrite(source: &Source, calibration: &Calibration) -> Result<Rewr
             Some(plan) => {
                 folded.extend(plan.normalised_by);
                 rewriter.quantise(node, plan);
-                summary.converted += 1;
+                converted += 1;
             }
-            None => {
-                rewriter.keep(node);
-                summary.left += usize::from(is_product(node));
-            }
+            None => rewriter.keep(node),
         }
     }
-    if summary.converted == 0 {
+    if converted == 0 {
         let has_product = graph.nodes.iter().any(|node| rewriter.products.find(node).is_some());
         ensure!(has_product, NOTHING_TO_QUANTISE);
         bail!("the calibration has no range of an activation of a product: nothing to quantise");
     }
-    Ok(rewriter.products.draft.finish(graph, summary))
+    Ok(rewriter.products.draft.finish(graph))
 }
 
 /// A product that is going to be quantised.

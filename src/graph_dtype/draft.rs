@@ -2,8 +2,8 @@
 
 use std::collections::HashSet;
 
+use super::Rewritten;
 use super::planned::{Content, Planned};
-use super::{Rewritten, Summary};
 use crate::onnx::Source;
 use crate::onnx::proto::{GraphProto, NodeProto, element};
 
@@ -50,7 +50,7 @@ impl Draft {
 
     /// The graph of the source with these nodes, and those of its initializers that they need: weights that were converted
     /// in another order are not transposed any more.
-    pub fn finish(self, graph: &GraphProto, summary: Summary) -> Rewritten {
+    pub fn finish(self, graph: &GraphProto) -> Rewritten {
         let Draft { mut nodes, mut initializers, .. } = self;
         let used_by = |nodes: &[NodeProto]| -> HashSet<String> {
             let inputs = nodes.iter().flat_map(|node| &node.inputs);
@@ -65,6 +65,6 @@ impl Draft {
         }
         let inputs = graph.own_inputs().cloned().collect();
         let graph = GraphProto { nodes, initializers: Vec::new(), value_info: Vec::new(), inputs, ..graph.clone() };
-        Rewritten { graph, initializers, summary }
+        Rewritten { graph, initializers }
     }
 }

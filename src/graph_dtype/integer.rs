@@ -9,8 +9,8 @@ use std::collections::HashMap;
 use anyhow::{Result, ensure};
 
 use super::planned::Content;
-use super::products::{Product, Products, is_product};
-use super::{NOTHING_TO_QUANTISE, Rewritten, Summary};
+use super::products::{Product, Products};
+use super::{NOTHING_TO_QUANTISE, Rewritten};
 use crate::onnx::Source;
 use crate::onnx::proto::{NodeProto, element};
 
@@ -20,19 +20,18 @@ use crate::onnx::proto::{NodeProto, element};
 /// It has nothing that could be quantised.
 pub(super) fn rewrite(source: &Source) -> Result<Rewritten> {
     let mut rewriter = Rewriter { products: Products::new(source), activations: HashMap::new() };
-    let mut summary = Summary::default();
+    let mut converted = 0;
     for node in &source.graph.nodes {
         // Runtimes have no ConvInteger of groups.
         if let Some(product) = rewriter.products.find(node).filter(|product| product.groups == 1) {
             rewriter.quantise(node, &product);
-            summary.converted += 1;
+            converted += 1;
         } else {
             rewriter.products.draft.nodes.push(node.clone());
-            summary.left += usize::from(is_product(node));
         }
     }
-    ensure!(summary.converted > 0, NOTHING_TO_QUANTISE);
-    Ok(rewriter.products.draft.finish(&source.graph, summary))
+    ensure!(converted > 0, NOTHING_TO_QUANTISE);
+    Ok(rewriter.products.draft.finish(&source.graph))
 }
 
 struct Rewriter<'a> {

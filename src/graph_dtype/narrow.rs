@@ -5,12 +5,12 @@ use std::collections::{HashMap, HashSet};
 use anyhow::{Result, bail, ensure};
 use half::{bf16, f16};
 
+use super::Rewritten;
 use super::draft::Draft;
 use super::element_types::element_types;
 use super::operators::{input_stays_f32, works_on_sequences};
 use super::planned::Content;
 use super::precision::{Precision, precisions};
-use super::{Rewritten, Summary};
 use crate::definition::Dtype;
 use crate::onnx::Source;
 use crate::onnx::proto::{AttributeProto, GraphProto, NodeProto, TensorProto, element};
@@ -34,9 +34,7 @@ pub(super) fn rewrite(source: &mut Source, dtype: Dtype) -> Result<Rewritten> {
             rewriter.full(&output.name);
         }
     }
-    let count = |wanted| precisions.iter().filter(|precision| **precision == wanted).count();
-    let summary = Summary { converted: count(Precision::Narrow), left: count(Precision::Full) };
-    Ok(rewriter.draft.finish(&source.graph, summary))
+    Ok(rewriter.draft.finish(&source.graph))
 }
 
 fn check(graph: &GraphProto) -> Result<()> {

@@ -36,7 +36,7 @@ pub(super) struct Products<'a> {
 /// The names of a quantised weight: its integers, their scales and their zero points.
 pub(super) type Weight = [String; 3];
 
-pub(super) fn is_product(node: &NodeProto) -> bool {
+fn is_product(node: &NodeProto) -> bool {
     matches!(node.op_type.as_str(), "MatMul" | "Gemm" | "Conv") && node.is_standard()
 }
 

@@ -64,7 +64,14 @@ pub fn open_session(request: &LoadRequest<'_>, device: &Device) -> Result<Option
         _ => return Ok(None),
     };
     let inputs = (0..request.model.inputs.len()).collect();
-    Ok(Some(Box::new(GraphSession::new(place, module, inputs, None, placement))))
+    Ok(Some(Box::new(GraphSession {
+        runtime: place,
+        graph: module,
+        inputs,
+        outputs: None,
+        bound: Vec::new(),
+        placement,
+    })))
 }
 
 /// Reads a module's configuration.
