@@ -183,38 +183,4 @@ mod tests {
         let affinities = affinities.join().unwrap();
         assert!(affinities.contains_key(&first.to_string()), "{affinities:?}");
     }
-
-    #[cfg(target_os = "linux")]
-    #[test]
-    fn the_threads_that_compute_get_a_processor_each_and_others_do_not() {
-        use std::sync::atomic::{AtomicBool, Ordering};
-        let processors = processor_order();
-        let [one, other, ..] = processors[..] else { return };
-        let (is_over, before) = (AtomicBool::new(false), thread_times());
-        let affinity = || fs::read_to_string("/proc/thread-self/status").unwrap();
-        let pinned = |status: String| {
-            status.contains(&format!("Cpus_allowed_list:\t{one}\n"))
-                || status.contains(&format!("Cpus_allowed_list:\t{other}\n"))
-        };
-        std::thread::scope(|scope| {
-            let busy = || {
-                while !is_over.load(Ordering::Relaxed) {
-                    std::hint::spin_loop();
-                }
-                affinity()
-            };
-            let idle = || {
-                while !is_over.load(Ordering::Relaxed) {
-                    std::thread::sleep(std::time::Duration::from_millis(5));
-                }
-                affinity()
-            };
-            let (busy, idle) = ([scope.spawn(busy), scope.spawn(busy)], scope.spawn(idle));
-            std::thread::sleep(std::time::Duration::from_millis(300));
-            pin_busiest(&before, &[one, other]).unwrap();
-            is_over.store(true, Ordering::Relaxed);
-            assert!(busy.into_iter().all(|busy| pinned(busy.join().unwrap())));
-            assert!(!pinned(idle.join().unwrap()));
-        });
-    }
 }
