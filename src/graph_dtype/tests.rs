@@ -195,6 +195,8 @@ fn a_convolution_has_a_scale_a_channel_and_one_of_groups_stays() {
     let nodes = vec![NodeProto::new("Conv", &["x", "w", "b"], "h"), grouped];
     let initializers = vec![weight("w", &[2, 1, 1, 2], &[1.0, -127.0, 0.0, 0.0]), weight("b", &[2], &[1.0, 2.0])];
     let graph = converted(&model(nodes, initializers, &[("x", element::FLOAT)]), Dtype::I8);
+    let is_there = |op_type: &str| operators(&graph).contains(&op_type);
+    assert!(is_there("ConvInteger") && is_there("Conv"));
     assert_eq!(initializer(&graph, "w.i8.scale").dims, [2, 1, 1]);
     assert_eq!(initializer(&graph, "b.channels").dims, [2, 1, 1]);
     let scales = [1.0_f32, 1.0].map(f32::to_le_bytes).concat();
