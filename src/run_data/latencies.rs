@@ -5,7 +5,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::statistics::{MeanEstimate, SortedCalls, geometric_mean, mean, mean_and_deviation, variance};
+use crate::statistics::{SortedCalls, StudentT, geometric_mean, mean, mean_and_deviation, variance};
 
 /// The percentiles of [`Latencies`].
 const PERCENTILES: [f64; 4] = [0.50, 0.90, 0.95, 0.99];
@@ -95,12 +95,14 @@ impl Latencies {
     /// processes. Returns `None` if there are fewer than three.
     pub fn interval(processes: &[Latencies], figure: fn(&Latencies) -> f64, confidence: f64) -> Option<(f64, f64)> {
         let logarithms: Vec<f64> = processes.iter().map(|it| figure(it).ln()).collect();
-        let estimate = MeanEstimate::of(&logarithms).filter(|_| logarithms.len() >= FEWEST_FOR_INTERVAL)?;
+        if logarithms.len() < FEWEST_FOR_INTERVAL {
+            return None;
+        }
+        let (n, middle) = (logarithms.len() as f64, mean(&logarithms));
         // Times of a few nanoseconds may all be equal, and are no more exact than the clock for that.
-        let rounding = ROUNDING_MS / estimate.mean.exp() / (logarithms.len() as f64).sqrt();
-        let standard_error = estimate.standard_error.hypot(rounding);
-        let half_width = MeanEstimate { standard_error, ..estimate }.half_width(confidence);
-        Some(((estimate.mean - half_width).exp(), (estimate.mean + half_width).exp()))
+        let deviation = variance(&logarithms).sqrt().hypot(ROUNDING_MS / middle.exp());
+        let half_width = StudentT::new(n - 1.0).two_sided_quantile(confidence) * deviation / n.sqrt();
+        Some(((middle - half_width).exp(), (middle + half_width).exp()))
     }
 }
 
