@@ -25,11 +25,11 @@ pub struct RunList {
 }
 
 impl RunList {
-    /// The list of these runs. Links are relative to the folder of reports.
+    /// The list of these runs. Its links, of the run to its page and of the cases to their CSV file, are relative to the folder
+    /// of reports.
     pub fn new<'a>(runs: impl Iterator<Item = &'a Run>) -> Self {
         let texts = ["run", "started", "host", "suite", "commit"].map(Column::text);
-        let columns =
-            texts.into_iter().chain(["cases", "ok", "calls"].map(Column::number)).chain([Column::text("files")]);
+        let columns = texts.into_iter().chain(["cases", "ok", "calls"].map(Column::number));
         let mut list = RunList { table: Table::new(columns), facts: Vec::new(), unread: Vec::new() };
         for run in runs {
             match run.facts() {
@@ -48,7 +48,7 @@ impl RunList {
     }
 }
 
-fn cells(run: &Run, facts: &RunFacts) -> [Cell; 9] {
+fn cells(run: &Run, facts: &RunFacts) -> [Cell; 8] {
     let linked = |text: &str, file: &str| match run.pages().join(file).is_file() {
         true => Cell::from(text).link(format!("{}/{file}", run.name())),
         false => Cell::from(text),
@@ -61,10 +61,9 @@ fn cells(run: &Run, facts: &RunFacts) -> [Cell; 9] {
         facts.host_id.as_str().into(),
         facts.suite.as_str().into(),
         (commit + dirty).into(),
-        facts.cases.to_string().into(),
+        linked(&facts.cases.to_string(), RESULTS),
         facts.cases_ok.to_string().into(),
         facts.calls.to_string().into(),
-        linked("CSV", RESULTS),
     ]
 }
 
