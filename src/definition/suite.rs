@@ -74,6 +74,8 @@ pub struct SuiteModel {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Effort {
+    /// Processes that measure each case; those of all cases take turns.
+    pub processes: usize,
     /// Calls to measure, if they fit into the budget.
     pub iterations: usize,
     /// Whether the user has said `iterations` by flag or variable: the timeout limits them then, and not the budget.
@@ -105,6 +107,7 @@ pub struct Effort {
 impl Default for Effort {
     fn default() -> Self {
         Effort {
+            processes: 1,
             iterations: 1000,
             are_iterations_explicit: false,
             least_seconds: 1.0,
@@ -159,6 +162,7 @@ impl Effort {
         const MOST_CALLS: f64 = 1e9;
         let most_threads = ALWAYS_ALLOWED_THREADS.max(MOST_THREADS_PER_PROCESSOR * processors());
         for (name, number, least, most) in [
+            ("processes", Some(self.processes as f64), 1.0, 1000.0),
             ("iterations", Some(self.iterations as f64), 1.0, MOST_CALLS),
             ("warmup", Some(self.warmup as f64), 0.0, MOST_CALLS),
             ("threads", self.threads.map(|threads| threads as f64), 1.0, most_threads as f64),
@@ -261,6 +265,7 @@ mod tests {
         }
         assert!(check(Effort { least_seconds: 1e300, ..plain.clone() }).is_err());
         assert!(check(Effort { iterations: usize::MAX, ..plain.clone() }).is_err());
+        assert!(check(Effort { processes: 0, ..plain.clone() }).unwrap_err().contains("processes"));
         assert!(check(Effort { warmup: usize::MAX, ..plain }).is_err());
     }
 

@@ -89,13 +89,14 @@ impl RecordColumn {
 }
 
 /// All columns, in the order in which they are shown.
-pub static COLUMNS: [RecordColumn; 42] = [
+pub static COLUMNS: [RecordColumn; 44] = [
     text("variant", |it| words(&it.record.variant)),
     text("backend", |it| words(&it.record.backend)).by_default(),
     text("device", |it| words(&it.record.device)).by_default(),
     text("dtype", |it| words(it.record.dtype.name())).by_default(),
     number("batch", "batch", |it| count(Some(it.record.batch_size))).by_default(),
     number(P50, "p50", p50).by_default(),
+    number("interval", "± of p50", half_interval).by_default(),
     number("p90", "p90", |it| with(it.record.latency_p90_ms, latency)),
     number("p95", "p95", |it| bounded(it.record.latency_p95_ms, it.record.latency_p95_upper_ms)),
     number("p99", "p99", |it| bounded(it.record.latency_p99_ms, it.record.latency_p99_upper_ms)).by_default(),
@@ -118,6 +119,7 @@ pub static COLUMNS: [RecordColumn; 42] = [
     number("d2h", "device to host", |it| with(it.record.d2h_ms, latency)),
     number("gflops", "GFLOP/s", |it| with(it.record.gflops_per_second, three_digits)),
     number("roofline", "of the roofline", |it| with(it.record.roofline_percent, |percent| format!("{percent:.0} %"))),
+    number("processes", "processes", |it| count(it.record.processes)),
     number("calls", "calls", |it| count(it.record.iterations)),
     number("disturbed", "disturbed samples", |it| with(it.record.disturbed_share, percent)),
     number("accuracy", "accuracy", |Entry { record, .. }| {
@@ -161,6 +163,12 @@ fn p50(entry: &Entry<'_>) -> RecordCell {
         Status::Ok => with(entry.record.latency_p50_ms, latency),
         status => words(&status.to_string()),
     }
+}
+
+/// Half the width of the interval of the median between processes, as a fraction of the median.
+fn half_interval(Entry { record, .. }: &Entry<'_>) -> RecordCell {
+    let interval = record.latency_p50_interval_lower_ms.zip(record.latency_p50_interval_upper_ms);
+    with(interval.map(|(lower, upper)| (upper / lower).sqrt() - 1.0), |share| format!("± {}", percent(share)))
 }
 
 /// Where calls read or make tokens, these are counted instead.
@@ -295,8 +303,12 @@ mod tests {
             first_token_ms: Some(0.5),
             ..record("m", "ort", 1, Some(1.0))
         };
-        let cells = ["energy", "p95", "first-token", "load"].map(|name| cell(name, &record));
-        assert_eq!(cells, ["2.10 mJ", "(2.00 ms)", "500 µs", ""]);
+        let cells = ["energy", "p95", "first-token", "load", "interval"].map(|name| cell(name, &record));
+        assert_eq!(cells, ["2.10 mJ", "(2.00 ms)", "500 µs", "", ""]);
+        let bounds = [0.98, 1.0 / 0.98].map(Some);
+        let [latency_p50_interval_lower_ms, latency_p50_interval_upper_ms] = bounds;
+        let several = Record { latency_p50_interval_lower_ms, latency_p50_interval_upper_ms, ..record };
+        assert_eq!(cell("interval", &several), "± 2.0 %");
     }
 
     #[test]

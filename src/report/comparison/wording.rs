@@ -182,12 +182,13 @@ pub fn footnotes(comparison: &Comparison) -> Vec<String> {
     let runs = noises.filter(|noise| noise.source == Source::Runs).map(|noise| noise.runs).min().unwrap_or_default();
     for (source, text) in [
         (Source::Runs, format!("noise from at least {} of equal code", plural(runs, "run", "runs"))),
+        (Source::Processes, "noise from the processes of each row".to_owned()),
         (Source::Selftest, "noise from `inferbench selftest`, which has a model of its own".to_owned()),
         (
             Source::Assumed,
             format!(
-                "noise unknown, {} between runs assumed; four runs of one commit without changes, or `inferbench \
-                 selftest`, make it known",
+                "noise unknown, {} between runs assumed; `run --processes 5` on both sides, four runs of one commit without \
+                 changes, or `inferbench selftest` make it known",
                 short_percent(ASSUMED_DEVIATION)
             ),
         ),
