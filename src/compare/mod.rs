@@ -216,9 +216,9 @@ pub fn compare(
         has_pair |= found.is_some() || !changes.is_empty();
         if let Some((base, candidate)) = found {
             disturbed_runs = disturbed_runs.max(history.disturbed_like(&pair.base[0].record));
-            let layout = if pair.is_same_build() { 0.0 } else { LAYOUT_FLOOR };
+            let layout = Limits::layout(pair.is_same_build());
             let floor = floor(&base, &candidate, options.confidence).max(layout);
-            let limits = Limits { floor, tolerance: options.tolerance };
+            let limits = Limits { floor, layout, tolerance: options.tolerance };
             estimates.push((estimate(&base, &candidate, options.confidence), limits));
             compared.push((cases.len(), base, candidate));
         }
