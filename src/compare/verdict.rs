@@ -223,7 +223,10 @@ mod tests {
             let interval = RatioInterval { ratio: 1.03, lower, upper: 1.05, confidence: 0.99 };
             finding(&interval, true, Limits { floor: 0.0, layout, tolerance: 0.015 }).verdict
         };
-        assert_eq!([verdict(1.005, Limits::layout(true)), verdict(1.005, Limits::layout(false))], [Verdict::Slower, Verdict::CannotSay]);
+        assert_eq!(
+            [verdict(1.005, Limits::layout(true)), verdict(1.005, Limits::layout(false))],
+            [Verdict::Slower, Verdict::CannotSay]
+        );
         assert_eq!(verdict(1.011, Limits::layout(false)), Verdict::Slower);
     }
 
