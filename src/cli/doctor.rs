@@ -20,5 +20,5 @@ pub fn run(format: ListFormat) -> anyhow::Result<u8> {
 fn line(finding: &Finding) -> String {
     let Finding { subject, state, detail, mend } = finding;
     let mend = mend.map(|mend| format!("; to mend: {mend}")).unwrap_or_default();
-    format!("{:<8} {subject:<11} {detail}{mend}\n", state.name())
+    format!("{state:<8} {subject:<11} {detail}{mend}\n")
 }

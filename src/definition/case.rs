@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 use strum::{Display, EnumString, IntoStaticStr, VariantNames};
 
 use super::dtype::Dtype;
+use super::tensor_spec::Sizes;
 use super::unknown_name::UnknownName;
 
 /// Which piece of a model's work one call does.
@@ -124,6 +125,11 @@ impl Case {
             batch_size,
             boundary: Boundary::Compute,
         }
+    }
+
+    /// What it gives to the symbolic dimensions.
+    pub fn sizes(&self) -> Sizes {
+        Sizes { batch: self.batch_size, sequence: self.sequence_length }
     }
 
     /// The triple under which Criterion stores the case.

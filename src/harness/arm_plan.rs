@@ -8,7 +8,7 @@ use anyhow::Result;
 use super::plan::{Plan, make_plan};
 use super::protocol::{ARM_PROTOCOL, ArmCase, ArmPlan, ArmStart, Job, Preparations, Purpose, WorkItem};
 use super::supervisor::{RunEnd, Supervisor, WorkerGroup, worker_environment};
-use crate::definition::{Case, CaseFailure, Effort, Model, Status};
+use crate::definition::{CaseFailure, Effort, Status};
 use crate::paths::Paths;
 use crate::run_data::{CriterionArguments, RunFolder};
 use crate::selection::{EffortArguments, PlannedCase, Selection};
@@ -41,11 +41,11 @@ pub fn plan_arms(paths: &Paths, request: &ArmRequest) -> Result<Option<ArmPlan>>
     let mut prepared = Preparations::default();
     for PlannedCase { case, model, .. } in &cases {
         let ready = model.clone().and_then(|model| {
-            prepared.add(&model, paths, case.dtype).map_err(CaseFailure::failed)?;
-            Ok(model)
+            let artifacts = prepared.artifacts(&model, paths, case.dtype).map_err(CaseFailure::failed)?;
+            Ok(WorkItem::new(case, &model, artifacts))
         });
         match ready {
-            Ok(model) => runnable.push((case.clone(), model)),
+            Ok(item) => runnable.push(item),
             Err(failure) => drop(failures.insert(case.to_string(), failure)),
         }
     }
@@ -56,7 +56,6 @@ pub fn plan_arms(paths: &Paths, request: &ArmRequest) -> Result<Option<ArmPlan>>
         folder: &folder,
         criterion_root: &paths.criterion(),
         effort: &effort,
-        prepared: &prepared,
         groups: WorkerGroup::by_backend_and_device(&runnable),
         registered: Vec::new(),
         arguments: Vec::new(),
@@ -77,42 +76,33 @@ pub fn plan_arms(paths: &Paths, request: &ArmRequest) -> Result<Option<ArmPlan>>
             (None, Some(outcome)) => (outcome.status, outcome.message.clone()),
             (None, None) => (Status::Failed, Some("its process ended before it".into())),
         };
-        let verified = runnable.iter().find(|(other, _)| other == case).filter(|_| status == Status::Ok);
-        let start = verified.map(|work| start(request, &effort, &prepared, work, planned.len())).transpose()?;
+        let verified = runnable.iter().find(|item| item.case == *case).filter(|_| status == Status::Ok);
+        let start = verified.map(|work| start(request, &effort, work, planned.len())).transpose()?;
         planned.push(ArmCase { id, status, message, start });
     }
     Ok(Some(ArmPlan { protocol: ARM_PROTOCOL, cases: planned }))
 }
 
 /// Writes the job of a case, and says how an arm is started with it.
-fn start(
-    request: &ArmRequest,
-    effort: &Effort,
-    prepared: &Preparations,
-    work: &(Case, Model),
-    number: usize,
-) -> Result<ArmStart> {
-    let (case, model) = work;
+fn start(request: &ArmRequest, effort: &Effort, item: &WorkItem, number: usize) -> Result<ArmStart> {
     let threads = effort.effective_threads();
     let processors = request.processors.get(..threads).unwrap_or_default().to_vec();
     let path = request.folder.join(format!("{number:04}.json"));
-    let item = WorkItem { case: case.clone(), model: model.clone(), is_evaluated: false, expected_seconds: None };
     let job = Job {
         purpose: Purpose::MeasureUnverified,
         run_folder: request.folder.clone(),
         criterion_root: request.folder.clone(),
-        prepared: Job::prepared(prepared, [work]),
         supervisor_process: std::process::id(),
         effort: effort.clone(),
         registered: Vec::new(),
-        work: vec![item],
+        work: vec![item.clone()],
         processors: processors.clone(),
         cases_before: 0,
         cases_in_all: 1,
         seconds_after: None,
     };
     job.write(&path)?;
-    let environment = worker_environment(&case.backend, &case.device, threads, &processors);
+    let environment = worker_environment(&item.case.backend, &item.case.device, threads, &processors);
     let environment =
         environment.into_iter().map(|(name, value)| (name.to_owned(), value.to_string_lossy().into_owned())).collect();
     Ok(ArmStart { job: path, environment, processors, timeout_seconds: effort.timeout_seconds })

@@ -1,7 +1,6 @@
 //! This machine's peaks, measured once and kept in `<target>/inferbench/peaks.json`.
 //!
-//! They are measured again where the file is of another machine, processor or version; for another number of threads they
-//! are measured and added.
+//! They are measured again where those of the file are of another machine, processor, version or number of threads.
 
 use std::path::Path;
 
@@ -14,37 +13,28 @@ use crate::measurement::peaks;
 use crate::paths::Paths;
 use crate::run_data::Peaks;
 
-/// Changes when an older reader would misunderstand the file, and when the same machine would have other peaks.
-const FORMAT: u32 = 1;
-
-/// The content of `peaks.json`.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+/// Peaks, and what they are the peaks of. The file has a list of them, one for each number of threads.
+#[derive(PartialEq, Serialize, Deserialize)]
 struct Kept {
-    format: u32,
     version: String,
     host_id: String,
     cpu_model: Option<String>,
-    /// One for each number of threads that was asked for.
-    peaks: Vec<Peaks>,
+    peaks: Peaks,
 }
 
 impl Kept {
-    fn none_of(machine: &Machine) -> Self {
-        Kept {
-            format: FORMAT,
-            version: env!("CARGO_PKG_VERSION").into(),
-            host_id: machine.host_id.clone(),
-            cpu_model: machine.cpu_model.clone(),
-            peaks: Vec::new(),
-        }
+    fn new(machine: &Machine, peaks: Peaks) -> Self {
+        let (host_id, cpu_model) = (machine.host_id.clone(), machine.cpu_model.clone());
+        Kept { version: env!("CARGO_PKG_VERSION").into(), host_id, cpu_model, peaks }
     }
+}
 
-    /// What is kept of the machine; nothing where the file is missing, cannot be read or is of another.
-    fn of(path: &Path, machine: &Machine) -> Self {
-        let none = Kept::none_of(machine);
-        let read = std::fs::read(path).ok().and_then(|bytes| serde_json::from_slice::<Kept>(&bytes).ok());
-        read.filter(|kept| Kept { peaks: Vec::new(), ..kept.clone() } == none).unwrap_or(none)
-    }
+/// What is kept of the machine; nothing where the file is missing or cannot be read.
+fn kept(path: &Path, machine: &Machine) -> Vec<Peaks> {
+    let all: Vec<Kept> =
+        std::fs::read(path).ok().and_then(|bytes| serde_json::from_slice(&bytes).ok()).unwrap_or_default();
+    let own = all.into_iter().filter(|kept| *kept == Kept::new(machine, kept.peaks.clone()));
+    own.map(|kept| kept.peaks).collect()
 }
 
 /// The peaks of the machine on so many threads: those that are kept, or new ones, which takes about two seconds.
@@ -61,23 +51,22 @@ pub fn peaks(paths: &Paths, machine: &Machine, threads: usize) -> Result<Peaks> 
 /// They cannot be kept.
 pub fn calibrate(paths: &Paths, machine: &Machine, threads: usize) -> Result<Peaks> {
     let peaks = measured(machine, threads);
-    keep(&paths.peaks(), machine, peaks.clone())?;
+    keep(&paths.peaks(), machine, &peaks)?;
     Ok(peaks)
 }
 
 fn kept_or_measured(path: &Path, machine: &Machine, threads: usize, measure: impl FnOnce() -> Peaks) -> Result<Peaks> {
-    if let Some(kept) = Kept::of(path, machine).peaks.into_iter().find(|peaks| peaks.threads == threads) {
+    if let Some(kept) = kept(path, machine).into_iter().find(|peaks| peaks.threads == threads) {
         return Ok(kept);
     }
     let peaks = measure();
-    keep(path, machine, peaks.clone())?;
+    keep(path, machine, &peaks)?;
     Ok(peaks)
 }
 
-fn keep(path: &Path, machine: &Machine, peaks: Peaks) -> Result<()> {
-    let mut kept = Kept::of(path, machine);
-    kept.peaks.retain(|other| other.threads != peaks.threads);
-    kept.peaks.push(peaks);
+fn keep(path: &Path, machine: &Machine, peaks: &Peaks) -> Result<()> {
+    let others = kept(path, machine).into_iter().filter(|other| other.threads != peaks.threads);
+    let kept: Vec<Kept> = others.chain([peaks.clone()]).map(|peaks| Kept::new(machine, peaks)).collect();
     let folder = path.parent().unwrap_or(Path::new("."));
     fs_err::create_dir_all(folder)?;
     let mut file = NamedTempFile::new_in(folder).context(folder.display().to_string())?;
@@ -140,10 +129,10 @@ mod tests {
         std::fs::write(&path, "{").unwrap();
         let get = |gflops| kept_or_measured(&path, &machine, 1, || peaks(1, gflops)).unwrap();
         assert_eq!(get(5.0), peaks(1, 5.0));
-        let older = Kept { version: "0.0.1".into(), peaks: vec![peaks(1, 9.0)], ..Kept::none_of(&machine) };
-        std::fs::write(&path, serde_json::to_vec(&older).unwrap()).unwrap();
+        let older = Kept { version: "0.0.1".into(), ..Kept::new(&machine, peaks(1, 9.0)) };
+        std::fs::write(&path, serde_json::to_vec(&[older]).unwrap()).unwrap();
         assert_eq!(get(6.0), peaks(1, 6.0));
-        keep(&path, &machine, peaks(1, 8.0)).unwrap();
+        keep(&path, &machine, &peaks(1, 8.0)).unwrap();
         assert_eq!(get(7.0), peaks(1, 8.0));
     }
 

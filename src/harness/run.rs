@@ -10,16 +10,16 @@ use jiff::Timestamp;
 use super::calibration;
 use super::expected_time::PastTimes;
 use super::lock::lock;
+use super::manifest_cases::manifest_cases;
 use super::plan::{Plan, Request, make_plan};
-use super::protocol::{Preparations, PreparedKey, Purpose};
+use super::protocol::{Preparations, Purpose, WorkItem};
 use super::resume::stopped_run;
 use super::supervisor::{RunEnd, Supervisor, WorkerGroup};
 use crate::backend;
-use crate::definition::{Case, CaseFailure, Cost, DataSource, Dtype, Effort, Model, Phase, Sizes, Status, Suite};
+use crate::definition::{Case, CaseFailure, DataSource, Dtype, Effort, Model, Status, Suite};
 use crate::exit_codes;
-use crate::fixture::{self, Artifacts};
+use crate::fixture;
 use crate::machine::{Machine, Revision};
-use crate::onnx::cost;
 use crate::paths::Paths;
 use crate::run_data::{CriterionArguments, MANIFEST_FORMAT, Manifest, ManifestCase, Mode, RunFolder};
 use crate::selection::PlannedCase;
@@ -78,15 +78,15 @@ fn run_in(paths: &Paths, request: &Request, is_silent: bool) -> Result<FinishedR
     let criterion_root = if is_cold { paths.cold_starts() } else { paths.criterion() };
     check_baseline(&parsed, &runnable, &criterion_root)?;
 
-    let mut facts = Facts::new(paths, &preparations, is_kept && !is_silent);
-    let manifest_cases = selected.iter().map(|planned| manifest_case(planned, &failures, &mut facts)).collect();
-    let planned = new_manifest(request, &parsed, paths, &runs, criterion_root, suite, manifest_cases);
+    let failure_of = |id: &str| failures.get(id).cloned();
+    let cases_of_manifest = manifest_cases(&selected, &runnable, failure_of, &paths.prepared(), is_kept && !is_silent);
+    let planned = new_manifest(request, &parsed, paths, &runs, criterion_root, suite, cases_of_manifest);
     let (folder, mut manifest) = if request.resume {
         stopped_run(&runs, &planned)?
     } else {
         (RunFolder::new(runs.join(&planned.run_id)), planned)
     };
-    if is_kept && !is_silent && manifest.peaks.is_none() && runnable.iter().any(|(case, _)| has_roofline(case)) {
+    if is_kept && !is_silent && manifest.peaks.is_none() && runnable.iter().any(|item| has_roofline(&item.case)) {
         // A run without them is still a run.
         let peaks = calibration::peaks(paths, &manifest.machine, manifest.threads);
         manifest.peaks = peaks.inspect_err(|error| eprintln!("no roofline: {error}")).ok();
@@ -98,7 +98,6 @@ fn run_in(paths: &Paths, request: &Request, is_silent: bool) -> Result<FinishedR
         folder: &folder,
         criterion_root: &manifest.criterion_root,
         effort: &effort,
-        prepared: &preparations,
         groups: WorkerGroup::by_backend_and_device(&runnable),
         registered: cases.iter().filter(|planned| planned.model.is_ok()).map(|planned| planned.case.clone()).collect(),
         arguments: request.criterion_arguments.clone(),
@@ -187,21 +186,19 @@ fn say_reasons(reasons: BTreeMap<(String, String), usize>) {
     }
 }
 
-type Runnable = Vec<(Case, Model)>;
-
 /// Makes the artifacts of the selected models; a model that cannot be made costs its cases only.
 fn prepare(
     selected: &[&PlannedCase],
     paths: &Paths,
     preparations: &mut Preparations,
-) -> (Runnable, BTreeMap<String, CaseFailure>) {
+) -> (Vec<WorkItem>, BTreeMap<String, CaseFailure>) {
     let mut runnable = Vec::new();
     let mut failures = BTreeMap::new();
     let mut reasons: BTreeMap<(String, String), usize> = BTreeMap::new();
     for planned in selected {
         let Ok(model) = &planned.model else { continue };
-        match preparations.add(model, paths, planned.case.dtype) {
-            Ok(()) => runnable.push((planned.case.clone(), model.clone())),
+        match preparations.artifacts(model, paths, planned.case.dtype) {
+            Ok(artifacts) => runnable.push(WorkItem::new(&planned.case, model, artifacts)),
             Err(reason) => {
                 *reasons.entry((format!("{} {}", model.name, model.variant), reason.clone())).or_default() += 1;
                 failures.insert(planned.case.to_string(), CaseFailure::failed(reason));
@@ -213,14 +210,14 @@ fn prepare(
 }
 
 /// Samples that are not there, or are for none of the models, are said before hours are spent on the cases.
-fn check_samples(runnable: &Runnable, of_suite: Option<&DataSource>) -> Result<()> {
+fn check_samples(runnable: &[WorkItem], of_suite: Option<&DataSource>) -> Result<()> {
     if let Some(source) = of_suite.filter(|_| !runnable.is_empty())
-        && !runnable.iter().any(|(_, model)| model.data_source == *source)
+        && !runnable.iter().any(|item| item.model.data_source == *source)
     {
         bail!("none of the models can be evaluated by {}: {}", source.name(), source.needs());
     }
     let mut checked: Vec<&Model> = Vec::new();
-    for (_, model) in runnable {
+    for WorkItem { model, .. } in runnable {
         let is_same = |other: &&Model| {
             (&other.data_source, &other.inputs, &other.phases) == (&model.data_source, &model.inputs, &model.phases)
         };
@@ -233,7 +230,7 @@ fn check_samples(runnable: &Runnable, of_suite: Option<&DataSource>) -> Result<(
 }
 
 /// Criterion would panic in the middle of the run.
-fn check_baseline(parsed: &CriterionArguments, runnable: &Runnable, criterion_root: &Path) -> Result<()> {
+fn check_baseline(parsed: &CriterionArguments, runnable: &[WorkItem], criterion_root: &Path) -> Result<()> {
     let wanted = parsed.baseline.iter().chain(&parsed.load_baseline);
     for name in wanted {
         let has_baseline = |case: &Case| {
@@ -241,7 +238,7 @@ fn check_baseline(parsed: &CriterionArguments, runnable: &Runnable, criterion_ro
             criterion_root.join(id.group).join(id.function).join(id.value).join(name).join("estimates.json").is_file()
         };
         let missing: Vec<String> =
-            runnable.iter().map(|(case, _)| case).filter(|case| !has_baseline(case)).map(Case::to_string).collect();
+            runnable.iter().map(|item| &item.case).filter(|case| !has_baseline(case)).map(Case::to_string).collect();
         if let Some(first) = missing.first() {
             bail!(
                 "{} of {} cases have no baseline {name:?} in {} (the first is {first}); make one with `cargo bench -- \
@@ -265,82 +262,6 @@ fn new_run_id(started: Timestamp, runs: &Path) -> String {
 /// Whether the peaks are what a case can be compared with.
 fn has_roofline(case: &Case) -> bool {
     case.device == "cpu" && case.dtype == Dtype::F32 && case.backend != backend::NULL
-}
-
-/// What is known of models, each found out once: most cases differ in other things.
-struct Facts<'a> {
-    prepared: PathBuf,
-    artifacts: BTreeMap<&'a PreparedKey, &'a Artifacts>,
-    /// Whether the run may be resumed, and has to know its files then.
-    knows_files: bool,
-    costs: BTreeMap<(String, Phase, usize, Option<usize>), Option<Cost>>,
-    nonzero: BTreeMap<String, Option<u64>>,
-    files: BTreeMap<PreparedKey, Option<String>>,
-    samples: Vec<(DataSource, Option<String>)>,
-}
-
-impl<'a> Facts<'a> {
-    fn new(paths: &Paths, preparations: &'a Preparations, knows_files: bool) -> Self {
-        Facts {
-            prepared: paths.prepared(),
-            artifacts: preparations.artifacts(),
-            knows_files,
-            costs: BTreeMap::new(),
-            nonzero: BTreeMap::new(),
-            files: BTreeMap::new(),
-            samples: Vec::new(),
-        }
-    }
-
-    fn nonzero_parameters(&mut self, model: &Model) -> Option<u64> {
-        let count = || fixture::nonzero_parameters(model, &self.prepared).ok().flatten();
-        *self.nonzero.entry(model.artifact_folder_name()).or_insert_with(count)
-    }
-
-    fn cost(&mut self, model: &Model, case: &Case) -> Option<Cost> {
-        let sizes = Sizes { batch: case.batch_size, sequence: case.sequence_length };
-        let key = (model.artifact_folder_name(), case.phase, sizes.batch, sizes.sequence);
-        *self.costs.entry(key).or_insert_with(|| cost(model, case.phase, sizes).ok())
-    }
-
-    fn files_sha256(&mut self, model: &Model, dtype: Dtype) -> Option<String> {
-        let key = PreparedKey::new(model, dtype);
-        let artifacts = self.artifacts.get(&key).filter(|_| self.knows_files)?;
-        self.files.entry(key).or_insert_with(|| artifacts.sha256_of_all().ok()).clone()
-    }
-
-    fn samples_sha256(&mut self, model: &Model) -> Option<String> {
-        if !self.knows_files {
-            return None;
-        }
-        if let Some((_, known)) = self.samples.iter().find(|(source, _)| *source == model.data_source) {
-            return known.clone();
-        }
-        let hash = fixture::sha256_of_samples(&model.data_source).ok().flatten();
-        self.samples.push((model.data_source.clone(), hash.clone()));
-        hash
-    }
-}
-
-fn manifest_case(
-    planned: &PlannedCase,
-    failures: &BTreeMap<String, CaseFailure>,
-    facts: &mut Facts<'_>,
-) -> ManifestCase {
-    let framework = backend::registry::framework(&planned.case.backend);
-    let model = planned.model.as_ref().ok();
-    ManifestCase {
-        case: planned.case.clone(),
-        framework: framework.into(),
-        family: planned.family.clone(),
-        modality: planned.modality.clone(),
-        parameters: model.and_then(|model| model.parameters),
-        nonzero_parameters: model.and_then(|model| facts.nonzero_parameters(model)),
-        cost: model.and_then(|model| facts.cost(model, &planned.case)),
-        files_sha256: model.and_then(|model| facts.files_sha256(model, planned.case.dtype)),
-        samples_sha256: model.and_then(|model| facts.samples_sha256(model)),
-        failure: planned.model.as_ref().err().cloned().or_else(|| failures.get(&planned.case.to_string()).cloned()),
-    }
 }
 
 /// The exit code, and what is said last.

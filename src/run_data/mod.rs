@@ -2,6 +2,7 @@
 //!
 //! Those who measure write these files and those who report read them; neither imports the other.
 
+pub mod cbor_file;
 mod criterion_arguments;
 mod distribution;
 mod evaluation;
@@ -18,7 +19,7 @@ pub use criterion_arguments::{CriterionArguments, IdFilter, Mode};
 pub use distribution::{DISTRIBUTIONS, Distribution, Distributions};
 pub use evaluation::{Evaluation, LARGEST};
 pub use manifest::{MANIFEST_FORMAT, Manifest, ManifestCase};
-pub use outcomes::{ColdStart, EvaluationOutcome, Event, Observed, Outcome, Outcomes};
+pub use outcomes::{EvaluationOutcome, Event, Observed, Outcome, Outcomes, StartTimes};
 pub use peaks::{Peaks, ProductRate};
 pub use record::{Record, RunIdentity, SCHEMA_VERSION};
 pub use run_folder::RunFolder;

@@ -1,13 +1,12 @@
 //! The job of a worker process: which cases it runs, and what it needs for them.
 
-use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
 
-use super::preparation::{Preparations, PreparedKey};
-use crate::definition::{Case, Dtype, Effort, Model};
+use crate::backend::LoadRequest;
+use crate::definition::{Case, Effort, Model};
 use crate::fixture::Artifacts;
 
 /// The variable that makes a process a worker; its value is the path of the job.
@@ -35,8 +34,6 @@ pub struct Job {
     pub purpose: Purpose,
     pub run_folder: PathBuf,
     pub criterion_root: PathBuf,
-    /// The artifacts of the work, which the supervisor keeps unchanged until the run ends.
-    pub prepared: Vec<(PreparedKey, Artifacts)>,
     /// The worker ends when this process is no longer its parent.
     pub supervisor_process: u32,
     pub effort: Effort,
@@ -58,29 +55,34 @@ pub struct Job {
 pub struct WorkItem {
     pub case: Case,
     pub model: Model,
+    /// The supervisor keeps them unchanged until the run ends.
+    pub artifacts: Artifacts,
     /// Whether its answers to the model's samples are evaluated after it was measured.
-    #[serde(default)]
     pub is_evaluated: bool,
     /// Seconds that it took in an earlier run, or what such cases took so far.
     pub expected_seconds: Option<f64>,
 }
 
-impl Job {
-    /// The artifacts of `work`, for [`Job::prepared`].
-    pub fn prepared<'a>(
-        preparations: &Preparations,
-        work: impl IntoIterator<Item = &'a (Case, Model)>,
-    ) -> Vec<(PreparedKey, Artifacts)> {
-        let known = preparations.artifacts();
-        let keys: BTreeSet<PreparedKey> =
-            work.into_iter().map(|(case, model)| PreparedKey::new(model, case.dtype)).collect();
-        keys.into_iter().filter_map(|key| known.get(&key).map(|&artifacts| (key.clone(), artifacts.clone()))).collect()
+impl WorkItem {
+    pub fn new(case: &Case, model: &Model, artifacts: &Artifacts) -> Self {
+        let (case, model, artifacts) = (case.clone(), model.clone(), artifacts.clone());
+        WorkItem { case, model, artifacts, is_evaluated: false, expected_seconds: None }
     }
+}
 
-    /// The artifacts of a model of the work.
-    pub fn artifacts(&self, model: &Model, dtype: Dtype) -> Option<&Artifacts> {
-        let key = PreparedKey::new(model, dtype);
-        self.prepared.iter().find(|(known, _)| *known == key).map(|(_, artifacts)| artifacts)
+impl Job {
+    /// What a backend is asked to load for a case.
+    pub fn request<'a>(&'a self, item: &'a WorkItem) -> LoadRequest<'a> {
+        LoadRequest {
+            model: &item.model,
+            artifacts: &item.artifacts,
+            phase: item.case.phase,
+            sizes: item.case.sizes(),
+            device: &item.case.device,
+            dtype: item.case.dtype,
+            threads: self.effort.effective_threads(),
+            processors: &self.processors,
+        }
     }
 
     /// Writes the job for the worker.

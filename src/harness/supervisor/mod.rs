@@ -14,10 +14,11 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use anyhow::{Result, anyhow};
+use indexmap::IndexMap;
 
-use super::protocol::{Job, Preparations, Purpose, WorkItem};
+use super::protocol::{Job, Purpose, WorkItem};
 use super::worker::can_be_evaluated;
-use crate::definition::{Case, DataSource, Dtype, Effort, Model};
+use crate::definition::{Case, DataSource, Dtype, Effort};
 use crate::run_data::{CriterionArguments, EvaluationOutcome, Event, Mode, Observed, Outcome, RunFolder};
 
 /// The file of what the runtimes log, in the run's folder.
@@ -29,8 +30,6 @@ pub struct Supervisor<'a> {
     pub folder: &'a RunFolder,
     pub criterion_root: &'a Path,
     pub effort: &'a Effort,
-    /// The artifacts of the runnable cases.
-    pub prepared: &'a Preparations,
     /// Runnable cases that the filter selected.
     pub groups: Vec<WorkerGroup>,
     /// All cases that have an id in Criterion's tree.
@@ -50,26 +49,23 @@ pub struct Supervisor<'a> {
 pub struct WorkerGroup {
     pub backend: String,
     pub device: String,
-    pub cases: Vec<(Case, Model)>,
+    pub cases: Vec<WorkItem>,
 }
 
 impl WorkerGroup {
     /// Groups cases in the order in which their backends and devices come first. Cases in f32 come first in their group:
     /// outputs in other dtypes are compared with theirs if there is no reference.
-    pub fn by_backend_and_device(runnable: &[(Case, Model)]) -> Vec<Self> {
-        let mut groups: Vec<WorkerGroup> = Vec::new();
-        for (case, model) in runnable {
-            let work = (case.clone(), model.clone());
-            match groups.iter_mut().find(|group| group.backend == case.backend && group.device == case.device) {
-                Some(group) => group.cases.push(work),
-                None => {
-                    let (backend, device) = (case.backend.clone(), case.device.clone());
-                    groups.push(WorkerGroup { backend, device, cases: vec![work] });
-                }
-            }
+    pub fn by_backend_and_device(runnable: &[WorkItem]) -> Vec<Self> {
+        let mut groups: IndexMap<(String, String), Vec<WorkItem>> = IndexMap::new();
+        for item in runnable {
+            let (backend, device) = (item.case.backend.clone(), item.case.device.clone());
+            groups.entry((backend, device)).or_default().push(item.clone());
         }
-        groups.iter_mut().for_each(|group| group.cases.sort_by_key(|(case, _)| case.dtype != Dtype::F32));
-        groups
+        let group = |((backend, device), mut cases): (_, Vec<WorkItem>)| {
+            cases.sort_by_key(|item| item.case.dtype != Dtype::F32);
+            WorkerGroup { backend, device, cases }
+        };
+        groups.into_iter().map(group).collect()
     }
 }
 
@@ -114,14 +110,14 @@ impl Supervisor<'_> {
             is_ok && !outcomes.watched.contains_key(&id)
         };
         let groups = self.groups.iter().enumerate();
-        let open: Vec<(usize, &(Case, Model))> = groups
-            .flat_map(|(index, group)| group.cases.iter().map(move |work| (index, work)))
-            .filter(|(_, (case, _))| is_open(case))
+        let open: Vec<(usize, &WorkItem)> = groups
+            .flat_map(|(index, group)| group.cases.iter().map(move |item| (index, item)))
+            .filter(|(_, item)| is_open(&item.case))
             .collect();
         let path = self.folder.path().join("job-watch.json");
-        for (number, (index, work)) in open.iter().enumerate() {
-            eprintln!("memory [{}/{}] {}", number + 1, open.len(), work.0);
-            let job = self.job(*index, &[work], &outcomes.finished);
+        for (number, (index, item)) in open.iter().enumerate() {
+            eprintln!("memory [{}/{}] {}", number + 1, open.len(), item.case);
+            let job = self.job(*index, &[item], &outcomes.finished);
             Job { purpose: Purpose::Watch, ..job }.write(&path)?;
             let ended = self.run_worker(&self.groups[*index], &path)?;
             if is_interrupted_with(ended.status) {
@@ -146,8 +142,8 @@ impl Supervisor<'_> {
                 |case: &Case| unevaluated == outcomes.unevaluated && unevaluated == Some(case.benchmark_id());
             let outcomes = &outcomes.finished;
             let is_open = |case: &Case| !outcomes.contains_key(&case.to_string()) || is_to_be_evaluated(case);
-            let open: Vec<&(Case, Model)> = cases.iter().filter(|(case, _)| is_open(case)).collect();
-            let Some((first, _)) = open.first() else { return Ok(RunEnd::Complete) };
+            let open: Vec<&WorkItem> = cases.iter().filter(|item| is_open(&item.case)).collect();
+            let Some(first) = open.first() else { return Ok(RunEnd::Complete) };
             self.job(index, &open, outcomes).write(&path)?;
             let ended = self.run_worker(&self.groups[index], &path)?;
             if is_interrupted_with(ended.status) {
@@ -164,9 +160,9 @@ impl Supervisor<'_> {
                 self.folder.append(&Event::Evaluated { id, evaluation })?;
                 continue;
             }
-            let all_done = open.iter().all(|(case, _)| after.finished.contains_key(&case.to_string()));
+            let all_done = open.iter().all(|item| after.finished.contains_key(&item.case.to_string()));
             if !all_done {
-                let id = after.unfinished.unwrap_or_else(|| first.benchmark_id());
+                let id = after.unfinished.unwrap_or_else(|| first.case.benchmark_id());
                 let failure = ended.failure(self.effort);
                 eprintln!("  {id}: {failure}");
                 self.folder.append(&Event::Finished(Box::new(Outcome {
@@ -181,8 +177,8 @@ impl Supervisor<'_> {
     }
 
     /// Whether a case's answers are evaluated: there are labels, or other forms of the model to compare with.
-    fn is_evaluated(&self, case: &Case, model: &Model) -> bool {
-        let is_other_form = |(other, _): &(Case, Model)| {
+    fn is_evaluated(&self, WorkItem { case, model, .. }: &WorkItem) -> bool {
+        let is_other_form = |WorkItem { case: other, .. }: &WorkItem| {
             other.model == case.model && (other.variant != case.variant || other.dtype != case.dtype)
         };
         let has_labels = model.data_source != DataSource::Synthetic;
@@ -190,32 +186,28 @@ impl Supervisor<'_> {
         is_asked_for && can_be_evaluated(case, model)
     }
 
-    fn job(&self, index: usize, open: &[&(Case, Model)], outcomes: &BTreeMap<String, Outcome>) -> Job {
+    fn job(&self, index: usize, open: &[&WorkItem], outcomes: &BTreeMap<String, Outcome>) -> Job {
         let seconds: f64 = outcomes.values().map(|outcome| outcome.seconds).sum();
         let mean = (!outcomes.is_empty()).then(|| seconds / outcomes.len() as f64);
         let expected = |case: &Case| self.expected_seconds.get(&case.to_string()).copied().or(mean);
         let later = self.groups[index + 1..].iter().flat_map(|group| &group.cases);
+        let work = |item: &WorkItem| WorkItem {
+            is_evaluated: self.is_evaluated(item),
+            expected_seconds: expected(&item.case),
+            ..item.clone()
+        };
         Job {
             purpose: self.purpose,
             run_folder: self.folder.path().to_owned(),
             criterion_root: self.criterion_root.to_owned(),
-            prepared: Job::prepared(self.prepared, open.iter().copied()),
             supervisor_process: std::process::id(),
             effort: Effort { threads: Some(self.effort.effective_threads()), ..self.effort.clone() },
             registered: self.registered.clone(),
-            work: open
-                .iter()
-                .map(|(case, model)| WorkItem {
-                    case: case.clone(),
-                    model: model.clone(),
-                    is_evaluated: self.is_evaluated(case, model),
-                    expected_seconds: expected(case),
-                })
-                .collect(),
+            work: open.iter().map(|&item| work(item)).collect(),
             processors: Vec::new(),
             cases_before: outcomes.len(),
             cases_in_all: self.groups.iter().map(|group| group.cases.len()).sum(),
-            seconds_after: later.map(|(case, _)| expected(case)).sum(),
+            seconds_after: later.map(|item| expected(&item.case)).sum(),
         }
     }
 }

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use fs_err::OpenOptions;
+use nix::sys::signal::Signal;
 
 use super::is_interrupted;
 use super::relay::{copy, relay};
@@ -17,6 +18,7 @@ use super::{DEBUG_LOG, Supervisor, WorkerGroup};
 use crate::backend;
 use crate::definition::{CaseFailure, Effort, Status};
 use crate::harness::protocol::{JOB, Purpose};
+use crate::machine::kernel_number;
 use crate::run_data::RunFolder;
 
 /// How often the supervisor looks at a worker. It sleeps in between, so as not to disturb what is measured.
@@ -163,7 +165,10 @@ impl EndedWorker {
             );
         }
         let how = match (self.status.signal(), self.status.code()) {
-            (Some(signal), _) => format!("the process was ended by signal {signal}{}", signal_name(signal)),
+            (Some(signal), _) => {
+                let name = Signal::try_from(signal).map_or("no name", Signal::as_str);
+                format!("the process was ended by signal {signal} ({name})")
+            }
             (None, Some(code)) => format!("the process ended with exit code {code}"),
             (None, None) => "the process ended".into(),
         };
@@ -175,25 +180,7 @@ impl EndedWorker {
     }
 }
 
-fn signal_name(signal: i32) -> &'static str {
-    match signal {
-        4 => " (illegal instruction)",
-        6 => " (abort)",
-        7 => " (bus error)",
-        8 => " (arithmetic error)",
-        9 => " (kill)",
-        11 => " (segmentation fault)",
-        15 => " (termination)",
-        _ => "",
-    }
-}
-
 /// How often the kernel has killed a process for memory since it booted.
 fn kernel_memory_kills() -> u64 {
-    let counters = std::fs::read_to_string("/proc/vmstat").unwrap_or_default();
-    counters
-        .lines()
-        .find_map(|line| line.strip_prefix("oom_kill "))
-        .and_then(|count| count.trim().parse().ok())
-        .unwrap_or(0)
+    kernel_number("/proc/vmstat", "oom_kill").unwrap_or(0)
 }

@@ -7,12 +7,12 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 
 use super::case_outcome::unwinding;
-use super::loaded_case::{self, Fixtures, warm_up_rule};
+use super::loaded_case::{self, Fixtures};
 use crate::backend;
 use crate::definition::CaseFailure;
 use crate::harness::protocol::{ArmAnswer, ArmReady, Handicap, Job, SliceFigures, WorkItem};
 use crate::machine::{confine_thread, thread_affinities};
-use crate::measurement::{self, Slowed, TimedSession};
+use crate::measurement::{Slowed, TimedSession};
 use crate::run_data::Observed;
 
 /// This fraction of a slice passes before its first counted call, so that the caches are the arm's own again.
@@ -66,17 +66,15 @@ fn load(job: &Job, item: &WorkItem, handicap: Option<Handicap>) -> Result<(Timed
         confine_thread(pins)?;
     }
     let (case, mut observed) = (&item.case, Observed::default());
-    let loaded = loaded_case::load(case, &item.model, job, &mut Fixtures::default(), &mut observed)?;
+    let mut loaded = loaded_case::load(item, job, &mut Fixtures::default(), &mut observed)?;
     if let Some(first) = pins.first().filter(|_| backend::find(&case.backend).is_ok_and(|it| it.pins_threads())) {
         confine_thread(&[*first])?;
     }
-    let mut session = loaded_case::timed(loaded.session, loaded.ring, case.boundary);
-    if let Some(handicap) = handicap {
-        session =
-            session.wrapped(|session| Box::new(Slowed::new(session, handicap.slowdown_ppm, handicap.least_call_ns)));
+    if let Some(Handicap { slowdown_ppm, least_call_ns }) = handicap {
+        loaded.session = loaded.session.wrapped(|session| Box::new(Slowed::new(session, slowdown_ppm, least_call_ns)));
     }
-    let warm_up = measurement::warm_up(&mut session, warm_up_rule(case, &job.effort))?;
-    Ok((session, Duration::from_nanos(warm_up.expected_call_ns())))
+    let warm_up = loaded.warm_up(&job.effort)?;
+    Ok((loaded.session, Duration::from_nanos(warm_up.expected_call_ns())))
 }
 
 /// Times calls for `length`; at least one is counted.

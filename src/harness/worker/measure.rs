@@ -10,14 +10,16 @@ use criterion::{
     AxisScale, BenchmarkGroup, BenchmarkId as CriterionId, Criterion, PlotConfiguration, SamplingMode, Throughput,
 };
 
+use super::Worker;
 use super::case_outcome::{recorded, unwinding};
 use super::evaluation::evaluate;
 use super::loaded_case::{self, Fixtures, LoadedCase};
 use crate::criterion_dir::{LatencyLog, write_latency_log};
 use crate::definition::{BenchmarkId, Case, CaseFailure, Dtype};
+use crate::fixture::Samples;
 use crate::fixture::seeded::Stream;
 use crate::harness::protocol::{Job, WorkItem};
-use crate::measurement::{self, LoggedSamples, LoggedWallTime, SampleLog, Sampling, WarmUp, memory};
+use crate::measurement::{self, LoggedSamples, SampleLog, Sampling, WarmUp, memory};
 use crate::run_data::{CriterionArguments, EvaluationOutcome, Event, Mode, Observed, RunFolder, StopReason};
 
 /// Criterion's own warm-up comes after the detected one, and decides the number of calls per sample: from a single call,
@@ -30,24 +32,19 @@ const PROGRESS_EVERY: Duration = Duration::from_secs(10);
 ///
 /// # Errors
 /// The run's folder cannot be written any more.
-pub fn measure(job: &Job) -> Result<()> {
+pub fn measure(worker: Worker<'_>) -> Result<()> {
+    let job = worker.job;
     let arguments = CriterionArguments::parse_from(std::env::args().skip(1));
     let log = SampleLog::default();
     let mut criterion = Criterion::default()
-        .with_measurement(LoggedWallTime::new(log.clone()))
+        .with_measurement(log.clone())
         .configure_from_args()
         .with_filter(exactly_one_of(&job.work))
         .output_directory(&job.criterion_root);
 
-    let mut worker = CriterionWorker {
-        folder: RunFolder::new(job.run_folder.clone()),
-        work: job.work.iter().map(|item| (item.case.to_string(), item)).collect(),
-        fixtures: Fixtures::default(),
-        cases_begun: 0,
-        job,
-        arguments,
-        log,
-    };
+    let work = job.work.iter().map(|item| (item.case.to_string(), item)).collect();
+    let Worker { folder, fixtures, .. } = worker;
+    let mut worker = CriterionWorker { folder, work, fixtures, cases_begun: 0, job, arguments, log };
     for cases in groups(&job.registered, job.effort.shuffle) {
         let mut group = criterion.benchmark_group(cases[0].benchmark_id().group);
         group.plot_config(PlotConfiguration::default().summary_scale(AxisScale::Logarithmic));
@@ -100,7 +97,7 @@ struct CriterionWorker<'a> {
     log: SampleLog,
 }
 
-type Group<'g> = BenchmarkGroup<'g, LoggedWallTime>;
+type Group<'g> = BenchmarkGroup<'g, SampleLog>;
 
 impl CriterionWorker<'_> {
     /// Registers a case, and measures it if it is this process's.
@@ -146,10 +143,8 @@ impl CriterionWorker<'_> {
         id: &BenchmarkId,
         observed: &mut Observed,
     ) -> Result<LoadedCase, CaseFailure> {
-        let mut loaded = unwinding(|| {
-            loaded_case::load_and_verify(&item.case, &item.model, self.job, &mut self.fixtures, observed)
-        })?;
-        let warm_up = loaded.warm_up(&item.case, &self.job.effort)?;
+        let mut loaded = unwinding(|| loaded_case::load_and_verify(item, self.job, &mut self.fixtures, observed))?;
+        let warm_up = loaded.warm_up(&self.job.effort)?;
         observed.warmup_is_steady = Some(warm_up.is_steady);
         let pilot = measurement::pilot(&mut loaded.session, &self.job.effort, warm_up.expected_call_ns())?;
         let sampling = self.sampling(&warm_up, &pilot);
@@ -197,7 +192,7 @@ impl CriterionWorker<'_> {
         item: &WorkItem,
         id: &BenchmarkId,
     ) -> Result<(), CaseFailure> {
-        let samples = self.fixtures.samples(&item.model, item.case.sequence_length)?;
+        let samples = Samples::open(&item.model, item.case.sequence_length)?;
         eprintln!("  evaluating {} samples of {}", samples.len(), samples.name());
         let (start, mut said) = (Instant::now(), Instant::now());
         let folder = &self.folder;
@@ -293,7 +288,7 @@ impl CriterionWorker<'_> {
         let loaded = if observed.is_session_shared {
             "same session".to_owned()
         } else {
-            format!("loaded in {:.0?}", Duration::from_secs_f64(observed.load_ms.unwrap_or_default() / 1e3))
+            format!("loaded in {:.0?}", Duration::from_secs_f64(observed.start.load_ms.unwrap_or_default() / 1e3))
         };
         let calls = sampling.samples as u64 * sampling.calls_per_sample;
         let call = Duration::from_nanos(warm_up.expected_call_ns());

@@ -19,6 +19,7 @@ pub struct Verification<'a> {
 }
 
 /// The expected outputs of each binding, which are compared once more after the measurement.
+#[derive(Default)]
 pub struct Expectation {
     /// Names and values of the outputs, by binding.
     bindings: Vec<NamedTensors>,
@@ -141,7 +142,7 @@ impl Verification<'_> {
         }
         let batch_size = self.case.batch_size;
         let other = if batch_size == 1 { 2 } else { 1 };
-        let sizes = Sizes { batch: other, sequence: self.case.sequence_length };
+        let sizes = Sizes { batch: other, ..self.case.sizes() };
         let inputs = fixture::batch(self.model, self.reference, 0, sizes)?;
         let in_batch = |why: anyhow::Error| wrong(format!("at batch size {other}: {why:#}"));
         let binding = session.bind(&inputs).map_err(|failure| {
@@ -266,7 +267,6 @@ mod tests {
             purpose: Purpose::Measure,
             run_folder: run_folder.to_owned(),
             criterion_root: PathBuf::new(),
-            prepared: Vec::new(),
             supervisor_process: 0,
             effort: Effort::default(),
             registered: Vec::new(),
