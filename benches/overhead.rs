@@ -24,7 +24,7 @@ fn main() {
     group.finish();
     criterion.final_summary();
     let arguments = CriterionArguments::parse_from(std::env::args().skip(1));
-    if arguments.mode() == Mode::Measure && arguments.id_filter().is_ok_and(|filter| filter.matches(NULL_CALL)) {
+    if arguments.mode() == Mode::Measure && arguments.id_filter().is_ok_and(|filter| filter.is_match(NULL_CALL)) {
         print_ratio();
     }
 }

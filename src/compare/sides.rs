@@ -131,7 +131,7 @@ impl StoredRun {
                 .ok()
                 .and_then(|arguments| arguments.id_filter().ok());
             !manifest.is_interrupted
-                && filter.is_none_or(|filter| filter.matches(&case.to_string()))
+                && filter.is_none_or(|filter| filter.is_match(&case.to_string()))
                 && has(&|other| (&other.model, &other.variant) == (&case.model, &case.variant))
                 && has(&|other| other.backend == case.backend)
                 && has(&|other| other.device == case.device)

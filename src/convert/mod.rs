@@ -173,7 +173,7 @@ impl Context<'_> {
 
     fn why_not_judged(&self, case: &Case) -> Option<&str> {
         if self.outcomes.unevaluated.as_ref() == Some(&case.benchmark_id()) {
-            return Some("the run was stopped before; `--resume` measures and evaluates it anew");
+            return Some("the run was stopped before; `--resume` evaluates it");
         }
         self.outcomes.evaluated.get(&case.to_string())?.failure.as_deref()
     }

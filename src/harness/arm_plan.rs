@@ -7,7 +7,7 @@ use anyhow::Result;
 
 use super::plan::{Plan, make_plan};
 use super::protocol::{ARM_PROTOCOL, ArmCase, ArmPlan, ArmStart, Job, Preparations, Purpose, WorkItem};
-use super::supervisor::{RunEnd, Supervisor, WorkerGroup, worker_environment};
+use super::supervisor::{RunEnd, Supervisor, grouped, worker_environment};
 use crate::definition::{CaseFailure, Effort, Status};
 use crate::paths::Paths;
 use crate::run_data::{CriterionArguments, RunFolder};
@@ -39,25 +39,18 @@ pub fn plan_arms(paths: &Paths, request: &ArmRequest) -> Result<Option<ArmPlan>>
     let mut failures: BTreeMap<String, CaseFailure> = BTreeMap::new();
     let mut runnable = Vec::new();
     let mut prepared = Preparations::default();
-    for PlannedCase { case, model, .. } in &cases {
-        let ready = model.clone().and_then(|model| {
-            let artifacts = prepared.artifacts(&model, paths, case.dtype).map_err(CaseFailure::failed)?;
-            Ok(WorkItem::new(case, &model, artifacts))
-        });
-        match ready {
+    for planned in &cases {
+        match prepared.work_item(planned, paths) {
             Ok(item) => runnable.push(item),
-            Err(failure) => drop(failures.insert(case.to_string(), failure)),
+            Err(failure) => drop(failures.insert(planned.case.to_string(), failure)),
         }
     }
     let folder = RunFolder::new(request.folder.join("verification"));
     fs_err::create_dir_all(folder.path())?;
     let supervisor = Supervisor {
-        purpose: Purpose::Verify,
+        job: Job::new(Purpose::Verify, &folder, &paths.criterion(), &effort),
         folder: &folder,
-        criterion_root: &paths.criterion(),
-        effort: &effort,
-        groups: WorkerGroup::by_backend_and_device(&runnable),
-        registered: Vec::new(),
+        groups: grouped(runnable.clone()),
         arguments: Vec::new(),
         parsed: &CriterionArguments::default(),
         is_silent: true,
@@ -85,25 +78,15 @@ pub fn plan_arms(paths: &Paths, request: &ArmRequest) -> Result<Option<ArmPlan>>
 
 /// Writes the job of a case, and says how an arm is started with it.
 fn start(request: &ArmRequest, effort: &Effort, item: &WorkItem, number: usize) -> Result<ArmStart> {
-    let threads = effort.effective_threads();
-    let processors = request.processors.get(..threads).unwrap_or_default().to_vec();
+    let processors = request.processors.get(..effort.effective_threads()).unwrap_or_default().to_vec();
     let path = request.folder.join(format!("{number:04}.json"));
-    let job = Job {
-        purpose: Purpose::MeasureUnverified,
-        run_folder: request.folder.clone(),
-        criterion_root: request.folder.clone(),
-        supervisor_process: std::process::id(),
-        effort: effort.clone(),
-        registered: Vec::new(),
-        work: vec![item.clone()],
-        processors: processors.clone(),
-        cases_before: 0,
-        cases_in_all: 1,
-        seconds_after: None,
-    };
+    let folder = RunFolder::new(request.folder.clone());
+    let job = Job::new(Purpose::MeasureUnverified, &folder, folder.path(), effort);
+    let job = Job { work: vec![item.clone()], processors, ..job };
     job.write(&path)?;
-    let environment = worker_environment(&item.case.backend, &item.case.device, threads, &processors);
+    let environment = worker_environment(&job).into_iter();
     let environment =
-        environment.into_iter().map(|(name, value)| (name.to_owned(), value.to_string_lossy().into_owned())).collect();
+        environment.map(|(name, value)| (name.to_owned(), value.to_string_lossy().into_owned())).collect();
+    let processors = job.processors;
     Ok(ArmStart { job: path, environment, processors, timeout_seconds: effort.timeout_seconds })
 }

@@ -42,7 +42,8 @@ fn kept(path: &Path, machine: &Machine) -> Vec<Peaks> {
 /// # Errors
 /// They cannot be kept.
 pub fn peaks(paths: &Paths, machine: &Machine, threads: usize) -> Result<Peaks> {
-    kept_or_measured(&paths.peaks(), machine, threads, || measured(machine, threads))
+    let mut kept = kept(&paths.peaks(), machine).into_iter();
+    kept.find(|peaks| peaks.threads == threads).map_or_else(|| calibrate(paths, machine, threads), Ok)
 }
 
 /// The same, always measured anew.
@@ -50,17 +51,9 @@ pub fn peaks(paths: &Paths, machine: &Machine, threads: usize) -> Result<Peaks> 
 /// # Errors
 /// They cannot be kept.
 pub fn calibrate(paths: &Paths, machine: &Machine, threads: usize) -> Result<Peaks> {
-    let peaks = measured(machine, threads);
+    eprintln!("calibrating: the peaks of this machine on {threads} threads, once");
+    let peaks = peaks::measure(threads, copied_bytes(last_level_cache_bytes(), machine.memory_bytes));
     keep(&paths.peaks(), machine, &peaks)?;
-    Ok(peaks)
-}
-
-fn kept_or_measured(path: &Path, machine: &Machine, threads: usize, measure: impl FnOnce() -> Peaks) -> Result<Peaks> {
-    if let Some(kept) = kept(path, machine).into_iter().find(|peaks| peaks.threads == threads) {
-        return Ok(kept);
-    }
-    let peaks = measure();
-    keep(path, machine, &peaks)?;
     Ok(peaks)
 }
 
@@ -73,12 +66,6 @@ fn keep(path: &Path, machine: &Machine, peaks: &Peaks) -> Result<()> {
     serde_json::to_writer_pretty(&mut file, &kept).context(path.display().to_string())?;
     file.persist(path).context(path.display().to_string())?;
     Ok(())
-}
-
-fn measured(machine: &Machine, threads: usize) -> Peaks {
-    let copied = copied_bytes(last_level_cache_bytes(), machine.memory_bytes);
-    eprintln!("calibrating: the peaks of this machine on {threads} threads, once");
-    peaks::measure(threads, copied)
 }
 
 /// Four times the last-level caches, by STREAM's rule, so that what is copied does not stay in them; but no more than an
@@ -99,26 +86,27 @@ mod tests {
         Peaks { threads, products, copy_gb_per_second: 10.0, copied_bytes: 1 }
     }
 
+    fn gflops(kept: Vec<Peaks>) -> Vec<(usize, f64)> {
+        kept.iter().map(|peaks| (peaks.threads, peaks.product_gflops_per_second())).collect()
+    }
+
     #[test]
-    fn peaks_are_measured_once_and_again_when_the_machine_is_another() {
+    fn peaks_are_kept_by_machine_and_threads() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("inferbench/peaks.json");
         let machine =
             |host: &str, cpu: &str| Machine { host_id: host.into(), cpu_model: Some(cpu.into()), ..Machine::default() };
         let one = machine("1a", "A CPU");
-        let get = |machine: &Machine, threads, gflops| {
-            let result = kept_or_measured(&path, machine, threads, || peaks(threads, gflops)).unwrap();
-            result.product_gflops_per_second()
-        };
-        assert_eq!(get(&one, 2, 100.0), 100.0);
-        assert_eq!(get(&one, 2, 7.0), 100.0);
-        // Another number of threads is added.
-        assert_eq!(get(&one, 1, 60.0), 60.0);
-        assert_eq!(get(&one, 2, 7.0), 100.0);
+        assert_eq!(kept(&path, &one), []);
+        keep(&path, &one, &peaks(2, 100.0)).unwrap();
+        keep(&path, &one, &peaks(1, 60.0)).unwrap();
+        assert_eq!(gflops(kept(&path, &one)), [(2, 100.0), (1, 60.0)]);
+        keep(&path, &one, &peaks(2, 90.0)).unwrap();
+        assert_eq!(gflops(kept(&path, &one)), [(1, 60.0), (2, 90.0)]);
+        assert_eq!(kept(&path, &machine("1a", "Another CPU")), []);
         // Another machine's take the place of all.
-        assert_eq!(get(&machine("2b", "A CPU"), 2, 50.0), 50.0);
-        assert_eq!(get(&one, 1, 61.0), 61.0);
-        assert_eq!(get(&machine("1a", "Another CPU"), 1, 62.0), 62.0);
+        keep(&path, &machine("2b", "A CPU"), &peaks(2, 50.0)).unwrap();
+        assert_eq!(kept(&path, &one), []);
     }
 
     #[test]
@@ -126,14 +114,13 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("peaks.json");
         let machine = Machine::default();
-        std::fs::write(&path, "{").unwrap();
-        let get = |gflops| kept_or_measured(&path, &machine, 1, || peaks(1, gflops)).unwrap();
-        assert_eq!(get(5.0), peaks(1, 5.0));
         let older = Kept { version: "0.0.1".into(), ..Kept::new(&machine, peaks(1, 9.0)) };
-        std::fs::write(&path, serde_json::to_vec(&[older]).unwrap()).unwrap();
-        assert_eq!(get(6.0), peaks(1, 6.0));
-        keep(&path, &machine, &peaks(1, 8.0)).unwrap();
-        assert_eq!(get(7.0), peaks(1, 8.0));
+        for content in [b"{".to_vec(), serde_json::to_vec(&[older]).unwrap()] {
+            std::fs::write(&path, content).unwrap();
+            assert_eq!(kept(&path, &machine), []);
+            keep(&path, &machine, &peaks(1, 8.0)).unwrap();
+            assert_eq!(kept(&path, &machine), [peaks(1, 8.0)]);
+        }
     }
 
     #[test]

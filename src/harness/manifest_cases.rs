@@ -30,23 +30,18 @@ fn known_or<K: PartialEq, V: Clone>(known: &mut Known<K, V>, key: K, find: impl 
     known.last().and_then(|(_, found)| found.clone())
 }
 
-/// The cases of a manifest. `runnable` are those whose artifacts are prepared, in the same order; `failure_of` says of a case
-/// why they are not. The hashes of files and samples are found out for runs that may be resumed.
+/// The cases of a manifest. `work` has for each what it is run with, or why it cannot run. The hashes of files and samples are
+/// found out for runs that may be resumed.
 pub fn manifest_cases(
     selected: &[&PlannedCase],
-    runnable: &[WorkItem],
-    failure_of: impl Fn(&str) -> Option<CaseFailure>,
+    work: &[Result<WorkItem, CaseFailure>],
     prepared: &Path,
     may_be_resumed: bool,
 ) -> Vec<ManifestCase> {
     let mut facts = Facts::default();
-    let mut runnable = runnable.iter().peekable();
-    let manifest_case = |planned: &&PlannedCase| {
-        let case = planned.case.clone();
-        let hashed = runnable.next_if(|item| item.case == case).filter(|_| may_be_resumed);
-        let model = planned.model.as_ref();
-        let failure = model.err().cloned().or_else(|| failure_of(&case.to_string()));
-        let model = model.ok();
+    let manifest_case = |(planned, work): (&&PlannedCase, &Result<WorkItem, CaseFailure>)| {
+        let (case, model) = (planned.case.clone(), planned.model.as_ref().ok());
+        let hashed = work.as_ref().ok().filter(|_| may_be_resumed);
         ManifestCase {
             framework: registry::framework(&case.backend).into(),
             family: planned.family.clone(),
@@ -68,9 +63,9 @@ pub fn manifest_cases(
                 let hash = || fixture::sha256_of_samples(&model.data_source).ok().flatten();
                 known_or(&mut facts.samples, model.data_source.clone(), hash)
             }),
-            failure,
+            failure: work.as_ref().err().cloned(),
             case,
         }
     };
-    selected.iter().map(manifest_case).collect()
+    selected.iter().zip(work).map(manifest_case).collect()
 }

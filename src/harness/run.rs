@@ -9,12 +9,12 @@ use jiff::Timestamp;
 
 use super::calibration;
 use super::expected_time::PastTimes;
-use super::lock::lock;
+use super::lock::keep_others_out;
 use super::manifest_cases::manifest_cases;
 use super::plan::{Plan, Request, make_plan};
-use super::protocol::{Preparations, Purpose, WorkItem};
+use super::protocol::{Job, Preparations, Purpose, WorkItem};
 use super::resume::stopped_run;
-use super::supervisor::{RunEnd, Supervisor, WorkerGroup};
+use super::supervisor::{RunEnd, Supervisor, grouped};
 use crate::backend;
 use crate::definition::{Case, CaseFailure, DataSource, Dtype, Effort, Model, Status, Suite};
 use crate::exit_codes;
@@ -51,11 +51,10 @@ pub fn run_silently(paths: &Paths, request: &Request) -> Result<FinishedRun> {
 
 fn run_in(paths: &Paths, request: &Request, is_silent: bool) -> Result<FinishedRun> {
     let parsed = CriterionArguments::parse_from(&request.criterion_arguments);
-    let Plan { mut suite, cases } = make_plan(paths, &request.selection, &request.effort)?;
-    suite.effort.watch &= !is_silent;
+    let Plan { suite, cases } = make_plan(paths, &request.selection, &request.effort)?;
     let filter = parsed.id_filter()?;
     let selected: Vec<&PlannedCase> =
-        cases.iter().filter(|planned| filter.matches(&planned.case.to_string())).collect();
+        cases.iter().filter(|planned| filter.is_match(&planned.case.to_string())).collect();
     let is_measured = request.purpose != Purpose::Verify;
     let is_cold = request.purpose == Purpose::Load;
     if is_measured && parsed.mode() == Mode::List {
@@ -66,21 +65,21 @@ fn run_in(paths: &Paths, request: &Request, is_silent: bool) -> Result<FinishedR
         eprintln!("inferbench: no case matches; `cargo bench -- --list` shows those that there are");
         return Ok(FinishedRun { folder: None, exit_code: exit_codes::OK });
     }
-    say_what_is_left_out(&selected);
     let is_kept = is_measured && !is_cold && parsed.mode() == Mode::Measure && !parsed.discard_baseline;
     let runs = if is_kept { paths.runs() } else { paths.unkept_runs() };
-    let _lock = lock(&runs)?;
+    let _lock = keep_others_out(paths)?;
     let mut preparations = Preparations::default();
-    let (runnable, failures) = prepare(&selected, paths, &mut preparations);
+    let work: Vec<_> = selected.iter().map(|planned| preparations.work_item(planned, paths)).collect();
+    say_what_is_left_out(&selected, &work);
+    let runnable: Vec<WorkItem> = work.iter().flatten().cloned().collect();
     if is_measured && !is_cold {
         check_samples(&runnable, suite.data_source.as_ref())?;
     }
     let criterion_root = if is_cold { paths.cold_starts() } else { paths.criterion() };
     check_baseline(&parsed, &runnable, &criterion_root)?;
 
-    let failure_of = |id: &str| failures.get(id).cloned();
-    let cases_of_manifest = manifest_cases(&selected, &runnable, failure_of, &paths.prepared(), is_kept && !is_silent);
-    let planned = new_manifest(request, &parsed, paths, &runs, criterion_root, suite, cases_of_manifest);
+    let manifest_cases = manifest_cases(&selected, &work, &paths.prepared(), is_kept && !is_silent);
+    let planned = new_manifest(request, &parsed, paths, &runs, criterion_root, suite, manifest_cases);
     let (folder, mut manifest) = if request.resume {
         stopped_run(&runs, &planned)?
     } else {
@@ -93,13 +92,11 @@ fn run_in(paths: &Paths, request: &Request, is_silent: bool) -> Result<FinishedR
     }
     folder.write_manifest(&manifest)?;
     let effort = Effort { threads: Some(manifest.threads), ..manifest.suite.effort.clone() };
+    let registered = cases.iter().filter(|planned| planned.model.is_ok()).map(|planned| planned.case.clone()).collect();
     let supervisor = Supervisor {
-        purpose: request.purpose,
+        job: Job { registered, ..Job::new(request.purpose, &folder, &manifest.criterion_root, &effort) },
         folder: &folder,
-        criterion_root: &manifest.criterion_root,
-        effort: &effort,
-        groups: WorkerGroup::by_backend_and_device(&runnable),
-        registered: cases.iter().filter(|planned| planned.model.is_ok()).map(|planned| planned.case.clone()).collect(),
+        groups: grouped(runnable),
         arguments: request.criterion_arguments.clone(),
         parsed: &parsed,
         is_silent,
@@ -164,49 +161,21 @@ fn list(selected: &[&PlannedCase], parsed: &CriterionArguments) {
 }
 
 /// One line a reason, so that a fresh clone says what a native library would add.
-fn say_what_is_left_out(selected: &[&PlannedCase]) {
+fn say_what_is_left_out(selected: &[&PlannedCase], work: &[Result<WorkItem, CaseFailure>]) {
     let mut reasons: BTreeMap<(String, String), usize> = BTreeMap::new();
-    for planned in selected {
-        if let Err(failure) = &planned.model {
-            let configuration = match failure.status {
-                Status::Unavailable => format!("{} on {}", planned.case.backend, planned.case.device),
-                _ => format!("{} on {} {}", planned.case.model, planned.case.backend, planned.case.device),
-            };
-            *reasons.entry((configuration, failure.to_string())).or_default() += 1;
-        }
+    for (PlannedCase { case, model, .. }, work) in selected.iter().zip(work) {
+        let Err(failure) = work else { continue };
+        let reason = match failure.status {
+            _ if model.is_ok() => (format!("{} {}", case.model, case.variant), failure.message.clone()),
+            Status::Unavailable => (format!("{} on {}", case.backend, case.device), failure.to_string()),
+            _ => (format!("{} on {} {}", case.model, case.backend, case.device), failure.to_string()),
+        };
+        *reasons.entry(reason).or_default() += 1;
     }
-    say_reasons(reasons);
-}
-
-/// What is left out and why, with its number of cases.
-fn say_reasons(reasons: BTreeMap<(String, String), usize>) {
     for ((what, reason), count) in reasons {
         let cases = if count == 1 { "1 case" } else { &format!("{count} cases") };
         eprintln!("left out: {what} ({cases}): {reason}");
     }
-}
-
-/// Makes the artifacts of the selected models; a model that cannot be made costs its cases only.
-fn prepare(
-    selected: &[&PlannedCase],
-    paths: &Paths,
-    preparations: &mut Preparations,
-) -> (Vec<WorkItem>, BTreeMap<String, CaseFailure>) {
-    let mut runnable = Vec::new();
-    let mut failures = BTreeMap::new();
-    let mut reasons: BTreeMap<(String, String), usize> = BTreeMap::new();
-    for planned in selected {
-        let Ok(model) = &planned.model else { continue };
-        match preparations.artifacts(model, paths, planned.case.dtype) {
-            Ok(artifacts) => runnable.push(WorkItem::new(&planned.case, model, artifacts)),
-            Err(reason) => {
-                *reasons.entry((format!("{} {}", model.name, model.variant), reason.clone())).or_default() += 1;
-                failures.insert(planned.case.to_string(), CaseFailure::failed(reason));
-            }
-        }
-    }
-    say_reasons(reasons);
-    (runnable, failures)
 }
 
 /// Samples that are not there, or are for none of the models, are said before hours are spent on the cases.
@@ -233,12 +202,8 @@ fn check_samples(runnable: &[WorkItem], of_suite: Option<&DataSource>) -> Result
 fn check_baseline(parsed: &CriterionArguments, runnable: &[WorkItem], criterion_root: &Path) -> Result<()> {
     let wanted = parsed.baseline.iter().chain(&parsed.load_baseline);
     for name in wanted {
-        let has_baseline = |case: &Case| {
-            let id = case.benchmark_id();
-            criterion_root.join(id.group).join(id.function).join(id.value).join(name).join("estimates.json").is_file()
-        };
-        let missing: Vec<String> =
-            runnable.iter().map(|item| &item.case).filter(|case| !has_baseline(case)).map(Case::to_string).collect();
+        let has_baseline = |id: &String| criterion_root.join(id).join(name).join("estimates.json").is_file();
+        let missing: Vec<String> = runnable.iter().map(WorkItem::id).filter(|id| !has_baseline(id)).collect();
         if let Some(first) = missing.first() {
             bail!(
                 "{} of {} cases have no baseline {name:?} in {} (the first is {first}); make one with `cargo bench -- \

@@ -6,7 +6,7 @@
 
 use std::time::{Duration, Instant};
 
-use super::timed_calls::TimedSession;
+use super::call_times::CallTimes;
 use crate::definition::CaseFailure;
 use crate::statistics::median;
 
@@ -44,15 +44,19 @@ impl WarmUp {
     }
 }
 
-/// Warms a session up by `at_least` calls and two. After `at_most`, no further call is made.
+/// Warms a session up by `at_least` calls and two, which `call` makes one by one. After `at_most`, no further call is made.
 ///
 /// # Errors
 /// A call fails.
-pub fn warm_up(session: &mut TimedSession, at_least: usize, at_most: Duration) -> Result<WarmUp, CaseFailure> {
+pub fn warm_up(
+    mut call: impl FnMut() -> Result<CallTimes, CaseFailure>,
+    at_least: usize,
+    at_most: Duration,
+) -> Result<WarmUp, CaseFailure> {
     let start = Instant::now();
     let mut calls = Vec::new();
     loop {
-        calls.extend_from_slice(session.call(1)?.as_nanoseconds());
+        calls.extend_from_slice(call()?.as_nanoseconds());
         if calls.len() < at_least.max(2) || start.elapsed() < AT_LEAST_FOR {
             continue;
         }

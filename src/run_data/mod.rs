@@ -15,7 +15,7 @@ mod run_folder;
 mod stop_reason;
 mod usage;
 
-pub use criterion_arguments::{CriterionArguments, IdFilter, Mode};
+pub use criterion_arguments::{CriterionArguments, Mode};
 pub use distribution::{DISTRIBUTIONS, Distribution, Distributions};
 pub use evaluation::{Evaluation, LARGEST};
 pub use manifest::{MANIFEST_FORMAT, Manifest, ManifestCase};

@@ -146,7 +146,6 @@ impl Outcomes {
             Event::Started { id } => self.unfinished = Some(id),
             Event::Finished(outcome) => {
                 is_no_longer(&mut self.unfinished, &outcome.id);
-                is_no_longer(&mut self.unevaluated, &outcome.id);
                 self.finished.insert(outcome.id.to_string(), *outcome);
             }
             Event::Evaluating { id, .. } => self.unevaluated = Some(id),

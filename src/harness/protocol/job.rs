@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use crate::backend::LoadRequest;
 use crate::definition::{Case, Effort, Model};
 use crate::fixture::Artifacts;
+use crate::run_data::RunFolder;
 
 /// The variable that makes a process a worker; its value is the path of the job.
 pub const JOB: &str = "INFERBENCH_JOB";
@@ -22,8 +23,8 @@ pub enum Purpose {
     MeasureUnverified,
     /// Compare the outputs only.
     Verify,
-    /// Note memory and energy over some calls, untimed: watching would disturb the measurement.
-    Watch,
+    /// Note memory and energy over some calls, and the answers to the model's samples: watching would disturb the measurement.
+    Observe,
     /// Load and make the first call, in a fresh process for each time.
     Load,
 }
@@ -57,20 +58,36 @@ pub struct WorkItem {
     pub model: Model,
     /// The supervisor keeps them unchanged until the run ends.
     pub artifacts: Artifacts,
-    /// Whether its answers to the model's samples are evaluated after it was measured.
+    /// Whether its answers to the model's samples are evaluated.
     pub is_evaluated: bool,
     /// Seconds that it took in an earlier run, or what such cases took so far.
     pub expected_seconds: Option<f64>,
 }
 
 impl WorkItem {
-    pub fn new(case: &Case, model: &Model, artifacts: &Artifacts) -> Self {
-        let (case, model, artifacts) = (case.clone(), model.clone(), artifacts.clone());
-        WorkItem { case, model, artifacts, is_evaluated: false, expected_seconds: None }
+    pub fn id(&self) -> String {
+        self.case.to_string()
     }
 }
 
 impl Job {
+    /// A job of a process of this one's, without work.
+    pub fn new(purpose: Purpose, folder: &RunFolder, criterion_root: &Path, effort: &Effort) -> Self {
+        Job {
+            purpose,
+            run_folder: folder.path().to_owned(),
+            criterion_root: criterion_root.to_owned(),
+            supervisor_process: std::process::id(),
+            effort: Effort { threads: Some(effort.effective_threads()), ..effort.clone() },
+            registered: Vec::new(),
+            work: Vec::new(),
+            processors: Vec::new(),
+            cases_before: 0,
+            cases_in_all: 0,
+            seconds_after: None,
+        }
+    }
+
     /// What a backend is asked to load for a case.
     pub fn request<'a>(&'a self, item: &'a WorkItem) -> LoadRequest<'a> {
         LoadRequest {

@@ -2,9 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use crate::definition::{Dtype, Model};
-use crate::fixture::{self, Artifacts, Held};
+use super::job::WorkItem;
+use crate::definition::{CaseFailure, Dtype, Model};
+use crate::fixture::{self, Held};
 use crate::paths::Paths;
+use crate::selection::PlannedCase;
 
 /// The artifacts of a run, each prepared once. As long as this is not dropped, no other process replaces them.
 #[derive(Debug, Default)]
@@ -14,15 +16,17 @@ pub struct Preparations(BTreeMap<PreparedKey, Result<Held, String>>);
 type PreparedKey = (String, String, Dtype);
 
 impl Preparations {
-    /// The artifacts of a model for a dtype, which are prepared if they are not yet.
+    /// What a planned case is run with. Its artifacts are prepared, if they are not yet.
     ///
     /// # Errors
-    /// As [`fixture::prepare_and_hold`], each time again.
-    pub fn artifacts(&mut self, model: &Model, paths: &Paths, dtype: Dtype) -> Result<&Artifacts, String> {
-        let key = (model.artifact_folder_name(), model.variant.clone(), dtype);
-        let prepare = || prepare_model(model, paths, dtype).map_err(|error| format!("{error:#}"));
-        let held = self.0.entry(key).or_insert_with(prepare);
-        held.as_ref().map(|held| &held.artifacts).map_err(|error| error.clone())
+    /// Why it cannot run: as it was planned, or as [`fixture::prepare_and_hold`].
+    pub fn work_item(&mut self, planned: &PlannedCase, paths: &Paths) -> Result<WorkItem, CaseFailure> {
+        let (case, model) = (planned.case.clone(), planned.model.clone()?);
+        let key = (model.artifact_folder_name(), model.variant.clone(), case.dtype);
+        let prepare = || prepare_model(&model, paths, case.dtype).map_err(|error| format!("{error:#}"));
+        let held = self.0.entry(key).or_insert_with(prepare).as_ref().map_err(CaseFailure::failed)?;
+        let artifacts = held.artifacts.clone();
+        Ok(WorkItem { case, model, artifacts, is_evaluated: false, expected_seconds: None })
     }
 }
 

@@ -4,15 +4,15 @@
 //! compiling it where the runtime does that apart, and the first call. Starting the process and loading the native
 //! library are not in it.
 
-use std::path::Path;
+use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use anyhow::Result;
+use anyhow::{Result, bail};
 use criterion::{BenchmarkId as CriterionId, Criterion, SamplingMode};
 
-use super::{RunEnd, Supervisor, is_interrupted};
+use super::{Interrupted, Supervisor, is_interrupted};
 use crate::definition::{Case, CaseFailure, Status};
-use crate::harness::protocol::{Job, Purpose, WorkItem};
+use crate::harness::protocol::{Job, WorkItem};
 use crate::harness::worker::unwinding;
 use crate::run_data::{Event, Mode, Observed, Outcome, StartTimes};
 use crate::statistics::median;
@@ -25,24 +25,22 @@ impl Supervisor<'_> {
     ///
     /// # Errors
     /// A worker cannot be started, or the run's folder cannot be written.
-    pub(super) fn measure_cold_starts(&self) -> Result<RunEnd> {
+    pub(super) fn measure_cold_starts(&self) -> Result<()> {
         let mut criterion = Criterion::default()
             .sample_size(self.cold_start_samples())
             // The shortest times that there are: one process a sample.
             .measurement_time(Duration::from_nanos(1))
             .warm_up_time(Duration::from_nanos(1))
             .configure_from_args()
-            .output_directory(self.criterion_root);
-        let work =
-            self.groups.iter().enumerate().flat_map(|(index, group)| group.cases.iter().map(move |it| (index, it)));
-        for (index, work) in work {
+            .output_directory(&self.job.criterion_root);
+        for item in self.groups.iter().flatten() {
             let start = Instant::now();
-            let id = work.case.benchmark_id();
+            let id = item.case.benchmark_id();
             self.folder.append(&Event::Started { id: id.clone() })?;
             let mut starts = Vec::new();
-            let measured = unwinding(|| self.sample(&mut criterion, index, work, &mut starts));
+            let measured = unwinding(|| self.sample(&mut criterion, item, &mut starts));
             if is_interrupted() {
-                return Ok(RunEnd::Interrupted);
+                bail!(Interrupted);
             }
             let (status, message) = match measured {
                 Ok(()) => (Status::Ok, None),
@@ -59,7 +57,7 @@ impl Supervisor<'_> {
         if self.parsed.mode() == Mode::Measure {
             criterion.final_summary();
         }
-        Ok(RunEnd::Complete)
+        Ok(())
     }
 
     fn cold_start_samples(&self) -> usize {
@@ -69,21 +67,18 @@ impl Supervisor<'_> {
     fn sample(
         &self,
         criterion: &mut Criterion,
-        index: usize,
-        work: &WorkItem,
+        item: &WorkItem,
         starts: &mut Vec<StartTimes>,
     ) -> Result<(), CaseFailure> {
-        let id = work.case.benchmark_id();
-        let path = self.folder.path().join("job-load.json");
-        let job = Job { purpose: Purpose::Load, ..self.job(index, &[work], &Default::default()) };
-        job.write(&path)?;
+        let id = item.case.benchmark_id();
+        let job = self.job(&[item], &BTreeMap::new());
         let mut group = criterion.benchmark_group(id.group);
         group.sampling_mode(SamplingMode::Flat);
         group.bench_function(CriterionId::new(id.function, id.value), |bencher| {
             bencher.iter_custom(|processes| {
                 (0..processes)
                     .map(|_| {
-                        let start = self.start_cold(index, &work.case, &path).unwrap_or_else(|failure| {
+                        let start = self.start_cold(&job, &item.case).unwrap_or_else(|failure| {
                             // Unwinds through Criterion, which then writes nothing; `unwinding` takes it up again.
                             std::panic::resume_unwind(Box::new(failure))
                         });
@@ -98,19 +93,13 @@ impl Supervisor<'_> {
     }
 
     /// One process.
-    fn start_cold(&self, index: usize, case: &Case, job: &Path) -> Result<StartTimes, CaseFailure> {
-        let ended = self.run_worker(&self.groups[index], job)?;
-        if is_interrupted() {
-            return Err(CaseFailure::failed("interrupted"));
-        }
+    fn start_cold(&self, job: &Job, case: &Case) -> Result<StartTimes, CaseFailure> {
+        let ended = self.run_worker(job, "load")?;
         if !ended.status.success() {
-            return Err(ended.failure(self.effort));
+            return Err(ended.failure());
         }
-        let mut outcomes = self.folder.read_outcomes();
-        outcomes
-            .cold_starts
-            .remove(&case.to_string())
-            .ok_or_else(|| CaseFailure::failed("the process reported nothing"))
+        let start = self.folder.read_outcomes().cold_starts.remove(&case.to_string());
+        start.ok_or_else(|| CaseFailure::failed("the process reported nothing"))
     }
 }
 

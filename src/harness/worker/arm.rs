@@ -1,5 +1,6 @@
 //! The worker of an arm: loads one case and times a slice of calls whenever the driver asks for one.
 
+use std::hint::spin_loop;
 use std::io::{Write, stdin, stdout};
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -12,7 +13,7 @@ use crate::backend;
 use crate::definition::CaseFailure;
 use crate::harness::protocol::{ArmAnswer, ArmReady, Handicap, Job, SliceFigures, WorkItem};
 use crate::machine::{confine_thread, thread_affinities};
-use crate::measurement::{Slowed, TimedSession};
+use crate::measurement::{CallTimes, TimedSession};
 use crate::run_data::Observed;
 
 /// This fraction of a slice passes before its first counted call, so that the caches are the arm's own again.
@@ -38,7 +39,7 @@ pub fn run_arm(job: &Path, handicap: Option<Handicap>) -> Result<()> {
         let line = line?;
         let length = line.strip_prefix("slice ").and_then(|length| length.parse().ok());
         let length = length.with_context(|| format!("an arm was told {line:?}, which it does not know"))?;
-        match unwinding(|| slice(&mut session, Duration::from_nanos(length), call)) {
+        match unwinding(|| slice(&mut session, handicap, Duration::from_nanos(length), call)) {
             Ok(figures) => answer(&ArmAnswer::Slice(figures))?,
             Err(failure) => return answer(&failed(failure)),
         }
@@ -70,23 +71,37 @@ fn load(job: &Job, item: &WorkItem, handicap: Option<Handicap>) -> Result<(Timed
     if let Some(first) = pins.first().filter(|_| backend::find(&case.backend).is_ok_and(|it| it.pins_threads())) {
         confine_thread(&[*first])?;
     }
-    if let Some(Handicap { slowdown_ppm, least_call_ns }) = handicap {
-        loaded.session = loaded.session.wrapped(|session| Box::new(Slowed::new(session, slowdown_ppm, least_call_ns)));
-    }
-    let warm_up = loaded.warm_up(&job.effort)?;
+    let warm_up = loaded.warm_up(&job.effort, |session| call_once(session, handicap))?;
     Ok((loaded.session, Duration::from_nanos(warm_up.expected_call_ns())))
 }
 
+/// Times one call. The time of a handicap is spun away at its end.
+fn call_once(session: &mut TimedSession, handicap: Option<Handicap>) -> Result<CallTimes, CaseFailure> {
+    let Some(Handicap { slowdown_ppm, least_call_ns }) = handicap else { return session.call(1) };
+    let (factor, least) = (1.0 + f64::from(slowdown_ppm) / 1e6, Duration::from_nanos(least_call_ns));
+    session.prolonged_call(1, |begin| {
+        let until = begin.elapsed().max(least).mul_f64(factor);
+        while begin.elapsed() < until {
+            spin_loop();
+        }
+    })
+}
+
 /// Times calls for `length`; at least one is counted.
-fn slice(session: &mut TimedSession, length: Duration, call: Duration) -> Result<SliceFigures, CaseFailure> {
+fn slice(
+    session: &mut TimedSession,
+    handicap: Option<Handicap>,
+    length: Duration,
+    call: Duration,
+) -> Result<SliceFigures, CaseFailure> {
     let mut calls = Vec::with_capacity(ROOM);
     let settling = if call * SETTLING < length { length / SETTLING } else { Duration::ZERO };
     let start = Instant::now();
     while start.elapsed() < settling {
-        session.call(1)?;
+        call_once(session, handicap)?;
     }
     while calls.is_empty() || start.elapsed() < length {
-        calls.extend_from_slice(session.call(1)?.as_nanoseconds());
+        calls.extend_from_slice(call_once(session, handicap)?.as_nanoseconds());
     }
     // Nobody asks for the parts of calls from host to host.
     session.take_stages();

@@ -13,7 +13,7 @@ use crate::backend::{self, LoadRequest, Placement, Session, Stages};
 use crate::definition::{Boundary, Case, CaseFailure, Dtype, Effort, Phase};
 use crate::fixture::{self, Artifacts, HostTensor, Reference};
 use crate::harness::protocol::{Job, WorkItem};
-use crate::measurement::{self, TimedSession, WarmUp};
+use crate::measurement::{self, CallTimes, TimedSession, WarmUp};
 use crate::run_data::Observed;
 use crate::statistics::median;
 
@@ -206,14 +206,18 @@ impl LoadedCase {
         LoadedCase { case: item.case.clone(), session, expectation, load_ms: observed.start.load_ms }
     }
 
-    /// Warms the session up, by the rule of its backend.
+    /// Warms the session up, by the rule of its backend; `call` makes a call.
     ///
     /// # Errors
     /// A call fails.
-    pub fn warm_up(&mut self, effort: &Effort) -> Result<WarmUp, CaseFailure> {
+    pub fn warm_up(
+        &mut self,
+        effort: &Effort,
+        call: impl Fn(&mut TimedSession) -> Result<CallTimes, CaseFailure>,
+    ) -> Result<WarmUp, CaseFailure> {
         let least = backend::find(&self.case.backend)?.least_warm_up_calls();
         let at_most = Duration::from_secs_f64(effort.budget_seconds / 2.0);
-        measurement::warm_up(&mut self.session, effort.warmup.max(least), at_most)
+        measurement::warm_up(|| call(&mut self.session), effort.warmup.max(least), at_most)
     }
 
     /// The median of a few calls, in milliseconds, for an idea of how fast it is.

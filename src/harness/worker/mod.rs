@@ -21,9 +21,10 @@ use anyhow::{Context, Result};
 use self::case_outcome::recorded;
 use self::loaded_case::{Fixtures, LoadedCase};
 use super::protocol::{Job, Purpose, WorkItem};
+use crate::definition::Effort;
 use crate::exit_codes;
 use crate::measurement;
-use crate::run_data::{Event, Observed, RunFolder};
+use crate::run_data::{EvaluationOutcome, Event, Observed, RunFolder};
 
 /// Runs the cases of the job, under the command line that Criterion reads.
 pub fn run(job_path: &Path) -> ExitCode {
@@ -40,9 +41,9 @@ pub fn run(job_path: &Path) -> ExitCode {
     let mut items = job.work.iter().enumerate();
     let result = match job.purpose {
         Purpose::Verify => items.try_for_each(|(index, item)| worker.verify(index, item)),
-        Purpose::Watch => items.try_for_each(|(_, item)| worker.watch(item)),
+        Purpose::Observe => items.try_for_each(|(_, item)| worker.observe(item)),
         Purpose::Load => items.try_for_each(|(_, item)| worker.start_cold(item).map(drop)),
-        Purpose::Measure | Purpose::MeasureUnverified => measure::measure(worker),
+        Purpose::Measure | Purpose::MeasureUnverified => measure::measure(&job),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,
@@ -78,19 +79,34 @@ impl Worker<'_> {
         })
     }
 
-    /// Runs some calls of a case and notes what they use.
+    /// Runs some calls of a case and notes what they use, and answers its model's samples, as far as this is asked for.
     ///
     /// # Errors
     /// The case cannot run any more, or the run's folder cannot be written.
-    fn watch(&mut self, item: &WorkItem) -> Result<()> {
+    fn observe(&mut self, item: &WorkItem) -> Result<()> {
+        let Effort { watch, budget_seconds, .. } = self.job.effort;
         let id = item.case.benchmark_id();
         let begin = Instant::now();
         let mut loaded = self.start_cold(item).with_context(|| id.to_string())?;
-        let (device, batch_size) = (&item.case.device, item.case.batch_size);
-        let usage =
-            unwinding(|| measurement::watch(&mut loaded.session, device, batch_size, self.job.effort.budget_seconds));
-        let usage = usage.with_context(|| id.to_string())?;
-        self.folder.append(&Event::Watched { id, usage, seconds: begin.elapsed().as_secs_f64() })
+        if watch {
+            let (device, batch_size) = (&item.case.device, item.case.batch_size);
+            let usage = unwinding(|| measurement::watch(&mut loaded.session, device, batch_size, budget_seconds));
+            let usage = usage.with_context(|| id.to_string())?;
+            let seconds = begin.elapsed().as_secs_f64();
+            self.folder.append(&Event::Watched { id: id.clone(), usage, seconds })?;
+        }
+        if item.is_evaluated {
+            let begin = Instant::now();
+            self.folder.append(&Event::Evaluating { id: id.clone(), samples: 0 })?;
+            let answered = unwinding(|| evaluation::answer_samples(loaded.session.session(), item, &self.folder));
+            let failure = answered.err().map(|failure| failure.message);
+            if let Some(failure) = &failure {
+                eprintln!("  not evaluated: {failure}");
+            }
+            let evaluation = EvaluationOutcome { failure, seconds: begin.elapsed().as_secs_f64() };
+            self.folder.append(&Event::Evaluated { id, evaluation })?;
+        }
+        Ok(())
     }
 
     /// Loads a case and makes its first call.

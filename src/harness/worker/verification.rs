@@ -186,7 +186,7 @@ fn check_tolerance(error: f64, tolerance: f64) -> anyhow::Result<()> {
 
 #[cfg(test)]
 mod tests {
-    use std::path::{Path, PathBuf};
+    use std::path::Path;
 
     use safetensors::tensor::TensorView;
 
@@ -196,6 +196,7 @@ mod tests {
         DataSource, Dimension, Dtype, Effort, ElementType, Origin, Part, Phase, PhasePlan, Tolerance, WHOLE,
     };
     use crate::fixture::{RING, TensorData};
+    use crate::run_data::RunFolder;
 
     /// A session whose outputs are these, by binding.
     struct Known(Vec<Vec<f32>>);
@@ -263,19 +264,7 @@ mod tests {
     }
 
     fn job(run_folder: &Path) -> Job {
-        Job {
-            purpose: Purpose::Measure,
-            run_folder: run_folder.to_owned(),
-            criterion_root: PathBuf::new(),
-            supervisor_process: 0,
-            effort: Effort::default(),
-            registered: Vec::new(),
-            work: Vec::new(),
-            processors: Vec::new(),
-            cases_before: 0,
-            cases_in_all: 1,
-            seconds_after: None,
-        }
+        Job::new(Purpose::Measure, &RunFolder::new(run_folder.to_owned()), Path::new(""), &Effort::default())
     }
 
     /// Verifies a session of a backend with these outputs; returns what is expected afterwards, and what was seen.
