@@ -24,8 +24,6 @@ use crate::selection::Selection;
 const PILOT: DuetPlan = DuetPlan { generations: 4, slices: 6, may_stop_early: false };
 /// Generations of the pilot are numbered from here, so that their orders are not those of the generations that count.
 const PILOT_NUMBERS: usize = 1_000_000;
-/// The interval is to be so narrow, as a fraction of the tolerance.
-const HALF_WIDTH: f64 = 2.0 / 3.0;
 /// The fraction of the time that is planned for; the rest is for generations that take longer than those of the pilot.
 const PLANNED: f64 = 0.9;
 
@@ -308,9 +306,9 @@ impl<'a> Driver<'a> {
         let pilot: Vec<Generation> = measured.iter().map(Generation::from).collect();
         let Some(components) = Components::of(&pilot) else { bail!("{}: the pilot has no figures", arms.id) };
         let plan = match self.terms.length {
-            Length::WholeMinutes(_) => components.plan(costs, 0.0, left, false),
-            Length::Generations(generations) => DuetPlan { generations, ..components.plan(costs, 0.0, left, false) },
-            _ => components.plan(costs, HALF_WIDTH * self.terms.tolerance, left, true),
+            Length::WholeMinutes(_) => components.plan(costs, left, false),
+            Length::Generations(generations) => DuetPlan { generations, ..components.plan(costs, left, false) },
+            _ => components.plan(costs, left, true),
         };
         Ok(Ok((plan, costs)))
     }

@@ -39,7 +39,7 @@ pub struct Question {
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Length {
-    /// As many generations as the interval needs, within the time that the number of cases allows.
+    /// As many generations as the verdict needs, within the time that the number of cases allows.
     Usual,
     /// The same within so many minutes for all cases.
     Minutes(f64),

@@ -190,18 +190,26 @@ fn idle_arms_are_stopped_while_another_one_measures() {
 #[test]
 fn threads_of_an_arm_run_on_its_processors_and_are_read_back() {
     let workplace = Workplace::new(&["digits"], &["candle"], &[1]);
-    let mut plan = workplace.inferbench(&["arm", "plan", "--threads", "1", "--processors", "0", "--folder"]);
-    let plan = plan.arg(workplace.path("jobs")).finish().with_code(0);
-    let start = &json(&plan)["cases"][0]["start"];
-    assert_eq!(start["processors"], serde_json::json!([0]));
-    workplace.write("asked", "slice 1000000\nslice 1000000\n");
-    let mut arm = workplace.inferbench(&["arm", "time", start["job"].as_str().unwrap()]);
-    let arm = arm.stdin(fs::File::open(workplace.path("asked")).unwrap()).output().unwrap();
-    let answers = String::from_utf8(arm.stdout).unwrap();
-    let answers: Vec<Value> =
-        answers.lines().filter_map(|line| serde_json::from_str(line.strip_prefix("arm ")?).ok()).collect();
-    let affinities = answers[0]["ready"]["affinities"].as_object().unwrap();
-    assert!(affinities.keys().eq(["0"]), "{affinities:?}");
+    let time = |threads: &str, processors: &str| -> Vec<Value> {
+        let mut plan = workplace.inferbench(&["arm", "plan", "--threads", threads, "--processors", processors]);
+        let plan = plan.arg("--folder").arg(workplace.path("jobs")).finish().with_code(0);
+        let start = &json(&plan)["cases"][0]["start"];
+        workplace.write("asked", "slice 1000000\nslice 1000000\n");
+        let mut arm = workplace.inferbench(&["arm", "time", start["job"].as_str().unwrap()]);
+        for (name, value) in start["environment"].as_object().unwrap() {
+            arm.env(name, value.as_str().unwrap());
+        }
+        let arm = arm.stdin(fs::File::open(workplace.path("asked")).unwrap()).output().unwrap();
+        let answers = String::from_utf8(arm.stdout).unwrap();
+        answers.lines().filter_map(|line| serde_json::from_str(line.strip_prefix("arm ")?).ok()).collect()
+    };
+    let affinities = |answers: &[Value]| answers[0]["ready"]["affinities"].as_object().unwrap().clone();
+    if std::thread::available_parallelism().unwrap().get() > 1 {
+        let found = affinities(&time("2", "1,0"));
+        assert!(found["0"] == 1 && found["1"] == 1, "{found:?}");
+    }
+    let answers = time("1", "0");
+    assert!(affinities(&answers).keys().eq(["0"]), "{answers:?}");
     assert_eq!(answers.len(), 3);
     assert!(answers[1..].iter().all(|answer| answer["slice"]["calls"].as_u64() > Some(0)), "{answers:?}");
 }

@@ -98,7 +98,6 @@ impl Job {
             device: &item.case.device,
             dtype: item.case.dtype,
             threads: self.effort.effective_threads(),
-            processors: &self.processors,
         }
     }
 

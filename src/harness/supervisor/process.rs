@@ -122,9 +122,6 @@ pub fn worker_environment(job: &Job) -> Vec<(&'static str, OsString)> {
     let case = job.work.first().map(|item| &item.case);
     if let Some((case, backend)) = case.and_then(|case| Some((case, backend::find(&case.backend).ok()?))) {
         variables.extend(backend.process_environment(&case.device));
-        if !job.processors.is_empty() {
-            variables.extend(backend.pinned_environment(&job.processors));
-        }
     }
     variables
 }

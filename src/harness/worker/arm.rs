@@ -9,10 +9,9 @@ use anyhow::{Context, Result, bail};
 
 use super::case_outcome::unwinding;
 use super::loaded_case::{self, Fixtures};
-use crate::backend;
 use crate::definition::CaseFailure;
 use crate::harness::protocol::{ArmAnswer, ArmReady, Handicap, Job, SliceFigures, WorkItem};
-use crate::machine::{confine_thread, thread_affinities};
+use crate::machine::{confine_thread, pin_busiest, thread_affinities, thread_times};
 use crate::measurement::{CallTimes, TimedSession};
 use crate::run_data::Observed;
 
@@ -63,15 +62,14 @@ fn failed(CaseFailure { status, message }: CaseFailure) -> ArmAnswer {
 fn load(job: &Job, item: &WorkItem, handicap: Option<Handicap>) -> Result<(TimedSession, Duration), CaseFailure> {
     let pins = job.processors.as_slice();
     if !pins.is_empty() {
-        // Pools that do not pin their threads inherit this.
+        // Threads that are started from now on inherit this.
         confine_thread(pins)?;
     }
-    let (case, mut observed) = (&item.case, Observed::default());
+    let mut observed = Observed::default();
     let mut loaded = loaded_case::load(item, job, &mut Fixtures::default(), &mut observed)?;
-    if let Some(first) = pins.first().filter(|_| backend::find(&case.backend).is_ok_and(|it| it.pins_threads())) {
-        confine_thread(&[*first])?;
-    }
+    let before = thread_times();
     let warm_up = loaded.warm_up(&job.effort, |session| call_once(session, handicap))?;
+    pin_busiest(&before, pins)?;
     Ok((loaded.session, Duration::from_nanos(warm_up.expected_call_ns())))
 }
 
