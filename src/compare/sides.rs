@@ -26,10 +26,11 @@ pub struct Measurement {
 }
 
 impl Measurement {
-    /// A record that is right, with the uncertainty that its calls show, or else its own figures; any other record without.
+    /// A record that is right, with the uncertainty that its calls show, or else its own figures; any other record, and one of
+    /// several processes, without.
     fn new(record: Record, calls: impl FnOnce(&Record) -> Option<Vec<u64>>) -> Self {
         let by_calls = || Within::of_calls(&calls(&record)?);
-        let is_right = record.status == Status::Ok;
+        let is_right = record.status == Status::Ok && record.latency_p50_interval_lower_ms.is_none();
         let within = if is_right { by_calls().or_else(|| Within::of_record(&record)) } else { None };
         Measurement { record, within }
     }
@@ -82,7 +83,7 @@ impl Side {
 
     /// A run of these records, of which nothing else is known.
     pub fn of_records(name: &str, records: Vec<Record>) -> Self {
-        let measurement = |record| Measurement { within: Within::of_record(&record), record };
+        let measurement = |record| Measurement::new(record, |_| None);
         let run = StoredRun::new(name, records.into_iter().map(measurement).collect(), Vec::new());
         Side { name: name.to_owned(), runs: vec![run] }
     }

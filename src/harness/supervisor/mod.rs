@@ -3,6 +3,7 @@
 //! A worker that crashes, is killed or hangs costs the case that it was at; another worker takes up the rest.
 
 mod cold_start;
+mod further;
 mod interrupt;
 mod process;
 mod relay;
@@ -87,8 +88,11 @@ impl Supervisor<'_> {
         }
         self.groups.iter().try_for_each(|group| self.run_group(group))?;
         let is_measured = matches!(self.job.purpose, Purpose::Measure | Purpose::MeasureUnverified);
-        let is_observed = is_measured && self.parsed.mode() == Mode::Measure && !self.is_silent;
-        if is_observed { self.observe() } else { Ok(()) }
+        if !is_measured || self.parsed.mode() != Mode::Measure {
+            return Ok(());
+        }
+        self.measure_again()?;
+        if self.is_silent { Ok(()) } else { self.observe() }
     }
 
     /// Watches memory and energy of every case that was measured and evaluates its answers, in a fresh process each. What goes
@@ -162,12 +166,16 @@ impl Supervisor<'_> {
         let expected = |case: &Case| self.expected_seconds.get(&case.to_string()).copied().or(mean);
         let is_later =
             |item: &&WorkItem| !outcomes.contains_key(&item.id()) && !open.iter().any(|other| other.case == item.case);
+        let all_items = || self.groups.iter().flatten();
+        let later: Option<f64> = all_items().filter(is_later).map(|item| expected(&item.case)).sum();
+        let all: Option<f64> = all_items().map(|item| expected(&item.case)).sum();
+        let further = (self.job.effort.processes - 1) as f64;
         let work = |item: &&WorkItem| WorkItem { expected_seconds: expected(&item.case), ..(*item).clone() };
         Job {
             work: open.iter().map(work).collect(),
             cases_before: outcomes.len(),
             cases_in_all: self.groups.iter().map(Vec::len).sum(),
-            seconds_after: self.groups.iter().flatten().filter(is_later).map(|item| expected(&item.case)).sum(),
+            seconds_after: later.zip(all).map(|(later, all)| later + further * all),
             ..self.job.clone()
         }
     }

@@ -3,6 +3,7 @@
 mod arm;
 mod case_outcome;
 mod evaluation;
+mod further;
 mod loaded_case;
 mod measure;
 mod other_outputs;
@@ -41,6 +42,7 @@ pub fn run(job_path: &Path) -> ExitCode {
     let mut items = job.work.iter().enumerate();
     let result = match job.purpose {
         Purpose::Verify => items.try_for_each(|(index, item)| worker.verify(index, item)),
+        Purpose::MeasureAgain => further::measure_again(&job),
         Purpose::Observe => items.try_for_each(|(_, item)| worker.observe(item)),
         Purpose::Load => items.try_for_each(|(_, item)| worker.start_cold(item).map(drop)),
         Purpose::Measure | Purpose::MeasureUnverified => measure::measure(&job),
