@@ -40,12 +40,13 @@ pub fn manifest_cases(
 ) -> Vec<ManifestCase> {
     let mut facts = Facts::default();
     let manifest_case = |(planned, work): (&&PlannedCase, &Result<WorkItem, CaseFailure>)| {
-        let (case, model) = (planned.case.clone(), planned.model.as_ref().ok());
+        let case = planned.case.clone();
+        let (described, model) = (planned.definition.as_ref().ok(), planned.model.as_ref().ok());
         let hashed = work.as_ref().ok().filter(|_| may_be_resumed);
         ManifestCase {
             framework: registry::framework(&case.backend).into(),
-            family: planned.family.clone(),
-            modality: planned.modality.clone(),
+            family: described.map(|model| model.family.clone()).unwrap_or_default(),
+            modality: described.map(|model| model.modality.clone()).unwrap_or_default(),
             parameters: model.and_then(|model| model.parameters),
             nonzero_parameters: model.and_then(|model| {
                 let count = || fixture::nonzero_parameters(model, prepared).ok().flatten();
