@@ -132,7 +132,7 @@ impl StoredRun {
                 .ok()
                 .and_then(|arguments| arguments.id_filter().ok());
             !manifest.is_interrupted
-                && filter.is_none_or(|filter| filter.matches(&case.to_string()))
+                && filter.is_none_or(|filter| filter.is_match(&case.to_string()))
                 && has(&|other| (&other.model, &other.variant) == (&case.model, &case.variant))
                 && has(&|other| other.backend == case.backend)
                 && has(&|other| other.device == case.device)
@@ -172,7 +172,7 @@ fn of_run(name: &str, run: &Run) -> anyhow::Result<StoredRun> {
 /// Criterion's baseline of this name: what each case was last saved as.
 fn of_baseline(name: &str, history: &History, paths: &Paths) -> Result<StoredRun> {
     let root = paths.criterion();
-    let entries = find_entries(&root, name).unwrap_or_default();
+    let entries = find_entries(&root, name);
     let mut measured: BTreeMap<String, usize> = BTreeMap::new();
     for entry in entries.iter().filter_map(|entry| read_entry(entry).ok()) {
         *measured.entry(entry.run_id).or_default() += 1;
