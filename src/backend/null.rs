@@ -7,7 +7,7 @@ use crate::backend::interface::{Backend, DeviceReport, LoadRequest, Placement, S
 use crate::definition::{CaseFailure, Dtype, Model};
 use crate::fixture::HostTensor;
 
-/// The name of [`Null`].
+/// The name of the null backend.
 pub use crate::definition::NULL;
 
 /// Returns its first input as its output, at once. Never part of a suite by default, and never ranked.
@@ -31,7 +31,7 @@ impl Backend for Null {
     }
 }
 
-/// A session of [`Null`].
+/// A session of the null backend.
 pub struct NullSession {
     dtype: Dtype,
     bound: Vec<Vec<HostTensor>>,
