@@ -23,11 +23,7 @@ pub fn run(arguments: &Arguments, history: &History) -> Result<u8> {
     for run in history.runs().iter().rev() {
         match run.facts() {
             Ok(facts) => runs.push(facts),
-            Err(error) => unread.push(format!(
-                "unreadable: {error:#}; convert or import the run again with `--replace`, or remove it with \
-                 `inferbench store prune --run {}`",
-                run.name()
-            )),
+            Err(error) => unread.push(format!("unreadable: {error:#}; {}", run.how_to_mend())),
         }
     }
     let row = |run: &RunFacts| {
