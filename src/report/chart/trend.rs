@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use super::{Chart, Plot, TrendPoint, panel_with_batch, positive};
 use crate::compare::{
-    Allowance, CaseFilter, ComparedCase, History, Noise, Options, RatioInterval, Side, Verdict, compare,
+    Allowance, CaseFilter, ComparedCase, EarlierRuns, Noise, Options, RatioInterval, Side, Verdict, compare,
 };
 use crate::definition::{Case, Status};
 use crate::report::selection::{ReportedRun, Shown};
@@ -70,10 +70,10 @@ fn steps_of(
     let is_compared =
         |record: &Record| record.run_id == run.run_id() || last.iter().any(|before| before.run_id == record.run_id);
     let others = shown.runs.iter().filter(|other| !other.records.first().is_some_and(is_compared));
-    let history = History::of(others.flat_map(|other| other.records.iter().cloned()));
+    let earlier = EarlierRuns::of(others.flat_map(|other| other.records.iter().cloned()));
     let base = Side::of_records("before", last.clone());
     let candidate = Side::of_records(run.run_id(), run.records.clone());
-    let found = compare(&base, &candidate, &history, known, options);
+    let found = compare(&base, &candidate, &earlier, known, options);
     found.cases.into_iter().filter_map(|case| step(run.run_id(), case)).collect()
 }
 
