@@ -33,7 +33,8 @@ with tempfile.TemporaryDirectory() as folder:
         Path(folder, "config.json").write_text(json.dumps(RESNET50))
         Path(folder, "preprocessor_config.json").write_text(json.dumps(PICTURES))
     else:
-        task, network = "feature-extraction", transformers.AutoModel
+        # Its generator of inputs for `feature-extraction` adds pictures. The head of this task is one small product.
+        task, network = "text-classification", transformers.AutoModelForSequenceClassification
         shutil.copy(packaged.ROOT / "models/zoo" / asked.model / "config.json", folder)
     # With `no_weights` it would ask the hub for the configuration.
     network.from_config(transformers.AutoConfig.from_pretrained(folder)).save_pretrained(folder)

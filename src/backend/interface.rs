@@ -23,14 +23,6 @@ pub trait Backend: Sync {
     fn process_environment(&self, _device: &str) -> Vec<(&'static str, OsString)> {
         Vec::new()
     }
-    /// Variables by which a process pins the threads of the backend's pool to processors, one each, if it reads such.
-    fn pinned_environment(&self, _processors: &[usize]) -> Vec<(&'static str, OsString)> {
-        Vec::new()
-    }
-    /// Whether the backend pins the threads of its pool by itself, so that only the caller is left.
-    fn pins_threads(&self) -> bool {
-        false
-    }
     /// Calls that a warm-up has at least, because the runtime still optimises in them.
     fn least_warm_up_calls(&self) -> usize {
         0
@@ -74,8 +66,6 @@ pub struct LoadRequest<'a> {
     pub dtype: Dtype,
     /// Threads that one call may use.
     pub threads: usize,
-    /// The processors that these threads are pinned to, one each, the caller's first; empty if they are not pinned.
-    pub processors: &'a [usize],
 }
 
 /// A loaded model.

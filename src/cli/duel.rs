@@ -6,6 +6,7 @@ use clap::Args;
 
 use super::print;
 use super::values::{fraction, fraction_below_one, minutes};
+use crate::compare::Program;
 use crate::duel::{self, DuelEnd, Length, Terms};
 use crate::exit_codes;
 use crate::harness::{is_interrupted, keep_others_out};
@@ -14,21 +15,21 @@ use crate::report::Format;
 use crate::report::duel::render;
 use crate::selection::Selection;
 
-/// Seconds that a case takes at most by default.
-const SECONDS_PER_CASE: f64 = 40.0;
+/// Candidates that one duel can have.
+const MOST_CANDIDATES: usize = 8;
 
-/// Compare two revisions, executables or suites by a paired (duet) benchmark; exit code 1 on a regression
+/// Compare revisions, executables or suites by a paired (duet) benchmark; exit code 1 on a regression
 #[derive(Args)]
 #[command(after_help = "Examples:\n  inferbench duel main HEAD --model digits\n  \
-        inferbench duel HEAD~1 . --backend ort --minutes 10\n  inferbench duel ort.toml candle.toml\n  \
+        inferbench duel HEAD~1 . --backend ort --minutes 10\n  inferbench duel ort.toml candle.toml tract.toml\n  \
         inferbench duel . . --null-slowdown 2%")]
 pub struct Arguments {
     /// The base: a git revision, an executable, a suite file, or `.` for the running inferbench
     #[arg(value_name = "BASE")]
     base: String,
-    /// The candidate, which may be slower than the base
-    #[arg(value_name = "CANDIDATE")]
-    candidate: String,
+    /// The candidate, which may be slower than the base; several are measured beside each other
+    #[arg(value_name = "CANDIDATE", required = true, num_args = 1..=MOST_CANDIDATES)]
+    candidates: Vec<String>,
     #[command(flatten)]
     selection: Selection,
     /// Threads of every backend
@@ -40,10 +41,10 @@ pub struct Arguments {
     /// Milliseconds of calls per slice; an arm runs for one slice at a time
     #[arg(long, value_name = "MS", default_value = "20", value_parser = slice)]
     slice: Duration,
-    /// Minutes that all cases may take together [default: 40 seconds per case]
+    /// Minutes that all cases may take together [default: 40 seconds for one case, 3 minutes for up to twelve]
     #[arg(long, value_name = "N", value_parser = minutes)]
     minutes: Option<f64>,
-    /// Measure so many generations of processes, however wide the interval is
+    /// Measure so many generations of processes, however wide the interval is, without a look at it before
     #[arg(long, value_name = "N", conflicts_with = "minutes", value_parser = clap::value_parser!(u16).range(1..=1000))]
     generations: Option<u16>,
     /// Changes up to this do not matter
@@ -70,14 +71,17 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<u8> {
     let _lock = keep_others_out(&paths)?;
     // From here on Ctrl-C is asked for, and does not end the process where it is.
     is_interrupted();
-    let Some([base, candidate]) = duel::resolve_both(&paths, &arguments.base, &arguments.candidate)? else {
+    let names: Vec<String> = [&arguments.base].into_iter().chain(&arguments.candidates).cloned().collect();
+    // Their worktrees stay as long as this.
+    let Some(ready) = duel::resolve_all(&paths, &names)? else {
         eprintln!("interrupted: nothing was measured");
         return Ok(exit_codes::INTERRUPTED);
     };
-    if cfg!(debug_assertions) && [&base, &candidate].iter().any(|ready| ready.program.commit.is_none()) {
+    let programs: Vec<Program> = ready.iter().map(|ready| ready.program.clone()).collect();
+    if cfg!(debug_assertions) && programs.iter().any(|program| program.commit.is_none()) {
         eprintln!("this inferbench is a debug build: its own times are not those of `cargo build --release`");
     }
-    match duel::duel_between(&paths, &base.program, &candidate.program, &terms(arguments))? {
+    match duel::duel_between(&paths, &programs[0], &programs[1..], &terms(arguments))? {
         DuelEnd::Complete(duel) => {
             print(&render(&duel, arguments.format))?;
             Ok(duel.exit_code)
@@ -98,7 +102,7 @@ fn terms(arguments: &Arguments) -> Terms {
     let length = match (arguments.generations, arguments.minutes) {
         (Some(generations), _) => Length::Generations(generations.into()),
         (None, Some(minutes)) => Length::Minutes(minutes),
-        (None, None) => Length::SecondsPerCase(SECONDS_PER_CASE),
+        (None, None) => Length::Usual,
     };
     Terms {
         selection: arguments.selection.clone(),

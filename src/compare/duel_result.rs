@@ -11,7 +11,7 @@ use crate::exit_codes;
 use crate::machine::Machine;
 
 /// Changes when an older reader would misunderstand the files of a duel.
-pub const DUEL_FORMAT: u32 = 2;
+pub const DUEL_FORMAT: u32 = 3;
 
 /// A program that takes part in a duel: an executable, and the project that it works with.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -38,16 +38,25 @@ impl Program {
 /// Why a case has no figures.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Loss {
-    /// Whose it is: the base's (or both programs'), so that nothing can be compared, or the candidate's alone.
+    /// Whose it is: the base's (or all programs'), so that nothing can be compared, or a candidate's alone.
     pub role: Role,
     pub status: Status,
     pub message: String,
 }
 
-/// One case of a duel: it has a comparison, or a loss.
+impl Loss {
+    /// Whether only a candidate cannot run the case.
+    pub fn is_candidates(&self) -> bool {
+        matches!(self.role, Role::Candidate(_))
+    }
+}
+
+/// One case of a duel with one of its candidates: it has a comparison, or a loss.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct CaseOutcome {
     pub id: String,
+    /// The place of the candidate in [`Duel::candidates`].
+    pub candidate: usize,
     pub plan: Option<DuetPlan>,
     pub comparison: Option<PairedChange>,
     pub loss: Option<Loss>,
@@ -59,7 +68,7 @@ pub struct Duel {
     pub format: u32,
     pub name: String,
     pub base: Program,
-    pub candidate: Program,
+    pub candidates: Vec<Program>,
     pub null_slowdown: Option<f64>,
     pub seed: u64,
     pub tolerance: f64,
@@ -70,6 +79,7 @@ pub struct Duel {
     /// Seconds of all generations.
     pub seconds: f64,
     pub machine: Machine,
+    /// Every case with every candidate, the candidates of one case beside each other.
     pub cases: Vec<CaseOutcome>,
     /// One of [`exit_codes`].
     pub exit_code: u8,
@@ -77,13 +87,13 @@ pub struct Duel {
 
 /// The exit code of a duel with these cases.
 ///
-/// A case that only the candidate lost is a regression that no noise explains. A case that the base lost can neither
+/// A case that only a candidate lost is a regression that no noise explains. A case that the base lost can neither
 /// confirm nor deny anything, and a null control that moved makes every verdict of the duel doubtful.
 pub fn duel_exit_code(cases: &[CaseOutcome]) -> u8 {
     let compared: Vec<&PairedChange> = cases.iter().filter_map(|case| case.comparison.as_ref()).collect();
     let has_verdict = |verdict| compared.iter().any(|found| found.verdict == verdict);
     let is_lost = |by_candidate: bool| {
-        cases.iter().filter_map(|case| case.loss.as_ref()).any(|loss| (loss.role == Role::Candidate) == by_candidate)
+        cases.iter().filter_map(|case| case.loss.as_ref()).any(|loss| loss.is_candidates() == by_candidate)
     };
     if is_lost(true) {
         exit_codes::REGRESSION_OR_WRONG
@@ -124,12 +134,12 @@ mod tests {
             base_ns: 1.0,
             candidate_ns: 1.0,
         };
-        CaseOutcome { id: "m/x/1".into(), plan: None, comparison: Some(comparison), loss: None }
+        CaseOutcome { id: "m/x/1".into(), candidate: 0, plan: None, comparison: Some(comparison), loss: None }
     }
 
     fn lost(role: Role) -> CaseOutcome {
         let loss = Loss { role, status: Status::Failed, message: "killed".into() };
-        CaseOutcome { id: "m/x/2".into(), plan: None, comparison: None, loss: Some(loss) }
+        CaseOutcome { id: "m/x/2".into(), candidate: 0, plan: None, comparison: None, loss: Some(loss) }
     }
 
     #[test]
@@ -138,7 +148,7 @@ mod tests {
         assert_eq!(duel_exit_code(&[same()]), exit_codes::OK);
         assert_eq!(duel_exit_code(&[same(), lost(Role::Base)]), exit_codes::UNSTABLE);
         assert_eq!(duel_exit_code(&[lost(Role::Null)]), exit_codes::UNSTABLE);
-        assert_eq!(duel_exit_code(&[same(), lost(Role::Candidate)]), exit_codes::REGRESSION_OR_WRONG);
+        assert_eq!(duel_exit_code(&[same(), lost(Role::Candidate(0))]), exit_codes::REGRESSION_OR_WRONG);
         let slower = || compared(Verdict::Slower, false);
         assert_eq!(duel_exit_code(&[slower(), lost(Role::Base)]), exit_codes::REGRESSION_OR_WRONG);
         assert_eq!(duel_exit_code(&[slower(), compared(Verdict::CannotSay, true)]), exit_codes::UNSTABLE);

@@ -1,20 +1,23 @@
 //! The statistics of a paired (duet) benchmark: how large a change is, how sure that is, and how many slices it takes.
 //!
-//! Three arms (base, base again as the null control, candidate) stay alive beside each other and take short slices of calls
-//! in random order. A *slice* row holds one median for each arm, so that the machine's drift, which is slower than a row,
-//! cancels in the ratio (Bulej et al. 2020, "Duet benchmarking: improving measurement accuracy in the cloud"). What is
-//! decided when a process starts (where its memory lies, where its threads run) does not cancel: it lasts for a
-//! *generation* of processes. So the generation is the unit of replication (Kalibera & Jones 2013, "Rigorous benchmarking
-//! in reasonable time"): each one gives the median of its rows' log ratios, and a t interval is made of these.
+//! The arms (base, base again as the null control, one or more candidates) stay alive beside each other and take short
+//! slices of calls in random order. A *slice* row holds one median for each arm, so that the machine's drift, which is
+//! slower than a row, cancels in the ratio (Bulej et al. 2020, "Duet benchmarking: improving measurement accuracy in the
+//! cloud"). What is decided when a process starts (where its memory lies, where its threads run) does not cancel: it lasts
+//! for a *generation* of processes. So the generation is the unit of replication (Kalibera & Jones 2013, "Rigorous
+//! benchmarking in reasonable time"): each one gives the median of its rows' log ratios. Other work strikes some generations
+//! as a whole, which makes long tails; so the estimate is that of Hodges and Lehmann, with Wilcoxon's interval.
 //!
 //! The null control shows what the machine does to a program that has not changed. Its interval must include a ratio
 //! of 1, and the bound of it that is farther from 1 is the floor below which no change is believed.
-
-use serde::{Deserialize, Serialize};
-use statrs::distribution::{ChiSquared, ContinuousCDF};
+//!
+//! A duel is looked at only as often as was planned. Each [`Look`] spends a part of the error rate, so that a duel that
+//! stops at the first look that settles it is wrong no more often than one that goes on to the end (Jennison & Turnbull
+//! 2000, "Group Sequential Methods", chapter 7; the parts are added up, which holds for any dependence between looks).
 
 use super::verdict::{Limits, RatioEstimate, RatioInterval, Verdict, verdicts};
-use crate::statistics::{MeanEstimate, StudentT, discoveries, geometric_mean, mean, median, variance};
+use crate::statistics::{SignedRank, discoveries, geometric_mean, mean, median, variance};
+use serde::{Deserialize, Serialize};
 
 /// Expected fraction of false ones among the changes that are shown, over all cases.
 pub const FALSE_DISCOVERIES: f64 = 0.01;
@@ -28,8 +31,9 @@ pub const FEWEST_GENERATIONS: usize = 12;
 const MOST_GENERATIONS: usize = 400;
 const FEWEST_SLICES: usize = 5;
 const MOST_SLICES: usize = 40;
-/// A pilot's deviations are uncertain: with this probability the plan is long enough.
-const PLAN_IS_ENOUGH: f64 = 0.75;
+const EARLY_LOOKS: usize = 3;
+/// The part of the error rate that each early look spends.
+const EARLY_SHARE: f64 = 0.1;
 
 /// What an arm is there for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
@@ -38,22 +42,35 @@ pub enum Role {
     Base,
     /// The base once more: the null control.
     Null,
-    Candidate,
+    /// One of the candidates, counted from 0.
+    Candidate(usize),
 }
 
 impl Role {
-    pub const ALL: [Role; 3] = [Role::Base, Role::Null, Role::Candidate];
+    /// The arms of a duel with so many candidates, in the order of a row's figures.
+    pub fn all(candidates: usize) -> impl Iterator<Item = Role> {
+        [Role::Base, Role::Null].into_iter().chain((0..candidates).map(Role::Candidate))
+    }
+
+    /// The place of the arm's figure in a row.
+    pub fn place(self) -> usize {
+        match self {
+            Role::Base => 0,
+            Role::Null => 1,
+            Role::Candidate(number) => 2 + number,
+        }
+    }
 }
 
-/// The slices of one generation: rows of the logarithms of the arms' median nanoseconds, in the order of [`Role::ALL`].
+/// The slices of one generation: rows of the logarithms of the arms' median nanoseconds, in the order of [`Role::all`].
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Generation {
-    pub rows: Vec<[f64; 3]>,
+    pub rows: Vec<Vec<f64>>,
 }
 
 impl Generation {
     fn log_ratios(&self, role: Role) -> Vec<f64> {
-        self.rows.iter().map(|row| row[role as usize] - row[Role::Base as usize]).collect()
+        self.rows.iter().map(|row| row[role.place()] - row[Role::Base.place()]).collect()
     }
 }
 
@@ -65,15 +82,22 @@ pub struct DuetEstimate {
     pub mean_ratio: f64,
 }
 
-/// Estimates the time of an arm over the base's: the mean over the generations of each one's median log ratio, with its t
-/// interval at 99 %. Returns `None` for fewer than two generations with slices.
-pub fn estimate_duet(generations: &[Generation], role: Role) -> Option<DuetEstimate> {
+/// Estimates the time of an arm over the base's from each generation's median log ratio. `error_rate` is what may be spent now
+/// of the 1 % that all looks together may spend: interval and p-value are such that they hold at 99 % over all looks. Returns
+/// `None` for too few generations.
+pub fn estimate_duet(generations: &[Generation], role: Role, error_rate: f64) -> Option<DuetEstimate> {
     let ratios: Vec<Vec<f64>> = generations.iter().map(|generation| generation.log_ratios(role)).collect();
     let medians: Vec<f64> = ratios.iter().filter_map(|ratios| median(ratios)).collect();
     let means: Vec<f64> = ratios.iter().filter(|ratios| !ratios.is_empty()).map(|ratios| mean(ratios)).collect();
-    let found = MeanEstimate::of(&medians)?;
-    let found = MeanEstimate { standard_error: found.standard_error.max(LEAST_LOG_ERROR), ..found };
-    Some(DuetEstimate { estimate: RatioEstimate::of_mean(&found, CONFIDENCE), mean_ratio: geometric_mean(&means) })
+    let found = SignedRank::of(&medians, error_rate)?;
+    let interval = RatioInterval {
+        ratio: found.estimate.exp(),
+        lower: (found.lower - LEAST_LOG_ERROR).exp(),
+        upper: (found.upper + LEAST_LOG_ERROR).exp(),
+        confidence: CONFIDENCE,
+    };
+    let p_value = (found.p_value * FALSE_DISCOVERIES / error_rate).min(1.0);
+    Some(DuetEstimate { estimate: RatioEstimate { interval, p_value }, mean_ratio: geometric_mean(&means) })
 }
 
 /// A change with its interval: `+0.3 % [-0.8, +1.2]`.
@@ -82,16 +106,19 @@ pub fn in_percent(change: &RatioInterval) -> String {
     format!("{:+.1} % [{:+.1}, {:+.1}]", percent(change.ratio), percent(change.lower), percent(change.upper))
 }
 
-/// How duels are decided.
+/// What is asked of a duel: how one of the candidates does in one case.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct DuetRule {
-    /// Changes up to this fraction do not matter.
-    pub tolerance: f64,
-    /// Whether both programs are one executable, so that their layouts do not differ.
+pub struct Paired<'a> {
+    pub generations: &'a [Generation],
+    /// The place of the candidate among those that were measured.
+    pub candidate: usize,
+    /// Whether it is the same executable as the base, so that their layouts do not differ.
     pub is_same_build: bool,
+    /// What may be spent now of the error rate; see [`Look`].
+    pub error_rate: f64,
 }
 
-/// What a duel says of one case.
+/// What a duel says of one candidate in one case.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct PairedChange {
     pub verdict: Verdict,
@@ -116,45 +143,58 @@ pub struct PairedChange {
     pub candidate_ns: f64,
 }
 
-/// Decides all cases of a duel at once, with the false-discovery rate controlled over them. A case with fewer than two
-/// generations is not compared yet.
-pub fn decide_duet(cases: &[Vec<Generation>], rule: DuetRule) -> Vec<Option<PairedChange>> {
-    let estimates: Vec<Option<[DuetEstimate; 2]>> = cases
+impl PairedChange {
+    /// Whether more generations would change nothing, if the duel makes so many comparisons: a verdict that has passed the
+    /// strictest step of the false-discovery rate, so that no other comparison can take it back.
+    pub fn is_settled(&self, comparisons: usize) -> bool {
+        match self.verdict {
+            Verdict::CannotSay => false,
+            Verdict::Same => true,
+            Verdict::Faster | Verdict::Slower => self.change.p_value <= FALSE_DISCOVERIES / comparisons as f64,
+        }
+    }
+}
+
+/// Decides all comparisons of a duel at once, with the false-discovery rate controlled over them. Changes up to the fraction
+/// `tolerance` do not matter. With too few generations nothing is compared yet.
+pub fn decide_duet(compared: &[Paired<'_>], tolerance: f64) -> Vec<Option<PairedChange>> {
+    let estimate = |it: &Paired, role| estimate_duet(it.generations, role, it.error_rate);
+    let estimates: Vec<Option<[DuetEstimate; 2]>> = compared
         .iter()
-        .map(|case| Some([estimate_duet(case, Role::Null)?, estimate_duet(case, Role::Candidate)?]))
+        .map(|it| Some([estimate(it, Role::Null)?, estimate(it, Role::Candidate(it.candidate))?]))
         .collect();
-    let known = || estimates.iter().flatten();
-    let limits = |null: &DuetEstimate| Limits::of_null(&null.estimate.interval, rule.is_same_build, rule.tolerance);
+    let known = || compared.iter().zip(&estimates).filter_map(|(it, estimates)| Some((it, (*estimates)?)));
+    let limits =
+        |it: &Paired, null: &DuetEstimate| Limits::of_null(&null.estimate.interval, it.is_same_build, tolerance);
     let changes: Vec<(RatioEstimate, Limits)> =
-        known().map(|[null, candidate]| (candidate.estimate, limits(null))).collect();
-    let null_p_values: Vec<f64> = known().map(|[null, _]| null.estimate.p_value).collect();
+        known().map(|(it, [null, candidate])| (candidate.estimate, limits(it, &null))).collect();
+    let null_p_values: Vec<f64> = known().map(|(_, [null, _])| null.estimate.p_value).collect();
     let mut findings = verdicts(&changes, FALSE_DISCOVERIES).into_iter();
     let mut nulls_changed = discoveries(&null_p_values, FALSE_DISCOVERIES).into_iter();
-    let mut decide = |(case, estimates): (&Vec<Generation>, &Option<[DuetEstimate; 2]>)| {
+    let mut decide = |(it, estimates): (&Paired, &Option<[DuetEstimate; 2]>)| {
         let [null, candidate] = (*estimates)?;
         let (finding, is_null_changed) = (findings.next()?, nulls_changed.next()?);
-        let is_mean_apart =
-            finding.verdict == Verdict::Same && candidate.mean_ratio.ln().abs() > rule.tolerance.ln_1p();
+        let is_mean_apart = finding.verdict == Verdict::Same && candidate.mean_ratio.ln().abs() > tolerance.ln_1p();
         let logarithms = |role: Role| -> Vec<f64> {
-            case.iter().flat_map(|generation| &generation.rows).map(|row| row[role as usize]).collect()
+            it.generations.iter().flat_map(|generation| &generation.rows).map(|row| row[role.place()]).collect()
         };
-        let (base, of_candidate) = (logarithms(Role::Base), logarithms(Role::Candidate));
+        let (base, of_candidate) = (logarithms(Role::Base), logarithms(Role::Candidate(it.candidate)));
         Some(PairedChange {
             verdict: if is_null_changed || is_mean_apart { Verdict::CannotSay } else { finding.verdict },
             change: candidate.estimate,
             null: null.estimate,
             is_null_changed,
             is_small_change: finding.is_small_change,
-            floor: limits(&null).floor,
+            floor: limits(it, &null).floor,
             mean_ratio: candidate.mean_ratio,
             is_mean_apart,
-            generations: case.len(),
+            generations: it.generations.len(),
             slices: base.len(),
             base_ns: geometric_mean(&base),
             candidate_ns: geometric_mean(&of_candidate),
         })
     };
-    cases.iter().zip(&estimates).map(&mut decide).collect()
+    compared.iter().zip(&estimates).map(&mut decide).collect()
 }
 
 /// What the scatter of slices is made of: standard deviations of log ratios.
@@ -164,8 +204,6 @@ pub struct Components {
     pub within: f64,
     /// Of a generation, beyond what its rows explain.
     pub between: f64,
-    /// Degrees of freedom of `between`.
-    freedom: f64,
 }
 
 /// What a duel costs, in seconds.
@@ -183,22 +221,56 @@ pub struct DuetPlan {
     pub generations: usize,
     /// Slices of each arm per generation.
     pub slices: usize,
+    /// Whether it may end before, at one of the planned looks.
+    pub may_stop_early: bool,
+}
+
+/// A number of generations at which a case is looked at, and the probability of an error that is spent there.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Look {
+    pub generations: usize,
+    pub error_rate: f64,
+}
+
+impl DuetPlan {
+    /// The looks of this plan, the last one at its end. Early ones find large changes, and end what is settled; most of the
+    /// error rate is left for the last, whose interval is hardly wider for them.
+    pub fn looks(&self) -> Vec<Look> {
+        let (first, last) = (FEWEST_GENERATIONS as f64, self.generations as f64);
+        let early = |place: usize| first * (last / first).powf(place as f64 / EARLY_LOOKS as f64);
+        let is_worth_it = self.may_stop_early && last >= 1.5 * first;
+        let early: Vec<usize> =
+            (0..EARLY_LOOKS).filter(|_| is_worth_it).map(|place| early(place).round() as usize).collect();
+        let spent = EARLY_SHARE * early.len() as f64;
+        let look = |generations| Look { generations, error_rate: EARLY_SHARE * FALSE_DISCOVERIES };
+        let last = Look { generations: self.generations, error_rate: (1.0 - spent) * FALSE_DISCOVERIES };
+        early.into_iter().map(look).chain([last]).collect()
+    }
+
+    /// What may be spent of the error rate after so many generations: that of the look to which they lead.
+    pub fn error_rate(&self, generations: usize) -> f64 {
+        let looks = self.looks();
+        let next = looks.iter().find(|look| look.generations >= generations).or(looks.last());
+        next.map_or(FALSE_DISCOVERIES, |look| look.error_rate)
+    }
 }
 
 impl Components {
-    /// Finds the components from a pilot's generations, which have the same number of rows; the null control and the
-    /// candidate both tell them. Returns `None` for fewer than two generations or rows.
+    /// Finds the components from a pilot's generations, which have the same number of rows; the null control and every
+    /// candidate tell them. Returns `None` for fewer than two generations or rows.
     pub fn of(pilot: &[Generation]) -> Option<Self> {
         let rows = pilot.iter().map(|generation| generation.rows.len()).min()?;
         if pilot.len() < 2 || rows < 2 {
             return None;
         }
+        let candidates = pilot[0].rows[0].len() - 2;
+        let others = (1 + candidates) as f64;
         let mut scatter = Vec::new();
         let mut of_medians = 0.0;
-        for role in [Role::Null, Role::Candidate] {
+        for role in Role::all(candidates).skip(1) {
             let ratios: Vec<Vec<f64>> = pilot.iter().map(|generation| generation.log_ratios(role)).collect();
             let medians: Vec<f64> = ratios.iter().filter_map(|ratios| median(ratios)).collect();
-            of_medians += variance(&medians) / 2.0;
+            of_medians += variance(&medians) / others;
             // Around each generation's median, without what a burst does to single rows. Half of the middle one of an odd
             // number is lost: `n / (n - 1)` makes up for it about.
             for (ratios, middle) in ratios.iter().zip(&medians) {
@@ -208,28 +280,19 @@ impl Components {
         const DEVIATION_OF_MAD: f64 = 1.4826;
         let within = DEVIATION_OF_MAD * median(&scatter)? * (rows as f64 / (rows as f64 - 1.0)).sqrt();
         let between = (of_medians - MEDIAN_PENALTY * within.powi(2) / rows as f64).max(0.0).sqrt();
-        // Two ratios over one base share it: they are worth about one and a half.
-        Some(Components { within, between, freedom: 1.5 * (pilot.len() - 1) as f64 })
+        Some(Components { within, between })
     }
 
     /// Chooses the slices per generation so that time is spent where the scatter comes from (Kalibera & Jones 2013,
-    /// section 6: the square root of the ratio of costs times the ratio of deviations), and as many generations as make
-    /// the interval's half-width `half_width`, if they fit into `seconds`.
-    pub fn plan(&self, costs: Costs, half_width: f64, seconds: f64) -> DuetPlan {
+    /// section 6: the square root of the ratio of costs times the ratio of deviations), and as many generations as fit into
+    /// `seconds`.
+    pub fn plan(&self, costs: Costs, seconds: f64, may_stop_early: bool) -> DuetPlan {
         let row_error = MEDIAN_PENALTY.sqrt() * self.within;
         let best = (costs.start / costs.row.max(1e-9)).sqrt() * row_error / self.between.max(1e-9);
         let slices = (best.ceil() as usize).clamp(FEWEST_SLICES, MOST_SLICES);
         let generation = costs.start + slices as f64 * costs.row;
-        let fit = ((seconds / generation.max(1e-9)) as usize).clamp(FEWEST_GENERATIONS, MOST_GENERATIONS);
-        let variance = self.between.powi(2) + row_error.powi(2) / slices as f64;
-        let likely = ChiSquared::new(self.freedom.max(1.0))
-            .map_or(1.0, |it| self.freedom.max(1.0) / it.inverse_cdf(1.0 - PLAN_IS_ENOUGH));
-        let reached = |generations: &usize| {
-            let n = *generations as f64;
-            let t = StudentT::new(n - 1.0).two_sided_quantile(CONFIDENCE);
-            t * (likely * variance / n).sqrt() <= half_width.ln_1p()
-        };
-        DuetPlan { generations: (FEWEST_GENERATIONS..=fit).find(reached).unwrap_or(fit), slices }
+        let generations = (seconds / generation.max(1e-9)) as usize;
+        DuetPlan { generations: generations.clamp(FEWEST_GENERATIONS, MOST_GENERATIONS), slices, may_stop_early }
     }
 }
 
@@ -237,10 +300,20 @@ impl Components {
 mod tests {
     use super::*;
 
-    const RULE: DuetRule = DuetRule { tolerance: 0.015, is_same_build: true };
+    const TOLERANCE: f64 = 0.015;
+    const CANDIDATE: Role = Role::Candidate(0);
 
     fn flat(ratios: &[f64]) -> Vec<Generation> {
-        ratios.iter().map(|ratio| Generation { rows: vec![[0.0, 0.0, *ratio]; 3] }).collect()
+        ratios.iter().map(|ratio| Generation { rows: vec![vec![0.0, 0.0, *ratio]; 3] }).collect()
+    }
+
+    fn estimate(generations: &[Generation]) -> Option<DuetEstimate> {
+        estimate_duet(generations, CANDIDATE, FALSE_DISCOVERIES)
+    }
+
+    fn decide(generations: &[Generation], tolerance: f64, is_same_build: bool) -> Option<PairedChange> {
+        let paired = Paired { generations, candidate: 0, is_same_build, error_rate: FALSE_DISCOVERIES };
+        decide_duet(&[paired], tolerance).remove(0)
     }
 
     #[track_caller]
@@ -249,15 +322,24 @@ mod tests {
     }
 
     #[test]
-    fn the_interval_is_that_of_the_t_test_over_generations() {
-        // Mean 0.02 with s = 0.01 of three: t(0.995; 2) = 9.9248.
-        let found = estimate_duet(&flat(&[0.01, 0.02, 0.03]), Role::Candidate).unwrap();
-        assert_near(found.estimate.interval.ratio.ln(), 0.02);
-        assert_near(found.estimate.interval.upper.ln(), 0.02 + 9.924_84 * 0.01 / 3.0_f64.sqrt());
-        // t = 3.4641 with 2 degrees of freedom.
-        assert_near(found.estimate.p_value, 0.074_180);
-        assert_eq!(estimate_duet(&flat(&[0.01]), Role::Candidate), None);
-        assert_eq!(decide_duet(&[flat(&[0.01])], RULE), [None]);
+    fn the_interval_is_that_of_the_signed_ranks_of_generations() {
+        let ratios: Vec<f64> = (1..=12).map(|number| 0.01 * f64::from(number)).collect();
+        let found = estimate(&flat(&ratios)).unwrap();
+        assert_near(found.estimate.interval.ratio.ln(), 0.065);
+        assert_near(found.estimate.p_value, 2.0 / 4096.0);
+        // A tenth of the error rate: the same ranks are worth less, and the interval is wider.
+        let early = estimate_duet(&flat(&ratios), CANDIDATE, 0.1 * FALSE_DISCOVERIES).unwrap();
+        assert_near(early.estimate.p_value, 20.0 / 4096.0);
+        assert!(early.estimate.interval.upper > found.estimate.interval.upper);
+        assert_eq!(estimate(&flat(&[0.01; 7])), None);
+        assert_eq!(decide(&flat(&[0.01; 7]), TOLERANCE, true), None);
+    }
+
+    #[test]
+    fn a_generation_that_was_struck_as_a_whole_does_not_hide_a_change() {
+        let mut ratios = vec![0.03; 24];
+        (ratios[3], ratios[15]) = (-0.4, -0.4);
+        assert_eq!(decide(&flat(&ratios), TOLERANCE, true).unwrap().verdict, Verdict::Slower);
     }
 
     #[test]
@@ -270,38 +352,50 @@ mod tests {
     fn a_row_that_was_struck_alone_moves_the_mean_and_not_the_median() {
         let mut generations = flat(&[0.0; 12]);
         generations.iter_mut().for_each(|generation| generation.rows[0][2] = 0.3);
-        let found = estimate_duet(&generations, Role::Candidate).unwrap();
+        let found = estimate(&generations).unwrap();
         assert_eq!(found.estimate.interval.ratio, 1.0);
         assert_near(found.mean_ratio.ln(), 0.1);
-        let decided = decide_duet(&[generations], RULE).remove(0).unwrap();
+        let decided = decide(&generations, TOLERANCE, true).unwrap();
         assert_eq!((decided.verdict, decided.is_mean_apart), (Verdict::CannotSay, true));
     }
 
     #[test]
     fn equal_figures_are_the_same_and_layout_is_no_slow_down() {
-        let decided = decide_duet(&[flat(&[0.0; 12])], RULE).remove(0).unwrap();
+        let decided = decide(&flat(&[0.0; 12]), TOLERANCE, true).unwrap();
         assert_eq!((decided.verdict, decided.generations, decided.slices), (Verdict::Same, 12, 36));
-        let slower = |rule| decide_duet(&[flat(&[0.009; 12])], rule).remove(0).unwrap().verdict;
-        assert_eq!(slower(DuetRule { tolerance: 0.005, ..RULE }), Verdict::Slower);
-        assert_eq!(slower(DuetRule { tolerance: 0.005, is_same_build: false }), Verdict::CannotSay);
+        let slower = |is_same_build| decide(&flat(&[0.009; 12]), 0.005, is_same_build).unwrap().verdict;
+        assert_eq!([slower(true), slower(false)], [Verdict::Slower, Verdict::CannotSay]);
     }
 
     #[test]
     fn a_null_control_that_moves_leaves_nothing_to_say() {
         let mut generations = flat(&[0.2; 12]);
         generations.iter_mut().flat_map(|generation| &mut generation.rows).for_each(|row| row[1] = 0.03);
-        let decided = decide_duet(&[generations], RULE).remove(0).unwrap();
+        let decided = decide(&generations, TOLERANCE, true).unwrap();
         assert_eq!((decided.verdict, decided.is_null_changed), (Verdict::CannotSay, true));
     }
 
     #[test]
     fn more_scatter_between_generations_takes_more_of_them_and_fewer_slices_each() {
         let costs = Costs { start: 0.5, row: 0.06 };
-        let plan = |within, between| Components { within, between, freedom: 4.5 }.plan(costs, 0.01, 1e9);
-        let (quiet, noisy) = (plan(0.01, 0.003), plan(0.01, 0.03));
-        assert_eq!(quiet.generations, FEWEST_GENERATIONS);
+        let plan = |within, between, seconds| Components { within, between }.plan(costs, seconds, true);
+        let (quiet, noisy) = (plan(0.01, 0.003, 60.0), plan(0.01, 0.03, 60.0));
         assert!(noisy.generations > 50 && noisy.slices < quiet.slices, "{quiet:?} {noisy:?}");
-        let short = Components { within: 0.01, between: 0.03, freedom: 4.5 }.plan(costs, 0.01, 20.0);
-        assert!((FEWEST_GENERATIONS..30).contains(&short.generations), "{short:?}");
+        assert_eq!(plan(0.01, 0.03, 1.0).generations, FEWEST_GENERATIONS);
+    }
+
+    #[test]
+    fn looks_spend_the_error_rate_once_and_leave_most_of_it_for_the_last() {
+        let plan = |generations, may_stop_early| DuetPlan { generations, slices: 10, may_stop_early };
+        let looks = plan(40, true).looks();
+        assert_eq!(looks.iter().map(|look| look.generations).collect::<Vec<_>>(), [12, 18, 27, 40]);
+        assert_near(looks.iter().map(|look| look.error_rate).sum(), FALSE_DISCOVERIES);
+        assert!(looks[3].error_rate > 0.6 * FALSE_DISCOVERIES);
+        for single in [plan(40, false), plan(14, true)] {
+            let [last] = single.looks()[..] else { panic!("{:?}", single.looks()) };
+            assert_eq!((last.generations, last.error_rate), (single.generations, FALSE_DISCOVERIES));
+        }
+        assert_near(plan(40, true).error_rate(27), looks[2].error_rate);
+        assert_near(plan(40, true).error_rate(28), looks[3].error_rate);
     }
 }

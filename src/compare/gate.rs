@@ -7,7 +7,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::duet::{DuetRule, FEWEST_GENERATIONS, Generation, PairedChange, decide_duet};
+use super::duet::{FALSE_DISCOVERIES, FEWEST_GENERATIONS, Generation, Paired, PairedChange, decide_duet};
 use super::verdict::Verdict;
 use crate::fixture::seeded::Stream;
 
@@ -48,10 +48,12 @@ impl Gate {
         }
         // As many as a duel has by default at the least: fewer of them have more orders to be drawn in.
         let per_duel = FEWEST_GENERATIONS;
-        let rule = DuetRule { tolerance, is_same_build: true };
+        let decide = |generations: &[Generation]| {
+            let paired = Paired { generations, candidate: 0, is_same_build: true, error_rate: FALSE_DISCOVERIES };
+            decide_duet(&[paired], tolerance).remove(0)
+        };
         let decided = |slowdown: f64| -> Vec<PairedChange> {
-            let duels = (0..DUELS).map(|seed| renamed(measured, per_duel, seed, slowdown));
-            duels.filter_map(|duel| decide_duet(&[duel], rule).remove(0)).collect()
+            (0..DUELS).filter_map(|seed| decide(&renamed(measured, per_duel, seed, slowdown))).collect()
         };
         let share = |decided: &[PairedChange], is_so: fn(&PairedChange) -> bool| {
             decided.iter().filter(|change| is_so(change)).count() as f64 / DUELS as f64
@@ -78,8 +80,8 @@ fn renamed(measured: &[Generation], count: usize, seed: u64, slowdown: f64) -> V
     chosen.truncate(count);
     let rename = |generation: usize| {
         let draw = names.at(generation as u64);
-        let row = |row: &[f64; 3]| {
-            let mut row = *row;
+        let row = |row: &Vec<f64>| {
+            let mut row = row.clone();
             row.swap(2, (draw % 3) as usize);
             row.swap(1, (draw >> 32 & 1) as usize);
             row[2] += slowdown.ln_1p();
@@ -99,7 +101,7 @@ mod tests {
         let normal: Vec<f64> =
             values(1, "generation", Fill::Normal(deviation), 0, 3 * generations).map(f64::from).collect();
         let (own, _) = normal.as_chunks::<3>();
-        own.iter().map(|own| Generation { rows: vec![*own; 5] }).collect()
+        own.iter().map(|own| Generation { rows: vec![own.to_vec(); 5] }).collect()
     }
 
     #[test]
@@ -117,7 +119,7 @@ mod tests {
 
     #[test]
     fn every_arm_comes_under_every_name() {
-        let measured = vec![Generation { rows: vec![[1.0, 2.0, 3.0]] }; 300];
+        let measured = vec![Generation { rows: vec![vec![1.0, 2.0, 3.0]] }; 300];
         let renamed = renamed(&measured, 60, 1, 0.0);
         for name in 0..3 {
             let seen: Vec<f64> = renamed.iter().map(|generation| generation.rows[0][name]).collect();

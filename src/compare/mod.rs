@@ -32,7 +32,7 @@ pub use conditions::{Condition, Difference};
 pub(crate) use conditions::{is_like, is_repetition};
 pub use duel_result::{CaseOutcome, DUEL_FORMAT, Duel, Loss, Program, duel_exit_code};
 pub use duet::{
-    Components, Costs, DuetPlan, DuetRule, FALSE_DISCOVERIES, FEWEST_GENERATIONS, Generation, PairedChange, Role,
+    Components, Costs, DuetPlan, FALSE_DISCOVERIES, FEWEST_GENERATIONS, Generation, Look, Paired, PairedChange, Role,
     decide_duet, in_percent,
 };
 pub use filter::CaseFilter;

@@ -28,7 +28,6 @@ pub enum Silence {
 
 /// A process of an arm. It is killed when this is dropped.
 pub struct LiveArm {
-    role: Role,
     child: Child,
     input: ChildStdin,
     answers: Receiver<ArmAnswer>,
@@ -67,11 +66,7 @@ impl LiveArm {
         let timeout = Duration::try_from_secs_f64(start.timeout_seconds).unwrap_or(Duration::MAX);
         let arena = arena.clone();
         let last_words = Box::new(move || arena.last_words(role));
-        Ok(LiveArm { role, child, input, answers, timeout, last_words })
-    }
-
-    pub fn role(&self) -> Role {
-        self.role
+        Ok(LiveArm { child, input, answers, timeout, last_words })
     }
 
     /// Waits until the case is loaded and warmed up, and stops the process.

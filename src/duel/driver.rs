@@ -1,5 +1,6 @@
 //! Drives a duel: asks the programs what they can measure, tries each case, fixes the plan, and measures the generations.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -9,22 +10,20 @@ use jiff::Timestamp;
 use super::conclusion::{conclude, progress};
 use super::generation::{ArmsOfCase, Attempt, MeasuredGeneration};
 use super::journal::{Agreement, Entry, Journal, Length, PlannedDuel, Question};
-use super::pairing::{Pair, pair};
+use super::pairing::{Pairing, pair};
 use super::planning::{Arena, Instructions, ask, plan_arguments};
 use crate::compare::{
     Components, Costs, DUEL_FORMAT, Duel, DuetPlan, FEWEST_GENERATIONS, Generation, Loss, Program, Role,
 };
-use crate::harness::{ArmStart, Handicap, is_interrupted};
+use crate::harness::{Handicap, is_interrupted};
 use crate::machine::{Machine, processor_order, share_a_core};
 use crate::paths::Paths;
 use crate::selection::Selection;
 
 /// Generations and slices that only tell how large the scatter is, and count for nothing else.
-const PILOT: DuetPlan = DuetPlan { generations: 4, slices: 6 };
+const PILOT: DuetPlan = DuetPlan { generations: 4, slices: 6, may_stop_early: false };
 /// Generations of the pilot are numbered from here, so that their orders are not those of the generations that count.
 const PILOT_NUMBERS: usize = 1_000_000;
-/// The interval is to be so narrow, as a fraction of the tolerance.
-const HALF_WIDTH: f64 = 2.0 / 3.0;
 /// The fraction of the time that is planned for; the rest is for generations that take longer than those of the pilot.
 const PLANNED: f64 = 0.9;
 
@@ -66,15 +65,15 @@ pub enum DuelEnd {
 ///
 /// # Errors
 /// A program refuses, there are too few generations to show anything, or the target folder cannot be written.
-pub fn duel_between(paths: &Paths, base: &Program, candidate: &Program, terms: &Terms) -> Result<DuelEnd> {
+pub fn duel_between(paths: &Paths, base: &Program, candidates: &[Program], terms: &Terms) -> Result<DuelEnd> {
     is_interrupted();
     if let Length::Generations(generations) = terms.length
         && generations < FEWEST_GENERATIONS
     {
         bail!("{generations} generations show nothing: at least {FEWEST_GENERATIONS} are needed");
     }
-    let arena = Arena::lay_out(paths.duels().join("arena"), base, candidate)?;
-    let ended = Driver::new(paths, &arena, base, candidate, terms).and_then(|driver| driver.run());
+    let arena = Arena::lay_out(paths.duels().join("arena"), base, candidates)?;
+    let ended = Driver::new(paths, &arena, base, candidates, terms).run();
     arena.remove();
     ended
 }
@@ -93,12 +92,12 @@ struct Driver<'a> {
 struct Interrupted;
 
 impl<'a> Driver<'a> {
-    fn new(paths: &Paths, arena: &'a Arena, base: &Program, candidate: &Program, terms: &'a Terms) -> Result<Self> {
+    fn new(paths: &Paths, arena: &'a Arena, base: &Program, candidates: &[Program], terms: &'a Terms) -> Self {
         let processors = if terms.is_pinned { processor_order() } else { Vec::new() };
         let instructions = Instructions { selection: terms.selection.clone(), threads: terms.threads, processors };
         let question = Question {
             base: base.clone(),
-            candidate: candidate.clone(),
+            candidates: candidates.to_vec(),
             flags: plan_arguments(Path::new("jobs"), base, &instructions),
             null_slowdown: terms.null_slowdown,
             least_call_ns: terms.least_call_ns,
@@ -107,7 +106,7 @@ impl<'a> Driver<'a> {
             slice_ms: terms.slice.as_secs_f64() * 1e3,
             is_pinned: terms.is_pinned,
         };
-        Ok(Driver { duels: paths.duels(), arena, terms, instructions, question })
+        Driver { duels: paths.duels(), arena, terms, instructions, question }
     }
 
     fn run(&self) -> Result<DuelEnd> {
@@ -123,11 +122,11 @@ impl<'a> Driver<'a> {
 
     /// Measures what is left of a duel. `kept` are the generations that the journal holds, and those that were planned.
     fn run_from(&self, resumed: Option<(Journal, Agreement)>, kept: &mut Option<(usize, usize)>) -> Result<Duel> {
-        self.say("comparing the outputs of both programs with the reference, once, and preparing what they need");
-        let pairs = self.pairs()?;
+        self.say("comparing the programs' outputs with the reference, once, and preparing what they need");
+        let pairings = self.pairings()?;
         let (journal, agreement) = match resumed {
             Some(resumed) => resumed,
-            None => self.agree(&pairs)?,
+            None => self.agree(&pairings)?,
         };
         let mut entries = journal.entries();
         if self.terms.resume {
@@ -135,17 +134,25 @@ impl<'a> Driver<'a> {
         }
         let total = agreement.cases.iter().filter_map(|case| Some(case.plan.as_ref().ok()?.generations)).sum();
         *kept = Some((entries.len(), total));
+        let mut settled = BTreeSet::new();
         for (case, number, slices) in schedule(&agreement) {
-            let is_settled = |entry: &Entry| entry.case == case && (entry.number == number || entry.result.is_err());
-            if entries.iter().any(is_settled) {
+            let is_known = |entry: &Entry| entry.case == case && (entry.number == number || entry.result.is_err());
+            if entries.iter().any(is_known) || settled.contains(&case) {
                 continue;
             }
-            let id = &agreement.cases[case].id;
-            let pair = pairs.iter().find(|pair| pair.name() == *id);
-            let Some(starts) = pair.and_then(|pair| pair.starts.as_ref().ok()) else {
-                bail!("{id} cannot be measured any more; start the duel anew, without --resume");
+            if agreement.is_settled(&entries, case) {
+                settled.insert(case);
+                continue;
+            }
+            let planned = &agreement.cases[case];
+            let pairing = pairings.iter().find(|pairing| pairing.name() == planned.id);
+            let Some(arms) = pairing
+                .filter(|pairing| pairing.losses().into_iter().eq(&planned.losses))
+                .and_then(|pairing| self.arms(&planned.id, pairing, agreement.seed))
+            else {
+                bail!("{} cannot be measured any more; start the duel anew, without --resume", planned.id);
             };
-            let result = match self.arms(id, starts, agreement.seed).measure(number, slices)? {
+            let result = match arms.measure(number, slices)? {
                 Attempt::Measured(generation) => Ok(generation),
                 Attempt::Lost(loss) => Err(loss),
                 Attempt::Interrupted => bail!(Interrupted),
@@ -167,31 +174,37 @@ impl<'a> Driver<'a> {
         }
     }
 
-    /// Asks both programs what they can measure, or one for both if they are the same.
-    fn pairs(&self) -> Result<Vec<Pair>> {
-        let Question { base, candidate, .. } = &self.question;
-        let of_base = ask(self.arena, Role::Base, base, &self.instructions)?.ok_or(Interrupted)?;
-        let of_candidate = if candidate.is_same_as(base) {
-            of_base.clone()
-        } else {
-            ask(self.arena, Role::Candidate, candidate, &self.instructions)?.ok_or(Interrupted)?
-        };
-        let (pairs, left_out) = pair(&of_base, &of_candidate, base.suite.is_some() || candidate.suite.is_some());
+    /// Asks the programs what they can measure, once for all that are the same.
+    fn pairings(&self) -> Result<Vec<Pairing>> {
+        let Question { base, candidates, .. } = &self.question;
+        let mut known = vec![(base, ask(self.arena, Role::Base, base, &self.instructions)?.ok_or(Interrupted)?)];
+        let mut plans = Vec::new();
+        for (number, candidate) in candidates.iter().enumerate() {
+            let plan = match known.iter().find(|(program, _)| candidate.is_same_as(program)) {
+                Some((_, plan)) => plan.clone(),
+                None => {
+                    let role = Role::Candidate(number);
+                    ask(self.arena, role, candidate, &self.instructions)?.ok_or(Interrupted)?
+                }
+            };
+            known.push((candidate, plan.clone()));
+            plans.push(plan);
+        }
+        let may_differ = base.suite.is_some() || candidates.iter().any(|candidate| candidate.suite.is_some());
+        let (pairings, left_out) = pair(&known[0].1, &plans, may_differ);
         for reason in left_out {
             self.say(&format!("left out: {reason}"));
         }
-        for pair in &pairs {
-            if let Err(loss) = &pair.starts {
-                self.say_loss(&pair.name(), loss);
-            }
+        for pairing in &pairings {
+            pairing.losses().into_iter().for_each(|loss| self.say_loss(&pairing.name(), loss));
         }
-        self.warn_of_pins(&processors_of(&pairs));
-        Ok(pairs)
+        self.warn_of_pins(&processors_of(&pairings));
+        Ok(pairings)
     }
 
     fn say_loss(&self, id: &str, loss: &Loss) {
-        let Question { base, candidate, .. } = &self.question;
-        let whose = if loss.role == Role::Candidate { &candidate.name } else { &base.name };
+        let Question { base, candidates, .. } = &self.question;
+        let whose = if let Role::Candidate(number) = loss.role { &candidates[number].name } else { &base.name };
         self.say(&format!("lost: {id}: {} in {whose}: {}", loss.status, loss.message));
     }
 
@@ -203,40 +216,41 @@ impl<'a> Driver<'a> {
         }
     }
 
-    fn arms<'b>(&'b self, id: &'b str, starts: &'b [ArmStart; 2], seed: u64) -> ArmsOfCase<'b> {
+    /// The arms of a case. Returns `None` if the base or every candidate is lost.
+    fn arms<'b>(&'b self, id: &'b str, pairing: &'b Pairing, seed: u64) -> Option<ArmsOfCase<'b>> {
         let is_handicapped = self.terms.null_slowdown.is_some() || self.terms.least_call_ns > 0;
-        let handicap = |role| {
-            let slowdown = if role == Role::Candidate { self.terms.null_slowdown.unwrap_or_default() } else { 0.0 };
+        let handicap = |slowdown: f64| {
             let slowdown_ppm = (slowdown * 1e6).round() as u32;
             is_handicapped.then_some(Handicap { slowdown_ppm, least_call_ns: self.terms.least_call_ns })
         };
-        ArmsOfCase {
-            arena: self.arena,
-            starts: [&starts[0], &starts[0], &starts[1]],
-            handicaps: Role::ALL.map(handicap),
-            slice: self.terms.slice,
-            seed,
-            id,
-        }
+        let (base, _) = pairing.starts.as_ref().ok()?;
+        let slowdown = self.terms.null_slowdown.unwrap_or_default();
+        let own = [Role::Base, Role::Null].map(|role| (role, base, handicap(0.0)));
+        let candidates =
+            pairing.candidate_starts().map(|(number, start)| (Role::Candidate(number), start, handicap(slowdown)));
+        let starts: Vec<_> = own.into_iter().chain(candidates).collect();
+        (starts.len() > 2).then_some(ArmsOfCase { arena: self.arena, starts, slice: self.terms.slice, seed, id })
     }
 
     /// Tries every case, and settles how it is measured.
-    fn agree(&self, pairs: &[Pair]) -> Result<(Journal, Agreement)> {
+    fn agree(&self, pairings: &[Pairing]) -> Result<(Journal, Agreement)> {
         let started = Timestamp::now();
         let seed = self.terms.seed.unwrap_or(started.as_nanosecond() as u64 % 1_000_000_000);
-        let measurable = pairs.iter().filter(|pair| pair.starts.is_ok()).count();
+        let measurable = pairings.iter().filter(|pairing| pairing.candidate_starts().count() > 0).count();
         let mut cases = Vec::new();
         let mut seconds = 0.0;
-        for pair in pairs {
-            let id = pair.name();
-            let plan = match &pair.starts {
-                Err(loss) => Err(loss.clone()),
-                Ok(starts) => match self.pilot(&self.arms(&id, starts, seed), measurable)? {
+        for pairing in pairings {
+            let id = pairing.name();
+            let losses: Vec<Loss> = pairing.losses().into_iter().cloned().collect();
+            let plan = match (self.arms(&id, pairing, seed), losses.first()) {
+                (None, Some(loss)) => Err(loss.clone()),
+                (None, None) => continue,
+                (Some(arms), _) => match self.pilot(&arms, measurable)? {
                     Ok((plan, costs)) => {
                         let case_seconds = plan.generations as f64 * (costs.start + plan.slices as f64 * costs.row);
                         seconds += case_seconds;
                         self.say(&format!(
-                            "{id}: {} generations of {} slices per arm, about {case_seconds:.0} s",
+                            "{id}: at most {} generations of {} slices per arm, about {case_seconds:.0} s",
                             plan.generations, plan.slices
                         ));
                         Ok(plan)
@@ -247,7 +261,7 @@ impl<'a> Driver<'a> {
                     }
                 },
             };
-            cases.push(PlannedDuel { id, plan });
+            cases.push(PlannedDuel { id, losses, plan });
         }
         let journal = Journal::begin(&self.duels, started)?;
         let agreement = Agreement {
@@ -256,13 +270,13 @@ impl<'a> Driver<'a> {
             started,
             question: self.question.clone(),
             seed,
-            processors: processors_of(pairs),
+            processors: processors_of(pairings),
             cases,
             machine: Machine::read(),
         };
         journal.write(&agreement)?;
         self.say(&format!(
-            "duel {}: {measurable} cases, about {:.1} min, seed {seed}; kept in {}",
+            "duel {}: {measurable} cases, at most about {:.1} min, seed {seed}; kept in {}",
             agreement.name,
             seconds / 60.0,
             journal.path().display()
@@ -284,19 +298,17 @@ impl<'a> Driver<'a> {
         let mean = |of: fn(&MeasuredGeneration) -> f64| measured.iter().map(of).sum::<f64>() / measured.len() as f64;
         let costs = Costs { start: mean(|it| it.start_seconds), row: mean(|it| it.row_seconds) / PILOT.slices as f64 };
         let seconds = match self.terms.length {
-            Length::SecondsPerCase(seconds) => seconds,
+            Length::Usual => usual_seconds(cases) / cases as f64,
             Length::Minutes(minutes) | Length::WholeMinutes(minutes) => 60.0 * minutes / cases as f64,
             Length::Generations(_) => f64::INFINITY,
         };
         let left = PLANNED * seconds - begin.elapsed().as_secs_f64();
         let pilot: Vec<Generation> = measured.iter().map(Generation::from).collect();
         let Some(components) = Components::of(&pilot) else { bail!("{}: the pilot has no figures", arms.id) };
-        let is_whole = matches!(self.terms.length, Length::WholeMinutes(_));
-        let half_width = if is_whole { 0.0 } else { HALF_WIDTH * self.terms.tolerance };
-        let plan = components.plan(costs, half_width, left);
         let plan = match self.terms.length {
-            Length::Generations(generations) => DuetPlan { generations, ..plan },
-            _ => plan,
+            Length::WholeMinutes(_) => components.plan(costs, left, false),
+            Length::Generations(generations) => DuetPlan { generations, ..components.plan(costs, left, false) },
+            _ => components.plan(costs, left, true),
         };
         Ok(Ok((plan, costs)))
     }
@@ -314,7 +326,13 @@ fn schedule(agreement: &Agreement) -> Vec<(usize, usize, usize)> {
 }
 
 /// The processors that the arms' threads are pinned to.
-fn processors_of(pairs: &[Pair]) -> Vec<usize> {
-    let first = pairs.iter().find_map(|pair| pair.starts.as_ref().ok());
-    first.map(|[base, _]| base.processors.clone()).unwrap_or_default()
+fn processors_of(pairings: &[Pairing]) -> Vec<usize> {
+    let first = pairings.iter().find_map(|pairing| pairing.starts.as_ref().ok());
+    first.map(|(base, _)| base.processors.clone()).unwrap_or_default()
+}
+
+/// Seconds that a duel of so many cases may take if nobody says how long: 40 for one, and three minutes for up to twelve.
+fn usual_seconds(cases: usize) -> f64 {
+    let cases = cases as f64;
+    (40.0 * cases).min(180.0_f64.max(15.0 * cases))
 }

@@ -18,10 +18,8 @@ const LONGEST_SLICE: Duration = Duration::from_millis(100);
 /// The arms of one case, and how their slices are taken.
 pub struct ArmsOfCase<'a> {
     pub arena: &'a Arena,
-    /// How each arm is started, in the order of [`Role::ALL`].
-    pub starts: [&'a ArmStart; 3],
-    /// How each arm is made slower, in the same order.
-    pub handicaps: [Option<Handicap>; 3],
+    /// The arms that are measured, in the order of a row's figures, each with how it is started and made slower.
+    pub starts: Vec<(Role, &'a ArmStart, Option<Handicap>)>,
     /// Length of a slice of short calls.
     pub slice: Duration,
     /// Draws every order.
@@ -32,8 +30,8 @@ pub struct ArmsOfCase<'a> {
 /// The slices of a generation, as they are kept.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct MeasuredGeneration {
-    /// Median nanoseconds of the slices' calls, in rows of one slice per arm in the order of [`Role::ALL`].
-    pub rows: Vec<[f64; 3]>,
+    /// Median nanoseconds of the slices' calls, in rows of one slice per arm that is measured: base, null control, candidates.
+    pub rows: Vec<Vec<f64>>,
     /// Seconds until all arms were ready.
     pub start_seconds: f64,
     /// Seconds of the slices.
@@ -44,7 +42,8 @@ pub struct MeasuredGeneration {
 
 impl From<&MeasuredGeneration> for Generation {
     fn from(measured: &MeasuredGeneration) -> Self {
-        Generation { rows: measured.rows.iter().map(|row| row.map(f64::ln)).collect() }
+        let logarithms = |row: &Vec<f64>| row.iter().map(|ns| ns.ln()).collect();
+        Generation { rows: measured.rows.iter().map(logarithms).collect() }
     }
 }
 
@@ -72,12 +71,13 @@ impl ArmsOfCase<'_> {
 
     fn attempt(&self, number: usize, slices: usize) -> Result<Attempt> {
         let begin = Instant::now();
-        let mut arms: Vec<LiveArm> = Vec::new();
+        let mut arms: Vec<(usize, LiveArm)> = Vec::new();
         let mut affinities = Vec::new();
         let mut call_ns = 0;
         // The order in which processes start may decide where their memory lies.
-        for role in order(self.seed, self.id, number, 0) {
-            let mut arm = LiveArm::start(self.arena, role, self.starts[role as usize], self.handicaps[role as usize])?;
+        for place in self.order(number, 0) {
+            let (role, start, handicap) = self.starts[place];
+            let mut arm = LiveArm::start(self.arena, role, start, handicap)?;
             match arm.wait_until_ready() {
                 Ok(ready) => {
                     call_ns = call_ns.max(ready.call_ns);
@@ -87,19 +87,19 @@ impl ArmsOfCase<'_> {
                 }
                 Err(silence) => return Ok(lost(role, silence)),
             }
-            arms.push(arm);
+            arms.push((place, arm));
         }
-        arms.sort_by_key(LiveArm::role);
+        arms.sort_by_key(|(place, _)| *place);
         let several = Duration::from_nanos(call_ns.saturating_mul(CALLS_PER_SLICE)).min(LONGEST_SLICE);
         let slice = self.slice.max(several);
         let started = Instant::now();
         let mut rows = Vec::with_capacity(slices);
         for row in 0..slices {
-            let mut medians = [0.0; 3];
-            for role in order(self.seed, self.id, number, row + 1) {
-                match arms[role as usize].slice(slice) {
-                    Ok(figures) => medians[role as usize] = figures.median_ns,
-                    Err(silence) => return Ok(lost(role, silence)),
+            let mut medians = vec![0.0; arms.len()];
+            for place in self.order(number, row + 1) {
+                match arms[place].1.slice(slice) {
+                    Ok(figures) => medians[place] = figures.median_ns,
+                    Err(silence) => return Ok(lost(self.starts[place].0, silence)),
                 }
             }
             rows.push(medians);
@@ -110,6 +110,10 @@ impl ArmsOfCase<'_> {
             row_seconds: started.elapsed().as_secs_f64(),
             affinities,
         }))
+    }
+
+    fn order(&self, generation: usize, row: usize) -> Vec<usize> {
+        order(self.seed, self.id, self.starts.len(), generation, row)
     }
 }
 
@@ -122,10 +126,11 @@ fn lost(role: Role, silence: Silence) -> Attempt {
 
 /// The order of the arms, drawn for each row anew; it depends on these numbers only, so that a duel which goes on after an
 /// interruption goes on as it would have.
-fn order(seed: u64, id: &str, generation: usize, row: usize) -> [Role; 3] {
-    let [a, b, c] = Role::ALL;
-    let orders = [[a, b, c], [a, c, b], [b, a, c], [b, c, a], [c, a, b], [c, b, a]];
-    orders[(Stream::new(seed, id).at((generation as u64) << 32 | row as u64) % 6) as usize]
+fn order(seed: u64, id: &str, arms: usize, generation: usize, row: usize) -> Vec<usize> {
+    let draws = Stream::new(Stream::new(seed, id).at((generation as u64) << 32 | row as u64), "order");
+    let mut places: Vec<usize> = (0..arms).collect();
+    places.sort_by_key(|place| draws.at(*place as u64));
+    places
 }
 
 #[cfg(test)]
@@ -136,10 +141,10 @@ mod tests {
     fn every_arm_comes_first_about_as_often() {
         let mut firsts = [0; 3];
         for row in 0..3000 {
-            firsts[order(7, "m/x/1", 1, row)[0] as usize] += 1;
+            firsts[order(7, "m/x/1", 3, 1, row)[0]] += 1;
         }
         assert!(firsts.iter().all(|count| (900..1100).contains(count)), "{firsts:?}");
-        assert_eq!(order(7, "m", 3, 12), order(7, "m", 3, 12));
-        assert!((0..20).any(|row| order(7, "m", 1, row) != order(7, "m", 2, row)));
+        assert_eq!(order(7, "m", 4, 3, 12), order(7, "m", 4, 3, 12));
+        assert!((0..20).any(|row| order(7, "m", 3, 1, row) != order(7, "m", 3, 2, row)));
     }
 }

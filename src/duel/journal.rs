@@ -23,7 +23,7 @@ const GENERATIONS: &str = "generations.jsonl";
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Question {
     pub base: Program,
-    pub candidate: Program,
+    pub candidates: Vec<Program>,
     /// What the base was told.
     pub flags: Vec<String>,
     pub null_slowdown: Option<f64>,
@@ -39,8 +39,8 @@ pub struct Question {
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Length {
-    /// As many generations as the interval needs, within so many seconds per case.
-    SecondsPerCase(f64),
+    /// As many generations as the verdict needs, within the time that the number of cases allows.
+    Usual,
     /// The same within so many minutes for all cases.
     Minutes(f64),
     /// As many generations as fit into so many minutes for all cases, however narrow the interval is before.
@@ -53,6 +53,8 @@ pub enum Length {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct PlannedDuel {
     pub id: String,
+    /// The candidates that cannot run it, and why.
+    pub losses: Vec<Loss>,
     /// The number of generations and slices, or why there are none.
     pub plan: Result<DuetPlan, Loss>,
 }

@@ -1,13 +1,13 @@
-//! A duel: a paired (duet) benchmark of two programs on this machine. Which one is faster, and is that sure?
+//! A duel: a paired (duet) benchmark of programs on this machine. Which one is faster, and is that sure?
 //!
 //! ```text
 //! program (build, worktree) ─▶ planning (pairing) ─▶ driver (generation, arm) ─▶ compare::duet
 //!                                                       └▶ journal
 //! ```
 //!
-//! Three arms run one case: the base, the base again as a null control, and the candidate. Each *generation* starts a fresh
-//! process per arm; the driver lets one of them at a time measure a slice of calls, in random order, while the others are
-//! stopped. The statistics are those of [`compare`](crate::compare).
+//! Three arms or more run one case: the base, the base again as a null control, and each candidate. A *generation* starts a
+//! fresh process per arm; the driver lets one of them at a time measure a slice of calls, in random order, while the others
+//! are stopped. The statistics are those of [`compare`](crate::compare).
 
 mod arm;
 mod build;
@@ -24,5 +24,5 @@ mod worktree;
 
 pub use driver::{DuelEnd, Terms, duel_between};
 pub use journal::Length;
-pub use program::{ReadyProgram, resolve_both};
+pub use program::resolve_all;
 pub use self_duel::measure_gate;

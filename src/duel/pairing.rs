@@ -1,48 +1,76 @@
-//! Which case of the candidate belongs to which of the base, and which cannot be compared, and why.
+//! Which case of each candidate belongs to which of the base, and which cannot be compared, and why.
 
 use std::collections::{BTreeMap, BTreeSet};
-
-use serde::{Deserialize, Serialize};
 
 use crate::compare::{Loss, Role};
 use crate::definition::Status;
 use crate::harness::{ArmCase, ArmPlan, ArmStart};
 
-/// A case of both programs.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Pair {
+/// A case of the base, and of every candidate.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Pairing {
     pub base: String,
-    /// Another id only if two suites are compared.
-    pub candidate: String,
-    /// How an arm of the base and one of the candidate are started, or why they are not.
-    pub starts: Result<[ArmStart; 2], Loss>,
+    /// The candidates' ids, which are others only if suites are compared.
+    pub candidates: Vec<String>,
+    /// How arms of the base and of each candidate are started, or why nobody can be compared.
+    pub starts: Result<(ArmStart, Vec<Result<ArmStart, Loss>>), Loss>,
 }
 
-impl Pair {
-    /// The id, or both of them.
+impl Pairing {
+    /// The id, or all of them.
     pub fn name(&self) -> String {
-        if self.base == self.candidate { self.base.clone() } else { format!("{} → {}", self.base, self.candidate) }
+        let mut others: Vec<&str> = self.candidates.iter().map(String::as_str).filter(|id| *id != self.base).collect();
+        others.dedup();
+        if others.is_empty() { self.base.clone() } else { format!("{} → {}", self.base, others.join(", ")) }
+    }
+
+    /// The candidates that can be measured, and how they are started.
+    pub fn candidate_starts(&self) -> impl Iterator<Item = (usize, &ArmStart)> {
+        let starts = self.starts.iter().flat_map(|(_, candidates)| candidates.iter().enumerate());
+        starts.filter_map(|(number, start)| Some((number, start.as_ref().ok()?)))
+    }
+
+    /// Why candidates cannot be measured, or the base.
+    pub fn losses(&self) -> Vec<&Loss> {
+        match &self.starts {
+            Ok((_, candidates)) => candidates.iter().filter_map(|start| start.as_ref().err()).collect(),
+            Err(loss) => vec![loss],
+        }
     }
 }
 
 /// Pairs the cases by their ids. If `may_differ`, what is left is paired by all of the id but backend, device and dtype, and
 /// the last one of each program belongs to the other's. Cases that the base cannot run on this machine or in this build are
 /// left out, with their reasons in the second list: they are nobody's loss.
-pub fn pair(base: &ArmPlan, candidate: &ArmPlan, may_differ: bool) -> (Vec<Pair>, Vec<String>) {
-    let partners = partners(base, candidate, may_differ);
-    let mut pairs = Vec::new();
+pub fn pair(base: &ArmPlan, candidates: &[ArmPlan], may_differ: bool) -> (Vec<Pairing>, Vec<String>) {
+    let partners: Vec<BTreeMap<String, String>> =
+        candidates.iter().map(|candidate| partners(base, candidate, may_differ)).collect();
+    let mut pairings = Vec::new();
     let mut left_out = Vec::new();
     for case in &base.cases {
         if matches!(case.status, Status::Unavailable | Status::Unsupported) {
             left_out.push(format!("{}: {}: {}", case.id, case.status, case.message.as_deref().unwrap_or_default()));
             continue;
         }
-        let partner = partners.get(&case.id).and_then(|id| candidate.cases.iter().find(|case| case.id == *id));
-        let starts = starts(case, partner, may_differ);
-        let id = partner.map_or_else(|| case.id.clone(), |partner| partner.id.clone());
-        pairs.push(Pair { base: case.id.clone(), candidate: id, starts });
+        let found: Vec<Option<&ArmCase>> = candidates
+            .iter()
+            .zip(&partners)
+            .map(|(plan, partners)| partners.get(&case.id).and_then(|id| plan.cases.iter().find(|it| it.id == *id)))
+            .collect();
+        let candidate_start = |(number, found): (usize, &Option<&ArmCase>)| match found {
+            Some(found) => start(found, Role::Candidate(number)),
+            None => {
+                // Nobody promised that another suite has it.
+                let role = if may_differ { Role::Base } else { Role::Candidate(number) };
+                Err(Loss { role, status: Status::Unsupported, message: "the candidate has no such case".into() })
+            }
+        };
+        let starts =
+            start(case, Role::Base).map(|base| (base, found.iter().enumerate().map(candidate_start).collect()));
+        let id = |found: &Option<&ArmCase>| found.map_or_else(|| case.id.clone(), |found| found.id.clone());
+        pairings.push(Pairing { base: case.id.clone(), candidates: found.iter().map(id).collect(), starts });
     }
-    (pairs, left_out)
+    (pairings, left_out)
 }
 
 fn partners(base: &ArmPlan, candidate: &ArmPlan, may_differ: bool) -> BTreeMap<String, String> {
@@ -78,18 +106,9 @@ fn is_same_work(one: &str, other: &str) -> bool {
     work(one) == work(other)
 }
 
-fn starts(base: &ArmCase, candidate: Option<&ArmCase>, may_differ: bool) -> Result<[ArmStart; 2], Loss> {
-    let of = |case: &ArmCase, role| {
-        let message = case.message.clone().unwrap_or_default();
-        case.start.clone().ok_or(Loss { role, status: case.status, message })
-    };
-    let base = of(base, Role::Base)?;
-    let Some(candidate) = candidate else {
-        // Nobody promised that another suite has it.
-        let role = if may_differ { Role::Base } else { Role::Candidate };
-        return Err(Loss { role, status: Status::Unsupported, message: "the candidate has no such case".into() });
-    };
-    Ok([base, of(candidate, Role::Candidate)?])
+fn start(case: &ArmCase, role: Role) -> Result<ArmStart, Loss> {
+    let message = case.message.clone().unwrap_or_default();
+    case.start.clone().ok_or(Loss { role, status: case.status, message })
 }
 
 #[cfg(test)]
@@ -109,20 +128,33 @@ mod tests {
         ArmPlan { protocol: ARM_PROTOCOL, cases: ids.iter().map(case).collect() }
     }
 
-    fn names(pairs: &[Pair]) -> Vec<String> {
-        pairs.iter().filter(|pair| pair.starts.is_ok()).map(Pair::name).collect()
+    fn names(pairings: &[Pairing]) -> Vec<String> {
+        pairings.iter().filter(|it| it.candidate_starts().count() > 0).map(Pairing::name).collect()
+    }
+
+    fn loser(pairing: &Pairing) -> Role {
+        pairing.losses()[0].role
     }
 
     #[test]
     fn a_case_that_only_the_base_has_is_the_candidates_loss() {
-        let (pairs, _) = pair(&plan(&["a/x/1", "b/x/1"]), &plan(&["a/x/1"]), false);
-        assert_eq!(names(&pairs), ["a/x/1"]);
-        assert_eq!(pairs[1].starts.as_ref().unwrap_err().role, Role::Candidate);
+        let (pairings, _) = pair(&plan(&["a/x/1", "b/x/1"]), &[plan(&["a/x/1"])], false);
+        assert_eq!(names(&pairings), ["a/x/1"]);
+        assert_eq!(loser(&pairings[1]), Role::Candidate(0));
+    }
+
+    #[test]
+    fn a_candidate_that_lacks_a_case_does_not_take_it_from_the_others() {
+        let base = plan(&["a/x/1", "b/x/1"]);
+        let (pairings, _) = pair(&base, &[plan(&["a/x/1"]), base.clone()], false);
+        assert_eq!(names(&pairings), ["a/x/1", "b/x/1"]);
+        let measured: Vec<usize> = pairings[1].candidate_starts().map(|(number, _)| number).collect();
+        assert_eq!((measured, loser(&pairings[1])), (vec![1], Role::Candidate(0)));
     }
 
     #[test]
     fn suites_of_other_libraries_or_artifacts_are_paired() {
-        let names = |base: &[&str], candidate: &[&str]| names(&pair(&plan(base), &plan(candidate), true).0);
+        let names = |base: &[&str], candidate: &[&str]| names(&pair(&plan(base), &[plan(candidate)], true).0);
         assert_eq!(names(&["a/ort/1", "a/ort/8"], &["a/tch/1", "a/tch/8"]), ["a/ort/1 → a/tch/1", "a/ort/8 → a/tch/8"]);
         assert_eq!(names(&["a/ort/1"], &["a-int8/ort/1"]), ["a/ort/1 → a-int8/ort/1"]);
         assert!(names(&["a/x/1", "a/y/1"], &["a/z/1", "a/w/1"]).is_empty());
@@ -133,8 +165,8 @@ mod tests {
         let mut base = plan(&["a/x/1", "b/x/1"]);
         (base.cases[0].status, base.cases[0].start) = (Status::WrongOutput, None);
         (base.cases[1].status, base.cases[1].start) = (Status::Unavailable, None);
-        let (pairs, left_out) = pair(&base, &plan(&["a/x/1", "b/x/1"]), false);
-        assert_eq!((pairs.len(), left_out.len()), (1, 1));
-        assert_eq!(pairs[0].starts.as_ref().unwrap_err().role, Role::Base);
+        let (pairings, left_out) = pair(&base, &[plan(&["a/x/1", "b/x/1"])], false);
+        assert_eq!((pairings.len(), left_out.len()), (1, 1));
+        assert_eq!(loser(&pairings[0]), Role::Base);
     }
 }

@@ -29,16 +29,16 @@ pub struct Instructions {
 pub struct Arena(PathBuf);
 
 impl Arena {
-    /// Lays out the arms of both programs.
+    /// Lays out the arms of all programs.
     ///
     /// # Errors
     /// The folder cannot be written.
-    pub fn lay_out(folder: PathBuf, base: &Program, candidate: &Program) -> Result<Self> {
+    pub fn lay_out(folder: PathBuf, base: &Program, candidates: &[Program]) -> Result<Self> {
         // A duel that was killed has left its own.
         let _ = std::fs::remove_dir_all(&folder);
         let arena = Arena(folder);
-        for role in Role::ALL {
-            let program = if role == Role::Candidate { candidate } else { base };
+        for role in Role::all(candidates.len()) {
+            let program = if let Role::Candidate(number) = role { &candidates[number] } else { base };
             let own = arena.of(role);
             fs_err::create_dir_all(own.join("jobs"))?;
             for (target, link) in [(&program.executable, "inferbench"), (&program.root, "root")] {
@@ -50,11 +50,7 @@ impl Arena {
 
     /// The folder of an arm.
     pub fn of(&self, role: Role) -> PathBuf {
-        self.0.join(match role {
-            Role::Base => "a",
-            Role::Null => "n",
-            Role::Candidate => "b",
-        })
+        self.0.join(char::from(b'a' + role.place() as u8).to_string())
     }
 
     /// A process of an arm, with the arguments that come after `inferbench arm`.

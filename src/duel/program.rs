@@ -25,17 +25,20 @@ enum Meaning {
     Commit(String),
 }
 
-/// Finds both programs of a duel and builds the revisions among them. Names of one commit share what is built of it. Returns
+/// Finds the programs of a duel and builds the revisions among them. Names of one commit share what is built of it. Returns
 /// `None` if the user stopped a build.
 ///
 /// # Errors
 /// A name means nothing, a revision does not build, or an executable does not know the protocol of arms.
-pub fn resolve_both(paths: &Paths, base: &str, candidate: &str) -> Result<Option<[ReadyProgram; 2]>> {
-    // Both names are looked up before a build that may take minutes.
-    let (of_base, of_candidate) = (meaning(paths, base)?, meaning(paths, candidate)?);
-    let Some(base) = make(paths, base, of_base, None)? else { return Ok(None) };
-    let Some(candidate) = make(paths, candidate, of_candidate, Some(&base.program))? else { return Ok(None) };
-    Ok(Some([base, candidate]))
+pub fn resolve_all(paths: &Paths, names: &[String]) -> Result<Option<Vec<ReadyProgram>>> {
+    // All names are looked up before a build that may take minutes.
+    let meanings = names.iter().map(|name| meaning(paths, name)).collect::<Result<Vec<Meaning>>>()?;
+    let mut ready = Vec::new();
+    for (name, meaning) in names.iter().zip(meanings) {
+        let Some(program) = make(paths, name, meaning, &ready)? else { return Ok(None) };
+        ready.push(program);
+    }
+    Ok(Some(ready))
 }
 
 fn meaning(paths: &Paths, name: &str) -> Result<Meaning> {
@@ -62,7 +65,7 @@ fn meaning(paths: &Paths, name: &str) -> Result<Meaning> {
     }
 }
 
-fn make(paths: &Paths, name: &str, meaning: Meaning, other: Option<&Program>) -> Result<Option<ReadyProgram>> {
+fn make(paths: &Paths, name: &str, meaning: Meaning, others: &[ReadyProgram]) -> Result<Option<ReadyProgram>> {
     let own_root = || fs_err::canonicalize(paths.root());
     let commit = match meaning {
         Meaning::Running => return ready(name, copy_of_running(paths)?, own_root()?, None).map(Some),
@@ -70,7 +73,8 @@ fn make(paths: &Paths, name: &str, meaning: Meaning, other: Option<&Program>) ->
         Meaning::Executable(path) => return ready(name, path, own_root()?, None).map(Some),
         Meaning::Commit(commit) => commit,
     };
-    if let Some(other) = other.filter(|other| other.commit.as_ref() == Some(&commit)) {
+    let mut programs = others.iter().map(|other| &other.program);
+    if let Some(other) = programs.find(|other| other.commit.as_ref() == Some(&commit)) {
         return Ok(Some(ReadyProgram { program: Program { name: name.to_owned(), ..other.clone() }, worktree: None }));
     }
     let worktree = Worktree::add(paths, &commit)?;

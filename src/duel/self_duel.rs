@@ -7,7 +7,7 @@ use anyhow::Result;
 use super::conclusion::generations_of;
 use super::driver::{DuelEnd, Terms, duel_between};
 use super::journal::{Journal, Length};
-use super::program::resolve_both;
+use super::program::resolve_all;
 use crate::compare::{Duel, Gate};
 use crate::exit_codes;
 use crate::paths::Paths;
@@ -22,7 +22,8 @@ const TOLERANCE: f64 = 0.015;
 /// # Errors
 /// A process refuses, or the target folder cannot be written.
 pub fn measure_gate(paths: &Paths, selection: Selection, at_most: Duration) -> Result<Result<Option<Gate>, u8>> {
-    let Some([one, other]) = resolve_both(paths, ".", ".")? else { return Ok(Err(exit_codes::INTERRUPTED)) };
+    let own = resolve_all(paths, &[".".to_owned()])?;
+    let Some([own]) = own.as_deref() else { return Ok(Err(exit_codes::INTERRUPTED)) };
     let minutes = at_most.as_secs_f64() / 60.0;
     eprintln!("a duel of this program with itself, about {minutes:.1} min");
     let terms = Terms {
@@ -38,7 +39,7 @@ pub fn measure_gate(paths: &Paths, selection: Selection, at_most: Duration) -> R
         resume: false,
         is_silent: true,
     };
-    let duel = match duel_between(paths, &one.program, &other.program, &terms)? {
+    let duel = match duel_between(paths, &own.program, std::slice::from_ref(&own.program), &terms)? {
         DuelEnd::Complete(duel) => duel,
         DuelEnd::Interrupted { .. } => return Ok(Err(exit_codes::INTERRUPTED)),
     };

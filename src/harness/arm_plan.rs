@@ -112,7 +112,7 @@ fn start(
         seconds_after: None,
     };
     job.write(&path)?;
-    let environment = worker_environment(&case.backend, &case.device, threads, &processors);
+    let environment = worker_environment(&case.backend, &case.device, threads);
     let environment =
         environment.into_iter().map(|(name, value)| (name.to_owned(), value.to_string_lossy().into_owned())).collect();
     Ok(ArmStart { job: path, environment, processors, timeout_seconds: effort.timeout_seconds })

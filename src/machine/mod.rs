@@ -6,7 +6,7 @@ mod processors;
 
 pub use container::ContainerLimits;
 pub use processor_time::{ProcessorTime, TICKS_PER_SECOND, own_ticks, processes};
-pub use processors::{confine_thread, processor_order, share_a_core, thread_affinities};
+pub use processors::{confine_thread, pin_busiest, processor_order, share_a_core, thread_affinities, thread_times};
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;

@@ -75,26 +75,56 @@ fn allowed() -> Vec<usize> {
 /// Lets the calling thread, and the threads that it starts from now on, run on these processors only.
 ///
 /// # Errors
-/// The system refuses.
-#[cfg(target_os = "linux")]
+/// The system refuses; only Linux can do it.
 pub fn confine_thread(processors: &[usize]) -> anyhow::Result<()> {
+    const CALLING: i32 = 0;
+    confine(CALLING, processors)
+}
+
+#[cfg(target_os = "linux")]
+fn confine(thread: i32, processors: &[usize]) -> anyhow::Result<()> {
     use anyhow::Context;
     use nix::sched::{CpuSet, sched_setaffinity};
     let mut set = CpuSet::new();
     for &processor in processors {
         set.set(processor).with_context(|| format!("processor {processor}"))?;
     }
-    sched_setaffinity(nix::unistd::Pid::from_raw(0), &set)
-        .with_context(|| format!("the thread cannot be confined to the processors {processors:?}"))
+    sched_setaffinity(nix::unistd::Pid::from_raw(thread), &set)
+        .with_context(|| format!("a thread cannot be confined to the processors {processors:?}"))
 }
 
-/// Lets the calling thread, and the threads that it starts from now on, run on these processors only.
+#[cfg(not(target_os = "linux"))]
+fn confine(_thread: i32, _processors: &[usize]) -> anyhow::Result<()> {
+    anyhow::bail!("threads are pinned on Linux only; `--no-pin` measures without")
+}
+
+/// Reads for how many nanoseconds each thread of this process has run. Empty if the system does not tell.
+pub fn thread_times() -> BTreeMap<i32, u64> {
+    let tasks = fs::read_dir("/proc/self/task").into_iter().flatten().flatten();
+    let time = |task: fs::DirEntry| -> Option<(i32, u64)> {
+        let schedstat = fs::read_to_string(task.path().join("schedstat")).ok()?;
+        let ran = schedstat.split_whitespace().next()?.parse().ok()?;
+        Some((task.file_name().to_str()?.parse().ok()?, ran))
+    };
+    tasks.filter_map(time).collect()
+}
+
+/// Pins each of the threads that have run most since `before` to one of these processors. They are the pool that computes,
+/// whichever library it belongs to. With one processor, or none, nothing is left to do for [`confine_thread`]'s threads.
 ///
 /// # Errors
-/// Always: only Linux has this.
-#[cfg(not(target_os = "linux"))]
-pub fn confine_thread(_processors: &[usize]) -> anyhow::Result<()> {
-    anyhow::bail!("threads are pinned on Linux only; `--no-pin` measures without")
+/// The system refuses.
+pub fn pin_busiest(before: &BTreeMap<i32, u64>, processors: &[usize]) -> anyhow::Result<()> {
+    if processors.len() < 2 {
+        return Ok(());
+    }
+    let since = |(thread, ran): (i32, u64)| (ran - before.get(&thread).copied().unwrap_or(0).min(ran), thread);
+    let mut busiest: Vec<(u64, i32)> = thread_times().into_iter().map(since).collect();
+    busiest.sort_unstable_by_key(|(ran, _)| Reverse(*ran));
+    busiest.truncate(processors.len());
+    // By number, which is the order in which they were started, so that it is the same in every arm.
+    busiest.sort_unstable_by_key(|(_, thread)| *thread);
+    busiest.iter().zip(processors).try_for_each(|((_, thread), processor)| confine(*thread, &[*processor]))
 }
 
 /// Reads back where the threads of this process may run: the distinct lists of processors, as the kernel writes them

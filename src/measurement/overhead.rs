@@ -125,7 +125,6 @@ pub fn null_session() -> Result<TimedSession, CaseFailure> {
         device: "cpu",
         dtype: Dtype::F32,
         threads: 1,
-        processors: &[],
     };
     let mut session = Null.load(&request)?;
     let input = HostTensor { shape: vec![1], data: TensorData::F32(vec![0.0]) };

@@ -2,7 +2,7 @@
 
 use super::table::{Column, Table};
 use super::{Format, escape, json};
-use crate::compare::{CaseOutcome, Duel, Program, Role, in_percent};
+use crate::compare::{CaseOutcome, Duel, Program, in_percent};
 use crate::exit_codes;
 
 /// The duel's text, ending with a line break.
@@ -17,19 +17,28 @@ pub fn render(duel: &Duel, format: Format) -> String {
 }
 
 fn table(duel: &Duel) -> Table {
+    let names = if has_several(duel) {
+        vec![Column::code("case"), Column::text("against")]
+    } else {
+        vec![Column::code("case")]
+    };
     let columns = ["base", "candidate", "change [99 %]", "null control"].map(Column::number);
-    let mut table = Table::new([Column::code("case")].into_iter().chain(columns).chain([Column::text("verdict")]));
+    let mut table = Table::new(names.into_iter().chain(columns).chain([Column::text("verdict")]));
     for case in &duel.cases {
-        table.row(cells(case));
+        let names = [case.id.clone(), duel.candidates[case.candidate].name.clone()];
+        table.row(names.into_iter().take(1 + usize::from(has_several(duel))).chain(figures(case)));
     }
     notes(duel).into_iter().for_each(|note| table.footnote(note));
     table
 }
 
-fn cells(case: &CaseOutcome) -> [String; 6] {
+fn has_several(duel: &Duel) -> bool {
+    duel.candidates.len() > 1
+}
+
+fn figures(case: &CaseOutcome) -> [String; 5] {
     match (&case.comparison, &case.loss) {
         (Some(found), _) => [
-            case.id.clone(),
             time(found.base_ns),
             time(found.candidate_ns),
             in_percent(&found.change.interval),
@@ -38,7 +47,7 @@ fn cells(case: &CaseOutcome) -> [String; 6] {
         ],
         (None, loss) => {
             let status = loss.as_ref().map(|loss| loss.status.to_string()).unwrap_or_default();
-            [case.id.clone(), String::new(), String::new(), String::new(), String::new(), status]
+            [String::new(), String::new(), String::new(), String::new(), status]
         }
     }
 }
@@ -46,38 +55,40 @@ fn cells(case: &CaseOutcome) -> [String; 6] {
 /// What a reader has to know about single cases.
 fn notes(duel: &Duel) -> Vec<String> {
     let note = |case: &CaseOutcome| {
+        let candidate = &duel.candidates[case.candidate].name;
         if let Some(loss) = &case.loss {
-            let whose = if loss.role == Role::Candidate { &duel.candidate.name } else { &duel.base.name };
+            let whose = if loss.is_candidates() { candidate } else { &duel.base.name };
             let message = loss.message.lines().next().unwrap_or_default();
             return Some(format!("{}: {} in {whose}: {message}", case.id, loss.status));
         }
         let found = case.comparison.as_ref()?;
+        let id = if has_several(duel) { format!("{} against {candidate}", case.id) } else { case.id.clone() };
         if found.is_null_changed {
-            return Some(format!("{}: the null control changed, although it is the base itself", case.id));
+            return Some(format!("{id}: the null control changed, although it is the base itself"));
         }
         if found.is_mean_apart {
             return Some(format!(
-                "{}: the medians do not differ, but the mean of all slices does ({:+.1} %): some slices or processes are \
+                "{id}: the medians do not differ, but the mean of all slices does ({:+.1} %): some slices or processes are \
                  slower",
-                case.id,
                 100.0 * (found.mean_ratio - 1.0)
             ));
         }
-        found.is_small_change.then(|| format!("{}: changed for certain, but within the tolerance", case.id))
+        found.is_small_change.then(|| format!("{id}: changed for certain, but within the tolerance"))
     };
     duel.cases.iter().filter_map(note).collect()
 }
 
 /// How it was measured.
 fn facts(duel: &Duel) -> String {
-    let plans = || duel.cases.iter().filter_map(|case| case.plan);
+    let measured = || duel.cases.iter().filter_map(|case| case.comparison.as_ref());
+    let candidates: Vec<String> = duel.candidates.iter().map(named).collect();
     let range = |values: Vec<usize>| match (values.iter().min(), values.iter().max()) {
         (Some(least), Some(most)) if least == most => least.to_string(),
         (Some(least), Some(most)) => format!("{least} to {most}"),
         _ => "no".into(),
     };
     let slowdown = duel.null_slowdown.map_or(String::new(), |fraction| {
-        format!(" The candidate was slowed down by {} % on purpose.", (1e4 * fraction).round() / 1e2)
+        format!(" Candidates were slowed down by {} % on purpose.", (1e4 * fraction).round() / 1e2)
     });
     let processors: Vec<String> = duel.processors.iter().map(usize::to_string).collect();
     let pins = match processors.as_slice() {
@@ -85,13 +96,13 @@ fn facts(duel: &Duel) -> String {
         _ => format!("threads pinned to processor {}", processors.join(", ")),
     };
     format!(
-        "{} against {}: {} generations of processes, {} slices of {} ms per arm and generation in random order (seed {}), \
+        "{} against {}: {} generations of processes, {} slices of {} ms per arm in random order (seed {}), \
          {pins}, {:.1} min on {} processors ({}). Changes up to {} % do not matter. The null control is the base against \
          itself.{slowdown}",
         named(&duel.base),
-        named(&duel.candidate),
-        range(plans().map(|plan| plan.generations).collect()),
-        range(plans().map(|plan| plan.slices).collect()),
+        candidates.join(", "),
+        range(measured().map(|found| found.generations).collect()),
+        range(measured().map(|found| found.slices).collect()),
         duel.slice_ms,
         duel.seed,
         duel.seconds / 60.0,

@@ -10,6 +10,7 @@ mod moments;
 mod proportion;
 #[cfg(test)]
 mod random;
+mod signed_rank;
 mod student;
 
 pub use autocorrelation::autocorrelation;
@@ -17,4 +18,5 @@ pub use calls::{CONFIDENCE, SortedCalls, calls_for_bound, relative_half_width};
 pub use discoveries::discoveries;
 pub use moments::{geometric_mean, mean, mean_and_deviation, median, pooled_variance, variance};
 pub use proportion::{paired_difference_interval, proportion_interval};
+pub use signed_rank::SignedRank;
 pub use student::{MeanEstimate, StudentT};

@@ -57,7 +57,7 @@ fn a_slow_down_of_the_own_executable_is_found() {
     let workplace = workplace();
     let slowed = duel(&workplace, [".", "."], &["--null-slowdown", "3000%"]).finish().with_code(1);
     assert_eq!(verdict(&slowed), "slower");
-    slowed.saying(&["generation 12/12: digits/null-cpu-f32/1: +", "no verdict yet"]);
+    slowed.saying(&["generation 12 of at most 12: digits/null-cpu-f32/1: +", "no verdict yet"]);
     assert!(workplace.measured().is_empty() && !workplace.runs().join("..").join("unkept-runs").exists());
 }
 
@@ -81,9 +81,52 @@ fn stand_ins_with_known_times_get_the_verdict_that_they_deserve() {
 }
 
 #[test]
+fn several_candidates_are_measured_beside_each_other_and_one_that_is_lost_takes_nothing_from_the_others() {
+    let workplace = workplace();
+    stand_in(&workplace, "base", NOISE);
+    stand_in(&workplace, "slow", &format!("median=105000; {NOISE}"));
+    stand_in(&workplace, "wrong", "status=wrong-output");
+    let mut duel = workplace.inferbench(&["duel", "./base", "./wrong", "./slow", "./base", "--generations", "12"]);
+    let found = duel.args(["--slice", "2", "--format", "json"]).finish().with_code(1);
+    let found = json(&found);
+    let verdicts: Vec<&str> = found["cases"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|case| case["comparison"]["verdict"].as_str().unwrap_or("-"))
+        .collect();
+    assert_eq!(verdicts, ["-", "slower", "same"]);
+    assert_eq!(found["cases"][0]["loss"]["status"], "wrong-output");
+    let mut table =
+        workplace.inferbench(&["duel", "./base", "./slow", "./base", "--generations", "12", "--slice", "2"]);
+    let table = table.finish().with_code(1).stdout;
+    assert!(table.contains("against") && table.contains("./slow"), "{table}");
+}
+
+#[test]
+fn a_large_change_ends_a_duel_at_its_first_look() {
+    let workplace = workplace();
+    // The pilot's generations scatter, so that many are planned.
+    let scatter = "median=$((median + $$ % 50 * 100))";
+    stand_in(&workplace, "base", scatter);
+    stand_in(&workplace, "slow", &format!("median=150000; {scatter}"));
+    let short = |candidate: &str| {
+        let mut duel = workplace.inferbench(&["duel", "./base", candidate, "--minutes", "0.2", "--slice", "2"]);
+        let finished = duel.args(["--format", "json"]).finish();
+        let found = json(&finished);
+        let case = &found["cases"][0];
+        let plan = case["plan"]["generations"].as_u64().unwrap();
+        (verdict(&finished), case["comparison"]["generations"].as_u64().unwrap(), plan)
+    };
+    let (found, generations, planned) = short("./slow");
+    assert_eq!((found.as_str(), generations), ("slower", 12));
+    assert!(planned > 20, "{planned}");
+}
+
+#[test]
 fn a_null_control_that_moves_is_said_instead_of_a_verdict() {
     let workplace = workplace();
-    stand_in(&workplace, "haunted", &format!("case $0 in */n/inferbench) median=110000 ;; esac; {NOISE}"));
+    stand_in(&workplace, "haunted", &format!("case $0 in */b/inferbench) median=110000 ;; esac; {NOISE}"));
     let unstable = duel(&workplace, ["./haunted", "./haunted"], &[]).finish().with_code(4);
     assert_eq!(verdict(&unstable), "cannot-say");
     assert_eq!(json(&unstable)["cases"][0]["comparison"]["is_null_changed"], true);
@@ -147,18 +190,26 @@ fn idle_arms_are_stopped_while_another_one_measures() {
 #[test]
 fn threads_of_an_arm_run_on_its_processors_and_are_read_back() {
     let workplace = Workplace::new(&["digits"], &["candle"], &[1]);
-    let mut plan = workplace.inferbench(&["arm", "plan", "--threads", "1", "--processors", "0", "--folder"]);
-    let plan = plan.arg(workplace.path("jobs")).finish().with_code(0);
-    let start = &json(&plan)["cases"][0]["start"];
-    assert_eq!(start["processors"], serde_json::json!([0]));
-    workplace.write("asked", "slice 1000000\nslice 1000000\n");
-    let mut arm = workplace.inferbench(&["arm", "time", start["job"].as_str().unwrap()]);
-    let arm = arm.stdin(fs::File::open(workplace.path("asked")).unwrap()).output().unwrap();
-    let answers = String::from_utf8(arm.stdout).unwrap();
-    let answers: Vec<Value> =
-        answers.lines().filter_map(|line| serde_json::from_str(line.strip_prefix("arm ")?).ok()).collect();
-    let affinities = answers[0]["ready"]["affinities"].as_object().unwrap();
-    assert!(affinities.keys().eq(["0"]), "{affinities:?}");
+    let time = |threads: &str, processors: &str| -> Vec<Value> {
+        let mut plan = workplace.inferbench(&["arm", "plan", "--threads", threads, "--processors", processors]);
+        let plan = plan.arg("--folder").arg(workplace.path("jobs")).finish().with_code(0);
+        let start = &json(&plan)["cases"][0]["start"];
+        workplace.write("asked", "slice 1000000\nslice 1000000\n");
+        let mut arm = workplace.inferbench(&["arm", "time", start["job"].as_str().unwrap()]);
+        for (name, value) in start["environment"].as_object().unwrap() {
+            arm.env(name, value.as_str().unwrap());
+        }
+        let arm = arm.stdin(fs::File::open(workplace.path("asked")).unwrap()).output().unwrap();
+        let answers = String::from_utf8(arm.stdout).unwrap();
+        answers.lines().filter_map(|line| serde_json::from_str(line.strip_prefix("arm ")?).ok()).collect()
+    };
+    let affinities = |answers: &[Value]| answers[0]["ready"]["affinities"].as_object().unwrap().clone();
+    if std::thread::available_parallelism().unwrap().get() > 1 {
+        let found = affinities(&time("2", "1,0"));
+        assert!(found["0"] == 1 && found["1"] == 1, "{found:?}");
+    }
+    let answers = time("1", "0");
+    assert!(affinities(&answers).keys().eq(["0"]), "{answers:?}");
     assert_eq!(answers.len(), 3);
     assert!(answers[1..].iter().all(|answer| answer["slice"]["calls"].as_u64() > Some(0)), "{answers:?}");
 }

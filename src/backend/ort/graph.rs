@@ -102,14 +102,9 @@ impl OrtGraph {
 
 impl Opening<'_> {
     fn builder(&self) -> Result<SessionBuilder, CaseFailure> {
-        let LoadRequest { device, threads, processors, .. } = *self.request;
+        let LoadRequest { device, threads, .. } = *self.request;
         let builder = OrtRuntimeSession::builder(library::environment(self.provider)?)?;
-        let mut builder = builder.with_intra_threads(threads)?.with_inter_threads(1)?;
-        if let Some((_, pool)) = processors.split_first().filter(|(_, pool)| !pool.is_empty()) {
-            // One entry per thread of the pool, counted from 1. The caller is the first thread, and no part of the pool.
-            let entries: Vec<String> = pool.iter().map(|processor| (processor + 1).to_string()).collect();
-            builder = builder.with_config_entry("session.intra_op_thread_affinities", entries.join(";"))?;
-        }
+        let builder = builder.with_intra_threads(threads)?.with_inter_threads(1)?;
         let builder = register(self.provider, builder, device, threads)?;
         Ok(match self.profile {
             Some(folder) => builder.with_profiling(folder.join("profile"))?,

@@ -70,10 +70,6 @@ impl Backend for Ort {
         }
     }
 
-    fn pins_threads(&self) -> bool {
-        true
-    }
-
     fn versions(&self, device: &str) -> Versions {
         let library = provider_of(device).ok().and_then(library::version);
         Versions { backend: CRATE_VERSION.into(), library: library.unwrap_or_default() }

@@ -115,15 +115,6 @@ impl Backend for Tch {
         check_artifact(model, dtype, &Dtype::ALL, Format::TorchScript)
     }
 
-    fn pinned_environment(&self, processors: &[usize]) -> Vec<(&'static str, OsString)> {
-        let places: Vec<String> = processors.iter().map(|processor| format!("{{{processor}}}")).collect();
-        vec![("OMP_PROC_BIND", "true".into()), ("OMP_PLACES", places.join(",").into())]
-    }
-
-    fn pins_threads(&self) -> bool {
-        true
-    }
-
     fn process_environment(&self, device: &str) -> Vec<(&'static str, OsString)> {
         if device_kind(device) == "cuda" { cuda_environment() } else { Vec::new() }
     }

@@ -96,27 +96,18 @@ impl Supervisor<'_> {
             command.env(backend::DEBUG, "1").env("OPENVINO_LOG_LEVEL", "5").env("TORCH_CPP_LOG_LEVEL", "INFO");
             command.env("RUST_BACKTRACE", "1");
         }
-        command.envs(worker_environment(&group.backend, &group.device, self.effort.effective_threads(), &[]));
+        command.envs(worker_environment(&group.backend, &group.device, self.effort.effective_threads()));
         command.spawn().with_context(|| executable.display().to_string())
     }
 }
 
-/// The variables that a worker has to have from its start: libraries read them when they are loaded. Threads are pinned to
-/// `processors`, unless it is empty.
-pub fn worker_environment(
-    backend: &str,
-    device: &str,
-    threads: usize,
-    processors: &[usize],
-) -> Vec<(&'static str, OsString)> {
+/// The variables that a worker has to have from its start: libraries read them when they are loaded.
+pub fn worker_environment(backend: &str, device: &str, threads: usize) -> Vec<(&'static str, OsString)> {
     // Read by libtorch's OpenMP, by MKL, and by candle's two pools.
     let pools = ["OMP_NUM_THREADS", "MKL_NUM_THREADS", "RAYON_NUM_THREADS", "CANDLE_NUM_THREADS"];
     let mut variables: Vec<_> = pools.into_iter().map(|name| (name, threads.to_string().into())).collect();
     if let Ok(backend) = backend::find(backend) {
         variables.extend(backend.process_environment(device));
-        if !processors.is_empty() {
-            variables.extend(backend.pinned_environment(processors));
-        }
     }
     variables
 }

@@ -8,10 +8,9 @@ use anyhow::{Context, Result, bail};
 
 use super::case_outcome::unwinding;
 use super::loaded_case::{self, Fixtures, warm_up_rule};
-use crate::backend;
 use crate::definition::CaseFailure;
 use crate::harness::protocol::{ArmAnswer, ArmReady, Handicap, Job, SliceFigures, WorkItem};
-use crate::machine::{confine_thread, thread_affinities};
+use crate::machine::{confine_thread, pin_busiest, thread_affinities, thread_times};
 use crate::measurement::{self, Slowed, TimedSession};
 use crate::run_data::Observed;
 
@@ -62,20 +61,19 @@ fn failed(CaseFailure { status, message }: CaseFailure) -> ArmAnswer {
 fn load(job: &Job, item: &WorkItem, handicap: Option<Handicap>) -> Result<(TimedSession, Duration), CaseFailure> {
     let pins = job.processors.as_slice();
     if !pins.is_empty() {
-        // Pools that do not pin their threads inherit this.
+        // Threads that are started from now on inherit this.
         confine_thread(pins)?;
     }
     let (case, mut observed) = (&item.case, Observed::default());
     let loaded = loaded_case::load(case, &item.model, job, &mut Fixtures::default(), &mut observed)?;
-    if let Some(first) = pins.first().filter(|_| backend::find(&case.backend).is_ok_and(|it| it.pins_threads())) {
-        confine_thread(&[*first])?;
-    }
     let mut session = loaded_case::timed(loaded.session, loaded.ring, case.boundary);
     if let Some(handicap) = handicap {
         session =
             session.wrapped(|session| Box::new(Slowed::new(session, handicap.slowdown_ppm, handicap.least_call_ns)));
     }
+    let before = thread_times();
     let warm_up = measurement::warm_up(&mut session, warm_up_rule(case, &job.effort))?;
+    pin_busiest(&before, pins)?;
     Ok((session, Duration::from_nanos(warm_up.expected_call_ns())))
 }
 

@@ -98,7 +98,6 @@ struct Prepared<'a> {
     case: &'a Case,
     model: &'a Model,
     threads: usize,
-    processors: Vec<usize>,
     artifacts: Artifacts,
     reference: Option<Rc<Reference>>,
     ring: Vec<Vec<HostTensor>>,
@@ -113,8 +112,8 @@ impl<'a> Prepared<'a> {
         let ring: Vec<Vec<HostTensor>> = (0..fixture::RING)
             .map(|index| fixture::batch(model, reference.as_deref(), index, sizes))
             .collect::<anyhow::Result<_>>()?;
-        let (threads, processors) = (job.effort.effective_threads(), job.processors.clone());
-        Ok(Prepared { case, model, threads, processors, artifacts, reference, ring })
+        let threads = job.effort.effective_threads();
+        Ok(Prepared { case, model, threads, artifacts, reference, ring })
     }
 
     fn key(&self) -> SessionKey {
@@ -137,7 +136,6 @@ impl<'a> Prepared<'a> {
             device: &self.case.device,
             dtype: self.case.dtype,
             threads: self.threads,
-            processors: &self.processors,
         }
     }
 
