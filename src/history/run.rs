@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use jiff::Timestamp;
 use jiff::civil::DateTime;
 use jiff::tz::TimeZone;
@@ -49,7 +49,8 @@ impl Run {
 
     /// The runs of a CSV file, each in a temporary folder of its own.
     pub(super) fn in_csv(path: &Path) -> Result<Vec<Self>> {
-        Run::extract(read_csv(path)?, path)
+        let records = read_records(fs_err::File::open(path)?).with_context(|| path.display().to_string())?;
+        Run::extract(records, path)
     }
 
     /// The runs of records that were read from a file, each in a temporary folder of its own.
@@ -109,7 +110,10 @@ impl Run {
     /// # Errors
     /// The file is cut short, of a newer version, or something else; the message names it.
     pub fn records(&self) -> Result<Vec<Record>> {
-        read_csv(&self.folder.join(RESULTS))
+        let path = self.folder.join(RESULTS);
+        let bytes = fs_err::read(&path)?;
+        ensure!(bytes.ends_with(b"\n"), "{}: cut short: its last line has no end", path.display());
+        read_records(bytes.as_slice()).with_context(|| path.display().to_string())
     }
 
     /// What was asked for, where and by which build. Returns `None` if only the records were kept.
@@ -174,8 +178,4 @@ impl Run {
         self.folder == other.folder
             || self.name == other.name && identity(self).is_some_and(|own| identity(other) == Some(own))
     }
-}
-
-fn read_csv(path: &Path) -> Result<Vec<Record>> {
-    read_records(fs_err::File::open(path)?).with_context(|| path.display().to_string())
 }

@@ -269,11 +269,15 @@ fn a_file_cut_short_is_named_and_costs_no_other_run() {
     import(&workplace, &["20260102T000000Z"]).finish().with_code(0);
     let listed = workplace.inferbench(&["store", "runs", "--history", "other"]).finish().with_code(2);
     assert!(listed.stdout.contains("20260102T000000Z"), "{}", listed.stdout);
-    listed.saying(&["unreadable: ", "results.csv", "import the run again"]);
+    listed.saying(&["unreadable: ", "results.csv: cut short", "import the run again"]);
     import(&workplace, &[RUN]).finish().with_code(0).saying(&["replaced"]);
     assert_eq!(ids(&workplace, "other"), [RUN, "20260102T000000Z"]);
     cut(&results);
-    workplace.inferbench(&["report", RUN, "--history", "other"]).finish().with_code(2).saying(&["results.csv"]);
+    workplace
+        .inferbench(&["report", RUN, "--history", "other"])
+        .finish()
+        .with_code(2)
+        .saying(&["results.csv: cut short"]);
 }
 
 #[test]
@@ -409,7 +413,7 @@ mod with_duckdb {
         cut(&workplace.path(&format!("target-reports/{RUN}/latencies.parquet")));
         failing("FROM raw_benchmark_data").saying(&["latencies.parquet: cut short", "convert or import the run again"]);
         cut(&workplace.path(&format!("target-reports/{RUN}/results.csv")));
-        failing("FROM benchmark_results").saying(&["results.csv", "convert or import the run again"]);
+        failing("FROM benchmark_results").saying(&["results.csv: cut short", "convert or import the run again"]);
         workplace.write("broken.duckdb", "no database");
         let broken = workplace.inferbench(&["store", "query", "SELECT 1", "--database", "broken.duckdb"]);
         { broken }.finish().with_code(2).saying(&["broken.duckdb: "]);
