@@ -29,7 +29,7 @@ const MEDIAN_PENALTY: f64 = std::f64::consts::FRAC_PI_2;
 /// Fewer generations could miss a slow-down that strikes some processes only: one in three is missed by 12 in 1 of 130.
 pub const FEWEST_GENERATIONS: usize = 12;
 const MOST_GENERATIONS: usize = 400;
-const FEWEST_SLICES: usize = 5;
+const FEWEST_SLICES: usize = 3;
 const MOST_SLICES: usize = 40;
 const EARLY_LOOKS: usize = 3;
 /// The part of the error rate that each early look spends.

@@ -10,7 +10,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::statistics::{MeanEstimate, discoveries};
+use crate::statistics::discoveries;
 
 /// What can be said of the candidate, beside the base.
 #[derive(
@@ -111,16 +111,6 @@ impl RatioInterval {
     /// The largest change in either direction that the interval allows, as a fraction: 0.03 for `[0.98, 1.03]`.
     pub fn largest_change(&self) -> f64 {
         self.upper.max(1.0 / self.lower) - 1.0
-    }
-}
-
-impl RatioEstimate {
-    /// The ratio whose logarithm is this mean, with the mean's t interval and t test.
-    pub fn of_mean(mean: &MeanEstimate, confidence: f64) -> Self {
-        RatioEstimate {
-            interval: RatioInterval::of_logarithm(mean.mean, mean.half_width(confidence), confidence),
-            p_value: mean.p_value(),
-        }
     }
 }
 

@@ -19,4 +19,4 @@ pub use discoveries::discoveries;
 pub use moments::{geometric_mean, mean, mean_and_deviation, median, pooled_variance, variance};
 pub use proportion::{paired_difference_interval, proportion_interval};
 pub use signed_rank::SignedRank;
-pub use student::{MeanEstimate, StudentT};
+pub use student::StudentT;

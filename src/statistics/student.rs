@@ -1,8 +1,6 @@
-//! Student's t distribution, and the interval of a mean.
+//! Student's t distribution.
 
 use statrs::distribution::{ContinuousCDF, StudentsT};
-
-use super::moments::{mean, variance};
 
 /// Student's t distribution with these degrees of freedom (Student 1908, "The probable error of a mean").
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -29,37 +27,6 @@ impl StudentT {
     }
 }
 
-/// A mean of independent figures, and how well it is known.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct MeanEstimate {
-    pub mean: f64,
-    pub standard_error: f64,
-    /// Degrees of freedom of the standard error.
-    pub freedom: f64,
-}
-
-impl MeanEstimate {
-    /// The mean with the standard error `s / √n`. Returns `None` for fewer than two values.
-    pub fn of(values: &[f64]) -> Option<Self> {
-        let n = values.len() as f64;
-        (values.len() > 1).then(|| MeanEstimate {
-            mean: mean(values),
-            standard_error: (variance(values) / n).sqrt(),
-            freedom: n - 1.0,
-        })
-    }
-
-    /// Half the width of the mean's interval: `t(½ + confidence / 2; ν) · standard error`.
-    pub fn half_width(&self, confidence: f64) -> f64 {
-        StudentT::new(self.freedom).two_sided_quantile(confidence) * self.standard_error
-    }
-
-    /// The probability of a mean that is this far from 0, or farther, if the true mean is 0.
-    pub fn p_value(&self) -> f64 {
-        StudentT::new(self.freedom).two_sided_p(self.mean / self.standard_error)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -72,21 +39,5 @@ mod tests {
             assert!((found - expected).abs() < 2e-4, "{found} is not {expected}");
         }
         assert_eq!(StudentT::new(f64::NAN), StudentT::new(1.0));
-    }
-
-    #[test]
-    fn a_mean_has_its_t_test() {
-        // t = 2 / (1 / √3) = 3.4641 with 2 degrees of freedom: p = 0.07418.
-        let estimate = MeanEstimate::of(&[1.0, 2.0, 3.0]).unwrap();
-        assert_eq!((estimate.mean, estimate.freedom), (2.0, 2.0));
-        assert!((estimate.p_value() - 0.074_18).abs() < 1e-5);
-        assert!((estimate.half_width(0.95) - 4.302_65 / 3.0_f64.sqrt()).abs() < 1e-4);
-        assert_eq!(MeanEstimate::of(&[1.0]), None);
-    }
-
-    #[test]
-    fn equal_figures_are_no_division_by_zero() {
-        assert_eq!(MeanEstimate::of(&[0.0, 0.0]).unwrap().p_value(), 1.0);
-        assert_eq!(MeanEstimate::of(&[1.0, 1.0]).unwrap().p_value(), 0.0);
     }
 }
