@@ -20,7 +20,7 @@ use crate::selection::{EffortArguments, Selection};
 /// Measure the cases of a suite, convert the results and show them
 #[derive(Args)]
 #[command(after_help = "Examples:\n  inferbench run --model digits --backend ort --iterations 500\n  \
-        inferbench run --suite quick --save-baseline main\n  inferbench run --baseline main --dry-run\n  inferbench run --path net.onnx,net-int8.onnx --data-source image-folder:pictures")]
+        inferbench run --suite quick --processes 5 --save-baseline main\n  inferbench run --baseline main --dry-run\n  inferbench run --path net.onnx,net-int8.onnx --data-source image-folder:pictures")]
 pub struct Arguments {
     /// Only the cases whose id matches this regular expression
     #[arg(value_name = "FILTER")]

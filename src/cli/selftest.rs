@@ -39,7 +39,7 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<u8> {
 fn table(selftest: &Selftest) -> String {
     let Selftest { overhead, spread, smallest_change, processes, case, gate, .. } = selftest;
     let calls: usize = processes.iter().map(|process| process.calls).sum();
-    let median = processes.iter().map(|process| process.p50_ns).sum::<f64>() / processes.len() as f64;
+    let median = processes.iter().map(|process| process.p50_ms()).sum::<f64>() / processes.len() as f64;
     let disturbed =
         selftest.disturbed_share().map_or("unknown".into(), |share| format!("{:.0} % of the samples", 100.0 * share));
     let look = overhead.look_ns.map_or("none".into(), |ns| format!("{:.1} µs, never in a timed call", ns / 1e3));
@@ -61,7 +61,7 @@ fn table(selftest: &Selftest) -> String {
         ),
         ("null backend", format!("{:.1} ns a call, ratio {:.2}", overhead.null_call_ns, overhead.null_call_ratio)),
         ("look for others", look),
-        ("measured", format!("{case}: {} processes, {calls} calls, {:.3} ms", processes.len(), median / 1e6)),
+        ("measured", format!("{case}: {} processes, {calls} calls, {:.3} ms", processes.len(), median)),
         ("disturbed", disturbed),
         ("between calls", format!("{:.2} %", spread.calls_percent)),
         ("between samples", format!("{:.2} %", spread.samples_percent)),

@@ -9,8 +9,9 @@
 //!                 └▶ changes
 //! ```
 //!
-//! The samples of one process say how exactly its median is known ([`Within`]); only earlier runs say how far the medians of
-//! two processes of the same program are apart ([`Noise`]). An interval has both components.
+//! The samples of one process say how exactly its median is known ([`Within`]); only other processes say how far the medians of
+//! two processes of the same program are apart ([`Noise`]). An interval has both components, unless the row itself is of
+//! several processes: then their scatter has both.
 
 mod changes;
 mod conditions;
@@ -336,7 +337,11 @@ fn runs_of_both(pair: &Pair<'_>, earlier: &EarlierRuns, known: &dyn Fn(&str) -> 
         groups[0].push(base.clone());
         groups[1].push(candidate.clone());
     }
-    let [of_base, of_candidate] = [0, 1].map(|side| Noise::of_groups(&groups[side], known(&like[side].host_id)));
+    let sides = [&pair.base, &pair.candidate];
+    let [of_base, of_candidate] = [0, 1].map(|side| {
+        let own = Noise::of_processes(sides[side].iter().map(|found| &found.record));
+        Noise::of_groups(&groups[side], own.unwrap_or_else(|| known(&like[side].host_id)))
+    });
     let within = |side: &[&Measurement]| side.iter().map(|found| found.within).collect();
     Some((
         CaseRuns { log_medians: base, within: within(&pair.base), noise: of_base },

@@ -1,8 +1,8 @@
 //! How much the same program differs from itself between two runs: the noise of a case on a host.
 //!
 //! Comparisons rest on it: the process is the unit of replication (Kalibera & Jones 2013, "Rigorous benchmarking in
-//! reasonable time"), a stored run has one process per case, and one process says nothing about others. So the noise comes
-//! from earlier runs of equal code, or from the self-test, or is assumed if there is neither.
+//! reasonable time"), and one process says nothing about others. So the noise comes from earlier runs of equal code, from the
+//! processes of the compared rows if each has several, or from the self-test, or is assumed if there is none of them.
 //!
 //! Runs that other work disturbed throughout are left out, and a run that is far from the others of its build counts only up
 //! to a limit: one bad hour must not hide every change for ever.
@@ -16,7 +16,7 @@ use super::conditions::{Build, build, is_like};
 use crate::definition::{Case, Status};
 use crate::history::History;
 use crate::run_data::Record;
-use crate::statistics::{median, pooled_variance};
+use crate::statistics::{StudentT, mean, median, pooled_variance};
 
 /// The standard deviation between runs that is assumed if nothing is known: shared machines are like that.
 pub const ASSUMED_DEVIATION: f64 = 0.05;
@@ -41,6 +41,8 @@ const DEVIATION_OVER_MAD: f64 = 1.4826;
 pub enum Source {
     /// Runs of this case with equal code: earlier ones, and those of the comparison where a side has several.
     Runs,
+    /// The processes of each row, in runs of several processes per case.
+    Processes,
     /// `inferbench selftest`, of a model of its own.
     Selftest,
     /// [`ASSUMED_DEVIATION`].
@@ -53,7 +55,7 @@ pub struct Noise {
     pub deviation: f64,
     /// Degrees of freedom that the deviation was estimated with; absent if it is assumed.
     pub freedom: Option<f64>,
-    /// Runs, or processes of a self-test, that the deviation was estimated from.
+    /// Runs, or processes of the rows or of a self-test, that the deviation was estimated from.
     pub runs: usize,
     pub source: Source,
     /// The step from one run of equal code to the next that 95 % of the steps did not exceed, in logarithms.
@@ -70,6 +72,17 @@ impl Noise {
     pub fn of_selftest(deviation: f64, processes: usize) -> Self {
         let freedom = Some(processes.saturating_sub(1).max(1) as f64);
         Noise { deviation, freedom, runs: processes, source: Source::Selftest, usual_step: 0.0 }
+    }
+
+    /// The noise of rows that bring their own interval between processes: the standard error of their medians, `s / √n` for
+    /// `n` processes with the standard deviation `s`, and over several rows its quadratic mean. Returns `None` unless all do.
+    pub fn of_processes<'a>(rows: impl IntoIterator<Item = &'a Record>) -> Option<Self> {
+        let rows: Vec<(f64, usize)> = rows.into_iter().map(between_processes).collect::<Option<_>>()?;
+        let variance = mean(&rows.iter().map(|(error, _)| error.powi(2)).collect::<Vec<f64>>());
+        let runs: usize = rows.iter().map(|(_, processes)| processes).sum();
+        let freedom = Some((runs - rows.len()) as f64);
+        let noise = Noise { deviation: variance.sqrt(), freedom, runs, source: Source::Processes, usual_step: 0.0 };
+        (!rows.is_empty()).then_some(noise)
     }
 
     /// The noise of a case, from groups of runs of equal code; `otherwise` is what is known without them.
@@ -92,6 +105,15 @@ impl Noise {
         }
         Noise { deviation: deviation.max(otherwise.deviation), ..otherwise }
     }
+}
+
+/// The standard error of the logarithm of a row's median between its processes, and their number.
+fn between_processes(row: &Record) -> Option<(f64, usize)> {
+    let (lower, upper) = row.latency_p50_interval_lower_ms.zip(row.latency_p50_interval_upper_ms)?;
+    let processes = row.processes.filter(|processes| *processes > 1)?;
+    let confidence = row.confidence_level.filter(|level| *level > 0.0 && *level < 1.0)?;
+    let error = (upper / lower).ln() / 2.0 / StudentT::new((processes - 1) as f64).two_sided_quantile(confidence);
+    (error.is_finite() && error >= 0.0).then_some((error, processes))
 }
 
 /// The groups of more than one run, with runs that are too far from their group's median drawn nearer.
@@ -140,8 +162,8 @@ impl EarlierRuns {
         EarlierRuns(by_case)
     }
 
-    /// Logarithms of the medians of undisturbed runs like this one. There is a group for each build that is known, the oldest
-    /// run first.
+    /// Logarithms of the medians of undisturbed runs like this one, of as many processes, since more of them make less noise.
+    /// There is a group for each build that is known, the oldest run first.
     pub fn groups_like(&self, like: &Record) -> Vec<Vec<f64>> {
         let mut groups: IndexMap<Build, Vec<f64>> = IndexMap::new();
         for record in self.like(like).filter(|record| !is_disturbed(record)) {
@@ -157,7 +179,9 @@ impl EarlierRuns {
     }
 
     fn like<'a>(&'a self, like: &'a Record) -> impl Iterator<Item = &'a Record> {
-        self.0.get(&like.case()).into_iter().flatten().filter(move |record| is_like(record, like))
+        let processes = |record: &Record| record.processes.unwrap_or(1);
+        let is_like = move |record: &&Record| is_like(record, like) && processes(record) == processes(like);
+        self.0.get(&like.case()).into_iter().flatten().filter(is_like)
     }
 }
 
@@ -233,6 +257,28 @@ mod tests {
         assert_eq!(EarlierRuns::of(others.into_iter()).groups_like(&like), Vec::<Vec<f64>>::new());
         let twice = [run(1, "c", 1.0), run(1, "c", 1.0), run(2, "c", 1.0)];
         assert_eq!(EarlierRuns::of(twice.into_iter()).groups_like(&like), [vec![0.0, 0.0]]);
+    }
+
+    #[test]
+    fn rows_of_several_processes_bring_their_noise_and_have_a_history_of_their_own() {
+        // s = 0.02 of 4 processes: t(0.975; 3) = 3.18245.
+        let half_width: f64 = 3.182_446 * 0.02 / 2.0;
+        let row = |index| Record {
+            processes: Some(4),
+            latency_p50_interval_lower_ms: Some((-half_width).exp()),
+            latency_p50_interval_upper_ms: Some(half_width.exp()),
+            confidence_level: Some(0.95),
+            ..run(index, "c", 1.0)
+        };
+        let (one, two) = (row(0), row(1));
+        let noise = Noise::of_processes([&one]).unwrap();
+        assert!((noise.deviation - 0.01).abs() < 1e-6, "{noise:?}");
+        assert_eq!((noise.freedom, noise.runs, noise.source), (Some(3.0), 4, Source::Processes));
+        assert_eq!(Noise::of_processes([&one, &two]).unwrap().freedom, Some(6.0));
+        assert_eq!(Noise::of_processes([&one, &run(2, "c", 1.0)]), None);
+        assert_eq!(Noise::of_processes([]), None);
+        let history = EarlierRuns::of((0..7).map(|index| if index < 3 { row(index) } else { run(index, "c", 1.0) }));
+        assert_eq!([&one, &run(9, "c", 1.0)].map(|like| history.groups_like(like)[0].len()), [3, 4]);
     }
 
     #[test]

@@ -26,10 +26,12 @@ pub struct Measurement {
 }
 
 impl Measurement {
-    /// A record that is right, with the uncertainty that its calls show, or else its own figures; any other record without.
+    /// A record that is right, with the uncertainty that its calls show, or else its own figures; any other record, and one of
+    /// several processes, without.
     fn new(record: Record, calls: Option<Vec<u64>>) -> Self {
+        let is_right = record.status == Status::Ok && record.latency_p50_interval_lower_ms.is_none();
         let within = || calls.and_then(|calls| Within::of_calls(&calls)).or_else(|| Within::of_record(&record));
-        let within = if record.status == Status::Ok { within() } else { None };
+        let within = if is_right { within() } else { None };
         Measurement { record, within }
     }
 

@@ -60,11 +60,15 @@ impl Within {
         Some(Within { log_error, freedom: (shares.len() - 1) as f64 })
     }
 
-    /// From a record without its calls: the interval of Criterion's median, or the standard deviation of the calls.
+    /// From a record without its calls: the interval of Criterion's median, or the standard deviation of the calls. Returns
+    /// `None` for a row of several processes, whose scatter has this error in it.
     ///
     /// Both assume independent calls. A positive lag-1 autocorrelation ρ makes `n` calls worth `n (1 - ρ) / (1 + ρ)`
     /// independent ones (Bayley & Hammersley 1946, "The effective number of independent observations").
     pub fn of_record(record: &Record) -> Option<Self> {
+        if record.latency_p50_interval_lower_ms.is_some() {
+            return None;
+        }
         let rho = record.autocorrelation.unwrap_or(0.0).clamp(0.0, 0.99);
         let of = |log_error: f64, count: usize| {
             let log_error = log_error * ((1.0 + rho) / (1.0 - rho)).sqrt();

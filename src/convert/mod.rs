@@ -14,10 +14,10 @@ use anyhow::Result;
 use crate::criterion_dir::{Estimate, MeasuredEntry, Refusal, SamplingMode, find_entries, read_entry, read_estimates};
 use crate::definition::{Case, Effort, Phase, Status};
 use crate::run_data::{
-    ColdStart, Distribution, Manifest, ManifestCase, Observed, Outcomes, Record, RunFolder, RunIdentity, StopReason,
-    Usage,
+    ColdStart, Distribution, Latencies, Manifest, ManifestCase, Observed, Outcomes, Record, RunFolder, RunIdentity,
+    StopReason, Usage,
 };
-use crate::statistics::{SortedCalls, autocorrelation, mean_and_deviation, relative_half_width};
+use crate::statistics::{SortedCalls, autocorrelation, relative_half_width};
 
 /// What a run comes to.
 pub struct Conversion {
@@ -151,9 +151,12 @@ impl Context<'_> {
         }
         match self.entry(entry_folder) {
             Ok(entry) => {
-                let distribution = put_latencies(&mut record, &entry);
+                let (first, distribution) = put_calls(&mut record, &entry).unzip();
+                let further = self.outcomes.further.get(&case.to_string()).into_iter().flatten().cloned();
+                let processes: Vec<Latencies> = first.into_iter().chain(further).collect();
                 record.stopped_by = self.stopped_by(&outcome.observed, &entry);
-                put_criterion(&mut record, &entry, outcome.observed.tokens_a_call);
+                put_criterion(&mut record, &entry);
+                put_processes(&mut record, &processes, outcome.observed.tokens_a_call);
                 roofline::put_speed(&mut record, self.manifest.peaks.as_ref());
                 self.put_change(&mut record, &entry);
                 self.answers.put_into(&mut record);
@@ -281,33 +284,58 @@ fn put_usage(record: &mut Record, usage: &Usage) {
     }
 }
 
-fn put_latencies(record: &mut Record, entry: &MeasuredEntry) -> Option<Distribution> {
-    let calls: Vec<u64> = entry.samples_ns.iter().flatten().copied().collect();
+/// What the calls of the first process say, and how they are distributed.
+fn put_calls(record: &mut Record, entry: &MeasuredEntry) -> Option<(Latencies, Distribution)> {
+    let sorted = SortedCalls::new(entry.samples_ns.concat())?;
+    let calls = sorted.in_order();
     record.iterations = Some(calls.len());
-    record.autocorrelation = autocorrelation(&calls);
-    let (mean, deviation) = mean_and_deviation(&calls);
-    let count = calls.len();
-    let sorted = SortedCalls::new(calls)?;
-    let figures = |p: f64| {
-        let bound = sorted.percentile_upper_bound(p).map(|bound| milliseconds(bound as f64));
-        (Some(milliseconds(sorted.percentile(p) as f64)), bound)
-    };
-    (record.latency_p50_ms, record.latency_p50_upper_ms) = figures(0.50);
-    (record.latency_p90_ms, record.latency_p90_upper_ms) = figures(0.90);
-    (record.latency_p95_ms, record.latency_p95_upper_ms) = figures(0.95);
-    (record.latency_p99_ms, record.latency_p99_upper_ms) = figures(0.99);
-    record.latency_mean_ms = Some(milliseconds(mean));
-    record.latency_std_ms = deviation.map(milliseconds);
-    record.latency_min_ms = Some(milliseconds(sorted.min() as f64));
-    record.latency_max_ms = Some(milliseconds(sorted.max() as f64));
+    record.autocorrelation = autocorrelation(calls);
     record.outliers = Some(sorted.outliers());
+    let latencies = Latencies::of(&entry.samples_ns, &sorted, entry.disturbed.as_deref());
+    Some((latencies, Distribution::of(&sorted, calls.len())))
+}
+
+/// Latencies, and throughput by their mean, which is Criterion's with its interval if there is one process.
+fn put_processes(record: &mut Record, processes: &[Latencies], tokens_a_call: Option<usize>) {
+    let Some(all) = Latencies::together(processes) else { return };
+    record.processes = Some(processes.len());
+    [record.latency_p50_ms, record.latency_p90_ms, record.latency_p95_ms, record.latency_p99_ms] =
+        all.percentiles_ms.map(Some);
+    [
+        record.latency_p50_upper_ms,
+        record.latency_p90_upper_ms,
+        record.latency_p95_upper_ms,
+        record.latency_p99_upper_ms,
+    ] = all.upper_bounds_ms;
+    record.latency_mean_ms = Some(all.mean_ms);
+    record.latency_std_ms = all.std_ms;
+    record.latency_min_ms = Some(all.min_ms);
+    record.latency_max_ms = Some(all.max_ms);
+    record.disturbed_share = all.disturbed_share;
     if record.phase == Phase::Prefill {
         record.first_token_ms = record.latency_p50_ms;
     }
-    Some(Distribution::of(&sorted, count))
+    let confidence = record.confidence_level;
+    let interval =
+        |figure| confidence.and_then(|confidence| Latencies::interval(processes, figure, confidence)).unzip();
+    (record.latency_p50_interval_lower_ms, record.latency_p50_interval_upper_ms) = interval(Latencies::p50_ms);
+    let (mean, (shortest, longest)) = match processes {
+        [_] => (record.criterion_mean_ms, (record.criterion_mean_lower_ms, record.criterion_mean_upper_ms)),
+        _ => (record.latency_mean_ms, interval(|it| it.mean_ms)),
+    };
+    let per_second = |count: usize, ms: Option<f64>| ms.map(|ms| count as f64 / ms * 1e3);
+    record.tokens_per_second = tokens_a_call.and_then(|tokens| per_second(tokens, mean));
+    // A call of `decode` is a token and no sample.
+    if record.phase != Phase::Decode {
+        let per_second = |ms| per_second(record.batch_size, ms);
+        record.throughput_ips = per_second(mean);
+        // The longest mean is the lowest throughput.
+        record.throughput_lower_ips = per_second(longest);
+        record.throughput_upper_ips = per_second(shortest);
+    }
 }
 
-fn put_criterion(record: &mut Record, entry: &MeasuredEntry, tokens_a_call: Option<usize>) {
+fn put_criterion(record: &mut Record, entry: &MeasuredEntry) {
     let estimates = &entry.estimates;
     let parts = |estimate: &Estimate| {
         [estimate.point, estimate.lower, estimate.upper].map(|value| value.is_finite().then(|| milliseconds(value)))
@@ -326,17 +354,6 @@ fn put_criterion(record: &mut Record, entry: &MeasuredEntry, tokens_a_call: Opti
         SamplingMode::Flat => "flat".into(),
         SamplingMode::Linear => "linear".into(),
     });
-    record.disturbed_share = entry.disturbed_share();
-    let per_second = |count: usize, ms: Option<f64>| ms.map(|ms| count as f64 / ms * 1e3);
-    record.tokens_per_second = tokens_a_call.and_then(|tokens| per_second(tokens, record.criterion_mean_ms));
-    // A call of `decode` is a token and no sample.
-    if record.phase != Phase::Decode {
-        let per_second = |ms| per_second(record.batch_size, ms);
-        record.throughput_ips = per_second(record.criterion_mean_ms);
-        // The longest mean is the lowest throughput.
-        record.throughput_lower_ips = per_second(record.criterion_mean_upper_ms);
-        record.throughput_upper_ips = per_second(record.criterion_mean_lower_ms);
-    }
 }
 
 fn milliseconds(nanoseconds: f64) -> f64 {

@@ -10,7 +10,7 @@ pub(super) fn put_cost(record: &mut Record, cost: Option<Cost>) {
     record.arithmetic_intensity = cost.filter(|_| record.dtype == Dtype::F32).and_then(Cost::intensity);
 }
 
-/// By Criterion's mean, which is there by then. The null backend computes nothing, however fast it is.
+/// By the mean latency, which is there by then. The null backend computes nothing, however fast it is.
 ///
 /// The peaks are those of f32 on the processor, on the threads that the run asked for.
 pub(super) fn put_speed(record: &mut Record, peaks: Option<&Peaks>) {
@@ -18,7 +18,7 @@ pub(super) fn put_speed(record: &mut Record, peaks: Option<&Peaks>) {
         return;
     }
     let per_second = |(flops, ms): (u64, f64)| flops as f64 / ms / 1e6;
-    record.gflops_per_second = record.flops.zip(record.criterion_mean_ms).map(per_second);
+    record.gflops_per_second = record.flops.zip(record.latency_mean_ms).map(per_second);
     let has_threads = |peaks: &&Peaks| record.threads.is_none_or(|threads| threads == peaks.threads);
     let is_of_peaks = record.device == "cpu" && record.dtype == Dtype::F32;
     let peaks = peaks.filter(has_threads).filter(|_| is_of_peaks);
@@ -44,7 +44,7 @@ mod tests {
             rustc_version: String::new(),
         };
         let mut record = Record::new(&run, case, Status::Ok, None);
-        (record.threads, record.criterion_mean_ms) = (Some(threads), Some(2.0));
+        (record.threads, record.latency_mean_ms) = (Some(threads), Some(2.0));
         put_cost(&mut record, Some(Cost { flops: 80_000_000, bytes: 10_000_000 }));
         let products = vec![ProductRate { size: 512, gflops_per_second: 100.0 }];
         put_speed(&mut record, Some(&Peaks { threads: 2, products, copy_gb_per_second: 20.0, copied_bytes: 1 }));

@@ -24,14 +24,6 @@ pub struct MeasuredEntry {
     pub disturbed: Option<Vec<bool>>,
 }
 
-impl MeasuredEntry {
-    /// The part of the samples that was disturbed, from 0 to 1, where that is known.
-    pub fn disturbed_share(&self) -> Option<f64> {
-        let marks = self.disturbed.as_ref()?;
-        Some(marks.iter().filter(|&&is_disturbed| is_disturbed).count() as f64 / marks.len() as f64)
-    }
-}
-
 /// Why an entry is not read.
 #[derive(Debug, PartialEq)]
 pub enum Refusal {

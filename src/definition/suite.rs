@@ -73,6 +73,8 @@ pub struct SuiteModel {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Effort {
+    /// Processes that measure each case; those of all cases take turns.
+    pub processes: usize,
     /// Calls to measure, if they fit into the budget.
     pub iterations: usize,
     /// Whether the user has said `iterations` by flag or variable: the timeout limits them then, and not the budget.
@@ -104,6 +106,7 @@ pub struct Effort {
 impl Default for Effort {
     fn default() -> Self {
         Effort {
+            processes: 1,
             iterations: 1000,
             are_iterations_explicit: false,
             least_seconds: 1.0,
@@ -132,6 +135,9 @@ const MOST_SECONDS: f64 = 365.0 * 86_400.0;
 
 /// The most calls that can be asked for.
 const MOST_CALLS: usize = 1_000_000_000;
+
+/// The most processes per case that can be asked for.
+const MOST_PROCESSES: usize = 1000;
 
 /// Threads that are always allowed, however few processors there are.
 const ALWAYS_ALLOWED_THREADS: usize = 64;
@@ -162,6 +168,7 @@ impl Effort {
     fn check(&self) -> Result<()> {
         let is_above_0 = |number: f64, most: f64| number > 0.0 && number <= most;
         let most_threads = ALWAYS_ALLOWED_THREADS.max(MOST_THREADS_PER_PROCESSOR * processors());
+        ensure!((1..=MOST_PROCESSES).contains(&self.processes), "processes is a number from 1 to {MOST_PROCESSES}");
         ensure!((1..=MOST_CALLS).contains(&self.iterations), "iterations is a number from 1 to {MOST_CALLS}");
         ensure!(self.warmup <= MOST_CALLS, "warmup is a number up to {MOST_CALLS}");
         ensure!(
@@ -277,6 +284,7 @@ mod tests {
         }
         assert!(check(Effort { least_seconds: 1e300, ..plain.clone() }).is_err());
         assert!(check(Effort { iterations: usize::MAX, ..plain.clone() }).is_err());
+        assert!(check(Effort { processes: 0, ..plain.clone() }).unwrap_err().contains("processes"));
         assert!(check(Effort { warmup: usize::MAX, ..plain }).is_err());
     }
 

@@ -57,7 +57,8 @@ impl PastTimes {
         let mut history = PastTimes::default();
         for folder in &earlier[earlier.len().saturating_sub(5)..] {
             let has_its_settings = |manifest: Manifest| {
-                Effort { shuffle: effort.shuffle, watch: effort.watch, ..manifest.suite.effort } == *effort
+                let Effort { shuffle, watch, processes, .. } = *effort;
+                Effort { shuffle, watch, processes, ..manifest.suite.effort } == *effort
             };
             if !folder.read_manifest().is_ok_and(has_its_settings) {
                 continue;
@@ -76,6 +77,7 @@ impl PastTimes {
     fn expected_seconds(&self, id: &str, effort: &Effort) -> f64 {
         let measured = self.measured.get(id).copied();
         let watched = self.watched.get(id).copied().unwrap_or(WATCH_SECONDS);
-        measured.unwrap_or(1.5 * effort.budget_seconds + SECONDS_BESIDE) + if effort.watch { watched } else { 0.0 }
+        let measured = measured.unwrap_or(1.5 * effort.budget_seconds + SECONDS_BESIDE);
+        effort.processes as f64 * measured + if effort.watch { watched } else { 0.0 }
     }
 }

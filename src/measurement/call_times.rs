@@ -70,7 +70,8 @@ impl SampleLog {
         LoggedSamples { samples_ns, disturbed }
     }
 
-    fn push(&self, sample_ns: Vec<u64>) {
+    /// Adds a sample.
+    pub fn push(&self, sample_ns: Vec<u64>) {
         let Contents { samples_ns, watch } = &mut *self.0.borrow_mut();
         samples_ns.push(sample_ns);
         if let Some(watch) = watch {

@@ -105,12 +105,13 @@ impl RecordColumn {
 }
 
 /// All columns, in the order in which they are shown.
-pub static COLUMNS: [RecordColumn; 38] = [
+pub static COLUMNS: [RecordColumn; 40] = [
     text("backend", |it| it.record.backend.clone()).by_default(),
     text("device", |it| it.record.device.clone()).by_default(),
     text("dtype", |it| it.record.dtype.to_string()).by_default(),
     number("batch", "batch", |it| Some(it.record.batch_size as f64), count).by_default(),
     described(P50, "p50", right_median, p50).by_default(),
+    number("interval", "± of p50", half_interval, |share| format!("± {}", percent(share))).by_default(),
     number("p90", "p90", |it| it.record.latency_p90_ms, milliseconds),
     described(
         "p95",
@@ -144,6 +145,7 @@ pub static COLUMNS: [RecordColumn; 38] = [
     number("d2h", "device to host", |it| it.record.d2h_ms, milliseconds),
     number("gflops", "GFLOP/s", |it| it.record.gflops_per_second, three_digits),
     number("roofline", "of the roofline", |it| it.record.roofline_percent, |percent| format!("{percent:.0} %")),
+    number("processes", "processes", |it| it.record.processes.map(|processes| processes as f64), count),
     number("calls", "calls", |it| it.record.iterations.map(|calls| calls as f64), count),
     number("disturbed", "disturbed samples", |it| it.record.disturbed_share, percent),
     number("accuracy", "accuracy", |it| it.record.accuracy, percent),
@@ -171,6 +173,12 @@ fn p50(entry: &Entry<'_>) -> String {
         Status::Ok => latency(entry.record.latency_p50_ms),
         status => status.to_string(),
     }
+}
+
+/// Half the width of the interval of the median between processes, as a fraction of the median.
+fn half_interval(entry: &Entry<'_>) -> Option<f64> {
+    let (lower, upper) = entry.record.latency_p50_interval_lower_ms.zip(entry.record.latency_p50_interval_upper_ms)?;
+    Some((upper / lower).sqrt() - 1.0)
 }
 
 /// Where calls read or make tokens, these are counted instead.
@@ -279,7 +287,11 @@ mod tests {
             first_token_ms: Some(0.5),
             ..record("m", "ort", 1, Some(1.0))
         };
-        let cells = ["energy", "p95", "first-token", "load"].map(|name| cell(name, &record));
-        assert_eq!(cells, ["2.10 mJ", "(2.00 ms)", "500 µs", ""]);
+        let cells = ["energy", "p95", "first-token", "load", "interval"].map(|name| cell(name, &record));
+        assert_eq!(cells, ["2.10 mJ", "(2.00 ms)", "500 µs", "", ""]);
+        let bounds = [0.98, 1.0 / 0.98].map(Some);
+        let [latency_p50_interval_lower_ms, latency_p50_interval_upper_ms] = bounds;
+        let several = Record { latency_p50_interval_lower_ms, latency_p50_interval_upper_ms, ..record };
+        assert_eq!(cell("interval", &several), "± 2.0 %");
     }
 }

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+use super::latencies::Latencies;
 use super::stop_reason::StopReason;
 use super::usage::Usage;
 use crate::definition::{BenchmarkId, Dtype, Status};
@@ -29,6 +30,11 @@ pub enum Event {
         id: BenchmarkId,
         #[serde(alias = "judgement")]
         evaluation: EvaluationOutcome,
+    },
+    /// A further process has measured a finished case.
+    MeasuredAgain {
+        id: BenchmarkId,
+        latencies: Latencies,
     },
     ColdStarted {
         id: BenchmarkId,
@@ -135,6 +141,8 @@ pub struct Observed {
 pub struct Outcomes {
     /// By id.
     pub finished: BTreeMap<String, Outcome>,
+    /// What further processes have measured of each finished case, by id.
+    pub further: BTreeMap<String, Vec<Latencies>>,
     /// Memory and energy of the cases that were watched, by id.
     pub watched: BTreeMap<String, Usage>,
     /// The last cold start of each case, by id.
@@ -161,6 +169,10 @@ impl Outcomes {
                 is_no_longer(&mut self.unfinished, &outcome.id);
                 is_no_longer(&mut self.unevaluated, &outcome.id);
                 self.finished.insert(outcome.id.to_string(), *outcome);
+            }
+            Event::MeasuredAgain { id, latencies } => {
+                is_no_longer(&mut self.unfinished, &id);
+                self.further.entry(id.to_string()).or_default().push(latencies);
             }
             Event::Evaluating { id, .. } => self.unevaluated = Some(id),
             Event::Evaluated { id, evaluation } => {

@@ -20,7 +20,8 @@ use crate::definition::{Boundary, Case, Dtype, Phase, Status, device_type};
 /// | 5 | 0.1.0 | `provider_share`, `case_id`, `nonzero_parameters`, `arithmetic_intensity` |
 /// | 6 | 0.1.0 | `data_source`, bounds and changes of `accuracy`, `accuracy_top5`, `agreement`, `output_cosine` |
 /// | 7 | 0.1.0 | `output_cosine_samples`, `compared_with` |
-pub const SCHEMA_VERSION: u32 = 7;
+/// | 8 | 0.1.0 | `processes`, `latency_p50_interval_lower_ms`, `latency_p50_interval_upper_ms` |
+pub const SCHEMA_VERSION: u32 = 8;
 
 /// One row: the result of a case in a run.
 ///
@@ -72,7 +73,16 @@ pub struct Record {
     /// Relative to the largest absolute reference value.
     pub max_rel_error: Option<f64>,
     // latency, from the single calls
+    /// Processes that have measured the case. If there are several, the latencies are the geometric means of theirs (of
+    /// `latency_min_ms` and `latency_max_ms` the extremes), and throughput comes from them. All else is that of the first
+    /// process: Criterion's columns, the single calls, and what is told of them.
+    pub processes: Option<usize>,
     pub latency_p50_ms: Option<f64>,
+    /// The interval of `latency_p50_ms` between processes, with the confidence `confidence_level`: Student's t over the
+    /// logarithms of their medians. It takes three processes.
+    pub latency_p50_interval_lower_ms: Option<f64>,
+    pub latency_p50_interval_upper_ms: Option<f64>,
+    /// An upper bound of the percentile within a process, with a confidence of 99 %.
     pub latency_p50_upper_ms: Option<f64>,
     pub latency_p90_ms: Option<f64>,
     pub latency_p90_upper_ms: Option<f64>,
@@ -118,8 +128,9 @@ pub struct Record {
     pub change_vs_baseline: Option<f64>,
     pub baseline: Option<String>,
     // throughput
-    /// Samples a second; for images, images a second.
+    /// Samples a second, by the mean time of a call; for images, images a second.
     pub throughput_ips: Option<f64>,
+    /// By the interval of that mean, which is Criterion's for one process, and between processes for three and more.
     pub throughput_lower_ips: Option<f64>,
     pub throughput_upper_ips: Option<f64>,
     pub tokens_per_second: Option<f64>,

@@ -60,6 +60,10 @@ pub struct Selection {
 /// The flags that change how much is measured.
 #[derive(Args, Clone, Debug, Default)]
 pub struct EffortArguments {
+    /// Fresh processes that measure each case, in turn with those of the other cases; from 3 on a row has its interval
+    /// between processes [default: the suite's, which is 1]
+    #[arg(long, env = "INFERBENCH_PROCESSES", value_name = "N")]
+    pub processes: Option<usize>,
     /// Calls to measure per case; half of the timeout limits them, and not the suite's budget [default: the suite's]
     #[arg(long, env = "INFERBENCH_ITERATIONS", value_name = "N")]
     pub iterations: Option<usize>,
@@ -178,6 +182,7 @@ impl Suite {
             self.effort.until_percentile = None;
             self.effort.until_interval = None;
         }
+        self.effort.processes = effort.processes.unwrap_or(self.effort.processes);
         self.effort.warmup = effort.warmup.unwrap_or(self.effort.warmup);
         self.effort.budget_seconds = effort.budget.unwrap_or(self.effort.budget_seconds);
         self.effort.timeout_seconds = effort.timeout.unwrap_or(self.effort.timeout_seconds);

@@ -6,7 +6,6 @@
 mod processes;
 mod spread;
 
-pub use processes::ProcessFigures;
 pub use spread::{SmallestChange, Spread};
 
 use std::path::Path;
@@ -21,13 +20,14 @@ use crate::harness::keep_others_out;
 use crate::machine::Machine;
 use crate::measurement::overhead::{self, Overhead};
 use crate::paths::Paths;
+use crate::run_data::Latencies;
 use crate::selection::Selection;
 
 /// Generations of a duel take a second each, and a few of them say nothing.
 const SHORTEST_WITH_GATE: Duration = Duration::from_secs(90);
 
 /// Changes when an older reader would misunderstand the file.
-const FORMAT: u32 = 1;
+const FORMAT: u32 = 2;
 
 /// What was found.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -39,7 +39,7 @@ pub struct Selftest {
     pub overhead: Overhead,
     /// The id of the case that every process has measured.
     pub case: String,
-    pub processes: Vec<ProcessFigures>,
+    pub processes: Vec<Latencies>,
     pub spread: Spread,
     pub smallest_change: SmallestChange,
     /// How far the verdicts of duels can be trusted; absent if the time was too short.
@@ -80,7 +80,7 @@ pub fn measure(paths: &Paths, at_most: Duration, measure_gate: &MeasureGate) -> 
             Err(exit_code) => return Ok(SelftestEnd::Stopped(exit_code)),
         },
     };
-    let medians: Vec<f64> = measured.figures.iter().map(|figures| figures.p50_ns).collect();
+    let medians: Vec<f64> = measured.processes.iter().map(Latencies::p50_ms).collect();
     let no_figure = "fewer than two processes have measured something";
     let selftest = Selftest {
         format: FORMAT,
@@ -89,9 +89,9 @@ pub fn measure(paths: &Paths, at_most: Duration, measure_gate: &MeasureGate) -> 
         machine,
         overhead,
         case: measured.case,
-        spread: Spread::of(&measured.calls_ns).context(no_figure)?,
+        spread: Spread::of(&measured.processes).context(no_figure)?,
         smallest_change: SmallestChange::of(&medians).context(no_figure)?,
-        processes: measured.figures,
+        processes: measured.processes,
         gate,
     };
     let path = paths.selftest();
@@ -153,9 +153,13 @@ pub fn of_machine(path: &Path, host_id: &str) -> Option<Selftest> {
 mod tests {
     use super::*;
 
+    fn processes() -> Vec<Latencies> {
+        let calls: [[[u64; 2]; 2]; 3] = [[[100, 102], [98, 101]], [[103, 104], [102, 105]], [[99, 99]; 2]];
+        let process = |samples: &[[u64; 2]; 2]| Latencies::of_samples(&samples.map(Vec::from), None).unwrap();
+        calls.iter().map(process).collect()
+    }
+
     fn selftest() -> Selftest {
-        let calls: Vec<Vec<Vec<u64>>> =
-            vec![vec![vec![100, 102], vec![98, 101]], vec![vec![103, 104], vec![102, 105]], vec![vec![99, 99]; 2]];
         Selftest {
             format: FORMAT,
             time: "2026-01-02T03:04:05Z".parse().unwrap(),
@@ -170,7 +174,7 @@ mod tests {
             },
             case: "m/ort-cpu-f32/1".into(),
             processes: Vec::new(),
-            spread: Spread::of(&calls).unwrap(),
+            spread: Spread::of(&processes()).unwrap(),
             smallest_change: SmallestChange::of(&[100.0, 103.0, 99.0]).unwrap(),
             gate: None,
         }
@@ -195,7 +199,7 @@ mod tests {
 
     #[test]
     fn a_disturbed_selftest_says_so_wherever_it_is_quoted() {
-        let process = |disturbed_share| ProcessFigures { p50_ns: 1.0, mean_ns: 1.0, calls: 10, disturbed_share };
+        let process = |disturbed_share| Latencies { disturbed_share, ..processes().remove(0) };
         let of = |shares: &[Option<f64>]| Selftest {
             processes: shares.iter().copied().map(process).collect(),
             ..selftest()

@@ -6,7 +6,8 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::statistics::{StudentT, mean, pooled_variance, variance};
+use crate::run_data::Latencies;
+use crate::statistics::{StudentT, mean, variance};
 
 /// Standard deviations at each level, in per cent of the mean of all.
 ///
@@ -18,7 +19,7 @@ use crate::statistics::{StudentT, mean, pooled_variance, variance};
 /// calls T₁² = S₁²     samples T₂² = S₂² - S₁² / n₁     processes T₃² = S₃² - S₂² / n₂
 /// ```
 ///
-/// and 0 where that is negative. Where processes differ in their numbers of calls, these are harmonic means.
+/// and 0 where that is negative. Where processes differ in their numbers of calls, these are means.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Spread {
     pub calls_percent: f64,
@@ -27,29 +28,35 @@ pub struct Spread {
 }
 
 impl Spread {
-    /// Of calls by process and sample; `None` for fewer than two processes with two samples each.
-    pub fn of(processes: &[Vec<Vec<u64>>]) -> Option<Self> {
-        let samples = || processes.iter().flatten();
-        if processes.len() < 2 || processes.iter().any(|samples| samples.len() < 2) || samples().any(Vec::is_empty) {
-            return None;
-        }
-        let as_f64 = |calls: &[u64]| calls.iter().map(|&call| call as f64).collect::<Vec<f64>>();
-        let sample_means: Vec<Vec<f64>> =
-            processes.iter().map(|samples| samples.iter().map(|calls| mean(&as_f64(calls))).collect()).collect();
-        let process_means: Vec<f64> = sample_means.iter().map(|means| mean(means)).collect();
-
-        let calls: Vec<Vec<f64>> = samples().map(|calls| as_f64(calls)).collect();
-        let (within_samples, _) = pooled_variance(&calls);
-        let (within_processes, _) = pooled_variance(&sample_means);
-        let between_processes = variance(&process_means);
-        let of_samples = within_processes - within_samples / harmonic_mean_length(&calls);
-        let of_processes = between_processes - within_processes / harmonic_mean_length(&sample_means);
-        let percent = |variance: f64| 100.0 * variance.max(0.0).sqrt() / mean(&process_means);
-        Some(Spread {
+    /// `None` for fewer than two processes, or for one with fewer than two samples.
+    pub fn of(processes: &[Latencies]) -> Option<Self> {
+        let means: Vec<f64> = processes.iter().map(|process| process.mean_ms).collect();
+        let among = |figure: fn(&Latencies) -> Option<f64>| -> Option<f64> {
+            Some(mean(&processes.iter().map(figure).collect::<Option<Vec<f64>>>()?))
+        };
+        let samples = among(|process| Some(process.samples as f64))?;
+        let calls_per_sample = among(|process| Some(process.calls as f64 / process.samples as f64))?;
+        let within_processes = among(|process| process.sample_std_ms.map(|std| std.powi(2)))?;
+        let within_samples = among(Latencies::variance_within_samples)?;
+        let percent = |variance: f64| 100.0 * variance.max(0.0).sqrt() / mean(&means);
+        (means.len() > 1).then(|| Spread {
             calls_percent: percent(within_samples),
-            samples_percent: percent(of_samples),
-            processes_percent: percent(of_processes),
+            samples_percent: percent(within_processes - within_samples / calls_per_sample),
+            processes_percent: percent(variance(&means) - within_processes / samples),
         })
+    }
+}
+
+impl Latencies {
+    /// What is left of the sum of squares without that of the samples' means; 0 for one call per sample.
+    fn variance_within_samples(&self) -> Option<f64> {
+        if self.calls <= self.samples {
+            return Some(0.0);
+        }
+        let (calls, samples) = (self.calls as f64, self.samples as f64);
+        let of_calls = self.std_ms?.powi(2) * (calls - 1.0);
+        let of_samples = self.sample_std_ms?.powi(2) * (samples - 1.0) * calls / samples;
+        Some((of_calls - of_samples).max(0.0) / (calls - samples))
     }
 }
 
@@ -95,14 +102,11 @@ impl SmallestChange {
     }
 }
 
-fn harmonic_mean_length(groups: &[Vec<f64>]) -> f64 {
-    groups.len() as f64 / groups.iter().map(|group| 1.0 / group.len() as f64).sum::<f64>()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::fixture::seeded::{Fill, values};
+    use crate::statistics::pooled_variance;
 
     /// Standard normal numbers of a seed.
     fn normal(seed: u64, name: &str, count: usize) -> Vec<f64> {
@@ -110,7 +114,7 @@ mod tests {
     }
 
     /// Calls around 1 ms with these standard deviations, in per cent, of calls, samples and processes.
-    fn simulated(seed: u64, [calls, samples, processes]: [f64; 3], sizes: [usize; 3]) -> Vec<Vec<Vec<u64>>> {
+    fn simulated(seed: u64, [calls, samples, processes]: [f64; 3], sizes: [usize; 3]) -> Vec<Latencies> {
         let [n1, n2, n3] = sizes;
         let of_call = normal(seed, "call", n1 * n2 * n3);
         let of_sample = normal(seed, "sample", n2 * n3);
@@ -121,7 +125,8 @@ mod tests {
             (1e6 * (1.0 + z / 100.0)).round() as u64
         };
         let sample = |process, sample| (0..n1).map(|index| call(process, sample, index)).collect();
-        (0..n3).map(|process| (0..n2).map(|index| sample(process, index)).collect()).collect()
+        let samples = |process| (0..n2).map(|index| sample(process, index)).collect::<Vec<Vec<u64>>>();
+        (0..n3).map(|process| Latencies::of_samples(&samples(process), None).unwrap()).collect()
     }
 
     #[track_caller]

@@ -25,6 +25,11 @@ impl SortedCalls {
         (!sorted.is_empty()).then_some(SortedCalls { in_order, sorted })
     }
 
+    /// The calls in the order in which they were made.
+    pub fn in_order(&self) -> &[u64] {
+        &self.in_order
+    }
+
     pub fn min(&self) -> u64 {
         self.sorted[0]
     }

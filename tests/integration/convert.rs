@@ -83,6 +83,7 @@ fn every_case_has_a_row_also_one_that_could_not_run() {
     assert_eq!((right.framework.as_str(), right.family.as_str(), right.modality.as_str()), ("candle", "cnn", "image"));
     assert_eq!((right.input_shape.as_deref(), right.threads, right.sample_count), (Some("8x1x8x8"), Some(1), Some(20)));
     assert!(right.iterations.unwrap() >= 20);
+    assert_eq!((right.processes, right.latency_p50_interval_lower_ms), (Some(1), None));
     assert_eq!((right.verified, right.parameters), (Some(true), Some(13_706)));
     assert_eq!((right.nonzero_parameters, right.flops), (Some(13_706), Some(8 * workplace.record(ONE).flops.unwrap())));
     let speed = right.flops.unwrap() as f64 / right.criterion_mean_ms.unwrap() / 1e6;

@@ -17,6 +17,7 @@ mod interruption;
 mod openvino;
 mod outcomes;
 mod preparation;
+mod processes;
 mod quality;
 mod report;
 mod rooms;

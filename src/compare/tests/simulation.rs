@@ -10,7 +10,7 @@ use crate::compare::verdict::{self, Limits, RatioEstimate, Verdict};
 use crate::compare::within::Within;
 use crate::definition::{Case, Status};
 use crate::fixture::seeded::{Fill, values};
-use crate::run_data::{Record, RunIdentity};
+use crate::run_data::{Latencies, Record, RunIdentity};
 
 /// Standard normal numbers of a seed.
 pub fn normal(seed: u64, name: &str, count: usize) -> Vec<f64> {
@@ -216,4 +216,68 @@ fn where_nothing_is_known_small_changes_cannot_be_told() {
         verdicts(&[found], 0.05)[0]
     };
     assert_eq!([of(0.0), of(0.1), of(0.5)], [Verdict::CannotSay, Verdict::CannotSay, Verdict::Slower]);
+}
+
+/// A row of so many processes, as a run of several processes leaves it.
+fn row(process: Process, processes: u64, seed: u64) -> Record {
+    let of_process = |index| Latencies::of_samples(&[process.calls(100 * seed + index, CALLS)], None).unwrap();
+    let latencies: Vec<Latencies> = (0..processes).map(of_process).collect();
+    let (lower, upper) = Latencies::interval(&latencies, Latencies::p50_ms, 0.95).unwrap();
+    Record {
+        processes: Some(latencies.len()),
+        latency_p50_ms: Latencies::together(&latencies).map(|all| all.p50_ms()),
+        latency_p50_interval_lower_ms: Some(lower),
+        latency_p50_interval_upper_ms: Some(upper),
+        confidence_level: Some(0.95),
+        ..empty_record()
+    }
+}
+
+/// Processes that differ, each with calls that say little of that.
+const DIFFERENT: Process =
+    Process { calls: 0.02, autocorrelation: 0.5, outliers: 0.0, drift: 0.0, step: 0.0, between: 0.02, slower: 0.0 };
+
+#[test]
+fn the_interval_between_processes_covers_and_that_within_one_does_not() {
+    const TESTS: u64 = 1000;
+    let coverage = |holds: &dyn Fn(u64) -> bool| (0..TESTS).filter(|&seed| holds(seed)).count() as f64 / TESTS as f64;
+    for processes in [3, 5, 10] {
+        let between = coverage(&|seed| {
+            let row = row(DIFFERENT, processes, seed);
+            row.latency_p50_interval_lower_ms.unwrap() <= 1.0 && row.latency_p50_interval_upper_ms.unwrap() >= 1.0
+        });
+        // Three standard errors around 95 %.
+        assert!((0.929..=0.971).contains(&between), "{between} of {processes}");
+    }
+    let within = coverage(&|seed| {
+        let calls = DIFFERENT.calls(100 * seed, CALLS);
+        (log_median(&calls) - 1e6_f64.ln()).abs() <= 1.96 * Within::of_calls(&calls).unwrap().log_error
+    });
+    assert!(within < 0.6, "{within}");
+}
+
+#[test]
+fn two_rows_of_several_processes_are_compared_by_their_own_scatter() {
+    const TESTS: u64 = 1000;
+    let runs = |row: &Record| CaseRuns {
+        log_medians: vec![row.latency_p50_ms.unwrap().ln()],
+        within: vec![Within::of_record(row)],
+        noise: Noise::of_processes([row]).unwrap(),
+    };
+    let compared = |candidate: Process, processes: u64, seed: u64| {
+        Compared::of(&runs(&row(DIFFERENT, processes, 2 * seed)), &runs(&row(candidate, processes, 2 * seed + 1)))
+    };
+    // Welch's test, since the candidate's processes differ more.
+    let noisier = Process { between: 0.04, slower: 0.1, ..DIFFERENT };
+    let holds = |seed: &u64| {
+        let interval = compared(noisier, 4, *seed).estimate.interval;
+        interval.lower <= 1.1 && interval.upper >= 1.1
+    };
+    let coverage = (0..TESTS).filter(holds).count() as f64 / TESTS as f64;
+    assert!((0.98..=0.998).contains(&coverage), "{coverage}");
+    let alarms = (0..TESTS).filter(|&seed| verdicts(&[compared(DIFFERENT, 3, seed)], 0.0)[0].is_change()).count();
+    assert!(alarms as f64 <= 0.02 * TESTS as f64, "{alarms}");
+    let slower = Process { slower: 0.1, ..DIFFERENT };
+    let found = (0..TESTS).filter(|&seed| verdicts(&[compared(slower, 6, seed)], 0.01)[0] == Verdict::Slower).count();
+    assert!(found as f64 >= 0.9 * TESTS as f64, "{found}");
 }

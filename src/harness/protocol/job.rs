@@ -21,6 +21,8 @@ pub enum Purpose {
     Measure,
     /// Measure without verification; the record says so.
     MeasureUnverified,
+    /// Measure once more what another process has verified and measured.
+    MeasureAgain,
     /// Compare the outputs only.
     Verify,
     /// Note memory and energy over some calls, untimed: watching would disturb the measurement.

@@ -3,6 +3,7 @@
 //! A worker that crashes, is killed or hangs costs the case that it was at; another worker takes up the rest.
 
 mod cold_start;
+mod further;
 mod interrupt;
 mod process;
 mod relay;
@@ -98,10 +99,13 @@ impl Supervisor<'_> {
             }
         }
         let is_measured = matches!(self.purpose, Purpose::Measure | Purpose::MeasureUnverified);
-        if is_measured && self.parsed.mode() == Mode::Measure && self.effort.watch {
-            return self.watch_memory();
+        if !is_measured || self.parsed.mode() != Mode::Measure {
+            return Ok(RunEnd::Complete);
         }
-        Ok(RunEnd::Complete)
+        match self.measure_again()? {
+            RunEnd::Complete if self.effort.watch => self.watch_memory(),
+            end => Ok(end),
+        }
     }
 
     /// Watches memory and energy of every case that was measured, in a fresh process each. What goes wrong there costs
@@ -194,7 +198,10 @@ impl Supervisor<'_> {
         let seconds: f64 = outcomes.values().map(|outcome| outcome.seconds).sum();
         let mean = (!outcomes.is_empty()).then(|| seconds / outcomes.len() as f64);
         let expected = |case: &Case| self.expected_seconds.get(&case.to_string()).copied().or(mean);
-        let later = self.groups[index + 1..].iter().flat_map(|group| &group.cases);
+        let all = |groups: &[WorkerGroup]| {
+            groups.iter().flat_map(|group| &group.cases).map(|(case, _)| expected(case)).sum::<Option<f64>>()
+        };
+        let further = (self.effort.processes - 1) as f64;
         Job {
             purpose: self.purpose,
             run_folder: self.folder.path().to_owned(),
@@ -215,7 +222,9 @@ impl Supervisor<'_> {
             processors: Vec::new(),
             cases_before: outcomes.len(),
             cases_in_all: self.groups.iter().map(|group| group.cases.len()).sum(),
-            seconds_after: later.map(|(case, _)| expected(case)).sum(),
+            seconds_after: all(&self.groups[index + 1..])
+                .zip(all(&self.groups))
+                .map(|(later, all)| later + further * all),
         }
     }
 }

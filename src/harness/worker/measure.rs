@@ -14,7 +14,7 @@ use super::case_outcome::{recorded, unwinding};
 use super::evaluation::evaluate;
 use super::loaded_case::{self, Fixtures, LoadedCase};
 use crate::criterion_dir::{LatencyLog, write_latency_log};
-use crate::definition::{BenchmarkId, Case, CaseFailure, Dtype};
+use crate::definition::{BenchmarkId, Case, CaseFailure, Dtype, Effort};
 use crate::fixture::seeded::Stream;
 use crate::harness::protocol::{Job, WorkItem};
 use crate::measurement::{self, LoggedSamples, LoggedWallTime, SampleLog, Sampling, WarmUp, memory};
@@ -69,7 +69,7 @@ fn exactly_one_of(work: &[WorkItem]) -> String {
 
 /// Cases by Criterion's group: a backend's batch sizes next to each other in ascending order, unless they are shuffled. A
 /// group stays together: its page shows what was registered between its begin and its end.
-fn groups(registered: &[Case], shuffle: Option<u64>) -> Vec<Vec<&Case>> {
+pub fn groups(registered: &[Case], shuffle: Option<u64>) -> Vec<Vec<&Case>> {
     let mut groups: Vec<Vec<&Case>> = Vec::new();
     let mut indices: HashMap<String, usize> = HashMap::new();
     for case in registered {
@@ -88,6 +88,19 @@ fn groups(registered: &[Case], shuffle: Option<u64>) -> Vec<Vec<&Case>> {
         groups.sort_by_key(|group| Stream::new(seed, &group[0].benchmark_id().group).at(0));
     }
     groups
+}
+
+/// What the suite asks for, if Criterion's arguments do not say something else.
+pub fn sampling(effort: &Effort, arguments: &CriterionArguments, warm_up: &WarmUp, pilot: &[u64]) -> Sampling {
+    let mut effort = effort.clone();
+    if let Some(seconds) = arguments.measurement_time {
+        effort.budget_seconds = seconds;
+    }
+    let sampling = Sampling::choose(&effort, warm_up.expected_call_ns(), pilot);
+    match arguments.sample_size {
+        Some(samples) => Sampling { samples: samples as usize, stop: StopReason::Arguments, ..sampling },
+        None => sampling,
+    }
 }
 
 struct CriterionWorker<'a> {
@@ -152,7 +165,7 @@ impl CriterionWorker<'_> {
         let warm_up = loaded.warm_up(&item.case, &self.job.effort)?;
         observed.warmup_is_steady = Some(warm_up.is_steady);
         let pilot = measurement::pilot(&mut loaded.session, &self.job.effort, warm_up.expected_call_ns())?;
-        let sampling = self.sampling(&warm_up, &pilot);
+        let sampling = sampling(&self.job.effort, &self.arguments, &warm_up, &pilot);
         observed.stopped_by = Some(sampling.stop);
         self.announce_sampling(sampling, &warm_up, observed);
         let before_sampling = [warm_up.calls.as_slice(), &pilot].concat();
@@ -216,19 +229,6 @@ impl CriterionWorker<'_> {
             eprintln!("  left out: {why}");
         }
         Ok(evaluation.write(folder.path(), id)?)
-    }
-
-    /// What the suite asks for, if Criterion's arguments do not say something else.
-    fn sampling(&self, warm_up: &WarmUp, pilot: &[u64]) -> Sampling {
-        let mut effort = self.job.effort.clone();
-        if let Some(seconds) = self.arguments.measurement_time {
-            effort.budget_seconds = seconds;
-        }
-        let sampling = Sampling::choose(&effort, warm_up.expected_call_ns(), pilot);
-        match self.arguments.sample_size {
-            Some(samples) => Sampling { samples: samples as usize, stop: StopReason::Arguments, ..sampling },
-            None => sampling,
-        }
     }
 
     fn sample(

@@ -3,6 +3,7 @@
 mod arm;
 mod case_outcome;
 mod evaluation;
+mod further;
 mod loaded_case;
 mod measure;
 mod other_outputs;
@@ -37,6 +38,7 @@ pub fn run(job_path: &Path) -> ExitCode {
     end_with_supervisor(job.supervisor_process);
     let result = match job.purpose {
         Purpose::Verify => verify(&job),
+        Purpose::MeasureAgain => further::measure_again(&job),
         Purpose::Watch => watch(&job),
         Purpose::Load => start_cold(&job),
         Purpose::Measure | Purpose::MeasureUnverified => measure::measure(&job),

@@ -19,6 +19,7 @@ pub struct Verification<'a> {
 }
 
 /// The expected outputs of each binding, which are compared once more after the measurement.
+#[derive(Default)]
 pub struct Expectation {
     /// Names and values of the outputs, by binding.
     bindings: Vec<NamedTensors>,

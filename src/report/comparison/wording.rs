@@ -184,12 +184,13 @@ pub fn footnotes(comparison: &Comparison) -> Vec<String> {
     };
     for (source, text) in [
         (Source::Runs, format!("noise from {runs} of equal code")),
+        (Source::Processes, "noise from the processes of each row".to_owned()),
         (Source::Selftest, "noise from `inferbench selftest`, which has a model of its own".to_owned()),
         (
             Source::Assumed,
             format!(
-                "noise unknown, {} between runs assumed; four runs of one commit without changes, or `inferbench \
-                 selftest`, make it known",
+                "noise unknown, {} between runs assumed; `run --processes 5` on both sides, four runs of one commit without \
+                 changes, or `inferbench selftest` make it known",
                 percent(ASSUMED_DEVIATION)
             ),
         ),

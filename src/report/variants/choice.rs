@@ -22,12 +22,14 @@ pub struct Times<'a> {
 }
 
 impl<'a> Times<'a> {
-    /// The noise is that of the rows' own runs if they are enough, and else what is known or assumed of the machine.
+    /// The noise is that of the rows' own runs if they are enough, or of their processes, and else what is known or assumed of
+    /// the machine.
     pub fn new(cases: &[&Repeated<'_>], base: Option<&'a Repeated<'a>>, options: &Options) -> Self {
         let measured = || cases.iter().filter(|case| !case.like.is_empty());
         let groups: Vec<Vec<f64>> =
             measured().map(|case| logarithms(&case.like, |it| time(options.goal, it))).collect();
-        let noise = Noise::of_groups(&groups, options.noise);
+        let rows = measured().flat_map(|case| case.like.iter().copied());
+        let noise = Noise::of_groups(&groups, Noise::of_processes(rows).unwrap_or(options.noise));
         let runs = measured().map(|case| case.like.len()).min().unwrap_or(1);
         let equal = CaseRuns { log_medians: vec![0.0; runs], within: Vec::new(), noise };
         Times { goal: options.goal, base, noise, floor: floor(&equal, &equal, CONFIDENCE), runs }
