@@ -5,14 +5,14 @@
 //! which says what the file cannot (see `models/README.md`). A file that cannot be used stays in the catalogue with
 //! the reason, and becomes a record.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Result, anyhow};
 use fs_err as fs;
 
 use super::packaged::read_packaged;
-use super::user_files::{is_model_file, read_files};
+use super::user_files::{files_of, is_model_file, read_files};
 use crate::definition::{CaseFailure, DataSource, Model, ORIGINAL, Origin, check_component, usable_name};
 
 /// One variant of a model, or the reason why it cannot be used.
@@ -50,23 +50,18 @@ pub(super) fn failed(error: anyhow::Error) -> CaseFailure {
 pub fn read_catalogue(models_folder: &Path) -> Result<Vec<Entry>> {
     let mut entries = Vec::new();
     for folder in sorted_children(&models_folder.join("zoo"))?.into_iter().filter(|path| path.is_dir()) {
-        let name = file_name(&folder);
-        let entry = |variant: &str, hub_id, model| Entry {
+        let name = folder.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        let (hub_id, models) = match check_component(&name).and_then(|()| read_packaged(&folder)) {
+            Ok(packaged) => (packaged.hub_id, packaged.models.into_iter().map(Ok).collect()),
+            Err(error) => (None, vec![Err(failed(error))]),
+        };
+        entries.extend(models.into_iter().map(|model| Entry {
             name: name.clone(),
-            variant: variant.into(),
-            hub_id,
+            variant: model.as_ref().map_or(ORIGINAL, |model: &Model| model.variant.as_str()).to_owned(),
+            hub_id: hub_id.clone(),
             place: Place::Zoo,
             model,
-        };
-        match check_component(&name).and_then(|()| read_packaged(&folder)) {
-            Ok(packaged) => entries.extend(
-                packaged
-                    .models
-                    .into_iter()
-                    .map(|model| entry(&model.variant.clone(), packaged.hub_id.clone(), Ok(model))),
-            ),
-            Err(error) => entries.push(entry(ORIGINAL, None, Err(failed(error)))),
-        }
+        }));
     }
     let packaged = originals(&entries);
     let models = entries.iter().filter_map(|entry| entry.model.as_ref().ok());
@@ -75,22 +70,16 @@ pub fn read_catalogue(models_folder: &Path) -> Result<Vec<Entry>> {
         entries.iter().map(|entry| (entry.name.clone(), entry.variant.clone())).collect();
 
     for folder in USER_FOLDERS {
-        let mut stems: BTreeMap<String, Vec<PathBuf>> = BTreeMap::new();
-        for path in sorted_children(&models_folder.join(folder))? {
-            let is_toml = path.extension().is_some_and(|extension| extension == "toml");
+        let mut seen = BTreeSet::new();
+        for path in sorted_children(&models_folder.join(folder))?.into_iter().filter(|path| path.is_file()) {
             let is_owned = path.canonicalize().is_ok_and(|path| owned.contains(&path));
-            if path.is_file() && (is_model_file(&path) || is_toml) && !is_owned {
-                stems.entry(stem(&path)).or_default().push(path);
-            }
-        }
-        for (stem, files) in stems {
-            if !files.iter().any(|file| is_model_file(file)) {
+            if !is_model_file(&path) || is_owned || !seen.insert(stem(&path)) {
                 continue;
             }
-            let (mut name, variant) = split_stem(&stem);
-            let mut model = read_files(&name, &variant, &files, &packaged);
+            let (mut name, variant) = split_stem(&stem(&path));
+            let mut model = read_files(&name, &variant, &files_of(&path), &packaged);
             if !taken.insert((name.clone(), variant.clone())) {
-                model = Err(anyhow!("{} has the name of another model: rename it", files[0].display()));
+                model = Err(anyhow!("{} has the name of another model: rename it", path.display()));
                 name = format!("{name}-{folder}");
             }
             entries.push(Entry { name, variant, hub_id: None, place: Place::Folder, model: model.map_err(failed) });
@@ -142,14 +131,10 @@ fn sorted_children(folder: &Path) -> Result<Vec<PathBuf>> {
     if !folder.is_dir() {
         return Ok(Vec::new());
     }
-    let mut children: Vec<PathBuf> =
-        fs::read_dir(folder)?.map(|child| child.map(|child| child.path())).collect::<Result<_, _>>()?;
+    let children = fs::read_dir(folder)?.map(|child| child.map(|child| child.path()));
+    let mut children: Vec<PathBuf> = children.collect::<Result<_, _>>()?;
     children.sort();
     Ok(children)
-}
-
-fn file_name(path: &Path) -> String {
-    path.file_name().unwrap_or_default().to_string_lossy().into_owned()
 }
 
 fn stem(path: &Path) -> String {

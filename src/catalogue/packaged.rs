@@ -2,12 +2,12 @@
 
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, bail};
 use serde::Deserialize;
 
 use crate::definition::{
-    DataSource, Dtype, Generation, Model, ORIGINAL, Origin, Part, Phase, PhasePlan, Quantization, REFERENCE,
-    TensorSpec, Tolerance, check_component, whole,
+    DataSource, Dtype, Generation, Model, ORIGINAL, Origin, Part, PhasePlan, Quantization, REFERENCE, TensorSpec,
+    Tolerance, check_component, whole,
 };
 
 /// `models/zoo/<name>/model.toml`.
@@ -74,23 +74,19 @@ impl VariantToml {
         check_component(&self.name)?;
         let path = |path: Option<PathBuf>| path.map(|path| folder.join(path));
         let origin = match (self.folder, self.quantization, &original.origin) {
-            (Some(own), None, _) if self.onnx.is_none() && self.torchscript.is_none() => Origin::Packaged {
+            (Some(own), None, _) => Origin::Packaged {
                 folder: folder.join(own),
                 weights: path(self.weights),
                 has_reference: true,
                 quantization: None,
             },
-            (None, Some(quantization), Origin::Packaged { folder, weights, has_reference, .. })
-                if self.onnx.is_none() && self.torchscript.is_none() && self.weights.is_none() =>
-            {
-                Origin::Packaged {
-                    folder: folder.clone(),
-                    weights: weights.clone(),
-                    has_reference: *has_reference,
-                    quantization: Some(quantization),
-                }
-            }
-            (None, None, _) if (self.onnx.is_some() || self.torchscript.is_some()) && self.weights.is_none() => {
+            (None, Some(quantization), Origin::Packaged { folder, weights, has_reference, .. }) => Origin::Packaged {
+                folder: folder.clone(),
+                weights: weights.clone(),
+                has_reference: *has_reference,
+                quantization: Some(quantization),
+            },
+            (None, None, _) if self.onnx.is_some() || self.torchscript.is_some() => {
                 let reference = Some(folder.join(REFERENCE));
                 Origin::Files { onnx: path(self.onnx), torchscript: path(self.torchscript), reference }
             }
@@ -127,7 +123,6 @@ fn packaged(toml: PackagedToml, folder: &Path) -> Result<Packaged> {
         Some(outputs) => whole(&toml.inputs, outputs),
         None => (toml.parts, toml.phases),
     };
-    check_phases(&parts, &phases)?;
     let original = Model {
         name: folder.file_name().unwrap_or_default().to_string_lossy().into_owned(),
         variant: ORIGINAL.into(),
@@ -155,18 +150,24 @@ fn packaged(toml: PackagedToml, folder: &Path) -> Result<Packaged> {
     Ok(Packaged { models, hub_id })
 }
 
-fn check_phases(parts: &[Part], phases: &[PhasePlan]) -> Result<()> {
-    ensure!(!phases.is_empty(), "neither `outputs` nor `phases`");
-    for PhasePlan { phase, parts: names, .. } in phases {
-        let has_one = matches!(phase, Phase::Forward | Phase::Encoder);
-        ensure!(
-            !names.is_empty() && (names.len() == 1 || !has_one),
-            "phase {phase} has {} parts: `forward` and `encoder` have one",
-            names.len()
-        );
-        if let Some(name) = names.iter().find(|name| !parts.iter().any(|part| part.name == **name)) {
-            bail!("phase {phase} names an unknown part {name:?}");
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::definition::Phase;
+
+    #[test]
+    fn each_phase_of_a_packaged_model_has_its_parts() {
+        let zoo = Path::new(env!("CARGO_MANIFEST_DIR")).join("models/zoo");
+        for folder in fs_err::read_dir(zoo).unwrap().map(|entry| entry.unwrap().path()).filter(|path| path.is_dir()) {
+            for Model { name, parts, phases, .. } in read_packaged(&folder).unwrap().models {
+                assert!(!phases.is_empty(), "{name}");
+                for PhasePlan { phase, parts: names, .. } in phases {
+                    let has_one = matches!(phase, Phase::Forward | Phase::Encoder);
+                    assert!(!names.is_empty() && (names.len() == 1 || !has_one), "{name} {phase}: {names:?}");
+                    let is_known = |name: &String| parts.iter().any(|part| part.name == *name);
+                    assert!(names.iter().all(is_known), "{name} {phase}: {names:?}");
+                }
+            }
         }
     }
-    Ok(())
 }

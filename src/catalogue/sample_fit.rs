@@ -24,20 +24,14 @@ impl DataSource {
     }
 
     /// The models that the samples can be for, in words.
-    pub fn needs(&self) -> String {
+    pub fn needs(&self) -> &'static str {
         match self {
-            DataSource::Synthetic => "any model".into(),
-            DataSource::Recorded(path) => {
-                let names = tensor_names(path).unwrap_or_default();
-                let inputs: Vec<&str> = names.iter().filter_map(|name| name.strip_prefix(INPUT)).collect();
-                format!(
-                    "recorded samples are for a model of which the file has each input as `{INPUT}<name>`; it has {}",
-                    if inputs.is_empty() { "none".to_owned() } else { inputs.join(", ") }
-                )
+            DataSource::Synthetic => "any model",
+            DataSource::Recorded(_) => {
+                "recorded samples are for a model of which the file has each input as a tensor `input.<name>`"
             }
             DataSource::ImageFolder(_) => {
                 "pictures are for a model whose only input is f32 [batch, 3, height, width], with sizes that are fixed"
-                    .into()
             }
         }
     }
@@ -46,11 +40,9 @@ impl DataSource {
 /// The prefix of the names of recorded inputs.
 const INPUT: &str = "input.";
 
-/// The names of the tensors of a safetensors file, sorted.
+/// The names of the tensors of a safetensors file.
 fn tensor_names(path: &Path) -> Option<Vec<String>> {
     let map = map_file(path).ok()?;
     let (_, header) = SafeTensors::read_metadata(&map).ok()?;
-    let mut names = header.offset_keys();
-    names.sort();
-    Some(names)
+    Some(header.offset_keys())
 }

@@ -1,6 +1,6 @@
 //! Finds the table `[[models]]` of a suite that says how an entry of the catalogue is run.
 
-use anyhow::{Result, bail};
+use anyhow::{Result, ensure};
 
 use super::entries::{Entry, Place};
 use crate::definition::{ORIGINAL, Suite, SuiteModel};
@@ -27,23 +27,18 @@ pub fn is_chosen(entry: &Entry, asked: Option<&[String]>) -> bool {
 pub fn table_of<'a>(suite: &'a Suite, entry: &Entry) -> Result<Option<&'a SuiteModel>> {
     let of_model = || suite.models.iter().filter(|table| table.name == entry.name);
     let own: Vec<&SuiteModel> = of_model().filter(|table| is_of(table, entry)).collect();
-    if own.is_empty() {
-        let others: Vec<&SuiteModel> = of_model().filter(|table| table.path.is_none()).collect();
-        return Ok(others
-            .first()
-            .copied()
-            .filter(|first| others.iter().all(|other| difference(first, other).is_none())));
-    }
-    let first = own.first().copied();
-    match own.iter().find_map(|other| difference(first?, other)) {
-        Some(key) => bail!(
-            "two tables of the suite give {} {} different `{key}`, and it runs once: put them into one table, or let each \
-             table have other `variants`",
-            entry.name,
-            entry.variant
-        ),
-        None => Ok(first),
-    }
+    let is_chosen_by_flag = own.is_empty();
+    let tables = if is_chosen_by_flag { of_model().filter(|table| table.path.is_none()).collect() } else { own };
+    let settings = |it: &'a SuiteModel| (&it.batch_sizes, &it.phases, &it.seq_lens, &it.data_source);
+    let agree = tables.windows(2).all(|pair| settings(pair[0]) == settings(pair[1]));
+    ensure!(
+        agree || is_chosen_by_flag,
+        "two tables of the suite give {} {} different batch sizes, phases, sequence lengths or samples, and it runs once: put \
+         them into one table, or let each table have other `variants`",
+        entry.name,
+        entry.variant
+    );
+    Ok(tables.first().copied().filter(|_| agree))
 }
 
 fn is_of(table: &SuiteModel, entry: &Entry) -> bool {
@@ -51,15 +46,4 @@ fn is_of(table: &SuiteModel, entry: &Entry) -> bool {
         Some(_) => table.variant.as_deref().unwrap_or(ORIGINAL) == entry.variant,
         None => is_chosen(entry, table.variants.as_deref()),
     }
-}
-
-/// The first setting that differs between two tables.
-fn difference(one: &SuiteModel, other: &SuiteModel) -> Option<&'static str> {
-    let differs = [
-        ("batch_sizes", one.batch_sizes != other.batch_sizes),
-        ("phases", one.phases != other.phases),
-        ("seq_lens", one.seq_lens != other.seq_lens),
-        ("data_source", one.data_source != other.data_source),
-    ];
-    differs.into_iter().find_map(|(key, differs)| differs.then_some(key))
 }

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, anyhow};
 use serde_json::Value;
 
-use crate::definition::{Boundary, DataSource, Effort, Suite, SuiteModel, backend_name};
+use crate::definition::{DataSource, Suite, SuiteModel, backend_name};
 
 /// Reads a suite by its name or path.
 ///
@@ -32,6 +32,9 @@ pub fn read_suite(name_or_path: &str, models_folder: &Path) -> Result<Suite> {
     read().with_context(|| path.display().to_string())
 }
 
+/// What a custom set runs its models with.
+const CUSTOM_SET: &str = "models = []\nbackends = ['ort', 'tch', 'candle']\nbatch_sizes = [1, 8]";
+
 /// Reads a custom set, the JSON form of a suite: models by key. A model with a `path` has the name of its key; the others
 /// are models of the catalogue, by name or hub id.
 fn custom_set(text: &str) -> Result<Suite> {
@@ -45,21 +48,8 @@ fn custom_set(text: &str) -> Result<Suite> {
         serde_json::from_value::<SuiteModel>(entry.into()).context(key)
     };
     let models = entries.into_iter().map(model).collect::<Result<Vec<_>>>()?;
-    Ok(Suite {
-        name: String::new(),
-        allows_unknown_models: true,
-        models,
-        data_source: None,
-        include_found: false,
-        backends: ["ort", "tch", "candle"].map(str::to_owned).to_vec(),
-        devices: vec!["cpu".into()],
-        dtypes: Vec::new(),
-        batch_sizes: vec![1, 8],
-        boundaries: vec![Boundary::Compute],
-        phases: None,
-        seq_lens: None,
-        effort: Effort::default(),
-    })
+    let defaults: Suite = toml::from_str(CUSTOM_SET)?;
+    Ok(Suite { allows_unknown_models: true, models, ..defaults })
 }
 
 fn suite_names(folder: &Path) -> Vec<String> {

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail, ensure};
 use serde::Deserialize;
+use serde::de::DeserializeOwned;
 
 use crate::definition::{DataSource, Dimension, Dtype, Model, Origin, TensorSpec, Tolerance, check_component, whole};
 use crate::onnx;
@@ -50,12 +51,10 @@ pub fn files_of(named: &Path) -> Vec<PathBuf> {
     std::iter::once(named.to_owned()).chain(others).collect()
 }
 
-/// The TOML file beside a user's file.
+/// What the TOML file beside a graph may say.
 #[derive(Default, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct SidecarToml {
-    /// The packaged model that the weights of a `.safetensors` file belong to; not for a graph.
-    architecture: Option<String>,
+struct GraphToml {
     family: Option<String>,
     modality: Option<String>,
     /// Inputs of a `.pt` file, which does not have them; for an `.onnx` file they replace its own.
@@ -67,22 +66,21 @@ struct SidecarToml {
     tolerance: Option<Tolerance>,
 }
 
-impl SidecarToml {
-    /// # Errors
-    /// The file cannot be read or has unknown keys.
-    fn read(path: &Path) -> Result<Self> {
-        toml::from_str(&fs_err::read_to_string(path)?).with_context(|| path.display().to_string())
-    }
+/// What the TOML file beside weights says; all else is that of the architecture.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct WeightsToml {
+    /// The packaged model that the weights belong to.
+    architecture: String,
+    family: Option<String>,
+    modality: Option<String>,
+    tolerance: Option<Tolerance>,
+}
 
-    /// The first key that is only for graphs.
-    fn key_of_a_graph(&self) -> Option<&'static str> {
-        let keys = [
-            ("inputs", self.inputs.is_some()),
-            ("outputs", self.outputs.is_some()),
-            ("dimensions", !self.dimensions.is_empty()),
-        ];
-        keys.into_iter().find_map(|(key, is_said)| is_said.then_some(key))
-    }
+/// # Errors
+/// The file cannot be read, lacks a key or has unknown ones.
+fn read_toml<T: DeserializeOwned>(path: &Path) -> Result<T> {
+    toml::from_str(&fs_err::read_to_string(path)?).with_context(|| path.display().to_string())
 }
 
 /// The model of files that share a folder and a stem.
@@ -94,19 +92,12 @@ pub fn read_files(name: &str, variant: &str, files: &[PathBuf], packaged: &[Mode
     check_component(variant)?;
     let with_extension = |extension: &str| files.iter().find(|file| has_extension(file, extension)).cloned();
     let [onnx, torchscript] = GRAPHS.map(with_extension);
-    let sidecar = with_extension(TOML).map(|path| SidecarToml::read(&path)).transpose()?.unwrap_or_default();
-
     let Some(graph) = onnx.as_ref().or(torchscript.as_ref()) else {
         let weights = with_extension(WEIGHTS).context("no model file")?;
-        return with_own_weights(name, variant, &weights, sidecar, packaged);
+        return with_own_weights(name, variant, &weights, packaged);
     };
+    let sidecar: GraphToml = with_extension(TOML).map(|path| read_toml(&path)).transpose()?.unwrap_or_default();
     let sidecar_path = graph.with_extension(TOML);
-    ensure!(
-        sidecar.architecture.is_none(),
-        "{}: `architecture` says whose weights a .safetensors file has, and {} has a graph and weights of its own",
-        sidecar_path.display(),
-        graph.display()
-    );
     let summary = onnx.as_deref().map(onnx::read_summary).transpose()?;
     let dtype = match (&summary, &torchscript) {
         (Some(summary), _) => summary.dtype,
@@ -142,38 +133,27 @@ pub fn read_files(name: &str, variant: &str, files: &[PathBuf], packaged: &[Mode
     })
 }
 
-fn with_own_weights(
-    name: &str,
-    variant: &str,
-    weights: &Path,
-    sidecar: SidecarToml,
-    packaged: &[Model],
-) -> Result<Model> {
-    let sidecar_path = weights.with_extension(TOML);
+fn with_own_weights(name: &str, variant: &str, weights: &Path, packaged: &[Model]) -> Result<Model> {
+    let path = weights.with_extension(TOML);
     let names = || packaged.iter().map(|model| model.name.as_str()).collect::<Vec<_>>().join(", ");
-    let architecture = sidecar.architecture.as_deref().with_context(|| {
-        format!(
-            "a safetensors file holds weights but no graph: say whose they are in {} with `architecture = \"<name>\"`, one of {}",
-            sidecar_path.display(),
-            names()
-        )
-    })?;
-    if let Some(key) = sidecar.key_of_a_graph() {
-        bail!(
-            "{}: `{key}` of weights is that of {architecture}: only `family`, `modality` and `tolerance` may be others",
-            sidecar_path.display()
-        );
-    }
-    let model = packaged.iter().find(|model| model.name == architecture).with_context(|| {
-        format!("{}: unknown architecture {architecture:?}; there are {}", sidecar_path.display(), names())
-    })?;
+    ensure!(
+        path.is_file(),
+        "a safetensors file holds weights but no graph: say whose they are in {} with `architecture = \"<name>\"`, one of {}",
+        path.display(),
+        names()
+    );
+    let WeightsToml { architecture, family, modality, tolerance } = read_toml(&path)?;
+    let model = packaged
+        .iter()
+        .find(|model| model.name == architecture)
+        .with_context(|| format!("{}: unknown architecture {architecture:?}; there are {}", path.display(), names()))?;
     let own = model.with_weights(weights).with_context(|| format!("{architecture} cannot take other weights"))?;
     Ok(Model {
         name: name.into(),
         variant: variant.into(),
-        family: sidecar.family.unwrap_or(own.family),
-        modality: sidecar.modality.unwrap_or(own.modality),
-        tolerance: sidecar.tolerance.map_or_else(|| own.tolerance.clone(), |said| said.or(&own.tolerance)),
+        family: family.unwrap_or(own.family),
+        modality: modality.unwrap_or(own.modality),
+        tolerance: tolerance.map_or_else(|| own.tolerance.clone(), |said| said.or(&own.tolerance)),
         ..own
     })
 }
@@ -212,14 +192,11 @@ fn missing_dimensions(sidecar: &Path, unknown: &BTreeSet<String>) -> String {
 /// The archive cannot be read.
 fn missing_inputs(sidecar: &Path, archive: Option<&Path>) -> Result<String> {
     let inputs = archive.map(onnx::read_inputs).transpose()?.unwrap_or_default();
-    let lines = |(name, _): &(String, String)| match name.as_str() {
-        name if name.contains("mask") => {
-            format!("[[inputs]]\nname = {name:?}\ndtype = \"i64\"\nshape = [\"batch\", 128]\nconstant = 1\n")
-        }
-        name if name.contains("ids") || name.contains("token") => {
-            format!("[[inputs]]\nname = {name:?}\ndtype = \"i64\"\nshape = [\"batch\", 128]\nbelow = 30522\n")
-        }
-        name => format!("[[inputs]]\nname = {name:?}\ndtype = \"f32\"\nshape = [\"batch\", 3, 224, 224]\n"),
+    let lines = |(name, _): &(String, String)| {
+        let is_token = ["mask", "ids", "token"].iter().any(|word| name.contains(word));
+        let kind =
+            if is_token { "\"i64\"\nshape = [\"batch\", 128]" } else { "\"f32\"\nshape = [\"batch\", 3, 224, 224]" };
+        format!("[[inputs]]\nname = {name:?}\ndtype = {kind}\n")
     };
     let lines: String = inputs.iter().map(lines).collect();
     Ok(format!(
@@ -258,18 +235,19 @@ mod tests {
 
     #[test]
     fn what_a_graph_says_is_refused_for_weights_and_an_architecture_for_a_graph() {
-        for (key, toml) in
-            [("dimensions", "[dimensions]\nn = 3"), ("inputs", "inputs = []"), ("outputs", "outputs = []")]
+        for (key, before, after) in
+            [("dimensions", "", "[dimensions]\nn = 3"), ("inputs", "inputs = []", ""), ("outputs", "outputs = []", "")]
         {
-            let (before, after) = if key == "dimensions" { ("", toml) } else { (toml, "") };
-            let error = weights_with(&format!("{before}\narchitecture = 'digits'\n{after}")).unwrap_err().to_string();
-            assert!(error.contains(&format!("`{key}` of weights is that of digits")), "{error}");
+            let error =
+                format!("{:#}", weights_with(&format!("{before}\narchitecture = 'digits'\n{after}")).unwrap_err());
+            assert!(error.contains(&format!("unknown field `{key}`")) && error.contains("own.toml"), "{error}");
         }
         let folder = tempfile::tempdir().unwrap();
         let graph = folder.path().join("net.onnx");
         std::fs::write(&graph, "").unwrap();
         std::fs::write(graph.with_extension("toml"), "architecture = 'digits'").unwrap();
-        assert!(read_files("net", "original", &files_of(&graph), &[]).unwrap_err().to_string().contains("has a graph"));
+        let error = format!("{:#}", read_files("net", "original", &files_of(&graph), &[]).unwrap_err());
+        assert!(error.contains("unknown field `architecture`"), "{error}");
     }
 
     #[test]

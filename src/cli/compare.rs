@@ -68,7 +68,7 @@ pub struct Arguments {
 
 pub fn run(arguments: &Arguments) -> anyhow::Result<u8> {
     let paths = Paths::find();
-    let runs = arguments.history.open(&paths)?;
+    let runs = arguments.history.open(paths.reports())?;
     let base = Side::find(&arguments.base, &runs, &paths)?;
     let candidate = Side::find(&arguments.candidate, &runs, &paths)?;
     let options = Options {

@@ -9,14 +9,14 @@ use super::report::payload;
 use crate::convert::{Conversion, convert_each};
 use crate::definition::Status;
 use crate::exit_codes;
-use crate::history::{History, Imported, NewRun, RESULTS, Run, THROUGHPUT, import, write_whole};
+use crate::history::{History, Imported, NewRun, RESULTS, Run, write_whole};
 use crate::paths::Paths;
 use crate::report::{ReportedRun, html, index};
 use crate::run_data::{Distributions, RunFolder};
 
 /// Turn the measurements of a run into a folder of the history: results.csv, report.html, Parquet files of records and calls
 #[derive(Args)]
-#[command(after_help = "Entries of Criterion's tree that do not belong to the run are refused with the reason.\n\n\
+#[command(after_help = "What another run has measured again since is refused.\n\n\
         Examples:\n  inferbench convert\n  inferbench convert --run 20260101T120000Z --baseline main\n  \
         inferbench convert --output-dir /mnt/share/reports")]
 pub struct Arguments {
@@ -35,9 +35,6 @@ pub struct Arguments {
     /// Replace the run's results also by fewer of them
     #[arg(long)]
     replace: bool,
-    /// Copy the run into this history too; without FOLDER nothing more is done, since the reports are the history
-    #[arg(long, value_name = "FOLDER", num_args = 0..=1)]
-    store: Option<Option<PathBuf>>,
 }
 
 /// Runs the command, and returns its exit code.
@@ -48,12 +45,7 @@ pub fn run(arguments: &Arguments) -> Result<u8> {
     let criterion = arguments.criterion.as_deref();
     let converted = convert_run(&folder, criterion, &arguments.baseline, &reports, arguments.replace)?;
     converted.write_pages(&reports, &paths)?;
-    println!("{}", converted.results().display());
-    if let Some(Some(other)) = &arguments.store
-        && let Imported::Refused(reason) = import(&converted.run, other, arguments.replace)?
-    {
-        bail!("{}: {reason}", other.display());
-    }
+    println!("{}", converted.run.folder().join(RESULTS).display());
     let has_figures = converted.reported.records.iter().any(|record| record.status == Status::Ok);
     Ok(if has_figures { exit_codes::OK } else { exit_codes::NOTHING_MEASURED })
 }
@@ -62,12 +54,6 @@ pub fn run(arguments: &Arguments) -> Result<u8> {
 pub struct Converted {
     pub run: Run,
     pub reported: ReportedRun,
-}
-
-/// The path of a run's page, and that of the page of all runs.
-pub struct Pages {
-    pub report: PathBuf,
-    pub index: PathBuf,
 }
 
 /// Converts a run, reports what was refused, and puts the run into the history in `reports`, without its pages.
@@ -100,37 +86,24 @@ pub fn convert_run(
 }
 
 impl Converted {
-    /// The path of the records.
-    pub fn results(&self) -> PathBuf {
-        self.run.folder().join(RESULTS)
-    }
-
-    /// The path of their short form.
-    pub fn throughput(&self) -> PathBuf {
-        self.run.folder().join(THROUGHPUT)
-    }
-
-    /// Writes the run's page, and the page of all runs.
+    /// Writes the run's page, and the page of all runs; returns their paths.
     ///
     /// # Errors
     /// The files cannot be written.
-    pub fn write_pages(&self, reports: &Path, paths: &Paths) -> Result<Pages> {
+    pub fn write_pages(&self, reports: &Path, paths: &Paths) -> Result<[PathBuf; 2]> {
         let history = History::open(&[reports.to_owned()])?;
-        let pages = Pages { report: self.run.folder().join(index::REPORT), index: reports.join(index::INDEX) };
-        let page = html::render(&payload(std::slice::from_ref(&self.reported), paths, &history))?;
-        write_whole(&pages.report, page.as_bytes())?;
+        let files = [self.run.folder().join(index::REPORT), reports.join(index::INDEX)];
+        let page = html::render(&payload(std::slice::from_ref(&self.reported), paths, &history), "")?;
+        write_whole(&files[0], page.as_bytes())?;
         // After the page, to which it has a link.
-        write_whole(&pages.index, index::render(reports, &paths.criterion())?.as_bytes())?;
-        Ok(pages)
+        write_whole(&files[1], index::render(reports, &paths.criterion())?.as_bytes())?;
+        Ok(files)
     }
 }
 
 fn report_refusals(conversion: &Conversion) {
     for (entry, reason) in &conversion.refused {
         eprintln!("not converted: {entry}: {reason}");
-    }
-    for (run, count) in &conversion.of_other_runs {
-        eprintln!("not converted: {count} entries are stale: run {run} measured them");
     }
     if conversion.not_reached > 0 {
         eprintln!("{} cases were not reached before the run was stopped", conversion.not_reached);

@@ -1,43 +1,42 @@
 //! `--history`: the flag with which a command is told where runs are read.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Result, ensure};
 use clap::Args;
 
 use crate::history::History;
-use crate::paths::Paths;
 
 /// The flags that say where runs are read from.
 #[derive(Args, Clone, Debug, Default)]
 pub struct HistoryArguments {
-    /// Read runs here: a folder of runs, one run's folder, a CSV file of records, or a .duckdb export; may be repeated
-    /// [default: target-reports]
-    #[arg(long = "history", value_name = "PATH")]
+    /// Read runs here: a folder of runs, one run's folder, a CSV file of records, or a .duckdb export; may be repeated where
+    /// runs are only read [default: target-reports]
+    #[arg(long = "history", global = true, value_name = "PATH", alias = "store")]
     roots: Vec<PathBuf>,
 }
 
 impl HistoryArguments {
-    /// Opens the roots that were given, or the folder of reports.
+    /// Opens the roots that were given as one history, or else the folder of reports.
     ///
     /// # Errors
     /// A root does not exist or is no history.
-    pub fn open(&self, paths: &Paths) -> Result<History> {
-        if self.roots.is_empty() {
-            return History::open(&[paths.reports()]);
+    pub fn open(&self, reports: PathBuf) -> Result<History> {
+        for root in &self.roots {
+            let advice = "make one with `inferbench convert` or `inferbench store import`";
+            ensure!(root.exists(), "no history in {}: there is no such file or folder; {advice}", root.display());
         }
-        open(&self.roots)
+        if self.roots.is_empty() { History::open(&[reports]) } else { History::open(&self.roots) }
     }
-}
 
-/// Opens these roots as one history.
-///
-/// # Errors
-/// A root does not exist or is no history.
-pub fn open(roots: &[PathBuf]) -> Result<History> {
-    for root in roots {
-        let advice = "make one with `inferbench convert` or `inferbench store import`";
-        ensure!(root.exists(), "no history in {}: there is no such file or folder; {advice}", root.display());
+    /// The history that is changed.
+    ///
+    /// # Errors
+    /// There are several, or it is a file.
+    pub fn only<'a>(&'a self, reports: &'a Path) -> Result<&'a Path> {
+        ensure!(self.roots.len() <= 1, "several histories; name the one that is to be changed with one `--history`");
+        let root = self.roots.first().map_or(reports, PathBuf::as_path);
+        ensure!(!root.is_file(), "{}: it is a file; only a folder of runs can be changed", root.display());
+        Ok(root)
     }
-    History::open(roots)
 }

@@ -4,7 +4,6 @@ mod arm;
 mod compare;
 mod convert;
 mod devices;
-mod doctor;
 mod duel;
 mod history_arguments;
 mod models;
@@ -21,8 +20,8 @@ use std::process::ExitCode;
 use anyhow::Context;
 use clap::{Parser, Subcommand};
 
-use crate::report::json;
 use crate::report::table::Table;
+use crate::report::{Format, json};
 use crate::selection::parse_with_variables;
 use crate::{exit_codes, harness};
 
@@ -86,16 +85,6 @@ pub fn main() -> ExitCode {
     }
 }
 
-/// How a listing is printed.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
-enum ListFormat {
-    /// For a terminal
-    #[default]
-    Table,
-    /// For scripts
-    Json,
-}
-
 /// A listing: a table for a person, and the same as objects for a script.
 struct Listing {
     table: Table,
@@ -103,10 +92,11 @@ struct Listing {
 }
 
 impl Listing {
-    fn print(&self, format: ListFormat) -> anyhow::Result<()> {
+    fn print(&self, format: Format) -> anyhow::Result<()> {
         print(&match format {
-            ListFormat::Json => json(&self.objects),
-            ListFormat::Table => self.table.terminal(),
+            Format::Table => self.table.terminal(),
+            Format::Markdown => self.table.markdown(),
+            Format::Json => json(&self.objects),
         })
     }
 }

@@ -1,20 +1,22 @@
 //! `inferbench models`: the models of a suite.
 
 use std::collections::BTreeSet;
-use std::fmt;
 
 use anyhow::Result;
 use clap::Args;
+use serde::Serialize;
 use serde_json::json;
 
-use super::{ListFormat, Listing};
+use super::Listing;
 use crate::backend;
-use crate::definition::{Case, Cost, Dtype, Model, Origin, Phase, Sizes, TensorSpec};
+use crate::definition::{Case, Dtype, Model, Origin, Phase, Sizes, TensorSpec};
 use crate::exit_codes;
 use crate::fixture;
 use crate::harness::{Plan, make_plan};
 use crate::onnx::cost;
 use crate::paths::Paths;
+use crate::report::Format;
+use crate::report::numbers::{megabytes, rounded};
 use crate::report::table::{Column, Table};
 use crate::selection::{EffortArguments, PlannedCase, Selection};
 
@@ -24,8 +26,8 @@ use crate::selection::{EffortArguments, PlannedCase, Selection};
 pub struct Arguments {
     #[command(flatten)]
     selection: Selection,
-    #[arg(long, value_enum, default_value_t)]
-    format: ListFormat,
+    #[arg(long, value_enum, default_value = "table")]
+    format: Format,
 }
 
 /// Lists the models.
@@ -36,7 +38,10 @@ pub fn run(arguments: &Arguments) -> Result<u8> {
     let paths = Paths::find();
     let Plan { cases, .. } = make_plan(&paths, &arguments.selection, &EffortArguments::default())?;
     let mut seen = BTreeSet::new();
-    let mut rows = Vec::new();
+    let texts = ["model", "variant", "family"].map(Column::text);
+    let numbers = ["parameters", "size"].map(Column::number);
+    let others = ["operations per sample", "inputs", "backends"].map(Column::text);
+    let mut table = Table::new(texts.into_iter().chain(numbers).chain(others));
     let mut objects = Vec::new();
     for PlannedCase { case, definition, .. } in &cases {
         if !seen.insert((&case.model, &case.variant)) {
@@ -44,102 +49,78 @@ pub fn run(arguments: &Arguments) -> Result<u8> {
         }
         match definition {
             Ok(model) => {
-                let megabytes = size_bytes(model, &paths).map(|bytes| bytes as f64 / 1e6);
+                let size = size_bytes(model, &paths).map(|bytes| bytes as f64 / 1e6);
                 let backends = backends_with_artifact(model);
-                let phases = costs_of_one(model, cases.iter().map(|planned| &planned.case));
+                let costs = costs_of_one(model, cases.iter().map(|planned| &planned.case));
                 let inputs: Vec<String> = model.inputs.iter().map(TensorSpec::to_string).collect();
-                rows.push(vec![
+                table.row([
                     model.name.clone(),
                     model.variant.clone(),
                     model.family.clone(),
-                    model.parameters.map(grouped).unwrap_or_default(),
-                    megabytes.map(|megabytes| format!("{megabytes:.1}")).unwrap_or_default(),
-                    phases.iter().map(PhaseCost::to_string).collect::<Vec<_>>().join(", "),
+                    model.parameters.map(rounded).unwrap_or_default(),
+                    size.map(megabytes).unwrap_or_default(),
+                    costs.iter().map(PhaseCost::text).collect::<Vec<_>>().join(", "),
                     inputs.join(", "),
                     backends.join(" "),
                 ]);
                 objects.push(json!({
                     "model": model.name, "variant": model.variant, "family": model.family,
-                    "modality": model.modality, "parameters": model.parameters, "size_mb": megabytes,
-                    "costs": phases.iter().map(PhaseCost::to_json).collect::<Vec<_>>(),
-                    "inputs": inputs, "backends": backends,
+                    "modality": model.modality, "parameters": model.parameters, "size_mb": size,
+                    "costs": costs, "inputs": inputs, "backends": backends,
                 }));
             }
             Err(reason) => {
-                let mut row = vec![case.model.clone(), case.variant.clone()];
-                row.resize(6, String::new());
-                row.push(format!("unusable: {reason}"));
-                rows.push(row);
+                let unusable = format!("unusable: {reason}");
+                table.row([case.model.as_str(), &case.variant, "", "", "", "", &unusable]);
                 objects.push(json!({ "model": case.model, "variant": case.variant, "unusable": reason }));
             }
         }
     }
-    let (text, number) = (Column::text, Column::number);
-    let columns = [
-        text("model"),
-        text("variant"),
-        text("family"),
-        number("parameters"),
-        number("size").unit("MB"),
-        text("GFLOPs per sample"),
-        text("inputs"),
-        text("backends"),
-    ];
-    Listing { table: Table::new(columns).with_rows(rows), objects: objects.into() }.print(arguments.format)?;
+    Listing { table, objects: objects.into() }.print(arguments.format)?;
     Ok(exit_codes::OK)
 }
 
 /// The cost of one sample of a phase.
+#[derive(Serialize)]
 struct PhaseCost {
     phase: Phase,
     sequence_length: Option<usize>,
-    cost: Result<Cost>,
+    batch_size: usize,
+    flops: Option<u64>,
+    bytes: Option<u64>,
+    arithmetic_intensity: Option<f64>,
+    /// Why there are no figures.
+    not_counted: Option<String>,
 }
 
 /// The phases and sequence lengths of the model's cases, each once.
 fn costs_of_one<'a>(model: &Model, cases: impl Iterator<Item = &'a Case>) -> Vec<PhaseCost> {
     let own = cases.filter(|case| (&case.model, &case.variant) == (&model.name, &model.variant));
     let phases: BTreeSet<_> = own.map(|case| (case.phase, case.sequence_length)).collect();
-    let counted = |(phase, sequence)| PhaseCost {
-        phase,
-        sequence_length: sequence,
-        cost: cost(model, phase, Sizes { batch: 1, sequence }),
+    let counted = |(phase, sequence_length)| {
+        let counted = cost(model, phase, Sizes { batch: 1, sequence: sequence_length });
+        let known = counted.as_ref().ok();
+        PhaseCost {
+            phase,
+            sequence_length,
+            batch_size: 1,
+            flops: known.map(|cost| cost.flops),
+            bytes: known.map(|cost| cost.bytes),
+            arithmetic_intensity: known.and_then(|cost| cost.intensity()),
+            not_counted: counted.as_ref().err().map(|error| format!("{error:#}")),
+        }
     };
     phases.into_iter().map(counted).collect()
 }
 
 impl PhaseCost {
-    fn to_json(&self) -> serde_json::Value {
-        let counted = self.cost.as_ref().ok();
-        json!({
-            "phase": self.phase, "sequence_length": self.sequence_length, "batch_size": 1,
-            "flops": counted.map(|cost| cost.flops), "bytes": counted.map(|cost| cost.bytes),
-            "arithmetic_intensity": counted.and_then(|cost| cost.intensity()),
-            "not_counted": self.cost.as_ref().err().map(|error| format!("{error:#}")),
-        })
+    /// `8.18 G`, `prefill seq32 39.6 M`, `unknown`.
+    fn text(&self) -> String {
+        let phase = (self.phase != Phase::Forward).then(|| self.phase.to_string());
+        let length = self.sequence_length.map(|length| format!("seq{length}"));
+        let operations = self.flops.map_or("unknown".into(), rounded);
+        [phase, length, Some(operations)].into_iter().flatten().collect::<Vec<_>>().join(" ")
     }
-}
-
-impl fmt::Display for PhaseCost {
-    /// `8.18`, `prefill seq32 0.0396`, `unknown`.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.phase != Phase::Forward {
-            write!(f, "{} ", self.phase)?;
-        }
-        if let Some(length) = self.sequence_length {
-            write!(f, "seq{length} ")?;
-        }
-        match &self.cost {
-            Ok(cost) => f.write_str(&significant(cost.flops as f64 / 1e9)),
-            Err(_) => f.write_str("unknown"),
-        }
-    }
-}
-
-/// Three digits.
-fn significant(number: f64) -> String {
-    let decimals = if number > 0.0 { (2 - number.log10().floor() as i32).clamp(0, 9) } else { 0 };
-    format!("{number:.*}", decimals as usize)
 }
 
 /// Bytes of the weights, made or still to make.
@@ -166,33 +147,4 @@ fn backends_with_artifact(model: &Model) -> Vec<&'static str> {
     let has_artifact =
         |name: &&str| backend::find(name).is_ok_and(|backend| backend.check_model(model, model.dtype).is_ok());
     backend::registry::real().map(|entry| entry.name).filter(has_artifact).collect()
-}
-
-/// `25_557_032` as `25,557,032`.
-fn grouped(number: u64) -> String {
-    let digits = number.to_string();
-    let mut text = String::new();
-    for (index, digit) in digits.chars().enumerate() {
-        if index > 0 && (digits.len() - index).is_multiple_of(3) {
-            text.push(',');
-        }
-        text.push(digit);
-    }
-    text
-}
-
-#[cfg(test)]
-mod tests {
-    #[test]
-    fn operations_have_three_digits() {
-        assert_eq!(
-            [8.178, 35.12, 0.039_64, 512.3, 0.0].map(super::significant),
-            ["8.18", "35.1", "0.0396", "512", "0"]
-        );
-    }
-
-    #[test]
-    fn numbers_are_grouped_by_thousands() {
-        assert_eq!([7, 999, 1_000, 25_557_032].map(super::grouped), ["7", "999", "1,000", "25,557,032"]);
-    }
 }

@@ -11,7 +11,7 @@ use super::{print, verify};
 use crate::definition::Status;
 use crate::exit_codes;
 use crate::harness::{self, Purpose, Request};
-use crate::history::write_whole;
+use crate::history::{RESULTS, THROUGHPUT, write_whole};
 use crate::paths::Paths;
 use crate::report::{Format, records};
 use crate::run_data::Record;
@@ -77,21 +77,22 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<u8> {
         // What was measured just now is the truth about this run.
         let converted = convert_run(folder, None, "new", &reports, true)?;
         let records = &converted.reported.records;
-        let markdown = converted.run.folder().join("report.md");
+        let folder = converted.run.folder();
+        let markdown = folder.join("report.md");
         let resolution = resolution(&paths, records);
         write_whole(&markdown, records::render(records, &[], &resolution, Format::Markdown).as_bytes())?;
         print(&records::render(records, &[], &resolution, Format::Table))?;
         for model in models_with_variants(records) {
             print(&format!("\n{}", variants_of(records, &model, &paths)?))?;
         }
-        let pages = converted.write_pages(&reports, &paths)?;
+        let [page, index] = converted.write_pages(&reports, &paths)?;
         let html = paths.criterion().join("report/index.html");
         let paths = [
-            ("CSV", &converted.results()),
-            ("short CSV", &converted.throughput()),
+            ("CSV", &folder.join(RESULTS)),
+            ("short CSV", &folder.join(THROUGHPUT)),
             ("Markdown", &markdown),
-            ("HTML", &pages.report),
-            ("all runs", &pages.index),
+            ("HTML", &page),
+            ("all runs", &index),
         ];
         for (name, path) in paths.into_iter().chain(html.is_file().then_some(("Criterion HTML", &html))) {
             print(&format!("{name:<15}{}\n", path.display()))?;

@@ -4,12 +4,12 @@ use std::time::Duration;
 
 use clap::Args;
 
+use super::print;
 use super::values::minutes;
-use super::{ListFormat, print};
 use crate::duel::measure_gate;
 use crate::exit_codes;
 use crate::paths::Paths;
-use crate::report::json;
+use crate::report::{Format, json};
 use crate::selftest::{self, Selftest, SelftestEnd};
 
 /// Find the smallest change between two runs that can be shown on this machine; reports quote it
@@ -19,8 +19,8 @@ pub struct Arguments {
     /// About how long it may take
     #[arg(long, value_name = "N", default_value = "3", value_parser = minutes)]
     minutes: f64,
-    #[arg(long, value_enum, default_value_t)]
-    format: ListFormat,
+    #[arg(long, value_enum, default_value = "table")]
+    format: Format,
 }
 
 pub fn run(arguments: &Arguments) -> anyhow::Result<u8> {
@@ -30,8 +30,8 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<u8> {
         SelftestEnd::Stopped(exit_code) => return Ok(exit_code),
     };
     match arguments.format {
-        ListFormat::Json => print(&json(&selftest))?,
-        ListFormat::Table => print(&table(&selftest))?,
+        Format::Json => print(&json(&selftest))?,
+        Format::Table | Format::Markdown => print(&table(&selftest))?,
     }
     Ok(exit_codes::OK)
 }

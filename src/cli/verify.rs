@@ -3,11 +3,11 @@
 use clap::Args;
 
 use super::print;
-use crate::exit_codes;
 use crate::harness::{self, Purpose, Request};
 use crate::report::Format;
 use crate::report::compatibility::Matrix;
 use crate::selection::{EffortArguments, Selection};
+use crate::{convert, exit_codes};
 
 /// Run each case once and compare its outputs with the reference; print the compatibility matrix
 #[derive(Args)]
@@ -46,8 +46,8 @@ pub fn verify(
         resume: false,
     })?;
     let Some(folder) = &finished.folder else { return Ok(exit_codes::OK) };
-    let manifest = folder.read_manifest()?;
-    let matrix = Matrix::new(&manifest, &folder.read_outcomes());
+    let outcomes = folder.read_outcomes();
+    let matrix = Matrix::new(convert::verified(&folder.read_manifest()?, &outcomes), &outcomes);
     print(&matrix.render(format))?;
     Ok(finished.exit_code)
 }

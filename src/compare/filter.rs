@@ -20,10 +20,10 @@ pub struct CaseFilter {
     #[arg(long, value_delimiter = ',', value_name = "NAME,…")]
     pub device: Vec<String>,
     /// Only these dtypes, separated by commas
-    #[arg(long, value_delimiter = ',', value_name = "NAME,…")]
+    #[arg(long, value_delimiter = ',', value_name = "NAME,…", ignore_case = true)]
     pub dtype: Vec<Dtype>,
     /// Only these phases, separated by commas
-    #[arg(long, value_delimiter = ',', value_name = "NAME,…")]
+    #[arg(long, value_delimiter = ',', value_name = "NAME,…", ignore_case = true)]
     pub phase: Vec<Phase>,
     /// Only these batch sizes, separated by commas
     #[arg(long, value_delimiter = ',', value_name = "N,…")]

@@ -1,18 +1,18 @@
 //! Criterion's files, the latency log and the run's manifest → records.
 //!
-//! Every case of the run becomes a record, also one that could not run. An entry of Criterion's tree that does not
-//! belong to the run, or whose files do not belong together, is refused with its reason; the rest is converted.
+//! Every case of the run becomes a record, also one that could not run. If the entry of a case in Criterion's tree is not of
+//! the run, or its files do not belong together, it is refused with its reason; the rest is converted.
 
 mod quality;
 mod roofline;
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::path::Path;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
 
 use anyhow::Result;
 
-use crate::criterion_dir::{Estimate, MeasuredEntry, Refusal, SamplingMode, find_entries, read_entry, read_estimates};
-use crate::definition::{Case, Effort, Phase, Status};
+use crate::criterion_dir::{Estimate, MeasuredEntry, Refusal, SamplingMode, read_entry, read_estimates};
+use crate::definition::{BenchmarkId, Case, Effort, Phase, Status};
 use crate::run_data::{
     ColdStart, Distribution, Latencies, Manifest, ManifestCase, Observed, Outcomes, Record, RunFolder, RunIdentity,
     StopReason, Usage,
@@ -25,10 +25,8 @@ pub struct Conversion {
     pub records: Vec<Record>,
     /// Of the calls of each measured case, by its id.
     pub distributions: BTreeMap<String, Distribution>,
-    /// Entries of Criterion's tree that are not in the records, with the reason.
+    /// Cases whose measurement in Criterion's tree is not in the records, with the reason.
     pub refused: Vec<(String, String)>,
-    /// Entries that other runs measured, by run.
-    pub of_other_runs: BTreeMap<String, usize>,
     /// Cases that an interrupted run did not come to.
     pub not_reached: usize,
 }
@@ -53,58 +51,70 @@ pub fn convert_each(
 ) -> Result<Conversion> {
     let manifest = folder.read_manifest()?;
     let outcomes = folder.read_outcomes();
-    let mut conversion = Conversion {
-        records: Vec::with_capacity(manifest.cases.len()),
-        distributions: BTreeMap::new(),
-        refused: Vec::new(),
-        of_other_runs: BTreeMap::new(),
-        not_reached: 0,
-        manifest,
-    };
-    let run = conversion.manifest.identity();
-    let answers = quality::Answers::read(folder, &conversion.manifest);
-    let mut own = BTreeSet::new();
-    for case in &conversion.manifest.cases {
-        let id = case.case.benchmark_id();
-        let entry_folder = criterion_root.join(&id.group).join(&id.function).join(&id.value).join(baseline);
-        own.insert(entry_folder.clone());
-        let manifest = &conversion.manifest;
-        let context = Context { manifest, outcomes: &outcomes, answers: &answers, run: &run, criterion_root };
-        match context.record(case, &entry_folder) {
-            Some((record, Calls::Kept(entry, distribution))) => {
-                measured(&record, &entry)?;
-                conversion.records.push(record);
-                conversion.distributions.extend(distribution.map(|of| (id.to_string(), of)));
-            }
-            Some((record, Calls::Refused(reason))) => {
-                conversion.records.push(record);
-                conversion.refused.push((id.to_string(), reason));
-            }
-            Some((record, Calls::None)) => conversion.records.push(record),
-            None => conversion.not_reached += 1,
-        }
-    }
-    // Nothing there yet is no error: a run may have measured nothing.
-    for entry_folder in find_entries(criterion_root, baseline).unwrap_or_default() {
-        if own.contains(&entry_folder) {
+    let run = manifest.identity();
+    let answers = quality::Answers::read(folder, &manifest);
+    let context = Context { manifest: &manifest, outcomes: &outcomes, answers: &answers, run: &run, criterion_root };
+    let (mut records, mut distributions) = (Vec::with_capacity(manifest.cases.len()), BTreeMap::new());
+    let (mut refused, mut not_reached) = (Vec::new(), 0);
+    for planned in &manifest.cases {
+        let id = planned.case.to_string();
+        let Some(mut record) = known(&run, planned, &outcomes).or_else(|| context.killed(planned)) else {
+            not_reached += 1;
             continue;
+        };
+        match context.put_measurement(&mut record, planned, baseline) {
+            Ok(None) => {}
+            Ok(Some((entry, distribution))) => {
+                measured(&record, &entry)?;
+                distributions.extend(distribution.map(|of| (id, of)));
+            }
+            Err(reason) => {
+                record.status = Status::Failed;
+                record.message = Some(format!("its measurement was not converted: {reason}"));
+                refused.push((id, reason));
+            }
         }
-        match read_entry(&entry_folder) {
-            Ok(entry) => *conversion.of_other_runs.entry(entry.run_id).or_default() += 1,
-            Err(refusal) => conversion.refused.push((entry_folder.display().to_string(), refusal.to_string())),
-        }
+        records.push(record);
     }
-    Ok(conversion)
+    Ok(Conversion { manifest, records, distributions, refused, not_reached })
 }
 
-/// The calls of a record.
-enum Calls {
-    /// They, and how they are distributed.
-    Kept(Box<MeasuredEntry>, Option<Distribution>),
-    /// They are not the case's, or not whole: why.
-    Refused(String),
-    /// It was not measured.
-    None,
+/// The records of a verification, which has measured nothing: what became of each case, and what was observed of it.
+pub fn verified(manifest: &Manifest, outcomes: &Outcomes) -> Vec<Record> {
+    let run = manifest.identity();
+    let record = |planned: &ManifestCase| {
+        let not_reached = || bare(&run, planned, Status::Failed, Some("not reached".into()));
+        known(&run, planned, outcomes).unwrap_or_else(not_reached)
+    };
+    manifest.cases.iter().map(record).collect()
+}
+
+/// What is known of a case besides its measurement. Returns `None` if the run did not come to it.
+fn known(run: &RunIdentity, planned: &ManifestCase, outcomes: &Outcomes) -> Option<Record> {
+    if let Some(failure) = &planned.failure {
+        return Some(bare(run, planned, failure.status, Some(failure.message.clone())));
+    }
+    let outcome = outcomes.finished.get(&planned.case.to_string())?;
+    let mut record = bare(run, planned, outcome.status, outcome.message.clone());
+    put_observed(&mut record, &outcome.observed);
+    if let Some(start) = outcomes.cold_starts.get(&planned.case.to_string()) {
+        put_cold_start(&mut record, start);
+    }
+    if let Some(usage) = outcomes.watched.get(&planned.case.to_string()) {
+        put_usage(&mut record, usage);
+    }
+    Some(record)
+}
+
+fn bare(run: &RunIdentity, planned: &ManifestCase, status: Status, message: Option<String>) -> Record {
+    let mut record = Record::new(run, &planned.case, status, message);
+    record.framework = planned.framework.clone();
+    record.family = planned.family.clone();
+    record.modality = planned.modality.clone();
+    record.parameters = planned.parameters;
+    record.nonzero_parameters = planned.nonzero_parameters;
+    roofline::put_cost(&mut record, planned.cost);
+    record
 }
 
 struct Context<'a> {
@@ -116,61 +126,46 @@ struct Context<'a> {
 }
 
 impl Context<'_> {
-    /// The record of a case, and its calls; none for a case that the run did not come to.
-    fn record(&self, planned: &ManifestCase, entry_folder: &Path) -> Option<(Record, Calls)> {
-        let case = &planned.case;
-        let bare = |status, message| {
-            let mut record = Record::new(self.run, case, status, message);
-            record.framework = planned.framework.clone();
-            record.family = planned.family.clone();
-            record.modality = planned.modality.clone();
-            record.parameters = planned.parameters;
-            record.nonzero_parameters = planned.nonzero_parameters;
-            roofline::put_cost(&mut record, planned.cost);
-            record
+    /// The record of the case that the run was at when it was killed.
+    fn killed(&self, planned: &ManifestCase) -> Option<Record> {
+        let was_at_it = self.outcomes.unfinished.as_ref() == Some(&planned.case.benchmark_id());
+        let message = || Some("the run was killed at this case".to_owned());
+        (was_at_it && self.manifest.finished.is_none()).then(|| bare(self.run, planned, Status::Failed, message()))
+    }
+
+    /// Puts in what was measured of a case, and returns its calls and how they are distributed; `None` if nothing was.
+    ///
+    /// # Errors
+    /// The calls are not the case's, or not whole; the text says why.
+    fn put_measurement(
+        &self,
+        record: &mut Record,
+        planned: &ManifestCase,
+        baseline: &str,
+    ) -> Result<Option<(MeasuredEntry, Option<Distribution>)>, String> {
+        let outcome = self.outcomes.finished.get(&planned.case.to_string());
+        let Some(outcome) = outcome.filter(|_| planned.failure.is_none() && record.status.is_measured()) else {
+            return Ok(None);
         };
-        if let Some(failure) = &planned.failure {
-            return Some((bare(failure.status, Some(failure.message.clone())), Calls::None));
+        let entry = self.entry(&self.folder(&planned.case.benchmark_id(), baseline))?;
+        let (first, distribution) = put_calls(record, &entry).unzip();
+        let further = self.outcomes.further.get(&planned.case.to_string()).into_iter().flatten().cloned();
+        let processes: Vec<Latencies> = first.into_iter().chain(further).collect();
+        record.stopped_by = self.stopped_by(&outcome.observed, &entry);
+        put_criterion(record, &entry);
+        put_processes(record, &processes, outcome.observed.tokens_a_call);
+        roofline::put_speed(record, self.manifest.peaks.as_ref());
+        self.put_change(record, &entry);
+        self.answers.put_into(record);
+        if let Some(why) = self.why_not_judged(&planned.case) {
+            quality::add_note(record, format!("its answers were not evaluated: {why}"));
         }
-        let Some(outcome) = self.outcomes.finished.get(&case.to_string()) else {
-            let was_at_it = self.outcomes.unfinished.as_ref() == Some(&case.benchmark_id());
-            let was_killed = self.manifest.finished.is_none();
-            return (was_at_it && was_killed)
-                .then(|| (bare(Status::Failed, Some("the run was killed at this case".into())), Calls::None));
-        };
-        let mut record = bare(outcome.status, outcome.message.clone());
-        put_observed(&mut record, &outcome.observed);
-        if let Some(start) = self.outcomes.cold_starts.get(&case.to_string()) {
-            put_cold_start(&mut record, start);
-        }
-        if let Some(usage) = self.outcomes.watched.get(&case.to_string()) {
-            put_usage(&mut record, usage);
-        }
-        if !outcome.status.is_measured() {
-            return Some((record, Calls::None));
-        }
-        match self.entry(entry_folder) {
-            Ok(entry) => {
-                let (first, distribution) = put_calls(&mut record, &entry).unzip();
-                let further = self.outcomes.further.get(&case.to_string()).into_iter().flatten().cloned();
-                let processes: Vec<Latencies> = first.into_iter().chain(further).collect();
-                record.stopped_by = self.stopped_by(&outcome.observed, &entry);
-                put_criterion(&mut record, &entry);
-                put_processes(&mut record, &processes, outcome.observed.tokens_a_call);
-                roofline::put_speed(&mut record, self.manifest.peaks.as_ref());
-                self.put_change(&mut record, &entry);
-                self.answers.put_into(&mut record);
-                if let Some(why) = self.why_not_judged(case) {
-                    quality::add_note(&mut record, format!("its answers were not evaluated: {why}"));
-                }
-                Some((record, Calls::Kept(Box::new(entry), distribution)))
-            }
-            Err(reason) => {
-                record.status = Status::Failed;
-                record.message = Some(format!("its measurement was not converted: {reason}"));
-                Some((record, Calls::Refused(reason)))
-            }
-        }
+        Ok(Some((entry, distribution)))
+    }
+
+    /// Where Criterion keeps the measurement of a case under this name.
+    fn folder(&self, id: &BenchmarkId, baseline: &str) -> PathBuf {
+        self.criterion_root.join(&id.group).join(&id.function).join(&id.value).join(baseline)
     }
 
     fn why_not_judged(&self, case: &Case) -> Option<&str> {
@@ -201,9 +196,7 @@ impl Context<'_> {
 
     fn put_change(&self, record: &mut Record, entry: &MeasuredEntry) {
         let Some(name) = &self.manifest.compared_baseline else { return };
-        let id = &entry.id;
-        let folder = self.criterion_root.join(&id.group).join(&id.function).join(&id.value).join(name);
-        if let Ok(before) = read_estimates(&folder) {
+        if let Ok(before) = read_estimates(&self.folder(&entry.id, name)) {
             record.baseline = Some(name.clone());
             record.change_vs_baseline = Some(entry.estimates.mean.point / before.mean.point - 1.0);
         }

@@ -4,12 +4,12 @@
 use std::fmt;
 
 use anyhow::{Result, ensure};
+use clap::ValueEnum;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use strum::{Display, EnumString, IntoStaticStr, VariantNames};
+use strum::{Display, IntoStaticStr};
 
 use super::dtype::Dtype;
-use super::unknown_name::UnknownName;
 
 /// Which piece of a model's work one call does.
 #[derive(
@@ -26,12 +26,12 @@ use super::unknown_name::UnknownName;
     Deserialize,
     JsonSchema,
     Display,
-    EnumString,
     IntoStaticStr,
-    VariantNames,
+    ValueEnum,
 )]
 #[serde(rename_all = "lowercase")]
-#[strum(serialize_all = "lowercase", ascii_case_insensitive, parse_err_ty = UnknownName, parse_err_fn = unknown_phase)]
+#[strum(serialize_all = "lowercase")]
+#[value(rename_all = "lowercase")]
 pub enum Phase {
     /// One forward pass over the whole model.
     #[default]
@@ -51,10 +51,6 @@ impl Phase {
     }
 }
 
-fn unknown_phase(name: &str) -> UnknownName {
-    UnknownName::new("phase", name, Phase::VARIANTS)
-}
-
 /// Where the time of a call begins and ends.
 #[derive(
     Clone,
@@ -70,12 +66,11 @@ fn unknown_phase(name: &str) -> UnknownName {
     Deserialize,
     JsonSchema,
     Display,
-    EnumString,
     IntoStaticStr,
-    VariantNames,
+    ValueEnum,
 )]
 #[serde(rename_all = "kebab-case")]
-#[strum(serialize_all = "kebab-case", ascii_case_insensitive, parse_err_ty = UnknownName, parse_err_fn = unknown_boundary)]
+#[strum(serialize_all = "kebab-case")]
 pub enum Boundary {
     /// Inputs are on the device, and the outputs stay there.
     #[default]
@@ -89,10 +84,6 @@ impl Boundary {
     pub fn name(self) -> &'static str {
         self.into()
     }
-}
-
-fn unknown_boundary(name: &str) -> UnknownName {
-    UnknownName::new("boundary", name, Boundary::VARIANTS)
 }
 
 /// One case. A comparison pairs the equal cases of two runs.

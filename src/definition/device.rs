@@ -38,31 +38,23 @@ pub const AUTO: &str = "auto";
 /// The order in which `auto` looks for a device.
 pub const PREFERRED: [&str; 4] = ["cuda", "rocm", "mps", "cpu"];
 
-/// Checks the name of a device: a kind, and for some a number after a colon.
+/// Returns the name if it is that of a device: a kind, and for some a number after a colon.
 ///
 /// # Errors
 /// The kind is unknown; the message lists the known ones.
-pub fn check_device(name: &str) -> Result<()> {
+pub fn parse_device(name: &str) -> Result<String> {
     let (kind, number) = split(name);
     let known = KINDS.iter().find(|known| known.name == kind);
     match (known, number) {
-        _ if name == AUTO => Ok(()),
-        (Some(_), None) => Ok(()),
-        (Some(known), Some(number)) if known.is_numbered && number.parse::<u32>().is_ok() => Ok(()),
+        _ if name == AUTO => Ok(name.to_owned()),
+        (Some(_), None) => Ok(name.to_owned()),
+        (Some(known), Some(number)) if known.is_numbered && number.parse::<u32>().is_ok() => Ok(name.to_owned()),
         _ => {
             let names =
                 KINDS.iter().map(|kind| if kind.is_numbered { format!("{}[:n]", kind.name) } else { kind.name.into() });
             bail!("unknown device {name:?}; the devices are {} and {AUTO}", names.collect::<Vec<_>>().join(", "))
         }
     }
-}
-
-/// Returns the name if it is that of a device; for the command line.
-///
-/// # Errors
-/// As [`check_device`].
-pub fn parse_device(name: &str) -> Result<String> {
-    check_device(name).map(|()| name.to_owned())
 }
 
 /// The kind of a device: `cuda` for `cuda:1`.
@@ -100,11 +92,11 @@ mod tests {
     #[test]
     fn only_kinds_with_several_devices_have_numbers() {
         for good in ["cpu", "cuda", "cuda:1", "auto", "webgpu"] {
-            assert!(check_device(good).is_ok(), "{good}");
+            assert!(parse_device(good).is_ok(), "{good}");
         }
         for bad in ["gpus", "cpu:1", "cuda:", "cuda:x", "auto:1", ""] {
             assert!(
-                check_device(bad).unwrap_err().to_string().contains("cuda[:n], tensorrt[:n], rocm[:n], mps"),
+                parse_device(bad).unwrap_err().to_string().contains("cuda[:n], tensorrt[:n], rocm[:n], mps"),
                 "{bad}"
             );
         }

@@ -1,10 +1,9 @@
 //! The element types that models compute in.
 
+use clap::ValueEnum;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use strum::{Display, EnumString, IntoStaticStr, VariantNames};
-
-use super::unknown_name::UnknownName;
+use strum::{Display, IntoStaticStr};
 
 /// The element type that a model computes in. The usual names of other libraries are read as well, such as `float16`.
 #[derive(
@@ -21,25 +20,25 @@ use super::unknown_name::UnknownName;
     Deserialize,
     JsonSchema,
     Display,
-    EnumString,
     IntoStaticStr,
-    VariantNames,
+    ValueEnum,
 )]
 #[serde(rename_all = "lowercase")]
-#[strum(ascii_case_insensitive, parse_err_ty = UnknownName, parse_err_fn = unknown)]
+#[strum(serialize_all = "lowercase")]
+#[value(rename_all = "lowercase")]
 pub enum Dtype {
     #[default]
     #[serde(alias = "fp32", alias = "float32", alias = "float")]
-    #[strum(to_string = "f32", serialize = "fp32", serialize = "float32", serialize = "float")]
+    #[value(aliases = ["fp32", "float32", "float"])]
     F32,
     #[serde(alias = "fp16", alias = "float16", alias = "half")]
-    #[strum(to_string = "f16", serialize = "fp16", serialize = "float16", serialize = "half")]
+    #[value(aliases = ["fp16", "float16", "half"])]
     F16,
     #[serde(alias = "bfloat16")]
-    #[strum(to_string = "bf16", serialize = "bfloat16")]
+    #[value(alias = "bfloat16")]
     Bf16,
     #[serde(alias = "int8")]
-    #[strum(to_string = "i8", serialize = "int8")]
+    #[value(alias = "int8")]
     I8,
 }
 
@@ -51,10 +50,6 @@ impl Dtype {
     pub fn name(self) -> &'static str {
         self.into()
     }
-}
-
-fn unknown(name: &str) -> UnknownName {
-    UnknownName::new("dtype", name, Dtype::VARIANTS)
 }
 
 #[cfg(test)]
@@ -69,12 +64,11 @@ mod tests {
             (Dtype::Bf16, &["bf16", "BFloat16"]),
             (Dtype::I8, &["i8", "int8"]),
         ] {
-            assert!(names.iter().all(|name| name.parse() == Ok(dtype)), "{dtype}");
+            assert!(names.iter().all(|name| Dtype::from_str(name, true) == Ok(dtype)), "{dtype}");
             let in_files = |name: &&str| toml::Value::from(name.to_lowercase()).try_into() == Ok(dtype);
             assert!(names.iter().all(in_files), "{dtype}");
             assert_eq!(dtype.to_string(), names[0]);
         }
-        let error = "f8".parse::<Dtype>().unwrap_err();
-        assert_eq!(error.to_string(), "unknown dtype \"f8\"; there are f32, f16, bf16, i8");
+        assert!(Dtype::from_str("f8", true).is_err());
     }
 }

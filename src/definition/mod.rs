@@ -11,17 +11,15 @@ mod quantization;
 mod status;
 mod suite;
 mod tensor_spec;
-mod unknown_name;
 
 pub use backend_name::{NULL, backend_name};
 pub use case::{BenchmarkId, Boundary, Case, ORIGINAL, Phase, check_component, usable_name};
 pub use cost::Cost;
 pub use data_source::{DataSource, ImageFolderSettings};
-pub use device::{AUTO, PREFERRED, check_device, device_index, device_kind, device_type, own_dtype, parse_device};
+pub use device::{AUTO, PREFERRED, device_index, device_kind, device_type, own_dtype, parse_device};
 pub use dtype::Dtype;
 pub use model::{CALIBRATION, Generation, Model, Origin, Part, PhasePlan, REFERENCE, Tolerance, WHOLE, whole};
 pub use quantization::Quantization;
 pub use status::{CaseFailure, Status};
 pub use suite::{Effort, Suite, SuiteModel};
 pub use tensor_spec::{BATCH, Dimension, ElementType, SEQUENCE, Sizes, TensorSpec};
-pub use unknown_name::UnknownName;

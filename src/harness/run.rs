@@ -328,12 +328,12 @@ fn manifest_case(
     facts: &mut Facts<'_>,
 ) -> ManifestCase {
     let framework = backend::registry::framework(&planned.case.backend);
-    let model = planned.model.as_ref().ok();
+    let (described, model) = (planned.definition.as_ref().ok(), planned.model.as_ref().ok());
     ManifestCase {
         case: planned.case.clone(),
         framework: framework.into(),
-        family: planned.family.clone(),
-        modality: planned.modality.clone(),
+        family: described.map(|model| model.family.clone()).unwrap_or_default(),
+        modality: described.map(|model| model.modality.clone()).unwrap_or_default(),
         parameters: model.and_then(|model| model.parameters),
         nonzero_parameters: model.and_then(|model| facts.nonzero_parameters(model)),
         cost: model.and_then(|model| facts.cost(model, &planned.case)),

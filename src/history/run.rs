@@ -112,8 +112,9 @@ impl Run {
     pub fn records(&self) -> Result<Vec<Record>> {
         let path = self.folder.join(RESULTS);
         let bytes = fs_err::read(&path)?;
+        let records = read_records(bytes.as_slice()).with_context(|| path.display().to_string())?;
         ensure!(bytes.ends_with(b"\n"), "{}: cut short: its last line has no end", path.display());
-        read_records(bytes.as_slice()).with_context(|| path.display().to_string())
+        Ok(records)
     }
 
     /// What was asked for, where and by which build. Returns `None` if only the records were kept.

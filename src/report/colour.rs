@@ -2,19 +2,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use serde::Serialize;
-
 use crate::backend::registry::{ENTRIES, real};
 
 /// A colour on white, and its lighter form on black.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-pub struct Colour {
-    pub light: &'static str,
-    pub dark: &'static str,
-}
+pub type Colour = [&'static str; 2];
 
 /// For backends that the registry does not have, in the order of their names.
-const OTHERS: [[&str; 2]; 5] = [
+const OTHERS: [Colour; 5] = [
     ["#4b3d8f", "#a99cf0"],
     ["#0b7a75", "#56d3cd"],
     ["#a23b3b", "#f08a8a"],
@@ -22,27 +16,17 @@ const OTHERS: [[&str; 2]; 5] = [
     ["#33658a", "#8cc1e8"],
 ];
 
-fn colour([light, dark]: [&'static str; 2]) -> Colour {
-    Colour { light, dark }
-}
-
-/// Every colour that a series may have, each once.
-pub fn all() -> Vec<Colour> {
-    ENTRIES.iter().map(|entry| entry.colour).chain(OTHERS).map(colour).collect()
-}
-
 /// Colours of series that are no backends, such as machines, by their order.
 pub fn places() -> Vec<Colour> {
-    real().map(|entry| entry.colour).chain(OTHERS).map(colour).collect()
+    real().map(|entry| entry.colour).chain(OTHERS).collect()
 }
 
 /// The colours of these backends: those of the registry, after Okabe & Ito 2008, "Color universal design".
 pub fn colours<'a>(backends: impl Iterator<Item = &'a str>) -> BTreeMap<String, Colour> {
-    let names: BTreeSet<&str> = backends.collect();
     let mut others = OTHERS.into_iter().cycle();
     let of = |name: &str| ENTRIES.iter().find(|entry| entry.name == name).map(|entry| entry.colour);
-    let with_colour = |name: &str| Some((name.to_owned(), colour(of(name).or_else(|| others.next())?)));
-    names.into_iter().filter_map(with_colour).collect()
+    let names: BTreeSet<&str> = backends.collect();
+    names.into_iter().filter_map(|name| Some((name.to_owned(), of(name).or_else(|| others.next())?))).collect()
 }
 
 #[cfg(test)]
@@ -54,7 +38,7 @@ mod tests {
         let alone = colours(["tch"].into_iter());
         let among = colours(["ort", "tch", "tch", "mine", "yours"].into_iter());
         assert_eq!(alone["tch"], among["tch"]);
-        let different: std::collections::HashSet<&str> = among.values().map(|colour| colour.light).collect();
+        let different: std::collections::HashSet<&str> = among.values().map(|colour| colour[0]).collect();
         assert_eq!((among.len(), different.len()), (4, 4));
     }
 }

@@ -3,9 +3,12 @@
 //! A new column of the record needs one line in [`COLUMNS`] to be shown everywhere.
 
 use super::compatibility::Standing;
-use super::ranking::{Entry, latency, percent, short_message, three_digits};
+use super::numbers::{latency, megabytes, percent, rounded, three_digits};
+use super::ranking::{Entry, short_message};
+use super::table::Column;
 use crate::definition::{Status, device_kind};
 use crate::run_data::Record;
+use crate::statistics::proportion_interval;
 
 /// A column: its name for `--columns`, its header, and how its cells are made.
 pub struct RecordColumn {
@@ -13,55 +16,47 @@ pub struct RecordColumn {
     pub header: &'static str,
     /// Whether it is shown if no columns are chosen.
     pub is_default: bool,
-    source: Source,
+    pub is_number: bool,
+    cell: fn(&Entry<'_>) -> RecordCell,
 }
 
-/// Where a cell comes from.
-enum Source {
-    Text(fn(&Entry<'_>) -> String),
-    Number {
-        value: fn(&Entry<'_>) -> Option<f64>,
-        text: fn(f64) -> String,
-    },
-    /// A number whose text needs more of the record than the number.
-    Described {
-        value: fn(&Entry<'_>) -> Option<f64>,
-        text: fn(&Entry<'_>) -> String,
-    },
-}
+/// A number in the unit of the record, and its text. Columns of text have no number; an unknown figure has neither.
+type RecordCell = (Option<f64>, String);
 
 impl RecordColumn {
-    /// Whether its values are numbers.
-    pub fn is_number(&self) -> bool {
-        !matches!(self.source, Source::Text(_))
+    /// The column of this name, if there is one.
+    pub fn find(name: &str) -> Option<&'static Self> {
+        COLUMNS.iter().find(|column| column.name == name)
+    }
+
+    /// The column of a table with the same header.
+    pub fn head(&self) -> Column {
+        if self.is_number { Column::number(self.header) } else { Column::text(self.header) }
     }
 
     /// The value, in the unit of the record. `None` if the column is one of text or the value is not known.
     pub fn value(&self, entry: &Entry<'_>) -> Option<f64> {
-        match self.source {
-            Source::Text(_) => None,
-            Source::Number { value, .. } | Source::Described { value, .. } => value(entry),
-        }
+        (self.cell)(entry).0
     }
 
     /// The text of a cell; empty if the value is not known.
     pub fn text(&self, entry: &Entry<'_>) -> String {
-        match self.source {
-            Source::Text(text) => text(entry),
-            Source::Number { value, text } => value(entry).map(text).unwrap_or_default(),
-            Source::Described { text, .. } => text(entry),
-        }
+        (self.cell)(entry).1
+    }
+
+    /// Whether one of these entries has a text.
+    pub fn is_known(&self, entries: &[Entry<'_>]) -> bool {
+        entries.iter().any(|entry| !self.text(entry).is_empty())
     }
 }
 
 /// The columns of these names in this order. Without names, and for `all`, a column is left out if no entry has a value.
 pub fn chosen(names: &[String], entries: &[Entry<'_>]) -> Vec<&'static RecordColumn> {
-    let is_known = |column: &&RecordColumn| entries.iter().any(|entry| !column.text(entry).is_empty());
     let of_name = |name: &String| -> Vec<&'static RecordColumn> {
-        COLUMNS.iter().filter(|column| name == column.name || (name == ALL && is_known(column))).collect()
+        COLUMNS.iter().filter(|column| name == column.name || (name == ALL && column.is_known(entries))).collect()
     };
     match names {
-        [] => COLUMNS.iter().filter(|column| column.is_default).filter(is_known).collect(),
+        [] => COLUMNS.iter().filter(|column| column.is_default && column.is_known(entries)).collect(),
         names => names.iter().flat_map(of_name).collect(),
     }
 }
@@ -79,23 +74,12 @@ pub const P50: &str = "p50";
 /// The name of the column of the status and its message, which the page shows and tables have as footnotes.
 pub const STATUS: &str = "status";
 
-type Value = fn(&Entry<'_>) -> Option<f64>;
-
-const fn text(name: &'static str, cell: fn(&Entry<'_>) -> String) -> RecordColumn {
-    RecordColumn { name, header: name, is_default: false, source: Source::Text(cell) }
+const fn text(name: &'static str, cell: fn(&Entry<'_>) -> RecordCell) -> RecordColumn {
+    RecordColumn { name, header: name, is_default: false, is_number: false, cell }
 }
 
-const fn number(name: &'static str, header: &'static str, value: Value, text: fn(f64) -> String) -> RecordColumn {
-    RecordColumn { name, header, is_default: false, source: Source::Number { value, text } }
-}
-
-const fn described(
-    name: &'static str,
-    header: &'static str,
-    value: Value,
-    text: fn(&Entry<'_>) -> String,
-) -> RecordColumn {
-    RecordColumn { name, header, is_default: false, source: Source::Described { value, text } }
+const fn number(name: &'static str, header: &'static str, cell: fn(&Entry<'_>) -> RecordCell) -> RecordColumn {
+    RecordColumn { name, header, is_default: false, is_number: true, cell }
 }
 
 impl RecordColumn {
@@ -105,91 +89,96 @@ impl RecordColumn {
 }
 
 /// All columns, in the order in which they are shown.
-pub static COLUMNS: [RecordColumn; 40] = [
-    text("backend", |it| it.record.backend.clone()).by_default(),
-    text("device", |it| it.record.device.clone()).by_default(),
-    text("dtype", |it| it.record.dtype.to_string()).by_default(),
-    number("batch", "batch", |it| Some(it.record.batch_size as f64), count).by_default(),
-    described(P50, "p50", right_median, p50).by_default(),
-    number("interval", "± of p50", half_interval, |share| format!("± {}", percent(share))).by_default(),
-    number("p90", "p90", |it| it.record.latency_p90_ms, milliseconds),
-    described(
-        "p95",
-        "p95",
-        |it| it.record.latency_p95_ms,
-        |it| bounded(it.record.latency_p95_ms, it.record.latency_p95_upper_ms),
-    ),
-    described(
-        "p99",
-        "p99",
-        |it| it.record.latency_p99_ms,
-        |it| bounded(it.record.latency_p99_ms, it.record.latency_p99_upper_ms),
-    )
-    .by_default(),
-    number("mean", "mean", |it| it.record.latency_mean_ms, milliseconds),
-    number("samples", "samples/s", samples_per_second, three_digits).by_default(),
-    number("tokens", "tokens/s", |it| it.record.tokens_per_second, three_digits).by_default(),
-    number("first-token", "first token", |it| it.record.first_token_ms, milliseconds),
-    described("memory", "memory", memory, memory_text).by_default(),
-    number("device-memory", "device memory", |it| it.record.device_memory_mb, megabytes),
-    number("host-memory", "host memory", |it| it.record.memory_mb, megabytes),
-    number("memory-growth", "memory growth", |it| it.record.memory_growth_mb, megabytes),
-    number("energy", "energy per sample", |it| it.record.energy_j_per_sample, joules),
-    number("power", "power", |it| it.record.power_w, |watts| format!("{} W", three_digits(watts))),
+pub static COLUMNS: [RecordColumn; 44] = [
+    text("variant", |it| words(&it.record.variant)),
+    text("backend", |it| words(&it.record.backend)).by_default(),
+    text("device", |it| words(&it.record.device)).by_default(),
+    text("dtype", |it| words(it.record.dtype.name())).by_default(),
+    number("batch", "batch", |it| count(Some(it.record.batch_size))).by_default(),
+    number(P50, "p50", p50).by_default(),
+    number("interval", "± of p50", half_interval).by_default(),
+    number("p90", "p90", |it| with(it.record.latency_p90_ms, latency)),
+    number("p95", "p95", |it| bounded(it.record.latency_p95_ms, it.record.latency_p95_upper_ms)),
+    number("p99", "p99", |it| bounded(it.record.latency_p99_ms, it.record.latency_p99_upper_ms)).by_default(),
+    number("mean", "mean", |it| with(it.record.latency_mean_ms, latency)),
+    number("samples", "samples/s", samples_per_second).by_default(),
+    number("tokens", "tokens/s", |it| with(it.record.tokens_per_second, three_digits)).by_default(),
+    number("first-token", "first token", |it| with(it.record.first_token_ms, latency)),
+    number("memory", "memory", memory).by_default(),
+    number("device-memory", "device memory", |it| with(it.record.device_memory_mb, megabytes)),
+    number("host-memory", "host memory", |it| with(it.record.memory_mb, megabytes)),
+    number("memory-growth", "memory growth", |it| with(it.record.memory_growth_mb, megabytes)),
+    number("energy", "energy per sample", |it| with(it.record.energy_j_per_sample, joules)),
+    number("power", "power", |it| with(it.record.power_w, |watts| format!("{} W", three_digits(watts)))),
     text("energy-source", energy_source),
-    number("load", "load", |it| it.record.load_time_ms, milliseconds),
-    number("compile", "compile", |it| it.record.compilation_time_ms, milliseconds),
-    number("first-call", "first call", |it| it.record.first_inference_ms, milliseconds),
-    number("h2d", "host to device", |it| it.record.h2d_ms, milliseconds),
-    number("compute", "compute", |it| it.record.compute_ms, milliseconds),
-    number("d2h", "device to host", |it| it.record.d2h_ms, milliseconds),
-    number("gflops", "GFLOP/s", |it| it.record.gflops_per_second, three_digits),
-    number("roofline", "of the roofline", |it| it.record.roofline_percent, |percent| format!("{percent:.0} %")),
-    number("processes", "processes", |it| it.record.processes.map(|processes| processes as f64), count),
-    number("calls", "calls", |it| it.record.iterations.map(|calls| calls as f64), count),
-    number("disturbed", "disturbed samples", |it| it.record.disturbed_share, percent),
-    number("accuracy", "accuracy", |it| it.record.accuracy, percent),
-    number("agreement", "agreement", |it| it.record.agreement, percent),
-    number("error", "error", |it| it.record.max_rel_error, |error| format!("{error:.0e}")),
-    number("size", "model size", |it| it.record.model_size_mb, megabytes),
-    number("parameters", "parameters", |it| it.record.parameters.map(|count| count as f64), count),
-    text("stopped-by", |it| it.record.stopped_by.clone().unwrap_or_default()),
-    number("ratio", "p50 ÷ best", |it| it.ratio_to_best, |ratio| format!("{ratio:.2}")).by_default(),
-    text("level", |it| Standing::of_record(it.record, it.ratio_to_best).level.to_string()).by_default(),
+    number("load", "load", |it| with(it.record.load_time_ms, latency)),
+    number("compile", "compile", |it| with(it.record.compilation_time_ms, latency)),
+    number("first-call", "first call", |it| with(it.record.first_inference_ms, latency)),
+    number("h2d", "host to device", |it| with(it.record.h2d_ms, latency)),
+    number("compute", "compute", |it| with(it.record.compute_ms, latency)),
+    number("d2h", "device to host", |it| with(it.record.d2h_ms, latency)),
+    number("gflops", "GFLOP/s", |it| with(it.record.gflops_per_second, three_digits)),
+    number("roofline", "of the roofline", |it| with(it.record.roofline_percent, |percent| format!("{percent:.0} %"))),
+    number("processes", "processes", |it| count(it.record.processes)),
+    number("calls", "calls", |it| count(it.record.iterations)),
+    number("disturbed", "disturbed samples", |it| with(it.record.disturbed_share, percent)),
+    number("accuracy", "accuracy", |Entry { record, .. }| {
+        fraction_of(record.accuracy, record.accuracy_lower.zip(record.accuracy_upper), record.accuracy_samples)
+    }),
+    number("accuracy-change", "change, points", |it| {
+        (it.record.accuracy_change, change_in_points(it.record).unwrap_or_default())
+    }),
+    number("top5", "top-5", |it| with(it.record.accuracy_top5, percent)),
+    number("agreement", "agreement", |Entry { record, .. }| {
+        fraction_of(record.agreement, agreement_interval(record), record.agreement_samples)
+    }),
+    number("cosine", "cosine", |it| with(it.record.output_cosine, |cosine| format!("{cosine:.5}"))),
+    number("error", "error", |it| with(it.record.max_rel_error, |error| format!("{error:.0e}"))),
+    number("size", "model size", |it| with(it.record.model_size_mb, megabytes)),
+    number("parameters", "parameters", parameters),
+    text("stopped-by", |it| words(it.record.stopped_by.as_deref().unwrap_or_default())),
+    number("ratio", "p50 ÷ best", |it| with(it.ratio_to_best, |ratio| format!("{ratio:.2}"))).by_default(),
+    text("level", |it| words(&Standing::of(&[*it]).level.to_string())).by_default(),
     text(STATUS, |it| match it.record.status {
-        Status::Ok => "ok".to_owned(),
-        status => format!("{status}: {}", short_message(it.record)),
+        Status::Ok => words("ok"),
+        status => words(&format!("{status}: {}", short_message(it.record))),
     }),
 ];
 
-/// The median of a case that was measured and is not suspicious: the page sorts by it.
-fn right_median(entry: &Entry<'_>) -> Option<f64> {
-    entry.record.latency_p50_ms.filter(|_| entry.record.status == Status::Ok)
+fn words(text: &str) -> RecordCell {
+    (None, text.to_owned())
 }
 
-/// The median; the status if there is none.
-fn p50(entry: &Entry<'_>) -> String {
+fn with(value: Option<f64>, text: impl Fn(f64) -> String) -> RecordCell {
+    (value, value.map(text).unwrap_or_default())
+}
+
+fn count(count: Option<usize>) -> RecordCell {
+    with(count.map(|count| count as f64), |count| format!("{count:.0}"))
+}
+
+/// The median of a case that was measured and is not suspicious; otherwise its status, and no number to sort by.
+fn p50(entry: &Entry<'_>) -> RecordCell {
     match entry.record.status {
-        Status::Ok => latency(entry.record.latency_p50_ms),
-        status => status.to_string(),
+        Status::Ok => with(entry.record.latency_p50_ms, latency),
+        status => words(&status.to_string()),
     }
 }
 
 /// Half the width of the interval of the median between processes, as a fraction of the median.
-fn half_interval(entry: &Entry<'_>) -> Option<f64> {
-    let (lower, upper) = entry.record.latency_p50_interval_lower_ms.zip(entry.record.latency_p50_interval_upper_ms)?;
-    Some((upper / lower).sqrt() - 1.0)
+fn half_interval(Entry { record, .. }: &Entry<'_>) -> RecordCell {
+    let interval = record.latency_p50_interval_lower_ms.zip(record.latency_p50_interval_upper_ms);
+    with(interval.map(|(lower, upper)| (upper / lower).sqrt() - 1.0), |share| format!("± {}", percent(share)))
 }
 
 /// Where calls read or make tokens, these are counted instead.
-fn samples_per_second(entry: &Entry<'_>) -> Option<f64> {
-    entry.record.throughput_ips.filter(|_| entry.record.tokens_per_second.is_none())
+fn samples_per_second(entry: &Entry<'_>) -> RecordCell {
+    with(entry.record.throughput_ips.filter(|_| entry.record.tokens_per_second.is_none()), three_digits)
 }
 
 /// A percentile; in parentheses if there were too few calls for its bound.
-fn bounded(percentile: Option<f64>, upper: Option<f64>) -> String {
-    let shown = latency(percentile);
-    if upper.is_some() || shown.is_empty() { shown } else { format!("({shown})") }
+fn bounded(percentile: Option<f64>, upper: Option<f64>) -> RecordCell {
+    with(percentile, |ms| if upper.is_some() { latency(ms) } else { format!("({})", latency(ms)) })
 }
 
 /// Whether the device has memory of its own, so that the host's says nothing about the model.
@@ -203,26 +192,14 @@ pub fn peak_memory(record: &Record) -> Option<f64> {
     if has_own_memory(record) { record.device_memory_mb } else { record.memory_mb }
 }
 
-fn memory(entry: &Entry<'_>) -> Option<f64> {
-    peak_memory(entry.record)
-}
-
-fn memory_text(entry: &Entry<'_>) -> String {
+fn memory(entry: &Entry<'_>) -> RecordCell {
     let place = if has_own_memory(entry.record) { " on device" } else { "" };
-    memory(entry).map(|peak| megabytes(peak) + place).unwrap_or_default()
+    with(peak_memory(entry.record), |peak| megabytes(peak) + place)
 }
 
 /// What was measured; empty if nothing could be, for a reason that the record gives as `none: …`.
-fn energy_source(entry: &Entry<'_>) -> String {
-    entry.record.energy_kind.clone().filter(|kind| !kind.starts_with("none")).unwrap_or_default()
-}
-
-fn milliseconds(ms: f64) -> String {
-    latency(Some(ms))
-}
-
-fn megabytes(size: f64) -> String {
-    if size < 10.0 { format!("{} MB", three_digits(size)) } else { format!("{size:.0} MB") }
+fn energy_source(entry: &Entry<'_>) -> RecordCell {
+    words(entry.record.energy_kind.as_deref().filter(|kind| !kind.starts_with("none")).unwrap_or_default())
 }
 
 fn joules(energy: f64) -> String {
@@ -233,8 +210,47 @@ fn joules(energy: f64) -> String {
     }
 }
 
-fn count(count: f64) -> String {
-    format!("{count:.0}")
+/// `25.6 M`; `25.6 M, 41 % not 0` if many are 0.
+fn parameters(entry: &Entry<'_>) -> RecordCell {
+    let Some(count) = entry.record.parameters else { return RecordCell::default() };
+    let nonzero = entry.record.nonzero_parameters.map(|nonzero| nonzero as f64 / count.max(1) as f64);
+    let nonzero = nonzero.filter(|nonzero| *nonzero < 0.995).map(|nonzero| format!(", {:.0} % not 0", 100.0 * nonzero));
+    (Some(count as f64), rounded(count) + &nonzero.unwrap_or_default())
+}
+
+/// `98.2 % (96.5 … 99.2) of 450`.
+fn fraction_of(fraction: Option<f64>, interval: Option<(f64, f64)>, count: Option<u64>) -> RecordCell {
+    let interval = interval.map(|(lower, upper)| format!(" ({:.1} … {:.1})", 100.0 * lower, 100.0 * upper));
+    let count = count.map(|count| format!(" of {count}"));
+    with(fraction, |fraction| {
+        [Some(percent(fraction)), interval.clone(), count.clone()].into_iter().flatten().collect()
+    })
+}
+
+/// The 95 % interval of `agreement`.
+fn agreement_interval(record: &Record) -> Option<(f64, f64)> {
+    let (agreement, samples) = record.agreement.zip(record.agreement_samples)?;
+    let is_fraction = (0.0..=1.0).contains(&agreement);
+    is_fraction.then(|| proportion_interval((agreement * samples as f64).round() as u64, samples, 0.95))?
+}
+
+/// The change of the accuracy in percentage points: `−0.2 (−1.4 … +1.0)`.
+pub fn change_in_points(record: &Record) -> Option<String> {
+    let change = points(record.accuracy_change?);
+    Some(match record.accuracy_change_lower.zip(record.accuracy_change_upper) {
+        Some((lower, upper)) => format!("{change} ({} … {})", points(lower), points(upper)),
+        None => change,
+    })
+}
+
+/// `−0.6`, `0.0`, `+1.2`: a difference of fractions in percentage points.
+fn points(difference: f64) -> String {
+    let text = format!("{:.1}", 100.0 * difference.abs());
+    match difference {
+        _ if text == "0.0" => text,
+        below if below < 0.0 => format!("−{text}"),
+        _ => format!("+{text}"),
+    }
 }
 
 #[cfg(test)]
@@ -293,5 +309,16 @@ mod tests {
         let [latency_p50_interval_lower_ms, latency_p50_interval_upper_ms] = bounds;
         let several = Record { latency_p50_interval_lower_ms, latency_p50_interval_upper_ms, ..record };
         assert_eq!(cell("interval", &several), "± 2.0 %");
+    }
+
+    #[test]
+    fn even_if_all_of_64_samples_agree_no_small_loss_is_shown() {
+        let of = |agreement, agreement_samples| {
+            let agreement = Some(agreement);
+            agreement_interval(&Record { agreement, agreement_samples, ..record("m", "ort", 1, None) })
+        };
+        let (lower, upper) = of(1.0, Some(64)).unwrap();
+        assert!((lower - 0.944).abs() < 1e-3 && upper == 1.0, "{lower} {upper}");
+        assert_eq!([of(f64::NAN, Some(64)), of(1.5, Some(64)), of(1.0, None), of(1.0, Some(0))], [None; 4]);
     }
 }

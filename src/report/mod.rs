@@ -1,6 +1,5 @@
 //! Reports for readers: tables, Markdown, JSON, one HTML page, and charts as files.
 
-mod chart;
 mod colour;
 pub mod columns;
 pub mod comparison;
@@ -12,11 +11,13 @@ pub mod html;
 pub mod index;
 mod json;
 mod machine_facts;
+pub mod numbers;
 mod payload;
 mod ranking;
 pub mod records;
 mod selection;
 pub mod table;
+mod trend;
 pub mod variants;
 
 pub use json::json;

@@ -1,6 +1,6 @@
 //! The order that all reports show: cases that do the same work, the fastest of them, and the others as multiples of it.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 use std::hash::Hash;
 
 use indexmap::IndexMap;
@@ -61,82 +61,38 @@ pub fn ratios_to_best<W: Eq + Hash>(times: &[(W, Option<f64>)]) -> Vec<Option<f6
 /// A note says that samples were disturbed from this fraction of them on.
 const DISTURBED_FROM: f64 = 0.1;
 
-/// `12 % of ort's samples were disturbed`, for each backend with many disturbed samples.
-pub fn disturbed_lines(group: &ModelGroup<'_>) -> Vec<String> {
-    // Samples per backend: all whose disturbance is known, and the disturbed ones.
-    let mut counts: BTreeMap<&str, (f64, f64)> = BTreeMap::new();
-    for record in group.rows.iter().map(|row| row.record) {
-        if let Some((samples, share)) = record.sample_count.zip(record.disturbed_share) {
-            let (all, disturbed) = counts.entry(&record.backend).or_default();
-            *all += samples as f64;
-            *disturbed += share * samples as f64;
-        }
-    }
-    let shares = counts.into_iter().map(|(backend, (all, disturbed))| (backend, disturbed / all));
-    shares
-        .filter(|(_, share)| *share > DISTURBED_FROM)
-        .map(|(backend, share)| format!("{:.0} % of {backend}'s samples were disturbed", 100.0 * share))
-        .collect()
-}
-
-/// `p99 has no bound: ort-cpu-f32 batch 1 needs 562 more calls`, if a case of the group has too few calls, or too few that are
-/// independent.
-pub fn missing_calls_line(group: &ModelGroup<'_>) -> Option<String> {
-    let measured = group.rows.iter().map(|row| row.record).filter(|record| record.status == Status::Ok);
-    let needs = measured.filter_map(|record| {
-        let need = match calls_for_bound(0.99).saturating_sub(record.iterations?) {
-            0 if record.latency_p99_upper_ms.is_some() => return None,
+/// What a reader has to know about the calls of these cases, a line for each kind of shortcoming that there is.
+pub fn notes_on_calls(rows: &[Entry<'_>]) -> Vec<String> {
+    let line = |what: &str, of: fn(&Record) -> Option<String>| {
+        let case = |row: &Entry<'_>| {
+            let function = row.record.case().benchmark_id().function;
+            Some(format!("{function} batch {} {}", row.record.batch_size, of(row.record)?))
+        };
+        let cases: Vec<String> = rows.iter().filter_map(case).collect();
+        (!cases.is_empty()).then(|| format!("{what}: {}", cases.join(", ")))
+    };
+    let fewer = line("fewer calls than asked for", |record| {
+        let (calls, reason) = record.iterations.zip(record.stopped_by.as_deref())?;
+        (reason == "budget" || reason.ends_with("-missed")).then(|| format!("has {calls} ({reason})"))
+    });
+    let unbounded = line("p99 has no bound", |record| {
+        let calls =
+            record.iterations.filter(|_| record.status == Status::Ok && record.latency_p99_upper_ms.is_none())?;
+        Some(match calls_for_bound(0.99).saturating_sub(calls) {
             0 => "needs more calls, since they depend on one another".to_owned(),
             missing => format!("needs {missing} more calls"),
-        };
-        Some(format!("{} batch {} {need}", record.case().benchmark_id().function, record.batch_size))
+        })
     });
-    let needs: Vec<String> = needs.collect();
-    (!needs.is_empty()).then(|| format!("p99 has no bound: {}", needs.join(", ")))
-}
-
-/// `fewer calls than asked for: ort-cpu-f32 batch 1 has 11 (budget)`, if a case of the group has fewer.
-pub fn fewer_calls_line(group: &ModelGroup<'_>) -> Option<String> {
-    let of = |record: &Record| {
-        let (calls, reason) = record.iterations.zip(record.stopped_by.as_deref())?;
-        let is_fewer = reason == "budget" || reason.ends_with("-missed");
-        let function = record.case().benchmark_id().function;
-        is_fewer.then(|| format!("{function} batch {} has {calls} ({reason})", record.batch_size))
-    };
-    let fewer: Vec<String> = group.rows.iter().filter_map(|row| of(row.record)).collect();
-    (!fewer.is_empty()).then(|| format!("fewer calls than asked for: {}", fewer.join(", ")))
+    let disturbed = line("disturbed samples", |record| {
+        let share = record.disturbed_share.filter(|share| *share > DISTURBED_FROM)?;
+        Some(format!("has {:.0} %", 100.0 * share))
+    });
+    [fewer, unbounded, disturbed].into_iter().flatten().collect()
 }
 
 /// The latency by which a case is ranked; only a case that ran and was right has one.
 fn ranked_latency(record: &Record) -> Option<f64> {
     (record.status == Status::Ok).then_some(record.latency_p50_ms).flatten()
-}
-
-/// `3.21 ms`: three significant digits, in ns, µs, ms or s.
-pub fn latency(ms: Option<f64>) -> String {
-    let Some(ms) = ms else { return String::new() };
-    let (value, unit) = match ms {
-        _ if ms < 1e-3 => (ms * 1e6, "ns"),
-        _ if ms < 1.0 => (ms * 1e3, "µs"),
-        _ if ms < 1e3 => (ms, "ms"),
-        _ => (ms / 1e3, "s"),
-    };
-    format!("{} {unit}", three_digits(value))
-}
-
-/// `98.2 %`.
-pub fn percent(fraction: f64) -> String {
-    format!("{:.1} %", 100.0 * fraction)
-}
-
-/// Three significant digits, never fewer than the integer part.
-pub fn three_digits(value: f64) -> String {
-    let decimals = match value.abs() {
-        magnitude if magnitude < 10.0 => 2,
-        magnitude if magnitude < 100.0 => 1,
-        _ => 0,
-    };
-    format!("{value:.decimals$}")
 }
 
 /// The first line of a message, cut to a table's width.
@@ -181,12 +137,12 @@ mod tests {
             latency_p99_upper_ms: (iterations >= 662).then_some(2.0),
             ..record("m", backend, 1, Some(1.0))
         };
-        let line = |records: &[Record]| missing_calls_line(&rank(records)[0]);
+        let lines = |records: &[Record]| notes_on_calls(&rank(records)[0].rows);
         let dependent = Record { latency_p99_upper_ms: None, ..with_calls("ort", 662) };
-        assert!(line(&[dependent]).unwrap().ends_with("needs more calls, since they depend on one another"));
-        assert_eq!(line(&[with_calls("ort", 662)]), None);
+        assert!(lines(&[dependent])[0].ends_with("needs more calls, since they depend on one another"));
+        assert!(lines(&[with_calls("ort", 662)]).is_empty());
         let expected = "p99 has no bound: tch-cpu-f32 batch 1 needs 562 more calls";
-        assert_eq!(line(&[with_calls("ort", 1000), with_calls("tch", 100)]).as_deref(), Some(expected));
+        assert_eq!(lines(&[with_calls("ort", 1000), with_calls("tch", 100)]), [expected]);
     }
 
     #[test]
@@ -194,19 +150,14 @@ mod tests {
         let stopped = |backend, iterations, reason: &str| Record {
             iterations: Some(iterations),
             stopped_by: Some(reason.into()),
+            latency_p99_upper_ms: Some(2.0),
             ..record("m", backend, 1, Some(1.0))
         };
-        let line = |records: &[Record]| fewer_calls_line(&rank(records)[0]);
-        assert_eq!(line(&[stopped("ort", 1000, "iterations"), record("m", "tch", 1, None)]), None);
+        let lines = |records: &[Record]| notes_on_calls(&rank(records)[0].rows);
+        assert!(lines(&[stopped("ort", 1000, "iterations"), record("m", "tch", 1, None)]).is_empty());
         let records = [stopped("ort", 1000, "iterations"), stopped("tch", 11, "budget")];
-        assert_eq!(line(&records).as_deref(), Some("fewer calls than asked for: tch-cpu-f32 batch 1 has 11 (budget)"));
-        let missed = line(&[stopped("ort", 98, "iterations-missed")]).unwrap();
-        assert!(missed.ends_with("ort-cpu-f32 batch 1 has 98 (iterations-missed)"), "{missed}");
-    }
-
-    #[test]
-    fn latencies_have_three_digits_and_a_unit() {
-        let shown = [0.000_012_3, 0.012_34, 1.234, 123.4, 4_321.0].map(|ms| latency(Some(ms)));
-        assert_eq!(shown, ["12.3 ns", "12.3 µs", "1.23 ms", "123 ms", "4.32 s"]);
+        assert_eq!(lines(&records), ["fewer calls than asked for: tch-cpu-f32 batch 1 has 11 (budget)"]);
+        let missed = lines(&[stopped("ort", 98, "iterations-missed")]);
+        assert!(missed[0].ends_with("ort-cpu-f32 batch 1 has 98 (iterations-missed)"), "{missed:?}");
     }
 }

@@ -1,8 +1,8 @@
 //! Records as text: a table per model for a terminal or as Markdown, and JSON with its schema.
 
 use super::columns::{P50, RecordColumn, chosen};
-use super::ranking::{ModelGroup, disturbed_lines, fewer_calls_line, missing_calls_line, rank, short_message};
-use super::table::{Cell, Column, Table};
+use super::ranking::{ModelGroup, notes_on_calls, rank, short_message};
+use super::table::{Cell, Table};
 use super::{Format, json};
 use crate::definition::Status;
 use crate::run_data::Record;
@@ -35,11 +35,7 @@ pub fn schema() -> String {
 /// The fastest of each batch size is marked; a case without figures says why below the table.
 fn table(group: &ModelGroup<'_>, columns: &[String]) -> Table {
     let columns = chosen(columns, &group.rows);
-    let header = |column: &&RecordColumn| match column.is_number() {
-        true => Column::number(column.header),
-        false => Column::text(column.header),
-    };
-    let mut table = Table::new(columns.iter().map(header)).titled(group.title.as_str());
+    let mut table = Table::new(columns.iter().map(|column| column.head())).titled(group.title.as_str());
     for entry in &group.rows {
         let cell = |column: &&RecordColumn| {
             let cell = Cell::from(column.text(entry));
@@ -54,8 +50,7 @@ fn table(group: &ModelGroup<'_>, columns: &[String]) -> Table {
         let id = record.case().benchmark_id();
         table.footnote(format!("{}/{}: {}: {}", id.function, id.value, record.status, short_message(record)));
     }
-    let calls = fewer_calls_line(group).into_iter().chain(missing_calls_line(group));
-    for line in calls.chain(disturbed_lines(group)) {
+    for line in notes_on_calls(&group.rows) {
         table.footnote(line);
     }
     table
@@ -105,13 +100,11 @@ mod tests {
     fn disturbed_samples_and_what_can_be_shown_are_below_the_figures() {
         let with_share = |batch_size, disturbed_share| Record {
             disturbed_share: Some(disturbed_share),
-            sample_count: Some(100),
             ..record("m", "ort", batch_size, Some(1.0))
         };
         let records = [with_share(1, 0.0), with_share(2, 0.25), record("m", "tch", 1, Some(1.0))];
         let shown = text(&records, "what can be shown", Format::Table);
-        assert!(shown.contains("\n  12 % of ort's samples were disturbed\n"), "{shown}");
-        assert!(!shown.contains("tch's"), "{shown}");
+        assert!(shown.contains("\n  disturbed samples: ort-cpu-f32 batch 2 has 25 %\n"), "{shown}");
         assert!(shown.ends_with("\nwhat can be shown\n"), "{shown}");
         assert!(!text(&[with_share(1, 0.1)], "", Format::Table).contains("disturbed"));
     }

@@ -1,12 +1,10 @@
 //! What a report is about: the newest measurement of each case and machine among its runs, and the runs before them.
 
-use std::collections::{BTreeMap, BTreeSet};
-
 use anyhow::Result;
 use indexmap::IndexMap;
 
 use crate::compare::CaseFilter;
-use crate::definition::{Case, Status};
+use crate::definition::Case;
 use crate::history::Run;
 use crate::machine::Machine;
 use crate::run_data::{Distribution, Distributions, Record};
@@ -60,8 +58,6 @@ pub struct Measured<'a> {
     pub case: Case,
     /// Model, variant, phase and sequence length: what is the same work at one batch size.
     pub group: String,
-    /// The backend, and what else tells the configurations of this report apart.
-    pub series: String,
     /// An index into the machines.
     pub machine: usize,
     pub distribution: Option<&'a Distribution>,
@@ -93,60 +89,34 @@ impl<'a> Shown<'a> {
                 let machine = machines.iter().position(|machine| machine.host_id == record.host_id).unwrap_or_default();
                 let distribution = run.distribution(&case);
                 let group = case.benchmark_id().group;
-                let found =
-                    Measured { record, case: case.clone(), group, series: String::new(), machine, distribution };
+                let found = Measured { record, case: case.clone(), group, machine, distribution };
                 cases.insert((case, &record.host_id), found);
             }
         }
-        let mut cases: Vec<Measured<'a>> = cases.into_values().collect();
-        name_series(&mut cases, &machines);
-        Shown { runs: all, cases, machines }
-    }
-
-    /// Those with right figures, with their places.
-    pub fn measured(&self) -> impl Iterator<Item = (usize, &Measured<'a>)> {
-        self.cases.iter().enumerate().filter(|(_, case)| case.record.status == Status::Ok)
+        Shown { runs: all, cases: cases.into_values().collect(), machines }
     }
 }
 
-/// Backend first; device, dtype and machine where there are several of them.
-fn name_series(cases: &mut [Measured<'_>], machines: &[MachineName<'_>]) {
-    let several = |value: &dyn Fn(&Measured<'_>) -> String| cases.iter().map(value).collect::<BTreeSet<_>>().len() > 1;
-    let devices = several(&|case| case.case.device.clone());
-    let dtypes = several(&|case| case.case.dtype.to_string());
-    for case in cases {
-        let mut parts = vec![case.case.backend.clone()];
-        parts.extend(devices.then(|| case.case.device.clone()));
-        parts.extend(dtypes.then(|| case.case.dtype.to_string()));
-        parts.extend((machines.len() > 1).then(|| machines[case.machine].name.clone()));
-        case.series = parts.join(" · ");
-    }
-}
-
+/// Each machine is named by its processor, with the start of its id where there are several, or else by its id.
 fn machines<'a>(runs: &[&'a ReportedRun]) -> Vec<MachineName<'a>> {
-    let mut machines: Vec<MachineName<'a>> = Vec::new();
+    let mut hosts: IndexMap<&str, Option<&Machine>> = IndexMap::new();
     // The newest run tells most of a machine.
     for run in runs.iter().rev() {
         let facts = run.machine.as_ref();
         for record in &run.records {
-            if machines.iter().all(|known| known.host_id != record.host_id) {
-                let facts = facts.filter(|facts| facts.host_id == record.host_id);
-                let name = facts.and_then(short_name).unwrap_or_else(|| record.host_id.clone());
-                machines.push(MachineName { host_id: record.host_id.clone(), name, facts });
-            }
+            hosts.entry(&record.host_id).or_insert(facts.filter(|facts| facts.host_id == record.host_id));
         }
     }
-    let mut counts: BTreeMap<String, usize> = BTreeMap::new();
-    for machine in &machines {
-        *counts.entry(machine.name.clone()).or_default() += 1;
-    }
-    for machine in &mut machines {
-        if counts[&machine.name] > 1 {
-            let id: String = machine.host_id.chars().take(4).collect();
-            machine.name = format!("{} {id}", machine.name);
-        }
-    }
-    machines
+    let is_one = hosts.len() == 1;
+    let machine = |(host_id, facts): (&str, Option<&'a Machine>)| {
+        let name = match facts.and_then(short_name) {
+            Some(name) if is_one => name,
+            Some(name) => format!("{name} {}", host_id.chars().take(4).collect::<String>()),
+            None => host_id.to_owned(),
+        };
+        MachineName { host_id: host_id.to_owned(), name, facts }
+    };
+    hosts.into_iter().map(machine).collect()
 }
 
 /// `AMD EPYC ×2`: the first words of the processor's name, and how many there are.
@@ -179,19 +149,5 @@ mod tests {
         let runs = [run_of(2, vec![record("m", "ort", 1, Some(2.0))])];
         let shown = Shown::new(&runs, &earlier);
         assert_eq!((shown.cases.len(), shown.runs.len()), (1, 2));
-    }
-
-    #[test]
-    fn a_series_is_named_by_what_differs() {
-        let mut half = record("m", "ort", 1, Some(1.0));
-        half.dtype = crate::definition::Dtype::F16;
-        let mut elsewhere = record("m", "ort", 1, Some(1.0));
-        elsewhere.host_id = "other".into();
-        let series = |records: Vec<Record>| -> Vec<String> {
-            Shown::new(&[run_of(1, records)], &[]).cases.iter().map(|case| case.series.clone()).collect()
-        };
-        assert_eq!(series(vec![record("m", "ort", 1, Some(1.0))]), ["ort"]);
-        assert_eq!(series(vec![record("m", "ort", 1, Some(1.0)), half]), ["ort · f32", "ort · f16"]);
-        assert_eq!(series(vec![record("m", "ort", 1, Some(1.0)), elsewhere]), ["ort · h", "ort · other"]);
     }
 }

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use anyhow::{Result, bail, ensure};
+use indexmap::IndexMap;
 
 use super::arguments::Selection;
 use crate::catalogue::{ALL, Entry, Place, find_name, is_chosen, is_named, table_of};
@@ -28,8 +29,6 @@ pub trait Capabilities {
 #[derive(Clone, Debug)]
 pub struct PlannedCase {
     pub case: Case,
-    pub family: String,
-    pub modality: String,
     /// The model's definition, or why there is none.
     pub definition: Result<Model, String>,
     /// The model, or why the case cannot run.
@@ -70,7 +69,9 @@ pub fn plan(
                 if let Some(Case { model, variant, .. }) = taken.insert(case.to_string(), case.clone()) {
                     bail!("{} {} and {model} {variant} have the same id {case}", case.model, case.variant);
                 }
-                cases.push(planned(case, entry, capabilities));
+                let model = runnable_model(&case, entry, capabilities).cloned();
+                let definition = entry.model.clone().map_err(|failure| failure.message);
+                cases.push(PlannedCase { case, definition, model });
             }
         }
     }
@@ -108,16 +109,6 @@ fn resolved(backend: &str, device: &str, capabilities: &dyn Capabilities) -> Str
     }
     let is_there = |device: &&&str| capabilities.check_device(backend, device).is_ok();
     PREFERRED.iter().find(is_there).copied().unwrap_or("cpu").to_owned()
-}
-
-fn planned(case: Case, entry: &Entry, capabilities: &dyn Capabilities) -> PlannedCase {
-    let (family, modality) = match &entry.model {
-        Ok(model) => (model.family.clone(), model.modality.clone()),
-        Err(_) => (String::new(), String::new()),
-    };
-    let model = runnable_model(&case, entry, capabilities).cloned();
-    let definition = entry.model.clone().map_err(|failure| failure.message);
-    PlannedCase { case, family, modality, definition, model }
 }
 
 fn runnable_model<'a>(
@@ -192,37 +183,37 @@ impl<'a> Chosen<'a> {
 }
 
 fn chosen_entries<'a>(suite: &Suite, selection: &Selection, catalogue: &'a [Entry]) -> Result<Vec<Chosen<'a>>> {
-    let known = |name: &str| catalogue.iter().any(|entry| entry.name == name);
+    let of_model = |name: &str| -> Result<Vec<&'a Entry>> {
+        let entries: Vec<&Entry> = catalogue.iter().filter(|entry| entry.name == name).collect();
+        ensure!(!entries.is_empty(), unknown_model(name, catalogue));
+        Ok(entries)
+    };
     let asked_models: Vec<&str> =
         selection.model.iter().map(|name| find_name(name, catalogue).unwrap_or(name)).collect();
     let asked_variants = (!selection.variant.is_empty()).then_some(selection.variant.as_slice());
-    let mut chosen: Vec<Chosen> = Vec::new();
+    let mut chosen: IndexMap<(&str, &str), Chosen<'a>> = IndexMap::new();
     for model in &suite.models {
-        ensure!(known(&model.name), unknown_model(&model.name, catalogue));
-        let of_model: Vec<&Entry> = catalogue.iter().filter(|entry| entry.name == model.name).collect();
-        check_variants(model.variants.as_deref().unwrap_or_default(), &of_model)?;
+        let entries = of_model(&model.name)?;
+        check_variants(model.variants.as_deref().unwrap_or_default(), &entries)?;
         let asked = asked_variants.or(model.variants.as_deref());
-        for entry in of_model.into_iter().filter(|entry| is_chosen(entry, asked)) {
-            if !chosen.iter().any(|other| std::ptr::eq(other.entry, entry)) {
-                chosen.push(Chosen::new(entry, suite, table_of(suite, entry)?));
-            }
+        for entry in entries.into_iter().filter(|entry| is_chosen(entry, asked)) {
+            let sizes = Chosen::new(entry, suite, table_of(suite, entry)?);
+            chosen.entry((&entry.name, &entry.variant)).or_insert(sizes);
         }
     }
     // A model that is asked for by name runs even where the suite does not list it.
     for entry in catalogue {
-        let is_asked_for = (asked_models.contains(&entry.name.as_str()) && is_chosen(entry, asked_variants))
-            || (suite.include_found && entry.place == Place::Folder && is_named(&entry.variant, asked_variants));
-        if is_asked_for && !chosen.iter().any(|other| std::ptr::eq(other.entry, entry)) {
-            chosen.push(Chosen::new(entry, suite, None));
+        if (asked_models.contains(&entry.name.as_str()) && is_chosen(entry, asked_variants))
+            || (suite.include_found && entry.place == Place::Folder && is_named(&entry.variant, asked_variants))
+        {
+            chosen.entry((&entry.name, &entry.variant)).or_insert_with(|| Chosen::new(entry, suite, None));
         }
     }
     for name in &asked_models {
-        ensure!(known(name), unknown_model(name, catalogue));
-        let of_model: Vec<&Entry> = catalogue.iter().filter(|entry| entry.name == *name).collect();
-        check_variants(&selection.variant, &of_model)?;
+        check_variants(&selection.variant, &of_model(name)?)?;
     }
-    chosen.retain(|chosen| asked_models.is_empty() || asked_models.contains(&chosen.entry.name.as_str()));
-    Ok(chosen)
+    chosen.retain(|(name, _), _| asked_models.is_empty() || asked_models.contains(name));
+    Ok(chosen.into_values().collect())
 }
 
 /// # Errors
@@ -382,7 +373,7 @@ mod tests {
         let sizes = "a-pruned/ort-cpu-f32/1 a-pruned/ort-cpu-f32/8";
         assert_eq!(plan(vec![table(&[], 1), table(&["int8"], 4)], "pruned"), Ok(sizes.into()));
         let error = plan(vec![table(&[], 1), table(&["all"], 4)], "").unwrap_err();
-        assert!(error.starts_with("two tables of the suite give a original different `batch_sizes`"), "{error}");
+        assert!(error.starts_with("two tables of the suite give a original different batch sizes"), "{error}");
     }
 
     #[test]

@@ -36,7 +36,7 @@ fn an_absent_device_is_unavailable_with_what_is_there_and_an_unknown_one_is_refu
 fn auto_is_the_cpu_if_there_is_nothing_better() {
     let workplace = Workplace::new(&["digits"], &["candle"], &[1]);
     let cases = verified(&workplace, 0, &["--device", "auto,cpu"]);
-    let ids: Vec<&str> = cases.iter().filter_map(|case| case["id"].as_str()).collect();
+    let ids: Vec<&str> = cases.iter().filter_map(|case| case["case_id"].as_str()).collect();
     assert!(
         ids == ["digits/candle-cpu-f32/1"] || cfg!(feature = "candle-cuda") || cfg!(feature = "candle-metal"),
         "{ids:?}"

@@ -205,9 +205,9 @@ fn wrong_usage_is_answered_with_what_there_is() {
     refused(&["run", "--suite", "absent/suite.toml"], &["no suite \"absent/suite.toml\"", "or give a path"]);
     refused(&["run", "--batch-sizes", "0"], &["batch sizes", "are numbers from 1"]);
     refused(&["run", "--batch-sizes", "many"], &["invalid value 'many'"]);
-    refused(&["run", "--dtype", "f12"], &["there are f32, f16, bf16, i8"]);
+    refused(&["run", "--dtype", "f12"], &["f32, f16, bf16, i8"]);
     refused(&["run", "--iterations", "0"], &["iterations is a number from 1"]);
-    refused(&["run", "--budget", "0"], &["budget and timeout are seconds above 0"]);
+    refused(&["run", "--budget", "0"], &["budget_s is a number from 0.001 to"]);
     refused(&["run", "--threads", "100000"], &["threads is a number from 1 to"]);
     refused(&["run", "--variant", "pruned"], &["the suite and the filters leave no case"]);
     refused(&["run", "("], &["FILTER \"(\" is not a regular expression"]);

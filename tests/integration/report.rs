@@ -4,6 +4,7 @@ use std::fs::{self, File};
 use std::path::Path;
 
 use inferbench::history::{read_records, write_records};
+use inferbench::report::drawing::{Chart, Drawing};
 use inferbench::run_data::Record;
 use serde_json::Value;
 
@@ -33,8 +34,10 @@ fn payload(page: &str) -> Value {
     serde_json::from_str(rest.split_once("</script>").unwrap().0).unwrap()
 }
 
-fn chart<'a>(payload: &'a Value, id: &str) -> &'a Value {
-    payload["charts"].as_array().unwrap().iter().find(|chart| chart["id"] == id).unwrap()
+/// A chart as the page's program makes it.
+fn chart(payload: &Value, id: &str) -> Chart {
+    let charts = Drawing::of_json(payload.to_string()).unwrap().charts().unwrap();
+    charts.into_iter().find(|chart| chart.id == id).unwrap()
 }
 
 /// Changes the records of a run.
@@ -66,6 +69,28 @@ fn html_goes_beside_the_results_and_its_path_is_printed() {
     assert!(several.trim_end().ends_with("target-reports/report.html"), "{several}");
     assert!(Path::new(several.trim_end()).is_file());
     assert!(printed(&["report", "--format", "html", "--output", "-"]).starts_with("<!DOCTYPE html>"));
+}
+
+#[test]
+fn a_folder_of_reports_is_read_and_written() {
+    let workplace = with_runs(1, 8);
+    write_runs(&workplace.path("other"), Shape { runs: 2, cases: 8, host: HERE });
+    let html = |arguments: &[&str]| {
+        let arguments = [&["report", "--format", "html", "--output-dir", "other"], arguments].concat();
+        workplace.inferbench(&arguments).finish().with_code(0).stdout.trim_end().to_owned()
+    };
+    assert!(html(&[]).ends_with("other/20260101T010000Z-aaaa1111/report.html"), "{}", html(&[]));
+    assert_eq!(html(&["--all"]), "other/report.html");
+    // Runs of another history: what is written about them goes into the folder too.
+    assert_eq!(html(&["--history", "target-reports"]), "other/report.html");
+    assert!(
+        fs::read_to_string(workplace.path("other/index.html"))
+            .unwrap()
+            .contains("20260101T010000Z-aaaa1111/report.html")
+    );
+    assert!(!workplace.path("target-reports/index.html").exists());
+    let table = workplace.inferbench(&["report", "--output-dir", "other", "--all"]).finish().with_code(0).stdout;
+    assert_eq!(table.matches("run 2026").count(), 2, "{table}");
 }
 
 #[test]
@@ -125,10 +150,9 @@ fn json_is_what_its_schema_says() {
 fn the_trend_marks_the_change_that_was_made_and_no_other() {
     let workplace = with_runs(10, 20);
     let payload = payload(&page(&workplace, &["--last", "10"]));
-    let plot = &chart(&payload, "trend")["plot"];
-    assert_eq!(plot["runs"].as_array().unwrap().len(), 10);
-    let points = plot["points"].as_array().unwrap();
-    let changed: Vec<&Value> = points.iter().filter(|point| !point["change"].is_null()).collect();
+    assert_eq!(payload["runs"].as_array().unwrap().len(), 10);
+    let trend = chart(&payload, "trend");
+    let changed: Vec<&Value> = trend.points.iter().filter(|point| !point["change"].is_null()).collect();
     let ort = payload["cases"].as_array().unwrap().iter().filter(|case| case["backend"] == "ort").count();
     assert_eq!(changed.len(), ort);
     for point in changed {
@@ -137,7 +161,8 @@ fn the_trend_marks_the_change_that_was_made_and_no_other() {
     }
     // Of one run, the trend looks back by itself.
     let of_latest = self::payload(&page(&workplace, &[]));
-    assert_eq!(chart(&of_latest, "trend")["plot"]["runs"].as_array().unwrap().len(), 10);
+    assert_eq!(of_latest["runs"].as_array().unwrap().len(), 10);
+    assert_eq!(chart(&of_latest, "trend").points.len(), trend.points.len());
 }
 
 #[test]
@@ -146,11 +171,11 @@ fn two_machines_are_set_side_by_side() {
     let reports = workplace.path("target-reports");
     let other = write_runs(&reports, Shape { runs: 1, cases: 20, host: FASTER }).remove(0);
     let alone = payload(&page(&workplace, &[&other]));
-    assert!(chart(&alone, "hardware")["absent"].as_str().unwrap().contains("report RUN1 RUN2"));
+    assert!(chart(&alone, "hardware").absent.unwrap().contains("report RUN1 RUN2"));
     let both = payload(&page(&workplace, &["20260101T000000Z-aaaa1111", &other]));
     let hardware = chart(&both, "hardware");
-    assert!(hardware["absent"].is_null());
-    assert_eq!(hardware["plot"]["points"].as_array().unwrap().len(), 40);
+    assert!(hardware.absent.is_none());
+    assert_eq!(hardware.points.len(), 40);
     assert_eq!(both["machines"].as_array().unwrap().len(), 2);
 }
 
@@ -205,7 +230,7 @@ fn the_index_has_all_runs_the_newest_first() {
     fs::create_dir_all(workplace.criterion().join("report")).unwrap();
     workplace.write("target/criterion/report/index.html", "");
     let html = inferbench::report::index::render(&workplace.path("target-reports"), &workplace.criterion()).unwrap();
-    assert!(html.contains("href=\"../target/criterion/report/index.html\""), "{html}");
+    assert!(html.contains("/target/criterion/report/index.html\">"), "{html}");
 }
 
 #[test]
@@ -228,7 +253,7 @@ fn measuring_writes_the_page_the_distributions_and_the_index() {
     let facts = payload["machines"][0]["facts"].as_array().unwrap();
     assert!(facts.iter().any(|fact| fact["name"] == "logical processors"), "{facts:?}");
     assert!(payload["machines"][0]["resolution"].as_str().unwrap().starts_with("smallest change"));
-    let curves = chart(&payload, "distribution")["plot"]["curves"].as_array().unwrap();
+    let curves = chart(&payload, "distribution").points;
     // Twenty calls tell of quantiles up to 95 %; the record alone has four.
     assert_eq!(curves.len(), 2);
     assert!(curves.iter().all(|curve| curve["quantiles"].as_array().unwrap().len() > 15), "{curves:?}");

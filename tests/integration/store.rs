@@ -118,8 +118,9 @@ fn a_conversion_is_a_run_of_the_history() {
     assert_eq!(kept, calls);
 
     let before = content(&workplace.path("target-reports"));
-    workplace.inferbench(&["convert", "--store", "other"]).finish().with_code(0);
+    workplace.inferbench(&["convert"]).finish().with_code(0);
     assert_eq!(content(&workplace.path("target-reports")), before);
+    import(&workplace, &[]).finish().with_code(0);
     assert_eq!(content(&workplace.path("other")).len(), content(run.folder()).len());
 }
 
@@ -339,7 +340,7 @@ fn what_is_no_history_is_said_to_be_none() {
     runs("notes/notes.txt").with_code(2).saying(&["notes.txt: not a results.csv of inferbench"]);
     import(&workplace, &["nothing"]).finish().with_code(2).saying(&["no run \"nothing\""]);
     import(&workplace, &["notes"]).finish().with_code(2).saying(&["notes: no run"]);
-    workplace.inferbench(&["store", "init", "--history", "other"]).finish().with_code(0);
+    fs::create_dir_all(workplace.path("other")).unwrap();
     assert!(ids(&workplace, "other").is_empty());
     // A folder that is in the way is left alone.
     fs::create_dir_all(workplace.path(&format!("other/{RUN}/mine"))).unwrap();

@@ -208,7 +208,7 @@ fn names_of_other_libraries_and_empty_variables_are_accepted() {
 fn numbers_that_no_machine_can_do_are_refused() {
     let workplace = Workplace::new(&["digits"], &["candle"], &[1]);
     let run = |arguments: &[&str]| workplace.inferbench(&[&["run", "--dry-run"], arguments].concat()).finish();
-    run(&["--budget", "1e300"]).with_code(2).saying(&["budget and timeout are seconds above 0"]);
+    run(&["--budget", "1e300"]).with_code(2).saying(&["budget_s is a number from 0.001 to"]);
     run(&["--threads", "100000"]).with_code(2).saying(&["threads is a number from 1 to"]);
     let more = std::thread::available_parallelism().unwrap().get() + 1;
     run(&["--threads", &more.to_string()]).with_code(0).saying(&["are more than the"]);

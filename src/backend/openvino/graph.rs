@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
+use clap::ValueEnum as _;
 use openvino::{
     CompiledModel, Core, DeviceType, InferRequest, InferenceError, Model, PartialShape, PropertyKey, RwPropertyKey,
     Tensor,
@@ -70,7 +71,7 @@ fn read_placement(
 ) -> Result<Placement, CaseFailure> {
     let precision = property(&RwPropertyKey::HintInferencePrecision.into())?;
     let unknown = |_| CaseFailure::unsupported(format!("OpenVINO says that it computes in {precision:?}"));
-    let dtype = precision.parse::<Dtype>().map_err(unknown)?;
+    let dtype = Dtype::from_str(&precision, true).map_err(unknown)?;
     // Devices other than the CPU have no such property.
     let threads = property(&RwPropertyKey::InferenceNumThreads.into()).ok().and_then(|count| count.parse().ok());
     Ok(Placement {

@@ -62,6 +62,9 @@ pub struct Arguments {
     /// Write to this file instead of the terminal; HTML goes to report.html beside the results unless this says `-`
     #[arg(long, short, value_name = "FILE")]
     output: Option<PathBuf>,
+    /// Folder of the reports and the history, in which HTML is written [default: target-reports]
+    #[arg(long, value_name = "FOLDER")]
+    output_dir: Option<PathBuf>,
     /// Write every chart into this folder, as SVG and PNG
     #[arg(long, value_name = "FOLDER", conflicts_with_all = ["format", "output"])]
     charts: Option<PathBuf>,
@@ -93,22 +96,26 @@ pub fn run(arguments: &Arguments) -> Result<u8> {
     if let Some(folder) = &arguments.charts {
         return charts(arguments, &paths, folder);
     }
-    let is_for_terminal = arguments.output.as_ref().is_some_and(|output| output.as_os_str() == "-");
-    let text = match (arguments.format, &arguments.variants.variants) {
-        (Form::Html, _) if !is_for_terminal => {
-            arguments.put_page(&paths)?;
-            return Ok(exit_codes::OK);
-        }
-        (Form::Html, _) => arguments.page(&paths)?.0,
-        (Form::JsonSchema, Some(_)) => report::variants::schema(),
-        (Form::JsonSchema, None) => records::schema(),
-        (Form::Table, _) => arguments.text(Format::Table, &paths)?,
-        (Form::Markdown, _) => arguments.text(Format::Markdown, &paths)?,
-        (Form::Json, _) => arguments.text(Format::Json, &paths)?,
+    let (text, own_path) = match (arguments.format, &arguments.variants.variants) {
+        (Form::Html, _) => arguments.page(&paths).map(|(html, path)| (html, Some(path)))?,
+        (Form::JsonSchema, Some(_)) => (report::variants::schema(), None),
+        (Form::JsonSchema, None) => (records::schema(), None),
+        (Form::Table, _) => (arguments.text(Format::Table, &paths)?, None),
+        (Form::Markdown, _) => (arguments.text(Format::Markdown, &paths)?, None),
+        (Form::Json, _) => (arguments.text(Format::Json, &paths)?, None),
     };
-    match &arguments.output {
-        Some(file) if !is_for_terminal => write_whole(file, text.as_bytes())?,
-        _ => print(&text)?,
+    let file = arguments.output.as_ref().or(own_path.as_ref()).filter(|file| file.as_os_str() != "-");
+    let Some(file) = file else {
+        return print(&text).map(|()| exit_codes::OK);
+    };
+    write_whole(file, text.as_bytes())?;
+    // The index has links to pages about runs.
+    if arguments.output.is_none() && arguments.variants.variants.is_none() {
+        let reports = arguments.reports(&paths);
+        write_whole(&reports.join(index::INDEX), index::render(&reports, &paths.criterion())?.as_bytes())?;
+    }
+    if own_path.is_some() {
+        print(&format!("{}\n", file.display()))?;
     }
     Ok(exit_codes::OK)
 }
@@ -132,13 +139,12 @@ impl Arguments {
             let records: Vec<Record> = asked.runs.into_iter().flat_map(|run| run.records).collect();
             return Ok(records::render(&records, &[], "", format));
         }
-        let is_one = asked.runs.len() == 1;
         let text = |run: &ReportedRun| {
             let text = records::render(&run.records, &self.columns, &resolution(paths, &run.records), format);
             match format {
-                Format::Markdown if !is_one => format!("## Run {}\n\n{text}\n", run.run_id()),
-                _ if !is_one => format!("run {}\n{text}\n", run.run_id()),
-                _ => text,
+                _ if asked.runs.len() == 1 => text,
+                Format::Markdown => format!("## Run {}\n\n{text}\n", run.run_id()),
+                _ => format!("run {}\n{text}\n", run.run_id()),
             }
         };
         Ok(asked.runs.iter().map(text).collect())
@@ -146,35 +152,30 @@ impl Arguments {
 
     /// The page, and the path that it is written to if no other one is named.
     fn page(&self, paths: &Paths) -> Result<(String, PathBuf)> {
-        let asked = self.read(paths)?;
-        let (html, name) = match &self.variants.variants {
-            Some(model) => {
-                let compared = self.variants.compared(model, &asked.runs, paths)?;
-                (report::variants::page(&compared)?, file_name(model))
-            }
-            None => (html::render(&payload(&asked.runs, paths, &asked.history))?, index::REPORT.to_owned()),
-        };
+        let mut asked = self.read(paths)?;
+        let (mut sections, mut name, mut title) = (String::new(), index::REPORT.to_owned(), None);
+        if let Some(model) = &self.variants.variants {
+            sections = self.variants.compared(model, &asked.runs, paths)?.html();
+            (name, title) = (file_name(model), Some(format!("Variants of {model}")));
+            asked.runs.iter_mut().for_each(|run| run.records.retain(|record| record.model == *model));
+        }
+        let mut payload = payload(&asked.runs, paths, &asked.history);
+        payload.title = title.unwrap_or(payload.title);
+        let html = html::render(&payload, &sections)?;
+        let reports = self.reports(paths);
         let folder = match asked.folders.as_slice() {
-            [one] => one,
-            _ => &paths.reports(),
+            [one] if self.output_dir.is_none() || one.starts_with(&reports) => one,
+            _ => &reports,
         };
         Ok((html, folder.join(name)))
     }
 
-    /// Writes the page into a file and prints its path. The index of all runs has links to pages about runs only.
-    fn put_page(&self, paths: &Paths) -> Result<()> {
-        let (html, path) = self.page(paths)?;
-        let path = self.output.as_ref().unwrap_or(&path);
-        write_whole(path, html.as_bytes())?;
-        if self.variants.variants.is_none() && self.output.is_none() {
-            let reports = paths.reports();
-            write_whole(&reports.join(index::INDEX), index::render(&reports, &paths.criterion())?.as_bytes())?;
-        }
-        print(&format!("{}\n", path.display()))
+    fn reports(&self, paths: &Paths) -> PathBuf {
+        self.output_dir.clone().unwrap_or_else(|| paths.reports())
     }
 
     fn read(&self, paths: &Paths) -> Result<Asked> {
-        let history = self.history.open(paths)?;
+        let history = self.history.open(self.reports(paths))?;
         let asked: Vec<Run> = if self.all || self.last.is_some() {
             history.latest()?;
             let count = self.last.map_or(usize::MAX, |last| usize::try_from(last).unwrap_or(usize::MAX));
@@ -198,15 +199,14 @@ impl Arguments {
 
 fn charts(arguments: &Arguments, paths: &Paths, folder: &Path) -> Result<u8> {
     let asked = arguments.read(paths)?;
-    let payload = payload(&asked.runs, paths, &asked.history);
     fs_err::create_dir_all(folder)?;
-    let drawing = Drawing::new(&payload)?;
-    for chart in &payload.charts {
+    let drawing = Drawing::new(&payload(&asked.runs, paths, &asked.history))?;
+    for chart in drawing.charts()? {
         if let Some(reason) = &chart.absent {
             eprintln!("no {}: {reason}", chart.id);
             continue;
         }
-        let svg = drawing.svg(chart.id)?;
+        let svg = drawing.svg(&chart.id)?;
         let path = folder.join(format!("{}.svg", chart.id));
         write_whole(&path, svg.as_bytes())?;
         let pixels = path.with_extension("png");

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::{Result, bail, ensure};
-use clap::{Args, ValueEnum};
+use clap::Args;
 
 use super::chosen;
 use crate::exit_codes;
@@ -16,24 +16,12 @@ use crate::history::{History, Imported, Run, import, write_records, write_whole}
         inferbench store export history.duckdb\n  inferbench store export one.csv --run 20260101T120000Z"
 )]
 pub struct Arguments {
-    /// A folder, or a file that ends in .csv or .duckdb
+    /// A folder, which becomes a history or is added to; a file that ends in .csv, for all results; or one that ends in
+    /// .duckdb, for a database with the four tables, which needs a build with `--features duckdb`
     target: PathBuf,
-    /// What is written [default: by the target's name]
-    #[arg(long, value_enum)]
-    format: Option<ExportFormat>,
     /// Only these runs
     #[arg(long = "run", value_name = "ID", value_delimiter = ',')]
     runs: Vec<String>,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum ExportFormat {
-    /// A history: a folder of run folders, added to if it is there
-    Parquet,
-    /// The results of all runs in one file
-    Csv,
-    /// A database with the four tables; needs a build with `--features duckdb`
-    Duckdb,
 }
 
 pub fn run(arguments: &Arguments, history: &History) -> Result<u8> {
@@ -41,14 +29,8 @@ pub fn run(arguments: &Arguments, history: &History) -> Result<u8> {
     let mut runs = chosen(history, &arguments.runs)?;
     // The oldest first.
     runs.reverse();
-    let by_name = match target.extension().and_then(|extension| extension.to_str()) {
-        Some("csv") => ExportFormat::Csv,
-        Some("duckdb") => ExportFormat::Duckdb,
-        _ => ExportFormat::Parquet,
-    };
-    match arguments.format.unwrap_or(by_name) {
-        ExportFormat::Parquet => export_folders(&runs, target)?,
-        ExportFormat::Csv => {
+    match target.extension().and_then(|extension| extension.to_str()) {
+        Some("csv") => {
             let mut records = Vec::new();
             for run in runs {
                 records.extend(run.records()?);
@@ -57,7 +39,8 @@ pub fn run(arguments: &Arguments, history: &History) -> Result<u8> {
             write_records(&records, &mut bytes)?;
             write_whole(target, &bytes)?;
         }
-        ExportFormat::Duckdb => export_database(&runs, target)?,
+        Some("duckdb") => export_database(&runs, target)?,
+        _ => export_folders(&runs, target)?,
     }
     println!("{}", target.display());
     Ok(exit_codes::OK)

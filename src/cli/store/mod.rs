@@ -6,13 +6,10 @@ mod prune;
 mod query;
 mod runs;
 
-use std::path::PathBuf;
-
 use anyhow::{Result, ensure};
 use clap::{Args, Subcommand};
 
-use super::history_arguments::open;
-use crate::exit_codes;
+use super::history_arguments::HistoryArguments;
 use crate::history::{History, Run};
 use crate::paths::Paths;
 
@@ -27,16 +24,12 @@ use crate::paths::Paths;
 pub struct Arguments {
     #[command(subcommand)]
     command: Command,
-    /// The history: a folder of runs, a CSV file of records, or a .duckdb export; may be repeated where runs are only read
-    /// [default: target-reports]
-    #[arg(long, global = true, value_name = "PATH", alias = "store")]
-    history: Vec<PathBuf>,
+    #[command(flatten)]
+    history: HistoryArguments,
 }
 
 #[derive(Subcommand)]
 enum Command {
-    /// Make an empty history
-    Init,
     Import(import::Arguments),
     Export(export::Arguments),
     Query(query::Arguments),
@@ -45,31 +38,15 @@ enum Command {
 }
 
 /// Runs the command, and returns its exit code.
-pub fn run(arguments: &Arguments) -> Result<u8> {
-    let roots = match arguments.history.as_slice() {
-        [] => vec![Paths::find().reports()],
-        roots => roots.to_vec(),
-    };
-    match &arguments.command {
-        Command::Init => {
-            let root = only(&roots)?;
-            fs_err::create_dir_all(root)?;
-            println!("{}", root.display());
-            Ok(exit_codes::OK)
-        }
-        Command::Import(arguments) => import::run(arguments, only(&roots)?),
-        Command::Export(arguments) => export::run(arguments, &open(&roots)?),
-        Command::Query(arguments) => query::run(arguments, &roots),
-        Command::Runs(arguments) => runs::run(arguments, &open(&roots)?),
-        Command::Prune(arguments) => prune::run(arguments, &open(&[only(&roots)?.clone()])?),
+pub fn run(Arguments { command, history }: &Arguments) -> Result<u8> {
+    let reports = Paths::find().reports();
+    match command {
+        Command::Import(arguments) => import::run(arguments, history.only(&reports)?),
+        Command::Export(arguments) => export::run(arguments, &history.open(reports)?),
+        Command::Query(arguments) => query::run(arguments, || history.open(reports)),
+        Command::Runs(arguments) => runs::run(arguments, &history.open(reports)?),
+        Command::Prune(arguments) => prune::run(arguments, &History::open(&[history.only(&reports)?.to_owned()])?),
     }
-}
-
-/// The history that is changed.
-fn only(roots: &[PathBuf]) -> Result<&PathBuf> {
-    ensure!(roots.len() == 1, "several histories; name the one that is to be changed with one `--history`");
-    ensure!(!roots[0].is_file(), "{}: it is a file; only a folder of runs can be changed", roots[0].display());
-    Ok(&roots[0])
 }
 
 /// The runs with these ids, the newest first; all runs if there are no ids.

@@ -5,6 +5,8 @@ use std::path::PathBuf;
 use anyhow::Result;
 use clap::{Args, ValueEnum};
 
+use crate::history::History;
+
 /// Query the history with SQL; needs a build with `--features duckdb`
 #[derive(Args)]
 #[command(
@@ -35,7 +37,7 @@ enum QueryFormat {
 }
 
 #[cfg(not(feature = "duckdb"))]
-pub fn run(_arguments: &Arguments, _roots: &[PathBuf]) -> Result<u8> {
+pub fn run(_arguments: &Arguments, _open: impl FnOnce() -> Result<History>) -> Result<u8> {
     anyhow::bail!(
         "{} (pandas, Polars and DuckDB itself read the Parquet files of the runs as they are)",
         crate::history::WITHOUT_DUCKDB
@@ -43,23 +45,26 @@ pub fn run(_arguments: &Arguments, _roots: &[PathBuf]) -> Result<u8> {
 }
 
 #[cfg(feature = "duckdb")]
-pub fn run(arguments: &Arguments, roots: &[PathBuf]) -> Result<u8> {
-    use crate::cli::{ListFormat, Listing, print};
+pub fn run(arguments: &Arguments, open: impl FnOnce() -> Result<History>) -> Result<u8> {
+    use crate::cli::print;
     use crate::history::Database;
+    use crate::report::json;
     use crate::report::table::{Column, Table};
 
     let database = match &arguments.database {
         Some(path) => Database::open(path)?,
-        None => Database::over(crate::cli::history_arguments::open(roots)?.runs())?,
+        None => Database::over(open()?.runs())?,
     };
     let answer = database.query(&arguments.sql)?;
-    let table = Table::new(answer.columns.iter().map(Column::text)).with_rows(answer.texts());
-    let printed = match arguments.format {
-        QueryFormat::Table => Listing { table, objects: serde_json::Value::Null }.print(ListFormat::Table),
-        QueryFormat::Json => Listing { table, objects: answer.objects() }.print(ListFormat::Json),
-        QueryFormat::Csv => print(&table.separated(b',')),
-        QueryFormat::Tsv => print(&table.separated(b'\t')),
-    };
-    printed?;
+    let mut table = Table::new(answer.columns.iter().map(Column::text));
+    for row in answer.texts() {
+        table.row(row);
+    }
+    print(&match arguments.format {
+        QueryFormat::Table => table.terminal(),
+        QueryFormat::Json => json(&answer.objects()),
+        QueryFormat::Csv => table.separated(b','),
+        QueryFormat::Tsv => table.separated(b'\t'),
+    })?;
     Ok(crate::exit_codes::OK)
 }

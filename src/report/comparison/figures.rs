@@ -25,15 +25,11 @@ pub struct Figure {
 pub fn table(comparison: &Comparison, names: &[String]) -> Table {
     let sides = [0, 1].map(|side| entries(comparison, side));
     let all: Vec<Entry<'_>> = sides.iter().flatten().flatten().copied().collect();
-    let is_known = |column: &&RecordColumn| all.iter().any(|entry| !column.text(entry).is_empty());
     let columns: Vec<&RecordColumn> = match names {
-        [] => COLUMNS.iter().filter(|column| USUAL.contains(&column.name)).filter(is_known).collect(),
+        [] => USUAL.into_iter().filter_map(RecordColumn::find).filter(|column| column.is_known(&all)).collect(),
         names => columns::chosen(names, &all),
     };
-    let headers = columns.iter().map(|column| match column.is_number() {
-        true => Column::number(column.header),
-        false => Column::text(column.header),
-    });
+    let headers = columns.iter().map(|column| column.head());
     let mut table = Table::new([Column::code("case")].into_iter().chain(headers));
     if columns.is_empty() {
         return table;

@@ -1,8 +1,6 @@
 //! A comparison as something to read: a table for a terminal, Markdown for a pull request, and JSON for scripts.
 
 mod figures;
-mod markdown;
-mod terminal;
 mod wording;
 
 use std::collections::BTreeMap;
@@ -10,17 +8,68 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 
 use self::figures::{Figure, figures};
+use self::wording::{footnotes, headline, lines, measure_again, plural, refusals, side, table};
 use super::Format;
+use super::escape::markdown as escape;
 use crate::compare::Comparison;
 
 /// The comparison's text, ending with a line break. Tables of figures have the columns of these names, or the usual ones
 /// if there is no name.
 pub fn render(comparison: &Comparison, format: Format, columns: &[String]) -> String {
     match format {
-        Format::Table => terminal::render(comparison, columns),
-        Format::Markdown => markdown::render(comparison, columns),
+        Format::Table => terminal(comparison, columns),
+        Format::Markdown => markdown(comparison, columns),
         Format::Json => json(comparison),
     }
+}
+
+/// A row for each pair that was compared, their other figures, then the other changes, the refused pairs, the footnotes, and
+/// the conclusion.
+fn terminal(comparison: &Comparison, columns: &[String]) -> String {
+    let mut parts = vec![format!("base       {}\ncandidate  {}", side(&comparison.base), side(&comparison.candidate))];
+    match measure_again(comparison) {
+        Some(advice) => parts.push(advice),
+        None => {
+            let tables = [table(comparison, |_| true), figures::table(comparison, columns)];
+            parts.extend(tables.iter().filter(|table| !table.is_empty()).map(|table| table.terminal()));
+        }
+    }
+    let indented = |lines: Vec<String>| lines.into_iter().map(|line| format!("  {line}\n")).collect::<String>();
+    parts.extend([indented(lines(comparison)), indented(refusals(comparison))]);
+    parts.extend([footnotes(comparison).join("\n"), headline(comparison)]);
+    parts.iter().filter(|part| !part.is_empty()).map(|part| format!("\n{}\n", part.trim_end())).collect()
+}
+
+/// The conclusion as a heading, a table of the faster and slower cases, and everything else below; the other cases are folded.
+fn markdown(comparison: &Comparison, columns: &[String]) -> String {
+    let list = |lines: Vec<String>| lines.iter().map(|line| format!("- {}\n", escape(line))).collect::<String>();
+    let folded =
+        |summary: &str, content: String| format!("<details><summary>{summary}</summary>\n\n{content}\n</details>\n");
+    let sides = [&comparison.base, &comparison.candidate].map(|it| escape(&side(it)));
+    let mut parts = vec![
+        format!("### inferbench: {}\n", escape(&headline(comparison))),
+        format!("Base {}; candidate {}.\n", sides[0], sides[1]),
+    ];
+    let advice = measure_again(comparison);
+    let verdicts = |is_change: bool| table(comparison, |verdict| verdict.is_change() == is_change);
+    let tables = [verdicts(true), verdicts(false), figures::table(comparison, columns)];
+    let [changed, others, figures] = tables.map(|table| {
+        let is_shown = advice.is_none() && !table.is_empty();
+        if is_shown { table.markdown() } else { String::new() }
+    });
+    parts.extend(advice.iter().map(|advice| format!("{}\n", escape(advice))));
+    parts.extend([changed, list(lines(comparison)), list(refusals(comparison))]);
+    if !others.is_empty() {
+        let verdicts = comparison.cases.iter().filter_map(|case| case.verdict());
+        let count = plural(verdicts.filter(|verdict| !verdict.is_change()).count(), "case", "cases");
+        parts.push(folded(&format!("{count} without a change that can be shown"), others));
+    }
+    if !figures.is_empty() {
+        parts.push(folded("other figures", figures));
+    }
+    parts.push(footnotes(comparison).iter().map(|line| format!("{}  \n", escape(line))).collect());
+    parts.retain(|part| !part.is_empty());
+    parts.join("\n")
 }
 
 /// An object for scripts; names and units are those of the records' columns, and fractions are from 0 to 1.
@@ -39,8 +88,9 @@ fn json(comparison: &Comparison) -> String {
 mod tests {
     use serde_json::json;
 
+    use super::*;
     use crate::compare::{
-        Allowance, Change, ComparedCase, Comparison, Conclusion, Condition, Difference, Effect, LatencyChange, Noise,
+        Allowance, Change, ComparedCase, Conclusion, Condition, Difference, Effect, LatencyChange, Noise,
         RatioInterval, RefusedPair, SideSummary, Source, Value, Verdict,
     };
     use crate::report::tests::record;
@@ -138,8 +188,7 @@ mod tests {
 
     #[test]
     fn a_script_finds_verdicts_changes_and_the_conclusion() {
-        let found: serde_json::Value =
-            serde_json::from_str(&super::render(&comparison(), super::Format::Json, &[])).unwrap();
+        let found: serde_json::Value = serde_json::from_str(&render(&comparison(), Format::Json, &[])).unwrap();
         assert_eq!((&found["conclusion"], &found["exit_code"]), (&json!("regression"), &json!(1)));
         assert_eq!(found["cases"][0]["id"], "m/ort-cpu-f32/1");
         assert_eq!(found["cases"][0]["latency"]["verdict"], "slower");
@@ -154,5 +203,47 @@ mod tests {
         );
         assert_eq!(found["figures"]["m/ort-cpu-f32/1"]["load"], json!({ "base": 10.0, "candidate": 12.0 }));
         assert_eq!(found["refused"][0]["differences"][0]["condition"], "library");
+    }
+
+    #[test]
+    fn every_pair_has_a_row_and_the_rest_a_line() {
+        let text = render(&comparison(), Format::Table, &[]);
+        let line =
+            |part: &str| text.lines().find(|line| line.contains(part)).unwrap_or_else(|| panic!("{part}: {text}"));
+        let slower = line("m/ort-cpu-f32/1 ");
+        assert!(slower.contains('▲') && slower.contains("2.40 ms") && slower.contains("+20.0 %"), "{slower}");
+        assert!(slower.contains("+17.0 … +23.0 %") && slower.trim_end().ends_with("slower"), "{slower}");
+        assert!(line("m/ort-cpu-f32/8 ").trim_end().ends_with("cannot-say"));
+        assert!(line("m/ort-cpu-f32/16:").contains("status ok → failed"));
+        assert!(line("m/tch-cpu-f32/1:").contains("refused: library: 1.0 ↔ 2.0"));
+        assert!(line("base ").contains("main (run main-run), commit 0123456789ab"));
+        assert!(line("candidate  new").ends_with(", changed"));
+        assert!(text.trim_end().ends_with("1 case refused"), "{text}");
+        assert!(line("m/ort-cpu-f32/4:").contains("a sure change of +0.0 %, within the tolerance of 5 %"), "{text}");
+    }
+
+    #[test]
+    fn without_any_verdict_there_is_no_table_of_verdicts() {
+        let mut noisy = comparison();
+        for latency in noisy.cases.iter_mut().filter_map(|case| case.latency.as_mut()) {
+            latency.floor = 5.02;
+        }
+        let text = render(&noisy, Format::Table, &[]);
+        assert!(text.contains("measure again: equal code differs by up to 502 % here"), "{text}");
+        assert!(!text.contains('─') && !text.contains('▲'), "{text}");
+        let markdown = render(&noisy, Format::Markdown, &[]);
+        assert!(markdown.contains("measure again") && !markdown.contains("| case |"), "{markdown}");
+    }
+
+    #[test]
+    fn what_changed_is_above_the_fold() {
+        let text = render(&comparison(), Format::Markdown, &[]);
+        let fold = text.find("<details><summary>2 cases").unwrap();
+        let place = |part: &str| text.find(part).unwrap_or_else(|| panic!("no {part} in {text}"));
+        assert!(text.starts_with("### inferbench: regression: 1 slower"));
+        assert!(place("| ▲ | `m/ort-cpu-f32/1` | 2.00 ms | 2.40 ms | +20.0 % |") < fold);
+        assert!(place("| **faster** |") < fold && place("- m/ort-cpu-f32/16: status ok → failed: a \\| b") < fold);
+        assert!(place("| `m/ort-cpu-f32/1` | 3.00 → 3.60 ms | 10.0 → 12.0 ms |") > fold);
+        assert!(place("| same |") > fold && place("| cannot-say |") > fold);
     }
 }

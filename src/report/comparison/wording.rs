@@ -3,10 +3,10 @@
 use clap::ValueEnum;
 
 use crate::compare::{
-    ASSUMED_DEVIATION, Change, Comparison, Conclusion, Condition, Difference, Effect, LatencyChange, MOST_FLOOR,
+    ASSUMED_DEVIATION, Change, Comparison, Conclusion, Condition, Difference, Effect, LatencyChange, RefusedPair,
     SideSummary, Source, Value, Verdict,
 };
-use crate::report::ranking::latency as shown_latency;
+use crate::report::numbers::{latency as shown_latency, percent};
 use crate::report::table::{Cell, Column, Table};
 
 /// A note says that samples were disturbed from this fraction of them on.
@@ -28,11 +28,11 @@ pub fn table(comparison: &Comparison, is_wanted: impl Fn(Verdict) -> bool) -> Ta
         let verdict = Cell::from(latency.verdict.name());
         let row = table.row([
             Cell::from(case.id.as_str()),
-            Cell::from(shown_latency(Some(latency.base_ms))),
-            Cell::from(shown_latency(Some(latency.candidate_ms))),
+            Cell::from(shown_latency(latency.base_ms)),
+            Cell::from(shown_latency(latency.candidate_ms)),
             Cell::from(signed_percent(latency.interval.ratio)),
             Cell::from(interval(latency)),
-            Cell::from(format!("{:.1} %", 100.0 * latency.floor)),
+            Cell::from(percent(latency.floor)),
             if latency.verdict.is_change() { verdict.strong() } else { verdict },
         ]);
         match latency.verdict {
@@ -57,14 +57,14 @@ pub fn measure_again(comparison: &Comparison) -> Option<String> {
     })
 }
 
-/// `m/ort-cpu-f32/1: a sure change of +2.0 %, within the tolerance of 5 %`, for each case with such a change.
-pub fn small_changes(comparison: &Comparison) -> Vec<String> {
+/// Changes within the tolerance that are sure, and every change besides that of the time, a line each.
+pub fn lines(comparison: &Comparison) -> Vec<String> {
     let small = comparison.cases.iter().filter_map(|case| {
         let latency = case.latency.as_ref().filter(|latency| latency.is_small_change)?;
-        let (change, tolerance) = (signed_percent(latency.interval.ratio), percent(comparison.tolerance));
+        let (change, tolerance) = (signed_percent(latency.interval.ratio), short_percent(comparison.tolerance));
         Some(format!("{}: a sure change of {change}, within the tolerance of {tolerance}", case.id))
     });
-    small.collect()
+    small.chain(changes(comparison).map(|(id, found)| format!("{id}: {}", change(found)))).collect()
 }
 
 /// `regression: 1 slower, 2 faster, 3 same, 4 cannot-say; 1 other regression; 2 not compared`.
@@ -95,12 +95,12 @@ pub fn plural(count: usize, one: &str, many: &str) -> String {
 }
 
 /// Every change besides that of the time, with its case.
-pub fn changes(comparison: &Comparison) -> impl Iterator<Item = (&str, &Change)> {
+fn changes(comparison: &Comparison) -> impl Iterator<Item = (&str, &Change)> {
     comparison.cases.iter().flat_map(|case| case.changes.iter().map(|change| (case.id.as_str(), change)))
 }
 
 /// `memory_mb 100 → 150 (+50.0 %): a regression`.
-pub fn change(change: &Change) -> String {
+fn change(change: &Change) -> String {
     let shown = |value: &Value| match value {
         Value::Number(number) => format!("{number:.6}").trim_end_matches('0').trim_end_matches('.').to_owned(),
         Value::Text(text) => text.clone(),
@@ -120,18 +120,18 @@ pub fn change(change: &Change) -> String {
 }
 
 /// `+4.2 %` for a ratio of 1.042.
-pub fn signed_percent(ratio: f64) -> String {
+fn signed_percent(ratio: f64) -> String {
     format!("{:+.1} %", 100.0 * (ratio - 1.0))
 }
 
 /// `+1.2 … +7.3 %`.
-pub fn interval(latency: &LatencyChange) -> String {
+fn interval(latency: &LatencyChange) -> String {
     let percent = |ratio: f64| 100.0 * (ratio - 1.0);
     format!("{:+.1} … {:+.1} %", percent(latency.interval.lower), percent(latency.interval.upper))
 }
 
 /// `library: 1.0 ↔ 2.0`.
-pub fn difference(difference: &Difference) -> String {
+fn difference(difference: &Difference) -> String {
     let Difference { condition, base, candidate } = difference;
     if base == candidate {
         return format!("{}: {base} on both sides", condition.name());
@@ -139,17 +139,22 @@ pub fn difference(difference: &Difference) -> String {
     format!("{}: {base} ↔ {candidate}", condition.name())
 }
 
-/// The flag that makes the command compare the refused pairs, too.
-pub fn advice_about_refused(comparison: &Comparison) -> Option<String> {
+/// A line for each refused pair, and the flag that makes the command compare them, too; empty if no pair was refused.
+pub fn refusals(comparison: &Comparison) -> Vec<String> {
     let differences = || comparison.refused.iter().flat_map(|refused| &refused.differences);
     let differs = |condition: &Condition| differences().any(|difference| difference.condition == *condition);
     let names: Vec<&str> = Condition::value_variants().iter().copied().filter(differs).map(Condition::name).collect();
-    (!names.is_empty()).then(|| {
+    let advice = (!names.is_empty()).then(|| {
         format!(
             "refused because more than the code differs; compare them all the same with `--allow-different {}`",
             names.join(",")
         )
-    })
+    });
+    let line = |refused: &RefusedPair| {
+        let differences: Vec<String> = refused.differences.iter().map(difference).collect();
+        format!("{}: refused: {}", refused.id, differences.join("; "))
+    };
+    comparison.refused.iter().map(line).chain(advice).collect()
 }
 
 /// `main: run …, commit …, host …`.
@@ -164,26 +169,19 @@ pub fn side(side: &SideSummary) -> String {
 /// A line each about the sources of the noise, disturbances, allowed differences, and what was left out.
 pub fn footnotes(comparison: &Comparison) -> Vec<String> {
     let latencies: Vec<&LatencyChange> = comparison.cases.iter().filter_map(|case| case.latency.as_ref()).collect();
-    // The source that says less of the two sides counts.
-    let source = |latency: &LatencyChange| latency.base_noise.source.max(latency.candidate_noise.source);
-    let with = |wanted: Source| latencies.iter().filter(|latency| source(latency) == wanted).count();
     let mut lines = Vec::new();
     if !latencies.is_empty() {
         lines.push(format!(
             "changes of the median time of a call with {} intervals; changes up to the floor are noise, changes up to the \
              tolerance of {} do not matter",
-            percent(comparison.confidence),
-            percent(comparison.tolerance),
+            short_percent(comparison.confidence),
+            short_percent(comparison.tolerance),
         ));
     }
-    let counts = latencies.iter().flat_map(|latency| [latency.base_noise, latency.candidate_noise]);
-    let counts = counts.filter(|noise| noise.source == Source::Runs).map(|noise| noise.runs);
-    let runs = match (counts.clone().min(), counts.max()) {
-        (Some(least), Some(most)) if least < most => format!("{least} to {most} runs"),
-        (_, most) => plural(most.unwrap_or_default(), "run", "runs"),
-    };
+    let noises = latencies.iter().flat_map(|latency| [latency.base_noise, latency.candidate_noise]);
+    let runs = noises.filter(|noise| noise.source == Source::Runs).map(|noise| noise.runs).min().unwrap_or_default();
     for (source, text) in [
-        (Source::Runs, format!("noise from {runs} of equal code")),
+        (Source::Runs, format!("noise from at least {} of equal code", plural(runs, "run", "runs"))),
         (Source::Processes, "noise from the processes of each row".to_owned()),
         (Source::Selftest, "noise from `inferbench selftest`, which has a model of its own".to_owned()),
         (
@@ -191,11 +189,13 @@ pub fn footnotes(comparison: &Comparison) -> Vec<String> {
             format!(
                 "noise unknown, {} between runs assumed; `run --processes 5` on both sides, four runs of one commit without \
                  changes, or `inferbench selftest` make it known",
-                percent(ASSUMED_DEVIATION)
+                short_percent(ASSUMED_DEVIATION)
             ),
         ),
     ] {
-        let count = with(source);
+        // The source that says less of the two sides counts.
+        let is_from = |it: &&&LatencyChange| it.base_noise.source.max(it.candidate_noise.source) == source;
+        let count = latencies.iter().filter(is_from).count();
         if count > 0 {
             lines.push(format!("{}: {text}", plural(count, "case", "cases")));
         }
@@ -204,34 +204,23 @@ pub fn footnotes(comparison: &Comparison) -> Vec<String> {
         let runs = plural(comparison.disturbed_runs, "earlier run is", "earlier runs are");
         lines.push(format!("{runs} left out of the noise: other work disturbed most of their samples"));
     }
-    let noisy = latencies.iter().filter(|latency| latency.floor > MOST_FLOOR).count();
-    if noisy > 0 && !comparison.is_too_noisy() {
-        let cases = plural(noisy, "case has", "cases have");
-        lines.push(format!("{cases} a floor above {} and no verdict: measure again", percent(MOST_FLOOR)));
-    }
     for side in [&comparison.base, &comparison.candidate] {
         if let Some(share) = side.disturbed_share.filter(|share| *share > DISTURBED_FROM) {
-            lines.push(format!("{} of the samples of {} were disturbed", percent_of(share, 0), side.name));
+            lines.push(format!("{:.0} % of the samples of {} were disturbed", 100.0 * share, side.name));
         }
     }
-    let allowed: Vec<(&str, &Difference)> = comparison
-        .cases
-        .iter()
-        .flat_map(|case| case.allowed_differences.iter().map(|difference| (case.id.as_str(), difference)))
-        .collect();
-    lines.extend(allowed.iter().map(|(id, different)| format!("{id}: allowed to differ: {}", difference(different))));
+    for case in &comparison.cases {
+        let allowed = case.allowed_differences.iter();
+        lines.extend(allowed.map(|different| format!("{}: allowed to differ: {}", case.id, difference(different))));
+    }
     lines.extend(comparison.notes.iter().cloned());
     lines
 }
 
 /// `99 %`, `99.5 %`.
-fn percent(fraction: f64) -> String {
+fn short_percent(fraction: f64) -> String {
     let text = format!("{:.2}", 100.0 * fraction);
     format!("{} %", text.trim_end_matches('0').trim_end_matches('.'))
-}
-
-fn percent_of(fraction: f64, decimals: usize) -> String {
-    format!("{:.decimals$} %", 100.0 * fraction)
 }
 
 #[cfg(test)]
@@ -250,10 +239,10 @@ mod tests {
     #[test]
     fn changes_are_told_with_their_size_and_effect() {
         let comparison = comparison();
-        let lines: Vec<String> = changes(&comparison).map(|(id, found)| format!("{id}: {}", change(found))).collect();
         assert_eq!(
-            lines,
+            lines(&comparison),
             [
+                "m/ort-cpu-f32/4: a sure change of +0.0 %, within the tolerance of 5 %",
                 "m/ort-cpu-f32/2: memory_mb 100 → 150 (+50.0 %): a regression",
                 "m/ort-cpu-f32/16: status ok → failed: a | b: a regression"
             ]
@@ -268,7 +257,9 @@ mod tests {
             "{lines}"
         );
         assert!(
-            lines.contains("3 cases: noise from 10 runs of equal code\n1 case: noise unknown, 5 % between runs"),
+            lines.contains(
+                "3 cases: noise from at least 10 runs of equal code\n1 case: noise unknown, 5 % between runs"
+            ),
             "{lines}"
         );
         assert!(lines.contains("2 earlier runs are left out of the noise"), "{lines}");
@@ -278,6 +269,6 @@ mod tests {
 
     #[test]
     fn refused_pairs_come_with_the_flag_that_compares_them() {
-        assert!(advice_about_refused(&comparison()).unwrap().ends_with("`--allow-different library`"));
+        assert!(refusals(&comparison()).last().unwrap().ends_with("`--allow-different library`"));
     }
 }

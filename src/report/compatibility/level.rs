@@ -4,9 +4,8 @@ use indexmap::IndexMap;
 use serde::Serialize;
 use strum::Display;
 
-use super::VerifiedCase;
 use crate::definition::Status;
-use crate::run_data::Record;
+use crate::report::ranking::Entry;
 use crate::statistics::median;
 
 /// How well cases work.
@@ -26,7 +25,7 @@ const HIGH: f64 = 2.0;
 const MEDIUM: f64 = 10.0;
 
 /// The rule, for readers.
-pub const RULE: &str = "high: all cases are right and take at most 2 × the time of the fastest; medium: all are right and take \
+pub const RULE: &str = "High: all cases are right and take at most 2 × the time of the fastest; medium: all are right and take \
                         at most 10 ×, or have no reference; low: some are right, or all are slower still; none: no case is \
                         right. A case is right if every node ran on the device and in the dtype that was asked for, and \
                         the outputs are within the tolerance.";
@@ -49,26 +48,22 @@ pub struct Standing {
 
 impl Standing {
     /// The standing of these cases together.
-    pub fn of(cases: &[&VerifiedCase]) -> Self {
-        let right: Vec<&&VerifiedCase> = cases.iter().filter(|case| case.status == Status::Ok).collect();
-        let slowdown = median(&right.iter().filter_map(|case| case.slowdown).collect::<Vec<f64>>());
+    pub fn of(cases: &[Entry<'_>]) -> Self {
+        let records = || cases.iter().map(|case| case.record);
+        let right: Vec<&Entry<'_>> = cases.iter().filter(|case| case.record.status == Status::Ok).collect();
+        let slowdown = median(&right.iter().filter_map(|case| case.ratio_to_best).collect::<Vec<f64>>());
         let (level, reason) = level(cases, &right, slowdown);
-        let first = cases.first().map(|first| first.status);
+        let first = records().next().map(|first| first.status);
         Standing {
             level,
-            status: first.filter(|status| cases.iter().all(|case| case.status == *status)),
+            status: first.filter(|status| records().all(|record| record.status == *status)),
             reason,
             cases: cases.len(),
             right: right.len(),
-            max_rel_error: right.iter().filter_map(|case| case.max_rel_error).reduce(f64::max),
-            smallest_provider_share: cases.iter().filter_map(|case| case.provider_share).reduce(f64::min),
+            max_rel_error: right.iter().filter_map(|case| case.record.max_rel_error).reduce(f64::max),
+            smallest_provider_share: records().filter_map(|record| record.provider_share).reduce(f64::min),
             slowdown,
         }
-    }
-
-    /// The standing of one case. `slowdown` is its time over that of the fastest at the same work.
-    pub fn of_record(record: &Record, slowdown: Option<f64>) -> Self {
-        Standing::of(&[&VerifiedCase::of_record(record, slowdown)])
     }
 
     /// `high, error 1e-6, 1.0 ×`, or `none, unavailable`.
@@ -97,7 +92,7 @@ impl Standing {
     }
 }
 
-fn level(cases: &[&VerifiedCase], right: &[&&VerifiedCase], slowdown: Option<f64>) -> (Level, String) {
+fn level(cases: &[Entry<'_>], right: &[&Entry<'_>], slowdown: Option<f64>) -> (Level, String) {
     if right.len() < cases.len() {
         let level = if right.is_empty() { Level::None } else { Level::Low };
         return (level, failures(cases));
@@ -106,22 +101,25 @@ fn level(cases: &[&VerifiedCase], right: &[&&VerifiedCase], slowdown: Option<f64
     match slowdown {
         Some(slowdown) if slowdown > MEDIUM => (Level::Low, slower(slowdown)),
         Some(slowdown) if slowdown > HIGH => (Level::Medium, slower(slowdown)),
-        _ if right.iter().any(|case| !case.verified) => (Level::Medium, "there is no reference to compare with".into()),
+        _ if right.iter().any(|case| case.record.verified != Some(true)) => {
+            (Level::Medium, "there is no reference to compare with".into())
+        }
         _ => (Level::High, String::new()),
     }
 }
 
 /// The different reasons, each with the first case that has it and how many others do.
-fn failures(cases: &[&VerifiedCase]) -> String {
-    let mut reasons: IndexMap<String, Vec<&str>> = IndexMap::new();
-    for case in cases.iter().filter(|case| case.status != Status::Ok) {
-        let reason = match &case.message {
-            Some(message) => format!("{}: {}", case.status, message.split_whitespace().collect::<Vec<_>>().join(" ")),
-            None => case.status.to_string(),
+fn failures(cases: &[Entry<'_>]) -> String {
+    let mut reasons: IndexMap<String, Vec<String>> = IndexMap::new();
+    let failed = || cases.iter().map(|case| case.record).filter(|record| record.status != Status::Ok);
+    for record in failed() {
+        let reason = match &record.message {
+            Some(message) => format!("{}: {}", record.status, message.split_whitespace().collect::<Vec<_>>().join(" ")),
+            None => record.status.to_string(),
         };
-        reasons.entry(reason).or_default().push(&case.id);
+        reasons.entry(reason).or_default().push(record.case().to_string());
     }
-    let is_one = reasons.len() == 1 && cases.iter().all(|case| case.status != Status::Ok);
+    let is_one = reasons.len() == 1 && failed().count() == cases.len();
     let described = reasons.into_iter().map(|(reason, ids)| match ids.as_slice() {
         [id] if !is_one => format!("{id}: {reason}"),
         [id, others @ ..] if !is_one => format!("{id} and {} more: {reason}", others.len()),
@@ -132,32 +130,33 @@ fn failures(cases: &[&VerifiedCase]) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::tests::case;
+    use super::super::tests::verified;
     use super::*;
+    use crate::run_data::Record;
 
-    fn standing(cases: &[VerifiedCase]) -> Standing {
-        Standing::of(&cases.iter().collect::<Vec<_>>())
-    }
-
-    fn with_slowdown(slowdown: f64) -> VerifiedCase {
-        VerifiedCase { slowdown: Some(slowdown), ..case("c", Status::Ok, 1.0) }
+    fn standing(cases: &[(Record, f64)]) -> Standing {
+        let entries: Vec<Entry<'_>> =
+            cases.iter().map(|(record, ratio)| Entry { record, ratio_to_best: Some(*ratio) }).collect();
+        Standing::of(&entries)
     }
 
     #[test]
     fn the_level_follows_the_rule() {
-        assert_eq!(standing(&[with_slowdown(2.0)]).level, Level::High);
-        assert_eq!(standing(&[with_slowdown(2.1)]).level, Level::Medium);
-        assert_eq!(standing(&[with_slowdown(10.1)]).level, Level::Low);
-        let unverified = VerifiedCase { verified: false, ..with_slowdown(1.0) };
-        assert_eq!(standing(&[unverified]).level, Level::Medium);
-        assert_eq!(standing(&[case("c", Status::Unsupported, 1.0)]).level, Level::None);
+        let right = || verified("c", 1, Status::Ok);
+        assert_eq!(standing(&[(right(), 2.0)]).level, Level::High);
+        assert_eq!(standing(&[(right(), 2.1)]).level, Level::Medium);
+        assert_eq!(standing(&[(right(), 10.1)]).level, Level::Low);
+        assert_eq!(standing(&[(Record { verified: None, ..right() }, 1.0)]).level, Level::Medium);
+        assert_eq!(standing(&[(verified("c", 1, Status::Unsupported), 1.0)]).level, Level::None);
     }
 
     #[test]
     fn one_bad_batch_size_lowers_the_level_and_says_which() {
-        let wrong = VerifiedCase { id: "m/c/8".into(), ..case("c", Status::WrongOutput, 1.0) };
-        let found = standing(&[with_slowdown(1.0), wrong.clone(), VerifiedCase { id: "m/c/16".into(), ..wrong }]);
+        let wrong = |batch_size| (verified("c", batch_size, Status::WrongOutput), 1.0);
+        let found = standing(&[(verified("c", 1, Status::Ok), 1.0), wrong(8), wrong(16)]);
         assert_eq!((found.level, found.right, found.cases), (Level::Low, 1, 3));
-        assert_eq!(found.reason, "m/c/8 and 1 more: wrong-output: why | how");
+        assert_eq!(found.reason, "m/c-cpu-f32/8 and 1 more: wrong-output: why | how");
+        assert_eq!(found.short_text(), "low, 1 of 3, error 1e-6");
+        assert_eq!(standing(&[wrong(8)]).short_text(), "none, wrong-output");
     }
 }

@@ -8,29 +8,17 @@ use serde::Serialize;
 
 pub use level::{Level, RULE, Standing};
 
-use super::ranking::ratios_to_best;
+use super::ranking::{Entry, ratios_to_best};
 use super::table::{Column, Table};
 use super::{Format, json};
-use crate::definition::{Case, Status};
-use crate::run_data::{Manifest, ManifestCase, Outcomes, Record};
+use crate::definition::Status;
+use crate::run_data::{Outcomes, Record};
 
-/// What became of one case when it was verified.
+/// What became of one case when it was verified: a record without latencies.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct VerifiedCase {
-    pub id: String,
-    /// Model, phase and sequence length: cases with the same model and batch size do the same work.
-    pub model: String,
-    pub family: String,
-    pub configuration: String,
-    pub batch_size: usize,
-    pub status: Status,
-    pub message: Option<String>,
-    /// Whether the outputs were compared with a reference, and right.
-    pub verified: bool,
-    /// The largest error, relative to the largest reference value.
-    pub max_rel_error: Option<f64>,
-    /// The fraction of the nodes, from 0 to 1, on the provider of the device.
-    pub provider_share: Option<f64>,
+    #[serde(flatten)]
+    pub record: Record,
     /// The time of a call, from a few calls only.
     pub rough_call_ms: Option<f64>,
     /// The time over that of the fastest case that does the same work and is right.
@@ -55,29 +43,32 @@ pub struct Matrix {
 }
 
 impl Matrix {
-    /// The matrix of a verification: its planned cases, and what became of them.
-    pub fn new(manifest: &Manifest, outcomes: &Outcomes) -> Self {
-        Matrix::of(verified_cases(manifest, outcomes))
+    /// The matrix of a verification: a record for each case, and the outcomes that the records are made of.
+    pub fn new(records: Vec<Record>, outcomes: &Outcomes) -> Self {
+        let rough = |record: &Record| outcomes.finished.get(&record.case_id)?.observed.rough_call_ms;
+        Matrix::of(records.into_iter().map(|record| (rough(&record), record)).collect())
     }
 
-    fn of(mut cases: Vec<VerifiedCase>) -> Self {
-        let time = |case: &VerifiedCase| case.rough_call_ms.filter(|_| case.status == Status::Ok);
-        let work = |case: &VerifiedCase| (case.model.clone(), case.batch_size);
-        let times: Vec<_> = cases.iter().map(|case| (work(case), time(case))).collect();
-        for (case, slowdown) in cases.iter_mut().zip(ratios_to_best(&times)) {
-            case.slowdown = slowdown;
+    fn of(cases: Vec<(Option<f64>, Record)>) -> Self {
+        let time = |rough: &Option<f64>, record: &Record| rough.filter(|_| record.status == Status::Ok);
+        let work = |record: &Record| (record.case().benchmark_id().group, record.batch_size);
+        let times: Vec<_> = cases.iter().map(|(rough, record)| (work(record), time(rough, record))).collect();
+        let slowdowns = ratios_to_best(&times);
+        let mut families: IndexMap<(&str, String), Vec<Entry<'_>>> = IndexMap::new();
+        for ((_, record), ratio_to_best) in cases.iter().zip(&slowdowns) {
+            let family = if record.family.is_empty() { &record.model } else { &record.family };
+            let place = (family.as_str(), record.case().benchmark_id().function);
+            families.entry(place).or_default().push(Entry { record, ratio_to_best: *ratio_to_best });
         }
-        let mut families: IndexMap<(&str, &str), Vec<&VerifiedCase>> = IndexMap::new();
-        for case in &cases {
-            families.entry((&case.family, &case.configuration)).or_default().push(case);
-        }
-        let cell = |((family, configuration), cases): ((&str, &str), Vec<&VerifiedCase>)| Cell {
+        let cell = |((family, configuration), cases): ((&str, String), Vec<Entry<'_>>)| Cell {
             family: family.to_owned(),
-            configuration: configuration.to_owned(),
+            configuration,
             standing: Standing::of(&cases),
         };
         let families = families.into_iter().map(cell).collect();
-        Matrix { rule: RULE, families, cases }
+        let cases = cases.into_iter().zip(slowdowns);
+        let cases = cases.map(|((rough_call_ms, record), slowdown)| VerifiedCase { record, rough_call_ms, slowdown });
+        Matrix { rule: RULE, families, cases: cases.collect() }
     }
 
     /// The matrix to read: families down, configurations across, then the rule and the reasons.
@@ -123,111 +114,54 @@ impl Matrix {
     }
 }
 
-impl VerifiedCase {
-    /// The case of a record. `slowdown` is its time over that of the fastest at the same work.
-    pub fn of_record(record: &Record, slowdown: Option<f64>) -> Self {
-        let case = record.case();
-        VerifiedCase {
-            status: record.status,
-            message: record.message.clone(),
-            verified: record.verified == Some(true),
-            max_rel_error: record.max_rel_error,
-            provider_share: record.provider_share,
-            slowdown,
-            ..VerifiedCase::unmeasured(&case, &record.family)
-        }
-    }
-
-    /// A case of which nothing is known yet.
-    fn unmeasured(case: &Case, family: &str) -> Self {
-        let id = case.benchmark_id();
-        VerifiedCase {
-            id: case.to_string(),
-            model: id.group,
-            family: if family.is_empty() { case.model.clone() } else { family.to_owned() },
-            configuration: id.function,
-            batch_size: case.batch_size,
-            status: Status::Failed,
-            message: Some("not reached".into()),
-            verified: false,
-            max_rel_error: None,
-            provider_share: None,
-            rough_call_ms: None,
-            slowdown: None,
-        }
-    }
-}
-
-fn verified_cases(manifest: &Manifest, outcomes: &Outcomes) -> Vec<VerifiedCase> {
-    let verified = |planned: &ManifestCase| {
-        let mut case = VerifiedCase::unmeasured(&planned.case, &planned.family);
-        if let Some(outcome) = outcomes.finished.get(&case.id) {
-            let observed = &outcome.observed;
-            case.status = outcome.status;
-            case.message = outcome.message.clone();
-            case.verified = observed.verified == Some(true);
-            case.max_rel_error = observed.max_rel_error;
-            case.provider_share = observed.provider_share;
-            case.rough_call_ms = observed.rough_call_ms;
-        } else if let Some(failure) = &planned.failure {
-            case.status = failure.status;
-            case.message = Some(failure.message.clone());
-        }
-        case
-    };
-    manifest.cases.iter().map(verified).collect()
-}
-
 #[cfg(test)]
 pub(super) mod tests {
     use super::*;
+    use crate::definition::Case;
+    use crate::report::tests::record;
 
-    pub fn case(configuration: &str, status: Status, rough_call_ms: f64) -> VerifiedCase {
-        VerifiedCase {
-            id: format!("m/{configuration}/1"),
-            model: "m".into(),
+    /// A record of a model of the family `f`, with a message unless it is right.
+    pub fn verified(backend: &str, batch_size: usize, status: Status) -> Record {
+        Record {
+            case_id: Case::new("m", backend, batch_size).to_string(),
             family: "f".into(),
-            configuration: configuration.into(),
-            batch_size: 1,
             status,
             message: (status != Status::Ok).then(|| "why | how".to_owned()),
-            verified: status == Status::Ok,
+            verified: Some(status == Status::Ok),
             max_rel_error: Some(1e-6),
-            provider_share: None,
-            rough_call_ms: Some(rough_call_ms),
-            slowdown: None,
+            ..record("m", backend, batch_size, None)
         }
     }
 
     #[test]
     fn slowdowns_are_over_the_fastest_that_is_right() {
-        let cases = vec![
-            case("wrong", Status::WrongOutput, 0.1),
-            case("fast", Status::Ok, 1.0),
-            case("slow", Status::Ok, 30.0),
-        ];
-        let matrix = Matrix::of(cases);
-        let of = |configuration: &str| {
-            &matrix.families.iter().find(|cell| cell.configuration == configuration).unwrap().standing
+        let matrix = Matrix::of(vec![
+            (Some(0.1), verified("wrong", 1, Status::WrongOutput)),
+            (Some(1.0), verified("fast", 1, Status::Ok)),
+            (Some(30.0), verified("slow", 1, Status::Ok)),
+        ]);
+        let of = |backend: &str| {
+            &matrix.families.iter().find(|cell| cell.configuration.starts_with(backend)).unwrap().standing
         };
         assert_eq!((of("wrong").level, of("wrong").slowdown), (Level::None, None));
         assert_eq!((of("fast").level, of("fast").slowdown), (Level::High, Some(1.0)));
         assert_eq!((of("slow").level, of("slow").slowdown), (Level::Low, Some(30.0)));
         let table = matrix.render(Format::Table);
         assert!(table.contains("high, error 1e-6, 1.0 ×") && table.contains(RULE), "{table}");
-        assert!(table.contains("f on wrong: none: wrong-output: why | how"), "{table}");
-        assert!(matrix.render(Format::Markdown).contains("- f on wrong: none: wrong-output: why \\| how\n"));
+        assert!(table.contains("f on wrong-cpu-f32: none: wrong-output: why | how"), "{table}");
+        assert!(matrix.render(Format::Markdown).contains("- f on wrong-cpu-f32: none: wrong-output: why \\| how\n"));
     }
 
     #[test]
     fn a_configuration_that_is_unavailable_is_one_line_and_no_column() {
-        let absent = |model: &str| VerifiedCase {
-            family: model.into(),
-            message: Some("no driver".into()),
-            ..case("gpu", Status::Unavailable, 1.0)
+        let absent = |family: &str| {
+            let record = verified("gpu", 1, Status::Unavailable);
+            (None, Record { family: family.into(), message: Some("no driver".into()), ..record })
         };
-        let text = Matrix::of(vec![case("cpu", Status::Ok, 1.0), absent("f"), absent("g")]).render(Format::Markdown);
-        assert!(text.starts_with("| family | cpu |\n") && text.contains("\n- gpu: unavailable: no driver\n"), "{text}");
+        let cases = vec![(Some(1.0), verified("ort", 1, Status::Ok)), absent("f"), absent("g")];
+        let text = Matrix::of(cases).render(Format::Markdown);
+        let line = "\n- gpu-cpu-f32: unavailable: no driver\n";
+        assert!(text.starts_with("| family | ort-cpu-f32 |\n") && text.contains(line), "{text}");
         assert_eq!(text.matches("gpu").count(), 1, "{text}");
     }
 }

@@ -5,8 +5,10 @@ mod pixels;
 
 pub use pixels::png;
 
-use anyhow::{Context as _, Result, anyhow, ensure};
+use anyhow::{Context as _, Result, anyhow};
 use rquickjs::{CatchResultExt, Context, Ctx, FromJs, Runtime};
+use serde::Deserialize;
+use serde_json::Value;
 
 use super::html::{CHARTS, LIBRARY, STYLE};
 use super::payload::Payload;
@@ -24,9 +26,19 @@ const INPUT: &str = "
 const MEMORY_LIMIT: usize = 1 << 30;
 const STACK_LIMIT: usize = 1 << 20;
 
-/// A report whose charts can be drawn, each as an SVG file.
+/// The charts of a report, each of which can be drawn as an SVG file.
 pub struct Drawing {
     context: Context,
+}
+
+/// A chart as the page's program makes it of the payload.
+#[derive(Debug, Deserialize)]
+pub struct Chart {
+    pub id: String,
+    /// Why there is nothing to draw, and what would give it.
+    pub absent: Option<String>,
+    /// What is drawn of each case.
+    pub points: Vec<Value>,
 }
 
 impl Drawing {
@@ -35,13 +47,20 @@ impl Drawing {
     /// # Errors
     /// The program does not run, for example for lack of memory.
     pub fn new(payload: &Payload) -> Result<Self> {
+        Drawing::of_json(serde_json::to_string(payload)?)
+    }
+
+    /// The same with a payload as it is in a page.
+    ///
+    /// # Errors
+    /// As [`Drawing::new`].
+    pub fn of_json(payload: String) -> Result<Self> {
         let runtime = Runtime::new().context("cannot start the JavaScript engine")?;
         runtime.set_memory_limit(MEMORY_LIMIT);
         runtime.set_max_stack_size(STACK_LIMIT);
         let context = Context::full(&runtime).context("cannot start the JavaScript engine")?;
-        let data = serde_json::to_string(payload)?;
         context.with(|ctx| {
-            ctx.globals().set("PAYLOAD", data)?;
+            ctx.globals().set("PAYLOAD", payload)?;
             ctx.globals().set("STYLE", STYLE)?;
             for source in [DOCUMENT, INPUT].into_iter().chain(LIBRARY) {
                 evaluate::<()>(&ctx, source)?;
@@ -51,14 +70,22 @@ impl Drawing {
         Ok(Drawing { context })
     }
 
+    /// All charts, in the order in which they are read.
+    ///
+    /// # Errors
+    /// The program fails to make them.
+    pub fn charts(&self) -> Result<Vec<Chart>> {
+        let charts: String = self.context.with(|ctx| evaluate(&ctx, "JSON.stringify(charts)"))?;
+        Ok(serde_json::from_str(&charts)?)
+    }
+
     /// The SVG file of a chart of the payload.
     ///
     /// # Errors
     /// There is no such chart, or the program fails to draw it.
     pub fn svg(&self, chart_id: &str) -> Result<String> {
-        let is_name = chart_id.chars().all(|c| c.is_ascii_alphanumeric() || c == '-');
-        ensure!(is_name, "{chart_id:?} is not the id of a chart");
-        let drawn = self.context.with(|ctx| evaluate(&ctx, &format!("chartSvg(\"{chart_id}\")")));
+        let call = format!("chartSvg({})", serde_json::to_string(chart_id)?);
+        let drawn = self.context.with(|ctx| evaluate(&ctx, &call));
         drawn.with_context(|| format!("cannot draw the chart {chart_id}"))
     }
 }
@@ -70,16 +97,33 @@ fn evaluate<'js, T: FromJs<'js>>(ctx: &Ctx<'js>, source: &str) -> Result<T> {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
     use crate::compare::Noise;
+    use crate::definition::{Dtype, Status};
     use crate::report::payload::Known;
-    use crate::report::selection::Shown;
+    use crate::report::selection::{ReportedRun, Shown};
     use crate::report::tests::{record, run_of};
-    use crate::run_data::Record;
+    use crate::run_data::{Distribution, Distributions, Record};
+
+    fn drawing_of(runs: &[ReportedRun]) -> Drawing {
+        let known = Known { resolution: &|_| String::new(), noise: &|_| Noise::assumed() };
+        Drawing::new(&Payload::new(&Shown::new(runs, &[]), &known)).unwrap()
+    }
 
     fn drawing(records: Vec<Record>) -> Drawing {
-        let known = Known { resolution: &|_| String::new(), noise: &|_| Noise::assumed() };
-        Drawing::new(&Payload::new(&Shown::new(&[run_of(1, records)], &[]), &known)).unwrap()
+        drawing_of(&[run_of(1, records)])
+    }
+
+    fn chart(runs: &[ReportedRun], id: &str) -> Chart {
+        let mut charts = drawing_of(runs).charts().unwrap().into_iter();
+        charts.find(|chart| chart.id == id).unwrap()
+    }
+
+    /// The values of these names of each point.
+    fn values<const N: usize>(chart: &Chart, names: [&str; N]) -> Vec<Value> {
+        chart.points.iter().map(|point| Value::from(names.map(|name| point[name].clone()).to_vec())).collect()
     }
 
     #[test]
@@ -142,5 +186,112 @@ mod tests {
     fn a_chart_that_is_not_there_is_an_error() {
         let drawing = drawing(vec![record("m", "ort", 1, Some(1.0))]);
         assert!(drawing.svg("nosuch").is_err() && drawing.svg("\"); (\"").is_err());
+    }
+
+    #[test]
+    fn a_case_without_a_right_figure_is_not_drawn() {
+        let wrong = Record { status: Status::WrongOutput, ..record("m", "tch", 1, Some(1.0)) };
+        let zero = record("n", "ort", 1, Some(0.0));
+        let chart = chart(&[run_of(1, vec![record("m", "ort", 8, Some(2.0)), wrong, zero])], "latency");
+        assert_eq!(values(&chart, ["panel", "case", "batch_size"]), [json!(["m", 0, 8])]);
+    }
+
+    #[test]
+    fn an_empty_chart_says_what_would_fill_it() {
+        let run = [run_of(1, vec![record("m", "ort", 1, Some(1.0))])];
+        let absent = |runs: &[ReportedRun], id: &str| chart(runs, id).absent.unwrap();
+        assert!(absent(&run, "memory").contains("watch = true"));
+        assert!(absent(&run, "trend").contains("--last"));
+        assert!(absent(&run, "hardware").contains("report RUN1 RUN2"));
+        assert!(absent(&[], "latency").contains("inferbench devices"));
+    }
+
+    #[test]
+    fn kept_quantiles_go_before_the_percentiles_of_the_record() {
+        let with_percentiles = |batch| Record {
+            latency_p99_ms: Some(3.0),
+            latency_p99_upper_ms: Some(4.0),
+            ..record("m", "ort", batch, Some(2.0))
+        };
+        let mut run = run_of(1, vec![with_percentiles(1), with_percentiles(8)]);
+        let kept = Distribution { calls: 4, quantiles_ms: vec![(0.25, 1.0), (0.5, 2.0), (0.75, 2.5)] };
+        run.distributions = Some(Distributions::new([("m/ort-cpu-f32/8".to_owned(), kept)].into()));
+        let chart = chart(&[run], "distribution");
+        assert_eq!(values(&chart, ["panel"]), [json!(["m · batch 1"]), json!(["m · batch 8"])]);
+        assert_eq!(chart.points[0]["quantiles"], json!([[0.5, 2], [0.99, 3]]));
+        let bound =
+            |fraction: f64, ms: u32, upper: Option<u32>| json!({"fraction": fraction, "ms": ms, "upper": upper});
+        assert_eq!(chart.points[0]["bounds"], json!([bound(0.5, 2, None), bound(0.99, 3, Some(4))]));
+        // Of four calls, p99 is not told.
+        let lengths = ["quantiles", "bounds"].map(|name| chart.points[1][name].as_array().unwrap().len());
+        assert_eq!(lengths, [3, 1]);
+    }
+
+    #[test]
+    fn each_batch_size_has_its_own_fastest() {
+        let of = |backend, batch, ms| Record { family: "resnet".into(), ..record("m", backend, batch, Some(ms)) };
+        let run = run_of(1, vec![of("ort", 1, 2.0), of("tch", 1, 3.0), of("ort", 8, 8.0), of("tch", 8, 4.0)]);
+        let row = |value: Value| json!(["resnet", value]);
+        let expected = [row(json!(1)), row(json!(1.5)), row(json!(2)), row(json!(1))];
+        assert_eq!(values(&chart(&[run], "architectures"), ["row", "value"]), expected);
+    }
+
+    #[test]
+    fn a_series_is_named_by_what_differs() {
+        let plain = || record("m", "ort", 1, Some(1.0));
+        let half = Record { dtype: Dtype::F16, ..plain() };
+        let elsewhere = Record { host_id: "other".into(), ..plain() };
+        let series = |records: Vec<Record>| values(&chart(&[run_of(1, records)], "architectures"), ["series"]);
+        assert_eq!(series(vec![plain()]), [json!(["ort"])]);
+        assert_eq!(series(vec![plain(), half]), [json!(["ort · f32"]), json!(["ort · f16"])]);
+        assert_eq!(series(vec![plain(), elsewhere]), [json!(["ort · h"]), json!(["ort · other"])]);
+    }
+
+    #[test]
+    fn only_what_two_machines_have_is_compared() {
+        let elsewhere = |batch| Record { host_id: "gpu".into(), ..record("m", "ort", batch, Some(0.5)) };
+        let here = run_of(1, vec![record("m", "ort", 1, Some(1.0)), record("m", "ort", 8, Some(4.0))]);
+        let chart = chart(&[here, run_of(2, vec![elsewhere(1)])], "hardware");
+        let point = |series: &str| json!(["m", "ort · f32 · batch 1", series]);
+        assert_eq!(values(&chart, ["panel", "row", "series"]), [point("h · cpu"), point("gpu · cpu")]);
+    }
+
+    #[test]
+    fn models_are_compared_at_their_smallest_batch_size() {
+        let of = |model, modality: &str, batch, ms, size| Record {
+            model_size_mb: Some(size),
+            modality: modality.into(),
+            ..record(model, "ort", batch, Some(ms))
+        };
+        let records = vec![
+            of("m", "image", 8, 9.0, 5.0),
+            of("m", "image", 2, 3.0, 5.0),
+            of("n", "image", 2, 4.0, 6.0),
+            of("alone", "text", 1, 1.0, 1.0),
+        ];
+        let chart = chart(&[run_of(1, records)], "size");
+        assert_eq!(values(&chart, ["panel", "x"]), [json!(["image", 3]), json!(["image", 4])]);
+    }
+
+    #[test]
+    fn all_cases_of_a_cell_of_the_matrix_tell_their_reason() {
+        let right = |batch, error| Record {
+            verified: Some(true),
+            max_rel_error: Some(error),
+            ..record("m", "ort", batch, Some(1.0))
+        };
+        let mut wrong = record("m", "ort", 16, None);
+        (wrong.status, wrong.message) = (Status::WrongOutput, Some("0.5 off".into()));
+        let cell = |records: Vec<Record>| chart(&[run_of(1, records)], "compatibility").points.remove(0);
+        let good = cell(vec![right(1, 1e-7), right(8, 2e-6), right(2, 1e-8)]);
+        assert_eq!((&good["kind"], &good["text"]), (&"high".into(), &"high, error 2e-6".into()));
+        let mixed = cell(vec![right(1, 1e-7), wrong.clone(), right(8, 2e-6)]);
+        assert_eq!((&mixed["kind"], &mixed["column"]), (&"low".into(), &"ort · cpu · f32".into()));
+        assert_eq!(
+            mixed["reason"],
+            "batch 1: outputs as the reference's, relative error 1.0e-7\nbatch 16: wrong-output: 0.5 off\n\
+             batch 8: outputs as the reference's, relative error 2.0e-6"
+        );
+        assert_eq!(cell(vec![wrong])["kind"], "wrong-output");
     }
 }

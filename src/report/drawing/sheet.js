@@ -19,8 +19,8 @@ function words(text, x, y, attributes = {}) {
 const textWidth = (text, size = 11.5) => 0.6 * size * [...text].length;
 
 function chartSvg(id) {
-  const chart = payload.charts.find((one) => one.id === id);
-  const kind = kinds[chart.plot.kind];
+  const chart = charts.find((one) => one.id === id);
+  const kind = kinds[chart.kind];
   const isWide = kind.isWide?.(chart) ?? false;
   const all = kind.panels(chart);
   const panels = all.slice(0, SHEET.mostPanels);

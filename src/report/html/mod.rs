@@ -9,8 +9,8 @@ use super::payload::Payload;
 const PAGE: &str = include_str!("page/page.html");
 pub(super) const STYLE: &str = include_str!("page/style.css");
 
-/// What draws charts, in the order in which the files need each other. `--charts` runs it without a browser.
-pub(super) const CHARTS: [&str; 10] = [
+/// What makes and draws charts, in the order in which the files need each other. `--charts` runs it without a browser.
+pub(super) const CHARTS: [&str; 11] = [
     include_str!("page/dom.js"),
     include_str!("page/numbers.js"),
     include_str!("page/selection.js"),
@@ -21,6 +21,7 @@ pub(super) const CHARTS: [&str; 10] = [
     include_str!("page/front.js"),
     include_str!("page/trend.js"),
     include_str!("page/cells.js"),
+    include_str!("page/charts.js"),
 ];
 /// What only a browser runs: filters, sections, the table.
 const BROWSER: [&str; 6] = [
@@ -38,11 +39,11 @@ const LICENCES: [&str; 3] = [
     include_str!("vendored/bundled-in-plot.LICENSE"),
 ];
 
-/// The page that shows the payload.
+/// The page that shows the payload, below sections that are HTML already.
 ///
 /// # Errors
 /// The payload holds what JSON cannot write, which its types exclude.
-pub fn render(payload: &Payload) -> Result<String> {
+pub fn render(payload: &Payload, sections: &str) -> Result<String> {
     let data = serde_json::to_string(payload)?;
     let licences = format!("<script type=\"text/plain\" id=\"licences\">\n{}</script>", LICENCES.join("\n"));
     Ok(fill(
@@ -50,6 +51,7 @@ pub fn render(payload: &Payload) -> Result<String> {
         &[
             ("title", &escape::html(&payload.title)),
             ("style", STYLE),
+            ("sections", sections),
             ("payload", &inlined_json(&data)),
             ("licences", &licences),
             ("library", &LIBRARY.join("\n")),

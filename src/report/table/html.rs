@@ -32,6 +32,10 @@ fn cell(column: &Column, cell: &Cell) -> String {
     let text = escape::html(&cell.text);
     let text = if column.kind == Kind::Code && !text.is_empty() { format!("<code>{text}</code>") } else { text };
     let text = if cell.is_strong { format!("<strong>{text}</strong>") } else { text };
+    let text = match &cell.link {
+        Some(address) => format!("<a href=\"{}\">{text}</a>", escape::html(address)),
+        None => text,
+    };
     let detail = cell.detail.iter().map(|detail| format!(" <span class=\"quiet\">{}</span>", escape::html(detail)));
     format!("<td{}>{text}{}</td>", class(column), detail.collect::<String>())
 }
@@ -39,6 +43,14 @@ fn cell(column: &Column, cell: &Cell) -> String {
 #[cfg(test)]
 mod tests {
     use super::super::tests::example;
+    use super::*;
+
+    #[test]
+    fn a_link_is_escaped() {
+        let mut table = Table::new([Column::text("run")]);
+        table.row([Cell::from("a").link("\"><script>")]);
+        assert!(table.html().contains("<td><a href=\"&quot;&gt;&lt;script&gt;\">a</a></td>"), "{}", table.html());
+    }
 
     #[test]
     fn cells_are_text_with_classes() {

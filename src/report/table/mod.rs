@@ -46,6 +46,7 @@ pub struct Row {
 pub struct Cell {
     text: String,
     detail: Option<String>,
+    link: Option<String>,
     is_strong: bool,
 }
 
@@ -67,17 +68,6 @@ impl Table {
         self.rows.push(Row { cells, ..Row::default() });
         let last = self.rows.len() - 1;
         &mut self.rows[last]
-    }
-
-    /// The same table with these rows added.
-    pub fn with_rows<R>(mut self, rows: impl IntoIterator<Item = R>) -> Self
-    where
-        R: IntoIterator<Item: Into<Cell>>,
-    {
-        for cells in rows {
-            self.row(cells);
-        }
-        self
     }
 
     /// Adds a line below the table.
@@ -112,11 +102,6 @@ impl Column {
         Column { header: header.into(), kind: Kind::Code }
     }
 
-    /// The same column with the unit of all its cells in the header: `memory (MB)`.
-    pub fn unit(self, unit: &str) -> Self {
-        Column { header: format!("{} ({unit})", self.header), ..self }
-    }
-
     fn is_number(&self) -> bool {
         self.kind == Kind::Number
     }
@@ -140,6 +125,11 @@ impl Cell {
     /// The same cell with a quieter detail after its text.
     pub fn detail(self, detail: impl Into<String>) -> Self {
         Cell { detail: Some(detail.into()), ..self }
+    }
+
+    /// The same cell as a link to a file or page where the output is HTML.
+    pub fn link(self, address: impl Into<String>) -> Self {
+        Cell { link: Some(address.into()), ..self }
     }
 
     /// The same cell in bold where the output is Markdown or HTML.
@@ -173,7 +163,7 @@ mod tests {
     /// Two rows with everything that a table can have.
     pub fn example() -> Table {
         let mut table =
-            Table::new([Column::code("case"), Column::number("p50").unit("ms"), Column::text("note")]).titled("m | n");
+            Table::new([Column::code("case"), Column::number("p50 (ms)"), Column::text("note")]).titled("m | n");
         table.row([Cell::from("a/1"), Cell::from("1.25").detail("0.5 ×").strong(), Cell::from("<b>")]).mark("●").best();
         table.row(["b|1", "2.5"]);
         table.footnote("● fastest | first");

@@ -24,7 +24,7 @@ pub struct Times<'a> {
 impl<'a> Times<'a> {
     /// The noise is that of the rows' own runs if they are enough, or of their processes, and else what is known or assumed of
     /// the machine.
-    pub fn new(cases: &[&Repeated<'_>], base: Option<&'a Repeated<'a>>, options: &Options) -> Self {
+    pub fn new(cases: &[Repeated<'_>], base: Option<&'a Repeated<'a>>, options: &Options) -> Self {
         let measured = || cases.iter().filter(|case| !case.like.is_empty());
         let groups: Vec<Vec<f64>> =
             measured().map(|case| logarithms(&case.like, |it| time(options.goal, it))).collect();
@@ -36,7 +36,7 @@ impl<'a> Times<'a> {
     }
 
     /// Compares each row with the baseline: the ratio, its interval, and the verdict among all rows.
-    pub fn compare(&self, cases: &[&Repeated<'_>], rows: &mut [Row]) {
+    pub fn compare(&self, cases: &[Repeated<'_>], rows: &mut [Row]) {
         let Some(base) = self.base.and_then(|base| self.of(base)) else { return };
         let mut compared = Vec::new();
         for (index, (row, case)) in rows.iter().zip(cases).enumerate() {

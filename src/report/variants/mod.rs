@@ -1,14 +1,13 @@
 //! The variants of one model side by side: the cost of each, how well it answers, and one recommendation.
 //!
 //! ```text
-//! records ─▶ repeated (runs of one program) ─▶ rows of one batch size ─▶ choice ─▶ output (table, Markdown, JSON), page (HTML)
+//! records ─▶ repeated (runs of one program) ─▶ rows of one batch size ─▶ choice ─▶ output (table, Markdown, HTML, JSON)
 //! ```
 //!
 //! Rows are compared at one batch size, since a call of another one does another amount of work.
 
 mod choice;
 mod output;
-mod page;
 mod quality;
 mod repeated;
 mod rows;
@@ -16,7 +15,6 @@ mod rows;
 mod tests;
 
 pub use output::schema;
-pub use page::render as page;
 pub use quality::{Measure, Quality};
 
 use anyhow::{Result, bail};
@@ -69,7 +67,7 @@ impl Options {
     }
 }
 
-/// A model's variants: at least one table, and one for each phase, sequence length, boundary and machine.
+/// A model's variants: at least one table, and one for each phase, sequence length, boundary, batch size and machine.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Variants {
     pub tables: Vec<VariantTable>,
@@ -97,16 +95,14 @@ pub struct VariantTable {
     pub recommendation: Recommendation,
     /// The rows that were measured, the original first; then those that were not.
     pub rows: Vec<Row>,
-    /// The recommendations at the other batch sizes.
-    pub other_batch_sizes: Vec<OtherBatchSize>,
     /// How the figures are to be read.
     pub notes: Vec<String>,
 }
 
-/// A variant on a backend and device, in a dtype: all columns of its newest record, and how they compare.
+/// A variant on a backend and device, in a dtype: all columns of its record, and how they compare.
 ///
-/// If there are several runs, `latency_p50_ms`, `throughput_ips` and `tokens_per_second` are geometric means, and the columns
-/// of quality are those of the newest run that evaluated the answers with the samples of the table.
+/// If there are several runs, the record is that of the newest run that evaluated the answers with the samples of the table;
+/// `latency_p50_ms`, `throughput_ips` and `tokens_per_second` are geometric means.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct Row {
     #[serde(flatten)]
@@ -114,9 +110,6 @@ pub struct Row {
     /// The runs that its times are from.
     pub run_ids: Vec<String>,
     pub quality: Quality,
-    /// 95 % interval of `agreement`.
-    pub agreement_lower: Option<f64>,
-    pub agreement_upper: Option<f64>,
     pub differences: Option<Differences>,
     /// Its time over that of the baseline, with a 95 % interval.
     pub change: Option<RatioInterval>,
@@ -149,15 +142,6 @@ pub struct Recommendation {
     pub case_id: Option<String>,
 }
 
-/// The recommendation at another batch size.
-#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
-pub struct OtherBatchSize {
-    pub batch_size: usize,
-    pub recommendation: Recommendation,
-    /// Whether the same variant, backend, device and dtype are recommended.
-    pub is_same_choice: bool,
-}
-
 /// Compares the variants of a model. The times of a case are the geometric means over the runs of one program.
 ///
 /// # Errors
@@ -188,6 +172,11 @@ impl Variants {
     /// The comparison's text, ending with a line break.
     pub fn render(&self, format: Format) -> String {
         output::render(self, format)
+    }
+
+    /// A section of a page for each table, which begins with the recommendation.
+    pub fn html(&self) -> String {
+        self.tables.iter().map(|table| output::html(table, self)).collect()
     }
 }
 

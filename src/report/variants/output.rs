@@ -6,32 +6,42 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::quality::{LEAST_AGREEMENT, LEAST_COSINE};
-use super::repeated::{Repeated, other_samples, samples_of};
-use super::{Measure, Options, Row, VariantTable, Variants, own_memory, rate};
+use super::repeated::Repeated;
+use super::{Differences, Measure, Row, VariantTable, Variants};
 use crate::compare::{RatioInterval, is_like};
 use crate::definition::{Boundary, Dtype, ORIGINAL, Phase};
-use crate::report::ranking::{latency, percent, short_message, three_digits};
+use crate::report::columns::{P50, RecordColumn, change_in_points};
+use crate::report::numbers::{latency, megabytes, percent, three_digits};
+use crate::report::ranking::{Entry, short_message};
 use crate::report::table::{Cell, Column, Table};
-use crate::report::{Format, json};
+use crate::report::{Format, escape, json};
 use crate::run_data::Record;
 
 /// The text of all tables. The recommendation comes last in a terminal, and first in Markdown.
 pub fn render(variants: &Variants, format: Format) -> String {
     let texts = variants.tables.iter().map(|shown| {
-        let (title, sentence) = (title(shown, variants), &shown.recommendation.sentence);
+        let (title, sentence, table) = (title(shown, variants), &shown.recommendation.sentence, table(shown));
         match format {
-            Format::Table => format!("\n{title}\n{}\n{sentence}\n", table(shown).terminal()),
             Format::Markdown => {
-                let escape = crate::report::escape::markdown;
-                format!("### {}\n\n**{}**\n\n{}\n", escape(&title), escape(sentence), table(shown).markdown())
+                let (title, sentence) = (escape::markdown(&title), escape::markdown(sentence));
+                format!("### {title}\n\n**{sentence}**\n\n{}\n", table.markdown())
             }
-            Format::Json => String::new(),
+            _ => format!("\n{title}\n{}\n{sentence}\n", table.terminal()),
         }
     });
     if format == Format::Json { document(variants) } else { texts.collect() }
 }
 
-/// The first table, and beside it the tables of other sequence lengths, phases and machines.
+/// A table as a section of a page.
+pub fn html(shown: &VariantTable, variants: &Variants) -> String {
+    let (title, sentence) = (escape::html(&title(shown, variants)), escape::html(&shown.recommendation.sentence));
+    format!(
+        "<section>\n<h2>{title}</h2>\n<p class=\"recommendation\">{sentence}</p>\n{}</section>\n",
+        table(shown).html()
+    )
+}
+
+/// The first table, and beside it the tables of other batch sizes, sequence lengths, phases and machines.
 #[derive(Serialize, JsonSchema)]
 struct Document {
     #[serde(flatten)]
@@ -66,39 +76,70 @@ pub fn title(table: &VariantTable, variants: &Variants) -> String {
     parts.into_iter().flatten().collect::<Vec<_>>().join(" · ")
 }
 
-/// The measured rows; below them the others, the recommendations at other batch sizes, and the notes.
-pub fn table(shown: &VariantTable) -> Table {
-    let has_top5 = shown.rows.iter().any(|row| row.is_measured() && row.record.accuracy_top5.is_some());
-    let mut columns: Vec<Column> = ["variant", "backend", "device", "dtype"].map(Column::text).into();
-    columns.extend(["batch", "p50", "size"].map(Column::number));
-    match shown.measure {
-        Measure::Accuracy => {
-            columns.extend(["accuracy", "change, points"].map(Column::number));
-            columns.extend(has_top5.then(|| Column::number("top-5")));
-        }
-        Measure::Agreement => columns.extend(["agreement", "cosine"].map(Column::number)),
-        Measure::Unknown => {}
+/// The columns of the records, as far as something is known of them.
+const COLUMNS: [&str; 16] = [
+    "variant",
+    "backend",
+    "device",
+    "dtype",
+    "batch",
+    P50,
+    "size",
+    "accuracy",
+    "accuracy-change",
+    "top5",
+    "agreement",
+    "cosine",
+    "samples",
+    "tokens",
+    "memory",
+    "parameters",
+];
+
+/// How many times that of the original the figure of a column is.
+fn factor(differences: &Differences, column: &str) -> Option<f64> {
+    match column {
+        P50 => differences.latency_p50,
+        "size" => differences.model_size,
+        "samples" | "tokens" => differences.throughput,
+        "memory" => differences.memory,
+        _ => None,
     }
-    let is_in_tokens = matches!(shown.phase, Phase::Prefill | Phase::Decode);
-    let rate = if is_in_tokens { "tokens/s" } else { "samples/s" };
-    columns.extend([rate, "memory", "parameters", "time ÷ original"].map(Column::number));
-    columns.extend(["verdict", "quality"].map(Column::text));
-    let mut table = Table::new(columns);
-    for row in shown.rows.iter().filter(|row| row.is_measured()) {
-        let added = table.row(cells(shown, row, has_top5)).mark(mark(row));
+}
+
+/// The measured rows; below them the others and the notes.
+pub fn table(shown: &VariantTable) -> Table {
+    let measured: Vec<&Row> = shown.rows.iter().filter(|row| row.is_measured()).collect();
+    let entries: Vec<Entry<'_>> =
+        measured.iter().map(|row| Entry { record: &row.record, ratio_to_best: None }).collect();
+    let by_accuracy = shown.measure == Measure::Accuracy;
+    let is_shown = |column: &&RecordColumn| {
+        column.is_known(&entries) && !(by_accuracy && ["agreement", "cosine"].contains(&column.name))
+    };
+    let columns: Vec<&RecordColumn> = COLUMNS.into_iter().filter_map(RecordColumn::find).filter(is_shown).collect();
+    let own = [Column::number("time ÷ original"), Column::text("verdict"), Column::text("quality")];
+    let mut table = Table::new(columns.iter().map(|column| column.head()).chain(own));
+    for (row, entry) in measured.iter().zip(&entries) {
+        let cell = |column: &&RecordColumn| {
+            let cell = Cell::from(column.text(entry));
+            match row.differences.as_ref().and_then(|it| factor(it, column.name)) {
+                Some(factor) => cell.detail(format!("{} ×", three_digits(factor))),
+                None if column.name == "variant" && row.is_recommended => cell.strong(),
+                None => cell,
+            }
+        };
+        let own = [
+            row.change.as_ref().map(ratio),
+            row.verdict.map(|verdict| verdict.to_string()),
+            Some(row.quality.to_string()),
+        ];
+        let added = table.row(columns.iter().map(cell).chain(own.map(Cell::from))).mark(mark(row));
         if row.is_recommended {
             added.best();
         }
     }
     for row in shown.rows.iter().filter(|row| !row.is_measured()) {
         table.footnote(format!("{}: {}: {}", name(row), row.record.status, short_message(&row.record)));
-    }
-    for other in &shown.other_batch_sizes {
-        let recommendation = match other.is_same_choice && other.recommendation.case_id.is_some() {
-            true => "the same recommendation",
-            false => &other.recommendation.sentence,
-        };
-        table.footnote(format!("at batch {}: {recommendation}", other.batch_size));
     }
     for note in &shown.notes {
         table.footnote(note.clone());
@@ -115,49 +156,6 @@ fn mark(row: &Row) -> &'static str {
     }
 }
 
-/// The cells of a row in the order of the columns; an unknown figure is empty.
-fn cells(shown: &VariantTable, row: &Row, has_top5: bool) -> Vec<Cell> {
-    let record = &row.record;
-    let with_factor = |figure: Option<String>, factor: Option<f64>| match factor {
-        Some(factor) => Cell::from(figure).detail(format!("{} ×", three_digits(factor))),
-        None => Cell::from(figure),
-    };
-    let factor = |of: fn(&super::Differences) -> Option<f64>| row.differences.as_ref().and_then(of);
-    let variant = Cell::from(record.variant.as_str());
-    let mut cells = vec![
-        if row.is_recommended { variant.strong() } else { variant },
-        Cell::from(record.backend.as_str()),
-        Cell::from(record.device.as_str()),
-        Cell::from(record.dtype.to_string()),
-        Cell::from(record.batch_size.to_string()),
-        with_factor(record.latency_p50_ms.map(|ms| latency(Some(ms))), factor(|it| it.latency_p50)),
-        with_factor(record.model_size_mb.map(megabytes), factor(|it| it.model_size)),
-    ];
-    match shown.measure {
-        Measure::Accuracy => {
-            let interval = record.accuracy_lower.zip(record.accuracy_upper);
-            cells.push(Cell::from(fraction_of(record.accuracy, interval, record.accuracy_samples)));
-            cells.push(Cell::from(change(record)));
-            cells.extend(has_top5.then(|| Cell::from(record.accuracy_top5.map(percent))));
-        }
-        Measure::Agreement => {
-            let interval = row.agreement_lower.zip(row.agreement_upper);
-            cells.push(Cell::from(fraction_of(record.agreement, interval, record.agreement_samples)));
-            cells.push(Cell::from(record.output_cosine.map(|cosine| format!("{cosine:.5}"))));
-        }
-        Measure::Unknown => {}
-    }
-    cells.extend([
-        with_factor(rate(record).map(three_digits), factor(|it| it.throughput)),
-        with_factor(record.memory_mb.map(|mb| format!("{mb:.0} MB")), factor(|it| it.memory)),
-        Cell::from(parameters(record)),
-        Cell::from(row.change.as_ref().map(ratio)),
-        Cell::from(row.verdict.map(|verdict| verdict.to_string())),
-        Cell::from(row.quality.to_string()),
-    ]);
-    cells
-}
-
 /// The one sentence to remember: the row to use with its figures, and the figures beside those of the baseline.
 pub fn sentence(table: &VariantTable, recommended: Result<&Row, String>) -> String {
     let row = match recommended {
@@ -172,7 +170,7 @@ pub fn sentence(table: &VariantTable, recommended: Result<&Row, String>) -> Stri
         }
         Measure::Unknown => None,
     };
-    let latency = record.latency_p50_ms.map(|ms| format!("p50 {}", latency(Some(ms))));
+    let latency = record.latency_p50_ms.map(|ms| format!("p50 {}", latency(ms)));
     let figures = listed([latency, record.model_size_mb.map(megabytes), quality]);
     let Some(baseline) = table.rows.iter().find(|row| row.is_baseline && !row.is_recommended) else {
         let goal = table.goal;
@@ -182,7 +180,7 @@ pub fn sentence(table: &VariantTable, recommended: Result<&Row, String>) -> Stri
     let against = listed([
         row.change.as_ref().map(|change| format!("{} × the time", ratio(change))),
         sizes.map(|(own, base)| format!("{} × the size", three_digits(own / base))),
-        change(record).map(|change| format!("accuracy change {change} points")),
+        change_in_points(record).map(|change| format!("accuracy change {change} points")),
     ]);
     format!("Ship {}: {figures}; against {}: {against}.", name(row), name(baseline))
 }
@@ -201,12 +199,31 @@ fn name(row: &Row) -> String {
 }
 
 /// How the figures are to be read, and what is not in the table.
-pub fn notes(table: &VariantTable, cases: &[Repeated<'_>], options: &Options) -> Vec<String> {
+pub fn notes(table: &VariantTable, cases: &[Repeated<'_>]) -> Vec<String> {
     let measured: Vec<&Row> = table.rows.iter().filter(|row| row.is_measured()).collect();
-    let baseline = table.rows.iter().find(|row| row.is_baseline);
     let source = table.data_source.as_deref().unwrap_or("unnamed samples");
-    let loss = percent(options.loss());
-    let quality = match table.measure {
+    let loss = percent(table.accuracy_loss);
+    let mut notes = vec!["● recommended; ◇ on the Pareto front of latency, quality and size".to_owned()];
+    match table.rows.iter().find(|row| row.is_baseline) {
+        Some(row) => {
+            let times = match table.runs {
+                1 => {
+                    "times are from one run; several runs of one commit show smaller changes: `report --variants MODEL \
+                      --last 3`"
+                        .to_owned()
+                }
+                runs => format!("times are geometric means of at least {runs} runs"),
+            };
+            notes.push(format!("× is to the original in {} on the same backend and device", row.record.dtype));
+            notes.push(format!(
+                "{times}; verdicts are against {}; times of equal code differ by up to {} here",
+                name(row),
+                percent(table.floor)
+            ));
+        }
+        None => notes.push("no original was measured with right outputs: there is nothing to compare with".into()),
+    }
+    notes.push(match table.measure {
         Measure::Accuracy => format!(
             "quality is accuracy on {source} with 95 % intervals: kept if it is shown to lose at most {loss}, open if the \
              samples are too few to show that, lost if it loses more, unknown if its change was not measured"
@@ -217,53 +234,36 @@ pub fn notes(table: &VariantTable, cases: &[Repeated<'_>], options: &Options) ->
             percent(LEAST_AGREEMENT)
         ),
         Measure::Unknown => "neither accuracy nor agreement with the original was measured".into(),
-    };
-    let times = match table.runs {
-        1 => "times are from one run; several runs of one commit show smaller changes: `report --variants MODEL --last 3`"
-            .to_owned(),
-        runs => format!("times are geometric means of at least {runs} runs"),
-    };
-    let others: Vec<&str> = other_samples(cases, samples_of(cases)).into_iter().collect();
-    let at_any: BTreeSet<_> =
-        cases.iter().filter(|case| !case.like.is_empty()).map(|case| alike(case.newest)).collect();
-    let here = measured.iter().map(|row| alike(&row.record)).collect::<BTreeSet<_>>().len();
+    });
+    let sources = cases.iter().flat_map(|case| &case.like).filter_map(|record| record.data_source.as_deref());
+    let others: BTreeSet<&str> = sources.filter(|source| Some(*source) != table.data_source.as_deref()).collect();
+    if !others.is_empty() {
+        let others = others.into_iter().collect::<Vec<_>>().join(", ");
+        notes.push(format!("answers to other samples are left out: {others}"));
+    }
     let runs: BTreeSet<&str> = measured.iter().flat_map(|row| &row.run_ids).map(String::as_str).collect();
-    let is_mixed = |one: &Row, other: &Row| {
-        let has_place = (&one.record.backend, &one.record.device) == (&other.record.backend, &other.record.device);
-        code(&one.record) != code(&other.record) || (has_place && !is_like(&one.record, &other.record))
+    if runs.len() > 1 {
+        let names = runs.iter().copied().collect::<Vec<_>>().join(", ");
+        notes.push(format!("the rows are from {} runs: {names}", runs.len()));
+    }
+    let is_other = |row: &&Row| {
+        let (one, first) = (&row.record, &measured[0].record);
+        let has_place = (&one.backend, &one.device) == (&first.backend, &first.device);
+        code(one) != code(first) || (has_place && !is_like(one, first))
     };
-    let counts: BTreeSet<u64> = measured.iter().filter_map(|row| row.record.accuracy_samples).collect();
-    let is_shared = |row: &&Row| row.record.memory_mb.is_some() && own_memory(&row.record).is_none();
-    let notes = [
-        Some("● recommended; ◇ on the Pareto front of latency, quality and size".to_owned()),
-        baseline.map(|row| format!("× is to the original in {} on the same backend and device", row.record.dtype)),
-        baseline.map(|row| {
-            let floor = percent(table.floor);
-            format!("{times}; verdicts are against {}; times of equal code differ by up to {floor} here", name(row))
-        }),
-        baseline.is_none().then(|| "no original was measured with right outputs: there is nothing to compare with".into()),
-        baseline.filter(|row| row.record.dtype != Dtype::F32).map(|row| {
-            format!("no original in f32 was measured with right outputs: the one in {} takes its place", row.record.dtype)
-        }),
-        Some(quality),
-        (counts.len() > 1).then(|| "not all rows were evaluated with equally many samples: compare their changes".into()),
-        (!others.is_empty()).then(|| format!("answers to other samples are left out: {}", others.join(", "))),
-        measured.iter().any(is_shared).then(|| "memory without × may be the peak of several cases; it is not compared".into()),
-        (runs.len() > 1).then(|| format!("the rows are from {} runs: {}", runs.len(), runs.into_iter().collect::<Vec<_>>().join(", "))),
-        measured.iter().any(|row| is_mixed(row, measured[0])).then(|| {
-            "the rows are not all from the same code, libraries and number of threads: a difference may be due to that".into()
-        }),
-        cases.iter().any(|case| case.has_others).then(|| {
-            "runs of other code, libraries or files than a row's newest run, and of trees with changes, are left out".into()
-        }),
-        (at_any.len() > here)
-            .then(|| format!("{} of {} rows were not measured at this batch size", at_any.len() - here, at_any.len())),
-    ];
-    notes.into_iter().flatten().collect()
-}
-
-fn alike(record: &Record) -> (&str, &str, &str, Dtype) {
-    (&record.variant, &record.backend, &record.device, record.dtype)
+    if measured.iter().any(is_other) {
+        notes.push(
+            "the rows are not all from the same code, libraries and number of threads: a difference may be due to that"
+                .into(),
+        );
+    }
+    if cases.iter().any(|case| case.has_others) {
+        notes.push(
+            "runs of other code, libraries or files than a row's newest run, and of trees with changes, are left out"
+                .into(),
+        );
+    }
+    notes
 }
 
 /// What tells code apart: the commit, and the run of a tree with changes.
@@ -274,47 +274,4 @@ fn code(record: &Record) -> (Option<&str>, Option<&str>) {
 /// `0.62 (0.59 … 0.66)`.
 fn ratio(interval: &RatioInterval) -> String {
     format!("{:.2} ({:.2} … {:.2})", interval.ratio, interval.lower, interval.upper)
-}
-
-/// `60.7 kB`, `3.30 MB`, `102 MB`.
-fn megabytes(size: f64) -> String {
-    if size < 1.0 { format!("{} kB", three_digits(size * 1e3)) } else { format!("{} MB", three_digits(size)) }
-}
-
-/// `25.6 M`; `25.6 M, 41 % not 0` if many are 0.
-fn parameters(record: &Record) -> Option<String> {
-    let count = record.parameters?;
-    let shown = match count as f64 {
-        few if few < 1e3 => count.to_string(),
-        some if some < 1e6 => format!("{} k", three_digits(some / 1e3)),
-        many if many < 1e9 => format!("{} M", three_digits(many / 1e6)),
-        most => format!("{} G", three_digits(most / 1e9)),
-    };
-    let nonzero = record.nonzero_parameters.map(|nonzero| nonzero as f64 / count.max(1) as f64);
-    let nonzero = nonzero.filter(|nonzero| *nonzero < 0.995).map(|nonzero| format!(", {:.0} % not 0", 100.0 * nonzero));
-    Some(format!("{shown}{}", nonzero.unwrap_or_default()))
-}
-
-/// `98.2 % (96.5 … 99.2) of 450`.
-fn fraction_of(fraction: Option<f64>, interval: Option<(f64, f64)>, count: Option<u64>) -> Option<String> {
-    let interval = interval.map(|(lower, upper)| format!(" ({:.1} … {:.1})", 100.0 * lower, 100.0 * upper));
-    let count = count.map(|count| format!(" of {count}"));
-    Some(format!("{}{}{}", percent(fraction?), interval.unwrap_or_default(), count.unwrap_or_default()))
-}
-
-/// `−0.2 (−1.4 … +1.0)`, in percentage points.
-fn change(record: &Record) -> Option<String> {
-    let bounds = record.accuracy_change_lower.zip(record.accuracy_change_upper);
-    let interval = bounds.map(|(lower, upper)| format!(" ({} … {})", points(lower), points(upper)));
-    Some(format!("{}{}", points(record.accuracy_change?), interval.unwrap_or_default()))
-}
-
-/// `−0.6`, `0.0`, `+1.2`: a difference of fractions in percentage points.
-fn points(difference: f64) -> String {
-    let text = format!("{:.1}", 100.0 * difference.abs());
-    match difference {
-        _ if text == "0.0" => text,
-        below if below < 0.0 => format!("−{text}"),
-        _ => format!("+{text}"),
-    }
 }

@@ -1,13 +1,11 @@
 //! Whether a row answers as well as the original.
 
-use jiff::Timestamp;
 use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::Row;
 use crate::definition::Status;
 use crate::run_data::Record;
-use crate::statistics::proportion_interval;
 
 /// Without labels, outputs whose mean cosine with the original's is below this are another model's.
 ///
@@ -121,50 +119,6 @@ impl Measure {
     }
 }
 
-/// How much a record knows of its answers; the newer one of two that know as much.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Knowledge {
-    pub is_compared_by_labels: bool,
-    pub has_accuracy: bool,
-    /// Compared with the outputs of an original.
-    pub is_compared: bool,
-    timestamp: Timestamp,
-}
-
-pub fn knowledge(record: &Record) -> Knowledge {
-    Knowledge {
-        is_compared_by_labels: record.accuracy_change.is_some(),
-        has_accuracy: record.accuracy.is_some(),
-        is_compared: record.output_cosine.is_some() || record.agreement.is_some(),
-        timestamp: record.timestamp,
-    }
-}
-
-/// Replaces the columns of quality by those of another record, or by nothing.
-pub fn copy_quality(from: Option<&Record>, to: &mut Record) {
-    to.data_source = from.and_then(|from| from.data_source.clone());
-    to.accuracy = from.and_then(|from| from.accuracy);
-    to.accuracy_lower = from.and_then(|from| from.accuracy_lower);
-    to.accuracy_upper = from.and_then(|from| from.accuracy_upper);
-    to.accuracy_top5 = from.and_then(|from| from.accuracy_top5);
-    to.accuracy_samples = from.and_then(|from| from.accuracy_samples);
-    to.accuracy_change = from.and_then(|from| from.accuracy_change);
-    to.accuracy_change_lower = from.and_then(|from| from.accuracy_change_lower);
-    to.accuracy_change_upper = from.and_then(|from| from.accuracy_change_upper);
-    to.agreement = from.and_then(|from| from.agreement);
-    to.agreement_samples = from.and_then(|from| from.agreement_samples);
-    to.output_cosine = from.and_then(|from| from.output_cosine);
-    to.output_cosine_samples = from.and_then(|from| from.output_cosine_samples);
-    to.compared_with = from.and_then(|from| from.compared_with.clone());
-}
-
-/// The 95 % interval of `agreement`.
-pub fn agreement_interval(record: &Record) -> Option<(f64, f64)> {
-    let (agreement, samples) = record.agreement.zip(record.agreement_samples)?;
-    let is_fraction = (0.0..=1.0).contains(&agreement);
-    is_fraction.then(|| proportion_interval((agreement * samples as f64).round() as u64, samples, 0.95))?
-}
-
 #[cfg(test)]
 mod tests {
     use super::super::tests::{measured, unlabelled};
@@ -197,16 +151,5 @@ mod tests {
         assert_eq!(evaluated(Some(0.94), Some(0.999)), Quality::Lost);
         assert_eq!(evaluated(Some(1.0), Some(0.98)), Quality::Lost);
         assert_eq!(evaluated(Some(1.0), None), Quality::Unknown);
-    }
-
-    #[test]
-    fn even_if_all_of_64_samples_agree_no_small_loss_is_shown() {
-        let of = |agreement, samples| {
-            let plain = unlabelled("v", "ort", 1.0, 1.0, (agreement, 1.0));
-            agreement_interval(&Record { agreement_samples: samples, ..plain })
-        };
-        let (lower, upper) = of(1.0, Some(64)).unwrap();
-        assert!((lower - 0.944).abs() < 1e-3 && upper == 1.0, "{lower} {upper}");
-        assert_eq!([of(f64::NAN, Some(64)), of(1.5, Some(64)), of(1.0, None), of(1.0, Some(0))], [None; 4]);
     }
 }

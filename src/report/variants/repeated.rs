@@ -3,11 +3,9 @@
 //! Times are pooled over the runs of the program that made the newest record. The answers are those of one run: a difference
 //! between two models is over the same samples only within a run.
 
-use std::collections::BTreeSet;
-
 use indexmap::IndexMap;
+use jiff::Timestamp;
 
-use super::quality::{copy_quality, knowledge};
 use crate::compare::is_repetition;
 use crate::definition::{Case, Status};
 use crate::run_data::Record;
@@ -47,25 +45,34 @@ impl<'a> Repeated<'a> {
         Some(Repeated { newest, has_others: like.len() < count, like })
     }
 
-    /// The newest record with the times of all runs, as geometric means since those of processes differ by factors, and with
-    /// the answers that were evaluated with these samples.
+    /// The record that says most about the answers to these samples, with the times of all runs: geometric means, since those
+    /// of processes differ by factors.
     pub fn pooled(&self, samples: Option<&str>) -> Record {
-        // Files of earlier versions have no ids.
-        let mut record = Record { case_id: self.newest.case().to_string(), ..self.newest.clone() };
-        if self.like.is_empty() {
-            return record;
-        }
-        let mean = |column: fn(&Record) -> Option<f64>| {
-            let logarithms = logarithms(&self.like, column);
-            (!logarithms.is_empty()).then(|| geometric_mean(&logarithms))
+        let evaluated = self.like.iter().filter(|record| record.data_source.as_deref() == samples);
+        let mut record = match evaluated.max_by_key(|record| knowledge(record)) {
+            Some(evaluated) => (*evaluated).clone(),
+            // What it may know of other samples cannot be compared.
+            None => Record {
+                data_source: None,
+                accuracy: None,
+                accuracy_top5: None,
+                accuracy_change: None,
+                agreement: None,
+                output_cosine: None,
+                ..self.newest.clone()
+            },
         };
+        // Files of earlier versions have no ids.
+        record.case_id = self.newest.case().to_string();
         if self.like.len() > 1 {
+            let mean = |column: fn(&Record) -> Option<f64>| {
+                let logarithms = logarithms(&self.like, column);
+                (!logarithms.is_empty()).then(|| geometric_mean(&logarithms))
+            };
             record.latency_p50_ms = mean(|record| record.latency_p50_ms);
             record.throughput_ips = mean(|record| record.throughput_ips);
             record.tokens_per_second = mean(|record| record.tokens_per_second);
         }
-        let evaluated = self.like.iter().filter(|record| record.data_source.as_deref() == samples);
-        copy_quality(evaluated.max_by_key(|record| knowledge(record)).copied(), &mut record);
         record
     }
 
@@ -83,20 +90,21 @@ pub fn logarithms(records: &[&Record], column: impl Fn(&Record) -> Option<f64>) 
     figures.filter(|figure| *figure > 0.0 && figure.is_finite()).map(f64::ln).collect()
 }
 
-/// The samples that the rows are evaluated with, since answers to others cannot be compared: those of the newest record with
-/// labels, or else of the newest. Returns `None` if they have no name, or nothing was evaluated.
+/// The samples that the rows are evaluated with, since answers to others cannot be compared: those of the record that says
+/// most. Returns `None` if they have no name, or nothing was evaluated.
 pub fn samples_of<'a>(cases: &[Repeated<'a>]) -> Option<&'a str> {
     let records = cases.iter().flat_map(|case| &case.like);
-    let newest = records.max_by_key(|record| {
-        let knowledge = knowledge(record);
-        let is_evaluated = knowledge.has_accuracy || knowledge.is_compared;
-        (knowledge.has_accuracy, is_evaluated, record.data_source.is_some(), record.timestamp)
-    });
-    newest.and_then(|record| record.data_source.as_deref())
+    records.max_by_key(|record| knowledge(record)).and_then(|record| record.data_source.as_deref())
 }
 
-/// Other samples that cases were evaluated with.
-pub fn other_samples<'a>(cases: &[Repeated<'a>], samples: Option<&str>) -> BTreeSet<&'a str> {
-    let sources = cases.iter().flat_map(|case| &case.like).filter_map(|record| record.data_source.as_deref());
-    sources.filter(|source| Some(*source) != samples).collect()
+/// How much a record says of its answers, from the most on: the change of accuracy, the accuracy, a likeness to the original.
+/// The newer one of two says more.
+fn knowledge(record: &Record) -> (bool, bool, bool, bool, Timestamp) {
+    (
+        record.accuracy_change.is_some(),
+        record.accuracy.is_some(),
+        record.output_cosine.is_some() || record.agreement.is_some(),
+        record.data_source.is_some(),
+        record.timestamp,
+    )
 }

@@ -1,82 +1,46 @@
 //! Which cases are compared with which: a table for the same work on the same machine, at one batch size.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, HashMap};
 
 use super::choice::{Times, choose, mark_front};
 use super::output::{notes, sentence};
-use super::quality::agreement_interval;
 use super::repeated::{Repeated, samples_of};
-use super::{Differences, Measure, Options, OtherBatchSize, Recommendation, Row, VariantTable, own_memory, rate};
-use crate::definition::{Boundary, Dtype, ORIGINAL, Phase, Status};
+use super::{Differences, Measure, Options, Recommendation, Row, VariantTable, own_memory, rate};
+use crate::definition::{Dtype, ORIGINAL, Phase, Status};
 use crate::run_data::Record;
 
-/// Tables of forward passes if there are any, and otherwise of every phase. There is at least one case.
+/// Host, boundary, phase, sequence length and batch size.
+type Work<'a> = (&'a str, &'a str, Phase, Option<usize>, usize);
+
+/// The tables in the order of host, boundary, phase, sequence length and batch size.
 pub fn tables(cases: Vec<Repeated<'_>>, options: &Options) -> Vec<VariantTable> {
-    let has_forward = cases.iter().any(|case| case.newest.phase == Phase::Forward);
-    let mut works: BTreeMap<(&str, &str, Phase, Option<usize>), Vec<Repeated<'_>>> = BTreeMap::new();
+    let mut works: BTreeMap<Work<'_>, Vec<Repeated<'_>>> = BTreeMap::new();
     for case in cases {
-        let record = case.newest;
-        let work = (record.host_id.as_str(), record.boundary.name(), record.phase, record.sequence_length);
-        if !has_forward || record.phase == Phase::Forward {
-            works.entry(work).or_default().push(case);
-        }
+        let Record { host_id, boundary, phase, sequence_length, batch_size, .. } = case.newest;
+        works.entry((host_id, boundary.name(), *phase, *sequence_length, *batch_size)).or_default().push(case);
     }
-    works.into_values().map(|cases| table(&cases, options)).collect()
+    works.into_values().filter_map(|cases| table(&cases, options)).collect()
 }
 
-/// What tells rows of a table apart: variant, backend, device and dtype.
-type Identity<'a> = (&'a str, &'a str, &'a str, Dtype);
-
-fn identity(record: &Record) -> Identity<'_> {
-    (&record.variant, &record.backend, &record.device, record.dtype)
-}
-
-fn table(cases: &[Repeated<'_>], options: &Options) -> VariantTable {
+/// The table of these cases. Returns `None` if there is no case.
+fn table(cases: &[Repeated<'_>], options: &Options) -> Option<VariantTable> {
     let samples = samples_of(cases);
-    let measured_at = |batch_size: usize| {
-        let measured = cases.iter().map(|case| case.newest).filter(|record| record.status == Status::Ok);
-        measured.filter(|record| record.batch_size == batch_size).map(identity).collect::<BTreeSet<_>>()
-    };
-    let batch_sizes: BTreeSet<usize> = cases.iter().map(|case| case.newest.batch_size).collect();
-    // The smallest of those at which most were measured: `max_by_key` takes the last.
-    let batch_size = batch_sizes.iter().copied().rev().max_by_key(|batch| measured_at(*batch).len()).unwrap_or(1);
-    let at = |batch_size: usize| {
-        let cases: Vec<&Repeated<'_>> = cases.iter().filter(|case| case.newest.batch_size == batch_size).collect();
-        one_batch_size(&cases, samples, options)
-    };
-    let table = at(batch_size);
-    let other = |batch_size: usize| {
-        let other = at(batch_size);
-        let is_same_choice = choice(&other.rows) == choice(&table.rows);
-        OtherBatchSize { batch_size, recommendation: other.recommendation, is_same_choice }
-    };
-    let other_batch_sizes = batch_sizes.into_iter().filter(|other| *other != batch_size).map(other).collect();
-    let notes = notes(&table, cases, options);
-    VariantTable { other_batch_sizes, notes, ..table }
-}
-
-fn choice(rows: &[Row]) -> Option<Identity<'_>> {
-    rows.iter().find(|row| row.is_recommended).map(|row| identity(&row.record))
-}
-
-/// The table of one batch size, without its notes.
-fn one_batch_size(cases: &[&Repeated<'_>], samples: Option<&str>, options: &Options) -> VariantTable {
-    let pooled: Vec<(&Repeated<'_>, Record)> = cases.iter().map(|case| (*case, case.pooled(samples))).collect();
+    let pooled: Vec<(&Repeated<'_>, Record)> = cases.iter().map(|case| (case, case.pooled(samples))).collect();
     let measure = Measure::of(pooled.iter().map(|(_, record)| record));
-    let originals = Originals::among(pooled.iter().map(|(_, record)| record));
-    let baseline = originals.as_ref().and_then(Originals::fastest);
-    let is_baseline = |record: &Record| baseline.is_some_and(|baseline| std::ptr::eq(baseline, record));
+    let originals = originals(pooled.iter().map(|(_, record)| record));
+    let fastest = originals.first().copied();
+    let is_baseline = |record: &Record| fastest.is_some_and(|fastest| std::ptr::eq(fastest, record));
     let base = pooled.iter().find(|(_, record)| is_baseline(record)).map(|(case, _)| *case);
     let times = Times::new(cases, base, options);
     let row = |&(case, ref record): &(&Repeated<'_>, Record)| {
-        let is_original = originals.as_ref().is_some_and(|originals| originals.has(record));
-        let original = originals.as_ref().filter(|_| record.status == Status::Ok);
-        let agreement = agreement_interval(record);
+        let is_original = record.variant == ORIGINAL && fastest.is_some_and(|fastest| fastest.dtype == record.dtype);
+        // The original on the row's own backend and device, or else the fastest.
+        let is_there = |other: &&&Record| (&other.backend, &other.device) == (&record.backend, &record.device);
+        let original = originals.iter().find(is_there).copied().or(fastest);
+        let original = original.filter(|_| record.status == Status::Ok);
         Row {
             quality: measure.evaluate(record, is_original, options.loss()),
-            agreement_lower: agreement.map(|(lower, _)| lower),
-            agreement_upper: agreement.map(|(_, upper)| upper),
-            differences: original.and_then(|it| it.of(record)).map(|original| Differences::new(record, original)),
+            differences: original.map(|original| Differences::new(record, original)),
             change: None,
             verdict: None,
             is_baseline: is_baseline(record),
@@ -94,14 +58,14 @@ fn one_batch_size(cases: &[&Repeated<'_>], samples: Option<&str>, options: &Opti
         rows[index].is_recommended = true;
     }
     sort(&mut rows);
-    let first = cases.first().map(|case| case.newest);
+    let first = cases.first()?.newest;
     let mut table = VariantTable {
         model: options.model.clone(),
-        host_id: first.map(|record| record.host_id.clone()).unwrap_or_default(),
-        phase: first.map(|record| record.phase).unwrap_or_default(),
-        sequence_length: first.and_then(|record| record.sequence_length),
-        boundary: first.map_or(Boundary::Compute, |record| record.boundary),
-        batch_size: first.map_or(1, |record| record.batch_size),
+        host_id: first.host_id.clone(),
+        phase: first.phase,
+        sequence_length: first.sequence_length,
+        boundary: first.boundary,
+        batch_size: first.batch_size,
         goal: options.goal,
         accuracy_loss: options.loss(),
         floor: times.floor,
@@ -110,7 +74,6 @@ fn one_batch_size(cases: &[&Repeated<'_>], samples: Option<&str>, options: &Opti
         data_source: samples.map(str::to_owned),
         recommendation: Recommendation { sentence: String::new(), case_id: None },
         rows,
-        other_batch_sizes: Vec::new(),
         notes: Vec::new(),
     };
     let recommended = table.rows.iter().find(|row| row.is_recommended);
@@ -118,7 +81,8 @@ fn one_batch_size(cases: &[&Repeated<'_>], samples: Option<&str>, options: &Opti
         case_id: recommended.map(|row| row.record.case_id.clone()),
         sentence: sentence(&table, recommended.ok_or_else(|| chosen.err().unwrap_or_default())),
     };
-    table
+    table.notes = notes(&table, cases);
+    Some(table)
 }
 
 /// The original first, then the variant with the fastest row; the fastest row of each first, and last the rows without figures.
@@ -158,35 +122,14 @@ impl Differences {
     }
 }
 
-/// The originals that others are compared with: those that were measured and are not wrong, in f32, or else in the dtype
-/// that the model itself has. The fastest comes first.
-struct Originals<'a>(Vec<&'a Record>);
-
-impl<'a> Originals<'a> {
-    /// Returns `None` if no original was measured.
-    fn among(records: impl Iterator<Item = &'a Record> + Clone) -> Option<Self> {
-        let is_right = |record: &&Record| record.status == Status::Ok && record.verified != Some(false);
-        Dtype::ALL.into_iter().find_map(|dtype| {
-            let originals = records.clone().filter(|record| record.variant == ORIGINAL && record.dtype == dtype);
-            let mut measured: Vec<&Record> = originals.filter(is_right).collect();
-            let latency = |record: &Record| record.latency_p50_ms.unwrap_or(f64::INFINITY);
-            measured.sort_by(|one, other| latency(one).total_cmp(&latency(other)));
-            (!measured.is_empty()).then_some(Originals(measured))
-        })
-    }
-
-    fn fastest(&self) -> Option<&'a Record> {
-        self.0.first().copied()
-    }
-
-    /// The original on a row's own backend and device, or else the fastest.
-    fn of(&self, record: &Record) -> Option<&'a Record> {
-        let is_there = |other: &&&Record| (&other.backend, &other.device) == (&record.backend, &record.device);
-        self.0.iter().find(is_there).copied().or_else(|| self.fastest())
-    }
-
-    /// Whether a record is one that others are compared with.
-    fn has(&self, record: &Record) -> bool {
-        record.variant == ORIGINAL && self.0.first().is_some_and(|first| first.dtype == record.dtype)
-    }
+/// The originals that others are compared with, the fastest first: those that were measured and are not wrong, in f32, or
+/// else in the dtype that the model itself has.
+fn originals<'a>(records: impl Iterator<Item = &'a Record>) -> Vec<&'a Record> {
+    let is_right = |record: &&Record| record.status == Status::Ok && record.verified != Some(false);
+    let mut originals: Vec<&Record> = records.filter(is_right).filter(|record| record.variant == ORIGINAL).collect();
+    let widest = Dtype::ALL.into_iter().find(|dtype| originals.iter().any(|record| record.dtype == *dtype));
+    originals.retain(|record| Some(record.dtype) == widest);
+    let latency = |record: &Record| record.latency_p50_ms.unwrap_or(f64::INFINITY);
+    originals.sort_by(|one, other| latency(one).total_cmp(&latency(other)));
+    originals
 }

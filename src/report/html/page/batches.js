@@ -2,7 +2,7 @@
 
 kinds.batches = {
   panels(chart) {
-    return byPanel(chart, chart.plot.points).map(([title, points]) => {
+    return byPanel(chart).map(([title, points]) => {
       const sizes = [...new Set(points.map((point) => point.batch_size))].sort((a, b) => a - b);
       const isBars = sizes.length === 1;
       return {
@@ -12,13 +12,10 @@ kinds.batches = {
       };
     });
   },
-  legend: (chart) => seriesLegend(chart.plot.points),
+  legend: seriesLegend,
   rows: (chart) => ({
-    columns: ["case", "model", "backend", "device", "dtype", "machine", "batch_size", chart.y, "low", "high"],
-    rows: chart.plot.points.filter((point) => isSelected[point.case]).map((point) => {
-      const one = cases[point.case];
-      return [one.id, one.group, one.backend, one.device, one.dtype, one.machine, one.batch_size, point.value, point.low, point.high];
-    }),
+    columns: [...CASE_COLUMNS, chart.y, "low", "high"],
+    rows: selectedPoints(chart).map((point) => [...caseCells(point), point.value, point.low, point.high]),
   }),
 };
 
@@ -29,7 +26,7 @@ function measure(chart, points) {
     const unit = timeUnit(points.map((point) => point.value));
     return { label: `latency (${unit.name})`, factor: unit.factor, text: milliseconds };
   }
-  const isTokens = cases[points[0].case].is_in_tokens;
+  const isTokens = isInTokens(cases[points[0].case]);
   const name = isTokens ? "tokens/s" : "samples/s";
   return { label: `throughput (${name})`, factor: 1, text: threeDigits };
 }
@@ -45,7 +42,7 @@ function lines(chart, points, sizes, width) {
   const at = (name) => (point) => point[name] * measured.factor;
   const whiskers = points.filter((point) => point.low !== null && point.high !== null);
   const values = [...points.map(at("value")), ...whiskers.map(at("low")), ...whiskers.map(at("high"))];
-  const y = chart.is_log ? logAxis(values, measured.label) : { zero: true, nice: true, ticks: 5, tickFormat: tick, label: measured.label };
+  const y = chart.isLog ? logAxis(values, measured.label) : { zero: true, nice: true, ticks: 5, tickFormat: tick, label: measured.label };
   return Plot.plot({
     ...AXES, width, height: 220, marginLeft: 52,
     x: { type: "point", domain: sizes, tickFormat: String, label: "batch size (samples)", labelAnchor: "right", padding: 0.4 },

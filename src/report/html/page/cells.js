@@ -14,7 +14,7 @@ kinds.cells = {
   panels(chart) {
     const cells = selectedCells(chart);
     if (cells.length === 0) return [];
-    const rows = [...new Set(cells.map((cell) => cell.row))].sort(d3.ascending);
+    const rows = inOrder(chart, cells, "row");
     const height = 66 + 28 * rows.length;
     return [{ title: null, height, draw: (width) => matrix(chart, cells, rows, width, height) }];
   },
@@ -24,12 +24,18 @@ kinds.cells = {
   },
   rows: (chart) => ({
     columns: ["model", "configuration", "level", "text", "reason"],
-    rows: selectedCells(chart).map((cell) => [chart.plot.rows[cell.row], chart.plot.columns[cell.column], cell.kind, cell.text, cell.reason]),
+    rows: selectedCells(chart).map((cell) => [cell.row, cell.column, cell.kind, cell.text, cell.reason]),
   }),
 };
 
 function selectedCells(chart) {
-  return chart.plot.cells.filter((cell) => cell.cases.some((index) => isSelected[index]));
+  return chart.points.filter((cell) => cell.cases.some((index) => isSelected[index]));
+}
+
+// The rows or columns that some cells have, in the order of the whole chart.
+function inOrder(chart, cells, name) {
+  const there = new Set(cells.map((cell) => cell[name]));
+  return [...new Set(chart.points.map((cell) => cell[name]))].filter((value) => there.has(value));
 }
 
 function wrapped(text, length) {
@@ -37,22 +43,21 @@ function wrapped(text, length) {
 }
 
 function matrix(chart, cells, rows, width, height) {
-  const columns = [...new Set(cells.map((cell) => cell.column))].sort(d3.ascending);
-  const rowNames = rows.map((row) => chart.plot.rows[row]);
-  const longest = Math.max(...columns.map((column) => chart.plot.columns[column].length));
-  const marginLeft = 16 + 6.8 * Math.max(...rowNames.map((name) => name.length));
+  const columns = inOrder(chart, cells, "column");
+  const longest = Math.max(...columns.map((column) => column.length));
+  const marginLeft = 16 + 6.8 * Math.max(...rows.map((row) => row.length));
   const wide = Math.min(Math.max(width, marginLeft + columns.length * Math.max(150, longest * 6.8)), marginLeft + columns.length * 240);
   const drawing = Plot.plot({
     ...AXES, width: wide, height, marginLeft, marginTop: 30, marginBottom: 8, marginRight: 4,
     style: { fontSize: "12px", background: "none", maxWidth: "none" },
-    x: { type: "band", domain: columns, axis: "top", label: null, tickSize: 0, tickFormat: (column) => chart.plot.columns[column], padding: 0.03 },
-    y: { type: "band", domain: rows, label: null, tickSize: 0, tickFormat: (row) => chart.plot.rows[row], padding: 0.08 },
+    x: { type: "band", domain: columns, axis: "top", label: null, tickSize: 0, padding: 0.03 },
+    y: { type: "band", domain: rows, label: null, tickSize: 0, padding: 0.08 },
     marks: [
       Plot.cell(cells, { x: "column", y: "row", fill: (cell) => cellColour(cell.kind), rx: 3 }),
       Plot.text(cells, { x: "column", y: "row", text: "text", fill: "currentColor" }),
       Plot.tip(cells, Plot.pointer({
         x: "column", y: "row", lineWidth: 60,
-        title: (cell) => `${chart.plot.rows[cell.row]} on ${chart.plot.columns[cell.column]}\n${wrapped(cell.reason, 64)}`,
+        title: (cell) => `${cell.row} on ${cell.column}\n${wrapped(cell.reason, 64)}`,
       })),
     ],
   });

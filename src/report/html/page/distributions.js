@@ -6,24 +6,20 @@ const nineLabel = (position) => `${+((1 - 10 ** -position) * 100).toPrecision(6)
 
 kinds.distributions = {
   panels(chart) {
-    return byPanel(chart, chart.plot.curves).map(([title, curves]) => ({
+    return byPanel(chart).map(([title, curves]) => ({
       title, height: 230, draw: (width) => distribution(curves, width),
     }));
   },
-  legend: (chart) => seriesLegend(chart.plot.curves),
+  legend: seriesLegend,
   rows: (chart) => ({
-    columns: ["case", "model", "backend", "device", "dtype", "machine", "batch_size", "fraction_of_the_calls", "latency_ms"],
-    rows: chart.plot.curves.filter((curve) => isSelected[curve.case]).flatMap((curve) => {
-      const one = cases[curve.case];
-      const first = [one.id, one.group, one.backend, one.device, one.dtype, one.machine, one.batch_size];
-      return curve.quantiles.map(([fraction, ms]) => [...first, fraction, ms]);
-    }),
+    columns: [...CASE_COLUMNS, "fraction_of_the_calls", "latency_ms"],
+    rows: selectedPoints(chart).flatMap((curve) => curve.quantiles.map((quantile) => [...caseCells(curve), ...quantile])),
   }),
 };
 
 function distribution(curves, width) {
   const points = curves.flatMap((curve) => curve.quantiles.map(([fraction, ms]) => ({ case: curve.case, fraction, ms })));
-  const bounds = curves.flatMap((curve) => curve.bounds.map(([fraction, ms, upper]) => ({ case: curve.case, fraction, ms, upper })));
+  const bounds = curves.flatMap((curve) => curve.bounds.map((bound) => ({ case: curve.case, ...bound })));
   const x = (point) => nines(point.fraction);
   const unit = timeUnit(points.map((point) => point.ms));
   const inUnit = (name) => (point) => point[name] * unit.factor;

@@ -1,41 +1,41 @@
 // Rows with a dot a series: architectures, and hardware.
 
 kinds.dots = {
-  isWide: (chart) => chart.plot.panels.length === 1,
-  panels: (chart) => byPanel(chart, chart.plot.points).map(([title, points]) => {
-    const means = dotMeans(chart, points);
-    const rows = chart.plot.rows.filter((row) => means.some((mean) => mean.row === row));
+  isWide: (chart) => new Set(chart.points.map((point) => point.panel)).size === 1,
+  panels: (chart) => byPanel(chart).map(([title, points]) => {
+    const means = dotMeans(points);
+    const rows = [...new Set(means.map((mean) => mean.row))];
     const height = 64 + 26 * rows.length;
     return { title, height, draw: (width) => dots(chart, means, rows, width, height) };
   }),
   legend(chart) {
-    const names = new Set(chart.plot.points.filter((point) => isSelected[point.case]).map((point) => point.series));
+    const names = new Set(selectedPoints(chart).map((point) => point.series));
     return legend([...names].map((name) => [name, dotColour(chart, name)]));
   },
   rows: (chart) => ({
     columns: ["model", chart.y, "series", chart.x, "cases"],
-    rows: byPanel(chart, chart.plot.points).flatMap(([title, points]) =>
-      dotMeans(chart, points).map((mean) => [title, mean.row, mean.series, mean.value, mean.count])),
+    rows: byPanel(chart).flatMap(([title, points]) =>
+      dotMeans(points).map((mean) => [title, mean.row, mean.series, mean.value, mean.count])),
   }),
 };
 
 function dotColour(chart, name) {
   if (series.has(name)) return seriesColour(name);
-  const names = [...new Set(chart.plot.points.map((point) => point.series))];
+  const names = [...new Set(chart.points.map((point) => point.series))];
   return `var(--place-${names.indexOf(name) % payload.places.length})`;
 }
 
-function dotMeans(chart, points) {
+function dotMeans(points) {
   const groups = d3.groups(points, (point) => point.row, (point) => point.series);
   return groups.flatMap(([row, ofRow]) => ofRow.map(([name, members]) => ({
-    row: chart.plot.rows[row], series: name, count: members.length, value: geometricMean(members.map((member) => member.value)),
+    row, series: name, count: members.length, value: geometricMean(members.map((member) => member.value)),
   })));
 }
 
 function dots(chart, means, rows, width, height) {
   const names = [...new Set(means.map((mean) => mean.series))];
   const marginLeft = Math.min(18 + 6.6 * Math.max(...rows.map((row) => row.length)), width * 0.42);
-  const reference = chart.plot.reference;
+  const reference = chart.reference;
   const spans = d3.rollups(means, (members) => d3.extent(members, (mean) => mean.value), (mean) => mean.row);
   return Plot.plot({
     ...AXES, width, height, marginLeft, marginTop: 8,

@@ -2,20 +2,15 @@
 
 kinds.front = {
   isWide: () => true,
-  panels: (chart) => byPanel(chart, chart.plot.points).map(([title, points]) => ({
+  panels: (chart) => byPanel(chart).map(([title, points]) => ({
     title, height: 340, draw: (width) => cloud(chart, points, width),
   })),
-  legend: (chart) => seriesLegend(chart.plot.points),
+  legend: seriesLegend,
   rows: (chart) => {
-    const points = chart.plot.points.filter((point) => isSelected[point.case]);
-    const fronts = d3.groups(points, (point) => point.panel).flatMap(([, members]) => frontOf(members, chart.plot.y_is_better));
-    const front = new Set(fronts);
+    const front = new Set(byPanel(chart).flatMap(([, members]) => frontOf(members, chart.better)));
     return {
-      columns: ["case", "model", "backend", "device", "dtype", "machine", "batch_size", chart.x, chart.y, "on_front"],
-      rows: points.map((point) => {
-        const one = cases[point.case];
-        return [one.id, one.group, one.backend, one.device, one.dtype, one.machine, one.batch_size, point.x, point.y, front.has(point)];
-      }),
+      columns: [...CASE_COLUMNS, chart.x, chart.y, "on_front"],
+      rows: selectedPoints(chart).map((point) => [...caseCells(point), point.x, point.y, front.has(point)]),
     };
   },
 };
@@ -36,9 +31,9 @@ function frontOf(points, yIsBetter) {
 }
 
 function cloud(chart, points, width) {
-  const front = frontOf(points, chart.plot.y_is_better);
+  const front = frontOf(points, chart.better);
   const x = logAxis(points.map((point) => point.x), chart.x);
-  const isLog = chart.is_log;
+  const isLog = chart.isLog;
   const y = isLog ? logAxis(points.map((point) => point.y), chart.y) : { nice: true, inset: 12, ticks: 5, label: chart.y };
   const marginRight = width > 600 ? 110 : 40;
   return Plot.plot({

@@ -2,7 +2,7 @@
 
 readAddress();
 heading();
-const sections = [...payload.charts.map(chartSection), tableSection()];
+const sections = [...charts.map(chartSection), tableSection()];
 const main = document.getElementById("charts");
 main.append(...sections.map((section) => section.node), machinesSection(), runsSection());
 

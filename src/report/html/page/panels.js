@@ -3,14 +3,22 @@
 const AXES = { marginTop: 24, marginRight: 14, marginBottom: 34, style: { fontSize: "11.5px", background: "none" } };
 const kinds = {};
 
-// The selected values of a chart by panel, in the order of the panels.
-function byPanel(chart, values) {
-  const groups = d3.group(values.filter((value) => isSelected[value.case]), (value) => value.panel);
-  return [...groups].sort(([one], [other]) => one - other).map(([panel, members]) => [chart.plot.panels[panel], members]);
+const selectedPoints = (chart) => chart.points.filter((point) => isSelected[point.case]);
+
+// The selected points of a chart by panel, in the order in which the panels come up.
+function byPanel(chart) {
+  return d3.groups(selectedPoints(chart), (point) => point.panel);
 }
 
-function seriesLegend(values) {
-  const names = new Set(values.filter((value) => isSelected[value.case]).map((value) => cases[value.case].series));
+// What a row of every chart's CSV begins with.
+const CASE_COLUMNS = ["case", "model", "backend", "device", "dtype", "machine", "batch_size"];
+const caseCells = (point) => {
+  const one = cases[point.case];
+  return [one.id, one.group, one.backend, one.device, one.dtype, one.machine, one.batch_size];
+};
+
+function seriesLegend(chart) {
+  const names = new Set(selectedPoints(chart).map(seriesOf));
   return make("div", { class: "legend" }, ...[...names].map((name) => make("span", {}, seriesMark(name), name)));
 }
 

@@ -21,7 +21,7 @@ function drawAll() {
 
 // A chart's section; `update` draws what is selected.
 function chartSection(chart) {
-  const kind = kinds[chart.plot.kind];
+  const kind = kinds[chart.kind];
   const body = make("div");
   const copyButton = make("button", {
     type: "button", class: "small",

@@ -3,6 +3,11 @@
 const payload = JSON.parse(document.getElementById("payload").textContent);
 const cases = payload.cases;
 
+// A series is named by its backend, and what else tells the configurations of this report apart.
+const areSeveral = (name) => new Set(cases.map((one) => one[name])).size > 1;
+const TOLD = ["backend", ...["device", "dtype", "machine"].filter(areSeveral)];
+for (const one of cases) one.series = TOLD.map((name) => one[name]).join(" · ");
+
 const FIELDS = [
   { name: "backend", title: "Backend" },
   { name: "model", title: "Model" },
@@ -56,7 +61,7 @@ function readAddress() {
 
 // Colours are style variables, so that light, dark and print need no new drawing.
 const backends = Object.keys(payload.colours);
-const defineColour = (name, { light, dark }) => document.documentElement.style.setProperty(name, `light-dark(${light}, ${dark})`);
+const defineColour = (name, [light, dark]) => document.documentElement.style.setProperty(name, `light-dark(${light}, ${dark})`);
 backends.forEach((name, index) => defineColour(`--backend-${index}`, payload.colours[name]));
 payload.places.forEach((colour, index) => defineColour(`--place-${index}`, colour));
 

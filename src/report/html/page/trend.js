@@ -2,22 +2,25 @@
 
 kinds.trend = {
   panels(chart) {
-    return byPanel(chart, chart.plot.points).map(([title, points]) => ({ title, height: 220, draw: (width) => trend(chart, points, width) }));
+    return byPanel(chart).map(([title, points]) => ({ title, height: 220, draw: (width) => trend(chart, points, width) }));
   },
-  legend: (chart) => seriesLegend(chart.plot.points),
+  legend: seriesLegend,
   rows: (chart) => ({
-    columns: ["case", "model", "backend", "device", "dtype", "machine", "batch_size", "run", chart.y, "verdict", "ratio", "lower", "upper"],
-    rows: chart.plot.points.filter((point) => isSelected[point.case]).map((point) => {
-      const one = cases[point.case];
+    columns: [...CASE_COLUMNS, "run", chart.y, "verdict", "ratio", "lower", "upper"],
+    rows: selectedPoints(chart).map((point) => {
       const change = point.change ?? {};
-      return [one.id, one.group, one.backend, one.device, one.dtype, one.machine, one.batch_size, chart.plot.runs[point.run],
-        point.value, change.verdict, change.ratio, change.lower, change.upper];
+      return [...caseCells(point), runName(point.run), point.value, change.verdict, change.ratio, change.lower, change.upper];
     }),
   }),
 };
 
+// `01-31 14:05 1a2b3c4`: the time and the commit of a run. Points count runs from the oldest on, and the list begins with the newest.
+function runName(index) {
+  const { started, commit } = payload.runs.at(-1 - index);
+  return `${started.slice(5, 16)} ${commit?.slice(0, 7) ?? ""}`.trimEnd();
+}
+
 function trend(chart, points, width) {
-  const names = chart.plot.runs;
   // Only runs that have measured something of the panel take room.
   const runs = [...new Set(points.map((point) => point.run))].sort(d3.ascending);
   const places = Math.max(2, Math.floor((width - 70) / 84));
@@ -36,7 +39,7 @@ function trend(chart, points, width) {
   const label = { x: "run", y, text: (point) => signedPercent(point.change.ratio), fontWeight: 600, fill: "currentColor", stroke: "var(--card)", strokeWidth: 3 };
   return Plot.plot({
     ...AXES, width, height: 220, marginLeft: 52, marginRight: 34,
-    x: { type: "point", domain: runs, ticks, tickFormat: (run) => names[run].slice(0, 11), label: "run (UTC)", labelAnchor: "right", padding: 0.3 },
+    x: { type: "point", domain: runs, ticks, tickFormat: (run) => runName(run).slice(0, 11), label: "run (UTC)", labelAnchor: "right", padding: 0.3 },
     y: { ...axis, grid: true },
     color: colourScale,
     marks: [
@@ -50,7 +53,7 @@ function trend(chart, points, width) {
         title: (point) => {
           const change = point.change;
           const found = change ? `\n${change.verdict}: ${signedPercent(change.ratio)} (${signedPercent(change.lower)} to ${signedPercent(change.upper)})` : "";
-          return `${names[point.run]}\n${seriesOf(point)}: ${milliseconds(point.value)}${found}`;
+          return `${runName(point.run)}\n${seriesOf(point)}: ${milliseconds(point.value)}${found}`;
         },
       })),
     ],

@@ -1,0 +1,163 @@
+// What each chart shows of the cases, in which words, and why it may be empty. How a kind of chart is drawn is in its own file.
+//
+// A point names its case, so that filters leave points out without knowing more, and the panel that it is drawn in.
+
+const NOTHING_RAN = "No case was measured; the compatibility matrix below says why, `inferbench devices` says what would add more.";
+
+// A value that a logarithmic axis can show.
+const positive = (value) => (Number.isFinite(value) && value > 0 ? value : null);
+const withBatch = (one) => `${one.group} · batch ${one.batch_size}`;
+
+// The points of all measured cases, or of those that have a figure.
+function pointsOf(point) {
+  return cases.flatMap((one, index) => {
+    const found = one.status === "ok" ? point(one, index) : null;
+    return found ? [{ case: index, ...found }] : [];
+  });
+}
+const hasMeasured = cases.some((one) => one.status === "ok");
+
+// A value per batch size, with the ends of its whisker.
+function batches(chart, figures) {
+  const points = pointsOf((one) => {
+    const [value, low, high] = figures(one).map(positive);
+    return value && { panel: one.group, batch_size: one.batch_size, value, low, high };
+  });
+  return { kind: "batches", x: "batch size (samples)", absent: points.length ? null : NOTHING_RAN, points, ...chart };
+}
+
+// Of calls that read or make tokens, these are counted.
+const isInTokens = (one) => ["prefill", "decode"].includes(one.phase) && one.tokens_per_second !== undefined;
+
+const latencies = batches({
+  id: "latency", title: "Latency against batch size", y: "latency, p50 to p99 (ms)", isLog: true,
+  caption: "Median time of a call; the whisker ends at p99. Lower is better.",
+}, (one) => [one.latency_p50_ms, one.latency_p50_ms, one.latency_p99_ms]);
+
+const throughputs = batches({
+  id: "throughput", title: "Throughput against batch size", y: "throughput (samples/s; tokens/s for prefill, decode)", isLog: true,
+  caption: "Samples per second; tokens per second for prefill and decode. The whisker is the 95 % interval of the mean. Higher is better.",
+}, (one) => (isInTokens(one) ? [one.tokens_per_second, null, null] : [one.throughput_ips, one.throughput_lower_ips, one.throughput_upper_ips]));
+
+const memories = batches({
+  id: "memory", title: "Memory against batch size", y: "peak memory (MB)", isLog: false,
+  caption: "Peak resident memory of a process that only runs this case; peak memory of the device if it has its own. Lower is better.",
+}, (one) => [one.peak_memory_mb, null, null]);
+if (memories.absent && hasMeasured) memories.absent = "No case has its memory; measure it with `inferbench run` and `watch = true`.";
+
+// The quantiles as they were kept; the percentiles of the record if the run has none.
+const curves = pointsOf((one) => {
+  const percentiles = [50, 90, 95, 99].map((percent) => ({
+    fraction: percent / 100, ms: positive(one[`latency_p${percent}_ms`]), upper: positive(one[`latency_p${percent}_upper_ms`]),
+  })).filter(({ ms }) => ms);
+  const kept = one.quantiles_ms.filter(([, ms]) => ms > 0);
+  const quantiles = kept.length ? kept : percentiles.map(({ fraction, ms }) => [fraction, ms]);
+  // A percentile that no call exceeds would only repeat the largest call.
+  const told = quantiles.at(-1)?.[0] ?? 0;
+  return quantiles.length > 0 && { panel: withBatch(one), quantiles, bounds: percentiles.filter(({ fraction }) => fraction <= told) };
+});
+
+const ratios = pointsOf((one) => positive(one.ratio_to_best) && {
+  panel: null, row: one.family || "unknown", series: one.series, value: one.ratio_to_best,
+});
+
+// A case that was measured in one place only has nothing to be compared with.
+const hasMachines = payload.machines.length > 1;
+const place = (one) => (hasMachines ? `${one.machine} · ${one.device}` : one.device);
+const dotRow = (one) => `${one.backend} · ${one.dtype} · batch ${one.batch_size}`;
+const placesOf = d3.rollup(cases.filter((one) => one.status === "ok"), (same) => new Set(same.map(place)).size, (one) => one.group, dotRow);
+const elsewhere = pointsOf((one) => placesOf.get(one.group).get(dotRow(one)) > 1 && positive(one.latency_p50_ms) && {
+  panel: one.group, row: dotRow(one), series: place(one), value: one.latency_p50_ms,
+});
+
+// A quantity against the latency at the smallest batch size, in a panel for each kind of input that several models have. Calls of
+// different phases do different work and are not compared.
+function fronts(quantity) {
+  const smallest = d3.rollup(cases.filter((one) => one.status === "ok"), (same) => d3.min(same, (one) => one.batch_size), (one) => one.group);
+  const points = pointsOf((one) => {
+    const [x, y] = [positive(one.latency_p50_ms), positive(quantity(one))];
+    const panel = [one.modality || "models", ...(one.phase === "forward" ? [] : [one.phase])].join(" · ");
+    return x && y && one.batch_size === smallest.get(one.group) && { panel, x, y, label: one.group };
+  });
+  const models = d3.rollup(points, (same) => new Set(same.map((point) => point.label)).size, (point) => point.panel);
+  return points.filter((point) => models.get(point.panel) > 1);
+}
+
+const sizes = fronts((one) => one.model_size_mb);
+const areKnown = (name) => cases.some((one) => one[name] !== undefined);
+const isLabelled = areKnown("accuracy") || !areKnown("output_cosine");
+const answers = fronts((one) => (isLabelled ? 100 * one.accuracy : one.output_cosine));
+const ANSWERS_CAPTION = "against the median time of a call at the smallest batch size, for models with the same kind of input. The line is the " +
+  "Pareto front: every point below and to the right of it is";
+
+// A case that was measured once has no trend.
+const timesMeasured = d3.rollup(payload.trend, (same) => same.length, (point) => point.case);
+const trendPoints = d3.sort(payload.trend.filter((point) => timesMeasured.get(point.case) > 1), (point) => point.case)
+  .map((point) => ({ ...point, panel: withBatch(cases[point.case]) }));
+
+function reason(one) {
+  const batch = `batch ${one.batch_size}: `;
+  if (one.status !== "ok") return batch + one.status + (one.message === undefined ? "" : `: ${one.message}`);
+  return batch + (one.verified && one.max_rel_error !== undefined
+    ? `outputs as the reference's, relative error ${one.max_rel_error.toExponential(1).replace("e+", "e")}`
+    : "runs; there is no reference to compare its outputs with");
+}
+
+const cells = payload.matrix.map((cell) => {
+  const [first] = cell.cases.map((index) => cases[index]);
+  const configuration = `${first.backend} · ${first.device} · ${first.dtype}`;
+  return {
+    ...cell, row: first.group, column: hasMachines ? `${configuration} · ${first.machine}` : configuration,
+    reason: cell.cases.map((index) => reason(cases[index])).join("\n"),
+  };
+});
+
+const charts = [
+  latencies, throughputs, memories,
+  {
+    id: "distribution", title: "Distribution of the latency", kind: "distributions", x: "fraction of the calls", y: "latency (ms)", points: curves,
+    caption: "The time that a fraction of the calls does not exceed: a flat line is a steady model, a rise to the right is a long tail. " +
+      "Bars go from p50, p90, p95 and p99 to their 99 % upper bounds; a missing bar needs more calls.",
+    absent: curves.length ? null : NOTHING_RAN,
+  },
+  {
+    id: "architectures", title: "Architectures: time over the fastest", kind: "dots", x: "p50 ÷ fastest p50", y: "family", reference: 1, points: ratios,
+    caption: "p50 over that of the fastest backend at the same model, phase and batch size, as the geometric mean over a family's cases. " +
+      "1 is the fastest everywhere.",
+    absent: ratios.length ? null : NOTHING_RAN,
+  },
+  {
+    id: "hardware", title: "Hardware: the same case on several machines and devices", kind: "dots", x: "latency, p50 (ms)", y: "case", points: elsewhere,
+    caption: "Median time of a call. Lower is better.",
+    absent: elsewhere.length ? null
+      : `No case was measured in two places, only on ${payload.machines[0]?.name ?? "no machine"}; copy another machine's folder of target-reports/ ` +
+        "here and give both runs: `inferbench report RUN1 RUN2 --format html`.",
+  },
+  {
+    id: "size", title: "Size against speed", kind: "front", x: "latency, p50 (ms)", y: "model size (MB)", isLog: true, better: "lower", points: sizes,
+    caption: "Model files against the median time of a call at the smallest batch size, for models with the same kind of input. The line is the " +
+      "Pareto front: every point above and to the right of it is larger and slower than another one.",
+    absent: sizes.length ? null : !hasMeasured ? NOTHING_RAN
+      : "No two models or variants with the same kind of input were measured; `inferbench models` lists those that could be measured, too.",
+  },
+  {
+    id: "accuracy", kind: "front", x: "latency, p50 (ms)", isLog: false, better: "higher", points: answers,
+    ...(isLabelled
+      ? { title: "Accuracy against speed", y: "accuracy (%)", caption: `Right answers over labelled samples ${ANSWERS_CAPTION} less accurate and slower than another one.` }
+      : { title: "Agreement with the original against speed", y: "cosine of the outputs", caption: `The cosine of the outputs with those of the original ${ANSWERS_CAPTION} farther from it and slower than another one.` }),
+    absent: answers.length ? null
+      : "No two models or variants have an accuracy: it is the column `accuracy` of results.csv, which is filled for models with labelled samples.",
+  },
+  {
+    id: "trend", title: "Trend over runs", kind: "trend", x: "run", y: "latency, p50 (ms)", points: trendPoints,
+    caption: "Median time of a call in each run, the newest on the right. A triangle marks a change from the run before that is larger than this " +
+      "machine's noise explains (99 %): up is slower, down is faster.",
+    absent: trendPoints.length ? null
+      : "No case was measured twice on one machine; measure again, or show several: `inferbench report --last 10 --format html`.",
+  },
+  {
+    id: "compatibility", title: "Compatibility", kind: "cells", x: "backend · device · dtype", y: "model", points: cells,
+    caption: `${payload.rule} Point at a cell for the details.`,
+    absent: cells.length ? null : "The run has no case; `inferbench run --dry-run` lists those of a suite.",
+  },
+];

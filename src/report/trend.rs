@@ -1,0 +1,121 @@
+//! The median latency over runs, with the changes that are shown beyond the machine's noise.
+
+use std::collections::HashMap;
+
+use serde::Serialize;
+
+use super::selection::{ReportedRun, Shown};
+use crate::compare::{Allowance, CaseFilter, EarlierRuns, Noise, Options, RatioInterval, Side, Verdict, compare};
+use crate::definition::{Case, Status};
+use crate::run_data::Record;
+
+/// The median latency of a case in a run.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct TrendPoint {
+    /// An index into the cases.
+    pub case: usize,
+    /// An index into the runs, the oldest first.
+    pub run: usize,
+    /// Milliseconds.
+    pub value: f64,
+    /// How it has changed from the run before, if the machine's noise does not explain the change.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub change: Option<Change>,
+}
+
+/// A change that is shown: `faster` or `slower` than the machine's noise explains.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Change {
+    pub verdict: Verdict,
+    /// The time over that of the run before.
+    #[serde(flatten)]
+    pub interval: RatioInterval,
+}
+
+/// All measurements of the shown cases, run by run. Each run is compared with the last measurements before it on the same
+/// machine, as `inferbench compare` does. `known` says how noisy a host is if there are no runs to tell it.
+pub fn trend(shown: &Shown<'_>, known: &dyn Fn(&str) -> Noise) -> Vec<TrendPoint> {
+    let places: HashMap<(&str, &Case), usize> =
+        shown.cases.iter().enumerate().map(|(index, it)| ((it.record.host_id.as_str(), &it.case), index)).collect();
+    let mut before: HashMap<(&str, Case), &Record> = HashMap::new();
+    let mut points = Vec::new();
+    for (index, run) in shown.runs.iter().enumerate() {
+        let measured: Vec<(&Record, Case)> = run
+            .records
+            .iter()
+            .filter(|record| record.status == Status::Ok)
+            .map(|record| (record, record.case()))
+            .collect();
+        let last = measured.iter().filter_map(|(record, case)| before.get(&(&*record.host_id, case.clone())).copied());
+        let changes = changes(shown, run, last.cloned().collect(), known);
+        for (record, case) in measured {
+            let value = record.latency_p50_ms.filter(|value| value.is_finite() && *value > 0.0);
+            if let (Some(&place), Some(value)) = (places.get(&(&*record.host_id, &case)), value) {
+                points.push(TrendPoint { case: place, run: index, value, change: changes.get(&case).cloned() });
+            }
+            before.insert((&record.host_id, case), record);
+        }
+    }
+    points
+}
+
+/// The cases of a run that are faster or slower than they were.
+fn changes(
+    shown: &Shown<'_>,
+    run: &ReportedRun,
+    last: Vec<Record>,
+    known: &dyn Fn(&str) -> Noise,
+) -> HashMap<Case, Change> {
+    let options = Options {
+        confidence: 0.99,
+        tolerance: 0.05,
+        allowance: Allowance { memory: 0.1, accuracy: 0.005 },
+        allowed: Vec::new(),
+        missing_is_allowed: true,
+        filter: CaseFilter::default(),
+    };
+    if last.is_empty() {
+        return HashMap::new();
+    }
+    let is_compared =
+        |record: &Record| record.run_id == run.run_id() || last.iter().any(|before| before.run_id == record.run_id);
+    let others = shown.runs.iter().filter(|other| !other.records.first().is_some_and(is_compared));
+    let earlier = EarlierRuns::of(others.flat_map(|other| other.records.iter().cloned()));
+    let base = Side::of_records("before", last.clone());
+    let candidate = Side::of_records(run.run_id(), run.records.clone());
+    let found = compare(&base, &candidate, &earlier, known, &options);
+    let changed = found.cases.into_iter().filter_map(|case| {
+        let latency = case.latency.filter(|latency| latency.verdict.is_change())?;
+        Some((case.case, Change { verdict: latency.verdict, interval: latency.interval }))
+    });
+    changed.collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::report::tests::{record, run_of};
+
+    /// Ten runs of five commits, 1 % apart by chance; the seventh is slower for good.
+    #[test]
+    fn the_one_change_is_marked_and_chance_is_not() {
+        let jitter = [0.0, 0.004, -0.006, 0.002, -0.003, 0.005, -0.002, 0.003, -0.005, 0.001];
+        let run = |index: usize| {
+            let level = if index < 6 { 10.0 } else { 14.0 };
+            let mut found = record("m", "ort", 1, Some(level * (1.0 + jitter[index])));
+            found.git_commit = Some(format!("{:07}", index / 2));
+            found.git_dirty = Some(false);
+            found.iterations = Some(1000);
+            run_of(index, vec![found])
+        };
+        let runs: Vec<ReportedRun> = (0..10).map(run).collect();
+        let points = trend(&Shown::new(&runs[9..], &runs[..9]), &|_| Noise::assumed());
+        assert_eq!(
+            points.iter().map(|point| (point.case, point.run)).collect::<Vec<_>>(),
+            (0..10).map(|run| (0, run)).collect::<Vec<_>>()
+        );
+        let marked: Vec<_> = points.iter().filter_map(|point| Some((point.run, point.change.as_ref()?))).collect();
+        assert_eq!((marked.len(), marked[0].0, marked[0].1.verdict), (1, 6, Verdict::Slower));
+        assert!((marked[0].1.interval.ratio - 1.4).abs() < 0.02, "{marked:?}");
+    }
+}
