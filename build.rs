@@ -1,4 +1,5 @@
-//! Lets every executable of the package find libtorch and DuckDB without an environment variable, and know its compiler.
+//! Lets every executable of the package find libtorch and DuckDB without an environment variable, and know its compiler; makes
+//! the types of the messages of ONNX files.
 
 use std::io::{Error, Result};
 use std::path::{Path, PathBuf};
@@ -25,6 +26,10 @@ fn main() {
     let rustc = env::var_os("RUSTC").unwrap_or_else(|| "rustc".into());
     let version = Command::new(rustc).arg("--version").output().map(|output| output.stdout).unwrap_or_default();
     println!("cargo:rustc-env=INFERBENCH_RUSTC={}", String::from_utf8_lossy(&version).trim());
+    let messages = prost_build::Config::new().bytes(["."]).compile_protos(&["src/onnx/onnx.proto"], &["src/onnx"]);
+    if let Err(error) = messages {
+        println!("cargo::error=src/onnx/onnx.proto: {error}");
+    }
 }
 
 /// Lets a process load libtorch when it needs it; where that cannot be made, every executable is linked with libtorch.

@@ -8,15 +8,14 @@ use std::time::Duration;
 use clap::Parser;
 use criterion::Criterion;
 use inferbench::measurement::overhead::{clock_reads, measure, null_session};
-use inferbench::measurement::{CallTimes, LoggedWallTime, SampleLog, TimedSession};
+use inferbench::measurement::{CallTimes, SampleLog, TimedSession};
 use inferbench::run_data::{CriterionArguments, Mode};
 
 const NULL_CALL: &str = "overhead/null-call";
 
 fn main() {
-    let log = SampleLog::default();
     let mut criterion =
-        Criterion::default().with_measurement(LoggedWallTime::new(log)).warm_up_time(Duration::from_millis(300));
+        Criterion::default().with_measurement(SampleLog::default()).warm_up_time(Duration::from_millis(300));
     criterion = criterion.measurement_time(Duration::from_secs(1)).configure_from_args();
     let mut session = null_session().expect("the null backend loads anything");
     let mut group = criterion.benchmark_group("overhead");
@@ -25,7 +24,7 @@ fn main() {
     group.finish();
     criterion.final_summary();
     let arguments = CriterionArguments::parse_from(std::env::args().skip(1));
-    if arguments.mode() == Mode::Measure && arguments.id_filter().is_ok_and(|filter| filter.matches(NULL_CALL)) {
+    if arguments.mode() == Mode::Measure && arguments.id_filter().is_ok_and(|filter| filter.is_match(NULL_CALL)) {
         print_ratio();
     }
 }

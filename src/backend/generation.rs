@@ -3,6 +3,7 @@
 use std::hint::black_box;
 use std::time::{Duration, Instant};
 
+use super::graphs::Runtime;
 use super::interface::{LoadRequest, Placement, Session, Stages};
 use crate::definition::{CaseFailure, Phase};
 use crate::fixture::{HostTensor, TensorData};
@@ -14,30 +15,25 @@ pub const STEPS: usize = 16;
 const COMPARED_LOGITS: usize = 1024;
 
 /// A generative model as a backend runs it.
-pub(super) trait Generator {
-    /// A tensor on the device.
-    type Value: Clone;
+pub(super) trait Generator<R: Runtime> {
     /// One batch of the model's inputs.
     type Inputs;
     /// Keys and values of all positions so far; a clone does not copy them.
     type Cache: Clone;
 
-    fn upload(&mut self, inputs: &[HostTensor]) -> Result<Self::Inputs, CaseFailure>;
+    fn upload(&self, runtime: &R, inputs: &[HostTensor]) -> Result<Self::Inputs, CaseFailure>;
     /// The logits of the first new token, `[batch, vocabulary]`, and the cache of all before it.
-    fn prefill(&mut self, inputs: &Self::Inputs) -> Result<(Self::Value, Self::Cache), CaseFailure>;
+    fn prefill(&mut self, runtime: &R, inputs: &Self::Inputs) -> Result<(R::Value, Self::Cache), CaseFailure>;
     /// The logits after `tokens`, i64 `[batch, 1]`, at `position`, counted from 0.
     fn step(
         &mut self,
-        tokens: &Self::Value,
+        runtime: &R,
+        tokens: &R::Value,
         position: usize,
         cache: &mut Self::Cache,
-    ) -> Result<Self::Value, CaseFailure>;
-    /// The tokens of the largest logits, i64 `[batch, 1]`.
-    fn greedy(&mut self, logits: &Self::Value) -> Result<Self::Value, CaseFailure>;
-    fn download(&self, value: &Self::Value) -> Result<HostTensor, CaseFailure>;
-    fn sync(&mut self) -> Result<(), CaseFailure>;
+    ) -> Result<R::Value, CaseFailure>;
     /// Time that compilations took, if they are not a part of loading.
-    fn compilation(&self) -> Option<Duration> {
+    fn compilation(&self, _runtime: &R) -> Option<Duration> {
         None
     }
 }
@@ -46,62 +42,67 @@ pub(super) trait Generator {
 ///
 /// A call of `prefill` goes from the inputs to the first token; a call of `decode` from one token to the next. Choosing
 /// the token is part of both, as in every deployment.
-pub(super) struct GenerationSession<G: Generator> {
+pub(super) struct GenerationSession<R: Runtime, G: Generator<R>> {
+    runtime: R,
     generator: G,
     phase: Phase,
     prompt_positions: usize,
-    bound: Vec<Bound<G>>,
+    bound: Vec<Bound<G::Inputs, StateOf<R, G>>>,
     placement: Placement,
 }
 
 /// A batch, and the state of its generation.
-struct Bound<G: Generator> {
-    inputs: G::Inputs,
+struct Bound<I, S> {
+    inputs: I,
     /// The state after the prefill.
-    start: Option<State<G>>,
-    now: Option<State<G>>,
+    start: Option<S>,
+    now: Option<S>,
 }
 
-struct State<G: Generator> {
-    tokens: G::Value,
-    cache: G::Cache,
+#[derive(Clone)]
+struct State<V, C> {
+    tokens: V,
+    cache: C,
     steps: usize,
 }
 
-impl<G: Generator> Clone for State<G> {
-    fn clone(&self) -> Self {
-        State { tokens: self.tokens.clone(), cache: self.cache.clone(), steps: self.steps }
-    }
-}
+type StateOf<R, G> = State<<R as Runtime>::Value, <G as Generator<R>>::Cache>;
 
-impl<G: Generator> GenerationSession<G> {
+impl<R: Runtime, G: Generator<R>> GenerationSession<R, G> {
     /// A session without bound batches.
     ///
     /// # Errors
     /// The definition does not say how many positions the prompt has.
-    pub(super) fn new(request: &LoadRequest<'_>, generator: G, placement: Placement) -> Result<Self, CaseFailure> {
+    pub(super) fn new(
+        request: &LoadRequest<'_>,
+        runtime: R,
+        generator: G,
+        placement: Placement,
+    ) -> Result<Self, CaseFailure> {
         let prompt_positions = prompt_positions(request)?;
-        Ok(GenerationSession { generator, phase: request.phase, prompt_positions, bound: Vec::new(), placement })
+        let phase = request.phase;
+        Ok(GenerationSession { runtime, generator, phase, prompt_positions, bound: Vec::new(), placement })
     }
 
     /// One prefill, with the token that it gives.
-    fn prefill(&mut self, binding: usize) -> Result<(G::Value, State<G>), CaseFailure> {
-        let (logits, cache) = self.generator.prefill(&self.bound[binding].inputs)?;
-        let tokens = self.generator.greedy(&logits)?;
+    fn prefill(&mut self, binding: usize) -> Result<(R::Value, StateOf<R, G>), CaseFailure> {
+        let (logits, cache) = self.generator.prefill(&self.runtime, &self.bound[binding].inputs)?;
+        let tokens = self.runtime.greedy(&logits)?;
         Ok((logits, State { tokens, cache, steps: 0 }))
     }
 
-    /// One step of the state that the binding is in; returns the logits.
-    fn step(&mut self, binding: usize) -> Result<G::Value, CaseFailure> {
-        if self.bound[binding].now.is_none() {
-            self.bound[binding].now = self.bound[binding].start.clone();
+    /// One step of the state that the binding is in; returns the logits and the tokens.
+    fn step(&mut self, binding: usize) -> Result<(R::Value, R::Value), CaseFailure> {
+        let Bound { start, now, .. } = &mut self.bound[binding];
+        if now.is_none() {
+            now.clone_from(start);
         }
-        let Some(state) = &mut self.bound[binding].now else { return Err(CaseFailure::failed("no prefill")) };
+        let Some(state) = now else { return Err(CaseFailure::failed("no prefill")) };
         let position = self.prompt_positions + state.steps;
-        let logits = self.generator.step(&state.tokens, position, &mut state.cache)?;
-        state.tokens = self.generator.greedy(&logits)?;
+        let logits = self.generator.step(&self.runtime, &state.tokens, position, &mut state.cache)?;
+        state.tokens = self.runtime.greedy(&logits)?;
         state.steps += 1;
-        Ok(logits)
+        Ok((logits, state.tokens.clone()))
     }
 }
 
@@ -110,9 +111,9 @@ fn prompt_positions(request: &LoadRequest<'_>) -> Result<usize, CaseFailure> {
     request.model.prompt_positions(request.sizes.sequence).ok_or_else(unknown)
 }
 
-impl<G: Generator> Session for GenerationSession<G> {
+impl<R: Runtime, G: Generator<R>> Session for GenerationSession<R, G> {
     fn bind(&mut self, inputs: &[HostTensor]) -> Result<usize, CaseFailure> {
-        let inputs = self.generator.upload(inputs)?;
+        let inputs = self.generator.upload(&self.runtime, inputs)?;
         self.bound.push(Bound { inputs, start: None, now: None });
         let binding = self.bound.len() - 1;
         if self.phase == Phase::Decode {
@@ -144,27 +145,26 @@ impl<G: Generator> Session for GenerationSession<G> {
     }
 
     fn sync(&mut self) -> Result<(), CaseFailure> {
-        self.generator.sync()
+        self.runtime.sync()
     }
 
     fn outputs(&mut self, binding: usize) -> Result<Vec<HostTensor>, CaseFailure> {
         if self.phase != Phase::Decode {
             let (logits, state) = self.prefill(binding)?;
-            let mut token = self.generator.download(&state.tokens)?;
+            let mut token = self.runtime.download(&state.tokens)?;
             token.shape.truncate(1);
-            return Ok(vec![token, compared_logits(&self.generator.download(&logits)?)?]);
+            return Ok(vec![token, compared_logits(&self.runtime.download(&logits)?)?]);
         }
         self.rewind(binding);
         let (mut steps, mut last) = (Vec::new(), None);
         for _ in 0..STEPS {
-            last = Some(self.step(binding)?);
-            if let Some(state) = &self.bound[binding].now {
-                steps.push(self.generator.download(&state.tokens)?);
-            }
+            let (logits, tokens) = self.step(binding)?;
+            steps.push(self.runtime.download(&tokens)?);
+            last = Some(logits);
         }
         self.rewind(binding);
         let logits = last.ok_or_else(|| CaseFailure::failed("no step"))?;
-        Ok(vec![side_by_side(&steps)?, compared_logits(&self.generator.download(&logits)?)?])
+        Ok(vec![side_by_side(&steps)?, compared_logits(&self.runtime.download(&logits)?)?])
     }
 
     /// A call of `prefill` goes from the inputs on the host to the first token on the host.
@@ -175,19 +175,19 @@ impl<G: Generator> Session for GenerationSession<G> {
             ));
         }
         let begin = Instant::now();
-        self.bound[binding].inputs = self.generator.upload(inputs)?;
-        self.generator.sync()?;
+        self.bound[binding].inputs = self.generator.upload(&self.runtime, inputs)?;
+        self.runtime.sync()?;
         let uploaded = Instant::now();
         let (_, state) = self.prefill(binding)?;
-        self.generator.sync()?;
+        self.runtime.sync()?;
         let computed = Instant::now();
-        black_box(self.generator.download(&state.tokens)?);
+        black_box(self.runtime.download(&state.tokens)?);
         let to_host = computed.elapsed();
         Ok(Stages { to_device: uploaded - begin, compute: computed - uploaded, to_host })
     }
 
     fn compilation(&self) -> Option<Duration> {
-        self.generator.compilation()
+        self.generator.compilation(&self.runtime)
     }
 
     fn placement(&self) -> Placement {

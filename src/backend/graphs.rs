@@ -3,13 +3,17 @@
 //! A backend implements [`Runtime`] for one of its graphs and its own tensors; [`open_session`] makes the session of a phase
 //! out of it.
 
+use std::collections::HashMap;
+use std::fmt::Display;
 use std::hint::black_box;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
+use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use super::generation::{GenerationSession, Generator};
 use super::interface::{LoadRequest, Placement, Session, Stages};
-use crate::definition::{CaseFailure, Generation, Part, Phase};
+use crate::definition::{CaseFailure, Generation, Model, Part, Phase};
 use crate::fixture::{HostTensor, TensorData};
 
 /// A library's own tensors and graphs.
@@ -24,10 +28,6 @@ pub(super) trait Runtime {
     fn run(&self, graph: &mut Self::Graph, inputs: &[&Self::Value]) -> Result<Vec<Self::Value>, CaseFailure>;
     /// The index of the largest logit of each row: `[batch, vocabulary]` to i64 `[batch, 1]`.
     fn greedy(&self, logits: &Self::Value) -> Result<Self::Value, CaseFailure>;
-    /// Checks that the graph takes these inputs, if there is a way to know before it runs.
-    fn check_inputs(&self, _graph: &Self::Graph, _inputs: &[&Self::Value]) -> Result<(), CaseFailure> {
-        Ok(())
-    }
     /// Finishes what has to happen once per batch of inputs, such as copying them to the device.
     fn prepare(&self, _graph: &mut Self::Graph, _inputs: &[&Self::Value]) -> Result<(), CaseFailure> {
         Ok(())
@@ -61,49 +61,50 @@ pub(super) fn open_session<R: Runtime + 'static>(
         Phase::Forward | Phase::Encoder => {
             let first = parts.zip(graphs).next();
             let (part, graph) = first.ok_or_else(|| CaseFailure::failed("a phase without a part"))?;
-            let place = |names: &[&str], name: &str| {
-                let missing = || CaseFailure::failed(format!("part {:?}: nothing gives {name:?}", part.name));
-                names.iter().position(|known| *known == name).ok_or_else(missing)
-            };
-            let inputs = part.inputs.iter().map(|input| place(&input_names, &input.name)).collect::<Result<_, _>>()?;
+            let whose = format!("part {:?}", part.name);
+            let inputs = places(part.inputs.iter().map(|input| &input.name), &input_names, &whose)?;
             let own: Vec<&str> = part.outputs.iter().map(|output| output.name.as_str()).collect();
-            let outputs = request.model.output_names(request.phase);
-            let outputs = outputs.iter().map(|name| place(&own, name)).collect::<Result<Vec<_>, _>>()?;
+            let outputs = places(request.model.output_names(request.phase), &own, &whose)?;
             let outputs = (!outputs.is_empty()).then_some(outputs);
-            Ok(Box::new(GraphSession::new(runtime, graph, inputs, outputs, placement)))
+            Ok(Box::new(GraphSession { runtime, graph, inputs, outputs, bound: Vec::new(), placement }))
         }
         Phase::Prefill | Phase::Decode => {
-            let generator = GraphGenerator::new(request, runtime, parts.zip(graphs).collect(), &input_names)?;
-            Ok(Box::new(GenerationSession::new(request, generator, placement)?))
+            let generator = GraphGenerator::new(request.model, parts.zip(graphs))?;
+            Ok(Box::new(GenerationSession::new(request, runtime, generator, placement)?))
         }
     }
+}
+
+/// The places of `names` among those that a graph or a model has.
+///
+/// # Errors
+/// A name is not among them; the message begins with `whose` they are.
+pub(super) fn places<N: AsRef<str>>(
+    names: impl IntoIterator<Item = N>,
+    known: &[impl AsRef<str>],
+    whose: impl Display,
+) -> Result<Vec<usize>, CaseFailure> {
+    let place = |name: N| {
+        let all = || known.iter().map(AsRef::as_ref).collect::<Vec<&str>>().join(", ");
+        let missing = || CaseFailure::failed(format!("{whose}: no {:?} among {}", name.as_ref(), all()));
+        known.iter().position(|known| known.as_ref() == name.as_ref()).ok_or_else(missing)
+    };
+    names.into_iter().map(place).collect()
 }
 
 /// A session that runs one graph on inputs that are given whole.
 pub(super) struct GraphSession<R: Runtime> {
-    runtime: R,
-    graph: R::Graph,
+    pub runtime: R,
+    pub graph: R::Graph,
     /// For each input of the graph, its place among the model's.
-    inputs: Vec<usize>,
+    pub inputs: Vec<usize>,
     /// The places of the outputs that are asked for; `None` for all.
-    outputs: Option<Vec<usize>>,
-    bound: Vec<Vec<R::Value>>,
-    placement: Placement,
+    pub outputs: Option<Vec<usize>>,
+    pub bound: Vec<Vec<R::Value>>,
+    pub placement: Placement,
 }
 
 impl<R: Runtime> GraphSession<R> {
-    /// `inputs` are the places of the graph's inputs among the model's; `outputs` are the places of the graph's outputs that
-    /// are asked for, or `None` for all.
-    pub(super) fn new(
-        runtime: R,
-        graph: R::Graph,
-        inputs: Vec<usize>,
-        outputs: Option<Vec<usize>>,
-        placement: Placement,
-    ) -> Self {
-        GraphSession { runtime, graph, inputs, outputs, bound: Vec::new(), placement }
-    }
-
     fn forward(&mut self, binding: usize) -> Result<Vec<R::Value>, CaseFailure> {
         let inputs: Vec<&R::Value> = self.bound[binding].iter().collect();
         self.runtime.run(&mut self.graph, &inputs)
@@ -127,7 +128,6 @@ impl<R: Runtime> Session for GraphSession<R> {
         let bound = self.inputs.iter().map(|&place| self.runtime.upload(&inputs[place]));
         let bound = bound.collect::<Result<Vec<_>, _>>()?;
         let given: Vec<&R::Value> = bound.iter().collect();
-        self.runtime.check_inputs(&self.graph, &given)?;
         self.runtime.prepare(&mut self.graph, &given)?;
         self.bound.push(bound);
         Ok(self.bound.len() - 1)
@@ -181,207 +181,169 @@ impl<R: Runtime> Session for GraphSession<R> {
 }
 
 /// Generates with the parts of a model as graphs, wired by the names of their inputs and outputs.
-struct GraphGenerator<R: Runtime> {
-    runtime: R,
-    graphs: Vec<WiredGraph<R::Graph>>,
+struct GraphGenerator<G> {
+    /// In the order in which the model has its parts.
+    graphs: Vec<WiredGraph<G>>,
     /// The graphs that run in each phase, in order.
     prefill: Vec<usize>,
     decode: Vec<usize>,
-    slots: Slots,
-    /// The slots of the model's inputs, in its order; `None` for an input that no part reads.
-    inputs: Vec<Option<usize>>,
-    /// Inputs that begin empty: their slots and their shapes with 0 for the batch size.
-    past: Vec<(usize, Vec<usize>)>,
+    /// The model's inputs.
+    inputs: Vec<Name>,
+    tokens: Name,
+    /// Inputs that begin empty, with their shapes for a batch size of 0.
+    past: Vec<(Name, Vec<usize>)>,
     /// The same for inputs that are empty after the prefill.
-    once: Vec<(usize, Vec<usize>)>,
-    tokens: usize,
-    logits: usize,
+    once: Vec<(Name, Vec<usize>)>,
     prefix_positions: usize,
 }
 
-/// A part's graph, and the slots that it reads and writes.
+/// A part's graph, and the values that it reads and writes.
 struct WiredGraph<G> {
     graph: G,
-    inputs: Vec<usize>,
-    outputs: Vec<usize>,
+    inputs: Vec<Name>,
+    outputs: Vec<Name>,
 }
 
-/// The values that parts hand to each other, by name.
-#[derive(Default)]
-struct Slots(Vec<String>);
-
-impl Slots {
-    fn of(&mut self, name: &str) -> usize {
-        self.find(name).unwrap_or_else(|| {
-            self.0.push(name.to_owned());
-            self.0.len() - 1
-        })
-    }
-
-    fn find(&self, name: &str) -> Option<usize> {
-        self.0.iter().position(|known| known == name)
-    }
-}
-
-/// The value of each slot.
-type Values<V> = Vec<Option<V>>;
+type Name = Rc<str>;
+/// The values that parts hand to each other.
+type Values<V> = HashMap<Name, V>;
 
 const POSITIONS: &str = "position_ids";
 const BIAS: &str = "attention_bias";
+const LOGITS: &str = "logits";
 
-impl<R: Runtime> GraphGenerator<R> {
-    fn new(
-        request: &LoadRequest<'_>,
-        runtime: R,
-        parts: Vec<(&Part, R::Graph)>,
-        input_names: &[&str],
-    ) -> Result<Self, CaseFailure> {
-        let broken = |what: &str| CaseFailure::failed(format!("{}: {what}", request.model.name));
+impl<G> GraphGenerator<G> {
+    fn new<'a>(model: &Model, parts: impl Iterator<Item = (&'a Part, G)>) -> Result<Self, CaseFailure> {
+        let broken = |what: &str| CaseFailure::failed(format!("{}: {what}", model.name));
         let Generation { tokens, prefix_positions, once } =
-            request.model.generation.as_ref().ok_or_else(|| broken("the definition has no [generation]"))?;
-        let mut slots = Slots::default();
-        let mut graphs = Vec::new();
+            model.generation.as_ref().ok_or_else(|| broken("the definition has no [generation]"))?;
+        let (mut names, mut graphs) = (Vec::new(), Vec::new());
         let (mut past, mut empty_later) = (Vec::new(), Vec::new());
-        let mut names = Vec::new();
         for (part, graph) in parts {
             names.push(part.name.as_str());
             for input in &part.inputs {
-                let slot = slots.of(&input.name);
                 let shape = || input.shape.iter().map(|dimension| dimension.fixed().unwrap_or(0)).collect();
                 if input.name.starts_with("past.") {
-                    past.push((slot, shape()));
+                    past.push((input.name.as_str().into(), shape()));
                 } else if once.contains(&input.name) {
-                    empty_later.push((slot, shape()));
+                    empty_later.push((input.name.as_str().into(), shape()));
                 }
             }
-            let of_next_step = |name: &str| name.strip_prefix("present.").map(|rest| format!("past.{rest}"));
+            let of_next_step = |name: &str| match name.strip_prefix("present.") {
+                Some(rest) => format!("past.{rest}").into(),
+                None => name.into(),
+            };
             graphs.push(WiredGraph {
                 graph,
-                inputs: part.inputs.iter().map(|input| slots.of(&input.name)).collect(),
-                outputs: part
-                    .outputs
-                    .iter()
-                    .map(|output| slots.of(of_next_step(&output.name).as_deref().unwrap_or(&output.name)))
-                    .collect(),
+                inputs: part.inputs.iter().map(|input| input.name.as_str().into()).collect(),
+                outputs: part.outputs.iter().map(|output| of_next_step(&output.name)).collect(),
             });
         }
         let order = |phase| {
-            let plan = request.model.phase(phase).map(|plan| plan.parts.as_slice()).unwrap_or_default();
+            let plan = model.phase(phase).map(|plan| plan.parts.as_slice()).unwrap_or_default();
             plan.iter().filter_map(|name| names.iter().position(|known| known == name)).collect()
         };
         Ok(GraphGenerator {
-            runtime,
-            graphs,
             prefill: order(Phase::Prefill),
             decode: order(Phase::Decode),
-            inputs: input_names.iter().map(|name| slots.find(name)).collect(),
+            graphs,
+            inputs: model.inputs.iter().map(|input| input.name.as_str().into()).collect(),
+            tokens: tokens.as_str().into(),
             past,
             once: empty_later,
-            tokens: slots.find(tokens).ok_or_else(|| broken("no part reads the tokens"))?,
-            logits: slots.find("logits").ok_or_else(|| broken("no part has an output \"logits\""))?,
-            slots,
             prefix_positions: *prefix_positions,
         })
     }
 
-    fn run_phase(&mut self, phase: Phase, values: &mut Values<R::Value>) -> Result<R::Value, CaseFailure> {
-        let order = if phase == Phase::Decode { &self.decode } else { &self.prefill };
-        for &index in order {
-            let WiredGraph { graph, inputs, outputs } = &mut self.graphs[index];
-            let given = inputs.iter().map(|&slot| {
-                let missing = || CaseFailure::failed(format!("nothing gives {:?}", self.slots.0[slot]));
-                values[slot].as_ref().ok_or_else(missing)
-            });
-            let given = given.collect::<Result<Vec<_>, _>>()?;
-            let computed = self.runtime.run(graph, &given)?;
-            for (&slot, value) in outputs.iter().zip(computed) {
-                values[slot] = Some(value);
-            }
-        }
-        values[self.logits].take().ok_or_else(|| CaseFailure::failed("no logits"))
+    /// Whether a part has an input of that name.
+    fn reads(&self, name: &str) -> bool {
+        self.graphs.iter().flat_map(|wired| &wired.inputs).any(|input| **input == *name)
     }
 
-    fn empty(&self, shape: &[usize], batch: usize) -> Result<R::Value, CaseFailure> {
-        let mut shape = shape.to_vec();
-        shape[0] = batch;
-        self.runtime.upload(&HostTensor { shape, data: TensorData::F32(Vec::new()) })
+    fn run_phase<R: Runtime<Graph = G>>(
+        &mut self,
+        runtime: &R,
+        phase: Phase,
+        values: &mut Values<R::Value>,
+    ) -> Result<R::Value, CaseFailure> {
+        for &index in if phase == Phase::Decode { &self.decode } else { &self.prefill } {
+            let WiredGraph { graph, inputs, outputs } = &mut self.graphs[index];
+            let missing = |name: &Name| CaseFailure::failed(format!("nothing gives {name:?}"));
+            let given = inputs.iter().map(|name| values.get(name).ok_or_else(|| missing(name)));
+            let computed = runtime.run(graph, &given.collect::<Result<Vec<_>, _>>()?)?;
+            values.extend(outputs.iter().cloned().zip(computed));
+        }
+        values.remove(LOGITS).ok_or_else(|| CaseFailure::failed("no part has an output \"logits\""))
     }
 }
 
-impl<R: Runtime> Generator for GraphGenerator<R> {
-    type Value = R::Value;
-    type Inputs = GraphInputs<R::Value>;
+impl<R: Runtime> Generator<R> for GraphGenerator<R::Graph> {
+    /// A batch on the device, and values that replace some of it in every step.
+    type Inputs = (Values<R::Value>, Values<R::Value>);
     /// All values after a call; the next call needs the keys and values among them.
     type Cache = Values<R::Value>;
 
-    fn upload(&mut self, inputs: &[HostTensor]) -> Result<Self::Inputs, CaseFailure> {
-        let mut values = vec![None; self.slots.0.len()];
-        let (mut batch, mut positions) = (0, 0);
-        for (slot, tensor) in self.inputs.iter().zip(inputs) {
-            let Some(slot) = *slot else { continue };
-            if slot == self.tokens {
-                (batch, positions) = (tensor.shape[0], self.prefix_positions + tensor.shape[1]);
-            }
-            values[slot] = Some(self.runtime.upload(tensor)?);
+    fn upload(&self, runtime: &R, inputs: &[HostTensor]) -> Result<Self::Inputs, CaseFailure> {
+        let tokens = self.inputs.iter().position(|name| *name == self.tokens);
+        let tokens = tokens.ok_or_else(|| CaseFailure::failed("the tokens are no input of the model"))?;
+        let (batch, positions) = (inputs[tokens].shape[0], self.prefix_positions + inputs[tokens].shape[1]);
+        let empty = |shape: &[usize]| {
+            let shape = std::iter::once(batch).chain(shape.iter().skip(1).copied()).collect();
+            runtime.upload(&HostTensor { shape, data: TensorData::F32(Vec::new()) })
+        };
+        let (mut values, mut for_steps) = (Values::new(), Values::new());
+        for (name, tensor) in self.inputs.iter().zip(inputs).filter(|(name, _)| self.reads(name)) {
+            values.insert(name.clone(), runtime.upload(tensor)?);
         }
-        let counted = HostTensor { shape: vec![1, positions], data: TensorData::I64((0..positions as i64).collect()) };
-        if let Some(slot) = self.slots.find(POSITIONS) {
-            values[slot] = Some(self.runtime.upload(&counted)?);
+        for (name, shape) in &self.past {
+            values.insert(name.clone(), empty(shape)?);
         }
-        for (slot, shape) in &self.past {
-            values[*slot] = Some(self.empty(shape, batch)?);
+        for (name, shape) in &self.once {
+            for_steps.insert(name.clone(), empty(shape)?);
         }
-        let mut for_steps = Vec::new();
-        if let Some(slot) = self.slots.find(BIAS) {
-            values[slot] = Some(self.runtime.upload(&causal_bias(positions))?);
-            for_steps.push((slot, self.runtime.upload(&causal_bias(1))?));
+        if self.reads(POSITIONS) {
+            values.insert(POSITIONS.into(), runtime.upload(&counted(0..positions))?);
         }
-        for (slot, shape) in &self.once {
-            for_steps.push((*slot, self.empty(shape, batch)?));
+        if self.reads(BIAS) {
+            values.insert(BIAS.into(), runtime.upload(&causal_bias(positions))?);
+            for_steps.insert(BIAS.into(), runtime.upload(&causal_bias(1))?);
         }
-        Ok(GraphInputs { values, for_steps })
+        Ok((values, for_steps))
     }
 
-    fn prefill(&mut self, inputs: &Self::Inputs) -> Result<(R::Value, Self::Cache), CaseFailure> {
-        let mut values = inputs.values.clone();
-        let logits = self.run_phase(Phase::Prefill, &mut values)?;
-        for (slot, value) in &inputs.for_steps {
-            values[*slot] = Some(value.clone());
-        }
+    fn prefill(
+        &mut self,
+        runtime: &R,
+        (values, for_steps): &Self::Inputs,
+    ) -> Result<(R::Value, Self::Cache), CaseFailure> {
+        let mut values = values.clone();
+        let logits = self.run_phase(runtime, Phase::Prefill, &mut values)?;
+        values.extend(for_steps.clone());
         Ok((logits, values))
     }
 
-    fn step(&mut self, tokens: &R::Value, position: usize, cache: &mut Self::Cache) -> Result<R::Value, CaseFailure> {
-        cache[self.tokens] = Some(tokens.clone());
-        if let Some(slot) = self.slots.find(POSITIONS) {
-            let position = HostTensor { shape: vec![1, 1], data: TensorData::I64(vec![position as i64]) };
-            cache[slot] = Some(self.runtime.upload(&position)?);
+    fn step(
+        &mut self,
+        runtime: &R,
+        tokens: &R::Value,
+        position: usize,
+        cache: &mut Self::Cache,
+    ) -> Result<R::Value, CaseFailure> {
+        cache.insert(self.tokens.clone(), tokens.clone());
+        if let Some(positions) = cache.get_mut(POSITIONS) {
+            *positions = runtime.upload(&counted(position..position + 1))?;
         }
-        self.run_phase(Phase::Decode, cache)
+        self.run_phase(runtime, Phase::Decode, cache)
     }
 
-    fn greedy(&mut self, logits: &R::Value) -> Result<R::Value, CaseFailure> {
-        self.runtime.greedy(logits)
-    }
-
-    fn download(&self, value: &R::Value) -> Result<HostTensor, CaseFailure> {
-        self.runtime.download(value)
-    }
-
-    fn sync(&mut self) -> Result<(), CaseFailure> {
-        self.runtime.sync()
-    }
-
-    fn compilation(&self) -> Option<Duration> {
-        self.graphs.iter().map(|wired| self.runtime.compilation(&wired.graph)).sum()
+    fn compilation(&self, runtime: &R) -> Option<Duration> {
+        self.graphs.iter().map(|wired| runtime.compilation(&wired.graph)).sum()
     }
 }
 
-/// A batch on the device.
-struct GraphInputs<V> {
-    values: Values<V>,
-    /// Values that replace some of them in every step.
-    for_steps: Vec<(usize, V)>,
+/// The numbers of positions, i64 `[1, positions]`.
+fn counted(positions: Range<usize>) -> HostTensor {
+    HostTensor { shape: vec![1, positions.len()], data: TensorData::I64(positions.map(|place| place as i64).collect()) }
 }
 
 /// The bias `[1, 1, positions, positions]` of attention scores, by which a position sees only itself and those before it.

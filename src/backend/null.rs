@@ -27,13 +27,20 @@ impl Backend for Null {
     }
 
     fn load(&self, request: &LoadRequest<'_>) -> Result<Box<dyn Session>, CaseFailure> {
-        Ok(Box::new(NullSession { dtype: request.dtype, bound: Vec::new() }))
+        Ok(Box::new(NullSession::new(request.dtype)))
     }
 }
 
-struct NullSession {
+/// A session of [`Null`].
+pub struct NullSession {
     dtype: Dtype,
     bound: Vec<Vec<HostTensor>>,
+}
+
+impl NullSession {
+    pub fn new(dtype: Dtype) -> Self {
+        NullSession { dtype, bound: Vec::new() }
+    }
 }
 
 impl Session for NullSession {

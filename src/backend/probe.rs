@@ -1,7 +1,8 @@
 //! Probes devices, each in a process of its own: a process can hold only one ONNX Runtime, and drivers crash.
 
 use std::collections::HashMap;
-use std::io::Read;
+use std::fs::File;
+use std::io::{Read, Seek};
 use std::process::{Command, ExitCode, Stdio};
 use std::sync::Mutex;
 use std::thread;
@@ -58,9 +59,9 @@ fn ask(entry: &Entry, device: &str) -> Answer {
 
 /// Runs a probe and reads its answer.
 fn answer_of(mut command: Command, device: &str, patience: Duration) -> std::io::Result<Answer> {
-    let mut probe = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
-    // Both pipes are read while the probe runs: a driver that logs more than a pipe holds would otherwise wait for ever.
-    let (said, words) = (drain(probe.stdout.take()), drain(probe.stderr.take()));
+    // Files and no pipes: a driver that logs more than a pipe holds would otherwise wait for ever.
+    let (said, words) = (tempfile::tempfile()?, tempfile::tempfile()?);
+    let mut probe = command.stdin(Stdio::null()).stdout(said.try_clone()?).stderr(words.try_clone()?).spawn()?;
     let start = Instant::now();
     let status = loop {
         if let Some(status) = probe.try_wait()? {
@@ -74,23 +75,17 @@ fn answer_of(mut command: Command, device: &str, patience: Duration) -> std::io:
         thread::sleep(Duration::from_millis(10));
     };
     // Libraries print there too, before and after.
-    let said = said.join().unwrap_or_default();
-    let answer = said.lines().find_map(|line| serde_json::from_str(line.strip_prefix(ANSWER)?).ok());
-    Ok(answer.unwrap_or_else(|| {
-        let words = words.join().unwrap_or_default();
-        let last = words.lines().next_back().unwrap_or_default();
-        Err(format!("the probe of {device} ended with {status}; its last words: {last}"))
-    }))
+    let answer = read(said)?.lines().find_map(|line| serde_json::from_str(line.strip_prefix(ANSWER)?).ok());
+    let words = read(words)?;
+    let last = words.lines().next_back().unwrap_or_default();
+    Ok(answer.unwrap_or_else(|| Err(format!("the probe of {device} ended with {status}; its last words: {last}"))))
 }
 
-fn drain(pipe: Option<impl Read + Send + 'static>) -> thread::JoinHandle<String> {
-    thread::spawn(move || {
-        let mut bytes = Vec::new();
-        if let Some(mut pipe) = pipe {
-            let _ = pipe.read_to_end(&mut bytes);
-        }
-        String::from_utf8_lossy(&bytes).into_owned()
-    })
+fn read(mut file: File) -> std::io::Result<String> {
+    let mut bytes = Vec::new();
+    file.rewind()?;
+    file.read_to_end(&mut bytes)?;
+    Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 
 #[cfg(test)]

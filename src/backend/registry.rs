@@ -4,7 +4,8 @@
 //! feature of the same name, and its row in the README.
 
 use super::interface::Backend;
-pub use super::null::{NULL, Null};
+pub use super::null::NULL;
+use super::null::Null;
 use crate::definition::CaseFailure;
 
 /// A backend, whether or not this build has it.

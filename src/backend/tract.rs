@@ -12,7 +12,7 @@ use tract_onnx::prelude::*;
 use tract_onnx::tract_hir::internal::{TDim, ToDim};
 
 use crate::backend::artifact::{Format, check_artifact, parts_of};
-use crate::backend::graphs::{Runtime, largest_of_rows, open_session};
+use crate::backend::graphs::{Runtime, largest_of_rows, open_session, places};
 use crate::backend::interface::{Backend, DeviceReport, LoadRequest, Placement, Session, Versions};
 use crate::definition::{CaseFailure, Dimension, Dtype, Model, Part};
 use crate::fixture::{HostTensor, TensorData, with_values};
@@ -95,11 +95,7 @@ impl TractGraph {
         let mut model = tract_onnx::onnx().model_for_path(path)?;
         let outlets = model.input_outlets()?.to_vec();
         let names: Vec<String> = outlets.iter().map(|outlet| model.node(outlet.node).name.clone()).collect();
-        let place = |name: &str| {
-            let missing = || CaseFailure::failed(format!("no input {name:?} among {}", names.join(", ")));
-            names.iter().position(|known| known == name).ok_or_else(missing)
-        };
-        let places = part.inputs.iter().map(|input| place(&input.name)).collect::<Result<_, _>>()?;
+        let places = places(part.inputs.iter().map(|input| &input.name), &names, path.display())?;
         let is_past = |dimension: &Dimension| *dimension == Dimension::Symbol(PAST.into());
         let growing = part.inputs.iter().map(|input| input.shape.iter().position(is_past)).collect();
         if !part.outputs.is_empty() {
@@ -154,18 +150,13 @@ impl Runtime for TractRuntime {
     fn download(&self, value: &TValue) -> Result<HostTensor, CaseFailure> {
         let shape = value.shape().to_vec();
         let view = value.try_as_plain_ram()?;
-        macro_rules! values {
-            ($element:ty, $variant:ident) => {
-                TensorData::$variant(view.as_slice::<$element>()?.to_vec())
-            };
-        }
-        let data = match value.datum_type() {
-            DatumType::F32 => values!(f32, F32),
-            DatumType::F64 => values!(f64, F64),
-            DatumType::I32 => values!(i32, I32),
-            DatumType::I64 => values!(i64, I64),
-            DatumType::U8 => values!(u8, U8),
-            DatumType::Bool => values!(bool, Bool),
+        let data: TensorData = match value.datum_type() {
+            DatumType::F32 => view.as_slice::<f32>()?.to_vec().into(),
+            DatumType::F64 => view.as_slice::<f64>()?.to_vec().into(),
+            DatumType::I32 => view.as_slice::<i32>()?.to_vec().into(),
+            DatumType::I64 => view.as_slice::<i64>()?.to_vec().into(),
+            DatumType::U8 => view.as_slice::<u8>()?.to_vec().into(),
+            DatumType::Bool => view.as_slice::<bool>()?.to_vec().into(),
             other => return Err(CaseFailure::unsupported(format!("an output has the element type {other:?}"))),
         };
         Ok(HostTensor { shape, data })

@@ -98,7 +98,7 @@ fn list_disturbances(paths: &Paths) -> Listing {
     let findings = examine(&Conditions::watch(paths));
     let mut table = Table::new(["state", "subject", "detail", "to mend"].map(Column::text));
     for finding in &findings {
-        table.row([finding.state.name(), finding.subject, &finding.detail, finding.mend.unwrap_or_default()]);
+        table.row([finding.state.into(), finding.subject, &finding.detail, finding.mend.unwrap_or_default()]);
     }
     Listing { table, objects: json!({ "findings": findings }) }
 }

@@ -128,8 +128,7 @@ fn size_bytes(model: &Model, paths: &Paths) -> Option<u64> {
     let to_make = |dtype| fixture::bytes_to_prepare(model, &paths.prepared(), dtype).ok();
     match &model.origin {
         Origin::Files { onnx, torchscript, .. } => {
-            let path = onnx.as_ref().or(torchscript.as_ref())?;
-            Some(fixture::bytes_on_disk([path.clone()]))
+            Some(fixture::bytes_on_disk(onnx.as_ref().or(torchscript.as_ref())?))
         }
         Origin::Packaged { .. } => match to_make(model.dtype)? {
             0 => {

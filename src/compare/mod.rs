@@ -259,10 +259,10 @@ pub fn compare(
         }
         let latency = runs_of_both(&pair, earlier, known).map(|(base, candidate)| {
             disturbed_runs = disturbed_runs.max(earlier.disturbed_like(&pair.base[0].record));
-            let layout = if pair.is_same_build() { 0.0 } else { LAYOUT_FLOOR };
+            let layout = Limits::layout(pair.is_same_build());
             let floor = floor(&base, &candidate, options.confidence).max(layout);
             let estimate = estimate(&base, &candidate, options.confidence);
-            estimates.push((estimate, Limits { floor, tolerance: options.tolerance }));
+            estimates.push((estimate, Limits { floor, layout, tolerance: options.tolerance }));
             LatencyChange::new(&base, &candidate, estimate, floor)
         });
         has_pair |= latency.is_some() || !changes.is_empty();

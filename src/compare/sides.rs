@@ -106,7 +106,7 @@ fn was_asked_for(manifest: &Manifest, case: &Case) -> bool {
     let arguments = CriterionArguments::try_parse_from(&manifest.arguments).ok();
     let filter = arguments.and_then(|arguments| arguments.id_filter().ok());
     !manifest.is_interrupted
-        && filter.is_none_or(|filter| filter.matches(&case.to_string()))
+        && filter.is_none_or(|filter| filter.is_match(&case.to_string()))
         && has(&|other| (&other.model, &other.variant) == (&case.model, &case.variant))
         && has(&|other| other.backend == case.backend)
         && has(&|other| other.device == case.device)

@@ -52,6 +52,8 @@ pub struct RatioEstimate {
 pub struct Limits {
     /// Changes up to the floor are what equal code shows on this machine, whatever the interval says.
     pub floor: f64,
+    /// Builds of equal code may differ by so much: the whole interval has to be beyond it.
+    pub layout: f64,
     /// Changes up to the tolerance do not matter to the user.
     pub tolerance: f64,
 }
@@ -103,11 +105,6 @@ impl RatioInterval {
         }
     }
 
-    /// Whether the whole interval is on one side of 1.
-    pub fn excludes_one(&self) -> bool {
-        self.lower > 1.0 || self.upper < 1.0
-    }
-
     /// The largest change in either direction that the interval allows, as a fraction: 0.03 for `[0.98, 1.03]`.
     pub fn largest_change(&self) -> f64 {
         self.upper.max(1.0 / self.lower) - 1.0
@@ -115,11 +112,14 @@ impl RatioInterval {
 }
 
 impl Limits {
-    /// With the floor that a null control shows. It is the larger bound of its interval, and not less than [`LAYOUT_FLOOR`]
-    /// if the candidate is another build than the base.
+    /// What builds of equal code may differ by, because their machine code lies elsewhere.
+    pub fn layout(is_same_build: bool) -> f64 {
+        if is_same_build { 0.0 } else { LAYOUT_FLOOR }
+    }
+
+    /// With the floor that a null control shows, which is the larger bound of its interval.
     pub fn of_null(null: &RatioInterval, is_same_build: bool, tolerance: f64) -> Self {
-        let layout = if is_same_build { 0.0 } else { LAYOUT_FLOOR };
-        Limits { floor: null.largest_change().max(layout), tolerance }
+        Limits { floor: null.largest_change(), layout: Limits::layout(is_same_build), tolerance }
     }
 }
 
@@ -137,7 +137,8 @@ pub fn verdicts(cases: &[(RatioEstimate, Limits)], false_discovery_rate: f64) ->
 
 fn finding(interval: &RatioInterval, is_discovery: bool, limits: Limits) -> Finding {
     let is_beyond = |limit: f64| interval.ratio > 1.0 + limit || interval.ratio < 1.0 / (1.0 + limit);
-    let is_sure = interval.excludes_one() && is_discovery && is_beyond(limits.floor);
+    let is_beyond_layout = interval.lower > 1.0 + limits.layout || interval.upper < 1.0 / (1.0 + limits.layout);
+    let is_sure = is_beyond_layout && is_discovery && is_beyond(limits.floor);
     if limits.floor > MOST_FLOOR {
         return Finding { verdict: Verdict::CannotSay, is_small_change: false };
     }
@@ -157,7 +158,7 @@ fn finding(interval: &RatioInterval, is_discovery: bool, limits: Limits) -> Find
 mod tests {
     use super::*;
 
-    const LIMITS: Limits = Limits { floor: 0.01, tolerance: 0.03 };
+    const LIMITS: Limits = Limits { floor: 0.01, layout: 0.0, tolerance: 0.03 };
 
     fn found(lower: f64, ratio: f64, upper: f64, is_discovery: bool) -> (Verdict, bool) {
         let Finding { verdict, is_small_change } =
@@ -197,14 +198,14 @@ mod tests {
     #[test]
     fn a_change_that_would_matter_is_not_the_same_where_noise_hides_it() {
         let interval = RatioInterval { ratio: 1.1, lower: 1.05, upper: 1.15, confidence: 0.99 };
-        let found = finding(&interval, true, Limits { floor: 0.2, tolerance: 0.03 });
+        let found = finding(&interval, true, Limits { floor: 0.2, layout: 0.0, tolerance: 0.03 });
         assert_eq!(found, Finding { verdict: Verdict::CannotSay, is_small_change: false });
     }
 
     #[test]
     fn a_floor_above_half_of_the_time_leaves_no_verdict() {
         let interval = RatioInterval { ratio: 9.0, lower: 8.0, upper: 10.0, confidence: 0.99 };
-        let verdict = |floor| finding(&interval, true, Limits { floor, tolerance: 0.03 }).verdict;
+        let verdict = |floor| finding(&interval, true, Limits { floor, layout: 0.0, tolerance: 0.03 }).verdict;
         assert_eq!([verdict(0.5), verdict(0.51)], [Verdict::Slower, Verdict::CannotSay]);
     }
 
@@ -217,10 +218,16 @@ mod tests {
     }
 
     #[test]
-    fn another_build_has_at_least_the_floor_of_its_layout() {
-        let narrow = RatioInterval { ratio: 1.0, lower: 0.999, upper: 1.001, confidence: 0.99 };
-        assert_eq!(Limits::of_null(&narrow, false, 0.0).floor, LAYOUT_FLOOR);
-        assert!(Limits::of_null(&narrow, true, 0.0).floor < 0.002);
+    fn a_change_of_another_build_is_beyond_what_its_layout_may_do() {
+        let verdict = |lower, layout| {
+            let interval = RatioInterval { ratio: 1.03, lower, upper: 1.05, confidence: 0.99 };
+            finding(&interval, true, Limits { floor: 0.0, layout, tolerance: 0.015 }).verdict
+        };
+        assert_eq!(
+            [verdict(1.005, Limits::layout(true)), verdict(1.005, Limits::layout(false))],
+            [Verdict::Slower, Verdict::CannotSay]
+        );
+        assert_eq!(verdict(1.011, Limits::layout(false)), Verdict::Slower);
     }
 
     #[test]

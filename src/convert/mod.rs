@@ -14,7 +14,7 @@ use anyhow::Result;
 use crate::criterion_dir::{Estimate, MeasuredEntry, Refusal, SamplingMode, read_entry, read_estimates};
 use crate::definition::{BenchmarkId, Case, Effort, Phase, Status};
 use crate::run_data::{
-    ColdStart, Distribution, Latencies, Manifest, ManifestCase, Observed, Outcomes, Record, RunFolder, RunIdentity,
+    Distribution, Latencies, Manifest, ManifestCase, Observed, Outcomes, Record, RunFolder, RunIdentity, StartTimes,
     StopReason, Usage,
 };
 use crate::statistics::{SortedCalls, autocorrelation, relative_half_width};
@@ -98,7 +98,8 @@ fn known(run: &RunIdentity, planned: &ManifestCase, outcomes: &Outcomes) -> Opti
     let mut record = bare(run, planned, outcome.status, outcome.message.clone());
     put_observed(&mut record, &outcome.observed);
     if let Some(start) = outcomes.cold_starts.get(&planned.case.to_string()) {
-        put_cold_start(&mut record, start);
+        // In a process that has loaded other cases before, files and libraries are there already.
+        put_start(&mut record, start);
     }
     if let Some(usage) = outcomes.watched.get(&planned.case.to_string()) {
         put_usage(&mut record, usage);
@@ -170,7 +171,7 @@ impl Context<'_> {
 
     fn why_not_judged(&self, case: &Case) -> Option<&str> {
         if self.outcomes.unevaluated.as_ref() == Some(&case.benchmark_id()) {
-            return Some("the run was stopped before; `--resume` measures and evaluates it anew");
+            return Some("the run was stopped before; `--resume` evaluates it");
         }
         self.outcomes.evaluated.get(&case.to_string())?.failure.as_deref()
     }
@@ -232,9 +233,7 @@ fn put_observed(record: &mut Record, observed: &Observed) {
     record.max_rel_error = observed.max_rel_error;
     record.warmup_iterations = observed.warmup_iterations;
     record.warmup_is_steady = observed.warmup_is_steady;
-    record.load_time_ms = observed.load_ms;
-    record.first_inference_ms = observed.first_inference_ms;
-    record.compilation_time_ms = observed.compilation_ms;
+    put_start(record, &observed.start);
     record.h2d_ms = observed.h2d_ms;
     record.compute_ms = observed.compute_ms;
     record.d2h_ms = observed.d2h_ms;
@@ -249,12 +248,11 @@ fn put_observed(record: &mut Record, observed: &Observed) {
     }
 }
 
-/// In a process that has loaded other cases before, files and libraries are there already.
-fn put_cold_start(record: &mut Record, start: &ColdStart) {
-    record.load_time_ms = Some(start.load_ms);
+fn put_start(record: &mut Record, start: &StartTimes) {
+    record.load_time_ms = start.load_ms;
     // A runtime that compiles in more calls than the first tells it only of a longer run.
     record.compilation_time_ms = start.compilation_ms.or(record.compilation_time_ms);
-    record.first_inference_ms = Some(start.first_inference_ms);
+    record.first_inference_ms = start.first_inference_ms;
 }
 
 /// What a process of its own has used is better known than what the measuring process had used by then.
@@ -331,7 +329,8 @@ fn put_processes(record: &mut Record, processes: &[Latencies], tokens_a_call: Op
 fn put_criterion(record: &mut Record, entry: &MeasuredEntry) {
     let estimates = &entry.estimates;
     let parts = |estimate: &Estimate| {
-        [estimate.point, estimate.lower, estimate.upper].map(|value| value.is_finite().then(|| milliseconds(value)))
+        [estimate.point, estimate.interval.lower, estimate.interval.upper]
+            .map(|value| value.is_finite().then(|| milliseconds(value)))
     };
     [record.criterion_mean_ms, record.criterion_mean_lower_ms, record.criterion_mean_upper_ms] = parts(&estimates.mean);
     [record.criterion_median_ms, record.criterion_median_lower_ms, record.criterion_median_upper_ms] =
@@ -341,7 +340,7 @@ fn put_criterion(record: &mut Record, entry: &MeasuredEntry) {
     if let Some(slope) = &estimates.slope {
         [record.criterion_slope_ms, record.criterion_slope_lower_ms, record.criterion_slope_upper_ms] = parts(slope);
     }
-    record.confidence_level = Some(estimates.mean.confidence_level);
+    record.confidence_level = Some(estimates.mean.interval.confidence_level);
     record.sample_count = Some(entry.samples_ns.len());
     record.sampling_mode = Some(match entry.sampling_mode {
         SamplingMode::Flat => "flat".into(),

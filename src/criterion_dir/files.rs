@@ -46,43 +46,26 @@ pub struct Estimates {
     pub slope: Option<Estimate>,
 }
 
-/// An estimate with its bootstrap confidence interval.
+/// An estimate.
 #[derive(Clone, Debug, Deserialize)]
-#[serde(from = "EstimateJson")]
 pub struct Estimate {
+    #[serde(rename = "point_estimate")]
     pub point: f64,
+    #[serde(rename = "confidence_interval")]
+    pub interval: Interval,
+}
+
+/// A bootstrap confidence interval.
+#[derive(Clone, Debug, Deserialize)]
+pub struct Interval {
+    #[serde(rename = "lower_bound", deserialize_with = "number_or_nan")]
     pub lower: f64,
+    #[serde(rename = "upper_bound", deserialize_with = "number_or_nan")]
     pub upper: f64,
     pub confidence_level: f64,
 }
 
-#[derive(Deserialize)]
-struct EstimateJson {
-    confidence_interval: IntervalJson,
-    point_estimate: f64,
-}
-
-#[derive(Deserialize)]
-struct IntervalJson {
-    confidence_level: f64,
-    // serde_json writes a number that is not finite as null.
-    #[serde(deserialize_with = "number_or_nan")]
-    lower_bound: f64,
-    #[serde(deserialize_with = "number_or_nan")]
-    upper_bound: f64,
-}
-
+/// serde_json writes a number that is not finite as null.
 fn number_or_nan<'de, D: Deserializer<'de>>(deserializer: D) -> Result<f64, D::Error> {
     Ok(Option::deserialize(deserializer)?.unwrap_or(f64::NAN))
-}
-
-impl From<EstimateJson> for Estimate {
-    fn from(json: EstimateJson) -> Self {
-        Estimate {
-            point: json.point_estimate,
-            lower: json.confidence_interval.lower_bound,
-            upper: json.confidence_interval.upper_bound,
-            confidence_level: json.confidence_interval.confidence_level,
-        }
-    }
 }

@@ -1,11 +1,12 @@
 //! Finds the benchmarks in Criterion's tree and reads them, checking that their files belong together.
 
 use std::collections::BTreeSet;
-use std::fmt;
 use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 
 use serde::de::DeserializeOwned;
+use walkdir::{DirEntry, WalkDir};
 
 use super::files::{BenchmarkJson, Estimates, SampleJson, SamplingMode};
 use super::latency_log::{LATENCY_LOG, LatencyLog};
@@ -25,68 +26,39 @@ pub struct MeasuredEntry {
 }
 
 /// Why an entry is not read.
-#[derive(Debug, PartialEq)]
+#[derive(Debug, PartialEq, thiserror::Error)]
 pub enum Refusal {
-    /// Not measured by this harness: no latency log, or no id of its form.
+    /// There is no latency log, or no id of its form.
+    #[error("foreign: it was not measured by inferbench")]
     Foreign,
     /// Files of different measurements, or a half-written one.
-    Mixed(String),
-    /// Measured with `--quick`, which makes up a second sample.
+    #[error("mixed: {0} are of different measurements")]
+    Mixed(&'static str),
+    #[error("quick: `--quick` makes up a sample; measure without it")]
     Quick,
     /// A file is missing or not what it should be.
+    #[error("unreadable: {0}")]
     Unreadable(String),
 }
 
-impl fmt::Display for Refusal {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Refusal::Foreign => f.write_str("foreign: it was not measured by inferbench"),
-            Refusal::Mixed(why) => write!(f, "mixed: {why}"),
-            Refusal::Quick => f.write_str("quick: `--quick` makes up a sample; measure without it"),
-            Refusal::Unreadable(why) => write!(f, "unreadable: {why}"),
-        }
-    }
+/// The folders `<root>/<group>/<function>/<value>/<baseline>`, in the order of their names; none if there is no root.
+fn baselines(root: &Path) -> impl Iterator<Item = PathBuf> {
+    let entries = WalkDir::new(root).min_depth(4).max_depth(4).sort_by_file_name().into_iter().flatten();
+    entries.filter(|entry| entry.file_type().is_dir()).map(DirEntry::into_path)
 }
 
-/// The folders `<root>/<group>/<function>/<value>/<baseline>` that hold a benchmark, in the order of their names.
-///
-/// # Errors
-/// The root is not there or a folder cannot be listed.
-pub fn find_entries(root: &Path, baseline: &str) -> std::io::Result<Vec<PathBuf>> {
-    let mut entries = Vec::new();
-    for group in folders(root)? {
-        for function in folders(&group)? {
-            for value in folders(&function)? {
-                let entry = value.join(baseline);
-                if entry.join("benchmark.json").is_file() || entry.join("sample.json").is_file() {
-                    entries.push(entry);
-                }
-            }
-        }
-    }
-    Ok(entries)
+/// The folders of a baseline that hold a benchmark, in the order of their names.
+pub fn find_entries(root: &Path, baseline: &str) -> Vec<PathBuf> {
+    let is_measured = |entry: &PathBuf| ["benchmark.json", "sample.json"].iter().any(|name| entry.join(name).is_file());
+    baselines(root).filter(|entry| entry.ends_with(baseline) && is_measured(entry)).collect()
 }
 
 /// The names under which the tree keeps measurements: `new`, Criterion's `base`, and saved baselines.
 pub fn find_baselines(root: &Path) -> Vec<String> {
-    let below = |parents: Vec<PathBuf>| parents.iter().flat_map(|parent| folders(parent).unwrap_or_default()).collect();
-    let values: Vec<PathBuf> = (0..3).fold(vec![root.to_owned()], |parents, _| below(parents));
-    let kept = below(values).into_iter().filter(|entry: &PathBuf| entry.join("benchmark.json").is_file());
+    let kept = baselines(root).filter(|entry| entry.join("benchmark.json").is_file());
     let names: BTreeSet<String> =
         kept.filter_map(|entry| Some(entry.file_name()?.to_string_lossy().into_owned())).collect();
     names.into_iter().collect()
-}
-
-fn folders(parent: &Path) -> std::io::Result<Vec<PathBuf>> {
-    let mut children = Vec::new();
-    for child in fs::read_dir(parent)? {
-        let child = child?;
-        if child.file_type()?.is_dir() {
-            children.push(child.path());
-        }
-    }
-    children.sort();
-    Ok(children)
 }
 
 /// Reads one entry.
@@ -99,7 +71,8 @@ pub fn read_entry(folder: &Path) -> Result<MeasuredEntry, Refusal> {
         return Err(Refusal::Foreign);
     }
     let sample: SampleJson = read_json(folder, "sample.json")?;
-    if is_quick(&sample) {
+    // Criterion takes at least 10 samples; only `--quick` leaves fewer.
+    if sample.times.len() < 10 {
         return Err(Refusal::Quick);
     }
     let log: LatencyLog = read_json(folder, LATENCY_LOG)?;
@@ -125,36 +98,26 @@ pub fn read_estimates(folder: &Path) -> Result<Estimates, Refusal> {
 }
 
 fn read_json<T: DeserializeOwned>(folder: &Path, name: &str) -> Result<T, Refusal> {
-    let bytes = fs::read(folder.join(name)).map_err(|error| Refusal::Unreadable(format!("{name}: {error}")))?;
-    serde_json::from_slice(&bytes).map_err(|error| Refusal::Unreadable(format!("{name}: {error}")))
-}
-
-/// Criterion takes at least 10 samples; only `--quick` leaves fewer.
-fn is_quick(sample: &SampleJson) -> bool {
-    sample.times.len() < 10
+    let parsed = fs::read(folder.join(name)).map(|bytes| serde_json::from_slice(&bytes).map_err(io::Error::from));
+    parsed.flatten().map_err(|error| Refusal::Unreadable(format!("{name}: {error}")))
 }
 
 fn check_sums(sample: &SampleJson, log: &LatencyLog) -> Result<(), Refusal> {
-    let same_shape = sample.times.len() == log.samples_ns.len() && sample.iters.len() == log.samples_ns.len();
-    let same_sums = || {
+    let is_same_shape = sample.times.len() == log.samples_ns.len() && sample.iters.len() == log.samples_ns.len();
+    let has_same_sums = || {
         log.samples_ns
             .iter()
             .zip(&sample.times)
             .zip(&sample.iters)
             .all(|((calls, &time), &iters)| calls.iter().sum::<u64>() as f64 == time && calls.len() as f64 == iters)
     };
-    if same_shape && same_sums() {
-        return Ok(());
-    }
-    Err(Refusal::Mixed("the latency log and sample.json are of different measurements".into()))
+    if is_same_shape && has_same_sums() { Ok(()) } else { Err(Refusal::Mixed("the latency log and sample.json")) }
 }
 
 /// Criterion's mean is that of the samples' times a call; only rounding may differ.
 fn check_mean(sample: &SampleJson, estimates: &Estimates) -> Result<(), Refusal> {
     let mean = sample.times.iter().zip(&sample.iters).map(|(time, iters)| time / iters).sum::<f64>()
         / sample.times.len() as f64;
-    if (mean - estimates.mean.point).abs() <= 1e-9 * mean.abs() {
-        return Ok(());
-    }
-    Err(Refusal::Mixed("estimates.json and sample.json are of different measurements".into()))
+    let is_same = (mean - estimates.mean.point).abs() <= 1e-9 * mean.abs();
+    if is_same { Ok(()) } else { Err(Refusal::Mixed("estimates.json and sample.json")) }
 }

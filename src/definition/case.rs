@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 use strum::{Display, IntoStaticStr};
 
 use super::dtype::Dtype;
+use super::tensor_spec::Sizes;
 
 /// Which piece of a model's work one call does.
 #[derive(
@@ -115,6 +116,11 @@ impl Case {
             batch_size,
             boundary: Boundary::Compute,
         }
+    }
+
+    /// What it gives to the symbolic dimensions.
+    pub fn sizes(&self) -> Sizes {
+        Sizes { batch: self.batch_size, sequence: self.sequence_length }
     }
 
     /// The triple under which Criterion stores the case.

@@ -23,12 +23,11 @@ use std::collections::{HashMap, HashSet};
 use anyhow::{Result, bail, ensure};
 
 use super::calibration::{Calibration, Grid};
-use super::draft::Draft;
 use super::planned::Content;
-use super::products::{Product, Products, is_product, unchanged, with_nodes};
-use super::quantised::{Bias, Normalisation, Quantised};
+use super::products::{Product, Products, computed, little_endian};
+use super::quantised::{Bias, Normalisation};
 use super::uses::Uses;
-use super::{NOTHING_TO_QUANTISE, Rewritten, Summary};
+use super::{NOTHING_TO_QUANTISE, Rewritten};
 use crate::onnx::Source;
 use crate::onnx::proto::{AttributeProto, NodeProto, element};
 
@@ -50,16 +49,13 @@ pub(super) fn rewrite(source: &Source, calibration: &Calibration) -> Result<Rewr
     }
     let mut rewriter = Rewriter {
         uses: Uses::new(source),
-        draft: Draft::new(products.types.keys(), unchanged(graph)),
         awaited: HashMap::new(),
         integers: HashMap::new(),
         rounded: HashMap::new(),
-        weights: Vec::new(),
         products,
         calibration,
     };
-    let mut summary = Summary::default();
-    let mut folded = HashSet::new();
+    let (mut folded, mut converted) = (HashSet::new(), 0);
     for (place, node) in graph.nodes.iter().enumerate() {
         if folded.contains(&place) {
             continue;
@@ -68,21 +64,17 @@ pub(super) fn rewrite(source: &Source, calibration: &Calibration) -> Result<Rewr
             Some(plan) => {
                 folded.extend(plan.normalised_by);
                 rewriter.quantise(node, plan);
-                summary.converted += 1;
+                converted += 1;
             }
-            None => {
-                rewriter.keep(node);
-                summary.left += usize::from(is_product(node));
-            }
+            None => rewriter.keep(node),
         }
     }
-    if summary.converted == 0 {
+    if converted == 0 {
         let has_product = graph.nodes.iter().any(|node| rewriter.products.find(node).is_some());
         ensure!(has_product, NOTHING_TO_QUANTISE);
         bail!("the calibration has no range of an activation of a product: nothing to quantise");
     }
-    let (graph, initializers) = with_nodes(graph, rewriter.draft);
-    Ok(Rewritten { graph, initializers, summary })
+    Ok(rewriter.products.draft.finish(graph))
 }
 
 /// A product that is going to be quantised.
@@ -108,21 +100,16 @@ struct Rounded {
     integers: String,
 }
 
-/// The names of a quantised weight: its integers, their scales and their zero points.
-type Weight = [String; 3];
-
 struct Rewriter<'a> {
     products: Products<'a>,
     calibration: &'a Calibration,
     uses: Uses<'a>,
-    draft: Draft,
     /// Values that are to be rounded as soon as they are computed.
     awaited: HashMap<String, Named>,
     /// Values that were, so that all that use them use what is rounded.
     integers: HashMap<String, Rounded>,
     /// Values of f32 that were rounded for products alone, and the names of what they were rounded to.
     rounded: HashMap<String, String>,
-    weights: Vec<(Quantised, Weight)>,
 }
 
 impl<'a> Rewriter<'a> {
@@ -179,35 +166,26 @@ impl<'a> Rewriter<'a> {
         let Plan { product, output, activation, .. } = plan;
         let given = self.rounded(&node.inputs[0], activation);
         let axis = if node.op_type == "Conv" { 0 } else { 1 };
-        let original = self.products.source.graph.initializers[product.weight.source].name.clone();
-        let weight = self.weight(&product, &original);
+        let weight = self.products.weight(&product, &[product.channels]);
+        // ONNX Runtime makes no integer Gemm without the zero points.
         let mut inputs = vec![given, self.dequantised(&weight, axis)];
         if product.weight.bias.is_some() {
+            let original = &self.products.source.graph.initializers[product.weight.source].name;
             let name = product.bias.unwrap_or_else(|| format!("{original}.bias"));
-            let names = ["i32", "i32.scale"].map(|suffix| self.draft.fresh(&name, suffix));
-            for (name, content) in names.iter().zip([Content::Bias(product.weight), Content::BiasScale(product.weight)])
-            {
-                self.draft.add(name, &[product.channels], content);
-            }
+            let bias =
+                computed(product.weight, |numbers| numbers.bias.iter().flat_map(|bias| bias.to_le_bytes()).collect());
+            let scales = computed(product.weight, |numbers| little_endian(&numbers.bias_scales));
+            let draft = &mut self.products.draft;
+            let names = [
+                draft.add(&name, "i32", &[product.channels], element::INT32, bias),
+                draft.add(&name, "i32.scale", &[product.channels], element::FLOAT, scales),
+            ];
             inputs.push(self.dequantised(&names, 0));
         }
         let mut attributes = node.attributes.clone();
         // The integers of the weight are in the order that needs no transposition.
         attributes.retain(|attribute| attribute.name != "transB");
         self.push(NodeProto { inputs, outputs: vec![output], attributes, ..node.clone() });
-    }
-
-    fn weight(&mut self, product: &Product, original: &str) -> Weight {
-        if let Some((_, names)) = self.weights.iter().find(|(weight, _)| *weight == product.weight) {
-            return names.clone();
-        }
-        let names = ["i8", "i8.scale", "i8.zero"].map(|suffix| self.draft.fresh(original, suffix));
-        self.draft.add(&names[0], &product.weight_dims, Content::I8(product.weight));
-        self.draft.add(&names[1], &[product.channels], Content::Scale(product.weight));
-        // ONNX Runtime makes no integer Gemm without them.
-        self.draft.add(&names[2], &[product.channels], Content::Zeros);
-        self.weights.push((product.weight, names.clone()));
-        names
     }
 
     /// Takes over a node that is no quantised product, and sees whether integers come out of it.
@@ -230,9 +208,9 @@ impl<'a> Rewriter<'a> {
         }
         let Rounded { named, integers } = self.integers.get(given)?;
         let (named, [scale, zero_point]) = (named.clone(), &named.parameters);
-        let padded = self.draft.fresh(output, "u8");
+        let padded = self.products.draft.fresh(output, "u8");
         let inputs = [integers, pads, zero_point].map(Clone::clone).to_vec();
-        self.draft.nodes.extend([
+        self.products.draft.nodes.extend([
             NodeProto { inputs, outputs: vec![padded.clone()], ..node.clone() },
             NodeProto::new("DequantizeLinear", &[&padded, scale, zero_point], output),
         ]);
@@ -267,12 +245,12 @@ impl<'a> Rewriter<'a> {
     /// Adds a node, and rounds what comes out of it where that is awaited.
     fn push(&mut self, mut node: NodeProto) {
         let named = node.outputs.first().and_then(|output| self.awaited.remove(output));
-        let Some(named) = named else { return self.draft.nodes.push(node) };
+        let Some(named) = named else { return self.products.draft.nodes.push(node) };
         // The rounded value takes the name, so that it is what all others use.
         let output = node.outputs[0].clone();
-        node.outputs[0] = self.draft.fresh(&output, "exact");
+        node.outputs[0] = self.products.draft.fresh(&output, "exact");
         let exact = node.outputs[0].clone();
-        self.draft.nodes.push(node);
+        self.products.draft.nodes.push(node);
         let integers = self.round(&exact, &output, &named);
         self.integers.insert(output, Rounded { named, integers });
     }
@@ -286,7 +264,7 @@ impl<'a> Rewriter<'a> {
             return rounded.clone();
         }
         let named = self.named(value, grid);
-        let rounded = self.draft.fresh(value, "rounded");
+        let rounded = self.products.draft.fresh(value, "rounded");
         self.round(value, &rounded, &named);
         self.rounded.insert(value.to_owned(), rounded.clone());
         rounded
@@ -294,9 +272,9 @@ impl<'a> Rewriter<'a> {
 
     /// Rounds a value, and returns the name of its integers.
     fn round(&mut self, from: &str, to: &str, named: &Named) -> String {
-        let integers = self.draft.fresh(to, "u8");
+        let integers = self.products.draft.fresh(to, "u8");
         let [scale, zero_point] = &named.parameters;
-        self.draft.nodes.extend([
+        self.products.draft.nodes.extend([
             NodeProto::new("QuantizeLinear", &[from, scale, zero_point], &integers),
             NodeProto::new("DequantizeLinear", &[&integers, scale, zero_point], to),
         ]);
@@ -304,18 +282,19 @@ impl<'a> Rewriter<'a> {
     }
 
     fn named(&mut self, value: &str, grid: Grid) -> Named {
-        let parameters = ["scale", "zero"].map(|suffix| self.draft.fresh(value, suffix));
-        self.draft.add(&parameters[0], &[], Content::Number(grid.scale));
-        self.draft.add(&parameters[1], &[], Content::ZeroPoint(grid.zero_point));
+        let zero_point = Content::made(move |_| Ok(vec![grid.zero_point]));
+        let draft = &mut self.products.draft;
+        let parameters =
+            [draft.add_number(value, "scale", grid.scale), draft.add(value, "zero", &[], element::UINT8, zero_point)];
         Named { grid, parameters }
     }
 
     /// Numbers in f32 out of integers that do not change, whose name comes first.
     fn dequantised(&mut self, names: &[String], axis: i64) -> String {
-        let name = self.draft.fresh(&names[0], "f32");
+        let name = self.products.draft.fresh(&names[0], "f32");
         let inputs: Vec<&str> = names.iter().map(String::as_str).collect();
         let node = NodeProto::new("DequantizeLinear", &inputs, &name);
-        self.draft.nodes.push(NodeProto { attributes: vec![AttributeProto::int("axis", axis)], ..node });
+        self.products.draft.nodes.push(NodeProto { attributes: vec![AttributeProto::int("axis", axis)], ..node });
         name
     }
 }

@@ -8,11 +8,9 @@ use std::collections::HashMap;
 
 use anyhow::{Result, ensure};
 
-use super::draft::Draft;
 use super::planned::Content;
-use super::products::{Product, Products, is_product, unchanged, with_nodes};
-use super::quantised::Quantised;
-use super::{NOTHING_TO_QUANTISE, Rewritten, Summary};
+use super::products::{Product, Products};
+use super::{NOTHING_TO_QUANTISE, Rewritten};
 use crate::onnx::Source;
 use crate::onnx::proto::{NodeProto, element};
 
@@ -21,36 +19,25 @@ use crate::onnx::proto::{NodeProto, element};
 /// # Errors
 /// It has nothing that could be quantised.
 pub(super) fn rewrite(source: &Source) -> Result<Rewritten> {
-    let graph = &source.graph;
-    let products = Products::new(source);
-    let mut rewriter = Rewriter {
-        draft: Draft::new(products.types.keys(), unchanged(graph)),
-        activations: HashMap::new(),
-        weights: Vec::new(),
-        products,
-    };
-    let mut summary = Summary::default();
-    for node in &graph.nodes {
+    let mut rewriter = Rewriter { products: Products::new(source), activations: HashMap::new() };
+    let mut converted = 0;
+    for node in &source.graph.nodes {
         // Runtimes have no ConvInteger of groups.
         if let Some(product) = rewriter.products.find(node).filter(|product| product.groups == 1) {
             rewriter.quantise(node, &product);
-            summary.converted += 1;
+            converted += 1;
         } else {
-            rewriter.draft.nodes.push(node.clone());
-            summary.left += usize::from(is_product(node));
+            rewriter.products.draft.nodes.push(node.clone());
         }
     }
-    ensure!(summary.converted > 0, NOTHING_TO_QUANTISE);
-    let (graph, initializers) = with_nodes(graph, rewriter.draft);
-    Ok(Rewritten { graph, initializers, summary })
+    ensure!(converted > 0, NOTHING_TO_QUANTISE);
+    Ok(rewriter.products.draft.finish(&source.graph))
 }
 
 struct Rewriter<'a> {
     products: Products<'a>,
-    draft: Draft,
     /// By the name of the activation: its integers, their scale and zero point.
     activations: HashMap<String, [String; 3]>,
-    weights: Vec<(Quantised, [String; 2])>,
 }
 
 impl Rewriter<'_> {
@@ -62,16 +49,17 @@ impl Rewriter<'_> {
         let mut channel_dims = vec![product.channels];
         channel_dims.resize(1 + behind, 1);
         let [integers, scale, zero_point] = self.activation(&node.inputs[0]);
-        let [weight, weight_scale] = self.weight(product, &channel_dims);
-        let sums = self.draft.fresh(output, "sums");
+        let [weight, weight_scale, _] = self.products.weight(product, &channel_dims);
+        let draft = &mut self.products.draft;
+        let sums = draft.fresh(output, "sums");
         let integer_op = if is_convolution { "ConvInteger" } else { "MatMulInteger" };
         let mut integer = NodeProto::new(integer_op, &[&integers, &weight, &zero_point], &sums);
         if is_convolution {
             integer.attributes.clone_from(&node.attributes);
         }
-        let [float, scales] = ["float", "scales"].map(|suffix| self.draft.fresh(output, suffix));
-        let product_name = if product.bias.is_some() { self.draft.fresh(output, "product") } else { output.clone() };
-        self.draft.nodes.extend([
+        let [float, scales] = ["float", "scales"].map(|suffix| draft.fresh(output, suffix));
+        let product_name = if product.bias.is_some() { draft.fresh(output, "product") } else { output.clone() };
+        draft.nodes.extend([
             integer,
             NodeProto::cast(&sums, &float, element::FLOAT),
             NodeProto::new("Mul", &[&scale, &weight_scale], &scales),
@@ -80,10 +68,9 @@ impl Rewriter<'_> {
         if let Some(bias) = &product.bias {
             let mut name = bias.clone();
             if let Some(&place) = self.products.places.get(bias.as_str()).filter(|_| is_convolution) {
-                name = self.draft.fresh(bias, "channels");
-                self.draft.add(&name, &channel_dims, Content::Same(place));
+                name = draft.add(bias, "channels", &channel_dims, element::FLOAT, Content::Same(place));
             }
-            self.draft.nodes.push(NodeProto::new("Add", &[&product_name, &name], output));
+            draft.nodes.push(NodeProto::new("Add", &[&product_name, &name], output));
         }
     }
 
@@ -92,23 +79,10 @@ impl Rewriter<'_> {
         if let Some(names) = self.activations.get(name) {
             return names.clone();
         }
-        let names = ["integers", "scale", "zero"].map(|suffix| self.draft.fresh(name, suffix));
+        let names = ["integers", "scale", "zero"].map(|suffix| self.products.draft.fresh(name, suffix));
         let node = NodeProto::new("DynamicQuantizeLinear", &[name], &names[0]);
-        self.draft.nodes.push(NodeProto { outputs: names.to_vec(), ..node });
+        self.products.draft.nodes.push(NodeProto { outputs: names.to_vec(), ..node });
         self.activations.insert(name.to_owned(), names.clone());
-        names
-    }
-
-    /// The names of the weight in integers and of its scale.
-    fn weight(&mut self, product: &Product, scale_dims: &[i64]) -> [String; 2] {
-        if let Some((_, names)) = self.weights.iter().find(|(weight, _)| *weight == product.weight) {
-            return names.clone();
-        }
-        let original = self.products.source.graph.initializers[product.weight.source].name.clone();
-        let names = ["i8", "i8.scale"].map(|suffix| self.draft.fresh(&original, suffix));
-        self.draft.add(&names[0], &product.weight_dims, Content::I8(product.weight));
-        self.draft.add(&names[1], scale_dims, Content::Scale(product.weight));
-        self.weights.push((product.weight, names.clone()));
         names
     }
 }

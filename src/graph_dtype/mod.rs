@@ -49,21 +49,10 @@ impl Form {
     }
 }
 
-/// The counts of a conversion.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Summary {
-    /// f16 and bf16: nodes that compute in it. i8: products with quantised weights.
-    pub converted: usize,
-    /// f16 and bf16: nodes left in f32 because their operator has no such form. i8: products left in f32, which have no
-    /// constant weights, are of groups of channels or, where ranges are given, have none.
-    pub left: usize,
-}
-
 /// A graph whose initializers are still to be written.
 struct Rewritten {
     graph: GraphProto,
     initializers: Vec<Planned>,
-    summary: Summary,
 }
 
 /// The oldest operator set whose operators have the forms that are written here.
@@ -79,11 +68,10 @@ const NOTHING_TO_QUANTISE: &str =
 /// # Errors
 /// The source or its data cannot be read or are not whole, the graph has something that has no such form, the calibration
 /// is of another graph, or the files cannot be written; an incomplete file may be left then.
-pub fn convert(source: &Path, form: &Form, destination: &Path) -> Result<Summary> {
+pub fn convert(source: &Path, form: &Form, destination: &Path) -> Result<()> {
     let mut read = Source::read(source)?;
-    let Rewritten { graph, initializers, summary } = rewrite(&mut read, source, form)?;
-    write::write(&read, graph, &initializers, destination)?;
-    Ok(summary)
+    let rewritten = rewrite(&mut read, source, form)?;
+    write::write(&read, rewritten, destination)
 }
 
 /// Bytes of the weights that [`convert`] would write; the source's data need not exist yet.
@@ -93,7 +81,7 @@ pub fn convert(source: &Path, form: &Form, destination: &Path) -> Result<Summary
 pub fn converted_bytes(source: &Path, form: &Form) -> Result<u64> {
     let mut read = Source::read(source)?;
     let rewritten = rewrite(&mut read, source, form)?;
-    Ok(rewritten.initializers.iter().filter_map(|planned| planned.size_bytes(&read)).sum())
+    Ok(rewritten.initializers.iter().filter_map(Planned::size_bytes).sum())
 }
 
 fn rewrite(read: &mut Source, path: &Path, form: &Form) -> Result<Rewritten> {

@@ -3,14 +3,14 @@
 use std::collections::{HashMap, HashSet};
 
 use anyhow::{Result, bail, ensure};
+use half::{bf16, f16};
 
+use super::Rewritten;
 use super::draft::Draft;
 use super::element_types::element_types;
 use super::operators::{input_stays_f32, works_on_sequences};
-use super::planned::{Content, Planned};
+use super::planned::Content;
 use super::precision::{Precision, precisions};
-use super::products::unchanged;
-use super::{Rewritten, Summary};
 use crate::definition::Dtype;
 use crate::onnx::Source;
 use crate::onnx::proto::{AttributeProto, GraphProto, NodeProto, TensorProto, element};
@@ -24,31 +24,17 @@ pub(super) fn rewrite(source: &mut Source, dtype: Dtype) -> Result<Rewritten> {
     make_constants_initializers(&mut source.graph);
     let source = &*source;
     let types = element_types(&source.graph);
-    let largest = match dtype {
-        Dtype::F16 => half::f16::MAX.to_f32(),
-        _ => half::bf16::MAX.to_f32(),
-    };
-    let precisions = precisions(source, &source.graph.nodes, &types, dtype, largest);
-    let mut rewriter = Rewriter::new(source, types, dtype, largest);
+    let precisions = precisions(source, &types, dtype);
+    let mut rewriter = Rewriter::new(source, types, dtype);
     for (node, precision) in source.graph.nodes.iter().zip(&precisions) {
         rewriter.add(node, *precision);
     }
     for output in &source.graph.outputs {
-        rewriter.finish(&output.name);
+        if rewriter.is_float(&output.name) {
+            rewriter.full(&output.name);
+        }
     }
-    let summary = Summary {
-        converted: precisions.iter().filter(|precision| **precision == Precision::Narrow).count(),
-        left: precisions.iter().filter(|precision| **precision == Precision::Full).count(),
-    };
-    let Draft { nodes, initializers, .. } = rewriter.draft;
-    let graph = GraphProto {
-        nodes,
-        initializers: Vec::new(),
-        value_info: Vec::new(),
-        inputs: source.graph.own_inputs().cloned().collect(),
-        ..source.graph.clone()
-    };
-    Ok(Rewritten { graph, initializers, summary })
+    Ok(rewriter.draft.finish(&source.graph))
 }
 
 fn check(graph: &GraphProto) -> Result<()> {
@@ -92,46 +78,35 @@ fn float_constant(attributes: &mut [AttributeProto]) -> Option<TensorProto> {
     }
 }
 
-/// Under which names a value of f32 is there.
-#[derive(Default)]
-struct Names {
-    full: Option<String>,
-    narrow: Option<String>,
-    /// Whether its numbers may be beyond the narrow type.
-    is_wide: bool,
-}
-
+/// The values of f32 of a graph: in f32 they have their own names, and in the narrow type others.
 struct Rewriter<'a> {
     dtype: Dtype,
-    largest: f32,
     types: HashMap<String, i32>,
     places: HashMap<&'a str, usize>,
-    outputs: HashSet<&'a str>,
     draft: Draft,
-    values: HashMap<String, Names>,
+    /// Values that are there in f32.
+    full: HashSet<String>,
+    /// The names of values that are there in the narrow type.
+    narrow: HashMap<String, String>,
+    /// Values whose numbers may be beyond the narrow type, as the mask of an attention, which may be the least of f32.
+    wide: HashSet<String>,
     source: &'a Source,
     bounds: Option<[String; 2]>,
 }
 
 impl<'a> Rewriter<'a> {
-    fn new(source: &'a Source, types: HashMap<String, i32>, dtype: Dtype, largest: f32) -> Self {
+    fn new(source: &'a Source, types: HashMap<String, i32>, dtype: Dtype) -> Self {
         let graph = &source.graph;
-        let mut values = HashMap::new();
-        for input in graph.own_inputs() {
-            let full = Some(input.name.clone());
-            let is_wide = is_added(&graph.nodes, &input.name);
-            values.insert(input.name.clone(), Names { full, is_wide, ..Names::default() });
-        }
-        let is_float = |planned: &Planned| planned.element(source) == element::FLOAT;
-        let initializers = unchanged(graph).into_iter().filter(|planned| !is_float(planned)).collect();
+        let places = graph.places();
+        let inputs = || graph.own_inputs().map(|input| input.name.as_str());
         Rewriter {
             dtype,
-            largest,
-            draft: Draft::new(types.keys(), initializers),
+            draft: Draft::new(source, types.keys()),
             types,
-            places: graph.places(),
-            outputs: graph.outputs.iter().map(|output| output.name.as_str()).collect(),
-            values,
+            full: inputs().chain(places.keys().copied()).map(str::to_owned).collect(),
+            narrow: HashMap::new(),
+            wide: inputs().filter(|input| is_added(&graph.nodes, input)).map(str::to_owned).collect(),
+            places,
             source,
             bounds: None,
         }
@@ -147,94 +122,64 @@ impl<'a> Rewriter<'a> {
 
     fn add(&mut self, node: &NodeProto, precision: Precision) {
         let mut node = node.clone();
-        if precision == Precision::NotFloat {
-            self.draft.nodes.push(node);
-            return;
-        }
         let is_narrow = precision == Precision::Narrow;
         for place in 0..node.inputs.len() {
-            if self.is_float(&node.inputs[place]) {
-                let narrow = is_narrow && !input_stays_f32(&node, place);
-                node.inputs[place] = self.name_of(&node.inputs[place], narrow);
+            if self.is_float(&node.inputs[place]) && precision != Precision::NotFloat {
+                let stays = !is_narrow || input_stays_f32(&node, place);
+                let value = &node.inputs[place];
+                node.inputs[place] = if stays { self.full(value) } else { self.narrow(value) };
             }
         }
         if is_narrow && node.op_type == "Cast" && node.int("to") == Some(element::FLOAT.into()) {
             node.attributes = vec![AttributeProto::int("to", self.element().into())];
         }
-        let is_wide = matches!(precision, Precision::Exact { is_wide: true });
-        let mut finished = Vec::new();
+        let is_bounded = matches!(node.op_type.as_str(), "Sin" | "Cos" | "Tanh" | "Sigmoid" | "Softmax");
         for output in &mut node.outputs {
             if !self.is_float(output) {
                 continue;
             }
-            let name = output.clone();
-            let mut names = Names { is_wide, ..Names::default() };
-            if is_narrow {
-                if self.outputs.contains(output.as_str()) {
-                    *output = self.draft.fresh(output, self.dtype.name());
-                    finished.push(name.clone());
-                }
-                names.narrow = Some(output.clone());
-            } else {
-                names.full = Some(output.clone());
+            if precision == Precision::Exact && !is_bounded {
+                self.wide.insert(output.clone());
             }
-            self.values.insert(name, names);
+            if is_narrow {
+                let name = self.draft.fresh(output, self.dtype.name());
+                self.narrow.insert(std::mem::replace(output, name.clone()), name);
+            } else {
+                self.full.insert(output.clone());
+            }
         }
         self.draft.nodes.push(node);
-        for name in finished {
-            self.finish(&name);
-        }
     }
 
-    /// Sees that an output of the graph is there in f32 under its own name.
-    fn finish(&mut self, output: &str) {
-        if !self.is_float(output) || self.values.get(output).is_some_and(|names| names.full.is_some()) {
-            return;
+    /// The value in f32, under its own name.
+    fn full(&mut self, value: &str) -> String {
+        if self.full.insert(value.to_owned())
+            && let Some(narrow) = self.narrow.get(value)
+        {
+            self.draft.nodes.push(NodeProto::cast(narrow, value, element::FLOAT));
         }
-        match self.values.get_mut(output).and_then(|names| names.narrow.clone()) {
-            Some(narrow) => {
-                self.draft.nodes.push(NodeProto::cast(&narrow, output, element::FLOAT));
-                self.values.entry(output.to_owned()).or_default().full = Some(output.to_owned());
-            }
-            None => drop(self.name_of(output, false)),
-        }
+        value.to_owned()
     }
 
-    /// The name under which the value is there in f32 or in the narrow type; makes it so where it is not yet.
-    fn name_of(&mut self, value: &str, is_narrow: bool) -> String {
-        let names = self.values.get(value);
-        let (wanted, other, is_wide) = match names {
-            Some(Names { full, narrow, is_wide }) if is_narrow => (narrow.clone(), full.clone(), *is_wide),
-            Some(Names { full, narrow, .. }) => (full.clone(), narrow.clone(), false),
-            None => (None, None, false),
-        };
-        if let Some(name) = wanted {
-            return name;
+    /// The name of the value in the narrow type.
+    fn narrow(&mut self, value: &str) -> String {
+        if let Some(name) = self.narrow.get(value) {
+            return name.clone();
         }
-        let place = self.places.get(value).copied();
-        let name = match place {
-            // An initializer keeps its name for its narrow form, and an output of the graph its f32 form.
-            Some(_) if is_narrow != self.outputs.contains(value) => value.to_owned(),
-            _ => self.draft.fresh(value, if is_narrow { self.dtype.name() } else { "f32" }),
-        };
-        if let Some(place) = place {
-            let content = match (is_narrow, self.dtype) {
-                (false, _) => Content::Same(place),
-                (true, Dtype::F16) => Content::F16(place),
-                (true, _) => Content::Bf16(place),
+        let name = if let Some(&place) = self.places.get(value) {
+            let content = match self.dtype {
+                Dtype::F16 => narrowed(place, |value| to_f16(value).to_le_bytes()),
+                _ => narrowed(place, |value| to_bf16(value).to_le_bytes()),
             };
-            let dims = self.source.graph.initializers[place].dims.clone();
-            self.draft.add(&name, &dims, content);
+            let dims = &self.source.graph.initializers[place].dims;
+            self.draft.add(value, self.dtype.name(), dims, self.element(), content)
         } else {
-            let mut from = other.unwrap_or_else(|| value.to_owned());
-            if is_wide {
-                from = self.clipped(&from);
-            }
-            let element = if is_narrow { self.element() } else { element::FLOAT };
-            self.draft.nodes.push(NodeProto::cast(&from, &name, element));
-        }
-        let names = self.values.entry(value.to_owned()).or_default();
-        *(if is_narrow { &mut names.narrow } else { &mut names.full }) = Some(name.clone());
+            let from = if self.wide.contains(value) { self.clipped(value) } else { value.to_owned() };
+            let name = self.draft.fresh(value, self.dtype.name());
+            self.draft.nodes.push(NodeProto::cast(&from, &name, self.element()));
+            name
+        };
+        self.narrow.insert(value.to_owned(), name.clone());
         name
     }
 
@@ -242,12 +187,9 @@ impl<'a> Rewriter<'a> {
     fn clipped(&mut self, name: &str) -> String {
         let clipped = self.draft.fresh(name, "clipped");
         if self.bounds.is_none() {
-            let bounds = [("least", -self.largest), ("largest", self.largest)].map(|(name, bound)| {
-                let name = self.draft.fresh(name, self.dtype.name());
-                self.draft.add(&name, &[], Content::Number(bound));
-                name
-            });
-            self.bounds = Some(bounds);
+            let largest = if self.dtype == Dtype::F16 { f16::MAX.to_f32() } else { bf16::MAX.to_f32() };
+            let bounds = [("least", -largest), ("largest", largest)];
+            self.bounds = Some(bounds.map(|(name, bound)| self.draft.add_number(name, self.dtype.name(), bound)));
         }
         let [least, largest] = self.bounds.clone().unwrap_or_default();
         self.draft.nodes.push(NodeProto::new("Clip", &[name, &least, &largest], &clipped));
@@ -272,4 +214,66 @@ fn is_added(nodes: &[NodeProto], input: &str) -> bool {
         }
         false
     })
+}
+
+/// The values of an initializer as numbers of two bytes.
+fn narrowed(place: usize, narrow: fn(f32) -> [u8; 2]) -> Content {
+    Content::made(move |source| {
+        let numbers = source.floats(&source.graph.initializers[place])?;
+        Ok(numbers.into_iter().flat_map(narrow).collect())
+    })
+}
+
+/// The nearest f16. A finite number stays finite, and a number other than 0 does not become 0: the small constant under a
+/// root must keep its quotient finite.
+fn to_f16(value: f32) -> f16 {
+    if value.is_infinite() {
+        return f16::from_f32(value);
+    }
+    let nearest = f16::from_f32(value.clamp(f16::MIN.to_f32(), f16::MAX.to_f32()));
+    if value != 0.0 && nearest.to_f32() == 0.0 {
+        return if value > 0.0 { f16::MIN_POSITIVE_SUBNORMAL } else { -f16::MIN_POSITIVE_SUBNORMAL };
+    }
+    nearest
+}
+
+/// The nearest bf16; a finite number stays finite.
+fn to_bf16(value: f32) -> bf16 {
+    if value.is_infinite() {
+        return bf16::from_f32(value);
+    }
+    bf16::from_f32(value.clamp(bf16::MIN.to_f32(), bf16::MAX.to_f32()))
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn a_number_becomes_the_nearest_that_is_as_finite_and_as_much_zero(value in any::<f32>()) {
+            let narrow = [to_f16(value).to_f32(), to_bf16(value).to_f32()];
+            for narrow in narrow {
+                prop_assert_eq!((narrow.is_nan(), narrow.is_infinite()), (value.is_nan(), value.is_infinite()));
+                prop_assert!(value.is_nan() || narrow.is_sign_positive() == value.is_sign_positive());
+            }
+            prop_assert_eq!(narrow[0] == 0.0, value == 0.0);
+            if value.abs() > 1e-4 && value.abs() < 65504.0 {
+                prop_assert!((narrow[0] - value).abs() <= value.abs() / 2048.0);
+            }
+            if value.is_normal() && value.abs() < 3.38e38 {
+                prop_assert!((narrow[1] - value).abs() <= value.abs() / 256.0);
+            }
+        }
+    }
+
+    #[test]
+    fn an_attention_bias_of_the_least_f32_is_the_least_f16() {
+        assert_eq!(to_f16(f32::MIN).to_f32(), -65504.0);
+        assert_eq!(to_bf16(f32::MIN), bf16::MIN);
+        assert_eq!(to_f16(f32::NEG_INFINITY), f16::NEG_INFINITY);
+        assert_eq!(to_f16(1e-12), f16::MIN_POSITIVE_SUBNORMAL);
+    }
 }

@@ -1,13 +1,13 @@
 //! Finds the products of a graph with weights that are known, which both ways of quantising work on.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 
 use super::draft::Draft;
 use super::element_types::element_types;
-use super::planned::{Content, Planned};
-use super::quantised::Quantised;
+use super::planned::Content;
+use super::quantised::{Numbers, Quantised};
 use crate::onnx::Source;
-use crate::onnx::proto::{GraphProto, NodeProto, element};
+use crate::onnx::proto::{NodeProto, element};
 
 /// A product of an activation with weights that are known.
 pub(super) struct Product {
@@ -21,6 +21,7 @@ pub(super) struct Product {
     pub bias: Option<String>,
 }
 
+/// A graph whose products are found, and the graph that is written.
 pub(super) struct Products<'a> {
     pub source: &'a Source,
     pub types: HashMap<String, i32>,
@@ -28,9 +29,14 @@ pub(super) struct Products<'a> {
     pub places: HashMap<&'a str, usize>,
     /// For a value that is an initializer transposed: that initializer.
     transposed: HashMap<&'a str, usize>,
+    pub draft: Draft,
+    weights: Vec<(Quantised, Weight)>,
 }
 
-pub(super) fn is_product(node: &NodeProto) -> bool {
+/// The names of a quantised weight: its integers, their scales and their zero points.
+pub(super) type Weight = [String; 3];
+
+fn is_product(node: &NodeProto) -> bool {
     matches!(node.op_type.as_str(), "MatMul" | "Gemm" | "Conv") && node.is_standard()
 }
 
@@ -47,7 +53,9 @@ impl<'a> Products<'a> {
             .iter()
             .filter(is_matrix_transpose)
             .filter_map(|node| Some((node.outputs.first()?.as_str(), *places.get(node.inputs.first()?.as_str())?)));
-        Products { transposed: transposed.collect(), types: element_types(graph), places, source }
+        let types = element_types(graph);
+        let draft = Draft::new(source, types.keys());
+        Products { transposed: transposed.collect(), types, places, source, draft, weights: Vec::new() }
     }
 
     /// The node as a product of an activation with known weights.
@@ -89,34 +97,34 @@ impl<'a> Products<'a> {
         let weight = Quantised { channels_are_rows: is_transposed, is_transposed, ..plain };
         Some(Product { weight, weight_dims: vec![inner, channels], channels, groups: 1, bias })
     }
-}
-
-/// The initializers of a graph as they are.
-pub(super) fn unchanged(graph: &GraphProto) -> Vec<Planned> {
-    let initializers = graph.initializers.iter().enumerate();
-    let same = initializers.map(|(place, tensor)| Planned {
-        name: tensor.name.clone(),
-        dims: tensor.dims.clone(),
-        content: Content::Same(place),
-    });
-    same.collect()
-}
-
-/// The graph with new nodes, and those of the initializers that it needs: weights that were quantised in another order
-/// are not transposed any more.
-pub(super) fn with_nodes(graph: &GraphProto, draft: Draft) -> (GraphProto, Vec<Planned>) {
-    let Draft { mut nodes, mut initializers, .. } = draft;
-    // What a graph inside a node uses is not known.
-    let has_subgraph = nodes.iter().any(NodeProto::has_subgraph);
-    if !has_subgraph {
-        let mut used: HashSet<String> = nodes.iter().flat_map(|node| node.inputs.clone()).collect();
-        used.extend(graph.outputs.iter().map(|output| output.name.clone()));
-        nodes.retain(|node| node.op_type != "Transpose" || node.outputs.iter().any(|name| used.contains(name)));
-        let mut used: HashSet<&str> = nodes.iter().flat_map(|node| &node.inputs).map(String::as_str).collect();
-        used.extend(graph.outputs.iter().map(|output| output.name.as_str()));
-        let is_same = |planned: &Planned| matches!(planned.content, Content::Same(_));
-        initializers.retain(|planned| !is_same(planned) || used.contains(planned.name.as_str()));
+    /// Adds the weight of a product to the new graph, once. `scale_dims` is the shape of the scales, one per channel.
+    pub fn weight(&mut self, product: &Product, scale_dims: &[i64]) -> Weight {
+        let weight = product.weight;
+        if let Some((_, names)) = self.weights.iter().find(|(known, _)| *known == weight) {
+            return names.clone();
+        }
+        let original = &self.source.graph.initializers[weight.source].name;
+        let channels = product.channels;
+        let zeros = Content::made(move |_| Ok(vec![0; channels.max(0) as usize]));
+        let integers =
+            computed(weight, |numbers| numbers.integers.iter().map(|number| number.cast_unsigned()).collect());
+        let scales = computed(weight, |numbers| little_endian(&numbers.scales));
+        let draft = &mut self.draft;
+        let names = [
+            draft.add(original, "i8", &product.weight_dims, element::INT8, integers),
+            draft.add(original, "i8.scale", scale_dims, element::FLOAT, scales),
+            draft.add(original, "i8.zero", &[channels], element::INT8, zeros),
+        ];
+        self.weights.push((weight, names.clone()));
+        names
     }
-    let inputs = graph.own_inputs().cloned().collect();
-    (GraphProto { nodes, initializers: Vec::new(), inputs, ..graph.clone() }, initializers)
+}
+
+/// Content that follows from a quantised weight.
+pub(super) fn computed(weight: Quantised, bytes: fn(&Numbers) -> Vec<u8>) -> Content {
+    Content::made(move |source| Ok(bytes(&weight.numbers(source)?)))
+}
+
+pub(super) fn little_endian(numbers: &[f32]) -> Vec<u8> {
+    numbers.iter().flat_map(|number| number.to_le_bytes()).collect()
 }

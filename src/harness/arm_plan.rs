@@ -7,8 +7,8 @@ use anyhow::Result;
 
 use super::plan::{Plan, make_plan};
 use super::protocol::{ARM_PROTOCOL, ArmCase, ArmPlan, ArmStart, Job, Preparations, Purpose, WorkItem};
-use super::supervisor::{RunEnd, Supervisor, WorkerGroup, worker_environment};
-use crate::definition::{Case, CaseFailure, Effort, Model, Status};
+use super::supervisor::{RunEnd, Supervisor, grouped, worker_environment};
+use crate::definition::{CaseFailure, Effort, Status};
 use crate::paths::Paths;
 use crate::run_data::{CriterionArguments, RunFolder};
 use crate::selection::{EffortArguments, PlannedCase, Selection};
@@ -39,26 +39,18 @@ pub fn plan_arms(paths: &Paths, request: &ArmRequest) -> Result<Option<ArmPlan>>
     let mut failures: BTreeMap<String, CaseFailure> = BTreeMap::new();
     let mut runnable = Vec::new();
     let mut prepared = Preparations::default();
-    for PlannedCase { case, model, .. } in &cases {
-        let ready = model.clone().and_then(|model| {
-            prepared.add(&model, paths, case.dtype).map_err(CaseFailure::failed)?;
-            Ok(model)
-        });
-        match ready {
-            Ok(model) => runnable.push((case.clone(), model)),
-            Err(failure) => drop(failures.insert(case.to_string(), failure)),
+    for planned in &cases {
+        match prepared.work_item(planned, paths) {
+            Ok(item) => runnable.push(item),
+            Err(failure) => drop(failures.insert(planned.case.to_string(), failure)),
         }
     }
     let folder = RunFolder::new(request.folder.join("verification"));
     fs_err::create_dir_all(folder.path())?;
     let supervisor = Supervisor {
-        purpose: Purpose::Verify,
+        job: Job::new(Purpose::Verify, &folder, &paths.criterion(), &effort),
         folder: &folder,
-        criterion_root: &paths.criterion(),
-        effort: &effort,
-        prepared: &prepared,
-        groups: WorkerGroup::by_backend_and_device(&runnable),
-        registered: Vec::new(),
+        groups: grouped(runnable.clone()),
         arguments: Vec::new(),
         parsed: &CriterionArguments::default(),
         is_silent: true,
@@ -77,43 +69,24 @@ pub fn plan_arms(paths: &Paths, request: &ArmRequest) -> Result<Option<ArmPlan>>
             (None, Some(outcome)) => (outcome.status, outcome.message.clone()),
             (None, None) => (Status::Failed, Some("its process ended before it".into())),
         };
-        let verified = runnable.iter().find(|(other, _)| other == case).filter(|_| status == Status::Ok);
-        let start = verified.map(|work| start(request, &effort, &prepared, work, planned.len())).transpose()?;
+        let verified = runnable.iter().find(|item| item.case == *case).filter(|_| status == Status::Ok);
+        let start = verified.map(|work| start(request, &effort, work, planned.len())).transpose()?;
         planned.push(ArmCase { id, status, message, start });
     }
     Ok(Some(ArmPlan { protocol: ARM_PROTOCOL, cases: planned }))
 }
 
 /// Writes the job of a case, and says how an arm is started with it.
-fn start(
-    request: &ArmRequest,
-    effort: &Effort,
-    prepared: &Preparations,
-    work: &(Case, Model),
-    number: usize,
-) -> Result<ArmStart> {
-    let (case, model) = work;
-    let threads = effort.effective_threads();
-    let processors = request.processors.get(..threads).unwrap_or_default().to_vec();
+fn start(request: &ArmRequest, effort: &Effort, item: &WorkItem, number: usize) -> Result<ArmStart> {
+    let processors = request.processors.get(..effort.effective_threads()).unwrap_or_default().to_vec();
     let path = request.folder.join(format!("{number:04}.json"));
-    let item = WorkItem { case: case.clone(), model: model.clone(), is_evaluated: false, expected_seconds: None };
-    let job = Job {
-        purpose: Purpose::MeasureUnverified,
-        run_folder: request.folder.clone(),
-        criterion_root: request.folder.clone(),
-        prepared: Job::prepared(prepared, [work]),
-        supervisor_process: std::process::id(),
-        effort: effort.clone(),
-        registered: Vec::new(),
-        work: vec![item],
-        processors: processors.clone(),
-        cases_before: 0,
-        cases_in_all: 1,
-        seconds_after: None,
-    };
+    let folder = RunFolder::new(request.folder.clone());
+    let job = Job::new(Purpose::MeasureUnverified, &folder, folder.path(), effort);
+    let job = Job { work: vec![item.clone()], processors, ..job };
     job.write(&path)?;
-    let environment = worker_environment(&case.backend, &case.device, threads);
+    let environment = worker_environment(&job).into_iter();
     let environment =
-        environment.into_iter().map(|(name, value)| (name.to_owned(), value.to_string_lossy().into_owned())).collect();
+        environment.map(|(name, value)| (name.to_owned(), value.to_string_lossy().into_owned())).collect();
+    let processors = job.processors;
     Ok(ArmStart { job: path, environment, processors, timeout_seconds: effort.timeout_seconds })
 }

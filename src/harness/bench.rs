@@ -76,7 +76,7 @@ pub fn load_main() -> ExitCode {
         println!("case\tload_time_ms\tcompilation_time_ms\tfirst_inference_ms");
         for (id, outcome) in folder.read_outcomes().finished {
             let cell = |ms: Option<f64>| ms.map(|ms| format!("{ms:.3}")).unwrap_or_default();
-            let times = outcome.observed;
+            let times = outcome.observed.start;
             let cells = [times.load_ms, times.compilation_ms, times.first_inference_ms].map(cell);
             println!("{id}\t{}", cells.join("\t"));
         }

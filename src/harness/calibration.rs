@@ -1,7 +1,6 @@
 //! This machine's peaks, measured once and kept in `<target>/inferbench/peaks.json`.
 //!
-//! They are measured again where the file is of another machine, processor or version; for another number of threads they
-//! are measured and added.
+//! They are measured again where those of the file are of another machine, processor, version or number of threads.
 
 use std::path::Path;
 
@@ -14,37 +13,28 @@ use crate::measurement::peaks;
 use crate::paths::Paths;
 use crate::run_data::Peaks;
 
-/// Changes when an older reader would misunderstand the file, and when the same machine would have other peaks.
-const FORMAT: u32 = 1;
-
-/// The content of `peaks.json`.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+/// Peaks, and what they are the peaks of. The file has a list of them, one for each number of threads.
+#[derive(PartialEq, Serialize, Deserialize)]
 struct Kept {
-    format: u32,
     version: String,
     host_id: String,
     cpu_model: Option<String>,
-    /// One for each number of threads that was asked for.
-    peaks: Vec<Peaks>,
+    peaks: Peaks,
 }
 
 impl Kept {
-    fn none_of(machine: &Machine) -> Self {
-        Kept {
-            format: FORMAT,
-            version: env!("CARGO_PKG_VERSION").into(),
-            host_id: machine.host_id.clone(),
-            cpu_model: machine.cpu_model.clone(),
-            peaks: Vec::new(),
-        }
+    fn new(machine: &Machine, peaks: Peaks) -> Self {
+        let (host_id, cpu_model) = (machine.host_id.clone(), machine.cpu_model.clone());
+        Kept { version: env!("CARGO_PKG_VERSION").into(), host_id, cpu_model, peaks }
     }
+}
 
-    /// What is kept of the machine; nothing where the file is missing, cannot be read or is of another.
-    fn of(path: &Path, machine: &Machine) -> Self {
-        let none = Kept::none_of(machine);
-        let read = std::fs::read(path).ok().and_then(|bytes| serde_json::from_slice::<Kept>(&bytes).ok());
-        read.filter(|kept| Kept { peaks: Vec::new(), ..kept.clone() } == none).unwrap_or(none)
-    }
+/// What is kept of the machine; nothing where the file is missing or cannot be read.
+fn kept(path: &Path, machine: &Machine) -> Vec<Peaks> {
+    let all: Vec<Kept> =
+        std::fs::read(path).ok().and_then(|bytes| serde_json::from_slice(&bytes).ok()).unwrap_or_default();
+    let own = all.into_iter().filter(|kept| *kept == Kept::new(machine, kept.peaks.clone()));
+    own.map(|kept| kept.peaks).collect()
 }
 
 /// The peaks of the machine on so many threads: those that are kept, or new ones, which takes about two seconds.
@@ -52,7 +42,8 @@ impl Kept {
 /// # Errors
 /// They cannot be kept.
 pub fn peaks(paths: &Paths, machine: &Machine, threads: usize) -> Result<Peaks> {
-    kept_or_measured(&paths.peaks(), machine, threads, || measured(machine, threads))
+    let mut kept = kept(&paths.peaks(), machine).into_iter();
+    kept.find(|peaks| peaks.threads == threads).map_or_else(|| calibrate(paths, machine, threads), Ok)
 }
 
 /// The same, always measured anew.
@@ -60,36 +51,21 @@ pub fn peaks(paths: &Paths, machine: &Machine, threads: usize) -> Result<Peaks> 
 /// # Errors
 /// They cannot be kept.
 pub fn calibrate(paths: &Paths, machine: &Machine, threads: usize) -> Result<Peaks> {
-    let peaks = measured(machine, threads);
-    keep(&paths.peaks(), machine, peaks.clone())?;
+    eprintln!("calibrating: the peaks of this machine on {threads} threads, once");
+    let peaks = peaks::measure(threads, copied_bytes(last_level_cache_bytes(), machine.memory_bytes));
+    keep(&paths.peaks(), machine, &peaks)?;
     Ok(peaks)
 }
 
-fn kept_or_measured(path: &Path, machine: &Machine, threads: usize, measure: impl FnOnce() -> Peaks) -> Result<Peaks> {
-    if let Some(kept) = Kept::of(path, machine).peaks.into_iter().find(|peaks| peaks.threads == threads) {
-        return Ok(kept);
-    }
-    let peaks = measure();
-    keep(path, machine, peaks.clone())?;
-    Ok(peaks)
-}
-
-fn keep(path: &Path, machine: &Machine, peaks: Peaks) -> Result<()> {
-    let mut kept = Kept::of(path, machine);
-    kept.peaks.retain(|other| other.threads != peaks.threads);
-    kept.peaks.push(peaks);
+fn keep(path: &Path, machine: &Machine, peaks: &Peaks) -> Result<()> {
+    let others = kept(path, machine).into_iter().filter(|other| other.threads != peaks.threads);
+    let kept: Vec<Kept> = others.chain([peaks.clone()]).map(|peaks| Kept::new(machine, peaks)).collect();
     let folder = path.parent().unwrap_or(Path::new("."));
     fs_err::create_dir_all(folder)?;
     let mut file = NamedTempFile::new_in(folder).context(folder.display().to_string())?;
     serde_json::to_writer_pretty(&mut file, &kept).context(path.display().to_string())?;
     file.persist(path).context(path.display().to_string())?;
     Ok(())
-}
-
-fn measured(machine: &Machine, threads: usize) -> Peaks {
-    let copied = copied_bytes(last_level_cache_bytes(), machine.memory_bytes);
-    eprintln!("calibrating: the peaks of this machine on {threads} threads, once");
-    peaks::measure(threads, copied)
 }
 
 /// Four times the last-level caches, by STREAM's rule, so that what is copied does not stay in them; but no more than an
@@ -110,26 +86,27 @@ mod tests {
         Peaks { threads, products, copy_gb_per_second: 10.0, copied_bytes: 1 }
     }
 
+    fn gflops(kept: Vec<Peaks>) -> Vec<(usize, f64)> {
+        kept.iter().map(|peaks| (peaks.threads, peaks.product_gflops_per_second())).collect()
+    }
+
     #[test]
-    fn peaks_are_measured_once_and_again_when_the_machine_is_another() {
+    fn peaks_are_kept_by_machine_and_threads() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("inferbench/peaks.json");
         let machine =
             |host: &str, cpu: &str| Machine { host_id: host.into(), cpu_model: Some(cpu.into()), ..Machine::default() };
         let one = machine("1a", "A CPU");
-        let get = |machine: &Machine, threads, gflops| {
-            let result = kept_or_measured(&path, machine, threads, || peaks(threads, gflops)).unwrap();
-            result.product_gflops_per_second()
-        };
-        assert_eq!(get(&one, 2, 100.0), 100.0);
-        assert_eq!(get(&one, 2, 7.0), 100.0);
-        // Another number of threads is added.
-        assert_eq!(get(&one, 1, 60.0), 60.0);
-        assert_eq!(get(&one, 2, 7.0), 100.0);
+        assert_eq!(kept(&path, &one), []);
+        keep(&path, &one, &peaks(2, 100.0)).unwrap();
+        keep(&path, &one, &peaks(1, 60.0)).unwrap();
+        assert_eq!(gflops(kept(&path, &one)), [(2, 100.0), (1, 60.0)]);
+        keep(&path, &one, &peaks(2, 90.0)).unwrap();
+        assert_eq!(gflops(kept(&path, &one)), [(1, 60.0), (2, 90.0)]);
+        assert_eq!(kept(&path, &machine("1a", "Another CPU")), []);
         // Another machine's take the place of all.
-        assert_eq!(get(&machine("2b", "A CPU"), 2, 50.0), 50.0);
-        assert_eq!(get(&one, 1, 61.0), 61.0);
-        assert_eq!(get(&machine("1a", "Another CPU"), 1, 62.0), 62.0);
+        keep(&path, &machine("2b", "A CPU"), &peaks(2, 50.0)).unwrap();
+        assert_eq!(kept(&path, &one), []);
     }
 
     #[test]
@@ -137,14 +114,13 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("peaks.json");
         let machine = Machine::default();
-        std::fs::write(&path, "{").unwrap();
-        let get = |gflops| kept_or_measured(&path, &machine, 1, || peaks(1, gflops)).unwrap();
-        assert_eq!(get(5.0), peaks(1, 5.0));
-        let older = Kept { version: "0.0.1".into(), peaks: vec![peaks(1, 9.0)], ..Kept::none_of(&machine) };
-        std::fs::write(&path, serde_json::to_vec(&older).unwrap()).unwrap();
-        assert_eq!(get(6.0), peaks(1, 6.0));
-        keep(&path, &machine, peaks(1, 8.0)).unwrap();
-        assert_eq!(get(7.0), peaks(1, 8.0));
+        let older = Kept { version: "0.0.1".into(), ..Kept::new(&machine, peaks(1, 9.0)) };
+        for content in [b"{".to_vec(), serde_json::to_vec(&[older]).unwrap()] {
+            std::fs::write(&path, content).unwrap();
+            assert_eq!(kept(&path, &machine), []);
+            keep(&path, &machine, &peaks(1, 8.0)).unwrap();
+            assert_eq!(kept(&path, &machine), [peaks(1, 8.0)]);
+        }
     }
 
     #[test]

@@ -1,12 +1,11 @@
 //! What goes on on the machine besides a measurement, seen over about a second.
 
 use std::collections::BTreeMap;
-use std::fs;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use super::lock::keep_others_out;
-use crate::machine::{ContainerLimits, Machine, ProcessorTime, TICKS_PER_SECOND, memory_info, own_ticks, processes};
+use crate::machine::{ContainerLimits, Machine, ProcessorTime, TICKS_PER_SECOND, kernel_number, own_ticks, processes};
 use crate::paths::Paths;
 
 /// The state of the machine. Unknown facts are absent.
@@ -57,7 +56,7 @@ impl Conditions {
             stolen_share,
             busiest: busiest(&before.2, &after.2, seconds),
             swapped_pages: before.3.zip(after.3).map(|(before, after)| after.saturating_sub(before)),
-            available_memory_bytes: memory_info("MemAvailable"),
+            available_memory_bytes: kernel_number("/proc/meminfo", "MemAvailable"),
             other_runs: other_runs(&after.2),
             is_measuring: keep_others_out(paths).is_err(),
         }
@@ -95,14 +94,7 @@ fn other_runs(processes: &Processes) -> Vec<u32> {
 }
 
 fn swapped_pages() -> Option<u64> {
-    parse_swapped_pages(&fs::read_to_string("/proc/vmstat").ok()?)
-}
-
-fn parse_swapped_pages(vmstat: &str) -> Option<u64> {
-    let count = |name: &str| {
-        let line = vmstat.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '))?;
-        line.parse::<u64>().ok()
-    };
+    let count = |name| kernel_number("/proc/vmstat", name);
     Some(count("pswpin")? + count("pswpout")?)
 }
 
@@ -127,11 +119,5 @@ mod tests {
         let busiest = busiest(&list([10, 5, 100]), &list([60, 5, 300]), 2.0);
         let seen: Vec<_> = busiest.iter().map(|process| (process.id, process.name.as_str(), process.share)).collect();
         assert_eq!(seen, [(3, "a (b)", 1.0), (1, "cc1plus", 0.25)]);
-    }
-
-    #[test]
-    fn swapped_pages_are_those_in_and_out() {
-        assert_eq!(parse_swapped_pages("pgpgin 9\npswpin 3\npswpout 4\n"), Some(7));
-        assert_eq!(parse_swapped_pages("pgpgin 9\n"), None);
     }
 }

@@ -15,8 +15,9 @@ pub struct Finding {
 }
 
 /// How it is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, strum::IntoStaticStr)]
 #[serde(rename_all = "kebab-case")]
+#[strum(serialize_all = "kebab-case")]
 pub enum State {
     Ok,
     /// It would disturb.
@@ -25,184 +26,129 @@ pub enum State {
     Unknown,
 }
 
-impl State {
-    pub fn name(self) -> &'static str {
-        match self {
-            State::Ok => "ok",
-            State::Warning => "warning",
-            State::Unknown => "unknown",
-        }
-    }
-}
-
 /// Others may use that part of all processors, and the hypervisor may take that.
 const OTHERS_LIMIT: f64 = 0.05;
 const STOLEN_LIMIT: f64 = 0.01;
 const LEAST_MEMORY_SHARE: f64 = 0.1;
 
-/// Examines everything, in the order of how much it usually disturbs.
+/// How a thing is, `ok` or `warning`, and what is seen of it. `None` if it cannot be seen.
+type Look = fn(&Conditions) -> Option<(State, String)>;
+
+/// What is looked at, in the order of how much it usually disturbs, and how it is mended.
+const LOOKS: [(&str, Look, &str); 10] = [
+    ("load", load, "end these processes or wait for them"),
+    ("runs", runs, "wait for its end"),
+    ("steal", steal, "use a machine with processors of its own, or measure when its host is quieter"),
+    ("hypervisor", hypervisor, "compare only what is measured in turn, or measure without a hypervisor"),
+    ("governor", governor, "sudo cpupower frequency-set --governor performance, or fix the frequency in the firmware"),
+    (
+        "turbo",
+        turbo,
+        "echo 0 | sudo tee /sys/devices/system/cpu/cpufreq/boost, or echo 1 | sudo tee \
+         /sys/devices/system/cpu/intel_pstate/no_turbo, or turn it off in the firmware",
+    ),
+    ("smt", smt, "echo off | sudo tee /sys/devices/system/cpu/smt/control, or use half the threads (--threads)"),
+    ("quota", quota, "give the container whole processors instead of a quota (--cpuset-cpus)"),
+    ("memory", memory, "end what holds memory, or choose smaller batches"),
+    ("swap", swap, "end what holds memory, or sudo swapoff --all"),
+];
+
+/// Examines everything.
 pub fn examine(conditions: &Conditions) -> Vec<Finding> {
-    vec![
-        load(conditions),
-        runs(conditions),
-        steal(conditions),
-        hypervisor(conditions),
-        governor(conditions),
-        turbo(conditions),
-        smt(conditions),
-        quota(conditions),
-        memory(conditions),
-        swap(conditions),
-    ]
+    let find = |(subject, look, mend): (&'static str, Look, &'static str)| {
+        let unseen = || (State::Unknown, "the system does not show it".to_owned());
+        let (state, detail) = look(conditions).unwrap_or_else(unseen);
+        Finding { subject, state, detail, mend: (state != State::Ok).then_some(mend) }
+    };
+    LOOKS.map(find).into()
 }
 
-fn ok(subject: &'static str, detail: impl Into<String>) -> Finding {
-    Finding { subject, state: State::Ok, detail: detail.into(), mend: None }
-}
-
-fn warning(subject: &'static str, detail: impl Into<String>, mend: &'static str) -> Finding {
-    Finding { subject, state: State::Warning, detail: detail.into(), mend: Some(mend) }
-}
-
-fn unknown(subject: &'static str, detail: impl Into<String>, mend: &'static str) -> Finding {
-    Finding { subject, state: State::Unknown, detail: detail.into(), mend: Some(mend) }
+/// `warning` if it disturbs.
+fn judged(disturbs: bool, detail: impl Into<String>) -> Option<(State, String)> {
+    Some((if disturbs { State::Warning } else { State::Ok }, detail.into()))
 }
 
 fn percent(share: f64) -> String {
     format!("{:.1} %", 100.0 * share)
 }
 
-fn load(conditions: &Conditions) -> Finding {
-    let Some(share) = conditions.others_share else {
-        return unknown("load", "/proc/stat cannot be read", "measure on Linux");
-    };
+fn load(conditions: &Conditions) -> Option<(State, String)> {
+    let share = conditions.others_share?;
     let name =
         |process: &BusyProcess| format!("{} {} with {:.0} % of one", process.name, process.id, 100.0 * process.share);
     let names: Vec<String> = conditions.busiest.iter().map(name).collect();
-    let detail = format!("others use {} of the processors", percent(share));
-    let detail = if names.is_empty() { detail } else { format!("{detail}: {}", names.join(", ")) };
-    if share > OTHERS_LIMIT {
-        warning("load", detail, "end these processes or wait for them")
-    } else {
-        ok("load", detail)
-    }
+    let colon = if names.is_empty() { "" } else { ": " };
+    judged(share > OTHERS_LIMIT, format!("others use {} of the processors{colon}{}", percent(share), names.join(", ")))
 }
 
-fn runs(conditions: &Conditions) -> Finding {
+fn runs(conditions: &Conditions) -> Option<(State, String)> {
     if conditions.is_measuring {
-        return warning("runs", "another run is measuring with this target folder", "wait for its end");
+        return judged(true, "another run is measuring with this target folder");
     }
     let ids: Vec<String> = conditions.other_runs.iter().map(u32::to_string).collect();
     if ids.is_empty() {
-        return ok("runs", "no other inferbench is running");
+        return judged(false, "no other inferbench is running");
     }
-    warning("runs", format!("another inferbench is running: process {}", ids.join(", ")), "wait for its end")
+    judged(true, format!("another inferbench is running: process {}", ids.join(", ")))
 }
 
-fn steal(conditions: &Conditions) -> Finding {
-    let Some(share) = conditions.stolen_share else {
-        return unknown("steal", "/proc/stat cannot be read", "measure on Linux");
-    };
+fn steal(conditions: &Conditions) -> Option<(State, String)> {
+    let share = conditions.stolen_share?;
     let since = conditions.machine.stolen_share.map(|share| format!(", {} since it started", percent(share)));
     let detail =
         format!("the hypervisor takes {} of the processors' time{}", percent(share), since.unwrap_or_default());
-    if share > STOLEN_LIMIT {
-        warning("steal", detail, "use a machine with processors of its own, or measure when its host is quieter")
-    } else {
-        ok("steal", detail)
+    judged(share > STOLEN_LIMIT, detail)
+}
+
+fn hypervisor(conditions: &Conditions) -> Option<(State, String)> {
+    if !conditions.machine.hypervisor? {
+        return judged(false, "none");
+    }
+    let name = conditions.machine.hypervisor_name.as_deref().unwrap_or("unnamed");
+    judged(true, format!("a virtual machine ({name}): its host's other guests share caches and clock"))
+}
+
+fn governor(conditions: &Conditions) -> Option<(State, String)> {
+    match conditions.machine.governor.as_deref()? {
+        "performance" => judged(false, "performance"),
+        other => judged(true, format!("{other}: the processor's frequency follows the load")),
     }
 }
 
-fn hypervisor(conditions: &Conditions) -> Finding {
-    let mend = "compare only what is measured in turn, or measure without a hypervisor";
-    match conditions.machine.hypervisor {
-        Some(true) => {
-            let name = conditions.machine.hypervisor_name.as_deref().unwrap_or("unnamed");
-            warning(
-                "hypervisor",
-                format!("a virtual machine ({name}): its host's other guests share caches and clock"),
-                mend,
-            )
-        }
-        Some(false) => ok("hypervisor", "none"),
-        None => unknown("hypervisor", "the processor does not tell", mend),
+fn turbo(conditions: &Conditions) -> Option<(State, String)> {
+    match conditions.machine.turbo? {
+        false => judged(false, "off"),
+        true => judged(true, "on: the frequency depends on temperature and on how many cores work"),
     }
 }
 
-fn governor(conditions: &Conditions) -> Finding {
-    match conditions.machine.governor.as_deref() {
-        Some("performance") => ok("governor", "performance"),
-        Some(other) => warning(
-            "governor",
-            format!("{other}: the processor's frequency follows the load"),
-            "sudo cpupower frequency-set --governor performance",
-        ),
-        None => unknown(
-            "governor",
-            "the kernel shows no frequency scaling: the frequency may change unseen",
-            "fix the frequency on the host or in the firmware",
-        ),
+fn smt(conditions: &Conditions) -> Option<(State, String)> {
+    match conditions.machine.smt? {
+        false => judged(false, "each processor is a core of its own, as far as the kernel knows"),
+        true => judged(true, "two processors share a core and slow each other down"),
     }
 }
 
-fn turbo(conditions: &Conditions) -> Finding {
-    match conditions.machine.turbo {
-        Some(false) => ok("turbo", "off"),
-        Some(true) => warning(
-            "turbo",
-            "on: the frequency depends on temperature and on how many cores work",
-            "echo 0 | sudo tee /sys/devices/system/cpu/cpufreq/boost, or echo 1 | sudo tee \
-             /sys/devices/system/cpu/intel_pstate/no_turbo",
-        ),
-        None => unknown("turbo", "the kernel does not show it", "turn it off on the host or in the firmware"),
-    }
-}
-
-fn smt(conditions: &Conditions) -> Finding {
-    match conditions.machine.smt {
-        Some(false) => ok("smt", "each processor is a core of its own, as far as the kernel knows"),
-        Some(true) => warning(
-            "smt",
-            "two processors share a core and slow each other down",
-            "echo off | sudo tee /sys/devices/system/cpu/smt/control, or use half the threads (--threads)",
-        ),
-        None => unknown("smt", "the kernel does not show it", "use as many threads as there are cores (--threads)"),
-    }
-}
-
-fn quota(conditions: &Conditions) -> Finding {
-    let Some(limits) = conditions.limits else {
-        return unknown("quota", "no control group of version 2 can be read", "start containers without --cpus");
-    };
-    match limits.processors {
-        None => ok("quota", "no limit of the processors' time"),
-        Some(processors) => warning(
-            "quota",
+fn quota(conditions: &Conditions) -> Option<(State, String)> {
+    match conditions.limits?.processors {
+        None => judged(false, "no limit of the processors' time"),
+        Some(processors) => judged(
+            true,
             format!("the container may use {processors:.1} processors and is stopped for the rest of each period"),
-            "give it whole processors instead of a quota (--cpuset-cpus)",
         ),
     }
 }
 
-fn memory(conditions: &Conditions) -> Finding {
-    let mend = "end what holds memory, or choose smaller batches";
-    let Some((available, all)) = conditions.available_memory_bytes.zip(conditions.machine.memory_bytes) else {
-        return unknown("memory", "/proc/meminfo cannot be read", mend);
-    };
-    let detail = format!("{:.1} of {:.1} GB are free", available as f64 / 1e9, all as f64 / 1e9);
-    if (available as f64) < LEAST_MEMORY_SHARE * all as f64 {
-        warning("memory", detail, mend)
-    } else {
-        ok("memory", detail)
-    }
+fn memory(conditions: &Conditions) -> Option<(State, String)> {
+    let [available, all] = [conditions.available_memory_bytes?, conditions.machine.memory_bytes?].map(|it| it as f64);
+    let detail = format!("{:.1} of {:.1} GB are free", available / 1e9, all / 1e9);
+    judged(available < LEAST_MEMORY_SHARE * all, detail)
 }
 
-fn swap(conditions: &Conditions) -> Finding {
-    let mend = "end what holds memory, or sudo swapoff --all";
-    match conditions.swapped_pages {
-        None => unknown("swap", "/proc/vmstat cannot be read", mend),
-        Some(0) => ok("swap", "nothing was swapped"),
-        Some(pages) => warning("swap", format!("{pages} pages were swapped in a second"), mend),
+fn swap(conditions: &Conditions) -> Option<(State, String)> {
+    match conditions.swapped_pages? {
+        0 => judged(false, "nothing was swapped"),
+        pages => judged(true, format!("{pages} pages were swapped in a second")),
     }
 }
 

@@ -34,7 +34,7 @@ pub fn expected_times(request: &Request) -> Result<Vec<ExpectedTime>> {
     let Plan { suite, cases } = make_plan(&paths, &request.selection, &request.effort)?;
     let filter = parsed.id_filter()?;
     let past = PastTimes::read(&paths.runs(), &suite.effort, None);
-    let selected = cases.into_iter().filter(|planned| filter.matches(&planned.case.to_string()));
+    let selected = cases.into_iter().filter(|planned| filter.is_match(&planned.case.to_string()));
     let expected = |planned: PlannedCase| ExpectedTime {
         seconds: planned.model.map(|_| past.expected_seconds(&planned.case.to_string(), &suite.effort)),
         case: planned.case,

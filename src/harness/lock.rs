@@ -1,7 +1,6 @@
 //! One measurement at a time per target folder: two at once would write the same files, and measure each other.
 
 use std::fs::TryLockError;
-use std::path::Path;
 
 use anyhow::{Context, Result, anyhow};
 use fs_err::File;
@@ -13,13 +12,9 @@ use crate::paths::Paths;
 /// # Errors
 /// Another process is measuring.
 pub fn keep_others_out(paths: &Paths) -> Result<std::fs::File> {
-    lock(&paths.runs())
-}
-
-/// The lock lies beside the folders of all kinds of runs, so that a verification waits for a measurement too.
-pub(super) fn lock(runs: &Path) -> Result<std::fs::File> {
-    fs_err::create_dir_all(runs)?;
-    let path = runs.with_file_name("lock");
+    // Beside the folders of all kinds of runs, so that a verification waits for a measurement too.
+    let path = paths.runs().with_file_name("lock");
+    fs_err::create_dir_all(path.parent().unwrap_or(&path))?;
     let file = File::create(&path)?.into_parts().0;
     let locked = file.try_lock().map_err(|error| match error {
         TryLockError::WouldBlock => anyhow!("another run is measuring with this target folder; wait for its end"),

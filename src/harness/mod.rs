@@ -11,6 +11,7 @@ mod conditions;
 mod doctor;
 mod expected_time;
 mod lock;
+mod manifest_cases;
 mod plan;
 mod protocol;
 mod resume;

@@ -9,17 +9,17 @@ use jiff::Timestamp;
 
 use super::calibration;
 use super::expected_time::PastTimes;
-use super::lock::lock;
+use super::lock::keep_others_out;
+use super::manifest_cases::manifest_cases;
 use super::plan::{Plan, Request, make_plan};
-use super::protocol::{Preparations, PreparedKey, Purpose};
+use super::protocol::{Job, Preparations, Purpose, WorkItem};
 use super::resume::stopped_run;
-use super::supervisor::{RunEnd, Supervisor, WorkerGroup};
+use super::supervisor::{RunEnd, Supervisor, grouped};
 use crate::backend;
-use crate::definition::{Case, CaseFailure, Cost, DataSource, Dtype, Effort, Model, Phase, Sizes, Status, Suite};
+use crate::definition::{Case, CaseFailure, DataSource, Dtype, Effort, Model, Status, Suite};
 use crate::exit_codes;
-use crate::fixture::{self, Artifacts};
+use crate::fixture;
 use crate::machine::{Machine, Revision};
-use crate::onnx::cost;
 use crate::paths::Paths;
 use crate::run_data::{CriterionArguments, MANIFEST_FORMAT, Manifest, ManifestCase, Mode, RunFolder};
 use crate::selection::PlannedCase;
@@ -51,11 +51,10 @@ pub fn run_silently(paths: &Paths, request: &Request) -> Result<FinishedRun> {
 
 fn run_in(paths: &Paths, request: &Request, is_silent: bool) -> Result<FinishedRun> {
     let parsed = CriterionArguments::parse_from(&request.criterion_arguments);
-    let Plan { mut suite, cases } = make_plan(paths, &request.selection, &request.effort)?;
-    suite.effort.watch &= !is_silent;
+    let Plan { suite, cases } = make_plan(paths, &request.selection, &request.effort)?;
     let filter = parsed.id_filter()?;
     let selected: Vec<&PlannedCase> =
-        cases.iter().filter(|planned| filter.matches(&planned.case.to_string())).collect();
+        cases.iter().filter(|planned| filter.is_match(&planned.case.to_string())).collect();
     let is_measured = request.purpose != Purpose::Verify;
     let is_cold = request.purpose == Purpose::Load;
     if is_measured && parsed.mode() == Mode::List {
@@ -66,41 +65,38 @@ fn run_in(paths: &Paths, request: &Request, is_silent: bool) -> Result<FinishedR
         eprintln!("inferbench: no case matches; `cargo bench -- --list` shows those that there are");
         return Ok(FinishedRun { folder: None, exit_code: exit_codes::OK });
     }
-    say_what_is_left_out(&selected);
     let is_kept = is_measured && !is_cold && parsed.mode() == Mode::Measure && !parsed.discard_baseline;
     let runs = if is_kept { paths.runs() } else { paths.unkept_runs() };
-    let _lock = lock(&runs)?;
+    let _lock = keep_others_out(paths)?;
     let mut preparations = Preparations::default();
-    let (runnable, failures) = prepare(&selected, paths, &mut preparations);
+    let work: Vec<_> = selected.iter().map(|planned| preparations.work_item(planned, paths)).collect();
+    say_what_is_left_out(&selected, &work);
+    let runnable: Vec<WorkItem> = work.iter().flatten().cloned().collect();
     if is_measured && !is_cold {
         check_samples(&runnable, suite.data_source.as_ref())?;
     }
     let criterion_root = if is_cold { paths.cold_starts() } else { paths.criterion() };
     check_baseline(&parsed, &runnable, &criterion_root)?;
 
-    let mut facts = Facts::new(paths, &preparations, is_kept && !is_silent);
-    let manifest_cases = selected.iter().map(|planned| manifest_case(planned, &failures, &mut facts)).collect();
+    let manifest_cases = manifest_cases(&selected, &work, &paths.prepared(), is_kept && !is_silent);
     let planned = new_manifest(request, &parsed, paths, &runs, criterion_root, suite, manifest_cases);
     let (folder, mut manifest) = if request.resume {
         stopped_run(&runs, &planned)?
     } else {
         (RunFolder::new(runs.join(&planned.run_id)), planned)
     };
-    if is_kept && !is_silent && manifest.peaks.is_none() && runnable.iter().any(|(case, _)| has_roofline(case)) {
+    if is_kept && !is_silent && manifest.peaks.is_none() && runnable.iter().any(|item| has_roofline(&item.case)) {
         // A run without them is still a run.
         let peaks = calibration::peaks(paths, &manifest.machine, manifest.threads);
         manifest.peaks = peaks.inspect_err(|error| eprintln!("no roofline: {error}")).ok();
     }
     folder.write_manifest(&manifest)?;
     let effort = Effort { threads: Some(manifest.threads), ..manifest.suite.effort.clone() };
+    let registered = cases.iter().filter(|planned| planned.model.is_ok()).map(|planned| planned.case.clone()).collect();
     let supervisor = Supervisor {
-        purpose: request.purpose,
+        job: Job { registered, ..Job::new(request.purpose, &folder, &manifest.criterion_root, &effort) },
         folder: &folder,
-        criterion_root: &manifest.criterion_root,
-        effort: &effort,
-        prepared: &preparations,
-        groups: WorkerGroup::by_backend_and_device(&runnable),
-        registered: cases.iter().filter(|planned| planned.model.is_ok()).map(|planned| planned.case.clone()).collect(),
+        groups: grouped(runnable),
         arguments: request.criterion_arguments.clone(),
         parsed: &parsed,
         is_silent,
@@ -165,62 +161,32 @@ fn list(selected: &[&PlannedCase], parsed: &CriterionArguments) {
 }
 
 /// One line a reason, so that a fresh clone says what a native library would add.
-fn say_what_is_left_out(selected: &[&PlannedCase]) {
+fn say_what_is_left_out(selected: &[&PlannedCase], work: &[Result<WorkItem, CaseFailure>]) {
     let mut reasons: BTreeMap<(String, String), usize> = BTreeMap::new();
-    for planned in selected {
-        if let Err(failure) = &planned.model {
-            let configuration = match failure.status {
-                Status::Unavailable => format!("{} on {}", planned.case.backend, planned.case.device),
-                _ => format!("{} on {} {}", planned.case.model, planned.case.backend, planned.case.device),
-            };
-            *reasons.entry((configuration, failure.to_string())).or_default() += 1;
-        }
+    for (PlannedCase { case, model, .. }, work) in selected.iter().zip(work) {
+        let Err(failure) = work else { continue };
+        let reason = match failure.status {
+            _ if model.is_ok() => (format!("{} {}", case.model, case.variant), failure.message.clone()),
+            Status::Unavailable => (format!("{} on {}", case.backend, case.device), failure.to_string()),
+            _ => (format!("{} on {} {}", case.model, case.backend, case.device), failure.to_string()),
+        };
+        *reasons.entry(reason).or_default() += 1;
     }
-    say_reasons(reasons);
-}
-
-/// What is left out and why, with its number of cases.
-fn say_reasons(reasons: BTreeMap<(String, String), usize>) {
     for ((what, reason), count) in reasons {
         let cases = if count == 1 { "1 case" } else { &format!("{count} cases") };
         eprintln!("left out: {what} ({cases}): {reason}");
     }
 }
 
-type Runnable = Vec<(Case, Model)>;
-
-/// Makes the artifacts of the selected models; a model that cannot be made costs its cases only.
-fn prepare(
-    selected: &[&PlannedCase],
-    paths: &Paths,
-    preparations: &mut Preparations,
-) -> (Runnable, BTreeMap<String, CaseFailure>) {
-    let mut runnable = Vec::new();
-    let mut failures = BTreeMap::new();
-    let mut reasons: BTreeMap<(String, String), usize> = BTreeMap::new();
-    for planned in selected {
-        let Ok(model) = &planned.model else { continue };
-        match preparations.add(model, paths, planned.case.dtype) {
-            Ok(()) => runnable.push((planned.case.clone(), model.clone())),
-            Err(reason) => {
-                *reasons.entry((format!("{} {}", model.name, model.variant), reason.clone())).or_default() += 1;
-                failures.insert(planned.case.to_string(), CaseFailure::failed(reason));
-            }
-        }
-    }
-    say_reasons(reasons);
-    (runnable, failures)
-}
-
 /// Samples that are not there, or are for none of the models, are said before hours are spent on the cases.
-fn check_samples(runnable: &Runnable, of_suite: Option<&DataSource>) -> Result<()> {
+fn check_samples(runnable: &[WorkItem], of_suite: Option<&DataSource>) -> Result<()> {
     if let Some(source) = of_suite.filter(|_| !runnable.is_empty())
-        && !runnable.iter().any(|(_, model)| model.data_source == *source)
+        && !runnable.iter().any(|item| item.model.data_source == *source)
     {
         bail!("none of the models can be evaluated by {}: {}", source.name(), source.needs());
     }
     let mut checked: Vec<&Model> = Vec::new();
-    for (_, model) in runnable {
+    for WorkItem { model, .. } in runnable {
         let is_same = |other: &&Model| {
             (&other.data_source, &other.inputs, &other.phases) == (&model.data_source, &model.inputs, &model.phases)
         };
@@ -233,15 +199,11 @@ fn check_samples(runnable: &Runnable, of_suite: Option<&DataSource>) -> Result<(
 }
 
 /// Criterion would panic in the middle of the run.
-fn check_baseline(parsed: &CriterionArguments, runnable: &Runnable, criterion_root: &Path) -> Result<()> {
+fn check_baseline(parsed: &CriterionArguments, runnable: &[WorkItem], criterion_root: &Path) -> Result<()> {
     let wanted = parsed.baseline.iter().chain(&parsed.load_baseline);
     for name in wanted {
-        let has_baseline = |case: &Case| {
-            let id = case.benchmark_id();
-            criterion_root.join(id.group).join(id.function).join(id.value).join(name).join("estimates.json").is_file()
-        };
-        let missing: Vec<String> =
-            runnable.iter().map(|(case, _)| case).filter(|case| !has_baseline(case)).map(Case::to_string).collect();
+        let has_baseline = |id: &String| criterion_root.join(id).join(name).join("estimates.json").is_file();
+        let missing: Vec<String> = runnable.iter().map(WorkItem::id).filter(|id| !has_baseline(id)).collect();
         if let Some(first) = missing.first() {
             bail!(
                 "{} of {} cases have no baseline {name:?} in {} (the first is {first}); make one with `cargo bench -- \
@@ -265,82 +227,6 @@ fn new_run_id(started: Timestamp, runs: &Path) -> String {
 /// Whether the peaks are what a case can be compared with.
 fn has_roofline(case: &Case) -> bool {
     case.device == "cpu" && case.dtype == Dtype::F32 && case.backend != backend::NULL
-}
-
-/// What is known of models, each found out once: most cases differ in other things.
-struct Facts<'a> {
-    prepared: PathBuf,
-    artifacts: BTreeMap<&'a PreparedKey, &'a Artifacts>,
-    /// Whether the run may be resumed, and has to know its files then.
-    knows_files: bool,
-    costs: BTreeMap<(String, Phase, usize, Option<usize>), Option<Cost>>,
-    nonzero: BTreeMap<String, Option<u64>>,
-    files: BTreeMap<PreparedKey, Option<String>>,
-    samples: Vec<(DataSource, Option<String>)>,
-}
-
-impl<'a> Facts<'a> {
-    fn new(paths: &Paths, preparations: &'a Preparations, knows_files: bool) -> Self {
-        Facts {
-            prepared: paths.prepared(),
-            artifacts: preparations.artifacts(),
-            knows_files,
-            costs: BTreeMap::new(),
-            nonzero: BTreeMap::new(),
-            files: BTreeMap::new(),
-            samples: Vec::new(),
-        }
-    }
-
-    fn nonzero_parameters(&mut self, model: &Model) -> Option<u64> {
-        let count = || fixture::nonzero_parameters(model, &self.prepared).ok().flatten();
-        *self.nonzero.entry(model.artifact_folder_name()).or_insert_with(count)
-    }
-
-    fn cost(&mut self, model: &Model, case: &Case) -> Option<Cost> {
-        let sizes = Sizes { batch: case.batch_size, sequence: case.sequence_length };
-        let key = (model.artifact_folder_name(), case.phase, sizes.batch, sizes.sequence);
-        *self.costs.entry(key).or_insert_with(|| cost(model, case.phase, sizes).ok())
-    }
-
-    fn files_sha256(&mut self, model: &Model, dtype: Dtype) -> Option<String> {
-        let key = PreparedKey::new(model, dtype);
-        let artifacts = self.artifacts.get(&key).filter(|_| self.knows_files)?;
-        self.files.entry(key).or_insert_with(|| artifacts.sha256_of_all().ok()).clone()
-    }
-
-    fn samples_sha256(&mut self, model: &Model) -> Option<String> {
-        if !self.knows_files {
-            return None;
-        }
-        if let Some((_, known)) = self.samples.iter().find(|(source, _)| *source == model.data_source) {
-            return known.clone();
-        }
-        let hash = fixture::sha256_of_samples(&model.data_source).ok().flatten();
-        self.samples.push((model.data_source.clone(), hash.clone()));
-        hash
-    }
-}
-
-fn manifest_case(
-    planned: &PlannedCase,
-    failures: &BTreeMap<String, CaseFailure>,
-    facts: &mut Facts<'_>,
-) -> ManifestCase {
-    let framework = backend::registry::framework(&planned.case.backend);
-    let (described, model) = (planned.definition.as_ref().ok(), planned.model.as_ref().ok());
-    ManifestCase {
-        case: planned.case.clone(),
-        framework: framework.into(),
-        family: described.map(|model| model.family.clone()).unwrap_or_default(),
-        modality: described.map(|model| model.modality.clone()).unwrap_or_default(),
-        parameters: model.and_then(|model| model.parameters),
-        nonzero_parameters: model.and_then(|model| facts.nonzero_parameters(model)),
-        cost: model.and_then(|model| facts.cost(model, &planned.case)),
-        files_sha256: model.and_then(|model| facts.files_sha256(model, planned.case.dtype)),
-        samples_sha256: model.and_then(|model| facts.samples_sha256(model)),
-        failure: planned.model.as_ref().err().cloned().or_else(|| failures.get(&planned.case.to_string()).cloned()),
-    }
 }
 
 /// The exit code, and what is said last.

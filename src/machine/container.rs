@@ -1,7 +1,8 @@
 //! The limits of the control group (version 2) that this process runs in: those of a container, as a rule.
 
-use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
+
+use super::kernel_files::{named, value};
 
 /// The tightest limits of the group and of those around it. `None` is no limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -15,21 +16,18 @@ pub struct ContainerLimits {
 impl ContainerLimits {
     /// `None` where no control group of version 2 can be read.
     pub fn read() -> Option<Self> {
-        let own = fs::read_to_string("/proc/self/cgroup").ok()?;
-        let own = own.lines().find_map(|line| line.strip_prefix("0::/"))?;
-        Self::read_below(Path::new("/sys/fs/cgroup"), own)
+        let own = named(&value("/proc/self/cgroup")?, "0")?;
+        Self::read_below(Path::new("/sys/fs/cgroup"), own.trim_start_matches('/'))
     }
 
     fn read_below(root: &Path, own: &str) -> Option<Self> {
         root.join("cgroup.controllers").is_file().then_some(())?;
         let mut limits = ContainerLimits::default();
-        let folder: PathBuf = root.join(own);
-        for group in folder.ancestors().take_while(|group| group.starts_with(root)) {
-            let read = |name: &str| fs::read_to_string(group.join(name)).ok();
-            let processors = read("cpu.max").and_then(|text| processors(&text));
-            let memory = read("memory.max").and_then(|text| text.trim().parse().ok());
-            limits.processors = smaller(limits.processors, processors);
-            limits.memory_bytes = smaller(limits.memory_bytes, memory);
+        for group in root.join(own).ancestors().take_while(|group| group.starts_with(root)) {
+            let processors = value(group.join("cpu.max")).and_then(|text| processors(&text));
+            let memory = value(group.join("memory.max")).and_then(|text| text.parse().ok());
+            limits.processors = limits.processors.into_iter().chain(processors).reduce(f64::min);
+            limits.memory_bytes = limits.memory_bytes.into_iter().chain(memory).min();
         }
         Some(limits)
     }
@@ -37,20 +35,15 @@ impl ContainerLimits {
 
 /// `quota period`; the quota is `max` where there is none.
 fn processors(cpu_max: &str) -> Option<f64> {
-    let (quota, period) = cpu_max.trim().split_once(' ')?;
+    let (quota, period) = cpu_max.split_once(' ')?;
     let (quota, period): (f64, f64) = (quota.parse().ok()?, period.parse().ok()?);
     (period > 0.0).then_some(quota / period)
 }
 
-fn smaller<T: PartialOrd>(one: Option<T>, other: Option<T>) -> Option<T> {
-    match (one, other) {
-        (Some(one), Some(other)) => Some(if other < one { other } else { one }),
-        (one, other) => one.or(other),
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
 
     #[test]

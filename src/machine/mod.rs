@@ -1,14 +1,16 @@
 //! Facts about the machine and the source that a run was made on.
 
 mod container;
+mod kernel_files;
 mod processor_time;
 mod processors;
 
 pub use container::ContainerLimits;
+pub use kernel_files::kernel_number;
 pub use processor_time::{ProcessorTime, TICKS_PER_SECOND, own_ticks, processes};
 pub use processors::{confine_thread, pin_busiest, processor_order, share_a_core, thread_affinities, thread_times};
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -16,6 +18,8 @@ use std::process::Command;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
+
+use self::kernel_files::{named, value};
 
 /// The machine. Unknown facts are absent.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -67,47 +71,34 @@ pub struct Machine {
 impl Machine {
     pub fn read() -> Self {
         let cpuinfo = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
-        let flags = cpuinfo_field(&cpuinfo, "flags");
-        let cpu_model = cpuinfo_field(&cpuinfo, "model name");
+        let flags = named(&cpuinfo, "flags");
+        let cpu_model = named(&cpuinfo, "model name");
         let limits = ContainerLimits::read().unwrap_or_default();
         Machine {
             host_id: host_id(cpu_model.as_deref()),
             os: std::env::consts::OS.into(),
-            kernel: read_line("/proc/sys/kernel/osrelease"),
+            kernel: value("/proc/sys/kernel/osrelease"),
             architecture: std::env::consts::ARCH.into(),
             cpu_features: flags.as_deref().map(vector_features),
             hypervisor: flags.as_deref().map(|flags| flags.split(' ').any(|flag| flag == "hypervisor")),
             cpu_model,
             logical_processors: std::thread::available_parallelism().map_or(1, |count| count.get()),
-            memory_bytes: memory_info("MemTotal"),
-            governor: read_line("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor"),
+            memory_bytes: kernel_number("/proc/meminfo", "MemTotal"),
+            governor: value("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor"),
             hypervisor_name: hypervisor_name(),
             physical_cores: physical_cores(&cpuinfo),
-            caches: caches(Path::new("/sys/devices/system/cpu/cpu0/cache")),
-            smt: read_line("/sys/devices/system/cpu/smt/active").map(|active| active == "1"),
+            caches: describe_caches(Path::new("/sys/devices/system/cpu/cpu0/cache")),
+            smt: value("/sys/devices/system/cpu/smt/active").map(|active| active == "1"),
             turbo: turbo(),
-            frequency_driver: read_line("/sys/devices/system/cpu/cpu0/cpufreq/scaling_driver"),
+            frequency_driver: value("/sys/devices/system/cpu/cpu0/cpufreq/scaling_driver"),
             stolen_share: ProcessorTime::now().map(|time| time.stolen as f64 / time.total.max(1) as f64),
             container_processors: limits.processors,
             container_memory_bytes: limits.memory_bytes,
-            load_average: read_line("/proc/loadavg").and_then(|line| line.split(' ').next()?.parse().ok()),
+            load_average: value("/proc/loadavg").and_then(|line| line.split(' ').next()?.parse().ok()),
             gpus: nvidia_gpus(),
-            gpu_driver: read_line("/proc/driver/nvidia/version").as_deref().and_then(nvidia_driver),
+            gpu_driver: value("/proc/driver/nvidia/version").as_deref().and_then(nvidia_driver),
         }
     }
-}
-
-fn read_line(path: &str) -> Option<String> {
-    let text = fs::read_to_string(path).ok()?;
-    Some(text.trim().to_owned()).filter(|text| !text.is_empty())
-}
-
-fn cpuinfo_field(cpuinfo: &str, field: &str) -> Option<String> {
-    cpuinfo
-        .lines()
-        .filter_map(|line| line.split_once(':'))
-        .find(|(name, _)| name.trim() == field)
-        .map(|(_, value)| value.trim().to_owned())
 }
 
 /// The processor's vector extensions, which decide what code a runtime chooses.
@@ -116,44 +107,48 @@ fn vector_features(flags: &str) -> String {
     flags.split(' ').filter(is_vector).collect::<Vec<_>>().join(" ")
 }
 
-/// A line of `/proc/meminfo`, in bytes.
-pub fn memory_info(field: &str) -> Option<u64> {
-    let meminfo = fs::read_to_string("/proc/meminfo").ok()?;
-    let line = meminfo.lines().find_map(|line| line.strip_prefix(field)?.strip_prefix(':'))?;
-    let kibibytes: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
-    Some(kibibytes * 1024)
-}
-
 /// Different pairs of package and core.
 fn physical_cores(cpuinfo: &str) -> Option<usize> {
     let processors = cpuinfo.split("\n\n");
-    let core = |processor: &str| {
-        let field = |name| cpuinfo_field(processor, name);
-        field("core id").map(|core| (field("physical id"), core))
-    };
+    let core = |processor: &str| named(processor, "core id").map(|core| (named(processor, "physical id"), core));
     let cores: BTreeSet<_> = processors.filter_map(core).collect();
     (!cores.is_empty()).then_some(cores.len())
 }
 
-fn caches(folder: &Path) -> Option<String> {
-    let mut indices: Vec<_> = fs::read_dir(folder).ok()?.flatten().map(|entry| entry.path()).collect();
+/// A cache of a processor, and the processors that share it.
+#[derive(PartialEq, Eq, PartialOrd, Ord)]
+struct Cache {
+    level: u32,
+    shared_by: String,
+    /// `d`, `i`, or nothing for both.
+    letter: &'static str,
+    kibibytes: u64,
+}
+
+/// The caches in a processor's folder, in the order of their numbers.
+fn caches(folder: &Path) -> Vec<Cache> {
+    let mut indices: Vec<PathBuf> =
+        fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path()).collect();
     indices.sort();
-    let cache = |index: &Path| {
-        let field = |name: &str| Some(fs::read_to_string(index.join(name)).ok()?.trim().to_owned());
-        let letter = match field("type")?.as_str() {
-            "Data" => "d",
-            "Instruction" => "i",
+    let cache = |index: PathBuf| {
+        let letter = match value(index.join("type")).as_deref() {
+            Some("Data") => "d",
+            Some("Instruction") => "i",
             _ => "",
         };
-        let kibibytes: u64 = field("size")?.strip_suffix('K')?.parse().ok()?;
-        let size = if kibibytes.is_multiple_of(1024) {
-            format!("{} MiB", kibibytes / 1024)
-        } else {
-            format!("{kibibytes} KiB")
-        };
-        Some(format!("L{}{letter} {size}", field("level")?))
+        let kibibytes = value(index.join("size"))?.strip_suffix('K')?.parse().ok()?;
+        let (level, shared_by) = (value(index.join("level"))?.parse().ok()?, value(index.join("shared_cpu_list"))?);
+        Some(Cache { level, shared_by, letter, kibibytes })
     };
-    let caches: Vec<String> = indices.iter().filter_map(|index| cache(index)).collect();
+    indices.into_iter().filter_map(cache).collect()
+}
+
+fn describe_caches(folder: &Path) -> Option<String> {
+    let describe = |Cache { level, letter, kibibytes, .. }: Cache| match kibibytes {
+        _ if kibibytes.is_multiple_of(1024) => format!("L{level}{letter} {} MiB", kibibytes / 1024),
+        _ => format!("L{level}{letter} {kibibytes} KiB"),
+    };
+    let caches: Vec<String> = caches(folder).into_iter().map(describe).collect();
     (!caches.is_empty()).then(|| caches.join(", "))
 }
 
@@ -165,44 +160,32 @@ pub fn last_level_cache_bytes() -> Option<u64> {
 
 /// Of the processors' folders; processors that name the same others share a cache.
 fn last_level_bytes(processors: impl Iterator<Item = PathBuf>) -> Option<u64> {
-    let mut caches = BTreeMap::new();
-    for index in processors.filter_map(|folder| fs::read_dir(folder).ok()).flatten().flatten() {
-        let field = |name: &str| Some(fs::read_to_string(index.path().join(name)).ok()?.trim().to_owned());
-        let cache = || {
-            let level: u32 = field("level")?.parse().ok()?;
-            let kibibytes: u64 = field("size")?.strip_suffix('K')?.parse().ok()?;
-            Some(((level, field("shared_cpu_list")?), kibibytes * 1024))
-        };
-        caches.extend(cache());
-    }
-    let last = caches.keys().map(|(level, _)| *level).max()?;
-    Some(caches.iter().filter(|((level, _), _)| *level == last).map(|(_, bytes)| bytes).sum())
+    let caches: BTreeSet<Cache> = processors.flat_map(|folder| caches(&folder)).collect();
+    let last = caches.last()?.level;
+    Some(caches.iter().filter(|cache| cache.level == last).map(|cache| 1024 * cache.kibibytes).sum())
 }
 
 fn turbo() -> Option<bool> {
-    let boost = read_line("/sys/devices/system/cpu/cpufreq/boost").map(|on| on == "1");
-    boost.or_else(|| read_line("/sys/devices/system/cpu/intel_pstate/no_turbo").map(|off| off == "0"))
+    let boost = value("/sys/devices/system/cpu/cpufreq/boost").map(|on| on == "1");
+    boost.or_else(|| value("/sys/devices/system/cpu/intel_pstate/no_turbo").map(|off| off == "0"))
 }
 
-/// By the virtual hardware's name, or by the clock that the hypervisor offers.
+/// By what the hypervisor calls itself, by the clock that it offers, or by the maker of the virtual hardware.
 fn hypervisor_name() -> Option<String> {
-    let of_clock = |clocks: String| {
-        let named = [("kvm-clock", "KVM"), ("hyperv", "Hyper-V"), ("xen", "Xen"), ("vmware", "VMware")];
-        named.iter().find(|(clock, _)| clocks.contains(clock)).map(|(_, name)| (*name).to_owned())
-    };
-    let clocks = read_line("/sys/devices/system/clocksource/clocksource0/available_clocksource");
-    let maker = || read_line("/sys/class/dmi/id/sys_vendor").filter(|maker| is_hypervisor(maker));
-    read_line("/sys/hypervisor/type").or_else(|| clocks.and_then(of_clock)).or_else(maker)
-}
-
-fn is_hypervisor(maker: &str) -> bool {
-    ["QEMU", "VMware", "Xen", "innotek", "Amazon EC2", "Google", "Parallels"].iter().any(|name| maker.contains(name))
+    const CLOCKS: [(&str, &str); 4] =
+        [("kvm-clock", "KVM"), ("hyperv", "Hyper-V"), ("xen", "Xen"), ("vmware", "VMware")];
+    const MAKERS: [&str; 7] = ["QEMU", "VMware", "Xen", "innotek", "Amazon EC2", "Google", "Parallels"];
+    let of_clock = |clocks: String| CLOCKS.iter().find(|(clock, _)| clocks.contains(clock)).map(|(_, name)| name);
+    let clocks = value("/sys/devices/system/clocksource/clocksource0/available_clocksource");
+    let name = value("/sys/hypervisor/type").or_else(|| clocks.and_then(of_clock).map(ToString::to_string));
+    let is_hypervisor = |maker: &String| MAKERS.iter().any(|name| maker.contains(name));
+    name.or_else(|| value("/sys/class/dmi/id/sys_vendor").filter(is_hypervisor))
 }
 
 fn nvidia_gpus() -> Option<Vec<String>> {
     let mut folders: Vec<_> = fs::read_dir("/proc/driver/nvidia/gpus").ok()?.flatten().map(|gpu| gpu.path()).collect();
     folders.sort();
-    let model = |folder: PathBuf| cpuinfo_field(&fs::read_to_string(folder.join("information")).ok()?, "Model");
+    let model = |folder: PathBuf| named(&value(folder.join("information"))?, "Model");
     Some(folders.into_iter().filter_map(model).collect())
 }
 
@@ -213,7 +196,7 @@ fn nvidia_driver(version: &str) -> Option<String> {
 }
 
 fn host_id(cpu_model: Option<&str>) -> String {
-    let machine = read_line("/etc/machine-id").or_else(|| read_line("/proc/sys/kernel/hostname")).unwrap_or_default();
+    let machine = value("/etc/machine-id").or_else(|| value("/proc/sys/kernel/hostname")).unwrap_or_default();
     let hash = Sha256::digest(format!("inferbench {machine} {}", cpu_model.unwrap_or_default()));
     hash.iter().take(6).map(|byte| format!("{byte:02x}")).collect()
 }
@@ -245,8 +228,7 @@ mod tests {
     #[test]
     fn cpu_facts_are_read_from_proc() {
         let cpuinfo = "processor\t: 0\nmodel name\t: A CPU\nflags\t\t: fpu avx2 fma hypervisor\n";
-        assert_eq!(cpuinfo_field(cpuinfo, "model name").as_deref(), Some("A CPU"));
-        assert_eq!(vector_features(&cpuinfo_field(cpuinfo, "flags").unwrap()), "avx2 fma");
+        assert_eq!(vector_features(&named(cpuinfo, "flags").unwrap()), "avx2 fma");
         assert_eq!(physical_cores(cpuinfo), None);
     }
 

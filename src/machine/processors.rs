@@ -7,6 +7,8 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 
+use super::kernel_files::{named, value};
+
 /// A logical processor and where it lies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Processor {
@@ -48,8 +50,7 @@ impl Processor {
 /// Reads where each processor lies; one whose place is unknown is a core of its own.
 fn read_topology(numbers: &[usize]) -> Vec<Processor> {
     let fact = |number: usize, name: &str| -> Option<usize> {
-        let path = format!("/sys/devices/system/cpu/cpu{number}/topology/{name}");
-        fs::read_to_string(path).ok()?.trim().parse().ok()
+        value(format!("/sys/devices/system/cpu/cpu{number}/topology/{name}"))?.parse().ok()
     };
     let place = |&number: &usize| Processor {
         number,
@@ -132,9 +133,9 @@ pub fn pin_busiest(before: &BTreeMap<i32, u64>, processors: &[usize]) -> anyhow:
 pub fn thread_affinities() -> BTreeMap<String, usize> {
     let mut found = BTreeMap::new();
     for task in fs::read_dir("/proc/self/task").into_iter().flatten().flatten() {
-        let status = fs::read_to_string(task.path().join("status")).unwrap_or_default();
-        if let Some(list) = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:")) {
-            *found.entry(list.trim().to_owned()).or_insert(0) += 1;
+        let status = value(task.path().join("status")).unwrap_or_default();
+        if let Some(list) = named(&status, "Cpus_allowed_list") {
+            *found.entry(list).or_insert(0) += 1;
         }
     }
     found

@@ -7,7 +7,6 @@ use std::cell::RefCell;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-use criterion::Throughput;
 use criterion::measurement::{Measurement, ValueFormatter, WallTime};
 
 use super::disturbance::DisturbanceWatch;
@@ -38,7 +37,8 @@ impl CallTimes {
     }
 }
 
-/// The samples that Criterion has kept since the log was last emptied.
+/// The samples that Criterion has kept since the log was last emptied. It is a Criterion measurement: it logs what it
+/// measures.
 #[derive(Clone, Debug, Default)]
 pub struct SampleLog(Rc<RefCell<Contents>>);
 
@@ -80,19 +80,8 @@ impl SampleLog {
     }
 }
 
-/// Wall-clock time with a log of the single calls. For `iter_custom` only.
-#[derive(Default)]
-pub struct LoggedWallTime {
-    log: SampleLog,
-}
-
-impl LoggedWallTime {
-    pub fn new(log: SampleLog) -> Self {
-        LoggedWallTime { log }
-    }
-}
-
-impl Measurement for LoggedWallTime {
+/// Wall-clock time, whose single calls are logged. For `iter_custom` only.
+impl Measurement for SampleLog {
     type Intermediate = Instant;
     type Value = CallTimes;
 
@@ -116,29 +105,13 @@ impl Measurement for LoggedWallTime {
 
     /// Criterion calls this once for each sample that it keeps, and never in its warm-up.
     fn to_f64(&self, value: &CallTimes) -> f64 {
-        self.log.push(value.0.clone());
+        self.push(value.0.clone());
         value.total() as f64
     }
 
+    /// Criterion's own formatting of durations.
     fn formatter(&self) -> &dyn ValueFormatter {
-        &WallTimeFormatter
-    }
-}
-
-/// Criterion's own formatting of durations.
-struct WallTimeFormatter;
-
-impl ValueFormatter for WallTimeFormatter {
-    fn scale_values(&self, typical: f64, values: &mut [f64]) -> &'static str {
-        WallTime.formatter().scale_values(typical, values)
-    }
-
-    fn scale_throughputs(&self, typical: f64, throughput: &Throughput, values: &mut [f64]) -> &'static str {
-        WallTime.formatter().scale_throughputs(typical, throughput, values)
-    }
-
-    fn scale_for_machines(&self, values: &mut [f64]) -> &'static str {
-        WallTime.formatter().scale_for_machines(values)
+        WallTime.formatter()
     }
 }
 
@@ -149,11 +122,10 @@ mod tests {
     #[test]
     fn the_log_holds_the_calls_of_what_criterion_sums() {
         let log = SampleLog::default();
-        let measurement = LoggedWallTime::new(log.clone());
         let mut times = CallTimes::with_capacity(2);
         times.push(Duration::from_nanos(30));
         times.push(Duration::from_nanos(12));
-        assert_eq!(measurement.to_f64(&times), 42.0);
+        assert_eq!(log.to_f64(&times), 42.0);
         assert_eq!(log.take(), LoggedSamples { samples_ns: vec![vec![30, 12]], disturbed: None });
         assert!(log.take().samples_ns.is_empty());
     }

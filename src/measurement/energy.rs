@@ -4,7 +4,7 @@
 //! A counter is of a whole package or board and includes other work on the machine. So a window without calls is measured
 //! first and subtracted. If there is no counter of what computes, there is no figure: nothing is estimated.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -20,13 +20,10 @@ const POWERCAP: &str = "/sys/class/powercap";
 const WINDOW: Duration = Duration::from_secs(1);
 
 /// One counter of microjoules.
-enum Counter {
-    /// A processor package's, which begins again from 0 after `range`.
-    Package {
-        path: PathBuf,
-        range: u64,
-    },
-    Gpu(Box<Gpu>),
+struct Counter {
+    read: Box<dyn Fn() -> anyhow::Result<u64>>,
+    /// After so many it begins again from 0.
+    range: u64,
 }
 
 /// Measures an idle window and a window of calls. The inner error says why there is no figure.
@@ -46,17 +43,9 @@ pub(super) fn measure(
     };
     let idle = watts_over(&counters, || {
         thread::sleep(WINDOW);
-        Ok(0)
+        Ok(())
     })?;
-    let busy = watts_over(&counters, || {
-        let start = Instant::now();
-        let mut calls = 0;
-        while start.elapsed() < WINDOW {
-            session.call(1)?;
-            calls += 1;
-        }
-        Ok(calls)
-    })?;
+    let busy = watts_over(&counters, || session.call(1).map(drop))?;
     Ok(idle.and_then(|(idle_watts, _, _)| {
         let (busy_watts, seconds, calls) = busy?;
         let watts = busy_watts - idle_watts;
@@ -69,7 +58,10 @@ pub(super) fn measure(
 /// The counters of what computes on a device, and their kind.
 fn counters(device: &str, device_type: Option<&str>) -> anyhow::Result<(Vec<Counter>, &'static str)> {
     match (Gpu::open(device), device_type) {
-        (Some(gpu), _) => Ok((vec![Counter::Gpu(Box::new(gpu?))], "nvml-gpu")),
+        (Some(gpu), _) => {
+            let gpu = gpu?;
+            Ok((vec![Counter { read: Box::new(move || gpu.microjoules()), range: 0 }], "nvml-gpu"))
+        }
         (None, Some("cpu")) => Ok((packages(Path::new(POWERCAP))?, "rapl-package")),
         (None, device_type) => {
             bail!("{device} computes on a {}, whose energy is not read", device_type.unwrap_or("device"))
@@ -80,15 +72,19 @@ fn counters(device: &str, device_type: Option<&str>) -> anyhow::Result<(Vec<Coun
 /// Mean power, seconds and calls of a window.
 type Window = anyhow::Result<(f64, f64, usize)>;
 
-fn watts_over(counters: &[Counter], work: impl FnOnce() -> Result<usize, CaseFailure>) -> Result<Window, CaseFailure> {
-    let begin: Vec<_> = counters.iter().map(Counter::microjoules).collect();
+/// Calls again and again until the window is over.
+fn watts_over(counters: &[Counter], mut call: impl FnMut() -> Result<(), CaseFailure>) -> Result<Window, CaseFailure> {
+    let begin: Vec<_> = counters.iter().map(|counter| (counter.read)()).collect();
     let start = Instant::now();
-    let calls = work()?;
+    let mut calls = 0;
+    while start.elapsed() < WINDOW {
+        call()?;
+        calls += 1;
+    }
     let seconds = start.elapsed().as_secs_f64();
     let used = |(counter, begin): (&Counter, anyhow::Result<u64>)| -> anyhow::Result<u64> {
-        let (begin, end) = (begin?, counter.microjoules()?);
-        let range = if let Counter::Package { range, .. } = counter { *range } else { 0 };
-        Ok(if end >= begin { end - begin } else { (end + range).saturating_sub(begin) })
+        let (begin, end) = (begin?, (counter.read)()?);
+        Ok(if end >= begin { end - begin } else { (end + counter.range).saturating_sub(begin) })
     };
     let used: anyhow::Result<u64> = counters.iter().zip(begin).map(used).sum();
     Ok(used.map(|used| (used as f64 / 1e6 / seconds, seconds, calls)))
@@ -108,9 +104,9 @@ fn packages(powercap: &Path) -> anyhow::Result<Vec<Counter>> {
             continue;
         }
         let range = read_number(&entry.path().join("max_energy_range_uj"))?;
-        let counter = Counter::Package { path: entry.path().join("energy_uj"), range };
-        counter.microjoules()?;
-        counters.push(counter);
+        let path = entry.path().join("energy_uj");
+        read_number(&path)?;
+        counters.push(Counter { read: Box::new(move || read_number(&path)), range });
     }
     ensure!(!counters.is_empty(), "no RAPL counter in {}", powercap.display());
     Ok(counters)
@@ -118,15 +114,6 @@ fn packages(powercap: &Path) -> anyhow::Result<Vec<Counter>> {
 
 fn read_number(path: &Path) -> anyhow::Result<u64> {
     fs::read_to_string(path)?.trim().parse().with_context(|| path.display().to_string())
-}
-
-impl Counter {
-    fn microjoules(&self) -> anyhow::Result<u64> {
-        match self {
-            Counter::Package { path, .. } => read_number(path),
-            Counter::Gpu(gpu) => gpu.microjoules(),
-        }
-    }
 }
 
 #[cfg(test)]
@@ -152,11 +139,12 @@ mod tests {
         assert_eq!(counters.len(), 1);
         let window = watts_over(&counters, || {
             fs::write(folder.path().join("intel-rapl:0/energy_uj"), "150000\n").unwrap();
-            Ok(3)
+            thread::sleep(WINDOW / 2 + Duration::from_millis(1));
+            Ok(())
         });
         let (watts, seconds, calls) = window.unwrap().unwrap();
         assert!((watts * seconds - 0.25).abs() < 1e-9, "{watts} W over {seconds} s");
-        assert_eq!(calls, 3);
+        assert_eq!(calls, 2);
     }
 
     #[test]

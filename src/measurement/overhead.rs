@@ -8,9 +8,9 @@ use serde::{Deserialize, Serialize};
 use super::call_times::CallTimes;
 use super::disturbance::DisturbanceWatch;
 use super::timed_calls::TimedSession;
-use crate::backend::{Backend, LoadRequest, Null};
-use crate::definition::{CaseFailure, DataSource, Dtype, Model, ORIGINAL, Origin, Phase, Sizes, Tolerance};
-use crate::fixture::{Artifacts, HostTensor, TensorData};
+use crate::backend::{NullSession, Session};
+use crate::definition::{CaseFailure, Dtype};
+use crate::fixture::{HostTensor, RING, TensorData};
 use crate::statistics::median;
 
 const CALLS: u64 = 100_000;
@@ -98,38 +98,12 @@ fn look_ns() -> Option<f64> {
 /// A session of the null backend with a ring of bound inputs, as the harness makes it.
 ///
 /// # Errors
-/// None happen: the null backend loads and binds anything.
+/// None happen: the null backend binds anything.
 pub fn null_session() -> Result<TimedSession, CaseFailure> {
-    let model = Model {
-        name: "null".into(),
-        variant: ORIGINAL.into(),
-        family: "null".into(),
-        modality: "none".into(),
-        parameters: None,
-        inputs: Vec::new(),
-        parts: Vec::new(),
-        phases: Vec::new(),
-        generation: None,
-        sequence_lengths: Vec::new(),
-        tolerance: Tolerance::default(),
-        dtype: Dtype::F32,
-        data_source: DataSource::Synthetic,
-        origin: Origin::Files { onnx: None, torchscript: None, reference: None },
-    };
-    let artifacts = Artifacts::default();
-    let request = LoadRequest {
-        model: &model,
-        artifacts: &artifacts,
-        phase: Phase::Forward,
-        sizes: Sizes { batch: 1, sequence: None },
-        device: "cpu",
-        dtype: Dtype::F32,
-        threads: 1,
-    };
-    let mut session = Null.load(&request)?;
+    let mut session = NullSession::new(Dtype::F32);
     let input = HostTensor { shape: vec![1], data: TensorData::F32(vec![0.0]) };
-    for _ in 0..4 {
+    for _ in 0..RING {
         session.bind(std::slice::from_ref(&input))?;
     }
-    Ok(TimedSession::new(session, 4))
+    Ok(TimedSession::new(Box::new(session), RING))
 }

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use crate::definition::Effort;
+use super::timed_calls::TimedSession;
+use crate::definition::{CaseFailure, Effort};
 use crate::run_data::StopReason;
 use crate::statistics::{calls_for_bound, relative_half_width};
 
@@ -20,12 +21,30 @@ const FEWEST_SAMPLES: usize = 10;
 const MOST_SAMPLES: usize = 100;
 /// Every call is kept; a million are 8 MB, and say no more than a million could.
 const MOST_CALLS: usize = 1_000_000;
+/// Part of the budget that a pilot may take.
+const PILOT_SHARE: f64 = 0.1;
+const FEWEST_PILOT_CALLS: f64 = 10.0;
+const MOST_PILOT_CALLS: f64 = 1000.0;
 /// The pilot's scatter is itself an estimate: the calls are enough for a somewhat narrower interval.
 const MARGIN: f64 = 0.85;
 /// Criterion may make somewhat fewer calls than it is asked for, and a bound takes its full number.
 const BOUND_MARGIN: f64 = 1.03;
 /// The fraction of the timeout that calls may take whose number the user has said.
 const TIMEOUT_FRACTION: f64 = 0.5;
+
+/// The pilot: calls after the warm-up, in nanoseconds, whose scatter says how many calls an interval of a given width
+/// takes; none where no interval was asked for.
+///
+/// # Errors
+/// A call fails.
+pub fn pilot(session: &mut TimedSession, effort: &Effort, call_ns: u64) -> Result<Vec<u64>, CaseFailure> {
+    if effort.until_interval.is_none() {
+        return Ok(Vec::new());
+    }
+    let affordable = PILOT_SHARE * effort.budget_seconds * 1e9 / call_ns.max(1) as f64;
+    let calls = affordable.clamp(FEWEST_PILOT_CALLS, MOST_PILOT_CALLS) as u64;
+    Ok(session.call(calls)?.as_nanoseconds().to_vec())
+}
 
 impl Sampling {
     /// As many calls as it takes, if they fit into the budget; at least Criterion's ten.

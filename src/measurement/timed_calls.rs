@@ -36,6 +36,14 @@ impl TimedSession {
     /// # Errors
     /// The first call that fails ends the series.
     pub fn call(&mut self, calls: u64) -> Result<CallTimes, CaseFailure> {
+        self.prolonged_call(calls, |_| {})
+    }
+
+    /// The same; each call ends with `prolong`, which is told when the call began, as if the runtime were slower.
+    ///
+    /// # Errors
+    /// As [`Self::call`].
+    pub fn prolonged_call(&mut self, calls: u64, prolong: impl Fn(Instant)) -> Result<CallTimes, CaseFailure> {
         let mut times = CallTimes::with_capacity(calls);
         for _ in 0..calls {
             if self.left == 0 {
@@ -48,6 +56,7 @@ impl TimedSession {
                 let inputs = &batches[self.binding];
                 let start = Instant::now();
                 let stages = self.session.call_from_host(self.binding, inputs)?;
+                prolong(start);
                 let elapsed = start.elapsed();
                 self.stages.push(stages);
                 elapsed
@@ -55,6 +64,7 @@ impl TimedSession {
                 let start = Instant::now();
                 self.session.run(self.binding)?;
                 self.session.sync()?;
+                prolong(start);
                 start.elapsed()
             };
             times.push(elapsed);
@@ -65,11 +75,6 @@ impl TimedSession {
     /// The parts of the calls since this was last asked, where they go from host to host.
     pub fn take_stages(&mut self) -> Vec<Stages> {
         std::mem::take(&mut self.stages)
-    }
-
-    /// The same, with another session around its own.
-    pub fn wrapped(self, wrap: impl FnOnce(Box<dyn Session>) -> Box<dyn Session>) -> Self {
-        TimedSession { session: wrap(self.session), ..self }
     }
 
     /// The session, without its ring.
@@ -138,6 +143,13 @@ mod tests {
         assert!(sorted.percentile(0.99) >= delayed && sorted.percentile_upper_bound(0.99).unwrap() >= delayed);
         // The mean says nothing of a call that takes eleven times as long.
         assert!(mean < delayed as f64 / 2.0 && sorted.percentile(0.5) < delayed / 2, "mean {mean} ns");
+    }
+
+    #[test]
+    fn a_prolonged_call_is_timed_with_what_was_added() {
+        let mut session = TimedSession::new(Box::new(Delayed::default()), 1);
+        let calls = session.prolonged_call(5, |begin| while begin.elapsed() < DELAY {}).unwrap();
+        assert!(calls.as_nanoseconds().iter().all(|&ns| u128::from(ns) >= DELAY.as_nanos()));
     }
 
     #[test]

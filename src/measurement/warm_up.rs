@@ -6,20 +6,9 @@
 
 use std::time::{Duration, Instant};
 
-use super::timed_calls::TimedSession;
+use super::call_times::CallTimes;
 use crate::definition::CaseFailure;
 use crate::statistics::median;
-
-/// When the warm-up ends.
-#[derive(Clone, Copy, Debug)]
-pub struct WarmUpRule {
-    /// Calls to make at least.
-    pub at_least: usize,
-    /// Time that the calls take at the least: processor and caches settle in milliseconds, not in calls.
-    pub at_least_for: Duration,
-    /// Time after which no further call is made, once `at_least` and two calls are done.
-    pub at_most: Duration,
-}
 
 /// What the warm-up saw.
 #[derive(Clone, Debug)]
@@ -30,6 +19,8 @@ pub struct WarmUp {
     pub is_steady: bool,
 }
 
+/// Time that the calls take at the least: processor and caches settle in milliseconds, not in calls.
+const AT_LEAST_FOR: Duration = Duration::from_millis(100);
 const WINDOW: usize = 5;
 const STEADY_WITHIN: f64 = 0.05;
 
@@ -53,23 +44,24 @@ impl WarmUp {
     }
 }
 
-/// Warms a session up.
+/// Warms a session up by `at_least` calls and two, which `call` makes one by one. After `at_most`, no further call is made.
 ///
 /// # Errors
 /// A call fails.
-pub fn warm_up(session: &mut TimedSession, rule: WarmUpRule) -> Result<WarmUp, CaseFailure> {
+pub fn warm_up(
+    mut call: impl FnMut() -> Result<CallTimes, CaseFailure>,
+    at_least: usize,
+    at_most: Duration,
+) -> Result<WarmUp, CaseFailure> {
     let start = Instant::now();
     let mut calls = Vec::new();
     loop {
-        calls.extend_from_slice(session.call(1)?.as_nanoseconds());
-        if calls.len() < rule.at_least.max(2) {
-            continue;
-        }
-        if start.elapsed() < rule.at_least_for {
+        calls.extend_from_slice(call()?.as_nanoseconds());
+        if calls.len() < at_least.max(2) || start.elapsed() < AT_LEAST_FOR {
             continue;
         }
         let is_steady = is_steady(&calls);
-        if is_steady || start.elapsed() >= rule.at_most {
+        if is_steady || start.elapsed() >= at_most {
             return Ok(WarmUp { calls, is_steady });
         }
     }

@@ -10,6 +10,6 @@ mod torchscript;
 pub use cost::cost;
 pub(crate) use parameters::{Numbers, Parameters};
 pub use source::{Nature, read_nature};
-pub(crate) use source::{Source, TensorBytes, floats, map_file};
+pub(crate) use source::{Source, map_file};
 pub use summary::{OnnxSummary, read_input_symbols, read_summary};
 pub(crate) use torchscript::{read_dtype, read_inputs};

@@ -36,17 +36,13 @@ impl GraphProto {
     }
 }
 
-/// Where the inputs of an operator that works on quantised numbers are; all others are scales and zero points.
-#[derive(Clone, Copy)]
-struct Paths {
-    /// Quantised numbers, each with the place of its zero point.
-    quantised: &'static [(usize, usize)],
-    /// Numbers that are not quantised, or, as biases, by the scales of others and around 0.
-    plain: &'static [usize],
-}
+/// Where the inputs of an operator that works on quantised numbers are: the quantised numbers, each with the place of its zero
+/// point; and numbers that are not quantised, or, as biases, by the scales of others and around 0. All others are scales and
+/// zero points.
+type Paths = (&'static [(usize, usize)], &'static [usize]);
 
 fn paths(op_type: &str) -> Option<Paths> {
-    let (quantised, plain): (&[(usize, usize)], &[usize]) = match op_type {
+    Some(match op_type {
         "QuantizeLinear" => (&[], &[0]),
         "DequantizeLinear" => (&[(0, 2)], &[]),
         "QLinearConv" => (&[(0, 2), (3, 5)], &[8]),
@@ -59,8 +55,7 @@ fn paths(op_type: &str) -> Option<Paths> {
         "DynamicQuantizeLSTM" => (&[(1, 9), (2, 11)], &[0, 3, 5, 6, 7]),
         name if name.starts_with("QLinear") => (&[], &[0]),
         _ => return None,
-    };
-    Some(Paths { quantised, plain })
+    })
 }
 
 /// A product with weights of four bits, or fewer, that are packed into bytes: inputs are activation, weights, scales, zero
@@ -119,13 +114,13 @@ impl<'a> Uses<'a> {
         uses
     }
 
-    fn add_quantised(&mut self, node: &'a NodeProto, paths: Paths, moved: &HashMap<&'a str, &'a str>) {
+    fn add_quantised(&mut self, node: &'a NodeProto, (quantised, plain): Paths, moved: &HashMap<&'a str, &'a str>) {
         for (place, name) in node.inputs.iter().map(String::as_str).enumerate().filter(|(_, name)| !name.is_empty()) {
-            let quantised = paths.quantised.iter().find(|(numbers, _)| *numbers == place);
+            let quantised = quantised.iter().find(|(numbers, _)| *numbers == place);
             if let Some((_, zero_point)) = quantised {
                 let zero_point = node.inputs.get(*zero_point).map(String::as_str).filter(|name| !name.is_empty());
                 self.quantised.insert(moved.get(name).copied().unwrap_or(name), zero_point);
-            } else if paths.plain.contains(&place) {
+            } else if plain.contains(&place) {
                 self.plain.insert(name);
                 // A bias is a sum of products: an integer whose zero point is 0.
                 self.quantised.entry(name).or_insert(None);

@@ -1,10 +1,8 @@
 //! Reads an ONNX file and the values of its initializers, inside the file or in data files beside it.
 
-use std::borrow::Cow;
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::path::{Component, Path, PathBuf};
-use std::rc::Rc;
 
 use anyhow::{Context, Result, ensure};
 use fs_err::File;
@@ -20,22 +18,7 @@ pub(crate) struct Source {
     path: PathBuf,
     pub model: ModelProto,
     pub graph: GraphProto,
-    data_files: RefCell<BTreeMap<String, Rc<Mmap>>>,
-}
-
-/// The bytes of a tensor, little-endian and without gaps.
-pub(crate) enum TensorBytes<'a> {
-    Inside(Cow<'a, [u8]>),
-    External { file: Rc<Mmap>, begin: usize, end: usize },
-}
-
-impl TensorBytes<'_> {
-    pub fn as_slice(&self) -> &[u8] {
-        match self {
-            TensorBytes::Inside(bytes) => bytes,
-            TensorBytes::External { file, begin, end } => &file[*begin..*end],
-        }
-    }
+    data_files: RefCell<BTreeMap<String, Bytes>>,
 }
 
 const EXTERNAL: i32 = 1;
@@ -71,58 +54,54 @@ impl Source {
         names
     }
 
-    /// The bytes of a tensor whose elements take `width` bytes each. Returns `None` if the tensor stores its values as
-    /// numbers of another kind.
+    /// The bytes of a tensor whose elements take `width` bytes each, little-endian and without gaps. Returns `None` if the
+    /// tensor stores its values as numbers of another kind.
     ///
     /// # Errors
     /// The data file is missing or too short, or the data do not fit the shape.
-    pub fn bytes<'a>(&self, tensor: &'a TensorProto, width: usize) -> Result<Option<TensorBytes<'a>>> {
+    pub fn bytes(&self, tensor: &TensorProto, width: usize) -> Result<Option<Bytes>> {
         self.stored_bytes(tensor, width)
             .with_context(|| format!("{}: initializer {:?}", self.path.display(), tensor.name))
     }
 
-    fn stored_bytes<'a>(&self, tensor: &'a TensorProto, width: usize) -> Result<Option<TensorBytes<'a>>> {
+    fn stored_bytes(&self, tensor: &TensorProto, width: usize) -> Result<Option<Bytes>> {
         let wanted = tensor.elements().and_then(|elements| elements.checked_mul(width as u64));
         let wanted = wanted.and_then(|bytes| usize::try_from(bytes).ok());
         let wanted = wanted.with_context(|| format!("impossible shape {:?}", tensor.dims))?;
         let bytes = if tensor.data_location == EXTERNAL {
             self.external_bytes(tensor, wanted)?
         } else if let Some(raw) = &tensor.raw_data {
-            TensorBytes::Inside(Cow::Borrowed(raw))
+            raw.clone()
         } else if tensor.data_type == element::FLOAT && (!tensor.float_data.is_empty() || wanted == 0) {
-            let floats = tensor.float_data.iter().flat_map(|value| value.to_le_bytes());
-            TensorBytes::Inside(Cow::Owned(floats.collect()))
+            tensor.float_data.iter().flat_map(|value| value.to_le_bytes()).collect()
         } else if tensor.data_type != element::FLOAT && width <= 4 && !tensor.int32_data.is_empty() {
             // Numbers of fewer bytes lie in these too.
-            let numbers = tensor.int32_data.iter().flat_map(|value| value.to_le_bytes().into_iter().take(width));
-            TensorBytes::Inside(Cow::Owned(numbers.collect()))
+            tensor.int32_data.iter().flat_map(|value| value.to_le_bytes().into_iter().take(width)).collect()
         } else {
             return Ok(None);
         };
-        let length = bytes.as_slice().len();
+        let length = bytes.len();
         ensure!(length == wanted, "{length} bytes of data, but shape {:?} needs {wanted}", tensor.dims);
         Ok(Some(bytes))
     }
 
-    /// The bytes of a tensor of f32.
+    /// The numbers of a tensor of f32.
     ///
     /// # Errors
     /// As [`Self::bytes`], or there are none.
-    pub fn float_bytes<'a>(&self, tensor: &'a TensorProto) -> Result<TensorBytes<'a>> {
-        self.bytes(tensor, 4)?
-            .with_context(|| format!("{}: initializer {:?} has no data", self.path.display(), tensor.name))
+    pub fn floats(&self, tensor: &TensorProto) -> Result<Vec<f32>> {
+        let missing = || format!("{}: initializer {:?} has no data", self.path.display(), tensor.name);
+        let bytes = self.bytes(tensor, 4)?.with_context(missing)?;
+        Ok(bytes.as_chunks::<4>().0.iter().map(|chunk| f32::from_le_bytes(*chunk)).collect())
     }
 
-    fn external_bytes(&self, tensor: &TensorProto, wanted: usize) -> Result<TensorBytes<'static>> {
+    fn external_bytes(&self, tensor: &TensorProto, wanted: usize) -> Result<Bytes> {
         let location = external_entry(tensor, "location").context("external data without a `location`")?;
-        let number = |key: &str| match external_entry(tensor, key) {
-            Some(text) => {
-                text.parse::<usize>().ok().with_context(|| format!("`{key}` is {text:?} and not a number")).map(Some)
-            }
-            None => Ok(None),
+        let number = |key: &str, default: usize| {
+            let text = external_entry(tensor, key);
+            text.map_or(Ok(default), str::parse).with_context(|| format!("`{key}` is {text:?} and not a number"))
         };
-        let begin = number("offset")?.unwrap_or(0);
-        let length = number("length")?.unwrap_or(wanted);
+        let (begin, length) = (number("offset", 0)?, number("length", wanted)?);
         let file = self.data_file(location)?;
         let end = begin.checked_add(length).filter(|&end| end <= file.len()).with_context(|| {
             format!(
@@ -130,12 +109,12 @@ impl Source {
                 file.len()
             )
         })?;
-        Ok(TensorBytes::External { file, begin, end })
+        Ok(file.slice(begin..end))
     }
 
-    fn data_file(&self, location: &str) -> Result<Rc<Mmap>> {
+    fn data_file(&self, location: &str) -> Result<Bytes> {
         if let Some(file) = self.data_files.borrow().get(location) {
-            return Ok(Rc::clone(file));
+            return Ok(file.clone());
         }
         let relative = Path::new(location);
         ensure!(
@@ -143,9 +122,9 @@ impl Source {
             "data file {location:?} is not in the folder of the graph, where ONNX wants it"
         );
         let path = self.path.parent().unwrap_or(Path::new("")).join(relative);
-        let map = Rc::new(map_file(&path).context("data file")?);
-        self.data_files.borrow_mut().insert(location.to_owned(), Rc::clone(&map));
-        Ok(map)
+        let file = Bytes::from_owner(map_file(&path).context("data file")?);
+        self.data_files.borrow_mut().insert(location.to_owned(), file.clone());
+        Ok(file)
     }
 }
 
@@ -176,11 +155,6 @@ pub fn read_nature(path: &Path) -> Result<Nature> {
     let source = Source::read(path)?;
     let dtype = source.graph.dtype();
     Ok(Nature { dtype, data_files: source.data_file_names().into_iter().map(str::to_owned).collect() })
-}
-
-/// The numbers that little-endian bytes stand for.
-pub(crate) fn floats(bytes: &[u8]) -> impl Iterator<Item = f32> + '_ {
-    bytes.as_chunks::<4>().0.iter().map(|chunk| f32::from_le_bytes(*chunk))
 }
 
 fn external_entry<'a>(tensor: &'a TensorProto, key: &str) -> Option<&'a str> {

@@ -149,13 +149,13 @@ mod tests {
     use super::*;
 
     fn dimension(value: Option<i64>, symbol: Option<&str>) -> DimensionProto {
-        DimensionProto { value, symbol: symbol.map(Into::into), ..DimensionProto::default() }
+        DimensionProto { value, symbol: symbol.map(Into::into) }
     }
 
     fn value(name: &str, dims: Vec<DimensionProto>) -> ValueInfoProto {
         let tensor = TensorTypeProto { element: 1, shape: Some(ShapeProto { dims }) };
         let kind = TypeProto { tensor: Some(tensor), ..TypeProto::default() };
-        ValueInfoProto { name: name.into(), r#type: Some(kind), ..ValueInfoProto::default() }
+        ValueInfoProto { name: name.into(), r#type: Some(kind) }
     }
 
     fn graph() -> GraphProto {
@@ -198,7 +198,7 @@ mod tests {
             let tensor =
                 TensorTypeProto { element: 7, shape: Some(ShapeProto { dims: vec![dimension(Some(2), None)] }) };
             let kind = TypeProto { tensor: Some(tensor), ..TypeProto::default() };
-            ValueInfoProto { name: name.into(), r#type: Some(kind), ..ValueInfoProto::default() }
+            ValueInfoProto { name: name.into(), r#type: Some(kind) }
         };
         let node = |op_type: &str, inputs: &[&str], output: &str| NodeProto {
             inputs: inputs.iter().map(|&name| name.into()).collect(),

@@ -13,7 +13,7 @@ use zip::ZipArchive;
 
 use crate::definition::Dtype;
 
-/// The most bytes of text that are inflated of one archive. The code of the largest models takes a few MB.
+/// The most bytes that are inflated of one entry. The code of the largest models takes a few MB.
 const MOST_TEXT: u64 = 64 << 20;
 
 /// The inputs of the module's `forward` as `(name, type)`, such as `("x", "Tensor")`.
@@ -22,11 +22,11 @@ const MOST_TEXT: u64 = 64 << 20;
 /// The file is no TorchScript archive, or is not whole.
 pub(crate) fn read_inputs(path: &Path) -> Result<Vec<(String, String)>> {
     let read = || {
-        let mut archive = Archive::open(path)?;
-        let pickle = archive.read_entry("/data.pkl")?;
+        let mut archive = open(path)?;
+        let pickle = read_entry(&mut archive, "/data.pkl")?;
         let class = class_name(&pickle).context("not a TorchScript archive: no module in data.pkl")?;
         let (module, name) = class.rsplit_once('.').unwrap_or(("", &class));
-        let code = archive.read_entry(&format!("/code/{}.py", module.replace('.', "/")))?;
+        let code = read_entry(&mut archive, &format!("/code/{}.py", module.replace('.', "/")))?;
         forward_inputs(&String::from_utf8_lossy(&code), name)
             .with_context(|| format!("class {name} has no readable `forward`"))
     };
@@ -39,14 +39,13 @@ pub(crate) fn read_inputs(path: &Path) -> Result<Vec<(String, String)>> {
 /// The file is no TorchScript archive, or is not whole.
 pub(crate) fn read_dtype(path: &Path) -> Result<Dtype> {
     let read = || -> Result<Dtype> {
-        let mut archive = Archive::open(path)?;
-        for name in archive.names() {
-            if name.contains("/code/") && name.ends_with(".py") {
-                let code = archive.read(&name)?;
-                let code = String::from_utf8_lossy(&code);
-                if code.contains("ops.quantized.") || code.contains("torch.quantize_per_tensor") {
-                    return Ok(Dtype::I8);
-                }
+        let mut archive = open(path)?;
+        let is_code = |name: &String| name.contains("/code/") && name.ends_with(".py");
+        for name in names(&archive).into_iter().filter(is_code) {
+            let code = read_entry(&mut archive, &name)?;
+            let code = String::from_utf8_lossy(&code);
+            if code.contains("ops.quantized.") || code.contains("torch.quantize_per_tensor") {
+                return Ok(Dtype::I8);
             }
         }
         Ok(Dtype::F32)
@@ -54,37 +53,25 @@ pub(crate) fn read_dtype(path: &Path) -> Result<Dtype> {
     read().with_context(|| path.display().to_string())
 }
 
-/// An archive of which a limited amount of text is read.
-struct Archive {
-    zip: ZipArchive<BufReader<File>>,
-    /// Bytes that may still be inflated.
-    left: u64,
+type Archive = ZipArchive<BufReader<File>>;
+
+fn open(path: &Path) -> Result<Archive> {
+    ZipArchive::new(BufReader::new(File::open(path)?)).context("not a whole TorchScript archive")
 }
 
-impl Archive {
-    fn open(path: &Path) -> Result<Self> {
-        let zip = ZipArchive::new(BufReader::new(File::open(path)?)).context("not a whole TorchScript archive")?;
-        Ok(Archive { zip, left: MOST_TEXT })
-    }
+fn names(archive: &Archive) -> Vec<String> {
+    archive.file_names().filter_map(|name| Some(name.ok()?.into_owned())).collect()
+}
 
-    fn names(&self) -> Vec<String> {
-        self.zip.file_names().filter_map(|name| Some(name.ok()?.into_owned())).collect()
-    }
-
-    fn read_entry(&mut self, end: &str) -> Result<Vec<u8>> {
-        let name = self.names().into_iter().find(|name| name.ends_with(end));
-        self.read(&name.with_context(|| format!("not a TorchScript archive: no {end} in it"))?)
-    }
-
-    fn read(&mut self, name: &str) -> Result<Vec<u8>> {
-        let mut bytes = Vec::new();
-        let entry = self.zip.by_name(name).with_context(|| name.to_owned())?;
-        entry.take(self.left + 1).read_to_end(&mut bytes).with_context(|| name.to_owned())?;
-        let left = self.left.checked_sub(bytes.len() as u64);
-        ensure!(left.is_some(), "{name}: more than {} MiB of text", MOST_TEXT >> 20);
-        self.left = left.unwrap_or(0);
-        Ok(bytes)
-    }
+/// The entry whose name ends so.
+fn read_entry(archive: &mut Archive, end: &str) -> Result<Vec<u8>> {
+    let name = names(archive).into_iter().find(|name| name.ends_with(end));
+    let name = name.with_context(|| format!("not a TorchScript archive: no {end} in it"))?;
+    let mut bytes = Vec::new();
+    let entry = archive.by_name(&name).with_context(|| name.clone())?;
+    entry.take(MOST_TEXT + 1).read_to_end(&mut bytes).with_context(|| name.clone())?;
+    ensure!(bytes.len() as u64 <= MOST_TEXT, "{name}: more than {} MiB of text", MOST_TEXT >> 20);
+    Ok(bytes)
 }
 
 /// The class of the first object of a pickle: opcode `c`, the module and a line feed, the name and a line feed.

@@ -1,23 +1,91 @@
 //! From a file's bytes to red, green and blue, as Pillow 13's `Image.open(…).convert("RGB")`.
 
-use anyhow::{Context, Result, bail};
+use std::io::Cursor;
 
-use super::picture::Picture;
-use super::{jpeg, png};
+use anyhow::{Context, Result, bail, ensure};
+use png::{ColorType, Transformations};
+use zune_jpeg::JpegDecoder;
+use zune_jpeg::zune_core::bytestream::ZCursor;
+use zune_jpeg::zune_core::colorspace::ColorSpace;
+use zune_jpeg::zune_core::options::DecoderOptions;
+
+/// A picture with more pixels is an error before memory is allocated, as in Pillow: twice its `MAX_IMAGE_PIXELS`.
+pub const MAX_PIXELS: usize = 2 * (1024 * 1024 * 1024 / 4 / 3);
+
+/// Red, green and blue of 8 bits each, `[height, width, 3]`.
+#[derive(Debug, PartialEq)]
+pub struct Picture {
+    pub width: usize,
+    pub height: usize,
+    pub pixels: Vec<u8>,
+}
 
 /// # Errors
-/// The bytes are no JPEG or PNG, are not whole, or say that they are of more than [`MAX_PIXELS`](super::picture::MAX_PIXELS).
+/// There are more pixels than [`MAX_PIXELS`].
+pub fn check_size(width: usize, height: usize) -> Result<()> {
+    match width.checked_mul(height) {
+        Some(pixels) if pixels <= MAX_PIXELS => Ok(()),
+        _ => bail!("{width} x {height} pixels are more than {MAX_PIXELS}"),
+    }
+}
+
+/// # Errors
+/// The bytes are no JPEG or PNG, are not whole, or say that they are of more than [`MAX_PIXELS`].
 pub fn decode(bytes: &[u8]) -> Result<Picture> {
     match bytes {
         [] => bail!("the file is empty"),
-        [0xff, 0xd8, 0xff, ..] => jpeg::decode(bytes).context("not a whole JPEG"),
-        [0x89, b'P', b'N', b'G', b'\r', b'\n', 0x1a, b'\n', ..] => png::decode(bytes).context("not a whole PNG"),
+        [0xff, 0xd8, 0xff, ..] => decode_jpeg(bytes).context("not a whole JPEG"),
+        [0x89, b'P', b'N', b'G', b'\r', b'\n', 0x1a, b'\n', ..] => decode_png(bytes).context("not a whole PNG"),
         _ => bail!("neither a JPEG nor a PNG"),
     }
 }
 
+/// Grey and inks become red, green and blue; ink is inverted in the file, as Adobe writes it and Pillow reads it. An error is
+/// also a form that the decoder lacks, such as arithmetic coding.
+fn decode_jpeg(bytes: &[u8]) -> Result<Picture> {
+    // The largest side that the format can say.
+    let side = usize::from(u16::MAX);
+    // Strict: a truncated file is an error, as for Pillow, and not a grey area.
+    let options = DecoderOptions::default().set_strict_mode(true).set_max_width(side).set_max_height(side);
+    let options = options.jpeg_set_out_colorspace(ColorSpace::RGB);
+    let mut decoder = JpegDecoder::new_with_options(ZCursor::new(bytes), options);
+    decoder.decode_headers()?;
+    let (width, height) = decoder.dimensions().context("it has no size")?;
+    check_size(width, height)?;
+    let mut pixels = vec![0; width * height * 3];
+    decoder.decode_into(&mut pixels)?;
+    // The decoder fills in missing rows at the end, even if it is strict.
+    ensure!(bytes.windows(2).rev().any(|marker| marker == [0xff, 0xd9]), "its end is missing");
+    Ok(Picture { width, height, pixels })
+}
+
+/// A palette is looked up, grey is repeated, transparency is dropped. The upper 8 of 16 bits are taken, as in Pillow for
+/// colours; Pillow cuts grey of 16 bits off at 255 instead, which leaves a white picture, and is not copied.
+fn decode_png(bytes: &[u8]) -> Result<Picture> {
+    let mut decoder = png::Decoder::new(Cursor::new(bytes));
+    decoder.set_transformations(Transformations::normalize_to_color8());
+    decoder.set_ignore_text_chunk(true);
+    decoder.set_ignore_iccp_chunk(true);
+    let mut reader = decoder.read_info()?;
+    let (width, height) = (reader.info().width as usize, reader.info().height as usize);
+    check_size(width, height)?;
+    let mut samples = vec![0; reader.output_buffer_size().context("it is too large")?];
+    let frame = reader.next_frame(&mut samples)?;
+    samples.truncate(frame.buffer_size());
+    let pixels = match frame.color_type {
+        ColorType::Rgb => samples,
+        ColorType::Rgba => samples.as_chunks().0.iter().flat_map(|&[red, green, blue, _]| [red, green, blue]).collect(),
+        ColorType::Grayscale => samples.iter().flat_map(|&grey| [grey; 3]).collect(),
+        ColorType::GrayscaleAlpha => samples.as_chunks().0.iter().flat_map(|&[grey, _]| [grey; 3]).collect(),
+        ColorType::Indexed => bail!("the palette is missing"),
+    };
+    Ok(Picture { width, height, pixels })
+}
+
 #[cfg(test)]
 mod tests {
+    use png::BitDepth;
+
     use super::*;
 
     #[test]
@@ -26,5 +94,80 @@ mod tests {
         assert_eq!(decode(b"GIF89a").unwrap_err().to_string(), "neither a JPEG nor a PNG");
         assert!(decode(b"\xff\xd8\xff\xe0").unwrap_err().to_string().contains("not a whole JPEG"));
         assert!(decode(b"\x89PNG\r\n\x1a\n").unwrap_err().to_string().contains("not a whole PNG"));
+    }
+
+    const HEADER: &[u8] =
+        b"\xff\xd8\xff\xc0\x00\x0b\x08\xff\xff\xff\xff\x01\x01\x11\x00\xff\xda\x00\x08\x01\x01\x00\x00\x3f\x00";
+
+    #[test]
+    fn a_jpeg_header_that_says_too_much_is_an_error() {
+        assert_eq!(decode_jpeg(HEADER).unwrap_err().to_string(), "65535 x 65535 pixels are more than 178956970");
+    }
+
+    #[test]
+    fn a_jpeg_without_its_end_is_an_error() {
+        let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/pictures/waves/grey.jpg");
+        let bytes = std::fs::read(path).unwrap();
+        assert!(decode_jpeg(&bytes).is_ok());
+        assert_eq!(decode_jpeg(&bytes[..bytes.len() - 1]).unwrap_err().to_string(), "its end is missing");
+    }
+
+    fn encoded(width: u32, height: u32, color: ColorType, depth: BitDepth, samples: &[u8]) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        let mut encoder = png::Encoder::new(&mut bytes, width, height);
+        encoder.set_color(color);
+        encoder.set_depth(depth);
+        if color == ColorType::Indexed {
+            encoder.set_palette([10, 20, 30, 40, 50, 60].as_slice());
+            encoder.set_trns([0].as_slice());
+        }
+        let mut writer = encoder.write_header().unwrap();
+        writer.write_image_data(samples).unwrap();
+        writer.finish().unwrap();
+        bytes
+    }
+
+    fn pixels(color: ColorType, depth: BitDepth, samples: &[u8]) -> Vec<u8> {
+        decode_png(&encoded(2, 1, color, depth, samples)).unwrap().pixels
+    }
+
+    #[test]
+    fn every_kind_becomes_red_green_and_blue() {
+        use BitDepth::{Eight, One, Sixteen, Two};
+        assert_eq!(pixels(ColorType::Rgb, Eight, &[1, 2, 3, 4, 5, 6]), [1, 2, 3, 4, 5, 6]);
+        assert_eq!(pixels(ColorType::Rgba, Eight, &[1, 2, 3, 0, 4, 5, 6, 9]), [1, 2, 3, 4, 5, 6]);
+        assert_eq!(pixels(ColorType::Grayscale, Eight, &[7, 8]), [7, 7, 7, 8, 8, 8]);
+        assert_eq!(pixels(ColorType::GrayscaleAlpha, Eight, &[7, 0, 8, 9]), [7, 7, 7, 8, 8, 8]);
+        assert_eq!(pixels(ColorType::Grayscale, One, &[0b0100_0000]), [0, 0, 0, 255, 255, 255]);
+        assert_eq!(pixels(ColorType::Grayscale, Two, &[0b0110_0000]), [85, 85, 85, 170, 170, 170]);
+        assert_eq!(pixels(ColorType::Indexed, One, &[0b0100_0000]), [10, 20, 30, 40, 50, 60]);
+        assert_eq!(pixels(ColorType::Grayscale, Sixteen, &[7, 255, 8, 0]), [7, 7, 7, 8, 8, 8]);
+        assert_eq!(pixels(ColorType::Rgb, Sixteen, &[1, 255, 2, 0, 3, 9, 4, 0, 5, 0, 6, 0]), [1, 2, 3, 4, 5, 6]);
+    }
+
+    #[test]
+    fn a_png_header_that_says_too_much_is_an_error() {
+        let mut bytes = encoded(2, 1, ColorType::Grayscale, BitDepth::Eight, &[7, 8]);
+        // The width and height of the header, and its checksum.
+        bytes[16..24].copy_from_slice(&[0, 0, 0x80, 0, 0, 0, 0x80, 0]);
+        let mut checksum = checksum_of(&bytes[12..29]).to_be_bytes();
+        bytes[29..33].swap_with_slice(&mut checksum);
+        let error = decode_png(&bytes).unwrap_err().to_string();
+        assert!(error.contains("pixels are more than"), "{error}");
+    }
+
+    /// PNG's checksum (ISO 15948, annex D).
+    fn checksum_of(bytes: &[u8]) -> u32 {
+        !bytes.iter().fold(u32::MAX, |crc, &byte| {
+            (0..8).fold(crc ^ u32::from(byte), |crc, _| (crc >> 1) ^ if crc & 1 == 1 { 0xedb8_8320 } else { 0 })
+        })
+    }
+
+    #[test]
+    fn what_pillow_refuses_is_refused() {
+        assert_eq!(MAX_PIXELS, 178_956_970);
+        assert!(check_size(65_500, 2_732).is_ok());
+        assert!(check_size(65_500, 2_733).is_err());
+        assert!(check_size(usize::MAX, 2).is_err());
     }
 }

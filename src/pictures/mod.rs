@@ -5,10 +5,7 @@
 
 mod classes;
 mod decode;
-mod jpeg;
 mod listing;
-mod picture;
-mod png;
 mod resample;
 mod transform;
 
@@ -79,6 +76,7 @@ impl ImageFolder {
     }
 
     /// The number of pictures, limited by `samples` of the settings.
+    #[allow(clippy::len_without_is_empty, reason = "there is always one")]
     pub fn len(&self) -> usize {
         self.pictures.len()
     }
@@ -87,11 +85,6 @@ impl ImageFolder {
     pub fn shape(&self) -> [usize; 3] {
         let [height, width] = self.transform.size();
         [3, height, width]
-    }
-
-    /// Returns `false`: [`open`](Self::open) refuses a folder without pictures.
-    pub fn is_empty(&self) -> bool {
-        self.pictures.is_empty()
     }
 
     /// The file of a picture, if there are more than `index`.

@@ -5,7 +5,7 @@
 //! point: Pillow 13, `Resample.c`. `fast_image_resize` 6.1, whose weights have 16 bits, came out a level apart in a
 //! quarter of the values.
 
-use super::picture::Picture;
+use super::decode::Picture;
 
 /// The bits of a weight behind the point.
 const PRECISION: u32 = 32 - 8 - 2;

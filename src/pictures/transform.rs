@@ -3,7 +3,7 @@
 
 use anyhow::{Context, Result, bail, ensure};
 
-use super::picture::{Picture, check_size};
+use super::decode::{Picture, check_size};
 use super::resample::resample;
 use crate::definition::ImageFolderSettings;
 

@@ -3,7 +3,7 @@
 //! The children get the arguments unchanged and Criterion reads them there; the parent needs the filter, to know which
 //! children there are, and the modes in which nothing is measured. A test holds this mirror against Criterion's own.
 
-use anyhow::anyhow;
+use anyhow::Context;
 use clap::Parser;
 use regex::Regex;
 
@@ -123,21 +123,18 @@ impl CriterionArguments {
         }
     }
 
-    /// The filter by Criterion's rules.
+    /// The filter by Criterion's rules: an expression that matches the ids that FILTER means.
     ///
     /// # Errors
     /// FILTER is not a regular expression.
-    pub fn id_filter(&self) -> anyhow::Result<IdFilter> {
-        if self.ignored {
-            return Ok(IdFilter::Nothing);
-        }
-        match &self.filter {
-            None => Ok(IdFilter::Everything),
-            Some(id) if self.exact => Ok(IdFilter::Exact(id.clone())),
-            Some(pattern) => Regex::new(pattern)
-                .map(IdFilter::Regex)
-                .map_err(|error| anyhow!("FILTER {pattern:?} is not a regular expression: {error}")),
-        }
+    pub fn id_filter(&self) -> anyhow::Result<Regex> {
+        let pattern = match &self.filter {
+            // Matches no text at all.
+            _ if self.ignored => r"[^\s\S]".to_owned(),
+            Some(id) if self.exact => format!("^{}$", regex::escape(id)),
+            filter => filter.clone().unwrap_or_default(),
+        };
+        Regex::new(&pattern).with_context(|| format!("FILTER {pattern:?} is not a regular expression"))
     }
 }
 
@@ -171,26 +168,6 @@ fn fraction(text: &str) -> Result<f64, String> {
 
 fn profile_seconds(text: &str) -> Result<f64, String> {
     positive(text).and_then(|seconds| if seconds >= 1.0 { Ok(seconds) } else { Err("at least 1 second".into()) })
-}
-
-/// Which ids a FILTER means.
-#[derive(Clone, Debug)]
-pub enum IdFilter {
-    Everything,
-    Nothing,
-    Exact(String),
-    Regex(Regex),
-}
-
-impl IdFilter {
-    pub fn matches(&self, id: &str) -> bool {
-        match self {
-            IdFilter::Everything => true,
-            IdFilter::Nothing => false,
-            IdFilter::Exact(exact) => exact == id,
-            IdFilter::Regex(regex) => regex.is_match(id),
-        }
-    }
 }
 
 #[cfg(test)]
@@ -231,11 +208,11 @@ mod tests {
     #[test]
     fn filters_follow_criterions_rules() {
         let id = "resnet50/ort-cpu-f32/8";
-        assert!(parse(&[]).id_filter().unwrap().matches(id));
-        assert!(parse(&["ort.*8$"]).id_filter().unwrap().matches(id));
-        assert!(!parse(&["resnet50", "--exact"]).id_filter().unwrap().matches(id));
-        assert!(parse(&[id, "--exact"]).id_filter().unwrap().matches(id));
-        assert!(!parse(&["--ignored"]).id_filter().unwrap().matches(id));
+        assert!(parse(&[]).id_filter().unwrap().is_match(id));
+        assert!(parse(&["ort.*8$"]).id_filter().unwrap().is_match(id));
+        assert!(!parse(&["resnet50", "--exact"]).id_filter().unwrap().is_match(id));
+        assert!(parse(&[id, "--exact"]).id_filter().unwrap().is_match(id));
+        assert!(!parse(&["--ignored"]).id_filter().unwrap().is_match(id));
         assert!(parse(&["("]).id_filter().is_err());
     }
 }

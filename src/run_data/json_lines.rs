@@ -1,9 +1,9 @@
 //! Files with one JSON document per line, to which lines are only ever added.
 //!
 //! Whatever ends a process (a crash, a signal, a full disk) damages at most the last line. A damaged line is left out when
-//! the file is read, and the next one begins on a line of its own.
+//! the file is read, as are empty ones; each line begins with a line break, so that it is whole.
 
-use std::io::{Read, Seek, SeekFrom, Write};
+use std::io::Write;
 use std::path::Path;
 
 use anyhow::Result;
@@ -16,27 +16,9 @@ use serde::de::DeserializeOwned;
 /// # Errors
 /// The file cannot be written.
 pub fn append<T: Serialize>(path: &Path, value: &T) -> Result<()> {
-    let mut file = OpenOptions::new().create(true).append(true).read(true).open(path)?;
-    let mut line = Vec::new();
-    if !ends_with_newline(&mut file)? {
-        line.push(b'\n');
-    }
-    serde_json::to_writer(&mut line, value)?;
-    line.push(b'\n');
-    file.write_all(&line)?;
-    file.file().sync_data()?;
-    Ok(())
-}
-
-/// Whether a new line can begin at the end of the file: it is empty, or its last line is whole.
-fn ends_with_newline(file: &mut fs_err::File) -> std::io::Result<bool> {
-    if file.metadata()?.len() == 0 {
-        return Ok(true);
-    }
-    let mut last = [0];
-    file.seek(SeekFrom::End(-1))?;
-    file.read_exact(&mut last)?;
-    Ok(last == *b"\n")
+    let mut file = OpenOptions::new().create(true).append(true).open(path)?;
+    file.write_all(format!("\n{}", serde_json::to_string(value)?).as_bytes())?;
+    Ok(file.file().sync_data()?)
 }
 
 /// Reads the lines that are whole; a file that is not there has none.
@@ -56,10 +38,10 @@ mod tests {
         assert_eq!(read::<u32>(&path), Vec::<u32>::new());
         append(&path, &1).unwrap();
         let mut file = OpenOptions::new().append(true).open(&path).unwrap();
-        file.write_all(b"\"\xff\"\n2").unwrap();
+        file.write_all(b"\n\"\xff\"\n2").unwrap();
         append(&path, &3).unwrap();
         assert_eq!(read::<u32>(&path), [1, 2, 3]);
-        file.write_all(b"{\"torn").unwrap();
+        file.write_all(b"\n{\"torn").unwrap();
         append(&path, &4).unwrap();
         assert_eq!(read::<u32>(&path), [1, 2, 3, 4]);
     }

@@ -2,6 +2,7 @@
 //!
 //! Those who measure write these files and those who report read them; neither imports the other.
 
+pub mod cbor_file;
 mod criterion_arguments;
 mod distribution;
 mod evaluation;
@@ -15,12 +16,12 @@ mod run_folder;
 mod stop_reason;
 mod usage;
 
-pub use criterion_arguments::{CriterionArguments, IdFilter, Mode};
+pub use criterion_arguments::{CriterionArguments, Mode};
 pub use distribution::{DISTRIBUTIONS, Distribution, Distributions};
 pub use evaluation::{Evaluation, LARGEST};
 pub use latencies::Latencies;
 pub use manifest::{MANIFEST_FORMAT, Manifest, ManifestCase};
-pub use outcomes::{ColdStart, EvaluationOutcome, Event, Observed, Outcome, Outcomes};
+pub use outcomes::{EvaluationOutcome, Event, Observed, Outcome, Outcomes, StartTimes};
 pub use peaks::{Peaks, ProductRate};
 pub use record::{Record, RunIdentity, SCHEMA_VERSION};
 pub use run_folder::RunFolder;

@@ -38,7 +38,7 @@ pub enum Event {
     },
     ColdStarted {
         id: BenchmarkId,
-        start: ColdStart,
+        start: StartTimes,
     },
     Watched {
         id: BenchmarkId,
@@ -49,25 +49,14 @@ pub enum Event {
     },
 }
 
-impl Event {
-    /// The cold start of a process that has loaded this case and nothing else.
-    pub fn cold_start(id: BenchmarkId, observed: &Observed) -> Self {
-        let start = ColdStart {
-            load_ms: observed.load_ms.unwrap_or_default(),
-            compilation_ms: observed.compilation_ms,
-            first_inference_ms: observed.first_inference_ms.unwrap_or_default(),
-        };
-        Event::ColdStarted { id, start }
-    }
-}
-
-/// The times of one fresh process, from the model's file to the first output.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-pub struct ColdStart {
-    pub load_ms: f64,
-    /// Absent if compiling is a part of loading.
+/// The times of a process from the model's file to the first output: of a cold start, if it had loaded nothing before.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct StartTimes {
+    pub load_ms: Option<f64>,
+    /// Time to compile for the shapes that are bound, if the runtime does that apart from loading.
     pub compilation_ms: Option<f64>,
-    pub first_inference_ms: f64,
+    pub first_inference_ms: Option<f64>,
 }
 
 /// How a case ended.
@@ -114,12 +103,10 @@ pub struct Observed {
     pub threads: Option<usize>,
     /// The median of a few calls that were made to see whether the case works, and not to measure it.
     pub rough_call_ms: Option<f64>,
-    pub load_ms: Option<f64>,
+    #[serde(flatten)]
+    pub start: StartTimes,
     /// Whether the session had served another size before; `load_ms` is then the time that it took to load.
     pub is_session_shared: bool,
-    pub first_inference_ms: Option<f64>,
-    /// Time to compile for the shapes that are bound, if the runtime does that apart from loading.
-    pub compilation_ms: Option<f64>,
     /// Medians over the measured calls of the stages of a call from host to host.
     pub h2d_ms: Option<f64>,
     pub compute_ms: Option<f64>,
@@ -146,7 +133,7 @@ pub struct Outcomes {
     /// Memory and energy of the cases that were watched, by id.
     pub watched: BTreeMap<String, Usage>,
     /// The last cold start of each case, by id.
-    pub cold_starts: BTreeMap<String, ColdStart>,
+    pub cold_starts: BTreeMap<String, StartTimes>,
     /// Seconds that watching each case took, by id.
     pub watch_seconds: BTreeMap<String, f64>,
     /// How evaluating the answers of cases ended, by id.
@@ -167,7 +154,6 @@ impl Outcomes {
             Event::Started { id } => self.unfinished = Some(id),
             Event::Finished(outcome) => {
                 is_no_longer(&mut self.unfinished, &outcome.id);
-                is_no_longer(&mut self.unevaluated, &outcome.id);
                 self.finished.insert(outcome.id.to_string(), *outcome);
             }
             Event::MeasuredAgain { id, latencies } => {

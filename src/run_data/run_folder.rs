@@ -138,7 +138,7 @@ mod tests {
         let folder = RunFolder::new(temporary.path().to_owned());
         folder.append(&outcome("1")).unwrap();
         let before = fs::read(folder.outcomes_path()).unwrap();
-        fs::write(folder.outcomes_path(), [before.as_slice(), b"{\"finished\":{\"id\":\"\xff"].concat()).unwrap();
+        fs::write(folder.outcomes_path(), [before.as_slice(), b"\n{\"finished\":{\"id\":\"\xff"].concat()).unwrap();
         folder.append(&Event::Started { id: id("2") }).unwrap();
         let outcomes = folder.read_outcomes();
         assert_eq!(outcomes.finished.keys().collect::<Vec<_>>(), ["g/f/1"]);

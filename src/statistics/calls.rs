@@ -60,15 +60,11 @@ impl SortedCalls {
         let effective =
             effective_count(&self.in_order.iter().map(|&call| call > percentile).collect::<Vec<bool>>()).floor();
         let over = Binomial::new(1.0 - p, effective as u64).ok()?;
-        let is_enough = |t: u64| over.cdf(t) <= 1.0 - CONFIDENCE;
         if (effective as usize) < calls_for_bound(p) {
             return None;
         }
-        let (mut enough, mut too_many) = (1, effective as u64);
-        while too_many - enough > 1 {
-            let middle = enough.midpoint(too_many);
-            if is_enough(middle) { enough = middle } else { too_many = middle }
-        }
+        let is_too_many = |t: u64| over.cdf(t) > 1.0 - CONFIDENCE;
+        let enough = first(1, effective as u64, is_too_many) - 1;
         let n = self.sorted.len();
         let place = 1 + ((enough - 1) as f64 * n as f64 / effective) as usize;
         Some(self.sorted[n - place])
@@ -85,18 +81,17 @@ impl SortedCalls {
 /// The fewest independent calls from which [`SortedCalls::percentile_upper_bound`] can bound the percentile `p`, from 0 to 1 exclusive:
 /// the least `n` with `n · p^(n-1) · (1-p) + p^n ≤ 1 %`.
 pub fn calls_for_bound(p: f64) -> usize {
-    let at_most_one_over = |n: usize| p.powi(n as i32 - 1) * (n as f64 * (1.0 - p) + p);
-    let is_enough = |n: usize| at_most_one_over(n) <= 1.0 - CONFIDENCE;
-    let mut enough = 2;
-    while !is_enough(enough) {
-        enough *= 2;
+    let at_most_one_over = |n: i32| p.powi(n - 1) * (f64::from(n) * (1.0 - p) + p);
+    first(1, i32::MAX as u64, |n| at_most_one_over(n as i32) <= 1.0 - CONFIDENCE) as usize
+}
+
+/// The first number above `no` for which it is so, given that it is not so for `no`, and for `yes` and all from then on.
+fn first(mut no: u64, mut yes: u64, is_so: impl Fn(u64) -> bool) -> u64 {
+    while yes - no > 1 {
+        let middle = no.midpoint(yes);
+        if is_so(middle) { yes = middle } else { no = middle }
     }
-    let mut too_few = enough / 2;
-    while enough - too_few > 1 {
-        let middle = enough.midpoint(too_few);
-        if is_enough(middle) { enough = middle } else { too_few = middle }
-    }
-    enough
+    yes
 }
 
 /// Half the width of the 95 % interval of the mean, as a fraction of the mean: `t(0.975; n - 1) · s / √n · √((1 + r) / (1 - r))`.

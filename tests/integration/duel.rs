@@ -252,7 +252,7 @@ fn a_duel_that_was_stopped_goes_on_where_it_was() {
     let measured = || {
         let folder = fs::read_dir(&duels).ok()?.flatten().map(|entry| entry.path().join("generations.jsonl"));
         let path = folder.into_iter().find(|path| path.is_file())?;
-        Some(fs::read_to_string(path).ok()?.lines().count())
+        Some(fs::read_to_string(path).ok()?.lines().filter(|line| !line.is_empty()).count())
     };
     let programs = ["./base", "./base"];
     let refused = duel(&workplace, programs, &["--resume"]).finish().with_code(2);

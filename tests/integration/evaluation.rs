@@ -53,7 +53,10 @@ fn a_process_that_is_killed_while_it_evaluates_has_measured() {
     let record = workplace.record(CASE);
     assert!(record.status == Status::Ok && record.latency_p50_ms.is_some() && record.accuracy.is_none(), "{record:?}");
     let message = record.message.unwrap();
-    assert!(message.contains("its answers were not evaluated: the process was ended by signal 9 (kill)"), "{message}");
+    assert!(
+        message.contains("its answers were not evaluated: the process was ended by signal 9 (SIGKILL)"),
+        "{message}"
+    );
 }
 
 #[test]

@@ -50,7 +50,7 @@ fn a_case_whose_process_is_killed_fails_and_the_others_run() {
     assert_eq!(running.wait().code(), Some(0));
     let killed = workplace.record(TENN);
     assert_eq!((killed.status, killed.latency_p50_ms), (Status::Failed, None));
-    assert!(killed.message.as_ref().unwrap().contains("ended by signal 9 (kill)"), "{killed:?}");
+    assert!(killed.message.as_ref().unwrap().contains("ended by signal 9 (SIGKILL)"), "{killed:?}");
     assert_eq!(workplace.record(DIGITS).status, Status::Ok);
     assert_eq!(workplace.measured(), [DIGITS]);
 }
@@ -178,7 +178,7 @@ fn a_run_of_another_file_is_not_resumed() {
     run("a/net.onnx").finish().with_code(0);
     stop_the_latest(&workplace);
     let other = run("b/net.onnx").arg("--resume").finish().with_code(2);
-    other.saying(&["had other models (net of a/net.onnx, and now net of b/net.onnx): it cannot be resumed"]);
+    other.saying(&["had other models: it cannot be resumed"]);
 
     let mut changed = whole.clone();
     let place = changed.windows(4).position(|bytes| bytes == b"Tanh").unwrap();
@@ -214,8 +214,8 @@ fn a_run_of_other_weights_or_samples_is_not_resumed() {
     };
     run("own.toml", "samples").finish().with_code(0);
     stop_the_latest(&workplace);
-    refused("other.toml", "samples", "had other models (digits with the weights ");
-    refused("own.toml", "others", "had other samples (samples.safetensors, and now others.safetensors)");
+    refused("other.toml", "samples", "had other models");
+    refused("own.toml", "others", "had other samples");
     flip_signs(&workplace.path("own.safetensors"), "fc2.weight");
     refused("own.toml", "samples", "had other files of digits (they have changed since)");
     flip_signs(&workplace.path("own.safetensors"), "fc2.weight");

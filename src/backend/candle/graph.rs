@@ -3,7 +3,7 @@
 //! It decodes the initializers, also those in another file, and computes the values that depend on constants alone, such as
 //! a transposed weight.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::path::Path;
 
 use candle_core::{Device, Tensor};
@@ -11,7 +11,7 @@ use candle_onnx::onnx::tensor_proto::{DataLocation, DataType};
 use candle_onnx::onnx::{GraphProto, ModelProto, ValueInfoProto};
 
 use crate::definition::CaseFailure;
-use crate::onnx::{Source, TensorBytes, proto};
+use crate::onnx::{Source, proto};
 
 /// The graph of an ONNX file without its initializers, and the constants that its nodes need, by name.
 ///
@@ -41,9 +41,9 @@ fn take_initializers(graph: &mut GraphProto, path: &Path) -> Result<HashMap<Stri
     Ok(tensors)
 }
 
-/// Evaluates the nodes whose inputs are all constant, and drops the constants that nothing else needs.
+/// Evaluates the nodes whose inputs are all constant.
 fn fold_constants(graph: &mut GraphProto, constants: &mut HashMap<String, Tensor>) -> Result<(), CaseFailure> {
-    let (mut kept, mut folded) = (Vec::new(), 0);
+    let mut kept = Vec::new();
     for node in std::mem::take(&mut graph.node) {
         let has_subgraph = node.attribute.iter().any(|attribute| attribute.g.is_some());
         let is_constant = node.input.iter().all(|input| input.is_empty() || constants.contains_key(input));
@@ -58,16 +58,8 @@ fn fold_constants(graph: &mut GraphProto, constants: &mut HashMap<String, Tensor
         let alone = GraphProto { node: vec![node], output: outputs, ..GraphProto::default() };
         let alone = ModelProto { graph: Some(alone), ..ModelProto::default() };
         constants.extend(candle_onnx::simple_eval(&alone, inputs)?);
-        folded += 1;
     }
     graph.node = kept;
-    // A subgraph may use any value of the graph around it.
-    let has_subgraphs = graph.node.iter().flat_map(|node| &node.attribute).any(|attribute| attribute.g.is_some());
-    if folded > 0 && !has_subgraphs {
-        let inputs = graph.node.iter().flat_map(|node| &node.input);
-        let needed: HashSet<&String> = inputs.chain(graph.output.iter().map(|output| &output.name)).collect();
-        constants.retain(|name, _| needed.contains(name));
-    }
     Ok(())
 }
 
@@ -77,8 +69,7 @@ fn read_external(source: &Source, initializer: &proto::TensorProto) -> Result<Te
         let (element, name) = (initializer.data_type, &initializer.name);
         CaseFailure::unsupported(format!("ONNX's element type {element} of {name:?}"))
     })?;
-    let bytes = source.bytes(initializer, dtype.size_in_bytes())?;
-    let bytes = bytes.as_ref().map(TensorBytes::as_slice).unwrap_or_default();
+    let bytes = source.bytes(initializer, dtype.size_in_bytes())?.unwrap_or_default();
     let shape: Vec<usize> = initializer.dims.iter().map(|&size| size.max(0) as usize).collect();
-    Ok(Tensor::from_raw_buffer(bytes, dtype, &shape, &Device::Cpu)?)
+    Ok(Tensor::from_raw_buffer(&bytes, dtype, &shape, &Device::Cpu)?)
 }

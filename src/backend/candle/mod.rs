@@ -15,17 +15,16 @@ mod plan;
 mod tensor;
 
 use std::collections::BTreeSet;
-use std::path::Path;
 
-use candle_core::{DType, Device, Tensor};
+use candle_core::{DType, Tensor};
+use candle_onnx::onnx::GraphProto;
 
 use self::plan::Plan;
-use self::tensor::{device_of, dtype_of, greedy, to_host, to_tensor};
+use self::tensor::{Forward, Place, device_of, dtype_of};
 use crate::backend::artifact::{Format, check_artifact, parts_of};
-use crate::backend::graphs::{Runtime, open_session};
+use crate::backend::graphs::open_session;
 use crate::backend::interface::{Backend, DeviceReport, LoadRequest, Placement, Session, Versions};
-use crate::definition::{CaseFailure, Dtype, Model, Part, TensorSpec};
-use crate::fixture::HostTensor;
+use crate::definition::{CaseFailure, Dtype, Model, Part};
 
 pub struct Candle;
 
@@ -62,89 +61,49 @@ impl Backend for Candle {
             ));
         }
         let parts = parts_of(request, Format::Onnx)?;
-        let graphs = parts.iter().map(|(part, file)| CandleGraph::load(part, file)).collect::<Result<Vec<_>, _>>()?;
+        let (mut own, mut fused, mut weight_dtype) = (BTreeSet::new(), BTreeSet::new(), None);
+        let mut graphs = Vec::new();
+        for (part, file) in &parts {
+            let (mut graph, mut constants) = graph::read(file)?;
+            weight_dtype = weight_dtype.or_else(|| constants.values().map(Tensor::dtype).find(DType::is_float));
+            fused.extend(fusion::fuse(&mut graph, &mut constants));
+            let plan = Plan::new(&graph, &constants)?;
+            own.extend(plan.own_operators());
+            graphs.push(forward(plan, part, &graph));
+        }
         let placement = Placement {
             effective_device: "cpu".into(),
-            effective_dtype: graphs.first().and_then(|graph| graph.weight_dtype).map_or(Some(request.dtype), dtype_of),
+            effective_dtype: weight_dtype.map_or(Some(request.dtype), dtype_of),
             providers: "candle".into(),
             threads: Some(candle_core::utils::get_num_threads()),
-            executor: Some(executor(&graphs)),
+            executor: Some(executor(own, fused)),
             serves_other_sizes: true,
             ..Placement::default()
         };
-        open_session(request, CandleRuntime, &parts, graphs, placement)
+        // The graphs convert by themselves.
+        open_session(request, Place { device, dtype: DType::F32 }, &parts, graphs, placement)
     }
 }
 
-struct CandleRuntime;
-
-struct CandleGraph {
-    plan: Plan,
-    weight_dtype: Option<DType>,
-    fused: Vec<&'static str>,
-    inputs: Vec<String>,
-    outputs: Vec<String>,
-}
-
-impl CandleGraph {
-    fn load(part: &Part, path: &Path) -> Result<Self, CaseFailure> {
-        let (mut graph, mut constants) = graph::read(path)?;
-        let names = |specs: &[TensorSpec]| specs.iter().map(|spec| spec.name.clone()).collect::<Vec<_>>();
-        let outputs = match part.outputs.as_slice() {
-            [] => graph.output.iter().map(|output| output.name.clone()).collect(),
-            outputs => names(outputs),
-        };
-        let weight_dtype = constants.values().map(Tensor::dtype).find(DType::is_float);
-        let fused = fusion::fuse(&mut graph, &mut constants);
-        let plan = Plan::new(&graph, &constants)?;
-        Ok(CandleGraph { plan, weight_dtype, fused, inputs: names(&part.inputs), outputs })
-    }
-
-    fn named(&self, inputs: &[&Tensor]) -> Vec<(String, Tensor)> {
-        self.inputs.iter().zip(inputs).map(|(name, tensor)| (name.clone(), (*tensor).clone())).collect()
-    }
+/// A part as a function of its inputs. candle computes on the CPU before it returns.
+fn forward(plan: Plan, part: &Part, graph: &GraphProto) -> Forward {
+    let inputs: Vec<String> = part.inputs.iter().map(|input| input.name.clone()).collect();
+    let outputs: Vec<String> = match part.outputs.as_slice() {
+        [] => graph.output.iter().map(|output| output.name.clone()).collect(),
+        outputs => outputs.iter().map(|output| output.name.clone()).collect(),
+    };
+    Box::new(move |given| {
+        let named: Vec<(String, Tensor)> = inputs.iter().cloned().zip(given.iter().cloned()).collect();
+        let mut computed = plan.run(&named)?;
+        let missing = |name| candle_core::Error::Msg(format!("no output {name:?}"));
+        outputs.iter().map(|name| computed.remove(name).ok_or_else(|| missing(name))).collect()
+    })
 }
 
 /// Describes what executes the graphs.
-fn executor(graphs: &[CandleGraph]) -> String {
-    let own: BTreeSet<&str> = graphs.iter().flat_map(|graph| graph.plan.own_operators()).collect();
-    let fused: BTreeSet<&str> = graphs.iter().flat_map(|graph| graph.fused.iter().copied()).collect();
+fn executor(own: BTreeSet<&str>, fused: BTreeSet<&str>) -> String {
     let list = |names: BTreeSet<&str>| names.into_iter().collect::<Vec<_>>().join(", ");
-    let mut text = "candle-onnx".to_owned();
-    if !own.is_empty() {
-        text += &format!(" with own {}", list(own));
-    }
-    if !fused.is_empty() {
-        text += &format!(" and fused {}", list(fused));
-    }
-    text
-}
-
-impl Runtime for CandleRuntime {
-    type Graph = CandleGraph;
-    type Value = Tensor;
-
-    fn upload(&self, tensor: &HostTensor) -> Result<Tensor, CaseFailure> {
-        to_tensor(tensor, &Device::Cpu)
-    }
-
-    fn download(&self, value: &Tensor) -> Result<HostTensor, CaseFailure> {
-        to_host(value)
-    }
-
-    fn run(&self, graph: &mut CandleGraph, inputs: &[&Tensor]) -> Result<Vec<Tensor>, CaseFailure> {
-        // candle computes on the CPU before it returns.
-        let mut computed = graph.plan.run(&graph.named(inputs))?;
-        let output =
-            |name: &String| computed.remove(name).ok_or_else(|| CaseFailure::failed(format!("no output {name:?}")));
-        graph.outputs.iter().map(output).collect()
-    }
-
-    fn greedy(&self, logits: &Tensor) -> Result<Tensor, CaseFailure> {
-        greedy(logits)
-    }
-
-    fn check_inputs(&self, graph: &CandleGraph, inputs: &[&Tensor]) -> Result<(), CaseFailure> {
-        Ok(graph.plan.check_inputs(&graph.named(inputs))?)
-    }
+    let own = if own.is_empty() { String::new() } else { format!(" with own {}", list(own)) };
+    let fused = if fused.is_empty() { String::new() } else { format!(" and fused {}", list(fused)) };
+    format!("candle-onnx{own}{fused}")
 }

@@ -6,79 +6,64 @@
 use std::collections::HashMap;
 
 use candle_core::{D, Result, Tensor};
+use candle_nn::ops::{layer_norm, layer_norm_slow};
 use candle_onnx::onnx::{AttributeProto, NodeProto};
 
 /// A node that runs without `candle-onnx`. Only its first input is not constant.
-#[derive(Debug)]
-pub enum Operator {
-    /// `MatMul` or `Gemm` with constant weights `[in, out]`, over the last axis.
-    Linear { weight: Tensor, bias: Option<Tensor> },
-    /// `Conv` with a kernel of size 1, as a matrix product without im2col: weights `[out, in]`, bias `[out, 1]`.
-    PointwiseConv { weight: Tensor, bias: Option<Tensor> },
-    /// 1-D `Conv` with a kernel for each channel, as a sum of shifted products: one `[channels, 1]` per tap.
-    DepthwiseConv1d { taps: Vec<Tensor>, bias: Option<Tensor>, padding: [usize; 2], dilation: usize },
-    /// `LayerNormalization` over the last axis.
-    LayerNorm { scale: Tensor, bias: Tensor, epsilon: f32 },
-    /// `Gather` of listed indices, which `candle-onnx` refuses if the input is not contiguous.
-    Select { places: Tensor, axis: usize },
+pub struct Operator {
+    /// The ONNX operators that it stands for.
+    pub name: &'static str,
+    compute: Compute,
 }
 
+type Compute = Box<dyn Fn(&Tensor) -> Result<Tensor>>;
+
 impl Operator {
+    fn new(name: &'static str, compute: impl Fn(&Tensor) -> Result<Tensor> + 'static) -> Option<Self> {
+        Some(Operator { name, compute: Box::new(compute) })
+    }
+
     /// The operator that computes this node, if there is one.
     pub fn of(node: &NodeProto, constants: &HashMap<String, Tensor>) -> Option<Operator> {
         if !node.domain.is_empty() || node.output.len() != 1 || node.input.first()?.is_empty() {
             return None;
         }
         let constant = |index: usize| node.input.get(index).and_then(|name| constants.get(name));
+        let of_rank = |index: usize, rank: usize| constant(index).filter(|tensor| tensor.rank() == rank).cloned();
         // The input may be absent, but it must not be computed.
         let optional = |index: usize| match node.input.get(index) {
-            None => Some(None),
-            Some(name) if name.is_empty() => Some(None),
-            Some(name) => constants.get(name).map(|tensor| Some(tensor.clone())),
+            Some(name) if !name.is_empty() => constants.get(name).map(|tensor| Some(tensor.clone())),
+            _ => Some(None),
         };
         match node.op_type.as_str() {
-            "MatMul" => {
-                let weight = constant(1).filter(|weight| weight.rank() == 2)?;
-                Some(Operator::Linear { weight: weight.clone(), bias: None })
-            }
+            "MatMul" => linear(of_rank(1, 2)?, None),
             "Gemm" => {
                 let is_plain = float(node, "alpha", 1.) == 1. && float(node, "beta", 1.) == 1.;
-                if !is_plain || int(node, "transA", 0) != 0 {
-                    return None;
-                }
-                let weight = constant(1).filter(|weight| weight.rank() == 2)?;
-                let weight = if int(node, "transB", 0) == 0 { weight.clone() } else { weight.t().ok()? };
-                Some(Operator::Linear { weight, bias: optional(2)? })
+                let weight = of_rank(1, 2).filter(|_| is_plain && int(node, "transA", 0) == 0)?;
+                linear(if int(node, "transB", 0) == 0 { weight } else { weight.t().ok()? }, optional(2)?)
             }
             "Conv" => conv(node, constant(1)?, optional(2)?),
+            // `candle-onnx` refuses listed indices if the input is not contiguous.
             "Gather" => {
-                let places = constant(1).filter(|places| places.rank() == 1)?;
+                let places = of_rank(1, 1)?;
                 let axis = usize::try_from(int(node, "axis", 0)).ok()?;
                 let is_counted_from_front = places.to_vec1::<i64>().ok()?.iter().all(|&place| place >= 0);
-                is_counted_from_front.then(|| Operator::Select { places: places.clone(), axis })
+                let select = move |input: &Tensor| input.contiguous()?.index_select(&places, axis);
+                is_counted_from_front.then(|| Operator::new("Gather", select))?
             }
             "LayerNormalization" => {
-                let scale = constant(1).filter(|scale| scale.rank() == 1)?.clone();
-                let bias = match optional(2)? {
-                    Some(bias) => bias,
-                    None => scale.zeros_like().ok()?,
-                };
-                let is_last = int(node, "axis", -1) == -1 && bias.shape() == scale.shape();
+                let scale = of_rank(1, 1)?;
+                let bias = optional(2)?.or(scale.zeros_like().ok())?;
                 let epsilon = float(node, "epsilon", 1e-5);
-                is_last.then_some(Operator::LayerNorm { scale, bias, epsilon })
+                if int(node, "axis", -1) != -1 || bias.shape() != scale.shape() {
+                    return None;
+                }
+                Operator::new("LayerNormalization", move |input| match input.dim(D::Minus1)? == scale.elem_count() {
+                    true => layer_norm(&input.contiguous()?, &scale, &bias, epsilon),
+                    false => layer_norm_slow(input, &scale, &bias, epsilon),
+                })
             }
             _ => None,
-        }
-    }
-
-    /// The name of the ONNX operator that it stands for.
-    pub fn name(&self) -> &'static str {
-        match self {
-            Operator::Linear { .. } => "MatMul/Gemm",
-            Operator::PointwiseConv { .. } => "pointwise Conv",
-            Operator::DepthwiseConv1d { .. } => "depthwise Conv",
-            Operator::LayerNorm { .. } => "LayerNormalization",
-            Operator::Select { .. } => "Gather",
         }
     }
 
@@ -87,49 +72,26 @@ impl Operator {
     /// # Errors
     /// The shape or dtype does not fit.
     pub fn apply(&self, input: &Tensor) -> Result<Tensor> {
-        match self {
-            Operator::Linear { weight, bias } => {
-                let rows = input.elem_count() / input.dim(D::Minus1)?.max(1);
-                let output = if input.rank() > 2 && rows > 0 {
-                    let mut shape = input.dims().to_vec();
-                    let (features, outputs) = weight.dims2()?;
-                    shape.pop();
-                    shape.push(outputs);
-                    input.reshape((rows, features))?.matmul(weight)?.reshape(shape)?
-                } else {
-                    input.broadcast_matmul(weight)?
-                };
-                add(output, bias)
-            }
-            Operator::PointwiseConv { weight, bias } => {
-                let mut shape = input.dims().to_vec();
-                let (batch_size, channels) = (input.dim(0)?, input.dim(1)?);
-                let weights = weight.broadcast_left(batch_size)?;
-                let output = weights.matmul(&input.contiguous()?.reshape((batch_size, channels, ()))?)?;
-                shape[1] = weight.dim(0)?;
-                add(output, bias)?.reshape(shape)
-            }
-            Operator::DepthwiseConv1d { taps, bias, padding, dilation } => {
-                let padded = input.pad_with_zeros(2, padding[0], padding[1])?;
-                let length = (padded.dim(2)? + 1).saturating_sub(dilation * (taps.len() - 1) + 1);
-                let products = taps.iter().enumerate();
-                let mut products =
-                    products.map(|(tap, weight)| padded.narrow(2, tap * dilation, length)?.broadcast_mul(weight));
-                let first = products.next().unwrap_or_else(|| input.zeros_like())?;
-                add(products.try_fold(first, |sum, product| sum + product?)?, bias)
-            }
-            Operator::Select { places, axis } => input.contiguous()?.index_select(places, *axis),
-            Operator::LayerNorm { scale, bias, epsilon } => {
-                if input.dim(D::Minus1)? == scale.elem_count() {
-                    candle_nn::ops::layer_norm(&input.contiguous()?, scale, bias, *epsilon)
-                } else {
-                    candle_nn::ops::layer_norm_slow(input, scale, bias, *epsilon)
-                }
-            }
-        }
+        (self.compute)(input)
     }
 }
 
+/// A product with weights `[in, out]` over the last axis.
+fn linear(weight: Tensor, bias: Option<Tensor>) -> Option<Operator> {
+    Operator::new("MatMul/Gemm", move |input| {
+        let rows = input.elem_count() / input.dim(D::Minus1)?.max(1);
+        if input.rank() <= 2 || rows == 0 {
+            return add(input.broadcast_matmul(&weight)?, &bias);
+        }
+        let (features, outputs) = weight.dims2()?;
+        let mut shape = input.dims().to_vec();
+        shape.pop();
+        shape.push(outputs);
+        add(input.reshape((rows, features))?.matmul(&weight)?.reshape(shape)?, &bias)
+    })
+}
+
+/// A convolution with a kernel of one element, or 1-D with a kernel for each channel.
 fn conv(node: &NodeProto, weight: &Tensor, bias: Option<Tensor>) -> Option<Operator> {
     let all = |name: &str, value: i64| ints(node, name).iter().all(|&given| given == value);
     let pads = ints(node, "pads");
@@ -137,16 +99,12 @@ fn conv(node: &NodeProto, weight: &Tensor, bias: Option<Tensor>) -> Option<Opera
     if !is_explicit || !all("strides", 1) || pads.iter().any(|&pad| pad < 0) {
         return None;
     }
-    let bias = match bias {
-        Some(bias) => Some(bias.reshape(((), 1)).ok()?),
-        None => None,
-    };
+    let bias = bias.map(|bias| bias.reshape(((), 1))).transpose().ok()?;
     let group = int(node, "group", 1);
     let (channels_out, channels_in) = (weight.dim(0).ok()?, weight.dim(1).ok()?);
     let spatial = weight.dims().get(2..)?;
     if group == 1 && all("pads", 0) && !spatial.is_empty() && spatial.iter().all(|&size| size == 1) {
-        let weight = weight.contiguous().ok()?.reshape((channels_out, channels_in)).ok()?;
-        return Some(Operator::PointwiseConv { weight, bias });
+        return pointwise(weight.contiguous().ok()?.reshape((channels_out, channels_in)).ok()?, bias);
     }
     let padding = match *pads {
         [] => [0, 0],
@@ -157,9 +115,33 @@ fn conv(node: &NodeProto, weight: &Tensor, bias: Option<Tensor>) -> Option<Opera
         return None;
     }
     let taps = (0..spatial[0]).map(|tap| weight.narrow(2, tap, 1)?.reshape((channels_out, 1)));
-    let taps = taps.collect::<Result<Vec<_>>>().ok()?;
     let dilation = usize::try_from(ints(node, "dilations").first().copied().unwrap_or(1)).ok()?;
-    Some(Operator::DepthwiseConv1d { taps, bias, padding, dilation })
+    depthwise(taps.collect::<Result<_>>().ok()?, bias, padding, dilation)
+}
+
+/// A matrix product without im2col: weights `[out, in]`, bias `[out, 1]`.
+fn pointwise(weight: Tensor, bias: Option<Tensor>) -> Option<Operator> {
+    Operator::new("pointwise Conv", move |input| {
+        let mut shape = input.dims().to_vec();
+        let (batch_size, channels) = (input.dim(0)?, input.dim(1)?);
+        let weights = weight.broadcast_left(batch_size)?;
+        let output = weights.matmul(&input.contiguous()?.reshape((batch_size, channels, ()))?)?;
+        shape[1] = weight.dim(0)?;
+        add(output, &bias)?.reshape(shape)
+    })
+}
+
+/// A sum of shifted products: one weight `[channels, 1]` per tap, bias `[channels, 1]`.
+fn depthwise(taps: Vec<Tensor>, bias: Option<Tensor>, padding: [usize; 2], dilation: usize) -> Option<Operator> {
+    Operator::new("depthwise Conv", move |input| {
+        let padded = input.pad_with_zeros(2, padding[0], padding[1])?;
+        let length = (padded.dim(2)? + 1).saturating_sub(dilation * (taps.len() - 1) + 1);
+        let products = taps.iter().enumerate();
+        let mut products =
+            products.map(|(tap, weight)| padded.narrow(2, tap * dilation, length)?.broadcast_mul(weight));
+        let first = products.next().unwrap_or_else(|| input.zeros_like())?;
+        add(products.try_fold(first, |sum, product| sum + product?)?, &bias)
+    })
 }
 
 fn add(output: Tensor, bias: &Option<Tensor>) -> Result<Tensor> {
@@ -234,7 +216,7 @@ mod tests {
         for (kernel, input) in [(vec![4, 3, 1], vec![2, 3, 6]), (vec![4, 3, 1, 1], vec![2, 3, 5, 6])] {
             let constants = [("w", ramp(&kernel)), bias.clone()];
             let conv = node("Conv", &["x", "w", "b"], &["y"]);
-            assert!(matches!(of(&conv, &constants), Some(Operator::PointwiseConv { .. })));
+            assert_eq!(of(&conv, &constants).unwrap().name, "pointwise Conv");
             assert!(difference(&conv, &constants, &ramp(&input)) < 1e-6);
             let conv = node("Conv", &["x", "w"], &["y"]);
             assert!(difference(&conv, &constants[..1], &ramp(&input)) < 1e-6);
@@ -252,7 +234,7 @@ mod tests {
                 ints_attribute("strides", &[1]),
             ];
             let constants = [("w", ramp(&[3, 1, 5])), ("b", ramp(&[3]))];
-            assert!(matches!(of(&conv, &constants), Some(Operator::DepthwiseConv1d { .. })));
+            assert_eq!(of(&conv, &constants).unwrap().name, "depthwise Conv");
             assert!(difference(&conv, &constants, &ramp(&[2, 3, 16])) < 1e-6, "{pads:?} {dilation}");
         }
     }
@@ -262,7 +244,7 @@ mod tests {
         let places = Tensor::new(&[2i64, 0, 2], &candle_core::Device::Cpu).unwrap();
         let constants = [("i", places)];
         let gather = NodeProto { attribute: vec![int_attribute("axis", 1)], ..node("Gather", &["x", "i"], &["y"]) };
-        assert!(matches!(of(&gather, &constants), Some(Operator::Select { .. })));
+        assert_eq!(of(&gather, &constants).unwrap().name, "Gather");
         assert!(difference(&gather, &constants, &ramp(&[2, 3, 4])) < 1e-9);
         let transposed = ramp(&[3, 2]).t().unwrap();
         let output = of(&gather, &constants).unwrap().apply(&transposed).unwrap();

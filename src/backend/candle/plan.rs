@@ -1,11 +1,11 @@
-//! The plan of a graph: the order of its steps, and how long each value is kept.
+//! The plan of a graph: its steps in order, and how long each value is kept.
 //!
 //! Consecutive nodes that `candle-onnx` evaluates form a segment, a small model of its own; a node that an
 //! [`Operator`] computes is a step alone. A value is dropped after the last step that reads it.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 
-use candle_core::{Result, Tensor};
+use candle_core::{Error, Result, Tensor};
 use candle_onnx::onnx::{GraphProto, ModelProto, NodeProto, ValueInfoProto};
 
 use super::operator::Operator;
@@ -16,67 +16,137 @@ const NODES_PER_SEGMENT: usize = 8;
 
 /// A graph, ready to run.
 pub struct Plan {
-    /// A graph without nodes, with which `candle-onnx` checks the inputs.
-    inputs: ModelProto,
-    /// The slot of each value, by name.
-    slots: HashMap<String, usize>,
-    /// The values before the first step: the constants.
-    initial: Vec<Option<Tensor>>,
+    constants: HashMap<String, Tensor>,
     steps: Vec<Step>,
-    outputs: Vec<Value>,
+    outputs: Vec<String>,
 }
 
 struct Step {
     work: Work,
-    /// The slots that no later step reads.
-    expired: Vec<usize>,
+    /// The values of other steps that it reads.
+    inputs: Vec<String>,
+    /// The values of its own that are read elsewhere.
+    outputs: Vec<String>,
+    /// The values that no later step reads.
+    expired: Vec<String>,
 }
 
 enum Work {
-    Segment { model: Box<ModelProto>, inputs: Vec<Value>, outputs: Vec<Value> },
-    Own { operator: Operator, input: Value, output: usize },
+    Segment(Box<ModelProto>),
+    /// Computes its output out of its only input.
+    Own(Operator),
 }
 
-/// A value's name and slot.
-type Value = (String, usize);
-
-/// The nodes of a step, before the reads of later steps are known.
-enum Group<'a> {
-    Segment(Vec<&'a NodeProto>),
-    Own(&'a NodeProto, Operator),
-}
-
-impl<'a> Group<'a> {
-    fn nodes(&self) -> &[&'a NodeProto] {
-        match self {
-            Group::Segment(nodes) => nodes,
-            Group::Own(node, _) => std::slice::from_ref(node),
+impl Plan {
+    /// Plans the evaluation of a graph.
+    ///
+    /// # Errors
+    /// The graph has an output that nothing computes.
+    pub fn new(graph: &GraphProto, constants: &HashMap<String, Tensor>) -> std::result::Result<Plan, CaseFailure> {
+        let groups = group(&graph.node, constants);
+        let reads: Vec<BTreeSet<&str>> = groups.iter().map(|(nodes, own)| reads_of(nodes, own.is_some())).collect();
+        let is_output: HashSet<&str> = graph.output.iter().map(|output| output.name.as_str()).collect();
+        let mut last_read: HashMap<&str, usize> = HashMap::new();
+        for (index, names) in reads.iter().enumerate() {
+            last_read.extend(names.iter().map(|&name| (name, index)));
         }
+        let owned = |names: &mut dyn Iterator<Item = &str>| names.map(str::to_owned).collect::<Vec<String>>();
+        let mut known: HashSet<&str> = graph.input.iter().map(|input| input.name.as_str()).collect();
+        known.extend(constants.keys().map(String::as_str));
+        let mut steps = Vec::new();
+        for (index, (nodes, operator)) in groups.into_iter().enumerate() {
+            let writes: BTreeSet<&str> = nodes.iter().flat_map(|node| &node.output).map(String::as_str).collect();
+            let is_kept = |name: &&str| is_output.contains(name) || last_read.get(name).is_some_and(|&at| at > index);
+            // What is not known here is a name inside a subgraph.
+            let inputs = owned(&mut reads[index].iter().copied().filter(|name| known.contains(name)));
+            let expired = owned(&mut reads[index].iter().copied().filter(|name| !is_kept(name)));
+            let outputs = owned(&mut writes.iter().copied().filter(is_kept));
+            let work = match operator {
+                Some(operator) => Work::Own(operator),
+                None => Work::Segment(Box::new(small_model(nodes, &outputs))),
+            };
+            steps.push(Step { work, inputs, outputs, expired });
+            known.extend(writes);
+        }
+        if let Some(output) = is_output.iter().find(|name| !known.contains(*name)) {
+            return Err(CaseFailure::failed(format!("nothing computes the output {output:?}")));
+        }
+        let is_read = |name: &String| is_output.contains(name.as_str()) || last_read.contains_key(name.as_str());
+        let constants = constants.iter().filter(|(name, _)| is_read(name));
+        let constants = constants.map(|(name, tensor)| (name.clone(), tensor.clone())).collect();
+        Ok(Plan { constants, steps, outputs: owned(&mut is_output.into_iter()) })
     }
 
-    /// The values that it needs from other groups.
-    fn reads(&self) -> BTreeSet<&'a str> {
-        match self {
-            Group::Segment(nodes) => {
-                let mut names = BTreeSet::new();
-                let mut written = HashSet::new();
-                for node in nodes {
-                    let mut of_node = BTreeSet::new();
-                    collect_reads(node, &mut of_node);
-                    names.extend(of_node.into_iter().filter(|name| !written.contains(name)));
-                    written.extend(node.output.iter().map(String::as_str));
+    /// Evaluates the graph: its outputs by name.
+    ///
+    /// # Errors
+    /// An input is missing, or a node cannot be evaluated.
+    pub fn run(&self, inputs: &[(String, Tensor)]) -> Result<HashMap<String, Tensor>> {
+        let mut values: HashMap<&str, Tensor> =
+            inputs.iter().map(|(name, tensor)| (name.as_str(), tensor.clone())).collect();
+        let find = |values: &HashMap<&str, Tensor>, name: &String| {
+            let value = values.get(name.as_str()).or_else(|| self.constants.get(name));
+            value.cloned().ok_or_else(|| Error::Msg(format!("no value {name:?}")))
+        };
+        for Step { work, inputs, outputs, expired } in &self.steps {
+            match work {
+                Work::Segment(model) => {
+                    let given = inputs.iter().map(|name| Ok((name.clone(), find(&values, name)?)));
+                    let mut computed = candle_onnx::simple_eval(model, given.collect::<Result<_>>()?)?;
+                    let computed = outputs.iter().filter_map(|name| Some((name.as_str(), computed.remove(name)?)));
+                    values.extend(computed);
                 }
-                names
+                Work::Own(operator) => {
+                    let computed = operator.apply(&find(&values, &inputs[0])?)?;
+                    values.extend(outputs.iter().map(|name| (name.as_str(), computed.clone())));
+                }
             }
-            // The other inputs are constants, which the operator holds.
-            Group::Own(node, _) => BTreeSet::from([node.input[0].as_str()]),
+            for name in expired {
+                values.remove(name.as_str());
+            }
         }
+        self.outputs.iter().map(|name| Ok((name.clone(), find(&values, name)?))).collect()
     }
 
-    fn writes(&self) -> impl Iterator<Item = &'a str> {
-        let names = self.nodes().iter().flat_map(|node| &node.output);
-        names.map(String::as_str).filter(|name| !name.is_empty())
+    /// The kinds of the nodes that an [`Operator`] computes.
+    pub fn own_operators(&self) -> BTreeSet<&'static str> {
+        let own = self.steps.iter().filter_map(|step| match &step.work {
+            Work::Own(operator) => Some(operator.name),
+            Work::Segment(_) => None,
+        });
+        own.collect()
     }
+}
+
+/// The nodes of each step, with the operator that computes them if it is not `candle-onnx`.
+fn group<'a>(
+    nodes: &'a [NodeProto],
+    constants: &HashMap<String, Tensor>,
+) -> Vec<(Vec<&'a NodeProto>, Option<Operator>)> {
+    let mut groups: Vec<(Vec<&NodeProto>, Option<Operator>)> = Vec::new();
+    for node in nodes {
+        match (Operator::of(node, constants), groups.last_mut()) {
+            (None, Some((segment, None))) if segment.len() < NODES_PER_SEGMENT => segment.push(node),
+            (operator, _) => groups.push((vec![node], operator)),
+        }
+    }
+    groups
+}
+
+/// The names that a step needs from others, among them names that only its subgraphs know.
+fn reads_of<'a>(nodes: &[&'a NodeProto], is_own: bool) -> BTreeSet<&'a str> {
+    if is_own {
+        // The other inputs are constants, which the operator holds.
+        return BTreeSet::from([nodes[0].input[0].as_str()]);
+    }
+    let (mut names, mut written) = (BTreeSet::new(), HashSet::new());
+    for node in nodes {
+        let mut of_node = BTreeSet::new();
+        collect_reads(node, &mut of_node);
+        names.extend(of_node.into_iter().filter(|name| !written.contains(name)));
+        written.extend(node.output.iter().map(String::as_str));
+    }
+    names
 }
 
 /// Collects the names that a node reads, also in its subgraphs, which see the values of the graph around them.
@@ -90,139 +160,11 @@ fn collect_reads<'a>(node: &'a NodeProto, names: &mut BTreeSet<&'a str>) {
     }
 }
 
-impl Plan {
-    /// Plans the evaluation of a graph.
-    ///
-    /// # Errors
-    /// The graph has an output that nothing computes.
-    pub fn new(graph: &GraphProto, constants: &HashMap<String, Tensor>) -> std::result::Result<Plan, CaseFailure> {
-        let groups = group(&graph.node, constants);
-        let is_output: HashSet<&str> = graph.output.iter().map(|output| output.name.as_str()).collect();
-
-        let mut last_use: HashMap<&str, usize> = HashMap::new();
-        for (index, group) in groups.iter().enumerate() {
-            last_use.extend(group.reads().into_iter().chain(group.writes()).map(|name| (name, index)));
-        }
-        let mut slots: HashMap<String, usize> = HashMap::new();
-        let inputs = graph.input.iter().map(|input| input.name.as_str());
-        let kept = |name: &&str| last_use.contains_key(name) || is_output.contains(name);
-        let needed_constants: Vec<&str> = constants.keys().map(String::as_str).filter(kept).collect();
-        let written = groups.iter().flat_map(Group::writes);
-        for name in inputs.chain(needed_constants.iter().copied()).chain(written) {
-            let next = slots.len();
-            slots.entry(name.to_owned()).or_insert(next);
-        }
-        let mut initial = vec![None; slots.len()];
-        for name in needed_constants {
-            initial[slots[name]] = constants.get(name).cloned();
-        }
-        let value = |name: &str| slots.get(name).map(|&slot| (name.to_owned(), slot));
-
-        let mut steps = Vec::new();
-        for (index, group) in groups.into_iter().enumerate() {
-            let (reads, writes) = (group.reads(), group.writes().collect::<BTreeSet<_>>());
-            let touched = reads.union(&writes).copied();
-            let expired = touched.filter(|name| last_use[name] == index && !is_output.contains(name));
-            let expired = expired.filter(|&name| !constants.contains_key(name));
-            let expired = expired.filter_map(|name| slots.get(name).copied()).collect();
-            let work = match group {
-                Group::Segment(nodes) => {
-                    let outlives = |name: &&str| last_use[name] > index || is_output.contains(name);
-                    let outputs: Vec<Value> = writes.into_iter().filter(outlives).filter_map(value).collect();
-                    let model = Box::new(small_model(nodes, &outputs));
-                    Work::Segment { model, inputs: reads.into_iter().filter_map(value).collect(), outputs }
-                }
-                Group::Own(node, operator) => {
-                    let nothing = || CaseFailure::failed(format!("nothing computes {:?}", node.input[0]));
-                    let input = value(&node.input[0]).ok_or_else(nothing)?;
-                    Work::Own { operator, input, output: slots[&node.output[0]] }
-                }
-            };
-            steps.push(Step { work, expired });
-        }
-        let outputs = graph.output.iter().map(|output| {
-            value(&output.name)
-                .ok_or_else(|| CaseFailure::failed(format!("nothing computes the output {:?}", output.name)))
-        });
-        let outputs = outputs.collect::<std::result::Result<_, _>>()?;
-        let inputs = GraphProto { input: graph.input.clone(), ..GraphProto::default() };
-        let inputs = ModelProto { graph: Some(inputs), ..ModelProto::default() };
-        Ok(Plan { inputs, slots, initial, steps, outputs })
-    }
-
-    /// Compares the inputs with the declarations of the graph.
-    ///
-    /// # Errors
-    /// An input is missing, or its shape or dtype differs.
-    pub fn check_inputs(&self, inputs: &[(String, Tensor)]) -> Result<()> {
-        candle_onnx::simple_eval(&self.inputs, inputs.iter().cloned().collect()).map(drop)
-    }
-
-    /// Evaluates the graph: its outputs by name.
-    ///
-    /// # Errors
-    /// A node cannot be evaluated.
-    pub fn run(&self, inputs: &[(String, Tensor)]) -> Result<HashMap<String, Tensor>> {
-        let mut values = self.initial.clone();
-        for (name, tensor) in inputs {
-            if let Some(&slot) = self.slots.get(name) {
-                values[slot] = Some(tensor.clone());
-            }
-        }
-        for step in &self.steps {
-            match &step.work {
-                Work::Segment { model, inputs, outputs } => {
-                    let given = inputs.iter().filter_map(|(name, slot)| Some((name.clone(), values[*slot].clone()?)));
-                    let mut computed = candle_onnx::simple_eval(model, given.collect())?;
-                    for (name, slot) in outputs {
-                        values[*slot] = computed.remove(name);
-                    }
-                }
-                Work::Own { operator, input, output } => {
-                    values[*output] = Some(operator.apply(present(&values, input)?)?);
-                }
-            }
-            for &slot in &step.expired {
-                values[slot] = None;
-            }
-        }
-        self.outputs.iter().map(|output| Ok((output.0.clone(), present(&values, output)?.clone()))).collect()
-    }
-
-    /// The kinds of the nodes that an [`Operator`] computes.
-    pub fn own_operators(&self) -> Vec<&'static str> {
-        let own = self.steps.iter().filter_map(|step| match &step.work {
-            Work::Own { operator, .. } => Some(operator.name()),
-            Work::Segment { .. } => None,
-        });
-        own.collect::<BTreeSet<_>>().into_iter().collect()
-    }
-}
-
-fn group<'a>(nodes: &'a [NodeProto], constants: &HashMap<String, Tensor>) -> Vec<Group<'a>> {
-    let mut groups = Vec::new();
-    for node in nodes {
-        if let Some(operator) = Operator::of(node, constants) {
-            groups.push(Group::Own(node, operator));
-            continue;
-        }
-        match groups.last_mut() {
-            Some(Group::Segment(segment)) if segment.len() < NODES_PER_SEGMENT => segment.push(node),
-            _ => groups.push(Group::Segment(vec![node])),
-        }
-    }
-    groups
-}
-
-fn small_model(nodes: Vec<&NodeProto>, outputs: &[Value]) -> ModelProto {
-    let outputs = outputs.iter().map(|(name, _)| ValueInfoProto { name: name.clone(), ..ValueInfoProto::default() });
-    let graph =
-        GraphProto { node: nodes.into_iter().cloned().collect(), output: outputs.collect(), ..GraphProto::default() };
+fn small_model(nodes: Vec<&NodeProto>, outputs: &[String]) -> ModelProto {
+    let output = outputs.iter().map(|name| ValueInfoProto { name: name.clone(), ..ValueInfoProto::default() });
+    let node = nodes.into_iter().cloned().collect();
+    let graph = GraphProto { node, output: output.collect(), ..GraphProto::default() };
     ModelProto { graph: Some(graph), ..ModelProto::default() }
-}
-
-fn present<'a>(values: &'a [Option<Tensor>], (name, slot): &Value) -> Result<&'a Tensor> {
-    values[*slot].as_ref().ok_or_else(|| candle_core::Error::Msg(format!("no value {name:?}")))
 }
 
 #[cfg(test)]
@@ -303,22 +245,14 @@ pub(super) mod tests {
     #[test]
     fn segments_pass_on_what_later_steps_read_and_values_expire_after_it() {
         let plan = Plan::new(&graph(&nodes(), &["x"], &["y"]), &constants()).unwrap();
-        let names = |values: &[Value]| values.iter().map(|(name, _)| name.clone()).collect::<Vec<_>>();
-        let slot_names = |step: &Step| {
-            let expired = plan.slots.iter().filter(|(_, slot)| step.expired.contains(slot));
-            expired.map(|(name, _)| name.clone()).collect::<BTreeSet<_>>().into_iter().collect::<Vec<_>>()
-        };
         let [first, matmul, last] = plan.steps.as_slice() else { panic!("{} steps", plan.steps.len()) };
-        let Work::Segment { inputs, outputs, .. } = &first.work else { panic!("not a segment") };
-        assert_eq!((names(inputs), names(outputs)), (vec!["c".into(), "x".into()], vec!["a".into(), "b".into()]));
-        assert_eq!(slot_names(first), ["x"]);
-        assert!(matches!(&matmul.work, Work::Own { operator: Operator::Linear { .. }, .. }));
-        assert_eq!(slot_names(matmul), ["b"]);
-        let Work::Segment { inputs, outputs, .. } = &last.work else { panic!("not a segment") };
-        assert_eq!((names(inputs), names(outputs)), (vec!["a".into(), "m".into()], vec!["y".into()]));
-        assert_eq!(slot_names(last), ["a", "m", "s"]);
-        assert!(plan.initial[plan.slots["c"]].is_some(), "a segment reads it");
-        assert!(!plan.slots.contains_key("w"), "only the operator has it");
+        assert!(matches!(&first.work, Work::Segment(_)) && matches!(&last.work, Work::Segment(_)));
+        assert!(matches!(&matmul.work, Work::Own(operator) if operator.name == "MatMul/Gemm"));
+        assert_eq!((&first.inputs, &first.outputs), (&vec!["c".into(), "x".into()], &vec!["a".into(), "b".into()]));
+        assert_eq!((&last.inputs, &last.outputs), (&vec!["a".into(), "m".into()], &vec!["y".into()]));
+        let expired = |step: &Step| step.expired.iter().filter(|name| *name != "c").cloned().collect::<Vec<_>>();
+        assert_eq!([first, matmul, last].map(expired), [vec!["x"], vec!["b"], vec!["a", "m"]]);
+        assert_eq!(plan.constants.keys().collect::<Vec<_>>(), ["c"], "only the operator has w");
     }
 
     #[test]

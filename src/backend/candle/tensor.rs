@@ -1,8 +1,9 @@
-//! candle's tensors, devices and errors in the words of the other backends.
+//! candle as a runtime: its tensors, devices and errors in the words of the other backends.
 
 use candle_core::{D, DType, Device, Tensor};
 
 use crate::backend::failure::classify;
+use crate::backend::graphs::Runtime;
 use crate::definition::{CaseFailure, Dtype, device_index, device_kind};
 use crate::fixture::{HostTensor, TensorData};
 
@@ -40,43 +41,56 @@ pub fn dtype_of(dtype: DType) -> Option<Dtype> {
     }
 }
 
-/// A tensor on the device, of the same shape.
-///
-/// # Errors
-/// `unsupported`: candle has no such element type.
-pub fn to_tensor(tensor: &HostTensor, device: &Device) -> Result<Tensor, CaseFailure> {
-    let shape = tensor.shape.as_slice();
-    Ok(match &tensor.data {
-        TensorData::F32(values) => Tensor::from_slice(values, shape, device)?,
-        TensorData::F64(values) => Tensor::from_slice(values, shape, device)?,
-        TensorData::I64(values) => Tensor::from_slice(values, shape, device)?,
-        TensorData::U8(values) => Tensor::from_slice(values, shape, device)?,
-        TensorData::I32(values) => Tensor::from_slice(values, shape, device)?,
-        TensorData::Bool(_) => return Err(CaseFailure::unsupported("candle has no bool tensors")),
-    })
+/// Computes a model's outputs out of its inputs, both in the order of the definition; fails if an input does not fit.
+pub type Forward = Box<dyn Fn(&[Tensor]) -> candle_core::Result<Vec<Tensor>>>;
+
+/// Where graphs and modules compute, and in what.
+pub struct Place {
+    pub device: Device,
+    /// The dtype that floating-point inputs are given in.
+    pub dtype: DType,
 }
 
-/// A copy on the host, of the same shape.
-///
-/// # Errors
-/// `unsupported`: the host has no such element type.
-pub fn to_host(tensor: &Tensor) -> Result<HostTensor, CaseFailure> {
-    let shape = tensor.dims().to_vec();
-    let flat = tensor.flatten_all()?;
-    let data = match tensor.dtype() {
-        DType::F32 | DType::F16 | DType::BF16 => TensorData::F32(flat.to_dtype(DType::F32)?.to_vec1()?),
-        DType::F64 => TensorData::F64(flat.to_vec1()?),
-        DType::I64 => TensorData::I64(flat.to_vec1()?),
-        DType::U8 => TensorData::U8(flat.to_vec1()?),
-        other => return Err(CaseFailure::unsupported(format!("an output has the element type {other:?}"))),
-    };
-    Ok(HostTensor { shape, data })
-}
+impl Runtime for Place {
+    type Graph = Forward;
+    type Value = Tensor;
 
-/// The tokens of the largest logits: `[batch, vocabulary]` to i64 `[batch, 1]`.
-///
-/// # Errors
-/// The logits have no last dimension.
-pub fn greedy(logits: &Tensor) -> Result<Tensor, CaseFailure> {
-    Ok(logits.argmax_keepdim(D::Minus1)?.to_dtype(DType::I64)?)
+    fn upload(&self, tensor: &HostTensor) -> Result<Tensor, CaseFailure> {
+        let shape = tensor.shape.as_slice();
+        let uploaded = match &tensor.data {
+            TensorData::F32(values) => Tensor::from_slice(values, shape, &self.device)?,
+            TensorData::F64(values) => Tensor::from_slice(values, shape, &self.device)?,
+            TensorData::I64(values) => Tensor::from_slice(values, shape, &self.device)?,
+            TensorData::U8(values) => Tensor::from_slice(values, shape, &self.device)?,
+            TensorData::I32(values) => Tensor::from_slice(values, shape, &self.device)?,
+            TensorData::Bool(_) => return Err(CaseFailure::unsupported("candle has no bool tensors")),
+        };
+        Ok(if uploaded.dtype() == DType::F32 { uploaded.to_dtype(self.dtype)? } else { uploaded })
+    }
+
+    fn download(&self, value: &Tensor) -> Result<HostTensor, CaseFailure> {
+        let shape = value.dims().to_vec();
+        let flat = value.flatten_all()?;
+        let data = match value.dtype() {
+            DType::F32 | DType::F16 | DType::BF16 => TensorData::F32(flat.to_dtype(DType::F32)?.to_vec1()?),
+            DType::F64 => TensorData::F64(flat.to_vec1()?),
+            DType::I64 => TensorData::I64(flat.to_vec1()?),
+            DType::U8 => TensorData::U8(flat.to_vec1()?),
+            other => return Err(CaseFailure::unsupported(format!("an output has the element type {other:?}"))),
+        };
+        Ok(HostTensor { shape, data })
+    }
+
+    fn run(&self, forward: &mut Forward, inputs: &[&Tensor]) -> Result<Vec<Tensor>, CaseFailure> {
+        let inputs: Vec<Tensor> = inputs.iter().map(|&input| input.clone()).collect();
+        Ok(forward(&inputs)?)
+    }
+
+    fn greedy(&self, logits: &Tensor) -> Result<Tensor, CaseFailure> {
+        Ok(logits.argmax_keepdim(D::Minus1)?.to_dtype(DType::I64)?)
+    }
+
+    fn sync(&self) -> Result<(), CaseFailure> {
+        Ok(self.device.synchronize()?)
+    }
 }

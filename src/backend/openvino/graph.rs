@@ -13,36 +13,42 @@ use std::time::{Duration, Instant};
 
 use clap::ValueEnum as _;
 use openvino::{
-    CompiledModel, Core, DeviceType, InferRequest, InferenceError, Model, PartialShape, PropertyKey, RwPropertyKey,
-    Tensor,
+    CompiledModel, Core, DeviceType, InferRequest, InferenceError, Model, Node, PartialShape, PropertyKey,
+    RwPropertyKey, Tensor,
 };
 
 use super::library::{case_device, core};
 use super::tensor::{shape, to_host, to_tensor};
-use crate::backend::graphs::{Runtime, largest_of_rows};
+use crate::backend::graphs::{Runtime, largest_of_rows, places};
 use crate::backend::interface::{LoadRequest, Placement};
 use crate::definition::{CaseFailure, Dimension, Dtype, Part};
 use crate::fixture::{HostTensor, TensorData};
 
 /// How a session's graphs are compiled.
-pub(super) struct Settings {
+pub(super) struct OpenVinoRuntime {
     /// OpenVINO's name of the device.
     device: String,
     dtype: Dtype,
     threads: usize,
+    /// What the device reports when it is told so. A compiled graph has to report the same.
+    pub placement: Placement,
 }
 
-impl Settings {
-    pub(super) fn of(request: &LoadRequest<'_>) -> Self {
-        Settings { device: request.device.to_uppercase(), dtype: request.dtype, threads: request.threads }
+impl OpenVinoRuntime {
+    /// Tells the device how to compile graphs.
+    ///
+    /// # Errors
+    /// `unsupported`: the device cannot compute so.
+    pub(super) fn new(core: &mut Core, request: &LoadRequest<'_>) -> Result<Self, CaseFailure> {
+        let (device, dtype, threads) = (request.device.to_uppercase(), request.dtype, request.threads);
+        let mut runtime = OpenVinoRuntime { device, dtype, threads, placement: Placement::default() };
+        runtime.configure(core)?;
+        runtime.placement =
+            read_placement(&runtime.device, |key| core.get_property(&DeviceType::from(runtime.device.as_str()), key))?;
+        Ok(runtime)
     }
 
-    fn device(&self) -> DeviceType<'_> {
-        DeviceType::from(self.device.as_str())
-    }
-
-    /// Tells the device how to compile graphs from now on, and returns what the device then reports.
-    pub(super) fn configure(&self, core: &mut Core) -> Result<Placement, CaseFailure> {
+    fn configure(&self, core: &mut Core) -> Result<(), CaseFailure> {
         let threads = self.threads.to_string();
         let mut properties = vec![
             (RwPropertyKey::HintPerformanceMode, "LATENCY"),
@@ -55,12 +61,58 @@ impl Settings {
             properties.push((RwPropertyKey::HintEnableHyperThreading, "YES"));
         }
         for (key, value) in properties {
-            core.set_property(&self.device(), &key, value).map_err(|error| {
+            core.set_property(&DeviceType::from(self.device.as_str()), &key, value).map_err(|error| {
                 let why = CaseFailure::from(error).message;
                 CaseFailure::unsupported(format!("OpenVINO refuses {}={value} on {}: {why}", key.as_ref(), self.device))
             })?;
         }
-        read_placement(&self.device, |key| core.get_property(&self.device(), key))
+        Ok(())
+    }
+
+    /// The index of the graph for inputs of these shapes, which is compiled on the first call.
+    fn compiled(&self, graph: &mut Graph, shapes: Vec<Rc<[usize]>>) -> Result<usize, CaseFailure> {
+        let shapes = if graph.grows { None } else { Some(shapes) };
+        if let Some(place) = graph.compiled.iter().position(|compiled| compiled.shapes == shapes) {
+            return Ok(place);
+        }
+        let start = Instant::now();
+        let compiled = self.compile(graph, shapes).map_err(|CaseFailure { status, message }| {
+            CaseFailure::new(status, format!("{}: {message}", graph.file.display()))
+        })?;
+        graph.compiled.push(compiled);
+        graph.compilation += start.elapsed();
+        Ok(graph.compiled.len() - 1)
+    }
+
+    fn compile(&self, graph: &mut Graph, shapes: Option<Vec<Rc<[usize]>>>) -> Result<Compiled, CaseFailure> {
+        let mut core = core()?;
+        self.configure(&mut core)?;
+        if let Some(shapes) = &shapes {
+            let fixed = shapes.iter().map(|shape| {
+                let dimensions: Vec<i64> = shape.iter().map(|&size| size as i64).collect();
+                PartialShape::new_static(dimensions.len() as i64, &dimensions)
+            });
+            let fixed = fixed.collect::<Result<Vec<_>, _>>()?;
+            let named = graph.inputs.iter().map(String::as_str).zip(&fixed);
+            graph.model.reshape(&named.collect::<Vec<_>>())?;
+        }
+        let compiled = core.compile_model(&graph.model, DeviceType::from(self.device.as_str()))?;
+        let property = |key: &PropertyKey| compiled.get_property(key).map(|value| value.trim().to_owned());
+        let devices = property(&PropertyKey::Other("EXECUTION_DEVICES".into()))?;
+        let placement = read_placement(&devices, property)?;
+        if let Some(threads) = placement.threads.filter(|&threads| threads != self.threads) {
+            return Err(CaseFailure::unsupported(format!(
+                "asked for {} threads, and OpenVINO takes {threads} here; `--threads {threads}` asks for these",
+                self.threads
+            )));
+        }
+        let is_as_said = placement.effective_device == self.placement.effective_device
+            && placement.effective_dtype == self.placement.effective_dtype;
+        if !is_as_said {
+            let (said, found) = (&self.placement, placement);
+            return Err(CaseFailure::unsupported(format!("OpenVINO said {said:?}, and compiled for {found:?}")));
+        }
+        Compiled::new(compiled, &graph.inputs, &graph.outputs, shapes)
     }
 }
 
@@ -81,64 +133,6 @@ fn read_placement(
         threads,
         ..Placement::default()
     })
-}
-
-pub(super) struct OpenVinoRuntime {
-    settings: Settings,
-    /// What the device reported after [`Settings::configure`]. A compiled graph has to report the same.
-    placement: Placement,
-}
-
-impl OpenVinoRuntime {
-    pub(super) fn new(settings: Settings, placement: Placement) -> Self {
-        OpenVinoRuntime { settings, placement }
-    }
-
-    /// The index of the graph for inputs of these shapes, which is compiled on the first call.
-    fn compiled(&self, graph: &mut Graph, shapes: Vec<Rc<[usize]>>) -> Result<usize, CaseFailure> {
-        let shapes = if graph.grows { None } else { Some(shapes) };
-        if let Some(place) = graph.compiled.iter().position(|compiled| compiled.shapes == shapes) {
-            return Ok(place);
-        }
-        let start = Instant::now();
-        let compiled = self.compile(graph, shapes).map_err(|CaseFailure { status, message }| {
-            CaseFailure::new(status, format!("{}: {message}", graph.file.display()))
-        })?;
-        graph.compiled.push(compiled);
-        graph.compilation += start.elapsed();
-        Ok(graph.compiled.len() - 1)
-    }
-
-    fn compile(&self, graph: &mut Graph, shapes: Option<Vec<Rc<[usize]>>>) -> Result<Compiled, CaseFailure> {
-        let mut core = core()?;
-        self.settings.configure(&mut core)?;
-        if let Some(shapes) = &shapes {
-            let fixed = shapes.iter().map(|shape| {
-                let dimensions: Vec<i64> = shape.iter().map(|&size| size as i64).collect();
-                PartialShape::new_static(dimensions.len() as i64, &dimensions)
-            });
-            let fixed = fixed.collect::<Result<Vec<_>, _>>()?;
-            let named = graph.inputs.iter().map(String::as_str).zip(&fixed);
-            graph.model.reshape(&named.collect::<Vec<_>>())?;
-        }
-        let compiled = core.compile_model(&graph.model, self.settings.device())?;
-        let property = |key: &PropertyKey| compiled.get_property(key).map(|value| value.trim().to_owned());
-        let devices = property(&PropertyKey::Other("EXECUTION_DEVICES".into()))?;
-        let placement = read_placement(&devices, property)?;
-        if let Some(threads) = placement.threads.filter(|&threads| threads != self.settings.threads) {
-            return Err(CaseFailure::unsupported(format!(
-                "asked for {} threads, and OpenVINO takes {threads} here; `--threads {threads}` asks for these",
-                self.settings.threads
-            )));
-        }
-        let is_as_said = placement.effective_device == self.placement.effective_device
-            && placement.effective_dtype == self.placement.effective_dtype;
-        if !is_as_said {
-            let (said, found) = (&self.placement, placement);
-            return Err(CaseFailure::unsupported(format!("OpenVINO said {said:?}, and compiled for {found:?}")));
-        }
-        Compiled::new(compiled, &graph.inputs, &graph.outputs, shapes)
-    }
 }
 
 pub(super) struct Graph {
@@ -202,26 +196,22 @@ impl Compiled {
         outputs: &[String],
         shapes: Option<Vec<Rc<[usize]>>>,
     ) -> Result<Self, CaseFailure> {
-        let of_input = |name: &String| model.get_input_by_name(name).and_then(|node| node.get_name()).ok();
-        let defined: Vec<Option<String>> = inputs.iter().map(of_input).collect();
-        let input = |index| {
-            let name = model.get_input_by_index(index).and_then(|node| node.get_name())?;
-            let missing = || CaseFailure::failed(format!("nothing gives {name:?}"));
-            defined.iter().position(|known| known.as_ref() == Some(&name)).ok_or_else(missing)
+        let known = |name: &String, node: Result<Node, InferenceError>| {
+            node.and_then(|node| node.get_name()).unwrap_or_else(|_| name.clone())
         };
-        let inputs = (0..model.get_input_size()?).map(input).collect::<Result<_, _>>()?;
+        let defined: Vec<String> = inputs.iter().map(|name| known(name, model.get_input_by_name(name))).collect();
+        let own_input = |index| model.get_input_by_index(index).and_then(|node| node.get_name());
+        let own = (0..model.get_input_size()?).map(own_input).collect::<Result<Vec<String>, _>>()?;
+        let inputs = places(&own, &defined, "the inputs of the definition")?;
 
-        let of_output = |index| model.get_output_by_index(index).and_then(|node| node.get_name());
-        let known = (0..model.get_output_size()?).map(of_output);
-        let known = known.collect::<Result<Vec<String>, _>>()?;
-        let output = |name: &String| {
-            let own = model.get_output_by_name(name).and_then(|node| node.get_name()).ok();
-            let missing = || CaseFailure::failed(format!("no {name:?} among {}", known.join(", ")));
-            known.iter().position(|known| Some(known) == own.as_ref()).ok_or_else(missing)
-        };
+        let own_output = |index| model.get_output_by_index(index).and_then(|node| node.get_name());
+        let own = (0..model.get_output_size()?).map(own_output).collect::<Result<Vec<String>, _>>()?;
         let outputs = match outputs {
-            [] => (0..known.len()).collect(),
-            outputs => outputs.iter().map(output).collect::<Result<_, _>>()?,
+            [] => (0..own.len()).collect(),
+            outputs => {
+                let wanted = outputs.iter().map(|name| known(name, model.get_output_by_name(name)));
+                places(wanted, &own, "the outputs of the graph")?
+            }
         };
         Ok(Compiled { shapes, model, requests: Vec::new(), inputs, outputs })
     }

@@ -1,7 +1,6 @@
 //! OpenVINO's library: loads it once, and reads its version and its devices.
 
 use std::error::Error;
-use std::ffi::CStr;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -20,9 +19,6 @@ pub(super) const DEVICES: [&str; 3] = ["cpu", "gpu", "npu"];
 /// The library of the release that `scripts/setup` pins.
 const LIBRARY: &str = "libopenvino_c.so.2641";
 
-/// The oldest release whose numbers of element types are the crate's.
-const OLDEST: (u32, u32) = (2025, 1);
-
 fn library_path() -> PathBuf {
     match variable("INFERBENCH_OPENVINO_LIBRARY") {
         Some(path) => PathBuf::from(path),
@@ -30,7 +26,7 @@ fn library_path() -> PathBuf {
     }
 }
 
-/// OpenVINO's build number, such as `2026.4.1-22982-…`, after checking that the crate can load the library.
+/// OpenVINO's build number, such as `2026.4.1-22982-…`, after the library was loaded.
 pub(super) fn build_number() -> anyhow::Result<&'static str> {
     static BUILD_NUMBER: OnceCell<String> = OnceCell::new();
     BUILD_NUMBER.get_or_try_init(|| read_build_number(&library_path())).map(String::as_str)
@@ -49,38 +45,25 @@ fn read_build_number(path: &Path) -> anyhow::Result<String> {
         Some(cause) => anyhow!("{cause}"),
         None => anyhow!("{}: {error}", path.display()),
     };
-    // SAFETY: loading OpenVINO runs no code but its initialisers; both functions are its stable C entry points, the
-    // struct is theirs, and what the first has allocated goes back through the second. The crate looks neither for
-    // missing functions nor for another form of the number: it panics.
-    let number = unsafe {
+    // The crate does not look for missing functions: it panics.
+    // SAFETY: loading OpenVINO runs no code but its initialisers, and the function is not called through the symbol.
+    unsafe {
         let library = libloading::Library::new(path).map_err(broken)?;
-        type Entry = unsafe extern "C" fn(*mut openvino_sys::ov_version_t) -> openvino_sys::ov_status_e;
-        type Free = unsafe extern "C" fn(*mut openvino_sys::ov_version_t);
-        let entry: libloading::Symbol<Entry> = library.get(b"ov_get_openvino_version").map_err(broken)?;
-        let free: libloading::Symbol<Free> = library.get(b"ov_version_free").map_err(broken)?;
-        let mut version = openvino_sys::ov_version_t { buildNumber: std::ptr::null(), description: std::ptr::null() };
-        if entry(&mut version) != openvino_sys::ov_status_e::OK || version.buildNumber.is_null() {
-            bail!("{} does not say its version", path.display());
-        }
-        let number = CStr::from_ptr(version.buildNumber).to_string_lossy().into_owned();
-        free(&mut version);
-        number
-    };
-    let mut parts = number.split(['.', '-']).map_while(|part| part.parse().ok());
-    match (parts.next(), parts.next()) {
-        (Some(year), Some(minor)) if (year, minor) >= OLDEST => Ok(number),
-        _ => bail!("{} is OpenVINO {number}; the oldest that can be used is 2025.1", path.display()),
+        library.get::<unsafe extern "C" fn()>(b"ov_get_openvino_version").map_err(broken)?;
     }
+    // It also refuses releases whose numbers of element types are others than the crate's.
+    openvino_sys::library::load_from(path).map_err(anyhow::Error::msg)?;
+    Ok(openvino::version().build_number)
 }
 
 /// The process's one `Core`.
+///
 /// # Errors
 /// `unavailable`: there is no library that can be loaded.
 pub(super) fn core() -> Result<MutexGuard<'static, Core>, CaseFailure> {
     static CORE: OnceCell<Mutex<Core>> = OnceCell::new();
     let open = || -> anyhow::Result<Mutex<Core>> {
         build_number()?;
-        openvino_sys::library::load_from(library_path()).map_err(anyhow::Error::msg)?;
         Ok(Mutex::new(Core::new()?))
     };
     let core = CORE.get_or_try_init(open).map_err(|error| CaseFailure::unavailable(format!("{error:#}")))?;

@@ -12,7 +12,7 @@ mod tensor;
 
 use once_cell::sync::OnceCell;
 
-use self::graph::{Graph, OpenVinoRuntime, Settings};
+use self::graph::{Graph, OpenVinoRuntime};
 use self::library::{DEVICES, build_number, core, find_devices};
 use crate::backend::artifact::{Format, check_artifact, parts_of};
 use crate::backend::graphs::open_session;
@@ -47,11 +47,11 @@ impl Backend for OpenVino {
             return Err(CaseFailure::unavailable(format!("openvino has no device {:?}", request.device)));
         }
         let mut core = core()?;
-        let settings = Settings::of(request);
-        let placement = settings.configure(&mut core)?;
+        let runtime = OpenVinoRuntime::new(&mut core, request)?;
         let parts = parts_of(request, Format::Onnx)?;
         let graphs = parts.iter().map(|(part, file)| Graph::read(&mut core, part, file));
         let graphs = graphs.collect::<Result<Vec<_>, _>>()?;
-        open_session(request, OpenVinoRuntime::new(settings, placement.clone()), &parts, graphs, placement)
+        let placement = runtime.placement.clone();
+        open_session(request, runtime, &parts, graphs, placement)
     }
 }

@@ -12,9 +12,8 @@ use ort::value::DynValue;
 
 use super::library;
 use super::provider::Provider;
-use super::registration::register;
 use super::values::{to_host, to_value};
-use crate::backend::graphs::{Runtime, largest_of_rows};
+use crate::backend::graphs::{Runtime, largest_of_rows, places};
 use crate::backend::interface::LoadRequest;
 use crate::definition::{BATCH, CaseFailure, Dimension, Part, Phase, SEQUENCE};
 use crate::fixture::HostTensor;
@@ -85,16 +84,12 @@ impl OrtGraph {
         let start = Instant::now();
         let session = builder.commit_from_file(path)?;
         let opening = start.elapsed();
-        let place = |names: &[&str], name: &str| {
-            let missing = || CaseFailure::failed(format!("{}: no {name:?} among {}", path.display(), names.join(", ")));
-            names.iter().position(|known| *known == name).ok_or_else(missing)
-        };
         let defined: Vec<&str> = part.inputs.iter().map(|input| input.name.as_str()).collect();
-        let inputs = session.inputs().iter().map(|input| place(&defined, input.name())).collect::<Result<_, _>>()?;
+        let inputs = places(session.inputs().iter().map(|input| input.name()), &defined, path.display())?;
         let named: Vec<&str> = session.outputs().iter().map(|output| output.name()).collect();
         let outputs = match part.outputs.as_slice() {
             [] => (0..named.len()).collect(),
-            outputs => outputs.iter().map(|output| place(&named, &output.name)).collect::<Result<_, _>>()?,
+            outputs => places(outputs.iter().map(|output| &output.name), &named, path.display())?,
         };
         Ok(OrtGraph { session, opening, bound: Vec::new(), inputs, outputs })
     }
@@ -105,7 +100,7 @@ impl Opening<'_> {
         let LoadRequest { device, threads, .. } = *self.request;
         let builder = OrtRuntimeSession::builder(library::environment(self.provider)?)?;
         let builder = builder.with_intra_threads(threads)?.with_inter_threads(1)?;
-        let builder = register(self.provider, builder, device, threads)?;
+        let builder = self.provider.register(builder, device, threads)?;
         Ok(match self.profile {
             Some(folder) => builder.with_profiling(folder.join("profile"))?,
             None if self.provider.device == "cpu" => builder,

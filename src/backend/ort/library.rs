@@ -16,7 +16,7 @@ pub fn path(provider: &Provider) -> PathBuf {
     let file = if cfg!(target_os = "macos") { "libonnxruntime.dylib" } else { "libonnxruntime.so" };
     match variable("ORT_DYLIB_PATH") {
         Some(path) => PathBuf::from(path),
-        None => Paths::find().native().join(provider.package).join(file),
+        None => Paths::find().native().join(&provider.package).join(file),
     }
 }
 
@@ -40,7 +40,7 @@ pub fn check(provider: &Provider) -> anyhow::Result<String> {
 
 /// The provider's own library, if it is a plugin.
 fn plugin_path(provider: &Provider) -> Option<PathBuf> {
-    provider.plugin.map(|plugin| Paths::find().native().join(plugin))
+    provider.plugin.as_ref().map(|plugin| Paths::find().native().join(plugin))
 }
 
 static ENVIRONMENT: OnceCell<(&'static Provider, Environment)> = OnceCell::new();
@@ -58,7 +58,7 @@ pub fn environment(provider: &'static Provider) -> Result<&'static Environment, 
         let level = if is_debugged { ort::logging::LogLevel::Verbose } else { ort::logging::LogLevel::Fatal };
         environment.set_log_level(level);
         if let Some(plugin) = plugin_path(provider) {
-            environment.register_ep_library(provider.device, &plugin)?;
+            environment.register_ep_library(&provider.device, &plugin)?;
         }
         Ok((provider, environment))
     };

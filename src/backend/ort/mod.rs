@@ -21,7 +21,6 @@ use ort::value::Tensor;
 
 use self::graph::{DeviceMemory, Opening, OrtGraph, OrtRuntime};
 use self::provider::{PROVIDERS, Provider, provider_of};
-use self::registration::{hardware, look, register};
 use crate::backend::artifact::{Format, check_artifact, names, parts_of};
 use crate::backend::cuda::cuda_environment;
 use crate::backend::graphs::open_session;
@@ -42,19 +41,19 @@ impl Backend for Ort {
     fn devices(&self) -> Vec<DeviceReport> {
         let report = |provider: &Provider| {
             let needs_probe = provider.device != "cpu";
-            DeviceReport { device: provider.device.into(), availability: look(provider), needs_probe }
+            DeviceReport { device: provider.device.clone(), availability: provider.look(), needs_probe }
         };
         PROVIDERS.iter().map(report).collect()
     }
 
     fn probe(&self, device: &str) -> Result<String, CaseFailure> {
         let provider = provider_of(device)?;
-        look(provider).map_err(CaseFailure::unavailable)?;
+        provider.look().map_err(CaseFailure::unavailable)?;
         let computed = compute_probe(provider, device)?;
         let expected = [2.0, -2.0, 6.0, -4.0_f32];
         let is_right = |(value, expected): (&f32, f32)| (value - expected).abs() < 1e-2;
         if !computed.iter().zip(expected).all(is_right) {
-            let name = provider.name;
+            let name = &provider.name;
             return Err(CaseFailure::failed(format!("{name} computes {computed:?} for x + relu(x) of [1, -2, 3, -4]")));
         }
         let version = library::version(provider).unwrap_or_default();
@@ -96,7 +95,7 @@ impl Backend for Ort {
 fn open(request: &LoadRequest<'_>, profile: Option<&Path>) -> Result<Box<dyn Session>, CaseFailure> {
     let provider = provider_of(request.device)?;
     if !provider.dtypes.contains(&request.dtype) {
-        let (name, dtype, dtypes) = (provider.name, request.dtype, names(provider.dtypes));
+        let (name, dtype, dtypes) = (&provider.name, request.dtype, names(&provider.dtypes));
         return Err(CaseFailure::unsupported(format!("{name} has no {dtype} here, but {dtypes}")));
     }
     let parts = parts_of(request, Format::Onnx)?;
@@ -110,10 +109,10 @@ fn open(request: &LoadRequest<'_>, profile: Option<&Path>) -> Result<Box<dyn Ses
     };
     let placement = Placement {
         effective_device: request.device.into(),
-        device_type: hardware(provider).map(|(device_type, _)| device_type.into()),
+        device_type: provider.hardware().map(|(device_type, _)| device_type.into()),
         // For the other dtypes, the profile shows what is computed in.
         effective_dtype: (request.dtype == Dtype::F32).then_some(Dtype::F32),
-        providers: provider.name.into(),
+        providers: provider.name.clone(),
         threads: Some(request.threads),
         executor: executor(provider, runtime.memory.is_some()),
         has_fixed_sizes: provider.device != "cpu",
@@ -130,12 +129,12 @@ fn trace_into(folder: &Path, request: &LoadRequest<'_>, inputs: &[HostTensor]) -
     session.sync()?;
     // Writes the profile.
     drop(session);
-    Ok(profile::read(folder, provider_of(request.device)?.name)?)
+    Ok(profile::read(folder, &provider_of(request.device)?.name)?)
 }
 
 fn compute_probe(provider: &'static Provider, device: &str) -> Result<Vec<f32>, CaseFailure> {
     let builder = ort::session::Session::builder(library::environment(provider)?)?;
-    let builder = register(provider, builder, device, 1)?;
+    let builder = provider.register(builder, device, 1)?;
     let mut builder = builder.with_disable_cpu_fallback()?;
     let mut session = builder.commit_from_memory(PROBE)?;
     let input = Tensor::from_array(([1_usize, 4], vec![1.0_f32, -2.0, 3.0, -4.0]))?;
@@ -146,8 +145,8 @@ fn compute_probe(provider: &'static Provider, device: &str) -> Result<Vec<f32>, 
 
 /// What is behind a plugin's device; `None` for providers that are no plugins.
 fn describe_hardware(provider: &'static Provider) -> Option<String> {
-    let (device_type, vendor) = hardware(provider)?;
-    match (provider.device, device_type) {
+    let (device_type, vendor) = provider.hardware()?;
+    match (provider.device.as_str(), device_type) {
         ("webgpu", "cpu") => Some(format!("on a software driver ({vendor} CPU)")),
         ("qnn", "cpu") => Some(format!("on Qualcomm's emulator ({vendor} CPU)")),
         _ => Some(format!("on a {} of {vendor}", device_type.to_uppercase())),
@@ -166,7 +165,7 @@ fn memory(device: &str) -> Option<DeviceMemory> {
 
 /// What a reader has to know about the figures of a provider, besides its name.
 fn executor(provider: &'static Provider, is_bound: bool) -> Option<String> {
-    let has_own_memory = matches!(provider.device, "cuda" | "tensorrt" | "rocm" | "webgpu");
+    let has_own_memory = matches!(provider.device.as_str(), "cuda" | "tensorrt" | "rocm" | "webgpu");
     let tensors = match (has_own_memory, is_bound) {
         // `scripts/check-gpu` is to show on a GPU that nothing is copied.
         (true, true) => Some("inputs and outputs on the device (not verified)".to_owned()),

@@ -31,52 +31,13 @@ struct Arguments {
     input_type_shape: Vec<BTreeMap<String, serde_json::Value>>,
 }
 
-/// Operators that compute products in the element type of their first input. The other operators do not tell the dtype of a
-/// model: every model computes shapes and masks in integers.
-const PRODUCTS: [&str; 22] = [
-    "Attention",
-    "Conv",
-    "ConvTranspose",
-    "DecoderMaskedMultiHeadAttention",
-    "Einsum",
-    "FusedConv",
-    "FusedGemm",
-    "FusedMatMul",
-    "FusedMatMulActivation",
-    "GRU",
-    "Gemm",
-    "GemmFastGelu",
-    "GemmFloat8",
-    "GroupQueryAttention",
-    "LSTM",
-    "MatMul",
-    "MoE",
-    "MultiHeadAttention",
-    "NhwcConv",
-    "NhwcFusedConv",
-    "PackedMultiHeadAttention",
-    "RNN",
-];
+/// What is in the names of operators that compute products, such as `FusedMatMul` and `MultiHeadAttention`. The other
+/// operators do not tell the dtype of a model: every model computes shapes and masks in integers.
+const PRODUCTS: [&str; 9] = ["Attention", "Conv", "Einsum", "GRU", "Gemm", "LSTM", "MatMul", "MoE", "RNN"];
 
-/// Operators that compute products with quantised weights, whatever the element type of their first input is: some quantise
+/// What is in the names of those whose weights are quantised, whatever the element type of their first input is: some quantise
 /// it themselves. Weights of four bits count as i8 too, which is the only integer dtype of a case.
-const QUANTISED_PRODUCTS: [&str; 15] = [
-    "ConvInteger",
-    "DynamicQuantizeLSTM",
-    "DynamicQuantizeMatMul",
-    "MatMulBnb4",
-    "MatMulInteger",
-    "MatMulIntegerToFloat",
-    "MatMulNBits",
-    "QAttention",
-    "QGemm",
-    "QLinearConv",
-    "QLinearMatMul",
-    "QMoE",
-    "QOrderedAttention",
-    "QOrderedLongformerAttention",
-    "QOrderedMatMul",
-];
+const QUANTISED: [&str; 4] = ["Bnb4", "DynamicQuantize", "Integer", "NBits"];
 
 /// Reads the profiles of a folder, which a session on `provider` has written.
 ///
@@ -111,11 +72,15 @@ fn add(bytes: &[u8], trace: &mut Trace) -> Result<(), serde_json::Error> {
 /// What an operator computes products in, where the inner `None` is an element type that is no [`Dtype`]. Returns `None` if
 /// the operator computes no products.
 fn dtype_of_product(node: &Arguments) -> Option<Option<Dtype>> {
-    if QUANTISED_PRODUCTS.contains(&node.op_name.as_str()) {
+    let has = |words: &[&str]| words.iter().any(|word| node.op_name.contains(word));
+    if !has(&PRODUCTS) {
+        return None;
+    }
+    if node.op_name.starts_with('Q') || has(&QUANTISED) {
         return Some(Some(Dtype::I8));
     }
-    let first = node.input_type_shape.first().and_then(|input| input.keys().next());
-    PRODUCTS.contains(&node.op_name.as_str()).then(|| match first?.as_str() {
+    let first = node.input_type_shape.first().and_then(|input| input.keys().next())?;
+    Some(match first.as_str() {
         "float" => Some(Dtype::F32),
         "float16" => Some(Dtype::F16),
         "bfloat16" => Some(Dtype::Bf16),

@@ -1,7 +1,9 @@
 //! ONNX Runtime's values and errors in the words of the other backends.
 
 use ort::memory::AllocationDevice;
-use ort::value::{DynTensor, DynTensorValueType, DynValue, Tensor, TensorElementType, ValueType};
+use ort::value::{
+    DynTensor, DynTensorValueType, DynValue, PrimitiveTensorElementType, Tensor, TensorElementType, ValueType,
+};
 
 use crate::backend::failure::classify;
 use crate::definition::CaseFailure;
@@ -34,22 +36,20 @@ pub fn to_host(value: &DynValue) -> Result<HostTensor, CaseFailure> {
     if !tensor.memory_info().is_cpu_accessible() {
         return to_host(&tensor.to(AllocationDevice::CPU, 0)?.into_dyn());
     }
-    macro_rules! extract {
-        ($element:ty, $variant:ident, $convert:expr) => {{
-            let (shape, values) = value.try_extract_tensor::<$element>()?;
-            let shape = shape.iter().map(|&size| size.max(0) as usize).collect();
-            HostTensor { shape, data: TensorData::$variant(values.iter().map($convert).collect()) }
-        }};
+    fn widened<T: PrimitiveTensorElementType + Copy + Into<f32>>(value: &DynValue) -> ort::Result<TensorData> {
+        let values: Vec<f32> = value.try_extract_tensor::<T>()?.1.iter().map(|&value| value.into()).collect();
+        Ok(values.into())
     }
-    Ok(match ty {
-        TensorElementType::Float32 => extract!(f32, F32, |&value| value),
-        TensorElementType::Float16 => extract!(half::f16, F32, |value| value.to_f32()),
-        TensorElementType::Bfloat16 => extract!(half::bf16, F32, |value| value.to_f32()),
-        TensorElementType::Float64 => extract!(f64, F64, |&value| value),
-        TensorElementType::Int32 => extract!(i32, I32, |&value| value),
-        TensorElementType::Int64 => extract!(i64, I64, |&value| value),
-        TensorElementType::Uint8 => extract!(u8, U8, |&value| value),
-        TensorElementType::Bool => extract!(bool, Bool, |&value| value),
+    let data = match ty {
+        TensorElementType::Float32 => value.try_extract_tensor::<f32>()?.1.to_vec().into(),
+        TensorElementType::Float16 => widened::<half::f16>(value)?,
+        TensorElementType::Bfloat16 => widened::<half::bf16>(value)?,
+        TensorElementType::Float64 => value.try_extract_tensor::<f64>()?.1.to_vec().into(),
+        TensorElementType::Int32 => value.try_extract_tensor::<i32>()?.1.to_vec().into(),
+        TensorElementType::Int64 => value.try_extract_tensor::<i64>()?.1.to_vec().into(),
+        TensorElementType::Uint8 => value.try_extract_tensor::<u8>()?.1.to_vec().into(),
+        TensorElementType::Bool => value.try_extract_tensor::<bool>()?.1.to_vec().into(),
         other => return Err(CaseFailure::unsupported(format!("an output has the element type {other}"))),
-    })
+    };
+    Ok(HostTensor { shape: tensor.shape().iter().map(|&size| size.max(0) as usize).collect(), data })
 }

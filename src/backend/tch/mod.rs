@@ -145,8 +145,10 @@ impl Backend for Tch {
         let parameter =
             parameters.iter().map(|(_, parameter)| parameter).find(|parameter| parameter.is_floating_point());
         let placement = Placement {
-            effective_device: parameter
-                .map_or_else(|| request.device.into(), |it| device_name(it.device(), request.device)),
+            effective_device: match parameter.map(Tensor::device) {
+                Some(found) if found != device => format!("{found:?}").to_lowercase(),
+                _ => request.device.into(),
+            },
             effective_dtype: parameter.map_or(Some(request.dtype), |parameter| dtype_of(parameter.kind())),
             providers: "libtorch".into(),
             threads: usize::try_from(tch::get_num_threads()).ok(),
@@ -166,34 +168,12 @@ fn fill_parameters(modules: &[CModule], weights: &Path, device: Device, kind: Ki
         for (name, mut parameter) in module.named_parameters()? {
             if !filled.contains_key(&name) {
                 let view = tensors.tensor(&name).with_context(|| format!("{}: {name:?}", weights.display()))?;
-                let value = weight(&view)?;
-                let (shape, wanted) = (value.size(), parameter.size());
-                if shape != wanted {
-                    let file = weights.display();
-                    let message = format!("{file}: {name:?} has shape {shape:?}, and {wanted:?} in the archive");
-                    return Err(CaseFailure::failed(message));
-                }
-                filled.insert(name.clone(), value.to_device(device).to_kind(kind));
+                filled.insert(name.clone(), weight(&view)?.to_device(device).to_kind(kind));
             }
             tch::no_grad(|| parameter.f_set_data(&filled[&name]))?;
         }
     }
     Ok(())
-}
-
-/// The name of the device that a tensor lies on, in the words of the one that was asked for.
-fn device_name(device: Device, asked_for: &str) -> String {
-    match device {
-        Device::Cuda(index)
-            if device_index(asked_for) == index && matches!(device_kind(asked_for), "cuda" | "rocm") =>
-        {
-            asked_for.to_owned()
-        }
-        Device::Cuda(index) => format!("cuda:{index}"),
-        Device::Cpu => "cpu".into(),
-        Device::Mps => "mps".into(),
-        other => format!("{other:?}").to_lowercase(),
-    }
 }
 
 /// A module, and how long its first calls took.

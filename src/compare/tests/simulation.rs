@@ -123,7 +123,7 @@ impl Compared {
 
 fn verdicts(cases: &[Compared], tolerance: f64) -> Vec<Verdict> {
     let cases: Vec<(RatioEstimate, Limits)> =
-        cases.iter().map(|case| (case.estimate, Limits { floor: case.floor, tolerance })).collect();
+        cases.iter().map(|case| (case.estimate, Limits { floor: case.floor, layout: 0.0, tolerance })).collect();
     verdict::verdicts(&cases, 1.0 - CONFIDENCE).iter().map(|finding| finding.verdict).collect()
 }
 

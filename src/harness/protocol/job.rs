@@ -1,14 +1,14 @@
 //! The job of a worker process: which cases it runs, and what it needs for them.
 
-use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
 
-use super::preparation::{Preparations, PreparedKey};
-use crate::definition::{Case, Dtype, Effort, Model};
+use crate::backend::LoadRequest;
+use crate::definition::{Case, Effort, Model};
 use crate::fixture::Artifacts;
+use crate::run_data::RunFolder;
 
 /// The variable that makes a process a worker; its value is the path of the job.
 pub const JOB: &str = "INFERBENCH_JOB";
@@ -25,8 +25,8 @@ pub enum Purpose {
     MeasureAgain,
     /// Compare the outputs only.
     Verify,
-    /// Note memory and energy over some calls, untimed: watching would disturb the measurement.
-    Watch,
+    /// Note memory and energy over some calls, and the answers to the model's samples: watching would disturb the measurement.
+    Observe,
     /// Load and make the first call, in a fresh process for each time.
     Load,
 }
@@ -37,8 +37,6 @@ pub struct Job {
     pub purpose: Purpose,
     pub run_folder: PathBuf,
     pub criterion_root: PathBuf,
-    /// The artifacts of the work, which the supervisor keeps unchanged until the run ends.
-    pub prepared: Vec<(PreparedKey, Artifacts)>,
     /// The worker ends when this process is no longer its parent.
     pub supervisor_process: u32,
     pub effort: Effort,
@@ -60,29 +58,49 @@ pub struct Job {
 pub struct WorkItem {
     pub case: Case,
     pub model: Model,
-    /// Whether its answers to the model's samples are evaluated after it was measured.
-    #[serde(default)]
+    /// The supervisor keeps them unchanged until the run ends.
+    pub artifacts: Artifacts,
+    /// Whether its answers to the model's samples are evaluated.
     pub is_evaluated: bool,
     /// Seconds that it took in an earlier run, or what such cases took so far.
     pub expected_seconds: Option<f64>,
 }
 
+impl WorkItem {
+    pub fn id(&self) -> String {
+        self.case.to_string()
+    }
+}
+
 impl Job {
-    /// The artifacts of `work`, for [`Job::prepared`].
-    pub fn prepared<'a>(
-        preparations: &Preparations,
-        work: impl IntoIterator<Item = &'a (Case, Model)>,
-    ) -> Vec<(PreparedKey, Artifacts)> {
-        let known = preparations.artifacts();
-        let keys: BTreeSet<PreparedKey> =
-            work.into_iter().map(|(case, model)| PreparedKey::new(model, case.dtype)).collect();
-        keys.into_iter().filter_map(|key| known.get(&key).map(|&artifacts| (key.clone(), artifacts.clone()))).collect()
+    /// A job of a process of this one's, without work.
+    pub fn new(purpose: Purpose, folder: &RunFolder, criterion_root: &Path, effort: &Effort) -> Self {
+        Job {
+            purpose,
+            run_folder: folder.path().to_owned(),
+            criterion_root: criterion_root.to_owned(),
+            supervisor_process: std::process::id(),
+            effort: Effort { threads: Some(effort.effective_threads()), ..effort.clone() },
+            registered: Vec::new(),
+            work: Vec::new(),
+            processors: Vec::new(),
+            cases_before: 0,
+            cases_in_all: 0,
+            seconds_after: None,
+        }
     }
 
-    /// The artifacts of a model of the work.
-    pub fn artifacts(&self, model: &Model, dtype: Dtype) -> Option<&Artifacts> {
-        let key = PreparedKey::new(model, dtype);
-        self.prepared.iter().find(|(known, _)| *known == key).map(|(_, artifacts)| artifacts)
+    /// What a backend is asked to load for a case.
+    pub fn request<'a>(&'a self, item: &'a WorkItem) -> LoadRequest<'a> {
+        LoadRequest {
+            model: &item.model,
+            artifacts: &item.artifacts,
+            phase: item.case.phase,
+            sizes: item.case.sizes(),
+            device: &item.case.device,
+            dtype: item.case.dtype,
+            threads: self.effort.effective_threads(),
+        }
     }
 
     /// Writes the job for the worker.

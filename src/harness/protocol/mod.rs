@@ -6,4 +6,4 @@ mod preparation;
 
 pub use arm::{ARM_PROTOCOL, ArmAnswer, ArmCase, ArmPlan, ArmReady, ArmStart, Handicap, SliceFigures};
 pub use job::{JOB, Job, Purpose, WorkItem};
-pub use preparation::{Preparations, PreparedKey, prepare_model};
+pub use preparation::{Preparations, prepare_model};

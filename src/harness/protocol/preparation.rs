@@ -2,46 +2,31 @@
 
 use std::collections::BTreeMap;
 
-use serde::{Deserialize, Serialize};
-
-use crate::definition::{Dtype, Model};
-use crate::fixture::{self, Artifacts, Held};
+use super::job::WorkItem;
+use crate::definition::{CaseFailure, Dtype, Model};
+use crate::fixture::{self, Held};
 use crate::paths::Paths;
-
-/// Prepared artifacts are the same for all cases with these.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-pub struct PreparedKey {
-    folder_name: String,
-    variant: String,
-    dtype: Dtype,
-}
-
-impl PreparedKey {
-    pub fn new(model: &Model, dtype: Dtype) -> Self {
-        PreparedKey { folder_name: model.artifact_folder_name(), variant: model.variant.clone(), dtype }
-    }
-}
+use crate::selection::PlannedCase;
 
 /// The artifacts of a run, each prepared once. As long as this is not dropped, no other process replaces them.
 #[derive(Debug, Default)]
 pub struct Preparations(BTreeMap<PreparedKey, Result<Held, String>>);
 
+/// Prepared artifacts are the same for all cases with the same folder, variant and dtype.
+type PreparedKey = (String, String, Dtype);
+
 impl Preparations {
-    /// Prepares a model for a dtype, if it is not yet.
+    /// What a planned case is run with. Its artifacts are prepared, if they are not yet.
     ///
     /// # Errors
-    /// As [`fixture::prepare_and_hold`], each time again.
-    pub fn add(&mut self, model: &Model, paths: &Paths, dtype: Dtype) -> Result<(), String> {
-        let held = self
-            .0
-            .entry(PreparedKey::new(model, dtype))
-            .or_insert_with(|| prepare_model(model, paths, dtype).map_err(|error| format!("{error:#}")));
-        held.as_ref().map(drop).map_err(Clone::clone)
-    }
-
-    /// What could be prepared.
-    pub fn artifacts(&self) -> BTreeMap<&PreparedKey, &Artifacts> {
-        self.0.iter().filter_map(|(key, held)| Some((key, &held.as_ref().ok()?.artifacts))).collect()
+    /// Why it cannot run: as it was planned, or as [`fixture::prepare_and_hold`].
+    pub fn work_item(&mut self, planned: &PlannedCase, paths: &Paths) -> Result<WorkItem, CaseFailure> {
+        let (case, model) = (planned.case.clone(), planned.model.clone()?);
+        let key = (model.artifact_folder_name(), model.variant.clone(), case.dtype);
+        let prepare = || prepare_model(&model, paths, case.dtype).map_err(|error| format!("{error:#}"));
+        let held = self.0.entry(key).or_insert_with(prepare).as_ref().map_err(CaseFailure::failed)?;
+        let artifacts = held.artifacts.clone();
+        Ok(WorkItem { case, model, artifacts, is_evaluated: false, expected_seconds: None })
     }
 }
 

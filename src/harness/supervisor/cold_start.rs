@@ -4,17 +4,17 @@
 //! compiling it where the runtime does that apart, and the first call. Starting the process and loading the native
 //! library are not in it.
 
-use std::path::Path;
+use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use anyhow::Result;
+use anyhow::{Result, bail};
 use criterion::{BenchmarkId as CriterionId, Criterion, SamplingMode};
 
-use super::{RunEnd, Supervisor, is_interrupted};
-use crate::definition::{Case, CaseFailure, Model, Status};
-use crate::harness::protocol::{Job, Purpose};
+use super::{Interrupted, Supervisor, is_interrupted};
+use crate::definition::{Case, CaseFailure, Status};
+use crate::harness::protocol::{Job, WorkItem};
 use crate::harness::worker::unwinding;
-use crate::run_data::{ColdStart, Event, Mode, Observed, Outcome};
+use crate::run_data::{Event, Mode, Observed, Outcome, StartTimes};
 use crate::statistics::median;
 
 /// Criterion's minimum.
@@ -25,24 +25,22 @@ impl Supervisor<'_> {
     ///
     /// # Errors
     /// A worker cannot be started, or the run's folder cannot be written.
-    pub(super) fn measure_cold_starts(&self) -> Result<RunEnd> {
+    pub(super) fn measure_cold_starts(&self) -> Result<()> {
         let mut criterion = Criterion::default()
             .sample_size(self.cold_start_samples())
             // The shortest times that there are: one process a sample.
             .measurement_time(Duration::from_nanos(1))
             .warm_up_time(Duration::from_nanos(1))
             .configure_from_args()
-            .output_directory(self.criterion_root);
-        let work =
-            self.groups.iter().enumerate().flat_map(|(index, group)| group.cases.iter().map(move |it| (index, it)));
-        for (index, work) in work {
+            .output_directory(&self.job.criterion_root);
+        for item in self.groups.iter().flatten() {
             let start = Instant::now();
-            let id = work.0.benchmark_id();
+            let id = item.case.benchmark_id();
             self.folder.append(&Event::Started { id: id.clone() })?;
             let mut starts = Vec::new();
-            let measured = unwinding(|| self.sample(&mut criterion, index, work, &mut starts));
+            let measured = unwinding(|| self.sample(&mut criterion, item, &mut starts));
             if is_interrupted() {
-                return Ok(RunEnd::Interrupted);
+                bail!(Interrupted);
             }
             let (status, message) = match measured {
                 Ok(()) => (Status::Ok, None),
@@ -51,15 +49,15 @@ impl Supervisor<'_> {
                     (failure.status, Some(failure.message))
                 }
             };
-            let observed =
-                ColdStart::medians(&starts, self.cold_start_samples()).map(Observed::from).unwrap_or_default();
+            let start_times = StartTimes::medians(&starts, self.cold_start_samples());
+            let observed = Observed { start: start_times, ..Observed::default() };
             let seconds = start.elapsed().as_secs_f64();
             self.folder.append(&Event::Finished(Box::new(Outcome { id, status, message, observed, seconds })))?;
         }
         if self.parsed.mode() == Mode::Measure {
             criterion.final_summary();
         }
-        Ok(RunEnd::Complete)
+        Ok(())
     }
 
     fn cold_start_samples(&self) -> usize {
@@ -69,21 +67,18 @@ impl Supervisor<'_> {
     fn sample(
         &self,
         criterion: &mut Criterion,
-        index: usize,
-        work: &(Case, Model),
-        starts: &mut Vec<ColdStart>,
+        item: &WorkItem,
+        starts: &mut Vec<StartTimes>,
     ) -> Result<(), CaseFailure> {
-        let id = work.0.benchmark_id();
-        let path = self.folder.path().join("job-load.json");
-        let job = Job { purpose: Purpose::Load, ..self.job(index, &[work], &Default::default()) };
-        job.write(&path)?;
+        let id = item.case.benchmark_id();
+        let job = self.job(&[item], &BTreeMap::new());
         let mut group = criterion.benchmark_group(id.group);
         group.sampling_mode(SamplingMode::Flat);
         group.bench_function(CriterionId::new(id.function, id.value), |bencher| {
             bencher.iter_custom(|processes| {
                 (0..processes)
                     .map(|_| {
-                        let start = self.start_cold(index, &work.0, &path).unwrap_or_else(|failure| {
+                        let start = self.start_cold(&job, &item.case).unwrap_or_else(|failure| {
                             // Unwinds through Criterion, which then writes nothing; `unwinding` takes it up again.
                             std::panic::resume_unwind(Box::new(failure))
                         });
@@ -98,48 +93,30 @@ impl Supervisor<'_> {
     }
 
     /// One process.
-    fn start_cold(&self, index: usize, case: &Case, job: &Path) -> Result<ColdStart, CaseFailure> {
-        let ended = self.run_worker(&self.groups[index], job)?;
-        if is_interrupted() {
-            return Err(CaseFailure::failed("interrupted"));
-        }
+    fn start_cold(&self, job: &Job, case: &Case) -> Result<StartTimes, CaseFailure> {
+        let ended = self.run_worker(job, "load")?;
         if !ended.status.success() {
-            return Err(ended.failure(self.effort));
+            return Err(ended.failure());
         }
-        let mut outcomes = self.folder.read_outcomes();
-        outcomes
-            .cold_starts
-            .remove(&case.to_string())
-            .ok_or_else(|| CaseFailure::failed("the process reported nothing"))
+        let start = self.folder.read_outcomes().cold_starts.remove(&case.to_string());
+        start.ok_or_else(|| CaseFailure::failed("the process reported nothing"))
     }
 }
 
-impl ColdStart {
+impl StartTimes {
     fn total_ms(&self) -> f64 {
-        self.load_ms + self.compilation_ms.unwrap_or(0.0) + self.first_inference_ms
+        [self.load_ms, self.compilation_ms, self.first_inference_ms].into_iter().flatten().sum()
     }
 
-    /// The median of each part over the last `samples` processes. Those before them are Criterion's warm-up. Returns `None`
-    /// if there is no process.
-    fn medians(starts: &[ColdStart], samples: usize) -> Option<ColdStart> {
+    /// The median of each part over the last `samples` processes. Those before them are Criterion's warm-up.
+    fn medians(starts: &[StartTimes], samples: usize) -> StartTimes {
         let starts = &starts[starts.len().saturating_sub(samples)..];
         let median_of =
-            |part: fn(&ColdStart) -> Option<f64>| median(&starts.iter().filter_map(part).collect::<Vec<f64>>());
-        Some(ColdStart {
-            load_ms: median_of(|start| Some(start.load_ms))?,
+            |part: fn(&StartTimes) -> Option<f64>| median(&starts.iter().filter_map(part).collect::<Vec<f64>>());
+        StartTimes {
+            load_ms: median_of(|start| start.load_ms),
             compilation_ms: median_of(|start| start.compilation_ms),
-            first_inference_ms: median_of(|start| Some(start.first_inference_ms))?,
-        })
-    }
-}
-
-impl From<ColdStart> for Observed {
-    fn from(start: ColdStart) -> Self {
-        Observed {
-            load_ms: Some(start.load_ms),
-            compilation_ms: start.compilation_ms,
-            first_inference_ms: Some(start.first_inference_ms),
-            ..Observed::default()
+            first_inference_ms: median_of(|start| start.first_inference_ms),
         }
     }
 }
@@ -150,11 +127,14 @@ mod tests {
 
     #[test]
     fn each_part_has_its_own_median_without_the_warm_up() {
-        let start = |load_ms, first_inference_ms| ColdStart { load_ms, compilation_ms: None, first_inference_ms };
+        let start = |load_ms, first_inference_ms| StartTimes {
+            load_ms: Some(load_ms),
+            compilation_ms: None,
+            first_inference_ms: Some(first_inference_ms),
+        };
         let starts = [start(90.0, 90.0), start(1.0, 9.0), start(3.0, 7.0), start(2.0, 8.0)];
-        let medians = ColdStart::medians(&starts, 3).unwrap();
-        assert_eq!((medians.load_ms, medians.compilation_ms, medians.first_inference_ms), (2.0, None, 8.0));
-        assert_eq!(medians.total_ms(), 10.0);
-        assert!(ColdStart::medians(&[], 3).is_none());
+        let medians = StartTimes::medians(&starts, 3);
+        assert_eq!((medians, medians.total_ms()), (start(2.0, 8.0), 10.0));
+        assert_eq!(StartTimes::medians(&[], 3), StartTimes::default());
     }
 }

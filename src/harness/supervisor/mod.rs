@@ -12,30 +12,25 @@ pub use interrupt::{is_interrupted, is_interrupted_with};
 pub use process::worker_environment;
 
 use std::collections::BTreeMap;
-use std::path::Path;
 
-use anyhow::{Result, anyhow};
+use anyhow::{Result, anyhow, bail};
+use indexmap::IndexMap;
 
-use super::protocol::{Job, Preparations, Purpose, WorkItem};
+use super::protocol::{Job, Purpose, WorkItem};
 use super::worker::can_be_evaluated;
-use crate::definition::{Case, DataSource, Dtype, Effort, Model};
-use crate::run_data::{CriterionArguments, EvaluationOutcome, Event, Mode, Observed, Outcome, RunFolder};
+use crate::definition::{Case, CaseFailure, DataSource, Dtype};
+use crate::run_data::{CriterionArguments, EvaluationOutcome, Event, Mode, Observed, Outcome, Outcomes, RunFolder};
 
 /// The file of what the runtimes log, in the run's folder.
 const DEBUG_LOG: &str = "debug.log";
 
 /// The work of all workers of a run, and what is known about its length.
 pub struct Supervisor<'a> {
-    pub purpose: Purpose,
+    /// The job of each worker, but for its work.
+    pub job: Job,
     pub folder: &'a RunFolder,
-    pub criterion_root: &'a Path,
-    pub effort: &'a Effort,
-    /// The artifacts of the runnable cases.
-    pub prepared: &'a Preparations,
-    /// Runnable cases that the filter selected.
-    pub groups: Vec<WorkerGroup>,
-    /// All cases that have an id in Criterion's tree.
-    pub registered: Vec<Case>,
+    /// Runnable cases that the filter selected, as [`grouped`].
+    pub groups: Vec<Vec<WorkItem>>,
     /// Criterion's arguments, unchanged.
     pub arguments: Vec<String>,
     pub parsed: &'a CriterionArguments,
@@ -47,32 +42,22 @@ pub struct Supervisor<'a> {
     pub expected_seconds: BTreeMap<String, f64>,
 }
 
-/// The cases of one backend and device: the work of one worker, or of several if one crashes.
-pub struct WorkerGroup {
-    pub backend: String,
-    pub device: String,
-    pub cases: Vec<(Case, Model)>,
+/// Groups the cases of one backend and device, which are the work of one worker, or of several if one crashes: in the order in
+/// which their backends and devices come first. Cases in f32 come first in their group: outputs in other dtypes are compared
+/// with theirs if there is no reference.
+pub fn grouped(runnable: Vec<WorkItem>) -> Vec<Vec<WorkItem>> {
+    let mut groups: IndexMap<(String, String), Vec<WorkItem>> = IndexMap::new();
+    for item in runnable {
+        groups.entry((item.case.backend.clone(), item.case.device.clone())).or_default().push(item);
+    }
+    groups.values_mut().for_each(|group| group.sort_by_key(|item| item.case.dtype != Dtype::F32));
+    groups.into_values().collect()
 }
 
-impl WorkerGroup {
-    /// Groups cases in the order in which their backends and devices come first. Cases in f32 come first in their group:
-    /// outputs in other dtypes are compared with theirs if there is no reference.
-    pub fn by_backend_and_device(runnable: &[(Case, Model)]) -> Vec<Self> {
-        let mut groups: Vec<WorkerGroup> = Vec::new();
-        for (case, model) in runnable {
-            let work = (case.clone(), model.clone());
-            match groups.iter_mut().find(|group| group.backend == case.backend && group.device == case.device) {
-                Some(group) => group.cases.push(work),
-                None => {
-                    let (backend, device) = (case.backend.clone(), case.device.clone());
-                    groups.push(WorkerGroup { backend, device, cases: vec![work] });
-                }
-            }
-        }
-        groups.iter_mut().for_each(|group| group.cases.sort_by_key(|(case, _)| case.dtype != Dtype::F32));
-        groups
-    }
-}
+/// The user has stopped the run.
+#[derive(Debug, thiserror::Error)]
+#[error("interrupted")]
+struct Interrupted;
 
 /// How the workers' part of a run ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -87,144 +72,111 @@ impl Supervisor<'_> {
     /// # Errors
     /// A worker cannot be started, or the run's folder cannot be written.
     pub fn run(&self) -> Result<RunEnd> {
-        if is_interrupted() {
-            return Ok(RunEnd::Interrupted);
+        match self.run_groups() {
+            Ok(()) => Ok(RunEnd::Complete),
+            Err(error) if error.is::<Interrupted>() => Ok(RunEnd::Interrupted),
+            Err(error) => Err(error),
         }
-        if self.purpose == Purpose::Load {
+    }
+
+    fn run_groups(&self) -> Result<()> {
+        if is_interrupted() {
+            bail!(Interrupted);
+        }
+        if self.job.purpose == Purpose::Load {
             return self.measure_cold_starts();
         }
-        for index in 0..self.groups.len() {
-            if self.run_group(index)? == RunEnd::Interrupted {
-                return Ok(RunEnd::Interrupted);
-            }
-        }
-        let is_measured = matches!(self.purpose, Purpose::Measure | Purpose::MeasureUnverified);
+        self.groups.iter().try_for_each(|group| self.run_group(group))?;
+        let is_measured = matches!(self.job.purpose, Purpose::Measure | Purpose::MeasureUnverified);
         if !is_measured || self.parsed.mode() != Mode::Measure {
-            return Ok(RunEnd::Complete);
+            return Ok(());
         }
-        match self.measure_again()? {
-            RunEnd::Complete if self.effort.watch => self.watch_memory(),
-            end => Ok(end),
-        }
+        self.measure_again()?;
+        if self.is_silent { Ok(()) } else { self.observe() }
     }
 
-    /// Watches memory and energy of every case that was measured, in a fresh process each. What goes wrong there costs
-    /// only these figures.
-    fn watch_memory(&self) -> Result<RunEnd> {
-        let outcomes = self.folder.read_outcomes();
-        let is_open = |case: &Case| {
-            let id = case.to_string();
-            let is_ok = outcomes.finished.get(&id).is_some_and(|outcome| outcome.status.is_measured());
-            is_ok && !outcomes.watched.contains_key(&id)
+    /// Watches memory and energy of every case that was measured and evaluates its answers, in a fresh process each. What goes
+    /// wrong there costs only these figures.
+    fn observe(&self) -> Result<()> {
+        let Outcomes { finished, watched, evaluated, .. } = self.folder.read_outcomes();
+        let open_parts = |item| {
+            let id = WorkItem::id(item);
+            let is_measured = finished.get(&id).is_some_and(|outcome| outcome.status.is_measured());
+            let is_watched = is_measured && self.job.effort.watch && !watched.contains_key(&id);
+            let is_evaluated = is_measured && self.is_evaluated(item) && !evaluated.contains_key(&id);
+            (is_watched || is_evaluated).then_some((item, is_watched, is_evaluated))
         };
-        let groups = self.groups.iter().enumerate();
-        let open: Vec<(usize, &(Case, Model))> = groups
-            .flat_map(|(index, group)| group.cases.iter().map(move |work| (index, work)))
-            .filter(|(_, (case, _))| is_open(case))
-            .collect();
-        let path = self.folder.path().join("job-watch.json");
-        for (number, (index, work)) in open.iter().enumerate() {
-            eprintln!("memory [{}/{}] {}", number + 1, open.len(), work.0);
-            let job = self.job(*index, &[work], &outcomes.finished);
-            Job { purpose: Purpose::Watch, ..job }.write(&path)?;
-            let ended = self.run_worker(&self.groups[*index], &path)?;
-            if is_interrupted_with(ended.status) {
-                return Ok(RunEnd::Interrupted);
-            }
-            if !ended.status.success() {
-                eprintln!("  no memory figures: {}", ended.failure(self.effort));
-            }
-        }
-        Ok(RunEnd::Complete)
-    }
-
-    fn run_group(&self, index: usize) -> Result<RunEnd> {
-        let WorkerGroup { backend, device, cases } = &self.groups[index];
-        let name = format!("job-{backend}-{}.json", device.replace(':', "."));
-        let path = self.folder.path().join(name);
-        // A resumed run measures a case anew if its evaluation had not ended.
-        let unevaluated = self.folder.read_outcomes().unevaluated;
-        loop {
-            let outcomes = self.folder.read_outcomes();
-            let is_to_be_evaluated =
-                |case: &Case| unevaluated == outcomes.unevaluated && unevaluated == Some(case.benchmark_id());
-            let outcomes = &outcomes.finished;
-            let is_open = |case: &Case| !outcomes.contains_key(&case.to_string()) || is_to_be_evaluated(case);
-            let open: Vec<&(Case, Model)> = cases.iter().filter(|(case, _)| is_open(case)).collect();
-            let Some((first, _)) = open.first() else { return Ok(RunEnd::Complete) };
-            self.job(index, &open, outcomes).write(&path)?;
-            let ended = self.run_worker(&self.groups[index], &path)?;
-            if is_interrupted_with(ended.status) {
-                return Ok(RunEnd::Interrupted);
-            }
-            if self.purpose != Purpose::Verify && self.parsed.mode() == Mode::Load {
-                return if ended.status.success() { Ok(RunEnd::Complete) } else { Err(anyhow!(ended.last_words)) };
-            }
-            let after = self.folder.read_outcomes();
-            if let Some(id) = after.unevaluated {
-                let failure = ended.failure(self.effort).message;
-                eprintln!("  {id}: not evaluated: {failure}");
-                let evaluation = EvaluationOutcome { failure: Some(failure), seconds: ended.seconds_in_case };
-                self.folder.append(&Event::Evaluated { id, evaluation })?;
+        let open: Vec<(&WorkItem, bool, bool)> = self.groups.iter().flatten().filter_map(open_parts).collect();
+        for (number, &(item, is_watched, is_evaluated)) in open.iter().enumerate() {
+            eprintln!("observing [{}/{}] {}", number + 1, open.len(), item.case);
+            let mut job = Job { purpose: Purpose::Observe, ..self.job(&[item], &finished) };
+            job.effort.watch = is_watched;
+            job.work[0].is_evaluated = is_evaluated;
+            let ended = self.run_worker(&job, "observe")?;
+            if ended.status.success() {
                 continue;
             }
-            let all_done = open.iter().all(|(case, _)| after.finished.contains_key(&case.to_string()));
-            if !all_done {
+            let (id, failure) = (item.case.benchmark_id(), ended.failure());
+            eprintln!("  {id}: not all figures of memory, energy and answers: {failure}");
+            if is_evaluated && !self.folder.read_outcomes().evaluated.contains_key(&id.to_string()) {
+                let evaluation = EvaluationOutcome { failure: Some(failure.message), seconds: ended.seconds_in_case };
+                self.folder.append(&Event::Evaluated { id, evaluation })?;
+            }
+        }
+        Ok(())
+    }
+
+    fn run_group(&self, group: &[WorkItem]) -> Result<()> {
+        loop {
+            let finished = self.folder.read_outcomes().finished;
+            let open: Vec<&WorkItem> = group.iter().filter(|item| !finished.contains_key(&item.id())).collect();
+            let Some(WorkItem { case: first, .. }) = open.first() else { return Ok(()) };
+            let name = format!("{}-{}", first.backend, first.device.replace(':', "."));
+            let ended = self.run_worker(&self.job(&open, &finished), &name)?;
+            if self.job.purpose != Purpose::Verify && self.parsed.mode() == Mode::Load {
+                return if ended.status.success() { Ok(()) } else { Err(anyhow!(ended.last_words)) };
+            }
+            let after = self.folder.read_outcomes();
+            if open.iter().any(|item| !after.finished.contains_key(&item.id())) {
                 let id = after.unfinished.unwrap_or_else(|| first.benchmark_id());
-                let failure = ended.failure(self.effort);
+                let failure = ended.failure();
                 eprintln!("  {id}: {failure}");
-                self.folder.append(&Event::Finished(Box::new(Outcome {
-                    id,
-                    status: failure.status,
-                    message: Some(failure.message),
-                    observed: Observed::default(),
-                    seconds: ended.seconds_in_case,
-                })))?;
+                let CaseFailure { status, message } = failure;
+                let (message, observed, seconds) = (Some(message), Observed::default(), ended.seconds_in_case);
+                self.folder.append(&Event::Finished(Box::new(Outcome { id, status, message, observed, seconds })))?;
             }
         }
     }
 
     /// Whether a case's answers are evaluated: there are labels, or other forms of the model to compare with.
-    fn is_evaluated(&self, case: &Case, model: &Model) -> bool {
-        let is_other_form = |(other, _): &(Case, Model)| {
+    fn is_evaluated(&self, WorkItem { case, model, .. }: &WorkItem) -> bool {
+        let is_other_form = |WorkItem { case: other, .. }: &WorkItem| {
             other.model == case.model && (other.variant != case.variant || other.dtype != case.dtype)
         };
         let has_labels = model.data_source != DataSource::Synthetic;
-        let is_asked_for = has_labels || self.groups.iter().flat_map(|group| &group.cases).any(is_other_form);
-        is_asked_for && can_be_evaluated(case, model)
+        let is_kept = !self.parsed.discard_baseline;
+        let is_asked_for = has_labels || self.groups.iter().flatten().any(is_other_form);
+        is_kept && is_asked_for && can_be_evaluated(case, model)
     }
 
-    fn job(&self, index: usize, open: &[&(Case, Model)], outcomes: &BTreeMap<String, Outcome>) -> Job {
+    /// The job of a worker that runs these cases next.
+    fn job(&self, open: &[&WorkItem], outcomes: &BTreeMap<String, Outcome>) -> Job {
         let seconds: f64 = outcomes.values().map(|outcome| outcome.seconds).sum();
         let mean = (!outcomes.is_empty()).then(|| seconds / outcomes.len() as f64);
         let expected = |case: &Case| self.expected_seconds.get(&case.to_string()).copied().or(mean);
-        let all = |groups: &[WorkerGroup]| {
-            groups.iter().flat_map(|group| &group.cases).map(|(case, _)| expected(case)).sum::<Option<f64>>()
-        };
-        let further = (self.effort.processes - 1) as f64;
+        let is_later =
+            |item: &&WorkItem| !outcomes.contains_key(&item.id()) && !open.iter().any(|other| other.case == item.case);
+        let all_items = || self.groups.iter().flatten();
+        let later: Option<f64> = all_items().filter(is_later).map(|item| expected(&item.case)).sum();
+        let all: Option<f64> = all_items().map(|item| expected(&item.case)).sum();
+        let further = (self.job.effort.processes - 1) as f64;
+        let work = |item: &&WorkItem| WorkItem { expected_seconds: expected(&item.case), ..(*item).clone() };
         Job {
-            purpose: self.purpose,
-            run_folder: self.folder.path().to_owned(),
-            criterion_root: self.criterion_root.to_owned(),
-            prepared: Job::prepared(self.prepared, open.iter().copied()),
-            supervisor_process: std::process::id(),
-            effort: Effort { threads: Some(self.effort.effective_threads()), ..self.effort.clone() },
-            registered: self.registered.clone(),
-            work: open
-                .iter()
-                .map(|(case, model)| WorkItem {
-                    case: case.clone(),
-                    model: model.clone(),
-                    is_evaluated: self.is_evaluated(case, model),
-                    expected_seconds: expected(case),
-                })
-                .collect(),
-            processors: Vec::new(),
+            work: open.iter().map(work).collect(),
             cases_before: outcomes.len(),
-            cases_in_all: self.groups.iter().map(|group| group.cases.len()).sum(),
-            seconds_after: all(&self.groups[index + 1..])
-                .zip(all(&self.groups))
-                .map(|(later, all)| later + further * all),
+            cases_in_all: self.groups.iter().map(Vec::len).sum(),
+            seconds_after: later.zip(all).map(|(later, all)| later + further * all),
+            ..self.job.clone()
         }
     }
 }

@@ -8,16 +8,16 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use fs_err::OpenOptions;
+use nix::sys::signal::Signal;
 
-use super::is_interrupted;
 use super::relay::{copy, relay};
-use super::{DEBUG_LOG, Supervisor, WorkerGroup};
+use super::{DEBUG_LOG, Interrupted, Supervisor, is_interrupted, is_interrupted_with};
 use crate::backend;
-use crate::definition::{CaseFailure, Effort, Status};
-use crate::harness::protocol::{JOB, Purpose};
-use crate::run_data::RunFolder;
+use crate::definition::{CaseFailure, Status};
+use crate::harness::protocol::{JOB, Job, Purpose};
+use crate::machine::kernel_number;
 
 /// How often the supervisor looks at a worker. It sleeps in between, so as not to disturb what is measured.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
@@ -31,18 +31,21 @@ pub(super) struct EndedWorker {
     pub last_words: String,
     /// Seconds that it was at its last case.
     pub seconds_in_case: f64,
-    timed_out: bool,
+    timed_out_after: Option<f64>,
     ran_out_of_memory: bool,
 }
 
 impl Supervisor<'_> {
-    /// Starts a worker with a job and waits for its end. A worker that spends its timeout on one case is killed.
+    /// Starts a worker with a job, whose file has this name, and waits for its end. A worker that spends its timeout on one
+    /// case is killed.
     ///
     /// # Errors
-    /// It cannot be started.
-    pub(super) fn run_worker(&self, group: &WorkerGroup, job: &Path) -> Result<EndedWorker> {
+    /// It cannot be started, or [`Interrupted`].
+    pub(super) fn run_worker(&self, job: &Job, name: &str) -> Result<EndedWorker> {
+        let path = self.folder.path().join(format!("job-{name}.json"));
+        job.write(&path)?;
         let kills_before = kernel_memory_kills();
-        let mut worker = self.spawn(group, job)?;
+        let mut worker = self.spawn(job, &path)?;
         let errors = worker.stderr.take();
         let shown: Box<dyn Write + Send> = if self.is_silent { Box::new(sink()) } else { Box::new(stderr()) };
         let log: Box<dyn Write + Send> = match self.debug {
@@ -52,16 +55,22 @@ impl Supervisor<'_> {
         let relay = thread::spawn(move || errors.map(|pipe| relay(pipe, shown, log)).unwrap_or_default());
         let output = worker.stdout.take();
         let copy = thread::spawn(move || output.map(|pipe| copy(pipe, stdout())));
-        let mut progress = Progress::new(self.folder);
+        // A worker adds to the outcomes when it begins and ends a case. This clock does not go on while the machine sleeps.
+        let (mut length, mut since) = (0, Instant::now());
         let mut interrupted_since: Option<Instant> = None;
-        let mut timed_out = false;
+        let mut timed_out_after = None;
         let (status, seconds_in_case) = loop {
-            let seconds_in_case = progress.seconds_in_case();
+            let length_now = std::fs::metadata(self.folder.outcomes_path()).map_or(0, |metadata| metadata.len());
+            if length_now != length {
+                (length, since) = (length_now, Instant::now());
+            }
+            let seconds_in_case = since.elapsed().as_secs_f64();
             if let Some(status) = worker.try_wait().context("waiting for a worker")? {
                 break (status, seconds_in_case);
             }
-            if seconds_in_case > self.effort.timeout_seconds && !timed_out {
-                timed_out = true;
+            let timeout_seconds = self.job.effort.timeout_seconds;
+            if seconds_in_case > timeout_seconds && timed_out_after.is_none() {
+                timed_out_after = Some(timeout_seconds);
                 let _ = worker.kill();
             }
             if is_interrupted() {
@@ -74,16 +83,19 @@ impl Supervisor<'_> {
         };
         let last_words = relay.join().unwrap_or_default();
         let _ = copy.join();
+        if is_interrupted_with(status) {
+            bail!(Interrupted);
+        }
         let ran_out_of_memory = kernel_memory_kills() > kills_before;
-        Ok(EndedWorker { status, last_words, seconds_in_case, timed_out, ran_out_of_memory })
+        Ok(EndedWorker { status, last_words, seconds_in_case, timed_out_after, ran_out_of_memory })
     }
 
-    fn spawn(&self, group: &WorkerGroup, job: &Path) -> Result<Child> {
+    fn spawn(&self, job: &Job, path: &Path) -> Result<Child> {
         let executable = own_executable()?;
         let mut command = Command::new(&executable);
-        command.args(&self.arguments).env(JOB, job).stdin(Stdio::null()).stderr(Stdio::piped());
+        command.args(&self.arguments).env(JOB, path).stdin(Stdio::null()).stderr(Stdio::piped());
         // Only Criterion has something to say there; libraries of devices print to it too.
-        if self.is_silent || self.purpose == Purpose::Verify {
+        if self.is_silent || job.purpose == Purpose::Verify {
             command.stdout(Stdio::null());
         } else {
             command.stdout(Stdio::piped());
@@ -96,43 +108,22 @@ impl Supervisor<'_> {
             command.env(backend::DEBUG, "1").env("OPENVINO_LOG_LEVEL", "5").env("TORCH_CPP_LOG_LEVEL", "INFO");
             command.env("RUST_BACKTRACE", "1");
         }
-        command.envs(worker_environment(&group.backend, &group.device, self.effort.effective_threads()));
-        command.spawn().with_context(|| executable.display().to_string())
+        command.envs(worker_environment(job)).spawn().with_context(|| executable.display().to_string())
     }
 }
 
 /// The variables that a worker has to have from its start: libraries read them when they are loaded.
-pub fn worker_environment(backend: &str, device: &str, threads: usize) -> Vec<(&'static str, OsString)> {
+pub fn worker_environment(job: &Job) -> Vec<(&'static str, OsString)> {
+    let threads = job.effort.effective_threads();
     // Read by libtorch's OpenMP, by MKL, and by candle's two pools.
     let pools = ["OMP_NUM_THREADS", "MKL_NUM_THREADS", "RAYON_NUM_THREADS", "CANDLE_NUM_THREADS"];
     let mut variables: Vec<_> = pools.into_iter().map(|name| (name, threads.to_string().into())).collect();
-    if let Ok(backend) = backend::find(backend) {
-        variables.extend(backend.process_environment(device));
+    // All cases of a worker have the same backend and device.
+    let case = job.work.first().map(|item| &item.case);
+    if let Some((case, backend)) = case.and_then(|case| Some((case, backend::find(&case.backend).ok()?))) {
+        variables.extend(backend.process_environment(&case.device));
     }
     variables
-}
-
-/// How long a worker has been at its present case: it adds to the outcomes when it begins and ends one.
-///
-/// The clock does not go on while the machine is suspended.
-struct Progress<'a> {
-    folder: &'a RunFolder,
-    length: Option<u64>,
-    since: Instant,
-}
-
-impl<'a> Progress<'a> {
-    fn new(folder: &'a RunFolder) -> Self {
-        Progress { folder, length: None, since: Instant::now() }
-    }
-
-    fn seconds_in_case(&mut self) -> f64 {
-        let length = std::fs::metadata(self.folder.outcomes_path()).ok().map(|metadata| metadata.len());
-        if length != self.length {
-            (self.length, self.since) = (length, Instant::now());
-        }
-        self.since.elapsed().as_secs_f64()
-    }
 }
 
 /// This very executable, even if a build has meanwhile put another in its place.
@@ -146,15 +137,16 @@ fn own_executable() -> Result<PathBuf> {
 
 impl EndedWorker {
     /// What its end means for the case that it was at.
-    pub fn failure(&self, effort: &Effort) -> CaseFailure {
-        if self.timed_out {
-            return CaseFailure::new(
-                Status::Timeout,
-                format!("no end after {} s; `--timeout SECONDS` gives it longer", effort.timeout_seconds),
-            );
+    pub fn failure(&self) -> CaseFailure {
+        if let Some(seconds) = self.timed_out_after {
+            let message = format!("no end after {seconds} s; `--timeout SECONDS` gives it longer");
+            return CaseFailure::new(Status::Timeout, message);
         }
         let how = match (self.status.signal(), self.status.code()) {
-            (Some(signal), _) => format!("the process was ended by signal {signal}{}", signal_name(signal)),
+            (Some(signal), _) => {
+                let name = Signal::try_from(signal).map_or("no name", Signal::as_str);
+                format!("the process was ended by signal {signal} ({name})")
+            }
             (None, Some(code)) => format!("the process ended with exit code {code}"),
             (None, None) => "the process ended".into(),
         };
@@ -166,25 +158,7 @@ impl EndedWorker {
     }
 }
 
-fn signal_name(signal: i32) -> &'static str {
-    match signal {
-        4 => " (illegal instruction)",
-        6 => " (abort)",
-        7 => " (bus error)",
-        8 => " (arithmetic error)",
-        9 => " (kill)",
-        11 => " (segmentation fault)",
-        15 => " (termination)",
-        _ => "",
-    }
-}
-
 /// How often the kernel has killed a process for memory since it booted.
 fn kernel_memory_kills() -> u64 {
-    let counters = std::fs::read_to_string("/proc/vmstat").unwrap_or_default();
-    counters
-        .lines()
-        .find_map(|line| line.strip_prefix("oom_kill "))
-        .and_then(|count| count.trim().parse().ok())
-        .unwrap_or(0)
+    kernel_number("/proc/vmstat", "oom_kill").unwrap_or(0)
 }

@@ -1,5 +1,6 @@
 //! The worker of an arm: loads one case and times a slice of calls whenever the driver asks for one.
 
+use std::hint::spin_loop;
 use std::io::{Write, stdin, stdout};
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -7,11 +8,11 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 
 use super::case_outcome::unwinding;
-use super::loaded_case::{self, Fixtures, warm_up_rule};
+use super::loaded_case::{self, Fixtures};
 use crate::definition::CaseFailure;
 use crate::harness::protocol::{ArmAnswer, ArmReady, Handicap, Job, SliceFigures, WorkItem};
 use crate::machine::{confine_thread, pin_busiest, thread_affinities, thread_times};
-use crate::measurement::{self, Slowed, TimedSession};
+use crate::measurement::{CallTimes, TimedSession};
 use crate::run_data::Observed;
 
 /// This fraction of a slice passes before its first counted call, so that the caches are the arm's own again.
@@ -37,7 +38,7 @@ pub fn run_arm(job: &Path, handicap: Option<Handicap>) -> Result<()> {
         let line = line?;
         let length = line.strip_prefix("slice ").and_then(|length| length.parse().ok());
         let length = length.with_context(|| format!("an arm was told {line:?}, which it does not know"))?;
-        match unwinding(|| slice(&mut session, Duration::from_nanos(length), call)) {
+        match unwinding(|| slice(&mut session, handicap, Duration::from_nanos(length), call)) {
             Ok(figures) => answer(&ArmAnswer::Slice(figures))?,
             Err(failure) => return answer(&failed(failure)),
         }
@@ -64,29 +65,41 @@ fn load(job: &Job, item: &WorkItem, handicap: Option<Handicap>) -> Result<(Timed
         // Threads that are started from now on inherit this.
         confine_thread(pins)?;
     }
-    let (case, mut observed) = (&item.case, Observed::default());
-    let loaded = loaded_case::load(case, &item.model, job, &mut Fixtures::default(), &mut observed)?;
-    let mut session = loaded_case::timed(loaded.session, loaded.ring, case.boundary);
-    if let Some(handicap) = handicap {
-        session =
-            session.wrapped(|session| Box::new(Slowed::new(session, handicap.slowdown_ppm, handicap.least_call_ns)));
-    }
+    let mut observed = Observed::default();
+    let mut loaded = loaded_case::load(item, job, &mut Fixtures::default(), &mut observed)?;
     let before = thread_times();
-    let warm_up = measurement::warm_up(&mut session, warm_up_rule(case, &job.effort))?;
+    let warm_up = loaded.warm_up(&job.effort, |session| call_once(session, handicap))?;
     pin_busiest(&before, pins)?;
-    Ok((session, Duration::from_nanos(warm_up.expected_call_ns())))
+    Ok((loaded.session, Duration::from_nanos(warm_up.expected_call_ns())))
+}
+
+/// Times one call. The time of a handicap is spun away at its end.
+fn call_once(session: &mut TimedSession, handicap: Option<Handicap>) -> Result<CallTimes, CaseFailure> {
+    let Some(Handicap { slowdown_ppm, least_call_ns }) = handicap else { return session.call(1) };
+    let (factor, least) = (1.0 + f64::from(slowdown_ppm) / 1e6, Duration::from_nanos(least_call_ns));
+    session.prolonged_call(1, |begin| {
+        let until = begin.elapsed().max(least).mul_f64(factor);
+        while begin.elapsed() < until {
+            spin_loop();
+        }
+    })
 }
 
 /// Times calls for `length`; at least one is counted.
-fn slice(session: &mut TimedSession, length: Duration, call: Duration) -> Result<SliceFigures, CaseFailure> {
+fn slice(
+    session: &mut TimedSession,
+    handicap: Option<Handicap>,
+    length: Duration,
+    call: Duration,
+) -> Result<SliceFigures, CaseFailure> {
     let mut calls = Vec::with_capacity(ROOM);
     let settling = if call * SETTLING < length { length / SETTLING } else { Duration::ZERO };
     let start = Instant::now();
     while start.elapsed() < settling {
-        session.call(1)?;
+        call_once(session, handicap)?;
     }
     while calls.is_empty() || start.elapsed() < length {
-        calls.extend_from_slice(session.call(1)?.as_nanoseconds());
+        calls.extend_from_slice(call_once(session, handicap)?.as_nanoseconds());
     }
     // Nobody asks for the parts of calls from host to host.
     session.take_stages();

@@ -1,13 +1,18 @@
 //! The evaluation of a case's answers: its session runs over all samples after it was measured.
 
+use std::time::{Duration, Instant};
+
 use crate::backend::Session;
 use crate::definition::{Case, CaseFailure, Dimension, Model, Phase, TensorSpec};
 use crate::fixture::{HostTensor, Sample, Samples};
-use crate::run_data::{Evaluation, LARGEST};
+use crate::harness::protocol::WorkItem;
+use crate::run_data::{Evaluation, Event, LARGEST, RunFolder};
 
 /// How many samples' outputs are kept whole: as many as have these numbers, and no fewer than these samples.
 const KEPT_NUMBERS: usize = 4 << 20;
 const KEPT_AT_LEAST: usize = 64;
+/// How often a worker says how far it is: to the user, and to the supervisor that it is alive.
+const PROGRESS_EVERY: Duration = Duration::from_secs(10);
 /// Parts of the names of outputs that hold a score per class.
 const CLASSES: [&str; 2] = ["logits", "prob"];
 
@@ -18,12 +23,32 @@ pub fn can_be_evaluated(case: &Case, model: &Model) -> bool {
     case.phase == Phase::Forward && model.inputs.iter().all(is_of_batch)
 }
 
-/// Runs the session of a case over all samples, in batches of the case's size; binding 0 then has other inputs. After each
-/// sample `progress` is told how many samples were taken.
+/// Runs the session of a case over the model's samples, and keeps its answers in the run's folder.
 ///
 /// # Errors
-/// A call or `progress` fails, no sample can be read, or the outputs are not what the labels are about.
-pub fn evaluate(
+/// A call fails, no sample can be read, the outputs are not what the labels are about, or the folder cannot be written.
+pub fn answer_samples(session: &mut dyn Session, item: &WorkItem, folder: &RunFolder) -> Result<(), CaseFailure> {
+    let (case, id) = (&item.case, item.case.benchmark_id());
+    let samples = Samples::open(&item.model, case.sequence_length)?;
+    eprintln!("  evaluating {} samples of {}", samples.len(), samples.name());
+    let mut said = Instant::now();
+    let evaluation = evaluate(session, case, &item.model, &samples, &mut |answered| {
+        if said.elapsed() >= PROGRESS_EVERY {
+            said = Instant::now();
+            eprintln!("  {answered} of {} samples", samples.len());
+            folder.append(&Event::Evaluating { id: id.clone(), samples: answered })?;
+        }
+        Ok(())
+    })?;
+    for why in &evaluation.unreadable {
+        eprintln!("  left out: {why}");
+    }
+    Ok(evaluation.write(folder.path(), &id)?)
+}
+
+/// Runs the session of a case over all samples, in batches of the case's size; binding 0 then has other inputs. After each
+/// sample `progress` is told how many samples were taken.
+fn evaluate(
     session: &mut dyn Session,
     case: &Case,
     model: &Model,

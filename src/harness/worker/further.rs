@@ -10,7 +10,7 @@ use super::measure::{groups, sampling};
 use crate::definition::{Case, CaseFailure};
 use crate::harness::protocol::{Job, WorkItem};
 use crate::measurement::{self, LoggedSamples, SampleLog};
-use crate::run_data::{CriterionArguments, Event, Latencies, RunFolder};
+use crate::run_data::{CriterionArguments, Event, Latencies, Observed, RunFolder};
 
 /// Measures each case in the order of the first process, or in the shuffled order of this one.
 ///
@@ -40,8 +40,8 @@ fn samples(
     arguments: &CriterionArguments,
     fixtures: &mut Fixtures,
 ) -> Result<LoggedSamples, CaseFailure> {
-    let mut loaded = loaded_case::load_again(&item.case, &item.model, job, fixtures)?;
-    let warm_up = loaded.warm_up(&item.case, &job.effort)?;
+    let mut loaded = loaded_case::load(item, job, fixtures, &mut Observed::default())?;
+    let warm_up = loaded.warm_up(&job.effort, |session| session.call(1))?;
     let pilot = measurement::pilot(&mut loaded.session, &job.effort, warm_up.expected_call_ns())?;
     let sampling = sampling(&job.effort, arguments, &warm_up, &pilot);
     let log = SampleLog::default();

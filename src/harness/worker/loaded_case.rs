@@ -10,212 +10,53 @@ use std::time::{Duration, Instant};
 
 use super::verification::{Expectation, Verification};
 use crate::backend::{self, LoadRequest, Placement, Session, Stages};
-use crate::definition::{Boundary, Case, CaseFailure, DataSource, Dtype, Effort, Model, Phase, Sizes};
-use crate::fixture::{self, Artifacts, HostTensor, Reference, Samples};
-use crate::harness::protocol::Job;
-use crate::measurement::{self, TimedSession, WarmUp, WarmUpRule};
+use crate::definition::{Boundary, Case, CaseFailure, Dtype, Effort, Phase};
+use crate::fixture::{self, Artifacts, HostTensor, Reference};
+use crate::harness::protocol::{Job, WorkItem};
+use crate::measurement::{self, CallTimes, TimedSession, WarmUp};
 use crate::run_data::Observed;
 use crate::statistics::median;
 
-/// What the cases of a process share; each is loaded when the first case needs it.
+/// What the cases of a process share.
 #[derive(Default)]
 pub struct Fixtures {
-    references: HashMap<String, Option<Rc<Reference>>>,
-    samples: Vec<(DataSource, String, Option<usize>, Rc<Samples>)>,
+    /// By path.
+    references: HashMap<PathBuf, Rc<Reference>>,
     /// The session of the last case, if it serves other sizes too.
     session: Option<KeptSession>,
 }
 
 /// A session that waits for a case that differs from its last one in nothing but sizes and boundary.
 struct KeptSession {
-    key: SessionKey,
+    case: Case,
     session: Box<dyn Session>,
     load_ms: Option<f64>,
 }
 
-/// The weights, graph and settings of a session.
-#[derive(Clone, PartialEq)]
-struct SessionKey {
-    artifacts: Artifacts,
-    backend: String,
-    device: String,
-    dtype: Dtype,
-    phase: Phase,
-    threads: usize,
+impl KeptSession {
+    fn serves(&self, case: &Case) -> bool {
+        let Case { batch_size, sequence_length, boundary, .. } = self.case;
+        self.case == Case { batch_size, sequence_length, boundary, ..case.clone() }
+    }
 }
 
 impl Fixtures {
-    fn reference(&mut self, model: &Model, artifacts: &Artifacts) -> Result<Option<Rc<Reference>>, CaseFailure> {
-        let key = model.artifact_folder_name();
-        if let Some(reference) = self.references.get(&key) {
-            return Ok(reference.clone());
+    fn reference(&mut self, artifacts: &Artifacts) -> Result<Option<Rc<Reference>>, CaseFailure> {
+        let Some(path) = &artifacts.reference else { return Ok(None) };
+        if !self.references.contains_key(path) {
+            self.references.insert(path.clone(), Rc::new(fixture::read_reference(path)?));
         }
-        let reference = match &artifacts.reference {
-            Some(path) => Some(Rc::new(fixture::read_reference(path)?)),
-            None => None,
-        };
-        self.references.insert(key, reference.clone());
-        Ok(reference)
+        Ok(self.references.get(path).cloned())
     }
-
-    /// The samples by which a model's answers are evaluated.
-    ///
-    /// # Errors
-    /// They cannot be read.
-    pub fn samples(&mut self, model: &Model, sequence: Option<usize>) -> Result<Rc<Samples>, CaseFailure> {
-        let is_same = |(source, name, length, _): &&(DataSource, String, Option<usize>, Rc<Samples>)| {
-            *source == model.data_source && *name == model.name && *length == sequence
-        };
-        if let Some((.., samples)) = self.samples.iter().find(is_same) {
-            return Ok(Rc::clone(samples));
-        }
-        let samples = Rc::new(Samples::open(model, sequence)?);
-        self.samples.push((model.data_source.clone(), model.name.clone(), sequence, Rc::clone(&samples)));
-        Ok(samples)
-    }
-}
-
-/// A case that is loaded and verified.
-pub struct LoadedCase {
-    pub session: TimedSession,
-    expectation: Expectation,
-    key: SessionKey,
-    load_ms: Option<f64>,
 }
 
 /// A case whose session is there and has its inputs.
-pub struct Loaded {
-    key: SessionKey,
-    pub session: Box<dyn Session>,
-    /// The batches that are bound, in the order of their bindings.
-    pub ring: Vec<Vec<HostTensor>>,
-    artifacts: Artifacts,
-    reference: Option<Rc<Reference>>,
-}
-
-/// A case with its files and inputs.
-struct Prepared<'a> {
-    case: &'a Case,
-    model: &'a Model,
-    threads: usize,
-    artifacts: Artifacts,
-    reference: Option<Rc<Reference>>,
-    ring: Vec<Vec<HostTensor>>,
-}
-
-impl<'a> Prepared<'a> {
-    fn new(case: &'a Case, model: &'a Model, job: &Job, fixtures: &mut Fixtures) -> Result<Self, CaseFailure> {
-        let artifacts = job.artifacts(model, case.dtype).cloned();
-        let artifacts = artifacts.ok_or_else(|| CaseFailure::failed("its artifacts were not prepared"))?;
-        let reference = fixtures.reference(model, &artifacts)?;
-        let sizes = Sizes { batch: case.batch_size, sequence: case.sequence_length };
-        let ring: Vec<Vec<HostTensor>> = (0..fixture::RING)
-            .map(|index| fixture::batch(model, reference.as_deref(), index, sizes))
-            .collect::<anyhow::Result<_>>()?;
-        let threads = job.effort.effective_threads();
-        Ok(Prepared { case, model, threads, artifacts, reference, ring })
-    }
-
-    fn key(&self) -> SessionKey {
-        SessionKey {
-            artifacts: self.artifacts.clone(),
-            backend: self.case.backend.clone(),
-            device: self.case.device.clone(),
-            dtype: self.case.dtype,
-            phase: self.case.phase,
-            threads: self.threads,
-        }
-    }
-
-    fn request(&self) -> LoadRequest<'_> {
-        LoadRequest {
-            model: self.model,
-            artifacts: &self.artifacts,
-            phase: self.case.phase,
-            sizes: Sizes { batch: self.case.batch_size, sequence: self.case.sequence_length },
-            device: &self.case.device,
-            dtype: self.case.dtype,
-            threads: self.threads,
-        }
-    }
-
-    /// Runs the case once under the runtime's profiler, in a session that may use other providers too, and notes how much
-    /// of it runs where it was asked for. Returns what its products are computed in, where the profile says it.
-    ///
-    /// # Errors
-    /// `unsupported`: a node would run elsewhere, or a product would be computed in another dtype; the message names the
-    /// operator.
-    fn trace(&self, observed: &mut Observed) -> Result<Option<Dtype>, CaseFailure> {
-        let Some(inputs) = self.ring.first() else { return Ok(None) };
-        let Some(trace) = backend::find(&self.case.backend)?.trace(&self.request(), inputs)? else { return Ok(None) };
-        let (provider, share, dtype) = (&trace.asked_for, trace.share(), self.case.dtype);
-        observed.providers = Some(provider.clone());
-        observed.provider_share = Some(share);
-        if share < 1.0 {
-            return Err(CaseFailure::unsupported(format!(
-                "{provider} runs {:.1} % of the nodes; the others would fall back: {}",
-                share * 100.0,
-                trace.elsewhere().join(", ")
-            )));
-        }
-        if let Some((computed_in, operators)) = trace.products_not_in(dtype) {
-            observed.effective_dtype = Some(computed_in);
-            return Err(CaseFailure::unsupported(format!(
-                "{provider} has no {dtype} {}: it would compute in {computed_in} between casts",
-                operators.join(", ")
-            )));
-        }
-        Ok(trace.products.contains_key(&Some(dtype)).then_some(dtype))
-    }
-
-    /// Loads the case, binds its inputs and makes the first call, and notes what is seen on the way.
-    fn load(self, kept: Option<KeptSession>, observed: &mut Observed) -> Result<Loaded, CaseFailure> {
-        let Prepared { case, model, ring, .. } = &self;
-        let backend = backend::find(&case.backend)?;
-        observed.input_shape = ring.first().map(|inputs| describe_shapes(inputs));
-        observed.tokens_a_call = match case.phase {
-            Phase::Forward | Phase::Encoder => None,
-            Phase::Prefill => model.prompt_positions(case.sequence_length).map(|positions| positions * case.batch_size),
-            Phase::Decode => Some(case.batch_size),
-        };
-
-        // Loads the library, which is no part of loading the model.
-        let versions = backend.versions(&case.device);
-        observed.backend_version = Some(versions.backend);
-        observed.library_version = Some(versions.library);
-        // If the mark cannot be reset, the peak is the whole process's, which is still an upper bound.
-        let _ = measurement::memory::reset_peak();
-        let key = self.key();
-        let mut session = match kept.filter(|kept| kept.key == key) {
-            Some(KeptSession { mut session, load_ms, .. }) => {
-                session.reset(&self.request())?;
-                observed.load_ms = load_ms;
-                observed.is_session_shared = true;
-                session
-            }
-            None => {
-                let start = Instant::now();
-                let session = backend.load(&self.request())?;
-                observed.load_ms = Some(milliseconds(start.elapsed()));
-                session
-            }
-        };
-
-        for inputs in ring {
-            session.bind(inputs)?;
-        }
-        let compiled_before = session.compilation().unwrap_or_default();
-        let start = Instant::now();
-        session.run(0)?;
-        session.sync()?;
-        let elapsed = start.elapsed();
-        let compilation = session.compilation();
-        let compiled_now = compilation.unwrap_or_default() - compiled_before;
-        observed.first_inference_ms = Some(milliseconds(elapsed.saturating_sub(compiled_now)));
-        observed.compilation_ms = compilation.map(milliseconds);
-        let Prepared { ring, artifacts, reference, .. } = self;
-        Ok(Loaded { key, session, ring, artifacts, reference })
-    }
+pub struct LoadedCase {
+    case: Case,
+    pub session: TimedSession,
+    /// Empty if the outputs were not compared.
+    expectation: Expectation,
+    load_ms: Option<f64>,
 }
 
 /// Loads a case, binds its inputs and makes the first call, and notes what is seen on the way.
@@ -223,14 +64,15 @@ impl<'a> Prepared<'a> {
 /// # Errors
 /// Why the case cannot run. `observed` holds what was seen until then.
 pub fn load(
-    case: &Case,
-    model: &Model,
+    item: &WorkItem,
     job: &Job,
     fixtures: &mut Fixtures,
     observed: &mut Observed,
-) -> Result<Loaded, CaseFailure> {
-    let prepared = Prepared::new(case, model, job, fixtures)?;
-    prepared.load(fixtures.session.take(), observed)
+) -> Result<LoadedCase, CaseFailure> {
+    let reference = fixtures.reference(&item.artifacts)?;
+    let ring = ring(item, reference.as_deref())?;
+    let session = start(item, job, &ring, fixtures, observed)?;
+    Ok(LoadedCase::new(item, session, ring, Expectation::default(), observed))
 }
 
 /// Loads a case and compares its outputs, and notes what is seen on the way.
@@ -238,51 +80,144 @@ pub fn load(
 /// # Errors
 /// Why the case has no figures. `observed` holds what was seen until then.
 pub fn load_and_verify(
-    case: &Case,
-    model: &Model,
+    item: &WorkItem,
     job: &Job,
     fixtures: &mut Fixtures,
     observed: &mut Observed,
 ) -> Result<LoadedCase, CaseFailure> {
-    let prepared = Prepared::new(case, model, job, fixtures)?;
-    let traced_dtype = prepared.trace(observed)?;
-    let Loaded { key, mut session, ring, artifacts, reference } = prepared.load(fixtures.session.take(), observed)?;
+    let reference = fixtures.reference(&item.artifacts)?;
+    let ring = ring(item, reference.as_deref())?;
+    let traced_dtype = trace(&job.request(item), &item.case, &ring[0], observed)?;
+    let mut session = start(item, job, &ring, fixtures, observed)?;
     let placement = session.placement();
     let placement = Placement { effective_dtype: placement.effective_dtype.or(traced_dtype), ..placement };
-    note_placement(placement, case, &artifacts, observed)?;
-    let verification = Verification { case, model, reference: reference.as_deref(), job };
+    note_placement(placement, item, observed)?;
+    let verification = Verification { case: &item.case, model: &item.model, reference: reference.as_deref(), job };
     let expectation = verification.verify(&mut *session, &ring, observed)?;
     // Some runtimes compile in more calls than the first.
-    observed.compilation_ms = observed.compilation_ms.or(session.compilation().map(milliseconds));
-    Ok(LoadedCase { session: timed(session, ring, case.boundary), expectation, key, load_ms: observed.load_ms })
+    observed.start.compilation_ms = observed.start.compilation_ms.or(session.compilation().map(milliseconds));
+    Ok(LoadedCase::new(item, session, ring, expectation, observed))
 }
 
-/// Loads a case that another process has verified.
+/// The batches that are bound, in the order of their bindings.
+fn ring(item: &WorkItem, reference: Option<&Reference>) -> anyhow::Result<Vec<Vec<HostTensor>>> {
+    (0..fixture::RING).map(|index| fixture::batch(&item.model, reference, index, item.case.sizes())).collect()
+}
+
+/// Runs the case once under the runtime's profiler, in a session that may use other providers too, and notes how much of it
+/// runs where it was asked for. Returns what its products are computed in, where the profile says it.
 ///
 /// # Errors
-/// Why it cannot run any more.
-pub fn load_again(case: &Case, model: &Model, job: &Job, fixtures: &mut Fixtures) -> Result<LoadedCase, CaseFailure> {
-    let mut observed = Observed::default();
-    let Loaded { key, session, ring, .. } = load(case, model, job, fixtures, &mut observed)?;
-    let (expectation, load_ms) = (Expectation::default(), observed.load_ms);
-    Ok(LoadedCase { session: timed(session, ring, case.boundary), expectation, key, load_ms })
+/// `unsupported`: a node would run elsewhere, or a product would be computed in another dtype; the message names the
+/// operator.
+fn trace(
+    request: &LoadRequest<'_>,
+    case: &Case,
+    inputs: &[HostTensor],
+    observed: &mut Observed,
+) -> Result<Option<Dtype>, CaseFailure> {
+    let Some(trace) = backend::find(&case.backend)?.trace(request, inputs)? else { return Ok(None) };
+    let (provider, share, dtype) = (&trace.asked_for, trace.share(), case.dtype);
+    observed.providers = Some(provider.clone());
+    observed.provider_share = Some(share);
+    if share < 1.0 {
+        return Err(CaseFailure::unsupported(format!(
+            "{provider} runs {:.1} % of the nodes; the others would fall back: {}",
+            share * 100.0,
+            trace.elsewhere().join(", ")
+        )));
+    }
+    if let Some((computed_in, operators)) = trace.products_not_in(dtype) {
+        observed.effective_dtype = Some(computed_in);
+        return Err(CaseFailure::unsupported(format!(
+            "{provider} has no {dtype} {}: it would compute in {computed_in} between casts",
+            operators.join(", ")
+        )));
+    }
+    Ok(trace.products.contains_key(&Some(dtype)).then_some(dtype))
 }
 
-/// The session as it is timed: from device to device, or from host to host.
-pub fn timed(session: Box<dyn Session>, ring: Vec<Vec<HostTensor>>, boundary: Boundary) -> TimedSession {
-    match boundary {
-        Boundary::Compute => TimedSession::new(session, ring.len()),
-        Boundary::EndToEnd => TimedSession::from_host(session, ring),
+/// Loads the session or takes up the kept one, binds the inputs and makes the first call.
+fn start(
+    item: &WorkItem,
+    job: &Job,
+    ring: &[Vec<HostTensor>],
+    fixtures: &mut Fixtures,
+    observed: &mut Observed,
+) -> Result<Box<dyn Session>, CaseFailure> {
+    let (case, request) = (&item.case, job.request(item));
+    let backend = backend::find(&case.backend)?;
+    observed.input_shape = Some(describe_shapes(&ring[0]));
+    observed.tokens_a_call = match case.phase {
+        Phase::Forward | Phase::Encoder => None,
+        Phase::Prefill => {
+            item.model.prompt_positions(case.sequence_length).map(|positions| positions * case.batch_size)
+        }
+        Phase::Decode => Some(case.batch_size),
+    };
+    // Loads the library, which is no part of loading the model.
+    let versions = backend.versions(&case.device);
+    observed.backend_version = Some(versions.backend);
+    observed.library_version = Some(versions.library);
+    // If the mark cannot be reset, the peak is the whole process's, which is still an upper bound.
+    let _ = measurement::memory::reset_peak();
+    let mut session = match fixtures.session.take().filter(|kept| kept.serves(case)) {
+        Some(KeptSession { mut session, load_ms, .. }) => {
+            session.reset(&request)?;
+            observed.start.load_ms = load_ms;
+            observed.is_session_shared = true;
+            session
+        }
+        None => {
+            let start = Instant::now();
+            let session = backend.load(&request)?;
+            observed.start.load_ms = Some(milliseconds(start.elapsed()));
+            session
+        }
+    };
+    for inputs in ring {
+        session.bind(inputs)?;
     }
+    let compiled_before = session.compilation().unwrap_or_default();
+    let start = Instant::now();
+    session.run(0)?;
+    session.sync()?;
+    let elapsed = start.elapsed();
+    let compilation = session.compilation();
+    let compiled_now = compilation.unwrap_or_default() - compiled_before;
+    observed.start.first_inference_ms = Some(milliseconds(elapsed.saturating_sub(compiled_now)));
+    observed.start.compilation_ms = compilation.map(milliseconds);
+    Ok(session)
 }
 
 impl LoadedCase {
-    /// Warms the session up, by the rule of its backend.
+    /// The session is timed from device to device, or from host to host.
+    fn new(
+        item: &WorkItem,
+        session: Box<dyn Session>,
+        ring: Vec<Vec<HostTensor>>,
+        expectation: Expectation,
+        observed: &Observed,
+    ) -> Self {
+        let session = match item.case.boundary {
+            Boundary::Compute => TimedSession::new(session, ring.len()),
+            Boundary::EndToEnd => TimedSession::from_host(session, ring),
+        };
+        LoadedCase { case: item.case.clone(), session, expectation, load_ms: observed.start.load_ms }
+    }
+
+    /// Warms the session up, by the rule of its backend; `call` makes a call.
     ///
     /// # Errors
     /// A call fails.
-    pub fn warm_up(&mut self, case: &Case, effort: &Effort) -> Result<WarmUp, CaseFailure> {
-        measurement::warm_up(&mut self.session, warm_up_rule(case, effort))
+    pub fn warm_up(
+        &mut self,
+        effort: &Effort,
+        call: impl Fn(&mut TimedSession) -> Result<CallTimes, CaseFailure>,
+    ) -> Result<WarmUp, CaseFailure> {
+        let least = backend::find(&self.case.backend)?.least_warm_up_calls();
+        let at_most = Duration::from_secs_f64(effort.budget_seconds / 2.0);
+        measurement::warm_up(|| call(&mut self.session), effort.warmup.max(least), at_most)
     }
 
     /// The median of a few calls, in milliseconds, for an idea of how fast it is.
@@ -290,16 +225,11 @@ impl LoadedCase {
     /// # Errors
     /// A call fails.
     pub fn rough_call_ms(&mut self) -> Result<f64, CaseFailure> {
-        const CALLS: usize = 25;
-        const PATIENCE: Duration = Duration::from_millis(300);
-        let start = Instant::now();
-        let mut times = Vec::new();
-        while times.len() < CALLS && (times.is_empty() || start.elapsed() < PATIENCE) {
-            let call = Instant::now();
-            self.session.call(1)?;
-            times.push(milliseconds(call.elapsed()));
-        }
-        median(&times).ok_or_else(|| CaseFailure::failed("no call was made"))
+        const PATIENCE_NS: u64 = 300_000_000;
+        let first = self.session.call(1)?.total();
+        let calls = self.session.call((PATIENCE_NS / first).clamp(1, 25))?;
+        let calls: Vec<f64> = calls.as_nanoseconds().iter().map(|&ns| ns as f64 / 1e6).collect();
+        median(&calls).ok_or_else(|| CaseFailure::failed("no call was made"))
     }
 
     /// The medians over the last `calls` calls of their stages, in milliseconds: to the device, compute, to the host.
@@ -310,10 +240,10 @@ impl LoadedCase {
 
     /// Leaves the session for the next case, if it serves other sizes too.
     pub fn release(self, fixtures: &mut Fixtures) {
-        let LoadedCase { session, key, load_ms, .. } = self;
+        let LoadedCase { case, session, load_ms, .. } = self;
         let session = session.into_session();
         if session.placement().serves_other_sizes {
-            fixtures.session = Some(KeptSession { key, session, load_ms });
+            fixtures.session = Some(KeptSession { case, session, load_ms });
         }
     }
 
@@ -335,12 +265,8 @@ fn stage_medians(stages: &[Stages], calls: usize) -> Option<[f64; 3]> {
     Some([median_of(|it| it.to_device)?, median_of(|it| it.compute)?, median_of(|it| it.to_host)?])
 }
 
-fn note_placement(
-    placement: Placement,
-    case: &Case,
-    artifacts: &Artifacts,
-    observed: &mut Observed,
-) -> Result<(), CaseFailure> {
+fn note_placement(placement: Placement, item: &WorkItem, observed: &mut Observed) -> Result<(), CaseFailure> {
+    let WorkItem { case, artifacts, .. } = item;
     if !placement.artifacts.is_empty() {
         observed.artifact_bytes = Some(artifacts.size_bytes(placement.artifacts.iter().map(PathBuf::as_path)));
         observed.artifact_sha256 = artifacts.sha256_of_loaded(placement.artifacts.iter().map(PathBuf::as_path)).ok();
@@ -360,16 +286,6 @@ fn note_placement(
             Err(CaseFailure::unsupported(format!("asked for {}, and it computes in {dtype}", case.dtype)))
         }
         _ => Ok(()),
-    }
-}
-
-pub(super) fn warm_up_rule(case: &Case, effort: &Effort) -> WarmUpRule {
-    let least = backend::find(&case.backend).map_or(0, |backend| backend.least_warm_up_calls());
-    let at_least = effort.warmup.max(least);
-    WarmUpRule {
-        at_least,
-        at_least_for: Duration::from_millis(100),
-        at_most: Duration::from_secs_f64(effort.budget_seconds / 2.0),
     }
 }
 

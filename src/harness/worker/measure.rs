@@ -2,29 +2,27 @@
 
 use std::collections::HashMap;
 use std::panic::resume_unwind;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::Result;
 use clap::Parser;
 use criterion::{
     AxisScale, BenchmarkGroup, BenchmarkId as CriterionId, Criterion, PlotConfiguration, SamplingMode, Throughput,
 };
+use indexmap::IndexMap;
 
 use super::case_outcome::{recorded, unwinding};
-use super::evaluation::evaluate;
 use super::loaded_case::{self, Fixtures, LoadedCase};
 use crate::criterion_dir::{LatencyLog, write_latency_log};
 use crate::definition::{BenchmarkId, Case, CaseFailure, Dtype, Effort};
 use crate::fixture::seeded::Stream;
 use crate::harness::protocol::{Job, WorkItem};
-use crate::measurement::{self, LoggedSamples, LoggedWallTime, SampleLog, Sampling, WarmUp, memory};
-use crate::run_data::{CriterionArguments, EvaluationOutcome, Event, Mode, Observed, RunFolder, StopReason};
+use crate::measurement::{self, LoggedSamples, SampleLog, Sampling, WarmUp, memory};
+use crate::run_data::{CriterionArguments, Mode, Observed, RunFolder, StopReason};
 
 /// Criterion's own warm-up comes after the detected one, and decides the number of calls per sample: from a single call,
 /// which may be interrupted, it would take the wrong one.
 const CALIBRATION_SECONDS: f64 = 0.05;
-/// How often a worker that evaluates answers says how far it is: to the user, and to the supervisor that it is alive.
-const PROGRESS_EVERY: Duration = Duration::from_secs(10);
 
 /// Registers every case with Criterion and measures those of the job, under Criterion's command line.
 ///
@@ -34,18 +32,18 @@ pub fn measure(job: &Job) -> Result<()> {
     let arguments = CriterionArguments::parse_from(std::env::args().skip(1));
     let log = SampleLog::default();
     let mut criterion = Criterion::default()
-        .with_measurement(LoggedWallTime::new(log.clone()))
+        .with_measurement(log.clone())
         .configure_from_args()
         .with_filter(exactly_one_of(&job.work))
         .output_directory(&job.criterion_root);
 
     let mut worker = CriterionWorker {
-        folder: RunFolder::new(job.run_folder.clone()),
-        work: job.work.iter().map(|item| (item.case.to_string(), item)).collect(),
-        fixtures: Fixtures::default(),
-        cases_begun: 0,
         job,
         arguments,
+        folder: RunFolder::new(job.run_folder.clone()),
+        work: job.work.iter().map(|item| (item.id(), item)).collect(),
+        fixtures: Fixtures::default(),
+        cases_begun: 0,
         log,
     };
     for cases in groups(&job.registered, job.effort.shuffle) {
@@ -70,15 +68,11 @@ fn exactly_one_of(work: &[WorkItem]) -> String {
 /// Cases by Criterion's group: a backend's batch sizes next to each other in ascending order, unless they are shuffled. A
 /// group stays together: its page shows what was registered between its begin and its end.
 pub fn groups(registered: &[Case], shuffle: Option<u64>) -> Vec<Vec<&Case>> {
-    let mut groups: Vec<Vec<&Case>> = Vec::new();
-    let mut indices: HashMap<String, usize> = HashMap::new();
+    let mut groups: IndexMap<String, Vec<&Case>> = IndexMap::new();
     for case in registered {
-        let index = *indices.entry(case.benchmark_id().group).or_insert_with(|| {
-            groups.push(Vec::new());
-            groups.len() - 1
-        });
-        groups[index].push(case);
+        groups.entry(case.benchmark_id().group).or_default().push(case);
     }
+    let mut groups: Vec<Vec<&Case>> = groups.into_values().collect();
     for group in &mut groups {
         // f32 first: outputs in other dtypes are compared with it if there is no reference.
         group.sort_by_key(|case| (case.dtype != Dtype::F32, case.benchmark_id().function, case.batch_size));
@@ -113,7 +107,7 @@ struct CriterionWorker<'a> {
     log: SampleLog,
 }
 
-type Group<'g> = BenchmarkGroup<'g, LoggedWallTime>;
+type Group<'g> = BenchmarkGroup<'g, SampleLog>;
 
 impl CriterionWorker<'_> {
     /// Registers a case, and measures it if it is this process's.
@@ -123,33 +117,19 @@ impl CriterionWorker<'_> {
     fn register(&mut self, group: &mut Group<'_>, case: &Case) -> Result<()> {
         let id = case.benchmark_id();
         group.throughput(Throughput::Elements(case.batch_size as u64));
-        let Some(item) = self.work.get(&id.to_string()).copied() else {
-            // Criterion reads it from disk for the group's page; the filter keeps the closure from running.
+        let is_measured = self.arguments.mode() != Mode::Load;
+        let Some(item) = self.work.get(&id.to_string()).copied().filter(|_| is_measured) else {
+            // Criterion reads it from disk, for the group's page too; the closure does not run.
             group.bench_function(CriterionId::new(&id.function, &id.value), |_| {});
             return Ok(());
         };
-        if self.arguments.mode() == Mode::Load {
-            group.bench_function(CriterionId::new(&id.function, &id.value), |_| {});
-            return Ok(());
-        }
         self.announce(item);
         let folder = self.folder.clone();
-        let mut measured = None;
         recorded(&folder, &id, |observed| {
-            measured = Some(self.measure(group, item, &id, observed)?);
-            Ok(())
-        })?;
-        if let Some(mut loaded) = measured {
-            if item.is_evaluated && self.keeps_measurements() {
-                self.evaluate(&mut loaded, item, &id)?;
-            }
+            let loaded = self.measure(group, item, &id, observed)?;
             loaded.release(&mut self.fixtures);
-        }
-        Ok(())
-    }
-
-    fn keeps_measurements(&self) -> bool {
-        self.arguments.mode() == Mode::Measure && !self.arguments.discard_baseline
+            Ok(())
+        })
     }
 
     fn measure(
@@ -159,10 +139,8 @@ impl CriterionWorker<'_> {
         id: &BenchmarkId,
         observed: &mut Observed,
     ) -> Result<LoadedCase, CaseFailure> {
-        let mut loaded = unwinding(|| {
-            loaded_case::load_and_verify(&item.case, &item.model, self.job, &mut self.fixtures, observed)
-        })?;
-        let warm_up = loaded.warm_up(&item.case, &self.job.effort)?;
+        let mut loaded = unwinding(|| loaded_case::load_and_verify(item, self.job, &mut self.fixtures, observed))?;
+        let warm_up = loaded.warm_up(&self.job.effort, |session| session.call(1))?;
         observed.warmup_is_steady = Some(warm_up.is_steady);
         let pilot = measurement::pilot(&mut loaded.session, &self.job.effort, warm_up.expected_call_ns())?;
         let sampling = sampling(&self.job.effort, &self.arguments, &warm_up, &pilot);
@@ -182,53 +160,10 @@ impl CriterionWorker<'_> {
         }
         loaded.verify_again()?;
         observed.peak_memory_bytes = memory::peak_bytes();
-        if self.keeps_measurements() {
+        if self.arguments.mode() == Mode::Measure && !self.arguments.discard_baseline {
             self.keep(id, before_sampling, samples)?;
         }
         Ok(loaded)
-    }
-
-    /// Runs the session that was measured over the model's samples, and keeps its answers. The case is finished before: what
-    /// was measured stays, whatever comes of this.
-    ///
-    /// # Errors
-    /// The run's folder cannot be written any more.
-    fn evaluate(&mut self, loaded: &mut LoadedCase, item: &WorkItem, id: &BenchmarkId) -> Result<()> {
-        let start = Instant::now();
-        self.folder.append(&Event::Evaluating { id: id.clone(), samples: 0 })?;
-        let failure = self.answer_samples(loaded, item, id).err().map(|failure| failure.message);
-        if let Some(failure) = &failure {
-            eprintln!("  not evaluated: {failure}");
-        }
-        let evaluation = EvaluationOutcome { failure, seconds: start.elapsed().as_secs_f64() };
-        self.folder.append(&Event::Evaluated { id: id.clone(), evaluation })
-    }
-
-    fn answer_samples(
-        &mut self,
-        loaded: &mut LoadedCase,
-        item: &WorkItem,
-        id: &BenchmarkId,
-    ) -> Result<(), CaseFailure> {
-        let samples = self.fixtures.samples(&item.model, item.case.sequence_length)?;
-        eprintln!("  evaluating {} samples of {}", samples.len(), samples.name());
-        let (start, mut said) = (Instant::now(), Instant::now());
-        let folder = &self.folder;
-        let mut answered = |answered: usize| {
-            if said.elapsed() < PROGRESS_EVERY {
-                return Ok(());
-            }
-            said = Instant::now();
-            let left = start.elapsed().as_secs_f64() / answered as f64 * (samples.len() - answered) as f64;
-            eprintln!("  {answered} of {} samples, about {} left", samples.len(), minutes(left));
-            Ok(folder.append(&Event::Evaluating { id: id.clone(), samples: answered })?)
-        };
-        let session = loaded.session.session();
-        let evaluation = unwinding(|| evaluate(session, &item.case, &item.model, &samples, &mut answered))?;
-        for why in &evaluation.unreadable {
-            eprintln!("  left out: {why}");
-        }
-        Ok(evaluation.write(folder.path(), id)?)
     }
 
     fn sample(
@@ -260,7 +195,7 @@ impl CriterionWorker<'_> {
     fn keep(&self, id: &BenchmarkId, warm_up_ns: Vec<u64>, samples: LoggedSamples) -> Result<(), CaseFailure> {
         let LoggedSamples { samples_ns, disturbed } = samples;
         let log = LatencyLog { run_id: self.folder.id(), warm_up_ns, samples_ns, disturbed };
-        let folder = self.job.criterion_root.join(&id.group).join(&id.function).join(&id.value);
+        let folder = self.job.criterion_root.join(id.to_string());
         let named = |name: &str| folder.join(name);
         let folders = std::iter::once(named("new")).chain(self.arguments.save_baseline.as_deref().map(named));
         for folder in folders {
@@ -293,7 +228,7 @@ impl CriterionWorker<'_> {
         let loaded = if observed.is_session_shared {
             "same session".to_owned()
         } else {
-            format!("loaded in {:.0?}", Duration::from_secs_f64(observed.load_ms.unwrap_or_default() / 1e3))
+            format!("loaded in {:.0?}", Duration::from_secs_f64(observed.start.load_ms.unwrap_or_default() / 1e3))
         };
         let calls = sampling.samples as u64 * sampling.calls_per_sample;
         let call = Duration::from_nanos(warm_up.expected_call_ns());

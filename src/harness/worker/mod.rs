@@ -20,11 +20,12 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result};
 
 use self::case_outcome::recorded;
-use self::loaded_case::Fixtures;
-use super::protocol::{Job, Purpose};
+use self::loaded_case::{Fixtures, LoadedCase};
+use super::protocol::{Job, Purpose, WorkItem};
+use crate::definition::Effort;
 use crate::exit_codes;
 use crate::measurement;
-use crate::run_data::{Event, Observed, RunFolder};
+use crate::run_data::{EvaluationOutcome, Event, Observed, RunFolder};
 
 /// Runs the cases of the job, under the command line that Criterion reads.
 pub fn run(job_path: &Path) -> ExitCode {
@@ -36,11 +37,14 @@ pub fn run(job_path: &Path) -> ExitCode {
         }
     };
     end_with_supervisor(job.supervisor_process);
+    let mut worker =
+        Worker { folder: RunFolder::new(job.run_folder.clone()), fixtures: Fixtures::default(), job: &job };
+    let mut items = job.work.iter().enumerate();
     let result = match job.purpose {
-        Purpose::Verify => verify(&job),
+        Purpose::Verify => items.try_for_each(|(index, item)| worker.verify(index, item)),
         Purpose::MeasureAgain => further::measure_again(&job),
-        Purpose::Watch => watch(&job),
-        Purpose::Load => start_cold(&job),
+        Purpose::Observe => items.try_for_each(|(_, item)| worker.observe(item)),
+        Purpose::Load => items.try_for_each(|(_, item)| worker.start_cold(item).map(drop)),
         Purpose::Measure | Purpose::MeasureUnverified => measure::measure(&job),
     };
     match result {
@@ -52,63 +56,71 @@ pub fn run(job_path: &Path) -> ExitCode {
     }
 }
 
-/// Runs each case once and compares its outputs.
-///
-/// # Errors
-/// The run's folder cannot be written any more.
-fn verify(job: &Job) -> Result<()> {
-    let folder = RunFolder::new(job.run_folder.clone());
-    let mut fixtures = Fixtures::default();
-    for (index, item) in job.work.iter().enumerate() {
+/// What the cases of the process share.
+struct Worker<'a> {
+    job: &'a Job,
+    folder: RunFolder,
+    fixtures: Fixtures,
+}
+
+impl Worker<'_> {
+    /// Runs a case once and compares its outputs.
+    ///
+    /// # Errors
+    /// The run's folder cannot be written any more.
+    fn verify(&mut self, index: usize, item: &WorkItem) -> Result<()> {
+        let Worker { job, folder, fixtures } = self;
         eprintln!("[{}/{}] {}", job.cases_before + index + 1, job.cases_in_all, item.case);
-        recorded(&folder, &item.case.benchmark_id(), |observed| {
+        recorded(folder, &item.case.benchmark_id(), |observed| {
             unwinding(|| {
-                let mut loaded = loaded_case::load_and_verify(&item.case, &item.model, job, &mut fixtures, observed)?;
+                let mut loaded = loaded_case::load_and_verify(item, job, fixtures, observed)?;
                 observed.rough_call_ms = Some(loaded.rough_call_ms()?);
-                loaded.release(&mut fixtures);
+                loaded.release(fixtures);
                 Ok(())
             })
-        })?;
+        })
     }
-    Ok(())
-}
 
-/// Runs some calls of each case and notes what they use.
-///
-/// # Errors
-/// A case cannot run any more, or the run's folder cannot be written.
-fn watch(job: &Job) -> Result<()> {
-    let folder = RunFolder::new(job.run_folder.clone());
-    let mut fixtures = Fixtures::default();
-    for item in &job.work {
+    /// Runs some calls of a case and notes what they use, and answers its model's samples, as far as this is asked for.
+    ///
+    /// # Errors
+    /// The case cannot run any more, or the run's folder cannot be written.
+    fn observe(&mut self, item: &WorkItem) -> Result<()> {
+        let Effort { watch, budget_seconds, .. } = self.job.effort;
         let id = item.case.benchmark_id();
-        let start = Instant::now();
-        let mut observed = Observed::default();
-        let usage = unwinding(|| {
-            let loaded = loaded_case::load(&item.case, &item.model, job, &mut fixtures, &mut observed)?;
-            let mut session = loaded_case::timed(loaded.session, loaded.ring, item.case.boundary);
-            measurement::watch(&mut session, &item.case.device, item.case.batch_size, job.effort.budget_seconds)
-        });
-        let usage = usage.with_context(|| id.to_string())?;
-        folder.append(&Event::cold_start(id.clone(), &observed))?;
-        folder.append(&Event::Watched { id, usage, seconds: start.elapsed().as_secs_f64() })?;
+        let begin = Instant::now();
+        let mut loaded = self.start_cold(item).with_context(|| id.to_string())?;
+        if watch {
+            let (device, batch_size) = (&item.case.device, item.case.batch_size);
+            let usage = unwinding(|| measurement::watch(&mut loaded.session, device, batch_size, budget_seconds));
+            let usage = usage.with_context(|| id.to_string())?;
+            let seconds = begin.elapsed().as_secs_f64();
+            self.folder.append(&Event::Watched { id: id.clone(), usage, seconds })?;
+        }
+        if item.is_evaluated {
+            let begin = Instant::now();
+            self.folder.append(&Event::Evaluating { id: id.clone(), samples: 0 })?;
+            let answered = unwinding(|| evaluation::answer_samples(loaded.session.session(), item, &self.folder));
+            let failure = answered.err().map(|failure| failure.message);
+            if let Some(failure) = &failure {
+                eprintln!("  not evaluated: {failure}");
+            }
+            let evaluation = EvaluationOutcome { failure, seconds: begin.elapsed().as_secs_f64() };
+            self.folder.append(&Event::Evaluated { id, evaluation })?;
+        }
+        Ok(())
     }
-    Ok(())
-}
 
-/// Loads each case and makes its first call.
-///
-/// # Errors
-/// A case cannot run, or the run's folder cannot be written.
-fn start_cold(job: &Job) -> Result<()> {
-    let folder = RunFolder::new(job.run_folder.clone());
-    let mut fixtures = Fixtures::default();
-    for item in &job.work {
+    /// Loads a case and makes its first call.
+    ///
+    /// # Errors
+    /// The case cannot run, or the run's folder cannot be written.
+    fn start_cold(&mut self, item: &WorkItem) -> Result<LoadedCase> {
         let mut observed = Observed::default();
-        unwinding(|| loaded_case::load(&item.case, &item.model, job, &mut fixtures, &mut observed))?;
-        folder.append(&Event::cold_start(item.case.benchmark_id(), &observed))?;
+        let loaded = unwinding(|| loaded_case::load(item, self.job, &mut self.fixtures, &mut observed))?;
+        self.folder.append(&Event::ColdStarted { id: item.case.benchmark_id(), start: observed.start })?;
+        Ok(loaded)
     }
-    Ok(())
 }
 
 /// A worker whose supervisor was killed must not go on measuring unseen, nor say of its case that printing has failed.

@@ -142,7 +142,7 @@ impl Verification<'_> {
         }
         let batch_size = self.case.batch_size;
         let other = if batch_size == 1 { 2 } else { 1 };
-        let sizes = Sizes { batch: other, sequence: self.case.sequence_length };
+        let sizes = Sizes { batch: other, ..self.case.sizes() };
         let inputs = fixture::batch(self.model, self.reference, 0, sizes)?;
         let in_batch = |why: anyhow::Error| wrong(format!("at batch size {other}: {why:#}"));
         let binding = session.bind(&inputs).map_err(|failure| {
@@ -186,7 +186,7 @@ fn check_tolerance(error: f64, tolerance: f64) -> anyhow::Result<()> {
 
 #[cfg(test)]
 mod tests {
-    use std::path::{Path, PathBuf};
+    use std::path::Path;
 
     use safetensors::tensor::TensorView;
 
@@ -196,6 +196,7 @@ mod tests {
         DataSource, Dimension, Dtype, Effort, ElementType, Origin, Part, Phase, PhasePlan, Tolerance, WHOLE,
     };
     use crate::fixture::{RING, TensorData};
+    use crate::run_data::RunFolder;
 
     /// A session whose outputs are these, by binding.
     struct Known(Vec<Vec<f32>>);
@@ -263,20 +264,7 @@ mod tests {
     }
 
     fn job(run_folder: &Path) -> Job {
-        Job {
-            purpose: Purpose::Measure,
-            run_folder: run_folder.to_owned(),
-            criterion_root: PathBuf::new(),
-            prepared: Vec::new(),
-            supervisor_process: 0,
-            effort: Effort::default(),
-            registered: Vec::new(),
-            work: Vec::new(),
-            processors: Vec::new(),
-            cases_before: 0,
-            cases_in_all: 1,
-            seconds_after: None,
-        }
+        Job::new(Purpose::Measure, &RunFolder::new(run_folder.to_owned()), Path::new(""), &Effort::default())
     }
 
     /// Verifies a session of a backend with these outputs; returns what is expected afterwards, and what was seen.

@@ -1,12 +1,12 @@
 //! Walks one graph whose inputs have sizes: what its nodes compute, and what goes in and comes out.
 
-use anyhow::{Context, Result};
 use std::collections::{BTreeMap, HashMap};
 
+use anyhow::{Context, Result};
+use rten_shape_inference::SymTensor;
+
 use super::flops::flops;
-use super::node::Node;
-use super::shapes;
-use super::value::{Value, elements};
+use super::shapes::{Inputs, constant, elements, of_sizes, outputs, sizes};
 use crate::definition::Cost;
 use crate::onnx::proto::{GraphProto, TensorProto, ValueInfoProto, element_bytes};
 
@@ -27,46 +27,45 @@ pub(super) struct Walked {
 pub(super) fn walk(graph: &GraphProto, inputs: &Shapes) -> Result<Walked> {
     let constants: HashMap<&str, &TensorProto> =
         graph.initializers.iter().map(|tensor| (tensor.name.as_str(), tensor)).collect();
-    let mut values: HashMap<&str, Value> = HashMap::new();
+    let mut values: HashMap<&str, SymTensor> = HashMap::new();
     for (name, tensor) in &constants {
-        values.insert(name, Value::of_tensor(tensor)?);
+        values.insert(name, constant(tensor)?);
     }
     let mut bytes: u64 = 0;
     for input in graph.own_inputs() {
         let shape = inputs.get(&input.name).with_context(|| format!("the input {:?} has no size", input.name))?;
         bytes = add(bytes, value_bytes(input, shape)?)?;
-        values.insert(&input.name, Value::of_shape(shape.clone()));
+        values.insert(&input.name, of_sizes(shape)?);
     }
     let mut all_flops: u64 = 0;
     let mut weights = Weights::default();
-    for proto in &graph.nodes {
-        let operator = || format!("{} {:?}", proto.op_type, proto.name);
-        let find = |name: &'_ String| match name.as_str() {
+    for node in &graph.nodes {
+        let operator = || format!("{} {:?}", node.op_type, node.name);
+        let find = |name: &String| match name.as_str() {
             "" => Ok(None),
-            name => values.get(name).map(Some).with_context(|| format!("nothing gives its input {name:?}")),
+            name => values.get(name).cloned().map(Some).with_context(|| format!("nothing gives its input {name:?}")),
         };
-        let node = Node { proto, inputs: proto.inputs.iter().map(find).collect::<Result<_>>().with_context(operator)? };
-        let outputs = shapes::outputs(&node).with_context(operator)?;
-        all_flops = add(all_flops, flops(&node, &outputs).with_context(operator)?)?;
-        for (place, input) in proto.inputs.iter().enumerate() {
+        let inputs: Inputs = node.inputs.iter().map(find).collect::<Result<_>>().with_context(operator)?;
+        let made = outputs(node, &inputs).with_context(operator)?;
+        all_flops = add(all_flops, flops(node, &inputs, &made).with_context(operator)?)?;
+        let shapes = made.iter().map(sizes).collect::<Result<Vec<_>>>().with_context(operator)?;
+        for (place, input) in node.inputs.iter().enumerate() {
             if let Some(tensor) = constants.get(input.as_str()) {
-                let looked_up = (proto.op_type == "Gather" && place == 0).then(|| outputs.first()).flatten();
-                weights.read(tensor, looked_up);
+                let looked_up = shapes.first().filter(|_| node.op_type == "Gather" && place == 0);
+                weights.read(tensor, looked_up.and_then(|sizes| elements(sizes)));
             }
         }
-        for (name, value) in proto.outputs.iter().zip(outputs) {
-            values.insert(name, value);
-        }
+        values.extend(node.outputs.iter().map(String::as_str).zip(made));
     }
     bytes = add(bytes, weights.bytes()?)?;
-    let mut outputs = Shapes::new();
+    let mut shapes = Shapes::new();
     for output in &graph.outputs {
         let value = values.get(output.name.as_str());
-        let shape = &value.with_context(|| format!("the shape of the output {:?} is not known", output.name))?.shape;
-        bytes = add(bytes, value_bytes(output, shape)?)?;
-        outputs.insert(output.name.clone(), shape.clone());
+        let shape = sizes(value.with_context(|| format!("nothing gives the output {:?}", output.name))?)?;
+        bytes = add(bytes, value_bytes(output, &shape)?)?;
+        shapes.insert(output.name.clone(), shape);
     }
-    Ok(Walked { cost: Cost { flops: all_flops, bytes }, outputs })
+    Ok(Walked { cost: Cost { flops: all_flops, bytes }, outputs: shapes })
 }
 
 /// The constants that are read: each once, and of a table that is only looked up in at most the rows that are read.
@@ -74,8 +73,8 @@ pub(super) fn walk(graph: &GraphProto, inputs: &Shapes) -> Result<Walked> {
 struct Weights<'a>(HashMap<&'a str, (&'a TensorProto, Option<u64>)>);
 
 impl<'a> Weights<'a> {
-    fn read(&mut self, tensor: &'a TensorProto, looked_up: Option<&Value>) {
-        let rows = looked_up.and_then(|output| elements(&output.shape));
+    /// `rows` is the number of elements that are looked up; `None` for the whole.
+    fn read(&mut self, tensor: &'a TensorProto, rows: Option<u64>) {
         let (_, read) = self.0.entry(&tensor.name).or_insert((tensor, Some(0)));
         // None: the whole.
         *read = read.zip(rows).and_then(|(before, rows)| before.checked_add(rows));
@@ -109,7 +108,7 @@ mod tests {
     fn value(name: &str, element: i32) -> ValueInfoProto {
         let tensor = TensorTypeProto { element, shape: None };
         let kind = TypeProto { tensor: Some(tensor), ..TypeProto::default() };
-        ValueInfoProto { name: name.into(), r#type: Some(kind), ..ValueInfoProto::default() }
+        ValueInfoProto { name: name.into(), r#type: Some(kind) }
     }
 
     fn weights(name: &str, dims: &[i64]) -> TensorProto {

@@ -10,14 +10,9 @@
 //! A call of `prefill` runs its parts one after the other, and their costs are added. A call of `decode` is counted as
 //! the first one after the prefill: one token, with keys and values of the prompt in the cache.
 
-mod broadcast;
 mod flops;
 mod graph;
-mod node;
-mod rearranged;
 mod shapes;
-mod value;
-mod window;
 
 use anyhow::{Context, Result, bail};
 use std::path::PathBuf;

@@ -1,145 +1,385 @@
-//! The shapes that an operator makes of its inputs' shapes, by the rules of the ONNX operator specification.
+//! The shapes that an operator makes of its inputs' shapes, and the small whole numbers that shapes are made of: by the
+//! rules of the crate `rten-shape-inference`, whose symbols are not needed here, because all sizes are known.
 
-use super::broadcast::{broadcast, element_wise};
-use super::node::Node;
-use super::rearranged;
-use super::value::{Value, is_whole};
-use super::window::Window;
-use anyhow::{Context, Result, bail, ensure};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 
-/// The outputs of a node; those after the first only where something can follow from them.
+use anyhow::{Context, Result, anyhow, bail, ensure};
+use rten_shape_inference::ops::{self, Padding};
+use rten_shape_inference::{
+    InferShapes, InferShapesContext, ReductionOp, SymExpr, SymTensor, SymbolGen, UnaryOp, VariadicOp,
+};
+
+use crate::onnx::proto::{NodeProto, TensorProto, element};
+
+/// The inputs of a node; `None` for one that is left out.
+pub(super) type Inputs = Vec<Option<SymTensor>>;
+
+/// Longer tensors are no shapes.
+const MOST_KNOWN: u64 = 4096;
+
+/// Operators whose output has the shape of their first input.
+const UNARY: &str = "Abs BatchNormalization Ceil Clip Cos CumSum DequantizeLinear Dropout Elu Erf Exp Floor Gelu \
+    GroupNormalization HardSigmoid HardSwish InstanceNormalization IsNaN LayerNormalization LeakyRelu Log LogSoftmax Mish \
+    Not QuantizeLinear Reciprocal Relu Round Sigmoid Sign Sin Softmax Softplus Sqrt Tanh Trilu";
+/// Operators whose output has the shape that their inputs broadcast to.
+const BROADCAST: &str = "And Greater GreaterOrEqual Less LessOrEqual Max Mean Min Mod Or PRelu Pow Sum Xor";
+
+/// A tensor of these sizes.
 ///
 /// # Errors
-/// The operator is none of those here, or its shape cannot be known before it runs; the message names it.
-pub(super) fn outputs(node: &Node<'_>) -> Result<Vec<Value>> {
-    ensure!(node.proto.is_standard() && !node.proto.has_subgraph(), "an operator whose cost is not known");
-    let one = match node.operator() {
-        "Abs" | "Add" | "And" | "Ceil" | "Clip" | "Cos" | "Div" | "Elu" | "Equal" | "Erf" | "Exp" | "Floor"
-        | "Gelu" | "Greater" | "GreaterOrEqual" | "HardSigmoid" | "HardSwish" | "IsNaN" | "LeakyRelu" | "Less"
-        | "LessOrEqual" | "Log" | "Max" | "Mean" | "Min" | "Mish" | "Mod" | "Mul" | "Neg" | "Not" | "Or" | "PRelu"
-        | "Pow" | "Reciprocal" | "Relu" | "Round" | "Sigmoid" | "Sign" | "Sin" | "Softplus" | "Sqrt" | "Sub"
-        | "Sum" | "Tanh" | "Where" | "Xor" => element_wise(node)?,
-        "BatchNormalization"
-        | "CumSum"
-        | "DequantizeLinear"
-        | "Dropout"
-        | "GroupNormalization"
-        | "InstanceNormalization"
-        | "LayerNormalization"
-        | "LogSoftmax"
-        | "QuantizeLinear"
-        | "Softmax"
-        | "Trilu" => Value::of_shape(node.input(0)?.shape.clone()),
-        "Identity" => node.input(0)?.clone(),
-        "Cast" => cast(node)?,
-        "DynamicQuantizeLinear" => {
-            // The integers, their scale and their zero point.
-            return Ok([node.input(0)?.shape.clone(), vec![], vec![]].map(Value::of_shape).to_vec());
-        }
-        "MatMul" | "MatMulInteger" => Value::of_shape(product(node, 1)?),
-        "QLinearMatMul" => Value::of_shape(product(node, QLINEAR_WEIGHTS)?),
-        "Gemm" => Value::of_shape(general_product(node)?),
-        "Conv" | "ConvInteger" => Value::of_shape(convolution(node, 1)?),
-        "QLinearConv" => Value::of_shape(convolution(node, QLINEAR_WEIGHTS)?),
-        "AveragePool" | "LpPool" | "MaxPool" => Value::of_shape(pooling(node)?),
-        "GlobalAveragePool" | "GlobalMaxPool" => Value::of_shape(global_pooling(node)?),
-        "ArgMax" | "ArgMin" => {
-            let axis = node.int("axis", 0);
-            Value::of_shape(reduced(node, Some(&[axis]))?)
-        }
-        operator if operator.starts_with("Reduce") => {
-            let axes = node.ints_or_input("axes", 1)?.filter(|axes| !axes.is_empty());
-            match axes {
-                None if node.int("noop_with_empty_axes", 0) != 0 => Value::of_shape(node.input(0)?.shape.clone()),
-                axes => Value::of_shape(reduced(node, axes)?),
+/// A size is too large.
+pub(super) fn of_sizes(sizes: &[usize]) -> Result<SymTensor> {
+    ensure!(sizes.iter().all(|&size| i32::try_from(size).is_ok()), "{sizes:?} are more than can be counted");
+    Ok(SymTensor::from_fixed_shape(sizes))
+}
+
+/// A constant of the graph; its values only where they are in the graph's file.
+///
+/// # Errors
+/// A size is negative or too large.
+pub(super) fn constant(tensor: &TensorProto) -> Result<SymTensor> {
+    let wrong = || format!("the constant {:?} has a size below 0", tensor.name);
+    let sizes: Option<Vec<usize>> = tensor.dims.iter().map(|&size| usize::try_from(size).ok()).collect();
+    let sizes = sizes.with_context(wrong)?;
+    Ok(match (sizes.as_slice(), whole_numbers(tensor).as_deref()) {
+        ([], Some(&[number])) => SymTensor::from_scalar(symbol(number)),
+        ([length], Some(numbers)) if numbers.len() == *length => vector(numbers),
+        _ => of_sizes(&sizes)?,
+    })
+}
+
+/// The sizes of a tensor.
+///
+/// # Errors
+/// They depend on the values of the graph's inputs.
+pub(super) fn sizes(value: &SymTensor) -> Result<Vec<usize>> {
+    let unknown = || "its shape depends on the values of the inputs";
+    let size = |size: SymExpr| match size {
+        SymExpr::Value(size) => usize::try_from(size).ok().with_context(|| format!("a size of {size}")),
+        _ => bail!(unknown()),
+    };
+    value.shape().with_context(unknown)?.map(size).collect()
+}
+
+/// The number of elements. Returns `None` if it is more than a `u64` holds.
+pub(super) fn elements(sizes: &[usize]) -> Option<u64> {
+    sizes.iter().try_fold(1_u64, |elements, &size| elements.checked_mul(size as u64))
+}
+
+/// The outputs of a node.
+///
+/// # Errors
+/// The operator is none of those here, or its shape cannot be known before it runs.
+pub(super) fn outputs(node: &NodeProto, given: &Inputs) -> Result<Vec<SymTensor>> {
+    let unknown = || anyhow!("an operator whose cost is not known");
+    ensure!(node.is_standard() && !node.has_subgraph(), unknown());
+    let inputs = &inputs_of(node, given)?;
+    let infer = |rule: &dyn InferShapes| infer(rule, inputs);
+    let is_in = |names: &str| names.split_ascii_whitespace().any(|name| name == node.op_type);
+    let int = |name: &str, default: i64| node.int(name).map_or(default, |number| number) as i32;
+    let tensor = |name: &str| node.attribute(name).and_then(|attribute| attribute.t.as_ref());
+    match node.op_type.as_str() {
+        "Add" => infer(&ops::Add),
+        "Sub" => infer(&ops::Sub),
+        "Mul" => infer(&ops::Mul),
+        "Div" => infer(&ops::Div),
+        "Neg" => infer(&ops::Neg),
+        "Equal" => infer(&ops::Equal),
+        "Where" => infer(&ops::Where),
+        _ if is_in(UNARY) => infer(&UnaryOp),
+        _ if is_in(BROADCAST) => infer(&VariadicOp),
+        "Identity" => infer(&ops::Identity),
+        // What is no longer a whole number is no size.
+        "Cast" if matches!(node.int("to"), Some(2..=7 | 9 | 12 | 13)) => infer(&ops::Identity),
+        "Cast" => infer(&UnaryOp),
+        "Concat" => infer(&ops::Concat { axis: int("axis", 0) }),
+        "Constant" => match (tensor("value"), node.int("value_int"), node.attribute("value_ints")) {
+            (Some(value), ..) => Ok(vec![constant(value)?]),
+            (None, Some(number), _) => Ok(vec![SymTensor::from_scalar(symbol(number))]),
+            (None, None, Some(numbers)) => Ok(vec![vector(&numbers.ints)]),
+            _ => {
+                let floats = node.attribute("value_floats").map(|attribute| attribute.floats.len());
+                Ok(vec![of_sizes(floats.as_slice())?])
             }
+        },
+        "ConstantOfShape" => {
+            let asked_for = inputs.first().and_then(|shape| shape.as_ref()?.values()?.first().cloned());
+            let is_short = !matches!(asked_for, Some(SymExpr::Value(size)) if i64::from(size) > MOST_KNOWN as i64);
+            let number = tensor("value").filter(|_| is_short).and_then(|value| whole_numbers(value)?.first().copied());
+            infer(&ops::ConstantOfShape { value: number.map(clamped) })
         }
-        _ => return rearranged::outputs(node),
-    };
-    Ok(vec![one])
+        "DynamicQuantizeLinear" => infer(&ops::DynamicQuantizeLinear),
+        "Expand" => infer(&ops::Expand),
+        "Flatten" => infer(&ops::Flatten { axis: int("axis", 1) }),
+        "Gather" => infer(&ops::Gather { axis: int("axis", 0) }),
+        "GatherElements" => infer(&ops::GatherElements),
+        "Pad" => infer(&ops::Pad),
+        "Range" => infer(&ops::Range),
+        "Reshape" => {
+            let made = infer(&ops::Reshape { allow_zero: int("allowzero", 0) != 0 })?;
+            let (from, to) = (sizes(input(inputs, 0)?)?, sizes(&made[0])?);
+            ensure!(elements(&from) == elements(&to), "{from:?} cannot become {to:?}");
+            Ok(made)
+        }
+        "Shape" => infer(&ops::Shape { start: Some(int("start", 0)), end: node.int("end").map(clamped) }),
+        "Size" => infer(&ops::Size),
+        "Slice" => infer(&ops::Slice),
+        "Split" => infer(&ops::Split { axis: int("axis", 0), num_outputs: None }),
+        "Squeeze" => infer(&ops::Squeeze),
+        "Tile" => infer(&ops::Tile),
+        "Transpose" => match node.attribute("perm").map(|order| to_sizes(&order.ints)).transpose()? {
+            Some(order) => infer(&ops::Transpose { perm: Some(&order) }),
+            None => infer(&ops::Transpose { perm: None }),
+        },
+        "Unsqueeze" => infer(&ops::Unsqueeze),
+        "MatMul" | "MatMulInteger" | "QLinearMatMul" => infer(&ops::MatMul),
+        "Gemm" => infer(&ops::Gemm { transpose_a: int("transA", 0) != 0, transpose_b: int("transB", 0) != 0 }),
+        "Conv" | "ConvInteger" | "QLinearConv" => {
+            let Window { strides, dilations, pads } = Window::of(node, inputs)?;
+            infer(&ops::Conv { dilations: &dilations, padding: padding(&pads), strides: &strides })
+        }
+        "AveragePool" | "LpPool" | "MaxPool" => {
+            let Window { strides, dilations, pads } = Window::of(node, inputs)?;
+            let kernel_size = to_sizes(&node.attribute("kernel_shape").context("no kernel_shape")?.ints)?;
+            infer(&ops::Pool {
+                dilations: &dilations,
+                kernel_size: &kernel_size,
+                padding: padding(&pads),
+                strides: &strides,
+                ceil_mode: int("ceil_mode", 0) != 0,
+            })
+        }
+        "GlobalAveragePool" | "GlobalMaxPool" => infer(&ops::GlobalPool),
+        "ArgMax" | "ArgMin" => {
+            let axes = [int("axis", 0)];
+            infer(&ReductionOp { axes: Some(&axes), keep_dims: int("keepdims", 1) != 0 })
+        }
+        name if name.starts_with("Reduce") => match inputs.len() {
+            1 if int("noop_with_empty_axes", 0) != 0 => infer(&UnaryOp),
+            _ => infer(&ReductionOp { axes: None, keep_dims: int("keepdims", 1) != 0 }),
+        },
+        _ => Err(unknown()),
+    }
 }
 
-/// The place of the second operand among the inputs of `QLinearMatMul` and `QLinearConv`: after the first one's scale and
-/// zero point.
-pub(super) const QLINEAR_WEIGHTS: usize = 3;
-
-fn cast(node: &Node<'_>) -> Result<Value> {
-    let input = node.input(0)?;
-    let to = node.int("to", 0);
-    let known = input.known.clone().filter(|_| is_whole(to));
-    let known = match to {
-        9 => known.map(|known| known.into_iter().map(|number| (number != 0).into()).collect()),
-        _ => known,
-    };
-    Ok(Value::with_known(input.shape.clone(), known))
+/// An input that has to be there.
+///
+/// # Errors
+/// It is not.
+pub(super) fn input(inputs: &Inputs, place: usize) -> Result<&SymTensor> {
+    inputs.get(place).and_then(Option::as_ref).with_context(|| format!("input {place} is missing"))
 }
 
-/// `[…, m, k] × […, k, n]`; a vector is a matrix of one row or column, which the result does not have.
-fn product(node: &Node<'_>, second: usize) -> Result<Vec<usize>> {
-    let (left, right) = (&node.input(0)?.shape, &node.input(second)?.shape);
-    let do_not_fit = || format!("shapes {left:?} and {right:?} do not fit");
-    ensure!(!left.is_empty() && !right.is_empty(), do_not_fit());
-    let rows = (left.len() > 1).then(|| left[left.len() - 2]);
-    let columns = (right.len() > 1).then(|| right[right.len() - 1]);
-    let inner = right[right.len().saturating_sub(2)];
-    ensure!(left[left.len() - 1] == inner, do_not_fit());
-    let batches = [&left[..left.len().saturating_sub(2)], &right[..right.len().saturating_sub(2)]];
-    let mut shape = broadcast(&batches).with_context(do_not_fit)?;
-    shape.extend(rows);
-    shape.extend(columns);
-    Ok(shape)
+/// The inputs that newer operator sets have: what is an attribute in older ones is an input, and the operands of a quantised
+/// product are the first two.
+fn inputs_of(node: &NodeProto, given: &Inputs) -> Result<Inputs> {
+    let moved: &[(&str, usize)] = match node.op_type.as_str() {
+        "Pad" => &[("pads", 1)],
+        "Slice" => &[("starts", 1), ("ends", 2), ("axes", 3)],
+        "Split" => &[("split", 1)],
+        "Squeeze" | "Unsqueeze" => &[("axes", 1)],
+        name if name.starts_with("Reduce") => &[("axes", 1)],
+        "QLinearMatMul" | "QLinearConv" => {
+            return Ok(vec![given.first().cloned().flatten(), given.get(3).cloned().flatten()]);
+        }
+        _ => &[],
+    };
+    let mut inputs = given.clone();
+    for &(name, place) in moved {
+        if let Some(attribute) = node.attribute(name) {
+            inputs.resize(inputs.len().max(place + 1), None);
+            inputs[place] = Some(vector(&attribute.ints));
+        }
+    }
+    let is_empty =
+        |axes: &Option<SymTensor>| axes.as_ref().is_none_or(|axes| axes.values().is_some_and(<[_]>::is_empty));
+    if node.op_type.starts_with("Reduce") && inputs.get(1).is_some_and(is_empty) {
+        inputs.truncate(1);
+    }
+    if node.op_type == "Split" && inputs.get(1).is_none_or(Option::is_none) {
+        let shape = sizes(input(&inputs, 0)?)?;
+        let axis = node.int("axis").unwrap_or(0);
+        let axis = if axis < 0 { axis.saturating_add(shape.len() as i64) } else { axis };
+        let whole = usize::try_from(axis).ok().and_then(|axis| shape.get(axis)).context("no such axis")?;
+        let parts = node.outputs.len().max(1);
+        let longest = whole.div_ceil(parts);
+        let length = |part: usize| longest.min(whole.saturating_sub(part * longest)) as i64;
+        inputs.truncate(1);
+        inputs.push(Some(vector(&(0..parts).map(length).collect::<Vec<_>>())));
+    }
+    Ok(inputs)
 }
 
-fn general_product(node: &Node<'_>) -> Result<Vec<usize>> {
-    let (left, right) = (&node.input(0)?.shape, &node.input(1)?.shape);
-    let (&[a, b], &[c, d]) = (left.as_slice(), right.as_slice()) else {
-        bail!("shapes {left:?} and {right:?} are no matrices");
-    };
-    let (rows, inner) = if node.int("transA", 0) == 0 { (a, b) } else { (b, a) };
-    let (own_inner, columns) = if node.int("transB", 0) == 0 { (c, d) } else { (d, c) };
-    ensure!(inner == own_inner, "shapes {left:?} and {right:?} do not fit");
-    Ok(vec![rows, columns])
+fn infer(rule: &dyn InferShapes, inputs: &Inputs) -> Result<Vec<SymTensor>> {
+    // The rules trust the graph: what no exporter writes may end in a panic.
+    let inferred = catch_unwind(AssertUnwindSafe(|| {
+        let made = rule.infer_shapes(InferShapesContext::new(inputs), &mut SymbolGen::new())?;
+        Ok::<Vec<SymTensor>, anyhow::Error>(made.into_iter().map(SymTensor::simplify).collect())
+    }));
+    let shapes = || inputs.iter().map(|input| sizes(input.as_ref()?).ok()).collect::<Vec<_>>();
+    match inferred {
+        Ok(Ok(made)) => Ok(made),
+        Ok(Err(error)) => Err(error.context(format!("shapes {:?} do not fit", shapes()))),
+        Err(_) => bail!("shapes {:?} do not fit", shapes()),
+    }
 }
 
-fn convolution(node: &Node<'_>, weights: usize) -> Result<Vec<usize>> {
-    let (input, weights) = (&node.input(0)?.shape, &node.input(weights)?.shape);
-    let (Some((&[batch, channels], spatial)), Some((&[filters, of_group], kernel))) =
-        (input.split_first_chunk::<2>(), weights.split_first_chunk::<2>())
-    else {
-        bail!("an input of fewer than two dimensions");
-    };
-    let grouped = node.size(node.int("group", 1))?.checked_mul(of_group);
-    ensure!(grouped == Some(channels), "{channels} channels for filters of {of_group}");
-    let counts = Window { kernel, is_ceiled: false }.count(node, spatial)?;
-    Ok([batch, filters].into_iter().chain(counts).collect())
+/// What slides over the dimensions behind the first two.
+struct Window {
+    strides: Vec<usize>,
+    dilations: Vec<usize>,
+    /// `None` if the number of windows depends on the strides alone.
+    pads: Option<Vec<usize>>,
 }
 
-fn pooling(node: &Node<'_>) -> Result<Vec<usize>> {
-    let Some((&[batch, channels], spatial)) = node.input(0)?.shape.split_first_chunk::<2>() else {
-        bail!("an input of fewer than two dimensions");
-    };
-    let kernel = node.ints("kernel_shape").context("no kernel_shape")?;
-    let kernel = node.sizes(kernel)?;
-    let counts = Window { kernel: &kernel, is_ceiled: node.int("ceil_mode", 0) != 0 }.count(node, spatial)?;
-    Ok([batch, channels].into_iter().chain(counts).collect())
+impl Window {
+    fn of(node: &NodeProto, inputs: &Inputs) -> Result<Self> {
+        let rank = sizes(input(inputs, 0)?)?.len().saturating_sub(2);
+        ensure!(rank == 1 || rank == 2, "windows over {rank} dimensions are not known");
+        let attribute = |name: &str, default: usize, length: usize| -> Result<Vec<usize>> {
+            let given = node.attribute(name).filter(|attribute| !attribute.ints.is_empty());
+            let numbers = given.map_or(Ok(vec![default; length]), |attribute| to_sizes(&attribute.ints))?;
+            ensure!(numbers.len() == length, "{} numbers of {name} instead of {length}", numbers.len());
+            Ok(numbers)
+        };
+        let pads = match node.attribute("auto_pad").and_then(|attribute| attribute.s.as_deref()) {
+            Some(b"SAME_UPPER" | b"SAME_LOWER") => None,
+            Some(b"VALID") => Some(vec![0; 2 * rank]),
+            _ => Some(attribute("pads", 0, 2 * rank)?),
+        };
+        Ok(Window { strides: attribute("strides", 1, rank)?, dilations: attribute("dilations", 1, rank)?, pads })
+    }
 }
 
-fn global_pooling(node: &Node<'_>) -> Result<Vec<usize>> {
-    let shape = &node.input(0)?.shape;
-    Ok(shape.iter().enumerate().map(|(axis, &size)| if axis < 2 { size } else { 1 }).collect())
+fn padding(pads: &Option<Vec<usize>>) -> Padding<'_> {
+    pads.as_deref().map_or(Padding::Same, Padding::Fixed)
 }
 
-/// Without axes, all are reduced.
-fn reduced(node: &Node<'_>, axes: Option<&[i64]>) -> Result<Vec<usize>> {
-    let shape = &node.input(0)?.shape;
-    let axes: Vec<usize> = match axes {
-        Some(axes) => node.axes(axes, shape.len())?,
-        None => (0..shape.len()).collect(),
-    };
-    let keeps = node.int("keepdims", 1) != 0;
-    let of_axis = |(axis, &size): (usize, &usize)| match axes.contains(&axis) {
-        true => keeps.then_some(1),
-        false => Some(size),
-    };
-    Ok(shape.iter().enumerate().filter_map(of_axis).collect())
+fn vector(numbers: &[i64]) -> SymTensor {
+    SymTensor::from_vec(numbers.iter().map(|&number| symbol(number)).collect())
+}
+
+fn symbol(number: i64) -> SymExpr {
+    SymExpr::Value(clamped(number))
+}
+
+/// The nearest number that the rules can have: what is larger stands for an end that is as far as can be.
+fn clamped(number: i64) -> i32 {
+    number.clamp(i32::MIN.into(), i32::MAX.into()) as i32
+}
+
+fn to_sizes(numbers: &[i64]) -> Result<Vec<usize>> {
+    numbers.iter().map(|&size| usize::try_from(size).ok().with_context(|| format!("a size of {size}"))).collect()
+}
+
+fn whole_numbers(tensor: &TensorProto) -> Option<Vec<i64>> {
+    if tensor.data_location != 0 || tensor.elements()? > MOST_KNOWN {
+        return None;
+    }
+    let raw = tensor.raw_data.as_ref();
+    match tensor.data_type {
+        element::INT64 => Some(match raw {
+            Some(raw) => raw.as_chunks::<8>().0.iter().map(|bytes| i64::from_le_bytes(*bytes)).collect(),
+            None => tensor.int64_data.clone(),
+        }),
+        element::INT32 | element::BOOL => Some(match raw {
+            Some(raw) if tensor.data_type == element::BOOL => raw.iter().map(|&byte| byte.into()).collect(),
+            Some(raw) => raw.as_chunks::<4>().0.iter().map(|bytes| i32::from_le_bytes(*bytes).into()).collect(),
+            None => tensor.int32_data.iter().map(|&number| number.into()).collect(),
+        }),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use prost::bytes::Bytes;
+
+    use super::*;
+    use crate::onnx::proto::AttributeProto;
+
+    fn result(operator: &str, attributes: &[(&str, i64)], inputs: &[SymTensor]) -> Result<SymTensor> {
+        let mut node = NodeProto::new(operator, &[], "y");
+        node.attributes = attributes.iter().map(|(name, value)| AttributeProto::int(name, *value)).collect();
+        outputs(&node, &inputs.iter().cloned().map(Some).collect()).map(|mut values| values.remove(0))
+    }
+
+    fn shape(sizes: &[usize]) -> SymTensor {
+        of_sizes(sizes).unwrap()
+    }
+
+    fn scalar(number: i64) -> SymTensor {
+        SymTensor::from_scalar(symbol(number))
+    }
+
+    #[test]
+    fn a_shape_goes_through_the_operators_that_exporters_compute_it_with() {
+        let of = result("Shape", &[], &[shape(&[2, 3, 5])]).unwrap();
+        assert_eq!(of, vector(&[2, 3, 5]));
+        let batch = result("Gather", &[], &[of.clone(), scalar(0)]).unwrap();
+        let batch = result("Unsqueeze", &[], &[batch, vector(&[0])]).unwrap();
+        let rest = result("Slice", &[], &[of, vector(&[-2]), vector(&[i64::MAX])]).unwrap();
+        let all = result("Concat", &[("axis", 0)], &[batch, rest]).unwrap();
+        assert_eq!(all, vector(&[2, 3, 5]));
+        assert_eq!(result("Reshape", &[], &[shape(&[30]), all]).unwrap(), shape(&[2, 3, 5]));
+    }
+
+    #[test]
+    fn reshape_fills_what_is_left_open_and_refuses_what_does_not_fit() {
+        let reshape = |target: &[i64]| result("Reshape", &[], &[shape(&[2, 6, 5]), vector(target)]);
+        assert_eq!(reshape(&[0, -1]).unwrap(), shape(&[2, 30]));
+        assert_eq!(reshape(&[3, 4, -1]).unwrap(), shape(&[3, 4, 5]));
+        assert!(reshape(&[7, -1]).unwrap_err().to_string().starts_with("[2, 6, 5] cannot become"));
+        let unknown = result("Reshape", &[], &[shape(&[2]), shape(&[1])]).unwrap_err().to_string();
+        assert!(unknown.contains("depends on the values of the inputs"), "{unknown}");
+    }
+
+    #[test]
+    fn slices_count_from_both_ends_and_backwards() {
+        let sliced = |begin, end, step| {
+            let inputs = [shape(&[10]), vector(&[begin]), vector(&[end]), vector(&[0]), vector(&[step])];
+            result("Slice", &[], &inputs).and_then(|value| sizes(&value)).ok()
+        };
+        assert_eq!(sliced(2, -1, 3), Some(vec![3]));
+        assert_eq!(sliced(0, i64::MAX, 1), Some(vec![10]));
+        assert_eq!(sliced(-1, i64::MIN, -1), Some(vec![10]));
+        assert_eq!(sliced(8, 2, 1), Some(vec![0]));
+    }
+
+    #[test]
+    fn what_was_an_attribute_is_an_input() {
+        let mut node = NodeProto::new("Squeeze", &["x"], "y");
+        node.attributes = vec![AttributeProto { name: "axes".into(), ints: vec![1], ..AttributeProto::default() }];
+        assert_eq!(outputs(&node, &vec![Some(shape(&[2, 1, 1]))]).unwrap(), [shape(&[2, 1])]);
+        let split = NodeProto { outputs: vec!["a".into(), "b".into()], ..NodeProto::new("Split", &["x"], "") };
+        assert_eq!(outputs(&split, &vec![Some(shape(&[5, 3]))]).unwrap(), [shape(&[3, 3]), shape(&[2, 3])]);
+    }
+
+    #[test]
+    fn numbers_that_no_exporter_writes_are_errors() {
+        assert!(result("Unsqueeze", &[], &[shape(&[2, 3]), vector(&[3, 3])]).is_err());
+        assert!(result("Range", &[], &[vector(&[]), scalar(3), scalar(1)]).is_err());
+        assert_eq!(result("Shape", &[], &[]).unwrap_err().to_string(), "shapes [] do not fit");
+    }
+
+    #[test]
+    fn constants_are_known_where_they_are_whole_and_in_the_file() {
+        let raw = Bytes::copy_from_slice(&[2_i64, -1].map(i64::to_le_bytes).concat());
+        let tensor =
+            TensorProto { dims: vec![2], data_type: 7, raw_data: Some(raw), name: "s".into(), ..Default::default() };
+        assert_eq!(constant(&tensor).unwrap(), vector(&[2, -1]));
+        let typed = TensorProto { int64_data: vec![2, -1], raw_data: None, ..tensor.clone() };
+        assert_eq!(constant(&typed).unwrap(), vector(&[2, -1]));
+        let elsewhere = TensorProto { data_location: 1, raw_data: None, ..tensor.clone() };
+        assert_eq!(constant(&elsewhere).unwrap(), shape(&[2]));
+        let cut_short = TensorProto { dims: vec![3], ..tensor.clone() };
+        assert_eq!(constant(&cut_short).unwrap(), shape(&[3]));
+        assert!(constant(&TensorProto { dims: vec![-1], ..tensor }).is_err());
+    }
+
+    #[test]
+    fn more_elements_than_a_number_holds_are_none() {
+        assert_eq!(elements(&[3, 0, 5]), Some(0));
+        assert_eq!(elements(&[usize::MAX, 3]), None);
+    }
 }

@@ -41,7 +41,7 @@ impl<'a> Times<'a> {
         let mut compared = Vec::new();
         for (index, (row, case)) in rows.iter().zip(cases).enumerate() {
             if let Some(own) = self.of(case).filter(|_| row.is_candidate() && !row.is_baseline) {
-                let limits = Limits { floor: floor(&base, &own, CONFIDENCE), tolerance: TOLERANCE };
+                let limits = Limits { floor: floor(&base, &own, CONFIDENCE), layout: 0.0, tolerance: TOLERANCE };
                 compared.push((index, (estimate(&base, &own, CONFIDENCE), limits)));
             }
         }

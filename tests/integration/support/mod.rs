@@ -89,7 +89,7 @@ impl Workplace {
 
     /// The ids of the cases whose results Criterion's tree holds, in order.
     pub fn measured(&self) -> Vec<String> {
-        let entries = inferbench::criterion_dir::find_entries(&self.criterion(), "new").unwrap_or_default();
+        let entries = inferbench::criterion_dir::find_entries(&self.criterion(), "new");
         let id = |entry: &PathBuf| {
             let id = entry.parent().and_then(|id| id.strip_prefix(self.criterion()).ok());
             id.unwrap().display().to_string()

@@ -9,55 +9,50 @@ use candle_nn::VarBuilder;
 use candle_transformers::models::clip::text_model::{Activation, ClipTextConfig};
 use candle_transformers::models::clip::vision_model::ClipVisionConfig;
 use candle_transformers::models::clip::{ClipConfig, ClipModel, div_l2_norm};
-use serde::Deserialize;
+use serde_json::Value;
 
-use super::module::Forward;
+use crate::backend::candle::tensor::Forward;
 
-/// `config.json`; candle's own type cannot be read from it.
-#[derive(Deserialize)]
-pub struct Config {
-    projection_dim: usize,
-    logit_scale_init_value: f32,
-    text_config: TextConfig,
-    vision_config: VisionConfig,
-}
-
-#[derive(Deserialize)]
-struct TextConfig {
-    vocab_size: usize,
-    max_position_embeddings: usize,
-    #[serde(flatten)]
-    encoder: EncoderConfig,
-}
-
-#[derive(Deserialize)]
-struct VisionConfig {
-    num_channels: usize,
-    image_size: usize,
-    patch_size: usize,
-    #[serde(flatten)]
-    encoder: EncoderConfig,
-}
-
-#[derive(Deserialize)]
-struct EncoderConfig {
-    hidden_size: usize,
-    intermediate_size: usize,
-    num_hidden_layers: usize,
-    num_attention_heads: usize,
-    hidden_act: String,
-    layer_norm_eps: f64,
-}
-
-impl EncoderConfig {
-    /// candle's module has one activation and one epsilon.
-    fn check(&self) -> Result<()> {
-        if self.hidden_act != "quick_gelu" || self.layer_norm_eps != 1e-5 {
-            let (activation, epsilon) = (&self.hidden_act, self.layer_norm_eps);
-            candle_core::bail!("{activation} with an epsilon of {epsilon:e} is not supported by candle's clip");
+/// The configuration of candle's module out of `config.json`, which candle's own types cannot be read from.
+fn candle_config(config: &Value) -> Result<ClipConfig> {
+    let number = |part: &str, key: &str| match config.pointer(&format!("/{part}{key}")).and_then(Value::as_u64) {
+        Some(number) => Ok(number as usize),
+        None => candle_core::bail!("config.json has no whole number {part}{key}"),
+    };
+    for part in ["text_config", "vision_config"] {
+        let (activation, epsilon) = (&config[part]["hidden_act"], &config[part]["layer_norm_eps"]);
+        if activation != "quick_gelu" || epsilon.as_f64() != Some(1e-5) {
+            candle_core::bail!("{activation} with an epsilon of {epsilon} is not supported by candle's clip");
         }
-        Ok(())
     }
+    let text = |key| number("text_config/", key);
+    let vision = |key| number("vision_config/", key);
+    Ok(ClipConfig {
+        text_config: ClipTextConfig {
+            vocab_size: text("vocab_size")?,
+            embed_dim: text("hidden_size")?,
+            activation: Activation::QuickGelu,
+            intermediate_size: text("intermediate_size")?,
+            max_position_embeddings: text("max_position_embeddings")?,
+            pad_with: None,
+            num_hidden_layers: text("num_hidden_layers")?,
+            num_attention_heads: text("num_attention_heads")?,
+            projection_dim: number("", "projection_dim")?,
+        },
+        vision_config: ClipVisionConfig {
+            embed_dim: vision("hidden_size")?,
+            activation: Activation::QuickGelu,
+            intermediate_size: vision("intermediate_size")?,
+            num_hidden_layers: vision("num_hidden_layers")?,
+            num_attention_heads: vision("num_attention_heads")?,
+            projection_dim: number("", "projection_dim")?,
+            num_channels: vision("num_channels")?,
+            image_size: vision("image_size")?,
+            patch_size: vision("patch_size")?,
+        },
+        logit_scale_init_value: config["logit_scale_init_value"].as_f64().unwrap_or_default() as f32,
+        image_size: vision("image_size")?,
+    })
 }
 
 /// transformers' `CLIPModel`: tokens and mask `[batch, sequence]` and pictures `[batch, 3, height, width]` to the similarity
@@ -65,38 +60,10 @@ impl EncoderConfig {
 ///
 /// # Errors
 /// The configuration is not one of candle's module, or the weights do not fit it.
-pub fn load(config: Config, weights: VarBuilder) -> Result<Forward> {
-    let (text, vision) = (&config.text_config.encoder, &config.vision_config.encoder);
-    text.check()?;
-    vision.check()?;
-    let candle_config = ClipConfig {
-        text_config: ClipTextConfig {
-            vocab_size: config.text_config.vocab_size,
-            embed_dim: text.hidden_size,
-            activation: Activation::QuickGelu,
-            intermediate_size: text.intermediate_size,
-            max_position_embeddings: config.text_config.max_position_embeddings,
-            pad_with: None,
-            num_hidden_layers: text.num_hidden_layers,
-            num_attention_heads: text.num_attention_heads,
-            projection_dim: config.projection_dim,
-        },
-        vision_config: ClipVisionConfig {
-            embed_dim: vision.hidden_size,
-            activation: Activation::QuickGelu,
-            intermediate_size: vision.intermediate_size,
-            num_hidden_layers: vision.num_hidden_layers,
-            num_attention_heads: vision.num_attention_heads,
-            projection_dim: config.projection_dim,
-            num_channels: config.vision_config.num_channels,
-            image_size: config.vision_config.image_size,
-            patch_size: config.vision_config.patch_size,
-        },
-        logit_scale_init_value: config.logit_scale_init_value,
-        image_size: config.vision_config.image_size,
-    };
+pub fn load(config: &Value, weights: VarBuilder) -> Result<Forward> {
+    let config = candle_config(config)?;
     let logit_scale = weights.get((), "logit_scale")?;
-    let model = ClipModel::new(weights, &candle_config)?;
+    let model = ClipModel::new(weights, &config)?;
     Ok(Box::new(move |inputs| {
         let [tokens, _mask, pixels] = inputs else { candle_core::bail!("{} inputs instead of 3", inputs.len()) };
         let image = div_l2_norm(&model.get_image_features(pixels)?)?;
@@ -112,16 +79,13 @@ mod tests {
 
     #[test]
     fn another_activation_or_epsilon_is_refused() {
-        let config = |hidden_act: &str, layer_norm_eps| EncoderConfig {
-            hidden_size: 8,
-            intermediate_size: 16,
-            num_hidden_layers: 1,
-            num_attention_heads: 2,
-            hidden_act: hidden_act.into(),
-            layer_norm_eps,
+        let refusal = |activation: &str, epsilon: f64| {
+            let part = serde_json::json!({ "hidden_act": activation, "layer_norm_eps": epsilon });
+            let config = serde_json::json!({ "text_config": part, "vision_config": part });
+            candle_config(&config).unwrap_err().to_string()
         };
-        assert!(config("quick_gelu", 1e-5).check().is_ok());
-        assert!(config("gelu", 1e-5).check().is_err());
-        assert!(config("quick_gelu", 1e-6).check().is_err());
+        assert!(refusal("quick_gelu", 1e-5).contains("no whole number"), "what is refused is something else");
+        assert!(refusal("gelu", 1e-5).contains("not supported"));
+        assert!(refusal("quick_gelu", 1e-6).contains("not supported"));
     }
 }

@@ -1,0 +1,106 @@
+//! Models that make tokens: Llama and Qwen2. Their only input is tokens.
+
+use candle_core::{Error, Result, Tensor};
+use candle_nn::VarBuilder;
+use candle_transformers::models::{llama, qwen2};
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use serde_json::{Map, Value, from_value};
+
+/// A model with a cache of the keys and values of all positions so far.
+pub struct Decoder<C> {
+    /// The cache before the first token; a clone of a cache does not copy its tensors.
+    pub empty: C,
+    /// The logits `[batch, vocabulary]` after tokens, i64 `[batch, positions]`, of which the first is at the position.
+    pub forward: Continue<C>,
+}
+
+type Continue<C> = Box<dyn Fn(&Tensor, usize, &mut C) -> Result<Tensor>>;
+
+/// `config.json` of Llama and Qwen2.
+#[derive(Deserialize)]
+pub struct Config {
+    rope_parameters: RopeParameters,
+    #[serde(flatten)]
+    others: Map<String, Value>,
+}
+
+#[derive(Deserialize)]
+struct RopeParameters {
+    rope_type: String,
+    rope_theta: f64,
+}
+
+impl Config {
+    /// candle's own type. It looks for the rotation's base where transformers no longer writes it, and Llama's takes another
+    /// one in silence, so the base is put there.
+    ///
+    /// # Errors
+    /// The frequencies are not the base's powers alone, or the configuration lacks something.
+    fn into_candle<C: DeserializeOwned>(mut self) -> Result<C> {
+        let RopeParameters { rope_type, rope_theta } = self.rope_parameters;
+        if rope_type != "default" {
+            candle_core::bail!("rotary embeddings of type {rope_type:?} are not supported");
+        }
+        self.others.insert("rope_theta".into(), rope_theta.into());
+        from_value(self.others.into()).map_err(Error::wrap)
+    }
+}
+
+/// transformers' `LlamaForCausalLM`.
+///
+/// # Errors
+/// The configuration is not one of candle's module, or the weights do not fit it.
+pub fn load_llama(config: Config, weights: VarBuilder) -> Result<Decoder<llama::Cache>> {
+    let activation = config.others.get("hidden_act");
+    if activation.is_none_or(|activation| activation != "silu") {
+        candle_core::bail!("the activation {activation:?} is not supported by candle's llama");
+    }
+    let config = config.into_candle::<llama::LlamaConfig>()?.into_config(false);
+    let empty = llama::Cache::new(true, weights.dtype(), &config, weights.device())?;
+    let model = llama::Llama::load(weights, &config)?;
+    Ok(Decoder { empty, forward: Box::new(move |tokens, position, cache| model.forward(tokens, position, cache)) })
+}
+
+/// transformers' `Qwen2ForCausalLM`.
+///
+/// # Errors
+/// The configuration is not one of candle's module, or the weights do not fit it.
+pub fn load_qwen2(mut config: Config, weights: VarBuilder) -> Result<Decoder<qwen2::ModelForCausalLM>> {
+    // The module takes a window always, and its type has no default.
+    config.others.insert("sliding_window".into(), 0.into());
+    config.others.insert("max_window_layers".into(), 0.into());
+    config.others.entry("use_sliding_window").or_insert(false.into());
+    let mut config: qwen2::Config = config.into_candle()?;
+    if config.use_sliding_window {
+        candle_core::bail!("a sliding window is not supported by candle's qwen2 in steps");
+    }
+    // As wide as the longest text.
+    config.sliding_window = config.max_position_embeddings;
+    config.max_window_layers = config.num_hidden_layers;
+    // The module holds the cache itself; its clones share the weights.
+    let empty = qwen2::ModelForCausalLM::new(&config, weights)?;
+    Ok(Decoder { empty, forward: Box::new(|tokens, position, model| model.forward(tokens, position)?.squeeze(1)) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn config(rope_parameters: &str) -> serde_json::Result<Config> {
+        serde_json::from_str(&format!(
+            r#"{{"vocab_size": 10, "hidden_size": 8, "intermediate_size": 16, "num_hidden_layers": 1,
+                "num_attention_heads": 2, "num_key_value_heads": 1, "max_position_embeddings": 32, "rms_norm_eps": 1e-6,
+                "tie_word_embeddings": true, "hidden_act": "silu", "rope_parameters": {rope_parameters}}}"#
+        ))
+    }
+
+    #[test]
+    fn the_base_of_the_rotation_is_never_guessed() {
+        let plain = config(r#"{"rope_type": "default", "rope_theta": 1000000.0}"#).unwrap();
+        assert_eq!(plain.into_candle::<llama::LlamaConfig>().unwrap().rope_theta, 1e6);
+        let scaled = config(r#"{"rope_type": "llama3", "rope_theta": 500000.0}"#).unwrap();
+        assert!(scaled.into_candle::<llama::LlamaConfig>().unwrap_err().to_string().contains("not supported"));
+        assert!(config("{}").is_err());
+    }
+}
