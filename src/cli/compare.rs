@@ -2,14 +2,14 @@
 
 use std::path::PathBuf;
 
-use anyhow::{bail, ensure};
+use anyhow::ensure;
 use clap::Args;
 use clap::builder::PossibleValuesParser;
 
 use super::history_arguments::HistoryArguments;
 use super::print;
 use super::values::fraction_below_one;
-use crate::compare::{Allowance, CaseFilter, Condition, History, Noise, Options, Side, compare};
+use crate::compare::{Allowance, CaseFilter, Condition, EarlierRuns, Noise, Options, Side, compare};
 use crate::history::write_whole;
 use crate::paths::Paths;
 use crate::report::{Format, columns, comparison};
@@ -71,9 +71,6 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<u8> {
     let runs = arguments.history.open(paths.reports())?;
     let base = Side::find(&arguments.base, &runs, &paths)?;
     let candidate = Side::find(&arguments.candidate, &runs, &paths)?;
-    if let Some(shared) = base.shared_run(&candidate) {
-        bail!("both sides have the run {}; measure again, and compare that", shared.name);
-    }
     let options = Options {
         confidence: arguments.confidence,
         tolerance: arguments.tolerance,
@@ -82,10 +79,10 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<u8> {
         missing_is_allowed: arguments.allow_missing,
         filter: arguments.filter.clone(),
     };
-    let compared: Vec<&str> = base.run_ids().chain(candidate.run_ids()).collect();
-    let history = History::read(&runs, &compared);
+    let compared = &base.run_ids() | &candidate.run_ids();
+    let earlier = EarlierRuns::read(&runs, &compared);
     let known = |host_id: &str| noise_of_machine(&paths, host_id);
-    let found = compare(&base, &candidate, &history, &known, &options);
+    let found = compare(&base, &candidate, &earlier, &known, &options);
     let text = comparison::render(&found, arguments.format, &arguments.columns);
     match &arguments.output {
         Some(output) => write_whole(output, text.as_bytes())?,

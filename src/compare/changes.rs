@@ -44,8 +44,8 @@ pub struct Allowance {
     pub accuracy: f64,
 }
 
-/// Changes below this fraction may be due to rounding.
-const ROUNDING: f64 = 1e-3;
+/// Smaller differences are due to rounding.
+const ROUNDING: f64 = 1e-9;
 
 /// The changes of a case that both sides have.
 pub fn changes(base: &[&Measurement], candidate: &[&Measurement], allowance: Allowance) -> Vec<Change> {
@@ -55,20 +55,25 @@ pub fn changes(base: &[&Measurement], candidate: &[&Measurement], allowance: All
         return changes;
     }
     changes.extend(verified_change(base, candidate));
+    let is_beyond = |change: &Change| change.effect != Effect::Notice;
+    let more = |quantity, of: fn(&Record) -> Option<f64>| {
+        // Symmetric, so that a change and its reverse are judged alike.
+        numeric_change(quantity, [base, candidate], of, allowance.memory.ln_1p(), |before, after| (after / before).ln())
+    };
     let kind = |record: &Record| record.memory_kind.clone();
     if one_value(base, kind) == one_value(candidate, kind) {
-        let memory = quantity_change("memory_mb", base, candidate, |record| record.memory_mb, allowance.memory);
-        let beyond = memory.filter(|change| change.effect != Effect::Notice);
         // A process that measures several cases has also what Criterion needs to compare them with a baseline.
         let is_shared = one_value(base, kind).flatten().is_some_and(|kind| kind.starts_with("shared-"));
         let effect = |effect| if is_shared { Effect::Notice } else { effect };
-        changes.extend(beyond.map(|change| Change { effect: effect(change.effect), ..change }));
+        let memory = more("memory_mb", |record| record.memory_mb).filter(is_beyond);
+        changes.extend(memory.map(|change| Change { effect: effect(change.effect), ..change }));
     }
-    let of_device =
-        quantity_change("device_memory_mb", base, candidate, |record| record.device_memory_mb, allowance.memory);
-    changes.extend(of_device.filter(|change| change.effect != Effect::Notice));
-    changes.extend(quantity_change("model_size_mb", base, candidate, |record| record.model_size_mb, allowance.memory));
-    changes.extend(accuracy_change(base, candidate, allowance.accuracy));
+    changes.extend(more("device_memory_mb", |record| record.device_memory_mb).filter(is_beyond));
+    changes.extend(more("model_size_mb", |record| record.model_size_mb));
+    let accuracy: fn(&Record) -> Option<f64> = |record| record.accuracy;
+    changes.extend(numeric_change("accuracy", [base, candidate], accuracy, allowance.accuracy, |before, after| {
+        before - after
+    }));
     changes
 }
 
@@ -100,46 +105,29 @@ fn status_change(base: &[&Measurement], candidate: &[&Measurement]) -> Option<Ch
 
 /// A notice if the outputs are no longer compared with the reference; a wrong output is a status.
 fn verified_change(base: &[&Measurement], candidate: &[&Measurement]) -> Option<Change> {
-    let verified = |side: &[&Measurement]| side.iter().all(|found| found.record.verified == Some(true));
-    let (before, after) = (verified(base), verified(candidate));
-    let shown = |is_verified| Value::Text(if is_verified { "yes" } else { "no" }.into());
-    (before && !after).then(|| Change {
-        quantity: "verified",
-        base: shown(before),
-        candidate: shown(after),
-        effect: Effect::Notice,
-    })
+    let is_verified = |side: &[&Measurement]| side.iter().all(|found| found.record.verified == Some(true));
+    let [base_text, candidate_text] = ["yes", "no"].map(|text| Value::Text(text.into()));
+    let change = Change { quantity: "verified", base: base_text, candidate: candidate_text, effect: Effect::Notice };
+    (is_verified(base) && !is_verified(candidate)).then_some(change)
 }
 
-/// An increase beyond what is allowed is a regression.
-fn quantity_change(
+/// A change for the worse beyond what is allowed is a regression. `worse` says how much worse the second value is.
+fn numeric_change(
     quantity: &'static str,
-    base: &[&Measurement],
-    candidate: &[&Measurement],
-    of: impl Fn(&Record) -> Option<f64>,
+    sides: [&[&Measurement]; 2],
+    of: fn(&Record) -> Option<f64>,
     allowed: f64,
+    worse: impl Fn(f64, f64) -> f64,
 ) -> Option<Change> {
-    let (before, after) = (median(base, &of)?, median(candidate, &of)?);
-    let effect = match after / before {
-        ratio if !ratio.is_finite() || (ratio - 1.0).abs() <= ROUNDING => return None,
-        ratio if ratio > 1.0 + allowed => Effect::Regression,
-        ratio if ratio < 1.0 / (1.0 + allowed) => Effect::Improvement,
+    let [before, after] = sides.map(|side| median(side, of));
+    let (before, after) = before.zip(after)?;
+    let effect = match worse(before, after) {
+        worse if !worse.is_finite() || worse.abs() <= ROUNDING => return None,
+        worse if worse > allowed + ROUNDING => Effect::Regression,
+        worse if worse < -allowed - ROUNDING => Effect::Improvement,
         _ => Effect::Notice,
     };
     Some(Change { quantity, base: Value::Number(before), candidate: Value::Number(after), effect })
-}
-
-fn accuracy_change(base: &[&Measurement], candidate: &[&Measurement], allowed: f64) -> Option<Change> {
-    let accuracy = |record: &Record| record.accuracy;
-    let (before, after) = (median(base, accuracy)?, median(candidate, accuracy)?);
-    let effect = match after - before {
-        0.0 => return None,
-        // A point lost is a point lost, however its difference is rounded.
-        change if change < -allowed - f64::EPSILON => Effect::Regression,
-        change if change > allowed + f64::EPSILON => Effect::Improvement,
-        _ => Effect::Notice,
-    };
-    Some(Change { quantity: "accuracy", base: Value::Number(before), candidate: Value::Number(after), effect })
 }
 
 /// The median over the runs. Returns `None` if one of them lacks the figure.

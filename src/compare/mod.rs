@@ -14,6 +14,7 @@
 //! several processes: then their scatter has both.
 
 mod changes;
+mod conditions;
 mod duel_result;
 mod duet;
 mod filter;
@@ -28,6 +29,8 @@ mod verdict;
 mod within;
 
 pub use changes::{Allowance, Change, Effect, Value};
+pub use conditions::{Condition, Difference};
+pub(crate) use conditions::{is_like, is_repetition};
 pub use duel_result::{CaseOutcome, DUEL_FORMAT, Duel, Loss, Program, duel_exit_code};
 pub use duet::{
     Components, Costs, DuetPlan, FALSE_DISCOVERIES, FEWEST_GENERATIONS, Generation, Look, Paired, PairedChange, Role,
@@ -35,11 +38,9 @@ pub use duet::{
 };
 pub use filter::CaseFilter;
 pub use gate::{Found, Gate};
-pub use noise::{ASSUMED_DEVIATION, History, Noise, Source};
-pub(crate) use noise::{is_like, is_repetition};
-pub use pairs::{Condition, Difference};
+pub use noise::{ASSUMED_DEVIATION, EarlierRuns, Noise, Source};
 pub use runs::{CaseRuns, estimate, floor};
-pub use sides::{Measurement, Side, StoredRun};
+pub use sides::{Measurement, Side};
 pub use verdict::{Finding, LAYOUT_FLOOR, Limits, MOST_FLOOR, RatioEstimate, RatioInterval, Verdict, verdicts};
 pub use within::Within;
 
@@ -48,7 +49,7 @@ use serde::Serialize;
 use crate::definition::{Case, Status};
 use crate::exit_codes;
 use crate::run_data::Record;
-use crate::statistics::geometric_mean;
+use crate::statistics::{geometric_mean, mean};
 use changes::{changes, worst_status};
 use pairs::{Pair, pair};
 
@@ -161,6 +162,41 @@ impl Conclusion {
     }
 }
 
+impl LatencyChange {
+    /// The change as it was estimated, without a verdict, which takes all cases.
+    fn new(base: &CaseRuns, candidate: &CaseRuns, estimate: RatioEstimate, floor: f64) -> Self {
+        LatencyChange {
+            base_ms: geometric_mean(&base.log_medians),
+            candidate_ms: geometric_mean(&candidate.log_medians),
+            base_runs: base.log_medians.len(),
+            candidate_runs: candidate.log_medians.len(),
+            interval: estimate.interval,
+            p_value: estimate.p_value,
+            floor,
+            base_noise: base.noise,
+            candidate_noise: candidate.noise,
+            verdict: Verdict::CannotSay,
+            is_small_change: false,
+        }
+    }
+}
+
+impl SideSummary {
+    fn new(side: &Side) -> Self {
+        let records = || side.measurements.iter().map(|found| &found.record);
+        let shares: Vec<f64> = records().filter_map(|record| record.disturbed_share).collect();
+        let last = records().next_back();
+        SideSummary {
+            name: side.name.clone(),
+            run_ids: side.run_ids().into_iter().map(str::to_owned).collect(),
+            git_commit: last.and_then(|record| record.git_commit.clone()),
+            git_dirty: last.and_then(|record| record.git_dirty),
+            host_id: last.map(|record| record.host_id.clone()),
+            disturbed_share: (!shares.is_empty()).then(|| mean(&shares)),
+        }
+    }
+}
+
 impl Comparison {
     /// Whether equal code differs so much in every case that there are no verdicts.
     pub fn is_too_noisy(&self) -> bool {
@@ -183,21 +219,26 @@ impl ComparedCase {
 pub fn compare(
     base: &Side,
     candidate: &Side,
-    history: &History,
+    earlier: &EarlierRuns,
     known: &dyn Fn(&str) -> Noise,
     options: &Options,
 ) -> Comparison {
-    let mut cases = Vec::new();
-    let mut refused = Vec::new();
-    let mut compared = Vec::new();
-    let mut estimates = Vec::new();
+    let (mut cases, mut refused, mut estimates) = (Vec::new(), Vec::new(), Vec::new());
+    let mut notes = [base.notes.as_slice(), &candidate.notes].concat();
     let mut disturbed_runs = 0;
     let mut has_pair = false;
-    let mut notes: Vec<String> = base.runs.iter().chain(&candidate.runs).flat_map(|run| run.notes.clone()).collect();
     for pair in pair(base, candidate, &options.filter) {
         let id = pair.case.to_string();
+        let case = |changes| ComparedCase {
+            id: id.clone(),
+            case: pair.case.clone(),
+            latency: None,
+            changes,
+            allowed_differences: Vec::new(),
+            records: Default::default(),
+        };
         if pair.base.is_empty() || pair.candidate.is_empty() {
-            cases.push(of_one_side(pair, candidate, options));
+            cases.push(case(vec![of_one_side(&pair, candidate, options)]));
             continue;
         }
         if let Some(run_id) = pair.shared_run() {
@@ -206,36 +247,37 @@ pub fn compare(
         }
         let (allowed_differences, differences): (Vec<_>, Vec<_>) =
             pair.differences().into_iter().partition(|difference| options.allowed.contains(&difference.condition));
-        let is_measured = worst_status(&pair.base) == Status::Ok && worst_status(&pair.candidate) == Status::Ok;
-        if is_measured && !differences.is_empty() {
-            refused.push(RefusedPair { id, differences });
+        let changes = changes(&pair.base, &pair.candidate, options.allowance);
+        if worst_status(&pair.base) != Status::Ok || worst_status(&pair.candidate) != Status::Ok {
+            has_pair |= !changes.is_empty();
+            cases.push(ComparedCase { allowed_differences, ..case(changes) });
             continue;
         }
-        let found = if is_measured { runs_of_both(&pair, history, known) } else { None };
-        let changes = changes(&pair.base, &pair.candidate, options.allowance);
-        has_pair |= found.is_some() || !changes.is_empty();
-        if let Some((base, candidate)) = found {
-            disturbed_runs = disturbed_runs.max(history.disturbed_like(&pair.base[0].record));
+        if !differences.is_empty() {
+            refused.push(RefusedPair { id: id.clone(), differences });
+            continue;
+        }
+        let latency = runs_of_both(&pair, earlier, known).map(|(base, candidate)| {
+            disturbed_runs = disturbed_runs.max(earlier.disturbed_like(&pair.base[0].record));
             let layout = Limits::layout(pair.is_same_build());
             let floor = floor(&base, &candidate, options.confidence).max(layout);
-            let limits = Limits { floor, layout, tolerance: options.tolerance };
-            estimates.push((estimate(&base, &candidate, options.confidence), limits));
-            compared.push((cases.len(), base, candidate));
-        }
-        let records = match is_measured {
-            true => [&pair.base, &pair.candidate].map(|side| side.iter().map(|found| found.record.clone()).collect()),
-            false => Default::default(),
-        };
-        cases.push(ComparedCase { id, case: pair.case, latency: None, changes, allowed_differences, records });
+            let estimate = estimate(&base, &candidate, options.confidence);
+            estimates.push((estimate, Limits { floor, layout, tolerance: options.tolerance }));
+            LatencyChange::new(&base, &candidate, estimate, floor)
+        });
+        has_pair |= latency.is_some() || !changes.is_empty();
+        let records = [&pair.base, &pair.candidate].map(|side| side.iter().map(|found| found.record.clone()).collect());
+        cases.push(ComparedCase { latency, allowed_differences, records, ..case(changes) });
     }
     let findings = verdicts(&estimates, 1.0 - options.confidence);
-    for (((index, base, candidate), (estimate, limits)), finding) in compared.into_iter().zip(estimates).zip(findings) {
-        cases[index].latency = Some(latency_change(&base, &candidate, estimate, limits, finding));
+    for (latency, finding) in cases.iter_mut().filter_map(|case| case.latency.as_mut()).zip(findings) {
+        latency.verdict = finding.verdict;
+        latency.is_small_change = finding.is_small_change;
     }
     let conclusion = conclude(&cases, has_pair);
     Comparison {
-        base: summary(base),
-        candidate: summary(candidate),
+        base: SideSummary::new(base),
+        candidate: SideSummary::new(candidate),
         confidence: options.confidence,
         tolerance: options.tolerance,
         allowance: options.allowance,
@@ -262,52 +304,31 @@ fn conclude(cases: &[ComparedCase], has_pair: bool) -> Conclusion {
 }
 
 /// A case that is gone is a regression if it ran before and was asked for again.
-fn of_one_side(pair: Pair<'_>, candidate: &Side, options: &Options) -> ComparedCase {
+fn of_one_side(pair: &Pair<'_>, candidate: &Side, options: &Options) -> Change {
     let shown = |side: &[&Measurement]| Value::Text(worst_status(side).to_string());
     let absent = |why: &str| Value::Text(why.to_owned());
-    let change = match pair.base.first() {
-        None => Change {
-            quantity: "case",
-            base: absent("not there"),
-            candidate: shown(&pair.candidate),
-            effect: Effect::Notice,
-        },
+    let (base, candidate, is_regression) = match pair.base.first() {
+        None => (absent("not there"), shown(&pair.candidate), false),
         Some(found) => {
             let was_asked_for = candidate.was_asked_for(&pair.case, &found.record.suite);
             let did_run = worst_status(&pair.base) == Status::Ok;
-            let is_regression = was_asked_for && did_run && !options.missing_is_allowed;
-            Change {
-                quantity: "case",
-                base: shown(&pair.base),
-                candidate: absent(if was_asked_for { "gone" } else { "not asked for" }),
-                effect: if is_regression { Effect::Regression } else { Effect::Notice },
-            }
+            let why = if was_asked_for { "gone" } else { "not asked for" };
+            (shown(&pair.base), absent(why), was_asked_for && did_run && !options.missing_is_allowed)
         }
     };
-    let id = pair.case.to_string();
-    ComparedCase {
-        id,
-        case: pair.case,
-        latency: None,
-        changes: vec![change],
-        allowed_differences: Vec::new(),
-        records: Default::default(),
-    }
+    let effect = if is_regression { Effect::Regression } else { Effect::Notice };
+    Change { quantity: "case", base, candidate, effect }
 }
 
-/// Medians and noise of both sides, from the best figure that all their records have.
-fn runs_of_both(pair: &Pair<'_>, history: &History, known: &dyn Fn(&str) -> Noise) -> Option<(CaseRuns, CaseRuns)> {
-    let figures: [fn(&Record) -> Option<f64>; 3] =
-        [|record| record.latency_p50_ms, |record| record.criterion_median_ms, |record| record.criterion_mean_ms];
-    let log = |side: &[&Measurement], figure: fn(&Record) -> Option<f64>| -> Option<Vec<f64>> {
-        let positive = |found: &&Measurement| figure(&found.record).filter(|ms| *ms > 0.0 && ms.is_finite());
-        side.iter().map(|found| positive(found).map(f64::ln)).collect()
+/// Medians and noise of both sides. Returns `None` if a record has no median.
+fn runs_of_both(pair: &Pair<'_>, earlier: &EarlierRuns, known: &dyn Fn(&str) -> Noise) -> Option<(CaseRuns, CaseRuns)> {
+    let logarithms = |side: &[&Measurement]| -> Option<Vec<f64>> {
+        let median = |found: &&Measurement| found.record.latency_p50_ms.filter(|ms| *ms > 0.0 && ms.is_finite());
+        side.iter().map(|found| median(found).map(f64::ln)).collect()
     };
-    let of = |figure| log(&pair.base, figure).zip(log(&pair.candidate, figure));
-    let (base, candidate) = figures.into_iter().find_map(of)?;
-
+    let (base, candidate) = logarithms(&pair.base).zip(logarithms(&pair.candidate))?;
     let like = [&pair.base[0].record, &pair.candidate[0].record];
-    let mut groups = like.map(|record| history.groups_like(record));
+    let mut groups = like.map(|record| earlier.groups_like(record));
     let is_one_noise = groups[0] == groups[1] && like[0].host_id == like[1].host_id;
     if is_one_noise {
         groups[0].extend([base.clone(), candidate.clone()]);
@@ -326,40 +347,4 @@ fn runs_of_both(pair: &Pair<'_>, history: &History, known: &dyn Fn(&str) -> Nois
         CaseRuns { log_medians: base, within: within(&pair.base), noise: of_base },
         CaseRuns { log_medians: candidate, within: within(&pair.candidate), noise: of_candidate },
     ))
-}
-
-fn latency_change(
-    base: &CaseRuns,
-    candidate: &CaseRuns,
-    estimate: RatioEstimate,
-    limits: Limits,
-    finding: Finding,
-) -> LatencyChange {
-    LatencyChange {
-        base_ms: geometric_mean(&base.log_medians),
-        candidate_ms: geometric_mean(&candidate.log_medians),
-        base_runs: base.log_medians.len(),
-        candidate_runs: candidate.log_medians.len(),
-        interval: estimate.interval,
-        p_value: estimate.p_value,
-        floor: limits.floor,
-        base_noise: base.noise,
-        candidate_noise: candidate.noise,
-        verdict: finding.verdict,
-        is_small_change: finding.is_small_change,
-    }
-}
-
-fn summary(side: &Side) -> SideSummary {
-    let records = || side.measurements().map(|found| &found.record);
-    let shares: Vec<f64> = records().filter_map(|record| record.disturbed_share).collect();
-    let last = records().last();
-    SideSummary {
-        name: side.name.clone(),
-        run_ids: side.run_ids().map(str::to_owned).collect(),
-        git_commit: last.and_then(|record| record.git_commit.clone()),
-        git_dirty: last.and_then(|record| record.git_dirty),
-        host_id: last.map(|record| record.host_id.clone()),
-        disturbed_share: (!shares.is_empty()).then(|| shares.iter().sum::<f64>() / shares.len() as f64),
-    }
 }

@@ -7,13 +7,14 @@
 //! Runs that other work disturbed throughout are left out, and a run that is far from the others of its build counts only up
 //! to a limit: one bad hour must not hide every change for ever.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 
 use indexmap::IndexMap;
 use serde::Serialize;
 
+use super::conditions::{Build, build, is_like};
 use crate::definition::{Case, Status};
-use crate::history;
+use crate::history::History;
 use crate::run_data::Record;
 use crate::statistics::{StudentT, mean, median, pooled_variance};
 
@@ -136,38 +137,33 @@ fn usual_step(groups: &[Vec<f64>]) -> f64 {
     steps.get(rank.max(1) - 1).copied().unwrap_or(0.0)
 }
 
-/// The stored runs, by case.
-#[derive(Default)]
-pub struct History {
-    records: HashMap<Case, Vec<Record>>,
-}
+/// The right measurements of earlier runs, by case.
+pub struct EarlierRuns(HashMap<Case, Vec<Record>>);
 
-impl History {
+impl EarlierRuns {
     /// Reads every run of a history but these. A run that cannot be read is left out.
-    pub fn read(history: &history::History, but: &[&str]) -> Self {
+    pub fn read(history: &History, but: &BTreeSet<&str>) -> Self {
         let records = history.runs().iter().filter_map(|run| run.records().ok()).flatten();
-        History::of(records.filter(|record| !but.contains(&record.run_id.as_str())))
+        EarlierRuns::of(records.filter(|record| !but.contains(record.run_id.as_str())))
     }
 
-    /// The history of these records, in any order.
+    /// Those of these records, in any order.
     pub fn of(records: impl Iterator<Item = Record>) -> Self {
-        let mut history = History::default();
+        let mut by_case: HashMap<Case, Vec<Record>> = HashMap::new();
         let is_measured = |record: &Record| record.latency_p50_ms.is_some_and(|ms| ms > 0.0 && ms.is_finite());
         for record in records.filter(|record| record.status == Status::Ok && is_measured(record)) {
-            history.records.entry(record.case()).or_default().push(record);
+            by_case.entry(record.case()).or_default().push(record);
         }
-        for records in history.records.values_mut() {
+        for records in by_case.values_mut() {
             records.sort_by(|one, other| (one.timestamp, &one.run_id).cmp(&(other.timestamp, &other.run_id)));
             // A run that is stored twice, as a copy of its folder, is one run.
             records.dedup_by(|one, other| one.run_id == other.run_id);
         }
-        history
+        EarlierRuns(by_case)
     }
 
-    /// Logarithms of the medians of undisturbed runs like this one: same case, host, library, boundary, threads and number of
-    /// processes, since more processes make less noise. There is a group for each build, the oldest run first. A build is a
-    /// commit without changes, with its compiler and model file; a tree with changes, or without a commit, may have had any
-    /// code.
+    /// Logarithms of the medians of undisturbed runs like this one, of as many processes, since more of them make less noise.
+    /// There is a group for each build that is known, the oldest run first.
     pub fn groups_like(&self, like: &Record) -> Vec<Vec<f64>> {
         let mut groups: IndexMap<Build, Vec<f64>> = IndexMap::new();
         for record in self.like(like).filter(|record| !is_disturbed(record)) {
@@ -185,41 +181,12 @@ impl History {
     fn like<'a>(&'a self, like: &'a Record) -> impl Iterator<Item = &'a Record> {
         let processes = |record: &Record| record.processes.unwrap_or(1);
         let is_like = move |record: &&Record| is_like(record, like) && processes(record) == processes(like);
-        self.records.get(&like.case()).into_iter().flatten().filter(is_like)
+        self.0.get(&like.case()).into_iter().flatten().filter(is_like)
     }
 }
 
 fn is_disturbed(record: &Record) -> bool {
     record.disturbed_share.is_some_and(|share| share > MOST_DISTURBED)
-}
-
-/// Whether two records of a case differ by noise only: they have the same host, library, boundary, threads and build. Nobody
-/// knows that of a tree with changes.
-pub(crate) fn is_repetition(one: &Record, other: &Record) -> bool {
-    is_like(one, other) && is_same_build(one, other)
-}
-
-/// Whether two records are known to be of one build: of the same commit without changes, compiler and model file.
-pub(super) fn is_same_build(one: &Record, other: &Record) -> bool {
-    build(one).is_some_and(|own| build(other) == Some(own))
-}
-
-/// Whether two records have the same host, library, boundary and threads.
-pub(crate) fn is_like(one: &Record, other: &Record) -> bool {
-    one.host_id == other.host_id
-        && one.library_version == other.library_version
-        && one.backend_version == other.backend_version
-        && one.boundary == other.boundary
-        && one.threads == other.threads
-}
-
-type Build<'a> = (&'a str, &'a str, Option<&'a str>);
-
-fn build(record: &Record) -> Option<Build<'_>> {
-    if record.git_dirty != Some(false) {
-        return None;
-    }
-    Some((record.git_commit.as_deref()?, &record.rustc_version, record.artifact_sha256.as_deref()))
 }
 
 #[cfg(test)]
@@ -244,7 +211,7 @@ mod tests {
         let runs = (0..60).map(|index| {
             run(index, if index < 30 { "before" } else { "after" }, level(index) * (0.02 * z[index]).exp())
         });
-        let groups = History::of(runs).groups_like(&run(0, "", 1.0));
+        let groups = EarlierRuns::of(runs).groups_like(&run(0, "", 1.0));
         assert_eq!(groups.iter().map(Vec::len).collect::<Vec<_>>(), [30, 30]);
         let noise = Noise::of_groups(&groups, Noise::assumed());
         assert!((noise.deviation - 0.02).abs() < 0.004, "{noise:?}");
@@ -257,7 +224,7 @@ mod tests {
         let with = |index: usize, ms, share| Record { disturbed_share: Some(share), ..run(index, "c", ms) };
         let runs = [(1.0, 0.1), (1.01, 0.0), (5.0, 0.9), (0.99, 0.2), (7.0, 1.0), (1.0, 0.5)];
         let runs = runs.into_iter().enumerate().map(|(index, (ms, share))| with(index, ms, share));
-        let history = History::of(runs);
+        let history = EarlierRuns::of(runs);
         let like = run(0, "c", 1.0);
         assert_eq!((history.groups_like(&like)[0].len(), history.disturbed_like(&like)), (4, 2));
     }
@@ -287,9 +254,9 @@ mod tests {
             Record { threads: Some(7), ..run(5, "c", 1.0) },
             Record { status: Status::WrongOutput, ..run(6, "c", 1.0) },
         ];
-        assert_eq!(History::of(others.into_iter()).groups_like(&like), Vec::<Vec<f64>>::new());
+        assert_eq!(EarlierRuns::of(others.into_iter()).groups_like(&like), Vec::<Vec<f64>>::new());
         let twice = [run(1, "c", 1.0), run(1, "c", 1.0), run(2, "c", 1.0)];
-        assert_eq!(History::of(twice.into_iter()).groups_like(&like), [vec![0.0, 0.0]]);
+        assert_eq!(EarlierRuns::of(twice.into_iter()).groups_like(&like), [vec![0.0, 0.0]]);
     }
 
     #[test]
@@ -310,24 +277,8 @@ mod tests {
         assert_eq!(Noise::of_processes([&one, &two]).unwrap().freedom, Some(6.0));
         assert_eq!(Noise::of_processes([&one, &run(2, "c", 1.0)]), None);
         assert_eq!(Noise::of_processes([]), None);
-        let history = History::of((0..7).map(|index| if index < 3 { row(index) } else { run(index, "c", 1.0) }));
+        let history = EarlierRuns::of((0..7).map(|index| if index < 3 { row(index) } else { run(index, "c", 1.0) }));
         assert_eq!([&one, &run(9, "c", 1.0)].map(|like| history.groups_like(like)[0].len()), [3, 4]);
-    }
-
-    #[test]
-    fn a_repetition_is_of_the_same_build() {
-        let one = run(1, "c", 1.0);
-        assert!(is_repetition(&one, &run(2, "c", 2.0)));
-        let dirty = Record { git_dirty: Some(true), ..one.clone() };
-        let others = [
-            run(2, "d", 1.0),
-            Record { backend_version: Some("2".into()), ..one.clone() },
-            Record { artifact_sha256: Some("ab".into()), ..one.clone() },
-            Record { rustc_version: "rustc 2".into(), ..one.clone() },
-            dirty.clone(),
-        ];
-        assert!(others.iter().all(|other| !is_repetition(&one, other)));
-        assert!(!is_repetition(&dirty, &dirty));
     }
 
     #[test]

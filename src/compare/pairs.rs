@@ -4,13 +4,11 @@ use std::collections::BTreeSet;
 
 use clap::ValueEnum;
 use indexmap::IndexMap;
-use serde::Serialize;
 
+use super::conditions::{Condition, Difference, is_same_build};
 use super::filter::CaseFilter;
-use super::noise::is_same_build;
 use super::sides::{Measurement, Side};
 use crate::definition::{Boundary, Case};
-use crate::run_data::Record;
 
 /// A case with the measurements of each side; one side may have none.
 #[derive(Debug)]
@@ -18,55 +16,6 @@ pub struct Pair<'a> {
     pub case: Case,
     pub base: Vec<&'a Measurement>,
     pub candidate: Vec<&'a Measurement>,
-}
-
-/// A condition that must be equal, so that a ratio says something about the code.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, clap::ValueEnum, strum::IntoStaticStr)]
-#[serde(rename_all = "kebab-case")]
-#[strum(serialize_all = "kebab-case")]
-pub enum Condition {
-    /// The machine
-    Host,
-    /// The version of the backend or of its native library
-    Library,
-    /// The work inside the timed call
-    Boundary,
-    /// The number of threads that the runtime uses
-    Threads,
-    /// The device or dtype that was effective
-    Device,
-}
-
-/// A condition that is not the same on both sides, or within one.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Difference {
-    pub condition: Condition,
-    pub base: String,
-    pub candidate: String,
-}
-
-impl Condition {
-    /// As on the command line: `host`.
-    pub fn name(self) -> &'static str {
-        self.into()
-    }
-
-    /// The condition in a run. Returns `None` if it is unknown, which is not a difference.
-    fn of(self, record: &Record) -> Option<String> {
-        let known = |parts: &[Option<&str>]| {
-            let parts: Vec<&str> = parts.iter().flatten().copied().collect();
-            (!parts.is_empty()).then(|| parts.join(" "))
-        };
-        match self {
-            Condition::Host => Some(record.host_id.clone()),
-            Condition::Library => known(&[record.backend_version.as_deref(), record.library_version.as_deref()]),
-            Condition::Boundary => Some(record.boundary.to_string()),
-            Condition::Threads => record.threads.map(|threads| threads.to_string()),
-            Condition::Device => {
-                known(&[record.effective_device.as_deref(), record.effective_dtype.map(|dtype| dtype.name())])
-            }
-        }
-    }
 }
 
 /// The pairs in the order of the base, then what only the candidate has. Cases are paired by their identity; where one
@@ -93,7 +42,7 @@ pub fn pair<'a>(base: &'a Side, candidate: &'a Side, filter: &CaseFilter) -> Vec
 /// The measurements of a side, by case.
 fn by_case<'a>(side: &'a Side, filter: &CaseFilter) -> IndexMap<Case, Vec<&'a Measurement>> {
     let mut groups: IndexMap<Case, Vec<&Measurement>> = IndexMap::new();
-    for found in side.measurements() {
+    for found in &side.measurements {
         groups.entry(found.record.case()).or_default().push(found);
     }
     groups.retain(|case, _| filter.matches(case));
@@ -132,6 +81,7 @@ impl Pair<'_> {
 mod tests {
     use super::*;
     use crate::compare::tests::simulation::empty_record;
+    use crate::run_data::Record;
 
     fn side(records: Vec<Record>) -> Side {
         Side::of_records("s", records)

@@ -1,6 +1,6 @@
 //! The two sides of a comparison: runs by id or path, and Criterion's baselines by name.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeSet, HashMap};
 use std::path::Path;
 
 use anyhow::{Result, bail, ensure};
@@ -8,8 +8,8 @@ use clap::Parser;
 use indexmap::IndexMap;
 
 use super::within::Within;
-use crate::convert::convert;
-use crate::criterion_dir::{find_baselines, find_entries, read_entry};
+use crate::convert::convert_each;
+use crate::criterion_dir::find_baselines;
 use crate::definition::{Case, Status};
 use crate::history::{History, Run};
 use crate::paths::Paths;
@@ -28,10 +28,10 @@ pub struct Measurement {
 impl Measurement {
     /// A record that is right, with the uncertainty that its calls show, or else its own figures; any other record, and one of
     /// several processes, without.
-    fn new(record: Record, calls: impl FnOnce(&Record) -> Option<Vec<u64>>) -> Self {
-        let by_calls = || Within::of_calls(&calls(&record)?);
+    fn new(record: Record, calls: Option<Vec<u64>>) -> Self {
         let is_right = record.status == Status::Ok && record.latency_p50_interval_lower_ms.is_none();
-        let within = if is_right { by_calls().or_else(|| Within::of_record(&record)) } else { None };
+        let within = || calls.and_then(|calls| Within::of_calls(&calls)).or_else(|| Within::of_record(&record));
+        let within = if is_right { within() } else { None };
         Measurement { record, within }
     }
 
@@ -42,109 +42,81 @@ impl Measurement {
     }
 }
 
-/// What one name stands for. A baseline may hold cases of several runs, each case once.
-#[derive(Clone, Debug)]
-pub struct StoredRun {
-    pub name: String,
-    pub run_ids: BTreeSet<String>,
-    pub measurements: Vec<Measurement>,
-    manifests: Vec<Manifest>,
-    /// What of it could not be used, for the reader.
-    pub notes: Vec<String>,
-}
-
-/// One or more runs of the same code.
+/// One or more runs of the same code. A baseline is one run, although its cases may be of several.
 #[derive(Clone, Debug)]
 pub struct Side {
     pub name: String,
-    pub runs: Vec<StoredRun>,
+    pub measurements: Vec<Measurement>,
+    manifests: Vec<Manifest>,
+    /// What could not be used, for the reader.
+    pub notes: Vec<String>,
 }
 
 impl Side {
     /// Reads the runs of a list that is separated by commas.
     ///
     /// # Errors
-    /// There is no such run or baseline (the message lists those that there are), or it cannot be read.
+    /// There is no such run or baseline (the message lists those that there are), it cannot be read, or it is named twice.
     pub fn find(names: &str, history: &History, paths: &Paths) -> Result<Self> {
-        let names: Vec<&str> = names.split(',').map(str::trim).filter(|name| !name.is_empty()).collect();
-        let mut runs: Vec<StoredRun> = Vec::new();
-        for name in &names {
+        let mut side = Side::new(names, Vec::new(), Vec::new());
+        for name in names.split(',').map(str::trim).filter(|name| !name.is_empty()) {
             let run = find_run(name, history, paths)?;
-            if let Some(known) = runs.iter().find(|known| known.is_same_as(&run)) {
-                bail!("{name} is the same run as {}; name each run once", known.name);
+            if let Some(twice) = side.run_ids().intersection(&run.run_ids()).next() {
+                bail!("{name}: run {twice} is on this side already; name each run once");
             }
-            runs.push(run);
+            side.measurements.extend(run.measurements);
+            side.manifests.extend(run.manifests);
+            side.notes.extend(run.notes);
         }
-        if runs.is_empty() {
-            bail!("a side of the comparison has no name; give a run, a folder or a baseline");
-        }
-        Ok(Side { name: names.join(", "), runs })
+        ensure!(
+            !side.measurements.is_empty() || !side.manifests.is_empty(),
+            "a side of the comparison has no measurement; give a run, a folder or a baseline"
+        );
+        Ok(side)
     }
 
     /// A run of these records, of which nothing else is known.
     pub fn of_records(name: &str, records: Vec<Record>) -> Self {
-        let measurement = |record| Measurement::new(record, |_| None);
-        let run = StoredRun::new(name, records.into_iter().map(measurement).collect(), Vec::new());
-        Side { name: name.to_owned(), runs: vec![run] }
+        Side::new(name, records.into_iter().map(|record| Measurement::new(record, None)).collect(), Vec::new())
     }
 
-    /// The first run that both sides have.
-    pub fn shared_run<'a>(&'a self, other: &Side) -> Option<&'a StoredRun> {
-        self.runs.iter().find(|run| other.runs.iter().any(|theirs| run.is_same_as(theirs)))
-    }
-
-    pub fn measurements(&self) -> impl Iterator<Item = &Measurement> {
-        self.runs.iter().flat_map(|run| &run.measurements)
-    }
-
-    pub fn run_ids(&self) -> impl Iterator<Item = &str> {
-        self.runs.iter().flat_map(|run| &run.run_ids).map(String::as_str)
-    }
-
-    /// Whether a run of this side was to measure the case, as far as that can be known.
-    pub fn was_asked_for(&self, case: &Case, suite: &str) -> bool {
-        self.runs.iter().any(|run| run.was_asked_for(case, suite))
-    }
-}
-
-impl StoredRun {
     fn new(name: &str, measurements: Vec<Measurement>, manifests: Vec<Manifest>) -> Self {
-        let run_ids = measurements.iter().map(|found| found.record.run_id.clone()).collect();
-        StoredRun { name: name.to_owned(), run_ids, measurements, manifests, notes: Vec::new() }
+        Side { name: name.to_owned(), measurements, manifests, notes: Vec::new() }
     }
 
-    fn is_same_as(&self, other: &StoredRun) -> bool {
-        let medians = |run: &StoredRun| -> Vec<(Case, Option<f64>)> {
-            run.measurements.iter().map(|found| (found.record.case(), found.record.latency_p50_ms)).collect()
-        };
-        self.run_ids == other.run_ids && medians(self) == medians(other)
+    /// The ids of the runs, in order.
+    pub fn run_ids(&self) -> BTreeSet<&str> {
+        self.measurements.iter().map(|found| found.record.run_id.as_str()).collect()
     }
 
-    /// By its manifests: a case is asked for if it passes the filter and each of its parts is that of a case of the run.
-    /// A run without a manifest was asked for what its suite says, and of a run that was interrupted nobody knows.
-    fn was_asked_for(&self, case: &Case, suite: &str) -> bool {
-        if self.manifests.is_empty() {
-            return self.measurements.iter().any(|found| found.record.suite == suite);
+    /// Whether a run of this side was to measure the case, as far as that can be known. Runs without a manifest were asked
+    /// for what their suite says.
+    pub fn was_asked_for(&self, case: &Case, suite: &str) -> bool {
+        match self.manifests.as_slice() {
+            [] => self.measurements.iter().any(|found| found.record.suite == suite),
+            manifests => manifests.iter().any(|manifest| was_asked_for(manifest, case)),
         }
-        self.manifests.iter().any(|manifest| {
-            let has = |is_alike: &dyn Fn(&Case) -> bool| manifest.cases.iter().any(|planned| is_alike(&planned.case));
-            let filter = CriterionArguments::try_parse_from(&manifest.arguments)
-                .ok()
-                .and_then(|arguments| arguments.id_filter().ok());
-            !manifest.is_interrupted
-                && filter.is_none_or(|filter| filter.is_match(&case.to_string()))
-                && has(&|other| (&other.model, &other.variant) == (&case.model, &case.variant))
-                && has(&|other| other.backend == case.backend)
-                && has(&|other| other.device == case.device)
-                && has(&|other| other.dtype == case.dtype)
-                && has(&|other| other.phase == case.phase)
-                && has(&|other| other.batch_size == case.batch_size)
-                && has(&|other| other.sequence_length == case.sequence_length)
-        })
     }
 }
 
-fn find_run(name: &str, history: &History, paths: &Paths) -> Result<StoredRun> {
+/// A case is asked for if it passes the filter and each of its parts is that of a case of the run. Of a run that was
+/// interrupted nobody knows.
+fn was_asked_for(manifest: &Manifest, case: &Case) -> bool {
+    let has = |is_alike: &dyn Fn(&Case) -> bool| manifest.cases.iter().any(|planned| is_alike(&planned.case));
+    let arguments = CriterionArguments::try_parse_from(&manifest.arguments).ok();
+    let filter = arguments.and_then(|arguments| arguments.id_filter().ok());
+    !manifest.is_interrupted
+        && filter.is_none_or(|filter| filter.is_match(&case.to_string()))
+        && has(&|other| (&other.model, &other.variant) == (&case.model, &case.variant))
+        && has(&|other| other.backend == case.backend)
+        && has(&|other| other.device == case.device)
+        && has(&|other| other.dtype == case.dtype)
+        && has(&|other| other.phase == case.phase)
+        && has(&|other| other.batch_size == case.batch_size)
+        && has(&|other| other.sequence_length == case.sequence_length)
+}
+
+fn find_run(name: &str, history: &History, paths: &Paths) -> Result<Side> {
     if let Some(run) = history.find(name)? {
         return of_run(name, &run);
     }
@@ -159,87 +131,61 @@ fn find_run(name: &str, history: &History, paths: &Paths) -> Result<StoredRun> {
 }
 
 /// A run of the history.
-fn of_run(name: &str, run: &Run) -> anyhow::Result<StoredRun> {
-    let records = run.records()?;
+fn of_run(name: &str, run: &Run) -> Result<Side> {
     let mut calls = run.calls()?;
     let measurement = |record: Record| {
-        Measurement::new(record, |record| calls.remove(&record.case_id).map(|calls| calls.samples_ns.concat()))
+        let calls = calls.remove(&record.case_id);
+        Measurement::new(record, calls.map(|calls| calls.samples_ns.concat()))
     };
-    let measurements = records.into_iter().map(measurement).collect();
-    Ok(StoredRun::new(name, measurements, run.manifest().unwrap_or_default().into_iter().collect()))
+    let measurements = run.records()?.into_iter().map(measurement).collect();
+    Ok(Side::new(name, measurements, run.manifest().unwrap_or_default().into_iter().collect()))
 }
 
-/// Criterion's baseline of this name: what each case was last saved as.
-fn of_baseline(name: &str, history: &History, paths: &Paths) -> Result<StoredRun> {
-    let root = paths.criterion();
-    let entries = find_entries(&root, name);
-    let mut measured: BTreeMap<String, usize> = BTreeMap::new();
-    for entry in entries.iter().filter_map(|entry| read_entry(entry).ok()) {
-        *measured.entry(entry.run_id).or_default() += 1;
-    }
-    let mut folders = Vec::new();
-    for folder in RunFolder::all(&paths.runs()) {
-        let has_saved =
-            || folder.read_manifest().is_ok_and(|manifest| manifest.saved_baseline.as_deref() == Some(name));
-        let id = folder.path().file_name().unwrap_or_default().to_string_lossy().into_owned();
-        // A run that saved the baseline says also which cases failed.
-        if measured.remove(&id).is_some() || has_saved() {
-            folders.push(folder);
-        }
-    }
-    if folders.is_empty() {
-        ensure!(!entries.is_empty(), nothing_of_that_name(name, history, paths));
-        bail!(
-            "baseline {name:?} in {} cannot be used: there is no manifest of the run that measured it in {}; keep both \
-             folders, or measure it again with `cargo bench -- --save-baseline {name}`",
-            root.display(),
-            paths.runs().display()
-        );
-    }
-    let mut run = of_folders(name, &folders, name, paths)?;
-    run.notes.extend(measured.iter().map(|(id, count)| {
-        format!("{name}: {count} cases are left out: there is no manifest of run {id}, which measured them")
-    }));
-    Ok(run)
+/// Criterion's baseline of this name: what each case was last saved as, and which cases failed in the runs that saved it.
+fn of_baseline(name: &str, history: &History, paths: &Paths) -> Result<Side> {
+    let has_saved = |folder: &RunFolder| {
+        folder.read_manifest().is_ok_and(|manifest| manifest.saved_baseline.as_deref() == Some(name))
+    };
+    let folders: Vec<RunFolder> = RunFolder::all(&paths.runs()).into_iter().filter(has_saved).collect();
+    ensure!(!folders.is_empty(), nothing_of_that_name(name, history, paths));
+    of_folders(name, &folders, name, paths)
 }
 
 /// Of what several runs, the oldest first, left in a baseline, the last of each case.
-fn of_folders(name: &str, folders: &[RunFolder], baseline: &str, paths: &Paths) -> Result<StoredRun> {
-    let (mut manifests, mut notes) = (Vec::new(), Vec::new());
-    let mut records: IndexMap<Case, Record> = IndexMap::new();
+fn of_folders(name: &str, folders: &[RunFolder], baseline: &str, paths: &Paths) -> Result<Side> {
+    let mut side = Side::new(name, Vec::new(), Vec::new());
+    let mut last: IndexMap<Case, Measurement> = IndexMap::new();
     for folder in folders {
-        let conversion = convert(folder, &paths.criterion(), baseline)?;
+        let mut calls = HashMap::new();
+        let conversion = convert_each(folder, &paths.criterion(), baseline, |record, entry| {
+            calls.insert(record.case(), entry.samples_ns.concat());
+            Ok(())
+        })?;
         if folders.len() == 1 {
             let refused = conversion.refused.iter().filter(|(id, _)| !Path::new(id).is_absolute());
-            notes.extend(refused.map(|(id, reason)| format!("{name}: {id}: {reason}")));
+            side.notes.extend(refused.map(|(id, reason)| format!("{name}: {id}: {reason}")));
         }
-        records.extend(conversion.records.into_iter().map(|record| (record.case(), record)));
-        manifests.push(conversion.manifest);
+        let measurement = |record: Record| {
+            let case = record.case();
+            let calls = calls.remove(&case);
+            (case, Measurement::new(record, calls))
+        };
+        last.extend(conversion.records.into_iter().map(measurement));
+        side.manifests.push(conversion.manifest);
     }
-    let root = paths.criterion();
-    // The calls that Criterion's tree still has.
-    let calls = |record: &Record| {
-        let id = record.case().benchmark_id();
-        let entry = read_entry(&root.join(&id.group).join(&id.function).join(&id.value).join(baseline)).ok()?;
-        (entry.run_id == record.run_id).then(|| entry.samples_ns.concat())
-    };
-    let measurements = records.into_values().map(|record| Measurement::new(record, calls)).collect();
-    Ok(StoredRun { notes, ..StoredRun::new(name, measurements, manifests) })
+    side.measurements.extend(last.into_values());
+    Ok(side)
 }
 
 fn nothing_of_that_name(name: &str, history: &History, paths: &Paths) -> String {
-    const SHOWN: usize = 5;
     let list = |names: Vec<String>| if names.is_empty() { "none".to_owned() } else { names.join(", ") };
-    let mut runs: Vec<String> = history.runs().iter().map(|run| run.name().to_owned()).collect();
-    let others = runs.len().saturating_sub(SHOWN);
-    runs.truncate(SHOWN);
-    let others = if others == 0 { String::new() } else { format!(" and {others} older ones") };
     format!(
-        "no run, file or baseline {name:?}\n  baselines in {}: {}\n  runs in {}: {}{others}\n  \
-         keep a baseline with `cargo bench -- --save-baseline {name}`",
+        "no run, file or baseline {name:?}\n  baselines in {}: {} (of runs whose manifests are in {})\n  \
+         newest runs in {}: {}\n  keep a baseline with `cargo bench -- --save-baseline {name}`",
         paths.criterion().display(),
         list(find_baselines(&paths.criterion())),
+        paths.runs().display(),
         history.places(),
-        list(runs),
+        list(history.runs().iter().take(5).map(|run| run.name().to_owned()).collect()),
     )
 }

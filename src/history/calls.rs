@@ -5,19 +5,17 @@ use std::io::Write;
 use std::path::Path;
 use std::sync::Arc;
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, ensure};
 use parquet::basic::{Compression, Encoding, ZstdLevel};
 use parquet::column::reader::get_typed_column_reader;
-use parquet::column::writer::ColumnWriter;
 use parquet::data_type::{BoolType, ByteArray, ByteArrayType, DataType, Int64Type};
 use parquet::file::properties::WriterProperties;
 use parquet::file::reader::{FileReader, RowGroupReader};
-use parquet::file::statistics::Statistics;
 use parquet::file::writer::SerializedFileWriter;
-use parquet::schema::types::{ColumnPath, TypePtr};
+use parquet::schema::types::{ColumnPath, Type};
 
 use super::columns::{Column, ColumnType};
-use super::parquet::{open, read_values, schema};
+use super::parquet::{Cells, Values, open, schema, write_group};
 
 /// The file of the calls in a run's folder.
 pub const LATENCIES: &str = "latencies.parquet";
@@ -54,7 +52,6 @@ pub struct CallsWriter<W: Write + Send> {
     file: SerializedFileWriter<W>,
     run_id: ByteArray,
     group: Group,
-    written: usize,
 }
 
 /// Calls that are not written yet, by column.
@@ -81,7 +78,7 @@ impl<W: Write + Send> CallsWriter<W> {
                 .set_column_encoding(ColumnPath::from(name), Encoding::DELTA_BINARY_PACKED);
         }
         let file = SerializedFileWriter::new(output, schema(&columns())?, Arc::new(properties.build()))?;
-        Ok(CallsWriter { file, run_id: ByteArray::from(run_id), group: Group::default(), written: 0 })
+        Ok(CallsWriter { file, run_id: ByteArray::from(run_id), group: Group::default() })
     }
 
     /// Adds a case: nanoseconds of each call, one list per sample.
@@ -108,44 +105,30 @@ impl<W: Write + Send> CallsWriter<W> {
         Ok(())
     }
 
-    /// Ends the file, and returns how many calls are in it.
+    /// Ends the file.
     ///
     /// # Errors
     /// The output cannot be written.
-    pub fn finish(mut self) -> Result<(W, usize)> {
+    pub fn finish(mut self) -> Result<W> {
         if !self.group.cases.is_empty() {
             self.write_group()?;
         }
-        Ok((self.file.into_inner()?, self.written))
+        Ok(self.file.into_inner()?)
     }
 
     fn write_group(&mut self) -> Result<()> {
         let group = std::mem::take(&mut self.group);
         let rows = group.cases.len();
-        let present = vec![1; rows];
-        let present = Some(present.as_slice());
-        let run_ids = vec![self.run_id.clone(); rows];
-        let mut file_group = self.file.next_row_group()?;
-        for index in 0.. {
-            let Some(mut column) = file_group.next_column()? else { break };
-            match (index, column.untyped()) {
-                (0, ColumnWriter::ByteArrayColumnWriter(writer)) => writer.write_batch(&run_ids, present, None)?,
-                (1, ColumnWriter::ByteArrayColumnWriter(writer)) => writer.write_batch(&group.cases, present, None)?,
-                (2, ColumnWriter::Int64ColumnWriter(writer)) => writer.write_batch(&group.samples, present, None)?,
-                (3, ColumnWriter::Int64ColumnWriter(writer)) => writer.write_batch(&group.calls, present, None)?,
-                (4, ColumnWriter::Int64ColumnWriter(writer)) => {
-                    writer.write_batch(&group.nanoseconds, present, None)?
-                }
-                (5, ColumnWriter::BoolColumnWriter(writer)) => {
-                    writer.write_batch(&group.disturbed, Some(&group.disturbed_levels), None)?
-                }
-                _ => bail!("column {index} of the calls has another type"),
-            };
-            column.close()?;
-        }
-        file_group.close()?;
-        self.written += rows;
-        Ok(())
+        let whole = |values| Cells { values, levels: vec![1; rows] };
+        let columns = [
+            whole(Values::Text(vec![self.run_id.clone(); rows])),
+            whole(Values::Text(group.cases)),
+            whole(Values::BigInt(group.samples)),
+            whole(Values::BigInt(group.calls)),
+            whole(Values::BigInt(group.nanoseconds)),
+            Cells { values: Values::Boolean(group.disturbed), levels: group.disturbed_levels },
+        ];
+        write_group(&mut self.file, &columns)
     }
 }
 
@@ -190,38 +173,36 @@ fn read_group(group: &dyn RowGroupReader, cases: &mut BTreeMap<String, Calls>) -
     Ok(())
 }
 
+/// The values of a column that are there, and for each row 1 if there is one.
 fn column<T: DataType>(group: &dyn RowGroupReader, index: usize) -> Result<(Vec<T::T>, Vec<i16>)> {
     let rows = usize::try_from(group.metadata().num_rows())?;
-    Ok(read_values(get_typed_column_reader::<T>(group.get_column_reader(index)?), rows)?)
+    let mut reader = get_typed_column_reader::<T>(group.get_column_reader(index)?);
+    let (mut values, mut levels) = (Vec::with_capacity(rows), Vec::with_capacity(rows));
+    while levels.len() < rows {
+        let (read, ..) = reader.read_records(rows - levels.len(), Some(&mut levels), None, &mut values)?;
+        ensure!(read > 0, "{} of {rows} rows are there", levels.len());
+    }
+    Ok((values, levels))
 }
 
-/// How many calls a file has, once its footer says that it is whole, has these columns, and is of this run.
+/// How many calls a file has, by its footer, which says that it is whole; 0 if there is no file.
 ///
 /// # Errors
-/// It is not; the message names the file.
-pub fn count_calls(path: &Path, run_id: &str) -> Result<usize> {
-    let reader = open_calls(path)?;
-    let metadata = reader.metadata();
-    for group in metadata.row_groups() {
-        let Some(Statistics::ByteArray(run_ids)) = group.column(0).statistics() else { continue };
-        let others = [run_ids.min_opt(), run_ids.max_opt()].into_iter().flatten().map(ByteArray::data);
-        if let Some(other) = others.into_iter().find(|id| *id != run_id.as_bytes()) {
-            bail!("{}: it is of run {}, not {run_id}", path.display(), String::from_utf8_lossy(other));
-        }
-    }
-    Ok(metadata.row_groups().iter().map(|group| group.num_rows() as usize).sum())
+/// The file is cut short or has other columns; the message names it.
+pub fn count_calls(path: &Path) -> Result<usize> {
+    let rows = if path.is_file() { open_calls(path)?.metadata().file_metadata().num_rows() } else { 0 };
+    Ok(usize::try_from(rows)?)
 }
 
 /// Opens a file of calls, whose columns are those of [`columns`].
 fn open_calls(path: &Path) -> Result<impl FileReader> {
     let reader = open(path)?;
-    let own = schema(&columns())?;
-    let fields = reader.metadata().file_metadata().schema().get_fields();
     // DuckDB's files say of their integers that they are signed, which is another logical type and the same content.
-    let is_alike = |(one, other): (&TypePtr, &TypePtr)| {
-        one.name() == other.name() && one.is_primitive() && one.get_physical_type() == other.get_physical_type()
+    let kinds = |schema: &Type| -> Vec<_> {
+        let kind = |field: &Type| (field.name().to_owned(), field.is_primitive().then(|| field.get_physical_type()));
+        schema.get_fields().iter().map(|field| kind(field)).collect()
     };
-    let is_own = fields.len() == own.get_fields().len() && fields.iter().zip(own.get_fields()).all(is_alike);
+    let is_own = kinds(reader.metadata().file_metadata().schema()) == kinds(schema(&columns())?.as_ref());
     ensure!(is_own, "{}: its columns are not those of {LATENCIES}", path.display());
     Ok(reader)
 }
@@ -229,7 +210,6 @@ fn open_calls(path: &Path) -> Result<impl FileReader> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::history::parquet::read_rows;
 
     #[test]
     fn calls_are_rows_in_their_order_and_counted_without_reading_them() {
@@ -237,28 +217,28 @@ mod tests {
         let mut writer = CallsWriter::new("r1", file.reopen().unwrap()).unwrap();
         writer.append("m/ort-cpu-f32/1", &[vec![5, 7], vec![6]], Some(&[false, true])).unwrap();
         writer.append("m/ort-cpu-f32/8", &[vec![9]], None).unwrap();
-        assert_eq!(writer.finish().unwrap().1, 4);
-        let rows = read_rows(file.path(), &columns()).unwrap();
-        let cell = |row: &toml::Table, name: &str| row.get(name).map(ToString::to_string).unwrap_or_default();
-        let lines: Vec<String> = rows
-            .iter()
-            .map(|row| columns().iter().map(|column| cell(row, &column.name)).collect::<Vec<_>>().join(" "))
-            .collect();
+        writer.finish().unwrap();
+        let reader = open(file.path()).unwrap();
+        let lines: Vec<String> = reader.get_row_iter(None).unwrap().map(|row| row.unwrap().to_string()).collect();
+        let line = |case: &str, sample, call, nanoseconds, disturbed| {
+            format!(
+                "{{run_id: \"r1\", case: \"{case}\", sample: {sample}, call: {call}, nanoseconds: {nanoseconds}, disturbed: {disturbed}}}"
+            )
+        };
         assert_eq!(
             lines,
             [
-                "\"r1\" \"m/ort-cpu-f32/1\" 0 0 5 false",
-                "\"r1\" \"m/ort-cpu-f32/1\" 0 1 7 false",
-                "\"r1\" \"m/ort-cpu-f32/1\" 1 0 6 true",
-                "\"r1\" \"m/ort-cpu-f32/8\" 0 0 9 ",
+                line("m/ort-cpu-f32/1", 0, 0, 5, "false"),
+                line("m/ort-cpu-f32/1", 0, 1, 7, "false"),
+                line("m/ort-cpu-f32/1", 1, 0, 6, "true"),
+                line("m/ort-cpu-f32/8", 0, 0, 9, "null"),
             ]
         );
         let calls = read_calls(file.path()).unwrap();
         assert_eq!(calls["m/ort-cpu-f32/1"].samples_ns, [vec![5, 7], vec![6]]);
         assert_eq!(calls["m/ort-cpu-f32/1"].disturbed, [false, true]);
         assert_eq!(calls["m/ort-cpu-f32/8"], Calls { samples_ns: vec![vec![9]], disturbed: Vec::new() });
-        assert_eq!(count_calls(file.path(), "r1").unwrap(), 4);
-        assert!(count_calls(file.path(), "r2").unwrap_err().to_string().contains("it is of run r1, not r2"));
+        assert_eq!(count_calls(file.path()).unwrap(), 4);
     }
 
     #[test]
@@ -267,8 +247,8 @@ mod tests {
         let mut writer = CallsWriter::new("r1", file.reopen().unwrap()).unwrap();
         let calls: Vec<u64> = (0..ROW_GROUP as u64 + 10).collect();
         writer.append("m/ort-cpu-f32/1", std::slice::from_ref(&calls), None).unwrap();
-        assert_eq!(writer.finish().unwrap().1, ROW_GROUP + 10);
-        assert_eq!(count_calls(file.path(), "r1").unwrap(), ROW_GROUP + 10);
+        writer.finish().unwrap();
+        assert_eq!(count_calls(file.path()).unwrap(), ROW_GROUP + 10);
         assert_eq!(read_calls(file.path()).unwrap()["m/ort-cpu-f32/1"].samples_ns, [calls]);
     }
 }

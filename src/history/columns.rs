@@ -8,8 +8,8 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::Value;
 
-/// What a column holds. Any value may be absent.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// What a column holds, by DuckDB's names. Any value may be absent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, strum::Display)]
 pub enum ColumnType {
     Boolean,
     BigInt,
@@ -18,20 +18,6 @@ pub enum ColumnType {
     Text,
     /// UTC, to the microsecond.
     Timestamp,
-}
-
-#[cfg(feature = "duckdb")]
-impl ColumnType {
-    /// DuckDB's name.
-    pub fn sql(self) -> &'static str {
-        match self {
-            ColumnType::Boolean => "BOOLEAN",
-            ColumnType::BigInt => "BIGINT",
-            ColumnType::Double => "DOUBLE",
-            ColumnType::Text => "VARCHAR",
-            ColumnType::Timestamp => "TIMESTAMP",
-        }
-    }
 }
 
 /// A column.

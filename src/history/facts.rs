@@ -109,8 +109,7 @@ impl RunFacts {
         Ok(RunFacts {
             run_id: identity.run_id,
             timestamp: identity.timestamp,
-            // A column of timestamps keeps microseconds.
-            finished: manifest.and_then(|it| Timestamp::from_microsecond(it.finished?.as_microsecond()).ok()),
+            finished: manifest.and_then(|manifest| manifest.finished),
             is_interrupted: manifest.map(|manifest| manifest.is_interrupted),
             is_quick: manifest.map(|manifest| manifest.is_quick),
             host_id: identity.host_id,

@@ -2,15 +2,14 @@
 //!
 //! ```text
 //! target-reports/<run>/
-//!   results.parquet      the records, as results.csv has them      view benchmark_results
-//!   run.parquet          one row: when, where, of which source     view benchmark_runs
-//!   hardware.parquet     one row: the machine                      view hardware_info
-//!   latencies.parquet    every call                                view raw_benchmark_data
-//!   results.csv, throughput.csv, manifest.json, distributions.json, report.html, …
+//!   results.csv          the records                               table benchmark_results
+//!   manifest.json        when, where, of which source              tables benchmark_runs and hardware_info
+//!   latencies.parquet    every call                                table raw_benchmark_data
+//!   distributions.json, throughput.csv, report.html, …
+//!   results.parquet, run.parquet, hardware.parquet                 the first three tables, for other programs
 //! ```
 //!
-//! The folders are the database: there is no index and no second copy. Folders of versions before 0.2, which have no
-//! Parquet file but that of the calls, are read from CSV and JSON. Readers use these names:
+//! The folders are the database: there is no index and no second copy. Readers use these names:
 //!
 //! - [`History::open`] opens any number of roots; [`History::runs`] lists the runs, the newest first;
 //!   [`History::latest`], [`History::find`] and [`History::get`] choose one.
@@ -28,8 +27,6 @@ mod facts;
 mod parquet;
 mod run;
 mod runs;
-#[cfg(feature = "duckdb")]
-mod table_function;
 mod writing;
 
 use std::io::Write;

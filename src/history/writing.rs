@@ -16,8 +16,8 @@ use tempfile::TempDir;
 use super::calls::{CallsWriter, LATENCIES};
 use super::csv::{write_records, write_throughput};
 use super::facts::{RunFacts, Table};
-use super::parquet::{table_of, write_rows};
-use super::run::{RESULTS, Run};
+use super::parquet::write_rows;
+use super::run::{MANIFEST, RESULTS, Run};
 use super::write_whole;
 use crate::run_data::{DISTRIBUTIONS, Distributions, Manifest, Record};
 
@@ -25,16 +25,8 @@ use crate::run_data::{DISTRIBUTIONS, Distributions, Manifest, Record};
 pub const THROUGHPUT: &str = "throughput.csv";
 
 /// The files that a conversion writes; all others in a run's folder are pages, or the user's.
-const OWN_FILES: [&str; 8] = [
-    "results.parquet",
-    "run.parquet",
-    "hardware.parquet",
-    LATENCIES,
-    RESULTS,
-    THROUGHPUT,
-    "manifest.json",
-    DISTRIBUTIONS,
-];
+const OWN_FILES: [&str; 8] =
+    ["results.parquet", "run.parquet", "hardware.parquet", LATENCIES, RESULTS, THROUGHPUT, MANIFEST, DISTRIBUTIONS];
 
 /// The beginning of the name of a folder that is being written.
 const HIDDEN: &str = ".partial-";
@@ -95,13 +87,12 @@ impl NewRun {
         let NewRun { root, folder, calls } = self;
         let path = folder.path();
         let named = || path.display().to_string();
-        let (file, calls) = calls.finish().with_context(named)?;
-        file.sync_all().with_context(named)?;
+        calls.finish().and_then(|file| Ok(file.sync_all()?)).with_context(named)?;
         put(path, RESULTS, |bytes| write_records(records, bytes))?;
         put(path, THROUGHPUT, |bytes| write_throughput(records, bytes))?;
-        put(path, "manifest.json", |bytes| Ok(serde_json::to_writer_pretty(bytes, manifest)?))?;
+        put(path, MANIFEST, |bytes| Ok(serde_json::to_writer_pretty(bytes, manifest)?))?;
         put(path, DISTRIBUTIONS, |bytes| Ok(serde_json::to_writer(bytes, distributions)?))?;
-        complete(path, RunFacts::new(records, Some(manifest), calls)?)?;
+        write_tables(path, &[Table::Results, Table::Runs, Table::Hardware])?;
         place(&folder, &root, replace)
     }
 }
@@ -113,11 +104,7 @@ impl NewRun {
 pub fn import(run: &Run, root: &Path, replace: bool) -> Result<Imported> {
     let folder = hidden_folder(root)?;
     // What cannot be read is not imported.
-    run.records()?;
-    let facts = run.facts()?;
-    if run.folder().join(LATENCIES).is_file() {
-        super::calls::count_calls(&run.folder().join(LATENCIES), &facts.run_id)?;
-    }
+    run.facts()?;
     for entry in walkdir::WalkDir::new(run.folder()).min_depth(1) {
         let entry = entry?;
         let target = folder.path().join(entry.path().strip_prefix(run.folder())?);
@@ -128,7 +115,7 @@ pub fn import(run: &Run, root: &Path, replace: bool) -> Result<Imported> {
             fs::File::open(&target)?.sync_all()?;
         }
     }
-    complete(folder.path(), facts)?;
+    write_tables(folder.path(), &[Table::Results, Table::Runs, Table::Hardware])?;
     Ok(place(&folder, root, replace)?.0)
 }
 
@@ -148,25 +135,19 @@ pub fn remove(run: &Run) -> Result<()> {
 /// # Errors
 /// The folder cannot be written.
 pub fn remove_calls(run: &Run) -> Result<()> {
-    let facts = RunFacts { calls: 0, ..run.facts()? };
-    put(run.folder(), Table::Runs.file(), |bytes| write_rows(Table::Runs.columns(), &[table_of(&facts)?], bytes))?;
     match fs::remove_file(run.folder().join(LATENCIES)) {
         Err(error) if error.kind() != ErrorKind::NotFound => Err(error.into()),
-        _ => Ok(()),
+        _ => write_tables(run.folder(), &[Table::Runs]),
     }
 }
 
-/// Writes the Parquet files that a folder lacks.
-fn complete(folder: &Path, facts: RunFacts) -> Result<()> {
-    let run = Run::in_folder(folder);
-    for table in [Table::Results, Table::Hardware] {
-        if !folder.join(table.file()).is_file() {
-            let rows = run.rows(table)?;
-            put(folder, table.file(), |bytes| write_rows(table.columns(), &rows, bytes))?;
-        }
+/// Writes what a folder has in these tables for programs that read Parquet.
+fn write_tables(folder: &Path, tables: &[Table]) -> Result<()> {
+    for &table in tables {
+        let rows = Run::in_folder(folder).rows(table)?;
+        put(folder, table.file(), |bytes| write_rows(table.columns(), &rows, bytes))?;
     }
-    let row = table_of(&facts)?;
-    put(folder, Table::Runs.file(), |bytes| write_rows(Table::Runs.columns(), &[row], bytes))
+    Ok(())
 }
 
 fn put(folder: &Path, name: &str, write: impl FnOnce(&mut Vec<u8>) -> Result<()>) -> Result<()> {

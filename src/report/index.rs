@@ -37,11 +37,7 @@ impl RunList {
                     list.table.row(cells(run, &facts));
                     list.facts.push(facts);
                 }
-                Err(error) => list.unread.push(format!(
-                    "unreadable: {error:#}; convert or import the run again with `--replace`, or remove it with \
-                     `inferbench store prune --run {}`",
-                    run.name()
-                )),
+                Err(error) => list.unread.push(format!("unreadable: {error:#}; {}", run.how_to_mend())),
             }
         }
         list

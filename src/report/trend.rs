@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use serde::Serialize;
 
 use super::selection::{ReportedRun, Shown};
-use crate::compare::{Allowance, CaseFilter, History, Noise, Options, RatioInterval, Side, Verdict, compare};
+use crate::compare::{Allowance, CaseFilter, EarlierRuns, Noise, Options, RatioInterval, Side, Verdict, compare};
 use crate::definition::{Case, Status};
 use crate::run_data::Record;
 
@@ -80,10 +80,10 @@ fn changes(
     let is_compared =
         |record: &Record| record.run_id == run.run_id() || last.iter().any(|before| before.run_id == record.run_id);
     let others = shown.runs.iter().filter(|other| !other.records.first().is_some_and(is_compared));
-    let history = History::of(others.flat_map(|other| other.records.iter().cloned()));
+    let earlier = EarlierRuns::of(others.flat_map(|other| other.records.iter().cloned()));
     let base = Side::of_records("before", last.clone());
     let candidate = Side::of_records(run.run_id(), run.records.clone());
-    let found = compare(&base, &candidate, &history, known, &options);
+    let found = compare(&base, &candidate, &earlier, known, &options);
     let changed = found.cases.into_iter().filter_map(|case| {
         let latency = case.latency.filter(|latency| latency.verdict.is_change())?;
         Some((case.case, Change { verdict: latency.verdict, interval: latency.interval }))

@@ -171,8 +171,13 @@ fn several_runs_a_side_are_their_own_history() {
     let found = json(&workplace.inferbench(&arguments).finish().with_code(1));
     let latency = &found["cases"][0]["latency"];
     assert_eq!((&latency["base_runs"], &latency["base_noise"]["freedom"]), (&3.into(), &4.0.into()));
-    workplace.inferbench(&["compare", "a1,a1", "b1"]).finish().with_code(2).saying(&["a1 is the same run as a1"]);
-    workplace.inferbench(&["compare", "a1", "b1,a1"]).finish().with_code(2).saying(&["both sides have the run a1"]);
+    workplace
+        .inferbench(&["compare", "a1,a1", "b1"])
+        .finish()
+        .with_code(2)
+        .saying(&["a1: run a1 is on this side already"]);
+    let shared = workplace.inferbench(&["compare", "a1", "b1,a1"]).finish().with_code(3);
+    shows(&shared, &["m/ort-cpu-f32/1: not compared: both sides have its measurement of run a1"]);
 }
 
 #[test]
@@ -242,14 +247,13 @@ fn sides_are_found_by_id_folder_and_file_and_what_is_missing_is_said() {
         "baselines in ",
         "criterion: none",
         "20260107T000000Z, 20260106T000000Z",
-        "and 2 older ones",
         "cargo bench -- --save-baseline main",
     ]);
     workplace.inferbench(&["compare", base, "new"]).finish().with_code(2).saying(&["no run in "]);
     workplace.write("broken.csv", "name,mean\nsort,1.5\n");
     let broken = workplace.inferbench(&["compare", base, "broken.csv"]).finish().with_code(2);
     broken.saying(&["broken.csv: not a results.csv of inferbench"]);
-    workplace.inferbench(&["compare", base, base]).finish().with_code(2).saying(&["measure again"]);
+    shows(&workplace.inferbench(&["compare", base, base]).finish().with_code(3), &["not compared: both sides have"]);
     workplace.inferbench(&["compare", base, candidate, "--model", "other"]).finish().with_code(3);
 }
 
@@ -302,7 +306,7 @@ fn criterions_baselines_are_compared_by_name() {
 
     fs::remove_dir_all(workplace.runs()).unwrap();
     let lost = workplace.inferbench(&["compare", "main", &stored]).finish().with_code(2);
-    lost.saying(&["baseline \"main\"", "no manifest of the run that measured it"]);
+    lost.saying(&["no run, file or baseline \"main\"", "criterion: main, new (of runs whose manifests are in "]);
 }
 
 #[test]

@@ -264,20 +264,21 @@ fn a_file_cut_short_is_named_and_costs_no_other_run() {
     imported.saying(&["not imported: ", "20260102T000000Z/latencies.parquet: cut short", "added: 20260101T000000Z"]);
     assert_eq!(ids(&workplace, "other"), [RUN]);
 
-    cut(&workplace.path(&format!("other/{RUN}/run.parquet")));
+    let results = workplace.path(&format!("other/{RUN}/results.csv"));
+    cut(&results);
     fs::write(&latencies, whole).unwrap();
     import(&workplace, &["20260102T000000Z"]).finish().with_code(0);
     let listed = workplace.inferbench(&["store", "runs", "--history", "other"]).finish().with_code(2);
     assert!(listed.stdout.contains("20260102T000000Z"), "{}", listed.stdout);
-    listed.saying(&["unreadable: ", "run.parquet: cut short", "import the run again"]);
+    listed.saying(&["unreadable: ", "results.csv: cut short", "import the run again"]);
     import(&workplace, &[RUN]).finish().with_code(0).saying(&["replaced"]);
     assert_eq!(ids(&workplace, "other"), [RUN, "20260102T000000Z"]);
-    cut(&workplace.path(&format!("other/{RUN}/results.parquet")));
+    cut(&results);
     workplace
         .inferbench(&["report", RUN, "--history", "other"])
         .finish()
         .with_code(2)
-        .saying(&["results.parquet: cut short"]);
+        .saying(&["results.csv: cut short"]);
 }
 
 #[test]
@@ -411,7 +412,9 @@ mod with_duckdb {
         let failing = |sql: &str| workplace.inferbench(&["store", "query", sql]).finish().with_code(2);
         failing("SELECT nothing FROM benchmark_runs").saying(&["nothing"]);
         cut(&workplace.path(&format!("target-reports/{RUN}/latencies.parquet")));
-        failing("FROM raw_benchmark_data").saying(&["latencies.parquet: cut short", "convert or import it again"]);
+        failing("FROM raw_benchmark_data").saying(&["latencies.parquet: cut short", "convert or import the run again"]);
+        cut(&workplace.path(&format!("target-reports/{RUN}/results.csv")));
+        failing("FROM benchmark_results").saying(&["results.csv: cut short", "convert or import the run again"]);
         workplace.write("broken.duckdb", "no database");
         let broken = workplace.inferbench(&["store", "query", "SELECT 1", "--database", "broken.duckdb"]);
         { broken }.finish().with_code(2).saying(&["broken.duckdb: "]);

@@ -1,0 +1,112 @@
+//! What must be equal in two records, so that they can be compared: the conditions, and the build.
+
+use serde::Serialize;
+
+use crate::run_data::Record;
+
+/// A condition that must be equal, so that a ratio says something about the code.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, clap::ValueEnum, strum::IntoStaticStr)]
+#[serde(rename_all = "kebab-case")]
+#[strum(serialize_all = "kebab-case")]
+pub enum Condition {
+    /// The machine
+    Host,
+    /// The version of the backend or of its native library
+    Library,
+    /// The work inside the timed call
+    Boundary,
+    /// The number of threads that the runtime uses
+    Threads,
+    /// The device or dtype that was effective
+    Device,
+}
+
+/// A condition that is not the same on both sides, or within one.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Difference {
+    pub condition: Condition,
+    pub base: String,
+    pub candidate: String,
+}
+
+impl Condition {
+    /// As on the command line: `host`.
+    pub fn name(self) -> &'static str {
+        self.into()
+    }
+
+    /// The condition in a run. Returns `None` if it is unknown, which is not a difference.
+    pub fn of(self, record: &Record) -> Option<String> {
+        let known = |parts: &[Option<&str>]| {
+            let parts: Vec<&str> = parts.iter().flatten().copied().collect();
+            (!parts.is_empty()).then(|| parts.join(" "))
+        };
+        match self {
+            Condition::Host => Some(record.host_id.clone()),
+            Condition::Library => known(&[record.backend_version.as_deref(), record.library_version.as_deref()]),
+            Condition::Boundary => Some(record.boundary.to_string()),
+            Condition::Threads => record.threads.map(|threads| threads.to_string()),
+            Condition::Device => {
+                known(&[record.effective_device.as_deref(), record.effective_dtype.map(|dtype| dtype.name())])
+            }
+        }
+    }
+}
+
+/// Whether two records have the same host, library, boundary and threads. They may be of several devices and dtypes.
+pub(crate) fn is_like(one: &Record, other: &Record) -> bool {
+    let conditions = [Condition::Host, Condition::Library, Condition::Boundary, Condition::Threads];
+    conditions.into_iter().all(|condition| condition.of(one) == condition.of(other))
+}
+
+/// Whether two records of a case differ by noise only: they are alike, and of the same build.
+pub(crate) fn is_repetition(one: &Record, other: &Record) -> bool {
+    is_like(one, other) && is_same_build(one, other)
+}
+
+/// Whether two records are known to be of one build.
+pub(super) fn is_same_build(one: &Record, other: &Record) -> bool {
+    build(one).is_some_and(|own| build(other) == Some(own))
+}
+
+/// A commit without changes, its compiler and its model file.
+pub type Build<'a> = (&'a str, &'a str, Option<&'a str>);
+
+/// The build of a record. Returns `None` for a tree with changes, or without a commit, which may have had any code.
+pub fn build(record: &Record) -> Option<Build<'_>> {
+    if record.git_dirty != Some(false) {
+        return None;
+    }
+    Some((record.git_commit.as_deref()?, &record.rustc_version, record.artifact_sha256.as_deref()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::compare::tests::simulation::empty_record;
+
+    fn run(index: usize, commit: &str) -> Record {
+        Record {
+            run_id: format!("run{index:03}"),
+            git_commit: Some(commit.into()),
+            git_dirty: Some(false),
+            ..empty_record()
+        }
+    }
+
+    #[test]
+    fn a_repetition_is_of_the_same_build() {
+        let one = run(1, "c");
+        assert!(is_repetition(&one, &run(2, "c")));
+        let dirty = Record { git_dirty: Some(true), ..one.clone() };
+        let others = [
+            run(2, "d"),
+            Record { backend_version: Some("2".into()), ..one.clone() },
+            Record { artifact_sha256: Some("ab".into()), ..one.clone() },
+            Record { rustc_version: "rustc 2".into(), ..one.clone() },
+            dirty.clone(),
+        ];
+        assert!(others.iter().all(|other| !is_repetition(&one, other)));
+        assert!(!is_repetition(&dirty, &dirty));
+    }
+}
