@@ -32,7 +32,7 @@ pub fn read_suite(name_or_path: &str, models_folder: &Path) -> Result<Suite> {
     read().with_context(|| path.display().to_string())
 }
 
-/// What a custom set runs its models with.
+/// The settings that a custom set runs its models with.
 const CUSTOM_SET: &str = "models = []\nbackends = ['ort', 'tch', 'candle']\nbatch_sizes = [1, 8]";
 
 /// Reads a custom set, the JSON form of a suite: models by key. A model with a `path` has the name of its key; the others

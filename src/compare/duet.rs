@@ -118,7 +118,7 @@ pub struct Paired<'a> {
     pub error_rate: f64,
 }
 
-/// What a duel says of one candidate in one case.
+/// The result of a duel for one candidate in one case.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct PairedChange {
     pub verdict: Verdict,

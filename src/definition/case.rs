@@ -118,7 +118,7 @@ impl Case {
         }
     }
 
-    /// What it gives to the symbolic dimensions.
+    /// The sizes that it gives to the symbolic dimensions.
     pub fn sizes(&self) -> Sizes {
         Sizes { batch: self.batch_size, sequence: self.sequence_length }
     }

@@ -56,7 +56,7 @@ impl Draft {
             let inputs = nodes.iter().flat_map(|node| &node.inputs);
             inputs.chain(graph.outputs.iter().map(|output| &output.name)).cloned().collect()
         };
-        // What a graph inside a node uses is not known.
+        // It is not known which values a graph inside a node uses.
         if !nodes.iter().any(NodeProto::has_subgraph) {
             let used = used_by(&nodes);
             nodes.retain(|node| node.op_type != "Transpose" || node.outputs.iter().any(|name| used.contains(name)));

@@ -18,7 +18,7 @@ impl<'a> Uses<'a> {
         for name in inputs.chain(graph.outputs.iter().map(|output| &output.name)) {
             *times.entry(name).or_default() += 1;
         }
-        // What a graph inside a node uses is not known.
+        // It is not known which values a graph inside a node uses.
         let has_subgraph = graph.nodes.iter().any(NodeProto::has_subgraph);
         let first = graph.nodes.iter().enumerate().filter(|_| !has_subgraph);
         let first = first.filter_map(|(place, node)| Some((node.inputs.first()?.as_str(), (place, node))));

@@ -57,7 +57,7 @@ impl Plan {
         for (index, (nodes, operator)) in groups.into_iter().enumerate() {
             let writes: BTreeSet<&str> = nodes.iter().flat_map(|node| &node.output).map(String::as_str).collect();
             let is_kept = |name: &&str| is_output.contains(name) || last_read.get(name).is_some_and(|&at| at > index);
-            // What is not known here is a name inside a subgraph.
+            // A name that is not known here belongs to a subgraph.
             let inputs = owned(&mut reads[index].iter().copied().filter(|name| known.contains(name)));
             let expired = owned(&mut reads[index].iter().copied().filter(|name| !is_kept(name)));
             let outputs = owned(&mut writes.iter().copied().filter(is_kept));
