@@ -38,8 +38,8 @@ pub struct Arguments {
     /// Let the scheduler choose the threads' processors; intervals get wider
     #[arg(long)]
     no_pin: bool,
-    /// Milliseconds of calls per slice; an arm runs for one slice at a time
-    #[arg(long, value_name = "MS", default_value = "20", value_parser = slice)]
+    /// Milliseconds of calls per slice, at least; an arm runs for one slice at a time, and for ten calls or more where they are long
+    #[arg(long, value_name = "MS", default_value = "2", value_parser = slice)]
     slice: Duration,
     /// Minutes that all cases may take together [default: 40 seconds for one case, 3 minutes for up to twelve]
     #[arg(long, value_name = "N", value_parser = minutes)]
@@ -48,7 +48,7 @@ pub struct Arguments {
     #[arg(long, value_name = "N", conflicts_with = "minutes", value_parser = clap::value_parser!(u16).range(1..=1000))]
     generations: Option<u16>,
     /// Changes up to this do not matter
-    #[arg(long, value_name = "FRACTION", default_value = "1.5%", value_parser = fraction_below_one)]
+    #[arg(long, value_name = "FRACTION", default_value = "1%", value_parser = fraction_below_one)]
     tolerance: f64,
     /// Make the candidate slower by this, to see whether it is found
     #[arg(long, value_name = "FRACTION", value_parser = fraction)]

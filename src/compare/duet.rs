@@ -8,8 +8,9 @@
 //! benchmarking in reasonable time"): each one gives the median of its rows' log ratios. Other work strikes some generations
 //! as a whole, which makes long tails; so the estimate is that of Hodges and Lehmann, with Wilcoxon's interval.
 //!
-//! The null control shows what the machine does to a program that has not changed. Its interval must include a ratio
-//! of 1, and the bound of it that is farther from 1 is the floor below which no change is believed.
+//! The null control shows what the machine does to a program that has not changed. The bound of its interval that is farther
+//! from 1 is the floor below which no change is believed. Where the interval excludes a ratio of 1 and the floor is larger
+//! than the tolerance, nothing is said.
 //!
 //! A duel is looked at only as often as was planned. Each [`Look`] spends a part of the error rate, so that a duel that
 //! stops at the first look that settles it is wrong no more often than one that goes on to the end (Jennison & Turnbull
@@ -126,7 +127,7 @@ pub struct PairedChange {
     pub change: RatioEstimate,
     /// The null control's time over the base's.
     pub null: RatioEstimate,
-    /// The null control shows a change: nothing can be said of the candidate.
+    /// The null control shows a change that could be larger than the tolerance: nothing can be said of the candidate.
     pub is_null_changed: bool,
     /// The change is sure and above the floor, and within the tolerance.
     pub is_small_change: bool,
@@ -173,8 +174,12 @@ pub fn decide_duet(compared: &[Paired<'_>], tolerance: f64) -> Vec<Option<Paired
     let mut nulls_changed = discoveries(&null_p_values, FALSE_DISCOVERIES).into_iter();
     let mut decide = |(it, estimates): (&Paired, &Option<[DuetEstimate; 2]>)| {
         let [null, candidate] = (*estimates)?;
-        let (finding, is_null_changed) = (findings.next()?, nulls_changed.next()?);
-        let is_mean_apart = finding.verdict == Verdict::Same && candidate.mean_ratio.ln().abs() > tolerance.ln_1p();
+        let (finding, floor) = (findings.next()?, limits(it, &null).floor);
+        let is_null_changed = nulls_changed.next()? && floor > tolerance;
+        // The machine moves the null control's mean, too.
+        let noise = null.mean_ratio.ln().abs();
+        let is_mean_apart =
+            finding.verdict == Verdict::Same && candidate.mean_ratio.ln().abs() > tolerance.ln_1p() + noise;
         let logarithms = |role: Role| -> Vec<f64> {
             it.generations.iter().flat_map(|generation| &generation.rows).map(|row| row[role.place()]).collect()
         };
@@ -185,7 +190,7 @@ pub fn decide_duet(compared: &[Paired<'_>], tolerance: f64) -> Vec<Option<Paired
             null: null.estimate,
             is_null_changed,
             is_small_change: finding.is_small_change,
-            floor: limits(it, &null).floor,
+            floor,
             mean_ratio: candidate.mean_ratio,
             is_mean_apart,
             generations: it.generations.len(),
@@ -285,11 +290,13 @@ impl Components {
 
     /// Chooses the slices per generation so that time is spent where the scatter comes from (Kalibera & Jones 2013,
     /// section 6: the square root of the ratio of costs times the ratio of deviations), and as many generations as fit into
-    /// `seconds`.
+    /// `seconds`. At least a quarter of the time goes to slices: the machine may change its speed from one slice to the next,
+    /// which a short pilot need not show, and a median of many slices does not mind.
     pub fn plan(&self, costs: Costs, seconds: f64, may_stop_early: bool) -> DuetPlan {
         let row_error = MEDIAN_PENALTY.sqrt() * self.within;
         let best = (costs.start / costs.row.max(1e-9)).sqrt() * row_error / self.between.max(1e-9);
-        let slices = (best.ceil() as usize).clamp(FEWEST_SLICES, MOST_SLICES);
+        let least = costs.start / (3.0 * costs.row.max(1e-9));
+        let slices = (best.max(least).ceil() as usize).clamp(FEWEST_SLICES, MOST_SLICES);
         let generation = costs.start + slices as f64 * costs.row;
         let generations = (seconds / generation.max(1e-9)) as usize;
         DuetPlan { generations: generations.clamp(FEWEST_GENERATIONS, MOST_GENERATIONS), slices, may_stop_early }
@@ -373,6 +380,10 @@ mod tests {
         generations.iter_mut().flat_map(|generation| &mut generation.rows).for_each(|row| row[1] = 0.03);
         let decided = decide(&generations, TOLERANCE, true).unwrap();
         assert_eq!((decided.verdict, decided.is_null_changed), (Verdict::CannotSay, true));
+        // A change of the null control that is sure and too small to matter is only a floor.
+        generations.iter_mut().flat_map(|generation| &mut generation.rows).for_each(|row| row[1] = 0.003);
+        let decided = decide(&generations, TOLERANCE, true).unwrap();
+        assert_eq!((decided.verdict, decided.is_null_changed), (Verdict::Slower, false));
     }
 
     #[test]

@@ -15,6 +15,7 @@ use super::planning::Arena;
 use crate::compare::Role;
 use crate::definition::{CaseFailure, Status};
 use crate::harness::{ArmAnswer, ArmReady, ArmStart, Handicap, SliceFigures, is_interrupted, is_interrupted_with};
+use crate::machine::spawn_displaced;
 
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 
@@ -36,11 +37,17 @@ pub struct LiveArm {
 }
 
 impl LiveArm {
-    /// Starts a process that loads its case.
+    /// Starts a process that loads its case. Its memory is displaced by so many bytes from where it would lie.
     ///
     /// # Errors
     /// It cannot be started.
-    pub fn start(arena: &Arena, role: Role, start: &ArmStart, handicap: Option<Handicap>) -> Result<Self> {
+    pub fn start(
+        arena: &Arena,
+        role: Role,
+        start: &ArmStart,
+        handicap: Option<Handicap>,
+        displacement: usize,
+    ) -> Result<Self> {
         // Numbers of one length, like the paths.
         let slowdown = handicap.into_iter().flat_map(|Handicap { slowdown_ppm, least_call_ns }| {
             [format!("--slowdown-ppm={slowdown_ppm:09}"), format!("--least-call-ns={least_call_ns:09}")]
@@ -49,7 +56,8 @@ impl LiveArm {
         let mut command: Command = arena.command(role, arguments);
         command.envs(&start.environment).stdin(Stdio::piped()).stdout(Stdio::piped());
         command.stderr(fs_err::File::create(arena.log(role))?.into_parts().0);
-        let mut child = command.spawn().with_context(|| arena.of(role).display().to_string())?;
+        let child = spawn_displaced(&mut command, displacement);
+        let mut child = child.with_context(|| arena.of(role).display().to_string())?;
         let (input, output) = (child.stdin.take(), child.stdout.take());
         let (input, output) = input.zip(output).context("an arm without pipes")?;
         let (sender, answers) = channel();

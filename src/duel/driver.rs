@@ -16,7 +16,7 @@ use crate::compare::{
     Components, Costs, DUEL_FORMAT, Duel, DuetPlan, FEWEST_GENERATIONS, Generation, Loss, Program, Role,
 };
 use crate::harness::{Handicap, is_interrupted};
-use crate::machine::{Machine, processor_order, share_a_core};
+use crate::machine::{Machine, can_fix_addresses, processor_order, share_a_core};
 use crate::paths::Paths;
 use crate::selection::Selection;
 
@@ -213,6 +213,9 @@ impl<'a> Driver<'a> {
             self.say("threads are not pinned: there are fewer processors than threads, or the system has no pins");
         } else if share_a_core(processors) {
             self.say("some threads share a core; with fewer of them (--threads) the intervals are narrower");
+        }
+        if !can_fix_addresses() {
+            self.say("the arms' memory lies at random addresses, because the system does not let it be otherwise: the intervals are wider");
         }
     }
 

@@ -10,10 +10,10 @@ use super::planning::Arena;
 use crate::compare::{Generation, Loss, Role};
 use crate::fixture::seeded::Stream;
 use crate::harness::{ArmStart, Handicap};
+use crate::machine::MOST_DISPLACEMENT;
 
-/// A slice of long calls has this many of them, as far as [`LONGEST_SLICE`] allows it.
-const CALLS_PER_SLICE: u64 = 3;
-const LONGEST_SLICE: Duration = Duration::from_millis(100);
+/// A slice of longer calls takes as long as so many of them, as far as that is no longer than the time beside it.
+const CALLS_PER_SLICE: [(u32, Duration); 2] = [(10, Duration::from_millis(20)), (3, Duration::from_millis(100))];
 
 /// The arms of one case, and how their slices are taken.
 pub struct ArmsOfCase<'a> {
@@ -74,10 +74,11 @@ impl ArmsOfCase<'_> {
         let mut arms: Vec<(usize, LiveArm)> = Vec::new();
         let mut affinities = Vec::new();
         let mut call_ns = 0;
+        let displacement = draws(self.seed, self.id, number, slices + 1).at(0) as usize % MOST_DISPLACEMENT;
         // The order in which processes start may decide where their memory lies.
         for place in self.order(number, 0) {
             let (role, start, handicap) = self.starts[place];
-            let mut arm = LiveArm::start(self.arena, role, start, handicap)?;
+            let mut arm = LiveArm::start(self.arena, role, start, handicap, displacement)?;
             match arm.wait_until_ready() {
                 Ok(ready) => {
                     call_ns = call_ns.max(ready.call_ns);
@@ -90,8 +91,9 @@ impl ArmsOfCase<'_> {
             arms.push((place, arm));
         }
         arms.sort_by_key(|(place, _)| *place);
-        let several = Duration::from_nanos(call_ns.saturating_mul(CALLS_PER_SLICE)).min(LONGEST_SLICE);
-        let slice = self.slice.max(several);
+        let call = Duration::from_nanos(call_ns);
+        let slice =
+            CALLS_PER_SLICE.iter().fold(self.slice, |slice, (calls, most)| slice.max((call * *calls).min(*most)));
         let started = Instant::now();
         let mut rows = Vec::with_capacity(slices);
         for row in 0..slices {
@@ -124,10 +126,14 @@ fn lost(role: Role, silence: Silence) -> Attempt {
     }
 }
 
-/// The order of the arms, drawn for each row anew; it depends on these numbers only, so that a duel which goes on after an
-/// interruption goes on as it would have.
+/// The draws of a row depend on these numbers only, so that a duel which goes on after an interruption goes on as it would have.
+fn draws(seed: u64, id: &str, generation: usize, row: usize) -> Stream {
+    Stream::new(Stream::new(seed, id).at((generation as u64) << 32 | row as u64), "order")
+}
+
+/// The order of the arms, drawn for each row anew.
 fn order(seed: u64, id: &str, arms: usize, generation: usize, row: usize) -> Vec<usize> {
-    let draws = Stream::new(Stream::new(seed, id).at((generation as u64) << 32 | row as u64), "order");
+    let draws = draws(seed, id, generation, row);
     let mut places: Vec<usize> = (0..arms).collect();
     places.sort_by_key(|place| draws.at(*place as u64));
     places

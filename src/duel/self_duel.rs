@@ -14,8 +14,8 @@ use crate::paths::Paths;
 use crate::selection::Selection;
 
 /// As duels have them by default.
-const SLICE: Duration = Duration::from_millis(20);
-const TOLERANCE: f64 = 0.015;
+const SLICE: Duration = Duration::from_millis(2);
+const TOLERANCE: f64 = 0.01;
 
 /// Measures duels of this executable with itself for about that long. The inner error is an exit code; there is no gate if too few generations fit.
 ///

@@ -1,10 +1,12 @@
 //! Facts about the machine and the source that a run was made on.
 
+mod addresses;
 mod container;
 mod kernel_files;
 mod processor_time;
 mod processors;
 
+pub use addresses::{MOST_DISPLACEMENT, can_fix_addresses, displace_mappings, spawn_displaced};
 pub use container::ContainerLimits;
 pub use kernel_files::kernel_number;
 pub use processor_time::{ProcessorTime, TICKS_PER_SECOND, own_ticks, processes};

@@ -11,12 +11,12 @@ use super::case_outcome::unwinding;
 use super::loaded_case::{self, Fixtures};
 use crate::definition::CaseFailure;
 use crate::harness::protocol::{ArmAnswer, ArmReady, Handicap, Job, SliceFigures, WorkItem};
-use crate::machine::{confine_thread, pin_busiest, thread_affinities, thread_times};
+use crate::machine::{confine_thread, displace_mappings, pin_busiest, thread_affinities, thread_times};
 use crate::measurement::{CallTimes, TimedSession};
 use crate::run_data::Observed;
 
-/// This fraction of a slice passes before its first counted call, so that the caches are the arm's own again.
-const SETTLING: u32 = 10;
+/// One part of so many of a slice passes before its first counted call, so that the caches are the arm's own again.
+const SETTLING: u32 = 4;
 /// What there is room for at first; a slice with more calls allocates between two of them, and not in one.
 const ROOM: usize = 1 << 16;
 
@@ -26,6 +26,7 @@ const ROOM: usize = 1 << 16;
 /// The job cannot be read, or the driver is gone or asks for something unknown.
 pub fn run_arm(job: &Path, handicap: Option<Handicap>) -> Result<()> {
     end_with_driver()?;
+    displace_mappings();
     let job = Job::read(job)?;
     let [item] = job.work.as_slice() else { bail!("the job of an arm has {} cases, and not one", job.work.len()) };
     let (mut session, call) = match unwinding(|| load(&job, item, handicap)) {

@@ -1,0 +1,76 @@
+//! Where a process's memory lies, which systems draw at random for every process, and which makes it some per cent faster or
+//! slower (Mytkowicz et al. 2009, "Producing wrong data without doing anything obviously wrong!").
+//!
+//! In a paired benchmark the arms of one generation get the same addresses, and each generation gets others.
+
+use std::process::{Child, Command};
+
+/// Set for processes whose memory is to be displaced, to as many characters as it is displaced by bytes: the environment lies
+/// on the stack.
+const DISPLACEMENT: &str = "INFERBENCH_DISPLACEMENT";
+/// Displacements are smaller than this, which is a page.
+pub const MOST_DISPLACEMENT: usize = 4096;
+
+/// Starts a process whose addresses depend on its executable, its environment and `displacement` only. Where the system does
+/// not allow it (see [`can_fix_addresses`]), they are random as ever.
+///
+/// # Errors
+/// The process cannot be started.
+pub fn spawn_displaced(command: &mut Command, displacement: usize) -> std::io::Result<Child> {
+    command.env(DISPLACEMENT, "-".repeat(displacement % MOST_DISPLACEMENT));
+    with_fixed_addresses(|| command.spawn()).0
+}
+
+/// Whether the system lets processes have addresses that are not random. Linux does, unless a container forbids it.
+pub fn can_fix_addresses() -> bool {
+    with_fixed_addresses(|| ()).1
+}
+
+/// The children of what runs in `start` have fixed addresses, if the second value is true.
+#[cfg(target_os = "linux")]
+fn with_fixed_addresses<T>(start: impl FnOnce() -> T) -> (T, bool) {
+    use nix::sys::personality::{Persona, get, set};
+    let own = get().and_then(|own| set(own | Persona::ADDR_NO_RANDOMIZE));
+    let started = start();
+    let is_fixed = own.is_ok();
+    let _ = own.and_then(set);
+    (started, is_fixed)
+}
+
+#[cfg(not(target_os = "linux"))]
+fn with_fixed_addresses<T>(start: impl FnOnce() -> T) -> (T, bool) {
+    (start(), false)
+}
+
+/// Displaces what this process maps from now on (libraries, large buffers) as it was told when it was started: the sixteenth
+/// part of its displacement, in pages.
+pub fn displace_mappings() {
+    // An allocation of this size is a mapping of its own in every allocator.
+    const LEAST: usize = 4 << 20;
+    const PAGE: usize = 4096;
+    if let Some(displacement) = std::env::var_os(DISPLACEMENT) {
+        std::mem::forget(Vec::<u8>::with_capacity(LEAST + displacement.len() / 16 * PAGE));
+    }
+}
+
+#[cfg(all(test, target_os = "linux"))]
+mod tests {
+    use super::*;
+    use std::process::Stdio;
+
+    /// The last address of the stack that `cat` sees, which the length of its environment moves too.
+    fn maps(displacement: usize) -> String {
+        let mut command = Command::new("cat");
+        command.arg("/proc/self/maps").stdout(Stdio::piped());
+        let output = spawn_displaced(&mut command, displacement).unwrap().wait_with_output().unwrap();
+        let text = String::from_utf8(output.stdout).unwrap();
+        text.lines().filter_map(|line| line.split_whitespace().next()).map(|range| format!("{range}\n")).collect()
+    }
+
+    #[test]
+    fn addresses_are_the_same_for_one_displacement() {
+        if can_fix_addresses() {
+            assert_eq!(maps(100), maps(100));
+        }
+    }
+}
