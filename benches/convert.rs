@@ -9,13 +9,13 @@ use std::time::Instant;
 
 use clap::Parser;
 use inferbench::convert::convert;
-use inferbench::criterion_dir::{LatencyLog, write_latency_log};
-use inferbench::definition::{Boundary, Case, Effort, Status, Suite};
+use inferbench::criterion_dir::{LATENCY_LOG, LatencyLog};
+use inferbench::definition::{Boundary, Case, Effort, Suite};
 use inferbench::history::{write_records, write_throughput};
 use inferbench::machine::{Machine, Revision};
 use inferbench::measurement::memory;
 use inferbench::run_data::{
-    CriterionArguments, Event, MANIFEST_FORMAT, Manifest, ManifestCase, Mode, Observed, Outcome, RunFolder,
+    CriterionArguments, Event, MANIFEST_FORMAT, Manifest, ManifestCase, Mode, Outcome, RunFolder,
 };
 
 const MODELS: usize = 500;
@@ -36,7 +36,7 @@ fn main() {
 
     let is_reset = memory::reset_peak().is_ok();
     let start = Instant::now();
-    let conversion = convert(&run, &root.join("criterion"), "new").expect("the generated tree is whole");
+    let conversion = convert(&run, &root.join("criterion"), "new", |_, _| Ok(())).expect("the generated tree is whole");
     let (mut results, mut throughput) = (Vec::new(), Vec::new());
     write_records(&conversion.records, &mut results).expect("memory can be written");
     write_throughput(&conversion.records, &mut throughput).expect("memory can be written");
@@ -64,8 +64,9 @@ fn generate(root: &Path, models: usize) -> RunFolder {
             cases.push(case);
         }
     }
-    run.write_manifest(&manifest(root, &cases)).expect("the target folder can be written");
-    write_outcomes(&run, &cases);
+    let manifest = manifest(root, &cases);
+    run.write_manifest(&manifest).expect("the target folder can be written");
+    write_outcomes(&run, &manifest);
     run
 }
 
@@ -99,7 +100,8 @@ fn write_entry(criterion: &Path, case: &Case, seed: u64) {
         fs::write(folder.join(name), value.to_string()).expect("the target folder can be written");
     }
     let log = LatencyLog { run_id: RUN_ID.into(), warm_up_ns: Vec::new(), samples_ns, disturbed: None };
-    write_latency_log(&folder, &log).expect("the target folder can be written");
+    let log = serde_json::to_vec(&log).expect("a log is JSON");
+    fs::write(folder.join(LATENCY_LOG), log).expect("the target folder can be written");
 }
 
 const RUN_ID: &str = "20260101T000000Z";
@@ -157,16 +159,10 @@ fn manifest(root: &Path, cases: &[Case]) -> Manifest {
 }
 
 /// One write for all: `append` syncs each line to the disk, as a run must.
-fn write_outcomes(run: &RunFolder, cases: &[Case]) {
+fn write_outcomes(run: &RunFolder, manifest: &Manifest) {
     let mut lines = String::new();
-    for case in cases {
-        let outcome = Outcome {
-            id: case.benchmark_id(),
-            status: Status::Ok,
-            message: None,
-            observed: Observed::default(),
-            seconds: 1.0,
-        };
+    for planned in &manifest.cases {
+        let outcome = Outcome { seconds: 1.0, ..Outcome::new(manifest.row(planned)) };
         lines += &serde_json::to_string(&Event::Finished(Box::new(outcome))).expect("an outcome is JSON");
         lines.push('\n');
     }

@@ -7,6 +7,7 @@ use inferbench::backend::{Placement, Session, Stages};
 use inferbench::definition::CaseFailure;
 use inferbench::fixture::HostTensor;
 use inferbench::measurement::{TimedSession, memory, watch};
+use inferbench::run_data::Record;
 
 const BLOCK: usize = 64 << 20;
 
@@ -45,12 +46,13 @@ fn a_known_allocation_is_found_to_within_a_few_per_cent() {
     // As a file that is read while the model is loaded.
     drop(std::hint::black_box(vec![1_u8; 6 * BLOCK]));
     let mut session = TimedSession::new(Box::new(Allocating), 1);
-    let usage = watch(&mut session, "cpu", 1, 2.0).unwrap();
-    assert_eq!(usage.device_peak_bytes, None);
-    let memory = usage.memory.unwrap();
-    let near = |bytes: u64, blocks: f64| (bytes as f64 / (blocks * BLOCK as f64) - 1.0).abs() < 0.05;
-    assert!(near(memory.calls_peak_bytes.unwrap() - memory.loaded_bytes, 2.0), "{memory:?}");
-    assert!(near(memory.peak_bytes - memory.loaded_bytes, 6.0), "{memory:?}");
-    let average = memory.average_bytes - memory.loaded_bytes;
-    assert!((0.8..1.4).contains(&(average as f64 / BLOCK as f64)), "{memory:?}");
+    let mut row = Record { device: "cpu".into(), batch_size: 1, ..Record::default() };
+    let loaded_mb = memory::megabytes(memory::resident_bytes().unwrap());
+    watch(&mut session, &mut row, 2.0).unwrap();
+    assert_eq!(row.device_memory_mb, None);
+    let blocks = |mb: f64| 1e6 * mb / BLOCK as f64;
+    let near = |mb: f64, expected: f64| (blocks(mb) / expected - 1.0).abs() < 0.05;
+    assert!(near(row.memory_growth_mb.unwrap(), 2.0), "{row:?}");
+    assert!(near(row.memory_mb.unwrap() - loaded_mb, 6.0), "{row:?}");
+    assert!((0.8..1.4).contains(&blocks(row.memory_avg_mb.unwrap() - loaded_mb)), "{row:?}");
 }

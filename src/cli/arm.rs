@@ -4,7 +4,6 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 
-use super::print;
 use crate::exit_codes;
 use crate::harness::{ArmRequest, Handicap, plan_arms, run_arm};
 use crate::paths::Paths;
@@ -38,12 +37,7 @@ struct TimeArguments {
 
 pub fn run(arguments: &Arguments) -> anyhow::Result<u8> {
     match &arguments.part {
-        Part::Plan(plan) => {
-            let Some(plan) = plan_arms(&Paths::find(), plan)? else {
-                return Ok(exit_codes::INTERRUPTED);
-            };
-            print(&(serde_json::to_string(&plan)? + "\n"))?;
-        }
+        Part::Plan(plan) => println!("{}", serde_json::to_string(&plan_arms(&Paths::find(), plan)?)?),
         Part::Time(TimeArguments { job, slowdown_ppm, least_call_ns }) => {
             let handicap = |ppm| Handicap { slowdown_ppm: ppm, least_call_ns: *least_call_ns };
             run_arm(job, slowdown_ppm.map(handicap))?;

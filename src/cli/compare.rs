@@ -7,7 +7,6 @@ use clap::Args;
 use clap::builder::PossibleValuesParser;
 
 use super::history_arguments::HistoryArguments;
-use super::print;
 use super::values::fraction_below_one;
 use crate::compare::{Allowance, CaseFilter, Condition, EarlierRuns, Noise, Options, Side, compare};
 use crate::history::write_whole;
@@ -86,7 +85,7 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<u8> {
     let text = comparison::render(&found, arguments.format, &arguments.columns);
     match &arguments.output {
         Some(output) => write_whole(output, text.as_bytes())?,
-        None => print(&text)?,
+        None => print!("{text}"),
     }
     Ok(found.exit_code)
 }

@@ -6,7 +6,7 @@ use anyhow::{Result, bail};
 use clap::Args;
 
 use super::report::payload;
-use crate::convert::{Conversion, convert_each};
+use crate::convert::{Conversion, convert};
 use crate::definition::Status;
 use crate::exit_codes;
 use crate::history::{History, Imported, NewRun, RESULTS, Run, write_whole};
@@ -26,9 +26,6 @@ pub struct Arguments {
     /// Name under which Criterion keeps the measurements
     #[arg(long, value_name = "NAME", default_value = "new")]
     baseline: String,
-    /// Criterion's root folder [default: the run's]
-    #[arg(long, value_name = "FOLDER")]
-    criterion: Option<PathBuf>,
     /// Folder for the reports and the history [default: target-reports]
     #[arg(long, value_name = "FOLDER", visible_alias = "output")]
     output_dir: Option<PathBuf>,
@@ -37,13 +34,11 @@ pub struct Arguments {
     replace: bool,
 }
 
-/// Runs the command, and returns its exit code.
 pub fn run(arguments: &Arguments) -> Result<u8> {
     let paths = Paths::find();
     let folder = RunFolder::find(&paths.runs(), arguments.run.as_deref())?;
     let reports = arguments.output_dir.clone().unwrap_or_else(|| paths.reports());
-    let criterion = arguments.criterion.as_deref();
-    let converted = convert_run(&folder, criterion, &arguments.baseline, &reports, arguments.replace)?;
+    let converted = convert_run(&folder, &arguments.baseline, &reports, arguments.replace)?;
     converted.write_pages(&reports, &paths)?;
     println!("{}", converted.run.folder().join(RESULTS).display());
     let has_figures = converted.reported.records.iter().any(|record| record.status == Status::Ok);
@@ -61,17 +56,10 @@ pub struct Converted {
 /// # Errors
 /// The manifest cannot be read, the files cannot be written, or the history has more of the run and it is not to `replace`
 /// that.
-pub fn convert_run(
-    folder: &RunFolder,
-    criterion_root: Option<&Path>,
-    baseline: &str,
-    reports: &Path,
-    replace: bool,
-) -> Result<Converted> {
+pub fn convert_run(folder: &RunFolder, baseline: &str, reports: &Path, replace: bool) -> Result<Converted> {
     let manifest = folder.read_manifest()?;
-    let criterion_root = criterion_root.unwrap_or(&manifest.criterion_root);
     let mut new = NewRun::create(reports, &manifest.run_id)?;
-    let conversion = convert_each(folder, criterion_root, baseline, |record, entry| {
+    let conversion = convert(folder, &manifest.criterion_root, baseline, |record, entry| {
         new.append_calls(&record.case_id, &entry.samples_ns, entry.disturbed.as_deref())
     })?;
     report_refusals(&conversion);

@@ -4,7 +4,6 @@ use std::time::Duration;
 
 use clap::Args;
 
-use super::print;
 use super::values::{fraction, fraction_below_one, minutes};
 use crate::compare::Program;
 use crate::duel::{self, DuelEnd, Length, Terms};
@@ -83,7 +82,7 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<u8> {
     }
     match duel::duel_between(&paths, &programs[0], &programs[1..], &terms(arguments))? {
         DuelEnd::Complete(duel) => {
-            print(&render(&duel, arguments.format))?;
+            print!("{}", render(&duel, arguments.format));
             Ok(duel.exit_code)
         }
         DuelEnd::Interrupted { kept } => {

@@ -17,7 +17,6 @@ mod verify;
 
 use std::process::ExitCode;
 
-use anyhow::Context;
 use clap::{Parser, Subcommand};
 
 use crate::report::table::Table;
@@ -61,7 +60,7 @@ pub fn main() -> ExitCode {
     if let Some(code) = harness::run_as_worker() {
         return code;
     }
-    let Cli { command } = parse_with_variables();
+    let Cli { command } = parse_with_variables(std::env::args_os());
     let result = match command {
         Command::Devices(arguments) => devices::run(&arguments),
         Command::Models(arguments) => models::run(&arguments),
@@ -80,7 +79,8 @@ pub fn main() -> ExitCode {
         Ok(code) => ExitCode::from(code),
         Err(error) => {
             eprintln!("inferbench: {error:#}");
-            ExitCode::from(exit_codes::USAGE)
+            let is_interrupted = error.is::<harness::Interrupted>();
+            ExitCode::from(if is_interrupted { exit_codes::INTERRUPTED } else { exit_codes::USAGE })
         }
     }
 }
@@ -92,20 +92,11 @@ struct Listing {
 }
 
 impl Listing {
-    fn print(&self, format: Format) -> anyhow::Result<()> {
-        print(&match format {
-            Format::Table => self.table.terminal(),
-            Format::Markdown => self.table.markdown(),
-            Format::Json => json(&self.objects),
-        })
-    }
-}
-
-/// Prints to standard output. A reader that has gone away, such as `head`, is no error.
-fn print(text: &str) -> anyhow::Result<()> {
-    use std::io::Write;
-    match std::io::stdout().write_all(text.as_bytes()) {
-        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => Err(error).context("standard output"),
-        _ => Ok(()),
+    fn print(&self, format: Format) {
+        match format {
+            Format::Table => print!("{}", self.table.terminal()),
+            Format::Markdown => print!("{}", self.table.markdown()),
+            Format::Json => print!("{}", json(&self.objects)),
+        }
     }
 }

@@ -4,8 +4,7 @@ use std::collections::BTreeSet;
 
 use anyhow::Result;
 use clap::Args;
-use serde::Serialize;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::Listing;
 use crate::backend;
@@ -30,10 +29,6 @@ pub struct Arguments {
     format: Format,
 }
 
-/// Lists the models.
-///
-/// # Errors
-/// The suite or a filter is wrong.
 pub fn run(arguments: &Arguments) -> Result<u8> {
     let paths = Paths::find();
     let Plan { cases, .. } = make_plan(&paths, &arguments.selection, &EffortArguments::default())?;
@@ -51,7 +46,7 @@ pub fn run(arguments: &Arguments) -> Result<u8> {
             Ok(model) => {
                 let size = size_bytes(model, &paths).map(|bytes| bytes as f64 / 1e6);
                 let backends = backends_with_artifact(model);
-                let costs = costs_of_one(model, cases.iter().map(|planned| &planned.case));
+                let (operations, costs) = costs_of_one(model, cases.iter().map(|planned| &planned.case));
                 let inputs: Vec<String> = model.inputs.iter().map(TensorSpec::to_string).collect();
                 table.row([
                     model.name.clone(),
@@ -59,7 +54,7 @@ pub fn run(arguments: &Arguments) -> Result<u8> {
                     model.family.clone(),
                     model.parameters.map(rounded).unwrap_or_default(),
                     size.map(megabytes).unwrap_or_default(),
-                    costs.iter().map(PhaseCost::text).collect::<Vec<_>>().join(", "),
+                    operations.join(", "),
                     inputs.join(", "),
                     backends.join(" "),
                 ]);
@@ -76,51 +71,30 @@ pub fn run(arguments: &Arguments) -> Result<u8> {
             }
         }
     }
-    Listing { table, objects: objects.into() }.print(arguments.format)?;
+    Listing { table, objects: objects.into() }.print(arguments.format);
     Ok(exit_codes::OK)
 }
 
-/// The cost of one sample of a phase.
-#[derive(Serialize)]
-struct PhaseCost {
-    phase: Phase,
-    sequence_length: Option<usize>,
-    batch_size: usize,
-    flops: Option<u64>,
-    bytes: Option<u64>,
-    arithmetic_intensity: Option<f64>,
-    /// Why there are no figures.
-    not_counted: Option<String>,
-}
-
-/// The phases and sequence lengths of the model's cases, each once.
-fn costs_of_one<'a>(model: &Model, cases: impl Iterator<Item = &'a Case>) -> Vec<PhaseCost> {
+/// The cost of one sample in each phase and at each sequence length of the model's cases: as a text, such as
+/// `prefill seq32 39.6 M`, and as an object.
+fn costs_of_one<'a>(model: &Model, cases: impl Iterator<Item = &'a Case>) -> (Vec<String>, Vec<Value>) {
     let own = cases.filter(|case| (&case.model, &case.variant) == (&model.name, &model.variant));
     let phases: BTreeSet<_> = own.map(|case| (case.phase, case.sequence_length)).collect();
-    let counted = |(phase, sequence_length)| {
+    let counted = |(phase, sequence_length): (Phase, Option<usize>)| {
         let counted = cost(model, phase, Sizes { batch: 1, sequence: sequence_length });
         let known = counted.as_ref().ok();
-        PhaseCost {
-            phase,
-            sequence_length,
-            batch_size: 1,
-            flops: known.map(|cost| cost.flops),
-            bytes: known.map(|cost| cost.bytes),
-            arithmetic_intensity: known.and_then(|cost| cost.intensity()),
-            not_counted: counted.as_ref().err().map(|error| format!("{error:#}")),
-        }
+        let object = json!({
+            "phase": phase, "sequence_length": sequence_length, "batch_size": 1,
+            "flops": known.map(|cost| cost.flops), "bytes": known.map(|cost| cost.bytes),
+            "arithmetic_intensity": known.and_then(|cost| cost.intensity()),
+            "not_counted": counted.as_ref().err().map(|error| format!("{error:#}")),
+        });
+        let phase = (phase != Phase::Forward).then(|| phase.to_string());
+        let length = sequence_length.map(|length| format!("seq{length}"));
+        let operations = known.map_or("unknown".into(), |cost| rounded(cost.flops));
+        ([phase, length, Some(operations)].into_iter().flatten().collect::<Vec<_>>().join(" "), object)
     };
-    phases.into_iter().map(counted).collect()
-}
-
-impl PhaseCost {
-    /// `8.18 G`, `prefill seq32 39.6 M`, `unknown`.
-    fn text(&self) -> String {
-        let phase = (self.phase != Phase::Forward).then(|| self.phase.to_string());
-        let length = self.sequence_length.map(|length| format!("seq{length}"));
-        let operations = self.flops.map_or("unknown".into(), rounded);
-        [phase, length, Some(operations)].into_iter().flatten().collect::<Vec<_>>().join(" ")
-    }
+    phases.into_iter().map(counted).unzip()
 }
 
 /// Bytes of the weights, made or still to make.

@@ -7,9 +7,8 @@ use clap::Args;
 
 use super::convert::convert_run;
 use super::report::{resolution, variants_of};
-use super::{print, verify};
+use super::verify;
 use crate::definition::Status;
-use crate::exit_codes;
 use crate::harness::{self, Purpose, Request};
 use crate::history::{RESULTS, THROUGHPUT, write_whole};
 use crate::paths::Paths;
@@ -66,24 +65,23 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<u8> {
         effort: arguments.effort.clone(),
         criterion_arguments: criterion_arguments(arguments),
         resume: arguments.resume,
+        is_dry: arguments.dry_run,
+        ..Request::default()
     };
-    if arguments.dry_run {
-        return dry_run(&request);
-    }
-    let finished = harness::run(&request)?;
+    let paths = Paths::find();
+    let finished = harness::run(&paths, &request)?;
     if let Some(folder) = &finished.folder {
-        let paths = Paths::find();
         let reports = arguments.output_dir.clone().unwrap_or_else(|| paths.reports());
         // What was measured just now is the truth about this run.
-        let converted = convert_run(folder, None, "new", &reports, true)?;
+        let converted = convert_run(folder, "new", &reports, true)?;
         let records = &converted.reported.records;
         let folder = converted.run.folder();
         let markdown = folder.join("report.md");
         let resolution = resolution(&paths, records);
         write_whole(&markdown, records::render(records, &[], &resolution, Format::Markdown).as_bytes())?;
-        print(&records::render(records, &[], &resolution, Format::Table))?;
+        print!("{}", records::render(records, &[], &resolution, Format::Table));
         for model in models_with_variants(records) {
-            print(&format!("\n{}", variants_of(records, &model, &paths)?))?;
+            print!("\n{}", variants_of(records, &model, &paths)?);
         }
         let [page, index] = converted.write_pages(&reports, &paths)?;
         let html = paths.criterion().join("report/index.html");
@@ -95,7 +93,7 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<u8> {
             ("all runs", &index),
         ];
         for (name, path) in paths.into_iter().chain(html.is_file().then_some(("Criterion HTML", &html))) {
-            print(&format!("{name:<15}{}\n", path.display()))?;
+            println!("{name:<15}{}", path.display());
         }
     }
     Ok(finished.exit_code)
@@ -122,20 +120,4 @@ fn criterion_arguments(arguments: &Arguments) -> Vec<String> {
         criterion.push("--noplot".into());
     }
     criterion
-}
-
-fn dry_run(request: &Request) -> anyhow::Result<u8> {
-    let estimates = harness::expected_times(request)?;
-    let mut total = 0.0;
-    for estimate in &estimates {
-        match &estimate.seconds {
-            Ok(seconds) => {
-                total += seconds;
-                print(&format!("{:<44} {seconds:>6.1} s\n", estimate.case.to_string()))?;
-            }
-            Err(failure) => print(&format!("{:<44} {failure}\n", estimate.case.to_string()))?,
-        }
-    }
-    print(&format!("{} cases, about {:.1} min\n", estimates.len(), total / 60.0))?;
-    Ok(exit_codes::OK)
 }

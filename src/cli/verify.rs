@@ -1,9 +1,10 @@
 //! `inferbench verify`: runs each case once and compares its outputs; the compatibility matrix.
 
+use anyhow::Result;
 use clap::Args;
 
-use super::print;
 use crate::harness::{self, Purpose, Request};
+use crate::paths::Paths;
 use crate::report::Format;
 use crate::report::compatibility::Matrix;
 use crate::selection::{EffortArguments, Selection};
@@ -24,7 +25,7 @@ pub struct Arguments {
     format: Format,
 }
 
-pub fn run(arguments: &Arguments) -> anyhow::Result<u8> {
+pub fn run(arguments: &Arguments) -> Result<u8> {
     verify(&arguments.selection, &EffortArguments::default(), arguments.filter.as_deref(), arguments.format)
 }
 
@@ -32,22 +33,18 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<u8> {
 ///
 /// # Errors
 /// What was asked for is wrong.
-pub fn verify(
-    selection: &Selection,
-    effort: &EffortArguments,
-    filter: Option<&str>,
-    format: Format,
-) -> anyhow::Result<u8> {
-    let finished = harness::run(&Request {
+pub fn verify(selection: &Selection, effort: &EffortArguments, filter: Option<&str>, format: Format) -> Result<u8> {
+    let request = Request {
         purpose: Purpose::Verify,
         selection: selection.clone(),
         effort: effort.clone(),
         criterion_arguments: std::iter::once("--bench".to_owned()).chain(filter.map(str::to_owned)).collect(),
-        resume: false,
-    })?;
+        ..Request::default()
+    };
+    let finished = harness::run(&Paths::find(), &request)?;
     let Some(folder) = &finished.folder else { return Ok(exit_codes::OK) };
     let outcomes = folder.read_outcomes();
     let matrix = Matrix::new(convert::verified(&folder.read_manifest()?, &outcomes), &outcomes);
-    print(&matrix.render(format))?;
+    print!("{}", matrix.render(format));
     Ok(finished.exit_code)
 }

@@ -8,7 +8,7 @@ use clap::Parser;
 use indexmap::IndexMap;
 
 use super::within::Within;
-use crate::convert::convert_each;
+use crate::convert::convert;
 use crate::criterion_dir::find_baselines;
 use crate::definition::{Case, Status};
 use crate::history::{History, Run};
@@ -157,7 +157,7 @@ fn of_folders(name: &str, folders: &[RunFolder], baseline: &str, paths: &Paths) 
     let mut last: IndexMap<Case, Measurement> = IndexMap::new();
     for folder in folders {
         let mut calls = HashMap::new();
-        let conversion = convert_each(folder, &paths.criterion(), baseline, |record, entry| {
+        let conversion = convert(folder, &paths.criterion(), baseline, |record, entry| {
             calls.insert(record.case(), entry.samples_ns.concat());
             Ok(())
         })?;

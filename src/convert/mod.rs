@@ -7,16 +7,13 @@ mod quality;
 mod roofline;
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
-use anyhow::Result;
+use anyhow::{Result, ensure};
 
-use crate::criterion_dir::{Estimate, MeasuredEntry, Refusal, SamplingMode, read_entry, read_estimates};
-use crate::definition::{BenchmarkId, Case, Effort, Phase, Status};
-use crate::run_data::{
-    Distribution, Latencies, Manifest, ManifestCase, Observed, Outcomes, Record, RunFolder, RunIdentity, StartTimes,
-    StopReason, Usage,
-};
+use crate::criterion_dir::{Estimate, MeasuredEntry, QUICK, read_entry, read_estimates};
+use crate::definition::{CaseFailure, Effort, Phase};
+use crate::run_data::{Distribution, Latencies, Manifest, ManifestCase, Outcomes, Record, RunFolder, StopReason};
 use crate::statistics::{SortedCalls, autocorrelation, relative_half_width};
 
 /// What a run comes to.
@@ -31,19 +28,13 @@ pub struct Conversion {
     pub not_reached: usize,
 }
 
-/// Converts a run whose measurements are in `baseline` of Criterion's tree: `new`, or a saved name.
+/// Converts a run whose measurements are in `baseline` of Criterion's tree: `new`, or a saved name. `measured` gets each
+/// record that has figures, with the calls that they are made of.
 ///
 /// # Errors
-/// The manifest cannot be read. Entries that cannot be read are in [`Conversion::refused`].
-pub fn convert(folder: &RunFolder, criterion_root: &Path, baseline: &str) -> Result<Conversion> {
-    convert_each(folder, criterion_root, baseline, |_, _| Ok(()))
-}
-
-/// The same, and hands on each record that has figures, with the calls that they are made of.
-///
-/// # Errors
-/// Those of [`convert`], and the first one of `measured`.
-pub fn convert_each(
+/// The manifest cannot be read, and the first error of `measured`. Entries that cannot be read are in
+/// [`Conversion::refused`].
+pub fn convert(
     folder: &RunFolder,
     criterion_root: &Path,
     baseline: &str,
@@ -51,27 +42,25 @@ pub fn convert_each(
 ) -> Result<Conversion> {
     let manifest = folder.read_manifest()?;
     let outcomes = folder.read_outcomes();
-    let run = manifest.identity();
     let answers = quality::Answers::read(folder, &manifest);
-    let context = Context { manifest: &manifest, outcomes: &outcomes, answers: &answers, run: &run, criterion_root };
+    let context = Context { manifest: &manifest, outcomes: &outcomes, answers: &answers, criterion_root, baseline };
     let (mut records, mut distributions) = (Vec::with_capacity(manifest.cases.len()), BTreeMap::new());
     let (mut refused, mut not_reached) = (Vec::new(), 0);
     for planned in &manifest.cases {
-        let id = planned.case.to_string();
-        let Some(mut record) = known(&run, planned, &outcomes).or_else(|| context.killed(planned)) else {
+        let Some(mut record) = known(&manifest, &outcomes, planned) else {
             not_reached += 1;
             continue;
         };
-        match context.put_measurement(&mut record, planned, baseline) {
+        match context.put_measurement(&mut record) {
             Ok(None) => {}
             Ok(Some((entry, distribution))) => {
                 measured(&record, &entry)?;
-                distributions.extend(distribution.map(|of| (id, of)));
+                distributions.extend(distribution.map(|of| (record.case_id.clone(), of)));
             }
-            Err(reason) => {
-                record.status = Status::Failed;
-                record.message = Some(format!("its measurement was not converted: {reason}"));
-                refused.push((id, reason));
+            Err(error) => {
+                let reason = format!("{error:#}");
+                record.fail(CaseFailure::failed(format!("its measurement was not converted: {reason}")));
+                refused.push((record.case_id.clone(), reason));
             }
         }
         records.push(record);
@@ -81,126 +70,79 @@ pub fn convert_each(
 
 /// The records of a verification, which has measured nothing: what became of each case, and what was observed of it.
 pub fn verified(manifest: &Manifest, outcomes: &Outcomes) -> Vec<Record> {
-    let run = manifest.identity();
-    let record = |planned: &ManifestCase| {
-        let not_reached = || bare(&run, planned, Status::Failed, Some("not reached".into()));
-        known(&run, planned, outcomes).unwrap_or_else(not_reached)
-    };
+    let record =
+        |planned| known(manifest, outcomes, planned).unwrap_or_else(|| failed(manifest, planned, "not reached"));
     manifest.cases.iter().map(record).collect()
 }
 
 /// What is known of a case besides its measurement. Returns `None` if the run did not come to it.
-fn known(run: &RunIdentity, planned: &ManifestCase, outcomes: &Outcomes) -> Option<Record> {
-    if let Some(failure) = &planned.failure {
-        return Some(bare(run, planned, failure.status, Some(failure.message.clone())));
+fn known(manifest: &Manifest, outcomes: &Outcomes, planned: &ManifestCase) -> Option<Record> {
+    let id = planned.case.to_string();
+    if planned.failure.is_some() {
+        return Some(manifest.row(planned));
     }
-    let outcome = outcomes.finished.get(&planned.case.to_string())?;
-    let mut record = bare(run, planned, outcome.status, outcome.message.clone());
-    put_observed(&mut record, &outcome.observed);
-    if let Some(start) = outcomes.cold_starts.get(&planned.case.to_string()) {
-        // In a process that has loaded other cases before, files and libraries are there already.
-        put_start(&mut record, start);
-    }
-    if let Some(usage) = outcomes.watched.get(&planned.case.to_string()) {
-        put_usage(&mut record, usage);
-    }
-    Some(record)
+    let was_killed_at_it = || manifest.finished.is_none() && outcomes.unfinished.as_ref() == Some(&id);
+    let killed = || was_killed_at_it().then(|| failed(manifest, planned, "the run was killed at this case"));
+    outcomes.row(&id).cloned().or_else(killed)
 }
 
-fn bare(run: &RunIdentity, planned: &ManifestCase, status: Status, message: Option<String>) -> Record {
-    let mut record = Record::new(run, &planned.case, status, message);
-    record.framework = planned.framework.clone();
-    record.family = planned.family.clone();
-    record.modality = planned.modality.clone();
-    record.parameters = planned.parameters;
-    record.nonzero_parameters = planned.nonzero_parameters;
-    roofline::put_cost(&mut record, planned.cost);
-    record
+fn failed(manifest: &Manifest, planned: &ManifestCase, why: &str) -> Record {
+    let mut row = manifest.row(planned);
+    row.fail(CaseFailure::failed(why));
+    row
 }
 
 struct Context<'a> {
     manifest: &'a Manifest,
     outcomes: &'a Outcomes,
     answers: &'a quality::Answers,
-    run: &'a RunIdentity,
     criterion_root: &'a Path,
+    baseline: &'a str,
 }
 
 impl Context<'_> {
-    /// The record of the case that the run was at when it was killed.
-    fn killed(&self, planned: &ManifestCase) -> Option<Record> {
-        let was_at_it = self.outcomes.unfinished.as_ref() == Some(&planned.case.benchmark_id());
-        let message = || Some("the run was killed at this case".to_owned());
-        (was_at_it && self.manifest.finished.is_none()).then(|| bare(self.run, planned, Status::Failed, message()))
-    }
-
     /// Puts in what was measured of a case, and returns its calls and how they are distributed; `None` if nothing was.
     ///
     /// # Errors
-    /// The calls are not the case's, or not whole; the text says why.
-    fn put_measurement(
-        &self,
-        record: &mut Record,
-        planned: &ManifestCase,
-        baseline: &str,
-    ) -> Result<Option<(MeasuredEntry, Option<Distribution>)>, String> {
-        let outcome = self.outcomes.finished.get(&planned.case.to_string());
-        let Some(outcome) = outcome.filter(|_| planned.failure.is_none() && record.status.is_measured()) else {
+    /// The calls are not the case's, or not whole.
+    fn put_measurement(&self, record: &mut Record) -> Result<Option<(MeasuredEntry, Option<Distribution>)>> {
+        let id = record.case_id.clone();
+        let Some(outcome) = self.outcomes.finished.get(&id).filter(|_| record.status.is_measured()) else {
             return Ok(None);
         };
-        let entry = self.entry(&self.folder(&planned.case.benchmark_id(), baseline))?;
+        let folder = self.criterion_root.join(&id);
+        ensure!(!self.manifest.is_quick, QUICK);
+        let entry = read_entry(&folder.join(self.baseline))?;
+        ensure!(entry.run_id == self.manifest.run_id, "stale: run {} has measured it since", entry.run_id);
         let (first, distribution) = put_calls(record, &entry).unzip();
-        let further = self.outcomes.further.get(&planned.case.to_string()).into_iter().flatten().cloned();
+        let further = self.outcomes.further.get(&id).into_iter().flatten().cloned();
         let processes: Vec<Latencies> = first.into_iter().chain(further).collect();
-        record.stopped_by = self.stopped_by(&outcome.observed, &entry);
+        // The reason that was planned with, and whether it was missed.
+        let planned = record.stopped_by.as_ref().and_then(|reason| reason.parse().ok());
+        if planned.is_some_and(|reason| is_missed(reason, &self.manifest.suite.effort, entry.samples_ns.concat())) {
+            record.stopped_by = record.stopped_by.take().map(|reason| reason + "-missed");
+        }
         put_criterion(record, &entry);
-        put_processes(record, &processes, outcome.observed.tokens_a_call);
+        put_processes(record, &processes, outcome.tokens_a_call);
         roofline::put_speed(record, self.manifest.peaks.as_ref());
-        self.put_change(record, &entry);
+        if let Some(name) = &self.manifest.compared_baseline
+            && let Ok(before) = read_estimates(&folder.join(name))
+        {
+            record.baseline = Some(name.clone());
+            record.change_vs_baseline = Some(entry.estimates.mean.point / before.mean.point - 1.0);
+        }
         self.answers.put_into(record);
-        if let Some(why) = self.why_not_judged(&planned.case) {
+        if let Some(why) = self.why_not_evaluated(&id) {
             quality::add_note(record, format!("its answers were not evaluated: {why}"));
         }
         Ok(Some((entry, distribution)))
     }
 
-    /// Where Criterion keeps the measurement of a case under this name.
-    fn folder(&self, id: &BenchmarkId, baseline: &str) -> PathBuf {
-        self.criterion_root.join(&id.group).join(&id.function).join(&id.value).join(baseline)
-    }
-
-    fn why_not_judged(&self, case: &Case) -> Option<&str> {
-        if self.outcomes.unevaluated.as_ref() == Some(&case.benchmark_id()) {
+    fn why_not_evaluated(&self, id: &str) -> Option<&str> {
+        if self.outcomes.unevaluated.as_deref() == Some(id) {
             return Some("the run was stopped before; `--resume` evaluates it");
         }
-        self.outcomes.evaluated.get(&case.to_string())?.failure.as_deref()
-    }
-
-    fn entry(&self, folder: &Path) -> Result<MeasuredEntry, String> {
-        if self.manifest.is_quick {
-            return Err(Refusal::Quick.to_string());
-        }
-        let entry = read_entry(folder).map_err(|refusal| refusal.to_string())?;
-        if entry.run_id != self.run.run_id {
-            return Err(format!("stale: run {} has measured it since", entry.run_id));
-        }
-        Ok(entry)
-    }
-
-    /// The reason that was planned with, and whether it was missed.
-    fn stopped_by(&self, observed: &Observed, entry: &MeasuredEntry) -> Option<String> {
-        let planned = observed.stopped_by?;
-        let missed =
-            if is_missed(planned, &self.manifest.suite.effort, entry.samples_ns.concat()) { "-missed" } else { "" };
-        Some(format!("{planned}{missed}"))
-    }
-
-    fn put_change(&self, record: &mut Record, entry: &MeasuredEntry) {
-        let Some(name) = &self.manifest.compared_baseline else { return };
-        if let Ok(before) = read_estimates(&self.folder(&entry.id, name)) {
-            record.baseline = Some(name.clone());
-            record.change_vs_baseline = Some(entry.estimates.mean.point / before.mean.point - 1.0);
-        }
+        self.outcomes.evaluated.get(id)?.failure.as_deref()
     }
 }
 
@@ -216,62 +158,6 @@ fn is_missed(planned: StopReason, effort: &Effort, calls: Vec<u64>) -> bool {
             SortedCalls::new(calls).and_then(|calls| calls.percentile_upper_bound(percent / 100.0)).is_none()
         }),
         StopReason::Budget | StopReason::MostCalls | StopReason::Arguments => false,
-    }
-}
-
-fn put_observed(record: &mut Record, observed: &Observed) {
-    let observed = observed.clone();
-    record.effective_device = observed.effective_device;
-    record.effective_dtype = observed.effective_dtype;
-    record.providers = observed.providers;
-    record.provider_share = observed.provider_share;
-    record.device_type = observed.device_type.or(record.device_type.take());
-    record.input_shape = observed.input_shape;
-    record.threads = observed.threads;
-    record.verified = observed.verified;
-    record.max_abs_error = observed.max_abs_error;
-    record.max_rel_error = observed.max_rel_error;
-    record.warmup_iterations = observed.warmup_iterations;
-    record.warmup_is_steady = observed.warmup_is_steady;
-    put_start(record, &observed.start);
-    record.h2d_ms = observed.h2d_ms;
-    record.compute_ms = observed.compute_ms;
-    record.d2h_ms = observed.d2h_ms;
-    record.memory_mb = observed.peak_memory_bytes.map(megabytes);
-    record.memory_kind = observed.peak_memory_bytes.map(|_| "shared-process-peak-rss".into());
-    record.model_size_mb = observed.artifact_bytes.map(megabytes);
-    record.artifact_sha256 = observed.artifact_sha256;
-    record.backend_version = observed.backend_version;
-    record.library_version = observed.library_version;
-    if record.message.is_none() {
-        record.message = observed.executor.map(|executor| format!("executed by {executor}"));
-    }
-}
-
-fn put_start(record: &mut Record, start: &StartTimes) {
-    record.load_time_ms = start.load_ms;
-    // A runtime that compiles in more calls than the first tells it only of a longer run.
-    record.compilation_time_ms = start.compilation_ms.or(record.compilation_time_ms);
-    record.first_inference_ms = start.first_inference_ms;
-}
-
-/// What a process of its own has used is better known than what the measuring process had used by then.
-fn put_usage(record: &mut Record, usage: &Usage) {
-    if let Some(memory) = &usage.memory {
-        record.memory_mb = Some(megabytes(memory.peak_bytes));
-        record.memory_avg_mb = Some(megabytes(memory.average_bytes));
-        record.memory_growth_mb =
-            memory.calls_peak_bytes.map(|peak| megabytes(peak.saturating_sub(memory.loaded_bytes)));
-        record.memory_kind = Some("own-process-peak-rss".into());
-    }
-    record.device_memory_mb = usage.device_peak_bytes.map(megabytes);
-    match &usage.energy {
-        Ok(energy) => {
-            record.energy_j_per_sample = Some(energy.joules_per_sample);
-            record.power_w = Some(energy.watts);
-            record.energy_kind = Some(energy.kind.clone());
-        }
-        Err(reason) => record.energy_kind = Some(format!("none: {reason}")),
     }
 }
 
@@ -342,18 +228,11 @@ fn put_criterion(record: &mut Record, entry: &MeasuredEntry) {
     }
     record.confidence_level = Some(estimates.mean.interval.confidence_level);
     record.sample_count = Some(entry.samples_ns.len());
-    record.sampling_mode = Some(match entry.sampling_mode {
-        SamplingMode::Flat => "flat".into(),
-        SamplingMode::Linear => "linear".into(),
-    });
+    record.sampling_mode = Some(entry.sampling_mode.to_string());
 }
 
 fn milliseconds(nanoseconds: f64) -> f64 {
     nanoseconds / 1e6
-}
-
-fn megabytes(bytes: u64) -> f64 {
-    bytes as f64 / 1e6
 }
 
 #[cfg(test)]

@@ -3,38 +3,26 @@
 use std::collections::BTreeMap;
 
 use crate::definition::{Case, Dtype, ORIGINAL};
-use crate::run_data::Record;
-use crate::run_data::{Evaluation, Manifest, RunFolder};
+use crate::run_data::{Evaluation, Manifest, ManifestCase, Record, RunFolder};
 use crate::statistics::{paired_difference_interval, proportion_interval};
 
-/// The answers of a run's cases.
-pub struct Answers {
-    of: BTreeMap<String, (Case, Evaluation)>,
-    /// Why the answers of a case cannot be read, by its id.
-    unreadable: BTreeMap<String, String>,
-}
+/// The answers of a run's cases, by their ids.
+pub struct Answers(BTreeMap<String, (Case, Evaluation)>);
 
 impl Answers {
-    /// Reads the answers of all cases that were evaluated.
+    /// Reads the answers of all cases that were evaluated. Those that cannot be read are said and left out.
     pub fn read(folder: &RunFolder, manifest: &Manifest) -> Self {
-        let mut answers = Answers { of: BTreeMap::new(), unreadable: BTreeMap::new() };
-        for case in manifest.cases.iter().map(|planned| &planned.case) {
-            match Evaluation::read(folder.path(), &case.benchmark_id()) {
-                Ok(None) => {}
-                Ok(Some(evaluation)) => drop(answers.of.insert(case.to_string(), (case.clone(), evaluation))),
-                Err(why) => drop(answers.unreadable.insert(case.to_string(), format!("{why:#}"))),
-            }
-        }
-        answers
+        let answers = manifest.cases.iter().filter_map(|ManifestCase { case, .. }| {
+            let read = Evaluation::read(folder.path(), &case.benchmark_id());
+            let read = read.inspect_err(|why| eprintln!("{case}: its answers were not evaluated: {why:#}"));
+            Some((case.to_string(), (case.clone(), read.ok()??)))
+        });
+        Answers(answers.collect())
     }
 
     /// Puts what is known of the record's case into its columns.
     pub fn put_into(&self, record: &mut Record) {
-        let id = record.case().to_string();
-        if let Some(why) = self.unreadable.get(&id) {
-            add_note(record, format!("its answers were not evaluated: {why}"));
-        }
-        let Some((case, evaluation)) = self.of.get(&id) else { return };
+        let Some((case, evaluation)) = self.0.get(&record.case_id) else { return };
         record.data_source = Some(evaluation.data_source.clone());
         put_accuracy(record, evaluation);
         if let Some((original, answers)) = self.original_of(case) {
@@ -63,7 +51,7 @@ impl Answers {
                 == (&case.model, case.phase, case.sequence_length, case.boundary);
             is_same_work && other.variant == ORIGINAL
         };
-        let originals: Vec<_> = self.of.values().filter(|(other, _)| is_original(other)).collect();
+        let originals: Vec<_> = self.0.values().filter(|(other, _)| is_original(other)).collect();
         let has_f32 = originals.iter().any(|(other, _)| other.dtype == Dtype::F32);
         if case.variant == ORIGINAL && (case.dtype == Dtype::F32 || !has_f32) {
             return None;
@@ -185,7 +173,7 @@ mod tests {
 
     fn answers<const N: usize>(of: [(&Case, Evaluation); N]) -> Answers {
         let of = of.map(|(case, evaluation)| (case.to_string(), (case.clone(), evaluation)));
-        Answers { of: of.into(), unreadable: BTreeMap::new() }
+        Answers(of.into())
     }
 
     fn record_of(answers: &Answers, case: &Case) -> Record {

@@ -1,14 +1,7 @@
-//! What a call costs by the model's graph, how fast that was done, and how much of the machine's peaks that is.
+//! How fast a model was computed, and how much of the machine's peaks that is.
 
-use crate::definition::{Cost, Dtype, NULL};
-use crate::run_data::Peaks;
-use crate::run_data::Record;
-
-/// The intensity only of f32, the type whose bytes were counted.
-pub(super) fn put_cost(record: &mut Record, cost: Option<Cost>) {
-    record.flops = cost.map(|cost| cost.flops);
-    record.arithmetic_intensity = cost.filter(|_| record.dtype == Dtype::F32).and_then(Cost::intensity);
-}
+use crate::definition::{Dtype, NULL};
+use crate::run_data::{Peaks, Record};
 
 /// By the mean latency, which is there by then. The null backend computes nothing, however fast it is.
 ///
@@ -29,8 +22,7 @@ pub(super) fn put_speed(record: &mut Record, peaks: Option<&Peaks>) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::definition::{Case, Status};
-    use crate::run_data::ProductRate;
+    use crate::definition::{Case, Cost, Status};
     use crate::run_data::RunIdentity;
 
     fn record(case: &Case, threads: usize) -> Record {
@@ -45,9 +37,12 @@ mod tests {
         };
         let mut record = Record::new(&run, case, Status::Ok, None);
         (record.threads, record.latency_mean_ms) = (Some(threads), Some(2.0));
-        put_cost(&mut record, Some(Cost { flops: 80_000_000, bytes: 10_000_000 }));
-        let products = vec![ProductRate { size: 512, gflops_per_second: 100.0 }];
-        put_speed(&mut record, Some(&Peaks { threads: 2, products, copy_gb_per_second: 20.0, copied_bytes: 1 }));
+        record.put_cost(Some(Cost { flops: 80_000_000, bytes: 10_000_000 }));
+        let (product_gflops_per_second, copy_gb_per_second) = (100.0, 20.0);
+        put_speed(
+            &mut record,
+            Some(&Peaks { threads: 2, product_gflops_per_second, copy_gb_per_second, copied_bytes: 1 }),
+        );
         record
     }
 

@@ -1,22 +1,13 @@
-//! Mirrors of Criterion's JSON files.
+//! Mirrors of Criterion's JSON files, and the latency log beside them: every call of a case.
 
 use serde::{Deserialize, Deserializer, Serialize};
 
-use crate::definition::BenchmarkId;
-
-/// `benchmark.json`.
+/// `benchmark.json`. A benchmark of this project's form has all of the triple.
 #[derive(Deserialize)]
 pub(super) struct BenchmarkJson {
-    group_id: String,
-    function_id: Option<String>,
-    value_str: Option<String>,
-}
-
-impl BenchmarkJson {
-    /// The triple; none for a benchmark that is not of this project's form.
-    pub(super) fn id(self) -> Option<BenchmarkId> {
-        Some(BenchmarkId { group: self.group_id, function: self.function_id?, value: self.value_str? })
-    }
+    pub(super) group_id: String,
+    pub(super) function_id: Option<String>,
+    pub(super) value_str: Option<String>,
 }
 
 /// `sample.json`: calls and summed nanoseconds of each sample.
@@ -28,7 +19,8 @@ pub(super) struct SampleJson {
 }
 
 /// How Criterion spread the calls over the samples.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, strum::Display)]
+#[strum(serialize_all = "lowercase")]
 pub enum SamplingMode {
     /// The same number in each.
     Flat,
@@ -68,4 +60,22 @@ pub struct Interval {
 /// serde_json writes a number that is not finite as null.
 fn number_or_nan<'de, D: Deserializer<'de>>(deserializer: D) -> Result<f64, D::Error> {
     Ok(Option::deserialize(deserializer)?.unwrap_or(f64::NAN))
+}
+
+/// The log's file name, in Criterion's folder of a benchmark and baseline.
+pub const LATENCY_LOG: &str = "latencies.json";
+
+/// Every measured call, by sample.
+#[derive(Debug, PartialEq, Serialize, Deserialize)]
+pub struct LatencyLog {
+    /// The run that measured it; tells a stale entry from one of the run.
+    pub run_id: String,
+    /// Nanoseconds of each call of the warm-up, in order. Not part of any figure.
+    #[serde(default)]
+    pub warm_up_ns: Vec<u64>,
+    /// Nanoseconds of each call, one list a sample. Their sums are the `times` of `sample.json`.
+    pub samples_ns: Vec<Vec<u64>>,
+    /// Whether each sample was disturbed by a hypervisor or other processes; absent where that is unknown.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub disturbed: Option<Vec<bool>>,
 }

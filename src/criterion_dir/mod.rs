@@ -5,9 +5,7 @@
 //! the crate's version is pinned, and a test over a recorded tree guards it. `benchmark.json` is written last.
 
 mod files;
-mod latency_log;
 mod walk;
 
-pub use files::{Estimate, Estimates, SamplingMode};
-pub use latency_log::{LATENCY_LOG, LatencyLog, write_latency_log};
-pub use walk::{MeasuredEntry, Refusal, find_baselines, find_entries, read_entry, read_estimates};
+pub use files::{Estimate, Estimates, LATENCY_LOG, LatencyLog, SamplingMode};
+pub use walk::{MeasuredEntry, QUICK, find_baselines, find_entries, read_entry, read_estimates};

@@ -5,11 +5,11 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use anyhow::{Context, Result, anyhow, ensure};
 use serde::de::DeserializeOwned;
 use walkdir::{DirEntry, WalkDir};
 
-use super::files::{BenchmarkJson, Estimates, SampleJson, SamplingMode};
-use super::latency_log::{LATENCY_LOG, LatencyLog};
+use super::files::{BenchmarkJson, Estimates, LATENCY_LOG, LatencyLog, SampleJson, SamplingMode};
 use crate::definition::BenchmarkId;
 
 /// One benchmark as it was measured.
@@ -25,21 +25,9 @@ pub struct MeasuredEntry {
     pub disturbed: Option<Vec<bool>>,
 }
 
-/// Why an entry is not read.
-#[derive(Debug, PartialEq, thiserror::Error)]
-pub enum Refusal {
-    /// There is no latency log, or no id of its form.
-    #[error("foreign: it was not measured by inferbench")]
-    Foreign,
-    /// Files of different measurements, or a half-written one.
-    #[error("mixed: {0} are of different measurements")]
-    Mixed(&'static str),
-    #[error("quick: `--quick` makes up a sample; measure without it")]
-    Quick,
-    /// A file is missing or not what it should be.
-    #[error("unreadable: {0}")]
-    Unreadable(String),
-}
+/// Why what `--quick` leaves is not read.
+pub const QUICK: &str = "quick: `--quick` makes up a sample; measure without it";
+const FOREIGN: &str = "foreign: it was not measured by inferbench";
 
 /// The folders `<root>/<group>/<function>/<value>/<baseline>`, in the order of their names; none if there is no root.
 fn baselines(root: &Path) -> impl Iterator<Item = PathBuf> {
@@ -64,23 +52,20 @@ pub fn find_baselines(root: &Path) -> Vec<String> {
 /// Reads one entry.
 ///
 /// # Errors
-/// Why it is refused.
-pub fn read_entry(folder: &Path) -> Result<MeasuredEntry, Refusal> {
-    let id = read_json::<BenchmarkJson>(folder, "benchmark.json")?.id().ok_or(Refusal::Foreign)?;
-    if !folder.join(LATENCY_LOG).is_file() {
-        return Err(Refusal::Foreign);
-    }
+/// It is of another program or of `--quick`, its files are of different measurements, or one of them cannot be read.
+pub fn read_entry(folder: &Path) -> Result<MeasuredEntry> {
+    let BenchmarkJson { group_id: group, function_id, value_str } = read_json(folder, "benchmark.json")?;
+    let (function, value) = function_id.zip(value_str).context(FOREIGN)?;
+    ensure!(folder.join(LATENCY_LOG).is_file(), FOREIGN);
     let sample: SampleJson = read_json(folder, "sample.json")?;
     // Criterion takes at least 10 samples; only `--quick` leaves fewer.
-    if sample.times.len() < 10 {
-        return Err(Refusal::Quick);
-    }
+    ensure!(sample.times.len() >= 10, QUICK);
     let log: LatencyLog = read_json(folder, LATENCY_LOG)?;
-    check_sums(&sample, &log)?;
+    ensure!(has_same_sums(&sample, &log), "mixed: the latency log and sample.json are of different measurements");
     let estimates: Estimates = read_json(folder, "estimates.json")?;
-    check_mean(&sample, &estimates)?;
+    ensure!(has_same_mean(&sample, &estimates), "mixed: estimates.json and sample.json are of different measurements");
     Ok(MeasuredEntry {
-        id,
+        id: BenchmarkId { group, function, value },
         run_id: log.run_id,
         estimates,
         sampling_mode: sample.sampling_mode,
@@ -93,31 +78,24 @@ pub fn read_entry(folder: &Path) -> Result<MeasuredEntry, Refusal> {
 ///
 /// # Errors
 /// The file is missing or not what it should be.
-pub fn read_estimates(folder: &Path) -> Result<Estimates, Refusal> {
+pub fn read_estimates(folder: &Path) -> Result<Estimates> {
     read_json(folder, "estimates.json")
 }
 
-fn read_json<T: DeserializeOwned>(folder: &Path, name: &str) -> Result<T, Refusal> {
+fn read_json<T: DeserializeOwned>(folder: &Path, name: &str) -> Result<T> {
     let parsed = fs::read(folder.join(name)).map(|bytes| serde_json::from_slice(&bytes).map_err(io::Error::from));
-    parsed.flatten().map_err(|error| Refusal::Unreadable(format!("{name}: {error}")))
+    parsed.flatten().map_err(|error| anyhow!("unreadable: {name}: {error}"))
 }
 
-fn check_sums(sample: &SampleJson, log: &LatencyLog) -> Result<(), Refusal> {
-    let is_same_shape = sample.times.len() == log.samples_ns.len() && sample.iters.len() == log.samples_ns.len();
-    let has_same_sums = || {
-        log.samples_ns
-            .iter()
-            .zip(&sample.times)
-            .zip(&sample.iters)
-            .all(|((calls, &time), &iters)| calls.iter().sum::<u64>() as f64 == time && calls.len() as f64 == iters)
-    };
-    if is_same_shape && has_same_sums() { Ok(()) } else { Err(Refusal::Mixed("the latency log and sample.json")) }
+fn has_same_sums(sample: &SampleJson, log: &LatencyLog) -> bool {
+    let counts = log.samples_ns.iter().map(|calls| calls.len() as f64);
+    let sums = log.samples_ns.iter().map(|calls| calls.iter().sum::<u64>() as f64);
+    counts.eq(sample.iters.iter().copied()) && sums.eq(sample.times.iter().copied())
 }
 
 /// Criterion's mean is that of the samples' times a call; only rounding may differ.
-fn check_mean(sample: &SampleJson, estimates: &Estimates) -> Result<(), Refusal> {
+fn has_same_mean(sample: &SampleJson, estimates: &Estimates) -> bool {
     let mean = sample.times.iter().zip(&sample.iters).map(|(time, iters)| time / iters).sum::<f64>()
         / sample.times.len() as f64;
-    let is_same = (mean - estimates.mean.point).abs() <= 1e-9 * mean.abs();
-    if is_same { Ok(()) } else { Err(Refusal::Mixed("estimates.json and sample.json")) }
+    (mean - estimates.mean.point).abs() <= 1e-9 * mean.abs()
 }

@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 use super::generation::MeasuredGeneration;
 use crate::compare::{DUEL_FORMAT, DuetPlan, Loss, Program};
 use crate::machine::Machine;
-use crate::run_data::json_lines;
+use crate::run_data::files::{append_line, read_lines};
 
 const DUEL: &str = "duel.json";
 const GENERATIONS: &str = "generations.jsonl";
@@ -157,11 +157,11 @@ impl Journal {
     /// # Errors
     /// The file cannot be written.
     pub fn append(&self, entry: &Entry) -> Result<()> {
-        json_lines::append(&self.0.join(GENERATIONS), entry)
+        append_line(&self.0.join(GENERATIONS), entry)
     }
 
     /// Reads the generations so far; one whose line was cut short is measured again.
     pub fn entries(&self) -> Vec<Entry> {
-        json_lines::read(&self.0.join(GENERATIONS))
+        read_lines(&self.0.join(GENERATIONS))
     }
 }

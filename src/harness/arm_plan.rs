@@ -1,16 +1,15 @@
 //! Plans the arms of a duel: everything that is done once for an executable, and not in each of its processes.
 
-use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use anyhow::Result;
 
 use super::plan::{Plan, make_plan};
 use super::protocol::{ARM_PROTOCOL, ArmCase, ArmPlan, ArmStart, Job, Preparations, Purpose, WorkItem};
-use super::supervisor::{RunEnd, Supervisor, grouped, worker_environment};
+use super::supervisor::{Supervisor, grouped, worker_environment};
 use crate::definition::{CaseFailure, Effort, Status};
 use crate::paths::Paths;
-use crate::run_data::{CriterionArguments, RunFolder};
+use crate::run_data::{CriterionArguments, Outcome, RunFolder};
 use crate::selection::{EffortArguments, PlannedCase, Selection};
 
 /// What an executable is asked to plan.
@@ -29,51 +28,45 @@ pub struct ArmRequest {
 }
 
 /// Plans the cases, prepares their artifacts, compares their outputs once, and writes a job for each case that can be
-/// measured. Returns `None` if the user stopped it.
+/// measured.
 ///
 /// # Errors
-/// The suite or a filter is wrong, or the folder cannot be written.
-pub fn plan_arms(paths: &Paths, request: &ArmRequest) -> Result<Option<ArmPlan>> {
+/// The suite or a filter is wrong, the user has stopped it ([`Interrupted`](super::Interrupted)), or the folder cannot be
+/// written.
+pub fn plan_arms(paths: &Paths, request: &ArmRequest) -> Result<ArmPlan> {
     let Plan { suite, cases } = make_plan(paths, &request.selection, &request.effort)?;
     let effort = Effort { watch: false, threads: Some(suite.effort.effective_threads()), ..suite.effort };
-    let mut failures: BTreeMap<String, CaseFailure> = BTreeMap::new();
-    let mut runnable = Vec::new();
     let mut prepared = Preparations::default();
-    for planned in &cases {
-        match prepared.work_item(planned, paths) {
-            Ok(item) => runnable.push(item),
-            Err(failure) => drop(failures.insert(planned.case.to_string(), failure)),
-        }
-    }
+    let work: Vec<_> = cases.iter().map(|planned| prepared.work_item(planned, paths)).collect();
     let folder = RunFolder::new(request.folder.join("verification"));
     fs_err::create_dir_all(folder.path())?;
     let supervisor = Supervisor {
         job: Job::new(Purpose::Verify, &folder, &paths.criterion(), &effort),
-        folder: &folder,
-        groups: grouped(runnable.clone()),
+        groups: grouped(work.iter().flatten().cloned().collect()),
         arguments: Vec::new(),
         parsed: &CriterionArguments::default(),
         is_silent: true,
         debug: false,
-        expected_seconds: BTreeMap::new(),
     };
-    if supervisor.run()? == RunEnd::Interrupted {
-        return Ok(None);
-    }
+    supervisor.run()?;
     let outcomes = folder.read_outcomes().finished;
     let mut planned = Vec::new();
-    for PlannedCase { case, .. } in &cases {
+    for (PlannedCase { case, .. }, work) in cases.iter().zip(&work) {
         let id = case.to_string();
-        let (status, message) = match (failures.get(&id), outcomes.get(&id)) {
-            (Some(failure), _) => (failure.status, Some(failure.message.clone())),
-            (None, Some(outcome)) => (outcome.status, outcome.message.clone()),
-            (None, None) => (Status::Failed, Some("its process ended before it".into())),
-        };
-        let verified = runnable.iter().find(|item| item.case == *case).filter(|_| status == Status::Ok);
-        let start = verified.map(|work| start(request, &effort, work, planned.len())).transpose()?;
-        planned.push(ArmCase { id, status, message, start });
+        let verified = work.as_ref().map_err(CaseFailure::clone).and_then(|item| match outcomes.get(&id) {
+            Some(Outcome { row, .. }) if row.status == Status::Ok => Ok(item),
+            Some(Outcome { row, .. }) => Err(CaseFailure::new(row.status, row.message.clone().unwrap_or_default())),
+            None => Err(CaseFailure::failed("its process ended before it")),
+        });
+        planned.push(match verified {
+            Ok(item) => {
+                let start = start(request, &effort, item, planned.len())?;
+                ArmCase { id, status: Status::Ok, message: None, start: Some(start) }
+            }
+            Err(CaseFailure { status, message }) => ArmCase { id, status, message: Some(message), start: None },
+        });
     }
-    Ok(Some(ArmPlan { protocol: ARM_PROTOCOL, cases: planned }))
+    Ok(ArmPlan { protocol: ARM_PROTOCOL, cases: planned })
 }
 
 /// Writes the job of a case, and says how an arm is started with it.
@@ -81,7 +74,7 @@ fn start(request: &ArmRequest, effort: &Effort, item: &WorkItem, number: usize) 
     let processors = request.processors.get(..effort.effective_threads()).unwrap_or_default().to_vec();
     let path = request.folder.join(format!("{number:04}.json"));
     let folder = RunFolder::new(request.folder.clone());
-    let job = Job::new(Purpose::MeasureUnverified, &folder, folder.path(), effort);
+    let job = Job::new(Purpose::MeasureAgain, &folder, folder.path(), effort);
     let job = Job { work: vec![item.clone()], processors, ..job };
     job.write(&path)?;
     let environment = worker_environment(&job).into_iter();

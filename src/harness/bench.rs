@@ -11,9 +11,9 @@ use super::run::run;
 use super::worker;
 use crate::backend;
 use crate::exit_codes;
+use crate::paths::Paths;
 use crate::run_data::{CriterionArguments, RunFolder};
-use crate::selection::parse_variables;
-use crate::selection::{EffortArguments, Selection};
+use crate::selection::{EffortArguments, Selection, parse_with_variables};
 
 /// Does the job that a supervisor has started this process for, and returns its exit code. Returns `None` in a process
 /// that a user has started.
@@ -76,8 +76,8 @@ pub fn load_main() -> ExitCode {
         println!("case\tload_time_ms\tcompilation_time_ms\tfirst_inference_ms");
         for (id, outcome) in folder.read_outcomes().finished {
             let cell = |ms: Option<f64>| ms.map(|ms| format!("{ms:.3}")).unwrap_or_default();
-            let times = outcome.observed.start;
-            let cells = [times.load_ms, times.compilation_ms, times.first_inference_ms].map(cell);
+            let row = outcome.row;
+            let cells = [row.load_time_ms, row.compilation_time_ms, row.first_inference_ms].map(cell);
             println!("{id}\t{}", cells.join("\t"));
         }
     })
@@ -89,8 +89,9 @@ fn run_benchmarks(purpose: Purpose, show: impl FnMut(&RunFolder)) -> ExitCode {
     }
     let criterion_arguments: Vec<String> = std::env::args().skip(1).collect();
     command_line().get_matches_from(&criterion_arguments);
-    let BenchVariables { selection, effort } = parse_variables();
-    match run(&Request { purpose, selection, effort, criterion_arguments, resume: false }) {
+    let BenchVariables { selection, effort } = parse_with_variables(std::iter::empty());
+    let request = Request { purpose, selection, effort, criterion_arguments, ..Request::default() };
+    match run(&Paths::find(), &request) {
         Ok(finished) => {
             finished.folder.iter().for_each(show);
             ExitCode::from(finished.exit_code)

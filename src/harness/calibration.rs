@@ -2,39 +2,26 @@
 //!
 //! They are measured again where those of the file are of another machine, processor, version or number of threads.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 
-use anyhow::{Context, Result};
-use serde::{Deserialize, Serialize};
-use tempfile::NamedTempFile;
+use anyhow::Result;
 
 use crate::machine::{Machine, last_level_cache_bytes};
 use crate::measurement::peaks;
 use crate::paths::Paths;
 use crate::run_data::Peaks;
+use crate::run_data::files::write_json;
 
-/// Peaks, and what they are the peaks of. The file has a list of them, one for each number of threads.
-#[derive(PartialEq, Serialize, Deserialize)]
-struct Kept {
-    version: String,
-    host_id: String,
-    cpu_model: Option<String>,
-    peaks: Peaks,
+/// Peaks by what they are the peaks of; none where the file is missing or cannot be read.
+fn kept(path: &Path) -> BTreeMap<String, Peaks> {
+    std::fs::read(path).ok().and_then(|bytes| serde_json::from_slice(&bytes).ok()).unwrap_or_default()
 }
 
-impl Kept {
-    fn new(machine: &Machine, peaks: Peaks) -> Self {
-        let (host_id, cpu_model) = (machine.host_id.clone(), machine.cpu_model.clone());
-        Kept { version: env!("CARGO_PKG_VERSION").into(), host_id, cpu_model, peaks }
-    }
-}
-
-/// What is kept of the machine; nothing where the file is missing or cannot be read.
-fn kept(path: &Path, machine: &Machine) -> Vec<Peaks> {
-    let all: Vec<Kept> =
-        std::fs::read(path).ok().and_then(|bytes| serde_json::from_slice(&bytes).ok()).unwrap_or_default();
-    let own = all.into_iter().filter(|kept| *kept == Kept::new(machine, kept.peaks.clone()));
-    own.map(|kept| kept.peaks).collect()
+/// What peaks are the peaks of.
+fn key(machine: &Machine, threads: usize) -> String {
+    let (version, cpu) = (env!("CARGO_PKG_VERSION"), machine.cpu_model.as_deref().unwrap_or_default());
+    format!("{} {cpu}, {threads} threads, inferbench {version}", machine.host_id)
 }
 
 /// The peaks of the machine on so many threads: those that are kept, or new ones, which takes about two seconds.
@@ -42,8 +29,8 @@ fn kept(path: &Path, machine: &Machine) -> Vec<Peaks> {
 /// # Errors
 /// They cannot be kept.
 pub fn peaks(paths: &Paths, machine: &Machine, threads: usize) -> Result<Peaks> {
-    let mut kept = kept(&paths.peaks(), machine).into_iter();
-    kept.find(|peaks| peaks.threads == threads).map_or_else(|| calibrate(paths, machine, threads), Ok)
+    let kept = kept(&paths.peaks()).remove(&key(machine, threads));
+    kept.map_or_else(|| calibrate(paths, machine, threads), Ok)
 }
 
 /// The same, always measured anew.
@@ -58,14 +45,9 @@ pub fn calibrate(paths: &Paths, machine: &Machine, threads: usize) -> Result<Pea
 }
 
 fn keep(path: &Path, machine: &Machine, peaks: &Peaks) -> Result<()> {
-    let others = kept(path, machine).into_iter().filter(|other| other.threads != peaks.threads);
-    let kept: Vec<Kept> = others.chain([peaks.clone()]).map(|peaks| Kept::new(machine, peaks)).collect();
-    let folder = path.parent().unwrap_or(Path::new("."));
-    fs_err::create_dir_all(folder)?;
-    let mut file = NamedTempFile::new_in(folder).context(folder.display().to_string())?;
-    serde_json::to_writer_pretty(&mut file, &kept).context(path.display().to_string())?;
-    file.persist(path).context(path.display().to_string())?;
-    Ok(())
+    let mut all = kept(path);
+    all.insert(key(machine, peaks.threads), peaks.clone());
+    write_json(path, &all)
 }
 
 /// Four times the last-level caches, by STREAM's rule, so that what is copied does not stay in them; but no more than an
@@ -79,15 +61,9 @@ fn copied_bytes(cache: Option<u64>, memory: Option<u64>) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::run_data::ProductRate;
 
-    fn peaks(threads: usize, gflops_per_second: f64) -> Peaks {
-        let products = vec![ProductRate { size: 512, gflops_per_second }];
-        Peaks { threads, products, copy_gb_per_second: 10.0, copied_bytes: 1 }
-    }
-
-    fn gflops(kept: Vec<Peaks>) -> Vec<(usize, f64)> {
-        kept.iter().map(|peaks| (peaks.threads, peaks.product_gflops_per_second())).collect()
+    fn peaks(threads: usize, product_gflops_per_second: f64) -> Peaks {
+        Peaks { threads, product_gflops_per_second, copy_gb_per_second: 10.0, copied_bytes: 1 }
     }
 
     #[test]
@@ -96,31 +72,27 @@ mod tests {
         let path = folder.path().join("inferbench/peaks.json");
         let machine =
             |host: &str, cpu: &str| Machine { host_id: host.into(), cpu_model: Some(cpu.into()), ..Machine::default() };
+        let gflops = |machine: &Machine, threads| {
+            kept(&path).get(&key(machine, threads)).map(|peaks| peaks.product_gflops_per_second)
+        };
         let one = machine("1a", "A CPU");
-        assert_eq!(kept(&path, &one), []);
+        assert_eq!(gflops(&one, 2), None);
         keep(&path, &one, &peaks(2, 100.0)).unwrap();
         keep(&path, &one, &peaks(1, 60.0)).unwrap();
-        assert_eq!(gflops(kept(&path, &one)), [(2, 100.0), (1, 60.0)]);
+        assert_eq!((gflops(&one, 2), gflops(&one, 1)), (Some(100.0), Some(60.0)));
         keep(&path, &one, &peaks(2, 90.0)).unwrap();
-        assert_eq!(gflops(kept(&path, &one)), [(1, 60.0), (2, 90.0)]);
-        assert_eq!(kept(&path, &machine("1a", "Another CPU")), []);
-        // Another machine's take the place of all.
-        keep(&path, &machine("2b", "A CPU"), &peaks(2, 50.0)).unwrap();
-        assert_eq!(kept(&path, &one), []);
+        assert_eq!((gflops(&one, 2), gflops(&one, 1)), (Some(90.0), Some(60.0)));
+        assert_eq!(gflops(&machine("1a", "Another CPU"), 2), None);
+        assert_eq!(gflops(&machine("2b", "A CPU"), 2), None);
     }
 
     #[test]
-    fn a_file_that_is_broken_or_of_another_version_is_replaced() {
+    fn a_file_that_is_broken_is_replaced() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("peaks.json");
-        let machine = Machine::default();
-        let older = Kept { version: "0.0.1".into(), ..Kept::new(&machine, peaks(1, 9.0)) };
-        for content in [b"{".to_vec(), serde_json::to_vec(&[older]).unwrap()] {
-            std::fs::write(&path, content).unwrap();
-            assert_eq!(kept(&path, &machine), []);
-            keep(&path, &machine, &peaks(1, 8.0)).unwrap();
-            assert_eq!(kept(&path, &machine), [peaks(1, 8.0)]);
-        }
+        std::fs::write(&path, "{").unwrap();
+        keep(&path, &Machine::default(), &peaks(1, 8.0)).unwrap();
+        assert_eq!(kept(&path)[&key(&Machine::default(), 1)], peaks(1, 8.0));
     }
 
     #[test]

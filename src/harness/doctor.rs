@@ -36,21 +36,89 @@ type Look = fn(&Conditions) -> Option<(State, String)>;
 
 /// What is looked at, in the order of how much it usually disturbs, and how it is mended.
 const LOOKS: [(&str, Look, &str); 10] = [
-    ("load", load, "end these processes or wait for them"),
-    ("runs", runs, "wait for its end"),
-    ("steal", steal, "use a machine with processors of its own, or measure when its host is quieter"),
-    ("hypervisor", hypervisor, "compare only what is measured in turn, or measure without a hypervisor"),
-    ("governor", governor, "sudo cpupower frequency-set --governor performance, or fix the frequency in the firmware"),
+    (
+        "load",
+        |seen| judged(seen.others_share? > OTHERS_LIMIT, load(seen.others_share?, &seen.busiest)),
+        "end these processes or wait for them",
+    ),
+    (
+        "runs",
+        |seen| match seen.other_runs.as_slice() {
+            _ if seen.is_measuring => judged(true, "another run is measuring with this target folder"),
+            [] => judged(false, "no other inferbench is running"),
+            [id, ..] => judged(true, format!("another inferbench is running: process {id}")),
+        },
+        "wait for its end",
+    ),
+    (
+        "steal",
+        |seen| {
+            let (share, since_start) = (seen.stolen_share?, seen.machine.stolen_share);
+            let since = since_start.map(|share| format!(", {} since it started", percent(share))).unwrap_or_default();
+            let detail = format!("the hypervisor takes {} of the processors' time{since}", percent(share));
+            judged(share > STOLEN_LIMIT, detail)
+        },
+        "use a machine with processors of its own, or measure when its host is quieter",
+    ),
+    (
+        "hypervisor",
+        |seen| match (seen.machine.hypervisor?, seen.machine.hypervisor_name.as_deref().unwrap_or("unnamed")) {
+            (false, _) => judged(false, "none"),
+            (true, name) => {
+                judged(true, format!("a virtual machine ({name}): its host's other guests share caches and clock"))
+            }
+        },
+        "compare only what is measured in turn, or measure without a hypervisor",
+    ),
+    (
+        "governor",
+        |seen| match seen.machine.governor.as_deref()? {
+            "performance" => judged(false, "performance"),
+            other => judged(true, format!("{other}: the processor's frequency follows the load")),
+        },
+        "sudo cpupower frequency-set --governor performance, or fix the frequency in the firmware",
+    ),
     (
         "turbo",
-        turbo,
+        |seen| match seen.machine.turbo? {
+            false => judged(false, "off"),
+            true => judged(true, "on: the frequency depends on temperature and on how many cores work"),
+        },
         "echo 0 | sudo tee /sys/devices/system/cpu/cpufreq/boost, or echo 1 | sudo tee \
          /sys/devices/system/cpu/intel_pstate/no_turbo, or turn it off in the firmware",
     ),
-    ("smt", smt, "echo off | sudo tee /sys/devices/system/cpu/smt/control, or use half the threads (--threads)"),
-    ("quota", quota, "give the container whole processors instead of a quota (--cpuset-cpus)"),
-    ("memory", memory, "end what holds memory, or choose smaller batches"),
-    ("swap", swap, "end what holds memory, or sudo swapoff --all"),
+    (
+        "smt",
+        |seen| match seen.machine.smt? {
+            false => judged(false, "each processor is a core of its own, as far as the kernel knows"),
+            true => judged(true, "two processors share a core and slow each other down"),
+        },
+        "echo off | sudo tee /sys/devices/system/cpu/smt/control, or use half the threads (--threads)",
+    ),
+    (
+        "quota",
+        |seen| match seen.limits?.processors {
+            None => judged(false, "no limit of the processors' time"),
+            Some(processors) => {
+                let limit = format!("the container may use {processors:.1} processors");
+                judged(true, limit + " and is stopped for the rest of each period")
+            }
+        },
+        "give the container whole processors instead of a quota (--cpuset-cpus)",
+    ),
+    (
+        "memory",
+        |seen| {
+            let [available, all] = [seen.available_memory_bytes?, seen.machine.memory_bytes?].map(|it| it as f64 / 1e9);
+            judged(available < LEAST_MEMORY_SHARE * all, format!("{available:.1} of {all:.1} GB are free"))
+        },
+        "end what holds memory, or choose smaller batches",
+    ),
+    (
+        "swap",
+        |seen| judged(seen.swapped_pages? > 0, format!("{} pages were swapped in a second", seen.swapped_pages?)),
+        "end what holds memory, or sudo swapoff --all",
+    ),
 ];
 
 /// Examines everything.
@@ -72,84 +140,12 @@ fn percent(share: f64) -> String {
     format!("{:.1} %", 100.0 * share)
 }
 
-fn load(conditions: &Conditions) -> Option<(State, String)> {
-    let share = conditions.others_share?;
+fn load(share: f64, busiest: &[BusyProcess]) -> String {
     let name =
         |process: &BusyProcess| format!("{} {} with {:.0} % of one", process.name, process.id, 100.0 * process.share);
-    let names: Vec<String> = conditions.busiest.iter().map(name).collect();
+    let names: Vec<String> = busiest.iter().map(name).collect();
     let colon = if names.is_empty() { "" } else { ": " };
-    judged(share > OTHERS_LIMIT, format!("others use {} of the processors{colon}{}", percent(share), names.join(", ")))
-}
-
-fn runs(conditions: &Conditions) -> Option<(State, String)> {
-    if conditions.is_measuring {
-        return judged(true, "another run is measuring with this target folder");
-    }
-    let ids: Vec<String> = conditions.other_runs.iter().map(u32::to_string).collect();
-    if ids.is_empty() {
-        return judged(false, "no other inferbench is running");
-    }
-    judged(true, format!("another inferbench is running: process {}", ids.join(", ")))
-}
-
-fn steal(conditions: &Conditions) -> Option<(State, String)> {
-    let share = conditions.stolen_share?;
-    let since = conditions.machine.stolen_share.map(|share| format!(", {} since it started", percent(share)));
-    let detail =
-        format!("the hypervisor takes {} of the processors' time{}", percent(share), since.unwrap_or_default());
-    judged(share > STOLEN_LIMIT, detail)
-}
-
-fn hypervisor(conditions: &Conditions) -> Option<(State, String)> {
-    if !conditions.machine.hypervisor? {
-        return judged(false, "none");
-    }
-    let name = conditions.machine.hypervisor_name.as_deref().unwrap_or("unnamed");
-    judged(true, format!("a virtual machine ({name}): its host's other guests share caches and clock"))
-}
-
-fn governor(conditions: &Conditions) -> Option<(State, String)> {
-    match conditions.machine.governor.as_deref()? {
-        "performance" => judged(false, "performance"),
-        other => judged(true, format!("{other}: the processor's frequency follows the load")),
-    }
-}
-
-fn turbo(conditions: &Conditions) -> Option<(State, String)> {
-    match conditions.machine.turbo? {
-        false => judged(false, "off"),
-        true => judged(true, "on: the frequency depends on temperature and on how many cores work"),
-    }
-}
-
-fn smt(conditions: &Conditions) -> Option<(State, String)> {
-    match conditions.machine.smt? {
-        false => judged(false, "each processor is a core of its own, as far as the kernel knows"),
-        true => judged(true, "two processors share a core and slow each other down"),
-    }
-}
-
-fn quota(conditions: &Conditions) -> Option<(State, String)> {
-    match conditions.limits?.processors {
-        None => judged(false, "no limit of the processors' time"),
-        Some(processors) => judged(
-            true,
-            format!("the container may use {processors:.1} processors and is stopped for the rest of each period"),
-        ),
-    }
-}
-
-fn memory(conditions: &Conditions) -> Option<(State, String)> {
-    let [available, all] = [conditions.available_memory_bytes?, conditions.machine.memory_bytes?].map(|it| it as f64);
-    let detail = format!("{:.1} of {:.1} GB are free", available / 1e9, all / 1e9);
-    judged(available < LEAST_MEMORY_SHARE * all, detail)
-}
-
-fn swap(conditions: &Conditions) -> Option<(State, String)> {
-    match conditions.swapped_pages? {
-        0 => judged(false, "nothing was swapped"),
-        pages => judged(true, format!("{pages} pages were swapped in a second")),
-    }
+    format!("others use {} of the processors{colon}{}", percent(share), names.join(", "))
 }
 
 #[cfg(test)]

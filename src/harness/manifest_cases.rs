@@ -1,10 +1,11 @@
 //! What a manifest says of the cases that a run was asked for.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 
 use super::protocol::WorkItem;
 use crate::backend::registry;
-use crate::definition::{CaseFailure, Cost, DataSource, Dtype, Phase};
+use crate::definition::{CaseFailure, Cost, Dtype, Phase};
 use crate::fixture;
 use crate::onnx::cost;
 use crate::run_data::ManifestCase;
@@ -13,21 +14,11 @@ use crate::selection::PlannedCase;
 /// What takes long to find out, each once: most cases differ in other things.
 #[derive(Default)]
 struct Facts {
-    costs: Known<(String, Phase, usize, Option<usize>), Cost>,
-    nonzero_parameters: Known<String, u64>,
-    files: Known<(String, String, Dtype), String>,
-    samples: Known<DataSource, String>,
-}
-
-/// What was found for each key, if there is something.
-type Known<K, V> = Vec<(K, Option<V>)>;
-
-fn known_or<K: PartialEq, V: Clone>(known: &mut Known<K, V>, key: K, find: impl FnOnce() -> Option<V>) -> Option<V> {
-    if let Some((_, found)) = known.iter().find(|(other, _)| *other == key) {
-        return found.clone();
-    }
-    known.push((key, find()));
-    known.last().and_then(|(_, found)| found.clone())
+    costs: BTreeMap<(String, Phase, usize, Option<usize>), Option<Cost>>,
+    nonzero_parameters: BTreeMap<String, Option<u64>>,
+    files: BTreeMap<(String, String, Dtype), Option<String>>,
+    /// By the source, as it is printed for debugging.
+    samples: BTreeMap<String, Option<String>>,
 }
 
 /// The cases of a manifest. `work` has for each what it is run with, or why it cannot run. The hashes of files and samples are
@@ -50,19 +41,19 @@ pub fn manifest_cases(
             parameters: model.and_then(|model| model.parameters),
             nonzero_parameters: model.and_then(|model| {
                 let count = || fixture::nonzero_parameters(model, prepared).ok().flatten();
-                known_or(&mut facts.nonzero_parameters, model.artifact_folder_name(), count)
+                *facts.nonzero_parameters.entry(model.artifact_folder_name()).or_insert_with(count)
             }),
             cost: model.and_then(|model| {
                 let key = (model.artifact_folder_name(), case.phase, case.batch_size, case.sequence_length);
-                known_or(&mut facts.costs, key, || cost(model, case.phase, case.sizes()).ok())
+                *facts.costs.entry(key).or_insert_with(|| cost(model, case.phase, case.sizes()).ok())
             }),
             files_sha256: hashed.and_then(|item| {
                 let key = (item.model.artifact_folder_name(), case.variant.clone(), case.dtype);
-                known_or(&mut facts.files, key, || item.artifacts.sha256_of_all().ok())
+                facts.files.entry(key).or_insert_with(|| item.artifacts.sha256_of_all().ok()).clone()
             }),
             samples_sha256: hashed.and_then(|WorkItem { model, .. }| {
                 let hash = || fixture::sha256_of_samples(&model.data_source).ok().flatten();
-                known_or(&mut facts.samples, model.data_source.clone(), hash)
+                facts.samples.entry(format!("{:?}", model.data_source)).or_insert_with(hash).clone()
             }),
             failure: work.as_ref().err().cloned(),
             case,

@@ -24,12 +24,11 @@ pub use bench::{bench_main, load_main, run_as_worker};
 pub use calibration::calibrate;
 pub use conditions::Conditions;
 pub use doctor::{Finding, State, examine};
-pub use expected_time::{ExpectedTime, expected_times};
 pub use lock::keep_others_out;
 pub use plan::{Plan, Request, make_plan};
 pub use protocol::{
     ARM_PROTOCOL, ArmAnswer, ArmCase, ArmPlan, ArmReady, ArmStart, Handicap, Purpose, SliceFigures, prepare_model,
 };
-pub use run::{FinishedRun, run, run_silently};
-pub use supervisor::{is_interrupted, is_interrupted_with};
+pub use run::{FinishedRun, run};
+pub use supervisor::{Interrupted, is_interrupted, is_interrupted_with};
 pub use worker::run_arm;

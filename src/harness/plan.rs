@@ -10,7 +10,7 @@ use crate::paths::Paths;
 use crate::selection::{EffortArguments, PlannedCase, Selection, plan};
 
 /// A run as it is asked for.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Request {
     pub purpose: Purpose,
     pub selection: Selection,
@@ -19,6 +19,10 @@ pub struct Request {
     pub criterion_arguments: Vec<String>,
     /// Go on with the last run from where it was stopped.
     pub resume: bool,
+    /// Print about how long each case takes, and run nothing.
+    pub is_dry: bool,
+    /// Without a word, for figures about the machine and not about a model; nothing but time is measured.
+    pub is_silent: bool,
 }
 
 /// The suite and the filters, planned on this machine.

@@ -1,6 +1,6 @@
 //! One run, from the plan to the exit code: prepares the artifacts, writes the manifest, and has the children do the work.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Result, anyhow, bail};
@@ -8,15 +8,15 @@ use clap::Parser;
 use jiff::Timestamp;
 
 use super::calibration;
-use super::expected_time::PastTimes;
+use super::expected_time::ExpectedTimes;
 use super::lock::keep_others_out;
 use super::manifest_cases::manifest_cases;
 use super::plan::{Plan, Request, make_plan};
 use super::protocol::{Job, Preparations, Purpose, WorkItem};
 use super::resume::stopped_run;
-use super::supervisor::{RunEnd, Supervisor, grouped};
+use super::supervisor::{Interrupted, Supervisor, grouped};
 use crate::backend;
-use crate::definition::{Case, CaseFailure, DataSource, Dtype, Effort, Model, Status, Suite};
+use crate::definition::{Case, CaseFailure, DataSource, Dtype, Effort, Status, Suite};
 use crate::exit_codes;
 use crate::fixture;
 use crate::machine::{Machine, Revision};
@@ -36,20 +36,7 @@ pub struct FinishedRun {
 ///
 /// # Errors
 /// What was asked for is wrong or impossible; nothing was measured then.
-pub fn run(request: &Request) -> Result<FinishedRun> {
-    run_in(&Paths::find(), request, false)
-}
-
-/// The same in other paths and without a word, for figures about the machine and not about a model; nothing but time
-/// is measured.
-///
-/// # Errors
-/// As [`run`].
-pub fn run_silently(paths: &Paths, request: &Request) -> Result<FinishedRun> {
-    run_in(paths, request, true)
-}
-
-fn run_in(paths: &Paths, request: &Request, is_silent: bool) -> Result<FinishedRun> {
+pub fn run(paths: &Paths, request: &Request) -> Result<FinishedRun> {
     let parsed = CriterionArguments::parse_from(&request.criterion_arguments);
     let Plan { suite, cases } = make_plan(paths, &request.selection, &request.effort)?;
     let filter = parsed.id_filter()?;
@@ -57,61 +44,73 @@ fn run_in(paths: &Paths, request: &Request, is_silent: bool) -> Result<FinishedR
         cases.iter().filter(|planned| filter.is_match(&planned.case.to_string())).collect();
     let is_measured = request.purpose != Purpose::Verify;
     let is_cold = request.purpose == Purpose::Load;
+    let nothing = Ok(FinishedRun { folder: None, exit_code: exit_codes::OK });
     if is_measured && parsed.mode() == Mode::List {
         list(&selected, &parsed);
-        return Ok(FinishedRun { folder: None, exit_code: exit_codes::OK });
+        return nothing;
     }
     if selected.is_empty() {
         eprintln!("inferbench: no case matches; `cargo bench -- --list` shows those that there are");
-        return Ok(FinishedRun { folder: None, exit_code: exit_codes::OK });
+        return nothing;
     }
     let is_kept = is_measured && !is_cold && parsed.mode() == Mode::Measure && !parsed.discard_baseline;
     let runs = if is_kept { paths.runs() } else { paths.unkept_runs() };
+    if request.is_dry {
+        ExpectedTimes::read(&runs, &suite.effort, None).print(&selected);
+        return nothing;
+    }
     let _lock = keep_others_out(paths)?;
     let mut preparations = Preparations::default();
     let work: Vec<_> = selected.iter().map(|planned| preparations.work_item(planned, paths)).collect();
     say_what_is_left_out(&selected, &work);
-    let runnable: Vec<WorkItem> = work.iter().flatten().cloned().collect();
+    let runnable: Vec<&WorkItem> = work.iter().flatten().collect();
     if is_measured && !is_cold {
         check_samples(&runnable, suite.data_source.as_ref())?;
     }
     let criterion_root = if is_cold { paths.cold_starts() } else { paths.criterion() };
     check_baseline(&parsed, &runnable, &criterion_root)?;
 
-    let manifest_cases = manifest_cases(&selected, &work, &paths.prepared(), is_kept && !is_silent);
+    let is_reported = is_kept && !request.is_silent;
+    let manifest_cases = manifest_cases(&selected, &work, &paths.prepared(), is_reported);
     let planned = new_manifest(request, &parsed, paths, &runs, criterion_root, suite, manifest_cases);
     let (folder, mut manifest) = if request.resume {
         stopped_run(&runs, &planned)?
     } else {
         (RunFolder::new(runs.join(&planned.run_id)), planned)
     };
-    if is_kept && !is_silent && manifest.peaks.is_none() && runnable.iter().any(|item| has_roofline(&item.case)) {
+    if is_reported && manifest.peaks.is_none() && runnable.iter().any(|item| has_roofline(&item.case)) {
         // A run without them is still a run.
         let peaks = calibration::peaks(paths, &manifest.machine, manifest.threads);
         manifest.peaks = peaks.inspect_err(|error| eprintln!("no roofline: {error}")).ok();
     }
     folder.write_manifest(&manifest)?;
+    let times = ExpectedTimes::read(&runs, &manifest.suite.effort, Some(manifest.run_id.as_str()));
+    let mut runnable = Vec::new();
+    for (item, planned) in work.into_iter().zip(&manifest.cases) {
+        let Ok(item) = item else { continue };
+        let expected_seconds = times.of_process(&item.id());
+        runnable.push(WorkItem { row: manifest.row(planned), expected_seconds, ..item });
+    }
     let effort = Effort { threads: Some(manifest.threads), ..manifest.suite.effort.clone() };
     let registered = cases.iter().filter(|planned| planned.model.is_ok()).map(|planned| planned.case.clone()).collect();
     let supervisor = Supervisor {
         job: Job { registered, ..Job::new(request.purpose, &folder, &manifest.criterion_root, &effort) },
-        folder: &folder,
         groups: grouped(runnable),
         arguments: request.criterion_arguments.clone(),
         parsed: &parsed,
-        is_silent,
+        is_silent: request.is_silent,
         debug: request.effort.debug,
-        expected_seconds: PastTimes::read(&runs, &manifest.suite.effort, Some(manifest.run_id.as_str())).measured,
     };
-    let end = supervisor.run()?;
+    let ended = supervisor.run();
+    manifest.is_interrupted = ended.as_ref().is_err_and(|error| error.is::<Interrupted>());
+    ended.or_else(|error| if manifest.is_interrupted { Ok(()) } else { Err(error) })?;
     if request.effort.debug {
         eprintln!("what the runtimes have logged is in {}", folder.path().join("debug.log").display());
     }
     manifest.finished = Some(Timestamp::now());
-    manifest.is_interrupted = end == RunEnd::Interrupted;
     folder.write_manifest(&manifest)?;
     let (exit_code, conclusion) = conclude(&manifest, &folder, is_measured && parsed.mode() == Mode::Load);
-    if let Some(conclusion) = conclusion.filter(|_| !is_silent) {
+    if let Some(conclusion) = conclusion.filter(|_| !request.is_silent) {
         eprintln!("\n{conclusion}");
     }
     Ok(FinishedRun { folder: Some(folder), exit_code })
@@ -179,19 +178,16 @@ fn say_what_is_left_out(selected: &[&PlannedCase], work: &[Result<WorkItem, Case
 }
 
 /// Samples that are not there, or are for none of the models, are said before hours are spent on the cases.
-fn check_samples(runnable: &[WorkItem], of_suite: Option<&DataSource>) -> Result<()> {
+fn check_samples(runnable: &[&WorkItem], of_suite: Option<&DataSource>) -> Result<()> {
     if let Some(source) = of_suite.filter(|_| !runnable.is_empty())
         && !runnable.iter().any(|item| item.model.data_source == *source)
     {
         bail!("none of the models can be evaluated by {}: {}", source.name(), source.needs());
     }
-    let mut checked: Vec<&Model> = Vec::new();
+    let mut checked = BTreeSet::new();
     for WorkItem { model, .. } in runnable {
-        let is_same = |other: &&Model| {
-            (&other.data_source, &other.inputs, &other.phases) == (&model.data_source, &model.inputs, &model.phases)
-        };
-        if !checked.iter().any(|other| other.name == model.name && is_same(other)) {
-            checked.push(model);
+        let what = (&model.name, format!("{:?}", (&model.data_source, &model.inputs, &model.phases)));
+        if checked.insert(what) {
             fixture::Samples::open(model, None).map_err(|why| anyhow!("{}: {why:#}", model.name))?;
         }
     }
@@ -199,11 +195,11 @@ fn check_samples(runnable: &[WorkItem], of_suite: Option<&DataSource>) -> Result
 }
 
 /// Criterion would panic in the middle of the run.
-fn check_baseline(parsed: &CriterionArguments, runnable: &[WorkItem], criterion_root: &Path) -> Result<()> {
+fn check_baseline(parsed: &CriterionArguments, runnable: &[&WorkItem], criterion_root: &Path) -> Result<()> {
     let wanted = parsed.baseline.iter().chain(&parsed.load_baseline);
     for name in wanted {
         let has_baseline = |id: &String| criterion_root.join(id).join(name).join("estimates.json").is_file();
-        let missing: Vec<String> = runnable.iter().map(WorkItem::id).filter(|id| !has_baseline(id)).collect();
+        let missing: Vec<String> = runnable.iter().map(|item| item.id()).filter(|id| !has_baseline(id)).collect();
         if let Some(first) = missing.first() {
             bail!(
                 "{} of {} cases have no baseline {name:?} in {} (the first is {first}); make one with `cargo bench -- \
@@ -232,7 +228,7 @@ fn has_roofline(case: &Case) -> bool {
 /// The exit code, and what is said last.
 fn conclude(manifest: &Manifest, folder: &RunFolder, is_loaded: bool) -> (u8, Option<String>) {
     let outcomes = folder.read_outcomes().finished;
-    let count = |status: Status| outcomes.values().filter(|outcome| outcome.status == status).count();
+    let count = |status: Status| outcomes.values().filter(|outcome| outcome.row.status == status).count();
     let measured = count(Status::Ok) + count(Status::Suspicious);
     if manifest.is_interrupted {
         let runnable = manifest.cases.iter().filter(|case| case.failure.is_none()).count();

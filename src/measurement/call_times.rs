@@ -12,29 +12,18 @@ use criterion::measurement::{Measurement, ValueFormatter, WallTime};
 use super::disturbance::DisturbanceWatch;
 
 /// The calls of one sample, in nanoseconds each.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct CallTimes(Vec<u64>);
+pub type CallTimes = Vec<u64>;
 
-impl CallTimes {
-    /// Makes room for `calls`, so that nothing is allocated between two calls.
-    pub fn with_capacity(calls: u64) -> Self {
-        CallTimes(Vec::with_capacity(usize::try_from(calls).unwrap_or(usize::MAX).min(1 << 24)))
-    }
+/// Room for `calls`, so that nothing is allocated between two calls.
+pub fn room_for(calls: u64) -> CallTimes {
+    Vec::with_capacity(usize::try_from(calls).unwrap_or(usize::MAX).min(1 << 24))
+}
 
-    #[inline]
-    pub fn push(&mut self, elapsed: Duration) {
-        // 2^64 ns are 584 years. Criterion takes 0 for a defect of the clock.
-        self.0.push((elapsed.as_nanos() as u64).max(1));
-    }
-
-    /// The sum, in nanoseconds.
-    pub fn total(&self) -> u64 {
-        self.0.iter().sum()
-    }
-
-    pub fn as_nanoseconds(&self) -> &[u64] {
-        &self.0
-    }
+/// The time of a call.
+#[inline]
+pub fn nanoseconds(elapsed: Duration) -> u64 {
+    // 2^64 ns are 584 years. Criterion takes 0 for a defect of the clock.
+    (elapsed.as_nanos() as u64).max(1)
 }
 
 /// The samples that Criterion has kept since the log was last emptied. It is a Criterion measurement: it logs what it
@@ -90,23 +79,21 @@ impl Measurement for SampleLog {
     }
 
     fn end(&self, start: Instant) -> CallTimes {
-        let mut times = CallTimes::with_capacity(1);
-        times.push(start.elapsed());
-        times
+        vec![nanoseconds(start.elapsed())]
     }
 
     fn add(&self, first: &CallTimes, second: &CallTimes) -> CallTimes {
-        CallTimes(first.0.iter().chain(&second.0).copied().collect())
+        [first.as_slice(), second.as_slice()].concat()
     }
 
     fn zero(&self) -> CallTimes {
-        CallTimes::default()
+        Vec::new()
     }
 
     /// Criterion calls this once for each sample that it keeps, and never in its warm-up.
     fn to_f64(&self, value: &CallTimes) -> f64 {
-        self.push(value.0.clone());
-        value.total() as f64
+        self.push(value.clone());
+        value.iter().sum::<u64>() as f64
     }
 
     /// Criterion's own formatting of durations.
@@ -122,10 +109,7 @@ mod tests {
     #[test]
     fn the_log_holds_the_calls_of_what_criterion_sums() {
         let log = SampleLog::default();
-        let mut times = CallTimes::with_capacity(2);
-        times.push(Duration::from_nanos(30));
-        times.push(Duration::from_nanos(12));
-        assert_eq!(log.to_f64(&times), 42.0);
+        assert_eq!(log.to_f64(&vec![30, 12]), 42.0);
         assert_eq!(log.take(), LoggedSamples { samples_ns: vec![vec![30, 12]], disturbed: None });
         assert!(log.take().samples_ns.is_empty());
     }

@@ -14,7 +14,7 @@ use fs_err as fs;
 use super::nvml::Gpu;
 use super::timed_calls::TimedSession;
 use crate::definition::{CaseFailure, device_type};
-use crate::run_data::EnergyUsage;
+use crate::run_data::Record;
 
 const POWERCAP: &str = "/sys/class/powercap";
 const WINDOW: Duration = Duration::from_secs(1);
@@ -26,33 +26,34 @@ struct Counter {
     range: u64,
 }
 
-/// Measures an idle window and a window of calls. The inner error says why there is no figure.
+/// Measures an idle window and a window of calls, and puts the energy of the calls, or why it is not known, into the row.
 ///
 /// # Errors
 /// A call fails.
-pub(super) fn measure(
-    session: &mut TimedSession,
-    device: &str,
-    batch_size: usize,
-) -> Result<anyhow::Result<EnergyUsage>, CaseFailure> {
+pub(super) fn measure(session: &mut TimedSession, row: &mut Record) -> Result<(), CaseFailure> {
     // A GPU's interface may have a software driver: the runtime then says that it is a CPU.
     let found = session.session().placement().device_type;
-    let (counters, kind) = match counters(device, found.as_deref().or(device_type(device))) {
-        Ok(found) => found,
-        Err(reason) => return Ok(Err(reason)),
+    let measured = match counters(&row.device, found.as_deref().or(device_type(&row.device))) {
+        Ok((counters, kind)) => {
+            let idle = watts_over(&counters, || {
+                thread::sleep(WINDOW);
+                Ok(())
+            })?;
+            let busy = watts_over(&counters, || session.call(1).map(drop))?;
+            idle.and_then(|(idle_watts, _, _)| Ok((kind, idle_watts, busy?)))
+        }
+        Err(reason) => Err(reason),
     };
-    let idle = watts_over(&counters, || {
-        thread::sleep(WINDOW);
-        Ok(())
-    })?;
-    let busy = watts_over(&counters, || session.call(1).map(drop))?;
-    Ok(idle.and_then(|(idle_watts, _, _)| {
-        let (busy_watts, seconds, calls) = busy?;
-        let watts = busy_watts - idle_watts;
-        let samples = (calls * batch_size) as f64;
-        let joules_per_sample = watts * seconds / samples;
-        Ok(EnergyUsage { joules_per_sample, watts, idle_watts, kind: kind.into() })
-    }))
+    match measured {
+        Ok((kind, idle_watts, (busy_watts, seconds, calls))) => {
+            let watts = busy_watts - idle_watts;
+            row.power_w = Some(watts);
+            row.energy_j_per_sample = Some(watts * seconds / (calls * row.batch_size) as f64);
+            row.energy_kind = Some(kind.into());
+        }
+        Err(reason) => row.energy_kind = Some(format!("none: {reason:#}")),
+    }
+    Ok(())
 }
 
 /// The counters of what computes on a device, and their kind.

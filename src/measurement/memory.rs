@@ -17,6 +17,11 @@ pub fn peak_bytes() -> Option<u64> {
     kernel_number(STATUS, "VmHWM")
 }
 
+/// As records count: 10^6 bytes.
+pub fn megabytes(bytes: u64) -> f64 {
+    bytes as f64 / 1e6
+}
+
 /// The resident set now, in bytes.
 pub fn resident_bytes() -> Option<u64> {
     kernel_number(STATUS, "VmRSS")

@@ -1,12 +1,11 @@
-//! What the harness itself costs: two clock reads, a call of the null backend, and a look at the processors' time.
+//! What the harness itself costs: two clock reads, and a call of the null backend.
 
 use std::hint::black_box;
 use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 
-use super::call_times::CallTimes;
-use super::disturbance::DisturbanceWatch;
+use super::call_times::{CallTimes, nanoseconds, room_for};
 use super::timed_calls::TimedSession;
 use crate::backend::{NullSession, Session};
 use crate::definition::{CaseFailure, Dtype};
@@ -20,14 +19,10 @@ const CALLS: u64 = 100_000;
 pub struct Overhead {
     /// The two clock reads of a call, with nothing between them.
     pub clock_reads_ns: f64,
-    /// The smallest step between two times that the clock gives.
-    pub clock_resolution_ns: u64,
     /// A call of the null backend.
     pub null_call_ns: f64,
     /// The median of the pairs' ratios: a change of the processor's speed hits both of a pair.
     pub null_call_ratio: f64,
-    /// One look between two samples; never in a timed call, and absent where there is none.
-    pub look_ns: Option<f64>,
 }
 
 /// Measures pairs for as long as that, and at least three.
@@ -53,46 +48,19 @@ pub fn measure(at_least_for: Duration) -> Result<Overhead, CaseFailure> {
     };
     Ok(Overhead {
         clock_reads_ns: median_of(|(clock, _)| *clock),
-        clock_resolution_ns: clock_resolution_ns(),
         null_call_ns: median_of(|(_, call)| *call),
         null_call_ratio: median_of(|(clock, call)| call / clock),
-        look_ns: look_ns(),
     })
 }
 
 /// The timed region with nothing in it, stored like a call.
 pub fn clock_reads(calls: u64) -> CallTimes {
-    let mut times = CallTimes::with_capacity(calls);
+    let mut times = room_for(calls);
     for _ in 0..calls {
         let start = Instant::now();
-        times.push(start.elapsed());
+        times.push(nanoseconds(start.elapsed()));
     }
     times
-}
-
-fn clock_resolution_ns() -> u64 {
-    let differences = (0..CALLS).filter_map(|_| {
-        let start = Instant::now();
-        let mut elapsed = start.elapsed();
-        while elapsed.is_zero() {
-            elapsed = start.elapsed();
-        }
-        u64::try_from(elapsed.as_nanos()).ok()
-    });
-    let mut seen: Vec<u64> = std::iter::once(0).chain(differences).collect();
-    seen.sort_unstable();
-    seen.dedup();
-    seen.windows(2).map(|pair| pair[1] - pair[0]).min().unwrap_or(1)
-}
-
-fn look_ns() -> Option<f64> {
-    const LOOKS: usize = 101;
-    let look = || {
-        let start = Instant::now();
-        black_box(DisturbanceWatch::begin())?;
-        Some(start.elapsed().as_secs_f64() * 1e9)
-    };
-    median(&(0..LOOKS).map(|_| look()).collect::<Option<Vec<f64>>>()?)
 }
 
 /// A session of the null backend with a ring of bound inputs, as the harness makes it.

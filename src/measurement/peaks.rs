@@ -12,7 +12,7 @@ use std::hint::black_box;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::run_data::{Peaks, ProductRate};
+use crate::run_data::Peaks;
 
 /// Sizes of the products: the matrices are larger than a core's own caches, and packing them is nothing beside
 /// multiplying.
@@ -25,22 +25,23 @@ const COPY_PATIENCE: Duration = Duration::from_millis(400);
 /// Measures for about two seconds, copying arrays of `copied_bytes`.
 pub fn measure(threads: usize, copied_bytes: usize) -> Peaks {
     let threads = threads.max(1);
-    let mut products: Vec<ProductRate> = Vec::new();
+    let mut product_gflops_per_second: f64 = 0.0;
     for size in SIZES {
-        let operations = 2.0 * (size as f64).powi(3);
-        let is_too_slow = |last: &ProductRate| operations / 1e9 / last.gflops_per_second > PATIENCE.as_secs_f64();
-        if products.last().is_some_and(is_too_slow) {
+        let giga_operations = 2.0 * (size as f64).powi(3) / 1e9;
+        if giga_operations > product_gflops_per_second * PATIENCE.as_secs_f64() && size > SIZES[0] {
+            // The machine is too slow for it.
             break;
         }
         let (left, right, mut result) = (matrix(size), matrix(size), matrix(size));
         let seconds = best(PATIENCE, || multiply(size, threads, &left, &right, black_box(&mut result)));
-        products.push(ProductRate { size, gflops_per_second: operations / 1e9 / seconds });
+        product_gflops_per_second = product_gflops_per_second.max(giga_operations / seconds);
     }
     let elements = copied_bytes.div_ceil(size_of::<u64>()).max(threads);
     let (source, mut target) = (vec![1_u64; elements], vec![2_u64; elements]);
     let seconds = best(COPY_PATIENCE, || copy(threads, &source, black_box(&mut target)));
     let copied_bytes = elements * size_of::<u64>();
-    Peaks { threads, products, copy_gb_per_second: 2.0 * copied_bytes as f64 / 1e9 / seconds, copied_bytes }
+    let copy_gb_per_second = 2.0 * copied_bytes as f64 / 1e9 / seconds;
+    Peaks { threads, product_gflops_per_second, copy_gb_per_second, copied_bytes }
 }
 
 /// The shortest, in seconds, of as many as fit into the time; the first one counts where there are no others.
@@ -75,25 +76,11 @@ fn multiply_rows(size: usize, left: &[f32], right: &[f32], result: &mut [f32]) {
     let rows = left.len() / size;
     assert!(rows * size == result.len() && right.len() == size * size);
     let stride = size as isize;
+    let (left, right, result) = (left.as_ptr(), right.as_ptr(), result.as_mut_ptr());
     // SAFETY: the library takes pointers. `left` and `result` have `rows × size` elements and `right` has `size × size`,
     // as the strides say, and `result` is borrowed by this thread alone.
     unsafe {
-        matrixmultiply::sgemm(
-            rows,
-            size,
-            size,
-            1.0,
-            left.as_ptr(),
-            stride,
-            1,
-            right.as_ptr(),
-            stride,
-            1,
-            0.0,
-            result.as_mut_ptr(),
-            stride,
-            1,
-        );
+        matrixmultiply::sgemm(rows, size, size, 1.0, left, stride, 1, right, stride, 1, 0.0, result, stride, 1);
     }
 }
 
@@ -111,9 +98,7 @@ mod tests {
     use super::*;
 
     fn peaks() -> Peaks {
-        let products = [(512, 90.0), (1024, 100.0)];
-        let products = products.map(|(size, gflops_per_second)| ProductRate { size, gflops_per_second }).to_vec();
-        Peaks { threads: 2, products, copy_gb_per_second: 10.0, copied_bytes: 1 }
+        Peaks { threads: 2, product_gflops_per_second: 100.0, copy_gb_per_second: 10.0, copied_bytes: 1 }
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use super::call_times::CallTimes;
+use super::call_times::{CallTimes, nanoseconds, room_for};
 use crate::backend::{Session, Stages};
 use crate::definition::CaseFailure;
 use crate::fixture::HostTensor;
@@ -44,7 +44,7 @@ impl TimedSession {
     /// # Errors
     /// As [`Self::call`].
     pub fn prolonged_call(&mut self, calls: u64, prolong: impl Fn(Instant)) -> Result<CallTimes, CaseFailure> {
-        let mut times = CallTimes::with_capacity(calls);
+        let mut times = room_for(calls);
         for _ in 0..calls {
             if self.left == 0 {
                 self.binding = if self.binding + 1 == self.ring { 0 } else { self.binding + 1 };
@@ -67,7 +67,7 @@ impl TimedSession {
                 prolong(start);
                 start.elapsed()
             };
-            times.push(elapsed);
+            times.push(nanoseconds(elapsed));
         }
         Ok(times)
     }
@@ -136,7 +136,7 @@ mod tests {
     #[test]
     fn a_delay_of_every_fiftieth_call_shows_in_p99() {
         let mut session = TimedSession::new(Box::new(Delayed::default()), 1);
-        let calls = session.call(2000).unwrap().as_nanoseconds().to_vec();
+        let calls = session.call(2000).unwrap();
         let delayed = (CALL + DELAY).as_nanos() as u64;
         let (mean, _) = mean_and_deviation(&calls);
         let sorted = SortedCalls::new(calls).unwrap();
@@ -149,14 +149,14 @@ mod tests {
     fn a_prolonged_call_is_timed_with_what_was_added() {
         let mut session = TimedSession::new(Box::new(Delayed::default()), 1);
         let calls = session.prolonged_call(5, |begin| while begin.elapsed() < DELAY {}).unwrap();
-        assert!(calls.as_nanoseconds().iter().all(|&ns| u128::from(ns) >= DELAY.as_nanos()));
+        assert!(calls.iter().all(|&ns| u128::from(ns) >= DELAY.as_nanos()));
     }
 
     #[test]
     fn calls_from_host_to_host_are_timed_as_a_whole_and_keep_their_parts() {
         let mut session = TimedSession::from_host(Box::new(Delayed::default()), vec![Vec::new(); 4]);
         let calls = session.call(3).unwrap();
-        assert!(calls.as_nanoseconds().iter().all(|&ns| u128::from(ns) >= 3 * CALL.as_nanos()));
+        assert!(calls.iter().all(|&ns| u128::from(ns) >= 3 * CALL.as_nanos()));
         let stages = Stages { to_device: CALL, compute: CALL, to_host: CALL };
         assert_eq!(session.take_stages(), [stages; 3]);
         assert!(session.take_stages().is_empty());

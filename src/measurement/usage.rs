@@ -6,11 +6,11 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use super::energy;
-use super::memory;
+use super::memory::{self, megabytes};
 use super::nvml::Gpu;
 use super::timed_calls::TimedSession;
 use crate::definition::CaseFailure;
-use crate::run_data::{MemoryUsage, Usage};
+use crate::run_data::Record;
 
 /// How long the calls are watched at the least, and how often.
 const WATCH: Duration = Duration::from_millis(300);
@@ -18,27 +18,23 @@ const LOOK_EVERY: Duration = Duration::from_millis(2);
 /// Calls at the least: every batch of the ring, and the allocator's reuse of what the first have left.
 const FEWEST_CALLS: u64 = 8;
 
-/// Makes some calls and notes what they use. The first call has been made.
+/// Makes some calls and notes in the case's row what they use. The first call has been made.
 ///
 /// # Errors
 /// A call fails.
-pub fn watch(
-    session: &mut TimedSession,
-    device: &str,
-    batch_size: usize,
-    budget_seconds: f64,
-) -> Result<Usage, CaseFailure> {
-    let gpu = Gpu::open(device).and_then(Result::ok);
-    let (memory, device_peak_bytes) = watch_memory(session, gpu, Duration::from_secs_f64(budget_seconds))?;
-    let energy = energy::measure(session, device, batch_size)?.map_err(|error| format!("{error:#}"));
-    Ok(Usage { memory, device_peak_bytes, energy })
+pub fn watch(session: &mut TimedSession, row: &mut Record, budget_seconds: f64) -> Result<(), CaseFailure> {
+    let gpu = Gpu::open(&row.device).and_then(Result::ok);
+    watch_memory(session, gpu, Duration::from_secs_f64(budget_seconds), row)?;
+    energy::measure(session, row)
 }
 
+/// What this process has used is better known than what the one that measures had used by then, with other cases before.
 fn watch_memory(
     session: &mut TimedSession,
     gpu: Option<Gpu>,
     at_most: Duration,
-) -> Result<(Option<MemoryUsage>, Option<u64>), CaseFailure> {
+    row: &mut Record,
+) -> Result<(), CaseFailure> {
     let loading_peak_bytes = memory::peak_bytes();
     let is_reset = memory::reset_peak().is_ok();
     let loaded_bytes = memory::resident_bytes();
@@ -60,14 +56,14 @@ fn watch_memory(
     is_over.store(true, Ordering::Relaxed);
     let (average_bytes, device_peak_bytes) = watcher.join().unwrap_or_default();
     called?;
-    let all = loaded_bytes.zip(average_bytes).zip(memory::peak_bytes());
-    let memory = all.map(|((loaded_bytes, average_bytes), peak_bytes)| MemoryUsage {
-        loaded_bytes,
-        average_bytes,
-        peak_bytes: peak_bytes.max(loading_peak_bytes.unwrap_or(0)),
-        calls_peak_bytes: is_reset.then_some(peak_bytes),
-    });
-    Ok((memory, device_peak_bytes))
+    row.device_memory_mb = device_peak_bytes.map(megabytes);
+    if let (Some(loaded), Some(average), Some(peak)) = (loaded_bytes, average_bytes, memory::peak_bytes()) {
+        row.memory_mb = Some(megabytes(peak.max(loading_peak_bytes.unwrap_or(0))));
+        row.memory_avg_mb = Some(megabytes(average));
+        row.memory_growth_mb = is_reset.then(|| megabytes(peak.saturating_sub(loaded)));
+        row.memory_kind = Some("own-process-peak-rss".into());
+    }
+    Ok(())
 }
 
 /// The mean of looks at the resident set and the largest of those at the GPU, until it is over.

@@ -56,7 +56,7 @@ pub fn warm_up(
     let start = Instant::now();
     let mut calls = Vec::new();
     loop {
-        calls.extend_from_slice(call()?.as_nanoseconds());
+        calls.extend(call()?);
         if calls.len() < at_least.max(2) || start.elapsed() < AT_LEAST_FOR {
             continue;
         }

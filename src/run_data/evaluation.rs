@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use anyhow::Result;
 use serde::{Deserialize, Serialize};
 
-use super::cbor_file;
+use super::files::{read_cbor, write_cbor};
 use crate::definition::BenchmarkId;
 
 /// How many of the largest outputs are kept per sample.
@@ -38,7 +38,7 @@ impl Evaluation {
     /// # Errors
     /// The file cannot be written.
     pub fn write(&self, run_folder: &Path, id: &BenchmarkId) -> Result<()> {
-        cbor_file::write(&path(run_folder, id), self)
+        write_cbor(&path(run_folder, id), self)
     }
 
     /// Reads the answers of a case. Returns `None` if the case was not evaluated.
@@ -46,7 +46,7 @@ impl Evaluation {
     /// # Errors
     /// The file cannot be read, or is not whole.
     pub fn read(run_folder: &Path, id: &BenchmarkId) -> Result<Option<Self>> {
-        cbor_file::read(&path(run_folder, id))
+        read_cbor(&path(run_folder, id))
     }
 }
 

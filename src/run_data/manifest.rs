@@ -6,8 +6,8 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use super::peaks::Peaks;
-use super::record::RunIdentity;
-use crate::definition::{Case, CaseFailure, Cost, Suite};
+use super::record::{Record, RunIdentity};
+use crate::definition::{Case, CaseFailure, Cost, Status, Suite};
 use crate::machine::{Machine, Revision};
 
 /// Changes when an older reader would misunderstand the files.
@@ -56,6 +56,19 @@ impl Manifest {
             suite: self.suite_name.clone(),
             rustc_version: self.rustc_version.clone(),
         }
+    }
+
+    /// What is known of a case before the run: its status is `ok` if nothing is known that it cannot run for.
+    pub fn row(&self, planned: &ManifestCase) -> Record {
+        let mut row = Record::new(&self.identity(), &planned.case, Status::Ok, None);
+        row.framework = planned.framework.clone();
+        row.family = planned.family.clone();
+        row.modality = planned.modality.clone();
+        row.parameters = planned.parameters;
+        row.nonzero_parameters = planned.nonzero_parameters;
+        row.put_cost(planned.cost);
+        planned.failure.iter().for_each(|failure| row.fail(failure.clone()));
+        row
     }
 }
 

@@ -2,11 +2,10 @@
 //!
 //! Those who measure write these files and those who report read them; neither imports the other.
 
-pub mod cbor_file;
 mod criterion_arguments;
 mod distribution;
 mod evaluation;
-pub mod json_lines;
+pub mod files;
 mod latencies;
 mod manifest;
 mod outcomes;
@@ -14,16 +13,14 @@ mod peaks;
 mod record;
 mod run_folder;
 mod stop_reason;
-mod usage;
 
 pub use criterion_arguments::{CriterionArguments, Mode};
 pub use distribution::{DISTRIBUTIONS, Distribution, Distributions};
 pub use evaluation::{Evaluation, LARGEST};
 pub use latencies::Latencies;
 pub use manifest::{MANIFEST_FORMAT, Manifest, ManifestCase};
-pub use outcomes::{EvaluationOutcome, Event, Observed, Outcome, Outcomes, StartTimes};
-pub use peaks::{Peaks, ProductRate};
+pub use outcomes::{EvaluationOutcome, Event, Outcome, Outcomes};
+pub use peaks::Peaks;
 pub use record::{Record, RunIdentity, SCHEMA_VERSION};
 pub use run_folder::RunFolder;
 pub use stop_reason::StopReason;
-pub use usage::{EnergyUsage, MemoryUsage, Usage};

@@ -9,32 +9,20 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Peaks {
     pub threads: usize,
-    /// The best of several products of each size.
-    pub products: Vec<ProductRate>,
+    /// The best of several products of two square f32 matrices: operations, two for each multiply-add, in 10^9 a second.
+    /// 0 in older manifests.
+    #[serde(default)]
+    pub product_gflops_per_second: f64,
     /// Of copying one array to another: bytes read and bytes written, in 10^9 a second, as STREAM counts them.
     pub copy_gb_per_second: f64,
     /// Bytes of one array.
     pub copied_bytes: usize,
 }
 
-/// The speed of a product of two square f32 matrices.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-pub struct ProductRate {
-    /// Rows and columns.
-    pub size: usize,
-    /// Operations, two for each multiply-add, in 10^9 a second.
-    pub gflops_per_second: f64,
-}
-
 impl Peaks {
-    /// The speed of the best product.
-    pub fn product_gflops_per_second(&self) -> f64 {
-        self.products.iter().map(|product| product.gflops_per_second).fold(0.0, f64::max)
-    }
-
     /// What a computation of `intensity` operations a byte can reach, in 10^9 operations a second.
     pub fn roof_gflops_per_second(&self, intensity: f64) -> f64 {
-        self.product_gflops_per_second().min(intensity * self.copy_gb_per_second)
+        self.product_gflops_per_second.min(intensity * self.copy_gb_per_second)
     }
 
     /// `gflops_per_second` in percent of what a computation of that intensity can reach; above 100 where it is better than

@@ -7,7 +7,7 @@ use jiff::Timestamp;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::definition::{Boundary, Case, Dtype, Phase, Status, device_type};
+use crate::definition::{Boundary, Case, CaseFailure, Cost, Dtype, Phase, Status, device_type};
 
 /// The version of the columns.
 ///
@@ -246,6 +246,17 @@ impl Record {
             rustc_version: run.rustc_version.clone(),
             ..Record::default()
         }
+    }
+
+    /// Puts in the cost of a call. Its intensity is known only of f32, whose bytes were counted.
+    pub fn put_cost(&mut self, cost: Option<Cost>) {
+        self.flops = cost.map(|cost| cost.flops);
+        self.arithmetic_intensity = cost.filter(|_| self.dtype == Dtype::F32).and_then(Cost::intensity);
+    }
+
+    /// Notes why the case has no figures.
+    pub fn fail(&mut self, failure: CaseFailure) {
+        (self.status, self.message) = (failure.status, Some(failure.message));
     }
 
     /// The case that the record is about.

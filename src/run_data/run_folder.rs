@@ -4,10 +4,9 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 use fs_err as fs;
-use serde::Deserialize;
-use tempfile::NamedTempFile;
+use serde::{Deserialize, Serialize};
 
-use super::json_lines;
+use super::files::{append_line, read_lines, write_json};
 use super::manifest::{MANIFEST_FORMAT, Manifest};
 use super::outcomes::{Event, Outcomes};
 
@@ -15,7 +14,7 @@ const MANIFEST: &str = "manifest.json";
 const OUTCOMES: &str = "outcomes.jsonl";
 
 /// The folder of a run.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct RunFolder(PathBuf);
 
 impl RunFolder {
@@ -62,13 +61,7 @@ impl RunFolder {
     /// # Errors
     /// The folder cannot be written.
     pub fn write_manifest(&self, manifest: &Manifest) -> Result<()> {
-        fs::create_dir_all(&self.0)?;
-        let path = self.0.join(MANIFEST);
-        let mut file = NamedTempFile::new_in(&self.0).context(path.display().to_string())?;
-        serde_json::to_writer_pretty(&mut file, manifest).context(path.display().to_string())?;
-        file.as_file().sync_all().context(path.display().to_string())?;
-        file.persist(&path).context(path.display().to_string())?;
-        Ok(())
+        write_json(&self.0.join(MANIFEST), manifest)
     }
 
     /// Reads the manifest.
@@ -76,20 +69,14 @@ impl RunFolder {
     /// # Errors
     /// It is missing, cut short, or of a newer version.
     pub fn read_manifest(&self) -> Result<Manifest> {
-        #[derive(Deserialize)]
-        struct Format {
-            format: u32,
-        }
         let path = self.0.join(MANIFEST);
-        let bytes = fs::read(&path)?;
-        let Format { format } = serde_json::from_slice(&bytes).with_context(|| path.display().to_string())?;
-        if format > MANIFEST_FORMAT {
-            bail!(
-                "{}: format {format} is newer than this inferbench, which reads up to {MANIFEST_FORMAT}",
-                path.display()
-            );
+        let context = || path.display().to_string();
+        let manifest: serde_json::Value = serde_json::from_slice(&fs::read(&path)?).with_context(context)?;
+        let format = &manifest["format"];
+        if format.as_u64().is_some_and(|format| format > MANIFEST_FORMAT.into()) {
+            bail!("{}: format {format} is newer than this inferbench, which reads up to {MANIFEST_FORMAT}", context());
         }
-        serde_json::from_slice(&bytes).with_context(|| path.display().to_string())
+        serde_json::from_value(manifest).with_context(context)
     }
 
     /// Adds an event to the outcomes.
@@ -97,7 +84,7 @@ impl RunFolder {
     /// # Errors
     /// The file cannot be written.
     pub fn append(&self, event: &Event) -> Result<()> {
-        json_lines::append(&self.outcomes_path(), event)
+        append_line(&self.outcomes_path(), event)
     }
 
     pub fn outcomes_path(&self) -> PathBuf {
@@ -107,7 +94,7 @@ impl RunFolder {
     /// Reads the outcomes; damaged lines are left out.
     pub fn read_outcomes(&self) -> Outcomes {
         let mut outcomes = Outcomes::default();
-        json_lines::read(&self.outcomes_path()).into_iter().for_each(|event| outcomes.add(event));
+        read_lines(&self.outcomes_path()).into_iter().for_each(|event| outcomes.add(event));
         outcomes
     }
 }
@@ -115,44 +102,20 @@ impl RunFolder {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::definition::{BenchmarkId, Status};
-    use crate::run_data::{Observed, Outcome};
-
-    fn id(value: &str) -> BenchmarkId {
-        BenchmarkId { group: "g".into(), function: "f".into(), value: value.into() }
-    }
-
-    fn outcome(value: &str) -> Event {
-        Event::Finished(Box::new(Outcome {
-            id: id(value),
-            status: Status::Ok,
-            message: None,
-            observed: Observed::default(),
-            seconds: 1.0,
-        }))
-    }
+    use crate::run_data::{Outcome, Record};
 
     #[test]
     fn outcomes_after_a_damaged_line_are_kept() {
         let temporary = tempfile::tempdir().unwrap();
         let folder = RunFolder::new(temporary.path().to_owned());
-        folder.append(&outcome("1")).unwrap();
+        let row = Record { case_id: "g/f/1".into(), ..Record::default() };
+        folder.append(&Event::Finished(Box::new(Outcome::new(row)))).unwrap();
         let before = fs::read(folder.outcomes_path()).unwrap();
-        fs::write(folder.outcomes_path(), [before.as_slice(), b"\n{\"finished\":{\"id\":\"\xff"].concat()).unwrap();
-        folder.append(&Event::Started { id: id("2") }).unwrap();
+        fs::write(folder.outcomes_path(), [before.as_slice(), b"\n{\"finished\":{\"row\":\"\xff"].concat()).unwrap();
+        folder.append(&Event::Started { id: "g/f/2".into() }).unwrap();
         let outcomes = folder.read_outcomes();
         assert_eq!(outcomes.finished.keys().collect::<Vec<_>>(), ["g/f/1"]);
-        assert_eq!(outcomes.unfinished, Some(id("2")));
-    }
-
-    #[test]
-    fn events_of_earlier_versions_are_read() {
-        let temporary = tempfile::tempdir().unwrap();
-        let folder = RunFolder::new(temporary.path().to_owned());
-        let earlier =
-            r#"{"judged":{"id":{"group":"g","function":"f","value":"1"},"judgement":{"failure":null,"seconds":2.0}}}"#;
-        fs::write(folder.outcomes_path(), earlier).unwrap();
-        assert_eq!(folder.read_outcomes().evaluated["g/f/1"].seconds, 2.0);
+        assert_eq!(outcomes.unfinished, Some("g/f/2".into()));
     }
 
     #[test]

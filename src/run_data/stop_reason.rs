@@ -1,10 +1,7 @@
 //! Why a case was measured with so many calls and no more.
 
-use serde::{Deserialize, Serialize};
-
 /// Why no more calls were made.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, strum::Display)]
-#[serde(rename_all = "kebab-case")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, strum::Display, strum::EnumString)]
 #[strum(serialize_all = "kebab-case")]
 pub enum StopReason {
     /// There are as many as were asked for, or as many as fill the least time.

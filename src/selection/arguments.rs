@@ -6,6 +6,7 @@ use std::path::Path;
 
 use anyhow::Result;
 use clap::{Args, Command, Parser};
+use indexmap::IndexSet;
 
 use crate::catalogue::{is_model_file, models_of_files};
 use crate::definition::{Boundary, DataSource, Dtype, Phase, Suite, backend_name, parse_device};
@@ -104,18 +105,9 @@ fn parse_backend(name: &str) -> Result<String, Infallible> {
     Ok(backend_name(name))
 }
 
-/// Parses the command line, with `INFERBENCH_*` variables for flags that are not given. Ends the process with a message if
-/// an argument is wrong.
-pub fn parse_with_variables<T: Parser>() -> T {
-    parse(std::env::args_os())
-}
-
-/// Parses `INFERBENCH_*` variables alone, for a process whose command line is Criterion's.
-pub fn parse_variables<T: Parser>() -> T {
-    parse(std::iter::empty())
-}
-
-fn parse<T: Parser>(arguments: impl IntoIterator<Item = OsString>) -> T {
+/// Parses arguments, with `INFERBENCH_*` variables for flags that are not given. Ends the process with a message if an
+/// argument is wrong.
+pub fn parse_with_variables<T: Parser>(arguments: impl IntoIterator<Item = OsString>) -> T {
     let matches = without_empty_variables(T::command()).get_matches_from(arguments);
     T::from_arg_matches(&matches).unwrap_or_else(|error| error.exit())
 }
@@ -133,16 +125,6 @@ fn replace<T: Clone>(own: &mut Vec<T>, said: &[T]) {
     if !said.is_empty() {
         *own = said.to_vec();
     }
-}
-
-fn without_repetition(sizes: &[usize]) -> Vec<usize> {
-    let mut seen = Vec::new();
-    for &size in sizes {
-        if !seen.contains(&size) {
-            seen.push(size);
-        }
-    }
-    seen
 }
 
 impl Suite {
@@ -167,12 +149,13 @@ impl Suite {
             self.phases = Some(selection.phase.clone());
             self.models.iter_mut().for_each(|model| model.phases = None);
         }
+        let unique = |sizes: &[usize]| sizes.iter().copied().collect::<IndexSet<_>>().into_iter().collect::<Vec<_>>();
         if !selection.batch_sizes.is_empty() {
-            self.batch_sizes = without_repetition(&selection.batch_sizes);
+            self.batch_sizes = unique(&selection.batch_sizes);
             self.models.iter_mut().for_each(|model| model.batch_sizes = None);
         }
         if !selection.seq_lens.is_empty() {
-            self.seq_lens = Some(without_repetition(&selection.seq_lens));
+            self.seq_lens = Some(unique(&selection.seq_lens));
             self.models.iter_mut().for_each(|model| model.seq_lens = None);
         }
         if let Some(iterations) = effort.iterations {

@@ -3,5 +3,5 @@
 mod arguments;
 mod plan;
 
-pub use arguments::{EffortArguments, Selection, parse_variables, parse_with_variables};
+pub use arguments::{EffortArguments, Selection, parse_with_variables};
 pub use plan::{Capabilities, PlannedCase, plan};

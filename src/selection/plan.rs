@@ -1,9 +1,9 @@
 //! Makes the cases of a run from a suite and the catalogue, with a reason for each case that cannot run here.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use anyhow::{Result, bail, ensure};
-use indexmap::IndexMap;
+use indexmap::{IndexMap, IndexSet};
 
 use super::arguments::Selection;
 use crate::catalogue::{ALL, Entry, Place, find_name, is_chosen, is_named, table_of};
@@ -92,14 +92,12 @@ fn targets(suite: &Suite, capabilities: &dyn Capabilities) -> Vec<Target> {
         [] => vec![None],
         dtypes => dtypes.iter().copied().map(Some).collect(),
     };
-    let mut targets = Vec::new();
+    let mut targets = IndexSet::new();
     for (backend, device) in product(&suite.backends, &suite.devices) {
         let device = resolved(backend, device, capabilities);
         targets.extend(dtypes.iter().map(|&dtype| (backend.clone(), device.clone(), dtype)));
     }
-    let mut seen = BTreeSet::new();
-    targets.retain(|target| seen.insert(target.clone()));
-    targets
+    targets.into_iter().collect()
 }
 
 /// The device that `auto` stands for; others as they are.

@@ -21,6 +21,7 @@ use crate::machine::Machine;
 use crate::measurement::overhead::{self, Overhead};
 use crate::paths::Paths;
 use crate::run_data::Latencies;
+use crate::run_data::files::write_json;
 use crate::selection::Selection;
 
 /// Generations of a duel take a second each, and a few of them say nothing.
@@ -94,10 +95,7 @@ pub fn measure(paths: &Paths, at_most: Duration, measure_gate: &MeasureGate) -> 
         processes: measured.processes,
         gate,
     };
-    let path = paths.selftest();
-    let mut file = tempfile::NamedTempFile::new_in(path.parent().unwrap_or(&path))?;
-    serde_json::to_writer_pretty(&mut file, &selftest)?;
-    file.persist(&path)?;
+    write_json(&paths.selftest(), &selftest)?;
     Ok(SelftestEnd::Complete(Box::new(selftest)))
 }
 
@@ -165,13 +163,7 @@ mod tests {
             time: "2026-01-02T03:04:05Z".parse().unwrap(),
             seconds: 1.0,
             machine: Machine { host_id: "1a".into(), ..Machine::default() },
-            overhead: Overhead {
-                clock_reads_ns: 50.0,
-                clock_resolution_ns: 1,
-                null_call_ns: 51.0,
-                null_call_ratio: 1.02,
-                look_ns: None,
-            },
+            overhead: Overhead { clock_reads_ns: 50.0, null_call_ns: 51.0, null_call_ratio: 1.02 },
             case: "m/ort-cpu-f32/1".into(),
             processes: Vec::new(),
             spread: Spread::of(&processes()).unwrap(),

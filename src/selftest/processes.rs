@@ -7,9 +7,9 @@ use anyhow::{Result, anyhow};
 use crate::criterion_dir::{MeasuredEntry, read_entry};
 use crate::definition::{BenchmarkId, Dtype, Status};
 use crate::exit_codes;
-use crate::harness::{self, Purpose, Request};
+use crate::harness::{self, Request};
 use crate::paths::Paths;
-use crate::run_data::{Latencies, RunFolder};
+use crate::run_data::{Latencies, Outcome, RunFolder};
 use crate::selection::{EffortArguments, Selection};
 
 const MODEL: &str = "tenn_eeg";
@@ -68,21 +68,21 @@ fn run(
         budget: Some((at_most.as_secs_f64() / 40.0).clamp(0.2, 5.0)),
         ..EffortArguments::default()
     };
-    let finished = harness::run_silently(
+    let finished = harness::run(
         &apart,
         &Request {
-            purpose: Purpose::Measure,
             selection: measured.selection.clone(),
             effort,
             criterion_arguments: CRITERION.map(str::to_owned).to_vec(),
-            resume: false,
+            is_silent: true,
+            ..Request::default()
         },
     )?;
     let mut outcomes = finished.folder.as_ref().map(RunFolder::read_outcomes).unwrap_or_default();
     if finished.exit_code != exit_codes::OK {
         match outcomes.finished.get(&measured.case) {
-            Some(outcome) if outcome.status != Status::Ok => {
-                eprintln!("{id}: {}: {}", outcome.status, outcome.message.as_deref().unwrap_or_default());
+            Some(Outcome { row, .. }) if row.status != Status::Ok => {
+                eprintln!("{id}: {}: {}", row.status, row.message.as_deref().unwrap_or_default());
             }
             _ => eprintln!("{id}: stopped"),
         }

@@ -247,7 +247,7 @@ fn figures_are_those_of_the_calls() {
     let mut runner = proptest::test_runner::TestRunner::new(ProptestConfig::with_cases(64));
     let result = runner.run(&samples, |samples| {
         put_calls(&workplace.entry(ONE, "new"), &samples);
-        let conversion = convert(&run, &workplace.criterion(), "new").unwrap();
+        let conversion = convert(&run, &workplace.criterion(), "new", |_, _| Ok(())).unwrap();
         prop_assert!(conversion.refused.is_empty(), "{:?}", conversion.refused);
         let record = conversion.records.iter().find(|record| record.batch_size == 1).unwrap();
         check_figures(record, &samples.concat())

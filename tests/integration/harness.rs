@@ -128,7 +128,7 @@ fn a_baseline_that_is_missing_is_named_before_anything_is_measured() {
 fn runs_for_a_profiler_and_test_runs_keep_nothing() {
     let workplace = digits();
     let profiled = workplace.bench(&["--profile-time", "1"]).finish().with_code(0);
-    assert_eq!(workplace.unkept_outcomes().finished[DIGITS].status, Status::Ok, "{}", profiled.stderr);
+    assert_eq!(workplace.unkept_outcomes().finished[DIGITS].row.status, Status::Ok, "{}", profiled.stderr);
     assert!(workplace.measured().is_empty());
 
     let workplace = four_cases();
@@ -204,10 +204,10 @@ fn one_session_serves_all_batch_sizes_and_later_measurements_are_verified_too() 
     workplace.bench(&["--noplot"]).finish().with_code(0).saying(&["same session, outputs right"]);
     let outcomes = workplace.latest_run().read_outcomes().finished;
     assert_eq!(outcomes.len(), 6);
-    assert!(outcomes.values().all(|outcome| outcome.observed.verified == Some(true)));
+    assert!(outcomes.values().all(|outcome| outcome.row.verified == Some(true)));
     for model in ["digits", "tenn_eeg"] {
-        let of_model = outcomes.values().filter(|outcome| outcome.id.group == model);
-        assert_eq!(of_model.filter(|outcome| !outcome.observed.is_session_shared).count(), 1, "loads of {model}");
+        let of_model = outcomes.values().filter(|outcome| outcome.row.model == model);
+        assert_eq!(of_model.filter(|outcome| !outcome.is_session_shared).count(), 1, "loads of {model}");
     }
 }
 

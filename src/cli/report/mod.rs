@@ -13,7 +13,6 @@ use clap::builder::PossibleValuesParser;
 use self::variants::{VariantArguments, file_name};
 use super::compare::noise_of_machine;
 use super::history_arguments::HistoryArguments;
-use super::print;
 use crate::compare::CaseFilter;
 use crate::exit_codes;
 use crate::history::{History, Run, write_whole};
@@ -87,10 +86,6 @@ enum Form {
     JsonSchema,
 }
 
-/// Runs the command.
-///
-/// # Errors
-/// A run cannot be read, no case passes the filters, or a file cannot be written.
 pub fn run(arguments: &Arguments) -> Result<u8> {
     let paths = Paths::find();
     if let Some(folder) = &arguments.charts {
@@ -106,7 +101,8 @@ pub fn run(arguments: &Arguments) -> Result<u8> {
     };
     let file = arguments.output.as_ref().or(own_path.as_ref()).filter(|file| file.as_os_str() != "-");
     let Some(file) = file else {
-        return print(&text).map(|()| exit_codes::OK);
+        print!("{text}");
+        return Ok(exit_codes::OK);
     };
     write_whole(file, text.as_bytes())?;
     // The index has links to pages about runs.
@@ -115,7 +111,7 @@ pub fn run(arguments: &Arguments) -> Result<u8> {
         write_whole(&reports.join(index::INDEX), index::render(&reports, &paths.criterion())?.as_bytes())?;
     }
     if own_path.is_some() {
-        print(&format!("{}\n", file.display()))?;
+        println!("{}", file.display());
     }
     Ok(exit_codes::OK)
 }
@@ -211,7 +207,7 @@ fn charts(arguments: &Arguments, paths: &Paths, folder: &Path) -> Result<u8> {
         write_whole(&path, svg.as_bytes())?;
         let pixels = path.with_extension("png");
         write_whole(&pixels, &png(&svg)?)?;
-        print(&format!("{}\n{}\n", path.display(), pixels.display()))?;
+        println!("{}\n{}", path.display(), pixels.display());
     }
     Ok(exit_codes::OK)
 }

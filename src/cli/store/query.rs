@@ -46,7 +46,6 @@ pub fn run(_arguments: &Arguments, _open: impl FnOnce() -> Result<History>) -> R
 
 #[cfg(feature = "duckdb")]
 pub fn run(arguments: &Arguments, open: impl FnOnce() -> Result<History>) -> Result<u8> {
-    use crate::cli::print;
     use crate::history::Database;
     use crate::report::json;
     use crate::report::table::{Column, Table};
@@ -60,11 +59,12 @@ pub fn run(arguments: &Arguments, open: impl FnOnce() -> Result<History>) -> Res
     for row in answer.texts() {
         table.row(row);
     }
-    print(&match arguments.format {
+    let text = match arguments.format {
         QueryFormat::Table => table.terminal(),
         QueryFormat::Json => json(&answer.objects()),
         QueryFormat::Csv => table.separated(b','),
         QueryFormat::Tsv => table.separated(b'\t'),
-    })?;
+    };
+    print!("{text}");
     Ok(crate::exit_codes::OK)
 }

@@ -8,16 +8,17 @@ use serde::{Deserialize, Serialize};
 use crate::backend::LoadRequest;
 use crate::definition::{Case, Effort, Model};
 use crate::fixture::Artifacts;
-use crate::run_data::RunFolder;
+use crate::run_data::{Record, RunFolder};
 
 /// The variable that makes a process a worker; its value is the path of the job.
 pub const JOB: &str = "INFERBENCH_JOB";
 
 /// What a worker does with each case.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Purpose {
     /// Compare the outputs with the reference, then measure.
+    #[default]
     Measure,
     /// Measure without verification; the record says so.
     MeasureUnverified,
@@ -31,14 +32,19 @@ pub enum Purpose {
     Load,
 }
 
+impl Purpose {
+    /// Whether it is the first process that loads its cases, and has to look whether they are computed as was asked for.
+    pub fn is_first_process(self) -> bool {
+        matches!(self, Purpose::Measure | Purpose::MeasureUnverified | Purpose::Verify)
+    }
+}
+
 /// The work of one worker process: cases of one backend and device.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Job {
     pub purpose: Purpose,
-    pub run_folder: PathBuf,
+    pub folder: RunFolder,
     pub criterion_root: PathBuf,
-    /// The worker ends when this process is no longer its parent.
-    pub supervisor_process: u32,
     pub effort: Effort,
     /// Every case of the run that has an id in Criterion's tree, in the order of registration. Criterion's summary
     /// pages show only what the last process registered.
@@ -49,21 +55,23 @@ pub struct Job {
     /// Cases that other workers have finished already, for the progress line.
     pub cases_before: usize,
     pub cases_in_all: usize,
-    /// Expected seconds of the cases that come after this worker's.
-    pub seconds_after: Option<f64>,
+    /// What this worker's cases and those after them are expected to take.
+    pub seconds_left: f64,
 }
 
 /// One case to run.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct WorkItem {
+    /// What is known of the case so far.
+    pub row: Record,
     pub case: Case,
     pub model: Model,
     /// The supervisor keeps them unchanged until the run ends.
     pub artifacts: Artifacts,
     /// Whether its answers to the model's samples are evaluated.
     pub is_evaluated: bool,
-    /// Seconds that it took in an earlier run, or what such cases took so far.
-    pub expected_seconds: Option<f64>,
+    /// Seconds that it took in an earlier run, or else an estimate.
+    pub expected_seconds: f64,
 }
 
 impl WorkItem {
@@ -73,20 +81,19 @@ impl WorkItem {
 }
 
 impl Job {
-    /// A job of a process of this one's, without work.
+    /// A job without work.
     pub fn new(purpose: Purpose, folder: &RunFolder, criterion_root: &Path, effort: &Effort) -> Self {
         Job {
             purpose,
-            run_folder: folder.path().to_owned(),
+            folder: folder.clone(),
             criterion_root: criterion_root.to_owned(),
-            supervisor_process: std::process::id(),
             effort: Effort { threads: Some(effort.effective_threads()), ..effort.clone() },
             registered: Vec::new(),
             work: Vec::new(),
             processors: Vec::new(),
             cases_before: 0,
             cases_in_all: 0,
-            seconds_after: None,
+            seconds_left: 0.0,
         }
     }
 

@@ -4,17 +4,16 @@
 //! compiling it where the runtime does that apart, and the first call. Starting the process and loading the native
 //! library are not in it.
 
-use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail};
 use criterion::{BenchmarkId as CriterionId, Criterion, SamplingMode};
 
 use super::{Interrupted, Supervisor, is_interrupted};
-use crate::definition::{Case, CaseFailure, Status};
+use crate::definition::{Case, CaseFailure};
 use crate::harness::protocol::{Job, WorkItem};
 use crate::harness::worker::unwinding;
-use crate::run_data::{Event, Mode, Observed, Outcome, StartTimes};
+use crate::run_data::{Event, Mode, Outcome, Outcomes, Record};
 use crate::statistics::median;
 
 /// Criterion's minimum.
@@ -22,9 +21,6 @@ const PROCESSES: usize = 10;
 
 impl Supervisor<'_> {
     /// Starts every case in fresh processes, one per sample.
-    ///
-    /// # Errors
-    /// A worker cannot be started, or the run's folder cannot be written.
     pub(super) fn measure_cold_starts(&self) -> Result<()> {
         let mut criterion = Criterion::default()
             .sample_size(self.cold_start_samples())
@@ -35,24 +31,19 @@ impl Supervisor<'_> {
             .output_directory(&self.job.criterion_root);
         for item in self.groups.iter().flatten() {
             let start = Instant::now();
-            let id = item.case.benchmark_id();
-            self.folder.append(&Event::Started { id: id.clone() })?;
+            self.job.folder.append(&Event::Started { id: item.id() })?;
             let mut starts = Vec::new();
             let measured = unwinding(|| self.sample(&mut criterion, item, &mut starts));
             if is_interrupted() {
                 bail!(Interrupted);
             }
-            let (status, message) = match measured {
-                Ok(()) => (Status::Ok, None),
-                Err(failure) => {
-                    eprintln!("  {id}: {failure}");
-                    (failure.status, Some(failure.message))
-                }
-            };
-            let start_times = StartTimes::medians(&starts, self.cold_start_samples());
-            let observed = Observed { start: start_times, ..Observed::default() };
-            let seconds = start.elapsed().as_secs_f64();
-            self.folder.append(&Event::Finished(Box::new(Outcome { id, status, message, observed, seconds })))?;
+            let mut row = with_medians(item.row.clone(), &starts, self.cold_start_samples());
+            if let Err(failure) = measured {
+                eprintln!("  {}: {failure}", item.case);
+                row.fail(failure);
+            }
+            let outcome = Outcome { seconds: start.elapsed().as_secs_f64(), ..Outcome::new(row) };
+            self.job.folder.append(&Event::Finished(Box::new(outcome)))?;
         }
         if self.parsed.mode() == Mode::Measure {
             criterion.final_summary();
@@ -64,14 +55,9 @@ impl Supervisor<'_> {
         self.parsed.sample_size.map_or(PROCESSES, |samples| samples as usize)
     }
 
-    fn sample(
-        &self,
-        criterion: &mut Criterion,
-        item: &WorkItem,
-        starts: &mut Vec<StartTimes>,
-    ) -> Result<(), CaseFailure> {
+    fn sample(&self, criterion: &mut Criterion, item: &WorkItem, starts: &mut Vec<Record>) -> Result<(), CaseFailure> {
         let id = item.case.benchmark_id();
-        let job = self.job(&[item], &BTreeMap::new());
+        let job = self.with_work(&self.job, &[item], &Outcomes::default());
         let mut group = criterion.benchmark_group(id.group);
         group.sampling_mode(SamplingMode::Flat);
         group.bench_function(CriterionId::new(id.function, id.value), |bencher| {
@@ -82,8 +68,9 @@ impl Supervisor<'_> {
                             // Unwinds through Criterion, which then writes nothing; `unwinding` takes it up again.
                             std::panic::resume_unwind(Box::new(failure))
                         });
+                        let seconds = total_ms(&start) / 1e3;
                         starts.push(start);
-                        Duration::from_secs_f64(start.total_ms() / 1e3)
+                        Duration::from_secs_f64(seconds)
                     })
                     .sum()
             });
@@ -93,31 +80,29 @@ impl Supervisor<'_> {
     }
 
     /// One process.
-    fn start_cold(&self, job: &Job, case: &Case) -> Result<StartTimes, CaseFailure> {
+    fn start_cold(&self, job: &Job, case: &Case) -> Result<Record, CaseFailure> {
         let ended = self.run_worker(job, "load")?;
         if !ended.status.success() {
             return Err(ended.failure());
         }
-        let start = self.folder.read_outcomes().cold_starts.remove(&case.to_string());
+        let start = self.job.folder.read_outcomes().observed.remove(&case.to_string());
         start.ok_or_else(|| CaseFailure::failed("the process reported nothing"))
     }
 }
 
-impl StartTimes {
-    fn total_ms(&self) -> f64 {
-        [self.load_ms, self.compilation_ms, self.first_inference_ms].into_iter().flatten().sum()
-    }
+fn total_ms(start: &Record) -> f64 {
+    [start.load_time_ms, start.compilation_time_ms, start.first_inference_ms].into_iter().flatten().sum()
+}
 
-    /// The median of each part over the last `samples` processes. Those before them are Criterion's warm-up.
-    fn medians(starts: &[StartTimes], samples: usize) -> StartTimes {
-        let starts = &starts[starts.len().saturating_sub(samples)..];
-        let median_of =
-            |part: fn(&StartTimes) -> Option<f64>| median(&starts.iter().filter_map(part).collect::<Vec<f64>>());
-        StartTimes {
-            load_ms: median_of(|start| start.load_ms),
-            compilation_ms: median_of(|start| start.compilation_ms),
-            first_inference_ms: median_of(|start| start.first_inference_ms),
-        }
+/// The row with the median of each part over the last `samples` processes. Those before them are Criterion's warm-up.
+fn with_medians(row: Record, starts: &[Record], samples: usize) -> Record {
+    let starts = &starts[starts.len().saturating_sub(samples)..];
+    let median_of = |part: fn(&Record) -> Option<f64>| median(&starts.iter().filter_map(part).collect::<Vec<f64>>());
+    Record {
+        load_time_ms: median_of(|start| start.load_time_ms),
+        compilation_time_ms: median_of(|start| start.compilation_time_ms),
+        first_inference_ms: median_of(|start| start.first_inference_ms),
+        ..row
     }
 }
 
@@ -127,14 +112,14 @@ mod tests {
 
     #[test]
     fn each_part_has_its_own_median_without_the_warm_up() {
-        let start = |load_ms, first_inference_ms| StartTimes {
-            load_ms: Some(load_ms),
-            compilation_ms: None,
+        let start = |load_time_ms, first_inference_ms| Record {
+            load_time_ms: Some(load_time_ms),
             first_inference_ms: Some(first_inference_ms),
+            ..Record::default()
         };
         let starts = [start(90.0, 90.0), start(1.0, 9.0), start(3.0, 7.0), start(2.0, 8.0)];
-        let medians = StartTimes::medians(&starts, 3);
-        assert_eq!((medians, medians.total_ms()), (start(2.0, 8.0), 10.0));
-        assert_eq!(StartTimes::medians(&[], 3), StartTimes::default());
+        let medians = with_medians(Record::default(), &starts, 3);
+        assert_eq!((total_ms(&medians), medians), (10.0, start(2.0, 8.0)));
+        assert_eq!(with_medians(Record::default(), &[], 3), Record::default());
     }
 }

@@ -3,7 +3,6 @@
 //! A worker that crashes, is killed or hangs costs the case that it was at; another worker takes up the rest.
 
 mod cold_start;
-mod further;
 mod interrupt;
 mod process;
 mod relay;
@@ -11,15 +10,17 @@ mod relay;
 pub use interrupt::{is_interrupted, is_interrupted_with};
 pub use process::worker_environment;
 
-use std::collections::BTreeMap;
-
 use anyhow::{Result, anyhow, bail};
 use indexmap::IndexMap;
 
+use self::process::EndedWorker;
 use super::protocol::{Job, Purpose, WorkItem};
 use super::worker::can_be_evaluated;
-use crate::definition::{Case, CaseFailure, DataSource, Dtype};
-use crate::run_data::{CriterionArguments, EvaluationOutcome, Event, Mode, Observed, Outcome, Outcomes, RunFolder};
+use crate::definition::{Case, DataSource, Dtype};
+use crate::run_data::{CriterionArguments, EvaluationOutcome, Event, Mode, Outcome, Outcomes};
+
+/// A process that ends before its figures is started once more; after so many of them a case gets no further one.
+const MOST_LOST: usize = 2;
 
 /// The file of what the runtimes log, in the run's folder.
 const DEBUG_LOG: &str = "debug.log";
@@ -28,7 +29,6 @@ const DEBUG_LOG: &str = "debug.log";
 pub struct Supervisor<'a> {
     /// The job of each worker, but for its work.
     pub job: Job,
-    pub folder: &'a RunFolder,
     /// Runnable cases that the filter selected, as [`grouped`].
     pub groups: Vec<Vec<WorkItem>>,
     /// Criterion's arguments, unchanged.
@@ -38,8 +38,6 @@ pub struct Supervisor<'a> {
     pub is_silent: bool,
     /// Whether the runtimes log what they do, into [`DEBUG_LOG`] in the run's folder.
     pub debug: bool,
-    /// Seconds that cases took in earlier runs, by id.
-    pub expected_seconds: BTreeMap<String, f64>,
 }
 
 /// Groups the cases of one backend and device, which are the work of one worker, or of several if one crashes: in the order in
@@ -57,29 +55,14 @@ pub fn grouped(runnable: Vec<WorkItem>) -> Vec<Vec<WorkItem>> {
 /// The user has stopped the run.
 #[derive(Debug, thiserror::Error)]
 #[error("interrupted")]
-struct Interrupted;
-
-/// How the workers' part of a run ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum RunEnd {
-    Complete,
-    Interrupted,
-}
+pub struct Interrupted;
 
 impl Supervisor<'_> {
     /// Runs every group, one after the other.
     ///
     /// # Errors
-    /// A worker cannot be started, or the run's folder cannot be written.
-    pub fn run(&self) -> Result<RunEnd> {
-        match self.run_groups() {
-            Ok(()) => Ok(RunEnd::Complete),
-            Err(error) if error.is::<Interrupted>() => Ok(RunEnd::Interrupted),
-            Err(error) => Err(error),
-        }
-    }
-
-    fn run_groups(&self) -> Result<()> {
+    /// [`Interrupted`]; or a worker cannot be started, or the run's folder cannot be written.
+    pub fn run(&self) -> Result<()> {
         if is_interrupted() {
             bail!(Interrupted);
         }
@@ -91,61 +74,110 @@ impl Supervisor<'_> {
         if !is_measured || self.parsed.mode() != Mode::Measure {
             return Ok(());
         }
-        self.measure_again()?;
+        for process in 2..=self.job.effort.processes {
+            self.groups.iter().try_for_each(|group| self.measure_again(process, group))?;
+        }
         if self.is_silent { Ok(()) } else { self.observe() }
+    }
+
+    fn run_group(&self, group: &[WorkItem]) -> Result<()> {
+        let Case { backend, device, .. } = &group[0].case;
+        let name = format!("{backend}-{}", device.replace(':', "."));
+        if self.job.purpose != Purpose::Verify && self.parsed.mode() == Mode::Load {
+            let work: Vec<&WorkItem> = group.iter().collect();
+            let ended = self.run_worker(&self.with_work(&self.job, &work, &Outcomes::default()), &name)?;
+            return if ended.status.success() { Ok(()) } else { Err(anyhow!(ended.last_words)) };
+        }
+        let is_open = |outcomes: &Outcomes, id: &str| !outcomes.finished.contains_key(id);
+        self.work_through(group, &self.job, &name, is_open, |item, ended| {
+            let failure = ended.failure();
+            eprintln!("  {}: {failure}", item.case);
+            let mut outcome = Outcome { seconds: ended.seconds_in_case, ..Outcome::new(item.row.clone()) };
+            outcome.row.fail(failure);
+            Event::Finished(Box::new(outcome))
+        })
+    }
+
+    /// Measures the cases of a group that have figures and that fewer than `process` processes have measured. What goes
+    /// wrong there costs only the figures of a process.
+    ///
+    /// First all cases are measured once, then all are once more, and again: so a machine that gets slower does so for all
+    /// cases alike.
+    fn measure_again(&self, process: usize, group: &[WorkItem]) -> Result<()> {
+        let mut job = Job { purpose: Purpose::MeasureAgain, ..self.job.clone() };
+        // Each process has another order, if it is shuffled.
+        job.effort.shuffle = job.effort.shuffle.map(|seed| seed.wrapping_add(process as u64));
+        if !self.is_silent {
+            let Case { backend, device, .. } = &group[0].case;
+            eprintln!("\nprocess {process} of {} on {backend} {device}", job.effort.processes);
+        }
+        let is_open = |outcomes: &Outcomes, id: &str| {
+            let is_measured = outcomes.row(id).is_some_and(|row| row.status.is_measured());
+            let processes = 1 + outcomes.further.get(id).map_or(0, Vec::len);
+            is_measured && processes < process && outcomes.lost.get(id).is_none_or(|lost| *lost < MOST_LOST)
+        };
+        self.work_through(group, &job, "further", is_open, |item, ended| {
+            eprintln!("  {}: process {process} is lost: {}", item.case, ended.failure());
+            Event::Lost { id: item.id() }
+        })
+    }
+
+    /// Starts workers, whose job's file has this name, for the open cases of a group until there are none. `lost` says what
+    /// becomes of the case that a worker was at when it ended too early.
+    fn work_through(
+        &self,
+        group: &[WorkItem],
+        job: &Job,
+        name: &str,
+        is_open: impl Fn(&Outcomes, &str) -> bool,
+        lost: impl Fn(&WorkItem, &EndedWorker) -> Event,
+    ) -> Result<()> {
+        loop {
+            let outcomes = self.job.folder.read_outcomes();
+            let open: Vec<&WorkItem> = group.iter().filter(|item| is_open(&outcomes, &item.id())).collect();
+            if open.is_empty() {
+                return Ok(());
+            }
+            let ended = self.run_worker(&self.with_work(job, &open, &outcomes), name)?;
+            let after = self.job.folder.read_outcomes();
+            let left: Vec<&WorkItem> = open.into_iter().filter(|item| is_open(&after, &item.id())).collect();
+            let was_at = left.iter().find(|item| after.unfinished == Some(item.id())).or(left.first());
+            if let Some(item) = was_at {
+                self.job.folder.append(&lost(item, &ended))?;
+            }
+        }
     }
 
     /// Watches memory and energy of every case that was measured and evaluates its answers, in a fresh process each. What goes
     /// wrong there costs only these figures.
     fn observe(&self) -> Result<()> {
-        let Outcomes { finished, watched, evaluated, .. } = self.folder.read_outcomes();
+        let outcomes = self.job.folder.read_outcomes();
         let open_parts = |item| {
             let id = WorkItem::id(item);
-            let is_measured = finished.get(&id).is_some_and(|outcome| outcome.status.is_measured());
-            let is_watched = is_measured && self.job.effort.watch && !watched.contains_key(&id);
-            let is_evaluated = is_measured && self.is_evaluated(item) && !evaluated.contains_key(&id);
-            (is_watched || is_evaluated).then_some((item, is_watched, is_evaluated))
+            let row = outcomes.row(&id).filter(|row| row.status.is_measured())?;
+            let is_watched = self.job.effort.watch && !outcomes.watch_seconds.contains_key(&id);
+            let is_evaluated = self.is_evaluated(item) && !outcomes.evaluated.contains_key(&id);
+            (is_watched || is_evaluated).then_some((item, row, is_watched, is_evaluated))
         };
-        let open: Vec<(&WorkItem, bool, bool)> = self.groups.iter().flatten().filter_map(open_parts).collect();
-        for (number, &(item, is_watched, is_evaluated)) in open.iter().enumerate() {
+        let open: Vec<_> = self.groups.iter().flatten().filter_map(open_parts).collect();
+        for (number, &(item, row, is_watched, is_evaluated)) in open.iter().enumerate() {
             eprintln!("observing [{}/{}] {}", number + 1, open.len(), item.case);
-            let mut job = Job { purpose: Purpose::Observe, ..self.job(&[item], &finished) };
+            let mut job = Job { purpose: Purpose::Observe, ..self.with_work(&self.job, &[item], &outcomes) };
             job.effort.watch = is_watched;
             job.work[0].is_evaluated = is_evaluated;
+            job.work[0].row = row.clone();
             let ended = self.run_worker(&job, "observe")?;
             if ended.status.success() {
                 continue;
             }
-            let (id, failure) = (item.case.benchmark_id(), ended.failure());
+            let (id, failure) = (item.id(), ended.failure());
             eprintln!("  {id}: not all figures of memory, energy and answers: {failure}");
-            if is_evaluated && !self.folder.read_outcomes().evaluated.contains_key(&id.to_string()) {
+            if is_evaluated && !self.job.folder.read_outcomes().evaluated.contains_key(&id) {
                 let evaluation = EvaluationOutcome { failure: Some(failure.message), seconds: ended.seconds_in_case };
-                self.folder.append(&Event::Evaluated { id, evaluation })?;
+                self.job.folder.append(&Event::Evaluated { id, evaluation })?;
             }
         }
         Ok(())
-    }
-
-    fn run_group(&self, group: &[WorkItem]) -> Result<()> {
-        loop {
-            let finished = self.folder.read_outcomes().finished;
-            let open: Vec<&WorkItem> = group.iter().filter(|item| !finished.contains_key(&item.id())).collect();
-            let Some(WorkItem { case: first, .. }) = open.first() else { return Ok(()) };
-            let name = format!("{}-{}", first.backend, first.device.replace(':', "."));
-            let ended = self.run_worker(&self.job(&open, &finished), &name)?;
-            if self.job.purpose != Purpose::Verify && self.parsed.mode() == Mode::Load {
-                return if ended.status.success() { Ok(()) } else { Err(anyhow!(ended.last_words)) };
-            }
-            let after = self.folder.read_outcomes();
-            if open.iter().any(|item| !after.finished.contains_key(&item.id())) {
-                let id = after.unfinished.unwrap_or_else(|| first.benchmark_id());
-                let failure = ended.failure();
-                eprintln!("  {id}: {failure}");
-                let CaseFailure { status, message } = failure;
-                let (message, observed, seconds) = (Some(message), Observed::default(), ended.seconds_in_case);
-                self.folder.append(&Event::Finished(Box::new(Outcome { id, status, message, observed, seconds })))?;
-            }
-        }
     }
 
     /// Whether a case's answers are evaluated: there are labels, or other forms of the model to compare with.
@@ -159,24 +191,17 @@ impl Supervisor<'_> {
         is_kept && is_asked_for && can_be_evaluated(case, model)
     }
 
-    /// The job of a worker that runs these cases next.
-    fn job(&self, open: &[&WorkItem], outcomes: &BTreeMap<String, Outcome>) -> Job {
-        let seconds: f64 = outcomes.values().map(|outcome| outcome.seconds).sum();
-        let mean = (!outcomes.is_empty()).then(|| seconds / outcomes.len() as f64);
-        let expected = |case: &Case| self.expected_seconds.get(&case.to_string()).copied().or(mean);
-        let is_later =
-            |item: &&WorkItem| !outcomes.contains_key(&item.id()) && !open.iter().any(|other| other.case == item.case);
-        let all_items = || self.groups.iter().flatten();
-        let later: Option<f64> = all_items().filter(is_later).map(|item| expected(&item.case)).sum();
-        let all: Option<f64> = all_items().map(|item| expected(&item.case)).sum();
-        let further = (self.job.effort.processes - 1) as f64;
-        let work = |item: &&WorkItem| WorkItem { expected_seconds: expected(&item.case), ..(*item).clone() };
+    /// A job with the cases that a worker runs next.
+    fn with_work(&self, job: &Job, open: &[&WorkItem], outcomes: &Outcomes) -> Job {
+        let all_seconds: f64 = self.groups.iter().flatten().map(|item| item.expected_seconds).sum();
+        let is_open = |item: &&WorkItem| !outcomes.finished.contains_key(&item.id());
+        let open_seconds: f64 = self.groups.iter().flatten().filter(is_open).map(|item| item.expected_seconds).sum();
         Job {
-            work: open.iter().map(work).collect(),
-            cases_before: outcomes.len(),
+            work: open.iter().map(|&item| item.clone()).collect(),
+            cases_before: outcomes.finished.len(),
             cases_in_all: self.groups.iter().map(Vec::len).sum(),
-            seconds_after: later.zip(all).map(|(later, all)| later + further * all),
-            ..self.job.clone()
+            seconds_left: open_seconds + (self.job.effort.processes - 1) as f64 * all_seconds,
+            ..job.clone()
         }
     }
 }

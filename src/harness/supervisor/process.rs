@@ -12,7 +12,7 @@ use anyhow::{Context, Result, bail};
 use fs_err::OpenOptions;
 use nix::sys::signal::Signal;
 
-use super::relay::{copy, relay};
+use super::relay::relay;
 use super::{DEBUG_LOG, Interrupted, Supervisor, is_interrupted, is_interrupted_with};
 use crate::backend;
 use crate::definition::{CaseFailure, Status};
@@ -27,7 +27,7 @@ const GRACE: Duration = Duration::from_secs(3);
 /// How a worker ended.
 pub(super) struct EndedWorker {
     pub status: ExitStatus,
-    /// The last lines of its standard error.
+    /// The last line of its standard error.
     pub last_words: String,
     /// Seconds that it was at its last case.
     pub seconds_in_case: f64,
@@ -42,25 +42,27 @@ impl Supervisor<'_> {
     /// # Errors
     /// It cannot be started, or [`Interrupted`].
     pub(super) fn run_worker(&self, job: &Job, name: &str) -> Result<EndedWorker> {
-        let path = self.folder.path().join(format!("job-{name}.json"));
+        let path = self.job.folder.path().join(format!("job-{name}.json"));
         job.write(&path)?;
         let kills_before = kernel_memory_kills();
         let mut worker = self.spawn(job, &path)?;
         let errors = worker.stderr.take();
         let shown: Box<dyn Write + Send> = if self.is_silent { Box::new(sink()) } else { Box::new(stderr()) };
         let log: Box<dyn Write + Send> = match self.debug {
-            true => Box::new(OpenOptions::new().create(true).append(true).open(self.folder.path().join(DEBUG_LOG))?),
+            true => {
+                Box::new(OpenOptions::new().create(true).append(true).open(self.job.folder.path().join(DEBUG_LOG))?)
+            }
             false => Box::new(sink()),
         };
-        let relay = thread::spawn(move || errors.map(|pipe| relay(pipe, shown, log)).unwrap_or_default());
+        let errors = thread::spawn(move || errors.map(|pipe| relay(pipe, shown, log)).unwrap_or_default());
         let output = worker.stdout.take();
-        let copy = thread::spawn(move || output.map(|pipe| copy(pipe, stdout())));
+        let output = thread::spawn(move || output.map(|pipe| relay(pipe, stdout(), sink())));
         // A worker adds to the outcomes when it begins and ends a case. This clock does not go on while the machine sleeps.
         let (mut length, mut since) = (0, Instant::now());
         let mut interrupted_since: Option<Instant> = None;
         let mut timed_out_after = None;
         let (status, seconds_in_case) = loop {
-            let length_now = std::fs::metadata(self.folder.outcomes_path()).map_or(0, |metadata| metadata.len());
+            let length_now = std::fs::metadata(self.job.folder.outcomes_path()).map_or(0, |metadata| metadata.len());
             if length_now != length {
                 (length, since) = (length_now, Instant::now());
             }
@@ -81,8 +83,8 @@ impl Supervisor<'_> {
             }
             thread::sleep(LOOK_EVERY);
         };
-        let last_words = relay.join().unwrap_or_default();
-        let _ = copy.join();
+        let last_words = errors.join().unwrap_or_default();
+        let _ = output.join();
         if is_interrupted_with(status) {
             bail!(Interrupted);
         }
@@ -153,7 +155,7 @@ impl EndedWorker {
         if self.ran_out_of_memory {
             return CaseFailure::new(Status::OutOfMemory, format!("{how}, and the kernel reports that memory ran out"));
         }
-        let last = self.last_words.lines().next_back().unwrap_or_default();
+        let last = &self.last_words;
         CaseFailure::failed(if last.is_empty() { how } else { format!("{how}; its last words: {last}") })
     }
 }

@@ -8,12 +8,13 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 
 use super::case_outcome::unwinding;
-use super::loaded_case::{self, Fixtures};
+use super::loaded_case::Worker;
+use super::parent::end_with_parent;
 use crate::definition::CaseFailure;
 use crate::harness::protocol::{ArmAnswer, ArmReady, Handicap, Job, SliceFigures, WorkItem};
 use crate::machine::{confine_thread, displace_mappings, pin_busiest, thread_affinities, thread_times};
 use crate::measurement::{CallTimes, TimedSession};
-use crate::run_data::Observed;
+use crate::run_data::Outcome;
 
 /// One part of so many of a slice passes before its first counted call, so that the caches are the arm's own again.
 const SETTLING: u32 = 4;
@@ -25,21 +26,20 @@ const ROOM: usize = 1 << 16;
 /// # Errors
 /// The job cannot be read, or the driver is gone or asks for something unknown.
 pub fn run_arm(job: &Path, handicap: Option<Handicap>) -> Result<()> {
-    end_with_driver()?;
+    end_with_parent();
     displace_mappings();
     let job = Job::read(job)?;
     let [item] = job.work.as_slice() else { bail!("the job of an arm has {} cases, and not one", job.work.len()) };
-    let (mut session, call) = match unwinding(|| load(&job, item, handicap)) {
+    let mut arm = match unwinding(|| Arm::load(&job, item, handicap)) {
         Ok(loaded) => loaded,
         Err(failure) => return answer(&failed(failure)),
     };
-    let call_ns = u64::try_from(call.as_nanos()).unwrap_or(u64::MAX);
-    answer(&ArmAnswer::Ready(ArmReady { call_ns, affinities: thread_affinities() }))?;
+    answer(&ArmAnswer::Ready(ArmReady { call_ns: arm.call_ns, affinities: thread_affinities() }))?;
     for line in stdin().lines() {
         let line = line?;
         let length = line.strip_prefix("slice ").and_then(|length| length.parse().ok());
         let length = length.with_context(|| format!("an arm was told {line:?}, which it does not know"))?;
-        match unwinding(|| slice(&mut session, handicap, Duration::from_nanos(length), call)) {
+        match unwinding(|| arm.slice(Duration::from_nanos(length))) {
             Ok(figures) => answer(&ArmAnswer::Slice(figures))?,
             Err(failure) => return answer(&failed(failure)),
         }
@@ -59,19 +59,45 @@ fn failed(CaseFailure { status, message }: CaseFailure) -> ArmAnswer {
     ArmAnswer::Failed { status, message }
 }
 
-/// Loads the case with its threads on their processors and warms it up. Returns also what a call is expected to take.
-fn load(job: &Job, item: &WorkItem, handicap: Option<Handicap>) -> Result<(TimedSession, Duration), CaseFailure> {
-    let pins = job.processors.as_slice();
-    if !pins.is_empty() {
-        // Threads that are started from now on inherit this.
-        confine_thread(pins)?;
+/// A loaded case.
+struct Arm {
+    session: TimedSession,
+    handicap: Option<Handicap>,
+    /// What a call is expected to take.
+    call_ns: u64,
+}
+
+impl Arm {
+    /// Loads the case with its threads on their processors and warms it up.
+    fn load(job: &Job, item: &WorkItem, handicap: Option<Handicap>) -> Result<Self, CaseFailure> {
+        let pins = job.processors.as_slice();
+        if !pins.is_empty() {
+            // Threads that are started from now on inherit this.
+            confine_thread(pins)?;
+        }
+        let mut loaded = Worker::new(job).load(item, &mut Outcome::new(item.row.clone()))?;
+        let before = thread_times();
+        let warm_up = loaded.warm_up(&job.effort, |session| call_once(session, handicap))?;
+        pin_busiest(&before, pins)?;
+        Ok(Arm { session: loaded.session, handicap, call_ns: warm_up.expected_call_ns() })
     }
-    let mut observed = Observed::default();
-    let mut loaded = loaded_case::load(item, job, &mut Fixtures::default(), &mut observed)?;
-    let before = thread_times();
-    let warm_up = loaded.warm_up(&job.effort, |session| call_once(session, handicap))?;
-    pin_busiest(&before, pins)?;
-    Ok((loaded.session, Duration::from_nanos(warm_up.expected_call_ns())))
+
+    /// Times calls for `length`; at least one is counted.
+    fn slice(&mut self, length: Duration) -> Result<SliceFigures, CaseFailure> {
+        let mut calls = Vec::with_capacity(ROOM);
+        let is_short = Duration::from_nanos(self.call_ns) * SETTLING < length;
+        let settling = if is_short { length / SETTLING } else { Duration::ZERO };
+        let start = Instant::now();
+        while start.elapsed() < settling {
+            call_once(&mut self.session, self.handicap)?;
+        }
+        while calls.is_empty() || start.elapsed() < length {
+            calls.extend(call_once(&mut self.session, self.handicap)?);
+        }
+        // Nobody asks for the parts of calls from host to host.
+        self.session.take_stages();
+        SliceFigures::of(calls).ok_or_else(|| CaseFailure::failed("no call was made"))
+    }
 }
 
 /// Times one call. The time of a handicap is spun away at its end.
@@ -84,39 +110,4 @@ fn call_once(session: &mut TimedSession, handicap: Option<Handicap>) -> Result<C
             spin_loop();
         }
     })
-}
-
-/// Times calls for `length`; at least one is counted.
-fn slice(
-    session: &mut TimedSession,
-    handicap: Option<Handicap>,
-    length: Duration,
-    call: Duration,
-) -> Result<SliceFigures, CaseFailure> {
-    let mut calls = Vec::with_capacity(ROOM);
-    let settling = if call * SETTLING < length { length / SETTLING } else { Duration::ZERO };
-    let start = Instant::now();
-    while start.elapsed() < settling {
-        call_once(session, handicap)?;
-    }
-    while calls.is_empty() || start.elapsed() < length {
-        calls.extend_from_slice(call_once(session, handicap)?.as_nanoseconds());
-    }
-    // Nobody asks for the parts of calls from host to host.
-    session.take_stages();
-    SliceFigures::of(calls).ok_or_else(|| CaseFailure::failed("no call was made"))
-}
-
-/// Lets the system end this process when its driver ends, however that happens: a process that is stopped cannot look.
-#[cfg(target_os = "linux")]
-fn end_with_driver() -> Result<()> {
-    use nix::sys::prctl::set_pdeathsig;
-    use nix::sys::signal::Signal;
-    set_pdeathsig(Signal::SIGKILL).context("an arm that ends with its driver")
-}
-
-/// Where the system has no such means, the end of the input must do.
-#[cfg(not(target_os = "linux"))]
-fn end_with_driver() -> Result<()> {
-    Ok(())
 }

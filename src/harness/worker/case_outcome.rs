@@ -5,8 +5,9 @@ use std::time::Instant;
 
 use anyhow::Result;
 
-use crate::definition::{BenchmarkId, CaseFailure, Status};
-use crate::run_data::{Event, Observed, Outcome, RunFolder};
+use crate::definition::{CaseFailure, Status};
+use crate::harness::protocol::WorkItem;
+use crate::run_data::{Event, Outcome, RunFolder};
 
 /// Runs a case and writes its outcome into the run's folder.
 ///
@@ -14,28 +15,21 @@ use crate::run_data::{Event, Observed, Outcome, RunFolder};
 /// The run's folder cannot be written; a case that fails is an outcome, not an error.
 pub fn recorded(
     folder: &RunFolder,
-    id: &BenchmarkId,
-    action: impl FnOnce(&mut Observed) -> Result<(), CaseFailure>,
+    item: &WorkItem,
+    action: impl FnOnce(&mut Outcome) -> Result<(), CaseFailure>,
 ) -> Result<()> {
-    folder.append(&Event::Started { id: id.clone() })?;
+    folder.append(&Event::Started { id: item.id() })?;
     let start = Instant::now();
-    let mut observed = Observed::default();
-    let (status, message) = match action(&mut observed) {
-        Ok(()) => match &observed.suspicion {
-            None => (Status::Ok, None),
-            Some(suspicion) => {
-                let message = format!("{suspicion}, and there is nothing to compare them with");
-                eprintln!("  {id}: suspicious: {message}");
-                (Status::Suspicious, Some(message))
-            }
-        },
-        Err(failure) => {
-            eprintln!("  {id}: {failure}");
-            (failure.status, Some(failure.message))
-        }
-    };
-    let seconds = start.elapsed().as_secs_f64();
-    folder.append(&Event::Finished(Box::new(Outcome { id: id.clone(), status, message, observed, seconds })))
+    let mut outcome = Outcome::new(item.row.clone());
+    if let Err(failure) = action(&mut outcome) {
+        outcome.row.fail(failure);
+    }
+    if outcome.row.status != Status::Ok {
+        let message = outcome.row.message.as_deref().unwrap_or_default();
+        eprintln!("  {}: {}: {message}", outcome.row.case_id, outcome.row.status);
+    }
+    outcome.seconds = start.elapsed().as_secs_f64();
+    folder.append(&Event::Finished(Box::new(outcome)))
 }
 
 /// Runs code of a library and turns a panic into a failure of the case.

@@ -23,44 +23,22 @@ pub fn can_be_evaluated(case: &Case, model: &Model) -> bool {
     case.phase == Phase::Forward && model.inputs.iter().all(is_of_batch)
 }
 
-/// Runs the session of a case over the model's samples, and keeps its answers in the run's folder.
+/// Runs the session of a case over the model's samples, in batches of the case's size, and keeps its answers in the run's
+/// folder. Binding 0 then has other inputs.
 ///
 /// # Errors
 /// A call fails, no sample can be read, the outputs are not what the labels are about, or the folder cannot be written.
 pub fn answer_samples(session: &mut dyn Session, item: &WorkItem, folder: &RunFolder) -> Result<(), CaseFailure> {
-    let (case, id) = (&item.case, item.case.benchmark_id());
-    let samples = Samples::open(&item.model, case.sequence_length)?;
+    let WorkItem { case, model, .. } = item;
+    let samples = Samples::open(model, case.sequence_length)?;
     eprintln!("  evaluating {} samples of {}", samples.len(), samples.name());
-    let mut said = Instant::now();
-    let evaluation = evaluate(session, case, &item.model, &samples, &mut |answered| {
-        if said.elapsed() >= PROGRESS_EVERY {
-            said = Instant::now();
-            eprintln!("  {answered} of {} samples", samples.len());
-            folder.append(&Event::Evaluating { id: id.clone(), samples: answered })?;
-        }
-        Ok(())
-    })?;
-    for why in &evaluation.unreadable {
-        eprintln!("  left out: {why}");
-    }
-    Ok(evaluation.write(folder.path(), &id)?)
-}
-
-/// Runs the session of a case over all samples, in batches of the case's size; binding 0 then has other inputs. After each
-/// sample `progress` is told how many samples were taken.
-fn evaluate(
-    session: &mut dyn Session,
-    case: &Case,
-    model: &Model,
-    samples: &Samples,
-    progress: &mut dyn FnMut(usize) -> Result<(), CaseFailure>,
-) -> Result<Evaluation, CaseFailure> {
     let names = model.output_names(case.phase);
     let mut evaluation = Evaluation {
         data_source: samples.name().to_owned(),
         labels: samples.has_labels().then(Vec::new),
         ..Evaluation::default()
     };
+    let mut said = Instant::now();
     let mut batch = Vec::with_capacity(case.batch_size);
     for place in 0..samples.len() {
         match samples.sample(place) {
@@ -69,17 +47,24 @@ fn evaluate(
         }
         let is_last = place + 1 == samples.len();
         if batch.len() == case.batch_size || is_last && !batch.is_empty() {
-            let output = answer(session, case.batch_size, &batch, samples, &names)?;
+            let output = answer(session, case.batch_size, &batch, &samples, &names)?;
             add(&mut evaluation, &output, &batch, samples.len());
             batch.clear();
         }
-        progress(place + 1)?;
+        if said.elapsed() >= PROGRESS_EVERY {
+            said = Instant::now();
+            eprintln!("  {} of {} samples", place + 1, samples.len());
+            folder.append(&Event::Evaluating { id: item.id(), samples: place + 1 })?;
+        }
+    }
+    for why in &evaluation.unreadable {
+        eprintln!("  left out: {why}");
     }
     if evaluation.samples == 0 {
         let first = evaluation.unreadable.first().cloned().unwrap_or_default();
         return Err(CaseFailure::failed(format!("no sample of {} can be read: {first}", evaluation.data_source)));
     }
-    Ok(evaluation)
+    Ok(evaluation.write(folder.path(), &case.benchmark_id())?)
 }
 
 /// The output of a batch that is evaluated.

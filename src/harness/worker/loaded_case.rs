@@ -9,17 +9,17 @@ use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use super::verification::{Expectation, Verification};
-use crate::backend::{self, LoadRequest, Placement, Session, Stages};
+use crate::backend::{self, Placement, Session, Stages, Trace};
 use crate::definition::{Boundary, Case, CaseFailure, Dtype, Effort, Phase};
 use crate::fixture::{self, Artifacts, HostTensor, Reference};
 use crate::harness::protocol::{Job, WorkItem};
-use crate::measurement::{self, CallTimes, TimedSession, WarmUp};
-use crate::run_data::Observed;
+use crate::measurement::{self, CallTimes, TimedSession, WarmUp, memory};
+use crate::run_data::{Outcome, Record};
 use crate::statistics::median;
 
-/// What the cases of a process share.
-#[derive(Default)]
-pub struct Fixtures {
+/// Loads the cases of a job, one after the other, and keeps what they share.
+pub struct Worker<'a> {
+    pub job: &'a Job,
     /// By path.
     references: HashMap<PathBuf, Rc<Reference>>,
     /// The session of the last case, if it serves other sizes too.
@@ -40,7 +40,56 @@ impl KeptSession {
     }
 }
 
-impl Fixtures {
+/// A case whose session is there and has its inputs.
+pub struct LoadedCase {
+    case: Case,
+    pub session: TimedSession,
+    /// Empty if the outputs were not compared.
+    pub expectation: Expectation,
+    load_ms: Option<f64>,
+}
+
+impl<'a> Worker<'a> {
+    pub fn new(job: &'a Job) -> Self {
+        Worker { job, references: HashMap::new(), session: None }
+    }
+
+    /// Loads a case, binds its inputs and makes the first call, and notes what is seen on the way. The first process of a
+    /// case also compares the outputs.
+    ///
+    /// # Errors
+    /// Why the case cannot run or has no figures. `outcome` has what was seen until then.
+    pub fn load(&mut self, item: &WorkItem, outcome: &mut Outcome) -> Result<LoadedCase, CaseFailure> {
+        let job = self.job;
+        let reference = self.reference(&item.artifacts)?;
+        let inputs = |index| fixture::batch(&item.model, reference.as_deref(), index, item.case.sizes());
+        // In the order of their bindings.
+        let ring: Vec<_> = (0..fixture::RING).map(inputs).collect::<anyhow::Result<_>>()?;
+        let is_first = job.purpose.is_first_process();
+        let mut traced_dtype = None;
+        if is_first && let Some(trace) = backend::find(&item.case.backend)?.trace(&job.request(item), &ring[0])? {
+            traced_dtype = note_trace(&trace, item.case.dtype, &mut outcome.row)?;
+        }
+        let mut session = self.start(item, &ring, outcome)?;
+        let mut expectation = Expectation::default();
+        if is_first {
+            let placement = session.placement();
+            let placement = Placement { effective_dtype: placement.effective_dtype.or(traced_dtype), ..placement };
+            note_placement(placement, item, &mut outcome.row)?;
+            let (case, model, reference) = (&item.case, &item.model, reference.as_deref());
+            expectation =
+                Verification { case, model, reference, job }.verify(&mut *session, &ring, &mut outcome.row)?;
+            // Some runtimes compile in more calls than the first.
+            let compilation_ms = session.compilation().map(milliseconds);
+            outcome.row.compilation_time_ms = outcome.row.compilation_time_ms.or(compilation_ms);
+        }
+        let session = match item.case.boundary {
+            Boundary::Compute => TimedSession::new(session, ring.len()),
+            Boundary::EndToEnd => TimedSession::from_host(session, ring),
+        };
+        Ok(LoadedCase { case: item.case.clone(), session, expectation, load_ms: outcome.row.load_time_ms })
+    }
+
     fn reference(&mut self, artifacts: &Artifacts) -> Result<Option<Rc<Reference>>, CaseFailure> {
         let Some(path) = &artifacts.reference else { return Ok(None) };
         if !self.references.contains_key(path) {
@@ -48,78 +97,79 @@ impl Fixtures {
         }
         Ok(self.references.get(path).cloned())
     }
+
+    /// Loads the session or takes up the kept one, binds the inputs and makes the first call.
+    fn start(
+        &mut self,
+        item: &WorkItem,
+        ring: &[Vec<HostTensor>],
+        outcome: &mut Outcome,
+    ) -> Result<Box<dyn Session>, CaseFailure> {
+        let (case, request) = (&item.case, self.job.request(item));
+        let backend = backend::find(&case.backend)?;
+        outcome.row.input_shape = Some(describe_shapes(&ring[0]));
+        outcome.tokens_a_call = match case.phase {
+            Phase::Forward | Phase::Encoder => None,
+            Phase::Prefill => {
+                item.model.prompt_positions(case.sequence_length).map(|positions| positions * case.batch_size)
+            }
+            Phase::Decode => Some(case.batch_size),
+        };
+        // Loads the library, which is no part of loading the model.
+        let versions = backend.versions(&case.device);
+        outcome.row.backend_version = Some(versions.backend);
+        outcome.row.library_version = Some(versions.library);
+        // If the mark cannot be reset, the peak is the whole process's, which is still an upper bound.
+        let _ = memory::reset_peak();
+        let mut session = match self.session.take().filter(|kept| kept.serves(case)) {
+            Some(KeptSession { mut session, load_ms, .. }) => {
+                session.reset(&request)?;
+                outcome.row.load_time_ms = load_ms;
+                outcome.is_session_shared = true;
+                session
+            }
+            None => {
+                let start = Instant::now();
+                let session = backend.load(&request)?;
+                outcome.row.load_time_ms = Some(milliseconds(start.elapsed()));
+                session
+            }
+        };
+        for inputs in ring {
+            session.bind(inputs)?;
+        }
+        let compiled_before = session.compilation().unwrap_or_default();
+        let start = Instant::now();
+        session.run(0)?;
+        session.sync()?;
+        let elapsed = start.elapsed();
+        let compilation = session.compilation();
+        let compiled_now = compilation.unwrap_or_default() - compiled_before;
+        outcome.row.first_inference_ms = Some(milliseconds(elapsed.saturating_sub(compiled_now)));
+        // A runtime that compiles in more calls than the first tells it only of a longer run.
+        outcome.row.compilation_time_ms = compilation.map(milliseconds).or(outcome.row.compilation_time_ms);
+        Ok(session)
+    }
+
+    /// Keeps the session for the next case, if it serves other sizes too.
+    pub fn release(&mut self, LoadedCase { case, session, load_ms, .. }: LoadedCase) {
+        let session = session.into_session();
+        if session.placement().serves_other_sizes {
+            self.session = Some(KeptSession { case, session, load_ms });
+        }
+    }
 }
 
-/// A case whose session is there and has its inputs.
-pub struct LoadedCase {
-    case: Case,
-    pub session: TimedSession,
-    /// Empty if the outputs were not compared.
-    expectation: Expectation,
-    load_ms: Option<f64>,
-}
-
-/// Loads a case, binds its inputs and makes the first call, and notes what is seen on the way.
-///
-/// # Errors
-/// Why the case cannot run. `observed` holds what was seen until then.
-pub fn load(
-    item: &WorkItem,
-    job: &Job,
-    fixtures: &mut Fixtures,
-    observed: &mut Observed,
-) -> Result<LoadedCase, CaseFailure> {
-    let reference = fixtures.reference(&item.artifacts)?;
-    let ring = ring(item, reference.as_deref())?;
-    let session = start(item, job, &ring, fixtures, observed)?;
-    Ok(LoadedCase::new(item, session, ring, Expectation::default(), observed))
-}
-
-/// Loads a case and compares its outputs, and notes what is seen on the way.
-///
-/// # Errors
-/// Why the case has no figures. `observed` holds what was seen until then.
-pub fn load_and_verify(
-    item: &WorkItem,
-    job: &Job,
-    fixtures: &mut Fixtures,
-    observed: &mut Observed,
-) -> Result<LoadedCase, CaseFailure> {
-    let reference = fixtures.reference(&item.artifacts)?;
-    let ring = ring(item, reference.as_deref())?;
-    let traced_dtype = trace(&job.request(item), &item.case, &ring[0], observed)?;
-    let mut session = start(item, job, &ring, fixtures, observed)?;
-    let placement = session.placement();
-    let placement = Placement { effective_dtype: placement.effective_dtype.or(traced_dtype), ..placement };
-    note_placement(placement, item, observed)?;
-    let verification = Verification { case: &item.case, model: &item.model, reference: reference.as_deref(), job };
-    let expectation = verification.verify(&mut *session, &ring, observed)?;
-    // Some runtimes compile in more calls than the first.
-    observed.start.compilation_ms = observed.start.compilation_ms.or(session.compilation().map(milliseconds));
-    Ok(LoadedCase::new(item, session, ring, expectation, observed))
-}
-
-/// The batches that are bound, in the order of their bindings.
-fn ring(item: &WorkItem, reference: Option<&Reference>) -> anyhow::Result<Vec<Vec<HostTensor>>> {
-    (0..fixture::RING).map(|index| fixture::batch(&item.model, reference, index, item.case.sizes())).collect()
-}
-
-/// Runs the case once under the runtime's profiler, in a session that may use other providers too, and notes how much of it
-/// runs where it was asked for. Returns what its products are computed in, where the profile says it.
+/// Notes how much of a case runs where it was asked for, by a trace of one call in a session that may use other providers too.
+/// Returns what its products are computed in, where the trace says it.
 ///
 /// # Errors
 /// `unsupported`: a node would run elsewhere, or a product would be computed in another dtype; the message names the
 /// operator.
-fn trace(
-    request: &LoadRequest<'_>,
-    case: &Case,
-    inputs: &[HostTensor],
-    observed: &mut Observed,
-) -> Result<Option<Dtype>, CaseFailure> {
-    let Some(trace) = backend::find(&case.backend)?.trace(request, inputs)? else { return Ok(None) };
-    let (provider, share, dtype) = (&trace.asked_for, trace.share(), case.dtype);
-    observed.providers = Some(provider.clone());
-    observed.provider_share = Some(share);
+fn note_trace(trace: &Trace, dtype: Dtype, row: &mut Record) -> Result<Option<Dtype>, CaseFailure> {
+    let (provider, share) = (&trace.asked_for, trace.share());
+    row.providers = Some(provider.clone());
+    row.provider_share = Some(share);
     if share < 1.0 {
         return Err(CaseFailure::unsupported(format!(
             "{provider} runs {:.1} % of the nodes; the others would fall back: {}",
@@ -128,7 +178,7 @@ fn trace(
         )));
     }
     if let Some((computed_in, operators)) = trace.products_not_in(dtype) {
-        observed.effective_dtype = Some(computed_in);
+        row.effective_dtype = Some(computed_in);
         return Err(CaseFailure::unsupported(format!(
             "{provider} has no {dtype} {}: it would compute in {computed_in} between casts",
             operators.join(", ")
@@ -137,75 +187,7 @@ fn trace(
     Ok(trace.products.contains_key(&Some(dtype)).then_some(dtype))
 }
 
-/// Loads the session or takes up the kept one, binds the inputs and makes the first call.
-fn start(
-    item: &WorkItem,
-    job: &Job,
-    ring: &[Vec<HostTensor>],
-    fixtures: &mut Fixtures,
-    observed: &mut Observed,
-) -> Result<Box<dyn Session>, CaseFailure> {
-    let (case, request) = (&item.case, job.request(item));
-    let backend = backend::find(&case.backend)?;
-    observed.input_shape = Some(describe_shapes(&ring[0]));
-    observed.tokens_a_call = match case.phase {
-        Phase::Forward | Phase::Encoder => None,
-        Phase::Prefill => {
-            item.model.prompt_positions(case.sequence_length).map(|positions| positions * case.batch_size)
-        }
-        Phase::Decode => Some(case.batch_size),
-    };
-    // Loads the library, which is no part of loading the model.
-    let versions = backend.versions(&case.device);
-    observed.backend_version = Some(versions.backend);
-    observed.library_version = Some(versions.library);
-    // If the mark cannot be reset, the peak is the whole process's, which is still an upper bound.
-    let _ = measurement::memory::reset_peak();
-    let mut session = match fixtures.session.take().filter(|kept| kept.serves(case)) {
-        Some(KeptSession { mut session, load_ms, .. }) => {
-            session.reset(&request)?;
-            observed.start.load_ms = load_ms;
-            observed.is_session_shared = true;
-            session
-        }
-        None => {
-            let start = Instant::now();
-            let session = backend.load(&request)?;
-            observed.start.load_ms = Some(milliseconds(start.elapsed()));
-            session
-        }
-    };
-    for inputs in ring {
-        session.bind(inputs)?;
-    }
-    let compiled_before = session.compilation().unwrap_or_default();
-    let start = Instant::now();
-    session.run(0)?;
-    session.sync()?;
-    let elapsed = start.elapsed();
-    let compilation = session.compilation();
-    let compiled_now = compilation.unwrap_or_default() - compiled_before;
-    observed.start.first_inference_ms = Some(milliseconds(elapsed.saturating_sub(compiled_now)));
-    observed.start.compilation_ms = compilation.map(milliseconds);
-    Ok(session)
-}
-
 impl LoadedCase {
-    /// The session is timed from device to device, or from host to host.
-    fn new(
-        item: &WorkItem,
-        session: Box<dyn Session>,
-        ring: Vec<Vec<HostTensor>>,
-        expectation: Expectation,
-        observed: &Observed,
-    ) -> Self {
-        let session = match item.case.boundary {
-            Boundary::Compute => TimedSession::new(session, ring.len()),
-            Boundary::EndToEnd => TimedSession::from_host(session, ring),
-        };
-        LoadedCase { case: item.case.clone(), session, expectation, load_ms: observed.start.load_ms }
-    }
-
     /// Warms the session up, by the rule of its backend; `call` makes a call.
     ///
     /// # Errors
@@ -226,38 +208,16 @@ impl LoadedCase {
     /// A call fails.
     pub fn rough_call_ms(&mut self) -> Result<f64, CaseFailure> {
         const PATIENCE_NS: u64 = 300_000_000;
-        let first = self.session.call(1)?.total();
+        let first: u64 = self.session.call(1)?.iter().sum();
         let calls = self.session.call((PATIENCE_NS / first).clamp(1, 25))?;
-        let calls: Vec<f64> = calls.as_nanoseconds().iter().map(|&ns| ns as f64 / 1e6).collect();
+        let calls: Vec<f64> = calls.iter().map(|&ns| ns as f64 / 1e6).collect();
         median(&calls).ok_or_else(|| CaseFailure::failed("no call was made"))
-    }
-
-    /// The medians over the last `calls` calls of their stages, in milliseconds: to the device, compute, to the host.
-    /// Returns `None` if the calls do not go from host to host.
-    pub fn stage_medians(&mut self, calls: usize) -> Option<[f64; 3]> {
-        stage_medians(&self.session.take_stages(), calls)
-    }
-
-    /// Leaves the session for the next case, if it serves other sizes too.
-    pub fn release(self, fixtures: &mut Fixtures) {
-        let LoadedCase { case, session, load_ms, .. } = self;
-        let session = session.into_session();
-        if session.placement().serves_other_sizes {
-            fixtures.session = Some(KeptSession { case, session, load_ms });
-        }
-    }
-
-    /// Compares the outputs once more, after the measurement.
-    ///
-    /// # Errors
-    /// `wrong-output`: they changed.
-    pub fn verify_again(&mut self) -> Result<(), CaseFailure> {
-        self.expectation.verify_again(self.session.session())
     }
 }
 
-/// The medians of the stages of the last `calls` calls. Those before them warmed up.
-fn stage_medians(stages: &[Stages], calls: usize) -> Option<[f64; 3]> {
+/// The medians over the last `calls` calls of their stages, in milliseconds: to the device, compute, to the host. Calls before
+/// them warmed up. Returns `None` if the calls do not go from host to host.
+pub fn stage_medians(stages: &[Stages], calls: usize) -> Option<[f64; 3]> {
     let measured = &stages[stages.len().saturating_sub(calls)..];
     let median_of = |stage: fn(&Stages) -> Duration| {
         median(&measured.iter().map(|stages| milliseconds(stage(stages))).collect::<Vec<f64>>())
@@ -265,19 +225,20 @@ fn stage_medians(stages: &[Stages], calls: usize) -> Option<[f64; 3]> {
     Some([median_of(|it| it.to_device)?, median_of(|it| it.compute)?, median_of(|it| it.to_host)?])
 }
 
-fn note_placement(placement: Placement, item: &WorkItem, observed: &mut Observed) -> Result<(), CaseFailure> {
+fn note_placement(placement: Placement, item: &WorkItem, row: &mut Record) -> Result<(), CaseFailure> {
     let WorkItem { case, artifacts, .. } = item;
     if !placement.artifacts.is_empty() {
-        observed.artifact_bytes = Some(artifacts.size_bytes(placement.artifacts.iter().map(PathBuf::as_path)));
-        observed.artifact_sha256 = artifacts.sha256_of_loaded(placement.artifacts.iter().map(PathBuf::as_path)).ok();
+        let bytes = artifacts.size_bytes(placement.artifacts.iter().map(PathBuf::as_path));
+        row.model_size_mb = Some(memory::megabytes(bytes));
+        row.artifact_sha256 = artifacts.sha256_of_loaded(placement.artifacts.iter().map(PathBuf::as_path)).ok();
     }
-    observed.providers = Some(placement.providers);
-    observed.executor = placement.executor;
-    observed.device_type = placement.device_type;
-    observed.threads = placement.threads;
-    observed.effective_dtype = placement.effective_dtype;
+    row.providers = Some(placement.providers);
+    row.message = placement.executor.map(|executor| format!("executed by {executor}"));
+    row.device_type = placement.device_type.or(row.device_type.take());
+    row.threads = placement.threads;
+    row.effective_dtype = placement.effective_dtype;
     let effective = placement.effective_device;
-    observed.effective_device = Some(effective.clone());
+    row.effective_device = Some(effective.clone());
     if effective != case.device {
         return Err(CaseFailure::unavailable(format!("asked for {}, and it ran on {effective}", case.device)));
     }

@@ -12,13 +12,14 @@ use criterion::{
 use indexmap::IndexMap;
 
 use super::case_outcome::{recorded, unwinding};
-use super::loaded_case::{self, Fixtures, LoadedCase};
-use crate::criterion_dir::{LatencyLog, write_latency_log};
+use super::loaded_case::{LoadedCase, Worker, stage_medians};
+use crate::criterion_dir::{LATENCY_LOG, LatencyLog};
 use crate::definition::{BenchmarkId, Case, CaseFailure, Dtype, Effort};
 use crate::fixture::seeded::Stream;
 use crate::harness::protocol::{Job, WorkItem};
 use crate::measurement::{self, LoggedSamples, SampleLog, Sampling, WarmUp, memory};
-use crate::run_data::{CriterionArguments, Mode, Observed, RunFolder, StopReason};
+use crate::run_data::files::write_whole;
+use crate::run_data::{CriterionArguments, Mode, Outcome, StopReason};
 
 /// Criterion's own warm-up comes after the detected one, and decides the number of calls per sample: from a single call,
 /// which may be interrupted, it would take the wrong one.
@@ -38,12 +39,11 @@ pub fn measure(job: &Job) -> Result<()> {
         .output_directory(&job.criterion_root);
 
     let mut worker = CriterionWorker {
-        job,
+        worker: Worker::new(job),
         arguments,
-        folder: RunFolder::new(job.run_folder.clone()),
         work: job.work.iter().map(|item| (item.id(), item)).collect(),
-        fixtures: Fixtures::default(),
         cases_begun: 0,
+        seconds_left: job.seconds_left,
         log,
     };
     for cases in groups(&job.registered, job.effort.shuffle) {
@@ -98,12 +98,12 @@ pub fn sampling(effort: &Effort, arguments: &CriterionArguments, warm_up: &WarmU
 }
 
 struct CriterionWorker<'a> {
-    job: &'a Job,
+    worker: Worker<'a>,
     arguments: CriterionArguments,
-    folder: RunFolder,
     work: HashMap<String, &'a WorkItem>,
-    fixtures: Fixtures,
     cases_begun: usize,
+    /// Of the whole run, by what is expected of its cases.
+    seconds_left: f64,
     log: SampleLog,
 }
 
@@ -124,10 +124,9 @@ impl CriterionWorker<'_> {
             return Ok(());
         };
         self.announce(item);
-        let folder = self.folder.clone();
-        recorded(&folder, &id, |observed| {
-            let loaded = self.measure(group, item, &id, observed)?;
-            loaded.release(&mut self.fixtures);
+        recorded(&self.worker.job.folder, item, |outcome| {
+            let loaded = self.measure(group, item, &id, outcome)?;
+            self.worker.release(loaded);
             Ok(())
         })
     }
@@ -137,17 +136,17 @@ impl CriterionWorker<'_> {
         group: &mut Group<'_>,
         item: &WorkItem,
         id: &BenchmarkId,
-        observed: &mut Observed,
+        outcome: &mut Outcome,
     ) -> Result<LoadedCase, CaseFailure> {
-        let mut loaded = unwinding(|| loaded_case::load_and_verify(item, self.job, &mut self.fixtures, observed))?;
-        let warm_up = loaded.warm_up(&self.job.effort, |session| session.call(1))?;
-        observed.warmup_is_steady = Some(warm_up.is_steady);
-        let pilot = measurement::pilot(&mut loaded.session, &self.job.effort, warm_up.expected_call_ns())?;
-        let sampling = sampling(&self.job.effort, &self.arguments, &warm_up, &pilot);
-        observed.stopped_by = Some(sampling.stop);
-        self.announce_sampling(sampling, &warm_up, observed);
+        let mut loaded = unwinding(|| self.worker.load(item, outcome))?;
+        let warm_up = loaded.warm_up(&self.worker.job.effort, |session| session.call(1))?;
+        outcome.row.warmup_is_steady = Some(warm_up.is_steady);
+        let pilot = measurement::pilot(&mut loaded.session, &self.worker.job.effort, warm_up.expected_call_ns())?;
+        let sampling = sampling(&self.worker.job.effort, &self.arguments, &warm_up, &pilot);
+        outcome.row.stopped_by = Some(sampling.stop.to_string());
+        self.announce_sampling(sampling, &warm_up, outcome);
         let before_sampling = [warm_up.calls.as_slice(), &pilot].concat();
-        observed.warmup_iterations = Some(before_sampling.len());
+        outcome.row.warmup_iterations = Some(before_sampling.len());
         self.log.begin();
         // Criterion divides the time that it is given by the mean of its own short warm-up.
         let call_ns = warm_up.mean_call_ns((1e9 * CALIBRATION_SECONDS) as u64).max(warm_up.expected_call_ns());
@@ -155,11 +154,12 @@ impl CriterionWorker<'_> {
         let samples = self.log.take();
         // Criterion's own warm-up calls come before the measured ones.
         let calls = samples.samples_ns.iter().map(Vec::len).sum();
-        if let Some([h2d, compute, d2h]) = loaded.stage_medians(calls) {
-            (observed.h2d_ms, observed.compute_ms, observed.d2h_ms) = (Some(h2d), Some(compute), Some(d2h));
+        if let Some(stages) = stage_medians(&loaded.session.take_stages(), calls) {
+            [outcome.row.h2d_ms, outcome.row.compute_ms, outcome.row.d2h_ms] = stages.map(Some);
         }
-        loaded.verify_again()?;
-        observed.peak_memory_bytes = memory::peak_bytes();
+        loaded.expectation.verify_again(loaded.session.session())?;
+        outcome.row.memory_mb = memory::peak_bytes().map(memory::megabytes);
+        outcome.row.memory_kind = outcome.row.memory_mb.map(|_| "shared-process-peak-rss".into());
         if self.arguments.mode() == Mode::Measure && !self.arguments.discard_baseline {
             self.keep(id, before_sampling, samples)?;
         }
@@ -192,43 +192,36 @@ impl CriterionWorker<'_> {
     }
 
     /// Puts the latency log beside Criterion's files.
-    fn keep(&self, id: &BenchmarkId, warm_up_ns: Vec<u64>, samples: LoggedSamples) -> Result<(), CaseFailure> {
+    fn keep(&self, id: &BenchmarkId, warm_up_ns: Vec<u64>, samples: LoggedSamples) -> Result<()> {
         let LoggedSamples { samples_ns, disturbed } = samples;
-        let log = LatencyLog { run_id: self.folder.id(), warm_up_ns, samples_ns, disturbed };
-        let folder = self.job.criterion_root.join(id.to_string());
-        let named = |name: &str| folder.join(name);
-        let folders = std::iter::once(named("new")).chain(self.arguments.save_baseline.as_deref().map(named));
-        for folder in folders {
-            write_latency_log(&folder, &log)
-                .map_err(|error| CaseFailure::failed(format!("the latency log in {}: {error}", folder.display())))?;
+        let log = LatencyLog { run_id: self.worker.job.folder.id(), warm_up_ns, samples_ns, disturbed };
+        let folder = self.worker.job.criterion_root.join(id.to_string());
+        for name in std::iter::once("new").chain(self.arguments.save_baseline.as_deref()) {
+            write_whole(&folder.join(name).join(LATENCY_LOG), &serde_json::to_vec(&log)?)?;
         }
         Ok(())
     }
 
     fn announce(&mut self, item: &WorkItem) {
-        let expected = |item: &WorkItem| item.expected_seconds;
-        let left: Option<f64> = self.job.work[self.cases_begun..].iter().map(expected).sum();
-        let left = match (left, self.job.seconds_after) {
-            (Some(own), Some(others)) => format!(", about {} left", minutes(own + others)),
-            _ => String::new(),
-        };
         self.cases_begun += 1;
-        let number = self.job.cases_before + self.cases_begun;
-        eprintln!("\n[{number}/{}] {}{left}", self.job.cases_in_all, item.case);
+        let number = self.worker.job.cases_before + self.cases_begun;
+        let left = minutes(self.seconds_left);
+        eprintln!("\n[{number}/{}] {}, about {left} left", self.worker.job.cases_in_all, item.case);
+        self.seconds_left -= item.expected_seconds;
     }
 
-    fn announce_sampling(&self, sampling: Sampling, warm_up: &WarmUp, observed: &Observed) {
+    fn announce_sampling(&self, sampling: Sampling, warm_up: &WarmUp, outcome: &Outcome) {
         if self.arguments.mode() != Mode::Measure {
             return;
         }
-        let verified = match (observed.verified, observed.max_rel_error) {
+        let verified = match (outcome.row.verified, outcome.row.max_rel_error) {
             (Some(true), Some(error)) => format!("outputs right (error {error:.0e})"),
             _ => "no reference".into(),
         };
-        let loaded = if observed.is_session_shared {
+        let loaded = if outcome.is_session_shared {
             "same session".to_owned()
         } else {
-            format!("loaded in {:.0?}", Duration::from_secs_f64(observed.start.load_ms.unwrap_or_default() / 1e3))
+            format!("loaded in {:.0?}", Duration::from_secs_f64(outcome.row.load_time_ms.unwrap_or_default() / 1e3))
         };
         let calls = sampling.samples as u64 * sampling.calls_per_sample;
         let call = Duration::from_nanos(warm_up.expected_call_ns());

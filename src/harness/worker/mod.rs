@@ -3,10 +3,10 @@
 mod arm;
 mod case_outcome;
 mod evaluation;
-mod further;
 mod loaded_case;
 mod measure;
 mod other_outputs;
+mod parent;
 mod verification;
 
 pub use arm::run_arm;
@@ -15,39 +15,22 @@ pub use evaluation::can_be_evaluated;
 
 use std::path::Path;
 use std::process::ExitCode;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use anyhow::{Context, Result};
+use clap::Parser;
 
 use self::case_outcome::recorded;
-use self::loaded_case::{Fixtures, LoadedCase};
+use self::loaded_case::{LoadedCase, Worker};
+use self::parent::end_with_parent;
 use super::protocol::{Job, Purpose, WorkItem};
-use crate::definition::Effort;
-use crate::exit_codes;
-use crate::measurement;
-use crate::run_data::{EvaluationOutcome, Event, Observed, RunFolder};
+use crate::definition::{Case, Effort};
+use crate::measurement::{self, LoggedSamples, SampleLog};
+use crate::run_data::{CriterionArguments, EvaluationOutcome, Event, Latencies, Outcome, Record};
 
 /// Runs the cases of the job, under the command line that Criterion reads.
 pub fn run(job_path: &Path) -> ExitCode {
-    let job = match Job::read(job_path) {
-        Ok(job) => job,
-        Err(error) => {
-            eprintln!("inferbench: {error:#}");
-            return ExitCode::from(exit_codes::USAGE);
-        }
-    };
-    end_with_supervisor(job.supervisor_process);
-    let mut worker =
-        Worker { folder: RunFolder::new(job.run_folder.clone()), fixtures: Fixtures::default(), job: &job };
-    let mut items = job.work.iter().enumerate();
-    let result = match job.purpose {
-        Purpose::Verify => items.try_for_each(|(index, item)| worker.verify(index, item)),
-        Purpose::MeasureAgain => further::measure_again(&job),
-        Purpose::Observe => items.try_for_each(|(_, item)| worker.observe(item)),
-        Purpose::Load => items.try_for_each(|(_, item)| worker.start_cold(item).map(drop)),
-        Purpose::Measure | Purpose::MeasureUnverified => measure::measure(&job),
-    };
-    match result {
+    match do_job(job_path) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("inferbench: {error:#}");
@@ -56,85 +39,101 @@ pub fn run(job_path: &Path) -> ExitCode {
     }
 }
 
-/// What the cases of the process share.
-struct Worker<'a> {
-    job: &'a Job,
-    folder: RunFolder,
-    fixtures: Fixtures,
+fn do_job(path: &Path) -> Result<()> {
+    let job = Job::read(path)?;
+    end_with_parent();
+    let mut worker = Worker::new(&job);
+    let mut items = job.work.iter().enumerate();
+    match job.purpose {
+        Purpose::Verify => items.try_for_each(|(index, item)| worker.verify(index, item)),
+        Purpose::MeasureAgain => worker.measure_all_again(),
+        Purpose::Observe => items.try_for_each(|(_, item)| worker.observe(item)),
+        Purpose::Load => items.try_for_each(|(_, item)| worker.start_cold(item).map(drop)),
+        Purpose::Measure | Purpose::MeasureUnverified => measure::measure(&job),
+    }
 }
 
 impl Worker<'_> {
     /// Runs a case once and compares its outputs.
-    ///
-    /// # Errors
-    /// The run's folder cannot be written any more.
     fn verify(&mut self, index: usize, item: &WorkItem) -> Result<()> {
-        let Worker { job, folder, fixtures } = self;
+        let job = self.job;
         eprintln!("[{}/{}] {}", job.cases_before + index + 1, job.cases_in_all, item.case);
-        recorded(folder, &item.case.benchmark_id(), |observed| {
+        recorded(&job.folder, item, |outcome| {
             unwinding(|| {
-                let mut loaded = loaded_case::load_and_verify(item, job, fixtures, observed)?;
-                observed.rough_call_ms = Some(loaded.rough_call_ms()?);
-                loaded.release(fixtures);
+                let mut loaded = self.load(item, outcome)?;
+                outcome.rough_call_ms = Some(loaded.rough_call_ms()?);
+                self.release(loaded);
                 Ok(())
             })
         })
     }
 
+    /// Measures each case in the order of the first process, or in the shuffled order of this one.
+    fn measure_all_again(&mut self) -> Result<()> {
+        let arguments = CriterionArguments::parse_from(std::env::args().skip(1));
+        let work = &self.job.work;
+        let cases: Vec<Case> = work.iter().map(|item| item.case.clone()).collect();
+        let ordered = measure::groups(&cases, self.job.effort.shuffle).concat();
+        let mut items = ordered.into_iter().filter_map(|case| work.iter().find(|item| item.case == *case));
+        items.try_for_each(|item| self.measure_again(item, &arguments))
+    }
+
+    /// Loads a case that another process has verified and measured, warms it up, and makes as many calls as that one.
+    /// Criterion sees nothing of it.
+    fn measure_again(&mut self, item: &WorkItem, arguments: &CriterionArguments) -> Result<()> {
+        let job = self.job;
+        let id = item.id();
+        job.folder.append(&Event::Started { id: id.clone() })?;
+        let log = SampleLog::default();
+        let measured = unwinding(|| {
+            let mut loaded = self.load(item, &mut Outcome::new(item.row.clone()))?;
+            let warm_up = loaded.warm_up(&job.effort, |session| session.call(1))?;
+            let pilot = measurement::pilot(&mut loaded.session, &job.effort, warm_up.expected_call_ns())?;
+            let sampling = measure::sampling(&job.effort, arguments, &warm_up, &pilot);
+            log.begin();
+            for _ in 0..sampling.samples {
+                log.push(loaded.session.call(sampling.calls_per_sample)?);
+            }
+            self.release(loaded);
+            Ok(())
+        });
+        measured.with_context(|| id.clone())?;
+        let LoggedSamples { samples_ns, disturbed } = log.take();
+        let latencies = Latencies::of_samples(&samples_ns, disturbed.as_deref()).context("no call was made")?;
+        eprintln!("  {id}: {} calls, median {:.4} ms", latencies.calls, latencies.p50_ms());
+        job.folder.append(&Event::MeasuredAgain { id, latencies })
+    }
+
     /// Runs some calls of a case and notes what they use, and answers its model's samples, as far as this is asked for.
-    ///
-    /// # Errors
-    /// The case cannot run any more, or the run's folder cannot be written.
     fn observe(&mut self, item: &WorkItem) -> Result<()> {
         let Effort { watch, budget_seconds, .. } = self.job.effort;
-        let id = item.case.benchmark_id();
         let begin = Instant::now();
-        let mut loaded = self.start_cold(item).with_context(|| id.to_string())?;
+        let (mut loaded, mut row) = self.start_cold(item).with_context(|| item.id())?;
         if watch {
-            let (device, batch_size) = (&item.case.device, item.case.batch_size);
-            let usage = unwinding(|| measurement::watch(&mut loaded.session, device, batch_size, budget_seconds));
-            let usage = usage.with_context(|| id.to_string())?;
-            let seconds = begin.elapsed().as_secs_f64();
-            self.folder.append(&Event::Watched { id: id.clone(), usage, seconds })?;
+            let watched = unwinding(|| measurement::watch(&mut loaded.session, &mut row, budget_seconds));
+            watched.with_context(|| item.id())?;
+            let watch_seconds = Some(begin.elapsed().as_secs_f64());
+            self.job.folder.append(&Event::Observed { row: Box::new(row), watch_seconds })?;
         }
         if item.is_evaluated {
             let begin = Instant::now();
-            self.folder.append(&Event::Evaluating { id: id.clone(), samples: 0 })?;
-            let answered = unwinding(|| evaluation::answer_samples(loaded.session.session(), item, &self.folder));
+            self.job.folder.append(&Event::Evaluating { id: item.id(), samples: 0 })?;
+            let answered = unwinding(|| evaluation::answer_samples(loaded.session.session(), item, &self.job.folder));
             let failure = answered.err().map(|failure| failure.message);
             if let Some(failure) = &failure {
                 eprintln!("  not evaluated: {failure}");
             }
             let evaluation = EvaluationOutcome { failure, seconds: begin.elapsed().as_secs_f64() };
-            self.folder.append(&Event::Evaluated { id, evaluation })?;
+            self.job.folder.append(&Event::Evaluated { id: item.id(), evaluation })?;
         }
         Ok(())
     }
 
     /// Loads a case and makes its first call.
-    ///
-    /// # Errors
-    /// The case cannot run, or the run's folder cannot be written.
-    fn start_cold(&mut self, item: &WorkItem) -> Result<LoadedCase> {
-        let mut observed = Observed::default();
-        let loaded = unwinding(|| loaded_case::load(item, self.job, &mut self.fixtures, &mut observed))?;
-        self.folder.append(&Event::ColdStarted { id: item.case.benchmark_id(), start: observed.start })?;
-        Ok(loaded)
+    fn start_cold(&mut self, item: &WorkItem) -> Result<(LoadedCase, Record)> {
+        let mut outcome = Outcome::new(item.row.clone());
+        let loaded = unwinding(|| self.load(item, &mut outcome))?;
+        self.job.folder.append(&Event::Observed { row: Box::new(outcome.row.clone()), watch_seconds: None })?;
+        Ok((loaded, outcome.row))
     }
-}
-
-/// A worker whose supervisor was killed must not go on measuring unseen, nor say of its case that printing has failed.
-fn end_with_supervisor(supervisor: u32) {
-    #[cfg(target_os = "linux")]
-    // Without it the thread below ends the process, somewhat later.
-    let _ = nix::sys::prctl::set_pdeathsig(nix::sys::signal::Signal::SIGKILL);
-    #[cfg(unix)]
-    std::thread::spawn(move || {
-        while std::os::unix::process::parent_id() == supervisor {
-            std::thread::sleep(Duration::from_secs(1));
-        }
-        std::process::exit(1);
-    });
-    #[cfg(not(unix))]
-    let _ = supervisor;
 }

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::definition::{Case, Dtype};
 use crate::fixture::HostTensor;
-use crate::run_data::cbor_file;
+use crate::run_data::files::{read_cbor, write_cbor};
 
 /// Outputs with their names, in the order in which a session gives them.
 pub type NamedTensors = Vec<(String, HostTensor)>;
@@ -34,8 +34,8 @@ fn path(run_folder: &Path, case: &Case, dtype: Dtype) -> PathBuf {
 /// # Errors
 /// The file is damaged.
 pub fn read(run_folder: &Path, case: &Case) -> Result<Option<OtherOutputs>> {
-    let in_f32 = cbor_file::read(&path(run_folder, case, Dtype::F32))?;
-    if in_f32.is_some() { Ok(in_f32) } else { cbor_file::read(&path(run_folder, case, case.dtype)) }
+    let in_f32 = read_cbor(&path(run_folder, case, Dtype::F32))?;
+    if in_f32.is_some() { Ok(in_f32) } else { read_cbor(&path(run_folder, case, case.dtype)) }
 }
 
 /// Leaves a case's outputs for the backends that come after it.
@@ -44,7 +44,7 @@ pub fn read(run_folder: &Path, case: &Case) -> Result<Option<OtherOutputs>> {
 /// The file cannot be written.
 pub fn write(run_folder: &Path, case: &Case, bindings: &[NamedTensors]) -> Result<()> {
     let outputs = OtherOutputs { backend: case.backend.clone(), dtype: case.dtype, bindings: bindings.to_vec() };
-    cbor_file::write(&path(run_folder, case, case.dtype), &outputs)
+    write_cbor(&path(run_folder, case, case.dtype), &outputs)
 }
 
 #[cfg(test)]

@@ -8,7 +8,7 @@ use crate::backend::{self, Session};
 use crate::definition::{Case, CaseFailure, Model, Sizes, Status, TensorSpec};
 use crate::fixture::{self, HostTensor, Reference};
 use crate::harness::protocol::{Job, Purpose};
-use crate::run_data::Observed;
+use crate::run_data::Record;
 
 /// What a session is verified by.
 pub struct Verification<'a> {
@@ -48,7 +48,7 @@ impl Verification<'_> {
     /// Compares the outputs of a session to which `ring` is bound, and returns what they have to be afterwards.
     ///
     /// The reference alone decides what is right. Without one, the outputs of another backend do. Without either, outputs
-    /// that no model should have are noted as a suspicion, and nothing is compared with them.
+    /// that no model should have make the case suspicious, and nothing is compared with them.
     ///
     /// # Errors
     /// `wrong-output`, with what is wrong; or why there are no outputs.
@@ -56,7 +56,7 @@ impl Verification<'_> {
         &self,
         session: &mut dyn Session,
         ring: &[Vec<HostTensor>],
-        observed: &mut Observed,
+        row: &mut Record,
     ) -> Result<Expectation, CaseFailure> {
         let outputs = (0..ring.len()).map(|binding| session.outputs(binding)).collect::<Result<Vec<_>, _>>()?;
         let itself = |outputs: &[Vec<HostTensor>]| Expectation {
@@ -67,26 +67,29 @@ impl Verification<'_> {
             return Ok(itself(&outputs));
         }
         let Some((expectation, whose)) = self.expectation(ring.len())? else {
-            observed.suspicion = suspicion(&outputs, ring);
             let own = itself(&outputs);
-            // A backend that computes well must not be wrong because another one does not.
-            if observed.suspicion.is_none() {
-                other_outputs::write(&self.job.run_folder, self.case, &own.bindings)?;
+            match suspicion(&outputs, ring) {
+                // A backend that computes well must not be wrong because another one does not.
+                Some(why) => {
+                    let message = format!("{why}, and there is nothing to compare them with");
+                    row.fail(CaseFailure::new(Status::Suspicious, message));
+                }
+                None => other_outputs::write(self.job.folder.path(), self.case, &own.bindings)?,
             }
             self.verify_other_batch(session, &outputs[0], self.model.tolerance.of(self.case.dtype))?;
             return Ok(own);
         };
-        observed.verified = Some(false);
+        row.verified = Some(false);
         for (outputs, expected) in outputs.iter().zip(&expectation.bindings) {
             let deviation = fixture::deviation(outputs, expected).map_err(|why| wrong(format!("{why:#} ({whose})")))?;
             let larger = |known: Option<f64>, error: f64| Some(known.map_or(error, |known| known.max(error)));
-            observed.max_abs_error = larger(observed.max_abs_error, deviation.max_abs_error);
-            observed.max_rel_error = larger(observed.max_rel_error, deviation.max_rel_error);
+            row.max_abs_error = larger(row.max_abs_error, deviation.max_abs_error);
+            row.max_rel_error = larger(row.max_rel_error, deviation.max_rel_error);
             check_tolerance(deviation.max_rel_error, expectation.tolerance)
                 .map_err(|why| wrong(format!("the outputs differ from {whose}: {why}")))?;
         }
         self.verify_other_batch(session, &outputs[0], expectation.tolerance)?;
-        observed.verified = Some(true);
+        row.verified = Some(true);
         Ok(expectation)
     }
 
@@ -100,7 +103,7 @@ impl Verification<'_> {
         if let Some(bindings) = reference {
             return Ok(Some((Expectation { bindings, tolerance }, "the reference".into())));
         }
-        let Some(other) = other_outputs::read(&self.job.run_folder, self.case)? else { return Ok(None) };
+        let Some(other) = other_outputs::read(self.job.folder.path(), self.case)? else { return Ok(None) };
         let OtherOutputs { backend, dtype, bindings } = other;
         let tolerance = tolerance.max(self.model.tolerance.of(dtype));
         Ok(Some((Expectation { bindings, tolerance }, format!("the outputs of {backend} in {dtype}"))))
@@ -273,13 +276,13 @@ mod tests {
         (backend, dtype): (&str, Dtype),
         reference: Option<&Reference>,
         outputs: &[Vec<f32>],
-    ) -> (Result<Expectation, CaseFailure>, Observed) {
+    ) -> (Result<Expectation, CaseFailure>, Record) {
         let case = Case { dtype, ..Case::new("m", backend, 1) };
         let (model, job) = (model(), job(folder));
-        let mut observed = Observed::default();
+        let mut row = Record { status: Status::Ok, ..Record::default() };
         let verification = Verification { case: &case, model: &model, reference, job: &job };
-        let result = verification.verify(&mut Known(outputs.to_vec()), &ring(), &mut observed);
-        (result, observed)
+        let result = verification.verify(&mut Known(outputs.to_vec()), &ring(), &mut row);
+        (result, row)
     }
 
     /// A reference with one row per binding of the ring, for batches of one.
@@ -320,21 +323,21 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let constant = vec![vec![0.0, 0.0]; RING];
         let zero = reference(folder.path(), &constant);
-        let (result, observed) = verify(folder.path(), ("ort", Dtype::F32), Some(&zero), &constant);
+        let (result, row) = verify(folder.path(), ("ort", Dtype::F32), Some(&zero), &constant);
         assert!(result.is_ok());
-        assert_eq!((observed.verified, observed.suspicion), (Some(true), None));
+        assert_eq!((row.verified, row.status), (Some(true), Status::Ok));
     }
 
     #[test]
     fn suspicious_outputs_make_no_other_backend_wrong() {
         let folder = tempfile::tempdir().unwrap();
         for suspicious in [vec![vec![0.0, 0.0]; RING], vec![vec![f32::NAN, 1.0]; RING]] {
-            let (result, observed) = verify(folder.path(), ("ort", Dtype::F32), None, &suspicious);
-            assert!(result.is_ok() && observed.suspicion.is_some() && observed.verified.is_none());
+            let (result, row) = verify(folder.path(), ("ort", Dtype::F32), None, &suspicious);
+            assert!(result.is_ok() && row.status == Status::Suspicious && row.verified.is_none());
         }
-        let (result, observed) = verify(folder.path(), ("tch", Dtype::F32), None, &outputs());
+        let (result, row) = verify(folder.path(), ("tch", Dtype::F32), None, &outputs());
         assert!(result.is_ok());
-        assert_eq!((observed.verified, observed.suspicion), (None, None));
+        assert_eq!((row.verified, row.status), (None, Status::Ok));
         let (result, _) = verify(folder.path(), ("candle", Dtype::F32), None, &vec![vec![0.0, 0.0]; RING]);
         assert!(result.is_err_and(|failure| failure.message.contains("the outputs of tch in f32")));
     }
@@ -344,8 +347,8 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let shifted = |by: f32| outputs().iter().map(|row| vec![row[0], row[1] + by]).collect::<Vec<_>>();
         let verified = |backend, dtype, by| {
-            let (result, observed) = verify(folder.path(), (backend, dtype), None, &shifted(by));
-            (result.is_ok(), observed.verified)
+            let (result, row) = verify(folder.path(), (backend, dtype), None, &shifted(by));
+            (result.is_ok(), row.verified)
         };
         assert_eq!(verified("ort", Dtype::Bf16, 0.03), (true, None));
         assert_eq!(verified("ort", Dtype::F32, 0.0), (true, None));

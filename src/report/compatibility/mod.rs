@@ -45,7 +45,7 @@ pub struct Matrix {
 impl Matrix {
     /// The matrix of a verification: a record for each case, and the outcomes that the records are made of.
     pub fn new(records: Vec<Record>, outcomes: &Outcomes) -> Self {
-        let rough = |record: &Record| outcomes.finished.get(&record.case_id)?.observed.rough_call_ms;
+        let rough = |record: &Record| outcomes.finished.get(&record.case_id)?.rough_call_ms;
         Matrix::of(records.into_iter().map(|record| (rough(&record), record)).collect())
     }
 

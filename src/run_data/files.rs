@@ -1,0 +1,102 @@
+//! Writes files so that whatever ends a process (a crash, a signal, a full disk) leaves them readable.
+//!
+//! A file of one value is replaced whole or not at all. Of a file with one JSON document per line, to which lines are only
+//! ever added, at most the last line is damaged: such a line is left out when the file is read, as are empty ones, and each
+//! line begins with a line break, so that it is whole.
+
+use std::io::{ErrorKind, Write};
+use std::path::Path;
+
+use anyhow::{Context, Result};
+use fs_err::OpenOptions;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+/// Writes a file whole or not at all.
+///
+/// # Errors
+/// The folder is missing or the disk is full.
+pub fn write_whole(path: &Path, bytes: &[u8]) -> Result<()> {
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let mut builder = tempfile::Builder::new();
+    #[cfg(unix)]
+    let permissions = <std::fs::Permissions as std::os::unix::fs::PermissionsExt>::from_mode(0o666);
+    #[cfg(unix)]
+    builder.permissions(permissions);
+    let mut write = || -> Result<()> {
+        let mut file = builder.prefix(".partial-").tempfile_in(folder)?;
+        file.write_all(bytes)?;
+        file.as_file().sync_all()?;
+        file.persist(path)?;
+        Ok(())
+    };
+    write().with_context(|| path.display().to_string())
+}
+
+/// Writes a value in JSON, and the folders that the file lies in.
+///
+/// # Errors
+/// The file cannot be written.
+pub fn write_json<T: Serialize>(path: &Path, value: &T) -> Result<()> {
+    fs_err::create_dir_all(path.parent().unwrap_or(Path::new(".")))?;
+    write_whole(path, &serde_json::to_vec_pretty(value)?)
+}
+
+/// Writes a value in CBOR (RFC 8949), for what is too large for JSON, and the folders that the file lies in.
+///
+/// # Errors
+/// The file cannot be written.
+pub fn write_cbor<T: Serialize>(path: &Path, value: &T) -> Result<()> {
+    fs_err::create_dir_all(path.parent().unwrap_or(Path::new(".")))?;
+    let mut bytes = Vec::new();
+    ciborium::into_writer(value, &mut bytes).with_context(|| path.display().to_string())?;
+    write_whole(path, &bytes)
+}
+
+/// Reads a file of CBOR. Returns `None` if there is none.
+///
+/// # Errors
+/// The file cannot be read, or is not whole.
+pub fn read_cbor<T: DeserializeOwned>(path: &Path) -> Result<Option<T>> {
+    match fs_err::read(path) {
+        Ok(bytes) => ciborium::from_reader(bytes.as_slice()).with_context(|| path.display().to_string()).map(Some),
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Adds a line and waits until it is on the disk.
+///
+/// # Errors
+/// The file cannot be written.
+pub fn append_line<T: Serialize>(path: &Path, value: &T) -> Result<()> {
+    let mut file = OpenOptions::new().create(true).append(true).open(path)?;
+    file.write_all(format!("\n{}", serde_json::to_string(value)?).as_bytes())?;
+    Ok(file.file().sync_data()?)
+}
+
+/// Reads the lines that are whole; a file that is not there has none.
+pub fn read_lines<T: DeserializeOwned>(path: &Path) -> Vec<T> {
+    let bytes = fs_err::read(path).unwrap_or_default();
+    bytes.split(|&byte| byte == b'\n').filter_map(|line| serde_json::from_slice(line).ok()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_damaged_line_is_lost_and_no_other() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("lines.jsonl");
+        assert_eq!(read_lines::<u32>(&path), Vec::<u32>::new());
+        append_line(&path, &1).unwrap();
+        let mut file = OpenOptions::new().append(true).open(&path).unwrap();
+        file.write_all(b"\n\"\xff\"\n2").unwrap();
+        append_line(&path, &3).unwrap();
+        assert_eq!(read_lines::<u32>(&path), [1, 2, 3]);
+        file.write_all(b"\n{\"torn").unwrap();
+        append_line(&path, &4).unwrap();
+        assert_eq!(read_lines::<u32>(&path), [1, 2, 3, 4]);
+    }
+}
