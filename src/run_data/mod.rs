@@ -12,7 +12,6 @@ mod outcomes;
 mod peaks;
 mod record;
 mod run_folder;
-mod stop_reason;
 
 pub use criterion_arguments::{CriterionArguments, Mode};
 pub use distribution::{DISTRIBUTIONS, Distribution, Distributions};
@@ -21,6 +20,5 @@ pub use latencies::Latencies;
 pub use manifest::{MANIFEST_FORMAT, Manifest, ManifestCase};
 pub use outcomes::{EvaluationOutcome, Event, Outcome, Outcomes};
 pub use peaks::Peaks;
-pub use record::{Record, RunIdentity, SCHEMA_VERSION};
+pub use record::{Record, RunIdentity, SCHEMA_VERSION, StopReason};
 pub use run_folder::RunFolder;
-pub use stop_reason::StopReason;

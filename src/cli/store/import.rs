@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use anyhow::{Result, ensure};
+use anyhow::{Result, bail, ensure};
 use clap::Args;
 
 use crate::exit_codes;
@@ -38,20 +38,18 @@ pub fn run(arguments: &Arguments, root: &Path) -> Result<u8> {
     let mut code = exit_codes::OK;
     // The oldest first.
     for run in runs.iter().rev() {
-        let outcome = import(run, root, arguments.replace).and_then(|imported| Ok((imported, run.facts()?)));
-        match outcome {
-            Ok((Imported::Refused(reason), _)) => {
-                eprintln!("not imported: {reason}");
-                code = exit_codes::USAGE;
-            }
-            Ok((imported, facts)) => {
-                let word = match imported {
-                    Imported::Added => "added",
-                    Imported::Replaced => "replaced",
-                    _ => "there already",
-                };
-                eprintln!("{word}: {} ({} cases, {} calls)", facts.run_id, facts.cases, facts.calls);
-            }
+        let imported = import(run, root, arguments.replace).and_then(|imported| {
+            let word = match imported {
+                Imported::Added => "added",
+                Imported::Replaced => "replaced",
+                Imported::Unchanged => "there already",
+                Imported::Refused(reason) => bail!(reason),
+            };
+            let facts = run.facts()?;
+            Ok(format!("{word}: {} ({} cases, {} calls)", facts.run_id, facts.cases, facts.calls))
+        });
+        match imported {
+            Ok(said) => eprintln!("{said}"),
             Err(error) => {
                 eprintln!("not imported: {}: {error:#}", run.name());
                 code = exit_codes::USAGE;
