@@ -243,9 +243,9 @@ mod tests {
         let expected = evaluate(nodes, outputs, values);
         let mut graph = graph(nodes, &["x"], outputs);
         fuse(&mut graph, &mut constants);
-        let computed = Plan::new(&graph, &constants).unwrap().run(&[("x".into(), input.clone())]).unwrap();
-        for (name, tensor) in expected {
-            let difference = (&computed[&name] - tensor).unwrap().abs().unwrap().flatten_all().unwrap();
+        let computed = Plan::new(&graph, &constants).unwrap().run(std::slice::from_ref(input)).unwrap();
+        for (name, tensor) in outputs.iter().zip(&computed) {
+            let difference = (tensor - &expected[*name]).unwrap().abs().unwrap().flatten_all().unwrap();
             assert!(difference.max(0).unwrap().to_scalar::<f32>().unwrap() < 1e-5, "{name}");
         }
         graph.node.into_iter().map(|node| node.op_type).collect()
