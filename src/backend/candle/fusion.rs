@@ -157,20 +157,17 @@ fn layer_normalization(graph: &Surroundings<'_>, node: &NodeProto) -> Option<Fus
     if mean.input.first() != Some(input) || weight.rank() != 1 || weight.shape() != offset.shape() {
         return None;
     }
-    let attribute = |name: &str, kind: AttributeType| AttributeProto {
-        name: name.to_owned(),
-        r#type: kind.into(),
-        ..AttributeProto::default()
-    };
     let inner = [scaled, normalized, deviation, stabilized, variance, square, centred, mean];
     let fused = NodeProto {
         op_type: "LayerNormalization".to_owned(),
         input: vec![input.clone(), scaled.input[scale].clone(), node.input[bias].clone()],
         output: node.output.clone(),
-        attribute: vec![
-            AttributeProto { i: -1, ..attribute("axis", AttributeType::Int) },
-            AttributeProto { f: epsilon, ..attribute("epsilon", AttributeType::Float) },
-        ],
+        attribute: vec![AttributeProto {
+            name: "epsilon".to_owned(),
+            r#type: AttributeType::Float.into(),
+            f: epsilon,
+            ..AttributeProto::default()
+        }],
         ..NodeProto::default()
     };
     Some(Fused { node: fused, replaced: outputs(&inner), constants: Vec::new() })
