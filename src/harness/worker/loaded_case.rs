@@ -106,7 +106,8 @@ impl<'a> Worker<'a> {
         outcome: &mut Outcome,
     ) -> Result<Box<dyn Session>, CaseFailure> {
         let (case, request) = (&item.case, self.job.request(item));
-        let backend = backend::find(&case.backend)?;
+        let entry = backend::registry::entry(&case.backend)?;
+        let backend = entry.backend()?;
         outcome.row.input_shape = Some(describe_shapes(&ring[0]));
         outcome.tokens_a_call = match case.phase {
             Phase::Forward | Phase::Encoder => None,
@@ -116,9 +117,8 @@ impl<'a> Worker<'a> {
             Phase::Decode => Some(case.batch_size),
         };
         // Loads the library, which is no part of loading the model.
-        let versions = backend.versions(&case.device);
-        outcome.row.backend_version = Some(versions.backend);
-        outcome.row.library_version = Some(versions.library);
+        outcome.row.backend_version = Some(entry.version.into());
+        outcome.row.library_version = Some(entry.library_version(&case.device));
         // If the mark cannot be reset, the peak is the whole process's, which is still an upper bound.
         let _ = memory::reset_peak();
         let mut session = match self.session.take().filter(|kept| kept.serves(case)) {
