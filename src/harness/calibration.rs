@@ -4,14 +4,13 @@
 
 use std::path::Path;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use serde::{Deserialize, Serialize};
-use tempfile::NamedTempFile;
 
 use crate::machine::{Machine, last_level_cache_bytes};
 use crate::measurement::peaks;
 use crate::paths::Paths;
-use crate::run_data::Peaks;
+use crate::run_data::{Peaks, write_whole};
 
 /// Peaks, and what they are the peaks of. The file has a list of them, one for each number of threads.
 #[derive(PartialEq, Serialize, Deserialize)]
@@ -60,12 +59,8 @@ pub fn calibrate(paths: &Paths, machine: &Machine, threads: usize) -> Result<Pea
 fn keep(path: &Path, machine: &Machine, peaks: &Peaks) -> Result<()> {
     let others = kept(path, machine).into_iter().filter(|other| other.threads != peaks.threads);
     let kept: Vec<Kept> = others.chain([peaks.clone()]).map(|peaks| Kept::new(machine, peaks)).collect();
-    let folder = path.parent().unwrap_or(Path::new("."));
-    fs_err::create_dir_all(folder)?;
-    let mut file = NamedTempFile::new_in(folder).context(folder.display().to_string())?;
-    serde_json::to_writer_pretty(&mut file, &kept).context(path.display().to_string())?;
-    file.persist(path).context(path.display().to_string())?;
-    Ok(())
+    fs_err::create_dir_all(path.parent().unwrap_or(Path::new(".")))?;
+    write_whole(path, &serde_json::to_vec_pretty(&kept)?)
 }
 
 /// Four times the last-level caches, by STREAM's rule, so that what is copied does not stay in them; but no more than an

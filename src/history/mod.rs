@@ -29,19 +29,16 @@ mod run;
 mod runs;
 mod writing;
 
-use std::io::Write;
-use std::path::Path;
-
-use anyhow::{Context, Result};
-
 pub use calls::{Calls, CallsWriter, LATENCIES};
 pub use csv::{read_records, write_records, write_throughput};
 #[cfg(feature = "duckdb")]
 pub use database::{Answer, Database, write_database};
 pub use facts::{RunFacts, Table};
 pub use run::{RESULTS, Run};
-pub use runs::History;
+pub use runs::{History, facts_of};
 pub use writing::{Imported, NewRun, THROUGHPUT, import, remove, remove_calls};
+
+pub use crate::run_data::write_whole;
 
 /// How to get DuckDB, for messages.
 #[cfg(not(feature = "duckdb"))]
@@ -52,27 +49,6 @@ pub const WITHOUT_DUCKDB: &str =
 use database::runs_of_database;
 
 #[cfg(not(feature = "duckdb"))]
-fn runs_of_database(path: &Path) -> Result<Vec<Run>> {
+fn runs_of_database(path: &std::path::Path) -> anyhow::Result<Vec<Run>> {
     anyhow::bail!("{}: {WITHOUT_DUCKDB}", path.display())
-}
-
-/// Writes a file whole or not at all: a full disk or a kill leaves the old one.
-///
-/// # Errors
-/// The folder is missing or the disk is full.
-pub fn write_whole(path: &Path, bytes: &[u8]) -> Result<()> {
-    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    let mut builder = tempfile::Builder::new();
-    #[cfg(unix)]
-    let permissions = <std::fs::Permissions as std::os::unix::fs::PermissionsExt>::from_mode(0o666);
-    #[cfg(unix)]
-    builder.permissions(permissions);
-    let mut write = || -> Result<()> {
-        let mut file = builder.prefix(".partial-").tempfile_in(folder)?;
-        file.write_all(bytes)?;
-        file.as_file().sync_all()?;
-        file.persist(path)?;
-        Ok(())
-    };
-    write().with_context(|| path.display().to_string())
 }

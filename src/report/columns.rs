@@ -3,7 +3,7 @@
 //! A new column of the record needs one line in [`COLUMNS`] to be shown everywhere.
 
 use super::compatibility::Standing;
-use super::numbers::{latency, megabytes, percent, rounded, three_digits};
+use super::numbers::{joules, latency, megabytes, percent, rounded, three_digits};
 use super::ranking::{Entry, short_message};
 use super::table::Column;
 use crate::definition::{Status, device_kind};
@@ -200,14 +200,6 @@ fn memory(entry: &Entry<'_>) -> RecordCell {
 /// What was measured; empty if nothing could be, for a reason that the record gives as `none: …`.
 fn energy_source(entry: &Entry<'_>) -> RecordCell {
     words(entry.record.energy_kind.as_deref().filter(|kind| !kind.starts_with("none")).unwrap_or_default())
-}
-
-fn joules(energy: f64) -> String {
-    match energy {
-        _ if energy < 1e-3 => format!("{} µJ", three_digits(energy * 1e6)),
-        _ if energy < 1.0 => format!("{} mJ", three_digits(energy * 1e3)),
-        _ => format!("{} J", three_digits(energy)),
-    }
 }
 
 /// `25.6 M`; `25.6 M, 41 % not 0` if many are 0.

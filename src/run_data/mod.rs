@@ -15,6 +15,7 @@ mod record;
 mod run_folder;
 mod stop_reason;
 mod usage;
+mod whole_file;
 
 pub use criterion_arguments::{CriterionArguments, Mode};
 pub use distribution::{DISTRIBUTIONS, Distribution, Distributions};
@@ -27,3 +28,5 @@ pub use record::{Record, RunIdentity, SCHEMA_VERSION};
 pub use run_folder::RunFolder;
 pub use stop_reason::StopReason;
 pub use usage::{EnergyUsage, MemoryUsage, Usage};
+pub use whole_file::write_whole;
+pub(crate) use whole_file::{HIDDEN, hidden};

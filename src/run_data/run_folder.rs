@@ -5,11 +5,11 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, bail};
 use fs_err as fs;
 use serde::Deserialize;
-use tempfile::NamedTempFile;
 
 use super::json_lines;
 use super::manifest::{MANIFEST_FORMAT, Manifest};
 use super::outcomes::{Event, Outcomes};
+use super::whole_file::write_whole;
 
 const MANIFEST: &str = "manifest.json";
 const OUTCOMES: &str = "outcomes.jsonl";
@@ -63,12 +63,7 @@ impl RunFolder {
     /// The folder cannot be written.
     pub fn write_manifest(&self, manifest: &Manifest) -> Result<()> {
         fs::create_dir_all(&self.0)?;
-        let path = self.0.join(MANIFEST);
-        let mut file = NamedTempFile::new_in(&self.0).context(path.display().to_string())?;
-        serde_json::to_writer_pretty(&mut file, manifest).context(path.display().to_string())?;
-        file.as_file().sync_all().context(path.display().to_string())?;
-        file.persist(&path).context(path.display().to_string())?;
-        Ok(())
+        write_whole(&self.0.join(MANIFEST), &serde_json::to_vec_pretty(manifest)?)
     }
 
     /// Reads the manifest.
