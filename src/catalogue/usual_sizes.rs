@@ -57,7 +57,7 @@ impl Kind {
             (4, 3) if is_picture => Kind::Width,
             _ if is_state(input) && !is_named(&["past", "cache"]) => Kind::Rows,
             _ if !is_floating(input) => Kind::Steps,
-            _ if has_state && input.shape.len() == 2 => Kind::Piece,
+            (2, 1) if has_state => Kind::Piece,
             _ if is_named(&["wav", "audio", "speech", "signal", "pcm", "sound", "sample", "input_values"]) => {
                 Kind::Sound
             }

@@ -114,10 +114,15 @@ impl GraphProto {
 /// Parts of the names of dimensions that are lengths and no batch.
 const LENGTHS: [&str; 10] = ["seq", "len", "time", "frame", "sample", "token", "height", "width", "num_", "point"];
 
+/// Whether a symbol tells its dimension from others: some exporters call each of them `?`.
+fn is_name(symbol: &str) -> bool {
+    !matches!(symbol, "" | "?")
+}
+
 /// The name of the first dimension, if it is the batch's.
 fn batch_symbol(value: &ValueInfoProto) -> Option<&str> {
     let dims = value.r#type.as_ref()?.tensor.as_ref()?.shape.as_ref()?.dims.first()?;
-    let symbol = dims.symbol.as_deref().filter(|symbol| !symbol.is_empty() && dims.value.is_none())?;
+    let symbol = dims.symbol.as_deref().filter(|symbol| is_name(symbol) && dims.value.is_none())?;
     (!LENGTHS.iter().any(|word| symbol.to_lowercase().contains(word))).then_some(symbol)
 }
 
@@ -151,7 +156,7 @@ fn tensor_spec(value: &ValueInfoProto, batches: &BTreeSet<&str>) -> Result<Tenso
         .map(|(position, dim)| match (dim.value, dim.symbol.as_deref()) {
             (Some(size), _) if size > 0 => Dimension::Fixed(size as usize),
             (_, Some(symbol)) if batches.contains(symbol) => Dimension::Symbol(BATCH.into()),
-            (_, Some(symbol)) if !symbol.is_empty() => Dimension::Symbol(symbol.into()),
+            (_, Some(symbol)) if is_name(symbol) => Dimension::Symbol(symbol.into()),
             _ if position == 0 => Dimension::Symbol(BATCH.into()),
             _ => Dimension::Symbol(format!("{}.{position}", value.name)),
         })
