@@ -6,23 +6,35 @@ use std::fmt::Display;
 
 use crate::definition::{CaseFailure, Status};
 
-/// A library's error with the status that it means for the case.
+/// What libraries say where they do not have something.
+const UNSUPPORTED: [&str; 7] = [
+    "not implemented",
+    "not_implemented",
+    "unsupported",
+    "not supported",
+    "could not find an implementation",
+    "does not support",
+    "no conversion rule found",
+];
+const OUT_OF_MEMORY: [&str; 4] = ["out of memory", "bad_alloc", "failed to allocate memory", "can't allocate memory"];
+
+/// A library's error with the status that it means for the case. Of its text, what says where it happened is left out.
 pub(super) fn classify(error: impl Display) -> CaseFailure {
     let text = error.to_string();
-    // Some libraries put a backtrace into their message when RUST_BACKTRACE is set.
-    let lines = text.trim().lines().take_while(|line| !line.trim_start().starts_with("0: "));
-    let message = lines.collect::<Vec<_>>().join("\n");
+    // libtorch's stack traces, and those of Rust that RUST_BACKTRACE asks for, are the end.
+    let is_trace = |line: &str| ["0: ", "frame #", "Exception raised from"].iter().any(|begin| line.starts_with(begin));
+    // OpenVINO begins with the places in its source.
+    let is_place = |line: &str| {
+        line.is_empty() || line.starts_with("Exception from ") || line.starts_with("Check '") && line.ends_with(':')
+    };
+    let lines = text.lines().map(str::trim).take_while(|line| !is_trace(line)).filter(|line| !is_place(line));
+    let told = lines.collect::<Vec<_>>().join("\n");
+    let message = if told.is_empty() { text } else { told };
     let lower = message.to_lowercase();
     let has = |phrases: &[&str]| phrases.iter().any(|phrase| lower.contains(phrase));
-    let status = if has(&["out of memory", "bad_alloc", "failed to allocate memory", "can't allocate memory"]) {
+    let status = if has(&OUT_OF_MEMORY) {
         Status::OutOfMemory
-    } else if has(&[
-        "not implemented",
-        "not_implemented",
-        "unsupported",
-        "not supported",
-        "could not find an implementation",
-    ]) {
+    } else if has(&UNSUPPORTED) {
         Status::Unsupported
     } else {
         Status::Failed
@@ -34,12 +46,6 @@ pub(super) fn classify(error: impl Display) -> CaseFailure {
 impl From<anyhow::Error> for CaseFailure {
     fn from(error: anyhow::Error) -> Self {
         classify(format!("{error:#}"))
-    }
-}
-
-impl From<std::io::Error> for CaseFailure {
-    fn from(error: std::io::Error) -> Self {
-        classify(error)
     }
 }
 

@@ -13,8 +13,9 @@ use std::time::{Duration, Instant};
 
 use super::generation::{GenerationSession, Generator};
 use super::interface::{LoadRequest, Placement, Session, Stages};
-use crate::definition::{CaseFailure, Generation, Model, Part, Phase};
+use crate::definition::{CaseFailure, Dimension, Generation, Model, Part, Phase, TensorSpec};
 use crate::fixture::{HostTensor, TensorData};
+use crate::onnx::{BIAS, POSITIONS, made_inputs};
 
 /// A library's own tensors and graphs.
 pub(super) trait Runtime {
@@ -92,16 +93,24 @@ pub(super) fn places<N: AsRef<str>>(
     names.into_iter().map(place).collect()
 }
 
+/// The name of the dimension of a cache that grows by a position per step.
+pub(super) const PAST: &str = "past";
+
+/// The place of that dimension.
+pub(super) fn growing_dimension(input: &TensorSpec) -> Option<usize> {
+    input.shape.iter().position(|dimension| *dimension == Dimension::Symbol(PAST.into()))
+}
+
 /// A session that runs one graph on inputs that are given whole.
-pub(super) struct GraphSession<R: Runtime> {
-    pub runtime: R,
-    pub graph: R::Graph,
+struct GraphSession<R: Runtime> {
+    runtime: R,
+    graph: R::Graph,
     /// For each input of the graph, its place among the model's.
-    pub inputs: Vec<usize>,
+    inputs: Vec<usize>,
     /// The places of the outputs that are asked for; `None` for all.
-    pub outputs: Option<Vec<usize>>,
-    pub bound: Vec<Vec<R::Value>>,
-    pub placement: Placement,
+    outputs: Option<Vec<usize>>,
+    bound: Vec<Vec<R::Value>>,
+    placement: Placement,
 }
 
 impl<R: Runtime> GraphSession<R> {
@@ -187,14 +196,9 @@ struct GraphGenerator<G> {
     /// The graphs that run in each phase, in order.
     prefill: Vec<usize>,
     decode: Vec<usize>,
-    /// The model's inputs.
-    inputs: Vec<Name>,
     tokens: Name,
-    /// Inputs that begin empty, with their shapes for a batch size of 0.
-    past: Vec<(Name, Vec<usize>)>,
-    /// The same for inputs that are empty after the prefill.
-    once: Vec<(Name, Vec<usize>)>,
     prefix_positions: usize,
+    model: Model,
 }
 
 /// A part's graph, and the values that it reads and writes.
@@ -208,27 +212,16 @@ type Name = Rc<str>;
 /// The values that parts hand to each other.
 type Values<V> = HashMap<Name, V>;
 
-const POSITIONS: &str = "position_ids";
-const BIAS: &str = "attention_bias";
 const LOGITS: &str = "logits";
 
 impl<G> GraphGenerator<G> {
     fn new<'a>(model: &Model, parts: impl Iterator<Item = (&'a Part, G)>) -> Result<Self, CaseFailure> {
         let broken = |what: &str| CaseFailure::failed(format!("{}: {what}", model.name));
-        let Generation { tokens, prefix_positions, once } =
+        let Generation { tokens, prefix_positions, .. } =
             model.generation.as_ref().ok_or_else(|| broken("the definition has no [generation]"))?;
         let (mut names, mut graphs) = (Vec::new(), Vec::new());
-        let (mut past, mut empty_later) = (Vec::new(), Vec::new());
         for (part, graph) in parts {
             names.push(part.name.as_str());
-            for input in &part.inputs {
-                let shape = || input.shape.iter().map(|dimension| dimension.fixed().unwrap_or(0)).collect();
-                if input.name.starts_with("past.") {
-                    past.push((input.name.as_str().into(), shape()));
-                } else if once.contains(&input.name) {
-                    empty_later.push((input.name.as_str().into(), shape()));
-                }
-            }
             let of_next_step = |name: &str| match name.strip_prefix("present.") {
                 Some(rest) => format!("past.{rest}").into(),
                 None => name.into(),
@@ -247,11 +240,9 @@ impl<G> GraphGenerator<G> {
             prefill: order(Phase::Prefill),
             decode: order(Phase::Decode),
             graphs,
-            inputs: model.inputs.iter().map(|input| input.name.as_str().into()).collect(),
             tokens: tokens.as_str().into(),
-            past,
-            once: empty_later,
             prefix_positions: *prefix_positions,
+            model: model.clone(),
         })
     }
 
@@ -284,31 +275,27 @@ impl<R: Runtime> Generator<R> for GraphGenerator<R::Graph> {
     type Cache = Values<R::Value>;
 
     fn upload(&self, runtime: &R, inputs: &[HostTensor]) -> Result<Self::Inputs, CaseFailure> {
-        let tokens = self.inputs.iter().position(|name| *name == self.tokens);
+        let tokens = self.model.inputs.iter().position(|input| *input.name == *self.tokens);
         let tokens = tokens.ok_or_else(|| CaseFailure::failed("the tokens are no input of the model"))?;
         let (batch, positions) = (inputs[tokens].shape[0], self.prefix_positions + inputs[tokens].shape[1]);
-        let empty = |shape: &[usize]| {
-            let shape = std::iter::once(batch).chain(shape.iter().skip(1).copied()).collect();
-            runtime.upload(&HostTensor { shape, data: TensorData::F32(Vec::new()) })
+        let made = |phase| -> Result<Values<R::Value>, CaseFailure> {
+            let made = made_inputs(&self.model, phase, batch, positions).into_iter();
+            let upload = |(name, shape): (String, Vec<usize>)| {
+                let tensor = match name.as_str() {
+                    POSITIONS => counted(0..shape[1]),
+                    BIAS => causal_bias(shape[3]),
+                    _ => HostTensor { shape, data: TensorData::F32(Vec::new()) },
+                };
+                Ok((name.into(), runtime.upload(&tensor)?))
+            };
+            made.filter(|(name, _)| self.reads(name)).map(upload).collect()
         };
-        let (mut values, mut for_steps) = (Values::new(), Values::new());
-        for (name, tensor) in self.inputs.iter().zip(inputs).filter(|(name, _)| self.reads(name)) {
-            values.insert(name.clone(), runtime.upload(tensor)?);
+        let mut values = Values::new();
+        for (input, tensor) in self.model.inputs.iter().zip(inputs).filter(|(input, _)| self.reads(&input.name)) {
+            values.insert(input.name.as_str().into(), runtime.upload(tensor)?);
         }
-        for (name, shape) in &self.past {
-            values.insert(name.clone(), empty(shape)?);
-        }
-        for (name, shape) in &self.once {
-            for_steps.insert(name.clone(), empty(shape)?);
-        }
-        if self.reads(POSITIONS) {
-            values.insert(POSITIONS.into(), runtime.upload(&counted(0..positions))?);
-        }
-        if self.reads(BIAS) {
-            values.insert(BIAS.into(), runtime.upload(&causal_bias(positions))?);
-            for_steps.insert(BIAS.into(), runtime.upload(&causal_bias(1))?);
-        }
-        Ok((values, for_steps))
+        values.extend(made(Phase::Prefill)?);
+        Ok((values, made(Phase::Decode)?))
     }
 
     fn prefill(

@@ -35,8 +35,11 @@ pub trait Backend: Sync {
     fn trace(&self, _request: &LoadRequest<'_>, _inputs: &[HostTensor]) -> Result<Option<Trace>, CaseFailure> {
         Ok(None)
     }
-    /// Versions of the crate and of the native library for a device. Loads the library if only the library knows.
-    fn versions(&self, device: &str) -> Versions;
+    /// Version of the native library for a device, which is loaded if only the library knows. Returns `None` if the backend is
+    /// a Rust crate alone.
+    fn library_version(&self, _device: &str) -> Option<String> {
+        None
+    }
     /// Checks that the backend can load an artifact of the model in this dtype.
     ///
     /// # Errors
@@ -156,22 +159,6 @@ pub struct Placement {
     /// Whether the session serves cases of other sizes too ([`Session::reset`]), and computes them as fast as a session that
     /// was loaded for them.
     pub serves_other_sizes: bool,
-}
-
-/// A backend's versions.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct Versions {
-    /// Version of the Rust crate.
-    pub backend: String,
-    /// Version of the native library, or of the crate if there is no native library.
-    pub library: String,
-}
-
-impl Versions {
-    /// The versions of a backend that is a Rust crate alone.
-    pub fn of_crate(version: &str) -> Self {
-        Versions { backend: version.into(), library: version.into() }
-    }
 }
 
 /// A device of a backend on this machine.

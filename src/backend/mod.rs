@@ -36,7 +36,7 @@ mod tract;
 pub const DEBUG: &str = "INFERBENCH_RUNTIME_LOGS";
 
 pub use availability::{Registry, tried_devices};
-pub use interface::{Backend, DeviceReport, LoadRequest, Placement, Session, Stages, Versions};
+pub use interface::{Backend, DeviceReport, LoadRequest, Placement, Session, Stages};
 pub use null::NullSession;
 pub use probe::{answer as answer_probe, asked as asked_by_probe};
 pub use registry::{NULL, find};

@@ -3,7 +3,7 @@
 use std::hint::black_box;
 use std::time::Duration;
 
-use crate::backend::interface::{Backend, DeviceReport, LoadRequest, Placement, Session, Stages, Versions};
+use crate::backend::interface::{Backend, DeviceReport, LoadRequest, Placement, Session, Stages};
 use crate::definition::{CaseFailure, Dtype, Model};
 use crate::fixture::HostTensor;
 
@@ -16,10 +16,6 @@ pub struct Null;
 impl Backend for Null {
     fn devices(&self) -> Vec<DeviceReport> {
         vec![DeviceReport::certain("cpu", Ok("computes nothing".into()))]
-    }
-
-    fn versions(&self, _device: &str) -> Versions {
-        Versions::of_crate(env!("CARGO_PKG_VERSION"))
     }
 
     fn check_model(&self, _: &Model, _: Dtype) -> Result<(), CaseFailure> {

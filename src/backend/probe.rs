@@ -1,12 +1,13 @@
 //! Probes devices, each in a process of its own: a process can hold only one ONNX Runtime, and drivers crash.
 
 use std::collections::HashMap;
-use std::fs::File;
-use std::io::{Read, Seek};
+use std::fs;
 use std::process::{Command, ExitCode, Stdio};
 use std::sync::Mutex;
 use std::thread;
 use std::time::{Duration, Instant};
+
+use tempfile::NamedTempFile;
 
 use super::registry::{Entry, find};
 
@@ -60,8 +61,9 @@ fn ask(entry: &Entry, device: &str) -> Answer {
 /// Runs a probe and reads its answer.
 fn answer_of(mut command: Command, device: &str, patience: Duration) -> std::io::Result<Answer> {
     // Files and no pipes: a driver that logs more than a pipe holds would otherwise wait for ever.
-    let (said, words) = (tempfile::tempfile()?, tempfile::tempfile()?);
-    let mut probe = command.stdin(Stdio::null()).stdout(said.try_clone()?).stderr(words.try_clone()?).spawn()?;
+    let (said, words) = (NamedTempFile::new()?, NamedTempFile::new()?);
+    let read = |file: &NamedTempFile| Ok::<_, std::io::Error>(String::from_utf8_lossy(&fs::read(file)?).into_owned());
+    let mut probe = command.stdin(Stdio::null()).stdout(said.reopen()?).stderr(words.reopen()?).spawn()?;
     let start = Instant::now();
     let status = loop {
         if let Some(status) = probe.try_wait()? {
@@ -75,17 +77,10 @@ fn answer_of(mut command: Command, device: &str, patience: Duration) -> std::io:
         thread::sleep(Duration::from_millis(10));
     };
     // Libraries print there too, before and after.
-    let answer = read(said)?.lines().find_map(|line| serde_json::from_str(line.strip_prefix(ANSWER)?).ok());
-    let words = read(words)?;
+    let answer = read(&said)?.lines().find_map(|line| serde_json::from_str(line.strip_prefix(ANSWER)?).ok());
+    let words = read(&words)?;
     let last = words.lines().next_back().unwrap_or_default();
     Ok(answer.unwrap_or_else(|| Err(format!("the probe of {device} ended with {status}; its last words: {last}"))))
-}
-
-fn read(mut file: File) -> std::io::Result<String> {
-    let mut bytes = Vec::new();
-    file.rewind()?;
-    file.read_to_end(&mut bytes)?;
-    Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 
 #[cfg(test)]

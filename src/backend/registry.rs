@@ -12,6 +12,8 @@ use crate::definition::CaseFailure;
 pub struct Entry {
     /// The Rust crate that runs it, as in case ids, and its Cargo feature: `ort`.
     pub name: &'static str,
+    /// The release of the crate, which is pinned in `Cargo.toml`.
+    pub version: &'static str,
     /// The field's name: `onnxruntime`.
     pub framework: &'static str,
     /// Its colour in charts, on white and on black. After Okabe & Ito 2008, "Color universal design".
@@ -38,17 +40,17 @@ macro_rules! with_feature {
 /// All backends in the order of lists; the null backend is the last.
 #[rustfmt::skip]
 pub static ENTRIES: [Entry; 6] = [
-    Entry { name: "ort", framework: "onnxruntime", colour: ["#0072b2", "#4ba8e8"], setup: None,
+    Entry { name: "ort", version: "2.0.0-rc.15", framework: "onnxruntime", colour: ["#0072b2", "#4ba8e8"], setup: None,
             backend: with_feature!("ort", super::ort::Ort) },
-    Entry { name: "tch", framework: "pytorch", colour: ["#d55e00", "#f58a42"], setup: Some("scripts/setup"),
+    Entry { name: "tch", version: "0.24.0", framework: "pytorch", colour: ["#d55e00", "#f58a42"], setup: Some("scripts/setup"),
             backend: with_feature!("tch", super::tch::Tch) },
-    Entry { name: "candle", framework: "candle", colour: ["#009e73", "#2fcf9f"], setup: None,
+    Entry { name: "candle", version: "0.11.1", framework: "candle", colour: ["#009e73", "#2fcf9f"], setup: None,
             backend: with_feature!("candle", super::candle::Candle) },
-    Entry { name: "tract", framework: "tract", colour: ["#b8568f", "#e59ac6"], setup: None,
+    Entry { name: "tract", version: "0.23.9", framework: "tract", colour: ["#b8568f", "#e59ac6"], setup: None,
             backend: with_feature!("tract", super::tract::TractBackend) },
-    Entry { name: "openvino", framework: "openvino", colour: ["#8a6d00", "#e8c63e"], setup: Some("scripts/setup openvino"),
-            backend: with_feature!("openvino", super::openvino::OpenVino) },
-    Entry { name: NULL, framework: NULL, colour: ["#6b7280", "#9ca3af"], setup: None,
+    Entry { name: "openvino", version: "0.11.1", framework: "openvino", colour: ["#8a6d00", "#e8c63e"],
+            setup: Some("scripts/setup openvino"), backend: with_feature!("openvino", super::openvino::OpenVino) },
+    Entry { name: NULL, version: env!("CARGO_PKG_VERSION"), framework: NULL, colour: ["#6b7280", "#9ca3af"], setup: None,
             backend: Some(&Null) },
 ];
 
@@ -65,9 +67,10 @@ impl Entry {
         })
     }
 
-    /// Returns whether this build has the backend.
-    pub fn is_in_this_build(&self) -> bool {
-        self.backend.is_some()
+    /// Version of the native library for a device, or of the crate if there is no native library.
+    pub fn library_version(&self, device: &str) -> String {
+        let library = self.backend.and_then(|backend| backend.library_version(device));
+        library.unwrap_or_else(|| self.version.into())
     }
 }
 
@@ -78,7 +81,7 @@ pub fn real() -> impl Iterator<Item = &'static Entry> {
 
 /// The Cargo features of this build's backends.
 pub fn features() -> Vec<&'static str> {
-    real().filter(|entry| entry.is_in_this_build()).map(|entry| entry.name).collect()
+    real().filter(|entry| entry.backend.is_some()).map(|entry| entry.name).collect()
 }
 
 /// The entry of that name.

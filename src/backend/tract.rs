@@ -12,23 +12,16 @@ use tract_onnx::prelude::*;
 use tract_onnx::tract_hir::internal::{TDim, ToDim};
 
 use crate::backend::artifact::{Format, check_artifact, parts_of};
-use crate::backend::graphs::{Runtime, largest_of_rows, open_session, places};
-use crate::backend::interface::{Backend, DeviceReport, LoadRequest, Placement, Session, Versions};
-use crate::definition::{CaseFailure, Dimension, Dtype, Model, Part};
+use crate::backend::graphs::{PAST, Runtime, growing_dimension, largest_of_rows, open_session, places};
+use crate::backend::interface::{Backend, DeviceReport, LoadRequest, Placement, Session};
+use crate::definition::{CaseFailure, Dtype, Model, Part};
 use crate::fixture::{HostTensor, TensorData, with_values};
 
 pub struct TractBackend;
 
-/// The `tract-onnx` release in `Cargo.toml`, which is pinned there.
-const CRATE_VERSION: &str = "0.23.9";
-
 impl Backend for TractBackend {
     fn devices(&self) -> Vec<DeviceReport> {
         vec![DeviceReport::certain("cpu", Ok("pure Rust".into()))]
-    }
-
-    fn versions(&self, _device: &str) -> Versions {
-        Versions::of_crate(CRATE_VERSION)
     }
 
     fn check_model(&self, model: &Model, dtype: Dtype) -> Result<(), CaseFailure> {
@@ -36,9 +29,6 @@ impl Backend for TractBackend {
     }
 
     fn load(&self, request: &LoadRequest<'_>) -> Result<Box<dyn Session>, CaseFailure> {
-        if request.device != "cpu" {
-            return Err(CaseFailure::unavailable(format!("tract has no device {:?}", request.device)));
-        }
         set_threads(request.threads);
         let parts = parts_of(request, Format::Onnx)?;
         let graphs = parts.iter().map(|(part, file)| TractGraph::load(part, file)).collect::<Result<_, _>>()?;
@@ -69,46 +59,35 @@ struct TractRuntime;
 
 struct TractGraph {
     model: InferenceModel,
-    /// For each input of the part's definition, its place in the graph.
+    /// For each input of the graph, its place in the part's definition.
     places: Vec<usize>,
-    /// Which dimension of an input is the length of a cache.
+    /// For each input of the definition, which of its dimensions is the length of a cache.
     growing: Vec<Option<usize>>,
     /// Compiled graphs by the shapes of their inputs.
-    compiled: HashMap<Vec<TVec<Size>>, TypedSimpleState>,
+    compiled: HashMap<Vec<Shape>, TypedSimpleState>,
     /// How long all compilations took.
     compilation: Duration,
 }
 
-/// A dimension of a compiled graph's input.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-enum Size {
-    Fixed(usize),
-    /// Any length but 0.
-    Growing,
-}
-
-/// The dimension of a cache that grows by a position per step.
-const PAST: &str = "past";
+/// The shape of a compiled graph's input; `None` for any length but 0.
+type Shape = TVec<Option<usize>>;
 
 impl TractGraph {
     fn load(part: &Part, path: &Path) -> Result<Self, CaseFailure> {
         let mut model = tract_onnx::onnx().model_for_path(path)?;
-        let outlets = model.input_outlets()?.to_vec();
-        let names: Vec<String> = outlets.iter().map(|outlet| model.node(outlet.node).name.clone()).collect();
-        let places = places(part.inputs.iter().map(|input| &input.name), &names, path.display())?;
-        let is_past = |dimension: &Dimension| *dimension == Dimension::Symbol(PAST.into());
-        let growing = part.inputs.iter().map(|input| input.shape.iter().position(is_past)).collect();
+        let own = model.input_outlets()?.iter().map(|outlet| model.node(outlet.node).name.clone());
+        let defined: Vec<&str> = part.inputs.iter().map(|input| input.name.as_str()).collect();
+        let places = places(own, &defined, path.display())?;
+        let growing = part.inputs.iter().map(growing_dimension).collect();
         if !part.outputs.is_empty() {
             model.select_outputs_by_name(part.outputs.iter().map(|output| &output.name))?;
         }
         Ok(TractGraph { model, places, growing, compiled: HashMap::new(), compilation: Duration::ZERO })
     }
 
-    fn shapes(&self, inputs: &[&TValue]) -> Vec<TVec<Size>> {
+    fn shapes(&self, inputs: &[&TValue]) -> Vec<Shape> {
         let shape = |(input, growing): (&&TValue, &Option<usize>)| {
-            let size = |(axis, &size): (usize, &usize)| {
-                if *growing == Some(axis) && size > 0 { Size::Growing } else { Size::Fixed(size) }
-            };
+            let size = |(axis, &size): (usize, &usize)| (*growing != Some(axis) || size == 0).then_some(size);
             input.shape().iter().enumerate().map(size).collect()
         };
         inputs.iter().zip(&self.growing).map(shape).collect()
@@ -120,14 +99,11 @@ impl TractGraph {
         if !self.compiled.contains_key(&shapes) {
             let start = Instant::now();
             let mut model = self.model.clone();
-            let past = model.symbols.sym(PAST);
-            for ((input, shape), &place) in inputs.iter().zip(&shapes).zip(&self.places) {
-                let dimension = |size: &Size| match size {
-                    Size::Fixed(size) => size.to_dim(),
-                    Size::Growing => TDim::from(past.clone()),
-                };
-                let shape: TVec<TDim> = shape.iter().map(dimension).collect();
-                model.set_input_fact(place, InferenceFact::dt_shape(input.datum_type(), shape))?;
+            let past = TDim::from(model.symbols.sym(PAST));
+            for (index, &place) in self.places.iter().enumerate() {
+                let dimension = |size: &Option<usize>| size.map_or_else(|| past.clone(), |size| size.to_dim());
+                let shape: TVec<TDim> = shapes[place].iter().map(dimension).collect();
+                model.set_input_fact(index, InferenceFact::dt_shape(inputs[place].datum_type(), shape))?;
             }
             let runnable = model.into_optimized().and_then(|model| model.into_runnable())?;
             self.compiled.insert(shapes.clone(), runnable.spawn()?);
@@ -163,14 +139,9 @@ impl Runtime for TractRuntime {
     }
 
     fn run(&self, graph: &mut TractGraph, inputs: &[&TValue]) -> Result<Vec<TValue>, CaseFailure> {
-        let places = graph.places.clone();
-        let state = graph.compiled(inputs)?;
-        let mut given: TVec<TValue> = inputs.iter().map(|&input| input.clone()).collect();
-        for (&place, &input) in places.iter().zip(inputs) {
-            given[place] = input.clone();
-        }
+        let given: TVec<TValue> = graph.places.iter().map(|&place| inputs[place].clone()).collect();
         // tract computes on the CPU before it returns.
-        Ok(state.run(given)?.into_vec())
+        Ok(graph.compiled(inputs)?.run(given)?.into_vec())
     }
 
     fn compilation(&self, graph: &TractGraph) -> Option<Duration> {

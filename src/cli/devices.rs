@@ -5,7 +5,7 @@ use clap::Args;
 use serde_json::json;
 
 use super::Listing;
-use crate::backend::{self, DeviceReport, Versions, registry};
+use crate::backend::{self, DeviceReport, registry};
 use crate::exit_codes;
 use crate::harness::{Conditions, calibrate, examine, keep_others_out};
 use crate::machine::Machine;
@@ -58,19 +58,18 @@ fn list_devices() -> Listing {
             .unwrap_or_else(|failure| vec![DeviceReport::certain("", Err(failure.message))]);
         for DeviceReport { device, availability, .. } in devices {
             // A device may bring a library of its own, whose version is in its description.
-            let versions = if device == "cpu" {
-                entry.backend().map(|backend| backend.versions(&device)).unwrap_or_default()
-            } else {
-                Versions::default()
+            let (version, library) = match device.as_str() {
+                "cpu" => (entry.version, entry.library_version(&device)),
+                _ => ("", String::new()),
             };
             let (state, detail) = match &availability {
                 Ok(detail) => ("available", detail),
                 Err(reason) => ("unavailable", reason),
             };
-            table.row([entry.name, &device, state, &versions.library, detail]);
+            table.row([entry.name, &device, state, &library, detail]);
             objects.push(json!({
                 "backend": entry.name, "device": device, "available": availability.is_ok(), "detail": detail,
-                "backend_version": versions.backend, "library_version": versions.library,
+                "backend_version": version, "library_version": library,
             }));
         }
     }

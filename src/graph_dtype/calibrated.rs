@@ -20,83 +20,54 @@
 
 use std::collections::{HashMap, HashSet};
 
-use anyhow::{Result, bail, ensure};
+use anyhow::{Result, ensure};
 
 use super::calibration::{Calibration, Grid};
-use super::planned::Content;
-use super::products::{Product, Products, computed, little_endian};
+use super::draft::Draft;
+use super::products::{Product, Products};
 use super::quantised::{Bias, Normalisation};
 use super::uses::Uses;
-use super::{NOTHING_TO_QUANTISE, Rewritten};
-use crate::onnx::Source;
 use crate::onnx::proto::{AttributeProto, NodeProto, element};
 
 /// The first operator set whose `DequantizeLinear` has one scale per channel.
 pub(super) const OLDEST_OPSET: i64 = 13;
 
-/// The graph with its products in integers.
+/// Writes the graph with its products in integers, and returns the bytes of its initializers.
 ///
 /// # Errors
-/// The calibration has values that the graph lacks, or the graph has nothing that could be quantised.
-pub(super) fn rewrite(source: &Source, calibration: &Calibration) -> Result<Rewritten> {
-    let graph = &source.graph;
-    let products = Products::new(source);
+/// The calibration has values that the graph lacks, the graph has nothing that could be quantised, or the weights cannot be
+/// read.
+pub(super) fn rewrite(draft: Draft<'_>, calibration: &Calibration) -> Result<u64> {
     for name in calibration.names() {
         ensure!(
-            products.types.contains_key(name),
+            draft.types.contains_key(name),
             "the calibration has a value {name:?}, which the graph has not: it is of another graph"
         );
     }
+    let graph = &draft.source.graph;
     let mut rewriter = Rewriter {
-        uses: Uses::new(source),
-        awaited: HashMap::new(),
+        uses: Uses::new(graph),
+        folded: HashSet::new(),
         integers: HashMap::new(),
         rounded: HashMap::new(),
-        products,
+        products: Products::new(draft),
         calibration,
     };
-    let (mut folded, mut converted) = (HashSet::new(), 0);
     for (place, node) in graph.nodes.iter().enumerate() {
-        if folded.contains(&place) {
+        if rewriter.folded.contains(&place) || rewriter.quantise(node)? || rewriter.pad(node) {
             continue;
         }
-        match rewriter.plan(node) {
-            Some(plan) => {
-                folded.extend(plan.normalised_by);
-                rewriter.quantise(node, plan);
-                converted += 1;
-            }
-            None => rewriter.keep(node),
-        }
+        rewriter.keep_integers(node)?;
+        rewriter.push(node.clone());
     }
-    if converted == 0 {
-        let has_product = graph.nodes.iter().any(|node| rewriter.products.find(node).is_some());
-        ensure!(has_product, NOTHING_TO_QUANTISE);
-        bail!("the calibration has no range of an activation of a product: nothing to quantise");
-    }
-    Ok(rewriter.products.draft.finish(graph))
+    rewriter.products.finish()
 }
 
-/// A product that is going to be quantised.
-struct Plan {
-    product: Product,
-    activation: Grid,
-    /// Name of the result, which is that of the `BatchNormalization` where one is computed in the weights.
-    output: String,
-    /// The place of that node.
-    normalised_by: Option<usize>,
-}
-
-/// A grid, and the names of its scale and its zero point in the new graph.
+/// A value that is rounded: its grid, and the names of its scale, its zero point and its integers.
 #[derive(Clone)]
-struct Named {
+struct Rounded {
     grid: Grid,
     parameters: [String; 2],
-}
-
-/// A value that was rounded, and the name of its integers.
-struct Rounded {
-    named: Named,
     integers: String,
 }
 
@@ -104,49 +75,67 @@ struct Rewriter<'a> {
     products: Products<'a>,
     calibration: &'a Calibration,
     uses: Uses<'a>,
-    /// Values that are to be rounded as soon as they are computed.
-    awaited: HashMap<String, Named>,
-    /// Values that were, so that all that use them use what is rounded.
+    /// The places of the nodes that are computed in the weights of others.
+    folded: HashSet<usize>,
+    /// Values that are rounded as soon as they are computed, so that all that use them use what is rounded.
     integers: HashMap<String, Rounded>,
     /// Values of f32 that were rounded for products alone, and the names of what they were rounded to.
     rounded: HashMap<String, String>,
 }
 
-impl<'a> Rewriter<'a> {
-    /// The node as a product whose ranges are known.
-    fn plan(&mut self, node: &NodeProto) -> Option<Plan> {
-        let mut product = self.products.find(node)?;
-        let [given, output] = [node.inputs.first()?, node.outputs.first()?];
-        let activation =
-            self.integers.get(given).map(|rounded| rounded.named.grid).or_else(|| self.calibration.grid(given))?;
+impl Rewriter<'_> {
+    /// Writes the node as a product of integers, and returns whether it is one whose ranges are known.
+    fn quantise(&mut self, node: &NodeProto) -> Result<bool> {
+        let Some((mut product, activation)) = self.find(node) else { return Ok(false) };
         let bias = match &product.bias {
-            Some(name) => Some(self.channel_numbers(name, &product)?),
+            Some(name) => match self.channel_numbers(name, &product) {
+                None => return Ok(false),
+                found => found,
+            },
             None => None,
         };
-        let mut output = output.clone();
-        let mut normalised_by = None;
+        let mut output = node.outputs[0].clone();
         if node.op_type == "Conv" {
-            if let Some((place, next)) = self.uses.only(&output)
-                && let Some(normalisation) = self.normalisation(next, &product)
-            {
+            let next = self.uses.only(&output);
+            let folded = next.and_then(|(place, next)| Some((place, next, self.normalisation(next, &product)?)));
+            if let Some((_, next, normalisation)) = folded {
                 product.weight.normalisation = Some(normalisation);
-                normalised_by = Some(place);
-                output.clone_from(next.outputs.first()?);
+                output.clone_from(&next.outputs[0]);
             }
             let last = self.uses.after_bounds(&output);
-            let grid = self.calibration.grid(&last)?;
-            self.await_integers(last, grid);
+            let Some(grid) = self.calibration.grid(&last) else { return Ok(false) };
+            self.round_when_computed(last, grid)?;
+            self.folded.extend(folded.map(|(place, ..)| place));
         }
-        if bias.is_some() || normalised_by.is_some() {
+        if bias.is_some() || product.weight.normalisation.is_some() {
             product.weight.bias = Some(Bias { source: bias, activation_scale: activation.scale });
         }
-        Some(Plan { product, activation, output, normalised_by })
+        let given = self.rounded(&node.inputs[0], activation)?;
+        let weight = self.products.write(&product, &[product.channels], true)?;
+        // ONNX Runtime makes no integer Gemm without the zero points.
+        let mut inputs = vec![given, self.dequantised(&weight.weight, if node.op_type == "Conv" { 0 } else { 1 })];
+        if !weight.bias.is_empty() {
+            inputs.push(self.dequantised(&weight.bias, 0));
+        }
+        let mut attributes = node.attributes.clone();
+        // The integers of the weight are in the order that needs no transposition.
+        attributes.retain(|attribute| attribute.name != "transB");
+        self.push(NodeProto { inputs, outputs: vec![output], attributes, ..node.clone() });
+        Ok(true)
+    }
+
+    /// The node as a product, with the grid of its activation.
+    fn find(&self, node: &NodeProto) -> Option<(Product, Grid)> {
+        let product = self.products.find(node)?;
+        let given = &node.inputs[0];
+        let grid = self.integers.get(given).map(|rounded| rounded.grid).or_else(|| self.calibration.grid(given))?;
+        Some((product, grid))
     }
 
     /// The place of an initializer with one f32 per channel.
     fn channel_numbers(&self, name: &str, product: &Product) -> Option<usize> {
-        let &place = self.products.places.get(name)?;
-        let tensor = &self.products.source.graph.initializers[place];
+        let &place = self.products.draft.places.get(name)?;
+        let tensor = &self.products.draft.source.graph.initializers[place];
         (tensor.data_type == element::FLOAT && tensor.dims == [product.channels]).then_some(place)
     }
 
@@ -162,131 +151,93 @@ impl<'a> Rewriter<'a> {
         Some(Normalisation { gamma, beta, mean, variance, epsilon })
     }
 
-    fn quantise(&mut self, node: &NodeProto, plan: Plan) {
-        let Plan { product, output, activation, .. } = plan;
-        let given = self.rounded(&node.inputs[0], activation);
-        let axis = if node.op_type == "Conv" { 0 } else { 1 };
-        let weight = self.products.weight(&product, &[product.channels]);
-        // ONNX Runtime makes no integer Gemm without the zero points.
-        let mut inputs = vec![given, self.dequantised(&weight, axis)];
-        if product.weight.bias.is_some() {
-            let original = &self.products.source.graph.initializers[product.weight.source].name;
-            let name = product.bias.unwrap_or_else(|| format!("{original}.bias"));
-            let bias =
-                computed(product.weight, |numbers| numbers.bias.iter().flat_map(|bias| bias.to_le_bytes()).collect());
-            let scales = computed(product.weight, |numbers| little_endian(&numbers.bias_scales));
-            let draft = &mut self.products.draft;
-            let names = [
-                draft.add(&name, "i32", &[product.channels], element::INT32, bias),
-                draft.add(&name, "i32.scale", &[product.channels], element::FLOAT, scales),
-            ];
-            inputs.push(self.dequantised(&names, 0));
-        }
-        let mut attributes = node.attributes.clone();
-        // The integers of the weight are in the order that needs no transposition.
-        attributes.retain(|attribute| attribute.name != "transB");
-        self.push(NodeProto { inputs, outputs: vec![output], attributes, ..node.clone() });
-    }
-
-    /// Takes over a node that is no quantised product, and sees whether integers come out of it.
-    fn keep(&mut self, node: &NodeProto) {
-        if let Some((value, named)) = self.integers_after(node) {
-            self.awaited.insert(value, named);
-        } else if self.pad(node).is_some() {
-            return;
-        }
-        self.push(node.clone());
-    }
-
-    /// Pads the integers themselves, with that of 0 or with what is there: runtimes do so only where it is written.
-    fn pad(&mut self, node: &NodeProto) -> Option<()> {
+    /// Pads the integers themselves, with that of 0 or with what is there: runtimes do so only where it is written. Returns
+    /// whether the node is such a padding.
+    fn pad(&mut self, node: &NodeProto) -> bool {
         let ([given, pads, others @ ..], [output]) = (node.inputs.as_slice(), node.outputs.as_slice()) else {
-            return None;
+            return false;
         };
         if node.op_type != "Pad" || !node.is_standard() || others.iter().any(|name| !name.is_empty()) {
-            return None;
+            return false;
         }
-        let Rounded { named, integers } = self.integers.get(given)?;
-        let (named, [scale, zero_point]) = (named.clone(), &named.parameters);
+        let Some(Rounded { grid, parameters, integers }) = self.integers.get(given).cloned() else { return false };
+        let [scale, zero_point] = &parameters;
         let padded = self.products.draft.fresh(output, "u8");
-        let inputs = [integers, pads, zero_point].map(Clone::clone).to_vec();
+        let inputs = vec![integers, pads.clone(), zero_point.clone()];
         self.products.draft.nodes.extend([
             NodeProto { inputs, outputs: vec![padded.clone()], ..node.clone() },
             NodeProto::new("DequantizeLinear", &[&padded, scale, zero_point], output),
         ]);
-        self.integers.insert(output.clone(), Rounded { named, integers: padded });
-        Some(())
+        self.integers.insert(output.clone(), Rounded { grid, parameters, integers: padded });
+        true
     }
 
-    /// The value that is integers because of what the node is given, and which.
-    fn integers_after(&mut self, node: &NodeProto) -> Option<(String, Named)> {
-        let of_input = |place: usize| Some(&self.integers.get(node.inputs.get(place)?)?.named);
-        let [output] = node.outputs.as_slice() else { return None };
-        if !node.is_standard() || self.awaited.contains_key(output) {
-            return None;
-        }
-        match node.op_type.as_str() {
-            "MaxPool" | "Reshape" | "Transpose" | "Flatten" => Some((output.clone(), of_input(0)?.clone())),
-            "Add" => {
-                of_input(0).and(of_input(1))?;
-                let last = self.uses.after_bounds(output);
-                let grid = self.calibration.grid(&last)?;
-                Some((last.clone(), self.named(&last, grid)))
+    /// Lets what comes out of a node be integers because of what it is given: it moves integers, or adds them.
+    fn keep_integers(&mut self, node: &NodeProto) -> Result<()> {
+        let is_integers = |place: usize| node.inputs.get(place).and_then(|name| self.integers.get(name));
+        let [output] = node.outputs.as_slice() else { return Ok(()) };
+        match (node.op_type.as_str(), is_integers(0).cloned()) {
+            _ if !node.is_standard() || self.integers.contains_key(output) => {}
+            ("MaxPool" | "Reshape" | "Transpose" | "Flatten", Some(given)) => {
+                let integers = self.products.draft.fresh(output, "u8");
+                self.integers.insert(output.clone(), Rounded { integers, ..given });
             }
-            _ => None,
+            ("Add", Some(_)) if is_integers(1).is_some() => {
+                let last = self.uses.after_bounds(output);
+                if let Some(grid) = self.calibration.grid(&last) {
+                    self.round_when_computed(last, grid)?;
+                }
+            }
+            _ => {}
         }
+        Ok(())
     }
 
-    fn await_integers(&mut self, value: String, grid: Grid) {
-        let named = self.named(&value, grid);
-        self.awaited.insert(value, named);
+    fn round_when_computed(&mut self, value: String, grid: Grid) -> Result<()> {
+        let rounded = self.grid_of(&value, &value, grid)?;
+        self.integers.insert(value, rounded);
+        Ok(())
     }
 
-    /// Adds a node, and rounds what comes out of it where that is awaited.
+    /// Adds a node, and rounds what comes out of it where that is to be integers.
     fn push(&mut self, mut node: NodeProto) {
-        let named = node.outputs.first().and_then(|output| self.awaited.remove(output));
-        let Some(named) = named else { return self.products.draft.nodes.push(node) };
+        let rounded = node.outputs.first().and_then(|output| self.integers.get(output)).cloned();
+        let Some(rounded) = rounded else { return self.products.draft.nodes.push(node) };
         // The rounded value takes the name, so that it is what all others use.
-        let output = node.outputs[0].clone();
-        node.outputs[0] = self.products.draft.fresh(&output, "exact");
-        let exact = node.outputs[0].clone();
+        let exact = self.products.draft.fresh(&node.outputs[0], "exact");
+        let output = std::mem::replace(&mut node.outputs[0], exact.clone());
         self.products.draft.nodes.push(node);
-        let integers = self.round(&exact, &output, &named);
-        self.integers.insert(output, Rounded { named, integers });
+        self.round(&exact, &output, &rounded);
     }
 
     /// The input of a product for a value: the value itself if it is rounded already.
-    fn rounded(&mut self, value: &str, grid: Grid) -> String {
+    fn rounded(&mut self, value: &str, grid: Grid) -> Result<String> {
         if self.integers.contains_key(value) {
-            return value.to_owned();
+            return Ok(value.to_owned());
         }
         if let Some(rounded) = self.rounded.get(value) {
-            return rounded.clone();
+            return Ok(rounded.clone());
         }
-        let named = self.named(value, grid);
-        let rounded = self.products.draft.fresh(value, "rounded");
-        self.round(value, &rounded, &named);
-        self.rounded.insert(value.to_owned(), rounded.clone());
-        rounded
+        let to = self.products.draft.fresh(value, "rounded");
+        let rounded = self.grid_of(value, &to, grid)?;
+        self.round(value, &to, &rounded);
+        self.rounded.insert(value.to_owned(), to.clone());
+        Ok(to)
     }
 
-    /// Rounds a value, and returns the name of its integers.
-    fn round(&mut self, from: &str, to: &str, named: &Named) -> String {
-        let integers = self.products.draft.fresh(to, "u8");
-        let [scale, zero_point] = &named.parameters;
+    fn round(&mut self, from: &str, to: &str, Rounded { parameters: [scale, zero_point], integers, .. }: &Rounded) {
         self.products.draft.nodes.extend([
-            NodeProto::new("QuantizeLinear", &[from, scale, zero_point], &integers),
-            NodeProto::new("DequantizeLinear", &[&integers, scale, zero_point], to),
+            NodeProto::new("QuantizeLinear", &[from, scale, zero_point], integers),
+            NodeProto::new("DequantizeLinear", &[integers, scale, zero_point], to),
         ]);
-        integers
     }
 
-    fn named(&mut self, value: &str, grid: Grid) -> Named {
-        let zero_point = Content::made(move |_| Ok(vec![grid.zero_point]));
+    /// Adds the scale and the zero point of a value that is rounded to `to`.
+    fn grid_of(&mut self, value: &str, to: &str, grid: Grid) -> Result<Rounded> {
         let draft = &mut self.products.draft;
-        let parameters =
-            [draft.add_number(value, "scale", grid.scale), draft.add(value, "zero", &[], element::UINT8, zero_point)];
-        Named { grid, parameters }
+        let scale = draft.add_number(value, "scale", grid.scale)?;
+        let zero_point = draft.add(value, "zero", &[], element::UINT8, vec![grid.zero_point])?;
+        Ok(Rounded { grid, parameters: [scale, zero_point], integers: draft.fresh(to, "u8") })
     }
 
     /// Numbers in f32 out of integers that do not change, whose name comes first.

@@ -1,30 +1,67 @@
-//! A graph that is being written: its nodes, and its initializers before their values are there.
+//! A graph that is being written: its nodes in memory, small initializers inside it, and the others in one data file beside it.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
+use std::io::{BufWriter, Write};
+use std::path::Path;
 
-use super::Rewritten;
-use super::planned::{Content, Planned};
+use anyhow::Result;
+use fs_err::File;
+use prost::Message;
+use prost::bytes::Bytes;
+
+use super::element_types::element_types;
 use crate::onnx::Source;
-use crate::onnx::proto::{GraphProto, NodeProto, element};
+use crate::onnx::proto::{
+    GraphProto, ModelProto, NodeProto, StringStringEntryProto, TensorProto, element, element_bytes,
+};
 
-pub(super) struct Draft {
+/// Initializers with more bytes than this go to the data file.
+const INSIDE: usize = 1024;
+/// The alignment of initializers in the data file, so that they can be used from there without a copy.
+const ALIGNMENT: u64 = 64;
+
+pub(super) struct Draft<'a> {
+    pub source: &'a Source,
+    /// The element types of the source's values, by name.
+    pub types: HashMap<String, i32>,
+    /// The places of the source's initializers, by name.
+    pub places: HashMap<&'a str, usize>,
+    pub nodes: Vec<NodeProto>,
+    /// The file of the graph. Without it only the size is found, and no weights are read.
+    pub destination: Option<&'a Path>,
     /// Names of values that are taken.
     taken: HashSet<String>,
-    pub nodes: Vec<NodeProto>,
-    pub initializers: Vec<Planned>,
+    initializers: Vec<TensorProto>,
+    /// The data file, and the bytes in it.
+    data: Option<(BufWriter<File>, u64)>,
 }
 
-impl Draft {
-    /// A graph without nodes and with the initializers of the source, whose values must not have a name that is taken.
-    pub fn new<'a>(source: &Source, taken: impl Iterator<Item = &'a String>) -> Self {
-        let initializers = source.graph.initializers.iter().enumerate();
-        let same = initializers.map(|(place, tensor)| Planned {
-            name: tensor.name.clone(),
-            dims: tensor.dims.clone(),
-            element: tensor.data_type,
-            content: Content::Same(place),
-        });
-        Draft { taken: taken.cloned().collect(), nodes: Vec::new(), initializers: same.collect() }
+impl<'a> Draft<'a> {
+    pub fn new(source: &'a Source, destination: Option<&'a Path>) -> Self {
+        let types = element_types(&source.graph);
+        Draft {
+            source,
+            taken: types.keys().cloned().collect(),
+            types,
+            places: source.graph.places(),
+            nodes: Vec::new(),
+            destination,
+            initializers: Vec::new(),
+            data: None,
+        }
+    }
+
+    /// Whether it is a value of f32.
+    pub fn is_float(&self, name: &str) -> bool {
+        !name.is_empty() && self.types.get(name) == Some(&element::FLOAT)
+    }
+
+    /// The numbers of an initializer of the source; none if only the size is asked for.
+    pub fn floats(&self, place: usize) -> Result<Vec<f32>> {
+        match self.destination {
+            Some(_) => self.source.floats(&self.source.graph.initializers[place]),
+            None => Ok(Vec::new()),
+        }
     }
 
     /// Takes a new name: `name.suffix`, with a number if that is taken.
@@ -36,35 +73,95 @@ impl Draft {
         fresh
     }
 
-    /// Adds an initializer under a new name.
-    pub fn add(&mut self, name: &str, suffix: &str, dims: &[i64], element: i32, content: Content) -> String {
+    /// Adds an initializer under a new name, which it returns. The bytes may be missing if only the size is asked for.
+    pub fn add(&mut self, name: &str, suffix: &str, dims: &[i64], data_type: i32, bytes: Vec<u8>) -> Result<String> {
         let name = self.fresh(name, suffix);
-        self.initializers.push(Planned { name: name.clone(), dims: dims.to_vec(), element, content });
-        name
+        let new = TensorProto { name: name.clone(), dims: dims.to_vec(), data_type, ..TensorProto::default() };
+        self.store(new, bytes.into())?;
+        Ok(name)
     }
 
     /// Adds an initializer of one f32.
-    pub fn add_number(&mut self, name: &str, suffix: &str, number: f32) -> String {
-        self.add(name, suffix, &[], element::FLOAT, Content::made(move |_| Ok(number.to_le_bytes().to_vec())))
+    pub fn add_number(&mut self, name: &str, suffix: &str, number: f32) -> Result<String> {
+        self.add(name, suffix, &[], element::FLOAT, number.to_le_bytes().to_vec())
     }
 
-    /// The graph of the source with these nodes, and those of its initializers that they need: weights that were converted
-    /// in another order are not transposed any more.
-    pub fn finish(self, graph: &GraphProto) -> Rewritten {
-        let Draft { mut nodes, mut initializers, .. } = self;
+    fn store(&mut self, mut tensor: TensorProto, bytes: Bytes) -> Result<()> {
+        match self.destination {
+            Some(destination) if bytes.len() > INSIDE => {
+                let path = destination.with_extension("data");
+                let (out, written) = match &mut self.data {
+                    Some(data) => data,
+                    None => self.data.insert((BufWriter::with_capacity(1 << 20, File::create(&path)?), 0)),
+                };
+                let begin = written.next_multiple_of(ALIGNMENT);
+                out.write_all(&vec![0; (begin - *written) as usize])?;
+                out.write_all(&bytes)?;
+                *written = begin + bytes.len() as u64;
+                let entry = |key: &str, value: String| StringStringEntryProto { key: key.into(), value };
+                tensor.external_data = vec![
+                    entry("location", path.file_name().unwrap_or_default().to_string_lossy().into_owned()),
+                    entry("offset", begin.to_string()),
+                    entry("length", bytes.len().to_string()),
+                ];
+                tensor.data_location = 1;
+            }
+            _ => tensor.raw_data = Some(bytes),
+        }
+        self.initializers.push(tensor);
+        Ok(())
+    }
+
+    /// Takes over an initializer of the source.
+    fn keep(&mut self, tensor: &TensorProto) -> Result<()> {
+        // Texts and packed numbers are in the file of the graph.
+        let is_as_it_is = element_bytes(tensor.data_type).is_none() && tensor.data_location == 0;
+        if self.destination.is_none() || is_as_it_is {
+            self.initializers.push(tensor.clone());
+            return Ok(());
+        }
+        let TensorProto { name, dims, data_type, .. } = tensor.clone();
+        self.store(TensorProto { name, dims, data_type, ..TensorProto::default() }, self.source.bytes(tensor)?)
+    }
+
+    /// Writes the graph of the source with these nodes and those of its initializers that they need. Returns the bytes of all
+    /// initializers.
+    pub fn finish(mut self) -> Result<u64> {
+        let graph = &self.source.graph;
         let used_by = |nodes: &[NodeProto]| -> HashSet<String> {
             let inputs = nodes.iter().flat_map(|node| &node.inputs);
             inputs.chain(graph.outputs.iter().map(|output| &output.name)).cloned().collect()
         };
         // It is not known which values a graph inside a node uses.
-        if !nodes.iter().any(NodeProto::has_subgraph) {
-            let used = used_by(&nodes);
-            nodes.retain(|node| node.op_type != "Transpose" || node.outputs.iter().any(|name| used.contains(name)));
-            let used = used_by(&nodes);
-            initializers.retain(|planned| used.contains(&planned.name));
+        let has_subgraph = self.nodes.iter().any(NodeProto::has_subgraph);
+        let used = used_by(&self.nodes);
+        // Weights that were converted in another order are not transposed any more.
+        let is_used =
+            |node: &NodeProto| node.op_type != "Transpose" || node.outputs.iter().any(|name| used.contains(name));
+        self.nodes.retain(|node| has_subgraph || is_used(node));
+        let used = used_by(&self.nodes);
+        for tensor in graph.initializers.iter().filter(|tensor| has_subgraph || used.contains(&tensor.name)) {
+            self.keep(tensor)?;
         }
-        let inputs = graph.own_inputs().cloned().collect();
-        let graph = GraphProto { nodes, initializers: Vec::new(), value_info: Vec::new(), inputs, ..graph.clone() };
-        Rewritten { graph, initializers }
+        let Draft { source, nodes, initializers, .. } = self;
+        let bytes = |tensor: &TensorProto| tensor.elements()?.checked_mul(element_bytes(tensor.data_type)? as u64);
+        let size = initializers.iter().filter_map(bytes).fold(0, u64::saturating_add);
+        if let Some(destination) = self.destination {
+            if let Some((mut out, _)) = self.data {
+                out.flush()?;
+            }
+            let inputs = graph.own_inputs().cloned().collect();
+            let graph = GraphProto { nodes, initializers, value_info: Vec::new(), inputs, ..graph.clone() };
+            // From version 4 on, an initializer need not be an input too.
+            let ir_version = source.model.ir_version.max(4);
+            let model = ModelProto { ir_version, graph: Some(graph), ..source.model.clone() };
+            fs_err::write(destination, model.encode_to_vec())?;
+        }
+        Ok(size)
     }
+}
+
+/// Numbers as they lie in a file.
+pub(super) fn little_endian(numbers: &[f32]) -> Vec<u8> {
+    numbers.iter().flat_map(|number| number.to_le_bytes()).collect()
 }

@@ -50,16 +50,11 @@ fn output_type(node: &NodeProto, place: usize, types: &HashMap<String, i32>) -> 
         ("QuantizeLinear", _) => of_input(2),
         ("QLinearConv" | "QLinearMatMul", _) => of_input(7),
         ("DequantizeLinear" | "Where" | "CastLike", _) => of_input(1),
-        ("TfIdfVectorizer", _) => element::FLOAT,
         ("OneHot", _) => of_input(2),
         ("ConstantOfShape", _) => of_tensor().unwrap_or(element::FLOAT),
         ("Constant", _) if node.attribute("value_int").or(node.attribute("value_ints")).is_some() => element::INT64,
         ("Constant", _) => of_tensor().unwrap_or(element::FLOAT),
-        ("RandomNormal" | "RandomUniform", _) => attribute("dtype").unwrap_or(element::FLOAT),
-        ("Multinomial", _) => attribute("dtype").unwrap_or(element::INT32),
-        ("RandomNormalLike" | "RandomUniformLike" | "EyeLike" | "Bernoulli", _) => {
-            attribute("dtype").unwrap_or_else(|| of_input(0))
-        }
-        _ => of_input(0),
+        // Numbers by chance and the like.
+        _ => attribute("dtype").unwrap_or_else(|| of_input(0)),
     }
 }

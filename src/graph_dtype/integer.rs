@@ -6,32 +6,27 @@
 
 use std::collections::HashMap;
 
-use anyhow::{Result, ensure};
+use anyhow::Result;
 
-use super::planned::Content;
+use super::draft::{Draft, little_endian};
 use super::products::{Product, Products};
-use super::{NOTHING_TO_QUANTISE, Rewritten};
-use crate::onnx::Source;
 use crate::onnx::proto::{NodeProto, element};
 
-/// The graph with its weights in i8.
+/// Writes the graph with its weights in i8, and returns the bytes of its initializers.
 ///
 /// # Errors
-/// It has nothing that could be quantised.
-pub(super) fn rewrite(source: &Source) -> Result<Rewritten> {
-    let mut rewriter = Rewriter { products: Products::new(source), activations: HashMap::new() };
-    let mut converted = 0;
-    for node in &source.graph.nodes {
+/// It has nothing that could be quantised, or the weights cannot be read.
+pub(super) fn rewrite(draft: Draft<'_>) -> Result<u64> {
+    let graph = &draft.source.graph;
+    let mut rewriter = Rewriter { products: Products::new(draft), activations: HashMap::new() };
+    for node in &graph.nodes {
         // Runtimes have no ConvInteger of groups.
-        if let Some(product) = rewriter.products.find(node).filter(|product| product.groups == 1) {
-            rewriter.quantise(node, &product);
-            converted += 1;
-        } else {
-            rewriter.products.draft.nodes.push(node.clone());
+        match rewriter.products.find(node).filter(|_| node.int("group").unwrap_or(1) == 1) {
+            Some(product) => rewriter.quantise(node, &product)?,
+            None => rewriter.products.draft.nodes.push(node.clone()),
         }
     }
-    ensure!(converted > 0, NOTHING_TO_QUANTISE);
-    Ok(rewriter.products.draft.finish(&source.graph))
+    rewriter.products.finish()
 }
 
 struct Rewriter<'a> {
@@ -41,19 +36,19 @@ struct Rewriter<'a> {
 }
 
 impl Rewriter<'_> {
-    fn quantise(&mut self, node: &NodeProto, product: &Product) {
-        let Some(output) = node.outputs.first() else { return };
+    fn quantise(&mut self, node: &NodeProto, product: &Product) -> Result<()> {
+        let output = &node.outputs[0];
         let is_convolution = node.op_type == "Conv";
         // The scales and the bias of a convolution are one number per channel, before height and width.
         let behind = if is_convolution { product.weight_dims.len() - 2 } else { 0 };
         let mut channel_dims = vec![product.channels];
         channel_dims.resize(1 + behind, 1);
         let [integers, scale, zero_point] = self.activation(&node.inputs[0]);
-        let [weight, weight_scale, _] = self.products.weight(product, &channel_dims);
+        let weight = self.products.write(product, &channel_dims, false)?.weight;
         let draft = &mut self.products.draft;
         let sums = draft.fresh(output, "sums");
         let integer_op = if is_convolution { "ConvInteger" } else { "MatMulInteger" };
-        let mut integer = NodeProto::new(integer_op, &[&integers, &weight, &zero_point], &sums);
+        let mut integer = NodeProto::new(integer_op, &[&integers, &weight[0], &zero_point], &sums);
         if is_convolution {
             integer.attributes.clone_from(&node.attributes);
         }
@@ -62,16 +57,18 @@ impl Rewriter<'_> {
         draft.nodes.extend([
             integer,
             NodeProto::cast(&sums, &float, element::FLOAT),
-            NodeProto::new("Mul", &[&scale, &weight_scale], &scales),
+            NodeProto::new("Mul", &[&scale, &weight[1]], &scales),
             NodeProto::new("Mul", &[&float, &scales], &product_name),
         ]);
         if let Some(bias) = &product.bias {
             let mut name = bias.clone();
-            if let Some(&place) = self.products.places.get(bias.as_str()).filter(|_| is_convolution) {
-                name = draft.add(bias, "channels", &channel_dims, element::FLOAT, Content::Same(place));
+            if let Some(&place) = draft.places.get(bias.as_str()).filter(|_| is_convolution) {
+                let bytes = little_endian(&draft.floats(place)?);
+                name = draft.add(bias, "channels", &channel_dims, element::FLOAT, bytes)?;
             }
             draft.nodes.push(NodeProto::new("Add", &[&product_name, &name], output));
         }
+        Ok(())
     }
 
     /// The names of the activation in integers, which are made once.

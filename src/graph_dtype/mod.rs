@@ -10,25 +10,22 @@ mod draft;
 mod element_types;
 mod integer;
 mod narrow;
-mod operators;
-mod planned;
 mod precision;
 mod products;
 mod quantised;
 #[cfg(test)]
 mod tests;
 mod uses;
-mod write;
 
 use std::path::Path;
 
 use anyhow::{Context, Result, bail, ensure};
 pub use calibration::Calibration;
-use planned::Planned;
+use draft::Draft;
 
 use crate::definition::Dtype;
 use crate::onnx::Source;
-use crate::onnx::proto::GraphProto;
+use crate::onnx::proto::{AttributeProto, GraphProto, TensorProto, element};
 
 /// The form that a graph of f32 is converted to.
 #[derive(Clone, Debug)]
@@ -49,17 +46,8 @@ impl Form {
     }
 }
 
-/// A graph whose initializers are still to be written.
-struct Rewritten {
-    graph: GraphProto,
-    initializers: Vec<Planned>,
-}
-
 /// The oldest operator set whose operators have the forms that are written here.
 const OLDEST_OPSET: i64 = 11;
-
-const NOTHING_TO_QUANTISE: &str =
-    "it has no product with constant f32 weights (MatMul, Gemm or Conv): nothing to quantise";
 
 /// Writes `source`, an ONNX file of f32 whose initializers may be external data, in another form.
 ///
@@ -69,9 +57,7 @@ const NOTHING_TO_QUANTISE: &str =
 /// The source or its data cannot be read or are not whole, the graph has something that has no such form, the calibration
 /// is of another graph, or the files cannot be written; an incomplete file may be left then.
 pub fn convert(source: &Path, form: &Form, destination: &Path) -> Result<()> {
-    let mut read = Source::read(source)?;
-    let rewritten = rewrite(&mut read, source, form)?;
-    write::write(&read, rewritten, destination)
+    rewrite(source, form, Some(destination)).map(drop)
 }
 
 /// Bytes of the weights that [`convert`] would write; the source's data need not exist yet.
@@ -79,28 +65,57 @@ pub fn convert(source: &Path, form: &Form, destination: &Path) -> Result<()> {
 /// # Errors
 /// As [`convert`], but for the data.
 pub fn converted_bytes(source: &Path, form: &Form) -> Result<u64> {
-    let mut read = Source::read(source)?;
-    let rewritten = rewrite(&mut read, source, form)?;
-    Ok(rewritten.initializers.iter().filter_map(Planned::size_bytes).sum())
+    rewrite(source, form, None)
 }
 
-fn rewrite(read: &mut Source, path: &Path, form: &Form) -> Result<Rewritten> {
-    let oldest = if matches!(form, Form::Static(_)) { calibrated::OLDEST_OPSET } else { OLDEST_OPSET };
-    let rewritten = check_form(read, oldest).and_then(|()| match form {
-        Form::Dtype(Dtype::F32) => bail!("it is f32 already"),
-        Form::Dtype(dtype @ (Dtype::F16 | Dtype::Bf16)) => narrow::rewrite(read, *dtype),
-        Form::Dtype(Dtype::I8) => integer::rewrite(read),
-        Form::Static(calibration) => calibrated::rewrite(read, calibration),
+fn rewrite(path: &Path, form: &Form, destination: Option<&Path>) -> Result<u64> {
+    let mut source = Source::read(path)?;
+    let rewritten = check_form(&source, form).and_then(|()| {
+        make_constants_initializers(&mut source.graph);
+        let draft = Draft::new(&source, destination);
+        match form {
+            Form::Dtype(Dtype::F32) => bail!("it is f32 already"),
+            Form::Dtype(dtype @ (Dtype::F16 | Dtype::Bf16)) => narrow::rewrite(draft, *dtype),
+            Form::Dtype(Dtype::I8) => integer::rewrite(draft),
+            Form::Static(calibration) => calibrated::rewrite(draft, calibration),
+        }
     });
-    rewritten.with_context(|| match form {
-        Form::Dtype(dtype) => format!("{}: cannot be converted to {dtype}", path.display()),
-        Form::Static(_) => format!("{}: cannot be quantised", path.display()),
-    })
+    rewritten.with_context(|| format!("{}: cannot be converted to {}", path.display(), form.name()))
 }
 
-fn check_form(read: &Source, oldest_opset: i64) -> Result<()> {
+fn check_form(read: &Source, form: &Form) -> Result<()> {
+    let oldest = if matches!(form, Form::Static(_)) { calibrated::OLDEST_OPSET } else { OLDEST_OPSET };
     let opset = read.opset();
-    ensure!(opset >= oldest_opset, "its operator set {opset} is older than {oldest_opset}; export it with a newer one");
+    ensure!(opset >= oldest, "its operator set {opset} is older than {oldest}; export it with a newer one");
     ensure!(read.model.functions.is_empty(), "it defines operators of its own (functions); export it without");
     Ok(())
+}
+
+/// Constants that are nodes become initializers, which are converted by one rule.
+fn make_constants_initializers(graph: &mut GraphProto) {
+    let mut kept = Vec::with_capacity(graph.nodes.len());
+    for mut node in std::mem::take(&mut graph.nodes) {
+        let is_constant = node.op_type == "Constant" && node.is_standard() && node.outputs.len() == 1;
+        match if is_constant { float_constant(&mut node.attributes) } else { None } {
+            Some(value) => graph.initializers.push(TensorProto { name: node.outputs[0].clone(), ..value }),
+            None => kept.push(node),
+        }
+    }
+    graph.nodes = kept;
+}
+
+fn float_constant(attributes: &mut [AttributeProto]) -> Option<TensorProto> {
+    let [attribute] = attributes else { return None };
+    let of_floats = |dims: Vec<i64>, float_data: Vec<f32>| TensorProto {
+        dims,
+        data_type: element::FLOAT,
+        float_data,
+        ..TensorProto::default()
+    };
+    match attribute.name.as_str() {
+        "value" if attribute.t.as_ref()?.data_type == element::FLOAT => attribute.t.take(),
+        "value_float" => Some(of_floats(Vec::new(), vec![attribute.f.unwrap_or_default()])),
+        "value_floats" => Some(of_floats(vec![attribute.floats.len() as i64], attribute.floats.clone())),
+        _ => None,
+    }
 }

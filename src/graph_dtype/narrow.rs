@@ -5,137 +5,93 @@ use std::collections::{HashMap, HashSet};
 use anyhow::{Result, bail, ensure};
 use half::{bf16, f16};
 
-use super::Rewritten;
 use super::draft::Draft;
-use super::element_types::element_types;
-use super::operators::{input_stays_f32, works_on_sequences};
-use super::planned::Content;
 use super::precision::{Precision, precisions};
 use crate::definition::Dtype;
-use crate::onnx::Source;
-use crate::onnx::proto::{AttributeProto, GraphProto, NodeProto, TensorProto, element};
+use crate::onnx::proto::{AttributeProto, GraphProto, NodeProto, element};
 
-/// The graph in `dtype`, which is f16 or bf16.
+/// Writes the graph in `dtype`, which is f16 or bf16, and returns the bytes of its initializers.
 ///
 /// # Errors
-/// The graph has something whose types are not known here, such as a loop.
-pub(super) fn rewrite(source: &mut Source, dtype: Dtype) -> Result<Rewritten> {
-    check(&source.graph)?;
-    make_constants_initializers(&mut source.graph);
-    let source = &*source;
-    let types = element_types(&source.graph);
-    let precisions = precisions(source, &types, dtype);
-    let mut rewriter = Rewriter::new(source, types, dtype);
-    for (node, precision) in source.graph.nodes.iter().zip(&precisions) {
-        rewriter.add(node, *precision);
+/// The graph has something whose types are not known here, such as a loop, or the weights cannot be read.
+pub(super) fn rewrite(draft: Draft<'_>, dtype: Dtype) -> Result<u64> {
+    let graph = &draft.source.graph;
+    check(graph)?;
+    let precisions = precisions(&draft, dtype);
+    let mut rewriter = Rewriter::new(draft, dtype);
+    for (node, precision) in graph.nodes.iter().zip(precisions) {
+        rewriter.add(node, precision)?;
     }
-    for output in &source.graph.outputs {
-        if rewriter.is_float(&output.name) {
+    for output in &graph.outputs {
+        if rewriter.draft.is_float(&output.name) {
             rewriter.full(&output.name);
         }
     }
-    Ok(rewriter.draft.finish(&source.graph))
+    rewriter.draft.finish()
 }
 
 fn check(graph: &GraphProto) -> Result<()> {
     ensure!(graph.sparse_initializers.is_empty(), "it has sparse weights");
-    if let Some(node) = graph.nodes.iter().find(|node| node.has_subgraph() || works_on_sequences(node)) {
+    // Sequences of tensors, and tensors that may be absent.
+    let is_of_tensors = |node: &NodeProto| {
+        let takes_sequences = node.op_type.contains("Sequence") && node.op_type != "ReverseSequence";
+        !node.has_subgraph() && !takes_sequences && !node.op_type.starts_with("Optional")
+    };
+    if let Some(node) = graph.nodes.iter().find(|node| !is_of_tensors(node)) {
         bail!("operator {} (node {:?}) works with other things than tensors", node.op_type, node.name);
     }
-    let narrow = |tensor: &&TensorProto| matches!(tensor.data_type, element::FLOAT16 | element::BFLOAT16);
-    if let Some(tensor) = graph.initializers.iter().find(narrow) {
-        bail!("initializer {:?} is f16 or bf16 already", tensor.name);
-    }
     Ok(())
-}
-
-/// Constants that are nodes become initializers, which are converted by one rule.
-fn make_constants_initializers(graph: &mut GraphProto) {
-    let mut kept = Vec::with_capacity(graph.nodes.len());
-    for mut node in std::mem::take(&mut graph.nodes) {
-        let is_constant = node.op_type == "Constant" && node.is_standard() && node.outputs.len() == 1;
-        match if is_constant { float_constant(&mut node.attributes) } else { None } {
-            Some(value) => graph.initializers.push(TensorProto { name: node.outputs[0].clone(), ..value }),
-            None => kept.push(node),
-        }
-    }
-    graph.nodes = kept;
-}
-
-fn float_constant(attributes: &mut [AttributeProto]) -> Option<TensorProto> {
-    let [attribute] = attributes else { return None };
-    let of_floats = |dims: Vec<i64>, float_data: Vec<f32>| TensorProto {
-        dims,
-        data_type: element::FLOAT,
-        float_data,
-        ..TensorProto::default()
-    };
-    match attribute.name.as_str() {
-        "value" if attribute.t.as_ref()?.data_type == element::FLOAT => attribute.t.take(),
-        "value_float" => Some(of_floats(Vec::new(), vec![attribute.f.unwrap_or_default()])),
-        "value_floats" => Some(of_floats(vec![attribute.floats.len() as i64], attribute.floats.clone())),
-        _ => None,
-    }
 }
 
 /// The values of f32 of a graph: in f32 they have their own names, and in the narrow type others.
 struct Rewriter<'a> {
     dtype: Dtype,
-    types: HashMap<String, i32>,
-    places: HashMap<&'a str, usize>,
-    draft: Draft,
+    draft: Draft<'a>,
     /// Values that are there in f32.
     full: HashSet<String>,
     /// The names of values that are there in the narrow type.
     narrow: HashMap<String, String>,
     /// Values whose numbers may be beyond the narrow type, as the mask of an attention, which may be the least of f32.
     wide: HashSet<String>,
-    source: &'a Source,
     bounds: Option<[String; 2]>,
 }
 
 impl<'a> Rewriter<'a> {
-    fn new(source: &'a Source, types: HashMap<String, i32>, dtype: Dtype) -> Self {
-        let graph = &source.graph;
-        let places = graph.places();
+    fn new(draft: Draft<'a>, dtype: Dtype) -> Self {
+        let graph = &draft.source.graph;
         let inputs = || graph.own_inputs().map(|input| input.name.as_str());
+        let is_wide = |input: &&str| is_added(graph, input);
         Rewriter {
             dtype,
-            draft: Draft::new(source, types.keys()),
-            types,
-            full: inputs().chain(places.keys().copied()).map(str::to_owned).collect(),
+            full: inputs().chain(draft.places.keys().copied()).map(str::to_owned).collect(),
             narrow: HashMap::new(),
-            wide: inputs().filter(|input| is_added(&graph.nodes, input)).map(str::to_owned).collect(),
-            places,
-            source,
+            wide: inputs().filter(is_wide).map(str::to_owned).collect(),
+            draft,
             bounds: None,
         }
-    }
-
-    fn is_float(&self, name: &str) -> bool {
-        !name.is_empty() && self.types.get(name) == Some(&element::FLOAT)
     }
 
     fn element(&self) -> i32 {
         if self.dtype == Dtype::F16 { element::FLOAT16 } else { element::BFLOAT16 }
     }
 
-    fn add(&mut self, node: &NodeProto, precision: Precision) {
+    fn add(&mut self, node: &NodeProto, precision: Precision) -> Result<()> {
         let mut node = node.clone();
         let is_narrow = precision == Precision::Narrow;
-        for place in 0..node.inputs.len() {
-            if self.is_float(&node.inputs[place]) && precision != Precision::NotFloat {
-                let stays = !is_narrow || input_stays_f32(&node, place);
-                let value = &node.inputs[place];
-                node.inputs[place] = if stays { self.full(value) } else { self.narrow(value) };
+        for (place, value) in node.inputs.iter_mut().enumerate() {
+            if !self.draft.is_float(value) {
+                continue;
             }
+            // The regions and scales of Resize are f32 whatever it computes in; the values are its first input.
+            let stays = !is_narrow || node.op_type == "Resize" && place > 0;
+            *value = if stays { self.full(value) } else { self.narrow(value)? };
         }
         if is_narrow && node.op_type == "Cast" && node.int("to") == Some(element::FLOAT.into()) {
             node.attributes = vec![AttributeProto::int("to", self.element().into())];
         }
         let is_bounded = matches!(node.op_type.as_str(), "Sin" | "Cos" | "Tanh" | "Sigmoid" | "Softmax");
         for output in &mut node.outputs {
-            if !self.is_float(output) {
+            if !self.draft.is_float(output) {
                 continue;
             }
             if precision == Precision::Exact && !is_bounded {
@@ -149,6 +105,7 @@ impl<'a> Rewriter<'a> {
             }
         }
         self.draft.nodes.push(node);
+        Ok(())
     }
 
     /// The value in f32, under its own name.
@@ -162,65 +119,53 @@ impl<'a> Rewriter<'a> {
     }
 
     /// The name of the value in the narrow type.
-    fn narrow(&mut self, value: &str) -> String {
+    fn narrow(&mut self, value: &str) -> Result<String> {
         if let Some(name) = self.narrow.get(value) {
-            return name.clone();
+            return Ok(name.clone());
         }
-        let name = if let Some(&place) = self.places.get(value) {
-            let content = match self.dtype {
-                Dtype::F16 => narrowed(place, |value| to_f16(value).to_le_bytes()),
-                _ => narrowed(place, |value| to_bf16(value).to_le_bytes()),
+        let (dtype, element) = (self.dtype.name(), self.element());
+        let name = if let Some(&place) = self.draft.places.get(value) {
+            let numbers = self.draft.floats(place)?.into_iter();
+            let bytes = match self.dtype {
+                Dtype::F16 => numbers.flat_map(|number| to_f16(number).to_le_bytes()).collect(),
+                _ => numbers.flat_map(|number| to_bf16(number).to_le_bytes()).collect(),
             };
-            let dims = &self.source.graph.initializers[place].dims;
-            self.draft.add(value, self.dtype.name(), dims, self.element(), content)
+            let dims = &self.draft.source.graph.initializers[place].dims;
+            self.draft.add(value, dtype, dims, element, bytes)?
         } else {
-            let from = if self.wide.contains(value) { self.clipped(value) } else { value.to_owned() };
-            let name = self.draft.fresh(value, self.dtype.name());
-            self.draft.nodes.push(NodeProto::cast(&from, &name, self.element()));
+            let from = if self.wide.contains(value) { self.clipped(value)? } else { value.to_owned() };
+            let name = self.draft.fresh(value, dtype);
+            self.draft.nodes.push(NodeProto::cast(&from, &name, element));
             name
         };
         self.narrow.insert(value.to_owned(), name.clone());
-        name
+        Ok(name)
     }
 
     /// The value within what the narrow type has.
-    fn clipped(&mut self, name: &str) -> String {
+    fn clipped(&mut self, name: &str) -> Result<String> {
+        let [least, largest] = match &self.bounds {
+            Some(bounds) => bounds.clone(),
+            None => {
+                let largest = if self.dtype == Dtype::F16 { f16::MAX.to_f32() } else { bf16::MAX.to_f32() };
+                let mut add = |name, bound| self.draft.add_number(name, self.dtype.name(), bound);
+                self.bounds.insert([add("least", -largest)?, add("largest", largest)?]).clone()
+            }
+        };
         let clipped = self.draft.fresh(name, "clipped");
-        if self.bounds.is_none() {
-            let largest = if self.dtype == Dtype::F16 { f16::MAX.to_f32() } else { bf16::MAX.to_f32() };
-            let bounds = [("least", -largest), ("largest", largest)];
-            self.bounds = Some(bounds.map(|(name, bound)| self.draft.add_number(name, self.dtype.name(), bound)));
-        }
-        let [least, largest] = self.bounds.clone().unwrap_or_default();
         self.draft.nodes.push(NodeProto::new("Clip", &[name, &least, &largest], &clipped));
-        clipped
+        Ok(clipped)
     }
 }
 
 /// Whether a graph's input is added to something, as a bias of the attention is, whose values may be the least of f32.
-fn is_added(nodes: &[NodeProto], input: &str) -> bool {
-    let mut same = HashSet::from([input]);
-    // Nodes are in topological order.
-    nodes.iter().any(|node| {
-        let reads = node.inputs.iter().any(|name| same.contains(name.as_str()));
-        match node.op_type.as_str() {
-            "Add" | "Sub" | "Where" | "Min" | "Max" => return reads,
-            "Concat" | "Expand" | "Identity" | "Reshape" | "Slice" | "Squeeze" | "Tile" | "Transpose" | "Unsqueeze"
-                if reads =>
-            {
-                same.extend(node.outputs.iter().map(String::as_str));
-            }
-            _ => {}
-        }
-        false
-    })
-}
-
-/// The values of an initializer as numbers of two bytes.
-fn narrowed(place: usize, narrow: fn(f32) -> [u8; 2]) -> Content {
-    Content::made(move |source| {
-        let numbers = source.floats(&source.graph.initializers[place])?;
-        Ok(numbers.into_iter().flat_map(narrow).collect())
+fn is_added(graph: &GraphProto, input: &str) -> bool {
+    const MOVING: [&str; 9] =
+        ["Concat", "Expand", "Identity", "Reshape", "Slice", "Squeeze", "Tile", "Transpose", "Unsqueeze"];
+    let same = graph.same_as(input, &MOVING);
+    graph.nodes.iter().any(|node| {
+        let is_sum = matches!(node.op_type.as_str(), "Add" | "Sub" | "Where" | "Min" | "Max");
+        is_sum && node.inputs.iter().any(|name| same.contains(name.as_str()))
     })
 }
 

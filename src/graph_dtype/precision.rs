@@ -4,12 +4,12 @@
 //! the model: f16 has no 2049, and the sine of a rounded position is another number. Libraries compute these in f32 as
 //! well, and it is little work.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::sync::LazyLock;
 
-use super::operators::computes_in;
+use super::draft::Draft;
 use crate::definition::Dtype;
-use crate::onnx::Source;
-use crate::onnx::proto::{TensorProto, element};
+use crate::onnx::proto::{NodeProto, TensorProto};
 
 /// Constants with more elements than this are weights, and not numbers of a formula.
 const FORMULA: u64 = 1024;
@@ -17,12 +17,10 @@ const FORMULA: u64 = 1024;
 /// How a node computes.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Precision {
-    /// It has no f32 input or output.
-    NotFloat,
     Narrow,
     /// In f32, since the operator has no other type.
     Full,
-    /// In f32, since it is computed from whole numbers.
+    /// In f32, since it is computed from whole numbers, or in whole numbers alone.
     Exact,
 }
 
@@ -38,39 +36,33 @@ enum Made {
 }
 
 /// The precision of each node.
-pub(super) fn precisions(source: &Source, types: &HashMap<String, i32>, dtype: Dtype) -> Vec<Precision> {
-    let nodes = &source.graph.nodes;
-    let is_float = |name: &&String| !name.is_empty() && types.get(*name) == Some(&element::FLOAT);
+pub(super) fn precisions(draft: &Draft<'_>, dtype: Dtype) -> Vec<Precision> {
+    let graph = &draft.source.graph;
+    let is_float = |name: &&String| draft.is_float(name);
     let constant =
         |tensor: &TensorProto| Made::Constants { is_large: tensor.elements().is_none_or(|count| count > FORMULA) };
-    let constants: HashMap<&str, Made> =
-        source.graph.initializers.iter().map(|tensor| (tensor.name.as_str(), constant(tensor))).collect();
-    let mut values = constants.clone();
-    let mut made: Vec<Option<Made>> = Vec::new();
-    for node in nodes {
-        let inputs: Vec<&str> = node.inputs.iter().filter(is_float).map(String::as_str).collect();
-        if inputs.is_empty() && !node.outputs.iter().any(|name| is_float(&name)) {
-            made.push(None);
-            continue;
-        }
-        let looks_up = node.op_type.starts_with("Gather") && inputs.iter().any(|name| constants.contains_key(name));
-        let of_inputs = inputs.iter().map(|name| values.get(name).copied().unwrap_or(Made::Activation));
+    let mut values: HashMap<&str, Made> =
+        graph.initializers.iter().map(|tensor| (tensor.name.as_str(), constant(tensor))).collect();
+    let mut made: Vec<Made> = Vec::new();
+    for node in &graph.nodes {
+        let inputs = || node.inputs.iter().filter(is_float).map(String::as_str);
+        let looks_up = node.op_type.starts_with("Gather") && inputs().any(|name| draft.places.contains_key(name));
+        let of_inputs = inputs().map(|name| values.get(name).copied().unwrap_or(Made::Activation));
         let of_node = if looks_up { Made::Activation } else { made_from(&of_inputs.collect::<Vec<_>>()) };
         values.extend(node.outputs.iter().map(|name| (name.as_str(), of_node)));
-        made.push(Some(of_node));
+        made.push(of_node);
     }
 
     // A value of constants alone is exact where what it goes into is.
     let mut is_used_exactly: HashSet<&str> = HashSet::new();
-    let mut precisions = vec![Precision::NotFloat; nodes.len()];
-    for (place, node) in nodes.iter().enumerate().rev() {
-        let Some(made) = made[place] else { continue };
+    let mut precisions = vec![Precision::Exact; graph.nodes.len()];
+    for (place, node) in graph.nodes.iter().enumerate().rev() {
         let makes_float = node.outputs.iter().any(|name| is_float(&name));
         let is_used = || node.outputs.iter().any(|name| is_used_exactly.contains(name.as_str()));
-        precisions[place] = match made {
+        precisions[place] = match made[place] {
             Made::WholeNumbers => Precision::Exact,
             Made::Constants { .. } if !makes_float || is_used() => Precision::Exact,
-            _ if computes_in(node, dtype, source.opset()) => Precision::Narrow,
+            _ if computes_in(node, dtype, draft.source.opset()) => Precision::Narrow,
             _ => Precision::Full,
         };
         if precisions[place] == Precision::Exact {
@@ -78,6 +70,26 @@ pub(super) fn precisions(source: &Source, types: &HashMap<String, i32>, dtype: D
         }
     }
     precisions
+}
+
+/// By the name of a dtype and the version of the operator set: the operators' names, separated by spaces.
+type Since = BTreeMap<String, BTreeMap<String, String>>;
+
+static SINCE: LazyLock<Since> =
+    LazyLock::new(|| toml::from_str(include_str!("operators.toml")).expect("the file is a part of the program"));
+
+/// Whether the node may have inputs and outputs of `dtype`. An operator that is not known to have the type is left in f32, with
+/// a cast before and after it.
+fn computes_in(node: &NodeProto, dtype: Dtype, opset: i64) -> bool {
+    // The mean and the deviation, where they are asked for, are f32 or bf16.
+    if dtype == Dtype::F16 && node.op_type == "LayerNormalization" && node.outputs.len() > 1 {
+        return false;
+    }
+    let is_in = |(since, names): (&String, &String)| {
+        since.parse().is_ok_and(|since: i64| since <= opset)
+            && names.split_ascii_whitespace().any(|name| name == node.op_type)
+    };
+    node.is_standard() && SINCE.get(dtype.name()).into_iter().flatten().any(is_in)
 }
 
 fn made_from(inputs: &[Made]) -> Made {

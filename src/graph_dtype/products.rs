@@ -1,12 +1,11 @@
-//! Finds the products of a graph with weights that are known, which both ways of quantising work on.
+//! Finds the products of a graph with weights that are known, which both ways of quantising work on, and writes their weights.
 
 use std::collections::HashMap;
 
-use super::draft::Draft;
-use super::element_types::element_types;
-use super::planned::Content;
+use anyhow::{Result, ensure};
+
+use super::draft::{Draft, little_endian};
 use super::quantised::{Numbers, Quantised};
-use crate::onnx::Source;
 use crate::onnx::proto::{NodeProto, element};
 
 /// A product of an activation with weights that are known.
@@ -16,59 +15,54 @@ pub(super) struct Product {
     pub weight_dims: Vec<i64>,
     /// Output channels.
     pub channels: i64,
-    /// Groups of channels of a convolution; 1 otherwise.
-    pub groups: i64,
     pub bias: Option<String>,
 }
 
 /// A graph whose products are found, and the graph that is written.
 pub(super) struct Products<'a> {
-    pub source: &'a Source,
-    pub types: HashMap<String, i32>,
-    /// The places of the initializers, by name.
-    pub places: HashMap<&'a str, usize>,
+    pub draft: Draft<'a>,
     /// For a value that is an initializer transposed: that initializer.
     transposed: HashMap<&'a str, usize>,
-    pub draft: Draft,
-    weights: Vec<(Quantised, Weight)>,
+    written: Vec<(Quantised, Written)>,
 }
 
-/// The names of a quantised weight: its integers, their scales and their zero points.
-pub(super) type Weight = [String; 3];
-
-fn is_product(node: &NodeProto) -> bool {
-    matches!(node.op_type.as_str(), "MatMul" | "Gemm" | "Conv") && node.is_standard()
+/// The names of a weight's integers, their scales and, if they are asked for, their zero points; and of the integers and
+/// scales of its bias, if that is quantised too.
+#[derive(Clone)]
+pub(super) struct Written {
+    pub weight: Vec<String>,
+    pub bias: Vec<String>,
 }
 
 impl<'a> Products<'a> {
-    pub fn new(source: &'a Source) -> Self {
-        let graph = &source.graph;
-        let places = graph.places();
+    pub fn new(draft: Draft<'a>) -> Self {
         let is_matrix_transpose = |node: &&NodeProto| {
             let permutation = node.attribute("perm").map(|perm| perm.ints.as_slice());
             node.op_type == "Transpose" && node.is_standard() && permutation.is_none_or(|perm| perm == [1, 0])
         };
-        let transposed = graph
+        let places = &draft.places;
+        let transposed = draft
+            .source
+            .graph
             .nodes
             .iter()
             .filter(is_matrix_transpose)
             .filter_map(|node| Some((node.outputs.first()?.as_str(), *places.get(node.inputs.first()?.as_str())?)));
-        let types = element_types(graph);
-        let draft = Draft::new(source, types.keys());
-        Products { transposed: transposed.collect(), types, places, source, draft, weights: Vec::new() }
+        Products { transposed: transposed.collect(), draft, written: Vec::new() }
     }
 
     /// The node as a product of an activation with known weights.
     pub fn find(&self, node: &NodeProto) -> Option<Product> {
         let [activation, weight, ..] = node.inputs.as_slice() else { return None };
-        let is_known = |name: &str| self.places.contains_key(name);
-        if !is_product(node) || self.types.get(activation) != Some(&element::FLOAT) || is_known(activation) {
+        let is_known = |name: &str| self.draft.places.contains_key(name);
+        let is_product = matches!(node.op_type.as_str(), "MatMul" | "Gemm" | "Conv") && node.is_standard();
+        if !is_product || !self.draft.is_float(activation) || is_known(activation) || node.outputs.is_empty() {
             return None;
         }
-        let direct = self.places.get(weight.as_str()).map(|&place| (place, false));
+        let direct = self.draft.places.get(weight.as_str()).map(|&place| (place, false));
         let (source, mut is_transposed) =
             direct.or_else(|| self.transposed.get(weight.as_str()).map(|&place| (place, true)))?;
-        let tensor = &self.source.graph.initializers[source];
+        let tensor = &self.draft.source.graph.initializers[source];
         if tensor.data_type != element::FLOAT || tensor.elements().is_none_or(|elements| elements == 0) {
             return None;
         }
@@ -81,7 +75,6 @@ impl<'a> Products<'a> {
                 weight: plain,
                 weight_dims: tensor.dims.clone(),
                 channels: tensor.dims[0],
-                groups: node.int("group").unwrap_or(1),
                 bias,
             });
         }
@@ -95,36 +88,50 @@ impl<'a> Products<'a> {
         }
         let [inner, channels] = if is_transposed { [columns, rows] } else { [rows, columns] };
         let weight = Quantised { channels_are_rows: is_transposed, is_transposed, ..plain };
-        Some(Product { weight, weight_dims: vec![inner, channels], channels, groups: 1, bias })
+        Some(Product { weight, weight_dims: vec![inner, channels], channels, bias })
     }
-    /// Adds the weight of a product to the new graph, once. `scale_dims` is the shape of the scales, one per channel.
-    pub fn weight(&mut self, product: &Product, scale_dims: &[i64]) -> Weight {
-        let weight = product.weight;
-        if let Some((_, names)) = self.weights.iter().find(|(known, _)| *known == weight) {
-            return names.clone();
+
+    /// Writes the weight of a product, once. `scale_dims` is the shape of the scales, one per channel.
+    pub fn write(&mut self, product: &Product, scale_dims: &[i64], has_zero_points: bool) -> Result<Written> {
+        let Product { weight, channels, .. } = *product;
+        if let Some((_, names)) = self.written.iter().find(|(known, _)| *known == weight) {
+            return Ok(names.clone());
         }
-        let original = &self.source.graph.initializers[weight.source].name;
-        let channels = product.channels;
-        let zeros = Content::made(move |_| Ok(vec![0; channels.max(0) as usize]));
-        let integers =
-            computed(weight, |numbers| numbers.integers.iter().map(|number| number.cast_unsigned()).collect());
-        let scales = computed(weight, |numbers| little_endian(&numbers.scales));
         let draft = &mut self.draft;
-        let names = [
-            draft.add(original, "i8", &product.weight_dims, element::INT8, integers),
-            draft.add(original, "i8.scale", scale_dims, element::FLOAT, scales),
-            draft.add(original, "i8.zero", &[channels], element::INT8, zeros),
+        let numbers = match draft.destination {
+            Some(_) => weight.numbers(draft.source)?,
+            None => Numbers::default(),
+        };
+        let original = &draft.source.graph.initializers[weight.source].name;
+        let integers = numbers.integers.iter().map(|number| number.cast_unsigned()).collect();
+        let mut names = vec![
+            draft.add(original, "i8", &product.weight_dims, element::INT8, integers)?,
+            draft.add(original, "i8.scale", scale_dims, element::FLOAT, little_endian(&numbers.scales))?,
         ];
-        self.weights.push((weight, names.clone()));
-        names
+        if has_zero_points {
+            names.push(draft.add(original, "i8.zero", &[channels], element::INT8, vec![0; numbers.scales.len()])?);
+        }
+        let mut bias = Vec::new();
+        if weight.bias.is_some() {
+            let name = product.bias.clone().unwrap_or_else(|| format!("{original}.bias"));
+            let integers = numbers.bias.iter().flat_map(|bias| bias.to_le_bytes()).collect();
+            bias = vec![
+                draft.add(&name, "i32", &[channels], element::INT32, integers)?,
+                draft.add(&name, "i32.scale", &[channels], element::FLOAT, little_endian(&numbers.bias_scales))?,
+            ];
+        }
+        let names = Written { weight: names, bias };
+        self.written.push((weight, names.clone()));
+        Ok(names)
     }
-}
 
-/// Content that follows from a quantised weight.
-pub(super) fn computed(weight: Quantised, bytes: fn(&Numbers) -> Vec<u8>) -> Content {
-    Content::made(move |source| Ok(bytes(&weight.numbers(source)?)))
-}
-
-pub(super) fn little_endian(numbers: &[f32]) -> Vec<u8> {
-    numbers.iter().flat_map(|number| number.to_le_bytes()).collect()
+    /// Writes the graph, and returns the bytes of its initializers.
+    pub fn finish(self) -> Result<u64> {
+        ensure!(
+            !self.written.is_empty(),
+            "it has no product with constant f32 weights (MatMul, Gemm or Conv), or the calibration has no range of an \
+             activation of one: nothing to quantise"
+        );
+        self.draft.finish()
+    }
 }

@@ -40,6 +40,7 @@ pub(super) struct Bias {
 }
 
 /// What a weight is quantised to.
+#[derive(Default)]
 pub(super) struct Numbers {
     pub integers: Vec<i8>,
     /// One per channel.

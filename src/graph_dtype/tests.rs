@@ -17,7 +17,6 @@ use crate::onnx::proto::{
     AttributeProto, GraphProto, ModelProto, NodeProto, OperatorSetIdProto, StringStringEntryProto, TensorProto,
     TensorTypeProto, TypeProto, ValueInfoProto, element,
 };
-use crate::onnx::read_nature;
 
 fn value(name: &str, element: i32) -> ValueInfoProto {
     let tensor = TensorTypeProto { element, shape: None };
@@ -230,12 +229,12 @@ fn large_weights_go_from_one_data_file_to_another() {
     let graph = place.convert(&model, Dtype::F16).unwrap();
     let source = Source::read(&place.path("to.onnx")).unwrap();
     let tensor = initializer(&graph, "w.f16");
-    let bytes = source.bytes(tensor, 2).unwrap().unwrap();
+    let bytes = source.bytes(tensor).unwrap();
     let wanted: Vec<u8> = values.iter().flat_map(|&value| f16::from_f32(value).to_le_bytes()).collect();
     assert_eq!(bytes, wanted);
     assert_eq!(source.data_file_names(), ["to.data"]);
     assert_eq!(converted_bytes(&place.path("from.onnx"), &Form::Dtype(Dtype::F16)).unwrap(), 2048 + 4);
-    assert_eq!(read_nature(&place.path("to.onnx")).unwrap().dtype, Dtype::F16);
+    assert_eq!(graph.dtype(), Dtype::F16);
     let mut files: Vec<_> =
         std::fs::read_dir(place.folder.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
     files.sort();

@@ -2,8 +2,7 @@
 
 use std::collections::HashMap;
 
-use crate::onnx::Source;
-use crate::onnx::proto::NodeProto;
+use crate::onnx::proto::{GraphProto, NodeProto};
 
 pub(super) struct Uses<'a> {
     /// The only use of a value, by the node's place; absent for one that is used more than once or is an output.
@@ -11,8 +10,7 @@ pub(super) struct Uses<'a> {
 }
 
 impl<'a> Uses<'a> {
-    pub fn new(source: &'a Source) -> Self {
-        let graph = &source.graph;
+    pub fn new(graph: &'a GraphProto) -> Self {
         let mut times: HashMap<&str, usize> = HashMap::new();
         let inputs = graph.nodes.iter().flat_map(|node| &node.inputs);
         for name in inputs.chain(graph.outputs.iter().map(|output| &output.name)) {

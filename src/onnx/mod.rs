@@ -8,8 +8,8 @@ mod summary;
 mod torchscript;
 
 pub use cost::cost;
+pub(crate) use cost::{BIAS, POSITIONS, made_inputs};
 pub(crate) use parameters::{Numbers, Parameters};
-pub use source::{Nature, read_nature};
 pub(crate) use source::{Source, map_file};
-pub use summary::{OnnxSummary, read_input_symbols, read_summary};
+pub use summary::{OnnxSummary, read_summary};
 pub(crate) use torchscript::{read_dtype, read_inputs};

@@ -1,7 +1,9 @@
 //! The messages of an ONNX file, in the types that `build.rs` makes of `onnx.proto`. Large fields are slices of the file's
 //! bytes, not copies.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
+
+use prost::bytes::Bytes;
 
 pub use generated::*;
 
@@ -34,11 +36,6 @@ pub fn element_bytes(element: i32) -> Option<usize> {
         15 => Some(16),
         _ => None,
     }
-}
-
-/// The numbers of `AttributeProto.AttributeType`.
-pub mod attribute {
-    pub const INT: i32 = 2;
 }
 
 impl NodeProto {
@@ -79,7 +76,8 @@ impl NodeProto {
 
 impl AttributeProto {
     pub fn int(name: &str, value: i64) -> Self {
-        AttributeProto { name: name.into(), i: Some(value), r#type: attribute::INT, ..AttributeProto::default() }
+        // The number of `AttributeType.INT`.
+        AttributeProto { name: name.into(), i: Some(value), r#type: 2, ..AttributeProto::default() }
     }
 }
 
@@ -93,6 +91,18 @@ impl GraphProto {
         self.initializers.iter().find(|tensor| tensor.name == name)
     }
 
+    /// The value itself, and those that nodes of these operators make of it: the same numbers in another order or shape.
+    pub fn same_as<'a>(&'a self, name: &'a str, operators: &[&str]) -> HashSet<&'a str> {
+        let mut same = HashSet::from([name]);
+        // Nodes are in topological order.
+        for node in self.nodes.iter().filter(|node| operators.contains(&node.op_type.as_str())) {
+            if node.inputs.iter().any(|input| same.contains(input.as_str())) {
+                same.extend(node.outputs.iter().map(String::as_str));
+            }
+        }
+        same
+    }
+
     /// The inputs without those that have an initializer: older exporters list initializers among the inputs too.
     pub fn own_inputs(&self) -> impl Iterator<Item = &ValueInfoProto> {
         let places = self.places();
@@ -100,7 +110,28 @@ impl GraphProto {
     }
 }
 
+impl ValueInfoProto {
+    /// The dimensions of a tensor; none where the file does not say them.
+    pub fn dimensions(&self) -> &[DimensionProto] {
+        let shape = self.r#type.as_ref().and_then(|kind| kind.tensor.as_ref()?.shape.as_ref());
+        shape.map(|shape| shape.dims.as_slice()).unwrap_or_default()
+    }
+}
+
 impl TensorProto {
+    /// The bytes of the elements, little-endian and without gaps, if they are in the message.
+    pub fn inside(&self) -> Option<Bytes> {
+        let width = element_bytes(self.data_type).filter(|_| self.data_location == 0)?;
+        Some(match self.data_type {
+            _ if self.raw_data.is_some() => self.raw_data.clone()?,
+            element::FLOAT => self.float_data.iter().flat_map(|value| value.to_le_bytes()).collect(),
+            element::DOUBLE => self.double_data.iter().flat_map(|value| value.to_le_bytes()).collect(),
+            element::INT64 => self.int64_data.iter().flat_map(|value| value.to_le_bytes()).collect(),
+            // Numbers of fewer bytes lie in these too.
+            _ => self.int32_data.iter().flat_map(|value| value.to_le_bytes().into_iter().take(width)).collect(),
+        })
+    }
+
     /// The number of elements, where it is a number that a file can hold.
     pub fn elements(&self) -> Option<u64> {
         self.dims.iter().try_fold(1_u64, |elements, &size| elements.checked_mul(u64::try_from(size).ok()?))

@@ -1,7 +1,7 @@
 //! Reads an ONNX file and the values of its initializers, inside the file or in data files beside it.
 
 use std::cell::RefCell;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Component, Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
@@ -10,8 +10,7 @@ use memmap2::Mmap;
 use prost::Message;
 use prost::bytes::Bytes;
 
-use super::proto::{GraphProto, ModelProto, TensorProto, element};
-use crate::definition::Dtype;
+use super::proto::{GraphProto, ModelProto, TensorProto, element_bytes};
 
 /// An ONNX file that was read; `model.graph` is absent, `graph` has it.
 pub(crate) struct Source {
@@ -45,54 +44,42 @@ impl Source {
         own.map_or(1, |import| import.version)
     }
 
-    /// The names of the files with external data, each once.
-    pub fn data_file_names(&self) -> Vec<&str> {
+    /// The names of the files with external data, each once, relative to the graph.
+    pub fn data_file_names(&self) -> Vec<String> {
         let external = self.graph.initializers.iter().filter(|tensor| tensor.data_location == EXTERNAL);
-        let mut names: Vec<&str> = external.filter_map(|tensor| external_entry(tensor, "location")).collect();
-        names.sort_unstable();
-        names.dedup();
-        names
+        let names: BTreeSet<&str> = external.filter_map(|tensor| external_entry(tensor, "location")).collect();
+        names.into_iter().map(str::to_owned).collect()
     }
 
-    /// The bytes of a tensor whose elements take `width` bytes each, little-endian and without gaps. Returns `None` if the
-    /// tensor stores its values as numbers of another kind.
+    /// The bytes of a tensor's elements, little-endian and without gaps.
     ///
     /// # Errors
-    /// The data file is missing or too short, or the data do not fit the shape.
-    pub fn bytes(&self, tensor: &TensorProto, width: usize) -> Result<Option<Bytes>> {
-        self.stored_bytes(tensor, width)
-            .with_context(|| format!("{}: initializer {:?}", self.path.display(), tensor.name))
+    /// The data file is missing or too short, the data do not fit the shape, or elements are no whole bytes.
+    pub fn bytes(&self, tensor: &TensorProto) -> Result<Bytes> {
+        self.stored_bytes(tensor).with_context(|| format!("{}: initializer {:?}", self.path.display(), tensor.name))
     }
 
-    fn stored_bytes(&self, tensor: &TensorProto, width: usize) -> Result<Option<Bytes>> {
+    fn stored_bytes(&self, tensor: &TensorProto) -> Result<Bytes> {
+        let unknown = || format!("element type {} is not known", tensor.data_type);
+        let width = element_bytes(tensor.data_type).with_context(unknown)?;
         let wanted = tensor.elements().and_then(|elements| elements.checked_mul(width as u64));
         let wanted = wanted.and_then(|bytes| usize::try_from(bytes).ok());
         let wanted = wanted.with_context(|| format!("impossible shape {:?}", tensor.dims))?;
-        let bytes = if tensor.data_location == EXTERNAL {
-            self.external_bytes(tensor, wanted)?
-        } else if let Some(raw) = &tensor.raw_data {
-            raw.clone()
-        } else if tensor.data_type == element::FLOAT && (!tensor.float_data.is_empty() || wanted == 0) {
-            tensor.float_data.iter().flat_map(|value| value.to_le_bytes()).collect()
-        } else if tensor.data_type != element::FLOAT && width <= 4 && !tensor.int32_data.is_empty() {
-            // Numbers of fewer bytes lie in these too.
-            tensor.int32_data.iter().flat_map(|value| value.to_le_bytes().into_iter().take(width)).collect()
-        } else {
-            return Ok(None);
+        let bytes = match tensor.inside() {
+            Some(bytes) => bytes,
+            None => self.external_bytes(tensor, wanted)?,
         };
         let length = bytes.len();
         ensure!(length == wanted, "{length} bytes of data, but shape {:?} needs {wanted}", tensor.dims);
-        Ok(Some(bytes))
+        Ok(bytes)
     }
 
     /// The numbers of a tensor of f32.
     ///
     /// # Errors
-    /// As [`Self::bytes`], or there are none.
+    /// As [`Self::bytes`].
     pub fn floats(&self, tensor: &TensorProto) -> Result<Vec<f32>> {
-        let missing = || format!("{}: initializer {:?} has no data", self.path.display(), tensor.name);
-        let bytes = self.bytes(tensor, 4)?.with_context(missing)?;
-        Ok(bytes.as_chunks::<4>().0.iter().map(|chunk| f32::from_le_bytes(*chunk)).collect())
+        Ok(self.bytes(tensor)?.as_chunks::<4>().0.iter().map(|chunk| f32::from_le_bytes(*chunk)).collect())
     }
 
     fn external_bytes(&self, tensor: &TensorProto, wanted: usize) -> Result<Bytes> {
@@ -137,24 +124,6 @@ pub(crate) fn map_file(path: &Path) -> Result<Mmap> {
     // SAFETY: the map is read only. A file that another process cuts short meanwhile would end this process, as every
     // other reader of weights.
     unsafe { Mmap::map(file.file()) }.with_context(|| path.display().to_string())
-}
-
-/// The dtype and the data files of an ONNX file.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Nature {
-    pub dtype: Dtype,
-    /// Files with weights, relative to the graph.
-    pub data_files: Vec<String>,
-}
-
-/// Reads the dtype that a file computes in, and the names of its data files.
-///
-/// # Errors
-/// The file cannot be read or is not a whole ONNX model.
-pub fn read_nature(path: &Path) -> Result<Nature> {
-    let source = Source::read(path)?;
-    let dtype = source.graph.dtype();
-    Ok(Nature { dtype, data_files: source.data_file_names().into_iter().map(str::to_owned).collect() })
 }
 
 fn external_entry<'a>(tensor: &'a TensorProto, key: &str) -> Option<&'a str> {

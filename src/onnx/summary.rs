@@ -1,12 +1,12 @@
 //! Reads the inputs and outputs of an ONNX file, without a runtime.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::path::Path;
 
 use anyhow::{Context, Result, bail, ensure};
 
 use super::Source;
-use super::proto::{DimensionProto, GraphProto, ValueInfoProto, element};
+use super::proto::{GraphProto, NodeProto, ValueInfoProto, element};
 use crate::definition::{ANY_SHAPE, BATCH, Dimension, Dtype, ElementType, TensorSpec};
 
 /// The inputs, outputs, parameters and dtype of an ONNX file.
@@ -30,21 +30,6 @@ pub struct OnnxSummary {
 /// The file cannot be read, is not a whole ONNX model, or has an input that is no tensor of a supported type.
 pub fn read_summary(path: &Path) -> Result<OnnxSummary> {
     summarise(&Source::read(path)?.graph).with_context(|| path.display().to_string())
-}
-
-/// Reads the names of the dimensions of the inputs of an ONNX file, by input. A dimension with a number or without a name
-/// is `None`.
-///
-/// # Errors
-/// The file cannot be read or is not a whole ONNX model.
-pub fn read_input_symbols(path: &Path) -> Result<BTreeMap<String, Vec<Option<String>>>> {
-    let inputs = Source::read(path)?.graph.inputs.into_iter();
-    let symbols = |input: ValueInfoProto| {
-        let shape = input.r#type.and_then(|kind| kind.tensor).and_then(|tensor| tensor.shape).unwrap_or_default();
-        let symbol = |dim: DimensionProto| dim.symbol.filter(|symbol| !symbol.is_empty());
-        (input.name, shape.dims.into_iter().map(symbol).collect())
-    };
-    Ok(inputs.map(symbols).collect())
 }
 
 fn summarise(graph: &GraphProto) -> Result<OnnxSummary> {
@@ -90,24 +75,11 @@ impl GraphProto {
 
     /// The number of rows of the shortest table in which the value is an index, directly or after a change of its shape.
     fn rows_that_it_looks_up(&self, name: &str) -> Option<u64> {
-        let mut same = vec![name];
-        let mut rows: Option<u64> = None;
-        // Nodes are in topological order.
-        for node in &self.nodes {
-            let reads = |place: usize| node.inputs.get(place).is_some_and(|input| same.contains(&input.as_str()));
-            match node.op_type.as_str() {
-                "Cast" | "Reshape" | "Squeeze" | "Unsqueeze" | "Identity" | "Transpose" if reads(0) => {
-                    same.extend(node.outputs.iter().map(String::as_str));
-                }
-                "Gather" if reads(1) => {
-                    let table = self.initializer(&node.inputs[0]);
-                    let length = table.and_then(|table| table.dims.first()).map(|&length| length.max(1) as u64);
-                    rows = [rows, length].into_iter().flatten().min();
-                }
-                _ => {}
-            }
-        }
-        rows
+        let indices = self.same_as(name, &["Cast", "Reshape", "Squeeze", "Unsqueeze", "Identity", "Transpose"]);
+        let is_index = |node: &&NodeProto| node.inputs.get(1).is_some_and(|index| indices.contains(index.as_str()));
+        let lookups = self.nodes.iter().filter(|node| node.op_type == "Gather").filter(is_index);
+        let rows = |node: &NodeProto| self.initializer(&node.inputs[0])?.dims.first().map(|&rows| rows.max(1) as u64);
+        lookups.filter_map(rows).min()
     }
 }
 
@@ -121,8 +93,8 @@ fn is_name(symbol: &str) -> bool {
 
 /// The name of the first dimension, if it is the batch's.
 fn batch_symbol(value: &ValueInfoProto) -> Option<&str> {
-    let dims = value.r#type.as_ref()?.tensor.as_ref()?.shape.as_ref()?.dims.first()?;
-    let symbol = dims.symbol.as_deref().filter(|symbol| is_name(symbol) && dims.value.is_none())?;
+    let first = value.dimensions().first()?;
+    let symbol = first.symbol.as_deref().filter(|symbol| is_name(symbol) && first.value.is_none())?;
     (!LENGTHS.iter().any(|word| symbol.to_lowercase().contains(word))).then_some(symbol)
 }
 
@@ -146,11 +118,11 @@ fn tensor_spec(value: &ValueInfoProto, batches: &BTreeSet<&str>) -> Result<Tenso
         11 => ElementType::F64,
         other => bail!("{:?} has the unsupported ONNX element type {other}", value.name),
     };
-    let Some(shape) = &tensor.shape else {
+    if tensor.shape.is_none() {
         return Ok(of_any_shape(dtype));
-    };
-    let shape = shape
-        .dims
+    }
+    let shape = value
+        .dimensions()
         .iter()
         .enumerate()
         .map(|(position, dim)| match (dim.value, dim.symbol.as_deref()) {
@@ -168,9 +140,7 @@ fn tensor_spec(value: &ValueInfoProto, batches: &BTreeSet<&str>) -> Result<Tenso
 mod tests {
     use prost::Message;
 
-    use super::super::proto::{
-        DimensionProto, ModelProto, NodeProto, ShapeProto, TensorProto, TensorTypeProto, TypeProto,
-    };
+    use super::super::proto::{DimensionProto, ModelProto, ShapeProto, TensorProto, TensorTypeProto, TypeProto};
     use super::*;
 
     fn dimension(value: Option<i64>, symbol: Option<&str>) -> DimensionProto {

@@ -69,7 +69,6 @@ fn read_external(source: &Source, initializer: &proto::TensorProto) -> Result<Te
         let (element, name) = (initializer.data_type, &initializer.name);
         CaseFailure::unsupported(format!("ONNX's element type {element} of {name:?}"))
     })?;
-    let bytes = source.bytes(initializer, dtype.size_in_bytes())?.unwrap_or_default();
     let shape: Vec<usize> = initializer.dims.iter().map(|&size| size.max(0) as usize).collect();
-    Ok(Tensor::from_raw_buffer(&bytes, dtype, &shape, &Device::Cpu)?)
+    Ok(Tensor::from_raw_buffer(&source.bytes(initializer)?, dtype, &shape, &Device::Cpu)?)
 }

@@ -17,33 +17,25 @@ mod tensor;
 use std::collections::BTreeSet;
 
 use candle_core::{DType, Tensor};
-use candle_onnx::onnx::GraphProto;
+use candle_onnx::onnx::ValueInfoProto;
 
 use self::plan::Plan;
-use self::tensor::{Forward, Place, device_of, dtype_of};
+use self::tensor::{Forward, Place, device_of, dtype_of, placement};
 use crate::backend::artifact::{Format, check_artifact, parts_of};
 use crate::backend::graphs::open_session;
-use crate::backend::interface::{Backend, DeviceReport, LoadRequest, Placement, Session, Versions};
-use crate::definition::{CaseFailure, Dtype, Model, Part};
+use crate::backend::interface::{Backend, DeviceReport, LoadRequest, Session};
+use crate::definition::{CaseFailure, Dtype, Model, TensorSpec};
 
 pub struct Candle;
 
-/// The `candle-core` and `candle-onnx` release in `Cargo.toml`, which is pinned there.
-const CRATE_VERSION: &str = "0.11.1";
-
 impl Backend for Candle {
     fn devices(&self) -> Vec<DeviceReport> {
-        let gpu =
-            |device: &str| device_of(device).map(|_| "candle's own kernels".to_owned()).map_err(|error| error.message);
-        vec![
-            DeviceReport::certain("cpu", Ok("pure Rust".into())),
-            DeviceReport::certain("cuda", gpu("cuda")),
-            DeviceReport::certain("mps", gpu("mps")),
-        ]
-    }
-
-    fn versions(&self, _device: &str) -> Versions {
-        Versions::of_crate(CRATE_VERSION)
+        let describe = |device: &str| match device_of(device) {
+            Ok(device) if device.is_cpu() => Ok("pure Rust".into()),
+            Ok(_) => Ok("candle's own kernels".into()),
+            Err(failure) => Err(failure.message),
+        };
+        ["cpu", "cuda", "mps"].map(|device| DeviceReport::certain(device, describe(device))).into()
     }
 
     fn check_model(&self, model: &Model, dtype: Dtype) -> Result<(), CaseFailure> {
@@ -65,39 +57,27 @@ impl Backend for Candle {
         let mut graphs = Vec::new();
         for (part, file) in &parts {
             let (mut graph, mut constants) = graph::read(file)?;
+            graph.input = names(&part.inputs);
+            // The definition may leave the outputs to the file.
+            if !part.outputs.is_empty() {
+                graph.output = names(&part.outputs);
+            }
             weight_dtype = weight_dtype.or_else(|| constants.values().map(Tensor::dtype).find(DType::is_float));
             fused.extend(fusion::fuse(&mut graph, &mut constants));
             let plan = Plan::new(&graph, &constants)?;
             own.extend(plan.own_operators());
-            graphs.push(forward(plan, part, &graph));
+            // candle computes on the CPU before it returns.
+            graphs.push(Box::new(move |given: &[Tensor]| plan.run(given)) as Forward);
         }
-        let placement = Placement {
-            effective_device: "cpu".into(),
-            effective_dtype: weight_dtype.map_or(Some(request.dtype), dtype_of),
-            providers: "candle".into(),
-            threads: Some(candle_core::utils::get_num_threads()),
-            executor: Some(executor(own, fused)),
-            serves_other_sizes: true,
-            ..Placement::default()
-        };
+        let effective_dtype = weight_dtype.map_or(Some(request.dtype), dtype_of);
+        let placement = placement(request, effective_dtype, executor(own, fused));
         // The graphs convert by themselves.
         open_session(request, Place { device, dtype: DType::F32 }, &parts, graphs, placement)
     }
 }
 
-/// A part as a function of its inputs. candle computes on the CPU before it returns.
-fn forward(plan: Plan, part: &Part, graph: &GraphProto) -> Forward {
-    let inputs: Vec<String> = part.inputs.iter().map(|input| input.name.clone()).collect();
-    let outputs: Vec<String> = match part.outputs.as_slice() {
-        [] => graph.output.iter().map(|output| output.name.clone()).collect(),
-        outputs => outputs.iter().map(|output| output.name.clone()).collect(),
-    };
-    Box::new(move |given| {
-        let named: Vec<(String, Tensor)> = inputs.iter().cloned().zip(given.iter().cloned()).collect();
-        let mut computed = plan.run(&named)?;
-        let missing = |name| candle_core::Error::Msg(format!("no output {name:?}"));
-        outputs.iter().map(|name| computed.remove(name).ok_or_else(|| missing(name))).collect()
-    })
+fn names(values: &[TensorSpec]) -> Vec<ValueInfoProto> {
+    values.iter().map(|value| ValueInfoProto { name: value.name.clone(), ..ValueInfoProto::default() }).collect()
 }
 
 /// Describes what executes the graphs.

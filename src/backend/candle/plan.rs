@@ -18,6 +18,7 @@ const NODES_PER_SEGMENT: usize = 8;
 pub struct Plan {
     constants: HashMap<String, Tensor>,
     steps: Vec<Step>,
+    inputs: Vec<String>,
     outputs: Vec<String>,
 }
 
@@ -74,16 +75,17 @@ impl Plan {
         let is_read = |name: &String| is_output.contains(name.as_str()) || last_read.contains_key(name.as_str());
         let constants = constants.iter().filter(|(name, _)| is_read(name));
         let constants = constants.map(|(name, tensor)| (name.clone(), tensor.clone())).collect();
-        Ok(Plan { constants, steps, outputs: owned(&mut is_output.into_iter()) })
+        let names = |values: &[ValueInfoProto]| values.iter().map(|value| value.name.clone()).collect();
+        Ok(Plan { constants, steps, inputs: names(&graph.input), outputs: names(&graph.output) })
     }
 
-    /// Evaluates the graph: its outputs by name.
+    /// Evaluates the graph, whose inputs and outputs are in its own order.
     ///
     /// # Errors
     /// An input is missing, or a node cannot be evaluated.
-    pub fn run(&self, inputs: &[(String, Tensor)]) -> Result<HashMap<String, Tensor>> {
+    pub fn run(&self, inputs: &[Tensor]) -> Result<Vec<Tensor>> {
         let mut values: HashMap<&str, Tensor> =
-            inputs.iter().map(|(name, tensor)| (name.as_str(), tensor.clone())).collect();
+            self.inputs.iter().map(String::as_str).zip(inputs.iter().cloned()).collect();
         let find = |values: &HashMap<&str, Tensor>, name: &String| {
             let value = values.get(name.as_str()).or_else(|| self.constants.get(name));
             value.cloned().ok_or_else(|| Error::Msg(format!("no value {name:?}")))
@@ -105,7 +107,7 @@ impl Plan {
                 values.remove(name.as_str());
             }
         }
-        self.outputs.iter().map(|name| Ok((name.clone(), find(&values, name)?))).collect()
+        self.outputs.iter().map(|name| find(&values, name)).collect()
     }
 
     /// The kinds of the nodes that an [`Operator`] computes.
@@ -265,10 +267,10 @@ pub(super) mod tests {
         values.insert("x".into(), x.clone());
         let expected = evaluate(&nodes(), &outputs, values);
         for _ in 0..2 {
-            let computed = plan.run(&[("x".into(), x.clone())]).unwrap();
+            let computed = plan.run(std::slice::from_ref(&x)).unwrap();
             assert_eq!(computed.len(), 4);
-            for (name, tensor) in &expected {
-                assert_eq!(flat(&computed[name]), flat(tensor), "{name}");
+            for (name, tensor) in outputs.iter().zip(&computed) {
+                assert_eq!(flat(tensor), flat(&expected[*name]), "{name}");
             }
         }
     }
@@ -281,7 +283,7 @@ pub(super) mod tests {
         let plan = Plan::new(&graph(&chain, &["v0"], &[last]), &HashMap::new()).unwrap();
         assert_eq!(plan.steps.len(), 2);
         let x = ramp(&[3]);
-        assert_eq!(flat(&plan.run(&[("v0".into(), x.clone())]).unwrap()[last]), flat(&x));
+        assert_eq!(flat(&plan.run(std::slice::from_ref(&x)).unwrap()[0]), flat(&x));
     }
 
     #[test]
@@ -303,8 +305,7 @@ pub(super) mod tests {
         for (condition, expected) in [(1u8, x.relu().unwrap().neg().unwrap()), (0, x.relu().unwrap())] {
             let condition = Tensor::full(condition, 1, &Device::Cpu).unwrap();
             assert_eq!(condition.dtype(), DType::U8);
-            let inputs = [("x".to_owned(), x.clone()), ("condition".to_owned(), condition)];
-            assert_eq!(flat(&plan.run(&inputs).unwrap()["y"]), flat(&expected));
+            assert_eq!(flat(&plan.run(&[x.clone(), condition]).unwrap()[0]), flat(&expected));
         }
     }
 
@@ -322,8 +323,8 @@ pub(super) mod tests {
         let constants = HashMap::from([("w".to_owned(), ramp(&[3, 3])), ("high".to_owned(), ramp(&[1]))]);
         let plan = Plan::new(&graph(&nodes, &["x"], &["y"]), &constants).unwrap();
         let x = ramp(&[2, 2, 3]);
-        let computed = plan.run(&[("x".into(), x.clone())]).unwrap();
+        let computed = plan.run(std::slice::from_ref(&x)).unwrap();
         let values = constants.into_iter().chain([("x".to_owned(), x)]).collect();
-        assert_eq!(flat(&computed["y"]), flat(&evaluate(&nodes, &["y"], values)["y"]));
+        assert_eq!(flat(&computed[0]), flat(&evaluate(&nodes, &["y"], values)["y"]));
     }
 }

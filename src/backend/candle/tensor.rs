@@ -4,6 +4,7 @@ use candle_core::{D, DType, Device, Tensor};
 
 use crate::backend::failure::classify;
 use crate::backend::graphs::Runtime;
+use crate::backend::interface::{LoadRequest, Placement};
 use crate::definition::{CaseFailure, Dtype, device_index, device_kind};
 use crate::fixture::{HostTensor, TensorData};
 
@@ -38,6 +39,19 @@ pub fn dtype_of(dtype: DType) -> Option<Dtype> {
         DType::F16 => Some(Dtype::F16),
         DType::BF16 => Some(Dtype::Bf16),
         _ => None,
+    }
+}
+
+/// The placement of a session in which floating-point numbers are of this dtype.
+pub fn placement(request: &LoadRequest<'_>, effective_dtype: Option<Dtype>, executor: String) -> Placement {
+    Placement {
+        effective_device: request.device.into(),
+        effective_dtype,
+        providers: "candle".into(),
+        threads: Some(candle_core::utils::get_num_threads()),
+        executor: Some(executor),
+        serves_other_sizes: true,
+        ..Placement::default()
     }
 }
 

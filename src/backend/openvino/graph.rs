@@ -11,7 +11,6 @@ use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-use clap::ValueEnum as _;
 use openvino::{
     CompiledModel, Core, DeviceType, InferRequest, InferenceError, Model, Node, PartialShape, PropertyKey,
     RwPropertyKey, Tensor,
@@ -19,9 +18,9 @@ use openvino::{
 
 use super::library::{case_device, core};
 use super::tensor::{shape, to_host, to_tensor};
-use crate::backend::graphs::{Runtime, largest_of_rows, places};
+use crate::backend::graphs::{Runtime, growing_dimension, largest_of_rows, places};
 use crate::backend::interface::{LoadRequest, Placement};
-use crate::definition::{CaseFailure, Dimension, Dtype, Part};
+use crate::definition::{CaseFailure, Dtype, Part, TensorSpec};
 use crate::fixture::{HostTensor, TensorData};
 
 /// How a session's graphs are compiled.
@@ -30,8 +29,6 @@ pub(super) struct OpenVinoRuntime {
     device: String,
     dtype: Dtype,
     threads: usize,
-    /// What the device reports when it is told so. A compiled graph has to report the same.
-    pub placement: Placement,
 }
 
 impl OpenVinoRuntime {
@@ -41,11 +38,45 @@ impl OpenVinoRuntime {
     /// `unsupported`: the device cannot compute so.
     pub(super) fn new(core: &mut Core, request: &LoadRequest<'_>) -> Result<Self, CaseFailure> {
         let (device, dtype, threads) = (request.device.to_uppercase(), request.dtype, request.threads);
-        let mut runtime = OpenVinoRuntime { device, dtype, threads, placement: Placement::default() };
+        let runtime = OpenVinoRuntime { device, dtype, threads };
         runtime.configure(core)?;
-        runtime.placement =
-            read_placement(&runtime.device, |key| core.get_property(&DeviceType::from(runtime.device.as_str()), key))?;
+        let device = DeviceType::from(runtime.device.as_str());
+        runtime.check(&runtime.device, |key| core.get_property(&device, key))?;
         Ok(runtime)
+    }
+
+    /// What every compiled graph has to report.
+    pub(super) fn placement(&self) -> Placement {
+        Placement {
+            effective_device: case_device(&self.device),
+            effective_dtype: Some(self.dtype),
+            providers: self.device.clone(),
+            threads: (self.device == "CPU").then_some(self.threads),
+            ..Placement::default()
+        }
+    }
+
+    /// Checks that what runs on `devices` is what was asked for.
+    fn check(
+        &self,
+        devices: &str,
+        property: impl Fn(&PropertyKey) -> Result<String, InferenceError>,
+    ) -> Result<(), CaseFailure> {
+        let asked = |wanted: &str, found: String| CaseFailure::unsupported(format!("asked for {wanted}, and {found}"));
+        if case_device(devices) != case_device(&self.device) {
+            return Err(asked(&self.device, format!("it runs on {devices}")));
+        }
+        let precision = property(&RwPropertyKey::HintInferencePrecision.into())?;
+        if !precision.eq_ignore_ascii_case(self.dtype.name()) {
+            return Err(asked(self.dtype.name(), format!("it computes in {precision}")));
+        }
+        // Devices other than the CPU have no such property.
+        let threads = property(&RwPropertyKey::InferenceNumThreads.into()).ok().and_then(|count| count.parse().ok());
+        if let Some(threads) = threads.filter(|&threads: &usize| threads != self.threads) {
+            let found = format!("OpenVINO takes {threads} here; `--threads {threads}` asks for these");
+            return Err(asked(&format!("{} threads", self.threads), found));
+        }
+        Ok(())
     }
 
     fn configure(&self, core: &mut Core) -> Result<(), CaseFailure> {
@@ -93,55 +124,22 @@ impl OpenVinoRuntime {
                 PartialShape::new_static(dimensions.len() as i64, &dimensions)
             });
             let fixed = fixed.collect::<Result<Vec<_>, _>>()?;
-            let named = graph.inputs.iter().map(String::as_str).zip(&fixed);
+            let named = graph.part.inputs.iter().map(|input| input.name.as_str()).zip(&fixed);
             graph.model.reshape(&named.collect::<Vec<_>>())?;
         }
         let compiled = core.compile_model(&graph.model, DeviceType::from(self.device.as_str()))?;
         let property = |key: &PropertyKey| compiled.get_property(key).map(|value| value.trim().to_owned());
         let devices = property(&PropertyKey::Other("EXECUTION_DEVICES".into()))?;
-        let placement = read_placement(&devices, property)?;
-        if let Some(threads) = placement.threads.filter(|&threads| threads != self.threads) {
-            return Err(CaseFailure::unsupported(format!(
-                "asked for {} threads, and OpenVINO takes {threads} here; `--threads {threads}` asks for these",
-                self.threads
-            )));
-        }
-        let is_as_said = placement.effective_device == self.placement.effective_device
-            && placement.effective_dtype == self.placement.effective_dtype;
-        if !is_as_said {
-            let (said, found) = (&self.placement, placement);
-            return Err(CaseFailure::unsupported(format!("OpenVINO said {said:?}, and compiled for {found:?}")));
-        }
-        Compiled::new(compiled, &graph.inputs, &graph.outputs, shapes)
+        self.check(&devices, property)?;
+        Compiled::new(compiled, &graph.part, shapes)
     }
-}
-
-/// Reads from OpenVINO where and how it runs graphs.
-fn read_placement(
-    devices: &str,
-    property: impl Fn(&PropertyKey) -> Result<String, InferenceError>,
-) -> Result<Placement, CaseFailure> {
-    let precision = property(&RwPropertyKey::HintInferencePrecision.into())?;
-    let unknown = |_| CaseFailure::unsupported(format!("OpenVINO says that it computes in {precision:?}"));
-    let dtype = Dtype::from_str(&precision, true).map_err(unknown)?;
-    // Devices other than the CPU have no such property.
-    let threads = property(&RwPropertyKey::InferenceNumThreads.into()).ok().and_then(|count| count.parse().ok());
-    Ok(Placement {
-        effective_device: case_device(devices),
-        effective_dtype: Some(dtype),
-        providers: devices.to_owned(),
-        threads,
-        ..Placement::default()
-    })
 }
 
 pub(super) struct Graph {
     file: PathBuf,
     model: Model,
-    /// The names of the part's inputs and outputs, in the order of its definition.
-    inputs: Vec<String>,
-    outputs: Vec<String>,
-    /// Returns whether an input is a cache that grows by a position per step.
+    part: Part,
+    /// Whether an input is a cache that grows by a position per step.
     grows: bool,
     compiled: Vec<Compiled>,
     /// How long all compilations took.
@@ -151,29 +149,20 @@ pub(super) struct Graph {
 impl Graph {
     pub(super) fn read(core: &mut Core, part: &Part, path: &Path) -> Result<Self, CaseFailure> {
         let file = path.to_str().ok_or_else(|| CaseFailure::failed(format!("{} is not UTF-8", path.display())))?;
-        // The crate makes C strings of names, and panics at a zero byte.
-        if part.inputs.iter().chain(&part.outputs).any(|tensor| tensor.name.contains('\0')) {
-            return Err(CaseFailure::unsupported(format!("{file}: a name holds a zero byte")));
-        }
         let model = core.read_model_from_file(file, "").map_err(|error| {
             let CaseFailure { status, message } = error.into();
             CaseFailure::new(status, format!("{file}: {message}"))
         })?;
-        let is_past = |dimension: &Dimension| *dimension == Dimension::Symbol(PAST.into());
         Ok(Graph {
             file: path.to_owned(),
             model,
-            inputs: part.inputs.iter().map(|input| input.name.clone()).collect(),
-            outputs: part.outputs.iter().map(|output| output.name.clone()).collect(),
-            grows: part.inputs.iter().any(|input| input.shape.iter().any(is_past)),
+            part: part.clone(),
+            grows: part.inputs.iter().any(|input| growing_dimension(input).is_some()),
             compiled: Vec::new(),
             compilation: Duration::ZERO,
         })
     }
 }
-
-/// The dimension of a cache that grows by a position per step.
-const PAST: &str = "past";
 
 /// A compiled graph, for inputs of certain shapes or of any.
 struct Compiled {
@@ -190,43 +179,34 @@ struct Compiled {
 impl Compiled {
     /// Finds the named inputs and outputs. A tensor may have several names, and OpenVINO always returns the same one of
     /// them. Without names the outputs are all outputs of the graph.
-    fn new(
-        model: CompiledModel,
-        inputs: &[String],
-        outputs: &[String],
-        shapes: Option<Vec<Rc<[usize]>>>,
-    ) -> Result<Self, CaseFailure> {
-        let known = |name: &String, node: Result<Node, InferenceError>| {
-            node.and_then(|node| node.get_name()).unwrap_or_else(|_| name.clone())
+    fn new(model: CompiledModel, part: &Part, shapes: Option<Vec<Rc<[usize]>>>) -> Result<Self, CaseFailure> {
+        let known = |tensor: &TensorSpec, node: Result<Node, InferenceError>| {
+            node.and_then(|node| node.get_name()).unwrap_or_else(|_| tensor.name.clone())
         };
-        let defined: Vec<String> = inputs.iter().map(|name| known(name, model.get_input_by_name(name))).collect();
+        let defined = part.inputs.iter().map(|input| known(input, model.get_input_by_name(&input.name)));
+        let defined: Vec<String> = defined.collect();
         let own_input = |index| model.get_input_by_index(index).and_then(|node| node.get_name());
         let own = (0..model.get_input_size()?).map(own_input).collect::<Result<Vec<String>, _>>()?;
         let inputs = places(&own, &defined, "the inputs of the definition")?;
 
         let own_output = |index| model.get_output_by_index(index).and_then(|node| node.get_name());
         let own = (0..model.get_output_size()?).map(own_output).collect::<Result<Vec<String>, _>>()?;
-        let outputs = match outputs {
+        let outputs = match part.outputs.as_slice() {
             [] => (0..own.len()).collect(),
             outputs => {
-                let wanted = outputs.iter().map(|name| known(name, model.get_output_by_name(name)));
+                let wanted = outputs.iter().map(|output| known(output, model.get_output_by_name(&output.name)));
                 places(wanted, &own, "the outputs of the graph")?
             }
         };
         Ok(Compiled { shapes, model, requests: Vec::new(), inputs, outputs })
     }
 
-    /// The index of a request whose outputs nobody holds.
-    fn free_request(&mut self) -> Result<usize, CaseFailure> {
-        if let Some(place) = self.requests.iter().position(|request| Rc::strong_count(request) == 1) {
-            return Ok(place);
-        }
-        self.requests.push(Rc::new(self.model.create_infer_request()?));
-        Ok(self.requests.len() - 1)
-    }
-
     fn run(&mut self, inputs: &[&Value]) -> Result<Vec<Value>, CaseFailure> {
-        let place = self.free_request()?;
+        let free = self.requests.iter().position(|request| Rc::strong_count(request) == 1);
+        let place = free.unwrap_or(self.requests.len());
+        if free.is_none() {
+            self.requests.push(Rc::new(self.model.create_infer_request()?));
+        }
         let held = || CaseFailure::failed("a request whose outputs are still held");
         let request = Rc::get_mut(&mut self.requests[place]).ok_or_else(held)?;
         for (index, &input) in self.inputs.iter().enumerate() {

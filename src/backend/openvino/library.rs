@@ -14,7 +14,7 @@ use crate::definition::CaseFailure;
 use crate::paths::{Paths, variable};
 
 /// OpenVINO's devices, as case ids name them.
-pub(super) const DEVICES: [&str; 3] = ["cpu", "gpu", "npu"];
+const DEVICES: [&str; 3] = ["cpu", "gpu", "npu"];
 
 /// The library of the release that `scripts/setup` pins.
 const LIBRARY: &str = "libopenvino_c.so.2641";
@@ -71,23 +71,15 @@ pub(super) fn core() -> Result<MutexGuard<'static, Core>, CaseFailure> {
 }
 
 pub(super) fn find_devices() -> Vec<DeviceReport> {
-    let list = || -> Result<Vec<(String, String)>, CaseFailure> {
-        let core = core()?;
-        let devices = core.available_devices()?;
-        let full_name = |device: &DeviceType| core.get_property(device, &PropertyKey::DeviceFullName);
-        let named = devices.iter().map(|device| (case_device(device.as_ref()), full_name(device)));
-        Ok(named.map(|(device, name)| (device, name.unwrap_or_default().trim().to_owned())).collect())
+    let describe = |device: &str| {
+        let name = device.to_uppercase();
+        let described = core()?.get_property(&DeviceType::from(name.as_str()), &PropertyKey::DeviceFullName);
+        let missing =
+            |_| CaseFailure::unavailable(format!("OpenVINO finds no Intel {name} here; it needs Intel's driver"));
+        described.map(|description| description.trim().to_owned()).map_err(missing)
     };
-    let listed = list().map_err(|failure| failure.message);
-    let availability = |device: &str| {
-        let devices = listed.as_ref().map_err(Clone::clone)?;
-        let found = devices.iter().find(|(name, _)| name == device);
-        found.map(|(_, description)| description.clone()).ok_or_else(|| match device {
-            "gpu" => "OpenVINO finds no Intel GPU here; it needs Intel's OpenCL driver".to_owned(),
-            _ => format!("OpenVINO finds no Intel {} here; it needs Intel's driver", device.to_uppercase()),
-        })
-    };
-    DEVICES.iter().map(|&device| DeviceReport::certain(device, availability(device))).collect()
+    let report = |device| DeviceReport::certain(device, describe(device).map_err(|failure| failure.message));
+    DEVICES.map(report).into()
 }
 
 /// The device of case ids: `gpu` for OpenVINO's `GPU` and `GPU.0`, which are the same.
@@ -96,18 +88,8 @@ pub(super) fn case_device(name: &str) -> String {
     name.strip_suffix(".0").map_or_else(|| name.clone(), str::to_owned)
 }
 
-/// An error of OpenVINO begins with the places in its source that it came through; they are left out.
 impl From<InferenceError> for CaseFailure {
     fn from(InferenceError { kind, message }: InferenceError) -> Self {
-        let message = message.filter(|message| !message.trim().is_empty()).unwrap_or_else(|| kind.to_string());
-        let is_place = |line: &&str| {
-            line.is_empty()
-                || line.starts_with("Exception from ")
-                || (line.starts_with("Check '") && line.ends_with(':'))
-        };
-        let told: Vec<&str> = message.lines().map(str::trim).filter(|line| !is_place(line)).collect();
-        let message = if told.is_empty() { message } else { told.join("\n") };
-        let is_missing = ["does not support", "No conversion rule found"].iter().any(|phrase| message.contains(phrase));
-        if is_missing { CaseFailure::unsupported(message) } else { classify(message) }
+        classify(message.filter(|message| !message.trim().is_empty()).unwrap_or_else(|| kind.to_string()))
     }
 }

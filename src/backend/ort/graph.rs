@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::rc::Rc;
-use std::time::{Duration, Instant};
 
 use ort::memory::{AllocationDevice, AllocatorType, MemoryInfo, MemoryType};
 use ort::session::builder::SessionBuilder;
@@ -17,15 +16,12 @@ use crate::backend::graphs::{Runtime, largest_of_rows, places};
 use crate::backend::interface::LoadRequest;
 use crate::definition::{BATCH, CaseFailure, Dimension, Part, Phase, SEQUENCE};
 use crate::fixture::HostTensor;
-use crate::onnx::read_input_symbols;
+use crate::onnx::Source;
 
 /// How graphs run.
-#[derive(Default)]
 pub struct OrtRuntime {
     /// The memory in which inputs and outputs stay, if it is not the host's.
     pub memory: Option<DeviceMemory>,
-    /// Whether opening a session compiles its graph, so that this is a compilation's time.
-    pub compiles: bool,
 }
 
 /// Memory of a device, with the device's number.
@@ -42,31 +38,12 @@ pub struct Opening<'a> {
 /// A session, and the inputs that are bound to it.
 pub struct OrtGraph {
     session: OrtRuntimeSession,
-    /// How long it took to open the session.
-    opening: Duration,
-    /// Inputs that ONNX Runtime has copied to the device's memory.
-    bound: Vec<Bound>,
+    /// Inputs that ONNX Runtime has copied to the device's memory, with the binding that holds the copies.
+    bound: Vec<(Vec<Rc<DynValue>>, IoBinding)>,
     /// For each input of the session, its place in the part's definition.
     inputs: Vec<usize>,
     /// For each output of the part's definition, its place in the session.
     outputs: Vec<usize>,
-}
-
-/// Inputs, with the binding that holds their copies on the device.
-struct Bound {
-    inputs: Vec<Rc<DynValue>>,
-    binding: IoBinding,
-}
-
-impl Bound {
-    fn holds(&self, inputs: &[&Rc<DynValue>]) -> bool {
-        self.inputs.len() == inputs.len() && self.inputs.iter().zip(inputs).all(|(own, given)| Rc::ptr_eq(own, given))
-    }
-
-    /// Whether nobody else has the inputs any more, so that they cannot come again.
-    fn is_stale(&self) -> bool {
-        self.inputs.iter().any(|input| Rc::strong_count(input) == 1)
-    }
 }
 
 impl OrtGraph {
@@ -81,9 +58,7 @@ impl OrtGraph {
                 builder = builder.with_dimension_override(symbol, size)?;
             }
         }
-        let start = Instant::now();
         let session = builder.commit_from_file(path)?;
-        let opening = start.elapsed();
         let defined: Vec<&str> = part.inputs.iter().map(|input| input.name.as_str()).collect();
         let inputs = places(session.inputs().iter().map(|input| input.name()), &defined, path.display())?;
         let named: Vec<&str> = session.outputs().iter().map(|output| output.name()).collect();
@@ -91,7 +66,7 @@ impl OrtGraph {
             [] => (0..named.len()).collect(),
             outputs => places(outputs.iter().map(|output| &output.name), &named, path.display())?,
         };
-        Ok(OrtGraph { session, opening, bound: Vec::new(), inputs, outputs })
+        Ok(OrtGraph { session, bound: Vec::new(), inputs, outputs })
     }
 }
 
@@ -113,18 +88,17 @@ impl Opening<'_> {
     fn sizes(&self, part: &Part, path: &Path) -> Result<BTreeMap<String, i64>, CaseFailure> {
         let is_whole = matches!(self.request.phase, Phase::Forward | Phase::Encoder);
         let mut sizes = BTreeMap::new();
-        for (name, symbols) in read_input_symbols(path)? {
-            let Some(input) = part.inputs.iter().find(|input| input.name == name) else { continue };
-            for (dimension, symbol) in input.shape.iter().zip(symbols) {
+        for own in Source::read(path)?.graph.inputs {
+            let Some(input) = part.inputs.iter().find(|input| input.name == own.name) else { continue };
+            for (dimension, open) in input.shape.iter().zip(own.dimensions()) {
                 let size = match dimension {
                     Dimension::Symbol(name) if name == BATCH => Some(self.request.sizes.batch),
                     // A generative model's parts see the prompt, and then one token a step.
                     Dimension::Symbol(name) if name == SEQUENCE && is_whole => self.request.sizes.sequence,
                     _ => None,
                 };
-                if let (Some(size), Some(symbol)) = (size.and_then(|size| i64::try_from(size).ok()), symbol) {
-                    sizes.insert(symbol, size);
-                }
+                let symbol = open.symbol.as_ref().filter(|symbol| !symbol.is_empty());
+                sizes.extend(symbol.cloned().zip(size.and_then(|size| i64::try_from(size).ok())));
             }
         }
         Ok(sizes)
@@ -144,8 +118,9 @@ impl Runtime for OrtRuntime {
     }
 
     fn run(&self, graph: &mut OrtGraph, inputs: &[&Rc<DynValue>]) -> Result<Vec<Rc<DynValue>>, CaseFailure> {
-        let computed = match graph.bound.iter().find(|bound| bound.holds(inputs)) {
-            Some(bound) => graph.session.run_binding(&bound.binding)?,
+        let is_bound = |own: &[Rc<DynValue>]| own.iter().zip(inputs).all(|(own, given)| Rc::ptr_eq(own, given));
+        let computed = match graph.bound.iter().find(|(own, _)| is_bound(own)) {
+            Some((_, binding)) => graph.session.run_binding(binding)?,
             None => {
                 let inputs: Vec<SessionInputValue> =
                     graph.inputs.iter().map(|&place| (&**inputs[place]).into()).collect();
@@ -159,7 +134,8 @@ impl Runtime for OrtRuntime {
     /// Copies the inputs to the device, if it has memory of its own.
     fn prepare(&self, graph: &mut OrtGraph, inputs: &[&Rc<DynValue>]) -> Result<(), CaseFailure> {
         let Some(DeviceMemory(device, index)) = &self.memory else { return Ok(()) };
-        graph.bound.retain(|bound| !bound.is_stale());
+        // Inputs that nobody else has any more cannot come again.
+        graph.bound.retain(|(inputs, _)| inputs.iter().all(|input| Rc::strong_count(input) > 1));
         let memory = MemoryInfo::new(device.clone(), *index, AllocatorType::Device, MemoryType::Default)?;
         let mut binding = graph.session.create_binding()?;
         for (input, &place) in graph.session.inputs().iter().zip(&graph.inputs) {
@@ -169,12 +145,8 @@ impl Runtime for OrtRuntime {
             binding.bind_output_to_device(output.name(), &memory)?;
         }
         binding.synchronize_inputs()?;
-        graph.bound.push(Bound { inputs: inputs.iter().map(|&input| Rc::clone(input)).collect(), binding });
+        graph.bound.push((inputs.iter().map(|&input| Rc::clone(input)).collect(), binding));
         Ok(())
-    }
-
-    fn compilation(&self, graph: &OrtGraph) -> Option<Duration> {
-        self.compiles.then_some(graph.opening)
     }
 
     fn greedy(&self, logits: &Rc<DynValue>) -> Result<Rc<DynValue>, CaseFailure> {
@@ -202,9 +174,8 @@ mod tests {
         };
         let session =
             OrtRuntimeSession::builder(environment).unwrap().commit_from_memory(include_bytes!("probe.onnx")).unwrap();
-        let mut graph =
-            OrtGraph { session, opening: Duration::ZERO, bound: Vec::new(), inputs: vec![0], outputs: vec![0] };
-        let runtime = OrtRuntime { memory: Some(DeviceMemory(AllocationDevice::CPU, 0)), ..OrtRuntime::default() };
+        let mut graph = OrtGraph { session, bound: Vec::new(), inputs: vec![0], outputs: vec![0] };
+        let runtime = OrtRuntime { memory: Some(DeviceMemory(AllocationDevice::CPU, 0)) };
         let upload = |first: f32| {
             let data = TensorData::F32(vec![first, -2.0, 3.0, -4.0]);
             runtime.upload(&HostTensor { shape: vec![1, 4], data }).unwrap()

@@ -25,6 +25,11 @@ pub fn path(provider: &Provider) -> PathBuf {
 /// # Errors
 /// One of them is missing; the message says what adds it.
 pub fn check(provider: &Provider) -> anyhow::Result<String> {
+    match provider.device.as_str() {
+        "mps" if !cfg!(target_os = "macos") => bail!("CoreML is a part of macOS"),
+        "webnn" => bail!("WebNN needs a browser, and there is no worker in a browser yet"),
+        _ => {}
+    }
     let path = path(provider);
     if !path.is_file() {
         let with = if provider.device == "cpu" { String::new() } else { format!(" with {}", provider.name) };

@@ -24,15 +24,12 @@ use self::provider::{PROVIDERS, Provider, provider_of};
 use crate::backend::artifact::{Format, check_artifact, names, parts_of};
 use crate::backend::cuda::cuda_environment;
 use crate::backend::graphs::open_session;
-use crate::backend::interface::{Backend, DeviceReport, LoadRequest, Placement, Session, Versions};
+use crate::backend::interface::{Backend, DeviceReport, LoadRequest, Placement, Session};
 use crate::backend::trace::Trace;
 use crate::definition::{CaseFailure, Dtype, Model, Phase, device_index, device_kind};
 use crate::fixture::HostTensor;
 
 pub struct Ort;
-
-/// The `ort` release in `Cargo.toml`, which is pinned there.
-const CRATE_VERSION: &str = "2.0.0-rc.15";
 
 /// `y = x + relu(x)` over four numbers.
 const PROBE: &[u8] = include_bytes!("probe.onnx");
@@ -41,15 +38,20 @@ impl Backend for Ort {
     fn devices(&self) -> Vec<DeviceReport> {
         let report = |provider: &Provider| {
             let needs_probe = provider.device != "cpu";
-            DeviceReport { device: provider.device.clone(), availability: provider.look(), needs_probe }
+            let availability = library::check(provider).map_err(|error| error.to_string());
+            DeviceReport { device: provider.device.clone(), availability, needs_probe }
         };
         PROVIDERS.iter().map(report).collect()
     }
 
     fn probe(&self, device: &str) -> Result<String, CaseFailure> {
         let provider = provider_of(device)?;
-        provider.look().map_err(CaseFailure::unavailable)?;
-        let computed = compute_probe(provider, device)?;
+        let builder = ort::session::Session::builder(library::environment(provider)?)?;
+        let mut builder = provider.register(builder, device, 1)?.with_disable_cpu_fallback()?;
+        let mut session = builder.commit_from_memory(PROBE)?;
+        let input = Tensor::from_array(([1_usize, 4], vec![1.0_f32, -2.0, 3.0, -4.0]))?;
+        let outputs = session.run(ort::inputs![input])?;
+        let (_, computed) = outputs[0].try_extract_tensor::<f32>()?;
         let expected = [2.0, -2.0, 6.0, -4.0_f32];
         let is_right = |(value, expected): (&f32, f32)| (value - expected).abs() < 1e-2;
         if !computed.iter().zip(expected).all(is_right) {
@@ -69,9 +71,8 @@ impl Backend for Ort {
         }
     }
 
-    fn versions(&self, device: &str) -> Versions {
-        let library = provider_of(device).ok().and_then(library::version);
-        Versions { backend: CRATE_VERSION.into(), library: library.unwrap_or_default() }
+    fn library_version(&self, device: &str) -> Option<String> {
+        Some(provider_of(device).ok().and_then(library::version).unwrap_or_default())
     }
 
     fn check_model(&self, model: &Model, dtype: Dtype) -> Result<(), CaseFailure> {
@@ -84,7 +85,13 @@ impl Backend for Ort {
             return Ok(None);
         }
         let folder = tempfile::tempdir().context("the profile's folder")?;
-        trace_into(folder.path(), request, inputs).map(Some)
+        let mut session = open(request, Some(folder.path()))?;
+        let binding = session.bind(inputs)?;
+        session.run(binding)?;
+        session.sync()?;
+        // Writes the profile.
+        drop(session);
+        Ok(Some(profile::read(folder.path(), &provider_of(request.device)?.name)?))
     }
 
     fn load(&self, request: &LoadRequest<'_>) -> Result<Box<dyn Session>, CaseFailure> {
@@ -103,10 +110,7 @@ fn open(request: &LoadRequest<'_>, profile: Option<&Path>) -> Result<Box<dyn Ses
     let graphs = parts.iter().map(|(part, file)| OrtGraph::load(part, file, &opening)).collect::<Result<_, _>>()?;
     // A profiled session may use the CPU too, and the steps of generation hand values to each other through the host.
     let is_whole = matches!(request.phase, Phase::Forward | Phase::Encoder);
-    let runtime = OrtRuntime {
-        memory: if is_whole && profile.is_none() { memory(request.device) } else { None },
-        compiles: provider.device == "tensorrt",
-    };
+    let memory = if is_whole && profile.is_none() { memory(request.device) } else { None };
     let placement = Placement {
         effective_device: request.device.into(),
         device_type: provider.hardware().map(|(device_type, _)| device_type.into()),
@@ -114,33 +118,12 @@ fn open(request: &LoadRequest<'_>, profile: Option<&Path>) -> Result<Box<dyn Ses
         effective_dtype: (request.dtype == Dtype::F32).then_some(Dtype::F32),
         providers: provider.name.clone(),
         threads: Some(request.threads),
-        executor: executor(provider, runtime.memory.is_some()),
+        executor: executor(provider, memory.is_some()),
         has_fixed_sizes: provider.device != "cpu",
         serves_other_sizes: provider.device == "cpu",
         ..Placement::default()
     };
-    open_session(request, runtime, &parts, graphs, placement)
-}
-
-fn trace_into(folder: &Path, request: &LoadRequest<'_>, inputs: &[HostTensor]) -> Result<Trace, CaseFailure> {
-    let mut session = open(request, Some(folder))?;
-    let binding = session.bind(inputs)?;
-    session.run(binding)?;
-    session.sync()?;
-    // Writes the profile.
-    drop(session);
-    Ok(profile::read(folder, &provider_of(request.device)?.name)?)
-}
-
-fn compute_probe(provider: &'static Provider, device: &str) -> Result<Vec<f32>, CaseFailure> {
-    let builder = ort::session::Session::builder(library::environment(provider)?)?;
-    let builder = provider.register(builder, device, 1)?;
-    let mut builder = builder.with_disable_cpu_fallback()?;
-    let mut session = builder.commit_from_memory(PROBE)?;
-    let input = Tensor::from_array(([1_usize, 4], vec![1.0_f32, -2.0, 3.0, -4.0]))?;
-    let outputs = session.run(ort::inputs![input])?;
-    let (_, values) = outputs[0].try_extract_tensor::<f32>()?;
-    Ok(values.to_vec())
+    open_session(request, OrtRuntime { memory }, &parts, graphs, placement)
 }
 
 /// What is behind a plugin's device; `None` for providers that are no plugins.

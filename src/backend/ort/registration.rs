@@ -17,18 +17,6 @@ use crate::paths::{Paths, variable};
 pub const QNN_OPTIONS: &str = "INFERBENCH_QNN_OPTIONS";
 
 impl Provider {
-    /// Where the provider's library is, as far as that is seen without loading anything.
-    ///
-    /// # Errors
-    /// The provider is not there; the message says what adds it.
-    pub fn look(&self) -> Result<String, String> {
-        match self.device.as_str() {
-            "mps" if !cfg!(target_os = "macos") => Err("CoreML is a part of macOS".into()),
-            "webnn" => Err("WebNN needs a browser, and there is no worker in a browser yet".into()),
-            _ => library::check(self).map_err(|error| error.to_string()),
-        }
-    }
-
     /// Puts the provider into a session on `device`, and nothing besides it.
     ///
     /// # Errors

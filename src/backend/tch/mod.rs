@@ -21,53 +21,41 @@ use self::tensor::{as_tensor, collect_outputs, dtype_of, to_host, to_tensor, wei
 use crate::backend::artifact::{Format, check_artifact, parts_of};
 use crate::backend::cuda::cuda_environment;
 use crate::backend::graphs::{Runtime, open_session};
-use crate::backend::interface::{Backend, DeviceReport, LoadRequest, Placement, Session, Versions};
+use crate::backend::interface::{Backend, DeviceReport, LoadRequest, Placement, Session};
 use crate::definition::{CaseFailure, Dtype, Model, device_index, device_kind};
 use crate::fixture::HostTensor;
 use crate::onnx::map_file;
 
 pub struct Tch;
 
-/// The `tch` release in `Cargo.toml`, and the libtorch that its `torch-sys` was built for and checked against.
-const CRATE_VERSION: &str = "0.24.0";
+/// The libtorch that `torch-sys` was built for and checked against.
 const LIBTORCH_VERSION: &str = "2.11.0";
 
 fn parse_device(name: &str) -> Result<Device, CaseFailure> {
-    let index = device_index(name);
-    match device_kind(name) {
-        "cpu" => Ok(Device::Cpu),
+    let why = match device_kind(name) {
+        "cpu" => return Ok(Device::Cpu),
+        "mps" if tch::utils::has_mps() => return Ok(Device::Mps),
+        "mps" => "MPS is a part of macOS".into(),
         kind @ ("cuda" | "rocm") => {
-            check_gpu(kind).map_err(CaseFailure::unavailable)?;
-            let count = tch::Cuda::device_count();
-            if index as i64 >= count {
-                return Err(CaseFailure::unavailable(format!("there are {count} {kind} devices, counted from 0")));
+            // Builds for ROCm name their devices as CUDA's.
+            let (is_here, label) = match kind {
+                "rocm" => (tch::utils::has_hip(), "ROCm"),
+                _ => (tch::utils::has_cuda() && !tch::utils::has_hip(), "CUDA 13"),
+            };
+            let index = device_index(name);
+            if !is_here {
+                format!("this libtorch was built without {label}; set LIBTORCH to one with it, and build again")
+            } else if !tch::Cuda::is_available() {
+                "libtorch finds no GPU, or no driver for it".into()
+            } else if (index as i64) < tch::Cuda::device_count() {
+                return Ok(Device::Cuda(index));
+            } else {
+                format!("there are {} {kind} devices, counted from 0", tch::Cuda::device_count())
             }
-            Ok(Device::Cuda(index))
         }
-        "mps" => check_mps().map(|_| Device::Mps).map_err(CaseFailure::unavailable),
-        other => Err(CaseFailure::unavailable(format!("tch has no device {other:?}"))),
-    }
-}
-
-/// Builds for ROCm name their devices as CUDA's.
-fn check_gpu(kind: &str) -> Result<String, String> {
-    let own = if tch::utils::has_hip() { "rocm" } else { "cuda" };
-    if !(tch::utils::has_cuda() || tch::utils::has_hip()) || own != kind {
-        let kind = if kind == "rocm" { "ROCm" } else { "CUDA 13" };
-        return Err(format!("this libtorch was built without {kind}; set LIBTORCH to one with it, and build again"));
-    }
-    if !tch::Cuda::is_available() {
-        return Err("libtorch finds no GPU, or no driver for it".into());
-    }
-    Ok(format!("libtorch {LIBTORCH_VERSION}, {} GPUs", tch::Cuda::device_count()))
-}
-
-fn check_mps() -> Result<String, String> {
-    if tch::utils::has_mps() {
-        Ok(format!("libtorch {LIBTORCH_VERSION}"))
-    } else {
-        Err("MPS is a part of macOS".into())
-    }
+        other => format!("tch has no device {other:?}"),
+    };
+    Err(CaseFailure::unavailable(why))
 }
 
 /// What floating-point numbers are computed in; in an archive that was quantised these are its inputs and outputs.
@@ -92,22 +80,21 @@ fn set_threads(threads: usize) {
 
 impl Backend for Tch {
     fn devices(&self) -> Vec<DeviceReport> {
-        let loaded = library::load().map_err(|failure| failure.message);
-        let report = |device: &str, check: &dyn Fn() -> Result<String, String>| {
-            DeviceReport::certain(device, loaded.clone().and_then(|()| check()))
+        let describe = |name: &str| {
+            library::load()?;
+            Ok(match parse_device(name)? {
+                Device::Cuda(_) => format!("libtorch {LIBTORCH_VERSION}, {} GPUs", tch::Cuda::device_count()),
+                _ => format!("libtorch {LIBTORCH_VERSION}"),
+            })
         };
-        vec![
-            report("cpu", &|| Ok(format!("libtorch {LIBTORCH_VERSION}"))),
-            report("cuda", &|| check_gpu("cuda")),
-            report("rocm", &|| check_gpu("rocm")),
-            report("mps", &check_mps),
-        ]
+        let why = |failure: CaseFailure| failure.message;
+        ["cpu", "cuda", "rocm", "mps"].map(|name| DeviceReport::certain(name, describe(name).map_err(why))).into()
     }
 
-    fn versions(&self, _device: &str) -> Versions {
+    fn library_version(&self, _device: &str) -> Option<String> {
         // Loading libtorch is no part of loading a model; `load` returns the error.
         let _ = library::load();
-        Versions { backend: CRATE_VERSION.into(), library: LIBTORCH_VERSION.into() }
+        Some(LIBTORCH_VERSION.into())
     }
 
     fn check_model(&self, model: &Model, dtype: Dtype) -> Result<(), CaseFailure> {

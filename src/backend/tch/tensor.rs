@@ -9,22 +9,16 @@ use crate::backend::failure::classify;
 use crate::definition::{CaseFailure, Dtype};
 use crate::fixture::{HostTensor, TensorData, with_values};
 
-/// libtorch's errors end with a C++ stack trace; the first lines say what happened.
 impl From<TchError> for CaseFailure {
     fn from(error: TchError) -> Self {
         let text = error.to_string();
         // If the error is in an archive's code, the last line says what happened, and the others say where.
-        if let Some(what) = text.lines().find_map(|line| line.strip_prefix("RuntimeError: ")) {
-            let mixes_dtypes = what.contains("same dtype") || what.contains("should be the same");
-            return if mixes_dtypes {
+        match text.lines().find_map(|line| line.strip_prefix("RuntimeError: ")) {
+            Some(what) if what.contains("same dtype") || what.contains("should be the same") => {
                 CaseFailure::unsupported(format!("the archive converts to f32 inside: {what}"))
-            } else {
-                classify(what)
-            };
+            }
+            what => classify(what.unwrap_or(&text)),
         }
-        let lines =
-            text.lines().take_while(|line| !line.starts_with("Exception raised from") && !line.starts_with("frame #"));
-        classify(lines.collect::<Vec<_>>().join("\n"))
     }
 }
 

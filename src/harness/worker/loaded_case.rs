@@ -150,7 +150,8 @@ fn start(
     observed: &mut Observed,
 ) -> Result<Box<dyn Session>, CaseFailure> {
     let (case, request) = (&item.case, job.request(item));
-    let backend = backend::find(&case.backend)?;
+    let entry = backend::registry::entry(&case.backend)?;
+    let backend = entry.backend()?;
     observed.input_shape = Some(describe_shapes(&ring[0]));
     observed.tokens_a_call = match case.phase {
         Phase::Forward | Phase::Encoder => None,
@@ -160,9 +161,8 @@ fn start(
         Phase::Decode => Some(case.batch_size),
     };
     // Loads the library, which is no part of loading the model.
-    let versions = backend.versions(&case.device);
-    observed.backend_version = Some(versions.backend);
-    observed.library_version = Some(versions.library);
+    observed.backend_version = Some(entry.version.into());
+    observed.library_version = Some(entry.library_version(&case.device));
     // If the mark cannot be reset, the peak is the whole process's, which is still an upper bound.
     let _ = measurement::memory::reset_peak();
     let mut session = match fixtures.session.take().filter(|kept| kept.serves(case)) {

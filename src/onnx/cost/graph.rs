@@ -38,7 +38,8 @@ pub(super) fn walk(graph: &GraphProto, inputs: &Shapes) -> Result<Walked> {
         values.insert(&input.name, of_sizes(shape)?);
     }
     let mut all_flops: u64 = 0;
-    let mut weights = Weights::default();
+    // How many elements of each constant are read; `None` for all.
+    let mut read: HashMap<&str, Option<u64>> = HashMap::new();
     for node in &graph.nodes {
         let operator = || format!("{} {:?}", node.op_type, node.name);
         let find = |name: &String| match name.as_str() {
@@ -50,14 +51,20 @@ pub(super) fn walk(graph: &GraphProto, inputs: &Shapes) -> Result<Walked> {
         all_flops = add(all_flops, flops(node, &inputs, &made).with_context(operator)?)?;
         let shapes = made.iter().map(sizes).collect::<Result<Vec<_>>>().with_context(operator)?;
         for (place, input) in node.inputs.iter().enumerate() {
-            if let Some(tensor) = constants.get(input.as_str()) {
-                let looked_up = shapes.first().filter(|_| node.op_type == "Gather" && place == 0);
-                weights.read(tensor, looked_up.and_then(|sizes| elements(sizes)));
-            }
+            // Of a table that is only looked up in, the rows that are.
+            let looked_up = shapes.first().filter(|_| node.op_type == "Gather" && place == 0);
+            let rows = looked_up.and_then(|sizes| elements(sizes));
+            let known = read.entry(input).or_insert(Some(0));
+            *known = known.zip(rows).and_then(|(before, rows)| before.checked_add(rows));
         }
         values.extend(node.outputs.iter().map(String::as_str).zip(made));
     }
-    bytes = add(bytes, weights.bytes()?)?;
+    for (tensor, read) in constants.iter().filter_map(|(name, tensor)| Some((tensor, read.get(name)?))) {
+        let all = tensor.elements();
+        let of = |all: u64| all.min(read.unwrap_or(all)).checked_mul(element_bytes(tensor.data_type)? as u64);
+        let missing = || format!("the constant {:?} has no size in bytes", tensor.name);
+        bytes = add(bytes, all.and_then(of).with_context(missing)?)?;
+    }
     let mut shapes = Shapes::new();
     for output in &graph.outputs {
         let value = values.get(output.name.as_str());
@@ -66,28 +73,6 @@ pub(super) fn walk(graph: &GraphProto, inputs: &Shapes) -> Result<Walked> {
         shapes.insert(output.name.clone(), shape);
     }
     Ok(Walked { cost: Cost { flops: all_flops, bytes }, outputs: shapes })
-}
-
-/// The constants that are read: each once, and of a table that is only looked up in at most the rows that are read.
-#[derive(Default)]
-struct Weights<'a>(HashMap<&'a str, (&'a TensorProto, Option<u64>)>);
-
-impl<'a> Weights<'a> {
-    /// `rows` is the number of elements that are looked up; `None` for the whole.
-    fn read(&mut self, tensor: &'a TensorProto, rows: Option<u64>) {
-        let (_, read) = self.0.entry(&tensor.name).or_insert((tensor, Some(0)));
-        // None: the whole.
-        *read = read.zip(rows).and_then(|(before, rows)| before.checked_add(rows));
-    }
-
-    fn bytes(&self) -> Result<u64> {
-        self.0.values().try_fold(0, |sum, (tensor, read)| {
-            let all = tensor.elements();
-            let bytes =
-                all.and_then(|all| all.min(read.unwrap_or(all)).checked_mul(element_bytes(tensor.data_type)? as u64));
-            add(sum, bytes.with_context(|| format!("the constant {:?} has no size in bytes", tensor.name))?)
-        })
-    }
 }
 
 fn add(sum: u64, more: u64) -> Result<u64> {

@@ -17,9 +17,13 @@ mod shapes;
 use anyhow::{Context, Result, bail};
 use std::path::PathBuf;
 
-use crate::definition::{Cost, Dimension, Generation, Model, Origin, Part, Phase, Sizes, WHOLE};
+use crate::definition::{Cost, Generation, Model, Origin, Part, Phase, Sizes, TensorSpec, WHOLE};
 use crate::onnx::Source;
 use graph::Shapes;
+
+/// The numbers of the positions that a decoder reads at once, and what lets each see only those before it.
+pub(crate) const POSITIONS: &str = "position_ids";
+pub(crate) const BIAS: &str = "attention_bias";
 
 /// Counts one call of the phase.
 ///
@@ -42,17 +46,29 @@ pub fn cost(model: &Model, phase: Phase, sizes: Sizes) -> Result<Cost> {
 fn generate(model: &Model, generation: &Generation, phase: Phase, sizes: Sizes, mut given: Shapes) -> Result<Cost> {
     let unknown = || format!("{}: the length of the prompt is not known", model.name);
     let prompt = model.prompt_positions(sizes.sequence).with_context(unknown)?;
-    let starts_empty = |name: &str| name.starts_with("past.");
-    given.extend(empty_inputs(model, sizes.batch, starts_empty));
-    given.extend(positions(prompt));
+    given.extend(made_inputs(model, Phase::Prefill, sizes.batch, prompt));
     let prefill = run(model, Phase::Prefill, &mut given)?;
     if phase == Phase::Prefill {
         return Ok(prefill);
     }
     given.insert(generation.tokens.clone(), vec![sizes.batch, 1]);
-    given.extend(positions(1));
-    given.extend(empty_inputs(model, sizes.batch, |name| generation.once.iter().any(|once| once == name)));
+    given.extend(made_inputs(model, Phase::Decode, sizes.batch, prompt));
     run(model, phase, &mut given)
+}
+
+/// The inputs that the loop over the parts makes, with their shapes: those that begin without a position, and those for the
+/// positions that a decoder reads at once. For `decode`, those that change after the prefill.
+pub(crate) fn made_inputs(model: &Model, phase: Phase, batch: usize, prompt: usize) -> Shapes {
+    let once = model.generation.as_ref().map(|generation| generation.once.as_slice()).unwrap_or_default();
+    let is_empty = |name: &String| if phase == Phase::Decode { once.contains(name) } else { name.starts_with("past.") };
+    let empty = model.parts.iter().flat_map(|part| &part.inputs).filter(|input| is_empty(&input.name));
+    let open = |input: &TensorSpec| {
+        let others = input.shape.iter().skip(1).map(|dimension| dimension.fixed().unwrap_or(0));
+        (input.name.clone(), std::iter::once(batch).chain(others).collect())
+    };
+    let positions = if phase == Phase::Decode { 1 } else { prompt };
+    let counted = [(POSITIONS, vec![1, positions]), (BIAS, vec![1, 1, positions, positions])];
+    empty.map(open).chain(counted.map(|(name, shape)| (name.to_owned(), shape))).collect()
 }
 
 /// Runs the parts of a phase; `given` has the inputs, and then also what the parts have made.
@@ -83,24 +99,6 @@ fn graph_file(model: &Model, part: &Part) -> Option<PathBuf> {
         Origin::Files { onnx, .. } if part.name == WHOLE => onnx.clone(),
         Origin::Files { .. } => None,
     }
-}
-
-/// Inputs of parts that begin without a position; other open dimensions than the batch's are 0.
-fn empty_inputs(model: &Model, batch: usize, is_empty: impl Fn(&str) -> bool) -> Vec<(String, Vec<usize>)> {
-    let inputs = model.parts.iter().flat_map(|part| &part.inputs).filter(|input| is_empty(&input.name));
-    let shape = |shape: &[Dimension]| {
-        let mut shape: Vec<usize> = shape.iter().map(|dimension| dimension.fixed().unwrap_or(0)).collect();
-        if let Some(first) = shape.first_mut() {
-            *first = batch;
-        }
-        shape
-    };
-    inputs.map(|input| (input.name.clone(), shape(&input.shape))).collect()
-}
-
-/// The inputs that are made for every call of a decoder that reads so many positions at once.
-fn positions(count: usize) -> [(String, Vec<usize>); 2] {
-    [("position_ids".to_owned(), vec![1, count]), ("attention_bias".to_owned(), vec![1, 1, count, count])]
 }
 
 #[cfg(test)]

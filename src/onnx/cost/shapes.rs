@@ -97,10 +97,8 @@ pub(super) fn outputs(node: &NodeProto, given: &Inputs) -> Result<Vec<SymTensor>
             (Some(value), ..) => Ok(vec![constant(value)?]),
             (None, Some(number), _) => Ok(vec![SymTensor::from_scalar(symbol(number))]),
             (None, None, Some(numbers)) => Ok(vec![vector(&numbers.ints)]),
-            _ => {
-                let floats = node.attribute("value_floats").map(|attribute| attribute.floats.len());
-                Ok(vec![of_sizes(floats.as_slice())?])
-            }
+            _ if node.attribute("value_float").is_some() => Ok(vec![of_sizes(&[])?]),
+            _ => Err(unknown()),
         },
         "ConstantOfShape" => {
             let asked_for = inputs.first().and_then(|shape| shape.as_ref()?.values()?.first().cloned());
@@ -135,11 +133,11 @@ pub(super) fn outputs(node: &NodeProto, given: &Inputs) -> Result<Vec<SymTensor>
         "MatMul" | "MatMulInteger" | "QLinearMatMul" => infer(&ops::MatMul),
         "Gemm" => infer(&ops::Gemm { transpose_a: int("transA", 0) != 0, transpose_b: int("transB", 0) != 0 }),
         "Conv" | "ConvInteger" | "QLinearConv" => {
-            let Window { strides, dilations, pads } = Window::of(node, inputs)?;
+            let (strides, dilations, pads) = window(node, inputs)?;
             infer(&ops::Conv { dilations: &dilations, padding: padding(&pads), strides: &strides })
         }
         "AveragePool" | "LpPool" | "MaxPool" => {
-            let Window { strides, dilations, pads } = Window::of(node, inputs)?;
+            let (strides, dilations, pads) = window(node, inputs)?;
             let kernel_size = to_sizes(&node.attribute("kernel_shape").context("no kernel_shape")?.ints)?;
             infer(&ops::Pool {
                 dilations: &dilations,
@@ -224,31 +222,23 @@ fn infer(rule: &dyn InferShapes, inputs: &Inputs) -> Result<Vec<SymTensor>> {
     }
 }
 
-/// What slides over the dimensions behind the first two.
-struct Window {
-    strides: Vec<usize>,
-    dilations: Vec<usize>,
-    /// `None` if the number of windows depends on the strides alone.
-    pads: Option<Vec<usize>>,
-}
+/// Strides, dilations and pads; no pads if the number of windows depends on the strides alone.
+type Window = (Vec<usize>, Vec<usize>, Option<Vec<usize>>);
 
-impl Window {
-    fn of(node: &NodeProto, inputs: &Inputs) -> Result<Self> {
-        let rank = sizes(input(inputs, 0)?)?.len().saturating_sub(2);
-        ensure!(rank == 1 || rank == 2, "windows over {rank} dimensions are not known");
-        let attribute = |name: &str, default: usize, length: usize| -> Result<Vec<usize>> {
-            let given = node.attribute(name).filter(|attribute| !attribute.ints.is_empty());
-            let numbers = given.map_or(Ok(vec![default; length]), |attribute| to_sizes(&attribute.ints))?;
-            ensure!(numbers.len() == length, "{} numbers of {name} instead of {length}", numbers.len());
-            Ok(numbers)
-        };
-        let pads = match node.attribute("auto_pad").and_then(|attribute| attribute.s.as_deref()) {
-            Some(b"SAME_UPPER" | b"SAME_LOWER") => None,
-            Some(b"VALID") => Some(vec![0; 2 * rank]),
-            _ => Some(attribute("pads", 0, 2 * rank)?),
-        };
-        Ok(Window { strides: attribute("strides", 1, rank)?, dilations: attribute("dilations", 1, rank)?, pads })
-    }
+/// What slides over the dimensions behind the first two.
+fn window(node: &NodeProto, inputs: &Inputs) -> Result<Window> {
+    let rank = sizes(input(inputs, 0)?)?.len().saturating_sub(2);
+    ensure!(rank == 1 || rank == 2, "windows over {rank} dimensions are not known");
+    let numbers = |name: &str, default: Vec<usize>| match node.attribute(name) {
+        Some(given) if !given.ints.is_empty() => to_sizes(&given.ints),
+        _ => Ok(default),
+    };
+    let pads = match node.attribute("auto_pad").and_then(|attribute| attribute.s.as_deref()) {
+        Some(b"SAME_UPPER" | b"SAME_LOWER") => None,
+        Some(b"VALID") => Some(vec![0; 2 * rank]),
+        _ => Some(numbers("pads", vec![0; 2 * rank])?),
+    };
+    Ok((numbers("strides", vec![1; rank])?, numbers("dilations", vec![1; rank])?, pads))
 }
 
 fn padding(pads: &Option<Vec<usize>>) -> Padding<'_> {
@@ -273,20 +263,16 @@ fn to_sizes(numbers: &[i64]) -> Result<Vec<usize>> {
 }
 
 fn whole_numbers(tensor: &TensorProto) -> Option<Vec<i64>> {
-    if tensor.data_location != 0 || tensor.elements()? > MOST_KNOWN {
+    if tensor.elements()? > MOST_KNOWN {
         return None;
     }
-    let raw = tensor.raw_data.as_ref();
+    let bytes = tensor.inside()?;
     match tensor.data_type {
-        element::INT64 => Some(match raw {
-            Some(raw) => raw.as_chunks::<8>().0.iter().map(|bytes| i64::from_le_bytes(*bytes)).collect(),
-            None => tensor.int64_data.clone(),
-        }),
-        element::INT32 | element::BOOL => Some(match raw {
-            Some(raw) if tensor.data_type == element::BOOL => raw.iter().map(|&byte| byte.into()).collect(),
-            Some(raw) => raw.as_chunks::<4>().0.iter().map(|bytes| i32::from_le_bytes(*bytes).into()).collect(),
-            None => tensor.int32_data.iter().map(|&number| number.into()).collect(),
-        }),
+        element::INT64 => Some(bytes.as_chunks::<8>().0.iter().map(|bytes| i64::from_le_bytes(*bytes)).collect()),
+        element::INT32 => {
+            Some(bytes.as_chunks::<4>().0.iter().map(|bytes| i32::from_le_bytes(*bytes).into()).collect())
+        }
+        element::BOOL => Some(bytes.iter().map(|&byte| byte.into()).collect()),
         _ => None,
     }
 }

@@ -52,10 +52,6 @@ impl Config {
 /// # Errors
 /// The configuration is not one of candle's module, or the weights do not fit it.
 pub fn load_llama(config: Config, weights: VarBuilder) -> Result<Decoder<llama::Cache>> {
-    let activation = config.others.get("hidden_act");
-    if activation.is_none_or(|activation| activation != "silu") {
-        candle_core::bail!("the activation {activation:?} is not supported by candle's llama");
-    }
     let config = config.into_candle::<llama::LlamaConfig>()?.into_config(false);
     let empty = llama::Cache::new(true, weights.dtype(), &config, weights.device())?;
     let model = llama::Llama::load(weights, &config)?;
@@ -67,17 +63,12 @@ pub fn load_llama(config: Config, weights: VarBuilder) -> Result<Decoder<llama::
 /// # Errors
 /// The configuration is not one of candle's module, or the weights do not fit it.
 pub fn load_qwen2(mut config: Config, weights: VarBuilder) -> Result<Decoder<qwen2::ModelForCausalLM>> {
-    // The module takes a window always, and its type has no default.
-    config.others.insert("sliding_window".into(), 0.into());
-    config.others.insert("max_window_layers".into(), 0.into());
-    config.others.entry("use_sliding_window").or_insert(false.into());
-    let mut config: qwen2::Config = config.into_candle()?;
-    if config.use_sliding_window {
-        candle_core::bail!("a sliding window is not supported by candle's qwen2 in steps");
+    // The module takes a window always: this one is as wide as the longest text.
+    for (name, same_as) in [("sliding_window", "max_position_embeddings"), ("max_window_layers", "num_hidden_layers")] {
+        config.others.insert(name.into(), config.others.get(same_as).cloned().unwrap_or_default());
     }
-    // As wide as the longest text.
-    config.sliding_window = config.max_position_embeddings;
-    config.max_window_layers = config.num_hidden_layers;
+    config.others.insert("use_sliding_window".into(), false.into());
+    let config: qwen2::Config = config.into_candle()?;
     // The module holds the cache itself; its clones share the weights.
     let empty = qwen2::ModelForCausalLM::new(&config, weights)?;
     Ok(Decoder { empty, forward: Box::new(|tokens, position, model| model.forward(tokens, position)?.squeeze(1)) })

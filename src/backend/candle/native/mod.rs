@@ -21,9 +21,9 @@ use serde::de::DeserializeOwned;
 
 use self::decoders::{Decoder, load_llama, load_qwen2};
 use self::encoders::{load_bert, load_resnet50, load_vit, only_input};
-use super::tensor::{Place, dtype_of};
+use super::tensor::{Place, dtype_of, placement};
 use crate::backend::generation::{GenerationSession, Generator};
-use crate::backend::graphs::{GraphSession, Runtime};
+use crate::backend::graphs::{self, Runtime};
 use crate::backend::interface::{LoadRequest, Placement, Session};
 use crate::definition::{CaseFailure, Dtype, Origin, Phase};
 use crate::fixture::HostTensor;
@@ -33,7 +33,7 @@ use crate::fixture::HostTensor;
 /// # Errors
 /// The configuration or the weights cannot be read, or are not those of candle's module.
 pub fn open_session(request: &LoadRequest<'_>, device: &Device) -> Result<Option<Box<dyn Session>>, CaseFailure> {
-    let (Origin::Packaged { folder, .. }, Some(weights)) = (&request.model.origin, &request.artifacts.weights) else {
+    let (Origin::Packaged { folder, .. }, Some(file)) = (&request.model.origin, &request.artifacts.weights) else {
         return Ok(None);
     };
     let dtype = match request.dtype {
@@ -44,10 +44,13 @@ pub fn open_session(request: &LoadRequest<'_>, device: &Device) -> Result<Option
     };
     let place = Place { device: device.clone(), dtype };
     // SAFETY: the file is read only, and a prepared file is never changed in place: its folder is replaced as a whole.
-    let weights = || unsafe { VarBuilder::from_mmaped_safetensors(&[weights], dtype, device) };
+    let weights = || unsafe { VarBuilder::from_mmaped_safetensors(&[file], dtype, device) };
     let config = folder.join("config.json");
     let family = request.model.family.as_str();
-    let placement = placement(request, &place, family);
+    let placement = Placement {
+        artifacts: vec![file.clone()],
+        ..placement(request, dtype_of(dtype), format!("candle-transformers {family}"))
+    };
     let module = match (family, request.phase, config.is_file()) {
         ("bert", Phase::Forward, true) => load_bert(read(&config)?, weights()?)?,
         ("clip", Phase::Forward, true) => clip::load(&read(&config)?, weights()?)?,
@@ -63,33 +66,13 @@ pub fn open_session(request: &LoadRequest<'_>, device: &Device) -> Result<Option
         }
         _ => return Ok(None),
     };
-    let inputs = (0..request.model.inputs.len()).collect();
-    Ok(Some(Box::new(GraphSession {
-        runtime: place,
-        graph: module,
-        inputs,
-        outputs: None,
-        bound: Vec::new(),
-        placement,
-    })))
+    let parts: Vec<_> = request.model.parts.iter().map(|part| (part, file.as_path())).collect();
+    graphs::open_session(request, place, &parts, vec![module], placement).map(Some)
 }
 
 /// Reads a module's configuration.
 fn read<C: DeserializeOwned>(config: &Path) -> anyhow::Result<C> {
     serde_json::from_str(&fs_err::read_to_string(config)?).with_context(|| config.display().to_string())
-}
-
-fn placement(request: &LoadRequest<'_>, place: &Place, module: &str) -> Placement {
-    Placement {
-        effective_device: request.device.into(),
-        effective_dtype: dtype_of(place.dtype),
-        providers: "candle".into(),
-        threads: Some(candle_core::utils::get_num_threads()),
-        artifacts: request.artifacts.weights.iter().cloned().collect(),
-        executor: Some(format!("candle-transformers {module}")),
-        serves_other_sizes: true,
-        ..Placement::default()
-    }
 }
 
 impl<C: Clone> Generator<Place> for Decoder<C> {
