@@ -12,12 +12,12 @@ use crate::{convert, exit_codes};
 /// Run each case once and compare its outputs with the reference; print the compatibility matrix
 #[derive(Args)]
 #[command(
-    after_help = "Examples:\n  inferbench verify\n  inferbench verify --suite small --device cpu,openvino --format md"
+    after_help = "Examples:\n  inferbench verify\n  inferbench verify net.onnx --reference outputs.npz\n  inferbench verify --suite small --device cpu,openvino --format md"
 )]
 pub struct Arguments {
-    /// Only the cases whose id matches this regular expression
-    #[arg(value_name = "FILTER")]
-    filter: Option<String>,
+    /// Files and folders of models to verify instead of the suite's, and a regular expression that cases' ids have to match
+    #[arg(value_name = "FILE|FOLDER|FILTER")]
+    words: Vec<String>,
     #[command(flatten)]
     selection: Selection,
     #[arg(long, value_enum, default_value = "table")]
@@ -25,7 +25,9 @@ pub struct Arguments {
 }
 
 pub fn run(arguments: &Arguments) -> anyhow::Result<u8> {
-    verify(&arguments.selection, &EffortArguments::default(), arguments.filter.as_deref(), arguments.format)
+    let mut selection = arguments.selection.clone();
+    let filter = selection.take_words(&arguments.words)?;
+    verify(&selection, &EffortArguments::default(), filter, arguments.format)
 }
 
 /// Verifies the selected cases and prints the matrix.
@@ -35,14 +37,14 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<u8> {
 pub fn verify(
     selection: &Selection,
     effort: &EffortArguments,
-    filter: Option<&str>,
+    filter: Option<String>,
     format: Format,
 ) -> anyhow::Result<u8> {
     let finished = harness::run(&Request {
         purpose: Purpose::Verify,
         selection: selection.clone(),
         effort: effort.clone(),
-        criterion_arguments: std::iter::once("--bench".to_owned()).chain(filter.map(str::to_owned)).collect(),
+        criterion_arguments: std::iter::once("--bench".to_owned()).chain(filter).collect(),
         resume: false,
     })?;
     let Some(folder) = &finished.folder else { return Ok(exit_codes::OK) };

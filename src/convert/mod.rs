@@ -14,8 +14,8 @@ use anyhow::Result;
 use crate::criterion_dir::{Estimate, MeasuredEntry, Refusal, SamplingMode, read_entry, read_estimates};
 use crate::definition::{BenchmarkId, Case, Effort, Phase, Status};
 use crate::run_data::{
-    Distribution, Latencies, Manifest, ManifestCase, Observed, Outcomes, Record, RunFolder, RunIdentity, StartTimes,
-    StopReason, Usage,
+    BY_REFERENCE, Distribution, Latencies, Manifest, ManifestCase, Observed, Outcomes, Record, RunFolder, RunIdentity,
+    StartTimes, StopReason, Usage,
 };
 use crate::statistics::{SortedCalls, autocorrelation, relative_half_width};
 
@@ -76,6 +76,7 @@ pub fn convert_each(
         }
         records.push(record);
     }
+    agree_both_ways(&mut records);
     Ok(Conversion { manifest, records, distributions, refused, not_reached })
 }
 
@@ -86,7 +87,30 @@ pub fn verified(manifest: &Manifest, outcomes: &Outcomes) -> Vec<Record> {
         let not_reached = || bare(&run, planned, Status::Failed, Some("not reached".into()));
         known(&run, planned, outcomes).unwrap_or_else(not_reached)
     };
-    manifest.cases.iter().map(record).collect()
+    let mut records: Vec<Record> = manifest.cases.iter().map(record).collect();
+    agree_both_ways(&mut records);
+    records
+}
+
+/// A backend with whose outputs those of another agree agrees with that one, too.
+fn agree_both_ways(records: &mut [Record]) {
+    let is_agreed =
+        |record: &&Record| record.verified == Some(true) && record.verified_by.as_deref() != Some(BY_REFERENCE);
+    let agreed: Vec<(Case, String)> =
+        records.iter().filter(is_agreed).filter_map(|it| Some((it.case(), it.verified_by.clone()?))).collect();
+    for (case, with) in agreed {
+        let (backend, dtype) = with.split_once(" in ").unwrap_or((&with, case.dtype.name()));
+        let is_other = |record: &&mut Record| {
+            let other = record.case();
+            let is_compared =
+                other.benchmark_id().group == case.benchmark_id().group && other.batch_size == case.batch_size;
+            is_compared && other.backend == backend && other.dtype.name() == dtype && record.verified.is_none()
+        };
+        if let Some(other) = records.iter_mut().find(is_other).filter(|other| other.status == Status::Ok) {
+            other.verified = Some(true);
+            other.verified_by = Some(case.backend);
+        }
+    }
 }
 
 /// What is known of a case besides its measurement. Returns `None` if the run did not come to it.
@@ -229,6 +253,7 @@ fn put_observed(record: &mut Record, observed: &Observed) {
     record.input_shape = observed.input_shape;
     record.threads = observed.threads;
     record.verified = observed.verified;
+    record.verified_by = observed.verified_by;
     record.max_abs_error = observed.max_abs_error;
     record.max_rel_error = observed.max_rel_error;
     record.warmup_iterations = observed.warmup_iterations;

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use anyhow::Result;
 
+use super::input_sizes::find_sizes;
 use super::plan::{Plan, make_plan};
 use super::protocol::{ARM_PROTOCOL, ArmCase, ArmPlan, ArmStart, Job, Preparations, Purpose, WorkItem};
 use super::supervisor::{RunEnd, Supervisor, grouped, worker_environment};
@@ -34,11 +35,12 @@ pub struct ArmRequest {
 /// # Errors
 /// The suite or a filter is wrong, or the folder cannot be written.
 pub fn plan_arms(paths: &Paths, request: &ArmRequest) -> Result<Option<ArmPlan>> {
-    let Plan { suite, cases } = make_plan(paths, &request.selection, &request.effort)?;
-    let effort = Effort { watch: false, threads: Some(suite.effort.effective_threads()), ..suite.effort };
+    let Plan { suite, mut cases } = make_plan(paths, &request.selection, &request.effort)?;
     let mut failures: BTreeMap<String, CaseFailure> = BTreeMap::new();
     let mut runnable = Vec::new();
     let mut prepared = Preparations::default();
+    find_sizes(&mut cases, |_| true, &suite.effort, paths, &mut prepared)?;
+    let effort = Effort { watch: false, threads: Some(suite.effort.effective_threads()), ..suite.effort };
     for planned in &cases {
         match prepared.work_item(planned, paths) {
             Ok(item) => runnable.push(item),

@@ -22,7 +22,7 @@ pub use distribution::{DISTRIBUTIONS, Distribution, Distributions};
 pub use evaluation::{Evaluation, LARGEST};
 pub use latencies::Latencies;
 pub use manifest::{MANIFEST_FORMAT, Manifest, ManifestCase};
-pub use outcomes::{EvaluationOutcome, Event, Observed, Outcome, Outcomes, StartTimes};
+pub use outcomes::{BY_REFERENCE, EvaluationOutcome, Event, Observed, Outcome, Outcomes, StartTimes};
 pub use peaks::{Peaks, ProductRate};
 pub use record::{Record, RunIdentity, SCHEMA_VERSION};
 pub use run_folder::RunFolder;

@@ -79,6 +79,9 @@ pub struct EvaluationOutcome {
     pub seconds: f64,
 }
 
+/// In `verified_by`: the outputs were compared with those that are known to be right.
+pub const BY_REFERENCE: &str = "reference";
+
 /// What was observed of a case besides the latencies. An unknown is absent.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
@@ -88,6 +91,8 @@ pub struct Observed {
     pub tokens_a_call: Option<usize>,
     /// Whether the outputs were right. Absent if there was nothing to compare them with.
     pub verified: Option<bool>,
+    /// What they were compared with: [`BY_REFERENCE`], or the name of another backend.
+    pub verified_by: Option<String>,
     /// Why the outputs look wrong, if there was nothing to compare them with.
     pub suspicion: Option<String>,
     pub max_abs_error: Option<f64>,

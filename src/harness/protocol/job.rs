@@ -29,6 +29,8 @@ pub enum Purpose {
     Observe,
     /// Load and make the first call, in a fresh process for each time.
     Load,
+    /// Find the first item that runs, and answer which it is: they are one case with different sizes.
+    TrySizes,
 }
 
 /// The work of one worker process: cases of one backend and device.
@@ -88,6 +90,11 @@ impl Job {
             cases_in_all: 0,
             seconds_after: None,
         }
+    }
+
+    /// The file in which the worker answers which of its items runs.
+    pub fn answer_path(&self) -> PathBuf {
+        self.run_folder.join("answer.json")
     }
 
     /// What a backend is asked to load for a case.

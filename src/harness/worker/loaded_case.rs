@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use super::verification::{Expectation, Verification};
 use crate::backend::{self, LoadRequest, Placement, Session, Stages};
 use crate::definition::{Boundary, Case, CaseFailure, Dtype, Effort, Phase};
-use crate::fixture::{self, Artifacts, HostTensor, Reference};
+use crate::fixture::{self, HostTensor, Reference};
 use crate::harness::protocol::{Job, WorkItem};
 use crate::measurement::{self, CallTimes, TimedSession, WarmUp};
 use crate::run_data::Observed;
@@ -20,8 +20,8 @@ use crate::statistics::median;
 /// What the cases of a process share.
 #[derive(Default)]
 pub struct Fixtures {
-    /// By path.
-    references: HashMap<PathBuf, Rc<Reference>>,
+    /// By path and model.
+    references: HashMap<(PathBuf, String), Rc<Reference>>,
     /// The session of the last case, if it serves other sizes too.
     session: Option<KeptSession>,
 }
@@ -41,12 +41,16 @@ impl KeptSession {
 }
 
 impl Fixtures {
-    fn reference(&mut self, artifacts: &Artifacts) -> Result<Option<Rc<Reference>>, CaseFailure> {
+    fn reference(
+        &mut self,
+        WorkItem { artifacts, model, .. }: &WorkItem,
+    ) -> Result<Option<Rc<Reference>>, CaseFailure> {
         let Some(path) = &artifacts.reference else { return Ok(None) };
-        if !self.references.contains_key(path) {
-            self.references.insert(path.clone(), Rc::new(fixture::read_reference(path)?));
+        let key = (path.clone(), model.artifact_folder_name());
+        if !self.references.contains_key(&key) {
+            self.references.insert(key.clone(), Rc::new(fixture::read_reference_of(model, path)?));
         }
-        Ok(self.references.get(path).cloned())
+        Ok(self.references.get(&key).cloned())
     }
 }
 
@@ -69,7 +73,7 @@ pub fn load(
     fixtures: &mut Fixtures,
     observed: &mut Observed,
 ) -> Result<LoadedCase, CaseFailure> {
-    let reference = fixtures.reference(&item.artifacts)?;
+    let reference = fixtures.reference(item)?;
     let ring = ring(item, reference.as_deref())?;
     let session = start(item, job, &ring, fixtures, observed)?;
     Ok(LoadedCase::new(item, session, ring, Expectation::default(), observed))
@@ -85,7 +89,7 @@ pub fn load_and_verify(
     fixtures: &mut Fixtures,
     observed: &mut Observed,
 ) -> Result<LoadedCase, CaseFailure> {
-    let reference = fixtures.reference(&item.artifacts)?;
+    let reference = fixtures.reference(item)?;
     let ring = ring(item, reference.as_deref())?;
     let traced_dtype = trace(&job.request(item), &item.case, &ring[0], observed)?;
     let mut session = start(item, job, &ring, fixtures, observed)?;

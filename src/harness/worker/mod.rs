@@ -22,7 +22,7 @@ use anyhow::{Context, Result};
 use self::case_outcome::recorded;
 use self::loaded_case::{Fixtures, LoadedCase};
 use super::protocol::{Job, Purpose, WorkItem};
-use crate::definition::Effort;
+use crate::definition::{CaseFailure, Effort, Status};
 use crate::exit_codes;
 use crate::measurement;
 use crate::run_data::{EvaluationOutcome, Event, Observed, RunFolder};
@@ -44,6 +44,7 @@ pub fn run(job_path: &Path) -> ExitCode {
         Purpose::Verify => items.try_for_each(|(index, item)| worker.verify(index, item)),
         Purpose::MeasureAgain => further::measure_again(&job),
         Purpose::Observe => items.try_for_each(|(_, item)| worker.observe(item)),
+        Purpose::TrySizes => worker.try_sizes(),
         Purpose::Load => items.try_for_each(|(_, item)| worker.start_cold(item).map(drop)),
         Purpose::Measure | Purpose::MeasureUnverified => measure::measure(&job),
     };
@@ -109,6 +110,26 @@ impl Worker<'_> {
             self.folder.append(&Event::Evaluated { id, evaluation })?;
         }
         Ok(())
+    }
+
+    /// Answers which of the items is the first that runs, or what the last one has failed of.
+    ///
+    /// # Errors
+    /// The answer cannot be written.
+    fn try_sizes(&mut self) -> Result<()> {
+        let mut answer = Err(CaseFailure::failed("there is nothing to try"));
+        for (number, item) in self.job.work.iter().enumerate() {
+            let ran = unwinding(|| {
+                let loaded = loaded_case::load(item, self.job, &mut Fixtures::default(), &mut Observed::default());
+                loaded?.session.session().outputs(0)
+            });
+            answer = ran.map(|_| number);
+            let is_hopeless = answer.as_ref().is_err_and(|failure| failure.status == Status::Unsupported);
+            if answer.is_ok() || is_hopeless {
+                break;
+            }
+        }
+        Ok(fs_err::write(self.job.answer_path(), serde_json::to_vec(&answer)?)?)
     }
 
     /// Loads a case and makes its first call.
