@@ -137,12 +137,12 @@ fn sorted_children(folder: &Path) -> Result<Vec<PathBuf>> {
     Ok(children)
 }
 
-fn stem(path: &Path) -> String {
+pub(super) fn stem(path: &Path) -> String {
     path.file_stem().unwrap_or_default().to_string_lossy().into_owned()
 }
 
 /// `digits.int8-static` is the variant `int8-static` of `digits`; other characters than Criterion's ids allow become `-`.
-fn split_stem(stem: &str) -> (String, String) {
+pub(super) fn split_stem(stem: &str) -> (String, String) {
     match stem.split_once('.') {
         Some((name, variant)) => (usable_name(name), usable_name(variant)),
         None => (usable_name(stem), ORIGINAL.into()),

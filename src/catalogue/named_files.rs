@@ -1,11 +1,86 @@
-//! Makes a model and its variants of the files that a flag names.
+//! Makes models of the files and folders that a user names.
 
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
+use indexmap::IndexMap;
+use walkdir::WalkDir;
 
-use super::user_files::{check_model_file, is_graph};
-use crate::definition::{SuiteModel, check_component, usable_name};
+use super::entries::{split_stem, stem};
+use super::user_files::{check_model_file, is_graph, is_weights_with_toml};
+use crate::definition::{ORIGINAL, SuiteModel, check_component, usable_name};
+
+/// A word of a command line without the name before it: `NAME=FILE` or `FILE`.
+pub fn path_of(word: &str) -> PathBuf {
+    named(word).1
+}
+
+fn named(word: &str) -> (Option<String>, PathBuf) {
+    match word.split_once('=') {
+        Some((name, path)) if check_component(name).is_ok() => (Some(name.to_owned()), PathBuf::from(path)),
+        _ => (None, PathBuf::from(word)),
+    }
+}
+
+/// Stems that say nothing: the folder names the model.
+const NAMELESS: [&str; 3] = ["model", "onnx", "network"];
+
+/// A model of each file, and of each one in and below a folder. A name may stand before a file: `NAME=FILE`.
+///
+/// A file is named by its stem, and beside `net.onnx`, `net.int8.onnx` is the variant `int8` of it; `model.onnx` is named by its
+/// folder. Where a name comes again, the folder's stands before it.
+///
+/// # Errors
+/// A file is not there or of an unknown kind, or a folder has none.
+pub fn models_of_paths(words: &[String]) -> Result<Vec<SuiteModel>> {
+    let mut files: Vec<(Option<String>, PathBuf)> = Vec::new();
+    for (name, path) in words.iter().map(|word| named(word)) {
+        if path.is_dir() {
+            let found = WalkDir::new(&path).sort_by_file_name().into_iter().flatten().map(walkdir::DirEntry::into_path);
+            let found: Vec<_> = found.filter(|file| is_graph(file) || is_weights_with_toml(file)).collect();
+            ensure!(!found.is_empty(), "{} has no model: there are `.onnx` and `.pt` files", path.display());
+            files.extend(found.into_iter().map(|file| (None, file)));
+        } else {
+            ensure!(path.is_file(), "there is no file {}", path.display());
+            check_model_file(&path)?;
+            files.push((name, path));
+        }
+    }
+    let mut models: IndexMap<(String, String), SuiteModel> = IndexMap::new();
+    for (place, (said, path)) in files.iter().enumerate() {
+        if files[..place].iter().any(|(_, earlier)| is_same_model(earlier, path)) {
+            continue;
+        }
+        let folder =
+            || path.canonicalize().ok().and_then(|path| Some(usable_name(path.parent()?.file_name()?.to_str()?)));
+        let (base, variant) = split_stem(&stem(path));
+        let is_base = |other: &Path| other.parent() == path.parent() && usable_name(&stem(other)) == base;
+        let has_base = files.iter().any(|(_, other)| is_base(other));
+        let (mut name, variant) = match said {
+            Some(name) => (name.clone(), ORIGINAL.to_owned()),
+            None if has_base => (base, variant),
+            None => (usable_name(&stem(path)), ORIGINAL.to_owned()),
+        };
+        if said.is_none() && NAMELESS.contains(&name.as_str()) {
+            name = folder().unwrap_or(name);
+        }
+        if models.contains_key(&(name.clone(), variant.clone())) {
+            name = folder().map(|folder| format!("{folder}-{name}")).unwrap_or(name);
+        }
+        check_component(&name).with_context(|| format!("{}: name it, as in `mine={0}`", path.display()))?;
+        let is_other = variant != ORIGINAL;
+        let model = SuiteModel {
+            name: name.clone(),
+            variant: is_other.then(|| variant.clone()),
+            path: Some(path.clone()),
+            is_named_by_file: said.is_none(),
+            ..SuiteModel::default()
+        };
+        let earlier = models.insert((name.clone(), variant), model);
+        ensure!(earlier.is_none(), "{} has the name {name} of another file: name it, as in `mine={0}`", path.display());
+    }
+    Ok(models.into_values().collect())
+}
 
 /// The first file as a model, and the others as its variants. A name may stand before a file: `NAME=FILE`.
 ///
@@ -15,12 +90,8 @@ use crate::definition::{SuiteModel, check_component, usable_name};
 /// # Errors
 /// A file is of an unknown kind, a name is unusable, or the names do not say which variant a file is.
 pub fn models_of_files(files: &[String]) -> Result<Vec<SuiteModel>> {
-    let named = |file: &String| match file.split_once('=') {
-        Some((name, path)) if check_component(name).is_ok() => (Some(name.to_owned()), PathBuf::from(path)),
-        _ => (None, PathBuf::from(file)),
-    };
     let stem = |path: &Path| usable_name(&path.file_stem().unwrap_or_default().to_string_lossy());
-    let files: Vec<(Option<String>, PathBuf)> = files.iter().map(named).collect();
+    let files: Vec<(Option<String>, PathBuf)> = files.iter().map(|word| named(word)).collect();
     files.iter().try_for_each(|(_, path)| check_model_file(path))?;
     let Some(((first_name, first), others)) = files.split_first() else { return Ok(Vec::new()) };
     let name = first_name.clone().unwrap_or_else(|| stem(first));

@@ -41,7 +41,7 @@ impl DataSource {
 const INPUT: &str = "input.";
 
 /// The names of the tensors of a safetensors file.
-fn tensor_names(path: &Path) -> Option<Vec<String>> {
+pub(super) fn tensor_names(path: &Path) -> Option<Vec<String>> {
     let map = map_file(path).ok()?;
     let (_, header) = SafeTensors::read_metadata(&map).ok()?;
     Some(header.offset_keys())

@@ -6,7 +6,7 @@ use anyhow::{Context, Result, bail, ensure};
 
 use super::entries::{Entry, Place, failed, find_name, originals};
 use super::suite_tables::table_of;
-use super::user_files::{check_model_file, files_of, read_files};
+use super::user_files::{check_model_file, files_of, put_said, read_files};
 use crate::definition::{CaseFailure, Model, ORIGINAL, Origin, Suite, SuiteModel, usable_name};
 
 /// Puts the models of a suite into the catalogue: files and weights of users, and the sources of samples. Names in the
@@ -84,9 +84,16 @@ fn put_weights(catalogue: &mut Vec<Entry>, name: &str, weights: &Path) -> Result
     Ok(())
 }
 
-fn add_models_with_paths(catalogue: &mut Vec<Entry>, suite: &Suite) -> Result<()> {
+fn add_models_with_paths(catalogue: &mut Vec<Entry>, suite: &mut Suite) -> Result<()> {
     let packaged = originals(catalogue);
-    for SuiteModel { name, variant, path, family, modality, .. } in &suite.models {
+    // What the file of none of the models has, and the inputs of the last one.
+    let (mut unknown, mut inputs): (Option<Vec<String>>, _) = (None, String::new());
+    for table in &mut suite.models {
+        if table.is_named_by_file && catalogue.iter().any(|entry| entry.name == table.name && entry.place == Place::Zoo)
+        {
+            table.name = format!("my-{}", table.name);
+        }
+        let SuiteModel { name, variant, path, family, modality, .. } = &*table;
         let Some(path) = path else { continue };
         let variant = variant.as_deref().unwrap_or(ORIGINAL);
         let check = || {
@@ -94,26 +101,30 @@ fn add_models_with_paths(catalogue: &mut Vec<Entry>, suite: &Suite) -> Result<()
             check_model_file(path)
         };
         check().with_context(|| format!("model {name:?}"))?;
-        let is_taken =
-            |entry: &&Entry| entry.name == *name && (entry.place != Place::Suite || entry.variant == variant);
-        match catalogue.iter().find(is_taken) {
-            Some(entry) if entry.variant == variant && is_of_file(entry, path) => continue,
-            Some(_) => bail!(
-                "model {name:?} {variant} has the name of another model: call it otherwise, as in `--path NAME={}`, or by \
-                 another `name` or `variant` of the suite",
-                path.display()
-            ),
-            None => {}
-        }
+        let is_taken = |entry: &Entry| entry.name == *name && (entry.place != Place::Suite || entry.variant == variant);
+        // The same file in a folder of `models/` is the same model.
+        catalogue.retain(|entry| !(entry.name == *name && entry.variant == variant && is_of_file(entry, path)));
+        ensure!(
+            !catalogue.iter().any(is_taken),
+            "model {name:?} {variant} has the name of another model: call it otherwise, as in `--path NAME={}`, or by another \
+             `name` or `variant` of the suite",
+            path.display()
+        );
         let mut model = read_files(name, variant, &files_of(path), &packaged);
         if let Ok(model) = &mut model {
             model.family = family.clone().unwrap_or_else(|| model.family.clone());
             model.modality = modality.clone().unwrap_or_else(|| model.modality.clone());
+            let own = put_said(model, table).with_context(|| format!("model {name:?}"))?;
+            unknown = Some(own.into_iter().filter(|it| unknown.as_ref().is_none_or(|all| all.contains(it))).collect());
+            inputs = model.inputs.iter().map(ToString::to_string).collect::<Vec<_>>().join(" ");
         }
         let model = model.map_err(failed);
         catalogue.push(Entry { name: name.clone(), variant: variant.into(), hub_id: None, place: Place::Suite, model });
     }
-    Ok(())
+    match unknown.as_deref() {
+        Some([first, ..]) => bail!("no file has an {first}: there are {inputs}"),
+        _ => Ok(()),
+    }
 }
 
 /// Whether the file of a suite is one that lies in a folder of `models/` and is in the catalogue already.

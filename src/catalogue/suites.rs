@@ -69,7 +69,7 @@ fn resolve_paths(suite: &mut Suite, folder: &Path) {
     resolve(&mut suite.data_source);
     for model in &mut suite.models {
         resolve(&mut model.data_source);
-        for path in [&mut model.path, &mut model.weights].into_iter().flatten() {
+        for path in [&mut model.path, &mut model.weights, &mut model.reference].into_iter().flatten() {
             *path = folder.join(&path);
         }
     }

@@ -1,14 +1,19 @@
 //! Makes a model of a user's files of one stem: a graph in one or two formats, or weights of a packaged model, and a TOML
 //! file with what they do not say.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail, ensure};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
-use crate::definition::{DataSource, Dimension, Dtype, Model, Origin, TensorSpec, Tolerance, check_component, whole};
+use super::reference_files::reference_of;
+use super::usual_sizes::with_usual_values;
+use crate::definition::{
+    ANY_SHAPE, DataSource, Dimension, Dtype, ElementType, GivenInput, Model, Origin, SuiteModel, TensorSpec, Tolerance,
+    check_component, whole, with_dimensions,
+};
 use crate::onnx;
 
 /// Extensions of files that are read as graphs.
@@ -29,6 +34,11 @@ pub fn is_graph(file: &Path) -> bool {
 /// Whether a file of this name is read as a model.
 pub fn is_model_file(file: &Path) -> bool {
     is_graph(file) || has_extension(file, WEIGHTS)
+}
+
+/// Whether a file has weights, and a TOML file beside it says whose.
+pub fn is_weights_with_toml(file: &Path) -> bool {
+    has_extension(file, WEIGHTS) && file.with_extension(TOML).is_file()
 }
 
 /// # Errors
@@ -97,23 +107,21 @@ pub fn read_files(name: &str, variant: &str, files: &[PathBuf], packaged: &[Mode
         return with_own_weights(name, variant, &weights, packaged);
     };
     let sidecar: GraphToml = with_extension(TOML).map(|path| read_toml(&path)).transpose()?.unwrap_or_default();
-    let sidecar_path = graph.with_extension(TOML);
     let summary = onnx.as_deref().map(onnx::read_summary).transpose()?;
     let dtype = match (&summary, &torchscript) {
         (Some(summary), _) => summary.dtype,
         (None, Some(archive)) => onnx::read_dtype(archive)?,
         (None, None) => Dtype::F32,
     };
-    let own_inputs = summary.as_ref().map(|summary| summary.inputs.clone());
-    let inputs = match sidecar.inputs.or(own_inputs) {
-        Some(inputs) => inputs,
-        None => bail!(missing_inputs(&sidecar_path, torchscript.as_deref())?),
+    let inputs = match (sidecar.inputs, &summary) {
+        (Some(inputs), _) => inputs,
+        (None, Some(summary)) => summary.inputs.iter().cloned().map(with_usual_values).collect(),
+        (None, None) => inputs_of_archive(graph)?,
     };
     let own_outputs = summary.as_ref().map(|summary| summary.outputs.clone()).unwrap_or_default();
     let outputs = sidecar.outputs.unwrap_or(own_outputs);
     let inputs = with_dimensions(inputs, &sidecar.dimensions);
-    let unknown = unknown_dimensions(&inputs);
-    ensure!(unknown.is_empty(), missing_dimensions(&sidecar_path, &unknown));
+    let reference = reference_of(graph);
     let (parts, phases) = whole(&inputs, with_dimensions(outputs, &sidecar.dimensions));
     Ok(Model {
         name: name.into(),
@@ -129,7 +137,7 @@ pub fn read_files(name: &str, variant: &str, files: &[PathBuf], packaged: &[Mode
         tolerance: sidecar.tolerance.unwrap_or_default(),
         dtype,
         data_source: DataSource::Synthetic,
-        origin: Origin::Files { onnx, torchscript, reference: None },
+        origin: Origin::Files { onnx, torchscript, reference },
     })
 }
 
@@ -158,52 +166,60 @@ fn with_own_weights(name: &str, variant: &str, weights: &Path, packaged: &[Model
     })
 }
 
-fn with_dimensions(mut specs: Vec<TensorSpec>, sizes: &BTreeMap<String, usize>) -> Vec<TensorSpec> {
-    for dimension in specs.iter_mut().flat_map(|spec| &mut spec.shape) {
-        if let Dimension::Symbol(symbol) = dimension
-            && let Some(size) = sizes.get(symbol)
-        {
-            *dimension = Dimension::Fixed(*size);
+/// Puts what a table of a suite says of inputs, sizes and the reference into the model of its file. Returns what of it the file
+/// does not have.
+///
+/// # Errors
+/// The model is one of weights, whose architecture says all this.
+pub(super) fn put_said(model: &mut Model, said: &SuiteModel) -> Result<Vec<String>> {
+    if said.inputs.is_empty() && said.dims.is_empty() && said.reference.is_none() {
+        return Ok(Vec::new());
+    }
+    let Origin::Files { reference, .. } = &mut model.origin else {
+        bail!("a file of weights has the inputs and the reference of its architecture");
+    };
+    if let Some(path) = &said.reference {
+        ensure!(path.exists(), "there is no reference {}", path.display());
+        *reference = Some(path.clone());
+    }
+    let mut unknown = Vec::new();
+    let mut inputs = model.inputs.clone();
+    for GivenInput(given) in &said.inputs {
+        match inputs.iter_mut().find(|input| input.name == given.name) {
+            Some(input) => {
+                let is_silent = given.below.is_none() && given.constant.is_none();
+                let (below, constant) =
+                    if is_silent { (input.below, input.constant) } else { (given.below, given.constant) };
+                *input = TensorSpec { below, constant, ..given.clone() };
+            }
+            None => unknown.push(format!("input {:?}", given.name)),
         }
     }
-    specs
-}
-
-fn unknown_dimensions(inputs: &[TensorSpec]) -> BTreeSet<String> {
-    inputs
-        .iter()
-        .flat_map(|input| &input.shape)
-        .filter_map(|dimension| match dimension {
-            Dimension::Symbol(symbol) if symbol != crate::definition::BATCH => Some(symbol.clone()),
-            _ => None,
+    let has = |name: &String| {
+        inputs.iter().any(|input| {
+            let is_symbol = |dimension: &Dimension| *dimension == Dimension::Symbol(name.clone());
+            let place = name.strip_prefix(&input.name).and_then(|rest| rest.strip_prefix('.')?.parse().ok());
+            input.shape.iter().any(is_symbol)
+                || place.is_some_and(|place: usize| input.shape.get(place).is_some_and(|size| size.fixed().is_none()))
         })
-        .collect()
+    };
+    unknown.extend(said.dims.keys().filter(|name| !has(name)).map(|name| format!("open size {name:?}")));
+    *model = model.clone().with_inputs(with_dimensions(inputs, &said.dims));
+    Ok(unknown)
 }
 
-fn missing_dimensions(sidecar: &Path, unknown: &BTreeSet<String>) -> String {
-    let lines: Vec<String> = unknown.iter().map(|symbol| format!("{symbol:?} = 128")).collect();
-    format!("the file leaves sizes open; write them into {}:\n[dimensions]\n{}", sidecar.display(), lines.join("\n"))
-}
-
-/// The message with the lines to add for a TorchScript file: the names are those of the file, and the user has to correct
-/// types and shapes.
+/// The inputs of a TorchScript archive, which has their names and not their shapes.
 ///
 /// # Errors
 /// The archive cannot be read.
-fn missing_inputs(sidecar: &Path, archive: Option<&Path>) -> Result<String> {
-    let inputs = archive.map(onnx::read_inputs).transpose()?.unwrap_or_default();
-    let lines = |(name, _): &(String, String)| {
-        let is_token = ["mask", "ids", "token"].iter().any(|word| name.contains(word));
-        let kind =
-            if is_token { "\"i64\"\nshape = [\"batch\", 128]" } else { "\"f32\"\nshape = [\"batch\", 3, 224, 224]" };
-        format!("[[inputs]]\nname = {name:?}\ndtype = {kind}\n")
+fn inputs_of_archive(archive: &Path) -> Result<Vec<TensorSpec>> {
+    let input = |(name, _): (String, String)| {
+        let has = |words: &[&str]| words.iter().any(|word| name.contains(word));
+        let dtype = if has(&["mask", "ids", "token"]) { ElementType::I64 } else { ElementType::F32 };
+        let constant = has(&["mask"]).then_some(1.0);
+        TensorSpec { constant, ..TensorSpec::new(name, dtype, vec![Dimension::Symbol(ANY_SHAPE.into())]) }
     };
-    let lines: String = inputs.iter().map(lines).collect();
-    Ok(format!(
-        "a TorchScript file does not say the shapes of its inputs; write them into {}, for example:\n{}",
-        sidecar.display(),
-        lines.trim_end()
-    ))
+    Ok(onnx::read_inputs(archive)?.into_iter().map(input).collect())
 }
 
 #[cfg(test)]
@@ -261,17 +277,5 @@ mod tests {
         };
         assert_eq!(files("net.pt"), ["net.pt", "net.onnx", "net.toml"]);
         assert_eq!(files("net.safetensors"), ["net.safetensors", "net.toml"]);
-    }
-
-    #[test]
-    fn open_dimensions_are_asked_for_with_the_lines_to_add() {
-        let spec = |shape: Vec<Dimension>| TensorSpec::new("ids", crate::definition::ElementType::I64, shape);
-        let symbol = |name: &str| Dimension::Symbol(name.into());
-        let inputs = vec![spec(vec![symbol("batch"), symbol("sequence")])];
-        let unknown = unknown_dimensions(&inputs);
-        let message = missing_dimensions(Path::new("models/exported/m.toml"), &unknown);
-        assert!(message.ends_with("models/exported/m.toml:\n[dimensions]\n\"sequence\" = 128"), "{message}");
-        let sizes = BTreeMap::from([("sequence".to_owned(), 16)]);
-        assert!(unknown_dimensions(&with_dimensions(inputs, &sizes)).is_empty());
     }
 }

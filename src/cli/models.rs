@@ -23,6 +23,9 @@ use crate::selection::{EffortArguments, PlannedCase, Selection};
 #[derive(Args)]
 #[command(after_help = "Example:\n  inferbench models --suite quick --format json")]
 pub struct Arguments {
+    /// Files and folders of models instead of the suite's
+    #[arg(value_name = "FILE|FOLDER")]
+    files: Vec<String>,
     #[command(flatten)]
     selection: Selection,
     #[arg(long, value_enum, default_value = "table")]
@@ -31,7 +34,8 @@ pub struct Arguments {
 
 pub fn run(arguments: &Arguments) -> Result<u8> {
     let paths = Paths::find();
-    let Plan { cases, .. } = make_plan(&paths, &arguments.selection, &EffortArguments::default())?;
+    let selection = Selection { files: arguments.files.clone(), ..arguments.selection.clone() };
+    let Plan { cases, .. } = make_plan(&paths, &selection, &EffortArguments::default())?;
     let mut seen = BTreeSet::new();
     let texts = ["model", "variant", "family"].map(Column::text);
     let numbers = ["parameters", "size"].map(Column::number);

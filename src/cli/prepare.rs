@@ -15,13 +15,17 @@ use crate::selection::{EffortArguments, Selection};
 #[derive(Args)]
 #[command(after_help = "Example:\n  inferbench prepare --suite quick")]
 pub struct Arguments {
+    /// Files and folders of models instead of the suite's
+    #[arg(value_name = "FILE|FOLDER")]
+    files: Vec<String>,
     #[command(flatten)]
     selection: Selection,
 }
 
 pub fn run(arguments: &Arguments) -> Result<u8> {
     let paths = Paths::find();
-    let Plan { cases, .. } = make_plan(&paths, &arguments.selection, &EffortArguments::default())?;
+    let selection = Selection { files: arguments.files.clone(), ..arguments.selection.clone() };
+    let Plan { cases, .. } = make_plan(&paths, &selection, &EffortArguments::default())?;
     let usable = cases.iter().filter_map(|planned| Some((planned.definition.as_ref().ok()?, planned.case.dtype)));
     let models: BTreeMap<(String, &str, Dtype), &Model> =
         usable.map(|(model, dtype)| ((model.artifact_folder_name(), model.variant.as_str(), dtype), model)).collect();

@@ -18,12 +18,15 @@ use crate::selection::{EffortArguments, Selection};
 
 /// Measure the cases of a suite, convert the results and show them
 #[derive(Args)]
-#[command(after_help = "Examples:\n  inferbench run --model digits --backend ort --iterations 500\n  \
-        inferbench run --suite quick --processes 5 --save-baseline main\n  inferbench run --baseline main --dry-run\n  inferbench run --path net.onnx,net-int8.onnx --data-source image-folder:pictures")]
+#[command(
+    after_help = "Examples:\n  inferbench run net.onnx\n  inferbench run net.onnx --dim height=640 --dim width=640 --batch-sizes 1\n  \
+        inferbench run --model digits --backend ort --iterations 500\n  \
+        inferbench run --suite quick --processes 5 --save-baseline main\n  inferbench run --baseline main --dry-run\n  inferbench run --path net.onnx,net-int8.onnx --data-source image-folder:pictures"
+)]
 pub struct Arguments {
-    /// Only the cases whose id matches this regular expression
-    #[arg(value_name = "FILTER")]
-    filter: Option<String>,
+    /// Files and folders of models to measure instead of the suite's, and a regular expression that cases' ids have to match
+    #[arg(value_name = "FILE|FOLDER|FILTER")]
+    words: Vec<String>,
     #[command(flatten)]
     selection: Selection,
     #[command(flatten)]
@@ -55,15 +58,17 @@ pub struct Arguments {
 }
 
 pub fn run(arguments: &Arguments) -> anyhow::Result<u8> {
+    let mut selection = arguments.selection.clone();
+    let filter = selection.take_words(&arguments.words)?;
     if arguments.verify_only {
-        return verify::verify(&arguments.selection, &arguments.effort, arguments.filter.as_deref(), Format::Table);
+        return verify::verify(&selection, &arguments.effort, filter, Format::Table);
     }
     let purpose = if arguments.benchmark_only { Purpose::MeasureUnverified } else { Purpose::Measure };
     let request = Request {
         purpose,
-        selection: arguments.selection.clone(),
+        selection,
         effort: arguments.effort.clone(),
-        criterion_arguments: criterion_arguments(arguments),
+        criterion_arguments: criterion_arguments(arguments, filter),
         resume: arguments.resume,
         is_dry: arguments.dry_run,
         ..Request::default()
@@ -108,9 +113,9 @@ fn models_with_variants(records: &[Record]) -> Vec<String> {
     variants.into_iter().filter(|(_, names)| names.len() > 1).map(|(model, _)| model.to_owned()).collect()
 }
 
-fn criterion_arguments(arguments: &Arguments) -> Vec<String> {
+fn criterion_arguments(arguments: &Arguments, filter: Option<String>) -> Vec<String> {
     let mut criterion = vec!["--bench".to_owned()];
-    criterion.extend(arguments.filter.clone());
+    criterion.extend(filter);
     for (flag, value) in [("--save-baseline", &arguments.save_baseline), ("--baseline", &arguments.baseline)] {
         if let Some(value) = value {
             criterion.extend([flag.to_owned(), value.clone()]);

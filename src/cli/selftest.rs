@@ -9,7 +9,7 @@ use crate::duel::measure_gate;
 use crate::exit_codes;
 use crate::paths::Paths;
 use crate::report::{Format, json};
-use crate::selftest::{self, Selftest, SelftestEnd};
+use crate::selftest::{self, Selftest};
 
 /// Find the smallest change between two runs that can be shown on this machine; reports quote it
 #[derive(Args)]
@@ -25,8 +25,8 @@ pub struct Arguments {
 pub fn run(arguments: &Arguments) -> anyhow::Result<u8> {
     let at_most = Duration::from_secs_f64(60.0 * arguments.minutes);
     let selftest = match selftest::measure(&Paths::find(), at_most, &measure_gate)? {
-        SelftestEnd::Complete(selftest) => selftest,
-        SelftestEnd::Stopped(exit_code) => return Ok(exit_code),
+        Ok(selftest) => selftest,
+        Err(exit_code) => return Ok(exit_code),
     };
     match arguments.format {
         Format::Json => print!("{}", json(&selftest)),
@@ -36,7 +36,7 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<u8> {
 }
 
 fn table(selftest: &Selftest) -> String {
-    let Selftest { overhead, spread, smallest_change, processes, case, gate, .. } = selftest;
+    let Selftest { overhead, smallest_change, processes, case, gate, .. } = selftest;
     let calls: usize = processes.iter().map(|process| process.calls).sum();
     let median = processes.iter().map(|process| process.p50_ms()).sum::<f64>() / processes.len() as f64;
     let disturbed =
@@ -57,12 +57,7 @@ fn table(selftest: &Selftest) -> String {
         ("null backend", format!("{:.1} ns a call, ratio {:.2}", overhead.null_call_ns, overhead.null_call_ratio)),
         ("measured", format!("{case}: {} processes, {calls} calls, {:.3} ms", processes.len(), median)),
         ("disturbed", disturbed),
-        ("between calls", format!("{:.2} %", spread.calls_percent)),
-        ("between samples", format!("{:.2} %", spread.samples_percent)),
-        (
-            "between processes",
-            format!("{:.2} %; of their medians {:.2} %", spread.processes_percent, smallest_change.deviation_percent),
-        ),
+        ("between processes", format!("{:.2} % of their medians", smallest_change.deviation_percent)),
         ("duels", gate),
     ];
     let lines: String = lines.into_iter().map(|(name, value)| format!("{name:<19}{value}\n")).collect();

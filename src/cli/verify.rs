@@ -1,6 +1,5 @@
 //! `inferbench verify`: runs each case once and compares its outputs; the compatibility matrix.
 
-use anyhow::Result;
 use clap::Args;
 
 use crate::harness::{self, Purpose, Request};
@@ -13,32 +12,39 @@ use crate::{convert, exit_codes};
 /// Run each case once and compare its outputs with the reference; print the compatibility matrix
 #[derive(Args)]
 #[command(
-    after_help = "Examples:\n  inferbench verify\n  inferbench verify --suite small --device cpu,openvino --format md"
+    after_help = "Examples:\n  inferbench verify\n  inferbench verify net.onnx --reference outputs.npz\n  inferbench verify --suite small --device cpu,openvino --format md"
 )]
 pub struct Arguments {
-    /// Only the cases whose id matches this regular expression
-    #[arg(value_name = "FILTER")]
-    filter: Option<String>,
+    /// Files and folders of models to verify instead of the suite's, and a regular expression that cases' ids have to match
+    #[arg(value_name = "FILE|FOLDER|FILTER")]
+    words: Vec<String>,
     #[command(flatten)]
     selection: Selection,
     #[arg(long, value_enum, default_value = "table")]
     format: Format,
 }
 
-pub fn run(arguments: &Arguments) -> Result<u8> {
-    verify(&arguments.selection, &EffortArguments::default(), arguments.filter.as_deref(), arguments.format)
+pub fn run(arguments: &Arguments) -> anyhow::Result<u8> {
+    let mut selection = arguments.selection.clone();
+    let filter = selection.take_words(&arguments.words)?;
+    verify(&selection, &EffortArguments::default(), filter, arguments.format)
 }
 
 /// Verifies the selected cases and prints the matrix.
 ///
 /// # Errors
 /// What was asked for is wrong.
-pub fn verify(selection: &Selection, effort: &EffortArguments, filter: Option<&str>, format: Format) -> Result<u8> {
+pub fn verify(
+    selection: &Selection,
+    effort: &EffortArguments,
+    filter: Option<String>,
+    format: Format,
+) -> anyhow::Result<u8> {
     let request = Request {
         purpose: Purpose::Verify,
         selection: selection.clone(),
         effort: effort.clone(),
-        criterion_arguments: std::iter::once("--bench".to_owned()).chain(filter.map(str::to_owned)).collect(),
+        criterion_arguments: std::iter::once("--bench".to_owned()).chain(filter).collect(),
         ..Request::default()
     };
     let finished = harness::run(&Paths::find(), &request)?;

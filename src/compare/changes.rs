@@ -2,7 +2,6 @@
 
 use serde::Serialize;
 
-use super::sides::Measurement;
 use crate::definition::Status;
 use crate::run_data::Record;
 use crate::statistics;
@@ -48,7 +47,7 @@ pub struct Allowance {
 const ROUNDING: f64 = 1e-9;
 
 /// The changes of a case that both sides have.
-pub fn changes(base: &[&Measurement], candidate: &[&Measurement], allowance: Allowance) -> Vec<Change> {
+pub fn changes(base: &[&Record], candidate: &[&Record], allowance: Allowance) -> Vec<Change> {
     let mut changes = Vec::new();
     changes.extend(status_change(base, candidate));
     if worst_status(base) != Status::Ok || worst_status(candidate) != Status::Ok {
@@ -78,13 +77,13 @@ pub fn changes(base: &[&Measurement], candidate: &[&Measurement], allowance: All
 }
 
 /// The first of the runs' statuses that is not `ok`, if there is one.
-pub fn worst_status(measurements: &[&Measurement]) -> Status {
-    let statuses = || measurements.iter().map(|found| found.record.status);
+pub fn worst_status(records: &[&Record]) -> Status {
+    let statuses = || records.iter().map(|record| record.status);
     statuses().find(|status| *status != Status::Ok).unwrap_or(Status::Ok)
 }
 
 /// A case that does not run any more, or is wrong now, is a regression.
-fn status_change(base: &[&Measurement], candidate: &[&Measurement]) -> Option<Change> {
+fn status_change(base: &[&Record], candidate: &[&Record]) -> Option<Change> {
     let (before, after) = (worst_status(base), worst_status(candidate));
     let effect = match (before, after) {
         _ if before == after => return None,
@@ -94,9 +93,9 @@ fn status_change(base: &[&Measurement], candidate: &[&Measurement]) -> Option<Ch
         (_, Status::Ok) => Effect::Improvement,
         _ => Effect::Notice,
     };
-    let shown = |status: Status, measurements: &[&Measurement]| {
-        let found = measurements.iter().find(|found| found.record.status == status);
-        let message = found.and_then(|found| found.record.message.as_deref()).filter(|_| status != Status::Ok);
+    let shown = |status: Status, records: &[&Record]| {
+        let found = records.iter().find(|record| record.status == status);
+        let message = found.and_then(|record| record.message.as_deref()).filter(|_| status != Status::Ok);
         let line = message.and_then(|message| message.lines().next());
         Value::Text(line.map_or_else(|| status.to_string(), |line| format!("{status}: {line}")))
     };
@@ -104,8 +103,8 @@ fn status_change(base: &[&Measurement], candidate: &[&Measurement]) -> Option<Ch
 }
 
 /// A notice if the outputs are no longer compared with the reference; a wrong output is a status.
-fn verified_change(base: &[&Measurement], candidate: &[&Measurement]) -> Option<Change> {
-    let is_verified = |side: &[&Measurement]| side.iter().all(|found| found.record.verified == Some(true));
+fn verified_change(base: &[&Record], candidate: &[&Record]) -> Option<Change> {
+    let is_verified = |side: &[&Record]| side.iter().all(|record| record.verified == Some(true));
     let [base_text, candidate_text] = ["yes", "no"].map(|text| Value::Text(text.into()));
     let change = Change { quantity: "verified", base: base_text, candidate: candidate_text, effect: Effect::Notice };
     (is_verified(base) && !is_verified(candidate)).then_some(change)
@@ -114,7 +113,7 @@ fn verified_change(base: &[&Measurement], candidate: &[&Measurement]) -> Option<
 /// A change for the worse beyond what is allowed is a regression. `worse` says how much worse the second value is.
 fn numeric_change(
     quantity: &'static str,
-    sides: [&[&Measurement]; 2],
+    sides: [&[&Record]; 2],
     of: fn(&Record) -> Option<f64>,
     allowed: f64,
     worse: impl Fn(f64, f64) -> f64,
@@ -131,12 +130,12 @@ fn numeric_change(
 }
 
 /// The median over the runs. Returns `None` if one of them lacks the figure.
-fn median(measurements: &[&Measurement], of: impl Fn(&Record) -> Option<f64>) -> Option<f64> {
-    statistics::median(&measurements.iter().map(|found| of(&found.record)).collect::<Option<Vec<f64>>>()?)
+fn median(records: &[&Record], of: impl Fn(&Record) -> Option<f64>) -> Option<f64> {
+    statistics::median(&records.iter().map(|record| of(record)).collect::<Option<Vec<f64>>>()?)
 }
 
-fn one_value<T: PartialEq>(measurements: &[&Measurement], of: impl Fn(&Record) -> T) -> Option<T> {
-    let mut values = measurements.iter().map(|found| of(&found.record));
+fn one_value<T: PartialEq>(records: &[&Record], of: impl Fn(&Record) -> T) -> Option<T> {
+    let mut values = records.iter().map(|record| of(record));
     let first = values.next()?;
     values.all(|value| value == first).then_some(first)
 }
@@ -149,7 +148,6 @@ mod tests {
     const ALLOWANCE: Allowance = Allowance { memory: 0.1, accuracy: 0.005 };
 
     fn found(base: Record, candidate: Record) -> Vec<(&'static str, Effect)> {
-        let [base, candidate] = [base, candidate].map(|record| Measurement { record, within: None });
         let changes = changes(&[&base], &[&candidate], ALLOWANCE);
         changes.into_iter().map(|change| (change.quantity, change.effect)).collect()
     }
@@ -178,8 +176,7 @@ mod tests {
 
     #[test]
     fn one_run_of_several_that_fails_is_enough() {
-        let [ok, failed] =
-            [Status::Ok, Status::Failed].map(|status| Measurement { record: with_status(status), within: None });
+        let [ok, failed] = [Status::Ok, Status::Failed].map(with_status);
         let changes = changes(&[&ok, &ok], &[&ok, &failed], ALLOWANCE);
         assert_eq!(changes[0].candidate, Value::Text("failed: why".into()));
     }

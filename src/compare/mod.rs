@@ -40,7 +40,7 @@ pub use filter::CaseFilter;
 pub use gate::{Found, Gate};
 pub use noise::{ASSUMED_DEVIATION, EarlierRuns, Noise, Source};
 pub use runs::{CaseRuns, estimate, floor};
-pub use sides::{Measurement, Side};
+pub use sides::Side;
 pub use verdict::{Finding, LAYOUT_FLOOR, Limits, MOST_FLOOR, RatioEstimate, RatioInterval, Verdict, verdicts};
 pub use within::Within;
 
@@ -183,7 +183,7 @@ impl LatencyChange {
 
 impl SideSummary {
     fn new(side: &Side) -> Self {
-        let records = || side.measurements.iter().map(|found| &found.record);
+        let records = || side.records.iter();
         let shares: Vec<f64> = records().filter_map(|record| record.disturbed_share).collect();
         let last = records().next_back();
         SideSummary {
@@ -258,7 +258,7 @@ pub fn compare(
             continue;
         }
         let latency = runs_of_both(&pair, earlier, known).map(|(base, candidate)| {
-            disturbed_runs = disturbed_runs.max(earlier.disturbed_like(&pair.base[0].record));
+            disturbed_runs = disturbed_runs.max(earlier.disturbed_like(pair.base[0]));
             let layout = Limits::layout(pair.is_same_build());
             let floor = floor(&base, &candidate, options.confidence).max(layout);
             let estimate = estimate(&base, &candidate, options.confidence);
@@ -266,7 +266,7 @@ pub fn compare(
             LatencyChange::new(&base, &candidate, estimate, floor)
         });
         has_pair |= latency.is_some() || !changes.is_empty();
-        let records = [&pair.base, &pair.candidate].map(|side| side.iter().map(|found| found.record.clone()).collect());
+        let records = [&pair.base, &pair.candidate].map(|side| side.iter().copied().cloned().collect());
         cases.push(ComparedCase { latency, allowed_differences, records, ..case(changes) });
     }
     let findings = verdicts(&estimates, 1.0 - options.confidence);
@@ -305,12 +305,12 @@ fn conclude(cases: &[ComparedCase], has_pair: bool) -> Conclusion {
 
 /// A case that is gone is a regression if it ran before and was asked for again.
 fn of_one_side(pair: &Pair<'_>, candidate: &Side, options: &Options) -> Change {
-    let shown = |side: &[&Measurement]| Value::Text(worst_status(side).to_string());
+    let shown = |side: &[&Record]| Value::Text(worst_status(side).to_string());
     let absent = |why: &str| Value::Text(why.to_owned());
     let (base, candidate, is_regression) = match pair.base.first() {
         None => (absent("not there"), shown(&pair.candidate), false),
-        Some(found) => {
-            let was_asked_for = candidate.was_asked_for(&pair.case, &found.record.suite);
+        Some(record) => {
+            let was_asked_for = candidate.was_asked_for(&pair.case, &record.suite);
             let did_run = worst_status(&pair.base) == Status::Ok;
             let why = if was_asked_for { "gone" } else { "not asked for" };
             (shown(&pair.base), absent(why), was_asked_for && did_run && !options.missing_is_allowed)
@@ -322,12 +322,12 @@ fn of_one_side(pair: &Pair<'_>, candidate: &Side, options: &Options) -> Change {
 
 /// Medians and noise of both sides. Returns `None` if a record has no median.
 fn runs_of_both(pair: &Pair<'_>, earlier: &EarlierRuns, known: &dyn Fn(&str) -> Noise) -> Option<(CaseRuns, CaseRuns)> {
-    let logarithms = |side: &[&Measurement]| -> Option<Vec<f64>> {
-        let median = |found: &&Measurement| found.record.latency_p50_ms.filter(|ms| *ms > 0.0 && ms.is_finite());
-        side.iter().map(|found| median(found).map(f64::ln)).collect()
+    let logarithms = |side: &[&Record]| -> Option<Vec<f64>> {
+        let median = |record: &Record| record.latency_p50_ms.filter(|ms| *ms > 0.0 && ms.is_finite());
+        side.iter().map(|record| median(record).map(f64::ln)).collect()
     };
     let (base, candidate) = logarithms(&pair.base).zip(logarithms(&pair.candidate))?;
-    let like = [&pair.base[0].record, &pair.candidate[0].record];
+    let like = [pair.base[0], pair.candidate[0]];
     let mut groups = like.map(|record| earlier.groups_like(record));
     let is_one_noise = groups[0] == groups[1] && like[0].host_id == like[1].host_id;
     if is_one_noise {
@@ -339,12 +339,8 @@ fn runs_of_both(pair: &Pair<'_>, earlier: &EarlierRuns, known: &dyn Fn(&str) -> 
     }
     let sides = [&pair.base, &pair.candidate];
     let [of_base, of_candidate] = [0, 1].map(|side| {
-        let own = Noise::of_processes(sides[side].iter().map(|found| &found.record));
+        let own = Noise::of_processes(sides[side].iter().copied());
         Noise::of_groups(&groups[side], own.unwrap_or_else(|| known(&like[side].host_id)))
     });
-    let within = |side: &[&Measurement]| side.iter().map(|found| found.within).collect();
-    Some((
-        CaseRuns { log_medians: base, within: within(&pair.base), noise: of_base },
-        CaseRuns { log_medians: candidate, within: within(&pair.candidate), noise: of_candidate },
-    ))
+    Some((CaseRuns::new(&pair.base, base, of_base), CaseRuns::new(&pair.candidate, candidate, of_candidate)))
 }

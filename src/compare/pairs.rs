@@ -1,4 +1,4 @@
-//! The measurements of both sides that are of the same case, and the conditions in which they differ.
+//! The records of both sides that are of the same case, and the conditions in which they differ.
 
 use std::collections::BTreeSet;
 
@@ -7,15 +7,16 @@ use indexmap::IndexMap;
 
 use super::conditions::{Condition, Difference, is_same_build};
 use super::filter::CaseFilter;
-use super::sides::{Measurement, Side};
+use super::sides::Side;
 use crate::definition::{Boundary, Case};
+use crate::run_data::Record;
 
-/// A case with the measurements of each side; one side may have none.
+/// A case with the records of each side; one side may have none.
 #[derive(Debug)]
 pub struct Pair<'a> {
     pub case: Case,
-    pub base: Vec<&'a Measurement>,
-    pub candidate: Vec<&'a Measurement>,
+    pub base: Vec<&'a Record>,
+    pub candidate: Vec<&'a Record>,
 }
 
 /// The pairs in the order of the base, then what only the candidate has. Cases are paired by their identity; where one
@@ -24,7 +25,7 @@ pub fn pair<'a>(base: &'a Side, candidate: &'a Side, filter: &CaseFilter) -> Vec
     let bases = by_case(base, filter);
     let mut candidates = by_case(candidate, filter);
     let mut pairs = Vec::with_capacity(bases.len());
-    for (case, measurements) in &bases {
+    for (case, records) in &bases {
         let with = |boundary: Boundary| Case { boundary, ..case.clone() };
         // The same boundary, or else one that the base does not have.
         let others = [Boundary::Compute, Boundary::EndToEnd].map(with).into_iter();
@@ -32,18 +33,18 @@ pub fn pair<'a>(base: &'a Side, candidate: &'a Side, filter: &CaseFilter) -> Vec
         let found = cases.find(|case| candidates.contains_key(case));
         // What was paired is paired once.
         let candidate = found.and_then(|case| candidates.get_mut(&case)).map(std::mem::take).unwrap_or_default();
-        pairs.push(Pair { case: case.clone(), base: measurements.clone(), candidate });
+        pairs.push(Pair { case: case.clone(), base: records.clone(), candidate });
     }
-    let only_there = candidates.into_iter().filter(|(_, measurements)| !measurements.is_empty());
+    let only_there = candidates.into_iter().filter(|(_, records)| !records.is_empty());
     pairs.extend(only_there.map(|(case, candidate)| Pair { case, base: Vec::new(), candidate }));
     pairs
 }
 
-/// The measurements of a side, by case.
-fn by_case<'a>(side: &'a Side, filter: &CaseFilter) -> IndexMap<Case, Vec<&'a Measurement>> {
-    let mut groups: IndexMap<Case, Vec<&Measurement>> = IndexMap::new();
-    for found in &side.measurements {
-        groups.entry(found.record.case()).or_default().push(found);
+/// The records of a side, by case.
+fn by_case<'a>(side: &'a Side, filter: &CaseFilter) -> IndexMap<Case, Vec<&'a Record>> {
+    let mut groups: IndexMap<Case, Vec<&Record>> = IndexMap::new();
+    for record in &side.records {
+        groups.entry(record.case()).or_default().push(record);
     }
     groups.retain(|case, _| filter.matches(case));
     groups
@@ -52,20 +53,22 @@ fn by_case<'a>(side: &'a Side, filter: &CaseFilter) -> IndexMap<Case, Vec<&'a Me
 impl Pair<'_> {
     /// The run whose measurement both sides have, as a baseline that was saved by the latest run has.
     pub fn shared_run(&self) -> Option<&str> {
-        let is_shared = |found: &&&Measurement| self.candidate.iter().any(|other| other.is_same_as(found));
-        self.base.iter().find(is_shared).map(|found| found.record.run_id.as_str())
+        let is_same = |one: &Record, other: &Record| {
+            one.run_id == other.run_id && one.latency_p50_ms.is_some() && one.latency_p50_ms == other.latency_p50_ms
+        };
+        let is_shared = |record: &&&Record| self.candidate.iter().any(|other| is_same(record, other));
+        self.base.iter().find(is_shared).map(|record| record.run_id.as_str())
     }
 
     /// Whether all runs of both sides are known to be of one build.
     pub fn is_same_build(&self) -> bool {
-        let first = &self.base[0].record;
-        self.base.iter().chain(&self.candidate).all(|found| is_same_build(first, &found.record))
+        self.base.iter().chain(&self.candidate).all(|record| is_same_build(self.base[0], record))
     }
 
     /// The conditions that are not the same everywhere.
     pub fn differences(&self) -> Vec<Difference> {
-        let values = |condition: Condition, measurements: &[&Measurement]| -> BTreeSet<String> {
-            measurements.iter().filter_map(|found| condition.of(&found.record)).collect()
+        let values = |condition: Condition, records: &[&Record]| -> BTreeSet<String> {
+            records.iter().filter_map(|record| condition.of(record)).collect()
         };
         let shown = |values: BTreeSet<String>| values.into_iter().collect::<Vec<_>>().join(" and ");
         let difference = |condition| {
@@ -81,7 +84,6 @@ impl Pair<'_> {
 mod tests {
     use super::*;
     use crate::compare::tests::simulation::empty_record;
-    use crate::run_data::Record;
 
     fn side(records: Vec<Record>) -> Side {
         Side::of_records("s", records)

@@ -3,6 +3,7 @@
 use super::noise::Noise;
 use super::verdict::{RatioEstimate, RatioInterval};
 use super::within::Within;
+use crate::run_data::Record;
 use crate::statistics::{StudentT, mean};
 
 /// The runs of one case on one side of a comparison.
@@ -85,6 +86,16 @@ fn error_and_freedom(components: &[Component]) -> (f64, f64) {
 }
 
 impl CaseRuns {
+    /// The runs of these records, with the logarithm of each one's time.
+    pub fn new(records: &[&Record], log_medians: Vec<f64>, noise: Noise) -> Self {
+        CaseRuns { log_medians, within: records.iter().map(|record| Within::of_record(record)).collect(), noise }
+    }
+
+    /// Whether there is a time.
+    pub fn is_known(&self) -> bool {
+        !self.log_medians.is_empty()
+    }
+
     fn count(&self) -> f64 {
         self.log_medians.len() as f64
     }

@@ -1,52 +1,27 @@
 //! The two sides of a comparison: runs by id or path, and Criterion's baselines by name.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::BTreeSet;
 use std::path::Path;
 
 use anyhow::{Result, bail, ensure};
 use clap::Parser;
 use indexmap::IndexMap;
 
-use super::within::Within;
 use crate::convert::convert;
 use crate::criterion_dir::find_baselines;
-use crate::definition::{Case, Status};
-use crate::history::{History, Run};
+use crate::definition::Case;
+use crate::history::History;
 use crate::paths::Paths;
 use crate::run_data::{CriterionArguments, Manifest, Record, RunFolder};
 
 /// Criterion's name for what was measured last.
 const NEW: &str = "new";
 
-/// A record, and how uncertain its median is by its own calls, where that is known.
-#[derive(Clone, Debug)]
-pub struct Measurement {
-    pub record: Record,
-    pub within: Option<Within>,
-}
-
-impl Measurement {
-    /// A record that is right, with the uncertainty that its calls show, or else its own figures; any other record, and one of
-    /// several processes, without.
-    fn new(record: Record, calls: Option<Vec<u64>>) -> Self {
-        let is_right = record.status == Status::Ok && record.latency_p50_interval_lower_ms.is_none();
-        let within = || calls.and_then(|calls| Within::of_calls(&calls)).or_else(|| Within::of_record(&record));
-        let within = if is_right { within() } else { None };
-        Measurement { record, within }
-    }
-
-    /// Whether the two are one measurement that was found in two paths.
-    pub fn is_same_as(&self, other: &Measurement) -> bool {
-        let [one, other] = [&self.record, &other.record];
-        one.run_id == other.run_id && one.latency_p50_ms.is_some() && one.latency_p50_ms == other.latency_p50_ms
-    }
-}
-
 /// One or more runs of the same code. A baseline is one run, although its cases may be of several.
 #[derive(Clone, Debug)]
 pub struct Side {
     pub name: String,
-    pub measurements: Vec<Measurement>,
+    pub records: Vec<Record>,
     manifests: Vec<Manifest>,
     /// What could not be used, for the reader.
     pub notes: Vec<String>,
@@ -64,12 +39,12 @@ impl Side {
             if let Some(twice) = side.run_ids().intersection(&run.run_ids()).next() {
                 bail!("{name}: run {twice} is on this side already; name each run once");
             }
-            side.measurements.extend(run.measurements);
+            side.records.extend(run.records);
             side.manifests.extend(run.manifests);
             side.notes.extend(run.notes);
         }
         ensure!(
-            !side.measurements.is_empty() || !side.manifests.is_empty(),
+            !side.records.is_empty() || !side.manifests.is_empty(),
             "a side of the comparison has no measurement; give a run, a folder or a baseline"
         );
         Ok(side)
@@ -77,23 +52,23 @@ impl Side {
 
     /// A run of these records, of which nothing else is known.
     pub fn of_records(name: &str, records: Vec<Record>) -> Self {
-        Side::new(name, records.into_iter().map(|record| Measurement::new(record, None)).collect(), Vec::new())
+        Side::new(name, records, Vec::new())
     }
 
-    fn new(name: &str, measurements: Vec<Measurement>, manifests: Vec<Manifest>) -> Self {
-        Side { name: name.to_owned(), measurements, manifests, notes: Vec::new() }
+    fn new(name: &str, records: Vec<Record>, manifests: Vec<Manifest>) -> Self {
+        Side { name: name.to_owned(), records, manifests, notes: Vec::new() }
     }
 
     /// The ids of the runs, in order.
     pub fn run_ids(&self) -> BTreeSet<&str> {
-        self.measurements.iter().map(|found| found.record.run_id.as_str()).collect()
+        self.records.iter().map(|record| record.run_id.as_str()).collect()
     }
 
     /// Whether a run of this side was to measure the case, as far as that can be known. Runs without a manifest were asked
     /// for what their suite says.
     pub fn was_asked_for(&self, case: &Case, suite: &str) -> bool {
         match self.manifests.as_slice() {
-            [] => self.measurements.iter().any(|found| found.record.suite == suite),
+            [] => self.records.iter().any(|record| record.suite == suite),
             manifests => manifests.iter().any(|manifest| was_asked_for(manifest, case)),
         }
     }
@@ -118,7 +93,7 @@ fn was_asked_for(manifest: &Manifest, case: &Case) -> bool {
 
 fn find_run(name: &str, history: &History, paths: &Paths) -> Result<Side> {
     if let Some(run) = history.find(name)? {
-        return of_run(name, &run);
+        return Ok(Side::new(name, run.records()?, run.manifest().unwrap_or_default().into_iter().collect()));
     }
     let runs = paths.runs();
     if name == NEW {
@@ -128,17 +103,6 @@ fn find_run(name: &str, history: &History, paths: &Paths) -> Result<Side> {
         return of_folders(name, &[folder], NEW, paths);
     }
     of_baseline(name, history, paths)
-}
-
-/// A run of the history.
-fn of_run(name: &str, run: &Run) -> Result<Side> {
-    let mut calls = run.calls()?;
-    let measurement = |record: Record| {
-        let calls = calls.remove(&record.case_id);
-        Measurement::new(record, calls.map(|calls| calls.samples_ns.concat()))
-    };
-    let measurements = run.records()?.into_iter().map(measurement).collect();
-    Ok(Side::new(name, measurements, run.manifest().unwrap_or_default().into_iter().collect()))
 }
 
 /// Criterion's baseline of this name: what each case was last saved as, and which cases failed in the runs that saved it.
@@ -154,26 +118,17 @@ fn of_baseline(name: &str, history: &History, paths: &Paths) -> Result<Side> {
 /// Of what several runs, the oldest first, left in a baseline, the last of each case.
 fn of_folders(name: &str, folders: &[RunFolder], baseline: &str, paths: &Paths) -> Result<Side> {
     let mut side = Side::new(name, Vec::new(), Vec::new());
-    let mut last: IndexMap<Case, Measurement> = IndexMap::new();
+    let mut last: IndexMap<Case, Record> = IndexMap::new();
     for folder in folders {
-        let mut calls = HashMap::new();
-        let conversion = convert(folder, &paths.criterion(), baseline, |record, entry| {
-            calls.insert(record.case(), entry.samples_ns.concat());
-            Ok(())
-        })?;
+        let conversion = convert(folder, &paths.criterion(), baseline, |_, _| Ok(()))?;
         if folders.len() == 1 {
             let refused = conversion.refused.iter().filter(|(id, _)| !Path::new(id).is_absolute());
             side.notes.extend(refused.map(|(id, reason)| format!("{name}: {id}: {reason}")));
         }
-        let measurement = |record: Record| {
-            let case = record.case();
-            let calls = calls.remove(&case);
-            (case, Measurement::new(record, calls))
-        };
-        last.extend(conversion.records.into_iter().map(measurement));
+        last.extend(conversion.records.into_iter().map(|record| (record.case(), record)));
         side.manifests.push(conversion.manifest);
     }
-    side.measurements.extend(last.into_values());
+    side.records.extend(last.into_values());
     Ok(side)
 }
 

@@ -12,8 +12,10 @@ use std::path::Path;
 use anyhow::{Result, ensure};
 
 use crate::criterion_dir::{Estimate, MeasuredEntry, QUICK, read_entry, read_estimates};
-use crate::definition::{CaseFailure, Effort, Phase};
-use crate::run_data::{Distribution, Latencies, Manifest, ManifestCase, Outcomes, Record, RunFolder, StopReason};
+use crate::definition::{Case, CaseFailure, Effort, Phase, Status};
+use crate::run_data::{
+    BY_REFERENCE, Distribution, Latencies, Manifest, ManifestCase, Outcomes, Record, RunFolder, StopReason,
+};
 use crate::statistics::{SortedCalls, autocorrelation, relative_half_width};
 
 /// What a run comes to.
@@ -65,6 +67,7 @@ pub fn convert(
         }
         records.push(record);
     }
+    agree_both_ways(&mut records);
     Ok(Conversion { manifest, records, distributions, refused, not_reached })
 }
 
@@ -72,7 +75,30 @@ pub fn convert(
 pub fn verified(manifest: &Manifest, outcomes: &Outcomes) -> Vec<Record> {
     let record =
         |planned| known(manifest, outcomes, planned).unwrap_or_else(|| failed(manifest, planned, "not reached"));
-    manifest.cases.iter().map(record).collect()
+    let mut records: Vec<Record> = manifest.cases.iter().map(record).collect();
+    agree_both_ways(&mut records);
+    records
+}
+
+/// A backend with whose outputs those of another agree agrees with that one, too.
+fn agree_both_ways(records: &mut [Record]) {
+    let is_agreed =
+        |record: &&Record| record.verified == Some(true) && record.verified_by.as_deref() != Some(BY_REFERENCE);
+    let agreed: Vec<(Case, String)> =
+        records.iter().filter(is_agreed).filter_map(|it| Some((it.case(), it.verified_by.clone()?))).collect();
+    for (case, with) in agreed {
+        let (backend, dtype) = with.split_once(" in ").unwrap_or((&with, case.dtype.name()));
+        let is_other = |record: &&mut Record| {
+            let other = record.case();
+            let is_compared =
+                other.benchmark_id().group == case.benchmark_id().group && other.batch_size == case.batch_size;
+            is_compared && other.backend == backend && other.dtype.name() == dtype && record.verified.is_none()
+        };
+        if let Some(other) = records.iter_mut().find(is_other).filter(|other| other.status == Status::Ok) {
+            other.verified = Some(true);
+            other.verified_by = Some(case.backend);
+        }
+    }
 }
 
 /// What is known of a case besides its measurement. Returns `None` if the run did not come to it.

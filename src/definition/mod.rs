@@ -22,4 +22,6 @@ pub use model::{CALIBRATION, Generation, Model, Origin, Part, PhasePlan, REFEREN
 pub use quantization::Quantization;
 pub use status::{CaseFailure, Status};
 pub use suite::{Effort, Suite, SuiteModel};
-pub use tensor_spec::{BATCH, Dimension, ElementType, SEQUENCE, Sizes, TensorSpec};
+pub use tensor_spec::{
+    ANY_SHAPE, BATCH, Dimension, ElementType, GivenInput, SEQUENCE, Sizes, TensorSpec, with_dimensions,
+};

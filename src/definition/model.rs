@@ -9,7 +9,7 @@ use super::case::{ORIGINAL, Phase};
 use super::data_source::DataSource;
 use super::dtype::Dtype;
 use super::quantization::Quantization;
-use super::tensor_spec::{Dimension, ElementType, TensorSpec};
+use super::tensor_spec::{BATCH, Dimension, ElementType, SEQUENCE, TensorSpec};
 
 /// A model that can be made into cases.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -157,6 +157,43 @@ impl Model {
             Dimension::Symbol(_) => sequence?,
         };
         Some(generation.prefix_positions + length)
+    }
+
+    /// The same model, which is not generative, with other inputs.
+    #[must_use]
+    pub fn with_inputs(self, inputs: Vec<TensorSpec>) -> Self {
+        let parts = self.parts.into_iter().map(|part| Part { inputs: inputs.clone(), ..part }).collect();
+        Model { inputs, parts, ..self }
+    }
+
+    /// The names of the dimensions of a user's file that have no size yet, in order, each once. The batch has its size from
+    /// the case, and so has the sequence if the case says its length.
+    pub fn open_dimensions(&self, sequence: Option<usize>) -> Vec<&str> {
+        let mut open: Vec<&str> = Vec::new();
+        if matches!(self.origin, Origin::Packaged { .. }) {
+            return open;
+        }
+        for dimension in self.inputs.iter().flat_map(|input| &input.shape) {
+            if let Dimension::Symbol(name) = dimension
+                && name != BATCH
+                && !(name == SEQUENCE && sequence.is_some())
+                && !open.contains(&name.as_str())
+            {
+                open.push(name);
+            }
+        }
+        open
+    }
+
+    /// The only batch size that the model takes: the first dimension of its first input, or 1 if that is a single number or a
+    /// list. Returns `None` if its inputs leave the batch open.
+    pub fn fixed_batch(&self) -> Option<usize> {
+        let batch = Dimension::Symbol(BATCH.into());
+        if self.inputs.iter().any(|input| input.shape.contains(&batch)) {
+            return None;
+        }
+        let first = self.inputs.iter().find(|input| input.shape.len() > 1);
+        Some(first.and_then(|input| input.shape[0].fixed()).unwrap_or(1))
     }
 
     /// Whether a case of the model has a sequence length.

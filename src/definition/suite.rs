@@ -10,6 +10,7 @@ use super::case::{Boundary, Phase};
 use super::data_source::DataSource;
 use super::device::parse_device;
 use super::dtype::Dtype;
+use super::tensor_spec::GivenInput;
 
 /// Which cases to run, and how much to measure of each. Read from `models/suites/<name>.toml` or a file of the user.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -52,6 +53,9 @@ pub struct SuiteModel {
     pub name: String,
     /// The model's file, if it is in none of the folders of `models/`; files of the same stem belong to it.
     pub path: Option<PathBuf>,
+    /// Whether the name is that of the file, so that another can be given to it.
+    #[serde(skip)]
+    pub is_named_by_file: bool,
     /// Which variant of the model the file of `path` is. The default is the original.
     pub variant: Option<String>,
     /// Which variants of the model run, or `all`. The default is the original and the files of users.
@@ -59,6 +63,14 @@ pub struct SuiteModel {
     /// A safetensors file that replaces a packaged model's weights; names and shapes are those of the state dict of the
     /// library that the model comes from.
     pub weights: Option<PathBuf>,
+    /// Inputs of a model with a path, in place of those that its file says: `["x:f32[batch,3,224,224]"]`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub inputs: Vec<GivenInput>,
+    /// Sizes that the file of a path leaves open, by their names, or as `x.2` for the third dimension of input `x`.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub dims: BTreeMap<String, usize>,
+    /// Inputs with the outputs that are right for a model with a path: a folder of `.pb` files, `.npz` or `.safetensors`.
+    pub reference: Option<PathBuf>,
     /// The samples for the evaluation of this model.
     pub data_source: Option<DataSource>,
     /// The family, for a model with a path.
@@ -188,7 +200,11 @@ impl Suite {
     /// A number is out of its range, or two settings exclude each other.
     pub fn check(&self) -> Result<()> {
         let of_models = self.models.iter().flat_map(|model| model.batch_sizes.iter().chain(&model.seq_lens));
-        for SuiteModel { name, path, variant, variants, weights, .. } in &self.models {
+        for SuiteModel { name, path, variant, variants, weights, inputs, dims, reference, .. } in &self.models {
+            ensure!(
+                path.is_some() || (inputs.is_empty() && dims.is_empty() && reference.is_none()),
+                "model {name:?}: `inputs`, `dims` and `reference` are for a model with a `path`"
+            );
             ensure!(
                 path.is_some() || variant.is_none(),
                 "model {name:?}: `variant` says what the file of a `path` is; `variants = [...]` says which run"

@@ -1,13 +1,15 @@
 //! The shape and element type of a model's inputs and outputs, with symbolic dimensions.
 
+use std::collections::BTreeMap;
 use std::fmt;
+use std::str::FromStr;
 
 use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
-use strum::Display;
+use strum::{Display, EnumString};
 
 /// The element type of an input or output tensor.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, Display)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, Display, EnumString)]
 #[serde(rename_all = "lowercase")]
 #[strum(serialize_all = "lowercase")]
 pub enum ElementType {
@@ -44,6 +46,9 @@ pub const BATCH: &str = "batch";
 /// The dimension that a case's sequence length stands for: tokens, or samples of sound.
 pub const SEQUENCE: &str = "sequence";
 
+/// Stands for all dimensions of an input of which not even their number is known.
+pub const ANY_SHAPE: &str = "...";
+
 /// The sizes that a case gives to the symbolic dimensions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sizes {
@@ -63,7 +68,7 @@ pub struct TensorSpec {
     pub below: Option<u64>,
     /// Every element of the input has this value, such as 1 in a mask.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub constant: Option<i64>,
+    pub constant: Option<f64>,
 }
 
 impl TensorSpec {
@@ -93,6 +98,23 @@ impl TensorSpec {
             .collect()
     }
 
+    /// Whether a tensor of that shape can be the input.
+    pub fn takes(&self, shape: &[usize]) -> bool {
+        let fits = |(dimension, size): (&Dimension, &usize)| dimension.fixed().is_none_or(|fixed| fixed == *size);
+        self.shape == [Dimension::Symbol(ANY_SHAPE.into())]
+            || self.shape.len() == shape.len() && self.shape.iter().zip(shape).all(fits)
+    }
+
+    /// The same with these sizes, but for the batch if it stays open.
+    #[must_use]
+    pub fn with_sizes(&self, shape: &[usize], is_batch_open: bool) -> Self {
+        let size = |(place, &size): (usize, &usize)| {
+            let is_batch = place == 0 && is_batch_open && self.is_batched();
+            if is_batch { self.shape[0].clone() } else { Dimension::Fixed(size) }
+        };
+        TensorSpec { shape: shape.iter().enumerate().map(size).collect(), ..self.clone() }
+    }
+
     /// Whether the first dimension is the batch size, so that row `i` belongs to sample `i`.
     pub fn is_batched(&self) -> bool {
         self.shape.first() == Some(&Dimension::Symbol(BATCH.into()))
@@ -104,16 +126,125 @@ impl TensorSpec {
     }
 }
 
+/// Puts sizes in for open dimensions: by their names, by input and place as in `x.2`, or as a sum of known ones.
+#[must_use]
+pub fn with_dimensions(mut specs: Vec<TensorSpec>, sizes: &BTreeMap<String, usize>) -> Vec<TensorSpec> {
+    let size = |text: &str| sizes.get(text).copied().or_else(|| text.parse().ok());
+    for TensorSpec { name, shape, .. } in &mut specs {
+        for (place, dimension) in shape.iter_mut().enumerate() {
+            let Dimension::Symbol(symbol) = dimension else { continue };
+            let sum = || symbol.split('+').map(|term| size(term.trim())).sum();
+            if let Some(size) = sizes.get(&format!("{name}.{place}")).copied().or_else(sum) {
+                *dimension = Dimension::Fixed(size);
+            }
+        }
+    }
+    specs
+}
+
+impl fmt::Display for Dimension {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Dimension::Fixed(size) => size.fmt(f),
+            Dimension::Symbol(symbol) => symbol.fmt(f),
+        }
+    }
+}
+
+/// The text of `--input`: `x:f32[batch,3,224,224]`, `ids:i64[batch,128]<30522` or `sr:i64[]=16000`.
 impl fmt::Display for TensorSpec {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let shape: Vec<String> = self
-            .shape
-            .iter()
-            .map(|dimension| match dimension {
-                Dimension::Fixed(size) => size.to_string(),
-                Dimension::Symbol(symbol) => symbol.clone(),
-            })
-            .collect();
-        write!(f, "{} {}[{}]", self.name, self.dtype, shape.join("×"))
+        let shape: Vec<String> = self.shape.iter().map(Dimension::to_string).collect();
+        write!(f, "{}:{}[{}]", self.name, self.dtype, shape.join(","))?;
+        match (self.constant, self.below) {
+            (Some(constant), _) => write!(f, "={constant}"),
+            (None, Some(below)) => write!(f, "<{below}"),
+            (None, None) => Ok(()),
+        }
+    }
+}
+
+impl FromStr for TensorSpec {
+    type Err = anyhow::Error;
+
+    fn from_str(text: &str) -> Result<Self> {
+        let read = || {
+            // The name may have a colon inside.
+            let (name, rest) = text.rsplit_once(':')?;
+            let (dtype, rest) = rest.split_once('[')?;
+            let (shape, values) = rest.split_once(']')?;
+            let dimension = |text: &str| match text.parse() {
+                Ok(size) => Dimension::Fixed(size),
+                Err(_) => Dimension::Symbol(text.to_owned()),
+            };
+            let shape = shape.split(',').map(str::trim).filter(|text| !text.is_empty()).map(dimension).collect();
+            let mut spec = TensorSpec::new(name, dtype.parse().ok()?, shape);
+            match values.split_at_checked(1) {
+                None => {}
+                Some(("=", constant)) => spec.constant = Some(constant.parse().ok()?),
+                Some(("<", below)) => spec.below = Some(below.parse().ok()?),
+                Some(_) => return None,
+            }
+            Some(spec)
+        };
+        read().with_context(|| {
+            format!(
+                "{text:?} is no input; write NAME:TYPE[SIZES], as in `x:f32[batch,3,224,224]`, with `<30522` behind it for \
+                 whole numbers below that, or `=1` for that number throughout (f32, f64, i32, i64, u8, bool)"
+            )
+        })
+    }
+}
+
+/// A [`TensorSpec`] that is one line of text in a file.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct GivenInput(pub TensorSpec);
+
+impl TryFrom<String> for GivenInput {
+    type Error = anyhow::Error;
+
+    fn try_from(text: String) -> Result<Self> {
+        text.parse()
+    }
+}
+
+impl From<GivenInput> for String {
+    fn from(GivenInput(input): GivenInput) -> Self {
+        input.to_string()
+    }
+}
+
+impl FromStr for GivenInput {
+    type Err = anyhow::Error;
+
+    fn from_str(text: &str) -> Result<Self> {
+        text.parse().map(GivenInput)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_input_is_written_as_it_is_read() {
+        for text in ["x:f32[batch,3,height,640]", "a:0:i64[batch,128]<30522", "sr:i64[]=16000", "gain:f32[1]=0.5"] {
+            assert_eq!(text.parse::<TensorSpec>().unwrap().to_string(), text);
+        }
+        for wrong in ["x", "x:f32", "x:f33[1]", "f32[1,2]", "x:f32[1", "x:f32[1]>2", "x:i64[2]<many"] {
+            let error = wrong.parse::<TensorSpec>().unwrap_err().to_string();
+            assert!(error.contains("as in `x:f32[batch,3,224,224]`"), "{error}");
+        }
+    }
+
+    #[test]
+    fn sizes_are_put_in_by_name_by_place_and_as_sums() {
+        let spec: TensorSpec = "x:f32[batch,time,x.2,past + time,3]".parse().unwrap();
+        let sizes = [("time", 16), ("x.2", 48), ("past", 4)].map(|(name, size)| (name.to_owned(), size));
+        let known = with_dimensions(vec![spec.clone()], &BTreeMap::from(sizes));
+        assert_eq!(known[0].to_string(), "x:f32[batch,16,48,20,3]");
+        let by_place = with_dimensions(vec![spec], &BTreeMap::from([("x.1".to_owned(), 7)]));
+        assert_eq!(by_place[0].to_string(), "x:f32[batch,7,x.2,past + time,3]");
     }
 }

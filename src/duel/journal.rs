@@ -15,6 +15,7 @@ use super::generation::MeasuredGeneration;
 use crate::compare::{DUEL_FORMAT, DuetPlan, Loss, Program};
 use crate::machine::Machine;
 use crate::run_data::files::{append_line, read_lines};
+use crate::run_data::write_whole;
 
 const DUEL: &str = "duel.json";
 const GENERATIONS: &str = "generations.jsonl";
@@ -146,10 +147,7 @@ impl Journal {
     /// # Errors
     /// The folder cannot be written.
     pub fn write(&self, agreement: &Agreement) -> Result<()> {
-        let mut file = tempfile::NamedTempFile::new_in(&self.0)?;
-        serde_json::to_writer_pretty(&mut file, agreement)?;
-        file.persist(self.0.join(DUEL))?;
-        Ok(())
+        write_whole(&self.0.join(DUEL), &serde_json::to_vec_pretty(agreement)?)
     }
 
     /// Adds a line, which is on the disk when this returns.

@@ -117,6 +117,11 @@ pub fn plan_arguments(jobs: &Path, program: &Program, instructions: &Instruction
         phase,
         batch_sizes,
         seq_lens,
+        input,
+        dim,
+        reference,
+        // Words of the command line are programs.
+        files: _,
         // A duel evaluates no answers: it compares outputs with the reference only.
         data_source: _,
     } = &instructions.selection;
@@ -138,6 +143,9 @@ pub fn plan_arguments(jobs: &Path, program: &Program, instructions: &Instruction
     add("--phase", phase.iter().map(ToString::to_string).collect());
     add("--batch-sizes", numbers(batch_sizes));
     add("--seq-lens", numbers(seq_lens));
+    input.iter().for_each(|input| add("--input", vec![input.0.to_string()]));
+    add("--dim", dim.iter().map(|(name, size)| format!("{name}={size}")).collect());
+    add("--reference", reference.iter().map(|path| path.display().to_string()).collect());
     add("--threads", instructions.threads.iter().map(usize::to_string).collect());
     add("--processors", numbers(&instructions.processors));
     arguments

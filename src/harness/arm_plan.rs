@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use anyhow::Result;
 
+use super::input_sizes::find_sizes;
 use super::plan::{Plan, make_plan};
 use super::protocol::{ARM_PROTOCOL, ArmCase, ArmPlan, ArmStart, Job, Preparations, Purpose, WorkItem};
 use super::supervisor::{Supervisor, grouped, worker_environment};
@@ -34,9 +35,10 @@ pub struct ArmRequest {
 /// The suite or a filter is wrong, the user has stopped it ([`Interrupted`](super::Interrupted)), or the folder cannot be
 /// written.
 pub fn plan_arms(paths: &Paths, request: &ArmRequest) -> Result<ArmPlan> {
-    let Plan { suite, cases } = make_plan(paths, &request.selection, &request.effort)?;
-    let effort = Effort { watch: false, threads: Some(suite.effort.effective_threads()), ..suite.effort };
+    let Plan { suite, mut cases } = make_plan(paths, &request.selection, &request.effort)?;
     let mut prepared = Preparations::default();
+    find_sizes(&mut cases, |_| true, &suite.effort, paths, &mut prepared)?;
+    let effort = Effort { watch: false, threads: Some(suite.effort.effective_threads()), ..suite.effort };
     let work: Vec<_> = cases.iter().map(|planned| prepared.work_item(planned, paths)).collect();
     let folder = RunFolder::new(request.folder.join("verification"));
     fs_err::create_dir_all(folder.path())?;

@@ -10,6 +10,7 @@ mod calibration;
 mod conditions;
 mod doctor;
 mod expected_time;
+mod input_sizes;
 mod lock;
 mod manifest_cases;
 mod plan;

@@ -2,6 +2,7 @@
 
 use anyhow::Result;
 
+use super::input_sizes::take_sizes_of_references;
 use super::protocol::Purpose;
 use crate::backend::Registry;
 use crate::catalogue::{add_models_of_suite, read_catalogue, read_suite};
@@ -40,6 +41,7 @@ pub fn make_plan(paths: &Paths, selection: &Selection, effort: &EffortArguments)
     let mut suite = read_suite(&selection.suite, &models)?.with_arguments(selection, effort)?;
     let mut catalogue = read_catalogue(&models)?;
     add_models_of_suite(&mut catalogue, &mut suite)?;
+    take_sizes_of_references(&mut catalogue);
     let cases = plan(&suite, selection, &catalogue, &Registry)?;
     Ok(Plan { suite, cases })
 }

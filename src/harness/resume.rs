@@ -43,6 +43,7 @@ fn difference(stopped: &Manifest, planned: &Manifest) -> Option<String> {
         ("machine", stopped.machine.host_id != planned.machine.host_id),
         ("samples", stopped.suite.data_source != planned.suite.data_source),
         ("models", is_other(|a, b| (&a.name, &a.path, &a.weights) != (&b.name, &b.path, &b.weights))),
+        ("inputs", is_other(|a, b| (&a.inputs, &a.dims, &a.reference) != (&b.inputs, &b.dims, &b.reference))),
         ("samples", is_other(|a, b| a.data_source != b.data_source)),
     ];
     let differs = differs.into_iter().find(|(_, differs)| *differs).map(|(what, _)| what.to_owned());

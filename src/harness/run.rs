@@ -9,6 +9,7 @@ use jiff::Timestamp;
 
 use super::calibration;
 use super::expected_time::ExpectedTimes;
+use super::input_sizes::find_sizes;
 use super::lock::keep_others_out;
 use super::manifest_cases::manifest_cases;
 use super::plan::{Plan, Request, make_plan};
@@ -38,11 +39,16 @@ pub struct FinishedRun {
 /// What was asked for is wrong or impossible; nothing was measured then.
 pub fn run(paths: &Paths, request: &Request) -> Result<FinishedRun> {
     let parsed = CriterionArguments::parse_from(&request.criterion_arguments);
-    let Plan { suite, cases } = make_plan(paths, &request.selection, &request.effort)?;
+    let Plan { suite, mut cases } = make_plan(paths, &request.selection, &request.effort)?;
     let filter = parsed.id_filter()?;
+    let is_measured = request.purpose != Purpose::Verify;
+    let mut preparations = Preparations::default();
+    if !(request.is_dry || is_measured && parsed.mode() == Mode::List) {
+        let is_selected = |case: &Case| filter.is_match(&case.to_string());
+        find_sizes(&mut cases, is_selected, &suite.effort, paths, &mut preparations)?;
+    }
     let selected: Vec<&PlannedCase> =
         cases.iter().filter(|planned| filter.is_match(&planned.case.to_string())).collect();
-    let is_measured = request.purpose != Purpose::Verify;
     let is_cold = request.purpose == Purpose::Load;
     let nothing = Ok(FinishedRun { folder: None, exit_code: exit_codes::OK });
     if is_measured && parsed.mode() == Mode::List {
@@ -60,9 +66,11 @@ pub fn run(paths: &Paths, request: &Request) -> Result<FinishedRun> {
         return nothing;
     }
     let _lock = keep_others_out(paths)?;
-    let mut preparations = Preparations::default();
     let work: Vec<_> = selected.iter().map(|planned| preparations.work_item(planned, paths)).collect();
     say_what_is_left_out(&selected, &work);
+    if !request.is_silent {
+        say_fixed_batches(&selected, &suite.batch_sizes);
+    }
     let runnable: Vec<&WorkItem> = work.iter().flatten().collect();
     if is_measured && !is_cold {
         check_samples(&runnable, suite.data_source.as_ref())?;
@@ -174,6 +182,18 @@ fn say_what_is_left_out(selected: &[&PlannedCase], work: &[Result<WorkItem, Case
     for ((what, reason), count) in reasons {
         let cases = if count == 1 { "1 case" } else { &format!("{count} cases") };
         eprintln!("left out: {what} ({cases}): {reason}");
+    }
+}
+
+/// A model that takes one batch size runs at that, whatever the suite says.
+fn say_fixed_batches(selected: &[&PlannedCase], asked: &[usize]) {
+    let mut said = BTreeSet::new();
+    for PlannedCase { case, model, .. } in selected {
+        let is_fixed = model.as_ref().is_ok_and(|model| model.fixed_batch().is_some());
+        if is_fixed && asked != [case.batch_size] && said.insert((&case.model, &case.variant)) {
+            let Case { model, variant, batch_size, .. } = case;
+            eprintln!("{model} {variant}: its inputs have a fixed batch: it runs at batch size {batch_size}");
+        }
     }
 }
 

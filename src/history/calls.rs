@@ -7,15 +7,15 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result, ensure};
 use parquet::basic::{Compression, Encoding, ZstdLevel};
-use parquet::column::reader::get_typed_column_reader;
-use parquet::data_type::{BoolType, ByteArray, ByteArrayType, DataType, Int64Type};
+use parquet::data_type::{BoolType, ByteArray, ByteArrayType, Int64Type};
 use parquet::file::properties::WriterProperties;
-use parquet::file::reader::{FileReader, RowGroupReader};
+use parquet::file::reader::FileReader;
 use parquet::file::writer::SerializedFileWriter;
-use parquet::schema::types::{ColumnPath, Type};
+use parquet::record::RowAccessor;
+use parquet::schema::types::ColumnPath;
 
 use super::columns::{Column, ColumnType};
-use super::parquet::{Cells, Values, open, schema, write_group};
+use super::parquet::{open, schema, write_column};
 
 /// The file of the calls in a run's folder.
 pub const LATENCIES: &str = "latencies.parquet";
@@ -117,18 +117,19 @@ impl<W: Write + Send> CallsWriter<W> {
     }
 
     fn write_group(&mut self) -> Result<()> {
-        let group = std::mem::take(&mut self.group);
-        let rows = group.cases.len();
-        let whole = |values| Cells { values, levels: vec![1; rows] };
-        let columns = [
-            whole(Values::Text(vec![self.run_id.clone(); rows])),
-            whole(Values::Text(group.cases)),
-            whole(Values::BigInt(group.samples)),
-            whole(Values::BigInt(group.calls)),
-            whole(Values::BigInt(group.nanoseconds)),
-            Cells { values: Values::Boolean(group.disturbed), levels: group.disturbed_levels },
-        ];
-        write_group(&mut self.file, &columns)
+        let Group { cases, samples, calls, nanoseconds, disturbed, disturbed_levels } = std::mem::take(&mut self.group);
+        let run_ids = vec![self.run_id.clone(); cases.len()];
+        let all = vec![1; cases.len()];
+        let mut group = self.file.next_row_group()?;
+        for texts in [run_ids, cases] {
+            write_column::<ByteArrayType, W>(&mut group, &texts, &all)?;
+        }
+        for numbers in [samples, calls, nanoseconds] {
+            write_column::<Int64Type, W>(&mut group, &numbers, &all)?;
+        }
+        write_column::<BoolType, W>(&mut group, &disturbed, &disturbed_levels)?;
+        group.close()?;
+        Ok(())
     }
 }
 
@@ -137,74 +138,34 @@ impl<W: Write + Send> CallsWriter<W> {
 /// # Errors
 /// The file is cut short or has other columns; the message names it.
 pub fn read_calls(path: &Path) -> Result<BTreeMap<String, Calls>> {
-    let mut cases = BTreeMap::new();
-    if path.is_file() {
-        let reader = open_calls(path)?;
-        for index in 0..reader.num_row_groups() {
-            let group = reader.get_row_group(index).map_err(anyhow::Error::from);
-            group.and_then(|group| read_group(&*group, &mut cases)).with_context(|| path.display().to_string())?;
-        }
-    }
-    Ok(cases)
-}
-
-fn read_group(group: &dyn RowGroupReader, cases: &mut BTreeMap<String, Calls>) -> Result<()> {
-    let (names, _) = column::<ByteArrayType>(group, 1)?;
-    let (samples, _) = column::<Int64Type>(group, 2)?;
-    let (nanoseconds, _) = column::<Int64Type>(group, 4)?;
-    let (disturbed, levels) = column::<BoolType>(group, 5)?;
-    ensure!(names.len() == samples.len() && names.len() == nanoseconds.len(), "a call is not whole");
-    let mut marks = disturbed.into_iter();
-    let mut row = 0;
-    for of_case in names.chunk_by(|one, next| one == next) {
-        let calls = cases.entry(of_case[0].as_utf8()?.to_owned()).or_default();
-        for _ in of_case {
-            let sample = usize::try_from(samples[row])?;
-            let mark = if levels[row] == 1 { marks.next() } else { None };
+    let mut cases: BTreeMap<String, Calls> = BTreeMap::new();
+    let mut read = || -> Result<()> {
+        for row in open(path)?.get_row_iter(None)? {
+            let row = row?;
+            let calls = cases.entry(row.get_string(1)?.clone()).or_default();
+            let sample = usize::try_from(row.get_long(2)?)?;
             ensure!(sample <= calls.samples_ns.len(), "sample {sample} follows no sample before it");
             if sample == calls.samples_ns.len() {
                 calls.samples_ns.push(Vec::new());
-                calls.disturbed.extend(mark);
+                calls.disturbed.extend(row.get_bool(5));
             }
-            calls.samples_ns[sample].push(u64::try_from(nanoseconds[row])?);
-            row += 1;
+            calls.samples_ns[sample].push(u64::try_from(row.get_long(4)?)?);
         }
+        Ok(())
+    };
+    if path.is_file() {
+        read().with_context(|| path.display().to_string())?;
     }
-    Ok(())
-}
-
-/// The values of a column that are there, and for each row 1 if there is one.
-fn column<T: DataType>(group: &dyn RowGroupReader, index: usize) -> Result<(Vec<T::T>, Vec<i16>)> {
-    let rows = usize::try_from(group.metadata().num_rows())?;
-    let mut reader = get_typed_column_reader::<T>(group.get_column_reader(index)?);
-    let (mut values, mut levels) = (Vec::with_capacity(rows), Vec::with_capacity(rows));
-    while levels.len() < rows {
-        let (read, ..) = reader.read_records(rows - levels.len(), Some(&mut levels), None, &mut values)?;
-        ensure!(read > 0, "{} of {rows} rows are there", levels.len());
-    }
-    Ok((values, levels))
+    Ok(cases)
 }
 
 /// How many calls a file has, by its footer, which says that it is whole; 0 if there is no file.
 ///
 /// # Errors
-/// The file is cut short or has other columns; the message names it.
+/// The file is cut short; the message names it.
 pub fn count_calls(path: &Path) -> Result<usize> {
-    let rows = if path.is_file() { open_calls(path)?.metadata().file_metadata().num_rows() } else { 0 };
+    let rows = if path.is_file() { open(path)?.metadata().file_metadata().num_rows() } else { 0 };
     Ok(usize::try_from(rows)?)
-}
-
-/// Opens a file of calls, whose columns are those of [`columns`].
-fn open_calls(path: &Path) -> Result<impl FileReader> {
-    let reader = open(path)?;
-    // DuckDB's files say of their integers that they are signed, which is another logical type and the same content.
-    let kinds = |schema: &Type| -> Vec<_> {
-        let kind = |field: &Type| (field.name().to_owned(), field.is_primitive().then(|| field.get_physical_type()));
-        schema.get_fields().iter().map(|field| kind(field)).collect()
-    };
-    let is_own = kinds(reader.metadata().file_metadata().schema()) == kinds(schema(&columns())?.as_ref());
-    ensure!(is_own, "{}: its columns are not those of {LATENCIES}", path.display());
-    Ok(reader)
 }
 
 #[cfg(test)]

@@ -2,9 +2,11 @@
 
 use std::io::{Read, Write};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
+use csv::ByteRecord;
 
 use super::columns::names_of;
+use crate::definition::Status;
 use crate::run_data::{Record, SCHEMA_VERSION};
 
 /// Writes `results.csv`: a header, and one row per record.
@@ -24,29 +26,97 @@ pub fn write_records(records: &[Record], output: impl Write) -> Result<()> {
 /// # Errors
 /// It is another CSV, of a newer schema version, or has a row that is cut short; the message names the line.
 pub fn read_records(input: impl Read) -> Result<Vec<Record>> {
-    let mut reader = csv::Reader::from_reader(input);
-    let header = reader.headers()?.clone();
-    let version_column = header
-        .iter()
-        .position(|column| column == "schema_version")
-        .context("not a results.csv of inferbench: it has no column schema_version")?;
+    let mut rows = Rows::open(input)?;
     let mut records = Vec::new();
-    for row in reader.records() {
-        let row = row?;
-        let line = row.position().map_or(0, csv::Position::line);
-        let version: Option<u32> = row.get(version_column).and_then(|version| version.parse().ok());
-        let version = version.with_context(|| format!("line {line}: schema_version is not a number"))?;
-        if version > SCHEMA_VERSION {
-            bail!(
-                "line {line}: schema version {version} is newer than this inferbench, which reads up to {SCHEMA_VERSION}"
-            );
-        }
-        let mut record: Record = row.deserialize(Some(&header)).with_context(|| format!("line {line}"))?;
-        // Versions before 5 do not have it.
-        record.case_id = record.case().to_string();
-        records.push(record);
+    while rows.advance()? {
+        records.push(rows.record()?);
     }
     Ok(records)
+}
+
+/// What the rows of one run say of it as a whole.
+#[derive(Default)]
+pub struct Summary {
+    pub first: Option<Record>,
+    pub cases: usize,
+    /// Those with status `ok`.
+    pub ok: usize,
+}
+
+/// Counts the rows of one run. But for the first row, only the columns that this takes are looked at, since there are
+/// histories of ten thousand runs.
+///
+/// # Errors
+/// Those of [`read_records`], and the rows are of several runs.
+pub fn read_summary(bytes: &[u8]) -> Result<Summary> {
+    let mut rows = Rows::open(bytes)?;
+    let [run_id, host_id, status] = ["run_id", "host_id", "status"].map(|name| rows.place(name));
+    let (run_id, host_id, status) = (run_id?, host_id?, status?);
+    let mut summary = Summary::default();
+    while rows.advance()? {
+        let cell = |place: usize| String::from_utf8_lossy(&rows.row[place]);
+        match &summary.first {
+            None => summary.first = Some(rows.record()?),
+            Some(first) if cell(run_id) != first.run_id || cell(host_id) != first.host_id => {
+                bail!("rows of several runs: {} and {}", first.run_id, cell(run_id));
+            }
+            Some(_) => {}
+        }
+        summary.cases += 1;
+        summary.ok += usize::from(cell(status) == Status::Ok.name());
+    }
+    Ok(summary)
+}
+
+/// The rows of a CSV file of records, one at a time.
+struct Rows<R> {
+    reader: csv::Reader<R>,
+    header: ByteRecord,
+    schema_version: usize,
+    row: ByteRecord,
+}
+
+impl<R: Read> Rows<R> {
+    fn open(input: R) -> Result<Self> {
+        let mut reader = csv::Reader::from_reader(input);
+        let header = reader.byte_headers()?.clone();
+        let mut rows = Rows { reader, header, schema_version: 0, row: ByteRecord::new() };
+        rows.schema_version = rows.place("schema_version")?;
+        Ok(rows)
+    }
+
+    fn place(&self, column: &str) -> Result<usize> {
+        let place = self.header.iter().position(|name| name == column.as_bytes());
+        place.with_context(|| format!("not a results.csv of inferbench: it has no column {column}"))
+    }
+
+    /// Goes to the next row, if there is one.
+    fn advance(&mut self) -> Result<bool> {
+        if !self.reader.read_byte_record(&mut self.row)? {
+            return Ok(false);
+        }
+        let version =
+            std::str::from_utf8(&self.row[self.schema_version]).ok().and_then(|text| text.parse::<u32>().ok());
+        let version = version.with_context(|| format!("line {}: schema_version is not a number", self.line()))?;
+        ensure!(
+            version <= SCHEMA_VERSION,
+            "line {}: schema version {version} is newer than this inferbench, which reads up to {SCHEMA_VERSION}",
+            self.line()
+        );
+        Ok(true)
+    }
+
+    fn record(&self) -> Result<Record> {
+        let record = self.row.deserialize(Some(&self.header));
+        let mut record: Record = record.with_context(|| format!("line {}", self.line()))?;
+        // Versions before 5 do not have it.
+        record.case_id = record.case().to_string();
+        Ok(record)
+    }
+
+    fn line(&self) -> u64 {
+        self.row.position().map_or(0, csv::Position::line)
+    }
 }
 
 /// The columns of `throughput.csv`, the short form that people open in a spreadsheet.
@@ -74,7 +144,7 @@ pub fn write_throughput(records: &[Record], output: impl Write) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::definition::{Case, Status};
+    use crate::definition::Case;
     use crate::run_data::RunIdentity;
 
     fn record() -> Record {

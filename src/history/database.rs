@@ -18,18 +18,13 @@ use super::csv::{read_records, write_records};
 use super::facts::{RunFacts, Table};
 use super::parquet::write_rows;
 use super::run::{MANIFEST, RESULTS, Run};
+use crate::run_data::hidden;
 
 /// An open database.
 pub struct Database {
     connection: Connection,
-    views: Option<Views>,
-}
-
-/// The views of an open history.
-struct Views {
-    runs: Vec<Run>,
-    /// The files that they are of.
-    files: TempDir,
+    /// The runs of an open history, and the files that the views of them read.
+    views: Option<(Vec<Run>, TempDir)>,
 }
 
 /// The result of a query.
@@ -47,7 +42,7 @@ impl Database {
     pub fn over(runs: &[Run]) -> Result<Self> {
         let open = || Connection::open_in_memory_with_flags(config(AccessMode::Automatic)?);
         let connection = open().map_err(plain)?;
-        Ok(Database { connection, views: Some(Views { runs: runs.to_vec(), files: TempDir::new()? }) })
+        Ok(Database { connection, views: Some((runs.to_vec(), TempDir::new()?)) })
     }
 
     /// A database file, to read it.
@@ -73,10 +68,6 @@ impl Database {
             tables.extend(Table::ALL);
         }
         tables.into_iter().try_for_each(|table| self.create_view(table))?;
-        self.rows(sql).map_err(|error| self.explain(error))
-    }
-
-    fn rows(&self, sql: &str) -> Result<Answer> {
         let mut statement = self.connection.prepare(sql).map_err(plain)?;
         let batches = statement.query_arrow([]).map_err(plain)?;
         let columns = batches.get_schema().fields().iter().map(|field| field.name().clone()).collect();
@@ -89,12 +80,12 @@ impl Database {
     }
 
     fn execute(&self, sql: &str) -> Result<()> {
-        self.connection.execute_batch(sql).map_err(|error| self.explain(plain(error)))
+        self.connection.execute_batch(sql).map_err(plain)
     }
 
     /// Makes a table of the runs, unless it is there.
     fn create_view(&self, table: Table) -> Result<()> {
-        let Some(Views { runs, files }) = &self.views else { return Ok(()) };
+        let Some((runs, files)) = &self.views else { return Ok(()) };
         let path = files.path().join(table.file());
         if path.exists() {
             return Ok(());
@@ -104,8 +95,13 @@ impl Database {
             Table::Calls => {
                 // If there are no calls, the columns are there all the same.
                 CallsWriter::new("", fs::File::create(&path)?.into_parts().0)?.finish()?;
-                let files = runs.iter().map(|run| run.folder().join(table.file())).filter(|path| path.is_file());
-                let files: Vec<String> = files.chain([path]).map(|path| quoted(&literal_glob(&path))).collect();
+                let mut files = vec![quoted(&literal_glob(&path))];
+                for run in runs {
+                    let path = run.folder().join(table.file());
+                    if count_calls(&path).with_context(|| run.how_to_mend())? > 0 {
+                        files.push(quoted(&literal_glob(&path)));
+                    }
+                }
                 format!("read_parquet([{}])", files.join(", "))
             }
             Table::Runs | Table::Hardware => {
@@ -116,16 +112,6 @@ impl Database {
             }
         };
         self.execute(&format!("CREATE VIEW {} AS FROM {rows}", table.name()))
-    }
-
-    /// DuckDB says what is wrong with a file, but not what mends it.
-    fn explain(&self, error: anyhow::Error) -> anyhow::Error {
-        let runs = self.views.iter().flat_map(|views| &views.runs);
-        let broken = |run: &Run| {
-            let broken = count_calls(&run.folder().join(Table::Calls.file())).err()?;
-            Some(broken.context(run.how_to_mend()))
-        };
-        runs.filter_map(broken).next().unwrap_or(error)
     }
 }
 
@@ -163,7 +149,7 @@ const MANIFESTS: &str = "run_manifests";
 /// The disk is full, or a file of a run is cut short.
 pub fn write_database(runs: &[Run], path: &Path) -> Result<()> {
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    let hidden = tempfile::Builder::new().prefix(".partial-").tempdir_in(folder).context(path.display().to_string())?;
+    let hidden = hidden(0o700).tempdir_in(folder).context(path.display().to_string())?;
     let partial = hidden.path().join("history.duckdb");
     let database = Database::over(runs)?;
     let write = || -> Result<()> {

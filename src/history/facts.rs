@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use super::calls;
 use super::columns::{Column, ColumnType, columns_of};
-use crate::definition::Status;
+use super::csv::Summary;
 use crate::machine::Machine;
 use crate::run_data::{Manifest, Record, RunIdentity, SCHEMA_VERSION};
 
@@ -95,14 +95,10 @@ impl RunFacts {
     ///
     /// # Errors
     /// There is neither a record nor a manifest, or they are of several runs.
-    pub fn new(records: &[Record], manifest: Option<&Manifest>, calls: usize) -> Result<Self> {
-        let Some(identity) = records.first().map(identity_of).or_else(|| manifest.map(Manifest::identity)) else {
+    pub fn new(rows: &Summary, manifest: Option<&Manifest>, calls: usize) -> Result<Self> {
+        let Some(identity) = rows.first.as_ref().map(identity_of).or_else(|| manifest.map(Manifest::identity)) else {
             bail!("it has no row");
         };
-        let is_other = |record: &&Record| record.run_id != identity.run_id || record.host_id != identity.host_id;
-        if let Some(other) = records.iter().find(is_other) {
-            bail!("rows of several runs: {} and {}", identity.run_id, other.run_id);
-        }
         if let Some(manifest) = manifest.filter(|manifest| manifest.run_id != identity.run_id) {
             bail!("its manifest.json is of run {}, its rows of {}", manifest.run_id, identity.run_id);
         }
@@ -122,9 +118,9 @@ impl RunFacts {
             compared_baseline: manifest.and_then(|manifest| manifest.compared_baseline.clone()),
             inferbench_version: manifest.map(|manifest| manifest.inferbench_version.clone()),
             rustc_version: identity.rustc_version,
-            schema_version: records.first().map_or(SCHEMA_VERSION, |record| record.schema_version),
-            cases: records.len(),
-            cases_ok: records.iter().filter(|record| record.status == Status::Ok).count(),
+            schema_version: rows.first.as_ref().map_or(SCHEMA_VERSION, |record| record.schema_version),
+            cases: rows.cases,
+            cases_ok: rows.ok,
             calls,
         })
     }

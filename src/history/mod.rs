@@ -35,10 +35,10 @@ pub use csv::{read_records, write_records, write_throughput};
 pub use database::{Answer, Database, write_database};
 pub use facts::{RunFacts, Table};
 pub use run::{RESULTS, Run};
-pub use runs::History;
+pub use runs::{History, facts_of};
 pub use writing::{Imported, NewRun, THROUGHPUT, import, remove, remove_calls};
 
-pub use crate::run_data::files::write_whole;
+pub use crate::run_data::write_whole;
 
 /// How to get DuckDB, for messages.
 #[cfg(not(feature = "duckdb"))]

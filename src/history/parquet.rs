@@ -11,67 +11,68 @@ use std::sync::Arc;
 use anyhow::{Context, Result};
 use jiff::Timestamp;
 use parquet::basic::{LogicalType, Repetition, TimeUnit, Type as PhysicalType};
-use parquet::data_type::{BoolType, ByteArray, ByteArrayType, DoubleType, Int64Type};
+use parquet::data_type::{BoolType, ByteArrayType, DataType, DoubleType, Int64Type};
 use parquet::errors::ParquetError;
 use parquet::file::properties::{EnabledStatistics, WriterProperties};
 use parquet::file::reader::SerializedFileReader;
-use parquet::file::writer::SerializedFileWriter;
+use parquet::file::writer::{SerializedFileWriter, SerializedRowGroupWriter};
 use parquet::schema::types::{Type, TypePtr};
 use toml::{Table, Value};
 
 use super::columns::{Column, ColumnType};
-
-/// A column of a row group.
-pub struct Cells {
-    /// Those that are there.
-    pub values: Values,
-    /// For each row 1 if it has a value, or else 0.
-    pub levels: Vec<i16>,
-}
-
-/// Values of one type.
-pub enum Values {
-    Boolean(Vec<bool>),
-    BigInt(Vec<i64>),
-    Double(Vec<f64>),
-    Text(Vec<ByteArray>),
-}
 
 /// Writes a file with these columns, in one row group.
 ///
 /// # Errors
 /// The output cannot be written, or a value is not of its column's type.
 pub fn write_rows(columns: &[Column], rows: &[Table], output: impl Write + Send) -> Result<()> {
-    let cells = |column| cells_of(column, rows).with_context(|| format!("column {}", column.name));
-    let cells = columns.iter().map(cells).collect::<Result<Vec<_>>>()?;
     // Statistics would be larger than the rows of a run, and so short columns take longer to decompress than to read.
     let properties =
         WriterProperties::builder().set_statistics_enabled(EnabledStatistics::None).set_offset_index_disabled(true);
     let mut file = SerializedFileWriter::new(output, schema(columns)?, Arc::new(properties.build()))?;
-    write_group(&mut file, &cells)?;
+    let mut group = file.next_row_group()?;
+    let microseconds = |value: &Value| value.as_str()?.parse().ok().map(Timestamp::as_microsecond);
+    for column in columns {
+        let cells: Vec<Option<&Value>> = rows.iter().map(|row| row.get(&column.name)).collect();
+        let written = match column.column_type {
+            ColumnType::Boolean => write_cells::<BoolType, _>(&mut group, &cells, Value::as_bool),
+            ColumnType::BigInt => write_cells::<Int64Type, _>(&mut group, &cells, Value::as_integer),
+            ColumnType::Double => write_cells::<DoubleType, _>(&mut group, &cells, Value::as_float),
+            ColumnType::Text => {
+                write_cells::<ByteArrayType, _>(&mut group, &cells, |it| Some(text(it)?.as_str().into()))
+            }
+            ColumnType::Timestamp => write_cells::<Int64Type, _>(&mut group, &cells, microseconds),
+        };
+        written.with_context(|| format!("column {}", column.name))?;
+    }
+    group.close()?;
     file.close()?;
     Ok(())
 }
 
-/// Adds a row group to a file whose schema has these columns.
+fn write_cells<T: DataType, W: Write + Send>(
+    group: &mut SerializedRowGroupWriter<'_, W>,
+    cells: &[Option<&Value>],
+    of: impl Fn(&Value) -> Option<T::T>,
+) -> Result<()> {
+    let value = |cell: &&Value| of(cell).with_context(|| format!("{cell} is of another type"));
+    let values = cells.iter().flatten().map(value).collect::<Result<Vec<_>>>()?;
+    let levels: Vec<i16> = cells.iter().map(|cell| i16::from(cell.is_some())).collect();
+    write_column::<T, W>(group, &values, &levels)
+}
+
+/// Writes the next column of a row group: the values that are there, and for each row 1 if it has a value, or else 0.
 ///
 /// # Errors
-/// The output cannot be written.
-pub fn write_group(file: &mut SerializedFileWriter<impl Write + Send>, columns: &[Cells]) -> Result<()> {
-    let mut group = file.next_row_group()?;
-    for Cells { values, levels } in columns {
-        let mut column = group.next_column()?.context("the schema has fewer columns")?;
-        let levels = Some(levels.as_slice());
-        match values {
-            Values::Boolean(values) => column.typed::<BoolType>().write_batch(values, levels, None)?,
-            Values::BigInt(values) => column.typed::<Int64Type>().write_batch(values, levels, None)?,
-            Values::Double(values) => column.typed::<DoubleType>().write_batch(values, levels, None)?,
-            Values::Text(values) => column.typed::<ByteArrayType>().write_batch(values, levels, None)?,
-        };
-        column.close()?;
-    }
-    group.close()?;
-    Ok(())
+/// The output cannot be written, or the schema has fewer columns.
+pub fn write_column<T: DataType, W: Write + Send>(
+    group: &mut SerializedRowGroupWriter<'_, W>,
+    values: &[T::T],
+    levels: &[i16],
+) -> Result<()> {
+    let mut column = group.next_column()?.context("the schema has fewer columns")?;
+    column.typed::<T>().write_batch(values, Some(levels), None)?;
+    Ok(column.close()?)
 }
 
 /// Opens a file and reads its footer, which is at the end: a file that is cut short has none.
@@ -104,25 +105,6 @@ pub fn schema(columns: &[Column]) -> Result<TypePtr, ParquetError> {
     };
     let fields = columns.iter().map(field).collect::<Result<_, _>>()?;
     Type::group_type_builder("schema").with_fields(fields).build().map(Arc::new)
-}
-
-fn cells_of(column: &Column, rows: &[Table]) -> Result<Cells> {
-    /// The values that are there, as the column's type.
-    fn values<T>(cells: &[Option<&Value>], of: impl Fn(&Value) -> Option<T>) -> Result<Vec<T>> {
-        let of = |value: &&Value| of(value).with_context(|| format!("{value} is of another type"));
-        cells.iter().flatten().map(of).collect()
-    }
-    let cells: Vec<Option<&Value>> = rows.iter().map(|row| row.get(&column.name)).collect();
-    let levels = cells.iter().map(|cell| i16::from(cell.is_some())).collect();
-    let microseconds = |value: &Value| value.as_str()?.parse().ok().map(Timestamp::as_microsecond);
-    let values = match column.column_type {
-        ColumnType::Boolean => Values::Boolean(values(&cells, Value::as_bool)?),
-        ColumnType::BigInt => Values::BigInt(values(&cells, Value::as_integer)?),
-        ColumnType::Double => Values::Double(values(&cells, Value::as_float)?),
-        ColumnType::Text => Values::Text(values(&cells, |value| Some(text(value)?.as_str().into()))?),
-        ColumnType::Timestamp => Values::BigInt(values(&cells, microseconds)?),
-    };
-    Ok(Cells { values, levels })
 }
 
 fn text(value: &Value) -> Option<String> {

@@ -12,7 +12,7 @@ use tempfile::TempDir;
 use toml::Table as Row;
 
 use super::calls::{Calls, LATENCIES, count_calls, read_calls};
-use super::csv::{read_records, write_records};
+use super::csv::{read_records, read_summary, write_records};
 use super::facts::{RunFacts, Table};
 use crate::machine::Machine;
 use crate::run_data::{Distributions, Manifest, Record, RunFolder};
@@ -101,8 +101,8 @@ impl Run {
     /// A file is cut short, or files are of several runs; the message names it.
     pub fn facts(&self) -> Result<RunFacts> {
         let calls = count_calls(&self.folder.join(LATENCIES))?;
-        RunFacts::new(&self.records()?, self.manifest()?.as_ref(), calls)
-            .with_context(|| self.folder.display().to_string())
+        let rows = self.results(read_summary)?;
+        RunFacts::new(&rows, self.manifest()?.as_ref(), calls).with_context(|| self.folder.display().to_string())
     }
 
     /// The records: one per case.
@@ -110,11 +110,15 @@ impl Run {
     /// # Errors
     /// The file is cut short, of a newer version, or something else; the message names it.
     pub fn records(&self) -> Result<Vec<Record>> {
+        self.results(|mut bytes| read_records(&mut bytes))
+    }
+
+    fn results<T>(&self, read: impl FnOnce(&[u8]) -> Result<T>) -> Result<T> {
         let path = self.folder.join(RESULTS);
         let bytes = fs_err::read(&path)?;
-        let records = read_records(bytes.as_slice()).with_context(|| path.display().to_string())?;
+        let found = read(&bytes).with_context(|| path.display().to_string())?;
         ensure!(bytes.ends_with(b"\n"), "{}: cut short: its last line has no end", path.display());
-        Ok(records)
+        Ok(found)
     }
 
     /// What was asked for, where and by which build. Returns `None` if only the records were kept.

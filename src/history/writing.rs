@@ -18,8 +18,7 @@ use super::csv::{write_records, write_throughput};
 use super::facts::{RunFacts, Table};
 use super::parquet::write_rows;
 use super::run::{MANIFEST, RESULTS, Run};
-use super::write_whole;
-use crate::run_data::{DISTRIBUTIONS, Distributions, Manifest, Record};
+use crate::run_data::{DISTRIBUTIONS, Distributions, HIDDEN, Manifest, Record, hidden, write_whole};
 
 /// The short form of the records.
 pub const THROUGHPUT: &str = "throughput.csv";
@@ -27,9 +26,6 @@ pub const THROUGHPUT: &str = "throughput.csv";
 /// The files that a conversion writes; all others in a run's folder are pages, or the user's.
 const OWN_FILES: [&str; 8] =
     ["results.parquet", "run.parquet", "hardware.parquet", LATENCIES, RESULTS, THROUGHPUT, MANIFEST, DISTRIBUTIONS];
-
-/// The beginning of the name of a folder that is being written.
-const HIDDEN: &str = ".partial-";
 
 /// A hidden folder that is older belongs to nobody.
 const ABANDONED: Duration = Duration::from_secs(3600);
@@ -166,28 +162,18 @@ fn hidden_folder(root: &Path) -> Result<TempDir> {
             let _ = fs::remove_dir_all(entry.path()).or_else(|_| fs::remove_file(entry.path()));
         }
     }
-    let mut builder = tempfile::Builder::new();
-    builder.prefix(HIDDEN);
-    #[cfg(unix)]
-    let permissions = <std::fs::Permissions as std::os::unix::fs::PermissionsExt>::from_mode(0o777);
-    #[cfg(unix)]
-    builder.permissions(permissions);
-    builder.tempdir_in(root).with_context(|| root.display().to_string())
+    hidden(0o777).tempdir_in(root).with_context(|| root.display().to_string())
 }
 
 /// Renames a whole folder to where its run belongs: its id or, where another machine has a run of that id, id and host.
 fn place(new: &TempDir, root: &Path, replace: bool) -> Result<(Imported, Run)> {
     let facts = Run::in_folder(new.path()).facts()?;
-    sync(new.path())?;
     for name in [facts.run_id.clone(), format!("{}-{}", facts.run_id, facts.host_id)] {
         let target = root.join(file_name(&name));
         let run = Run::in_folder(&target);
         loop {
             match std::fs::rename(new.path(), &target) {
-                Ok(()) => {
-                    sync(root)?;
-                    return Ok((Imported::Added, run));
-                }
+                Ok(()) => return Ok((Imported::Added, run)),
                 Err(error) if matches!(error.kind(), ErrorKind::DirectoryNotEmpty | ErrorKind::AlreadyExists) => {}
                 Err(error) => return Err(error).with_context(|| target.display().to_string()),
             }
@@ -209,7 +195,6 @@ fn place(new: &TempDir, root: &Path, replace: bool) -> Result<(Imported, Run)> {
             match exchange(new.path(), &target) {
                 Ok(()) => {
                     keep_other_files(new.path(), &target)?;
-                    sync(root)?;
                     return Ok((Imported::Replaced, run));
                 }
                 // It was removed in the meantime.
@@ -270,12 +255,4 @@ fn file_name(id: &str) -> String {
         if c.is_ascii_alphanumeric() || "-_".contains(c) || (c == '.' && index > 0) { c } else { '_' }
     };
     id.chars().enumerate().map(is_plain).collect()
-}
-
-fn sync(folder: &Path) -> Result<()> {
-    // A folder that cannot be opened as a file, as on Windows, is synced by its system.
-    if let Ok(folder) = File::open(folder) {
-        let _ = folder.sync_all();
-    }
-    Ok(())
 }

@@ -38,35 +38,23 @@ pub struct Machine {
     pub governor: Option<String>,
     pub hypervisor: Option<bool>,
     // Since a later version: a manifest may be without them.
-    #[serde(default)]
     pub hypervisor_name: Option<String>,
-    #[serde(default)]
     pub physical_cores: Option<usize>,
     /// Of the first processor: `L1d 32 KiB, L1i 32 KiB, L2 1 MiB, L3 32 MiB`.
-    #[serde(default)]
     pub caches: Option<String>,
     /// Whether two threads of one core are in use.
-    #[serde(default)]
     pub smt: Option<bool>,
     /// Whether the processor may go above its nominal frequency.
-    #[serde(default)]
     pub turbo: Option<bool>,
-    #[serde(default)]
     pub frequency_driver: Option<String>,
     /// Part of the processors' time since the system started that the hypervisor took, from 0 to 1.
-    #[serde(default)]
     pub stolen_share: Option<f64>,
     /// The control group's limit, in processors.
-    #[serde(default)]
     pub container_processors: Option<f64>,
-    #[serde(default)]
     pub container_memory_bytes: Option<u64>,
     /// Mean number of threads that ran or wanted to, over the last minute.
-    #[serde(default)]
     pub load_average: Option<f64>,
-    #[serde(default)]
     pub gpus: Option<Vec<String>>,
-    #[serde(default)]
     pub gpu_driver: Option<String>,
 }
 
@@ -75,6 +63,7 @@ impl Machine {
         let cpuinfo = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
         let flags = named(&cpuinfo, "flags");
         let cpu_model = named(&cpuinfo, "model name");
+        let hypervisor = flags.as_deref().map(|flags| flags.split(' ').any(|flag| flag == "hypervisor"));
         let limits = ContainerLimits::read().unwrap_or_default();
         Machine {
             host_id: host_id(cpu_model.as_deref()),
@@ -82,12 +71,12 @@ impl Machine {
             kernel: value("/proc/sys/kernel/osrelease"),
             architecture: std::env::consts::ARCH.into(),
             cpu_features: flags.as_deref().map(vector_features),
-            hypervisor: flags.as_deref().map(|flags| flags.split(' ').any(|flag| flag == "hypervisor")),
+            hypervisor,
             cpu_model,
             logical_processors: std::thread::available_parallelism().map_or(1, |count| count.get()),
             memory_bytes: kernel_number("/proc/meminfo", "MemTotal"),
             governor: value("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor"),
-            hypervisor_name: hypervisor_name(),
+            hypervisor_name: hypervisor.filter(|is_there| *is_there).and_then(|_| hypervisor_name()),
             physical_cores: physical_cores(&cpuinfo),
             caches: describe_caches(Path::new("/sys/devices/system/cpu/cpu0/cache")),
             smt: value("/sys/devices/system/cpu/smt/active").map(|active| active == "1"),
@@ -176,12 +165,9 @@ fn turbo() -> Option<bool> {
 fn hypervisor_name() -> Option<String> {
     const CLOCKS: [(&str, &str); 4] =
         [("kvm-clock", "KVM"), ("hyperv", "Hyper-V"), ("xen", "Xen"), ("vmware", "VMware")];
-    const MAKERS: [&str; 7] = ["QEMU", "VMware", "Xen", "innotek", "Amazon EC2", "Google", "Parallels"];
-    let of_clock = |clocks: String| CLOCKS.iter().find(|(clock, _)| clocks.contains(clock)).map(|(_, name)| name);
-    let clocks = value("/sys/devices/system/clocksource/clocksource0/available_clocksource");
-    let name = value("/sys/hypervisor/type").or_else(|| clocks.and_then(of_clock).map(ToString::to_string));
-    let is_hypervisor = |maker: &String| MAKERS.iter().any(|name| maker.contains(name));
-    name.or_else(|| value("/sys/class/dmi/id/sys_vendor").filter(is_hypervisor))
+    let clocks = value("/sys/devices/system/clocksource/clocksource0/available_clocksource").unwrap_or_default();
+    let of_clock = CLOCKS.iter().find(|(clock, _)| clocks.contains(clock)).map(|(_, name)| (*name).to_owned());
+    value("/sys/hypervisor/type").or(of_clock).or_else(|| value("/sys/class/dmi/id/sys_vendor"))
 }
 
 fn nvidia_gpus() -> Option<Vec<String>> {

@@ -1,12 +1,13 @@
 //! Reads the inputs and outputs of an ONNX file, without a runtime.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 
 use anyhow::{Context, Result, bail, ensure};
 
 use super::Source;
 use super::proto::{GraphProto, NodeProto, ValueInfoProto, element};
-use crate::definition::{BATCH, Dimension, Dtype, ElementType, TensorSpec};
+use crate::definition::{ANY_SHAPE, BATCH, Dimension, Dtype, ElementType, TensorSpec};
 
 /// The inputs, outputs, parameters and dtype of an ONNX file.
 #[derive(Clone, Debug)]
@@ -20,9 +21,10 @@ pub struct OnnxSummary {
 
 /// Reads the summary of an ONNX file.
 ///
-/// A symbolic first dimension is taken for the batch, whatever the exporter called it; other symbols keep their names,
-/// and a dimension without a name is called `<input>.<position>`. Inputs that have an initializer are not inputs. Whole
-/// numbers that look up rows of a table are below its length, and a mask is 1 throughout.
+/// A symbolic first dimension is taken for the batch, whatever the exporter called it, unless its name says that it is a
+/// length; other symbols keep their names, and a dimension without a name is called `<input>.<position>`. Inputs that have
+/// an initializer are not inputs. Whole numbers that look up rows of a table are below its length, and a mask is 1
+/// throughout. Outputs that are no tensors of a supported type are left out.
 ///
 /// # Errors
 /// The file cannot be read, is not a whole ONNX model, or has an input that is no tensor of a supported type.
@@ -32,10 +34,11 @@ pub fn read_summary(path: &Path) -> Result<OnnxSummary> {
 
 fn summarise(graph: &GraphProto) -> Result<OnnxSummary> {
     ensure!(!graph.nodes.is_empty(), "an ONNX model without an operator");
-    let inputs: Result<Vec<_>> = graph.own_inputs().map(|input| graph.input_spec(input)).collect();
-    let outputs: Result<Vec<_>> = graph.outputs.iter().map(tensor_spec).collect();
+    let batches: BTreeSet<&str> = graph.own_inputs().filter_map(batch_symbol).collect();
+    let inputs: Result<Vec<_>> = graph.own_inputs().map(|input| graph.input_spec(input, &batches)).collect();
+    let outputs: Vec<_> = graph.outputs.iter().filter_map(|output| tensor_spec(output, &batches).ok()).collect();
     let parameters = graph.parameters().iter().fold(0_u64, |all, found| all.saturating_add(found.count.unwrap_or(0)));
-    Ok(OnnxSummary { inputs: inputs?, outputs: outputs?, parameters, dtype: graph.dtype() })
+    Ok(OnnxSummary { inputs: inputs?, outputs, parameters, dtype: graph.dtype() })
 }
 
 impl GraphProto {
@@ -59,10 +62,10 @@ impl GraphProto {
     }
 
     /// The input, with the values that it can take as far as the graph tells.
-    fn input_spec(&self, value: &ValueInfoProto) -> Result<TensorSpec> {
-        let mut spec = tensor_spec(value)?;
+    fn input_spec(&self, value: &ValueInfoProto, batches: &BTreeSet<&str>) -> Result<TensorSpec> {
+        let mut spec = tensor_spec(value, batches)?;
         match spec.dtype {
-            ElementType::I32 | ElementType::I64 if value.name.contains("mask") => spec.constant = Some(1),
+            ElementType::I32 | ElementType::I64 if value.name.contains("mask") => spec.constant = Some(1.0),
             ElementType::I32 | ElementType::I64 => spec.below = self.rows_that_it_looks_up(&value.name),
             ElementType::U8 => spec.below = Some(256),
             _ => {}
@@ -80,7 +83,26 @@ impl GraphProto {
     }
 }
 
-fn tensor_spec(value: &ValueInfoProto) -> Result<TensorSpec> {
+/// Parts of the names of dimensions that are lengths and no batch.
+const LENGTHS: [&str; 10] = ["seq", "len", "time", "frame", "sample", "token", "height", "width", "num_", "point"];
+
+/// Whether a symbol tells its dimension from others: some exporters call each of them `?`.
+fn is_name(symbol: &str) -> bool {
+    !matches!(symbol, "" | "?")
+}
+
+/// The name of the first dimension, if it is the batch's.
+fn batch_symbol(value: &ValueInfoProto) -> Option<&str> {
+    let first = value.dimensions().first()?;
+    let symbol = first.symbol.as_deref().filter(|symbol| is_name(symbol) && first.value.is_none())?;
+    (!LENGTHS.iter().any(|word| symbol.to_lowercase().contains(word))).then_some(symbol)
+}
+
+fn tensor_spec(value: &ValueInfoProto, batches: &BTreeSet<&str>) -> Result<TensorSpec> {
+    let of_any_shape = |dtype| TensorSpec::new(&value.name, dtype, vec![Dimension::Symbol(ANY_SHAPE.into())]);
+    if value.r#type.is_none() {
+        return Ok(of_any_shape(ElementType::F32));
+    }
     let tensor = value
         .r#type
         .as_ref()
@@ -96,14 +118,18 @@ fn tensor_spec(value: &ValueInfoProto) -> Result<TensorSpec> {
         11 => ElementType::F64,
         other => bail!("{:?} has the unsupported ONNX element type {other}", value.name),
     };
+    if tensor.shape.is_none() {
+        return Ok(of_any_shape(dtype));
+    }
     let shape = value
         .dimensions()
         .iter()
         .enumerate()
         .map(|(position, dim)| match (dim.value, dim.symbol.as_deref()) {
             (Some(size), _) if size > 0 => Dimension::Fixed(size as usize),
+            (_, Some(symbol)) if batches.contains(symbol) => Dimension::Symbol(BATCH.into()),
+            (_, Some(symbol)) if is_name(symbol) => Dimension::Symbol(symbol.into()),
             _ if position == 0 => Dimension::Symbol(BATCH.into()),
-            (_, Some(symbol)) if !symbol.is_empty() => Dimension::Symbol(symbol.into()),
             _ => Dimension::Symbol(format!("{}.{position}", value.name)),
         })
         .collect();
@@ -148,7 +174,7 @@ mod tests {
         let summary = summarise(&graph()).unwrap();
         assert_eq!(summary.parameters, 20);
         assert_eq!(summary.inputs.len(), 1);
-        assert_eq!(summary.inputs[0].to_string(), "x f32[batch×3×x.2]");
+        assert_eq!(summary.inputs[0].to_string(), "x:f32[batch,3,x.2]");
     }
 
     #[test]
@@ -179,7 +205,7 @@ mod tests {
         graph.nodes.extend([node("Cast", &["ids"], "cast"), node("Gather", &["w", "cast"], "rows")]);
         let summary = summarise(&graph).unwrap();
         let values: Vec<_> = summary.inputs[1..].iter().map(|input| (input.below, input.constant)).collect();
-        assert_eq!(values, [(Some(4), None), (None, Some(1)), (None, None)]);
+        assert_eq!(values, [(Some(4), None), (None, Some(1.0)), (None, None)]);
     }
 
     #[test]

@@ -9,7 +9,7 @@ mod listing;
 mod resample;
 mod transform;
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use anyhow::{Context, Result, bail, ensure};
 
@@ -21,10 +21,7 @@ use crate::definition::ImageFolderSettings;
 /// The pictures of a folder and their labels. Nothing is decoded before [`sample`](Self::sample) asks for it.
 #[derive(Clone, Debug)]
 pub struct ImageFolder {
-    /// The pictures, each with the place of its folder.
-    pictures: Vec<(PathBuf, usize)>,
-    /// The names of the folders of the classes, sorted.
-    folders: Vec<String>,
+    listing: Listing,
     /// The label of each folder.
     labels: Vec<i64>,
     settings: ImageFolderSettings,
@@ -48,12 +45,12 @@ impl ImageFolder {
     pub fn open(settings: &ImageFolderSettings, size: [usize; 2], outputs: Option<usize>) -> Result<Self> {
         let transform = Transform::new(settings, size)?;
         ensure!(settings.samples != Some(0), "samples = 0 leaves no picture");
-        let listing = Listing::read(&settings.path)?;
+        let mut listing = Listing::read(&settings.path)?;
         let labels = labels(&listing.folders, settings, outputs)?;
         let all = listing.pictures.len();
         let count = settings.samples.map_or(all, |samples| samples.min(all));
-        let pictures = (0..count).map(|sample| &listing.pictures[sample * all / count]).cloned().collect();
-        Ok(ImageFolder { pictures, folders: listing.folders, labels, settings: settings.clone(), transform })
+        listing.pictures = (0..count).map(|sample| listing.pictures[sample * all / count].clone()).collect();
+        Ok(ImageFolder { listing, labels, settings: settings.clone(), transform })
     }
 
     /// Checks the labels against the number of a model's outputs, if [`open`](Self::open) did not know it.
@@ -62,7 +59,7 @@ impl ImageFolder {
     /// The folders do not say which outputs are theirs, or say other labels than they were given; the message says what to
     /// change.
     pub fn check_width(&self, width: usize) -> Result<()> {
-        if labels(&self.folders, &self.settings, Some(width))? == self.labels {
+        if labels(&self.listing.folders, &self.settings, Some(width))? == self.labels {
             return Ok(());
         }
         bail!(
@@ -70,7 +67,7 @@ impl ImageFolder {
              outputs as folders a label is the place of the folder's name in order, and else the number that it is named \
              by. Say which by writing the names of the classes into {}, one per line in the order of the outputs",
             self.settings.path.display(),
-            self.folders.len(),
+            self.listing.folders.len(),
             self.settings.path.join(classes::BESIDE).display()
         )
     }
@@ -78,7 +75,7 @@ impl ImageFolder {
     /// The number of pictures, limited by `samples` of the settings.
     #[allow(clippy::len_without_is_empty, reason = "there is always one")]
     pub fn len(&self) -> usize {
-        self.pictures.len()
+        self.listing.pictures.len()
     }
 
     /// The shape of a prepared picture: `[3, height, width]`.
@@ -89,7 +86,7 @@ impl ImageFolder {
 
     /// The file of a picture, if there are more than `index`.
     pub fn path(&self, index: usize) -> Option<&Path> {
-        self.pictures.get(index).map(|(path, _)| path.as_path())
+        self.listing.pictures.get(index).map(|(path, _)| path.as_path())
     }
 
     /// Decodes and prepares a picture: values `[3, height, width]`, red, green and blue, in row-major order, and its
@@ -103,10 +100,9 @@ impl ImageFolder {
     /// The file cannot be read, is no whole JPEG or PNG, or is too large; the message names it. No picture has this
     /// index.
     pub fn sample(&self, index: usize) -> Result<(Vec<f32>, i64)> {
-        let (path, folder) = self
-            .pictures
-            .get(index)
-            .with_context(|| format!("there is no picture {index}: there are {}", self.pictures.len()))?;
+        let pictures = &self.listing.pictures;
+        let none = || format!("there is no picture {index}: there are {}", pictures.len());
+        let (path, folder) = pictures.get(index).with_context(none)?;
         let bytes = fs_err::read(path)?;
         let values = decode::decode(&bytes).and_then(|picture| self.transform.apply(&picture));
         Ok((values.with_context(|| path.display().to_string())?, self.labels[*folder]))

@@ -53,16 +53,13 @@ impl Transform {
     pub fn apply(&self, picture: &Picture) -> Result<Vec<f32>> {
         let resized = resized(picture, self.resize)?;
         let [height, width] = self.size;
-        let rows = crop(resized.height, height);
-        let columns = crop(resized.width, width);
+        let [rows, columns] = [sources(resized.height, height), sources(resized.width, width)];
         let mut values = Vec::with_capacity(3 * height * width);
         for (channel, values_of) in self.values.iter().enumerate() {
-            for row in 0..height {
-                for column in 0..width {
-                    let level = match (rows.source(row), columns.source(column)) {
-                        (Some(y), Some(x)) => resized.pixels[(y * resized.width + x) * 3 + channel],
-                        _ => 0,
-                    };
+            for row in &rows {
+                for column in &columns {
+                    let pixel = row.zip(*column).map(|(y, x)| y * resized.width + x);
+                    let level = pixel.map_or(0, |pixel| resized.pixels[3 * pixel + channel]);
                     values.push(values_of[usize::from(level)]);
                 }
             }
@@ -92,25 +89,14 @@ fn resized(picture: &Picture, resize: usize) -> Result<Picture> {
     Ok(resample(picture, width, height))
 }
 
-/// One direction of `CenterCrop`: pixel `n` of the crop is pixel `n + first - black` of the picture, if there is one.
-struct Crop {
-    first: usize,
-    black: usize,
-    picture: usize,
-}
-
-fn crop(picture: usize, crop: usize) -> Crop {
-    match picture.checked_sub(crop) {
+/// One direction of `CenterCrop`: the pixel of the picture for each pixel of the crop, or none, which is black.
+fn sources(picture: usize, crop: usize) -> Vec<Option<usize>> {
+    let first = match picture.checked_sub(crop) {
         // `int(round(… / 2.0))`: Python rounds a half to the even number.
-        Some(left) => Crop { first: left / 2 + usize::from(left % 4 == 3), black: 0, picture },
-        None => Crop { first: 0, black: (crop - picture) / 2, picture },
-    }
-}
-
-impl Crop {
-    fn source(&self, place: usize) -> Option<usize> {
-        (place + self.first).checked_sub(self.black).filter(|&source| source < self.picture)
-    }
+        Some(left) => (left as f64 / 2.0).round_ties_even() as isize,
+        None => -((crop.abs_diff(picture) / 2) as isize),
+    };
+    (0..crop).map(|place| first.checked_add_unsigned(place)?.try_into().ok().filter(|&it| it < picture)).collect()
 }
 
 #[cfg(test)]
@@ -123,13 +109,11 @@ mod tests {
 
     #[test]
     fn the_crop_is_where_torchvision_has_it() {
-        let first = |picture, size| crop(picture, size).first;
+        let first = |picture, size| sources(picture, size)[0].unwrap();
         // round(0.5) = 0, round(1.5) = 2, round(2.5) = 2, round(3.5) = 4.
         assert_eq!([33, 35, 37, 39].map(|picture| first(picture, 32)), [0, 2, 2, 4]);
         assert_eq!([32, 34, 36].map(|picture| first(picture, 32)), [0, 1, 2]);
-        let small = crop(3, 8);
-        let sources: Vec<_> = (0..8).map(|place| small.source(place)).collect();
-        assert_eq!(sources, [None, None, Some(0), Some(1), Some(2), None, None, None]);
+        assert_eq!(sources(3, 8), [None, None, Some(0), Some(1), Some(2), None, None, None]);
     }
 
     #[test]

@@ -3,11 +3,11 @@
 //! A new column of the record needs one line in [`COLUMNS`] to be shown everywhere.
 
 use super::compatibility::Standing;
-use super::numbers::{latency, megabytes, percent, rounded, three_digits};
+use super::numbers::{joules, latency, megabytes, percent, rounded, three_digits};
 use super::ranking::{Entry, short_message};
 use super::table::Column;
 use crate::definition::{Status, device_kind};
-use crate::run_data::Record;
+use crate::run_data::{BY_REFERENCE, Record};
 use crate::statistics::proportion_interval;
 
 /// A column: its name for `--columns`, its header, and how its cells are made.
@@ -89,7 +89,7 @@ impl RecordColumn {
 }
 
 /// All columns, in the order in which they are shown.
-pub static COLUMNS: [RecordColumn; 44] = [
+pub static COLUMNS: [RecordColumn; 45] = [
     text("variant", |it| words(&it.record.variant)),
     text("backend", |it| words(&it.record.backend)).by_default(),
     text("device", |it| words(&it.record.device)).by_default(),
@@ -134,6 +134,7 @@ pub static COLUMNS: [RecordColumn; 44] = [
     }),
     number("cosine", "cosine", |it| with(it.record.output_cosine, |cosine| format!("{cosine:.5}"))),
     number("error", "error", |it| with(it.record.max_rel_error, |error| format!("{error:.0e}"))),
+    text("outputs", |it| words(&outputs(it.record))).by_default(),
     number("size", "model size", |it| with(it.record.model_size_mb, megabytes)),
     number("parameters", "parameters", parameters),
     text("stopped-by", |it| words(it.record.stopped_by.as_deref().unwrap_or_default())),
@@ -144,6 +145,17 @@ pub static COLUMNS: [RecordColumn; 44] = [
         status => words(&format!("{status}: {}", short_message(it.record))),
     }),
 ];
+
+/// What is known of the outputs: `right` by a reference, `agrees with` another backend, or `unverified`.
+fn outputs(record: &Record) -> String {
+    match (record.verified, record.verified_by.as_deref()) {
+        _ if !record.status.is_measured() => String::new(),
+        (Some(true), None | Some(BY_REFERENCE)) => "right".into(),
+        (Some(true), Some(other)) => format!("agrees with {other}"),
+        (Some(false), _) => "wrong".into(),
+        (None, _) => "unverified".into(),
+    }
+}
 
 fn words(text: &str) -> RecordCell {
     (None, text.to_owned())
@@ -200,14 +212,6 @@ fn memory(entry: &Entry<'_>) -> RecordCell {
 /// What was measured; empty if nothing could be, for a reason that the record gives as `none: …`.
 fn energy_source(entry: &Entry<'_>) -> RecordCell {
     words(entry.record.energy_kind.as_deref().filter(|kind| !kind.starts_with("none")).unwrap_or_default())
-}
-
-fn joules(energy: f64) -> String {
-    match energy {
-        _ if energy < 1e-3 => format!("{} µJ", three_digits(energy * 1e6)),
-        _ if energy < 1.0 => format!("{} mJ", three_digits(energy * 1e3)),
-        _ => format!("{} J", three_digits(energy)),
-    }
 }
 
 /// `25.6 M`; `25.6 M, 41 % not 0` if many are 0.

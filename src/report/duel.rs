@@ -1,5 +1,6 @@
 //! A duel to read: a table for a terminal, and Markdown for a pull request.
 
+use super::numbers::{commit, latency, short_percent};
 use super::table::{Column, Table};
 use super::{Format, escape, json};
 use crate::compare::{CaseOutcome, Duel, Program, in_percent};
@@ -17,13 +18,9 @@ pub fn render(duel: &Duel, format: Format) -> String {
 }
 
 fn table(duel: &Duel) -> Table {
-    let names = if has_several(duel) {
-        vec![Column::code("case"), Column::text("against")]
-    } else {
-        vec![Column::code("case")]
-    };
+    let names = [Column::code("case")].into_iter().chain(has_several(duel).then(|| Column::text("against")));
     let columns = ["base", "candidate", "change [99 %]", "null control"].map(Column::number);
-    let mut table = Table::new(names.into_iter().chain(columns).chain([Column::text("verdict")]));
+    let mut table = Table::new(names.chain(columns).chain([Column::text("verdict")]));
     for case in &duel.cases {
         let names = [case.id.clone(), duel.candidates[case.candidate].name.clone()];
         table.row(names.into_iter().take(1 + usize::from(has_several(duel))).chain(figures(case)));
@@ -39,15 +36,16 @@ fn has_several(duel: &Duel) -> bool {
 fn figures(case: &CaseOutcome) -> [String; 5] {
     match (&case.comparison, &case.loss) {
         (Some(found), _) => [
-            time(found.base_ns),
-            time(found.candidate_ns),
+            latency(found.base_ns / 1e6),
+            latency(found.candidate_ns / 1e6),
             in_percent(&found.change.interval),
             in_percent(&found.null.interval),
             found.verdict.to_string(),
         ],
         (None, loss) => {
-            let status = loss.as_ref().map(|loss| loss.status.to_string()).unwrap_or_default();
-            [String::new(), String::new(), String::new(), String::new(), status]
+            let mut cells: [String; 5] = Default::default();
+            cells[4] = loss.as_ref().map(|loss| loss.status.to_string()).unwrap_or_default();
+            cells
         }
     }
 }
@@ -88,7 +86,7 @@ fn facts(duel: &Duel) -> String {
         _ => "no".into(),
     };
     let slowdown = duel.null_slowdown.map_or(String::new(), |fraction| {
-        format!(" Candidates were slowed down by {} % on purpose.", (1e4 * fraction).round() / 1e2)
+        format!(" Candidates were slowed down by {} on purpose.", short_percent(fraction))
     });
     let processors: Vec<String> = duel.processors.iter().map(usize::to_string).collect();
     let pins = match processors.as_slice() {
@@ -97,7 +95,7 @@ fn facts(duel: &Duel) -> String {
     };
     format!(
         "{} against {}: {} generations of processes, {} slices of {} ms per arm in random order (seed {}), \
-         {pins}, {:.1} min on {} processors ({}). Changes up to {} % do not matter. The null control is the base against \
+         {pins}, {:.1} min on {} processors ({}). Changes up to {} do not matter. The null control is the base against \
          itself.{slowdown}",
         named(&duel.base),
         candidates.join(", "),
@@ -108,13 +106,13 @@ fn facts(duel: &Duel) -> String {
         duel.seconds / 60.0,
         duel.machine.logical_processors,
         duel.machine.cpu_model.as_deref().unwrap_or("of an unknown kind"),
-        (1e4 * duel.tolerance).round() / 1e2,
+        short_percent(duel.tolerance),
     )
 }
 
 fn named(program: &Program) -> String {
     let identity = program.commit.as_ref().unwrap_or(&program.sha256);
-    format!("{} ({})", program.name, &identity[..identity.len().min(12)])
+    format!("{} ({})", program.name, commit(Some(identity), None))
 }
 
 fn conclusion(duel: &Duel) -> String {
@@ -135,14 +133,5 @@ fn conclusion(duel: &Duel) -> String {
             }
         }
         _ => "nothing could be measured".into(),
-    }
-}
-
-fn time(ns: f64) -> String {
-    match ns {
-        ns if ns < 1e3 => format!("{ns:.1} ns"),
-        ns if ns < 1e6 => format!("{:.2} µs", ns / 1e3),
-        ns if ns < 1e9 => format!("{:.3} ms", ns / 1e6),
-        ns => format!("{:.3} s", ns / 1e9),
     }
 }

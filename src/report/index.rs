@@ -1,13 +1,14 @@
 //! The list of runs: a table, and the page `target-reports/index.html` with links to the files of each run.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::Result;
 
 use super::escape::html as escape;
 use super::html::fill;
+use super::numbers::{commit, plural};
 use super::table::{Cell, Column, Table};
-use crate::history::{History, RESULTS, Run, RunFacts};
+use crate::history::{History, RESULTS, Run, RunFacts, facts_of};
 
 /// The file's name in the folder of reports.
 pub const INDEX: &str = "index.html";
@@ -28,11 +29,12 @@ impl RunList {
     /// The list of these runs. Its links, of the run to its page and of the cases to their CSV file, are relative to the folder
     /// of reports.
     pub fn new<'a>(runs: impl Iterator<Item = &'a Run>) -> Self {
+        let runs: Vec<&Run> = runs.collect();
         let texts = ["run", "started", "host", "suite", "commit"].map(Column::text);
         let columns = texts.into_iter().chain(["cases", "ok", "calls"].map(Column::number));
         let mut list = RunList { table: Table::new(columns), facts: Vec::new(), unread: Vec::new() };
-        for run in runs {
-            match run.facts() {
+        for (run, facts) in runs.iter().zip(facts_of(&runs)) {
+            match facts {
                 Ok(facts) => {
                     list.table.row(cells(run, &facts));
                     list.facts.push(facts);
@@ -49,14 +51,12 @@ fn cells(run: &Run, facts: &RunFacts) -> [Cell; 8] {
         true => Cell::from(text).link(format!("{}/{file}", run.name())),
         false => Cell::from(text),
     };
-    let commit: String = facts.git_commit.iter().flat_map(|commit| commit.chars().take(10)).collect();
-    let dirty = if facts.git_dirty == Some(true) { "+" } else { "" };
     [
         linked(&facts.run_id, REPORT),
         facts.timestamp.strftime("%Y-%m-%d %H:%M UTC").to_string().into(),
         facts.host_id.as_str().into(),
         facts.suite.as_str().into(),
-        (commit + dirty).into(),
+        commit(facts.git_commit.as_deref(), facts.git_dirty).into(),
         linked(&facts.cases.to_string(), RESULTS),
         facts.cases_ok.to_string().into(),
         facts.calls.to_string().into(),
@@ -72,16 +72,12 @@ pub fn render(reports: &Path, criterion: &Path) -> Result<String> {
     for line in &list.unread {
         list.table.footnote(line);
     }
-    let criterion_page = criterion.join("report/index.html");
-    let criterion = if criterion_page.is_file() {
-        let path = escape(&criterion_page.display().to_string());
+    let link = |page: PathBuf| {
+        let path = escape(&page.display().to_string());
         format!("Criterion's own pages, with every sample of the last measurement, are <a href=\"{path}\">{path}</a>.")
-    } else {
-        "Criterion has written no pages of its own; it does so unless it is told <code>--noplot</code>.".into()
     };
-    let count = match list.facts.len() {
-        1 => "1 run".to_owned(),
-        count => format!("{count} runs"),
-    };
+    let page = Some(criterion.join("report/index.html")).filter(|page| page.is_file());
+    let criterion = page.map(link).unwrap_or_default();
+    let count = plural(list.facts.len(), "run", "runs");
     Ok(fill(PAGE, &[("count", &count), ("criterion", &criterion), ("table", &list.table.html())]))
 }

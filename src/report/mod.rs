@@ -1,6 +1,5 @@
 //! Reports for readers: tables, Markdown, JSON, one HTML page, and charts as files.
 
-mod colour;
 pub mod columns;
 pub mod comparison;
 pub mod compatibility;

@@ -1,34 +1,52 @@
-//! Numbers for readers: three significant digits, with a unit that keeps them short.
+//! Figures for readers: three significant digits, with a unit that keeps them short; counts; commits.
 
-/// `3.21 ms`: three significant digits, in ns, µs, ms or s.
+/// Three significant digits in the first of these units, from the smallest on, that makes it less than a thousand, or else in
+/// the last one. A unit has its size and its name.
+fn in_unit(value: f64, units: &[(f64, &str)]) -> String {
+    let found = units.iter().find(|(size, _)| value < 1e3 * size).or(units.last());
+    found.map(|(size, name)| format!("{} {name}", three_digits(value / size))).unwrap_or_default()
+}
+
+/// `3.21 ms`: in ns, µs, ms or s.
 pub fn latency(ms: f64) -> String {
-    let (value, unit) = match ms {
-        _ if ms < 1e-3 => (ms * 1e6, "ns"),
-        _ if ms < 1.0 => (ms * 1e3, "µs"),
-        _ if ms < 1e3 => (ms, "ms"),
-        _ => (ms / 1e3, "s"),
-    };
-    format!("{} {unit}", three_digits(value))
+    in_unit(ms, &[(1e-6, "ns"), (1e-3, "µs"), (1.0, "ms"), (1e3, "s")])
 }
 
 /// `60.7 kB`, `3.30 MB`, `102 MB`.
 pub fn megabytes(size: f64) -> String {
-    if size < 1.0 { format!("{} kB", three_digits(size * 1e3)) } else { format!("{} MB", three_digits(size)) }
+    in_unit(size, &[(1e-3, "kB"), (1.0, "MB")])
+}
+
+/// `2.10 mJ`: in µJ, mJ or J.
+pub fn joules(energy: f64) -> String {
+    in_unit(energy, &[(1e-6, "µJ"), (1e-3, "mJ"), (1.0, "J")])
 }
 
 /// `450`, `7.96 k`, `25.6 M`, `8.18 G`.
 pub fn rounded(count: u64) -> String {
-    match count as f64 {
-        few if few < 1e3 => count.to_string(),
-        some if some < 1e6 => format!("{} k", three_digits(some / 1e3)),
-        many if many < 1e9 => format!("{} M", three_digits(many / 1e6)),
-        most => format!("{} G", three_digits(most / 1e9)),
-    }
+    if count < 1000 { count.to_string() } else { in_unit(count as f64, &[(1e3, "k"), (1e6, "M"), (1e9, "G")]) }
 }
 
 /// `98.2 %`.
 pub fn percent(fraction: f64) -> String {
     format!("{:.1} %", 100.0 * fraction)
+}
+
+/// `99 %`, `99.5 %`.
+pub fn short_percent(fraction: f64) -> String {
+    let text = format!("{:.2}", 100.0 * fraction);
+    format!("{} %", text.trim_end_matches('0').trim_end_matches('.'))
+}
+
+/// `1 run`, `2 runs`.
+pub fn plural(count: usize, one: &str, many: &str) -> String {
+    format!("{count} {}", if count == 1 { one } else { many })
+}
+
+/// `0123456789ab`, `0123456789ab, changed`, `unknown`: a commit, and whether the tree had changes.
+pub fn commit(commit: Option<&str>, is_dirty: Option<bool>) -> String {
+    let start: String = commit.unwrap_or("unknown").chars().take(12).collect();
+    if is_dirty == Some(true) { start + ", changed" } else { start }
 }
 
 /// Three significant digits, never fewer than the integer part.

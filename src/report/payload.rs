@@ -1,53 +1,27 @@
 //! Everything that a report with charts shows, in one serialisable value: the page's program makes all charts of it, in a
 //! browser and for `--charts`. The program alone reads the fields, so they are named where they are made.
 
-use std::collections::BTreeMap;
+use std::collections::BTreeSet;
 
 use indexmap::IndexMap;
 use serde::Serialize;
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
-use super::colour::{Colour, colours, places};
 use super::columns::{ALL, RecordColumn, STATUS, chosen, peak_memory};
 use super::compatibility::{RULE, Standing};
 use super::machine_facts::facts;
 use super::ranking::{Entry, best_of};
 use super::selection::{MachineName, Measured, ReportedRun, Shown};
 use super::trend::{TrendPoint, trend};
+use crate::backend::registry::ENTRIES;
 use crate::compare::Noise;
-use crate::definition::Status;
+use crate::definition::{BenchmarkId, Status};
 
 /// The columns of records that the program reads; cells of the table have the others as text.
-const COLUMNS: [&str; 28] = [
-    "backend",
-    "model",
-    "variant",
-    "family",
-    "modality",
-    "phase",
-    "device",
-    "dtype",
-    "batch_size",
-    "status",
-    "message",
-    "verified",
-    "max_rel_error",
-    "latency_p50_ms",
-    "latency_p50_upper_ms",
-    "latency_p90_ms",
-    "latency_p90_upper_ms",
-    "latency_p95_ms",
-    "latency_p95_upper_ms",
-    "latency_p99_ms",
-    "latency_p99_upper_ms",
-    "throughput_ips",
-    "throughput_lower_ips",
-    "throughput_upper_ips",
-    "tokens_per_second",
-    "model_size_mb",
-    "accuracy",
-    "output_cosine",
-];
+const COLUMNS: &str = "backend,model,variant,family,modality,phase,device,dtype,batch_size,status,message,verified,\
+                       max_rel_error,latency_p50_ms,latency_p50_upper_ms,latency_p90_ms,latency_p90_upper_ms,\
+                       latency_p95_ms,latency_p95_upper_ms,latency_p99_ms,latency_p99_upper_ms,throughput_ips,\
+                       throughput_lower_ips,throughput_upper_ips,tokens_per_second,model_size_mb,accuracy,output_cosine";
 
 /// What is known about machines besides their runs.
 pub struct Known<'a> {
@@ -73,10 +47,8 @@ pub struct Payload {
     rule: &'static str,
     /// All measurements of the cases, run by run.
     trend: Vec<TrendPoint>,
-    /// The colour of each backend.
-    colours: BTreeMap<String, Colour>,
-    /// The colours of series that are no backends, by their order.
-    places: Vec<Colour>,
+    /// The colour of each backend of the registry on white, and its lighter form on black.
+    colours: Vec<(&'static str, [&'static str; 2])>,
 }
 
 impl Payload {
@@ -112,18 +84,15 @@ impl Payload {
             matrix: matrix(shown, &entries),
             rule: RULE,
             trend: trend(shown, known.noise),
-            colours: colours(shown.cases.iter().map(|case| case.case.backend.as_str())),
-            places: places(),
+            colours: ENTRIES.iter().map(|entry| (entry.name, entry.colour)).collect(),
         }
     }
 }
 
 fn title(shown: &Shown<'_>) -> String {
-    let mut suites: Vec<&str> = shown.cases.iter().map(|case| case.record.suite.as_str()).collect();
-    suites.sort_unstable();
-    suites.dedup();
+    let suites: BTreeSet<&str> = shown.cases.iter().map(|case| case.record.suite.as_str()).collect();
     let machines: Vec<&str> = shown.machines.iter().map(|machine| machine.name.as_str()).collect();
-    format!("Inference benchmarks: suite {} on {}", suites.join(", "), machines.join(", "))
+    format!("Inference benchmarks: suite {} on {}", Vec::from_iter(suites).join(", "), machines.join(", "))
 }
 
 fn run_row(shown: &Shown<'_>, run: &ReportedRun) -> Option<Value> {
@@ -148,30 +117,28 @@ fn case_row(shown: &Shown<'_>, case: &Measured<'_>, entry: &Entry<'_>, columns: 
         Some(value) => json!([value, column.text(entry)]),
         None => column.text(entry).into(),
     };
-    let others = json!({
-        "id": case.case.to_string(),
-        "group": case.group,
-        "machine": shown.machines[case.machine].name,
-        "ratio_to_best": entry.ratio_to_best,
-        "peak_memory_mb": peak_memory(case.record),
-        // Pairs of a fraction of the calls and milliseconds; empty if they were not kept.
-        "quantiles_ms": case.distribution.map(|kept| kept.quantiles_ms.as_slice()).unwrap_or_default(),
-        "cells": columns.iter().map(cell).collect::<Vec<_>>(),
-    });
     let record = json!(case.record);
-    let known = COLUMNS.iter().map(|name| ((*name).to_owned(), record[*name].clone()));
-    let mut row: Map<String, Value> = known.filter(|(_, value)| !value.is_null()).collect();
-    if let Value::Object(others) = others {
-        row.extend(others);
+    let mut row: Value = COLUMNS.split(',').map(|name| (name, record[name].clone())).collect();
+    row["id"] = case.record.case().to_string().into();
+    row["group"] = case.record.case().benchmark_id().group.into();
+    row["machine"] = shown.machines[case.machine].name.as_str().into();
+    row["ratio_to_best"] = json!(entry.ratio_to_best);
+    row["peak_memory_mb"] = json!(peak_memory(case.record));
+    // Pairs of a fraction of the calls and milliseconds; empty if they were not kept.
+    row["quantiles_ms"] = json!(case.distribution.map(|kept| kept.quantiles_ms.as_slice()).unwrap_or_default());
+    row["cells"] = columns.iter().map(cell).collect();
+    if let Value::Object(row) = &mut row {
+        row.retain(|_, value| !value.is_null());
     }
-    row.into()
+    row
 }
 
 /// The cases of each model on each configuration and machine, with the level, or the status if no case is right.
 fn matrix(shown: &Shown<'_>, entries: &[Entry<'_>]) -> Vec<Value> {
-    let mut members: IndexMap<(&str, String, usize), Vec<usize>> = IndexMap::new();
+    let mut members: IndexMap<(String, String, usize), Vec<usize>> = IndexMap::new();
     for (index, case) in shown.cases.iter().enumerate() {
-        members.entry((&case.group, case.case.benchmark_id().function, case.machine)).or_default().push(index);
+        let BenchmarkId { group, function, .. } = case.record.case().benchmark_id();
+        members.entry((group, function, case.machine)).or_default().push(index);
     }
     let cell = |cases: Vec<usize>| {
         let standing = Standing::of(&cases.iter().map(|index| entries[*index]).collect::<Vec<_>>());

@@ -24,22 +24,15 @@ impl Entry<'_> {
     }
 }
 
-/// Cases of one model, variant, phase and sequence length.
-pub struct ModelGroup<'a> {
-    pub title: String,
-    pub rows: Vec<Entry<'a>>,
-}
-
-/// Groups in the order in which the models appear; rows by batch size, then as in the records.
-pub fn rank(records: &[Record]) -> Vec<ModelGroup<'_>> {
+/// The cases of each model, variant, phase and sequence length, by its title. Groups are in the order in which the models
+/// appear; cases by batch size, then as in the records.
+pub fn rank(records: &[Record]) -> IndexMap<String, Vec<Entry<'_>>> {
     let mut groups: IndexMap<String, Vec<Entry<'_>>> = IndexMap::new();
     for (record, ratio_to_best) in records.iter().zip(best_of(records.iter())) {
         groups.entry(record.case().benchmark_id().group).or_default().push(Entry { record, ratio_to_best });
     }
-    for rows in groups.values_mut() {
-        rows.sort_by_key(|row| row.record.batch_size);
-    }
-    groups.into_iter().map(|(title, rows)| ModelGroup { title, rows }).collect()
+    groups.values_mut().for_each(|rows| rows.sort_by_key(|row| row.record.batch_size));
+    groups
 }
 
 /// For each record, its median latency over that of the fastest that does the same work on the same machine.
@@ -115,7 +108,7 @@ mod tests {
             let wrong = Record { status, ..record("m", "ort", 1, Some(1.0)) };
             let records = [wrong, record("m", "tch", 1, Some(2.0)), record("m", "candle", 1, Some(3.0))];
             let groups = rank(&records);
-            let ratios: Vec<_> = groups[0].rows.iter().map(|row| (row.ratio_to_best, row.is_best())).collect();
+            let ratios: Vec<_> = groups[0].iter().map(|row| (row.ratio_to_best, row.is_best())).collect();
             assert_eq!(ratios, [(None, false), (Some(1.0), true), (Some(1.5), false)]);
         }
     }
@@ -126,8 +119,8 @@ mod tests {
             [record("m", "ort", 16, Some(8.0)), record("m", "ort", 2, Some(2.0)), record("n", "ort", 1, None)];
         let groups = rank(&records);
         assert_eq!(groups.len(), 2);
-        assert_eq!(groups[0].rows.iter().map(|row| row.record.batch_size).collect::<Vec<_>>(), [2, 16]);
-        assert!(groups[0].rows.iter().all(|row| row.is_best()));
+        assert_eq!(groups[0].iter().map(|row| row.record.batch_size).collect::<Vec<_>>(), [2, 16]);
+        assert!(groups[0].iter().all(|row| row.is_best()));
     }
 
     #[test]
@@ -137,7 +130,7 @@ mod tests {
             latency_p99_upper_ms: (iterations >= 662).then_some(2.0),
             ..record("m", backend, 1, Some(1.0))
         };
-        let lines = |records: &[Record]| notes_on_calls(&rank(records)[0].rows);
+        let lines = |records: &[Record]| notes_on_calls(&rank(records)[0]);
         let dependent = Record { latency_p99_upper_ms: None, ..with_calls("ort", 662) };
         assert!(lines(&[dependent])[0].ends_with("needs more calls, since they depend on one another"));
         assert!(lines(&[with_calls("ort", 662)]).is_empty());
@@ -153,7 +146,7 @@ mod tests {
             latency_p99_upper_ms: Some(2.0),
             ..record("m", backend, 1, Some(1.0))
         };
-        let lines = |records: &[Record]| notes_on_calls(&rank(records)[0].rows);
+        let lines = |records: &[Record]| notes_on_calls(&rank(records)[0]);
         assert!(lines(&[stopped("ort", 1000, "iterations"), record("m", "tch", 1, None)]).is_empty());
         let records = [stopped("ort", 1000, "iterations"), stopped("tch", 11, "budget")];
         assert_eq!(lines(&records), ["fewer calls than asked for: tch-cpu-f32 batch 1 has 11 (budget)"]);

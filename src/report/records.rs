@@ -1,9 +1,10 @@
 //! Records as text: a table per model for a terminal or as Markdown, and JSON with its schema.
 
 use super::columns::{P50, RecordColumn, chosen};
-use super::ranking::{ModelGroup, notes_on_calls, rank, short_message};
+use super::numbers::commit;
+use super::ranking::{Entry, notes_on_calls, rank, short_message};
 use super::table::{Cell, Table};
-use super::{Format, json};
+use super::{Format, escape, json};
 use crate::definition::Status;
 use crate::run_data::Record;
 
@@ -13,14 +14,19 @@ const LEGEND: &str = "● fastest of its batch size; a percentile in parentheses
 /// The report's text with the columns of these names, ending with a line break. `resolution` is the line about the smallest
 /// change that the machine of the run can show; JSON, which has nothing but the records, is without it.
 pub fn render(records: &[Record], columns: &[String], resolution: &str, format: Format) -> String {
-    let tables = || rank(records).into_iter().map(|group| table(&group, columns));
+    let groups = rank(records);
+    let tables = groups.iter().map(|(title, rows)| (title, table(rows, columns)));
     match format {
         Format::Table => {
-            let tables: String = tables().map(|table| format!("\n{}", table.terminal())).collect();
+            let text =
+                |(title, table): (&String, Table)| format!("\n{}\n{}", escape::terminal(title), table.terminal());
+            let tables: String = tables.map(text).collect();
             format!("{tables}\n{LEGEND}\n{resolution}\n")
         }
         Format::Markdown => {
-            let tables: String = tables().map(|table| format!("{}\n", table.markdown())).collect();
+            let text =
+                |(title, table): (&String, Table)| format!("### {}\n\n{}\n", escape::markdown(title), table.markdown());
+            let tables: String = tables.map(text).collect();
             format!("{tables}{LEGEND}\n\n{}\n{resolution}\n", records.first().map(source).unwrap_or_default())
         }
         Format::Json => json::json(&records),
@@ -33,24 +39,24 @@ pub fn schema() -> String {
 }
 
 /// The fastest of each batch size is marked; a case without figures says why below the table.
-fn table(group: &ModelGroup<'_>, columns: &[String]) -> Table {
-    let columns = chosen(columns, &group.rows);
-    let mut table = Table::new(columns.iter().map(|column| column.head())).titled(group.title.as_str());
-    for entry in &group.rows {
+fn table(rows: &[Entry<'_>], columns: &[String]) -> Table {
+    let columns = chosen(columns, rows);
+    let mut table = Table::new(columns.iter().map(|column| column.head()));
+    for entry in rows {
         let cell = |column: &&RecordColumn| {
             let cell = Cell::from(column.text(entry));
             if entry.is_best() && column.name == P50 { cell.strong() } else { cell }
         };
         let added = table.row(columns.iter().map(cell));
         if entry.is_best() {
-            added.mark(BEST).best();
+            added.mark(BEST);
         }
     }
-    for record in group.rows.iter().map(|row| row.record).filter(|record| record.status != Status::Ok) {
+    for record in rows.iter().map(|row| row.record).filter(|record| record.status != Status::Ok) {
         let id = record.case().benchmark_id();
         table.footnote(format!("{}/{}: {}: {}", id.function, id.value, record.status, short_message(record)));
     }
-    for line in notes_on_calls(&group.rows) {
+    for line in notes_on_calls(rows) {
         table.footnote(line);
     }
     table
@@ -58,9 +64,8 @@ fn table(group: &ModelGroup<'_>, columns: &[String]) -> Table {
 
 /// The run, host and commit of a record.
 fn source(record: &Record) -> String {
-    let commit = record.git_commit.as_deref().map_or("unknown", |commit| &commit[..commit.len().min(12)]);
-    let dirty = if record.git_dirty == Some(true) { ", changed" } else { "" };
-    format!("Run {} on host {}, commit {commit}{dirty}.\n", record.run_id, record.host_id)
+    let commit = commit(record.git_commit.as_deref(), record.git_dirty);
+    format!("Run {} on host {}, commit {commit}.\n", record.run_id, record.host_id)
 }
 
 #[cfg(test)]

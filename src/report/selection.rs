@@ -55,9 +55,6 @@ pub struct Shown<'a> {
 /// A case on a machine.
 pub struct Measured<'a> {
     pub record: &'a Record,
-    pub case: Case,
-    /// Model, variant, phase and sequence length: what is the same work at one batch size.
-    pub group: String,
     /// An index into the machines.
     pub machine: usize,
     pub distribution: Option<&'a Distribution>,
@@ -88,9 +85,7 @@ impl<'a> Shown<'a> {
                 let case = record.case();
                 let machine = machines.iter().position(|machine| machine.host_id == record.host_id).unwrap_or_default();
                 let distribution = run.distribution(&case);
-                let group = case.benchmark_id().group;
-                let found = Measured { record, case: case.clone(), group, machine, distribution };
-                cases.insert((case, &record.host_id), found);
+                cases.insert((case, &record.host_id), Measured { record, machine, distribution });
             }
         }
         Shown { runs: all, cases: cases.into_values().collect(), machines }

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use serde::Serialize;
 
 use super::selection::{ReportedRun, Shown};
-use crate::compare::{Allowance, CaseFilter, EarlierRuns, Noise, Options, RatioInterval, Side, Verdict, compare};
+use crate::compare::{Allowance, CaseFilter, EarlierRuns, LatencyChange, Noise, Options, Side, compare};
 use crate::definition::{Case, Status};
 use crate::run_data::Record;
 
@@ -20,43 +20,34 @@ pub struct TrendPoint {
     pub value: f64,
     /// How it has changed from the run before, if the machine's noise does not explain the change.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub change: Option<Change>,
-}
-
-/// A change that is shown: `faster` or `slower` than the machine's noise explains.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Change {
-    pub verdict: Verdict,
-    /// The time over that of the run before.
-    #[serde(flatten)]
-    pub interval: RatioInterval,
+    pub change: Option<LatencyChange>,
 }
 
 /// All measurements of the shown cases, run by run. Each run is compared with the last measurements before it on the same
 /// machine, as `inferbench compare` does. `known` says how noisy a host is if there are no runs to tell it.
 pub fn trend(shown: &Shown<'_>, known: &dyn Fn(&str) -> Noise) -> Vec<TrendPoint> {
-    let places: HashMap<(&str, &Case), usize> =
-        shown.cases.iter().enumerate().map(|(index, it)| ((it.record.host_id.as_str(), &it.case), index)).collect();
+    let places: HashMap<_, usize> = shown.cases.iter().map(|case| key(case.record)).zip(0..).collect();
     let mut before: HashMap<(&str, Case), &Record> = HashMap::new();
     let mut points = Vec::new();
     for (index, run) in shown.runs.iter().enumerate() {
-        let measured: Vec<(&Record, Case)> = run
-            .records
-            .iter()
-            .filter(|record| record.status == Status::Ok)
-            .map(|record| (record, record.case()))
-            .collect();
-        let last = measured.iter().filter_map(|(record, case)| before.get(&(&*record.host_id, case.clone())).copied());
-        let changes = changes(shown, run, last.cloned().collect(), known);
-        for (record, case) in measured {
+        let measured = || run.records.iter().filter(|record| record.status == Status::Ok);
+        let last = measured().filter_map(|record| before.get(&key(record)).copied()).cloned().collect();
+        let mut changes = changes(shown, run, last, known);
+        for record in measured() {
+            let key = key(record);
             let value = record.latency_p50_ms.filter(|value| value.is_finite() && *value > 0.0);
-            if let (Some(&place), Some(value)) = (places.get(&(&*record.host_id, &case)), value) {
-                points.push(TrendPoint { case: place, run: index, value, change: changes.get(&case).cloned() });
+            if let (Some(&case), Some(value)) = (places.get(&key), value) {
+                points.push(TrendPoint { case, run: index, value, change: changes.remove(&key.1) });
             }
-            before.insert((&record.host_id, case), record);
+            before.insert(key, record);
         }
     }
     points
+}
+
+/// The machine and the case.
+fn key(record: &Record) -> (&str, Case) {
+    (&record.host_id, record.case())
 }
 
 /// The cases of a run that are faster or slower than they were.
@@ -65,7 +56,7 @@ fn changes(
     run: &ReportedRun,
     last: Vec<Record>,
     known: &dyn Fn(&str) -> Noise,
-) -> HashMap<Case, Change> {
+) -> HashMap<Case, LatencyChange> {
     let options = Options {
         confidence: 0.99,
         tolerance: 0.05,
@@ -84,16 +75,17 @@ fn changes(
     let base = Side::of_records("before", last.clone());
     let candidate = Side::of_records(run.run_id(), run.records.clone());
     let found = compare(&base, &candidate, &earlier, known, &options);
-    let changed = found.cases.into_iter().filter_map(|case| {
-        let latency = case.latency.filter(|latency| latency.verdict.is_change())?;
-        Some((case.case, Change { verdict: latency.verdict, interval: latency.interval }))
-    });
+    let changed = found
+        .cases
+        .into_iter()
+        .filter_map(|case| Some((case.case, case.latency.filter(|latency| latency.verdict.is_change())?)));
     changed.collect()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::compare::Verdict;
     use crate::report::tests::{record, run_of};
 
     /// Ten runs of five commits, 1 % apart by chance; the seventh is slower for good.

@@ -12,26 +12,7 @@ use fs_err::OpenOptions;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-/// Writes a file whole or not at all.
-///
-/// # Errors
-/// The folder is missing or the disk is full.
-pub fn write_whole(path: &Path, bytes: &[u8]) -> Result<()> {
-    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    let mut builder = tempfile::Builder::new();
-    #[cfg(unix)]
-    let permissions = <std::fs::Permissions as std::os::unix::fs::PermissionsExt>::from_mode(0o666);
-    #[cfg(unix)]
-    builder.permissions(permissions);
-    let mut write = || -> Result<()> {
-        let mut file = builder.prefix(".partial-").tempfile_in(folder)?;
-        file.write_all(bytes)?;
-        file.as_file().sync_all()?;
-        file.persist(path)?;
-        Ok(())
-    };
-    write().with_context(|| path.display().to_string())
-}
+use super::whole_file::write_whole;
 
 /// Writes a value in JSON, and the folders that the file lies in.
 ///

@@ -26,8 +26,6 @@ pub struct Latencies {
     pub mean_ms: f64,
     /// The standard deviation of calls.
     pub std_ms: Option<f64>,
-    /// The standard deviation of the means of samples.
-    pub sample_std_ms: Option<f64>,
     pub min_ms: f64,
     pub max_ms: f64,
     /// The fraction of the samples that was disturbed; absent if that is unknown.
@@ -44,7 +42,6 @@ impl Latencies {
     pub fn of(samples_ns: &[Vec<u64>], sorted: &SortedCalls, disturbed: Option<&[bool]>) -> Self {
         let milliseconds = |nanoseconds: f64| nanoseconds / 1e6;
         let (mean, deviation) = mean_and_deviation(sorted.in_order());
-        let sample_means: Vec<f64> = samples_ns.iter().map(|calls| mean_and_deviation(calls).0).collect();
         let bound = |p| sorted.percentile_upper_bound(p).map(|bound| milliseconds(bound as f64));
         Latencies {
             calls: sorted.in_order().len(),
@@ -53,7 +50,6 @@ impl Latencies {
             upper_bounds_ms: PERCENTILES.map(bound),
             mean_ms: milliseconds(mean),
             std_ms: deviation.map(milliseconds),
-            sample_std_ms: (sample_means.len() > 1).then(|| milliseconds(variance(&sample_means).sqrt())),
             min_ms: milliseconds(sorted.min() as f64),
             max_ms: milliseconds(sorted.max() as f64),
             disturbed_share: disturbed

@@ -12,13 +12,16 @@ mod outcomes;
 mod peaks;
 mod record;
 mod run_folder;
+mod whole_file;
 
 pub use criterion_arguments::{CriterionArguments, Mode};
 pub use distribution::{DISTRIBUTIONS, Distribution, Distributions};
 pub use evaluation::{Evaluation, LARGEST};
 pub use latencies::Latencies;
 pub use manifest::{MANIFEST_FORMAT, Manifest, ManifestCase};
-pub use outcomes::{EvaluationOutcome, Event, Outcome, Outcomes};
+pub use outcomes::{BY_REFERENCE, EvaluationOutcome, Event, Outcome, Outcomes};
 pub use peaks::Peaks;
 pub use record::{Record, RunIdentity, SCHEMA_VERSION, StopReason};
 pub use run_folder::RunFolder;
+pub use whole_file::write_whole;
+pub(crate) use whole_file::{HIDDEN, hidden};

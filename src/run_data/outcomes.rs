@@ -43,6 +43,9 @@ pub enum Event {
     },
 }
 
+/// In `verified_by`: the outputs were compared with those that are known to be right.
+pub const BY_REFERENCE: &str = "reference";
+
 /// How a case ended.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Outcome {

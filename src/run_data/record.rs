@@ -21,7 +21,8 @@ use crate::definition::{Boundary, Case, CaseFailure, Cost, Dtype, Phase, Status,
 /// | 6 | 0.1.0 | `data_source`, bounds and changes of `accuracy`, `accuracy_top5`, `agreement`, `output_cosine` |
 /// | 7 | 0.1.0 | `output_cosine_samples`, `compared_with` |
 /// | 8 | 0.1.0 | `processes`, `latency_p50_interval_lower_ms`, `latency_p50_interval_upper_ms` |
-pub const SCHEMA_VERSION: u32 = 8;
+/// | 9 | 0.1.0 | `verified_by` |
+pub const SCHEMA_VERSION: u32 = 9;
 
 /// One row: the result of a case in a run.
 ///
@@ -69,6 +70,9 @@ pub struct Record {
     pub message: Option<String>,
     /// Whether the outputs were right; absent where there was nothing to compare with.
     pub verified: Option<bool>,
+    /// What they were compared with: `reference`, or the name of another backend.
+    #[serde(default)]
+    pub verified_by: Option<String>,
     pub max_abs_error: Option<f64>,
     /// Relative to the largest absolute reference value.
     pub max_rel_error: Option<f64>,

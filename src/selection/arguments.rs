@@ -2,14 +2,14 @@
 
 use std::convert::Infallible;
 use std::ffi::{OsStr, OsString};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
-use anyhow::Result;
+use anyhow::{Context, Result, bail, ensure};
 use clap::{Args, Command, Parser};
 use indexmap::IndexSet;
 
-use crate::catalogue::{is_model_file, models_of_files};
-use crate::definition::{Boundary, DataSource, Dtype, Phase, Suite, backend_name, parse_device};
+use crate::catalogue::{is_model_file, models_of_files, models_of_paths, path_of};
+use crate::definition::{Boundary, DataSource, Dtype, GivenInput, Phase, Suite, backend_name, parse_device};
 
 /// The flags that choose cases; each has an environment variable of the same name, which `cargo bench` reads.
 #[derive(Args, Clone, Debug, Default)]
@@ -32,6 +32,18 @@ pub struct Selection {
         conflicts_with = "model"
     )]
     pub path: Vec<String>,
+    /// Files and folders that stand alone on the command line: each is a model
+    #[arg(skip)]
+    pub files: Vec<String>,
+    /// An input of these files, in place of what they say: `x:f32[batch,3,224,224]`, `ids:i64[batch,128]<30522`, `sr:i64[]=16000`
+    #[arg(long, env = "INFERBENCH_INPUT", value_delimiter = ';', value_name = "NAME:TYPE[SIZES];…")]
+    pub input: Vec<GivenInput>,
+    /// A size that these files leave open, by its name, or as `x.2` for the third dimension of input `x` [default: usual ones are tried]
+    #[arg(long, env = "INFERBENCH_DIM", value_delimiter = ',', value_name = "NAME=SIZE,…", value_parser = parse_dim)]
+    pub dim: Vec<(String, usize)>,
+    /// Inputs with right outputs for these files: a folder with `input_0.pb` and `output_0.pb`, `.npz` or `.safetensors` [default: those beside the file]
+    #[arg(long, env = "INFERBENCH_REFERENCE", value_name = "PATH")]
+    pub reference: Option<PathBuf>,
     /// The samples for the evaluation of accuracy: synthetic, image-folder:PATH or recorded:FILE.safetensors [default: the model's]
     #[arg(long, env = "INFERBENCH_DATA_SOURCE", value_name = "SOURCE")]
     pub data_source: Option<DataSource>,
@@ -101,6 +113,12 @@ fn shuffle_seed(text: &str) -> Result<u64, String> {
     }
 }
 
+fn parse_dim(text: &str) -> Result<(String, usize)> {
+    let said = text.rsplit_once('=').and_then(|(name, size)| Some((name.to_owned(), size.parse().ok()?)));
+    said.filter(|(_, size)| *size > 0)
+        .with_context(|| format!("{text:?} is no size; write NAME=SIZE, as in height=640"))
+}
+
 fn parse_backend(name: &str) -> Result<String, Infallible> {
     Ok(backend_name(name))
 }
@@ -127,6 +145,26 @@ fn replace<T: Clone>(own: &mut Vec<T>, said: &[T]) {
     }
 }
 
+impl Selection {
+    /// Takes the words that stand alone on the command line: files and folders of models, and at most one other, which is a
+    /// filter of cases and is returned.
+    ///
+    /// # Errors
+    /// There are several filters.
+    pub fn take_words(&mut self, words: &[String]) -> Result<Option<String>> {
+        let is_path = |word: &&String| is_model_file(&path_of(word)) || path_of(word).exists();
+        let (paths, filters): (Vec<&String>, Vec<&String>) = words.iter().partition(is_path);
+        self.files.extend(paths.into_iter().cloned());
+        match filters.as_slice() {
+            [] => Ok(None),
+            [filter] => Ok(Some((*filter).clone())),
+            [first, second, ..] => {
+                bail!("neither {first:?} nor {second:?} is a file or folder, and one filter of cases is allowed")
+            }
+        }
+    }
+}
+
 impl Suite {
     /// Puts the flags on top of the file.
     ///
@@ -137,8 +175,21 @@ impl Suite {
             self.models = models_of_files(&selection.path)?;
             self.include_found = false;
         }
+        if !selection.files.is_empty() {
+            let path = std::mem::take(&mut self.models).into_iter().filter(|_| !selection.path.is_empty());
+            self.models = path.chain(models_of_paths(&selection.files)?).collect();
+            self.include_found = false;
+        }
         for file in selection.model.iter().filter(|name| is_model_file(Path::new(name)) && Path::new(name).is_file()) {
             self.models.extend(models_of_files(std::slice::from_ref(file))?);
+        }
+        let is_said = !selection.input.is_empty() || !selection.dim.is_empty() || selection.reference.is_some();
+        let has_files = self.models.iter().any(|model| model.path.is_some());
+        ensure!(!is_said || has_files, "`--input`, `--dim` and `--reference` are for files: name them");
+        for model in self.models.iter_mut().filter(|model| model.path.is_some()) {
+            model.inputs.extend(selection.input.iter().cloned());
+            model.dims.extend(selection.dim.iter().cloned());
+            model.reference = selection.reference.clone().or(model.reference.take());
         }
         self.data_source = selection.data_source.clone().or(self.data_source);
         replace(&mut self.backends, &selection.backend);

@@ -8,7 +8,7 @@ use indexmap::{IndexMap, IndexSet};
 use super::arguments::Selection;
 use crate::catalogue::{ALL, Entry, Place, find_name, is_chosen, is_named, table_of};
 use crate::definition::{
-    AUTO, Case, CaseFailure, Dimension, Dtype, Model, PREFERRED, Phase, Suite, SuiteModel, TensorSpec, own_dtype,
+    AUTO, Case, CaseFailure, Dtype, Model, Origin, PREFERRED, Phase, Suite, SuiteModel, own_dtype,
 };
 
 /// What the plan needs to know about the backends. The registry of backends implements it.
@@ -124,30 +124,13 @@ fn runnable_model<'a>(
         )));
     }
     capabilities.check_model(&case.backend, model, case.dtype)?;
-    check_batch(model, case.batch_size)?;
-    if model.has_sequence() && case.sequence_length.is_none() {
+    let is_open = model.has_sequence() && case.sequence_length.is_none();
+    if is_open && matches!(model.origin, Origin::Packaged { .. }) {
         return Err(CaseFailure::failed(
             "the model needs a sequence length: say `seq_lens` in the suite, or `--seq-lens`",
         ));
     }
     Ok(model)
-}
-
-/// A model whose inputs have a fixed first dimension runs at that batch size only.
-fn check_batch(model: &Model, batch_size: usize) -> Result<(), CaseFailure> {
-    if model.inputs.iter().any(TensorSpec::is_batched) {
-        return Ok(());
-    }
-    let fixed = match model.inputs.first().and_then(|input| input.shape.first()) {
-        Some(Dimension::Fixed(size)) => *size,
-        _ => 1,
-    };
-    if batch_size == fixed {
-        return Ok(());
-    }
-    Err(CaseFailure::unsupported(format!(
-        "the model's first dimension is fixed at {fixed}: it cannot run batch {batch_size}"
-    )))
 }
 
 /// An entry of the catalogue, and the sizes of its cases.
@@ -168,6 +151,8 @@ impl<'a> Chosen<'a> {
             Err(_) => vec![Phase::Forward],
         };
         let batch_sizes = own.and_then(|own| own.batch_sizes.as_ref()).unwrap_or(&suite.batch_sizes);
+        let fixed = entry.model.as_ref().ok().and_then(Model::fixed_batch);
+        let batch_sizes = fixed.map_or_else(|| batch_sizes.clone(), |fixed| vec![fixed]);
         let sequence_lengths = match &entry.model {
             Ok(model) if model.has_sequence() => {
                 let asked = own.and_then(|own| own.seq_lens.as_ref()).or(suite.seq_lens.as_ref());
@@ -176,7 +161,7 @@ impl<'a> Chosen<'a> {
             _ => Vec::new(),
         };
         let sequence_lengths = if sequence_lengths.is_empty() { vec![None] } else { sequence_lengths };
-        Chosen { entry, phases, batch_sizes: batch_sizes.clone(), sequence_lengths }
+        Chosen { entry, phases, batch_sizes, sequence_lengths }
     }
 }
 
@@ -237,7 +222,7 @@ fn unknown_model(name: &str, catalogue: &[Entry]) -> String {
 mod tests {
     use super::*;
     use crate::definition::{
-        BATCH, Boundary, DataSource, Effort, ElementType, ORIGINAL, Origin, Status, Tolerance, whole,
+        BATCH, Boundary, DataSource, Dimension, Effort, ElementType, ORIGINAL, Status, TensorSpec, Tolerance, whole,
     };
 
     struct OnlyOrt;
@@ -301,10 +286,11 @@ mod tests {
             .iter()
             .map(|planned| (planned.case.to_string(), planned.model.as_ref().err().map(|s| s.status)))
             .collect();
-        assert_eq!(statuses.len(), 8);
+        // A fixed batch is measured at its size alone.
+        assert_eq!(statuses.len(), 6);
         assert_eq!(statuses[0], ("a/ort-cpu-f32/1".into(), None));
         assert_eq!(statuses[1], ("a/tch-cpu-f32/1".into(), Some(Status::Unavailable)));
-        assert_eq!(statuses[6], ("b/ort-cpu-f32/8".into(), Some(Status::Unsupported)));
+        assert_eq!(statuses[4], ("b/ort-cpu-f32/1".into(), None));
     }
 
     #[test]

@@ -1,12 +1,12 @@
-//! How exactly this machine can measure: the harness's cost, the spread of a small model's times, the smallest change
-//! between two runs that they allow to be shown, and how often duels are wrong and what they find.
+//! How exactly this machine can measure: the harness's cost, the smallest change between two runs that the spread of a small
+//! model's times allows to be shown, and how often duels are wrong and what they find.
 //!
 //! The result is kept in `<target>/inferbench/selftest.json`, with the machine that it is about.
 
 mod processes;
 mod spread;
 
-pub use spread::{SmallestChange, Spread};
+pub use spread::SmallestChange;
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -20,8 +20,7 @@ use crate::harness::keep_others_out;
 use crate::machine::Machine;
 use crate::measurement::overhead::{self, Overhead};
 use crate::paths::Paths;
-use crate::run_data::Latencies;
-use crate::run_data::files::write_json;
+use crate::run_data::{Latencies, write_whole};
 use crate::selection::Selection;
 
 /// Generations of a duel take a second each, and a few of them say nothing.
@@ -41,28 +40,20 @@ pub struct Selftest {
     /// The id of the case that every process has measured.
     pub case: String,
     pub processes: Vec<Latencies>,
-    pub spread: Spread,
     pub smallest_change: SmallestChange,
     /// How far the verdicts of duels can be trusted; absent if the time was too short.
-    #[serde(default)]
     pub gate: Option<Gate>,
-}
-
-/// How a self-test ended.
-pub enum SelftestEnd {
-    Complete(Box<Selftest>),
-    /// With one of [`exit_codes`](crate::exit_codes); what was wrong has been said.
-    Stopped(u8),
 }
 
 /// Measures how often duels of equal programs are wrong, in about so much time. The inner error is an exit code.
 pub type MeasureGate = dyn Fn(&Paths, Selection, Duration) -> Result<Result<Option<Gate>, u8>>;
 
-/// Tests this machine for about that long, and keeps the result.
+/// Tests this machine for about that long, and keeps the result. The inner error is one of
+/// [`exit_codes`](crate::exit_codes); what was wrong has been said.
 ///
 /// # Errors
 /// Another run is measuring, or the target folder cannot be written.
-pub fn measure(paths: &Paths, at_most: Duration, measure_gate: &MeasureGate) -> Result<SelftestEnd> {
+pub fn measure(paths: &Paths, at_most: Duration, measure_gate: &MeasureGate) -> Result<Result<Selftest, u8>> {
     let start = Instant::now();
     let _lock = keep_others_out(paths)?;
     let machine = Machine::read();
@@ -70,19 +61,18 @@ pub fn measure(paths: &Paths, at_most: Duration, measure_gate: &MeasureGate) -> 
     let for_overhead = (at_most / 50).min(Duration::from_secs(3));
     let overhead = overhead::measure(for_overhead)?;
     let for_gate = if at_most >= SHORTEST_WITH_GATE { at_most / 2 } else { Duration::ZERO };
-    let measured = match processes::measure(paths, start, at_most - for_gate)? {
+    let measured = match processes::measure(paths, (at_most - for_gate).saturating_sub(start.elapsed()))? {
         Ok(measured) => measured,
-        Err(exit_code) => return Ok(SelftestEnd::Stopped(exit_code)),
+        Err(exit_code) => return Ok(Err(exit_code)),
     };
     let gate = match for_gate {
         Duration::ZERO => None,
         _ => match measure_gate(paths, measured.selection, for_gate)? {
             Ok(gate) => gate,
-            Err(exit_code) => return Ok(SelftestEnd::Stopped(exit_code)),
+            Err(exit_code) => return Ok(Err(exit_code)),
         },
     };
     let medians: Vec<f64> = measured.processes.iter().map(Latencies::p50_ms).collect();
-    let no_figure = "fewer than two processes have measured something";
     let selftest = Selftest {
         format: FORMAT,
         time: Timestamp::now(),
@@ -90,13 +80,12 @@ pub fn measure(paths: &Paths, at_most: Duration, measure_gate: &MeasureGate) -> 
         machine,
         overhead,
         case: measured.case,
-        spread: Spread::of(&measured.processes).context(no_figure)?,
-        smallest_change: SmallestChange::of(&medians).context(no_figure)?,
+        smallest_change: SmallestChange::of(&medians).context("fewer than two processes have measured something")?,
         processes: measured.processes,
         gate,
     };
-    write_json(&paths.selftest(), &selftest)?;
-    Ok(SelftestEnd::Complete(Box::new(selftest)))
+    write_whole(&paths.selftest(), &serde_json::to_vec_pretty(&selftest)?)?;
+    Ok(Ok(selftest))
 }
 
 /// Other work on the machine shows from this fraction of the samples on.
@@ -166,7 +155,6 @@ mod tests {
             overhead: Overhead { clock_reads_ns: 50.0, null_call_ns: 51.0, null_call_ratio: 1.02 },
             case: "m/ort-cpu-f32/1".into(),
             processes: Vec::new(),
-            spread: Spread::of(&processes()).unwrap(),
             smallest_change: SmallestChange::of(&[100.0, 103.0, 99.0]).unwrap(),
             gate: None,
         }

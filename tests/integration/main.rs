@@ -14,11 +14,13 @@ mod harness;
 mod image_folder;
 mod interruption;
 
+mod named_files;
 mod openvino;
 mod outcomes;
 mod preparation;
 mod processes;
 mod quality;
+mod references;
 mod report;
 mod rooms;
 mod selftest;

@@ -285,7 +285,7 @@ fn recorded_samples_judge_the_models_whose_inputs_they_have() {
     workplace.write("renamed.safetensors", renamed);
     let run = ["run", "--model", "narrow", "--data-source", "recorded:renamed.safetensors"];
     workplace.inferbench(&run).finish().with_code(2).saying(&[
-        "renamed.safetensors: `input.x` is f32 [450, 1, 8, 8], and the input of the model is x f32[batch×8×3]",
+        "renamed.safetensors: `input.x` is f32 [450, 1, 8, 8], and the input of the model is x:f32[batch,8,3]",
     ]);
 }
 

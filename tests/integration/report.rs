@@ -36,7 +36,7 @@ fn payload(page: &str) -> Value {
 
 /// A chart as the page's program makes it.
 fn chart(payload: &Value, id: &str) -> Chart {
-    let charts = Drawing::of_json(payload.to_string()).unwrap().charts().unwrap();
+    let charts = Drawing::new(payload).unwrap().charts().unwrap();
     charts.into_iter().find(|chart| chart.id == id).unwrap()
 }
 

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::rc::Rc;
+use std::time::{Duration, Instant};
 
 use ort::memory::{AllocationDevice, AllocatorType, MemoryInfo, MemoryType};
 use ort::session::builder::SessionBuilder;
@@ -38,6 +39,8 @@ pub struct Opening<'a> {
 /// A session, and the inputs that are bound to it.
 pub struct OrtGraph {
     session: OrtRuntimeSession,
+    /// How long it took to open the session, if that compiles the graph.
+    compilation: Option<Duration>,
     /// Inputs that ONNX Runtime has copied to the device's memory, with the binding that holds the copies.
     bound: Vec<(Vec<Rc<DynValue>>, IoBinding)>,
     /// For each input of the session, its place in the part's definition.
@@ -58,7 +61,9 @@ impl OrtGraph {
                 builder = builder.with_dimension_override(symbol, size)?;
             }
         }
+        let start = Instant::now();
         let session = builder.commit_from_file(path)?;
+        let compilation = (opening.provider.device == "tensorrt").then(|| start.elapsed());
         let defined: Vec<&str> = part.inputs.iter().map(|input| input.name.as_str()).collect();
         let inputs = places(session.inputs().iter().map(|input| input.name()), &defined, path.display())?;
         let named: Vec<&str> = session.outputs().iter().map(|output| output.name()).collect();
@@ -66,7 +71,7 @@ impl OrtGraph {
             [] => (0..named.len()).collect(),
             outputs => places(outputs.iter().map(|output| &output.name), &named, path.display())?,
         };
-        Ok(OrtGraph { session, bound: Vec::new(), inputs, outputs })
+        Ok(OrtGraph { session, compilation, bound: Vec::new(), inputs, outputs })
     }
 }
 
@@ -149,6 +154,10 @@ impl Runtime for OrtRuntime {
         Ok(())
     }
 
+    fn compilation(&self, graph: &OrtGraph) -> Option<Duration> {
+        graph.compilation
+    }
+
     fn greedy(&self, logits: &Rc<DynValue>) -> Result<Rc<DynValue>, CaseFailure> {
         let (shape, values) = logits.try_extract_tensor::<f32>()?;
         let rows = shape.first().map_or(1, |&rows| rows.max(0) as usize);
@@ -174,7 +183,7 @@ mod tests {
         };
         let session =
             OrtRuntimeSession::builder(environment).unwrap().commit_from_memory(include_bytes!("probe.onnx")).unwrap();
-        let mut graph = OrtGraph { session, bound: Vec::new(), inputs: vec![0], outputs: vec![0] };
+        let mut graph = OrtGraph { session, compilation: None, bound: Vec::new(), inputs: vec![0], outputs: vec![0] };
         let runtime = OrtRuntime { memory: Some(DeviceMemory(AllocationDevice::CPU, 0)) };
         let upload = |first: f32| {
             let data = TensorData::F32(vec![first, -2.0, 3.0, -4.0]);

@@ -30,6 +30,8 @@ pub enum Purpose {
     Observe,
     /// Load and make the first call, in a fresh process for each time.
     Load,
+    /// Find the first item that runs, and answer which it is: they are one case with different sizes.
+    TrySizes,
 }
 
 impl Purpose {
@@ -95,6 +97,11 @@ impl Job {
             cases_in_all: 0,
             seconds_left: 0.0,
         }
+    }
+
+    /// The file in which the worker answers which of its items runs.
+    pub fn answer_path(&self) -> PathBuf {
+        self.folder.path().join("answer.json")
     }
 
     /// What a backend is asked to load for a case.

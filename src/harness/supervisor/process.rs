@@ -92,6 +92,15 @@ impl Supervisor<'_> {
         Ok(EndedWorker { status, last_words, seconds_in_case, timed_out_after, ran_out_of_memory })
     }
 
+    /// Runs a worker with a job that leaves its answer in a file, and returns the file's text, or why there is none.
+    ///
+    /// # Errors
+    /// As [`Self::run_worker`].
+    pub fn ask(&self, job: &Job) -> Result<Result<String, CaseFailure>> {
+        let ended = self.run_worker(job, "question")?;
+        Ok(std::fs::read_to_string(job.answer_path()).map_err(|_| ended.failure()))
+    }
+
     fn spawn(&self, job: &Job, path: &Path) -> Result<Child> {
         let executable = own_executable()?;
         let mut command = Command::new(&executable);

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use super::verification::{Expectation, Verification};
 use crate::backend::{self, Placement, Session, Stages, Trace};
 use crate::definition::{Boundary, Case, CaseFailure, Dtype, Effort, Phase};
-use crate::fixture::{self, Artifacts, HostTensor, Reference};
+use crate::fixture::{self, HostTensor, Reference};
 use crate::harness::protocol::{Job, WorkItem};
 use crate::measurement::{self, CallTimes, TimedSession, WarmUp, memory};
 use crate::run_data::{Outcome, Record};
@@ -20,8 +20,8 @@ use crate::statistics::median;
 /// Loads the cases of a job, one after the other, and keeps what they share.
 pub struct Worker<'a> {
     pub job: &'a Job,
-    /// By path.
-    references: HashMap<PathBuf, Rc<Reference>>,
+    /// By path and model.
+    references: HashMap<(PathBuf, String), Rc<Reference>>,
     /// The session of the last case, if it serves other sizes too.
     session: Option<KeptSession>,
 }
@@ -61,7 +61,7 @@ impl<'a> Worker<'a> {
     /// Why the case cannot run or has no figures. `outcome` has what was seen until then.
     pub fn load(&mut self, item: &WorkItem, outcome: &mut Outcome) -> Result<LoadedCase, CaseFailure> {
         let job = self.job;
-        let reference = self.reference(&item.artifacts)?;
+        let reference = self.reference(item)?;
         let inputs = |index| fixture::batch(&item.model, reference.as_deref(), index, item.case.sizes());
         // In the order of their bindings.
         let ring: Vec<_> = (0..fixture::RING).map(inputs).collect::<anyhow::Result<_>>()?;
@@ -90,12 +90,16 @@ impl<'a> Worker<'a> {
         Ok(LoadedCase { case: item.case.clone(), session, expectation, load_ms: outcome.row.load_time_ms })
     }
 
-    fn reference(&mut self, artifacts: &Artifacts) -> Result<Option<Rc<Reference>>, CaseFailure> {
+    fn reference(
+        &mut self,
+        WorkItem { artifacts, model, .. }: &WorkItem,
+    ) -> Result<Option<Rc<Reference>>, CaseFailure> {
         let Some(path) = &artifacts.reference else { return Ok(None) };
-        if !self.references.contains_key(path) {
-            self.references.insert(path.clone(), Rc::new(fixture::read_reference(path)?));
+        let key = (path.clone(), model.artifact_folder_name());
+        if !self.references.contains_key(&key) {
+            self.references.insert(key.clone(), Rc::new(fixture::read_reference_of(model, path)?));
         }
-        Ok(self.references.get(path).cloned())
+        Ok(self.references.get(&key).cloned())
     }
 
     /// Loads the session or takes up the kept one, binds the inputs and makes the first call.

@@ -18,8 +18,7 @@ use crate::definition::{BenchmarkId, Case, CaseFailure, Dtype, Effort};
 use crate::fixture::seeded::Stream;
 use crate::harness::protocol::{Job, WorkItem};
 use crate::measurement::{self, LoggedSamples, SampleLog, Sampling, WarmUp, memory};
-use crate::run_data::files::write_whole;
-use crate::run_data::{CriterionArguments, Mode, Outcome, StopReason};
+use crate::run_data::{CriterionArguments, Mode, Outcome, StopReason, write_whole};
 
 /// Criterion's own warm-up comes after the detected one, and decides the number of calls per sample: from a single call,
 /// which may be interrupted, it would take the wrong one.

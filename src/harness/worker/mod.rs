@@ -24,7 +24,7 @@ use self::case_outcome::recorded;
 use self::loaded_case::{LoadedCase, Worker};
 use self::parent::end_with_parent;
 use super::protocol::{Job, Purpose, WorkItem};
-use crate::definition::{Case, Effort};
+use crate::definition::{Case, CaseFailure, Effort, Status};
 use crate::measurement::{self, LoggedSamples, SampleLog};
 use crate::run_data::{CriterionArguments, EvaluationOutcome, Event, Latencies, Outcome, Record};
 
@@ -48,6 +48,7 @@ fn do_job(path: &Path) -> Result<()> {
         Purpose::Verify => items.try_for_each(|(index, item)| worker.verify(index, item)),
         Purpose::MeasureAgain => worker.measure_all_again(),
         Purpose::Observe => items.try_for_each(|(_, item)| worker.observe(item)),
+        Purpose::TrySizes => worker.try_sizes(),
         Purpose::Load => items.try_for_each(|(_, item)| worker.start_cold(item).map(drop)),
         Purpose::Measure | Purpose::MeasureUnverified => measure::measure(&job),
     }
@@ -127,6 +128,23 @@ impl Worker<'_> {
             self.job.folder.append(&Event::Evaluated { id: item.id(), evaluation })?;
         }
         Ok(())
+    }
+
+    /// Answers which of the items is the first that runs, or what the last one has failed of.
+    fn try_sizes(&mut self) -> Result<()> {
+        let mut answer = Err(CaseFailure::failed("there is nothing to try"));
+        for (number, item) in self.job.work.iter().enumerate() {
+            let ran = unwinding(|| {
+                let loaded = Worker::new(self.job).load(item, &mut Outcome::new(item.row.clone()));
+                loaded?.session.session().outputs(0)
+            });
+            answer = ran.map(|_| number);
+            let is_hopeless = answer.as_ref().is_err_and(|failure| failure.status == Status::Unsupported);
+            if answer.is_ok() || is_hopeless {
+                break;
+            }
+        }
+        Ok(fs_err::write(self.job.answer_path(), serde_json::to_vec(&answer)?)?)
     }
 
     /// Loads a case and makes its first call.

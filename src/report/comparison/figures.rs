@@ -9,12 +9,11 @@ use crate::report::columns::{self, COLUMNS, RecordColumn};
 use crate::report::ranking::{Entry, best_of};
 use crate::report::table::{Cell, Column, Table};
 use crate::run_data::Record;
-use crate::statistics::median;
 
 /// The columns that are shown if none are chosen and something is known of them.
 const USUAL: [&str; 8] = ["p95", "first-token", "device-memory", "energy", "load", "first-call", "roofline", "level"];
 
-/// A number of both sides: the median over the runs of each, in the unit of the records.
+/// A number of both sides: that of the run in the middle of each, in the unit of the records.
 #[derive(Debug, PartialEq, Serialize)]
 pub struct Figure {
     base: Option<f64>,
@@ -39,6 +38,7 @@ pub fn table(comparison: &Comparison, names: &[String]) -> Table {
         if base.is_empty() || candidate.is_empty() {
             continue;
         }
+        let text = |column, side| middle(column, side).map(|run| column.text(run)).unwrap_or_default();
         let cells = columns.iter().map(|column| Cell::from(change(&text(column, base), &text(column, candidate))));
         table.row([Cell::from(case.id.as_str())].into_iter().chain(cells));
     }
@@ -50,8 +50,7 @@ pub fn figures(comparison: &Comparison) -> BTreeMap<&str, BTreeMap<&'static str,
     let [base, candidate] = [0, 1].map(|side| entries(comparison, side));
     let of_case = |base: &[Entry<'_>], candidate: &[Entry<'_>]| -> BTreeMap<&'static str, Figure> {
         let figure = |column: &'static RecordColumn| {
-            let [base, candidate] = [base, candidate]
-                .map(|side| median(&side.iter().filter_map(|it| column.value(it)).collect::<Vec<_>>()));
+            let [base, candidate] = [base, candidate].map(|side| column.value(middle(column, side)?));
             (base.is_some() || candidate.is_some()).then_some((column.name, Figure { base, candidate }))
         };
         COLUMNS.iter().filter_map(figure).collect()
@@ -72,12 +71,12 @@ fn entries(comparison: &Comparison, side: usize) -> Vec<Vec<Entry<'_>>> {
     (0..count).map(of_case).collect()
 }
 
-/// The text of the run in the middle; of an even number, the lower one.
-fn text(column: &RecordColumn, runs: &[Entry<'_>]) -> String {
+/// The run in the middle of those of which the column is known; of an even number, the lower one.
+fn middle<'a>(column: &RecordColumn, runs: &'a [Entry<'a>]) -> Option<&'a Entry<'a>> {
     let mut runs: Vec<&Entry<'_>> = runs.iter().filter(|run| !column.text(run).is_empty()).collect();
     let value = |run: &Entry<'_>| column.value(run).unwrap_or_default();
     runs.sort_by(|one, other| value(one).total_cmp(&value(other)));
-    runs.get(runs.len().saturating_sub(1) / 2).map(|run| column.text(run)).unwrap_or_default()
+    runs.get(runs.len().saturating_sub(1) / 2).copied()
 }
 
 /// `3.00 → 3.60 ms`, with one unit if it is the same; one text if both sides have the same.

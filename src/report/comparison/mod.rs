@@ -8,9 +8,10 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 
 use self::figures::{Figure, figures};
-use self::wording::{footnotes, headline, lines, measure_again, plural, refusals, side, table};
+use self::wording::{footnotes, headline, lines, measure_again, refusals, side, table};
 use super::Format;
 use super::escape::markdown as escape;
+use super::numbers::plural;
 use crate::compare::Comparison;
 
 /// The comparison's text, ending with a line break. Tables of figures have the columns of these names, or the usual ones
@@ -40,11 +41,9 @@ fn terminal(comparison: &Comparison, columns: &[String]) -> String {
     parts.iter().filter(|part| !part.is_empty()).map(|part| format!("\n{}\n", part.trim_end())).collect()
 }
 
-/// The conclusion as a heading, a table of the faster and slower cases, and everything else below; the other cases are folded.
+/// The conclusion as a heading, a table of the faster and slower cases, and everything else below; the other cases and figures are folded.
 fn markdown(comparison: &Comparison, columns: &[String]) -> String {
     let list = |lines: Vec<String>| lines.iter().map(|line| format!("- {}\n", escape(line))).collect::<String>();
-    let folded =
-        |summary: &str, content: String| format!("<details><summary>{summary}</summary>\n\n{content}\n</details>\n");
     let sides = [&comparison.base, &comparison.candidate].map(|it| escape(&side(it)));
     let mut parts = vec![
         format!("### inferbench: {}\n", escape(&headline(comparison))),
@@ -59,13 +58,12 @@ fn markdown(comparison: &Comparison, columns: &[String]) -> String {
     });
     parts.extend(advice.iter().map(|advice| format!("{}\n", escape(advice))));
     parts.extend([changed, list(lines(comparison)), list(refusals(comparison))]);
-    if !others.is_empty() {
+    let folded = [others, figures].into_iter().filter(|table| !table.is_empty()).collect::<Vec<_>>().join("\n");
+    if !folded.is_empty() {
         let verdicts = comparison.cases.iter().filter_map(|case| case.verdict());
         let count = plural(verdicts.filter(|verdict| !verdict.is_change()).count(), "case", "cases");
-        parts.push(folded(&format!("{count} without a change that can be shown"), others));
-    }
-    if !figures.is_empty() {
-        parts.push(folded("other figures", figures));
+        let summary = format!("{count} without a change that can be shown, and other figures");
+        parts.push(format!("<details><summary>{summary}</summary>\n\n{folded}\n</details>\n"));
     }
     parts.push(footnotes(comparison).iter().map(|line| format!("{}  \n", escape(line))).collect());
     parts.retain(|part| !part.is_empty());

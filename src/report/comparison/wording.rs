@@ -1,12 +1,14 @@
 //! The table and the sentences that the terminal and Markdown share.
 
+use std::collections::BTreeMap;
+
 use clap::ValueEnum;
 
 use crate::compare::{
     ASSUMED_DEVIATION, Change, Comparison, Conclusion, Condition, Difference, Effect, LatencyChange, RefusedPair,
     SideSummary, Source, Value, Verdict,
 };
-use crate::report::numbers::{latency as shown_latency, percent};
+use crate::report::numbers::{commit, latency as shown_latency, percent, plural, short_percent};
 use crate::report::table::{Cell, Column, Table};
 
 /// A note says that samples were disturbed from this fraction of them on.
@@ -38,8 +40,8 @@ pub fn table(comparison: &Comparison, is_wanted: impl Fn(Verdict) -> bool) -> Ta
         match latency.verdict {
             Verdict::Slower => row.mark("▲"),
             Verdict::Faster => row.mark("▼"),
-            Verdict::Same | Verdict::CannotSay => row,
-        };
+            Verdict::Same | Verdict::CannotSay => {}
+        }
     }
     table
 }
@@ -88,10 +90,6 @@ pub fn headline(comparison: &Comparison) -> String {
     ];
     let parts: Vec<String> = parts.into_iter().flatten().collect();
     if parts.is_empty() { start.to_owned() } else { format!("{start}: {}", parts.join("; ")) }
-}
-
-pub fn plural(count: usize, one: &str, many: &str) -> String {
-    format!("{count} {}", if count == 1 { one } else { many })
 }
 
 /// Every change besides that of the time, with its case.
@@ -159,11 +157,9 @@ pub fn refusals(comparison: &Comparison) -> Vec<String> {
 
 /// `main: run …, commit …, host …`.
 pub fn side(side: &SideSummary) -> String {
-    let commit = side.git_commit.as_deref().map_or("unknown", |commit| &commit[..commit.len().min(12)]);
-    let changed = if side.git_dirty == Some(true) { ", changed" } else { "" };
     let runs = side.run_ids.join(", ");
     let runs = if runs == side.name { String::new() } else { format!(" (run {runs})") };
-    format!("{}{runs}, commit {commit}{changed}", side.name)
+    format!("{}{runs}, commit {}", side.name, commit(side.git_commit.as_deref(), side.git_dirty))
 }
 
 /// A line each about the sources of the noise, disturbances, allowed differences, and what was left out.
@@ -178,27 +174,25 @@ pub fn footnotes(comparison: &Comparison) -> Vec<String> {
             short_percent(comparison.tolerance),
         ));
     }
-    let noises = latencies.iter().flat_map(|latency| [latency.base_noise, latency.candidate_noise]);
-    let runs = noises.filter(|noise| noise.source == Source::Runs).map(|noise| noise.runs).min().unwrap_or_default();
-    for (source, text) in [
-        (Source::Runs, format!("noise from at least {} of equal code", plural(runs, "run", "runs"))),
-        (Source::Processes, "noise from the processes of each row".to_owned()),
-        (Source::Selftest, "noise from `inferbench selftest`, which has a model of its own".to_owned()),
-        (
-            Source::Assumed,
-            format!(
+    let noises = || latencies.iter().flat_map(|latency| [latency.base_noise, latency.candidate_noise]);
+    let runs = noises().filter(|noise| noise.source == Source::Runs).map(|noise| noise.runs).min().unwrap_or_default();
+    let mut sources: BTreeMap<Source, usize> = BTreeMap::new();
+    for latency in &latencies {
+        // The source that says less of the two sides counts.
+        *sources.entry(latency.base_noise.source.max(latency.candidate_noise.source)).or_default() += 1;
+    }
+    for (source, count) in sources {
+        let noise = match source {
+            Source::Runs => format!("noise from at least {} of equal code", plural(runs, "run", "runs")),
+            Source::Processes => "noise from the processes of each row".into(),
+            Source::Selftest => "noise from `inferbench selftest`, which has a model of its own".into(),
+            Source::Assumed => format!(
                 "noise unknown, {} between runs assumed; `run --processes 5` on both sides, four runs of one commit without \
                  changes, or `inferbench selftest` make it known",
                 short_percent(ASSUMED_DEVIATION)
             ),
-        ),
-    ] {
-        // The source that says less of the two sides counts.
-        let is_from = |it: &&&LatencyChange| it.base_noise.source.max(it.candidate_noise.source) == source;
-        let count = latencies.iter().filter(is_from).count();
-        if count > 0 {
-            lines.push(format!("{}: {text}", plural(count, "case", "cases")));
-        }
+        };
+        lines.push(format!("{}: {noise}", plural(count, "case", "cases")));
     }
     if comparison.disturbed_runs > 0 {
         let runs = plural(comparison.disturbed_runs, "earlier run is", "earlier runs are");
@@ -215,12 +209,6 @@ pub fn footnotes(comparison: &Comparison) -> Vec<String> {
     }
     lines.extend(comparison.notes.iter().cloned());
     lines
-}
-
-/// `99 %`, `99.5 %`.
-fn short_percent(fraction: f64) -> String {
-    let text = format!("{:.2}", 100.0 * fraction);
-    format!("{} %", text.trim_end_matches('0').trim_end_matches('.'))
 }
 
 #[cfg(test)]

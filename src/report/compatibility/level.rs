@@ -68,27 +68,21 @@ impl Standing {
 
     /// `high, error 1e-6, 1.0 ×`, or `none, unavailable`.
     pub fn text(&self) -> String {
-        let slowdown = self.slowdown.filter(|_| self.right > 0).map(|slowdown| format!("{slowdown:.1} ×"));
+        let slowdown = self.slowdown.filter(|_| self.right > 0).map(|slowdown| format!(", {slowdown:.1} ×"));
         let share = self.smallest_provider_share.filter(|&share| share < 1.0);
-        let share = share.map(|share| format!("{:.1} % of nodes", share * 100.0));
-        self.joined([self.error(), slowdown, share])
+        let share = share.map(|share| format!(", {:.1} % of nodes", share * 100.0));
+        self.short_text() + &slowdown.unwrap_or_default() + &share.unwrap_or_default()
     }
 
     /// The same with the error only: `high, error 1e-6`.
     pub fn short_text(&self) -> String {
-        self.joined([self.error()])
-    }
-
-    fn error(&self) -> Option<String> {
-        self.max_rel_error.filter(|_| self.right > 0).map(|error| format!("error {error:.0e}"))
-    }
-
-    fn joined<const N: usize>(&self, details: [Option<String>; N]) -> String {
-        let status = self.status.filter(|_| self.right == 0).map(|status| status.to_string());
-        let is_mixed = 0 < self.right && self.right < self.cases;
-        let count = is_mixed.then(|| format!("{} of {}", self.right, self.cases));
-        let parts = [Some(self.level.to_string()), status, count].into_iter().chain(details).flatten();
-        parts.collect::<Vec<_>>().join(", ")
+        let detail = match (self.right, self.status) {
+            (0, Some(status)) => format!(", {status}"),
+            (right, _) if (1..self.cases).contains(&right) => format!(", {right} of {}", self.cases),
+            _ => String::new(),
+        };
+        let error = self.max_rel_error.filter(|_| self.right > 0).map(|error| format!(", error {error:.0e}"));
+        format!("{}{detail}{}", self.level, error.unwrap_or_default())
     }
 }
 

@@ -7,11 +7,10 @@ pub use pixels::png;
 
 use anyhow::{Context as _, Result, anyhow};
 use rquickjs::{CatchResultExt, Context, Ctx, FromJs, Runtime};
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::html::{CHARTS, LIBRARY, STYLE};
-use super::payload::Payload;
 
 const DOCUMENT: &str = include_str!("document.js");
 const SHEET: &str = include_str!("sheet.js");
@@ -42,19 +41,13 @@ pub struct Chart {
 }
 
 impl Drawing {
-    /// Loads the program and the payload, whose charts can be drawn then.
+    /// Loads the program and the payload, whose charts can be drawn then: a [`Payload`](super::payload::Payload), or its JSON as
+    /// it is in a page.
     ///
     /// # Errors
     /// The program does not run, for example for lack of memory.
-    pub fn new(payload: &Payload) -> Result<Self> {
-        Drawing::of_json(serde_json::to_string(payload)?)
-    }
-
-    /// The same with a payload as it is in a page.
-    ///
-    /// # Errors
-    /// As [`Drawing::new`].
-    pub fn of_json(payload: String) -> Result<Self> {
+    pub fn new(payload: &impl Serialize) -> Result<Self> {
+        let payload = serde_json::to_string(payload)?;
         let runtime = Runtime::new().context("cannot start the JavaScript engine")?;
         runtime.set_memory_limit(MEMORY_LIMIT);
         runtime.set_max_stack_size(STACK_LIMIT);
@@ -102,7 +95,7 @@ mod tests {
     use super::*;
     use crate::compare::Noise;
     use crate::definition::{Dtype, Status};
-    use crate::report::payload::Known;
+    use crate::report::payload::{Known, Payload};
     use crate::report::selection::{ReportedRun, Shown};
     use crate::report::tests::{record, run_of};
     use crate::run_data::{Distribution, Distributions, Record};
@@ -124,6 +117,21 @@ mod tests {
     /// The values of these names of each point.
     fn values<const N: usize>(chart: &Chart, names: [&str; N]) -> Vec<Value> {
         chart.points.iter().map(|point| Value::from(names.map(|name| point[name].clone()).to_vec())).collect()
+    }
+
+    #[test]
+    fn a_backend_keeps_its_colour_whatever_is_beside_it() {
+        let colours = |names: &[&str]| -> Vec<String> {
+            let drawing = drawing(names.iter().map(|name| record("m", name, 1, Some(1.0))).collect());
+            let source = "JSON.stringify(backends.map((name) => lightColour(backendColour(name))))";
+            let colours: String = drawing.context.with(|ctx| evaluate(&ctx, source)).unwrap();
+            serde_json::from_str(&colours).unwrap()
+        };
+        let among = colours(&["ort", "tch", "mine", "yours"]);
+        let different: std::collections::HashSet<&String> = among.iter().collect();
+        assert_eq!((among.len(), different.len()), (4, 4));
+        // In the order of their names.
+        assert_eq!((colours(&["tch"]), &colours(&["ort"])[0]), (vec![among[2].clone()], &among[1]));
     }
 
     #[test]

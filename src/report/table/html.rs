@@ -1,10 +1,10 @@
 //! A table as HTML, with the classes of the pages' style sheet.
 
-use super::{Cell, Column, Kind, Table};
+use super::{BEST, Cell, Column, Kind, Table};
 use crate::report::escape;
 
 impl Table {
-    /// A table that scrolls sideways, and the footnotes as a list. The title is left to the page, which knows its level.
+    /// A table that scrolls sideways, and the footnotes as a list.
     pub fn html(&self) -> String {
         let marks = self.has_marks();
         let mark = |tag: &str, mark: &str| if marks { format!("<{tag}>{mark}</{tag}>") } else { String::new() };
@@ -13,7 +13,7 @@ impl Table {
         let mut body = String::new();
         for row in &self.rows {
             let cells: String = self.columns.iter().zip(&row.cells).map(|(column, it)| cell(column, it)).collect();
-            let class = if row.is_best { " class=\"best\"" } else { "" };
+            let class = if row.mark.contains(BEST) { " class=\"best\"" } else { "" };
             body.push_str(&format!("<tr{class}>{}{cells}</tr>\n", mark("td", row.mark)));
         }
         let notes: String = self.footnotes.iter().map(|line| format!("<li>{}</li>\n", escape::html(line))).collect();

@@ -4,14 +4,13 @@ use super::{Cell, Column, Kind, Table};
 use crate::report::escape;
 
 impl Table {
-    /// A heading of the third level if there is a title, the table, and the footnotes as a list.
+    /// The table, and the footnotes as a list.
     pub fn markdown(&self) -> String {
         let marks = self.has_marks();
         let with_mark = |mark: &str| marks.then(|| mark.to_owned());
         let headers = self.columns.iter().map(|column| escape::markdown(&column.header));
         let rules = self.columns.iter().map(|column| if column.is_number() { "---:" } else { "---" }.to_owned());
-        let mut text: String = self.title.iter().map(|title| format!("### {}\n\n", escape::markdown(title))).collect();
-        text.push_str(&line(with_mark("").into_iter().chain(headers)));
+        let mut text = line(with_mark("").into_iter().chain(headers));
         text.push_str(&line(with_mark("---").into_iter().chain(rules)));
         for row in &self.rows {
             let cells = self.columns.iter().zip(&row.cells).map(|(column, it)| cell(column, it));
@@ -48,7 +47,7 @@ mod tests {
 
     #[test]
     fn nothing_in_a_cell_breaks_the_table() {
-        let expected = "### m \\| n\n\n|  | case | p50 (ms) | note |\n| --- | --- | ---: | --- |\n\
+        let expected = "|  | case | p50 (ms) | note |\n| --- | --- | ---: | --- |\n\
             | ● | `a/1` | **1.25** 0.5 × | &lt;b> |\n|  | `b\\|1` | 2.5 |  |\n\n- ● fastest \\| first\n";
         assert_eq!(example().markdown(), expected);
     }

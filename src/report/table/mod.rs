@@ -7,14 +7,16 @@ mod markdown;
 mod separated;
 mod terminal;
 
-/// A table with an optional title above and footnotes below.
+/// A table with footnotes below.
 #[derive(Clone, Debug, Default)]
 pub struct Table {
-    title: Option<String>,
     columns: Vec<Column>,
     rows: Vec<Row>,
     footnotes: Vec<String>,
 }
+
+/// The mark of the row to look at first.
+pub const BEST: char = '●';
 
 /// The header of a column, and how its cells look.
 #[derive(Clone, Debug)]
@@ -37,7 +39,6 @@ enum Kind {
 #[derive(Clone, Debug, Default)]
 pub struct Row {
     mark: &'static str,
-    is_best: bool,
     cells: Vec<Cell>,
 }
 
@@ -54,11 +55,6 @@ impl Table {
     /// An empty table with these columns.
     pub fn new(columns: impl IntoIterator<Item = Column>) -> Self {
         Table { columns: columns.into_iter().collect(), ..Table::default() }
-    }
-
-    /// The same table with a title.
-    pub fn titled(self, title: impl Into<String>) -> Self {
-        Table { title: Some(title.into()), ..self }
     }
 
     /// Adds a row. Missing cells at its end are empty.
@@ -108,16 +104,9 @@ impl Column {
 }
 
 impl Row {
-    /// Puts a mark such as `●` in front of the row; a footnote explains it.
-    pub fn mark(&mut self, mark: &'static str) -> &mut Self {
+    /// Puts a mark in front of the row; a footnote explains it. A row with [`BEST`] is in bold where the output is HTML.
+    pub fn mark(&mut self, mark: &'static str) {
         self.mark = mark;
-        self
-    }
-
-    /// Shows the whole row in bold where the output is HTML.
-    pub fn best(&mut self) -> &mut Self {
-        self.is_best = true;
-        self
     }
 }
 
@@ -162,9 +151,8 @@ mod tests {
 
     /// Two rows with everything that a table can have.
     pub fn example() -> Table {
-        let mut table =
-            Table::new([Column::code("case"), Column::number("p50 (ms)"), Column::text("note")]).titled("m | n");
-        table.row([Cell::from("a/1"), Cell::from("1.25").detail("0.5 ×").strong(), Cell::from("<b>")]).mark("●").best();
+        let mut table = Table::new([Column::code("case"), Column::number("p50 (ms)"), Column::text("note")]);
+        table.row([Cell::from("a/1"), Cell::from("1.25").detail("0.5 ×").strong(), Cell::from("<b>")]).mark("●");
         table.row(["b|1", "2.5"]);
         table.footnote("● fastest | first");
         table

@@ -1,4 +1,4 @@
-//! A table as CSV or TSV: its header and its rows, without marks, title and footnotes.
+//! A table as CSV or TSV: its header and its rows, without marks and footnotes.
 
 use super::Table;
 

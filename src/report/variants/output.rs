@@ -6,12 +6,11 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::quality::{LEAST_AGREEMENT, LEAST_COSINE};
-use super::repeated::Repeated;
-use super::{Differences, Measure, Row, VariantTable, Variants};
+use super::{Differences, Goal, Measure, Row, VariantTable, Variants};
 use crate::compare::{RatioInterval, is_like};
 use crate::definition::{Boundary, Dtype, ORIGINAL, Phase};
 use crate::report::columns::{P50, RecordColumn, change_in_points};
-use crate::report::numbers::{latency, megabytes, percent, three_digits};
+use crate::report::numbers::{latency, megabytes, percent, plural, three_digits};
 use crate::report::ranking::{Entry, short_message};
 use crate::report::table::{Cell, Column, Table};
 use crate::report::{Format, escape, json};
@@ -19,17 +18,23 @@ use crate::run_data::Record;
 
 /// The text of all tables. The recommendation comes last in a terminal, and first in Markdown.
 pub fn render(variants: &Variants, format: Format) -> String {
-    let texts = variants.tables.iter().map(|shown| {
-        let (title, sentence, table) = (title(shown, variants), &shown.recommendation.sentence, table(shown));
-        match format {
-            Format::Markdown => {
+    let tables = variants.tables.iter();
+    let parts = tables.map(|shown| (title(shown, variants), shown.recommendation.sentence.as_str(), table(shown)));
+    match format {
+        Format::Table => {
+            parts.map(|(title, sentence, table)| format!("\n{title}\n{}\n{sentence}\n", table.terminal())).collect()
+        }
+        Format::Markdown => parts
+            .map(|(title, sentence, table)| {
                 let (title, sentence) = (escape::markdown(&title), escape::markdown(sentence));
                 format!("### {title}\n\n**{sentence}**\n\n{}\n", table.markdown())
-            }
-            _ => format!("\n{title}\n{}\n{sentence}\n", table.terminal()),
+            })
+            .collect(),
+        Format::Json => {
+            let document = |(table, others)| json::json(&Document { table, others });
+            variants.tables.split_first().map(document).unwrap_or_default()
         }
-    });
-    if format == Format::Json { document(variants) } else { texts.collect() }
+    }
 }
 
 /// A table as a section of a page.
@@ -41,25 +46,18 @@ pub fn html(shown: &VariantTable, variants: &Variants) -> String {
     )
 }
 
-/// The first table, and beside it the tables of other batch sizes, sequence lengths, phases and machines.
+/// The first table, and beside it the tables of other batch sizes, sequence lengths, phases and machines. Names and units of a
+/// row's figures are those of the records' columns.
 #[derive(Serialize, JsonSchema)]
-struct Document {
+struct Document<'a> {
     #[serde(flatten)]
-    table: VariantTable,
-    others: Vec<VariantTable>,
-}
-
-/// An object; names and units of a row's figures are those of the records' columns.
-fn document(variants: &Variants) -> String {
-    let mut tables = variants.tables.iter().cloned();
-    let Some(table) = tables.next() else { return String::new() };
-    let document = Document { table, others: tables.collect() };
-    json::json(&document)
+    table: &'a VariantTable,
+    others: &'a [VariantTable],
 }
 
 /// The JSON Schema of [`Format::Json`].
 pub fn schema() -> String {
-    json::schema::<Document>("inferbench report --variants: the variants of a model")
+    json::schema::<Document<'_>>("inferbench report --variants: the variants of a model")
 }
 
 /// `digits · sequence length 128 · batch 1`, with the machine if there are tables of several.
@@ -77,24 +75,8 @@ pub fn title(table: &VariantTable, variants: &Variants) -> String {
 }
 
 /// The columns of the records, as far as something is known of them.
-const COLUMNS: [&str; 16] = [
-    "variant",
-    "backend",
-    "device",
-    "dtype",
-    "batch",
-    P50,
-    "size",
-    "accuracy",
-    "accuracy-change",
-    "top5",
-    "agreement",
-    "cosine",
-    "samples",
-    "tokens",
-    "memory",
-    "parameters",
-];
+const COLUMNS: &str = "variant,backend,device,dtype,batch,p50,size,accuracy,accuracy-change,top5,agreement,cosine,samples,\
+                       tokens,memory,parameters";
 
 /// How many times that of the original the figure of a column is.
 fn factor(differences: &Differences, column: &str) -> Option<f64> {
@@ -116,7 +98,7 @@ pub fn table(shown: &VariantTable) -> Table {
     let is_shown = |column: &&RecordColumn| {
         column.is_known(&entries) && !(by_accuracy && ["agreement", "cosine"].contains(&column.name))
     };
-    let columns: Vec<&RecordColumn> = COLUMNS.into_iter().filter_map(RecordColumn::find).filter(is_shown).collect();
+    let columns: Vec<&RecordColumn> = COLUMNS.split(',').filter_map(RecordColumn::find).filter(is_shown).collect();
     let own = [Column::number("time ÷ original"), Column::text("verdict"), Column::text("quality")];
     let mut table = Table::new(columns.iter().map(|column| column.head()).chain(own));
     for (row, entry) in measured.iter().zip(&entries) {
@@ -133,10 +115,7 @@ pub fn table(shown: &VariantTable) -> Table {
             row.verdict.map(|verdict| verdict.to_string()),
             Some(row.quality.to_string()),
         ];
-        let added = table.row(columns.iter().map(cell).chain(own.map(Cell::from))).mark(mark(row));
-        if row.is_recommended {
-            added.best();
-        }
+        table.row(columns.iter().map(cell).chain(own.map(Cell::from))).mark(mark(row));
     }
     for row in shown.rows.iter().filter(|row| !row.is_measured()) {
         table.footnote(format!("{}: {}: {}", name(row), row.record.status, short_message(&row.record)));
@@ -157,13 +136,9 @@ fn mark(row: &Row) -> &'static str {
 }
 
 /// The one sentence to remember: the row to use with its figures, and the figures beside those of the baseline.
-pub fn sentence(table: &VariantTable, recommended: Result<&Row, String>) -> String {
-    let row = match recommended {
-        Ok(row) => row,
-        Err(why) => return format!("Nothing is recommended: {why}."),
-    };
+pub fn sentence(row: &Row, rows: &[Row], measure: Measure, goal: Goal) -> String {
     let record = &row.record;
-    let quality = match table.measure {
+    let quality = match measure {
         Measure::Accuracy => record.accuracy.map(|accuracy| format!("accuracy {}", percent(accuracy))),
         Measure::Agreement => {
             record.agreement.map(|it| format!("agreement with the original {}, which is no accuracy", percent(it)))
@@ -172,8 +147,7 @@ pub fn sentence(table: &VariantTable, recommended: Result<&Row, String>) -> Stri
     };
     let latency = record.latency_p50_ms.map(|ms| format!("p50 {}", latency(ms)));
     let figures = listed([latency, record.model_size_mb.map(megabytes), quality]);
-    let Some(baseline) = table.rows.iter().find(|row| row.is_baseline && !row.is_recommended) else {
-        let goal = table.goal;
+    let Some(baseline) = rows.iter().find(|row| row.is_baseline && !row.is_recommended) else {
         return format!("Keep {}: {figures}; no row of kept quality is shown to be better in {goal}.", name(row));
     };
     let sizes = record.model_size_mb.zip(baseline.record.model_size_mb);
@@ -198,35 +172,29 @@ fn name(row: &Row) -> String {
     format!("{variant} on {}{device}{dtype}", record.backend)
 }
 
-/// How the figures are to be read, and what is not in the table.
-pub fn notes(table: &VariantTable, cases: &[Repeated<'_>]) -> Vec<String> {
+/// How the figures are to be read.
+pub fn notes(table: &VariantTable) -> Vec<String> {
     let measured: Vec<&Row> = table.rows.iter().filter(|row| row.is_measured()).collect();
-    let source = table.data_source.as_deref().unwrap_or("unnamed samples");
-    let loss = percent(table.accuracy_loss);
     let mut notes = vec!["● recommended; ◇ on the Pareto front of latency, quality and size".to_owned()];
     match table.rows.iter().find(|row| row.is_baseline) {
         Some(row) => {
-            let times = match table.runs {
-                1 => {
-                    "times are from one run; several runs of one commit show smaller changes: `report --variants MODEL \
-                      --last 3`"
-                        .to_owned()
-                }
-                runs => format!("times are geometric means of at least {runs} runs"),
-            };
             notes.push(format!("× is to the original in {} on the same backend and device", row.record.dtype));
             notes.push(format!(
-                "{times}; verdicts are against {}; times of equal code differ by up to {} here",
+                "times are geometric means of at least {}; more runs show smaller changes (`--last 3`); verdicts are against {}; \
+                 times of equal code differ by up to {} here",
+                plural(table.runs, "run", "runs"),
                 name(row),
                 percent(table.floor)
             ));
         }
         None => notes.push("no original was measured with right outputs: there is nothing to compare with".into()),
     }
+    let loss = percent(table.accuracy_loss);
     notes.push(match table.measure {
         Measure::Accuracy => format!(
-            "quality is accuracy on {source} with 95 % intervals: kept if it is shown to lose at most {loss}, open if the \
-             samples are too few to show that, lost if it loses more, unknown if its change was not measured"
+            "quality is accuracy on {} with 95 % intervals: kept if it is shown to lose at most {loss}, open if the samples \
+             are too few to show that, lost if it loses more, unknown if its change was not measured",
+            table.data_source.as_deref().unwrap_or("unnamed samples")
         ),
         Measure::Agreement => format!(
             "there were no labelled samples, so that quality is agreement with the original and not accuracy: kept from {} and \
@@ -235,16 +203,9 @@ pub fn notes(table: &VariantTable, cases: &[Repeated<'_>]) -> Vec<String> {
         ),
         Measure::Unknown => "neither accuracy nor agreement with the original was measured".into(),
     });
-    let sources = cases.iter().flat_map(|case| &case.like).filter_map(|record| record.data_source.as_deref());
-    let others: BTreeSet<&str> = sources.filter(|source| Some(*source) != table.data_source.as_deref()).collect();
-    if !others.is_empty() {
-        let others = others.into_iter().collect::<Vec<_>>().join(", ");
-        notes.push(format!("answers to other samples are left out: {others}"));
-    }
     let runs: BTreeSet<&str> = measured.iter().flat_map(|row| &row.run_ids).map(String::as_str).collect();
     if runs.len() > 1 {
-        let names = runs.iter().copied().collect::<Vec<_>>().join(", ");
-        notes.push(format!("the rows are from {} runs: {names}", runs.len()));
+        notes.push(format!("the rows are from {} runs: {}", runs.len(), Vec::from_iter(runs).join(", ")));
     }
     let is_other = |row: &&Row| {
         let (one, first) = (&row.record, &measured[0].record);
@@ -252,16 +213,8 @@ pub fn notes(table: &VariantTable, cases: &[Repeated<'_>]) -> Vec<String> {
         code(one) != code(first) || (has_place && !is_like(one, first))
     };
     if measured.iter().any(is_other) {
-        notes.push(
-            "the rows are not all from the same code, libraries and number of threads: a difference may be due to that"
-                .into(),
-        );
-    }
-    if cases.iter().any(|case| case.has_others) {
-        notes.push(
-            "runs of other code, libraries or files than a row's newest run, and of trees with changes, are left out"
-                .into(),
-        );
+        let different = "the rows are not all from the same code, libraries and number of threads";
+        notes.push(format!("{different}: a difference may be due to that"));
     }
     notes
 }

@@ -58,8 +58,8 @@ impl Quality {
 
 impl Measure {
     /// Accuracy if any row has one.
-    pub fn of<'a>(records: impl Iterator<Item = &'a Record> + Clone) -> Self {
-        let mut measured = records.filter(|record| record.status == Status::Ok);
+    pub fn of(records: &[Record]) -> Self {
+        let mut measured = records.iter().filter(|record| record.status == Status::Ok);
         if measured.clone().any(|record| record.accuracy.is_some()) {
             Measure::Accuracy
         } else if measured.any(|record| record.output_cosine.is_some() || record.agreement.is_some()) {

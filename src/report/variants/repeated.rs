@@ -17,8 +17,6 @@ pub struct Repeated<'a> {
     /// The measurements by the program of the newest record, one per run, the oldest first; empty if the newest was not
     /// measured.
     pub like: Vec<&'a Record>,
-    /// Whether there are measurements by other programs, which do not count.
-    pub has_others: bool,
 }
 
 /// By case and machine, in the order of the records.
@@ -36,13 +34,12 @@ impl<'a> Repeated<'a> {
         // A run that is named twice is one run.
         group.dedup_by(|one, other| one.run_id == other.run_id);
         let newest = *group.last()?;
-        let measured: Vec<&Record> = group.into_iter().filter(|record| record.status == Status::Ok).collect();
-        let count = measured.len();
-        let is_like = |record: &&Record| {
-            newest.status == Status::Ok && (std::ptr::eq(*record, newest) || is_repetition(record, newest))
-        };
-        let like: Vec<&Record> = measured.into_iter().filter(is_like).collect();
-        Some(Repeated { newest, has_others: like.len() < count, like })
+        let is_ok = |record: &Record| record.status == Status::Ok;
+        group.retain(|record| is_ok(newest) && is_ok(record) && is_repetition(record, newest));
+        if group.is_empty() && is_ok(newest) {
+            group.push(newest);
+        }
+        Some(Repeated { newest, like: group })
     }
 
     /// The record that says most about the answers to these samples, with the times of all runs: geometric means, since those
@@ -62,8 +59,6 @@ impl<'a> Repeated<'a> {
                 ..self.newest.clone()
             },
         };
-        // Files of earlier versions have no ids.
-        record.case_id = self.newest.case().to_string();
         if self.like.len() > 1 {
             let mean = |column: fn(&Record) -> Option<f64>| {
                 let logarithms = logarithms(&self.like, column);

@@ -1,8 +1,8 @@
 //! Which cases are compared with which: a table for the same work on the same machine, at one batch size.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 
-use super::choice::{Times, choose, mark_front};
+use super::choice::{choose, compare_times, mark_front};
 use super::output::{notes, sentence};
 use super::repeated::{Repeated, samples_of};
 use super::{Differences, Measure, Options, Recommendation, Row, VariantTable, own_memory, rate};
@@ -24,15 +24,13 @@ pub fn tables(cases: Vec<Repeated<'_>>, options: &Options) -> Vec<VariantTable> 
 
 /// The table of these cases. Returns `None` if there is no case.
 fn table(cases: &[Repeated<'_>], options: &Options) -> Option<VariantTable> {
+    let first = cases.first()?.newest;
     let samples = samples_of(cases);
-    let pooled: Vec<(&Repeated<'_>, Record)> = cases.iter().map(|case| (case, case.pooled(samples))).collect();
-    let measure = Measure::of(pooled.iter().map(|(_, record)| record));
-    let originals = originals(pooled.iter().map(|(_, record)| record));
+    let records: Vec<Record> = cases.iter().map(|case| case.pooled(samples)).collect();
+    let measure = Measure::of(&records);
+    let originals = originals(&records);
     let fastest = originals.first().copied();
-    let is_baseline = |record: &Record| fastest.is_some_and(|fastest| std::ptr::eq(fastest, record));
-    let base = pooled.iter().find(|(_, record)| is_baseline(record)).map(|(case, _)| *case);
-    let times = Times::new(cases, base, options);
-    let row = |&(case, ref record): &(&Repeated<'_>, Record)| {
+    let row = |(case, record): (&Repeated<'_>, &Record)| {
         let is_original = record.variant == ORIGINAL && fastest.is_some_and(|fastest| fastest.dtype == record.dtype);
         // The original on the row's own backend and device, or else the fastest.
         let is_there = |other: &&&Record| (&other.backend, &other.device) == (&record.backend, &record.device);
@@ -43,22 +41,28 @@ fn table(cases: &[Repeated<'_>], options: &Options) -> Option<VariantTable> {
             differences: original.map(|original| Differences::new(record, original)),
             change: None,
             verdict: None,
-            is_baseline: is_baseline(record),
+            is_baseline: fastest.is_some_and(|fastest| std::ptr::eq(fastest, record)),
             is_on_front: false,
             is_recommended: false,
             record: record.clone(),
             run_ids: case.run_ids(),
         }
     };
-    let mut rows: Vec<Row> = pooled.iter().map(row).collect();
-    times.compare(cases, &mut rows);
+    let mut rows: Vec<Row> = cases.iter().zip(&records).map(row).collect();
+    let (floor, runs) = compare_times(cases, &mut rows, options);
     mark_front(&mut rows, measure);
-    let chosen = choose(&rows, options.goal, measure, times.floor);
+    let chosen = choose(&rows, options.goal, measure, floor);
     if let Ok(index) = chosen {
         rows[index].is_recommended = true;
     }
+    let recommendation = Recommendation {
+        case_id: chosen.as_ref().ok().map(|index| rows[*index].record.case_id.clone()),
+        sentence: match &chosen {
+            Ok(index) => sentence(&rows[*index], &rows, measure, options.goal),
+            Err(why) => format!("Nothing is recommended: {why}."),
+        },
+    };
     sort(&mut rows);
-    let first = cases.first()?.newest;
     let mut table = VariantTable {
         model: options.model.clone(),
         host_id: first.host_id.clone(),
@@ -68,42 +72,23 @@ fn table(cases: &[Repeated<'_>], options: &Options) -> Option<VariantTable> {
         batch_size: first.batch_size,
         goal: options.goal,
         accuracy_loss: options.loss(),
-        floor: times.floor,
-        runs: times.runs,
+        floor,
+        runs,
         measure,
         data_source: samples.map(str::to_owned),
-        recommendation: Recommendation { sentence: String::new(), case_id: None },
+        recommendation,
         rows,
         notes: Vec::new(),
     };
-    let recommended = table.rows.iter().find(|row| row.is_recommended);
-    table.recommendation = Recommendation {
-        case_id: recommended.map(|row| row.record.case_id.clone()),
-        sentence: sentence(&table, recommended.ok_or_else(|| chosen.err().unwrap_or_default())),
-    };
-    table.notes = notes(&table, cases);
+    table.notes = notes(&table);
     Some(table)
 }
 
-/// The original first, then the variant with the fastest row; the fastest row of each first, and last the rows without figures.
+/// The originals first, and last the rows without figures; in each part the fastest first.
 fn sort(rows: &mut [Row]) {
-    let latency = |row: &Row| match row.record.status {
-        Status::Ok => row.record.latency_p50_ms.unwrap_or(f64::MAX),
-        _ => f64::INFINITY,
-    };
-    let mut fastest: HashMap<String, f64> = HashMap::new();
-    for row in rows.iter() {
-        let known = fastest.entry(row.record.variant.clone()).or_insert(f64::INFINITY);
-        *known = known.min(latency(row));
-    }
-    rows.sort_by(|one, other| {
-        let kind = |row: &Row| (!row.is_measured(), row.record.variant != ORIGINAL);
-        kind(one)
-            .cmp(&kind(other))
-            .then(fastest[&one.record.variant].total_cmp(&fastest[&other.record.variant]))
-            .then(one.record.variant.cmp(&other.record.variant))
-            .then(latency(one).total_cmp(&latency(other)))
-    });
+    let part = |row: &Row| (!row.is_measured(), row.record.variant != ORIGINAL);
+    let latency = |row: &Row| row.record.latency_p50_ms.unwrap_or(f64::INFINITY);
+    rows.sort_by(|one, other| part(one).cmp(&part(other)).then(latency(one).total_cmp(&latency(other))));
 }
 
 impl Differences {
@@ -124,9 +109,10 @@ impl Differences {
 
 /// The originals that others are compared with, the fastest first: those that were measured and are not wrong, in f32, or
 /// else in the dtype that the model itself has.
-fn originals<'a>(records: impl Iterator<Item = &'a Record>) -> Vec<&'a Record> {
+fn originals(records: &[Record]) -> Vec<&Record> {
     let is_right = |record: &&Record| record.status == Status::Ok && record.verified != Some(false);
-    let mut originals: Vec<&Record> = records.filter(is_right).filter(|record| record.variant == ORIGINAL).collect();
+    let mut originals: Vec<&Record> =
+        records.iter().filter(is_right).filter(|record| record.variant == ORIGINAL).collect();
     let widest = Dtype::ALL.into_iter().find(|dtype| originals.iter().any(|record| record.dtype == *dtype));
     originals.retain(|record| Some(record.dtype) == widest);
     let latency = |record: &Record| record.latency_p50_ms.unwrap_or(f64::INFINITY);

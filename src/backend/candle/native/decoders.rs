@@ -52,6 +52,10 @@ impl Config {
 /// # Errors
 /// The configuration is not one of candle's module, or the weights do not fit it.
 pub fn load_llama(config: Config, weights: VarBuilder) -> Result<Decoder<llama::Cache>> {
+    let activation = config.others.get("hidden_act");
+    if activation.is_none_or(|activation| activation != "silu") {
+        candle_core::bail!("the activation {activation:?} is not supported by candle's llama");
+    }
     let config = config.into_candle::<llama::LlamaConfig>()?.into_config(false);
     let empty = llama::Cache::new(true, weights.dtype(), &config, weights.device())?;
     let model = llama::Llama::load(weights, &config)?;
@@ -63,6 +67,9 @@ pub fn load_llama(config: Config, weights: VarBuilder) -> Result<Decoder<llama::
 /// # Errors
 /// The configuration is not one of candle's module, or the weights do not fit it.
 pub fn load_qwen2(mut config: Config, weights: VarBuilder) -> Result<Decoder<qwen2::ModelForCausalLM>> {
+    if config.others.get("use_sliding_window") == Some(&true.into()) {
+        candle_core::bail!("a sliding window is not supported by candle's qwen2 in steps");
+    }
     // The module takes a window always: this one is as wide as the longest text.
     for (name, same_as) in [("sliding_window", "max_position_embeddings"), ("max_window_layers", "num_hidden_layers")] {
         config.others.insert(name.into(), config.others.get(same_as).cloned().unwrap_or_default());

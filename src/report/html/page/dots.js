@@ -22,7 +22,7 @@ kinds.dots = {
 function dotColour(chart, name) {
   if (series.has(name)) return seriesColour(name);
   const names = [...new Set(chart.points.map((point) => point.series))];
-  return `var(--place-${names.indexOf(name) % payload.places.length})`;
+  return `var(--place-${names.indexOf(name) % placeColours.length})`;
 }
 
 function dotMeans(points) {

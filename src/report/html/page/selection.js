@@ -59,11 +59,21 @@ function readAddress() {
   select();
 }
 
-// Colours are style variables, so that light, dark and print need no new drawing.
-const backends = Object.keys(payload.colours);
+// One colour per backend, the same in every chart, report and year: that of the registry, after Okabe & Ito 2008, "Color
+// universal design"; others have these, in the order of their names. They are style variables, so that light, dark and print
+// need no new drawing.
+const OTHER_COLOURS = [
+  ["#4b3d8f", "#a99cf0"], ["#0b7a75", "#56d3cd"], ["#a23b3b", "#f08a8a"], ["#56700a", "#b5d957"], ["#33658a", "#8cc1e8"],
+];
+const ownColours = new Map(payload.colours);
+const backends = [...new Set(cases.map((one) => one.backend))].sort();
+const unknown = backends.filter((name) => !ownColours.has(name));
+const colourOf = (name) => ownColours.get(name) ?? OTHER_COLOURS[unknown.indexOf(name) % OTHER_COLOURS.length];
+// Of series that are no backends, such as machines, by their order.
+const placeColours = [...ownColours.values(), ...OTHER_COLOURS];
 const defineColour = (name, [light, dark]) => document.documentElement.style.setProperty(name, `light-dark(${light}, ${dark})`);
-backends.forEach((name, index) => defineColour(`--backend-${index}`, payload.colours[name]));
-payload.places.forEach((colour, index) => defineColour(`--place-${index}`, colour));
+backends.forEach((name, index) => defineColour(`--backend-${index}`, colourOf(name)));
+placeColours.forEach((colour, index) => defineColour(`--place-${index}`, colour));
 
 function backendColour(name) {
   return `var(--backend-${backends.indexOf(name)})`;

@@ -8,8 +8,8 @@ kinds.trend = {
   rows: (chart) => ({
     columns: [...CASE_COLUMNS, "run", chart.y, "verdict", "ratio", "lower", "upper"],
     rows: selectedPoints(chart).map((point) => {
-      const change = point.change ?? {};
-      return [...caseCells(point), runName(point.run), point.value, change.verdict, change.ratio, change.lower, change.upper];
+      const { verdict, interval = {} } = point.change ?? {};
+      return [...caseCells(point), runName(point.run), point.value, verdict, interval.ratio, interval.lower, interval.upper];
     }),
   }),
 };
@@ -29,14 +29,14 @@ function trend(chart, points, width) {
   const unit = timeUnit(points.map((point) => point.value));
   const y = (point) => point.value * unit.factor;
   const changed = points.filter((point) => point.change);
-  const isUp = (point) => point.change.ratio > 1;
+  const isUp = (point) => point.change.interval.ratio > 1;
   // What is written above and below the changes stays inside.
   const [least, most] = d3.extent(points, y);
   const beyond = Math.max(1.08, (most / least) ** 0.16);
   const room = points.flatMap((point) => (point.change ? [y(point) * beyond, y(point) / beyond] : [y(point)]));
   const axis = logAxis(room, `latency, p50 (${unit.name})`);
   const told = readable(changed, runs, axis.domain, y, width);
-  const label = { x: "run", y, text: (point) => signedPercent(point.change.ratio), fontWeight: 600, fill: "currentColor", stroke: "var(--card)", strokeWidth: 3 };
+  const label = { x: "run", y, text: (point) => signedPercent(point.change.interval.ratio), fontWeight: 600, fill: "currentColor", stroke: "var(--card)", strokeWidth: 3 };
   return Plot.plot({
     ...AXES, width, height: 220, marginLeft: 52, marginRight: 34,
     x: { type: "point", domain: runs, ticks, tickFormat: (run) => runName(run).slice(0, 11), label: "run (UTC)", labelAnchor: "right", padding: 0.3 },
@@ -52,7 +52,8 @@ function trend(chart, points, width) {
         x: "run", y,
         title: (point) => {
           const change = point.change;
-          const found = change ? `\n${change.verdict}: ${signedPercent(change.ratio)} (${signedPercent(change.lower)} to ${signedPercent(change.upper)})` : "";
+          const figures = change && [change.interval.ratio, change.interval.lower, change.interval.upper].map(signedPercent);
+          const found = change ? `\n${change.verdict}: ${figures[0]} (${figures[1]} to ${figures[2]})` : "";
           return `${runName(point.run)}\n${seriesOf(point)}: ${milliseconds(point.value)}${found}`;
         },
       })),
@@ -65,10 +66,10 @@ function readable(changed, runs, domain, value, width) {
   const [low, high] = domain.map(Math.log);
   const place = (point) => [
     (runs.indexOf(point.run) / Math.max(1, runs.length - 1)) * (width - 100),
-    ((Math.log(value(point)) - low) / (high - low)) * 162 + (point.change.ratio > 1 ? 14 : -15),
+    ((Math.log(value(point)) - low) / (high - low)) * 162 + (point.change.interval.ratio > 1 ? 14 : -15),
   ];
   const told = [];
-  for (const point of d3.sort(changed, (one) => -Math.abs(Math.log(one.change.ratio)))) {
+  for (const point of d3.sort(changed, (one) => -Math.abs(Math.log(one.change.interval.ratio)))) {
     const [x, y] = place(point);
     if (told.every((other) => { const [left, top] = place(other); return Math.abs(left - x) > 44 || Math.abs(top - y) > 14; })) told.push(point);
   }

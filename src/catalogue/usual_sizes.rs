@@ -1,0 +1,288 @@
+//! The sizes and values that are usual for what a model's file leaves open. Sizes are tried one after the other until one runs.
+
+use std::collections::BTreeMap;
+
+use crate::definition::{ANY_SHAPE, BATCH, Dimension, ElementType, Model, TensorSpec, with_dimensions};
+
+/// What an open size is of, as far as shape and names tell.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Kind {
+    Height,
+    Width,
+    Channels,
+    /// Tokens, or steps in time.
+    Steps,
+    /// Samples of a sound, as a whole or in pieces that a model with a state is given.
+    Sound,
+    Piece,
+    Features,
+    /// The batch of a state, or the only row of one.
+    Rows,
+}
+
+const PICTURES: [[usize; 2]; 15] = [
+    [224, 224],
+    [640, 640],
+    [256, 256],
+    [48, 320],
+    [512, 512],
+    [32, 320],
+    [416, 416],
+    [64, 256],
+    [128, 128],
+    [299, 299],
+    [384, 384],
+    [28, 28],
+    [32, 32],
+    [1024, 1024],
+    [32, 100],
+];
+
+impl Kind {
+    fn of(input: &TensorSpec, place: usize, symbol: &str, model: &Model) -> Self {
+        let is_named = |words: &[&str]| {
+            let names = [input.name.to_lowercase(), symbol.to_lowercase()];
+            words.iter().any(|word| names.iter().any(|name| name.contains(word)))
+        };
+        let has_state = model.inputs.iter().any(is_state);
+        let few = |place: usize| matches!(input.shape.get(place), Some(Dimension::Fixed(1 | 3 | 4)));
+        let is_picture = input.shape.len() == 4 && !is_state(input) && !is_named(&["past", "cache"]);
+        let symbol = symbol.to_lowercase();
+        match (input.shape.len(), place) {
+            _ if symbol.contains("height") => Kind::Height,
+            _ if symbol.contains("width") => Kind::Width,
+            (4, 1 | 2) if is_picture && few(3) && !few(1) => [Kind::Height, Kind::Width][place - 1],
+            (4, 1) if is_picture => Kind::Channels,
+            (4, 2) if is_picture => Kind::Height,
+            (4, 3) if is_picture => Kind::Width,
+            _ if is_state(input) && !is_named(&["past", "cache"]) => Kind::Rows,
+            _ if !is_floating(input) => Kind::Steps,
+            (2, 1) if has_state => Kind::Piece,
+            _ if is_named(&["wav", "audio", "speech", "signal", "pcm", "sound", "sample", "input_values"]) => {
+                Kind::Sound
+            }
+            (3, 1) if !is_named(&["channel", "feat"]) => Kind::Steps,
+            (3, 2) if input.shape[1].fixed().is_some_and(|size| size > 1) => Kind::Steps,
+            (3, 2) if few(1) => Kind::Sound,
+            _ if is_named(&["seq", "time", "length", "frame", "past"]) => Kind::Steps,
+            _ => Kind::Features,
+        }
+    }
+
+    /// The usual size of attempt `number`.
+    fn size(self, number: usize) -> usize {
+        let sizes: &[usize] = match self {
+            Kind::Height | Kind::Width => return PICTURES[number % PICTURES.len()][usize::from(self == Kind::Width)],
+            Kind::Channels => &[3, 1, 4],
+            Kind::Steps => &[128, 64, 32, 16, 100, 76, 77, 256, 512, 3000, 8, 1],
+            Kind::Sound => &[16_000, 1280, 8000, 48_000, 160_000, 512, 400],
+            Kind::Piece => &[576, 512, 640, 256, 160, 320, 1280, 1536, 480, 1024, 16_000],
+            Kind::Features => &[128, 256, 512, 768, 64, 80, 40, 32, 16, 1024, 10, 4, 3, 1],
+            Kind::Rows => &[1],
+        };
+        sizes[number % sizes.len()]
+    }
+}
+
+/// Shapes that are tried where not even the number of dimensions is known.
+const FLOATING: [&[usize]; 9] = [
+    &[3, 224, 224],
+    &[1, 28, 28],
+    &[128],
+    &[16_000],
+    &[1, 16_000],
+    &[128, 80],
+    &[80, 3000],
+    &[3, 640, 640],
+    &[128, 64],
+];
+const WHOLE_NUMBERS: [&[usize]; 3] = [&[128], &[], &[1]];
+
+fn is_floating(input: &TensorSpec) -> bool {
+    matches!(input.dtype, ElementType::F32 | ElementType::F16 | ElementType::F64)
+}
+
+/// Whether an input is what a call hands to the next one.
+fn is_state(input: &TensorSpec) -> bool {
+    let name = input.name.to_lowercase();
+    let is_short =
+        ["h", "c", "hx", "cx"].iter().any(|start| name.trim_end_matches(['0', '_', '1', 'i', 'n']) == *start);
+    let is_named = ["state", "hidden", "cell", "cache", "past"].iter().any(|word| name.contains(word));
+    is_floating(input) && (is_short || is_named) && !name.contains("hidden_states") && !name.starts_with("encoder")
+}
+
+/// The input with values that suit its name, where the file says nothing about them.
+pub(super) fn with_usual_values(mut input: TensorSpec) -> TensorSpec {
+    let name = input.name.to_lowercase();
+    let is_named = |words: &[&str]| words.iter().any(|word| name.contains(word));
+    let is_single = input.shape.iter().all(|dimension| *dimension == Dimension::Fixed(1));
+    if input.constant.is_some() || input.below.is_some() || input.dtype == ElementType::Bool {
+        return input;
+    }
+    input.constant = if name == "sr" || is_named(&["sample_rate", "sampling_rate", "samplerate"]) {
+        Some(16_000.0)
+    } else if is_floating(&input) && is_named(&["thresh"]) {
+        Some(0.5)
+    } else if is_floating(&input) && (is_single || is_named(&["mask", "scale", "speed", "temperature", "factor"])) {
+        Some(1.0)
+    } else if is_state(&input) {
+        Some(0.0)
+    } else {
+        None
+    };
+    input
+}
+
+/// The model with usual sizes in place of those that are open, in the order in which they are worth a try. There is none
+/// if nothing is open.
+pub fn attempts(model: &Model, sequence: Option<usize>) -> Vec<Model> {
+    let open = model.open_dimensions(sequence);
+    if open.is_empty() {
+        return Vec::new();
+    }
+    let with_rows = |symbol: &str, number| {
+        let rows = if number < PICTURES.len() { Dimension::Symbol(BATCH.into()) } else { Dimension::Fixed(1) };
+        (symbol.to_owned(), rows)
+    };
+    let mut attempts: Vec<Model> = Vec::new();
+    for number in 0..2 * PICTURES.len() {
+        let mut sizes = BTreeMap::new();
+        let mut rows = BTreeMap::new();
+        for input in &model.inputs {
+            for (place, dimension) in input.shape.iter().enumerate() {
+                let Dimension::Symbol(symbol) = dimension else { continue };
+                if !open.contains(&symbol.as_str()) || symbol.contains('+') || symbol == ANY_SHAPE {
+                    continue;
+                }
+                match Kind::of(input, place, symbol, model) {
+                    Kind::Rows => rows.extend([with_rows(symbol, number)]),
+                    kind => drop(sizes.entry(symbol.clone()).or_insert(kind.size(number))),
+                }
+            }
+        }
+        let longest = sizes.values().max().copied();
+        let inputs = model.inputs.iter().cloned().map(|input| with_shape(input, number));
+        let inputs = with_dimensions(inputs.collect(), &sizes).into_iter().map(|mut input| {
+            for dimension in &mut input.shape {
+                if let Dimension::Symbol(symbol) = dimension
+                    && let Some(row) = rows.get(symbol)
+                {
+                    *dimension = row.clone();
+                }
+            }
+            // The length of each sample of a padded batch.
+            if !is_floating(&input) && input.constant.is_none() && input.name.to_lowercase().contains("len") {
+                input.constant = longest.map(|size| size as f64);
+            }
+            input
+        });
+        let attempt = model.clone().with_inputs(inputs.collect());
+        let is_whole = attempt.open_dimensions(sequence).is_empty();
+        if is_whole && !attempts.iter().any(|other| other.inputs == attempt.inputs) {
+            attempts.push(attempt);
+        }
+    }
+    attempts
+}
+
+fn with_shape(input: TensorSpec, number: usize) -> TensorSpec {
+    if input.shape != [Dimension::Symbol(ANY_SHAPE.into())] {
+        return input;
+    }
+    let shapes: &[&[usize]] = if is_floating(&input) { &FLOATING } else { &WHOLE_NUMBERS };
+    let sizes = shapes[number % shapes.len()].iter().map(|&size| Dimension::Fixed(size));
+    TensorSpec { shape: std::iter::once(Dimension::Symbol(BATCH.into())).chain(sizes).collect(), ..input }
+}
+
+/// The flags that say what an attempt puts in for the open sizes of a model.
+pub fn flags(model: &Model, attempt: &Model) -> String {
+    let quoted = |text: String| {
+        let is_plain = |c: char| c.is_ascii_alphanumeric() || "._-=".contains(c);
+        if text.chars().all(is_plain) { text } else { format!("'{text}'") }
+    };
+    let mut flags: Vec<String> = Vec::new();
+    for (input, chosen) in model.inputs.iter().zip(&attempt.inputs) {
+        if input.shape.len() != chosen.shape.len() || input.constant != chosen.constant {
+            flags.push(format!("--input {}", quoted(chosen.to_string())));
+            continue;
+        }
+        for (open, size) in input.shape.iter().zip(&chosen.shape) {
+            let flag = format!("--dim {}", quoted(format!("{open}={size}")));
+            if open != size && size.fixed().is_some() && !flags.contains(&flag) {
+                flags.push(flag);
+            }
+        }
+    }
+    flags.join(" ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::definition::{DataSource, Dtype, ORIGINAL, Origin, Tolerance, whole};
+
+    fn model(inputs: &[&str]) -> Model {
+        let inputs = inputs.iter().map(|text| with_usual_values(text.parse().unwrap())).collect::<Vec<_>>();
+        let (parts, phases) = whole(&inputs, Vec::new());
+        Model {
+            name: "m".into(),
+            variant: ORIGINAL.into(),
+            family: String::new(),
+            modality: String::new(),
+            parameters: None,
+            inputs,
+            parts,
+            phases,
+            generation: None,
+            sequence_lengths: Vec::new(),
+            tolerance: Tolerance::default(),
+            dtype: Dtype::F32,
+            data_source: DataSource::Synthetic,
+            origin: Origin::Files { onnx: None, torchscript: None, reference: None },
+        }
+    }
+
+    fn texts(model: &Model) -> Vec<String> {
+        model.inputs.iter().map(ToString::to_string).collect()
+    }
+
+    #[test]
+    fn sizes_suit_what_the_inputs_are() {
+        for (inputs, first) in [
+            (&["x:f32[batch,3,h,w]"][..], &["x:f32[batch,3,224,224]"][..]),
+            (&["image:f32[batch,height,width,3]"], &["image:f32[batch,224,224,3]"]),
+            (
+                &["ids:i64[batch,n]<30522", "mask:i64[batch,n]=1"],
+                &["ids:i64[batch,128]<30522", "mask:i64[batch,128]=1"],
+            ),
+            (
+                &["input:f32[batch,sequence]", "state:f32[2,state.1,128]", "sr:i64[]"],
+                &["input:f32[batch,576]", "state:f32[2,batch,128]=0", "sr:i64[]=16000"],
+            ),
+            (&["waveforms:f32[batch,N]", "lens:i64[batch]"], &["waveforms:f32[batch,16000]", "lens:i64[batch]=16000"]),
+            (
+                &["ids:i64[batch,s]", "past:f32[batch,4,p,8]", "m:i64[batch,p + s]"],
+                &["ids:i64[batch,128]", "past:f32[batch,4,128,8]=0", "m:i64[batch,256]"],
+            ),
+            (&["x:f32[...]"], &["x:f32[batch,3,224,224]"]),
+        ] {
+            assert_eq!(texts(&attempts(&model(inputs), None)[0]), first);
+        }
+        assert!(attempts(&model(&["x:f32[batch,3,8,8]"]), None).is_empty());
+        assert!(attempts(&model(&["x:i64[batch,sequence]"]), Some(32)).is_empty());
+    }
+
+    #[test]
+    fn states_have_the_rows_of_the_batch_and_then_one() {
+        let attempts = attempts(&model(&["x:f32[batch,t]", "h:f32[1,h.1,64]"]), None);
+        let states: Vec<String> = attempts.iter().map(|attempt| attempt.inputs[1].to_string()).collect();
+        assert_eq!((states[0].as_str(), states[states.len() - 1].as_str()), ("h:f32[1,batch,64]=0", "h:f32[1,1,64]=0"));
+    }
+
+    #[test]
+    fn the_flags_say_what_was_taken() {
+        let open = model(&["x:f32[batch,3,h,x.3]", "y:f32[...]"]);
+        let first = &attempts(&open, None)[0];
+        assert_eq!(flags(&open, first), "--dim h=224 --dim x.3=224 --input 'y:f32[batch,3,224,224]'");
+    }
+}

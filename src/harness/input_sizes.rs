@@ -1,0 +1,130 @@
+//! Finds sizes for what the files of users leave open: usual ones are tried in a worker process until the model runs.
+
+use std::path::PathBuf;
+
+use anyhow::Result;
+
+use super::protocol::{Job, Preparations, Purpose, WorkItem};
+use super::supervisor::Supervisor;
+use crate::catalogue::{Entry, Place, attempts, flags};
+use crate::definition::{Case, CaseFailure, Effort, Model, Origin, Status};
+use crate::fixture;
+use crate::paths::Paths;
+use crate::run_data::{CriterionArguments, RunFolder};
+use crate::selection::PlannedCase;
+
+/// Seconds that all attempts of a model may take.
+const PATIENCE: f64 = 300.0;
+
+/// Puts the sizes of references into the models of users that have one. A reference that cannot be read is the model's failure.
+pub fn take_sizes_of_references(catalogue: &mut [Entry]) {
+    for entry in catalogue.iter_mut().filter(|entry| entry.place != Place::Zoo) {
+        let Ok(Model { origin: Origin::Files { reference: Some(path), .. }, .. }) = &entry.model else { continue };
+        let sized = |model: Model| fixture::with_sizes_of_reference(model, path);
+        let sized =
+            entry.model.clone().and_then(|model| sized(model).map_err(|why| CaseFailure::failed(format!("{why:#}"))));
+        entry.model = sized;
+    }
+}
+
+/// Finds sizes for the selected cases whose models leave some open, on the first of their backends that runs one, and says
+/// them. Where none runs, the cases cannot.
+///
+/// # Errors
+/// The user has stopped it, or no process can be started.
+pub fn find_sizes(
+    cases: &mut [PlannedCase],
+    is_selected: impl Fn(&Case) -> bool,
+    effort: &Effort,
+    paths: &Paths,
+    preparations: &mut Preparations,
+) -> Result<()> {
+    let key = |case: &Case| (case.model.clone(), case.variant.clone(), case.sequence_length);
+    let is_open = |planned: &PlannedCase| {
+        let model = planned.model.as_ref().ok();
+        model.is_some_and(|model| !model.open_dimensions(planned.case.sequence_length).is_empty())
+    };
+    while let Some(first) = cases.iter().position(|planned| is_open(planned) && is_selected(&planned.case)) {
+        let wanted = key(&cases[first].case);
+        let mut tried: Vec<(String, String)> = Vec::new();
+        let mut found = Err(CaseFailure::failed("nothing was tried"));
+        for planned in cases.iter().filter(|planned| key(&planned.case) == wanted && is_open(planned)) {
+            let target = (planned.case.backend.clone(), planned.case.device.clone());
+            if found.is_err() && !tried.contains(&target) {
+                let now = match preparations.work_item(planned, paths) {
+                    Ok(item) => try_sizes(&item, effort)?,
+                    Err(failure) => Err(failure),
+                };
+                // What the first backend says is told, if no other runs.
+                if now.is_ok() || tried.is_empty() {
+                    found = now;
+                }
+                tried.push(target);
+            }
+        }
+        for planned in cases.iter_mut().filter(|planned| key(&planned.case) == wanted) {
+            if planned.model.is_ok() {
+                planned.model.clone_from(&found);
+            }
+            if let Ok(model) = &found {
+                planned.definition = Ok(model.clone());
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Tries usual sizes on the backend of the item.
+fn try_sizes(item: &WorkItem, effort: &Effort) -> Result<Result<Model, CaseFailure>> {
+    let open = &item.model;
+    let attempts = attempts(open, item.case.sequence_length);
+    let place = tempfile::tempdir()?;
+    let folder = RunFolder::new(place.path().to_owned());
+    let effort = Effort { timeout_seconds: effort.timeout_seconds.min(PATIENCE), ..effort.clone() };
+    let work = attempts.iter().map(|model| WorkItem { model: model.clone(), ..item.clone() }).collect();
+    let job = Job { work, ..Job::new(Purpose::TrySizes, &folder, place.path(), &effort) };
+    let supervisor = Supervisor {
+        job: job.clone(),
+        groups: Vec::new(),
+        arguments: Vec::new(),
+        parsed: &CriterionArguments::default(),
+        is_silent: true,
+        debug: false,
+    };
+    let answer = supervisor.ask(&job)?;
+    let answer: Result<usize, CaseFailure> = match answer {
+        Ok(text) => serde_json::from_str(&text)?,
+        Err(failure) => Err(failure),
+    };
+    let name = item.case.benchmark_id().group;
+    Ok(match answer {
+        Ok(number) => {
+            let flags = flags(open, &attempts[number]);
+            let backend = &item.case.backend;
+            eprintln!(
+                "{name}: the file leaves sizes open; usual ones that {backend} runs: {flags} (these flags give others)"
+            );
+            Ok(attempts[number].clone())
+        }
+        Err(failure) if failure.status == Status::Unsupported => Err(failure),
+        Err(CaseFailure { status, message }) => {
+            let example = attempts.first().map(|first| flags(open, first)).unwrap_or_default();
+            Err(CaseFailure::new(
+                status,
+                format!(
+                    "the file leaves sizes open, and none of the usual ones ran on {}: say them, as in `inferbench run {} \
+                     {example}`; the last error was: {message}",
+                    item.case.backend,
+                    path_of(open).display()
+                ),
+            ))
+        }
+    })
+}
+
+fn path_of(model: &Model) -> PathBuf {
+    match &model.origin {
+        Origin::Files { onnx, torchscript, .. } => onnx.clone().or_else(|| torchscript.clone()).unwrap_or_default(),
+        Origin::Packaged { folder, .. } => folder.clone(),
+    }
+}

@@ -1,0 +1,94 @@
+//! Files that are named on the command line: measured where they lie, with sizes that are found or said.
+
+use std::fs;
+
+use inferbench::definition::Status;
+
+use crate::support::{Finished, Run, Workplace};
+
+fn workplace(backends: &[&str]) -> Workplace {
+    Workplace::new(&["digits"], backends, &[1])
+}
+
+fn run(workplace: &Workplace, arguments: &[&str]) -> Finished {
+    workplace.inferbench(&[&["run", "--noplot"], arguments].concat()).finish()
+}
+
+#[test]
+fn a_file_runs_where_it_lies_with_usual_sizes_and_with_those_of_flags() {
+    let workplace = workplace(&["candle"]);
+    workplace.add_model("open_length.onnx", "net.onnx");
+    let shape = |arguments: &[&str]| {
+        let said = run(&workplace, &[&["net.onnx"], arguments].concat()).with_code(0);
+        let records = workplace.records();
+        assert_eq!(records.len(), 1, "the file stands in place of the suite's models");
+        (records[0].input_shape.clone().unwrap(), said)
+    };
+    let (usual, said) = shape(&[]);
+    assert_eq!(usual, "1x128x3");
+    said.saying(&["net: the file leaves sizes open", "candle runs: --dim length=128"]);
+    assert_eq!(shape(&["--dim", "length=7"]).0, "1x7x3");
+    assert_eq!(shape(&["--dim", "x.1=9"]).0, "1x9x3");
+    let (said_whole, quiet) = shape(&["--input", "x:f32[batch,5,3]", "--batch-sizes", "2"]);
+    assert_eq!(said_whole, "2x5x3");
+    assert!(!quiet.stderr.contains("leaves sizes open"), "{}", quiet.stderr);
+    assert_eq!(shape(&["--dim", "batch=4"]).0, "4x128x3");
+
+    let unknown = run(&workplace, &["net.onnx", "--dim", "width=3"]).with_code(2);
+    unknown.saying(&["no file has an open size \"width\"", "x:f32[batch,length,3]"]);
+    run(&workplace, &["net.onnx", "--input", "y:f32[1]"]).with_code(2).saying(&["no file has an input \"y\""]);
+    run(&workplace, &["net.onnx", "--input", "x:f32"]).with_code(2).saying(&["write NAME:TYPE[SIZES]"]);
+    run(&workplace, &["--dim", "length=3"]).with_code(2).saying(&["are for files: name them"]);
+}
+
+#[test]
+fn the_flags_are_keys_of_a_suite_too() {
+    let workplace = workplace(&["candle"]);
+    workplace.add_model("open_length.onnx", "net.onnx");
+    let suite = |keys: &str| {
+        let models = format!("models = [{{ name = 'mine', path = 'net.onnx', {keys} }}]");
+        workplace.write(
+            "own.toml",
+            format!("{models}\nbackends = ['candle']\nbatch_sizes = [1]\n[effort]\niterations = 20"),
+        );
+        run(&workplace, &["--suite", "own.toml"]).with_code(0);
+        workplace.record("mine/candle-cpu-f32/1").input_shape.unwrap()
+    };
+    assert_eq!(suite("dims = { length = 6 }"), "1x6x3");
+    assert_eq!(suite("inputs = ['x:f32[batch,4,3]']"), "1x4x3");
+}
+
+#[test]
+fn files_and_folders_are_models_of_their_own_and_other_words_filter() {
+    let workplace = workplace(&["candle"]);
+    fs::create_dir_all(workplace.path("nets/small")).unwrap();
+    for file in ["nets/small/model.onnx", "nets/two.onnx", "nets/two.int8.onnx", "digits.onnx"] {
+        workplace.add_model("two_inputs.onnx", file);
+    }
+    run(&workplace, &["nets", "mine=nets/two.onnx", "digits.onnx", "candle"]).with_code(0);
+    let ids: Vec<String> = workplace.records().iter().map(|record| record.case_id.clone()).collect();
+    let names = ["small", "two-int8", "two", "my-digits"].map(|name| format!("{name}/candle-cpu-f32/1"));
+    assert_eq!(ids, names);
+    let listed = workplace.inferbench(&["models", "nets", "--format", "json"]).finish().with_code(0);
+    assert_eq!(serde_json::from_str::<serde_json::Value>(&listed.stdout).unwrap().as_array().unwrap().len(), 3);
+    workplace.inferbench(&["verify", "nets/two.onnx"]).finish().with_code(0);
+    fs::create_dir_all(workplace.path("empty")).unwrap();
+    run(&workplace, &["empty"]).with_code(2).saying(&["empty has no model"]);
+    run(&workplace, &["nowhere.onnx"]).with_code(2).saying(&["there is no file nowhere.onnx"]);
+    run(&workplace, &["nets", "one", "other"]).with_code(2).saying(&["one filter of cases is allowed"]);
+}
+
+#[test]
+#[cfg(feature = "tch")]
+fn what_no_usual_size_fits_is_asked_for_with_the_command_line_to_copy() {
+    let workplace = workplace(&["tch"]);
+    workplace.add_model("scaled.pt", "scaled.pt");
+    run(&workplace, &["scaled.pt"]).with_code(3);
+    let message = workplace.record("scaled/tch-cpu-f32/1").message.unwrap();
+    let (_, command) = message.split_once("as in `inferbench run scaled.pt ").unwrap_or_else(|| panic!("{message}"));
+    let (flags, _) = command.split_once('`').unwrap();
+    assert_eq!(flags, "--input 'x:f32[batch,3,224,224]' --input 'scale:f32[batch,3,224,224]'");
+    run(&workplace, &["scaled.pt", "--input", "x:f32[batch,3];scale:f32[1,1]"]).with_code(0);
+    let record = workplace.record("scaled/tch-cpu-f32/1");
+    assert_eq!((record.status, record.input_shape.as_deref()), (Status::Ok, Some("1x3 1x1")));
+}

@@ -1,0 +1,144 @@
+//! References that come with a user's model: with one, it alone decides what is right.
+
+use std::fs::{self, File};
+use std::io::Write;
+
+use inferbench::definition::Status;
+use inferbench::run_data::Record;
+use safetensors::Dtype;
+use safetensors::tensor::TensorView;
+
+use crate::support::{Run, Workplace};
+
+/// The input `[2, 3]` that ONNX's tests give where they keep outputs only.
+const RAMP: [f32; 6] = [0.0, 1.0 / 6.0, 2.0 / 6.0, 3.0 / 6.0, 4.0 / 6.0, 5.0 / 6.0];
+
+/// What `fixed_batch.onnx` computes: `tanh(x · w)` with sines of 1, 2, … in `w`.
+fn outputs_of(x: &[f32; 6]) -> Vec<f32> {
+    let w: Vec<f64> = (1..=6).map(|index| f64::from(index).sin()).collect();
+    let sum = |row: usize, column: usize| (0..3).map(|k| f64::from(x[3 * row + k]) * w[2 * k + column]).sum::<f64>();
+    [(0, 0), (0, 1), (1, 0), (1, 1)].map(|(row, column)| sum(row, column).tanh() as f32).to_vec()
+}
+
+fn bytes(values: &[f32]) -> Vec<u8> {
+    values.iter().flat_map(|value| value.to_le_bytes()).collect()
+}
+
+/// A `TensorProto` of f32: dims, data_type and raw_data.
+fn message(shape: [u8; 2], values: &[f32]) -> Vec<u8> {
+    let data = bytes(values);
+    [&[0x08, shape[0], 0x08, shape[1], 0x10, 1, 0x4a, data.len() as u8][..], &data].concat()
+}
+
+/// An array as `numpy.savez` writes it.
+fn array(shape: [usize; 2], values: &[f32]) -> Vec<u8> {
+    let [rows, columns] = shape;
+    let header = format!("{{'descr': '<f4', 'fortran_order': False, 'shape': ({rows}, {columns}), }}");
+    let header = format!("{header:<117}\n");
+    [b"\x93NUMPY\x01\x00", &(header.len() as u16).to_le_bytes()[..], header.as_bytes(), &bytes(values)].concat()
+}
+
+fn workplace() -> Workplace {
+    let workplace = Workplace::new(&["digits"], &["candle"], &[1, 8]);
+    fs::create_dir_all(workplace.path("own")).unwrap();
+    workplace.add_model("fixed_batch.onnx", "own/net.onnx");
+    workplace
+}
+
+fn record(workplace: &Workplace, arguments: &[&str], code: u8) -> Record {
+    workplace.inferbench(&[&["run", "--noplot", "own/net.onnx"], arguments].concat()).finish().with_code(code);
+    workplace.records().remove(0)
+}
+
+#[track_caller]
+fn is_right(workplace: &Workplace, arguments: &[&str]) {
+    let right = record(workplace, arguments, 0);
+    assert_eq!((right.status, right.verified, right.batch_size), (Status::Ok, Some(true), 2), "{:?}", right.message);
+    assert_eq!(right.verified_by.as_deref(), Some("reference"));
+}
+
+#[test]
+fn without_a_reference_one_backend_is_unverified() {
+    let workplace = workplace();
+    let alone = record(&workplace, &[], 0);
+    assert_eq!((alone.status, alone.verified, alone.verified_by), (Status::Ok, None, None));
+    let report = workplace.inferbench(&["report"]).finish().with_code(0);
+    assert!(report.stdout.contains("unverified"), "{}", report.stdout);
+}
+
+#[test]
+fn the_folders_of_onnx_decide_right_and_wrong() {
+    let workplace = workplace();
+    let x = [1.0, -2.0, 0.5, 3.0, 0.0, -1.0];
+    fs::create_dir_all(workplace.path("own/test_data_set_0")).unwrap();
+    workplace.write("own/test_data_set_0/input_0.pb", message([2, 3], &x));
+    workplace.write("own/test_data_set_0/output_0.pb", message([2, 2], &outputs_of(&x)));
+    is_right(&workplace, &[]);
+    workplace.write("own/test_data_set_0/output_0.pb", message([2, 2], &outputs_of(&RAMP)));
+    let wrong = record(&workplace, &[], 1);
+    assert_eq!((wrong.status, wrong.verified), (Status::WrongOutput, Some(false)));
+    assert!(wrong.message.unwrap().contains("the outputs differ from the reference"));
+    workplace.write("own/test_data_set_0/input_0.pb", message([3, 2], &x));
+    let unfit = record(&workplace, &[], 3).message.unwrap();
+    assert!(unfit.contains("its input x has shape [3, 2], and the model's is x:f32[2,3]"), "{unfit}");
+    workplace.write("own/test_data_set_0/input_0.pb", &message([2, 3], &x)[..20]);
+    assert!(record(&workplace, &[], 3).message.unwrap().contains("input_0.pb: no whole TensorProto"));
+}
+
+#[test]
+fn outputs_beside_the_file_are_those_of_a_ramp() {
+    let workplace = workplace();
+    workplace.write("own/net_output_0.pb", message([2, 2], &outputs_of(&RAMP)));
+    is_right(&workplace, &[]);
+}
+
+#[test]
+fn arrays_are_taken_by_name_from_beside_the_file_or_by_a_flag() {
+    let workplace = workplace();
+    let x = [0.1, 0.2, -0.3, 0.4, -0.5, 0.6];
+    let mut archive = zip::ZipWriter::new(File::create(workplace.path("own/net.npz")).unwrap());
+    for (name, content) in [("x.npy", array([2, 3], &x)), ("y.npy", array([2, 2], &outputs_of(&x)))] {
+        archive.start_file(name, zip::write::SimpleFileOptions::default()).unwrap();
+        archive.write_all(&content).unwrap();
+    }
+    archive.finish().unwrap();
+    is_right(&workplace, &[]);
+
+    let (input, output) = (bytes(&x), bytes(&outputs_of(&RAMP)));
+    let view = |shape: &[usize], bytes| TensorView::new(Dtype::F32, shape.to_vec(), bytes).unwrap();
+    let tensors = [("input.x", view(&[2, 3], &input)), ("output.y", view(&[2, 2], &output))];
+    workplace.write("other.safetensors", safetensors::serialize(tensors, None).unwrap());
+    let wrong = record(&workplace, &["--reference", "other.safetensors"], 1);
+    assert_eq!(wrong.status, Status::WrongOutput, "the flag is before what lies beside the file");
+    let missing = workplace.inferbench(&["run", "own/net.onnx", "--reference", "nowhere.npz"]).finish();
+    missing.with_code(2).saying(&["there is no reference nowhere.npz"]);
+}
+
+#[test]
+fn rows_of_a_reference_are_samples_of_batches_of_any_size() {
+    let workplace = Workplace::new(&["digits"], &["candle"], &[1, 4]);
+    workplace.add_model("two_inputs.onnx", "net.onnx");
+    let (ids, features) = ([0_i64, 1, 1, 0, 1, 1, 1, 1], [0.5_f32, 1.0, -1.0, 2.0, 0.0, 0.25]);
+    // The table's rows and the weights are sines of 1, 2, ….
+    let sine = |index: usize| (index as f64 + 1.0).sin();
+    let mut y = Vec::new();
+    for row in 0..2 {
+        let mean = |k: usize| ids[4 * row..][..4].iter().map(|&id| sine(3 * id as usize + k)).sum::<f64>() / 4.0;
+        let x: Vec<f64> = (0..3).map(|k| mean(k) + f64::from(features[3 * row + k])).collect();
+        y.extend((0..2).map(|column| (0..3).map(|k| x[k] * sine(2 * k + column)).sum::<f64>().tanh() as f32));
+    }
+    let ids: Vec<u8> = ids.iter().flat_map(|id| id.to_le_bytes()).collect();
+    let (features, y) = (bytes(&features), bytes(&y));
+    let view = |dtype, shape: &[usize], bytes| TensorView::new(dtype, shape.to_vec(), bytes).unwrap();
+    let tensors = [
+        ("input.ids", view(Dtype::I64, &[2, 4], &ids)),
+        ("input.features", view(Dtype::F32, &[2, 3], &features)),
+        ("output.y", view(Dtype::F32, &[2, 2], &y)),
+    ];
+    workplace.write("net.safetensors", safetensors::serialize(tensors, None).unwrap());
+    workplace.inferbench(&["run", "--noplot", "net.onnx"]).finish().with_code(0);
+    for batch_size in [1, 4] {
+        let record = workplace.record(&format!("net/candle-cpu-f32/{batch_size}"));
+        assert_eq!((record.status, record.verified_by.as_deref()), (Status::Ok, Some("reference")));
+    }
+}
