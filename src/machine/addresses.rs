@@ -7,7 +7,7 @@ use std::process::{Child, Command};
 
 /// Set for processes whose memory is to be displaced, to as many characters as it is displaced by bytes: the environment lies
 /// on the stack.
-const DISPLACEMENT: &str = "INFERBENCH_DISPLACEMENT";
+const DISPLACEMENT: &str = "ARM_DISPLACEMENT";
 /// Displacements are smaller than this, which is a page.
 pub const MOST_DISPLACEMENT: usize = 4096;
 

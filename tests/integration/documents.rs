@@ -174,7 +174,6 @@ fn the_help_of_cargo_bench_names_every_variable() {
     let help = help_of_bench();
     // Set for a process by the process that starts it, or by the compiler.
     let internal = [
-        "INFERBENCH_DISPLACEMENT",
         "INFERBENCH_JOB",
         "INFERBENCH_PROBE",
         "INFERBENCH_RUNTIME_LOGS",
