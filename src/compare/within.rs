@@ -18,7 +18,7 @@ pub struct Within {
 const MEDIAN_OVER_MEAN: f64 = 1.253_314_137_315_500_3;
 
 impl Within {
-    /// By the interval of Criterion's median, or the standard deviation of the calls. Returns `None` for a row of several
+    /// By the standard deviation of the calls, or else the interval of Criterion's median. Returns `None` for a row of several
     /// processes, whose scatter has this error in it.
     ///
     /// Both assume independent calls. A positive lag-1 autocorrelation ρ makes `n` calls worth `n (1 - ρ) / (1 + ρ)`
@@ -44,7 +44,7 @@ impl Within {
             let count = record.iterations?;
             of(MEDIAN_OVER_MEAN * deviation / mean / (count as f64).sqrt(), count)
         };
-        by_criterion().or_else(by_deviation)
+        by_deviation().or_else(by_criterion)
     }
 }
 
@@ -54,7 +54,7 @@ mod tests {
     use crate::compare::tests::simulation::empty_record;
 
     #[test]
-    fn it_is_criterions_interval_widened_by_autocorrelation() {
+    fn it_is_the_scatter_of_calls_widened_by_autocorrelation_or_criterions_interval() {
         let mut record = empty_record();
         assert_eq!(Within::of_record(&record), None);
         record.latency_std_ms = Some(0.1);
@@ -62,10 +62,14 @@ mod tests {
         record.iterations = Some(100);
         let by_deviation = Within::of_record(&record).unwrap();
         assert!((by_deviation.log_error - 0.012_533).abs() < 1e-5);
+        record.autocorrelation = Some(0.6);
+        assert!((Within::of_record(&record).unwrap().log_error - 0.025_066).abs() < 1e-5);
+        record.latency_std_ms = None;
         record.criterion_median_lower_ms = Some((-0.0196_f64).exp());
         record.criterion_median_upper_ms = Some(0.0196_f64.exp());
         record.confidence_level = Some(0.95);
         record.sample_count = Some(50);
+        record.autocorrelation = None;
         let by_criterion = Within::of_record(&record).unwrap();
         assert!((by_criterion.log_error - 0.01).abs() < 1e-5 && by_criterion.freedom == 49.0);
         record.autocorrelation = Some(0.6);
