@@ -6,7 +6,7 @@ use std::fmt::Display;
 
 use crate::definition::{CaseFailure, Status};
 
-/// What libraries say where they do not have something.
+/// A library that lacks an operator or a dtype says one of these words in its error.
 const UNSUPPORTED: [&str; 7] = [
     "not implemented",
     "not_implemented",

@@ -102,7 +102,7 @@ fn is_floating(input: &TensorSpec) -> bool {
     matches!(input.dtype, ElementType::F32 | ElementType::F16 | ElementType::F64)
 }
 
-/// Whether an input is what a call hands to the next one.
+/// Returns true if the input is a state that a call hands to the next one.
 fn is_state(input: &TensorSpec) -> bool {
     let name = input.name.to_lowercase();
     let is_short =

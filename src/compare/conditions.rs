@@ -64,7 +64,7 @@ pub(crate) fn is_repetition(one: &Record, other: &Record) -> bool {
     is_like(one, other) && is_same_build(one, other)
 }
 
-/// Whether two records are known to be of one build.
+/// Returns true if both records are known to come from one build.
 pub(super) fn is_same_build(one: &Record, other: &Record) -> bool {
     build(one).is_some_and(|own| build(other) == Some(own))
 }

@@ -91,7 +91,7 @@ impl CaseRuns {
         CaseRuns { log_medians, within: records.iter().map(|record| Within::of_record(record)).collect(), noise }
     }
 
-    /// Whether there is a time.
+    /// Returns true if there is a time.
     pub fn is_known(&self) -> bool {
         !self.log_medians.is_empty()
     }

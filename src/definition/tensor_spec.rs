@@ -98,7 +98,7 @@ impl TensorSpec {
             .collect()
     }
 
-    /// Whether a tensor of that shape can be the input.
+    /// Returns true if a tensor of that shape can be the input.
     pub fn takes(&self, shape: &[usize]) -> bool {
         let fits = |(dimension, size): (&Dimension, &usize)| dimension.fixed().is_none_or(|fixed| fixed == *size);
         self.shape == [Dimension::Symbol(ANY_SHAPE.into())]

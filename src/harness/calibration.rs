@@ -18,7 +18,7 @@ fn kept(path: &Path) -> BTreeMap<String, Peaks> {
     std::fs::read(path).ok().and_then(|bytes| serde_json::from_slice(&bytes).ok()).unwrap_or_default()
 }
 
-/// What peaks are the peaks of.
+/// Names the machine, the number of threads and the version that peaks belong to.
 fn key(machine: &Machine, threads: usize) -> String {
     let (version, cpu) = (env!("CARGO_PKG_VERSION"), machine.cpu_model.as_deref().unwrap_or_default());
     format!("{} {cpu}, {threads} threads, inferbench {version}", machine.host_id)

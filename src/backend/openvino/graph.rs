@@ -45,7 +45,7 @@ impl OpenVinoRuntime {
         Ok(runtime)
     }
 
-    /// What every compiled graph has to report.
+    /// Every compiled graph has to report this.
     pub(super) fn placement(&self) -> Placement {
         Placement {
             effective_device: case_device(&self.device),
@@ -139,7 +139,7 @@ pub(super) struct Graph {
     file: PathBuf,
     model: Model,
     part: Part,
-    /// Whether an input is a cache that grows by a position per step.
+    /// True if an input is a cache that grows by a position per step.
     grows: bool,
     compiled: Vec<Compiled>,
     /// How long all compilations took.
