@@ -1,7 +1,8 @@
 //! A live arm, seen from the driver: a process that measures a slice when it is told to, and is stopped otherwise.
 
 use std::io::{BufRead, BufReader, Write};
-use std::process::{Child, ChildStdin, Command, Stdio};
+use std::os::unix::process::ExitStatusExt;
+use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -112,13 +113,21 @@ impl LiveArm {
     fn answer(&mut self) -> Result<ArmAnswer, Silence> {
         let begin = Instant::now();
         loop {
+            // Asked before every answer, because arms may always answer before the next look.
+            if is_interrupted() {
+                return Err(Silence::Interrupted);
+            }
             match self.answers.recv_timeout(LOOK_EVERY) {
                 Ok(ArmAnswer::Failed { status, message }) => {
                     return Err(Silence::Failed(CaseFailure::new(status, message)));
                 }
                 Ok(answer) => return Ok(answer),
-                Err(_) if is_interrupted() => return Err(Silence::Interrupted),
-                Err(RecvTimeoutError::Disconnected) => return Err(self.end()),
+                Err(RecvTimeoutError::Disconnected) => {
+                    return Err(match self.child.wait() {
+                        Ok(status) => self.ended(status),
+                        Err(error) => Silence::Failed(CaseFailure::failed(format!("its process is gone: {error}"))),
+                    });
+                }
                 Err(RecvTimeoutError::Timeout) if begin.elapsed() > self.timeout => {
                     let message = format!("no answer after {} s", self.timeout.as_secs_f64());
                     return Err(Silence::Failed(CaseFailure::new(Status::Timeout, message)));
@@ -128,17 +137,14 @@ impl LiveArm {
         }
     }
 
-    /// Says how the process ended, whose output did.
-    fn end(&mut self) -> Silence {
-        match self.child.wait() {
-            Ok(status) if is_interrupted_with(status) => Silence::Interrupted,
-            Ok(status) => {
-                let words = (self.last_words)();
-                let words = if words.is_empty() { words } else { format!("; its last words:\n  {words}") };
-                Silence::Failed(CaseFailure::failed(format!("its process ended ({status}){words}")))
-            }
-            Err(error) => Silence::Failed(CaseFailure::failed(format!("its process is gone: {error}"))),
+    /// Says how the process ended.
+    fn ended(&self, status: ExitStatus) -> Silence {
+        if is_interrupted_with(status) {
+            return Silence::Interrupted;
         }
+        let words = (self.last_words)();
+        let words = if words.is_empty() { words } else { format!("; its last words:\n  {words}") };
+        Silence::Failed(CaseFailure::failed(format!("its process ended ({status}){words}")))
     }
 
     /// Stops the process, and returns when all its threads stand still.
@@ -147,8 +153,9 @@ impl LiveArm {
         match waitpid(self.pid(), Some(WaitPidFlag::WUNTRACED)) {
             Ok(WaitStatus::Stopped(..)) => Ok(()),
             // Ctrl-C goes to all processes of a terminal.
-            Ok(_) if is_interrupted() => Err(Silence::Interrupted),
-            Ok(status) => Err(Silence::Failed(CaseFailure::failed(format!("its process ended: {status:?}")))),
+            Ok(WaitStatus::Signaled(_, signal, _)) => Err(self.ended(ExitStatus::from_raw(signal as i32))),
+            Ok(WaitStatus::Exited(_, code)) => Err(self.ended(ExitStatus::from_raw(code << 8))),
+            Ok(status) => Err(Silence::Failed(CaseFailure::failed(format!("its process did not stop: {status:?}")))),
             Err(error) => Err(Silence::Failed(CaseFailure::failed(format!("its process cannot be stopped: {error}")))),
         }
     }

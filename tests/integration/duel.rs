@@ -267,6 +267,13 @@ fn a_duel_that_was_stopped_goes_on_where_it_was() {
     let before = measured().unwrap();
     let mut running = duel(&workplace, programs, &["--resume"]).start(&workplace.path("log.txt"));
     wait_for("one generation more", || measured().filter(|generations| *generations > before));
+    // Its arms are not told, and answer more often than they are waited for.
+    running.terminate();
+    assert_eq!(running.wait().code(), Some(130));
+
+    let before = measured().unwrap();
+    let mut running = duel(&workplace, programs, &["--resume"]).start(&workplace.path("log.txt"));
+    wait_for("one generation more", || measured().filter(|generations| *generations > before));
     running.kill();
     running.wait();
 
