@@ -2,6 +2,7 @@
 
 use candle_core::{IndexOp, Module, Result, Tensor};
 use candle_nn::VarBuilder;
+use candle_transformers::models::clip::div_l2_norm;
 use candle_transformers::models::{bert, resnet, vit};
 
 use crate::backend::candle::tensor::Forward;
@@ -15,18 +16,30 @@ pub fn only_input(inputs: &[Tensor]) -> Result<&Tensor> {
     Ok(input)
 }
 
-/// transformers' `BertModel`: tokens and mask, both `[batch, sequence]`, to the pooled state of the first token,
-/// `[batch, hidden]`. `candle-transformers` lacks the pooler.
+/// transformers' `BertModel`: tokens and mask, both `[batch, sequence]`, to `[batch, hidden]`: by the name of the output, the
+/// pooled state of the first token, the mean of the states of all tokens, or this mean with length 1, as sentence-transformers
+/// has it. `candle-transformers` lacks all three.
 ///
 /// # Errors
-/// The configuration is not one of candle's module, or the weights do not fit it.
-pub fn load_bert(config: bert::Config, weights: VarBuilder) -> Result<Forward> {
-    let pooler = candle_nn::linear(config.hidden_size, config.hidden_size, weights.pp("pooler.dense"))?;
+/// The output has another name, the configuration is not one of candle's module, or the weights do not fit it.
+pub fn load_bert(config: bert::Config, weights: VarBuilder, output: &str) -> Result<Forward> {
+    let is_unit = match output {
+        "pooler_output" | "mean_state" => false,
+        "sentence_embedding" => true,
+        other => candle_core::bail!("the output {other} is not one that is made of candle's bert"),
+    };
+    let dense = || candle_nn::linear(config.hidden_size, config.hidden_size, weights.pp("pooler.dense"));
+    let pooler = (output == "pooler_output").then(dense).transpose()?;
     let model = bert::BertModel::load(weights, &config)?;
     Ok(Box::new(move |inputs| {
         let [tokens, mask] = inputs else { candle_core::bail!("{} inputs instead of 2", inputs.len()) };
         let states = model.forward(tokens, &tokens.zeros_like()?, Some(mask))?;
-        Ok(vec![states.i((.., 0))?.contiguous()?.apply(&pooler)?.tanh()?])
+        if let Some(pooler) = &pooler {
+            return Ok(vec![states.i((.., 0))?.contiguous()?.apply(pooler)?.tanh()?]);
+        }
+        let tokens = mask.to_dtype(states.dtype())?.unsqueeze(2)?;
+        let mean = states.broadcast_mul(&tokens)?.sum(1)?.broadcast_div(&tokens.sum(1)?)?;
+        Ok(vec![if is_unit { div_l2_norm(&mean)? } else { mean }])
     }))
 }
 

@@ -52,10 +52,13 @@ pub fn open_session(request: &LoadRequest<'_>, device: &Device) -> Result<Option
         ..placement(request, dtype_of(dtype), format!("candle-transformers {family}"))
     };
     let module = match (family, request.phase, config.is_file()) {
-        ("bert", Phase::Forward, true) => load_bert(read(&config)?, weights()?)?,
+        ("bert", Phase::Forward, true) => {
+            let outputs = request.model.output_names(request.phase);
+            load_bert(read(&config)?, weights()?, outputs.first().map(String::as_str).unwrap_or_default())?
+        }
         ("clip", Phase::Forward, true) => clip::load(&read(&config)?, weights()?)?,
         ("vit", Phase::Forward, true) => load_vit(read(&config)?, weights()?)?,
-        ("resnet", Phase::Forward, false) if folder.ends_with("resnet50") => load_resnet50(weights()?)?,
+        ("resnet", Phase::Forward, false) => load_resnet50(weights()?)?,
         ("llama", Phase::Prefill | Phase::Decode, true) => {
             let decoder = load_llama(read(&config)?, weights()?)?;
             return Ok(Some(Box::new(GenerationSession::new(request, place, decoder, placement)?)));
