@@ -10,13 +10,13 @@ import check
 import description
 import numpy as np
 import seeded
+import source
 import torch
 from entry import Port
 from safetensors.torch import save_file
+from source import Refused
 from torch import nn
 from torch.utils import _pytree
-
-import source
 
 # candle and tract know the operators of the first best.
 OPSETS = (16, 17, 20)
@@ -38,10 +38,6 @@ def value(port: Port, sizes: dict[str, int]) -> np.ndarray:
     else:
         flat = seeded.integers(seeded.INPUT_SEED, name, 0, count, port.below or 2)
     return flat.astype(NUMPY[port.dtype]).reshape(shape)
-
-
-def is_open(ports: list[Port]) -> bool:
-    return any(size == "batch" for port in ports for size in port.shape)
 
 
 def tried_sizes(ports: list[Port]) -> list[dict[str, int]]:
@@ -78,40 +74,50 @@ def write(
     expected = [eager(module, feed) for feed in feeds]
     names = names or [f"output_{place}" for place in range(len(expected[0]))]
     by_name = [dict(zip((port.name for port in ports), feed)) for feed in feeds]
-    notes = {}
-    try:
+
+    def onnx() -> str:
         export_onnx(module, feeds, ports, expected, names, folder / "model.onnx")
-        run = check.onnx_runner(folder / "model.onnx")
-        notes["ONNX"] = largest_error(run, by_name, expected)
-    except Exception as error:  # a graph that cannot be made is left out
-        notes["ONNX"] = left_out(folder / "model.onnx", error)
-    try:
-        shutil.copyfile(archive, folder / "model.pt") if archive else export_torchscript(module, feeds, folder / "model.pt")
-        loaded = torch.jit.load(folder / "model.pt", map_location="cpu").eval()
-        notes["TorchScript"] = largest_error(lambda feed: eager(Flat(loaded), list(feed.values())), by_name, expected)
-    except Exception as error:
-        notes["TorchScript"] = left_out(folder / "model.pt", error)
-    if not any((folder / name).is_file() for name in ("model.onnx", "model.pt")):
-        raise RuntimeError("; ".join(f"{kind}: {note}" for kind, note in notes.items()))
-    reference = {f"input.{name}": array for name, array in by_name[0].items()}
-    reference |= {f"output.{name}": array for name, array in zip(names, expected[0])}
-    np.savez(folder / "model.npz", **reference)
+        return largest_error(check.onnx_runner(folder / "model.onnx"), by_name, expected)
+
+    made = attempt("ONNX", folder / "model.onnx", onnx, say)
+    if not made | torchscript(module, by_name, expected, folder / "model.pt", say, archive):
+        raise Refused("neither a graph of ONNX nor one of TorchScript can be made of it")
+    write_reference(by_name[0], names, expected[0], ports, folder, family, modality)
     state = {n: tensor.detach().clone().contiguous() for n, tensor in module.module.state_dict().items()}
     if state:
         save_file(state, folder / "weights.safetensors")
-    write_toml(folder, ports, family, modality)
-    say("; ".join(f"{kind} {note}" for kind, note in notes.items()))
 
 
-def write_toml(folder: Path, ports: list[Port], family: str | None, modality: str | None) -> None:
+def torchscript(module: nn.Module, feeds, expected, path: Path, say, archive: Path | None = None) -> bool:
+    """Writes the archive of a module and says how far its outputs are from what is expected; whether it could."""
+
+    def make() -> str:
+        shutil.copyfile(archive, path) if archive else export_torchscript(module, feeds, path)
+        loaded = Flat(torch.jit.load(path, map_location="cpu").eval())
+        return largest_error(lambda feed: eager(loaded, list(feed.values())), feeds, expected)
+
+    return attempt("TorchScript", path, make, say)
+
+
+def attempt(kind: str, path: Path, make, say) -> bool:
+    """A file that cannot be made, or computes something else, is left out."""
+    try:
+        say(f"{kind}: {make()}")
+    except Exception as error:
+        path.unlink(missing_ok=True)
+        say(f"{kind} is left out: {type(error).__name__}: {source.first_line(error)}")
+    return path.is_file()
+
+
+def write_reference(
+    feed: dict[str, np.ndarray], names: list[str], outputs, ports: list[Port], folder: Path, family=None, modality=None
+) -> None:
+    reference = {f"input.{name}": array for name, array in feed.items()}
+    reference |= {f"output.{name}": array for name, array in zip(names, outputs)}
+    np.savez(folder / "model.npz", **reference)
     keys = {"family": family, "modality": modality}
     text = "".join(f"{key} = {json.dumps(text)}\n" for key, text in keys.items() if text)
     (folder / "model.toml").write_text(text + "".join(description.port_table("inputs", port) for port in ports))
-
-
-def left_out(path: Path, error: Exception) -> str:
-    path.unlink(missing_ok=True)
-    return f"left out ({type(error).__name__}: {source.first_line(error)})"
 
 
 def largest_error(run: check.Runner, feeds: list[dict[str, np.ndarray]], expected: list[list[np.ndarray]]) -> str:
@@ -122,7 +128,7 @@ def largest_error(run: check.Runner, feeds: list[dict[str, np.ndarray]], expecte
             assert actual.shape == output.shape, f"a shape of {actual.shape} and not {output.shape}"
             error = max(error, float(np.abs(actual.astype(np.float64) - output).max(initial=0)) / scale)
     assert error <= MOST_ERROR, f"its outputs differ from those of the original by {error:.1e} of the largest"
-    return f"differs by {error:.1e} of the largest output"
+    return f"its outputs differ from those of the original by {error:.1e} of the largest"
 
 
 def eager(module: nn.Module, feed: list[np.ndarray]) -> list[np.ndarray]:
@@ -145,19 +151,21 @@ def export_onnx(module: nn.Module, feeds, ports: list[Port], expected, names: li
     axes = {port.name: {axis: size for axis, size in enumerate(port.shape) if isinstance(size, str)} for port in ports}
     for place, name in enumerate(names):
         axes[name] = open_axes([outputs[place].shape for outputs in expected], tried_sizes(ports))
+    # A script is not traced; its outputs must be tensors already.
+    own = module.module if isinstance(module.module, torch.jit.ScriptModule) else module
     for opset in OPSETS:
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
                 torch.onnx.export(
-                    module,
+                    own,
                     tuple(torch.from_numpy(array) for array in feeds[-1]),
                     path,
                     dynamo=False,
                     opset_version=opset,
                     input_names=[port.name for port in ports],
                     output_names=names,
-                    dynamic_axes={name: own for name, own in axes.items() if own},
+                    dynamic_axes={name: places for name, places in axes.items() if places},
                 )
             return
         except torch.onnx.errors.UnsupportedOperatorError:
@@ -165,9 +173,10 @@ def export_onnx(module: nn.Module, feeds, ports: list[Port], expected, names: li
                 raise
 
 
-def export_torchscript(module: nn.Module, feeds, path: Path) -> None:
+def export_torchscript(module: nn.Module, feeds: list[dict[str, np.ndarray]], path: Path) -> None:
+    example = tuple(torch.from_numpy(array) for array in feeds[-1].values())
     with warnings.catch_warnings(), torch.no_grad():
         warnings.simplefilter("ignore")
-        traced = torch.jit.trace(module, tuple(torch.from_numpy(array) for array in feeds[-1]), check_trace=False)
+        traced = torch.jit.trace(module, example, check_trace=False)
     torch.jit.save(traced, path)
 

@@ -4,8 +4,9 @@ from pathlib import Path
 
 import check
 import files
-import numpy as np
 import onnx
+import onnx.version_converter
+import onnx2torch
 import source
 import torch
 from entry import Port
@@ -15,7 +16,6 @@ ELEMENTS = {torch.float32: "f32", torch.float64: "f64", torch.int32: "i32", torc
 ONNX_ELEMENTS = {1: "f32", 11: "f64", 6: "i32", 7: "i64", 2: "u8", 9: "bool"}
 # Of pictures, texts and rows of numbers: what a TorchScript file takes is tried in this order.
 USUAL_SHAPES = {"f32": (["batch", 3, 224, 224], ["batch", 1, 28, 28], ["batch", 16000]), "i64": (["batch", "sequence"],)}
-MANY_TOKENS = 1000
 # Bytes of a file that has its weights inside.
 LARGEST_MESSAGE = 1 << 30
 
@@ -48,7 +48,11 @@ def _exported_program(path: Path, given: dict[str, Port], output: Path, say) -> 
         is_mask = dtype == "i64" and "mask" in node.name
         below = None if is_mask or dtype[0] == "f" else _rows_looked_up(program, node)
         ports.append(Port(node.name, dtype, shape, below, 1 if is_mask else None))
-    files.write(program.module(), _with_given(ports, given), None, output, say)
+    module = program.module()
+    # It refuses both, and has no layer that would change by them.
+    for name in ("train", "eval"):
+        module.__dict__.pop(name, None)
+    files.write(module, _with_given(ports, given), None, output, say)
 
 
 def _symbol(symbol: str, axis: int, known: dict[str, str]) -> str:
@@ -76,7 +80,7 @@ def _torchscript(path: Path, given: dict[str, Port], output: Path, say) -> None:
     ports = None
     for floats in USUAL_SHAPES["f32"]:
         tried = [
-            Port(n, "i64", USUAL_SHAPES["i64"][0], None if "mask" in n else MANY_TOKENS, 1 if "mask" in n else None)
+            Port(n, "i64", USUAL_SHAPES["i64"][0], None, 1 if "mask" in n else None)
             if n in tokens
             else Port(n, "f32", floats)
             for n in names
@@ -87,9 +91,9 @@ def _torchscript(path: Path, given: dict[str, Port], output: Path, say) -> None:
             ports = tried
             break
         except Exception as error:  # the module takes another shape
-            why = source.first_line(error)
+            why = str(error).strip().splitlines()[-1]
     if ports is None:
-        flags = " ".join(f"--input '{n}:{'i64[batch,sequence]<1000' if n in tokens else 'f32[batch,3,224,224]'}'" for n in names)
+        flags = " ".join(f"--input '{n}:{'i64[batch,sequence]<30522' if n in tokens else 'f32[batch,3,224,224]'}'" for n in names)
         raise Refused(f"which shapes {path} takes is not known ({why}): say them, as in `inferbench import {path} {flags}`")
     files.write(module, ports, None, output, say, archive=path)
 
@@ -107,13 +111,24 @@ def _onnx(path: Path, given: dict[str, Port], output: Path, say) -> None:
             raise Refused(f"{path} leaves sizes of {port.name} open ({port.shape}): say them, as in {flag}")
     target = output / "model.onnx"
     onnx.save(proto, target, save_as_external_data=proto.ByteSize() > LARGEST_MESSAGE, location="model.data")
-    feed = {port.name: files.value(port, {"batch": files.SAMPLES, "sequence": files.LENGTH}) for port in ports}
-    outputs = check.onnx_runner(target)(feed)
     names = [value.name for value in proto.graph.output]
-    reference = {f"input.{name}": array for name, array in feed.items()}
-    np.savez(output / "model.npz", **reference, **{f"output.{n}": array for n, array in zip(names, outputs)})
-    files.write_toml(output, ports, None, None)
-    say("ONNX as it was; no TorchScript is made of an ONNX file, so that tch leaves it out; the reference is ONNX Runtime's")
+    feeds = [{port.name: files.value(port, sizes) for port in ports} for sizes in files.tried_sizes(ports)]
+    run = check.onnx_runner(target)
+    expected = [run(feed) for feed in feeds]
+    say("ONNX: the file as it is, and the reference is ONNX Runtime's")
+    try:
+        files.torchscript(_module(proto), feeds, expected, output / "model.pt", say)
+    except Exception as error:  # an operator that the converter does not know
+        say(f"TorchScript is left out: {type(error).__name__}: {source.first_line(error)}")
+    files.write_reference(feeds[0], names, expected[0], ports, output)
+
+
+def _module(proto: onnx.ModelProto) -> torch.nn.Module:
+    try:
+        return files.Flat(onnx2torch.convert(proto)).eval()
+    except NotImplementedError:
+        older = onnx.version_converter.convert_version(proto, files.OPSETS[0])
+        return files.Flat(onnx2torch.convert(older)).eval()
 
 
 def _port(value) -> Port:

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import pickle
 from pathlib import Path
 
 import files
@@ -14,6 +15,7 @@ from published import Published
 from source import Refused
 from zoo import bert, causal_lm, clip, t5, vit, wav2vec2, whisper
 
+transformers.utils.logging.disable_progress_bar()
 ALLOWED = ["*.json", "*.txt", "*.model", "*.safetensors", "*.bin"]
 # A second copy of the weights, and forms for other runtimes.
 IGNORED = ["*/*.bin", "*/*.safetensors", "onnx/*", "openvino/*"]
@@ -75,7 +77,8 @@ def zoo_entry(architecture: str, name: str, config, note: str, embedding: str | 
             return bert.entry_of(name, config, note, lengths, output=embedding or "pooler_output")
         case "ViTForImageClassification":
             return vit.entry_of(name, config, note)
-        case "CLIPModel":
+        # Otherwise the end of a text is not the token of the highest number.
+        case "CLIPModel" if config.text_config.eos_token_id == 2:
             return clip.entry_of(name, config, note, packaged.text_lengths(config.text_config.max_position_embeddings))
         case "LlamaForCausalLM" | "Qwen2ForCausalLM":
             return causal_lm.entry_of(name, getattr(transformers, architecture), config, note, lengths)
@@ -90,19 +93,16 @@ def zoo_entry(architecture: str, name: str, config, note: str, embedding: str | 
 
 def pretrained(model_class, config, folder: Path) -> tuple[torch.nn.Module, bool]:
     """The model with the weights of the folder in f32, and whether only its pooler has none."""
-    model, said = model_class.from_pretrained(
-        folder,
-        config=config,
-        dtype=torch.float32,
-        attn_implementation="eager",
-        local_files_only=True,
-        ignore_mismatched_sizes=True,
-        output_loading_info=True,
-    )
+    options = {"dtype": torch.float32, "attn_implementation": "eager", "local_files_only": True}
+    reports = {"ignore_mismatched_sizes": True, "output_loading_info": True}
+    try:
+        model, said = model_class.from_pretrained(folder, config=config, **options, **reports)
+    except pickle.UnpicklingError:
+        raise source.runs_code(source.weight_files(folder)[0]) from None
     if mismatched := sorted(said["mismatched_keys"]):
         name, own, wanted = mismatched[0]
         shapes = f"{name} is {list(own)}, and config.json makes it {list(wanted)}"
-        raise Refused(f"{folder}: the weights have other sizes than config.json says: {shapes}; so are {len(mismatched) - 1} others")
+        raise Refused(f"{folder}: {len(mismatched)} of the weights have other sizes than config.json says, such as {shapes}")
     missing = sorted(said["missing_keys"])
     lacks_pooler = bool(missing) and all("pooler." in name for name in missing)
     if missing and not lacks_pooler:
@@ -161,8 +161,9 @@ def generic(model, architecture: str, config, lacks_pooler: bool, output: Path, 
 
 
 def ports_of(model, architecture: str, config) -> tuple[list[Port], str]:
-    # A text model with parts for pictures or sound takes more than this.
-    if not config.is_encoder_decoder and model.main_input_name == "input_ids":
+    # A model of several kinds of input has a configuration for each, and takes more than tokens.
+    is_text = hasattr(config, "vocab_size") and not config.is_encoder_decoder
+    if is_text and model.main_input_name == "input_ids":
         tokens = Port("input_ids", "i64", ["batch", "sequence"], below=config.vocab_size)
         return [tokens, Port("attention_mask", "i64", ["batch", "sequence"], constant=1)], "text"
     if model.main_input_name == "pixel_values":

@@ -1,7 +1,7 @@
 """Imports a model: `python3 scripts/import/launch.py SOURCE --name NAME --output FOLDER`, as `inferbench import` runs it.
 
 The work is done by convert.py, in a Python environment of its own in ${XDG_CACHE_HOME:-~/.cache}/inferbench/import with the
-packages of scripts/export/requirements.txt. It is made when it is needed first; after an interruption pip goes on where it was.
+packages of requirements.txt. It is made when it is needed first; after an interruption pip goes on where it was.
 Delete the folder when it is no longer needed.
 """
 
@@ -16,7 +16,7 @@ from pathlib import Path
 import source
 
 HERE = Path(__file__).resolve().parent
-REQUIREMENTS = HERE.parent / "export" / "requirements.txt"
+REQUIREMENTS = HERE / "requirements.txt"
 CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "inferbench"
 ENVIRONMENT = CACHE / "import"
 PYTHON = ENVIRONMENT / "bin" / "python"
@@ -44,13 +44,14 @@ def has_cpu_index() -> bool:
 
 
 def prepare_environment() -> None:
-    stamp, wanted = ENVIRONMENT / "requirements", REQUIREMENTS.read_text()
+    stamp = ENVIRONMENT / "requirements"
+    wanted = REQUIREMENTS.read_text() + (HERE.parent / "export" / "requirements.txt").read_text()
     if stamp.is_file() and stamp.read_text() == wanted:
         return
     if sys.version_info < (3, 11):
         fail(f"its packages need Python 3.11 or later, and {sys.executable} is {platform.python_version()}; INFERBENCH_PYTHON names another")
     is_small = has_cpu_index()
-    down, disk = (0.4, 1.6) if is_small else (2.8, 6.0)
+    down, disk = (0.4, 1.6) if is_small else (2.7, 5.3)
     size = f"{down} GB to download, {disk} GB on disk"
     say(f"PyTorch, transformers and what they need go into {ENVIRONMENT}: {size}, once")
     CACHE.mkdir(parents=True, exist_ok=True)
@@ -62,11 +63,14 @@ def prepare_environment() -> None:
     steps = [["--index-url", CPU_INDEX, *torch]] if is_small else []
     # scripts/setup has kept PyTorch's archive.
     steps += [["--find-links", str(CACHE / "wheels"), "--requirement", str(REQUIREMENTS)]]
+    # What was downloaded before an interruption is kept here.
+    downloads = ENVIRONMENT / "downloads"
     for step in steps:
-        command = [str(PYTHON), "-m", "pip", "install", "--disable-pip-version-check", *step]
+        command = [str(PYTHON), "-m", "pip", "install", "--disable-pip-version-check", "--cache-dir", str(downloads), *step]
         command += [] if sys.stderr.isatty() else ["--quiet"]
         if subprocess.run(command, stdout=sys.stderr).returncode != 0:
             fail("pip could not install the packages; run the same command again to go on")
+    shutil.rmtree(downloads, ignore_errors=True)
     stamp.write_text(wanted)
 
 

@@ -58,7 +58,7 @@ def check_weights(wanted: dict[str, list[int]], weights: dict[str, np.ndarray]) 
         raise Refused(f"the weights are not those of the architecture: {', and '.join(said)}")
     if other:
         shapes = f"{list(weights[other[0]].shape)} and not {wanted[other[0]]}"
-        raise Refused(f"the weights have other sizes than the architecture: {other[0]} is {shapes}, and {len(other) - 1} others differ")
+        raise Refused(f"{len(other)} of the weights have other sizes than the architecture, such as {other[0]}: {shapes}")
 
 
 def numpy_weights(module: nn.Module) -> dict[str, np.ndarray]:

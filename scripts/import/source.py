@@ -184,6 +184,13 @@ def _span(name: str, entry: dict) -> tuple[int, int, int, str]:
     return int(begin), int(end), elements * ELEMENT_BITS.get(entry["dtype"], 8) // 8, name
 
 
+def runs_code(path: Path) -> Refused:
+    return Refused(
+        f"{path} holds more than tensors, and reading it would run its code: save it again by "
+        "`torch.save(model.state_dict(), FILE)` or as safetensors"
+    )
+
+
 def first_line(error: BaseException) -> str:
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return lines[0] if lines else type(error).__name__

@@ -10,7 +10,7 @@ import torch
 import torchvision
 from entry import Entry, Generative, Port
 from safetensors.torch import load_file
-from source import Refused
+from source import Refused, runs_code
 from zoo import ENTRIES
 
 # Under which a training program keeps the state dict among other things.
@@ -48,12 +48,13 @@ def _convert_packaged(entry: Entry, name: str, path: Path, weights, output: Path
 
 
 def _of_torchvision(architecture: str, weights) -> torch.nn.Module:
+    model = torchvision.models.get_model(architecture, weights=None)
     # The last tensor is the bias or the weight of the head, whose first size is the number of classes.
-    *_, last = weights.values()
-    try:
-        return torchvision.models.get_model(architecture, weights=None, num_classes=last.shape[0])
-    except (TypeError, ValueError, IndexError):
-        return torchvision.models.get_model(architecture, weights=None)
+    *_, (name, last) = model.state_dict().items()
+    own = weights.get(name)
+    if own is None or not own.shape or own.shape == last.shape:
+        return model
+    return torchvision.models.get_model(architecture, weights=None, num_classes=own.shape[0])
 
 
 def read(path: Path) -> dict:
@@ -64,10 +65,7 @@ def read(path: Path) -> dict:
         try:
             state = torch.load(path, map_location="cpu", weights_only=True)
         except pickle.UnpicklingError:
-            raise Refused(
-                f"{path} holds more than tensors, and reading it would run its code: save it again by "
-                "`torch.save(model.state_dict(), FILE)` or as safetensors"
-            ) from None
+            raise runs_code(path) from None
     for key in WRAPPERS:
         if isinstance(state, dict) and isinstance(state.get(key), dict):
             state = state[key]

@@ -114,7 +114,8 @@ fn import_digits(workplace: &Workplace, name: &str) {
     let toml = fs::read_to_string(zoo.join("model.toml")).unwrap();
     let (own, _) = toml.split_once("[[variants]]").unwrap();
     let own = own.lines().filter(|line| !line.starts_with("data_source"));
-    let own: Vec<&str> = own.map(|line| if line.starts_with("weights") { "weights = \"weights.safetensors\"" } else { line }).collect();
+    let own: Vec<&str> =
+        own.map(|line| if line.starts_with("weights") { "weights = \"weights.safetensors\"" } else { line }).collect();
     fs::write(folder.join("model.toml"), own.join("\n")).unwrap();
 }
 
@@ -125,7 +126,10 @@ fn an_imported_folder_is_one_model_with_the_reference_that_it_has() {
     let verified = |words: &[&str]| {
         workplace.inferbench(&[&["run", "--noplot"], words].concat()).finish().with_code(0);
         let records = workplace.records();
-        assert_eq!(records.iter().map(|record| record.case_id.as_str()).collect::<Vec<_>>(), ["mine-v1.5/candle-cpu-f32/1"]);
+        assert_eq!(
+            records.iter().map(|record| record.case_id.as_str()).collect::<Vec<_>>(),
+            ["mine-v1.5/candle-cpu-f32/1"]
+        );
         assert_eq!((records[0].status, records[0].verified), (Status::Ok, Some(true)));
     };
     // Found, named as a folder, and named by one of its files.
@@ -146,8 +150,9 @@ fn environment() -> Option<PathBuf> {
     let variable = |name: &str| std::env::var_os(name).map(PathBuf::from);
     let cache = variable("XDG_CACHE_HOME").or_else(|| Some(variable("HOME")?.join(".cache")))?;
     let made_of = fs::read_to_string(cache.join("inferbench/import/requirements")).ok()?;
-    let wanted = fs::read_to_string(checkout().join("scripts/export/requirements.txt")).unwrap();
-    (made_of == wanted).then(|| cache.join("inferbench/import/bin/python"))
+    let requirements =
+        |of: &str| fs::read_to_string(checkout().join("scripts").join(of).join("requirements.txt")).unwrap();
+    (made_of == requirements("import") + &requirements("export")).then(|| cache.join("inferbench/import/bin/python"))
 }
 
 /// A checkpoint of sentence-transformers in small: BERT, the mean of its states, with length 1.
