@@ -8,6 +8,7 @@ from pathlib import Path
 import files
 import packaged
 import source
+import text_masks
 import torch
 import transformers
 from entry import Entry, Generative, Port
@@ -127,17 +128,41 @@ def sentence_embedding(folder: Path, say) -> str | None:
     return None
 
 
-class Call(torch.nn.Module):
-    """A model of transformers as a function of tensors."""
+def _padding(given: dict, config) -> dict:
+    return given | {"attention_mask": text_masks.padding(given["attention_mask"])}
 
-    def __init__(self, model: torch.nn.Module, inputs: list[str], outputs: list[str]):
+
+def _padding_and_positions(given: dict, config) -> dict:
+    return _padding(given, config) | {"position_ids": text_masks.positions(given["input_ids"], config.pad_token_id)}
+
+
+class Call(torch.nn.Module):
+    """A model of transformers as a function of tensors. `rewrite` changes its arguments."""
+
+    def __init__(self, model: torch.nn.Module, inputs: list[str], outputs: list[str], rewrite=None):
         super().__init__()
-        self.model, self.inputs, self.outputs = model, inputs, outputs
+        self.model, self.inputs, self.outputs, self.rewrite = model, inputs, outputs, rewrite
 
     def forward(self, *values: torch.Tensor):
         given = dict(zip(self.inputs, values))
+        given = self.rewrite(given, self.model.config) if self.rewrite else given
         output = self.model(**given, return_dict=True)
         return tuple(output[name] for name in self.outputs)
+
+
+def exportable(model: torch.nn.Module, ports: list[Port], outputs: list[str]) -> Call:
+    """With a mask and positions of operators that every backend has, where the model then computes the same."""
+    names = [port.name for port in ports]
+    original = Call(model, names, outputs)
+    feed = [files.value(port, {"batch": 2, "sequence": 8}) for port in ports]
+    for rewrite in (_padding_and_positions, _padding):
+        try:
+            call = Call(model, names, outputs, rewrite)
+            files.largest_error(lambda feed: files.eager(call, feed), [feed], [files.eager(original, feed)], 1e-5)
+            return call
+        except Exception:  # a model without a mask or positions, or with a mask of its own
+            continue
+    return original
 
 
 def generic(model, architecture: str, config, lacks_pooler: bool, output: Path, say) -> None:
@@ -157,7 +182,7 @@ def generic(model, architecture: str, config, lacks_pooler: bool, output: Path, 
     ][:1]
     if not chosen:
         raise Refused(f"{architecture} gives {', '.join(answer)}, of which none is an output that is known")
-    files.write(Call(model, names, chosen), ports, chosen, output, say, family=config.model_type, modality=modality)
+    files.write(exportable(model, ports, chosen), ports, chosen, output, say, family=config.model_type, modality=modality)
 
 
 def ports_of(model, architecture: str, config) -> tuple[list[Port], str]:
