@@ -192,6 +192,9 @@ fn chosen_entries<'a>(suite: &Suite, selection: &Selection, catalogue: &'a [Entr
             chosen.entry((&entry.name, &entry.variant)).or_insert_with(|| Chosen::new(entry, suite, None));
         }
     }
+    if chosen.is_empty() {
+        suite.models.iter().try_for_each(|model| check_variants(&selection.variant, &of_model(&model.name)?))?;
+    }
     for name in &asked_models {
         check_variants(&selection.variant, &of_model(name)?)?;
     }
