@@ -49,7 +49,7 @@ def prepare_environment() -> None:
     if stamp.is_file() and stamp.read_text() == wanted:
         return
     if sys.version_info < (3, 11):
-        fail(f"its packages need Python 3.11 or later, and {sys.executable} is {platform.python_version()}; INFERBENCH_PYTHON names another")
+        fail(f"its packages need Python 3.11 or later, and {sys.executable} is {platform.python_version()}; name another by `--python`")
     is_small = has_cpu_index()
     down, disk = (0.4, 1.6) if is_small else (2.7, 5.3)
     size = f"{down} GB to download, {disk} GB on disk"

@@ -10,7 +10,7 @@ use clap::Args;
 
 use crate::definition::{GivenInput, check_component, usable_name};
 use crate::exit_codes;
-use crate::paths::{Paths, variable};
+use crate::paths::Paths;
 
 /// Make ONNX, TorchScript and safetensors files of a model in another form, with the outputs of the original as reference
 #[derive(Args)]
@@ -34,6 +34,9 @@ pub struct Arguments {
     /// An input of a file that does not say its sizes: `x:f32[batch,3,224,224]`, `ids:i64[batch,sequence]<30522`
     #[arg(long, value_name = "NAME:TYPE[SIZES];…", value_delimiter = ';')]
     input: Vec<GivenInput>,
+    /// Python 3.11 or later, which makes the environment
+    #[arg(long, value_name = "PROGRAM", default_value = "python3")]
+    python: PathBuf,
 }
 
 pub fn run(arguments: &Arguments) -> Result<u8> {
@@ -58,18 +61,15 @@ pub fn run(arguments: &Arguments) -> Result<u8> {
     let program = folders.map(|folder| folder.join("scripts/import/launch.py")).into_iter().find(|path| path.is_file());
     let program = program.context("there is no scripts/import: INFERBENCH_ROOT names a checkout of inferbench")?;
 
-    let python = variable("INFERBENCH_PYTHON").unwrap_or_else(|| "python3".into());
-    let mut command = Command::new(&python);
+    let python = &arguments.python;
+    let mut command = Command::new(python);
     command.arg(program).arg(&arguments.source).arg("--name").arg(&name).arg("--output").arg(&output);
     command.args(arguments.architecture.iter().flat_map(|architecture| ["--architecture", architecture]));
     for input in &arguments.input {
         command.arg("--input").arg(String::from(input.clone()));
     }
     let status = command.status().with_context(|| {
-        format!(
-            "Python does not start as {}: install Python 3.11 or later, or name it by INFERBENCH_PYTHON",
-            python.display()
-        )
+        format!("Python does not start as {}: install Python 3.11 or later, or name it by `--python`", python.display())
     })?;
     match status.code() {
         Some(0) => {

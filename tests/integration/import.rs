@@ -12,7 +12,7 @@ use crate::support::{Finished, Run, Workplace, checkout};
 /// Runs the command with a cache in which there is no environment, and a disk on which there is no room for one.
 fn import(workplace: &Workplace, arguments: &[&str]) -> Finished {
     let mut command = workplace.inferbench(&[&["import"], arguments].concat());
-    command.env("XDG_CACHE_HOME", "/proc/nowhere").env_remove("INFERBENCH_PYTHON");
+    command.env("XDG_CACHE_HOME", "/proc/nowhere");
     command.finish()
 }
 
@@ -95,9 +95,8 @@ fn other_sources_are_refused_by_what_they_are() {
 fn a_python_that_is_not_there_and_a_cache_without_room_are_said() {
     let workplace = Workplace::new(&[], &["candle"], &[1]);
     workplace.add_model("two_inputs.onnx", "net.onnx");
-    let mut command = workplace.inferbench(&["import", "net.onnx"]);
-    command.env("INFERBENCH_PYTHON", "no-such-python");
-    command.finish().with_code(2).saying(&["Python does not start as no-such-python", "INFERBENCH_PYTHON"]);
+    let without_python = import(&workplace, &["net.onnx", "--python", "no-such-python"]).with_code(2);
+    without_python.saying(&["Python does not start as no-such-python", "name it by `--python`"]);
     let said = import(&workplace, &["net.onnx"]).with_code(2);
     said.saying(&["go into /proc/nowhere/inferbench/import", "GB to download", "GB on disk"]);
 }
