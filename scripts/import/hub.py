@@ -27,7 +27,7 @@ def download(hub_id: str) -> Path:
     import huggingface_hub
 
     try:
-        names = huggingface_hub.list_repo_files(hub_id)
+        names = [file.rfilename for file in huggingface_hub.model_info(hub_id, timeout=10).siblings]
         bins = ["*.bin"] if any(name.endswith(".safetensors") and "/" not in name for name in names) else []
         folder = Path(huggingface_hub.snapshot_download(hub_id, allow_patterns=ALLOWED, ignore_patterns=IGNORED + bins))
     except Exception as error:
@@ -128,36 +128,46 @@ def sentence_embedding(folder: Path, say) -> str | None:
     return None
 
 
-def _padding(given: dict, config) -> dict:
-    return given | {"attention_mask": text_masks.padding(given["attention_mask"])}
+def _mask(given: dict, config) -> dict:
+    return {"attention_mask": text_masks.padding(given["attention_mask"])}
 
 
-def _padding_and_positions(given: dict, config) -> dict:
-    return _padding(given, config) | {"position_ids": text_masks.positions(given["input_ids"], config.pad_token_id)}
+def _positions(given: dict, config) -> dict:
+    return {"position_ids": text_masks.positions(given["input_ids"], config.pad_token_id)}
+
+
+def _one_segment(given: dict, config) -> dict:
+    return {"token_type_ids": given["input_ids"].new_zeros(1, 1)}
+
+
+# Arguments of a model of texts in operators that every backend has; models differ in which of them they take.
+REWRITES = ((_mask, _positions, _one_segment), (_mask, _one_segment), (_mask, _positions), (_mask,))
 
 
 class Call(torch.nn.Module):
-    """A model of transformers as a function of tensors. `rewrite` changes its arguments."""
+    """A model of transformers as a function of tensors. `rewrites` replace or add arguments."""
 
-    def __init__(self, model: torch.nn.Module, inputs: list[str], outputs: list[str], rewrite=None):
+    def __init__(self, model: torch.nn.Module, inputs: list[str], outputs: list[str], rewrites: tuple = ()):
         super().__init__()
-        self.model, self.inputs, self.outputs, self.rewrite = model, inputs, outputs, rewrite
+        self.model, self.inputs, self.outputs, self.rewrites = model, inputs, outputs, rewrites
 
     def forward(self, *values: torch.Tensor):
         given = dict(zip(self.inputs, values))
-        given = self.rewrite(given, self.model.config) if self.rewrite else given
+        made = [rewrite(given, self.model.config) for rewrite in self.rewrites]
+        for arguments in made:
+            given |= arguments
         output = self.model(**given, return_dict=True)
         return tuple(output[name] for name in self.outputs)
 
 
 def exportable(model: torch.nn.Module, ports: list[Port], outputs: list[str]) -> Call:
-    """With a mask and positions of operators that every backend has, where the model then computes the same."""
+    """With the arguments of the first of `REWRITES` by which the model computes the same."""
     names = [port.name for port in ports]
     original = Call(model, names, outputs)
     feed = [files.value(port, {"batch": 2, "sequence": 8}) for port in ports]
-    for rewrite in (_padding_and_positions, _padding):
+    for rewrites in REWRITES:
         try:
-            call = Call(model, names, outputs, rewrite)
+            call = Call(model, names, outputs, rewrites)
             files.largest_error(lambda feed: files.eager(call, feed), [feed], [files.eager(original, feed)], 1e-5)
             return call
         except Exception:  # a model without a mask or positions, or with a mask of its own
