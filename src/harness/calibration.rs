@@ -11,12 +11,7 @@ use crate::machine::{Machine, last_level_cache_bytes};
 use crate::measurement::peaks;
 use crate::paths::Paths;
 use crate::run_data::Peaks;
-use crate::run_data::files::write_json;
-
-/// Peaks by what they are the peaks of; none where the file is missing or cannot be read.
-fn kept(path: &Path) -> BTreeMap<String, Peaks> {
-    std::fs::read(path).ok().and_then(|bytes| serde_json::from_slice(&bytes).ok()).unwrap_or_default()
-}
+use crate::run_data::files::{read_json, write_json};
 
 /// Names the machine, the number of threads and the version that peaks belong to.
 fn key(machine: &Machine, threads: usize) -> String {
@@ -24,10 +19,12 @@ fn key(machine: &Machine, threads: usize) -> String {
     format!("{} {cpu}, {threads} threads, inferbench {version}", machine.host_id)
 }
 
+/// Peaks by their [`key`]; none if the file is missing or cannot be read.
+fn kept(path: &Path) -> BTreeMap<String, Peaks> {
+    read_json(path).unwrap_or_default()
+}
+
 /// The peaks of the machine on so many threads: those that are kept, or new ones, which takes about two seconds.
-///
-/// # Errors
-/// They cannot be kept.
 pub fn peaks(paths: &Paths, machine: &Machine, threads: usize) -> Result<Peaks> {
     let kept = kept(&paths.peaks()).remove(&key(machine, threads));
     kept.map_or_else(|| calibrate(paths, machine, threads), Ok)

@@ -10,7 +10,7 @@ use crate::catalogue::{Entry, Place, attempts, flags};
 use crate::definition::{Case, CaseFailure, Effort, Model, Origin, Status};
 use crate::fixture;
 use crate::paths::Paths;
-use crate::run_data::{CriterionArguments, RunFolder};
+use crate::run_data::RunFolder;
 use crate::selection::PlannedCase;
 
 /// Seconds that all attempts of a model may take.
@@ -83,21 +83,8 @@ fn try_sizes(item: &WorkItem, effort: &Effort) -> Result<Result<Model, CaseFailu
     let effort = Effort { timeout_seconds: effort.timeout_seconds.min(PATIENCE), ..effort.clone() };
     let work = attempts.iter().map(|model| WorkItem { model: model.clone(), ..item.clone() }).collect();
     let job = Job { work, ..Job::new(Purpose::TrySizes, &folder, place.path(), &effort) };
-    let supervisor = Supervisor {
-        job: job.clone(),
-        groups: Vec::new(),
-        arguments: Vec::new(),
-        parsed: &CriterionArguments::default(),
-        is_silent: true,
-        debug: false,
-    };
-    let answer = supervisor.ask(&job)?;
-    let answer: Result<usize, CaseFailure> = match answer {
-        Ok(text) => serde_json::from_str(&text)?,
-        Err(failure) => Err(failure),
-    };
     let name = item.case.benchmark_id().group;
-    Ok(match answer {
+    Ok(match Supervisor::silent(job, Vec::new()).ask()? {
         Ok(number) => {
             let flags = flags(open, &attempts[number]);
             let backend = &item.case.backend;

@@ -12,10 +12,9 @@ mod doctor;
 mod expected_time;
 mod input_sizes;
 mod lock;
-mod manifest_cases;
+mod manifest;
 mod plan;
 mod protocol;
-mod resume;
 mod run;
 mod supervisor;
 mod worker;
@@ -31,5 +30,5 @@ pub use protocol::{
     ARM_PROTOCOL, ArmAnswer, ArmCase, ArmPlan, ArmReady, ArmStart, Handicap, Purpose, SliceFigures, prepare_model,
 };
 pub use run::{FinishedRun, run};
-pub use supervisor::{Interrupted, is_interrupted, is_interrupted_with};
+pub use supervisor::{Interrupted, is_interrupted, is_interrupted_with, own_executable, wait_for};
 pub use worker::run_arm;

@@ -77,9 +77,6 @@ struct Output {
 }
 
 /// Runs the session over a batch of samples; there may be fewer than the batch size.
-///
-/// # Errors
-/// The call fails, there is no such output, or the labels are not for it.
 fn answer(
     session: &mut dyn Session,
     batch_size: usize,
