@@ -9,7 +9,7 @@ use jiff::Timestamp;
 
 use super::conclusion::{conclude, generations_of, is_settled, outcomes_of, progress};
 use super::generation::{ArmsOfCase, MeasuredGeneration};
-use super::journal::{Agreement, DUEL, Entry, GENERATIONS, Question, last};
+use super::journal::{Agreement, DUEL, Entry, GENERATIONS, last};
 use super::pairing::{Pairing, pair};
 use super::planning::{Arena, ask, plan_arguments};
 use super::terms::{Rules, Terms};
@@ -48,13 +48,8 @@ pub fn duel_between(
     }
     let arena = Arena::lay_out(paths.duels().join("arena"), base, candidates)?;
     let processors = if terms.rules.no_pin { Vec::new() } else { processor_order() };
-    let question = Question {
-        base: base.clone(),
-        candidates: candidates.to_vec(),
-        flags: plan_arguments(Path::new("jobs"), base, terms, &processors)?,
-        rules: terms.rules.clone(),
-    };
-    let ended = Driver { duels: paths.duels(), arena: &arena, terms, processors, question }.run();
+    let flags = plan_arguments(Path::new("jobs"), base, terms, &processors)?;
+    let ended = Driver { duels: paths.duels(), arena: &arena, base, candidates, terms, processors, flags }.run();
     arena.remove();
     ended
 }
@@ -62,15 +57,23 @@ pub fn duel_between(
 struct Driver<'a> {
     duels: PathBuf,
     arena: &'a Arena,
+    base: &'a Program,
+    candidates: &'a [Program],
     terms: &'a Terms,
     /// The processors that an arm's threads are pinned to; none if it is empty.
     processors: Vec<usize>,
-    question: Question,
+    /// What the base is told.
+    flags: Vec<String>,
 }
 
 impl Driver<'_> {
     fn run(&self) -> Result<(Duel, Vec<Vec<Generation>>)> {
-        let resumed = if self.terms.resume { Some(last(&self.duels, &self.question, self.terms.seed)?) } else { None };
+        let is_same = |Agreement { flags, rules, duel }: &Agreement| {
+            (&duel.base, duel.candidates.as_slice()) == (self.base, self.candidates)
+                && (flags, rules) == (&self.flags, &self.terms.rules)
+                && self.terms.seed.is_none_or(|seed| seed == duel.seed)
+        };
+        let resumed = if self.terms.resume { Some(last(&self.duels, is_same)?) } else { None };
         self.say("comparing the programs' outputs with the reference, once, and preparing what they need");
         let pairings = self.pairings()?;
         let is_resumed = resumed.is_some();
@@ -121,11 +124,10 @@ impl Driver<'_> {
 
     /// Asks the programs what they can measure, once for all that are the same.
     fn pairings(&self) -> Result<Vec<Pairing>> {
-        let Question { base, candidates, .. } = &self.question;
         let ask = |role: Role, program: &Program| ask(self.arena, role, program, self.terms, &self.processors);
-        let mut programs = vec![base];
-        let mut plans = vec![ask(Role::Base, base)?];
-        for (number, candidate) in candidates.iter().enumerate() {
+        let mut programs = vec![self.base];
+        let mut plans = vec![ask(Role::Base, self.base)?];
+        for (number, candidate) in self.candidates.iter().enumerate() {
             let plan = match programs.iter().position(|program| candidate.is_same_as(program)) {
                 Some(place) => plans[place].clone(),
                 None => ask(Role::Candidate(number), candidate)?,
@@ -146,9 +148,8 @@ impl Driver<'_> {
     }
 
     fn say_loss(&self, id: &str, loss: &Loss) {
-        let Question { base, candidates, .. } = &self.question;
-        let whose = if let Role::Candidate(number) = loss.role { &candidates[number].name } else { &base.name };
-        self.say(&format!("lost: {id}: {} in {whose}: {}", loss.status, loss.message));
+        let whose = if let Role::Candidate(number) = loss.role { &self.candidates[number] } else { self.base };
+        self.say(&format!("lost: {id}: {} in {}: {}", loss.status, whose.name, loss.message));
     }
 
     fn warn_of_pins(&self, processors: &[usize]) {
@@ -184,7 +185,7 @@ impl Driver<'_> {
         let started = Timestamp::now();
         let seed = self.terms.seed.unwrap_or(started.as_nanosecond() as u64 % 1_000_000_000);
         let measurable = pairings.iter().filter(|pairing| pairing.candidate_starts().count() > 0).count();
-        let Question { base, candidates, rules, .. } = &self.question;
+        let rules = &self.terms.rules;
         let mut cases = Vec::new();
         let mut seconds = 0.0;
         for pairing in pairings {
@@ -208,7 +209,7 @@ impl Driver<'_> {
                     }
                 },
             };
-            cases.extend((0..candidates.len()).map(|candidate| CaseOutcome {
+            cases.extend((0..self.candidates.len()).map(|candidate| CaseOutcome {
                 id: id.clone(),
                 candidate,
                 plan: plan.as_ref().ok().copied(),
@@ -221,8 +222,8 @@ impl Driver<'_> {
         let duel = Duel {
             format: DUEL_FORMAT,
             name,
-            base: base.clone(),
-            candidates: candidates.clone(),
+            base: self.base.clone(),
+            candidates: self.candidates.to_vec(),
             null_slowdown: rules.null_slowdown,
             seed,
             tolerance: rules.tolerance,
@@ -233,7 +234,7 @@ impl Driver<'_> {
             cases,
             exit_code: exit_codes::OK,
         };
-        let agreement = Agreement { question: self.question.clone(), duel };
+        let agreement = Agreement { flags: self.flags.clone(), rules: rules.clone(), duel };
         write_json(&folder.join(DUEL), &agreement)?;
         self.say(&format!(
             "duel {}: {measurable} cases, at most about {:.1} min, seed {seed}; kept in {}",

@@ -12,26 +12,18 @@ use serde::{Deserialize, Serialize};
 
 use super::generation::MeasuredGeneration;
 use super::terms::Rules;
-use crate::compare::{DUEL_FORMAT, Duel, Loss, Program};
+use crate::compare::{DUEL_FORMAT, Duel, Loss};
 use crate::run_data::files::{folders_with, read_json};
 
 pub const DUEL: &str = "duel.json";
 pub const GENERATIONS: &str = "generations.jsonl";
 
-/// What was asked. A duel of the same question can be resumed.
+/// What was asked and settled before the first generation that counts. A duel of the same question can be resumed.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Question {
-    pub base: Program,
-    pub candidates: Vec<Program>,
+pub struct Agreement {
     /// What the base was told.
     pub flags: Vec<String>,
     pub rules: Rules,
-}
-
-/// What was settled before the first generation that counts.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Agreement {
-    pub question: Question,
     /// With the plan of each case, and why candidates cannot run it.
     pub duel: Duel,
 }
@@ -46,15 +38,12 @@ pub struct Entry {
     pub result: Result<MeasuredGeneration, Loss>,
 }
 
-/// Finds the folder of the last duel of this question.
-pub fn last(duels: &Path, question: &Question, seed: Option<u64>) -> Result<(PathBuf, Agreement)> {
-    let is_same = |(_, agreement): &(PathBuf, Agreement)| {
-        agreement.duel.format == DUEL_FORMAT
-            && agreement.question == *question
-            && seed.is_none_or(|seed| seed == agreement.duel.seed)
-    };
+/// Finds the folder of the last duel that asked the same.
+pub fn last(duels: &Path, is_same: impl Fn(&Agreement) -> bool) -> Result<(PathBuf, Agreement)> {
     let read = |folder: PathBuf| read_json(&folder.join(DUEL)).ok().map(|agreement| (folder, agreement));
-    folders_with(duels, DUEL).into_iter().rev().filter_map(read).find(is_same).with_context(|| {
+    let mut agreements = folders_with(duels, DUEL).into_iter().rev().filter_map(read);
+    let is_same = |(_, agreement): &(PathBuf, Agreement)| agreement.duel.format == DUEL_FORMAT && is_same(agreement);
+    agreements.find(is_same).with_context(|| {
         format!(
             "there is nothing to resume: no duel in {} has asked this question, of the same executables and with the same \
              flags",

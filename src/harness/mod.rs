@@ -6,7 +6,6 @@
 
 mod arm_plan;
 mod bench;
-mod calibration;
 mod conditions;
 mod doctor;
 mod expected_time;
@@ -21,7 +20,6 @@ mod worker;
 
 pub use arm_plan::{ArmRequest, plan_arms};
 pub use bench::{bench_main, load_main, run_as_worker};
-pub use calibration::calibrate;
 pub use conditions::Conditions;
 pub use doctor::{Finding, State, examine};
 pub use lock::keep_others_out;

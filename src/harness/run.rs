@@ -7,7 +7,6 @@ use anyhow::{Result, anyhow, bail};
 use clap::Parser;
 use jiff::Timestamp;
 
-use super::calibration;
 use super::expected_time::ExpectedTimes;
 use super::input_sizes::find_sizes;
 use super::lock::keep_others_out;
@@ -19,6 +18,7 @@ use crate::backend;
 use crate::definition::{Case, CaseFailure, DataSource, Dtype, Effort, Status};
 use crate::exit_codes;
 use crate::fixture;
+use crate::measurement::peaks::peaks_of;
 use crate::paths::Paths;
 use crate::run_data::{CriterionArguments, Manifest, Mode, RunFolder};
 use crate::selection::PlannedCase;
@@ -86,7 +86,7 @@ pub fn run(paths: &Paths, request: &Request) -> Result<FinishedRun> {
     };
     if is_reported && manifest.peaks.is_none() && runnable.iter().any(|item| has_roofline(&item.case)) {
         // A run without them is still a run.
-        let peaks = calibration::peaks(paths, &manifest.machine, manifest.threads);
+        let peaks = peaks_of(paths, &manifest.machine, manifest.threads);
         manifest.peaks = peaks.inspect_err(|error| eprintln!("no roofline: {error}")).ok();
     }
     folder.write_manifest(&manifest)?;

@@ -24,8 +24,6 @@ pub enum Event {
     /// The answers of a finished case are being evaluated; repeated while that goes on.
     Evaluating {
         id: String,
-        /// Samples so far.
-        samples: usize,
     },
     /// The evaluation of a finished case has ended.
     Evaluated {
@@ -129,7 +127,7 @@ impl Outcomes {
                 is_no_longer(&mut self.unfinished, &id);
                 *self.lost.entry(id).or_default() += 1;
             }
-            Event::Evaluating { id, .. } => self.unevaluated = Some(id),
+            Event::Evaluating { id } => self.unevaluated = Some(id),
             Event::Evaluated { id, failure, seconds } => {
                 is_no_longer(&mut self.unevaluated, &id);
                 took(&id, seconds);

@@ -54,7 +54,7 @@ pub fn answer_samples(session: &mut dyn Session, item: &WorkItem, folder: &RunFo
         if said.elapsed() >= PROGRESS_EVERY {
             said = Instant::now();
             eprintln!("  {} of {} samples", place + 1, samples.len());
-            folder.append(&Event::Evaluating { id: item.id(), samples: place + 1 })?;
+            folder.append(&Event::Evaluating { id: item.id() })?;
         }
     }
     for why in &evaluation.unreadable {

@@ -118,7 +118,7 @@ impl Worker<'_> {
         }
         if item.is_evaluated {
             let begin = Instant::now();
-            self.job.folder.append(&Event::Evaluating { id: item.id(), samples: 0 })?;
+            self.job.folder.append(&Event::Evaluating { id: item.id() })?;
             let answered = unwinding(|| evaluation::answer_samples(loaded.session.session(), item, &self.job.folder));
             let failure = answered.err().map(|failure| failure.message);
             if let Some(failure) = &failure {
