@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 use fs_err::OpenOptions;
 use nix::sys::signal::Signal;
+use serde::de::DeserializeOwned;
 
 use super::{DEBUG_LOG, Interrupted, Supervisor, is_interrupted, is_interrupted_with};
 use crate::backend;
@@ -91,10 +92,14 @@ impl Supervisor {
         Ok(EndedWorker { status, last_words, seconds_in_case, timed_out_after, ran_out_of_memory })
     }
 
-    /// Runs a worker that leaves in a file which of its items runs; returns that, or why none does.
-    pub fn ask(&self) -> Result<Result<usize, CaseFailure>> {
-        let ended = self.run_worker(&self.job, "question")?;
-        Ok(read_json(&self.job.answer_path()).unwrap_or_else(|_| Err(ended.failure())))
+    /// Runs a worker with a job that leaves its answer in a file, and returns the answer, or why there is none.
+    ///
+    /// # Errors
+    /// As [`Self::run_worker`].
+    pub fn ask<T: DeserializeOwned>(job: Job) -> Result<Result<T, CaseFailure>> {
+        let supervisor = Supervisor::silent(job, Vec::new());
+        let ended = supervisor.run_worker(&supervisor.job, "question")?;
+        Ok(read_json(&supervisor.job.answer_path()).unwrap_or_else(|_| Err(ended.failure())))
     }
 
     fn spawn(&self, job: &Job, path: &Path) -> Result<Child> {
