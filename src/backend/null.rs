@@ -45,11 +45,6 @@ impl Session for NullSession {
         Ok(self.bound.len() - 1)
     }
 
-    fn reset(&mut self, _request: &LoadRequest<'_>) -> Result<(), CaseFailure> {
-        self.bound.clear();
-        Ok(())
-    }
-
     fn run(&mut self, binding: usize) -> Result<(), CaseFailure> {
         black_box(binding);
         Ok(())
@@ -74,7 +69,6 @@ impl Session for NullSession {
             effective_dtype: Some(self.dtype),
             providers: NULL.into(),
             threads: Some(1),
-            serves_other_sizes: true,
             ..Placement::default()
         }
     }

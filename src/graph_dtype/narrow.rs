@@ -11,9 +11,6 @@ use crate::definition::Dtype;
 use crate::onnx::proto::{AttributeProto, GraphProto, NodeProto, element};
 
 /// Writes the graph in `dtype`, which is f16 or bf16, and returns the bytes of its initializers.
-///
-/// # Errors
-/// The graph has something whose types are not known here, such as a loop, or the weights cannot be read.
 pub(super) fn rewrite(draft: Draft<'_>, dtype: Dtype) -> Result<u64> {
     let graph = &draft.source.graph;
     check(graph)?;

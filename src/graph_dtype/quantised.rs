@@ -56,9 +56,6 @@ const LARGEST_BIAS: f32 = (1 << 30) as f32;
 
 impl Quantised {
     /// Quantises the weight and its bias.
-    ///
-    /// # Errors
-    /// Values are missing, or are not finite.
     pub fn numbers(&self, source: &Source) -> Result<Numbers> {
         let read = |place: usize| source.floats(&source.graph.initializers[place]);
         let tensor = &source.graph.initializers[self.source];

@@ -57,9 +57,6 @@ fn read_build_number(path: &Path) -> anyhow::Result<String> {
 }
 
 /// The process's one `Core`.
-///
-/// # Errors
-/// `unavailable`: there is no library that can be loaded.
 pub(super) fn core() -> Result<MutexGuard<'static, Core>, CaseFailure> {
     static CORE: OnceCell<Mutex<Core>> = OnceCell::new();
     let open = || -> anyhow::Result<Mutex<Core>> {

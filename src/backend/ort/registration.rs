@@ -8,7 +8,6 @@ use ort::device::Device;
 use ort::ep::{self, ArbitrarilyConfigurableExecutionProvider, ExecutionProvider, ExecutionProviderDispatch};
 use ort::session::builder::SessionBuilder;
 
-use super::library;
 use super::provider::Provider;
 use crate::definition::{CaseFailure, device_index};
 use crate::paths::{Paths, variable};
@@ -18,9 +17,6 @@ pub const QNN_OPTIONS: &str = "INFERBENCH_QNN_OPTIONS";
 
 impl Provider {
     /// Puts the provider into a session on `device`, and nothing besides it.
-    ///
-    /// # Errors
-    /// `unavailable`: this ONNX Runtime has no such provider, or the provider finds no device.
     pub fn register(
         &'static self,
         builder: SessionBuilder,
@@ -31,7 +27,7 @@ impl Provider {
         if self.plugin.is_none() {
             let index = i32::try_from(device_index(device)).unwrap_or(i32::MAX);
             let made = self.built_in(index, threads)?.ok_or_else(|| {
-                let (library, name, hint) = (library::path(self), &self.name, self.how_to_add());
+                let (library, name, hint) = (self.library(), &self.name, self.how_to_add());
                 CaseFailure::unavailable(format!("{} has no {name}; {hint}", library.display()))
             })?;
             return builder.with_execution_providers([made.error_on_failure()]).map_err(unavailable);
@@ -76,7 +72,7 @@ impl Provider {
         }
     }
 
-    /// The device type (`cpu`, `gpu` or `npu`) behind a plugin's device, and its vendor.
+    /// The device type (`cpu`, `gpu` or `npu`) behind a plugin's device, and a description of it.
     pub fn hardware(&'static self) -> Option<(&'static str, String)> {
         self.plugin.as_ref()?;
         let device = self.plugin_device().ok()??;
@@ -87,12 +83,18 @@ impl Provider {
             ort::memory::DeviceType::NPU => "npu",
             _ => return None,
         };
-        Some((device_type, hardware.vendor().unwrap_or_default().to_owned()))
+        let vendor = hardware.vendor().unwrap_or_default();
+        let words = match (self.device.as_str(), device_type) {
+            ("webgpu", "cpu") => format!("on a software driver ({vendor} CPU)"),
+            ("qnn", "cpu") => format!("on Qualcomm's emulator ({vendor} CPU)"),
+            _ => format!("on a {} of {vendor}", device_type.to_uppercase()),
+        };
+        Some((device_type, words))
     }
 
     fn plugin_device(&'static self) -> Result<Option<Device<'static>>, CaseFailure> {
         let is_own = |device: &Device| device.ep().is_ok_and(|name| name == self.name);
-        Ok(library::environment(self)?.devices().find(is_own))
+        Ok(self.environment()?.devices().find(is_own))
     }
 }
 
