@@ -185,11 +185,8 @@ impl<R: Runtime> Session for GraphSession<R> {
 
 /// Generates with the parts of a model as graphs, wired by the names of their inputs and outputs.
 struct GraphGenerator<G> {
-    /// In the order in which the model has its parts.
-    graphs: Vec<WiredGraph<G>>,
-    /// The graphs that run in each phase, in order.
-    prefill: Vec<usize>,
-    decode: Vec<usize>,
+    /// By the names of the parts.
+    graphs: HashMap<String, WiredGraph<G>>,
     tokens: Name,
     prefix_positions: usize,
     model: Model,
@@ -210,30 +207,19 @@ const LOGITS: &str = "logits";
 
 impl<G> GraphGenerator<G> {
     fn new<'a>(model: &Model, parts: impl Iterator<Item = (&'a Part, G)>) -> Result<Self, CaseFailure> {
-        let broken = |what: &str| CaseFailure::failed(format!("{}: {what}", model.name));
-        let Generation { tokens, prefix_positions, .. } =
-            model.generation.as_ref().ok_or_else(|| broken("the definition has no [generation]"))?;
-        let (mut names, mut graphs) = (Vec::new(), Vec::new());
-        for (part, graph) in parts {
-            names.push(part.name.as_str());
-            let of_next_step = |name: &str| match name.strip_prefix("present.") {
-                Some(rest) => format!("past.{rest}").into(),
-                None => name.into(),
-            };
-            graphs.push(WiredGraph {
-                graph,
-                inputs: part.inputs.iter().map(|input| input.name.as_str().into()).collect(),
-                outputs: part.outputs.iter().map(|output| of_next_step(&output.name)).collect(),
-            });
-        }
-        let order = |phase| {
-            let plan = model.phase(phase).map(|plan| plan.parts.as_slice()).unwrap_or_default();
-            plan.iter().filter_map(|name| names.iter().position(|known| known == name)).collect()
+        let missing = || CaseFailure::failed(format!("{}: the definition has no [generation]", model.name));
+        let Generation { tokens, prefix_positions, .. } = model.generation.as_ref().ok_or_else(missing)?;
+        let of_next_step = |name: &str| match name.strip_prefix("present.") {
+            Some(rest) => format!("past.{rest}").into(),
+            None => name.into(),
+        };
+        let wired = |(part, graph): (&Part, G)| {
+            let inputs = part.inputs.iter().map(|input| input.name.as_str().into()).collect();
+            let outputs = part.outputs.iter().map(|output| of_next_step(&output.name)).collect();
+            (part.name.clone(), WiredGraph { graph, inputs, outputs })
         };
         Ok(GraphGenerator {
-            prefill: order(Phase::Prefill),
-            decode: order(Phase::Decode),
-            graphs,
+            graphs: parts.map(wired).collect(),
             tokens: tokens.as_str().into(),
             prefix_positions: *prefix_positions,
             model: model.clone(),
@@ -242,7 +228,7 @@ impl<G> GraphGenerator<G> {
 
     /// Whether a part has an input of that name.
     fn reads(&self, name: &str) -> bool {
-        self.graphs.iter().flat_map(|wired| &wired.inputs).any(|input| **input == *name)
+        self.graphs.values().flat_map(|wired| &wired.inputs).any(|input| **input == *name)
     }
 
     fn run_phase<R: Runtime<Graph = G>>(
@@ -251,8 +237,8 @@ impl<G> GraphGenerator<G> {
         phase: Phase,
         values: &mut Values<R::Value>,
     ) -> Result<R::Value, CaseFailure> {
-        for &index in if phase == Phase::Decode { &self.decode } else { &self.prefill } {
-            let WiredGraph { graph, inputs, outputs } = &mut self.graphs[index];
+        for name in self.model.phase(phase).map(|plan| plan.parts.as_slice()).unwrap_or_default() {
+            let Some(WiredGraph { graph, inputs, outputs }) = self.graphs.get_mut(name) else { continue };
             let missing = |name: &Name| CaseFailure::failed(format!("nothing gives {name:?}"));
             let given = inputs.iter().map(|name| values.get(name).ok_or_else(|| missing(name)));
             let computed = runtime.run(graph, &given.collect::<Result<Vec<_>, _>>()?)?;
@@ -318,7 +304,7 @@ impl<R: Runtime> Generator<R> for GraphGenerator<R::Graph> {
     }
 
     fn compilation(&self, runtime: &R) -> Option<Duration> {
-        self.graphs.iter().map(|wired| runtime.compilation(&wired.graph)).sum()
+        self.graphs.values().map(|wired| runtime.compilation(&wired.graph)).sum()
     }
 }
 
@@ -338,9 +324,11 @@ fn causal_bias(positions: usize) -> HostTensor {
 pub(super) fn largest_of_rows(values: &[f32], rows: usize) -> HostTensor {
     let columns = (values.len() / rows.max(1)).max(1);
     let largest = |row: &[f32]| {
-        // Of equal numbers, `max_by` takes the last.
-        let from_the_end = row.iter().enumerate().rev();
-        from_the_end.max_by(|one, other| one.1.total_cmp(other.1)).map_or(0, |(place, _)| place as i64)
+        let best = row
+            .iter()
+            .enumerate()
+            .fold((0, f32::NEG_INFINITY), |best, (place, &value)| if value > best.1 { (place, value) } else { best });
+        best.0 as i64
     };
     let tokens = values.chunks_exact(columns).map(largest).collect();
     HostTensor { shape: vec![rows, 1], data: TensorData::I64(tokens) }

@@ -81,7 +81,9 @@ struct Rewriter<'a> {
 impl Rewriter<'_> {
     /// Writes the node as a product of integers, and returns whether it is one whose ranges are known.
     fn quantise(&mut self, node: &NodeProto) -> Result<bool> {
-        let Some((mut product, activation)) = self.find(node) else { return Ok(false) };
+        let Some(mut product) = self.products.find(node) else { return Ok(false) };
+        let known = self.integers.get(&node.inputs[0]).map(|rounded| rounded.grid);
+        let Some(activation) = known.or_else(|| self.calibration.grid(&node.inputs[0])) else { return Ok(false) };
         let bias = match &product.bias {
             Some(name) => match self.channel_numbers(name, &product) {
                 None => return Ok(false),
@@ -117,14 +119,6 @@ impl Rewriter<'_> {
         attributes.retain(|attribute| attribute.name != "transB");
         self.push(NodeProto { inputs, outputs: vec![output], attributes, ..node.clone() });
         Ok(true)
-    }
-
-    /// The node as a product, with the grid of its activation.
-    fn find(&self, node: &NodeProto) -> Option<(Product, Grid)> {
-        let product = self.products.find(node)?;
-        let given = &node.inputs[0];
-        let grid = self.integers.get(given).map(|rounded| rounded.grid).or_else(|| self.calibration.grid(given))?;
-        Some((product, grid))
     }
 
     /// The place of an initializer with one f32 per channel.

@@ -62,8 +62,8 @@ impl Quantised {
         let name = &tensor.name;
         let rows = tensor.dims.first().map_or(1, |&rows| rows.max(1) as usize);
         let columns: usize = tensor.dims.iter().skip(1).map(|&size| size.max(0) as usize).product();
-        let (channels, is_by_row) = if self.channels_are_rows { (rows, true) } else { (columns, false) };
-        let channel = |place: usize| if is_by_row { place / columns } else { place % columns };
+        let channels = if self.channels_are_rows { rows } else { columns };
+        let channel = |place: usize| if self.channels_are_rows { place / columns } else { place % columns };
 
         let mut weights = read(self.source)?;
         let mut biases = match self.bias.and_then(|bias| bias.source) {

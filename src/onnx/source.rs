@@ -23,13 +23,11 @@ const EXTERNAL: i32 = 1;
 impl Source {
     /// Reads the file; data files beside it are opened when a tensor's values are asked for.
     pub fn read(path: &Path) -> Result<Self> {
-        Self::decode(Bytes::from_owner(map_file(path)?), path).with_context(|| path.display().to_string())
-    }
-
-    fn decode(bytes: Bytes, path: &Path) -> Result<Self> {
-        let mut model =
-            ModelProto::decode(bytes).ok().context("not a whole ONNX model (cut short, or another format)")?;
-        let graph = model.graph.take().context("an ONNX model without a graph")?;
+        let whose = || path.display().to_string();
+        let model = ModelProto::decode(Bytes::from_owner(map_file(path)?)).ok();
+        let model = model.context("not a whole ONNX model (cut short, or another format)");
+        let mut model = model.with_context(whose)?;
+        let graph = model.graph.take().context("an ONNX model without a graph").with_context(whose)?;
         Ok(Source { path: path.to_owned(), model, graph })
     }
 

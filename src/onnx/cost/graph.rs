@@ -85,12 +85,8 @@ fn value_bytes(value: &ValueInfoProto, shape: &[usize]) -> Result<u64> {
 fn flops(node: &NodeProto, inputs: &Inputs, outputs: &[SymTensor]) -> Result<u64> {
     let operator = node.op_type.as_str();
     // The second operand of a quantised product is after the scale and zero point of the first.
-    let operands = || {
-        Ok::<_, anyhow::Error>((
-            sizes(input(inputs, 0)?)?,
-            sizes(input(inputs, if operator.starts_with("QLinear") { 3 } else { 1 })?)?,
-        ))
-    };
+    let second = if operator.starts_with("QLinear") { 3 } else { 1 };
+    let operands = || Ok::<_, anyhow::Error>((sizes(input(inputs, 0)?)?, sizes(input(inputs, second)?)?));
     let too_many = || "more operations than can be counted";
     let summed: u64 = match operator {
         "MatMul" | "MatMulInteger" | "QLinearMatMul" | "Gemm" => {

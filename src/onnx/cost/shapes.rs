@@ -122,7 +122,8 @@ pub(super) fn outputs(node: &NodeProto, given: &Inputs) -> Result<Vec<SymTensor>
         "Gemm" => infer(&ops::Gemm { transpose_a: int("transA", 0) != 0, transpose_b: int("transB", 0) != 0 }),
         "Conv" | "ConvInteger" | "QLinearConv" => {
             let (strides, dilations, pads) = window(node, inputs)?;
-            infer(&ops::Conv { dilations: &dilations, padding: padding(&pads), strides: &strides })
+            let padding = pads.as_deref().map_or(Padding::Same, Padding::Fixed);
+            infer(&ops::Conv { dilations: &dilations, padding, strides: &strides })
         }
         "AveragePool" | "LpPool" | "MaxPool" => {
             let (strides, dilations, pads) = window(node, inputs)?;
@@ -130,7 +131,7 @@ pub(super) fn outputs(node: &NodeProto, given: &Inputs) -> Result<Vec<SymTensor>
             infer(&ops::Pool {
                 dilations: &dilations,
                 kernel_size: &kernel_size,
-                padding: padding(&pads),
+                padding: pads.as_deref().map_or(Padding::Same, Padding::Fixed),
                 strides: &strides,
                 ceil_mode: int("ceil_mode", 0) != 0,
             })
@@ -223,10 +224,6 @@ fn window(node: &NodeProto, inputs: &Inputs) -> Result<Window> {
         _ => Some(numbers("pads", vec![0; 2 * rank])?),
     };
     Ok((numbers("strides", vec![1; rank])?, numbers("dilations", vec![1; rank])?, pads))
-}
-
-fn padding(pads: &Option<Vec<usize>>) -> Padding<'_> {
-    pads.as_deref().map_or(Padding::Same, Padding::Fixed)
 }
 
 fn vector(numbers: &[i64]) -> SymTensor {
