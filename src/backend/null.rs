@@ -4,11 +4,8 @@ use std::hint::black_box;
 use std::time::Duration;
 
 use crate::backend::interface::{Backend, DeviceReport, LoadRequest, Placement, Session, Stages};
-use crate::definition::{CaseFailure, Dtype, Model};
+use crate::definition::{CaseFailure, Dtype, Model, NULL};
 use crate::fixture::HostTensor;
-
-/// The name of the null backend.
-pub use crate::definition::NULL;
 
 /// Returns its first input as its output, at once. Never part of a suite by default, and never ranked.
 pub struct Null;

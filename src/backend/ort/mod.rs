@@ -8,7 +8,6 @@
 mod graph;
 mod profile;
 mod provider;
-mod registration;
 
 use std::ffi::OsString;
 use std::path::Path;
