@@ -1,4 +1,4 @@
-//! Reads an ONNX file as a graph of `candle-onnx` and its constants, and evaluates single nodes of it.
+//! Reads an ONNX file as a graph of `candle-onnx` and its constants, and evaluates nodes of it.
 //!
 //! The initializers are decoded, also those in another file, and the values that depend on constants alone, such as a
 //! transposed weight, are computed.
@@ -50,34 +50,35 @@ fn fold_constants(graph: &mut GraphProto, constants: &mut HashMap<String, Tensor
         let inputs =
             node.input.iter().filter_map(|input| Some((input.clone(), constants.get(input)?.clone()))).collect();
         let outputs: Vec<String> = node.output.iter().filter(|output| !output.is_empty()).cloned().collect();
-        constants.extend(Alone::new(node, &outputs).evaluate(inputs)?);
+        constants.extend(Segment::new(vec![node], &outputs).evaluate(inputs)?);
     }
     graph.node = kept;
     Ok(())
 }
 
-/// A node that `candle-onnx` evaluates.
-pub struct Alone {
-    operator: String,
+/// Nodes that `candle-onnx` evaluates one after the other.
+pub struct Segment {
+    operators: String,
     model: ModelProto,
 }
 
-impl Alone {
-    /// The node, which is asked for these of its outputs.
-    pub fn new(node: NodeProto, outputs: &[String]) -> Self {
+impl Segment {
+    /// The nodes, which are asked for these of their outputs.
+    pub fn new(nodes: Vec<NodeProto>, outputs: &[String]) -> Self {
+        let operators: Vec<&str> = nodes.iter().map(|node| node.op_type.as_str()).collect();
+        let operators = operators.join(", ");
         let output = outputs.iter().map(|name| ValueInfoProto { name: name.clone(), ..ValueInfoProto::default() });
-        let (operator, output) = (node.op_type.clone(), output.collect());
-        let graph = GraphProto { node: vec![node], output, ..GraphProto::default() };
-        Alone { operator, model: ModelProto { graph: Some(graph), ..ModelProto::default() } }
+        let graph = GraphProto { output: output.collect(), node: nodes, ..GraphProto::default() };
+        Segment { operators, model: ModelProto { graph: Some(graph), ..ModelProto::default() } }
     }
 
-    /// Computes the outputs; an error begins with the operator.
+    /// Computes the outputs; an error begins with the operators.
     pub fn evaluate(&self, inputs: HashMap<String, Tensor>) -> candle_core::Result<HashMap<String, Tensor>> {
         candle_onnx::simple_eval(&self.model, inputs).map_err(|error| {
             let text = error.to_string();
             // Behind it is the whole node with all its attributes.
             let what = text.split(" for op NodeProto").next().unwrap_or_default();
-            Error::Msg(format!("{}: {what}", self.operator))
+            Error::Msg(format!("{}: {what}", self.operators))
         })
     }
 }

@@ -1,16 +1,19 @@
-//! The plan of a graph: its nodes in order, and how long each value is kept.
+//! The plan of a graph: its steps in order, and how long each value is kept.
 //!
-//! A node is evaluated by `candle-onnx`, as a small model of its own, or computed by an [`Operator`]. A value is dropped after
-//! the last node that reads it.
+//! Consecutive nodes that `candle-onnx` evaluates form a [`Segment`]; a node that an [`Operator`] computes is a step alone. A
+//! value is dropped after the last step that reads it.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 
 use candle_core::{Error, Result, Tensor};
 use candle_onnx::onnx::{GraphProto, NodeProto, ValueInfoProto};
 
-use super::graph::Alone;
+use super::graph::Segment;
 use super::operator::Operator;
 use crate::definition::CaseFailure;
+
+/// `candle-onnx` keeps all values of a segment until its end: a longer one needs more memory, a shorter one more time.
+const NODES_PER_SEGMENT: usize = 8;
 
 pub struct Plan {
     constants: HashMap<String, Tensor>,
@@ -21,15 +24,16 @@ pub struct Plan {
 
 struct Step {
     work: Work,
+    /// The values of other steps that it reads.
     inputs: Vec<String>,
-    /// The values of its own that are read.
+    /// The values of its own that are read elsewhere.
     outputs: Vec<String>,
     /// The values that no later step reads.
     expired: Vec<String>,
 }
 
 enum Work {
-    Alone(Box<Alone>),
+    Segment(Box<Segment>),
     /// Computes its output out of its only input.
     Own(Operator),
 }
@@ -39,31 +43,39 @@ impl Plan {
     pub fn new(graph: &GraphProto, constants: &HashMap<String, Tensor>) -> std::result::Result<Plan, CaseFailure> {
         let mut known: HashSet<&str> = graph.input.iter().map(|input| input.name.as_str()).collect();
         known.extend(constants.keys().map(String::as_str));
-        let mut nodes = Vec::new();
+        let mut groups: Vec<(Vec<&NodeProto>, Option<Operator>)> = Vec::new();
         for node in &graph.node {
-            let operator = Operator::of(node, constants);
+            match (Operator::of(node, constants), groups.last_mut()) {
+                (None, Some((segment, None))) if segment.len() < NODES_PER_SEGMENT => segment.push(node),
+                (operator, _) => groups.push((vec![node], operator)),
+            }
+        }
+        let mut planned = Vec::new();
+        for (nodes, operator) in groups {
             let mut reads = BTreeSet::new();
             match operator {
                 // The other inputs are constants, which the operator holds.
-                Some(_) => reads.extend(node.input.first().map(String::as_str)),
-                None => collect_reads(node, &mut reads),
+                Some(_) => reads.extend(nodes[0].input.first().map(String::as_str)),
+                None => nodes.iter().for_each(|node| collect_reads(node, &mut reads)),
             }
-            // A name that is not known here belongs to a subgraph.
+            // A name that is not known yet belongs to the step itself, or to a subgraph of it.
             reads.retain(|name| known.contains(name));
-            known.extend(node.output.iter().map(String::as_str));
-            nodes.push((node, operator, reads));
+            known.extend(nodes.iter().flat_map(|node| &node.output).map(String::as_str));
+            planned.push((nodes, operator, reads));
         }
         let mut kept: HashSet<&str> = graph.output.iter().map(|output| output.name.as_str()).collect();
         if let Some(output) = kept.iter().find(|name| !known.contains(*name)) {
             return Err(CaseFailure::failed(format!("nothing computes the output {output:?}")));
         }
-        // From the last node to the first: what is read later is kept.
+        // From the last step to the first: what is read later is kept.
         let mut steps = Vec::new();
-        for (node, operator, reads) in nodes.into_iter().rev() {
-            let outputs = node.output.iter().filter(|name| kept.contains(name.as_str())).cloned().collect::<Vec<_>>();
+        for (nodes, operator, reads) in planned.into_iter().rev() {
+            let own = nodes.iter().flat_map(|node| &node.output);
+            let outputs: Vec<String> = own.filter(|name| kept.contains(name.as_str())).cloned().collect();
             let inputs = reads.iter().map(|&name| name.to_owned()).collect();
             let expired = reads.into_iter().filter(|&name| kept.insert(name)).map(str::to_owned).collect();
-            let work = operator.map_or_else(|| Work::Alone(Box::new(Alone::new(node.clone(), &outputs))), Work::Own);
+            let segment = || Segment::new(nodes.into_iter().cloned().collect(), &outputs);
+            let work = operator.map_or_else(|| Work::Segment(Box::new(segment())), Work::Own);
             steps.push(Step { work, inputs, outputs, expired });
         }
         steps.reverse();
@@ -83,9 +95,9 @@ impl Plan {
         };
         for Step { work, inputs, outputs, expired } in &self.steps {
             match work {
-                Work::Alone(node) => {
+                Work::Segment(segment) => {
                     let given = inputs.iter().map(|name| Ok((name.clone(), find(&values, name)?)));
-                    let mut computed = node.evaluate(given.collect::<Result<_>>()?)?;
+                    let mut computed = segment.evaluate(given.collect::<Result<_>>()?)?;
                     let computed = outputs.iter().filter_map(|name| Some((name.as_str(), computed.remove(name)?)));
                     values.extend(computed);
                 }
@@ -105,7 +117,7 @@ impl Plan {
     pub fn own_operators(&self) -> BTreeSet<&'static str> {
         let own = self.steps.iter().filter_map(|step| match &step.work {
             Work::Own(operator) => Some(operator.name),
-            Work::Alone(_) => None,
+            Work::Segment(_) => None,
         });
         own.collect()
     }
@@ -198,13 +210,15 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn values_expire_after_the_last_node_that_reads_them() {
+    fn segments_pass_on_what_later_steps_read_and_values_expire_after_it() {
         let plan = Plan::new(&graph(&nodes(), &["x"], &["y"]), &constants()).unwrap();
-        assert!(matches!(&plan.steps[2].work, Work::Own(operator) if operator.name == "MatMul/Gemm"));
-        assert_eq!(plan.steps[1].inputs, ["a", "c"]);
-        let expired: Vec<Vec<&str>> =
-            plan.steps.iter().map(|step| step.expired.iter().map(String::as_str).collect()).collect();
-        assert_eq!(expired, [vec!["x"], vec!["c"], vec!["b"], vec!["a", "m"], vec!["s"]]);
+        let [first, matmul, last] = plan.steps.as_slice() else { panic!("{} steps", plan.steps.len()) };
+        assert!(matches!(&first.work, Work::Segment(_)) && matches!(&last.work, Work::Segment(_)));
+        assert!(matches!(&matmul.work, Work::Own(operator) if operator.name == "MatMul/Gemm"));
+        assert_eq!((&first.inputs, &first.outputs), (&vec!["c".into(), "x".into()], &vec!["a".into(), "b".into()]));
+        assert_eq!((&last.inputs, &last.outputs), (&vec!["a".into(), "m".into()], &vec!["y".into()]));
+        let expired = |step: &Step| step.expired.iter().filter(|name| *name != "c").cloned().collect::<Vec<_>>();
+        assert_eq!([first, matmul, last].map(expired), [vec!["x"], vec!["b"], vec!["a", "m"]]);
         assert_eq!(plan.constants.keys().collect::<Vec<_>>(), ["c"], "only the operator has w");
     }
 
@@ -224,6 +238,17 @@ pub(super) mod tests {
                 assert_eq!(flat(tensor), flat(&expected[*name]), "{name}");
             }
         }
+    }
+
+    #[test]
+    fn long_chains_are_cut_into_segments() {
+        let names: Vec<String> = (0..=2 * NODES_PER_SEGMENT).map(|index| format!("v{index}")).collect();
+        let chain: Vec<NodeProto> = names.windows(2).map(|pair| node("Neg", &[&pair[0]], &[&pair[1]])).collect();
+        let last = names.last().unwrap();
+        let plan = Plan::new(&graph(&chain, &["v0"], &[last]), &HashMap::new()).unwrap();
+        assert_eq!(plan.steps.len(), 2);
+        let x = ramp(&[3]);
+        assert_eq!(flat(&plan.run(std::slice::from_ref(&x)).unwrap()[0]), flat(&x));
     }
 
     #[test]
