@@ -8,7 +8,7 @@ use super::escape::html as escape;
 use super::html::fill;
 use super::numbers::{commit, plural};
 use super::table::{Cell, Column, Table};
-use crate::history::{History, RESULTS, Run, RunFacts, facts_of};
+use crate::history::{History, RESULTS, Run, RunFacts};
 
 /// The file's name in the folder of reports.
 pub const INDEX: &str = "index.html";
@@ -29,12 +29,11 @@ impl RunList {
     /// The list of these runs. Its links, of the run to its page and of the cases to their CSV file, are relative to the folder
     /// of reports.
     pub fn new<'a>(runs: impl Iterator<Item = &'a Run>) -> Self {
-        let runs: Vec<&Run> = runs.collect();
         let texts = ["run", "started", "host", "suite", "commit"].map(Column::text);
         let columns = texts.into_iter().chain(["cases", "ok", "calls"].map(Column::number));
         let mut list = RunList { table: Table::new(columns), facts: Vec::new(), unread: Vec::new() };
-        for (run, facts) in runs.iter().zip(facts_of(&runs)) {
-            match facts {
+        for run in runs {
+            match run.facts() {
                 Ok(facts) => {
                     list.table.row(cells(run, &facts));
                     list.facts.push(facts);
