@@ -26,7 +26,6 @@ mod sides;
 #[cfg(test)]
 mod tests;
 mod verdict;
-mod within;
 
 pub use changes::{Allowance, Change, Effect, Value};
 pub use conditions::{Condition, Difference};
@@ -39,10 +38,9 @@ pub use duet::{
 pub use filter::CaseFilter;
 pub use gate::{Found, Gate};
 pub use noise::{ASSUMED_DEVIATION, EarlierRuns, Noise, Source};
-pub use runs::{CaseRuns, estimate, floor};
+pub use runs::{CaseRuns, Within, estimate, floor};
 pub use sides::Side;
 pub use verdict::{Finding, LAYOUT_FLOOR, Limits, MOST_FLOOR, RatioEstimate, RatioInterval, Verdict, verdicts};
-pub use within::Within;
 
 use serde::Serialize;
 
@@ -81,8 +79,6 @@ pub struct Comparison {
     pub cases: Vec<ComparedCase>,
     /// Pairs that are not compared, since more than the code differs.
     pub refused: Vec<RefusedPair>,
-    /// Earlier runs of a case that say nothing about its noise, since other work disturbed them; the most of all cases.
-    pub disturbed_runs: usize,
     /// What could not be used of the sides.
     pub notes: Vec<String>,
 }
@@ -140,26 +136,16 @@ pub struct RefusedPair {
     pub differences: Vec<Difference>,
 }
 
-/// The conclusion over all cases.
+/// The conclusion over all cases; its number is the exit code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
+#[repr(u8)]
 pub enum Conclusion {
-    Well,
-    Regression,
-    NothingToCompare,
+    Well = exit_codes::OK,
+    Regression = exit_codes::REGRESSION_OR_WRONG,
+    NothingToCompare = exit_codes::NOTHING_MEASURED,
     /// No case has a verdict other than `cannot-say`.
-    CannotSay,
-}
-
-impl Conclusion {
-    fn exit_code(self) -> u8 {
-        match self {
-            Conclusion::Well => exit_codes::OK,
-            Conclusion::Regression => exit_codes::REGRESSION_OR_WRONG,
-            Conclusion::NothingToCompare => exit_codes::NOTHING_MEASURED,
-            Conclusion::CannotSay => exit_codes::UNSTABLE,
-        }
-    }
+    CannotSay = exit_codes::UNSTABLE,
 }
 
 impl LatencyChange {
@@ -225,7 +211,6 @@ pub fn compare(
 ) -> Comparison {
     let (mut cases, mut refused, mut estimates) = (Vec::new(), Vec::new(), Vec::new());
     let mut notes = [base.notes.as_slice(), &candidate.notes].concat();
-    let mut disturbed_runs = 0;
     let mut has_pair = false;
     for pair in pair(base, candidate, &options.filter) {
         let id = pair.case.to_string();
@@ -258,7 +243,6 @@ pub fn compare(
             continue;
         }
         let latency = runs_of_both(&pair, earlier, known).map(|(base, candidate)| {
-            disturbed_runs = disturbed_runs.max(earlier.disturbed_like(pair.base[0]));
             let layout = Limits::layout(pair.is_same_build());
             let floor = floor(&base, &candidate, options.confidence).max(layout);
             let estimate = estimate(&base, &candidate, options.confidence);
@@ -282,10 +266,9 @@ pub fn compare(
         tolerance: options.tolerance,
         allowance: options.allowance,
         conclusion,
-        exit_code: conclusion.exit_code(),
+        exit_code: conclusion as u8,
         cases,
         refused,
-        disturbed_runs,
         notes,
     }
 }

@@ -79,7 +79,7 @@ fn json(comparison: &Comparison) -> String {
         figures: BTreeMap<&'a str, BTreeMap<&'static str, Figure>>,
     }
     let with_figures = WithFigures { comparison, figures: figures(comparison) };
-    super::json::json(&with_figures)
+    super::json(&with_figures)
 }
 
 #[cfg(test)]
@@ -179,7 +179,6 @@ mod tests {
                     candidate: "2.0".into(),
                 }],
             }],
-            disturbed_runs: 2,
             notes: vec!["main: 1 case is left out".into()],
         }
     }
