@@ -79,6 +79,8 @@ pub struct Comparison {
     pub cases: Vec<ComparedCase>,
     /// Pairs that are not compared, since more than the code differs.
     pub refused: Vec<RefusedPair>,
+    /// Earlier runs of a case that say nothing about its noise, since other work disturbed them; the most of all cases.
+    pub disturbed_runs: usize,
     /// What could not be used of the sides.
     pub notes: Vec<String>,
 }
@@ -211,6 +213,7 @@ pub fn compare(
 ) -> Comparison {
     let (mut cases, mut refused, mut estimates) = (Vec::new(), Vec::new(), Vec::new());
     let mut notes = [base.notes.as_slice(), &candidate.notes].concat();
+    let mut disturbed_runs = 0;
     let mut has_pair = false;
     for pair in pair(base, candidate, &options.filter) {
         let id = pair.case.to_string();
@@ -243,6 +246,7 @@ pub fn compare(
             continue;
         }
         let latency = runs_of_both(&pair, earlier, known).map(|(base, candidate)| {
+            disturbed_runs = disturbed_runs.max(earlier.disturbed_like(pair.base[0]));
             let layout = Limits::layout(pair.is_same_build());
             let floor = floor(&base, &candidate, options.confidence).max(layout);
             let estimate = estimate(&base, &candidate, options.confidence);
@@ -269,6 +273,7 @@ pub fn compare(
         exit_code: conclusion as u8,
         cases,
         refused,
+        disturbed_runs,
         notes,
     }
 }

@@ -165,17 +165,28 @@ impl EarlierRuns {
     /// Logarithms of the medians of undisturbed runs like this one, of as many processes, since more of them make less noise.
     /// There is a group for each build that is known, the oldest run first.
     pub fn groups_like(&self, like: &Record) -> Vec<Vec<f64>> {
-        let processes = |record: &Record| record.processes.unwrap_or(1);
-        let is_disturbed = |record: &Record| record.disturbed_share.is_some_and(|share| share > MOST_DISTURBED);
         let mut groups: IndexMap<Build, Vec<f64>> = IndexMap::new();
-        for record in self.0.get(&like.case()).into_iter().flatten().filter(|record| !is_disturbed(record)) {
+        for record in self.like(like).filter(|record| !is_disturbed(record)) {
             let (Some(build), Some(ms)) = (build(record), record.latency_p50_ms) else { continue };
-            if is_like(record, like) && processes(record) == processes(like) {
-                groups.entry(build).or_default().push(ms.ln());
-            }
+            groups.entry(build).or_default().push(ms.ln());
         }
         groups.into_values().collect()
     }
+
+    /// How many runs like this one are left out, since other work disturbed them throughout.
+    pub fn disturbed_like(&self, like: &Record) -> usize {
+        self.like(like).filter(|record| is_disturbed(record) && build(record).is_some()).count()
+    }
+
+    fn like<'a>(&'a self, like: &'a Record) -> impl Iterator<Item = &'a Record> {
+        let processes = |record: &Record| record.processes.unwrap_or(1);
+        let is_like = move |record: &&Record| is_like(record, like) && processes(record) == processes(like);
+        self.0.get(&like.case()).into_iter().flatten().filter(is_like)
+    }
+}
+
+fn is_disturbed(record: &Record) -> bool {
+    record.disturbed_share.is_some_and(|share| share > MOST_DISTURBED)
 }
 
 #[cfg(test)]
@@ -215,7 +226,7 @@ mod tests {
         let runs = runs.into_iter().enumerate().map(|(index, (ms, share))| with(index, ms, share));
         let history = EarlierRuns::of(runs);
         let like = run(0, "c", 1.0);
-        assert_eq!(history.groups_like(&like)[0].len(), 4);
+        assert_eq!((history.groups_like(&like)[0].len(), history.disturbed_like(&like)), (4, 2));
     }
 
     #[test]

@@ -5,7 +5,6 @@ use std::path::{Path, PathBuf};
 use anyhow::Result;
 
 use super::escape::html as escape;
-use super::html::fill;
 use super::numbers::{commit, plural};
 use super::table::{Cell, Column, Table};
 use crate::history::{History, RESULTS, Run, RunFacts};
@@ -14,8 +13,6 @@ use crate::history::{History, RESULTS, Run, RunFacts};
 pub const INDEX: &str = "index.html";
 /// The name of a page about runs: in the folder of one run, or above those of several.
 pub const REPORT: &str = "report.html";
-
-const PAGE: &str = include_str!("html/index.html");
 
 /// Runs with a row each, as far as they can be read.
 pub struct RunList {
@@ -77,6 +74,11 @@ pub fn render(reports: &Path, criterion: &Path) -> Result<String> {
     };
     let page = Some(criterion.join("report/index.html")).filter(|page| page.is_file());
     let criterion = page.map(link).unwrap_or_default();
-    let count = plural(list.facts.len(), "run", "runs");
-    Ok(fill(PAGE, &[("count", &count), ("criterion", &criterion), ("table", &list.table.html())]))
+    Ok(format!(
+        include_str!("html/index.html"),
+        style = include_str!("html/index.css"),
+        count = plural(list.facts.len(), "run", "runs"),
+        criterion = criterion,
+        table = list.table.html(),
+    ))
 }

@@ -179,6 +179,7 @@ mod tests {
                     candidate: "2.0".into(),
                 }],
             }],
+            disturbed_runs: 2,
             notes: vec!["main: 1 case is left out".into()],
         }
     }

@@ -194,6 +194,10 @@ pub fn footnotes(comparison: &Comparison) -> Vec<String> {
         };
         lines.push(format!("{}: {noise}", plural(count, "case", "cases")));
     }
+    if comparison.disturbed_runs > 0 {
+        let runs = plural(comparison.disturbed_runs, "earlier run is", "earlier runs are");
+        lines.push(format!("{runs} left out of the noise: other work disturbed most of their samples"));
+    }
     for side in [&comparison.base, &comparison.candidate] {
         if let Some(share) = side.disturbed_share.filter(|share| *share > DISTURBED_FROM) {
             lines.push(format!("{:.0} % of the samples of {} were disturbed", 100.0 * share, side.name));
@@ -246,6 +250,7 @@ mod tests {
             ),
             "{lines}"
         );
+        assert!(lines.contains("2 earlier runs are left out of the noise"), "{lines}");
         assert!(lines.contains("50 % of the samples of new were disturbed"), "{lines}");
         assert!(!lines.contains("samples of main") && lines.ends_with("main: 1 case is left out"), "{lines}");
     }
