@@ -8,7 +8,6 @@ use clap::Args;
 use clap::builder::PossibleValuesParser;
 
 use super::history_arguments::HistoryArguments;
-use super::values::fraction_below_one;
 use crate::compare::{CaseFilter, Noise};
 use crate::exit_codes;
 use crate::history::{History, Run, write_whole};
@@ -17,6 +16,7 @@ use crate::report::drawing::{Drawing, png};
 use crate::report::variants::{Goal, Options, Variants, compare};
 use crate::report::{self, Format, Known, Payload, ReportedRun, Shown, columns, html, index, records};
 use crate::run_data::Record;
+use crate::selection::values::fraction_below_one;
 use crate::selftest::{known_noise, line_about};
 
 /// How many runs before those of a report its trend looks at.

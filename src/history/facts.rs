@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use super::calls;
 use super::columns::{Column, ColumnType, columns_of};
 use crate::machine::Machine;
-use crate::run_data::{Record, RunIdentity, SCHEMA_VERSION};
+use crate::run_data::Record;
 
 /// A table of the history: one Parquet file per run, and a view in DuckDB.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, strum::IntoStaticStr)]
@@ -98,11 +98,12 @@ pub struct ManifestFacts {
 }
 
 impl RunFacts {
-    /// The facts of a run without a row.
-    pub fn of_identity(identity: RunIdentity) -> Self {
-        let RunIdentity { run_id, timestamp, git_commit, git_dirty, host_id, suite, rustc_version } = identity;
+    /// The facts of a run without a row, by the columns that all its rows would have.
+    pub fn of_columns(row: Record) -> Self {
+        let Record { run_id, timestamp, git_commit, git_dirty, host_id, suite, rustc_version, schema_version, .. } =
+            row;
         let known = RunFacts { run_id, timestamp, git_commit, git_dirty, host_id, suite, ..RunFacts::default() };
-        RunFacts { rustc_version, schema_version: SCHEMA_VERSION, ..known }
+        RunFacts { rustc_version, schema_version, ..known }
     }
 
     /// The same with what the manifest says.

@@ -105,7 +105,7 @@ impl Run {
         let calls = count_calls(&self.folder.join(LATENCIES))?;
         let facts = match self.results(read_facts)? {
             Some(facts) => RunFacts { calls, ..facts },
-            None => RunFacts::of_identity(self.manifest()?.context("it has no row").with_context(named)?.identity()),
+            None => RunFacts::of_columns(self.manifest()?.context("it has no row").with_context(named)?.run_columns()),
         };
         match self.read_manifest()? {
             Some(manifest) => facts.with_manifest(manifest).with_context(named),
