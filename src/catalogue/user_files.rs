@@ -8,10 +8,10 @@ use anyhow::{Context, Result, bail, ensure};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
-use super::reference_files::reference_of;
+use super::recorded_tensors::reference_of;
 use super::usual_sizes::with_usual_values;
 use crate::definition::{
-    ANY_SHAPE, DataSource, Dimension, Dtype, ElementType, GivenInput, Model, Origin, SuiteModel, TensorSpec, Tolerance,
+    ANY_SHAPE, DataSource, Dimension, Dtype, ElementType, Model, Origin, SuiteModel, TensorSpec, Tolerance,
     check_component, whole, with_dimensions,
 };
 use crate::onnx;
@@ -184,26 +184,19 @@ pub(super) fn put_said(model: &mut Model, said: &SuiteModel) -> Result<Vec<Strin
     }
     let mut unknown = Vec::new();
     let mut inputs = model.inputs.clone();
-    for GivenInput(given) in &said.inputs {
+    for text in &said.inputs {
+        let given: TensorSpec = text.parse()?;
+        let has_values = given.below.is_some() || given.constant.is_some();
         match inputs.iter_mut().find(|input| input.name == given.name) {
-            Some(input) => {
-                let is_silent = given.below.is_none() && given.constant.is_none();
-                let (below, constant) =
-                    if is_silent { (input.below, input.constant) } else { (given.below, given.constant) };
-                *input = TensorSpec { below, constant, ..given.clone() };
-            }
+            Some(input) if has_values => *input = given,
+            Some(input) => (input.dtype, input.shape) = (given.dtype, given.shape),
             None => unknown.push(format!("input {:?}", given.name)),
         }
     }
-    let has = |name: &String| {
-        inputs.iter().any(|input| {
-            let is_symbol = |dimension: &Dimension| *dimension == Dimension::Symbol(name.clone());
-            let place = name.strip_prefix(&input.name).and_then(|rest| rest.strip_prefix('.')?.parse().ok());
-            input.shape.iter().any(is_symbol)
-                || place.is_some_and(|place: usize| input.shape.get(place).is_some_and(|size| size.fixed().is_none()))
-        })
+    let is_unknown = |(name, size): &(&String, &usize)| {
+        with_dimensions(inputs.clone(), &BTreeMap::from([((*name).clone(), **size)])) == inputs
     };
-    unknown.extend(said.dims.keys().filter(|name| !has(name)).map(|name| format!("open size {name:?}")));
+    unknown.extend(said.dims.iter().filter(is_unknown).map(|(name, _)| format!("open size {name:?}")));
     *model = model.clone().with_inputs(with_dimensions(inputs, &said.dims));
     Ok(unknown)
 }

@@ -143,7 +143,7 @@ pub fn plan_arguments(jobs: &Path, program: &Program, instructions: &Instruction
     add("--phase", phase.iter().map(ToString::to_string).collect());
     add("--batch-sizes", numbers(batch_sizes));
     add("--seq-lens", numbers(seq_lens));
-    input.iter().for_each(|input| add("--input", vec![input.0.to_string()]));
+    input.iter().for_each(|input| add("--input", vec![input.clone()]));
     add("--dim", dim.iter().map(|(name, size)| format!("{name}={size}")).collect());
     add("--reference", reference.iter().map(|path| path.display().to_string()).collect());
     add("--threads", instructions.threads.iter().map(usize::to_string).collect());

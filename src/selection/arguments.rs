@@ -6,10 +6,9 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail, ensure};
 use clap::{Args, Command, Parser};
-use indexmap::IndexSet;
 
 use crate::catalogue::{is_model_file, models_of_files, models_of_paths, path_of};
-use crate::definition::{Boundary, DataSource, Dtype, GivenInput, Phase, Suite, backend_name, parse_device};
+use crate::definition::{Boundary, DataSource, Dtype, Phase, Suite, backend_name, parse_device};
 
 /// The flags that choose cases; each has an environment variable of the same name, which `cargo bench` reads.
 #[derive(Args, Clone, Debug, Default)]
@@ -37,7 +36,7 @@ pub struct Selection {
     pub files: Vec<String>,
     /// An input of these files, in place of what they say: `x:f32[batch,3,224,224]`, `ids:i64[batch,128]<30522`, `sr:i64[]=16000`
     #[arg(long, env = "INFERBENCH_INPUT", value_delimiter = ';', value_name = "NAME:TYPE[SIZES];…")]
-    pub input: Vec<GivenInput>,
+    pub input: Vec<String>,
     /// A size that these files leave open, by its name, or as `x.2` for the third dimension of input `x` [default: usual ones are tried]
     #[arg(long, env = "INFERBENCH_DIM", value_delimiter = ',', value_name = "NAME=SIZE,…", value_parser = parse_dim)]
     pub dim: Vec<(String, usize)>,
@@ -200,13 +199,12 @@ impl Suite {
             self.phases = Some(selection.phase.clone());
             self.models.iter_mut().for_each(|model| model.phases = None);
         }
-        let unique = |sizes: &[usize]| sizes.iter().copied().collect::<IndexSet<_>>().into_iter().collect::<Vec<_>>();
         if !selection.batch_sizes.is_empty() {
-            self.batch_sizes = unique(&selection.batch_sizes);
+            self.batch_sizes = selection.batch_sizes.clone();
             self.models.iter_mut().for_each(|model| model.batch_sizes = None);
         }
         if !selection.seq_lens.is_empty() {
-            self.seq_lens = Some(unique(&selection.seq_lens));
+            self.seq_lens = Some(selection.seq_lens.clone());
             self.models.iter_mut().for_each(|model| model.seq_lens = None);
         }
         if let Some(iterations) = effort.iterations {
