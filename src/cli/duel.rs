@@ -26,7 +26,7 @@ pub struct Arguments {
     /// The base: a git revision, an executable, a suite file, or `.` for the running inferbench
     #[arg(value_name = "BASE")]
     base: String,
-    /// The candidate, which may be slower than the base; several are measured beside each other
+    /// The candidate, which may be slower than the base; several are measured side by side
     #[arg(value_name = "CANDIDATE", required = true, num_args = 1..=MOST_CANDIDATES)]
     candidates: Vec<String>,
     #[command(flatten)]
@@ -37,19 +37,19 @@ pub struct Arguments {
     /// Let the scheduler choose the threads' processors; intervals get wider
     #[arg(long)]
     no_pin: bool,
-    /// Milliseconds of calls per slice, at least; an arm runs for one slice at a time, and for ten calls or more where they are long
+    /// The least milliseconds of calls per slice, for which one arm runs at a time; slices of long calls take longer
     #[arg(long, value_name = "MS", default_value = "2", value_parser = slice)]
     slice: Duration,
     /// Minutes that all cases may take together [default: 40 seconds for one case, 3 minutes for up to twelve]
     #[arg(long, value_name = "N", value_parser = minutes)]
     minutes: Option<f64>,
-    /// Measure so many generations of processes, however wide the interval is, without a look at it before
+    /// Measure exactly this many generations of processes, without looking at the result before
     #[arg(long, value_name = "N", conflicts_with = "minutes", value_parser = clap::value_parser!(u16).range(1..=1000))]
     generations: Option<u16>,
-    /// Changes up to this do not matter
+    /// Changes up to this fraction do not matter
     #[arg(long, value_name = "FRACTION", default_value = "1%", value_parser = fraction_below_one)]
     tolerance: f64,
-    /// Make the candidate slower by this, to see whether it is found
+    /// Slow the candidate down by this fraction, to see whether the change is found
     #[arg(long, value_name = "FRACTION", value_parser = fraction)]
     null_slowdown: Option<f64>,
     /// Let every call take at least so many nanoseconds, so that the null backend has something to slow down
@@ -58,7 +58,7 @@ pub struct Arguments {
     /// Seed of every random order [default: from the clock]
     #[arg(long, value_name = "N")]
     seed: Option<u64>,
-    /// Go on with the last duel of the same question from where it was stopped
+    /// Continue the last duel of the same question where it was stopped
     #[arg(long)]
     resume: bool,
     #[arg(long, value_enum, default_value = "table")]
@@ -68,7 +68,7 @@ pub struct Arguments {
 pub fn run(arguments: &Arguments) -> anyhow::Result<u8> {
     let paths = Paths::find();
     let _lock = keep_others_out(&paths)?;
-    // From here on Ctrl-C is asked for, and does not end the process where it is.
+    // From here on Ctrl-C is noted and asked for, and does not end the process at once.
     is_interrupted();
     let names: Vec<String> = [&arguments.base].into_iter().chain(&arguments.candidates).cloned().collect();
     // Their worktrees stay as long as this.

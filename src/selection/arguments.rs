@@ -1,4 +1,4 @@
-//! The filters that flags and `INFERBENCH_*` variables put on top of a suite.
+//! The flags and `INFERBENCH_*` variables that change what a suite says.
 
 use std::convert::Infallible;
 use std::ffi::{OsStr, OsString};
@@ -22,7 +22,7 @@ pub struct Selection {
     /// These variants instead of the suite's, separated by commas, or all
     #[arg(long, env = "INFERBENCH_VARIANT", value_delimiter = ',', value_name = "NAME,…")]
     pub variant: Vec<String>,
-    /// These files instead of the suite's models: a model, and other forms of it as its variants
+    /// These files instead of the suite's models: a model, then other forms of it as its variants
     #[arg(
         long,
         env = "INFERBENCH_PATH",
@@ -34,13 +34,13 @@ pub struct Selection {
     /// Files and folders that stand alone on the command line: each is a model
     #[arg(skip)]
     pub files: Vec<String>,
-    /// An input of these files, in place of what they say: `x:f32[batch,3,224,224]`, `ids:i64[batch,128]<30522`, `sr:i64[]=16000`
+    /// An input of the given files, in place of what they say: `x:f32[batch,3,224,224]`, `ids:i64[batch,128]<30522`, `sr:i64[]=16000`
     #[arg(long, env = "INFERBENCH_INPUT", value_delimiter = ';', value_name = "NAME:TYPE[SIZES];…")]
     pub input: Vec<String>,
-    /// A size that these files leave open, by its name, or as `x.2` for the third dimension of input `x` [default: usual ones are tried]
+    /// A size that the given files leave open, by its name, or as `x.2` for the third dimension of input `x` [default: usual sizes are tried]
     #[arg(long, env = "INFERBENCH_DIM", value_delimiter = ',', value_name = "NAME=SIZE,…", value_parser = parse_dim)]
     pub dim: Vec<(String, usize)>,
-    /// Inputs with right outputs for these files: a folder with `input_0.pb` and `output_0.pb`, `.npz` or `.safetensors` [default: those beside the file]
+    /// Inputs of the given files with the outputs that are right for them: a folder with `input_0.pb` and `output_0.pb`, `.npz` or `.safetensors` [default: those beside the file]
     #[arg(long, env = "INFERBENCH_REFERENCE", value_name = "PATH")]
     pub reference: Option<PathBuf>,
     /// The samples for the evaluation of accuracy: synthetic, image-folder:PATH or recorded:FILE.safetensors [default: the model's]
@@ -76,7 +76,7 @@ pub struct EffortArguments {
     /// between processes [default: the suite's, which is 1]
     #[arg(long, env = "INFERBENCH_PROCESSES", value_name = "N")]
     pub processes: Option<usize>,
-    /// Calls to measure per case; half of the timeout limits them, and not the suite's budget [default: the suite's]
+    /// Calls to measure per case, even if they take longer than the budget; they may take up to half of the timeout [default: the suite's]
     #[arg(long, env = "INFERBENCH_ITERATIONS", value_name = "N")]
     pub iterations: Option<usize>,
     /// The least number of calls before the first measured one
@@ -91,7 +91,7 @@ pub struct EffortArguments {
     /// Measure until the mean is known to ± this many per cent, or the budget is spent
     #[arg(long, env = "INFERBENCH_UNTIL_INTERVAL", value_name = "PERCENT", conflicts_with = "iterations")]
     pub until_interval: Option<f64>,
-    /// Shuffle the order of the cases in each process; the same number gives the same order [default: a new one]
+    /// Shuffle the order of the cases in each process; the same number gives the same order [default: a new number]
     #[arg(long, env = "INFERBENCH_SHUFFLE", value_name = "SEED", num_args = 0..=1, default_missing_value = "new", value_parser = shuffle_seed)]
     pub shuffle: Option<u64>,
     /// Seconds after which a case is stopped

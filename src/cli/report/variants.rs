@@ -19,7 +19,7 @@ pub struct VariantArguments {
     /// Compare the variants of this model and recommend one; times of several runs of one commit are averaged
     #[arg(long, value_name = "MODEL", conflicts_with_all = ["charts", "model"])]
     pub variants: Option<String>,
-    /// The quantity that the recommended variant is to be best at
+    /// The quantity in which the recommended variant is to be best
     #[arg(long, value_enum, default_value = "latency", requires = "variants")]
     goal: Goal,
     /// Recommend a variant only if labelled samples show that it loses at most this accuracy [default: 1%]

@@ -12,15 +12,15 @@ use crate::paths::Paths;
 /// Copy runs into the history, each whole or not at all
 #[derive(Args)]
 #[command(
-    after_help = "A run that is there already, by host and id, is not there twice. One that cannot be read, or of which the \
-        history has more, is named and left out, and the exit code is 2.\n\nExamples:\n  \
+    after_help = "A run that the history has already, by host and id, is not added again. A run that cannot be read, or of \
+        which the history has more, is named and left out; the exit code is then 2.\n\nExamples:\n  \
         inferbench store import /mnt/laptop/target-reports exported.csv history.duckdb\n  \
         inferbench store import 20260101T120000Z --history /mnt/share/reports"
 )]
 pub struct Arguments {
     /// Run ids, folders of runs, CSV files of records, or .duckdb exports [default: every run in target-reports]
     sources: Vec<String>,
-    /// Take a run also where the history has more of it
+    /// Take a run even if the history has more of it
     #[arg(long)]
     replace: bool,
 }

@@ -18,16 +18,16 @@ use crate::history::{History, LATENCIES, Run, remove, remove_calls};
 )]
 #[command(group = ArgGroup::new("which").required(true).multiple(true))]
 pub struct Arguments {
-    /// These runs
+    /// Remove these runs
     #[arg(long = "run", value_name = "ID", value_delimiter = ',', group = "which")]
     runs: Vec<String>,
-    /// All runs but this many, the latest
+    /// Remove all runs but the latest COUNT
     #[arg(long, value_name = "COUNT", group = "which")]
     keep: Option<usize>,
-    /// The runs that began before this day (UTC)
+    /// Remove the runs that began before this day (UTC)
     #[arg(long, value_name = "DATE", group = "which")]
     before: Option<Date>,
-    /// Remove the calls, and keep the results
+    /// Remove only the calls of these runs, and keep the results
     #[arg(long)]
     only_calls: bool,
     /// List what would be removed, and remove nothing
