@@ -106,8 +106,8 @@ fn add_models_with_paths(catalogue: &mut Vec<Entry>, suite: &mut Suite) -> Resul
         catalogue.retain(|entry| !(entry.name == *name && entry.variant == variant && is_of_file(entry, path)));
         ensure!(
             !catalogue.iter().any(is_taken),
-            "model {name:?} {variant} has the name of another model: call it otherwise, as in `--path NAME={}`, or by another \
-             `name` or `variant` of the suite",
+            "model {name:?} {variant} has the name of another model: give it another one, as in `--path NAME={}`, or by another \
+             `name` or `variant` in the suite",
             path.display()
         );
         let mut model = read_files(name, variant, &files_of(path), &packaged);

@@ -28,7 +28,7 @@ pub enum SamplingMode {
     Linear,
 }
 
-/// `estimates.json`, in nanoseconds a call.
+/// `estimates.json`, in nanoseconds per call.
 #[derive(Clone, Debug, Deserialize)]
 pub struct Estimates {
     pub mean: Estimate,
@@ -73,7 +73,7 @@ pub struct LatencyLog {
     /// Nanoseconds of each call of the warm-up, in order. Not part of any figure.
     #[serde(default)]
     pub warm_up_ns: Vec<u64>,
-    /// Nanoseconds of each call, one list a sample. Their sums are the `times` of `sample.json`.
+    /// Nanoseconds of each call, one list per sample. Their sums are the `times` of `sample.json`.
     pub samples_ns: Vec<Vec<u64>>,
     /// Whether each sample was disturbed by a hypervisor or other processes; absent where that is unknown.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -19,7 +19,7 @@ pub struct MeasuredEntry {
     pub run_id: String,
     pub estimates: Estimates,
     pub sampling_mode: SamplingMode,
-    /// Nanoseconds of each call, one list a sample.
+    /// Nanoseconds of each call, one list per sample.
     pub samples_ns: Vec<Vec<u64>>,
     /// Whether each sample was disturbed, where that is known.
     pub disturbed: Option<Vec<bool>>,
@@ -93,7 +93,7 @@ fn has_same_sums(sample: &SampleJson, log: &LatencyLog) -> bool {
     counts.eq(sample.iters.iter().copied()) && sums.eq(sample.times.iter().copied())
 }
 
-/// Criterion's mean is that of the samples' times a call; only rounding may differ.
+/// Criterion's mean is that of the samples' times per call; only rounding may differ.
 fn has_same_mean(sample: &SampleJson, estimates: &Estimates) -> bool {
     let mean = sample.times.iter().zip(&sample.iters).map(|(time, iters)| time / iters).sum::<f64>()
         / sample.times.len() as f64;

@@ -187,8 +187,8 @@ impl FromStr for TensorSpec {
         };
         read().with_context(|| {
             format!(
-                "{text:?} is no input; write NAME:TYPE[SIZES], as in `x:f32[batch,3,224,224]`, with `<30522` behind it for \
-                 whole numbers below that, or `=1` for that number throughout (f32, f64, i32, i64, u8, bool)"
+                "{text:?} is not an input; write NAME:TYPE[SIZES], as in `x:f32[batch,3,224,224]`, followed by `<30522` for integers \
+                 below that number, or by `=1` for that number in every element (f32, f64, i32, i64, u8, bool)"
             )
         })
     }

@@ -115,7 +115,7 @@ fn shuffle_seed(text: &str) -> Result<u64, String> {
 fn parse_dim(text: &str) -> Result<(String, usize)> {
     let said = text.rsplit_once('=').and_then(|(name, size)| Some((name.to_owned(), size.parse().ok()?)));
     said.filter(|(_, size)| *size > 0)
-        .with_context(|| format!("{text:?} is no size; write NAME=SIZE, as in height=640"))
+        .with_context(|| format!("{text:?} is not a size; write NAME=SIZE, as in height=640"))
 }
 
 fn parse_backend(name: &str) -> Result<String, Infallible> {
@@ -158,7 +158,7 @@ impl Selection {
             [] => Ok(None),
             [filter] => Ok(Some((*filter).clone())),
             [first, second, ..] => {
-                bail!("neither {first:?} nor {second:?} is a file or folder, and one filter of cases is allowed")
+                bail!("neither {first:?} nor {second:?} is a file or folder, and only one filter of cases is allowed")
             }
         }
     }
@@ -184,7 +184,7 @@ impl Suite {
         }
         let is_said = !selection.input.is_empty() || !selection.dim.is_empty() || selection.reference.is_some();
         let has_files = self.models.iter().any(|model| model.path.is_some());
-        ensure!(!is_said || has_files, "`--input`, `--dim` and `--reference` are for files: name them");
+        ensure!(!is_said || has_files, "`--input`, `--dim` and `--reference` are for files of models: name such files");
         for model in self.models.iter_mut().filter(|model| model.path.is_some()) {
             model.inputs.extend(selection.input.iter().cloned());
             model.dims.extend(selection.dim.iter().cloned());

@@ -31,10 +31,10 @@ pub fn can_be_evaluated(case: &Case, model: &Model) -> bool {
 pub fn answer_samples(session: &mut dyn Session, item: &WorkItem, folder: &RunFolder) -> Result<(), CaseFailure> {
     let WorkItem { case, model, .. } = item;
     let samples = Samples::open(model, case.sequence_length)?;
-    eprintln!("  evaluating {} samples of {}", samples.len(), samples.name());
+    eprintln!("  evaluating {} samples of {}", samples.len(), model.data_source.name());
     let names = model.output_names(case.phase);
     let mut evaluation = Evaluation {
-        data_source: samples.name().to_owned(),
+        data_source: model.data_source.name(),
         labels: samples.has_labels().then(Vec::new),
         ..Evaluation::default()
     };
