@@ -6,7 +6,7 @@ use std::path::Path;
 use anyhow::{Context, Result, bail, ensure};
 
 use super::entries::{Entry, Place, failed, find_name, originals};
-use super::user_files::{check_model_file, files_of, put_said, read_files};
+use super::user_files::{apply_table, check_model_file, files_of, read_files};
 use crate::definition::{CaseFailure, Model, ORIGINAL, Origin, Suite, SuiteModel, usable_name};
 
 /// Puts the models of a suite into the catalogue: files and weights of users, and the sources of samples. Names in the
@@ -114,7 +114,7 @@ fn add_models_with_paths(catalogue: &mut Vec<Entry>, suite: &mut Suite) -> Resul
         if let Ok(model) = &mut model {
             model.family = family.clone().unwrap_or_else(|| model.family.clone());
             model.modality = modality.clone().unwrap_or_else(|| model.modality.clone());
-            let own = put_said(model, table).with_context(|| format!("model {name:?}"))?;
+            let own = apply_table(model, table).with_context(|| format!("model {name:?}"))?;
             unknown = Some(own.into_iter().filter(|it| unknown.as_ref().is_none_or(|all| all.contains(it))).collect());
             inputs = model.inputs.iter().map(ToString::to_string).collect::<Vec<_>>().join(" ");
         }

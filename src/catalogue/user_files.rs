@@ -166,25 +166,25 @@ fn with_own_weights(name: &str, variant: &str, weights: &Path, packaged: &[Model
     })
 }
 
-/// Puts what a table of a suite says of inputs, sizes and the reference into the model of its file. Returns what of it the file
+/// Gives a model of a file the inputs, sizes and reference of its table in a suite. Returns the inputs and sizes that the file
 /// does not have.
 ///
 /// # Errors
-/// The model is one of weights, whose architecture says all this.
-pub(super) fn put_said(model: &mut Model, said: &SuiteModel) -> Result<Vec<String>> {
-    if said.inputs.is_empty() && said.dims.is_empty() && said.reference.is_none() {
+/// The file has weights only, whose architecture says all this, or the text of an input is wrong.
+pub(super) fn apply_table(model: &mut Model, table: &SuiteModel) -> Result<Vec<String>> {
+    if table.inputs.is_empty() && table.dims.is_empty() && table.reference.is_none() {
         return Ok(Vec::new());
     }
     let Origin::Files { reference, .. } = &mut model.origin else {
         bail!("a file of weights has the inputs and the reference of its architecture");
     };
-    if let Some(path) = &said.reference {
+    if let Some(path) = &table.reference {
         ensure!(path.exists(), "there is no reference {}", path.display());
         *reference = Some(path.clone());
     }
     let mut unknown = Vec::new();
     let mut inputs = model.inputs.clone();
-    for text in &said.inputs {
+    for text in &table.inputs {
         let given: TensorSpec = text.parse()?;
         let has_values = given.below.is_some() || given.constant.is_some();
         match inputs.iter_mut().find(|input| input.name == given.name) {
@@ -196,8 +196,8 @@ pub(super) fn put_said(model: &mut Model, said: &SuiteModel) -> Result<Vec<Strin
     let is_unknown = |(name, size): &(&String, &usize)| {
         with_dimensions(inputs.clone(), &BTreeMap::from([((*name).clone(), **size)])) == inputs
     };
-    unknown.extend(said.dims.iter().filter(is_unknown).map(|(name, _)| format!("open size {name:?}")));
-    *model = model.clone().with_inputs(with_dimensions(inputs, &said.dims));
+    unknown.extend(table.dims.iter().filter(is_unknown).map(|(name, _)| format!("open size {name:?}")));
+    *model = model.clone().with_inputs(with_dimensions(inputs, &table.dims));
     Ok(unknown)
 }
 

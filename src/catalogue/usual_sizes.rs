@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use crate::definition::{ANY_SHAPE, BATCH, Dimension, ElementType, Model, TensorSpec, with_dimensions};
 
-/// What an open size is of, as far as shape and names tell.
+/// What an open size measures, as far as shapes and names tell.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Kind {
     Height,
@@ -169,7 +169,7 @@ fn with_shape(input: &TensorSpec, number: usize) -> TensorSpec {
     TensorSpec { shape, ..input.clone() }
 }
 
-/// The flags that say what an attempt puts in for the open sizes of a model.
+/// The flags that give the open sizes of a model the values of an attempt.
 pub fn flags(model: &Model, attempt: &Model) -> String {
     let quoted = |text: String| {
         let is_plain = |c: char| c.is_ascii_alphanumeric() || "._-=".contains(c);
