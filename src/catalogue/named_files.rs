@@ -38,7 +38,7 @@ pub fn models_of_paths(words: &[String]) -> Result<Vec<SuiteModel>> {
         if path.is_dir() {
             let found = WalkDir::new(&path).sort_by_file_name().into_iter().flatten().map(walkdir::DirEntry::into_path);
             let found: Vec<_> = found.filter(|file| is_graph(file) || is_weights_with_toml(file)).collect();
-            ensure!(!found.is_empty(), "{} has no model: there are `.onnx` and `.pt` files", path.display());
+            ensure!(!found.is_empty(), "{} has no model: files of models end with `.onnx` or `.pt`", path.display());
             files.extend(found.into_iter().map(|file| (None, file)));
         } else {
             ensure!(path.is_file(), "there is no file {}", path.display());

@@ -16,30 +16,14 @@ impl DataSource {
             DataSource::Synthetic => true,
             DataSource::Recorded(path) => {
                 let has_all = |names: Vec<String>| {
-                    model.inputs.iter().all(|input| names.contains(&format!("{INPUT}{}", input.name)))
+                    model.inputs.iter().all(|input| names.contains(&format!("input.{}", input.name)))
                 };
                 tensor_names(path).is_none_or(has_all)
             }
             DataSource::ImageFolder(_) => model.picture_size().is_some(),
         }
     }
-
-    /// The models that the samples can be for, in words.
-    pub fn needs(&self) -> &'static str {
-        match self {
-            DataSource::Synthetic => "any model",
-            DataSource::Recorded(_) => {
-                "recorded samples are for a model of which the file has each input as a tensor `input.<name>`"
-            }
-            DataSource::ImageFolder(_) => {
-                "pictures are for a model whose only input is f32 [batch, 3, height, width], with sizes that are fixed"
-            }
-        }
-    }
 }
-
-/// The prefix of the names of recorded inputs.
-const INPUT: &str = "input.";
 
 /// The reference beside a graph: `NAME_output_0.pb`, `NAME.npz`, `NAME.safetensors` with outputs, or a folder `test_data_set_0`
 /// as ONNX's own tests have it.

@@ -122,7 +122,7 @@ fn add_models_with_paths(catalogue: &mut Vec<Entry>, suite: &mut Suite) -> Resul
         catalogue.push(Entry { name: name.clone(), variant: variant.into(), hub_id: None, place: Place::Suite, model });
     }
     match unknown.as_deref() {
-        Some([first, ..]) => bail!("no file has an {first}: there are {inputs}"),
+        Some([first, ..]) => bail!("no file has an {first}; the inputs are {inputs}"),
         _ => Ok(()),
     }
 }

@@ -1,5 +1,5 @@
 //! A case: one combination of model, variant, phase, sequence length, backend, device, dtype and batch size, which is
-//! one Criterion benchmark.
+//! one Criterion benchmark; its id, and the cost of one of its calls.
 
 use std::fmt;
 
@@ -135,6 +135,23 @@ pub struct BenchmarkId {
 impl fmt::Display for BenchmarkId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}/{}/{}", self.group, self.function, self.value)
+    }
+}
+
+/// The cost of one call, for the whole batch.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Cost {
+    /// Floating-point operations.
+    pub flops: u64,
+    /// Weights, inputs and outputs, each once.
+    pub bytes: u64,
+}
+
+impl Cost {
+    /// Operations for each byte that has to be moved: Williams, Waterman and Patterson, "Roofline: an insightful visual
+    /// performance model for multicore architectures", CACM 52(4), 2009, call it operational intensity.
+    pub fn intensity(self) -> Option<f64> {
+        (self.bytes > 0).then(|| self.flops as f64 / self.bytes as f64)
     }
 }
 

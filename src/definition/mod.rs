@@ -1,7 +1,6 @@
 //! The types of what is measured: models, suites, cases and what became of them. Nothing here reads a file.
 
 mod case;
-mod cost;
 mod data_source;
 mod dtype;
 mod model;
@@ -10,8 +9,7 @@ mod status;
 mod suite;
 mod tensor_spec;
 
-pub use case::{BenchmarkId, Boundary, Case, ORIGINAL, Phase, check_component, usable_name};
-pub use cost::Cost;
+pub use case::{BenchmarkId, Boundary, Case, Cost, ORIGINAL, Phase, check_component, usable_name};
 pub use data_source::{DataSource, ImageFolderSettings};
 pub use dtype::{Dtype, Quantization};
 pub use model::{CALIBRATION, Generation, Model, Origin, Part, PhasePlan, REFERENCE, Tolerance, WHOLE, whole};

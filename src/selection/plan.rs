@@ -109,7 +109,7 @@ fn runnable_model<'a>(
     capabilities.check_device(&case.backend, &case.device)?;
     if model.dtype != Dtype::F32 && case.dtype != model.dtype {
         return Err(CaseFailure::unsupported(format!(
-            "its file computes in {}: only one of f32 is made into {}",
+            "its file computes in {}: only a file of f32 is converted to {}",
             model.dtype, case.dtype
         )));
     }
@@ -117,7 +117,7 @@ fn runnable_model<'a>(
     let is_open = model.has_sequence() && case.sequence_length.is_none();
     if is_open && matches!(model.origin, Origin::Packaged { .. }) {
         return Err(CaseFailure::failed(
-            "the model needs a sequence length: say `seq_lens` in the suite, or `--seq-lens`",
+            "the model needs a sequence length: give `seq_lens` in the suite, or `--seq-lens`",
         ));
     }
     Ok(model)
