@@ -11,7 +11,7 @@ use serde::de::DeserializeOwned;
 use super::recorded_tensors::reference_of;
 use super::usual_sizes::with_usual_values;
 use crate::definition::{
-    ANY_SHAPE, DataSource, Dimension, Dtype, ElementType, Model, Origin, SuiteModel, TensorSpec, Tolerance,
+    ANY_SHAPE, BATCH, DataSource, Dimension, Dtype, ElementType, Model, Origin, SuiteModel, TensorSpec, Tolerance,
     check_component, whole, with_dimensions,
 };
 use crate::onnx;
@@ -137,7 +137,7 @@ pub fn read_files(name: &str, variant: &str, files: &[PathBuf], packaged: &[Mode
         tolerance: sidecar.tolerance.unwrap_or_default(),
         dtype,
         data_source: DataSource::Synthetic,
-        origin: Origin::Files { onnx, torchscript, reference },
+        origin: Origin::Files { onnx, torchscript, reference, quantization: None },
     })
 }
 
@@ -199,6 +199,20 @@ pub(super) fn apply_table(model: &mut Model, table: &SuiteModel) -> Result<Vec<S
     unknown.extend(table.dims.iter().filter(is_unknown).map(|(name, _)| format!("open size {name:?}")));
     *model = model.clone().with_inputs(with_dimensions(inputs, &table.dims));
     Ok(unknown)
+}
+
+/// Gives the inputs of another form of a model the sizes and values of the first one's, place by place, where its own file leaves
+/// sizes open.
+pub(super) fn inherit_inputs(model: &mut Model, first: &Model) {
+    let is_open = |input: &TensorSpec| {
+        let is_symbol = |size: &Dimension| matches!(size, Dimension::Symbol(name) if name != BATCH);
+        input.shape.iter().any(is_symbol)
+    };
+    if model.inputs.len() == first.inputs.len() && model.inputs.iter().any(is_open) {
+        let inputs = model.inputs.iter().zip(&first.inputs);
+        let inputs = inputs.map(|(own, first)| TensorSpec { name: own.name.clone(), ..first.clone() });
+        *model = model.clone().with_inputs(inputs.collect());
+    }
 }
 
 /// The inputs of a TorchScript archive, which has their names and not their shapes.

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use anyhow::Result;
 
+use super::activation_ranges::measure_ranges;
 use super::input_sizes::find_sizes;
 use super::plan::{Plan, make_plan};
 use super::protocol::{ARM_PROTOCOL, ArmCase, ArmPlan, ArmStart, Job, Preparations, Purpose, WorkItem};
@@ -38,6 +39,7 @@ pub fn plan_arms(paths: &Paths, request: &ArmRequest) -> Result<ArmPlan> {
     let Plan { suite, mut cases } = make_plan(paths, &request.selection, &request.effort)?;
     let mut prepared = Preparations::default();
     find_sizes(&mut cases, |_| true, &suite.effort, paths, &mut prepared)?;
+    measure_ranges(&mut cases, |_| true, &suite.effort, paths)?;
     let effort = Effort { watch: false, threads: Some(suite.effort.effective_threads()), ..suite.effort };
     let work: Vec<_> = cases.iter().map(|planned| prepared.work_item(planned, paths)).collect();
     let folder = RunFolder::new(request.folder.join("verification"));

@@ -4,6 +4,7 @@
 //! manifest, and lets a supervisor start this executable once more for each backend and device; such a worker process does its
 //! job in [`run_as_worker`].
 
+mod activation_ranges;
 mod arm_plan;
 mod bench;
 mod calibration;

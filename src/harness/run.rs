@@ -7,6 +7,7 @@ use anyhow::{Result, anyhow, bail};
 use clap::Parser;
 use jiff::Timestamp;
 
+use super::activation_ranges::measure_ranges;
 use super::calibration;
 use super::expected_time::ExpectedTimes;
 use super::input_sizes::find_sizes;
@@ -46,6 +47,7 @@ pub fn run(paths: &Paths, request: &Request) -> Result<FinishedRun> {
     if !(request.is_dry || is_measured && parsed.mode() == Mode::List) {
         let is_selected = |case: &Case| filter.is_match(&case.to_string());
         find_sizes(&mut cases, is_selected, &suite.effort, paths, &mut preparations)?;
+        measure_ranges(&mut cases, is_selected, &suite.effort, paths)?;
     }
     let selected: Vec<&PlannedCase> =
         cases.iter().filter(|planned| filter.is_match(&planned.case.to_string())).collect();

@@ -6,7 +6,7 @@ use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
 
 use crate::backend::LoadRequest;
-use crate::definition::{Case, Effort, Model};
+use crate::definition::{Case, Effort, Model, Status};
 use crate::fixture::Artifacts;
 use crate::run_data::{Record, RunFolder};
 
@@ -32,6 +32,8 @@ pub enum Purpose {
     Load,
     /// Find the first item that runs, and answer which it is: they are one case with different sizes.
     TrySizes,
+    /// Answer the ranges of the inputs and outputs of the only item, over samples of its model.
+    Calibrate,
 }
 
 impl Purpose {
@@ -77,6 +79,11 @@ pub struct WorkItem {
 }
 
 impl WorkItem {
+    pub fn new(case: Case, model: Model, artifacts: Artifacts) -> Self {
+        let row = Record { case_id: case.to_string(), status: Status::Ok, ..Record::default() };
+        WorkItem { row, case, model, artifacts, is_evaluated: false, expected_seconds: 0.0 }
+    }
+
     pub fn id(&self) -> String {
         self.case.to_string()
     }

@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 use fs_err::OpenOptions;
 use nix::sys::signal::Signal;
+use serde::de::DeserializeOwned;
 
 use super::relay::relay;
 use super::{DEBUG_LOG, Interrupted, Supervisor, is_interrupted, is_interrupted_with};
@@ -18,6 +19,7 @@ use crate::backend;
 use crate::definition::{CaseFailure, Status};
 use crate::harness::protocol::{JOB, Job, Purpose};
 use crate::machine::kernel_number;
+use crate::run_data::CriterionArguments;
 
 /// How often the supervisor looks at a worker. It sleeps in between, so as not to disturb what is measured.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
@@ -92,13 +94,25 @@ impl Supervisor<'_> {
         Ok(EndedWorker { status, last_words, seconds_in_case, timed_out_after, ran_out_of_memory })
     }
 
-    /// Runs a worker with a job that leaves its answer in a file, and returns the file's text, or why there is none.
+    /// Runs a worker with a job that leaves its answer in a file, and returns the answer, or why there is none.
     ///
     /// # Errors
     /// As [`Self::run_worker`].
-    pub fn ask(&self, job: &Job) -> Result<Result<String, CaseFailure>> {
-        let ended = self.run_worker(job, "question")?;
-        Ok(std::fs::read_to_string(job.answer_path()).map_err(|_| ended.failure()))
+    pub fn ask<T: DeserializeOwned>(job: Job) -> Result<Result<T, CaseFailure>> {
+        let parsed = CriterionArguments::default();
+        let supervisor = Supervisor {
+            job,
+            groups: Vec::new(),
+            arguments: Vec::new(),
+            parsed: &parsed,
+            is_silent: true,
+            debug: false,
+        };
+        let ended = supervisor.run_worker(&supervisor.job, "question")?;
+        match std::fs::read(supervisor.job.answer_path()) {
+            Ok(answer) => Ok(serde_json::from_slice(&answer)?),
+            Err(_) => Ok(Err(ended.failure())),
+        }
     }
 
     fn spawn(&self, job: &Job, path: &Path) -> Result<Child> {

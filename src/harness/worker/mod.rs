@@ -49,6 +49,7 @@ fn do_job(path: &Path) -> Result<()> {
         Purpose::MeasureAgain => worker.measure_all_again(),
         Purpose::Observe => items.try_for_each(|(_, item)| worker.observe(item)),
         Purpose::TrySizes => worker.try_sizes(),
+        Purpose::Calibrate => worker.calibrate(),
         Purpose::Load => items.try_for_each(|(_, item)| worker.start_cold(item).map(drop)),
         Purpose::Measure | Purpose::MeasureUnverified => measure::measure(&job),
     }
@@ -144,6 +145,15 @@ impl Worker<'_> {
                 break;
             }
         }
+        Ok(fs_err::write(self.job.answer_path(), serde_json::to_vec(&answer)?)?)
+    }
+
+    fn calibrate(&mut self) -> Result<()> {
+        let item = self.job.work.first().context("there is nothing to calibrate")?;
+        let answer = unwinding(|| {
+            let mut loaded = self.load(item, &mut Outcome::new(item.row.clone()))?;
+            evaluation::ranges_over_samples(loaded.session.session(), item)
+        });
         Ok(fs_err::write(self.job.answer_path(), serde_json::to_vec(&answer)?)?)
     }
 
