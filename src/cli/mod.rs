@@ -12,7 +12,6 @@ mod report;
 mod run;
 mod selftest;
 mod store;
-mod values;
 mod variants;
 mod verify;
 

@@ -92,8 +92,8 @@ fn try_sizes(item: &WorkItem, effort: &Effort) -> Result<Result<Model, CaseFailu
     let effort = Effort { timeout_seconds: effort.timeout_seconds.min(PATIENCE), ..effort.clone() };
     let work = attempts.iter().map(|model| WorkItem { model: model.clone(), ..item.clone() }).collect();
     let job = Job { work, ..Job::new(Purpose::TrySizes, &folder, place.path(), &effort) };
-    let answer: Result<usize, CaseFailure> = Supervisor::ask(job)?;
     let name = item.case.benchmark_id().group;
+    let answer: Result<usize, CaseFailure> = Supervisor::ask(job)?;
     Ok(match answer {
         Ok(number) => {
             let flags = flags(open, &attempts[number]);

@@ -2,7 +2,6 @@
 
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
 
 use crate::backend::LoadRequest;
@@ -122,21 +121,5 @@ impl Job {
             dtype: item.case.dtype,
             threads: self.effort.effective_threads(),
         }
-    }
-
-    /// Writes the job for the worker.
-    ///
-    /// # Errors
-    /// The file cannot be written.
-    pub fn write(&self, path: &Path) -> Result<()> {
-        Ok(fs_err::write(path, serde_json::to_vec(self)?)?)
-    }
-
-    /// Reads the job that the supervisor has written.
-    ///
-    /// # Errors
-    /// The file cannot be read.
-    pub fn read(path: &Path) -> Result<Self> {
-        serde_json::from_slice(&fs_err::read(path)?).with_context(|| path.display().to_string())
     }
 }

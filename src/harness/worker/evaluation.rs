@@ -57,7 +57,7 @@ pub fn answer_samples(session: &mut dyn Session, item: &WorkItem, folder: &RunFo
         if said.elapsed() >= PROGRESS_EVERY {
             said = Instant::now();
             eprintln!("  {} of {} samples", place + 1, samples.len());
-            folder.append(&Event::Evaluating { id: item.id(), samples: place + 1 })?;
+            folder.append(&Event::Evaluating { id: item.id() })?;
         }
     }
     for why in &evaluation.unreadable {
@@ -80,9 +80,6 @@ struct Output {
 }
 
 /// Runs the session over a batch of samples; there may be fewer than the batch size.
-///
-/// # Errors
-/// The call fails, there is no such output, or the labels are not for it.
 fn answer(
     session: &mut dyn Session,
     batch_size: usize,
