@@ -29,7 +29,7 @@ struct SampleJson {
     times: Vec<f64>,
 }
 
-/// `estimates.json`, in nanoseconds a call.
+/// `estimates.json`, in nanoseconds per call.
 #[derive(Clone, Debug, Deserialize)]
 pub struct Estimates {
     pub mean: Estimate,
@@ -74,7 +74,7 @@ pub struct LatencyLog {
     /// Nanoseconds of each call of the warm-up, in order. Not part of any figure.
     #[serde(default)]
     pub warm_up_ns: Vec<u64>,
-    /// Nanoseconds of each call, one list a sample. Their sums are the `times` of `sample.json`.
+    /// Nanoseconds of each call, one list per sample. Their sums are the `times` of `sample.json`.
     pub samples_ns: Vec<Vec<u64>>,
     /// Whether each sample was disturbed by a hypervisor or other processes; absent where that is unknown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -88,7 +88,7 @@ pub struct MeasuredEntry {
     pub estimates: Estimates,
     /// `Flat` if each sample has the same number of calls.
     pub sampling_mode: String,
-    /// Nanoseconds of each call, one list a sample.
+    /// Nanoseconds of each call, one list per sample.
     pub samples_ns: Vec<Vec<u64>>,
     /// Whether each sample was disturbed, where that is known.
     pub disturbed: Option<Vec<bool>>,
@@ -155,7 +155,7 @@ fn has_same_sums(sample: &SampleJson, log: &LatencyLog) -> bool {
     counts.eq(sample.iters.iter().copied()) && sums.eq(sample.times.iter().copied())
 }
 
-/// Criterion's mean is that of the samples' times a call; only rounding may differ.
+/// Criterion's mean is that of the samples' times per call; only rounding may differ.
 fn has_same_mean(sample: &SampleJson, estimates: &Estimates) -> bool {
     let mean = sample.times.iter().zip(&sample.iters).map(|(time, iters)| time / iters).sum::<f64>()
         / sample.times.len() as f64;

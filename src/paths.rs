@@ -1,4 +1,4 @@
-//! Where things lie: the project's root, and the folders below it.
+//! The paths of the project's root and of the folders below it.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 pub struct Paths {
     root: PathBuf,
     target: PathBuf,
-    /// Where Criterion's tree and the runs are, if not in their usual paths.
+    /// The folder of Criterion's tree and the runs, if they are not in their usual places.
     apart: Option<PathBuf>,
 }
 
@@ -68,18 +68,18 @@ impl Paths {
         self.criterion().with_file_name("criterion-load")
     }
 
-    /// What runs leave beside Criterion's tree: a manifest and the outcomes of each.
+    /// The folders of runs, beside Criterion's tree, each with a manifest and the outcomes of the cases.
     pub fn runs(&self) -> PathBuf {
         let criterion = self.criterion();
         criterion.parent().unwrap_or(&self.target).join("inferbench").join("runs")
     }
 
-    /// The same for runs that keep no measurement: verifications, tests, profiles.
+    /// The folders of runs whose measurements are not kept: verifications, tests and profiles.
     pub fn unkept_runs(&self) -> PathBuf {
         self.runs().with_file_name("unkept-runs")
     }
 
-    /// What `inferbench selftest` found last.
+    /// The last result of `inferbench selftest`.
     pub fn selftest(&self) -> PathBuf {
         self.runs().with_file_name("selftest.json")
     }
@@ -89,12 +89,12 @@ impl Paths {
         variable("INFERBENCH_PEAKS").map_or_else(|| self.runs().with_file_name("peaks.json"), PathBuf::from)
     }
 
-    /// Duels, and what they build.
+    /// The folder of duels and of what they build.
     pub fn duels(&self) -> PathBuf {
         self.runs().with_file_name("duel")
     }
 
-    /// Where reports go, which are the history of runs.
+    /// The folder of reports, which is the history of runs.
     pub fn reports(&self) -> PathBuf {
         variable("INFERBENCH_REPORTS").map_or_else(|| self.root.join("target-reports"), PathBuf::from)
     }

@@ -36,7 +36,7 @@ def onnx_dynamic(_: nn.Module, graph: onnx.ModelProto) -> bytes:
 
 
 def onnx_static(_: nn.Module, graph: onnx.ModelProto) -> bytes:
-    """i8 weights of 7 bits with a scale a channel, and u8 activations with a fixed range.
+    """i8 weights of 7 bits with one scale per channel, and u8 activations with a fixed range.
 
     That is ONNX Runtime's advice for x86 without VNNI. With VNNI, i8 activations are as fast, and u8 weights take 1.4
     times as long.
@@ -58,7 +58,7 @@ def onnx_static(_: nn.Module, graph: onnx.ModelProto) -> bytes:
 
 
 def torch_static(original: nn.Module, _: onnx.ModelProto) -> bytes:
-    """i8 weights with a scale a channel, and activations of 7 bits with a fixed range.
+    """i8 weights with one scale per channel, and activations of 7 bits with a fixed range.
 
     The archive is frozen: code of one function, and its constants. A runtime packs the weights for its own engine.
     """

@@ -150,7 +150,7 @@ fn files_outside_the_zoo(model: &Model) -> Vec<PathBuf> {
     files.filter_map(|path| path.canonicalize().ok()).collect()
 }
 
-fn sorted_children(folder: &Path) -> Result<Vec<PathBuf>> {
+pub(super) fn sorted_children(folder: &Path) -> Result<Vec<PathBuf>> {
     if !folder.is_dir() {
         return Ok(Vec::new());
     }

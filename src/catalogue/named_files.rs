@@ -22,13 +22,13 @@ fn named(word: &str) -> (Option<String>, PathBuf) {
     }
 }
 
-/// Stems that say nothing: the folder names the model.
+/// Stems that do not describe a model, which is then named by its folder.
 const NAMELESS: [&str; 3] = ["model", "onnx", "network"];
 
 /// A model of each file, and of each one in and below a folder. A name may stand before a file: `NAME=FILE`.
 ///
 /// A file is named by its stem, and beside `net.onnx`, `net.int8.onnx` is the variant `int8` of it; `model.onnx` is named by its
-/// folder. Where a name comes again, the folder's stands before it.
+/// folder. If a name occurs again, that of the folder is put before it.
 ///
 /// # Errors
 /// A file is not there or of an unknown kind, or a folder has none.
@@ -38,7 +38,7 @@ pub fn models_of_paths(words: &[String]) -> Result<Vec<SuiteModel>> {
         if path.is_dir() {
             let found = WalkDir::new(&path).sort_by_file_name().into_iter().flatten().map(walkdir::DirEntry::into_path);
             let found: Vec<_> = found.filter(|file| is_graph(file) || is_weights_with_toml(file)).collect();
-            ensure!(!found.is_empty(), "{} has no model: there are `.onnx` and `.pt` files", path.display());
+            ensure!(!found.is_empty(), "{} has no model: files of models end with `.onnx` or `.pt`", path.display());
             files.extend(found.into_iter().map(|file| (None, standing_for(file))));
         } else {
             ensure!(path.is_file(), "there is no file {}", path.display());

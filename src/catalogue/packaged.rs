@@ -119,8 +119,9 @@ pub(super) struct Packaged {
 /// `model.toml` is missing, is not TOML, or lacks a field or has an unknown one.
 pub(super) fn read_packaged(folder: &Path) -> Result<Packaged> {
     let path = folder.join("model.toml");
-    let toml = toml::from_str(&fs_err::read_to_string(&path)?).with_context(|| path.display().to_string())?;
-    packaged(toml, folder).with_context(|| path.display().to_string())
+    let text = fs_err::read_to_string(&path)?;
+    let read = || packaged(toml::from_str(&text)?, folder);
+    read().with_context(|| path.display().to_string())
 }
 
 fn packaged(toml: PackagedToml, folder: &Path) -> Result<Packaged> {

@@ -1,12 +1,12 @@
-//! Puts the models of a suite into the catalogue: files and weights of users, and the sources of samples.
+//! Puts the models of a suite into the catalogue (files and weights of users, and the sources of samples), and finds the table
+//! `[[models]]` of the suite that says how an entry of the catalogue is run.
 
 use std::path::Path;
 
 use anyhow::{Context, Result, bail, ensure};
 
 use super::entries::{Entry, Place, add_derived, failed, find_name, originals};
-use super::suite_tables::table_of;
-use super::user_files::{MODEL_TOML, check_model_file, files_of, inherit_inputs, put_said, read_files};
+use super::user_files::{MODEL_TOML, apply_table, check_model_file, files_of, inherit_inputs, read_files};
 use crate::definition::{CaseFailure, Model, ORIGINAL, Origin, Suite, SuiteModel, usable_name};
 
 /// Puts the models of a suite into the catalogue: files and weights of users, and the sources of samples. Names in the
@@ -107,8 +107,8 @@ fn add_models_with_paths(catalogue: &mut Vec<Entry>, suite: &mut Suite) -> Resul
         catalogue.retain(|entry| !(entry.name == *name && entry.variant == variant && is_of_file(entry, path)));
         ensure!(
             !catalogue.iter().any(is_taken),
-            "model {name:?} {variant} has the name of another model: call it otherwise, as in `--path NAME={}`, or by another \
-             `name` or `variant` of the suite",
+            "model {name:?} {variant} has the name of another model: give it another one, as in `--path NAME={}`, or by another \
+             `name` or `variant` in the suite",
             path.display()
         );
         let mut model = read_files(name, variant, &files_of(path), &packaged);
@@ -119,7 +119,7 @@ fn add_models_with_paths(catalogue: &mut Vec<Entry>, suite: &mut Suite) -> Resul
             if let Some(Entry { model: Ok(first), place: Place::Suite, .. }) = first {
                 inherit_inputs(model, first);
             }
-            let own = put_said(model, table).with_context(|| format!("model {name:?}"))?;
+            let own = apply_table(model, table).with_context(|| format!("model {name:?}"))?;
             unknown = Some(own.into_iter().filter(|it| unknown.as_ref().is_none_or(|all| all.contains(it))).collect());
             inputs = model.inputs.iter().map(ToString::to_string).collect::<Vec<_>>().join(" ");
         }
@@ -128,7 +128,7 @@ fn add_models_with_paths(catalogue: &mut Vec<Entry>, suite: &mut Suite) -> Resul
     }
     add_derived(catalogue);
     match unknown.as_deref() {
-        Some([first, ..]) => bail!("no file has an {first}: there are {inputs}"),
+        Some([first, ..]) => bail!("no file has an {first}; the inputs are {inputs}"),
         _ => Ok(()),
     }
 }
@@ -142,4 +142,47 @@ fn is_of_file(entry: &Entry, path: &Path) -> bool {
     };
     let is_same = |file: &Path| file.canonicalize().ok().is_some_and(|file| path.canonicalize().ok() == Some(file));
     entry.place == Place::Folder && files.iter().flatten().any(|file| is_same(file))
+}
+
+/// The word for all variants of a model.
+pub const ALL: &str = "all";
+
+/// Whether the asked variants include this one. Without a list, all are included.
+pub fn is_named(variant: &str, asked: Option<&[String]>) -> bool {
+    asked.is_none_or(|names| names.iter().any(|name| name == variant || name == ALL))
+}
+
+/// Whether an entry runs: without a list of variants, the original of a packaged model and all files of users do.
+pub fn is_chosen(entry: &Entry, asked: Option<&[String]>) -> bool {
+    let is_default = entry.variant == ORIGINAL || matches!(entry.place, Place::Folder | Place::Suite);
+    is_named(&entry.variant, asked) && (asked.is_some() || is_default)
+}
+
+/// The table with the settings of an entry: that of its file, or one that chooses it. If none does, because a flag has
+/// chosen the entry, it is the table of the model, if its tables agree.
+///
+/// # Errors
+/// Two tables choose it with different settings.
+pub fn table_of<'a>(suite: &'a Suite, entry: &Entry) -> Result<Option<&'a SuiteModel>> {
+    let of_model = || suite.models.iter().filter(|table| table.name == entry.name);
+    let own: Vec<&SuiteModel> = of_model().filter(|table| is_of(table, entry)).collect();
+    let is_chosen_by_flag = own.is_empty();
+    let tables = if is_chosen_by_flag { of_model().filter(|table| table.path.is_none()).collect() } else { own };
+    let settings = |it: &'a SuiteModel| (&it.batch_sizes, &it.phases, &it.seq_lens, &it.data_source);
+    let agree = tables.windows(2).all(|pair| settings(pair[0]) == settings(pair[1]));
+    ensure!(
+        agree || is_chosen_by_flag,
+        "two tables of the suite give {} {} different batch sizes, phases, sequence lengths or samples, and it runs once: put \
+         them into one table, or let each table have other `variants`",
+        entry.name,
+        entry.variant
+    );
+    Ok(tables.first().copied().filter(|_| agree))
+}
+
+fn is_of(table: &SuiteModel, entry: &Entry) -> bool {
+    match table.path {
+        Some(_) => table.variant.as_deref().unwrap_or(ORIGINAL) == entry.variant,
+        None => is_chosen(entry, table.variants.as_deref()),
+    }
 }

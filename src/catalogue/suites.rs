@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, anyhow};
 use serde_json::Value;
 
+use super::entries::{sorted_children, stem};
 use crate::definition::{DataSource, Suite, SuiteModel, backend_name};
 
 /// Reads a suite by its name or path.
@@ -17,7 +18,9 @@ pub fn read_suite(name_or_path: &str, models_folder: &Path) -> Result<Suite> {
     let is_path = name_or_path.contains(['/', '.']);
     let path = if is_path { PathBuf::from(name_or_path) } else { folder.join(format!("{name_or_path}.toml")) };
     let text = fs_err::read_to_string(&path).map_err(|error| {
-        let names = suite_names(&folder).join(", ");
+        let files = sorted_children(&folder).unwrap_or_default();
+        let names = files.iter().filter(|file| file.extension().is_some_and(|extension| extension == "toml"));
+        let names = names.map(|file| stem(file)).collect::<Vec<_>>().join(", ");
         anyhow!("no suite {name_or_path:?} ({error}); there are {names}, or give a path")
     })?;
     let is_json = path.extension().is_some_and(|extension| extension == "json");
@@ -50,17 +53,6 @@ fn custom_set(text: &str) -> Result<Suite> {
     let models = entries.into_iter().map(model).collect::<Result<Vec<_>>>()?;
     let defaults: Suite = toml::from_str(CUSTOM_SET)?;
     Ok(Suite { allows_unknown_models: true, models, ..defaults })
-}
-
-fn suite_names(folder: &Path) -> Vec<String> {
-    let mut names: Vec<String> = fs_err::read_dir(folder)
-        .into_iter()
-        .flatten()
-        .flatten()
-        .filter_map(|entry| entry.file_name().to_string_lossy().strip_suffix(".toml").map(str::to_owned))
-        .collect();
-    names.sort();
-    names
 }
 
 /// Makes the paths of a suite relative to the folder of its file.

@@ -9,11 +9,11 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
 use super::packaged::read_packaged;
-use super::reference_files::reference_of;
+use super::recorded_tensors::reference_of;
 use super::usual_sizes::with_usual_values;
 use crate::definition::{
-    ANY_SHAPE, BATCH, DataSource, Dimension, Dtype, ElementType, GivenInput, Model, Origin, SuiteModel, TensorSpec,
-    Tolerance, check_component, whole, with_dimensions,
+    ANY_SHAPE, BATCH, DataSource, Dimension, Dtype, ElementType, Model, Origin, SuiteModel, TensorSpec, Tolerance,
+    check_component, whole, with_dimensions,
 };
 use crate::onnx;
 
@@ -184,45 +184,38 @@ fn with_own_weights(name: &str, variant: &str, weights: &Path, packaged: &[Model
     })
 }
 
-/// Puts what a table of a suite says of inputs, sizes and the reference into the model of its file. Returns what of it the file
+/// Gives a model of a file the inputs, sizes and reference of its table in a suite. Returns the inputs and sizes that the file
 /// does not have.
 ///
 /// # Errors
-/// The model is one of weights, whose architecture says all this.
-pub(super) fn put_said(model: &mut Model, said: &SuiteModel) -> Result<Vec<String>> {
-    if said.inputs.is_empty() && said.dims.is_empty() && said.reference.is_none() {
+/// The file has weights only, whose architecture says all this, or the text of an input is wrong.
+pub(super) fn apply_table(model: &mut Model, table: &SuiteModel) -> Result<Vec<String>> {
+    if table.inputs.is_empty() && table.dims.is_empty() && table.reference.is_none() {
         return Ok(Vec::new());
     }
     let Origin::Files { reference, .. } = &mut model.origin else {
         bail!("its inputs and its reference are those of its architecture");
     };
-    if let Some(path) = &said.reference {
+    if let Some(path) = &table.reference {
         ensure!(path.exists(), "there is no reference {}", path.display());
         *reference = Some(path.clone());
     }
     let mut unknown = Vec::new();
     let mut inputs = model.inputs.clone();
-    for GivenInput(given) in &said.inputs {
+    for text in &table.inputs {
+        let given: TensorSpec = text.parse()?;
+        let has_values = given.below.is_some() || given.constant.is_some();
         match inputs.iter_mut().find(|input| input.name == given.name) {
-            Some(input) => {
-                let is_silent = given.below.is_none() && given.constant.is_none();
-                let (below, constant) =
-                    if is_silent { (input.below, input.constant) } else { (given.below, given.constant) };
-                *input = TensorSpec { below, constant, ..given.clone() };
-            }
+            Some(input) if has_values => *input = given,
+            Some(input) => (input.dtype, input.shape) = (given.dtype, given.shape),
             None => unknown.push(format!("input {:?}", given.name)),
         }
     }
-    let has = |name: &String| {
-        inputs.iter().any(|input| {
-            let is_symbol = |dimension: &Dimension| *dimension == Dimension::Symbol(name.clone());
-            let place = name.strip_prefix(&input.name).and_then(|rest| rest.strip_prefix('.')?.parse().ok());
-            input.shape.iter().any(is_symbol)
-                || place.is_some_and(|place: usize| input.shape.get(place).is_some_and(|size| size.fixed().is_none()))
-        })
+    let is_unknown = |(name, size): &(&String, &usize)| {
+        with_dimensions(inputs.clone(), &BTreeMap::from([((*name).clone(), **size)])) == inputs
     };
-    unknown.extend(said.dims.keys().filter(|name| !has(name)).map(|name| format!("open size {name:?}")));
-    *model = model.clone().with_inputs(with_dimensions(inputs, &said.dims));
+    unknown.extend(table.dims.iter().filter(is_unknown).map(|(name, _)| format!("open size {name:?}")));
+    *model = model.clone().with_inputs(with_dimensions(inputs, &table.dims));
     Ok(unknown)
 }
 

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use crate::definition::{ANY_SHAPE, BATCH, Dimension, ElementType, Model, TensorSpec, with_dimensions};
 
-/// What an open size is of, as far as shape and names tell.
+/// What an open size measures, as far as shapes and names tell.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Kind {
     Height,
@@ -20,23 +20,9 @@ enum Kind {
     Rows,
 }
 
-const PICTURES: [[usize; 2]; 15] = [
-    [224, 224],
-    [640, 640],
-    [256, 256],
-    [48, 320],
-    [512, 512],
-    [32, 320],
-    [416, 416],
-    [64, 256],
-    [128, 128],
-    [299, 299],
-    [384, 384],
-    [28, 28],
-    [32, 32],
-    [1024, 1024],
-    [32, 100],
-];
+/// The usual heights of pictures, and their widths at the same places.
+const HEIGHTS: [usize; 15] = [224, 640, 256, 48, 512, 32, 416, 64, 128, 299, 384, 28, 32, 1024, 32];
+const WIDTHS: [usize; 15] = [224, 640, 256, 320, 512, 320, 416, 256, 128, 299, 384, 28, 32, 1024, 100];
 
 impl Kind {
     fn of(input: &TensorSpec, place: usize, symbol: &str, model: &Model) -> Self {
@@ -72,7 +58,8 @@ impl Kind {
     /// The usual size of attempt `number`.
     fn size(self, number: usize) -> usize {
         let sizes: &[usize] = match self {
-            Kind::Height | Kind::Width => return PICTURES[number % PICTURES.len()][usize::from(self == Kind::Width)],
+            Kind::Height => &HEIGHTS,
+            Kind::Width => &WIDTHS,
             Kind::Channels => &[3, 1, 4],
             Kind::Steps => &[128, 64, 32, 16, 100, 76, 77, 256, 512, 3000, 8, 1],
             Kind::Sound => &[16_000, 1280, 8000, 48_000, 160_000, 512, 400],
@@ -140,43 +127,29 @@ pub fn attempts(model: &Model, sequence: Option<usize>) -> Vec<Model> {
     if open.is_empty() {
         return Vec::new();
     }
-    let with_rows = |symbol: &str, number| {
-        let rows = if number < PICTURES.len() { Dimension::Symbol(BATCH.into()) } else { Dimension::Fixed(1) };
-        (symbol.to_owned(), rows)
-    };
     let mut attempts: Vec<Model> = Vec::new();
-    for number in 0..2 * PICTURES.len() {
+    for number in 0..2 * HEIGHTS.len() {
+        let rows = if number < HEIGHTS.len() { Dimension::Symbol(BATCH.into()) } else { Dimension::Fixed(1) };
         let mut sizes = BTreeMap::new();
-        let mut rows = BTreeMap::new();
-        for input in &model.inputs {
+        let mut inputs: Vec<TensorSpec> = model.inputs.iter().map(|input| with_shape(input, number)).collect();
+        for (input, sized) in model.inputs.iter().zip(&mut inputs) {
             for (place, dimension) in input.shape.iter().enumerate() {
                 let Dimension::Symbol(symbol) = dimension else { continue };
                 if !open.contains(&symbol.as_str()) || symbol.contains('+') || symbol == ANY_SHAPE {
                     continue;
                 }
                 match Kind::of(input, place, symbol, model) {
-                    Kind::Rows => rows.extend([with_rows(symbol, number)]),
+                    Kind::Rows => sized.shape[place] = rows.clone(),
                     kind => drop(sizes.entry(symbol.clone()).or_insert(kind.size(number))),
                 }
             }
         }
-        let longest = sizes.values().max().copied();
-        let inputs = model.inputs.iter().cloned().map(|input| with_shape(input, number));
-        let inputs = with_dimensions(inputs.collect(), &sizes).into_iter().map(|mut input| {
-            for dimension in &mut input.shape {
-                if let Dimension::Symbol(symbol) = dimension
-                    && let Some(row) = rows.get(symbol)
-                {
-                    *dimension = row.clone();
-                }
-            }
-            // The length of each sample of a padded batch.
-            if !is_floating(&input) && input.constant.is_none() && input.name.to_lowercase().contains("len") {
-                input.constant = longest.map(|size| size as f64);
-            }
-            input
-        });
-        let attempt = model.clone().with_inputs(inputs.collect());
+        let longest = sizes.values().max().map(|size| *size as f64);
+        let mut inputs = with_dimensions(inputs, &sizes);
+        // The length of each sample of a padded batch.
+        let is_length = |input: &&mut TensorSpec| !is_floating(input) && input.name.to_lowercase().contains("len");
+        inputs.iter_mut().filter(is_length).for_each(|input| input.constant = input.constant.or(longest));
+        let attempt = model.clone().with_inputs(inputs);
         let is_whole = attempt.open_dimensions(sequence).is_empty();
         if is_whole && !attempts.iter().any(|other| other.inputs == attempt.inputs) {
             attempts.push(attempt);
@@ -185,16 +158,18 @@ pub fn attempts(model: &Model, sequence: Option<usize>) -> Vec<Model> {
     attempts
 }
 
-fn with_shape(input: TensorSpec, number: usize) -> TensorSpec {
+/// The input with usual sizes, if its file does not say how many dimensions it has.
+fn with_shape(input: &TensorSpec, number: usize) -> TensorSpec {
     if input.shape != [Dimension::Symbol(ANY_SHAPE.into())] {
-        return input;
+        return input.clone();
     }
-    let shapes: &[&[usize]] = if is_floating(&input) { &FLOATING } else { &WHOLE_NUMBERS };
+    let shapes: &[&[usize]] = if is_floating(input) { &FLOATING } else { &WHOLE_NUMBERS };
     let sizes = shapes[number % shapes.len()].iter().map(|&size| Dimension::Fixed(size));
-    TensorSpec { shape: std::iter::once(Dimension::Symbol(BATCH.into())).chain(sizes).collect(), ..input }
+    let shape = std::iter::once(Dimension::Symbol(BATCH.into())).chain(sizes).collect();
+    TensorSpec { shape, ..input.clone() }
 }
 
-/// The flags that say what an attempt puts in for the open sizes of a model.
+/// The flags that give the open sizes of a model the values of an attempt.
 pub fn flags(model: &Model, attempt: &Model) -> String {
     let quoted = |text: String| {
         let is_plain = |c: char| c.is_ascii_alphanumeric() || "._-=".contains(c);

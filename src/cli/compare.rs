@@ -18,9 +18,9 @@ use crate::selftest::known_noise;
 #[derive(Args)]
 #[command(
     after_help = "A side is a run's id, a results.csv, a folder with one, a baseline that Criterion keeps, or `new` for \
-        the latest run; several with commas between them are runs of the same code.\n\n\
+        the latest run; several, separated by commas, are runs of the same code.\n\n\
         Exit codes: 0 no regression, 1 a regression (of time, memory, size, accuracy or status), 2 bad usage or a bad \
-        file, 3 nothing to compare, 4 too unstable to say: no case can be told.\n\n\
+        file, 3 nothing to compare, 4 the machine is too unstable to say anything about any case.\n\n\
         Examples:\n  inferbench compare main new\n  \
         inferbench compare 20260101T120000Z 20260102T120000Z --format markdown --output COMMENT.md\n  \
         inferbench compare before/results.csv after/results.csv --allow-different host --tolerance 10%\n  \
@@ -37,13 +37,13 @@ pub struct Arguments {
     history: HistoryArguments,
     #[command(flatten)]
     filter: CaseFilter,
-    /// Compare also where these differ, separated by commas
+    /// Also compare cases in which these conditions differ, separated by commas
     #[arg(long, value_enum, value_delimiter = ',', value_name = "CONDITION,…")]
     allow_different: Vec<Condition>,
-    /// A case that the candidate does not have is no regression
+    /// Do not count a case that the candidate lacks as a regression
     #[arg(long)]
     allow_missing: bool,
-    /// Smaller changes of the time do not matter: sure ones are shown as notices, and are no regression
+    /// Smaller changes of the time do not matter: those that are certain are shown as notices, not as regressions
     #[arg(long, value_name = "PERCENT", default_value = "5%", value_parser = fraction_below_one)]
     tolerance: f64,
     /// An increase of memory or of the model's size up to this is no regression
@@ -57,7 +57,7 @@ pub struct Arguments {
     confidence: f64,
     #[arg(long, value_enum, default_value = "table")]
     format: Format,
-    /// The columns of the table of other figures, in this order; `all` shows those of which something is known
+    /// The columns of the table of other figures, in this order; `all` shows every column that has a value
     #[arg(long, value_name = "NAMES", value_delimiter = ',', value_parser = PossibleValuesParser::new(columns::names()))]
     columns: Vec<String>,
     /// Write to this file instead of the terminal

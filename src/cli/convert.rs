@@ -16,7 +16,7 @@ use crate::run_data::{Distributions, RunFolder};
 
 /// Turn the measurements of a run into a folder of the history: results.csv, report.html, Parquet files of records and calls
 #[derive(Args)]
-#[command(after_help = "What another run has measured again since is refused.\n\n\
+#[command(after_help = "Cases that a later run has measured again are refused.\n\n\
         Examples:\n  inferbench convert\n  inferbench convert --run 20260101T120000Z --baseline main\n  \
         inferbench convert --output-dir /mnt/share/reports")]
 pub struct Arguments {
@@ -29,7 +29,7 @@ pub struct Arguments {
     /// Folder for the reports and the history [default: target-reports]
     #[arg(long, value_name = "FOLDER", visible_alias = "output")]
     output_dir: Option<PathBuf>,
-    /// Replace the run's results also by fewer of them
+    /// Replace the run's results even by fewer results
     #[arg(long)]
     replace: bool,
 }

@@ -15,19 +15,19 @@ use crate::report::table::{Column, Table};
 use crate::report::{Format, facts};
 use crate::run_data::Peaks;
 
-/// Show backends and devices: available or not, why not, and what would add them
+/// Show backends and devices: whether they are available, why not, and what would add them
 #[derive(Args)]
 #[command(
     after_help = "Examples:\n  inferbench devices --format json\n  inferbench devices --doctor\n  inferbench devices --calibrate --threads 4"
 )]
 pub struct Arguments {
-    /// Show instead what would disturb a measurement here, and how to mend it
+    /// Instead, show what would disturb a measurement on this machine, and how to fix it
     #[arg(long)]
     doctor: bool,
-    /// Measure instead how fast this machine multiplies matrices and copies memory, which `roofline_percent` refers to
+    /// Instead, measure how fast this machine multiplies matrices and copies memory; `roofline_percent` refers to these peaks
     #[arg(long, conflicts_with = "doctor")]
     calibrate: bool,
-    /// With `--calibrate`: as many threads as runs use; as many as processors where it is not said
+    /// With `--calibrate`: the number of threads that runs use [default: the number of processors]
     #[arg(long, requires = "calibrate", value_parser = clap::value_parser!(u16).range(1..))]
     threads: Option<u16>,
     #[arg(long, value_enum, default_value = "table")]

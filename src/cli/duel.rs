@@ -20,7 +20,7 @@ pub struct Arguments {
     /// The base: a git revision, an executable, a suite file, or `.` for the running inferbench
     #[arg(value_name = "BASE")]
     base: String,
-    /// The candidate, which may be slower than the base; several are measured beside each other
+    /// The candidate, which may be slower than the base; several are measured side by side
     #[arg(value_name = "CANDIDATE", required = true, num_args = 1..=MOST_CANDIDATES)]
     candidates: Vec<String>,
     #[command(flatten)]
@@ -32,7 +32,7 @@ pub struct Arguments {
 pub fn run(arguments: &Arguments) -> anyhow::Result<u8> {
     let paths = Paths::find();
     let _lock = keep_others_out(&paths)?;
-    // From here on Ctrl-C is asked for, and does not end the process where it is.
+    // From here on Ctrl-C is noted and asked for, and does not end the process at once.
     is_interrupted();
     let names: Vec<String> = [&arguments.base].into_iter().chain(&arguments.candidates).cloned().collect();
     let (programs, _worktrees) = resolve_all(&paths, &names)?;

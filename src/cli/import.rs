@@ -8,7 +8,7 @@ use std::process::Command;
 use anyhow::{Context, Result, ensure};
 use clap::Args;
 
-use crate::definition::{GivenInput, check_component, usable_name};
+use crate::definition::{TensorSpec, check_component, usable_name};
 use crate::exit_codes;
 use crate::paths::Paths;
 
@@ -33,7 +33,7 @@ pub struct Arguments {
     output: Option<PathBuf>,
     /// An input of a file that does not say its sizes: `x:f32[batch,3,224,224]`, `ids:i64[batch,sequence]<30522`
     #[arg(long, value_name = "NAME:TYPE[SIZES];…", value_delimiter = ';')]
-    input: Vec<GivenInput>,
+    input: Vec<TensorSpec>,
     /// Python 3.11 or later, which makes the environment
     #[arg(long, value_name = "PROGRAM", default_value = "python3")]
     python: PathBuf,
@@ -66,7 +66,7 @@ pub fn run(arguments: &Arguments) -> Result<u8> {
     command.arg(program).arg(&arguments.source).arg("--name").arg(&name).arg("--output").arg(&output);
     command.args(arguments.architecture.iter().flat_map(|architecture| ["--architecture", architecture]));
     for input in &arguments.input {
-        command.arg("--input").arg(String::from(input.clone()));
+        command.arg("--input").arg(input.to_string());
     }
     let status = command.status().with_context(|| {
         format!("Python does not start as {}: install Python 3.11 or later, or name it by `--python`", python.display())

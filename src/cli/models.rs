@@ -106,7 +106,7 @@ fn size_bytes(model: &Model, paths: &Paths) -> Option<u64> {
     let to_make = |dtype| fixture::bytes_to_prepare(model, &paths.prepared(), dtype).ok();
     match &model.origin {
         Origin::Files { onnx, torchscript, .. } => {
-            Some(fixture::bytes_on_disk(onnx.as_ref().or(torchscript.as_ref())?))
+            Some(fixture::Artifacts::default().size_bytes([onnx.as_deref().or(torchscript.as_deref())?]))
         }
         Origin::Packaged { .. } => match to_make(model.dtype)? {
             0 => {

@@ -11,7 +11,7 @@ use crate::harness::{Plan, make_plan, prepare_model};
 use crate::paths::Paths;
 use crate::selection::{EffortArguments, Selection};
 
-/// Make the weights and graphs that a suite needs; `cargo bench` does so too where they are missing
+/// Make the weights and graphs that a suite needs; `cargo bench` also makes those that are missing
 #[derive(Args)]
 #[command(after_help = "Example:\n  inferbench prepare --suite quick")]
 pub struct Arguments {

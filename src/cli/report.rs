@@ -40,10 +40,10 @@ pub struct Arguments {
     /// Run ids, folders of runs, or CSV files of one run [default: the latest run]
     #[arg(value_name = "RUN", conflicts_with_all = ["last", "all"])]
     runs: Vec<String>,
-    /// The last N runs
+    /// Show the last N runs
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..), conflicts_with = "all")]
     last: Option<u64>,
-    /// All runs that are kept
+    /// Show all runs of the history
     #[arg(long)]
     all: bool,
     #[command(flatten)]
@@ -52,13 +52,13 @@ pub struct Arguments {
     filter: CaseFilter,
     #[arg(long, value_enum, default_value = "table")]
     format: Form,
-    /// The columns of tables and Markdown, in this order; `all` shows those of which something is known
+    /// The columns of tables and Markdown, in this order; `all` shows every column that has a value
     #[arg(long, value_name = "NAMES", value_delimiter = ',', value_parser = PossibleValuesParser::new(columns::names()))]
     columns: Vec<String>,
     /// Write to this file instead of the terminal; HTML goes to report.html beside the results unless this says `-`
     #[arg(long, short, value_name = "FILE")]
     output: Option<PathBuf>,
-    /// Folder of the reports and the history, in which HTML is written [default: target-reports]
+    /// Folder of the reports and the history, where pages are written [default: target-reports]
     #[arg(long, value_name = "FOLDER")]
     output_dir: Option<PathBuf>,
     /// Write every chart into this folder, as SVG and PNG

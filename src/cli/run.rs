@@ -31,7 +31,7 @@ pub struct Arguments {
     selection: Selection,
     #[command(flatten)]
     effort: EffortArguments,
-    /// Keep Criterion's results under this name too
+    /// Also keep Criterion's results under this name
     #[arg(long, value_name = "NAME")]
     save_baseline: Option<String>,
     /// Compare with Criterion's results of that name
@@ -49,7 +49,7 @@ pub struct Arguments {
     /// Measure without comparing the outputs; the records say that nothing was verified
     #[arg(long)]
     benchmark_only: bool,
-    /// Go on with the last run where it was stopped; finished cases are not measured again
+    /// Continue the last run where it was stopped; finished cases are not measured again
     #[arg(long, conflicts_with = "dry_run")]
     resume: bool,
     /// Show the cases and about how long they take, and run nothing

@@ -54,7 +54,7 @@ fn table(selftest: &Selftest) -> String {
     });
     let lines = [
         ("two clock reads", format!("{:.1} ns", overhead.clock_reads_ns)),
-        ("null backend", format!("{:.1} ns a call, ratio {:.2}", overhead.null_call_ns, overhead.null_call_ratio)),
+        ("null backend", format!("{:.1} ns per call, ratio {:.2}", overhead.null_call_ns, overhead.null_call_ratio)),
         ("measured", format!("{case}: {} processes, {calls} calls, {:.3} ms", processes.len(), median)),
         ("disturbed", disturbed),
         ("between processes", format!("{:.2} % of their medians", smallest_change.deviation_percent)),

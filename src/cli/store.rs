@@ -87,7 +87,7 @@ fn chosen<'a>(history: &'a History, ids: &[String]) -> Result<Vec<&'a Run>> {
 struct Import {
     /// Run ids, folders of runs, CSV files of records, or .duckdb exports [default: every run in target-reports]
     sources: Vec<String>,
-    /// Take a run also where the history has more of it
+    /// Take a run even if the history has more of it
     #[arg(long)]
     replace: bool,
 }
@@ -190,16 +190,16 @@ fn export_folders(runs: &[&Run], target: &Path) -> Result<()> {
 )]
 #[command(group = ArgGroup::new("which").required(true).multiple(true))]
 struct Prune {
-    /// These runs
+    /// Remove these runs
     #[arg(long = "run", value_name = "ID", value_delimiter = ',', group = "which")]
     runs: Vec<String>,
-    /// All runs but this many, the latest
+    /// Remove all runs but the latest COUNT
     #[arg(long, value_name = "COUNT", group = "which")]
     keep: Option<usize>,
-    /// The runs that began before this day (UTC)
+    /// Remove the runs that began before this day (UTC)
     #[arg(long, value_name = "DATE", group = "which")]
     before: Option<Date>,
-    /// Remove the calls, and keep the results
+    /// Remove only the calls of these runs, and keep the results
     #[arg(long)]
     only_calls: bool,
     /// List what would be removed, and remove nothing

@@ -100,11 +100,11 @@ fn put_agreement(record: &mut Record, evaluation: &Evaluation, original: &Case, 
     let width = |evaluation: &Evaluation| evaluation.outputs.first().map_or(0, Vec::len);
     if width(evaluation) != width(answers) {
         let (width, of_original) = (width(evaluation), width(answers));
-        add_note(record, format!("{width} outputs a sample cannot be compared with {of_original} of {original}"));
+        add_note(record, format!("{width} outputs per sample cannot be compared with {of_original} of {original}"));
         return;
     }
     if width(evaluation) < 2 {
-        add_note(record, "one output a sample has no direction to be compared with the original's".into());
+        add_note(record, "one output per sample has no direction to be compared with the original's".into());
         return;
     }
     record.compared_with = Some(original.to_string());
@@ -227,7 +227,7 @@ mod tests {
             outputs: vec![vec![3.0; width]; 4],
             ..evaluation(&[0, 1, 2, 3])
         };
-        for (width, other, note) in [(1, 1, "one output a sample"), (3, 2, "2 outputs a sample")] {
+        for (width, other, note) in [(1, 1, "one output per sample"), (3, 2, "2 outputs per sample")] {
             let record = record_of(&answers([(&original, of_width(width)), (&pruned, of_width(other))]), &pruned);
             assert_eq!((record.output_cosine, record.compared_with), (None, None));
             assert!(record.message.as_ref().is_some_and(|message| message.contains(note)), "{:?}", record.message);

@@ -1,5 +1,5 @@
 //! A case: one combination of model, variant, phase, sequence length, backend, device, dtype and batch size, which is
-//! one Criterion benchmark.
+//! one Criterion benchmark; its id, and the cost of one of its calls.
 
 use std::fmt;
 
@@ -7,29 +7,14 @@ use anyhow::{Result, ensure};
 use clap::ValueEnum;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use strum::{Display, IntoStaticStr};
+use strum::Display;
 
 use super::dtype::Dtype;
 use super::tensor_spec::Sizes;
 
 /// Which piece of a model's work one call does.
-#[derive(
-    Clone,
-    Copy,
-    Debug,
-    Default,
-    PartialEq,
-    Eq,
-    Hash,
-    PartialOrd,
-    Ord,
-    Serialize,
-    Deserialize,
-    JsonSchema,
-    Display,
-    IntoStaticStr,
-    ValueEnum,
-)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Serialize, Deserialize, JsonSchema, Display, ValueEnum)]
 #[serde(rename_all = "lowercase")]
 #[strum(serialize_all = "lowercase")]
 #[value(rename_all = "lowercase")]
@@ -45,31 +30,9 @@ pub enum Phase {
     Decode,
 }
 
-impl Phase {
-    /// The name in ids and records.
-    pub fn name(self) -> &'static str {
-        self.into()
-    }
-}
-
 /// Where the time of a call begins and ends.
-#[derive(
-    Clone,
-    Copy,
-    Debug,
-    Default,
-    PartialEq,
-    Eq,
-    Hash,
-    PartialOrd,
-    Ord,
-    Serialize,
-    Deserialize,
-    JsonSchema,
-    Display,
-    IntoStaticStr,
-    ValueEnum,
-)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Serialize, Deserialize, JsonSchema, Display, ValueEnum)]
 #[serde(rename_all = "kebab-case")]
 #[strum(serialize_all = "kebab-case")]
 pub enum Boundary {
@@ -78,13 +41,6 @@ pub enum Boundary {
     Compute,
     /// From arrays of the host to arrays of the host.
     EndToEnd,
-}
-
-impl Boundary {
-    /// The name in ids and records.
-    pub fn name(self) -> &'static str {
-        self.into()
-    }
 }
 
 /// One case. A comparison pairs the equal cases of two runs.
@@ -136,7 +92,7 @@ impl Case {
             group = format!("{group}-seq{length}");
         }
         if self.phase != Phase::Forward {
-            group = format!("{group}-{}", self.phase.name());
+            group = format!("{group}-{}", self.phase);
         }
         if self.boundary != Boundary::Compute {
             group = format!("{group}-{}", self.boundary);
@@ -179,6 +135,23 @@ pub struct BenchmarkId {
 impl fmt::Display for BenchmarkId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}/{}/{}", self.group, self.function, self.value)
+    }
+}
+
+/// The cost of one call, for the whole batch.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Cost {
+    /// Floating-point operations.
+    pub flops: u64,
+    /// Weights, inputs and outputs, each once.
+    pub bytes: u64,
+}
+
+impl Cost {
+    /// Operations for each byte that has to be moved: Williams, Waterman and Patterson, "Roofline: an insightful visual
+    /// performance model for multicore architectures", CACM 52(4), 2009, call it operational intensity.
+    pub fn intensity(self) -> Option<f64> {
+        (self.bytes > 0).then(|| self.flops as f64 / self.bytes as f64)
     }
 }
 

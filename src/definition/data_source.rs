@@ -28,10 +28,8 @@ pub struct ImageFolderSettings {
     /// A text file with one class name per line, in the order of the model's outputs. The default is `classes.txt` in the
     /// folder. Without such a file the classes are the folders in the order of their names, as for torchvision's
     /// `ImageFolder`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub classes: Option<PathBuf>,
     /// The shorter side after resizing, in pixels. The default is 256/224 of the model's input.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resize: Option<usize>,
     /// The means of red, green and blue, for values from 0 to 1. The default is ImageNet's.
     #[serde(default = "imagenet_mean")]
@@ -40,7 +38,6 @@ pub struct ImageFolderSettings {
     #[serde(default = "imagenet_std")]
     pub std: [f32; 3],
     /// Use this many pictures, evenly spread over all of them.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub samples: Option<usize>,
 }
 

@@ -1,4 +1,4 @@
-//! The element types that models compute in.
+//! The element types that models compute in, and the kinds of quantisation to eight-bit integers.
 
 use clap::ValueEnum;
 use schemars::JsonSchema;
@@ -6,23 +6,8 @@ use serde::{Deserialize, Serialize};
 use strum::{Display, IntoStaticStr};
 
 /// The element type that a model computes in. The usual names of other libraries are read as well, such as `float16`.
-#[derive(
-    Clone,
-    Copy,
-    Debug,
-    Default,
-    PartialEq,
-    Eq,
-    Hash,
-    PartialOrd,
-    Ord,
-    Serialize,
-    Deserialize,
-    JsonSchema,
-    Display,
-    IntoStaticStr,
-    ValueEnum,
-)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Serialize, Deserialize, JsonSchema, Display, IntoStaticStr, ValueEnum)]
 #[serde(rename_all = "lowercase")]
 #[strum(serialize_all = "lowercase")]
 #[value(rename_all = "lowercase")]
@@ -50,6 +35,16 @@ impl Dtype {
     pub fn name(self) -> &'static str {
         self.into()
     }
+}
+
+/// Where the ranges of the activations of quantised products come from.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Quantization {
+    /// From the values of each call.
+    Dynamic,
+    /// From samples that were measured once: `calibration.toml`.
+    Static,
 }
 
 #[cfg(test)]

@@ -7,8 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::case::{ORIGINAL, Phase};
 use super::data_source::DataSource;
-use super::dtype::Dtype;
-use super::quantization::Quantization;
+use super::dtype::{Dtype, Quantization};
 use super::tensor_spec::{BATCH, Dimension, ElementType, SEQUENCE, TensorSpec};
 
 /// A model that can be made into cases.

@@ -8,9 +8,8 @@ use serde::{Deserialize, Serialize};
 
 use super::case::{Boundary, Phase};
 use super::data_source::DataSource;
-use super::device::parse_device;
 use super::dtype::Dtype;
-use super::tensor_spec::GivenInput;
+use super::names::parse_device;
 
 /// Which cases to run, and how much to measure of each. Read from `models/suites/<name>.toml` or a file of the user.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -65,7 +64,7 @@ pub struct SuiteModel {
     pub weights: Option<PathBuf>,
     /// Inputs of a model with a path, in place of those that its file says: `["x:f32[batch,3,224,224]"]`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub inputs: Vec<GivenInput>,
+    pub inputs: Vec<String>,
     /// Sizes that the file of a path leaves open, by their names, or as `x.2` for the third dimension of input `x`.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub dims: BTreeMap<String, usize>,
@@ -143,11 +142,8 @@ fn default_boundaries() -> Vec<Boundary> {
     vec![Boundary::Compute]
 }
 
-/// Threads that are always allowed, however few processors there are.
-const ALWAYS_ALLOWED_THREADS: usize = 64;
-
-/// Threads per processor that are allowed beyond that.
-const MOST_THREADS_PER_PROCESSOR: usize = 8;
+/// The most threads that can be asked for.
+const MOST_THREADS: f64 = 4096.0;
 
 fn processors() -> usize {
     std::thread::available_parallelism().map_or(1, |count| count.get())
@@ -172,12 +168,11 @@ impl Effort {
     fn check(&self) -> Result<()> {
         const YEAR: f64 = 365.0 * 86_400.0;
         const MOST_CALLS: f64 = 1e9;
-        let most_threads = ALWAYS_ALLOWED_THREADS.max(MOST_THREADS_PER_PROCESSOR * processors());
         for (name, number, least, most) in [
             ("processes", Some(self.processes as f64), 1.0, 1000.0),
             ("iterations", Some(self.iterations as f64), 1.0, MOST_CALLS),
             ("warmup", Some(self.warmup as f64), 0.0, MOST_CALLS),
-            ("threads", self.threads.map(|threads| threads as f64), 1.0, most_threads as f64),
+            ("threads", self.threads.map(|threads| threads as f64), 1.0, MOST_THREADS),
             ("least_s", Some(self.least_seconds), 0.0, YEAR),
             ("budget_s", Some(self.budget_seconds), 0.001, YEAR),
             ("timeout_s", Some(self.timeout_seconds), 0.001, YEAR),
@@ -201,33 +196,24 @@ impl Suite {
     pub fn check(&self) -> Result<()> {
         let of_models = self.models.iter().flat_map(|model| model.batch_sizes.iter().chain(&model.seq_lens));
         for SuiteModel { name, path, variant, variants, weights, inputs, dims, reference, .. } in &self.models {
-            ensure!(
-                path.is_some() || (inputs.is_empty() && dims.is_empty() && reference.is_none()),
-                "model {name:?}: `inputs`, `dims` and `reference` are for a model with a `path`"
-            );
-            ensure!(
-                path.is_some() || variant.is_none(),
-                "model {name:?}: `variant` says what the file of a `path` is; `variants = [...]` says which run"
-            );
-            ensure!(
-                path.is_none() || weights.is_none(),
-                "model {name:?}: a file of `path` has its weights inside; leave out `weights`"
-            );
-            ensure!(
-                path.is_none() || variants.is_none(),
-                "model {name:?}: the file of a `path` is one form of the model, which `variant` names; leave out `variants`"
-            );
+            let has_settings_of_file = !inputs.is_empty() || !dims.is_empty() || reference.is_some();
+            let wrong = match path {
+                None if has_settings_of_file => "`inputs`, `dims` and `reference` are for a model with a `path`",
+                None if variant.is_some() => {
+                    "`variant` says what the file of a `path` is; `variants = [...]` says which run"
+                }
+                Some(_) if weights.is_some() => "a file of `path` has its weights inside; leave out `weights`",
+                Some(_) if variants.is_some() => {
+                    "the file of a `path` is one form of the model, which `variant` names; leave out `variants`"
+                }
+                _ => continue,
+            };
+            bail!("model {name:?}: {wrong}");
         }
-        let weights: BTreeMap<_, _> = self
-            .models
-            .iter()
-            .filter(|model| model.path.is_none())
-            .map(|model| (&model.name, &model.weights))
-            .collect();
-        if let Some(SuiteModel { name, .. }) =
-            self.models.iter().find(|it| it.path.is_none() && it.weights != *weights[&it.name])
-        {
-            bail!(
+        let mut weights_of = BTreeMap::new();
+        for SuiteModel { name, weights, .. } in self.models.iter().filter(|model| model.path.is_none()) {
+            ensure!(
+                weights_of.entry(name).or_insert(weights) == &weights,
                 "two tables of the suite give {name} different weights: give those of a file a name of their own, as in \
                  {{ name = \"{name}-own\", path = \"own.safetensors\" }} with `architecture = \"{name}\"` in own.toml"
             );

@@ -64,10 +64,8 @@ pub struct TensorSpec {
     pub dtype: ElementType,
     pub shape: Vec<Dimension>,
     /// The seeded values of an integer input are below this, such as a vocabulary's size. The default is 2.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub below: Option<u64>,
     /// Every element of the input has this value, such as 1 in a mask.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub constant: Option<f64>,
 }
 
@@ -189,37 +187,10 @@ impl FromStr for TensorSpec {
         };
         read().with_context(|| {
             format!(
-                "{text:?} is no input; write NAME:TYPE[SIZES], as in `x:f32[batch,3,224,224]`, with `<30522` behind it for \
-                 whole numbers below that, or `=1` for that number throughout (f32, f64, i32, i64, u8, bool)"
+                "{text:?} is not an input; write NAME:TYPE[SIZES], as in `x:f32[batch,3,224,224]`, followed by `<30522` for integers \
+                 below that number, or by `=1` for that number in every element (f32, f64, i32, i64, u8, bool)"
             )
         })
-    }
-}
-
-/// A [`TensorSpec`] that is one line of text in a file.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(try_from = "String", into = "String")]
-pub struct GivenInput(pub TensorSpec);
-
-impl TryFrom<String> for GivenInput {
-    type Error = anyhow::Error;
-
-    fn try_from(text: String) -> Result<Self> {
-        text.parse()
-    }
-}
-
-impl From<GivenInput> for String {
-    fn from(GivenInput(input): GivenInput) -> Self {
-        input.to_string()
-    }
-}
-
-impl FromStr for GivenInput {
-    type Err = anyhow::Error;
-
-    fn from_str(text: &str) -> Result<Self> {
-        text.parse().map(GivenInput)
     }
 }
 

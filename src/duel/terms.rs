@@ -19,7 +19,7 @@ pub struct Terms {
     /// Seed of every random order [default: from the clock]
     #[arg(long, value_name = "N")]
     pub seed: Option<u64>,
-    /// Go on with the last duel of the same question from where it was stopped
+    /// Continue the last duel of the same question where it was stopped
     #[arg(long)]
     pub resume: bool,
     /// Whether nothing is said on standard error.
@@ -33,7 +33,7 @@ pub struct Rules {
     /// Let the scheduler choose the threads' processors; intervals get wider
     #[arg(long)]
     pub no_pin: bool,
-    /// Milliseconds of calls per slice, at least; an arm runs for one slice at a time, and for ten calls or more where they are long
+    /// The least milliseconds of calls per slice, for which one arm runs at a time; slices of long calls take longer
     #[arg(long = "slice", value_name = "MS", default_value = "2", value_parser = slice)]
     pub slice_ms: f64,
     /// Minutes that all cases may take together [default: 40 seconds for one case, 3 minutes for up to twelve]
@@ -42,13 +42,13 @@ pub struct Rules {
     /// Whether the minutes are used up, however narrow the interval is before.
     #[arg(skip)]
     pub are_minutes_used_up: bool,
-    /// Measure so many generations of processes, however wide the interval is, without a look at it before
+    /// Measure exactly this many generations of processes, without looking at the result before
     #[arg(long, value_name = "N", conflicts_with = "minutes", value_parser = clap::value_parser!(u16).range(1..=1000))]
     pub generations: Option<u16>,
-    /// Changes up to this do not matter
+    /// Changes up to this fraction do not matter
     #[arg(long, value_name = "FRACTION", default_value = "1%", value_parser = fraction_below_one)]
     pub tolerance: f64,
-    /// Make the candidate slower by this, to see whether it is found
+    /// Slow the candidate down by this fraction, to see whether the change is found
     #[arg(long, value_name = "FRACTION", value_parser = fraction)]
     pub null_slowdown: Option<f64>,
     /// Let every call take at least so many nanoseconds, so that the null backend has something to slow down

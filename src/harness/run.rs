@@ -169,7 +169,11 @@ fn check_samples(runnable: &[&WorkItem], of_suite: Option<&DataSource>) -> Resul
     if let Some(source) = of_suite.filter(|_| !runnable.is_empty())
         && !runnable.iter().any(|item| item.model.data_source == *source)
     {
-        bail!("none of the models can be evaluated by {}: {}", source.name(), source.needs());
+        bail!(
+            "none of the models can be evaluated by {}: recorded samples are for models of which the file has each input, as a \
+             tensor `input.<name>`, and pictures for models whose only input is f32 [batch, 3, height, width] with fixed sizes",
+            source.name()
+        );
     }
     let mut checked = BTreeSet::new();
     for WorkItem { model, .. } in runnable {

@@ -1,5 +1,5 @@
-//! Where a process's memory lies, which systems draw at random for every process, and which makes it some per cent faster or
-//! slower (Mytkowicz et al. 2009, "Producing wrong data without doing anything obviously wrong!").
+//! The addresses of a process's memory. Systems draw them at random for every process, and they make it some per cent faster
+//! or slower (Mytkowicz et al. 2009, "Producing wrong data without doing anything obviously wrong!").
 //!
 //! In a paired benchmark the arms of one generation get the same addresses, and each generation gets others.
 

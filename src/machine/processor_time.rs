@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 use std::fs;
 
-/// Ticks of one processor a second.
+/// Ticks of one processor per second.
 pub const TICKS_PER_SECOND: u64 = 100;
 
 /// Ticks of all processors together since the system started (`/proc/stat`).

@@ -40,7 +40,7 @@ struct Contents {
 /// Samples in the order in which they were taken.
 #[derive(Debug, PartialEq)]
 pub struct LoggedSamples {
-    /// Nanoseconds of each call, one list a sample.
+    /// Nanoseconds of each call, one list per sample.
     pub samples_ns: Vec<Vec<u64>>,
     /// Whether each sample was disturbed, where that is known.
     pub disturbed: Option<Vec<bool>>,

@@ -1,4 +1,4 @@
-//! The timed region: one pair of clock reads a call, and nothing else between them.
+//! The timed region: one pair of clock reads per call, and nothing else between them.
 
 use std::time::Instant;
 

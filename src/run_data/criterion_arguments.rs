@@ -47,7 +47,7 @@ pub struct CriterionArguments {
     /// Run each case for so many seconds, for a profiler; keep nothing
     #[arg(long, value_name = "SECONDS", value_parser = profile_seconds, conflicts_with_all = ["test", "list"])]
     pub profile_time: Option<f64>,
-    /// Samples a case
+    /// Samples per case
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(10..))]
     pub sample_size: Option<u32>,
     /// Seconds of Criterion's warm-up, after the harness's own

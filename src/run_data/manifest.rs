@@ -115,7 +115,7 @@ pub struct Peaks {
 }
 
 impl Peaks {
-    /// What a computation of `intensity` operations a byte can reach, in 10^9 operations a second.
+    /// What a computation of `intensity` operations per byte can reach, in 10^9 operations per second.
     pub fn roof_gflops_per_second(&self, intensity: f64) -> f64 {
         self.product_gflops_per_second.min(intensity * self.copy_gb_per_second)
     }

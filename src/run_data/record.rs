@@ -132,7 +132,7 @@ pub struct Record {
     pub change_vs_baseline: Option<f64>,
     pub baseline: Option<String>,
     // throughput
-    /// Samples a second, by the mean time of a call; for images, images a second.
+    /// Samples per second, by the mean time of a call; for images, images per second.
     pub throughput_ips: Option<f64>,
     /// By the interval of that mean, which is Criterion's for one process, and between processes for three and more.
     pub throughput_lower_ips: Option<f64>,

@@ -1,4 +1,4 @@
-//! The filters that flags and `INFERBENCH_*` variables put on top of a suite.
+//! The flags and `INFERBENCH_*` variables that change what a suite says.
 
 use std::convert::Infallible;
 use std::ffi::{OsStr, OsString};
@@ -6,11 +6,10 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail, ensure};
 use clap::{Args, Command, Parser};
-use indexmap::IndexSet;
 use serde::Serialize;
 
 use crate::catalogue::{is_model_file, models_of_files, models_of_paths, path_of};
-use crate::definition::{Boundary, DataSource, Dtype, GivenInput, Phase, Suite, backend_name, parse_device};
+use crate::definition::{Boundary, DataSource, Dtype, Phase, Suite, backend_name, parse_device};
 
 /// The flags that choose cases; each has an environment variable of the same name, which `cargo bench` reads.
 #[derive(Args, Clone, Debug, Default, Serialize)]
@@ -24,7 +23,7 @@ pub struct Selection {
     /// These variants instead of the suite's, separated by commas, or all
     #[arg(long, env = "INFERBENCH_VARIANT", value_delimiter = ',', value_name = "NAME,…")]
     pub variant: Vec<String>,
-    /// These files instead of the suite's models: a model, and other forms of it as its variants
+    /// These files instead of the suite's models: a model, then other forms of it as its variants
     #[arg(
         long,
         env = "INFERBENCH_PATH",
@@ -37,13 +36,13 @@ pub struct Selection {
     #[arg(skip)]
     #[serde(skip)]
     pub files: Vec<String>,
-    /// An input of these files, in place of what they say: `x:f32[batch,3,224,224]`, `ids:i64[batch,128]<30522`, `sr:i64[]=16000`
+    /// An input of the given files, in place of what they say: `x:f32[batch,3,224,224]`, `ids:i64[batch,128]<30522`, `sr:i64[]=16000`
     #[arg(long, env = "INFERBENCH_INPUT", value_delimiter = ';', value_name = "NAME:TYPE[SIZES];…")]
-    pub input: Vec<GivenInput>,
-    /// A size that these files leave open, by its name, or as `x.2` for the third dimension of input `x` [default: usual ones are tried]
+    pub input: Vec<String>,
+    /// A size that the given files leave open, by its name, or as `x.2` for the third dimension of input `x` [default: usual sizes are tried]
     #[arg(long, env = "INFERBENCH_DIM", value_delimiter = ',', value_name = "NAME=SIZE,…", value_parser = parse_dim)]
     pub dim: Vec<(String, usize)>,
-    /// Inputs with right outputs for these files: a folder with `input_0.pb` and `output_0.pb`, `.npz` or `.safetensors` [default: those beside the file]
+    /// Inputs of the given files with the outputs that are right for them: a folder with `input_0.pb` and `output_0.pb`, `.npz` or `.safetensors` [default: those beside the file]
     #[arg(long, env = "INFERBENCH_REFERENCE", value_name = "PATH")]
     pub reference: Option<PathBuf>,
     /// The samples for the evaluation of accuracy: synthetic, image-folder:PATH or recorded:FILE.safetensors [default: the model's]
@@ -81,7 +80,7 @@ pub struct EffortArguments {
     /// between processes [default: the suite's, which is 1]
     #[arg(long, env = "INFERBENCH_PROCESSES", value_name = "N")]
     pub processes: Option<usize>,
-    /// Calls to measure per case; half of the timeout limits them, and not the suite's budget [default: the suite's]
+    /// Calls to measure per case, even if they take longer than the budget; they may take up to half of the timeout [default: the suite's]
     #[arg(long, env = "INFERBENCH_ITERATIONS", value_name = "N")]
     pub iterations: Option<usize>,
     /// The least number of calls before the first measured one
@@ -96,7 +95,7 @@ pub struct EffortArguments {
     /// Measure until the mean is known to ± this many per cent, or the budget is spent
     #[arg(long, env = "INFERBENCH_UNTIL_INTERVAL", value_name = "PERCENT", conflicts_with = "iterations")]
     pub until_interval: Option<f64>,
-    /// Shuffle the order of the cases in each process; the same number gives the same order [default: a new one]
+    /// Shuffle the order of the cases in each process; the same number gives the same order [default: a new number]
     #[arg(long, env = "INFERBENCH_SHUFFLE", value_name = "SEED", num_args = 0..=1, default_missing_value = "new", value_parser = shuffle_seed)]
     pub shuffle: Option<u64>,
     /// Seconds after which a case is stopped
@@ -120,7 +119,7 @@ fn shuffle_seed(text: &str) -> Result<u64, String> {
 fn parse_dim(text: &str) -> Result<(String, usize)> {
     let said = text.rsplit_once('=').and_then(|(name, size)| Some((name.to_owned(), size.parse().ok()?)));
     said.filter(|(_, size)| *size > 0)
-        .with_context(|| format!("{text:?} is no size; write NAME=SIZE, as in height=640"))
+        .with_context(|| format!("{text:?} is not a size; write NAME=SIZE, as in height=640"))
 }
 
 fn parse_backend(name: &str) -> Result<String, Infallible> {
@@ -163,7 +162,7 @@ impl Selection {
             [] => Ok(None),
             [filter] => Ok(Some((*filter).clone())),
             [first, second, ..] => {
-                bail!("neither {first:?} nor {second:?} is a file or folder, and one filter of cases is allowed")
+                bail!("neither {first:?} nor {second:?} is a file or folder, and only one filter of cases is allowed")
             }
         }
     }
@@ -189,7 +188,7 @@ impl Suite {
         }
         let is_said = !selection.input.is_empty() || !selection.dim.is_empty() || selection.reference.is_some();
         let has_files = self.models.iter().any(|model| model.path.is_some());
-        ensure!(!is_said || has_files, "`--input`, `--dim` and `--reference` are for files: name them");
+        ensure!(!is_said || has_files, "`--input`, `--dim` and `--reference` are for files of models: name such files");
         for model in self.models.iter_mut().filter(|model| model.path.is_some()) {
             model.inputs.extend(selection.input.iter().cloned());
             model.dims.extend(selection.dim.iter().cloned());
@@ -204,13 +203,12 @@ impl Suite {
             self.phases = Some(selection.phase.clone());
             self.models.iter_mut().for_each(|model| model.phases = None);
         }
-        let unique = |sizes: &[usize]| sizes.iter().copied().collect::<IndexSet<_>>().into_iter().collect::<Vec<_>>();
         if !selection.batch_sizes.is_empty() {
-            self.batch_sizes = unique(&selection.batch_sizes);
+            self.batch_sizes = selection.batch_sizes.clone();
             self.models.iter_mut().for_each(|model| model.batch_sizes = None);
         }
         if !selection.seq_lens.is_empty() {
-            self.seq_lens = Some(unique(&selection.seq_lens));
+            self.seq_lens = Some(selection.seq_lens.clone());
             self.models.iter_mut().for_each(|model| model.seq_lens = None);
         }
         if let Some(iterations) = effort.iterations {

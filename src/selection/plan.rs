@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use anyhow::{Result, bail, ensure};
-use indexmap::{IndexMap, IndexSet};
+use indexmap::IndexMap;
 
 use super::arguments::Selection;
 use crate::catalogue::{ALL, Entry, Place, find_name, is_chosen, is_named, table_of};
@@ -46,28 +46,35 @@ pub fn plan(
     capabilities: &dyn Capabilities,
 ) -> Result<Vec<PlannedCase>> {
     let chosen = chosen_entries(suite, selection, catalogue)?;
-    let targets = targets(suite, capabilities);
+    let devices = product(&suite.backends, &suite.devices);
+    let devices: Vec<_> = devices.map(|(backend, device)| (backend, resolved(backend, device, capabilities))).collect();
     let mut cases = Vec::new();
     let mut taken: BTreeMap<String, Case> = BTreeMap::new();
     for Chosen { entry, phases, batch_sizes, sequence_lengths } in chosen {
+        let of_file = entry.model.as_ref().map_or(Dtype::F32, |model| model.dtype);
+        let own = |device: &str| if of_file == Dtype::F32 { own_dtype(device) } else { of_file };
+        let dtypes = |device: &str| if suite.dtypes.is_empty() { vec![own(device)] } else { suite.dtypes.clone() };
+        let targets = devices.iter().flat_map(|it| dtypes(&it.1).into_iter().map(move |dtype| (it, dtype)));
+        let targets: Vec<_> = targets.collect();
         let lengths_and_phases: Vec<_> = product(&sequence_lengths, &phases).collect();
-        let own = entry.model.as_ref().map_or(Dtype::F32, |model| model.dtype);
         for (&(&sequence_length, &phase), &batch_size) in product(&lengths_and_phases, &batch_sizes) {
-            for (&boundary, (backend, device, dtype)) in product(&suite.boundaries, &targets) {
-                let dtype = dtype.unwrap_or_else(|| if own == Dtype::F32 { own_dtype(device) } else { own });
+            for (&boundary, &((backend, device), dtype)) in product(&suite.boundaries, &targets) {
                 let case = Case {
                     model: entry.name.clone(),
                     variant: entry.variant.clone(),
                     phase,
                     sequence_length,
-                    backend: backend.clone(),
+                    backend: backend.to_string(),
                     device: device.clone(),
                     dtype,
                     batch_size,
                     boundary,
                 };
-                if let Some(Case { model, variant, .. }) = taken.insert(case.to_string(), case.clone()) {
-                    bail!("{} {} and {model} {variant} have the same id {case}", case.model, case.variant);
+                if let Some(other) = taken.insert(case.to_string(), case.clone()) {
+                    let [one, other] = [&case, &other].map(|case| format!("{} {}", case.model, case.variant));
+                    ensure!(one == other, "{one} and {other} have the same id {case}");
+                    // A number was given twice, or `auto` stands for a device that is named too.
+                    continue;
                 }
                 let model = runnable_model(&case, entry, capabilities).cloned();
                 let definition = entry.model.clone().map_err(|failure| failure.message);
@@ -81,23 +88,6 @@ pub fn plan(
 
 fn product<'a, A, B>(first: &'a [A], second: &'a [B]) -> impl Iterator<Item = (&'a A, &'a B)> {
     first.iter().flat_map(|a| second.iter().map(move |b| (a, b)))
-}
-
-/// Backend, device and dtype. Without a dtype the device or the model's file decides.
-type Target = (String, String, Option<Dtype>);
-
-/// Each combination once: `auto` may stand for a device that is named too.
-fn targets(suite: &Suite, capabilities: &dyn Capabilities) -> Vec<Target> {
-    let dtypes: Vec<Option<Dtype>> = match suite.dtypes.as_slice() {
-        [] => vec![None],
-        dtypes => dtypes.iter().copied().map(Some).collect(),
-    };
-    let mut targets = IndexSet::new();
-    for (backend, device) in product(&suite.backends, &suite.devices) {
-        let device = resolved(backend, device, capabilities);
-        targets.extend(dtypes.iter().map(|&dtype| (backend.clone(), device.clone(), dtype)));
-    }
-    targets.into_iter().collect()
 }
 
 /// The device that `auto` stands for; others as they are.
@@ -119,7 +109,7 @@ fn runnable_model<'a>(
     capabilities.check_device(&case.backend, &case.device)?;
     if model.dtype != Dtype::F32 && case.dtype != model.dtype {
         return Err(CaseFailure::unsupported(format!(
-            "its file computes in {}: only one of f32 is made into {}",
+            "its file computes in {}: only a file of f32 is converted to {}",
             model.dtype, case.dtype
         )));
     }
@@ -127,7 +117,7 @@ fn runnable_model<'a>(
     let is_open = model.has_sequence() && case.sequence_length.is_none();
     if is_open && matches!(model.origin, Origin::Packaged { .. }) {
         return Err(CaseFailure::failed(
-            "the model needs a sequence length: say `seq_lens` in the suite, or `--seq-lens`",
+            "the model needs a sequence length: give `seq_lens` in the suite, or `--seq-lens`",
         ));
     }
     Ok(model)
@@ -153,14 +143,11 @@ impl<'a> Chosen<'a> {
         let batch_sizes = own.and_then(|own| own.batch_sizes.as_ref()).unwrap_or(&suite.batch_sizes);
         let fixed = entry.model.as_ref().ok().and_then(Model::fixed_batch);
         let batch_sizes = fixed.map_or_else(|| batch_sizes.clone(), |fixed| vec![fixed]);
-        let sequence_lengths = match &entry.model {
-            Ok(model) if model.has_sequence() => {
-                let asked = own.and_then(|own| own.seq_lens.as_ref()).or(suite.seq_lens.as_ref());
-                asked.unwrap_or(&model.sequence_lengths).iter().map(|&length| Some(length)).collect()
-            }
-            _ => Vec::new(),
-        };
-        let sequence_lengths = if sequence_lengths.is_empty() { vec![None] } else { sequence_lengths };
+        let asked = own.and_then(|own| own.seq_lens.as_ref()).or(suite.seq_lens.as_ref());
+        let model = entry.model.as_ref().ok().filter(|model| model.has_sequence());
+        let lengths = model.map(|model| asked.unwrap_or(&model.sequence_lengths)).filter(|lengths| !lengths.is_empty());
+        let sequence_lengths =
+            lengths.map_or_else(|| vec![None], |lengths| lengths.iter().copied().map(Some).collect());
         Chosen { entry, phases, batch_sizes, sequence_lengths }
     }
 }

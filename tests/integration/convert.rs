@@ -4,7 +4,7 @@ use std::fs;
 
 use inferbench::convert::convert;
 use inferbench::criterion_dir::{LATENCY_LOG, LatencyLog, read_entry};
-use inferbench::definition::Status;
+use inferbench::definition::{Boundary, Status};
 use inferbench::history::{read_records, write_records};
 use inferbench::run_data::{Record, SCHEMA_VERSION};
 use proptest::prelude::*;
@@ -89,7 +89,7 @@ fn every_case_has_a_row_also_one_that_could_not_run() {
     let speed = right.flops.unwrap() as f64 / right.criterion_mean_ms.unwrap() / 1e6;
     assert!((right.gflops_per_second.unwrap() / speed - 1.0).abs() < 1e-9);
     assert!(right.roofline_percent.unwrap() > 0.0 && right.arithmetic_intensity.unwrap() > 0.0);
-    assert_eq!((right.effective_device.as_deref(), right.boundary.name()), (Some("cpu"), "compute"));
+    assert_eq!((right.effective_device.as_deref(), right.boundary), (Some("cpu"), Boundary::Compute));
 }
 
 #[test]

@@ -38,7 +38,7 @@ fn a_file_runs_where_it_lies_with_usual_sizes_and_with_those_of_flags() {
     unknown.saying(&["no file has an open size \"width\"", "x:f32[batch,length,3]"]);
     run(&workplace, &["net.onnx", "--input", "y:f32[1]"]).with_code(2).saying(&["no file has an input \"y\""]);
     run(&workplace, &["net.onnx", "--input", "x:f32"]).with_code(2).saying(&["write NAME:TYPE[SIZES]"]);
-    run(&workplace, &["--dim", "length=3"]).with_code(2).saying(&["are for files: name them"]);
+    run(&workplace, &["--dim", "length=3"]).with_code(2).saying(&["are for files of models: name such files"]);
 }
 
 #[test]
@@ -75,7 +75,7 @@ fn files_and_folders_are_models_of_their_own_and_other_words_filter() {
     fs::create_dir_all(workplace.path("empty")).unwrap();
     run(&workplace, &["empty"]).with_code(2).saying(&["empty has no model"]);
     run(&workplace, &["nowhere.onnx"]).with_code(2).saying(&["there is no file nowhere.onnx"]);
-    run(&workplace, &["nets", "one", "other"]).with_code(2).saying(&["one filter of cases is allowed"]);
+    run(&workplace, &["nets", "one", "other"]).with_code(2).saying(&["only one filter of cases is allowed"]);
 }
 
 #[test]

@@ -82,7 +82,7 @@ fn the_folders_of_onnx_decide_right_and_wrong() {
     let unfit = record(&workplace, &[], 3).message.unwrap();
     assert!(unfit.contains("its input x has shape [3, 2], and the model's is x:f32[2,3]"), "{unfit}");
     workplace.write("own/test_data_set_0/input_0.pb", &message([2, 3], &x)[..20]);
-    assert!(record(&workplace, &[], 3).message.unwrap().contains("input_0.pb: no whole TensorProto"));
+    assert!(record(&workplace, &[], 3).message.unwrap().contains("input_0.pb: not a whole TensorProto"));
 }
 
 #[test]

@@ -82,14 +82,14 @@ DIGITS = Entry(
             "int8-static",
             "onnx",
             quantize_digits.onnx_static,
-            f"ONNX Runtime {onnxruntime.__version__}, quantize_static, a scale a channel, "
+            f"ONNX Runtime {onnxruntime.__version__}, quantize_static, one scale per channel, "
             "calibrated on training pictures",
         ),
         QuantizedVariant(
             "int8-torch",
             "torchscript",
             quantize_digits.torch_static,
-            f"PyTorch {torch.__version__.split('+')[0]}, torch.ao.quantization, static, a scale a channel, "
+            f"PyTorch {torch.__version__.split('+')[0]}, torch.ao.quantization, static, one scale per channel, "
             "calibrated on training pictures",
         ),
     ],

@@ -24,7 +24,7 @@ impl Supervisor {
     pub(super) fn measure_cold_starts(&self) -> Result<()> {
         let mut criterion = Criterion::default()
             .sample_size(self.cold_start_samples())
-            // The shortest times that there are: one process a sample.
+            // The shortest times that there are: one process per sample.
             .measurement_time(Duration::from_nanos(1))
             .warm_up_time(Duration::from_nanos(1))
             .configure_from_args()

@@ -34,10 +34,10 @@ pub fn can_be_evaluated(case: &Case, model: &Model) -> bool {
 pub fn answer_samples(session: &mut dyn Session, item: &WorkItem, folder: &RunFolder) -> Result<(), CaseFailure> {
     let WorkItem { case, model, .. } = item;
     let samples = Samples::open(model, case.sequence_length)?;
-    eprintln!("  evaluating {} samples of {}", samples.len(), samples.name());
+    eprintln!("  evaluating {} samples of {}", samples.len(), model.data_source.name());
     let names = model.output_names(case.phase);
     let mut evaluation = Evaluation {
-        data_source: samples.name().to_owned(),
+        data_source: model.data_source.name(),
         labels: samples.has_labels().then(Vec::new),
         ..Evaluation::default()
     };
@@ -160,7 +160,9 @@ pub fn ranges_over_samples(
     }
     ranges.retain(|_, [least, most]| least <= most);
     match unreadable.filter(|_| ranges.is_empty()) {
-        Some(why) => Err(CaseFailure::failed(format!("no sample of {} can be read: {why:#}", samples.name()))),
+        Some(why) => {
+            Err(CaseFailure::failed(format!("no sample of {} can be read: {why:#}", model.data_source.name())))
+        }
         None => Ok(ranges),
     }
 }

@@ -1,35 +1,39 @@
-//! Names of devices: `cpu`, `cuda`, `cuda:1`, and the runtimes' names for what drives one, such as `openvino`.
+//! Names of backends and devices as people write them: `ort` or `onnxruntime`; `cpu`, `cuda`, `cuda:1`, and the runtimes'
+//! names for what drives a device, such as `openvino`.
 
 use anyhow::{Result, bail};
 
 use super::dtype::Dtype;
 
-/// A kind of device, as users name it.
-struct Kind {
-    name: &'static str,
-    /// `cpu`, `gpu` or `npu`: the hardware, unless a runtime reports another.
-    device_type: &'static str,
-    /// Whether a number may choose one of several.
-    is_numbered: bool,
+/// The backend that computes nothing: it measures what the harness itself costs.
+pub const NULL: &str = "null";
+
+/// The name of a backend as in ids and records, for the name of the library that it runs: `ort` for `ONNXRuntime`. Other names
+/// are returned in lower case.
+pub fn backend_name(name: &str) -> String {
+    let name = name.to_lowercase();
+    match name.as_str() {
+        "onnxruntime" | "onnx-runtime" | "onnx_runtime" => "ort".into(),
+        "pytorch" | "torch" | "libtorch" => "tch".into(),
+        _ => name,
+    }
 }
 
-const fn kind(name: &'static str, device_type: &'static str, is_numbered: bool) -> Kind {
-    Kind { name, device_type, is_numbered }
-}
-
-const KINDS: [Kind; 12] = [
-    kind("cpu", "cpu", false),
-    kind("cuda", "gpu", true),
-    kind("tensorrt", "gpu", true),
-    kind("rocm", "gpu", true),
-    kind("mps", "gpu", false),
-    kind("openvino", "cpu", false),
-    kind("qnn", "npu", false),
-    kind("webgpu", "gpu", false),
-    kind("webnn", "npu", false),
-    kind("xnnpack", "cpu", false),
-    kind("gpu", "gpu", true),
-    kind("npu", "npu", false),
+/// The kinds of devices: the name, the hardware unless a runtime reports another (`cpu`, `gpu` or `npu`), and whether a number
+/// may choose one of several.
+const KINDS: [(&str, &str, bool); 12] = [
+    ("cpu", "cpu", false),
+    ("cuda", "gpu", true),
+    ("tensorrt", "gpu", true),
+    ("rocm", "gpu", true),
+    ("mps", "gpu", false),
+    ("openvino", "cpu", false),
+    ("qnn", "npu", false),
+    ("webgpu", "gpu", false),
+    ("webnn", "npu", false),
+    ("xnnpack", "cpu", false),
+    ("gpu", "gpu", true),
+    ("npu", "npu", false),
 ];
 
 /// The best device that a backend has here: the first of [`PREFERRED`].
@@ -44,17 +48,14 @@ pub const PREFERRED: [&str; 4] = ["cuda", "rocm", "mps", "cpu"];
 /// The kind is unknown; the message lists the known ones.
 pub fn parse_device(name: &str) -> Result<String> {
     let (kind, number) = split(name);
-    let known = KINDS.iter().find(|known| known.name == kind);
-    match (known, number) {
-        _ if name == AUTO => Ok(name.to_owned()),
-        (Some(_), None) => Ok(name.to_owned()),
-        (Some(known), Some(number)) if known.is_numbered && number.parse::<u32>().is_ok() => Ok(name.to_owned()),
-        _ => {
-            let names =
-                KINDS.iter().map(|kind| if kind.is_numbered { format!("{}[:n]", kind.name) } else { kind.name.into() });
-            bail!("unknown device {name:?}; the devices are {} and {AUTO}", names.collect::<Vec<_>>().join(", "))
-        }
+    let is_right = |(known, _, is_numbered): &(&str, &str, bool)| {
+        *known == kind && number.is_none_or(|number| *is_numbered && number.parse::<u32>().is_ok())
+    };
+    if name == AUTO || KINDS.iter().any(is_right) {
+        return Ok(name.to_owned());
     }
+    let names = KINDS.iter().map(|(kind, _, is_numbered)| format!("{kind}{}", if *is_numbered { "[:n]" } else { "" }));
+    bail!("unknown device {name:?}; the devices are {} and {AUTO}", names.collect::<Vec<_>>().join(", "))
 }
 
 /// The kind of a device: `cuda` for `cuda:1`.
@@ -69,7 +70,7 @@ pub fn device_index(name: &str) -> usize {
 
 /// The hardware of a device: `cpu`, `gpu` or `npu`. Returns `None` if the kind is unknown.
 pub fn device_type(name: &str) -> Option<&'static str> {
-    KINDS.iter().find(|known| known.name == device_kind(name)).map(|known| known.device_type)
+    KINDS.iter().find(|(kind, ..)| *kind == device_kind(name)).map(|(_, device_type, _)| *device_type)
 }
 
 /// The dtype of a case that names none: f32, if the device has it.
@@ -88,6 +89,12 @@ fn split(name: &str) -> (&str, Option<&str>) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_backend_is_known_by_its_library() {
+        let names = ["ort", "OnnxRuntime", "onnx-runtime", "pytorch", "torch", "Candle", "abacus"].map(backend_name);
+        assert_eq!(names, ["ort", "ort", "ort", "tch", "tch", "candle", "abacus"]);
+    }
 
     #[test]
     fn only_kinds_with_several_devices_have_numbers() {
