@@ -18,7 +18,9 @@ pub use cost::Cost;
 pub use data_source::{DataSource, ImageFolderSettings};
 pub use device::{AUTO, PREFERRED, device_index, device_kind, device_type, own_dtype, parse_device};
 pub use dtype::Dtype;
-pub use model::{CALIBRATION, Generation, Model, Origin, Part, PhasePlan, REFERENCE, Tolerance, WHOLE, whole};
+pub use model::{
+    CALIBRATION, Generation, Model, Origin, Part, PhasePlan, REFERENCE, Tolerance, WHOLE, value_name, whole,
+};
 pub use quantization::Quantization;
 pub use status::{CaseFailure, Status};
 pub use suite::{Effort, Suite, SuiteModel};
