@@ -11,10 +11,10 @@ use std::time::Instant;
 
 use anyhow::Result;
 use clap::Parser;
-use inferbench::definition::{Boundary, Case, Effort, Status, Suite};
+use inferbench::definition::{Boundary, Case, Effort, Suite};
 use inferbench::history::{Database, History, LATENCIES, NewRun, write_database};
 use inferbench::machine::{Machine, Revision};
-use inferbench::run_data::{CriterionArguments, Distributions, MANIFEST_FORMAT, Manifest, Mode, Record};
+use inferbench::run_data::{CriterionArguments, Distributions, MANIFEST_FORMAT, Manifest, Mode};
 
 const RUNS: usize = 10;
 const QUICK_RUNS: usize = 1;
@@ -187,7 +187,7 @@ fn write_run(root: &Path, run: usize, calls: &[Vec<Vec<u64>>]) -> Result<()> {
     let mut records = Vec::new();
     for (index, samples) in calls.iter().enumerate() {
         let case = Case::new(&format!("model-{}", index % 10), "ort", 1 + index / 10);
-        let mut record = Record::new(&manifest.identity(), &case, Status::Ok, None);
+        let mut record = manifest.run_columns().about(&case);
         record.latency_p50_ms = Some(1.0 + (run + index) as f64 / 1e4);
         new.append_calls(&record.case_id, samples, None)?;
         records.push(record);

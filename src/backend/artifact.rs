@@ -19,9 +19,10 @@ pub(super) enum Format {
 /// `unsupported`; the message says what is missing.
 pub(super) fn check_artifact(model: &Model, dtype: Dtype, dtypes: &[Dtype], format: Format) -> Result<(), CaseFailure> {
     let missing = match (&model.origin, format) {
-        (Origin::Packaged { quantization: Some(_), .. }, Format::TorchScript) => {
-            Some("this variant is made from ONNX graphs, and there is no TorchScript of it")
-        }
+        (
+            Origin::Packaged { quantization: Some(_), .. } | Origin::Files { quantization: Some(_), .. },
+            Format::TorchScript,
+        ) => Some("this variant is made from ONNX graphs, and there is no TorchScript of it"),
         (Origin::Files { onnx: None, .. }, Format::Onnx) => Some("needs a .onnx file of the same name"),
         (Origin::Files { torchscript: None, .. }, Format::TorchScript) => Some("needs a .pt file of the same name"),
         (Origin::Files { .. }, _) if model.generation.is_some() && dtype != model.dtype => {

@@ -150,6 +150,8 @@ pub struct Placement {
     pub providers: String,
     /// Threads of one call, as the runtime says.
     pub threads: Option<usize>,
+    /// The number of trainable parameters, for files that only the runtime can read.
+    pub parameters: Option<u64>,
     /// The files that were loaded.
     pub artifacts: Vec<PathBuf>,
     /// What executes the graph, if a backend has more than one way.

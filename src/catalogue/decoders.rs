@@ -100,7 +100,7 @@ pub(super) fn as_language_model(
         phases,
         generation: Some(generation),
         sequence_lengths: if has_sequence { vec![prompt] } else { Vec::new() },
-        origin: Origin::Files { onnx, torchscript: None, reference: None },
+        origin: Origin::Files { onnx, torchscript: None, reference: None, quantization: None },
         ..model
     })
 }

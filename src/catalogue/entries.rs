@@ -35,6 +35,8 @@ pub enum Place {
     Folder,
     /// A file that a suite names.
     Suite,
+    /// Made of a file of one of these two.
+    Derived,
 }
 
 const USER_FOLDERS: [&str; 3] = ["exported", "trained", "quantized"];
@@ -85,7 +87,20 @@ pub fn read_catalogue(models_folder: &Path) -> Result<Vec<Entry>> {
             entries.push(Entry { name, variant, hub_id: None, place: Place::Folder, model: model.map_err(failed) });
         }
     }
+    add_derived(&mut entries);
     Ok(entries)
+}
+
+/// Adds the variants that can be made of users' files, where there is no file with the variant's name.
+pub(super) fn add_derived(entries: &mut Vec<Entry>) {
+    let models = entries.iter().filter_map(|entry| entry.model.as_ref().ok());
+    let derived: Vec<Model> = models.flat_map(Model::derived_variants).collect();
+    for model in derived {
+        if !entries.iter().any(|entry| entry.name == model.name && entry.variant == model.variant) {
+            let (name, variant) = (model.name.clone(), model.variant.clone());
+            entries.push(Entry { name, variant, hub_id: None, place: Place::Derived, model: Ok(model) });
+        }
+    }
 }
 
 /// Finds the name of a model by what a user wrote: its name or hub id in upper or lower case, a hub id without its

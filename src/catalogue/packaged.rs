@@ -88,7 +88,12 @@ impl VariantToml {
             },
             (None, None, _) if self.onnx.is_some() || self.torchscript.is_some() => {
                 let reference = Some(folder.join(REFERENCE));
-                Origin::Files { onnx: path(self.onnx), torchscript: path(self.torchscript), reference }
+                Origin::Files {
+                    onnx: path(self.onnx),
+                    torchscript: path(self.torchscript),
+                    reference,
+                    quantization: None,
+                }
             }
             _ => bail!("variant {:?} needs one of `folder`, `quantize`, and `onnx` or `torchscript`", self.name),
         };

@@ -4,9 +4,9 @@ use std::path::Path;
 
 use anyhow::{Context, Result, bail, ensure};
 
-use super::entries::{Entry, Place, failed, find_name, originals};
+use super::entries::{Entry, Place, add_derived, failed, find_name, originals};
 use super::suite_tables::table_of;
-use super::user_files::{check_model_file, files_of, put_said, read_files};
+use super::user_files::{check_model_file, files_of, inherit_inputs, put_said, read_files};
 use crate::definition::{CaseFailure, Model, ORIGINAL, Origin, Suite, SuiteModel, usable_name};
 
 /// Puts the models of a suite into the catalogue: files and weights of users, and the sources of samples. Names in the
@@ -101,6 +101,7 @@ fn add_models_with_paths(catalogue: &mut Vec<Entry>, suite: &mut Suite) -> Resul
             check_model_file(path)
         };
         check().with_context(|| format!("model {name:?}"))?;
+        catalogue.retain(|entry| entry.name != *name || entry.place != Place::Derived);
         let is_taken = |entry: &Entry| entry.name == *name && (entry.place != Place::Suite || entry.variant == variant);
         // The same file in a folder of `models/` is the same model.
         catalogue.retain(|entry| !(entry.name == *name && entry.variant == variant && is_of_file(entry, path)));
@@ -114,6 +115,10 @@ fn add_models_with_paths(catalogue: &mut Vec<Entry>, suite: &mut Suite) -> Resul
         if let Ok(model) = &mut model {
             model.family = family.clone().unwrap_or_else(|| model.family.clone());
             model.modality = modality.clone().unwrap_or_else(|| model.modality.clone());
+            let first = catalogue.iter().find(|entry| entry.name == *name && entry.variant == ORIGINAL);
+            if let Some(Entry { model: Ok(first), place: Place::Suite, .. }) = first {
+                inherit_inputs(model, first);
+            }
             let own = put_said(model, table).with_context(|| format!("model {name:?}"))?;
             unknown = Some(own.into_iter().filter(|it| unknown.as_ref().is_none_or(|all| all.contains(it))).collect());
             inputs = model.inputs.iter().map(ToString::to_string).collect::<Vec<_>>().join(" ");
@@ -121,6 +126,7 @@ fn add_models_with_paths(catalogue: &mut Vec<Entry>, suite: &mut Suite) -> Resul
         let model = model.map_err(failed);
         catalogue.push(Entry { name: name.clone(), variant: variant.into(), hub_id: None, place: Place::Suite, model });
     }
+    add_derived(catalogue);
     match unknown.as_deref() {
         Some([first, ..]) => bail!("no file has an {first}: there are {inputs}"),
         _ => Ok(()),

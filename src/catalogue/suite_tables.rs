@@ -15,7 +15,7 @@ pub fn is_named(variant: &str, asked: Option<&[String]>) -> bool {
 
 /// Whether an entry runs: without a list of variants, the original of a packaged model and all files of users do.
 pub fn is_chosen(entry: &Entry, asked: Option<&[String]>) -> bool {
-    let is_default = entry.variant == ORIGINAL || entry.place != Place::Zoo;
+    let is_default = entry.variant == ORIGINAL || matches!(entry.place, Place::Folder | Place::Suite);
     is_named(&entry.variant, asked) && (asked.is_some() || is_default)
 }
 

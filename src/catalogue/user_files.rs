@@ -12,8 +12,8 @@ use super::decoders::as_language_model;
 use super::reference_files::reference_of;
 use super::usual_sizes::with_usual_values;
 use crate::definition::{
-    ANY_SHAPE, DataSource, Dimension, Dtype, ElementType, Generation, GivenInput, Model, Origin, PhasePlan, SuiteModel,
-    TensorSpec, Tolerance, check_component, whole, with_dimensions,
+    ANY_SHAPE, BATCH, DataSource, Dimension, Dtype, ElementType, Generation, GivenInput, Model, Origin, PhasePlan,
+    SuiteModel, TensorSpec, Tolerance, check_component, whole, with_dimensions,
 };
 use crate::onnx;
 
@@ -147,7 +147,7 @@ pub fn read_files(name: &str, variant: &str, files: &[PathBuf], packaged: &[Mode
         tolerance: sidecar.tolerance.unwrap_or_default(),
         dtype,
         data_source: DataSource::Synthetic,
-        origin: Origin::Files { onnx: onnx.clone(), torchscript, reference },
+        origin: Origin::Files { onnx: onnx.clone(), torchscript, reference, quantization: None },
     };
     let model = match (&onnx, &summary) {
         (Some(file), Some(summary)) if may_make_tokens => {
@@ -225,6 +225,20 @@ pub(super) fn put_said(model: &mut Model, said: &SuiteModel) -> Result<Vec<Strin
     unknown.extend(said.dims.keys().filter(|name| !has(name)).map(|name| format!("open size {name:?}")));
     *model = model.clone().with_inputs(with_dimensions(inputs, &said.dims));
     Ok(unknown)
+}
+
+/// Gives the inputs of another form of a model the sizes and values of the first one's, place by place, where its own file leaves
+/// sizes open.
+pub(super) fn inherit_inputs(model: &mut Model, first: &Model) {
+    let is_open = |input: &TensorSpec| {
+        let is_symbol = |size: &Dimension| matches!(size, Dimension::Symbol(name) if name != BATCH);
+        input.shape.iter().any(is_symbol)
+    };
+    if model.inputs.len() == first.inputs.len() && model.inputs.iter().any(is_open) {
+        let inputs = model.inputs.iter().zip(&first.inputs);
+        let inputs = inputs.map(|(own, first)| TensorSpec { name: own.name.clone(), ..first.clone() });
+        *model = model.clone().with_inputs(inputs.collect());
+    }
 }
 
 /// The inputs of a TorchScript archive, which has their names and not their shapes.

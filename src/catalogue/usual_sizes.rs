@@ -238,7 +238,7 @@ mod tests {
             tolerance: Tolerance::default(),
             dtype: Dtype::F32,
             data_source: DataSource::Synthetic,
-            origin: Origin::Files { onnx: None, torchscript: None, reference: None },
+            origin: Origin::Files { onnx: None, torchscript: None, reference: None, quantization: None },
         }
     }
 

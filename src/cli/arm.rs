@@ -20,25 +20,22 @@ enum Part {
     /// Compare the outputs once, write a job per case, and print them as one JSON document
     Plan(Box<ArmRequest>),
     /// Load a job's case, and time a slice for each line `slice NANOSECONDS` of the standard input
-    Time(TimeArguments),
-}
-
-#[derive(Args)]
-struct TimeArguments {
-    #[arg(value_name = "JOB")]
-    job: PathBuf,
-    /// Make every call longer by so many millionths
-    #[arg(long, value_name = "N")]
-    slowdown_ppm: Option<u32>,
-    /// Let every call take at least so many nanoseconds, before it is slowed down
-    #[arg(long, value_name = "N", default_value = "0", requires = "slowdown_ppm")]
-    least_call_ns: u64,
+    Time {
+        #[arg(value_name = "JOB")]
+        job: PathBuf,
+        /// Make every call longer by so many millionths
+        #[arg(long, value_name = "N")]
+        slowdown_ppm: Option<u32>,
+        /// Let every call take at least so many nanoseconds, before it is slowed down
+        #[arg(long, value_name = "N", default_value = "0", requires = "slowdown_ppm")]
+        least_call_ns: u64,
+    },
 }
 
 pub fn run(arguments: &Arguments) -> anyhow::Result<u8> {
     match &arguments.part {
         Part::Plan(plan) => println!("{}", serde_json::to_string(&plan_arms(&Paths::find(), plan)?)?),
-        Part::Time(TimeArguments { job, slowdown_ppm, least_call_ns }) => {
+        Part::Time { job, slowdown_ppm, least_call_ns } => {
             let handicap = |ppm| Handicap { slowdown_ppm: ppm, least_call_ns: *least_call_ns };
             run_arm(job, slowdown_ppm.map(handicap))?;
         }

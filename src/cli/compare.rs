@@ -7,11 +7,11 @@ use clap::Args;
 use clap::builder::PossibleValuesParser;
 
 use super::history_arguments::HistoryArguments;
-use super::values::fraction_below_one;
 use crate::compare::{Allowance, CaseFilter, Condition, EarlierRuns, Noise, Options, Side, compare};
 use crate::history::write_whole;
 use crate::paths::Paths;
 use crate::report::{Format, columns, comparison};
+use crate::selection::values::fraction_below_one;
 use crate::selftest;
 
 /// Compare two runs, or a run and a baseline: faster, same, slower or cannot-say, and what else changed

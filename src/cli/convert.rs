@@ -62,8 +62,11 @@ pub fn convert_run(folder: &RunFolder, baseline: &str, reports: &Path, replace: 
     let conversion = convert(folder, &manifest.criterion_root, baseline, |record, entry| {
         new.append_calls(&record.case_id, &entry.samples_ns, entry.disturbed.as_deref())
     })?;
-    report_refusals(&conversion);
-    let Conversion { manifest, records, distributions, .. } = conversion;
+    let Conversion { manifest, records, distributions, refused, not_reached } = conversion;
+    refused.iter().for_each(|(entry, reason)| eprintln!("not converted: {entry}: {reason}"));
+    if not_reached > 0 {
+        eprintln!("{not_reached} cases were not reached before the run was stopped");
+    }
     let distributions = Distributions::new(distributions);
     let (imported, run) = new.publish(&manifest, &records, &distributions, replace)?;
     if let Imported::Refused(reason) = imported {
@@ -75,9 +78,6 @@ pub fn convert_run(folder: &RunFolder, baseline: &str, reports: &Path, replace: 
 
 impl Converted {
     /// Writes the run's page, and the page of all runs; returns their paths.
-    ///
-    /// # Errors
-    /// The files cannot be written.
     pub fn write_pages(&self, reports: &Path, paths: &Paths) -> Result<[PathBuf; 2]> {
         let history = History::open(&[reports.to_owned()])?;
         let files = [self.run.folder().join(index::REPORT), reports.join(index::INDEX)];
@@ -86,14 +86,5 @@ impl Converted {
         // After the page, to which it has a link.
         write_whole(&files[1], index::render(reports, &paths.criterion())?.as_bytes())?;
         Ok(files)
-    }
-}
-
-fn report_refusals(conversion: &Conversion) {
-    for (entry, reason) in &conversion.refused {
-        eprintln!("not converted: {entry}: {reason}");
-    }
-    if conversion.not_reached > 0 {
-        eprintln!("{} cases were not reached before the run was stopped", conversion.not_reached);
     }
 }

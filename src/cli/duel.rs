@@ -1,18 +1,12 @@
 //! `inferbench duel`: a paired benchmark of two programs on this machine.
 
-use std::time::Duration;
-
 use clap::Args;
 
-use super::values::{fraction, fraction_below_one, minutes};
-use crate::compare::Program;
-use crate::duel::{self, DuelEnd, Length, Terms};
-use crate::exit_codes;
+use crate::duel::{Terms, duel_between, resolve_all};
 use crate::harness::{is_interrupted, keep_others_out};
 use crate::paths::Paths;
 use crate::report::Format;
 use crate::report::duel::render;
-use crate::selection::Selection;
 
 /// Candidates that one duel can have.
 const MOST_CANDIDATES: usize = 8;
@@ -30,37 +24,7 @@ pub struct Arguments {
     #[arg(value_name = "CANDIDATE", required = true, num_args = 1..=MOST_CANDIDATES)]
     candidates: Vec<String>,
     #[command(flatten)]
-    selection: Selection,
-    /// Threads of every backend
-    #[arg(long, env = "INFERBENCH_THREADS", value_name = "N")]
-    threads: Option<usize>,
-    /// Let the scheduler choose the threads' processors; intervals get wider
-    #[arg(long)]
-    no_pin: bool,
-    /// Milliseconds of calls per slice, at least; an arm runs for one slice at a time, and for ten calls or more where they are long
-    #[arg(long, value_name = "MS", default_value = "2", value_parser = slice)]
-    slice: Duration,
-    /// Minutes that all cases may take together [default: 40 seconds for one case, 3 minutes for up to twelve]
-    #[arg(long, value_name = "N", value_parser = minutes)]
-    minutes: Option<f64>,
-    /// Measure so many generations of processes, however wide the interval is, without a look at it before
-    #[arg(long, value_name = "N", conflicts_with = "minutes", value_parser = clap::value_parser!(u16).range(1..=1000))]
-    generations: Option<u16>,
-    /// Changes up to this do not matter
-    #[arg(long, value_name = "FRACTION", default_value = "1%", value_parser = fraction_below_one)]
-    tolerance: f64,
-    /// Make the candidate slower by this, to see whether it is found
-    #[arg(long, value_name = "FRACTION", value_parser = fraction)]
-    null_slowdown: Option<f64>,
-    /// Let every call take at least so many nanoseconds, so that the null backend has something to slow down
-    #[arg(long, value_name = "NS", default_value = "0", hide = true)]
-    least_call: u64,
-    /// Seed of every random order [default: from the clock]
-    #[arg(long, value_name = "N")]
-    seed: Option<u64>,
-    /// Go on with the last duel of the same question from where it was stopped
-    #[arg(long)]
-    resume: bool,
+    terms: Terms,
     #[arg(long, value_enum, default_value = "table")]
     format: Format,
 }
@@ -71,58 +35,11 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<u8> {
     // From here on Ctrl-C is asked for, and does not end the process where it is.
     is_interrupted();
     let names: Vec<String> = [&arguments.base].into_iter().chain(&arguments.candidates).cloned().collect();
-    // Their worktrees stay as long as this.
-    let Some(ready) = duel::resolve_all(&paths, &names)? else {
-        eprintln!("interrupted: nothing was measured");
-        return Ok(exit_codes::INTERRUPTED);
-    };
-    let programs: Vec<Program> = ready.iter().map(|ready| ready.program.clone()).collect();
+    let (programs, _worktrees) = resolve_all(&paths, &names)?;
     if cfg!(debug_assertions) && programs.iter().any(|program| program.commit.is_none()) {
         eprintln!("this inferbench is a debug build: its own times are not those of `cargo build --release`");
     }
-    match duel::duel_between(&paths, &programs[0], &programs[1..], &terms(arguments))? {
-        DuelEnd::Complete(duel) => {
-            print!("{}", render(&duel, arguments.format));
-            Ok(duel.exit_code)
-        }
-        DuelEnd::Interrupted { kept } => {
-            match kept {
-                Some((kept, planned)) => eprintln!(
-                    "interrupted: {kept} of {planned} generations are kept; go on with the same command and `--resume`"
-                ),
-                None => eprintln!("interrupted: nothing was measured"),
-            }
-            Ok(exit_codes::INTERRUPTED)
-        }
-    }
-}
-
-fn terms(arguments: &Arguments) -> Terms {
-    let length = match (arguments.generations, arguments.minutes) {
-        (Some(generations), _) => Length::Generations(generations.into()),
-        (None, Some(minutes)) => Length::Minutes(minutes),
-        (None, None) => Length::Usual,
-    };
-    Terms {
-        selection: arguments.selection.clone(),
-        threads: arguments.threads,
-        is_pinned: !arguments.no_pin,
-        slice: arguments.slice,
-        length,
-        seed: arguments.seed,
-        tolerance: arguments.tolerance,
-        null_slowdown: arguments.null_slowdown,
-        least_call_ns: arguments.least_call,
-        resume: arguments.resume,
-        is_silent: false,
-    }
-}
-
-fn slice(text: &str) -> Result<Duration, String> {
-    let milliseconds: f64 = text.parse().map_err(|_| "not a number".to_owned())?;
-    if (0.1..=10_000.0).contains(&milliseconds) {
-        Ok(Duration::from_secs_f64(milliseconds / 1e3))
-    } else {
-        Err("not from 0.1 to 10000".into())
-    }
+    let (duel, _) = duel_between(&paths, &programs[0], &programs[1..], &arguments.terms)?;
+    print!("{}", render(&duel, arguments.format));
+    Ok(duel.exit_code)
 }

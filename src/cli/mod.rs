@@ -12,7 +12,7 @@ mod report;
 mod run;
 mod selftest;
 mod store;
-mod values;
+mod variants;
 mod verify;
 
 use std::process::ExitCode;
@@ -45,6 +45,7 @@ enum Command {
     Prepare(prepare::Arguments),
     Verify(verify::Arguments),
     Run(run::Arguments),
+    Variants(variants::Arguments),
     Convert(convert::Arguments),
     Report(report::Arguments),
     Compare(compare::Arguments),
@@ -67,6 +68,7 @@ pub fn main() -> ExitCode {
         Command::Prepare(arguments) => prepare::run(&arguments),
         Command::Verify(arguments) => verify::run(&arguments),
         Command::Run(arguments) => run::run(&arguments),
+        Command::Variants(arguments) => variants::run(&arguments),
         Command::Convert(arguments) => convert::run(&arguments),
         Command::Report(arguments) => report::run(&arguments),
         Command::Compare(arguments) => compare::run(&arguments),

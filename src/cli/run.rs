@@ -73,10 +73,15 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<u8> {
         is_dry: arguments.dry_run,
         ..Request::default()
     };
+    run_and_show(&request, arguments.output_dir.clone())
+}
+
+/// Runs, converts, and shows the tables and where the reports are. Returns the exit code.
+pub fn run_and_show(request: &Request, output_dir: Option<PathBuf>) -> anyhow::Result<u8> {
     let paths = Paths::find();
-    let finished = harness::run(&paths, &request)?;
+    let finished = harness::run(&paths, request)?;
     if let Some(folder) = &finished.folder {
-        let reports = arguments.output_dir.clone().unwrap_or_else(|| paths.reports());
+        let reports = output_dir.unwrap_or_else(|| paths.reports());
         // What was measured just now is the truth about this run.
         let converted = convert_run(folder, "new", &reports, true)?;
         let records = &converted.reported.records;

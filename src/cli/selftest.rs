@@ -4,11 +4,11 @@ use std::time::Duration;
 
 use clap::Args;
 
-use super::values::minutes;
 use crate::duel::measure_gate;
 use crate::exit_codes;
 use crate::paths::Paths;
 use crate::report::{Format, json};
+use crate::selection::values::minutes;
 use crate::selftest::{self, Selftest};
 
 /// Find the smallest change between two runs that can be shown on this machine; reports quote it

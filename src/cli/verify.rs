@@ -31,9 +31,6 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<u8> {
 }
 
 /// Verifies the selected cases and prints the matrix.
-///
-/// # Errors
-/// What was asked for is wrong.
 pub fn verify(
     selection: &Selection,
     effort: &EffortArguments,

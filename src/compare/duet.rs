@@ -23,8 +23,8 @@ use serde::{Deserialize, Serialize};
 /// Expected fraction of false ones among the changes that are shown, over all cases.
 pub const FALSE_DISCOVERIES: f64 = 0.01;
 const CONFIDENCE: f64 = 1.0 - FALSE_DISCOVERIES;
-/// Times are not known better than this, whatever the figures say.
-const LEAST_LOG_ERROR: f64 = 1e-6;
+/// Times are not known better than this, whatever the figures say: 0.001 %, which is a clock's step of 10 ns in a millisecond.
+const LEAST_LOG_ERROR: f64 = 1e-5;
 /// The variance of a median over that of a mean, for normal figures.
 const MEDIAN_PENALTY: f64 = std::f64::consts::FRAC_PI_2;
 /// Fewer generations could miss a slow-down that strikes some processes only: one in three is missed by 12 in 1 of 130.
@@ -220,6 +220,28 @@ pub struct Costs {
     pub row: f64,
 }
 
+impl Costs {
+    /// The seconds of the fewest generations, with slices for a quarter of their time.
+    fn least_seconds(&self) -> f64 {
+        FEWEST_GENERATIONS as f64 * (self.start / 0.75).max(self.start + FEWEST_SLICES as f64 * self.row)
+    }
+
+    /// Divides `seconds` among cases: a case that needs more than an equal part for the fewest generations gets what it needs, and
+    /// the others share the rest.
+    pub fn divide(cases: &[Costs], seconds: f64) -> Vec<f64> {
+        let mut parts = vec![0.0; cases.len()];
+        let mut order: Vec<usize> = (0..cases.len()).collect();
+        order.sort_by(|&one, &other| cases[other].least_seconds().total_cmp(&cases[one].least_seconds()));
+        let mut left = seconds;
+        for (before, place) in order.into_iter().enumerate() {
+            let equal = left / (cases.len() - before) as f64;
+            parts[place] = cases[place].least_seconds().max(equal);
+            left -= parts[place];
+        }
+        parts
+    }
+}
+
 /// How a case is measured, fixed before its first counted slice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DuetPlan {
@@ -291,12 +313,14 @@ impl Components {
     /// Chooses the slices per generation so that time is spent where the scatter comes from (Kalibera & Jones 2013,
     /// section 6: the square root of the ratio of costs times the ratio of deviations), and as many generations as fit into
     /// `seconds`. At least a quarter of the time goes to slices: the machine may change its speed from one slice to the next,
-    /// which a short pilot need not show, and a median of many slices does not mind.
+    /// which a short pilot need not show, and a median of many slices does not mind. Where the fewest generations would not fit,
+    /// they have fewer slices.
     pub fn plan(&self, costs: Costs, seconds: f64, may_stop_early: bool) -> DuetPlan {
         let row_error = MEDIAN_PENALTY.sqrt() * self.within;
         let best = (costs.start / costs.row.max(1e-9)).sqrt() * row_error / self.between.max(1e-9);
         let least = costs.start / (3.0 * costs.row.max(1e-9));
-        let slices = (best.max(least).ceil() as usize).clamp(FEWEST_SLICES, MOST_SLICES);
+        let fit = (seconds / FEWEST_GENERATIONS as f64 - costs.start) / costs.row.max(1e-9);
+        let slices = (best.max(least).ceil().min(fit) as usize).clamp(FEWEST_SLICES, MOST_SLICES);
         let generation = costs.start + slices as f64 * costs.row;
         let generations = (seconds / generation.max(1e-9)) as usize;
         DuetPlan { generations: generations.clamp(FEWEST_GENERATIONS, MOST_GENERATIONS), slices, may_stop_early }
@@ -326,6 +350,16 @@ mod tests {
     #[track_caller]
     fn assert_near(found: f64, expected: f64) {
         assert!((found - expected).abs() <= 1e-4 * expected.abs(), "{found} is not {expected}");
+    }
+
+    #[test]
+    fn cases_that_need_more_than_an_equal_part_take_it_from_the_others() {
+        let costs = |start: f64| Costs { start, row: 0.001 };
+        let parts = Costs::divide(&[costs(0.1), costs(2.0), costs(0.1)], 52.0);
+        assert_eq!(parts, [10.0, 32.0, 10.0]);
+        assert_eq!(Costs::divide(&[costs(0.1), costs(0.2)], 60.0), [30.0, 30.0]);
+        // The fewest generations are measured even where there is no time for them.
+        assert_eq!(Costs::divide(&[costs(3.0), costs(3.0)], 10.0), [48.0, 48.0]);
     }
 
     #[test]

@@ -4,7 +4,6 @@
 //! the run, or its files do not belong together, it is refused with its reason; the rest is converted.
 
 mod quality;
-mod roofline;
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -12,9 +11,9 @@ use std::path::Path;
 use anyhow::{Result, ensure};
 
 use crate::criterion_dir::{Estimate, MeasuredEntry, QUICK, read_entry, read_estimates};
-use crate::definition::{Case, CaseFailure, Effort, Phase, Status};
+use crate::definition::{Case, CaseFailure, Dtype, Effort, NULL, Phase, Status};
 use crate::run_data::{
-    BY_REFERENCE, Distribution, Latencies, Manifest, ManifestCase, Outcomes, Record, RunFolder, StopReason,
+    BY_REFERENCE, Distribution, Latencies, Manifest, ManifestCase, Outcomes, Peaks, Record, RunFolder, StopReason,
 };
 use crate::statistics::{SortedCalls, autocorrelation, relative_half_width};
 
@@ -150,7 +149,7 @@ impl Context<'_> {
         }
         put_criterion(record, &entry);
         put_processes(record, &processes, outcome.tokens_a_call);
-        roofline::put_speed(record, self.manifest.peaks.as_ref());
+        put_speed(record, self.manifest.peaks.as_ref());
         if let Some(name) = &self.manifest.compared_baseline
             && let Ok(before) = read_estimates(&folder.join(name))
         {
@@ -168,7 +167,7 @@ impl Context<'_> {
         if self.outcomes.unevaluated.as_deref() == Some(id) {
             return Some("the run was stopped before; `--resume` evaluates it");
         }
-        self.outcomes.evaluated.get(id)?.failure.as_deref()
+        self.outcomes.evaluated.get(id)?.as_deref()
     }
 }
 
@@ -254,7 +253,23 @@ fn put_criterion(record: &mut Record, entry: &MeasuredEntry) {
     }
     record.confidence_level = Some(estimates.mean.interval.confidence_level);
     record.sample_count = Some(entry.samples_ns.len());
-    record.sampling_mode = Some(entry.sampling_mode.to_string());
+    record.sampling_mode = Some(entry.sampling_mode.to_lowercase());
+}
+
+/// How fast the model was computed by the mean latency, which is there by then, and how much of the machine's peaks that is,
+/// which are those of f32 on the processor, on the threads that the run asked for. The null backend computes nothing, however
+/// fast it is.
+fn put_speed(record: &mut Record, peaks: Option<&Peaks>) {
+    if record.backend == NULL {
+        return;
+    }
+    let per_second = |(flops, ms): (u64, f64)| flops as f64 / ms / 1e6;
+    record.gflops_per_second = record.flops.zip(record.latency_mean_ms).map(per_second);
+    let has_threads = |peaks: &&Peaks| record.threads.is_none_or(|threads| threads == peaks.threads);
+    let is_of_peaks = record.device == "cpu" && record.dtype == Dtype::F32;
+    let peaks = peaks.filter(has_threads).filter(|_| is_of_peaks);
+    let all = record.gflops_per_second.zip(record.arithmetic_intensity).zip(peaks);
+    record.roofline_percent = all.and_then(|((speed, intensity), peaks)| peaks.roofline_percent(speed, intensity));
 }
 
 fn milliseconds(nanoseconds: f64) -> f64 {
@@ -264,6 +279,7 @@ fn milliseconds(nanoseconds: f64) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::definition::Cost;
 
     #[test]
     fn the_reason_to_stop_is_missed_if_the_calls_do_not_give_it() {
@@ -281,5 +297,48 @@ mod tests {
         // As many calls, which depend on one another.
         assert!(missed(StopReason::PercentileBound, &in_a_row));
         assert!(!missed(StopReason::Budget, &[1000; 3]));
+    }
+
+    fn record(case: &Case, threads: usize) -> Record {
+        let run = Record {
+            run_id: "r".into(),
+            timestamp: "2026-01-02T03:04:05Z".parse().unwrap(),
+            host_id: "1a".into(),
+            suite: "s".into(),
+            rustc_version: String::new(),
+            ..Record::default()
+        };
+        let mut record = run.about(case);
+        (record.threads, record.latency_mean_ms) = (Some(threads), Some(2.0));
+        record.put_cost(Some(Cost { flops: 80_000_000, bytes: 10_000_000 }));
+        let (product_gflops_per_second, copy_gb_per_second) = (100.0, 20.0);
+        put_speed(
+            &mut record,
+            Some(&Peaks { threads: 2, product_gflops_per_second, copy_gb_per_second, copied_bytes: 1 }),
+        );
+        record
+    }
+
+    #[test]
+    fn the_percentage_is_of_the_lower_of_the_two_roofs() {
+        let record = record(&Case::new("m", "ort", 1), 2);
+        assert_eq!((record.flops, record.arithmetic_intensity), (Some(80_000_000), Some(8.0)));
+        // 8 operations a byte at 20 GB/s are more than the product's 100 GFLOP/s.
+        assert_eq!((record.gflops_per_second, record.roofline_percent), (Some(40.0), Some(40.0)));
+    }
+
+    #[test]
+    fn a_case_that_the_peaks_are_not_of_has_no_percentage() {
+        let plain = Case::new("m", "ort", 1);
+        let half = record(&Case { dtype: Dtype::F16, ..plain.clone() }, 2);
+        assert_eq!(
+            (half.gflops_per_second, half.arithmetic_intensity, half.roofline_percent),
+            (Some(40.0), None, None)
+        );
+        let elsewhere = record(&Case { device: "cuda".into(), ..plain.clone() }, 2);
+        assert_eq!((elsewhere.arithmetic_intensity, elsewhere.roofline_percent), (Some(8.0), None));
+        assert_eq!(record(&plain, 1).roofline_percent, None);
+        let null = record(&Case::new("m", NULL, 1), 2);
+        assert_eq!((null.flops, null.gflops_per_second, null.roofline_percent), (Some(80_000_000), None, None));
     }
 }

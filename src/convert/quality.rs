@@ -88,7 +88,6 @@ fn put_accuracy(record: &mut Record, evaluation: &Evaluation) {
     }
 }
 
-/// The confidence of the intervals.
 const CONFIDENCE: f64 = 0.95;
 
 fn put_agreement(record: &mut Record, evaluation: &Evaluation, original: &Case, answers: &Evaluation) {
@@ -157,8 +156,6 @@ impl Evaluation {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::definition::Status;
-    use crate::run_data::RunIdentity;
 
     fn evaluation(first_places: &[i64]) -> Evaluation {
         Evaluation {
@@ -177,16 +174,15 @@ mod tests {
     }
 
     fn record_of(answers: &Answers, case: &Case) -> Record {
-        let run = RunIdentity {
+        let run = Record {
             run_id: "r".into(),
             timestamp: "2026-01-01T00:00:00Z".parse().unwrap(),
-            git_commit: None,
-            git_dirty: None,
             host_id: "h".into(),
             suite: "s".into(),
             rustc_version: "1".into(),
+            ..Record::default()
         };
-        let mut record = Record::new(&run, case, Status::Ok, None);
+        let mut record = run.about(case);
         answers.put_into(&mut record);
         record
     }

@@ -13,7 +13,7 @@ pub enum DataSource {
     /// Seeded numbers without labels: outputs are compared with those of the original.
     #[default]
     Synthetic,
-    /// A safetensors file with `input.<name>`, f32, and `label`, i64, one row per sample.
+    /// A safetensors file with `input.<name>`, one row per sample, and perhaps `label`, i64.
     Recorded(PathBuf),
     /// Pictures in one folder per class: `<path>/<class>/<name>.jpg`.
     ImageFolder(ImageFolderSettings),
@@ -67,6 +67,11 @@ impl ImageFolderSettings {
 }
 
 impl DataSource {
+    /// The samples of a folder of pictures or of a file.
+    pub fn of_path(path: PathBuf) -> Self {
+        if path.is_dir() { DataSource::ImageFolder(ImageFolderSettings::new(path)) } else { DataSource::Recorded(path) }
+    }
+
     /// The name in records.
     pub fn name(&self) -> String {
         let stem = |path: &Path| path.file_stem().unwrap_or_default().to_string_lossy().into_owned();

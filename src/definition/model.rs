@@ -126,7 +126,13 @@ pub enum Origin {
         quantization: Option<Quantization>,
     },
     /// Files with their weights inside: files of a user, or the quantised files of a packaged model.
-    Files { onnx: Option<PathBuf>, torchscript: Option<PathBuf>, reference: Option<PathBuf> },
+    Files {
+        onnx: Option<PathBuf>,
+        torchscript: Option<PathBuf>,
+        reference: Option<PathBuf>,
+        /// How the products of the ONNX file are quantised during preparation; `None` for the file as it is.
+        quantization: Option<Quantization>,
+    },
 }
 
 /// The largest absolute error of an output, relative to the largest absolute reference value, that counts as right.
@@ -274,6 +280,28 @@ impl Model {
         if self.variant == ORIGINAL || is_quantised { of_weights } else { format!("{of_weights}.{}", self.variant) }
     }
 
+    /// The other forms that are made of a user's ONNX file of f32: in f16, and in i8 with ranges of activations that are found in
+    /// each call, or measured over samples before.
+    pub fn derived_variants(&self) -> Vec<Model> {
+        let Origin::Files { onnx: Some(onnx), torchscript, reference, quantization: None } = &self.origin else {
+            return Vec::new();
+        };
+        if self.variant != ORIGINAL || self.dtype != Dtype::F32 || self.generation.is_some() {
+            return Vec::new();
+        }
+        let form = |variant: &str, dtype, quantization: Option<Quantization>| {
+            let torchscript = torchscript.clone().filter(|_| quantization.is_none());
+            let (onnx, reference) = (Some(onnx.clone()), reference.clone());
+            let origin = Origin::Files { onnx, torchscript, reference, quantization };
+            Model { variant: variant.into(), dtype, origin, ..self.clone() }
+        };
+        vec![
+            form("f16", Dtype::F16, None),
+            form("int8-dynamic", Dtype::I8, Some(Quantization::Dynamic)),
+            form("int8-static", Dtype::I8, Some(Quantization::Static)),
+        ]
+    }
+
     /// The same model with the weights of a file, for which there is no reference. The labels of its samples stay valid.
     ///
     /// Returns `None` for a variant that exists only for the model's own weights.
@@ -292,7 +320,8 @@ impl Model {
 /// The file with the outputs of PyTorch for the samples of the input pool, in a packaged model's folder.
 pub const REFERENCE: &str = "reference.safetensors";
 
-/// The file with the ranges of a packaged model's activations, for its static quantisation.
+/// The file with the ranges of a model's activations, for its static quantisation: in a packaged model's folder, or in the folder
+/// of prepared files of a user's.
 pub const CALIBRATION: &str = "calibration.toml";
 
 /// The one part and the one phase of a model that is not generative.

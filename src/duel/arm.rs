@@ -2,46 +2,40 @@
 
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::process::ExitStatusExt;
-use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
+use std::path::PathBuf;
+use std::process::{Child, ChildStdin, ExitStatus, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use nix::sys::signal::{Signal, kill};
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::Pid;
 
-use super::planning::Arena;
+use super::planning::{Arena, last_words};
 use crate::compare::Role;
 use crate::definition::{CaseFailure, Status};
-use crate::harness::{ArmAnswer, ArmReady, ArmStart, Handicap, SliceFigures, is_interrupted, is_interrupted_with};
+use crate::harness::{
+    ArmAnswer, ArmReady, ArmStart, Handicap, Interrupted, SliceFigures, is_interrupted, is_interrupted_with,
+};
 use crate::machine::spawn_displaced;
 
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 
-/// Why an arm gave no answer.
-#[derive(Debug)]
-pub enum Silence {
-    /// The user stopped the duel.
-    Interrupted,
-    Failed(CaseFailure),
-}
-
 /// A process of an arm. It is killed when this is dropped.
+///
+/// An error of it is a [`CaseFailure`] if the arm has failed, and [`Interrupted`] if the user stops the duel.
 pub struct LiveArm {
     child: Child,
     input: ChildStdin,
     answers: Receiver<ArmAnswer>,
     timeout: Duration,
-    last_words: Box<dyn Fn() -> String>,
+    log: PathBuf,
 }
 
 impl LiveArm {
     /// Starts a process that loads its case. Its memory is displaced by so many bytes from where it would lie.
-    ///
-    /// # Errors
-    /// It cannot be started.
     pub fn start(
         arena: &Arena,
         role: Role,
@@ -54,9 +48,10 @@ impl LiveArm {
             [format!("--slowdown-ppm={slowdown_ppm:09}"), format!("--least-call-ns={least_call_ns:09}")]
         });
         let arguments = ["time".to_owned(), start.job.display().to_string()].into_iter().chain(slowdown);
-        let mut command: Command = arena.command(role, arguments);
+        let log = arena.log(role);
+        let mut command = arena.command(role, arguments);
         command.envs(&start.environment).stdin(Stdio::piped()).stdout(Stdio::piped());
-        command.stderr(fs_err::File::create(arena.log(role))?.into_parts().0);
+        command.stderr(fs_err::File::create(&log)?.into_parts().0);
         let child = spawn_displaced(&mut command, displacement);
         let mut child = child.with_context(|| arena.of(role).display().to_string())?;
         let (input, output) = (child.stdin.take(), child.stdout.take());
@@ -73,97 +68,78 @@ impl LiveArm {
             }
         });
         let timeout = Duration::try_from_secs_f64(start.timeout_seconds).unwrap_or(Duration::MAX);
-        let arena = arena.clone();
-        let last_words = Box::new(move || arena.last_words(role));
-        Ok(LiveArm { child, input, answers, timeout, last_words })
+        Ok(LiveArm { child, input, answers, timeout, log })
     }
 
     /// Waits until the case is loaded and warmed up, and stops the process.
-    ///
-    /// # Errors
-    /// It fails, or the user stops it.
-    pub fn wait_until_ready(&mut self) -> Result<ArmReady, Silence> {
+    pub fn wait_until_ready(&mut self) -> Result<ArmReady> {
         match self.answer()? {
-            ArmAnswer::Ready(ready) => {
-                self.suspend()?;
-                Ok(ready)
-            }
-            other => Err(unexpected(&other)),
+            ArmAnswer::Ready(ready) => Ok(ready),
+            other => bail!(unexpected(&other)),
         }
     }
 
     /// Lets the process measure a slice, and stops it again.
-    ///
-    /// # Errors
-    /// It fails, or the user stops it.
-    pub fn slice(&mut self, length: Duration) -> Result<SliceFigures, Silence> {
+    pub fn slice(&mut self, length: Duration) -> Result<SliceFigures> {
         self.send(Signal::SIGCONT)?;
-        let asked = writeln!(self.input, "slice {}", length.as_nanos()).and_then(|()| self.input.flush());
         // A process that has ended cannot be asked; how it ended is found out below.
-        let _ = asked;
+        let _ = writeln!(self.input, "slice {}", length.as_nanos()).and_then(|()| self.input.flush());
         match self.answer()? {
-            ArmAnswer::Slice(figures) => {
-                self.suspend()?;
-                Ok(figures)
-            }
-            other => Err(unexpected(&other)),
+            ArmAnswer::Slice(figures) => Ok(figures),
+            other => bail!(unexpected(&other)),
         }
     }
 
-    fn answer(&mut self) -> Result<ArmAnswer, Silence> {
+    /// Waits for an answer, and stops the process.
+    fn answer(&mut self) -> Result<ArmAnswer> {
         let begin = Instant::now();
         loop {
             // Asked before every answer, because arms may always answer before the next look.
             if is_interrupted() {
-                return Err(Silence::Interrupted);
+                bail!(Interrupted);
             }
             match self.answers.recv_timeout(LOOK_EVERY) {
-                Ok(ArmAnswer::Failed { status, message }) => {
-                    return Err(Silence::Failed(CaseFailure::new(status, message)));
+                Ok(ArmAnswer::Failed { status, message }) => bail!(CaseFailure::new(status, message)),
+                Ok(answer) => {
+                    self.suspend()?;
+                    return Ok(answer);
                 }
-                Ok(answer) => return Ok(answer),
                 Err(RecvTimeoutError::Disconnected) => {
-                    return Err(match self.child.wait() {
-                        Ok(status) => self.ended(status),
-                        Err(error) => Silence::Failed(CaseFailure::failed(format!("its process is gone: {error}"))),
-                    });
+                    let status = self.child.wait()?;
+                    return Err(self.ended(status));
                 }
                 Err(RecvTimeoutError::Timeout) if begin.elapsed() > self.timeout => {
                     let message = format!("no answer after {} s", self.timeout.as_secs_f64());
-                    return Err(Silence::Failed(CaseFailure::new(Status::Timeout, message)));
+                    bail!(CaseFailure::new(Status::Timeout, message));
                 }
                 Err(RecvTimeoutError::Timeout) => {}
             }
         }
     }
 
-    /// Says how the process ended.
-    fn ended(&self, status: ExitStatus) -> Silence {
+    fn ended(&self, status: ExitStatus) -> anyhow::Error {
         if is_interrupted_with(status) {
-            return Silence::Interrupted;
+            return Interrupted.into();
         }
-        let words = (self.last_words)();
+        let words = last_words(&self.log);
         let words = if words.is_empty() { words } else { format!("; its last words:\n  {words}") };
-        Silence::Failed(CaseFailure::failed(format!("its process ended ({status}){words}")))
+        CaseFailure::failed(format!("its process ended ({status}){words}")).into()
     }
 
     /// Stops the process, and returns when all its threads stand still.
-    fn suspend(&mut self) -> Result<(), Silence> {
+    fn suspend(&mut self) -> Result<()> {
         self.send(Signal::SIGSTOP)?;
-        match waitpid(self.pid(), Some(WaitPidFlag::WUNTRACED)) {
-            Ok(WaitStatus::Stopped(..)) => Ok(()),
+        match waitpid(self.pid(), Some(WaitPidFlag::WUNTRACED)).context("an arm that is to stop")? {
+            WaitStatus::Stopped(..) => Ok(()),
             // Ctrl-C goes to all processes of a terminal.
-            Ok(WaitStatus::Signaled(_, signal, _)) => Err(self.ended(ExitStatus::from_raw(signal as i32))),
-            Ok(WaitStatus::Exited(_, code)) => Err(self.ended(ExitStatus::from_raw(code << 8))),
-            Ok(status) => Err(Silence::Failed(CaseFailure::failed(format!("its process did not stop: {status:?}")))),
-            Err(error) => Err(Silence::Failed(CaseFailure::failed(format!("its process cannot be stopped: {error}")))),
+            WaitStatus::Signaled(_, signal, _) => Err(self.ended(ExitStatus::from_raw(signal as i32))),
+            WaitStatus::Exited(_, code) => Err(self.ended(ExitStatus::from_raw(code << 8))),
+            status => bail!(CaseFailure::failed(format!("its process did not stop: {status:?}"))),
         }
     }
 
-    fn send(&self, signal: Signal) -> Result<(), Silence> {
-        kill(self.pid(), signal).map_err(|error| {
-            Silence::Failed(CaseFailure::failed(format!("its process cannot be told to go on: {error}")))
-        })
+    fn send(&self, signal: Signal) -> Result<()> {
+        kill(self.pid(), signal).context("an arm that is to go on or to stop")
     }
 
     fn pid(&self) -> Pid {
@@ -179,6 +155,6 @@ impl Drop for LiveArm {
     }
 }
 
-fn unexpected(answer: &ArmAnswer) -> Silence {
-    Silence::Failed(CaseFailure::failed(format!("an answer that was not asked for: {answer:?}")))
+fn unexpected(answer: &ArmAnswer) -> CaseFailure {
+    CaseFailure::failed(format!("an answer that was not asked for: {answer:?}"))
 }

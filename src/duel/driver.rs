@@ -1,24 +1,26 @@
 //! Drives a duel: asks the programs what they can measure, tries each case, fixes the plan, and measures the generations.
 
 use std::collections::BTreeSet;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail};
 use jiff::Timestamp;
 
-use super::conclusion::{conclude, progress};
-use super::generation::{ArmsOfCase, Attempt, MeasuredGeneration};
-use super::journal::{Agreement, Entry, Journal, Length, PlannedDuel, Question};
+use super::conclusion::{conclude, generations_of, is_settled, outcomes_of, progress};
+use super::generation::{ArmsOfCase, MeasuredGeneration};
+use super::journal::{Agreement, DUEL, Entry, GENERATIONS, last};
 use super::pairing::{Pairing, pair};
-use super::planning::{Arena, Instructions, ask, plan_arguments};
+use super::planning::{Arena, ask, plan_arguments};
+use super::terms::{Rules, Terms};
 use crate::compare::{
-    Components, Costs, DUEL_FORMAT, Duel, DuetPlan, FEWEST_GENERATIONS, Generation, Loss, Program, Role,
+    CaseOutcome, Components, Costs, DUEL_FORMAT, Duel, DuetPlan, FEWEST_GENERATIONS, Generation, Loss, Program, Role,
 };
+use crate::exit_codes;
 use crate::harness::{Handicap, is_interrupted};
 use crate::machine::{Machine, can_fix_addresses, processor_order, share_a_core};
 use crate::paths::Paths;
-use crate::selection::Selection;
+use crate::run_data::files::{append_line, read_lines, unused_name, write_json};
 
 /// Generations and slices that only tell how large the scatter is, and count for nothing else.
 const PILOT: DuetPlan = DuetPlan { generations: 4, slices: 6, may_stop_early: false };
@@ -27,145 +29,91 @@ const PILOT_NUMBERS: usize = 1_000_000;
 /// The fraction of the time that is planned for; the rest is for generations that take longer than those of the pilot.
 const PLANNED: f64 = 0.9;
 
-/// How a duel is measured.
-#[derive(Clone, Debug)]
-pub struct Terms {
-    pub selection: Selection,
-    pub threads: Option<usize>,
-    /// Whether the arms' threads are pinned to processors.
-    pub is_pinned: bool,
-    /// Length of a slice of short calls.
-    pub slice: Duration,
-    pub length: Length,
-    /// Drawn from the clock if it is absent.
-    pub seed: Option<u64>,
-    /// Changes up to this fraction do not matter.
-    pub tolerance: f64,
-    /// The fraction by which the candidate is made slower, to see whether that is found.
-    pub null_slowdown: Option<f64>,
-    /// Nanoseconds that each call takes at least.
-    pub least_call_ns: u64,
-    /// Go on with the last duel of the same question.
-    pub resume: bool,
-    /// Whether nothing is said on standard error.
-    pub is_silent: bool,
-}
-
-/// How a duel ended.
-#[derive(Clone, Debug, PartialEq)]
-pub enum DuelEnd {
-    Complete(Box<Duel>),
-    /// By the user. So many generations are kept, of so many that were planned; `None` if none were planned yet.
-    Interrupted {
-        kept: Option<(usize, usize)>,
-    },
-}
-
-/// Measures a duel. The caller keeps other measurements out ([`keep_others_out`](crate::harness::keep_others_out)).
+/// Measures a duel, and returns it with the generations of each of its cases. The caller keeps other measurements out
+/// ([`keep_others_out`](crate::harness::keep_others_out)).
 ///
 /// # Errors
-/// A program refuses, there are too few generations to show anything, or the target folder cannot be written.
-pub fn duel_between(paths: &Paths, base: &Program, candidates: &[Program], terms: &Terms) -> Result<DuelEnd> {
+/// The user stops it ([`Interrupted`](crate::harness::Interrupted)), a program refuses, there are too few generations to show
+/// anything, or the target folder cannot be written.
+pub fn duel_between(
+    paths: &Paths,
+    base: &Program,
+    candidates: &[Program],
+    terms: &Terms,
+) -> Result<(Duel, Vec<Vec<Generation>>)> {
     is_interrupted();
-    if let Length::Generations(generations) = terms.length
-        && generations < FEWEST_GENERATIONS
-    {
-        bail!("{generations} generations show nothing: at least {FEWEST_GENERATIONS} are needed");
+    let generations = terms.rules.generations;
+    if let Some(few) = generations.filter(|generations| usize::from(*generations) < FEWEST_GENERATIONS) {
+        bail!("{few} generations show nothing: at least {FEWEST_GENERATIONS} are needed");
     }
     let arena = Arena::lay_out(paths.duels().join("arena"), base, candidates)?;
-    let ended = Driver::new(paths, &arena, base, candidates, terms).run();
+    let processors = if terms.rules.no_pin { Vec::new() } else { processor_order() };
+    let flags = plan_arguments(Path::new("jobs"), base, terms, &processors)?;
+    let ended = Driver { duels: paths.duels(), arena: &arena, base, candidates, terms, processors, flags }.run();
     arena.remove();
     ended
 }
 
 struct Driver<'a> {
-    duels: std::path::PathBuf,
+    duels: PathBuf,
     arena: &'a Arena,
+    base: &'a Program,
+    candidates: &'a [Program],
     terms: &'a Terms,
-    instructions: Instructions,
-    question: Question,
+    /// The processors that an arm's threads are pinned to; none if it is empty.
+    processors: Vec<usize>,
+    /// What the base is told.
+    flags: Vec<String>,
 }
 
-/// The user stopped the duel.
-#[derive(Debug, thiserror::Error)]
-#[error("interrupted")]
-struct Interrupted;
-
-impl<'a> Driver<'a> {
-    fn new(paths: &Paths, arena: &'a Arena, base: &Program, candidates: &[Program], terms: &'a Terms) -> Self {
-        let processors = if terms.is_pinned { processor_order() } else { Vec::new() };
-        let instructions = Instructions { selection: terms.selection.clone(), threads: terms.threads, processors };
-        let question = Question {
-            base: base.clone(),
-            candidates: candidates.to_vec(),
-            flags: plan_arguments(Path::new("jobs"), base, &instructions),
-            null_slowdown: terms.null_slowdown,
-            least_call_ns: terms.least_call_ns,
-            length: terms.length,
-            tolerance: terms.tolerance,
-            slice_ms: terms.slice.as_secs_f64() * 1e3,
-            is_pinned: terms.is_pinned,
+impl Driver<'_> {
+    fn run(&self) -> Result<(Duel, Vec<Vec<Generation>>)> {
+        let is_same = |Agreement { flags, rules, duel }: &Agreement| {
+            (&duel.base, duel.candidates.as_slice()) == (self.base, self.candidates)
+                && (flags, rules) == (&self.flags, &self.terms.rules)
+                && self.terms.seed.is_none_or(|seed| seed == duel.seed)
         };
-        Driver { duels: paths.duels(), arena, terms, instructions, question }
-    }
-
-    fn run(&self) -> Result<DuelEnd> {
-        let resumed =
-            if self.terms.resume { Some(Journal::last(&self.duels, &self.question, self.terms.seed)?) } else { None };
-        let mut kept = None;
-        match self.run_from(resumed, &mut kept) {
-            Ok(duel) => Ok(DuelEnd::Complete(Box::new(duel))),
-            Err(error) if error.is::<Interrupted>() => Ok(DuelEnd::Interrupted { kept }),
-            Err(error) => Err(error),
-        }
-    }
-
-    /// Measures what is left of a duel. `kept` are the generations that the journal holds, and those that were planned.
-    fn run_from(&self, resumed: Option<(Journal, Agreement)>, kept: &mut Option<(usize, usize)>) -> Result<Duel> {
+        let resumed = if self.terms.resume { Some(last(&self.duels, is_same)?) } else { None };
         self.say("comparing the programs' outputs with the reference, once, and preparing what they need");
         let pairings = self.pairings()?;
-        let (journal, agreement) = match resumed {
-            Some(resumed) => resumed,
-            None => self.agree(&pairings)?,
-        };
-        let mut entries = journal.entries();
-        if self.terms.resume {
-            self.say(&format!("resuming duel {}: {} generations are kept", agreement.name, entries.len()));
+        let is_resumed = resumed.is_some();
+        let (folder, Agreement { duel, .. }) = resumed.map_or_else(|| self.agree(&pairings), Ok)?;
+        let journal = folder.join(GENERATIONS);
+        let mut entries: Vec<Entry> = read_lines(&journal);
+        if is_resumed {
+            self.say(&format!("resuming duel {}: {} generations are kept", duel.name, entries.len()));
         }
-        let total = agreement.cases.iter().filter_map(|case| Some(case.plan.as_ref().ok()?.generations)).sum();
-        *kept = Some((entries.len(), total));
+        let schedule = schedule(&duel);
+        let total = schedule.len();
         let mut settled = BTreeSet::new();
-        for (case, number, slices) in schedule(&agreement) {
+        for (case, number, slices) in schedule {
             let is_known = |entry: &Entry| entry.case == case && (entry.number == number || entry.result.is_err());
             if entries.iter().any(is_known) || settled.contains(&case) {
                 continue;
             }
-            if agreement.is_settled(&entries, case) {
+            if is_settled(&duel, &entries, case) {
                 settled.insert(case);
                 continue;
             }
-            let planned = &agreement.cases[case];
-            let pairing = pairings.iter().find(|pairing| pairing.name() == planned.id);
-            let Some(arms) = pairing
-                .filter(|pairing| pairing.losses().into_iter().eq(&planned.losses))
-                .and_then(|pairing| self.arms(&planned.id, pairing, agreement.seed))
-            else {
-                bail!("{} cannot be measured any more; start the duel anew, without --resume", planned.id);
+            let outcomes = outcomes_of(&duel, case);
+            let has_same_losses =
+                |pairing: &&Pairing| outcomes.iter().all(|it| pairing.loss_of(it.candidate) == it.loss.as_ref());
+            let pairing = pairings.iter().find(|pairing| pairing.id == outcomes[0].id).filter(has_same_losses);
+            let Some(arms) = pairing.and_then(|pairing| self.arms(pairing, duel.seed)) else {
+                bail!("{} cannot be measured any more; start the duel anew, without --resume", outcomes[0].id);
             };
-            let result = match arms.measure(number, slices)? {
-                Attempt::Measured(generation) => Ok(generation),
-                Attempt::Lost(loss) => Err(loss),
-                Attempt::Interrupted => bail!(Interrupted),
-            };
+            let kept =
+                format!("{} of {total} generations are kept; `--resume` goes on with the same command", entries.len());
+            let result = arms.measure(number, slices).inspect_err(|_| self.say(&kept))?;
             let entry = Entry { case, number, result };
-            journal.append(&entry)?;
+            append_line(&journal, &entry)?;
             entries.push(entry);
-            *kept = Some((entries.len(), total));
             if !self.terms.is_silent {
-                eprintln!("{}", progress(&conclude(&agreement, &entries), case, entries.len(), total));
+                eprintln!("{}", progress(&conclude(&duel, &entries), case, entries.len(), total));
             }
         }
-        Ok(conclude(&agreement, &entries))
+        let cases = duel.cases.len() / duel.candidates.len();
+        Ok((conclude(&duel, &entries), (0..cases).map(|case| generations_of(&entries, case)).collect()))
     }
 
     fn say(&self, text: &str) {
@@ -176,40 +124,36 @@ impl<'a> Driver<'a> {
 
     /// Asks the programs what they can measure, once for all that are the same.
     fn pairings(&self) -> Result<Vec<Pairing>> {
-        let Question { base, candidates, .. } = &self.question;
-        let mut known = vec![(base, ask(self.arena, Role::Base, base, &self.instructions)?.ok_or(Interrupted)?)];
-        let mut plans = Vec::new();
-        for (number, candidate) in candidates.iter().enumerate() {
-            let plan = match known.iter().find(|(program, _)| candidate.is_same_as(program)) {
-                Some((_, plan)) => plan.clone(),
-                None => {
-                    let role = Role::Candidate(number);
-                    ask(self.arena, role, candidate, &self.instructions)?.ok_or(Interrupted)?
-                }
+        let ask = |role: Role, program: &Program| ask(self.arena, role, program, self.terms, &self.processors);
+        let mut programs = vec![self.base];
+        let mut plans = vec![ask(Role::Base, self.base)?];
+        for (number, candidate) in self.candidates.iter().enumerate() {
+            let plan = match programs.iter().position(|program| candidate.is_same_as(program)) {
+                Some(place) => plans[place].clone(),
+                None => ask(Role::Candidate(number), candidate)?,
             };
-            known.push((candidate, plan.clone()));
+            programs.push(candidate);
             plans.push(plan);
         }
-        let may_differ = base.suite.is_some() || candidates.iter().any(|candidate| candidate.suite.is_some());
-        let (pairings, left_out) = pair(&known[0].1, &plans, may_differ);
+        let may_differ = programs.iter().any(|program| program.suite.is_some());
+        let (pairings, left_out) = pair(&plans[0], &plans[1..], may_differ);
         for reason in left_out {
             self.say(&format!("left out: {reason}"));
         }
         for pairing in &pairings {
-            pairing.losses().into_iter().for_each(|loss| self.say_loss(&pairing.name(), loss));
+            pairing.losses().into_iter().for_each(|loss| self.say_loss(&pairing.id, loss));
         }
         self.warn_of_pins(&processors_of(&pairings));
         Ok(pairings)
     }
 
     fn say_loss(&self, id: &str, loss: &Loss) {
-        let Question { base, candidates, .. } = &self.question;
-        let whose = if let Role::Candidate(number) = loss.role { &candidates[number].name } else { &base.name };
-        self.say(&format!("lost: {id}: {} in {whose}: {}", loss.status, loss.message));
+        let whose = if let Role::Candidate(number) = loss.role { &self.candidates[number] } else { self.base };
+        self.say(&format!("lost: {id}: {} in {}: {}", loss.status, whose.name, loss.message));
     }
 
     fn warn_of_pins(&self, processors: &[usize]) {
-        if self.terms.is_pinned && processors.is_empty() {
+        if !self.terms.rules.no_pin && processors.is_empty() {
             self.say("threads are not pinned: there are fewer processors than threads, or the system has no pins");
         } else if share_a_core(processors) {
             self.say("some threads share a core; with fewer of them (--threads) the intervals are narrower");
@@ -220,33 +164,34 @@ impl<'a> Driver<'a> {
     }
 
     /// The arms of a case. Returns `None` if the base or every candidate is lost.
-    fn arms<'b>(&'b self, id: &'b str, pairing: &'b Pairing, seed: u64) -> Option<ArmsOfCase<'b>> {
-        let is_handicapped = self.terms.null_slowdown.is_some() || self.terms.least_call_ns > 0;
+    fn arms<'b>(&'b self, pairing: &'b Pairing, seed: u64) -> Option<ArmsOfCase<'b>> {
+        let Rules { null_slowdown, least_call_ns, slice_ms, .. } = self.terms.rules;
+        let is_handicapped = null_slowdown.is_some() || least_call_ns > 0;
         let handicap = |slowdown: f64| {
             let slowdown_ppm = (slowdown * 1e6).round() as u32;
-            is_handicapped.then_some(Handicap { slowdown_ppm, least_call_ns: self.terms.least_call_ns })
+            is_handicapped.then_some(Handicap { slowdown_ppm, least_call_ns })
         };
         let (base, _) = pairing.starts.as_ref().ok()?;
-        let slowdown = self.terms.null_slowdown.unwrap_or_default();
         let own = [Role::Base, Role::Null].map(|role| (role, base, handicap(0.0)));
-        let candidates =
-            pairing.candidate_starts().map(|(number, start)| (Role::Candidate(number), start, handicap(slowdown)));
+        let slowed = handicap(null_slowdown.unwrap_or_default());
+        let candidates = pairing.candidate_starts().map(|(number, start)| (Role::Candidate(number), start, slowed));
         let starts: Vec<_> = own.into_iter().chain(candidates).collect();
-        (starts.len() > 2).then_some(ArmsOfCase { arena: self.arena, starts, slice: self.terms.slice, seed, id })
+        let slice = Duration::from_secs_f64(slice_ms / 1e3);
+        (starts.len() > 2).then_some(ArmsOfCase { arena: self.arena, starts, slice, seed, id: &pairing.id })
     }
 
     /// Tries every case, and settles how it is measured.
-    fn agree(&self, pairings: &[Pairing]) -> Result<(Journal, Agreement)> {
+    fn agree(&self, pairings: &[Pairing]) -> Result<(PathBuf, Agreement)> {
         let started = Timestamp::now();
         let seed = self.terms.seed.unwrap_or(started.as_nanosecond() as u64 % 1_000_000_000);
         let measurable = pairings.iter().filter(|pairing| pairing.candidate_starts().count() > 0).count();
+        let rules = &self.terms.rules;
         let mut cases = Vec::new();
         let mut seconds = 0.0;
         for pairing in pairings {
-            let id = pairing.name();
-            let losses: Vec<Loss> = pairing.losses().into_iter().cloned().collect();
-            let plan = match (self.arms(&id, pairing, seed), losses.first()) {
-                (None, Some(loss)) => Err(loss.clone()),
+            let id = &pairing.id;
+            let plan = match (self.arms(pairing, seed), pairing.losses().first()) {
+                (None, Some(&loss)) => Err(loss.clone()),
                 (None, None) => continue,
                 (Some(arms), _) => match self.pilot(&arms, measurable)? {
                     Ok((plan, costs)) => {
@@ -259,32 +204,45 @@ impl<'a> Driver<'a> {
                         Ok(plan)
                     }
                     Err(loss) => {
-                        self.say_loss(&id, &loss);
+                        self.say_loss(id, &loss);
                         Err(loss)
                     }
                 },
             };
-            cases.push(PlannedDuel { id, losses, plan });
+            cases.extend((0..self.candidates.len()).map(|candidate| CaseOutcome {
+                id: id.clone(),
+                candidate,
+                plan: plan.as_ref().ok().copied(),
+                comparison: None,
+                loss: pairing.loss_of(candidate).or(plan.as_ref().err()).cloned(),
+            }));
         }
-        let journal = Journal::begin(&self.duels, started)?;
-        let agreement = Agreement {
+        let name = unused_name(&self.duels, started);
+        let folder = self.duels.join(&name);
+        let duel = Duel {
             format: DUEL_FORMAT,
-            name: journal.name(),
-            started,
-            question: self.question.clone(),
+            name,
+            base: self.base.clone(),
+            candidates: self.candidates.to_vec(),
+            null_slowdown: rules.null_slowdown,
             seed,
+            tolerance: rules.tolerance,
+            slice_ms: rules.slice_ms,
             processors: processors_of(pairings),
-            cases,
+            seconds: 0.0,
             machine: Machine::read(),
+            cases,
+            exit_code: exit_codes::OK,
         };
-        journal.write(&agreement)?;
+        let agreement = Agreement { flags: self.flags.clone(), rules: rules.clone(), duel };
+        write_json(&folder.join(DUEL), &agreement)?;
         self.say(&format!(
             "duel {}: {measurable} cases, at most about {:.1} min, seed {seed}; kept in {}",
-            agreement.name,
+            agreement.duel.name,
             seconds / 60.0,
-            journal.path().display()
+            folder.display()
         ));
-        Ok((journal, agreement))
+        Ok((folder, agreement))
     }
 
     /// Measures the pilot of a case, and plans the case by the components of its scatter.
@@ -293,42 +251,38 @@ impl<'a> Driver<'a> {
         let mut measured: Vec<MeasuredGeneration> = Vec::new();
         for number in 0..PILOT.generations {
             match arms.measure(PILOT_NUMBERS + number, PILOT.slices)? {
-                Attempt::Measured(generation) => measured.push(generation),
-                Attempt::Lost(loss) => return Ok(Err(loss)),
-                Attempt::Interrupted => bail!(Interrupted),
+                Ok(generation) => measured.push(generation),
+                Err(loss) => return Ok(Err(loss)),
             }
         }
         let mean = |of: fn(&MeasuredGeneration) -> f64| measured.iter().map(of).sum::<f64>() / measured.len() as f64;
         let costs = Costs { start: mean(|it| it.start_seconds), row: mean(|it| it.row_seconds) / PILOT.slices as f64 };
-        let seconds = match self.terms.length {
-            Length::Usual => usual_seconds(cases) / cases as f64,
-            Length::Minutes(minutes) | Length::WholeMinutes(minutes) => 60.0 * minutes / cases as f64,
-            Length::Generations(_) => f64::INFINITY,
+        let Rules { minutes, are_minutes_used_up, generations, .. } = self.terms.rules;
+        let seconds = match (generations, minutes) {
+            (Some(_), _) => f64::INFINITY,
+            (None, Some(minutes)) => 60.0 * minutes / cases as f64,
+            (None, None) => usual_seconds(cases) / cases as f64,
         };
         let left = PLANNED * seconds - begin.elapsed().as_secs_f64();
         let pilot: Vec<Generation> = measured.iter().map(Generation::from).collect();
         let Some(components) = Components::of(&pilot) else { bail!("{}: the pilot has no figures", arms.id) };
-        let plan = match self.terms.length {
-            Length::WholeMinutes(_) => components.plan(costs, left, false),
-            Length::Generations(generations) => DuetPlan { generations, ..components.plan(costs, left, false) },
-            _ => components.plan(costs, left, true),
-        };
-        Ok(Ok((plan, costs)))
+        let planned = components.plan(costs, left, generations.is_none() && !are_minutes_used_up);
+        let generations = generations.map_or(planned.generations, usize::from);
+        Ok(Ok((DuetPlan { generations, ..planned }, costs)))
     }
 }
 
 /// Case, number and slices of every generation: the first one of every case, then the second, and so on, so that each case is
 /// measured over the whole time.
-fn schedule(agreement: &Agreement) -> Vec<(usize, usize, usize)> {
-    let plans =
-        agreement.cases.iter().enumerate().filter_map(|(case, planned)| Some((case, planned.plan.clone().ok()?)));
+fn schedule(duel: &Duel) -> Vec<(usize, usize, usize)> {
+    let cases = duel.cases.chunks(duel.candidates.len()).enumerate();
+    let plans = cases.filter_map(|(case, outcomes)| Some((case, outcomes[0].plan.as_ref()?)));
     let mut schedule: Vec<(usize, usize, usize)> =
         plans.flat_map(|(case, plan)| (0..plan.generations).map(move |number| (case, number, plan.slices))).collect();
     schedule.sort_by_key(|&(case, number, _)| (number, case));
     schedule
 }
 
-/// The processors that the arms' threads are pinned to.
 fn processors_of(pairings: &[Pairing]) -> Vec<usize> {
     let first = pairings.iter().find_map(|pairing| pairing.starts.as_ref().ok());
     first.map(|(base, _)| base.processors.clone()).unwrap_or_default()

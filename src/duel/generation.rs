@@ -5,9 +5,10 @@ use std::time::{Duration, Instant};
 use anyhow::Result;
 use serde::{Deserialize, Serialize};
 
-use super::arm::{LiveArm, Silence};
+use super::arm::LiveArm;
 use super::planning::Arena;
 use crate::compare::{Generation, Loss, Role};
+use crate::definition::CaseFailure;
 use crate::fixture::seeded::Stream;
 use crate::harness::{ArmStart, Handicap};
 use crate::machine::MOST_DISPLACEMENT;
@@ -47,29 +48,17 @@ impl From<&MeasuredGeneration> for Generation {
     }
 }
 
-/// How a generation ended.
-pub enum Attempt {
-    Measured(MeasuredGeneration),
-    Lost(Loss),
-    Interrupted,
-}
-
 impl ArmsOfCase<'_> {
-    /// Measures generation `number` with so many slices per arm. One that is lost is repeated once.
-    ///
-    /// # Errors
-    /// A process cannot be started.
-    pub fn measure(&self, number: usize, slices: usize) -> Result<Attempt> {
-        match self.attempt(number, slices)? {
-            Attempt::Lost(loss) => {
-                eprintln!("  {}: a generation is repeated: {}", self.id, loss.message);
-                self.attempt(number, slices)
-            }
-            other => Ok(other),
-        }
+    /// Measures generation `number` with so many slices per arm. One that is lost is repeated once. What ends the whole duel is
+    /// an error.
+    pub fn measure(&self, number: usize, slices: usize) -> Result<Result<MeasuredGeneration, Loss>> {
+        let measured = self.attempt(number, slices)?;
+        let Err(loss) = &measured else { return Ok(measured) };
+        eprintln!("  {}: a generation is repeated: {}", self.id, loss.message);
+        self.attempt(number, slices)
     }
 
-    fn attempt(&self, number: usize, slices: usize) -> Result<Attempt> {
+    fn attempt(&self, number: usize, slices: usize) -> Result<Result<MeasuredGeneration, Loss>> {
         let begin = Instant::now();
         let mut arms: Vec<(usize, LiveArm)> = Vec::new();
         let mut affinities = Vec::new();
@@ -86,7 +75,7 @@ impl ArmsOfCase<'_> {
                         affinities = ready.affinities.into_keys().collect();
                     }
                 }
-                Err(silence) => return Ok(lost(role, silence)),
+                Err(error) => return lost(role, error).map(Err),
             }
             arms.push((place, arm));
         }
@@ -101,12 +90,12 @@ impl ArmsOfCase<'_> {
             for place in self.order(number, row + 1) {
                 match arms[place].1.slice(slice) {
                     Ok(figures) => medians[place] = figures.median_ns,
-                    Err(silence) => return Ok(lost(self.starts[place].0, silence)),
+                    Err(error) => return lost(self.starts[place].0, error).map(Err),
                 }
             }
             rows.push(medians);
         }
-        Ok(Attempt::Measured(MeasuredGeneration {
+        Ok(Ok(MeasuredGeneration {
             rows,
             start_seconds: (started - begin).as_secs_f64(),
             row_seconds: started.elapsed().as_secs_f64(),
@@ -119,11 +108,10 @@ impl ArmsOfCase<'_> {
     }
 }
 
-fn lost(role: Role, silence: Silence) -> Attempt {
-    match silence {
-        Silence::Interrupted => Attempt::Interrupted,
-        Silence::Failed(failure) => Attempt::Lost(Loss { role, status: failure.status, message: failure.message }),
-    }
+/// What an arm has failed of; any other error is passed on.
+fn lost(role: Role, error: anyhow::Error) -> Result<Loss> {
+    let CaseFailure { status, message } = error.downcast()?;
+    Ok(Loss { role, status, message })
 }
 
 /// The draws of a row depend on these numbers only, so that a duel which goes on after an interruption goes on as it would have.

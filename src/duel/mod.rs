@@ -17,12 +17,13 @@ mod generation;
 mod journal;
 mod pairing;
 mod planning;
-mod process;
 mod program;
 mod self_duel;
+mod terms;
 mod worktree;
 
-pub use driver::{DuelEnd, Terms, duel_between};
-pub use journal::Length;
+pub use driver::duel_between;
 pub use program::resolve_all;
 pub use self_duel::measure_gate;
+pub use terms::{Rules, Terms};
+pub use worktree::Worktree;

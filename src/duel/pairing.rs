@@ -9,25 +9,22 @@ use crate::harness::{ArmCase, ArmPlan, ArmStart};
 /// A case of the base, and of every candidate.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Pairing {
-    pub base: String,
-    /// The candidates' ids, which are others only if suites are compared.
-    pub candidates: Vec<String>,
+    /// The id of the base's case, with those of the candidates' where they are others.
+    pub id: String,
     /// How arms of the base and of each candidate are started, or why nobody can be compared.
     pub starts: Result<(ArmStart, Vec<Result<ArmStart, Loss>>), Loss>,
 }
 
 impl Pairing {
-    /// The id, or all of them.
-    pub fn name(&self) -> String {
-        let mut others: Vec<&str> = self.candidates.iter().map(String::as_str).filter(|id| *id != self.base).collect();
-        others.dedup();
-        if others.is_empty() { self.base.clone() } else { format!("{} → {}", self.base, others.join(", ")) }
-    }
-
     /// The candidates that can be measured, and how they are started.
     pub fn candidate_starts(&self) -> impl Iterator<Item = (usize, &ArmStart)> {
         let starts = self.starts.iter().flat_map(|(_, candidates)| candidates.iter().enumerate());
         starts.filter_map(|(number, start)| Some((number, start.as_ref().ok()?)))
+    }
+
+    /// Why a candidate cannot be measured.
+    pub fn loss_of(&self, candidate: usize) -> Option<&Loss> {
+        self.starts.as_ref().map_or_else(Some, |(_, candidates)| candidates[candidate].as_ref().err())
     }
 
     /// Why candidates cannot be measured, or the base.
@@ -67,8 +64,11 @@ pub fn pair(base: &ArmPlan, candidates: &[ArmPlan], may_differ: bool) -> (Vec<Pa
         };
         let starts =
             start(case, Role::Base).map(|base| (base, found.iter().enumerate().map(candidate_start).collect()));
-        let id = |found: &Option<&ArmCase>| found.map_or_else(|| case.id.clone(), |found| found.id.clone());
-        pairings.push(Pairing { base: case.id.clone(), candidates: found.iter().map(id).collect(), starts });
+        let mut others: Vec<&str> =
+            found.iter().flatten().map(|it| it.id.as_str()).filter(|id| *id != case.id).collect();
+        others.dedup();
+        let id = if others.is_empty() { case.id.clone() } else { format!("{} → {}", case.id, others.join(", ")) };
+        pairings.push(Pairing { id, starts });
     }
     (pairings, left_out)
 }
@@ -81,18 +81,18 @@ fn partners(base: &ArmPlan, candidate: &ArmPlan, may_differ: bool) -> BTreeMap<S
     if !may_differ {
         return partners;
     }
-    let mut left: Vec<&String> = candidate_ids.difference(&base_ids).collect();
-    let alone: Vec<&String> = base_ids.difference(&candidate_ids).collect();
-    for id in &alone {
-        let alike: Vec<usize> = (0..left.len()).filter(|index| is_same_work(id, left[*index])).collect();
-        let rivals = alone.iter().filter(|other| is_same_work(id, other)).count();
-        if let ([index], 1) = (alike.as_slice(), rivals) {
-            partners.insert((*id).clone(), left.remove(*index).clone());
+    let (mut alone, mut left) = (&base_ids - &candidate_ids, &candidate_ids - &base_ids);
+    for is_alike in [is_same_work as fn(&str, &str) -> bool, |_, _| true] {
+        for id in alone.clone() {
+            let alike: Vec<&String> = left.iter().filter(|other| is_alike(&id, other)).collect();
+            let rivals = alone.iter().filter(|other| is_alike(&id, other)).count();
+            if let ([other], 1) = (alike.as_slice(), rivals) {
+                let other = (*other).clone();
+                left.remove(&other);
+                alone.remove(&id);
+                partners.insert(id, other);
+            }
         }
-    }
-    let open: Vec<&&String> = alone.iter().filter(|id| !partners.contains_key(**id)).collect();
-    if let ([id], [other]) = (open.as_slice(), left.as_slice()) {
-        partners.insert((**id).clone(), (*other).clone());
     }
     partners
 }
@@ -129,7 +129,7 @@ mod tests {
     }
 
     fn names(pairings: &[Pairing]) -> Vec<String> {
-        pairings.iter().filter(|it| it.candidate_starts().count() > 0).map(Pairing::name).collect()
+        pairings.iter().filter(|it| it.candidate_starts().count() > 0).map(|it| it.id.clone()).collect()
     }
 
     fn loser(pairing: &Pairing) -> Role {

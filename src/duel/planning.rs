@@ -5,20 +5,12 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, anyhow, bail};
+use serde_json::{Value, json};
 
-use super::process::wait;
+use super::terms::Terms;
 use crate::compare::{Program, Role};
-use crate::harness::{ARM_PROTOCOL, ArmPlan};
+use crate::harness::{ARM_PROTOCOL, ArmPlan, wait_for};
 use crate::selection::Selection;
-
-/// What every program of a duel is told.
-#[derive(Clone, Debug)]
-pub struct Instructions {
-    pub selection: Selection,
-    pub threads: Option<usize>,
-    /// The processors that an arm's threads are pinned to; none if it is empty.
-    pub processors: Vec<usize>,
-}
 
 /// The folder in which a duel's processes run.
 ///
@@ -29,10 +21,6 @@ pub struct Instructions {
 pub struct Arena(PathBuf);
 
 impl Arena {
-    /// Lays out the arms of all programs.
-    ///
-    /// # Errors
-    /// The folder cannot be written.
     pub fn lay_out(folder: PathBuf, base: &Program, candidates: &[Program]) -> Result<Self> {
         // A duel that was killed has left its own.
         let _ = std::fs::remove_dir_all(&folder);
@@ -48,7 +36,6 @@ impl Arena {
         Ok(arena)
     }
 
-    /// The folder of an arm.
     pub fn of(&self, role: Role) -> PathBuf {
         self.0.join(char::from(b'a' + role.place() as u8).to_string())
     }
@@ -62,15 +49,6 @@ impl Arena {
         command
     }
 
-    /// The last lines of what a process of an arm complained of.
-    pub fn last_words(&self, role: Role) -> String {
-        const LINES: usize = 5;
-        let text = std::fs::read(self.log(role)).unwrap_or_default();
-        let text = String::from_utf8_lossy(&text);
-        let lines: Vec<&str> = text.lines().filter(|line| !line.trim().is_empty()).collect();
-        lines[lines.len().saturating_sub(LINES)..].join("\n  ")
-    }
-
     /// Where a process of an arm complains: a file and not a pipe, which somebody would have to read.
     pub fn log(&self, role: Role) -> PathBuf {
         self.of(role).join("log")
@@ -81,80 +59,75 @@ impl Arena {
     }
 }
 
-/// Asks a program what it can measure: it prepares its artifacts, compares its outputs with the reference, and leaves a job
-/// for each case. Returns `None` if the user stopped it.
-///
-/// # Errors
-/// It cannot be started, it refuses, or its answer is not a plan.
-pub fn ask(arena: &Arena, role: Role, program: &Program, instructions: &Instructions) -> Result<Option<ArmPlan>> {
-    let answer = arena.of(role).join("plan.json");
-    let file = |path: &Path| fs_err::File::create(path).map(|file| file.into_parts().0);
-    let child = arena
-        .command(role, plan_arguments(&arena.of(role).join("jobs"), program, instructions))
-        .stdin(Stdio::null())
-        .stdout(file(&answer)?)
-        .stderr(file(&arena.log(role))?)
-        .spawn()
-        .with_context(|| format!("{} ({})", program.name, program.executable.display()))?;
-    let Some(status) = wait(child)? else { return Ok(None) };
-    if !status.success() {
-        bail!("{} ended with {status}; its last words:\n  {}", program.name, arena.last_words(role));
-    }
-    read_plan(&String::from_utf8_lossy(&fs_err::read(&answer)?)).with_context(|| program.name.clone()).map(Some)
+/// The last lines of what a process of an arm complained of.
+pub fn last_words(log: &Path) -> String {
+    const LINES: usize = 5;
+    let text = std::fs::read(log).unwrap_or_default();
+    let text = String::from_utf8_lossy(&text);
+    let lines: Vec<&str> = text.lines().filter(|line| !line.trim().is_empty()).collect();
+    lines[lines.len().saturating_sub(LINES)..].join("\n  ")
 }
 
-/// The arguments of `inferbench arm` that ask for a plan.
-pub fn plan_arguments(jobs: &Path, program: &Program, instructions: &Instructions) -> Vec<String> {
-    let Selection {
-        suite,
-        model,
-        variant,
-        path,
-        backend,
-        device,
-        dtype,
-        boundary,
-        phase,
-        batch_sizes,
-        seq_lens,
-        input,
-        dim,
-        reference,
-        // Words of the command line are programs.
-        files: _,
-        // A duel evaluates no answers: it compares outputs with the reference only.
-        data_source: _,
-    } = &instructions.selection;
-    let suite = program.suite.as_ref().map_or_else(|| suite.clone(), |file| file.display().to_string());
-    let mut arguments = vec!["plan".to_owned(), "--folder".into(), jobs.display().to_string(), "--suite".into(), suite];
-    let mut add = |flag: &str, values: Vec<String>| {
-        if !values.is_empty() {
-            arguments.extend([flag.to_owned(), values.join(",")]);
+/// Asks a program what it can measure: it prepares its artifacts, compares its outputs with the reference, and leaves a job
+/// for each case.
+///
+/// # Errors
+/// It cannot be started, it refuses, its answer is not a plan, or [`Interrupted`](crate::harness::Interrupted).
+pub fn ask(arena: &Arena, role: Role, program: &Program, terms: &Terms, processors: &[usize]) -> Result<ArmPlan> {
+    let (answer, log) = (arena.of(role).join("plan.json"), arena.log(role));
+    let file = |path: &Path| fs_err::File::create(path).map(|file| file.into_parts().0);
+    let child = arena
+        .command(role, plan_arguments(&arena.of(role).join("jobs"), program, terms, processors)?)
+        .stdin(Stdio::null())
+        .stdout(file(&answer)?)
+        .stderr(file(&log)?)
+        .spawn()
+        .with_context(|| format!("{} ({})", program.name, program.executable.display()))?;
+    let status = wait_for(child)?;
+    let words = last_words(&log);
+    if words.contains("unrecognized subcommand") {
+        bail!(
+            "{} has no `inferbench arm`, which times the slices of a duel: it is older than paired benchmarks. Take a later \
+             revision, or compare two runs with baselines (`inferbench run --save-baseline`, `--baseline`)",
+            program.name
+        );
+    }
+    if !status.success() {
+        bail!("{} ended with {status}; its last words:\n  {words}", program.name);
+    }
+    read_plan(&String::from_utf8_lossy(&fs_err::read(&answer)?)).with_context(|| program.name.clone())
+}
+
+/// The arguments of `inferbench arm` that ask for a plan: the flags of the selection by their names, one for each value.
+pub fn plan_arguments(jobs: &Path, program: &Program, terms: &Terms, processors: &[usize]) -> Result<Vec<String>> {
+    let suite = program.suite.as_ref().map_or_else(|| terms.selection.suite.clone(), |file| file.display().to_string());
+    let selection = serde_json::to_value(Selection { suite, ..terms.selection.clone() })?;
+    let threads: Vec<usize> = terms.threads.into_iter().collect();
+    let others = json!({ "threads": threads, "processors": processors });
+    let mut arguments = vec!["plan".to_owned(), "--folder".into(), jobs.display().to_string()];
+    for (name, value) in [&selection, &others].into_iter().filter_map(Value::as_object).flatten() {
+        for value in value.as_array().map_or(std::slice::from_ref(value), Vec::as_slice) {
+            if !value.is_null() {
+                arguments.extend([format!("--{}", name.replace('_', "-")), text(value)]);
+            }
         }
-    };
-    let numbers = |values: &[usize]| values.iter().map(usize::to_string).collect();
-    add("--model", model.clone());
-    add("--variant", variant.clone());
-    add("--path", path.clone());
-    add("--backend", backend.clone());
-    add("--device", device.clone());
-    add("--dtype", dtype.iter().map(ToString::to_string).collect());
-    add("--boundary", boundary.iter().map(ToString::to_string).collect());
-    add("--phase", phase.iter().map(ToString::to_string).collect());
-    add("--batch-sizes", numbers(batch_sizes));
-    add("--seq-lens", numbers(seq_lens));
-    input.iter().for_each(|input| add("--input", vec![input.0.to_string()]));
-    add("--dim", dim.iter().map(|(name, size)| format!("{name}={size}")).collect());
-    add("--reference", reference.iter().map(|path| path.display().to_string()).collect());
-    add("--threads", instructions.threads.iter().map(usize::to_string).collect());
-    add("--processors", numbers(&instructions.processors));
-    arguments
+    }
+    Ok(arguments)
+}
+
+fn text(value: &Value) -> String {
+    match value {
+        Value::String(text) => text.clone(),
+        // A name with its size.
+        Value::Array(pair) => pair.iter().map(text).collect::<Vec<_>>().join("="),
+        other => other.to_string(),
+    }
 }
 
 fn read_plan(text: &str) -> Result<ArmPlan> {
     // Libraries may print before it.
     let line = text.lines().rfind(|line| line.starts_with('{')).unwrap_or_default();
-    let value: serde_json::Value =
+    let value: Value =
         serde_json::from_str(line).map_err(|error| anyhow!("`inferbench arm plan` printed no plan: {error}"))?;
     match value["protocol"].as_u64() {
         Some(protocol) if protocol == u64::from(ARM_PROTOCOL) => Ok(serde_json::from_value(value)?),

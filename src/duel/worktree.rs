@@ -19,9 +19,6 @@ pub struct Worktree {
 }
 
 /// Finds the commit of a revision. Returns `None` if there is no such revision.
-///
-/// # Errors
-/// There is no git, or no repository.
 pub fn find_commit(repository: &Path, revision: &str) -> Result<Option<String>> {
     if git(repository, &["rev-parse", "--git-dir"])?.is_err() {
         bail!("{} is not a git repository: there are no revisions to compare", repository.display());
@@ -31,10 +28,6 @@ pub fn find_commit(repository: &Path, revision: &str) -> Result<Option<String>> 
 }
 
 impl Worktree {
-    /// Checks a commit out.
-    ///
-    /// # Errors
-    /// Git refuses, or the folder cannot be written.
     pub fn add(paths: &Paths, commit: &str) -> Result<Self> {
         let path = paths.duels().join("worktrees").join(commit);
         let root = fs_err::canonicalize(paths.root())?;
@@ -93,9 +86,6 @@ fn link_missing(from: &Path, to: &Path, known: &str) -> Result<()> {
 }
 
 /// Returns what git prints, or what it complains of.
-///
-/// # Errors
-/// There is no git.
 fn git(repository: &Path, arguments: &[&str]) -> Result<Result<String, String>> {
     let output = Command::new("git").arg("-C").arg(repository).args(arguments).stdin(Stdio::null()).output();
     let output = output.context("git")?;

@@ -12,7 +12,7 @@ use prost::bytes::Bytes;
 use super::element_types::element_types;
 use crate::onnx::Source;
 use crate::onnx::proto::{
-    GraphProto, ModelProto, NodeProto, StringStringEntryProto, TensorProto, element, element_bytes,
+    GraphProto, ModelProto, NodeProto, StringStringEntryProto, TensorProto, ValueInfoProto, element, element_bytes,
 };
 
 /// Initializers with more bytes than this go to the data file.
@@ -126,11 +126,17 @@ impl<'a> Draft<'a> {
 
     /// Writes the graph of the source with these nodes and those of its initializers that they need. Returns the bytes of all
     /// initializers.
-    pub fn finish(mut self) -> Result<u64> {
+    pub fn finish(self) -> Result<u64> {
+        let outputs = self.source.graph.outputs.clone();
+        self.finish_with_outputs(outputs)
+    }
+
+    /// The same, with other outputs than those of the source.
+    pub fn finish_with_outputs(mut self, outputs: Vec<ValueInfoProto>) -> Result<u64> {
         let graph = &self.source.graph;
         let used_by = |nodes: &[NodeProto]| -> HashSet<String> {
             let inputs = nodes.iter().flat_map(|node| &node.inputs);
-            inputs.chain(graph.outputs.iter().map(|output| &output.name)).cloned().collect()
+            inputs.chain(outputs.iter().map(|output| &output.name)).cloned().collect()
         };
         // It is not known which values a graph inside a node uses.
         let has_subgraph = self.nodes.iter().any(NodeProto::has_subgraph);
@@ -151,7 +157,7 @@ impl<'a> Draft<'a> {
                 out.flush()?;
             }
             let inputs = graph.own_inputs().cloned().collect();
-            let graph = GraphProto { nodes, initializers, value_info: Vec::new(), inputs, ..graph.clone() };
+            let graph = GraphProto { nodes, initializers, value_info: Vec::new(), inputs, outputs, ..graph.clone() };
             // From version 4 on, an initializer need not be an input too.
             let ir_version = source.model.ir_version.max(4);
             let model = ModelProto { ir_version, graph: Some(graph), ..source.model.clone() };

@@ -20,7 +20,7 @@ mod uses;
 use std::path::Path;
 
 use anyhow::{Context, Result, bail, ensure};
-pub use calibration::Calibration;
+pub use calibration::{Calibration, write_with_ranged_values};
 use draft::Draft;
 
 use crate::definition::Dtype;

@@ -4,13 +4,15 @@ use std::path::PathBuf;
 
 use anyhow::Result;
 
+use super::activation_ranges::measure_ranges;
 use super::input_sizes::find_sizes;
 use super::plan::{Plan, make_plan};
 use super::protocol::{ARM_PROTOCOL, ArmCase, ArmPlan, ArmStart, Job, Preparations, Purpose, WorkItem};
 use super::supervisor::{Supervisor, grouped, worker_environment};
 use crate::definition::{CaseFailure, Effort, Status};
 use crate::paths::Paths;
-use crate::run_data::{CriterionArguments, Outcome, RunFolder};
+use crate::run_data::files::write_json;
+use crate::run_data::{Outcome, RunFolder};
 use crate::selection::{EffortArguments, PlannedCase, Selection};
 
 /// What an executable is asked to plan.
@@ -38,19 +40,13 @@ pub fn plan_arms(paths: &Paths, request: &ArmRequest) -> Result<ArmPlan> {
     let Plan { suite, mut cases } = make_plan(paths, &request.selection, &request.effort)?;
     let mut prepared = Preparations::default();
     find_sizes(&mut cases, |_| true, &suite.effort, paths, &mut prepared)?;
+    measure_ranges(&mut cases, |_| true, &suite.effort, paths)?;
     let effort = Effort { watch: false, threads: Some(suite.effort.effective_threads()), ..suite.effort };
     let work: Vec<_> = cases.iter().map(|planned| prepared.work_item(planned, paths)).collect();
     let folder = RunFolder::new(request.folder.join("verification"));
     fs_err::create_dir_all(folder.path())?;
-    let supervisor = Supervisor {
-        job: Job::new(Purpose::Verify, &folder, &paths.criterion(), &effort),
-        groups: grouped(work.iter().flatten().cloned().collect()),
-        arguments: Vec::new(),
-        parsed: &CriterionArguments::default(),
-        is_silent: true,
-        debug: false,
-    };
-    supervisor.run()?;
+    let job = Job::new(Purpose::Verify, &folder, &paths.criterion(), &effort);
+    Supervisor::silent(job, grouped(work.iter().flatten().cloned().collect())).run()?;
     let outcomes = folder.read_outcomes().finished;
     let mut planned = Vec::new();
     for (PlannedCase { case, .. }, work) in cases.iter().zip(&work) {
@@ -78,7 +74,7 @@ fn start(request: &ArmRequest, effort: &Effort, item: &WorkItem, number: usize) 
     let folder = RunFolder::new(request.folder.clone());
     let job = Job::new(Purpose::MeasureAgain, &folder, folder.path(), effort);
     let job = Job { work: vec![item.clone()], processors, ..job };
-    job.write(&path)?;
+    write_json(&path, &job)?;
     let environment = worker_environment(&job).into_iter();
     let environment =
         environment.map(|(name, value)| (name.to_owned(), value.to_string_lossy().into_owned())).collect();

@@ -22,8 +22,7 @@ pub struct Conditions {
     /// Pages that went to or came from the swap area.
     pub swapped_pages: Option<u64>,
     pub available_memory_bytes: Option<u64>,
-    /// Other processes of this program, and whether a run with the same target folder is among them.
-    pub other_runs: Vec<u32>,
+    /// Whether another run measures with the same target folder.
     pub is_measuring: bool,
 }
 
@@ -57,7 +56,6 @@ impl Conditions {
             busiest: busiest(&before.2, &after.2, seconds),
             swapped_pages: before.3.zip(after.3).map(|(before, after)| after.saturating_sub(before)),
             available_memory_bytes: kernel_number("/proc/meminfo", "MemAvailable"),
-            other_runs: other_runs(&after.2),
             is_measuring: keep_others_out(paths).is_err(),
         }
     }
@@ -84,13 +82,6 @@ fn busiest(before: &Processes, after: &Processes, seconds: f64) -> Vec<BusyProce
     let mut used: Vec<_> = used.collect();
     used.sort_by_key(|(used, process)| (std::cmp::Reverse(*used), process.id));
     used.into_iter().take(NAMED).map(|(_, process)| process).collect()
-}
-
-/// The command, and the bench executable with its hash; the kernel cuts names to 15 bytes.
-fn other_runs(processes: &Processes) -> Vec<u32> {
-    let own = std::process::id();
-    let is_run = |name: &str| name == "inferbench" || name.starts_with("inference-");
-    processes.iter().filter(|&(&id, (name, _))| id != own && is_run(name)).map(|(&id, _)| id).collect()
 }
 
 fn swapped_pages() -> Option<u64> {

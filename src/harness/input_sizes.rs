@@ -10,7 +10,7 @@ use crate::catalogue::{Entry, Place, attempts, flags};
 use crate::definition::{Case, CaseFailure, Effort, Model, Origin, Status};
 use crate::fixture;
 use crate::paths::Paths;
-use crate::run_data::{CriterionArguments, RunFolder};
+use crate::run_data::RunFolder;
 use crate::selection::PlannedCase;
 
 /// Seconds that all attempts of a model may take.
@@ -39,16 +39,21 @@ pub fn find_sizes(
     paths: &Paths,
     preparations: &mut Preparations,
 ) -> Result<()> {
-    let key = |case: &Case| (case.model.clone(), case.variant.clone(), case.sequence_length);
+    // Forms of one model that have the same inputs have the same sizes.
+    let key = |planned: &PlannedCase| {
+        let PlannedCase { case, definition, .. } = planned;
+        let inputs = definition.as_ref().map(|model| model.inputs.clone()).unwrap_or_default();
+        (case.model.clone(), case.sequence_length, inputs)
+    };
     let is_open = |planned: &PlannedCase| {
         let model = planned.model.as_ref().ok();
         model.is_some_and(|model| !model.open_dimensions(planned.case.sequence_length).is_empty())
     };
     while let Some(first) = cases.iter().position(|planned| is_open(planned) && is_selected(&planned.case)) {
-        let wanted = key(&cases[first].case);
+        let wanted = key(&cases[first]);
         let mut tried: Vec<(String, String)> = Vec::new();
         let mut found = Err(CaseFailure::failed("nothing was tried"));
-        for planned in cases.iter().filter(|planned| key(&planned.case) == wanted && is_open(planned)) {
+        for planned in cases.iter().filter(|planned| key(planned) == wanted && is_open(planned)) {
             let target = (planned.case.backend.clone(), planned.case.device.clone());
             if found.is_err() && !tried.contains(&target) {
                 let now = match preparations.work_item(planned, paths) {
@@ -62,12 +67,16 @@ pub fn find_sizes(
                 tried.push(target);
             }
         }
-        for planned in cases.iter_mut().filter(|planned| key(&planned.case) == wanted) {
-            if planned.model.is_ok() {
-                planned.model.clone_from(&found);
-            }
-            if let Ok(model) = &found {
-                planned.definition = Ok(model.clone());
+        for planned in cases.iter_mut().filter(|planned| key(planned) == wanted) {
+            match &found {
+                Ok(Model { inputs, .. }) => {
+                    let models = [planned.model.as_mut().ok(), planned.definition.as_mut().ok()];
+                    for model in models.into_iter().flatten() {
+                        *model = model.clone().with_inputs(inputs.clone());
+                    }
+                }
+                Err(failure) if planned.model.is_ok() => planned.model = Err(failure.clone()),
+                Err(_) => {}
             }
         }
     }
@@ -83,20 +92,8 @@ fn try_sizes(item: &WorkItem, effort: &Effort) -> Result<Result<Model, CaseFailu
     let effort = Effort { timeout_seconds: effort.timeout_seconds.min(PATIENCE), ..effort.clone() };
     let work = attempts.iter().map(|model| WorkItem { model: model.clone(), ..item.clone() }).collect();
     let job = Job { work, ..Job::new(Purpose::TrySizes, &folder, place.path(), &effort) };
-    let supervisor = Supervisor {
-        job: job.clone(),
-        groups: Vec::new(),
-        arguments: Vec::new(),
-        parsed: &CriterionArguments::default(),
-        is_silent: true,
-        debug: false,
-    };
-    let answer = supervisor.ask(&job)?;
-    let answer: Result<usize, CaseFailure> = match answer {
-        Ok(text) => serde_json::from_str(&text)?,
-        Err(failure) => Err(failure),
-    };
     let name = item.case.benchmark_id().group;
+    let answer: Result<usize, CaseFailure> = Supervisor::ask(job)?;
     Ok(match answer {
         Ok(number) => {
             let flags = flags(open, &attempts[number]);

@@ -4,25 +4,23 @@
 //! manifest, and lets a supervisor start this executable once more for each backend and device; such a worker process does its
 //! job in [`run_as_worker`].
 
+mod activation_ranges;
 mod arm_plan;
 mod bench;
-mod calibration;
 mod conditions;
 mod doctor;
 mod expected_time;
 mod input_sizes;
 mod lock;
-mod manifest_cases;
+mod manifest;
 mod plan;
 mod protocol;
-mod resume;
 mod run;
 mod supervisor;
 mod worker;
 
 pub use arm_plan::{ArmRequest, plan_arms};
 pub use bench::{bench_main, load_main, run_as_worker};
-pub use calibration::calibrate;
 pub use conditions::Conditions;
 pub use doctor::{Finding, State, examine};
 pub use lock::keep_others_out;
@@ -31,5 +29,5 @@ pub use protocol::{
     ARM_PROTOCOL, ArmAnswer, ArmCase, ArmPlan, ArmReady, ArmStart, Handicap, Purpose, SliceFigures, prepare_model,
 };
 pub use run::{FinishedRun, run};
-pub use supervisor::{Interrupted, is_interrupted, is_interrupted_with};
+pub use supervisor::{Interrupted, is_interrupted, is_interrupted_with, own_executable, wait_for};
 pub use worker::run_arm;

@@ -1,28 +1,27 @@
 //! One run, from the plan to the exit code: prepares the artifacts, writes the manifest, and has the children do the work.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use anyhow::{Result, anyhow, bail};
 use clap::Parser;
 use jiff::Timestamp;
 
-use super::calibration;
+use super::activation_ranges::measure_ranges;
 use super::expected_time::ExpectedTimes;
 use super::input_sizes::find_sizes;
 use super::lock::keep_others_out;
-use super::manifest_cases::manifest_cases;
+use super::manifest::{manifest_cases, new_manifest, stopped_run};
 use super::plan::{Plan, Request, make_plan};
 use super::protocol::{Job, Preparations, Purpose, WorkItem};
-use super::resume::stopped_run;
 use super::supervisor::{Interrupted, Supervisor, grouped};
 use crate::backend;
-use crate::definition::{Case, CaseFailure, DataSource, Dtype, Effort, Status, Suite};
+use crate::definition::{Case, CaseFailure, DataSource, Dtype, Effort, Status};
 use crate::exit_codes;
 use crate::fixture;
-use crate::machine::{Machine, Revision};
+use crate::measurement::peaks::peaks_of;
 use crate::paths::Paths;
-use crate::run_data::{CriterionArguments, MANIFEST_FORMAT, Manifest, ManifestCase, Mode, RunFolder};
+use crate::run_data::{CriterionArguments, Manifest, Mode, RunFolder};
 use crate::selection::PlannedCase;
 
 /// A run that has come to its end, one way or another.
@@ -46,6 +45,7 @@ pub fn run(paths: &Paths, request: &Request) -> Result<FinishedRun> {
     if !(request.is_dry || is_measured && parsed.mode() == Mode::List) {
         let is_selected = |case: &Case| filter.is_match(&case.to_string());
         find_sizes(&mut cases, is_selected, &suite.effort, paths, &mut preparations)?;
+        measure_ranges(&mut cases, is_selected, &suite.effort, paths)?;
     }
     let selected: Vec<&PlannedCase> =
         cases.iter().filter(|planned| filter.is_match(&planned.case.to_string())).collect();
@@ -88,7 +88,7 @@ pub fn run(paths: &Paths, request: &Request) -> Result<FinishedRun> {
     };
     if is_reported && manifest.peaks.is_none() && runnable.iter().any(|item| has_roofline(&item.case)) {
         // A run without them is still a run.
-        let peaks = calibration::peaks(paths, &manifest.machine, manifest.threads);
+        let peaks = peaks_of(paths, &manifest.machine, manifest.threads);
         manifest.peaks = peaks.inspect_err(|error| eprintln!("no roofline: {error}")).ok();
     }
     folder.write_manifest(&manifest)?;
@@ -105,7 +105,7 @@ pub fn run(paths: &Paths, request: &Request) -> Result<FinishedRun> {
         job: Job { registered, ..Job::new(request.purpose, &folder, &manifest.criterion_root, &effort) },
         groups: grouped(runnable),
         arguments: request.criterion_arguments.clone(),
-        parsed: &parsed,
+        parsed: parsed.clone(),
         is_silent: request.is_silent,
         debug: request.effort.debug,
     };
@@ -122,39 +122,6 @@ pub fn run(paths: &Paths, request: &Request) -> Result<FinishedRun> {
         eprintln!("\n{conclusion}");
     }
     Ok(FinishedRun { folder: Some(folder), exit_code })
-}
-
-fn new_manifest(
-    request: &Request,
-    parsed: &CriterionArguments,
-    paths: &Paths,
-    runs: &Path,
-    criterion_root: PathBuf,
-    suite: Suite,
-    cases: Vec<ManifestCase>,
-) -> Manifest {
-    let started = Timestamp::now();
-    Manifest {
-        format: MANIFEST_FORMAT,
-        run_id: new_run_id(started, runs),
-        started,
-        finished: None,
-        is_interrupted: false,
-        arguments: request.criterion_arguments.clone(),
-        suite_name: suite.name.clone(),
-        threads: suite.effort.effective_threads(),
-        inferbench_version: env!("CARGO_PKG_VERSION").into(),
-        rustc_version: env!("INFERBENCH_RUSTC").into(),
-        revision: Revision::read(paths.root()),
-        machine: Machine::read(),
-        peaks: None,
-        criterion_root,
-        saved_baseline: parsed.save_baseline.clone(),
-        compared_baseline: parsed.baseline.clone().or(parsed.baseline_lenient.clone()),
-        is_quick: parsed.quick,
-        suite,
-        cases,
-    }
 }
 
 fn list(selected: &[&PlannedCase], parsed: &CriterionArguments) {
@@ -231,13 +198,6 @@ fn check_baseline(parsed: &CriterionArguments, runnable: &[&WorkItem], criterion
         }
     }
     Ok(())
-}
-
-/// The time, and a number where two runs begin in the same second.
-fn new_run_id(started: Timestamp, runs: &Path) -> String {
-    let time = started.strftime("%Y%m%dT%H%M%SZ").to_string();
-    let mut candidates = std::iter::once(time.clone()).chain((2..).map(|number| format!("{time}-{number}")));
-    candidates.find(|id| !runs.join(id).exists()).unwrap_or(time)
 }
 
 /// Whether the peaks are what a case can be compared with.

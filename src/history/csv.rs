@@ -145,20 +145,20 @@ pub fn write_throughput(records: &[Record], output: impl Write) -> Result<()> {
 mod tests {
     use super::*;
     use crate::definition::Case;
-    use crate::run_data::RunIdentity;
 
     fn record() -> Record {
-        let run = RunIdentity {
+        let run = Record {
             run_id: "20260101T000000Z".into(),
             timestamp: "2026-01-01T00:00:00Z".parse().unwrap(),
-            git_commit: None,
             git_dirty: Some(false),
             host_id: "h".into(),
             suite: "quick".into(),
             rustc_version: "rustc 1".into(),
+            ..Record::default()
         };
         let case = Case::new("m", "ort", 1);
-        let mut record = Record::new(&run, &case, Status::WrongOutput, Some("a \"quoted\", long\nreason".into()));
+        let mut record = run.about(&case);
+        (record.status, record.message) = (Status::WrongOutput, Some("a \"quoted\", long\nreason".into()));
         record.latency_p50_ms = Some(0.1 + 0.2);
         record
     }

@@ -11,7 +11,7 @@ use super::calls;
 use super::columns::{Column, ColumnType, columns_of};
 use super::csv::Summary;
 use crate::machine::Machine;
-use crate::run_data::{Manifest, Record, RunIdentity, SCHEMA_VERSION};
+use crate::run_data::{Manifest, Record};
 
 /// A table of the history: one Parquet file per run, and a view in DuckDB.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -96,39 +96,34 @@ impl RunFacts {
     /// # Errors
     /// There is neither a record nor a manifest, or they are of several runs.
     pub fn new(rows: &Summary, manifest: Option<&Manifest>, calls: usize) -> Result<Self> {
-        let Some(identity) = rows.first.as_ref().map(identity_of).or_else(|| manifest.map(Manifest::identity)) else {
+        let Some(row) = rows.first.clone().or_else(|| manifest.map(Manifest::run_columns)) else {
             bail!("it has no row");
         };
-        if let Some(manifest) = manifest.filter(|manifest| manifest.run_id != identity.run_id) {
-            bail!("its manifest.json is of run {}, its rows of {}", manifest.run_id, identity.run_id);
+        if let Some(manifest) = manifest.filter(|manifest| manifest.run_id != row.run_id) {
+            bail!("its manifest.json is of run {}, its rows of {}", manifest.run_id, row.run_id);
         }
         Ok(RunFacts {
-            run_id: identity.run_id,
-            timestamp: identity.timestamp,
+            run_id: row.run_id,
+            timestamp: row.timestamp,
             finished: manifest.and_then(|manifest| manifest.finished),
             is_interrupted: manifest.map(|manifest| manifest.is_interrupted),
             is_quick: manifest.map(|manifest| manifest.is_quick),
-            host_id: identity.host_id,
-            suite: identity.suite,
+            host_id: row.host_id,
+            suite: row.suite,
             arguments: manifest.map(|manifest| manifest.arguments.join(" ")),
             threads: manifest.map(|manifest| manifest.threads),
-            git_commit: identity.git_commit,
-            git_dirty: identity.git_dirty,
+            git_commit: row.git_commit,
+            git_dirty: row.git_dirty,
             saved_baseline: manifest.and_then(|manifest| manifest.saved_baseline.clone()),
             compared_baseline: manifest.and_then(|manifest| manifest.compared_baseline.clone()),
             inferbench_version: manifest.map(|manifest| manifest.inferbench_version.clone()),
-            rustc_version: identity.rustc_version,
-            schema_version: rows.first.as_ref().map_or(SCHEMA_VERSION, |record| record.schema_version),
+            rustc_version: row.rustc_version,
+            schema_version: row.schema_version,
             cases: rows.cases,
             cases_ok: rows.ok,
             calls,
         })
     }
-}
-
-fn identity_of(record: &Record) -> RunIdentity {
-    let Record { run_id, timestamp, git_commit, git_dirty, host_id, suite, rustc_version, .. } = record.clone();
-    RunIdentity { run_id, timestamp, git_commit, git_dirty, host_id, suite, rustc_version }
 }
 
 #[cfg(test)]

@@ -27,9 +27,6 @@ struct Counter {
 }
 
 /// Measures an idle window and a window of calls, and puts the energy of the calls, or why it is not known, into the row.
-///
-/// # Errors
-/// A call fails.
 pub(super) fn measure(session: &mut TimedSession, row: &mut Record) -> Result<(), CaseFailure> {
     // A GPU's interface may have a software driver: the runtime then says that it is a CPU.
     let found = session.session().placement().device_type;

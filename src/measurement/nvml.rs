@@ -66,10 +66,7 @@ impl Gpu {
         })
     }
 
-    /// Microjoules since the driver was loaded.
-    ///
-    /// # Errors
-    /// The GPU has no such counter.
+    /// Microjoules since the driver was loaded; an error if the GPU has no such counter.
     pub fn microjoules(&self) -> anyhow::Result<u64> {
         Ok(1000 * self.device()?.total_energy_consumption()?)
     }

@@ -39,8 +39,8 @@ pub enum Format {
 #[cfg(test)]
 mod tests {
     use super::ReportedRun;
-    use crate::definition::{Case, Status};
-    use crate::run_data::{Record, RunIdentity};
+    use crate::definition::Case;
+    use crate::run_data::Record;
 
     /// A run with these records and nothing else, `day` days after the first one.
     pub fn run_of(day: usize, mut records: Vec<Record>) -> ReportedRun {
@@ -53,16 +53,15 @@ mod tests {
 
     /// A measured record with nothing in it but a median.
     pub fn record(model: &str, backend: &str, batch_size: usize, latency_p50_ms: Option<f64>) -> Record {
-        let run = RunIdentity {
+        let run = Record {
             run_id: "20260101T000000Z".into(),
             timestamp: "2026-01-01T00:00:00Z".parse().unwrap(),
-            git_commit: None,
-            git_dirty: None,
             host_id: "h".into(),
             suite: "quick".into(),
             rustc_version: "rustc 1".into(),
+            ..Record::default()
         };
         let case = Case::new(model, backend, batch_size);
-        Record { latency_p50_ms, ..Record::new(&run, &case, Status::Ok, None) }
+        Record { latency_p50_ms, ..run.about(&case) }
     }
 }

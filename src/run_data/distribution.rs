@@ -8,6 +8,7 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
+use super::files::read_json;
 use crate::statistics::SortedCalls;
 
 /// The file's name in a run's folder.
@@ -55,9 +56,7 @@ impl Distributions {
     /// Reads the file of a run's folder. Runs that older versions converted have none, and what cannot be read is drawn
     /// without.
     pub fn read(folder: &Path) -> Option<Self> {
-        let distributions: Distributions =
-            serde_json::from_slice(&std::fs::read(folder.join(DISTRIBUTIONS)).ok()?).ok()?;
-        (distributions.format <= FORMAT).then_some(distributions)
+        read_json(&folder.join(DISTRIBUTIONS)).ok().filter(|it: &Self| it.format <= FORMAT)
     }
 }
 

@@ -5,14 +5,41 @@
 //! line begins with a line break, so that it is whole.
 
 use std::io::{ErrorKind, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 use fs_err::OpenOptions;
+use jiff::Timestamp;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use super::whole_file::write_whole;
+/// The beginning of the name of a file or folder that is being written.
+pub(crate) const HIDDEN: &str = ".partial-";
+
+/// Makes hidden files or folders with these permissions, as far as the process's mask leaves them.
+pub(crate) fn hidden(permissions: u32) -> tempfile::Builder<'static, 'static> {
+    let mut builder = tempfile::Builder::new();
+    builder.prefix(HIDDEN);
+    #[cfg(unix)]
+    builder.permissions(std::os::unix::fs::PermissionsExt::from_mode(permissions));
+    builder
+}
+
+/// Writes a file whole or not at all: a full disk or a kill leaves the old one.
+///
+/// # Errors
+/// The folder is missing or the disk is full.
+pub fn write_whole(path: &Path, bytes: &[u8]) -> Result<()> {
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let write = || -> Result<()> {
+        let mut file = hidden(0o666).tempfile_in(folder)?;
+        file.write_all(bytes)?;
+        file.as_file().sync_all()?;
+        file.persist(path)?;
+        Ok(())
+    };
+    write().with_context(|| path.display().to_string())
+}
 
 /// Writes a value in JSON, and the folders that the file lies in.
 ///
@@ -21,6 +48,14 @@ use super::whole_file::write_whole;
 pub fn write_json<T: Serialize>(path: &Path, value: &T) -> Result<()> {
     fs_err::create_dir_all(path.parent().unwrap_or(Path::new(".")))?;
     write_whole(path, &serde_json::to_vec_pretty(value)?)
+}
+
+/// Reads a file of JSON.
+///
+/// # Errors
+/// The file cannot be read, or is not what it should be.
+pub fn read_json<T: DeserializeOwned>(path: &Path) -> Result<T> {
+    serde_json::from_slice(&fs_err::read(path)?).with_context(|| path.display().to_string())
 }
 
 /// Writes a value in CBOR (RFC 8949), for what is too large for JSON, and the folders that the file lies in.
@@ -60,6 +95,22 @@ pub fn append_line<T: Serialize>(path: &Path, value: &T) -> Result<()> {
 pub fn read_lines<T: DeserializeOwned>(path: &Path) -> Vec<T> {
     let bytes = fs_err::read(path).unwrap_or_default();
     bytes.split(|&byte| byte == b'\n').filter_map(|line| serde_json::from_slice(line).ok()).collect()
+}
+
+/// The folders in a folder that hold a file of this name, in the order of their names.
+pub fn folders_with(parent: &Path, file: &str) -> Vec<PathBuf> {
+    let entries = fs_err::read_dir(parent).into_iter().flatten().flatten();
+    let mut folders: Vec<PathBuf> =
+        entries.map(|entry| entry.path()).filter(|path| path.join(file).is_file()).collect();
+    folders.sort();
+    folders
+}
+
+/// The name of a new folder: the time, and a number if two begin in the same second.
+pub fn unused_name(parent: &Path, started: Timestamp) -> String {
+    let time = started.strftime("%Y%m%dT%H%M%SZ").to_string();
+    let mut candidates = std::iter::once(time.clone()).chain((2..).map(|number| format!("{time}-{number}")));
+    candidates.find(|name| !parent.join(name).exists()).unwrap_or(time)
 }
 
 #[cfg(test)]

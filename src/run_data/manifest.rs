@@ -5,9 +5,8 @@ use std::path::PathBuf;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use super::peaks::Peaks;
-use super::record::{Record, RunIdentity};
-use crate::definition::{Case, CaseFailure, Cost, Status, Suite};
+use super::record::{Record, SCHEMA_VERSION};
+use crate::definition::{Case, CaseFailure, Cost, Suite};
 use crate::machine::{Machine, Revision};
 
 /// Changes when an older reader would misunderstand the files.
@@ -45,27 +44,31 @@ pub struct Manifest {
 }
 
 impl Manifest {
-    /// What all records of the run have in common. A column of timestamps keeps microseconds.
-    pub fn identity(&self) -> RunIdentity {
-        RunIdentity {
+    /// The columns that all records of the run have in common. A column of timestamps keeps microseconds.
+    pub fn run_columns(&self) -> Record {
+        Record {
             run_id: self.run_id.clone(),
             timestamp: Timestamp::from_microsecond(self.started.as_microsecond()).unwrap_or(self.started),
             git_commit: self.revision.commit.clone(),
             git_dirty: self.revision.is_dirty,
+            schema_version: SCHEMA_VERSION,
             host_id: self.machine.host_id.clone(),
             suite: self.suite_name.clone(),
             rustc_version: self.rustc_version.clone(),
+            ..Record::default()
         }
     }
 
     /// What is known of a case before the run: its status is `ok` if nothing is known that it cannot run for.
     pub fn row(&self, planned: &ManifestCase) -> Record {
-        let mut row = Record::new(&self.identity(), &planned.case, Status::Ok, None);
-        row.framework = planned.framework.clone();
-        row.family = planned.family.clone();
-        row.modality = planned.modality.clone();
-        row.parameters = planned.parameters;
-        row.nonzero_parameters = planned.nonzero_parameters;
+        let mut row = Record {
+            framework: planned.framework.clone(),
+            family: planned.family.clone(),
+            modality: planned.modality.clone(),
+            parameters: planned.parameters,
+            nonzero_parameters: planned.nonzero_parameters,
+            ..self.run_columns().about(&planned.case)
+        };
         row.put_cost(planned.cost);
         planned.failure.iter().for_each(|failure| row.fail(failure.clone()));
         row
@@ -94,4 +97,33 @@ pub struct ManifestCase {
     /// Why it cannot run, if that was known before the run.
     #[serde(alias = "shortfall")]
     pub failure: Option<CaseFailure>,
+}
+
+/// How fast a machine can be at best: the two roofs of the roofline model. A computation of `i` operations per byte can reach
+/// `min(product, i × copy)` (Williams, Waterman and Patterson, CACM 52(4), 2009).
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Peaks {
+    pub threads: usize,
+    /// The best of several products of two square f32 matrices: operations, two for each multiply-add, in 10^9 a second.
+    /// 0 in older manifests.
+    #[serde(default)]
+    pub product_gflops_per_second: f64,
+    /// Of copying one array to another: bytes read and bytes written, in 10^9 a second, as STREAM counts them.
+    pub copy_gb_per_second: f64,
+    /// Bytes of one array.
+    pub copied_bytes: usize,
+}
+
+impl Peaks {
+    /// What a computation of `intensity` operations a byte can reach, in 10^9 operations a second.
+    pub fn roof_gflops_per_second(&self, intensity: f64) -> f64 {
+        self.product_gflops_per_second.min(intensity * self.copy_gb_per_second)
+    }
+
+    /// `gflops_per_second` in percent of what a computation of that intensity can reach; above 100 where it is better than
+    /// the product and the copy that were measured.
+    pub fn roofline_percent(&self, gflops_per_second: f64, intensity: f64) -> Option<f64> {
+        let roof = self.roof_gflops_per_second(intensity);
+        (roof > 0.0).then(|| 100.0 * gflops_per_second / roof)
+    }
 }

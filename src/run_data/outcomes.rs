@@ -1,6 +1,6 @@
 //! What became of the cases of a run, `outcomes.jsonl`: one event per line, added while the run goes on.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
@@ -24,13 +24,14 @@ pub enum Event {
     /// The answers of a finished case are being evaluated; repeated while that goes on.
     Evaluating {
         id: String,
-        /// Samples so far.
-        samples: usize,
     },
     /// The evaluation of a finished case has ended.
     Evaluated {
         id: String,
-        evaluation: EvaluationOutcome,
+        /// Why there are no answers.
+        failure: Option<String>,
+        #[serde(default)]
+        seconds: f64,
     },
     /// A further process has measured a finished case.
     MeasuredAgain {
@@ -61,15 +62,6 @@ pub struct Outcome {
     pub seconds: f64,
 }
 
-/// How evaluating the answers of a case ended.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct EvaluationOutcome {
-    /// Why there is no evaluation, if it failed.
-    pub failure: Option<String>,
-    /// Wall time.
-    pub seconds: f64,
-}
-
 /// What became of the cases so far.
 #[derive(Clone, Debug, Default)]
 pub struct Outcomes {
@@ -81,10 +73,12 @@ pub struct Outcomes {
     pub lost: BTreeMap<String, usize>,
     /// The row of each case that a fresh process has loaded, by id.
     pub observed: BTreeMap<String, Record>,
-    /// Seconds that watching each case took, by id.
-    pub watch_seconds: BTreeMap<String, f64>,
-    /// How evaluating the answers of cases ended, by id.
-    pub evaluated: BTreeMap<String, EvaluationOutcome>,
+    /// The cases whose memory and energy were watched.
+    pub watched: BTreeSet<String>,
+    /// The cases whose evaluation has ended, with the reason if it failed, by id.
+    pub evaluated: BTreeMap<String, Option<String>>,
+    /// Seconds in which each case was measured once, watched and evaluated, by id.
+    pub seconds: BTreeMap<String, f64>,
     /// The case that began last and has not ended.
     pub unfinished: Option<String>,
     /// The finished case whose evaluation began and has not ended.
@@ -110,14 +104,19 @@ impl Outcomes {
         let is_no_longer = |open: &mut Option<String>, id: &String| {
             open.take_if(|it| it == id);
         };
+        let mut took = |id: &String, seconds| *self.seconds.entry(id.clone()).or_default() += seconds;
         match event {
             Event::Started { id } => self.unfinished = Some(id),
             Event::Finished(outcome) => {
                 is_no_longer(&mut self.unfinished, &outcome.row.case_id);
+                took(&outcome.row.case_id, outcome.seconds);
                 self.finished.insert(outcome.row.case_id.clone(), *outcome);
             }
             Event::Observed { row, watch_seconds } => {
-                self.watch_seconds.extend(watch_seconds.map(|seconds| (row.case_id.clone(), seconds)));
+                if let Some(seconds) = watch_seconds {
+                    took(&row.case_id, seconds);
+                    self.watched.insert(row.case_id.clone());
+                }
                 self.observed.insert(row.case_id.clone(), *row);
             }
             Event::MeasuredAgain { id, latencies } => {
@@ -128,10 +127,11 @@ impl Outcomes {
                 is_no_longer(&mut self.unfinished, &id);
                 *self.lost.entry(id).or_default() += 1;
             }
-            Event::Evaluating { id, .. } => self.unevaluated = Some(id),
-            Event::Evaluated { id, evaluation } => {
+            Event::Evaluating { id } => self.unevaluated = Some(id),
+            Event::Evaluated { id, failure, seconds } => {
                 is_no_longer(&mut self.unevaluated, &id);
-                self.evaluated.insert(id, evaluation);
+                took(&id, seconds);
+                self.evaluated.insert(id, failure);
             }
         }
     }

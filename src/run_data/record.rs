@@ -228,29 +228,11 @@ pub enum StopReason {
     Arguments,
 }
 
-/// What is the same for all records of a run.
-#[derive(Clone, Debug)]
-pub struct RunIdentity {
-    pub run_id: String,
-    pub timestamp: Timestamp,
-    pub git_commit: Option<String>,
-    pub git_dirty: Option<bool>,
-    pub host_id: String,
-    pub suite: String,
-    pub rustc_version: String,
-}
-
 impl Record {
-    /// A record that says no more than which case it is and what became of it.
-    pub fn new(run: &RunIdentity, case: &Case, status: Status, message: Option<String>) -> Self {
+    /// The columns of the run with those of a case, of which nothing else is known yet.
+    pub fn about(self, case: &Case) -> Self {
         Record {
-            run_id: run.run_id.clone(),
-            timestamp: run.timestamp,
-            git_commit: run.git_commit.clone(),
-            git_dirty: run.git_dirty,
             schema_version: SCHEMA_VERSION,
-            host_id: run.host_id.clone(),
-            suite: run.suite.clone(),
             case_id: case.to_string(),
             framework: case.backend.clone(),
             backend: case.backend.clone(),
@@ -263,10 +245,8 @@ impl Record {
             batch_size: case.batch_size,
             sequence_length: case.sequence_length,
             boundary: case.boundary,
-            status,
-            message,
-            rustc_version: run.rustc_version.clone(),
-            ..Record::default()
+            status: Status::Ok,
+            ..self
         }
     }
 

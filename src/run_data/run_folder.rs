@@ -3,10 +3,9 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
-use fs_err as fs;
 use serde::{Deserialize, Serialize};
 
-use super::files::{append_line, read_lines, write_json};
+use super::files::{append_line, folders_with, read_json, read_lines, write_json};
 use super::manifest::{MANIFEST_FORMAT, Manifest};
 use super::outcomes::{Event, Outcomes};
 
@@ -36,11 +35,7 @@ impl RunFolder {
     /// # Errors
     /// There is no such run; the message says how to make one.
     pub fn find(runs: &Path, run_id: Option<&str>) -> Result<Self> {
-        let all = RunFolder::all(runs);
-        let found = match run_id {
-            Some(id) => all.into_iter().find(|folder| folder.0.file_name().is_some_and(|name| name == id)),
-            None => all.into_iter().next_back(),
-        };
+        let found = RunFolder::all(runs).into_iter().rfind(|folder| run_id.is_none_or(|id| folder.id() == id));
         found.with_context(|| match run_id {
             Some(id) => format!("no run {id:?} in {}", runs.display()),
             None => format!("no run in {}; make one with `cargo bench` or `inferbench run`", runs.display()),
@@ -49,11 +44,7 @@ impl RunFolder {
 
     /// All runs, the oldest first: ids begin with the time.
     pub fn all(runs: &Path) -> Vec<Self> {
-        let entries = fs::read_dir(runs).into_iter().flatten().flatten();
-        let mut folders: Vec<PathBuf> =
-            entries.map(|entry| entry.path()).filter(|path| path.join(MANIFEST).is_file()).collect();
-        folders.sort();
-        folders.into_iter().map(RunFolder).collect()
+        folders_with(runs, MANIFEST).into_iter().map(RunFolder).collect()
     }
 
     /// Writes the manifest, whole or not at all.
@@ -70,13 +61,12 @@ impl RunFolder {
     /// It is missing, cut short, or of a newer version.
     pub fn read_manifest(&self) -> Result<Manifest> {
         let path = self.0.join(MANIFEST);
-        let context = || path.display().to_string();
-        let manifest: serde_json::Value = serde_json::from_slice(&fs::read(&path)?).with_context(context)?;
-        let format = &manifest["format"];
+        let manifest: serde_json::Value = read_json(&path)?;
+        let (format, path) = (&manifest["format"], path.display());
         if format.as_u64().is_some_and(|format| format > MANIFEST_FORMAT.into()) {
-            bail!("{}: format {format} is newer than this inferbench, which reads up to {MANIFEST_FORMAT}", context());
+            bail!("{path}: format {format} is newer than this inferbench, which reads up to {MANIFEST_FORMAT}");
         }
-        serde_json::from_value(manifest).with_context(context)
+        serde_json::from_value(manifest).with_context(|| path.to_string())
     }
 
     /// Adds an event to the outcomes.
@@ -101,6 +91,8 @@ impl RunFolder {
 
 #[cfg(test)]
 mod tests {
+    use fs_err as fs;
+
     use super::*;
     use crate::run_data::{Outcome, Record};
 

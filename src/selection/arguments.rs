@@ -7,12 +7,13 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, bail, ensure};
 use clap::{Args, Command, Parser};
 use indexmap::IndexSet;
+use serde::Serialize;
 
 use crate::catalogue::{is_model_file, models_of_files, models_of_paths, path_of};
 use crate::definition::{Boundary, DataSource, Dtype, GivenInput, Phase, Suite, backend_name, parse_device};
 
 /// The flags that choose cases; each has an environment variable of the same name, which `cargo bench` reads.
-#[derive(Args, Clone, Debug, Default)]
+#[derive(Args, Clone, Debug, Default, Serialize)]
 pub struct Selection {
     /// Suite: a name of models/suites, or a path
     #[arg(long, env = "INFERBENCH_SUITE", default_value = "quick", value_name = "NAME|FILE")]
@@ -34,6 +35,7 @@ pub struct Selection {
     pub path: Vec<String>,
     /// Files and folders that stand alone on the command line: each is a model
     #[arg(skip)]
+    #[serde(skip)]
     pub files: Vec<String>,
     /// An input of these files, in place of what they say: `x:f32[batch,3,224,224]`, `ids:i64[batch,128]<30522`, `sr:i64[]=16000`
     #[arg(long, env = "INFERBENCH_INPUT", value_delimiter = ';', value_name = "NAME:TYPE[SIZES];…")]
@@ -45,7 +47,9 @@ pub struct Selection {
     #[arg(long, env = "INFERBENCH_REFERENCE", value_name = "PATH")]
     pub reference: Option<PathBuf>,
     /// The samples for the evaluation of accuracy: synthetic, image-folder:PATH or recorded:FILE.safetensors [default: the model's]
+    // A duel, which passes the flags on, compares outputs with the reference only.
     #[arg(long, env = "INFERBENCH_DATA_SOURCE", value_name = "SOURCE")]
+    #[serde(skip)]
     pub data_source: Option<DataSource>,
     /// These backends instead of the suite's: ort or onnxruntime, tch or pytorch, candle, …
     #[arg(long, env = "INFERBENCH_BACKEND", value_delimiter = ',', value_name = "NAME,…", value_parser = parse_backend)]

@@ -2,6 +2,7 @@
 
 mod arguments;
 mod plan;
+pub mod values;
 
 pub use arguments::{EffortArguments, Selection, parse_with_variables};
 pub use plan::{Capabilities, PlannedCase, plan};

@@ -192,6 +192,9 @@ fn chosen_entries<'a>(suite: &Suite, selection: &Selection, catalogue: &'a [Entr
             chosen.entry((&entry.name, &entry.variant)).or_insert_with(|| Chosen::new(entry, suite, None));
         }
     }
+    if chosen.is_empty() {
+        suite.models.iter().try_for_each(|model| check_variants(&selection.variant, &of_model(&model.name)?))?;
+    }
     for name in &asked_models {
         check_variants(&selection.variant, &of_model(name)?)?;
     }
@@ -254,7 +257,7 @@ mod tests {
             tolerance: Tolerance::default(),
             dtype: Dtype::F32,
             data_source: DataSource::Synthetic,
-            origin: Origin::Files { onnx: None, torchscript: None, reference: None },
+            origin: Origin::Files { onnx: None, torchscript: None, reference: None, quantization: None },
         };
         Entry { name: name.into(), variant: ORIGINAL.into(), hub_id: None, place: Place::Zoo, model: Ok(model) }
     }

@@ -45,8 +45,8 @@ pub struct Selftest {
     pub gate: Option<Gate>,
 }
 
-/// Measures how often duels of equal programs are wrong, in about so much time. The inner error is an exit code.
-pub type MeasureGate = dyn Fn(&Paths, Selection, Duration) -> Result<Result<Option<Gate>, u8>>;
+/// Measures how often duels of equal programs are wrong, in about so much time.
+pub type MeasureGate = dyn Fn(&Paths, Selection, Duration) -> Result<Option<Gate>>;
 
 /// Tests this machine for about that long, and keeps the result. The inner error is one of
 /// [`exit_codes`](crate::exit_codes); what was wrong has been said.
@@ -67,10 +67,7 @@ pub fn measure(paths: &Paths, at_most: Duration, measure_gate: &MeasureGate) -> 
     };
     let gate = match for_gate {
         Duration::ZERO => None,
-        _ => match measure_gate(paths, measured.selection, for_gate)? {
-            Ok(gate) => gate,
-            Err(exit_code) => return Ok(Err(exit_code)),
-        },
+        _ => measure_gate(paths, measured.selection, for_gate)?,
     };
     let medians: Vec<f64> = measured.processes.iter().map(Latencies::p50_ms).collect();
     let selftest = Selftest {

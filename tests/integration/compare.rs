@@ -4,7 +4,7 @@ use std::fs;
 
 use inferbench::definition::{Boundary, Case, Status};
 use inferbench::history::write_records;
-use inferbench::run_data::{Record, RunIdentity};
+use inferbench::run_data::Record;
 use serde_json::Value;
 
 use crate::support::{Finished, Run, Workplace, put_calls};
@@ -13,7 +13,7 @@ const COMMIT: &str = "0123456789abcdef0123456789abcdef01234567";
 
 /// A right measurement of `m` on `ort` with this median, by 400 calls that are near it.
 fn record(run_id: &str, batch_size: usize, ms: f64) -> Record {
-    let run = RunIdentity {
+    let run = Record {
         run_id: run_id.into(),
         timestamp: "2026-01-01T00:00:00Z".parse().unwrap(),
         git_commit: Some(COMMIT.into()),
@@ -21,6 +21,7 @@ fn record(run_id: &str, batch_size: usize, ms: f64) -> Record {
         host_id: "host-a".into(),
         suite: "quick".into(),
         rustc_version: "rustc 1".into(),
+        ..Record::default()
     };
     let case = Case::new("m", "ort", batch_size);
     Record {
@@ -33,7 +34,7 @@ fn record(run_id: &str, batch_size: usize, ms: f64) -> Record {
         threads: Some(1),
         memory_mb: Some(100.0),
         memory_kind: Some("own-process-peak-rss".into()),
-        ..Record::new(&run, &case, Status::Ok, None)
+        ..run.about(&case)
     }
 }
 

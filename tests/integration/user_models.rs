@@ -345,3 +345,40 @@ fn no_damage_to_an_onnx_file_stops_the_reader() {
         }
     });
 }
+
+#[test]
+fn forms_are_made_of_a_file_and_calibrated_by_its_users_samples() {
+    if !has_onnxruntime() {
+        return;
+    }
+    let workplace = only_found(&["ort"], &[1]);
+    workplace.inferbench(&["prepare", "--model", "digits"]).finish().with_code(0);
+    let variants = |samples: &[&str]| {
+        let arguments = ["variants", ".prepared/digits/model.onnx", "--iterations", "20"];
+        workplace.inferbench(&[&arguments, samples].concat()).finish().with_code(0)
+    };
+    let held_out = ["--samples", "models/trained/digits-held-out.safetensors"];
+    const CALIBRATES: &str = "my-digits int8-static: measuring the ranges of its activations by ";
+    variants(&held_out).saying(&[CALIBRATES]);
+    let accuracy = |variant: &str, dtype: &str| {
+        let record = workplace.record(&format!("my-digits{variant}/ort-cpu-{dtype}/1"));
+        assert_eq!((record.status, record.accuracy_samples), (Status::Ok, Some(450)), "{record:?}");
+        (record.accuracy.unwrap(), record.model_size_mb.unwrap())
+    };
+    let (original, size) = accuracy("", "f32");
+    for variant in ["-int8-dynamic", "-int8-static"] {
+        let (own, own_size) = accuracy(variant, "i8");
+        assert!((own - original).abs() < 0.02 && size / own_size > 2.0, "{variant}: {own} {own_size}");
+    }
+    // Few processors compute in f16.
+    let half = workplace.record("my-digits-f16/ort-cpu-f16/1").status;
+    assert!([Status::Ok, Status::Unsupported].contains(&half), "{half:?}");
+    let again = variants(&held_out);
+    assert!(!again.stderr.contains(CALIBRATES) && again.stdout.contains("int8-static"), "{}", again.stderr);
+    variants(&[]).saying(&[CALIBRATES, "by synthetic"]);
+
+    let refused = workplace.inferbench(&["variants", ".prepared/digits/model.onnx", "--variant", "int4"]).finish();
+    refused
+        .with_code(2)
+        .saying(&["my-digits has no variant \"int4\"; there are original, f16, int8-dynamic, int8-static"]);
+}

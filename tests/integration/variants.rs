@@ -4,7 +4,7 @@ use std::fs::{self, File};
 
 use inferbench::definition::{Case, Status};
 use inferbench::history::write_records;
-use inferbench::run_data::{Record, RunIdentity};
+use inferbench::run_data::Record;
 use serde_json::Value;
 
 use crate::support::synthetic::{Shape, write_runs};
@@ -36,14 +36,13 @@ const DIGITS: [Made; 7] = [
 ];
 
 fn records(run_id: &str, model: &str, batch_size: usize, rows: &[Made]) -> Vec<Record> {
-    let run = RunIdentity {
+    let run = Record {
         run_id: run_id.into(),
         timestamp: "2026-01-01T00:00:00Z".parse().unwrap(),
-        git_commit: None,
-        git_dirty: None,
         host_id: "aaaa1111".into(),
         suite: "synthetic".into(),
         rustc_version: "rustc 1".into(),
+        ..Record::default()
     };
     let scale = (batch_size as f64).powf(0.9);
     let record = |row: &Made| {
@@ -70,12 +69,13 @@ fn records(run_id: &str, model: &str, batch_size: usize, rows: &[Made]) -> Vec<R
             output_cosine: Some(row.cosine),
             agreement_samples: Some(450),
             verified: Some(true),
-            ..Record::new(&run, &case, Status::Ok, None)
+            ..run.clone().about(&case)
         }
     };
     let mut records: Vec<Record> = rows.iter().map(record).collect();
     let failed = Case { variant: "distilled".into(), ..Case::new(model, "tch", batch_size) };
-    records.push(Record::new(&run, &failed, Status::Unsupported, Some("no <TorchScript> file | of it".into())));
+    let message = Some("no <TorchScript> file | of it".into());
+    records.push(Record { status: Status::Unsupported, message, ..run.about(&failed) });
     records
 }
 

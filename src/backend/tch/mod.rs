@@ -139,6 +139,8 @@ impl Backend for Tch {
             effective_dtype: parameter.map_or(Some(request.dtype), |parameter| dtype_of(parameter.kind())),
             providers: "libtorch".into(),
             threads: usize::try_from(tch::get_num_threads()).ok(),
+            parameters: Some(parameters.iter().map(|(_, parameter)| parameter.numel() as u64).sum())
+                .filter(|&sum| sum > 0),
             ..Placement::default()
         };
         let graphs = modules.into_iter().map(|module| TchGraph { module, first_calls: Vec::new() }).collect();

@@ -6,12 +6,12 @@ use anyhow::Result;
 use clap::Args;
 
 use crate::cli::compare::noise_of_machine;
-use crate::cli::values::fraction_below_one;
 use crate::compare::Noise;
 use crate::paths::Paths;
 use crate::report::variants::{Goal, Options, Variants, compare};
 use crate::report::{Format, ReportedRun};
 use crate::run_data::Record;
+use crate::selection::values::fraction_below_one;
 
 /// The flags of this use of `report`.
 #[derive(Args)]

@@ -8,9 +8,9 @@ use crate::compare::noise::{ENOUGH_FREEDOM, Noise};
 use crate::compare::runs::{CaseRuns, estimate, floor};
 use crate::compare::verdict::{self, Limits, RatioEstimate, Verdict};
 use crate::compare::within::Within;
-use crate::definition::{Case, Status};
+use crate::definition::Case;
 use crate::fixture::seeded::{Fill, values};
-use crate::run_data::{Latencies, Record, RunIdentity};
+use crate::run_data::{Latencies, Record};
 use crate::statistics::autocorrelation;
 
 /// Standard normal numbers of a seed.
@@ -64,17 +64,16 @@ impl Process {
 
 /// A record of a case on a host, with nothing measured.
 pub fn empty_record() -> Record {
-    let run = RunIdentity {
+    let run = Record {
         run_id: "20260101T000000Z".into(),
         timestamp: "2026-01-01T00:00:00Z".parse().unwrap(),
-        git_commit: None,
-        git_dirty: None,
         host_id: "h".into(),
         suite: "quick".into(),
         rustc_version: "rustc 1".into(),
+        ..Record::default()
     };
     let case = Case::new("m", "ort", 1);
-    Record::new(&run, &case, Status::Ok, None)
+    run.about(&case)
 }
 
 const CALLS: usize = 60;

@@ -16,6 +16,7 @@ use anyhow::Result;
 use serde::{Deserialize, Serialize};
 
 use crate::definition::Status;
+use crate::statistics::{mean, median};
 
 /// The version of the protocol.
 pub const ARM_PROTOCOL: u32 = 2;
@@ -94,13 +95,9 @@ impl ArmAnswer {
 
 impl SliceFigures {
     /// Returns `None` if there are no calls.
-    pub fn of(mut calls_ns: Vec<u64>) -> Option<Self> {
-        calls_ns.sort_unstable();
-        let half = calls_ns.len() / 2;
-        let upper = *calls_ns.get(half)? as f64;
-        let median_ns = if calls_ns.len() % 2 == 1 { upper } else { f64::midpoint(calls_ns[half - 1] as f64, upper) };
-        let mean_ns = calls_ns.iter().sum::<u64>() as f64 / calls_ns.len() as f64;
-        Some(SliceFigures { calls: calls_ns.len(), median_ns, mean_ns })
+    pub fn of(calls_ns: &[u64]) -> Option<Self> {
+        let calls: Vec<f64> = calls_ns.iter().map(|&ns| ns as f64).collect();
+        Some(SliceFigures { calls: calls.len(), median_ns: median(&calls)?, mean_ns: mean(&calls) })
     }
 }
 
@@ -119,10 +116,10 @@ mod tests {
 
     #[test]
     fn the_median_of_an_even_number_of_calls_is_between_the_two_in_the_middle() {
-        let figures = SliceFigures::of(vec![4, 1, 100, 2]).unwrap();
+        let figures = SliceFigures::of(&[4, 1, 100, 2]).unwrap();
         assert_eq!((figures.calls, figures.median_ns, figures.mean_ns), (4, 3.0, 26.75));
-        assert_eq!(SliceFigures::of(vec![3, 1, 2]).unwrap().median_ns, 2.0);
-        assert_eq!(SliceFigures::of(Vec::new()), None);
+        assert_eq!(SliceFigures::of(&[3, 1, 2]).unwrap().median_ns, 2.0);
+        assert_eq!(SliceFigures::of(&[]), None);
     }
 
     #[test]

@@ -2,11 +2,10 @@
 
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
 
 use crate::backend::LoadRequest;
-use crate::definition::{Case, Effort, Model};
+use crate::definition::{Case, Effort, Model, Status};
 use crate::fixture::Artifacts;
 use crate::run_data::{Record, RunFolder};
 
@@ -32,6 +31,8 @@ pub enum Purpose {
     Load,
     /// Find the first item that runs, and answer which it is: they are one case with different sizes.
     TrySizes,
+    /// Answer the ranges of the inputs and outputs of the only item, over samples of its model.
+    Calibrate,
 }
 
 impl Purpose {
@@ -77,6 +78,11 @@ pub struct WorkItem {
 }
 
 impl WorkItem {
+    pub fn new(case: Case, model: Model, artifacts: Artifacts) -> Self {
+        let row = Record { case_id: case.to_string(), status: Status::Ok, ..Record::default() };
+        WorkItem { row, case, model, artifacts, is_evaluated: false, expected_seconds: 0.0 }
+    }
+
     pub fn id(&self) -> String {
         self.case.to_string()
     }
@@ -115,21 +121,5 @@ impl Job {
             dtype: item.case.dtype,
             threads: self.effort.effective_threads(),
         }
-    }
-
-    /// Writes the job for the worker.
-    ///
-    /// # Errors
-    /// The file cannot be written.
-    pub fn write(&self, path: &Path) -> Result<()> {
-        Ok(fs_err::write(path, serde_json::to_vec(self)?)?)
-    }
-
-    /// Reads the job that the supervisor has written.
-    ///
-    /// # Errors
-    /// The file cannot be read.
-    pub fn read(path: &Path) -> Result<Self> {
-        serde_json::from_slice(&fs_err::read(path)?).with_context(|| path.display().to_string())
     }
 }

@@ -3,10 +3,9 @@
 use std::collections::BTreeMap;
 
 use super::job::WorkItem;
-use crate::definition::{CaseFailure, Dtype, Model, Status};
+use crate::definition::{CaseFailure, Dtype, Model};
 use crate::fixture::{self, Held};
 use crate::paths::Paths;
-use crate::run_data::Record;
 use crate::selection::PlannedCase;
 
 /// The artifacts of a run, each prepared once. As long as this is not dropped, no other process replaces them.
@@ -26,9 +25,7 @@ impl Preparations {
         let key = (model.artifact_folder_name(), model.variant.clone(), case.dtype);
         let prepare = || prepare_model(&model, paths, case.dtype).map_err(|error| format!("{error:#}"));
         let held = self.0.entry(key).or_insert_with(prepare).as_ref().map_err(CaseFailure::failed)?;
-        let artifacts = held.artifacts.clone();
-        let row = Record { case_id: case.to_string(), status: Status::Ok, ..Record::default() };
-        Ok(WorkItem { row, case, model, artifacts, is_evaluated: false, expected_seconds: 0.0 })
+        Ok(WorkItem::new(case, model, held.artifacts.clone()))
     }
 }
 

@@ -19,7 +19,7 @@ use crate::statistics::median;
 /// Criterion's minimum.
 const PROCESSES: usize = 10;
 
-impl Supervisor<'_> {
+impl Supervisor {
     /// Starts every case in fresh processes, one per sample.
     pub(super) fn measure_cold_starts(&self) -> Result<()> {
         let mut criterion = Criterion::default()
@@ -79,7 +79,6 @@ impl Supervisor<'_> {
         Ok(())
     }
 
-    /// One process.
     fn start_cold(&self, job: &Job, case: &Case) -> Result<Record, CaseFailure> {
         let ended = self.run_worker(job, "load")?;
         if !ended.status.success() {

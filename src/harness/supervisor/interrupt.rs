@@ -1,17 +1,25 @@
 //! Ctrl-C and SIGTERM: the run ends, and what was measured is kept.
 
 use std::os::unix::process::ExitStatusExt;
-use std::process::ExitStatus;
+use std::process::{Child, ExitStatus};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
+
+use anyhow::{Result, bail};
 
 use crate::exit_codes;
 
 /// How much later than a worker this process may notice an interrupt.
 const NOTICE: Duration = Duration::from_millis(200);
 const SIGINT: i32 = 2;
+const LOOK_EVERY: Duration = Duration::from_millis(10);
+
+/// The user has asked to stop.
+#[derive(Debug, thiserror::Error)]
+#[error("interrupted")]
+pub struct Interrupted;
 
 /// Whether the user has asked to stop. From the first call on, Ctrl-C and SIGTERM no longer end the process by themselves.
 pub fn is_interrupted() -> bool {
@@ -32,4 +40,23 @@ pub fn is_interrupted_with(worker: ExitStatus) -> bool {
         thread::sleep(NOTICE);
     }
     is_interrupted()
+}
+
+/// Waits for the end of a process, and ends it when the user asks to stop.
+///
+/// # Errors
+/// [`Interrupted`], or the system cannot say how the process ended.
+pub fn wait_for(mut child: Child) -> Result<ExitStatus> {
+    loop {
+        if let Some(status) = child.try_wait()? {
+            return if is_interrupted_with(status) { Err(Interrupted.into()) } else { Ok(status) };
+        }
+        if is_interrupted() {
+            // The processes that it has started end when it is gone.
+            let _ = child.kill();
+            child.wait()?;
+            bail!(Interrupted);
+        }
+        thread::sleep(LOOK_EVERY);
+    }
 }

@@ -5,10 +5,9 @@
 mod cold_start;
 mod interrupt;
 mod process;
-mod relay;
 
-pub use interrupt::{is_interrupted, is_interrupted_with};
-pub use process::worker_environment;
+pub use interrupt::{Interrupted, is_interrupted, is_interrupted_with, wait_for};
+pub use process::{own_executable, worker_environment};
 
 use anyhow::{Result, anyhow, bail};
 use indexmap::IndexMap;
@@ -17,7 +16,7 @@ use self::process::EndedWorker;
 use super::protocol::{Job, Purpose, WorkItem};
 use super::worker::can_be_evaluated;
 use crate::definition::{Case, DataSource, Dtype};
-use crate::run_data::{CriterionArguments, EvaluationOutcome, Event, Mode, Outcome, Outcomes};
+use crate::run_data::{CriterionArguments, Event, Mode, Outcome, Outcomes};
 
 /// A process that ends before its figures is started once more; after so many of them a case gets no further one.
 const MOST_LOST: usize = 2;
@@ -26,14 +25,14 @@ const MOST_LOST: usize = 2;
 const DEBUG_LOG: &str = "debug.log";
 
 /// The work of all workers of a run, and what is known about its length.
-pub struct Supervisor<'a> {
+pub struct Supervisor {
     /// The job of each worker, but for its work.
     pub job: Job,
     /// Runnable cases that the filter selected, as [`grouped`].
     pub groups: Vec<Vec<WorkItem>>,
     /// Criterion's arguments, unchanged.
     pub arguments: Vec<String>,
-    pub parsed: &'a CriterionArguments,
+    pub parsed: CriterionArguments,
     /// Whether the workers' output is kept from the terminal.
     pub is_silent: bool,
     /// Whether the runtimes log what they do, into [`DEBUG_LOG`] in the run's folder.
@@ -52,12 +51,13 @@ pub fn grouped(runnable: Vec<WorkItem>) -> Vec<Vec<WorkItem>> {
     groups.into_values().collect()
 }
 
-/// The user has stopped the run.
-#[derive(Debug, thiserror::Error)]
-#[error("interrupted")]
-pub struct Interrupted;
+impl Supervisor {
+    /// Supervises workers that measure nothing: their output is kept from the terminal.
+    pub fn silent(job: Job, groups: Vec<Vec<WorkItem>>) -> Self {
+        let parsed = CriterionArguments::default();
+        Supervisor { job, groups, arguments: Vec::new(), parsed, is_silent: true, debug: false }
+    }
 
-impl Supervisor<'_> {
     /// Runs every group, one after the other.
     ///
     /// # Errors
@@ -155,7 +155,7 @@ impl Supervisor<'_> {
         let open_parts = |item| {
             let id = WorkItem::id(item);
             let row = outcomes.row(&id).filter(|row| row.status.is_measured())?;
-            let is_watched = self.job.effort.watch && !outcomes.watch_seconds.contains_key(&id);
+            let is_watched = self.job.effort.watch && !outcomes.watched.contains(&id);
             let is_evaluated = self.is_evaluated(item) && !outcomes.evaluated.contains_key(&id);
             (is_watched || is_evaluated).then_some((item, row, is_watched, is_evaluated))
         };
@@ -173,8 +173,8 @@ impl Supervisor<'_> {
             let (id, failure) = (item.id(), ended.failure());
             eprintln!("  {id}: not all figures of memory, energy and answers: {failure}");
             if is_evaluated && !self.job.folder.read_outcomes().evaluated.contains_key(&id) {
-                let evaluation = EvaluationOutcome { failure: Some(failure.message), seconds: ended.seconds_in_case };
-                self.job.folder.append(&Event::Evaluated { id, evaluation })?;
+                let (failure, seconds) = (Some(failure.message), ended.seconds_in_case);
+                self.job.folder.append(&Event::Evaluated { id, failure, seconds })?;
             }
         }
         Ok(())

@@ -1,7 +1,7 @@
 //! One worker process: starts it, watches it, and says how it ended.
 
 use std::ffi::OsString;
-use std::io::{IsTerminal, Write, sink, stderr, stdout};
+use std::io::{BufRead, BufReader, IsTerminal, Read, Write, sink, stderr, stdout};
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -11,20 +11,20 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 use fs_err::OpenOptions;
 use nix::sys::signal::Signal;
+use serde::de::DeserializeOwned;
 
-use super::relay::relay;
 use super::{DEBUG_LOG, Interrupted, Supervisor, is_interrupted, is_interrupted_with};
 use crate::backend;
 use crate::definition::{CaseFailure, Status};
 use crate::harness::protocol::{JOB, Job, Purpose};
 use crate::machine::kernel_number;
+use crate::run_data::files::{read_json, write_json};
 
 /// How often the supervisor looks at a worker. It sleeps in between, so as not to disturb what is measured.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 /// How long a worker may take to end after an interrupt.
 const GRACE: Duration = Duration::from_secs(3);
 
-/// How a worker ended.
 pub(super) struct EndedWorker {
     pub status: ExitStatus,
     /// The last line of its standard error.
@@ -35,7 +35,7 @@ pub(super) struct EndedWorker {
     ran_out_of_memory: bool,
 }
 
-impl Supervisor<'_> {
+impl Supervisor {
     /// Starts a worker with a job, whose file has this name, and waits for its end. A worker that spends its timeout on one
     /// case is killed.
     ///
@@ -43,7 +43,7 @@ impl Supervisor<'_> {
     /// It cannot be started, or [`Interrupted`].
     pub(super) fn run_worker(&self, job: &Job, name: &str) -> Result<EndedWorker> {
         let path = self.job.folder.path().join(format!("job-{name}.json"));
-        job.write(&path)?;
+        write_json(&path, job)?;
         let kills_before = kernel_memory_kills();
         let mut worker = self.spawn(job, &path)?;
         let errors = worker.stderr.take();
@@ -92,13 +92,14 @@ impl Supervisor<'_> {
         Ok(EndedWorker { status, last_words, seconds_in_case, timed_out_after, ran_out_of_memory })
     }
 
-    /// Runs a worker with a job that leaves its answer in a file, and returns the file's text, or why there is none.
+    /// Runs a worker with a job that leaves its answer in a file, and returns the answer, or why there is none.
     ///
     /// # Errors
     /// As [`Self::run_worker`].
-    pub fn ask(&self, job: &Job) -> Result<Result<String, CaseFailure>> {
-        let ended = self.run_worker(job, "question")?;
-        Ok(std::fs::read_to_string(job.answer_path()).map_err(|_| ended.failure()))
+    pub fn ask<T: DeserializeOwned>(job: Job) -> Result<Result<T, CaseFailure>> {
+        let supervisor = Supervisor::silent(job, Vec::new());
+        let ended = supervisor.run_worker(&supervisor.job, "question")?;
+        Ok(read_json(&supervisor.job.answer_path()).unwrap_or_else(|_| Err(ended.failure())))
     }
 
     fn spawn(&self, job: &Job, path: &Path) -> Result<Child> {
@@ -138,7 +139,10 @@ pub fn worker_environment(job: &Job) -> Vec<(&'static str, OsString)> {
 }
 
 /// This very executable, even if a build has meanwhile put another in its place.
-fn own_executable() -> Result<PathBuf> {
+///
+/// # Errors
+/// The system does not say where it is.
+pub fn own_executable() -> Result<PathBuf> {
     let running = PathBuf::from("/proc/self/exe");
     if running.exists() {
         return Ok(running);
@@ -172,4 +176,47 @@ impl EndedWorker {
 /// How often the kernel has killed a process for memory since it booted.
 fn kernel_memory_kills() -> u64 {
     kernel_number("/proc/vmstat", "oom_kill").unwrap_or(0)
+}
+
+/// Beginnings of Criterion's lines that are left out: its progress, in whose place the harness says more (the second is how
+/// Criterion overwrites a line), and its warning that it cannot complete its samples, which it gives whenever a sample is one
+/// call, here chosen on purpose.
+const DROPPED: [&[u8]; 4] =
+    [b"Benchmarking ", b"\x1b[2K", b"Warning: Unable to complete ", b"Gnuplot not found, using plotters backend"];
+
+/// Copies the lines of `input` to `output` until its end and returns the last one that is not empty. The log gets everything,
+/// also what is left out.
+fn relay(input: impl Read, mut output: impl Write, mut log: impl Write) -> String {
+    let mut input = BufReader::new(input);
+    let mut last = String::new();
+    let mut line = Vec::new();
+    while let Ok(1..) = input.read_until(b'\n', &mut line) {
+        let _ = log.write_all(&line);
+        if !DROPPED.iter().any(|dropped| line.starts_with(dropped)) {
+            // A reader that has gone away (`| head`) must not stop the run.
+            let _ = output.write_all(&line).and_then(|()| output.flush());
+            let text = String::from_utf8_lossy(&line);
+            if !text.trim().is_empty() {
+                last = text.trim_end().to_owned();
+            }
+        }
+        line.clear();
+    }
+    last
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_criterions_own_lines_are_left_out() {
+        let text = "[1/2] a\nWarning: Unable to complete 10 samples in 1.0ns. You may …\n\nWarning: other\n\
+            Benchmarking x: Warming up\r\x1b[2KBenchmarking x: Analyzing\nerror: no\nlast";
+        let (mut shown, mut log) = (Vec::new(), Vec::new());
+        let last_words = relay(text.as_bytes(), &mut shown, &mut log);
+        assert_eq!(String::from_utf8(shown).unwrap(), "[1/2] a\n\nWarning: other\nerror: no\nlast");
+        assert_eq!(last_words, "last");
+        assert_eq!(String::from_utf8(log).unwrap(), text);
+    }
 }

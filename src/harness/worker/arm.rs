@@ -15,6 +15,7 @@ use crate::harness::protocol::{ArmAnswer, ArmReady, Handicap, Job, SliceFigures,
 use crate::machine::{confine_thread, displace_mappings, pin_busiest, thread_affinities, thread_times};
 use crate::measurement::{CallTimes, TimedSession};
 use crate::run_data::Outcome;
+use crate::run_data::files::read_json;
 
 /// One part of so many of a slice passes before its first counted call, so that the caches are the arm's own again.
 const SETTLING: u32 = 4;
@@ -28,7 +29,7 @@ const ROOM: usize = 1 << 16;
 pub fn run_arm(job: &Path, handicap: Option<Handicap>) -> Result<()> {
     end_with_parent();
     displace_mappings();
-    let job = Job::read(job)?;
+    let job: Job = read_json(job)?;
     let [item] = job.work.as_slice() else { bail!("the job of an arm has {} cases, and not one", job.work.len()) };
     let mut arm = match unwinding(|| Arm::load(&job, item, handicap)) {
         Ok(loaded) => loaded,
@@ -59,7 +60,6 @@ fn failed(CaseFailure { status, message }: CaseFailure) -> ArmAnswer {
     ArmAnswer::Failed { status, message }
 }
 
-/// A loaded case.
 struct Arm {
     session: TimedSession,
     handicap: Option<Handicap>,
@@ -96,7 +96,7 @@ impl Arm {
         }
         // Nobody asks for the parts of calls from host to host.
         self.session.take_stages();
-        SliceFigures::of(calls).ok_or_else(|| CaseFailure::failed("no call was made"))
+        SliceFigures::of(&calls).ok_or_else(|| CaseFailure::failed("no call was made"))
     }
 }
 

@@ -1,16 +1,19 @@
 //! The evaluation of a case's answers: its session runs over all samples after it was measured.
 
+use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use crate::backend::Session;
 use crate::definition::{Case, CaseFailure, Dimension, Model, Phase, TensorSpec};
-use crate::fixture::{HostTensor, Sample, Samples};
+use crate::fixture::{HostTensor, Sample, Samples, TensorData};
 use crate::harness::protocol::WorkItem;
 use crate::run_data::{Evaluation, Event, LARGEST, RunFolder};
 
 /// How many samples' outputs are kept whole: as many as have these numbers, and no fewer than these samples.
 const KEPT_NUMBERS: usize = 4 << 20;
 const KEPT_AT_LEAST: usize = 64;
+/// Samples that a calibration takes at most.
+const MOST_CALIBRATING: usize = 100;
 /// How often a worker says how far it is: to the user, and to the supervisor that it is alive.
 const PROGRESS_EVERY: Duration = Duration::from_secs(10);
 /// Parts of the names of outputs that hold a score per class.
@@ -54,7 +57,7 @@ pub fn answer_samples(session: &mut dyn Session, item: &WorkItem, folder: &RunFo
         if said.elapsed() >= PROGRESS_EVERY {
             said = Instant::now();
             eprintln!("  {} of {} samples", place + 1, samples.len());
-            folder.append(&Event::Evaluating { id: item.id(), samples: place + 1 })?;
+            folder.append(&Event::Evaluating { id: item.id() })?;
         }
     }
     for why in &evaluation.unreadable {
@@ -77,9 +80,6 @@ struct Output {
 }
 
 /// Runs the session over a batch of samples; there may be fewer than the batch size.
-///
-/// # Errors
-/// The call fails, there is no such output, or the labels are not for it.
 fn answer(
     session: &mut dyn Session,
     batch_size: usize,
@@ -87,15 +87,7 @@ fn answer(
     samples: &Samples,
     names: &[String],
 ) -> Result<Output, CaseFailure> {
-    // The last batch is filled up with what it begins with.
-    let filled: Vec<&Sample> = batch.iter().cycle().take(batch_size).collect();
-    let input = |index: usize| {
-        let rows: Vec<HostTensor> = filled.iter().map(|sample| sample.inputs[index].clone()).collect();
-        HostTensor::stacked(&rows)
-    };
-    let inputs = (0..filled[0].inputs.len()).map(input).collect::<anyhow::Result<Vec<_>>>()?;
-    session.rebind(0, &inputs)?;
-    let outputs = session.outputs(0)?;
+    let (_, outputs) = run_batch(session, batch_size, batch)?;
     let is_of_samples = |output: &HostTensor| !output.is_integer() && output.shape.first() == Some(&batch_size);
     let is_evaluated = |output: &HostTensor| is_of_samples(output) && (!samples.has_labels() || has_classes(output));
     let Some(place) = outputs.iter().position(is_evaluated) else {
@@ -111,6 +103,66 @@ fn answer(
     samples.check_width(width)?;
     let is_classes = samples.has_labels() || is_named_so && has_classes(&outputs[place]);
     Ok(Output { values, width, is_classes })
+}
+
+/// Runs the session over a batch of samples, and returns its inputs and outputs.
+fn run_batch(
+    session: &mut dyn Session,
+    batch_size: usize,
+    batch: &[Sample],
+) -> Result<(Vec<HostTensor>, Vec<HostTensor>), CaseFailure> {
+    // The last batch is filled up with what it begins with.
+    let filled: Vec<&Sample> = batch.iter().cycle().take(batch_size).collect();
+    let input = |index: usize| {
+        let rows: Vec<HostTensor> = filled.iter().map(|sample| sample.inputs[index].clone()).collect();
+        HostTensor::stacked(&rows)
+    };
+    let inputs = (0..filled[0].inputs.len()).map(input).collect::<anyhow::Result<Vec<_>>>()?;
+    session.rebind(0, &inputs)?;
+    let outputs = session.outputs(0)?;
+    Ok((inputs, outputs))
+}
+
+/// The smallest and the largest number of each f32 input and output of a session, by name, over up to 100 of the model's samples,
+/// evenly spread.
+///
+/// # Errors
+/// A call fails, no sample can be read, or a number is not finite.
+pub fn ranges_over_samples(
+    session: &mut dyn Session,
+    WorkItem { case, model, .. }: &WorkItem,
+) -> Result<BTreeMap<String, [f32; 2]>, CaseFailure> {
+    let samples = Samples::open_for_calibration(model, case.sequence_length)?;
+    let count = samples.len().min(MOST_CALIBRATING);
+    let input_names = model.inputs.iter().map(|input| input.name.clone());
+    let names: Vec<String> = input_names.chain(model.output_names(case.phase)).collect();
+    let mut ranges: BTreeMap<String, [f32; 2]> = BTreeMap::new();
+    let mut unreadable = None;
+    for number in 0..count {
+        let sample = match samples.sample(number * samples.len() / count) {
+            Ok(sample) => sample,
+            Err(why) => {
+                unreadable = Some(why);
+                continue;
+            }
+        };
+        let (inputs, outputs) = run_batch(session, case.batch_size, &[sample])?;
+        for (name, tensor) in names.iter().zip(inputs.iter().chain(&outputs)) {
+            let TensorData::F32(numbers) = &tensor.data else { continue };
+            if let Some(strange) = numbers.iter().find(|number| !number.is_finite()) {
+                return Err(CaseFailure::failed(format!(
+                    "value {name:?} of the graph is {strange} for sample {number}"
+                )));
+            }
+            let range = ranges.entry(name.clone()).or_insert([f32::INFINITY, f32::NEG_INFINITY]);
+            *range = numbers.iter().fold(*range, |[least, most], &it| [least.min(it), most.max(it)]);
+        }
+    }
+    ranges.retain(|_, [least, most]| least <= most);
+    match unreadable.filter(|_| ranges.is_empty()) {
+        Some(why) => Err(CaseFailure::failed(format!("no sample of {} can be read: {why:#}", samples.name()))),
+        None => Ok(ranges),
+    }
 }
 
 /// Whether a sample's output is a vector, and not a table or a single number.
@@ -148,7 +200,6 @@ fn indices_of_largest(row: &[f64]) -> Vec<i64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::fixture::TensorData;
 
     #[test]
     fn the_largest_outputs_are_in_order() {

@@ -193,9 +193,6 @@ fn note_trace(trace: &Trace, dtype: Dtype, row: &mut Record) -> Result<Option<Dt
 
 impl LoadedCase {
     /// Warms the session up, by the rule of its backend; `call` makes a call.
-    ///
-    /// # Errors
-    /// A call fails.
     pub fn warm_up(
         &mut self,
         effort: &Effort,
@@ -207,9 +204,6 @@ impl LoadedCase {
     }
 
     /// The median of a few calls, in milliseconds, for an idea of how fast it is.
-    ///
-    /// # Errors
-    /// A call fails.
     pub fn rough_call_ms(&mut self) -> Result<f64, CaseFailure> {
         const PATIENCE_NS: u64 = 300_000_000;
         let first: u64 = self.session.call(1)?.iter().sum();
@@ -240,6 +234,7 @@ fn note_placement(placement: Placement, item: &WorkItem, row: &mut Record) -> Re
     row.message = placement.executor.map(|executor| format!("executed by {executor}"));
     row.device_type = placement.device_type.or(row.device_type.take());
     row.threads = placement.threads;
+    row.parameters = row.parameters.or(placement.parameters);
     row.effective_dtype = placement.effective_dtype;
     let effective = placement.effective_device;
     row.effective_device = Some(effective.clone());

@@ -25,9 +25,6 @@ use crate::run_data::{CriterionArguments, Mode, Outcome, StopReason, write_whole
 const CALIBRATION_SECONDS: f64 = 0.05;
 
 /// Registers every case with Criterion and measures those of the job, under Criterion's command line.
-///
-/// # Errors
-/// The run's folder cannot be written any more.
 pub fn measure(job: &Job) -> Result<()> {
     let arguments = CriterionArguments::parse_from(std::env::args().skip(1));
     let log = SampleLog::default();
@@ -109,10 +106,7 @@ struct CriterionWorker<'a> {
 type Group<'g> = BenchmarkGroup<'g, SampleLog>;
 
 impl CriterionWorker<'_> {
-    /// Registers a case, and measures it if it is this process's.
-    ///
-    /// # Errors
-    /// The run's folder cannot be written any more; a case that goes wrong is an outcome, not an error.
+    /// Registers a case, and measures it if it is this process's. A case that goes wrong is an outcome, not an error.
     fn register(&mut self, group: &mut Group<'_>, case: &Case) -> Result<()> {
         let id = case.benchmark_id();
         group.throughput(Throughput::Elements(case.batch_size as u64));

@@ -5,7 +5,6 @@ mod case_outcome;
 mod evaluation;
 mod loaded_case;
 mod measure;
-mod other_outputs;
 mod parent;
 mod verification;
 
@@ -26,7 +25,8 @@ use self::parent::end_with_parent;
 use super::protocol::{Job, Purpose, WorkItem};
 use crate::definition::{Case, CaseFailure, Effort, Status};
 use crate::measurement::{self, LoggedSamples, SampleLog};
-use crate::run_data::{CriterionArguments, EvaluationOutcome, Event, Latencies, Outcome, Record};
+use crate::run_data::files::read_json;
+use crate::run_data::{CriterionArguments, Event, Latencies, Outcome, Record};
 
 /// Runs the cases of the job, under the command line that Criterion reads.
 pub fn run(job_path: &Path) -> ExitCode {
@@ -40,7 +40,7 @@ pub fn run(job_path: &Path) -> ExitCode {
 }
 
 fn do_job(path: &Path) -> Result<()> {
-    let job = Job::read(path)?;
+    let job = read_json::<Job>(path)?;
     end_with_parent();
     let mut worker = Worker::new(&job);
     let mut items = job.work.iter().enumerate();
@@ -49,6 +49,7 @@ fn do_job(path: &Path) -> Result<()> {
         Purpose::MeasureAgain => worker.measure_all_again(),
         Purpose::Observe => items.try_for_each(|(_, item)| worker.observe(item)),
         Purpose::TrySizes => worker.try_sizes(),
+        Purpose::Calibrate => worker.calibrate(),
         Purpose::Load => items.try_for_each(|(_, item)| worker.start_cold(item).map(drop)),
         Purpose::Measure | Purpose::MeasureUnverified => measure::measure(&job),
     }
@@ -118,14 +119,14 @@ impl Worker<'_> {
         }
         if item.is_evaluated {
             let begin = Instant::now();
-            self.job.folder.append(&Event::Evaluating { id: item.id(), samples: 0 })?;
+            self.job.folder.append(&Event::Evaluating { id: item.id() })?;
             let answered = unwinding(|| evaluation::answer_samples(loaded.session.session(), item, &self.job.folder));
             let failure = answered.err().map(|failure| failure.message);
             if let Some(failure) = &failure {
                 eprintln!("  not evaluated: {failure}");
             }
-            let evaluation = EvaluationOutcome { failure, seconds: begin.elapsed().as_secs_f64() };
-            self.job.folder.append(&Event::Evaluated { id: item.id(), evaluation })?;
+            let seconds = begin.elapsed().as_secs_f64();
+            self.job.folder.append(&Event::Evaluated { id: item.id(), failure, seconds })?;
         }
         Ok(())
     }
@@ -144,6 +145,15 @@ impl Worker<'_> {
                 break;
             }
         }
+        Ok(fs_err::write(self.job.answer_path(), serde_json::to_vec(&answer)?)?)
+    }
+
+    fn calibrate(&mut self) -> Result<()> {
+        let item = self.job.work.first().context("there is nothing to calibrate")?;
+        let answer = unwinding(|| {
+            let mut loaded = self.load(item, &mut Outcome::new(item.row.clone()))?;
+            evaluation::ranges_over_samples(loaded.session.session(), item)
+        });
         Ok(fs_err::write(self.job.answer_path(), serde_json::to_vec(&answer)?)?)
     }
 

@@ -1,14 +1,50 @@
 //! The verification that a session computes its model: its outputs are compared with the reference, or with another
 //! backend's, for every batch that is timed and for another batch size.
 
-use anyhow::{anyhow, ensure};
+use std::path::{Path, PathBuf};
 
-use super::other_outputs::{self, NamedTensors, OtherOutputs};
+use anyhow::{anyhow, ensure};
+use serde::{Deserialize, Serialize};
+
 use crate::backend::{self, Session};
-use crate::definition::{Case, CaseFailure, Model, Sizes, Status, TensorSpec};
+use crate::definition::{Case, CaseFailure, Dtype, Model, Sizes, Status, TensorSpec};
 use crate::fixture::{self, Deviation, HostTensor, Reference};
 use crate::harness::protocol::{Job, Purpose};
+use crate::run_data::files::{read_cbor, write_cbor};
 use crate::run_data::{BY_REFERENCE as REFERENCE, Record};
+
+/// Outputs with their names, in the order in which a session gives them.
+type NamedTensors = Vec<(String, HostTensor)>;
+
+/// The outputs of one backend, with which those of the others are compared if a model has no reference. They lie in the run's
+/// folder, so they are never older than the run.
+#[derive(Serialize, Deserialize)]
+struct OtherOutputs {
+    backend: String,
+    dtype: Dtype,
+    /// By binding.
+    bindings: Vec<NamedTensors>,
+}
+
+impl OtherOutputs {
+    fn path(run_folder: &Path, case: &Case, dtype: Dtype) -> PathBuf {
+        let id = case.benchmark_id();
+        run_folder.join("other-outputs").join(format!("{}-{dtype}-batch{}.cbor", id.group, id.value))
+    }
+
+    /// Reads what a case is to be compared with: outputs in f32, or else in its own dtype. Returns `None` if no other backend
+    /// has left any.
+    fn read(run_folder: &Path, case: &Case) -> anyhow::Result<Option<Self>> {
+        let in_f32 = read_cbor(&Self::path(run_folder, case, Dtype::F32))?;
+        if in_f32.is_some() { Ok(in_f32) } else { read_cbor(&Self::path(run_folder, case, case.dtype)) }
+    }
+
+    /// Leaves a case's outputs for the backends that come after it.
+    fn write(run_folder: &Path, case: &Case, bindings: &[NamedTensors]) -> anyhow::Result<()> {
+        let outputs = OtherOutputs { backend: case.backend.clone(), dtype: case.dtype, bindings: bindings.to_vec() };
+        write_cbor(&Self::path(run_folder, case, case.dtype), &outputs)
+    }
+}
 
 /// What a session is verified by.
 pub struct Verification<'a> {
@@ -113,7 +149,7 @@ impl Verification<'_> {
                     let message = format!("{why}, and there is nothing to compare them with");
                     row.fail(CaseFailure::new(Status::Suspicious, message));
                 }
-                None => other_outputs::write(self.job.folder.path(), self.case, &own.bindings)?,
+                None => OtherOutputs::write(self.job.folder.path(), self.case, &own.bindings)?,
             }
             let closeness = Closeness::to_peer(self.model.tolerance.of(self.case.dtype));
             self.verify_other_batch(session, &outputs[0], closeness)?;
@@ -152,7 +188,7 @@ impl Verification<'_> {
             let closeness = Closeness::to_reference(tolerance);
             return Ok(Some((Expectation { bindings, closeness }, REFERENCE.into())));
         }
-        let Some(other) = other_outputs::read(self.job.folder.path(), self.case)? else { return Ok(None) };
+        let Some(other) = OtherOutputs::read(self.job.folder.path(), self.case)? else { return Ok(None) };
         let OtherOutputs { backend, dtype, bindings } = other;
         let closeness = Closeness::to_peer(tolerance.max(self.model.tolerance.of(dtype)));
         let by = if dtype == self.case.dtype { backend } else { format!("{backend} in {dtype}") };
@@ -233,14 +269,12 @@ fn wrong(why: String) -> CaseFailure {
 
 #[cfg(test)]
 mod tests {
-    use std::path::Path;
-
     use safetensors::tensor::TensorView;
 
     use super::*;
     use crate::backend::{LoadRequest, Placement, Stages};
     use crate::definition::{
-        DataSource, Dimension, Dtype, Effort, ElementType, Origin, Part, Phase, PhasePlan, Tolerance, WHOLE,
+        DataSource, Dimension, Effort, ElementType, Origin, Part, Phase, PhasePlan, Tolerance, WHOLE,
     };
     use crate::fixture::{RING, TensorData};
     use crate::run_data::RunFolder;
@@ -306,7 +340,7 @@ mod tests {
             tolerance: Tolerance::default(),
             dtype: Dtype::F32,
             data_source: DataSource::Synthetic,
-            origin: Origin::Files { onnx: None, torchscript: None, reference: None },
+            origin: Origin::Files { onnx: None, torchscript: None, reference: None, quantization: None },
         }
     }
 
@@ -398,5 +432,33 @@ mod tests {
         assert_eq!(verified("ort", Dtype::F32, 0.0), (true, None));
         assert_eq!(verified("tch", Dtype::Bf16, 0.03), (true, Some(true)));
         assert_eq!(verified("tch", Dtype::F32, 0.03), (false, Some(false)));
+    }
+
+    fn left(value: f64) -> Vec<NamedTensors> {
+        let tensor = |data, shape: &[usize]| HostTensor { shape: shape.to_vec(), data };
+        vec![
+            vec![
+                ("logits".into(), tensor(TensorData::F64(vec![value, -1.0]), &[1, 2])),
+                ("token".into(), tensor(TensorData::I64(vec![7]), &[1])),
+            ],
+            vec![("logits".into(), tensor(TensorData::F64(vec![0.0, value]), &[1, 2]))],
+        ]
+    }
+
+    #[test]
+    fn a_case_is_compared_with_f32_or_with_its_own_dtype() {
+        let folder = tempfile::tempdir().unwrap();
+        let case = |backend, dtype| Case { dtype, ..Case::new("m", backend, 1) };
+        let read = |dtype| OtherOutputs::read(folder.path(), &case("tch", dtype)).unwrap();
+        assert!(read(Dtype::F32).is_none());
+        OtherOutputs::write(folder.path(), &case("ort", Dtype::Bf16), &left(1.0)).unwrap();
+        assert!(read(Dtype::F32).is_none());
+        let same = read(Dtype::Bf16).unwrap();
+        assert_eq!((same.backend.as_str(), same.dtype, same.bindings), ("ort", Dtype::Bf16, left(1.0)));
+        OtherOutputs::write(folder.path(), &case("candle", Dtype::F32), &left(2.0)).unwrap();
+        for dtype in [Dtype::F32, Dtype::Bf16] {
+            let other = read(dtype).unwrap();
+            assert_eq!((other.backend.as_str(), other.dtype, other.bindings), ("candle", Dtype::F32, left(2.0)));
+        }
     }
 }

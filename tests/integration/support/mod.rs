@@ -89,12 +89,13 @@ impl Workplace {
 
     /// The ids of the cases whose results Criterion's tree holds, in order.
     pub fn measured(&self) -> Vec<String> {
-        let entries = inferbench::criterion_dir::find_entries(&self.criterion(), "new");
-        let id = |entry: &PathBuf| {
-            let id = entry.parent().and_then(|id| id.strip_prefix(self.criterion()).ok());
+        let files = walkdir::WalkDir::new(self.criterion()).sort_by_file_name().into_iter().flatten();
+        let samples = files.filter(|file| file.path().ends_with("new/sample.json"));
+        let id = |sample: walkdir::DirEntry| {
+            let id = sample.path().ancestors().nth(2).and_then(|id| id.strip_prefix(self.criterion()).ok());
             id.unwrap().display().to_string()
         };
-        entries.iter().map(id).collect()
+        samples.map(id).collect()
     }
 
     pub fn latest_run(&self) -> RunFolder {

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use inferbench::definition::{Case, Dtype, Phase, Status};
 use inferbench::history::write_records;
-use inferbench::run_data::{DISTRIBUTIONS, Distribution, Distributions, Record, RunIdentity};
+use inferbench::run_data::{DISTRIBUTIONS, Distribution, Distributions, Record};
 
 /// Name, family, modality, milliseconds of a call, and megabytes.
 const MODELS: [(&str, &str, &str, f64, f64); 10] = [
@@ -42,7 +42,7 @@ pub fn write_runs(reports: &Path, shape: Shape) -> Vec<String> {
 
 fn write_run(reports: &Path, shape: Shape, index: usize) -> String {
     let (host_id, speed) = shape.host;
-    let run = RunIdentity {
+    let run = Record {
         run_id: format!("202601{:02}T{:02}0000Z-{host_id}", 1 + index / 24, index % 24),
         timestamp: format!("2026-01-{:02}T{:02}:00:00Z", 1 + index / 24, index % 24).parse().unwrap(),
         git_commit: Some(format!("{:040x}", 0x5e1f_7e57_u64 + index as u64 / 2)),
@@ -50,13 +50,14 @@ fn write_run(reports: &Path, shape: Shape, index: usize) -> String {
         host_id: host_id.into(),
         suite: "synthetic".into(),
         rustc_version: "rustc 1.95.0".into(),
+        ..Record::default()
     };
     let mut chance = Chance(1 + index as u64 * 7919 + host_id.len() as u64);
     let mut distributions = BTreeMap::new();
     let mut records = Vec::new();
     for (number, (case, entry)) in cases().take(shape.cases).enumerate() {
         let (_, family, modality, base, size) = entry;
-        let mut record = Record::new(&run, &case, Status::Ok, None);
+        let mut record = run.clone().about(&case);
         (record.family, record.modality) = (family.into(), modality.into());
         record.library_version = Some("1.0".into());
         record.threads = Some(2);

@@ -1,24 +1,93 @@
-//! Finds the benchmarks in Criterion's tree and reads them, checking that their files belong together.
+//! Criterion's files, and the latency log that the harness puts beside them: found, read, and checked to belong together.
+//!
+//! Criterion 0.8 keeps a benchmark in `<root>/<group>/<function>/<value>/<baseline>/` as `benchmark.json`,
+//! `sample.json`, `estimates.json` and `tukey.json`; `<baseline>` is `new` for the last run. The format is not public:
+//! the crate's version is pinned, and a test over a recorded tree guards it. `benchmark.json` is written last.
 
 use std::collections::BTreeSet;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result, anyhow, ensure};
+use anyhow::{Result, anyhow, ensure};
 use serde::de::DeserializeOwned;
+use serde::{Deserialize, Deserializer, Serialize};
 use walkdir::{DirEntry, WalkDir};
 
-use super::files::{BenchmarkJson, Estimates, LATENCY_LOG, LatencyLog, SampleJson, SamplingMode};
-use crate::definition::BenchmarkId;
+/// `benchmark.json`. A benchmark of this project's form has both.
+#[derive(Deserialize)]
+struct BenchmarkJson {
+    function_id: Option<String>,
+    value_str: Option<String>,
+}
+
+/// `sample.json`: calls and summed nanoseconds of each sample.
+#[derive(Deserialize)]
+struct SampleJson {
+    sampling_mode: String,
+    iters: Vec<f64>,
+    times: Vec<f64>,
+}
+
+/// `estimates.json`, in nanoseconds a call.
+#[derive(Clone, Debug, Deserialize)]
+pub struct Estimates {
+    pub mean: Estimate,
+    pub median: Estimate,
+    pub std_dev: Estimate,
+    /// Linear sampling only.
+    pub slope: Option<Estimate>,
+}
+
+/// An estimate.
+#[derive(Clone, Debug, Deserialize)]
+pub struct Estimate {
+    #[serde(rename = "point_estimate")]
+    pub point: f64,
+    #[serde(rename = "confidence_interval")]
+    pub interval: Interval,
+}
+
+/// A bootstrap confidence interval.
+#[derive(Clone, Debug, Deserialize)]
+pub struct Interval {
+    #[serde(rename = "lower_bound", deserialize_with = "number_or_nan")]
+    pub lower: f64,
+    #[serde(rename = "upper_bound", deserialize_with = "number_or_nan")]
+    pub upper: f64,
+    pub confidence_level: f64,
+}
+
+/// serde_json writes a number that is not finite as null.
+fn number_or_nan<'de, D: Deserializer<'de>>(deserializer: D) -> Result<f64, D::Error> {
+    Ok(Option::deserialize(deserializer)?.unwrap_or(f64::NAN))
+}
+
+/// The log's file name, in Criterion's folder of a benchmark and baseline.
+pub const LATENCY_LOG: &str = "latencies.json";
+
+/// Every measured call, by sample.
+#[derive(Debug, PartialEq, Serialize, Deserialize)]
+pub struct LatencyLog {
+    /// The run that measured it; tells a stale entry from one of the run.
+    pub run_id: String,
+    /// Nanoseconds of each call of the warm-up, in order. Not part of any figure.
+    #[serde(default)]
+    pub warm_up_ns: Vec<u64>,
+    /// Nanoseconds of each call, one list a sample. Their sums are the `times` of `sample.json`.
+    pub samples_ns: Vec<Vec<u64>>,
+    /// Whether each sample was disturbed by a hypervisor or other processes; absent where that is unknown.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub disturbed: Option<Vec<bool>>,
+}
 
 /// One benchmark as it was measured.
 #[derive(Debug)]
 pub struct MeasuredEntry {
-    pub id: BenchmarkId,
     pub run_id: String,
     pub estimates: Estimates,
-    pub sampling_mode: SamplingMode,
+    /// `Flat` if each sample has the same number of calls.
+    pub sampling_mode: String,
     /// Nanoseconds of each call, one list a sample.
     pub samples_ns: Vec<Vec<u64>>,
     /// Whether each sample was disturbed, where that is known.
@@ -35,12 +104,6 @@ fn baselines(root: &Path) -> impl Iterator<Item = PathBuf> {
     entries.filter(|entry| entry.file_type().is_dir()).map(DirEntry::into_path)
 }
 
-/// The folders of a baseline that hold a benchmark, in the order of their names.
-pub fn find_entries(root: &Path, baseline: &str) -> Vec<PathBuf> {
-    let is_measured = |entry: &PathBuf| ["benchmark.json", "sample.json"].iter().any(|name| entry.join(name).is_file());
-    baselines(root).filter(|entry| entry.ends_with(baseline) && is_measured(entry)).collect()
-}
-
 /// The names under which the tree keeps measurements: `new`, Criterion's `base`, and saved baselines.
 pub fn find_baselines(root: &Path) -> Vec<String> {
     let kept = baselines(root).filter(|entry| entry.join("benchmark.json").is_file());
@@ -54,9 +117,9 @@ pub fn find_baselines(root: &Path) -> Vec<String> {
 /// # Errors
 /// It is of another program or of `--quick`, its files are of different measurements, or one of them cannot be read.
 pub fn read_entry(folder: &Path) -> Result<MeasuredEntry> {
-    let BenchmarkJson { group_id: group, function_id, value_str } = read_json(folder, "benchmark.json")?;
-    let (function, value) = function_id.zip(value_str).context(FOREIGN)?;
-    ensure!(folder.join(LATENCY_LOG).is_file(), FOREIGN);
+    let benchmark: BenchmarkJson = read_json(folder, "benchmark.json")?;
+    let is_own = benchmark.function_id.is_some() && benchmark.value_str.is_some();
+    ensure!(is_own && folder.join(LATENCY_LOG).is_file(), FOREIGN);
     let sample: SampleJson = read_json(folder, "sample.json")?;
     // Criterion takes at least 10 samples; only `--quick` leaves fewer.
     ensure!(sample.times.len() >= 10, QUICK);
@@ -65,7 +128,6 @@ pub fn read_entry(folder: &Path) -> Result<MeasuredEntry> {
     let estimates: Estimates = read_json(folder, "estimates.json")?;
     ensure!(has_same_mean(&sample, &estimates), "mixed: estimates.json and sample.json are of different measurements");
     Ok(MeasuredEntry {
-        id: BenchmarkId { group, function, value },
         run_id: log.run_id,
         estimates,
         sampling_mode: sample.sampling_mode,

@@ -1,0 +1,56 @@
+//! `inferbench variants`: a model beside the f16 and int8 forms that are made of it.
+
+use std::path::PathBuf;
+
+use clap::Args;
+
+use super::run::run_and_show;
+use crate::catalogue::ALL;
+use crate::definition::DataSource;
+use crate::harness::Request;
+use crate::selection::{EffortArguments, Selection};
+
+/// Make f16 and int8 forms of ONNX files, measure all, and compare their answers to samples
+#[derive(Args)]
+#[command(
+    after_help = "The forms are f16, int8-dynamic (the ranges of activations are found in each call) and int8-static (they are \
+        measured over up to 100 of the samples before). It is `inferbench run FILE --variant all --data-source SAMPLES`.\n\n\
+        Examples:\n  inferbench variants net.onnx --samples pictures\n  \
+        inferbench variants net.onnx --samples held-out.safetensors --backend ort,openvino --batch-sizes 1"
+)]
+pub struct Arguments {
+    /// Files and folders of models
+    #[arg(value_name = "FILE|FOLDER", required = true)]
+    files: Vec<String>,
+    /// A folder with one folder of pictures per class, or a safetensors file with `input.<name>` and perhaps `label` [default: seeded
+    /// samples, by which answers are compared with those of the original]
+    #[arg(long, value_name = "DIR|FILE", conflicts_with = "data_source")]
+    samples: Option<PathBuf>,
+    #[command(flatten)]
+    selection: Selection,
+    #[command(flatten)]
+    effort: EffortArguments,
+    /// Go on with the last run where it was stopped; finished cases are not measured again
+    #[arg(long)]
+    resume: bool,
+    /// Folder for the reports and the history [default: target-reports]
+    #[arg(long, value_name = "FOLDER")]
+    output_dir: Option<PathBuf>,
+}
+
+pub fn run(arguments: &Arguments) -> anyhow::Result<u8> {
+    let mut selection = arguments.selection.clone();
+    selection.take_words(&arguments.files)?;
+    if selection.variant.is_empty() {
+        selection.variant = vec![ALL.to_owned()];
+    }
+    selection.data_source = arguments.samples.clone().map(DataSource::of_path).or(selection.data_source);
+    let request = Request {
+        selection,
+        effort: arguments.effort.clone(),
+        criterion_arguments: vec!["--bench".to_owned()],
+        resume: arguments.resume,
+        ..Request::default()
+    };
+    run_and_show(&request, arguments.output_dir.clone())
+}

@@ -1,0 +1,62 @@
+//! What a duel is asked for, besides its programs: the flags of `inferbench duel`.
+
+use clap::Args;
+use serde::{Deserialize, Serialize};
+
+use crate::selection::Selection;
+use crate::selection::values::{fraction, fraction_below_one, minutes};
+
+/// How a duel is measured.
+#[derive(Args, Clone, Debug)]
+pub struct Terms {
+    #[command(flatten)]
+    pub selection: Selection,
+    /// Threads of every backend
+    #[arg(long, env = "INFERBENCH_THREADS", value_name = "N")]
+    pub threads: Option<usize>,
+    #[command(flatten)]
+    pub rules: Rules,
+    /// Seed of every random order [default: from the clock]
+    #[arg(long, value_name = "N")]
+    pub seed: Option<u64>,
+    /// Go on with the last duel of the same question from where it was stopped
+    #[arg(long)]
+    pub resume: bool,
+    /// Whether nothing is said on standard error.
+    #[arg(skip)]
+    pub is_silent: bool,
+}
+
+/// What has to be the same if a duel is to go on.
+#[derive(Args, Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Rules {
+    /// Let the scheduler choose the threads' processors; intervals get wider
+    #[arg(long)]
+    pub no_pin: bool,
+    /// Milliseconds of calls per slice, at least; an arm runs for one slice at a time, and for ten calls or more where they are long
+    #[arg(long = "slice", value_name = "MS", default_value = "2", value_parser = slice)]
+    pub slice_ms: f64,
+    /// Minutes that all cases may take together [default: 40 seconds for one case, 3 minutes for up to twelve]
+    #[arg(long, value_name = "N", value_parser = minutes)]
+    pub minutes: Option<f64>,
+    /// Whether the minutes are used up, however narrow the interval is before.
+    #[arg(skip)]
+    pub are_minutes_used_up: bool,
+    /// Measure so many generations of processes, however wide the interval is, without a look at it before
+    #[arg(long, value_name = "N", conflicts_with = "minutes", value_parser = clap::value_parser!(u16).range(1..=1000))]
+    pub generations: Option<u16>,
+    /// Changes up to this do not matter
+    #[arg(long, value_name = "FRACTION", default_value = "1%", value_parser = fraction_below_one)]
+    pub tolerance: f64,
+    /// Make the candidate slower by this, to see whether it is found
+    #[arg(long, value_name = "FRACTION", value_parser = fraction)]
+    pub null_slowdown: Option<f64>,
+    /// Let every call take at least so many nanoseconds, so that the null backend has something to slow down
+    #[arg(long = "least-call", value_name = "NS", default_value = "0", hide = true)]
+    pub least_call_ns: u64,
+}
+
+fn slice(text: &str) -> Result<f64, String> {
+    let milliseconds: f64 = text.parse().map_err(|_| "not a number".to_owned())?;
+    if (0.1..=10_000.0).contains(&milliseconds) { Ok(milliseconds) } else { Err("not from 0.1 to 10000".into()) }
+}

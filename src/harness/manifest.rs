@@ -1,0 +1,149 @@
+//! The manifest that a run begins with, and whether a run that was stopped can go on: it has to be of the same cases, files and
+//! samples, on the same machine, by the same build.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Result, bail};
+use jiff::Timestamp;
+
+use super::plan::Request;
+use super::protocol::WorkItem;
+use crate::backend::registry;
+use crate::definition::{CaseFailure, Effort, Suite, SuiteModel};
+use crate::fixture;
+use crate::machine::{Machine, Revision};
+use crate::onnx::cost;
+use crate::paths::Paths;
+use crate::run_data::files::unused_name;
+use crate::run_data::{CriterionArguments, MANIFEST_FORMAT, Manifest, ManifestCase, RunFolder};
+use crate::selection::PlannedCase;
+
+/// The manifest of a run that begins now.
+pub fn new_manifest(
+    request: &Request,
+    parsed: &CriterionArguments,
+    paths: &Paths,
+    runs: &Path,
+    criterion_root: PathBuf,
+    suite: Suite,
+    cases: Vec<ManifestCase>,
+) -> Manifest {
+    let started = Timestamp::now();
+    Manifest {
+        format: MANIFEST_FORMAT,
+        run_id: unused_name(runs, started),
+        started,
+        finished: None,
+        is_interrupted: false,
+        arguments: request.criterion_arguments.clone(),
+        suite_name: suite.name.clone(),
+        threads: suite.effort.effective_threads(),
+        inferbench_version: env!("CARGO_PKG_VERSION").into(),
+        rustc_version: env!("INFERBENCH_RUSTC").into(),
+        revision: Revision::read(paths.root()),
+        machine: Machine::read(),
+        peaks: None,
+        criterion_root,
+        saved_baseline: parsed.save_baseline.clone(),
+        compared_baseline: parsed.baseline.clone().or(parsed.baseline_lenient.clone()),
+        is_quick: parsed.quick,
+        suite,
+        cases,
+    }
+}
+
+/// The cases of a manifest. `work` has for each what it is run with, or why it cannot run. The hashes of files and samples are
+/// found out for runs that may be resumed.
+pub fn manifest_cases(
+    selected: &[&PlannedCase],
+    work: &[Result<WorkItem, CaseFailure>],
+    prepared: &Path,
+    may_be_resumed: bool,
+) -> Vec<ManifestCase> {
+    // What takes long to find out, each once: most cases differ in other things.
+    let (mut costs, mut nonzero_parameters) = (BTreeMap::new(), BTreeMap::new());
+    let (mut files, mut samples) = (BTreeMap::new(), BTreeMap::new());
+    let manifest_case = |(planned, work): (&&PlannedCase, &Result<WorkItem, CaseFailure>)| {
+        let case = planned.case.clone();
+        let (described, model) = (planned.definition.as_ref().ok(), planned.model.as_ref().ok());
+        let hashed = work.as_ref().ok().filter(|_| may_be_resumed);
+        ManifestCase {
+            framework: registry::framework(&case.backend).into(),
+            family: described.map(|model| model.family.clone()).unwrap_or_default(),
+            modality: described.map(|model| model.modality.clone()).unwrap_or_default(),
+            parameters: model.and_then(|model| model.parameters),
+            nonzero_parameters: model.and_then(|model| {
+                let count = || fixture::nonzero_parameters(model, prepared).ok().flatten();
+                *nonzero_parameters.entry(model.artifact_folder_name()).or_insert_with(count)
+            }),
+            cost: model.and_then(|model| {
+                let key = (model.artifact_folder_name(), case.phase, case.batch_size, case.sequence_length);
+                *costs.entry(key).or_insert_with(|| cost(model, case.phase, case.sizes()).ok())
+            }),
+            files_sha256: hashed.and_then(|item| {
+                let key = (item.model.artifact_folder_name(), case.variant.clone(), case.dtype);
+                files.entry(key).or_insert_with(|| item.artifacts.sha256_of_all().ok()).clone()
+            }),
+            samples_sha256: hashed.and_then(|WorkItem { model, .. }| {
+                let hash = || fixture::sha256_of_samples(&model.data_source).ok().flatten();
+                samples.entry(format!("{:?}", model.data_source)).or_insert_with(hash).clone()
+            }),
+            failure: work.as_ref().err().cloned(),
+            case,
+        }
+    };
+    selected.iter().zip(work).map(manifest_case).collect()
+}
+
+/// The last run, if it was stopped and was to do the same.
+///
+/// # Errors
+/// There is none, it came to its end, or it was to do something else; the message says what differs.
+pub fn stopped_run(runs: &Path, planned: &Manifest) -> Result<(RunFolder, Manifest)> {
+    let folder = RunFolder::find(runs, None)?;
+    let stopped = folder.read_manifest()?;
+    let id = &stopped.run_id;
+    if stopped.finished.is_some() && !stopped.is_interrupted {
+        bail!("run {id}, the last one, came to its end: there is nothing to resume");
+    }
+    if let Some(what) = difference(&stopped, planned) {
+        bail!("run {id}, the last one, had other {what}: it cannot be resumed by this command");
+    }
+    eprintln!("resuming run {id}: {} cases are finished", folder.read_outcomes().finished.len());
+    Ok((folder, Manifest { finished: None, is_interrupted: false, ..stopped }))
+}
+
+/// What two runs have not in common, if they are not of the same.
+fn difference(stopped: &Manifest, planned: &Manifest) -> Option<String> {
+    let settings =
+        |effort: &Effort| Effort { shuffle: effort.shuffle.and(stopped.suite.effort.shuffle), ..effort.clone() };
+    let ids = |manifest: &Manifest| manifest.cases.iter().map(|planned| planned.case.to_string()).collect::<Vec<_>>();
+    let is_other = |is_other: fn(&SuiteModel, &SuiteModel) -> bool| {
+        let mut models = stopped.suite.models.iter().zip(&planned.suite.models);
+        models.any(|(before, now)| is_other(before, now))
+    };
+    let differs = [
+        ("cases", ids(stopped) != ids(planned)),
+        ("settings", stopped.suite.effort != settings(&planned.suite.effort) || stopped.threads != planned.threads),
+        ("arguments of Criterion", stopped.arguments != planned.arguments),
+        ("revision", stopped.revision.commit != planned.revision.commit),
+        ("machine", stopped.machine.host_id != planned.machine.host_id),
+        ("samples", stopped.suite.data_source != planned.suite.data_source),
+        ("models", is_other(|a, b| (&a.name, &a.path, &a.weights) != (&b.name, &b.path, &b.weights))),
+        ("inputs", is_other(|a, b| (&a.inputs, &a.dims, &a.reference) != (&b.inputs, &b.dims, &b.reference))),
+        ("samples", is_other(|a, b| a.data_source != b.data_source)),
+    ];
+    let differs = differs.into_iter().find(|(_, differs)| *differs).map(|(what, _)| what.to_owned());
+    differs.or_else(|| other_files(stopped, planned))
+}
+
+/// The first model whose files or samples have changed since the run was stopped.
+fn other_files(stopped: &Manifest, planned: &Manifest) -> Option<String> {
+    let is_other = |before: &Option<String>, now: &Option<String>| before.is_some() && before != now;
+    stopped.cases.iter().zip(&planned.cases).find_map(|(before, now)| {
+        let files = is_other(&before.files_sha256, &now.files_sha256).then_some("files");
+        let changed = files.or(is_other(&before.samples_sha256, &now.samples_sha256).then_some("samples"))?;
+        Some(format!("{changed} of {} (they have changed since)", now.case.model))
+    })
+}
