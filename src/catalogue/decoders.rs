@@ -117,13 +117,15 @@ fn layout_of_files(file: &Path, stem: &str, summary: &OnnxSummary) -> Option<Lay
         let mut stems = suffixes.iter().map(|suffix| format!("{kind}{suffix}"));
         stems.find(|stem| file.with_file_name(format!("{stem}.onnx")).is_file())
     };
-    let suffix = file_kind(stem).map(|(_, suffix)| suffix);
-    let merged = suffix.and_then(|suffix| beside(MERGED, &[suffix])).map(|merged| [merged.clone(), merged]);
+    let (kind, suffix) = file_kind(stem).unzip();
+    let merged = || beside(MERGED, &[suffix?]).map(|merged| [merged.clone(), merged]);
     let pair = || Some([beside(DECODER, &[suffix?])?, beside(WITH_PAST, &[suffix?])?]);
+    // Not every library can branch as a merged file does: it is taken if it is named, or alone.
+    let both = if kind == Some(MERGED) { merged() } else { pair().or_else(merged) };
     let has_cache = summary.inputs.iter().any(|input| value_name(&input.name) != input.name);
     let is_decoder = has_cache && summary.outputs.iter().any(|output| output.name == LOGITS);
     let alone = || is_decoder.then(|| [stem.to_owned(), stem.to_owned()]);
-    let [first, next] = merged.or_else(pair).or_else(alone)?;
+    let [first, next] = both.or_else(alone)?;
     let encoder = suffix.and_then(|suffix| beside(ENCODER, &[suffix, ""]));
     let mut generation = Generation { tokens: "input_ids".into(), ..Generation::default() };
     if encoder.is_some() {
