@@ -5,7 +5,6 @@ use std::path::Path;
 use super::interface::LoadRequest;
 use crate::definition::{CaseFailure, Dtype, ElementType, Model, Origin, Part, Phase};
 
-/// A format of graphs.
 #[derive(Clone, Copy, strum::Display)]
 pub(super) enum Format {
     #[strum(to_string = "ONNX")]
@@ -14,9 +13,6 @@ pub(super) enum Format {
 }
 
 /// Checks what all backends need: the artifact exists, and the dtype is one of the backend's.
-///
-/// # Errors
-/// `unsupported`; the message says what is missing.
 pub(super) fn check_artifact(model: &Model, dtype: Dtype, dtypes: &[Dtype], format: Format) -> Result<(), CaseFailure> {
     let missing = match (&model.origin, format) {
         (
@@ -50,9 +46,6 @@ pub(super) fn names(dtypes: &[Dtype]) -> String {
 }
 
 /// The parts that a session of the request's phase needs, with their files in `format`, in the order of the model.
-///
-/// # Errors
-/// `unsupported`: the model has no such phase, or a part has no file in the format.
 pub(super) fn parts_of<'a>(
     request: &LoadRequest<'a>,
     format: Format,

@@ -7,7 +7,7 @@ use std::fmt::Display;
 use crate::definition::{CaseFailure, Status};
 
 /// A library that lacks an operator or a dtype says one of these words in its error.
-const UNSUPPORTED: [&str; 7] = [
+const UNSUPPORTED: [&str; 10] = [
     "not implemented",
     "not_implemented",
     "unsupported",
@@ -15,6 +15,10 @@ const UNSUPPORTED: [&str; 7] = [
     "could not find an implementation",
     "does not support",
     "no conversion rule found",
+    // What tract says of an operator that it has not, or not in this form.
+    "unimplemented(",
+    "translating node",
+    "building node",
 ];
 const OUT_OF_MEMORY: [&str; 4] = ["out of memory", "bad_alloc", "failed to allocate memory", "can't allocate memory"];
 
@@ -58,5 +62,8 @@ mod tests {
         assert_eq!(classify("CUDA out of memory. Tried to allocate").status, Status::OutOfMemory);
         assert_eq!(classify("op NOT_IMPLEMENTED: Foo").status, Status::Unsupported);
         assert_eq!(classify("shape mismatch").status, Status::Failed);
+        let operator = "Translating node #2 \"reduced\" Reduce13 ToTypedTranslator: expected axes as a constant";
+        assert_eq!(classify(operator).status, Status::Unsupported);
+        assert_eq!(classify("Failed analyse for node #1 \"y\" Unimplemented(Unique)").status, Status::Unsupported);
     }
 }

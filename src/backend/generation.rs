@@ -73,9 +73,6 @@ type StateOf<R, G> = State<<R as Runtime>::Value, <G as Generator<R>>::Cache>;
 
 impl<R: Runtime, G: Generator<R>> GenerationSession<R, G> {
     /// A session without bound batches.
-    ///
-    /// # Errors
-    /// The definition does not say how many positions the prompt has.
     pub(super) fn new(
         request: &LoadRequest<'_>,
         runtime: R,

@@ -45,9 +45,6 @@ pub(super) trait Runtime {
 }
 
 /// The session of the request's phase. `graphs` are those of `parts`, in the same order.
-///
-/// # Errors
-/// The definition does not fit together.
 pub(super) fn open_session<R: Runtime + 'static>(
     request: &LoadRequest<'_>,
     runtime: R,
@@ -67,7 +64,6 @@ pub(super) fn open_session<R: Runtime + 'static>(
             let inputs = places(part.inputs.iter().map(|input| &input.name), &input_names, &whose)?;
             let own: Vec<&str> = part.outputs.iter().map(|output| output.name.as_str()).collect();
             let outputs = places(request.model.output_names(request.phase), &own, &whose)?;
-            let outputs = (!outputs.is_empty()).then_some(outputs);
             Ok(Box::new(GraphSession { runtime, graph, inputs, outputs, bound: Vec::new(), placement }))
         }
         Phase::Prefill | Phase::Decode => {
@@ -77,10 +73,7 @@ pub(super) fn open_session<R: Runtime + 'static>(
     }
 }
 
-/// The places of `names` among those that a graph or a model has.
-///
-/// # Errors
-/// A name is not among them; the message begins with `whose` they are.
+/// The places of `names` among those that a graph or a model has; an error about one begins with `whose` they are.
 pub(super) fn places<N: AsRef<str>>(
     names: impl IntoIterator<Item = N>,
     known: &[impl AsRef<str>],
@@ -108,13 +101,20 @@ struct GraphSession<R: Runtime> {
     graph: R::Graph,
     /// For each input of the graph, its place among the model's.
     inputs: Vec<usize>,
-    /// The places of the outputs that are asked for; `None` for all.
-    outputs: Option<Vec<usize>>,
+    /// The places of the outputs that are asked for; none of them for all.
+    outputs: Vec<usize>,
     bound: Vec<Vec<R::Value>>,
     placement: Placement,
 }
 
 impl<R: Runtime> GraphSession<R> {
+    fn upload(&mut self, inputs: &[HostTensor]) -> Result<Vec<R::Value>, CaseFailure> {
+        let uploaded = self.inputs.iter().map(|&place| self.runtime.upload(&inputs[place]));
+        let uploaded = uploaded.collect::<Result<Vec<_>, _>>()?;
+        self.runtime.prepare(&mut self.graph, &uploaded.iter().collect::<Vec<_>>())?;
+        Ok(uploaded)
+    }
+
     fn forward(&mut self, binding: usize) -> Result<Vec<R::Value>, CaseFailure> {
         let inputs: Vec<&R::Value> = self.bound[binding].iter().collect();
         self.runtime.run(&mut self.graph, &inputs)
@@ -122,23 +122,18 @@ impl<R: Runtime> GraphSession<R> {
 
     /// Copies the outputs that are asked for to the host.
     fn download(&self, outputs: &[R::Value]) -> Result<Vec<HostTensor>, CaseFailure> {
-        match &self.outputs {
-            None => outputs.iter().map(|output| self.runtime.download(output)).collect(),
-            Some(places) => {
-                let missing = |place| CaseFailure::failed(format!("the graph has no output {place}"));
-                let output = |&place: &usize| outputs.get(place).ok_or_else(|| missing(place));
-                places.iter().map(|place| self.runtime.download(output(place)?)).collect()
-            }
+        if self.outputs.is_empty() {
+            return outputs.iter().map(|output| self.runtime.download(output)).collect();
         }
+        let missing = |place| CaseFailure::failed(format!("the graph has no output {place}"));
+        let output = |&place: &usize| outputs.get(place).ok_or_else(|| missing(place));
+        self.outputs.iter().map(|place| self.runtime.download(output(place)?)).collect()
     }
 }
 
 impl<R: Runtime> Session for GraphSession<R> {
     fn bind(&mut self, inputs: &[HostTensor]) -> Result<usize, CaseFailure> {
-        let bound = self.inputs.iter().map(|&place| self.runtime.upload(&inputs[place]));
-        let bound = bound.collect::<Result<Vec<_>, _>>()?;
-        let given: Vec<&R::Value> = bound.iter().collect();
-        self.runtime.prepare(&mut self.graph, &given)?;
+        let bound = self.upload(inputs)?;
         self.bound.push(bound);
         Ok(self.bound.len() - 1)
     }
@@ -149,10 +144,9 @@ impl<R: Runtime> Session for GraphSession<R> {
     }
 
     fn rebind(&mut self, binding: usize, inputs: &[HostTensor]) -> Result<(), CaseFailure> {
-        for (bound, &place) in self.bound[binding].iter_mut().zip(&self.inputs) {
-            *bound = self.runtime.upload(&inputs[place])?;
-        }
-        self.runtime.prepare(&mut self.graph, &self.bound[binding].iter().collect::<Vec<_>>())
+        self.bound[binding].clear();
+        self.bound[binding] = self.upload(inputs)?;
+        Ok(())
     }
 
     fn run(&mut self, binding: usize) -> Result<(), CaseFailure> {
@@ -192,11 +186,8 @@ impl<R: Runtime> Session for GraphSession<R> {
 
 /// Generates with the parts of a model as graphs, wired by the names of their inputs and outputs.
 struct GraphGenerator<G> {
-    /// In the order in which the model has its parts.
-    graphs: Vec<WiredGraph<G>>,
-    /// The graphs that run in each phase, in order.
-    prefill: Vec<usize>,
-    decode: Vec<usize>,
+    /// By the names of the parts.
+    graphs: HashMap<String, WiredGraph<G>>,
     tokens: Name,
     prefix_positions: usize,
     model: Model,
@@ -220,32 +211,22 @@ const LOGITS: &str = "logits";
 
 impl<G> GraphGenerator<G> {
     fn new<'a>(model: &Model, parts: impl Iterator<Item = (&'a Part, G)>) -> Result<Self, CaseFailure> {
-        let broken = |what: &str| CaseFailure::failed(format!("{}: {what}", model.name));
-        let generation = model.generation.as_ref().ok_or_else(|| broken("the definition has no [generation]"))?;
+        let missing = || CaseFailure::failed(format!("{}: the definition has no [generation]", model.name));
+        let generation = model.generation.as_ref().ok_or_else(missing)?;
         let Generation { tokens, prefix_positions, .. } = generation;
-        let (mut names, mut graphs) = (Vec::new(), Vec::new());
-        for (part, graph) in parts {
-            names.push(part.name.as_str());
+        let wired = |(part, graph): (&Part, G)| {
             let taken = |input: &TensorSpec| generation.value_of(&part.name, &input.name);
             let output = |output: &TensorSpec| {
                 let name = value_name(&output.name);
                 let is_constant = part.inputs.iter().any(|input| is_constant(input) && taken(input) == name);
                 (name.into(), !is_constant)
             };
-            graphs.push(WiredGraph {
-                graph,
-                inputs: part.inputs.iter().map(|input| taken(input).into()).collect(),
-                outputs: part.outputs.iter().map(output).collect(),
-            });
-        }
-        let order = |phase| {
-            let plan = model.phase(phase).map(|plan| plan.parts.as_slice()).unwrap_or_default();
-            plan.iter().filter_map(|name| names.iter().position(|known| known == name)).collect()
+            let inputs = part.inputs.iter().map(|input| taken(input).into()).collect();
+            let outputs = part.outputs.iter().map(output).collect();
+            (part.name.clone(), WiredGraph { graph, inputs, outputs })
         };
         Ok(GraphGenerator {
-            prefill: order(Phase::Prefill),
-            decode: order(Phase::Decode),
-            graphs,
+            graphs: parts.map(wired).collect(),
             tokens: tokens.as_str().into(),
             prefix_positions: *prefix_positions,
             model: model.clone(),
@@ -254,7 +235,7 @@ impl<G> GraphGenerator<G> {
 
     /// Whether a part has an input of that name.
     fn reads(&self, name: &str) -> bool {
-        self.graphs.iter().flat_map(|wired| &wired.inputs).any(|input| **input == *name)
+        self.graphs.values().flat_map(|wired| &wired.inputs).any(|input| **input == *name)
     }
 
     fn run_phase<R: Runtime<Graph = G>>(
@@ -263,8 +244,8 @@ impl<G> GraphGenerator<G> {
         phase: Phase,
         values: &mut Values<R::Value>,
     ) -> Result<R::Value, CaseFailure> {
-        for &index in if phase == Phase::Decode { &self.decode } else { &self.prefill } {
-            let WiredGraph { graph, inputs, outputs } = &mut self.graphs[index];
+        for name in self.model.phase(phase).map(|plan| plan.parts.as_slice()).unwrap_or_default() {
+            let Some(WiredGraph { graph, inputs, outputs }) = self.graphs.get_mut(name) else { continue };
             let missing = |name: &Name| CaseFailure::failed(format!("nothing gives {name:?}"));
             let given = inputs.iter().map(|name| values.get(name).ok_or_else(|| missing(name)));
             let computed = runtime.run(graph, &given.collect::<Result<Vec<_>, _>>()?)?;
@@ -333,7 +314,7 @@ impl<R: Runtime> Generator<R> for GraphGenerator<R::Graph> {
     }
 
     fn compilation(&self, runtime: &R) -> Option<Duration> {
-        self.graphs.iter().map(|wired| runtime.compilation(&wired.graph)).sum()
+        self.graphs.values().map(|wired| runtime.compilation(&wired.graph)).sum()
     }
 }
 
@@ -371,11 +352,11 @@ fn causal_bias(positions: usize) -> HostTensor {
 pub(super) fn largest_of_rows(values: &[f32], shape: &[usize]) -> HostTensor {
     let (rows, columns) = (shape.first().copied().unwrap_or(1), shape.last().copied().unwrap_or(1).max(1));
     let largest = |row: &[f32]| {
-        let begin = (0, f32::NEG_INFINITY);
-        let larger = |best: (usize, f32), (place, &value): (usize, &f32)| {
-            if value > best.1 { (place, value) } else { best }
-        };
-        row.iter().enumerate().fold(begin, larger).0 as i64
+        let best = row
+            .iter()
+            .enumerate()
+            .fold((0, f32::NEG_INFINITY), |best, (place, &value)| if value > best.1 { (place, value) } else { best });
+        best.0 as i64
     };
     let row = (values.len() / rows.max(1)).max(1);
     let last = values.chunks_exact(row).filter_map(|row| row.rchunks_exact(columns).next());

@@ -24,20 +24,16 @@ mod null;
 mod openvino;
 #[cfg(feature = "ort")]
 mod ort;
-mod probe;
 pub mod registry;
 #[cfg(feature = "tch")]
 mod tch;
-mod trace;
 #[cfg(feature = "tract")]
 mod tract;
 
 /// The variable by which a worker is told that its runtime shall log what it does.
 pub const DEBUG: &str = "INFERBENCH_RUNTIME_LOGS";
 
-pub use availability::{Registry, tried_devices};
-pub use interface::{Backend, DeviceReport, LoadRequest, Placement, Session, Stages};
+pub use availability::{Registry, answer_probe, asked_by_probe, tried_devices};
+pub use interface::{Backend, DeviceReport, LoadRequest, Placement, Session, Stages, Trace};
 pub use null::NullSession;
-pub use probe::{answer as answer_probe, asked as asked_by_probe};
 pub use registry::{NULL, find};
-pub use trace::Trace;

@@ -4,11 +4,8 @@ use std::hint::black_box;
 use std::time::Duration;
 
 use crate::backend::interface::{Backend, DeviceReport, LoadRequest, Placement, Session, Stages};
-use crate::definition::{CaseFailure, Dtype, Model};
+use crate::definition::{CaseFailure, Dtype, Model, NULL};
 use crate::fixture::HostTensor;
-
-/// The name of the null backend.
-pub use crate::definition::NULL;
 
 /// Returns its first input as its output, at once. Never part of a suite by default, and never ranked.
 pub struct Null;
@@ -45,11 +42,6 @@ impl Session for NullSession {
         Ok(self.bound.len() - 1)
     }
 
-    fn reset(&mut self, _request: &LoadRequest<'_>) -> Result<(), CaseFailure> {
-        self.bound.clear();
-        Ok(())
-    }
-
     fn run(&mut self, binding: usize) -> Result<(), CaseFailure> {
         black_box(binding);
         Ok(())
@@ -74,7 +66,6 @@ impl Session for NullSession {
             effective_dtype: Some(self.dtype),
             providers: NULL.into(),
             threads: Some(1),
-            serves_other_sizes: true,
             ..Placement::default()
         }
     }

@@ -4,9 +4,9 @@
 //! feature of the same name, and its row in the README.
 
 use super::interface::Backend;
-pub use super::null::NULL;
 use super::null::Null;
 use crate::definition::CaseFailure;
+pub use crate::definition::NULL;
 
 /// A backend, whether or not this build has it.
 pub struct Entry {

@@ -74,10 +74,11 @@ impl Driver<'_> {
                 && self.terms.seed.is_none_or(|seed| seed == duel.seed)
         };
         let resumed = if self.terms.resume { Some(last(&self.duels, is_same)?) } else { None };
+        let begin = Instant::now();
         self.say("comparing the programs' outputs with the reference, once, and preparing what they need");
         let pairings = self.pairings()?;
         let is_resumed = resumed.is_some();
-        let (folder, Agreement { duel, .. }) = resumed.map_or_else(|| self.agree(&pairings), Ok)?;
+        let (folder, Agreement { duel, .. }) = resumed.map_or_else(|| self.agree(&pairings, begin), Ok)?;
         let journal = folder.join(GENERATIONS);
         let mut entries: Vec<Entry> = read_lines(&journal);
         if is_resumed {
@@ -181,34 +182,39 @@ impl Driver<'_> {
     }
 
     /// Tries every case, and settles how it is measured.
-    fn agree(&self, pairings: &[Pairing]) -> Result<(PathBuf, Agreement)> {
+    fn agree(&self, pairings: &[Pairing], begin: Instant) -> Result<(PathBuf, Agreement)> {
         let started = Timestamp::now();
         let seed = self.terms.seed.unwrap_or(started.as_nanosecond() as u64 % 1_000_000_000);
         let measurable = pairings.iter().filter(|pairing| pairing.candidate_starts().count() > 0).count();
         let rules = &self.terms.rules;
-        let mut cases = Vec::new();
-        let mut seconds = 0.0;
+        let mut pilots = Vec::new();
         for pairing in pairings {
-            let id = &pairing.id;
-            let plan = match (self.arms(pairing, seed), pairing.losses().first()) {
+            let tried = match (self.arms(pairing, seed), pairing.losses().first()) {
                 (None, Some(&loss)) => Err(loss.clone()),
                 (None, None) => continue,
-                (Some(arms), _) => match self.pilot(&arms, measurable)? {
-                    Ok((plan, costs)) => {
-                        let case_seconds = plan.generations as f64 * (costs.start + plan.slices as f64 * costs.row);
-                        seconds += case_seconds;
-                        self.say(&format!(
-                            "{id}: at most {} generations of {} slices per arm, about {case_seconds:.0} s",
-                            plan.generations, plan.slices
-                        ));
-                        Ok(plan)
-                    }
-                    Err(loss) => {
-                        self.say_loss(id, &loss);
-                        Err(loss)
-                    }
-                },
+                (Some(arms), _) => self.pilot(&arms)?.inspect_err(|loss| self.say_loss(&pairing.id, loss)),
             };
+            pilots.push((pairing, tried));
+        }
+        let costs: Vec<Costs> = pilots.iter().filter_map(|(_, tried)| Some(tried.as_ref().ok()?.1)).collect();
+        let left = PLANNED * self.seconds(measurable) - begin.elapsed().as_secs_f64();
+        let mut parts = Costs::divide(&costs, left).into_iter();
+        let mut cases = Vec::new();
+        let mut seconds = 0.0;
+        for (pairing, tried) in pilots {
+            let id = &pairing.id;
+            let plan = tried.map(|(components, costs)| {
+                let may_stop_early = rules.generations.is_none() && !rules.are_minutes_used_up;
+                let planned = components.plan(costs, parts.next().unwrap_or_default(), may_stop_early);
+                let generations = rules.generations.map_or(planned.generations, usize::from);
+                let case_seconds = generations as f64 * (costs.start + planned.slices as f64 * costs.row);
+                seconds += case_seconds;
+                self.say(&format!(
+                    "{id}: at most {generations} generations of {} slices per arm, about {case_seconds:.0} s",
+                    planned.slices
+                ));
+                DuetPlan { generations, ..planned }
+            });
             cases.extend((0..self.candidates.len()).map(|candidate| CaseOutcome {
                 id: id.clone(),
                 candidate,
@@ -245,9 +251,8 @@ impl Driver<'_> {
         Ok((folder, agreement))
     }
 
-    /// Measures the pilot of a case, and plans the case by the components of its scatter.
-    fn pilot(&self, arms: &ArmsOfCase<'_>, cases: usize) -> Result<Result<(DuetPlan, Costs), Loss>> {
-        let begin = Instant::now();
+    /// Measures the pilot of a case: what its scatter is made of, and what its generations cost.
+    fn pilot(&self, arms: &ArmsOfCase<'_>) -> Result<Result<(Components, Costs), Loss>> {
         let mut measured: Vec<MeasuredGeneration> = Vec::new();
         for number in 0..PILOT.generations {
             match arms.measure(PILOT_NUMBERS + number, PILOT.slices)? {
@@ -257,18 +262,19 @@ impl Driver<'_> {
         }
         let mean = |of: fn(&MeasuredGeneration) -> f64| measured.iter().map(of).sum::<f64>() / measured.len() as f64;
         let costs = Costs { start: mean(|it| it.start_seconds), row: mean(|it| it.row_seconds) / PILOT.slices as f64 };
-        let Rules { minutes, are_minutes_used_up, generations, .. } = self.terms.rules;
-        let seconds = match (generations, minutes) {
-            (Some(_), _) => f64::INFINITY,
-            (None, Some(minutes)) => 60.0 * minutes / cases as f64,
-            (None, None) => usual_seconds(cases) / cases as f64,
-        };
-        let left = PLANNED * seconds - begin.elapsed().as_secs_f64();
         let pilot: Vec<Generation> = measured.iter().map(Generation::from).collect();
         let Some(components) = Components::of(&pilot) else { bail!("{}: the pilot has no figures", arms.id) };
-        let planned = components.plan(costs, left, generations.is_none() && !are_minutes_used_up);
-        let generations = generations.map_or(planned.generations, usize::from);
-        Ok(Ok((DuetPlan { generations, ..planned }, costs)))
+        Ok(Ok((components, costs)))
+    }
+
+    /// The seconds that so many cases may take together, with all that comes before.
+    fn seconds(&self, cases: usize) -> f64 {
+        const NO_LIMIT: f64 = 1e9;
+        match (self.terms.rules.generations, self.terms.rules.minutes) {
+            (Some(_), _) => NO_LIMIT,
+            (None, Some(minutes)) => 60.0 * minutes,
+            (None, None) => usual_seconds(cases),
+        }
     }
 }
 

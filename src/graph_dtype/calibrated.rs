@@ -26,17 +26,12 @@ use super::calibration::{Calibration, Grid};
 use super::draft::Draft;
 use super::products::{Product, Products};
 use super::quantised::{Bias, Normalisation};
-use super::uses::Uses;
-use crate::onnx::proto::{AttributeProto, NodeProto, element};
+use crate::onnx::proto::{AttributeProto, GraphProto, NodeProto, element};
 
 /// The first operator set whose `DequantizeLinear` has one scale per channel.
 pub(super) const OLDEST_OPSET: i64 = 13;
 
 /// Writes the graph with its products in integers, and returns the bytes of its initializers.
-///
-/// # Errors
-/// The calibration has values that the graph lacks, the graph has nothing that could be quantised, or the weights cannot be
-/// read.
 pub(super) fn rewrite(draft: Draft<'_>, calibration: &Calibration) -> Result<u64> {
     for name in calibration.names() {
         ensure!(
@@ -86,7 +81,9 @@ struct Rewriter<'a> {
 impl Rewriter<'_> {
     /// Writes the node as a product of integers, and returns whether it is one whose ranges are known.
     fn quantise(&mut self, node: &NodeProto) -> Result<bool> {
-        let Some((mut product, activation)) = self.find(node) else { return Ok(false) };
+        let Some(mut product) = self.products.find(node) else { return Ok(false) };
+        let known = self.integers.get(&node.inputs[0]).map(|rounded| rounded.grid);
+        let Some(activation) = known.or_else(|| self.calibration.grid(&node.inputs[0])) else { return Ok(false) };
         let bias = match &product.bias {
             Some(name) => match self.channel_numbers(name, &product) {
                 None => return Ok(false),
@@ -122,14 +119,6 @@ impl Rewriter<'_> {
         attributes.retain(|attribute| attribute.name != "transB");
         self.push(NodeProto { inputs, outputs: vec![output], attributes, ..node.clone() });
         Ok(true)
-    }
-
-    /// The node as a product, with the grid of its activation.
-    fn find(&self, node: &NodeProto) -> Option<(Product, Grid)> {
-        let product = self.products.find(node)?;
-        let given = &node.inputs[0];
-        let grid = self.integers.get(given).map(|rounded| rounded.grid).or_else(|| self.calibration.grid(given))?;
-        Some((product, grid))
     }
 
     /// The place of an initializer with one f32 per channel.
@@ -247,5 +236,38 @@ impl Rewriter<'_> {
         let node = NodeProto::new("DequantizeLinear", &inputs, &name);
         self.products.draft.nodes.push(NodeProto { attributes: vec![AttributeProto::int("axis", axis)], ..node });
         name
+    }
+}
+
+/// The nodes that use the values of a graph.
+struct Uses<'a> {
+    /// The only use of a value, by the node's place; absent for one that is used more than once or is an output.
+    only: HashMap<&'a str, (usize, &'a NodeProto)>,
+}
+
+impl<'a> Uses<'a> {
+    fn new(graph: &'a GraphProto) -> Self {
+        let mut times: HashMap<&str, usize> = HashMap::new();
+        let inputs = graph.nodes.iter().flat_map(|node| &node.inputs);
+        for name in inputs.chain(graph.outputs.iter().map(|output| &output.name)) {
+            *times.entry(name).or_default() += 1;
+        }
+        // It is not known which values a graph inside a node uses.
+        let has_subgraph = graph.nodes.iter().any(NodeProto::has_subgraph);
+        let first = graph.nodes.iter().enumerate().filter(|_| !has_subgraph);
+        let first = first.filter_map(|(place, node)| Some((node.inputs.first()?.as_str(), (place, node))));
+        Uses { only: first.filter(|(name, _)| times.get(name) == Some(&1)).collect() }
+    }
+
+    /// The place of the only node that uses a value, as its first input, and that node.
+    fn only(&self, value: &str) -> Option<(usize, &'a NodeProto)> {
+        self.only.get(value).copied()
+    }
+
+    /// The value after a `Relu` or `Clip`, if all that is done with `value` is that.
+    fn after_bounds(&self, value: &str) -> String {
+        let bounded = self.only(value).filter(|(_, node)| matches!(node.op_type.as_str(), "Relu" | "Clip"));
+        let output = bounded.filter(|(_, node)| node.is_standard()).and_then(|(_, node)| node.outputs.first());
+        output.map_or_else(|| value.to_owned(), Clone::clone)
     }
 }

@@ -9,7 +9,6 @@ use fs_err::File;
 use prost::Message;
 use prost::bytes::Bytes;
 
-use super::element_types::element_types;
 use crate::onnx::Source;
 use crate::onnx::proto::{
     GraphProto, ModelProto, NodeProto, StringStringEntryProto, TensorProto, ValueInfoProto, element, element_bytes,
@@ -134,22 +133,23 @@ impl<'a> Draft<'a> {
     /// The same, with other outputs than those of the source.
     pub fn finish_with_outputs(mut self, outputs: Vec<ValueInfoProto>) -> Result<u64> {
         let graph = &self.source.graph;
-        let used_by = |nodes: &[NodeProto]| -> HashSet<String> {
-            let inputs = nodes.iter().flat_map(|node| &node.inputs);
-            inputs.chain(outputs.iter().map(|output| &output.name)).cloned().collect()
-        };
         // It is not known which values a graph inside a node uses.
         let has_subgraph = self.nodes.iter().any(NodeProto::has_subgraph);
-        let used = used_by(&self.nodes);
-        // Weights that were converted in another order are not transposed any more.
-        let is_used =
-            |node: &NodeProto| node.op_type != "Transpose" || node.outputs.iter().any(|name| used.contains(name));
-        self.nodes.retain(|node| has_subgraph || is_used(node));
-        let used = used_by(&self.nodes);
+        let mut used: HashSet<String> = outputs.iter().map(|output| output.name.clone()).collect();
+        let mut nodes = std::mem::take(&mut self.nodes);
+        nodes.reverse();
+        nodes.retain(|node| {
+            // Weights that were converted in another order are not transposed any more.
+            let is_needed = has_subgraph || node.op_type != "Transpose";
+            let is_needed = is_needed || node.outputs.iter().any(|name| used.contains(name));
+            used.extend(node.inputs.iter().filter(|_| is_needed).cloned());
+            is_needed
+        });
+        nodes.reverse();
         for tensor in graph.initializers.iter().filter(|tensor| has_subgraph || used.contains(&tensor.name)) {
             self.keep(tensor)?;
         }
-        let Draft { source, nodes, initializers, .. } = self;
+        let Draft { source, initializers, .. } = self;
         let bytes = |tensor: &TensorProto| tensor.elements()?.checked_mul(element_bytes(tensor.data_type)? as u64);
         let size = initializers.iter().filter_map(bytes).fold(0, u64::saturating_add);
         if let Some(destination) = self.destination {
@@ -170,4 +170,59 @@ impl<'a> Draft<'a> {
 /// Numbers as they lie in a file.
 pub(super) fn little_endian(numbers: &[f32]) -> Vec<u8> {
     numbers.iter().flat_map(|number| number.to_le_bytes()).collect()
+}
+
+/// The element types of a graph's values, by name, as the operators' specifications give them.
+///
+/// What the file says comes first; the rest follows from the operators. Operators of other sets than ONNX's own are
+/// taken to make what they are given.
+pub(super) fn element_types(graph: &GraphProto) -> HashMap<String, i32> {
+    let said = |value: &ValueInfoProto| {
+        let element = value.r#type.as_ref()?.tensor.as_ref()?.element;
+        (element != 0).then(|| (value.name.clone(), element))
+    };
+    let mut types: HashMap<String, i32> =
+        graph.inputs.iter().chain(&graph.outputs).chain(&graph.value_info).filter_map(said).collect();
+    types.extend(graph.initializers.iter().map(|tensor| (tensor.name.clone(), tensor.data_type)));
+    // Nodes are in topological order.
+    for node in &graph.nodes {
+        for (place, output) in node.outputs.iter().enumerate() {
+            if !output.is_empty() && !types.contains_key(output) {
+                types.insert(output.clone(), output_type(node, place, &types));
+            }
+        }
+    }
+    types
+}
+
+fn output_type(node: &NodeProto, place: usize, types: &HashMap<String, i32>) -> i32 {
+    let of_input = |place: usize| {
+        let named = node.inputs.get(place).filter(|name| !name.is_empty());
+        named.and_then(|name| types.get(name)).copied().unwrap_or(element::FLOAT)
+    };
+    let attribute = |name: &str| node.int(name).and_then(|number| i32::try_from(number).ok());
+    let of_tensor = || node.attribute("value").and_then(|attribute| attribute.t.as_ref()).map(|value| value.data_type);
+    match (node.op_type.as_str(), place) {
+        ("Cast", _) => attribute("to").unwrap_or(element::FLOAT),
+        ("Shape" | "Size" | "NonZero" | "ArgMax" | "ArgMin" | "NonMaxSuppression", _) => element::INT64,
+        ("TopK" | "MaxPool", 1) | ("Unique", 1..) => element::INT64,
+        (
+            "Equal" | "Less" | "LessOrEqual" | "Greater" | "GreaterOrEqual" | "And" | "Or" | "Xor" | "Not" | "IsNaN"
+            | "IsInf",
+            _,
+        )
+        | ("Dropout", 1) => element::BOOL,
+        ("MatMulInteger" | "ConvInteger", _) => element::INT32,
+        ("DynamicQuantizeLinear", 0 | 2) => element::UINT8,
+        ("QuantizeLinear", _) if node.inputs.len() < 3 => element::UINT8,
+        ("QuantizeLinear", _) => of_input(2),
+        ("QLinearConv" | "QLinearMatMul", _) => of_input(7),
+        ("DequantizeLinear" | "Where" | "CastLike", _) => of_input(1),
+        ("OneHot", _) => of_input(2),
+        ("ConstantOfShape", _) => of_tensor().unwrap_or(element::FLOAT),
+        ("Constant", _) if node.attribute("value_int").or(node.attribute("value_ints")).is_some() => element::INT64,
+        ("Constant", _) => of_tensor().unwrap_or(element::FLOAT),
+        // Numbers by chance and the like.
+        _ => attribute("dtype").unwrap_or_else(|| of_input(0)),
+    }
 }

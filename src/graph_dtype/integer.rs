@@ -13,9 +13,6 @@ use super::products::{Product, Products};
 use crate::onnx::proto::{NodeProto, element};
 
 /// Writes the graph with its weights in i8, and returns the bytes of its initializers.
-///
-/// # Errors
-/// It has nothing that could be quantised, or the weights cannot be read.
 pub(super) fn rewrite(draft: Draft<'_>) -> Result<u64> {
     let graph = &draft.source.graph;
     let mut rewriter = Rewriter { products: Products::new(draft), activations: HashMap::new() };

@@ -7,7 +7,6 @@
 mod calibrated;
 mod calibration;
 mod draft;
-mod element_types;
 mod integer;
 mod narrow;
 mod precision;
@@ -15,7 +14,6 @@ mod products;
 mod quantised;
 #[cfg(test)]
 mod tests;
-mod uses;
 
 use std::path::Path;
 

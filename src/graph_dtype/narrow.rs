@@ -11,14 +11,19 @@ use crate::definition::Dtype;
 use crate::onnx::proto::{AttributeProto, GraphProto, NodeProto, element};
 
 /// Writes the graph in `dtype`, which is f16 or bf16, and returns the bytes of its initializers.
-///
-/// # Errors
-/// The graph has something whose types are not known here, such as a loop, or the weights cannot be read.
 pub(super) fn rewrite(draft: Draft<'_>, dtype: Dtype) -> Result<u64> {
     let graph = &draft.source.graph;
     check(graph)?;
     let precisions = precisions(&draft, dtype);
-    let mut rewriter = Rewriter::new(draft, dtype);
+    let inputs = || graph.own_inputs().map(|input| input.name.as_str());
+    let mut rewriter = Rewriter {
+        dtype,
+        full: inputs().chain(draft.places.keys().copied()).map(str::to_owned).collect(),
+        narrow: HashMap::new(),
+        wide: inputs().filter(|input| is_added(graph, input)).map(str::to_owned).collect(),
+        draft,
+        bounds: None,
+    };
     for (node, precision) in graph.nodes.iter().zip(precisions) {
         rewriter.add(node, precision)?;
     }
@@ -56,21 +61,7 @@ struct Rewriter<'a> {
     bounds: Option<[String; 2]>,
 }
 
-impl<'a> Rewriter<'a> {
-    fn new(draft: Draft<'a>, dtype: Dtype) -> Self {
-        let graph = &draft.source.graph;
-        let inputs = || graph.own_inputs().map(|input| input.name.as_str());
-        let is_wide = |input: &&str| is_added(graph, input);
-        Rewriter {
-            dtype,
-            full: inputs().chain(draft.places.keys().copied()).map(str::to_owned).collect(),
-            narrow: HashMap::new(),
-            wide: inputs().filter(is_wide).map(str::to_owned).collect(),
-            draft,
-            bounds: None,
-        }
-    }
-
+impl Rewriter<'_> {
     fn element(&self) -> i32 {
         if self.dtype == Dtype::F16 { element::FLOAT16 } else { element::BFLOAT16 }
     }
@@ -184,10 +175,7 @@ fn to_f16(value: f32) -> f16 {
 
 /// The nearest bf16; a finite number stays finite.
 fn to_bf16(value: f32) -> bf16 {
-    if value.is_infinite() {
-        return bf16::from_f32(value);
-    }
-    bf16::from_f32(value.clamp(bf16::MIN.to_f32(), bf16::MAX.to_f32()))
+    bf16::from_f32(if value.is_infinite() { value } else { value.clamp(bf16::MIN.to_f32(), bf16::MAX.to_f32()) })
 }
 
 #[cfg(test)]

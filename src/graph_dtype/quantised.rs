@@ -56,17 +56,14 @@ const LARGEST_BIAS: f32 = (1 << 30) as f32;
 
 impl Quantised {
     /// Quantises the weight and its bias.
-    ///
-    /// # Errors
-    /// Values are missing, or are not finite.
     pub fn numbers(&self, source: &Source) -> Result<Numbers> {
         let read = |place: usize| source.floats(&source.graph.initializers[place]);
         let tensor = &source.graph.initializers[self.source];
         let name = &tensor.name;
         let rows = tensor.dims.first().map_or(1, |&rows| rows.max(1) as usize);
         let columns: usize = tensor.dims.iter().skip(1).map(|&size| size.max(0) as usize).product();
-        let (channels, is_by_row) = if self.channels_are_rows { (rows, true) } else { (columns, false) };
-        let channel = |place: usize| if is_by_row { place / columns } else { place % columns };
+        let channels = if self.channels_are_rows { rows } else { columns };
+        let channel = |place: usize| if self.channels_are_rows { place / columns } else { place % columns };
 
         let mut weights = read(self.source)?;
         let mut biases = match self.bias.and_then(|bias| bias.source) {

@@ -86,7 +86,7 @@ fn initializer<'a>(graph: &'a GraphProto, name: &str) -> &'a TensorProto {
 
 fn input_element(graph: &GraphProto, op_type: &str, place: usize) -> i32 {
     let node = graph.nodes.iter().find(|node| node.op_type == op_type).unwrap();
-    let types = super::element_types::element_types(graph);
+    let types = super::draft::element_types(graph);
     types[&node.inputs[place]]
 }
 

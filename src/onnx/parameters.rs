@@ -36,31 +36,26 @@ impl GraphProto {
     }
 }
 
-/// Where the inputs of an operator that works on quantised numbers are: the quantised numbers, each with the place of its zero
-/// point; and numbers that are not quantised, or, as biases, by the scales of others and around 0. All others are scales and
-/// zero points.
-type Paths = (&'static [(usize, usize)], &'static [usize]);
-
-fn paths(op_type: &str) -> Option<Paths> {
+/// What the inputs of an operator on quantised numbers are, a letter each: numbers (`n`; where they are integers, as biases
+/// are, their zero point is 0), quantised numbers (`q`), the zero points of these in the same order (`z`), numbers of four
+/// bits or fewer that are packed into bytes (`p`), and scales and the like (`s`), as are all inputs behind the last letter.
+fn kinds_of_inputs(op_type: &str) -> Option<&'static str> {
     Some(match op_type {
-        "QuantizeLinear" => (&[], &[0]),
-        "DequantizeLinear" => (&[(0, 2)], &[]),
-        "QLinearConv" => (&[(0, 2), (3, 5)], &[8]),
-        "QLinearMatMul" | "QLinearAdd" | "QLinearMul" => (&[(0, 2), (3, 5)], &[]),
-        "QGemm" => (&[(0, 2), (3, 5)], &[6]),
-        "MatMulInteger" | "ConvInteger" => (&[(0, 2), (1, 3)], &[]),
-        "DynamicQuantizeMatMul" => (&[(1, 3)], &[0, 4]),
-        "MatMulIntegerToFloat" => (&[(0, 4), (1, 5)], &[6]),
-        "QAttention" => (&[(0, 6), (1, 7)], &[2, 8]),
-        "DynamicQuantizeLSTM" => (&[(1, 9), (2, 11)], &[0, 3, 5, 6, 7]),
-        name if name.starts_with("QLinear") => (&[], &[0]),
+        "DequantizeLinear" => "qsz",
+        "QLinearConv" => "qszqszssn",
+        "QLinearMatMul" | "QLinearAdd" | "QLinearMul" => "qszqsz",
+        "QGemm" => "qszqszn",
+        "MatMulInteger" | "ConvInteger" => "qqzz",
+        "DynamicQuantizeMatMul" => "nqszn",
+        "MatMulIntegerToFloat" => "qqsszzn",
+        "MatMulNBits" => "npsssn",
+        "QAttention" => "qqnssszzn",
+        "DynamicQuantizeLSTM" => "nqqnsnnnszsz",
+        "QuantizeLinear" | "DynamicQuantizeLinear" => "n",
+        name if name.starts_with("QLinear") => "n",
         _ => return None,
     })
 }
-
-/// A product with weights of four bits, or fewer, that are packed into bytes: inputs are activation, weights, scales, zero
-/// points, order of groups, bias.
-const PACKED: &str = "MatMulNBits";
 
 /// Operators whose output is numbers of their first input, in another order or shape, or some of them.
 const MOVING: [&str; 9] =
@@ -85,47 +80,45 @@ impl<'a> Uses<'a> {
         // Nodes are in topological order.
         for node in &graph.nodes {
             let inputs = || node.inputs.iter().map(String::as_str).filter(|name| !name.is_empty());
-            let input = |place: usize| node.inputs.get(place).map(String::as_str).filter(|name| !name.is_empty());
-            match (paths(&node.op_type), node.op_type.as_str()) {
-                (Some(paths), _) => uses.add_quantised(node, paths, &moved),
-                (None, PACKED) => {
-                    let product = |name: &str| node.int(name).and_then(|size| u64::try_from(size).ok());
-                    let count = product("K").zip(product("N")).and_then(|(rows, columns)| rows.checked_mul(columns));
-                    uses.packed.extend(input(1).map(|weights| (weights, count)));
-                    uses.plain.extend([0, 5].into_iter().filter_map(input));
-                    uses.scales.extend((2..5).filter_map(input));
-                }
-                (None, "DynamicQuantizeLinear") => {
-                    uses.plain.extend(inputs());
-                    dynamic_scales.extend(node.outputs.get(1).map(String::as_str));
-                }
+            if let Some(kinds) = kinds_of_inputs(&node.op_type) {
+                uses.add_quantised(node, kinds, &moved);
+                let scale = node.outputs.get(1).filter(|_| node.op_type == "DynamicQuantizeLinear");
+                dynamic_scales.extend(scale.map(String::as_str));
+            } else if node.op_type == "Mul" && inputs().any(|name| dynamic_scales.contains(name)) {
                 // The scale of an activation times that of the weights.
-                (None, "Mul") if inputs().any(|name| dynamic_scales.contains(name)) => uses.scales.extend(inputs()),
-                (None, op_type) => {
-                    if let Some((output, first)) =
-                        node.outputs.first().zip(input(0)).filter(|_| MOVING.contains(&op_type))
-                    {
-                        moved.insert(output, moved.get(first).copied().unwrap_or(first));
-                    }
-                    uses.plain.extend(inputs());
+                uses.scales.extend(inputs());
+            } else {
+                let output = node.outputs.first().filter(|_| MOVING.contains(&node.op_type.as_str()));
+                if let Some((output, first)) = output.zip(inputs().next()) {
+                    moved.insert(output, moved.get(first).copied().unwrap_or(first));
                 }
+                uses.plain.extend(inputs());
             }
         }
         uses
     }
 
-    fn add_quantised(&mut self, node: &'a NodeProto, (quantised, plain): Paths, moved: &HashMap<&'a str, &'a str>) {
-        for (place, name) in node.inputs.iter().map(String::as_str).enumerate().filter(|(_, name)| !name.is_empty()) {
-            let quantised = quantised.iter().find(|(numbers, _)| *numbers == place);
-            if let Some((_, zero_point)) = quantised {
-                let zero_point = node.inputs.get(*zero_point).map(String::as_str).filter(|name| !name.is_empty());
-                self.quantised.insert(moved.get(name).copied().unwrap_or(name), zero_point);
-            } else if plain.contains(&place) {
-                self.plain.insert(name);
-                // A bias is a sum of products: an integer whose zero point is 0.
-                self.quantised.entry(name).or_insert(None);
-            } else {
-                self.scales.insert(name);
+    fn add_quantised(&mut self, node: &'a NodeProto, kinds: &str, moved: &HashMap<&'a str, &'a str>) {
+        let input = |place: usize| node.inputs.get(place).map(String::as_str).filter(|name| !name.is_empty());
+        for (place, name) in (0..node.inputs.len()).filter_map(|place| Some((place, input(place)?))) {
+            match kinds.as_bytes().get(place) {
+                Some(b'n') => {
+                    self.plain.insert(name);
+                    self.quantised.entry(name).or_insert(None);
+                }
+                Some(b'q') => {
+                    let before = kinds[..place].matches('q').count();
+                    let zero_point = kinds.match_indices('z').nth(before).and_then(|(place, _)| input(place));
+                    self.quantised.insert(moved.get(name).copied().unwrap_or(name), zero_point);
+                }
+                Some(b'p') => {
+                    let size = |name: &str| node.int(name).and_then(|size| u64::try_from(size).ok());
+                    let count = size("K").zip(size("N")).and_then(|(rows, columns)| rows.checked_mul(columns));
+                    self.packed.insert(name, count);
+                }
+                _ => {
+                    self.scales.insert(name);
+                }
             }
         }
     }

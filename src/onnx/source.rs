@@ -1,7 +1,6 @@
 //! Reads an ONNX file and the values of its initializers, inside the file or in data files beside it.
 
-use std::cell::RefCell;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::path::{Component, Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
@@ -17,25 +16,19 @@ pub(crate) struct Source {
     path: PathBuf,
     pub model: ModelProto,
     pub graph: GraphProto,
-    data_files: RefCell<BTreeMap<String, Bytes>>,
 }
 
 const EXTERNAL: i32 = 1;
 
 impl Source {
     /// Reads the file; data files beside it are opened when a tensor's values are asked for.
-    ///
-    /// # Errors
-    /// It cannot be read, or is not a whole ONNX model.
     pub fn read(path: &Path) -> Result<Self> {
-        Self::decode(Bytes::from_owner(map_file(path)?), path).with_context(|| path.display().to_string())
-    }
-
-    fn decode(bytes: Bytes, path: &Path) -> Result<Self> {
-        let mut model =
-            ModelProto::decode(bytes).ok().context("not a whole ONNX model (cut short, or another format)")?;
-        let graph = model.graph.take().context("an ONNX model without a graph")?;
-        Ok(Source { path: path.to_owned(), model, graph, data_files: RefCell::default() })
+        let whose = || path.display().to_string();
+        let model = ModelProto::decode(Bytes::from_owner(map_file(path)?)).ok();
+        let model = model.context("not a whole ONNX model (cut short, or another format)");
+        let mut model = model.with_context(whose)?;
+        let graph = model.graph.take().context("an ONNX model without a graph").with_context(whose)?;
+        Ok(Source { path: path.to_owned(), model, graph })
     }
 
     /// Version of ONNX's own operator set.
@@ -52,9 +45,6 @@ impl Source {
     }
 
     /// The bytes of a tensor's elements, little-endian and without gaps.
-    ///
-    /// # Errors
-    /// The data file is missing or too short, the data do not fit the shape, or elements are no whole bytes.
     pub fn bytes(&self, tensor: &TensorProto) -> Result<Bytes> {
         self.stored_bytes(tensor).with_context(|| format!("{}: initializer {:?}", self.path.display(), tensor.name))
     }
@@ -75,9 +65,6 @@ impl Source {
     }
 
     /// The numbers of a tensor of f32.
-    ///
-    /// # Errors
-    /// As [`Self::bytes`].
     pub fn floats(&self, tensor: &TensorProto) -> Result<Vec<f32>> {
         Ok(self.bytes(tensor)?.as_chunks::<4>().0.iter().map(|chunk| f32::from_le_bytes(*chunk)).collect())
     }
@@ -100,25 +87,17 @@ impl Source {
     }
 
     fn data_file(&self, location: &str) -> Result<Bytes> {
-        if let Some(file) = self.data_files.borrow().get(location) {
-            return Ok(file.clone());
-        }
         let relative = Path::new(location);
         ensure!(
             relative.components().all(|component| matches!(component, Component::Normal(_) | Component::CurDir)),
             "data file {location:?} is not in the folder of the graph, where ONNX wants it"
         );
         let path = self.path.parent().unwrap_or(Path::new("")).join(relative);
-        let file = Bytes::from_owner(map_file(&path).context("data file")?);
-        self.data_files.borrow_mut().insert(location.to_owned(), file.clone());
-        Ok(file)
+        Ok(Bytes::from_owner(map_file(&path).context("data file")?))
     }
 }
 
 /// Maps a file into memory.
-///
-/// # Errors
-/// The file cannot be opened or mapped.
 pub(crate) fn map_file(path: &Path) -> Result<Mmap> {
     let file = File::open(path)?;
     // SAFETY: the map is read only. A file that another process cuts short meanwhile would end this process, as every

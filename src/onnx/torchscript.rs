@@ -17,9 +17,6 @@ use crate::definition::Dtype;
 const MOST_TEXT: u64 = 64 << 20;
 
 /// The inputs of the module's `forward` as `(name, type)`, such as `("x", "Tensor")`.
-///
-/// # Errors
-/// The file is no TorchScript archive, or is not whole.
 pub(crate) fn read_inputs(path: &Path) -> Result<Vec<(String, String)>> {
     let read = || {
         let mut archive = open(path)?;
@@ -34,9 +31,6 @@ pub(crate) fn read_inputs(path: &Path) -> Result<Vec<(String, String)>> {
 }
 
 /// The dtype that the archive computes in: i8 if its code calls quantised operators, and f32 otherwise.
-///
-/// # Errors
-/// The file is no TorchScript archive, or is not whole.
 pub(crate) fn read_dtype(path: &Path) -> Result<Dtype> {
     let read = || -> Result<Dtype> {
         let mut archive = open(path)?;

@@ -3,10 +3,11 @@
 //! - `BatchNormalization` after a `Conv` becomes a part of the weights and bias of the `Conv`.
 //! - Some exporters write layer normalization and GELU as several nodes; they become `LayerNormalization` and `Gelu`.
 //!
-//! A node is merged only if no other node reads its outputs. A graph with subgraphs stays as it is, because subgraphs may
-//! read any value.
+//! Nodes are merged if they follow each other, as exporters write them, and no other node reads the values between them. A
+//! graph with subgraphs stays as it is, because subgraphs may read any value.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
+use std::f32::consts::SQRT_2;
 
 use candle_core::{DType, Result, Tensor};
 use candle_onnx::onnx::attribute_proto::AttributeType;
@@ -14,208 +15,151 @@ use candle_onnx::onnx::{AttributeProto, GraphProto, NodeProto};
 
 use super::operator::{float, int, ints};
 
-/// The node that replaces the nodes of a pattern.
-struct Fused {
+/// The name of what is merged, the nodes with their inputs and outputs, and what makes the merged node. A number stands for a
+/// value and `c` for a constant, which is the last of two operands whose order does not matter.
+const PATTERNS: [(&str, &str, Merge); 4] = [
+    ("BatchNormalization", "Conv(0 c)1 BatchNormalization(1 c c c c)2", batch_normalization),
+    ("BatchNormalization", "Conv(0 c c)1 BatchNormalization(1 c c c c)2", batch_normalization),
+    (
+        "LayerNormalization",
+        "ReduceMean(0)1 Sub(0 1)2 Pow(2 c)3 ReduceMean(3)4 Add(4 c)5 Sqrt(5)6 Div(2 6)7 Mul(7 c)8 Add(8 c)9",
+        layer_normalization,
+    ),
+    ("Gelu", "Div(0 c)1 Erf(1)2 Add(2 c)3 Mul(0 3)4 Mul(4 c)5", gelu),
+];
+
+type Merge = fn(&Found<'_>) -> Option<Merged>;
+
+/// The nodes of a pattern. The input of the first node is that of the pattern.
+struct Found<'a> {
+    nodes: &'a [NodeProto],
+    /// The constants in their order, with their names.
+    constants: Vec<(&'a str, &'a Tensor)>,
+}
+
+/// The node that takes the place of a pattern, but for its outputs, and the constants that it brings.
+struct Merged {
     node: NodeProto,
-    /// The outputs of the replaced nodes, except the last.
-    replaced: Vec<String>,
     constants: Vec<(String, Tensor)>,
 }
 
-type Pattern = fn(&Surroundings<'_>, &NodeProto) -> Option<Fused>;
-
-const PATTERNS: [(&str, Pattern); 3] =
-    [("BatchNormalization", batch_normalization), ("LayerNormalization", layer_normalization), ("Gelu", gelu)];
-
-/// Merges nodes of a graph, and returns the names of the patterns that it found.
+/// Merges nodes of a graph, and returns the names of what it merged.
 pub fn fuse(graph: &mut GraphProto, constants: &mut HashMap<String, Tensor>) -> Vec<&'static str> {
     let mut attributes = graph.node.iter().flat_map(|node| &node.attribute);
     if attributes.any(|attribute| attribute.g.is_some() || !attribute.graphs.is_empty()) {
         return Vec::new();
     }
-    let mut found = Vec::new();
-    for (name, pattern) in PATTERNS {
-        let surroundings = Surroundings::new(graph, constants);
-        // The merged node stands where the last node of the pattern was, so that all its inputs are computed before it.
-        let matches = graph.node.iter().enumerate();
-        let matches = matches.filter_map(|(index, node)| Some((index, pattern(&surroundings, node)?)));
-        let matches: Vec<(usize, Fused)> = matches.collect();
-        if !matches.is_empty() {
-            found.push(name);
-        }
-        let mut replaced = HashSet::new();
-        for (index, fused) in matches {
-            graph.node[index] = fused.node;
-            replaced.extend(fused.replaced);
-            constants.extend(fused.constants);
-        }
-        graph.node.retain(|node| !node.output.iter().any(|output| replaced.contains(output)));
+    let mut reads: HashMap<String, usize> = HashMap::new();
+    let names = graph.node.iter().flat_map(|node| &node.input);
+    for name in names.chain(graph.output.iter().map(|output| &output.name)) {
+        *reads.entry(name.clone()).or_default() += 1;
     }
-    found
+    let mut merged_names = Vec::new();
+    for (name, pattern, merge) in PATTERNS {
+        let length = pattern.matches('(').count();
+        for place in 0.. {
+            let Some(nodes) = graph.node.get(place..place + length) else { break };
+            let is_begin = pattern.starts_with(&nodes[0].op_type);
+            let found = if is_begin { find(nodes, pattern, constants, &reads) } else { None };
+            if let Some(merged) = found.and_then(|found| merge(&found)) {
+                let output = nodes[length - 1].output.clone();
+                graph.node.splice(place..place + length, [NodeProto { output, ..merged.node }]);
+                constants.extend(merged.constants);
+                merged_names.push(name);
+            }
+        }
+    }
+    merged_names
 }
 
-/// Which node computes a value, and how often it is read.
-struct Surroundings<'a> {
-    producers: HashMap<&'a str, &'a NodeProto>,
-    reads: HashMap<&'a str, usize>,
+/// The nodes as the pattern, if they are so and nothing else reads the values between them.
+fn find<'a>(
+    nodes: &'a [NodeProto],
+    pattern: &str,
     constants: &'a HashMap<String, Tensor>,
-}
-
-impl<'a> Surroundings<'a> {
-    fn new(graph: &'a GraphProto, constants: &'a HashMap<String, Tensor>) -> Self {
-        let outputs = graph.node.iter().flat_map(|node| node.output.iter().map(move |name| (name.as_str(), node)));
-        let mut reads = HashMap::new();
-        let names = graph.node.iter().flat_map(|node| &node.input);
-        for name in names.chain(graph.output.iter().map(|output| &output.name)) {
-            *reads.entry(name.as_str()).or_default() += 1;
+    reads: &HashMap<String, usize>,
+) -> Option<Found<'a>> {
+    let inputs = || nodes.iter().flat_map(|node| &node.input);
+    let (mut values, mut words): (Vec<&str>, Vec<String>) = (Vec::new(), Vec::new());
+    let mut word = |name: &'a str| match values.iter().position(|known| *known == name) {
+        _ if constants.contains_key(name) => "c".to_owned(),
+        Some(number) => number.to_string(),
+        None => {
+            values.push(name);
+            (values.len() - 1).to_string()
         }
-        Surroundings { producers: outputs.collect(), reads, constants }
-    }
-
-    /// The node that computes a value, if it is of that kind and the value is read that often.
-    fn made_by(&self, name: &str, op_type: &str, reads: usize) -> Option<&'a NodeProto> {
-        let node = *self.producers.get(name)?;
-        (is(node, op_type) && node.output.len() == 1 && self.reads.get(name) == Some(&reads)).then_some(node)
-    }
-
-    fn constant(&self, node: &NodeProto, index: usize) -> Option<&'a Tensor> {
-        self.constants.get(node.input.get(index)?)
-    }
-
-    /// The index of the constant operand of a commutative node, and the name of the other operand.
-    fn operands<'b>(&self, node: &'b NodeProto) -> Option<(usize, &'b str)> {
-        let [left, right] = node.input.as_slice() else { return None };
-        match (self.constants.contains_key(left), self.constants.contains_key(right)) {
-            (false, true) => Some((1, left)),
-            (true, false) => Some((0, right)),
-            _ => None,
+    };
+    for node in nodes {
+        let [output] = node.output.as_slice() else { return None };
+        let mut operands: Vec<String> = node.input.iter().map(|name| word(name)).collect();
+        if matches!(node.op_type.as_str(), "Add" | "Mul") {
+            operands.sort_unstable();
         }
+        words.push(format!("{}{}({}){}", node.domain, node.op_type, operands.join(" "), word(output)));
     }
-
-    /// The other operand of a commutative node that has a scalar near `value` as one operand.
-    fn with_scalar<'b>(&self, node: &'b NodeProto, value: f32) -> Option<&'b str> {
-        let (constant, other) = self.operands(node)?;
-        (scalar(self.constant(node, constant)?)? - value).abs().le(&1e-6).then_some(other)
-    }
+    let (_, between) = nodes.split_last()?;
+    let is_inside = |name: &String| reads.get(name) == Some(&inputs().filter(|input| *input == name).count());
+    let is_alone = between.iter().flat_map(|node| &node.output).all(is_inside);
+    let constants = inputs().filter_map(|name| Some((name.as_str(), constants.get(name)?))).collect();
+    (is_alone && words.join(" ") == pattern).then_some(Found { nodes, constants })
 }
 
 /// `(x - mean) / sqrt(variance + epsilon) * weight + bias` with constant mean and variance.
-fn batch_normalization(graph: &Surroundings<'_>, node: &NodeProto) -> Option<Fused> {
-    if !is(node, "BatchNormalization") || int(node, "training_mode", 0) != 0 || node.output.len() != 1 {
+fn batch_normalization(found: &Found<'_>) -> Option<Merged> {
+    let [conv, node] = found.nodes else { return None };
+    let tensors: Vec<&Tensor> = found.constants.iter().map(|(_, tensor)| *tensor).collect();
+    let [kernel, conv_bias @ .., weight, bias, mean, variance] = tensors.as_slice() else { return None };
+    if kernel.dtype() != DType::F32 || int(node, "training_mode", 0) != 0 {
         return None;
     }
-    let conv = graph.made_by(node.input.first()?, "Conv", 1)?;
-    let kernel = graph.constant(conv, 1).filter(|kernel| kernel.dtype() == DType::F32)?;
-    let conv_bias = match conv.input.get(2).filter(|name| !name.is_empty()) {
-        Some(name) => Some(graph.constants.get(name)?),
-        None => None,
-    };
-    let [weight, bias, mean, variance] = [1, 2, 3, 4].map(|index| graph.constant(node, index));
-    let (weight, bias, mean, variance) = (weight?, bias?, mean?, variance?);
-    let fold = || -> Result<(Tensor, Tensor)> {
-        let scale = (weight / (variance + f64::from(float(node, "epsilon", 1e-5)))?.sqrt()?)?;
+    let fold = || -> Result<[Tensor; 2]> {
+        let scale = (*weight / (*variance + f64::from(float(node, "epsilon", 1e-5)))?.sqrt()?)?;
         let mut shape = vec![1; kernel.rank()];
         shape[0] = kernel.dim(0)?;
-        let mean = conv_bias.map_or_else(|| Ok(mean.clone()), |conv_bias| mean - conv_bias)?;
-        Ok((kernel.broadcast_mul(&scale.reshape(shape)?)?, (bias - (mean * scale)?)?))
+        let mean = conv_bias.first().map_or_else(|| Ok((*mean).clone()), |conv_bias| *mean - *conv_bias)?;
+        Ok([kernel.broadcast_mul(&scale.reshape(shape)?)?, (*bias - (mean * scale)?)?])
     };
-    let (kernel, bias) = fold().ok()?;
-    let output = &node.output[0];
-    let names = ["weight", "bias"].map(|part| format!("{output}/folded {part}"));
+    let names = ["weight", "bias"].map(|part| format!("{}/folded {part}", node.output[0]));
     let input = vec![conv.input[0].clone(), names[0].clone(), names[1].clone()];
-    Some(Fused {
-        node: NodeProto { input, output: vec![output.clone()], ..conv.clone() },
-        replaced: conv.output.clone(),
-        constants: names.into_iter().zip([kernel, bias]).collect(),
-    })
+    let constants = names.into_iter().zip(fold().ok()?).collect();
+    Some(Merged { node: NodeProto { input, ..conv.clone() }, constants })
 }
 
-/// `d / sqrt(mean(d^2) + epsilon) * scale + bias` with `d = x - mean(x)`, all over the last axis.
-fn layer_normalization(graph: &Surroundings<'_>, node: &NodeProto) -> Option<Fused> {
-    if !is(node, "Add") || node.output.len() != 1 {
-        return None;
-    }
-    let is_last_axis = |mean: &NodeProto| ints(mean, "axes") == [-1] && int(mean, "keepdims", 1) == 1;
-    let (bias, scaled) = graph.operands(node)?;
-    let scaled = graph.made_by(scaled, "Mul", 1)?;
-    let (scale, normalized) = graph.operands(scaled)?;
-    let normalized = graph.made_by(normalized, "Div", 1)?;
-    let [difference, deviation] = normalized.input.as_slice() else { return None };
-    let deviation = graph.made_by(deviation, "Sqrt", 1)?;
-    let stabilized = graph.made_by(deviation.input.first()?, "Add", 1)?;
-    let (epsilon, variance) = graph.operands(stabilized)?;
-    let epsilon = scalar(graph.constant(stabilized, epsilon)?)?;
-    let variance = graph.made_by(variance, "ReduceMean", 1).filter(|mean| is_last_axis(mean))?;
-    let square = graph.made_by(variance.input.first()?, "Pow", 1)?;
-    if square.input.first() != Some(difference) || scalar(graph.constant(square, 1)?)? != 2. {
-        return None;
-    }
-    let centred = graph.made_by(difference, "Sub", 2)?;
-    let [input, mean] = centred.input.as_slice() else { return None };
-    let mean = graph.made_by(mean, "ReduceMean", 1).filter(|mean| is_last_axis(mean))?;
-    let (weight, offset) = (graph.constant(scaled, scale)?, graph.constant(node, bias)?);
-    if mean.input.first() != Some(input) || weight.rank() != 1 || weight.shape() != offset.shape() {
-        return None;
-    }
-    let inner = [scaled, normalized, deviation, stabilized, variance, square, centred, mean];
-    let fused = NodeProto {
-        op_type: "LayerNormalization".to_owned(),
-        input: vec![input.clone(), scaled.input[scale].clone(), node.input[bias].clone()],
-        output: node.output.clone(),
-        attribute: vec![AttributeProto {
-            name: "epsilon".to_owned(),
-            r#type: AttributeType::Float.into(),
-            f: epsilon,
-            ..AttributeProto::default()
-        }],
-        ..NodeProto::default()
+/// `d / sqrt(mean(d^2) + epsilon) * weight + bias` with `d = x - mean(x)`, all over the last axis.
+fn layer_normalization(found: &Found<'_>) -> Option<Merged> {
+    let [(_, exponent), (_, epsilon), (weight_name, weight), (bias_name, bias)] = *found.constants else { return None };
+    let mut means = found.nodes.iter().filter(|node| node.op_type == "ReduceMean");
+    let is_over_last_axis = means.all(|mean| ints(mean, "axes") == [-1] && int(mean, "keepdims", 1) == 1);
+    let is_per_feature = weight.rank() == 1 && weight.shape() == bias.shape();
+    let epsilon = AttributeProto {
+        name: "epsilon".to_owned(),
+        r#type: AttributeType::Float.into(),
+        f: scalar(epsilon)?,
+        ..AttributeProto::default()
     };
-    Some(Fused { node: fused, replaced: outputs(&inner), constants: Vec::new() })
+    let is_one = is_over_last_axis && is_per_feature && scalar(exponent)? == 2.0;
+    is_one.then(|| merged(found, "LayerNormalization", &[weight_name, bias_name], vec![epsilon]))
 }
 
 /// `x * (erf(x / sqrt(2)) + 1) * 0.5`.
-fn gelu(graph: &Surroundings<'_>, node: &NodeProto) -> Option<Fused> {
-    if !is(node, "Mul") || node.output.len() != 1 {
-        return None;
-    }
-    let product = graph.made_by(graph.with_scalar(node, 0.5)?, "Mul", 1)?;
-    let [left, right] = product.input.as_slice() else { return None };
-    let (input, sum) = match graph.made_by(right, "Add", 1) {
-        Some(sum) => (left, sum),
-        None => (right, graph.made_by(left, "Add", 1)?),
-    };
-    let erf = graph.made_by(graph.with_scalar(sum, 1.)?, "Erf", 1)?;
-    let quotient = graph.made_by(erf.input.first()?, "Div", 1)?;
-    let divisor = scalar(graph.constant(quotient, 1)?)?;
-    if quotient.input.first() != Some(input) || (divisor - std::f32::consts::SQRT_2).abs() > 1e-4 {
-        return None;
-    }
-    let fused = NodeProto {
-        op_type: "Gelu".to_owned(),
-        input: vec![input.clone()],
-        output: node.output.clone(),
-        ..NodeProto::default()
-    };
-    Some(Fused { node: fused, replaced: outputs(&[product, sum, erf, quotient]), constants: Vec::new() })
+fn gelu(found: &Found<'_>) -> Option<Merged> {
+    let mut numbers = found.constants.iter().zip([SQRT_2, 1.0, 0.5]);
+    let is_gelu =
+        numbers.all(|((_, tensor), number)| scalar(tensor).is_some_and(|found| (found - number).abs() < 1e-4));
+    is_gelu.then(|| merged(found, "Gelu", &[], Vec::new()))
 }
 
-fn is(node: &NodeProto, op_type: &str) -> bool {
-    node.op_type == op_type && node.domain.is_empty()
+fn merged(found: &Found<'_>, op_type: &str, others: &[&str], attribute: Vec<AttributeProto>) -> Merged {
+    let first = found.nodes[0].input[0].as_str();
+    let input = std::iter::once(first).chain(others.iter().copied()).map(str::to_owned).collect();
+    let node = NodeProto { op_type: op_type.to_owned(), input, attribute, ..NodeProto::default() };
+    Merged { node, constants: Vec::new() }
 }
 
 /// The value of a constant with one `f32` element and at most one axis, so that broadcasting adds no axis.
 fn scalar(tensor: &Tensor) -> Option<f32> {
-    if tensor.rank() > 1 || tensor.dtype() != DType::F32 {
-        return None;
-    }
-    match tensor.flatten_all().and_then(|flat| flat.to_vec1::<f32>()).ok()?.as_slice() {
-        [value] => Some(*value),
-        _ => None,
-    }
-}
-
-fn outputs(nodes: &[&NodeProto]) -> Vec<String> {
-    nodes.iter().flat_map(|node| &node.output).cloned().collect()
+    let is_number = tensor.rank() <= 1 && tensor.elem_count() == 1 && tensor.dtype() == DType::F32;
+    is_number.then(|| tensor.flatten_all()?.get(0)?.to_scalar()).and_then(Result::ok)
 }
 
 #[cfg(test)]

@@ -1,48 +1,44 @@
-//! Reads an ONNX file as a graph and its constants.
+//! Reads an ONNX file as a graph of `candle-onnx` and its constants, and evaluates nodes of it.
 //!
-//! It decodes the initializers, also those in another file, and computes the values that depend on constants alone, such as
-//! a transposed weight.
+//! The initializers are decoded, also those in another file, and the values that depend on constants alone, such as a
+//! transposed weight, are computed.
 
 use std::collections::HashMap;
 use std::path::Path;
 
-use candle_core::{Device, Tensor};
-use candle_onnx::onnx::tensor_proto::{DataLocation, DataType};
-use candle_onnx::onnx::{GraphProto, ModelProto, ValueInfoProto};
+use anyhow::Context;
+use candle_core::{DType, Device, Error, Tensor};
+use candle_onnx::onnx::tensor_proto::DataType;
+use candle_onnx::onnx::{GraphProto, ModelProto, NodeProto, ValueInfoProto};
+use prost::Message;
 
 use crate::definition::CaseFailure;
 use crate::onnx::{Source, proto};
 
 /// The graph of an ONNX file without its initializers, and the constants that its nodes need, by name.
-///
-/// # Errors
-/// The file or its external data cannot be read, or a constant node cannot be evaluated.
 pub fn read(path: &Path) -> Result<(GraphProto, HashMap<String, Tensor>), CaseFailure> {
-    let model = candle_onnx::read_file(path)?;
-    let mut graph = model.graph.ok_or_else(|| CaseFailure::failed("an ONNX model without a graph"))?;
-    let mut constants = take_initializers(&mut graph, path)?;
+    let mut source = Source::read(path)?;
+    let mut constants = HashMap::new();
+    for initializer in &source.graph.initializers {
+        constants.insert(initializer.name.clone(), decoded(&source, initializer)?);
+    }
+    let own = &mut source.graph;
+    own.initializers.clear();
+    // Older exporters list initializers among the inputs too.
+    own.inputs.retain(|input| !constants.contains_key(&input.name));
+    // Some of candle-onnx's operators read the numbers of a tensor from its bytes only.
+    for tensor in own.nodes.iter_mut().flat_map(|node| &mut node.attributes).filter_map(|own| own.t.as_mut()) {
+        if let Some(bytes) = tensor.inside() {
+            tensor.raw_data = Some(bytes);
+        }
+    }
+    let mut graph = GraphProto::decode(own.encode_to_vec().as_slice()).with_context(|| path.display().to_string())?;
     fold_constants(&mut graph, &mut constants)?;
     Ok((graph, constants))
 }
 
-/// Takes the initializers out of the graph and decodes them, also those in another file.
-fn take_initializers(graph: &mut GraphProto, path: &Path) -> Result<HashMap<String, Tensor>, CaseFailure> {
-    let source = Source::read(path)?;
-    let mut tensors = HashMap::new();
-    for (initializer, same) in std::mem::take(&mut graph.initializer).into_iter().zip(&source.graph.initializers) {
-        let tensor = match initializer.data_location() {
-            DataLocation::External => read_external(&source, same)?,
-            DataLocation::Default => candle_onnx::eval::get_tensor(&initializer, &initializer.name)?,
-        };
-        tensors.insert(initializer.name, tensor);
-    }
-    // Older exporters list initializers among the inputs too.
-    graph.input.retain(|input| !tensors.contains_key(&input.name));
-    Ok(tensors)
-}
-
 /// Evaluates the nodes whose inputs are all constant.
-fn fold_constants(graph: &mut GraphProto, constants: &mut HashMap<String, Tensor>) -> Result<(), CaseFailure> {
+fn fold_constants(graph: &mut GraphProto, constants: &mut HashMap<String, Tensor>) -> candle_core::Result<()> {
     let mut kept = Vec::new();
     for node in std::mem::take(&mut graph.node) {
         let has_subgraph = node.attribute.iter().any(|attribute| attribute.g.is_some());
@@ -51,24 +47,106 @@ fn fold_constants(graph: &mut GraphProto, constants: &mut HashMap<String, Tensor
             kept.push(node);
             continue;
         }
-        let inputs = node.input.iter().filter_map(|input| Some((input.clone(), constants.get(input)?.clone())));
-        let inputs: HashMap<String, Tensor> = inputs.collect();
-        let outputs = node.output.iter().filter(|output| !output.is_empty());
-        let outputs = outputs.map(|name| ValueInfoProto { name: name.clone(), ..ValueInfoProto::default() }).collect();
-        let alone = GraphProto { node: vec![node], output: outputs, ..GraphProto::default() };
-        let alone = ModelProto { graph: Some(alone), ..ModelProto::default() };
-        constants.extend(candle_onnx::simple_eval(&alone, inputs)?);
+        let inputs =
+            node.input.iter().filter_map(|input| Some((input.clone(), constants.get(input)?.clone()))).collect();
+        let outputs: Vec<String> = node.output.iter().filter(|output| !output.is_empty()).cloned().collect();
+        constants.extend(Segment::new(vec![node], &outputs).evaluate(inputs)?);
     }
     graph.node = kept;
     Ok(())
 }
 
-fn read_external(source: &Source, initializer: &proto::TensorProto) -> Result<Tensor, CaseFailure> {
-    let data_type = DataType::try_from(initializer.data_type).ok();
-    let dtype = data_type.and_then(candle_onnx::eval::dtype).ok_or_else(|| {
+/// Nodes that `candle-onnx` evaluates one after the other.
+pub struct Segment {
+    operators: String,
+    model: ModelProto,
+}
+
+impl Segment {
+    /// The nodes, which are asked for these of their outputs.
+    pub fn new(nodes: Vec<NodeProto>, outputs: &[String]) -> Self {
+        let operators: Vec<&str> = nodes.iter().map(|node| node.op_type.as_str()).collect();
+        let operators = operators.join(", ");
+        let output = outputs.iter().map(|name| ValueInfoProto { name: name.clone(), ..ValueInfoProto::default() });
+        let graph = GraphProto { output: output.collect(), node: nodes, ..GraphProto::default() };
+        Segment { operators, model: ModelProto { graph: Some(graph), ..ModelProto::default() } }
+    }
+
+    /// Computes the outputs; an error begins with the operators.
+    pub fn evaluate(&self, inputs: HashMap<String, Tensor>) -> candle_core::Result<HashMap<String, Tensor>> {
+        candle_onnx::simple_eval(&self.model, inputs).map_err(|error| {
+            let text = error.to_string();
+            // Behind it is the whole node with all its attributes.
+            let what = text.split(" for op NodeProto").next().unwrap_or_default();
+            Error::Msg(format!("{}: {what}", self.operators))
+        })
+    }
+}
+
+/// The numbers of an initializer. `candle-onnx` computes with i64 instead of i32.
+fn decoded(source: &Source, initializer: &proto::TensorProto) -> Result<Tensor, CaseFailure> {
+    let dtype = match DataType::try_from(initializer.data_type) {
+        Ok(DataType::Int32) => Some(DType::I32),
+        Ok(data_type) => candle_onnx::eval::dtype(data_type),
+        Err(_) => None,
+    };
+    let dtype = dtype.ok_or_else(|| {
         let (element, name) = (initializer.data_type, &initializer.name);
         CaseFailure::unsupported(format!("ONNX's element type {element} of {name:?}"))
     })?;
     let shape: Vec<usize> = initializer.dims.iter().map(|&size| size.max(0) as usize).collect();
-    Ok(Tensor::from_raw_buffer(&source.bytes(initializer)?, dtype, &shape, &Device::Cpu)?)
+    let tensor = Tensor::from_raw_buffer(&source.bytes(initializer)?, dtype, &shape, &Device::Cpu)?;
+    Ok(if dtype == DType::I32 { tensor.to_dtype(DType::I64)? } else { tensor })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::onnx::proto::{AttributeProto, ModelProto, NodeProto, TensorProto, element};
+
+    fn tensor(name: &str, data_type: i32, dims: &[i64]) -> TensorProto {
+        TensorProto { name: name.into(), data_type, dims: dims.to_vec(), ..TensorProto::default() }
+    }
+
+    /// The constants of a model of these nodes and initializers.
+    fn constants(
+        nodes: Vec<NodeProto>,
+        initializers: Vec<TensorProto>,
+    ) -> Result<HashMap<String, Tensor>, CaseFailure> {
+        let graph = proto::GraphProto { nodes, initializers, ..proto::GraphProto::default() };
+        let model = ModelProto { graph: Some(graph), ..ModelProto::default() };
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(&file, model.encode_to_vec()).unwrap();
+        read(file.path()).map(|(_, constants)| constants)
+    }
+
+    #[test]
+    fn the_number_of_an_attribute_may_lie_in_any_field() {
+        let value = TensorProto { int64_data: vec![7], ..tensor("", element::INT64, &[1]) };
+        // The type of an attribute that is a tensor.
+        let value = AttributeProto { name: "value".into(), t: Some(value), r#type: 4, ..AttributeProto::default() };
+        let node = NodeProto { attributes: vec![value], ..NodeProto::new("ConstantOfShape", &["shape"], "y") };
+        let shape = TensorProto { int64_data: vec![2], ..tensor("shape", element::INT64, &[1]) };
+        assert_eq!(constants(vec![node], vec![shape]).unwrap()["y"].to_vec1::<i64>().unwrap(), [7, 7]);
+    }
+
+    #[test]
+    fn constants_of_whole_numbers_keep_their_shape_and_may_be_empty() {
+        let scalar = TensorProto { int32_data: vec![-3], ..tensor("scalar", element::INT32, &[]) };
+        let truth = TensorProto { int32_data: vec![1, 0], ..tensor("truth", element::BOOL, &[2]) };
+        let empty = tensor("empty", element::INT64, &[0]);
+        let empty = TensorProto { raw_data: Some(Vec::new().into()), ..empty };
+        let constants = constants(Vec::new(), vec![scalar, truth, empty]).unwrap();
+        assert_eq!(constants["scalar"].to_scalar::<i64>().unwrap(), -3);
+        assert_eq!(constants["truth"].to_vec1::<u8>().unwrap(), [1, 0]);
+        assert_eq!(constants["empty"].dims(), [0]);
+    }
+
+    #[test]
+    fn an_operator_that_cannot_be_computed_is_named() {
+        let shape = TensorProto { int64_data: vec![2], ..tensor("shape", element::INT64, &[1]) };
+        let failure = constants(vec![NodeProto::new("Shrink", &["shape"], "y")], vec![shape]).unwrap_err();
+        assert_eq!(failure.message, "Shrink: unsupported op_type Shrink");
+        assert_eq!(failure.status, crate::definition::Status::Unsupported);
+    }
 }

@@ -80,7 +80,6 @@ fn names(values: &[TensorSpec]) -> Vec<ValueInfoProto> {
     values.iter().map(|value| ValueInfoProto { name: value.name.clone(), ..ValueInfoProto::default() }).collect()
 }
 
-/// Describes what executes the graphs.
 fn executor(own: BTreeSet<&str>, fused: BTreeSet<&str>) -> String {
     let list = |names: BTreeSet<&str>| names.into_iter().collect::<Vec<_>>().join(", ");
     let own = if own.is_empty() { String::new() } else { format!(" with own {}", list(own)) };

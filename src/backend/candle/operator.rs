@@ -51,6 +51,16 @@ impl Operator {
                 let select = move |input: &Tensor| input.contiguous()?.index_select(&places, axis);
                 is_counted_from_front.then(|| Operator::new("Gather", select))?
             }
+            // `candle-onnx` takes the end for a part of the shape.
+            "Shape" if attribute(node, "start").or(attribute(node, "end")).is_some() => {
+                let (start, end) = (int(node, "start", 0), int(node, "end", i64::MAX));
+                Operator::new("Shape", move |input| {
+                    let sizes: Vec<i64> = input.dims().iter().map(|&size| size as i64).collect();
+                    let rank = sizes.len() as i64;
+                    let place = |axis: i64| (if axis < 0 { axis + rank } else { axis }).clamp(0, rank) as usize;
+                    Tensor::new(sizes.get(place(start)..place(end)).unwrap_or_default(), input.device())
+                })
+            }
             "LayerNormalization" => {
                 let scale = of_rank(1, 1)?;
                 let bias = optional(2)?.or(scale.zeros_like().ok())?;
@@ -67,10 +77,6 @@ impl Operator {
         }
     }
 
-    /// Computes the node's output.
-    ///
-    /// # Errors
-    /// The shape or dtype does not fit.
     pub fn apply(&self, input: &Tensor) -> Result<Tensor> {
         (self.compute)(input)
     }
@@ -251,6 +257,19 @@ mod tests {
         let expected = transposed.contiguous().unwrap();
         let column = |tensor: &Tensor, index| tensor.narrow(1, index, 1).unwrap().flatten_all().unwrap();
         assert_eq!(column(&output, 0).to_vec1::<f32>().unwrap(), column(&expected, 2).to_vec1::<f32>().unwrap());
+    }
+
+    #[test]
+    fn a_part_of_a_shape_ends_before_its_end() {
+        let sizes = |attributes: &[(&str, i64)]| {
+            let attribute = attributes.iter().map(|(name, value)| int_attribute(name, *value)).collect();
+            let shape = NodeProto { attribute, ..node("Shape", &["x"], &["y"]) };
+            of(&shape, &[]).unwrap().apply(&ramp(&[3, 4, 5])).unwrap().to_vec1::<i64>().unwrap()
+        };
+        assert_eq!(sizes(&[("end", -1)]), [3, 4]);
+        assert_eq!(sizes(&[("start", -2), ("end", 9)]), [4, 5]);
+        assert_eq!(sizes(&[("start", 2), ("end", 1)]), [0; 0]);
+        assert!(of(&node("Shape", &["x"], &["y"]), &[]).is_none());
     }
 
     #[test]

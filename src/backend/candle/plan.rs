@@ -1,20 +1,20 @@
 //! The plan of a graph: its steps in order, and how long each value is kept.
 //!
-//! Consecutive nodes that `candle-onnx` evaluates form a segment, a small model of its own; a node that an
-//! [`Operator`] computes is a step alone. A value is dropped after the last step that reads it.
+//! Consecutive nodes that `candle-onnx` evaluates form a [`Segment`]; a node that an [`Operator`] computes is a step alone. A
+//! value is dropped after the last step that reads it.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 
 use candle_core::{Error, Result, Tensor};
-use candle_onnx::onnx::{GraphProto, ModelProto, NodeProto, ValueInfoProto};
+use candle_onnx::onnx::{GraphProto, NodeProto, ValueInfoProto};
 
+use super::graph::Segment;
 use super::operator::Operator;
 use crate::definition::CaseFailure;
 
 /// `candle-onnx` keeps all values of a segment until its end: a longer one needs more memory, a shorter one more time.
 const NODES_PER_SEGMENT: usize = 8;
 
-/// A graph, ready to run.
 pub struct Plan {
     constants: HashMap<String, Tensor>,
     steps: Vec<Step>,
@@ -33,56 +33,59 @@ struct Step {
 }
 
 enum Work {
-    Segment(Box<ModelProto>),
+    Segment(Box<Segment>),
     /// Computes its output out of its only input.
     Own(Operator),
 }
 
 impl Plan {
-    /// Plans the evaluation of a graph.
-    ///
-    /// # Errors
-    /// The graph has an output that nothing computes.
+    /// Plans the evaluation of a graph; an output that nothing computes is an error.
     pub fn new(graph: &GraphProto, constants: &HashMap<String, Tensor>) -> std::result::Result<Plan, CaseFailure> {
-        let groups = group(&graph.node, constants);
-        let reads: Vec<BTreeSet<&str>> = groups.iter().map(|(nodes, own)| reads_of(nodes, own.is_some())).collect();
-        let is_output: HashSet<&str> = graph.output.iter().map(|output| output.name.as_str()).collect();
-        let mut last_read: HashMap<&str, usize> = HashMap::new();
-        for (index, names) in reads.iter().enumerate() {
-            last_read.extend(names.iter().map(|&name| (name, index)));
-        }
-        let owned = |names: &mut dyn Iterator<Item = &str>| names.map(str::to_owned).collect::<Vec<String>>();
         let mut known: HashSet<&str> = graph.input.iter().map(|input| input.name.as_str()).collect();
         known.extend(constants.keys().map(String::as_str));
-        let mut steps = Vec::new();
-        for (index, (nodes, operator)) in groups.into_iter().enumerate() {
-            let writes: BTreeSet<&str> = nodes.iter().flat_map(|node| &node.output).map(String::as_str).collect();
-            let is_kept = |name: &&str| is_output.contains(name) || last_read.get(name).is_some_and(|&at| at > index);
-            // A name that is not known here belongs to a subgraph.
-            let inputs = owned(&mut reads[index].iter().copied().filter(|name| known.contains(name)));
-            let expired = owned(&mut reads[index].iter().copied().filter(|name| !is_kept(name)));
-            let outputs = owned(&mut writes.iter().copied().filter(is_kept));
-            let work = match operator {
-                Some(operator) => Work::Own(operator),
-                None => Work::Segment(Box::new(small_model(nodes, &outputs))),
-            };
-            steps.push(Step { work, inputs, outputs, expired });
-            known.extend(writes);
+        let mut groups: Vec<(Vec<&NodeProto>, Option<Operator>)> = Vec::new();
+        for node in &graph.node {
+            match (Operator::of(node, constants), groups.last_mut()) {
+                (None, Some((segment, None))) if segment.len() < NODES_PER_SEGMENT => segment.push(node),
+                (operator, _) => groups.push((vec![node], operator)),
+            }
         }
-        if let Some(output) = is_output.iter().find(|name| !known.contains(*name)) {
+        let mut planned = Vec::new();
+        for (nodes, operator) in groups {
+            let mut reads = BTreeSet::new();
+            match operator {
+                // The other inputs are constants, which the operator holds.
+                Some(_) => reads.extend(nodes[0].input.first().map(String::as_str)),
+                None => nodes.iter().for_each(|node| collect_reads(node, &mut reads)),
+            }
+            // A name that is not known yet belongs to the step itself, or to a subgraph of it.
+            reads.retain(|name| known.contains(name));
+            known.extend(nodes.iter().flat_map(|node| &node.output).map(String::as_str));
+            planned.push((nodes, operator, reads));
+        }
+        let mut kept: HashSet<&str> = graph.output.iter().map(|output| output.name.as_str()).collect();
+        if let Some(output) = kept.iter().find(|name| !known.contains(*name)) {
             return Err(CaseFailure::failed(format!("nothing computes the output {output:?}")));
         }
-        let is_read = |name: &String| is_output.contains(name.as_str()) || last_read.contains_key(name.as_str());
-        let constants = constants.iter().filter(|(name, _)| is_read(name));
+        // From the last step to the first: what is read later is kept.
+        let mut steps = Vec::new();
+        for (nodes, operator, reads) in planned.into_iter().rev() {
+            let own = nodes.iter().flat_map(|node| &node.output);
+            let outputs: Vec<String> = own.filter(|name| kept.contains(name.as_str())).cloned().collect();
+            let inputs = reads.iter().map(|&name| name.to_owned()).collect();
+            let expired = reads.into_iter().filter(|&name| kept.insert(name)).map(str::to_owned).collect();
+            let segment = || Segment::new(nodes.into_iter().cloned().collect(), &outputs);
+            let work = operator.map_or_else(|| Work::Segment(Box::new(segment())), Work::Own);
+            steps.push(Step { work, inputs, outputs, expired });
+        }
+        steps.reverse();
+        let constants = constants.iter().filter(|(name, _)| kept.contains(name.as_str()));
         let constants = constants.map(|(name, tensor)| (name.clone(), tensor.clone())).collect();
         let names = |values: &[ValueInfoProto]| values.iter().map(|value| value.name.clone()).collect();
         Ok(Plan { constants, steps, inputs: names(&graph.input), outputs: names(&graph.output) })
     }
 
     /// Evaluates the graph, whose inputs and outputs are in its own order.
-    ///
-    /// # Errors
-    /// An input is missing, or a node cannot be evaluated.
     pub fn run(&self, inputs: &[Tensor]) -> Result<Vec<Tensor>> {
         let mut values: HashMap<&str, Tensor> =
             self.inputs.iter().map(String::as_str).zip(inputs.iter().cloned()).collect();
@@ -92,9 +95,9 @@ impl Plan {
         };
         for Step { work, inputs, outputs, expired } in &self.steps {
             match work {
-                Work::Segment(model) => {
+                Work::Segment(segment) => {
                     let given = inputs.iter().map(|name| Ok((name.clone(), find(&values, name)?)));
-                    let mut computed = candle_onnx::simple_eval(model, given.collect::<Result<_>>()?)?;
+                    let mut computed = segment.evaluate(given.collect::<Result<_>>()?)?;
                     let computed = outputs.iter().filter_map(|name| Some((name.as_str(), computed.remove(name)?)));
                     values.extend(computed);
                 }
@@ -120,37 +123,6 @@ impl Plan {
     }
 }
 
-/// The nodes of each step, with the operator that computes them if it is not `candle-onnx`.
-fn group<'a>(
-    nodes: &'a [NodeProto],
-    constants: &HashMap<String, Tensor>,
-) -> Vec<(Vec<&'a NodeProto>, Option<Operator>)> {
-    let mut groups: Vec<(Vec<&NodeProto>, Option<Operator>)> = Vec::new();
-    for node in nodes {
-        match (Operator::of(node, constants), groups.last_mut()) {
-            (None, Some((segment, None))) if segment.len() < NODES_PER_SEGMENT => segment.push(node),
-            (operator, _) => groups.push((vec![node], operator)),
-        }
-    }
-    groups
-}
-
-/// The names that a step needs from others, among them names that only its subgraphs know.
-fn reads_of<'a>(nodes: &[&'a NodeProto], is_own: bool) -> BTreeSet<&'a str> {
-    if is_own {
-        // The other inputs are constants, which the operator holds.
-        return BTreeSet::from([nodes[0].input[0].as_str()]);
-    }
-    let (mut names, mut written) = (BTreeSet::new(), HashSet::new());
-    for node in nodes {
-        let mut of_node = BTreeSet::new();
-        collect_reads(node, &mut of_node);
-        names.extend(of_node.into_iter().filter(|name| !written.contains(name)));
-        written.extend(node.output.iter().map(String::as_str));
-    }
-    names
-}
-
 /// Collects the names that a node reads, also in its subgraphs, which see the values of the graph around them.
 fn collect_reads<'a>(node: &'a NodeProto, names: &mut BTreeSet<&'a str>) {
     names.extend(node.input.iter().map(String::as_str).filter(|name| !name.is_empty()));
@@ -162,18 +134,11 @@ fn collect_reads<'a>(node: &'a NodeProto, names: &mut BTreeSet<&'a str>) {
     }
 }
 
-fn small_model(nodes: Vec<&NodeProto>, outputs: &[String]) -> ModelProto {
-    let output = outputs.iter().map(|name| ValueInfoProto { name: name.clone(), ..ValueInfoProto::default() });
-    let node = nodes.into_iter().cloned().collect();
-    let graph = GraphProto { node, output: output.collect(), ..GraphProto::default() };
-    ModelProto { graph: Some(graph), ..ModelProto::default() }
-}
-
 #[cfg(test)]
 pub(super) mod tests {
     use candle_core::{DType, Device};
-    use candle_onnx::onnx::AttributeProto;
     use candle_onnx::onnx::attribute_proto::AttributeType;
+    use candle_onnx::onnx::{AttributeProto, ModelProto};
 
     use super::*;
 

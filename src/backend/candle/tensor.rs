@@ -14,10 +14,6 @@ impl From<candle_core::Error> for CaseFailure {
     }
 }
 
-/// The device of that name.
-///
-/// # Errors
-/// `unavailable`: candle has no such device here.
 pub fn device_of(name: &str) -> Result<Device, CaseFailure> {
     let unavailable = |feature: &str, error: candle_core::Error| {
         let first = error.to_string();

@@ -33,9 +33,6 @@ pub(super) struct OpenVinoRuntime {
 
 impl OpenVinoRuntime {
     /// Tells the device how to compile graphs.
-    ///
-    /// # Errors
-    /// `unsupported`: the device cannot compute so.
     pub(super) fn new(core: &mut Core, request: &LoadRequest<'_>) -> Result<Self, CaseFailure> {
         let (device, dtype, threads) = (request.device.to_uppercase(), request.dtype, request.threads);
         let runtime = OpenVinoRuntime { device, dtype, threads };
@@ -102,7 +99,6 @@ impl OpenVinoRuntime {
 
     /// The index of the graph for inputs of these shapes, which is compiled on the first call.
     fn compiled(&self, graph: &mut Graph, shapes: Vec<Rc<[usize]>>) -> Result<usize, CaseFailure> {
-        let shapes = if graph.grows { None } else { Some(shapes) };
         if let Some(place) = graph.compiled.iter().position(|compiled| compiled.shapes == shapes) {
             return Ok(place);
         }
@@ -115,10 +111,10 @@ impl OpenVinoRuntime {
         Ok(graph.compiled.len() - 1)
     }
 
-    fn compile(&self, graph: &mut Graph, shapes: Option<Vec<Rc<[usize]>>>) -> Result<Compiled, CaseFailure> {
+    fn compile(&self, graph: &mut Graph, shapes: Vec<Rc<[usize]>>) -> Result<Compiled, CaseFailure> {
         let mut core = core()?;
         self.configure(&mut core)?;
-        if let Some(shapes) = &shapes {
+        if !shapes.is_empty() {
             let fixed = shapes.iter().map(|shape| {
                 let dimensions: Vec<i64> = shape.iter().map(|&size| size as i64).collect();
                 PartialShape::new_static(dimensions.len() as i64, &dimensions)
@@ -164,9 +160,9 @@ impl Graph {
     }
 }
 
-/// A compiled graph, for inputs of certain shapes or of any.
+/// A compiled graph for inputs of these shapes; without any, for all that the file allows.
 struct Compiled {
-    shapes: Option<Vec<Rc<[usize]>>>,
+    shapes: Vec<Rc<[usize]>>,
     model: CompiledModel,
     /// The requests that have run so far. A request runs again when nobody else holds it.
     requests: Vec<Rc<InferRequest>>,
@@ -179,7 +175,7 @@ struct Compiled {
 impl Compiled {
     /// Finds the named inputs and outputs. A tensor may have several names, and OpenVINO always returns the same one of
     /// them. Without names the outputs are all outputs of the graph.
-    fn new(model: CompiledModel, part: &Part, shapes: Option<Vec<Rc<[usize]>>>) -> Result<Self, CaseFailure> {
+    fn new(model: CompiledModel, part: &Part, shapes: Vec<Rc<[usize]>>) -> Result<Self, CaseFailure> {
         let known = |tensor: &TensorSpec, node: Result<Node, InferenceError>| {
             node.and_then(|node| node.get_name()).unwrap_or_else(|_| tensor.name.clone())
         };

@@ -13,9 +13,6 @@ use crate::backend::interface::DeviceReport;
 use crate::definition::CaseFailure;
 use crate::paths::{Paths, variable};
 
-/// OpenVINO's devices, as case ids name them.
-const DEVICES: [&str; 3] = ["cpu", "gpu", "npu"];
-
 /// The library of the release that `scripts/setup` pins.
 const LIBRARY: &str = "libopenvino_c.so.2641";
 
@@ -57,9 +54,6 @@ fn read_build_number(path: &Path) -> anyhow::Result<String> {
 }
 
 /// The process's one `Core`.
-///
-/// # Errors
-/// `unavailable`: there is no library that can be loaded.
 pub(super) fn core() -> Result<MutexGuard<'static, Core>, CaseFailure> {
     static CORE: OnceCell<Mutex<Core>> = OnceCell::new();
     let open = || -> anyhow::Result<Mutex<Core>> {
@@ -79,7 +73,7 @@ pub(super) fn find_devices() -> Vec<DeviceReport> {
         described.map(|description| description.trim().to_owned()).map_err(missing)
     };
     let report = |device| DeviceReport::certain(device, describe(device).map_err(|failure| failure.message));
-    DEVICES.map(report).into()
+    ["cpu", "gpu", "npu"].map(report).into()
 }
 
 /// The device of case ids: `gpu` for OpenVINO's `GPU` and `GPU.0`, which are the same.

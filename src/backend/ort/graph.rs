@@ -1,4 +1,4 @@
-//! A part of a model as a session of ONNX Runtime.
+//! A part of a model as a session of ONNX Runtime, and its tensors and errors in the words of the other backends.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -6,17 +6,17 @@ use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use ort::memory::{AllocationDevice, AllocatorType, MemoryInfo, MemoryType};
-use ort::session::builder::SessionBuilder;
 use ort::session::{IoBinding, Session as OrtRuntimeSession, SessionInputValue};
-use ort::value::DynValue;
+use ort::value::{
+    DynTensor, DynTensorValueType, DynValue, PrimitiveTensorElementType, Tensor, TensorElementType, ValueType,
+};
 
-use super::library;
 use super::provider::Provider;
-use super::values::{to_host, to_value};
+use crate::backend::failure::classify;
 use crate::backend::graphs::{Runtime, largest_of_rows, places};
 use crate::backend::interface::LoadRequest;
 use crate::definition::{BATCH, CaseFailure, Dimension, Part, Phase, SEQUENCE};
-use crate::fixture::HostTensor;
+use crate::fixture::{HostTensor, TensorData, with_values};
 use crate::onnx::Source;
 
 /// How graphs run.
@@ -27,14 +27,6 @@ pub struct OrtRuntime {
 
 /// Memory of a device, with the device's number.
 pub struct DeviceMemory(pub AllocationDevice<'static>, pub i32);
-
-/// How a session is opened.
-pub struct Opening<'a> {
-    pub request: &'a LoadRequest<'a>,
-    pub provider: &'static Provider,
-    /// The folder of the session's profile. A profiled session may use the CPU too, so that the profile shows for what.
-    pub profile: Option<&'a Path>,
-}
 
 /// A session, and the inputs that are bound to it.
 pub struct OrtGraph {
@@ -50,20 +42,30 @@ pub struct OrtGraph {
 }
 
 impl OrtGraph {
-    /// Opens a session of a part.
-    ///
-    /// # Errors
-    /// The provider is not there or does not take the whole graph, or the file is not what the definition says.
-    pub fn load(part: &Part, path: &Path, opening: &Opening<'_>) -> Result<Self, CaseFailure> {
-        let mut builder = opening.builder()?;
-        if opening.provider.device != "cpu" {
-            for (symbol, size) in opening.sizes(part, path)? {
+    /// Opens a session of a part. One with a folder for its profile may use the CPU too, so that the profile shows for what.
+    pub fn load(
+        (part, path): (&Part, &Path),
+        request: &LoadRequest<'_>,
+        provider: &'static Provider,
+        profile: Option<&Path>,
+    ) -> Result<Self, CaseFailure> {
+        let builder = OrtRuntimeSession::builder(provider.environment()?)?;
+        let builder = builder.with_intra_threads(request.threads)?.with_inter_threads(1)?;
+        let mut builder = provider.register(builder, request.device, request.threads)?;
+        let is_accelerator = provider.device != "cpu";
+        if let Some(folder) = profile {
+            builder = builder.with_profiling(folder.join("profile"))?;
+        } else if is_accelerator {
+            builder = builder.with_disable_cpu_fallback()?;
+        }
+        if is_accelerator {
+            for (symbol, size) in sizes(part, path, request)? {
                 builder = builder.with_dimension_override(symbol, size)?;
             }
         }
         let start = Instant::now();
         let session = builder.commit_from_file(path)?;
-        let compilation = (opening.provider.device == "tensorrt").then(|| start.elapsed());
+        let compilation = (provider.device == "tensorrt").then(|| start.elapsed());
         let defined: Vec<&str> = part.inputs.iter().map(|input| input.name.as_str()).collect();
         let inputs = places(session.inputs().iter().map(|input| input.name()), &defined, path.display())?;
         let named: Vec<&str> = session.outputs().iter().map(|output| output.name()).collect();
@@ -75,39 +77,25 @@ impl OrtGraph {
     }
 }
 
-impl Opening<'_> {
-    fn builder(&self) -> Result<SessionBuilder, CaseFailure> {
-        let LoadRequest { device, threads, .. } = *self.request;
-        let builder = OrtRuntimeSession::builder(library::environment(self.provider)?)?;
-        let builder = builder.with_intra_threads(threads)?.with_inter_threads(1)?;
-        let builder = self.provider.register(builder, device, threads)?;
-        Ok(match self.profile {
-            Some(folder) => builder.with_profiling(folder.join("profile"))?,
-            None if self.provider.device == "cpu" => builder,
-            None => builder.with_disable_cpu_fallback()?,
-        })
-    }
-
-    /// What the case puts in for the open dimensions of the part's inputs, by the names that the file gives them:
-    /// accelerators compile for them, and what depends on sizes alone is computed beforehand.
-    fn sizes(&self, part: &Part, path: &Path) -> Result<BTreeMap<String, i64>, CaseFailure> {
-        let is_whole = matches!(self.request.phase, Phase::Forward | Phase::Encoder);
-        let mut sizes = BTreeMap::new();
-        for own in Source::read(path)?.graph.inputs {
-            let Some(input) = part.inputs.iter().find(|input| input.name == own.name) else { continue };
-            for (dimension, open) in input.shape.iter().zip(own.dimensions()) {
-                let size = match dimension {
-                    Dimension::Symbol(name) if name == BATCH => Some(self.request.sizes.batch),
-                    // A generative model's parts see the prompt, and then one token a step.
-                    Dimension::Symbol(name) if name == SEQUENCE && is_whole => self.request.sizes.sequence,
-                    _ => None,
-                };
-                let symbol = open.symbol.as_ref().filter(|symbol| !symbol.is_empty());
-                sizes.extend(symbol.cloned().zip(size.and_then(|size| i64::try_from(size).ok())));
-            }
+/// What the case puts in for the open dimensions of the part's inputs, by the names that the file gives them: accelerators
+/// compile for them, and what depends on sizes alone is computed beforehand.
+fn sizes(part: &Part, path: &Path, request: &LoadRequest<'_>) -> Result<BTreeMap<String, i64>, CaseFailure> {
+    let is_whole = matches!(request.phase, Phase::Forward | Phase::Encoder);
+    let mut sizes = BTreeMap::new();
+    for own in Source::read(path)?.graph.inputs {
+        let Some(input) = part.inputs.iter().find(|input| input.name == own.name) else { continue };
+        for (dimension, open) in input.shape.iter().zip(own.dimensions()) {
+            let size = match dimension {
+                Dimension::Symbol(name) if name == BATCH => Some(request.sizes.batch),
+                // A generative model's parts see the prompt, and then one token a step.
+                Dimension::Symbol(name) if name == SEQUENCE && is_whole => request.sizes.sequence,
+                _ => None,
+            };
+            let symbol = open.symbol.as_ref().filter(|symbol| !symbol.is_empty());
+            sizes.extend(symbol.cloned().zip(size.and_then(|size| i64::try_from(size).ok())));
         }
-        Ok(sizes)
     }
+    Ok(sizes)
 }
 
 impl Runtime for OrtRuntime {
@@ -165,16 +153,54 @@ impl Runtime for OrtRuntime {
     }
 }
 
+impl<T> From<ort::Error<T>> for CaseFailure {
+    fn from(error: ort::Error<T>) -> Self {
+        classify(error)
+    }
+}
+
+/// A tensor in the host's memory, of the same shape.
+fn to_value(tensor: &HostTensor) -> ort::Result<DynTensor> {
+    let shape = tensor.shape.clone();
+    Ok(with_values!(&tensor.data, values => Tensor::from_array((shape, values.clone()))?.upcast()))
+}
+
+/// A copy on the host, of the same shape, from whatever memory the tensor is in.
+fn to_host(value: &DynValue) -> Result<HostTensor, CaseFailure> {
+    let ValueType::Tensor { ty, .. } = value.dtype() else {
+        return Err(CaseFailure::unsupported(format!("an output is {} and not a tensor", value.dtype())));
+    };
+    let tensor = value.view().downcast::<DynTensorValueType>()?;
+    if !tensor.memory_info().is_cpu_accessible() {
+        return to_host(&tensor.to(AllocationDevice::CPU, 0)?.into_dyn());
+    }
+    fn widened<T: PrimitiveTensorElementType + Copy + Into<f32>>(value: &DynValue) -> ort::Result<TensorData> {
+        let values: Vec<f32> = value.try_extract_tensor::<T>()?.1.iter().map(|&value| value.into()).collect();
+        Ok(values.into())
+    }
+    let data = match ty {
+        TensorElementType::Float32 => value.try_extract_tensor::<f32>()?.1.to_vec().into(),
+        TensorElementType::Float16 => widened::<half::f16>(value)?,
+        TensorElementType::Bfloat16 => widened::<half::bf16>(value)?,
+        TensorElementType::Float64 => value.try_extract_tensor::<f64>()?.1.to_vec().into(),
+        TensorElementType::Int32 => value.try_extract_tensor::<i32>()?.1.to_vec().into(),
+        TensorElementType::Int64 => value.try_extract_tensor::<i64>()?.1.to_vec().into(),
+        TensorElementType::Uint8 => value.try_extract_tensor::<u8>()?.1.to_vec().into(),
+        TensorElementType::Bool => value.try_extract_tensor::<bool>()?.1.to_vec().into(),
+        other => return Err(CaseFailure::unsupported(format!("an output has the element type {other}"))),
+    };
+    Ok(HostTensor { shape: tensor.shape().iter().map(|&size| size.max(0) as usize).collect(), data })
+}
+
 #[cfg(test)]
 mod tests {
     use super::super::provider::provider_of;
     use super::*;
-    use crate::fixture::TensorData;
 
     #[test]
     fn bound_inputs_compute_the_same_and_are_copied_once() {
         let provider = provider_of("cpu").unwrap();
-        let environment = match library::environment(provider) {
+        let environment = match provider.environment() {
             Ok(environment) => environment,
             Err(why) => {
                 eprintln!("left out: {why}");

@@ -6,11 +6,8 @@
 //! own the inputs and outputs of a forward pass stay in that memory.
 
 mod graph;
-mod library;
 mod profile;
 mod provider;
-mod registration;
-mod values;
 
 use std::ffi::OsString;
 use std::path::Path;
@@ -19,13 +16,12 @@ use anyhow::Context;
 use ort::memory::AllocationDevice;
 use ort::value::Tensor;
 
-use self::graph::{DeviceMemory, Opening, OrtGraph, OrtRuntime};
+use self::graph::{DeviceMemory, OrtGraph, OrtRuntime};
 use self::provider::{PROVIDERS, Provider, provider_of};
 use crate::backend::artifact::{Format, check_artifact, names, parts_of};
 use crate::backend::cuda::cuda_environment;
 use crate::backend::graphs::open_session;
-use crate::backend::interface::{Backend, DeviceReport, LoadRequest, Placement, Session};
-use crate::backend::trace::Trace;
+use crate::backend::interface::{Backend, DeviceReport, LoadRequest, Placement, Session, Trace};
 use crate::definition::{CaseFailure, Dtype, Model, Phase, device_index, device_kind};
 use crate::fixture::HostTensor;
 
@@ -38,7 +34,7 @@ impl Backend for Ort {
     fn devices(&self) -> Vec<DeviceReport> {
         let report = |provider: &Provider| {
             let needs_probe = provider.device != "cpu";
-            let availability = library::check(provider).map_err(|error| error.to_string());
+            let availability = provider.check().map_err(|error| error.to_string());
             DeviceReport { device: provider.device.clone(), availability, needs_probe }
         };
         PROVIDERS.iter().map(report).collect()
@@ -46,7 +42,7 @@ impl Backend for Ort {
 
     fn probe(&self, device: &str) -> Result<String, CaseFailure> {
         let provider = provider_of(device)?;
-        let builder = ort::session::Session::builder(library::environment(provider)?)?;
+        let builder = ort::session::Session::builder(provider.environment()?)?;
         let mut builder = provider.register(builder, device, 1)?.with_disable_cpu_fallback()?;
         let mut session = builder.commit_from_memory(PROBE)?;
         let input = Tensor::from_array(([1_usize, 4], vec![1.0_f32, -2.0, 3.0, -4.0]))?;
@@ -58,8 +54,8 @@ impl Backend for Ort {
             let name = &provider.name;
             return Err(CaseFailure::failed(format!("{name} computes {computed:?} for x + relu(x) of [1, -2, 3, -4]")));
         }
-        let version = library::version(provider).unwrap_or_default();
-        let hardware = describe_hardware(provider).map(|words| format!(" {words}")).unwrap_or_default();
+        let version = provider.library_version().unwrap_or_default();
+        let hardware = provider.hardware().map(|(_, words)| format!(" {words}")).unwrap_or_default();
         Ok(format!("{} of ONNX Runtime {version}{hardware}", provider.name))
     }
 
@@ -72,7 +68,7 @@ impl Backend for Ort {
     }
 
     fn library_version(&self, device: &str) -> Option<String> {
-        Some(provider_of(device).ok().and_then(library::version).unwrap_or_default())
+        Some(provider_of(device).ok().and_then(Provider::library_version).unwrap_or_default())
     }
 
     fn check_model(&self, model: &Model, dtype: Dtype) -> Result<(), CaseFailure> {
@@ -106,8 +102,8 @@ fn open(request: &LoadRequest<'_>, profile: Option<&Path>) -> Result<Box<dyn Ses
         return Err(CaseFailure::unsupported(format!("{name} has no {dtype} here, but {dtypes}")));
     }
     let parts = parts_of(request, Format::Onnx)?;
-    let opening = Opening { request, provider, profile };
-    let graphs = parts.iter().map(|(part, file)| OrtGraph::load(part, file, &opening)).collect::<Result<_, _>>()?;
+    let graphs =
+        parts.iter().map(|&part| OrtGraph::load(part, request, provider, profile)).collect::<Result<_, _>>()?;
     // A profiled session may use the CPU too, and the steps of generation hand values to each other through the host.
     let is_whole = matches!(request.phase, Phase::Forward | Phase::Encoder);
     let memory = if is_whole && profile.is_none() { memory(request.device) } else { None };
@@ -124,16 +120,6 @@ fn open(request: &LoadRequest<'_>, profile: Option<&Path>) -> Result<Box<dyn Ses
         ..Placement::default()
     };
     open_session(request, OrtRuntime { memory }, &parts, graphs, placement)
-}
-
-/// What is behind a plugin's device; `None` for providers that are no plugins.
-fn describe_hardware(provider: &'static Provider) -> Option<String> {
-    let (device_type, vendor) = provider.hardware()?;
-    match (provider.device.as_str(), device_type) {
-        ("webgpu", "cpu") => Some(format!("on a software driver ({vendor} CPU)")),
-        ("qnn", "cpu") => Some(format!("on Qualcomm's emulator ({vendor} CPU)")),
-        _ => Some(format!("on a {} of {vendor}", device_type.to_uppercase())),
-    }
 }
 
 /// The memory of a device in which ONNX Runtime can keep tensors; `None` if tensors are in the host's.
@@ -155,7 +141,7 @@ fn executor(provider: &'static Provider, is_bound: bool) -> Option<String> {
         (true, false) => Some("inputs and outputs copied in each call".to_owned()),
         (false, _) => None,
     };
-    let notes: Vec<String> = describe_hardware(provider).into_iter().chain(tensors).collect();
+    let notes: Vec<String> = provider.hardware().map(|(_, words)| words).into_iter().chain(tensors).collect();
     (!notes.is_empty()).then(|| format!("{} {}", provider.name, notes.join(", ")))
 }
 

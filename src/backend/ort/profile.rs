@@ -9,16 +9,14 @@ use std::path::Path;
 use anyhow::{Context, ensure};
 use serde::Deserialize;
 
-use crate::backend::trace::Trace;
+use crate::backend::interface::Trace;
 use crate::definition::Dtype;
 
-#[derive(Deserialize)]
+#[derive(Default, Deserialize)]
+#[serde(default)]
 struct Event {
-    #[serde(default)]
     cat: String,
-    #[serde(default)]
     name: String,
-    #[serde(default)]
     args: Arguments,
 }
 
@@ -40,9 +38,6 @@ const PRODUCTS: [&str; 9] = ["Attention", "Conv", "Einsum", "GRU", "Gemm", "LSTM
 const QUANTISED: [&str; 4] = ["Bnb4", "DynamicQuantize", "Integer", "NBits"];
 
 /// Reads the profiles of a folder, which a session on `provider` has written.
-///
-/// # Errors
-/// A file is no profile, or no profile names a node.
 pub fn read(folder: &Path, provider: &str) -> anyhow::Result<Trace> {
     let mut trace = Trace { asked_for: provider.into(), ..Trace::default() };
     for entry in fs_err::read_dir(folder)? {

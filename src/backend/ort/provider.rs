@@ -1,11 +1,23 @@
-//! ONNX Runtime's execution providers: the device of each, and where it comes from.
+//! ONNX Runtime's execution providers: the device of each, the shared library that has it, and how a session gets it. A process
+//! loads one library; the device decides which.
 
 use std::collections::BTreeMap;
+use std::ffi::CStr;
+use std::num::NonZeroUsize;
+use std::path::PathBuf;
 use std::sync::LazyLock;
 
+use anyhow::{Context, bail};
+use once_cell::sync::OnceCell;
+use ort::device::Device;
+use ort::environment::Environment;
+use ort::ep::{self, ArbitrarilyConfigurableExecutionProvider, ExecutionProvider, ExecutionProviderDispatch};
+use ort::logging::LogLevel;
+use ort::session::builder::SessionBuilder;
 use serde::Deserialize;
 
-use crate::definition::{CaseFailure, Dtype, device_kind};
+use crate::definition::{CaseFailure, Dtype, device_index, device_kind};
+use crate::paths::{Paths, variable};
 
 /// An execution provider, as `providers.toml` describes it.
 #[derive(Deserialize)]
@@ -28,9 +40,6 @@ pub static PROVIDERS: LazyLock<Vec<Provider>> = LazyLock::new(|| {
 });
 
 /// The provider for a device.
-///
-/// # Errors
-/// `unavailable`: there is none.
 pub fn provider_of(device: &str) -> Result<&'static Provider, CaseFailure> {
     let found = PROVIDERS.iter().find(|provider| provider.device == device_kind(device));
     found.ok_or_else(|| CaseFailure::unavailable(format!("ort has no device {device:?}")))
@@ -45,4 +54,173 @@ impl Provider {
             _ => format!("set ORT_DYLIB_PATH to a library that was built with {}", self.name),
         }
     }
+
+    /// The library that has the provider: that of `ORT_DYLIB_PATH`, or the one of `.native/`.
+    pub fn library(&self) -> PathBuf {
+        let file = if cfg!(target_os = "macos") { "libonnxruntime.dylib" } else { "libonnxruntime.so" };
+        let packaged = || Paths::find().native().join(&self.package).join(file);
+        variable("ORT_DYLIB_PATH").map_or_else(packaged, PathBuf::from)
+    }
+
+    /// The provider's own library, if it is a plugin.
+    fn plugin_library(&self) -> Option<PathBuf> {
+        self.plugin.as_ref().map(|plugin| Paths::find().native().join(plugin))
+    }
+
+    /// Checks that the library and the provider's plugin exist; an error says what adds them. Returns the library's path.
+    pub fn check(&self) -> anyhow::Result<String> {
+        match self.device.as_str() {
+            "mps" if !cfg!(target_os = "macos") => bail!("CoreML is a part of macOS"),
+            "webnn" => bail!("WebNN needs a browser, and there is no worker in a browser yet"),
+            _ => {}
+        }
+        let library = self.library();
+        if !library.is_file() {
+            let with = if self.device == "cpu" { String::new() } else { format!(" with {}", self.name) };
+            bail!("ONNX Runtime{with} is not at {}; {}", library.display(), self.how_to_add());
+        }
+        if let Some(plugin) = self.plugin_library().filter(|plugin| !plugin.is_file()) {
+            bail!("the plugin {} is not there; {}", plugin.display(), self.how_to_add());
+        }
+        Ok(library.display().to_string())
+    }
+
+    /// The process's one environment, with the provider's plugin in it.
+    pub fn environment(&'static self) -> Result<&'static Environment, CaseFailure> {
+        static ENVIRONMENT: OnceCell<(&'static Provider, Environment)> = OnceCell::new();
+        let open = || -> anyhow::Result<_> {
+            self.check()?;
+            let environment = ort::init_from(self.library())?.with_name("inferbench").with_telemetry(false).build()?;
+            // Providers warn once per session, and errors are returned.
+            let is_debugged = std::env::var_os(crate::backend::DEBUG).is_some();
+            environment.set_log_level(if is_debugged { LogLevel::Verbose } else { LogLevel::Fatal });
+            if let Some(plugin) = self.plugin_library() {
+                environment.register_ep_library(&self.device, &plugin)?;
+            }
+            Ok((self, environment))
+        };
+        let opened = ENVIRONMENT.get_or_try_init(open).map_err(|error| CaseFailure::unavailable(format!("{error:#}")));
+        let (loaded, environment) = opened?;
+        // Once a plugin is registered, sessions without a provider run on it too: so a process has one provider.
+        if loaded.name != self.name {
+            let message = format!("this process has ONNX Runtime for {}, not {}", loaded.name, self.name);
+            return Err(CaseFailure::failed(message));
+        }
+        Ok(environment)
+    }
+
+    /// The version that the library reports; `None` if it cannot be loaded.
+    pub fn library_version(&'static self) -> Option<String> {
+        self.environment().ok()?;
+        // SAFETY: the library that `environment` has loaded is loaded once more, which adds a reference and runs nothing;
+        // the symbol and both fields are ONNX Runtime's stable C entry point, and the string is static.
+        unsafe {
+            let library = libloading::Library::new(self.library()).ok()?;
+            let entry: libloading::Symbol<unsafe extern "C" fn() -> *const ort::sys::OrtApiBase> =
+                library.get(b"OrtGetApiBase").ok()?;
+            let base = entry().as_ref()?;
+            Some(CStr::from_ptr((base.GetVersionString)()).to_string_lossy().into_owned())
+        }
+    }
+
+    /// Puts the provider into a session on `device`, and nothing besides it.
+    pub fn register(
+        &'static self,
+        builder: SessionBuilder,
+        device: &str,
+        threads: usize,
+    ) -> Result<SessionBuilder, CaseFailure> {
+        let unavailable = |error: ort::Error<SessionBuilder>| CaseFailure::unavailable(error.to_string());
+        if self.plugin.is_none() {
+            let index = i32::try_from(device_index(device)).unwrap_or(i32::MAX);
+            let made = self.built_in(index, threads)?.ok_or_else(|| {
+                let (library, name, hint) = (self.library(), &self.name, self.how_to_add());
+                CaseFailure::unavailable(format!("{} has no {name}; {hint}", library.display()))
+            })?;
+            return builder.with_execution_providers([made.error_on_failure()]).map_err(unavailable);
+        }
+        let options = if self.device == "qnn" { qnn_options() } else { Ok(BTreeMap::new()) };
+        let options = options.map_err(|error| CaseFailure::unavailable(format!("{error:#}")))?;
+        let options: Vec<(String, String)> =
+            options.into_iter().map(|(key, value)| (format!("{}.{key}", self.name), value)).collect();
+        let missing = || CaseFailure::unavailable(format!("{} finds no device here", self.name));
+        let device = self.plugin_device()?.ok_or_else(missing)?;
+        builder.with_devices([device], Some(&options)).map_err(unavailable)
+    }
+
+    /// A provider that is a part of the library; `None` if this library lacks it.
+    fn built_in(&self, index: i32, threads: usize) -> ort::Result<Option<ExecutionProviderDispatch>> {
+        fn there<P: ExecutionProvider + Into<ExecutionProviderDispatch>>(
+            provider: P,
+        ) -> ort::Result<Option<ExecutionProviderDispatch>> {
+            Ok(P::is_available()?.then(|| provider.into()))
+        }
+        match self.device.as_str() {
+            "cpu" => there(ep::CPU::default().with_arena_allocator(true)),
+            // With TensorFloat-32 the dtype would be f32 by name only.
+            "cuda" => there(ep::CUDA::default().with_device_id(index).with_tf32(false)),
+            "tensorrt" => there(ep::TensorRT::default().with_device_id(index)),
+            "rocm" => there(ep::MIGraphX::default().with_device_id(index)),
+            "mps" => there(ep::CoreML::default()),
+            "openvino" => {
+                let properties = serde_json::json!({ "CPU": {
+                    "INFERENCE_PRECISION_HINT": "f32",
+                    "INFERENCE_NUM_THREADS": threads.to_string(),
+                    "NUM_STREAMS": "1",
+                }});
+                let provider = ep::OpenVINO::default().with_device_type("CPU");
+                there(provider.with_arbitrary_config("load_config", properties.to_string()))
+            }
+            "xnnpack" => {
+                let threads = NonZeroUsize::new(threads).unwrap_or(NonZeroUsize::MIN);
+                there(ep::XNNPACK::default().with_intra_op_num_threads(threads))
+            }
+            _ => Ok(None),
+        }
+    }
+
+    /// The device type (`cpu`, `gpu` or `npu`) behind a plugin's device, and a description of it.
+    pub fn hardware(&'static self) -> Option<(&'static str, String)> {
+        self.plugin.as_ref()?;
+        let device = self.plugin_device().ok()??;
+        let hardware = device.hardware_device();
+        let device_type = match hardware.ty() {
+            ort::memory::DeviceType::CPU => "cpu",
+            ort::memory::DeviceType::GPU => "gpu",
+            ort::memory::DeviceType::NPU => "npu",
+            _ => return None,
+        };
+        let vendor = hardware.vendor().unwrap_or_default();
+        let words = match (self.device.as_str(), device_type) {
+            ("webgpu", "cpu") => format!("on a software driver ({vendor} CPU)"),
+            ("qnn", "cpu") => format!("on Qualcomm's emulator ({vendor} CPU)"),
+            _ => format!("on a {} of {vendor}", device_type.to_uppercase()),
+        };
+        Some((device_type, words))
+    }
+
+    fn plugin_device(&'static self) -> Result<Option<Device<'static>>, CaseFailure> {
+        let is_own = |device: &Device| device.ep().is_ok_and(|name| name == self.name);
+        Ok(self.environment()?.devices().find(is_own))
+    }
+}
+
+/// The variable with the path of QNN's options.
+const QNN_OPTIONS: &str = "INFERBENCH_QNN_OPTIONS";
+
+/// QNN's options out of the TOML file that [`QNN_OPTIONS`] names. There is no default chip, because figures of another chip
+/// than the user's would look like the user's.
+fn qnn_options() -> anyhow::Result<BTreeMap<String, String>> {
+    let path = variable(QNN_OPTIONS).with_context(|| {
+        format!(
+            "QNN has to know the chip: set {QNN_OPTIONS} to a TOML file with its options, such as `soc_model = \"57\"` and \
+             `htp_arch = \"75\"` for Snapdragon 8 Gen 3"
+        )
+    })?;
+    let text = fs_err::read_to_string(&path).context(QNN_OPTIONS)?;
+    let mut options: BTreeMap<String, String> = toml::from_str(&text).with_context(|| path.display().to_string())?;
+    // Without a path it is Qualcomm's emulator, which is a part of the package.
+    let emulator = || Paths::find().native().join("onnxruntime-qnn/libQnnHtp.so").display().to_string();
+    options.entry("backend_path".into()).or_insert_with(emulator);
+    Ok(options)
 }

@@ -7,9 +7,6 @@
 use crate::definition::CaseFailure;
 
 /// Loads libtorch, once per process.
-///
-/// # Errors
-/// `unavailable`: libtorch is not where it was when this executable was built, or lacks a function.
 pub fn load() -> Result<(), CaseFailure> {
     #[cfg(libtorch_at_run_time)]
     at_run_time::load().map_err(|error| CaseFailure::unavailable(format!("libtorch: {error:#}")))?;

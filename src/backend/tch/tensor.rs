@@ -33,9 +33,6 @@ pub fn dtype_of(kind: Kind) -> Option<Dtype> {
 }
 
 /// A weight of a safetensors file on the host, of the same shape.
-///
-/// # Errors
-/// `unsupported`: its element type is no floating-point one.
 pub fn weight(view: &TensorView<'_>) -> Result<Tensor, CaseFailure> {
     let kind = match view.dtype() {
         safetensors::Dtype::F64 => Kind::Double,
@@ -48,10 +45,6 @@ pub fn weight(view: &TensorView<'_>) -> Result<Tensor, CaseFailure> {
     Ok(Tensor::f_from_data_size(view.data(), &shape, kind)?)
 }
 
-/// The tensor in a value.
-///
-/// # Errors
-/// The value is no tensor.
 pub fn as_tensor(value: &IValue) -> Result<&Tensor, CaseFailure> {
     match value {
         IValue::Tensor(tensor) => Ok(tensor),
@@ -60,9 +53,6 @@ pub fn as_tensor(value: &IValue) -> Result<&Tensor, CaseFailure> {
 }
 
 /// A tensor on the host, of the same shape.
-///
-/// # Errors
-/// libtorch refuses the shape.
 pub fn to_tensor(tensor: &HostTensor) -> Result<Tensor, CaseFailure> {
     let shape: Vec<i64> = tensor.shape.iter().map(|&size| size as i64).collect();
     let flat = with_values!(&tensor.data, values => Tensor::from_slice(values));
@@ -70,9 +60,6 @@ pub fn to_tensor(tensor: &HostTensor) -> Result<Tensor, CaseFailure> {
 }
 
 /// The tensors of an output, in order, out of whatever containers they are in.
-///
-/// # Errors
-/// `unsupported`: the output holds something that is no tensor.
 pub fn collect_outputs(value: IValue, outputs: &mut Vec<Rc<IValue>>) -> Result<(), CaseFailure> {
     match value {
         IValue::Tensor(_) => outputs.push(Rc::new(value)),
@@ -80,14 +67,10 @@ pub fn collect_outputs(value: IValue, outputs: &mut Vec<Rc<IValue>>) -> Result<(
             outputs.extend(tensors.into_iter().map(|tensor| Rc::new(IValue::Tensor(tensor))));
         }
         IValue::Tuple(values) | IValue::GenericList(values) => {
-            for value in values {
-                collect_outputs(value, outputs)?;
-            }
+            values.into_iter().try_for_each(|value| collect_outputs(value, outputs))?;
         }
         IValue::GenericDict(entries) => {
-            for (_, value) in entries {
-                collect_outputs(value, outputs)?;
-            }
+            entries.into_iter().try_for_each(|(_, value)| collect_outputs(value, outputs))?;
         }
         IValue::None => {}
         other => return Err(CaseFailure::unsupported(format!("an output is {other:?} and not a tensor"))),
@@ -96,9 +79,6 @@ pub fn collect_outputs(value: IValue, outputs: &mut Vec<Rc<IValue>>) -> Result<(
 }
 
 /// A copy on the host, of the same shape.
-///
-/// # Errors
-/// `unsupported`: the host has no such element type.
 pub fn to_host(tensor: &Tensor) -> Result<HostTensor, CaseFailure> {
     let shape = tensor.size().into_iter().map(|size| size as usize).collect();
     let flat = tensor.to_device(Device::Cpu).contiguous().view(-1);

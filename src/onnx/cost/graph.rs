@@ -2,13 +2,12 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use rten_shape_inference::SymTensor;
 
-use super::flops::flops;
-use super::shapes::{Inputs, constant, elements, of_sizes, outputs, sizes};
+use super::shapes::{Inputs, constant, elements, input, of_sizes, outputs, sizes};
 use crate::definition::Cost;
-use crate::onnx::proto::{GraphProto, TensorProto, ValueInfoProto, element_bytes};
+use crate::onnx::proto::{GraphProto, NodeProto, TensorProto, ValueInfoProto, element_bytes};
 
 /// Sizes of tensors, by name.
 pub(super) type Shapes = BTreeMap<String, Vec<usize>>;
@@ -20,10 +19,7 @@ pub(super) struct Walked {
     pub outputs: Shapes,
 }
 
-/// Finds the shape of every tensor and adds up.
-///
-/// # Errors
-/// An input has no size in `inputs`, or a node's cost cannot be known; the message names its operator.
+/// Finds the shape of every tensor and adds up. An error names the operator whose cost cannot be known.
 pub(super) fn walk(graph: &GraphProto, inputs: &Shapes) -> Result<Walked> {
     let constants: HashMap<&str, &TensorProto> =
         graph.initializers.iter().map(|tensor| (tensor.name.as_str(), tensor)).collect();
@@ -85,10 +81,45 @@ fn value_bytes(value: &ValueInfoProto, shape: &[usize]) -> Result<u64> {
     bytes.with_context(|| format!("{:?} has no size in bytes", value.name))
 }
 
+/// The floating-point operations of a node, or as many of integers: `2·n·k` for a product with `n` elements that sums over `k`; 0 for an operator that is no product.
+fn flops(node: &NodeProto, inputs: &Inputs, outputs: &[SymTensor]) -> Result<u64> {
+    let operator = node.op_type.as_str();
+    // The second operand of a quantised product is after the scale and zero point of the first.
+    let second = if operator.starts_with("QLinear") { 3 } else { 1 };
+    let operands = || Ok::<_, anyhow::Error>((sizes(input(inputs, 0)?)?, sizes(input(inputs, second)?)?));
+    let too_many = || "more operations than can be counted";
+    let summed: u64 = match operator {
+        "MatMul" | "MatMulInteger" | "QLinearMatMul" | "Gemm" => {
+            let (mut left, mut right) = operands()?;
+            if node.int("transA").unwrap_or(0) != 0 {
+                left.reverse();
+            }
+            if node.int("transB").unwrap_or(0) != 0 {
+                right.reverse();
+            }
+            let inner = left.last().copied();
+            ensure!(inner == right.iter().nth_back(1).copied(), "shapes {left:?} and {right:?} do not fit");
+            inner.unwrap_or(1) as u64
+        }
+        // Each output sums over the channels of its group and the window.
+        "Conv" | "ConvInteger" | "QLinearConv" => {
+            let (input, weights) = operands()?;
+            let group = node.int("group").and_then(|group| usize::try_from(group).ok()).unwrap_or(1);
+            let (channels, of_filter) = (input.get(1).copied().unwrap_or(0), weights.get(1..).unwrap_or_default());
+            let of_group = of_filter.first().copied().unwrap_or(0);
+            ensure!(group.checked_mul(of_group) == Some(channels), "{channels} channels for filters of {of_group}");
+            elements(of_filter).with_context(too_many)?
+        }
+        _ => return Ok(0),
+    };
+    let made = outputs.first().map(sizes).transpose()?.and_then(|sizes| elements(&sizes));
+    made.and_then(|made| made.checked_mul(summed)?.checked_mul(2)).with_context(too_many)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::onnx::proto::{AttributeProto, NodeProto, TensorTypeProto, TypeProto};
+    use crate::onnx::proto::{AttributeProto, TensorTypeProto, TypeProto};
 
     fn value(name: &str, element: i32) -> ValueInfoProto {
         let tensor = TensorTypeProto { element, shape: None };

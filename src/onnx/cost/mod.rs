@@ -2,15 +2,14 @@
 //! the bytes that cannot but be moved.
 //!
 //! Operations are those of matrix products and convolutions, attention's among them, two for each multiply-add (published
-//! counts of multiply-adds are half of these); nothing else counts, as in published counters. Bytes are the compulsory
-//! traffic: each graph's weights, inputs and outputs once, and of a table that is only looked up in the rows that are;
-//! what a runtime writes and reads again in between is not in them. Both are those of the f32 graph also where a case
-//! runs it in another dtype.
+//! counts of multiply-adds are half of these); nothing else counts, as in published counters (fvcore's `FlopCountAnalysis`
+//! and torchvision's table of models). Bytes are the compulsory traffic: each graph's weights, inputs and outputs once, and
+//! of a table that is only looked up in the rows that are; what a runtime writes and reads again in between is not in them.
+//! Both are those of the f32 graph also where a case runs it in another dtype.
 //!
 //! A call of `prefill` runs its parts one after the other, and their costs are added. A call of `decode` is counted as
 //! the first one after the prefill: one token, with keys and values of the prompt in the cache.
 
-mod flops;
 mod graph;
 mod shapes;
 

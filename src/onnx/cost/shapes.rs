@@ -25,18 +25,12 @@ const UNARY: &str = "Abs BatchNormalization Ceil Clip Cos CumSum DequantizeLinea
 const BROADCAST: &str = "And Greater GreaterOrEqual Less LessOrEqual Max Mean Min Mod Or PRelu Pow Sum Xor";
 
 /// A tensor of these sizes.
-///
-/// # Errors
-/// A size is too large.
 pub(super) fn of_sizes(sizes: &[usize]) -> Result<SymTensor> {
     ensure!(sizes.iter().all(|&size| i32::try_from(size).is_ok()), "{sizes:?} are more than can be counted");
     Ok(SymTensor::from_fixed_shape(sizes))
 }
 
 /// A constant of the graph; its values only where they are in the graph's file.
-///
-/// # Errors
-/// A size is negative or too large.
 pub(super) fn constant(tensor: &TensorProto) -> Result<SymTensor> {
     let wrong = || format!("the constant {:?} has a size below 0", tensor.name);
     let sizes: Option<Vec<usize>> = tensor.dims.iter().map(|&size| usize::try_from(size).ok()).collect();
@@ -48,10 +42,7 @@ pub(super) fn constant(tensor: &TensorProto) -> Result<SymTensor> {
     })
 }
 
-/// The sizes of a tensor.
-///
-/// # Errors
-/// They depend on the values of the graph's inputs.
+/// The sizes of a tensor, if they do not depend on the values of the graph's inputs.
 pub(super) fn sizes(value: &SymTensor) -> Result<Vec<usize>> {
     let unknown = || "its shape depends on the values of the inputs";
     let size = |size: SymExpr| match size {
@@ -67,9 +58,6 @@ pub(super) fn elements(sizes: &[usize]) -> Option<u64> {
 }
 
 /// The outputs of a node.
-///
-/// # Errors
-/// The operator is none of those here, or its shape cannot be known before it runs.
 pub(super) fn outputs(node: &NodeProto, given: &Inputs) -> Result<Vec<SymTensor>> {
     let unknown = || anyhow!("an operator whose cost is not known");
     ensure!(node.is_standard() && !node.has_subgraph(), unknown());
@@ -125,16 +113,17 @@ pub(super) fn outputs(node: &NodeProto, given: &Inputs) -> Result<Vec<SymTensor>
         "Split" => infer(&ops::Split { axis: int("axis", 0), num_outputs: None }),
         "Squeeze" => infer(&ops::Squeeze),
         "Tile" => infer(&ops::Tile),
-        "Transpose" => match node.attribute("perm").map(|order| to_sizes(&order.ints)).transpose()? {
-            Some(order) => infer(&ops::Transpose { perm: Some(&order) }),
-            None => infer(&ops::Transpose { perm: None }),
-        },
+        "Transpose" => {
+            let order = node.attribute("perm").map(|order| to_sizes(&order.ints)).transpose()?;
+            infer(&ops::Transpose { perm: order.as_deref() })
+        }
         "Unsqueeze" => infer(&ops::Unsqueeze),
         "MatMul" | "MatMulInteger" | "QLinearMatMul" => infer(&ops::MatMul),
         "Gemm" => infer(&ops::Gemm { transpose_a: int("transA", 0) != 0, transpose_b: int("transB", 0) != 0 }),
         "Conv" | "ConvInteger" | "QLinearConv" => {
             let (strides, dilations, pads) = window(node, inputs)?;
-            infer(&ops::Conv { dilations: &dilations, padding: padding(&pads), strides: &strides })
+            let padding = pads.as_deref().map_or(Padding::Same, Padding::Fixed);
+            infer(&ops::Conv { dilations: &dilations, padding, strides: &strides })
         }
         "AveragePool" | "LpPool" | "MaxPool" => {
             let (strides, dilations, pads) = window(node, inputs)?;
@@ -142,15 +131,14 @@ pub(super) fn outputs(node: &NodeProto, given: &Inputs) -> Result<Vec<SymTensor>
             infer(&ops::Pool {
                 dilations: &dilations,
                 kernel_size: &kernel_size,
-                padding: padding(&pads),
+                padding: pads.as_deref().map_or(Padding::Same, Padding::Fixed),
                 strides: &strides,
                 ceil_mode: int("ceil_mode", 0) != 0,
             })
         }
         "GlobalAveragePool" | "GlobalMaxPool" => infer(&ops::GlobalPool),
         "ArgMax" | "ArgMin" => {
-            let axes = [int("axis", 0)];
-            infer(&ReductionOp { axes: Some(&axes), keep_dims: int("keepdims", 1) != 0 })
+            infer(&ReductionOp { axes: Some(&[int("axis", 0)]), keep_dims: int("keepdims", 1) != 0 })
         }
         name if name.starts_with("Reduce") => match inputs.len() {
             1 if int("noop_with_empty_axes", 0) != 0 => infer(&UnaryOp),
@@ -161,9 +149,6 @@ pub(super) fn outputs(node: &NodeProto, given: &Inputs) -> Result<Vec<SymTensor>
 }
 
 /// An input that has to be there.
-///
-/// # Errors
-/// It is not.
 pub(super) fn input(inputs: &Inputs, place: usize) -> Result<&SymTensor> {
     inputs.get(place).and_then(Option::as_ref).with_context(|| format!("input {place} is missing"))
 }
@@ -239,10 +224,6 @@ fn window(node: &NodeProto, inputs: &Inputs) -> Result<Window> {
         _ => Some(numbers("pads", vec![0; 2 * rank])?),
     };
     Ok((numbers("strides", vec![1; rank])?, numbers("dilations", vec![1; rank])?, pads))
-}
-
-fn padding(pads: &Option<Vec<usize>>) -> Padding<'_> {
-    pads.as_deref().map_or(Padding::Same, Padding::Fixed)
 }
 
 fn vector(numbers: &[i64]) -> SymTensor {

@@ -57,9 +57,6 @@ fn candle_config(config: &Value) -> Result<ClipConfig> {
 
 /// transformers' `CLIPModel`: tokens and mask `[batch, sequence]` and pictures `[batch, 3, height, width]` to the similarity
 /// of each pair, `[batch]`, and the embeddings of pictures and texts, `[batch, projection]`.
-///
-/// # Errors
-/// The configuration is not one of candle's module, or the weights do not fit it.
 pub fn load(config: &Value, weights: VarBuilder) -> Result<Forward> {
     let config = candle_config(config)?;
     let logit_scale = weights.get((), "logit_scale")?;

@@ -34,9 +34,6 @@ struct RopeParameters {
 impl Config {
     /// candle's own type. It looks for the rotation's base where transformers no longer writes it, and Llama's takes another
     /// one in silence, so the base is put there.
-    ///
-    /// # Errors
-    /// The frequencies are not the base's powers alone, or the configuration lacks something.
     fn into_candle<C: DeserializeOwned>(mut self) -> Result<C> {
         let RopeParameters { rope_type, rope_theta } = self.rope_parameters;
         if rope_type != "default" {
@@ -48,9 +45,6 @@ impl Config {
 }
 
 /// transformers' `LlamaForCausalLM`.
-///
-/// # Errors
-/// The configuration is not one of candle's module, or the weights do not fit it.
 pub fn load_llama(config: Config, weights: VarBuilder) -> Result<Decoder<llama::Cache>> {
     let activation = config.others.get("hidden_act");
     if activation.is_none_or(|activation| activation != "silu") {
@@ -63,9 +57,6 @@ pub fn load_llama(config: Config, weights: VarBuilder) -> Result<Decoder<llama::
 }
 
 /// transformers' `Qwen2ForCausalLM`.
-///
-/// # Errors
-/// The configuration is not one of candle's module, or the weights do not fit it.
 pub fn load_qwen2(mut config: Config, weights: VarBuilder) -> Result<Decoder<qwen2::ModelForCausalLM>> {
     if config.others.get("use_sliding_window") == Some(&true.into()) {
         candle_core::bail!("a sliding window is not supported by candle's qwen2 in steps");

@@ -10,18 +10,17 @@
 
 mod clip;
 mod decoders;
-mod encoders;
 
 use std::path::Path;
 
 use anyhow::Context;
-use candle_core::{DType, Device, Tensor};
+use candle_core::{DType, Device, IndexOp, Module, Tensor, bail};
 use candle_nn::VarBuilder;
+use candle_transformers::models::{bert, resnet, vit};
 use serde::de::DeserializeOwned;
 
 use self::decoders::{Decoder, load_llama, load_qwen2};
-use self::encoders::{load_bert, load_resnet50, load_vit, only_input};
-use super::tensor::{Place, dtype_of, placement};
+use super::tensor::{Forward, Place, dtype_of, placement};
 use crate::backend::generation::{GenerationSession, Generator};
 use crate::backend::graphs::{self, Runtime};
 use crate::backend::interface::{LoadRequest, Placement, Session};
@@ -29,9 +28,6 @@ use crate::definition::{CaseFailure, Dtype, Origin, Phase};
 use crate::fixture::HostTensor;
 
 /// A session of the model's module; `None` if candle has no module of the model.
-///
-/// # Errors
-/// The configuration or the weights cannot be read, or are not those of candle's module.
 pub fn open_session(request: &LoadRequest<'_>, device: &Device) -> Result<Option<Box<dyn Session>>, CaseFailure> {
     let (Origin::Packaged { folder, .. }, Some(file)) = (&request.model.origin, &request.artifacts.weights) else {
         return Ok(None);
@@ -51,11 +47,24 @@ pub fn open_session(request: &LoadRequest<'_>, device: &Device) -> Result<Option
         artifacts: vec![file.clone()],
         ..placement(request, dtype_of(dtype), format!("candle-transformers {family}"))
     };
+    // The number of classes is that of the last layer's biases.
+    let with_classes = |bias: &str| -> Result<_, CaseFailure> {
+        let weights = weights()?;
+        Ok((weights.get_unchecked(bias)?.dim(0)?, weights))
+    };
     let module = match (family, request.phase, config.is_file()) {
         ("bert", Phase::Forward, true) => load_bert(read(&config)?, weights()?)?,
         ("clip", Phase::Forward, true) => clip::load(&read(&config)?, weights()?)?,
-        ("vit", Phase::Forward, true) => load_vit(read(&config)?, weights()?)?,
-        ("resnet", Phase::Forward, false) if folder.ends_with("resnet50") => load_resnet50(weights()?)?,
+        ("vit", Phase::Forward, true) => {
+            let (classes, weights) = with_classes("classifier.bias")?;
+            let model = vit::Model::new(&read(&config)?, classes, weights)?;
+            of_pictures(move |pictures| model.forward(pictures))
+        }
+        ("resnet", Phase::Forward, false) if folder.ends_with("resnet50") => {
+            let (classes, weights) = with_classes("fc.bias")?;
+            let model = resnet::resnet50(classes, weights)?;
+            of_pictures(move |pictures| model.forward(pictures))
+        }
         ("llama", Phase::Prefill | Phase::Decode, true) => {
             let decoder = load_llama(read(&config)?, weights()?)?;
             return Ok(Some(Box::new(GenerationSession::new(request, place, decoder, placement)?)));
@@ -75,13 +84,34 @@ fn read<C: DeserializeOwned>(config: &Path) -> anyhow::Result<C> {
     serde_json::from_str(&fs_err::read_to_string(config)?).with_context(|| config.display().to_string())
 }
 
+/// transformers' `BertModel`: tokens and mask, both `[batch, sequence]`, to the pooled state of the first token,
+/// `[batch, hidden]`. `candle-transformers` lacks the pooler.
+fn load_bert(config: bert::Config, weights: VarBuilder) -> candle_core::Result<Forward> {
+    let pooler = candle_nn::linear(config.hidden_size, config.hidden_size, weights.pp("pooler.dense"))?;
+    let model = bert::BertModel::load(weights, &config)?;
+    Ok(Box::new(move |inputs| {
+        let [tokens, mask] = inputs else { bail!("{} inputs instead of 2", inputs.len()) };
+        let states = model.forward(tokens, &tokens.zeros_like()?, Some(mask))?;
+        Ok(vec![states.i((.., 0))?.contiguous()?.apply(&pooler)?.tanh()?])
+    }))
+}
+
+/// torchvision's `resnet50`, or transformers' `ViTForImageClassification`: pictures `[batch, 3, height, width]` to logits
+/// `[batch, classes]`.
+fn of_pictures(model: impl Fn(&Tensor) -> candle_core::Result<Tensor> + 'static) -> Forward {
+    Box::new(move |inputs| {
+        let [pictures] = inputs else { bail!("{} inputs instead of 1", inputs.len()) };
+        Ok(vec![model(pictures)?])
+    })
+}
+
 impl<C: Clone> Generator<Place> for Decoder<C> {
     type Inputs = Tensor;
     type Cache = C;
 
     fn upload(&self, place: &Place, inputs: &[HostTensor]) -> Result<Tensor, CaseFailure> {
-        let inputs = inputs.iter().map(|input| place.upload(input)).collect::<Result<Vec<_>, _>>()?;
-        Ok(only_input(&inputs)?.clone())
+        let [tokens] = inputs else { return Err(CaseFailure::failed(format!("{} inputs instead of 1", inputs.len()))) };
+        place.upload(tokens)
     }
 
     fn prefill(&mut self, _place: &Place, tokens: &Tensor) -> Result<(Tensor, C), CaseFailure> {
