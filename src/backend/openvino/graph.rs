@@ -42,11 +42,16 @@ impl OpenVinoRuntime {
         Ok(runtime)
     }
 
+    /// What numbers that are not quantised are computed in.
+    fn precision(&self) -> &'static str {
+        if self.dtype == Dtype::I8 { Dtype::F32.name() } else { self.dtype.name() }
+    }
+
     /// Every compiled graph has to report this.
     pub(super) fn placement(&self) -> Placement {
         Placement {
             effective_device: case_device(&self.device),
-            effective_dtype: Some(self.dtype),
+            effective_dtype: Some(self.dtype).filter(|dtype| *dtype != Dtype::I8),
             providers: self.device.clone(),
             threads: (self.device == "CPU").then_some(self.threads),
             ..Placement::default()
@@ -64,8 +69,8 @@ impl OpenVinoRuntime {
             return Err(asked(&self.device, format!("it runs on {devices}")));
         }
         let precision = property(&RwPropertyKey::HintInferencePrecision.into())?;
-        if !precision.eq_ignore_ascii_case(self.dtype.name()) {
-            return Err(asked(self.dtype.name(), format!("it computes in {precision}")));
+        if !precision.eq_ignore_ascii_case(self.precision()) {
+            return Err(asked(self.precision(), format!("it computes in {precision}")));
         }
         // Devices other than the CPU have no such property.
         let threads = property(&RwPropertyKey::InferenceNumThreads.into()).ok().and_then(|count| count.parse().ok());
@@ -80,7 +85,7 @@ impl OpenVinoRuntime {
         let threads = self.threads.to_string();
         let mut properties = vec![
             (RwPropertyKey::HintPerformanceMode, "LATENCY"),
-            (RwPropertyKey::HintInferencePrecision, self.dtype.name()),
+            (RwPropertyKey::HintInferencePrecision, self.precision()),
             (RwPropertyKey::NumStreams, "1"),
         ];
         if self.device == "CPU" {

@@ -1,7 +1,7 @@
 //! OpenVINO through the `openvino` crate: ONNX graphs, read and compiled by OpenVINO itself.
 //!
 //! The library is loaded at run time from `INFERBENCH_OPENVINO_LIBRARY` or `.native/openvino`. OpenVINO makes each precision
-//! out of the f32 graph. A graph is compiled for one stream with the threads and the precision of the case, because
+//! out of the f32 graph; i8 is what quantised graphs are computed in, and OpenVINO's profiler has to show it. A graph is compiled for one stream with the threads and the precision of the case, because
 //! OpenVINO's default is a reduced precision if the processor is faster with it. The record holds what OpenVINO then reports.
 //!
 //! Tensors lie in the memory of the host. A device with memory of its own copies them within the call.
@@ -9,6 +9,7 @@
 mod graph;
 mod library;
 mod tensor;
+mod trace;
 
 use once_cell::sync::OnceCell;
 
@@ -16,8 +17,9 @@ use self::graph::{Graph, OpenVinoRuntime};
 use self::library::{build_number, core, find_devices};
 use crate::backend::artifact::{Format, check_artifact, parts_of};
 use crate::backend::graphs::open_session;
-use crate::backend::interface::{Backend, DeviceReport, LoadRequest, Session};
+use crate::backend::interface::{Backend, DeviceReport, LoadRequest, Session, Trace};
 use crate::definition::{CaseFailure, Dtype, Model};
+use crate::fixture::HostTensor;
 
 pub struct OpenVino;
 
@@ -33,7 +35,22 @@ impl Backend for OpenVino {
     }
 
     fn check_model(&self, model: &Model, dtype: Dtype) -> Result<(), CaseFailure> {
-        check_artifact(model, dtype, &[Dtype::F32, Dtype::F16, Dtype::Bf16], Format::Onnx)
+        check_artifact(model, dtype, &Dtype::ALL, Format::Onnx)
+    }
+
+    /// Other precisions than i8 are what a compiled graph reports.
+    fn trace(&self, request: &LoadRequest<'_>, inputs: &[HostTensor]) -> Result<Option<Trace>, CaseFailure> {
+        if request.dtype != Dtype::I8 {
+            return Ok(None);
+        }
+        drop(core()?);
+        let parts = parts_of(request, Format::Onnx)?;
+        let [(part, file)] = parts.as_slice() else {
+            return Err(CaseFailure::unsupported("i8 of models with several graphs has no proof here"));
+        };
+        let shapes =
+            part.inputs.iter().zip(inputs).map(|(input, tensor)| (input.name.as_str(), tensor.shape.as_slice()));
+        Ok(Some(trace::trace(file, &shapes.collect::<Vec<_>>(), &request.device.to_uppercase())?))
     }
 
     fn load(&self, request: &LoadRequest<'_>) -> Result<Box<dyn Session>, CaseFailure> {
