@@ -35,7 +35,8 @@ def _next_token(model: PreTrainedModel, tokens, position_ids, bias, *past):
 def _init(name: str, shape: list[int]) -> dict:
     leaf = name.removesuffix(".weight").rsplit(".", 1)[-1]
     if leaf in ("wte", "wpe"):
-        return {"normal": 0.5}
+        # The head has the weights of the tokens: with larger ones, a token would call for itself again and again.
+        return {"normal": 0.2 if leaf == "wte" else 1.0}
     if len(shape) == 2:
         return {"normal": fan_in([1, shape[0]], 3 if leaf == "c_attn" else 1)}
     return transformer_init(name, shape)
@@ -74,8 +75,9 @@ def _entry(name: str, config: GPT2Config, source: str, sequence_lengths: list[in
 
 GPT2_TINY = _entry(
     "gpt2-tiny",
-    GPT2Config(vocab_size=1000, n_positions=256, n_embd=96, n_layer=2, n_head=4),
+    GPT2Config(vocab_size=1000, n_positions=256, n_embd=96, n_layer=2, n_head=4, bos_token_id=0, eos_token_id=0),
     "2 layers of width 96",
     [32],
+    seed=3,
 )
 GPT2 = _entry("gpt2", GPT2Config(), "configuration of openai-community/gpt2", [32, 128])
