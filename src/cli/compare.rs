@@ -7,12 +7,12 @@ use clap::Args;
 use clap::builder::PossibleValuesParser;
 
 use super::history_arguments::HistoryArguments;
-use crate::compare::{Allowance, CaseFilter, Condition, EarlierRuns, Noise, Options, Side, compare};
+use crate::compare::{Allowance, CaseFilter, Condition, EarlierRuns, Options, Side, compare};
 use crate::history::write_whole;
 use crate::paths::Paths;
 use crate::report::{Format, columns, comparison};
 use crate::selection::values::fraction_below_one;
-use crate::selftest;
+use crate::selftest::known_noise;
 
 /// Compare two runs, or a run and a baseline: faster, same, slower or cannot-say, and what else changed
 #[derive(Args)]
@@ -80,7 +80,7 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<u8> {
     };
     let compared = &base.run_ids() | &candidate.run_ids();
     let earlier = EarlierRuns::read(&runs, &compared);
-    let known = |host_id: &str| noise_of_machine(&paths, host_id);
+    let known = |host_id: &str| known_noise(&paths.selftest(), host_id);
     let found = compare(&base, &candidate, &earlier, &known, &options);
     let text = comparison::render(&found, arguments.format, &arguments.columns);
     match &arguments.output {
@@ -88,17 +88,6 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<u8> {
         None => print!("{text}"),
     }
     Ok(found.exit_code)
-}
-
-/// The noise of a machine as far as it is known without runs of the case.
-pub(super) fn noise_of_machine(paths: &Paths, host_id: &str) -> Noise {
-    match selftest::of_machine(&paths.selftest(), host_id) {
-        Some(selftest) => {
-            let change = selftest.smallest_change;
-            Noise::of_selftest(change.deviation_percent / 100.0, change.processes)
-        }
-        None => Noise::assumed(),
-    }
 }
 
 fn confidence(text: &str) -> anyhow::Result<f64> {

@@ -5,7 +5,7 @@ use serde::Serialize;
 use crate::run_data::Record;
 
 /// A condition that must be equal, so that a ratio says something about the code.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, clap::ValueEnum, strum::IntoStaticStr)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, clap::ValueEnum, strum::Display)]
 #[serde(rename_all = "kebab-case")]
 #[strum(serialize_all = "kebab-case")]
 pub enum Condition {
@@ -30,11 +30,6 @@ pub struct Difference {
 }
 
 impl Condition {
-    /// As on the command line: `host`.
-    pub fn name(self) -> &'static str {
-        self.into()
-    }
-
     /// The condition in a run. Returns `None` if it is unknown, which is not a difference.
     pub fn of(self, record: &Record) -> Option<String> {
         let known = |parts: &[Option<&str>]| {

@@ -26,7 +26,6 @@ mod sides;
 #[cfg(test)]
 mod tests;
 mod verdict;
-mod within;
 
 pub use changes::{Allowance, Change, Effect, Value};
 pub use conditions::{Condition, Difference};
@@ -39,10 +38,9 @@ pub use duet::{
 pub use filter::CaseFilter;
 pub use gate::{Found, Gate};
 pub use noise::{ASSUMED_DEVIATION, EarlierRuns, Noise, Source};
-pub use runs::{CaseRuns, estimate, floor};
+pub use runs::{CaseRuns, Within, estimate, floor};
 pub use sides::Side;
 pub use verdict::{Finding, LAYOUT_FLOOR, Limits, MOST_FLOOR, RatioEstimate, RatioInterval, Verdict, verdicts};
-pub use within::Within;
 
 use serde::Serialize;
 
@@ -140,26 +138,16 @@ pub struct RefusedPair {
     pub differences: Vec<Difference>,
 }
 
-/// The conclusion over all cases.
+/// The conclusion over all cases; its number is the exit code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
+#[repr(u8)]
 pub enum Conclusion {
-    Well,
-    Regression,
-    NothingToCompare,
+    Well = exit_codes::OK,
+    Regression = exit_codes::REGRESSION_OR_WRONG,
+    NothingToCompare = exit_codes::NOTHING_MEASURED,
     /// No case has a verdict other than `cannot-say`.
-    CannotSay,
-}
-
-impl Conclusion {
-    fn exit_code(self) -> u8 {
-        match self {
-            Conclusion::Well => exit_codes::OK,
-            Conclusion::Regression => exit_codes::REGRESSION_OR_WRONG,
-            Conclusion::NothingToCompare => exit_codes::NOTHING_MEASURED,
-            Conclusion::CannotSay => exit_codes::UNSTABLE,
-        }
-    }
+    CannotSay = exit_codes::UNSTABLE,
 }
 
 impl LatencyChange {
@@ -282,7 +270,7 @@ pub fn compare(
         tolerance: options.tolerance,
         allowance: options.allowance,
         conclusion,
-        exit_code: conclusion.exit_code(),
+        exit_code: conclusion as u8,
         cases,
         refused,
         disturbed_runs,

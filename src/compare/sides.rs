@@ -102,15 +102,11 @@ fn find_run(name: &str, history: &History, paths: &Paths) -> Result<Side> {
     if let Ok(folder) = RunFolder::find(&runs, Some(name)) {
         return of_folders(name, &[folder], NEW, paths);
     }
-    of_baseline(name, history, paths)
-}
-
-/// Criterion's baseline of this name: what each case was last saved as, and which cases failed in the runs that saved it.
-fn of_baseline(name: &str, history: &History, paths: &Paths) -> Result<Side> {
+    // Criterion's baseline: what each case was last saved as, and which cases failed in the runs that saved it.
     let has_saved = |folder: &RunFolder| {
         folder.read_manifest().is_ok_and(|manifest| manifest.saved_baseline.as_deref() == Some(name))
     };
-    let folders: Vec<RunFolder> = RunFolder::all(&paths.runs()).into_iter().filter(has_saved).collect();
+    let folders: Vec<RunFolder> = RunFolder::all(&runs).into_iter().filter(has_saved).collect();
     ensure!(!folders.is_empty(), nothing_of_that_name(name, history, paths));
     of_folders(name, &folders, name, paths)
 }

@@ -14,7 +14,7 @@ use crate::statistics::discoveries;
 
 /// What can be said of the candidate, beside the base.
 #[derive(
-    Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, JsonSchema, strum::IntoStaticStr,
+    Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, JsonSchema, strum::Display,
 )]
 #[serde(rename_all = "kebab-case")]
 #[strum(serialize_all = "kebab-case")]
@@ -77,20 +77,9 @@ pub const LAYOUT_FLOOR: f64 = 0.01;
 pub const MOST_FLOOR: f64 = 0.5;
 
 impl Verdict {
-    /// As it is written in tables and files: `cannot-say`.
-    pub fn name(self) -> &'static str {
-        self.into()
-    }
-
     /// Whether it is `faster` or `slower`.
     pub fn is_change(self) -> bool {
         matches!(self, Verdict::Faster | Verdict::Slower)
-    }
-}
-
-impl std::fmt::Display for Verdict {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.pad(self.name())
     }
 }
 

@@ -2,10 +2,12 @@
 
 use std::io::{Read, Write};
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, ensure};
 use csv::ByteRecord;
+use serde::Deserialize;
 
 use super::columns::names_of;
+use super::facts::RunFacts;
 use crate::definition::Status;
 use crate::run_data::{Record, SCHEMA_VERSION};
 
@@ -29,43 +31,34 @@ pub fn read_records(input: impl Read) -> Result<Vec<Record>> {
     let mut rows = Rows::open(input)?;
     let mut records = Vec::new();
     while rows.advance()? {
-        records.push(rows.record()?);
+        let mut record: Record = rows.read()?;
+        // Versions before 5 do not have it.
+        record.case_id = record.case().to_string();
+        records.push(record);
     }
     Ok(records)
 }
 
-/// What the rows of one run say of it as a whole.
-#[derive(Default)]
-pub struct Summary {
-    pub first: Option<Record>,
-    pub cases: usize,
-    /// Those with status `ok`.
-    pub ok: usize,
-}
-
-/// Counts the rows of one run. But for the first row, only the columns that this takes are looked at, since there are
-/// histories of ten thousand runs.
+/// What the rows of one run say of it as a whole; `None` if there is no row. Only the columns that this takes are looked at,
+/// since there are histories of ten thousand runs.
 ///
 /// # Errors
 /// Those of [`read_records`], and the rows are of several runs.
-pub fn read_summary(bytes: &[u8]) -> Result<Summary> {
+pub fn read_facts(bytes: &[u8]) -> Result<Option<RunFacts>> {
     let mut rows = Rows::open(bytes)?;
-    let [run_id, host_id, status] = ["run_id", "host_id", "status"].map(|name| rows.place(name));
-    let (run_id, host_id, status) = (run_id?, host_id?, status?);
-    let mut summary = Summary::default();
+    let (run_id, host_id, status) = (rows.place("run_id")?, rows.place("host_id")?, rows.place("status")?);
+    let mut facts: Option<RunFacts> = None;
     while rows.advance()? {
-        let cell = |place: usize| String::from_utf8_lossy(&rows.row[place]);
-        match &summary.first {
-            None => summary.first = Some(rows.record()?),
-            Some(first) if cell(run_id) != first.run_id || cell(host_id) != first.host_id => {
-                bail!("rows of several runs: {} and {}", first.run_id, cell(run_id));
-            }
-            Some(_) => {}
-        }
-        summary.cases += 1;
-        summary.ok += usize::from(cell(status) == Status::Ok.name());
+        let is = |place: usize, text: &str| rows.row[place] == *text.as_bytes();
+        let facts = match &mut facts {
+            Some(facts) => facts,
+            None => facts.insert(rows.read()?),
+        };
+        ensure!(is(run_id, &facts.run_id) && is(host_id, &facts.host_id), "its rows are of several runs");
+        facts.cases += 1;
+        facts.cases_ok += usize::from(is(status, Status::Ok.name()));
     }
-    Ok(summary)
+    Ok(facts)
 }
 
 /// The rows of a CSV file of records, one at a time.
@@ -106,12 +99,9 @@ impl<R: Read> Rows<R> {
         Ok(true)
     }
 
-    fn record(&self) -> Result<Record> {
-        let record = self.row.deserialize(Some(&self.header));
-        let mut record: Record = record.with_context(|| format!("line {}", self.line()))?;
-        // Versions before 5 do not have it.
-        record.case_id = record.case().to_string();
-        Ok(record)
+    /// The columns of the row that `T` has.
+    fn read<'row, T: Deserialize<'row>>(&'row self) -> Result<T> {
+        self.row.deserialize(Some(&self.header)).with_context(|| format!("line {}", self.line()))
     }
 
     fn line(&self) -> u64 {
@@ -130,13 +120,12 @@ const SHORT: &str = "model,variant,phase,sequence_length,backend,device,dtype,ba
 pub fn write_throughput(records: &[Record], output: impl Write) -> Result<()> {
     let mut bytes = Vec::new();
     write_records(records, &mut bytes)?;
-    let columns = names_of::<Record>();
-    let places: Vec<usize> =
-        SHORT.split(',').filter_map(|name| columns.iter().position(|column| column == name)).collect();
+    let mut rows = Rows::open(bytes.as_slice())?;
+    let places = SHORT.split(',').map(|name| rows.place(name)).collect::<Result<Vec<usize>>>()?;
     let mut writer = csv::Writer::from_writer(output);
-    for row in csv::ReaderBuilder::new().has_headers(false).from_reader(bytes.as_slice()).into_records() {
-        let row = row?;
-        writer.write_record(places.iter().map(|place| &row[*place]))?;
+    writer.write_record(SHORT.split(','))?;
+    while rows.advance()? {
+        writer.write_record(places.iter().map(|place| &rows.row[*place]))?;
     }
     Ok(writer.flush()?)
 }

@@ -10,7 +10,7 @@ use duckdb::arrow::datatypes::DataType;
 use duckdb::arrow::util::display::{ArrayFormatter, FormatOptions};
 use duckdb::{AccessMode, Config, Connection};
 use fs_err as fs;
-use serde_json::{Map, Number, Value};
+use serde_json::{Map, Value};
 use tempfile::TempDir;
 
 use super::calls::{CallsWriter, count_calls};
@@ -95,11 +95,11 @@ impl Database {
             Table::Calls => {
                 // If there are no calls, the columns are there all the same.
                 CallsWriter::new("", fs::File::create(&path)?.into_parts().0)?.finish()?;
-                let mut files = vec![quoted(&literal_glob(&path))];
+                let mut files = vec![quoted_glob(&path)];
                 for run in runs {
                     let path = run.folder().join(table.file());
                     if count_calls(&path).with_context(|| run.how_to_mend())? > 0 {
-                        files.push(quoted(&literal_glob(&path)));
+                        files.push(quoted_glob(&path));
                     }
                 }
                 format!("read_parquet([{}])", files.join(", "))
@@ -108,7 +108,7 @@ impl Database {
                 let rows = |run: &Run| run.rows(table).with_context(|| run.how_to_mend());
                 let rows = runs.iter().map(rows).collect::<Result<Vec<_>>>()?.concat();
                 write_rows(table.columns(), &rows, fs::File::create(&path)?)?;
-                format!("read_parquet({})", quoted(&literal_glob(&path)))
+                format!("read_parquet({})", quoted_glob(&path))
             }
         };
         self.execute(&format!("CREATE VIEW {} AS FROM {rows}", table.name()))
@@ -136,7 +136,7 @@ fn results(runs: &[Run], path: &Path) -> Result<String> {
     }
     let columns = Table::Results.columns().iter();
     let columns: Vec<String> = columns.map(|column| format!("'{}': '{}'", column.name, column.column_type)).collect();
-    let path = quoted(&literal_glob(path));
+    let path = quoted_glob(path);
     Ok(format!("read_csv({path}, header = true, auto_detect = false, columns = {{{}}})", columns.join(", ")))
 }
 
@@ -192,9 +192,8 @@ pub fn runs_of_database(path: &Path) -> Result<Vec<Run>> {
             let is_of_run = format!("run_id = '{}'", run_id.replace('\'', "''"));
             let calls = run.folder().join(Table::Calls.file());
             copy(&format!("{} WHERE {is_of_run}", Table::Calls.name()), &calls, "FORMAT parquet, COMPRESSION zstd")?;
-            // An export of an earlier version does not have them.
-            let manifests = database.query(&format!("SELECT host_id, manifest FROM {MANIFESTS} WHERE {is_of_run}"));
-            for manifest in manifests.iter().flat_map(Answer::texts).filter(|row| row[0] == host_id) {
+            let manifests = database.query(&format!("SELECT host_id, manifest FROM {MANIFESTS} WHERE {is_of_run}"))?;
+            for manifest in manifests.texts().filter(|row| row[0] == host_id) {
                 fs::write(run.folder().join(MANIFEST), &manifest[1])?;
             }
         }
@@ -218,16 +217,10 @@ fn quoted(path: &Path) -> String {
     format!("'{}'", path.display().to_string().replace('\'', "''"))
 }
 
-/// A path that DuckDB's globbing takes as it is.
-fn literal_glob(path: &Path) -> PathBuf {
-    let glob = path.display().to_string().chars().fold(String::new(), |mut glob, c| {
-        match c {
-            '*' | '?' | '[' => glob.extend(['[', c, ']']),
-            _ => glob.push(c),
-        }
-        glob
-    });
-    glob.into()
+/// A path as text of SQL that DuckDB's globbing takes as it is.
+fn quoted_glob(path: &Path) -> String {
+    let literal = |c: char| if "*?[".contains(c) { format!("[{c}]") } else { c.to_string() };
+    quoted(&PathBuf::from(path.display().to_string().chars().map(literal).collect::<String>()))
 }
 
 impl Answer {
@@ -260,21 +253,14 @@ fn values(column: &ArrayRef) -> Result<Vec<Value>> {
     };
     let options = FormatOptions::new().with_null("null").with_timestamp_format(Some("%Y-%m-%dT%H:%M:%S%.fZ"));
     let texts = ArrayFormatter::try_new(column, &options)?;
-    let kind = column.data_type();
+    let is_json =
+        column.data_type().is_numeric() || matches!(column.data_type(), DataType::Boolean | DataType::List(_));
     let value = |row: usize| -> Result<Value> {
         if column.is_null(row) {
             return Ok(Value::Null);
         }
         let text = texts.value(row).try_to_string()?;
-        let known = match kind {
-            DataType::Boolean | DataType::List(_) => serde_json::from_str(&text).ok(),
-            // DuckDB's sums of integers are decimals without a fraction.
-            _ if kind.is_numeric() => match text.parse::<i64>() {
-                Ok(integer) => Some(integer.into()),
-                Err(_) => text.parse().ok().and_then(Number::from_f64).map(Value::Number),
-            },
-            _ => None,
-        };
+        let known = if is_json { serde_json::from_str(&text).ok() } else { None };
         Ok(known.unwrap_or(Value::String(text)))
     };
     (0..column.len()).map(value).collect()

@@ -2,27 +2,30 @@
 
 use std::sync::LazyLock;
 
-use anyhow::{Result, bail};
+use anyhow::{Result, ensure};
 use jiff::Timestamp;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::calls;
 use super::columns::{Column, ColumnType, columns_of};
-use super::csv::Summary;
 use crate::machine::Machine;
-use crate::run_data::{Manifest, Record};
+use crate::run_data::Record;
 
 /// A table of the history: one Parquet file per run, and a view in DuckDB.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, strum::IntoStaticStr)]
 pub enum Table {
     /// One row per run: when, where, of which source, how many cases.
+    #[strum(serialize = "benchmark_runs")]
     Runs,
     /// One row per case and run: the columns of `results.csv`.
+    #[strum(serialize = "benchmark_results")]
     Results,
     /// One row per run: the machine, as the run found it.
+    #[strum(serialize = "hardware_info")]
     Hardware,
     /// One row per call: `run_id`, `case`, `sample`, `call`, `nanoseconds`, `disturbed`.
+    #[strum(serialize = "raw_benchmark_data")]
     Calls,
 }
 
@@ -32,12 +35,7 @@ impl Table {
 
     /// The name in DuckDB.
     pub fn name(self) -> &'static str {
-        match self {
-            Table::Runs => "benchmark_runs",
-            Table::Results => "benchmark_results",
-            Table::Hardware => "hardware_info",
-            Table::Calls => "raw_benchmark_data",
-        }
+        self.into()
     }
 
     /// The file in a run's folder.
@@ -63,6 +61,7 @@ impl Table {
 
 /// When, where and of which source a run is, and how much there is of it: its row of `benchmark_runs`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
 pub struct RunFacts {
     pub run_id: String,
     /// When it began.
@@ -70,15 +69,12 @@ pub struct RunFacts {
     /// Absent where the run was killed, or came without its manifest.
     pub finished: Option<Timestamp>,
     pub is_interrupted: Option<bool>,
-    pub is_quick: Option<bool>,
     pub host_id: String,
     pub suite: String,
     pub arguments: Option<String>,
     pub threads: Option<usize>,
     pub git_commit: Option<String>,
     pub git_dirty: Option<bool>,
-    pub saved_baseline: Option<String>,
-    pub compared_baseline: Option<String>,
     pub inferbench_version: Option<String>,
     pub rustc_version: String,
     pub schema_version: u32,
@@ -90,38 +86,40 @@ pub struct RunFacts {
     pub calls: usize,
 }
 
+/// What the facts take from a manifest. The whole of one is long, and there are histories of ten thousand runs.
+#[derive(Deserialize)]
+pub struct ManifestFacts {
+    run_id: String,
+    finished: Option<Timestamp>,
+    is_interrupted: bool,
+    arguments: Vec<String>,
+    threads: usize,
+    inferbench_version: String,
+}
+
 impl RunFacts {
-    /// The facts of a run, by its records and, where it is there, its manifest.
+    /// The facts of a run without a row, by the columns that all its rows would have.
+    pub fn of_columns(row: Record) -> Self {
+        let Record { run_id, timestamp, git_commit, git_dirty, host_id, suite, rustc_version, schema_version, .. } =
+            row;
+        let known = RunFacts { run_id, timestamp, git_commit, git_dirty, host_id, suite, ..RunFacts::default() };
+        RunFacts { rustc_version, schema_version, ..known }
+    }
+
+    /// The same with what the manifest says.
     ///
     /// # Errors
-    /// There is neither a record nor a manifest, or they are of several runs.
-    pub fn new(rows: &Summary, manifest: Option<&Manifest>, calls: usize) -> Result<Self> {
-        let Some(row) = rows.first.clone().or_else(|| manifest.map(Manifest::run_columns)) else {
-            bail!("it has no row");
-        };
-        if let Some(manifest) = manifest.filter(|manifest| manifest.run_id != row.run_id) {
-            bail!("its manifest.json is of run {}, its rows of {}", manifest.run_id, row.run_id);
-        }
+    /// The manifest is of another run.
+    pub fn with_manifest(self, manifest: ManifestFacts) -> Result<Self> {
+        let (of_manifest, of_rows) = (&manifest.run_id, &self.run_id);
+        ensure!(of_manifest == of_rows, "its manifest.json is of run {of_manifest}, its rows of {of_rows}");
         Ok(RunFacts {
-            run_id: row.run_id,
-            timestamp: row.timestamp,
-            finished: manifest.and_then(|manifest| manifest.finished),
-            is_interrupted: manifest.map(|manifest| manifest.is_interrupted),
-            is_quick: manifest.map(|manifest| manifest.is_quick),
-            host_id: row.host_id,
-            suite: row.suite,
-            arguments: manifest.map(|manifest| manifest.arguments.join(" ")),
-            threads: manifest.map(|manifest| manifest.threads),
-            git_commit: row.git_commit,
-            git_dirty: row.git_dirty,
-            saved_baseline: manifest.and_then(|manifest| manifest.saved_baseline.clone()),
-            compared_baseline: manifest.and_then(|manifest| manifest.compared_baseline.clone()),
-            inferbench_version: manifest.map(|manifest| manifest.inferbench_version.clone()),
-            rustc_version: row.rustc_version,
-            schema_version: row.schema_version,
-            cases: rows.cases,
-            cases_ok: rows.ok,
-            calls,
+            finished: manifest.finished,
+            is_interrupted: Some(manifest.is_interrupted),
+            arguments: Some(manifest.arguments.join(" ")),
+            threads: Some(manifest.threads),
+            inferbench_version: Some(manifest.inferbench_version),
+            ..self
         })
     }
 }

@@ -13,8 +13,8 @@
 //!
 //! - [`History::open`] opens any number of roots; [`History::runs`] lists the runs, the newest first;
 //!   [`History::latest`], [`History::find`] and [`History::get`] choose one.
-//! - [`Run::facts`], [`Run::records`], [`Run::manifest`], [`Run::machine`], [`Run::distributions`] and [`Run::calls`]
-//!   read one run. Nothing is read before it is asked for.
+//! - [`Run::facts`], [`Run::records`], [`Run::manifest`], [`Run::machine`] and [`Run::distributions`] read one run.
+//!   Nothing is read before it is asked for.
 //!
 //! Writers use [`NewRun`], [`import`], [`remove`] and [`remove_calls`]; the feature `duckdb` adds [`Database`].
 
@@ -29,13 +29,13 @@ mod run;
 mod runs;
 mod writing;
 
-pub use calls::{Calls, CallsWriter, LATENCIES};
+pub use calls::{CallsWriter, LATENCIES};
 pub use csv::{read_records, write_records, write_throughput};
 #[cfg(feature = "duckdb")]
 pub use database::{Answer, Database, write_database};
 pub use facts::{RunFacts, Table};
 pub use run::{RESULTS, Run};
-pub use runs::{History, facts_of};
+pub use runs::History;
 pub use writing::{Imported, NewRun, THROUGHPUT, import, remove, remove_calls};
 
 pub use crate::run_data::write_whole;
@@ -50,5 +50,14 @@ use database::runs_of_database;
 
 #[cfg(not(feature = "duckdb"))]
 fn runs_of_database(path: &std::path::Path) -> anyhow::Result<Vec<Run>> {
+    anyhow::bail!("{}: {WITHOUT_DUCKDB}", path.display())
+}
+
+/// Says how to get DuckDB.
+///
+/// # Errors
+/// Always.
+#[cfg(not(feature = "duckdb"))]
+pub fn write_database(_runs: &[Run], path: &std::path::Path) -> anyhow::Result<()> {
     anyhow::bail!("{}: {WITHOUT_DUCKDB}", path.display())
 }

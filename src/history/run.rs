@@ -8,11 +8,12 @@ use anyhow::{Context, Result, ensure};
 use jiff::Timestamp;
 use jiff::civil::DateTime;
 use jiff::tz::TimeZone;
+use serde::de::DeserializeOwned;
 use tempfile::TempDir;
 use toml::Table as Row;
 
-use super::calls::{Calls, LATENCIES, count_calls, read_calls};
-use super::csv::{read_records, read_summary, write_records};
+use super::calls::{LATENCIES, count_calls};
+use super::csv::{read_facts, read_records, write_records};
 use super::facts::{RunFacts, Table};
 use crate::machine::Machine;
 use crate::run_data::{Distributions, Manifest, Record, RunFolder};
@@ -100,9 +101,16 @@ impl Run {
     /// # Errors
     /// A file is cut short, or files are of several runs; the message names it.
     pub fn facts(&self) -> Result<RunFacts> {
+        let named = || self.folder.display().to_string();
         let calls = count_calls(&self.folder.join(LATENCIES))?;
-        let rows = self.results(read_summary)?;
-        RunFacts::new(&rows, self.manifest()?.as_ref(), calls).with_context(|| self.folder.display().to_string())
+        let facts = match self.results(read_facts)? {
+            Some(facts) => RunFacts { calls, ..facts },
+            None => RunFacts::of_columns(self.manifest()?.context("it has no row").with_context(named)?.run_columns()),
+        };
+        match self.read_manifest()? {
+            Some(manifest) => facts.with_manifest(manifest).with_context(named),
+            None => Ok(facts),
+        }
     }
 
     /// The records: one per case.
@@ -126,8 +134,12 @@ impl Run {
     /// # Errors
     /// The file is cut short or of a newer version; the message names it.
     pub fn manifest(&self) -> Result<Option<Manifest>> {
+        self.read_manifest()
+    }
+
+    fn read_manifest<T: DeserializeOwned>(&self) -> Result<Option<T>> {
         let is_there = self.folder.join(MANIFEST).is_file();
-        is_there.then(|| RunFolder::new(self.folder.clone()).read_manifest()).transpose()
+        is_there.then(|| RunFolder::new(self.folder.clone()).read_manifest_as()).transpose()
     }
 
     /// The machine, as the run found it. Returns `None` if nothing but its id was kept.
@@ -141,14 +153,6 @@ impl Run {
     /// Quantiles of the calls of each case. Returns `None` if they were not kept or cannot be read.
     pub fn distributions(&self) -> Option<Distributions> {
         Distributions::read(&self.folder)
-    }
-
-    /// The single calls, by case id. Returns an empty map if they were not kept.
-    ///
-    /// # Errors
-    /// The file is cut short or holds something else; the message names it.
-    pub fn calls(&self) -> Result<BTreeMap<String, Calls>> {
-        read_calls(&self.folder.join(LATENCIES))
     }
 
     /// The rows of the run in one of the tables that are not its calls.

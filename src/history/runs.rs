@@ -1,12 +1,9 @@
 //! Which runs there are: the folders, CSV files and database exports of a history, in order.
 
-use std::num::NonZero;
-use std::panic::resume_unwind;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 
-use super::facts::RunFacts;
 use super::run::{RESULTS, Run};
 
 /// The runs below any number of roots. Opening it lists folders and reads no records.
@@ -83,17 +80,6 @@ impl History {
     pub fn places(&self) -> String {
         self.roots.iter().map(|root| root.display().to_string()).collect::<Vec<_>>().join(", ")
     }
-}
-
-/// The facts of each of these runs. All processors read them together, since there are histories of ten thousand runs.
-pub fn facts_of(runs: &[&Run]) -> Vec<Result<RunFacts>> {
-    let threads = std::thread::available_parallelism().map_or(1, NonZero::get);
-    let read = |part: &[&Run]| part.iter().map(|run| run.facts()).collect::<Vec<_>>();
-    std::thread::scope(|scope| {
-        let parts = runs.chunks(runs.len().div_ceil(threads).max(1));
-        let parts: Vec<_> = parts.map(|part| scope.spawn(move || read(part))).collect();
-        parts.into_iter().flat_map(|part| part.join().unwrap_or_else(|panic| resume_unwind(panic))).collect()
-    })
 }
 
 fn runs_of(root: &Path) -> Result<Vec<Run>> {

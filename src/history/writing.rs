@@ -88,7 +88,7 @@ impl NewRun {
         put(path, THROUGHPUT, |bytes| write_throughput(records, bytes))?;
         put(path, MANIFEST, |bytes| Ok(serde_json::to_writer_pretty(bytes, manifest)?))?;
         put(path, DISTRIBUTIONS, |bytes| Ok(serde_json::to_writer(bytes, distributions)?))?;
-        write_tables(path, &[Table::Results, Table::Runs, Table::Hardware])?;
+        write_tables(path)?;
         place(&folder, &root, replace)
     }
 }
@@ -111,7 +111,7 @@ pub fn import(run: &Run, root: &Path, replace: bool) -> Result<Imported> {
             fs::File::open(&target)?.sync_all()?;
         }
     }
-    write_tables(folder.path(), &[Table::Results, Table::Runs, Table::Hardware])?;
+    write_tables(folder.path())?;
     Ok(place(&folder, root, replace)?.0)
 }
 
@@ -133,13 +133,13 @@ pub fn remove(run: &Run) -> Result<()> {
 pub fn remove_calls(run: &Run) -> Result<()> {
     match fs::remove_file(run.folder().join(LATENCIES)) {
         Err(error) if error.kind() != ErrorKind::NotFound => Err(error.into()),
-        _ => write_tables(run.folder(), &[Table::Runs]),
+        _ => write_tables(run.folder()),
     }
 }
 
-/// Writes what a folder has in these tables for programs that read Parquet.
-fn write_tables(folder: &Path, tables: &[Table]) -> Result<()> {
-    for &table in tables {
+/// Writes for programs that read Parquet what a folder has besides the calls.
+fn write_tables(folder: &Path) -> Result<()> {
+    for table in [Table::Results, Table::Runs, Table::Hardware] {
         let rows = Run::in_folder(folder).rows(table)?;
         put(folder, table.file(), |bytes| write_rows(table.columns(), &rows, bytes))?;
     }

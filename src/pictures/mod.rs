@@ -5,28 +5,34 @@
 
 mod classes;
 mod decode;
-mod listing;
 mod resample;
 mod transform;
 
-use std::path::Path;
+use std::ffi::OsStr;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail, ensure};
+use walkdir::{DirEntry, WalkDir};
 
 use self::classes::labels;
-use self::listing::Listing;
 use self::transform::Transform;
 use crate::definition::ImageFolderSettings;
 
 /// The pictures of a folder and their labels. Nothing is decoded before [`sample`](Self::sample) asks for it.
 #[derive(Clone, Debug)]
 pub struct ImageFolder {
-    listing: Listing,
+    /// The names of the folders of the classes, sorted.
+    folders: Vec<String>,
+    /// Sorted by path.
+    pictures: Vec<Listed>,
     /// The label of each folder.
     labels: Vec<i64>,
     settings: ImageFolderSettings,
     transform: Transform,
 }
+
+/// The file of a picture, and the place of its folder among those of the classes.
+type Listed = (PathBuf, usize);
 
 impl ImageFolder {
     /// Lists the pictures below `settings.path`, sorted by path; with `settings.samples` that many of them, evenly
@@ -45,12 +51,11 @@ impl ImageFolder {
     pub fn open(settings: &ImageFolderSettings, size: [usize; 2], outputs: Option<usize>) -> Result<Self> {
         let transform = Transform::new(settings, size)?;
         ensure!(settings.samples != Some(0), "samples = 0 leaves no picture");
-        let mut listing = Listing::read(&settings.path)?;
-        let labels = labels(&listing.folders, settings, outputs)?;
-        let all = listing.pictures.len();
-        let count = settings.samples.map_or(all, |samples| samples.min(all));
-        listing.pictures = (0..count).map(|sample| listing.pictures[sample * all / count].clone()).collect();
-        Ok(ImageFolder { listing, labels, settings: settings.clone(), transform })
+        let (folders, all) = list(&settings.path)?;
+        let labels = labels(&folders, settings, outputs)?;
+        let count = settings.samples.map_or(all.len(), |samples| samples.min(all.len()));
+        let pictures = (0..count).map(|sample| all[sample * all.len() / count].clone()).collect();
+        Ok(ImageFolder { folders, pictures, labels, settings: settings.clone(), transform })
     }
 
     /// Checks the labels against the number of a model's outputs, if [`open`](Self::open) did not know it.
@@ -59,7 +64,7 @@ impl ImageFolder {
     /// The folders do not say which outputs are theirs, or say other labels than they were given; the message says what to
     /// change.
     pub fn check_width(&self, width: usize) -> Result<()> {
-        if labels(&self.listing.folders, &self.settings, Some(width))? == self.labels {
+        if labels(&self.folders, &self.settings, Some(width))? == self.labels {
             return Ok(());
         }
         bail!(
@@ -67,7 +72,7 @@ impl ImageFolder {
              outputs as folders a label is the place of the folder's name in order, and else the number that it is named \
              by. Say which by writing the names of the classes into {}, one per line in the order of the outputs",
             self.settings.path.display(),
-            self.listing.folders.len(),
+            self.folders.len(),
             self.settings.path.join(classes::BESIDE).display()
         )
     }
@@ -75,7 +80,7 @@ impl ImageFolder {
     /// The number of pictures, limited by `samples` of the settings.
     #[allow(clippy::len_without_is_empty, reason = "there is always one")]
     pub fn len(&self) -> usize {
-        self.listing.pictures.len()
+        self.pictures.len()
     }
 
     /// The shape of a prepared picture: `[3, height, width]`.
@@ -86,7 +91,7 @@ impl ImageFolder {
 
     /// The file of a picture, if there are more than `index`.
     pub fn path(&self, index: usize) -> Option<&Path> {
-        self.listing.pictures.get(index).map(|(path, _)| path.as_path())
+        self.pictures.get(index).map(|(path, _)| path.as_path())
     }
 
     /// Decodes and prepares a picture: values `[3, height, width]`, red, green and blue, in row-major order, and its
@@ -100,11 +105,73 @@ impl ImageFolder {
     /// The file cannot be read, is no whole JPEG or PNG, or is too large; the message names it. No picture has this
     /// index.
     pub fn sample(&self, index: usize) -> Result<(Vec<f32>, i64)> {
-        let pictures = &self.listing.pictures;
-        let none = || format!("there is no picture {index}: there are {}", pictures.len());
-        let (path, folder) = pictures.get(index).with_context(none)?;
+        let none = || format!("there is no picture {index}: there are {}", self.len());
+        let (path, folder) = self.pictures.get(index).with_context(none)?;
         let bytes = fs_err::read(path)?;
         let values = decode::decode(&bytes).and_then(|picture| self.transform.apply(&picture));
         Ok((values.with_context(|| path.display().to_string())?, self.labels[*folder]))
+    }
+}
+
+/// The ends of the names that pictures have, in any case.
+const EXTENSIONS: [&str; 3] = ["jpg", "jpeg", "png"];
+
+/// The names of the folders of the classes, sorted, and the pictures, sorted by path. Hidden files and folders are left out.
+fn list(path: &Path) -> Result<(Vec<String>, Vec<Listed>)> {
+    let layout = || format!("the pictures of {0} are expected in {0}/<class>/<name>.jpg or .png", path.display());
+    ensure!(path.is_dir(), "{} is not a folder; {}", path.display(), layout());
+    let (mut folders, mut pictures) = (Vec::new(), Vec::new());
+    let entries = WalkDir::new(path).min_depth(1).follow_links(true).sort_by_file_name();
+    for entry in entries.into_iter().filter_entry(|entry| !is_hidden(entry.file_name())) {
+        let entry = entry?;
+        match (entry.depth(), entry.file_type().is_dir()) {
+            (1, true) => folders.push(entry.file_name().to_string_lossy().into_owned()),
+            // The files of a class come directly after its folder.
+            (2.., false) if is_picture(&entry) => pictures.push((entry.into_path(), folders.len() - 1)),
+            _ => {}
+        }
+    }
+    ensure!(!folders.is_empty(), "{} has no folder of a class; {}", path.display(), layout());
+    ensure!(!pictures.is_empty(), "no folder of a class in {} has a picture; {}", path.display(), layout());
+    Ok((folders, pictures))
+}
+
+fn is_hidden(name: &OsStr) -> bool {
+    name.as_encoded_bytes().starts_with(b".")
+}
+
+fn is_picture(entry: &DirEntry) -> bool {
+    let extension = entry.path().extension().and_then(OsStr::to_str);
+    entry.file_type().is_file()
+        && extension.is_some_and(|extension| EXTENSIONS.iter().any(|known| extension.eq_ignore_ascii_case(known)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pictures_are_sorted_and_nothing_hidden_is_one() {
+        let folder = tempfile::tempdir().unwrap();
+        for path in ["b/1.png", "b/a/2.JPEG", "b/.3.png", "a/z.jpg", "a/notes.txt", "a/png", ".git/4.png", "5.png"] {
+            let path = folder.path().join(path);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(path, "").unwrap();
+        }
+        std::fs::create_dir(folder.path().join("empty")).unwrap();
+        let (folders, pictures) = list(folder.path()).unwrap();
+        assert_eq!(folders, ["a", "b", "empty"]);
+        let pictures: Vec<_> =
+            pictures.iter().map(|(path, class)| (path.strip_prefix(folder.path()).unwrap(), *class)).collect();
+        assert_eq!(pictures, [(Path::new("a/z.jpg"), 0), (Path::new("b/1.png"), 1), (Path::new("b/a/2.JPEG"), 1)]);
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn a_link_to_its_own_folder_is_an_error_and_no_endless_walk() {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::create_dir(folder.path().join("a")).unwrap();
+        std::os::unix::fs::symlink(folder.path(), folder.path().join("a/loop")).unwrap();
+        assert!(list(folder.path()).err().unwrap().to_string().contains("loop"));
     }
 }

@@ -33,21 +33,18 @@ fn has_several(duel: &Duel) -> bool {
     duel.candidates.len() > 1
 }
 
-fn figures(case: &CaseOutcome) -> [String; 5] {
-    match (&case.comparison, &case.loss) {
-        (Some(found), _) => [
-            latency(found.base_ns / 1e6),
-            latency(found.candidate_ns / 1e6),
-            in_percent(&found.change.interval),
-            in_percent(&found.null.interval),
-            found.verdict.to_string(),
-        ],
-        (None, loss) => {
-            let mut cells: [String; 5] = Default::default();
-            cells[4] = loss.as_ref().map(|loss| loss.status.to_string()).unwrap_or_default();
-            cells
-        }
-    }
+fn figures(case: &CaseOutcome) -> Vec<String> {
+    let Some(found) = &case.comparison else {
+        let status = case.loss.as_ref().map(|loss| loss.status.to_string()).unwrap_or_default();
+        return [vec![String::new(); 4], vec![status]].concat();
+    };
+    vec![
+        latency(found.base_ns / 1e6),
+        latency(found.candidate_ns / 1e6),
+        in_percent(&found.change.interval),
+        in_percent(&found.null.interval),
+        found.verdict.to_string(),
+    ]
 }
 
 /// What a reader has to know about single cases.

@@ -5,17 +5,14 @@ use std::path::{Path, PathBuf};
 use anyhow::Result;
 
 use super::escape::html as escape;
-use super::html::fill;
 use super::numbers::{commit, plural};
 use super::table::{Cell, Column, Table};
-use crate::history::{History, RESULTS, Run, RunFacts, facts_of};
+use crate::history::{History, RESULTS, Run, RunFacts};
 
 /// The file's name in the folder of reports.
 pub const INDEX: &str = "index.html";
 /// The name of a page about runs: in the folder of one run, or above those of several.
 pub const REPORT: &str = "report.html";
-
-const PAGE: &str = include_str!("html/index.html");
 
 /// Runs with a row each, as far as they can be read.
 pub struct RunList {
@@ -29,12 +26,11 @@ impl RunList {
     /// The list of these runs. Its links, of the run to its page and of the cases to their CSV file, are relative to the folder
     /// of reports.
     pub fn new<'a>(runs: impl Iterator<Item = &'a Run>) -> Self {
-        let runs: Vec<&Run> = runs.collect();
         let texts = ["run", "started", "host", "suite", "commit"].map(Column::text);
         let columns = texts.into_iter().chain(["cases", "ok", "calls"].map(Column::number));
         let mut list = RunList { table: Table::new(columns), facts: Vec::new(), unread: Vec::new() };
-        for (run, facts) in runs.iter().zip(facts_of(&runs)) {
-            match facts {
+        for run in runs {
+            match run.facts() {
                 Ok(facts) => {
                     list.table.row(cells(run, &facts));
                     list.facts.push(facts);
@@ -78,6 +74,11 @@ pub fn render(reports: &Path, criterion: &Path) -> Result<String> {
     };
     let page = Some(criterion.join("report/index.html")).filter(|page| page.is_file());
     let criterion = page.map(link).unwrap_or_default();
-    let count = plural(list.facts.len(), "run", "runs");
-    Ok(fill(PAGE, &[("count", &count), ("criterion", &criterion), ("table", &list.table.html())]))
+    Ok(format!(
+        include_str!("html/index.html"),
+        style = include_str!("html/index.css"),
+        count = plural(list.facts.len(), "run", "runs"),
+        criterion = criterion,
+        table = list.table.html(),
+    ))
 }

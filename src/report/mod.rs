@@ -8,7 +8,6 @@ pub mod duel;
 pub mod escape;
 pub mod html;
 pub mod index;
-mod json;
 mod machine_facts;
 pub mod numbers;
 mod payload;
@@ -19,7 +18,9 @@ pub mod table;
 mod trend;
 pub mod variants;
 
-pub use json::json;
+use schemars::JsonSchema;
+use serde::Serialize;
+
 pub use machine_facts::{Fact, facts};
 pub use payload::{Known, Payload};
 pub use selection::{ReportedRun, Shown};
@@ -34,6 +35,19 @@ pub enum Format {
     Markdown,
     /// For scripts
     Json,
+}
+
+/// The value as indented JSON that ends with a line break.
+pub fn json(value: &impl Serialize) -> String {
+    // Reports hold no map with keys that are not strings, the only thing that JSON could not write.
+    serde_json::to_string_pretty(value).map(|text| text + "\n").unwrap_or_default()
+}
+
+/// The JSON Schema of a type under a title.
+fn schema_of<T: JsonSchema>(title: &str) -> String {
+    let mut schema = schemars::schema_for!(T);
+    schema.insert("title".into(), title.into());
+    json(&schema)
 }
 
 #[cfg(test)]

@@ -11,7 +11,7 @@ use super::columns::{ALL, RecordColumn, STATUS, chosen, peak_memory};
 use super::compatibility::{RULE, Standing};
 use super::machine_facts::facts;
 use super::ranking::{Entry, best_of};
-use super::selection::{MachineName, Measured, ReportedRun, Shown};
+use super::selection::{Measured, NamedMachine, ReportedRun, Shown};
 use super::trend::{TrendPoint, trend};
 use crate::backend::registry::ENTRIES;
 use crate::compare::Noise;
@@ -58,11 +58,11 @@ impl Payload {
         let entry = |(case, ratio_to_best): (&Measured<'a>, Option<f64>)| Entry { record: case.record, ratio_to_best };
         let entries: Vec<Entry<'_>> = shown.cases.iter().zip(ratios).map(entry).collect();
         let columns = chosen(&[ALL.to_owned()], &entries);
-        let machine = |machine: &MachineName<'_>| {
+        let machine = |(host_id, machine): (&&str, &NamedMachine<'_>)| {
             json!({
                 "name": machine.name,
-                "resolution": (known.resolution)(&machine.host_id),
-                "facts": facts(&machine.host_id, machine.facts),
+                "resolution": (known.resolution)(host_id),
+                "facts": facts(host_id, machine.facts),
             })
         };
         let column = |column: &&RecordColumn| {
@@ -91,13 +91,13 @@ impl Payload {
 
 fn title(shown: &Shown<'_>) -> String {
     let suites: BTreeSet<&str> = shown.cases.iter().map(|case| case.record.suite.as_str()).collect();
-    let machines: Vec<&str> = shown.machines.iter().map(|machine| machine.name.as_str()).collect();
+    let machines: Vec<&str> = shown.machines.values().map(|machine| machine.name.as_str()).collect();
     format!("Inference benchmarks: suite {} on {}", Vec::from_iter(suites).join(", "), machines.join(", "))
 }
 
 fn run_row(shown: &Shown<'_>, run: &ReportedRun) -> Option<Value> {
     let first = run.records.first()?;
-    let machine = shown.machines.iter().find(|machine| machine.host_id == first.host_id);
+    let machine = shown.machines.get(first.host_id.as_str());
     Some(json!({
         "run_id": first.run_id,
         "started": first.timestamp.strftime("%Y-%m-%d %H:%M UTC").to_string(),
@@ -121,7 +121,7 @@ fn case_row(shown: &Shown<'_>, case: &Measured<'_>, entry: &Entry<'_>, columns: 
     let mut row: Value = COLUMNS.split(',').map(|name| (name, record[name].clone())).collect();
     row["id"] = case.record.case().to_string().into();
     row["group"] = case.record.case().benchmark_id().group.into();
-    row["machine"] = shown.machines[case.machine].name.as_str().into();
+    row["machine"] = shown.machines[case.record.host_id.as_str()].name.as_str().into();
     row["ratio_to_best"] = json!(entry.ratio_to_best);
     row["peak_memory_mb"] = json!(peak_memory(case.record));
     // Pairs of a fraction of the calls and milliseconds; empty if they were not kept.
@@ -135,10 +135,10 @@ fn case_row(shown: &Shown<'_>, case: &Measured<'_>, entry: &Entry<'_>, columns: 
 
 /// The cases of each model on each configuration and machine, with the level, or the status if no case is right.
 fn matrix(shown: &Shown<'_>, entries: &[Entry<'_>]) -> Vec<Value> {
-    let mut members: IndexMap<(String, String, usize), Vec<usize>> = IndexMap::new();
+    let mut members: IndexMap<(String, String, &str), Vec<usize>> = IndexMap::new();
     for (index, case) in shown.cases.iter().enumerate() {
         let BenchmarkId { group, function, .. } = case.record.case().benchmark_id();
-        members.entry((group, function, case.machine)).or_default().push(index);
+        members.entry((group, function, &case.record.host_id)).or_default().push(index);
     }
     let cell = |cases: Vec<usize>| {
         let standing = Standing::of(&cases.iter().map(|index| entries[*index]).collect::<Vec<_>>());

@@ -52,7 +52,7 @@ pub fn ratios_to_best<W: Eq + Hash>(times: &[(W, Option<f64>)]) -> Vec<Option<f6
 }
 
 /// A note says that samples were disturbed from this fraction of them on.
-const DISTURBED_FROM: f64 = 0.1;
+pub const DISTURBED_FROM: f64 = 0.1;
 
 /// What a reader has to know about the calls of these cases, a line for each kind of shortcoming that there is.
 pub fn notes_on_calls(rows: &[Entry<'_>]) -> Vec<String> {

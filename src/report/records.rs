@@ -3,39 +3,34 @@
 use super::columns::{P50, RecordColumn, chosen};
 use super::numbers::commit;
 use super::ranking::{Entry, notes_on_calls, rank, short_message};
-use super::table::{Cell, Table};
-use super::{Format, escape, json};
+use super::table::{BEST, Cell, Table};
+use super::{Format, escape, json, schema_of};
 use crate::definition::Status;
 use crate::run_data::Record;
 
-const BEST: &str = "●";
 const LEGEND: &str = "● fastest of its batch size; a percentile in parentheses has too few calls for a 99 % bound";
 
 /// The report's text with the columns of these names, ending with a line break. `resolution` is the line about the smallest
 /// change that the machine of the run can show; JSON, which has nothing but the records, is without it.
 pub fn render(records: &[Record], columns: &[String], resolution: &str, format: Format) -> String {
     let groups = rank(records);
-    let tables = groups.iter().map(|(title, rows)| (title, table(rows, columns)));
+    let tables = groups.iter().map(|(title, rows)| match format {
+        Format::Markdown => format!("### {}\n\n{}\n", escape::markdown(title), table(rows, columns).markdown()),
+        _ => format!("\n{}\n{}", escape::terminal(title), table(rows, columns).terminal()),
+    });
     match format {
-        Format::Table => {
-            let text =
-                |(title, table): (&String, Table)| format!("\n{}\n{}", escape::terminal(title), table.terminal());
-            let tables: String = tables.map(text).collect();
-            format!("{tables}\n{LEGEND}\n{resolution}\n")
-        }
+        Format::Table => format!("{}\n{LEGEND}\n{resolution}\n", tables.collect::<String>()),
         Format::Markdown => {
-            let text =
-                |(title, table): (&String, Table)| format!("### {}\n\n{}\n", escape::markdown(title), table.markdown());
-            let tables: String = tables.map(text).collect();
-            format!("{tables}{LEGEND}\n\n{}\n{resolution}\n", records.first().map(source).unwrap_or_default())
+            let source = records.first().map(source).unwrap_or_default();
+            format!("{}{LEGEND}\n\n{source}\n{resolution}\n", tables.collect::<String>())
         }
-        Format::Json => json::json(&records),
+        Format::Json => json(&records),
     }
 }
 
 /// The JSON Schema of [`Format::Json`]: an array of records.
 pub fn schema() -> String {
-    json::schema::<Vec<Record>>("inferbench report: an object per case and run")
+    schema_of::<Vec<Record>>("inferbench report: an object per case and run")
 }
 
 /// The fastest of each batch size is marked; a case without figures says why below the table.

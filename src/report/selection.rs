@@ -3,7 +3,6 @@
 use anyhow::Result;
 use indexmap::IndexMap;
 
-use crate::compare::CaseFilter;
 use crate::definition::Case;
 use crate::history::Run;
 use crate::machine::Machine;
@@ -31,17 +30,8 @@ impl ReportedRun {
         })
     }
 
-    /// Leaves only the cases that pass.
-    pub fn keep(&mut self, filter: &CaseFilter) {
-        self.records.retain(|record| filter.matches(&record.case()));
-    }
-
     pub fn run_id(&self) -> &str {
         self.records.first().map_or("", |record| &record.run_id)
-    }
-
-    fn distribution(&self, case: &Case) -> Option<&Distribution> {
-        self.distributions.as_ref()?.cases.get(&case.to_string())
     }
 }
 
@@ -49,20 +39,18 @@ impl ReportedRun {
 pub struct Shown<'a> {
     pub runs: Vec<&'a ReportedRun>,
     pub cases: Vec<Measured<'a>>,
-    pub machines: Vec<MachineName<'a>>,
+    /// By the ids of the hosts.
+    pub machines: IndexMap<&'a str, NamedMachine<'a>>,
 }
 
 /// A case on a machine.
 pub struct Measured<'a> {
     pub record: &'a Record,
-    /// An index into the machines.
-    pub machine: usize,
     pub distribution: Option<&'a Distribution>,
 }
 
 /// A machine, with a name for people.
-pub struct MachineName<'a> {
-    pub host_id: String,
+pub struct NamedMachine<'a> {
     pub name: String,
     pub facts: Option<&'a Machine>,
 }
@@ -78,22 +66,20 @@ impl<'a> Shown<'a> {
         };
         let named = in_order(runs.iter().collect());
         let all = in_order(runs.iter().chain(earlier).collect());
-        let machines = machines(&named);
         let mut cases: IndexMap<(Case, &str), Measured<'a>> = IndexMap::new();
         for run in &named {
             for record in &run.records {
                 let case = record.case();
-                let machine = machines.iter().position(|machine| machine.host_id == record.host_id).unwrap_or_default();
-                let distribution = run.distribution(&case);
-                cases.insert((case, &record.host_id), Measured { record, machine, distribution });
+                let distribution = run.distributions.as_ref().and_then(|kept| kept.cases.get(&case.to_string()));
+                cases.insert((case, &record.host_id), Measured { record, distribution });
             }
         }
-        Shown { runs: all, cases: cases.into_values().collect(), machines }
+        Shown { runs: all, cases: cases.into_values().collect(), machines: machines(&named) }
     }
 }
 
 /// Each machine is named by its processor, with the start of its id where there are several, or else by its id.
-fn machines<'a>(runs: &[&'a ReportedRun]) -> Vec<MachineName<'a>> {
+fn machines<'a>(runs: &[&'a ReportedRun]) -> IndexMap<&'a str, NamedMachine<'a>> {
     let mut hosts: IndexMap<&str, Option<&Machine>> = IndexMap::new();
     // The newest run tells most of a machine.
     for run in runs.iter().rev() {
@@ -103,13 +89,13 @@ fn machines<'a>(runs: &[&'a ReportedRun]) -> Vec<MachineName<'a>> {
         }
     }
     let is_one = hosts.len() == 1;
-    let machine = |(host_id, facts): (&str, Option<&'a Machine>)| {
+    let machine = |(host_id, facts): (&'a str, Option<&'a Machine>)| {
         let name = match facts.and_then(short_name) {
             Some(name) if is_one => name,
             Some(name) => format!("{name} {}", host_id.chars().take(4).collect::<String>()),
             None => host_id.to_owned(),
         };
-        MachineName { host_id: host_id.to_owned(), name, facts }
+        (host_id, NamedMachine { name, facts })
     };
     hosts.into_iter().map(machine).collect()
 }

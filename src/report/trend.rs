@@ -75,11 +75,8 @@ fn changes(
     let base = Side::of_records("before", last.clone());
     let candidate = Side::of_records(run.run_id(), run.records.clone());
     let found = compare(&base, &candidate, &earlier, known, &options);
-    let changed = found
-        .cases
-        .into_iter()
-        .filter_map(|case| Some((case.case, case.latency.filter(|latency| latency.verdict.is_change())?)));
-    changed.collect()
+    let changed = |latency: &LatencyChange| latency.verdict.is_change();
+    found.cases.into_iter().filter_map(|case| Some((case.case, case.latency.filter(changed)?))).collect()
 }
 
 #[cfg(test)]

@@ -11,17 +11,18 @@ pub use spread::SmallestChange;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use crate::compare::Gate;
+use crate::compare::{Gate, Noise};
 use crate::harness::keep_others_out;
 use crate::machine::Machine;
 use crate::measurement::overhead::{self, Overhead};
 use crate::paths::Paths;
 use crate::run_data::{Latencies, write_whole};
 use crate::selection::Selection;
+use crate::statistics::mean;
 
 /// Generations of a duel take a second each, and a few of them say nothing.
 const SHORTEST_WITH_GATE: Duration = Duration::from_secs(90);
@@ -109,28 +110,32 @@ impl Selftest {
     /// The mean fraction of disturbed samples, over the processes that know theirs.
     pub fn disturbed_share(&self) -> Option<f64> {
         let shares: Vec<f64> = self.processes.iter().filter_map(|process| process.disturbed_share).collect();
-        (!shares.is_empty()).then(|| shares.iter().sum::<f64>() / shares.len() as f64)
+        (!shares.is_empty()).then(|| mean(&shares))
     }
 }
 
 /// What reports say of the changes that can be shown on the machine of a run.
 pub fn line_about(path: &Path, host_id: &str) -> String {
     let advice = "smallest change that can be shown: unknown; find it with `inferbench selftest`";
-    let Ok(bytes) = std::fs::read(path) else { return advice.into() };
-    match serde_json::from_slice::<Selftest>(&bytes) {
-        Ok(selftest) if selftest.format > FORMAT => format!("{advice} ({} is of a newer inferbench)", path.display()),
-        Ok(selftest) if selftest.machine.host_id != host_id => {
-            format!("{advice} on the machine of this run (the selftest here is of another)")
-        }
+    match read(path, host_id) {
         Ok(selftest) => selftest.line(),
-        Err(error) => format!("{advice} ({}: {error})", path.display()),
+        Err(_) if !path.exists() => advice.into(),
+        Err(why) => format!("{advice} ({why:#})"),
     }
 }
 
-/// The self-test that is kept there, if it is of this machine.
-pub fn of_machine(path: &Path, host_id: &str) -> Option<Selftest> {
-    let selftest: Selftest = serde_json::from_slice(&std::fs::read(path).ok()?).ok()?;
-    (selftest.format <= FORMAT && selftest.machine.host_id == host_id).then_some(selftest)
+/// The noise of a machine without runs of the case: by the self-test that is kept there, or else what is assumed.
+pub fn known_noise(path: &Path, host_id: &str) -> Noise {
+    let of_selftest = |it: SmallestChange| Noise::of_selftest(it.deviation_percent / 100.0, it.processes);
+    read(path, host_id).map_or_else(|_| Noise::assumed(), |selftest| of_selftest(selftest.smallest_change))
+}
+
+fn read(path: &Path, host_id: &str) -> Result<Selftest> {
+    let selftest: Selftest =
+        serde_json::from_slice(&std::fs::read(path)?).with_context(|| path.display().to_string())?;
+    ensure!(selftest.format <= FORMAT, "{} is of a newer inferbench", path.display());
+    ensure!(selftest.machine.host_id == host_id, "the selftest here is of another machine than this run");
+    Ok(selftest)
 }
 
 #[cfg(test)]
@@ -165,8 +170,9 @@ mod tests {
         assert!(line_about(&path, "1a").contains("unknown; find it with `inferbench selftest`"));
         std::fs::write(&path, serde_json::to_vec(&selftest()).unwrap()).unwrap();
         assert_eq!(line_about(&path, "1a"), selftest().line());
-        assert_eq!(of_machine(&path, "1a"), Some(selftest()));
-        assert_eq!(of_machine(&path, "2b"), None);
+        assert_eq!(read(&path, "1a").unwrap(), selftest());
+        assert_eq!(known_noise(&path, "1a").runs, 3);
+        assert_eq!(known_noise(&path, "2b"), Noise::assumed());
         assert!(selftest().line().contains("(selftest of 2026-01-02, 3 processes)"));
         assert!(!selftest().line().contains("disturbed"));
         assert!(line_about(&path, "2b").contains("of another"));

@@ -5,9 +5,8 @@
 //! warmup blows hot and cold", for how real ones do.
 
 use crate::compare::noise::{ENOUGH_FREEDOM, Noise};
-use crate::compare::runs::{CaseRuns, estimate, floor};
+use crate::compare::runs::{CaseRuns, Within, estimate, floor};
 use crate::compare::verdict::{self, Limits, RatioEstimate, Verdict};
-use crate::compare::within::Within;
 use crate::definition::Case;
 use crate::fixture::seeded::{Fill, values};
 use crate::run_data::{Latencies, Record};

@@ -4,11 +4,10 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-use crate::compare::Comparison;
+use crate::compare::{ComparedCase, Comparison};
 use crate::report::columns::{self, COLUMNS, RecordColumn};
 use crate::report::ranking::{Entry, best_of};
 use crate::report::table::{Cell, Column, Table};
-use crate::run_data::Record;
 
 /// The columns that are shown if none are chosen and something is known of them.
 const USUAL: [&str; 8] = ["p95", "first-token", "device-memory", "energy", "load", "first-call", "roofline", "level"];
@@ -22,53 +21,46 @@ pub struct Figure {
 
 /// A row for each case that both sides have measured, with a cell `base → candidate` for each of these columns.
 pub fn table(comparison: &Comparison, names: &[String]) -> Table {
-    let sides = [0, 1].map(|side| entries(comparison, side));
-    let all: Vec<Entry<'_>> = sides.iter().flatten().flatten().copied().collect();
+    let cases = measured(comparison);
+    let all: Vec<Entry<'_>> = cases.iter().flat_map(|(_, sides)| sides.iter().flatten()).copied().collect();
     let columns: Vec<&RecordColumn> = match names {
         [] => USUAL.into_iter().filter_map(RecordColumn::find).filter(|column| column.is_known(&all)).collect(),
         names => columns::chosen(names, &all),
     };
     let headers = columns.iter().map(|column| column.head());
     let mut table = Table::new([Column::code("case")].into_iter().chain(headers));
-    if columns.is_empty() {
-        return table;
-    }
-    let [base, candidate] = &sides;
-    for (case, (base, candidate)) in comparison.cases.iter().zip(base.iter().zip(candidate)) {
-        if base.is_empty() || candidate.is_empty() {
-            continue;
-        }
-        let text = |column, side| middle(column, side).map(|run| column.text(run)).unwrap_or_default();
-        let cells = columns.iter().map(|column| Cell::from(change(&text(column, base), &text(column, candidate))));
-        table.row([Cell::from(case.id.as_str())].into_iter().chain(cells));
+    for (id, sides) in cases.iter().filter(|_| !columns.is_empty()) {
+        let cell = |column: &&RecordColumn| {
+            let text = |side: &Vec<Entry<'_>>| middle(column, side).map(|run| column.text(run)).unwrap_or_default();
+            let [base, candidate] = sides.each_ref().map(text);
+            Cell::from(change(&base, &candidate))
+        };
+        table.row([Cell::from(*id)].into_iter().chain(columns.iter().map(cell)));
     }
     table
 }
 
 /// The known numbers of all columns, by case and column.
 pub fn figures(comparison: &Comparison) -> BTreeMap<&str, BTreeMap<&'static str, Figure>> {
-    let [base, candidate] = [0, 1].map(|side| entries(comparison, side));
-    let of_case = |base: &[Entry<'_>], candidate: &[Entry<'_>]| -> BTreeMap<&'static str, Figure> {
+    let of_case = |(id, sides): (_, [Vec<Entry<'_>>; 2])| {
         let figure = |column: &'static RecordColumn| {
-            let [base, candidate] = [base, candidate].map(|side| column.value(middle(column, side)?));
+            let [base, candidate] = sides.each_ref().map(|side| column.value(middle(column, side)?));
             (base.is_some() || candidate.is_some()).then_some((column.name, Figure { base, candidate }))
         };
-        COLUMNS.iter().filter_map(figure).collect()
+        (id, COLUMNS.iter().filter_map(figure).collect())
     };
-    let cases = comparison.cases.iter().zip(base.iter().zip(&candidate));
-    let cases = cases.filter(|(_, (base, candidate))| !base.is_empty() && !candidate.is_empty());
-    cases.map(|(case, (base, candidate))| (case.id.as_str(), of_case(base, candidate))).collect()
+    measured(comparison).into_iter().map(of_case).collect()
 }
 
-/// The records of a side, for each case.
-fn entries(comparison: &Comparison, side: usize) -> Vec<Vec<Entry<'_>>> {
-    let records = |case: usize| -> &[Record] { &comparison.cases[case].records[side] };
-    let count = comparison.cases.len();
-    let mut ratios = best_of((0..count).flat_map(records)).into_iter();
-    let of_case = |case: usize| {
-        records(case).iter().map(|record| Entry { record, ratio_to_best: ratios.next().flatten() }).collect()
+/// The cases that both sides have measured, each with the records of the base and of the candidate.
+fn measured<'a>(comparison: &'a Comparison) -> Vec<(&'a str, [Vec<Entry<'a>>; 2])> {
+    let cases = || comparison.cases.iter().filter(|case| case.records.iter().all(|side| !side.is_empty()));
+    let mut ratios = [0, 1].map(|side| best_of(cases().flat_map(move |case| &case.records[side])).into_iter());
+    let with_ratio = |(record, ratio_to_best)| Entry { record, ratio_to_best };
+    let mut entries = |case: &'a ComparedCase, side: usize| {
+        case.records[side].iter().zip(&mut ratios[side]).map(with_ratio).collect()
     };
-    (0..count).map(of_case).collect()
+    cases().map(|case| (case.id.as_str(), [0, 1].map(|side| entries(case, side)))).collect()
 }
 
 /// The run in the middle of those of which the column is known; of an even number, the lower one.
@@ -97,6 +89,7 @@ fn change(base: &str, candidate: &str) -> String {
 mod tests {
     use super::*;
     use crate::report::comparison::tests::comparison;
+    use crate::run_data::Record;
 
     #[test]
     fn both_sides_of_every_known_figure_are_shown() {

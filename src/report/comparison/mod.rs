@@ -79,7 +79,7 @@ fn json(comparison: &Comparison) -> String {
         figures: BTreeMap<&'a str, BTreeMap<&'static str, Figure>>,
     }
     let with_figures = WithFigures { comparison, figures: figures(comparison) };
-    super::json::json(&with_figures)
+    super::json(&with_figures)
 }
 
 #[cfg(test)]

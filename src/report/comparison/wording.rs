@@ -9,10 +9,8 @@ use crate::compare::{
     SideSummary, Source, Value, Verdict,
 };
 use crate::report::numbers::{commit, latency as shown_latency, percent, plural, short_percent};
+use crate::report::ranking::DISTURBED_FROM;
 use crate::report::table::{Cell, Column, Table};
-
-/// A note says that samples were disturbed from this fraction of them on.
-const DISTURBED_FROM: f64 = 0.1;
 
 /// A row for each case with such a verdict.
 pub fn table(comparison: &Comparison, is_wanted: impl Fn(Verdict) -> bool) -> Table {
@@ -27,7 +25,7 @@ pub fn table(comparison: &Comparison, is_wanted: impl Fn(Verdict) -> bool) -> Ta
     ]);
     for case in &comparison.cases {
         let Some(latency) = case.latency.as_ref().filter(|latency| is_wanted(latency.verdict)) else { continue };
-        let verdict = Cell::from(latency.verdict.name());
+        let verdict = Cell::from(latency.verdict.to_string());
         let row = table.row([
             Cell::from(case.id.as_str()),
             Cell::from(shown_latency(latency.base_ms)),
@@ -132,16 +130,18 @@ fn interval(latency: &LatencyChange) -> String {
 fn difference(difference: &Difference) -> String {
     let Difference { condition, base, candidate } = difference;
     if base == candidate {
-        return format!("{}: {base} on both sides", condition.name());
+        format!("{condition}: {base} on both sides")
+    } else {
+        format!("{condition}: {base} ↔ {candidate}")
     }
-    format!("{}: {base} ↔ {candidate}", condition.name())
 }
 
 /// A line for each refused pair, and the flag that makes the command compare them, too; empty if no pair was refused.
 pub fn refusals(comparison: &Comparison) -> Vec<String> {
     let differences = || comparison.refused.iter().flat_map(|refused| &refused.differences);
     let differs = |condition: &Condition| differences().any(|difference| difference.condition == *condition);
-    let names: Vec<&str> = Condition::value_variants().iter().copied().filter(differs).map(Condition::name).collect();
+    let names: Vec<String> =
+        Condition::value_variants().iter().filter(|it| differs(it)).map(Condition::to_string).collect();
     let advice = (!names.is_empty()).then(|| {
         format!(
             "refused because more than the code differs; compare them all the same with `--allow-different {}`",

@@ -1,11 +1,11 @@
 //! Charts as files: the page's own program draws them in an embedded JavaScript engine (QuickJS), over a small document of
 //! ours in place of a browser's.
 
-mod pixels;
-
-pub use pixels::png;
+use std::sync::Arc;
 
 use anyhow::{Context as _, Result, anyhow};
+use resvg::tiny_skia::{Pixmap, Transform};
+use resvg::usvg::{Options, Tree, fontdb::Database};
 use rquickjs::{CatchResultExt, Context, Ctx, FromJs, Runtime};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -86,6 +86,32 @@ impl Drawing {
 /// The value of a script, or its exception with the place.
 fn evaluate<'js, T: FromJs<'js>>(ctx: &Ctx<'js>, source: &str) -> Result<T> {
     ctx.eval(source).catch(ctx).map_err(|error| anyhow!("{error}"))
+}
+
+/// The package's own font, so that words look the same everywhere.
+const FONTS: [&[u8]; 2] = [include_bytes!("fonts/DejaVuSans.ttf"), include_bytes!("fonts/DejaVuSans-Bold.ttf")];
+
+/// Pixels per pixel of the SVG file: sharp in print and on a large screen.
+const SHARPNESS: f32 = 2.0;
+
+/// The SVG file as a PNG file, twice as large.
+///
+/// # Errors
+/// The text is not SVG, or the picture is too large.
+pub fn png(svg: &str) -> Result<Vec<u8>> {
+    let mut fonts = Database::new();
+    for font in FONTS {
+        fonts.load_font_data(font.to_vec());
+    }
+    let options = Options { fontdb: Arc::new(fonts), ..Options::default() };
+    let tree = Tree::from_str(svg, &options)?;
+    let size = tree.size();
+    let pixels = |length: f32| (length * SHARPNESS).ceil() as u32;
+    let mut pixmap = Pixmap::new(pixels(size.width()), pixels(size.height())).with_context(|| {
+        format!("{} × {} is too large for a PNG file; choose cases with --model", size.width(), size.height())
+    })?;
+    resvg::render(&tree, Transform::from_scale(SHARPNESS, SHARPNESS), &mut pixmap.as_mut());
+    Ok(pixmap.encode_png()?)
 }
 
 #[cfg(test)]

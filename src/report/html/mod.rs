@@ -6,7 +6,6 @@ use anyhow::Result;
 use super::escape;
 use super::payload::Payload;
 
-const PAGE: &str = include_str!("page/page.html");
 pub(super) const STYLE: &str = include_str!("page/style.css");
 
 /// What makes and draws charts, in the order in which the files need each other. `--charts` runs it without a browser.
@@ -44,37 +43,16 @@ const LICENCES: [&str; 3] = [
 /// # Errors
 /// The payload holds what JSON cannot write, which its types exclude.
 pub fn render(payload: &Payload, sections: &str) -> Result<String> {
-    let data = serde_json::to_string(payload)?;
-    let licences = format!("<script type=\"text/plain\" id=\"licences\">\n{}</script>", LICENCES.join("\n"));
-    Ok(fill(
-        PAGE,
-        &[
-            ("title", &escape::html(&payload.title)),
-            ("style", STYLE),
-            ("sections", sections),
-            ("payload", &inlined_json(&data)),
-            ("licences", &licences),
-            ("library", &LIBRARY.join("\n")),
-            ("program", &[CHARTS.join("\n"), BROWSER.join("\n")].join("\n")),
-        ],
+    Ok(format!(
+        include_str!("page/page.html"),
+        title = escape::html(&payload.title),
+        style = STYLE,
+        sections = sections,
+        payload = inlined_json(&serde_json::to_string(payload)?),
+        licences = LICENCES.join("\n"),
+        library = LIBRARY.join("\n"),
+        program = [CHARTS.join("\n"), BROWSER.join("\n")].join("\n"),
     ))
-}
-
-/// Replaces `{name}` in a template by the value of that name. Braces in a value are not replaced again.
-pub(super) fn fill(template: &str, values: &[(&str, &str)]) -> String {
-    let mut text = String::new();
-    let mut rest = template;
-    while let Some(start) = rest.find('{') {
-        let found = values.iter().find_map(|(name, value)| {
-            let after = rest[start + 1..].strip_prefix(name)?.strip_prefix('}')?;
-            Some((*value, after))
-        });
-        let (value, after) = found.unwrap_or(("{", &rest[start + 1..]));
-        text.push_str(&rest[..start]);
-        text.push_str(value);
-        rest = after;
-    }
-    text + rest
 }
 
 /// JSON for inside an HTML element: nothing in it can end the element or begin another one.
@@ -85,11 +63,6 @@ fn inlined_json(json: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn braces_in_values_are_not_replaced() {
-        assert_eq!(fill("{a} {b} {c} {", &[("a", "{b}"), ("b", "2")]), "{b} 2 {c} {");
-    }
 
     #[test]
     fn nothing_in_the_data_ends_its_element() {

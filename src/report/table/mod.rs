@@ -2,10 +2,7 @@
 //!
 //! A caller fills a [`Table`] with plain text; each output escapes that text by itself.
 
-mod html;
-mod markdown;
-mod separated;
-mod terminal;
+mod printing;
 
 /// A table with footnotes below.
 #[derive(Clone, Debug, Default)]
@@ -16,7 +13,7 @@ pub struct Table {
 }
 
 /// The mark of the row to look at first.
-pub const BEST: char = '●';
+pub const BEST: &str = "●";
 
 /// The header of a column, and how its cells look.
 #[derive(Clone, Debug)]
@@ -75,11 +72,6 @@ impl Table {
     pub fn is_empty(&self) -> bool {
         self.rows.is_empty()
     }
-
-    /// Whether the first column of the printed table is that of the marks.
-    fn has_marks(&self) -> bool {
-        self.rows.iter().any(|row| !row.mark.is_empty())
-    }
 }
 
 impl Column {
@@ -96,10 +88,6 @@ impl Column {
     /// A column of what a reader copies, such as ids: code in Markdown and HTML.
     pub fn code(header: impl Into<String>) -> Self {
         Column { header: header.into(), kind: Kind::Code }
-    }
-
-    fn is_number(&self) -> bool {
-        self.kind == Kind::Number
     }
 }
 

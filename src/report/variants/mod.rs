@@ -21,7 +21,6 @@ use anyhow::{Result, bail};
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use super::Format;
 use crate::compare::{Noise, RatioInterval, Verdict};
 use crate::definition::{Boundary, ORIGINAL, Phase, Status};
 use crate::run_data::Record;
@@ -47,23 +46,16 @@ pub enum Goal {
 pub struct Options {
     pub model: String,
     pub goal: Goal,
-    /// A variant must be shown to lose at most this fraction of the samples; [`ACCURACY_LOSS`] if nothing was asked for.
-    pub accuracy_loss: Option<f64>,
+    /// A variant must be shown to lose at most this fraction of the samples.
+    pub accuracy_loss: f64,
     /// The noise between runs, as far as it is known without these runs.
     pub noise: Noise,
 }
 
-/// The accuracy that a variant may lose by default: one percentage point.
-pub const ACCURACY_LOSS: f64 = 0.01;
-
 impl Options {
     /// The fastest variant that loses at most one point of accuracy, on a machine whose noise is unknown.
     pub fn new(model: impl Into<String>) -> Self {
-        Options { model: model.into(), goal: Goal::default(), accuracy_loss: None, noise: Noise::assumed() }
-    }
-
-    fn loss(&self) -> f64 {
-        self.accuracy_loss.unwrap_or(ACCURACY_LOSS)
+        Options { model: model.into(), goal: Goal::default(), accuracy_loss: 0.01, noise: Noise::assumed() }
     }
 }
 
@@ -166,18 +158,6 @@ pub fn compare(records: &[Record], options: &Options) -> Result<Variants> {
         );
     }
     Ok(Variants { tables: rows::tables(repeated::repeated(&of_model), options) })
-}
-
-impl Variants {
-    /// The comparison's text, ending with a line break.
-    pub fn render(&self, format: Format) -> String {
-        output::render(self, format)
-    }
-
-    /// A section of a page for each table, which begins with the recommendation.
-    pub fn html(&self) -> String {
-        self.tables.iter().map(|table| output::html(table, self)).collect()
-    }
 }
 
 impl Row {

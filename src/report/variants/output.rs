@@ -13,37 +13,39 @@ use crate::report::columns::{P50, RecordColumn, change_in_points};
 use crate::report::numbers::{latency, megabytes, percent, plural, three_digits};
 use crate::report::ranking::{Entry, short_message};
 use crate::report::table::{Cell, Column, Table};
-use crate::report::{Format, escape, json};
+use crate::report::{Format, escape, json, schema_of};
 use crate::run_data::Record;
 
-/// The text of all tables. The recommendation comes last in a terminal, and first in Markdown.
-pub fn render(variants: &Variants, format: Format) -> String {
-    let tables = variants.tables.iter();
-    let parts = tables.map(|shown| (title(shown, variants), shown.recommendation.sentence.as_str(), table(shown)));
-    match format {
-        Format::Table => {
-            parts.map(|(title, sentence, table)| format!("\n{title}\n{}\n{sentence}\n", table.terminal())).collect()
-        }
-        Format::Markdown => parts
-            .map(|(title, sentence, table)| {
-                let (title, sentence) = (escape::markdown(&title), escape::markdown(sentence));
+impl Variants {
+    /// The text of all tables. The recommendation comes last in a terminal, and first in Markdown.
+    pub fn render(&self, format: Format) -> String {
+        match format {
+            Format::Table => {
+                self.printed(|title, sentence, table| format!("\n{title}\n{}\n{sentence}\n", table.terminal()))
+            }
+            Format::Markdown => self.printed(|title, sentence, table| {
+                let (title, sentence) = (escape::markdown(title), escape::markdown(sentence));
                 format!("### {title}\n\n**{sentence}**\n\n{}\n", table.markdown())
-            })
-            .collect(),
-        Format::Json => {
-            let document = |(table, others)| json::json(&Document { table, others });
-            variants.tables.split_first().map(document).unwrap_or_default()
+            }),
+            Format::Json => {
+                let document = |(table, others)| json(&Document { table, others });
+                self.tables.split_first().map(document).unwrap_or_default()
+            }
         }
     }
-}
 
-/// A table as a section of a page.
-pub fn html(shown: &VariantTable, variants: &Variants) -> String {
-    let (title, sentence) = (escape::html(&title(shown, variants)), escape::html(&shown.recommendation.sentence));
-    format!(
-        "<section>\n<h2>{title}</h2>\n<p class=\"recommendation\">{sentence}</p>\n{}</section>\n",
-        table(shown).html()
-    )
+    /// A section of a page for each table, which begins with the recommendation.
+    pub fn html(&self) -> String {
+        self.printed(|title, sentence, table| {
+            let (title, sentence, table) = (escape::html(title), escape::html(sentence), table.html());
+            format!("<section>\n<h2>{title}</h2>\n<p class=\"recommendation\">{sentence}</p>\n{table}</section>\n")
+        })
+    }
+
+    /// All tables in print, each by its title, its recommendation and the table itself.
+    fn printed(&self, print: impl Fn(&str, &str, Table) -> String) -> String {
+        self.tables.iter().map(|it| print(&title(it, self), &it.recommendation.sentence, table(it))).collect()
+    }
 }
 
 /// The first table, and beside it the tables of other batch sizes, sequence lengths, phases and machines. Names and units of a
@@ -57,7 +59,7 @@ struct Document<'a> {
 
 /// The JSON Schema of [`Format::Json`].
 pub fn schema() -> String {
-    json::schema::<Document<'_>>("inferbench report --variants: the variants of a model")
+    schema_of::<Document<'_>>("inferbench report --variants: the variants of a model")
 }
 
 /// `digits · sequence length 128 · batch 1`, with the machine if there are tables of several.

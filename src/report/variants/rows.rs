@@ -37,7 +37,7 @@ fn table(cases: &[Repeated<'_>], options: &Options) -> Option<VariantTable> {
         let original = originals.iter().find(is_there).copied().or(fastest);
         let original = original.filter(|_| record.status == Status::Ok);
         Row {
-            quality: measure.evaluate(record, is_original, options.loss()),
+            quality: measure.evaluate(record, is_original, options.accuracy_loss),
             differences: original.map(|original| Differences::new(record, original)),
             change: None,
             verdict: None,
@@ -71,7 +71,7 @@ fn table(cases: &[Repeated<'_>], options: &Options) -> Option<VariantTable> {
         boundary: first.boundary,
         batch_size: first.batch_size,
         goal: options.goal,
-        accuracy_loss: options.loss(),
+        accuracy_loss: options.accuracy_loss,
         floor,
         runs,
         measure,

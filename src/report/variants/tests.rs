@@ -6,6 +6,7 @@ use super::*;
 use crate::compare::Source;
 use crate::definition::Case;
 use crate::fixture::seeded::{Fill, values};
+use crate::report::Format;
 use crate::report::tests::record;
 
 /// A measured row of a model `m`: 450 samples, megabytes, milliseconds, and a change of accuracy with its interval,
@@ -168,7 +169,7 @@ fn only_rows_of_kept_quality_are_recommended() {
     let row = table.rows.iter().find(|row| row.record.variant == "fast").unwrap();
     assert!(!row.is_recommended && !row.is_on_front && row.change.is_none() && row.differences.is_none());
     let open = [vec![original()], fast((-0.4, -1.6, 0.8))].concat();
-    let allowed = with(open, |options| options.accuracy_loss = Some(0.02));
+    let allowed = with(open, |options| options.accuracy_loss = 0.02);
     assert_eq!(allowed.recommendation.case_id.as_deref(), Some("m-fast/ort-cpu-f32/1"));
 }
 

@@ -1,26 +1,23 @@
 //! `inferbench report`: shows runs as tables, JSON, one page or charts.
 
-mod variants;
-
-pub use variants::variants_of;
-
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Result, bail};
 use clap::Args;
 use clap::builder::PossibleValuesParser;
 
-use self::variants::{VariantArguments, file_name};
-use super::compare::noise_of_machine;
 use super::history_arguments::HistoryArguments;
-use crate::compare::CaseFilter;
+use crate::compare::{CaseFilter, Noise};
 use crate::exit_codes;
 use crate::history::{History, Run, write_whole};
 use crate::paths::Paths;
 use crate::report::drawing::{Drawing, png};
+use crate::report::variants::{Goal, Options, Variants, compare};
 use crate::report::{self, Format, Known, Payload, ReportedRun, Shown, columns, html, index, records};
 use crate::run_data::Record;
-use crate::selftest::line_about;
+use crate::selection::values::fraction_below_one;
+use crate::selftest::{known_noise, line_about};
 
 /// How many runs before those of a report its trend looks at.
 const EARLIER_RUNS: usize = 20;
@@ -67,8 +64,15 @@ pub struct Arguments {
     /// Write every chart into this folder, as SVG and PNG
     #[arg(long, value_name = "FOLDER", conflicts_with_all = ["format", "output"])]
     charts: Option<PathBuf>,
-    #[command(flatten)]
-    variants: VariantArguments,
+    /// Compare the variants of this model and recommend one; times of several runs of one commit are averaged
+    #[arg(long, value_name = "MODEL", conflicts_with_all = ["charts", "model"])]
+    variants: Option<String>,
+    /// The quantity that the recommended variant is to be best at
+    #[arg(long, value_enum, default_value = "latency", requires = "variants")]
+    goal: Goal,
+    /// Recommend a variant only if labelled samples show that it loses at most this accuracy
+    #[arg(long, value_name = "POINTS", default_value = "1%", value_parser = fraction_below_one, requires = "variants")]
+    accuracy_loss: f64,
 }
 
 /// A form of report.
@@ -91,13 +95,13 @@ pub fn run(arguments: &Arguments) -> Result<u8> {
     if let Some(folder) = &arguments.charts {
         return charts(arguments, &paths, folder);
     }
-    let (text, own_path) = match (arguments.format, &arguments.variants.variants) {
-        (Form::Html, _) => arguments.page(&paths).map(|(html, path)| (html, Some(path)))?,
-        (Form::JsonSchema, Some(_)) => (report::variants::schema(), None),
-        (Form::JsonSchema, None) => (records::schema(), None),
-        (Form::Table, _) => (arguments.text(Format::Table, &paths)?, None),
-        (Form::Markdown, _) => (arguments.text(Format::Markdown, &paths)?, None),
-        (Form::Json, _) => (arguments.text(Format::Json, &paths)?, None),
+    let (text, own_path) = match arguments.format {
+        Form::Html => arguments.page(&paths).map(|(html, path)| (html, Some(path)))?,
+        Form::JsonSchema if arguments.variants.is_some() => (report::variants::schema(), None),
+        Form::JsonSchema => (records::schema(), None),
+        Form::Table => (arguments.text(Format::Table, &paths)?, None),
+        Form::Markdown => (arguments.text(Format::Markdown, &paths)?, None),
+        Form::Json => (arguments.text(Format::Json, &paths)?, None),
     };
     let file = arguments.output.as_ref().or(own_path.as_ref()).filter(|file| file.as_os_str() != "-");
     let Some(file) = file else {
@@ -106,7 +110,7 @@ pub fn run(arguments: &Arguments) -> Result<u8> {
     };
     write_whole(file, text.as_bytes())?;
     // The index has links to pages about runs.
-    if arguments.output.is_none() && arguments.variants.variants.is_none() {
+    if arguments.output.is_none() && arguments.variants.is_none() {
         let reports = arguments.reports(&paths);
         write_whole(&reports.join(index::INDEX), index::render(&reports, &paths.criterion())?.as_bytes())?;
     }
@@ -128,8 +132,8 @@ impl Arguments {
     /// The runs one after the other; in JSON, one array of all records. Of a model's variants, their comparison.
     fn text(&self, format: Format, paths: &Paths) -> Result<String> {
         let asked = self.read(paths)?;
-        if let Some(model) = &self.variants.variants {
-            return Ok(self.variants.compared(model, &asked.runs, paths)?.render(format));
+        if let Some(model) = &self.variants {
+            return Ok(self.compared(model, &asked.runs, paths)?.render(format));
         }
         if format == Format::Json {
             let records: Vec<Record> = asked.runs.into_iter().flat_map(|run| run.records).collect();
@@ -150,8 +154,8 @@ impl Arguments {
     fn page(&self, paths: &Paths) -> Result<(String, PathBuf)> {
         let mut asked = self.read(paths)?;
         let (mut sections, mut name, mut title) = (String::new(), index::REPORT.to_owned(), None);
-        if let Some(model) = &self.variants.variants {
-            sections = self.variants.compared(model, &asked.runs, paths)?.html();
+        if let Some(model) = &self.variants {
+            sections = self.compared(model, &asked.runs, paths)?.html();
             (name, title) = (file_name(model), Some(format!("Variants of {model}")));
             asked.runs.iter_mut().for_each(|run| run.records.retain(|record| record.model == *model));
         }
@@ -166,6 +170,14 @@ impl Arguments {
         Ok((html, folder.join(name)))
     }
 
+    /// The variants of the model in these runs.
+    fn compared(&self, model: &str, runs: &[ReportedRun], paths: &Paths) -> Result<Variants> {
+        let records: Vec<Record> = runs.iter().flat_map(|run| &run.records).cloned().collect();
+        let Arguments { goal, accuracy_loss, .. } = *self;
+        let noise = noise_of(&records, paths);
+        compare(&records, &Options { goal, accuracy_loss, noise, ..Options::new(model) })
+    }
+
     fn reports(&self, paths: &Paths) -> PathBuf {
         self.output_dir.clone().unwrap_or_else(|| paths.reports())
     }
@@ -174,8 +186,7 @@ impl Arguments {
         let history = self.history.open(self.reports(paths))?;
         let asked: Vec<Run> = if self.all || self.last.is_some() {
             history.latest()?;
-            let count = self.last.map_or(usize::MAX, |last| usize::try_from(last).unwrap_or(usize::MAX));
-            history.runs().iter().take(count).rev().cloned().collect()
+            history.runs().iter().take(self.last.unwrap_or(u64::MAX) as usize).rev().cloned().collect()
         } else if self.runs.is_empty() {
             vec![history.latest()?.clone()]
         } else {
@@ -184,7 +195,7 @@ impl Arguments {
         let mut runs = asked.iter().map(ReportedRun::read).collect::<Result<Vec<_>>>()?;
         let had_records = runs.iter().any(|run| !run.records.is_empty());
         for run in &mut runs {
-            run.keep(&self.filter);
+            run.records.retain(|record| self.filter.matches(&record.case()));
         }
         if had_records && runs.iter().all(|run| run.records.is_empty()) {
             bail!("no case passes the filters; `inferbench report` without filters shows all cases");
@@ -217,7 +228,7 @@ pub fn payload(runs: &[ReportedRun], paths: &Paths, history: &History) -> Payloa
     let earlier = if runs.len() == 1 { earlier_runs(&runs[0], history) } else { Vec::new() };
     let known = Known {
         resolution: &|host_id| line_about(&paths.selftest(), host_id),
-        noise: &|host_id| noise_of_machine(paths, host_id),
+        noise: &|host_id| known_noise(&paths.selftest(), host_id),
     };
     Payload::new(&Shown::new(runs, &earlier), &known)
 }
@@ -237,4 +248,36 @@ fn earlier_runs(run: &ReportedRun, history: &History) -> Vec<ReportedRun> {
 /// The line about the smallest change that can be shown on the machine of these records.
 pub fn resolution(paths: &Paths, records: &[Record]) -> String {
     line_about(&paths.selftest(), records.first().map_or("", |record| &record.host_id))
+}
+
+/// The table and the recommendation for a model of which several variants were measured.
+pub fn variants_of(records: &[Record], model: &str, paths: &Paths) -> Result<String> {
+    let options = Options { noise: noise_of(records, paths), ..Options::new(model) };
+    Ok(compare(records, &options)?.render(Format::Table))
+}
+
+/// The noise between processes on the noisiest of the machines. It is not less than what is assumed without a self-test: the
+/// self-test's model is another one, and its calls are short.
+fn noise_of(records: &[Record], paths: &Paths) -> Noise {
+    let hosts: BTreeSet<&str> = records.iter().map(|record| record.host_id.as_str()).collect();
+    let known = hosts.into_iter().map(|host_id| known_noise(&paths.selftest(), host_id));
+    known.fold(Noise::assumed(), |most, noise| if noise.deviation > most.deviation { noise } else { most })
+}
+
+/// `variants-resnet50.html`; whatever a record calls its model, it is the name of a file.
+fn file_name(model: &str) -> String {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-');
+    let name: String = model.chars().take(100).map(|c| if is_plain(c) { c } else { '-' }).collect();
+    format!("variants-{name}.html")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_is_named_after_any_model() {
+        assert_eq!(file_name("qwen2-0.5b"), "variants-qwen2-0.5b.html");
+        assert_eq!(file_name("../a b"), "variants-..-a-b.html");
+    }
 }

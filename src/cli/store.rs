@@ -1,0 +1,299 @@
+//! `inferbench store`: looks at the history of runs, copies it, thins it out, and queries it.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Result, bail, ensure};
+use clap::{ArgGroup, Args, Subcommand, ValueEnum};
+use jiff::civil::Date;
+use jiff::tz::TimeZone;
+use serde_json::json;
+
+use super::Listing;
+use super::history_arguments::HistoryArguments;
+use crate::exit_codes;
+use crate::history::{History, Imported, LATENCIES, Run, import, remove, remove_calls, write_records, write_whole};
+use crate::paths::Paths;
+use crate::report::Format;
+use crate::report::index::RunList;
+
+/// Keep a history of runs as folders with Parquet files, and query it with SQL
+#[derive(Args)]
+#[command(
+    after_help = "The history is the folder of reports. Each run's folder has Parquet files that pandas, Polars and DuckDB read: \
+        run.parquet, results.parquet, hardware.parquet and latencies.parquet.\n\nExamples:\n  inferbench store runs\n  \
+        inferbench store import /mnt/laptop/target-reports\n  \
+        inferbench store query 'SELECT model, min(latency_p50_ms) FROM benchmark_results GROUP BY ALL'"
+)]
+pub struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+    #[command(flatten)]
+    history: HistoryArguments,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    Import(Import),
+    Export(Export),
+    Query(Query),
+    /// List the runs of the history
+    #[command(
+        after_help = "Examples:\n  inferbench store runs\n  inferbench store runs --format json | jq '.[].run_id'"
+    )]
+    Runs {
+        #[arg(long, value_enum, default_value = "table")]
+        format: Format,
+    },
+    Prune(Prune),
+}
+
+pub fn run(Arguments { command, history }: &Arguments) -> Result<u8> {
+    let reports = Paths::find().reports();
+    match command {
+        Command::Import(arguments) => arguments.run(history.only(&reports)?, &reports),
+        Command::Export(arguments) => arguments.run(&history.open(reports)?),
+        Command::Query(arguments) => arguments.run(|| history.open(reports)),
+        Command::Runs { format } => Ok(list(&history.open(reports)?, *format)),
+        Command::Prune(arguments) => arguments.run(&History::open(&[history.only(&reports)?.to_owned()])?),
+    }
+}
+
+/// Lists the oldest run first: the newest stand where a terminal's reader looks.
+fn list(history: &History, format: Format) -> u8 {
+    let RunList { table, facts, unread } = RunList::new(history.runs().iter().rev());
+    Listing { table, objects: json!(facts) }.print(format);
+    unread.iter().for_each(|line| eprintln!("{line}"));
+    if unread.is_empty() { exit_codes::OK } else { exit_codes::USAGE }
+}
+
+/// The runs with these ids, the oldest first; all runs if there are no ids.
+fn chosen<'a>(history: &'a History, ids: &[String]) -> Result<Vec<&'a Run>> {
+    for id in ids {
+        let is_there = history.runs().iter().any(|run| run.name() == id);
+        ensure!(is_there, "no run {id:?} in {}; `inferbench store runs` lists them", history.places());
+    }
+    let is_chosen = |run: &&Run| ids.is_empty() || ids.iter().any(|id| run.name() == id);
+    Ok(history.runs().iter().rev().filter(is_chosen).collect())
+}
+
+/// Copy runs into the history, each whole or not at all
+#[derive(Args)]
+#[command(
+    after_help = "A run that is there already, by host and id, is not there twice. One that cannot be read, or of which the \
+        history has more, is named and left out, and the exit code is 2.\n\nExamples:\n  \
+        inferbench store import /mnt/laptop/target-reports exported.csv history.duckdb\n  \
+        inferbench store import 20260101T120000Z --history /mnt/share/reports"
+)]
+struct Import {
+    /// Run ids, folders of runs, CSV files of records, or .duckdb exports [default: every run in target-reports]
+    sources: Vec<String>,
+    /// Take a run also where the history has more of it
+    #[arg(long)]
+    replace: bool,
+}
+
+impl Import {
+    fn run(&self, root: &Path, reports: &Path) -> Result<u8> {
+        let own = History::open(&[reports.to_owned()])?;
+        let mut runs = Vec::new();
+        if self.sources.is_empty() {
+            own.latest()?;
+            runs.extend(own.runs().to_vec());
+        }
+        for source in &self.sources {
+            let path = PathBuf::from(source);
+            if path.exists() {
+                let found = History::open(&[path])?.runs().to_vec();
+                ensure!(!found.is_empty(), "{source}: no run, and no folder of runs");
+                runs.extend(found);
+            } else {
+                runs.push(own.get(source)?);
+            }
+        }
+        let mut code = exit_codes::OK;
+        // The oldest first.
+        for run in runs.iter().rev() {
+            let imported = import(run, root, self.replace).and_then(|imported| {
+                let word = match imported {
+                    Imported::Added => "added",
+                    Imported::Replaced => "replaced",
+                    Imported::Unchanged => "there already",
+                    Imported::Refused(reason) => bail!(reason),
+                };
+                let facts = run.facts()?;
+                Ok(format!("{word}: {} ({} cases, {} calls)", facts.run_id, facts.cases, facts.calls))
+            });
+            match imported {
+                Ok(said) => eprintln!("{said}"),
+                Err(error) => {
+                    eprintln!("not imported: {}: {error:#}", run.name());
+                    code = exit_codes::USAGE;
+                }
+            }
+        }
+        println!("{}", root.display());
+        Ok(code)
+    }
+}
+
+/// Write runs as another history, a CSV file, or a DuckDB database
+#[derive(Args)]
+#[command(
+    after_help = "Examples:\n  inferbench store export /mnt/share/reports\n  inferbench store export results.csv\n  \
+        inferbench store export history.duckdb\n  inferbench store export one.csv --run 20260101T120000Z"
+)]
+struct Export {
+    /// A folder, which becomes a history or is added to; a file that ends in .csv, for all results; or one that ends in
+    /// .duckdb, for a database with the four tables, which needs a build with `--features duckdb`
+    target: PathBuf,
+    /// Only these runs
+    #[arg(long = "run", value_name = "ID", value_delimiter = ',')]
+    runs: Vec<String>,
+}
+
+impl Export {
+    fn run(&self, history: &History) -> Result<u8> {
+        let target = &self.target;
+        let runs = chosen(history, &self.runs)?;
+        match target.extension().and_then(|extension| extension.to_str()) {
+            Some("csv") => {
+                let records = runs.into_iter().map(Run::records).collect::<Result<Vec<_>>>()?.concat();
+                let mut bytes = Vec::new();
+                write_records(&records, &mut bytes)?;
+                write_whole(target, &bytes)?;
+            }
+            Some("duckdb") => crate::history::write_database(&runs.into_iter().cloned().collect::<Vec<_>>(), target)?,
+            _ => export_folders(&runs, target)?,
+        }
+        println!("{}", target.display());
+        Ok(exit_codes::OK)
+    }
+}
+
+fn export_folders(runs: &[&Run], target: &Path) -> Result<()> {
+    for run in runs {
+        let is_same = run.folder().parent().and_then(|root| root.canonicalize().ok()) == target.canonicalize().ok();
+        ensure!(!is_same || !target.exists(), "{} is the history itself", target.display());
+        if let Imported::Refused(reason) = import(run, target, false)? {
+            bail!("{}: {reason}", target.display());
+        }
+    }
+    Ok(())
+}
+
+/// Remove runs, or only their calls, which are most of the history
+#[derive(Args)]
+#[command(
+    after_help = "A run is removed if all given conditions hold. Without a condition nothing is removed.\n\nExamples:\n  \
+        inferbench store prune --keep 20 --only-calls\n  inferbench store prune --before 2026-01-01 --dry-run\n  \
+        inferbench store prune --run 20260101T120000Z"
+)]
+#[command(group = ArgGroup::new("which").required(true).multiple(true))]
+struct Prune {
+    /// These runs
+    #[arg(long = "run", value_name = "ID", value_delimiter = ',', group = "which")]
+    runs: Vec<String>,
+    /// All runs but this many, the latest
+    #[arg(long, value_name = "COUNT", group = "which")]
+    keep: Option<usize>,
+    /// The runs that began before this day (UTC)
+    #[arg(long, value_name = "DATE", group = "which")]
+    before: Option<Date>,
+    /// Remove the calls, and keep the results
+    #[arg(long)]
+    only_calls: bool,
+    /// List what would be removed, and remove nothing
+    #[arg(long)]
+    dry_run: bool,
+}
+
+impl Prune {
+    fn run(&self, history: &History) -> Result<u8> {
+        let before = self.before.map(|date| date.to_zoned(TimeZone::UTC)).transpose()?.map(|time| time.timestamp());
+        let latest = &history.runs()[..self.keep.unwrap_or(0).min(history.runs().len())];
+        let is_removed = |run: &&Run| {
+            latest.iter().all(|kept| kept.folder() != run.folder())
+                && before.is_none_or(|before| run.started().is_some_and(|started| started < before))
+                && (!self.only_calls || run.folder().join(LATENCIES).is_file())
+        };
+        let runs: Vec<&Run> = chosen(history, &self.runs)?.into_iter().filter(is_removed).collect();
+        let what = if self.dry_run { "would remove" } else { "removed" };
+        let calls = if self.only_calls { " (the calls)" } else { "" };
+        for run in &runs {
+            match (self.dry_run, self.only_calls) {
+                (true, _) => {}
+                (false, true) => remove_calls(run)?,
+                (false, false) => remove(run)?,
+            }
+            println!("{what} {}{calls}", run.name());
+        }
+        if runs.is_empty() {
+            eprintln!("nothing to remove");
+        }
+        Ok(exit_codes::OK)
+    }
+}
+
+/// Query the history with SQL; needs a build with `--features duckdb`
+#[derive(Args)]
+#[command(
+    after_help = "Tables: benchmark_runs, benchmark_results, hardware_info, raw_benchmark_data (run_id, \"case\", sample, call, \
+        nanoseconds, disturbed).\n\nExamples:\n  inferbench store query 'FROM benchmark_runs'\n  \
+        inferbench store query 'DESCRIBE benchmark_results'\n  \
+        inferbench store query --format csv 'SELECT * FROM benchmark_results' > all.csv"
+)]
+#[cfg_attr(not(feature = "duckdb"), allow(dead_code, reason = "only DuckDB reads the arguments"))]
+struct Query {
+    /// DuckDB's SQL
+    #[arg(allow_hyphen_values = true)]
+    sql: String,
+    #[arg(long, value_enum, default_value = "table")]
+    format: QueryFormat,
+    /// Query this database file instead of the history
+    #[arg(long, value_name = "FILE")]
+    database: Option<PathBuf>,
+}
+
+/// How an answer is printed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum QueryFormat {
+    Table,
+    Json,
+    Csv,
+    Tsv,
+}
+
+impl Query {
+    #[cfg(not(feature = "duckdb"))]
+    fn run(&self, _open: impl FnOnce() -> Result<History>) -> Result<u8> {
+        bail!(
+            "{} (pandas, Polars and DuckDB itself read the Parquet files of the runs as they are)",
+            crate::history::WITHOUT_DUCKDB
+        )
+    }
+
+    #[cfg(feature = "duckdb")]
+    fn run(&self, open: impl FnOnce() -> Result<History>) -> Result<u8> {
+        use crate::history::Database;
+        use crate::report::json;
+        use crate::report::table::{Column, Table};
+
+        let database = match &self.database {
+            Some(path) => Database::open(path)?,
+            None => Database::over(open()?.runs())?,
+        };
+        let answer = database.query(&self.sql)?;
+        let mut table = Table::new(answer.columns.iter().map(Column::text));
+        for row in answer.texts() {
+            table.row(row);
+        }
+        let text = match self.format {
+            QueryFormat::Table => table.terminal(),
+            QueryFormat::Json => json(&answer.objects()),
+            QueryFormat::Csv => table.separated(b','),
+            QueryFormat::Tsv => table.separated(b'\t'),
+        };
+        print!("{text}");
+        Ok(exit_codes::OK)
+    }
+}
