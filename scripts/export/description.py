@@ -15,7 +15,7 @@ def _value(value) -> str:
     return json.dumps(value, ensure_ascii=False)
 
 
-def _port(kind: str, port: Port) -> str:
+def port_table(kind: str, port: Port) -> str:
     text = f'\n[[{kind}]]\nname = "{port.name}"\ndtype = "{port.dtype}"\nshape = {_value(port.shape)}\n'
     for key in ("below", "constant"):
         if (value := getattr(port, key)) is not None:
@@ -34,11 +34,11 @@ def _head(entry: Entry | Generative, parameters: int, extra: dict) -> str:
         **extra,
     }
     text = "".join(f"{key} = {_value(value)}\n" for key, value in fields.items())
-    return text + "".join(_port("inputs", port) for port in entry.inputs)
+    return text + "".join(port_table("inputs", port) for port in entry.inputs)
 
 
 def model_toml(entry: Entry, parameters: int, tolerance: str, extra: dict, variants: list[dict]) -> str:
-    text = _head(entry, parameters, extra) + "".join(_port("outputs", port) for port in entry.outputs)
+    text = _head(entry, parameters, extra) + "".join(port_table("outputs", port) for port in entry.outputs)
     text += f"\n[tolerance]\nf32 = {tolerance}\n"
     text += "".join(_variant(table) for table in variants)
     return text + _quantized_variants() if entry.quantized else text
@@ -60,8 +60,8 @@ def _ports(key: str, ports: list[Port]) -> str:
     return f"{key} = [\n" + "".join(lines) + "]\n"
 
 
-def generative_toml(entry: Generative, parameters: int, tolerance: str) -> str:
-    text = _head(entry, parameters, {})
+def generative_toml(entry: Generative, parameters: int, tolerance: str, extra: dict) -> str:
+    text = _head(entry, parameters, extra)
     text += f'\n[generation]\ntokens = "{entry.tokens}"\nprefix_positions = {entry.prefix_positions}\n'
     text += f"once = {_value(list(entry.once))}\n" if entry.once else ""
     names = [part.name for part in entry.parts]

@@ -114,7 +114,8 @@ class Generative:
     only one that decoding runs. `encoded` are outputs of the others that are compared. `tokens` is the input that
     takes the prompt's tokens and then each new one. The value of an input `once` is empty after the first call;
     `prefix_positions` are those before the prompt. `idle` begins the names of weights that inference does not touch;
-    `prefixes` are replaced in the names that the library would save, where the published ones are older.
+    `prefixes` are replaced in the names that the library would save, where the published ones are older. Without `init`,
+    the weights are those that `build` gives.
     """
 
     name: str
@@ -126,7 +127,7 @@ class Generative:
     build: Callable[[], PreTrainedModel]
     prompt: Callable[..., Prompt]
     parts: list[Part]
-    init: Callable[[str, list[int]], dict]
+    init: Callable[[str, list[int]], dict] | None
     tokens: str = "input_ids"
     prefix_positions: int = 0
     once: tuple[str, ...] = ()

@@ -1,6 +1,7 @@
 //! The catalogue: the packaged models of `models/zoo`, and the files that a user put into `models/exported`,
 //! `models/trained` or `models/quantized`.
 //!
+//! A folder that has a `model.toml` is a model that `inferbench import` made.
 //! A user's file `<model>[.<variant>].onnx`, `.pt` or `.safetensors` may have a TOML file of the same stem beside it,
 //! which says what the file cannot (see `models/README.md`). A file that cannot be used stays in the catalogue with
 //! the reason, and becomes a record.
@@ -12,7 +13,7 @@ use anyhow::{Result, anyhow};
 use fs_err as fs;
 
 use super::packaged::read_packaged;
-use super::user_files::{files_of, is_model_file, read_files};
+use super::user_files::{MODEL_TOML, files_of, is_model_file, read_files};
 use crate::definition::{CaseFailure, DataSource, Model, ORIGINAL, Origin, check_component, usable_name};
 
 /// One variant of a model, or the reason why it cannot be used.
@@ -73,12 +74,19 @@ pub fn read_catalogue(models_folder: &Path) -> Result<Vec<Entry>> {
 
     for folder in USER_FOLDERS {
         let mut seen = BTreeSet::new();
-        for path in sorted_children(&models_folder.join(folder))?.into_iter().filter(|path| path.is_file()) {
-            let is_owned = path.canonicalize().is_ok_and(|path| owned.contains(&path));
-            if !is_model_file(&path) || is_owned || !seen.insert(stem(&path)) {
-                continue;
-            }
-            let (mut name, variant) = split_stem(&stem(&path));
+        for child in sorted_children(&models_folder.join(folder))? {
+            let imported = child.join(MODEL_TOML);
+            let (path, (mut name, variant)) = if imported.is_file() {
+                let name = usable_name(&child.file_name().unwrap_or_default().to_string_lossy());
+                (imported, (name, ORIGINAL.to_owned()))
+            } else {
+                let is_owned = child.canonicalize().is_ok_and(|path| owned.contains(&path));
+                if !child.is_file() || !is_model_file(&child) || is_owned || !seen.insert(stem(&child)) {
+                    continue;
+                }
+                let names = split_stem(&stem(&child));
+                (child, names)
+            };
             let mut model = read_files(&name, &variant, &files_of(&path), &packaged);
             if !taken.insert((name.clone(), variant.clone())) {
                 model = Err(anyhow!("{} has the name of another model: rename it", path.display()));

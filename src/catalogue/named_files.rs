@@ -8,7 +8,7 @@ use walkdir::WalkDir;
 
 use super::decoders::{are_of_one_model, file_kind};
 use super::entries::{self, split_stem};
-use super::user_files::{check_model_file, is_graph, is_weights_with_toml};
+use super::user_files::{check_model_file, is_graph, is_weights_with_toml, standing_for};
 use crate::definition::{ORIGINAL, SuiteModel, check_component, usable_name};
 
 /// A word of a command line without the name before it: `NAME=FILE` or `FILE`.
@@ -49,11 +49,11 @@ pub fn models_of_paths(words: &[String]) -> Result<Vec<SuiteModel>> {
             let found = WalkDir::new(&path).sort_by_file_name().into_iter().flatten().map(walkdir::DirEntry::into_path);
             let found: Vec<_> = found.filter(|file| is_graph(file) || is_weights_with_toml(file)).collect();
             ensure!(!found.is_empty(), "{} has no model: there are `.onnx` and `.pt` files", path.display());
-            files.extend(found.into_iter().map(|file| (None, file)));
+            files.extend(found.into_iter().map(|file| (None, standing_for(file))));
         } else {
             ensure!(path.is_file(), "there is no file {}", path.display());
             check_model_file(&path)?;
-            files.push((name, path));
+            files.push((name, standing_for(path)));
         }
     }
     let mut models: IndexMap<(String, String), SuiteModel> = IndexMap::new();

@@ -6,7 +6,7 @@ use anyhow::{Context, Result, bail, ensure};
 
 use super::entries::{Entry, Place, add_derived, failed, find_name, originals};
 use super::suite_tables::table_of;
-use super::user_files::{check_model_file, files_of, inherit_inputs, put_said, read_files};
+use super::user_files::{MODEL_TOML, check_model_file, files_of, inherit_inputs, put_said, read_files};
 use crate::definition::{CaseFailure, Model, ORIGINAL, Origin, Suite, SuiteModel, usable_name};
 
 /// Puts the models of a suite into the catalogue: files and weights of users, and the sources of samples. Names in the
@@ -135,7 +135,11 @@ fn add_models_with_paths(catalogue: &mut Vec<Entry>, suite: &mut Suite) -> Resul
 
 /// Whether the file of a suite is one that lies in a folder of `models/` and is in the catalogue already.
 fn is_of_file(entry: &Entry, path: &Path) -> bool {
-    let Ok(Model { origin: Origin::Files { onnx, torchscript, .. }, .. }) = &entry.model else { return false };
+    let Ok(model) = &entry.model else { return false };
+    let files = match &model.origin {
+        Origin::Files { onnx, torchscript, .. } => [onnx.clone(), torchscript.clone()],
+        Origin::Packaged { folder, .. } => [Some(folder.join(MODEL_TOML)), None],
+    };
     let is_same = |file: &Path| file.canonicalize().ok().is_some_and(|file| path.canonicalize().ok() == Some(file));
-    entry.place == Place::Folder && [onnx, torchscript].into_iter().flatten().any(|file| is_same(file))
+    entry.place == Place::Folder && files.iter().flatten().any(|file| is_same(file))
 }

@@ -9,6 +9,7 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
 use super::decoders::as_language_model;
+use super::packaged::read_packaged;
 use super::reference_files::reference_of;
 use super::usual_sizes::with_usual_values;
 use crate::definition::{
@@ -22,6 +23,8 @@ const GRAPHS: [&str; 2] = ["onnx", "pt"];
 /// The extension of a file that is read as weights without a graph.
 const WEIGHTS: &str = "safetensors";
 const TOML: &str = "toml";
+/// The file that a folder of `inferbench import` has, whose model is named by the folder.
+pub(super) const MODEL_TOML: &str = "model.toml";
 
 fn has_extension(file: &Path, extension: &str) -> bool {
     file.extension().is_some_and(|own| own == extension)
@@ -37,6 +40,17 @@ pub fn is_model_file(file: &Path) -> bool {
     is_graph(file) || has_extension(file, WEIGHTS)
 }
 
+/// The folder of a file, if it is one as in `models/zoo`: a graph without weights, and its weights.
+fn packaged_folder(file: &Path) -> Option<&Path> {
+    let is_packaged = |folder: &&Path| [MODEL_TOML, "weights.toml"].iter().all(|name| folder.join(name).is_file());
+    file.parent().filter(is_packaged)
+}
+
+/// The file that stands for the model of `file`: all files of a folder as in `models/zoo` are one model.
+pub(super) fn standing_for(file: PathBuf) -> PathBuf {
+    packaged_folder(&file).map(|folder| folder.join(MODEL_TOML)).unwrap_or(file)
+}
+
 /// Whether a file has weights, and a TOML file beside it says whose.
 pub fn is_weights_with_toml(file: &Path) -> bool {
     has_extension(file, WEIGHTS) && file.with_extension(TOML).is_file()
@@ -46,7 +60,7 @@ pub fn is_weights_with_toml(file: &Path) -> bool {
 /// A file of this name is not read as a model; the message has the names that are.
 pub fn check_model_file(file: &Path) -> Result<()> {
     ensure!(
-        is_model_file(file),
+        is_model_file(file) || packaged_folder(file).is_some(),
         "{} is not read as a model: there are `.onnx` (an ONNX graph), `.pt` (a TorchScript archive, as of \
          `torch.jit.save`) and `.safetensors` (weights of a packaged model)",
         file.display()
@@ -56,7 +70,7 @@ pub fn check_model_file(file: &Path) -> Result<()> {
 
 /// A model's file and those that belong to it: another format of a graph, and the TOML file.
 pub fn files_of(named: &Path) -> Vec<PathBuf> {
-    let formats: &[&str] = if is_graph(named) { &GRAPHS } else { &[] };
+    let formats: &[&str] = if is_graph(named) || has_extension(named, TOML) { &GRAPHS } else { &[] };
     let others = formats.iter().chain([&TOML]).map(|extension| named.with_extension(extension));
     let others = others.filter(|file| file != named && file.is_file());
     std::iter::once(named.to_owned()).chain(others).collect()
@@ -106,6 +120,10 @@ fn read_toml<T: DeserializeOwned>(path: &Path) -> Result<T> {
 pub fn read_files(name: &str, variant: &str, files: &[PathBuf], packaged: &[Model]) -> Result<Model> {
     check_component(name)?;
     check_component(variant)?;
+    if let Some(folder) = files.first().and_then(|file| packaged_folder(file)) {
+        let original = read_packaged(folder)?.models.into_iter().next().context("no model")?;
+        return Ok(Model { name: name.into(), variant: variant.into(), ..original });
+    }
     let with_extension = |extension: &str| files.iter().find(|file| has_extension(file, extension)).cloned();
     let [onnx, torchscript] = GRAPHS.map(with_extension);
     let Some(graph) = onnx.as_ref().or(torchscript.as_ref()) else {
@@ -195,7 +213,7 @@ pub(super) fn put_said(model: &mut Model, said: &SuiteModel) -> Result<Vec<Strin
         return Ok(Vec::new());
     }
     let Origin::Files { reference, .. } = &mut model.origin else {
-        bail!("a file of weights has the inputs and the reference of its architecture");
+        bail!("its inputs and its reference are those of its architecture");
     };
     if let Some(path) = &said.reference {
         ensure!(path.exists(), "there is no reference {}", path.display());

@@ -6,6 +6,7 @@ mod convert;
 mod devices;
 mod duel;
 mod history_arguments;
+mod import;
 mod models;
 mod prepare;
 mod report;
@@ -42,6 +43,7 @@ struct Cli {
 enum Command {
     Devices(devices::Arguments),
     Models(models::Arguments),
+    Import(import::Arguments),
     Prepare(prepare::Arguments),
     Verify(verify::Arguments),
     Run(run::Arguments),
@@ -65,6 +67,7 @@ pub fn main() -> ExitCode {
     let result = match command {
         Command::Devices(arguments) => devices::run(&arguments),
         Command::Models(arguments) => models::run(&arguments),
+        Command::Import(arguments) => import::run(&arguments),
         Command::Prepare(arguments) => prepare::run(&arguments),
         Command::Verify(arguments) => verify::run(&arguments),
         Command::Run(arguments) => run::run(&arguments),

@@ -27,7 +27,7 @@ const PILOT: DuetPlan = DuetPlan { generations: 4, slices: 6, may_stop_early: fa
 /// Generations of the pilot are numbered from here, so that their orders are not those of the generations that count.
 const PILOT_NUMBERS: usize = 1_000_000;
 /// The fraction of the time that is planned for; the rest is for generations that take longer than those of the pilot.
-const PLANNED: f64 = 0.9;
+const PLANNED: f64 = 0.85;
 
 /// Measures a duel, and returns it with the generations of each of its cases. The caller keeps other measurements out
 /// ([`keep_others_out`](crate::harness::keep_others_out)).

@@ -12,6 +12,7 @@ mod duel;
 mod evaluation;
 mod harness;
 mod image_folder;
+mod import;
 mod interruption;
 
 mod named_files;

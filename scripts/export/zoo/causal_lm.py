@@ -67,7 +67,7 @@ def _prompt(model: PreTrainedModel, tokens: torch.Tensor) -> Prompt:
     return Prompt({"input_ids": tokens, "logits_to_keep": 1})
 
 
-def _entry(
+def entry_of(
     name: str,
     model_class: type[PreTrainedModel],
     config: PreTrainedConfig,
@@ -115,7 +115,7 @@ QWEN2_05B_CONFIG = {
     "tie_word_embeddings": True,
 }
 
-LLAMA_SMALL = _entry(
+LLAMA_SMALL = entry_of(
     "llama-small",
     LlamaForCausalLM,
     LlamaConfig(
@@ -130,7 +130,7 @@ LLAMA_SMALL = _entry(
     "2 layers of width 128",
     [32],
 )
-QWEN2_SMALL = _entry(
+QWEN2_SMALL = entry_of(
     "qwen2-small",
     Qwen2ForCausalLM,
     Qwen2Config(
@@ -147,7 +147,7 @@ QWEN2_SMALL = _entry(
     [32],
     seed=4,
 )
-TINYLLAMA = _entry(
+TINYLLAMA = entry_of(
     "tinyllama-1.1b",
     LlamaForCausalLM,
     LlamaConfig(
@@ -162,7 +162,7 @@ TINYLLAMA = _entry(
     [32, 128],
     seed=6,
 )
-QWEN2_05B = _entry(
+QWEN2_05B = entry_of(
     "qwen2-0.5b",
     Qwen2ForCausalLM,
     Qwen2Config(**QWEN2_05B_CONFIG),

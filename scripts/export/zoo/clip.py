@@ -47,7 +47,7 @@ def _exportable_pair(model: CLIPModel, tokens, mask, pixels):
     return (image * text).sum(1) * model.logit_scale.exp(), image, text
 
 
-def _entry(name: str, config: CLIPConfig, source: str, sequence_lengths: list[int]) -> Entry:
+def entry_of(name: str, config: CLIPConfig, source: str, sequence_lengths: list[int]) -> Entry:
     size, width = config.vision_config.image_size, config.projection_dim
     return Entry(
         name=name,
@@ -68,7 +68,7 @@ def _entry(name: str, config: CLIPConfig, source: str, sequence_lengths: list[in
     )
 
 
-CLIP_SMALL = _entry(
+CLIP_SMALL = entry_of(
     "clip-small",
     CLIPConfig(
         projection_dim=64,
@@ -94,7 +94,7 @@ CLIP_SMALL = _entry(
     "2 layers of width 96 for texts and of 128 for pictures",
     [32],
 )
-CLIP_B32 = _entry(
+CLIP_B32 = entry_of(
     "clip-b32",
     CLIPConfig(text_config={"bos_token_id": 0, "eos_token_id": 2}),
     "configuration of openai/clip-vit-base-patch32",

@@ -119,7 +119,7 @@ def _init(name: str, shape: list[int], head: int) -> dict:
     return {"normal": 4.0} if leaf == "relative_attention_bias" else transformer_init(name, shape)
 
 
-def _entry(name: str, config: T5Config, source: str, sequence_lengths: list[int], seed: int = 1) -> Generative:
+def entry_of(name: str, config: T5Config, source: str, sequence_lengths: list[int], seed: int = 1) -> Generative:
     layers, heads, size, vocabulary = config.num_decoder_layers, config.num_heads, config.d_kv, config.vocab_size
     state = Port("encoder_state", "f32", ["batch", SAMPLE, config.d_model])
     past = cache_ports("past", layers, heads, "past", size)
@@ -154,11 +154,11 @@ def _entry(name: str, config: T5Config, source: str, sequence_lengths: list[int]
     )
 
 
-T5_TINY = _entry(
+T5_TINY = entry_of(
     "t5-tiny",
     T5Config(vocab_size=1000, d_model=96, d_kv=32, d_ff=384, num_layers=2, num_heads=4),
     "2 layers of width 96",
     [32],
     seed=4,
 )
-T5_SMALL = _entry("t5-small", T5Config(), "configuration of google-t5/t5-small", [32, 128], seed=22)
+T5_SMALL = entry_of("t5-small", T5Config(), "configuration of google-t5/t5-small", [32, 128], seed=22)

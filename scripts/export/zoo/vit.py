@@ -57,7 +57,7 @@ def _original() -> nn.Module:
     return torchvision.models.vit_b_16(weights=None)
 
 
-def _classifier(name: str, config: ViTConfig, source: str, quantized: bool = False) -> Entry:
+def entry_of(name: str, config: ViTConfig, source: str, quantized: bool = False) -> Entry:
     """transformers' ViTForImageClassification."""
 
     def build(attention: str) -> Published:
@@ -92,7 +92,7 @@ VIT_B_16 = Entry(
     init=transformer_init,
     quantized=True,
 )
-VIT_SMALL = _classifier(
+VIT_SMALL = entry_of(
     "vit-small",
     ViTConfig(
         hidden_size=128,
@@ -106,4 +106,4 @@ VIT_SMALL = _classifier(
     "4 layers of width 128",
     quantized=True,
 )
-VIT_BASE = _classifier("vit-base", ViTConfig(num_labels=1000), "configuration of google/vit-base-patch16-224")
+VIT_BASE = entry_of("vit-base", ViTConfig(num_labels=1000), "configuration of google/vit-base-patch16-224")

@@ -50,7 +50,7 @@ def _logits(model, sound):
     return model(sound).logits
 
 
-def _entry(name: str, config: Wav2Vec2Config, source: str, sequence_lengths: list[int]) -> Entry:
+def entry_of(name: str, config: Wav2Vec2Config, source: str, sequence_lengths: list[int]) -> Entry:
     def build(model: Wav2Vec2ForCTC) -> Published:
         # What replaces masked frames in training.
         return Published(model, _logits, unused=("wav2vec2.masked_spec_embed",))
@@ -88,7 +88,7 @@ def _init(name: str, shape: list[int]) -> dict:
     return transformer_init(name, shape)
 
 
-WAV2VEC2_SMALL = _entry(
+WAV2VEC2_SMALL = entry_of(
     "wav2vec2-small",
     Wav2Vec2Config(
         hidden_size=96,
@@ -102,6 +102,6 @@ WAV2VEC2_SMALL = _entry(
     "3 layers of width 96",
     [4000],
 )
-WAV2VEC2_BASE = _entry(
+WAV2VEC2_BASE = entry_of(
     "wav2vec2-base", Wav2Vec2Config(), "configuration of facebook/wav2vec2-base-960h", [16000]
 )

@@ -76,7 +76,7 @@ def _init(name: str, shape: list[int]) -> dict:
     return transformer_init(name, shape)
 
 
-def _entry(name: str, config: WhisperConfig, source: str, seed: int = 1) -> Generative:
+def entry_of(name: str, config: WhisperConfig, source: str, seed: int = 1) -> Generative:
     layers, heads, vocabulary = config.decoder_layers, config.decoder_attention_heads, config.vocab_size
     size, places = config.d_model // heads, config.max_source_positions
     every = -(-places // SAMPLE)
@@ -112,7 +112,7 @@ def _entry(name: str, config: WhisperConfig, source: str, seed: int = 1) -> Gene
     )
 
 
-WHISPER_MINI = _entry(
+WHISPER_MINI = entry_of(
     "whisper-mini",
     WhisperConfig(
         vocab_size=1000,
@@ -132,4 +132,4 @@ WHISPER_MINI = _entry(
     "2 layers of width 96, 3 seconds of sound",
     seed=5,
 )
-WHISPER_TINY = _entry("whisper-tiny", WhisperConfig(), "configuration of openai/whisper-tiny")
+WHISPER_TINY = entry_of("whisper-tiny", WhisperConfig(), "configuration of openai/whisper-tiny")

@@ -1,0 +1,146 @@
+"""Imports a file that has a graph: of torch.export, TorchScript or ONNX."""
+
+from pathlib import Path
+
+import check
+import files
+import onnx
+import onnx.version_converter
+import onnx2torch
+import source
+import torch
+from entry import Port
+from source import Refused
+
+ELEMENTS = {torch.float32: "f32", torch.float64: "f64", torch.int32: "i32", torch.int64: "i64", torch.uint8: "u8", torch.bool: "bool"}
+ONNX_ELEMENTS = {1: "f32", 11: "f64", 6: "i32", 7: "i64", 2: "u8", 9: "bool"}
+# Of pictures, texts and rows of numbers: what a TorchScript file takes is tried in this order.
+USUAL_SHAPES = {"f32": (["batch", 3, 224, 224], ["batch", 1, 28, 28], ["batch", 16000]), "i64": (["batch", "sequence"],)}
+# Bytes of a file that has its weights inside.
+LARGEST_MESSAGE = 1 << 30
+
+
+def convert(path: Path, kind: str, given: list[source.Given], output: Path, say) -> None:
+    given = {one.name: Port(one.name, one.dtype, one.shape, one.below, one.constant) for one in given}
+    known = {"exported program": _exported_program, "TorchScript": _torchscript, "ONNX": _onnx}
+    known[kind](path, given, output, say)
+
+
+def _with_given(ports: list[Port], given: dict[str, Port]) -> list[Port]:
+    names = [port.name for port in ports]
+    if unknown := [name for name in given if name not in names]:
+        raise Refused(f"the file has no input {unknown[0]!r}: there are {', '.join(names)}")
+    return [given.get(port.name, port) for port in ports]
+
+
+def _exported_program(path: Path, given: dict[str, Port], output: Path, say) -> None:
+    program = torch.export.load(path)
+    user_inputs = set(program.graph_signature.user_inputs)
+    nodes = [node for node in program.graph.nodes if node.op == "placeholder" and node.name in user_inputs]
+    symbols: dict[str, str] = {}
+    ports = []
+    for node in nodes:
+        tensor = node.meta["val"]
+        if not isinstance(tensor, torch.Tensor) or tensor.dtype not in ELEMENTS:
+            raise Refused(f"{path}: the input {node.name} is no tensor of {', '.join(ELEMENTS.values())}")
+        shape = [size if isinstance(size, int) else _symbol(str(size), axis, symbols) for axis, size in enumerate(tensor.shape)]
+        dtype = ELEMENTS[tensor.dtype]
+        is_mask = dtype == "i64" and "mask" in node.name
+        below = None if is_mask or dtype[0] == "f" else _rows_looked_up(program, node)
+        ports.append(Port(node.name, dtype, shape, below, 1 if is_mask else None))
+    module = program.module()
+    # It refuses both, and has no layer that would change by them.
+    for name in ("train", "eval"):
+        module.__dict__.pop(name, None)
+    files.write(module, _with_given(ports, given), None, output, say)
+
+
+def _symbol(symbol: str, axis: int, known: dict[str, str]) -> str:
+    """The first dimension that is open is the batch, and another one the sequence."""
+    if symbol not in known:
+        name = "batch" if axis == 0 else "sequence"
+        if name in known.values():
+            raise Refused(f"more than the batch and one length are open in the program ({symbol}): export it with sizes")
+        known[symbol] = name
+    return known[symbol]
+
+
+def _rows_looked_up(program, node) -> int | None:
+    """The length of the table that the input looks up."""
+    for user in node.users:
+        if "embedding" in str(user.target) and user.args[1] is node:
+            return user.args[0].meta["val"].shape[0]
+    return None
+
+
+def _torchscript(path: Path, given: dict[str, Port], output: Path, say) -> None:
+    module = torch.jit.load(path, map_location="cpu").eval().float()
+    names = [argument.name for argument in module.forward.schema.arguments[1:] if not argument.has_default_value()]
+    tokens = [name for name in names if any(word in name for word in ("ids", "mask", "token"))]
+    ports = None
+    for floats in USUAL_SHAPES["f32"]:
+        tried = [
+            Port(n, "i64", USUAL_SHAPES["i64"][0], None, 1 if "mask" in n else None)
+            if n in tokens
+            else Port(n, "f32", floats)
+            for n in names
+        ]
+        tried = _with_given(tried, given)
+        try:
+            files.eager(files.Flat(module), [files.value(port, {"batch": 2, "sequence": 9}) for port in tried])
+            ports = tried
+            break
+        except Exception as error:  # the module takes another shape
+            why = str(error).strip().splitlines()[-1]
+    if ports is None:
+        flags = " ".join(f"--input '{n}:{'i64[batch,sequence]<30522' if n in tokens else 'f32[batch,3,224,224]'}'" for n in names)
+        raise Refused(f"which shapes {path} takes is not known ({why}): say them, as in `inferbench import {path} {flags}`")
+    files.write(module, ports, None, output, say, archive=path)
+
+
+def _onnx(path: Path, given: dict[str, Port], output: Path, say) -> None:
+    """The graph stays as it is; ONNX Runtime gives the reference."""
+    proto = onnx.load(path)
+    weights = {tensor.name for tensor in proto.graph.initializer}
+    ports = [_port(value) for value in proto.graph.input if value.name not in weights]
+    ports = _with_given(ports, given)
+    for port in ports:
+        if any(isinstance(size, str) and size not in ("batch", "sequence") for size in port.shape):
+            sizes = ",".join("224" if isinstance(size, str) and size != "batch" else str(size) for size in port.shape)
+            flag = f"--input '{port.name}:{port.dtype}[{sizes}]'"
+            raise Refused(f"{path} leaves sizes of {port.name} open ({port.shape}): say them, as in {flag}")
+    target = output / "model.onnx"
+    onnx.save(proto, target, save_as_external_data=proto.ByteSize() > LARGEST_MESSAGE, location="model.data")
+    names = [value.name for value in proto.graph.output]
+    feeds = [{port.name: files.value(port, sizes) for port in ports} for sizes in files.tried_sizes(ports)]
+    run = check.onnx_runner(target)
+    expected = [run(feed) for feed in feeds]
+    say("ONNX: the file as it is, and the reference is ONNX Runtime's")
+    try:
+        files.torchscript(_module(proto), feeds, expected, output / "model.pt", say)
+    except Exception as error:  # an operator that the converter does not know
+        say(f"TorchScript is left out: {type(error).__name__}: {source.first_line(error)}")
+    files.write_reference(feeds[0], names, expected[0], ports, output)
+
+
+def _module(proto: onnx.ModelProto) -> torch.nn.Module:
+    try:
+        return files.Flat(onnx2torch.convert(proto)).eval()
+    except NotImplementedError:
+        older = onnx.version_converter.convert_version(proto, files.OPSETS[0])
+        return files.Flat(onnx2torch.convert(older)).eval()
+
+
+def _port(value) -> Port:
+    tensor = value.type.tensor_type
+    if tensor.elem_type not in ONNX_ELEMENTS:
+        raise Refused(f"the input {value.name} is no tensor of {', '.join(ONNX_ELEMENTS.values())}")
+    shape = []
+    for axis, size in enumerate(tensor.shape.dim):
+        if size.HasField("dim_value") and size.dim_value > 0:
+            shape.append(size.dim_value)
+        else:
+            shape.append("batch" if axis == 0 else "sequence" if size.dim_param.startswith("seq") else size.dim_param or f"size {axis}")
+    dtype = ONNX_ELEMENTS[tensor.elem_type]
+    is_mask = dtype == "i64" and "mask" in value.name
+    return Port(value.name, dtype, shape, None, 1 if is_mask else None)

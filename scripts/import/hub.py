@@ -1,0 +1,210 @@
+"""Imports a folder as a model hub has it: config.json with safetensors or pytorch_model.bin."""
+
+import dataclasses
+import json
+import pickle
+from pathlib import Path
+
+import files
+import packaged
+import source
+import text_masks
+import torch
+import transformers
+from entry import Entry, Generative, Port
+from published import Published
+from source import Refused
+from zoo import bert, causal_lm, clip, t5, vit, wav2vec2, whisper
+
+transformers.utils.logging.disable_progress_bar()
+ALLOWED = ["*.json", "*.txt", "*.model", "*.safetensors", "*.bin"]
+# A second copy of the weights, and forms for other runtimes.
+IGNORED = ["*/*.bin", "*/*.safetensors", "onnx/*", "openvino/*"]
+
+
+def download(hub_id: str) -> Path:
+    """The folder in which the hub's own client keeps the model."""
+    import huggingface_hub
+
+    try:
+        names = [file.rfilename for file in huggingface_hub.model_info(hub_id, timeout=10).siblings]
+        bins = ["*.bin"] if any(name.endswith(".safetensors") and "/" not in name for name in names) else []
+        folder = Path(huggingface_hub.snapshot_download(hub_id, allow_patterns=ALLOWED, ignore_patterns=IGNORED + bins))
+    except Exception as error:
+        raise Refused(
+            f"there is no file or folder {hub_id}, and the hub's client does not get a model of that id "
+            f"({source.first_line(error)}): download its folder where there is a network, and name the folder"
+        ) from error
+    source.check_folder(folder)
+    return folder
+
+
+def convert(folder: Path, name: str, output: Path, say) -> None:
+    raw = source.read_config(folder)
+    architecture = raw["architectures"][0]
+    model_class = getattr(transformers, str(architecture), None)
+    if not (isinstance(model_class, type) and issubclass(model_class, transformers.PreTrainedModel)):
+        raise Refused(f"{folder / 'config.json'}: transformers {transformers.__version__} has no architecture {architecture}")
+    config = transformers.AutoConfig.from_pretrained(folder)
+    if not isinstance(config, model_class.config_class):
+        raise Refused(f"{folder / 'config.json'}: the model_type {raw['model_type']} is not that of {architecture}")
+    for part in [config, *(getattr(config, key, None) for key in config.sub_configs)]:
+        if part is not None:
+            part.dtype = torch.float32
+    model, lacks_pooler = pretrained(model_class, config, folder)
+    embedding = sentence_embedding(folder, say) if architecture == "BertModel" else None
+    if lacks_pooler and not embedding:
+        say("the weights have no pooler: the output is that of the states")
+        embedding = "mean_state"
+    note = f"imported from {folder.resolve().name}"
+    made = zoo_entry(architecture, name, config, note, embedding)
+    if isinstance(made, Generative):
+        packaged.write_generative(dataclasses.replace(made, build=lambda: model), output, say)
+    elif isinstance(made, Entry):
+        published = packaged.numpy_weights(Published(model, None))
+        wanted = {n for n, _ in made.original().named_parameters()}
+        packaged.write(made, {n: value for n, value in published.items() if n in wanted}, output, say)
+    else:
+        say(f"candle has no module of its own for {architecture}: it runs the graph")
+        generic(model, architecture, config, lacks_pooler, output, say)
+
+
+def zoo_entry(architecture: str, name: str, config, note: str, embedding: str | None) -> Entry | Generative | None:
+    """What `scripts/export/zoo` makes of the configuration; `None` for an architecture that it does not have."""
+    longest = getattr(config, "max_position_embeddings", packaged.LENGTHS[-1])
+    lengths = packaged.text_lengths(longest)
+    match architecture:
+        case "BertModel":
+            return bert.entry_of(name, config, note, lengths, output=embedding or "pooler_output")
+        case "ViTForImageClassification":
+            return vit.entry_of(name, config, note)
+        # Otherwise the end of a text is not the token of the highest number.
+        case "CLIPModel" if config.text_config.eos_token_id == 2:
+            return clip.entry_of(name, config, note, packaged.text_lengths(config.text_config.max_position_embeddings))
+        case "LlamaForCausalLM" | "Qwen2ForCausalLM":
+            return causal_lm.entry_of(name, getattr(transformers, architecture), config, note, lengths)
+        case "T5ForConditionalGeneration" if not config.is_gated_act:
+            return t5.entry_of(name, config, note, packaged.text_lengths(512))
+        case "WhisperForConditionalGeneration":
+            return whisper.entry_of(name, config, note)
+        case "Wav2Vec2ForCTC" if not config.do_stable_layer_norm and config.feat_extract_norm == "group":
+            return wav2vec2.entry_of(name, config, note, [16000])
+    return None
+
+
+def pretrained(model_class, config, folder: Path) -> tuple[torch.nn.Module, bool]:
+    """The model with the weights of the folder in f32, and whether only its pooler has none."""
+    options = {"dtype": torch.float32, "attn_implementation": "eager", "local_files_only": True}
+    reports = {"ignore_mismatched_sizes": True, "output_loading_info": True}
+    try:
+        model, said = model_class.from_pretrained(folder, config=config, **options, **reports)
+    except pickle.UnpicklingError:
+        raise source.runs_code(source.weight_files(folder)[0]) from None
+    if mismatched := sorted(said["mismatched_keys"]):
+        name, own, wanted = mismatched[0]
+        shapes = f"{name} is {list(own)}, and config.json makes it {list(wanted)}"
+        raise Refused(f"{folder}: {len(mismatched)} of the weights have other sizes than config.json says, such as {shapes}")
+    missing = sorted(said["missing_keys"])
+    lacks_pooler = bool(missing) and all("pooler." in name for name in missing)
+    if missing and not lacks_pooler:
+        raise Refused(f"{folder}: the weights lack {len(missing)} tensors of config.json, such as {missing[0]}")
+    return model.eval(), lacks_pooler
+
+
+def sentence_embedding(folder: Path, say) -> str | None:
+    """What sentence-transformers makes of the states, as an output of zoo/bert.py; `None` without such files."""
+    modules, pooling = folder / "modules.json", folder / "1_Pooling" / "config.json"
+    if not modules.is_file() or not pooling.is_file():
+        return None
+    try:
+        kinds = [module["type"].rsplit(".", 1)[-1] for module in json.loads(modules.read_text())]
+        ways = {key for key, value in json.loads(pooling.read_text()).items() if key.startswith("pooling_mode") and value}
+    except (ValueError, KeyError, TypeError, AttributeError):
+        raise Refused(f"{modules} or {pooling} is not as sentence-transformers writes it") from None
+    if ways & {"pooling_mode_mean_tokens", "pooling_mode"} and kinds[:2] == ["Transformer", "Pooling"]:
+        if kinds[2:] in ([], ["Normalize"]):
+            return "sentence_embedding" if kinds[2:] else "mean_state"
+    say(f"{', '.join(kinds)} with {', '.join(sorted(ways))} is left out: the output is the model's own")
+    return None
+
+
+def _mask(given: dict, config) -> dict:
+    return {"attention_mask": text_masks.padding(given["attention_mask"])}
+
+
+def _positions(given: dict, config) -> dict:
+    return {"position_ids": text_masks.positions(given["input_ids"], config.pad_token_id)}
+
+
+def _one_segment(given: dict, config) -> dict:
+    return {"token_type_ids": given["input_ids"].new_zeros(1, 1)}
+
+
+# Arguments of a model of texts in operators that every backend has; models differ in which of them they take.
+REWRITES = ((_mask, _positions, _one_segment), (_mask, _one_segment), (_mask, _positions), (_mask,))
+
+
+class Call(torch.nn.Module):
+    """A model of transformers as a function of tensors. `rewrites` replace or add arguments."""
+
+    def __init__(self, model: torch.nn.Module, inputs: list[str], outputs: list[str], rewrites: tuple = ()):
+        super().__init__()
+        self.model, self.inputs, self.outputs, self.rewrites = model, inputs, outputs, rewrites
+
+    def forward(self, *values: torch.Tensor):
+        given = dict(zip(self.inputs, values))
+        made = [rewrite(given, self.model.config) for rewrite in self.rewrites]
+        for arguments in made:
+            given |= arguments
+        output = self.model(**given, return_dict=True)
+        return tuple(output[name] for name in self.outputs)
+
+
+def exportable(model: torch.nn.Module, ports: list[Port], outputs: list[str]) -> Call:
+    """With the arguments of the first of `REWRITES` by which the model computes the same."""
+    names = [port.name for port in ports]
+    original = Call(model, names, outputs)
+    feed = [files.value(port, {"batch": 2, "sequence": 8}) for port in ports]
+    for rewrites in REWRITES:
+        try:
+            call = Call(model, names, outputs, rewrites)
+            files.largest_error(lambda feed: files.eager(call, feed), [feed], [files.eager(original, feed)], 1e-5)
+            return call
+        except Exception:  # a model without a mask or positions, or with a mask of its own
+            continue
+    return original
+
+
+def generic(model, architecture: str, config, lacks_pooler: bool, output: Path, say) -> None:
+    """Any other architecture, by its own forward pass."""
+    if hasattr(model.config, "use_cache"):
+        model.config.use_cache = False
+    ports, modality = ports_of(model, architecture, config)
+    example = [torch.from_numpy(files.value(port, {"batch": 2, "sequence": 8})) for port in ports]
+    names = [port.name for port in ports]
+    with torch.no_grad():
+        answer = model(**dict(zip(names, example)), return_dict=True)
+    tensors = [key for key, value in answer.items() if isinstance(value, torch.Tensor)]
+    if lacks_pooler:
+        tensors.remove("pooler_output")
+    chosen = [key for key in tensors if "logits" in key or key == "pred_boxes"] or [
+        key for key in ("image_embeds", "text_embeds", "pooler_output", "last_hidden_state") if key in tensors
+    ][:1]
+    if not chosen:
+        raise Refused(f"{architecture} gives {', '.join(answer)}, of which none is an output that is known")
+    files.write(exportable(model, ports, chosen), ports, chosen, output, say, family=config.model_type, modality=modality)
+
+
+def ports_of(model, architecture: str, config) -> tuple[list[Port], str]:
+    # A model of several kinds of input has a configuration for each, and takes more than tokens.
+    is_text = hasattr(config, "vocab_size") and not config.is_encoder_decoder
+    if is_text and model.main_input_name == "input_ids":
+        tokens = Port("input_ids", "i64", ["batch", "sequence"], below=config.vocab_size)
+        return [tokens, Port("attention_mask", "i64", ["batch", "sequence"], constant=1)], "text"
+    if model.main_input_name == "pixel_values":
+        size = getattr(config, "image_size", 224)
+        height, width = size if isinstance(size, (list, tuple)) else (size, size)
+        return [Port("pixel_values", "f32", ["batch", getattr(config, "num_channels", 3), height, width])], "image"
+    if model.main_input_name == "input_values" and not config.is_encoder_decoder:
+        return [Port("input_values", "f32", ["batch", 16000])], "audio"
+    raise Refused(f"which inputs {architecture} takes is not known: export it to ONNX, and import or run that file")

@@ -1,0 +1,95 @@
+"""Imports a model: `python3 scripts/import/launch.py SOURCE --name NAME --output FOLDER`, as `inferbench import` runs it.
+
+The work is done by convert.py, in a Python environment of its own in ${XDG_CACHE_HOME:-~/.cache}/inferbench/import with the
+packages of requirements.txt. It is made when it is needed first; after an interruption pip goes on where it was.
+Delete the folder when it is no longer needed.
+"""
+
+import os
+import platform
+import shutil
+import subprocess
+import sys
+import urllib.request
+from pathlib import Path
+
+import source
+
+HERE = Path(__file__).resolve().parent
+REQUIREMENTS = HERE / "requirements.txt"
+CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "inferbench"
+ENVIRONMENT = CACHE / "import"
+PYTHON = ENVIRONMENT / "bin" / "python"
+# PyTorch's own index has builds without CUDA for x86-64, which PyPI lacks.
+CPU_INDEX = "https://download.pytorch.org/whl/cpu"
+
+
+def say(text: str) -> None:
+    print(f"import: {text}", file=sys.stderr, flush=True)
+
+
+def fail(text: str) -> None:
+    say(text)
+    sys.exit(2)
+
+
+def has_cpu_index() -> bool:
+    if platform.system() != "Linux" or platform.machine() != "x86_64":
+        return False
+    try:
+        with urllib.request.urlopen(f"{CPU_INDEX}/torch/", timeout=5) as answer:
+            return answer.status == 200
+    except OSError:
+        return False
+
+
+def prepare_environment() -> None:
+    stamp = ENVIRONMENT / "requirements"
+    wanted = REQUIREMENTS.read_text() + (HERE.parent / "export" / "requirements.txt").read_text()
+    if stamp.is_file() and stamp.read_text() == wanted:
+        return
+    if sys.version_info < (3, 11):
+        fail(f"its packages need Python 3.11 or later, and {sys.executable} is {platform.python_version()}; name another by `--python`")
+    is_small = has_cpu_index()
+    down, disk = (0.4, 1.6) if is_small else (2.7, 5.3)
+    size = f"{down} GB to download, {disk} GB on disk"
+    say(f"PyTorch, transformers and what they need go into {ENVIRONMENT}: {size}, once")
+    CACHE.mkdir(parents=True, exist_ok=True)
+    if (free := shutil.disk_usage(CACHE).free / 1e9) < disk + down:
+        fail(f"{CACHE} has {free:.1f} GB free, and {disk + down:.1f} GB are needed; XDG_CACHE_HOME names another place")
+    if subprocess.run([sys.executable, "-m", "venv", str(ENVIRONMENT)], stdout=sys.stderr).returncode != 0:
+        fail("Python could not make the environment (Debian: apt-get install python3-venv)")
+    torch = [line for line in wanted.splitlines() if line.startswith("torch")]
+    steps = [["--index-url", CPU_INDEX, *torch]] if is_small else []
+    # scripts/setup has kept PyTorch's archive.
+    steps += [["--find-links", str(CACHE / "wheels"), "--requirement", str(REQUIREMENTS)]]
+    # What was downloaded before an interruption is kept here.
+    downloads = ENVIRONMENT / "downloads"
+    for step in steps:
+        command = [str(PYTHON), "-m", "pip", "install", "--disable-pip-version-check", "--cache-dir", str(downloads), *step]
+        command += [] if sys.stderr.isatty() else ["--quiet"]
+        if subprocess.run(command, stdout=sys.stderr).returncode != 0:
+            fail("pip could not install the packages; run the same command again to go on")
+    shutil.rmtree(downloads, ignore_errors=True)
+    stamp.write_text(wanted)
+
+
+def main() -> None:
+    arguments = source.arguments(sys.argv[1:])
+    try:
+        kind = source.kind_of(arguments.source, arguments.architecture)
+        prepare_environment()
+    except source.Refused as why:
+        fail(str(why))
+    except OSError as error:
+        fail(f"{error.filename or arguments.source}: {error.strerror or error}")
+    except KeyboardInterrupt:
+        sys.exit(130)
+    quiet = {"TRANSFORMERS_VERBOSITY": "error", "PYTHONWARNINGS": "ignore", "TOKENIZERS_PARALLELISM": "false", "CUDA_VISIBLE_DEVICES": ""}
+    # Nothing but a hub's id is looked for in the network.
+    offline = {} if kind == "hub" else {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1"}
+    os.execve(PYTHON, [str(PYTHON), str(HERE / "convert.py"), *sys.argv[1:]], {**os.environ, **quiet, **offline})
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,196 @@
+"""What a source is, and whether it is whole, by Python's own library alone: before anything is downloaded for it."""
+
+import argparse
+import json
+import math
+import re
+import zipfile
+from dataclasses import dataclass
+from pathlib import Path
+
+HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
+# The longest header that safetensors itself reads.
+LONGEST_HEADER = 100_000_000
+ELEMENT_BITS = {"F64": 64, "I64": 64, "U64": 64, "F32": 32, "I32": 32, "U32": 32, "F16": 16, "BF16": 16, "I16": 16, "U16": 16}
+TYPES = ("f32", "f64", "i32", "i64", "u8", "bool")
+
+
+class Refused(Exception):
+    """One line for the user: what is wrong, where, and what mends it."""
+
+
+@dataclass(frozen=True)
+class Given:
+    """An input as a flag says it: `x:f32[batch,3,224,224]`, `ids:i64[batch,sequence]<30522`, `rate:i64[]=8000`."""
+
+    name: str
+    dtype: str
+    shape: list[int | str]
+    below: int | None
+    constant: float | None
+
+
+def parse_input(text: str) -> Given:
+    match = re.fullmatch(r"(.+):(\w+)\[([^\]]*)\](?:<(\d+)|=([-\d.eE]+))?", text)
+    if not match or match[2] not in TYPES:
+        raise argparse.ArgumentTypeError(f"{text!r} is no input; write it as in x:f32[batch,3,224,224]")
+    sizes = [size.strip() for size in match[3].split(",") if size.strip()]
+    shape = [int(size) if size.isdigit() else size for size in sizes]
+    return Given(match[1], match[2], shape, match[4] and int(match[4]), match[5] and float(match[5]))
+
+
+def arguments(argv: list[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="import", description="Imports a model; `inferbench import` runs this.")
+    parser.add_argument("source", help="a folder or file, or an id of the model hub")
+    parser.add_argument("--name", required=True, help="of the model")
+    parser.add_argument("--output", required=True, type=Path, help="the folder to make")
+    parser.add_argument("--architecture", help="what a state dict belongs to: a packaged model or one of torchvision")
+    parser.add_argument("--input", action="append", default=[], type=parse_input, help="an input of a file without sizes")
+    return parser.parse_args(argv)
+
+
+def kind_of(source: str, architecture: str | None) -> str:
+    """`folder`, `hub`, `state dict`, `exported program`, `TorchScript` or `ONNX`.
+
+    Refuses what is not there, is none of these, or is cut short.
+    """
+    path = Path(source)
+    if path.is_dir():
+        check_folder(path)
+        kind = "folder"
+    elif path.is_file():
+        kind = _kind_of_file(path)
+    elif HUB_ID.fullmatch(source) and not path.parent.is_dir():
+        kind = "hub"
+    else:
+        raise Refused(f"there is no file or folder {source}")
+    if kind == "state dict" and not architecture:
+        raise Refused(
+            f"{source} has weights without a graph: say whose they are, as in `--architecture resnet50`, or name the "
+            "folder that holds them beside their config.json"
+        )
+    if kind != "state dict" and architecture:
+        raise Refused(f"`--architecture` is for a state dict, and {source} is of another kind: {kind}")
+    return kind
+
+
+def _kind_of_file(path: Path) -> str:
+    _refuse_pointer(path)
+    if path.suffix == ".onnx":
+        return "ONNX"
+    if path.suffix == ".safetensors":
+        check_safetensors(path)
+        return "state dict"
+    if zipfile.is_zipfile(path):
+        with zipfile.ZipFile(path) as archive:
+            names = archive.namelist()
+        if any(name.endswith(("archive_format", "serialized_exported_program.json")) for name in names):
+            return "exported program"
+        if any(name.endswith("constants.pkl") for name in names):
+            return "TorchScript"
+        if any(name.endswith("data.pkl") for name in names):
+            return "state dict"
+    elif path.suffix in (".pt", ".pth", ".bin", ".pt2", ".ckpt"):
+        check_pickle(path)
+        return "state dict"
+    raise Refused(
+        f"{path} is nothing that can be imported: there are a folder with config.json, an ONNX file, a TorchScript file, a "
+        "`.pt2` of torch.export, and a state dict in `.safetensors`, `.pt`, `.pth` or `.bin`"
+    )
+
+
+def check_folder(folder: Path) -> None:
+    config = read_config(folder)
+    for key, kind in (("model_type", str), ("architectures", list)):
+        if not isinstance(config.get(key), kind) or not config[key]:
+            raise Refused(f"{folder / 'config.json'} lacks {key}, which says what the weights belong to")
+    for file in weight_files(folder):
+        _refuse_pointer(file)
+        check_safetensors(file) if file.suffix == ".safetensors" else check_pickle(file)
+
+
+def read_config(folder: Path) -> dict:
+    path = folder / "config.json"
+    if not path.is_file():
+        raise Refused(f"{folder} has no config.json, which a model hub's folder has beside the weights")
+    config = _read_json(path)
+    if not isinstance(config, dict):
+        raise Refused(f"{path} is no configuration: it is not a JSON object")
+    return config
+
+
+def weight_files(folder: Path) -> list[Path]:
+    for stem, suffix in (("model", "safetensors"), ("pytorch_model", "bin")):
+        whole, index = folder / f"{stem}.{suffix}", folder / f"{stem}.{suffix}.index.json"
+        if whole.is_file():
+            return [whole]
+        if index.is_file():
+            parts = _read_json(index)
+            names = parts.get("weight_map") if isinstance(parts, dict) else None
+            if not isinstance(names, dict) or not all(isinstance(name, str) for name in names.values()):
+                raise Refused(f"{index} has no weight_map, which says where each tensor is")
+            files = [folder / name for name in sorted(set(names.values()))]
+            if missing := [file.name for file in files if not file.is_file()]:
+                raise Refused(f"{folder} lacks {missing[0]}, which {index.name} names")
+            return files
+    raise Refused(f"{folder} has no weights: there are model.safetensors and pytorch_model.bin, whole or in parts")
+
+
+def _read_json(path: Path):
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except (ValueError, RecursionError) as error:
+        raise Refused(f"{path} is not JSON: {first_line(error)}") from None
+
+
+def _refuse_pointer(path: Path) -> None:
+    with path.open("rb") as file:
+        if file.read(40).startswith(b"version https://git-lfs"):
+            raise Refused(f"{path} is a pointer of Git LFS and not the file itself: run `git lfs pull` in its folder")
+
+
+def check_pickle(path: Path) -> None:
+    """A file of `torch.save`: a ZIP archive, or, before PyTorch 1.6, a pickle."""
+    with path.open("rb") as file:
+        start = file.read(4)
+    if not zipfile.is_zipfile(path) and not start.startswith(b"\x80"):
+        raise Refused(f"{path} is cut short, or no file of torch.save")
+
+
+def check_safetensors(path: Path) -> None:
+    """The header must describe exactly the bytes that there are."""
+    size = path.stat().st_size
+    with path.open("rb") as file:
+        length = int.from_bytes(file.read(8), "little")
+        if size < 8 or length > min(size - 8, LONGEST_HEADER):
+            raise Refused(f"{path} is cut short, or no safetensors file: its header would have {length} bytes")
+        try:
+            header = json.loads(file.read(length))
+            spans = [_span(name, entry) for name, entry in header.items() if name != "__metadata__"]
+        except (ValueError, RecursionError, AttributeError, KeyError, TypeError):
+            raise Refused(f"{path} has no header of a safetensors file") from None
+    end = 0
+    for begin, after, needed, name in sorted(spans):
+        if begin != end or after - begin != needed:
+            raise Refused(f"{path}: its header gives {name} other bytes than its shape needs")
+        end = after
+    if end != size - 8 - length:
+        raise Refused(f"{path} is cut short: its header describes {end} bytes, and it has {size - 8 - length}")
+
+
+def _span(name: str, entry: dict) -> tuple[int, int, int, str]:
+    begin, end = entry["data_offsets"]
+    elements = math.prod(int(size) for size in entry["shape"])
+    return int(begin), int(end), elements * ELEMENT_BITS.get(entry["dtype"], 8) // 8, name
+
+
+def runs_code(path: Path) -> Refused:
+    return Refused(
+        f"{path} holds more than tensors, and reading it would run its code: save it again by "
+        "`torch.save(model.state_dict(), FILE)` or as safetensors"
+    )
+
+
+def first_line(error: BaseException) -> str:
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return lines[0] if lines else type(error).__name__

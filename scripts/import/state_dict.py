@@ -1,0 +1,78 @@
+"""Imports a state dict: weights of a packaged model's architecture, or of one of torchvision's."""
+
+import pickle
+from pathlib import Path
+
+import files
+import network
+import packaged
+import torch
+import torchvision
+from entry import Entry, Generative, Port
+from safetensors.torch import load_file
+from source import Refused, runs_code
+from zoo import ENTRIES
+
+# Under which a training program keeps the state dict among other things.
+WRAPPERS = ("state_dict", "model_state_dict", "model")
+
+
+def convert(path: Path, architecture: str, name: str, output: Path, say) -> None:
+    weights = read(path)
+    if entry := ENTRIES.get(architecture):
+        if isinstance(entry, Generative):
+            raise Refused(f"{architecture} is generative: name the folder with its config.json instead")
+        _convert_packaged(entry, name, path, weights, output, say)
+        return
+    if architecture not in torchvision.models.list_models():
+        raise Refused(
+            f"there is no architecture {architecture!r}: there are those of torchvision, such as resnet18, and the packaged "
+            f"ones: {', '.join(name for name, entry in ENTRIES.items() if isinstance(entry, Entry))}"
+        )
+    model = _of_torchvision(architecture, weights)
+    state = {n: value for n, value in model.state_dict().items() if not n.endswith("num_batches_tracked")}
+    packaged.check_weights({n: list(value.shape) for n, value in state.items()}, weights)
+    model.load_state_dict({n: torch.as_tensor(value) for n, value in weights.items()}, strict=False)
+    size = 299 if architecture.startswith("inception") else 224
+    ports = [Port("input", "f32", ["batch", 3, size, size])]
+    files.write(model.eval(), ports, ["logits"], output, say, family=architecture, modality="image")
+
+
+def _convert_packaged(entry: Entry, name: str, path: Path, weights, output: Path, say) -> None:
+    import dataclasses
+
+    note = f"{entry.source.split(';')[0]}; imported from {path.name}"
+    own = dataclasses.replace(entry, name=name, source=note, extra={})
+    packaged.check_weights(network.layout_of(entry.original()).shapes, weights)
+    packaged.write(own, weights, output, say)
+
+
+def _of_torchvision(architecture: str, weights) -> torch.nn.Module:
+    model = torchvision.models.get_model(architecture, weights=None)
+    # The last tensor is the bias or the weight of the head, whose first size is the number of classes.
+    *_, (name, last) = model.state_dict().items()
+    own = weights.get(name)
+    if own is None or not own.shape or own.shape == last.shape:
+        return model
+    return torchvision.models.get_model(architecture, weights=None, num_classes=own.shape[0])
+
+
+def read(path: Path) -> dict:
+    """Numpy arrays in f32, by name. No code of the file is run."""
+    if path.suffix == ".safetensors":
+        state = load_file(path)
+    else:
+        try:
+            state = torch.load(path, map_location="cpu", weights_only=True)
+        except pickle.UnpicklingError:
+            raise runs_code(path) from None
+    for key in WRAPPERS:
+        if isinstance(state, dict) and isinstance(state.get(key), dict):
+            state = state[key]
+    tensors = isinstance(state, dict) and {n: value for n, value in state.items() if isinstance(value, torch.Tensor)}
+    if not tensors:
+        raise Refused(f"{path} has no tensors by name")
+    # DataParallel and the like put it before every name.
+    tensors = {n.removeprefix("module."): value for n, value in tensors.items()}
+    kept = {n: value for n, value in tensors.items() if not n.endswith("num_batches_tracked")}
+    return {n: value.to(torch.float32).contiguous().numpy() for n, value in kept.items()}

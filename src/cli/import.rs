@@ -1,0 +1,106 @@
+//! `inferbench import`: makes the files that every backend reads of a model in another form.
+//!
+//! The work is Python's: `scripts/import/launch.py` makes an environment of its own when it is needed first.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, Result, ensure};
+use clap::Args;
+
+use crate::definition::{GivenInput, check_component, usable_name};
+use crate::exit_codes;
+use crate::paths::Paths;
+
+/// Make ONNX, TorchScript and safetensors files of a model in another form, with the outputs of the original as reference
+#[derive(Args)]
+#[command(
+    after_help = "Examples:\n  inferbench import all-MiniLM-L6-v2/\n  inferbench import resnet.pth --architecture resnet50\n  \
+    inferbench import net.pt2 --name mine\n\nPython's packages for it (PyTorch, transformers) are downloaded once, into the cache."
+)]
+pub struct Arguments {
+    /// A folder with config.json and weights as a model hub has it, or an id of the hub; a file: a `.pt2` of torch.export,
+    /// TorchScript, ONNX, or a state dict
+    source: String,
+    /// What a state dict belongs to: a packaged model, or one of torchvision
+    #[arg(long, value_name = "NAME")]
+    architecture: Option<String>,
+    /// The name of the model [default: that of the source]
+    #[arg(long)]
+    name: Option<String>,
+    /// The folder to make [default: models/exported/NAME]
+    #[arg(long, value_name = "FOLDER")]
+    output: Option<PathBuf>,
+    /// An input of a file that does not say its sizes: `x:f32[batch,3,224,224]`, `ids:i64[batch,sequence]<30522`
+    #[arg(long, value_name = "NAME:TYPE[SIZES];…", value_delimiter = ';')]
+    input: Vec<GivenInput>,
+    /// Python 3.11 or later, which makes the environment
+    #[arg(long, value_name = "PROGRAM", default_value = "python3")]
+    python: PathBuf,
+}
+
+pub fn run(arguments: &Arguments) -> Result<u8> {
+    let paths = Paths::find();
+    let name = arguments.name.clone().unwrap_or_else(|| name_of(&arguments.source));
+    check_component(&name).context("give the model a name by `--name`")?;
+    let output = match &arguments.output {
+        Some(output) => output.clone(),
+        None => {
+            let is_packaged = paths.models().join("zoo").join(&name).exists();
+            ensure!(!is_packaged, "{name} is a packaged model: give yours another name by `--name`");
+            paths.models().join("exported").join(&name)
+        }
+    };
+    let current = std::env::current_dir().unwrap_or_default();
+    let shown = output.strip_prefix(current).unwrap_or(&output).display();
+    ensure!(
+        !output.exists(),
+        "{shown} is there already: remove it, or import to another folder by `--name` or `--output`"
+    );
+    let folders = [paths.root(), Path::new(env!("CARGO_MANIFEST_DIR"))];
+    let program = folders.map(|folder| folder.join("scripts/import/launch.py")).into_iter().find(|path| path.is_file());
+    let program = program.context("there is no scripts/import: INFERBENCH_ROOT names a checkout of inferbench")?;
+
+    let python = &arguments.python;
+    let mut command = Command::new(python);
+    command.arg(program).arg(&arguments.source).arg("--name").arg(&name).arg("--output").arg(&output);
+    command.args(arguments.architecture.iter().flat_map(|architecture| ["--architecture", architecture]));
+    for input in &arguments.input {
+        command.arg("--input").arg(String::from(input.clone()));
+    }
+    let status = command.status().with_context(|| {
+        format!("Python does not start as {}: install Python 3.11 or later, or name it by `--python`", python.display())
+    })?;
+    match status.code() {
+        Some(0) => {
+            println!("{shown}\n\nMeasure it:  inferbench run {shown}\nCheck it:    inferbench verify {shown}");
+            Ok(exit_codes::OK)
+        }
+        None | Some(130) => Ok(exit_codes::INTERRUPTED),
+        Some(_) => Ok(exit_codes::USAGE),
+    }
+}
+
+/// The name of a file without its extension, that of a folder, or the part of a hub id after the organisation.
+fn name_of(source: &str) -> String {
+    let path = std::path::absolute(source).unwrap_or_else(|_| source.into());
+    let path = path.canonicalize().unwrap_or(path);
+    let name = if path.is_file() { path.file_stem() } else { path.file_name() };
+    usable_name(&name.unwrap_or_default().to_string_lossy())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_model_is_named_by_its_file_its_folder_or_its_id() {
+        let folder = tempfile::tempdir().unwrap();
+        let small = folder.path().join("Small-v1.5");
+        std::fs::create_dir(&small).unwrap();
+        std::fs::write(small.join("Net.v2.pt"), "").unwrap();
+        assert_eq!(name_of(&format!("{}/", small.display())), "small-v1.5");
+        assert_eq!(name_of(small.join("Net.v2.pt").to_str().unwrap()), "net.v2");
+        assert_eq!(name_of("sentence-transformers/all-MiniLM-L6-v2"), "all-minilm-l6-v2");
+    }
+}

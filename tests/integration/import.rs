@@ -1,0 +1,191 @@
+//! `inferbench import`: what cannot be imported ends in one clear line before anything is downloaded, and what was imported is
+//! found, verified and measured.
+
+use std::fs;
+use std::path::PathBuf;
+use std::process::Command;
+
+use inferbench::definition::Status;
+
+use crate::support::{Finished, Run, Workplace, checkout};
+
+/// Runs the command with a cache in which there is no environment, and a disk on which there is no room for one.
+fn import(workplace: &Workplace, arguments: &[&str]) -> Finished {
+    let mut command = workplace.inferbench(&[&["import"], arguments].concat());
+    command.env("XDG_CACHE_HOME", "/proc/nowhere");
+    command.finish()
+}
+
+/// The only line of the message, which must contain `parts`.
+fn refused(workplace: &Workplace, arguments: &[&str], parts: &[&str]) {
+    let finished = import(workplace, arguments).with_code(2);
+    assert_eq!(finished.stderr.lines().count(), 1, "{}", finished.stderr);
+    finished.saying(parts);
+    let exported = fs::read_dir(workplace.path("models/exported")).unwrap();
+    assert_eq!(exported.count(), 0, "nothing half-made stays");
+}
+
+/// A safetensors file with this header and so many bytes behind it.
+fn safetensors(header: &str, bytes: usize) -> Vec<u8> {
+    [&(header.len() as u64).to_le_bytes()[..], header.as_bytes(), &vec![0; bytes]].concat()
+}
+
+const CONFIG: &str = r#"{"model_type": "bert", "architectures": ["BertModel"]}"#;
+const HEADER: &str = r#"{"w":{"dtype":"F32","shape":[2,3],"data_offsets":[0,24]}}"#;
+
+#[test]
+fn a_folder_that_is_not_whole_is_refused_in_one_line_that_names_the_file() {
+    let workplace = Workplace::new(&[], &["candle"], &[1]);
+    fs::create_dir(workplace.path("net")).unwrap();
+    refused(&workplace, &["net"], &["net has no config.json"]);
+    workplace.write("net/config.json", "{");
+    refused(&workplace, &["net"], &["net/config.json is not JSON"]);
+    workplace.write("net/config.json", "{}");
+    refused(&workplace, &["net"], &["net/config.json lacks model_type"]);
+    workplace.write("net/config.json", r#"{"model_type": "bert"}"#);
+    refused(&workplace, &["net"], &["net/config.json lacks architectures"]);
+    workplace.write("net/config.json", CONFIG);
+    refused(&workplace, &["net"], &["net has no weights: there are model.safetensors and pytorch_model.bin"]);
+    workplace.write("net/model.safetensors.index.json", r#"{"weight_map": {"w": "part-1.safetensors"}}"#);
+    refused(&workplace, &["net"], &["net lacks part-1.safetensors, which model.safetensors.index.json names"]);
+    workplace.write("net/pytorch_model.bin", "PK");
+    fs::remove_file(workplace.path("net/model.safetensors.index.json")).unwrap();
+    refused(&workplace, &["net"], &["net/pytorch_model.bin is cut short"]);
+    workplace.write("net/model.safetensors", "version https://git-lfs.github.com/spec/v1\n");
+    refused(&workplace, &["net"], &["net/model.safetensors is a pointer of Git LFS", "git lfs pull"]);
+}
+
+#[test]
+fn the_header_of_a_safetensors_file_must_describe_what_is_there() {
+    let workplace = Workplace::new(&[], &["candle"], &[1]);
+    let all_but = |from: &str, to: &str| safetensors(&HEADER.replace(from, to), 24);
+    for (content, reason) in [
+        (b"net".to_vec(), "is cut short, or no safetensors file"),
+        (u64::MAX.to_le_bytes().to_vec(), "is cut short, or no safetensors file"),
+        (safetensors("[1]", 0), "has no header of a safetensors file"),
+        (safetensors(HEADER, 20), "is cut short: its header describes 24 bytes, and it has 20"),
+        (all_but("[2,3]", "[2,4]"), "its header gives w other bytes than its shape needs"),
+        (all_but("[0,24]", "[-8,16]"), "its header gives w other bytes than its shape needs"),
+        (all_but("[0,24]", "[0,null]"), "has no header of a safetensors file"),
+    ] {
+        workplace.write("w.safetensors", content);
+        refused(&workplace, &["w.safetensors", "--architecture", "resnet18"], &["w.safetensors", reason]);
+    }
+}
+
+#[test]
+fn other_sources_are_refused_by_what_they_are() {
+    let workplace = Workplace::new(&[], &["candle"], &[1]);
+    workplace.write("w.safetensors", safetensors(HEADER, 24));
+    refused(&workplace, &["w.safetensors"], &["w.safetensors has weights without a graph", "--architecture resnet50"]);
+    workplace.add_model("two_inputs.onnx", "net.onnx");
+    refused(&workplace, &["net.onnx", "--architecture", "resnet50"], &["`--architecture` is for a state dict"]);
+    workplace.write("net.txt", "net");
+    refused(&workplace, &["net.txt"], &["net.txt is nothing that can be imported", "config.json", ".pt2"]);
+    workplace.write("net.pt", "net");
+    refused(&workplace, &["net.pt"], &["net.pt is cut short"]);
+    refused(&workplace, &["nowhere.pt2"], &["there is no file or folder nowhere.pt2"]);
+    refused(&workplace, &["models/nowhere"], &["there is no file or folder models/nowhere"]);
+    refused(&workplace, &["net.onnx", "--name", "digits"], &["digits is a packaged model", "--name"]);
+    refused(&workplace, &["net.onnx", "--output", "models"], &["models is there already"]);
+    import(&workplace, &["net.onnx", "--input", "x:f33[1]"]).with_code(2).saying(&["as in `x:f32[batch,3,224,224]`"]);
+}
+
+#[test]
+fn a_python_that_is_not_there_and_a_cache_without_room_are_said() {
+    let workplace = Workplace::new(&[], &["candle"], &[1]);
+    workplace.add_model("two_inputs.onnx", "net.onnx");
+    let without_python = import(&workplace, &["net.onnx", "--python", "no-such-python"]).with_code(2);
+    without_python.saying(&["Python does not start as no-such-python", "name it by `--python`"]);
+    let said = import(&workplace, &["net.onnx"]).with_code(2);
+    said.saying(&["go into /proc/nowhere/inferbench/import", "GB to download", "GB on disk"]);
+}
+
+/// A folder as `inferbench import` makes it, out of the packaged `digits`, whose weights are trained.
+fn import_digits(workplace: &Workplace, name: &str) {
+    let folder = workplace.path(&format!("models/exported/{name}"));
+    fs::create_dir(&folder).unwrap();
+    let zoo = workplace.path("models/zoo/digits");
+    for file in ["model.onnx", "model.pt", "weights.toml", "reference.safetensors"] {
+        fs::copy(zoo.join(file), folder.join(file)).unwrap();
+    }
+    fs::copy(workplace.path("models/trained/digits.safetensors"), folder.join("weights.safetensors")).unwrap();
+    let toml = fs::read_to_string(zoo.join("model.toml")).unwrap();
+    let (own, _) = toml.split_once("[[variants]]").unwrap();
+    let own = own.lines().filter(|line| !line.starts_with("data_source"));
+    let own: Vec<&str> =
+        own.map(|line| if line.starts_with("weights") { "weights = \"weights.safetensors\"" } else { line }).collect();
+    fs::write(folder.join("model.toml"), own.join("\n")).unwrap();
+}
+
+#[test]
+fn an_imported_folder_is_one_model_with_the_reference_that_it_has() {
+    let workplace = Workplace::new(&[], &["candle"], &[1]);
+    import_digits(&workplace, "mine-v1.5");
+    let verified = |words: &[&str]| {
+        workplace.inferbench(&[&["run", "--noplot"], words].concat()).finish().with_code(0);
+        let records = workplace.records();
+        assert_eq!(
+            records.iter().map(|record| record.case_id.as_str()).collect::<Vec<_>>(),
+            ["mine-v1.5/candle-cpu-f32/1"]
+        );
+        assert_eq!((records[0].status, records[0].verified), (Status::Ok, Some(true)));
+    };
+    // Found, named as a folder, and named by one of its files.
+    verified(&[]);
+    verified(&["models/exported/mine-v1.5"]);
+    verified(&["models/exported/mine-v1.5/model.onnx"]);
+    // Other weights than those of the reference.
+    let weights = workplace.path("models/exported/mine-v1.5/weights.safetensors");
+    let mut bytes = fs::read(&weights).unwrap();
+    let end = bytes.len();
+    bytes[end - 4..].copy_from_slice(&9.0_f32.to_le_bytes());
+    fs::write(&weights, bytes).unwrap();
+    workplace.inferbench(&["verify"]).finish().with_code(1);
+}
+
+/// Python of the environment that `inferbench import` makes, if it was used on this machine.
+fn environment() -> Option<PathBuf> {
+    let variable = |name: &str| std::env::var_os(name).map(PathBuf::from);
+    let cache = variable("XDG_CACHE_HOME").or_else(|| Some(variable("HOME")?.join(".cache")))?;
+    let made_of = fs::read_to_string(cache.join("inferbench/import/requirements")).ok()?;
+    let requirements =
+        |of: &str| fs::read_to_string(checkout().join("scripts").join(of).join("requirements.txt")).unwrap();
+    (made_of == requirements("import") + &requirements("export")).then(|| cache.join("inferbench/import/bin/python"))
+}
+
+/// A checkpoint of sentence-transformers in small: BERT, the mean of its states, with length 1.
+const CHECKPOINT: &str = r#"
+import json, pathlib, torch
+from transformers import BertConfig, BertModel
+torch.manual_seed(1)
+config = BertConfig(vocab_size=99, hidden_size=32, num_hidden_layers=2, num_attention_heads=2, intermediate_size=64)
+BertModel(config).save_pretrained("net")
+kinds = ["models.Transformer", "models.Pooling", "models.Normalize"]
+pathlib.Path("net/modules.json").write_text(json.dumps([{"type": "sentence_transformers." + kind} for kind in kinds]))
+pathlib.Path("net/1_Pooling").mkdir()
+pathlib.Path("net/1_Pooling/config.json").write_text(json.dumps({"pooling_mode_mean_tokens": True}))
+pathlib.Path("net/tokenizer.json").write_text("{}")
+"#;
+
+#[test]
+fn a_sentence_embedding_checkpoint_is_imported_and_right_on_candles_own_module() {
+    let Some(python) = environment() else { return };
+    let workplace = Workplace::new(&[], &["candle"], &[1, 3]);
+    Command::new(python).args(["-c", CHECKPOINT]).current_dir(workplace.path("")).finish().with_code(0);
+    let imported = workplace.inferbench(&["import", "net/"]).finish().with_code(0);
+    assert!(imported.stdout.contains("inferbench run models/exported/net\n"), "{}", imported.stdout);
+    assert!(workplace.path("models/exported/net/tokenizer.json").is_file());
+    workplace.inferbench(&["run", "--noplot", "models/exported/net", "--seq-lens", "32"]).finish().with_code(0);
+    for batch_size in [1, 3] {
+        let record = workplace.record(&format!("net-seq32/candle-cpu-f32/{batch_size}"));
+        assert_eq!((record.status, record.verified), (Status::Ok, Some(true)));
+        assert!(record.message.unwrap().contains("candle-transformers bert"));
+    }
+    // The configuration of another model.
+    let config = fs::read_to_string(workplace.path("net/config.json")).unwrap();
+    workplace.write("net/config.json", config.replace("\"hidden_size\": 32", "\"hidden_size\": 48"));
+    let refused = workplace.inferbench(&["import", "net", "--name", "other"]).finish().with_code(2);
+    refused.saying(&["the weights have other sizes than config.json says"]);
+    assert!(!workplace.path("models/exported/other").exists());
+}
