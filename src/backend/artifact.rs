@@ -21,12 +21,15 @@ pub(super) fn check_artifact(model: &Model, dtype: Dtype, dtypes: &[Dtype], form
         ) => Some("this variant is made from ONNX graphs, and there is no TorchScript of it"),
         (Origin::Files { onnx: None, .. }, Format::Onnx) => Some("needs a .onnx file of the same name"),
         (Origin::Files { torchscript: None, .. }, Format::TorchScript) => Some("needs a .pt file of the same name"),
+        (Origin::Files { .. }, _) if model.generation.is_some() && dtype != model.dtype => {
+            Some("a language model of files runs in the dtype of its files")
+        }
         _ => None,
     };
     if let Some(missing) = missing {
         return Err(CaseFailure::unsupported(missing));
     }
-    if let Some(input) = model.inputs.iter().find(|input| input.dtype == ElementType::F16) {
+    if let Some(input) = model.parts.iter().flat_map(|part| &part.inputs).find(|it| it.dtype == ElementType::F16) {
         let name = &input.name;
         return Err(CaseFailure::unsupported(format!("input {name:?} is f16, and there are no f16 inputs yet")));
     }

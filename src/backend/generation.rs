@@ -8,8 +8,9 @@ use super::interface::{LoadRequest, Placement, Session, Stages};
 use crate::definition::{CaseFailure, Phase};
 use crate::fixture::{HostTensor, TensorData};
 
-/// Steps from a prefill, before decoding begins again from it.
-pub const STEPS: usize = 16;
+/// Steps from a prefill whose tokens are compared: those of the references. If the definition does not say another number,
+/// decoding begins again after them.
+const STEPS: usize = 16;
 
 /// The most logits per row that are compared: if the vocabulary is larger, every n-th logit is.
 const COMPARED_LOGITS: usize = 1024;
@@ -47,6 +48,8 @@ pub(super) struct GenerationSession<R: Runtime, G: Generator<R>> {
     generator: G,
     phase: Phase,
     prompt_positions: usize,
+    /// Steps from a prefill, before decoding begins again from it.
+    steps: usize,
     bound: Vec<Bound<G::Inputs, StateOf<R, G>>>,
     placement: Placement,
 }
@@ -76,9 +79,9 @@ impl<R: Runtime, G: Generator<R>> GenerationSession<R, G> {
         generator: G,
         placement: Placement,
     ) -> Result<Self, CaseFailure> {
-        let prompt_positions = prompt_positions(request)?;
+        let (prompt_positions, steps) = sizes(request)?;
         let phase = request.phase;
-        Ok(GenerationSession { runtime, generator, phase, prompt_positions, bound: Vec::new(), placement })
+        Ok(GenerationSession { runtime, generator, phase, prompt_positions, steps, bound: Vec::new(), placement })
     }
 
     /// One prefill, with the token that it gives.
@@ -103,9 +106,19 @@ impl<R: Runtime, G: Generator<R>> GenerationSession<R, G> {
     }
 }
 
-fn prompt_positions(request: &LoadRequest<'_>) -> Result<usize, CaseFailure> {
+/// The positions of the prompt, and the steps after it.
+fn sizes(request: &LoadRequest<'_>) -> Result<(usize, usize), CaseFailure> {
     let unknown = || CaseFailure::failed("the length of the prompt is not known: say `seq_lens`");
-    request.model.prompt_positions(request.sizes.sequence).ok_or_else(unknown)
+    let prompt = request.model.prompt_positions(request.sizes.sequence).ok_or_else(unknown)?;
+    let generation = request.model.generation.as_ref();
+    let wanted = generation.and_then(|generation| generation.new_tokens).unwrap_or(STEPS);
+    let Some(positions) = generation.and_then(|generation| generation.positions) else { return Ok((prompt, wanted)) };
+    match positions.saturating_sub(prompt) {
+        0 => Err(CaseFailure::failed(format!(
+            "a prompt of {prompt} positions, and the model has {positions}: say fewer `seq_lens`"
+        ))),
+        left => Ok((prompt, wanted.min(left))),
+    }
 }
 
 impl<R: Runtime, G: Generator<R>> Session for GenerationSession<R, G> {
@@ -121,13 +134,13 @@ impl<R: Runtime, G: Generator<R>> Session for GenerationSession<R, G> {
     }
 
     fn reset(&mut self, request: &LoadRequest<'_>) -> Result<(), CaseFailure> {
-        self.prompt_positions = prompt_positions(request)?;
+        (self.prompt_positions, self.steps) = sizes(request)?;
         self.bound.clear();
         Ok(())
     }
 
     fn calls_in_a_row(&self) -> usize {
-        if self.phase == Phase::Decode { STEPS } else { 1 }
+        if self.phase == Phase::Decode { self.steps } else { 1 }
     }
 
     fn rewind(&mut self, binding: usize) {
@@ -154,7 +167,7 @@ impl<R: Runtime, G: Generator<R>> Session for GenerationSession<R, G> {
         }
         self.rewind(binding);
         let (mut steps, mut last) = (Vec::new(), None);
-        for _ in 0..STEPS {
+        for _ in 0..self.steps.min(STEPS) {
             let (logits, tokens) = self.step(binding)?;
             steps.push(self.runtime.download(&tokens)?);
             last = Some(logits);
@@ -204,13 +217,16 @@ fn side_by_side(columns: &[HostTensor]) -> Result<HostTensor, CaseFailure> {
     Ok(HostTensor { shape: vec![rows, columns.len()], data: TensorData::I64(tokens) })
 }
 
-/// Every n-th logit of `[batch, vocabulary]`, so that each row has at most [`COMPARED_LOGITS`].
+/// Every n-th logit of each row's last position, so that it has at most [`COMPARED_LOGITS`]: of `[batch, vocabulary]` or
+/// `[batch, positions, vocabulary]`.
 fn compared_logits(logits: &HostTensor) -> Result<HostTensor, CaseFailure> {
-    let (&[batch, vocabulary], TensorData::F32(values)) = (logits.shape.as_slice(), &logits.data) else {
+    let (&[batch, .., vocabulary], TensorData::F32(values)) = (logits.shape.as_slice(), &logits.data) else {
         return Err(CaseFailure::failed(format!("logits of shape {:?} instead of [batch, vocabulary]", logits.shape)));
     };
     let step = vocabulary.div_ceil(COMPARED_LOGITS).max(1);
-    let kept = values.chunks_exact(vocabulary.max(1)).flat_map(|row| row.iter().step_by(step)).copied().collect();
+    let rows = values.chunks_exact((values.len() / batch.max(1)).max(1));
+    let last = rows.filter_map(|row| row.rchunks_exact(vocabulary.max(1)).next());
+    let kept = last.flat_map(|row| row.iter().step_by(step)).copied().collect();
     Ok(HostTensor { shape: vec![batch, vocabulary.div_ceil(step)], data: TensorData::F32(kept) })
 }
 
@@ -229,6 +245,8 @@ mod tests {
         assert_eq!(large.shape, [2, 683]);
         let TensorData::F32(values) = large.data else { panic!() };
         assert_eq!((values[1], values[683]), (3.0, 2049.0));
+        let of_positions = HostTensor { shape: vec![2, 3, 2], data: logits(6).data };
+        assert_eq!(compared_logits(&of_positions).unwrap().data, TensorData::F32(vec![4.0, 5.0, 10.0, 11.0]));
     }
 
     #[test]

@@ -13,9 +13,9 @@ use std::time::{Duration, Instant};
 
 use super::generation::{GenerationSession, Generator};
 use super::interface::{LoadRequest, Placement, Session, Stages};
-use crate::definition::{CaseFailure, Dimension, Generation, Model, Part, Phase, TensorSpec};
+use crate::definition::{BATCH, CaseFailure, Dimension, Generation, Model, Part, Phase, TensorSpec, value_name};
 use crate::fixture::{HostTensor, TensorData};
-use crate::onnx::{BIAS, POSITIONS, made_inputs};
+use crate::onnx::{BIAS, BRANCH, KEPT, MASKS, PLACES, POSITIONS, made_inputs};
 
 /// A library's own tensors and graphs.
 pub(super) trait Runtime {
@@ -27,7 +27,8 @@ pub(super) trait Runtime {
     fn download(&self, value: &Self::Value) -> Result<HostTensor, CaseFailure>;
     /// Runs a graph; inputs and outputs are in the order of the part's definition. May return before the device is done.
     fn run(&self, graph: &mut Self::Graph, inputs: &[&Self::Value]) -> Result<Vec<Self::Value>, CaseFailure>;
-    /// The index of the largest logit of each row: `[batch, vocabulary]` to i64 `[batch, 1]`.
+    /// The index of the largest logit of each row at its last position: `[batch, vocabulary]` or
+    /// `[batch, positions, vocabulary]` to i64 `[batch, 1]`.
     fn greedy(&self, logits: &Self::Value) -> Result<Self::Value, CaseFailure>;
     /// Finishes what has to happen once per batch of inputs, such as copying them to the device.
     fn prepare(&self, _graph: &mut Self::Graph, _inputs: &[&Self::Value]) -> Result<(), CaseFailure> {
@@ -196,26 +197,32 @@ struct GraphGenerator<G> {
 struct WiredGraph<G> {
     graph: G,
     inputs: Vec<Name>,
-    outputs: Vec<Name>,
+    /// Also whether steps change it: the cache of an encoder's text is that of the prefill.
+    outputs: Vec<(Name, bool)>,
 }
 
 type Name = Rc<str>;
 /// The values that parts hand to each other.
 type Values<V> = HashMap<Name, V>;
+/// The values that differ from step to step, with their shapes.
+type OfAStep = Rc<[(Name, Vec<usize>)]>;
 
 const LOGITS: &str = "logits";
 
 impl<G> GraphGenerator<G> {
     fn new<'a>(model: &Model, parts: impl Iterator<Item = (&'a Part, G)>) -> Result<Self, CaseFailure> {
         let missing = || CaseFailure::failed(format!("{}: the definition has no [generation]", model.name));
-        let Generation { tokens, prefix_positions, .. } = model.generation.as_ref().ok_or_else(missing)?;
-        let of_next_step = |name: &str| match name.strip_prefix("present.") {
-            Some(rest) => format!("past.{rest}").into(),
-            None => name.into(),
-        };
+        let generation = model.generation.as_ref().ok_or_else(missing)?;
+        let Generation { tokens, prefix_positions, .. } = generation;
         let wired = |(part, graph): (&Part, G)| {
-            let inputs = part.inputs.iter().map(|input| input.name.as_str().into()).collect();
-            let outputs = part.outputs.iter().map(|output| of_next_step(&output.name)).collect();
+            let taken = |input: &TensorSpec| generation.value_of(&part.name, &input.name);
+            let output = |output: &TensorSpec| {
+                let name = value_name(&output.name);
+                let is_constant = part.inputs.iter().any(|input| is_constant(input) && taken(input) == name);
+                (name.into(), !is_constant)
+            };
+            let inputs = part.inputs.iter().map(|input| taken(input).into()).collect();
+            let outputs = part.outputs.iter().map(output).collect();
             (part.name.clone(), WiredGraph { graph, inputs, outputs })
         };
         Ok(GraphGenerator {
@@ -242,51 +249,52 @@ impl<G> GraphGenerator<G> {
             let missing = |name: &Name| CaseFailure::failed(format!("nothing gives {name:?}"));
             let given = inputs.iter().map(|name| values.get(name).ok_or_else(|| missing(name)));
             let computed = runtime.run(graph, &given.collect::<Result<Vec<_>, _>>()?)?;
-            values.extend(outputs.iter().cloned().zip(computed));
+            let new = outputs.iter().zip(computed).filter(|((_, changes), _)| *changes || phase != Phase::Decode);
+            values.extend(new.map(|((name, _), value)| (Name::clone(name), value)));
         }
         values.remove(LOGITS).ok_or_else(|| CaseFailure::failed("no part has an output \"logits\""))
     }
 }
 
 impl<R: Runtime> Generator<R> for GraphGenerator<R::Graph> {
-    /// A batch on the device, and values that replace some of it in every step.
-    type Inputs = (Values<R::Value>, Values<R::Value>);
+    /// A batch on the device, values that replace some of it in every step, and those of a single step.
+    type Inputs = (Values<R::Value>, Values<R::Value>, OfAStep);
     /// All values after a call; the next call needs the keys and values among them.
-    type Cache = Values<R::Value>;
+    type Cache = (Values<R::Value>, OfAStep);
 
     fn upload(&self, runtime: &R, inputs: &[HostTensor]) -> Result<Self::Inputs, CaseFailure> {
         let tokens = self.model.inputs.iter().position(|input| *input.name == *self.tokens);
         let tokens = tokens.ok_or_else(|| CaseFailure::failed("the tokens are no input of the model"))?;
-        let (batch, positions) = (inputs[tokens].shape[0], self.prefix_positions + inputs[tokens].shape[1]);
-        let made = |phase| -> Result<Values<R::Value>, CaseFailure> {
+        let (batch, prompt) = (inputs[tokens].shape[0], self.prefix_positions + inputs[tokens].shape[1]);
+        let made = |phase, positions: Range<usize>| {
             let made = made_inputs(&self.model, phase, batch, positions).into_iter();
-            let upload = |(name, shape): (String, Vec<usize>)| {
-                let tensor = match name.as_str() {
-                    POSITIONS => counted(0..shape[1]),
-                    BIAS => causal_bias(shape[3]),
-                    _ => HostTensor { shape, data: TensorData::F32(Vec::new()) },
-                };
-                Ok((name.into(), runtime.upload(&tensor)?))
-            };
-            made.filter(|(name, _)| self.reads(name)).map(upload).collect()
+            made.filter(|(name, _)| self.reads(name)).map(|(name, shape)| (name.into(), shape)).collect::<Vec<_>>()
+        };
+        let upload = |(name, shape): &(Name, Vec<usize>), phase, from| -> Result<(Name, R::Value), CaseFailure> {
+            Ok((name.clone(), runtime.upload(&made_value(name, shape.clone(), phase, from))?))
         };
         let mut values = Values::new();
         for (input, tensor) in self.model.inputs.iter().zip(inputs).filter(|(input, _)| self.reads(&input.name)) {
             values.insert(input.name.as_str().into(), runtime.upload(tensor)?);
         }
-        values.extend(made(Phase::Prefill)?);
-        Ok((values, made(Phase::Decode)?))
+        for one in &made(Phase::Prefill, 0..prompt) {
+            values.extend([upload(one, Phase::Prefill, 0)?]);
+        }
+        let of_steps = made(Phase::Decode, prompt..prompt + 1);
+        let for_steps = of_steps.iter().map(|one| upload(one, Phase::Decode, prompt)).collect::<Result<_, _>>()?;
+        let differs = |(name, _): &(Name, _)| [POSITIONS, PLACES].contains(&&**name) || MASKS.contains(&&**name);
+        Ok((values, for_steps, of_steps.into_iter().filter(differs).collect()))
     }
 
     fn prefill(
         &mut self,
         runtime: &R,
-        (values, for_steps): &Self::Inputs,
+        (values, for_steps, of_a_step): &Self::Inputs,
     ) -> Result<(R::Value, Self::Cache), CaseFailure> {
         let mut values = values.clone();
         let logits = self.run_phase(runtime, Phase::Prefill, &mut values)?;
         values.extend(for_steps.clone());
-        Ok((logits, values))
+        Ok((logits, (values, Rc::clone(of_a_step))))
     }
 
     fn step(
@@ -294,13 +302,15 @@ impl<R: Runtime> Generator<R> for GraphGenerator<R::Graph> {
         runtime: &R,
         tokens: &R::Value,
         position: usize,
-        cache: &mut Self::Cache,
+        (values, of_a_step): &mut Self::Cache,
     ) -> Result<R::Value, CaseFailure> {
-        cache.insert(self.tokens.clone(), tokens.clone());
-        if let Some(positions) = cache.get_mut(POSITIONS) {
-            *positions = runtime.upload(&counted(position..position + 1))?;
+        values.insert(self.tokens.clone(), tokens.clone());
+        for (name, shape) in of_a_step.iter() {
+            let is_mask = MASKS.contains(&&**name);
+            let shape = if is_mask { vec![shape[0], position + 1] } else { shape.clone() };
+            values.insert(name.clone(), runtime.upload(&made_value(name, shape, Phase::Decode, position))?);
         }
-        self.run_phase(runtime, Phase::Decode, cache)
+        self.run_phase(runtime, Phase::Decode, values)
     }
 
     fn compilation(&self, runtime: &R) -> Option<Duration> {
@@ -308,9 +318,26 @@ impl<R: Runtime> Generator<R> for GraphGenerator<R::Graph> {
     }
 }
 
-/// The numbers of positions, i64 `[1, positions]`.
-fn counted(positions: Range<usize>) -> HostTensor {
-    HostTensor { shape: vec![1, positions.len()], data: TensorData::I64(positions.map(|place| place as i64).collect()) }
+/// Whether a part's input keeps the value of the prefill: its length is open and not that of the positions so far, as that of
+/// the cache of an encoder's text. A graph that has both phases gives it anew in each step, but empty.
+fn is_constant(input: &TensorSpec) -> bool {
+    let is_open = |dimension: &Dimension| matches!(dimension, Dimension::Symbol(name) if name != BATCH);
+    growing_dimension(input).is_none() && input.shape.iter().any(is_open)
+}
+
+/// A value that is made for a call of the phase, whose first position is `from`: what is none of the named ones is an empty
+/// cache.
+fn made_value(name: &str, shape: Vec<usize>, phase: Phase, from: usize) -> HostTensor {
+    let elements: usize = shape.iter().product();
+    let last = shape.last().copied().unwrap_or(1).max(1);
+    let data = match name {
+        POSITIONS | PLACES => TensorData::I64((0..elements).map(|place| (from + place % last) as i64).collect()),
+        BIAS => return causal_bias(last),
+        BRANCH => TensorData::Bool(vec![phase == Phase::Decode; elements]),
+        name if name == KEPT || MASKS.contains(&name) => TensorData::I64(vec![1; elements]),
+        _ => TensorData::F32(vec![0.0; elements]),
+    };
+    HostTensor { shape, data }
 }
 
 /// The bias `[1, 1, positions, positions]` of attention scores, by which a position sees only itself and those before it.
@@ -320,9 +347,10 @@ fn causal_bias(positions: usize) -> HostTensor {
     HostTensor { shape: vec![1, 1, positions, positions], data: TensorData::F32(bias) }
 }
 
-/// The index of the largest number of each row, the first if several are equal: i64 `[rows, 1]`.
-pub(super) fn largest_of_rows(values: &[f32], rows: usize) -> HostTensor {
-    let columns = (values.len() / rows.max(1)).max(1);
+/// The index of the largest number of each row at its last position, the first if several are equal: of numbers
+/// `[rows, columns]` or `[rows, positions, columns]`, i64 `[rows, 1]`.
+pub(super) fn largest_of_rows(values: &[f32], shape: &[usize]) -> HostTensor {
+    let (rows, columns) = (shape.first().copied().unwrap_or(1), shape.last().copied().unwrap_or(1).max(1));
     let largest = |row: &[f32]| {
         let best = row
             .iter()
@@ -330,7 +358,9 @@ pub(super) fn largest_of_rows(values: &[f32], rows: usize) -> HostTensor {
             .fold((0, f32::NEG_INFINITY), |best, (place, &value)| if value > best.1 { (place, value) } else { best });
         best.0 as i64
     };
-    let tokens = values.chunks_exact(columns).map(largest).collect();
+    let row = (values.len() / rows.max(1)).max(1);
+    let last = values.chunks_exact(row).filter_map(|row| row.rchunks_exact(columns).next());
+    let tokens = last.map(largest).collect();
     HostTensor { shape: vec![rows, 1], data: TensorData::I64(tokens) }
 }
 
@@ -347,7 +377,9 @@ mod tests {
 
     #[test]
     fn the_first_of_equal_logits_is_chosen() {
-        let tokens = largest_of_rows(&[1.0, 3.0, 3.0, -2.0, -1.0, -5.0], 2);
+        let tokens = largest_of_rows(&[1.0, 3.0, 3.0, -2.0, -1.0, -5.0], &[2, 3]);
         assert_eq!(tokens, HostTensor { shape: vec![2, 1], data: TensorData::I64(vec![1, 1]) });
+        let of_last_positions = largest_of_rows(&[9.0, 1.0, 2.0, 3.0, 8.0, 1.0, 6.0, 5.0], &[2, 2, 2]);
+        assert_eq!(of_last_positions.data, TensorData::I64(vec![1, 0]));
     }
 }

@@ -14,8 +14,9 @@ use tract_onnx::tract_hir::internal::{TDim, ToDim};
 use crate::backend::artifact::{Format, check_artifact, parts_of};
 use crate::backend::graphs::{PAST, Runtime, growing_dimension, largest_of_rows, open_session, places};
 use crate::backend::interface::{Backend, DeviceReport, LoadRequest, Placement, Session};
-use crate::definition::{CaseFailure, Dtype, Model, Part};
+use crate::definition::{CaseFailure, Dtype, Model, Part, TensorSpec};
 use crate::fixture::{HostTensor, TensorData, with_values};
+use crate::onnx::MASKS;
 
 pub struct TractBackend;
 
@@ -61,15 +62,16 @@ struct TractGraph {
     model: InferenceModel,
     /// For each input of the graph, its place in the part's definition.
     places: Vec<usize>,
-    /// For each input of the definition, which of its dimensions is the length of a cache.
-    growing: Vec<Option<usize>>,
+    /// For each input of the definition, which of its dimensions is the length of a cache or of the mask of all positions, and
+    /// how many positions it has more than the cache.
+    growing: Vec<Option<(usize, i64)>>,
     /// Compiled graphs by the shapes of their inputs.
     compiled: HashMap<Vec<Shape>, TypedSimpleState>,
     /// How long all compilations took.
     compilation: Duration,
 }
 
-/// The shape of a compiled graph's input; `None` for any length but 0.
+/// The shape of a compiled graph's input; `None` for any length of a cache but 0.
 type Shape = TVec<Option<usize>>;
 
 impl TractGraph {
@@ -78,7 +80,12 @@ impl TractGraph {
         let own = model.input_outlets()?.iter().map(|outlet| model.node(outlet.node).name.clone());
         let defined: Vec<&str> = part.inputs.iter().map(|input| input.name.as_str()).collect();
         let places = places(own, &defined, path.display())?;
-        let growing = part.inputs.iter().map(growing_dimension).collect();
+        let has_cache = part.inputs.iter().any(|input| growing_dimension(input).is_some());
+        let growing = |input: &TensorSpec| match growing_dimension(input) {
+            Some(axis) => Some((axis, 0)),
+            None => (has_cache && MASKS.contains(&input.name.as_str())).then_some((1, 1)),
+        };
+        let growing = part.inputs.iter().map(growing).collect();
         if !part.outputs.is_empty() {
             model.select_outputs_by_name(part.outputs.iter().map(|output| &output.name))?;
         }
@@ -86,8 +93,13 @@ impl TractGraph {
     }
 
     fn shapes(&self, inputs: &[&TValue]) -> Vec<Shape> {
-        let shape = |(input, growing): (&&TValue, &Option<usize>)| {
-            let size = |(axis, &size): (usize, &usize)| (*growing != Some(axis) || size == 0).then_some(size);
+        let is_empty = |(input, growing): (&&TValue, &Option<(usize, i64)>)| {
+            growing.is_some_and(|(axis, more)| more == 0 && input.shape().get(axis) == Some(&0))
+        };
+        let is_first = inputs.iter().zip(&self.growing).any(is_empty);
+        let shape = |(input, growing): (&&TValue, &Option<(usize, i64)>)| {
+            let grows = |axis| !is_first && growing.is_some_and(|(growing, _)| growing == axis);
+            let size = |(axis, &size): (usize, &usize)| (!grows(axis)).then_some(size);
             input.shape().iter().enumerate().map(size).collect()
         };
         inputs.iter().zip(&self.growing).map(shape).collect()
@@ -101,7 +113,8 @@ impl TractGraph {
             let mut model = self.model.clone();
             let past = TDim::from(model.symbols.sym(PAST));
             for (index, &place) in self.places.iter().enumerate() {
-                let dimension = |size: &Option<usize>| size.map_or_else(|| past.clone(), |size| size.to_dim());
+                let more = self.growing[place].map_or(0, |(_, more)| more);
+                let dimension = |size: &Option<usize>| size.map_or_else(|| past.clone() + more, |size| size.to_dim());
                 let shape: TVec<TDim> = shapes[place].iter().map(dimension).collect();
                 model.set_input_fact(index, InferenceFact::dt_shape(inputs[place].datum_type(), shape))?;
             }
@@ -149,8 +162,7 @@ impl Runtime for TractRuntime {
     }
 
     fn greedy(&self, logits: &TValue) -> Result<TValue, CaseFailure> {
-        let rows = logits.shape().first().copied().unwrap_or(1);
         let view = logits.try_as_plain_ram()?;
-        self.upload(&largest_of_rows(view.as_slice::<f32>()?, rows))
+        self.upload(&largest_of_rows(view.as_slice::<f32>()?, logits.shape()))
     }
 }

@@ -1,5 +1,6 @@
 //! The models and suites that there are: packaged models, files of users, and files that a suite or a flag names.
 
+mod decoders;
 mod entries;
 mod named_files;
 mod packaged;

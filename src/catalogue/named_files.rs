@@ -6,7 +6,8 @@ use anyhow::{Context, Result, ensure};
 use indexmap::IndexMap;
 use walkdir::WalkDir;
 
-use super::entries::{split_stem, stem};
+use super::decoders::{are_of_one_model, file_kind};
+use super::entries::{self, split_stem};
 use super::user_files::{check_model_file, is_graph, is_weights_with_toml, standing_for};
 use crate::definition::{ORIGINAL, SuiteModel, check_component, usable_name};
 
@@ -24,6 +25,15 @@ fn named(word: &str) -> (Option<String>, PathBuf) {
 
 /// Stems that do not describe a model, which is then named by its folder.
 const NAMELESS: [&str; 3] = ["model", "onnx", "network"];
+
+/// The stem of a file; `model` for a part of a language model, and `model.quantized` if its name ends so.
+fn stem(path: &Path) -> String {
+    let own = entries::stem(path);
+    match file_kind(&own) {
+        Some((_, suffix)) => format!("model{}", suffix.replacen('_', ".", 1)),
+        None => own,
+    }
+}
 
 /// A model of each file, and of each one in and below a folder. A name may stand before a file: `NAME=FILE`.
 ///
@@ -51,8 +61,12 @@ pub fn models_of_paths(words: &[String]) -> Result<Vec<SuiteModel>> {
         if files[..place].iter().any(|(_, earlier)| is_same_model(earlier, path)) {
             continue;
         }
-        let folder =
-            || path.canonicalize().ok().and_then(|path| Some(usable_name(path.parent()?.file_name()?.to_str()?)));
+        let folder = || {
+            let path = path.canonicalize().ok()?;
+            let mut folders =
+                path.ancestors().skip(1).filter_map(|folder| Some(usable_name(folder.file_name()?.to_str()?)));
+            folders.find(|name| !NAMELESS.contains(&name.as_str()))
+        };
         let (base, variant) = split_stem(&stem(path));
         let is_base = |other: &Path| other.parent() == path.parent() && usable_name(&stem(other)) == base;
         let has_base = files.iter().any(|(_, other)| is_base(other));
@@ -90,7 +104,7 @@ pub fn models_of_paths(words: &[String]) -> Result<Vec<SuiteModel>> {
 /// # Errors
 /// A file is of an unknown kind, a name is unusable, or the names do not say which variant a file is.
 pub fn models_of_files(files: &[String]) -> Result<Vec<SuiteModel>> {
-    let stem = |path: &Path| usable_name(&path.file_stem().unwrap_or_default().to_string_lossy());
+    let stem = |path: &Path| usable_name(&stem(path));
     let files: Vec<(Option<String>, PathBuf)> = files.iter().map(|word| named(word)).collect();
     files.iter().try_for_each(|(_, path)| check_model_file(path))?;
     let Some(((first_name, first), others)) = files.split_first() else { return Ok(Vec::new()) };
@@ -118,10 +132,10 @@ pub fn models_of_files(files: &[String]) -> Result<Vec<SuiteModel>> {
     Ok(models)
 }
 
-/// Whether two files belong to one model, as an `.onnx` and a `.pt`.
+/// Whether two files belong to one model, as an `.onnx` and a `.pt`, or an encoder and a decoder.
 fn is_same_model(one: &Path, other: &Path) -> bool {
     let is_stem_same = one.file_stem() == other.file_stem() && one.parent() == other.parent();
-    one == other || (is_stem_same && is_graph(one) && is_graph(other))
+    one == other || (is_graph(one) && is_graph(other) && (is_stem_same || are_of_one_model(one, other)))
 }
 
 #[cfg(test)]

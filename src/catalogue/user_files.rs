@@ -8,12 +8,13 @@ use anyhow::{Context, Result, bail, ensure};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
+use super::decoders::as_language_model;
 use super::packaged::read_packaged;
 use super::recorded_tensors::reference_of;
 use super::usual_sizes::with_usual_values;
 use crate::definition::{
-    ANY_SHAPE, BATCH, DataSource, Dimension, Dtype, ElementType, Model, Origin, SuiteModel, TensorSpec, Tolerance,
-    check_component, whole, with_dimensions,
+    ANY_SHAPE, BATCH, DataSource, Dimension, Dtype, ElementType, Generation, Model, Origin, PhasePlan, SuiteModel,
+    TensorSpec, Tolerance, check_component, whole, with_dimensions,
 };
 use crate::onnx;
 
@@ -88,6 +89,11 @@ struct GraphToml {
     #[serde(default)]
     dimensions: BTreeMap<String, usize>,
     tolerance: Option<Tolerance>,
+    /// How a language model makes tokens, where the names in its files do not say it.
+    generation: Option<Generation>,
+    /// Which files run in which phase of a language model; the default is the graph alone.
+    #[serde(default)]
+    phases: Vec<PhasePlan>,
 }
 
 /// What the TOML file beside weights says; all else is that of the architecture.
@@ -131,6 +137,11 @@ pub fn read_files(name: &str, variant: &str, files: &[PathBuf], packaged: &[Mode
         (None, Some(archive)) => onnx::read_dtype(archive)?,
         (None, None) => Dtype::F32,
     };
+    let may_make_tokens = summary.is_some() && sidecar.inputs.is_none();
+    ensure!(
+        may_make_tokens || sidecar.generation.is_none(),
+        "[generation] is for an .onnx file, which has its inputs itself"
+    );
     let inputs = match (sidecar.inputs, &summary) {
         (Some(inputs), _) => inputs,
         (None, Some(summary)) => summary.inputs.iter().cloned().map(with_usual_values).collect(),
@@ -138,15 +149,14 @@ pub fn read_files(name: &str, variant: &str, files: &[PathBuf], packaged: &[Mode
     };
     let own_outputs = summary.as_ref().map(|summary| summary.outputs.clone()).unwrap_or_default();
     let outputs = sidecar.outputs.unwrap_or(own_outputs);
-    let inputs = with_dimensions(inputs, &sidecar.dimensions);
     let reference = reference_of(graph);
     let (parts, phases) = whole(&inputs, with_dimensions(outputs, &sidecar.dimensions));
-    Ok(Model {
+    let model = Model {
         name: name.into(),
         variant: variant.into(),
         family: sidecar.family.unwrap_or_else(|| name.into()),
         modality: sidecar.modality.unwrap_or_else(|| "unknown".into()),
-        parameters: summary.map(|summary| summary.parameters),
+        parameters: summary.as_ref().map(|summary| summary.parameters),
         inputs,
         parts,
         phases,
@@ -155,8 +165,17 @@ pub fn read_files(name: &str, variant: &str, files: &[PathBuf], packaged: &[Mode
         tolerance: sidecar.tolerance.unwrap_or_default(),
         dtype,
         data_source: DataSource::Synthetic,
-        origin: Origin::Files { onnx, torchscript, reference, quantization: None },
-    })
+        origin: Origin::Files { onnx: onnx.clone(), torchscript, reference, quantization: None },
+    };
+    let model = match (&onnx, &summary) {
+        (Some(file), Some(summary)) if may_make_tokens => {
+            let said = sidecar.generation.map(|generation| (generation, sidecar.phases));
+            as_language_model(model, file, summary, said)?
+        }
+        _ => model,
+    };
+    let inputs = with_dimensions(model.inputs.clone(), &sidecar.dimensions);
+    Ok(model.with_inputs(inputs))
 }
 
 fn with_own_weights(name: &str, variant: &str, weights: &Path, packaged: &[Model]) -> Result<Model> {

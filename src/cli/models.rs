@@ -105,10 +105,10 @@ fn costs_of_one<'a>(model: &Model, cases: impl Iterator<Item = &'a Case>) -> (Ve
 fn size_bytes(model: &Model, paths: &Paths) -> Option<u64> {
     let to_make = |dtype| fixture::bytes_to_prepare(model, &paths.prepared(), dtype).ok();
     match &model.origin {
-        Origin::Files { onnx, torchscript, .. } => {
+        Origin::Files { onnx, torchscript, .. } if model.generation.is_none() => {
             Some(fixture::Artifacts::default().size_bytes([onnx.as_deref().or(torchscript.as_deref())?]))
         }
-        Origin::Packaged { .. } => match to_make(model.dtype)? {
+        _ => match to_make(model.dtype)? {
             0 => {
                 let artifacts = fixture::prepare_and_hold(model, &paths.prepared(), model.dtype).ok()?.artifacts;
                 Some(artifacts.size_bytes(artifacts.parts.iter().filter_map(|part| part.onnx.as_deref())))

@@ -12,7 +12,9 @@ mod tensor_spec;
 pub use case::{BenchmarkId, Boundary, Case, Cost, ORIGINAL, Phase, check_component, usable_name};
 pub use data_source::{DataSource, ImageFolderSettings};
 pub use dtype::{Dtype, Quantization};
-pub use model::{CALIBRATION, Generation, Model, Origin, Part, PhasePlan, REFERENCE, Tolerance, WHOLE, whole};
+pub use model::{
+    CALIBRATION, Generation, Model, Origin, Part, PhasePlan, REFERENCE, Tolerance, WHOLE, value_name, whole,
+};
 pub use names::{AUTO, NULL, PREFERRED, backend_name, device_index, device_kind, device_type, own_dtype, parse_device};
 pub use status::{CaseFailure, Status};
 pub use suite::{Effort, Suite, SuiteModel};

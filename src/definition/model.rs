@@ -64,10 +64,11 @@ pub struct PhasePlan {
 
 /// How a generative model makes tokens.
 ///
-/// A part's input takes the value of its name: an input of the model, or an output of a part before it. Output
-/// `present.X` becomes input `past.X` of the next step, which is empty at the start. Inputs `position_ids` and
-/// `attention_bias` are made for the call.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+/// A part's input takes the value of its name, or of the one that `takes` says: an input of the model, or an output of a
+/// part before it. Output `present.X` becomes input `past.X` or `past_key_values.X` of the next step. What a part takes
+/// and gives under one name is a cache, which is empty at the start. Inputs such as `position_ids` and `attention_mask`
+/// are made for the call.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Generation {
     /// The input that takes the prompt's tokens and then each new one.
@@ -78,6 +79,37 @@ pub struct Generation {
     /// Inputs of parts that are empty after the prefill.
     #[serde(default)]
     pub once: Vec<String>,
+    /// The names of values that inputs take in place of those of their own names, by `part.input`.
+    #[serde(default)]
+    pub takes: BTreeMap<String, String>,
+    /// The tokens that steps make after a prompt, before decoding begins again after it. `None` for those of a reference.
+    pub new_tokens: Option<usize>,
+    /// The number of positions that the model has, if that is limited.
+    pub positions: Option<usize>,
+}
+
+impl Generation {
+    /// The name of the value that an input of a part takes.
+    pub fn value_of(&self, part: &str, input: &str) -> String {
+        value_name(self.takes.get(&format!("{part}.{input}")).map_or(input, String::as_str))
+    }
+
+    /// Whether the input of a part is a cache: what the part also gives, for its next call.
+    pub fn is_cache(&self, part: &Part, input: &str) -> bool {
+        let value = self.value_of(&part.name, input);
+        part.outputs.iter().any(|output| value_name(&output.name) == value)
+    }
+}
+
+/// The name of the value that an output is. An output `present.X` of one step and an input `past.X`, `past_key_values.X` or
+/// `past_X` of the next have one name.
+pub fn value_name(name: &str) -> String {
+    let rest = name.strip_prefix("present").or_else(|| name.strip_prefix("past"));
+    let rest = rest.map(|rest| rest.strip_prefix("_key_values").unwrap_or(rest));
+    match rest.and_then(|rest| rest.strip_prefix(['.', '_'])) {
+        Some(rest) => format!("past.{rest}"),
+        None => name.to_owned(),
+    }
 }
 
 /// Where a model's artifacts come from.
@@ -164,11 +196,24 @@ impl Model {
         Some(generation.prefix_positions + length)
     }
 
-    /// The same model, which is not generative, with other inputs.
+    /// The same model with other inputs.
     #[must_use]
     pub fn with_inputs(self, inputs: Vec<TensorSpec>) -> Self {
+        if self.generation.is_some() {
+            return Model { inputs, ..self };
+        }
         let parts = self.parts.into_iter().map(|part| Part { inputs: inputs.clone(), ..part }).collect();
         Model { inputs, parts, ..self }
+    }
+
+    /// The ONNX file of a part, as its author has left it: beside the file that was named, if there are several parts.
+    pub fn onnx_file(&self, part: &Part) -> Option<PathBuf> {
+        let file = format!("{}.onnx", part.name);
+        match &self.origin {
+            Origin::Packaged { folder, .. } => Some(folder.join(file)),
+            Origin::Files { onnx, .. } if part.name == WHOLE => onnx.clone(),
+            Origin::Files { onnx, .. } => onnx.as_ref().map(|named| named.with_file_name(file)),
+        }
     }
 
     /// The names of the dimensions of a user's file that have no size yet, in order, each once. The batch has its size from

@@ -32,7 +32,7 @@ fn invocations(document: &Path) -> Vec<Invocation> {
     fs::create_dir(folder.path().join("scripts")).unwrap();
     let scripts = fs::read_dir(checkout().join("scripts")).unwrap();
     let scripts = scripts.map(|entry| format!("scripts/{}", entry.unwrap().file_name().display()));
-    for name in ["inferbench", "cargo", "git", "cp", "jq", "python3", "env/bin/pip", "env/bin/python"]
+    for name in ["inferbench", "cargo", "git", "cp", "jq", "python3", "optimum-cli", "env/bin/pip", "env/bin/python"]
         .map(String::from)
         .into_iter()
         .chain(scripts)

@@ -18,6 +18,7 @@ mod interruption;
 mod named_files;
 mod openvino;
 mod outcomes;
+mod own_decoders;
 mod preparation;
 mod processes;
 mod quality;

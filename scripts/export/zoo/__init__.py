@@ -1,6 +1,6 @@
 """The models, one file a family."""
 
-from zoo import bert, causal_lm, clap, clip, detr, digits, llava, resnet, t5, tenn, vit, wav2vec2, whisper, xclip
+from zoo import bert, causal_lm, clap, clip, detr, digits, gpt2, llava, resnet, t5, tenn, vit, wav2vec2, whisper, xclip
 
 _ALL = (
     resnet.RESNET50,
@@ -18,6 +18,7 @@ _ALL = (
     t5.T5_TINY,
     whisper.WHISPER_MINI,
     causal_lm.QWEN2_SMALL,
+    gpt2.GPT2_TINY,
     llava.LLAVA_SMALL,
     llava.LLAVA_NEXT_SMALL,
     bert.BERT_BASE,
@@ -29,6 +30,7 @@ _ALL = (
     xclip.XCLIP_B32,
     causal_lm.QWEN2_05B,
     causal_lm.TINYLLAMA,
+    gpt2.GPT2,
     t5.T5_SMALL,
     whisper.WHISPER_TINY,
     llava.LLAVA_05B,

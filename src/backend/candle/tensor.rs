@@ -97,7 +97,11 @@ impl Runtime for Place {
     }
 
     fn greedy(&self, logits: &Tensor) -> Result<Tensor, CaseFailure> {
-        Ok(logits.argmax_keepdim(D::Minus1)?.to_dtype(DType::I64)?)
+        let last = match logits.dims() {
+            [_, positions, _] => logits.narrow(1, positions.saturating_sub(1), 1)?.squeeze(1)?,
+            _ => logits.clone(),
+        };
+        Ok(last.argmax_keepdim(D::Minus1)?.to_dtype(DType::I64)?)
     }
 
     fn sync(&self) -> Result<(), CaseFailure> {

@@ -268,7 +268,6 @@ impl Runtime for OpenVinoRuntime {
     fn greedy(&self, logits: &Value) -> Result<Value, CaseFailure> {
         let HostTensor { shape, data } = logits.with(to_host)?;
         let TensorData::F32(values) = data else { return Err(CaseFailure::failed("logits that are not f32")) };
-        let rows = shape.first().copied().unwrap_or(1);
-        self.upload(&largest_of_rows(&values, rows))
+        self.upload(&largest_of_rows(&values, &shape))
     }
 }

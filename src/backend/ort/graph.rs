@@ -148,8 +148,8 @@ impl Runtime for OrtRuntime {
 
     fn greedy(&self, logits: &Rc<DynValue>) -> Result<Rc<DynValue>, CaseFailure> {
         let (shape, values) = logits.try_extract_tensor::<f32>()?;
-        let rows = shape.first().map_or(1, |&rows| rows.max(0) as usize);
-        self.upload(&largest_of_rows(values, rows))
+        let shape: Vec<usize> = shape.iter().map(|&size| size.max(0) as usize).collect();
+        self.upload(&largest_of_rows(values, &shape))
     }
 }
 

@@ -13,16 +13,31 @@
 mod graph;
 mod shapes;
 
-use anyhow::{Context, Result, bail};
-use std::path::PathBuf;
+use std::ops::Range;
 
-use crate::definition::{Cost, Generation, Model, Origin, Part, Phase, Sizes, TensorSpec, WHOLE};
+use anyhow::{Context, Result, bail};
+
+use crate::definition::{Cost, Dimension, Generation, Model, Phase, Sizes, value_name};
 use crate::onnx::Source;
 use graph::Shapes;
 
 /// The numbers of the positions that a decoder reads at once, and what lets each see only those before it.
 pub(crate) const POSITIONS: &str = "position_ids";
 pub(crate) const BIAS: &str = "attention_bias";
+/// The same numbers without a batch.
+pub(crate) const PLACES: &str = "cache_position";
+/// Ones for all positions so far.
+pub(crate) const MASKS: [&str; 2] = ["attention_mask", "decoder_attention_mask"];
+/// Whether the cache is in use, for a file that has the graphs of both phases.
+pub(crate) const BRANCH: &str = "use_cache_branch";
+
+/// The number of positions whose logits are asked for.
+pub(crate) const KEPT: &str = "num_logits_to_keep";
+
+/// Whether the loop over the parts makes an input of that name, if the model has none.
+pub(crate) fn is_made(name: &str) -> bool {
+    [POSITIONS, BIAS, PLACES, BRANCH, KEPT].contains(&name) || MASKS.contains(&name)
+}
 
 /// Counts one call of the phase.
 ///
@@ -45,29 +60,45 @@ pub fn cost(model: &Model, phase: Phase, sizes: Sizes) -> Result<Cost> {
 fn generate(model: &Model, generation: &Generation, phase: Phase, sizes: Sizes, mut given: Shapes) -> Result<Cost> {
     let unknown = || format!("{}: the length of the prompt is not known", model.name);
     let prompt = model.prompt_positions(sizes.sequence).with_context(unknown)?;
-    given.extend(made_inputs(model, Phase::Prefill, sizes.batch, prompt));
+    given.extend(made_inputs(model, Phase::Prefill, sizes.batch, 0..prompt));
     let prefill = run(model, Phase::Prefill, &mut given)?;
     if phase == Phase::Prefill {
         return Ok(prefill);
     }
     given.insert(generation.tokens.clone(), vec![sizes.batch, 1]);
-    given.extend(made_inputs(model, Phase::Decode, sizes.batch, prompt));
+    given.extend(made_inputs(model, Phase::Decode, sizes.batch, prompt..prompt + 1));
     run(model, phase, &mut given)
 }
 
-/// The inputs that the loop over the parts makes, with their shapes: those that begin without a position, and those for the
-/// positions that a decoder reads at once. For `decode`, those that change after the prefill.
-pub(crate) fn made_inputs(model: &Model, phase: Phase, batch: usize, prompt: usize) -> Shapes {
-    let once = model.generation.as_ref().map(|generation| generation.once.as_slice()).unwrap_or_default();
-    let is_empty = |name: &String| if phase == Phase::Decode { once.contains(name) } else { name.starts_with("past.") };
-    let empty = model.parts.iter().flat_map(|part| &part.inputs).filter(|input| is_empty(&input.name));
-    let open = |input: &TensorSpec| {
-        let others = input.shape.iter().skip(1).map(|dimension| dimension.fixed().unwrap_or(0));
-        (input.name.clone(), std::iter::once(batch).chain(others).collect())
-    };
-    let positions = if phase == Phase::Decode { 1 } else { prompt };
-    let counted = [(POSITIONS, vec![1, positions]), (BIAS, vec![1, 1, positions, positions])];
-    empty.map(open).chain(counted.map(|(name, shape)| (name.to_owned(), shape))).collect()
+/// The values that the loop over the parts makes for a call that reads these positions, with their shapes: caches that begin
+/// without a position, and what [`is_made`]. For `decode`, those that change after the prefill.
+pub(crate) fn made_inputs(model: &Model, phase: Phase, batch: usize, positions: Range<usize>) -> Shapes {
+    let mut made = Shapes::new();
+    let Some(generation) = &model.generation else { return made };
+    let (new, all) = (positions.len(), positions.end);
+    for (part, input) in model.parts.iter().flat_map(|part| part.inputs.iter().map(move |input| (part, input))) {
+        let name = generation.value_of(&part.name, &input.name);
+        let is_empty = match phase {
+            Phase::Decode => generation.once.contains(&name),
+            _ => generation.is_cache(part, &input.name),
+        };
+        let shape = match name.as_str() {
+            _ if is_empty => {
+                let others = input.shape.iter().skip(1).map(|dimension| dimension.fixed().unwrap_or(0));
+                std::iter::once(batch).chain(others).collect()
+            }
+            _ if model.inputs.iter().any(|own| own.name == name) => continue,
+            POSITIONS => vec![input.shape.first().and_then(Dimension::fixed).unwrap_or(batch), new],
+            PLACES => vec![new],
+            BIAS => vec![1, 1, new, new],
+            BRANCH => vec![1],
+            KEPT => Vec::new(),
+            name if MASKS.contains(&name) => vec![batch, all],
+            _ => continue,
+        };
+        made.insert(name, shape);
+    }
+    made
 }
 
 /// Runs the parts of a phase; `given` has the inputs, and then also what the parts have made.
@@ -76,28 +107,25 @@ fn run(model: &Model, phase: Phase, given: &mut Shapes) -> Result<Cost> {
     let mut sum = Cost::default();
     for name in &plan.parts {
         let part = model.parts.iter().find(|part| part.name == *name);
-        let file = part.and_then(|part| graph_file(model, part));
-        let file = file.with_context(|| format!("there is no ONNX graph of part {name:?}"))?;
-        let walked = graph::walk(&Source::read(&file)?.graph, given).with_context(|| file.display().to_string())?;
+        let (part, file) = part
+            .and_then(|part| Some((part, model.onnx_file(part)?)))
+            .with_context(|| format!("there is no ONNX graph of part {name:?}"))?;
+        let value = |input: &str| match &model.generation {
+            Some(generation) => generation.value_of(name, input),
+            None => input.to_owned(),
+        };
+        let taken =
+            part.inputs.iter().filter_map(|input| Some((input.name.clone(), given.get(&value(&input.name))?.clone())));
+        let walked =
+            graph::walk(&Source::read(&file)?.graph, &taken.collect()).with_context(|| file.display().to_string())?;
         let too_many = || format!("{}: more than can be counted", model.name);
         sum = Cost {
             flops: sum.flops.checked_add(walked.cost.flops).with_context(too_many)?,
             bytes: sum.bytes.checked_add(walked.cost.bytes).with_context(too_many)?,
         };
-        for (name, shape) in walked.outputs {
-            let of_next_step = name.strip_prefix("present.").map(|rest| format!("past.{rest}"));
-            given.insert(of_next_step.unwrap_or(name), shape);
-        }
+        given.extend(walked.outputs.into_iter().map(|(name, shape)| (value_name(&name), shape)));
     }
     Ok(sum)
-}
-
-fn graph_file(model: &Model, part: &Part) -> Option<PathBuf> {
-    match &model.origin {
-        Origin::Packaged { folder, .. } => Some(folder.join(format!("{}.onnx", part.name))),
-        Origin::Files { onnx, .. } if part.name == WHOLE => onnx.clone(),
-        Origin::Files { .. } => None,
-    }
 }
 
 #[cfg(test)]

@@ -122,3 +122,115 @@ class LongKernel(torch.nn.Module):
 
 
 torch.jit.script(LongKernel()).save(str(FOLDER / "long_kernel.pt"))
+
+
+def save_decoder(name, nodes, inputs, outputs):
+    """Logits over 11 tokens from rows of 4 numbers; lengths are named as optimum names them."""
+    lengths = {"b": "batch_size", "s": "sequence_length", "e": "encoder_sequence_length", "p": "past_sequence_length",
+               "t": "past_sequence_length + sequence_length", "o": "encoder_sequence_length_out"}
+
+    def sized(specs):
+        return [(of, kind, [lengths.get(size, size) for size in shape]) for of, kind, shape in specs]
+
+    constants = [("last", [1]), ("both", [1, 2])]
+    constants = [numpy_helper.from_array(numpy.array(values), of) for of, values in constants]
+    tables = [weights("tokens", (11, 4)), weights("positions", (60, 4)), weights("w", (4, 11))]
+    used = [tensor for tensor in tables + constants if f'"{tensor.name}"' in str(nodes)]
+    save(name, nodes, sized(inputs), sized(outputs), used)
+
+
+def text(ids, rows):
+    return [helper.make_node("Gather", ["tokens", ids], [rows])]
+
+
+# A decoder whose logits are of a token, its position and the mean over the cache.
+save_decoder(
+    "decoder",
+    [
+        *text("input_ids", "rows"),
+        helper.make_node("Gather", ["positions", "position_ids"], ["places"]),
+        helper.make_node("Add", ["rows", "places"], ["x"]),
+        helper.make_node("Unsqueeze", ["x", "last"], ["key"]),
+        helper.make_node("Tanh", ["key"], ["value"]),
+        helper.make_node("Concat", ["past_key_values.0.key", "key"], ["present.0.key"], axis=2),
+        helper.make_node("Concat", ["past_key_values.0.value", "value"], ["present.0.value"], axis=2),
+        helper.make_node("Add", ["present.0.key", "present.0.value"], ["sums"]),
+        helper.make_node("ReduceSum", ["sums", "both"], ["sum"], keepdims=0),
+        helper.make_node("Cast", ["attention_mask"], ["ones"], to=FLOAT),
+        helper.make_node("ReduceSum", ["ones", "last"], ["seen"]),
+        helper.make_node("Div", ["sum", "seen"], ["mean"]),
+        helper.make_node("Unsqueeze", ["mean", "last"], ["means"]),
+        helper.make_node("Add", ["x", "means"], ["state"]),
+        helper.make_node("MatMul", ["state", "w"], ["logits"]),
+    ],
+    [
+        ("input_ids", INT64, ["b", "s"]),
+        ("attention_mask", INT64, ["b", "t"]),
+        ("position_ids", INT64, ["b", "s"]),
+        ("past_key_values.0.key", FLOAT, ["b", 1, "p", 4]),
+        ("past_key_values.0.value", FLOAT, ["b", 1, "p", 4]),
+    ],
+    [
+        ("logits", FLOAT, ["b", "s", 11]),
+        ("present.0.key", FLOAT, ["b", 1, "t", 4]),
+        ("present.0.value", FLOAT, ["b", 1, "t", 4]),
+    ],
+)
+
+# An encoder and its decoder in optimum's three files: without a cache, with one, and both in one file.
+save_decoder(
+    "encoder_model",
+    [
+        *text("input_ids", "rows"),
+        helper.make_node("Cast", ["attention_mask"], ["ones"], to=FLOAT),
+        helper.make_node("ReduceMean", ["ones"], ["kept"]),
+        helper.make_node("Mul", ["rows", "kept"], ["last_hidden_state"]),
+    ],
+    [("input_ids", INT64, ["b", "e"]), ("attention_mask", INT64, ["b", "e"])],
+    [("last_hidden_state", FLOAT, ["b", "e", 4])],
+)
+
+of_decoder = [("past_key_values.0.decoder.key", FLOAT, ["b", 1, "p", 4])]
+of_encoder = [("past_key_values.0.encoder.key", FLOAT, ["b", 1, "o", 4])]
+to_decoder = [("input_ids", INT64, ["b", "s"]), ("encoder_attention_mask", INT64, ["b", "e"])]
+states = [("encoder_hidden_states", FLOAT, ["b", "e", 4])]
+logits = [("logits", FLOAT, ["b", 1, 11]), ("present.0.decoder.key", FLOAT, ["b", 1, "t", 4])]
+cross = [("present.0.encoder.key", FLOAT, ["b", 1, "o", 4])]
+
+
+def step(has_cache, end=""):
+    """The nodes of one call, whose values but the outputs end so."""
+    key, text_key = f"key{end}", "past_key_values.0.encoder.key" if has_cache else "present.0.encoder.key"
+    cache = ["past_key_values.0.decoder.key", key] if has_cache else [key]
+    return [
+        *text("input_ids", f"rows{end}"),
+        helper.make_node("Unsqueeze", [f"rows{end}", "last"], [key]),
+        helper.make_node("Concat", cache, ["present.0.decoder.key"], axis=2),
+        *([] if has_cache else [helper.make_node("Unsqueeze", ["encoder_hidden_states", "last"], [text_key])]),
+        helper.make_node("ReduceSum", ["present.0.decoder.key", "both"], [f"sum{end}"], keepdims=0),
+        helper.make_node("ReduceMean", [text_key], [f"mean{end}"], axes=[1, 2], keepdims=0),
+        helper.make_node("Cast", ["encoder_attention_mask"], [f"ones{end}"], to=FLOAT),
+        helper.make_node("ReduceMean", [f"ones{end}"], [f"one{end}"]),
+        helper.make_node("Mul", [f"mean{end}", f"one{end}"], [f"kept{end}"]),
+        helper.make_node("Add", [f"sum{end}", f"kept{end}"], [f"states{end}"]),
+        helper.make_node("Unsqueeze", [f"states{end}", "last"], [f"state{end}"]),
+        helper.make_node("MatMul", [f"state{end}", "w"], ["logits"]),
+    ]
+
+
+def branch(has_cache):
+    # As optimum does it: the cached branch gives the encoder's keys as an empty constant.
+    empty = helper.make_tensor("empty", FLOAT, [0, 1, 1, 4], [])
+    nothing = [helper.make_node("Constant", [], ["present.0.encoder.key"], value=empty)]
+    names = [name for name, *_ in logits + cross]
+    outputs = [helper.make_tensor_value_info(name, FLOAT, [None] * (3 if name == "logits" else 4)) for name in names]
+    nodes = step(has_cache, f"_{has_cache}") + (nothing if has_cache else [])
+    return helper.make_graph(nodes, f"branch_{has_cache}", [], outputs)
+
+
+save_decoder("decoder_model", step(False), to_decoder + states, logits + cross)
+save_decoder("decoder_with_past_model", step(True), to_decoder + of_decoder + of_encoder, logits)
+both = helper.make_node("If", ["use_cache_branch"], [name for name, *_ in logits + cross],
+                        then_branch=branch(True), else_branch=branch(False))
+save_decoder("decoder_model_merged", [both], to_decoder + states + of_decoder + of_encoder + [("use_cache_branch", TensorProto.BOOL, [1])],
+             logits + cross)

@@ -1,0 +1,225 @@
+//! Language models in ONNX files: decoders with a cache of keys and values, alone or after an encoder.
+//!
+//! They are recognised by the names that optimum gives to files, inputs and outputs, or a `[generation]` table says what
+//! the files are. Either way they get the description that packaged decoders have.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use anyhow::{Context, Result, bail, ensure};
+
+use super::usual_sizes::with_usual_values;
+use crate::definition::{
+    ANY_SHAPE, BATCH, Dimension, ElementType, Generation, Model, Origin, Part, Phase, PhasePlan, SEQUENCE, TensorSpec,
+    value_name,
+};
+use crate::onnx::{self, OnnxSummary, is_made};
+
+const MERGED: &str = "decoder_model_merged";
+const WITH_PAST: &str = "decoder_with_past_model";
+const DECODER: &str = "decoder_model";
+const ENCODER: &str = "encoder_model";
+
+/// Tokens of a prompt, if nobody says another number, and new ones after it.
+const PROMPT: usize = 128;
+const NEW_TOKENS: usize = 256;
+
+const LOGITS: &str = "logits";
+/// The tokens of a decoder after an encoder, which has `input_ids` of its own.
+const DECODER_TOKENS: &str = "decoder_input_ids";
+/// What a decoder after an encoder takes of other names.
+const AFTER_ENCODER: [(&str, &str); 4] = [
+    ("input_ids", DECODER_TOKENS),
+    ("attention_mask", "decoder_attention_mask"),
+    ("encoder_attention_mask", "attention_mask"),
+    ("encoder_hidden_states", "last_hidden_state"),
+];
+/// The dimension of a cache that grows with the positions.
+const PAST: &str = "past";
+/// Words in the names of caches that do not grow: those of an encoder's states.
+const OF_ENCODER: [&str; 2] = ["encoder", "cross"];
+
+/// Which file of a language model optimum calls so, and what follows its name, such as `_quantized`.
+pub(super) fn file_kind(stem: &str) -> Option<(&'static str, &str)> {
+    [MERGED, WITH_PAST, DECODER, ENCODER].into_iter().find_map(|kind| {
+        let rest = stem.strip_prefix(kind)?;
+        (rest.is_empty() || rest.starts_with(['_', '.'])).then_some((kind, rest))
+    })
+}
+
+/// Whether two files are parts of one language model.
+pub(super) fn are_of_one_model(one: &Path, other: &Path) -> bool {
+    let suffix = |path: &Path| Some(file_kind(&path.file_stem()?.to_string_lossy())?.1.to_owned());
+    one.parent() == other.parent() && suffix(one).is_some() && suffix(one) == suffix(other)
+}
+
+/// How tokens are made, and which files run in which phase.
+type Layout = (Generation, Vec<PhasePlan>);
+
+/// The model as a language model, if its file is one or `said` is what a TOML file says of it: how it makes tokens and in which
+/// phases. The parts are the files of these names beside its own.
+///
+/// # Errors
+/// A part cannot be read, nothing gives an input of a part, or what gives it has another shape or type.
+pub(super) fn as_language_model(
+    model: Model,
+    file: &Path,
+    summary: &OnnxSummary,
+    said: Option<Layout>,
+) -> Result<Model> {
+    let is_said = said.is_some();
+    let stem = file.file_stem().unwrap_or_default().to_string_lossy();
+    let layout = said.or_else(|| layout_of_files(file, &stem, summary));
+    let Some((mut generation, phases)) = layout else { return Ok(model) };
+    let alone = || phases_of(vec![stem.to_string()], stem.to_string());
+    let phases = if phases.is_empty() { alone() } else { phases };
+    let mut parts: Vec<Part> = Vec::new();
+    let mut parameters = 0;
+    for name in phases.iter().flat_map(|plan| &plan.parts) {
+        if !parts.iter().any(|part| part.name == *name) {
+            let summary = onnx::read_summary(&file.with_file_name(format!("{name}.onnx")))?;
+            let mut part = Part { name: name.clone(), inputs: summary.inputs, outputs: summary.outputs };
+            name_lengths_of_caches(&mut part, &generation)?;
+            parts.push(part);
+            let is_first = |plan: &PhasePlan| plan.phase == Phase::Prefill && plan.parts.contains(name);
+            parameters += if phases.iter().any(is_first) { summary.parameters } else { 0 };
+        }
+    }
+    let inputs = inputs_of(&parts, &phases, &generation, is_said)?;
+    let of_positions = |part: &Part| part.inputs.iter().find(|input| input.name == "position_ids")?.below;
+    let limit = parts.iter().filter_map(of_positions).min().and_then(|rows| usize::try_from(rows).ok());
+    generation.positions = generation.positions.or(limit);
+    generation.new_tokens = generation.new_tokens.or(Some(NEW_TOKENS));
+    let prompt = generation.positions.map_or(PROMPT, |positions| PROMPT.min(positions / 2)).max(1);
+    let has_sequence = inputs.iter().any(TensorSpec::has_sequence);
+    let Origin::Files { onnx, .. } = model.origin else { bail!("a language model of files is ONNX files") };
+    Ok(Model {
+        parameters: Some(parameters),
+        inputs,
+        parts,
+        phases,
+        generation: Some(generation),
+        sequence_lengths: if has_sequence { vec![prompt] } else { Vec::new() },
+        origin: Origin::Files { onnx, torchscript: None, reference: None, quantization: None },
+        ..model
+    })
+}
+
+fn phases_of(prefill: Vec<String>, decode: String) -> Vec<PhasePlan> {
+    let plan = |phase, parts| PhasePlan { phase, parts, outputs: Vec::new() };
+    vec![plan(Phase::Prefill, prefill), plan(Phase::Decode, vec![decode])]
+}
+
+/// What the names say: a file with caches and logits is a decoder, and so is one of the files of [`file_kind`] that has the
+/// others beside it. Returns `None` for all other files.
+fn layout_of_files(file: &Path, stem: &str, summary: &OnnxSummary) -> Option<Layout> {
+    let beside = |kind: &str, suffixes: &[&str]| {
+        let mut stems = suffixes.iter().map(|suffix| format!("{kind}{suffix}"));
+        stems.find(|stem| file.with_file_name(format!("{stem}.onnx")).is_file())
+    };
+    let (kind, suffix) = file_kind(stem).unzip();
+    let merged = || beside(MERGED, &[suffix?]).map(|merged| [merged.clone(), merged]);
+    let pair = || Some([beside(DECODER, &[suffix?])?, beside(WITH_PAST, &[suffix?])?]);
+    // Not every library can branch as a merged file does: it is taken if it is named, or alone.
+    let both = if kind == Some(MERGED) { merged() } else { pair().or_else(merged) };
+    let has_cache = summary.inputs.iter().any(|input| value_name(&input.name) != input.name);
+    let is_decoder = has_cache && summary.outputs.iter().any(|output| output.name == LOGITS);
+    let alone = || is_decoder.then(|| [stem.to_owned(), stem.to_owned()]);
+    let [first, next] = both.or_else(alone)?;
+    let encoder = suffix.and_then(|suffix| beside(ENCODER, &[suffix, ""]));
+    let mut generation = Generation { tokens: "input_ids".into(), ..Generation::default() };
+    if encoder.is_some() {
+        generation.tokens = DECODER_TOKENS.into();
+        for name in [&first, &next] {
+            let takes = AFTER_ENCODER.map(|(input, value)| (format!("{name}.{input}"), value.to_owned()));
+            generation.takes.extend(takes);
+        }
+    }
+    Some((generation, phases_of(encoder.into_iter().chain([first]).collect(), next)))
+}
+
+/// Gives the caches of a part the length [`PAST`].
+///
+/// # Errors
+/// A cache has no open size, or several.
+fn name_lengths_of_caches(part: &mut Part, generation: &Generation) -> Result<()> {
+    let is_of_encoder = |input: &TensorSpec| OF_ENCODER.iter().any(|word| input.name.contains(word));
+    let mut inputs = std::mem::take(&mut part.inputs);
+    for input in inputs.iter_mut().filter(|input| !is_of_encoder(input) && generation.is_cache(part, &input.name)) {
+        let text = input.to_string();
+        let is_open = |size: &&mut Dimension| matches!(size, Dimension::Symbol(name) if name != BATCH);
+        let mut open = input.shape.iter_mut().filter(is_open);
+        let (Some(length), None) = (open.next(), open.next()) else {
+            bail!("{}.onnx: its cache {text} has not one open size, that of the positions so far", part.name);
+        };
+        *length = Dimension::Symbol(PAST.into());
+    }
+    part.inputs = inputs;
+    Ok(())
+}
+
+/// The inputs that a user gives: those that no part gives to another and no call makes.
+///
+/// # Errors
+/// Nothing gives an input, or what gives it has another shape or type; or nothing gives logits.
+fn inputs_of(parts: &[Part], phases: &[PhasePlan], generation: &Generation, is_said: bool) -> Result<Vec<TensorSpec>> {
+    let mut inputs: Vec<TensorSpec> = Vec::new();
+    let mut known: BTreeMap<String, TensorSpec> = BTreeMap::new();
+    let mut is_first_part = true;
+    for phase in [Phase::Prefill, Phase::Decode] {
+        let plan = phases.iter().find(|plan| plan.phase == phase).with_context(|| format!("no phase {phase}"))?;
+        known.remove(LOGITS);
+        for part in plan.parts.iter().filter_map(|name| parts.iter().find(|part| part.name == *name)) {
+            let file = format!("{}.onnx", part.name);
+            let gives_logits = part.outputs.iter().any(|output| output.name == LOGITS);
+            for input in &part.inputs {
+                let value = generation.value_of(&part.name, &input.name);
+                let own = part.outputs.iter().find(|output| value_name(&output.name) == value);
+                for given in known.get(&value).into_iter().chain(own) {
+                    ensure!(fit(given, input), "{file}: its input {input} takes {given}, which does not fit");
+                }
+                let is_there = known.contains_key(&value) || own.is_some();
+                if is_there || (gives_logits && is_made(&value)) {
+                    continue;
+                }
+                let is_tokens = value == generation.tokens;
+                let is_given = phase == Phase::Prefill && (is_tokens || !gives_logits || is_said);
+                ensure!(
+                    is_given,
+                    "{file}: nothing gives its input {input}; a TOML file with [generation] can say what does"
+                );
+                let mut given = with_usual_values(TensorSpec { name: value.clone(), ..input.clone() });
+                if is_tokens && !is_first_part {
+                    // The decoder of an encoder's text begins with one token.
+                    given.constant = Some(0.0);
+                    given.shape = given.shape.into_iter().take(1).chain([Dimension::Fixed(1)]).collect();
+                }
+                known.insert(value, given.clone());
+                inputs.push(given);
+            }
+            known.extend(part.outputs.iter().map(|output| (value_name(&output.name), output.clone())));
+            is_first_part = false;
+        }
+        ensure!(known.contains_key(LOGITS), "no part of phase {phase} has an output {LOGITS:?}");
+    }
+    let vocabulary = known[LOGITS].shape.last().and_then(Dimension::fixed);
+    let tokens = inputs.iter_mut().find(|input| input.name == generation.tokens);
+    let tokens = tokens.with_context(|| format!("no part takes the tokens {:?}", generation.tokens))?;
+    tokens.below = tokens.below.or(vocabulary.map(|size| size as u64));
+    let is_whole = |input: &&TensorSpec| matches!(input.dtype, ElementType::I32 | ElementType::I64);
+    let text =
+        inputs.iter().filter(is_whole).filter_map(|input| input.shape.get(1)).find(|size| size.fixed().is_none());
+    if let Some(length) = text.cloned() {
+        let sizes = inputs.iter_mut().flat_map(|input| &mut input.shape).filter(|size| **size == length);
+        sizes.for_each(|size| *size = Dimension::Symbol(SEQUENCE.into()));
+    }
+    Ok(inputs)
+}
+
+/// Whether one tensor can be given as the other, as far as their sizes are said.
+fn fit(given: &TensorSpec, taken: &TensorSpec) -> bool {
+    let is_same = |(a, b): (&Dimension, &Dimension)| a.fixed().zip(b.fixed()).is_none_or(|(a, b)| a == b);
+    let is_unknown = |spec: &TensorSpec| spec.shape == [Dimension::Symbol(ANY_SHAPE.into())];
+    let is_shape_same = given.shape.len() == taken.shape.len() && given.shape.iter().zip(&taken.shape).all(is_same);
+    given.dtype == taken.dtype && (is_shape_same || is_unknown(given) || is_unknown(taken))
+}
