@@ -196,7 +196,7 @@ fn wrong_usage_is_answered_with_what_there_is() {
     refused(&["run", "--iterations", "0"], &["iterations is a number from 1"]);
     refused(&["run", "--budget", "0"], &["budget_s is a number from 0.001 to"]);
     refused(&["run", "--threads", "100000"], &["threads is a number from 1 to"]);
-    refused(&["run", "--variant", "pruned"], &["the suite and the filters leave no case"]);
+    refused(&["run", "--variant", "pruned"], &["digits has no variant \"pruned\"; there are original, pruned-"]);
     refused(&["run", "("], &["FILTER \"(\" is not a regular expression"]);
     refused(&["run", "--save-baseline", "a", "--baseline", "b"], &["cannot be used with"]);
     refused(&["convert"], &["no run in", "make one with `cargo bench` or `inferbench run`"]);
