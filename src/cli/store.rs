@@ -79,7 +79,7 @@ fn chosen<'a>(history: &'a History, ids: &[String]) -> Result<Vec<&'a Run>> {
 /// Copy runs into the history, each whole or not at all
 #[derive(Args)]
 #[command(
-    after_help = "A run that is there already, by host and id, is not there twice. One that cannot be read, or of which the \
+    after_help = "A run that the history has already, by host and id, is not copied again. One that cannot be read, or of which the \
         history has more, is named and left out, and the exit code is 2.\n\nExamples:\n  \
         inferbench store import /mnt/laptop/target-reports exported.csv history.duckdb\n  \
         inferbench store import 20260101T120000Z --history /mnt/share/reports"

@@ -47,8 +47,10 @@ fn a_row_of_several_processes_is_their_mean_and_brings_its_interval() {
         let processes = processes(&workplace, id);
         let calls: Vec<usize> = processes.iter().map(|process| process.calls).collect();
         let record = workplace.record(id);
-        assert_eq!((record.processes, calls), (Some(3), vec![20; 3]));
-        assert_eq!((record.status, record.verified, record.iterations), (Status::Ok, Some(true), Some(20)));
+        // Criterion chooses the calls per sample of its own process by a single call, which other work may make a short one.
+        assert!(calls[0].is_multiple_of(20) && calls[1..] == [20, 20], "{calls:?}");
+        assert_eq!((record.status, record.verified, record.iterations), (Status::Ok, Some(true), Some(calls[0])));
+        assert_eq!(record.processes, Some(3));
         assert_near(record.latency_p50_ms, geometric_mean(processes.iter().map(Latencies::p50_ms)));
         let mean = geometric_mean(processes.iter().map(|process| process.mean_ms));
         assert_near(record.latency_mean_ms, mean);
