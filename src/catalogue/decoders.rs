@@ -27,7 +27,7 @@ const NEW_TOKENS: usize = 256;
 const LOGITS: &str = "logits";
 /// The tokens of a decoder after an encoder, which has `input_ids` of its own.
 const DECODER_TOKENS: &str = "decoder_input_ids";
-/// What a decoder after an encoder takes of other names.
+/// Inputs of a decoder after an encoder, each with the name of the value that it takes.
 const AFTER_ENCODER: [(&str, &str); 4] = [
     ("input_ids", DECODER_TOKENS),
     ("attention_mask", "decoder_attention_mask"),
@@ -47,7 +47,7 @@ pub(super) fn file_kind(stem: &str) -> Option<(&'static str, &str)> {
     })
 }
 
-/// Whether two files are parts of one language model.
+/// Returns true if the two files are parts of one language model.
 pub(super) fn are_of_one_model(one: &Path, other: &Path) -> bool {
     let suffix = |path: &Path| Some(file_kind(&path.file_stem()?.to_string_lossy())?.1.to_owned());
     one.parent() == other.parent() && suffix(one).is_some() && suffix(one) == suffix(other)

@@ -37,7 +37,7 @@ impl Dtype {
     }
 }
 
-/// Where the ranges of the activations of quantised products come from.
+/// The source of the ranges of activations in quantised products.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Quantization {

@@ -62,7 +62,7 @@ struct Driver<'a> {
     terms: &'a Terms,
     /// The processors that an arm's threads are pinned to; none if it is empty.
     processors: Vec<usize>,
-    /// What the base is told.
+    /// The arguments of `arm plan` for the base.
     flags: Vec<String>,
 }
 

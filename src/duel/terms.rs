@@ -22,12 +22,12 @@ pub struct Terms {
     /// Continue the last duel of the same question where it was stopped
     #[arg(long)]
     pub resume: bool,
-    /// Whether nothing is said on standard error.
+    /// True if the duel prints no progress.
     #[arg(skip)]
     pub is_silent: bool,
 }
 
-/// What has to be the same if a duel is to go on.
+/// The settings that must be unchanged when a duel is resumed.
 #[derive(Args, Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Rules {
     /// Let the scheduler choose the threads' processors; intervals get wider

@@ -42,7 +42,7 @@ impl OpenVinoRuntime {
         Ok(runtime)
     }
 
-    /// What numbers that are not quantised are computed in.
+    /// The precision of all numbers that are not quantised.
     fn precision(&self) -> &'static str {
         if self.dtype == Dtype::I8 { Dtype::F32.name() } else { self.dtype.name() }
     }
