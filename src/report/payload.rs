@@ -13,7 +13,7 @@ use super::machine_facts::facts;
 use super::ranking::{Entry, best_of};
 use super::selection::{Measured, NamedMachine, ReportedRun, Shown};
 use super::trend::{TrendPoint, trend};
-use crate::backend::registry::ENTRIES;
+use crate::backend::registry;
 use crate::compare::Noise;
 use crate::definition::{BenchmarkId, Status};
 
@@ -47,8 +47,8 @@ pub struct Payload {
     rule: &'static str,
     /// All measurements of the cases, run by run.
     trend: Vec<TrendPoint>,
-    /// The colour of each backend of the registry on white, and its lighter form on black.
-    colours: Vec<(&'static str, [&'static str; 2])>,
+    /// The colour of each backend on white, and its lighter form on black.
+    colours: Vec<(String, [&'static str; 2])>,
 }
 
 impl Payload {
@@ -75,6 +75,8 @@ impl Payload {
             })
         };
         let case = |(case, entry): (&Measured<'a>, &Entry<'_>)| case_row(shown, case, entry, &columns);
+        let backends = shown.cases.iter().map(|case| case.record.backend.as_str());
+        let colours = registry::colours(backends).into_iter();
         Payload {
             title: title(shown),
             runs: shown.runs.iter().rev().filter_map(|run| run_row(shown, run)).collect(),
@@ -84,7 +86,7 @@ impl Payload {
             matrix: matrix(shown, &entries),
             rule: RULE,
             trend: trend(shown, known.noise),
-            colours: ENTRIES.iter().map(|entry| (entry.name, entry.colour)).collect(),
+            colours: colours.map(|(name, colour)| (name.to_owned(), colour)).collect(),
         }
     }
 }

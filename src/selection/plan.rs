@@ -46,11 +46,12 @@ pub fn plan(
     capabilities: &dyn Capabilities,
 ) -> Result<Vec<PlannedCase>> {
     let chosen = chosen_entries(suite, selection, catalogue)?;
-    let devices = product(&suite.backends, &suite.devices);
-    let devices: Vec<_> = devices.map(|(backend, device)| (backend, resolved(backend, device, capabilities))).collect();
     let mut cases = Vec::new();
     let mut taken: BTreeMap<String, Case> = BTreeMap::new();
-    for Chosen { entry, phases, batch_sizes, sequence_lengths } in chosen {
+    for Chosen { entry, backends, phases, batch_sizes, sequence_lengths } in chosen {
+        let devices = product(backends, &suite.devices);
+        let devices: Vec<_> =
+            devices.map(|(backend, device)| (backend, resolved(backend, device, capabilities))).collect();
         let of_file = entry.model.as_ref().map_or(Dtype::F32, |model| model.dtype);
         let own = |device: &str| if of_file == Dtype::F32 { own_dtype(device) } else { of_file };
         let dtypes = |device: &str| if suite.dtypes.is_empty() { vec![own(device)] } else { suite.dtypes.clone() };
@@ -126,6 +127,7 @@ fn runnable_model<'a>(
 /// An entry of the catalogue, and the sizes of its cases.
 struct Chosen<'a> {
     entry: &'a Entry,
+    backends: &'a [String],
     phases: Vec<Phase>,
     batch_sizes: Vec<usize>,
     /// `None` alone for a model without a sequence dimension.
@@ -133,7 +135,8 @@ struct Chosen<'a> {
 }
 
 impl<'a> Chosen<'a> {
-    fn new(entry: &'a Entry, suite: &Suite, own: Option<&SuiteModel>) -> Self {
+    fn new(entry: &'a Entry, suite: &'a Suite, own: Option<&'a SuiteModel>) -> Self {
+        let backends = own.and_then(|own| own.backends.as_ref()).unwrap_or(&suite.backends);
         let asked = own.and_then(|own| own.phases.as_ref()).or(suite.phases.as_ref());
         let is_asked_for = |phase: &Phase| asked.is_none_or(|phases| phases.contains(phase));
         let phases = match &entry.model {
@@ -148,11 +151,11 @@ impl<'a> Chosen<'a> {
         let lengths = model.map(|model| asked.unwrap_or(&model.sequence_lengths)).filter(|lengths| !lengths.is_empty());
         let sequence_lengths =
             lengths.map_or_else(|| vec![None], |lengths| lengths.iter().copied().map(Some).collect());
-        Chosen { entry, phases, batch_sizes, sequence_lengths }
+        Chosen { entry, backends, phases, batch_sizes, sequence_lengths }
     }
 }
 
-fn chosen_entries<'a>(suite: &Suite, selection: &Selection, catalogue: &'a [Entry]) -> Result<Vec<Chosen<'a>>> {
+fn chosen_entries<'a>(suite: &'a Suite, selection: &Selection, catalogue: &'a [Entry]) -> Result<Vec<Chosen<'a>>> {
     let of_model = |name: &str| -> Result<Vec<&'a Entry>> {
         let entries: Vec<&Entry> = catalogue.iter().filter(|entry| entry.name == name).collect();
         ensure!(!entries.is_empty(), unknown_model(name, catalogue));

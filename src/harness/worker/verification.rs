@@ -138,7 +138,8 @@ impl Verification<'_> {
             bindings: outputs.iter().map(|outputs| self.named(outputs)).collect(),
             closeness: Closeness::to_reference(TOLERANCE_WITH_ITSELF),
         };
-        if self.case.backend == backend::NULL || self.job.purpose == Purpose::MeasureUnverified {
+        let has_outputs = outputs.iter().any(|outputs| !outputs.is_empty()) && self.case.backend != backend::NULL;
+        if !has_outputs || self.job.purpose == Purpose::MeasureUnverified {
             return Ok(itself(&outputs));
         }
         let Some((expectation, by)) = self.expectation(ring.len())? else {
