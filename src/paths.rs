@@ -22,6 +22,11 @@ pub(crate) fn variable(name: &str) -> Option<OsString> {
 /// The sources that this executable was built from.
 const BUILT_FROM: &str = env!("CARGO_MANIFEST_DIR");
 
+/// The checkout that this executable was built from, if it is still there.
+fn checkout() -> Option<PathBuf> {
+    Some(PathBuf::from(BUILT_FROM)).filter(|folder| folder.join("models").is_dir())
+}
+
 /// Whether a folder has the manifest of a package that depends on inferbench.
 fn uses_inferbench(folder: &Path) -> bool {
     let text = std::fs::read_to_string(folder.join("Cargo.toml")).unwrap_or_default();
@@ -35,14 +40,17 @@ impl Paths {
     /// checkout that the executable was built from, or the current folder.
     pub fn find() -> Self {
         let current = std::env::current_dir().unwrap_or_default();
-        let checkout = Some(PathBuf::from(BUILT_FROM)).filter(|folder| folder.join("models").is_dir());
         let package = current.ancestors().find(|folder| uses_inferbench(folder));
-        let root = match (variable("INFERBENCH_ROOT"), package) {
+        Self::of(match (variable("INFERBENCH_ROOT"), package) {
             (Some(root), _) => PathBuf::from(root),
             (None, Some(package)) => package.to_owned(),
-            (None, None) => checkout.clone().unwrap_or_else(|| PathBuf::from(".")),
-        };
-        let checkout = checkout.filter(|_| uses_inferbench(&root));
+            (None, None) => checkout().unwrap_or_else(|| PathBuf::from(".")),
+        })
+    }
+
+    /// The folders of a project.
+    pub fn of(root: PathBuf) -> Self {
+        let checkout = checkout().filter(|_| uses_inferbench(&root));
         let absolute = std::path::absolute(&root).unwrap_or_else(|_| root.clone());
         let workspace = absolute.ancestors().find(|folder| folder.join("Cargo.lock").is_file());
         let workspace = workspace.map_or_else(|| root.clone(), Path::to_owned);
@@ -58,6 +66,11 @@ impl Paths {
 
     pub fn root(&self) -> &Path {
         &self.root
+    }
+
+    /// Whether the root is a package that uses inferbench.
+    pub fn is_of_other_package(&self) -> bool {
+        self.checkout.is_some()
     }
 
     /// The checkout of inferbench, which is the root unless that is a package that uses it.
