@@ -8,7 +8,7 @@ use indexmap::IndexMap;
 use super::arguments::Selection;
 use crate::catalogue::{ALL, Entry, Place, find_name, is_chosen, is_named, table_of};
 use crate::definition::{
-    AUTO, Case, CaseFailure, Dtype, Model, Origin, PREFERRED, Phase, Suite, SuiteModel, own_dtype,
+    AUTO, Case, CaseFailure, Dtype, Model, Origin, PREFERRED, Phase, Status, Suite, SuiteModel, own_dtype,
 };
 
 /// What the plan needs to know about the backends. The registry of backends implements it.
@@ -46,6 +46,7 @@ pub fn plan(
     capabilities: &dyn Capabilities,
 ) -> Result<Vec<PlannedCase>> {
     let chosen = chosen_entries(suite, selection, catalogue)?;
+    check_files(&chosen, selection)?;
     let mut cases = Vec::new();
     let mut taken: BTreeMap<String, Case> = BTreeMap::new();
     for Chosen { entry, backends, phases, batch_sizes, sequence_lengths } in chosen {
@@ -85,6 +86,20 @@ pub fn plan(
     }
     ensure!(!cases.is_empty(), "the suite and the filters leave no case");
     Ok(cases)
+}
+
+/// # Errors
+/// All that is chosen is files on the command line that cannot be read; the message says why, a line for each.
+fn check_files(chosen: &[Chosen<'_>], selection: &Selection) -> Result<()> {
+    let unreadable = |chosen: &Chosen<'_>| {
+        let failure = chosen.entry.model.as_ref().err()?;
+        (failure.status == Status::Failed && chosen.entry.place == Place::Suite).then(|| failure.message.clone())
+    };
+    let are_named = !selection.files.is_empty() || !selection.path.is_empty();
+    match chosen.iter().map(unreadable).collect::<Option<Vec<String>>>() {
+        Some(lines) if are_named && !lines.is_empty() => bail!("{}", lines.join("\n")),
+        _ => Ok(()),
+    }
 }
 
 fn product<'a, A, B>(first: &'a [A], second: &'a [B]) -> impl Iterator<Item = (&'a A, &'a B)> {
@@ -188,7 +203,11 @@ fn chosen_entries<'a>(suite: &'a Suite, selection: &Selection, catalogue: &'a [E
     for name in &asked_models {
         check_variants(&selection.variant, &of_model(name)?)?;
     }
-    chosen.retain(|(name, _), _| asked_models.is_empty() || asked_models.contains(name));
+    // `run folder --model net` chooses among the files; beside other files, the models of these names run too.
+    let files: Vec<&str> = suite.models.iter().filter(|model| model.stands_alone).map(|model| &*model.name).collect();
+    let is_among_files = asked_models.iter().any(|name| files.contains(name));
+    let is_asked = |name: &str| asked_models.contains(&name) || (!is_among_files && files.contains(&name));
+    chosen.retain(|(name, _), _| asked_models.is_empty() || is_asked(name));
     Ok(chosen.into_values().collect())
 }
 
@@ -215,7 +234,7 @@ fn unknown_model(name: &str, catalogue: &[Entry]) -> String {
 mod tests {
     use super::*;
     use crate::definition::{
-        BATCH, Boundary, DataSource, Dimension, Effort, ElementType, ORIGINAL, Status, TensorSpec, Tolerance, whole,
+        BATCH, Boundary, DataSource, Dimension, Effort, ElementType, ORIGINAL, TensorSpec, Tolerance, whole,
     };
 
     struct OnlyOrt;
