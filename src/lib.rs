@@ -43,3 +43,4 @@ pub mod run_data;
 pub mod selection;
 pub mod selftest;
 pub mod statistics;
+pub mod texts;
