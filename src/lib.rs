@@ -95,6 +95,8 @@ pub mod selection;
 pub mod selftest;
 #[cfg_attr(not(rooms), doc(hidden))]
 pub mod statistics;
+#[cfg_attr(not(rooms), doc(hidden))]
+pub mod texts;
 
 pub use backend::{Backend, DeviceReport, LoadRequest, Placement, Session, Stages, Trace};
 pub use cli::Harness;

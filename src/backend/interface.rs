@@ -31,6 +31,10 @@ pub trait Backend: Send + Sync {
     fn process_environment(&self, _device: &str) -> Vec<(&'static str, OsString)> {
         Vec::new()
     }
+    /// Whether a session is compiled anew for each shape of its inputs, so that texts are better filled up to one length.
+    fn needs_one_shape(&self, _device: &str) -> bool {
+        false
+    }
     /// Calls that a warm-up has at least, because the runtime still optimises in them.
     fn least_warm_up_calls(&self) -> usize {
         0
@@ -126,13 +130,17 @@ pub trait Session {
     ///
     /// # Errors
     /// `unsupported` if the session's phase has no such boundary.
-    fn call_from_host(&mut self, binding: usize, inputs: &[HostTensor]) -> Result<Stages, CaseFailure> {
+    fn call_from_host(
+        &mut self,
+        binding: usize,
+        inputs: &[HostTensor],
+    ) -> Result<(Vec<HostTensor>, Stages), CaseFailure> {
         let begin = Instant::now();
         self.rebind(binding, inputs)?;
         self.sync()?;
         let to_device = begin.elapsed();
-        black_box(self.outputs(binding)?);
-        Ok(Stages { to_device, compute: begin.elapsed() - to_device, to_host: Duration::ZERO })
+        let outputs = self.outputs(binding)?;
+        Ok((outputs, Stages { to_device, compute: begin.elapsed() - to_device, to_host: Duration::ZERO }))
     }
     /// Time that went into compiling so far, if the runtime compiles after loading.
     fn compilation(&self) -> Option<Duration> {

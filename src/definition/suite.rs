@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Result, bail, ensure};
 use serde::{Deserialize, Serialize};
 
-use super::case::{Boundary, Phase, usable_name};
+use super::case::{Boundary, Phase, TimedOn, usable_name};
 use super::data_source::DataSource;
 use super::dtype::Dtype;
 use super::names::parse_device;
@@ -34,9 +34,12 @@ pub struct Suite {
     #[serde(default)]
     pub dtypes: Vec<Dtype>,
     pub batch_sizes: Vec<usize>,
-    /// Where the time of a call begins and ends: `compute`, `end-to-end`, or both.
+    /// Where the time of a call begins and ends: `compute`, `end-to-end`, `pipeline`, or several of them.
     #[serde(default = "default_boundaries")]
     pub boundaries: Vec<Boundary>,
+    /// What is timed: `seeded` inputs, or `samples` of the model's data source.
+    #[serde(default)]
+    pub time_on: TimedOn,
     /// Phases of models that have more than one. The default is all of them.
     pub phases: Option<Vec<Phase>>,
     /// Sequence lengths of models that have one. The default is the list in the model's definition.
@@ -243,8 +246,14 @@ impl Suite {
             boundaries: default_boundaries(),
             phases: None,
             seq_lens: None,
+            time_on: TimedOn::default(),
             effort: Effort::default(),
         }
+    }
+
+    /// What the calls of a boundary have as inputs: nothing but samples goes through a pipeline.
+    pub fn inputs_of(&self, boundary: Boundary) -> TimedOn {
+        if boundary == Boundary::Pipeline { TimedOn::Samples } else { self.time_on }
     }
 
     /// Checks that the suite can be run: files and flags may contradict each other.
