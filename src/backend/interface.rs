@@ -106,6 +106,19 @@ pub trait Session {
     /// # Errors
     /// The runtime fails, or an output has an element type that the host does not know.
     fn outputs(&mut self, binding: usize) -> Result<Vec<HostTensor>, CaseFailure>;
+    /// Takes a batch of inputs and then `count` tokens after it, and returns how likely the model holds each of them to be. The
+    /// tokens are `text`, i64 `[batch, count]`, or without a text the likeliest ones.
+    ///
+    /// # Errors
+    /// `unsupported` if the session does not make one token after the other; the runtime fails.
+    fn follow(
+        &mut self,
+        _inputs: &[HostTensor],
+        _text: Option<&HostTensor>,
+        _count: usize,
+    ) -> Result<Vec<NextTokens>, CaseFailure> {
+        Err(CaseFailure::unsupported("the session makes no tokens one after the other"))
+    }
     /// One call from host to host: replaces the binding's inputs, computes, and copies the outputs to the host.
     ///
     /// # Errors
@@ -124,6 +137,15 @@ pub trait Session {
     }
     /// What the session really uses, read back from the runtime if the runtime can tell.
     fn placement(&self) -> Placement;
+}
+
+/// The next token of each row of a batch.
+#[derive(Clone, Debug, PartialEq)]
+pub struct NextTokens {
+    /// The token with the largest logit.
+    pub likeliest: Vec<i64>,
+    /// The negative logarithm of the probability of the token that is taken.
+    pub losses: Vec<f64>,
 }
 
 /// The parts of a call from host to host. Each ends when the device is idle.

@@ -93,7 +93,7 @@ fn add_models_with_paths(catalogue: &mut Vec<Entry>, suite: &mut Suite) -> Resul
         {
             table.name = format!("my-{}", table.name);
         }
-        let SuiteModel { name, variant, path, family, modality, .. } = &*table;
+        let SuiteModel { name, variant, path, family, modality, judge, .. } = &*table;
         let Some(path) = path else { continue };
         let variant = variant.as_deref().unwrap_or(ORIGINAL);
         let check = || {
@@ -115,6 +115,7 @@ fn add_models_with_paths(catalogue: &mut Vec<Entry>, suite: &mut Suite) -> Resul
         if let Ok(model) = &mut model {
             model.family = family.clone().unwrap_or_else(|| model.family.clone());
             model.modality = modality.clone().unwrap_or_else(|| model.modality.clone());
+            model.judge = judge.or(model.judge);
             let first = catalogue.iter().find(|entry| entry.name == *name && entry.variant == ORIGINAL);
             if let Some(Entry { model: Ok(first), place: Place::Suite, .. }) = first {
                 inherit_inputs(model, first);

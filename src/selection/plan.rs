@@ -244,6 +244,7 @@ mod tests {
             tolerance: Tolerance::default(),
             dtype: Dtype::F32,
             data_source: DataSource::Synthetic,
+            judge: None,
             origin: Origin::Files { onnx: None, torchscript: None, reference: None, quantization: None },
         };
         Entry { name: name.into(), variant: ORIGINAL.into(), hub_id: None, place: Place::Zoo, model: Ok(model) }
