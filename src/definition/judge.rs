@@ -21,7 +21,7 @@ pub enum Judge {
     Speech,
 }
 
-/// Families that transcribe sound.
+/// Parts of the names of families that transcribe sound.
 const SPEECH: [&str; 4] = ["wav2vec2", "whisper", "hubert", "wavlm"];
 
 impl Judge {
@@ -35,10 +35,11 @@ impl Judge {
             let is_vector = matches!(output.shape.as_slice(), [_, Dimension::Fixed(2..)]);
             is_vector && ["logits", "prob"].iter().any(|word| output.name.to_lowercase().contains(word))
         };
+        let is_speech = SPEECH.iter().any(|word| family.to_lowercase().contains(word));
         match is_generative {
-            true if SPEECH.contains(&family) || modality == "audio" => Judge::Speech,
+            true if is_speech || modality == "audio" => Judge::Speech,
             true => Judge::Text,
-            false if SPEECH.contains(&family) && is_named("logits") => Judge::Speech,
+            false if is_speech && is_named("logits") => Judge::Speech,
             false if family == "detr" || !outputs.is_empty() && is_named("boxes") => Judge::Boxes,
             false if outputs.iter().any(is_scores) => Judge::Classes,
             false if family == "embedding" || outputs.iter().any(|output| is_embedding(&output.name)) => {

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use super::quality::{LEAST_AGREEMENT, LEAST_COSINE, labelled_change, labelled_metric};
+use super::quality::{LEAST_AGREEMENT, LEAST_COSINE, labelled_change, labelled_metric, likeness};
 use super::{Differences, Goal, Measure, Row, VariantTable, Variants};
 use crate::compare::{RatioInterval, is_like};
 use crate::definition::{Boundary, Dtype, ORIGINAL, Phase};
@@ -155,7 +155,10 @@ pub fn sentence(row: &Row, rows: &[Row], measure: Measure, goal: Goal) -> String
         Measure::Accuracy => record.accuracy.map(|accuracy| format!("accuracy {}", percent(accuracy))),
         Measure::Metric => labelled_metric(&row.metrics).map(named),
         Measure::Agreement => {
-            record.agreement.map(|it| format!("agreement with the original {}, which is no accuracy", percent(it)))
+            let agreement =
+                record.agreement.map(|it| format!("agreement with the original {}, which is no accuracy", percent(it)));
+            let beside = |metric| format!("{} beside the original, which is no accuracy", named(metric));
+            agreement.or_else(|| likeness(&row.metrics).map(beside))
         }
         Measure::Unknown => None,
     };

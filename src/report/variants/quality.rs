@@ -77,13 +77,21 @@ fn labelled(metrics: &[Metric]) -> impl Iterator<Item = &Metric> {
     metrics.iter().filter(is_own)
 }
 
-/// How far the answers are those of the original, by each metric that says so as a fraction; 1 is the same.
+/// The first metric that says as a fraction how far the answers are those of the original.
+pub fn likeness(metrics: &[Metric]) -> Option<&Metric> {
+    of_likeness(metrics).next()
+}
+
+fn of_likeness(metrics: &[Metric]) -> impl Iterator<Item = &Metric> {
+    let is_known = |metric: &&Metric| metric.unit == FRACTION && metric.better.is_some();
+    metrics.iter().filter(|metric| metric.compared_with.is_some() && metric.changed().is_none()).filter(is_known)
+}
+
+/// The likenesses to the original; 1 is the same.
 fn likenesses(metrics: &[Metric]) -> impl Iterator<Item = f64> {
-    let is_likeness =
-        |metric: &&Metric| metric.compared_with.is_some() && metric.changed().is_none() && metric.unit == FRACTION;
-    metrics.iter().filter(is_likeness).filter_map(|metric| match metric.better? {
-        Better::Higher => Some(metric.value),
-        Better::Lower => Some(1.0 - metric.value),
+    of_likeness(metrics).map(|metric| match metric.better {
+        Some(Better::Lower) => 1.0 - metric.value,
+        _ => metric.value,
     })
 }
 
