@@ -55,11 +55,7 @@ impl Session for ClosureSession {
         Ok(Vec::new())
     }
 
-    fn call_from_host(
-        &mut self,
-        binding: usize,
-        _: &[HostTensor],
-    ) -> Result<(Vec<HostTensor>, Stages), CaseFailure> {
+    fn call_from_host(&mut self, binding: usize, _: &[HostTensor]) -> Result<(Vec<HostTensor>, Stages), CaseFailure> {
         let begin = Instant::now();
         self.run(binding)?;
         let stages = Stages { to_device: Duration::ZERO, compute: begin.elapsed(), to_host: Duration::ZERO };

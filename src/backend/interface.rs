@@ -2,7 +2,6 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
-use std::hint::black_box;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
@@ -125,6 +124,19 @@ pub trait Session {
     /// # Errors
     /// The runtime fails, or an output has an element type that the host does not know.
     fn outputs(&mut self, binding: usize) -> Result<Vec<HostTensor>, CaseFailure>;
+    /// Takes a batch of inputs and then `count` tokens after it, and returns how likely the model holds each of them to be. The
+    /// tokens are `text`, i64 `[batch, count]`, or without a text the likeliest ones.
+    ///
+    /// # Errors
+    /// `unsupported` if the session does not make one token after the other; the runtime fails.
+    fn follow(
+        &mut self,
+        _inputs: &[HostTensor],
+        _text: Option<&HostTensor>,
+        _count: usize,
+    ) -> Result<Vec<NextTokens>, CaseFailure> {
+        Err(CaseFailure::unsupported("the session makes no tokens one after the other"))
+    }
     /// One call from host to host: replaces the binding's inputs, computes, and copies the outputs to the host. The default
     /// counts that copy as a part of the computation.
     ///
@@ -162,6 +174,15 @@ pub trait Session {
             ..Placement::default()
         }
     }
+}
+
+/// The next token of each row of a batch.
+#[derive(Clone, Debug, PartialEq)]
+pub struct NextTokens {
+    /// The token with the largest logit.
+    pub likeliest: Vec<i64>,
+    /// The negative logarithm of the probability of the token that is taken.
+    pub losses: Vec<f64>,
 }
 
 /// The parts of a call from host to host. Each ends when the device is idle.

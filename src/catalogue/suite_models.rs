@@ -62,7 +62,7 @@ pub fn add_models_of_suite(catalogue: &mut Vec<Entry>, suite: &mut Suite) -> Res
 /// # Errors
 /// The name is no part of an id, or an input or output is not written as `x:f32[batch,64]`.
 fn model_of_code(table: &SuiteModel) -> Result<Entry> {
-    let SuiteModel { name, inputs, outputs, reference, family, modality, .. } = table;
+    let SuiteModel { name, inputs, outputs, reference, family, modality, judge, .. } = table;
     let of_model = || format!("model {name:?}");
     check_component(name).with_context(of_model)?;
     let specs = |texts: &[String]| texts.iter().map(|text| text.parse()).collect::<Result<Vec<TensorSpec>>>();
@@ -81,6 +81,7 @@ fn model_of_code(table: &SuiteModel) -> Result<Entry> {
         sequence_lengths: Vec::new(),
         tolerance: Tolerance::default(),
         dtype: Dtype::F32,
+        judge: *judge,
         data_source: DataSource::Synthetic,
         origin: Origin::Files { onnx: None, torchscript: None, reference: reference.clone(), quantization: None },
     };
@@ -135,7 +136,7 @@ fn add_models_with_paths(catalogue: &mut Vec<Entry>, suite: &mut Suite) -> Resul
         {
             table.name = format!("my-{}", table.name);
         }
-        let SuiteModel { name, variant, path, family, modality, .. } = &*table;
+        let SuiteModel { name, variant, path, family, modality, judge, .. } = &*table;
         let Some(path) = path else { continue };
         let variant = variant.as_deref().unwrap_or(ORIGINAL);
         let check = || {
@@ -157,6 +158,7 @@ fn add_models_with_paths(catalogue: &mut Vec<Entry>, suite: &mut Suite) -> Resul
         if let Ok(model) = &mut model {
             model.family = family.clone().unwrap_or_else(|| model.family.clone());
             model.modality = modality.clone().unwrap_or_else(|| model.modality.clone());
+            model.judge = judge.or(model.judge);
             let first = catalogue.iter().find(|entry| entry.name == *name && entry.variant == ORIGINAL);
             if let Some(Entry { model: Ok(first), place: Place::Suite, .. }) = first {
                 inherit_inputs(model, first);

@@ -10,7 +10,7 @@ use super::report::{resolution, variants_of};
 use super::verify;
 use crate::definition::Status;
 use crate::harness::{self, Purpose, Request};
-use crate::history::{RESULTS, THROUGHPUT, write_whole};
+use crate::history::{METRICS, RESULTS, THROUGHPUT, write_whole};
 use crate::paths::Paths;
 use crate::report::{Format, records};
 use crate::run_data::Record;
@@ -95,7 +95,7 @@ pub fn run_and_show(
     write_whole(&markdown, records::render(records, &[], &resolution, Format::Markdown).as_bytes())?;
     print!("{}", records::render(records, &[], &resolution, Format::Table));
     for model in models_with_variants(records) {
-        print!("\n{}", variants_of(records, &model, paths)?);
+        print!("\n{}", variants_of(&converted.reported, &model, paths)?);
     }
     let [page, index] = converted.write_pages(&reports, paths)?;
     let html = paths.criterion().join("report/index.html");
@@ -106,7 +106,9 @@ pub fn run_and_show(
         ("HTML", &page),
         ("all runs", &index),
     ];
-    for (name, path) in files.into_iter().chain(html.is_file().then_some(("Criterion HTML", &html))) {
+    let metrics = folder.join(METRICS);
+    let metrics = metrics.is_file().then_some(("metrics", &metrics));
+    for (name, path) in files.into_iter().chain(metrics).chain(html.is_file().then_some(("Criterion HTML", &html))) {
         println!("{name:<15}{}", path.display());
     }
     Ok((finished.exit_code, converted.reported.records))

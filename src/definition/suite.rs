@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 use super::case::{Boundary, Phase, TimedOn, usable_name};
 use super::data_source::DataSource;
 use super::dtype::Dtype;
+use super::judge::Judge;
 use super::names::parse_device;
 
 /// Which cases to run, and how much to measure of each. Read from `models/suites/<name>.toml` or a file of the user.
@@ -91,6 +92,8 @@ pub struct SuiteModel {
     pub family: Option<String>,
     /// The modality, for a model with a path.
     pub modality: Option<String>,
+    /// How the answers to samples are judged, for a model with a path.
+    pub judge: Option<Judge>,
     pub batch_sizes: Option<Vec<usize>>,
     pub phases: Option<Vec<Phase>>,
     pub seq_lens: Option<Vec<usize>>,

@@ -8,8 +8,8 @@ use indexmap::IndexMap;
 use super::arguments::Selection;
 use crate::catalogue::{ALL, Entry, Place, find_name, is_chosen, is_named, table_of};
 use crate::definition::{
-    AUTO, Boundary, Case, CaseFailure, DataSource, Dtype, Model, Origin, PREFERRED, Phase, Status, Suite, SuiteModel, TimedOn,
-    own_dtype,
+    AUTO, Boundary, Case, CaseFailure, DataSource, Dtype, Model, Origin, PREFERRED, Phase, Status, Suite, SuiteModel,
+    TimedOn, own_dtype,
 };
 use crate::texts::Texts;
 
@@ -334,6 +334,7 @@ mod tests {
             tolerance: Tolerance::default(),
             dtype: Dtype::F32,
             data_source: DataSource::Synthetic,
+            judge: None,
             origin: Origin::Files { onnx: None, torchscript: None, reference: None, quantization: None },
         };
         Entry { name: name.into(), variant: ORIGINAL.into(), hub_id: None, place: Place::Zoo, model: Ok(model) }

@@ -1,8 +1,10 @@
 //! A worker process: does its job for the cases of one backend and device.
 
+mod answers;
 mod arm;
 mod case_outcome;
 mod evaluation;
+mod following;
 mod loaded_case;
 mod measure;
 mod parent;
