@@ -8,7 +8,7 @@ mod duel;
 mod history_arguments;
 mod import;
 mod models;
-mod own_crate;
+mod package_bench;
 mod prepare;
 mod report;
 mod run;
@@ -17,7 +17,7 @@ mod store;
 mod variants;
 mod verify;
 
-pub use own_crate::Harness;
+pub use package_bench::Harness;
 
 use std::process::ExitCode;
 
