@@ -102,5 +102,6 @@ pub use backend::{Backend, DeviceReport, LoadRequest, Placement, Session, Stages
 pub use cli::Harness;
 pub use definition::{CaseFailure, Dimension, Dtype, ElementType, Model, Phase, Sizes, Status, SuiteModel, TensorSpec};
 pub use fixture::{Artifacts, HostTensor as Tensor, PartFiles, TensorData};
+pub use harness::Answer;
 pub use history::{History, Run};
 pub use run_data::Record;

@@ -30,4 +30,4 @@ pub use protocol::{
 };
 pub use run::{FinishedRun, run};
 pub use supervisor::{Interrupted, is_interrupted, is_interrupted_with, own_executable, wait_for};
-pub use worker::run_arm;
+pub use worker::{Answer, Scorer, register_scorers, run_arm};

@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use super::answers::{self, Vocabulary};
 use super::following::{self, Following, stacked};
+use super::scores;
 use crate::backend::Session;
 use crate::definition::{Case, CaseFailure, Dimension, Judge, Model, Phase, TensorSpec};
 use crate::fixture::{HostTensor, Label, Sample, Samples, TensorData};
@@ -68,6 +69,7 @@ pub fn answer_samples(session: &mut dyn Session, item: &WorkItem, folder: &RunFo
                 Some(following) => following.add(session, &batch, &judging.vocabulary, &mut evaluation)?,
                 None => {
                     let (_, outputs) = run_batch(session, case.batch_size, &batch)?;
+                    scores::add(&mut evaluation, &model.name, case.batch_size, &batch, &outputs)?;
                     judging.add(&outputs, &batch, count, &mut evaluation)?;
                 }
             }
