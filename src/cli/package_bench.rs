@@ -150,7 +150,7 @@ impl Harness {
         ensure!(!models.is_empty(), "the harness has no model: add some with `.model(…)`");
         let own = engines.iter().map(|(name, _)| name.clone());
         let backends =
-            backends.unwrap_or_else(|| own.chain(registry::features().into_iter().map(str::to_owned)).collect());
+            backends.unwrap_or_else(|| own.chain(registry::built().into_iter().map(str::to_owned)).collect());
         let closures: &'static Closures = Box::leak(Box::new(Closures(closures)));
         engines.push((CLOSURE.into(), Box::new(closures)));
         registry::register(engines)?;

@@ -82,7 +82,7 @@ impl<'a> SuitesOfFiles<'a> {
         let stem = file.file_stem().unwrap_or_default().to_string_lossy();
         let name = self.name.get_or_insert_with(|| usable_name(stem.split('.').next().unwrap_or_default()));
         let model = SuiteModel { path: Some(file.to_owned()), ..SuiteModel::from(name.as_str()) };
-        let backends = registry::features().into_iter().map(str::to_owned).collect();
+        let backends = registry::built().into_iter().map(str::to_owned).collect();
         let suite = Suite { models: vec![model], ..Suite::new(name, backends) };
         let folder = self.paths.duels().join("files");
         let text = toml::to_string(&suite)?;
