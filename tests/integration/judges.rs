@@ -6,7 +6,7 @@ use safetensors::Dtype;
 use safetensors::tensor::TensorView;
 use serde_json::Value;
 
-use crate::support::{Run, Workplace};
+use crate::support::{Run, Workplace, has_onnxruntime};
 
 /// The metrics of the latest run.
 fn metrics(workplace: &Workplace) -> Vec<Metric> {
@@ -152,9 +152,11 @@ fn files_of_users_are_judged_by_what_they_are_and_by_what_is_said_of_them() {
 }
 
 #[test]
-#[cfg(feature = "tch")]
-fn labels_of_an_embedding_are_groups() {
-    let workplace = Workplace::new(&["bert-small"], &["tch"], &[4]);
+fn labels_of_an_embedding_are_groups_and_decide_what_is_recommended() {
+    if !has_onnxruntime() {
+        return;
+    }
+    let workplace = Workplace::new(&["bert-small"], &["ort"], &[4]);
     // Three of each group have the same tokens, but for the last group, of which no two have.
     let tokens = |sample: i64| (0..32).map(move |place| if sample < 15 { sample / 3 * 7 } else { sample * 5 } + place);
     write(
@@ -166,20 +168,28 @@ fn labels_of_an_embedding_are_groups() {
             ("label", Dtype::I64, &[18], integers((0..18).map(|sample| sample / 3))),
         ],
     );
-    let source = ["--data-source", "recorded:groups.safetensors", "--dtype", "f32,bf16", "--iterations", "10"];
-    workplace.inferbench(&[&["run", "--noplot", "--model", "bert-small"][..], &source].concat()).finish().with_code(0);
+    let source = ["--data-source", "recorded:groups.safetensors", "--variant", "original,int8-static"];
+    let finished =
+        workplace.inferbench(&[&["run", "--noplot", "--model", "bert-small"][..], &source].concat()).finish();
+    let finished = finished.with_code(0);
     let metrics = metrics(&workplace);
-    let [original, bf16] = ["f32", "bf16"].map(|dtype| {
-        let records = workplace.records();
-        let record = records.into_iter().find(|record| record.dtype.name() == dtype).unwrap();
+    let [original, int8] = ["original", "int8-static"].map(|variant| {
+        let record = workplace.records().into_iter().find(|record| record.variant == variant).unwrap();
         assert_eq!((record.accuracy, record.data_source.as_deref()), (None, Some("groups")));
         metric(&metrics, &record.case_id, "retrieval_at_1").clone()
     });
     assert!(original.value >= 15.0 / 18.0 && original.compared_with.is_none(), "{original:?}");
-    assert_eq!((original.samples, bf16.samples), (18, 18));
-    let change = metric(&metrics, &bf16.case_id, "retrieval_at_1_change");
-    assert!((change.value - (bf16.value - original.value)).abs() < 1e-12, "{change:?}");
+    assert_eq!((original.samples, int8.samples), (18, 18));
+    let change = metric(&metrics, &int8.case_id, "retrieval_at_1_change");
+    assert!((change.value - (int8.value - original.value)).abs() < 1e-12, "{change:?}");
     assert_eq!(change.compared_with.as_deref(), Some(original.case_id.as_str()));
+    // Eighteen samples cannot show that a point was kept.
+    for part in ["quality is the retrieval at 1 on groups", " open ", "retrieval at 1 change"] {
+        assert!(finished.stdout.contains(part), "no {part:?} in {}", finished.stdout);
+    }
+    let half = ["report", "--variants", "bert-small", "--accuracy-loss", "30%"];
+    let allowed = workplace.inferbench(&half).finish().with_code(0).stdout;
+    assert!(allowed.contains(" kept "), "{allowed}");
 }
 
 #[test]
