@@ -145,6 +145,14 @@ fn files_of_users_are_judged_by_what_they_are_and_by_what_is_said_of_them() {
         tables.flat_map(|table| table["rows"].as_array().unwrap()).any(|row| row["metrics"][0]["better"].is_null())
     );
 
+    // What is said is not supposed only.
+    workplace.write("models/exported/vectors.toml", "judge = 'boxes'");
+    let run = ["run", "--noplot", "--model", "vectors", "--variant", "all", "--iterations", "10"];
+    workplace.inferbench(&run).finish().with_code(0);
+    let message = workplace.record("vectors/candle-cpu-f32/2").message.unwrap_or_default();
+    let misfit = "its answers were not evaluated: the outputs have no boxes with a score per class; there are [2, 2]";
+    assert!(message.contains(misfit), "{message}");
+
     workplace.write("models/exported/vectors.toml", "judge = 'taste'");
     let refused = workplace.inferbench(&["models", "--model", "vectors"]).finish();
     let said = refused.stdout + &refused.stderr;

@@ -1,19 +1,19 @@
 //! The evaluation of a model that makes tokens: it reads a text after each prompt, or says what it hears in a sound.
 
+use super::answers::add_transcripts;
+use super::vocabulary::Vocabulary;
 use crate::backend::{NextTokens, Session};
-use crate::definition::{CaseFailure, DataSource, Dimension, Judge, Model, TensorSpec};
+use crate::definition::{CaseFailure, DataSource, Dimension, Judge, Model, SEQUENCE, TensorSpec};
 use crate::fixture::{HostTensor, Label, Sample, Samples, TensorData, seeded_text};
 use crate::harness::protocol::WorkItem;
 use crate::run_data::{Evaluation, Judged, ReadText};
-
-use super::answers::{Vocabulary, add_transcripts};
 
 /// Seeded samples that a generative model answers: each takes as many calls as there are tokens.
 const MOST_SEEDED: usize = 32;
 /// The most tokens of a text that are read, or of a sound that are made.
 const MOST_TOKENS: usize = 448;
 /// The most seeded tokens that are read.
-const MOST_SEEDED_TOKENS: usize = 32;
+const MOST_SEEDED_TOKENS: usize = 16;
 
 /// How many of the samples are evaluated.
 pub fn count(model: &Model, samples: &Samples) -> usize {
@@ -136,7 +136,7 @@ fn vocabulary_of(model: &Model) -> u64 {
 fn check_prompts(model: &Model, inputs: &[HostTensor], sequence: Option<usize>) -> Result<(), CaseFailure> {
     for (spec, input) in model.inputs.iter().zip(inputs) {
         for (dimension, &size) in spec.shape.iter().zip(&input.shape).skip(1) {
-            let is_sequence = *dimension == Dimension::Symbol(crate::definition::SEQUENCE.into());
+            let is_sequence = *dimension == Dimension::Symbol(SEQUENCE.into());
             if let Some(length) = sequence.filter(|length| is_sequence && *length != size) {
                 return Err(CaseFailure::unsupported(format!(
                     "`input.{}` of the samples has rows of {size} tokens, and those of the case have {length}: `--seq-lens {size}` \

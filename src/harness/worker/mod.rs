@@ -2,6 +2,7 @@
 
 mod answers;
 mod arm;
+mod boxes;
 mod case_outcome;
 mod evaluation;
 mod following;
@@ -9,6 +10,7 @@ mod loaded_case;
 mod measure;
 mod parent;
 mod verification;
+mod vocabulary;
 
 pub use arm::run_arm;
 pub use case_outcome::unwinding;
