@@ -17,7 +17,7 @@ pub struct Vocabulary {
     /// The token that stands for nothing, in connectionist temporal classification.
     blank: i64,
     /// The tokens that end a text.
-    ends: Vec<i64>,
+    pub ends: Vec<i64>,
 }
 
 impl Vocabulary {
