@@ -211,7 +211,11 @@ impl<R: Runtime, G: Generator<R>> Session for GenerationSession<R, G> {
     }
 
     /// A call of `prefill` goes from the inputs on the host to the first token on the host.
-    fn call_from_host(&mut self, binding: usize, inputs: &[HostTensor]) -> Result<Stages, CaseFailure> {
+    fn call_from_host(
+        &mut self,
+        binding: usize,
+        inputs: &[HostTensor],
+    ) -> Result<(Vec<HostTensor>, Stages), CaseFailure> {
         if self.phase == Phase::Decode {
             return Err(CaseFailure::unsupported(
                 "a step of decode takes its token from the step before, on the device",
@@ -224,9 +228,9 @@ impl<R: Runtime, G: Generator<R>> Session for GenerationSession<R, G> {
         let (_, state) = self.prefill(binding)?;
         self.runtime.sync()?;
         let computed = Instant::now();
-        black_box(self.runtime.download(&state.tokens)?);
+        let tokens = black_box(self.runtime.download(&state.tokens)?);
         let to_host = computed.elapsed();
-        Ok(Stages { to_device: uploaded - begin, compute: computed - uploaded, to_host })
+        Ok((vec![tokens], Stages { to_device: uploaded - begin, compute: computed - uploaded, to_host }))
     }
 
     fn compilation(&self) -> Option<Duration> {

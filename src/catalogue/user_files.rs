@@ -11,7 +11,7 @@ use serde::de::DeserializeOwned;
 use super::decoders::as_language_model;
 use super::packaged::read_packaged;
 use super::recorded_tensors::reference_of;
-use super::usual_sizes::with_usual_values;
+use super::usual_sizes::{with_batch_of_states, with_usual_values};
 use crate::definition::{
     ANY_SHAPE, BATCH, DataSource, Dimension, Dtype, ElementType, Generation, Judge, Model, Origin, PhasePlan,
     SuiteModel, TensorSpec, Tolerance, check_component, whole, with_dimensions,
@@ -146,7 +146,7 @@ pub fn read_files(name: &str, variant: &str, files: &[PathBuf], packaged: &[Mode
     );
     let inputs = match (sidecar.inputs, &summary) {
         (Some(inputs), _) => inputs,
-        (None, Some(summary)) => summary.inputs.iter().cloned().map(with_usual_values).collect(),
+        (None, Some(summary)) => with_batch_of_states(summary.inputs.iter().cloned().map(with_usual_values).collect()),
         (None, None) => inputs_of_archive(graph)?,
     };
     let own_outputs = summary.as_ref().map(|summary| summary.outputs.clone()).unwrap_or_default();

@@ -27,7 +27,8 @@ pub struct Model {
     pub phases: Vec<PhasePlan>,
     /// How a generative model makes tokens.
     pub generation: Option<Generation>,
-    /// Lengths for which there is a reference; empty for a model without a sequence dimension.
+    /// Lengths for which there is a reference; empty for a model without a sequence dimension. In a case that times texts these
+    /// are the lengths into which the texts are sorted.
     pub sequence_lengths: Vec<usize>,
     pub tolerance: Tolerance,
     /// The dtype that the files compute in. Other dtypes are made from f32 only.

@@ -14,7 +14,7 @@ use super::metrics;
 use super::ranking::{Entry, best_of};
 use super::selection::{Measured, NamedMachine, ReportedRun, Shown};
 use super::trend::{TrendPoint, trend};
-use crate::backend::registry::ENTRIES;
+use crate::backend::registry;
 use crate::compare::Noise;
 use crate::definition::{BenchmarkId, Status};
 
@@ -48,8 +48,8 @@ pub struct Payload {
     rule: &'static str,
     /// All measurements of the cases, run by run.
     trend: Vec<TrendPoint>,
-    /// The colour of each backend of the registry on white, and its lighter form on black.
-    colours: Vec<(&'static str, [&'static str; 2])>,
+    /// The colour of each backend on white, and its lighter form on black.
+    colours: Vec<(String, [&'static str; 2])>,
 }
 
 impl Payload {
@@ -75,6 +75,8 @@ impl Payload {
                 "is_default": column.is_default || column.name == STATUS,
             })
         };
+        let backends = shown.cases.iter().map(|case| case.record.backend.as_str());
+        let colours = registry::colours(backends).into_iter();
         let names = metrics::names(shown.cases.iter().flat_map(|case| case.metrics.iter().copied()));
         let of_metric =
             |name: &&str| json!({ "name": name, "title": metrics::title(name), "is_number": true, "is_default": true });
@@ -88,7 +90,7 @@ impl Payload {
             matrix: matrix(shown, &entries),
             rule: RULE,
             trend: trend(shown, known.noise),
-            colours: ENTRIES.iter().map(|entry| (entry.name, entry.colour)).collect(),
+            colours: colours.map(|(name, colour)| (name.to_owned(), colour)).collect(),
         }
     }
 }

@@ -30,6 +30,7 @@ mod selftest;
 mod store;
 mod support;
 mod threads;
+mod timed_samples;
 mod user_models;
 mod variants;
 mod zoo;

@@ -22,7 +22,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::compare::{Noise, RatioInterval, Verdict};
-use crate::definition::{Boundary, ORIGINAL, Phase, Status};
+use crate::definition::{Boundary, ORIGINAL, Phase, Status, TimedOn};
 use crate::run_data::{Metric, Record};
 
 /// The quantity that the recommended variant is to be best at.
@@ -73,6 +73,7 @@ pub struct VariantTable {
     pub phase: Phase,
     pub sequence_length: Option<usize>,
     pub boundary: Boundary,
+    pub timed_on: TimedOn,
     pub batch_size: usize,
     pub goal: Goal,
     pub accuracy_loss: f64,

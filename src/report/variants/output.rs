@@ -8,7 +8,7 @@ use serde::Serialize;
 use super::quality::{LEAST_AGREEMENT, LEAST_COSINE, labelled_change, labelled_metric, likeness};
 use super::{Differences, Goal, Measure, Row, VariantTable, Variants};
 use crate::compare::{RatioInterval, is_like};
-use crate::definition::{Boundary, Dtype, ORIGINAL, Phase};
+use crate::definition::{Boundary, Dtype, ORIGINAL, Phase, TimedOn};
 use crate::report::columns::{P50, RecordColumn, change_in_points};
 use crate::report::metrics::{self, names};
 use crate::report::numbers::{latency, megabytes, percent, plural, three_digits};
@@ -70,6 +70,7 @@ pub fn title(table: &VariantTable, variants: &Variants) -> String {
         Some(table.model.clone()),
         table.sequence_length.map(|length| format!("sequence length {length}")),
         (table.phase != Phase::Forward).then(|| table.phase.to_string()),
+        (table.timed_on != TimedOn::Seeded).then(|| table.timed_on.to_string()),
         (table.boundary != Boundary::Compute).then(|| table.boundary.to_string()),
         Some(format!("batch {}", table.batch_size)),
         has_machines.then(|| format!("host {}", table.host_id)),

@@ -6,19 +6,19 @@ use super::choice::{choose, compare_times, mark_front};
 use super::output::{notes, sentence};
 use super::repeated::{Repeated, samples_of};
 use super::{Differences, Measure, Options, Recommendation, Row, VariantTable, own_memory, rate};
-use crate::definition::{Boundary, Dtype, ORIGINAL, Phase, Status};
+use crate::definition::{Boundary, Dtype, ORIGINAL, Phase, Status, TimedOn};
 use crate::report::metrics::metrics_of;
 use crate::run_data::{Metric, Record};
 
-/// Host, boundary, phase, sequence length and batch size.
-type Work<'a> = (&'a str, Boundary, Phase, Option<usize>, usize);
+/// Host, inputs, boundary, phase, sequence length and batch size.
+type Work<'a> = (&'a str, TimedOn, Boundary, Phase, Option<usize>, usize);
 
-/// The tables in the order of host, boundary, phase, sequence length and batch size.
+/// The tables in the order of host, inputs, boundary, phase, sequence length and batch size.
 pub fn tables(cases: Vec<Repeated<'_>>, metrics: &[Metric], options: &Options) -> Vec<VariantTable> {
     let mut works: BTreeMap<Work<'_>, Vec<Repeated<'_>>> = BTreeMap::new();
     for case in cases {
-        let Record { host_id, boundary, phase, sequence_length, batch_size, .. } = case.newest;
-        works.entry((host_id, *boundary, *phase, *sequence_length, *batch_size)).or_default().push(case);
+        let Record { host_id, timed_on, boundary, phase, sequence_length, batch_size, .. } = case.newest;
+        works.entry((host_id, *timed_on, *boundary, *phase, *sequence_length, *batch_size)).or_default().push(case);
     }
     works.into_values().filter_map(|cases| table(&cases, metrics, options)).collect()
 }
@@ -77,6 +77,7 @@ fn table(cases: &[Repeated<'_>], metrics: &[Metric], options: &Options) -> Optio
         phase: first.phase,
         sequence_length: first.sequence_length,
         boundary: first.boundary,
+        timed_on: first.timed_on,
         batch_size: first.batch_size,
         goal: options.goal,
         accuracy_loss: options.accuracy_loss,
