@@ -6,7 +6,7 @@ use safetensors::Dtype;
 use safetensors::tensor::TensorView;
 use serde_json::Value;
 
-use crate::support::{Run, Workplace, has_onnxruntime};
+use crate::support::{Run, Workplace, data_folder, has_onnxruntime};
 
 /// The metrics of the latest run.
 fn metrics(workplace: &Workplace) -> Vec<Metric> {
@@ -234,6 +234,25 @@ fn a_recorded_text_has_the_same_perplexity_on_every_backend() {
     workplace.inferbench(&other_length).finish().with_code(0);
     let message = workplace.records()[0].message.clone().unwrap();
     assert!(message.contains("`--seq-lens 32` measures the length of the samples"), "{message}");
+}
+
+#[test]
+#[cfg(feature = "text")]
+fn a_decoder_reads_the_texts_of_a_file() {
+    let workplace = Workplace::new(&["llama-small"], &["candle"], &[2]);
+    let folder = workplace.path("models/zoo/llama-small");
+    std::fs::copy(data_folder().join("tokenizer.json"), folder.join("tokenizer.json")).unwrap();
+    let long = ["we made it. ", "some of them look. ", "the water was. "].map(|words| words.repeat(12));
+    workplace.write("texts.txt", long.join("\n") + "\nSome of them look.\n");
+    let run = ["run", "--noplot", "--model", "llama-small", "--iterations", "10", "--phase", "decode"];
+    let finished = workplace.inferbench(&[&run[..], &["--text", "texts.txt"]].concat()).finish().with_code(0);
+    let found = metrics(&workplace);
+    let perplexity = metric(&found, "llama-small-seq32-decode/candle-cpu-f32/2", "perplexity");
+    assert!(perplexity.samples == 3 && perplexity.compared_with.is_none(), "{perplexity:?}");
+    assert!(perplexity.better.is_some() && (50.0..20_000.0).contains(&perplexity.value), "{perplexity:?}");
+    finished.saying(&["left out: text 4 has", "32 of them are the prompt, and nothing follows"]);
+    let timed = [&run[..], &["--text", "texts.txt", "--time-on", "samples"]].concat();
+    workplace.inferbench(&timed).finish().with_code(2).saying(&["llama-small makes tokens"]);
 }
 
 #[test]

@@ -55,12 +55,10 @@ impl Following {
         WorkItem { case, model, .. }: &WorkItem,
         samples: &Samples,
     ) -> Result<Self, CaseFailure> {
-        let mut labels = 0;
-        if let Samples::Recorded { inputs, labels: all, .. } = samples {
+        if let Samples::Recorded { inputs, .. } = samples {
             check_prompts(model, inputs, case.sequence_length)?;
-            let lengths = all.iter().map(|label| if let Label::Tokens(tokens) = label { tokens.len() } else { 0 });
-            labels = lengths.max().unwrap_or(0);
         }
+        let labels = samples.longest_text();
         let steps = session.calls_in_a_row().max(1);
         let tokens = match (model.judged_by(), labels) {
             (Judge::Text, 0) => steps.min(MOST_SEEDED_TOKENS),
