@@ -37,6 +37,6 @@ pub const DEBUG: &str = "INFERBENCH_RUNTIME_LOGS";
 pub use availability::{Registry, answer_probe, asked_by_probe, tried_devices};
 pub use closure::Closures;
 pub use failure::caught;
-pub use interface::{Backend, DeviceReport, LoadRequest, NextTokens, Placement, Session, Stages, Trace};
+pub use interface::{Backend, Continuation, DeviceReport, LoadRequest, NextTokens, Placement, Session, Stages, Trace};
 pub use null::NullSession;
 pub use registry::{NULL, find};

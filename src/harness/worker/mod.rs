@@ -2,6 +2,7 @@
 
 mod answers;
 mod arm;
+mod boxes;
 mod case_outcome;
 mod evaluation;
 mod following;
@@ -10,6 +11,7 @@ mod measure;
 mod parent;
 mod scores;
 mod verification;
+mod vocabulary;
 
 pub use arm::run_arm;
 pub use case_outcome::unwinding;
