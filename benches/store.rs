@@ -193,7 +193,7 @@ fn write_run(root: &Path, run: usize, calls: &[Vec<Vec<u64>>]) -> Result<()> {
         new.append_calls(&record.case_id, samples, None)?;
         records.push(record);
     }
-    new.publish(&manifest, &records, &Distributions::new(Default::default()), false)?;
+    new.publish(&manifest, &records, &[], &Distributions::new(Default::default()), false)?;
     Ok(())
 }
 

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use super::interface::LoadRequest;
-use crate::definition::{CaseFailure, Dtype, ElementType, Model, Origin, Part, Phase};
+use crate::definition::{CaseFailure, Dtype, Model, Origin, Part, Phase};
 
 #[derive(Clone, Copy, strum::Display)]
 pub(super) enum Format {
@@ -28,10 +28,6 @@ pub(super) fn check_artifact(model: &Model, dtype: Dtype, dtypes: &[Dtype], form
     };
     if let Some(missing) = missing {
         return Err(CaseFailure::unsupported(missing));
-    }
-    if let Some(input) = model.parts.iter().flat_map(|part| &part.inputs).find(|it| it.dtype == ElementType::F16) {
-        let name = &input.name;
-        return Err(CaseFailure::unsupported(format!("input {name:?} is f16, and there are no f16 inputs yet")));
     }
     if !dtypes.contains(&dtype) {
         let names = names(dtypes);

@@ -2,7 +2,11 @@
 //!
 //! Each backend converts its library's errors with [`classify`] in a `From` of its own, so that `?` is enough.
 
+use std::any::Any;
+use std::cell::Cell;
 use std::fmt::Display;
+use std::panic::{AssertUnwindSafe, catch_unwind, set_hook, take_hook};
+use std::sync::Once;
 
 use crate::definition::{CaseFailure, Status};
 
@@ -44,6 +48,32 @@ pub(super) fn classify(error: impl Display) -> CaseFailure {
         Status::Failed
     };
     CaseFailure::new(status, message)
+}
+
+thread_local! {
+    /// Whether a panic of this thread becomes a failure that says what happened.
+    static IS_CAUGHT: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Runs code of a library that may panic. A panic is the error, and is not reported on standard error, unless `RUST_BACKTRACE` asks
+/// for that.
+///
+/// # Errors
+/// The code panicked, with this.
+pub fn caught<T>(action: impl FnOnce() -> T) -> Result<T, Box<dyn Any + Send>> {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        let report = take_hook();
+        set_hook(Box::new(move |panic| {
+            if !IS_CAUGHT.get() || std::env::var_os("RUST_BACKTRACE").is_some() {
+                report(panic);
+            }
+        }));
+    });
+    let before = IS_CAUGHT.replace(true);
+    let result = catch_unwind(AssertUnwindSafe(action));
+    IS_CAUGHT.set(before);
+    result
 }
 
 /// The chain of an error in one line: the first link says where, the last says what.

@@ -13,7 +13,9 @@ use std::time::{Duration, Instant};
 
 use super::generation::{GenerationSession, Generator};
 use super::interface::{LoadRequest, Placement, Session, Stages};
-use crate::definition::{BATCH, CaseFailure, Dimension, Generation, Model, Part, Phase, TensorSpec, value_name};
+use crate::definition::{
+    BATCH, CaseFailure, Dimension, ElementType, Generation, Model, Part, Phase, TensorSpec, value_name,
+};
 use crate::fixture::{HostTensor, TensorData};
 use crate::onnx::{BIAS, BRANCH, KEPT, MASKS, PLACES, POSITIONS, made_inputs};
 
@@ -242,6 +244,15 @@ impl<G> GraphGenerator<G> {
         self.graphs.values().flat_map(|wired| &wired.inputs).any(|input| **input == *name)
     }
 
+    /// The type that the first part takes a value of that name in.
+    fn element_type(&self, name: &str) -> ElementType {
+        let takes = |(part, input): &(&Part, &TensorSpec)| {
+            self.model.generation.as_ref().is_some_and(|own| own.value_of(&part.name, &input.name) == name)
+        };
+        let mut inputs = self.model.parts.iter().flat_map(|part| part.inputs.iter().map(move |input| (part, input)));
+        inputs.find(takes).map_or(ElementType::F32, |(_, input)| input.dtype)
+    }
+
     fn run_phase<R: Runtime<Graph = G>>(
         &mut self,
         runtime: &R,
@@ -275,7 +286,8 @@ impl<R: Runtime> Generator<R> for GraphGenerator<R::Graph> {
             made.filter(|(name, _)| self.reads(name)).map(|(name, shape)| (name.into(), shape)).collect::<Vec<_>>()
         };
         let upload = |(name, shape): &(Name, Vec<usize>), phase, from| -> Result<(Name, R::Value), CaseFailure> {
-            Ok((name.clone(), runtime.upload(&made_value(name, shape.clone(), phase, from))?))
+            let value = made_value(name, shape.clone(), phase, from).for_input(self.element_type(name));
+            Ok((name.clone(), runtime.upload(&value)?))
         };
         let mut values = Values::new();
         for (input, tensor) in self.model.inputs.iter().zip(inputs).filter(|(input, _)| self.reads(&input.name)) {

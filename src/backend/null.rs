@@ -47,10 +47,6 @@ impl Session for NullSession {
         Ok(())
     }
 
-    fn sync(&mut self) -> Result<(), CaseFailure> {
-        Ok(())
-    }
-
     fn outputs(&mut self, binding: usize) -> Result<Vec<HostTensor>, CaseFailure> {
         Ok(self.bound[binding][..1].to_vec())
     }

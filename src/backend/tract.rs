@@ -145,6 +145,9 @@ impl Runtime for TractRuntime {
         let view = value.try_as_plain_ram()?;
         let data: TensorData = match value.datum_type() {
             DatumType::F32 => view.as_slice::<f32>()?.to_vec().into(),
+            DatumType::F16 => {
+                view.as_slice::<half::f16>()?.iter().map(|value| value.to_f32()).collect::<Vec<_>>().into()
+            }
             DatumType::F64 => view.as_slice::<f64>()?.to_vec().into(),
             DatumType::I32 => view.as_slice::<i32>()?.to_vec().into(),
             DatumType::I64 => view.as_slice::<i64>()?.to_vec().into(),
@@ -166,6 +169,7 @@ impl Runtime for TractRuntime {
     }
 
     fn greedy(&self, logits: &TValue) -> Result<TValue, CaseFailure> {
+        let logits = logits.cast_to::<f32>()?;
         let view = logits.try_as_plain_ram()?;
         self.upload(&largest_of_rows(view.as_slice::<f32>()?, logits.shape()))
     }

@@ -4,9 +4,10 @@
 //! the files are. Either way they get the description that packaged decoders have.
 
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail, ensure};
+use serde_json::Value;
 
 use super::usual_sizes::with_usual_values;
 use crate::definition::{
@@ -85,7 +86,7 @@ pub(super) fn as_language_model(
             parameters += if phases.iter().any(is_first) { summary.parameters } else { 0 };
         }
     }
-    let inputs = inputs_of(&parts, &phases, &generation, is_said)?;
+    let inputs = inputs_of(&parts, &phases, &generation, is_said, first_token(file))?;
     let of_positions = |part: &Part| part.inputs.iter().find(|input| input.name == "position_ids")?.below;
     let limit = parts.iter().filter_map(of_positions).min().and_then(|rows| usize::try_from(rows).ok());
     generation.positions = generation.positions.or(limit);
@@ -108,6 +109,21 @@ pub(super) fn as_language_model(
 fn phases_of(prefill: Vec<String>, decode: String) -> Vec<PhasePlan> {
     let plan = |phase, parts| PhasePlan { phase, parts, outputs: Vec::new() };
     vec![plan(Phase::Prefill, prefill), plan(Phase::Decode, vec![decode])]
+}
+
+/// The token that a decoder after an encoder begins with, as the configuration beside the file or its folder `onnx` says;
+/// 0 if there is none.
+fn first_token(file: &Path) -> f64 {
+    let folder = file.parent().unwrap_or(Path::new(""));
+    let above = folder.parent().filter(|_| folder.file_name().is_some_and(|name| name == "onnx"));
+    let said = |path: PathBuf| {
+        let said: Value = serde_json::from_slice(&fs_err::read(path).ok()?).ok()?;
+        let token = said.get("decoder_start_token_id")?;
+        token.get(0).unwrap_or(token).as_f64()
+    };
+    let names = ["generation_config.json", "config.json"];
+    let mut files = [Some(folder), above].into_iter().flatten().flat_map(|folder| names.map(|name| folder.join(name)));
+    files.find_map(said).unwrap_or(0.0)
 }
 
 /// What the names say: a file with caches and logits is a decoder, and so is one of the files of [`file_kind`] that has the
@@ -162,7 +178,13 @@ fn name_lengths_of_caches(part: &mut Part, generation: &Generation) -> Result<()
 ///
 /// # Errors
 /// Nothing gives an input, or what gives it has another shape or type; or nothing gives logits.
-fn inputs_of(parts: &[Part], phases: &[PhasePlan], generation: &Generation, is_said: bool) -> Result<Vec<TensorSpec>> {
+fn inputs_of(
+    parts: &[Part],
+    phases: &[PhasePlan],
+    generation: &Generation,
+    is_said: bool,
+    first_token: f64,
+) -> Result<Vec<TensorSpec>> {
     let mut inputs: Vec<TensorSpec> = Vec::new();
     let mut known: BTreeMap<String, TensorSpec> = BTreeMap::new();
     let mut is_first_part = true;
@@ -191,7 +213,7 @@ fn inputs_of(parts: &[Part], phases: &[PhasePlan], generation: &Generation, is_s
                 let mut given = with_usual_values(TensorSpec { name: value.clone(), ..input.clone() });
                 if is_tokens && !is_first_part {
                     // The decoder of an encoder's text begins with one token.
-                    given.constant = Some(0.0);
+                    given.constant = Some(first_token);
                     given.shape = given.shape.into_iter().take(1).chain([Dimension::Fixed(1)]).collect();
                 }
                 known.insert(value, given.clone());

@@ -1,7 +1,8 @@
 //! The catalogue: the packaged models of `models/zoo`, and the files that a user put into `models/exported`,
 //! `models/trained` or `models/quantized`.
 //!
-//! A folder that has a `model.toml` is a model that `inferbench import` made.
+//! A folder that has a `model.toml` is a model that `inferbench import` made; other folders have the models that they would have
+//! on the command line, such as the encoder and decoder that optimum wrote.
 //! A user's file `<model>[.<variant>].onnx`, `.pt` or `.safetensors` may have a TOML file of the same stem beside it,
 //! which says what the file cannot (see `models/README.md`). A file that cannot be used stays in the catalogue with
 //! the reason, and becomes a record.
@@ -12,9 +13,10 @@ use std::path::{Path, PathBuf};
 use anyhow::{Result, anyhow};
 use fs_err as fs;
 
+use super::named_files::{file_stem, files_below, models_of_paths, split_stem};
 use super::packaged::read_packaged;
 use super::user_files::{MODEL_TOML, files_of, is_model_file, read_files};
-use crate::definition::{CaseFailure, DataSource, Model, ORIGINAL, Origin, check_component, usable_name};
+use crate::definition::{CaseFailure, DataSource, Model, ORIGINAL, Origin, SuiteModel, check_component, usable_name};
 
 /// One variant of a model, or the reason why it cannot be used.
 #[derive(Clone, Debug)]
@@ -75,28 +77,50 @@ pub fn read_catalogue(models_folder: &Path) -> Result<Vec<Entry>> {
     for folder in USER_FOLDERS {
         let mut seen = BTreeSet::new();
         for child in sorted_children(&models_folder.join(folder))? {
-            let imported = child.join(MODEL_TOML);
-            let (path, (mut name, variant)) = if imported.is_file() {
-                let name = usable_name(&child.file_name().unwrap_or_default().to_string_lossy());
-                (imported, (name, ORIGINAL.to_owned()))
-            } else {
-                let is_owned = child.canonicalize().is_ok_and(|path| owned.contains(&path));
-                if !child.is_file() || !is_model_file(&child) || is_owned || !seen.insert(stem(&child)) {
-                    continue;
+            let is_owned = child.canonicalize().is_ok_and(|path| owned.contains(&path));
+            let name_of_folder = || usable_name(&child.file_name().unwrap_or_default().to_string_lossy());
+            let found = if child.join(MODEL_TOML).is_file() {
+                vec![(name_of_folder(), ORIGINAL.to_owned(), child.join(MODEL_TOML))]
+            } else if child.is_dir() && !files_below(&child).is_empty() {
+                match models_of_folder(&child) {
+                    Ok(found) => found,
+                    Err(why) => {
+                        let (name, variant, model) = (name_of_folder(), ORIGINAL.to_owned(), Err(failed(why)));
+                        entries.push(Entry { name, variant, hub_id: None, place: Place::Folder, model });
+                        continue;
+                    }
                 }
-                let names = split_stem(&stem(&child));
-                (child, names)
+            } else if is_model_file(&child) && !is_owned && seen.insert(file_stem(&child)) {
+                let (name, variant) = split_stem(&file_stem(&child));
+                vec![(name, variant, child)]
+            } else {
+                Vec::new()
             };
-            let mut model = read_files(&name, &variant, &files_of(&path), &packaged);
-            if !taken.insert((name.clone(), variant.clone())) {
-                model = Err(anyhow!("{} has the name of another model: rename it", path.display()));
-                name = format!("{name}-{folder}");
+            for (mut name, variant, path) in found {
+                let mut model = read_files(&name, &variant, &files_of(&path), &packaged);
+                if !taken.insert((name.clone(), variant.clone())) {
+                    model = Err(anyhow!("{} has the name of another model: rename it", path.display()));
+                    name = format!("{name}-{folder}");
+                }
+                entries.push(Entry { name, variant, hub_id: None, place: Place::Folder, model: model.map_err(failed) });
             }
-            entries.push(Entry { name, variant, hub_id: None, place: Place::Folder, model: model.map_err(failed) });
         }
     }
     add_derived(&mut entries);
     Ok(entries)
+}
+
+/// Names, variants and files of the models in a folder, such as one that optimum wrote: they are those that the folder has if it is
+/// named on the command line.
+///
+/// # Errors
+/// Two of the files have one name.
+fn models_of_folder(folder: &Path) -> Result<Vec<(String, String, PathBuf)>> {
+    let models = models_of_paths(&[folder.display().to_string()])?.into_iter();
+    let named = models.filter_map(|SuiteModel { name, variant, path, .. }| {
+        Some((name, variant.unwrap_or_else(|| ORIGINAL.to_owned()), path?))
+    });
+    Ok(named.collect())
 }
 
 /// Adds the variants that can be made of users' files, where there is no file with the variant's name.
@@ -121,7 +145,7 @@ pub fn find_name<'a>(written: &str, catalogue: &'a [Entry]) -> Option<&'a str> {
         [hub_id, model].iter().any(|name| name.eq_ignore_ascii_case(written))
     };
     let path = Path::new(written);
-    let stem = if is_model_file(path) { stem(path) } else { String::new() };
+    let stem = if is_model_file(path) { file_stem(path) } else { String::new() };
     let (model, _) = split_stem(&stem);
     find(&|entry| entry.name == written)
         .or_else(|| find(&|entry| entry.name.eq_ignore_ascii_case(written)))
@@ -160,27 +184,9 @@ pub(super) fn sorted_children(folder: &Path) -> Result<Vec<PathBuf>> {
     Ok(children)
 }
 
-pub(super) fn stem(path: &Path) -> String {
-    path.file_stem().unwrap_or_default().to_string_lossy().into_owned()
-}
-
-/// `digits.int8-static` is the variant `int8-static` of `digits`; other characters than Criterion's ids allow become `-`.
-pub(super) fn split_stem(stem: &str) -> (String, String) {
-    match stem.split_once('.') {
-        Some((name, variant)) => (usable_name(name), usable_name(variant)),
-        None => (usable_name(stem), ORIGINAL.into()),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_stem_names_model_and_variant() {
-        assert_eq!(split_stem("digits.int8-static"), ("digits".into(), "int8-static".into()));
-        assert_eq!(split_stem("My Model (v2)"), ("my-model--v2".into(), "original".into()));
-    }
 
     #[test]
     fn models_are_found_as_people_write_them() {

@@ -7,7 +7,6 @@ use indexmap::IndexMap;
 use walkdir::WalkDir;
 
 use super::decoders::{are_of_one_model, file_kind};
-use super::entries::{self, split_stem};
 use super::user_files::{check_model_file, is_graph, is_weights_with_toml, standing_for};
 use crate::definition::{ORIGINAL, SuiteModel, check_component, usable_name};
 
@@ -28,11 +27,17 @@ const NAMELESS: [&str; 3] = ["model", "onnx", "network"];
 
 /// The stem of a file; `model` for a part of a language model, and `model.quantized` if its name ends so.
 fn stem(path: &Path) -> String {
-    let own = entries::stem(path);
+    let own = file_stem(path);
     match file_kind(&own) {
         Some((_, suffix)) => format!("model{}", suffix.replacen('_', ".", 1)),
         None => own,
     }
+}
+
+/// The files of models in and below a folder, by name.
+pub(super) fn files_below(folder: &Path) -> Vec<PathBuf> {
+    let files = WalkDir::new(folder).sort_by_file_name().into_iter().flatten().map(walkdir::DirEntry::into_path);
+    files.filter(|file| is_graph(file) || is_weights_with_toml(file)).collect()
 }
 
 /// A model of each file, and of each one in and below a folder. A name may stand before a file: `NAME=FILE`.
@@ -46,8 +51,7 @@ pub fn models_of_paths(words: &[String]) -> Result<Vec<SuiteModel>> {
     let mut files: Vec<(Option<String>, PathBuf)> = Vec::new();
     for (name, path) in words.iter().map(|word| named(word)) {
         if path.is_dir() {
-            let found = WalkDir::new(&path).sort_by_file_name().into_iter().flatten().map(walkdir::DirEntry::into_path);
-            let found: Vec<_> = found.filter(|file| is_graph(file) || is_weights_with_toml(file)).collect();
+            let found = files_below(&path);
             ensure!(!found.is_empty(), "{} has no model: files of models end with `.onnx` or `.pt`", path.display());
             files.extend(found.into_iter().map(|file| (None, standing_for(file))));
         } else {
@@ -88,6 +92,7 @@ pub fn models_of_paths(words: &[String]) -> Result<Vec<SuiteModel>> {
             variant: is_other.then(|| variant.clone()),
             path: Some(path.clone()),
             is_named_by_file: said.is_none(),
+            stands_alone: true,
             ..SuiteModel::default()
         };
         let earlier = models.insert((name.clone(), variant), model);
@@ -138,9 +143,27 @@ fn is_same_model(one: &Path, other: &Path) -> bool {
     one == other || (is_graph(one) && is_graph(other) && (is_stem_same || are_of_one_model(one, other)))
 }
 
+pub(super) fn file_stem(path: &Path) -> String {
+    path.file_stem().unwrap_or_default().to_string_lossy().into_owned()
+}
+
+/// `digits.int8-static` is the variant `int8-static` of `digits`; other characters than Criterion's ids allow become `-`.
+pub(super) fn split_stem(stem: &str) -> (String, String) {
+    match stem.split_once('.') {
+        Some((name, variant)) => (usable_name(name), usable_name(variant)),
+        None => (usable_name(stem), ORIGINAL.into()),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_stem_names_model_and_variant() {
+        assert_eq!(split_stem("digits.int8-static"), ("digits".into(), "int8-static".into()));
+        assert_eq!(split_stem("My Model (v2)"), ("my-model--v2".into(), "original".into()));
+    }
 
     #[test]
     fn files_are_a_model_and_its_variants() {

@@ -6,7 +6,8 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, anyhow};
 use serde_json::Value;
 
-use super::entries::{sorted_children, stem};
+use super::entries::sorted_children;
+use super::named_files::file_stem;
 use crate::definition::{DataSource, Suite, SuiteModel, backend_name};
 
 /// Reads a suite by its name or path.
@@ -20,14 +21,17 @@ pub fn read_suite(name_or_path: &str, models_folder: &Path) -> Result<Suite> {
     let text = fs_err::read_to_string(&path).map_err(|error| {
         let files = sorted_children(&folder).unwrap_or_default();
         let names = files.iter().filter(|file| file.extension().is_some_and(|extension| extension == "toml"));
-        let names = names.map(|file| stem(file)).collect::<Vec<_>>().join(", ");
+        let names = names.map(|file| file_stem(file)).collect::<Vec<_>>().join(", ");
         anyhow!("no suite {name_or_path:?} ({error}); there are {names}, or give a path")
     })?;
     let is_json = path.extension().is_some_and(|extension| extension == "json");
     let read = || -> Result<Suite> {
         let mut suite = if is_json { custom_set(&text)? } else { toml::from_str(&text)? };
         resolve_paths(&mut suite, path.parent().unwrap_or(Path::new("")));
-        suite.backends.iter_mut().for_each(|backend| *backend = backend_name(backend));
+        let of_models = suite.models.iter_mut().filter_map(|model| model.backends.as_mut());
+        for backend in of_models.chain([&mut suite.backends]).flatten() {
+            *backend = backend_name(backend);
+        }
         suite.name = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
         suite.check()?;
         Ok(suite)

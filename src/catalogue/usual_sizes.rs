@@ -98,6 +98,19 @@ fn is_state(input: &TensorSpec) -> bool {
     is_floating(input) && (is_short || is_named) && !name.contains("hidden_states") && !name.starts_with("encoder")
 }
 
+/// The inputs with the batch 1, if there is a state of that batch alone, `[layers, 1, features]`: the others may leave theirs open, and
+/// fit it at no other.
+pub(super) fn with_batch_of_states(inputs: Vec<TensorSpec>) -> Vec<TensorSpec> {
+    let is_single = |input: &TensorSpec| {
+        let sizes: Option<Vec<usize>> = input.shape.iter().map(Dimension::fixed).collect();
+        is_state(input) && matches!(sizes.as_deref(), Some([_, 1, _]))
+    };
+    if !inputs.iter().any(is_single) {
+        return inputs;
+    }
+    with_dimensions(inputs, &BTreeMap::from([(BATCH.to_owned(), 1)]))
+}
+
 /// The input with values that suit its name, where the file says nothing about them.
 pub(super) fn with_usual_values(mut input: TensorSpec) -> TensorSpec {
     let name = input.name.to_lowercase();
@@ -213,6 +226,7 @@ mod tests {
             tolerance: Tolerance::default(),
             dtype: Dtype::F32,
             data_source: DataSource::Synthetic,
+            judge: None,
             origin: Origin::Files { onnx: None, torchscript: None, reference: None, quantization: None },
         }
     }
@@ -252,6 +266,18 @@ mod tests {
         let attempts = attempts(&model(&["x:f32[batch,t]", "h:f32[1,h.1,64]"]), None);
         let states: Vec<String> = attempts.iter().map(|attempt| attempt.inputs[1].to_string()).collect();
         assert_eq!((states[0].as_str(), states[states.len() - 1].as_str()), ("h:f32[1,batch,64]=0", "h:f32[1,1,64]=0"));
+    }
+
+    #[test]
+    fn the_batch_of_a_state_is_that_of_the_model() {
+        let fixed = |inputs: &[&str]| {
+            let inputs = inputs.iter().map(|text| text.parse().unwrap()).collect();
+            with_batch_of_states(inputs).iter().map(ToString::to_string).collect::<Vec<_>>()
+        };
+        assert_eq!(fixed(&["x:f32[batch,3,t]", "h0:f32[4,1,64]"]), ["x:f32[1,3,t]", "h0:f32[4,1,64]"]);
+        for open in [["x:f32[batch,3]", "h0:f32[4,batch,64]"], ["x:f32[batch,3]", "mean:f32[4,1,64]"]] {
+            assert_eq!(fixed(&open), open);
+        }
     }
 
     #[test]

@@ -38,7 +38,7 @@ pub struct FinishedRun {
 /// What was asked for is wrong or impossible; nothing was measured then.
 pub fn run(paths: &Paths, request: &Request) -> Result<FinishedRun> {
     let parsed = CriterionArguments::parse_from(&request.criterion_arguments);
-    let Plan { suite, mut cases } = make_plan(paths, &request.selection, &request.effort)?;
+    let Plan { suite, mut cases } = make_plan(paths, request.own_suite.as_ref(), &request.selection, &request.effort)?;
     let filter = parsed.id_filter()?;
     let is_measured = request.purpose != Purpose::Verify;
     let mut preparations = Preparations::default();

@@ -24,6 +24,26 @@ pub mod element {
     pub const BFLOAT16: i32 = 16;
     pub const UINT4: i32 = 21;
     pub const INT4: i32 = 22;
+
+    /// What ONNX calls the elements of a type.
+    pub fn name(element: i32) -> String {
+        let known = match element {
+            UINT8 => "uint8",
+            INT8 => "int8",
+            4 => "uint16",
+            5 => "int16",
+            8 => "strings",
+            12 => "uint32",
+            13 => "uint64",
+            14 | 15 => "complex numbers",
+            BFLOAT16 => "bfloat16",
+            17..=20 => "float8",
+            UINT4 => "uint4",
+            INT4 => "int4",
+            other => return format!("ONNX's element type {other}"),
+        };
+        known.to_owned()
+    }
 }
 
 /// Bytes per element of a type. Returns `None` for strings, and for elements that share a byte.

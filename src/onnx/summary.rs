@@ -103,11 +103,9 @@ fn tensor_spec(value: &ValueInfoProto, batches: &BTreeSet<&str>) -> Result<Tenso
     if value.r#type.is_none() {
         return Ok(of_any_shape(ElementType::F32));
     }
-    let tensor = value
-        .r#type
-        .as_ref()
-        .and_then(|kind| kind.tensor.as_ref())
-        .with_context(|| format!("{:?} is not a tensor (a sequence, map or optional)", value.name))?;
+    let tensor = value.r#type.as_ref().and_then(|kind| kind.tensor.as_ref()).with_context(|| {
+        format!("its input {:?} is a sequence, a map or optional, and only tensors can be given", value.name)
+    })?;
     let dtype = match tensor.element {
         1 => ElementType::F32,
         2 => ElementType::U8,
@@ -116,7 +114,10 @@ fn tensor_spec(value: &ValueInfoProto, batches: &BTreeSet<&str>) -> Result<Tenso
         9 => ElementType::Bool,
         10 => ElementType::F16,
         11 => ElementType::F64,
-        other => bail!("{:?} has the unsupported ONNX element type {other}", value.name),
+        other => {
+            let (name, elements) = (&value.name, element::name(other));
+            bail!("its input {name:?} is of {elements}, and only f32, f16, f64, i32, i64, u8 and bool can be given")
+        }
     };
     if tensor.shape.is_none() {
         return Ok(of_any_shape(dtype));

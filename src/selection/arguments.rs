@@ -14,9 +14,9 @@ use crate::definition::{Boundary, DataSource, Dtype, Phase, Suite, TimedOn, back
 /// The flags that choose cases; each has an environment variable of the same name, which `cargo bench` reads.
 #[derive(Args, Clone, Debug, Default, Serialize)]
 pub struct Selection {
-    /// Suite: a name of models/suites, or a path
-    #[arg(long, env = "INFERBENCH_SUITE", default_value = "quick", value_name = "NAME|FILE")]
-    pub suite: String,
+    /// Suite: a name of models/suites, or a path [default: quick, or what a bench executable of your own names]
+    #[arg(long, env = "INFERBENCH_SUITE", value_name = "NAME|FILE")]
+    pub suite: Option<String>,
     /// Only these models: names, hub ids or files, separated by commas
     #[arg(long, env = "INFERBENCH_MODEL", value_delimiter = ',', value_name = "NAME|FILE,…")]
     pub model: Vec<String>,
@@ -209,6 +209,10 @@ impl Suite {
         self.data_source = text.or(selection.data_source.clone()).or(self.data_source);
         self.time_on = selection.time_on.unwrap_or(self.time_on);
         replace(&mut self.backends, &selection.backend);
+        if !selection.backend.is_empty() {
+            let of_models = self.models.iter_mut().filter_map(|model| model.backends.as_mut());
+            of_models.for_each(|own| own.retain(|name| selection.backend.contains(name)));
+        }
         replace(&mut self.devices, &selection.device);
         replace(&mut self.dtypes, &selection.dtype);
         replace(&mut self.boundaries, &selection.boundary);

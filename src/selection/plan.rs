@@ -8,8 +8,8 @@ use indexmap::IndexMap;
 use super::arguments::Selection;
 use crate::catalogue::{ALL, Entry, Place, find_name, is_chosen, is_named, table_of};
 use crate::definition::{
-    AUTO, Boundary, Case, CaseFailure, DataSource, Dtype, Model, Origin, PREFERRED, Phase, Suite, SuiteModel, TimedOn,
-    own_dtype,
+    AUTO, Boundary, Case, CaseFailure, DataSource, Dtype, Model, Origin, PREFERRED, Phase, Status, Suite, SuiteModel,
+    TimedOn, own_dtype,
 };
 use crate::texts::Texts;
 
@@ -49,13 +49,15 @@ pub fn plan(
     capabilities: &dyn Capabilities,
 ) -> Result<Vec<PlannedCase>> {
     let chosen = chosen_entries(suite, selection, catalogue)?;
-    let devices = product(&suite.backends, &suite.devices);
-    let devices: Vec<_> = devices.map(|(backend, device)| (backend, resolved(backend, device, capabilities))).collect();
+    check_files(&chosen, selection)?;
     let mut cases = Vec::new();
     let mut taken: BTreeMap<String, Case> = BTreeMap::new();
     // Why models have no samples to time, and whether one has.
     let (mut without_samples, mut has_samples) = (None, false);
-    for Chosen { entry, phases, batch_sizes, sequence_lengths, asked_lengths } in chosen {
+    for Chosen { entry, backends, phases, batch_sizes, sequence_lengths, asked_lengths } in chosen {
+        let devices = product(backends, &suite.devices);
+        let devices: Vec<_> =
+            devices.map(|(backend, device)| (backend, resolved(backend, device, capabilities))).collect();
         let of_file = entry.model.as_ref().map_or(Dtype::F32, |model| model.dtype);
         let own = |device: &str| if of_file == Dtype::F32 { own_dtype(device) } else { of_file };
         let dtypes = |device: &str| if suite.dtypes.is_empty() { vec![own(device)] } else { suite.dtypes.clone() };
@@ -116,6 +118,20 @@ pub fn plan(
     }
     ensure!(!cases.is_empty(), "the suite and the filters leave no case");
     Ok(cases)
+}
+
+/// # Errors
+/// All that is chosen is files on the command line that cannot be read; the message says why, a line for each.
+fn check_files(chosen: &[Chosen<'_>], selection: &Selection) -> Result<()> {
+    let unreadable = |chosen: &Chosen<'_>| {
+        let failure = chosen.entry.model.as_ref().err()?;
+        (failure.status == Status::Failed && chosen.entry.place == Place::Suite).then(|| failure.message.clone())
+    };
+    let are_named = !selection.files.is_empty() || !selection.path.is_empty();
+    match chosen.iter().map(unreadable).collect::<Option<Vec<String>>>() {
+        Some(lines) if are_named && !lines.is_empty() => bail!("{}", lines.join("\n")),
+        _ => Ok(()),
+    }
 }
 
 fn product<'a, A, B>(first: &'a [A], second: &'a [B]) -> impl Iterator<Item = (&'a A, &'a B)> {
@@ -194,6 +210,7 @@ fn runnable_model<'a>(
 /// An entry of the catalogue, and the sizes of its cases.
 struct Chosen<'a> {
     entry: &'a Entry,
+    backends: &'a [String],
     phases: Vec<Phase>,
     batch_sizes: Vec<usize>,
     /// `None` alone for a model without a sequence dimension.
@@ -203,7 +220,8 @@ struct Chosen<'a> {
 }
 
 impl<'a> Chosen<'a> {
-    fn new(entry: &'a Entry, suite: &Suite, own: Option<&SuiteModel>) -> Self {
+    fn new(entry: &'a Entry, suite: &'a Suite, own: Option<&'a SuiteModel>) -> Self {
+        let backends = own.and_then(|own| own.backends.as_ref()).unwrap_or(&suite.backends);
         let asked = own.and_then(|own| own.phases.as_ref()).or(suite.phases.as_ref());
         let is_asked_for = |phase: &Phase| asked.is_none_or(|phases| phases.contains(phase));
         let phases = match &entry.model {
@@ -218,11 +236,11 @@ impl<'a> Chosen<'a> {
         let lengths = model.map(|model| asked.unwrap_or(&model.sequence_lengths)).filter(|lengths| !lengths.is_empty());
         let sequence_lengths =
             lengths.map_or_else(|| vec![None], |lengths| lengths.iter().copied().map(Some).collect());
-        Chosen { entry, phases, batch_sizes, sequence_lengths, asked_lengths: asked.cloned() }
+        Chosen { entry, backends, phases, batch_sizes, sequence_lengths, asked_lengths: asked.cloned() }
     }
 }
 
-fn chosen_entries<'a>(suite: &Suite, selection: &Selection, catalogue: &'a [Entry]) -> Result<Vec<Chosen<'a>>> {
+fn chosen_entries<'a>(suite: &'a Suite, selection: &Selection, catalogue: &'a [Entry]) -> Result<Vec<Chosen<'a>>> {
     let of_model = |name: &str| -> Result<Vec<&'a Entry>> {
         let entries: Vec<&Entry> = catalogue.iter().filter(|entry| entry.name == name).collect();
         ensure!(!entries.is_empty(), unknown_model(name, catalogue));
@@ -255,7 +273,11 @@ fn chosen_entries<'a>(suite: &Suite, selection: &Selection, catalogue: &'a [Entr
     for name in &asked_models {
         check_variants(&selection.variant, &of_model(name)?)?;
     }
-    chosen.retain(|(name, _), _| asked_models.is_empty() || asked_models.contains(name));
+    // `run folder --model net` chooses among the files; beside other files, the models of these names run too.
+    let files: Vec<&str> = suite.models.iter().filter(|model| model.stands_alone).map(|model| &*model.name).collect();
+    let is_among_files = asked_models.iter().any(|name| files.contains(name));
+    let is_asked = |name: &str| asked_models.contains(&name) || (!is_among_files && files.contains(&name));
+    chosen.retain(|(name, _), _| asked_models.is_empty() || is_asked(name));
     Ok(chosen.into_values().collect())
 }
 
@@ -281,7 +303,7 @@ fn unknown_model(name: &str, catalogue: &[Entry]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::definition::{BATCH, Dimension, Effort, ElementType, ORIGINAL, Status, TensorSpec, Tolerance, whole};
+    use crate::definition::{BATCH, Dimension, Effort, ElementType, ORIGINAL, TensorSpec, Tolerance, whole};
 
     struct OnlyOrt;
 
@@ -312,6 +334,7 @@ mod tests {
             tolerance: Tolerance::default(),
             dtype: Dtype::F32,
             data_source: DataSource::Synthetic,
+            judge: None,
             origin: Origin::Files { onnx: None, torchscript: None, reference: None, quantization: None },
         };
         Entry { name: name.into(), variant: ORIGINAL.into(), hub_id: None, place: Place::Zoo, model: Ok(model) }

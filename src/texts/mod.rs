@@ -198,6 +198,7 @@ mod tests {
             sequence_lengths: Vec::new(),
             tolerance: Tolerance::default(),
             dtype: Dtype::F32,
+            judge: None,
             data_source: DataSource::Synthetic,
             origin: Origin::Files { onnx: None, torchscript: None, reference: None, quantization: None },
         };

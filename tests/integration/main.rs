@@ -14,6 +14,7 @@ mod harness;
 mod image_folder;
 mod import;
 mod interruption;
+mod judges;
 
 mod named_files;
 mod openvino;

@@ -12,6 +12,8 @@ use candle_onnx::onnx::tensor_proto::DataType;
 use candle_onnx::onnx::{GraphProto, ModelProto, NodeProto, ValueInfoProto};
 use prost::Message;
 
+use super::forms;
+use crate::backend::failure::caught;
 use crate::definition::CaseFailure;
 use crate::onnx::{Source, proto};
 
@@ -26,6 +28,7 @@ pub fn read(path: &Path) -> Result<(GraphProto, HashMap<String, Tensor>), CaseFa
     own.initializers.clear();
     // Older exporters list initializers among the inputs too.
     own.inputs.retain(|input| !constants.contains_key(&input.name));
+    own.nodes.iter_mut().for_each(make_constant_a_tensor);
     // Some of candle-onnx's operators read the numbers of a tensor from its bytes only.
     for tensor in own.nodes.iter_mut().flat_map(|node| &mut node.attributes).filter_map(|own| own.t.as_mut()) {
         if let Some(bytes) = tensor.inside() {
@@ -35,6 +38,37 @@ pub fn read(path: &Path) -> Result<(GraphProto, HashMap<String, Tensor>), CaseFa
     let mut graph = GraphProto::decode(own.encode_to_vec().as_slice()).with_context(|| path.display().to_string())?;
     fold_constants(&mut graph, &mut constants)?;
     Ok((graph, constants))
+}
+
+/// Gives a constant that is a number or a list of numbers the form of a tensor.
+fn make_constant_a_tensor(node: &mut proto::NodeProto) {
+    if node.op_type != "Constant" {
+        return;
+    }
+    for attribute in &mut node.attributes {
+        let (dims, data_type) = match attribute.name.as_str() {
+            "value_int" => (Vec::new(), proto::element::INT64),
+            "value_float" => (Vec::new(), proto::element::FLOAT),
+            "value_ints" => (vec![attribute.ints.len() as i64], proto::element::INT64),
+            "value_floats" => (vec![attribute.floats.len() as i64], proto::element::FLOAT),
+            _ => continue,
+        };
+        let is_list = !dims.is_empty();
+        let tensor = proto::TensorProto {
+            int64_data: if is_list { attribute.ints.clone() } else { vec![attribute.i.unwrap_or_default()] },
+            float_data: if is_list { attribute.floats.clone() } else { vec![attribute.f.unwrap_or_default()] },
+            dims,
+            data_type,
+            ..proto::TensorProto::default()
+        };
+        // The number of `AttributeType.TENSOR`.
+        *attribute = proto::AttributeProto {
+            name: "value".into(),
+            t: Some(tensor),
+            r#type: 4,
+            ..proto::AttributeProto::default()
+        };
+    }
 }
 
 /// Evaluates the nodes whose inputs are all constant.
@@ -50,7 +84,15 @@ fn fold_constants(graph: &mut GraphProto, constants: &mut HashMap<String, Tensor
         let inputs =
             node.input.iter().filter_map(|input| Some((input.clone(), constants.get(input)?.clone()))).collect();
         let outputs: Vec<String> = node.output.iter().filter(|output| !output.is_empty()).cloned().collect();
-        constants.extend(Segment::new(vec![node], &outputs).evaluate(inputs)?);
+        let first = node.input.first().and_then(|input| constants.get(input));
+        match forms::of(&node, constants).zip(first) {
+            Some((operator, first)) => drop(constants.insert(outputs[0].clone(), operator.apply(first)?)),
+            None => {
+                let segment = Segment::new(vec![node], &outputs);
+                let computed = segment.evaluate(inputs).map_err(|error| segment.of_first(error))?;
+                constants.extend(computed);
+            }
+        }
     }
     graph.node = kept;
     Ok(())
@@ -58,29 +100,53 @@ fn fold_constants(graph: &mut GraphProto, constants: &mut HashMap<String, Tensor
 
 /// Nodes that `candle-onnx` evaluates one after the other.
 pub struct Segment {
-    operators: String,
     model: ModelProto,
 }
 
 impl Segment {
     /// The nodes, which are asked for these of their outputs.
     pub fn new(nodes: Vec<NodeProto>, outputs: &[String]) -> Self {
-        let operators: Vec<&str> = nodes.iter().map(|node| node.op_type.as_str()).collect();
-        let operators = operators.join(", ");
         let output = outputs.iter().map(|name| ValueInfoProto { name: name.clone(), ..ValueInfoProto::default() });
         let graph = GraphProto { output: output.collect(), node: nodes, ..GraphProto::default() };
-        Segment { operators, model: ModelProto { graph: Some(graph), ..ModelProto::default() } }
+        Segment { model: ModelProto { graph: Some(graph), ..ModelProto::default() } }
     }
 
-    /// Computes the outputs; an error begins with the operators.
+    /// Computes the outputs. `candle-onnx` panics where it expects another form of an operator.
     pub fn evaluate(&self, inputs: HashMap<String, Tensor>) -> candle_core::Result<HashMap<String, Tensor>> {
-        candle_onnx::simple_eval(&self.model, inputs).map_err(|error| {
-            let text = error.to_string();
-            // Behind it is the whole node with all its attributes.
-            let what = text.split(" for op NodeProto").next().unwrap_or_default();
-            Error::Msg(format!("{}: {what}", self.operators))
-        })
+        evaluate(&self.model, inputs)
     }
+
+    /// The error of an evaluation, which begins with the operator that it is about: the first one that cannot be computed from the
+    /// same inputs.
+    pub fn named(&self, error: Error, inputs: candle_core::Result<HashMap<String, Tensor>>) -> Error {
+        let (Ok(inputs), Some(graph)) = (inputs, &self.model.graph) else { return error };
+        let alone = |count: usize| {
+            let graph = GraphProto { node: graph.node[..count].to_vec(), ..GraphProto::default() };
+            ModelProto { graph: Some(graph), ..ModelProto::default() }
+        };
+        let mut counts = 1..=graph.node.len();
+        match counts.find(|&count| evaluate(&alone(count), inputs.clone()).is_err()) {
+            Some(count) => about(&graph.node[count - 1], &error),
+            None => error,
+        }
+    }
+
+    /// The error of the evaluation of a single node, with its operator.
+    fn of_first(&self, error: Error) -> Error {
+        self.model.graph.iter().flat_map(|graph| &graph.node).map(|node| about(node, &error)).next().unwrap_or(error)
+    }
+}
+
+fn about(node: &NodeProto, error: &Error) -> Error {
+    let text = error.to_string();
+    // Behind it is the whole node with all its attributes.
+    let what = text.split(" for op NodeProto").next().unwrap_or_default();
+    Error::Msg(format!("{}: {what}", node.op_type))
+}
+
+fn evaluate(model: &ModelProto, inputs: HashMap<String, Tensor>) -> candle_core::Result<HashMap<String, Tensor>> {
+    let evaluated = caught(|| candle_onnx::simple_eval(model, inputs));
+    evaluated.unwrap_or_else(|_| Err(Error::Msg("this form of the operator is not supported by candle-onnx".into())))
 }
 
 /// The numbers of an initializer. `candle-onnx` computes with i64 instead of i32.
@@ -140,6 +206,50 @@ mod tests {
         assert_eq!(constants["scalar"].to_scalar::<i64>().unwrap(), -3);
         assert_eq!(constants["truth"].to_vec1::<u8>().unwrap(), [1, 0]);
         assert_eq!(constants["empty"].dims(), [0]);
+    }
+
+    #[test]
+    fn a_constant_may_be_a_number_or_a_list() {
+        let attribute = |name: &str| AttributeProto { name: name.into(), ..AttributeProto::default() };
+        let constant = |output: &str, attribute| NodeProto {
+            attributes: vec![attribute],
+            ..NodeProto::new("Constant", &[], output)
+        };
+        let nodes = vec![
+            constant("one", AttributeProto { i: Some(3), ..attribute("value_int") }),
+            constant("list", AttributeProto { ints: vec![1, -1], ..attribute("value_ints") }),
+            constant("half", AttributeProto { f: Some(0.5), ..attribute("value_float") }),
+            constant("halves", AttributeProto { floats: vec![0.5, 1.5], ..attribute("value_floats") }),
+        ];
+        let constants = constants(nodes, Vec::new()).unwrap();
+        assert_eq!(constants["one"].to_scalar::<i64>().unwrap(), 3);
+        assert_eq!(constants["list"].to_vec1::<i64>().unwrap(), [1, -1]);
+        assert_eq!(constants["half"].to_scalar::<f32>().unwrap(), 0.5);
+        assert_eq!(constants["halves"].to_vec1::<f32>().unwrap(), [0.5, 1.5]);
+    }
+
+    #[test]
+    fn a_panic_of_the_library_is_no_panic_here_and_names_the_operator() {
+        let values = TensorProto { float_data: vec![1.0, 2.0], ..tensor("x", element::FLOAT, &[2]) };
+        // `candle-onnx` takes the third input of a `Gemm` for granted.
+        let failure = constants(vec![NodeProto::new("Gemm", &["x", "x"], "y")], vec![values]).unwrap_err();
+        assert_eq!(failure.message, "Gemm: this form of the operator is not supported by candle-onnx");
+        assert_eq!(failure.status, crate::definition::Status::Unsupported);
+    }
+
+    #[test]
+    fn the_operator_of_an_error_among_several_is_found() {
+        let node = |op_type: &str, input: &str, output: &str| candle_onnx::onnx::NodeProto {
+            op_type: op_type.into(),
+            input: vec![input.into()],
+            output: vec![output.into()],
+            ..candle_onnx::onnx::NodeProto::default()
+        };
+        let nodes = vec![node("Relu", "x", "a"), node("Shrink", "a", "b"), node("Neg", "b", "y")];
+        let segment = Segment::new(nodes, &["y".into()]);
+        let inputs = || HashMap::from([("x".to_owned(), Tensor::new(1_f32, &Device::Cpu).unwrap())]);
+        let error = segment.evaluate(inputs()).unwrap_err();
+        assert_eq!(segment.named(error, Ok(inputs())).to_string(), "Shrink: unsupported op_type Shrink");
     }
 
     #[test]

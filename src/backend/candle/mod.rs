@@ -5,8 +5,9 @@
 //! cannot read external data, fuses nothing and keeps every value until the end. So a graph is prepared once here, as the
 //! other runtimes do: [`graph`] decodes it and computes the constants, [`fusion`] merges nodes, and [`plan`] decides the
 //! order and how long values are kept. candle computes everything: through `candle-onnx`, or through its own functions in
-//! [`operator`] for nodes that `candle-onnx` evaluates in a roundabout way.
+//! [`operator`] for nodes that `candle-onnx` evaluates in a roundabout way, and in [`forms`] for those that it does not evaluate.
 
+mod forms;
 mod fusion;
 mod graph;
 mod native;

@@ -19,7 +19,7 @@ pub struct Operator {
 type Compute = Box<dyn Fn(&Tensor) -> Result<Tensor>>;
 
 impl Operator {
-    fn new(name: &'static str, compute: impl Fn(&Tensor) -> Result<Tensor> + 'static) -> Option<Self> {
+    pub fn new(name: &'static str, compute: impl Fn(&Tensor) -> Result<Tensor> + 'static) -> Option<Self> {
         Some(Operator { name, compute: Box::new(compute) })
     }
 
@@ -43,12 +43,17 @@ impl Operator {
                 linear(if int(node, "transB", 0) == 0 { weight } else { weight.t().ok()? }, optional(2)?)
             }
             "Conv" => conv(node, constant(1)?, optional(2)?),
-            // `candle-onnx` refuses listed indices if the input is not contiguous.
+            // `candle-onnx` refuses listed indices if the input is not contiguous, and has at most tables of them.
             "Gather" => {
-                let places = of_rank(1, 1)?;
-                let axis = usize::try_from(int(node, "axis", 0)).ok()?;
+                let places = constant(1).filter(|places| places.rank() > 0)?;
+                let (shape, axis) = (places.dims().to_vec(), int(node, "axis", 0));
+                let places = places.flatten_all().ok()?;
                 let is_counted_from_front = places.to_vec1::<i64>().ok()?.iter().all(|&place| place >= 0);
-                let select = move |input: &Tensor| input.contiguous()?.index_select(&places, axis);
+                let select = move |input: &Tensor| {
+                    let axis = input.normalize_axis(axis)?;
+                    let shape = [&input.dims()[..axis], shape.as_slice(), &input.dims()[axis + 1..]].concat();
+                    input.contiguous()?.index_select(&places, axis)?.reshape(shape)
+                };
                 is_counted_from_front.then(|| Operator::new("Gather", select))?
             }
             // `candle-onnx` takes the end for a part of the shape.

@@ -8,6 +8,7 @@ use std::collections::{BTreeSet, HashMap, HashSet};
 use candle_core::{Error, Result, Tensor};
 use candle_onnx::onnx::{GraphProto, NodeProto, ValueInfoProto};
 
+use super::forms;
 use super::graph::Segment;
 use super::operator::Operator;
 use crate::definition::CaseFailure;
@@ -45,7 +46,8 @@ impl Plan {
         known.extend(constants.keys().map(String::as_str));
         let mut groups: Vec<(Vec<&NodeProto>, Option<Operator>)> = Vec::new();
         for node in &graph.node {
-            match (Operator::of(node, constants), groups.last_mut()) {
+            let operator = Operator::of(node, constants).or_else(|| forms::of(node, constants));
+            match (operator, groups.last_mut()) {
                 (None, Some((segment, None))) if segment.len() < NODES_PER_SEGMENT => segment.push(node),
                 (operator, _) => groups.push((vec![node], operator)),
             }
@@ -96,8 +98,11 @@ impl Plan {
         for Step { work, inputs, outputs, expired } in &self.steps {
             match work {
                 Work::Segment(segment) => {
-                    let given = inputs.iter().map(|name| Ok((name.clone(), find(&values, name)?)));
-                    let mut computed = segment.evaluate(given.collect::<Result<_>>()?)?;
+                    let given = || -> Result<HashMap<String, Tensor>> {
+                        inputs.iter().map(|name| Ok((name.clone(), find(&values, name)?))).collect()
+                    };
+                    let computed = segment.evaluate(given()?);
+                    let mut computed = computed.map_err(|error| segment.named(error, given()))?;
                     let computed = outputs.iter().filter_map(|name| Some((name.as_str(), computed.remove(name)?)));
                     values.extend(computed);
                 }

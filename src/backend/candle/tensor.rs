@@ -69,6 +69,7 @@ impl Runtime for Place {
         let shape = tensor.shape.as_slice();
         let uploaded = match &tensor.data {
             TensorData::F32(values) => Tensor::from_slice(values, shape, &self.device)?,
+            TensorData::F16(values) => Tensor::from_slice(values, shape, &self.device)?,
             TensorData::F64(values) => Tensor::from_slice(values, shape, &self.device)?,
             TensorData::I64(values) => Tensor::from_slice(values, shape, &self.device)?,
             TensorData::U8(values) => Tensor::from_slice(values, shape, &self.device)?,

@@ -25,6 +25,7 @@ pub(super) fn to_tensor(tensor: &HostTensor) -> Result<Tensor, CaseFailure> {
     }
     Ok(match &tensor.data {
         TensorData::F32(values) => fill!(F32, values),
+        TensorData::F16(values) => fill!(F16, values),
         TensorData::F64(values) => fill!(F64, values),
         TensorData::I32(values) => fill!(I32, values),
         TensorData::I64(values) => fill!(I64, values),

@@ -147,9 +147,14 @@ impl Runtime for OrtRuntime {
     }
 
     fn greedy(&self, logits: &Rc<DynValue>) -> Result<Rc<DynValue>, CaseFailure> {
-        let (shape, values) = logits.try_extract_tensor::<f32>()?;
-        let shape: Vec<usize> = shape.iter().map(|&size| size.max(0) as usize).collect();
-        self.upload(&largest_of_rows(values, &shape))
+        if let Ok((shape, values)) = logits.try_extract_tensor::<f32>() {
+            let shape: Vec<usize> = shape.iter().map(|&size| size.max(0) as usize).collect();
+            return self.upload(&largest_of_rows(values, &shape));
+        }
+        match to_host(logits)? {
+            HostTensor { shape, data: TensorData::F32(values) } => self.upload(&largest_of_rows(&values, &shape)),
+            other => Err(CaseFailure::unsupported(format!("logits of the element type {}", other.element_type()))),
+        }
     }
 }
 

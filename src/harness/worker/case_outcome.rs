@@ -1,10 +1,10 @@
 //! What becomes of a case: its outcome in the run's folder, also if a library panics.
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Instant;
 
 use anyhow::Result;
 
+use crate::backend::caught;
 use crate::definition::{CaseFailure, Status};
 use crate::harness::protocol::WorkItem;
 use crate::run_data::{Event, Outcome, RunFolder};
@@ -34,7 +34,7 @@ pub fn recorded(
 
 /// Runs code of a library and turns a panic into a failure of the case.
 pub fn unwinding<T>(action: impl FnOnce() -> Result<T, CaseFailure>) -> Result<T, CaseFailure> {
-    catch_unwind(AssertUnwindSafe(action)).unwrap_or_else(|panic| {
+    caught(action).unwrap_or_else(|panic| {
         Err(match panic.downcast::<CaseFailure>() {
             Ok(failure) => *failure,
             Err(panic) => {
@@ -43,7 +43,7 @@ pub fn unwinding<T>(action: impl FnOnce() -> Result<T, CaseFailure>) -> Result<T
                     .map(String::as_str)
                     .or_else(|| panic.downcast_ref::<&str>().copied())
                     .unwrap_or("no message");
-                CaseFailure::failed(format!("panicked: {text}"))
+                CaseFailure::failed(format!("the backend ended by a fault of its own: {text}"))
             }
         })
     })

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use super::verification::{Expectation, Verification};
 use crate::backend::{self, LoadRequest, Placement, Session, Trace};
-use crate::definition::{Boundary, Case, CaseFailure, Dtype, Effort, Phase, TimedOn};
+use crate::definition::{Boundary, Case, CaseFailure, Dtype, Effort, Origin, Phase, TimedOn};
 use crate::fixture::{self, HostTensor, Reference, TimedSamples};
 use crate::harness::protocol::{Job, WorkItem};
 use crate::measurement::{self, CallParts, CallTimes, Pipeline, TimedSession, WarmUp, memory};
@@ -84,7 +84,7 @@ impl<'a> Worker<'a> {
         let is_first = job.purpose.is_first_process();
         let mut traced_dtype = None;
         if is_first && let Some(trace) = backend::find(&case.backend)?.trace(&request, &ring[0])? {
-            traced_dtype = note_trace(&trace, case.dtype, &mut outcome.row)?;
+            traced_dtype = note_trace(&trace, item, &mut outcome.row)?;
         }
         let mut session = self.start(item, &request, &ring, outcome)?;
         let mut expectation = Expectation::default();
@@ -188,12 +188,13 @@ impl<'a> Worker<'a> {
 }
 
 /// Notes how much of a case runs where it was asked for, by a trace of one call in a session that may use other providers too.
-/// Returns what its products are computed in, where the trace says it.
+/// Returns what its products are computed in, where the trace says it. A user's file of f16 or bf16 may be computed in f32.
 ///
 /// # Errors
 /// `unsupported`: a node would run elsewhere, or a product would be computed in another dtype; the message names the
 /// operator.
-fn note_trace(trace: &Trace, dtype: Dtype, row: &mut Record) -> Result<Option<Dtype>, CaseFailure> {
+fn note_trace(trace: &Trace, item: &WorkItem, row: &mut Record) -> Result<Option<Dtype>, CaseFailure> {
+    let dtype = item.case.dtype;
     let (provider, share) = (&trace.asked_for, trace.share());
     row.providers = Some(provider.clone());
     row.provider_share = Some(share);
@@ -206,12 +207,22 @@ fn note_trace(trace: &Trace, dtype: Dtype, row: &mut Record) -> Result<Option<Dt
     }
     if let Some((computed_in, operators)) = trace.products_not_in(dtype) {
         row.effective_dtype = Some(computed_in);
+        if is_half_file(item) {
+            return Ok(Some(computed_in));
+        }
         return Err(CaseFailure::unsupported(format!(
             "{provider} has no {dtype} {}: it would compute in {computed_in} between casts",
             operators.join(", ")
         )));
     }
     Ok(trace.products.contains_key(&Some(dtype)).then_some(dtype))
+}
+
+/// Whether the case runs a user's own file of f16 or bf16, which nobody has made for the case.
+fn is_half_file(item: &WorkItem) -> bool {
+    let Origin::Files { onnx: Some(file), .. } = &item.model.origin else { return false };
+    let is_loaded = item.artifacts.parts.iter().any(|part| part.onnx.as_ref() == Some(file));
+    is_loaded && matches!(item.case.dtype, Dtype::F16 | Dtype::Bf16)
 }
 
 impl LoadedCase {
@@ -269,6 +280,11 @@ fn note_placement(placement: Placement, item: &WorkItem, row: &mut Record) -> Re
         return Err(CaseFailure::unavailable(format!("asked for {}, and it ran on {effective}", case.device)));
     }
     match placement.effective_dtype {
+        Some(dtype) if dtype != case.dtype && is_half_file(item) => {
+            let note = format!("computed in {dtype} between casts from and to the {} of the file", case.dtype);
+            row.message = row.message.take().map_or(note.clone(), |message| format!("{message}; {note}")).into();
+            Ok(())
+        }
         Some(dtype) if dtype != case.dtype => {
             Err(CaseFailure::unsupported(format!("asked for {}, and it computes in {dtype}", case.dtype)))
         }

@@ -50,6 +50,30 @@ save(
     [("y", FLOAT, ["N", 3])],
     [],
 )
+HALF = TensorProto.FLOAT16
+half_weights = numpy_helper.from_array(numpy_helper.to_array(weights("w", (3, 2))).astype(numpy.float16), "w")
+save("half_inputs", [dense, tanh], [("x", HALF, ["N", 3])], [("y", HALF, ["N", 2])], [half_weights])
+# Forms of operators that not every library has: padding by a constant, running sums, and axes that count from the end.
+save(
+    "rare_forms",
+    [
+        helper.make_node("Pad", ["x", "pads", "value"], ["padded"]),
+        helper.make_node("CumSum", ["padded", "last"], ["sums"]),
+        helper.make_node("IsNaN", ["sums"], ["is_nan"]),
+        helper.make_node("Where", ["is_nan", "padded", "sums"], ["finite"]),
+        helper.make_node("ReduceSum", ["finite", "last_of_list"], ["total"]),
+        helper.make_node("Sub", ["finite", "total"], ["rest"]),
+        helper.make_node("Flatten", ["rest"], ["y"], axis=-2),
+    ],
+    [("x", FLOAT, ["N", 2, 3])],
+    [("y", FLOAT, ["N", 20])],
+    [
+        numpy_helper.from_array(numpy.array([0, 1, 0, 0, 1, 2]), "pads"),
+        numpy_helper.from_array(numpy.float32(2.5), "value"),
+        numpy_helper.from_array(numpy.int32(-1), "last"),
+        numpy_helper.from_array(numpy.array([-1]), "last_of_list"),
+    ],
+)
 save(
     "ignores_input",
     [

@@ -1,0 +1,244 @@
+//! Forms of operators that `candle-onnx` does not compute, or not as ONNX means them: axes that count from the end, what older
+//! operator sets say in attributes, and padding by a constant.
+//!
+//! Each is a few calls of candle's public functions on the only input of the node that is not constant.
+
+use std::collections::HashMap;
+
+use candle_core::{DType, Result, Tensor};
+use candle_onnx::onnx::NodeProto;
+
+use super::operator::{Operator, attribute, float, int};
+
+/// The operator that computes this node in place of `candle-onnx`, if it is of such a form.
+pub fn of(node: &NodeProto, constants: &HashMap<String, Tensor>) -> Option<Operator> {
+    if !node.domain.is_empty() || node.output.len() != 1 || node.input.first()?.is_empty() {
+        return None;
+    }
+    let is_given = |place: usize| node.input.get(place).is_some_and(|name| !name.is_empty());
+    // Whole numbers of an input, or of the attribute of older operator sets; the outer `None` if they are computed.
+    let numbers = |place: usize, name: &str| -> Option<Option<Vec<i64>>> {
+        if !is_given(place) {
+            return Some(attribute(node, name).map(|attribute| attribute.ints.clone()));
+        }
+        let constant = constants.get(&node.input[place])?.flatten_all().and_then(|flat| flat.to_dtype(DType::I64));
+        constant.ok()?.to_vec1().ok().map(Some)
+    };
+    match node.op_type.as_str() {
+        "Flatten" => {
+            let axis = Some(int(node, "axis", 1)).filter(|&axis| axis < 0)?;
+            Operator::new("Flatten", move |input| {
+                let rows: usize = input.dims()[..input.normalize_axis(axis)?].iter().product();
+                input.reshape((rows, input.elem_count() / rows.max(1)))
+            })
+        }
+        "IsNaN" => Operator::new("IsNaN", |input| input.ne(input)),
+        "ReduceSum" => reduction(node, "ReduceSum", numbers(1, "axes")?),
+        "ReduceMean" if is_given(1) => reduction(node, "ReduceMean", numbers(1, "axes")?),
+        "ReduceL2" => reduction(node, "ReduceL2", numbers(1, "axes")?),
+        "CumSum" if int(node, "exclusive", 0) == 0 && int(node, "reverse", 0) == 0 => {
+            let axis = *numbers(1, "axis")??.first()?;
+            Operator::new("CumSum", move |input| {
+                // candle sums by a matrix product, which it has for floating-point numbers only.
+                let floating = if input.dtype().is_float() { input.clone() } else { input.to_dtype(DType::F64)? };
+                floating.cumsum(input.normalize_axis(axis)?)?.to_dtype(input.dtype())
+            })
+        }
+        "Pad" if attribute(node, "mode").is_none_or(|mode| mode.s == b"constant") => {
+            let value = match is_given(2) {
+                true => constants.get(&node.input[2])?.flatten_all().ok()?.to_dtype(DType::F64).ok()?.to_vec1().ok()?,
+                false => vec![f64::from(float(node, "value", 0.0))],
+            };
+            let axes = if is_given(3) { Some(numbers(3, "axes")??) } else { None };
+            padding(numbers(1, "pads")??, axes, *value.first()?)
+        }
+        "Clip" if attribute(node, "min").or(attribute(node, "max")).is_some() => {
+            let [low, high] = [("min", f32::MIN), ("max", f32::MAX)].map(|(name, none)| float(node, name, none));
+            Operator::new("Clip", move |input| input.clamp(low, high))
+        }
+        "Squeeze" if !is_given(1) => {
+            let axes = numbers(1, "axes")??;
+            Operator::new("Squeeze", move |input| {
+                let axes = normalized(input, &axes)?;
+                axes.iter().rev().try_fold(input.clone(), |squeezed, &axis| squeezed.squeeze(axis))
+            })
+        }
+        "Slice" if !is_given(1) => {
+            let (starts, ends) = (numbers(1, "starts")??, numbers(2, "ends")??);
+            let axes = numbers(3, "axes")?.unwrap_or_else(|| (0..).take(starts.len()).collect());
+            Operator::new("Slice", move |input| {
+                let mut sliced = input.clone();
+                for ((&start, &end), &axis) in starts.iter().zip(&ends).zip(&axes) {
+                    let axis = input.normalize_axis(axis)?;
+                    let size = input.dim(axis)? as i64;
+                    let place = |place: i64| (if place < 0 { place + size } else { place }).clamp(0, size) as usize;
+                    sliced = sliced.narrow(axis, place(start), place(end).saturating_sub(place(start)))?;
+                }
+                Ok(sliced)
+            })
+        }
+        _ => None,
+    }
+}
+
+/// Axes from the front, in order.
+fn normalized(input: &Tensor, axes: &[i64]) -> Result<Vec<usize>> {
+    let mut axes = axes.iter().map(|&axis| input.normalize_axis(axis)).collect::<Result<Vec<_>>>()?;
+    axes.sort_unstable();
+    Ok(axes)
+}
+
+/// A sum, a mean or a Euclidean norm over axes; over all of them if there are none.
+fn reduction(node: &NodeProto, name: &'static str, axes: Option<Vec<i64>>) -> Option<Operator> {
+    let axes = axes.unwrap_or_default();
+    let (keeps_axes, is_nothing) =
+        (int(node, "keepdims", 1) == 1, axes.is_empty() && int(node, "noop_with_empty_axes", 0) == 1);
+    Operator::new(name, move |input| {
+        if is_nothing {
+            return Ok(input.clone());
+        }
+        let axes = if axes.is_empty() { (0..input.rank()).collect() } else { normalized(input, &axes)? };
+        let sum = |input: &Tensor| {
+            if keeps_axes { input.sum_keepdim(axes.as_slice()) } else { input.sum(axes.as_slice()) }
+        };
+        match name {
+            "ReduceMean" => sum(input)? / axes.iter().map(|&axis| input.dims()[axis]).product::<usize>() as f64,
+            "ReduceL2" => sum(&input.sqr()?)?.sqrt(),
+            _ => sum(input),
+        }
+    })
+}
+
+/// Adds so many of one value before and behind each axis; takes away where the number is below 0.
+fn padding(pads: Vec<i64>, axes: Option<Vec<i64>>, value: f64) -> Option<Operator> {
+    Operator::new("Pad", move |input| {
+        let (before, after) = pads.split_at(pads.len() / 2);
+        let mut padded = input.clone();
+        for (place, (&before, &after)) in before.iter().zip(after).enumerate() {
+            let axis = match &axes {
+                Some(axes) => input.normalize_axis(axes.get(place).copied().unwrap_or_default())?,
+                None => place,
+            };
+            let size = padded.dim(axis)?;
+            let removed = [before, after].map(|count| count.min(0).unsigned_abs() as usize);
+            padded = padded.narrow(axis, removed[0], size.saturating_sub(removed[0] + removed[1]))?;
+            let filled = |count: i64| {
+                let mut shape = padded.dims().to_vec();
+                shape[axis] = count.max(0) as usize;
+                Tensor::full(value, shape, input.device())?.to_dtype(input.dtype())
+            };
+            if before > 0 || after > 0 {
+                padded = Tensor::cat(&[filled(before)?, padded.clone(), filled(after)?], axis)?;
+            }
+        }
+        Ok(padded)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use candle_core::Device;
+    use candle_onnx::onnx::AttributeProto;
+
+    use super::super::plan::tests::{evaluate, float_attribute, int_attribute, ints_attribute, node, ramp};
+    use super::*;
+
+    /// What is computed of `x`, with constants of whole numbers.
+    fn computed(node: &NodeProto, constants: &[(&str, &[i64])], input: &Tensor) -> Tensor {
+        let constant = |&(name, values): &(&str, &[i64])| {
+            (name.to_owned(), Tensor::from_slice(values, values.len(), &Device::Cpu).unwrap())
+        };
+        of(node, &constants.iter().map(constant).collect()).expect("an operator").apply(input).unwrap()
+    }
+
+    fn with(op_type: &str, inputs: &[&str], attribute: Vec<AttributeProto>) -> NodeProto {
+        NodeProto { attribute, ..node(op_type, inputs, &["y"]) }
+    }
+
+    fn flat(tensor: &Tensor) -> Vec<f32> {
+        tensor.to_dtype(DType::F32).unwrap().flatten_all().unwrap().to_vec1().unwrap()
+    }
+
+    #[test]
+    fn axes_may_count_from_the_end() {
+        let x = ramp(&[2, 3, 4]);
+        let flatten = with("Flatten", &["x"], vec![int_attribute("axis", -1)]);
+        assert_eq!(computed(&flatten, &[], &x).dims(), [6, 4]);
+        let of_last = flat(&x.sum_keepdim(2).unwrap());
+        let sum = with("ReduceSum", &["x", "axes"], Vec::new());
+        assert_eq!(flat(&computed(&sum, &[("axes", &[-1])], &x)), of_last);
+        let older = with("ReduceSum", &["x"], vec![ints_attribute("axes", &[2]), int_attribute("keepdims", 0)]);
+        assert_eq!(computed(&older, &[], &x).dims(), [2, 3]);
+        assert_eq!(flat(&computed(&older, &[], &x)), of_last);
+        let mean = with("ReduceMean", &["x", "axes"], Vec::new());
+        let [one, both] = [&[-1][..], &[0, -1]].map(|axes| computed(&mean, &[("axes", axes)], &x));
+        assert_eq!((flat(&one)[0], one.dims()), (of_last[0] / 4.0, &[2, 3, 1][..]));
+        assert_eq!(both.dims(), [1, 3, 1]);
+        let norm = with("ReduceL2", &["x", "axes"], Vec::new());
+        let expected = flat(&x.sqr().unwrap().sum_keepdim(2).unwrap().sqrt().unwrap());
+        assert_eq!(flat(&computed(&norm, &[("axes", &[-1])], &x)), expected);
+        let nothing = with("ReduceSum", &["x"], vec![int_attribute("noop_with_empty_axes", 1)]);
+        assert_eq!(computed(&nothing, &[], &x).dims(), x.dims());
+    }
+
+    #[test]
+    fn running_sums_are_of_whole_numbers_too() {
+        let cumsum = node("CumSum", &["x", "axis"], &["y"]);
+        let x = Tensor::new(&[[1_i64, 2, 3], [4, 5, 6]], &Device::Cpu).unwrap();
+        let sums = computed(&cumsum, &[("axis", &[-1])], &x);
+        assert_eq!(sums.to_vec2::<i64>().unwrap(), [[1, 3, 6], [4, 9, 15]]);
+        assert_eq!(flat(&computed(&cumsum, &[("axis", &[0])], &x)), [1.0, 2.0, 3.0, 5.0, 7.0, 9.0]);
+        assert!(of(&with("CumSum", &["x", "axis"], vec![int_attribute("reverse", 1)]), &HashMap::new()).is_none());
+    }
+
+    #[test]
+    fn padding_is_by_a_constant_and_may_take_away() {
+        let x = Tensor::new(&[[1_f32, 2.0], [3.0, 4.0]], &Device::Cpu).unwrap();
+        let older = vec![ints_attribute("pads", &[0, 1, 1, 0]), float_attribute("value", 9.0)];
+        let padded = computed(&with("Pad", &["x"], older), &[], &x);
+        assert_eq!(padded.to_vec2::<f32>().unwrap(), [[9.0, 1.0, 2.0], [9.0, 3.0, 4.0], [9.0, 9.0, 9.0]]);
+        let pad = node("Pad", &["x", "pads", "value", "axes"], &["y"]);
+        let constants: [(&str, &[i64]); 3] = [("pads", &[-1, 2]), ("value", &[7]), ("axes", &[-1])];
+        let padded = computed(&pad, &constants, &x);
+        assert_eq!(padded.to_vec2::<f32>().unwrap(), [[2.0, 7.0, 7.0], [4.0, 7.0, 7.0]]);
+        let both = computed(&node("Pad", &["x", "pads"], &["y"]), &[("pads", &[0, 1, 0, 2])], &x);
+        assert_eq!(both.to_vec2::<f32>().unwrap()[0], [0.0, 1.0, 2.0, 0.0, 0.0]);
+        let mode = AttributeProto { name: "mode".into(), s: b"reflect".to_vec(), ..AttributeProto::default() };
+        assert!(of(&with("Pad", &["x", "pads"], vec![mode]), &HashMap::new()).is_none());
+    }
+
+    #[test]
+    fn attributes_of_older_operator_sets_are_read() {
+        let x = ramp(&[2, 1, 4, 1]);
+        let clip = with("Clip", &["x"], vec![float_attribute("min", 0.0), float_attribute("max", 0.3)]);
+        assert!(flat(&computed(&clip, &[], &x)).iter().all(|value| (0.0..=0.3).contains(value)));
+        let squeeze = with("Squeeze", &["x"], vec![ints_attribute("axes", &[-1, 1])]);
+        assert_eq!(computed(&squeeze, &[], &x).dims(), [2, 4]);
+        let slice = [("starts", [1]), ("ends", [i64::MAX]), ("axes", [2])];
+        let slice = with("Slice", &["x"], slice.map(|(name, values)| ints_attribute(name, &values)).to_vec());
+        let wanted = x.narrow(2, 1, 3).unwrap();
+        assert_eq!(flat(&computed(&slice, &[], &x)), flat(&wanted));
+        let of_two = with("Slice", &["x"], vec![ints_attribute("starts", &[0, 0]), ints_attribute("ends", &[-1, 1])]);
+        assert_eq!(computed(&of_two, &[], &x).dims(), [1, 1, 4, 1]);
+    }
+
+    #[test]
+    fn what_is_no_number_is_found() {
+        let x = Tensor::new(&[1_f32, f32::NAN, f32::INFINITY], &Device::Cpu).unwrap();
+        assert_eq!(computed(&node("IsNaN", &["x"], &["y"]), &[], &x).to_vec1::<u8>().unwrap(), [0, 1, 0]);
+    }
+
+    #[test]
+    fn other_forms_are_left_to_candle_onnx() {
+        let x = ramp(&[2, 3]);
+        for other in [
+            with("Flatten", &["x"], vec![int_attribute("axis", 1)]),
+            with("ReduceMean", &["x"], vec![ints_attribute("axes", &[-1])]),
+            node("Clip", &["x"], &["y"]),
+        ] {
+            assert!(of(&other, &HashMap::new()).is_none());
+            evaluate(&[other], &["y"], HashMap::from([("x".to_owned(), x.clone())]));
+        }
+        assert!(of(&node("ReduceSum", &["x", "computed"], &["y"]), &HashMap::new()).is_none());
+    }
+}
