@@ -11,13 +11,15 @@ use std::sync::Once;
 use crate::definition::{CaseFailure, Status};
 
 /// A library that lacks an operator or a dtype says one of these words in its error.
-const UNSUPPORTED: [&str; 10] = [
+const UNSUPPORTED: [&str; 12] = [
     "not implemented",
     "not_implemented",
     "unsupported",
     "not supported",
     "could not find an implementation",
     "does not support",
+    "only supports",
+    "is supported",
     "no conversion rule found",
     // What tract says of an operator that it has not, or not in this form.
     "unimplemented(",
@@ -36,7 +38,7 @@ pub(super) fn classify(error: impl Display) -> CaseFailure {
         line.is_empty() || line.starts_with("Exception from ") || line.starts_with("Check '") && line.ends_with(':')
     };
     let lines = text.lines().map(str::trim).take_while(|line| !is_trace(line)).filter(|line| !is_place(line));
-    let told = lines.collect::<Vec<_>>().join("\n");
+    let told = lines.collect::<Vec<_>>().join(" ");
     let message = if told.is_empty() { text } else { told };
     let lower = message.to_lowercase();
     let has = |phrases: &[&str]| phrases.iter().any(|phrase| lower.contains(phrase));

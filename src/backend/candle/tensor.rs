@@ -74,7 +74,11 @@ impl Runtime for Place {
             TensorData::I64(values) => Tensor::from_slice(values, shape, &self.device)?,
             TensorData::U8(values) => Tensor::from_slice(values, shape, &self.device)?,
             TensorData::I32(values) => Tensor::from_slice(values, shape, &self.device)?,
-            TensorData::Bool(_) => return Err(CaseFailure::unsupported("candle has no bool tensors")),
+            // candle says what is true in whole numbers.
+            TensorData::Bool(values) => {
+                let values: Vec<u8> = values.iter().map(|&value| value.into()).collect();
+                Tensor::from_slice(&values, shape, &self.device)?
+            }
         };
         Ok(if uploaded.dtype() == DType::F32 { uploaded.to_dtype(self.dtype)? } else { uploaded })
     }
