@@ -9,6 +9,7 @@ use std::{env, fs};
 fn main() {
     println!("cargo:rerun-if-changed=build.rs");
     println!("cargo::rustc-check-cfg=cfg(libtorch_at_run_time)");
+    println!("cargo::rustc-check-cfg=cfg(rooms)");
     // Set by torch-sys, which is a direct dependency for this reason only.
     if let Ok(folder) = env::var("DEP_TCH_LIBTORCH_LIB") {
         find_libtorch(Path::new(&folder));

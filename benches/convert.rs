@@ -10,7 +10,7 @@ use std::time::Instant;
 use clap::Parser;
 use inferbench::convert::convert;
 use inferbench::criterion_dir::{LATENCY_LOG, LatencyLog};
-use inferbench::definition::{Boundary, Case, Effort, Suite};
+use inferbench::definition::{Boundary, Case, Effort, Suite, TimedOn};
 use inferbench::history::{write_records, write_throughput};
 use inferbench::machine::{Machine, Revision};
 use inferbench::measurement::memory;
@@ -124,6 +124,7 @@ fn manifest(root: &Path, cases: &[Case]) -> Manifest {
             dtypes: Vec::new(),
             batch_sizes: Vec::new(),
             boundaries: vec![Boundary::Compute],
+            time_on: TimedOn::Seeded,
             phases: None,
             seq_lens: None,
             effort: Effort::default(),
@@ -152,6 +153,7 @@ fn manifest(root: &Path, cases: &[Case]) -> Manifest {
                 cost: None,
                 files_sha256: None,
                 samples_sha256: None,
+                timed_samples: None,
                 failure: None,
             })
             .collect(),

@@ -11,7 +11,7 @@ use std::time::Instant;
 
 use anyhow::Result;
 use clap::Parser;
-use inferbench::definition::{Boundary, Case, Effort, Suite};
+use inferbench::definition::{Boundary, Case, Effort, Suite, TimedOn};
 use inferbench::history::{Database, History, LATENCIES, NewRun, write_database};
 use inferbench::machine::{Machine, Revision};
 use inferbench::run_data::{CriterionArguments, Distributions, MANIFEST_FORMAT, Manifest, Mode};
@@ -165,6 +165,7 @@ fn write_run(root: &Path, run: usize, calls: &[Vec<Vec<u64>>]) -> Result<()> {
             dtypes: Vec::new(),
             batch_sizes: Vec::new(),
             boundaries: vec![Boundary::Compute],
+            time_on: TimedOn::Seeded,
             phases: None,
             seq_lens: None,
             effort: Effort::default(),
@@ -192,7 +193,7 @@ fn write_run(root: &Path, run: usize, calls: &[Vec<Vec<u64>>]) -> Result<()> {
         new.append_calls(&record.case_id, samples, None)?;
         records.push(record);
     }
-    new.publish(&manifest, &records, &Distributions::new(Default::default()), false)?;
+    new.publish(&manifest, &records, &[], &Distributions::new(Default::default()), false)?;
     Ok(())
 }
 

@@ -8,6 +8,8 @@ use std::path::{Path, PathBuf};
 pub struct Paths {
     root: PathBuf,
     target: PathBuf,
+    /// The checkout of inferbench, if the root is a package that uses it.
+    checkout: Option<PathBuf>,
     /// The folder of Criterion's tree and the runs, if they are not in their usual places.
     apart: Option<PathBuf>,
 }
@@ -17,18 +19,44 @@ pub(crate) fn variable(name: &str) -> Option<OsString> {
     std::env::var_os(name).filter(|value| !value.is_empty())
 }
 
+/// The sources that this executable was built from.
+const BUILT_FROM: &str = env!("CARGO_MANIFEST_DIR");
+
+/// The checkout that this executable was built from, if it is still there.
+fn checkout() -> Option<PathBuf> {
+    Some(PathBuf::from(BUILT_FROM)).filter(|folder| folder.join("models").is_dir())
+}
+
+/// Whether a folder has the manifest of a package that depends on inferbench.
+fn uses_inferbench(folder: &Path) -> bool {
+    let text = std::fs::read_to_string(folder.join("Cargo.toml")).unwrap_or_default();
+    let Ok(manifest) = text.parse::<toml::Table>() else { return false };
+    let has = |table: &str| manifest.get(table).is_some_and(|table| table.get("inferbench").is_some());
+    has("dependencies") || has("dev-dependencies")
+}
+
 impl Paths {
-    /// The checkout that the executable was built from, or `INFERBENCH_ROOT`, or the current folder.
+    /// The folders of `INFERBENCH_ROOT`; or else of the package in the current folder or above it that uses inferbench, of the
+    /// checkout that the executable was built from, or the current folder.
     pub fn find() -> Self {
-        let built_from = PathBuf::from(env!("CARGO_MANIFEST_DIR"));
-        let root = match variable("INFERBENCH_ROOT") {
-            Some(root) => PathBuf::from(root),
-            None if built_from.join("models").is_dir() => built_from,
-            None => PathBuf::from("."),
-        };
-        let target = variable("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), PathBuf::from);
+        let current = std::env::current_dir().unwrap_or_default();
+        let package = current.ancestors().find(|folder| uses_inferbench(folder));
+        Self::of(match (variable("INFERBENCH_ROOT"), package) {
+            (Some(root), _) => PathBuf::from(root),
+            (None, Some(package)) => package.to_owned(),
+            (None, None) => checkout().unwrap_or_else(|| PathBuf::from(".")),
+        })
+    }
+
+    /// The folders of a project.
+    pub fn of(root: PathBuf) -> Self {
+        let checkout = checkout().filter(|_| uses_inferbench(&root));
+        let absolute = std::path::absolute(&root).unwrap_or_else(|_| root.clone());
+        let workspace = absolute.ancestors().find(|folder| folder.join("Cargo.lock").is_file());
+        let workspace = workspace.map_or_else(|| root.clone(), Path::to_owned);
+        let target = variable("CARGO_TARGET_DIR").map_or_else(|| workspace.join("target"), PathBuf::from);
         let target = std::path::absolute(&target).unwrap_or(target);
-        Paths { root, target, apart: None }
+        Paths { root, target, checkout, apart: None }
     }
 
     /// The same project, with Criterion's tree and the runs in a folder of their own.
@@ -40,19 +68,32 @@ impl Paths {
         &self.root
     }
 
-    /// Model definitions and a user's own models.
+    /// Whether the root is a package that uses inferbench.
+    pub fn is_of_other_package(&self) -> bool {
+        self.checkout.is_some()
+    }
+
+    /// The checkout of inferbench, which is the root unless that is a package that uses it.
+    fn checkout(&self) -> &Path {
+        self.checkout.as_ref().unwrap_or(&self.root)
+    }
+
+    /// Model definitions, suites and a user's own models.
     pub fn models(&self) -> PathBuf {
-        variable("INFERBENCH_MODELS_DIR").map_or_else(|| self.root.join("models"), PathBuf::from)
+        variable("INFERBENCH_MODELS_DIR").map_or_else(|| self.checkout().join("models"), PathBuf::from)
     }
 
     /// Weights and graphs that were made from the definitions; may be deleted at any time.
     pub fn prepared(&self) -> PathBuf {
-        self.root.join(".prepared")
+        match self.checkout {
+            None => self.root.join(".prepared"),
+            Some(_) => self.target.join("inferbench/prepared"),
+        }
     }
 
     /// Native libraries that `scripts/setup` got.
     pub fn native(&self) -> PathBuf {
-        self.root.join(".native")
+        self.checkout().join(".native")
     }
 
     /// The root of Criterion's tree, by Criterion's own rule.

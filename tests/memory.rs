@@ -31,7 +31,7 @@ impl Session for Allocating {
     fn outputs(&mut self, _: usize) -> Result<Vec<HostTensor>, CaseFailure> {
         Ok(Vec::new())
     }
-    fn call_from_host(&mut self, _: usize, _: &[HostTensor]) -> Result<Stages, CaseFailure> {
+    fn call_from_host(&mut self, _: usize, _: &[HostTensor]) -> Result<(Vec<HostTensor>, Stages), CaseFailure> {
         Err(CaseFailure::unsupported("never called"))
     }
     fn placement(&self) -> Placement {

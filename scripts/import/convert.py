@@ -10,7 +10,7 @@ becomes
     model.toml            names, types and shapes of the inputs
     weights.safetensors   the state dict, where there is one; no backend reads it without a graph
 
-A text model's tokenizer is copied as it is.
+A text model's tokenizer is copied as it is, and so is config.json, which says how long texts may be.
 """
 
 import os
@@ -25,7 +25,7 @@ sys.path.append(str(Path(__file__).resolve().parent.parent / "export"))
 import source
 from source import Refused
 
-TOKENIZER = ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "vocab.txt", "vocab.json", "merges.txt", "spiece.model")
+TOKENIZER = ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "vocab.txt", "vocab.json", "merges.txt", "spiece.model", "config.json")
 
 
 def say(text: str) -> None:

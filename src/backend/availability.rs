@@ -4,7 +4,7 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::process::{Command, ExitCode, Stdio};
+use std::process::{Command, Stdio};
 use std::sync::Mutex;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -14,6 +14,7 @@ use tempfile::NamedTempFile;
 use super::interface::DeviceReport;
 use super::registry::{self, Entry};
 use crate::definition::{CaseFailure, Dtype, Model, device_kind};
+use crate::exit_codes;
 use crate::selection::Capabilities;
 
 /// The variable that makes a process a probe; its value is `backend device`.
@@ -35,12 +36,12 @@ pub fn asked_by_probe() -> Option<(String, String)> {
 }
 
 /// `main` of a probe: prints a description of the device, or why it does not work.
-pub fn answer_probe((backend, device): &(String, String)) -> ExitCode {
+pub fn answer_probe((backend, device): &(String, String)) -> u8 {
     let answer: Answer =
         registry::find(backend).and_then(|backend| backend.probe(device)).map_err(|failure| failure.message);
     // JSON keeps the answer in one line.
     println!("{ANSWER}{}", serde_json::json!(answer));
-    ExitCode::SUCCESS
+    exit_codes::OK
 }
 
 /// The devices of a backend. Those that need a probe have been probed.

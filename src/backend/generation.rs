@@ -4,7 +4,7 @@ use std::hint::black_box;
 use std::time::{Duration, Instant};
 
 use super::graphs::Runtime;
-use super::interface::{LoadRequest, Placement, Session, Stages};
+use super::interface::{LoadRequest, NextTokens, Placement, Session, Stages};
 use crate::definition::{CaseFailure, Phase};
 use crate::fixture::{HostTensor, TensorData};
 
@@ -177,8 +177,38 @@ impl<R: Runtime, G: Generator<R>> Session for GenerationSession<R, G> {
         Ok(vec![side_by_side(&steps)?, compared_logits(&self.runtime.download(&logits)?)?])
     }
 
+    fn follow(
+        &mut self,
+        inputs: &[HostTensor],
+        text: Option<&HostTensor>,
+        count: usize,
+    ) -> Result<Vec<NextTokens>, CaseFailure> {
+        if self.phase != Phase::Decode {
+            return Err(CaseFailure::unsupported("a session of this phase makes no further tokens"));
+        }
+        let inputs = self.generator.upload(&self.runtime, inputs)?;
+        let (mut logits, mut cache) = self.generator.prefill(&self.runtime, &inputs)?;
+        let mut all = Vec::with_capacity(count);
+        for number in 0..count {
+            let given = text.map(|text| column(text, number)).transpose()?;
+            let next = next_tokens(&self.runtime.download(&logits)?, given.as_deref())?;
+            if number + 1 < count {
+                let tokens = given.unwrap_or_else(|| next.likeliest.clone());
+                let tokens = HostTensor { shape: vec![tokens.len(), 1], data: TensorData::I64(tokens) };
+                let (tokens, position) = (self.runtime.upload(&tokens)?, self.prompt_positions + number);
+                logits = self.generator.step(&self.runtime, &tokens, position, &mut cache)?;
+            }
+            all.push(next);
+        }
+        Ok(all)
+    }
+
     /// A call of `prefill` goes from the inputs on the host to the first token on the host.
-    fn call_from_host(&mut self, binding: usize, inputs: &[HostTensor]) -> Result<Stages, CaseFailure> {
+    fn call_from_host(
+        &mut self,
+        binding: usize,
+        inputs: &[HostTensor],
+    ) -> Result<(Vec<HostTensor>, Stages), CaseFailure> {
         if self.phase == Phase::Decode {
             return Err(CaseFailure::unsupported(
                 "a step of decode takes its token from the step before, on the device",
@@ -191,9 +221,9 @@ impl<R: Runtime, G: Generator<R>> Session for GenerationSession<R, G> {
         let (_, state) = self.prefill(binding)?;
         self.runtime.sync()?;
         let computed = Instant::now();
-        black_box(self.runtime.download(&state.tokens)?);
+        let tokens = black_box(self.runtime.download(&state.tokens)?);
         let to_host = computed.elapsed();
-        Ok(Stages { to_device: uploaded - begin, compute: computed - uploaded, to_host })
+        Ok((vec![tokens], Stages { to_device: uploaded - begin, compute: computed - uploaded, to_host }))
     }
 
     fn compilation(&self) -> Option<Duration> {
@@ -203,6 +233,50 @@ impl<R: Runtime, G: Generator<R>> Session for GenerationSession<R, G> {
     fn placement(&self) -> Placement {
         self.placement.clone()
     }
+}
+
+/// A column of a text `[batch, length]`.
+fn column(text: &HostTensor, number: usize) -> Result<Vec<i64>, CaseFailure> {
+    let (&[_, length], TensorData::I64(tokens)) = (text.shape.as_slice(), &text.data) else {
+        return Err(CaseFailure::failed("a text that is not i64 [batch, length]"));
+    };
+    Ok(tokens.chunks_exact(length.max(1)).filter_map(|row| row.get(number)).copied().collect())
+}
+
+/// What logits of `[batch, vocabulary]` or, at the last position, `[batch, positions, vocabulary]` say of the next tokens:
+/// those that are given, or else the likeliest.
+fn next_tokens(logits: &HostTensor, given: Option<&[i64]>) -> Result<NextTokens, CaseFailure> {
+    let mut next = NextTokens { likeliest: Vec::new(), losses: Vec::new() };
+    for (place, row) in last_rows(logits)?.enumerate() {
+        let mut best = (0, f64::NEG_INFINITY);
+        let mut sum = 0.0;
+        for (token, &logit) in row.iter().enumerate() {
+            let logit = f64::from(logit);
+            if logit > best.1 {
+                // The sum is of exponentials relative to the largest logit.
+                sum *= (best.1 - logit).exp();
+                best = (token, logit);
+            }
+            sum += (logit - best.1).exp();
+        }
+        let token = given.map_or(Some(best.0), |given| usize::try_from(*given.get(place)?).ok());
+        let logit = token.and_then(|token| row.get(token)).copied();
+        let logit = logit.ok_or_else(|| {
+            CaseFailure::failed(format!("the text has a token that is not among the model's {}", row.len()))
+        })?;
+        next.likeliest.push(best.0 as i64);
+        next.losses.push(best.1 + sum.ln() - f64::from(logit));
+    }
+    Ok(next)
+}
+
+/// The logits of each row at its last position.
+fn last_rows(logits: &HostTensor) -> Result<impl Iterator<Item = &[f32]>, CaseFailure> {
+    let (&[batch, .., vocabulary], TensorData::F32(values)) = (logits.shape.as_slice(), &logits.data) else {
+        return Err(CaseFailure::failed(format!("logits of shape {:?} instead of [batch, vocabulary]", logits.shape)));
+    };
+    let rows = values.chunks_exact((values.len() / batch.max(1)).max(1));
+    Ok(rows.filter_map(move |row| row.rchunks_exact(vocabulary.max(1)).next()))
 }
 
 /// Columns `[batch, 1]` to `[batch, columns]`.
@@ -220,13 +294,10 @@ fn side_by_side(columns: &[HostTensor]) -> Result<HostTensor, CaseFailure> {
 /// Every n-th logit of each row's last position, so that it has at most [`COMPARED_LOGITS`]: of `[batch, vocabulary]` or
 /// `[batch, positions, vocabulary]`.
 fn compared_logits(logits: &HostTensor) -> Result<HostTensor, CaseFailure> {
-    let (&[batch, .., vocabulary], TensorData::F32(values)) = (logits.shape.as_slice(), &logits.data) else {
-        return Err(CaseFailure::failed(format!("logits of shape {:?} instead of [batch, vocabulary]", logits.shape)));
-    };
+    let rows = last_rows(logits)?;
+    let (batch, vocabulary) = (logits.shape[0], logits.shape[logits.shape.len() - 1]);
     let step = vocabulary.div_ceil(COMPARED_LOGITS).max(1);
-    let rows = values.chunks_exact((values.len() / batch.max(1)).max(1));
-    let last = rows.filter_map(|row| row.rchunks_exact(vocabulary.max(1)).next());
-    let kept = last.flat_map(|row| row.iter().step_by(step)).copied().collect();
+    let kept = rows.flat_map(|row| row.iter().step_by(step)).copied().collect();
     Ok(HostTensor { shape: vec![batch, vocabulary.div_ceil(step)], data: TensorData::F32(kept) })
 }
 
@@ -247,6 +318,20 @@ mod tests {
         assert_eq!((values[1], values[683]), (3.0, 2049.0));
         let of_positions = HostTensor { shape: vec![2, 3, 2], data: logits(6).data };
         assert_eq!(compared_logits(&of_positions).unwrap().data, TensorData::F32(vec![4.0, 5.0, 10.0, 11.0]));
+    }
+
+    #[test]
+    fn the_loss_is_that_of_the_token_that_is_given() {
+        let logits = HostTensor { shape: vec![2, 3], data: TensorData::F32(vec![1.0, 2.0, 0.5, -100.0, 700.0, 700.0]) };
+        let NextTokens { likeliest, losses } = next_tokens(&logits, Some(&[2, 0])).unwrap();
+        assert_eq!(likeliest, [1, 1]);
+        let sum = [1.0_f64, 2.0, 0.5].map(f64::exp).iter().sum::<f64>();
+        assert!((losses[0] - (sum.ln() - 0.5)).abs() < 1e-12, "{losses:?}");
+        assert!((losses[1] - (800.0 + 2.0_f64.ln())).abs() < 1e-9, "{losses:?}");
+        let own = next_tokens(&logits, None).unwrap().losses;
+        assert!((own[0] - (sum.ln() - 2.0)).abs() < 1e-12, "{own:?}");
+        let error = next_tokens(&logits, Some(&[3, 0])).unwrap_err().message;
+        assert_eq!(error, "the text has a token that is not among the model's 3");
     }
 
     #[test]

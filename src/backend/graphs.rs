@@ -164,7 +164,11 @@ impl<R: Runtime> Session for GraphSession<R> {
         self.download(&outputs)
     }
 
-    fn call_from_host(&mut self, binding: usize, inputs: &[HostTensor]) -> Result<Stages, CaseFailure> {
+    fn call_from_host(
+        &mut self,
+        binding: usize,
+        inputs: &[HostTensor],
+    ) -> Result<(Vec<HostTensor>, Stages), CaseFailure> {
         let begin = Instant::now();
         self.rebind(binding, inputs)?;
         self.runtime.sync()?;
@@ -172,9 +176,9 @@ impl<R: Runtime> Session for GraphSession<R> {
         let outputs = self.forward(binding)?;
         self.runtime.sync()?;
         let computed = Instant::now();
-        black_box(self.download(&outputs)?);
+        let outputs = black_box(self.download(&outputs)?);
         let to_host = computed.elapsed();
-        Ok(Stages { to_device: uploaded - begin, compute: computed - uploaded, to_host })
+        Ok((outputs, Stages { to_device: uploaded - begin, compute: computed - uploaded, to_host }))
     }
 
     fn compilation(&self) -> Option<Duration> {

@@ -3,15 +3,22 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
 use std::path::PathBuf;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::definition::{CaseFailure, Dtype, Model, Phase, Sizes};
 use crate::fixture::{Artifacts, HostTensor};
 
-/// A runtime. Its name, its framework and what else is known without it are in its entry of the [registry](super::registry).
-pub trait Backend: Sync {
-    /// The devices that the backend knows, as far as they are seen without loading anything large.
-    fn devices(&self) -> Vec<DeviceReport>;
+/// A runtime, or an engine of your own. What is not given here has a sensible default: an engine that computes on the CPU, in
+/// f32, needs [`load`](Backend::load) alone.
+pub trait Backend: Send + Sync {
+    /// The version of an engine of your own, for records: `env!("CARGO_PKG_VERSION")` in its crate.
+    fn version(&self) -> Option<&'static str> {
+        None
+    }
+    /// The devices that the backend knows, as far as they are seen without loading anything large. The default is the CPU.
+    fn devices(&self) -> Vec<DeviceReport> {
+        vec![DeviceReport::certain("cpu", Ok(String::new()))]
+    }
     /// Computes something small on a device and describes the device. Called in a process of its own.
     ///
     /// # Errors
@@ -22,6 +29,10 @@ pub trait Backend: Sync {
     /// Variables that a process needs from its start, so that libraries find the device.
     fn process_environment(&self, _device: &str) -> Vec<(&'static str, OsString)> {
         Vec::new()
+    }
+    /// Whether a session is compiled anew for each shape of its inputs, so that texts are better filled up to one length.
+    fn needs_one_shape(&self, _device: &str) -> bool {
+        false
     }
     /// Calls that a warm-up has at least, because the runtime still optimises in them.
     fn least_warm_up_calls(&self) -> usize {
@@ -40,11 +51,16 @@ pub trait Backend: Sync {
     fn library_version(&self, _device: &str) -> Option<String> {
         None
     }
-    /// Checks that the backend can load an artifact of the model in this dtype.
+    /// Checks that the backend can load an artifact of the model in this dtype. The default knows f32 and every model.
     ///
     /// # Errors
     /// `unsupported`; the message says what is missing.
-    fn check_model(&self, model: &Model, dtype: Dtype) -> Result<(), CaseFailure>;
+    fn check_model(&self, _model: &Model, dtype: Dtype) -> Result<(), CaseFailure> {
+        match dtype {
+            Dtype::F32 => Ok(()),
+            other => Err(CaseFailure::unsupported(format!("it computes in f32, and not in {other}"))),
+        }
+    }
     /// Loads a model, which may take seconds. Never falls back to another device or dtype.
     ///
     /// # Errors
@@ -96,21 +112,48 @@ pub trait Session {
     /// # Errors
     /// The runtime fails.
     fn run(&mut self, binding: usize) -> Result<(), CaseFailure>;
-    /// Returns when the device is idle.
+    /// Returns when the device is idle. The default is for sessions whose calls return no earlier.
     ///
     /// # Errors
     /// The device fails.
-    fn sync(&mut self) -> Result<(), CaseFailure>;
+    fn sync(&mut self) -> Result<(), CaseFailure> {
+        Ok(())
+    }
     /// Computes the same as a row of calls from its beginning, and copies the outputs of [`Model::output_names`] to the host.
     ///
     /// # Errors
     /// The runtime fails, or an output has an element type that the host does not know.
     fn outputs(&mut self, binding: usize) -> Result<Vec<HostTensor>, CaseFailure>;
-    /// One call from host to host: replaces the binding's inputs, computes, and copies the outputs to the host.
+    /// Takes a batch of inputs and then `count` tokens after it, and returns how likely the model holds each of them to be. The
+    /// tokens are `text`, i64 `[batch, count]`, or without a text the likeliest ones.
+    ///
+    /// # Errors
+    /// `unsupported` if the session does not make one token after the other; the runtime fails.
+    fn follow(
+        &mut self,
+        _inputs: &[HostTensor],
+        _text: Option<&HostTensor>,
+        _count: usize,
+    ) -> Result<Vec<NextTokens>, CaseFailure> {
+        Err(CaseFailure::unsupported("the session makes no tokens one after the other"))
+    }
+    /// One call from host to host: replaces the binding's inputs, computes, and copies the outputs to the host. The default
+    /// counts that copy as a part of the computation.
     ///
     /// # Errors
     /// `unsupported` if the session's phase has no such boundary.
-    fn call_from_host(&mut self, binding: usize, inputs: &[HostTensor]) -> Result<Stages, CaseFailure>;
+    fn call_from_host(
+        &mut self,
+        binding: usize,
+        inputs: &[HostTensor],
+    ) -> Result<(Vec<HostTensor>, Stages), CaseFailure> {
+        let begin = Instant::now();
+        self.rebind(binding, inputs)?;
+        self.sync()?;
+        let to_device = begin.elapsed();
+        let outputs = self.outputs(binding)?;
+        Ok((outputs, Stages { to_device, compute: begin.elapsed() - to_device, to_host: Duration::ZERO }))
+    }
     /// Time that went into compiling so far, if the runtime compiles after loading.
     fn compilation(&self) -> Option<Duration> {
         None
@@ -122,8 +165,24 @@ pub trait Session {
     fn reset(&mut self, _request: &LoadRequest<'_>) -> Result<(), CaseFailure> {
         Err(CaseFailure::unsupported("the session serves one size only"))
     }
-    /// What the session really uses, read back from the runtime if the runtime can tell.
-    fn placement(&self) -> Placement;
+    /// What the session really uses, read back from the runtime if the runtime can tell. The default is f32 on the CPU.
+    fn placement(&self) -> Placement {
+        Placement {
+            effective_device: "cpu".into(),
+            effective_dtype: Some(Dtype::F32),
+            providers: "cpu".into(),
+            ..Placement::default()
+        }
+    }
+}
+
+/// The next token of each row of a batch.
+#[derive(Clone, Debug, PartialEq)]
+pub struct NextTokens {
+    /// The token with the largest logit.
+    pub likeliest: Vec<i64>,
+    /// The negative logarithm of the probability of the token that is taken.
+    pub losses: Vec<f64>,
 }
 
 /// The parts of a call from host to host. Each ends when the device is idle.

@@ -11,6 +11,7 @@ mod artifact;
 mod availability;
 #[cfg(feature = "candle")]
 mod candle;
+mod closure;
 pub mod cuda;
 #[allow(dead_code, reason = "a build without native backends uses nothing of it")]
 mod failure;
@@ -34,7 +35,8 @@ mod tract;
 pub const DEBUG: &str = "INFERBENCH_RUNTIME_LOGS";
 
 pub use availability::{Registry, answer_probe, asked_by_probe, tried_devices};
+pub use closure::{CLOSURE, Closures};
 pub use failure::caught;
-pub use interface::{Backend, DeviceReport, LoadRequest, Placement, Session, Stages, Trace};
+pub use interface::{Backend, DeviceReport, LoadRequest, NextTokens, Placement, Session, Stages, Trace};
 pub use null::NullSession;
 pub use registry::{NULL, find};

@@ -1,12 +1,19 @@
-//! The registry of backends: what is known of each, and which are in this build.
+//! The registry of backends: what is known of each, and which are in this build. The engines of a crate that uses this one are
+//! registered when its bench executable starts.
 //!
 //! A new backend is its own file or folder here, one entry of [`ENTRIES`], one module in `backend/mod.rs`, one Cargo
 //! feature of the same name, and its row in the README.
 
+use std::collections::BTreeSet;
+use std::sync::OnceLock;
+
+use anyhow::{Result, anyhow, ensure};
+use indexmap::IndexMap;
+
 use super::interface::Backend;
 use super::null::Null;
-use crate::definition::CaseFailure;
 pub use crate::definition::NULL;
+use crate::definition::{CaseFailure, backend_name, check_component};
 
 /// A backend, whether or not this build has it.
 pub struct Entry {
@@ -37,9 +44,9 @@ macro_rules! with_feature {
     }};
 }
 
-/// All backends in the order of lists; the null backend is the last.
+/// The backends of this package in the order of lists; the null backend is the last.
 #[rustfmt::skip]
-pub static ENTRIES: [Entry; 6] = [
+static ENTRIES: [Entry; 6] = [
     Entry { name: "ort", version: "2.0.0-rc.15", framework: "onnxruntime", colour: ["#0072b2", "#4ba8e8"], setup: None,
             backend: with_feature!("ort", super::ort::Ort) },
     Entry { name: "tch", version: "0.24.0", framework: "pytorch", colour: ["#d55e00", "#f58a42"], setup: Some("scripts/setup"),
@@ -53,6 +60,44 @@ pub static ENTRIES: [Entry; 6] = [
     Entry { name: NULL, version: env!("CARGO_PKG_VERSION"), framework: NULL, colour: ["#6b7280", "#9ca3af"], setup: None,
             backend: Some(&Null) },
 ];
+
+/// The engines that are not of this package, in the order in which they were named.
+static OWN: OnceLock<Vec<Entry>> = OnceLock::new();
+
+/// Colours of backends that are not of this package: the first of them has the first, and so on.
+const OWN_COLOURS: [[&str; 2]; 4] =
+    [["#7a3fbf", "#b98cf0"], ["#a3402a", "#e08a74"], ["#3d6b1f", "#93c46a"], ["#00707a", "#52c0ca"]];
+
+/// Registers engines by their names, once per process. An engine lives as long as the process.
+///
+/// # Errors
+/// A name is taken or is no part of an id; or engines are registered already.
+pub fn register(engines: Vec<(String, Box<dyn Backend>)>) -> Result<()> {
+    let mut own: Vec<Entry> = Vec::new();
+    for (name, engine) in engines {
+        check_component(&name)?;
+        let is_taken = ENTRIES.iter().chain(&own).any(|entry| entry.name == name);
+        ensure!(!is_taken && backend_name(&name) == name, "{name:?} is the name of another backend");
+        let (name, backend): (&str, &dyn Backend) = (name.leak(), Box::leak(engine));
+        let colour = OWN_COLOURS[own.len() % OWN_COLOURS.len()];
+        let version = backend.version().unwrap_or("unversioned");
+        own.push(Entry { name, version, framework: name, colour, setup: None, backend: Some(backend) });
+    }
+    OWN.set(own).map_err(|_| anyhow!("the engines of a process are registered once"))
+}
+
+/// All backends: engines that are not of this package, then those that are.
+fn entries() -> impl Iterator<Item = &'static Entry> {
+    OWN.get().into_iter().flatten().chain(&ENTRIES)
+}
+
+/// The colours of backends, on white and on black, by their names: those of the registry, and of others in these records.
+pub fn colours<'a>(names: impl Iterator<Item = &'a str>) -> IndexMap<&'a str, [&'static str; 2]> {
+    let mut colours: IndexMap<&str, _> = entries().map(|entry| (entry.name, entry.colour)).collect();
+    let others: BTreeSet<&str> = names.filter(|name| !colours.contains_key(name)).collect();
+    colours.extend(others.into_iter().zip(OWN_COLOURS.into_iter().cycle()));
+    colours
+}
 
 impl Entry {
     /// The backend.
@@ -76,12 +121,13 @@ impl Entry {
 
 /// The backends that compute something: all but the null backend.
 pub fn real() -> impl Iterator<Item = &'static Entry> {
-    ENTRIES.iter().filter(|entry| entry.name != NULL)
+    entries().filter(|entry| entry.name != NULL)
 }
 
 /// The Cargo features of this build's backends.
 pub fn features() -> Vec<&'static str> {
-    real().filter(|entry| entry.backend.is_some()).map(|entry| entry.name).collect()
+    let built = ENTRIES.iter().filter(|entry| entry.name != NULL && entry.backend.is_some());
+    built.map(|entry| entry.name).collect()
 }
 
 /// The entry of that name.
@@ -89,7 +135,7 @@ pub fn features() -> Vec<&'static str> {
 /// # Errors
 /// `unavailable`: there is none; the message lists the names.
 pub fn entry(name: &str) -> Result<&'static Entry, CaseFailure> {
-    ENTRIES.iter().find(|entry| entry.name == name).ok_or_else(|| {
+    entries().find(|entry| entry.name == name).ok_or_else(|| {
         let names: Vec<&str> = real().map(|entry| entry.name).collect();
         CaseFailure::unavailable(format!("no backend {name:?}; there are {}", names.join(", ")))
     })
@@ -125,7 +171,7 @@ mod tests {
 
     #[test]
     fn colours_are_told_apart() {
-        let mut colours: Vec<&str> = ENTRIES.iter().flat_map(|entry| entry.colour).collect();
+        let mut colours: Vec<&str> = ENTRIES.iter().map(|entry| entry.colour).chain(OWN_COLOURS).flatten().collect();
         let count = colours.len();
         colours.sort_unstable();
         colours.dedup();

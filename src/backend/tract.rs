@@ -26,6 +26,10 @@ impl Backend for TractBackend {
         vec![DeviceReport::certain("cpu", Ok("pure Rust".into()))]
     }
 
+    fn needs_one_shape(&self, _device: &str) -> bool {
+        true
+    }
+
     fn check_model(&self, model: &Model, dtype: Dtype) -> Result<(), CaseFailure> {
         check_artifact(model, dtype, &[Dtype::F32, Dtype::I8], Format::Onnx)
     }

@@ -168,7 +168,7 @@ fn files_outside_the_zoo(model: &Model) -> Vec<PathBuf> {
     };
     let samples = match &model.data_source {
         DataSource::Recorded(path) => Some(path),
-        DataSource::Synthetic | DataSource::ImageFolder(_) => None,
+        DataSource::Synthetic | DataSource::ImageFolder(_) | DataSource::Text(_) => None,
     };
     let files = of_origin.into_iter().flatten().chain(samples);
     files.filter_map(|path| path.canonicalize().ok()).collect()

@@ -143,6 +143,7 @@ fn packaged(toml: PackagedToml, folder: &Path) -> Result<Packaged> {
         tolerance: toml.tolerance,
         dtype: Dtype::F32,
         data_source: toml.data_source.relative_to(folder),
+        judge: None,
         origin: Origin::Packaged {
             folder: folder.to_owned(),
             weights: toml.weights.map(|weights| folder.join(weights)),

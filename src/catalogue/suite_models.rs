@@ -7,7 +7,10 @@ use anyhow::{Context, Result, bail, ensure};
 
 use super::entries::{Entry, Place, add_derived, failed, find_name, originals};
 use super::user_files::{MODEL_TOML, apply_table, check_model_file, files_of, inherit_inputs, read_files};
-use crate::definition::{CaseFailure, Model, ORIGINAL, Origin, Suite, SuiteModel, usable_name};
+use crate::definition::{
+    CaseFailure, DataSource, Dtype, Model, ORIGINAL, Origin, Suite, SuiteModel, TensorSpec, Tolerance, check_component,
+    usable_name, whole,
+};
 
 /// Puts the models of a suite into the catalogue: files and weights of users, and the sources of samples. Names in the
 /// suite become those of the catalogue, as [`find_name`] finds them.
@@ -16,6 +19,15 @@ use crate::definition::{CaseFailure, Model, ORIGINAL, Origin, Suite, SuiteModel,
 /// A name is taken, a file does not exist or is of an unknown kind, weights are of a model that is not packaged, or two
 /// tables give one model different settings.
 pub fn add_models_of_suite(catalogue: &mut Vec<Entry>, suite: &mut Suite) -> Result<()> {
+    for table in suite.models.iter().filter(|table| table.is_of_code) {
+        let entry = model_of_code(table)?;
+        ensure!(
+            !catalogue.iter().any(|other| other.name == entry.name),
+            "model {:?} has the name of another model: give it another one",
+            entry.name
+        );
+        catalogue.push(entry);
+    }
     for model in suite.models.iter_mut().filter(|model| model.path.is_none()) {
         match find_name(&model.name, catalogue) {
             Some(name) => model.name = name.to_owned(),
@@ -43,6 +55,37 @@ pub fn add_models_of_suite(catalogue: &mut Vec<Entry>, suite: &mut Suite) -> Res
         }
     }
     Ok(())
+}
+
+/// The entry of a model without a file: its name, inputs and outputs.
+///
+/// # Errors
+/// The name is no part of an id, or an input or output is not written as `x:f32[batch,64]`.
+fn model_of_code(table: &SuiteModel) -> Result<Entry> {
+    let SuiteModel { name, inputs, outputs, reference, family, modality, judge, .. } = table;
+    let of_model = || format!("model {name:?}");
+    check_component(name).with_context(of_model)?;
+    let specs = |texts: &[String]| texts.iter().map(|text| text.parse()).collect::<Result<Vec<TensorSpec>>>();
+    let inputs = specs(inputs).with_context(of_model)?;
+    let (parts, phases) = whole(&inputs, specs(outputs).with_context(of_model)?);
+    let model = Model {
+        name: name.clone(),
+        variant: ORIGINAL.into(),
+        family: family.clone().unwrap_or_else(|| name.clone()),
+        modality: modality.clone().unwrap_or_else(|| "unknown".into()),
+        parameters: None,
+        inputs,
+        parts,
+        phases,
+        generation: None,
+        sequence_lengths: Vec::new(),
+        tolerance: Tolerance::default(),
+        dtype: Dtype::F32,
+        judge: *judge,
+        data_source: DataSource::Synthetic,
+        origin: Origin::Files { onnx: None, torchscript: None, reference: reference.clone(), quantization: None },
+    };
+    Ok(Entry { name: name.clone(), variant: ORIGINAL.into(), hub_id: None, place: Place::Suite, model: Ok(model) })
 }
 
 /// An entry for a model that does not exist here.
@@ -93,7 +136,7 @@ fn add_models_with_paths(catalogue: &mut Vec<Entry>, suite: &mut Suite) -> Resul
         {
             table.name = format!("my-{}", table.name);
         }
-        let SuiteModel { name, variant, path, family, modality, .. } = &*table;
+        let SuiteModel { name, variant, path, family, modality, judge, .. } = &*table;
         let Some(path) = path else { continue };
         let variant = variant.as_deref().unwrap_or(ORIGINAL);
         let check = || {
@@ -115,6 +158,7 @@ fn add_models_with_paths(catalogue: &mut Vec<Entry>, suite: &mut Suite) -> Resul
         if let Ok(model) = &mut model {
             model.family = family.clone().unwrap_or_else(|| model.family.clone());
             model.modality = modality.clone().unwrap_or_else(|| model.modality.clone());
+            model.judge = judge.or(model.judge);
             let first = catalogue.iter().find(|entry| entry.name == *name && entry.variant == ORIGINAL);
             if let Some(Entry { model: Ok(first), place: Place::Suite, .. }) = first {
                 inherit_inputs(model, first);

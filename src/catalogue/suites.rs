@@ -28,7 +28,10 @@ pub fn read_suite(name_or_path: &str, models_folder: &Path) -> Result<Suite> {
     let read = || -> Result<Suite> {
         let mut suite = if is_json { custom_set(&text)? } else { toml::from_str(&text)? };
         resolve_paths(&mut suite, path.parent().unwrap_or(Path::new("")));
-        suite.backends.iter_mut().for_each(|backend| *backend = backend_name(backend));
+        let of_models = suite.models.iter_mut().filter_map(|model| model.backends.as_mut());
+        for backend in of_models.chain([&mut suite.backends]).flatten() {
+            *backend = backend_name(backend);
+        }
         suite.name = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
         suite.check()?;
         Ok(suite)

@@ -13,8 +13,8 @@ use super::packaged::read_packaged;
 use super::recorded_tensors::reference_of;
 use super::usual_sizes::{with_batch_of_states, with_usual_values};
 use crate::definition::{
-    ANY_SHAPE, BATCH, DataSource, Dimension, Dtype, ElementType, Generation, Model, Origin, PhasePlan, SuiteModel,
-    TensorSpec, Tolerance, check_component, whole, with_dimensions,
+    ANY_SHAPE, BATCH, DataSource, Dimension, Dtype, ElementType, Generation, Judge, Model, Origin, PhasePlan,
+    SuiteModel, TensorSpec, Tolerance, check_component, whole, with_dimensions,
 };
 use crate::onnx;
 
@@ -89,6 +89,8 @@ struct GraphToml {
     #[serde(default)]
     dimensions: BTreeMap<String, usize>,
     tolerance: Option<Tolerance>,
+    /// How the answers to samples are judged, where family and outputs do not say it.
+    judge: Option<Judge>,
     /// How a language model makes tokens, where the names in its files do not say it.
     generation: Option<Generation>,
     /// Which files run in which phase of a language model; the default is the graph alone.
@@ -165,6 +167,7 @@ pub fn read_files(name: &str, variant: &str, files: &[PathBuf], packaged: &[Mode
         tolerance: sidecar.tolerance.unwrap_or_default(),
         dtype,
         data_source: DataSource::Synthetic,
+        judge: sidecar.judge,
         origin: Origin::Files { onnx: onnx.clone(), torchscript, reference, quantization: None },
     };
     let model = match (&onnx, &summary) {

@@ -226,6 +226,7 @@ mod tests {
             tolerance: Tolerance::default(),
             dtype: Dtype::F32,
             data_source: DataSource::Synthetic,
+            judge: None,
             origin: Origin::Files { onnx: None, torchscript: None, reference: None, quantization: None },
         }
     }

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 
+use crate::definition::Suite;
 use crate::exit_codes;
 use crate::harness::{ArmRequest, Handicap, plan_arms, run_arm};
 use crate::paths::Paths;
@@ -32,9 +33,9 @@ enum Part {
     },
 }
 
-pub fn run(arguments: &Arguments) -> anyhow::Result<u8> {
+pub fn run(arguments: &Arguments, own_suite: Option<&Suite>) -> anyhow::Result<u8> {
     match &arguments.part {
-        Part::Plan(plan) => println!("{}", serde_json::to_string(&plan_arms(&Paths::find(), plan)?)?),
+        Part::Plan(plan) => println!("{}", serde_json::to_string(&plan_arms(&Paths::find(), own_suite, plan)?)?),
         Part::Time { job, slowdown_ppm, least_call_ns } => {
             let handicap = |ppm| Handicap { slowdown_ppm: ppm, least_call_ns: *least_call_ns };
             run_arm(job, slowdown_ppm.map(handicap))?;

@@ -62,17 +62,18 @@ pub fn convert_run(folder: &RunFolder, baseline: &str, reports: &Path, replace: 
     let conversion = convert(folder, &manifest.criterion_root, baseline, |record, entry| {
         new.append_calls(&record.case_id, &entry.samples_ns, entry.disturbed.as_deref())
     })?;
-    let Conversion { manifest, records, distributions, refused, not_reached } = conversion;
+    let Conversion { manifest, records, metrics, distributions, refused, not_reached } = conversion;
     refused.iter().for_each(|(entry, reason)| eprintln!("not converted: {entry}: {reason}"));
     if not_reached > 0 {
         eprintln!("{not_reached} cases were not reached before the run was stopped");
     }
     let distributions = Distributions::new(distributions);
-    let (imported, run) = new.publish(&manifest, &records, &distributions, replace)?;
+    let (imported, run) = new.publish(&manifest, &records, &metrics, &distributions, replace)?;
     if let Imported::Refused(reason) = imported {
         bail!("{}: {reason}", run.folder().display());
     }
-    let reported = ReportedRun { records, machine: Some(manifest.machine), distributions: Some(distributions) };
+    let reported =
+        ReportedRun { records, metrics, machine: Some(manifest.machine), distributions: Some(distributions) };
     Ok(Converted { run, reported })
 }
 

@@ -2,7 +2,7 @@
 
 use clap::Args;
 
-use crate::duel::{Terms, duel_between, resolve_all};
+use crate::duel::{BuildFlags, Terms, duel_between, package_folder, resolve_all};
 use crate::harness::{is_interrupted, keep_others_out};
 use crate::paths::Paths;
 use crate::report::Format;
@@ -15,14 +15,22 @@ const MOST_CANDIDATES: usize = 8;
 #[derive(Args)]
 #[command(after_help = "Examples:\n  inferbench duel main HEAD --model digits\n  \
         inferbench duel HEAD~1 . --backend ort --minutes 10\n  inferbench duel ort.toml candle.toml tract.toml\n  \
-        inferbench duel . . --null-slowdown 2%")]
+        inferbench duel . . --null-slowdown 2%\n  \
+        inferbench duel net.onnx net-int8.onnx --backend ort\n\n\
+        In the folder of a package that has inferbench as a dependency, revisions are those of that package, and its bench \
+        is built.")]
 pub struct Arguments {
-    /// The base: a git revision, an executable, a suite file, or `.` for the running inferbench
+    /// The base: a git revision, an executable, a suite file, a model's file, or `.` for what is there now: the running inferbench, or the working tree of a package of your own
     #[arg(value_name = "BASE")]
     base: String,
     /// The candidate, which may be slower than the base; several are measured side by side
     #[arg(value_name = "CANDIDATE", required = true, num_args = 1..=MOST_CANDIDATES)]
     candidates: Vec<String>,
+    #[command(flatten)]
+    build: BuildFlags,
+    /// The package of a workspace whose bench is built [default: that of the current folder]
+    #[arg(long, value_name = "NAME")]
+    package: Option<String>,
     #[command(flatten)]
     terms: Terms,
     #[arg(long, value_enum, default_value = "table")]
@@ -30,12 +38,15 @@ pub struct Arguments {
 }
 
 pub fn run(arguments: &Arguments) -> anyhow::Result<u8> {
-    let paths = Paths::find();
+    let paths = match &arguments.package {
+        Some(name) => Paths::of(package_folder(name)?),
+        None => Paths::find(),
+    };
     let _lock = keep_others_out(&paths)?;
     // From here on Ctrl-C is noted and asked for, and does not end the process at once.
     is_interrupted();
     let names: Vec<String> = [&arguments.base].into_iter().chain(&arguments.candidates).cloned().collect();
-    let (programs, _worktrees) = resolve_all(&paths, &names)?;
+    let (programs, _worktrees) = resolve_all(&paths, &names, &arguments.build)?;
     if cfg!(debug_assertions) && programs.iter().any(|program| program.commit.is_none()) {
         eprintln!("this inferbench is a debug build: its own times are not those of `cargo build --release`");
     }

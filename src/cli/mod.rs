@@ -8,6 +8,7 @@ mod duel;
 mod history_arguments;
 mod import;
 mod models;
+mod package_bench;
 mod prepare;
 mod report;
 mod run;
@@ -15,6 +16,8 @@ mod selftest;
 mod store;
 mod variants;
 mod verify;
+
+pub use package_bench::Harness;
 
 use std::process::ExitCode;
 
@@ -61,7 +64,7 @@ enum Command {
 /// `main` of the command.
 pub fn main() -> ExitCode {
     if let Some(code) = harness::run_as_worker() {
-        return code;
+        return ExitCode::from(code);
     }
     let Cli { command } = parse_with_variables(std::env::args_os());
     let result = match command {
@@ -76,18 +79,20 @@ pub fn main() -> ExitCode {
         Command::Report(arguments) => report::run(&arguments),
         Command::Compare(arguments) => compare::run(&arguments),
         Command::Duel(arguments) => duel::run(&arguments),
-        Command::Arm(arguments) => arm::run(&arguments),
+        Command::Arm(arguments) => arm::run(&arguments, None),
         Command::Selftest(arguments) => selftest::run(&arguments),
         Command::Store(arguments) => store::run(&arguments),
     };
-    match result {
-        Ok(code) => ExitCode::from(code),
-        Err(error) => {
-            eprintln!("inferbench: {error:#}");
-            let is_interrupted = error.is::<harness::Interrupted>();
-            ExitCode::from(if is_interrupted { exit_codes::INTERRUPTED } else { exit_codes::USAGE })
-        }
-    }
+    exit_code(result)
+}
+
+/// The exit code of a command, whose error is printed.
+fn exit_code(result: anyhow::Result<u8>) -> ExitCode {
+    result.map(ExitCode::from).unwrap_or_else(|error| {
+        eprintln!("inferbench: {error:#}");
+        let is_interrupted = error.is::<harness::Interrupted>();
+        ExitCode::from(if is_interrupted { exit_codes::INTERRUPTED } else { exit_codes::USAGE })
+    })
 }
 
 /// A listing: a table for a person, and the same as objects for a script.

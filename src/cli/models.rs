@@ -35,7 +35,7 @@ pub struct Arguments {
 pub fn run(arguments: &Arguments) -> Result<u8> {
     let paths = Paths::find();
     let selection = Selection { files: arguments.files.clone(), ..arguments.selection.clone() };
-    let Plan { cases, .. } = make_plan(&paths, &selection, &EffortArguments::default())?;
+    let Plan { cases, .. } = make_plan(&paths, None, &selection, &EffortArguments::default())?;
     let mut seen = BTreeSet::new();
     let texts = ["model", "variant", "family"].map(Column::text);
     let numbers = ["parameters", "size"].map(Column::number);

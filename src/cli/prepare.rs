@@ -25,7 +25,7 @@ pub struct Arguments {
 pub fn run(arguments: &Arguments) -> Result<u8> {
     let paths = Paths::find();
     let selection = Selection { files: arguments.files.clone(), ..arguments.selection.clone() };
-    let Plan { cases, .. } = make_plan(&paths, &selection, &EffortArguments::default())?;
+    let Plan { cases, .. } = make_plan(&paths, None, &selection, &EffortArguments::default())?;
     let usable = cases.iter().filter_map(|planned| Some((planned.definition.as_ref().ok()?, planned.case.dtype)));
     let models: BTreeMap<(String, &str, Dtype), &Model> =
         usable.map(|(model, dtype)| ((model.artifact_folder_name(), model.variant.as_str(), dtype), model)).collect();

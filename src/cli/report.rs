@@ -15,7 +15,7 @@ use crate::paths::Paths;
 use crate::report::drawing::{Drawing, png};
 use crate::report::variants::{Goal, Options, Variants, compare};
 use crate::report::{self, Format, Known, Payload, ReportedRun, Shown, columns, html, index, records};
-use crate::run_data::Record;
+use crate::run_data::{Metric, Record};
 use crate::selection::values::fraction_below_one;
 use crate::selftest::{known_noise, line_about};
 
@@ -136,8 +136,9 @@ impl Arguments {
             return Ok(self.compared(model, &asked.runs, paths)?.render(format));
         }
         if format == Format::Json {
+            let metrics = metrics_of(&asked.runs);
             let records: Vec<Record> = asked.runs.into_iter().flat_map(|run| run.records).collect();
-            return Ok(records::render(&records, &[], "", format));
+            return Ok(records::with_metrics(&records, &metrics));
         }
         let text = |run: &ReportedRun| {
             let text = records::render(&run.records, &self.columns, &resolution(paths, &run.records), format);
@@ -175,7 +176,7 @@ impl Arguments {
         let records: Vec<Record> = runs.iter().flat_map(|run| &run.records).cloned().collect();
         let Arguments { goal, accuracy_loss, .. } = *self;
         let noise = noise_of(&records, paths);
-        compare(&records, &Options { goal, accuracy_loss, noise, ..Options::new(model) })
+        compare(&records, &metrics_of(runs), &Options { goal, accuracy_loss, noise, ..Options::new(model) })
     }
 
     fn reports(&self, paths: &Paths) -> PathBuf {
@@ -202,6 +203,10 @@ impl Arguments {
         }
         Ok(Asked { runs, folders: asked.iter().map(|run| run.pages().to_owned()).collect(), history })
     }
+}
+
+fn metrics_of(runs: &[ReportedRun]) -> Vec<Metric> {
+    runs.iter().flat_map(|run| &run.metrics).cloned().collect()
 }
 
 fn charts(arguments: &Arguments, paths: &Paths, folder: &Path) -> Result<u8> {
@@ -251,9 +256,9 @@ pub fn resolution(paths: &Paths, records: &[Record]) -> String {
 }
 
 /// The table and the recommendation for a model of which several variants were measured.
-pub fn variants_of(records: &[Record], model: &str, paths: &Paths) -> Result<String> {
+pub fn variants_of(ReportedRun { records, metrics, .. }: &ReportedRun, model: &str, paths: &Paths) -> Result<String> {
     let options = Options { noise: noise_of(records, paths), ..Options::new(model) };
-    Ok(compare(records, &options)?.render(Format::Table))
+    Ok(compare(records, metrics, &options)?.render(Format::Table))
 }
 
 /// The noise between processes on the noisiest of the machines. It is not less than what is assumed without a self-test: the

@@ -10,7 +10,7 @@ use super::report::{resolution, variants_of};
 use super::verify;
 use crate::definition::Status;
 use crate::harness::{self, Purpose, Request};
-use crate::history::{RESULTS, THROUGHPUT, write_whole};
+use crate::history::{METRICS, RESULTS, THROUGHPUT, write_whole};
 use crate::paths::Paths;
 use crate::report::{Format, records};
 use crate::run_data::Record;
@@ -21,7 +21,8 @@ use crate::selection::{EffortArguments, Selection};
 #[command(
     after_help = "Examples:\n  inferbench run net.onnx\n  inferbench run net.onnx --dim height=640 --dim width=640 --batch-sizes 1\n  \
         inferbench run --model digits --backend ort --iterations 500\n  \
-        inferbench run --suite quick --processes 5 --save-baseline main\n  inferbench run --baseline main --dry-run\n  inferbench run --path net.onnx,net-int8.onnx --data-source image-folder:pictures"
+        inferbench run --suite quick --processes 5 --save-baseline main\n  inferbench run --baseline main --dry-run\n  inferbench run --path net.onnx,net-int8.onnx --data-source image-folder:pictures\n  \
+        inferbench run my-bert --text texts.txt --time-on samples\n  inferbench run --model resnet50 --data-source image-folder:pictures --boundary pipeline"
 )]
 pub struct Arguments {
     /// Files and folders of models to measure instead of the suite's, and a regular expression that cases' ids have to match
@@ -73,40 +74,44 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<u8> {
         is_dry: arguments.dry_run,
         ..Request::default()
     };
-    run_and_show(&request, arguments.output_dir.clone())
+    Ok(run_and_show(&Paths::find(), &request, arguments.output_dir.clone())?.0)
 }
 
-/// Runs, converts, and shows the tables and where the reports are. Returns the exit code.
-pub fn run_and_show(request: &Request, output_dir: Option<PathBuf>) -> anyhow::Result<u8> {
-    let paths = Paths::find();
-    let finished = harness::run(&paths, request)?;
-    if let Some(folder) = &finished.folder {
-        let reports = output_dir.unwrap_or_else(|| paths.reports());
-        // What was measured just now is the truth about this run.
-        let converted = convert_run(folder, "new", &reports, true)?;
-        let records = &converted.reported.records;
-        let folder = converted.run.folder();
-        let markdown = folder.join("report.md");
-        let resolution = resolution(&paths, records);
-        write_whole(&markdown, records::render(records, &[], &resolution, Format::Markdown).as_bytes())?;
-        print!("{}", records::render(records, &[], &resolution, Format::Table));
-        for model in models_with_variants(records) {
-            print!("\n{}", variants_of(records, &model, &paths)?);
-        }
-        let [page, index] = converted.write_pages(&reports, &paths)?;
-        let html = paths.criterion().join("report/index.html");
-        let paths = [
-            ("CSV", &folder.join(RESULTS)),
-            ("short CSV", &folder.join(THROUGHPUT)),
-            ("Markdown", &markdown),
-            ("HTML", &page),
-            ("all runs", &index),
-        ];
-        for (name, path) in paths.into_iter().chain(html.is_file().then_some(("Criterion HTML", &html))) {
-            println!("{name:<15}{}", path.display());
-        }
+/// Runs, converts, and shows the tables and where the reports are. Returns the exit code and the records.
+pub fn run_and_show(
+    paths: &Paths,
+    request: &Request,
+    output_dir: Option<PathBuf>,
+) -> anyhow::Result<(u8, Vec<Record>)> {
+    let finished = harness::run(paths, request)?;
+    let Some(folder) = &finished.folder else { return Ok((finished.exit_code, Vec::new())) };
+    let reports = output_dir.unwrap_or_else(|| paths.reports());
+    // What was measured just now is the truth about this run.
+    let converted = convert_run(folder, "new", &reports, true)?;
+    let records = &converted.reported.records;
+    let folder = converted.run.folder();
+    let markdown = folder.join("report.md");
+    let resolution = resolution(paths, records);
+    write_whole(&markdown, records::render(records, &[], &resolution, Format::Markdown).as_bytes())?;
+    print!("{}", records::render(records, &[], &resolution, Format::Table));
+    for model in models_with_variants(records) {
+        print!("\n{}", variants_of(&converted.reported, &model, paths)?);
     }
-    Ok(finished.exit_code)
+    let [page, index] = converted.write_pages(&reports, paths)?;
+    let html = paths.criterion().join("report/index.html");
+    let files = [
+        ("CSV", &folder.join(RESULTS)),
+        ("short CSV", &folder.join(THROUGHPUT)),
+        ("Markdown", &markdown),
+        ("HTML", &page),
+        ("all runs", &index),
+    ];
+    let metrics = folder.join(METRICS);
+    let metrics = metrics.is_file().then_some(("metrics", &metrics));
+    for (name, path) in files.into_iter().chain(metrics).chain(html.is_file().then_some(("Criterion HTML", &html))) {
+        println!("{name:<15}{}", path.display());
+    }
+    Ok((finished.exit_code, converted.reported.records))
 }
 
 /// The models of which a run has measured more than one variant.

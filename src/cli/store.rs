@@ -20,7 +20,7 @@ use crate::report::index::RunList;
 #[derive(Args)]
 #[command(
     after_help = "The history is the folder of reports. Each run's folder has Parquet files that pandas, Polars and DuckDB read: \
-        run.parquet, results.parquet, hardware.parquet and latencies.parquet.\n\nExamples:\n  inferbench store runs\n  \
+        run.parquet, results.parquet, metrics.parquet, hardware.parquet and latencies.parquet.\n\nExamples:\n  inferbench store runs\n  \
         inferbench store import /mnt/laptop/target-reports\n  \
         inferbench store query 'SELECT model, min(latency_p50_ms) FROM benchmark_results GROUP BY ALL'"
 )]
@@ -144,7 +144,7 @@ impl Import {
 )]
 struct Export {
     /// A folder, which becomes a history or is added to; a file that ends in .csv, for all results; or one that ends in
-    /// .duckdb, for a database with the four tables, which needs a build with `--features duckdb`
+    /// .duckdb, for a database with the tables, which needs a build with `--features duckdb`
     target: PathBuf,
     /// Only these runs
     #[arg(long = "run", value_name = "ID", value_delimiter = ',')]

@@ -8,6 +8,7 @@ use super::run::run_and_show;
 use crate::catalogue::ALL;
 use crate::definition::DataSource;
 use crate::harness::Request;
+use crate::paths::Paths;
 use crate::selection::{EffortArguments, Selection};
 
 /// Make f16 and int8 forms of ONNX files, measure all, and compare their answers to samples
@@ -52,5 +53,5 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<u8> {
         resume: arguments.resume,
         ..Request::default()
     };
-    run_and_show(&request, arguments.output_dir.clone())
+    Ok(run_and_show(&Paths::find(), &request, arguments.output_dir.clone())?.0)
 }

@@ -1,16 +1,16 @@
-//! The changes besides that of the time: status, memory, size, accuracy.
+//! The changes besides that of the time: status, memory, size, accuracy, and metrics of the answers.
 
 use serde::Serialize;
 
 use crate::definition::Status;
-use crate::run_data::Record;
+use crate::run_data::{Better, Metric, Record};
 use crate::statistics;
 
 /// A quantity that differs between the two sides.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Change {
-    /// The column of the record, or `case` for one that only one side has.
-    pub quantity: &'static str,
+    /// The column of the record, the name of a metric, or `case` for one that only one side has.
+    pub quantity: String,
     pub base: Value,
     pub candidate: Value,
     pub effect: Effect,
@@ -76,6 +76,36 @@ pub fn changes(base: &[&Record], candidate: &[&Record], allowance: Allowance) ->
     changes
 }
 
+/// The metrics of a case that are beyond the interval of the base's. Those of the newest run of each side are compared, if both
+/// are of the same samples.
+pub fn metric_changes([base, candidate]: [&[&Record]; 2], metrics: [&[Metric]; 2]) -> Vec<Change> {
+    let newest = |records: &[&Record]| records.last().map(|record| (record.run_id.clone(), record.case_id.clone()));
+    let source = |records: &[&Record]| records.last().and_then(|record| record.data_source.clone());
+    let of = |records: &[&Record], metrics: &[Metric]| -> Vec<Metric> {
+        let newest = newest(records);
+        let is_of = |metric: &&Metric| newest.as_ref().is_some_and(|(run, case)| metric.is_of(run, case));
+        metrics.iter().filter(is_of).cloned().collect()
+    };
+    if source(base) != source(candidate) {
+        return Vec::new();
+    }
+    let (before, after) = (of(base, metrics[0]), of(candidate, metrics[1]));
+    let change = |before: &Metric| {
+        let is_same = |after: &&Metric| (&after.metric, after.samples) == (&before.metric, before.samples);
+        let after = after.iter().find(is_same).filter(|_| before.changed().is_none())?;
+        let (is_higher, is_lower) = (after.value > before.upper?, after.value < before.lower?);
+        let effect = match before.better? {
+            Better::Higher if is_higher => Effect::Improvement,
+            Better::Lower if is_lower => Effect::Improvement,
+            _ if is_higher || is_lower => Effect::Regression,
+            _ => return None,
+        };
+        let [base, candidate] = [before.value, after.value].map(Value::Number);
+        Some(Change { quantity: before.metric.clone(), base, candidate, effect })
+    };
+    before.iter().filter_map(change).collect()
+}
+
 /// The first of the runs' statuses that is not `ok`, if there is one.
 pub fn worst_status(records: &[&Record]) -> Status {
     let statuses = || records.iter().map(|record| record.status);
@@ -99,14 +129,15 @@ fn status_change(base: &[&Record], candidate: &[&Record]) -> Option<Change> {
         let line = message.and_then(|message| message.lines().next());
         Value::Text(line.map_or_else(|| status.to_string(), |line| format!("{status}: {line}")))
     };
-    Some(Change { quantity: "status", base: shown(before, base), candidate: shown(after, candidate), effect })
+    Some(Change { quantity: "status".into(), base: shown(before, base), candidate: shown(after, candidate), effect })
 }
 
 /// A notice if the outputs are no longer compared with the reference; a wrong output is a status.
 fn verified_change(base: &[&Record], candidate: &[&Record]) -> Option<Change> {
     let is_verified = |side: &[&Record]| side.iter().all(|record| record.verified == Some(true));
     let [base_text, candidate_text] = ["yes", "no"].map(|text| Value::Text(text.into()));
-    let change = Change { quantity: "verified", base: base_text, candidate: candidate_text, effect: Effect::Notice };
+    let effect = Effect::Notice;
+    let change = Change { quantity: "verified".into(), base: base_text, candidate: candidate_text, effect };
     (is_verified(base) && !is_verified(candidate)).then_some(change)
 }
 
@@ -126,7 +157,7 @@ fn numeric_change(
         worse if worse < -allowed - ROUNDING => Effect::Improvement,
         _ => Effect::Notice,
     };
-    Some(Change { quantity, base: Value::Number(before), candidate: Value::Number(after), effect })
+    Some(Change { quantity: quantity.into(), base: Value::Number(before), candidate: Value::Number(after), effect })
 }
 
 /// The median over the runs. Returns `None` if one of them lacks the figure.
@@ -148,8 +179,34 @@ mod tests {
     const ALLOWANCE: Allowance = Allowance { memory: 0.1, accuracy: 0.005 };
 
     fn found(base: Record, candidate: Record) -> Vec<(&'static str, Effect)> {
+        let known = ["status", "verified", "memory_mb", "device_memory_mb", "model_size_mb", "accuracy"];
+        let name = |quantity: String| *known.iter().find(|name| **name == quantity).unwrap();
         let changes = changes(&[&base], &[&candidate], ALLOWANCE);
-        changes.into_iter().map(|change| (change.quantity, change.effect)).collect()
+        changes.into_iter().map(|change| (name(change.quantity), change.effect)).collect()
+    }
+
+    #[test]
+    fn a_metric_beyond_its_interval_is_a_change() {
+        let record = |run: &str| Record { run_id: run.into(), data_source: Some("said".into()), ..empty_record() };
+        let (base, candidate) = (record("a"), record("b"));
+        let effect = |better, value| {
+            let metric = |run_id: &str, value| Metric {
+                run_id: run_id.into(),
+                case_id: base.case_id.clone(),
+                metric: "mine".into(),
+                value,
+                lower: Some(0.4),
+                upper: Some(0.6),
+                better,
+                ..Metric::default()
+            };
+            let changes = metric_changes([&[&base], &[&candidate]], [&[metric("a", 0.5)], &[metric("b", value)]]);
+            changes.first().map(|change| change.effect)
+        };
+        assert_eq!(effect(Some(Better::Higher), 0.3), Some(Effect::Regression));
+        assert_eq!(effect(Some(Better::Lower), 0.7), Some(Effect::Regression));
+        assert_eq!(effect(Some(Better::Lower), 0.3), Some(Effect::Improvement));
+        assert_eq!([effect(Some(Better::Higher), 0.45), effect(None, 0.9)], [None, None]);
     }
 
     fn with_status(status: Status) -> Record {

@@ -2,6 +2,7 @@
 
 use serde::Serialize;
 
+use crate::definition::TimedOn;
 use crate::run_data::Record;
 
 /// A condition that must be equal, so that a ratio says something about the code.
@@ -15,6 +16,8 @@ pub enum Condition {
     Library,
     /// The work inside the timed call
     Boundary,
+    /// The inputs of the timed calls: seeded, or which samples
+    Inputs,
     /// The number of threads that the runtime uses
     Threads,
     /// The device or dtype that was effective
@@ -40,6 +43,10 @@ impl Condition {
             Condition::Host => Some(record.host_id.clone()),
             Condition::Library => known(&[record.backend_version.as_deref(), record.library_version.as_deref()]),
             Condition::Boundary => Some(record.boundary.to_string()),
+            Condition::Inputs => match record.timed_on {
+                TimedOn::Seeded => Some(record.timed_on.to_string()),
+                TimedOn::Samples => Some(record.timed_samples.clone().unwrap_or_else(|| record.timed_on.to_string())),
+            },
             Condition::Threads => record.threads.map(|threads| threads.to_string()),
             Condition::Device => {
                 known(&[record.effective_device.as_deref(), record.effective_dtype.map(|dtype| dtype.name())])
@@ -48,9 +55,9 @@ impl Condition {
     }
 }
 
-/// Whether two records have the same host, library, boundary and threads. They may be of several devices and dtypes.
+/// Whether two records have the same host, library, boundary, inputs and threads. They may be of several devices and dtypes.
 pub(crate) fn is_like(one: &Record, other: &Record) -> bool {
-    let conditions = [Condition::Host, Condition::Library, Condition::Boundary, Condition::Threads];
+    let conditions = [Condition::Host, Condition::Library, Condition::Boundary, Condition::Inputs, Condition::Threads];
     conditions.into_iter().all(|condition| condition.of(one) == condition.of(other))
 }
 

@@ -48,7 +48,7 @@ use crate::definition::{Case, Status};
 use crate::exit_codes;
 use crate::run_data::Record;
 use crate::statistics::{geometric_mean, mean};
-use changes::{changes, worst_status};
+use changes::{changes, metric_changes, worst_status};
 use pairs::{Pair, pair};
 
 /// How two sides are compared.
@@ -235,7 +235,7 @@ pub fn compare(
         }
         let (allowed_differences, differences): (Vec<_>, Vec<_>) =
             pair.differences().into_iter().partition(|difference| options.allowed.contains(&difference.condition));
-        let changes = changes(&pair.base, &pair.candidate, options.allowance);
+        let mut changes = changes(&pair.base, &pair.candidate, options.allowance);
         if worst_status(&pair.base) != Status::Ok || worst_status(&pair.candidate) != Status::Ok {
             has_pair |= !changes.is_empty();
             cases.push(ComparedCase { allowed_differences, ..case(changes) });
@@ -245,6 +245,7 @@ pub fn compare(
             refused.push(RefusedPair { id: id.clone(), differences });
             continue;
         }
+        changes.extend(metric_changes([&pair.base, &pair.candidate], [&base.metrics, &candidate.metrics]));
         let latency = runs_of_both(&pair, earlier, known).map(|(base, candidate)| {
             disturbed_runs = disturbed_runs.max(earlier.disturbed_like(pair.base[0]));
             let layout = Limits::layout(pair.is_same_build());
@@ -305,7 +306,7 @@ fn of_one_side(pair: &Pair<'_>, candidate: &Side, options: &Options) -> Change {
         }
     };
     let effect = if is_regression { Effect::Regression } else { Effect::Notice };
-    Change { quantity: "case", base, candidate, effect }
+    Change { quantity: "case".into(), base, candidate, effect }
 }
 
 /// Medians and noise of both sides. Returns `None` if a record has no median.

@@ -8,7 +8,7 @@ use indexmap::IndexMap;
 use super::conditions::{Condition, Difference, is_same_build};
 use super::filter::CaseFilter;
 use super::sides::Side;
-use crate::definition::{Boundary, Case};
+use crate::definition::{Boundary, Case, TimedOn};
 use crate::run_data::Record;
 
 /// A case with the records of each side; one side may have none.
@@ -20,15 +20,18 @@ pub struct Pair<'a> {
 }
 
 /// The pairs in the order of the base, then what only the candidate has. Cases are paired by their identity; where one
-/// side has a case with another boundary only, the two are paired to be refused.
+/// side has a case with another boundary or other inputs only, the two are paired to be refused.
 pub fn pair<'a>(base: &'a Side, candidate: &'a Side, filter: &CaseFilter) -> Vec<Pair<'a>> {
     let bases = by_case(base, filter);
     let mut candidates = by_case(candidate, filter);
     let mut pairs = Vec::with_capacity(bases.len());
     for (case, records) in &bases {
-        let with = |boundary: Boundary| Case { boundary, ..case.clone() };
-        // The same boundary, or else one that the base does not have.
-        let others = [Boundary::Compute, Boundary::EndToEnd].map(with).into_iter();
+        let with = |boundary: Boundary, timed_on| Case { boundary, timed_on, ..case.clone() };
+        // The same, or else one that the base does not have.
+        let others = [TimedOn::Seeded, TimedOn::Samples]
+            .into_iter()
+            .flat_map(|timed_on| Boundary::value_variants().iter().map(move |&boundary| (boundary, timed_on)))
+            .map(|(boundary, timed_on)| with(boundary, timed_on));
         let mut cases = [case.clone()].into_iter().chain(others.filter(|other| !bases.contains_key(other)));
         let found = cases.find(|case| candidates.contains_key(case));
         // What was paired is paired once.

@@ -12,7 +12,7 @@ use crate::criterion_dir::find_baselines;
 use crate::definition::Case;
 use crate::history::History;
 use crate::paths::Paths;
-use crate::run_data::{CriterionArguments, Manifest, Record, RunFolder};
+use crate::run_data::{CriterionArguments, Manifest, Metric, Record, RunFolder};
 
 /// Criterion's name for what was measured last.
 const NEW: &str = "new";
@@ -22,6 +22,7 @@ const NEW: &str = "new";
 pub struct Side {
     pub name: String,
     pub records: Vec<Record>,
+    pub metrics: Vec<Metric>,
     manifests: Vec<Manifest>,
     /// What could not be used, for the reader.
     pub notes: Vec<String>,
@@ -40,6 +41,7 @@ impl Side {
                 bail!("{name}: run {twice} is on this side already; name each run once");
             }
             side.records.extend(run.records);
+            side.metrics.extend(run.metrics);
             side.manifests.extend(run.manifests);
             side.notes.extend(run.notes);
         }
@@ -56,7 +58,7 @@ impl Side {
     }
 
     fn new(name: &str, records: Vec<Record>, manifests: Vec<Manifest>) -> Self {
-        Side { name: name.to_owned(), records, manifests, notes: Vec::new() }
+        Side { name: name.to_owned(), records, metrics: Vec::new(), manifests, notes: Vec::new() }
     }
 
     /// The ids of the runs, in order.
@@ -93,7 +95,8 @@ fn was_asked_for(manifest: &Manifest, case: &Case) -> bool {
 
 fn find_run(name: &str, history: &History, paths: &Paths) -> Result<Side> {
     if let Some(run) = history.find(name)? {
-        return Ok(Side::new(name, run.records()?, run.manifest().unwrap_or_default().into_iter().collect()));
+        let side = Side::new(name, run.records()?, run.manifest().unwrap_or_default().into_iter().collect());
+        return Ok(Side { metrics: run.metrics()?, ..side });
     }
     let runs = paths.runs();
     if name == NEW {
@@ -122,6 +125,7 @@ fn of_folders(name: &str, folders: &[RunFolder], baseline: &str, paths: &Paths) 
             side.notes.extend(refused.map(|(id, reason)| format!("{name}: {id}: {reason}")));
         }
         last.extend(conversion.records.into_iter().map(|record| (record.case(), record)));
+        side.metrics.extend(conversion.metrics);
         side.manifests.push(conversion.manifest);
     }
     side.records.extend(last.into_values());

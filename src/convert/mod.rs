@@ -3,6 +3,7 @@
 //! Every case of the run becomes a record, also one that could not run. If the entry of a case in Criterion's tree is not of
 //! the run, or its files do not belong together, it is refused with its reason; the rest is converted.
 
+mod judges;
 mod quality;
 
 use std::collections::BTreeMap;
@@ -13,7 +14,8 @@ use anyhow::{Result, ensure};
 use crate::criterion_dir::{Estimate, MeasuredEntry, QUICK, read_entry, read_estimates};
 use crate::definition::{Case, CaseFailure, Dtype, Effort, NULL, Phase, Status};
 use crate::run_data::{
-    BY_REFERENCE, Distribution, Latencies, Manifest, ManifestCase, Outcomes, Peaks, Record, RunFolder, StopReason,
+    BY_REFERENCE, Distribution, Latencies, Manifest, ManifestCase, Metric, Outcomes, Peaks, Record, RunFolder,
+    StopReason,
 };
 use crate::statistics::{SortedCalls, autocorrelation, relative_half_width};
 
@@ -21,6 +23,8 @@ use crate::statistics::{SortedCalls, autocorrelation, relative_half_width};
 pub struct Conversion {
     pub manifest: Manifest,
     pub records: Vec<Record>,
+    /// Figures of the cases that are no columns of their records.
+    pub metrics: Vec<Metric>,
     /// Of the calls of each measured case, by its id.
     pub distributions: BTreeMap<String, Distribution>,
     /// Cases whose measurement in Criterion's tree is not in the records, with the reason.
@@ -67,7 +71,8 @@ pub fn convert(
         records.push(record);
     }
     agree_both_ways(&mut records);
-    Ok(Conversion { manifest, records, distributions, refused, not_reached })
+    let metrics = records.iter().flat_map(|record| answers.metrics_of(record)).collect();
+    Ok(Conversion { manifest, records, metrics, distributions, refused, not_reached })
 }
 
 /// The records of a verification, which has measured nothing: what became of each case, and what was observed of it.

@@ -1,9 +1,11 @@
-//! Computes accuracy, and agreement with the original in f32, from the answers of evaluated cases.
+//! Computes accuracy, agreement with the original in f32, and the metrics of the model's kind, from the answers of evaluated
+//! cases.
 
 use std::collections::BTreeMap;
 
+use super::judges::{Figure, figures};
 use crate::definition::{Case, Dtype, ORIGINAL};
-use crate::run_data::{Evaluation, Manifest, ManifestCase, Record, RunFolder};
+use crate::run_data::{Evaluation, Manifest, ManifestCase, Metric, Record, RunFolder};
 use crate::statistics::{paired_difference_interval, proportion_interval};
 
 /// The answers of a run's cases, by their ids.
@@ -41,6 +43,29 @@ impl Answers {
             let (count, samples) = (evaluation.not_finite, evaluation.samples);
             add_note(record, format!("the outputs of {count} of {samples} samples are not finite, and count as wrong"));
         }
+    }
+
+    /// The metrics of a record whose answers were evaluated, by the judge of its model's kind.
+    pub fn metrics_of(&self, record: &Record) -> Vec<Metric> {
+        let evaluated = self.0.get(&record.case_id).filter(|_| record.data_source.is_some());
+        let Some((case, evaluation)) = evaluated else { return Vec::new() };
+        let original = self.original_of(case).filter(|(_, answers)| has_same_samples(evaluation, answers));
+        let metric = |figure: Figure| {
+            let (lower, upper) = figure.interval.unzip();
+            Metric {
+                run_id: record.run_id.clone(),
+                case_id: record.case_id.clone(),
+                metric: figure.name,
+                value: figure.value,
+                lower,
+                upper,
+                unit: figure.unit.into(),
+                samples: figure.samples as u64,
+                compared_with: original.filter(|_| figure.is_compared).map(|(case, _)| case.to_string()),
+                better: figure.better,
+            }
+        };
+        figures(evaluation, original.map(|(_, answers)| answers)).into_iter().map(metric).collect()
     }
 
     /// The answers of the original: in f32, or in its own dtype where the run has none in f32; of the same backend, device
@@ -90,11 +115,15 @@ fn put_accuracy(record: &mut Record, evaluation: &Evaluation) {
 
 const CONFIDENCE: f64 = 0.95;
 
-fn put_agreement(record: &mut Record, evaluation: &Evaluation, original: &Case, answers: &Evaluation) {
-    // Others were read, or could be: what is paired has to be of the same samples.
+/// Whether both are answers to the same samples, so that they can be paired: others may have been read, or could be.
+fn has_same_samples(evaluation: &Evaluation, answers: &Evaluation) -> bool {
     let is_same = (&evaluation.data_source, &evaluation.labels, evaluation.samples, &evaluation.unreadable)
         == (&answers.data_source, &answers.labels, answers.samples, &answers.unreadable);
-    if !is_same || evaluation.samples == 0 {
+    is_same && evaluation.samples > 0
+}
+
+fn put_agreement(record: &mut Record, evaluation: &Evaluation, original: &Case, answers: &Evaluation) {
+    if !has_same_samples(evaluation, answers) {
         return;
     }
     let width = |evaluation: &Evaluation| evaluation.outputs.first().map_or(0, Vec::len);
@@ -103,11 +132,14 @@ fn put_agreement(record: &mut Record, evaluation: &Evaluation, original: &Case, 
         add_note(record, format!("{width} outputs per sample cannot be compared with {of_original} of {original}"));
         return;
     }
-    if width(evaluation) < 2 {
+    if width(evaluation) < 2 && evaluation.judged.is_none() {
         add_note(record, "one output per sample has no direction to be compared with the original's".into());
         return;
     }
     record.compared_with = Some(original.to_string());
+    if width(evaluation) < 2 {
+        return;
+    }
     let cosines: Vec<f64> =
         evaluation.outputs.iter().zip(&answers.outputs).map(|(one, other)| cosine(one, other)).collect();
     record.output_cosine = Some(cosines.iter().sum::<f64>() / cosines.len() as f64);

@@ -41,6 +41,21 @@ pub enum Boundary {
     Compute,
     /// From arrays of the host to arrays of the host.
     EndToEnd,
+    /// From the bytes of a picture or a text to the best classes.
+    Pipeline,
+}
+
+/// What the calls that are timed have as inputs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Serialize, Deserialize, JsonSchema, Display, ValueEnum)]
+#[serde(rename_all = "kebab-case")]
+#[strum(serialize_all = "kebab-case")]
+pub enum TimedOn {
+    /// Seeded values, or those of the reference, in the sizes of the case.
+    #[default]
+    Seeded,
+    /// Samples of the model's data source, in their own lengths.
+    Samples,
 }
 
 /// One case. A comparison pairs the equal cases of two runs.
@@ -56,6 +71,9 @@ pub struct Case {
     pub batch_size: usize,
     #[serde(default)]
     pub boundary: Boundary,
+    /// With samples, `sequence_length` is the largest number of tokens that a text of the case has.
+    #[serde(default)]
+    pub timed_on: TimedOn,
 }
 
 impl Case {
@@ -71,6 +89,7 @@ impl Case {
             dtype: Dtype::F32,
             batch_size,
             boundary: Boundary::Compute,
+            timed_on: TimedOn::Seeded,
         }
     }
 
@@ -81,7 +100,7 @@ impl Case {
 
     /// The triple under which Criterion stores the case.
     ///
-    /// The group holds what is compared on one page (model, variant, phase, sequence length, boundary), the function is
+    /// The group holds what is compared on one page (model, variant, phase, sequence length, inputs, boundary), the function is
     /// backend, device and dtype, and the value is the batch size.
     pub fn benchmark_id(&self) -> BenchmarkId {
         let mut group = self.model.clone();
@@ -93,6 +112,10 @@ impl Case {
         }
         if self.phase != Phase::Forward {
             group = format!("{group}-{}", self.phase);
+        }
+        // Nothing but samples goes through a pipeline.
+        if self.timed_on == TimedOn::Samples && self.boundary != Boundary::Pipeline {
+            group = format!("{group}-{}", self.timed_on);
         }
         if self.boundary != Boundary::Compute {
             group = format!("{group}-{}", self.boundary);
@@ -196,6 +219,10 @@ mod tests {
         assert_eq!(other.to_string(), "resnet50-int8-static-seq128/ort-cuda.1-f32/8");
         let from_host = Case { boundary: Boundary::EndToEnd, ..case() };
         assert_eq!(from_host.to_string(), "resnet50-end-to-end/ort-cpu-f32/8");
+        let on_samples = |boundary| Case { boundary, timed_on: TimedOn::Samples, ..case() }.to_string();
+        assert_eq!(on_samples(Boundary::Compute), "resnet50-samples/ort-cpu-f32/8");
+        assert_eq!(on_samples(Boundary::EndToEnd), "resnet50-samples-end-to-end/ort-cpu-f32/8");
+        assert_eq!(on_samples(Boundary::Pipeline), "resnet50-pipeline/ort-cpu-f32/8");
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! The source of the samples on which a model's accuracy is evaluated. Seeded inputs are timed, whatever the source is.
+//! The source of the samples on which a model's accuracy is evaluated, and which are timed if that is asked for.
 
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
@@ -17,6 +17,8 @@ pub enum DataSource {
     Recorded(PathBuf),
     /// Pictures in one folder per class: `<path>/<class>/<name>.jpg`.
     ImageFolder(ImageFolderSettings),
+    /// A text file with one text per line, for models that take tokens.
+    Text(PathBuf),
 }
 
 /// How the pictures of a folder become inputs `[batch, 3, height, width]`, as with torchvision's transforms for
@@ -64,9 +66,13 @@ impl ImageFolderSettings {
 }
 
 impl DataSource {
-    /// The samples of a folder of pictures or of a file.
+    /// The samples of a folder of pictures or of a file: texts if its name ends with `.txt`, and else tensors.
     pub fn of_path(path: PathBuf) -> Self {
-        if path.is_dir() { DataSource::ImageFolder(ImageFolderSettings::new(path)) } else { DataSource::Recorded(path) }
+        match path.extension() {
+            _ if path.is_dir() => DataSource::ImageFolder(ImageFolderSettings::new(path)),
+            Some(extension) if extension == "txt" => DataSource::Text(path),
+            _ => DataSource::Recorded(path),
+        }
     }
 
     /// The name in records.
@@ -76,6 +82,7 @@ impl DataSource {
             DataSource::Synthetic => "synthetic".into(),
             DataSource::Recorded(path) => stem(path),
             DataSource::ImageFolder(settings) => format!("image-folder {}", settings.path.display()),
+            DataSource::Text(path) => format!("text {}", path.display()),
         }
     }
 
@@ -84,6 +91,7 @@ impl DataSource {
         match self {
             DataSource::Synthetic => DataSource::Synthetic,
             DataSource::Recorded(path) => DataSource::Recorded(folder.join(path)),
+            DataSource::Text(path) => DataSource::Text(folder.join(path)),
             DataSource::ImageFolder(settings) => DataSource::ImageFolder(ImageFolderSettings {
                 path: folder.join(&settings.path),
                 classes: settings.classes.map(|classes| folder.join(classes)),
@@ -93,7 +101,7 @@ impl DataSource {
     }
 }
 
-/// The forms in a file: `"synthetic"`, `"image-folder:PATH"`, `"recorded:PATH"`, or a table with all settings.
+/// The forms in a file: `"synthetic"`, `"image-folder:PATH"`, `"recorded:PATH"`, `"text:PATH"`, or a table with all settings.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(untagged)]
 enum DataSourceToml {
@@ -120,6 +128,7 @@ impl From<DataSource> for DataSourceToml {
         match source {
             DataSource::Synthetic => DataSourceToml::Short("synthetic".into()),
             DataSource::Recorded(path) => DataSourceToml::Short(format!("recorded:{}", path.display())),
+            DataSource::Text(path) => DataSourceToml::Short(format!("text:{}", path.display())),
             DataSource::ImageFolder(image_folder) => DataSourceToml::Full { image_folder },
         }
     }
@@ -132,11 +141,12 @@ impl FromStr for DataSource {
         match text.split_once(':') {
             None if text == "synthetic" => Ok(DataSource::Synthetic),
             Some(("recorded", path)) if !path.is_empty() => Ok(DataSource::Recorded(path.into())),
+            Some(("text", path)) if !path.is_empty() => Ok(DataSource::Text(path.into())),
             Some(("image-folder", path)) if !path.is_empty() => {
                 Ok(DataSource::ImageFolder(ImageFolderSettings::new(path.into())))
             }
             _ => bail!(
-                "unknown data source {text:?}; there are synthetic, image-folder:PATH and recorded:FILE.safetensors"
+                "unknown data source {text:?}; there are synthetic, image-folder:PATH, recorded:FILE.safetensors and text:FILE"
             ),
         }
     }

@@ -3,15 +3,18 @@
 mod case;
 mod data_source;
 mod dtype;
+mod judge;
 mod model;
 mod names;
 mod status;
 mod suite;
 mod tensor_spec;
+mod text_inputs;
 
-pub use case::{BenchmarkId, Boundary, Case, Cost, ORIGINAL, Phase, check_component, usable_name};
+pub use case::{BenchmarkId, Boundary, Case, Cost, ORIGINAL, Phase, TimedOn, check_component, usable_name};
 pub use data_source::{DataSource, ImageFolderSettings};
 pub use dtype::{Dtype, Quantization};
+pub use judge::{Judge, is_embedding};
 pub use model::{
     CALIBRATION, Generation, Model, Origin, Part, PhasePlan, REFERENCE, Tolerance, WHOLE, value_name, whole,
 };
@@ -19,3 +22,4 @@ pub use names::{AUTO, NULL, PREFERRED, backend_name, device_index, device_kind, 
 pub use status::{CaseFailure, Status};
 pub use suite::{Effort, Suite, SuiteModel};
 pub use tensor_spec::{ANY_SHAPE, BATCH, Dimension, ElementType, SEQUENCE, Sizes, TensorSpec, with_dimensions};
+pub use text_inputs::TextInput;

@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use super::case::{ORIGINAL, Phase};
 use super::data_source::DataSource;
 use super::dtype::{Dtype, Quantization};
+use super::judge::Judge;
 use super::tensor_spec::{BATCH, Dimension, ElementType, SEQUENCE, TensorSpec};
 
 /// A model that can be made into cases.
@@ -26,13 +27,16 @@ pub struct Model {
     pub phases: Vec<PhasePlan>,
     /// How a generative model makes tokens.
     pub generation: Option<Generation>,
-    /// Lengths for which there is a reference; empty for a model without a sequence dimension.
+    /// Lengths for which there is a reference; empty for a model without a sequence dimension. In a case that times texts these
+    /// are the lengths into which the texts are sorted.
     pub sequence_lengths: Vec<usize>,
     pub tolerance: Tolerance,
     /// The dtype that the files compute in. Other dtypes are made from f32 only.
     pub dtype: Dtype,
     /// The samples on which the accuracy is evaluated.
     pub data_source: DataSource,
+    /// How its answers are judged, if that is said; see [`Model::judged_by`].
+    pub judge: Option<Judge>,
     pub origin: Origin,
 }
 
@@ -170,6 +174,12 @@ impl Model {
     /// The plan of a phase. Returns `None` if the model has no such phase.
     pub fn phase(&self, phase: Phase) -> Option<&PhasePlan> {
         self.phases.iter().find(|plan| plan.phase == phase)
+    }
+
+    /// How the answers to samples are judged: as the definition says, or else by the family and the names of the outputs.
+    pub fn judged_by(&self) -> Judge {
+        let outputs = self.phase(Phase::Forward).map(|plan| plan.outputs.as_slice()).unwrap_or_default();
+        self.judge.unwrap_or_else(|| Judge::usual(&self.family, &self.modality, self.generation.is_some(), outputs))
     }
 
     /// The names of the outputs of a phase that are compared.

@@ -1,14 +1,15 @@
 //! The suite: which cases run, and how much is measured of each.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Result, bail, ensure};
 use serde::{Deserialize, Serialize};
 
-use super::case::{Boundary, Phase};
+use super::case::{Boundary, Phase, TimedOn, usable_name};
 use super::data_source::DataSource;
 use super::dtype::Dtype;
+use super::judge::Judge;
 use super::names::parse_device;
 
 /// Which cases to run, and how much to measure of each. Read from `models/suites/<name>.toml` or a file of the user.
@@ -34,9 +35,12 @@ pub struct Suite {
     #[serde(default)]
     pub dtypes: Vec<Dtype>,
     pub batch_sizes: Vec<usize>,
-    /// Where the time of a call begins and ends: `compute`, `end-to-end`, or both.
+    /// Where the time of a call begins and ends: `compute`, `end-to-end`, `pipeline`, or several of them.
     #[serde(default = "default_boundaries")]
     pub boundaries: Vec<Boundary>,
+    /// What is timed: `seeded` inputs, or `samples` of the model's data source.
+    #[serde(default)]
+    pub time_on: TimedOn,
     /// Phases of models that have more than one. The default is all of them.
     pub phases: Option<Vec<Phase>>,
     /// Sequence lengths of models that have one. The default is the list in the model's definition.
@@ -45,11 +49,15 @@ pub struct Suite {
     pub effort: Effort,
 }
 
-/// A model of a suite. Its own batch sizes, phases and sequence lengths replace those of the suite.
+/// A model of a suite. Its own backends, batch sizes, phases and sequence lengths replace those of the suite.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
+#[non_exhaustive]
 pub struct SuiteModel {
     pub name: String,
+    /// Whether the model has neither a file nor a package: engines of your own know what it is.
+    #[serde(skip)]
+    pub is_of_code: bool,
     /// The model's file, if it is in none of the folders of `models/`; files of the same stem belong to it.
     pub path: Option<PathBuf>,
     /// Whether the name is that of the file, so that another can be given to it.
@@ -73,12 +81,19 @@ pub struct SuiteModel {
     pub dims: BTreeMap<String, usize>,
     /// Inputs with the outputs that are right for a model with a path: a folder of `.pb` files, `.npz` or `.safetensors`.
     pub reference: Option<PathBuf>,
+    /// Outputs of a model that is code, as `logits:f32[batch,10]`.
+    #[serde(skip)]
+    pub outputs: Vec<String>,
     /// The samples for the evaluation of this model.
     pub data_source: Option<DataSource>,
+    /// The backends that run this model.
+    pub backends: Option<Vec<String>>,
     /// The family, for a model with a path.
     pub family: Option<String>,
     /// The modality, for a model with a path.
     pub modality: Option<String>,
+    /// How the answers to samples are judged, for a model with a path.
+    pub judge: Option<Judge>,
     pub batch_sizes: Option<Vec<usize>>,
     pub phases: Option<Vec<Phase>>,
     pub seq_lens: Option<Vec<usize>>,
@@ -191,15 +206,69 @@ impl Effort {
     }
 }
 
+impl From<&str> for SuiteModel {
+    /// A file of a graph if the name has the ending of one, and otherwise a packaged model.
+    fn from(name: &str) -> Self {
+        let path = Path::new(name);
+        let is_file = path.extension().is_some_and(|extension| extension == "onnx" || extension == "pt");
+        let stem = path.file_stem().unwrap_or_default().to_string_lossy();
+        match is_file {
+            true => SuiteModel { name: usable_name(&stem), path: Some(path.to_owned()), ..SuiteModel::default() },
+            false => SuiteModel { name: name.into(), ..SuiteModel::default() },
+        }
+    }
+}
+
+impl SuiteModel {
+    /// A model that has no file: engines of your own know it by its name. Inputs and outputs are written as
+    /// `x:f32[batch,64]`; `batch` stands for a case's batch size.
+    pub fn of_code<'a>(
+        name: &str,
+        inputs: impl IntoIterator<Item = &'a str>,
+        outputs: impl IntoIterator<Item = &'a str>,
+    ) -> Self {
+        let all = |specs: &mut dyn Iterator<Item = &'a str>| specs.map(str::to_owned).collect();
+        let (inputs, outputs) = (all(&mut inputs.into_iter()), all(&mut outputs.into_iter()));
+        SuiteModel { name: name.into(), is_of_code: true, inputs, outputs, ..SuiteModel::default() }
+    }
+}
+
 impl Suite {
+    /// A suite with the usual settings: batch size 1, on the CPU.
+    pub fn new(name: &str, backends: Vec<String>) -> Self {
+        Suite {
+            name: name.into(),
+            allows_unknown_models: false,
+            models: Vec::new(),
+            data_source: None,
+            include_found: false,
+            backends,
+            devices: default_devices(),
+            dtypes: Vec::new(),
+            batch_sizes: vec![1],
+            boundaries: default_boundaries(),
+            phases: None,
+            seq_lens: None,
+            time_on: TimedOn::default(),
+            effort: Effort::default(),
+        }
+    }
+
+    /// What the calls of a boundary have as inputs: nothing but samples goes through a pipeline.
+    pub fn inputs_of(&self, boundary: Boundary) -> TimedOn {
+        if boundary == Boundary::Pipeline { TimedOn::Samples } else { self.time_on }
+    }
+
     /// Checks that the suite can be run: files and flags may contradict each other.
     ///
     /// # Errors
     /// A number is out of its range, or two settings exclude each other.
     pub fn check(&self) -> Result<()> {
         let of_models = self.models.iter().flat_map(|model| model.batch_sizes.iter().chain(&model.seq_lens));
-        for SuiteModel { name, path, variant, variants, weights, inputs, dims, reference, .. } in &self.models {
-            let has_settings_of_file = !inputs.is_empty() || !dims.is_empty() || reference.is_some();
+        for SuiteModel { name, path, variant, variants, weights, inputs, dims, reference, is_of_code, .. } in
+            &self.models
+        {
+            let has_settings_of_file = !is_of_code && (!inputs.is_empty() || !dims.is_empty() || reference.is_some());
             let wrong = match path {
                 None if has_settings_of_file => "`inputs`, `dims` and `reference` are for a model with a `path`",
                 None if variant.is_some() => {

@@ -1,17 +1,21 @@
-//! Builds a checked-out revision with the features of the running executable.
+//! Builds a checked-out revision: inferbench with the features of the running executable, or the bench of another package.
 //!
 //! All builds share one target folder, `<target>/inferbench/duel/build/`, so that the second one compiles little but the
 //! package itself. What is built is kept as `executables/<commit>-<hash>`; the hash is that of all else on which a build
 //! depends.
 
+use std::fmt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, bail};
+use clap::Args;
+use serde::Deserialize;
 use sha2::{Digest, Sha256};
 
 use super::worktree::Worktree;
 use crate::backend::registry;
+use crate::fixture::sha256_of_file;
 use crate::harness::wait_for;
 use crate::paths::Paths;
 
@@ -36,9 +40,10 @@ const VARIABLES: [&str; 11] = [
 /// # Errors
 /// The commit does not build, and the message ends with the last lines of the build; or
 /// [`Interrupted`](crate::harness::Interrupted).
-pub fn build(paths: &Paths, name: &str, commit: &str, worktree: &Worktree) -> Result<PathBuf> {
+pub fn build(paths: &Paths, name: &str, commit: &str, worktree: &Worktree, flags: &BuildFlags) -> Result<PathBuf> {
     let duels = paths.duels();
-    let features = features_of(worktree).join(",");
+    let is_bench = paths.is_of_other_package();
+    let features = if is_bench { flags.to_string() } else { features_of(worktree).join(",") };
     let protoc = paths.root().canonicalize().unwrap_or_default().join("scripts/protoc");
     // From one place for all revisions: cargo compiles a native crate anew when such a path changes.
     let native: Vec<(&str, PathBuf)> = [("LIBTORCH", paths.native().join("libtorch")), ("PROTOC", protoc)]
@@ -51,22 +56,146 @@ pub fn build(paths: &Paths, name: &str, commit: &str, worktree: &Worktree) -> Re
         return Ok(executable);
     }
     let log = duels.join(format!("build-{commit}.log"));
+    if is_bench {
+        let built = build_bench(paths, name, worktree.project(), flags)?;
+        keep_executable(&built, &executable)?;
+        return Ok(executable);
+    }
     eprintln!("building {name} ({}; its messages go to {})", &commit[..12.min(commit.len())], log.display());
     let target = duels.join("build");
     let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     cargo.args(["build", "--release", "--locked", "--bin", "inferbench", "--no-default-features", "--features"]);
-    cargo.arg(features).current_dir(worktree.path()).env("CARGO_TARGET_DIR", &target).envs(native);
-    let child = cargo.stdin(Stdio::null()).stdout(Stdio::null()).stderr(fs_err::File::create(&log)?.into_parts().0);
-    let status = wait_for(child.spawn().with_context(|| format!("cargo, to build {name}"))?)?;
+    cargo.arg(features).current_dir(worktree.project()).env("CARGO_TARGET_DIR", &target).envs(native);
+    cargo.stdout(Stdio::null());
+    run_build(cargo, name, &log)?;
+    keep_executable(&target.join("release/inferbench"), &executable)?;
+    Ok(executable)
+}
+
+/// What a duel builds of a package that uses inferbench; `[duel]` of its `inferbench.toml` has the same keys.
+#[derive(Args, Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct BuildFlags {
+    /// The bench to build, in a package of your own [default: `inference`, or the only one]
+    #[arg(long, value_name = "NAME")]
+    pub bench: Option<String>,
+    /// Features of that package, separated by commas
+    #[arg(long, value_name = "NAME,…", value_delimiter = ',')]
+    pub features: Vec<String>,
+}
+
+impl fmt::Display for BuildFlags {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}", self.bench.as_deref().unwrap_or_default(), self.features.join(","))
+    }
+}
+
+/// The file in a package that says what is built of it.
+const SETTINGS: &str = "inferbench.toml";
+
+#[derive(Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Settings {
+    #[serde(default)]
+    duel: BuildFlags,
+}
+
+impl BuildFlags {
+    /// The flags, with what the package's own file says where no flag is given.
+    ///
+    /// # Errors
+    /// The file cannot be read, or has other keys.
+    pub fn with_file(&self, root: &Path) -> Result<BuildFlags> {
+        let file = root.join(SETTINGS);
+        let own = match std::fs::read_to_string(&file) {
+            Ok(text) => toml::from_str::<Settings>(&text).with_context(|| file.display().to_string())?.duel,
+            Err(_) => BuildFlags::default(),
+        };
+        let features = if self.features.is_empty() { own.features } else { self.features.clone() };
+        Ok(BuildFlags { bench: self.bench.clone().or(own.bench), features })
+    }
+
+    /// The bench of a package that is built.
+    ///
+    /// # Errors
+    /// The manifest cannot be read, has no bench, or has several and none is chosen.
+    fn bench_of(&self, project: &Path) -> Result<String> {
+        if let Some(name) = &self.bench {
+            return Ok(name.clone());
+        }
+        let file = project.join("Cargo.toml");
+        let manifest: toml::Table = toml::from_str(&fs_err::read_to_string(&file)?)?;
+        let benches = manifest.get("bench").and_then(toml::Value::as_array).into_iter().flatten();
+        let names: Vec<&str> = benches.filter_map(|bench| bench.get("name")?.as_str()).collect();
+        match names.as_slice() {
+            [] => bail!("{} has no [[bench]] to build", file.display()),
+            [only] => Ok((*only).to_owned()),
+            several if several.contains(&"inference") => Ok("inference".into()),
+            several => bail!("{} has several benches: choose one by `--bench`: {}", file.display(), several.join(", ")),
+        }
+    }
+}
+
+/// The folder of a package of the workspace in the current folder.
+///
+/// # Errors
+/// Cargo finds no workspace, or it has no such package.
+pub fn package_folder(name: &str) -> Result<PathBuf> {
+    let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    let output = cargo.args(["metadata", "--no-deps", "--format-version=1"]).output().context("cargo metadata")?;
+    let metadata: serde_json::Value = serde_json::from_slice(&output.stdout)
+        .with_context(|| String::from_utf8_lossy(&output.stderr).trim().to_owned())?;
+    let packages = metadata["packages"].as_array().into_iter().flatten();
+    let manifest = packages.filter(|package| package["name"] == name).find_map(|it| it["manifest_path"].as_str());
+    let folder = manifest.and_then(|manifest| Path::new(manifest).parent());
+    folder.map(Path::to_owned).with_context(|| format!("the workspace has no package {name:?}"))
+}
+
+/// Builds the bench of a package that uses inferbench, and returns a copy of its executable.
+///
+/// # Errors
+/// There is no such bench, it does not build, or [`Interrupted`](crate::harness::Interrupted).
+pub fn build_bench(paths: &Paths, name: &str, project: &Path, flags: &BuildFlags) -> Result<PathBuf> {
+    let duels = paths.duels();
+    fs_err::create_dir_all(&duels)?;
+    let (log, messages) = (duels.join("build.log"), duels.join("build.json"));
+    eprintln!("building {name} ({}; cargo's messages go to {})", project.display(), log.display());
+    let bench = flags.bench_of(project)?;
+    let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    cargo.args(["bench", "--no-run", "--message-format=json-render-diagnostics", "--bench", &bench]);
+    if !flags.features.is_empty() {
+        cargo.arg("--features").arg(flags.features.join(","));
+    }
+    cargo.current_dir(project).env("CARGO_TARGET_DIR", duels.join("build"));
+    cargo.stdout(fs_err::File::create(&messages)?.into_parts().0);
+    run_build(cargo, name, &log)?;
+    let text = fs_err::read_to_string(&messages)?;
+    let of_bench = |line: &str| {
+        let message: serde_json::Value = serde_json::from_str(line).ok()?;
+        let is_bench = message["target"]["name"] == bench.as_str() && message["target"]["kind"][0] == "bench";
+        message["executable"].as_str().filter(|_| is_bench).map(PathBuf::from)
+    };
+    let built = text.lines().find_map(of_bench).with_context(|| format!("cargo built no bench {bench:?}"))?;
+    let executable = duels.join("executables").join(&sha256_of_file(&built)?[..40]);
+    keep_executable(&built, &executable)?;
+    Ok(executable)
+}
+
+/// Runs a build, whose messages for people go to a file.
+///
+/// # Errors
+/// It fails, and the message ends with its last lines; or [`Interrupted`](crate::harness::Interrupted).
+fn run_build(mut cargo: Command, name: &str, log: &Path) -> Result<()> {
+    let child = cargo.stdin(Stdio::null()).stderr(fs_err::File::create(log)?.into_parts().0).spawn();
+    let status = wait_for(child.with_context(|| format!("cargo, to build {name}"))?)?;
     if !status.success() {
-        let text = std::fs::read_to_string(&log).unwrap_or_default();
+        let text = std::fs::read_to_string(log).unwrap_or_default();
         let lines: Vec<&str> = text.lines().collect();
         let last = lines[lines.len().saturating_sub(LINES_SHOWN)..].join("\n");
         bail!("{name} does not build ({status}):\n{last}");
     }
-    keep_executable(&target.join("release/inferbench"), &executable)?;
-    let _ = std::fs::remove_file(&log);
-    Ok(executable)
+    let _ = std::fs::remove_file(log);
+    Ok(())
 }
 
 /// Copies an executable to where it is kept, whole or not at all.
@@ -104,7 +233,7 @@ fn hash(text: &str) -> String {
 
 /// The backends of the running build that the revision has; it may be older than some of them.
 fn features_of(worktree: &Worktree) -> Vec<&'static str> {
-    let manifest = std::fs::read_to_string(worktree.path().join("Cargo.toml")).unwrap_or_default();
+    let manifest = std::fs::read_to_string(worktree.project().join("Cargo.toml")).unwrap_or_default();
     let manifest: toml::Table = toml::from_str(&manifest).unwrap_or_default();
     let own = manifest.get("features").and_then(toml::Value::as_table);
     let is_known = |name: &str| own.is_some_and(|own| own.contains_key(name));

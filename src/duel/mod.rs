@@ -22,6 +22,7 @@ mod self_duel;
 mod terms;
 mod worktree;
 
+pub use build::{BuildFlags, package_folder};
 pub use driver::duel_between;
 pub use program::resolve_all;
 pub use self_duel::measure_gate;

@@ -100,7 +100,7 @@ pub fn ask(arena: &Arena, role: Role, program: &Program, terms: &Terms, processo
 
 /// The arguments of `inferbench arm` that ask for a plan: the flags of the selection by their names, one for each value.
 pub fn plan_arguments(jobs: &Path, program: &Program, terms: &Terms, processors: &[usize]) -> Result<Vec<String>> {
-    let suite = program.suite.as_ref().map_or_else(|| terms.selection.suite.clone(), |file| file.display().to_string());
+    let suite = program.suite.as_ref().map(|file| file.display().to_string()).or(terms.selection.suite.clone());
     let selection = serde_json::to_value(Selection { suite, ..terms.selection.clone() })?;
     let threads: Vec<usize> = terms.threads.into_iter().collect();
     let others = json!({ "threads": threads, "processors": processors });

@@ -5,7 +5,7 @@ use std::time::Duration;
 use anyhow::Result;
 
 use super::driver::duel_between;
-use super::program::resolve_all;
+use super::program::running;
 use super::terms::{Rules, Terms};
 use crate::compare::Gate;
 use crate::paths::Paths;
@@ -17,7 +17,7 @@ use crate::selection::Selection;
 /// # Errors
 /// A process refuses, the user stops it ([`Interrupted`](crate::harness::Interrupted)), or the target folder cannot be written.
 pub fn measure_gate(paths: &Paths, selection: Selection, at_most: Duration) -> Result<Option<Gate>> {
-    let (own, _) = resolve_all(paths, &[".".to_owned()])?;
+    let own = running(paths)?;
     let minutes = at_most.as_secs_f64() / 60.0;
     eprintln!("a duel of this program with itself, about {minutes:.1} min");
     let rules = Rules {
@@ -31,7 +31,7 @@ pub fn measure_gate(paths: &Paths, selection: Selection, at_most: Duration) -> R
         least_call_ns: 0,
     };
     let terms = Terms { selection, threads: None, rules, seed: None, resume: false, is_silent: true };
-    let (duel, generations) = duel_between(paths, &own[0], &own, &terms)?;
+    let (duel, generations) = duel_between(paths, &own, std::slice::from_ref(&own), &terms)?;
     // Nobody asks for this duel any more.
     let _ = std::fs::remove_dir_all(paths.duels().join(&duel.name));
     let mut measured = duel.cases.iter().zip(&generations).filter(|(case, _)| case.plan.is_some());

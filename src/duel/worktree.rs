@@ -16,6 +16,8 @@ const USERS_OWN: [&str; 3] = ["models/exported", "models/trained", "models/quant
 pub struct Worktree {
     repository: PathBuf,
     path: PathBuf,
+    /// The folder of the project in it, which may be a part of a repository.
+    project: PathBuf,
 }
 
 /// Finds the commit of a revision. Returns `None` if there is no such revision.
@@ -31,29 +33,37 @@ impl Worktree {
     pub fn add(paths: &Paths, commit: &str) -> Result<Self> {
         let path = paths.duels().join("worktrees").join(commit);
         let root = fs_err::canonicalize(paths.root())?;
-        let worktree = Worktree { repository: root.clone(), path: path.clone() };
+        let prefix = git(&root, &["rev-parse", "--show-prefix"])?.unwrap_or_default();
+        let project = path.join(&prefix);
+        let worktree = Worktree { repository: root.clone(), path: path.clone(), project: project.clone() };
         // A duel that was killed has left its worktree.
         worktree.remove();
         fs_err::create_dir_all(path.parent().unwrap_or(&path))?;
         let text = path.to_string_lossy();
         git(&root, &["worktree", "add", "--detach", "--quiet", "--force", &text, commit])?
             .map_err(|why| anyhow!("git worktree add {text} {commit}: {why}"))?;
-        let native = path.join(".native");
+        let native = project.join(".native");
         if paths.native().is_dir() && !native.exists() {
             symlink(root.join(".native"), &native).with_context(|| native.display().to_string())?;
         }
         // One link per model: a revision with other weights replaces its own link and leaves the other revision's files alone.
-        link_missing(&paths.prepared(), &path.join(".prepared"), "")?;
+        link_missing(&paths.prepared(), &project.join(".prepared"), "")?;
         for folder in USERS_OWN {
             // A file that git knows there belongs to another revision; this one has its own.
             let known = git(&root, &["ls-files", folder])?.unwrap_or_default();
-            link_missing(&root.join(folder), &path.join(folder), &known)?;
+            link_missing(&root.join(folder), &project.join(folder), &known)?;
+        }
+        // A library's lock file is often unknown to git; both revisions then have the packages of the working tree.
+        let lock = root.join("Cargo.lock");
+        if lock.is_file() && !project.join("Cargo.lock").exists() && prefix.is_empty() {
+            fs_err::copy(&lock, project.join("Cargo.lock"))?;
         }
         Ok(worktree)
     }
 
-    pub fn path(&self) -> &Path {
-        &self.path
+    /// The project's folder.
+    pub fn project(&self) -> &Path {
+        &self.project
     }
 
     fn remove(&self) {

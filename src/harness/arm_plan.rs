@@ -9,7 +9,7 @@ use super::input_sizes::find_sizes;
 use super::plan::{Plan, make_plan};
 use super::protocol::{ARM_PROTOCOL, ArmCase, ArmPlan, ArmStart, Job, Preparations, Purpose, WorkItem};
 use super::supervisor::{Supervisor, grouped, worker_environment};
-use crate::definition::{CaseFailure, Effort, Status};
+use crate::definition::{CaseFailure, Effort, Status, Suite};
 use crate::paths::Paths;
 use crate::run_data::files::write_json;
 use crate::run_data::{Outcome, RunFolder};
@@ -31,13 +31,13 @@ pub struct ArmRequest {
 }
 
 /// Plans the cases, prepares their artifacts, compares their outputs once, and writes a job for each case that can be
-/// measured.
+/// measured. `own_suite` stands for the default suite.
 ///
 /// # Errors
 /// The suite or a filter is wrong, the user has stopped it ([`Interrupted`](super::Interrupted)), or the folder cannot be
 /// written.
-pub fn plan_arms(paths: &Paths, request: &ArmRequest) -> Result<ArmPlan> {
-    let Plan { suite, mut cases } = make_plan(paths, &request.selection, &request.effort)?;
+pub fn plan_arms(paths: &Paths, own_suite: Option<&Suite>, request: &ArmRequest) -> Result<ArmPlan> {
+    let Plan { suite, mut cases } = make_plan(paths, own_suite, &request.selection, &request.effort)?;
     let mut prepared = Preparations::default();
     find_sizes(&mut cases, |_| true, &suite.effort, paths, &mut prepared)?;
     measure_ranges(&mut cases, |_| true, &suite.effort, paths)?;

@@ -17,7 +17,7 @@ use crate::selection::{EffortArguments, Selection, parse_with_variables};
 
 /// Does the job that a supervisor has started this process for, and returns its exit code. Returns `None` in a process
 /// that a user has started.
-pub fn run_as_worker() -> Option<ExitCode> {
+pub fn run_as_worker() -> Option<u8> {
     if let Some(asked) = backend::asked_by_probe() {
         return Some(backend::answer_probe(&asked));
     }
@@ -83,14 +83,18 @@ pub fn load_main() -> ExitCode {
     })
 }
 
-fn run_benchmarks(purpose: Purpose, show: impl FnMut(&RunFolder)) -> ExitCode {
-    if let Some(code) = run_as_worker() {
-        return code;
-    }
-    let criterion_arguments: Vec<String> = std::env::args().skip(1).collect();
+/// What Criterion's arguments and the environment ask for. Ends the process with a message if one is wrong, and for `--help`.
+pub fn bench_request(criterion_arguments: Vec<String>) -> Request {
     command_line().get_matches_from(&criterion_arguments);
     let BenchVariables { selection, effort } = parse_with_variables(std::iter::empty());
-    let request = Request { purpose, selection, effort, criterion_arguments, ..Request::default() };
+    Request { selection, effort, criterion_arguments, ..Request::default() }
+}
+
+fn run_benchmarks(purpose: Purpose, show: impl FnMut(&RunFolder)) -> ExitCode {
+    if let Some(code) = run_as_worker() {
+        return ExitCode::from(code);
+    }
+    let request = Request { purpose, ..bench_request(std::env::args().skip(1).collect()) };
     match run(&Paths::find(), &request) {
         Ok(finished) => {
             finished.folder.iter().for_each(show);

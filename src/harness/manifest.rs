@@ -10,7 +10,7 @@ use jiff::Timestamp;
 use super::plan::Request;
 use super::protocol::WorkItem;
 use crate::backend::registry;
-use crate::definition::{CaseFailure, Effort, Suite, SuiteModel};
+use crate::definition::{Case, CaseFailure, Effort, Suite, SuiteModel, TimedOn};
 use crate::fixture;
 use crate::machine::{Machine, Revision};
 use crate::onnx::cost;
@@ -63,7 +63,7 @@ pub fn manifest_cases(
 ) -> Vec<ManifestCase> {
     // What takes long to find out, each once: most cases differ in other things.
     let (mut costs, mut nonzero_parameters) = (BTreeMap::new(), BTreeMap::new());
-    let (mut files, mut samples) = (BTreeMap::new(), BTreeMap::new());
+    let (mut files, mut samples, mut identities) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
     let manifest_case = |(planned, work): (&&PlannedCase, &Result<WorkItem, CaseFailure>)| {
         let case = planned.case.clone();
         let (described, model) = (planned.definition.as_ref().ok(), planned.model.as_ref().ok());
@@ -77,7 +77,7 @@ pub fn manifest_cases(
                 let count = || fixture::nonzero_parameters(model, prepared).ok().flatten();
                 *nonzero_parameters.entry(model.artifact_folder_name()).or_insert_with(count)
             }),
-            cost: model.and_then(|model| {
+            cost: model.filter(|_| is_cost_known(&case)).and_then(|model| {
                 let key = (model.artifact_folder_name(), case.phase, case.batch_size, case.sequence_length);
                 *costs.entry(key).or_insert_with(|| cost(model, case.phase, case.sizes()).ok())
             }),
@@ -89,11 +89,20 @@ pub fn manifest_cases(
                 let hash = || fixture::sha256_of_samples(&model.data_source).ok().flatten();
                 samples.entry(format!("{:?}", model.data_source)).or_insert_with(hash).clone()
             }),
+            timed_samples: model.filter(|_| case.timed_on == TimedOn::Samples).and_then(|model| {
+                let identity = || fixture::identity_of_samples(&model.data_source).ok();
+                identities.entry(format!("{:?}", model.data_source)).or_insert_with(identity).clone()
+            }),
             failure: work.as_ref().err().cloned(),
             case,
         }
     };
     selected.iter().zip(work).map(manifest_case).collect()
+}
+
+/// Whether all calls of a case do the same operations: texts have their own lengths.
+fn is_cost_known(case: &Case) -> bool {
+    case.timed_on == TimedOn::Seeded || case.sequence_length.is_none()
 }
 
 /// The last run, if it was stopped and was to do the same.

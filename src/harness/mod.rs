@@ -20,7 +20,7 @@ mod supervisor;
 mod worker;
 
 pub use arm_plan::{ArmRequest, plan_arms};
-pub use bench::{bench_main, load_main, run_as_worker};
+pub use bench::{bench_main, bench_request, load_main, run_as_worker};
 pub use conditions::Conditions;
 pub use doctor::{Finding, State, examine};
 pub use lock::keep_others_out;

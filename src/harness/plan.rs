@@ -10,10 +10,15 @@ use crate::definition::Suite;
 use crate::paths::Paths;
 use crate::selection::{EffortArguments, PlannedCase, Selection, plan};
 
+/// The suite that runs where none is named.
+const DEFAULT_SUITE: &str = "quick";
+
 /// A run as it is asked for.
 #[derive(Clone, Debug, Default)]
 pub struct Request {
     pub purpose: Purpose,
+    /// The suite that runs where none is named, in place of the default one.
+    pub own_suite: Option<Suite>,
     pub selection: Selection,
     pub effort: EffortArguments,
     /// Criterion's command line, with its FILTER. Nothing is measured unless `--bench` is in it.
@@ -32,13 +37,17 @@ pub struct Plan {
     pub cases: Vec<PlannedCase>,
 }
 
-/// Reads suite and catalogue and plans the cases.
+/// Reads suite and catalogue and plans the cases. The suite is `own`, if there is one, unless the selection names another.
 ///
 /// # Errors
 /// The suite, a model name or a filter is wrong.
-pub fn make_plan(paths: &Paths, selection: &Selection, effort: &EffortArguments) -> Result<Plan> {
+pub fn make_plan(paths: &Paths, own: Option<&Suite>, selection: &Selection, effort: &EffortArguments) -> Result<Plan> {
     let models = paths.models();
-    let mut suite = read_suite(&selection.suite, &models)?.with_arguments(selection, effort)?;
+    let suite = match (own, &selection.suite) {
+        (Some(own), None) => own.clone(),
+        (_, named) => read_suite(named.as_deref().unwrap_or(DEFAULT_SUITE), &models)?,
+    };
+    let mut suite = suite.with_arguments(selection, effort)?;
     let mut catalogue = read_catalogue(&models)?;
     add_models_of_suite(&mut catalogue, &mut suite)?;
     take_sizes_of_references(&mut catalogue);

@@ -38,7 +38,7 @@ pub struct FinishedRun {
 /// What was asked for is wrong or impossible; nothing was measured then.
 pub fn run(paths: &Paths, request: &Request) -> Result<FinishedRun> {
     let parsed = CriterionArguments::parse_from(&request.criterion_arguments);
-    let Plan { suite, mut cases } = make_plan(paths, &request.selection, &request.effort)?;
+    let Plan { suite, mut cases } = make_plan(paths, request.own_suite.as_ref(), &request.selection, &request.effort)?;
     let filter = parsed.id_filter()?;
     let is_measured = request.purpose != Purpose::Verify;
     let mut preparations = Preparations::default();
@@ -170,8 +170,9 @@ fn check_samples(runnable: &[&WorkItem], of_suite: Option<&DataSource>) -> Resul
         && !runnable.iter().any(|item| item.model.data_source == *source)
     {
         bail!(
-            "none of the models can be evaluated by {}: recorded samples are for models of which the file has each input, as a \
-             tensor `input.<name>`, and pictures for models whose only input is f32 [batch, 3, height, width] with fixed sizes",
+            "none of the models can take {}: recorded samples are for models of which the file has each input, as a tensor \
+             `input.<name>`, pictures for models whose only input is f32 [batch, 3, height, width] with fixed sizes, and texts for \
+             models of tokens that give no new ones",
             source.name()
         );
     }

@@ -1,4 +1,4 @@
-//! Records as CSV.
+//! Records and metrics as CSV.
 
 use std::io::{Read, Write};
 
@@ -9,7 +9,7 @@ use serde::Deserialize;
 use super::columns::names_of;
 use super::facts::RunFacts;
 use crate::definition::Status;
-use crate::run_data::{Record, SCHEMA_VERSION};
+use crate::run_data::{Metric, Record, SCHEMA_VERSION};
 
 /// Writes `results.csv`: a header, and one row per record.
 ///
@@ -37,6 +37,25 @@ pub fn read_records(input: impl Read) -> Result<Vec<Record>> {
         records.push(record);
     }
     Ok(records)
+}
+
+/// Writes `metrics.csv`: a header, and one row per metric.
+///
+/// # Errors
+/// The output cannot be written.
+pub fn write_metrics(metrics: &[Metric], output: impl Write) -> Result<()> {
+    let mut writer = csv::WriterBuilder::new().has_headers(false).from_writer(output);
+    writer.write_record(names_of::<Metric>())?;
+    metrics.iter().try_for_each(|metric| writer.serialize(metric))?;
+    Ok(writer.flush()?)
+}
+
+/// Reads what [`write_metrics`] wrote.
+///
+/// # Errors
+/// It is another CSV, or has a row that is cut short; the message names the line.
+pub fn read_metrics(input: impl Read) -> Result<Vec<Metric>> {
+    Ok(csv::Reader::from_reader(input).deserialize().collect::<Result<_, _>>()?)
 }
 
 /// What the rows of one run say of it as a whole; `None` if there is no row. Only the columns that this takes are looked at,
@@ -134,6 +153,7 @@ pub fn write_throughput(records: &[Record], output: impl Write) -> Result<()> {
 mod tests {
     use super::*;
     use crate::definition::Case;
+    use crate::run_data::Better;
 
     fn record() -> Record {
         let run = Record {
@@ -161,6 +181,28 @@ mod tests {
     #[test]
     fn a_record_comes_back_as_it_was() {
         assert_eq!(read_records(written().as_bytes()).unwrap(), [record()]);
+    }
+
+    #[test]
+    fn metrics_come_back_as_they_were() {
+        let known = Metric {
+            run_id: "r".into(),
+            case_id: "m/ort-cpu-f32/1".into(),
+            metric: "mine, of \"all\"".into(),
+            value: 0.1 + 0.2,
+            lower: Some(0.25),
+            upper: Some(0.5),
+            unit: "fraction".into(),
+            samples: 3,
+            compared_with: Some("m/tch-cpu-f32/1".into()),
+            better: Some(Better::Lower),
+        };
+        let least = Metric { run_id: "r".into(), metric: "least".into(), ..Metric::default() };
+        let mut bytes = Vec::new();
+        write_metrics(&[known.clone(), least.clone()], &mut bytes).unwrap();
+        assert!(bytes.starts_with(b"run_id,case_id,metric,value,lower,upper,unit,samples,compared_with,better\n"));
+        assert_eq!(read_metrics(bytes.as_slice()).unwrap(), [known, least]);
+        assert!(read_metrics(&bytes[..bytes.len() - 8]).is_err());
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! DuckDB over the history: the four tables as views of what the runs hold, or as real tables of a database file.
+//! DuckDB over the history: the tables as views of what the runs hold, or as real tables of a database file.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -17,7 +17,7 @@ use super::calls::{CallsWriter, count_calls};
 use super::csv::{read_records, write_records};
 use super::facts::{RunFacts, Table};
 use super::parquet::write_rows;
-use super::run::{MANIFEST, RESULTS, Run};
+use super::run::{MANIFEST, METRICS, RESULTS, Run};
 use crate::run_data::hidden;
 
 /// An open database.
@@ -35,7 +35,7 @@ pub struct Answer {
 }
 
 impl Database {
-    /// The four tables, as views of what these runs hold.
+    /// The tables, as views of what these runs hold.
     ///
     /// # Errors
     /// DuckDB cannot be started.
@@ -104,7 +104,7 @@ impl Database {
                 }
                 format!("read_parquet([{}])", files.join(", "))
             }
-            Table::Runs | Table::Hardware => {
+            Table::Runs | Table::Hardware | Table::Metrics => {
                 let rows = |run: &Run| run.rows(table).with_context(|| run.how_to_mend());
                 let rows = runs.iter().map(rows).collect::<Result<Vec<_>>>()?.concat();
                 write_rows(table.columns(), &rows, fs::File::create(&path)?)?;
@@ -187,11 +187,21 @@ pub fn runs_of_database(path: &Path) -> Result<Vec<Run>> {
         };
         copy(Table::Results.name(), &results, "FORMAT csv, TIMESTAMPFORMAT '%Y-%m-%dT%H:%M:%S.%fZ'")?;
         let runs = Run::extract(read_records(fs::File::open(&results)?)?, path)?;
+        // Databases of older versions have none.
+        let metrics = Table::Metrics.name();
+        let tables = database.query("SELECT table_name FROM information_schema.tables")?;
+        let with_metrics = match tables.texts().any(|row| row[0] == metrics) {
+            true => database.query(&format!("SELECT DISTINCT run_id FROM {metrics}"))?.texts().flatten().collect(),
+            false => Vec::new(),
+        };
         for run in &runs {
             let RunFacts { run_id, host_id, .. } = run.facts()?;
             let is_of_run = format!("run_id = '{}'", run_id.replace('\'', "''"));
             let calls = run.folder().join(Table::Calls.file());
             copy(&format!("{} WHERE {is_of_run}", Table::Calls.name()), &calls, "FORMAT parquet, COMPRESSION zstd")?;
+            if with_metrics.contains(&run_id) {
+                copy(&format!("{metrics} WHERE {is_of_run}"), &run.folder().join(METRICS), "FORMAT csv, HEADER")?;
+            }
             let manifests = database.query(&format!("SELECT host_id, manifest FROM {MANIFESTS} WHERE {is_of_run}"))?;
             for manifest in manifests.texts().filter(|row| row[0] == host_id) {
                 fs::write(run.folder().join(MANIFEST), &manifest[1])?;
@@ -315,6 +325,7 @@ mod tests {
             "benchmark_results latency_p99_ms DOUBLE",
             "hardware_info logical_processors BIGINT",
             "raw_benchmark_data nanoseconds BIGINT",
+            "metrics value DOUBLE",
         ] {
             assert!(types.iter().any(|column| column == expected), "no {expected} in {types:?}");
         }

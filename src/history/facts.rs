@@ -1,4 +1,4 @@
-//! The four tables of the history, and the facts of a run, which are its row in the first of them.
+//! The tables of the history, and the facts of a run, which are its row in the first of them.
 
 use std::sync::LazyLock;
 
@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use super::calls;
 use super::columns::{Column, ColumnType, columns_of};
 use crate::machine::Machine;
-use crate::run_data::Record;
+use crate::run_data::{Metric, Record};
 
 /// A table of the history: one Parquet file per run, and a view in DuckDB.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, strum::IntoStaticStr)]
@@ -27,11 +27,14 @@ pub enum Table {
     /// One row per call: `run_id`, `case`, `sample`, `call`, `nanoseconds`, `disturbed`.
     #[strum(serialize = "raw_benchmark_data")]
     Calls,
+    /// One row per case and metric: the columns of `metrics.csv`.
+    #[strum(serialize = "metrics")]
+    Metrics,
 }
 
 impl Table {
     /// All tables.
-    pub const ALL: [Table; 4] = [Table::Runs, Table::Results, Table::Hardware, Table::Calls];
+    pub const ALL: [Table; 5] = [Table::Runs, Table::Results, Table::Hardware, Table::Calls, Table::Metrics];
 
     /// The name in DuckDB.
     pub fn name(self) -> &'static str {
@@ -45,15 +48,16 @@ impl Table {
             Table::Results => "results.parquet",
             Table::Hardware => "hardware.parquet",
             Table::Calls => calls::LATENCIES,
+            Table::Metrics => "metrics.parquet",
         }
     }
 
     /// The columns, in their order. They are derived once: a history has many runs.
     pub fn columns(self) -> &'static [Column] {
-        static COLUMNS: LazyLock<[Vec<Column>; 4]> = LazyLock::new(|| {
+        static COLUMNS: LazyLock<[Vec<Column>; 5]> = LazyLock::new(|| {
             let run_id = Column::new("run_id", ColumnType::Text);
             let hardware = std::iter::once(run_id).chain(columns_of::<Machine>()).collect();
-            [columns_of::<RunFacts>(), columns_of::<Record>(), hardware, calls::columns()]
+            [columns_of::<RunFacts>(), columns_of::<Record>(), hardware, calls::columns(), columns_of::<Metric>()]
         });
         &COLUMNS[self as usize]
     }
@@ -142,6 +146,8 @@ mod tests {
         assert_eq!(column(Table::Runs, "finished"), Some(ColumnType::Timestamp));
         assert_eq!(column(Table::Hardware, "gpus"), Some(ColumnType::Text));
         assert_eq!(column(Table::Calls, "nanoseconds"), Some(ColumnType::BigInt));
+        assert_eq!(column(Table::Metrics, "lower"), Some(ColumnType::Double));
+        assert_eq!(column(Table::Metrics, "better"), Some(ColumnType::Text));
         for table in Table::ALL {
             assert!(column(table, "run_id").is_some(), "{table:?} can be joined");
         }

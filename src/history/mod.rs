@@ -3,17 +3,18 @@
 //! ```text
 //! target-reports/<run>/
 //!   results.csv          the records                               table benchmark_results
+//!   metrics.csv          figures that are no columns of these       table metrics
 //!   manifest.json        when, where, of which source              tables benchmark_runs and hardware_info
 //!   latencies.parquet    every call                                table raw_benchmark_data
 //!   distributions.json, throughput.csv, report.html, …
-//!   results.parquet, run.parquet, hardware.parquet                 the first three tables, for other programs
+//!   results.parquet, run.parquet, hardware.parquet, metrics.parquet   the same tables, for other programs
 //! ```
 //!
 //! The folders are the database: there is no index and no second copy. Readers use these names:
 //!
 //! - [`History::open`] opens any number of roots; [`History::runs`] lists the runs, the newest first;
 //!   [`History::latest`], [`History::find`] and [`History::get`] choose one.
-//! - [`Run::facts`], [`Run::records`], [`Run::manifest`], [`Run::machine`] and [`Run::distributions`] read one run.
+//! - [`Run::facts`], [`Run::records`], [`Run::metrics`], [`Run::manifest`], [`Run::machine`] and [`Run::distributions`] read one run.
 //!   Nothing is read before it is asked for.
 //!
 //! Writers use [`NewRun`], [`import`], [`remove`] and [`remove_calls`]; the feature `duckdb` adds [`Database`].
@@ -30,11 +31,11 @@ mod runs;
 mod writing;
 
 pub use calls::{CallsWriter, LATENCIES};
-pub use csv::{read_records, write_records, write_throughput};
+pub use csv::{read_records, write_metrics, write_records, write_throughput};
 #[cfg(feature = "duckdb")]
 pub use database::{Answer, Database, write_database};
 pub use facts::{RunFacts, Table};
-pub use run::{RESULTS, Run};
+pub use run::{METRICS, RESULTS, Run};
 pub use runs::History;
 pub use writing::{Imported, NewRun, THROUGHPUT, import, remove, remove_calls};
 

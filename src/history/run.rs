@@ -13,13 +13,15 @@ use tempfile::TempDir;
 use toml::Table as Row;
 
 use super::calls::{LATENCIES, count_calls};
-use super::csv::{read_facts, read_records, write_records};
+use super::csv::{read_facts, read_metrics, read_records, write_records};
 use super::facts::{RunFacts, Table};
 use crate::machine::Machine;
-use crate::run_data::{Distributions, Manifest, Record, RunFolder};
+use crate::run_data::{Distributions, Manifest, Metric, Record, RunFolder};
 
 /// The file of the records in a run's folder.
 pub const RESULTS: &str = "results.csv";
+/// The file of the metrics, if there are any.
+pub const METRICS: &str = "metrics.csv";
 /// The file of the manifest.
 pub const MANIFEST: &str = "manifest.json";
 
@@ -129,6 +131,18 @@ impl Run {
         Ok(found)
     }
 
+    /// The metrics of the cases: figures that are no columns of their records. A run may have none.
+    ///
+    /// # Errors
+    /// The file is cut short, or something else; the message names it.
+    pub fn metrics(&self) -> Result<Vec<Metric>> {
+        let path = self.folder.join(METRICS);
+        if !path.is_file() {
+            return Ok(Vec::new());
+        }
+        read_metrics(fs_err::File::open(&path)?).with_context(|| path.display().to_string())
+    }
+
     /// What was asked for, where and by which build. Returns `None` if only the records were kept.
     ///
     /// # Errors
@@ -169,6 +183,7 @@ impl Run {
                 row.extend([("run_id".into(), run_id.into()), ("host_id".into(), host_id.into())]);
                 Ok(vec![row])
             }
+            Table::Metrics => Ok(self.metrics()?.iter().map(Row::try_from).collect::<Result<_, _>>()?),
             Table::Calls => Ok(Vec::new()),
         }
     }

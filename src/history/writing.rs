@@ -14,18 +14,28 @@ use fs_err as fs;
 use tempfile::TempDir;
 
 use super::calls::{CallsWriter, LATENCIES};
-use super::csv::{write_records, write_throughput};
+use super::csv::{write_metrics, write_records, write_throughput};
 use super::facts::{RunFacts, Table};
 use super::parquet::write_rows;
-use super::run::{MANIFEST, RESULTS, Run};
-use crate::run_data::{DISTRIBUTIONS, Distributions, HIDDEN, Manifest, Record, hidden, write_whole};
+use super::run::{MANIFEST, METRICS, RESULTS, Run};
+use crate::run_data::{DISTRIBUTIONS, Distributions, HIDDEN, Manifest, Metric, Record, hidden, write_whole};
 
 /// The short form of the records.
 pub const THROUGHPUT: &str = "throughput.csv";
 
 /// The files that a conversion writes; all others in a run's folder are pages, or the user's.
-const OWN_FILES: [&str; 8] =
-    ["results.parquet", "run.parquet", "hardware.parquet", LATENCIES, RESULTS, THROUGHPUT, MANIFEST, DISTRIBUTIONS];
+const OWN_FILES: [&str; 10] = [
+    "results.parquet",
+    "run.parquet",
+    "hardware.parquet",
+    "metrics.parquet",
+    LATENCIES,
+    RESULTS,
+    METRICS,
+    THROUGHPUT,
+    MANIFEST,
+    DISTRIBUTIONS,
+];
 
 /// A hidden folder that is older belongs to nobody.
 const ABANDONED: Duration = Duration::from_secs(3600);
@@ -77,6 +87,7 @@ impl NewRun {
         self,
         manifest: &Manifest,
         records: &[Record],
+        metrics: &[Metric],
         distributions: &Distributions,
         replace: bool,
     ) -> Result<(Imported, Run)> {
@@ -85,6 +96,9 @@ impl NewRun {
         let named = || path.display().to_string();
         calls.finish().and_then(|file| Ok(file.sync_all()?)).with_context(named)?;
         put(path, RESULTS, |bytes| write_records(records, bytes))?;
+        if !metrics.is_empty() {
+            put(path, METRICS, |bytes| write_metrics(metrics, bytes))?;
+        }
         put(path, THROUGHPUT, |bytes| write_throughput(records, bytes))?;
         put(path, MANIFEST, |bytes| Ok(serde_json::to_writer_pretty(bytes, manifest)?))?;
         put(path, DISTRIBUTIONS, |bytes| Ok(serde_json::to_writer(bytes, distributions)?))?;
@@ -139,7 +153,7 @@ pub fn remove_calls(run: &Run) -> Result<()> {
 
 /// Writes for programs that read Parquet what a folder has besides the calls.
 fn write_tables(folder: &Path) -> Result<()> {
-    for table in [Table::Results, Table::Runs, Table::Hardware] {
+    for table in [Table::Results, Table::Runs, Table::Hardware, Table::Metrics] {
         let rows = Run::in_folder(folder).rows(table)?;
         put(folder, table.file(), |bytes| write_rows(table.columns(), &rows, bytes))?;
     }

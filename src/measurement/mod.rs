@@ -7,6 +7,7 @@ pub mod memory;
 mod nvml;
 pub mod overhead;
 pub mod peaks;
+mod pipeline;
 mod sampling;
 mod timed_calls;
 mod usage;
@@ -14,7 +15,8 @@ mod warm_up;
 
 pub use call_times::{CallTimes, LoggedSamples, SampleLog};
 pub use disturbance::DisturbanceWatch;
+pub use pipeline::Pipeline;
 pub use sampling::{Sampling, pilot};
-pub use timed_calls::TimedSession;
+pub use timed_calls::{CallParts, TimedSession};
 pub use usage::watch;
 pub use warm_up::{WarmUp, warm_up};

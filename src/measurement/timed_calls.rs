@@ -1,8 +1,9 @@
 //! The timed region: one pair of clock reads per call, and nothing else between them.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use super::call_times::{CallTimes, nanoseconds, room_for};
+use super::pipeline::Pipeline;
 use crate::backend::{Session, Stages};
 use crate::definition::CaseFailure;
 use crate::fixture::HostTensor;
@@ -14,21 +15,44 @@ pub struct TimedSession {
     binding: usize,
     /// Calls that the binding has left before it is the next one's turn.
     left: usize,
-    /// The batches on the host, where calls begin and end there.
-    host: Option<Vec<Vec<HostTensor>>>,
-    stages: Vec<Stages>,
+    begin: Begin,
+    parts: Vec<CallParts>,
+}
+
+/// Where a call begins.
+enum Begin {
+    Device,
+    /// With these batches on the host.
+    Host(Vec<Vec<HostTensor>>),
+    Pipeline(Pipeline),
+}
+
+/// The parts of a call that is more than the computation.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct CallParts {
+    /// Making the inputs of pictures or texts, in a pipeline.
+    pub preprocess: Option<Duration>,
+    pub stages: Stages,
+    /// Choosing the largest outputs, in a pipeline.
+    pub postprocess: Option<Duration>,
 }
 
 impl TimedSession {
     /// `ring` is the number of batches that are bound, 0 to `ring - 1`.
     pub fn new(session: Box<dyn Session>, ring: usize) -> Self {
-        TimedSession { session, ring, binding: ring - 1, left: 0, host: None, stages: Vec::new() }
+        TimedSession { session, ring, binding: ring - 1, left: 0, begin: Begin::Device, parts: Vec::new() }
     }
 
     /// The same with calls from host to host; `batches` are those that are bound.
     pub fn from_host(session: Box<dyn Session>, batches: Vec<Vec<HostTensor>>) -> Self {
         let session = TimedSession::new(session, batches.len());
-        TimedSession { host: Some(batches), ..session }
+        TimedSession { begin: Begin::Host(batches), ..session }
+    }
+
+    /// The same with calls through a pipeline, whose batches are bound.
+    pub fn through(session: Box<dyn Session>, pipeline: Pipeline) -> Self {
+        let session = TimedSession::new(session, pipeline.len());
+        TimedSession { begin: Begin::Pipeline(pipeline), ..session }
     }
 
     /// Makes `calls` timed calls.
@@ -52,29 +76,41 @@ impl TimedSession {
                 self.session.rewind(self.binding);
             }
             self.left -= 1;
-            let elapsed = if let Some(batches) = &self.host {
-                let inputs = &batches[self.binding];
-                let start = Instant::now();
-                let stages = self.session.call_from_host(self.binding, inputs)?;
-                prolong(start);
-                let elapsed = start.elapsed();
-                self.stages.push(stages);
-                elapsed
-            } else {
-                let start = Instant::now();
-                self.session.run(self.binding)?;
-                self.session.sync()?;
-                prolong(start);
-                start.elapsed()
+            let binding = self.binding;
+            let elapsed = match &self.begin {
+                Begin::Device => {
+                    let start = Instant::now();
+                    self.session.run(binding)?;
+                    self.session.sync()?;
+                    prolong(start);
+                    start.elapsed()
+                }
+                Begin::Host(batches) => {
+                    let start = Instant::now();
+                    let (outputs, stages) = self.session.call_from_host(binding, &batches[binding])?;
+                    drop(outputs);
+                    prolong(start);
+                    let elapsed = start.elapsed();
+                    self.parts.push(CallParts { preprocess: None, stages, postprocess: None });
+                    elapsed
+                }
+                Begin::Pipeline(pipeline) => {
+                    let start = Instant::now();
+                    let parts = pipeline.call(&mut *self.session, binding)?;
+                    prolong(start);
+                    let elapsed = start.elapsed();
+                    self.parts.push(parts);
+                    elapsed
+                }
             };
             times.push(nanoseconds(elapsed));
         }
         Ok(times)
     }
 
-    /// The parts of the calls since this was last asked, where they go from host to host.
-    pub fn take_stages(&mut self) -> Vec<Stages> {
-        std::mem::take(&mut self.stages)
+    /// The parts of the calls since this was last asked, where they are more than the computation.
+    pub fn take_parts(&mut self) -> Vec<CallParts> {
+        std::mem::take(&mut self.parts)
     }
 
     /// The session, without its ring.
@@ -89,8 +125,6 @@ impl TimedSession {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
     use crate::backend::Placement;
     use crate::statistics::{SortedCalls, mean_and_deviation};
@@ -124,9 +158,9 @@ mod tests {
         fn outputs(&mut self, _: usize) -> Result<Vec<HostTensor>, CaseFailure> {
             Ok(Vec::new())
         }
-        fn call_from_host(&mut self, _: usize, _: &[HostTensor]) -> Result<Stages, CaseFailure> {
+        fn call_from_host(&mut self, _: usize, _: &[HostTensor]) -> Result<(Vec<HostTensor>, Stages), CaseFailure> {
             spin(3 * CALL);
-            Ok(Stages { to_device: CALL, compute: CALL, to_host: CALL })
+            Ok((Vec::new(), Stages { to_device: CALL, compute: CALL, to_host: CALL }))
         }
         fn placement(&self) -> Placement {
             Placement::default()
@@ -158,7 +192,7 @@ mod tests {
         let calls = session.call(3).unwrap();
         assert!(calls.iter().all(|&ns| u128::from(ns) >= 3 * CALL.as_nanos()));
         let stages = Stages { to_device: CALL, compute: CALL, to_host: CALL };
-        assert_eq!(session.take_stages(), [stages; 3]);
-        assert!(session.take_stages().is_empty());
+        assert_eq!(session.take_parts(), [CallParts { preprocess: None, stages, postprocess: None }; 3]);
+        assert!(session.take_parts().is_empty());
     }
 }

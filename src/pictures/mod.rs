@@ -105,11 +105,27 @@ impl ImageFolder {
     /// The file cannot be read, is no whole JPEG or PNG, or is too large; the message names it. No picture has this
     /// index.
     pub fn sample(&self, index: usize) -> Result<(Vec<f32>, i64)> {
+        let bytes = self.read(index)?;
+        let (path, folder) = &self.pictures[index];
+        let values = self.prepare(&bytes).with_context(|| path.display().to_string())?;
+        Ok((values, self.labels[*folder]))
+    }
+
+    /// The bytes of a picture's file.
+    ///
+    /// # Errors
+    /// The file cannot be read, or no picture has this index.
+    pub fn read(&self, index: usize) -> Result<Vec<u8>> {
         let none = || format!("there is no picture {index}: there are {}", self.len());
-        let (path, folder) = self.pictures.get(index).with_context(none)?;
-        let bytes = fs_err::read(path)?;
-        let values = decode::decode(&bytes).and_then(|picture| self.transform.apply(&picture));
-        Ok((values.with_context(|| path.display().to_string())?, self.labels[*folder]))
+        Ok(fs_err::read(&self.pictures.get(index).with_context(none)?.0)?)
+    }
+
+    /// Decodes and prepares the bytes of a file, as [`sample`](Self::sample) does.
+    ///
+    /// # Errors
+    /// They are no whole JPEG or PNG, or one that is too large.
+    pub fn prepare(&self, bytes: &[u8]) -> Result<Vec<f32>> {
+        decode::decode(bytes).and_then(|picture| self.transform.apply(&picture))
     }
 }
 

@@ -89,7 +89,7 @@ impl RecordColumn {
 }
 
 /// All columns, in the order in which they are shown.
-pub static COLUMNS: [RecordColumn; 45] = [
+pub static COLUMNS: [RecordColumn; 48] = [
     text("variant", |it| words(&it.record.variant)),
     text("backend", |it| words(&it.record.backend)).by_default(),
     text("device", |it| words(&it.record.device)).by_default(),
@@ -114,9 +114,11 @@ pub static COLUMNS: [RecordColumn; 45] = [
     number("load", "load", |it| with(it.record.load_time_ms, latency)),
     number("compile", "compile", |it| with(it.record.compilation_time_ms, latency)),
     number("first-call", "first call", |it| with(it.record.first_inference_ms, latency)),
+    number("preprocess", "preprocess", |it| with(it.record.preprocess_ms, latency)),
     number("h2d", "host to device", |it| with(it.record.h2d_ms, latency)),
     number("compute", "compute", |it| with(it.record.compute_ms, latency)),
     number("d2h", "device to host", |it| with(it.record.d2h_ms, latency)),
+    number("postprocess", "postprocess", |it| with(it.record.postprocess_ms, latency)),
     number("gflops", "GFLOP/s", |it| with(it.record.gflops_per_second, three_digits)),
     number("roofline", "of the roofline", |it| with(it.record.roofline_percent, |percent| format!("{percent:.0} %"))),
     number("processes", "processes", |it| count(it.record.processes)),
@@ -137,6 +139,7 @@ pub static COLUMNS: [RecordColumn; 45] = [
     text("outputs", |it| words(&outputs(it.record))).by_default(),
     number("size", "model size", |it| with(it.record.model_size_mb, megabytes)),
     number("parameters", "parameters", parameters),
+    text("timed-samples", |it| words(it.record.timed_samples.as_deref().unwrap_or_default())),
     text("stopped-by", |it| words(it.record.stopped_by.as_deref().unwrap_or_default())),
     number("ratio", "p50 ÷ best", |it| with(it.ratio_to_best, |ratio| format!("{ratio:.2}"))).by_default(),
     text("level", |it| words(&Standing::of(&[*it]).level.to_string())).by_default(),

@@ -9,6 +9,7 @@ pub mod escape;
 pub mod html;
 pub mod index;
 mod machine_facts;
+pub mod metrics;
 pub mod numbers;
 mod payload;
 mod ranking;
@@ -62,7 +63,7 @@ mod tests {
             record.run_id = format!("run{day}");
             record.timestamp = format!("2026-01-{:02}T00:00:00Z", day + 1).parse().unwrap();
         }
-        ReportedRun { records, machine: None, distributions: None }
+        ReportedRun { records, metrics: Vec::new(), machine: None, distributions: None }
     }
 
     /// A measured record with nothing in it but a median.

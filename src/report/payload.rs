@@ -10,10 +10,11 @@ use serde_json::{Value, json};
 use super::columns::{ALL, RecordColumn, STATUS, chosen, peak_memory};
 use super::compatibility::{RULE, Standing};
 use super::machine_facts::facts;
+use super::metrics;
 use super::ranking::{Entry, best_of};
 use super::selection::{Measured, NamedMachine, ReportedRun, Shown};
 use super::trend::{TrendPoint, trend};
-use crate::backend::registry::ENTRIES;
+use crate::backend::registry;
 use crate::compare::Noise;
 use crate::definition::{BenchmarkId, Status};
 
@@ -47,8 +48,8 @@ pub struct Payload {
     rule: &'static str,
     /// All measurements of the cases, run by run.
     trend: Vec<TrendPoint>,
-    /// The colour of each backend of the registry on white, and its lighter form on black.
-    colours: Vec<(&'static str, [&'static str; 2])>,
+    /// The colour of each backend on white, and its lighter form on black.
+    colours: Vec<(String, [&'static str; 2])>,
 }
 
 impl Payload {
@@ -74,17 +75,22 @@ impl Payload {
                 "is_default": column.is_default || column.name == STATUS,
             })
         };
-        let case = |(case, entry): (&Measured<'a>, &Entry<'_>)| case_row(shown, case, entry, &columns);
+        let backends = shown.cases.iter().map(|case| case.record.backend.as_str());
+        let colours = registry::colours(backends).into_iter();
+        let names = metrics::names(shown.cases.iter().flat_map(|case| case.metrics.iter().copied()));
+        let of_metric =
+            |name: &&str| json!({ "name": name, "title": metrics::title(name), "is_number": true, "is_default": true });
+        let case = |(case, entry): (&Measured<'a>, &Entry<'_>)| case_row(shown, case, entry, &columns, &names);
         Payload {
             title: title(shown),
             runs: shown.runs.iter().rev().filter_map(|run| run_row(shown, run)).collect(),
             machines: shown.machines.iter().map(machine).collect(),
             cases: shown.cases.iter().zip(&entries).map(case).collect(),
-            columns: columns.iter().map(column).collect(),
+            columns: columns.iter().map(column).chain(names.iter().map(of_metric)).collect(),
             matrix: matrix(shown, &entries),
             rule: RULE,
             trend: trend(shown, known.noise),
-            colours: ENTRIES.iter().map(|entry| (entry.name, entry.colour)).collect(),
+            colours: colours.map(|(name, colour)| (name.to_owned(), colour)).collect(),
         }
     }
 }
@@ -111,11 +117,21 @@ fn run_row(shown: &Shown<'_>, run: &ReportedRun) -> Option<Value> {
 }
 
 /// The known columns of the record, and what the record alone does not say.
-fn case_row(shown: &Shown<'_>, case: &Measured<'_>, entry: &Entry<'_>, columns: &[&RecordColumn]) -> Value {
+fn case_row(
+    shown: &Shown<'_>,
+    case: &Measured<'_>,
+    entry: &Entry<'_>,
+    columns: &[&RecordColumn],
+    names: &[&str],
+) -> Value {
     // A number to sort by with its text, or only a text.
     let cell = |column: &&RecordColumn| match column.value(entry) {
         Some(value) => json!([value, column.text(entry)]),
         None => column.text(entry).into(),
+    };
+    let metric = |name: &&str| match case.metrics.iter().find(|metric| metric.metric == *name) {
+        Some(metric) => json!([metric.value, metrics::text(metric)]),
+        None => "".into(),
     };
     let record = json!(case.record);
     let mut row: Value = COLUMNS.split(',').map(|name| (name, record[name].clone())).collect();
@@ -126,7 +142,7 @@ fn case_row(shown: &Shown<'_>, case: &Measured<'_>, entry: &Entry<'_>, columns: 
     row["peak_memory_mb"] = json!(peak_memory(case.record));
     // Pairs of a fraction of the calls and milliseconds; empty if they were not kept.
     row["quantiles_ms"] = json!(case.distribution.map(|kept| kept.quantiles_ms.as_slice()).unwrap_or_default());
-    row["cells"] = columns.iter().map(cell).collect();
+    row["cells"] = columns.iter().map(cell).chain(names.iter().map(metric)).collect();
     if let Value::Object(row) = &mut row {
         row.retain(|_, value| !value.is_null());
     }

@@ -1,12 +1,16 @@
 //! Records as text: a table per model for a terminal or as Markdown, and JSON with its schema.
 
+use schemars::JsonSchema;
+use serde::Serialize;
+
 use super::columns::{P50, RecordColumn, chosen};
+use super::metrics::metrics_of;
 use super::numbers::commit;
 use super::ranking::{Entry, notes_on_calls, rank, short_message};
 use super::table::{BEST, Cell, Table};
 use super::{Format, escape, json, schema_of};
 use crate::definition::Status;
-use crate::run_data::Record;
+use crate::run_data::{Metric, Record};
 
 const LEGEND: &str = "● fastest of its batch size; a percentile in parentheses has too few calls for a 99 % bound";
 
@@ -28,9 +32,24 @@ pub fn render(records: &[Record], columns: &[String], resolution: &str, format: 
     }
 }
 
-/// The JSON Schema of [`Format::Json`]: an array of records.
+/// A record with its metrics.
+#[derive(Serialize, JsonSchema)]
+struct ReportedRecord<'a> {
+    #[serde(flatten)]
+    record: &'a Record,
+    /// Figures that are no columns.
+    metrics: Vec<&'a Metric>,
+}
+
+/// The records with their metrics as JSON.
+pub fn with_metrics(records: &[Record], metrics: &[Metric]) -> String {
+    let reported = |record| ReportedRecord { record, metrics: metrics_of(metrics, record) };
+    json(&records.iter().map(reported).collect::<Vec<_>>())
+}
+
+/// The JSON Schema of [`with_metrics`]: an array of records.
 pub fn schema() -> String {
-    schema_of::<Vec<Record>>("inferbench report: an object per case and run")
+    schema_of::<Vec<ReportedRecord<'_>>>("inferbench report: an object per case and run")
 }
 
 /// The fastest of each batch size is marked; a case without figures says why below the table.

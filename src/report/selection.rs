@@ -3,15 +3,18 @@
 use anyhow::Result;
 use indexmap::IndexMap;
 
+use super::metrics::metrics_of;
 use crate::definition::Case;
 use crate::history::Run;
 use crate::machine::Machine;
-use crate::run_data::{Distribution, Distributions, Record};
+use crate::run_data::{Distribution, Distributions, Metric, Record};
 
 /// A run as `target-reports/<run>/` has it.
 #[derive(Clone, Debug)]
 pub struct ReportedRun {
     pub records: Vec<Record>,
+    /// Figures of the cases that are no columns of their records.
+    pub metrics: Vec<Metric>,
     /// Absent where somebody kept only the CSV.
     pub machine: Option<Machine>,
     pub distributions: Option<Distributions>,
@@ -21,10 +24,11 @@ impl ReportedRun {
     /// Reads what the report needs of a run. A machine that cannot be read counts as unknown.
     ///
     /// # Errors
-    /// The records cannot be read; the message names the file.
+    /// The records or metrics cannot be read; the message names the file.
     pub fn read(run: &Run) -> Result<Self> {
         Ok(ReportedRun {
             records: run.records()?,
+            metrics: run.metrics()?,
             machine: run.machine().unwrap_or_default(),
             distributions: run.distributions(),
         })
@@ -46,6 +50,7 @@ pub struct Shown<'a> {
 /// A case on a machine.
 pub struct Measured<'a> {
     pub record: &'a Record,
+    pub metrics: Vec<&'a Metric>,
     pub distribution: Option<&'a Distribution>,
 }
 
@@ -71,7 +76,8 @@ impl<'a> Shown<'a> {
             for record in &run.records {
                 let case = record.case();
                 let distribution = run.distributions.as_ref().and_then(|kept| kept.cases.get(&case.to_string()));
-                cases.insert((case, &record.host_id), Measured { record, distribution });
+                let metrics = metrics_of(&run.metrics, record);
+                cases.insert((case, &record.host_id), Measured { record, metrics, distribution });
             }
         }
         Shown { runs: all, cases: cases.into_values().collect(), machines: machines(&named) }

@@ -19,17 +19,73 @@ pub const LARGEST: usize = 5;
 pub struct Evaluation {
     pub data_source: String,
     pub samples: usize,
-    /// The right class of each sample.
+    /// The right class of each sample; of an embedding model the group of each sample of `outputs`.
     pub labels: Option<Vec<i64>>,
     /// The indices of the largest outputs of each sample in descending order, and none if outputs are not finite. Absent
     /// if outputs are no classes.
     pub largest: Option<Vec<Vec<i64>>>,
     /// The outputs of samples that lie evenly among all.
     pub outputs: Vec<Vec<f32>>,
+    /// What the judge of the model's kind needs besides.
+    #[serde(default)]
+    pub judged: Option<Judged>,
     /// Samples that could not be read, and why.
     pub unreadable: Vec<String>,
     /// Samples whose outputs are not finite.
     pub not_finite: usize,
+}
+
+/// Answers in the form in which they are judged, one item per sample.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub enum Judged {
+    Boxes {
+        found: Vec<Vec<FoundBox>>,
+        /// Those of the labels; their scores are 1.
+        right: Option<Vec<Vec<FoundBox>>>,
+    },
+    /// Vectors per sample, of the same samples as `outputs`.
+    Embeddings {
+        /// The name of the output that `outputs` has; empty if it is the only one.
+        first: String,
+        /// The other outputs that are vectors.
+        others: Vec<(String, Vec<Vec<f32>>)>,
+    },
+    Transcripts {
+        said: Vec<Transcript>,
+        /// Those of the labels.
+        right: Option<Vec<Transcript>>,
+    },
+    Texts {
+        read: Vec<ReadText>,
+        /// Whether the tokens were recorded, and not seeded.
+        is_recorded: bool,
+    },
+}
+
+/// A box in a picture.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct FoundBox {
+    /// Left, top, right and bottom, in any unit.
+    pub corners: [f32; 4],
+    pub class: i64,
+    pub score: f32,
+}
+
+/// What is said in a sound.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Transcript {
+    pub tokens: Vec<i64>,
+    /// The words, if there is a vocabulary that knows them.
+    pub words: Option<Vec<String>>,
+}
+
+/// How a model reads a text that is given to it token by token.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct ReadText {
+    /// The likeliest token at each place of the text.
+    pub likeliest: Vec<i64>,
+    /// The sum over these places of the negative logarithm of the probability of the text's own token.
+    pub loss: f64,
 }
 
 impl Evaluation {
@@ -70,12 +126,15 @@ mod tests {
             labels: Some(vec![1, 0]),
             largest: Some(vec![vec![1, 0], vec![]]),
             outputs: vec![vec![0.5, 1.5], vec![0.0, 2.0]],
+            judged: None,
             unreadable: vec!["a.jpg: cut\nshort".into()],
             not_finite: 1,
         };
         labelled.write(folder.path(), &id).unwrap();
         assert_eq!(Evaluation::read(folder.path(), &id).unwrap(), Some(labelled.clone()));
-        let embedding = Evaluation { labels: None, largest: None, unreadable: Vec::new(), ..labelled };
+        let judged =
+            Some(Judged::Embeddings { first: "image".into(), others: vec![("text".into(), vec![vec![1.0]; 2])] });
+        let embedding = Evaluation { labels: None, largest: None, judged, unreadable: Vec::new(), ..labelled };
         embedding.write(folder.path(), &id).unwrap();
         assert_eq!(Evaluation::read(folder.path(), &id).unwrap(), Some(embedding));
     }

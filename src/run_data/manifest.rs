@@ -67,6 +67,7 @@ impl Manifest {
             modality: planned.modality.clone(),
             parameters: planned.parameters,
             nonzero_parameters: planned.nonzero_parameters,
+            timed_samples: planned.timed_samples.clone(),
             ..self.run_columns().about(&planned.case)
         };
         row.put_cost(planned.cost);
@@ -91,9 +92,12 @@ pub struct ManifestCase {
     /// SHA-256 of all files that the case can be loaded from or is verified by. Absent if no measurement is kept.
     #[serde(default)]
     pub files_sha256: Option<String>,
-    /// SHA-256 of the samples by which its answers are evaluated. Absent if they are generated.
+    /// SHA-256 of the samples by which its answers are evaluated, or that it times. Absent if they are generated.
     #[serde(default)]
     pub samples_sha256: Option<String>,
+    /// The samples that are timed, in a case that times some.
+    #[serde(default)]
+    pub timed_samples: Option<String>,
     /// Why it cannot run, if that was known before the run.
     #[serde(alias = "shortfall")]
     pub failure: Option<CaseFailure>,

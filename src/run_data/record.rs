@@ -7,7 +7,7 @@ use jiff::Timestamp;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::definition::{Boundary, Case, CaseFailure, Cost, Dtype, Phase, Status, device_type};
+use crate::definition::{Boundary, Case, CaseFailure, Cost, Dtype, Phase, Status, TimedOn, device_type};
 
 /// The version of the columns.
 ///
@@ -22,7 +22,8 @@ use crate::definition::{Boundary, Case, CaseFailure, Cost, Dtype, Phase, Status,
 /// | 7 | 0.1.0 | `output_cosine_samples`, `compared_with` |
 /// | 8 | 0.1.0 | `processes`, `latency_p50_interval_lower_ms`, `latency_p50_interval_upper_ms` |
 /// | 9 | 0.1.0 | `verified_by` |
-pub const SCHEMA_VERSION: u32 = 9;
+/// | 10 | 0.1.0 | `timed_on`, `timed_samples`, `preprocess_ms`, `postprocess_ms` |
+pub const SCHEMA_VERSION: u32 = 10;
 
 /// One row: the result of a case in a run.
 ///
@@ -65,6 +66,12 @@ pub struct Record {
     /// As the runtime says, not as it was asked for.
     pub threads: Option<usize>,
     pub boundary: Boundary,
+    /// What the timed calls had as inputs; `seeded` before version 10.
+    #[serde(default)]
+    pub timed_on: TimedOn,
+    /// The name of the samples that were timed, and a part of their hash.
+    #[serde(default)]
+    pub timed_samples: Option<String>,
     // status
     pub status: Status,
     pub message: Option<String>,
@@ -143,9 +150,15 @@ pub struct Record {
     pub load_time_ms: Option<f64>,
     pub compilation_time_ms: Option<f64>,
     pub first_inference_ms: Option<f64>,
+    /// The parts of a call that is more than the computation: decoding and resizing pictures or making tokens of texts, copying
+    /// to the device, computing, copying to the host, and choosing the largest outputs.
+    #[serde(default)]
+    pub preprocess_ms: Option<f64>,
     pub h2d_ms: Option<f64>,
     pub compute_ms: Option<f64>,
     pub d2h_ms: Option<f64>,
+    #[serde(default)]
+    pub postprocess_ms: Option<f64>,
     // memory
     pub memory_mb: Option<f64>,
     pub memory_avg_mb: Option<f64>,
@@ -245,6 +258,7 @@ impl Record {
             batch_size: case.batch_size,
             sequence_length: case.sequence_length,
             boundary: case.boundary,
+            timed_on: case.timed_on,
             status: Status::Ok,
             ..self
         }
@@ -273,6 +287,7 @@ impl Record {
             dtype: self.dtype,
             batch_size: self.batch_size,
             boundary: self.boundary,
+            timed_on: self.timed_on,
         }
     }
 }

@@ -9,14 +9,14 @@ use clap::{Args, Command, Parser};
 use serde::Serialize;
 
 use crate::catalogue::{is_model_file, models_of_files, models_of_paths, path_of};
-use crate::definition::{Boundary, DataSource, Dtype, Phase, Suite, backend_name, parse_device};
+use crate::definition::{Boundary, DataSource, Dtype, Phase, Suite, TimedOn, backend_name, parse_device};
 
 /// The flags that choose cases; each has an environment variable of the same name, which `cargo bench` reads.
 #[derive(Args, Clone, Debug, Default, Serialize)]
 pub struct Selection {
-    /// Suite: a name of models/suites, or a path
-    #[arg(long, env = "INFERBENCH_SUITE", default_value = "quick", value_name = "NAME|FILE")]
-    pub suite: String,
+    /// Suite: a name of models/suites, or a path [default: quick, or what a bench executable of your own names]
+    #[arg(long, env = "INFERBENCH_SUITE", value_name = "NAME|FILE")]
+    pub suite: Option<String>,
     /// Only these models: names, hub ids or files, separated by commas
     #[arg(long, env = "INFERBENCH_MODEL", value_delimiter = ',', value_name = "NAME|FILE,…")]
     pub model: Vec<String>,
@@ -45,11 +45,20 @@ pub struct Selection {
     /// Inputs of the given files with the outputs that are right for them: a folder with `input_0.pb` and `output_0.pb`, `.npz` or `.safetensors` [default: those beside the file]
     #[arg(long, env = "INFERBENCH_REFERENCE", value_name = "PATH")]
     pub reference: Option<PathBuf>,
-    /// The samples for the evaluation of accuracy: synthetic, image-folder:PATH or recorded:FILE.safetensors [default: the model's]
+    /// The samples for the evaluation of accuracy, and for `--time-on samples`: synthetic, image-folder:PATH,
+    /// recorded:FILE.safetensors or text:FILE [default: the model's]
     // A duel, which passes the flags on, compares outputs with the reference only.
     #[arg(long, env = "INFERBENCH_DATA_SOURCE", value_name = "SOURCE")]
     #[serde(skip)]
     pub data_source: Option<DataSource>,
+    /// The same as `--data-source text:FILE`: one text per line, for models with a tokenizer.json
+    #[arg(long, env = "INFERBENCH_TEXT", value_name = "FILE", conflicts_with = "data_source")]
+    #[serde(skip)]
+    pub text: Option<PathBuf>,
+    /// What is timed: seeded inputs, or samples of the data source in their own lengths [default: the suite's, which is seeded]
+    #[arg(long, env = "INFERBENCH_TIME_ON", value_name = "INPUTS", ignore_case = true)]
+    #[serde(skip)]
+    pub time_on: Option<TimedOn>,
     /// These backends instead of the suite's: ort or onnxruntime, tch or pytorch, candle, …
     #[arg(long, env = "INFERBENCH_BACKEND", value_delimiter = ',', value_name = "NAME,…", value_parser = parse_backend)]
     pub backend: Vec<String>,
@@ -59,7 +68,7 @@ pub struct Selection {
     /// These dtypes instead of the suite's: f32, f16 or float16, bf16, i8
     #[arg(long, env = "INFERBENCH_DTYPE", value_delimiter = ',', value_name = "NAME,…", ignore_case = true)]
     pub dtype: Vec<Dtype>,
-    /// These boundaries instead of the suite's: compute, end-to-end
+    /// These boundaries instead of the suite's: compute, end-to-end, pipeline
     #[arg(long, env = "INFERBENCH_BOUNDARY", value_delimiter = ',', value_name = "NAME,…", ignore_case = true)]
     pub boundary: Vec<Boundary>,
     /// Only these phases of models that have more than one, separated by commas
@@ -194,8 +203,14 @@ impl Suite {
             model.dims.extend(selection.dim.iter().cloned());
             model.reference = selection.reference.clone().or(model.reference.take());
         }
-        self.data_source = selection.data_source.clone().or(self.data_source);
+        let text = selection.text.clone().map(DataSource::Text);
+        self.data_source = text.or(selection.data_source.clone()).or(self.data_source);
+        self.time_on = selection.time_on.unwrap_or(self.time_on);
         replace(&mut self.backends, &selection.backend);
+        if !selection.backend.is_empty() {
+            let of_models = self.models.iter_mut().filter_map(|model| model.backends.as_mut());
+            of_models.for_each(|own| own.retain(|name| selection.backend.contains(name)));
+        }
         replace(&mut self.devices, &selection.device);
         replace(&mut self.dtypes, &selection.dtype);
         replace(&mut self.boundaries, &selection.boundary);

@@ -8,8 +8,10 @@ use indexmap::IndexMap;
 use super::arguments::Selection;
 use crate::catalogue::{ALL, Entry, Place, find_name, is_chosen, is_named, table_of};
 use crate::definition::{
-    AUTO, Case, CaseFailure, Dtype, Model, Origin, PREFERRED, Phase, Status, Suite, SuiteModel, own_dtype,
+    AUTO, Boundary, Case, CaseFailure, DataSource, Dtype, Model, Origin, PREFERRED, Phase, Status, Suite, SuiteModel,
+    TimedOn, own_dtype,
 };
+use crate::texts::Texts;
 
 /// What the plan needs to know about the backends. The registry of backends implements it.
 pub trait Capabilities {
@@ -35,10 +37,11 @@ pub struct PlannedCase {
     pub model: Result<Model, CaseFailure>,
 }
 
-/// The cases of a suite in the order: model, sequence length, phase, batch size, boundary, backend, device, dtype.
+/// The cases of a suite in the order: model, kind of inputs, sequence length, phase, batch size, boundary, backend, device, dtype.
 ///
 /// # Errors
-/// The suite or a filter names a model or variant that does not exist, or nothing is left.
+/// The suite or a filter names a model or variant that does not exist, nothing is left, or samples are to be timed and no model has
+/// any.
 pub fn plan(
     suite: &Suite,
     selection: &Selection,
@@ -47,41 +50,71 @@ pub fn plan(
 ) -> Result<Vec<PlannedCase>> {
     let chosen = chosen_entries(suite, selection, catalogue)?;
     check_files(&chosen, selection)?;
-    let devices = product(&suite.backends, &suite.devices);
-    let devices: Vec<_> = devices.map(|(backend, device)| (backend, resolved(backend, device, capabilities))).collect();
     let mut cases = Vec::new();
     let mut taken: BTreeMap<String, Case> = BTreeMap::new();
-    for Chosen { entry, phases, batch_sizes, sequence_lengths } in chosen {
+    // Why models have no samples to time, and whether one has.
+    let (mut without_samples, mut has_samples) = (None, false);
+    for Chosen { entry, backends, phases, batch_sizes, sequence_lengths, asked_lengths } in chosen {
+        let devices = product(backends, &suite.devices);
+        let devices: Vec<_> =
+            devices.map(|(backend, device)| (backend, resolved(backend, device, capabilities))).collect();
         let of_file = entry.model.as_ref().map_or(Dtype::F32, |model| model.dtype);
         let own = |device: &str| if of_file == Dtype::F32 { own_dtype(device) } else { of_file };
         let dtypes = |device: &str| if suite.dtypes.is_empty() { vec![own(device)] } else { suite.dtypes.clone() };
         let targets = devices.iter().flat_map(|it| dtypes(&it.1).into_iter().map(move |dtype| (it, dtype)));
         let targets: Vec<_> = targets.collect();
-        let lengths_and_phases: Vec<_> = product(&sequence_lengths, &phases).collect();
-        for (&(&sequence_length, &phase), &batch_size) in product(&lengths_and_phases, &batch_sizes) {
-            for (&boundary, &((backend, device), dtype)) in product(&suite.boundaries, &targets) {
-                let case = Case {
-                    model: entry.name.clone(),
-                    variant: entry.variant.clone(),
-                    phase,
-                    sequence_length,
-                    backend: backend.to_string(),
-                    device: device.clone(),
-                    dtype,
-                    batch_size,
-                    boundary,
-                };
-                if let Some(other) = taken.insert(case.to_string(), case.clone()) {
-                    let [one, other] = [&case, &other].map(|case| format!("{} {}", case.model, case.variant));
-                    ensure!(one == other, "{one} and {other} have the same id {case}");
-                    // A number was given twice, or `auto` stands for a device that is named too.
-                    continue;
+        for timed_on in [TimedOn::Seeded, TimedOn::Samples] {
+            let boundaries: Vec<Boundary> =
+                suite.boundaries.iter().copied().filter(|it| suite.inputs_of(*it) == timed_on).collect();
+            if boundaries.is_empty() {
+                continue;
+            }
+            let (lengths, model) = match (&entry.model, timed_on) {
+                (Ok(model), TimedOn::Samples) => {
+                    match with_lengths_of_samples(model, &boundaries, asked_lengths.as_deref()) {
+                        Ok((lengths, model)) => {
+                            has_samples = true;
+                            (lengths, Ok(model))
+                        }
+                        Err(failure) => {
+                            without_samples.get_or_insert_with(|| failure.message.clone());
+                            (vec![None], Err(failure))
+                        }
+                    }
                 }
-                let model = runnable_model(&case, entry, capabilities).cloned();
-                let definition = entry.model.clone().map_err(|failure| failure.message);
-                cases.push(PlannedCase { case, definition, model });
+                (model, _) => (sequence_lengths.clone(), model.clone()),
+            };
+            let lengths_and_phases: Vec<_> = product(&lengths, &phases).collect();
+            for (&(&sequence_length, &phase), &batch_size) in product(&lengths_and_phases, &batch_sizes) {
+                for (&boundary, &((backend, device), dtype)) in product(&boundaries, &targets) {
+                    let case = Case {
+                        model: entry.name.clone(),
+                        variant: entry.variant.clone(),
+                        phase,
+                        sequence_length,
+                        backend: backend.to_string(),
+                        device: device.clone(),
+                        dtype,
+                        batch_size,
+                        boundary,
+                        timed_on,
+                    };
+                    if let Some(other) = taken.insert(case.to_string(), case.clone()) {
+                        let [one, other] = [&case, &other].map(|case| format!("{} {}", case.model, case.variant));
+                        ensure!(one == other, "{one} and {other} have the same id {case}");
+                        // A number was given twice, or `auto` stands for a device that is named too.
+                        continue;
+                    }
+                    let runnable = runnable_model(&case, &model, capabilities).cloned();
+                    let definition = entry.model.as_ref().map_err(|failure| failure.message.clone());
+                    let definition = definition.map(|own| model.as_ref().unwrap_or(own).clone());
+                    cases.push(PlannedCase { case, definition, model: runnable });
+                }
             }
         }
+    }
+    if let Some(why) = without_samples.filter(|_| !has_samples) {
+        bail!("samples are to be timed: {why}");
     }
     ensure!(!cases.is_empty(), "the suite and the filters leave no case");
     Ok(cases)
@@ -114,12 +147,48 @@ fn resolved(backend: &str, device: &str, capabilities: &dyn Capabilities) -> Str
     PREFERRED.iter().find(is_there).copied().unwrap_or("cpu").to_owned()
 }
 
+/// The lengths of the cases that time a model's samples, and the model with them. Texts are sorted into those that are asked for.
+///
+/// # Errors
+/// `unsupported`: it has no samples, or not such as go through a pipeline. `failed`: its texts cannot be read.
+fn with_lengths_of_samples(
+    model: &Model,
+    boundaries: &[Boundary],
+    asked: Option<&[usize]>,
+) -> Result<(Vec<Option<usize>>, Model), CaseFailure> {
+    let (name, source) = (&model.name, &model.data_source);
+    let of_sequence = || match asked.unwrap_or(&model.sequence_lengths) {
+        lengths if model.has_sequence() && !lengths.is_empty() => lengths.iter().copied().map(Some).collect(),
+        _ => vec![None],
+    };
+    match source {
+        DataSource::Synthetic => Err(CaseFailure::unsupported(format!(
+            "{name} has no samples: `--data-source image-folder:FOLDER` gives some to a model whose only input is a picture, \
+             `--text FILE` to one that takes tokens and gives no new ones, and `--data-source recorded:FILE.safetensors` to any"
+        ))),
+        DataSource::Recorded(_) if boundaries.contains(&Boundary::Pipeline) => Err(CaseFailure::unsupported(format!(
+            "{name} has tensors as samples, and a pipeline begins with pictures or texts: `--data-source image-folder:FOLDER` or \
+             `--text FILE` gives it some, if it takes them"
+        ))),
+        DataSource::Recorded(_) | DataSource::ImageFolder(_) => Ok((of_sequence(), model.clone())),
+        DataSource::Text(path) => {
+            let model = model.clone().with_texts_as_sequence();
+            if !model.has_sequence() {
+                return Ok((vec![None], model));
+            }
+            let texts = Texts::open(path, &model, None).and_then(|texts| texts.buckets(asked));
+            let sequence_lengths = texts.map_err(|why| CaseFailure::failed(format!("{why:#}")))?;
+            Ok((sequence_lengths.iter().copied().map(Some).collect(), Model { sequence_lengths, ..model }))
+        }
+    }
+}
+
 fn runnable_model<'a>(
     case: &Case,
-    entry: &'a Entry,
+    model: &'a Result<Model, CaseFailure>,
     capabilities: &dyn Capabilities,
 ) -> Result<&'a Model, CaseFailure> {
-    let model = entry.model.as_ref().map_err(CaseFailure::clone)?;
+    let model = model.as_ref().map_err(CaseFailure::clone)?;
     case.check_id().map_err(|error| CaseFailure::failed(error.to_string()))?;
     capabilities.check_device(&case.backend, &case.device)?;
     if model.dtype != Dtype::F32 && case.dtype != model.dtype {
@@ -141,14 +210,18 @@ fn runnable_model<'a>(
 /// An entry of the catalogue, and the sizes of its cases.
 struct Chosen<'a> {
     entry: &'a Entry,
+    backends: &'a [String],
     phases: Vec<Phase>,
     batch_sizes: Vec<usize>,
     /// `None` alone for a model without a sequence dimension.
     sequence_lengths: Vec<Option<usize>>,
+    /// Those that the suite or a flag says.
+    asked_lengths: Option<Vec<usize>>,
 }
 
 impl<'a> Chosen<'a> {
-    fn new(entry: &'a Entry, suite: &Suite, own: Option<&SuiteModel>) -> Self {
+    fn new(entry: &'a Entry, suite: &'a Suite, own: Option<&'a SuiteModel>) -> Self {
+        let backends = own.and_then(|own| own.backends.as_ref()).unwrap_or(&suite.backends);
         let asked = own.and_then(|own| own.phases.as_ref()).or(suite.phases.as_ref());
         let is_asked_for = |phase: &Phase| asked.is_none_or(|phases| phases.contains(phase));
         let phases = match &entry.model {
@@ -163,11 +236,11 @@ impl<'a> Chosen<'a> {
         let lengths = model.map(|model| asked.unwrap_or(&model.sequence_lengths)).filter(|lengths| !lengths.is_empty());
         let sequence_lengths =
             lengths.map_or_else(|| vec![None], |lengths| lengths.iter().copied().map(Some).collect());
-        Chosen { entry, phases, batch_sizes, sequence_lengths }
+        Chosen { entry, backends, phases, batch_sizes, sequence_lengths, asked_lengths: asked.cloned() }
     }
 }
 
-fn chosen_entries<'a>(suite: &Suite, selection: &Selection, catalogue: &'a [Entry]) -> Result<Vec<Chosen<'a>>> {
+fn chosen_entries<'a>(suite: &'a Suite, selection: &Selection, catalogue: &'a [Entry]) -> Result<Vec<Chosen<'a>>> {
     let of_model = |name: &str| -> Result<Vec<&'a Entry>> {
         let entries: Vec<&Entry> = catalogue.iter().filter(|entry| entry.name == name).collect();
         ensure!(!entries.is_empty(), unknown_model(name, catalogue));
@@ -230,9 +303,7 @@ fn unknown_model(name: &str, catalogue: &[Entry]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::definition::{
-        BATCH, Boundary, DataSource, Dimension, Effort, ElementType, ORIGINAL, TensorSpec, Tolerance, whole,
-    };
+    use crate::definition::{BATCH, Dimension, Effort, ElementType, ORIGINAL, TensorSpec, Tolerance, whole};
 
     struct OnlyOrt;
 
@@ -263,6 +334,7 @@ mod tests {
             tolerance: Tolerance::default(),
             dtype: Dtype::F32,
             data_source: DataSource::Synthetic,
+            judge: None,
             origin: Origin::Files { onnx: None, torchscript: None, reference: None, quantization: None },
         };
         Entry { name: name.into(), variant: ORIGINAL.into(), hub_id: None, place: Place::Zoo, model: Ok(model) }
@@ -284,6 +356,7 @@ mod tests {
             phases: None,
             seq_lens: None,
             effort: Effort::default(),
+            time_on: TimedOn::Seeded,
         }
     }
 

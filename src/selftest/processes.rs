@@ -85,7 +85,7 @@ fn run(apart: &Paths, id: &BenchmarkId, request: &Request) -> Result<Result<Vec<
 /// The case of the first backend that can run the model; says why there is none.
 fn choose(paths: &Paths) -> Result<Option<(Selection, BenchmarkId)>> {
     let selection = Selection {
-        suite: "quick".into(),
+        suite: Some("quick".into()),
         model: vec![MODEL.into()],
         backend: BACKENDS.map(str::to_owned).to_vec(),
         device: vec!["cpu".into()],
@@ -94,7 +94,7 @@ fn choose(paths: &Paths) -> Result<Option<(Selection, BenchmarkId)>> {
         ..Selection::default()
     };
     let mut reasons = Vec::new();
-    for planned in harness::make_plan(paths, &selection, &EffortArguments::default())?.cases {
+    for planned in harness::make_plan(paths, None, &selection, &EffortArguments::default())?.cases {
         match &planned.model {
             Ok(_) => {
                 let id = planned.case.benchmark_id();

@@ -4,16 +4,17 @@
 //! ([`median`]) is the mean of the two in the middle, so that it changes its sign with the figures.
 
 mod autocorrelation;
+mod bootstrap;
 mod calls;
 mod discoveries;
 mod moments;
 mod proportion;
-#[cfg(test)]
 mod random;
 mod signed_rank;
 mod student;
 
 pub use autocorrelation::autocorrelation;
+pub use bootstrap::bootstrap_interval;
 pub use calls::{CONFIDENCE, SortedCalls, calls_for_bound, relative_half_width};
 pub use discoveries::discoveries;
 pub use moments::{geometric_mean, mean, mean_and_deviation, median, pooled_variance, variance};

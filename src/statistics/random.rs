@@ -1,4 +1,4 @@
-//! Random numbers for the tests of this room, with fixed seeds.
+//! Random numbers with fixed seeds.
 
 /// The next uniform number in (0, 1) of this state: SplitMix64 (Steele, Lea & Flood 2014).
 pub fn uniform(state: &mut u64) -> f64 {

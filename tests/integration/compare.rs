@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use inferbench::definition::{Boundary, Case, Status};
+use inferbench::definition::{Boundary, Case, Status, TimedOn};
 use inferbench::history::write_records;
 use inferbench::run_data::Record;
 use serde_json::Value;
@@ -207,6 +207,10 @@ fn other_hosts_libraries_and_boundaries_are_refused_unless_allowed() {
     let end_to_end =
         [Record { boundary: Boundary::EndToEnd, ..record("candidate", 1, 2.0) }, record("candidate", 8, 9.0)];
     shows(&compared(&workplace, &end_to_end, &[], 0), &["refused: boundary: compute ↔ end-to-end", "1 same"]);
+    let timed_samples = Some("pictures 0a1b2c3d".into());
+    let samples = Record { timed_on: TimedOn::Samples, timed_samples, ..record("candidate", 1, 2.0) };
+    let samples = [samples, record("candidate", 8, 9.0)];
+    shows(&compared(&workplace, &samples, &[], 0), &["refused: inputs: seeded ↔ pictures 0a1b2c3d", "1 same"]);
     compared(&workplace, &end_to_end, &["--allow-different", "noise"], 2).saying(&["--allow-different"]);
 }
 

@@ -14,6 +14,7 @@ mod harness;
 mod image_folder;
 mod import;
 mod interruption;
+mod judges;
 
 mod named_files;
 mod openvino;
@@ -29,6 +30,7 @@ mod selftest;
 mod store;
 mod support;
 mod threads;
+mod timed_samples;
 mod user_models;
 mod variants;
 mod zoo;

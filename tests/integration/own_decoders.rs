@@ -71,12 +71,23 @@ fn sum(rows: impl IntoIterator<Item = [f64; 4]>) -> [f64; 4] {
     rows.into_iter().fold([0.0; 4], |sum, row| [0, 1, 2, 3].map(|place| sum[place] + row[place]))
 }
 
-/// The likeliest token after a state.
-fn likeliest(state: [f64; 4]) -> i64 {
+fn logits(state: [f64; 4]) -> Vec<f64> {
     let logit = |token: i64| {
         (0..4_i64).map(|k| state[k as usize] * f64::from(((11 * k + token + 1) as f64).sin() as f32)).sum()
     };
-    let logits: Vec<f64> = (0..11).map(logit).collect();
+    (0..11).map(logit).collect()
+}
+
+/// The state of `decoder.onnx` after tokens.
+fn state_after(tokens: &[i64]) -> [f64; 4] {
+    let x: Vec<[f64; 4]> = (0..).zip(tokens).map(|(place, &token)| sum([row(token), row(place)])).collect();
+    let of_cache = sum(x.iter().flat_map(|&x| [x, x.map(f64::tanh)])).map(|all| all / tokens.len() as f64);
+    sum([x[x.len() - 1], of_cache])
+}
+
+/// The likeliest token after a state.
+fn likeliest(state: [f64; 4]) -> i64 {
+    let logits = logits(state);
     (0..11).max_by(|&a, &b| logits[a as usize].total_cmp(&logits[b as usize])).unwrap()
 }
 
@@ -100,16 +111,42 @@ fn a_decoder_makes_the_tokens_that_its_arithmetic_gives() {
     let texts: Vec<String> = model.inputs.iter().map(ToString::to_string).collect();
     assert_eq!(texts, ["input_ids:i64[batch,sequence]<11"]);
     assert_eq!((model.sequence_lengths.as_slice(), steps(&model)), (&[30][..], 55));
-    let next = |tokens: &[i64]| {
-        let x: Vec<[f64; 4]> = (0..).zip(tokens).map(|(place, &token)| sum([row(token), row(place)])).collect();
-        let of_cache = sum(x.iter().flat_map(|&x| [x, x.map(f64::tanh)])).map(|all| all / tokens.len() as f64);
-        likeliest(sum([x[x.len() - 1], of_cache]))
-    };
+    let next = |tokens: &[i64]| likeliest(state_after(tokens));
     for (backend, _) in real_backends().into_iter().filter(|(name, is_built)| *is_built && *name != "tch") {
         let (inputs, rows) = generated(&model, backend).unwrap_or_else(|why| panic!("{backend}: {why}"));
         for (prompt, tokens) in whole_numbers(&inputs[0]).chunks(PROMPT).zip(&rows) {
             assert_eq!(*tokens, continued(prompt, 17, next), "{backend}");
             assert!(tokens.iter().any(|token| *token != tokens[0]), "{backend}: the same token again and again");
+        }
+    }
+}
+
+#[test]
+fn a_text_that_is_given_is_as_likely_as_the_arithmetic_says() {
+    let model = model_of(&data_folder().join("models/decoder.onnx")).unwrap();
+    let held = prepare_and_hold(&model, Path::new("unused"), Dtype::F32).unwrap();
+    let sizes = Sizes { batch: BATCH, sequence: Some(PROMPT) };
+    let inputs = batch(&model, None, 0, sizes).unwrap();
+    let texts: Vec<Vec<i64>> =
+        (0..BATCH as i64).map(|row| (0..6).map(|place| (row * 5 + place * 3) % 11).collect()).collect();
+    let text = HostTensor { shape: vec![BATCH, 6], data: TensorData::I64(texts.concat()) };
+    for (backend, _) in real_backends().into_iter().filter(|(name, is_built)| *is_built && *name != "tch") {
+        let (model, artifacts, phase) = (&model, &held.artifacts, Phase::Decode);
+        let request = LoadRequest { model, artifacts, phase, sizes, device: "cpu", dtype: Dtype::F32, threads: 1 };
+        let mut session = backend::find(backend).unwrap().load(&request).unwrap();
+        let read = session.follow(&inputs, Some(&text), 6).unwrap();
+        let own = session.follow(&inputs, None, 6).unwrap();
+        for (row, prompt) in whole_numbers(&inputs[0]).chunks(PROMPT).enumerate() {
+            for place in 0..6 {
+                let before = [prompt, &texts[row][..place]].concat();
+                let logits = logits(state_after(&before));
+                let sum: f64 = logits.iter().map(|logit| logit.exp()).sum();
+                let loss = sum.ln() - logits[texts[row][place] as usize];
+                assert!((read[place].losses[row] - loss).abs() < 1e-4, "{backend}: {} {loss}", read[place].losses[row]);
+                assert_eq!(read[place].likeliest[row], likeliest(state_after(&before)), "{backend}");
+            }
+            let said: Vec<i64> = own.iter().map(|next| next.likeliest[row]).collect();
+            assert_eq!(said, continued(prompt, 6, |tokens| likeliest(state_after(tokens))), "{backend}");
         }
     }
 }

@@ -141,7 +141,7 @@ fn json_is_what_its_schema_says() {
     records[0].as_object_mut().unwrap().remove("status");
     assert!(schemas.validate(&records, compiled).is_err());
 
-    let described = &schema["$defs"]["Record"]["properties"];
+    let described = &schema["$defs"]["ReportedRecord"]["properties"];
     let columns = records[1].as_object().unwrap().keys().filter(|column| described.get(column.as_str()).is_none());
     assert_eq!(columns.collect::<Vec<_>>(), Vec::<&String>::new());
 }

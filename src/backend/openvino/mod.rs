@@ -34,6 +34,10 @@ impl Backend for OpenVino {
         Some(release.unwrap_or_default().into())
     }
 
+    fn needs_one_shape(&self, _device: &str) -> bool {
+        true
+    }
+
     fn check_model(&self, model: &Model, dtype: Dtype) -> Result<(), CaseFailure> {
         check_artifact(model, dtype, &Dtype::ALL, Format::Onnx)
     }

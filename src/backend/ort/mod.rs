@@ -71,6 +71,10 @@ impl Backend for Ort {
         Some(provider_of(device).ok().and_then(Provider::library_version).unwrap_or_default())
     }
 
+    fn needs_one_shape(&self, device: &str) -> bool {
+        device != "cpu"
+    }
+
     fn check_model(&self, model: &Model, dtype: Dtype) -> Result<(), CaseFailure> {
         check_artifact(model, dtype, &Dtype::ALL, Format::Onnx)
     }

@@ -94,8 +94,8 @@ impl Arm {
         while calls.is_empty() || start.elapsed() < length {
             calls.extend(call_once(&mut self.session, self.handicap)?);
         }
-        // Nobody asks for the parts of calls from host to host.
-        self.session.take_stages();
+        // Nobody asks for the parts of calls.
+        self.session.take_parts();
         SliceFigures::of(&calls).ok_or_else(|| CaseFailure::failed("no call was made"))
     }
 }

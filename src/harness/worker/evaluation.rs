@@ -3,11 +3,13 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
+use super::answers::{self, Vocabulary};
+use super::following::{self, Following, stacked};
 use crate::backend::Session;
-use crate::definition::{Case, CaseFailure, Dimension, Model, Phase, TensorSpec};
-use crate::fixture::{HostTensor, Sample, Samples, TensorData};
+use crate::definition::{Case, CaseFailure, Dimension, Judge, Model, Phase, TensorSpec};
+use crate::fixture::{HostTensor, Label, Sample, Samples, TensorData};
 use crate::harness::protocol::WorkItem;
-use crate::run_data::{Evaluation, Event, LARGEST, RunFolder};
+use crate::run_data::{Evaluation, Event, Judged, LARGEST, RunFolder};
 
 /// How many samples' outputs are kept whole: as many as have these numbers, and no fewer than these samples.
 const KEPT_NUMBERS: usize = 4 << 20;
@@ -19,11 +21,12 @@ const PROGRESS_EVERY: Duration = Duration::from_secs(10);
 /// Parts of the names of outputs that hold a score per class.
 const CLASSES: [&str; 2] = ["logits", "prob"];
 
-/// Whether a case can be evaluated by samples: its outputs answer a sample and are not a step of a generation.
+/// Whether a case can be evaluated by samples: its outputs answer a sample, or it makes one token after the other.
 pub fn can_be_evaluated(case: &Case, model: &Model) -> bool {
     let is_of_batch =
         |input: &TensorSpec| input.is_batched() || input.shape.first() == Some(&Dimension::Fixed(case.batch_size));
-    case.phase == Phase::Forward && model.inputs.iter().all(is_of_batch)
+    let phase = if model.generation.is_some() { Phase::Decode } else { Phase::Forward };
+    case.phase == phase && model.inputs.iter().all(is_of_batch)
 }
 
 /// Runs the session of a case over the model's samples, in batches of the case's size, and keeps its answers in the run's
@@ -34,29 +37,45 @@ pub fn can_be_evaluated(case: &Case, model: &Model) -> bool {
 pub fn answer_samples(session: &mut dyn Session, item: &WorkItem, folder: &RunFolder) -> Result<(), CaseFailure> {
     let WorkItem { case, model, .. } = item;
     let samples = Samples::open(model, case.sequence_length)?;
-    eprintln!("  evaluating {} samples of {}", samples.len(), model.data_source.name());
-    let names = model.output_names(case.phase);
+    let count = following::count(model, &samples);
+    eprintln!("  evaluating {count} samples of {}", model.data_source.name());
+    let judging = Judging {
+        model,
+        judge: model.judged_by(),
+        names: model.output_names(case.phase),
+        vocabulary: Vocabulary::beside(model),
+        samples: &samples,
+    };
+    let following = match model.generation {
+        Some(_) => Some(Following::new(session, item, &samples)?),
+        None => None,
+    };
     let mut evaluation = Evaluation {
         data_source: model.data_source.name(),
-        labels: samples.has_labels().then(Vec::new),
+        labels: judging.has_classes_or_groups().then(Vec::new),
         ..Evaluation::default()
     };
     let mut said = Instant::now();
     let mut batch = Vec::with_capacity(case.batch_size);
-    for place in 0..samples.len() {
+    for place in 0..count {
         match samples.sample(place) {
             Ok(sample) => batch.push(sample),
             Err(why) => evaluation.unreadable.push(format!("{why:#}")),
         }
-        let is_last = place + 1 == samples.len();
+        let is_last = place + 1 == count;
         if batch.len() == case.batch_size || is_last && !batch.is_empty() {
-            let output = answer(session, case.batch_size, &batch, &samples, &names)?;
-            add(&mut evaluation, &output, &batch, samples.len());
+            match &following {
+                Some(following) => following.add(session, &batch, &judging.vocabulary, &mut evaluation)?,
+                None => {
+                    let (_, outputs) = run_batch(session, case.batch_size, &batch)?;
+                    judging.add(&outputs, &batch, count, &mut evaluation)?;
+                }
+            }
             batch.clear();
         }
         if said.elapsed() >= PROGRESS_EVERY {
             said = Instant::now();
-            eprintln!("  {} of {} samples", place + 1, samples.len());
+            eprintln!("  {} of {count} samples", place + 1);
             folder.append(&Event::Evaluating { id: item.id() })?;
         }
     }
@@ -70,6 +89,84 @@ pub fn answer_samples(session: &mut dyn Session, item: &WorkItem, folder: &RunFo
     Ok(evaluation.write(folder.path(), &case.benchmark_id())?)
 }
 
+/// What the answers of a model are judged by.
+struct Judging<'a> {
+    model: &'a Model,
+    judge: Judge,
+    names: Vec<String>,
+    vocabulary: Vocabulary,
+    samples: &'a Samples,
+}
+
+impl Judging<'_> {
+    fn has_class_labels(&self) -> bool {
+        self.judge == Judge::Classes && self.samples.has_labels()
+    }
+
+    fn has_classes_or_groups(&self) -> bool {
+        self.has_class_labels() || self.judge == Judge::Embedding && self.samples.has_labels()
+    }
+
+    /// Adds the outputs of a batch; there may be fewer samples than the batch size.
+    fn add(
+        &self,
+        outputs: &[HostTensor],
+        batch: &[Sample],
+        samples_in_all: usize,
+        evaluation: &mut Evaluation,
+    ) -> Result<(), CaseFailure> {
+        answers::add(&mut evaluation.judged, (self.judge, self.model, &self.vocabulary), outputs, batch)?;
+        let batch_size = outputs.first().and_then(|output| output.shape.first()).copied().unwrap_or(1);
+        let vectors = match self.judge {
+            Judge::Embedding => {
+                answers::vectors(&self.names, outputs, |it| is_of_samples(it, batch_size) && has_classes(it))
+            }
+            _ => Vec::new(),
+        };
+        let kept_from = evaluation.samples;
+        let output = self.output(outputs, vectors.first().copied(), batch_size)?;
+        add(evaluation, &output, batch, samples_in_all);
+        if vectors.is_empty() {
+            return Ok(());
+        }
+        let name = |place: usize| self.names.get(place).cloned().unwrap_or_else(|| format!("output_{place}"));
+        let others = vectors[1..].iter().map(|&place| (name(place), Vec::new())).collect();
+        let new = Judged::Embeddings { first: name(vectors[0]), others };
+        if let Judged::Embeddings { others, .. } = evaluation.judged.get_or_insert(new) {
+            for ((_, rows), &place) in others.iter_mut().zip(&vectors[1..]) {
+                let values = outputs[place].to_f64();
+                let every = kept_every(output.width, samples_in_all);
+                let kept = values.chunks_exact(values.len() / batch_size).take(batch.len()).enumerate();
+                let kept = kept.filter(|(row, _)| (kept_from + row).is_multiple_of(every));
+                rows.extend(kept.map(|(_, row)| row.iter().map(|&value| value as f32).collect::<Vec<f32>>()));
+            }
+        }
+        Ok(())
+    }
+
+    /// The output that is compared with the original's: the one at `place`, or else the first that is of numbers per sample.
+    fn output(&self, outputs: &[HostTensor], place: Option<usize>, batch_size: usize) -> Result<Output, CaseFailure> {
+        let has_labels = self.has_class_labels();
+        let is_evaluated =
+            |output: &HostTensor| is_of_samples(output, batch_size) && (!has_labels || has_classes(output));
+        let Some(place) = place.or_else(|| outputs.iter().position(is_evaluated)) else {
+            let shapes: Vec<String> = outputs.iter().map(|output| format!("{:?}", output.shape)).collect();
+            let what = if has_labels { "a score per class" } else { "floating-point numbers" };
+            let shapes = shapes.join(", ");
+            return Err(CaseFailure::unsupported(format!("no output has {what} per sample; there are {shapes}")));
+        };
+        let name = self.names.get(place).map(|name| name.to_lowercase()).unwrap_or_default();
+        let is_named_so = CLASSES.iter().any(|word| name.contains(word));
+        let values = outputs[place].to_f64();
+        let width = values.len() / batch_size;
+        if has_labels {
+            self.samples.check_width(width)?;
+        }
+        let is_classes = has_labels || is_named_so && has_classes(&outputs[place]);
+        Ok(Output { values, width, is_classes, has_groups: self.judge == Judge::Embedding })
+    }
+}
+
 /// The output of a batch that is evaluated.
 struct Output {
     /// The values of all samples, one sample after the other.
@@ -77,32 +174,12 @@ struct Output {
     /// Values per sample.
     width: usize,
     is_classes: bool,
+    /// Whether labels are those of groups.
+    has_groups: bool,
 }
 
-/// Runs the session over a batch of samples; there may be fewer than the batch size.
-fn answer(
-    session: &mut dyn Session,
-    batch_size: usize,
-    batch: &[Sample],
-    samples: &Samples,
-    names: &[String],
-) -> Result<Output, CaseFailure> {
-    let (_, outputs) = run_batch(session, batch_size, batch)?;
-    let is_of_samples = |output: &HostTensor| !output.is_integer() && output.shape.first() == Some(&batch_size);
-    let is_evaluated = |output: &HostTensor| is_of_samples(output) && (!samples.has_labels() || has_classes(output));
-    let Some(place) = outputs.iter().position(is_evaluated) else {
-        let shapes: Vec<String> = outputs.iter().map(|output| format!("{:?}", output.shape)).collect();
-        let what = if samples.has_labels() { "a score per class" } else { "floating-point numbers" };
-        let shapes = shapes.join(", ");
-        return Err(CaseFailure::unsupported(format!("no output has {what} per sample; there are {shapes}")));
-    };
-    let name = names.get(place).map(|name| name.to_lowercase()).unwrap_or_default();
-    let is_named_so = CLASSES.iter().any(|word| name.contains(word));
-    let values = outputs[place].to_f64();
-    let width = values.len() / batch_size;
-    samples.check_width(width)?;
-    let is_classes = samples.has_labels() || is_named_so && has_classes(&outputs[place]);
-    Ok(Output { values, width, is_classes })
+fn is_of_samples(output: &HostTensor, batch_size: usize) -> bool {
+    !output.is_integer() && output.shape.first() == Some(&batch_size)
 }
 
 /// Runs the session over a batch of samples, and returns its inputs and outputs.
@@ -111,13 +188,7 @@ fn run_batch(
     batch_size: usize,
     batch: &[Sample],
 ) -> Result<(Vec<HostTensor>, Vec<HostTensor>), CaseFailure> {
-    // The last batch is filled up with what it begins with.
-    let filled: Vec<&Sample> = batch.iter().cycle().take(batch_size).collect();
-    let input = |index: usize| {
-        let rows: Vec<HostTensor> = filled.iter().map(|sample| sample.inputs[index].clone()).collect();
-        HostTensor::stacked(&rows)
-    };
-    let inputs = (0..filled[0].inputs.len()).map(input).collect::<anyhow::Result<Vec<_>>>()?;
+    let inputs = stacked(batch, batch_size)?;
     session.rebind(0, &inputs)?;
     let outputs = session.outputs(0)?;
     Ok((inputs, outputs))
@@ -172,9 +243,13 @@ fn has_classes(output: &HostTensor) -> bool {
     output.shape[1..].iter().filter(|&&size| size > 1).count() == 1
 }
 
+/// Of how many samples the outputs of one are kept.
+fn kept_every(width: usize, samples_in_all: usize) -> usize {
+    samples_in_all.div_ceil((KEPT_NUMBERS / width.max(1)).max(KEPT_AT_LEAST))
+}
+
 fn add(evaluation: &mut Evaluation, output: &Output, batch: &[Sample], samples_in_all: usize) {
-    let kept = (KEPT_NUMBERS / output.width.max(1)).max(KEPT_AT_LEAST);
-    let every = samples_in_all.div_ceil(kept);
+    let every = kept_every(output.width, samples_in_all);
     for (row, sample) in output.values.chunks_exact(output.width.max(1)).zip(batch) {
         let is_finite = row.iter().all(|value| value.is_finite());
         evaluation.not_finite += usize::from(!is_finite);
@@ -182,10 +257,11 @@ fn add(evaluation: &mut Evaluation, output: &Output, batch: &[Sample], samples_i
             let largest = if is_finite { indices_of_largest(row) } else { Vec::new() };
             evaluation.largest.get_or_insert_default().push(largest);
         }
-        if let Some(labels) = &mut evaluation.labels {
-            labels.push(sample.label.unwrap_or(-1));
+        let is_kept = evaluation.samples.is_multiple_of(every);
+        if let Some(labels) = evaluation.labels.as_mut().filter(|_| is_kept || !output.has_groups) {
+            labels.push(if let Some(Label::Class(class)) = sample.label { class } else { -1 });
         }
-        if evaluation.samples.is_multiple_of(every) {
+        if is_kept {
             evaluation.outputs.push(row.iter().map(|&value| value as f32).collect());
         }
         evaluation.samples += 1;
@@ -218,13 +294,13 @@ mod tests {
 
     #[test]
     fn outputs_that_are_not_finite_have_no_class_and_outputs_are_kept_evenly() {
-        let sample = Sample { inputs: Vec::new(), label: Some(0) };
+        let sample = Sample { inputs: Vec::new(), label: Some(Label::Class(0)) };
         let width = KEPT_NUMBERS / KEPT_AT_LEAST;
         let mut values = vec![0.0; width];
         let mut evaluation = Evaluation { labels: Some(Vec::new()), ..Evaluation::default() };
         for place in 0..2 * KEPT_AT_LEAST {
             values[0] = if place == 3 { f64::NAN } else { place as f64 + 1.0 };
-            let output = Output { values: values.clone(), width, is_classes: true };
+            let output = Output { values: values.clone(), width, is_classes: true, has_groups: false };
             add(&mut evaluation, &output, std::slice::from_ref(&sample), 2 * KEPT_AT_LEAST);
         }
         assert_eq!((evaluation.samples, evaluation.not_finite), (2 * KEPT_AT_LEAST, 1));

@@ -9,11 +9,11 @@ use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use super::verification::{Expectation, Verification};
-use crate::backend::{self, Placement, Session, Stages, Trace};
-use crate::definition::{Boundary, Case, CaseFailure, Dtype, Effort, Origin, Phase};
-use crate::fixture::{self, HostTensor, Reference};
+use crate::backend::{self, LoadRequest, Placement, Session, Trace};
+use crate::definition::{Boundary, Case, CaseFailure, Dtype, Effort, Origin, Phase, TimedOn};
+use crate::fixture::{self, HostTensor, Reference, TimedSamples};
 use crate::harness::protocol::{Job, WorkItem};
-use crate::measurement::{self, CallTimes, TimedSession, WarmUp, memory};
+use crate::measurement::{self, CallParts, CallTimes, Pipeline, TimedSession, WarmUp, memory};
 use crate::run_data::{Outcome, Record};
 use crate::statistics::median;
 
@@ -26,7 +26,7 @@ pub struct Worker<'a> {
     session: Option<KeptSession>,
 }
 
-/// A session that waits for a case that differs from its last one in nothing but sizes and boundary.
+/// A session that waits for a case that differs from its last one in nothing but sizes, inputs and boundary.
 struct KeptSession {
     case: Case,
     session: Box<dyn Session>,
@@ -35,8 +35,8 @@ struct KeptSession {
 
 impl KeptSession {
     fn serves(&self, case: &Case) -> bool {
-        let Case { batch_size, sequence_length, boundary, .. } = self.case;
-        self.case == Case { batch_size, sequence_length, boundary, ..case.clone() }
+        let Case { batch_size, sequence_length, boundary, timed_on, .. } = self.case;
+        self.case == Case { batch_size, sequence_length, boundary, timed_on, ..case.clone() }
     }
 }
 
@@ -61,33 +61,55 @@ impl<'a> Worker<'a> {
     /// Why the case cannot run or has no figures. `outcome` has what was seen until then.
     pub fn load(&mut self, item: &WorkItem, outcome: &mut Outcome) -> Result<LoadedCase, CaseFailure> {
         let job = self.job;
-        let reference = self.reference(item)?;
-        let inputs = |index| fixture::batch(&item.model, reference.as_deref(), index, item.case.sizes());
+        let (case, model) = (&item.case, &item.model);
+        let samples = match case.timed_on {
+            TimedOn::Seeded => None,
+            TimedOn::Samples => {
+                let is_one_shape = backend::find(&case.backend)?.needs_one_shape(&case.device);
+                Some(TimedSamples::open(model, case.sizes(), is_one_shape)?)
+            }
+        };
+        // The outputs of the reference are those of its own inputs.
+        let reference = if samples.is_some() { None } else { self.reference(item)? };
         // In the order of their bindings.
-        let ring: Vec<_> = (0..fixture::RING).map(inputs).collect::<anyhow::Result<_>>()?;
+        let ring: Vec<_> = match &samples {
+            Some(samples) => (0..samples.len()).map(|batch| samples.inputs(batch)).collect::<anyhow::Result<_>>()?,
+            None => {
+                let inputs = |index| fixture::batch(model, reference.as_deref(), index, case.sizes());
+                (0..fixture::RING).map(inputs).collect::<anyhow::Result<_>>()?
+            }
+        };
+        let sizes = samples.as_ref().map_or(case.sizes(), |samples| samples.sizes(case.sizes()));
+        let request = LoadRequest { sizes, ..job.request(item) };
         let is_first = job.purpose.is_first_process();
         let mut traced_dtype = None;
-        if is_first && let Some(trace) = backend::find(&item.case.backend)?.trace(&job.request(item), &ring[0])? {
+        if is_first && let Some(trace) = backend::find(&case.backend)?.trace(&request, &ring[0])? {
             traced_dtype = note_trace(&trace, item, &mut outcome.row)?;
         }
-        let mut session = self.start(item, &ring, outcome)?;
+        let mut session = self.start(item, &request, &ring, outcome)?;
         let mut expectation = Expectation::default();
         if is_first {
             let placement = session.placement();
             let placement = Placement { effective_dtype: placement.effective_dtype.or(traced_dtype), ..placement };
             note_placement(placement, item, &mut outcome.row)?;
-            let (case, model, reference) = (&item.case, &item.model, reference.as_deref());
-            expectation =
-                Verification { case, model, reference, job }.verify(&mut *session, &ring, &mut outcome.row)?;
+            let verification = Verification { case, model, reference: reference.as_deref(), job };
+            // Of many samples, as many as of seeded batches.
+            let compared = &ring[..ring.len().min(fixture::RING)];
+            expectation = verification.verify(&mut *session, compared, &mut outcome.row)?;
             // Some runtimes compile in more calls than the first.
             let compilation_ms = session.compilation().map(milliseconds);
             outcome.row.compilation_time_ms = outcome.row.compilation_time_ms.or(compilation_ms);
         }
-        let session = match item.case.boundary {
-            Boundary::Compute => TimedSession::new(session, ring.len()),
-            Boundary::EndToEnd => TimedSession::from_host(session, ring),
+        let session = match (case.boundary, samples) {
+            (Boundary::Compute, _) => TimedSession::new(session, ring.len()),
+            (Boundary::EndToEnd, _) => TimedSession::from_host(session, ring),
+            (Boundary::Pipeline, Some(samples)) => {
+                let outputs = session.outputs(0)?;
+                TimedSession::through(session, Pipeline::new(samples, &outputs, &model.output_names(case.phase)))
+            }
+            (Boundary::Pipeline, None) => return Err(CaseFailure::failed("a pipeline needs samples")),
         };
-        Ok(LoadedCase { case: item.case.clone(), session, expectation, load_ms: outcome.row.load_time_ms })
+        Ok(LoadedCase { case: case.clone(), session, expectation, load_ms: outcome.row.load_time_ms })
     }
 
     fn reference(
@@ -106,13 +128,14 @@ impl<'a> Worker<'a> {
     fn start(
         &mut self,
         item: &WorkItem,
+        request: &LoadRequest<'_>,
         ring: &[Vec<HostTensor>],
         outcome: &mut Outcome,
     ) -> Result<Box<dyn Session>, CaseFailure> {
-        let (case, request) = (&item.case, self.job.request(item));
+        let case = &item.case;
         let entry = backend::registry::entry(&case.backend)?;
         let backend = entry.backend()?;
-        outcome.row.input_shape = Some(describe_shapes(&ring[0]));
+        outcome.row.input_shape = Some(describe_shapes(ring));
         outcome.tokens_a_call = match case.phase {
             Phase::Forward | Phase::Encoder => None,
             Phase::Prefill => {
@@ -127,14 +150,14 @@ impl<'a> Worker<'a> {
         let _ = memory::reset_peak();
         let mut session = match self.session.take().filter(|kept| kept.serves(case)) {
             Some(KeptSession { mut session, load_ms, .. }) => {
-                session.reset(&request)?;
+                session.reset(request)?;
                 outcome.row.load_time_ms = load_ms;
                 outcome.is_session_shared = true;
                 session
             }
             None => {
                 let start = Instant::now();
-                let session = backend.load(&request)?;
+                let session = backend.load(request)?;
                 outcome.row.load_time_ms = Some(milliseconds(start.elapsed()));
                 session
             }
@@ -224,14 +247,18 @@ impl LoadedCase {
     }
 }
 
-/// The medians over the last `calls` calls of their stages, in milliseconds: to the device, compute, to the host. Calls before
-/// them warmed up. Returns `None` if the calls do not go from host to host.
-pub fn stage_medians(stages: &[Stages], calls: usize) -> Option<[f64; 3]> {
-    let measured = &stages[stages.len().saturating_sub(calls)..];
-    let median_of = |stage: fn(&Stages) -> Duration| {
-        median(&measured.iter().map(|stages| milliseconds(stage(stages))).collect::<Vec<f64>>())
+/// Notes the medians over the last `calls` calls of their parts, in milliseconds. Calls before them warmed up. Nothing is noted of
+/// calls that are the computation alone.
+pub fn put_parts(parts: &[CallParts], calls: usize, row: &mut Record) {
+    let measured = &parts[parts.len().saturating_sub(calls)..];
+    let median_of = |part: fn(&CallParts) -> Option<Duration>| {
+        median(&measured.iter().filter_map(part).map(milliseconds).collect::<Vec<f64>>())
     };
-    Some([median_of(|it| it.to_device)?, median_of(|it| it.compute)?, median_of(|it| it.to_host)?])
+    row.preprocess_ms = median_of(|it| it.preprocess);
+    row.h2d_ms = median_of(|it| Some(it.stages.to_device));
+    row.compute_ms = median_of(|it| Some(it.stages.compute));
+    row.d2h_ms = median_of(|it| Some(it.stages.to_host));
+    row.postprocess_ms = median_of(|it| it.postprocess);
 }
 
 fn note_placement(placement: Placement, item: &WorkItem, row: &mut Record) -> Result<(), CaseFailure> {
@@ -265,9 +292,17 @@ fn note_placement(placement: Placement, item: &WorkItem, row: &mut Record) -> Re
     }
 }
 
-fn describe_shapes(inputs: &[HostTensor]) -> String {
-    let shapes = inputs.iter().map(|input| input.shape.iter().map(usize::to_string).collect::<Vec<_>>().join("x"));
-    shapes.collect::<Vec<_>>().join(" ")
+/// The shapes of the inputs; `1x9..16` where batches have different sizes.
+fn describe_shapes(ring: &[Vec<HostTensor>]) -> String {
+    let sizes = |input: usize, dimension: usize| {
+        let sizes = ring.iter().map(|batch| batch[input].shape[dimension]);
+        let (least, most) = sizes.fold((usize::MAX, 0), |(least, most), size| (least.min(size), most.max(size)));
+        if least == most { most.to_string() } else { format!("{least}..{most}") }
+    };
+    let shape = |(place, input): (usize, &HostTensor)| {
+        (0..input.shape.len()).map(|dimension| sizes(place, dimension)).collect::<Vec<_>>().join("x")
+    };
+    ring[0].iter().enumerate().map(shape).collect::<Vec<_>>().join(" ")
 }
 
 fn milliseconds(duration: Duration) -> f64 {
@@ -277,15 +312,29 @@ fn milliseconds(duration: Duration) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::backend::Stages;
 
     #[test]
-    fn calls_of_the_warm_up_are_not_in_the_medians_of_the_stages() {
+    fn calls_of_the_warm_up_are_not_in_the_medians_of_the_parts() {
         let call = |ms: u64| {
             let [to_device, compute, to_host] = [1, 2, 3_u64].map(|factor| Duration::from_millis(factor * ms));
-            Stages { to_device, compute, to_host }
+            let stages = Stages { to_device, compute, to_host };
+            CallParts { preprocess: Some(Duration::from_millis(4 * ms)), stages, postprocess: None }
         };
-        let stages = [100, 100, 100, 100, 2, 3, 4].map(call);
-        assert_eq!(stage_medians(&stages, 3), Some([3.0, 6.0, 9.0]));
-        assert_eq!(stage_medians(&[], 3), None);
+        let parts = [100, 100, 100, 100, 2, 3, 4].map(call);
+        let mut row = Record::default();
+        put_parts(&parts, 3, &mut row);
+        let medians = [row.preprocess_ms, row.h2d_ms, row.compute_ms, row.d2h_ms, row.postprocess_ms];
+        assert_eq!(medians, [Some(12.0), Some(3.0), Some(6.0), Some(9.0), None]);
+        put_parts(&[], 3, &mut row);
+        assert_eq!((row.preprocess_ms, row.h2d_ms), (None, None));
+    }
+
+    #[test]
+    fn shapes_that_differ_are_described_by_their_least_and_largest_sizes() {
+        let tensor = |shape: &[usize]| HostTensor { shape: shape.to_vec(), data: Vec::<i64>::new().into() };
+        let ring = [9, 16, 12].map(|length| vec![tensor(&[1, length]), tensor(&[1, 3])]);
+        assert_eq!(describe_shapes(&ring), "1x9..16 1x3");
+        assert_eq!(describe_shapes(&ring[..1]), "1x9 1x3");
     }
 }

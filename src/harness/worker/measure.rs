@@ -12,7 +12,7 @@ use criterion::{
 use indexmap::IndexMap;
 
 use super::case_outcome::{recorded, unwinding};
-use super::loaded_case::{LoadedCase, Worker, stage_medians};
+use super::loaded_case::{LoadedCase, Worker, put_parts};
 use crate::criterion_dir::{LATENCY_LOG, LatencyLog};
 use crate::definition::{BenchmarkId, Case, CaseFailure, Dtype, Effort};
 use crate::fixture::seeded::Stream;
@@ -147,9 +147,7 @@ impl CriterionWorker<'_> {
         let samples = self.log.take();
         // Criterion's own warm-up calls come before the measured ones.
         let calls = samples.samples_ns.iter().map(Vec::len).sum();
-        if let Some(stages) = stage_medians(&loaded.session.take_stages(), calls) {
-            [outcome.row.h2d_ms, outcome.row.compute_ms, outcome.row.d2h_ms] = stages.map(Some);
-        }
+        put_parts(&loaded.session.take_parts(), calls, &mut outcome.row);
         loaded.expectation.verify_again(loaded.session.session())?;
         outcome.row.memory_mb = memory::peak_bytes().map(memory::megabytes);
         outcome.row.memory_kind = outcome.row.memory_mb.map(|_| "shared-process-peak-rss".into());

@@ -1,8 +1,10 @@
 //! A worker process: does its job for the cases of one backend and device.
 
+mod answers;
 mod arm;
 mod case_outcome;
 mod evaluation;
+mod following;
 mod loaded_case;
 mod measure;
 mod parent;
@@ -13,7 +15,6 @@ pub use case_outcome::unwinding;
 pub use evaluation::can_be_evaluated;
 
 use std::path::Path;
-use std::process::ExitCode;
 use std::time::Instant;
 
 use anyhow::{Context, Result};
@@ -24,17 +25,18 @@ use self::loaded_case::{LoadedCase, Worker};
 use self::parent::end_with_parent;
 use super::protocol::{Job, Purpose, WorkItem};
 use crate::definition::{Case, CaseFailure, Effort, Status};
+use crate::exit_codes;
 use crate::measurement::{self, LoggedSamples, SampleLog};
 use crate::run_data::files::read_json;
 use crate::run_data::{CriterionArguments, Event, Latencies, Outcome, Record};
 
 /// Runs the cases of the job, under the command line that Criterion reads.
-pub fn run(job_path: &Path) -> ExitCode {
+pub fn run(job_path: &Path) -> u8 {
     match do_job(job_path) {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(()) => exit_codes::OK,
         Err(error) => {
             eprintln!("inferbench: {error:#}");
-            ExitCode::FAILURE
+            1
         }
     }
 }

@@ -129,13 +129,13 @@ mod tests {
             }
         };
         let memory = Change {
-            quantity: "memory_mb",
+            quantity: "memory_mb".into(),
             base: Value::Number(100.0),
             candidate: Value::Number(150.0),
             effect: Effect::Regression,
         };
         let status = Change {
-            quantity: "status",
+            quantity: "status".into(),
             base: Value::Text("ok".into()),
             candidate: Value::Text("failed: a | b".into()),
             effect: Effect::Regression,

@@ -90,7 +90,7 @@ pub fn choose(rows: &[Row], goal: Goal, measure: Measure, floor: f64) -> Result<
     }
     let value = |index: usize| measure.value(&rows[index]);
     if let Some(most) = left.iter().filter_map(|&index| value(index)).reduce(f64::max) {
-        let is_as_right = |own: f64, index: usize| most - own <= measure.resolution(&rows[index].record);
+        let is_as_right = |own: f64, index: usize| most - own <= measure.resolution(&rows[index]);
         left.retain(|&index| value(index).is_some_and(|own| is_as_right(own, index)));
     }
     let latency = |index: &usize| rows[*index].record.latency_p50_ms.unwrap_or(f64::INFINITY);

@@ -22,8 +22,8 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::compare::{Noise, RatioInterval, Verdict};
-use crate::definition::{Boundary, ORIGINAL, Phase, Status};
-use crate::run_data::Record;
+use crate::definition::{Boundary, ORIGINAL, Phase, Status, TimedOn};
+use crate::run_data::{Metric, Record};
 
 /// The quantity that the recommended variant is to be best at.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, JsonSchema, clap::ValueEnum, strum::Display)]
@@ -73,6 +73,7 @@ pub struct VariantTable {
     pub phase: Phase,
     pub sequence_length: Option<usize>,
     pub boundary: Boundary,
+    pub timed_on: TimedOn,
     pub batch_size: usize,
     pub goal: Goal,
     pub accuracy_loss: f64,
@@ -101,6 +102,8 @@ pub struct Row {
     pub record: Record,
     /// The runs that its times are from.
     pub run_ids: Vec<String>,
+    /// Figures that are no columns.
+    pub metrics: Vec<Metric>,
     pub quality: Quality,
     pub differences: Option<Differences>,
     /// Its time over that of the baseline, with a 95 % interval.
@@ -139,7 +142,7 @@ pub struct Recommendation {
 /// # Errors
 /// The records have no such model, or nothing but its original; the message says which models there are, or how to measure
 /// more.
-pub fn compare(records: &[Record], options: &Options) -> Result<Variants> {
+pub fn compare(records: &[Record], metrics: &[Metric], options: &Options) -> Result<Variants> {
     let model = &options.model;
     let of_model: Vec<&Record> = records.iter().filter(|record| record.model == *model).collect();
     if of_model.is_empty() {
@@ -157,7 +160,7 @@ pub fn compare(records: &[Record], options: &Options) -> Result<Variants> {
              variants, too"
         );
     }
-    Ok(Variants { tables: rows::tables(repeated::repeated(&of_model), options) })
+    Ok(Variants { tables: rows::tables(repeated::repeated(&of_model), metrics, options) })
 }
 
 impl Row {

@@ -5,16 +5,17 @@ use std::collections::BTreeSet;
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use super::quality::{LEAST_AGREEMENT, LEAST_COSINE};
+use super::quality::{LEAST_AGREEMENT, LEAST_COSINE, labelled_change, labelled_metric, likeness};
 use super::{Differences, Goal, Measure, Row, VariantTable, Variants};
 use crate::compare::{RatioInterval, is_like};
-use crate::definition::{Boundary, Dtype, ORIGINAL, Phase};
+use crate::definition::{Boundary, Dtype, ORIGINAL, Phase, TimedOn};
 use crate::report::columns::{P50, RecordColumn, change_in_points};
+use crate::report::metrics::{self, names};
 use crate::report::numbers::{latency, megabytes, percent, plural, three_digits};
 use crate::report::ranking::{Entry, short_message};
 use crate::report::table::{Cell, Column, Table};
 use crate::report::{Format, escape, json, schema_of};
-use crate::run_data::Record;
+use crate::run_data::{Metric, Record};
 
 impl Variants {
     /// The text of all tables. The recommendation comes last in a terminal, and first in Markdown.
@@ -69,6 +70,7 @@ pub fn title(table: &VariantTable, variants: &Variants) -> String {
         Some(table.model.clone()),
         table.sequence_length.map(|length| format!("sequence length {length}")),
         (table.phase != Phase::Forward).then(|| table.phase.to_string()),
+        (table.timed_on != TimedOn::Seeded).then(|| table.timed_on.to_string()),
         (table.boundary != Boundary::Compute).then(|| table.boundary.to_string()),
         Some(format!("batch {}", table.batch_size)),
         has_machines.then(|| format!("host {}", table.host_id)),
@@ -101,8 +103,12 @@ pub fn table(shown: &VariantTable) -> Table {
         column.is_known(&entries) && !(by_accuracy && ["agreement", "cosine"].contains(&column.name))
     };
     let columns: Vec<&RecordColumn> = COLUMNS.split(',').filter_map(RecordColumn::find).filter(is_shown).collect();
+    // The cosine of the outputs is a column of the records.
+    let mut metrics = names(measured.iter().flat_map(|row| &row.metrics));
+    metrics.retain(|name| *name != "cosine");
+    let of_metrics = metrics.iter().map(|name| Column::number(metrics::title(name)));
     let own = [Column::number("time ÷ original"), Column::text("verdict"), Column::text("quality")];
-    let mut table = Table::new(columns.iter().map(|column| column.head()).chain(own));
+    let mut table = Table::new(columns.iter().map(|column| column.head()).chain(of_metrics).chain(own));
     for (row, entry) in measured.iter().zip(&entries) {
         let cell = |column: &&RecordColumn| {
             let cell = Cell::from(column.text(entry));
@@ -117,7 +123,12 @@ pub fn table(shown: &VariantTable) -> Table {
             row.verdict.map(|verdict| verdict.to_string()),
             Some(row.quality.to_string()),
         ];
-        table.row(columns.iter().map(cell).chain(own.map(Cell::from))).mark(mark(row));
+        let of_metric = |name: &&str| {
+            let metric = row.metrics.iter().find(|metric| metric.metric == *name);
+            Cell::from(metric.map(metrics::text))
+        };
+        let of_metrics = metrics.iter().map(of_metric);
+        table.row(columns.iter().map(cell).chain(of_metrics).chain(own.map(Cell::from))).mark(mark(row));
     }
     for row in shown.rows.iter().filter(|row| !row.is_measured()) {
         table.footnote(format!("{}: {}: {}", name(row), row.record.status, short_message(&row.record)));
@@ -140,10 +151,15 @@ fn mark(row: &Row) -> &'static str {
 /// The one sentence to remember: the row to use with its figures, and the figures beside those of the baseline.
 pub fn sentence(row: &Row, rows: &[Row], measure: Measure, goal: Goal) -> String {
     let record = &row.record;
+    let named = |metric: &Metric| format!("{} {}", metrics::title(&metric.metric), metrics::text(metric));
     let quality = match measure {
         Measure::Accuracy => record.accuracy.map(|accuracy| format!("accuracy {}", percent(accuracy))),
+        Measure::Metric => labelled_metric(&row.metrics).map(named),
         Measure::Agreement => {
-            record.agreement.map(|it| format!("agreement with the original {}, which is no accuracy", percent(it)))
+            let agreement =
+                record.agreement.map(|it| format!("agreement with the original {}, which is no accuracy", percent(it)));
+            let beside = |metric| format!("{} beside the original, which is no accuracy", named(metric));
+            agreement.or_else(|| likeness(&row.metrics).map(beside))
         }
         Measure::Unknown => None,
     };
@@ -156,7 +172,10 @@ pub fn sentence(row: &Row, rows: &[Row], measure: Measure, goal: Goal) -> String
     let against = listed([
         row.change.as_ref().map(|change| format!("{} × the time", ratio(change))),
         sizes.map(|(own, base)| format!("{} × the size", three_digits(own / base))),
-        change_in_points(record).map(|change| format!("accuracy change {change} points")),
+        match measure {
+            Measure::Metric => labelled_change(&row.metrics).map(named),
+            _ => change_in_points(record).map(|change| format!("accuracy change {change} points")),
+        },
     ]);
     format!("Ship {}: {figures}; against {}: {against}.", name(row), name(baseline))
 }
@@ -198,6 +217,15 @@ pub fn notes(table: &VariantTable) -> Vec<String> {
              are too few to show that, lost if it loses more, unknown if its change was not measured",
             table.data_source.as_deref().unwrap_or("unnamed samples")
         ),
+        Measure::Metric => {
+            let metric = measured.iter().find_map(|row| labelled_metric(&row.metrics));
+            format!(
+                "quality is the {} on {} with 95 % intervals: kept if it is shown to lose at most {loss}, open if the samples \
+                 are too few to show that, lost if it loses more, unknown if its change was not measured",
+                metric.map(|metric| metrics::title(&metric.metric)).unwrap_or_default(),
+                table.data_source.as_deref().unwrap_or("unnamed samples")
+            )
+        }
         Measure::Agreement => format!(
             "there were no labelled samples, so that quality is agreement with the original and not accuracy: kept from {} and \
              a cosine of {LEAST_COSINE} on; no accuracy loss ({loss}) is checked",

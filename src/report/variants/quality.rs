@@ -5,7 +5,7 @@ use serde::Serialize;
 
 use super::Row;
 use crate::definition::Status;
-use crate::run_data::Record;
+use crate::run_data::{Better, FRACTION, Metric, Record};
 
 /// Without labels, outputs whose mean cosine with the original's is below this are another model's.
 ///
@@ -24,6 +24,8 @@ const ROUNDING: f64 = 1e-12;
 pub enum Measure {
     /// By the right answers over labelled samples.
     Accuracy,
+    /// By the metric of the model's kind over labelled samples, as mean average precision or an error rate.
+    Metric,
     /// By the likeness of the outputs to those of the original.
     Agreement,
     /// Nothing was measured.
@@ -37,8 +39,9 @@ pub enum Measure {
 pub enum Quality {
     /// Others are compared with it: it is the original in f32, or in its own dtype if there is none in f32.
     Original,
-    /// It is shown to lose at most the allowed accuracy; without accuracy, at least 95 % of the samples agree with the
-    /// original and the cosine of the outputs is at least 0.99, which is no accuracy.
+    /// It is shown to lose at most the allowed accuracy, or so much of the metric of its kind; without labels, at least 95 % of the samples agree with the
+    /// original, the cosine of the outputs is at least 0.99, and metrics against the original are at least 95 %, which is no
+    /// accuracy.
     Kept,
     /// It seems to lose little enough, and the samples are too few to show it.
     Open,
@@ -56,13 +59,54 @@ impl Quality {
     }
 }
 
+/// The change of the metric by which labelled samples judge a row: the first one whose value does not depend on the original's
+/// answers, and of which it is known how much was lost.
+pub fn labelled_change(metrics: &[Metric]) -> Option<&Metric> {
+    let is_labelled = |name: &str| labelled(metrics).any(|metric| metric.metric == name);
+    metrics.iter().find(|metric| metric.loss().is_some() && metric.changed().is_some_and(is_labelled))
+}
+
+/// The metric by which labelled samples judge a row.
+pub fn labelled_metric(metrics: &[Metric]) -> Option<&Metric> {
+    labelled(metrics).next()
+}
+
+fn labelled(metrics: &[Metric]) -> impl Iterator<Item = &Metric> {
+    let is_own =
+        |metric: &&Metric| metric.compared_with.is_none() && metric.better.is_some() && metric.changed().is_none();
+    metrics.iter().filter(is_own)
+}
+
+/// The first metric that says as a fraction how far the answers are those of the original.
+pub fn likeness(metrics: &[Metric]) -> Option<&Metric> {
+    of_likeness(metrics).next()
+}
+
+fn of_likeness(metrics: &[Metric]) -> impl Iterator<Item = &Metric> {
+    let is_known = |metric: &&Metric| metric.unit == FRACTION && metric.better.is_some();
+    metrics.iter().filter(|metric| metric.compared_with.is_some() && metric.changed().is_none()).filter(is_known)
+}
+
+/// The likenesses to the original; 1 is the same.
+fn likenesses(metrics: &[Metric]) -> impl Iterator<Item = f64> {
+    of_likeness(metrics).map(|metric| match metric.better {
+        Some(Better::Lower) => 1.0 - metric.value,
+        _ => metric.value,
+    })
+}
+
 impl Measure {
-    /// Accuracy if any row has one.
-    pub fn of(records: &[Record]) -> Self {
-        let mut measured = records.iter().filter(|record| record.status == Status::Ok);
-        if measured.clone().any(|record| record.accuracy.is_some()) {
+    /// Accuracy if any row has one, or else the metric of labelled samples if any row has one.
+    pub fn of<'a>(rows: impl Iterator<Item = (&'a Record, &'a Vec<Metric>)> + Clone) -> Self {
+        let mut measured = rows.filter(|(record, _)| record.status == Status::Ok);
+        let has_likeness = |(record, metrics): (&Record, &Vec<Metric>)| {
+            record.output_cosine.is_some() || record.agreement.is_some() || likenesses(metrics).next().is_some()
+        };
+        if measured.clone().any(|(record, _)| record.accuracy.is_some()) {
             Measure::Accuracy
-        } else if measured.any(|record| record.output_cosine.is_some() || record.agreement.is_some()) {
+        } else if measured.clone().any(|(_, metrics)| labelled_metric(metrics).is_some()) {
+            Measure::Metric
+        } else if measured.any(has_likeness) {
             Measure::Agreement
         } else {
             Measure::Unknown
@@ -70,50 +114,64 @@ impl Measure {
     }
 
     /// What is known of a row if the fraction `loss` of the accuracy may be lost.
-    pub fn evaluate(self, record: &Record, is_original: bool, loss: f64) -> Quality {
+    pub fn evaluate(self, record: &Record, metrics: &[Metric], is_original: bool, loss: f64) -> Quality {
         if record.verified == Some(false) {
             return Quality::Wrong;
         }
         if is_original {
             return Quality::Original;
         }
-        let is_allowed = |change: f64| change >= -loss - ROUNDING;
+        let is_allowed = |lost: f64| lost <= loss + ROUNDING;
+        let of_loss = |lost: Option<(f64, Option<f64>)>| match lost {
+            None => Quality::Unknown,
+            Some((_, Some(most))) if is_allowed(most) => Quality::Kept,
+            Some((lost, _)) if is_allowed(lost) => Quality::Open,
+            Some(_) => Quality::Lost,
+        };
         match self {
-            Measure::Accuracy => match record.accuracy_change {
-                None => Quality::Unknown,
-                Some(_) if record.accuracy_change_lower.is_some_and(is_allowed) => Quality::Kept,
-                Some(change) if is_allowed(change) => Quality::Open,
-                Some(_) => Quality::Lost,
-            },
-            Measure::Agreement => match record.output_cosine {
-                None => Quality::Unknown,
-                Some(cosine)
-                    if cosine >= LEAST_COSINE
-                        && record.agreement.is_none_or(|agreement| agreement >= LEAST_AGREEMENT) =>
-                {
-                    Quality::Kept
+            Measure::Accuracy => {
+                let most = record.accuracy_change_lower.map(|lower| -lower);
+                of_loss(record.accuracy_change.map(|change| (-change, most)))
+            }
+            Measure::Metric => of_loss(labelled_change(metrics).and_then(Metric::loss)),
+            Measure::Agreement => {
+                let of_outputs = record.output_cosine.map(|cosine| cosine >= LEAST_COSINE);
+                let of_classes = record.agreement.map(|agreement| agreement >= LEAST_AGREEMENT);
+                let of_metrics = likenesses(metrics).map(|likeness| likeness >= LEAST_AGREEMENT);
+                // Equal classes alone say little of the outputs.
+                let known: Vec<bool> = of_outputs.into_iter().chain(of_metrics).collect();
+                match known.is_empty() {
+                    true => Quality::Unknown,
+                    false if known.into_iter().chain(of_classes).all(|is_kept| is_kept) => Quality::Kept,
+                    false => Quality::Lost,
                 }
-                Some(_) => Quality::Lost,
-            },
+            }
             Measure::Unknown => Quality::Unknown,
         }
     }
 
     /// The figure of a row's quality, of which more is better. The original agrees with itself.
     pub fn value(self, row: &Row) -> Option<f64> {
+        let likeness = || row.record.output_cosine.or_else(|| likenesses(&row.metrics).next());
         match self {
             Measure::Accuracy => row.record.accuracy,
-            Measure::Agreement if row.quality == Quality::Original => row.record.output_cosine.or(Some(1.0)),
-            Measure::Agreement => row.record.output_cosine,
+            Measure::Metric => labelled_metric(&row.metrics).map(|metric| match metric.better {
+                Some(Better::Lower) => -metric.value,
+                _ => metric.value,
+            }),
+            Measure::Agreement if row.quality == Quality::Original => likeness().or(Some(1.0)),
+            Measure::Agreement => likeness(),
             Measure::Unknown => None,
         }
         .filter(|value| value.is_finite())
     }
 
     /// Figures that differ by at most this say the same: one answer more or less, or the third decimal of a cosine.
-    pub fn resolution(self, record: &Record) -> f64 {
+    pub fn resolution(self, row: &Row) -> f64 {
+        let of_samples = |samples: Option<u64>| 1.5 / samples.unwrap_or(1).max(1) as f64;
         match self {
-            Measure::Accuracy => 1.5 / record.accuracy_samples.unwrap_or(1).max(1) as f64,
+            Measure::Accuracy => of_samples(row.record.accuracy_samples),
+            Measure::Metric => of_samples(labelled_metric(&row.metrics).map(|metric| metric.samples)),
             Measure::Agreement | Measure::Unknown => 1e-3,
         }
     }
@@ -126,7 +184,8 @@ mod tests {
 
     #[test]
     fn a_loss_must_be_shown_to_be_small() {
-        let evaluated = |change, loss| Measure::Accuracy.evaluate(&measured("v", "ort", 1.0, 1.0, change), false, loss);
+        let evaluated =
+            |change, loss| Measure::Accuracy.evaluate(&measured("v", "ort", 1.0, 1.0, change), &[], false, loss);
         assert_eq!(evaluated((0.0, -0.6, 0.6), 0.01), Quality::Kept);
         assert_eq!(evaluated((0.0, -1.0, 1.0), 0.01), Quality::Kept, "the bound itself is allowed");
         assert_eq!(evaluated((-0.2, -1.4, 1.0), 0.01), Quality::Open);
@@ -135,21 +194,54 @@ mod tests {
         assert_eq!(evaluated((f64::NAN, f64::NAN, f64::NAN), 0.01), Quality::Lost);
         let without_interval =
             Record { accuracy_change_lower: None, ..measured("v", "ort", 1.0, 1.0, (0.0, 0.0, 0.0)) };
-        assert_eq!(Measure::Accuracy.evaluate(&without_interval, false, 0.01), Quality::Open);
+        assert_eq!(Measure::Accuracy.evaluate(&without_interval, &[], false, 0.01), Quality::Open);
         let unlabelled = unlabelled("v", "ort", 1.0, 1.0, (1.0, 1.0));
-        assert_eq!(Measure::Accuracy.evaluate(&unlabelled, false, 0.01), Quality::Unknown);
+        assert_eq!(Measure::Accuracy.evaluate(&unlabelled, &[], false, 0.01), Quality::Unknown);
     }
 
     #[test]
     fn without_labels_outputs_must_be_those_of_the_original() {
         let evaluated = |agreement, cosine| {
             let plain = unlabelled("v", "ort", 1.0, 1.0, (0.0, 0.0));
-            Measure::Agreement.evaluate(&Record { agreement, output_cosine: cosine, ..plain }, false, 0.01)
+            Measure::Agreement.evaluate(&Record { agreement, output_cosine: cosine, ..plain }, &[], false, 0.01)
         };
         assert_eq!(evaluated(Some(0.95), Some(0.99)), Quality::Kept);
         assert_eq!(evaluated(None, Some(0.999)), Quality::Kept);
         assert_eq!(evaluated(Some(0.94), Some(0.999)), Quality::Lost);
         assert_eq!(evaluated(Some(1.0), Some(0.98)), Quality::Lost);
         assert_eq!(evaluated(Some(1.0), None), Quality::Unknown);
+    }
+
+    #[test]
+    fn labels_of_another_kind_decide_as_accuracy_does() {
+        let metric = |name: &str, value, (lower, upper), compared_with: Option<&str>, better| Metric {
+            metric: name.into(),
+            value,
+            lower: Some(lower),
+            upper: Some(upper),
+            unit: FRACTION.into(),
+            samples: 64,
+            compared_with: compared_with.map(str::to_owned),
+            better: Some(better),
+            ..Metric::default()
+        };
+        let record = Record { data_source: Some("spoken".into()), ..unlabelled("v", "ort", 1.0, 1.0, (0.5, 0.5)) };
+        let rate = metric("word_error_rate", 0.12, (0.1, 0.14), None, Better::Lower);
+        let change = |value, interval| metric("word_error_rate_change", value, interval, Some("m"), Better::Lower);
+        let evaluated = |change| Measure::Metric.evaluate(&record, &[rate.clone(), change], false, 0.01);
+        assert_eq!(evaluated(change(0.002, (-0.003, 0.008))), Quality::Kept);
+        assert_eq!(evaluated(change(0.002, (-0.03, 0.03))), Quality::Open);
+        assert_eq!(evaluated(change(0.02, (0.01, 0.03))), Quality::Lost);
+        assert_eq!(evaluated(change(-0.02, (-0.03, -0.01))), Quality::Kept);
+        let metrics = vec![rate.clone()];
+        assert_eq!(Measure::of([(&record, &metrics)].into_iter()), Measure::Metric);
+        // Of the perplexity of seeded tokens nobody knows which is better.
+        let seeded = Record { data_source: Some("synthetic".into()), output_cosine: None, agreement: None, ..record };
+        let undirected = vec![Metric { better: None, ..rate.clone() }];
+        assert_eq!(Measure::of([(&seeded, &undirected)].into_iter()), Measure::Unknown);
+        let beside = |value| vec![metric("token_error_rate", value, (0.0, 0.1), Some("m"), Better::Lower)];
+        assert_eq!(Measure::of([(&seeded, &beside(0.0))].into_iter()), Measure::Agreement);
+        let kept = [0.04, 0.06].map(|rate| Measure::Agreement.evaluate(&seeded, &beside(rate), false, 0.01));
+        assert_eq!(kept, [Quality::Kept, Quality::Lost]);
     }
 }

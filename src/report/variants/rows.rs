@@ -6,38 +6,45 @@ use super::choice::{choose, compare_times, mark_front};
 use super::output::{notes, sentence};
 use super::repeated::{Repeated, samples_of};
 use super::{Differences, Measure, Options, Recommendation, Row, VariantTable, own_memory, rate};
-use crate::definition::{Boundary, Dtype, ORIGINAL, Phase, Status};
-use crate::run_data::Record;
+use crate::definition::{Boundary, Dtype, ORIGINAL, Phase, Status, TimedOn};
+use crate::report::metrics::metrics_of;
+use crate::run_data::{Metric, Record};
 
-/// Host, boundary, phase, sequence length and batch size.
-type Work<'a> = (&'a str, Boundary, Phase, Option<usize>, usize);
+/// Host, inputs, boundary, phase, sequence length and batch size.
+type Work<'a> = (&'a str, TimedOn, Boundary, Phase, Option<usize>, usize);
 
-/// The tables in the order of host, boundary, phase, sequence length and batch size.
-pub fn tables(cases: Vec<Repeated<'_>>, options: &Options) -> Vec<VariantTable> {
+/// The tables in the order of host, inputs, boundary, phase, sequence length and batch size.
+pub fn tables(cases: Vec<Repeated<'_>>, metrics: &[Metric], options: &Options) -> Vec<VariantTable> {
     let mut works: BTreeMap<Work<'_>, Vec<Repeated<'_>>> = BTreeMap::new();
     for case in cases {
-        let Record { host_id, boundary, phase, sequence_length, batch_size, .. } = case.newest;
-        works.entry((host_id, *boundary, *phase, *sequence_length, *batch_size)).or_default().push(case);
+        let Record { host_id, timed_on, boundary, phase, sequence_length, batch_size, .. } = case.newest;
+        works.entry((host_id, *timed_on, *boundary, *phase, *sequence_length, *batch_size)).or_default().push(case);
     }
-    works.into_values().filter_map(|cases| table(&cases, options)).collect()
+    works.into_values().filter_map(|cases| table(&cases, metrics, options)).collect()
 }
 
 /// The table of these cases. Returns `None` if there is no case.
-fn table(cases: &[Repeated<'_>], options: &Options) -> Option<VariantTable> {
+fn table(cases: &[Repeated<'_>], metrics: &[Metric], options: &Options) -> Option<VariantTable> {
     let first = cases.first()?.newest;
     let samples = samples_of(cases);
     let records: Vec<Record> = cases.iter().map(|case| case.pooled(samples)).collect();
-    let measure = Measure::of(&records);
+    // What is known of other samples cannot be compared.
+    let of_record = |record: &Record| match record.data_source {
+        Some(_) => metrics_of(metrics, record).into_iter().cloned().collect(),
+        None => Vec::new(),
+    };
+    let metrics: Vec<Vec<Metric>> = records.iter().map(of_record).collect();
+    let measure = Measure::of(records.iter().zip(&metrics));
     let originals = originals(&records);
     let fastest = originals.first().copied();
-    let row = |(case, record): (&Repeated<'_>, &Record)| {
+    let row = |((case, record), metrics): ((&Repeated<'_>, &Record), &Vec<Metric>)| {
         let is_original = record.variant == ORIGINAL && fastest.is_some_and(|fastest| fastest.dtype == record.dtype);
         // The original on the row's own backend and device, or else the fastest.
         let is_there = |other: &&&Record| (&other.backend, &other.device) == (&record.backend, &record.device);
         let original = originals.iter().find(is_there).copied().or(fastest);
         let original = original.filter(|_| record.status == Status::Ok);
         Row {
-            quality: measure.evaluate(record, is_original, options.accuracy_loss),
+            quality: measure.evaluate(record, metrics, is_original, options.accuracy_loss),
             differences: original.map(|original| Differences::new(record, original)),
             change: None,
             verdict: None,
@@ -45,10 +52,11 @@ fn table(cases: &[Repeated<'_>], options: &Options) -> Option<VariantTable> {
             is_on_front: false,
             is_recommended: false,
             record: record.clone(),
+            metrics: metrics.clone(),
             run_ids: case.run_ids(),
         }
     };
-    let mut rows: Vec<Row> = cases.iter().zip(&records).map(row).collect();
+    let mut rows: Vec<Row> = cases.iter().zip(&records).zip(&metrics).map(row).collect();
     let (floor, runs) = compare_times(cases, &mut rows, options);
     mark_front(&mut rows, measure);
     let chosen = choose(&rows, options.goal, measure, floor);
@@ -69,6 +77,7 @@ fn table(cases: &[Repeated<'_>], options: &Options) -> Option<VariantTable> {
         phase: first.phase,
         sequence_length: first.sequence_length,
         boundary: first.boundary,
+        timed_on: first.timed_on,
         batch_size: first.batch_size,
         goal: options.goal,
         accuracy_loss: options.accuracy_loss,

@@ -76,7 +76,7 @@ const QUIET: Noise = Noise { deviation: 0.0176, freedom: None, runs: 0, source: 
 fn with(records: Vec<Record>, change: impl Fn(&mut Options)) -> VariantTable {
     let mut options = Options { noise: QUIET, ..Options::new("m") };
     change(&mut options);
-    let mut variants = compare(&records, &options).unwrap();
+    let mut variants = compare(&records, &[], &options).unwrap();
     assert_eq!(variants.tables.len(), 1);
     variants.tables.remove(0)
 }
@@ -294,7 +294,7 @@ fn each_batch_size_has_a_table_of_its_own() {
         vec![scaled("original", 2.0), scaled("int8", int8)]
     };
     let records = [both(8, 4.0, 1.0), both(2, 1.5, 3.0)].concat();
-    let tables = compare(&records, &Options { noise: QUIET, ..Options::new("m") }).unwrap().tables;
+    let tables = compare(&records, &[], &Options { noise: QUIET, ..Options::new("m") }).unwrap().tables;
     let found: Vec<_> =
         tables.iter().map(|it| (it.batch_size, it.recommendation.case_id.as_deref().unwrap())).collect();
     assert_eq!(found, [(2, "m/ort-cpu-f32/2"), (8, "m-int8/ort-cpu-f32/8")]);
@@ -305,7 +305,7 @@ fn machines_and_sequence_lengths_are_compared_apart() {
     let mut records = example();
     records.extend(example().into_iter().map(|record| Record { host_id: "other".into(), ..record }));
     records.extend(example().into_iter().map(|record| Record { sequence_length: Some(128), ..record }));
-    let variants = compare(&records, &Options::new("m")).unwrap();
+    let variants = compare(&records, &[], &Options::new("m")).unwrap();
     let works: Vec<_> =
         variants.tables.iter().map(|it| (it.host_id.as_str(), it.phase, it.sequence_length, it.rows.len())).collect();
     let expected =
@@ -357,7 +357,7 @@ fn the_answers_are_the_newest_over_labelled_samples() {
 }
 
 fn shown(records: Vec<Record>, format: Format) -> String {
-    compare(&records, &Options { noise: QUIET, ..Options::new("m") }).unwrap().render(format)
+    compare(&records, &[], &Options { noise: QUIET, ..Options::new("m") }).unwrap().render(format)
 }
 
 #[test]
@@ -429,7 +429,7 @@ fn markdown_and_html_show_the_recommendation_first_and_text_as_text() {
     assert!(markdown.starts_with("### m · batch 1\n\n**Ship int8-static on ort: "), "{markdown}");
     assert!(markdown.contains("| ●◇ | **int8-static** | ort | cpu | f32 | 1 | 1.25 ms 0.62 × |"), "{markdown}");
     assert!(markdown.contains("no \\| &lt;/style"), "{markdown}");
-    let page = compare(&records, &Options::new("m")).unwrap().html();
+    let page = compare(&records, &[], &Options::new("m")).unwrap().html();
     let place = |part: &str| page.find(part).unwrap_or_else(|| panic!("no {part} in {page}"));
     assert!(place("class=\"recommendation\">Ship int8-static") < place("<table>"), "{page}");
     assert!(page.contains("no | &lt;/style&gt;") && !page.contains("<script") && !page.contains("</style"), "{page}");
@@ -447,7 +447,7 @@ fn a_script_finds_figures_and_the_recommendation() {
 
 #[test]
 fn records_without_the_model_or_with_its_original_only_are_refused() {
-    let error = |records: &[Record]| compare(records, &Options::new("m")).unwrap_err().to_string();
+    let error = |records: &[Record]| compare(records, &[], &Options::new("m")).unwrap_err().to_string();
     let others = [record("b", "ort", 1, None), record("a", "ort", 1, None)];
     assert_eq!(error(&others), "none of the chosen records is of the model \"m\"; there are a, b");
     assert!(error(&[record("m", "ort", 1, Some(1.0))]).contains("`inferbench run --model m --variant all`"));

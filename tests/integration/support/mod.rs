@@ -383,6 +383,7 @@ fn build_bench(name: &str) -> PathBuf {
         (cfg!(feature = "tract"), "tract"),
         (cfg!(feature = "openvino"), "openvino"),
         (cfg!(feature = "duckdb"), "duckdb"),
+        (cfg!(feature = "text"), "text"),
     ];
     let features: Vec<&str> = features.into_iter().filter(|(has, _)| *has).map(|(_, name)| name).collect();
     let mut cargo = Command::new(env!("CARGO"));

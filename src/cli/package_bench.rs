@@ -1,0 +1,167 @@
+//! The front end of a bench executable of another crate: its engines, models and closures beside those of this package.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::{Result, ensure};
+use clap::{Parser, Subcommand};
+
+use super::run::run_and_show;
+use super::{arm, exit_code};
+use crate::backend::{Backend, CLOSURE, Closures, registry};
+use crate::definition::{Suite, SuiteModel};
+use crate::harness::{self, Request};
+use crate::paths::Paths;
+use crate::run_data::{CriterionArguments, Mode, Record};
+use crate::selection::parse_with_variables;
+
+/// The benchmarks of a crate that has inferbench as a dependency.
+///
+/// ```no_run
+/// // benches/inference.rs, with `harness = false` in Cargo.toml
+/// fn main() -> std::process::ExitCode {
+///     inferbench::Harness::new().model("models/net.onnx").batch_sizes([1, 8]).main()
+/// }
+/// ```
+///
+/// `cargo bench` then measures each model on every backend of the build and on the engines of the crate, compares their
+/// outputs, and shows a table. Criterion's flags and its FILTER work, and so do the variables `INFERBENCH_…` with the names of
+/// the flags of `inferbench run`. Results lie in `target-reports/` of the package, where `inferbench report` and `inferbench
+/// compare` find them.
+///
+/// The executable starts itself once more for each backend and device. Make the harness the first thing that `main` does: what
+/// comes before it is done in each of these processes.
+#[derive(Default)]
+pub struct Harness {
+    engines: Vec<(String, Box<dyn Backend>)>,
+    closures: BTreeMap<String, Box<dyn Fn() + Send + Sync>>,
+    models: Vec<SuiteModel>,
+    batch_sizes: Vec<usize>,
+    backends: Option<Vec<String>>,
+}
+
+impl Harness {
+    /// Benchmarks of no model yet, at batch size 1, on the CPU.
+    pub fn new() -> Self {
+        Harness::default()
+    }
+
+    /// Adds an engine under the name that it gets in the ids of cases.
+    #[must_use]
+    pub fn backend(mut self, name: &str, engine: impl Backend + 'static) -> Self {
+        self.engines.push((name.into(), Box::new(engine)));
+        self
+    }
+
+    /// Takes these backends, in this order, instead of the engines and then all backends of the build.
+    #[must_use]
+    pub fn backends<'a>(mut self, names: impl IntoIterator<Item = &'a str>) -> Self {
+        self.backends = Some(names.into_iter().map(str::to_owned).collect());
+        self
+    }
+
+    /// Adds a model: a file `.onnx` or `.pt` in the package, the name of a packaged model, or a [`SuiteModel`], which says
+    /// more.
+    #[must_use]
+    pub fn model(mut self, model: impl Into<SuiteModel>) -> Self {
+        self.models.push(model.into());
+        self
+    }
+
+    /// Sets the batch sizes of models that do not have their own.
+    #[must_use]
+    pub fn batch_sizes(mut self, sizes: impl IntoIterator<Item = usize>) -> Self {
+        self.batch_sizes = sizes.into_iter().collect();
+        self
+    }
+
+    /// Adds code around a model, such as a tokeniser, as a case of its own. One call handles so many `elements`, which are what
+    /// the throughput counts. What the closure returns is dropped within the measured time.
+    #[must_use]
+    pub fn bench<T>(mut self, name: &str, elements: usize, call: impl Fn() -> T + Send + Sync + 'static) -> Self {
+        let input = format!("elements:u8[{elements},1]");
+        let backends = Some(vec![CLOSURE.to_owned()]);
+        self.models.push(SuiteModel { backends, ..SuiteModel::of_code(name, [input.as_str()], []) });
+        self.closures.insert(name.into(), Box::new(move || drop(std::hint::black_box(call()))));
+        self
+    }
+
+    /// `main` of the bench executable: measures what the command line asks for, prints the results, and says how it went.
+    pub fn main(self) -> ExitCode {
+        exit_code(self.run_with_code().map(|(code, _)| code))
+    }
+
+    /// Does the same as [`main`](Harness::main), and returns the records instead of an exit code: one per case that was
+    /// planned, with its status. There are none if nothing was measured, as with `--list`.
+    ///
+    /// In the processes that the executable starts of itself this does not return.
+    ///
+    /// # Errors
+    /// A model, a flag or a variable is wrong, or files cannot be written.
+    pub fn run(self) -> Result<Vec<Record>> {
+        Ok(self.run_with_code()?.1)
+    }
+
+    fn run_with_code(self) -> Result<(u8, Vec<Record>)> {
+        let paths = Paths::find();
+        let suite = self.register(&paths)?;
+        if let Some(code) = harness::run_as_worker() {
+            std::process::exit(i32::from(code));
+        }
+        let words: Vec<String> = std::env::args().skip(1).collect();
+        if words.first().is_some_and(|word| word == "arm") {
+            let Part::Arm(arguments) = parse_with_variables::<ArmProcess>(std::env::args_os()).part;
+            return Ok((arm::run(&arguments, Some(&suite))?, Vec::new()));
+        }
+        let request = Request { own_suite: Some(suite), ..harness::bench_request(words) };
+        let arguments = CriterionArguments::parse_from(&request.criterion_arguments);
+        if arguments.mode() != Mode::Measure || arguments.discard_baseline {
+            return Ok((harness::run(&paths, &request)?.exit_code, Vec::new()));
+        }
+        run_and_show(&paths, &request, None)
+    }
+
+    /// Registers the engines and returns the suite.
+    fn register(self, paths: &Paths) -> Result<Suite> {
+        let Harness { mut engines, closures, mut models, batch_sizes, backends } = self;
+        ensure!(!models.is_empty(), "the harness has no model: add some with `.model(…)`");
+        let own = engines.iter().map(|(name, _)| name.clone());
+        let backends =
+            backends.unwrap_or_else(|| own.chain(registry::features().into_iter().map(str::to_owned)).collect());
+        let closures: &'static Closures = Box::leak(Box::new(Closures(closures)));
+        engines.push((CLOSURE.into(), Box::new(closures)));
+        registry::register(engines)?;
+        for path in models.iter_mut().flat_map(|model| [&mut model.path, &mut model.reference, &mut model.weights]) {
+            *path = path.take().map(|path| paths.root().join(path));
+        }
+        let mut suite = Suite { models, ..Suite::new(&own_name(), backends) };
+        if !batch_sizes.is_empty() {
+            suite.batch_sizes = batch_sizes;
+        }
+        suite.check()?;
+        Ok(suite)
+    }
+}
+
+/// The command line of a process of a paired benchmark.
+#[derive(Parser)]
+struct ArmProcess {
+    #[command(subcommand)]
+    part: Part,
+}
+
+#[derive(Subcommand)]
+enum Part {
+    Arm(arm::Arguments),
+}
+
+/// The name of the bench, without the hash that Cargo appends to its executable.
+fn own_name() -> String {
+    let path = std::env::args().next().map(PathBuf::from).unwrap_or_default();
+    let stem = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+    match stem.rsplit_once('-') {
+        Some((name, hash)) if hash.len() == 16 && hash.bytes().all(|byte| byte.is_ascii_hexdigit()) => name.to_owned(),
+        _ => stem,
+    }
+}

@@ -1,0 +1,143 @@
+//! A figure of a case's answers with its interval.
+
+use crate::run_data::{Better, CHANGE, FRACTION};
+use crate::statistics::{bootstrap_interval, paired_difference_interval, proportion_interval};
+
+const CONFIDENCE: f64 = 0.95;
+
+/// A figure of a case's answers, with its 95 % interval.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Figure {
+    pub name: String,
+    pub value: f64,
+    pub interval: Option<(f64, f64)>,
+    pub unit: &'static str,
+    /// Which values are the better ones, if anybody knows.
+    pub better: Option<Better>,
+    pub samples: usize,
+    /// Whether it depends on the original's answers.
+    pub is_compared: bool,
+}
+
+/// What a figure comes to if each sample is taken this many times.
+pub type OfSamples<'a> = &'a dyn Fn(&[u32]) -> Option<f64>;
+
+impl Figure {
+    /// The part of the samples that are right, with its exact interval (Clopper and Pearson 1934). Returns `None` if there
+    /// are no samples.
+    pub fn of_proportion(name: &str, right: &[bool]) -> Option<Self> {
+        let count = right.iter().filter(|is_right| **is_right).count();
+        let interval = proportion_interval(count as u64, right.len() as u64, CONFIDENCE)?;
+        let value = count as f64 / right.len() as f64;
+        Some(Figure { interval: Some(interval), ..Self::plain(name, value, Better::Higher, right.len()) })
+    }
+
+    /// How much larger the part of the right samples is than the original's, of the same samples (Bonett and Price 2012).
+    pub fn of_difference(name: &str, right: &[bool], was_right: &[bool]) -> Option<Self> {
+        let count = |now: bool, before: bool| {
+            let pairs = right.iter().zip(was_right);
+            pairs.filter(|(one, other)| (**one, **other) == (now, before)).count() as u64
+        };
+        let (gained, lost, samples) = (count(true, false), count(false, true), right.len() as u64);
+        let interval = paired_difference_interval(gained, lost, samples, CONFIDENCE)?;
+        let value = (gained as f64 - lost as f64) / samples as f64;
+        Some(Self::plain(name, value, Better::Higher, right.len()).with(Some(interval)).into_change())
+    }
+
+    /// A figure of all samples, with the interval of a bootstrap over them.
+    ///
+    /// If all samples are perfect, or none is right in anything, drawing them again shows no spread: the interval of such a
+    /// fraction is that of a proportion of samples.
+    pub fn resampled(name: &str, better: Better, samples: usize, figure: OfSamples<'_>) -> Option<Self> {
+        let value = figure(&vec![1; samples]).filter(|value| value.is_finite())?;
+        let drawn = bootstrap_interval(samples, CONFIDENCE, figure);
+        let is_certain = drawn.is_some_and(|(lower, upper)| lower == upper) && (value == 0.0 || value == 1.0);
+        let interval = match is_certain {
+            true => proportion_interval((value * samples as f64) as u64, samples as u64, CONFIDENCE),
+            false => drawn,
+        };
+        Some(Self::plain(name, value, better, samples).with(interval))
+    }
+
+    /// How much larger a figure is than the original's, with the interval of a bootstrap over the samples of both.
+    pub fn resampled_change(
+        name: &str,
+        better: Better,
+        samples: usize,
+        own: OfSamples<'_>,
+        original: OfSamples<'_>,
+    ) -> Option<Self> {
+        let change = |drawn: &[u32]| Some(own(drawn)? - original(drawn)?);
+        let value = change(&vec![1; samples]).filter(|value| value.is_finite())?;
+        let drawn = bootstrap_interval(samples, CONFIDENCE, change);
+        let interval = match drawn {
+            // No sample is another one: that is as if none of them had been gained or lost.
+            Some((lower, upper)) if lower == upper => paired_difference_interval(0, 0, samples as u64, CONFIDENCE),
+            drawn => drawn,
+        };
+        Some(Self::plain(name, value, better, samples).with(interval).into_change())
+    }
+
+    /// The same with another unit.
+    pub fn in_unit(self, unit: &'static str) -> Self {
+        Figure { unit, ..self }
+    }
+
+    /// The same, as one of which nobody knows which values are better.
+    pub fn undirected(self) -> Self {
+        Figure { better: None, ..self }
+    }
+
+    /// The same, as one that depends on the original's answers.
+    pub fn compared(self) -> Self {
+        Figure { is_compared: true, ..self }
+    }
+
+    fn into_change(self) -> Self {
+        Figure { name: self.name + CHANGE, is_compared: true, ..self }
+    }
+
+    fn with(self, interval: Option<(f64, f64)>) -> Self {
+        Figure { interval, ..self }
+    }
+
+    fn plain(name: &str, value: f64, better: Better, samples: usize) -> Self {
+        Figure {
+            name: name.to_owned(),
+            value,
+            interval: None,
+            unit: FRACTION,
+            better: Some(better),
+            samples,
+            is_compared: false,
+        }
+    }
+}
+
+/// The sum of the first numbers over that of the second ones, of the samples as often as they were drawn. Returns `None` if
+/// the latter is 0.
+pub fn ratio(parts: &[(f64, f64)], drawn: &[u32]) -> Option<f64> {
+    let sum = |of: fn(&(f64, f64)) -> f64| parts.iter().zip(drawn).map(|(it, &count)| of(it) * f64::from(count)).sum();
+    let (part, all): (f64, f64) = (sum(|it| it.0), sum(|it| it.1));
+    (all > 0.0).then(|| part / all)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn samples_that_are_all_perfect_are_not_known_for_certain() {
+        let of = |parts: &[(f64, f64)]| {
+            Figure::resampled("m", Better::Higher, parts.len(), &|drawn| ratio(parts, drawn)).unwrap()
+        };
+        let perfect = of(&[(3.0, 3.0); 20]);
+        assert_eq!((perfect.value, perfect.interval), (1.0, proportion_interval(20, 20, 0.95)));
+        let mixed = of(&[(3.0, 3.0), (0.0, 3.0), (3.0, 3.0), (1.0, 3.0), (3.0, 3.0), (2.0, 3.0)]);
+        let (lower, upper) = mixed.interval.unwrap();
+        assert!(lower < mixed.value && mixed.value < upper && (mixed.value - 12.0 / 18.0).abs() < 1e-12, "{mixed:?}");
+        let same = Figure::resampled_change("m", Better::Higher, 6, &|_| Some(0.5), &|_| Some(0.5)).unwrap();
+        assert_eq!((same.name.as_str(), same.value), ("m_change", 0.0));
+        assert!(same.interval.is_some_and(|(lower, upper)| lower < -0.1 && upper > 0.1), "{same:?}");
+    }
+}

@@ -1,0 +1,166 @@
+//! Judges a case's answers by what its model is for: boxes, embeddings, speech, text. Each figure is of the answers alone, by their
+//! labels, or of the answers beside those of the original.
+
+mod boxes;
+mod embeddings;
+mod figure;
+mod tokens;
+
+pub use figure::Figure;
+
+use crate::run_data::{Evaluation, Judged};
+
+/// The figures of answers; `original` are those of the model's original to the same samples, if there are such.
+pub fn figures(own: &Evaluation, original: Option<&Evaluation>) -> Vec<Figure> {
+    let judged = original.and_then(|original| original.judged.as_ref());
+    match (&own.judged, judged) {
+        (Some(Judged::Boxes { found, right }), original) => {
+            let original = match original {
+                Some(Judged::Boxes { found, .. }) => Some(found.as_slice()),
+                _ => None,
+            };
+            boxes::figures(found, right.as_deref(), original)
+        }
+        (Some(Judged::Embeddings { .. }), _) => embeddings::figures(own, original),
+        (Some(Judged::Transcripts { said, right }), original) => {
+            let original = match original {
+                Some(Judged::Transcripts { said, .. }) => Some(said.as_slice()),
+                _ => None,
+            };
+            tokens::of_speech(said, right.as_deref(), original)
+        }
+        (Some(Judged::Texts { read, is_recorded }), original) => {
+            let original = match original {
+                Some(Judged::Texts { read, .. }) => Some(read.as_slice()),
+                _ => None,
+            };
+            tokens::of_text(read, *is_recorded, original)
+        }
+        (None, _) => Vec::new(),
+    }
+}
+
+/// The figures are those that other programs computed: `scripts/export/judges.py`.
+#[cfg(test)]
+mod tests {
+    use serde_json::Value;
+
+    use super::*;
+    use crate::run_data::{FoundBox, ReadText, Transcript};
+
+    fn known(judge: &str) -> Value {
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/judges.json");
+        let mut all: Value = serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap();
+        all[judge].take()
+    }
+
+    fn rows<T>(value: &Value, of: impl Fn(&Value) -> T) -> Vec<Vec<T>> {
+        value.as_array().unwrap().iter().map(|row| row.as_array().unwrap().iter().map(&of).collect()).collect()
+    }
+
+    #[track_caller]
+    fn check(figures: &[Figure], name: &str, expected: &Value) {
+        let figure = figures.iter().find(|figure| figure.name == name).unwrap_or_else(|| panic!("{name}: {figures:?}"));
+        let expected = expected.as_f64().unwrap();
+        assert!((figure.value - expected).abs() < 1e-6, "{name} is {} instead of {expected}", figure.value);
+        let (lower, upper) = figure.interval.unwrap();
+        assert!(lower < expected && expected < upper && lower > expected - 0.5 * expected.abs().max(1.0), "{figure:?}");
+    }
+
+    #[test]
+    fn boxes_have_the_precision_of_pycocotools() {
+        let known = known("boxes");
+        let found_box = |it: &Value| FoundBox {
+            corners: std::array::from_fn(|side| it["corners"][side].as_f64().unwrap() as f32),
+            class: it["class"].as_i64().unwrap(),
+            score: it["score"].as_f64().unwrap_or(1.0) as f32,
+        };
+        let [found, right] = ["found", "right"].map(|key| rows(&known[key], found_box));
+        let labelled = |found: &Vec<Vec<FoundBox>>| Evaluation {
+            samples: found.len(),
+            judged: Some(Judged::Boxes { found: found.clone(), right: Some(right.clone()) }),
+            ..Evaluation::default()
+        };
+        let of_labels = figures(&labelled(&found), None);
+        check(&of_labels, "map", &known["map"]);
+        check(&of_labels, "map50", &known["map50"]);
+        // Beside an original that finds the right ones.
+        let beside = figures(&labelled(&found), Some(&labelled(&right)));
+        let change = beside.iter().find(|figure| figure.name == "map_change").unwrap();
+        assert!((change.value - (of_labels[0].value - 1.0)).abs() < 1e-12 && change.is_compared, "{change:?}");
+        // Without labels the original is found in itself.
+        let seeded = Evaluation { judged: Some(Judged::Boxes { found, right: None }), ..Evaluation::default() };
+        let same = figures(&seeded, Some(&seeded));
+        assert_eq!(same.iter().map(|figure| (figure.value, figure.is_compared)).collect::<Vec<_>>(), [(1.0, true); 2]);
+        assert_eq!(figures(&seeded, None), []);
+    }
+
+    #[test]
+    fn transcripts_have_the_error_rate_of_jiwer() {
+        let known = known("transcripts");
+        let all = |key: &str, has_words: bool| -> Vec<Transcript> {
+            let tokens = rows(&known[key], |token| token.as_i64().unwrap());
+            let words = |tokens: &Vec<i64>| has_words.then(|| tokens.iter().map(ToString::to_string).collect());
+            tokens.into_iter().map(|tokens| Transcript { words: words(&tokens), tokens }).collect()
+        };
+        let evaluation = |said: Vec<Transcript>, right| Evaluation {
+            judged: Some(Judged::Transcripts { said, right }),
+            ..Evaluation::default()
+        };
+        let heard = evaluation(all("said", true), Some(all("right", true)));
+        check(&figures(&heard, None), "word_error_rate", &known["error_rate"]);
+        let without_words = evaluation(all("said", false), None);
+        let original = evaluation(all("right", false), None);
+        let compared = figures(&without_words, Some(&original));
+        check(&compared, "token_error_rate", &known["error_rate"]);
+        assert!(compared.len() == 1 && compared[0].is_compared, "{compared:?}");
+        let change = figures(&heard, Some(&heard));
+        assert_eq!((change[1].name.as_str(), change[1].value), ("word_error_rate_change", 0.0));
+    }
+
+    #[test]
+    fn embeddings_are_found_as_numpy_finds_them() {
+        let known = known("embeddings");
+        let evaluation = |key: &str, labels: Option<Vec<i64>>| Evaluation {
+            labels,
+            outputs: rows(&known[key], |value| value.as_f64().unwrap() as f32),
+            judged: Some(Judged::Embeddings { first: "x".into(), others: Vec::new() }),
+            ..Evaluation::default()
+        };
+        let labels = || Some(known["labels"].as_array().unwrap().iter().map(|it| it.as_i64().unwrap()).collect());
+        let labelled = figures(&evaluation("variant", labels()), Some(&evaluation("original", labels())));
+        check(&labelled, "retrieval_at_1", &known["of_group"]);
+        assert!(labelled.iter().any(|figure| figure.name == "retrieval_at_1_change"), "{labelled:?}");
+        let seeded = figures(&evaluation("variant", None), Some(&evaluation("original", None)));
+        check(&seeded, "retrieval_at_1", &known["of_sample"]);
+        check(&seeded, "cosine", &known["cosine"]);
+        assert!(seeded.iter().all(|figure| figure.is_compared));
+        // With several outputs the names say which.
+        let mut two = evaluation("variant", None);
+        let others = vec![("y".to_owned(), two.outputs.clone())];
+        two.judged = Some(Judged::Embeddings { first: "x".into(), others });
+        let names: Vec<String> = figures(&two, Some(&two)).into_iter().map(|figure| figure.name).collect();
+        assert_eq!(names, ["retrieval_at_1_x", "cosine_x", "retrieval_at_1_y", "cosine_y"]);
+    }
+
+    #[test]
+    fn texts_have_the_perplexity_of_numpy() {
+        let known = known("texts");
+        let evaluation = |key: &str| {
+            let text = |it: &Value| ReadText {
+                likeliest: it["likeliest"].as_array().unwrap().iter().map(|token| token.as_i64().unwrap()).collect(),
+                loss: it["loss"].as_f64().unwrap(),
+            };
+            let read = known[key].as_array().unwrap().iter().map(text).collect();
+            Evaluation { judged: Some(Judged::Texts { read, is_recorded: false }), ..Evaluation::default() }
+        };
+        let found = figures(&evaluation("variant"), Some(&evaluation("original")));
+        for name in ["perplexity", "perplexity_change", "token_agreement"] {
+            check(&found, name, &known[name]);
+        }
+        // Its tokens are seeded: only the agreement has a better and a worse.
+        let directed: Vec<&str> =
+            found.iter().filter(|figure| figure.better.is_some()).map(|figure| figure.name.as_str()).collect();
+        assert_eq!(directed, ["token_agreement"]);
+    }
+}

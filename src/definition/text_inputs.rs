@@ -1,0 +1,103 @@
+//! What the inputs of a model are that takes tokens, and where the tokenizer of its texts is expected.
+
+use std::path::{Path, PathBuf};
+
+use super::model::{Model, Origin};
+use super::tensor_spec::{Dimension, ElementType, SEQUENCE, TensorSpec};
+
+/// What an input `[batch, tokens]` of a model of texts holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TextInput {
+    /// The ids of the tokens.
+    Tokens,
+    /// 1 for each token of a text, and 0 behind its end.
+    Mask,
+    /// Which of two texts a token belongs to.
+    Types,
+    /// 0, 1, 2, ….
+    Positions,
+}
+
+impl TextInput {
+    /// What an input is by its name, as of the exporters of Hugging Face: `input_ids`, `attention_mask`, `token_type_ids`,
+    /// `position_ids`.
+    fn of(input: &TensorSpec) -> Option<Self> {
+        let name = input.name.to_lowercase();
+        let has = |words: &[&str]| words.iter().any(|word| name.contains(word));
+        let is_list = matches!(input.dtype, ElementType::I64 | ElementType::I32) && input.shape.len() == 2;
+        match is_list {
+            true if has(&["mask"]) => Some(TextInput::Mask),
+            true if has(&["type", "segment"]) => Some(TextInput::Types),
+            true if has(&["position"]) => Some(TextInput::Positions),
+            true if has(&["ids", "token"]) => Some(TextInput::Tokens),
+            _ => None,
+        }
+    }
+}
+
+/// The file of a tokenizer of the library `tokenizers`.
+const TOKENIZER: &str = "tokenizer.json";
+
+impl Model {
+    /// What each input holds, if the model reads one text per sample and makes no tokens.
+    pub fn text_inputs(&self) -> Option<Vec<TextInput>> {
+        let inputs = self.inputs.iter().map(TextInput::of).collect::<Option<Vec<_>>>()?;
+        let tokens = inputs.iter().filter(|input| **input == TextInput::Tokens).count();
+        (self.generation.is_none() && tokens == 1).then_some(inputs)
+    }
+
+    /// The input of the tokens' ids of a model of texts.
+    pub fn token_input(&self) -> Option<&TensorSpec> {
+        let place = self.text_inputs()?.iter().position(|input| *input == TextInput::Tokens)?;
+        self.inputs.get(place)
+    }
+
+    /// The same model of texts with the length of the texts for its sequence, if it leaves that open by another name.
+    #[must_use]
+    pub fn with_texts_as_sequence(self) -> Self {
+        if self.text_inputs().is_none() {
+            return self;
+        }
+        let mut inputs = self.inputs.clone();
+        for TensorSpec { shape, .. } in &mut inputs {
+            if shape[1].fixed().is_none() {
+                shape[1] = Dimension::Symbol(SEQUENCE.into());
+            }
+        }
+        self.with_inputs(inputs)
+    }
+
+    /// Where the model's tokenizer is looked for, in this order: beside its files, and above a folder `onnx`, as model hubs
+    /// have it.
+    pub fn tokenizer_files(&self) -> Vec<PathBuf> {
+        let beside = |file: &Option<PathBuf>| file.as_deref().and_then(Path::parent).map(Path::to_owned);
+        let mut folders: Vec<PathBuf> = match &self.origin {
+            Origin::Packaged { folder, weights, .. } => {
+                [Some(folder.clone()), beside(weights)].into_iter().flatten().collect()
+            }
+            Origin::Files { onnx, torchscript, .. } => [onnx, torchscript].into_iter().filter_map(beside).collect(),
+        };
+        let above = folders.iter().filter(|folder| folder.ends_with("onnx")).filter_map(|folder| folder.parent());
+        folders.extend(above.map(Path::to_owned).collect::<Vec<_>>());
+        folders.dedup();
+        folders.into_iter().map(|folder| folder.join(TOKENIZER)).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn inputs_are_known_by_their_names() {
+        let of = |text: &str| TextInput::of(&text.parse().unwrap());
+        assert_eq!(of("input_ids:i64[batch,sequence]"), Some(TextInput::Tokens));
+        assert_eq!(of("tokens:i32[1,128]"), Some(TextInput::Tokens));
+        assert_eq!(of("attention_mask:i64[batch,sequence]"), Some(TextInput::Mask));
+        assert_eq!(of("token_type_ids:i64[batch,sequence]"), Some(TextInput::Types));
+        assert_eq!(of("position_ids:i64[batch,sequence]"), Some(TextInput::Positions));
+        for other in ["pixel_values:f32[batch,3]", "attention_mask:f32[batch,sequence]", "input_ids:i64[batch]"] {
+            assert_eq!(of(other), None, "{other}");
+        }
+    }
+}

@@ -1,0 +1,150 @@
+//! The evaluation of a model that makes tokens: it reads a text after each prompt, or says what it hears in a sound.
+
+use crate::backend::{NextTokens, Session};
+use crate::definition::{CaseFailure, DataSource, Dimension, Judge, Model, TensorSpec};
+use crate::fixture::{HostTensor, Label, Sample, Samples, TensorData, seeded_text};
+use crate::harness::protocol::WorkItem;
+use crate::run_data::{Evaluation, Judged, ReadText};
+
+use super::answers::{Vocabulary, add_transcripts};
+
+/// Seeded samples that a generative model answers: each takes as many calls as there are tokens.
+const MOST_SEEDED: usize = 32;
+/// The most tokens of a text that are read, or of a sound that are made.
+const MOST_TOKENS: usize = 448;
+/// The most seeded tokens that are read.
+const MOST_SEEDED_TOKENS: usize = 32;
+
+/// How many of the samples are evaluated.
+pub fn count(model: &Model, samples: &Samples) -> usize {
+    let is_few = model.generation.is_some() && model.data_source == DataSource::Synthetic;
+    if is_few { samples.len().min(MOST_SEEDED) } else { samples.len() }
+}
+
+/// A batch of the model's inputs; if there are too few samples, it is filled up with what it begins with.
+///
+/// # Errors
+/// The samples are of different types.
+pub fn stacked(batch: &[Sample], batch_size: usize) -> anyhow::Result<Vec<HostTensor>> {
+    let filled: Vec<&Sample> = batch.iter().cycle().take(batch_size).collect();
+    let input = |index: usize| {
+        let rows: Vec<HostTensor> = filled.iter().map(|sample| sample.inputs[index].clone()).collect();
+        HostTensor::stacked(&rows)
+    };
+    (0..filled[0].inputs.len()).map(input).collect()
+}
+
+/// How a generative model is followed.
+pub struct Following {
+    judge: Judge,
+    batch_size: usize,
+    /// The tokens of each sample.
+    tokens: usize,
+    /// Seeded tokens are below this.
+    vocabulary: u64,
+    is_recorded: bool,
+}
+
+impl Following {
+    /// # Errors
+    /// The recorded prompts are not as long as those of the case, or the texts after them have no token.
+    pub fn new(
+        session: &dyn Session,
+        WorkItem { case, model, .. }: &WorkItem,
+        samples: &Samples,
+    ) -> Result<Self, CaseFailure> {
+        let mut labels = 0;
+        if let Samples::Recorded { inputs, labels: all, .. } = samples {
+            check_prompts(model, inputs, case.sequence_length)?;
+            let lengths = all.iter().map(|label| if let Label::Tokens(tokens) = label { tokens.len() } else { 0 });
+            labels = lengths.max().unwrap_or(0);
+        }
+        let steps = session.calls_in_a_row().max(1);
+        let tokens = match model.judged_by() {
+            Judge::Text if labels > 0 => labels.min(MOST_TOKENS),
+            Judge::Text => steps.min(MOST_SEEDED_TOKENS),
+            _ => steps.min(MOST_TOKENS),
+        };
+        let (judge, batch_size) = (model.judged_by(), case.batch_size);
+        Ok(Following { judge, batch_size, tokens, vocabulary: vocabulary_of(model), is_recorded: labels > 0 })
+    }
+
+    /// Follows the model through a batch, which may have fewer samples than the session takes.
+    ///
+    /// # Errors
+    /// The session fails.
+    pub fn add(
+        &self,
+        session: &mut dyn Session,
+        batch: &[Sample],
+        vocabulary: &Vocabulary,
+        evaluation: &mut Evaluation,
+    ) -> Result<(), CaseFailure> {
+        let inputs = stacked(batch, self.batch_size)?;
+        if self.judge == Judge::Speech {
+            let next = session.follow(&inputs, None, self.tokens)?;
+            let said = |row: usize| next.iter().map(|next| next.likeliest[row]).collect::<Vec<i64>>();
+            let rows = (0..batch.len()).map(|row| vocabulary.transcript(&said(row))).collect();
+            add_transcripts(&mut evaluation.judged, vocabulary, rows, batch);
+        } else {
+            let texts: Vec<Vec<i64>> =
+                batch.iter().enumerate().map(|(row, sample)| self.text(evaluation.samples + row, sample)).collect();
+            // What is shorter is filled up, and what is said about that is left out.
+            let filled = |text: &Vec<i64>| text.iter().copied().chain(std::iter::repeat(0)).take(self.tokens).collect();
+            let rows: Vec<Vec<i64>> = texts.iter().cycle().take(self.batch_size).map(filled).collect();
+            let text = HostTensor { shape: vec![rows.len(), self.tokens], data: TensorData::I64(rows.concat()) };
+            let next = session.follow(&inputs, Some(&text), self.tokens)?;
+            let read = texts.iter().enumerate().map(|(row, text)| read_text(&next[..text.len()], row));
+            let new = Judged::Texts { read: Vec::new(), is_recorded: self.is_recorded };
+            if let Judged::Texts { read: all, .. } = evaluation.judged.get_or_insert(new) {
+                for text in read {
+                    evaluation.not_finite += usize::from(!text.loss.is_finite());
+                    all.push(text);
+                }
+            }
+        }
+        evaluation.samples += batch.len();
+        Ok(())
+    }
+
+    fn text(&self, sample: usize, Sample { label, .. }: &Sample) -> Vec<i64> {
+        match label {
+            Some(Label::Tokens(tokens)) => tokens[..tokens.len().min(self.tokens)].to_vec(),
+            _ => seeded_text(sample, self.tokens, self.vocabulary),
+        }
+    }
+}
+
+/// How the text of a row is read.
+fn read_text(next: &[NextTokens], row: usize) -> ReadText {
+    ReadText {
+        likeliest: next.iter().map(|next| next.likeliest[row]).collect(),
+        loss: next.iter().map(|next| next.losses[row]).sum(),
+    }
+}
+
+/// The number of tokens that the model knows: as many as its logits are, or as its definition says of its input.
+fn vocabulary_of(model: &Model) -> u64 {
+    let outputs = model.parts.iter().flat_map(|part| &part.outputs);
+    let logits = outputs.filter(|output| output.name == "logits").filter_map(|output| output.shape.last()?.fixed());
+    let inputs = model.inputs.iter().filter_map(|input: &TensorSpec| input.below);
+    logits.map(|size| size as u64).chain(inputs).filter(|size| *size > 1).min().unwrap_or(2)
+}
+
+/// # Errors
+/// The recorded prompts are not as long as those of the case, for which the session was loaded.
+fn check_prompts(model: &Model, inputs: &[HostTensor], sequence: Option<usize>) -> Result<(), CaseFailure> {
+    for (spec, input) in model.inputs.iter().zip(inputs) {
+        for (dimension, &size) in spec.shape.iter().zip(&input.shape).skip(1) {
+            let is_sequence = *dimension == Dimension::Symbol(crate::definition::SEQUENCE.into());
+            if let Some(length) = sequence.filter(|length| is_sequence && *length != size) {
+                return Err(CaseFailure::unsupported(format!(
+                    "`input.{}` of the samples has rows of {size} tokens, and those of the case have {length}: `--seq-lens {size}` \
+                     measures the length of the samples",
+                    spec.name
+                )));
+            }
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,96 @@
+//! A call from the bytes of pictures or from texts to the classes that a model finds in them.
+
+use std::hint::black_box;
+use std::time::Instant;
+
+use super::timed_calls::CallParts;
+use crate::backend::Session;
+use crate::definition::CaseFailure;
+use crate::fixture::{HostTensor, TensorData, TimedSamples};
+use crate::run_data::LARGEST;
+
+/// What is done around a session's calls from host to host, by the thread that makes the call.
+pub struct Pipeline {
+    samples: TimedSamples,
+    /// The place of the output whose largest numbers are looked for.
+    scores: Option<usize>,
+}
+
+/// Parts of the names of outputs that hold a score per class or token.
+const SCORES: [&str; 2] = ["logits", "prob"];
+
+impl Pipeline {
+    /// `outputs` are those of a call, and `names` their names. What is looked for is the first one with a score per class: for
+    /// pictures one with a list of numbers per sample, and for texts one whose name contains `logits` or `prob`. If there is none,
+    /// such as for an embedding, nothing is looked for.
+    pub fn new(samples: TimedSamples, outputs: &[HostTensor], names: &[String]) -> Self {
+        let are_pictures = samples.are_pictures();
+        let is_named = |place: usize| {
+            let name = names.get(place).map(|name| name.to_lowercase()).unwrap_or_default();
+            SCORES.iter().any(|word| name.contains(word))
+        };
+        let is_list = |output: &HostTensor| output.shape.iter().skip(1).filter(|&&size| size > 1).count() == 1;
+        let has_scores = |(place, output): (usize, &HostTensor)| {
+            matches!(output.data, TensorData::F32(_)) && if are_pictures { is_list(output) } else { is_named(place) }
+        };
+        let scores = outputs.iter().enumerate().position(has_scores);
+        Pipeline { samples, scores }
+    }
+
+    /// The number of batches.
+    #[allow(clippy::len_without_is_empty, reason = "there is always one")]
+    pub fn len(&self) -> usize {
+        self.samples.len()
+    }
+
+    /// Makes the inputs of a batch, runs the session over them, and finds the largest scores of each row.
+    ///
+    /// # Errors
+    /// The session fails.
+    pub fn call(&self, session: &mut dyn Session, batch: usize) -> Result<CallParts, CaseFailure> {
+        let begin = Instant::now();
+        let inputs = self.samples.inputs(batch)?;
+        let preprocess = begin.elapsed();
+        let (outputs, stages) = session.call_from_host(batch, &inputs)?;
+        let computed = Instant::now();
+        if let Some(scores) = self.scores.and_then(|place| outputs.get(place)) {
+            black_box(largest_of_rows(scores));
+        }
+        drop((inputs, outputs));
+        Ok(CallParts { preprocess: Some(preprocess), stages, postprocess: Some(computed.elapsed()) })
+    }
+}
+
+/// The places of the largest numbers of each row of an f32 tensor, the largest first; rows lie along its last dimension of more
+/// than 1.
+fn largest_of_rows(scores: &HostTensor) -> Vec<Vec<usize>> {
+    let TensorData::F32(values) = &scores.data else { return Vec::new() };
+    let width = scores.shape.iter().skip(1).rev().find(|&&size| size > 1).copied().unwrap_or(1);
+    let largest = |row: &[f32]| {
+        let order = |one: &usize, other: &usize| row[*other].total_cmp(&row[*one]);
+        let mut places: Vec<usize> = (0..row.len()).collect();
+        if places.len() > LARGEST {
+            places.select_nth_unstable_by(LARGEST - 1, order);
+            places.truncate(LARGEST);
+        }
+        places.sort_unstable_by(order);
+        places
+    };
+    values.chunks(width).map(largest).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_largest_of_each_row_are_in_order() {
+        let row = [0.5, 3.0, -1.0, 9.0, 4.0, 2.0, 1.0];
+        let of = |shape: &[usize], values: &[f32]| {
+            largest_of_rows(&HostTensor { shape: shape.to_vec(), data: values.to_vec().into() })
+        };
+        assert_eq!(of(&[1, 7], &row), [[3, 4, 1, 5, 6]]);
+        assert_eq!(of(&[2, 7, 1, 1], &[row, row].concat()), [[3, 4, 1, 5, 6]; 2]);
+        assert_eq!(of(&[1, 2, 2], &[1.0, 2.0, 4.0, 3.0]), [[1, 0], [0, 1]]);
+    }
+}

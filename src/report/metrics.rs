@@ -1,0 +1,81 @@
+//! Metrics as readers see them: a column for each name, whatever it is.
+
+use super::numbers::{percent, three_digits};
+use crate::run_data::{FRACTION, Metric, Record};
+
+/// The metrics of a record.
+pub fn metrics_of<'a>(metrics: &'a [Metric], record: &Record) -> Vec<&'a Metric> {
+    metrics.iter().filter(|metric| metric.is_of(&record.run_id, &record.case_id)).collect()
+}
+
+/// The names of metrics, each once, in the order in which they come.
+pub fn names<'a>(metrics: impl IntoIterator<Item = &'a Metric>) -> Vec<&'a str> {
+    let mut names: Vec<&str> = Vec::new();
+    for metric in metrics {
+        if !names.contains(&metric.metric.as_str()) {
+            names.push(&metric.metric);
+        }
+    }
+    names
+}
+
+/// The head of a metric's column: `retrieval at 1`.
+pub fn title(name: &str) -> String {
+    name.replace('_', " ")
+}
+
+/// `96.9 % (89.2 … 99.6) of 64`, `12.3 (11.9 … 12.8) of 32`; a change has a sign: `−1.6 % (−4.7 … +1.5) of 64`.
+pub fn text(metric: &Metric) -> String {
+    let is_fraction = metric.unit == FRACTION;
+    let number = |value: f64| match (metric.changed().is_some(), is_fraction) {
+        (true, true) => signed(100.0 * value, 1),
+        (true, false) => signed(value, 3),
+        (false, true) => format!("{:.1}", 100.0 * value),
+        (false, false) if value.abs() <= 1.0 => format!("{value:.5}"),
+        (false, false) => three_digits(value),
+    };
+    let value = match is_fraction {
+        true if metric.changed().is_none() => percent(metric.value),
+        true => number(metric.value) + " %",
+        false => number(metric.value),
+    };
+    let interval = metric.lower.zip(metric.upper);
+    let interval = interval.map(|(lower, upper)| format!(" ({} … {})", number(lower), number(upper)));
+    format!("{value}{} of {}", interval.unwrap_or_default(), metric.samples)
+}
+
+/// `−0.6`, `0.0`, `+1.2`.
+fn signed(value: f64, decimals: usize) -> String {
+    let text = format!("{:.decimals$}", value.abs());
+    match value {
+        _ if text.chars().all(|c| "0.".contains(c)) => text,
+        below if below < 0.0 => format!("−{text}"),
+        _ => format!("+{text}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_metric_of_any_name_has_a_text() {
+        let metric = |name: &str, unit: &str, value, (lower, upper)| Metric {
+            metric: name.into(),
+            unit: unit.into(),
+            value,
+            lower: Some(lower),
+            upper: Some(upper),
+            samples: 64,
+            ..Metric::default()
+        };
+        let fraction = metric("retrieval_at_1", FRACTION, 62.0 / 64.0, (0.892, 0.996));
+        assert_eq!(text(&fraction), "96.9 % (89.2 … 99.6) of 64");
+        let change = metric("map_change", FRACTION, -0.016, (-0.047, 0.0001));
+        assert_eq!(text(&change), "−1.6 % (−4.7 … 0.0) of 64");
+        assert_eq!(text(&metric("cosine", "cosine", 0.99987, (0.9995, 1.0))), "0.99987 (0.99950 … 1.00000) of 64");
+        assert_eq!(text(&Metric { lower: None, ..metric("perplexity", "", 12.34, (0.0, 0.0)) }), "12.3 of 64");
+        assert_eq!(title("retrieval_at_1"), "retrieval at 1");
+        assert_eq!(names([&fraction, &change, &fraction]), ["retrieval_at_1", "map_change"]);
+    }
+}

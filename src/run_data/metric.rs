@@ -1,0 +1,65 @@
+//! A metric: a figure of a case that is no column of its record, one row of `metrics.csv`.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// One row: a figure of a case in a run.
+///
+/// Nothing that writes, keeps or shows such rows knows which metrics there are: a new one is made where its value is known,
+/// and nowhere else.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Metric {
+    pub run_id: String,
+    /// The id of the case, as in its record.
+    pub case_id: String,
+    /// The name: `retrieval_at_1`. With `_change` at the end it is what the metric of that name is more than the original's.
+    pub metric: String,
+    pub value: f64,
+    /// The 95 % interval of the value.
+    pub lower: Option<f64>,
+    pub upper: Option<f64>,
+    /// `fraction`, which is 1 for all; or another unit, or nothing.
+    pub unit: String,
+    /// The samples that the value is of.
+    pub samples: u64,
+    /// The id of the case whose answers these were compared with. Absent if labels say what is right.
+    pub compared_with: Option<String>,
+    /// Which values are the better ones, if that is known.
+    pub better: Option<Better>,
+}
+
+/// Which values of a metric are the better ones.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum Better {
+    Higher,
+    Lower,
+}
+
+/// The unit of a part of all.
+pub const FRACTION: &str = "fraction";
+
+/// The end of the name of a metric that is a difference from the original.
+pub const CHANGE: &str = "_change";
+
+impl Metric {
+    /// The name of the metric of which this is the change. Returns `None` if it is no change.
+    pub fn changed(&self) -> Option<&str> {
+        self.metric.strip_suffix(CHANGE)
+    }
+
+    /// How much is lost against the original, as far as the value and its interval say: the value, and the most that it may be.
+    /// Returns `None` if it is no change, or nobody knows which values are better.
+    pub fn loss(&self) -> Option<(f64, Option<f64>)> {
+        self.changed()?;
+        match self.better? {
+            Better::Higher => Some((-self.value, self.lower.map(|lower| -lower))),
+            Better::Lower => Some((self.value, self.upper)),
+        }
+    }
+
+    /// Whether it is of this run's case.
+    pub fn is_of(&self, run_id: &str, case_id: &str) -> bool {
+        self.run_id == run_id && self.case_id == case_id
+    }
+}

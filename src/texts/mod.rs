@@ -1,0 +1,241 @@
+//! The texts of a file, one per line, as the tokens that a model takes.
+//!
+//! The tokenizer is the model's own: `tokenizer.json`, as the library `tokenizers` writes it. `tokenizer_config.json` and
+//! `config.json` beside it say how many tokens the model takes at most; longer texts are cut as the tokenizer cuts them.
+
+mod tokenizer;
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, bail, ensure};
+use serde::Deserialize;
+
+use self::tokenizer::ModelTokenizer;
+pub use self::tokenizer::Tokens;
+use crate::definition::Model;
+
+/// The texts of a file for one model. A text is not tokenised before [`tokens`](Self::tokens) asks for it.
+#[derive(Clone)]
+pub struct Texts {
+    path: PathBuf,
+    /// Lines that are not blank.
+    lines: Vec<String>,
+    tokenizer: ModelTokenizer,
+    tokenizer_file: PathBuf,
+    /// The number of tokens that the model knows, if its definition says it.
+    vocabulary: Option<u64>,
+    longest: Option<usize>,
+}
+
+impl Texts {
+    /// Reads the file and the tokenizer of the model. No text has more than `at_most` tokens, or than the model takes.
+    ///
+    /// # Errors
+    /// The model takes no texts, it has no tokenizer, a file cannot be read, or there is no text; the message says what to do.
+    pub fn open(path: &Path, model: &Model, at_most: Option<usize>) -> Result<Self> {
+        let input = model.token_input().with_context(|| {
+            format!(
+                "{} takes no texts: its inputs are not the tokens' ids and perhaps a mask, types and positions, all of \
+                 [batch, tokens]",
+                model.name
+            )
+        })?;
+        let text = fs_err::read_to_string(path)?;
+        let text = text.trim_start_matches('\u{feff}').lines().map(str::trim).filter(|line| !line.is_empty());
+        let lines: Vec<String> = text.map(str::to_owned).collect();
+        ensure!(!lines.is_empty(), "{} has no text: it is to have one per line", path.display());
+        let files = model.tokenizer_files();
+        let Some(file) = files.iter().find(|file| file.is_file()) else {
+            let places = files.iter().map(|file| file.display().to_string()).collect::<Vec<_>>().join(" or ");
+            bail!(
+                "{} has no tokenizer: there is no {places}; put the model's tokenizer.json there, as `inferbench import` does",
+                model.name
+            );
+        };
+        let mut tokenizer = ModelTokenizer::read(file)?;
+        let limits = [tokenizer.longest(), longest_of_model(file), input.shape[1].fixed(), at_most];
+        let longest = limits.into_iter().flatten().min();
+        tokenizer.cut_at(longest).with_context(|| file.display().to_string())?;
+        Ok(Texts {
+            path: path.to_owned(),
+            lines,
+            tokenizer,
+            tokenizer_file: file.clone(),
+            vocabulary: input.below,
+            longest,
+        })
+    }
+
+    /// The number of texts.
+    #[allow(clippy::len_without_is_empty, reason = "there is always one")]
+    pub fn len(&self) -> usize {
+        self.lines.len()
+    }
+
+    /// The text at a place below [`len`](Self::len) as tokens, cut to what the model takes.
+    ///
+    /// # Errors
+    /// The tokenizer fails, or is that of another model; the message names the text.
+    pub fn tokens(&self, place: usize) -> Result<Tokens> {
+        let whose = || format!("text {} of {}", place + 1, self.path.display());
+        let tokens = self.tokenizer.encode(&self.lines[place]).with_context(whose)?;
+        let unknown = tokens.ids.iter().find(|&&id| self.vocabulary.is_some_and(|known| u64::from(id) >= known));
+        if let (Some(id), Some(known)) = (unknown, self.vocabulary) {
+            bail!(
+                "{}: a token has the id {id}, and the model knows {known} tokens: {} is that of another model",
+                whose(),
+                self.tokenizer_file.display()
+            );
+        }
+        Ok(tokens)
+    }
+
+    /// The id that fills up a text to the length of another.
+    pub fn padding(&self) -> u32 {
+        self.tokenizer.padding()
+    }
+
+    /// The lengths into which the texts are sorted, as the largest number of tokens of each: `asked`, or powers of two from 8, the
+    /// last one limited by what the model takes. A length that no text has is left out.
+    ///
+    /// # Errors
+    /// As [`tokens`](Self::tokens).
+    pub fn buckets(&self, asked: Option<&[usize]>) -> Result<Vec<usize>> {
+        let lengths = (0..self.len()).map(|place| Ok(self.tokens(place)?.ids.len())).collect::<Result<Vec<_>>>()?;
+        Ok(buckets(&lengths, asked, self.longest))
+    }
+}
+
+fn buckets(lengths: &[usize], asked: Option<&[usize]>, limit: Option<usize>) -> Vec<usize> {
+    const SHORTEST: usize = 8;
+    let bucket = |&length: &usize| match asked {
+        // What is longer than all of them is cut to the longest.
+        Some(asked) => asked.iter().copied().filter(|&most| most >= length).min().or(asked.iter().copied().max()),
+        None => {
+            let most = length.next_power_of_two().max(SHORTEST);
+            Some(limit.map_or(most, |limit| most.min(limit)))
+        }
+    };
+    lengths.iter().filter_map(bucket).collect::<std::collections::BTreeSet<_>>().into_iter().collect()
+}
+
+/// How many tokens the files beside a tokenizer say that the model takes.
+fn longest_of_model(tokenizer: &Path) -> Option<usize> {
+    /// A number that stands for no limit.
+    const NONE: f64 = 1e6;
+    #[derive(Deserialize)]
+    struct TokenizerConfig {
+        model_max_length: Option<f64>,
+    }
+    #[derive(Deserialize)]
+    struct Config {
+        model_type: Option<String>,
+        pad_token_id: Option<usize>,
+        max_position_embeddings: Option<usize>,
+    }
+    fn read<T: for<'file> Deserialize<'file>>(file: PathBuf) -> Option<T> {
+        serde_json::from_slice(&fs_err::read(file).ok()?).ok()
+    }
+    let of_tokenizer = read::<TokenizerConfig>(tokenizer.with_file_name("tokenizer_config.json"))
+        .and_then(|config| config.model_max_length)
+        .filter(|longest| (1.0..NONE).contains(longest));
+    let of_positions = || {
+        let Config { model_type, pad_token_id, max_position_embeddings } =
+            read(tokenizer.with_file_name("config.json"))?;
+        // Their positions begin after the number of the padding.
+        let skips = model_type.is_some_and(|kind| ["roberta", "camembert", "mpnet"].iter().any(|it| kind.contains(it)));
+        let skipped = if skips { pad_token_id.unwrap_or(1) + 1 } else { 0 };
+        max_position_embeddings.map(|positions| positions.saturating_sub(skipped))
+    };
+    of_tokenizer.map(|longest| longest as usize).or_else(of_positions).filter(|&longest| longest > 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    #[cfg(feature = "text")]
+    use crate::definition::{DataSource, Dtype, ORIGINAL, Origin, TensorSpec, Tolerance, whole};
+
+    /// The ids of `the`, `water`, `look`, `##ed`, `.` and `of`.
+    #[cfg(feature = "text")]
+    const TOKENS: [u32; 6] = [91, 107, 53, 125, 127, 68];
+
+    #[test]
+    fn lengths_are_powers_of_two_or_those_that_are_asked_for() {
+        assert_eq!(buckets(&[3, 5, 9, 40, 60], None, None), [8, 16, 64]);
+        assert_eq!(buckets(&[3, 60, 77], None, Some(77)), [8, 64, 77]);
+        assert_eq!(buckets(&[3, 60, 77], Some(&[64, 16, 32]), None), [16, 64]);
+    }
+
+    #[cfg(feature = "text")]
+    fn texts_of(model: &Model, text: &str, at_most: Option<usize>) -> Result<Texts> {
+        let folder = tempfile::tempdir().unwrap();
+        let (file, own) = (folder.path().join("texts.txt"), folder.path().join("net.onnx"));
+        std::fs::write(&file, text).unwrap();
+        let tokenizer = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/tokenizer.json");
+        std::fs::copy(tokenizer, folder.path().join("tokenizer.json")).unwrap();
+        let origin = Origin::Files { onnx: Some(own), torchscript: None, reference: None, quantization: None };
+        Texts::open(&file, &Model { origin, ..model.clone() }, at_most)
+    }
+
+    #[cfg(feature = "text")]
+    #[test]
+    fn texts_are_the_tokens_of_the_models_own_tokenizer() {
+        let zoo = Path::new(env!("CARGO_MANIFEST_DIR")).join("models/zoo/bert-small/model.toml");
+        let zoo: toml::Table = toml::from_str(&std::fs::read_to_string(zoo).unwrap()).unwrap();
+        let mut inputs: Vec<TensorSpec> = zoo["inputs"].clone().try_into().unwrap();
+        let (parts, phases) = whole(&inputs, Vec::new());
+        let mut model = Model {
+            name: "bert".into(),
+            variant: ORIGINAL.into(),
+            family: String::new(),
+            modality: String::new(),
+            parameters: None,
+            inputs: inputs.clone(),
+            parts,
+            phases,
+            generation: None,
+            sequence_lengths: Vec::new(),
+            tolerance: Tolerance::default(),
+            dtype: Dtype::F32,
+            judge: None,
+            data_source: DataSource::Synthetic,
+            origin: Origin::Files { onnx: None, torchscript: None, reference: None, quantization: None },
+        };
+        let text = "\u{feff}The water looked.\r\n\n  Unheard of \n";
+        let texts = texts_of(&model, text, None).unwrap();
+        // As `BertTokenizerFast` of transformers gives them; the file asks for 128 tokens each, which is for batches.
+        let tokens = (0..texts.len()).map(|place| texts.tokens(place).unwrap().ids).collect::<Vec<_>>();
+        assert_eq!(
+            tokens,
+            [vec![2, TOKENS[0], TOKENS[1], TOKENS[2], TOKENS[3], TOKENS[4], 3], vec![2, 1, TOKENS[5], 3]]
+        );
+        assert_eq!(texts.buckets(None).unwrap(), [8]);
+        // The token at the end stays when a text is cut.
+        let cut = texts_of(&model, text, Some(5)).unwrap();
+        assert_eq!(cut.tokens(0).unwrap().ids, [2, TOKENS[0], TOKENS[1], TOKENS[2], 3]);
+        assert_eq!((cut.buckets(None).unwrap(), cut.buckets(Some(&[4])).unwrap()), (vec![5], vec![4]));
+        let error = format!("{:#}", texts_of(&model, text, Some(2)).err().unwrap());
+        assert!(error.ends_with("have no room beside the 2 that stand around each"), "{error}");
+        inputs[0].below = Some(100);
+        model = model.with_inputs(inputs);
+        let error = texts_of(&model, text, None).unwrap().tokens(0).unwrap_err().to_string();
+        assert!(error.contains("text 1 of ") && error.contains("the model knows 100 tokens"), "{error}");
+    }
+
+    #[test]
+    fn the_limit_is_that_of_the_files_beside_the_tokenizer() {
+        let folder = tempfile::tempdir().unwrap();
+        let write = |name: &str, text: &str| std::fs::write(folder.path().join(name), text).unwrap();
+        let longest = || longest_of_model(&folder.path().join("tokenizer.json"));
+        assert_eq!(longest(), None);
+        write("config.json", r#"{"model_type": "bert", "max_position_embeddings": 512, "pad_token_id": 0}"#);
+        assert_eq!(longest(), Some(512));
+        write("config.json", r#"{"model_type": "xlm-roberta", "max_position_embeddings": 514, "pad_token_id": 1}"#);
+        assert_eq!(longest(), Some(512));
+        write("tokenizer_config.json", r#"{"model_max_length": 1000000000000000019884624838656}"#);
+        assert_eq!(longest(), Some(512));
+        write("tokenizer_config.json", r#"{"model_max_length": 128}"#);
+        assert_eq!(longest(), Some(128));
+    }
+}

@@ -1,0 +1,101 @@
+//! A tokenizer of the library `tokenizers`, or the message that this build has none.
+
+use std::path::Path;
+
+use anyhow::Result;
+#[cfg(feature = "text")]
+use anyhow::{anyhow, ensure};
+#[cfg(feature = "text")]
+use tokenizers::{PostProcessor, TruncationParams};
+
+/// A text as a model takes it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Tokens {
+    pub ids: Vec<u32>,
+    /// Which of two texts each token belongs to.
+    pub types: Vec<u32>,
+}
+
+#[cfg(feature = "text")]
+#[derive(Clone)]
+pub(super) struct ModelTokenizer {
+    tokenizer: tokenizers::Tokenizer,
+    /// The id that fills up a text.
+    padding: u32,
+}
+
+#[cfg(not(feature = "text"))]
+#[derive(Clone)]
+pub(super) enum ModelTokenizer {}
+
+#[cfg(feature = "text")]
+impl ModelTokenizer {
+    /// # Errors
+    /// The file cannot be read, or is no tokenizer.
+    pub fn read(file: &Path) -> Result<Self> {
+        let bytes = fs_err::read(file)?;
+        let tokenizer = tokenizers::Tokenizer::from_bytes(bytes);
+        let mut tokenizer = tokenizer.map_err(|why| anyhow!("{} is no tokenizer: {why}", file.display()))?;
+        let by_name = ["[PAD]", "<pad>"].iter().find_map(|name| tokenizer.token_to_id(name));
+        let padding = tokenizer.get_padding().map(|padding| padding.pad_id).or(by_name).unwrap_or(0);
+        // Some files fill up every text to the same length.
+        tokenizer.with_padding(None);
+        Ok(ModelTokenizer { tokenizer, padding })
+    }
+
+    /// How many tokens it cuts texts to by itself.
+    pub fn longest(&self) -> Option<usize> {
+        self.tokenizer.get_truncation().map(|cut| cut.max_length)
+    }
+
+    /// Cuts texts to so many tokens from now on.
+    ///
+    /// # Errors
+    /// There would be no room for a text beside the tokens that stand around each.
+    pub fn cut_at(&mut self, longest: Option<usize>) -> Result<()> {
+        let around = self.tokenizer.get_post_processor().map_or(0, |processor| processor.added_tokens(false));
+        ensure!(
+            longest.is_none_or(|longest| longest > around),
+            "texts of at most {} tokens have no room beside the {around} that stand around each",
+            longest.unwrap_or_default()
+        );
+        let own = self.tokenizer.get_truncation().cloned().unwrap_or_default();
+        let cut = longest.map(|max_length| TruncationParams { max_length, stride: 0, ..own });
+        self.tokenizer.with_truncation(cut).map_err(|why| anyhow!("{why}"))?;
+        Ok(())
+    }
+
+    /// # Errors
+    /// A part of the text is no token, and the tokenizer has none for what is unknown.
+    pub fn encode(&self, text: &str) -> Result<Tokens> {
+        let encoding = self.tokenizer.encode_fast(text, true).map_err(|why| anyhow!("{why}"))?;
+        Ok(Tokens { ids: encoding.get_ids().to_vec(), types: encoding.get_type_ids().to_vec() })
+    }
+
+    pub fn padding(&self) -> u32 {
+        self.padding
+    }
+}
+
+#[cfg(not(feature = "text"))]
+impl ModelTokenizer {
+    pub fn read(_: &Path) -> Result<Self> {
+        anyhow::bail!("this build reads no texts: build it with `--features text`")
+    }
+
+    pub fn longest(&self) -> Option<usize> {
+        match *self {}
+    }
+
+    pub fn cut_at(&mut self, _: Option<usize>) -> Result<()> {
+        match *self {}
+    }
+
+    pub fn encode(&self, _: &str) -> Result<Tokens> {
+        match *self {}
+    }
+
+    pub fn padding(&self) -> u32 {
+        match *self {}
+    }
+}
