@@ -57,8 +57,7 @@ thread_local! {
     static IS_CAUGHT: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Runs code of a library that may panic. A panic is the error, and is not reported on standard error, unless `RUST_BACKTRACE` asks
-/// for that.
+/// Runs code of a library that may panic. A panic is the error, and is reported on standard error only if runtimes shall log.
 ///
 /// # Errors
 /// The code panicked, with this.
@@ -67,7 +66,7 @@ pub fn caught<T>(action: impl FnOnce() -> T) -> Result<T, Box<dyn Any + Send>> {
     ONCE.call_once(|| {
         let report = take_hook();
         set_hook(Box::new(move |panic| {
-            if !IS_CAUGHT.get() || std::env::var_os("RUST_BACKTRACE").is_some() {
+            if !IS_CAUGHT.get() || std::env::var_os(super::DEBUG).is_some() {
                 report(panic);
             }
         }));

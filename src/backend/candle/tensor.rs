@@ -90,6 +90,7 @@ impl Runtime for Place {
             DType::F32 | DType::F16 | DType::BF16 => TensorData::F32(flat.to_dtype(DType::F32)?.to_vec1()?),
             DType::F64 => TensorData::F64(flat.to_vec1()?),
             DType::I64 => TensorData::I64(flat.to_vec1()?),
+            DType::I32 => TensorData::I32(flat.to_vec1()?),
             DType::U8 => TensorData::U8(flat.to_vec1()?),
             other => return Err(CaseFailure::unsupported(format!("an output has the element type {other:?}"))),
         };
