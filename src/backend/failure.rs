@@ -11,15 +11,13 @@ use std::sync::Once;
 use crate::definition::{CaseFailure, Status};
 
 /// A library that lacks an operator or a dtype says one of these words in its error.
-const UNSUPPORTED: [&str; 12] = [
+const UNSUPPORTED: [&str; 10] = [
     "not implemented",
     "not_implemented",
     "unsupported",
     "not supported",
     "could not find an implementation",
     "does not support",
-    "only supports",
-    "is supported",
     "no conversion rule found",
     // What tract says of an operator that it has not, or not in this form.
     "unimplemented(",

@@ -149,7 +149,8 @@ fn about(node: &NodeProto, error: &Error) -> Error {
     // Behind it is the whole node with all its attributes.
     let what = text.split(" for op NodeProto").next().unwrap_or_default();
     // What candle-onnx says in words of its own is that it expects another form; all else is about shapes and types.
-    let is_form = matches!(inner, Error::Msg(_)) && !what.contains("support");
+    let is_form =
+        matches!(inner, Error::Msg(_)) && !["unsupported", "not supported"].iter().any(|words| what.contains(words));
     let form = if is_form { "not supported by candle-onnx in this form: " } else { "" };
     Error::Msg(format!("{}: {form}{what}", node.op_type))
 }
@@ -265,8 +266,13 @@ mod tests {
     #[test]
     fn an_operator_that_cannot_be_computed_is_named() {
         let shape = TensorProto { int64_data: vec![2], ..tensor("shape", element::INT64, &[1]) };
-        let failure = constants(vec![NodeProto::new("Shrink", &["shape"], "y")], vec![shape]).unwrap_err();
-        assert_eq!(failure.message, "Shrink: unsupported op_type Shrink");
-        assert_eq!(failure.status, crate::definition::Status::Unsupported);
+        let refused = |operator: &str| {
+            let failure = constants(vec![NodeProto::new(operator, &["shape"], "y")], vec![shape.clone()]).unwrap_err();
+            assert_eq!(failure.status, crate::definition::Status::Unsupported);
+            failure.message
+        };
+        assert_eq!(refused("Shrink"), "Shrink: unsupported op_type Shrink");
+        let form = refused("MaxPool");
+        assert!(form.starts_with("MaxPool: not supported by candle-onnx in this form: "), "{form}");
     }
 }
