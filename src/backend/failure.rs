@@ -36,7 +36,7 @@ pub(super) fn classify(error: impl Display) -> CaseFailure {
         line.is_empty() || line.starts_with("Exception from ") || line.starts_with("Check '") && line.ends_with(':')
     };
     let lines = text.lines().map(str::trim).take_while(|line| !is_trace(line)).filter(|line| !is_place(line));
-    let told = lines.collect::<Vec<_>>().join("\n");
+    let told = lines.collect::<Vec<_>>().join(" ");
     let message = if told.is_empty() { text } else { told };
     let lower = message.to_lowercase();
     let has = |phrases: &[&str]| phrases.iter().any(|phrase| lower.contains(phrase));
@@ -55,8 +55,7 @@ thread_local! {
     static IS_CAUGHT: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Runs code of a library that may panic. A panic is the error, and is not reported on standard error, unless `RUST_BACKTRACE` asks
-/// for that.
+/// Runs code of a library that may panic. A panic is the error, and is reported on standard error only if runtimes shall log.
 ///
 /// # Errors
 /// The code panicked, with this.
@@ -65,7 +64,7 @@ pub fn caught<T>(action: impl FnOnce() -> T) -> Result<T, Box<dyn Any + Send>> {
     ONCE.call_once(|| {
         let report = take_hook();
         set_hook(Box::new(move |panic| {
-            if !IS_CAUGHT.get() || std::env::var_os("RUST_BACKTRACE").is_some() {
+            if !IS_CAUGHT.get() || std::env::var_os(super::DEBUG).is_some() {
                 report(panic);
             }
         }));

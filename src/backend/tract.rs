@@ -7,6 +7,7 @@ use std::collections::HashMap;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use regex::Regex;
 use tract_linalg::multithread::{Executor, set_default_executor};
 use tract_onnx::prelude::*;
 use tract_onnx::tract_hir::internal::{TDim, ToDim};
@@ -14,7 +15,7 @@ use tract_onnx::tract_hir::internal::{TDim, ToDim};
 use crate::backend::artifact::{Format, check_artifact, parts_of};
 use crate::backend::graphs::{PAST, Runtime, growing_dimension, largest_of_rows, open_session, places};
 use crate::backend::interface::{Backend, DeviceReport, LoadRequest, Placement, Session};
-use crate::definition::{CaseFailure, Dtype, Model, Part, TensorSpec};
+use crate::definition::{CaseFailure, Dtype, Model, Part, Status, TensorSpec};
 use crate::fixture::{HostTensor, TensorData, with_values};
 use crate::onnx::MASKS;
 
@@ -80,7 +81,9 @@ type Shape = TVec<Option<usize>>;
 
 impl TractGraph {
     fn load(part: &Part, path: &Path) -> Result<Self, CaseFailure> {
-        let mut model = tract_onnx::onnx().model_for_path(path)?;
+        // What the file says of values inside is for sizes that it names, and the case says others.
+        let reader = tract_onnx::onnx().with_ignore_value_info(true);
+        let mut model = reader.model_for_path(path).map_err(refused)?;
         let own = model.input_outlets()?.iter().map(|outlet| model.node(outlet.node).name.clone());
         let defined: Vec<&str> = part.inputs.iter().map(|input| input.name.as_str()).collect();
         let places = places(own, &defined, path.display())?;
@@ -122,12 +125,38 @@ impl TractGraph {
                 let shape: TVec<TDim> = shapes[place].iter().map(dimension).collect();
                 model.set_input_fact(index, InferenceFact::dt_shape(inputs[place].datum_type(), shape))?;
             }
-            let runnable = model.into_optimized().and_then(|model| model.into_runnable())?;
+            let runnable = model.into_optimized().and_then(|model| model.into_runnable()).map_err(refused)?;
             self.compiled.insert(shapes.clone(), runnable.spawn()?);
             self.compilation += start.elapsed();
         }
         self.compiled.get_mut(&shapes).ok_or_else(|| CaseFailure::failed("a graph that was just compiled is gone"))
     }
+}
+
+/// What tract says of a graph that it does not read or compile, with the operator that it is about.
+fn refused(error: TractError) -> CaseFailure {
+    let text = format!("{error:#}");
+    let find = |pattern: &str| Regex::new(pattern).ok()?.captures(&text);
+    // A pass of the optimiser that does not fit the graph; behind it is the whole model.
+    if let Some(found) = find(r#"^running pass (\w+).*? of #\d+ "([^"]*)" (\w+)"#) {
+        let (pass, node, operator) = (&found[1], &found[2], &found[3]);
+        return CaseFailure::unsupported(format!("tract's pass {pass} fails at {operator} (node {node:?})"));
+    }
+    let found = find(
+        r#"^(?:Translating|Failed analyse for) node #\d+ "([^"]*)" (?:Inference)?(\w+)(?:\((\w+)\))?[^:]*: (?s)(.*)$"#,
+    );
+    let Some(found) = found.or_else(|| find(r"^Building node (\S*) \((\w+)\)(): (?s)(.*)$")) else {
+        return CaseFailure::from(error);
+    };
+    let (node, what) = (&found[1], &found[4]);
+    if &found[2] == "Unimplemented" {
+        return CaseFailure::unsupported(format!("tract has no {} (node {node:?})", &found[3]));
+    }
+    let failure =
+        CaseFailure::unsupported(format!("tract does not compute {} of this form (node {node:?}): {what}", &found[2]));
+    // Sizes that do not fit each other are no limit of the library.
+    let is_about_sizes = what.contains("Impossible to unify Val(");
+    CaseFailure { status: if is_about_sizes { Status::Failed } else { failure.status }, ..failure }
 }
 
 impl Runtime for TractRuntime {
@@ -172,5 +201,43 @@ impl Runtime for TractRuntime {
         let logits = logits.cast_to::<f32>()?;
         let view = logits.try_as_plain_ram()?;
         self.upload(&largest_of_rows(view.as_slice::<f32>()?, logits.shape()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_tract_refuses_is_said_with_its_operator() {
+        let said = |text: &'static str| {
+            let CaseFailure { status, message } = refused(TractError::msg(text));
+            (status, message)
+        };
+        for (text, message) in [
+            (
+                "Translating node #1 \"Y\" Unimplemented(TreeEnsemble) ToTypedTranslator: Operator can not be made a TypedOp.",
+                "tract has no TreeEnsemble (node \"Y\")",
+            ),
+            (
+                "Failed analyse for node #11 \"r\" Unimplemented(Loop): Wrong number of outputs.",
+                "tract has no Loop (node \"r\")",
+            ),
+            (
+                "Translating node #2 \"\" Reduce13 ToTypedTranslator: expected axes as a constant",
+                "tract does not compute Reduce13 of this form (node \"\"): expected axes as a constant",
+            ),
+            (
+                "Building node Squeeze_41 (Squeeze): Node Squeeze_41 (Squeeze): expected attribute 'axes'",
+                "tract does not compute Squeeze of this form (node \"Squeeze_41\"): Node Squeeze_41 (Squeeze): expected attribute 'axes'",
+            ),
+        ] {
+            assert_eq!(said(text), (Status::Unsupported, message.to_owned()));
+        }
+        let pass = "running pass FoldUniformMask(43): Trying to substitute a 2,1,F32 by 1,1,F32 as output #0 of #42 \"/Where\" Iff.\nModelPatch { context";
+        let message = "tract's pass FoldUniformMask fails at Iff (node \"/Where\")";
+        assert_eq!(said(pass), (Status::Unsupported, message.to_owned()));
+        let sizes = "Failed analyse for node #3 \"sum\" Add: Infering facts: Impossible to unify Val(3) with Val(4).";
+        assert_eq!(said(sizes).0, Status::Failed);
     }
 }

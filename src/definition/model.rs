@@ -245,14 +245,18 @@ impl Model {
         open
     }
 
-    /// The only batch size that the model takes: the first dimension of its first input, or 1 if that is a single number or a
-    /// list. Returns `None` if its inputs leave the batch open.
+    /// The only batch size that the model takes: the first dimension of its first input of floating-point numbers, or else of its first
+    /// one, or 1 if all are single numbers or lists. Returns `None` if its inputs leave the batch open.
     pub fn fixed_batch(&self) -> Option<usize> {
         let batch = Dimension::Symbol(BATCH.into());
         if self.inputs.iter().any(|input| input.shape.contains(&batch)) {
             return None;
         }
-        let first = self.inputs.iter().find(|input| input.shape.len() > 1);
+        // Whole numbers may be pairs of a graph's nodes, which are no batch of two.
+        let is_floating =
+            |input: &&TensorSpec| matches!(input.dtype, ElementType::F32 | ElementType::F16 | ElementType::F64);
+        let mut tables = self.inputs.iter().filter(|input| input.shape.len() > 1);
+        let first = tables.clone().find(is_floating).or_else(|| tables.next());
         Some(first.and_then(|input| input.shape[0].fixed()).unwrap_or(1))
     }
 

@@ -188,7 +188,7 @@ impl FromStr for TensorSpec {
         read().with_context(|| {
             format!(
                 "{text:?} is not an input; write NAME:TYPE[SIZES], as in `x:f32[batch,3,224,224]`, followed by `<30522` for integers \
-                 below that number, or by `=1` for that number in every element (f32, f64, i32, i64, u8, bool)"
+                 below that number, or by `=1` for that number in every element (f32, f16, f64, i32, i64, u8, bool)"
             )
         })
     }

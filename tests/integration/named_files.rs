@@ -2,9 +2,9 @@
 
 use std::fs;
 
-use inferbench::definition::Status;
+use inferbench::definition::{Dtype, Status};
 
-use crate::support::{Finished, Run, Workplace};
+use crate::support::{Finished, Run, Workplace, data_folder, has_onnxruntime, real_backends};
 
 fn workplace(backends: &[&str]) -> Workplace {
     Workplace::new(&["digits"], backends, &[1])
@@ -76,6 +76,118 @@ fn files_and_folders_are_models_of_their_own_and_other_words_filter() {
     run(&workplace, &["empty"]).with_code(2).saying(&["empty has no model"]);
     run(&workplace, &["nowhere.onnx"]).with_code(2).saying(&["there is no file nowhere.onnx"]);
     run(&workplace, &["nets", "one", "other"]).with_code(2).saying(&["only one filter of cases is allowed"]);
+}
+
+#[test]
+fn a_model_that_is_asked_for_by_name_runs_beside_a_file_and_chooses_among_files() {
+    let workplace = workplace(&["candle"]);
+    fs::create_dir_all(workplace.path("nets")).unwrap();
+    for file in ["nets/one.onnx", "nets/two.onnx"] {
+        workplace.add_model("two_inputs.onnx", file);
+    }
+    let names = |arguments: &[&str]| {
+        run(&workplace, arguments).with_code(0);
+        workplace.records().into_iter().map(|record| record.model).collect::<Vec<_>>()
+    };
+    assert_eq!(names(&["nets/one.onnx", "--model", "digits"]), ["one", "digits"]);
+    assert_eq!(names(&["nets", "--model", "two"]), ["two"]);
+    assert_eq!(names(&["nets/one.onnx", "--model", "nets/two.onnx"]), ["one", "two"]);
+}
+
+#[test]
+fn an_input_of_f16_is_given_in_f16() {
+    if !has_onnxruntime() {
+        return;
+    }
+    let workplace = workplace(&["ort", "candle"]);
+    workplace.add_model("half_inputs.onnx", "net.onnx");
+    for arguments in [&["net.onnx"][..], &["net.onnx", "--input", "x:f16[2,3]"]] {
+        run(&workplace, arguments).with_code(0);
+        let [ort, candle] = &workplace.records()[..] else { panic!("{:?}", workplace.measured()) };
+        for record in [ort, candle] {
+            assert_eq!((record.status, record.verified), (Status::Ok, Some(true)), "{record:?}");
+            assert_eq!(record.case().dtype, Dtype::F16);
+        }
+        let shape = if arguments.len() == 1 { "1x3" } else { "2x3" };
+        assert_eq!(ort.input_shape.as_deref(), Some(shape));
+        // Few processors compute in f16: the record says what was computed in.
+        let message = ort.message.clone().unwrap_or_default();
+        let is_emulated = ort.effective_dtype == Some(Dtype::F32);
+        assert_eq!(is_emulated, message.contains("computed in f32 between casts from and to the f16 of the file"));
+    }
+}
+
+#[test]
+fn a_form_of_an_operator_is_right_or_unsupported_with_its_name() {
+    let backends: Vec<&str> =
+        real_backends().into_iter().filter(|(_, is_built)| *is_built).map(|(name, _)| name).collect();
+    let workplace = workplace(&backends);
+    workplace.add_model("rare_forms.onnx", "net.onnx");
+    run(&workplace, &["net.onnx"]);
+    for record in workplace.records() {
+        let message = record.message.clone().unwrap_or_default();
+        match (record.backend.as_str(), record.status) {
+            ("ort" | "candle", status) => assert_eq!(status, Status::Ok, "{message}"),
+            (_, Status::Ok) => assert_ne!(record.verified, Some(false)),
+            ("tch", status) => assert_eq!(status, Status::Unsupported),
+            (backend, status) => {
+                assert_eq!(status, Status::Unsupported, "{backend}: {message}");
+                assert!(message.contains("CumSum") && message.lines().count() == 1, "{backend}: {message}");
+            }
+        }
+    }
+}
+
+#[test]
+fn an_answer_to_a_batch_of_one_may_have_no_dimension() {
+    let backends: Vec<&str> =
+        real_backends().into_iter().filter(|(_, is_built)| *is_built).map(|(name, _)| name).collect();
+    let workplace = workplace(&backends);
+    workplace.add_model("squeezes_batch.onnx", "net.onnx");
+    run(&workplace, &["net.onnx", "--verify-only", "--batch-sizes", "1,4"]).with_code(0);
+    let outcomes = workplace.unkept_outcomes();
+    for (id, outcome) in &outcomes.finished {
+        let (status, message) = (outcome.row.status, &outcome.row.message);
+        assert!([Status::Ok, Status::Unsupported].contains(&status), "{id}: {message:?}");
+        assert!(status == Status::Ok || !id.contains("ort") && !id.contains("openvino"), "{id}: {message:?}");
+    }
+}
+
+#[test]
+fn files_that_cannot_be_read_end_in_a_line_each() {
+    let workplace = workplace(&["candle"]);
+    let whole = fs::read(data_folder().join("models/two_inputs.onnx")).unwrap();
+    workplace.write("cut.onnx", &whole[..whole.len() / 2]);
+    workplace.write("empty.onnx", "");
+    workplace
+        .write("noise.onnx", (0..9999_u32).map(|n| (n.wrapping_mul(2_654_435_761) >> 13) as u8).collect::<Vec<u8>>());
+    // Messages within messages, deeper than any reader follows.
+    let nested = (0..5000).fold(Vec::new(), |inside: Vec<u8>, _| {
+        let mut field = vec![0x3a];
+        let mut length = inside.len();
+        while length > 127 {
+            field.push(length as u8 | 0x80);
+            length >>= 7;
+        }
+        field.push(length as u8);
+        [field, inside].concat()
+    });
+    workplace.write("nested.onnx", nested);
+    let sparse = fs::File::create(workplace.path("zeros.onnx")).unwrap();
+    sparse.set_len(3 << 30).unwrap();
+    for name in ["cut", "empty", "noise", "nested", "zeros"] {
+        let file = format!("{name}.onnx");
+        let refused = run(&workplace, &[&file]).with_code(2);
+        let refused = refused.saying(&[&file]);
+        assert_eq!(refused.stderr.lines().count(), 1, "{}", refused.stderr);
+    }
+    let both = run(&workplace, &["cut.onnx", "empty.onnx"]).with_code(2);
+    assert_eq!(both.stderr.lines().count(), 2, "{}", both.stderr);
+    // Beside a file that can be read, the other is a case that failed.
+    workplace.add_model("two_inputs.onnx", "net.onnx");
+    run(&workplace, &["cut.onnx", "net.onnx"]).with_code(0);
+    let statuses: Vec<Status> = workplace.records().iter().map(|record| record.status).collect();
+    assert_eq!(statuses, [Status::Failed, Status::Ok]);
 }
 
 #[test]

@@ -186,6 +186,16 @@ fn an_encoder_and_its_decoder_are_one_model_in_any_of_their_files() {
             }
         }
     }
+    // Some families list one first token per language.
+    for (file, text) in [
+        ("config.json", "{'decoder_start_token_id': 3}"),
+        ("generation_config.json", "{'decoder_start_token_id': [5, 3]}"),
+    ] {
+        fs::write(folder.path().join("pair").join(file), text.replace('\'', "\"")).unwrap();
+        let model = model_of(&folder.path().join("pair")).unwrap();
+        let first = if file == "config.json" { 3 } else { 5 };
+        assert_eq!(model.inputs[2].to_string(), format!("decoder_input_ids:i64[batch,1]={first}"));
+    }
     let named = model_of(&folder.path().join("all/decoder_model_merged.onnx")).unwrap();
     assert_eq!((named.name.as_str(), named.parts.len()), ("all", 2), "the file that is named is taken");
 }
@@ -207,6 +217,20 @@ fn prefill_and_decode_of_a_file_are_measured() {
     beyond.with_code(3);
     let message = workplace.record(&format!("own-seq60-prefill/{backend}-cpu-f32/2")).message.unwrap();
     assert_eq!(message, "a prompt of 60 positions, and the model has 60: say fewer `seq_lens`");
+}
+
+#[test]
+fn a_folder_that_optimum_wrote_is_one_model_among_the_exported_ones() {
+    let workplace = Workplace::new(&["digits"], &["candle"], &[1]);
+    copy_to(&workplace.path("models/exported/translator"), &PAIR);
+    copy_to(&workplace.path("models/exported/notes/empty"), &[]);
+    let listed = workplace.inferbench(&["models", "--format", "json"]).finish().with_code(0);
+    let models: serde_json::Value = serde_json::from_str(&listed.stdout).unwrap();
+    let names: Vec<&str> = models.as_array().unwrap().iter().map(|model| model["model"].as_str().unwrap()).collect();
+    assert_eq!(names, ["digits", "translator"]);
+    workplace.inferbench(&["run", "--noplot", "--model", "translator", "--seq-lens", "6"]).finish().with_code(0);
+    let ids: Vec<String> = workplace.records().iter().map(|record| record.case().to_string()).collect();
+    assert_eq!(ids, ["prefill", "decode"].map(|phase| format!("translator-seq6-{phase}/candle-cpu-f32/1")));
 }
 
 #[test]
@@ -261,10 +285,8 @@ fn a_file_whose_parts_do_not_fit_ends_in_one_line() {
     ] {
         fs::create_dir_all(workplace.path("own")).unwrap();
         workplace.write("own/model.onnx", bytes);
-        workplace.inferbench(&["run", "--noplot", "own"]).finish().with_code(3);
-        let record = workplace.records().remove(0);
-        let message = record.message.unwrap();
-        assert!(message.contains(why) && !message.contains('\n'), "{message}");
-        assert_eq!(record.status, Status::Failed);
+        let refused = workplace.inferbench(&["run", "--noplot", "own"]).finish().with_code(2).saying(&[why]);
+        let lines = refused.stderr.lines().filter(|line| line.contains("model.onnx"));
+        assert_eq!(lines.count(), 1, "{}", refused.stderr);
     }
 }

@@ -57,9 +57,10 @@ pub fn of(node: &NodeProto, constants: &HashMap<String, Tensor>) -> Option<Opera
             Operator::new("Clip", move |input| input.clamp(low, high))
         }
         "Squeeze" if !is_given(1) => {
-            let axes = numbers(1, "axes")??;
+            let axes = numbers(1, "axes")?;
             Operator::new("Squeeze", move |input| {
-                let axes = normalized(input, &axes)?;
+                let single = || (0..input.rank()).filter(|&axis| input.dims()[axis] == 1).collect();
+                let axes = axes.as_deref().map_or_else(|| Ok(single()), |axes| normalized(input, axes))?;
                 axes.iter().rev().try_fold(input.clone(), |squeezed, &axis| squeezed.squeeze(axis))
             })
         }
@@ -214,6 +215,7 @@ mod tests {
         assert!(flat(&computed(&clip, &[], &x)).iter().all(|value| (0.0..=0.3).contains(value)));
         let squeeze = with("Squeeze", &["x"], vec![ints_attribute("axes", &[-1, 1])]);
         assert_eq!(computed(&squeeze, &[], &x).dims(), [2, 4]);
+        assert_eq!(computed(&with("Squeeze", &["x"], Vec::new()), &[], &ramp(&[1, 3, 1])).dims(), [3]);
         let slice = [("starts", [1]), ("ends", [i64::MAX]), ("axes", [2])];
         let slice = with("Slice", &["x"], slice.map(|(name, values)| ints_attribute(name, &values)).to_vec());
         let wanted = x.narrow(2, 1, 3).unwrap();

@@ -29,6 +29,9 @@ pub fn read(path: &Path) -> Result<(GraphProto, HashMap<String, Tensor>), CaseFa
     // Older exporters list initializers among the inputs too.
     own.inputs.retain(|input| !constants.contains_key(&input.name));
     own.nodes.iter_mut().for_each(make_constant_a_tensor);
+    // No padding is what there is without the attribute.
+    let is_no_padding = |own: &proto::AttributeProto| own.name == "auto_pad" && own.s.as_deref() == Some(b"VALID");
+    own.nodes.iter_mut().for_each(|node| node.attributes.retain(|own| !is_no_padding(own)));
     // Some of candle-onnx's operators read the numbers of a tensor from its bytes only.
     for tensor in own.nodes.iter_mut().flat_map(|node| &mut node.attributes).filter_map(|own| own.t.as_mut()) {
         if let Some(bytes) = tensor.inside() {
@@ -138,10 +141,18 @@ impl Segment {
 }
 
 fn about(node: &NodeProto, error: &Error) -> Error {
-    let text = error.to_string();
+    let mut inner = error;
+    while let Error::WithBacktrace { inner: next, .. } = inner {
+        inner = next;
+    }
+    let text = inner.to_string();
     // Behind it is the whole node with all its attributes.
     let what = text.split(" for op NodeProto").next().unwrap_or_default();
-    Error::Msg(format!("{}: {what}", node.op_type))
+    // What candle-onnx says in words of its own is that it expects another form; all else is about shapes and types.
+    let is_form =
+        matches!(inner, Error::Msg(_)) && !["unsupported", "not supported"].iter().any(|words| what.contains(words));
+    let form = if is_form { "not supported by candle-onnx in this form: " } else { "" };
+    Error::Msg(format!("{}: {form}{what}", node.op_type))
 }
 
 fn evaluate(model: &ModelProto, inputs: HashMap<String, Tensor>) -> candle_core::Result<HashMap<String, Tensor>> {
@@ -255,8 +266,13 @@ mod tests {
     #[test]
     fn an_operator_that_cannot_be_computed_is_named() {
         let shape = TensorProto { int64_data: vec![2], ..tensor("shape", element::INT64, &[1]) };
-        let failure = constants(vec![NodeProto::new("Shrink", &["shape"], "y")], vec![shape]).unwrap_err();
-        assert_eq!(failure.message, "Shrink: unsupported op_type Shrink");
-        assert_eq!(failure.status, crate::definition::Status::Unsupported);
+        let refused = |operator: &str| {
+            let failure = constants(vec![NodeProto::new(operator, &["shape"], "y")], vec![shape.clone()]).unwrap_err();
+            assert_eq!(failure.status, crate::definition::Status::Unsupported);
+            failure.message
+        };
+        assert_eq!(refused("Shrink"), "Shrink: unsupported op_type Shrink");
+        let form = refused("MaxPool");
+        assert!(form.starts_with("MaxPool: not supported by candle-onnx in this form: "), "{form}");
     }
 }

@@ -47,6 +47,12 @@ impl Plan {
         let mut groups: Vec<(Vec<&NodeProto>, Option<Operator>)> = Vec::new();
         for node in &graph.node {
             let operator = Operator::of(node, constants).or_else(|| forms::of(node, constants));
+            if operator.is_none() && node.op_type == "ReduceMean" && node.input.len() > 1 {
+                // candle-onnx does not look at them.
+                return Err(CaseFailure::unsupported(
+                    "ReduceMean: candle-onnx does not support axes that are computed",
+                ));
+            }
             match (operator, groups.last_mut()) {
                 (None, Some((segment, None))) if segment.len() < NODES_PER_SEGMENT => segment.push(node),
                 (operator, _) => groups.push((vec![node], operator)),
@@ -285,6 +291,9 @@ pub(super) mod tests {
         assert!(error.message.contains("\"z\""), "{error}");
         let plan = Plan::new(&graph(&nodes(), &["x"], &["y"]), &constants()).unwrap();
         assert!(plan.run(&[]).is_err());
+        let mean = [node("ReduceMean", &["x", "axes"], &["y"])];
+        let error = Plan::new(&graph(&mean, &["x", "axes"], &["y"]), &constants()).err().unwrap();
+        assert_eq!(error.status, crate::definition::Status::Unsupported);
     }
 
     #[test]

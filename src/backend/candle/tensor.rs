@@ -74,7 +74,11 @@ impl Runtime for Place {
             TensorData::I64(values) => Tensor::from_slice(values, shape, &self.device)?,
             TensorData::U8(values) => Tensor::from_slice(values, shape, &self.device)?,
             TensorData::I32(values) => Tensor::from_slice(values, shape, &self.device)?,
-            TensorData::Bool(_) => return Err(CaseFailure::unsupported("candle has no bool tensors")),
+            // candle says what is true in whole numbers.
+            TensorData::Bool(values) => {
+                let values: Vec<u8> = values.iter().map(|&value| value.into()).collect();
+                Tensor::from_slice(&values, shape, &self.device)?
+            }
         };
         Ok(if uploaded.dtype() == DType::F32 { uploaded.to_dtype(self.dtype)? } else { uploaded })
     }
@@ -86,6 +90,7 @@ impl Runtime for Place {
             DType::F32 | DType::F16 | DType::BF16 => TensorData::F32(flat.to_dtype(DType::F32)?.to_vec1()?),
             DType::F64 => TensorData::F64(flat.to_vec1()?),
             DType::I64 => TensorData::I64(flat.to_vec1()?),
+            DType::I32 => TensorData::I32(flat.to_vec1()?),
             DType::U8 => TensorData::U8(flat.to_vec1()?),
             other => return Err(CaseFailure::unsupported(format!("an output has the element type {other:?}"))),
         };

@@ -58,7 +58,12 @@ pub(super) fn to_host(tensor: &Tensor) -> Result<HostTensor, CaseFailure> {
 }
 
 pub(super) fn shape(tensor: &Tensor) -> Result<Vec<usize>, CaseFailure> {
-    let shape = tensor.get_shape()?;
+    let shape = match tensor.get_shape() {
+        Ok(shape) => shape,
+        // The C interface has no shape without dimensions.
+        Err(_) if tensor.get_size()? == 1 => return Ok(Vec::new()),
+        Err(error) => return Err(error.into()),
+    };
     Ok(shape.get_dimensions().iter().map(|&size| size.max(0) as usize).collect())
 }
 

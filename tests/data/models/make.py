@@ -74,6 +74,14 @@ save(
         numpy_helper.from_array(numpy.array([-1]), "last_of_list"),
     ],
 )
+# The answer to a batch of one is a number without dimensions.
+save(
+    "squeezes_batch",
+    [helper.make_node("MatMul", ["x", "w"], ["z"]), helper.make_node("Squeeze", ["z"], ["y"])],
+    [("x", FLOAT, ["N", 3])],
+    [("y", FLOAT, [])],
+    [weights("w", (3, 1))],
+)
 save(
     "ignores_input",
     [
