@@ -1,7 +1,7 @@
 //! The registry of backends: what is known of each, and which are in this build. The engines of a crate that uses this one are
 //! registered when its bench executable starts.
 //!
-//! A new backend is its own file or folder here, one entry of [`ENTRIES`], one module in `backend/mod.rs`, one Cargo
+//! A new backend is its own file or folder here, one entry of `ENTRIES`, one module in `backend/mod.rs`, one Cargo
 //! feature of the same name, and its row in the README.
 
 use std::collections::BTreeSet;

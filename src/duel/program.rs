@@ -3,7 +3,7 @@
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Result, bail};
+use anyhow::{Result, bail, ensure};
 use sha2::{Digest, Sha256};
 
 use super::build::{BuildFlags, build, build_bench, keep_executable};
@@ -114,6 +114,7 @@ fn meaning(paths: &Paths, name: &str, suites: &mut SuitesOfFiles<'_>) -> Result<
             }
         };
     }
+    ensure!(!is_graph(path), "there is no file {name}");
     match find_commit(paths.root(), name)? {
         Some(commit) => Ok(Meaning::Commit(commit)),
         None => bail!(
