@@ -253,7 +253,7 @@ fn column(text: &HostTensor, number: usize) -> Result<Vec<i64>, CaseFailure> {
 /// What logits of `[batch, vocabulary]` or, at the last position, `[batch, positions, vocabulary]` say of the next tokens:
 /// those that are given, or else the likeliest.
 fn next_tokens(logits: &HostTensor, given: Option<&[i64]>) -> Result<NextTokens, CaseFailure> {
-    let mut next = NextTokens { likeliest: Vec::new(), losses: Vec::new() };
+    let mut next = NextTokens { likeliest: Vec::new(), losses: Vec::new(), gaps: Vec::new() };
     for (place, row) in last_rows(logits)?.enumerate() {
         let mut best = (0, f64::NEG_INFINITY);
         let mut sum = 0.0;
@@ -273,6 +273,8 @@ fn next_tokens(logits: &HostTensor, given: Option<&[i64]>) -> Result<NextTokens,
         })?;
         next.likeliest.push(best.0 as i64);
         next.losses.push(best.1 + sum.ln() - f64::from(logit));
+        let largest = row.iter().fold(0.0_f64, |largest, &logit| largest.max(f64::from(logit).abs()));
+        next.gaps.push((best.1 - f64::from(logit)) / largest.max(f64::MIN_POSITIVE));
     }
     Ok(next)
 }
@@ -330,8 +332,8 @@ mod tests {
     #[test]
     fn the_loss_is_that_of_the_token_that_is_given() {
         let logits = HostTensor { shape: vec![2, 3], data: TensorData::F32(vec![1.0, 2.0, 0.5, -100.0, 700.0, 700.0]) };
-        let NextTokens { likeliest, losses } = next_tokens(&logits, Some(&[2, 0])).unwrap();
-        assert_eq!(likeliest, [1, 1]);
+        let NextTokens { likeliest, losses, gaps } = next_tokens(&logits, Some(&[2, 0])).unwrap();
+        assert_eq!((likeliest, gaps), (vec![1, 1], vec![0.75, 800.0 / 700.0]));
         let sum = [1.0_f64, 2.0, 0.5].map(f64::exp).iter().sum::<f64>();
         assert!((losses[0] - (sum.ln() - 0.5)).abs() < 1e-12, "{losses:?}");
         assert!((losses[1] - (800.0 + 2.0_f64.ln())).abs() < 1e-9, "{losses:?}");

@@ -190,6 +190,8 @@ pub struct NextTokens {
     pub likeliest: Vec<i64>,
     /// The negative logarithm of the probability of the token that is taken.
     pub losses: Vec<f64>,
+    /// How far the logit of the token that is taken is below the largest, as a fraction of the largest absolute logit.
+    pub gaps: Vec<f64>,
 }
 
 /// The parts of a call from host to host. Each ends when the device is idle.
