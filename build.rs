@@ -27,10 +27,33 @@ fn main() {
     let rustc = env::var_os("RUSTC").unwrap_or_else(|| "rustc".into());
     let version = Command::new(rustc).arg("--version").output().map(|output| output.stdout).unwrap_or_default();
     println!("cargo:rustc-env=INFERBENCH_RUSTC={}", String::from_utf8_lossy(&version).trim());
-    let messages = prost_build::Config::new().bytes(["."]).compile_protos(&["src/onnx/onnx.proto"], &["src/onnx"]);
+    let mut config = prost_build::Config::new();
+    // A package that uses this one has no `.cargo/config.toml` that names one.
+    if env::var_os("PROTOC").is_none()
+        && let Some(protoc) = vendored_protoc()
+    {
+        config.protoc_executable(protoc);
+    }
+    let messages = config.bytes(["."]).compile_protos(&["src/onnx/onnx.proto"], &["src/onnx"]);
     if let Err(error) = messages {
         println!("cargo::error=src/onnx/onnx.proto: {error}");
     }
+}
+
+/// The Protocol Buffers compiler that Cargo has downloaded for this host. Elsewhere, one has to be installed.
+fn vendored_protoc() -> Option<PathBuf> {
+    #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
+    return Some(protoc_bin_vendored_linux_x86_64::protoc_bin_path());
+    #[cfg(all(target_os = "linux", target_arch = "aarch64"))]
+    return Some(protoc_bin_vendored_linux_aarch_64::protoc_bin_path());
+    #[cfg(all(target_os = "macos", target_arch = "x86_64"))]
+    return Some(protoc_bin_vendored_macos_x86_64::protoc_bin_path());
+    #[cfg(all(target_os = "macos", target_arch = "aarch64"))]
+    return Some(protoc_bin_vendored_macos_aarch_64::protoc_bin_path());
+    #[cfg(windows)]
+    return Some(protoc_bin_vendored_win32::protoc_bin_path());
+    #[allow(unreachable_code)]
+    None
 }
 
 /// Lets a process load libtorch when it needs it; where that cannot be made, every executable is linked with libtorch.

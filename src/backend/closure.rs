@@ -8,9 +8,6 @@ use super::interface::{Backend, LoadRequest, Session, Stages};
 use crate::definition::CaseFailure;
 use crate::fixture::HostTensor;
 
-/// The backend's name, as in case ids.
-pub const CLOSURE: &str = "closure";
-
 /// What is called; each process of the bench executable has its own.
 pub type Closure = Box<dyn Fn() + Send + Sync>;
 

@@ -4,7 +4,7 @@ use std::hint::black_box;
 use std::time::{Duration, Instant};
 
 use super::graphs::Runtime;
-use super::interface::{LoadRequest, NextTokens, Placement, Session, Stages};
+use super::interface::{Continuation, LoadRequest, NextTokens, Placement, Session, Stages};
 use crate::definition::{CaseFailure, Phase};
 use crate::fixture::{HostTensor, TensorData};
 
@@ -180,25 +180,32 @@ impl<R: Runtime, G: Generator<R>> Session for GenerationSession<R, G> {
     fn follow(
         &mut self,
         inputs: &[HostTensor],
-        text: Option<&HostTensor>,
-        count: usize,
+        continuation: Continuation<'_>,
     ) -> Result<Vec<NextTokens>, CaseFailure> {
         if self.phase != Phase::Decode {
             return Err(CaseFailure::unsupported("a session of this phase makes no further tokens"));
         }
+        let (text, count, ends): (_, _, &[i64]) = match continuation {
+            Continuation::Given(text) => (Some(text), text.shape.get(1).copied().unwrap_or(0), &[]),
+            Continuation::Likeliest { most, ends } => (None, most, ends),
+        };
         let inputs = self.generator.upload(&self.runtime, inputs)?;
         let (mut logits, mut cache) = self.generator.prefill(&self.runtime, &inputs)?;
-        let mut all = Vec::with_capacity(count);
+        let mut all: Vec<NextTokens> = Vec::with_capacity(count);
+        let mut has_ended = Vec::new();
         for number in 0..count {
             let given = text.map(|text| column(text, number)).transpose()?;
             let next = next_tokens(&self.runtime.download(&logits)?, given.as_deref())?;
-            if number + 1 < count {
-                let tokens = given.unwrap_or_else(|| next.likeliest.clone());
-                let tokens = HostTensor { shape: vec![tokens.len(), 1], data: TensorData::I64(tokens) };
-                let (tokens, position) = (self.runtime.upload(&tokens)?, self.prompt_positions + number);
-                logits = self.generator.step(&self.runtime, &tokens, position, &mut cache)?;
-            }
+            let tokens = given.unwrap_or_else(|| next.likeliest.clone());
+            has_ended.resize(tokens.len(), false);
+            has_ended.iter_mut().zip(&tokens).for_each(|(ended, token)| *ended |= ends.contains(token));
             all.push(next);
+            if number + 1 == count || has_ended.iter().all(|ended| *ended) {
+                break;
+            }
+            let tokens = HostTensor { shape: vec![tokens.len(), 1], data: TensorData::I64(tokens) };
+            let (tokens, position) = (self.runtime.upload(&tokens)?, self.prompt_positions + number);
+            logits = self.generator.step(&self.runtime, &tokens, position, &mut cache)?;
         }
         Ok(all)
     }

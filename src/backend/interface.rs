@@ -124,16 +124,14 @@ pub trait Session {
     /// # Errors
     /// The runtime fails, or an output has an element type that the host does not know.
     fn outputs(&mut self, binding: usize) -> Result<Vec<HostTensor>, CaseFailure>;
-    /// Takes a batch of inputs and then `count` tokens after it, and returns how likely the model holds each of them to be. The
-    /// tokens are `text`, i64 `[batch, count]`, or without a text the likeliest ones.
+    /// Takes a batch of inputs and the tokens after it, one after the other, and returns what is known of each.
     ///
     /// # Errors
     /// `unsupported` if the session does not make one token after the other; the runtime fails.
     fn follow(
         &mut self,
         _inputs: &[HostTensor],
-        _text: Option<&HostTensor>,
-        _count: usize,
+        _continuation: Continuation<'_>,
     ) -> Result<Vec<NextTokens>, CaseFailure> {
         Err(CaseFailure::unsupported("the session makes no tokens one after the other"))
     }
@@ -174,6 +172,15 @@ pub trait Session {
             ..Placement::default()
         }
     }
+}
+
+/// The tokens after a batch of inputs.
+#[derive(Clone, Copy, Debug)]
+pub enum Continuation<'a> {
+    /// Those of a text, i64 `[batch, count]`.
+    Given(&'a HostTensor),
+    /// The likeliest ones: at most so many, until each row has one that ends it.
+    Likeliest { most: usize, ends: &'a [i64] },
 }
 
 /// The next token of each row of a batch.

@@ -35,8 +35,8 @@ mod tract;
 pub const DEBUG: &str = "INFERBENCH_RUNTIME_LOGS";
 
 pub use availability::{Registry, answer_probe, asked_by_probe, tried_devices};
-pub use closure::{CLOSURE, Closures};
+pub use closure::Closures;
 pub use failure::caught;
-pub use interface::{Backend, DeviceReport, LoadRequest, NextTokens, Placement, Session, Stages, Trace};
+pub use interface::{Backend, Continuation, DeviceReport, LoadRequest, NextTokens, Placement, Session, Stages, Trace};
 pub use null::NullSession;
 pub use registry::{NULL, find};

@@ -1,7 +1,7 @@
 //! The registry of backends: what is known of each, and which are in this build. The engines of a crate that uses this one are
 //! registered when its bench executable starts.
 //!
-//! A new backend is its own file or folder here, one entry of [`ENTRIES`], one module in `backend/mod.rs`, one Cargo
+//! A new backend is its own file or folder here, one entry of `ENTRIES`, one module in `backend/mod.rs`, one Cargo
 //! feature of the same name, and its row in the README.
 
 use std::collections::BTreeSet;
@@ -124,10 +124,16 @@ pub fn real() -> impl Iterator<Item = &'static Entry> {
     entries().filter(|entry| entry.name != NULL)
 }
 
-/// The Cargo features of this build's backends.
-pub fn features() -> Vec<&'static str> {
+/// The backends of this package that are in this build; each is a Cargo feature.
+pub fn built() -> Vec<&'static str> {
     let built = ENTRIES.iter().filter(|entry| entry.name != NULL && entry.backend.is_some());
     built.map(|entry| entry.name).collect()
+}
+
+/// The Cargo features of this build that change what it can measure.
+pub fn features() -> Vec<&'static str> {
+    let others = [("candle-onnx", cfg!(feature = "candle-onnx")), ("text", cfg!(feature = "text"))];
+    built().into_iter().chain(others.into_iter().filter(|(_, is_built)| *is_built).map(|(name, _)| name)).collect()
 }
 
 /// The entry of that name.

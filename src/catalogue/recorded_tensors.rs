@@ -21,7 +21,7 @@ impl DataSource {
                 tensor_names(path).is_none_or(has_all)
             }
             DataSource::ImageFolder(_) => model.picture_size().is_some(),
-            DataSource::Text(_) => model.text_inputs().is_some(),
+            DataSource::Text(_) => model.text_inputs().is_some() || model.prompt_input().is_some(),
         }
     }
 }

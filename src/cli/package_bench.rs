@@ -9,9 +9,9 @@ use clap::{Parser, Subcommand};
 
 use super::run::run_and_show;
 use super::{arm, exit_code};
-use crate::backend::{Backend, CLOSURE, Closures, registry};
-use crate::definition::{Suite, SuiteModel};
-use crate::harness::{self, Request};
+use crate::backend::{Backend, Closures, registry};
+use crate::definition::{CLOSURE, Suite, SuiteModel};
+use crate::harness::{self, Answer, Request, Scorer};
 use crate::paths::Paths;
 use crate::run_data::{CriterionArguments, Mode, Record};
 use crate::selection::parse_with_variables;
@@ -36,6 +36,7 @@ use crate::selection::parse_with_variables;
 pub struct Harness {
     engines: Vec<(String, Box<dyn Backend>)>,
     closures: BTreeMap<String, Box<dyn Fn() + Send + Sync>>,
+    scorers: Vec<Scorer>,
     models: Vec<SuiteModel>,
     batch_sizes: Vec<usize>,
     backends: Option<Vec<String>>,
@@ -76,13 +77,34 @@ impl Harness {
         self
     }
 
-    /// Adds code around a model, such as a tokeniser, as a case of its own. One call handles so many `elements`, which are what
-    /// the throughput counts. What the closure returns is dropped within the measured time.
+    /// Adds a metric: the mean of a score over the samples of each model, after it was measured, with its 95 % interval. Models
+    /// without samples of their own get 64 seeded ones. An answer without a score, `None`, is left out. The metric is a
+    /// row of `metrics.csv` and a column of reports.
     #[must_use]
-    pub fn bench<T>(mut self, name: &str, elements: usize, call: impl Fn() -> T + Send + Sync + 'static) -> Self {
+    pub fn metric(
+        mut self,
+        name: &str,
+        unit: &str,
+        score: impl Fn(&Answer<'_>) -> Option<f64> + Send + Sync + 'static,
+    ) -> Self {
+        self.scorers.push(Scorer { metric: name.into(), unit: unit.into(), score: Box::new(score) });
+        self
+    }
+
+    /// Adds code around a model, such as a tokeniser, as a case of its own. One call handles so many `elements`, which are what
+    /// the throughput counts; `unit` says what they are: `tokens`. What the closure returns is dropped within the measured
+    /// time.
+    #[must_use]
+    pub fn bench<T>(
+        mut self,
+        name: &str,
+        elements: usize,
+        unit: &str,
+        call: impl Fn() -> T + Send + Sync + 'static,
+    ) -> Self {
         let input = format!("elements:u8[{elements},1]");
-        let backends = Some(vec![CLOSURE.to_owned()]);
-        self.models.push(SuiteModel { backends, ..SuiteModel::of_code(name, [input.as_str()], []) });
+        let (backends, modality) = (Some(vec![CLOSURE.to_owned()]), Some(unit.to_owned()));
+        self.models.push(SuiteModel { backends, modality, ..SuiteModel::of_code(name, [input.as_str()], []) });
         self.closures.insert(name.into(), Box::new(move || drop(std::hint::black_box(call()))));
         self
     }
@@ -124,14 +146,15 @@ impl Harness {
 
     /// Registers the engines and returns the suite.
     fn register(self, paths: &Paths) -> Result<Suite> {
-        let Harness { mut engines, closures, mut models, batch_sizes, backends } = self;
+        let Harness { mut engines, closures, scorers, mut models, batch_sizes, backends } = self;
         ensure!(!models.is_empty(), "the harness has no model: add some with `.model(…)`");
         let own = engines.iter().map(|(name, _)| name.clone());
         let backends =
-            backends.unwrap_or_else(|| own.chain(registry::features().into_iter().map(str::to_owned)).collect());
+            backends.unwrap_or_else(|| own.chain(registry::built().into_iter().map(str::to_owned)).collect());
         let closures: &'static Closures = Box::leak(Box::new(Closures(closures)));
         engines.push((CLOSURE.into(), Box::new(closures)));
         registry::register(engines)?;
+        harness::register_scorers(scorers)?;
         for path in models.iter_mut().flat_map(|model| [&mut model.path, &mut model.reference, &mut model.weights]) {
             *path = path.take().map(|path| paths.root().join(path));
         }

@@ -138,10 +138,10 @@ impl Arguments {
         if format == Format::Json {
             let metrics = metrics_of(&asked.runs);
             let records: Vec<Record> = asked.runs.into_iter().flat_map(|run| run.records).collect();
-            return Ok(records::with_metrics(&records, &metrics));
+            return Ok(records::render(&records, &metrics, &[], "", format));
         }
         let text = |run: &ReportedRun| {
-            let text = records::render(&run.records, &self.columns, &resolution(paths, &run.records), format);
+            let text = records::render(&run.records, &[], &self.columns, &resolution(paths, &run.records), format);
             match format {
                 _ if asked.runs.len() == 1 => text,
                 Format::Markdown => format!("## Run {}\n\n{text}\n", run.run_id()),

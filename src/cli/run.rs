@@ -92,8 +92,8 @@ pub fn run_and_show(
     let folder = converted.run.folder();
     let markdown = folder.join("report.md");
     let resolution = resolution(paths, records);
-    write_whole(&markdown, records::render(records, &[], &resolution, Format::Markdown).as_bytes())?;
-    print!("{}", records::render(records, &[], &resolution, Format::Table));
+    write_whole(&markdown, records::render(records, &[], &[], &resolution, Format::Markdown).as_bytes())?;
+    print!("{}", records::render(records, &[], &[], &resolution, Format::Table));
     for model in models_with_variants(records) {
         print!("\n{}", variants_of(&converted.reported, &model, paths)?);
     }

@@ -23,9 +23,9 @@ pub struct Arguments {
     /// Files and folders of models
     #[arg(value_name = "FILE|FOLDER", required = true)]
     files: Vec<String>,
-    /// A folder with one folder of pictures per class, or a safetensors file with `input.<name>` and perhaps `label` [default: seeded
-    /// samples, by which answers are compared with those of the original]
-    #[arg(long, value_name = "DIR|FILE", conflicts_with = "data_source")]
+    /// A folder with one folder of pictures per class, a `.txt` file with one text per line, or a safetensors file with `input.<name>` and
+    /// perhaps `label` [default: seeded samples, by which answers are compared with those of the original]
+    #[arg(long, value_name = "DIR|FILE", conflicts_with_all = ["data_source", "text"])]
     samples: Option<PathBuf>,
     #[command(flatten)]
     selection: Selection,

@@ -12,9 +12,9 @@ use std::path::Path;
 use anyhow::{Result, ensure};
 
 use crate::criterion_dir::{Estimate, MeasuredEntry, QUICK, read_entry, read_estimates};
-use crate::definition::{Case, CaseFailure, Dtype, Effort, NULL, Phase, Status};
+use crate::definition::{CLOSURE, Case, CaseFailure, Dtype, Effort, NULL, Phase, Status};
 use crate::run_data::{
-    BY_REFERENCE, Distribution, Latencies, Manifest, ManifestCase, Metric, Outcomes, Peaks, Record, RunFolder,
+    BY_REFERENCE, Better, Distribution, Latencies, Manifest, ManifestCase, Metric, Outcomes, Peaks, Record, RunFolder,
     StopReason,
 };
 use crate::statistics::{SortedCalls, autocorrelation, relative_half_width};
@@ -71,8 +71,24 @@ pub fn convert(
         records.push(record);
     }
     agree_both_ways(&mut records);
-    let metrics = records.iter().flat_map(|record| answers.metrics_of(record)).collect();
+    let metrics = records.iter().flat_map(|record| answers.metrics_of(record).into_iter().chain(rate_of_code(record)));
+    let metrics = metrics.collect();
     Ok(Conversion { manifest, records, metrics, distributions, refused, not_reached })
+}
+
+/// How many of its elements code handles per second; what the elements are stands in the place of a modality.
+fn rate_of_code(record: &Record) -> Option<Metric> {
+    Some(Metric {
+        run_id: record.run_id.clone(),
+        case_id: record.case_id.clone(),
+        metric: "throughput".into(),
+        value: record.throughput_ips.filter(|_| record.backend == CLOSURE)?,
+        lower: record.throughput_lower_ips,
+        upper: record.throughput_upper_ips,
+        unit: format!("{}/s", record.modality),
+        better: Some(Better::Higher),
+        ..Metric::default()
+    })
 }
 
 /// The records of a verification, which has measured nothing: what became of each case, and what was observed of it.

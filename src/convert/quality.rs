@@ -59,7 +59,7 @@ impl Answers {
                 value: figure.value,
                 lower,
                 upper,
-                unit: figure.unit.into(),
+                unit: figure.unit,
                 samples: figure.samples as u64,
                 compared_with: original.filter(|_| figure.is_compared).map(|(case, _)| case.to_string()),
                 better: figure.better,

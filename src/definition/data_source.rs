@@ -86,6 +86,16 @@ impl DataSource {
         }
     }
 
+    /// The text by which a flag names it. A flag has no settings of a folder of pictures.
+    pub fn flag(&self) -> String {
+        match self {
+            DataSource::Synthetic => "synthetic".into(),
+            DataSource::Recorded(path) => format!("recorded:{}", path.display()),
+            DataSource::ImageFolder(settings) => format!("image-folder:{}", settings.path.display()),
+            DataSource::Text(path) => format!("text:{}", path.display()),
+        }
+    }
+
     /// The same source with its paths relative to `folder`.
     pub fn relative_to(self, folder: &Path) -> Self {
         match self {
@@ -126,10 +136,8 @@ impl TryFrom<DataSourceToml> for DataSource {
 impl From<DataSource> for DataSourceToml {
     fn from(source: DataSource) -> Self {
         match source {
-            DataSource::Synthetic => DataSourceToml::Short("synthetic".into()),
-            DataSource::Recorded(path) => DataSourceToml::Short(format!("recorded:{}", path.display())),
-            DataSource::Text(path) => DataSourceToml::Short(format!("text:{}", path.display())),
             DataSource::ImageFolder(image_folder) => DataSourceToml::Full { image_folder },
+            other => DataSourceToml::Short(other.flag()),
         }
     }
 }

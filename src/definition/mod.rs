@@ -18,7 +18,9 @@ pub use judge::{Judge, is_embedding};
 pub use model::{
     CALIBRATION, Generation, Model, Origin, Part, PhasePlan, REFERENCE, Tolerance, WHOLE, value_name, whole,
 };
-pub use names::{AUTO, NULL, PREFERRED, backend_name, device_index, device_kind, device_type, own_dtype, parse_device};
+pub use names::{
+    AUTO, CLOSURE, NULL, PREFERRED, backend_name, device_index, device_kind, device_type, own_dtype, parse_device,
+};
 pub use status::{CaseFailure, Status};
 pub use suite::{Effort, Suite, SuiteModel};
 pub use tensor_spec::{ANY_SHAPE, BATCH, Dimension, ElementType, SEQUENCE, Sizes, TensorSpec, with_dimensions};

@@ -8,6 +8,9 @@ use super::dtype::Dtype;
 /// The backend that computes nothing: it measures what the harness itself costs.
 pub const NULL: &str = "null";
 
+/// The name of the backend that calls code of other packages.
+pub const CLOSURE: &str = "closure";
+
 /// The name of a backend as in ids and records, for the name of the library that it runs: `ort` for `ONNXRuntime`. Other names
 /// are returned in lower case.
 pub fn backend_name(name: &str) -> String {

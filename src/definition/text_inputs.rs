@@ -52,6 +52,13 @@ impl Model {
         self.inputs.get(place)
     }
 
+    /// The prompt of a model that makes tokens, if that is its only input.
+    pub fn prompt_input(&self) -> Option<&TensorSpec> {
+        let tokens = &self.generation.as_ref()?.tokens;
+        let [input] = self.inputs.as_slice() else { return None };
+        (input.name == *tokens).then_some(input)
+    }
+
     /// The same model of texts with the length of the texts for its sequence, if it leaves that open by another name.
     #[must_use]
     pub fn with_texts_as_sequence(self) -> Self {

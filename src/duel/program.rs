@@ -3,7 +3,7 @@
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Result, bail};
+use anyhow::{Result, bail, ensure};
 use sha2::{Digest, Sha256};
 
 use super::build::{BuildFlags, build, build_bench, keep_executable};
@@ -82,7 +82,7 @@ impl<'a> SuitesOfFiles<'a> {
         let stem = file.file_stem().unwrap_or_default().to_string_lossy();
         let name = self.name.get_or_insert_with(|| usable_name(stem.split('.').next().unwrap_or_default()));
         let model = SuiteModel { path: Some(file.to_owned()), ..SuiteModel::from(name.as_str()) };
-        let backends = registry::features().into_iter().map(str::to_owned).collect();
+        let backends = registry::built().into_iter().map(str::to_owned).collect();
         let suite = Suite { models: vec![model], ..Suite::new(name, backends) };
         let folder = self.paths.duels().join("files");
         let text = toml::to_string(&suite)?;
@@ -114,6 +114,7 @@ fn meaning(paths: &Paths, name: &str, suites: &mut SuitesOfFiles<'_>) -> Result<
             }
         };
     }
+    ensure!(!is_graph(path), "there is no file {name}");
     match find_commit(paths.root(), name)? {
         Some(commit) => Ok(Meaning::Commit(commit)),
         None => bail!(

@@ -9,10 +9,11 @@
 //! | [`devices`] | Which devices and dtypes there are, and what each of them needs |
 //! | [`comparing`] | How to compare runs and baselines, and how small a change this machine can show |
 //! | [`paired_benchmarks`] | How to gate a pull request: a paired (duet) benchmark of two revisions |
+//! | [`own_crate`] | How to benchmark the engine and the code of your own crate with `cargo bench` |
 //! | [`history`] | How to keep runs and query them with pandas, Polars or SQL |
 //! | [`method`] | How a figure is made, and what the harness itself costs |
 //!
-//! In all chapters `inferbench` stands for `cargo run --release --features tch --`. After `scripts/bench` the executable is
+//! In all chapters `inferbench` stands for `cargo run --release --features tch,candle-onnx --`. After `scripts/bench` the executable is
 //! `target/release/inferbench`.
 
 #[doc = include_str!("comparing.md")]
@@ -29,6 +30,9 @@ pub mod measuring {}
 
 #[doc = include_str!("method.md")]
 pub mod method {}
+
+#[doc = include_str!("own_crate.md")]
+pub mod own_crate {}
 
 #[doc = include_str!("own_models.md")]
 pub mod own_models {}

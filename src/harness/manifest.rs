@@ -10,7 +10,7 @@ use jiff::Timestamp;
 use super::plan::Request;
 use super::protocol::WorkItem;
 use crate::backend::registry;
-use crate::definition::{Case, CaseFailure, Effort, Suite, SuiteModel, TimedOn};
+use crate::definition::{Boundary, Case, CaseFailure, Effort, Suite, SuiteModel, TimedOn};
 use crate::fixture;
 use crate::machine::{Machine, Revision};
 use crate::onnx::cost;
@@ -100,9 +100,9 @@ pub fn manifest_cases(
     selected.iter().zip(work).map(manifest_case).collect()
 }
 
-/// Whether all calls of a case do the same operations: texts have their own lengths.
+/// Whether a call is the operations of the graph, and all calls the same ones: texts have their own lengths.
 fn is_cost_known(case: &Case) -> bool {
-    case.timed_on == TimedOn::Seeded || case.sequence_length.is_none()
+    case.boundary != Boundary::Pipeline && (case.timed_on == TimedOn::Seeded || case.sequence_length.is_none())
 }
 
 /// The last run, if it was stopped and was to do the same.

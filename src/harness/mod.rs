@@ -1,6 +1,6 @@
 //! Makes runs: the only code that drives Criterion.
 //!
-//! `cargo bench` and `inferbench run` both end up in [`run`]. It plans the cases, prepares their artifacts, writes the run's
+//! `cargo bench` and `inferbench run` both end up in `run`. It plans the cases, prepares their artifacts, writes the run's
 //! manifest, and lets a supervisor start this executable once more for each backend and device; such a worker process does its
 //! job in [`run_as_worker`].
 
@@ -30,4 +30,4 @@ pub use protocol::{
 };
 pub use run::{FinishedRun, run};
 pub use supervisor::{Interrupted, is_interrupted, is_interrupted_with, own_executable, wait_for};
-pub use worker::run_arm;
+pub use worker::{Answer, Scorer, register_scorers, run_arm};

@@ -41,7 +41,10 @@ pub fn text(metric: &Metric) -> String {
     };
     let interval = metric.lower.zip(metric.upper);
     let interval = interval.map(|(lower, upper)| format!(" ({} … {})", number(lower), number(upper)));
-    format!("{value}{} of {}", interval.unwrap_or_default(), metric.samples)
+    let unit = Some(metric.unit.as_str()).filter(|unit| !is_fraction && !unit.is_empty() && *unit != metric.metric);
+    let unit = unit.map(|unit| format!(" {unit}")).unwrap_or_default();
+    let samples = Some(metric.samples).filter(|samples| *samples > 0).map(|samples| format!(" of {samples}"));
+    format!("{value}{unit}{}{}", interval.unwrap_or_default(), samples.unwrap_or_default())
 }
 
 /// `−0.6`, `0.0`, `+1.2`.

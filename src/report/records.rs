@@ -15,8 +15,8 @@ use crate::run_data::{Metric, Record};
 const LEGEND: &str = "● fastest of its batch size; a percentile in parentheses has too few calls for a 99 % bound";
 
 /// The report's text with the columns of these names, ending with a line break. `resolution` is the line about the smallest
-/// change that the machine of the run can show; JSON, which has nothing but the records, is without it.
-pub fn render(records: &[Record], columns: &[String], resolution: &str, format: Format) -> String {
+/// change that the machine of the run can show; JSON, which has nothing but the records with their metrics, is without it.
+pub fn render(records: &[Record], metrics: &[Metric], columns: &[String], resolution: &str, format: Format) -> String {
     let groups = rank(records);
     let tables = groups.iter().map(|(title, rows)| match format {
         Format::Markdown => format!("### {}\n\n{}\n", escape::markdown(title), table(rows, columns).markdown()),
@@ -28,7 +28,10 @@ pub fn render(records: &[Record], columns: &[String], resolution: &str, format: 
             let source = records.first().map(source).unwrap_or_default();
             format!("{}{LEGEND}\n\n{source}\n{resolution}\n", tables.collect::<String>())
         }
-        Format::Json => json(&records),
+        Format::Json => {
+            let reported = |record| ReportedRecord { record, metrics: metrics_of(metrics, record) };
+            json(&records.iter().map(reported).collect::<Vec<_>>())
+        }
     }
 }
 
@@ -41,13 +44,7 @@ struct ReportedRecord<'a> {
     metrics: Vec<&'a Metric>,
 }
 
-/// The records with their metrics as JSON.
-pub fn with_metrics(records: &[Record], metrics: &[Metric]) -> String {
-    let reported = |record| ReportedRecord { record, metrics: metrics_of(metrics, record) };
-    json(&records.iter().map(reported).collect::<Vec<_>>())
-}
-
-/// The JSON Schema of [`with_metrics`]: an array of records.
+/// The JSON Schema of [`Format::Json`]: an array of records.
 pub fn schema() -> String {
     schema_of::<Vec<ReportedRecord<'_>>>("inferbench report: an object per case and run")
 }
@@ -88,7 +85,7 @@ mod tests {
     use crate::report::tests::record;
 
     fn text(records: &[Record], resolution: &str, format: Format) -> String {
-        render(records, &[], resolution, format)
+        render(records, &[], &[], resolution, format)
     }
 
     #[test]

@@ -29,10 +29,21 @@ pub struct Evaluation {
     /// What the judge of the model's kind needs besides.
     #[serde(default)]
     pub judged: Option<Judged>,
+    /// The scores of metrics that are not of this package.
+    #[serde(default)]
+    pub scores: Vec<Scores>,
     /// Samples that could not be read, and why.
     pub unreadable: Vec<String>,
     /// Samples whose outputs are not finite.
     pub not_finite: usize,
+}
+
+/// The scores of a metric, one per sample that has one.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Scores {
+    pub metric: String,
+    pub unit: String,
+    pub of_samples: Vec<f64>,
 }
 
 /// Answers in the form in which they are judged, one item per sample.
@@ -127,6 +138,7 @@ mod tests {
             largest: Some(vec![vec![1, 0], vec![]]),
             outputs: vec![vec![0.5, 1.5], vec![0.0, 2.0]],
             judged: None,
+            scores: vec![Scores { metric: "m".into(), unit: "s".into(), of_samples: vec![0.5] }],
             unreadable: vec!["a.jpg: cut\nshort".into()],
             not_finite: 1,
         };

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail, ensure};
 use clap::{Args, Command, Parser};
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 
 use crate::catalogue::{is_model_file, models_of_files, models_of_paths, path_of};
 use crate::definition::{Boundary, DataSource, Dtype, Phase, Suite, TimedOn, backend_name, parse_device};
@@ -47,17 +47,15 @@ pub struct Selection {
     pub reference: Option<PathBuf>,
     /// The samples for the evaluation of accuracy, and for `--time-on samples`: synthetic, image-folder:PATH,
     /// recorded:FILE.safetensors or text:FILE [default: the model's]
-    // A duel, which passes the flags on, compares outputs with the reference only.
+    // A duel passes the flags on as they are written.
     #[arg(long, env = "INFERBENCH_DATA_SOURCE", value_name = "SOURCE")]
-    #[serde(skip)]
+    #[serde(serialize_with = "as_flag")]
     pub data_source: Option<DataSource>,
     /// The same as `--data-source text:FILE`: one text per line, for models with a tokenizer.json
     #[arg(long, env = "INFERBENCH_TEXT", value_name = "FILE", conflicts_with = "data_source")]
-    #[serde(skip)]
     pub text: Option<PathBuf>,
     /// What is timed: seeded inputs, or samples of the data source in their own lengths [default: the suite's, which is seeded]
     #[arg(long, env = "INFERBENCH_TIME_ON", value_name = "INPUTS", ignore_case = true)]
-    #[serde(skip)]
     pub time_on: Option<TimedOn>,
     /// These backends instead of the suite's: ort or onnxruntime, tch or pytorch, candle, …
     #[arg(long, env = "INFERBENCH_BACKEND", value_delimiter = ',', value_name = "NAME,…", value_parser = parse_backend)]
@@ -129,6 +127,10 @@ fn parse_dim(text: &str) -> Result<(String, usize)> {
     let said = text.rsplit_once('=').and_then(|(name, size)| Some((name.to_owned(), size.parse().ok()?)));
     said.filter(|(_, size)| *size > 0)
         .with_context(|| format!("{text:?} is not a size; write NAME=SIZE, as in height=640"))
+}
+
+fn as_flag<S: Serializer>(source: &Option<DataSource>, serializer: S) -> Result<S::Ok, S::Error> {
+    source.as_ref().map(DataSource::flag).serialize(serializer)
 }
 
 fn parse_backend(name: &str) -> Result<String, Infallible> {
@@ -252,6 +254,7 @@ impl Suite {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::definition::ImageFolderSettings;
 
     const SUITE: &str = "backends = ['ort']\nbatch_sizes = [1, 8]\nmodels = [{ name = 'a', batch_sizes = [4] }, { name = 'b' }]\n[effort]\nbudget_s = 2";
 
@@ -280,6 +283,16 @@ mod tests {
         let Flags { selection } = clap::Parser::try_parse_from(flags).unwrap();
         assert_eq!(selection.dtype, [Dtype::F16, Dtype::F32, Dtype::F16]);
         assert_eq!(selection.backend, ["tch", "ort", "candle"]);
+    }
+
+    #[test]
+    fn a_duel_passes_samples_on_as_flags() {
+        let source = DataSource::ImageFolder(ImageFolderSettings::new("pictures".into()));
+        let selection =
+            Selection { data_source: Some(source), time_on: Some(TimedOn::Samples), ..Selection::default() };
+        let passed = serde_json::to_value(selection).unwrap();
+        assert_eq!((&passed["data_source"], &passed["time_on"]), (&"image-folder:pictures".into(), &"samples".into()));
+        assert!(passed["text"].is_null());
     }
 
     #[test]

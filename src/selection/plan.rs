@@ -171,6 +171,9 @@ fn with_lengths_of_samples(
              `--text FILE` gives it some, if it takes them"
         ))),
         DataSource::Recorded(_) | DataSource::ImageFolder(_) => Ok((of_sequence(), model.clone())),
+        DataSource::Text(_) if model.prompt_input().is_some() => Err(CaseFailure::unsupported(format!(
+            "{name} makes tokens: texts say how likely it holds them to be, and are not timed"
+        ))),
         DataSource::Text(path) => {
             let model = model.clone().with_texts_as_sequence();
             if !model.has_sequence() {

@@ -33,7 +33,7 @@ impl Texts {
     /// # Errors
     /// The model takes no texts, it has no tokenizer, a file cannot be read, or there is no text; the message says what to do.
     pub fn open(path: &Path, model: &Model, at_most: Option<usize>) -> Result<Self> {
-        let input = model.token_input().with_context(|| {
+        let input = model.token_input().or_else(|| model.prompt_input()).with_context(|| {
             format!(
                 "{} takes no texts: its inputs are not the tokens' ids and perhaps a mask, types and positions, all of \
                  [batch, tokens]",

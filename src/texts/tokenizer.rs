@@ -26,7 +26,7 @@ pub(super) struct ModelTokenizer {
 
 #[cfg(not(feature = "text"))]
 #[derive(Clone)]
-pub(super) enum ModelTokenizer {}
+pub(super) struct ModelTokenizer;
 
 #[cfg(feature = "text")]
 impl ModelTokenizer {
@@ -84,18 +84,18 @@ impl ModelTokenizer {
     }
 
     pub fn longest(&self) -> Option<usize> {
-        match *self {}
+        None
     }
 
     pub fn cut_at(&mut self, _: Option<usize>) -> Result<()> {
-        match *self {}
+        Ok(())
     }
 
     pub fn encode(&self, _: &str) -> Result<Tokens> {
-        match *self {}
+        Self::read(Path::new("")).map(|_| Tokens { ids: Vec::new(), types: Vec::new() })
     }
 
     pub fn padding(&self) -> u32 {
-        match *self {}
+        0
     }
 }

@@ -7,7 +7,7 @@ use std::process::Command;
 
 use serde_json::Value;
 
-use crate::support::{Finished, Run, Workplace, wait_for};
+use crate::support::{Finished, Run, Workplace, checkout, wait_for};
 
 fn workplace() -> Workplace {
     Workplace::new(&["digits"], &["null"], &[1])
@@ -359,4 +359,26 @@ fn a_revision_that_is_not_there_or_does_not_build_is_said_with_its_reason() {
     let broken = duel(&workplace, ["main", "main"], &[]).finish().with_code(2);
     broken.saying(&["main does not build", "cannot find function `nonsense`"]);
     assert_eq!(fs::read_dir(workplace.path("target/inferbench/duel/worktrees")).unwrap().count(), 0);
+}
+
+#[cfg(feature = "tract")]
+#[test]
+fn the_action_compares_two_files_of_a_model() {
+    let workplace = workplace();
+    let product = checkout().join("tests/data/models/product.onnx");
+    fs::copy(&product, workplace.path("one.onnx")).unwrap();
+    fs::copy(&product, workplace.path("two.onnx")).unwrap();
+    let action = |head: &str| {
+        let mut command = workplace.command(&checkout().join(".github/actions/duel/duel"), &[]);
+        command.env("INFERBENCH", env!("CARGO_BIN_EXE_inferbench")).env("BASE", "one.onnx").env("HEAD", head);
+        command.env("ARGUMENTS", "--backend tract --threads 1 --generations 12").env("TOLERANCE", "20%");
+        command.env("GITHUB_OUTPUT", workplace.path("output")).env("GITHUB_STEP_SUMMARY", workplace.path("summary"));
+        command.finish()
+    };
+    let finished = action("two.onnx").with_code(0);
+    assert!(finished.stdout.contains("one/tract-cpu-f32/"), "{}", finished.stdout);
+    let read = |name: &str| fs::read_to_string(workplace.path(name)).unwrap();
+    assert!(["exit-code=0\n", "exit-code=4\n"].contains(&read("output").as_str()), "{}", read("output"));
+    assert!(read("summary").contains("against two.onnx"), "{}", read("summary"));
+    action("three.onnx").with_code(2).saying(&["there is no file three.onnx"]);
 }

@@ -7,7 +7,7 @@ use std::process::Command;
 
 use inferbench::definition::Status;
 
-use crate::support::{Finished, Run, Workplace, checkout};
+use crate::support::{Finished, Run, Workplace, checkout, data_folder};
 
 /// Runs the command with a cache in which there is no environment, and a disk on which there is no room for one.
 fn import(workplace: &Workplace, arguments: &[&str]) -> Finished {
@@ -159,19 +159,20 @@ const CHECKPOINT: &str = r#"
 import json, pathlib, torch
 from transformers import BertConfig, BertModel
 torch.manual_seed(1)
-config = BertConfig(vocab_size=99, hidden_size=32, num_hidden_layers=2, num_attention_heads=2, intermediate_size=64)
+config = BertConfig(vocab_size=131, hidden_size=32, num_hidden_layers=2, num_attention_heads=2, intermediate_size=64)
 BertModel(config).save_pretrained("net")
 kinds = ["models.Transformer", "models.Pooling", "models.Normalize"]
 pathlib.Path("net/modules.json").write_text(json.dumps([{"type": "sentence_transformers." + kind} for kind in kinds]))
 pathlib.Path("net/1_Pooling").mkdir()
 pathlib.Path("net/1_Pooling/config.json").write_text(json.dumps({"pooling_mode_mean_tokens": True}))
-pathlib.Path("net/tokenizer.json").write_text("{}")
 "#;
 
 #[test]
 fn a_sentence_embedding_checkpoint_is_imported_and_right_on_candles_own_module() {
     let Some(python) = environment() else { return };
     let workplace = Workplace::new(&[], &["candle"], &[1, 3]);
+    fs::create_dir(workplace.path("net")).unwrap();
+    fs::copy(data_folder().join("tokenizer.json"), workplace.path("net/tokenizer.json")).unwrap();
     Command::new(python).args(["-c", CHECKPOINT]).current_dir(workplace.path("")).finish().with_code(0);
     let imported = workplace.inferbench(&["import", "net/"]).finish().with_code(0);
     assert!(imported.stdout.contains("inferbench run models/exported/net\n"), "{}", imported.stdout);
@@ -181,6 +182,15 @@ fn a_sentence_embedding_checkpoint_is_imported_and_right_on_candles_own_module()
         let record = workplace.record(&format!("net-seq32/candle-cpu-f32/{batch_size}"));
         assert_eq!((record.status, record.verified), (Status::Ok, Some(true)));
         assert!(record.message.unwrap().contains("candle-transformers bert"));
+    }
+    // Its tokenizer came with it.
+    if cfg!(feature = "text") {
+        workplace.write("texts.txt", "What did they say?\nThe water of the day was like the one of the world.\n");
+        let texts = ["--text", "texts.txt", "--boundary", "pipeline"];
+        workplace.inferbench(&[&["run", "--noplot", "models/exported/net"], &texts[..]].concat()).finish().with_code(0);
+        let record = workplace.record("net-seq8-pipeline/candle-cpu-f32/1");
+        assert_eq!((record.status, record.input_shape.as_deref()), (Status::Ok, Some("1x7 1x7")));
+        assert_eq!(workplace.record("net-seq16-pipeline/candle-cpu-f32/3").input_shape.as_deref(), Some("3x15 3x15"));
     }
     // The configuration of another model.
     let config = fs::read_to_string(workplace.path("net/config.json")).unwrap();

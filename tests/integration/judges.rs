@@ -6,7 +6,7 @@ use safetensors::Dtype;
 use safetensors::tensor::TensorView;
 use serde_json::Value;
 
-use crate::support::{Run, Workplace};
+use crate::support::{Run, Workplace, data_folder, has_onnxruntime};
 
 /// The metrics of the latest run.
 fn metrics(workplace: &Workplace) -> Vec<Metric> {
@@ -145,6 +145,14 @@ fn files_of_users_are_judged_by_what_they_are_and_by_what_is_said_of_them() {
         tables.flat_map(|table| table["rows"].as_array().unwrap()).any(|row| row["metrics"][0]["better"].is_null())
     );
 
+    // What is said is not supposed only.
+    workplace.write("models/exported/vectors.toml", "judge = 'boxes'");
+    let run = ["run", "--noplot", "--model", "vectors", "--variant", "all", "--iterations", "10"];
+    workplace.inferbench(&run).finish().with_code(0);
+    let message = workplace.record("vectors/candle-cpu-f32/2").message.unwrap_or_default();
+    let misfit = "its answers were not evaluated: the outputs have no boxes with a score per class; there are [2, 2]";
+    assert!(message.contains(misfit), "{message}");
+
     workplace.write("models/exported/vectors.toml", "judge = 'taste'");
     let refused = workplace.inferbench(&["models", "--model", "vectors"]).finish();
     let said = refused.stdout + &refused.stderr;
@@ -152,9 +160,11 @@ fn files_of_users_are_judged_by_what_they_are_and_by_what_is_said_of_them() {
 }
 
 #[test]
-#[cfg(feature = "tch")]
-fn labels_of_an_embedding_are_groups() {
-    let workplace = Workplace::new(&["bert-small"], &["tch"], &[4]);
+fn labels_of_an_embedding_are_groups_and_decide_what_is_recommended() {
+    if !has_onnxruntime() {
+        return;
+    }
+    let workplace = Workplace::new(&["bert-small"], &["ort"], &[4]);
     // Three of each group have the same tokens, but for the last group, of which no two have.
     let tokens = |sample: i64| (0..32).map(move |place| if sample < 15 { sample / 3 * 7 } else { sample * 5 } + place);
     write(
@@ -166,20 +176,28 @@ fn labels_of_an_embedding_are_groups() {
             ("label", Dtype::I64, &[18], integers((0..18).map(|sample| sample / 3))),
         ],
     );
-    let source = ["--data-source", "recorded:groups.safetensors", "--dtype", "f32,bf16", "--iterations", "10"];
-    workplace.inferbench(&[&["run", "--noplot", "--model", "bert-small"][..], &source].concat()).finish().with_code(0);
+    let source = ["--data-source", "recorded:groups.safetensors", "--variant", "original,int8-static"];
+    let finished =
+        workplace.inferbench(&[&["run", "--noplot", "--model", "bert-small"][..], &source].concat()).finish();
+    let finished = finished.with_code(0);
     let metrics = metrics(&workplace);
-    let [original, bf16] = ["f32", "bf16"].map(|dtype| {
-        let records = workplace.records();
-        let record = records.into_iter().find(|record| record.dtype.name() == dtype).unwrap();
+    let [original, int8] = ["original", "int8-static"].map(|variant| {
+        let record = workplace.records().into_iter().find(|record| record.variant == variant).unwrap();
         assert_eq!((record.accuracy, record.data_source.as_deref()), (None, Some("groups")));
         metric(&metrics, &record.case_id, "retrieval_at_1").clone()
     });
     assert!(original.value >= 15.0 / 18.0 && original.compared_with.is_none(), "{original:?}");
-    assert_eq!((original.samples, bf16.samples), (18, 18));
-    let change = metric(&metrics, &bf16.case_id, "retrieval_at_1_change");
-    assert!((change.value - (bf16.value - original.value)).abs() < 1e-12, "{change:?}");
+    assert_eq!((original.samples, int8.samples), (18, 18));
+    let change = metric(&metrics, &int8.case_id, "retrieval_at_1_change");
+    assert!((change.value - (int8.value - original.value)).abs() < 1e-12, "{change:?}");
     assert_eq!(change.compared_with.as_deref(), Some(original.case_id.as_str()));
+    // Eighteen samples cannot show that a point was kept.
+    for part in ["quality is the retrieval at 1 on groups", " open ", "retrieval at 1 change"] {
+        assert!(finished.stdout.contains(part), "no {part:?} in {}", finished.stdout);
+    }
+    let half = ["report", "--variants", "bert-small", "--accuracy-loss", "30%"];
+    let allowed = workplace.inferbench(&half).finish().with_code(0).stdout;
+    assert!(allowed.contains(" kept "), "{allowed}");
 }
 
 #[test]
@@ -216,6 +234,25 @@ fn a_recorded_text_has_the_same_perplexity_on_every_backend() {
     workplace.inferbench(&other_length).finish().with_code(0);
     let message = workplace.records()[0].message.clone().unwrap();
     assert!(message.contains("`--seq-lens 32` measures the length of the samples"), "{message}");
+}
+
+#[test]
+#[cfg(feature = "text")]
+fn a_decoder_reads_the_texts_of_a_file() {
+    let workplace = Workplace::new(&["llama-small"], &["candle"], &[2]);
+    let folder = workplace.path("models/zoo/llama-small");
+    std::fs::copy(data_folder().join("tokenizer.json"), folder.join("tokenizer.json")).unwrap();
+    let long = ["we made it. ", "some of them look. ", "the water was. "].map(|words| words.repeat(12));
+    workplace.write("texts.txt", long.join("\n") + "\nSome of them look.\n");
+    let run = ["run", "--noplot", "--model", "llama-small", "--iterations", "10", "--phase", "decode"];
+    let finished = workplace.inferbench(&[&run[..], &["--text", "texts.txt"]].concat()).finish().with_code(0);
+    let found = metrics(&workplace);
+    let perplexity = metric(&found, "llama-small-seq32-decode/candle-cpu-f32/2", "perplexity");
+    assert!(perplexity.samples == 3 && perplexity.compared_with.is_none(), "{perplexity:?}");
+    assert!(perplexity.better.is_some() && (50.0..20_000.0).contains(&perplexity.value), "{perplexity:?}");
+    finished.saying(&["left out: text 4 has", "32 of them are the prompt, and nothing follows"]);
+    let timed = [&run[..], &["--text", "texts.txt", "--time-on", "samples"]].concat();
+    workplace.inferbench(&timed).finish().with_code(2).saying(&["llama-small makes tokens"]);
 }
 
 #[test]

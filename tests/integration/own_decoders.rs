@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::Path;
 
-use inferbench::backend::{self, LoadRequest};
+use inferbench::backend::{self, Continuation, LoadRequest};
 use inferbench::catalogue::{add_models_of_suite, models_of_paths};
 use inferbench::definition::{Dtype, Model, Phase, Sizes, Status, Suite};
 use inferbench::fixture::{HostTensor, TensorData, batch, prepare_and_hold};
@@ -134,8 +134,12 @@ fn a_text_that_is_given_is_as_likely_as_the_arithmetic_says() {
         let (model, artifacts, phase) = (&model, &held.artifacts, Phase::Decode);
         let request = LoadRequest { model, artifacts, phase, sizes, device: "cpu", dtype: Dtype::F32, threads: 1 };
         let mut session = backend::find(backend).unwrap().load(&request).unwrap();
-        let read = session.follow(&inputs, Some(&text), 6).unwrap();
-        let own = session.follow(&inputs, None, 6).unwrap();
+        let read = session.follow(&inputs, Continuation::Given(&text)).unwrap();
+        let own = session.follow(&inputs, Continuation::Likeliest { most: 6, ends: &[] }).unwrap();
+        // Whatever token it is, each row begins with an end.
+        let ends: Vec<i64> = (0..11).collect();
+        let ended = session.follow(&inputs, Continuation::Likeliest { most: 6, ends: &ends }).unwrap();
+        assert_eq!(ended, own[..1], "{backend}");
         for (row, prompt) in whole_numbers(&inputs[0]).chunks(PROMPT).enumerate() {
             for place in 0..6 {
                 let before = [prompt, &texts[row][..place]].concat();

@@ -3,29 +3,29 @@
 //!
 //! `candle-onnx` evaluates a graph node by node and prepares nothing: it decodes every initializer on every evaluation,
 //! cannot read external data, fuses nothing and keeps every value until the end. So a graph is prepared once here, as the
-//! other runtimes do: [`graph`] decodes it and computes the constants, [`fusion`] merges nodes, and [`plan`] decides the
+//! other runtimes do: `graph` decodes it and computes the constants, `fusion` merges nodes, and `plan` decides the
 //! order and how long values are kept. candle computes everything: through `candle-onnx`, or through its own functions in
-//! [`operator`] for nodes that `candle-onnx` evaluates in a roundabout way, and in [`forms`] for those that it does not evaluate.
+//! `operator` for nodes that `candle-onnx` evaluates in a roundabout way, and in `forms` for those that it does not evaluate.
 
+#[cfg(feature = "candle-onnx")]
+mod evaluated;
+#[cfg(feature = "candle-onnx")]
 mod forms;
+#[cfg(feature = "candle-onnx")]
 mod fusion;
+#[cfg(feature = "candle-onnx")]
 mod graph;
 mod native;
+#[cfg(feature = "candle-onnx")]
 mod operator;
+#[cfg(feature = "candle-onnx")]
 mod plan;
 mod tensor;
 
-use std::collections::BTreeSet;
-
-use candle_core::{DType, Tensor};
-use candle_onnx::onnx::ValueInfoProto;
-
-use self::plan::Plan;
-use self::tensor::{Forward, Place, device_of, dtype_of, placement};
-use crate::backend::artifact::{Format, check_artifact, parts_of};
-use crate::backend::graphs::open_session;
+use self::tensor::device_of;
+use crate::backend::artifact::{Format, check_artifact};
 use crate::backend::interface::{Backend, DeviceReport, LoadRequest, Session};
-use crate::definition::{CaseFailure, Dtype, Model, TensorSpec};
+use crate::definition::{CaseFailure, Dtype, Model};
 
 pub struct Candle;
 
@@ -53,37 +53,18 @@ impl Backend for Candle {
                 "candle-onnx computes on the CPU only, and candle has no module of this model",
             ));
         }
-        let parts = parts_of(request, Format::Onnx)?;
-        let (mut own, mut fused, mut weight_dtype) = (BTreeSet::new(), BTreeSet::new(), None);
-        let mut graphs = Vec::new();
-        for (part, file) in &parts {
-            let (mut graph, mut constants) = graph::read(file)?;
-            graph.input = names(&part.inputs);
-            // The definition may leave the outputs to the file.
-            if !part.outputs.is_empty() {
-                graph.output = names(&part.outputs);
-            }
-            weight_dtype = weight_dtype.or_else(|| constants.values().map(Tensor::dtype).find(DType::is_float));
-            fused.extend(fusion::fuse(&mut graph, &mut constants));
-            let plan = Plan::new(&graph, &constants)?;
-            own.extend(plan.own_operators());
-            // candle computes on the CPU before it returns.
-            graphs.push(Box::new(move |given: &[Tensor]| plan.run(given)) as Forward);
-        }
-        let effective_dtype = weight_dtype.map_or(Some(request.dtype), dtype_of);
-        let placement = placement(request, effective_dtype, executor(own, fused));
-        // The graphs convert by themselves.
-        open_session(request, Place { device, dtype: DType::F32 }, &parts, graphs, placement)
+        evaluated::open_session(request, device)
     }
 }
 
-fn names(values: &[TensorSpec]) -> Vec<ValueInfoProto> {
-    values.iter().map(|value| ValueInfoProto { name: value.name.clone(), ..ValueInfoProto::default() }).collect()
-}
+/// Without `candle-onnx` there are no graphs.
+#[cfg(not(feature = "candle-onnx"))]
+mod evaluated {
+    use super::{CaseFailure, LoadRequest, Session};
 
-fn executor(own: BTreeSet<&str>, fused: BTreeSet<&str>) -> String {
-    let list = |names: BTreeSet<&str>| names.into_iter().collect::<Vec<_>>().join(", ");
-    let own = if own.is_empty() { String::new() } else { format!(" with own {}", list(own)) };
-    let fused = if fused.is_empty() { String::new() } else { format!(" and fused {}", list(fused)) };
-    format!("candle-onnx{own}{fused}")
+    pub fn open_session(_: &LoadRequest<'_>, _: candle_core::Device) -> Result<Box<dyn Session>, CaseFailure> {
+        Err(CaseFailure::unsupported(
+            "candle has no module of this model; a build with `--features candle-onnx` evaluates its graph",
+        ))
+    }
 }

@@ -11,7 +11,7 @@ pub struct Figure {
     pub name: String,
     pub value: f64,
     pub interval: Option<(f64, f64)>,
-    pub unit: &'static str,
+    pub unit: String,
     /// Which values are the better ones, if anybody knows.
     pub better: Option<Better>,
     pub samples: usize,
@@ -79,8 +79,8 @@ impl Figure {
     }
 
     /// The same with another unit.
-    pub fn in_unit(self, unit: &'static str) -> Self {
-        Figure { unit, ..self }
+    pub fn in_unit(self, unit: &str) -> Self {
+        Figure { unit: unit.to_owned(), ..self }
     }
 
     /// The same, as one of which nobody knows which values are better.
@@ -106,7 +106,7 @@ impl Figure {
             name: name.to_owned(),
             value,
             interval: None,
-            unit: FRACTION,
+            unit: FRACTION.into(),
             better: Some(better),
             samples,
             is_compared: false,

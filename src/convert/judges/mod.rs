@@ -8,10 +8,34 @@ mod tokens;
 
 pub use figure::Figure;
 
-use crate::run_data::{Evaluation, Judged};
+use self::figure::ratio;
+use crate::run_data::{Better, Evaluation, Judged, Scores};
 
 /// The figures of answers; `original` are those of the model's original to the same samples, if there are such.
 pub fn figures(own: &Evaluation, original: Option<&Evaluation>) -> Vec<Figure> {
+    let mut figures = of_kind(own, original);
+    for Scores { metric, unit, of_samples } in &own.scores {
+        let of_original = original.and_then(|original| original.scores.iter().find(|it| it.metric == *metric));
+        figures.extend(of_scores(metric, of_samples, of_original).into_iter().map(|figure| figure.in_unit(unit)));
+    }
+    figures
+}
+
+/// The mean of scores, and how much larger it is than the original's of the same samples. Nobody knows which values are better.
+fn of_scores(metric: &str, own: &[f64], original: Option<&Scores>) -> Vec<Figure> {
+    let parts = |scores: &[f64]| scores.iter().map(|&score| (score, 1.0)).collect::<Vec<_>>();
+    let (own, count) = (parts(own), own.len());
+    let mean = Figure::resampled(metric, Better::Higher, count, &|drawn| ratio(&own, drawn));
+    let change = original.map(|original| parts(&original.of_samples)).filter(|original| original.len() == count);
+    let change = change.and_then(|original| {
+        let (own, original) = (|drawn: &[u32]| ratio(&own, drawn), |drawn: &[u32]| ratio(&original, drawn));
+        Figure::resampled_change(metric, Better::Higher, count, &own, &original)
+    });
+    mean.into_iter().chain(change).map(Figure::undirected).collect()
+}
+
+/// The figures of a model's kind.
+fn of_kind(own: &Evaluation, original: Option<&Evaluation>) -> Vec<Figure> {
     let judged = original.and_then(|original| original.judged.as_ref());
     match (&own.judged, judged) {
         (Some(Judged::Boxes { found, right }), original) => {

@@ -14,7 +14,7 @@ use indexmap::IndexMap;
 
 use self::process::EndedWorker;
 use super::protocol::{Job, Purpose, WorkItem};
-use super::worker::can_be_evaluated;
+use super::worker::{are_scored, can_be_evaluated};
 use crate::definition::{Case, DataSource, Dtype, TimedOn};
 use crate::run_data::{CriterionArguments, Event, Mode, Outcome, Outcomes};
 
@@ -187,7 +187,7 @@ impl Supervisor {
         };
         let has_labels = model.data_source != DataSource::Synthetic;
         let is_kept = !self.parsed.discard_baseline;
-        let is_asked_for = has_labels || self.groups.iter().flatten().any(is_other_form);
+        let is_asked_for = has_labels || are_scored() || self.groups.iter().flatten().any(is_other_form);
         // The other texts would be cut or filled up to the length of its own.
         let takes_all = case.timed_on == TimedOn::Seeded || case.sequence_length.is_none();
         is_kept && is_asked_for && takes_all && can_be_evaluated(case, model)

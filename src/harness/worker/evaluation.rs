@@ -3,8 +3,10 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use super::answers::{self, Vocabulary};
+use super::answers;
 use super::following::{self, Following, stacked};
+use super::scores;
+use super::vocabulary::Vocabulary;
 use crate::backend::Session;
 use crate::definition::{Case, CaseFailure, Dimension, Judge, Model, Phase, TensorSpec};
 use crate::fixture::{HostTensor, Label, Sample, Samples, TensorData};
@@ -42,6 +44,7 @@ pub fn answer_samples(session: &mut dyn Session, item: &WorkItem, folder: &RunFo
     let judging = Judging {
         model,
         judge: model.judged_by(),
+        batch_size: case.batch_size,
         names: model.output_names(case.phase),
         vocabulary: Vocabulary::beside(model),
         samples: &samples,
@@ -68,6 +71,7 @@ pub fn answer_samples(session: &mut dyn Session, item: &WorkItem, folder: &RunFo
                 Some(following) => following.add(session, &batch, &judging.vocabulary, &mut evaluation)?,
                 None => {
                     let (_, outputs) = run_batch(session, case.batch_size, &batch)?;
+                    scores::add(&mut evaluation, &model.name, case.batch_size, &batch, &outputs)?;
                     judging.add(&outputs, &batch, count, &mut evaluation)?;
                 }
             }
@@ -93,6 +97,7 @@ pub fn answer_samples(session: &mut dyn Session, item: &WorkItem, folder: &RunFo
 struct Judging<'a> {
     model: &'a Model,
     judge: Judge,
+    batch_size: usize,
     names: Vec<String>,
     vocabulary: Vocabulary,
     samples: &'a Samples,
@@ -107,6 +112,10 @@ impl Judging<'_> {
         self.has_class_labels() || self.judge == Judge::Embedding && self.samples.has_labels()
     }
 
+    fn is_of_samples(&self, output: &HostTensor) -> bool {
+        !output.is_integer() && output.shape.first() == Some(&self.batch_size)
+    }
+
     /// Adds the outputs of a batch; there may be fewer samples than the batch size.
     fn add(
         &self,
@@ -116,18 +125,18 @@ impl Judging<'_> {
         evaluation: &mut Evaluation,
     ) -> Result<(), CaseFailure> {
         answers::add(&mut evaluation.judged, (self.judge, self.model, &self.vocabulary), outputs, batch)?;
-        let batch_size = outputs.first().and_then(|output| output.shape.first()).copied().unwrap_or(1);
         let vectors = match self.judge {
-            Judge::Embedding => {
-                answers::vectors(&self.names, outputs, |it| is_of_samples(it, batch_size) && has_classes(it))
-            }
+            Judge::Embedding => answers::vectors(&self.names, outputs, |it| self.is_of_samples(it) && has_classes(it)),
             _ => Vec::new(),
         };
         let kept_from = evaluation.samples;
-        let output = self.output(outputs, vectors.first().copied(), batch_size)?;
+        let output = self.output(outputs, vectors.first().copied())?;
         add(evaluation, &output, batch, samples_in_all);
-        if vectors.is_empty() {
+        if self.judge != Judge::Embedding {
             return Ok(());
+        }
+        if vectors.is_empty() {
+            return answers::misfit(self.model, self.samples.has_labels(), "vector per sample", outputs);
         }
         let name = |place: usize| self.names.get(place).cloned().unwrap_or_else(|| format!("output_{place}"));
         let others = vectors[1..].iter().map(|&place| (name(place), Vec::new())).collect();
@@ -136,7 +145,7 @@ impl Judging<'_> {
             for ((_, rows), &place) in others.iter_mut().zip(&vectors[1..]) {
                 let values = outputs[place].to_f64();
                 let every = kept_every(output.width, samples_in_all);
-                let kept = values.chunks_exact(values.len() / batch_size).take(batch.len()).enumerate();
+                let kept = values.chunks_exact(values.len() / self.batch_size).take(batch.len()).enumerate();
                 let kept = kept.filter(|(row, _)| (kept_from + row).is_multiple_of(every));
                 rows.extend(kept.map(|(_, row)| row.iter().map(|&value| value as f32).collect::<Vec<f32>>()));
             }
@@ -145,10 +154,9 @@ impl Judging<'_> {
     }
 
     /// The output that is compared with the original's: the one at `place`, or else the first that is of numbers per sample.
-    fn output(&self, outputs: &[HostTensor], place: Option<usize>, batch_size: usize) -> Result<Output, CaseFailure> {
+    fn output(&self, outputs: &[HostTensor], place: Option<usize>) -> Result<Output, CaseFailure> {
         let has_labels = self.has_class_labels();
-        let is_evaluated =
-            |output: &HostTensor| is_of_samples(output, batch_size) && (!has_labels || has_classes(output));
+        let is_evaluated = |output: &HostTensor| self.is_of_samples(output) && (!has_labels || has_classes(output));
         let Some(place) = place.or_else(|| outputs.iter().position(is_evaluated)) else {
             let shapes: Vec<String> = outputs.iter().map(|output| format!("{:?}", output.shape)).collect();
             let what = if has_labels { "a score per class" } else { "floating-point numbers" };
@@ -158,7 +166,7 @@ impl Judging<'_> {
         let name = self.names.get(place).map(|name| name.to_lowercase()).unwrap_or_default();
         let is_named_so = CLASSES.iter().any(|word| name.contains(word));
         let values = outputs[place].to_f64();
-        let width = values.len() / batch_size;
+        let width = values.len() / self.batch_size;
         if has_labels {
             self.samples.check_width(width)?;
         }
@@ -176,10 +184,6 @@ struct Output {
     is_classes: bool,
     /// Whether labels are those of groups.
     has_groups: bool,
-}
-
-fn is_of_samples(output: &HostTensor, batch_size: usize) -> bool {
-    !output.is_integer() && output.shape.first() == Some(&batch_size)
 }
 
 /// Runs the session over a batch of samples, and returns its inputs and outputs.

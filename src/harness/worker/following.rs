@@ -1,19 +1,21 @@
 //! The evaluation of a model that makes tokens: it reads a text after each prompt, or says what it hears in a sound.
 
-use crate::backend::{NextTokens, Session};
-use crate::definition::{CaseFailure, DataSource, Dimension, Judge, Model, TensorSpec};
+use super::answers::add_transcripts;
+use super::vocabulary::Vocabulary;
+use crate::backend::{Continuation, NextTokens, Session};
+use crate::definition::{CaseFailure, DataSource, Dimension, Judge, Model, SEQUENCE, TensorSpec};
 use crate::fixture::{HostTensor, Label, Sample, Samples, TensorData, seeded_text};
 use crate::harness::protocol::WorkItem;
 use crate::run_data::{Evaluation, Judged, ReadText};
-
-use super::answers::{Vocabulary, add_transcripts};
 
 /// Seeded samples that a generative model answers: each takes as many calls as there are tokens.
 const MOST_SEEDED: usize = 32;
 /// The most tokens of a text that are read, or of a sound that are made.
 const MOST_TOKENS: usize = 448;
 /// The most seeded tokens that are read.
-const MOST_SEEDED_TOKENS: usize = 32;
+const MOST_SEEDED_TOKENS: usize = 16;
+/// The most tokens that are made of a sound of which nobody knows what it says.
+const MOST_UNKNOWN: usize = 64;
 
 /// How many of the samples are evaluated.
 pub fn count(model: &Model, samples: &Samples) -> usize {
@@ -47,22 +49,22 @@ pub struct Following {
 
 impl Following {
     /// # Errors
-    /// The recorded prompts are not as long as those of the case, or the texts after them have no token.
+    /// The recorded prompts are not as long as those of the case.
     pub fn new(
         session: &dyn Session,
         WorkItem { case, model, .. }: &WorkItem,
         samples: &Samples,
     ) -> Result<Self, CaseFailure> {
-        let mut labels = 0;
-        if let Samples::Recorded { inputs, labels: all, .. } = samples {
+        if let Samples::Recorded { inputs, .. } = samples {
             check_prompts(model, inputs, case.sequence_length)?;
-            let lengths = all.iter().map(|label| if let Label::Tokens(tokens) = label { tokens.len() } else { 0 });
-            labels = lengths.max().unwrap_or(0);
         }
+        let labels = samples.longest_text();
         let steps = session.calls_in_a_row().max(1);
-        let tokens = match model.judged_by() {
-            Judge::Text if labels > 0 => labels.min(MOST_TOKENS),
-            Judge::Text => steps.min(MOST_SEEDED_TOKENS),
+        let tokens = match (model.judged_by(), labels) {
+            (Judge::Text, 0) => steps.min(MOST_SEEDED_TOKENS),
+            (Judge::Text, labels) => labels.min(MOST_TOKENS),
+            // Of what is no speech there may be no end.
+            (_, 0) => steps.min(MOST_UNKNOWN),
             _ => steps.min(MOST_TOKENS),
         };
         let (judge, batch_size) = (model.judged_by(), case.batch_size);
@@ -82,7 +84,8 @@ impl Following {
     ) -> Result<(), CaseFailure> {
         let inputs = stacked(batch, self.batch_size)?;
         if self.judge == Judge::Speech {
-            let next = session.follow(&inputs, None, self.tokens)?;
+            let continuation = Continuation::Likeliest { most: self.tokens, ends: &vocabulary.ends };
+            let next = session.follow(&inputs, continuation)?;
             let said = |row: usize| next.iter().map(|next| next.likeliest[row]).collect::<Vec<i64>>();
             let rows = (0..batch.len()).map(|row| vocabulary.transcript(&said(row))).collect();
             add_transcripts(&mut evaluation.judged, vocabulary, rows, batch);
@@ -93,7 +96,7 @@ impl Following {
             let filled = |text: &Vec<i64>| text.iter().copied().chain(std::iter::repeat(0)).take(self.tokens).collect();
             let rows: Vec<Vec<i64>> = texts.iter().cycle().take(self.batch_size).map(filled).collect();
             let text = HostTensor { shape: vec![rows.len(), self.tokens], data: TensorData::I64(rows.concat()) };
-            let next = session.follow(&inputs, Some(&text), self.tokens)?;
+            let next = session.follow(&inputs, Continuation::Given(&text))?;
             let read = texts.iter().enumerate().map(|(row, text)| read_text(&next[..text.len()], row));
             let new = Judged::Texts { read: Vec::new(), is_recorded: self.is_recorded };
             if let Judged::Texts { read: all, .. } = evaluation.judged.get_or_insert(new) {
@@ -136,7 +139,7 @@ fn vocabulary_of(model: &Model) -> u64 {
 fn check_prompts(model: &Model, inputs: &[HostTensor], sequence: Option<usize>) -> Result<(), CaseFailure> {
     for (spec, input) in model.inputs.iter().zip(inputs) {
         for (dimension, &size) in spec.shape.iter().zip(&input.shape).skip(1) {
-            let is_sequence = *dimension == Dimension::Symbol(crate::definition::SEQUENCE.into());
+            let is_sequence = *dimension == Dimension::Symbol(SEQUENCE.into());
             if let Some(length) = sequence.filter(|length| is_sequence && *length != size) {
                 return Err(CaseFailure::unsupported(format!(
                     "`input.{}` of the samples has rows of {size} tokens, and those of the case have {length}: `--seq-lens {size}` \

@@ -2,17 +2,21 @@
 
 mod answers;
 mod arm;
+mod boxes;
 mod case_outcome;
 mod evaluation;
 mod following;
 mod loaded_case;
 mod measure;
 mod parent;
+mod scores;
 mod verification;
+mod vocabulary;
 
 pub use arm::run_arm;
 pub use case_outcome::unwinding;
 pub use evaluation::can_be_evaluated;
+pub use scores::{Answer, Scorer, are_scored, register_scorers};
 
 use std::path::Path;
 use std::time::Instant;

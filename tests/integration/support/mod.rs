@@ -147,7 +147,8 @@ impl Workplace {
         self.command(bench_executable(), arguments)
     }
 
-    fn command(&self, executable: &Path, arguments: &[&str]) -> Command {
+    /// Any executable, in this folder and with this folder for its project.
+    pub fn command(&self, executable: &Path, arguments: &[&str]) -> Command {
         let mut command = Command::new(executable);
         for (name, _) in std::env::vars_os() {
             if ["INFERBENCH_", "CRITERION_"].iter().any(|prefix| name.to_string_lossy().starts_with(prefix)) {

@@ -10,8 +10,18 @@ fn main() -> std::process::ExitCode {
         .backend("digits-engine", Engine)
         .model("digits")
         .batch_sizes([1, 8])
-        .bench("parse-picture", 64, || parse_picture(PICTURE))
+        .metric("margin", "logits", |answer| margin(answer.outputs))
+        .bench("parse-picture", 64, "points", || parse_picture(PICTURE))
         .main()
+}
+
+/// How much the best score is above the second best.
+fn margin(outputs: &[Tensor]) -> Option<f64> {
+    let [Tensor { data: TensorData::F32(scores), .. }] = outputs else { return None };
+    let mut scores = scores.clone();
+    scores.sort_by(f32::total_cmp);
+    let [.., second, best] = scores.as_slice() else { return None };
+    Some(f64::from(best - second))
 }
 
 struct Engine;

@@ -15,7 +15,7 @@ use std::path::Path;
 
 use anyhow::Context;
 use candle_core::{DType, Device, IndexOp, Module, Tensor, bail};
-use candle_nn::VarBuilder;
+use candle_nn::{Conv2d, Conv2dConfig, Linear, VarBuilder};
 use candle_transformers::models::clip::div_l2_norm;
 use candle_transformers::models::{bert, resnet, vit};
 use serde::de::DeserializeOwned;
@@ -44,10 +44,8 @@ pub fn open_session(request: &LoadRequest<'_>, device: &Device) -> Result<Option
     let weights = || unsafe { VarBuilder::from_mmaped_safetensors(&[file], dtype, device) };
     let config = folder.join("config.json");
     let family = request.model.family.as_str();
-    let placement = Placement {
-        artifacts: vec![file.clone()],
-        ..placement(request, dtype_of(dtype), format!("candle-transformers {family}"))
-    };
+    let executor = if family == "cnn" { "candle-nn".to_owned() } else { format!("candle-transformers {family}") };
+    let placement = Placement { artifacts: vec![file.clone()], ..placement(request, dtype_of(dtype), executor) };
     // The number of classes is that of the last layer's biases.
     let with_classes = |bias: &str| -> Result<_, CaseFailure> {
         let weights = weights()?;
@@ -69,6 +67,10 @@ pub fn open_session(request: &LoadRequest<'_>, device: &Device) -> Result<Option
             let model = resnet::resnet50(classes, weights)?;
             of_pictures(move |pictures| model.forward(pictures))
         }
+        ("cnn", Phase::Forward, false) => match load_digits(weights()?)? {
+            Some(module) => module,
+            None => return Ok(None),
+        },
         ("llama", Phase::Prefill | Phase::Decode, true) => {
             let decoder = load_llama(read(&config)?, weights()?)?;
             return Ok(Some(Box::new(GenerationSession::new(request, place, decoder, placement)?)));
@@ -110,6 +112,25 @@ fn load_bert(config: bert::Config, weights: VarBuilder, output: &str) -> candle_
         let mean = states.broadcast_mul(&tokens)?.sum(1)?.broadcast_div(&tokens.sum(1)?)?;
         Ok(vec![if is_unit { div_l2_norm(&mean)? } else { mean }])
     }))
+}
+
+/// `digits`, a network of this package, in any widths: pictures `[batch, 1, 8, 8]` to logits `[batch, classes]`. Returns `None` if
+/// the weights are of another network.
+fn load_digits(weights: VarBuilder) -> candle_core::Result<Option<Forward>> {
+    let layers = ["conv1", "conv2", "fc1", "fc2"].map(|name| weights.pp(name));
+    if !layers.iter().all(|layer| layer.contains_tensor("weight") && layer.contains_tensor("bias")) {
+        return Ok(None);
+    }
+    let tensors = |layer: &VarBuilder| Ok((layer.get_unchecked("weight")?, layer.get_unchecked("bias")?));
+    let tensors = layers.iter().map(tensors).collect::<candle_core::Result<Vec<_>>>()?;
+    let padded = Conv2dConfig { padding: 1, ..Conv2dConfig::default() };
+    let conv = |(weight, bias): &(Tensor, Tensor)| Conv2d::new(weight.clone(), Some(bias.clone()), padded);
+    let linear = |(weight, bias): &(Tensor, Tensor)| Linear::new(weight.clone(), Some(bias.clone()));
+    let (convs, linears) = ([conv(&tensors[0]), conv(&tensors[1])], [linear(&tensors[2]), linear(&tensors[3])]);
+    Ok(Some(of_pictures(move |pictures| {
+        let seen = convs.iter().try_fold(pictures.clone(), |seen, conv| seen.apply(conv)?.relu()?.max_pool2d(2))?;
+        seen.flatten_from(1)?.apply(&linears[0])?.relu()?.apply(&linears[1])
+    })))
 }
 
 /// torchvision's `resnet50`, or transformers' `ViTForImageClassification`: pictures `[batch, 3, height, width]` to logits

@@ -1,0 +1,53 @@
+//! Sessions of ONNX graphs that `candle-onnx` evaluates.
+
+use std::collections::BTreeSet;
+
+use candle_core::{DType, Device, Tensor};
+use candle_onnx::onnx::ValueInfoProto;
+
+use super::plan::Plan;
+use super::tensor::{Forward, Place, dtype_of, placement};
+use super::{fusion, graph};
+use crate::backend::artifact::{Format, parts_of};
+use crate::backend::graphs;
+use crate::backend::interface::{LoadRequest, Session};
+use crate::definition::{CaseFailure, TensorSpec};
+
+/// A session of the model's graphs, on the CPU.
+///
+/// # Errors
+/// A graph cannot be read, or has an operator that is not evaluated.
+pub fn open_session(request: &LoadRequest<'_>, device: Device) -> Result<Box<dyn Session>, CaseFailure> {
+    let parts = parts_of(request, Format::Onnx)?;
+    let (mut own, mut fused, mut weight_dtype) = (BTreeSet::new(), BTreeSet::new(), None);
+    let mut forwards = Vec::new();
+    for (part, file) in &parts {
+        let (mut graph, mut constants) = graph::read(file)?;
+        graph.input = names(&part.inputs);
+        // The definition may leave the outputs to the file.
+        if !part.outputs.is_empty() {
+            graph.output = names(&part.outputs);
+        }
+        weight_dtype = weight_dtype.or_else(|| constants.values().map(Tensor::dtype).find(DType::is_float));
+        fused.extend(fusion::fuse(&mut graph, &mut constants));
+        let plan = Plan::new(&graph, &constants)?;
+        own.extend(plan.own_operators());
+        // candle computes on the CPU before it returns.
+        forwards.push(Box::new(move |given: &[Tensor]| plan.run(given)) as Forward);
+    }
+    let effective_dtype = weight_dtype.map_or(Some(request.dtype), dtype_of);
+    let placement = placement(request, effective_dtype, executor(own, fused));
+    // The graphs convert by themselves.
+    graphs::open_session(request, Place { device, dtype: DType::F32 }, &parts, forwards, placement)
+}
+
+fn names(values: &[TensorSpec]) -> Vec<ValueInfoProto> {
+    values.iter().map(|value| ValueInfoProto { name: value.name.clone(), ..ValueInfoProto::default() }).collect()
+}
+
+fn executor(own: BTreeSet<&str>, fused: BTreeSet<&str>) -> String {
+    let list = |names: BTreeSet<&str>| names.into_iter().collect::<Vec<_>>().join(", ");
+    let own = if own.is_empty() { String::new() } else { format!(" with own {}", list(own)) };
+    let fused = if fused.is_empty() { String::new() } else { format!(" and fused {}", list(fused)) };
+    format!("candle-onnx{own}{fused}")
+}

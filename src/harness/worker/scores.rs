@@ -1,0 +1,91 @@
+//! Metrics of other packages: code that scores each answer of a model.
+
+use std::sync::OnceLock;
+
+use anyhow::{Result, anyhow};
+
+use crate::definition::CaseFailure;
+use crate::fixture::{HostTensor, Label, Sample};
+use crate::run_data::{Evaluation, Scores};
+
+/// What a model answered to one sample.
+#[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
+pub struct Answer<'a> {
+    /// The name of the model.
+    pub model: &'a str,
+    /// The sample, in the order of the model's inputs; the first dimension of each is 1.
+    pub inputs: &'a [HostTensor],
+    /// The outputs in the order of the model's; the first dimension of each is 1 if that is the batch.
+    pub outputs: &'a [HostTensor],
+    /// The class that is right, if the samples say it.
+    pub label: Option<i64>,
+}
+
+/// Scores an answer. Returns `None` if it has no score, because it is of another model for example.
+pub type Score = Box<dyn Fn(&Answer<'_>) -> Option<f64> + Send + Sync>;
+
+/// A metric: the mean over the samples of a score.
+pub struct Scorer {
+    pub metric: String,
+    pub unit: String,
+    pub score: Score,
+}
+
+static SCORERS: OnceLock<Vec<Scorer>> = OnceLock::new();
+
+/// Registers the metrics of this process, once.
+///
+/// # Errors
+/// Some are registered already.
+pub fn register_scorers(scorers: Vec<Scorer>) -> Result<()> {
+    SCORERS.set(scorers).map_err(|_| anyhow!("the metrics of a process are registered once"))
+}
+
+fn scorers() -> &'static [Scorer] {
+    SCORERS.get().map(Vec::as_slice).unwrap_or_default()
+}
+
+/// Whether there are metrics for which answers have to be seen.
+pub fn are_scored() -> bool {
+    !scorers().is_empty()
+}
+
+/// Adds the scores of a batch, which may have fewer samples than the outputs have rows.
+///
+/// # Errors
+/// A score is not finite; the message names the metric.
+pub fn add(
+    evaluation: &mut Evaluation,
+    model: &str,
+    batch_size: usize,
+    batch: &[Sample],
+    outputs: &[HostTensor],
+) -> Result<(), CaseFailure> {
+    for (row, sample) in batch.iter().enumerate() {
+        let of_row = |output: &HostTensor| match output.shape.first() {
+            Some(&rows) if rows == batch_size => output.rows(&[row]),
+            _ => output.clone(),
+        };
+        let outputs: Vec<HostTensor> = outputs.iter().map(of_row).collect();
+        let label = match sample.label {
+            Some(Label::Class(label)) => Some(label),
+            _ => None,
+        };
+        let answer = Answer { model, inputs: &sample.inputs, outputs: &outputs, label };
+        for Scorer { metric, unit, score } in scorers() {
+            let Some(score) = score(&answer) else { continue };
+            if !score.is_finite() {
+                return Err(CaseFailure::failed(format!("the metric {metric:?} of a sample is {score}")));
+            }
+            match evaluation.scores.iter_mut().find(|scores| scores.metric == *metric) {
+                Some(scores) => scores.of_samples.push(score),
+                None => {
+                    let (metric, unit) = (metric.clone(), unit.clone());
+                    evaluation.scores.push(Scores { metric, unit, of_samples: vec![score] });
+                }
+            }
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,128 @@
+//! What is known of a model's tokens: which stand for nothing or end a text, and which words they make.
+
+use std::collections::HashMap;
+use std::path::Path;
+
+use serde_json::Value;
+
+use crate::definition::{Model, Origin};
+use crate::fixture::HostTensor;
+use crate::run_data::{Transcript, files};
+
+/// What `vocab.json` and `config.json` beside a model say of its tokens.
+#[derive(Default)]
+pub struct Vocabulary {
+    /// The texts of tokens, if there is a `vocab.json`.
+    texts: Option<HashMap<i64, String>>,
+    /// The token that stands for nothing, in connectionist temporal classification.
+    blank: i64,
+    /// The tokens that end a text.
+    pub ends: Vec<i64>,
+}
+
+impl Vocabulary {
+    /// Reads what there is beside the model.
+    pub fn beside(model: &Model) -> Self {
+        let folder = match &model.origin {
+            Origin::Packaged { folder, .. } => Some(folder.as_path()),
+            Origin::Files { onnx, torchscript, .. } => {
+                onnx.as_ref().or(torchscript.as_ref()).and_then(|file| file.parent())
+            }
+        };
+        folder.map(Self::read).unwrap_or_default()
+    }
+
+    fn read(folder: &Path) -> Self {
+        let config: Value = files::read_json(&folder.join("config.json")).unwrap_or_default();
+        let ids: Option<HashMap<String, i64>> = files::read_json(&folder.join("vocab.json")).ok();
+        let named =
+            |names: [&str; 3]| ids.as_ref().and_then(|ids| names.iter().find_map(|name| ids.get(*name)).copied());
+        let ends = match &config["eos_token_id"] {
+            Value::Array(ends) => ends.iter().filter_map(Value::as_i64).collect(),
+            end => end.as_i64().into_iter().collect(),
+        };
+        Vocabulary {
+            blank: named(["<pad>", "[PAD]", "<blank>"]).or(config["pad_token_id"].as_i64()).unwrap_or(0),
+            ends,
+            texts: ids.map(|ids| ids.into_iter().map(|(text, id)| (id, text)).collect()),
+        }
+    }
+
+    /// Tokens up to the one that ends them.
+    pub fn transcript(&self, tokens: &[i64]) -> Transcript {
+        let end = tokens.iter().position(|token| self.ends.contains(token)).unwrap_or(tokens.len());
+        let tokens = tokens[..end].to_vec();
+        Transcript { words: self.words(&tokens), tokens }
+    }
+
+    /// The words of tokens; `|`, `Ġ` and `▁` are between words. Tokens such as `<unk>` and `[PAD]` are no text.
+    fn words(&self, tokens: &[i64]) -> Option<Vec<String>> {
+        let texts = self.texts.as_ref()?;
+        let is_special = |text: &&String| {
+            [("<", ">"), ("[", "]")].iter().any(|(first, last)| text.starts_with(first) && text.ends_with(last))
+        };
+        let said = tokens.iter().filter_map(|token| texts.get(token)).filter(|text| !is_special(text));
+        let text: String =
+            said.flat_map(|text| text.chars()).map(|c| if "|Ġ▁".contains(c) { ' ' } else { c }).collect();
+        Some(text.split_whitespace().map(str::to_owned).collect())
+    }
+
+    /// What is said by logits `[batch, frames, tokens]`: the likeliest token of each frame, those in a row that are the same
+    /// once, without blanks (Graves et al. 2006, "Connectionist temporal classification"). Returns `None` if no output has
+    /// this shape.
+    pub fn greedy(&self, outputs: &[HostTensor]) -> Option<Vec<Transcript>> {
+        let logits = outputs.iter().find(|output| output.shape.len() == 3 && !output.is_integer())?;
+        let [batch, frames, width] = logits.shape[..] else { return None };
+        let likeliest: Vec<i64> =
+            logits.to_f64().chunks_exact(width.max(1)).map(|row| place_of_largest(row) as i64).collect();
+        let transcript = |sample: usize| {
+            let mut tokens = likeliest[sample * frames..(sample + 1) * frames].to_vec();
+            tokens.dedup();
+            tokens.retain(|token| *token != self.blank);
+            Transcript { words: self.words(&tokens), tokens }
+        };
+        Some((0..batch).map(transcript).collect())
+    }
+}
+
+fn place_of_largest(row: &[f64]) -> usize {
+    let larger = |best: usize, place: usize| if row[place] > row[best] { place } else { best };
+    (0..row.len()).fold(0, larger)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fixture::TensorData;
+
+    fn floats(shape: &[usize], values: &[f32]) -> HostTensor {
+        HostTensor { shape: shape.to_vec(), data: TensorData::F32(values.to_vec()) }
+    }
+
+    #[test]
+    fn repeated_frames_and_blanks_say_nothing() {
+        let folder = tempfile::tempdir().unwrap();
+        let vocabulary = r#"{"<pad>": 0, "<unk>": 1, "|": 2, "A": 3, "B": 4}"#;
+        std::fs::write(folder.path().join("vocab.json"), vocabulary).unwrap();
+        let vocabulary = Vocabulary::read(folder.path());
+        let frames = [0, 3, 3, 0, 3, 2, 2, 1, 4, 0];
+        let mut values = vec![0.0; frames.len() * 5];
+        frames.iter().enumerate().for_each(|(frame, token)| values[frame * 5 + token] = 1.0);
+        let said = vocabulary.greedy(&[floats(&[1, frames.len(), 5], &values)]).unwrap();
+        assert_eq!(said[0].tokens, [3, 3, 2, 1, 4]);
+        assert_eq!(said[0].words.as_deref(), Some(&["AA".to_owned(), "B".to_owned()][..]));
+        assert_eq!(Vocabulary::default().transcript(&[5, 6]).words, None);
+    }
+
+    #[test]
+    fn a_text_ends_at_its_end() {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::write(folder.path().join("config.json"), r#"{"eos_token_id": [7, 9]}"#).unwrap();
+        std::fs::write(folder.path().join("vocab.json"), r#"{"Ġthe": 1, "Ġc": 2, "at": 3, "<|end|>": 9}"#).unwrap();
+        let said = Vocabulary::read(folder.path()).transcript(&[1, 2, 3, 9, 1]);
+        assert_eq!(
+            (said.tokens.as_slice(), said.words.unwrap()),
+            (&[1, 2, 3][..], vec!["the".to_owned(), "cat".into()])
+        );
+    }
+}
