@@ -79,6 +79,18 @@ fn a_truncated_file_fails_and_says_which() {
 }
 
 #[test]
+fn a_bias_of_positions_is_not_lost_beside_a_mask() {
+    if !has_openvino() {
+        return;
+    }
+    let workplace = Workplace::new(&[], &["candle", "openvino"], &[2]);
+    workplace.add_model("masked_bias.onnx", "models/exported/net.onnx");
+    workplace.inferbench(&["run", "--noplot"]).finish().with_code(0);
+    let record = workplace.record("net/openvino-cpu-f32/2");
+    assert_eq!((record.status, record.verified_by.as_deref()), (Status::Ok, Some("candle")), "{:?}", record.message);
+}
+
+#[test]
 fn an_operator_that_openvino_does_not_have_is_unsupported_and_named() {
     if !has_openvino() {
         return;

@@ -17,11 +17,13 @@ use openvino::{
 };
 
 use super::library::{case_device, core};
+use super::lost_bias::loses_bias;
 use super::tensor::{shape, to_host, to_tensor};
 use crate::backend::graphs::{Runtime, growing_dimension, largest_of_rows, places};
 use crate::backend::interface::{LoadRequest, Placement};
 use crate::definition::{CaseFailure, Dtype, Part, TensorSpec};
 use crate::fixture::{HostTensor, TensorData};
+use crate::onnx::Source;
 
 /// How a session's graphs are compiled.
 pub(super) struct OpenVinoRuntime {
@@ -140,8 +142,9 @@ pub(super) struct Graph {
     file: PathBuf,
     model: Model,
     part: Part,
-    /// True if an input is a cache that grows by a position per step.
-    grows: bool,
+    /// True if the graph is compiled for open sizes: an input is a cache that grows by a position per step, or OpenVINO would lose a
+    /// bias.
+    has_open_sizes: bool,
     compiled: Vec<Compiled>,
     /// How long all compilations took.
     compilation: Duration,
@@ -154,11 +157,12 @@ impl Graph {
             let CaseFailure { status, message } = error.into();
             CaseFailure::new(status, format!("{file}: {message}"))
         })?;
+        let grows = part.inputs.iter().any(|input| growing_dimension(input).is_some());
         Ok(Graph {
             file: path.to_owned(),
             model,
             part: part.clone(),
-            grows: part.inputs.iter().any(|input| growing_dimension(input).is_some()),
+            has_open_sizes: grows || loses_bias(&Source::read(path)?.graph),
             compiled: Vec::new(),
             compilation: Duration::ZERO,
         })
@@ -256,7 +260,8 @@ impl Runtime for OpenVinoRuntime {
     }
 
     fn run(&self, graph: &mut Graph, inputs: &[&Value]) -> Result<Vec<Value>, CaseFailure> {
-        let shapes = if graph.grows { Ok(Vec::new()) } else { inputs.iter().map(|input| input.shape()).collect() };
+        let shapes =
+            if graph.has_open_sizes { Ok(Vec::new()) } else { inputs.iter().map(|input| input.shape()).collect() };
         let place = self.compiled(graph, shapes?)?;
         graph.compiled[place].run(inputs)
     }

@@ -8,6 +8,7 @@
 
 mod graph;
 mod library;
+mod lost_bias;
 mod tensor;
 mod trace;
 

@@ -74,6 +74,30 @@ save(
         numpy_helper.from_array(numpy.array([-1]), "last_of_list"),
     ],
 )
+# A bias of the sizes alone, added to a mask of the lowest number: as in T5.
+LOWEST = numpy.finfo(numpy.float32).min
+save(
+    "masked_bias",
+    [
+        helper.make_node("Cast", ["mask"], ["ones"], to=FLOAT),
+        helper.make_node("Sub", ["one", "ones"], ["inverted"]),
+        helper.make_node("Mul", ["inverted", "lowest"], ["masked"]),
+        helper.make_node("Shape", ["mask"], ["sizes"]),
+        helper.make_node("Gather", ["sizes", "second"], ["length"]),
+        helper.make_node("Range", ["zero", "length", "second"], ["places"]),
+        helper.make_node("Gather", ["table", "places"], ["bias"]),
+        helper.make_node("Add", ["bias", "masked"], ["scores"]),
+        helper.make_node("Add", ["x", "scores"], ["y"]),
+    ],
+    [("x", FLOAT, ["N", "length"]), ("mask", INT64, ["N", "length"])],
+    [("y", FLOAT, ["N", "length"])],
+    [
+        weights("table", (200,)),
+        numpy_helper.from_array(numpy.float32(1), "one"),
+        numpy_helper.from_array(LOWEST, "lowest"),
+        *(numpy_helper.from_array(numpy.int64(v), n) for v, n in [(0, "zero"), (1, "second")]),
+    ],
+)
 # The answer to a batch of one is a number without dimensions.
 save(
     "squeezes_batch",
