@@ -8,8 +8,10 @@ use std::path::{Path, PathBuf};
 pub struct Paths {
     root: PathBuf,
     target: PathBuf,
-    /// The checkout of inferbench, if the root is a package that uses it.
-    checkout: Option<PathBuf>,
+    /// Whether the root is a package that uses inferbench.
+    is_of_other_package: bool,
+    /// The checkout of inferbench: the root, or the sources of the executable if the root is a package that uses inferbench.
+    checkout: PathBuf,
     /// The folder of Criterion's tree and the runs, if they are not in their usual places.
     apart: Option<PathBuf>,
 }
@@ -31,8 +33,13 @@ fn checkout() -> Option<PathBuf> {
 fn uses_inferbench(folder: &Path) -> bool {
     let text = std::fs::read_to_string(folder.join("Cargo.toml")).unwrap_or_default();
     let Ok(manifest) = text.parse::<toml::Table>() else { return false };
-    let has = |table: &str| manifest.get(table).is_some_and(|table| table.get("inferbench").is_some());
-    has("dependencies") || has("dev-dependencies")
+    // `[target.'cfg(unix)'.dev-dependencies]` has the same form as the whole manifest.
+    let targets = manifest.get("target").and_then(toml::Value::as_table);
+    let targets = targets.into_iter().flat_map(|targets| targets.values()).filter_map(toml::Value::as_table);
+    let tables =
+        targets.chain([&manifest]).flat_map(|of| ["dependencies", "dev-dependencies"].map(|name| of.get(name)));
+    let mut dependencies = tables.flatten().filter_map(toml::Value::as_table).flatten();
+    dependencies.any(|(name, of)| of.get("package").and_then(toml::Value::as_str).unwrap_or(name) == "inferbench")
 }
 
 impl Paths {
@@ -50,13 +57,14 @@ impl Paths {
 
     /// The folders of a project.
     pub fn of(root: PathBuf) -> Self {
-        let checkout = checkout().filter(|_| uses_inferbench(&root));
+        let is_of_other_package = uses_inferbench(&root);
+        let checkout = checkout().filter(|_| is_of_other_package).unwrap_or_else(|| root.clone());
         let absolute = std::path::absolute(&root).unwrap_or_else(|_| root.clone());
         let workspace = absolute.ancestors().find(|folder| folder.join("Cargo.lock").is_file());
         let workspace = workspace.map_or_else(|| root.clone(), Path::to_owned);
         let target = variable("CARGO_TARGET_DIR").map_or_else(|| workspace.join("target"), PathBuf::from);
         let target = std::path::absolute(&target).unwrap_or(target);
-        Paths { root, target, checkout, apart: None }
+        Paths { root, target, is_of_other_package, checkout, apart: None }
     }
 
     /// The same project, with Criterion's tree and the runs in a folder of their own.
@@ -70,30 +78,25 @@ impl Paths {
 
     /// Whether the root is a package that uses inferbench.
     pub fn is_of_other_package(&self) -> bool {
-        self.checkout.is_some()
-    }
-
-    /// The checkout of inferbench, which is the root unless that is a package that uses it.
-    fn checkout(&self) -> &Path {
-        self.checkout.as_ref().unwrap_or(&self.root)
+        self.is_of_other_package
     }
 
     /// Model definitions, suites and a user's own models.
     pub fn models(&self) -> PathBuf {
-        variable("INFERBENCH_MODELS_DIR").map_or_else(|| self.checkout().join("models"), PathBuf::from)
+        variable("INFERBENCH_MODELS_DIR").map_or_else(|| self.checkout.join("models"), PathBuf::from)
     }
 
     /// Weights and graphs that were made from the definitions; may be deleted at any time.
     pub fn prepared(&self) -> PathBuf {
-        match self.checkout {
-            None => self.root.join(".prepared"),
-            Some(_) => self.target.join("inferbench/prepared"),
+        match self.is_of_other_package {
+            false => self.root.join(".prepared"),
+            true => self.target.join("inferbench/prepared"),
         }
     }
 
     /// Native libraries that `scripts/setup` got.
     pub fn native(&self) -> PathBuf {
-        self.checkout().join(".native")
+        self.checkout.join(".native")
     }
 
     /// The root of Criterion's tree, by Criterion's own rule.
@@ -138,5 +141,28 @@ impl Paths {
     /// The folder of reports, which is the history of runs.
     pub fn reports(&self) -> PathBuf {
         variable("INFERBENCH_REPORTS").map_or_else(|| self.root.join("target-reports"), PathBuf::from)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_package_uses_inferbench_by_any_of_its_tables_of_dependencies() {
+        let folder = tempfile::tempdir().unwrap();
+        for (manifest, uses) in [
+            ("[dev-dependencies]\ninferbench = '0.1'", true),
+            ("[dependencies.inferbench]\npath = '../inferbench'", true),
+            ("[target.'cfg(unix)'.dev-dependencies]\ninferbench = '0.1'", true),
+            ("[dev-dependencies]\nbench = { package = 'inferbench', version = '0.1' }", true),
+            ("[dev-dependencies]\ninferbench = { package = 'other', version = '0.1' }", false),
+            ("[package]\nname = 'inferbench'", false),
+        ] {
+            std::fs::write(folder.path().join("Cargo.toml"), manifest).unwrap();
+            let paths = Paths::of(folder.path().to_owned());
+            assert_eq!(paths.is_of_other_package(), uses, "{manifest}");
+            assert_eq!(paths.models() == folder.path().join("models"), !uses, "{manifest}");
+        }
     }
 }

@@ -1,11 +1,9 @@
 //! Code of a user around a model, as a backend: each closure stands for a model, and a call of it is a call of the case.
 
 use std::collections::BTreeMap;
-use std::hint::black_box;
-use std::time::{Duration, Instant};
 
-use super::interface::{Backend, LoadRequest, Session, Stages};
-use crate::definition::CaseFailure;
+use super::interface::{Backend, LoadRequest, Session};
+use crate::definition::{CaseFailure, Dtype, Model};
 use crate::fixture::HostTensor;
 
 /// What is called; each process of the bench executable has its own.
@@ -21,7 +19,7 @@ impl Closures {
 }
 
 impl Backend for &'static Closures {
-    fn check_model(&self, model: &crate::definition::Model, _: crate::definition::Dtype) -> Result<(), CaseFailure> {
+    fn check_model(&self, model: &Model, _: Dtype) -> Result<(), CaseFailure> {
         self.find(&model.name).map(drop)
     }
 
@@ -42,20 +40,16 @@ impl Session for ClosureSession {
         Ok(self.bindings - 1)
     }
 
-    fn run(&mut self, binding: usize) -> Result<(), CaseFailure> {
-        (self.closure)();
-        black_box(binding);
+    fn rebind(&mut self, _: usize, _: &[HostTensor]) -> Result<(), CaseFailure> {
         Ok(())
     }
 
-    fn outputs(&mut self, _: usize) -> Result<Vec<HostTensor>, CaseFailure> {
-        Ok(Vec::new())
+    fn run(&mut self, _: usize) -> Result<(), CaseFailure> {
+        (self.closure)();
+        Ok(())
     }
 
-    fn call_from_host(&mut self, binding: usize, _: &[HostTensor]) -> Result<(Vec<HostTensor>, Stages), CaseFailure> {
-        let begin = Instant::now();
-        self.run(binding)?;
-        let stages = Stages { to_device: Duration::ZERO, compute: begin.elapsed(), to_host: Duration::ZERO };
-        Ok((Vec::new(), stages))
+    fn outputs(&mut self, binding: usize) -> Result<Vec<HostTensor>, CaseFailure> {
+        self.run(binding).map(|()| Vec::new())
     }
 }

@@ -100,12 +100,13 @@ pub trait Session {
     }
     /// Makes the next call of the binding the first of a row.
     fn rewind(&mut self, _binding: usize) {}
-    /// Replaces a bound batch by another of the same shapes.
+    /// Replaces a bound batch by another of the same shapes. Samples are given to a session in this way, so that its answers are
+    /// judged.
     ///
     /// # Errors
-    /// `unsupported` if a call of the session's phase does not begin with its inputs.
+    /// `unsupported` if a call of the session's phase does not begin with its inputs, which is the default.
     fn rebind(&mut self, _binding: usize, _inputs: &[HostTensor]) -> Result<(), CaseFailure> {
-        Err(CaseFailure::unsupported("the bound inputs of this phase cannot be replaced"))
+        Err(CaseFailure::unsupported("the session cannot replace its inputs by those of samples: it has no `rebind`"))
     }
     /// One call over a bound batch: a forward pass, or a call of another phase. May return before the device is done.
     ///

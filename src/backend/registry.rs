@@ -7,7 +7,7 @@
 use std::collections::BTreeSet;
 use std::sync::OnceLock;
 
-use anyhow::{Result, anyhow, ensure};
+use anyhow::{Context, Result, anyhow, ensure};
 use indexmap::IndexMap;
 
 use super::interface::Backend;
@@ -71,13 +71,17 @@ const OWN_COLOURS: [[&str; 2]; 4] =
 /// Registers engines by their names, once per process. An engine lives as long as the process.
 ///
 /// # Errors
-/// A name is taken or is no part of an id; or engines are registered already.
+/// A name is taken, or is no part of an id; or engines are registered already.
 pub fn register(engines: Vec<(String, Box<dyn Backend>)>) -> Result<()> {
     let mut own: Vec<Entry> = Vec::new();
     for (name, engine) in engines {
-        check_component(&name)?;
+        check_component(&name).with_context(|| format!("backend {name:?}"))?;
         let is_taken = ENTRIES.iter().chain(&own).any(|entry| entry.name == name);
-        ensure!(!is_taken && backend_name(&name) == name, "{name:?} is the name of another backend");
+        let usual = backend_name(&name);
+        ensure!(
+            usual == name && !is_taken,
+            "{name:?} is a name of the backend {usual:?}: give your engine another one"
+        );
         let (name, backend): (&str, &dyn Backend) = (name.leak(), Box::leak(engine));
         let colour = OWN_COLOURS[own.len() % OWN_COLOURS.len()];
         let version = backend.version().unwrap_or("unversioned");

@@ -47,10 +47,11 @@ pub fn add_models_of_suite(catalogue: &mut Vec<Entry>, suite: &mut Suite) -> Res
         }
     }
     for entry in catalogue {
-        let own = table_of(suite, entry)?.and_then(|table| table.data_source.as_ref());
+        let own = table_of(suite, entry)?;
         let Ok(model) = &mut entry.model else { continue };
+        model.judge = own.and_then(|table| table.judge).or(model.judge);
         let of_suite = suite.data_source.as_ref().filter(|source| source.is_for(model));
-        if let Some(source) = own.or(of_suite) {
+        if let Some(source) = own.and_then(|table| table.data_source.as_ref()).or(of_suite) {
             model.data_source = source.clone();
         }
     }
@@ -62,7 +63,7 @@ pub fn add_models_of_suite(catalogue: &mut Vec<Entry>, suite: &mut Suite) -> Res
 /// # Errors
 /// The name is no part of an id, or an input or output is not written as `x:f32[batch,64]`.
 fn model_of_code(table: &SuiteModel) -> Result<Entry> {
-    let SuiteModel { name, inputs, outputs, reference, family, modality, judge, .. } = table;
+    let SuiteModel { name, inputs, outputs, reference, family, modality, .. } = table;
     let of_model = || format!("model {name:?}");
     check_component(name).with_context(of_model)?;
     let specs = |texts: &[String]| texts.iter().map(|text| text.parse()).collect::<Result<Vec<TensorSpec>>>();
@@ -81,7 +82,7 @@ fn model_of_code(table: &SuiteModel) -> Result<Entry> {
         sequence_lengths: Vec::new(),
         tolerance: Tolerance::default(),
         dtype: Dtype::F32,
-        judge: *judge,
+        judge: None,
         data_source: DataSource::Synthetic,
         origin: Origin::Files { onnx: None, torchscript: None, reference: reference.clone(), quantization: None },
     };
@@ -136,7 +137,7 @@ fn add_models_with_paths(catalogue: &mut Vec<Entry>, suite: &mut Suite) -> Resul
         {
             table.name = format!("my-{}", table.name);
         }
-        let SuiteModel { name, variant, path, family, modality, judge, .. } = &*table;
+        let SuiteModel { name, variant, path, family, modality, .. } = &*table;
         let Some(path) = path else { continue };
         let variant = variant.as_deref().unwrap_or(ORIGINAL);
         let check = || {
@@ -158,7 +159,6 @@ fn add_models_with_paths(catalogue: &mut Vec<Entry>, suite: &mut Suite) -> Resul
         if let Ok(model) = &mut model {
             model.family = family.clone().unwrap_or_else(|| model.family.clone());
             model.modality = modality.clone().unwrap_or_else(|| model.modality.clone());
-            model.judge = judge.or(model.judge);
             let first = catalogue.iter().find(|entry| entry.name == *name && entry.variant == ORIGINAL);
             if let Some(Entry { model: Ok(first), place: Place::Suite, .. }) = first {
                 inherit_inputs(model, first);
@@ -212,11 +212,11 @@ pub fn table_of<'a>(suite: &'a Suite, entry: &Entry) -> Result<Option<&'a SuiteM
     let own: Vec<&SuiteModel> = of_model().filter(|table| is_of(table, entry)).collect();
     let is_chosen_by_flag = own.is_empty();
     let tables = if is_chosen_by_flag { of_model().filter(|table| table.path.is_none()).collect() } else { own };
-    let settings = |it: &'a SuiteModel| (&it.batch_sizes, &it.phases, &it.seq_lens, &it.data_source);
+    let settings = |it: &'a SuiteModel| (&it.batch_sizes, &it.phases, &it.seq_lens, &it.data_source, it.judge);
     let agree = tables.windows(2).all(|pair| settings(pair[0]) == settings(pair[1]));
     ensure!(
         agree || is_chosen_by_flag,
-        "two tables of the suite give {} {} different batch sizes, phases, sequence lengths or samples, and it runs once: put \
+        "two tables of the suite give {} {} different batch sizes, phases, sequence lengths, samples or judges, and it runs once: put \
          them into one table, or let each table have other `variants`",
         entry.name,
         entry.variant

@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use super::entries::sorted_children;
 use super::named_files::file_stem;
-use crate::definition::{DataSource, Suite, SuiteModel, backend_name};
+use crate::definition::{Suite, SuiteModel, backend_name};
 
 /// Reads a suite by its name or path.
 ///
@@ -26,8 +26,8 @@ pub fn read_suite(name_or_path: &str, models_folder: &Path) -> Result<Suite> {
     })?;
     let is_json = path.extension().is_some_and(|extension| extension == "json");
     let read = || -> Result<Suite> {
-        let mut suite = if is_json { custom_set(&text)? } else { toml::from_str(&text)? };
-        resolve_paths(&mut suite, path.parent().unwrap_or(Path::new("")));
+        let suite = if is_json { custom_set(&text)? } else { toml::from_str(&text)? };
+        let mut suite = suite.with_paths_in(path.parent().unwrap_or(Path::new("")));
         let of_models = suite.models.iter_mut().filter_map(|model| model.backends.as_mut());
         for backend in of_models.chain([&mut suite.backends]).flatten() {
             *backend = backend_name(backend);
@@ -57,18 +57,6 @@ fn custom_set(text: &str) -> Result<Suite> {
     let models = entries.into_iter().map(model).collect::<Result<Vec<_>>>()?;
     let defaults: Suite = toml::from_str(CUSTOM_SET)?;
     Ok(Suite { allows_unknown_models: true, models, ..defaults })
-}
-
-/// Makes the paths of a suite relative to the folder of its file.
-fn resolve_paths(suite: &mut Suite, folder: &Path) {
-    let resolve = |source: &mut Option<DataSource>| *source = source.take().map(|source| source.relative_to(folder));
-    resolve(&mut suite.data_source);
-    for model in &mut suite.models {
-        resolve(&mut model.data_source);
-        for path in [&mut model.path, &mut model.weights, &mut model.reference].into_iter().flatten() {
-            *path = folder.join(&path);
-        }
-    }
 }
 
 #[cfg(test)]

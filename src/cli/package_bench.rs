@@ -10,7 +10,7 @@ use clap::{Parser, Subcommand};
 use super::run::run_and_show;
 use super::{arm, exit_code};
 use crate::backend::{Backend, Closures, registry};
-use crate::definition::{CLOSURE, Suite, SuiteModel};
+use crate::definition::{CLOSURE, Suite, SuiteModel, backend_name};
 use crate::harness::{self, Answer, Request, Scorer};
 use crate::paths::Paths;
 use crate::run_data::{CriterionArguments, Mode, Record};
@@ -58,7 +58,7 @@ impl Harness {
     /// Takes these backends, in this order, instead of the engines and then all backends of the build.
     #[must_use]
     pub fn backends<'a>(mut self, names: impl IntoIterator<Item = &'a str>) -> Self {
-        self.backends = Some(names.into_iter().map(str::to_owned).collect());
+        self.backends = Some(names.into_iter().map(backend_name).collect());
         self
     }
 
@@ -79,7 +79,8 @@ impl Harness {
 
     /// Adds a metric: the mean of a score over the samples of each model, after it was measured, with its 95 % interval. Models
     /// without samples of their own get 64 seeded ones. An answer without a score, `None`, is left out. The metric is a
-    /// row of `metrics.csv` and a column of reports.
+    /// row of `metrics.csv` and a column of reports. Models that make one token after the other, and engines without
+    /// [`Session::rebind`](crate::Session::rebind), have no such metrics.
     #[must_use]
     pub fn metric(
         mut self,
@@ -146,7 +147,7 @@ impl Harness {
 
     /// Registers the engines and returns the suite.
     fn register(self, paths: &Paths) -> Result<Suite> {
-        let Harness { mut engines, closures, scorers, mut models, batch_sizes, backends } = self;
+        let Harness { mut engines, closures, scorers, models, batch_sizes, backends } = self;
         ensure!(!models.is_empty(), "the harness has no model: add some with `.model(…)`");
         let own = engines.iter().map(|(name, _)| name.clone());
         let backends =
@@ -155,10 +156,7 @@ impl Harness {
         engines.push((CLOSURE.into(), Box::new(closures)));
         registry::register(engines)?;
         harness::register_scorers(scorers)?;
-        for path in models.iter_mut().flat_map(|model| [&mut model.path, &mut model.reference, &mut model.weights]) {
-            *path = path.take().map(|path| paths.root().join(path));
-        }
-        let mut suite = Suite { models, ..Suite::new(&own_name(), backends) };
+        let mut suite = Suite { models, ..Suite::new(&own_name(), backends) }.with_paths_in(paths.root());
         if !batch_sizes.is_empty() {
             suite.batch_sizes = batch_sizes;
         }

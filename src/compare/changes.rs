@@ -78,20 +78,14 @@ pub fn changes(base: &[&Record], candidate: &[&Record], allowance: Allowance) ->
 
 /// The metrics of a case that are beyond the interval of the base's. Those of the newest run of each side are compared, if both
 /// are of the same samples.
-pub fn metric_changes([base, candidate]: [&[&Record]; 2], metrics: [&[Metric]; 2]) -> Vec<Change> {
-    let newest = |records: &[&Record]| records.last().map(|record| (record.run_id.clone(), record.case_id.clone()));
-    let source = |records: &[&Record]| records.last().and_then(|record| record.data_source.clone());
-    let of = |records: &[&Record], metrics: &[Metric]| -> Vec<Metric> {
-        let newest = newest(records);
-        let is_of = |metric: &&Metric| newest.as_ref().is_some_and(|(run, case)| metric.is_of(run, case));
-        metrics.iter().filter(is_of).cloned().collect()
-    };
-    if source(base) != source(candidate) {
+pub fn metric_changes(sides: [&[&Record]; 2], metrics: [&[Metric]; 2]) -> Vec<Change> {
+    let [Some(base), Some(candidate)] = sides.map(|records| records.last()) else { return Vec::new() };
+    if base.data_source != candidate.data_source {
         return Vec::new();
     }
-    let (before, after) = (of(base, metrics[0]), of(candidate, metrics[1]));
+    let after = Metric::all_of(metrics[1], candidate);
     let change = |before: &Metric| {
-        let is_same = |after: &&Metric| (&after.metric, after.samples) == (&before.metric, before.samples);
+        let is_same = |after: &&&Metric| (&after.metric, after.samples) == (&before.metric, before.samples);
         let after = after.iter().find(is_same).filter(|_| before.changed().is_none())?;
         let (is_higher, is_lower) = (after.value > before.upper?, after.value < before.lower?);
         let effect = match before.better? {
@@ -103,7 +97,7 @@ pub fn metric_changes([base, candidate]: [&[&Record]; 2], metrics: [&[Metric]; 2
         let [base, candidate] = [before.value, after.value].map(Value::Number);
         Some(Change { quantity: before.metric.clone(), base, candidate, effect })
     };
-    before.iter().filter_map(change).collect()
+    Metric::all_of(metrics[0], base).into_iter().filter_map(change).collect()
 }
 
 /// The first of the runs' statuses that is not `ok`, if there is one.

@@ -6,7 +6,6 @@ use std::collections::BTreeMap;
 use super::judges::{Figure, figures};
 use crate::definition::{Case, Dtype, ORIGINAL};
 use crate::run_data::{Evaluation, Manifest, ManifestCase, Metric, Record, RunFolder};
-use crate::statistics::{paired_difference_interval, proportion_interval};
 
 /// The answers of a run's cases, by their ids.
 pub struct Answers(BTreeMap<String, (Case, Evaluation)>);
@@ -96,24 +95,19 @@ pub(super) fn add_note(record: &mut Record, note: String) {
 
 fn put_accuracy(record: &mut Record, evaluation: &Evaluation) {
     let Some(right) = evaluation.right() else { return };
-    let (samples, right) = (right.len(), right.iter().filter(|is_right| **is_right).count());
-    let part = |count: usize| count as f64 / samples as f64;
-    record.accuracy = Some(part(right));
-    record.accuracy_samples = Some(samples as u64);
-    if let Some((lower, upper)) = proportion_interval(right as u64, samples as u64, CONFIDENCE) {
-        record.accuracy_lower = Some(lower);
-        record.accuracy_upper = Some(upper);
+    if let Some(accuracy) = Figure::of_proportion("accuracy", &right) {
+        record.accuracy = Some(accuracy.value);
+        record.accuracy_samples = Some(accuracy.samples as u64);
+        (record.accuracy_lower, record.accuracy_upper) = accuracy.interval.unzip();
     }
     // Of five classes or fewer one of the five largest is always right.
     if let (Some(labels), Some(largest)) = (&evaluation.labels, &evaluation.largest)
         && evaluation.outputs.first().is_some_and(|row| row.len() > 5)
     {
         let among = labels.iter().zip(largest).filter(|(label, places)| places.contains(label)).count();
-        record.accuracy_top5 = Some(part(among));
+        record.accuracy_top5 = Some(among as f64 / right.len() as f64);
     }
 }
-
-const CONFIDENCE: f64 = 0.95;
 
 /// Whether both are answers to the same samples, so that they can be paired: others may have been read, or could be.
 fn has_same_samples(evaluation: &Evaluation, answers: &Evaluation) -> bool {
@@ -150,16 +144,10 @@ fn put_agreement(record: &mut Record, evaluation: &Evaluation, original: &Case, 
         record.agreement = Some(agree as f64 / own.len() as f64);
         record.agreement_samples = Some(own.len() as u64);
     }
-    if let (Some(right), Some(was_right)) = (evaluation.right(), answers.right()) {
-        let count = |now: bool, before: bool| {
-            right.iter().zip(&was_right).filter(|(one, other)| (**one, **other) == (now, before)).count() as u64
-        };
-        let (gained, lost, samples) = (count(true, false), count(false, true), right.len() as u64);
-        record.accuracy_change = Some((gained as f64 - lost as f64) / samples as f64);
-        if let Some((lower, upper)) = paired_difference_interval(gained, lost, samples, CONFIDENCE) {
-            record.accuracy_change_lower = Some(lower);
-            record.accuracy_change_upper = Some(upper);
-        }
+    let both = evaluation.right().zip(answers.right());
+    if let Some(change) = both.and_then(|(right, was)| Figure::of_difference("accuracy", &right, &was)) {
+        record.accuracy_change = Some(change.value);
+        (record.accuracy_change_lower, record.accuracy_change_upper) = change.interval.unzip();
     }
 }
 

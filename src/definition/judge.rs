@@ -31,9 +31,9 @@ impl Judge {
         let is_named =
             |word: &str| outputs.is_empty() || outputs.iter().any(|output| output.name.to_lowercase().contains(word));
         // One number per class, and not the likeness of pairs.
-        let is_scores = |output: &TensorSpec| {
+        let is_score_per_class = |output: &TensorSpec| {
             let is_vector = matches!(output.shape.as_slice(), [_, Dimension::Fixed(2..)]);
-            is_vector && ["logits", "prob"].iter().any(|word| output.name.to_lowercase().contains(word))
+            is_vector && is_scores(&output.name)
         };
         let is_speech = SPEECH.iter().any(|word| family.to_lowercase().contains(word));
         match is_generative {
@@ -41,13 +41,18 @@ impl Judge {
             true => Judge::Text,
             false if is_speech && is_named("logits") => Judge::Speech,
             false if family == "detr" || !outputs.is_empty() && is_named("boxes") => Judge::Boxes,
-            false if outputs.iter().any(is_scores) => Judge::Classes,
+            false if outputs.iter().any(is_score_per_class) => Judge::Classes,
             false if family == "embedding" || outputs.iter().any(|output| is_embedding(&output.name)) => {
                 Judge::Embedding
             }
             false => Judge::Classes,
         }
     }
+}
+
+/// Whether a name is one of an output that holds a score per class or token.
+pub fn is_scores(name: &str) -> bool {
+    ["logits", "prob"].iter().any(|word| name.to_lowercase().contains(word))
 }
 
 /// Whether a name is one of an output that holds a vector per sample.

@@ -14,7 +14,7 @@ mod text_inputs;
 pub use case::{BenchmarkId, Boundary, Case, Cost, ORIGINAL, Phase, TimedOn, check_component, usable_name};
 pub use data_source::{DataSource, ImageFolderSettings};
 pub use dtype::{Dtype, Quantization};
-pub use judge::{Judge, is_embedding};
+pub use judge::{Judge, is_embedding, is_scores};
 pub use model::{
     CALIBRATION, Generation, Model, Origin, Part, PhasePlan, REFERENCE, Tolerance, WHOLE, value_name, whole,
 };

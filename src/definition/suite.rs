@@ -92,7 +92,7 @@ pub struct SuiteModel {
     pub family: Option<String>,
     /// The modality, for a model with a path.
     pub modality: Option<String>,
-    /// How the answers to samples are judged, for a model with a path.
+    /// How the answers to samples are judged.
     pub judge: Option<Judge>,
     pub batch_sizes: Option<Vec<usize>>,
     pub phases: Option<Vec<Phase>>,
@@ -252,6 +252,19 @@ impl Suite {
             time_on: TimedOn::default(),
             effort: Effort::default(),
         }
+    }
+
+    /// The same with its paths, if they are relative, as paths in a folder.
+    pub fn with_paths_in(mut self, folder: &Path) -> Self {
+        let in_folder = |source: DataSource| source.relative_to(folder);
+        self.data_source = self.data_source.map(in_folder);
+        for model in &mut self.models {
+            model.data_source = model.data_source.take().map(in_folder);
+            for path in [&mut model.path, &mut model.weights, &mut model.reference].into_iter().flatten() {
+                *path = folder.join(&path);
+            }
+        }
+        self
     }
 
     /// What the calls of a boundary have as inputs: nothing but samples goes through a pipeline.

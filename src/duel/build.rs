@@ -1,14 +1,13 @@
 //! Builds a checked-out revision: inferbench with the features of the running executable, or the bench of another package.
 //!
 //! All builds share one target folder, `<target>/inferbench/duel/build/`, so that the second one compiles little but the
-//! package itself. What is built is kept as `executables/<commit>-<hash>`; the hash is that of all else on which a build
-//! depends.
+//! package itself. What is built of inferbench is kept as `executables/<commit>-<hash>`; the hash is that of all else on which
+//! a build depends. Of another package, only cargo knows that, since its dependencies may be folders: it is asked each time.
 
-use std::fmt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 use clap::Args;
 use serde::Deserialize;
 use sha2::{Digest, Sha256};
@@ -35,15 +34,14 @@ const VARIABLES: [&str; 11] = [
     "LIBTORCH",
 ];
 
-/// Builds a commit, unless it is built already, and returns its executable.
+/// Builds a commit of inferbench, unless it is built already, and returns its executable.
 ///
 /// # Errors
 /// The commit does not build, and the message ends with the last lines of the build; or
 /// [`Interrupted`](crate::harness::Interrupted).
-pub fn build(paths: &Paths, name: &str, commit: &str, worktree: &Worktree, flags: &BuildFlags) -> Result<PathBuf> {
+pub fn build(paths: &Paths, name: &str, commit: &str, worktree: &Worktree) -> Result<PathBuf> {
     let duels = paths.duels();
-    let is_bench = paths.is_of_other_package();
-    let features = if is_bench { flags.to_string() } else { features_of(worktree).join(",") };
+    let features = features_of(worktree).join(",");
     let protoc = paths.root().canonicalize().unwrap_or_default().join("scripts/protoc");
     // From one place for all revisions: cargo compiles a native crate anew when such a path changes.
     let native: Vec<(&str, PathBuf)> = [("LIBTORCH", paths.native().join("libtorch")), ("PROTOC", protoc)]
@@ -51,19 +49,14 @@ pub fn build(paths: &Paths, name: &str, commit: &str, worktree: &Worktree, flags
         .filter(|(variable, path)| std::env::var_os(variable).is_none() && path.exists())
         .collect();
     let circumstances = circumstances(paths, &features, &native)?;
-    let executable = duels.join("executables").join(format!("{commit}-{}", hash(&circumstances)));
+    let executable = duels.join("executables").join(format!("{commit}-{}", short_sha256(&circumstances)));
     if executable.is_file() {
         return Ok(executable);
     }
     let log = duels.join(format!("build-{commit}.log"));
-    if is_bench {
-        let built = build_bench(paths, name, worktree.project(), flags)?;
-        keep_executable(&built, &executable)?;
-        return Ok(executable);
-    }
     eprintln!("building {name} ({}; its messages go to {})", &commit[..12.min(commit.len())], log.display());
     let target = duels.join("build");
-    let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    let mut cargo = cargo();
     cargo.args(["build", "--release", "--locked", "--bin", "inferbench", "--no-default-features", "--features"]);
     cargo.arg(features).current_dir(worktree.project()).env("CARGO_TARGET_DIR", &target).envs(native);
     cargo.stdout(Stdio::null());
@@ -82,12 +75,6 @@ pub struct BuildFlags {
     /// Features of that package, separated by commas
     #[arg(long, value_name = "NAME,…", value_delimiter = ',')]
     pub features: Vec<String>,
-}
-
-impl fmt::Display for BuildFlags {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} {}", self.bench.as_deref().unwrap_or_default(), self.features.join(","))
-    }
 }
 
 /// The file in a package that says what is built of it.
@@ -124,7 +111,8 @@ impl BuildFlags {
             return Ok(name.clone());
         }
         let file = project.join("Cargo.toml");
-        let manifest: toml::Table = toml::from_str(&fs_err::read_to_string(&file)?)?;
+        let text = fs_err::read_to_string(&file)?;
+        let manifest: toml::Table = toml::from_str(&text).with_context(|| file.display().to_string())?;
         let benches = manifest.get("bench").and_then(toml::Value::as_array).into_iter().flatten();
         let names: Vec<&str> = benches.filter_map(|bench| bench.get("name")?.as_str()).collect();
         match names.as_slice() {
@@ -141,10 +129,9 @@ impl BuildFlags {
 /// # Errors
 /// Cargo finds no workspace, or it has no such package.
 pub fn package_folder(name: &str) -> Result<PathBuf> {
-    let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-    let output = cargo.args(["metadata", "--no-deps", "--format-version=1"]).output().context("cargo metadata")?;
-    let metadata: serde_json::Value = serde_json::from_slice(&output.stdout)
-        .with_context(|| String::from_utf8_lossy(&output.stderr).trim().to_owned())?;
+    let output = cargo().args(["metadata", "--no-deps", "--format-version=1"]).output().context("cargo metadata")?;
+    ensure!(output.status.success(), "--package {name}: {}", String::from_utf8_lossy(&output.stderr).trim());
+    let metadata: serde_json::Value = serde_json::from_slice(&output.stdout)?;
     let packages = metadata["packages"].as_array().into_iter().flatten();
     let manifest = packages.filter(|package| package["name"] == name).find_map(|it| it["manifest_path"].as_str());
     let folder = manifest.and_then(|manifest| Path::new(manifest).parent());
@@ -161,7 +148,7 @@ pub fn build_bench(paths: &Paths, name: &str, project: &Path, flags: &BuildFlags
     let (log, messages) = (duels.join("build.log"), duels.join("build.json"));
     eprintln!("building {name} ({}; cargo's messages go to {})", project.display(), log.display());
     let bench = flags.bench_of(project)?;
-    let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    let mut cargo = cargo();
     cargo.args(["bench", "--no-run", "--message-format=json-render-diagnostics", "--bench", &bench]);
     if !flags.features.is_empty() {
         cargo.arg("--features").arg(flags.features.join(","));
@@ -176,9 +163,20 @@ pub fn build_bench(paths: &Paths, name: &str, project: &Path, flags: &BuildFlags
         message["executable"].as_str().filter(|_| is_bench).map(PathBuf::from)
     };
     let built = text.lines().find_map(of_bench).with_context(|| format!("cargo built no bench {bench:?}"))?;
-    let executable = duels.join("executables").join(&sha256_of_file(&built)?[..40]);
-    keep_executable(&built, &executable)?;
-    Ok(executable)
+    kept_copy(paths, &built)
+}
+
+/// Copies an executable: a build in the middle of the duel may put another one in its place.
+pub fn kept_copy(paths: &Paths, executable: &Path) -> Result<PathBuf> {
+    let copy = paths.duels().join("executables").join(&sha256_of_file(executable)?[..40]);
+    if !copy.is_file() {
+        keep_executable(executable, &copy)?;
+    }
+    Ok(copy)
+}
+
+fn cargo() -> Command {
+    Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
 }
 
 /// Runs a build, whose messages for people go to a file.
@@ -199,7 +197,7 @@ fn run_build(mut cargo: Command, name: &str, log: &Path) -> Result<()> {
 }
 
 /// Copies an executable to where it is kept, whole or not at all.
-pub fn keep_executable(from: &Path, to: &Path) -> Result<()> {
+fn keep_executable(from: &Path, to: &Path) -> Result<()> {
     let partial = to.with_extension("partial");
     fs_err::create_dir_all(to.parent().unwrap_or(to))?;
     fs_err::copy(from, &partial)?;
@@ -227,7 +225,7 @@ fn circumstances(paths: &Paths, features: &str, native: &[(&str, PathBuf)]) -> R
 }
 
 /// The first twelve digits of a text's SHA-256.
-fn hash(text: &str) -> String {
+pub fn short_sha256(text: &str) -> String {
     Sha256::digest(text).iter().take(6).map(|byte| format!("{byte:02x}")).collect()
 }
 

@@ -4,9 +4,8 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Result, bail, ensure};
-use sha2::{Digest, Sha256};
 
-use super::build::{BuildFlags, build, build_bench, keep_executable};
+use super::build::{BuildFlags, build, build_bench, kept_copy, short_sha256};
 use super::worktree::{Worktree, find_commit};
 use crate::backend::registry;
 use crate::catalogue::is_graph;
@@ -32,9 +31,11 @@ enum Meaning {
 /// A name means nothing, a revision does not build, or the user stops it ([`Interrupted`](crate::harness::Interrupted)).
 pub fn resolve_all(paths: &Paths, names: &[String], flags: &BuildFlags) -> Result<(Vec<Program>, Vec<Worktree>)> {
     let flags = &flags.with_file(paths.root())?;
-    let mut suites = SuitesOfFiles::new(paths);
+    // Cases are paired by their names: all files of models have the name of the first.
+    let first = names.iter().map(Path::new).find(|path| is_graph(path)).and_then(Path::file_stem).unwrap_or_default();
+    let model = usable_name(first.to_string_lossy().split('.').next().unwrap_or_default());
     // All names are looked up before a build that may take minutes.
-    let meanings = names.iter().map(|name| meaning(paths, name, &mut suites)).collect::<Result<Vec<Meaning>>>()?;
+    let meanings = names.iter().map(|name| meaning(paths, name, &model)).collect::<Result<Vec<Meaning>>>()?;
     let own_root = fs_err::canonicalize(paths.root())?;
     let (mut programs, mut worktrees) = (Vec::<Program>::new(), Vec::new());
     for (name, meaning) in names.iter().zip(meanings) {
@@ -42,14 +43,18 @@ pub fn resolve_all(paths: &Paths, names: &[String], flags: &BuildFlags) -> Resul
             Meaning::WorkingTree => {
                 program(name, build_bench(paths, name, paths.root(), flags)?, own_root.clone(), None)?
             }
-            Meaning::Running(suite) => program(name, copy_of_running(paths)?, own_root.clone(), suite)?,
+            Meaning::Running(suite) => program(name, kept_copy(paths, &own_executable()?)?, own_root.clone(), suite)?,
             Meaning::Executable(path) => program(name, path, own_root.clone(), None)?,
             Meaning::Commit(commit) => match programs.iter().find(|other| other.commit.as_ref() == Some(&commit)) {
                 Some(other) => Program { name: name.clone(), ..other.clone() },
                 None => {
                     let worktree = Worktree::add(paths, &commit)?;
-                    let executable = build(paths, name, &commit, &worktree, flags)?;
-                    let built = program(name, executable, worktree.project().to_owned(), None)?;
+                    let project = worktree.project();
+                    let executable = match paths.is_of_other_package() {
+                        true => build_bench(paths, name, project, flags)?,
+                        false => build(paths, name, &commit, &worktree)?,
+                    };
+                    let built = program(name, executable, project.to_owned(), None)?;
                     worktrees.push(worktree);
                     Program { commit: Some(commit), ..built }
                 }
@@ -64,37 +69,21 @@ pub fn resolve_all(paths: &Paths, names: &[String], flags: &BuildFlags) -> Resul
 /// # Errors
 /// It cannot be copied.
 pub fn running(paths: &Paths) -> Result<Program> {
-    program(".", copy_of_running(paths)?, fs_err::canonicalize(paths.root())?, None)
+    program(".", kept_copy(paths, &own_executable()?)?, fs_err::canonicalize(paths.root())?, None)
 }
 
-/// Suites of one model's file each. All of them have the name of the first file, since cases are paired by their names.
-struct SuitesOfFiles<'a> {
-    paths: &'a Paths,
-    name: Option<String>,
+/// Writes a suite of a model's file, and returns its path.
+fn suite_of_file(paths: &Paths, name: &str, file: PathBuf) -> Result<PathBuf> {
+    let model = SuiteModel { path: Some(file), ..SuiteModel::from(name) };
+    let backends = registry::built().into_iter().map(str::to_owned).collect();
+    let text = toml::to_string(&Suite { models: vec![model], ..Suite::new(name, backends) })?;
+    let path = paths.duels().join("files").join(format!("{}.toml", short_sha256(&text)));
+    fs_err::create_dir_all(path.parent().unwrap_or(&path))?;
+    fs_err::write(&path, text)?;
+    Ok(path)
 }
 
-impl<'a> SuitesOfFiles<'a> {
-    fn new(paths: &'a Paths) -> Self {
-        SuitesOfFiles { paths, name: None }
-    }
-
-    fn write(&mut self, file: &Path) -> Result<PathBuf> {
-        let stem = file.file_stem().unwrap_or_default().to_string_lossy();
-        let name = self.name.get_or_insert_with(|| usable_name(stem.split('.').next().unwrap_or_default()));
-        let model = SuiteModel { path: Some(file.to_owned()), ..SuiteModel::from(name.as_str()) };
-        let backends = registry::built().into_iter().map(str::to_owned).collect();
-        let suite = Suite { models: vec![model], ..Suite::new(name, backends) };
-        let folder = self.paths.duels().join("files");
-        let text = toml::to_string(&suite)?;
-        let hash: String = Sha256::digest(&text).iter().take(6).map(|byte| format!("{byte:02x}")).collect();
-        let path = folder.join(format!("{hash}.toml"));
-        fs_err::create_dir_all(&folder)?;
-        fs_err::write(&path, text)?;
-        Ok(path)
-    }
-}
-
-fn meaning(paths: &Paths, name: &str, suites: &mut SuitesOfFiles<'_>) -> Result<Meaning> {
+fn meaning(paths: &Paths, name: &str, model: &str) -> Result<Meaning> {
     let path = Path::new(name);
     if name == "." {
         return Ok(if paths.is_of_other_package() { Meaning::WorkingTree } else { Meaning::Running(None) });
@@ -102,7 +91,7 @@ fn meaning(paths: &Paths, name: &str, suites: &mut SuitesOfFiles<'_>) -> Result<
     if path.is_file() {
         let path = fs_err::canonicalize(path)?;
         if is_graph(&path) {
-            return Ok(Meaning::Running(Some(suites.write(&path)?)));
+            return Ok(Meaning::Running(Some(suite_of_file(paths, model, path)?)));
         }
         let is_suite = path.extension().is_some_and(|extension| extension == "toml" || extension == "json");
         let is_executable = path.metadata().is_ok_and(|metadata| metadata.permissions().mode() & 0o111 != 0);
@@ -134,14 +123,4 @@ fn program(name: &str, executable: PathBuf, root: PathBuf, suite: Option<PathBuf
         executable,
         root,
     })
-}
-
-/// Copies the running executable: a build in the middle of the duel may put another one in its place.
-fn copy_of_running(paths: &Paths) -> Result<PathBuf> {
-    let own = own_executable()?;
-    let copy = paths.duels().join("executables").join(&sha256_of_file(&own)?[..40]);
-    if !copy.is_file() {
-        keep_executable(&own, &copy)?;
-    }
-    Ok(copy)
 }

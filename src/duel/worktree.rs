@@ -9,7 +9,7 @@ use anyhow::{Context, Result, anyhow, bail};
 
 use crate::paths::Paths;
 
-/// Folders of `models/` into which users put files that git need not know.
+/// Folders of a checkout of inferbench into which users put files that git need not know.
 const USERS_OWN: [&str; 3] = ["models/exported", "models/trained", "models/quantized"];
 
 /// A checked-out revision; it is removed when this is dropped.
@@ -42,21 +42,26 @@ impl Worktree {
         let text = path.to_string_lossy();
         git(&root, &["worktree", "add", "--detach", "--quiet", "--force", &text, commit])?
             .map_err(|why| anyhow!("git worktree add {text} {commit}: {why}"))?;
-        let native = project.join(".native");
+        let own = Paths::of(project.clone());
+        let native = own.native();
         if paths.native().is_dir() && !native.exists() {
-            symlink(root.join(".native"), &native).with_context(|| native.display().to_string())?;
+            symlink(fs_err::canonicalize(paths.native())?, &native).with_context(|| native.display().to_string())?;
         }
         // One link per model: a revision with other weights replaces its own link and leaves the other revision's files alone.
-        link_missing(&paths.prepared(), &project.join(".prepared"), "")?;
-        for folder in USERS_OWN {
+        link_missing(&paths.prepared(), &own.prepared(), "")?;
+        let folders = if paths.is_of_other_package() { &["models"][..] } else { &USERS_OWN };
+        for folder in folders {
             // A file that git knows there belongs to another revision; this one has its own.
             let known = git(&root, &["ls-files", folder])?.unwrap_or_default();
             link_missing(&root.join(folder), &project.join(folder), &known)?;
         }
         // A library's lock file is often unknown to git; both revisions then have the packages of the working tree.
-        let lock = root.join("Cargo.lock");
-        if lock.is_file() && !project.join("Cargo.lock").exists() && prefix.is_empty() {
-            fs_err::copy(&lock, project.join("Cargo.lock"))?;
+        let depth = Path::new(&prefix).components().count();
+        for (from, to) in root.ancestors().zip(project.ancestors()).take(depth + 1) {
+            let [from, to] = [from, to].map(|folder| folder.join("Cargo.lock"));
+            if from.is_file() && !to.exists() {
+                fs_err::copy(&from, &to)?;
+            }
         }
         Ok(worktree)
     }

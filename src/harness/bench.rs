@@ -37,7 +37,10 @@ struct BenchVariables {
 
 /// The variables that are no flag: where files and libraries lie.
 const PATH_VARIABLES: [(&str, &str); 8] = [
-    ("INFERBENCH_ROOT", "The project's folder, instead of the checkout that the executable was built from"),
+    (
+        "INFERBENCH_ROOT",
+        "The project's folder [default: the package around the current folder, if it uses inferbench, or else the checkout that the executable was built from]",
+    ),
     ("INFERBENCH_MODELS_DIR", "Instead of the project's `models`"),
     ("INFERBENCH_REPORTS", "Instead of the project's `target-reports`"),
     ("INFERBENCH_PEAKS", "The file that keeps the measured peaks of this machine"),

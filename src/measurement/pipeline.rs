@@ -5,9 +5,9 @@ use std::time::Instant;
 
 use super::timed_calls::CallParts;
 use crate::backend::Session;
-use crate::definition::CaseFailure;
+use crate::definition::{CaseFailure, is_scores};
 use crate::fixture::{HostTensor, TensorData, TimedSamples};
-use crate::run_data::LARGEST;
+use crate::run_data::places_of_largest;
 
 /// What is done around a session's calls from host to host, by the thread that makes the call.
 pub struct Pipeline {
@@ -16,22 +16,16 @@ pub struct Pipeline {
     scores: Option<usize>,
 }
 
-/// Parts of the names of outputs that hold a score per class or token.
-const SCORES: [&str; 2] = ["logits", "prob"];
-
 impl Pipeline {
     /// `outputs` are those of a call, and `names` their names. What is looked for is the first one with a score per class: for
     /// pictures one with a list of numbers per sample, and for texts one whose name contains `logits` or `prob`. If there is none,
     /// such as for an embedding, nothing is looked for.
     pub fn new(samples: TimedSamples, outputs: &[HostTensor], names: &[String]) -> Self {
         let are_pictures = samples.are_pictures();
-        let is_named = |place: usize| {
-            let name = names.get(place).map(|name| name.to_lowercase()).unwrap_or_default();
-            SCORES.iter().any(|word| name.contains(word))
-        };
-        let is_list = |output: &HostTensor| output.shape.iter().skip(1).filter(|&&size| size > 1).count() == 1;
+        let is_named = |place: usize| names.get(place).is_some_and(|name| is_scores(name));
         let has_scores = |(place, output): (usize, &HostTensor)| {
-            matches!(output.data, TensorData::F32(_)) && if are_pictures { is_list(output) } else { is_named(place) }
+            let is_kind = if are_pictures { output.has_list_per_sample() } else { is_named(place) };
+            matches!(output.data, TensorData::F32(_)) && is_kind
         };
         let scores = outputs.iter().enumerate().position(has_scores);
         Pipeline { samples, scores }
@@ -66,17 +60,7 @@ impl Pipeline {
 fn largest_of_rows(scores: &HostTensor) -> Vec<Vec<usize>> {
     let TensorData::F32(values) = &scores.data else { return Vec::new() };
     let width = scores.shape.iter().skip(1).rev().find(|&&size| size > 1).copied().unwrap_or(1);
-    let largest = |row: &[f32]| {
-        let order = |one: &usize, other: &usize| row[*other].total_cmp(&row[*one]);
-        let mut places: Vec<usize> = (0..row.len()).collect();
-        if places.len() > LARGEST {
-            places.select_nth_unstable_by(LARGEST - 1, order);
-            places.truncate(LARGEST);
-        }
-        places.sort_unstable_by(order);
-        places
-    };
-    values.chunks(width).map(largest).collect()
+    values.chunks(width).map(places_of_largest).collect()
 }
 
 #[cfg(test)]

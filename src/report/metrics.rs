@@ -1,12 +1,7 @@
 //! Metrics as readers see them: a column for each name, whatever it is.
 
 use super::numbers::{percent, three_digits};
-use crate::run_data::{FRACTION, Metric, Record};
-
-/// The metrics of a record.
-pub fn metrics_of<'a>(metrics: &'a [Metric], record: &Record) -> Vec<&'a Metric> {
-    metrics.iter().filter(|metric| metric.is_of(&record.run_id, &record.case_id)).collect()
-}
+use crate::run_data::{FRACTION, Metric};
 
 /// The names of metrics, each once, in the order in which they come.
 pub fn names<'a>(metrics: impl IntoIterator<Item = &'a Metric>) -> Vec<&'a str> {

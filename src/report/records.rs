@@ -4,7 +4,6 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::columns::{P50, RecordColumn, chosen};
-use super::metrics::metrics_of;
 use super::numbers::commit;
 use super::ranking::{Entry, notes_on_calls, rank, short_message};
 use super::table::{BEST, Cell, Table};
@@ -29,7 +28,7 @@ pub fn render(records: &[Record], metrics: &[Metric], columns: &[String], resolu
             format!("{}{LEGEND}\n\n{source}\n{resolution}\n", tables.collect::<String>())
         }
         Format::Json => {
-            let reported = |record| ReportedRecord { record, metrics: metrics_of(metrics, record) };
+            let reported = |record| ReportedRecord { record, metrics: Metric::all_of(metrics, record) };
             json(&records.iter().map(reported).collect::<Vec<_>>())
         }
     }

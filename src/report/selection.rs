@@ -3,7 +3,6 @@
 use anyhow::Result;
 use indexmap::IndexMap;
 
-use super::metrics::metrics_of;
 use crate::definition::Case;
 use crate::history::Run;
 use crate::machine::Machine;
@@ -76,7 +75,7 @@ impl<'a> Shown<'a> {
             for record in &run.records {
                 let case = record.case();
                 let distribution = run.distributions.as_ref().and_then(|kept| kept.cases.get(&case.to_string()));
-                let metrics = metrics_of(&run.metrics, record);
+                let metrics = Metric::all_of(&run.metrics, record);
                 cases.insert((case, &record.host_id), Measured { record, metrics, distribution });
             }
         }

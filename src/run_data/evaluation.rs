@@ -12,7 +12,20 @@ use super::files::{read_cbor, write_cbor};
 use crate::definition::BenchmarkId;
 
 /// How many of the largest outputs are kept per sample.
-pub const LARGEST: usize = 5;
+const LARGEST: usize = 5;
+
+/// The places of the five largest numbers, the largest first, and of equal ones the first.
+pub fn places_of_largest<T: Copy + Into<f64>>(row: &[T]) -> Vec<usize> {
+    let number = |place: usize| -> f64 { row[place].into() };
+    let order = |&one: &usize, &other: &usize| number(other).total_cmp(&number(one)).then(one.cmp(&other));
+    let mut places: Vec<usize> = (0..row.len()).collect();
+    if places.len() > LARGEST {
+        places.select_nth_unstable_by(LARGEST - 1, order);
+        places.truncate(LARGEST);
+    }
+    places.sort_unstable_by(order);
+    places
+}
 
 /// The answers of a case.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -56,7 +69,7 @@ pub enum Judged {
     },
     /// Vectors per sample, of the same samples as `outputs`.
     Embeddings {
-        /// The name of the output that `outputs` has; empty if it is the only one.
+        /// The name of the output that `outputs` has.
         first: String,
         /// The other outputs that are vectors.
         others: Vec<(String, Vec<Vec<f32>>)>,
@@ -125,6 +138,12 @@ fn path(run_folder: &Path, id: &BenchmarkId) -> PathBuf {
 mod tests {
     use super::*;
     use crate::definition::Case;
+
+    #[test]
+    fn the_largest_are_in_order() {
+        assert_eq!(places_of_largest(&[0.0, 3.0, -1.0, 3.0, -2.0, 2.0, 1.0]), [1, 3, 5, 6, 0]);
+        assert_eq!(places_of_largest(&[1.0_f32, 2.0]), [1, 0]);
+    }
 
     #[test]
     fn an_evaluation_comes_back_as_it_was_written() {

@@ -3,6 +3,8 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::record::Record;
+
 /// One row: a figure of a case in a run.
 ///
 /// Nothing that writes, keeps or shows such rows knows which metrics there are: a new one is made where its value is known,
@@ -58,8 +60,8 @@ impl Metric {
         }
     }
 
-    /// Whether it is of this run's case.
-    pub fn is_of(&self, run_id: &str, case_id: &str) -> bool {
-        self.run_id == run_id && self.case_id == case_id
+    /// Those of a record.
+    pub fn all_of<'a>(metrics: &'a [Metric], record: &Record) -> Vec<&'a Metric> {
+        metrics.iter().filter(|it| (&it.run_id, &it.case_id) == (&record.run_id, &record.case_id)).collect()
     }
 }

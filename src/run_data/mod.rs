@@ -15,7 +15,7 @@ mod run_folder;
 
 pub use criterion_arguments::{CriterionArguments, Mode};
 pub use distribution::{DISTRIBUTIONS, Distribution, Distributions};
-pub use evaluation::{Evaluation, FoundBox, Judged, LARGEST, ReadText, Scores, Transcript};
+pub use evaluation::{Evaluation, FoundBox, Judged, ReadText, Scores, Transcript, places_of_largest};
 pub use files::write_whole;
 pub(crate) use files::{HIDDEN, hidden};
 pub use latencies::Latencies;

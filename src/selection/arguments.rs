@@ -14,7 +14,7 @@ use crate::definition::{Boundary, DataSource, Dtype, Phase, Suite, TimedOn, back
 /// The flags that choose cases; each has an environment variable of the same name, which `cargo bench` reads.
 #[derive(Args, Clone, Debug, Default, Serialize)]
 pub struct Selection {
-    /// Suite: a name of models/suites, or a path [default: quick, or what a bench executable of your own names]
+    /// Suite: a name of models/suites, or a path [default: quick, or the models of a bench executable of your own]
     #[arg(long, env = "INFERBENCH_SUITE", value_name = "NAME|FILE")]
     pub suite: Option<String>,
     /// Only these models: names, hub ids or files, separated by commas

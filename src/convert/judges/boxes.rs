@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use super::figure::Figure;
+use super::figure::{Figure, OfSamples};
 use crate::run_data::{Better, FoundBox};
 
 /// The overlaps from which a box counts as found: 0.5 to 0.95.
@@ -26,15 +26,13 @@ pub fn figures(
     if let Some(right) = right {
         let own = Matched::new(found, right);
         let before = original.map(|original| Matched::new(original, right));
-        let figures = named.map(|(name, overlaps)| {
+        let figures = |(name, overlaps): (&str, usize)| -> Vec<Figure> {
+            let was = before.as_ref().map(|before| move |drawn: &[u32]| before.mean_precision(drawn, overlaps));
+            let was = was.as_ref().map(|it| it as OfSamples<'_>);
             let precision = |drawn: &[u32]| own.mean_precision(drawn, overlaps);
-            let change = before.as_ref().and_then(|before| {
-                let was = |drawn: &[u32]| before.mean_precision(drawn, overlaps);
-                Figure::resampled_change(name, Better::Higher, samples, &precision, &was)
-            });
-            [Figure::resampled(name, Better::Higher, samples, &precision), change]
-        });
-        return figures.into_iter().flatten().flatten().collect();
+            Figure::with_change(name, Better::Higher, samples, &precision, was).collect()
+        };
+        return named.into_iter().flat_map(figures).collect();
     }
     let Some(original) = original else { return Vec::new() };
     let matched = Matched::new(&likely(found), &likely(original));

@@ -59,6 +59,18 @@ impl Figure {
         Some(Self::plain(name, value, better, samples).with(interval))
     }
 
+    /// A figure of all samples and, beside an original, how much larger it is than that of the original.
+    pub fn with_change(
+        name: &str,
+        better: Better,
+        samples: usize,
+        own: OfSamples<'_>,
+        original: Option<OfSamples<'_>>,
+    ) -> impl Iterator<Item = Self> + use<> {
+        let change = original.and_then(|original| Self::resampled_change(name, better, samples, own, original));
+        Self::resampled(name, better, samples, own).into_iter().chain(change)
+    }
+
     /// How much larger a figure is than the original's, with the interval of a bootstrap over the samples of both.
     pub fn resampled_change(
         name: &str,

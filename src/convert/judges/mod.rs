@@ -8,13 +8,15 @@ mod tokens;
 
 pub use figure::Figure;
 
-use self::figure::ratio;
-use crate::run_data::{Better, Evaluation, Judged, Scores};
+use self::figure::{OfSamples, ratio};
+use crate::run_data::{Better, CHANGE, Evaluation, Judged, Scores};
 
 /// The figures of answers; `original` are those of the model's original to the same samples, if there are such.
 pub fn figures(own: &Evaluation, original: Option<&Evaluation>) -> Vec<Figure> {
     let mut figures = of_kind(own, original);
     for Scores { metric, unit, of_samples } in &own.scores {
+        // A metric of another package replaces that of the same name here.
+        figures.retain(|figure| figure.name.strip_suffix(CHANGE).unwrap_or(&figure.name) != metric);
         let of_original = original.and_then(|original| original.scores.iter().find(|it| it.metric == *metric));
         figures.extend(of_scores(metric, of_samples, of_original).into_iter().map(|figure| figure.in_unit(unit)));
     }
@@ -25,13 +27,11 @@ pub fn figures(own: &Evaluation, original: Option<&Evaluation>) -> Vec<Figure> {
 fn of_scores(metric: &str, own: &[f64], original: Option<&Scores>) -> Vec<Figure> {
     let parts = |scores: &[f64]| scores.iter().map(|&score| (score, 1.0)).collect::<Vec<_>>();
     let (own, count) = (parts(own), own.len());
-    let mean = Figure::resampled(metric, Better::Higher, count, &|drawn| ratio(&own, drawn));
-    let change = original.map(|original| parts(&original.of_samples)).filter(|original| original.len() == count);
-    let change = change.and_then(|original| {
-        let (own, original) = (|drawn: &[u32]| ratio(&own, drawn), |drawn: &[u32]| ratio(&original, drawn));
-        Figure::resampled_change(metric, Better::Higher, count, &own, &original)
-    });
-    mean.into_iter().chain(change).map(Figure::undirected).collect()
+    let original = original.map(|original| parts(&original.of_samples)).filter(|original| original.len() == count);
+    let of_original = original.as_ref().map(|original| |drawn: &[u32]| ratio(original, drawn));
+    let of_original = of_original.as_ref().map(|it| it as OfSamples<'_>);
+    let figures = Figure::with_change(metric, Better::Higher, count, &|drawn| ratio(&own, drawn), of_original);
+    figures.map(Figure::undirected).collect()
 }
 
 /// The figures of a model's kind.

@@ -2,7 +2,7 @@
 
 use strsim::generic_levenshtein;
 
-use super::figure::{Figure, ratio};
+use super::figure::{Figure, OfSamples, ratio};
 use crate::run_data::{Better, ReadText, Transcript};
 
 /// The error rate of transcripts: the insertions, deletions and substitutions that make the right ones of them, over the length
@@ -18,15 +18,13 @@ pub fn of_speech(said: &[Transcript], right: Option<&[Transcript]>, original: Op
     };
     let own = errors(said);
     let rate = |drawn: &[u32]| ratio(&own, drawn);
-    let figure = Figure::resampled(name, Better::Lower, own.len(), &rate);
     if right.is_none() {
-        return figure.map(Figure::compared).into_iter().collect();
+        return Figure::resampled(name, Better::Lower, own.len(), &rate).map(Figure::compared).into_iter().collect();
     }
     let before = original.map(errors);
-    let change = before.and_then(|before| {
-        Figure::resampled_change(name, Better::Lower, own.len(), &rate, &|drawn| ratio(&before, drawn))
-    });
-    figure.into_iter().chain(change).collect()
+    let before = before.as_ref().map(|before| |drawn: &[u32]| ratio(before, drawn));
+    let before = before.as_ref().map(|it| it as OfSamples<'_>);
+    Figure::with_change(name, Better::Lower, own.len(), &rate, before).collect()
 }
 
 fn errors_and_length(said: &Transcript, right: &Transcript, has_words: bool) -> (f64, f64) {

@@ -15,7 +15,7 @@ use indexmap::IndexMap;
 use self::process::EndedWorker;
 use super::protocol::{Job, Purpose, WorkItem};
 use super::worker::{are_scored, can_be_evaluated};
-use crate::definition::{Case, DataSource, Dtype, TimedOn};
+use crate::definition::{CLOSURE, Case, DataSource, Dtype, TimedOn};
 use crate::run_data::{CriterionArguments, Event, Mode, Outcome, Outcomes};
 
 /// A process that ends before its figures is started once more; after so many of them a case gets no further one.
@@ -190,7 +190,8 @@ impl Supervisor {
         let is_asked_for = has_labels || are_scored() || self.groups.iter().flatten().any(is_other_form);
         // The other texts would be cut or filled up to the length of its own.
         let takes_all = case.timed_on == TimedOn::Seeded || case.sequence_length.is_none();
-        is_kept && is_asked_for && takes_all && can_be_evaluated(case, model)
+        // Code around a model answers nothing.
+        is_kept && is_asked_for && takes_all && case.backend != CLOSURE && can_be_evaluated(case, model)
     }
 
     /// A job with the cases that a worker runs next.

@@ -8,10 +8,10 @@ use super::following::{self, Following, stacked};
 use super::scores;
 use super::vocabulary::Vocabulary;
 use crate::backend::Session;
-use crate::definition::{Case, CaseFailure, Dimension, Judge, Model, Phase, TensorSpec};
+use crate::definition::{Case, CaseFailure, Dimension, Judge, Model, Phase, TensorSpec, is_scores};
 use crate::fixture::{HostTensor, Label, Sample, Samples, TensorData};
 use crate::harness::protocol::WorkItem;
-use crate::run_data::{Evaluation, Event, Judged, LARGEST, RunFolder};
+use crate::run_data::{Evaluation, Event, Judged, RunFolder, places_of_largest};
 
 /// How many samples' outputs are kept whole: as many as have these numbers, and no fewer than these samples.
 const KEPT_NUMBERS: usize = 4 << 20;
@@ -20,8 +20,6 @@ const KEPT_AT_LEAST: usize = 64;
 const MOST_CALIBRATING: usize = 100;
 /// How often a worker says how far it is: to the user, and to the supervisor that it is alive.
 const PROGRESS_EVERY: Duration = Duration::from_secs(10);
-/// Parts of the names of outputs that hold a score per class.
-const CLASSES: [&str; 2] = ["logits", "prob"];
 
 /// Whether a case can be evaluated by samples: its outputs answer a sample, or it makes one token after the other.
 pub fn can_be_evaluated(case: &Case, model: &Model) -> bool {
@@ -126,7 +124,9 @@ impl Judging<'_> {
     ) -> Result<(), CaseFailure> {
         answers::add(&mut evaluation.judged, (self.judge, self.model, &self.vocabulary), outputs, batch)?;
         let vectors = match self.judge {
-            Judge::Embedding => answers::vectors(&self.names, outputs, |it| self.is_of_samples(it) && has_classes(it)),
+            Judge::Embedding => {
+                answers::vectors(&self.names, outputs, |it| self.is_of_samples(it) && it.has_list_per_sample())
+            }
             _ => Vec::new(),
         };
         let kept_from = evaluation.samples;
@@ -156,21 +156,21 @@ impl Judging<'_> {
     /// The output that is compared with the original's: the one at `place`, or else the first that is of numbers per sample.
     fn output(&self, outputs: &[HostTensor], place: Option<usize>) -> Result<Output, CaseFailure> {
         let has_labels = self.has_class_labels();
-        let is_evaluated = |output: &HostTensor| self.is_of_samples(output) && (!has_labels || has_classes(output));
+        let is_evaluated =
+            |output: &HostTensor| self.is_of_samples(output) && (!has_labels || output.has_list_per_sample());
         let Some(place) = place.or_else(|| outputs.iter().position(is_evaluated)) else {
             let shapes: Vec<String> = outputs.iter().map(|output| format!("{:?}", output.shape)).collect();
             let what = if has_labels { "a score per class" } else { "floating-point numbers" };
             let shapes = shapes.join(", ");
             return Err(CaseFailure::unsupported(format!("no output has {what} per sample; there are {shapes}")));
         };
-        let name = self.names.get(place).map(|name| name.to_lowercase()).unwrap_or_default();
-        let is_named_so = CLASSES.iter().any(|word| name.contains(word));
+        let is_named_so = self.names.get(place).is_some_and(|name| is_scores(name));
         let values = outputs[place].to_f64();
         let width = values.len() / self.batch_size;
         if has_labels {
             self.samples.check_width(width)?;
         }
-        let is_classes = has_labels || is_named_so && has_classes(&outputs[place]);
+        let is_classes = has_labels || is_named_so && outputs[place].has_list_per_sample();
         Ok(Output { values, width, is_classes, has_groups: self.judge == Judge::Embedding })
     }
 }
@@ -242,11 +242,6 @@ pub fn ranges_over_samples(
     }
 }
 
-/// Whether a sample's output is a vector, and not a table or a single number.
-fn has_classes(output: &HostTensor) -> bool {
-    output.shape[1..].iter().filter(|&&size| size > 1).count() == 1
-}
-
 /// Of how many samples the outputs of one are kept.
 fn kept_every(width: usize, samples_in_all: usize) -> usize {
     samples_in_all.div_ceil((KEPT_NUMBERS / width.max(1)).max(KEPT_AT_LEAST))
@@ -258,8 +253,8 @@ fn add(evaluation: &mut Evaluation, output: &Output, batch: &[Sample], samples_i
         let is_finite = row.iter().all(|value| value.is_finite());
         evaluation.not_finite += usize::from(!is_finite);
         if output.is_classes {
-            let largest = if is_finite { indices_of_largest(row) } else { Vec::new() };
-            evaluation.largest.get_or_insert_default().push(largest);
+            let largest = if is_finite { places_of_largest(row) } else { Vec::new() };
+            evaluation.largest.get_or_insert_default().push(largest.into_iter().map(|place| place as i64).collect());
         }
         let is_kept = evaluation.samples.is_multiple_of(every);
         if let Some(labels) = evaluation.labels.as_mut().filter(|_| is_kept || !output.has_groups) {
@@ -272,29 +267,9 @@ fn add(evaluation: &mut Evaluation, output: &Output, batch: &[Sample], samples_i
     }
 }
 
-/// The indices of the largest numbers, the largest first, and of equal ones the first.
-fn indices_of_largest(row: &[f64]) -> Vec<i64> {
-    let mut indices: Vec<usize> = (0..row.len()).collect();
-    indices.sort_by(|&one, &other| row[other].total_cmp(&row[one]));
-    indices.into_iter().take(LARGEST).map(|place| place as i64).collect()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn the_largest_outputs_are_in_order() {
-        assert_eq!(indices_of_largest(&[0.0, 3.0, -1.0, 3.0, -2.0, 2.0, 1.0]), [1, 3, 5, 6, 0]);
-        assert_eq!(indices_of_largest(&[1.0, 2.0]), [1, 0]);
-    }
-
-    #[test]
-    fn a_class_has_a_number_of_its_own() {
-        let output = |shape: &[usize]| HostTensor { shape: shape.to_vec(), data: TensorData::F32(Vec::new()) };
-        assert!(has_classes(&output(&[4, 10])) && has_classes(&output(&[4, 10, 1, 1])));
-        assert!(!has_classes(&output(&[4])) && !has_classes(&output(&[4, 1])) && !has_classes(&output(&[4, 100, 92])));
-    }
 
     #[test]
     fn outputs_that_are_not_finite_have_no_class_and_outputs_are_kept_evenly() {

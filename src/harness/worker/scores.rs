@@ -1,12 +1,13 @@
 //! Metrics of other packages: code that scores each answer of a model.
 
+use std::collections::BTreeSet;
 use std::sync::OnceLock;
 
-use anyhow::{Result, anyhow};
+use anyhow::{Result, anyhow, ensure};
 
 use crate::definition::CaseFailure;
 use crate::fixture::{HostTensor, Label, Sample};
-use crate::run_data::{Evaluation, Scores};
+use crate::run_data::{CHANGE, Evaluation, Scores};
 
 /// What a model answered to one sample.
 #[derive(Clone, Copy, Debug)]
@@ -37,8 +38,16 @@ static SCORERS: OnceLock<Vec<Scorer>> = OnceLock::new();
 /// Registers the metrics of this process, once.
 ///
 /// # Errors
-/// Some are registered already.
+/// Two have one name, a name is that of a change or empty, or some are registered already.
 pub fn register_scorers(scorers: Vec<Scorer>) -> Result<()> {
+    let mut names = BTreeSet::new();
+    for Scorer { metric, .. } in &scorers {
+        ensure!(
+            !metric.is_empty() && !metric.ends_with(CHANGE),
+            "{metric:?} is no name of a metric: a name is not empty and does not end with {CHANGE:?}"
+        );
+        ensure!(names.insert(metric), "two metrics have the name {metric:?}: give one of them another name");
+    }
     SCORERS.set(scorers).map_err(|_| anyhow!("the metrics of a process are registered once"))
 }
 
@@ -88,4 +97,24 @@ pub fn add(
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_is_that_of_one_metric() {
+        let refused = |names: &[&str]| {
+            let scorer =
+                |name: &&str| Scorer { metric: (*name).into(), unit: String::new(), score: Box::new(|_| None) };
+            register_scorers(names.iter().map(scorer).collect()).unwrap_err().to_string()
+        };
+        assert_eq!(
+            refused(&["margin", "margin"]),
+            "two metrics have the name \"margin\": give one of them another name"
+        );
+        assert!(refused(&["margin_change"]).contains("does not end with \"_change\""));
+        assert!(refused(&[""]).contains("a name is not empty"));
+    }
 }

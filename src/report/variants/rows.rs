@@ -7,7 +7,6 @@ use super::output::{notes, sentence};
 use super::repeated::{Repeated, samples_of};
 use super::{Differences, Measure, Options, Recommendation, Row, VariantTable, own_memory, rate};
 use crate::definition::{Boundary, Dtype, ORIGINAL, Phase, Status, TimedOn};
-use crate::report::metrics::metrics_of;
 use crate::run_data::{Metric, Record};
 
 /// Host, inputs, boundary, phase, sequence length and batch size.
@@ -30,7 +29,7 @@ fn table(cases: &[Repeated<'_>], metrics: &[Metric], options: &Options) -> Optio
     let records: Vec<Record> = cases.iter().map(|case| case.pooled(samples)).collect();
     // What is known of other samples cannot be compared.
     let of_record = |record: &Record| match record.data_source {
-        Some(_) => metrics_of(metrics, record).into_iter().cloned().collect(),
+        Some(_) => Metric::all_of(metrics, record).into_iter().cloned().collect(),
         None => Vec::new(),
     };
     let metrics: Vec<Vec<Metric>> = records.iter().map(of_record).collect();
