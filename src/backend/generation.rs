@@ -3,8 +3,8 @@
 use std::hint::black_box;
 use std::time::{Duration, Instant};
 
-use super::graphs::Runtime;
 use super::interface::{Continuation, LoadRequest, NextTokens, Placement, Session, Stages};
+use super::runtime::Runtime;
 use crate::definition::{CaseFailure, Phase};
 use crate::fixture::{HostTensor, TensorData};
 

@@ -13,38 +13,12 @@ use std::time::{Duration, Instant};
 
 use super::generation::{GenerationSession, Generator};
 use super::interface::{LoadRequest, Placement, Session, Stages};
+use super::runtime::Runtime;
 use crate::definition::{
     BATCH, CaseFailure, Dimension, ElementType, Generation, Model, Part, Phase, TensorSpec, value_name,
 };
 use crate::fixture::{HostTensor, TensorData};
 use crate::onnx::{BIAS, BRANCH, KEPT, MASKS, PLACES, POSITIONS, made_inputs};
-
-/// A library's own tensors and graphs.
-pub(super) trait Runtime {
-    type Graph;
-    /// A tensor on the device; a clone shares it.
-    type Value: Clone;
-
-    fn upload(&self, tensor: &HostTensor) -> Result<Self::Value, CaseFailure>;
-    fn download(&self, value: &Self::Value) -> Result<HostTensor, CaseFailure>;
-    /// Runs a graph; inputs and outputs are in the order of the part's definition. May return before the device is done.
-    fn run(&self, graph: &mut Self::Graph, inputs: &[&Self::Value]) -> Result<Vec<Self::Value>, CaseFailure>;
-    /// The index of the largest logit of each row at its last position: `[batch, vocabulary]` or
-    /// `[batch, positions, vocabulary]` to i64 `[batch, 1]`.
-    fn greedy(&self, logits: &Self::Value) -> Result<Self::Value, CaseFailure>;
-    /// Finishes what has to happen once per batch of inputs, such as copying them to the device.
-    fn prepare(&self, _graph: &mut Self::Graph, _inputs: &[&Self::Value]) -> Result<(), CaseFailure> {
-        Ok(())
-    }
-    /// Returns when the device is idle.
-    fn sync(&self) -> Result<(), CaseFailure> {
-        Ok(())
-    }
-    /// Time that the graph's compilations took, if they are not a part of loading it.
-    fn compilation(&self, _graph: &Self::Graph) -> Option<Duration> {
-        None
-    }
-}
 
 /// The session of the request's phase. `graphs` are those of `parts`, in the same order.
 pub(super) fn open_session<R: Runtime + 'static>(

@@ -26,6 +26,8 @@ mod openvino;
 #[cfg(feature = "ort")]
 mod ort;
 pub mod registry;
+#[allow(dead_code, reason = "a build without native backends uses nothing of it")]
+mod runtime;
 #[cfg(feature = "tch")]
 mod tch;
 #[cfg(feature = "tract")]

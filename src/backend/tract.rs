@@ -13,8 +13,9 @@ use tract_onnx::prelude::*;
 use tract_onnx::tract_hir::internal::{TDim, ToDim};
 
 use crate::backend::artifact::{Format, check_artifact, parts_of};
-use crate::backend::graphs::{PAST, Runtime, growing_dimension, largest_of_rows, open_session, places};
+use crate::backend::graphs::{PAST, growing_dimension, largest_of_rows, open_session, places};
 use crate::backend::interface::{Backend, DeviceReport, LoadRequest, Placement, Session};
+use crate::backend::runtime::Runtime;
 use crate::definition::{CaseFailure, Dtype, Model, Part, Status, TensorSpec};
 use crate::fixture::{HostTensor, TensorData, with_values};
 use crate::onnx::MASKS;

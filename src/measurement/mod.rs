@@ -15,8 +15,8 @@ mod warm_up;
 
 pub use call_times::{CallTimes, LoggedSamples, SampleLog};
 pub use disturbance::DisturbanceWatch;
-pub use pipeline::Pipeline;
+pub use pipeline::{CallParts, Pipeline};
 pub use sampling::{Sampling, pilot};
-pub use timed_calls::{CallParts, TimedSession};
+pub use timed_calls::TimedSession;
 pub use usage::watch;
 pub use warm_up::{WarmUp, warm_up};

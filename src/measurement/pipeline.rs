@@ -1,13 +1,22 @@
 //! A call from the bytes of pictures or from texts to the classes that a model finds in them.
 
 use std::hint::black_box;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-use super::timed_calls::CallParts;
-use crate::backend::Session;
+use crate::backend::{Session, Stages};
 use crate::definition::{CaseFailure, is_scores};
 use crate::fixture::{HostTensor, TensorData, TimedSamples};
 use crate::run_data::places_of_largest;
+
+/// The parts of a call that is more than the computation.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct CallParts {
+    /// Making the inputs of pictures or texts, in a pipeline.
+    pub preprocess: Option<Duration>,
+    pub stages: Stages,
+    /// Choosing the largest outputs, in a pipeline.
+    pub postprocess: Option<Duration>,
+}
 
 /// What is done around a session's calls from host to host, by the thread that makes the call.
 pub struct Pipeline {

@@ -1,10 +1,10 @@
 //! The timed region: one pair of clock reads per call, and nothing else between them.
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use super::call_times::{CallTimes, nanoseconds, room_for};
-use super::pipeline::Pipeline;
-use crate::backend::{Session, Stages};
+use super::pipeline::{CallParts, Pipeline};
+use crate::backend::Session;
 use crate::definition::CaseFailure;
 use crate::fixture::HostTensor;
 
@@ -25,16 +25,6 @@ enum Begin {
     /// With these batches on the host.
     Host(Vec<Vec<HostTensor>>),
     Pipeline(Pipeline),
-}
-
-/// The parts of a call that is more than the computation.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct CallParts {
-    /// Making the inputs of pictures or texts, in a pipeline.
-    pub preprocess: Option<Duration>,
-    pub stages: Stages,
-    /// Choosing the largest outputs, in a pipeline.
-    pub postprocess: Option<Duration>,
 }
 
 impl TimedSession {
@@ -125,8 +115,10 @@ impl TimedSession {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
-    use crate::backend::Placement;
+    use crate::backend::{Placement, Stages};
     use crate::statistics::{SortedCalls, mean_and_deviation};
 
     const CALL: Duration = Duration::from_micros(50);

@@ -3,8 +3,8 @@
 use candle_core::{D, DType, Device, Tensor};
 
 use crate::backend::failure::classify;
-use crate::backend::graphs::Runtime;
 use crate::backend::interface::{LoadRequest, Placement};
+use crate::backend::runtime::Runtime;
 use crate::definition::{CaseFailure, Dtype, device_index, device_kind};
 use crate::fixture::{HostTensor, TensorData};
 

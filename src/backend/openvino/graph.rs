@@ -19,8 +19,9 @@ use openvino::{
 use super::library::{case_device, core};
 use super::lost_bias::loses_bias;
 use super::tensor::{shape, to_host, to_tensor};
-use crate::backend::graphs::{Runtime, growing_dimension, largest_of_rows, places};
+use crate::backend::graphs::{growing_dimension, largest_of_rows, places};
 use crate::backend::interface::{LoadRequest, Placement};
+use crate::backend::runtime::Runtime;
 use crate::definition::{CaseFailure, Dtype, Part, TensorSpec};
 use crate::fixture::{HostTensor, TensorData};
 use crate::onnx::Source;

@@ -13,8 +13,9 @@ use ort::value::{
 
 use super::provider::Provider;
 use crate::backend::failure::classify;
-use crate::backend::graphs::{Runtime, largest_of_rows, places};
+use crate::backend::graphs::{largest_of_rows, places};
 use crate::backend::interface::LoadRequest;
+use crate::backend::runtime::Runtime;
 use crate::definition::{BATCH, CaseFailure, Dimension, Part, Phase, SEQUENCE};
 use crate::fixture::{HostTensor, TensorData, with_values};
 use crate::onnx::Source;

@@ -20,8 +20,9 @@ use self::tensor::{as_tensor, collect_outputs, dtype_of, to_host, to_tensor, wei
 
 use crate::backend::artifact::{Format, check_artifact, parts_of};
 use crate::backend::cuda::cuda_environment;
-use crate::backend::graphs::{Runtime, open_session};
+use crate::backend::graphs::open_session;
 use crate::backend::interface::{Backend, DeviceReport, LoadRequest, Placement, Session};
+use crate::backend::runtime::Runtime;
 use crate::definition::{CaseFailure, Dtype, Model, device_index, device_kind};
 use crate::fixture::HostTensor;
 use crate::onnx::map_file;

@@ -23,8 +23,9 @@ use serde::de::DeserializeOwned;
 use self::decoders::{Decoder, load_llama, load_qwen2};
 use super::tensor::{Forward, Place, dtype_of, placement};
 use crate::backend::generation::{GenerationSession, Generator};
-use crate::backend::graphs::{self, Runtime};
+use crate::backend::graphs;
 use crate::backend::interface::{LoadRequest, Placement, Session};
+use crate::backend::runtime::Runtime;
 use crate::definition::{CaseFailure, Dtype, Origin, Phase};
 use crate::fixture::HostTensor;
 

@@ -1,0 +1,33 @@
+//! What a backend that runs a model's parts as graphs implements.
+
+use std::time::Duration;
+
+use crate::definition::CaseFailure;
+use crate::fixture::HostTensor;
+
+/// A library's own tensors and graphs.
+pub(super) trait Runtime {
+    type Graph;
+    /// A tensor on the device; a clone shares it.
+    type Value: Clone;
+
+    fn upload(&self, tensor: &HostTensor) -> Result<Self::Value, CaseFailure>;
+    fn download(&self, value: &Self::Value) -> Result<HostTensor, CaseFailure>;
+    /// Runs a graph; inputs and outputs are in the order of the part's definition. May return before the device is done.
+    fn run(&self, graph: &mut Self::Graph, inputs: &[&Self::Value]) -> Result<Vec<Self::Value>, CaseFailure>;
+    /// The index of the largest logit of each row at its last position: `[batch, vocabulary]` or
+    /// `[batch, positions, vocabulary]` to i64 `[batch, 1]`.
+    fn greedy(&self, logits: &Self::Value) -> Result<Self::Value, CaseFailure>;
+    /// Finishes what has to happen once per batch of inputs, such as copying them to the device.
+    fn prepare(&self, _graph: &mut Self::Graph, _inputs: &[&Self::Value]) -> Result<(), CaseFailure> {
+        Ok(())
+    }
+    /// Returns when the device is idle.
+    fn sync(&self) -> Result<(), CaseFailure> {
+        Ok(())
+    }
+    /// Time that the graph's compilations took, if they are not a part of loading it.
+    fn compilation(&self, _graph: &Self::Graph) -> Option<Duration> {
+        None
+    }
+}
