@@ -180,6 +180,17 @@ mod tests {
     }
 
     #[test]
+    fn an_engine_has_a_name_of_its_own() {
+        let refused = |name: &str| {
+            let engine: Box<dyn Backend> = Box::new(Null);
+            format!("{:#}", register(vec![(name.to_owned(), engine)]).unwrap_err())
+        };
+        assert_eq!(refused("pytorch"), "\"pytorch\" is a name of the backend \"tch\": give your engine another one");
+        assert!(refused("ort").starts_with("\"ort\" is a name of the backend"));
+        assert!(refused("Mine").starts_with("backend \"Mine\": "));
+    }
+
+    #[test]
     fn colours_are_told_apart() {
         let mut colours: Vec<&str> = ENTRIES.iter().map(|entry| entry.colour).chain(OWN_COLOURS).flatten().collect();
         let count = colours.len();

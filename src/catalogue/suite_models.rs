@@ -230,3 +230,20 @@ fn is_of(table: &SuiteModel, entry: &Entry) -> bool {
         None => is_chosen(entry, table.variants.as_deref()),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::entries::read_catalogue;
+    use super::*;
+    use crate::definition::Judge;
+
+    #[test]
+    fn a_table_names_the_judge_of_a_packaged_model_too() {
+        let mut catalogue = read_catalogue(&Path::new(env!("CARGO_MANIFEST_DIR")).join("models")).unwrap();
+        let table = SuiteModel { judge: Some(Judge::Embedding), ..SuiteModel::from("digits") };
+        let mut suite = Suite { models: vec![table], ..Suite::new("own", vec!["ort".into()]) };
+        add_models_of_suite(&mut catalogue, &mut suite).unwrap();
+        let digits = catalogue.iter().find(|entry| (&*entry.name, &*entry.variant) == ("digits", ORIGINAL)).unwrap();
+        assert_eq!(digits.model.as_ref().unwrap().judged_by(), Judge::Embedding);
+    }
+}

@@ -42,19 +42,6 @@ impl Worktree {
         let text = path.to_string_lossy();
         git(&root, &["worktree", "add", "--detach", "--quiet", "--force", &text, commit])?
             .map_err(|why| anyhow!("git worktree add {text} {commit}: {why}"))?;
-        let own = Paths::of(project.clone());
-        let native = own.native();
-        if paths.native().is_dir() && !native.exists() {
-            symlink(fs_err::canonicalize(paths.native())?, &native).with_context(|| native.display().to_string())?;
-        }
-        // One link per model: a revision with other weights replaces its own link and leaves the other revision's files alone.
-        link_missing(&paths.prepared(), &own.prepared(), "")?;
-        let folders = if paths.is_of_other_package() { &["models"][..] } else { &USERS_OWN };
-        for folder in folders {
-            // A file that git knows there belongs to another revision; this one has its own.
-            let known = git(&root, &["ls-files", folder])?.unwrap_or_default();
-            link_missing(&root.join(folder), &project.join(folder), &known)?;
-        }
         // A library's lock file is often unknown to git; both revisions then have the packages of the working tree.
         let depth = Path::new(&prefix).components().count();
         for (from, to) in root.ancestors().zip(project.ancestors()).take(depth + 1) {
@@ -62,6 +49,19 @@ impl Worktree {
             if from.is_file() && !to.exists() {
                 fs_err::copy(&from, &to)?;
             }
+        }
+        let own = Paths::of(project.clone());
+        let native = own.native();
+        if paths.native().is_dir() && !native.exists() {
+            symlink(fs_err::canonicalize(paths.native())?, &native).with_context(|| native.display().to_string())?;
+        }
+        // One link per model: a revision with other weights replaces its own link and leaves the other revision's files alone.
+        link_missing(&paths.prepared(), &own.prepared(), "")?;
+        let folders = if paths.is_of_other_package() { &["models"][..] } else { &USERS_OWN[..] };
+        for &folder in folders {
+            // A file that git knows there belongs to another revision; this one has its own.
+            let known = git(&root, &["ls-files", folder])?.unwrap_or_default();
+            link_missing(&root.join(folder), &project.join(folder), &known)?;
         }
         Ok(worktree)
     }
@@ -106,4 +106,39 @@ fn git(repository: &Path, arguments: &[&str]) -> Result<Result<String, String>> 
     let output = output.context("git")?;
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).trim().to_owned();
     Ok(if output.status.success() { Ok(text(&output.stdout)) } else { Err(text(&output.stderr)) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_revision_of_a_member_of_a_workspace_has_what_git_does_not_know() {
+        let folder = tempfile::tempdir().unwrap();
+        let write = |name: &str, text: &str| {
+            let path = folder.path().join(name);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, text).unwrap();
+        };
+        write("crates/mine/Cargo.toml", "[dev-dependencies]\ninferbench = '0.1'");
+        write(".gitignore", "Cargo.lock\n*.onnx\ntarget\n");
+        for arguments in [
+            &["init", "--quiet"][..],
+            &["add", "."],
+            &["-c", "user.name=a", "-c", "user.email=a@localhost", "commit", "--quiet", "--message", "a"],
+        ] {
+            git(folder.path(), arguments).unwrap().unwrap();
+        }
+        write("Cargo.lock", "version = 4");
+        write("crates/mine/models/net.onnx", "net");
+        let paths = Paths::of(folder.path().join("crates/mine"));
+        fs::create_dir_all(paths.prepared().join("nothing")).unwrap();
+        let commit = find_commit(paths.root(), "HEAD").unwrap().unwrap();
+        let worktree = Worktree::add(&paths, &commit).unwrap();
+        let project = worktree.project();
+        assert_eq!(fs::read_to_string(project.join("../../Cargo.lock")).unwrap(), "version = 4");
+        assert!(!project.join("Cargo.lock").exists());
+        assert_eq!(fs::read_to_string(project.join("models/net.onnx")).unwrap(), "net");
+        assert!(Paths::of(project.to_owned()).prepared().join("nothing").is_dir());
+    }
 }

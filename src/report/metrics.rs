@@ -1,6 +1,6 @@
 //! Metrics as readers see them: a column for each name, whatever it is.
 
-use super::numbers::{percent, three_digits};
+use super::numbers::three_digits;
 use crate::run_data::{FRACTION, Metric};
 
 /// The names of metrics, each once, in the order in which they come.
@@ -29,11 +29,7 @@ pub fn text(metric: &Metric) -> String {
         (false, false) if value.abs() <= 1.0 => format!("{value:.5}"),
         (false, false) => three_digits(value),
     };
-    let value = match is_fraction {
-        true if metric.changed().is_none() => percent(metric.value),
-        true => number(metric.value) + " %",
-        false => number(metric.value),
-    };
+    let value = number(metric.value) + if is_fraction { " %" } else { "" };
     let interval = metric.lower.zip(metric.upper);
     let interval = interval.map(|(lower, upper)| format!(" ({} … {})", number(lower), number(upper)));
     let unit = Some(metric.unit.as_str()).filter(|unit| !is_fraction && !unit.is_empty() && *unit != metric.metric);

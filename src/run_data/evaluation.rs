@@ -51,12 +51,13 @@ pub struct Evaluation {
     pub not_finite: usize,
 }
 
-/// The scores of a metric, one per sample that has one.
+/// The scores of a metric.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Scores {
     pub metric: String,
     pub unit: String,
-    pub of_samples: Vec<f64>,
+    /// Those of all samples; `None` where a sample has none.
+    pub of_samples: Vec<Option<f64>>,
 }
 
 /// Answers in the form in which they are judged, one item per sample.
@@ -157,7 +158,7 @@ mod tests {
             largest: Some(vec![vec![1, 0], vec![]]),
             outputs: vec![vec![0.5, 1.5], vec![0.0, 2.0]],
             judged: None,
-            scores: vec![Scores { metric: "m".into(), unit: "s".into(), of_samples: vec![0.5] }],
+            scores: vec![Scores { metric: "m".into(), unit: "s".into(), of_samples: vec![None, Some(0.5)] }],
             unreadable: vec!["a.jpg: cut\nshort".into()],
             not_finite: 1,
         };

@@ -43,7 +43,7 @@ impl Texts {
         let text = fs_err::read_to_string(path)?;
         let text = text.trim_start_matches('\u{feff}').lines().map(str::trim).filter(|line| !line.is_empty());
         let lines: Vec<String> = text.map(str::to_owned).collect();
-        ensure!(!lines.is_empty(), "{} has no text: it is to have one per line", path.display());
+        ensure!(!lines.is_empty(), "{} has no text: write one text per line", path.display());
         let files = model.tokenizer_files();
         let Some(file) = files.iter().find(|file| file.is_file()) else {
             let places = files.iter().map(|file| file.display().to_string()).collect::<Vec<_>>().join(" or ");

@@ -156,7 +156,7 @@ mod texts {
             drop(run(&workplace, &[&MODEL[..], &["--time-on", "samples"]].concat()).with_code(2).saying(parts))
         };
         workplace.write("texts.txt", "\n \n");
-        refused(&["texts.txt has no text: it is to have one per line"]);
+        refused(&["texts.txt has no text: write one text per line"]);
         fs::remove_file(workplace.path("texts.txt")).unwrap();
         refused(&["texts.txt"]);
         workplace.write("texts.txt", TEXTS);

@@ -24,14 +24,16 @@ pub fn figures(own: &Evaluation, original: Option<&Evaluation>) -> Vec<Figure> {
 }
 
 /// The mean of scores, and how much larger it is than the original's of the same samples. Nobody knows which values are better.
-fn of_scores(metric: &str, own: &[f64], original: Option<&Scores>) -> Vec<Figure> {
-    let parts = |scores: &[f64]| scores.iter().map(|&score| (score, 1.0)).collect::<Vec<_>>();
-    let (own, count) = (parts(own), own.len());
+fn of_scores(metric: &str, own: &[Option<f64>], original: Option<&Scores>) -> Vec<Figure> {
+    // A sample without a score has no weight.
+    let part = |score: &Option<f64>| score.map_or((0.0, 0.0), |score| (score, 1.0));
+    let parts = |scores: &[Option<f64>]| scores.iter().map(part).collect::<Vec<_>>();
+    let (own, count, samples) = (parts(own), own.len(), own.iter().flatten().count());
     let original = original.map(|original| parts(&original.of_samples)).filter(|original| original.len() == count);
-    let of_original = original.as_ref().map(|original| |drawn: &[u32]| ratio(original, drawn));
+    let of_original = original.as_ref().map(|original| move |drawn: &[u32]| ratio(original, drawn));
     let of_original = of_original.as_ref().map(|it| it as OfSamples<'_>);
     let figures = Figure::with_change(metric, Better::Higher, count, &|drawn| ratio(&own, drawn), of_original);
-    figures.map(Figure::undirected).collect()
+    figures.map(|figure| Figure { samples, ..figure.undirected() }).collect()
 }
 
 /// The figures of a model's kind.
@@ -165,6 +167,22 @@ mod tests {
         two.judged = Some(Judged::Embeddings { first: "x".into(), others });
         let names: Vec<String> = figures(&two, Some(&two)).into_iter().map(|figure| figure.name).collect();
         assert_eq!(names, ["retrieval_at_1_x", "cosine_x", "retrieval_at_1_y", "cosine_y"]);
+    }
+
+    #[test]
+    fn scores_of_the_same_samples_are_compared_and_replace_a_metric_of_their_name() {
+        let evaluation = |of_samples: [Option<f64>; 4]| Evaluation {
+            samples: 4,
+            judged: Some(Judged::Boxes { found: vec![Vec::new(); 4], right: None }),
+            scores: vec![Scores { metric: "map".into(), unit: "points".into(), of_samples: of_samples.to_vec() }],
+            ..Evaluation::default()
+        };
+        let own = evaluation([Some(1.0), None, Some(2.0), Some(6.0)]);
+        let found = figures(&own, Some(&evaluation([Some(1.0), Some(0.0), Some(2.0), None])));
+        let shown: Vec<_> = found.iter().map(|it| (it.name.as_str(), it.value, it.samples, it.unit.as_str())).collect();
+        assert_eq!(shown, [("map", 3.0, 3, "points"), ("map_change", 2.0, 3, "points")]);
+        assert!(found.iter().all(|figure| figure.better.is_none()));
+        assert_eq!(figures(&evaluation([None; 4]), None), []);
     }
 
     #[test]

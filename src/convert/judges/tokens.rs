@@ -22,7 +22,7 @@ pub fn of_speech(said: &[Transcript], right: Option<&[Transcript]>, original: Op
         return Figure::resampled(name, Better::Lower, own.len(), &rate).map(Figure::compared).into_iter().collect();
     }
     let before = original.map(errors);
-    let before = before.as_ref().map(|before| |drawn: &[u32]| ratio(before, drawn));
+    let before = before.as_ref().map(|before| move |drawn: &[u32]| ratio(before, drawn));
     let before = before.as_ref().map(|it| it as OfSamples<'_>);
     Figure::with_change(name, Better::Lower, own.len(), &rate, before).collect()
 }

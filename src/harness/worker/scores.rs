@@ -83,9 +83,9 @@ pub fn add(
         };
         let answer = Answer { model, inputs: &sample.inputs, outputs: &outputs, label };
         for Scorer { metric, unit, score } in scorers() {
-            let Some(score) = score(&answer) else { continue };
-            if !score.is_finite() {
-                return Err(CaseFailure::failed(format!("the metric {metric:?} of a sample is {score}")));
+            let score = score(&answer);
+            if let Some(strange) = score.filter(|score| !score.is_finite()) {
+                return Err(CaseFailure::failed(format!("the metric {metric:?} of a sample is {strange}")));
             }
             match evaluation.scores.iter_mut().find(|scores| scores.metric == *metric) {
                 Some(scores) => scores.of_samples.push(score),
