@@ -381,6 +381,7 @@ fn build_bench(name: &str) -> PathBuf {
         (cfg!(feature = "ort"), "ort"),
         (cfg!(feature = "tch"), "tch"),
         (cfg!(feature = "candle"), "candle"),
+        (cfg!(feature = "candle-onnx"), "candle-onnx"),
         (cfg!(feature = "tract"), "tract"),
         (cfg!(feature = "openvino"), "openvino"),
         (cfg!(feature = "duckdb"), "duckdb"),
