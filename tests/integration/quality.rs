@@ -153,7 +153,7 @@ fn pictures_of_a_folder_judge_a_model_and_those_that_cannot_be_read_are_named() 
         .finish()
         .with_code(2);
     assert!(
-        of_no_model.stderr.contains("none of the models can be evaluated by image-folder"),
+        of_no_model.stderr.contains("none of the models can take image-folder"),
         "{}",
         of_no_model.stderr
     );
@@ -278,7 +278,7 @@ fn recorded_samples_judge_the_models_whose_inputs_they_have() {
     assert_ne!(samples("two_inputs/candle-cpu-f32/1").as_deref(), Some("digits-held-out"));
 
     let other = workplace.inferbench(&[&["run", "--model", "two_inputs"][..], &source].concat()).finish().with_code(2);
-    other.saying(&["none of the models can be evaluated by digits-held-out", "as a tensor `input.<name>`"]);
+    other.saying(&["none of the models can take digits-held-out", "as a tensor `input.<name>`"]);
     workplace.write("models/exported/narrow.toml", "[dimensions]\nlength = 8\n");
     workplace.add_model("open_length.onnx", "models/exported/narrow.onnx");
     let renamed = renamed_input(&workplace.path("models/trained/digits-held-out.safetensors"), "input.x");
