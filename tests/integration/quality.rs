@@ -152,11 +152,7 @@ fn pictures_of_a_folder_judge_a_model_and_those_that_cannot_be_read_are_named() 
         .inferbench(&["run", "--model", "digits", "--backend", "ort", "--data-source", "image-folder:pictures"])
         .finish()
         .with_code(2);
-    assert!(
-        of_no_model.stderr.contains("none of the models can take image-folder"),
-        "{}",
-        of_no_model.stderr
-    );
+    assert!(of_no_model.stderr.contains("none of the models can take image-folder"), "{}", of_no_model.stderr);
     let nowhere = run("image-folder:nowhere").with_code(2);
     assert!(nowhere.stderr.contains("nowhere"), "{}", nowhere.stderr);
 
