@@ -22,6 +22,7 @@ mod outcomes;
 mod own_decoders;
 mod preparation;
 mod processes;
+mod profiled_sessions;
 mod quality;
 mod references;
 mod report;
