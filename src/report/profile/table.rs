@@ -54,7 +54,7 @@ pub fn table(case: &CaseProfile, options: &Options) -> Table {
     }
     if shown.iter().any(|row| row.share.is_none()) {
         table.footnote(
-            "<: the operator takes less than twice what the profiler adds to it, so that its share is not known",
+            "<: the raw time is less than twice what the profiler adds to it, so that the share is not known",
         );
     }
     table
