@@ -57,7 +57,8 @@ pub fn run(arguments: &Arguments) -> Result<u8> {
     let (profile, compared) = if is_kept {
         let found = arguments.words.iter().zip(kept).map(|(word, kept)| kept.ok_or(word));
         let found = found.collect::<Result<Vec<Profile>, _>>();
-        let found = found.map_err(|word| anyhow::anyhow!("{word}: no profile, and others of the arguments are profiles"))?;
+        let found =
+            found.map_err(|word| anyhow::anyhow!("{word}: no profile, and others of the arguments are profiles"))?;
         of_kept(found)?
     } else {
         let profile = measured(arguments, &paths)?;
@@ -112,6 +113,7 @@ fn of_kept(profiles: Vec<Profile>) -> Result<(Profile, Option<(usize, usize)>)> 
     let only = (first.cases.len() == 1 && second.cases.len() == 1).then_some((0, 0));
     ensure!(both.or(only).is_some(), "the two profiles have no case in common");
     let (a, b) = both.or(only).unwrap_or_default();
-    let cases: Vec<CaseProfile> = first.cases.into_iter().nth(a).into_iter().chain(second.cases.into_iter().nth(b)).collect();
+    let cases: Vec<CaseProfile> =
+        first.cases.into_iter().nth(a).into_iter().chain(second.cases.into_iter().nth(b)).collect();
     Ok((Profile { cases, ..Profile::default() }, Some((0, 1))))
 }

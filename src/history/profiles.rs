@@ -16,9 +16,8 @@ use toml::Table as Row;
 use super::facts::Table;
 use super::parquet::write_rows;
 use super::writing::{hidden_folder, put};
-use crate::run_data::Profile;
 use crate::run_data::files::read_json;
-
+use crate::run_data::{Profile, write_whole};
 
 /// The folder of profiles in a history's folder.
 pub const PROFILES: &str = "profiles";
@@ -36,7 +35,7 @@ pub fn write_profile(root: &Path, profile: &Profile, page: &str) -> Result<PathB
     let new = hidden_folder(&root)?;
     let rows = profile_rows(profile)?;
     put(new.path(), DATA, |bytes| Ok(serde_json::to_writer(bytes, profile)?))?;
-    put(new.path(), PAGE, |bytes| Ok(bytes.extend_from_slice(page.as_bytes())))?;
+    write_whole(&new.path().join(PAGE), page.as_bytes())?;
     put(new.path(), Table::Profiles.file(), |bytes| write_rows(Table::Profiles.columns(), &rows, bytes))?;
     let folder = root.join(&profile.run_id);
     fs::rename(new.path(), &folder)?;
@@ -52,7 +51,8 @@ pub fn find_profile(root: &Path, name: &str) -> Result<Option<Profile>> {
     let is_name = named.components().count() == 1;
     let of_history = is_name.then(|| root.join(PROFILES).join(name).join(DATA));
     let files = [named.join(DATA), named.to_owned()].into_iter().chain(of_history);
-    let mut files = files.filter(|file| file.is_file() && file.extension().is_some_and(|extension| extension == "json"));
+    let mut files =
+        files.filter(|file| file.is_file() && file.extension().is_some_and(|extension| extension == "json"));
     files.next().map(|file| read_json(&file)).transpose()
 }
 

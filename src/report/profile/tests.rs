@@ -107,7 +107,10 @@ fn rows_are_sorted_and_the_rest_of_the_call_is_last() {
     assert!(rows[0].contains("encoder.layer.0.query") && rows[0].contains("40.0 %"), "{text}");
     assert!(rows[5].contains(OUTSIDE) && rows[5].contains("14.0 %"), "{text}");
     // The addition takes less than twice the profiler's cost.
-    assert!(line(&text, " Add ").contains("< 4.0 %") && text.contains("  <: the raw time is less than twice"), "{text}");
+    assert!(
+        line(&text, " Add ").contains("< 4.0 %") && text.contains("  <: the raw time is less than twice"),
+        "{text}"
+    );
     assert!(!text.contains("threads busy"), "a column without a value is left out: {text}");
     assert!(text.ends_with("m/null-cpu-f32/1: it has no profiler\n"), "{text}");
 }
