@@ -224,8 +224,9 @@ mod tests {
         };
         let session =
             OrtRuntimeSession::builder(environment).unwrap().commit_from_memory(include_bytes!("probe.onnx")).unwrap();
-        let mut graph = OrtGraph { session, compilation: None, bound: Vec::new(), inputs: vec![0], outputs: vec![0] };
-        let runtime = OrtRuntime { memory: Some(DeviceMemory(AllocationDevice::CPU, 0)) };
+        let mut graph =
+            OrtGraph { session, compilation: None, bound: Vec::new(), inputs: vec![0], outputs: vec![0], number: 0 };
+        let runtime = OrtRuntime { memory: Some(DeviceMemory(AllocationDevice::CPU, 0)), log: None };
         let upload = |first: f32| {
             let data = TensorData::F32(vec![first, -2.0, 3.0, -4.0]);
             runtime.upload(&HostTensor { shape: vec![1, 4], data }).unwrap()
