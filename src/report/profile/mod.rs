@@ -48,11 +48,11 @@ pub enum Form {
 pub fn render(profile: &Profile, compared: Option<[&CaseProfile; 2]>, form: Form, options: &Options) -> Result<String> {
     let difference = compared.map(|[a, b]| difference(a, b));
     Ok(match (form, &difference) {
-        (Form::Table, None) => per_case(profile, |case| {
+        (Form::Table, None) => per_case(profile, terminal, |case| {
             let lines = [&case.case_id, &summary(case), &heading(case)].map(|line| terminal(line)).join("\n");
             format!("{lines}\n\n{}\n", table(case, options).terminal())
         }),
-        (Form::Markdown, None) => per_case(profile, |case| {
+        (Form::Markdown, None) => per_case(profile, escape, |case| {
             let [id, summary, heading] = [&case.case_id, &summary(case), &heading(case)].map(|line| escape(line));
             format!("### {id}\n\n{summary}\n\n{heading}\n\n{}\n", table(case, options).markdown())
         }),
@@ -72,7 +72,7 @@ pub fn schema() -> String {
     super::schema_of::<Profile>("inferbench profile")
 }
 
-fn per_case(profile: &Profile, text: impl Fn(&CaseProfile) -> String) -> String {
+fn per_case(profile: &Profile, escape: fn(&str) -> String, text: impl Fn(&CaseProfile) -> String) -> String {
     let failures = profile.failures.iter().map(|failure| format!("{}: {}\n", failure.case_id, failure.message));
     profile.cases.iter().map(text).chain(failures.map(|line| escape(&line) + "\n")).collect()
 }

@@ -58,6 +58,7 @@ pub fn page(profile: &Profile, compared: Option<(usize, usize)>) -> Result<Strin
 /// A case with what the program cannot know: sentences, the kinds of operators, and spans as `[row, start, duration]`.
 fn case(case: &CaseProfile) -> Value {
     let mut value = json!(case);
+    value["run_id"] = json!(case.rows.first().map(|row| &row.run_id));
     value["summary"] = summary(case).into();
     value["heading"] = heading(case).into();
     value["spans"] = spans(case).iter().map(|span| json!([span.row, span.start_us, span.duration_us])).collect();

@@ -1,11 +1,11 @@
 //! Folded stacks: a line per operator with its frames from the outermost to the innermost, and its time. Programs that draw flame graphs
 //! read it: `inferno-flamegraph`, `flamegraph.pl`, speedscope.
 
-use crate::run_data::CaseProfile;
+use crate::run_data::{CaseProfile, ProfileRow};
 
 /// `case;module;parts;operator;kernel 12345` for each row of the case, in whole nanoseconds without the profiler's cost.
 pub fn folded(case: &CaseProfile) -> String {
-    let line = |row: &crate::run_data::ProfileRow| {
+    let line = |row: &ProfileRow| {
         let modules = row.module.iter().flat_map(|module| module.split('.'));
         let frames = [case.case_id.as_str()]
             .into_iter()

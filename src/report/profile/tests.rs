@@ -198,6 +198,8 @@ fn a_difference_has_the_slower_module_on_top() {
     // What one module gained, the rest of the call has lost.
     assert!(rows[1].contains("outside") && rows[1].contains("-10.0"), "{text}");
     assert!(rows[2].ends_with("4 more rows differ by 0.00 µs together"), "{text}");
+    let same = render(&profile, Some([&profile.cases[0]; 2]), Form::Table, &Options::default()).unwrap();
+    assert!(same.starts_with("A  m/ort-cpu-f32/1 of run 20260101T000000Z-h  plain"), "{same}");
     let json: Value = serde_json::from_str(&of(Form::Json, Options::default())).unwrap();
     assert_eq!((&json["rows"][0]["difference_us"], &json["rows"][0]["kind"]), (&json!(10.0), &json!("matmul")));
     assert!(

@@ -5,6 +5,7 @@
 
 use serde_json::{Value, json};
 
+use crate::report;
 use crate::run_data::{CaseProfile, OUTSIDE, ProfileRow};
 
 /// When an operator ran.
@@ -48,7 +49,7 @@ pub fn spans(case: &CaseProfile) -> Vec<Span> {
 /// Trace events of all cases, each a process of the trace.
 pub fn trace(cases: &[CaseProfile]) -> String {
     let events = cases.iter().enumerate().flat_map(|(index, case)| events(index + 1, case));
-    super::super::json(&json!({ "displayTimeUnit": "ns", "traceEvents": events.collect::<Vec<Value>>() }))
+    report::json(&json!({ "displayTimeUnit": "ns", "traceEvents": events.collect::<Vec<Value>>() }))
 }
 
 fn events(pid: usize, case: &CaseProfile) -> Vec<Value> {

@@ -36,12 +36,11 @@ pub fn summary(case: &CaseProfile) -> String {
 /// How honest the figures are: `plain 576 µs, profiled 1,733 µs; operators 98 % of the plain call after 7.20 µs per operator were taken
 /// off; 30 calls`.
 pub fn heading(case: &CaseProfile) -> String {
-    let part = operators(case).map(|row| row.corrected_us).sum::<f64>() / case.plain_us;
     format!(
         "plain {} µs, profiled {} µs; operators {:.0} % of the plain call after {} µs per operator were taken off; {}",
         microseconds(case.plain_us),
         microseconds(case.profiled_us),
-        100.0 * part,
+        100.0 * case.corrected_fraction(),
         microseconds(case.cost_per_operator_us),
         plural(case.calls, "call", "calls"),
     )
@@ -49,8 +48,11 @@ pub fn heading(case: &CaseProfile) -> String {
 
 /// Both cases of a difference with their times.
 pub(super) fn of_difference(difference: &Difference) -> String {
-    let [a, b] = [("A", &difference.a), ("B", &difference.b)]
-        .map(|(name, side)| format!("{name}  {}  plain {} µs", side.case_id, microseconds(side.plain_us)));
+    let are_runs = difference.a.case_id == difference.b.case_id;
+    let [a, b] = [("A", &difference.a), ("B", &difference.b)].map(|(name, side)| {
+        let run = if are_runs { format!(" of run {}", side.run_id) } else { String::new() };
+        format!("{name}  {}{run}  plain {} µs", side.case_id, microseconds(side.plain_us))
+    });
     let ratio = difference.b.plain_us / difference.a.plain_us;
     format!("{a}\n{b}, {ratio:.2} × A")
 }

@@ -2,6 +2,9 @@
 
 const payload = JSON.parse(document.getElementById("payload").textContent);
 const cases = payload.cases;
+// Cases of several runs are told apart by these.
+const idOf = ({ case_id, run_id }) => (cases.filter((one) => one.case_id === case_id).length > 1 ? `${case_id} · ${run_id}` : case_id);
+for (const one of cases) one.name = idOf(one);
 const chosen = { index: payload.compared?.[0] ?? 0, against: payload.compared?.[1] ?? null };
 
 // One case, or two: A and B.
@@ -10,7 +13,7 @@ const shownCases = () => [chosen.index, chosen.against].filter((index) => index 
 function choose(index, against) {
   chosen.index = index;
   chosen.against = against === index ? null : against;
-  const names = shownCases().map((one) => encodeURIComponent(one.case_id));
+  const names = shownCases().map((one) => encodeURIComponent(one.name));
   history.replaceState(null, "", `#${names.join("&")}`);
 }
 
@@ -21,13 +24,13 @@ function readAddress() {
   } catch {
     return; // an address that somebody has cut
   }
-  const [index, against] = names.map((name) => cases.findIndex((one) => one.case_id === name));
+  const [index, against] = names.map((name) => cases.findIndex((one) => one.name === name));
   if (index >= 0) Object.assign(chosen, { index, against: against >= 0 && against !== index ? against : null });
 }
 
 function caseChooser(onChange) {
   const option = (selected) => (text, index) => make("option", { value: String(index), selected: index === selected }, text);
-  const ids = cases.map((one) => one.case_id);
+  const ids = cases.map((one) => one.name);
   const select = (change, ...options) => make("select", { onchange: (event) => { change(event.target.value); onChange(); } }, ...options);
   const first = select((value) => choose(Number(value), chosen.against), ...ids.map(option(chosen.index)));
   const none = make("option", { value: "" }, "nothing");

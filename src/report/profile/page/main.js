@@ -13,8 +13,8 @@ function heading() {
 // The cases with their summaries; a click shows one.
 function casesSection() {
   const block = (one, index) => {
-    const name = cases.length === 1 ? make("code", {}, one.case_id)
-      : make("button", { type: "button", class: "link", onclick: () => { choose(index, null); show(); } }, one.case_id);
+    const name = cases.length === 1 ? make("code", {}, one.name)
+      : make("button", { type: "button", class: "link", onclick: () => { choose(index, null); show(); } }, one.name);
     return make("div", { class: shownCases().includes(one) ? "case chosen" : "case" }, name,
       make("p", {}, one.summary), make("p", { class: "quiet" }, `${one.heading}.`));
   };

@@ -49,7 +49,7 @@ function tableSection(id, title, caption, given, rows) {
 function rowsSection(one) {
   const column = (title, name, text) => ({ title, value: (row) => row[name], ...(text ? { text: (row) => text(row[name]) } : {}) });
   const isOperator = (row) => row.kind !== "outside";
-  return tableSection("rows", "All operators", "Times without the profiler's cost, except for raw µs. A share with < belongs to an operator that takes less than twice that cost.", [
+  return tableSection("rows", "All operators", "Times without the profiler's cost, except for raw µs. A share with < belongs to an operator whose raw time is less than twice that cost.", [
     column("module", "module"), column("operator", "operator"), column("kernel", "kernel"),
     { title: "calls", value: (row) => (isOperator(row) ? row.executions : null), text: (row) => count(row.executions) },
     { title: "raw µs", value: (row) => (isOperator(row) ? row.raw_us : null), text: (row) => threeDigits(row.raw_us) },

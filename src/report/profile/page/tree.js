@@ -7,7 +7,7 @@ function makeNode(name, kind, parent, cases) {
 }
 
 function treeOf(shown) {
-  const root = makeNode(shown.map((one) => one.case_id).join(" ↔ "), "module", null, shown.length);
+  const root = makeNode(shown.map((one) => one.name).join(" ↔ "), "module", null, shown.length);
   const isMapped = shown.some((one) => one.rows.some((row) => row.module));
   shown.forEach((one, side) => {
     for (const row of one.rows) {
