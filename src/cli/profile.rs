@@ -95,6 +95,7 @@ fn measured(arguments: &Arguments, paths: &Paths) -> Result<Profile> {
         criterion_arguments: vec!["--bench".to_owned(), filter],
         ..Request::default()
     };
+    let _lock = harness::keep_others_out(paths)?;
     harness::profile(paths, &request)
 }
 

@@ -22,6 +22,7 @@ mod outcomes;
 mod own_decoders;
 mod preparation;
 mod processes;
+mod profile;
 mod profile_page;
 mod quality;
 mod references;
