@@ -22,6 +22,8 @@ mod outcomes;
 mod own_decoders;
 mod preparation;
 mod processes;
+mod profile;
+mod profile_page;
 mod profiled_sessions;
 mod quality;
 mod references;
