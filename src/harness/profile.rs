@@ -6,7 +6,6 @@ use jiff::Timestamp;
 
 use super::activation_ranges::measure_ranges;
 use super::input_sizes::find_sizes;
-use super::lock::keep_others_out;
 use super::plan::{Plan, Request, make_plan};
 use super::protocol::{Job, Preparations, Purpose, WorkItem};
 use super::supervisor::Supervisor;
@@ -27,7 +26,6 @@ pub fn profile(paths: &Paths, request: &Request) -> Result<Profile> {
     let Plan { suite, mut cases } = make_plan(paths, request.own_suite.as_ref(), &request.selection, &request.effort)?;
     cases.retain(|planned| filter.is_match(&planned.case.to_string()));
     ensure!(!cases.is_empty(), "no case matches; `cargo bench -- --list` shows those that there are");
-    let _lock = keep_others_out(paths)?;
     let mut preparations = Preparations::default();
     find_sizes(&mut cases, |_| true, &suite.effort, paths, &mut preparations)?;
     measure_ranges(&mut cases, |_| true, &suite.effort, paths)?;

@@ -10,7 +10,7 @@ use super::timed_calls::TimedSession;
 use crate::backend::ProfiledSession;
 use crate::definition::CaseFailure;
 use crate::run_data::{OperatorCall, OperatorTimes, ProfiledCalls, RecordedCall};
-use crate::statistics::median;
+use crate::statistics::mean;
 
 /// Profiled calls that there are at least and at most.
 const LEAST_CALLS: usize = 30;
@@ -63,18 +63,22 @@ fn row_of_calls(session: &mut dyn ProfiledSession, binding: usize, row: usize) -
     (0..row).map(call).collect()
 }
 
-/// The operators in the order in which the median call executes them, and then those that it does not execute.
+/// The operators in the order in which the median call executes them, and then those that it does not execute. Their times are
+/// means over the middle third of the calls.
 fn over_all_calls(recorded: &[RecordedCall], profiled_ns: &[u64]) -> anyhow::Result<Vec<OperatorTimes>> {
     let calls: usize = recorded.iter().map(|call| call.calls).sum();
     anyhow::ensure!(calls == profiled_ns.len(), "the profile has {calls} calls, and {} were made", profiled_ns.len());
-    let mut by_time: Vec<usize> = (0..recorded.len()).collect();
+    let mut by_time: Vec<&RecordedCall> = recorded.iter().collect();
     if recorded.len() == profiled_ns.len() {
-        by_time.sort_by_key(|&call| profiled_ns[call]);
+        let mut places: Vec<usize> = (0..recorded.len()).collect();
+        places.sort_by_key(|&call| profiled_ns[call]);
+        by_time = places.into_iter().map(|call| &recorded[call]).collect();
     }
-    let typical = by_time.get(by_time.len() / 2).map(|&call| &recorded[call]).context("no call was profiled")?;
+    let middle = &by_time[by_time.len() / 3..by_time.len() - by_time.len() / 3];
+    let typical = *middle.get(middle.len() / 2).context("no call was profiled")?;
     // An operator is known by its name and by how many of the same name ran before it in the call.
     let mut durations: IndexMap<(&str, &str, usize), (&OperatorCall, Vec<f64>)> = IndexMap::new();
-    for call in std::iter::once(typical).chain(recorded) {
+    for call in std::iter::once(typical).chain(middle.iter().copied()) {
         let is_typical = durations.is_empty();
         let mut seen: IndexMap<(&str, &str), usize> = IndexMap::new();
         for operator in &call.operators {
@@ -90,8 +94,8 @@ fn over_all_calls(recorded: &[RecordedCall], profiled_ns: &[u64]) -> anyhow::Res
     anyhow::ensure!(!durations.is_empty(), "the profile names no operator");
     let over = |(typical, durations): (&OperatorCall, Vec<f64>)| OperatorTimes {
         typical: typical.clone(),
-        executions: durations.len() as f64 / recorded.len() as f64,
-        median_ns: median(&durations).unwrap_or_default(),
+        executions: durations.len() as f64 / middle.len() as f64,
+        mean_ns: mean(&durations),
     };
     Ok(durations.into_values().map(over).collect())
 }
@@ -113,14 +117,15 @@ mod tests {
     fn equal_operators_are_told_apart_by_their_place_in_the_call() {
         let recorded = [
             call(&[("a", 1), ("b", 10), ("a", 100)]),
-            call(&[("a", 3), ("b", 30), ("a", 300)]),
+            call(&[("a", 900), ("b", 900), ("a", 900)]),
             call(&[("a", 2), ("b", 20), ("a", 200), ("c", 7)]),
+            call(&[("a", 4), ("b", 20), ("a", 200)]),
         ];
-        let operators = over_all_calls(&recorded, &[111, 333, 222]).unwrap();
-        let found: Vec<_> = operators.iter().map(|it| (it.typical.operator.as_str(), it.median_ns)).collect();
-        assert_eq!(found, [("a", 2.0), ("b", 20.0), ("a", 200.0), ("c", 7.0)]);
+        let operators = over_all_calls(&recorded, &[111, 2700, 229, 224]).unwrap();
+        let found: Vec<_> = operators.iter().map(|it| (it.typical.operator.as_str(), it.mean_ns)).collect();
+        assert_eq!(found, [("a", 3.0), ("b", 20.0), ("a", 200.0), ("c", 7.0)], "of the two in the middle");
         assert_eq!(operators[2].typical.duration_ns, 200, "of the median call");
-        assert_eq!((operators[0].executions, operators[3].executions), (1.0, 1.0 / 3.0));
+        assert_eq!((operators[0].executions, operators[3].executions), (1.0, 0.5));
     }
 
     #[test]
@@ -129,6 +134,6 @@ mod tests {
         assert_eq!(error, "the profile has 1 calls, and 2 were made");
         assert!(over_all_calls(&[call(&[])], &[1]).is_err());
         let summed = RecordedCall { calls: 2, ..call(&[("a", 5)]) };
-        assert_eq!(over_all_calls(&[summed], &[1, 2]).unwrap()[0].median_ns, 5.0);
+        assert_eq!(over_all_calls(&[summed], &[1, 2]).unwrap()[0].mean_ns, 5.0);
     }
 }

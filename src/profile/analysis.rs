@@ -7,7 +7,7 @@
 
 use std::collections::HashMap;
 
-use super::modules::{Modules, common};
+use super::modules::{Modules, ROOT, common};
 use crate::definition::{Case, Cost, Model};
 use crate::run_data::{Bound, CaseProfile, OUTSIDE, OperatorTimes, Peaks, ProfileRow, ProfiledCalls};
 use crate::statistics::median;
@@ -91,7 +91,7 @@ fn with_modules(
 }
 
 fn raw_us(operator: &OperatorTimes) -> f64 {
-    operator.median_ns * operator.executions / 1e3
+    operator.mean_ns * operator.executions / 1e3
 }
 
 /// What the profiler adds to the time of one execution of an operator.
@@ -107,7 +107,7 @@ fn costs_of(operators: &[OperatorTimes], nodes: &[Option<usize>], modules: &Modu
     let mut longest: HashMap<usize, usize> = HashMap::new();
     for (place, node) in nodes.iter().enumerate().filter_map(|(place, node)| Some((place, (*node)?))) {
         let known = longest.entry(node).or_insert(place);
-        if operators[*known].median_ns < operators[place].median_ns {
+        if operators[*known].mean_ns < operators[place].mean_ns {
             *known = place;
         }
     }
@@ -149,7 +149,7 @@ fn take_modules_of_neighbours(rows: &mut [ProfileRow]) {
     for (place, row) in rows.iter_mut().enumerate().filter(|(_, row)| row.module.is_none()) {
         let before = known[..place].iter().rev().flatten().next();
         let after = known[place..].iter().flatten().next();
-        row.module = before.zip(after).and_then(|(before, after)| common(before, after));
+        row.module = before.zip(after).map(|(before, after)| common(before, after).unwrap_or_else(|| ROOT.to_owned()));
     }
 }
 
@@ -173,7 +173,7 @@ mod tests {
     use super::*;
 
     fn times(microseconds: &[f64]) -> Vec<OperatorTimes> {
-        let one = |&us: &f64| OperatorTimes { median_ns: us * 1e3, executions: 1.0, ..OperatorTimes::default() };
+        let one = |&us: &f64| OperatorTimes { mean_ns: us * 1e3, executions: 1.0, ..OperatorTimes::default() };
         microseconds.iter().map(one).collect()
     }
 
@@ -203,10 +203,11 @@ mod tests {
     #[test]
     fn an_operator_belongs_to_what_is_around_its_neighbours() {
         let row = |module: Option<&str>| ProfileRow { module: module.map(str::to_owned), ..ProfileRow::default() };
-        let mut rows = [None, Some("a.b.c"), None, None, Some("a.b.d"), None].map(row);
+        let mut rows = [None, Some("a.b.c"), None, None, Some("a.b.d"), None, Some("e"), None].map(row);
         take_modules_of_neighbours(&mut rows);
         let modules = rows.each_ref().map(|row| row.module.as_deref());
-        assert_eq!(modules, [None, Some("a.b.c"), Some("a.b"), Some("a.b"), Some("a.b.d"), None]);
+        let (within, root) = (Some("a.b"), Some(ROOT));
+        assert_eq!(modules, [None, Some("a.b.c"), within, within, Some("a.b.d"), root, Some("e"), None]);
     }
 
     #[test]

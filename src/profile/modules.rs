@@ -34,6 +34,9 @@ pub struct Node {
 /// What is in the names of operators that are the main work of what they are fused with.
 const PRODUCTS: [&str; 7] = ["conv", "matmul", "gemm", "fullyconnected", "linear", "lstm", "gru"];
 
+/// The module of what belongs to no other module than the whole model.
+pub const ROOT: &str = "(model)";
+
 /// Steps from a node that a fused operator is named after to the product that it computes.
 const FUSED: usize = 6;
 
@@ -92,7 +95,7 @@ impl Modules {
             let module = own.or_else(|| {
                 let before = producers.iter().filter(|&&producer| self.nodes[producer].module.is_some()).max()?;
                 let module = self.nodes[*before].module.as_deref()?;
-                if is_own[before - first] { around(module) } else { Some(module.to_owned()) }
+                Some(if is_own[before - first] { around(module) } else { module.to_owned() })
             });
             let index = self.nodes.len();
             made_by.extend(node.outputs.iter().map(|output| (output.as_str(), index)));
@@ -157,9 +160,9 @@ fn module_of_node(node: &NodeProto) -> Option<String> {
     Some(module.replace('/', "."))
 }
 
-/// The module around a module; `None` around the outermost.
-fn around(module: &str) -> Option<String> {
-    module.rsplit_once('.').map(|(around, _)| around.to_owned())
+/// The module around a module.
+fn around(module: &str) -> String {
+    module.rsplit_once('.').map_or(ROOT, |(around, _)| around).to_owned()
 }
 
 /// The innermost module around both. Returns `None` if there is none but the model.

@@ -5,12 +5,7 @@ use std::path::Path;
 
 use serde::Deserialize;
 
-/// The folder of profiles, in the folder of reports.
-pub const FOLDER: &str = "profiles";
-/// The page of a profile.
-pub const PAGE: &str = "profile.html";
-/// The data of a profile.
-pub const DATA: &str = "profile.json";
+use crate::history::{DATA, PAGE, PROFILES};
 
 /// A profile with a page.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -31,14 +26,14 @@ pub fn profile_links(reports: &Path) -> Vec<ProfileLink> {
     struct Case {
         case_id: String,
     }
-    let folders = std::fs::read_dir(reports.join(FOLDER)).into_iter().flatten().flatten();
+    let folders = std::fs::read_dir(reports.join(PROFILES)).into_iter().flatten().flatten();
     let link = |folder: std::fs::DirEntry| {
         let name = folder.file_name().into_string().ok()?;
         let data = std::fs::read(folder.path().join(DATA)).ok()?;
         let Cases { cases } = serde_json::from_slice(&data).ok()?;
         let is_there = folder.path().join(PAGE).is_file();
         let case_ids = cases.into_iter().map(|case| case.case_id).collect();
-        is_there.then(|| ProfileLink { page: format!("{FOLDER}/{}/{PAGE}", encoded(&name)), case_ids })
+        is_there.then(|| ProfileLink { page: format!("{PROFILES}/{}/{PAGE}", encoded(&name)), case_ids })
     };
     let mut links: Vec<ProfileLink> = folders.filter_map(link).collect();
     // Their names begin with the time.
@@ -79,7 +74,7 @@ mod tests {
     fn a_case_is_linked_to_its_newest_profile() {
         let reports = tempfile::tempdir().unwrap();
         let write = |id: &str, file: &str, text: &str| {
-            let folder = reports.path().join(FOLDER).join(id);
+            let folder = reports.path().join(PROFILES).join(id);
             std::fs::create_dir_all(&folder).unwrap();
             std::fs::write(folder.join(file), text).unwrap();
         };

@@ -11,7 +11,7 @@ mod words;
 use anyhow::Result;
 
 pub use groups::grouped;
-pub use links::{DATA, FOLDER, PAGE, ProfileLink, newest_pages, profile_links};
+pub use links::{ProfileLink, newest_pages, profile_links};
 pub use page::page;
 pub use stacks::folded;
 pub use table::{Options, difference_table, table};
