@@ -41,7 +41,7 @@ pub const ROOT: &str = "(model)";
 const FUSED: usize = 6;
 
 /// Whether an operator of a runtime or of a graph is a product.
-fn is_product(operator: &str) -> bool {
+pub fn is_product(operator: &str) -> bool {
     let lower = operator.to_lowercase();
     PRODUCTS.iter().any(|product| lower.contains(product))
 }
@@ -123,6 +123,14 @@ impl Modules {
             }
         }
         Some(found)
+    }
+
+    /// The place of the product of a module, for a runtime that knows the module but not the node. Returns `None` if the module has none
+    /// or several.
+    pub fn product_of(&self, module: &str) -> Option<usize> {
+        let is_its = |node: &Node| node.module.as_deref() == Some(module) && is_product(&node.operator);
+        let mut products = self.nodes.iter().enumerate().filter(|(_, node)| is_its(node)).map(|(place, _)| place);
+        products.next().filter(|_| products.next().is_none())
     }
 
     /// The node at a place.
@@ -210,6 +218,8 @@ mod tests {
         assert_eq!((of("scores"), of("Softmax_p")), (Some("l.0.self"), Some("l.0.self")));
         assert_eq!((of("y"), of("z")), (Some("l.0.output.dense"), Some("l.0.output")));
         assert_eq!(of("elsewhere"), None);
+        assert_eq!(modules.product_of("l.0.self.query"), modules.find("q", "MatMul"));
+        assert_eq!(modules.product_of("l.0"), None);
     }
 
     #[test]
