@@ -86,6 +86,8 @@ pub mod paths;
 #[cfg_attr(not(rooms), doc(hidden))]
 pub mod pictures;
 #[cfg_attr(not(rooms), doc(hidden))]
+pub mod profile;
+#[cfg_attr(not(rooms), doc(hidden))]
 pub mod report;
 #[cfg_attr(not(rooms), doc(hidden))]
 pub mod run_data;
@@ -98,10 +100,12 @@ pub mod statistics;
 #[cfg_attr(not(rooms), doc(hidden))]
 pub mod texts;
 
-pub use backend::{Backend, Continuation, DeviceReport, LoadRequest, NextTokens, Placement, Session, Stages, Trace};
+pub use backend::{
+    Backend, Continuation, DeviceReport, LoadRequest, NextTokens, Placement, ProfiledSession, Session, Stages, Trace,
+};
 pub use cli::Harness;
 pub use definition::{CaseFailure, Dimension, Dtype, ElementType, Model, Phase, Sizes, Status, SuiteModel, TensorSpec};
 pub use fixture::{Artifacts, HostTensor as Tensor, PartFiles, TensorData};
 pub use harness::Answer;
 pub use history::{History, Run};
-pub use run_data::Record;
+pub use run_data::{OperatorCall, Record, RecordedCall};

@@ -10,15 +10,19 @@ use std::time::{Duration, Instant};
 use regex::Regex;
 use tract_linalg::multithread::{Executor, set_default_executor};
 use tract_onnx::prelude::*;
+use tract_onnx::tract_core::ops::matmul::optimized::OptMatMul;
+use tract_onnx::tract_core::plan::eval;
 use tract_onnx::tract_hir::internal::{TDim, ToDim};
 
 use crate::backend::artifact::{Format, check_artifact, parts_of};
 use crate::backend::graphs::{PAST, growing_dimension, largest_of_rows, open_session, places};
-use crate::backend::interface::{Backend, DeviceReport, LoadRequest, Placement, Session};
+use crate::backend::interface::{Backend, DeviceReport, LoadRequest, Placement, ProfiledSession, Session};
+use crate::backend::recorder::{RecordedSession, Recorder};
 use crate::backend::runtime::Runtime;
 use crate::definition::{CaseFailure, Dtype, Model, Part, Status, TensorSpec};
 use crate::fixture::{HostTensor, TensorData, with_values};
 use crate::onnx::MASKS;
+use crate::run_data::OperatorCall;
 
 pub struct TractBackend;
 
@@ -36,20 +40,29 @@ impl Backend for TractBackend {
     }
 
     fn load(&self, request: &LoadRequest<'_>) -> Result<Box<dyn Session>, CaseFailure> {
-        set_threads(request.threads);
-        let parts = parts_of(request, Format::Onnx)?;
-        let graphs = parts.iter().map(|(part, file)| TractGraph::load(part, file)).collect::<Result<_, _>>()?;
-        let placement = Placement {
-            effective_device: "cpu".into(),
-            // tract does not report how it computes quantised operators.
-            effective_dtype: (request.dtype == Dtype::F32).then_some(Dtype::F32),
-            providers: "tract".into(),
-            threads: Some(request.threads),
-            serves_other_sizes: true,
-            ..Placement::default()
-        };
-        open_session(request, TractRuntime, &parts, graphs, placement)
+        open(request, None)
     }
+
+    fn load_profiled(&self, request: &LoadRequest<'_>) -> Result<Box<dyn ProfiledSession>, CaseFailure> {
+        let tape = Recorder::default();
+        Ok(Box::new(RecordedSession { session: open(request, Some(tape.clone()))?, tape }))
+    }
+}
+
+fn open(request: &LoadRequest<'_>, recorder: Option<Recorder>) -> Result<Box<dyn Session>, CaseFailure> {
+    set_threads(request.threads);
+    let parts = parts_of(request, Format::Onnx)?;
+    let graphs = parts.iter().map(|(part, file)| TractGraph::load(part, file)).collect::<Result<_, _>>()?;
+    let placement = Placement {
+        effective_device: "cpu".into(),
+        // tract does not report how it computes quantised operators.
+        effective_dtype: (request.dtype == Dtype::F32).then_some(Dtype::F32),
+        providers: "tract".into(),
+        threads: Some(request.threads),
+        serves_other_sizes: true,
+        ..Placement::default()
+    };
+    open_session(request, TractRuntime { recorder }, &parts, graphs, placement)
 }
 
 /// Sets up tract's pool, once per process.
@@ -62,7 +75,10 @@ fn set_threads(threads: usize) {
     });
 }
 
-struct TractRuntime;
+struct TractRuntime {
+    /// What notes the operators of a profiled session.
+    recorder: Option<Recorder>,
+}
 
 struct TractGraph {
     model: InferenceModel,
@@ -190,8 +206,17 @@ impl Runtime for TractRuntime {
 
     fn run(&self, graph: &mut TractGraph, inputs: &[&TValue]) -> Result<Vec<TValue>, CaseFailure> {
         let given: TVec<TValue> = graph.places.iter().map(|&place| inputs[place].clone()).collect();
+        let compiled = graph.compiled(inputs)?;
         // tract computes on the CPU before it returns.
-        Ok(graph.compiled(inputs)?.run(given)?.into_vec())
+        let Some(recorder) = &self.recorder else { return Ok(compiled.run(given)?.into_vec()) };
+        let outputs = compiled.run_plan_with_eval(given, |turn, state, node, inputs| {
+            // An input of the graph is a node too.
+            if node.inputs.is_empty() {
+                return eval(turn, state, node, inputs);
+            }
+            recorder.time(|| operator_of(node), || eval(turn, state, node, inputs))
+        })?;
+        Ok(outputs.into_vec())
     }
 
     fn compilation(&self, graph: &TractGraph) -> Option<Duration> {
@@ -202,6 +227,17 @@ impl Runtime for TractRuntime {
         let logits = logits.cast_to::<f32>()?;
         let view = logits.try_as_plain_ram()?;
         self.upload(&largest_of_rows(view.as_slice::<f32>()?, logits.shape()))
+    }
+}
+
+/// A node of a compiled graph. The optimiser names a node after the one of the file that it is made of, with a suffix.
+fn operator_of(node: &TypedNode) -> OperatorCall {
+    let product = node.op_as::<OptMatMul>().and_then(|product| product.mmm.first());
+    OperatorCall {
+        node: node.name.clone(),
+        operator: node.op().name().into_owned(),
+        kernel: product.map(|kernel| kernel.name().to_owned()),
+        ..OperatorCall::default()
     }
 }
 

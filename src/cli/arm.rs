@@ -6,7 +6,7 @@ use clap::{Args, Subcommand};
 
 use crate::definition::Suite;
 use crate::exit_codes;
-use crate::harness::{ArmRequest, Handicap, plan_arms, run_arm};
+use crate::harness::{ArmRequest, Handicap, Request, plan_arms, profile, run_arm};
 use crate::paths::Paths;
 
 /// Do an arm's part of a duel
@@ -20,6 +20,13 @@ pub struct Arguments {
 enum Part {
     /// Compare the outputs once, write a job per case, and print them as one JSON document
     Plan(Box<ArmRequest>),
+    /// Profile one case, and print the profile as one line of JSON
+    Profile {
+        #[command(flatten)]
+        request: Box<ArmRequest>,
+        #[arg(long, value_name = "ID")]
+        case: String,
+    },
     /// Load a job's case, and time a slice for each line `slice NANOSECONDS` of the standard input
     Time {
         #[arg(value_name = "JOB")]
@@ -36,6 +43,16 @@ enum Part {
 pub fn run(arguments: &Arguments, own_suite: Option<&Suite>) -> anyhow::Result<u8> {
     match &arguments.part {
         Part::Plan(plan) => println!("{}", serde_json::to_string(&plan_arms(&Paths::find(), own_suite, plan)?)?),
+        Part::Profile { request, case } => {
+            let request = Request {
+                own_suite: own_suite.cloned(),
+                selection: request.selection.clone(),
+                effort: request.effort.clone(),
+                criterion_arguments: ["--bench", "--exact", case].map(str::to_owned).into(),
+                ..Request::default()
+            };
+            println!("{}", serde_json::to_string(&profile(&Paths::find(), &request)?)?);
+        }
         Part::Time { job, slowdown_ppm, least_call_ns } => {
             let handicap = |ppm| Handicap { slowdown_ppm: ppm, least_call_ns: *least_call_ns };
             run_arm(job, slowdown_ppm.map(handicap))?;

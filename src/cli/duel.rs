@@ -2,11 +2,13 @@
 
 use clap::Args;
 
-use crate::duel::{BuildFlags, Terms, duel_between, package_folder, resolve_all};
+use crate::duel::{BuildFlags, Terms, duel_between, package_folder, profile_slower, resolve_all};
 use crate::harness::{is_interrupted, keep_others_out};
+use crate::history::{PAGE, write_profile};
 use crate::paths::Paths;
 use crate::report::Format;
 use crate::report::duel::render;
+use crate::report::profile::{Form, Options, page, render as render_profile};
 
 /// Candidates that one duel can have.
 const MOST_CANDIDATES: usize = 8;
@@ -16,7 +18,8 @@ const MOST_CANDIDATES: usize = 8;
 #[command(after_help = "Examples:\n  inferbench duel main HEAD --model digits\n  \
         inferbench duel HEAD~1 . --backend ort --minutes 10\n  inferbench duel ort.toml candle.toml tract.toml\n  \
         inferbench duel . . --null-slowdown 2%\n  \
-        inferbench duel net.onnx net-int8.onnx --backend ort\n\n\
+        inferbench duel net.onnx net-int8.onnx --backend ort\n  \
+        inferbench duel main . --model digits --profile\n\n\
         In the folder of a package that has inferbench as a dependency, revisions are those of that package, and its bench \
         is built.")]
 pub struct Arguments {
@@ -33,6 +36,9 @@ pub struct Arguments {
     package: Option<String>,
     #[command(flatten)]
     terms: Terms,
+    /// Afterwards profile the cases that became slower by both programs, and show which operators take longer
+    #[arg(long)]
+    profile: bool,
     #[arg(long, value_enum, default_value = "table")]
     format: Format,
 }
@@ -52,5 +58,14 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<u8> {
     }
     let (duel, _) = duel_between(&paths, &programs[0], &programs[1..], &arguments.terms)?;
     print!("{}", render(&duel, arguments.format));
+    if arguments.profile {
+        for profile in profile_slower(&duel, &arguments.terms)? {
+            let folder = write_profile(&paths.reports(), &profile, &page(&profile, Some((0, 1)))?)?;
+            let options = Options { depth: None, most_rows: Some(10) };
+            let compared = profile.cases.first().zip(profile.cases.get(1)).map(|(base, candidate)| [base, candidate]);
+            eprint!("\n{}", render_profile(&profile, compared, Form::Table, &options)?);
+            eprintln!("page        {}", folder.join(PAGE).display());
+        }
+    }
     Ok(duel.exit_code)
 }

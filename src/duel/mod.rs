@@ -17,6 +17,7 @@ mod generation;
 mod journal;
 mod pairing;
 mod planning;
+mod profile;
 mod program;
 mod self_duel;
 mod terms;
@@ -24,6 +25,7 @@ mod worktree;
 
 pub use build::{BuildFlags, package_folder};
 pub use driver::duel_between;
+pub use profile::profile_slower;
 pub use program::resolve_all;
 pub use self_duel::measure_gate;
 pub use terms::{Rules, Terms};

@@ -9,6 +9,7 @@
 //! | [`devices`] | Which devices and dtypes there are, and what each of them needs |
 //! | [`comparing`] | How to compare runs and baselines, and how small a change this machine can show |
 //! | [`paired_benchmarks`] | How to gate a pull request: a paired (duet) benchmark of two revisions |
+//! | [`profiles`] | Where the time of a call goes, and why one case is slower than another |
 //! | [`own_crate`] | How to benchmark the engine and the code of your own crate with `cargo bench` |
 //! | [`history`] | How to keep runs and query them with pandas, Polars or SQL |
 //! | [`method`] | How a figure is made, and what the harness itself costs |
@@ -39,6 +40,9 @@ pub mod own_models {}
 
 #[doc = include_str!("paired_benchmarks.md")]
 pub mod paired_benchmarks {}
+
+#[doc = include_str!("profiles.md")]
+pub mod profiles {}
 
 #[doc = include_str!("results.md")]
 pub mod results {}

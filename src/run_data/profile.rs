@@ -51,15 +51,16 @@ pub struct ProfiledCalls {
     pub operators: Vec<OperatorTimes>,
 }
 
-/// An operator over all profiled calls.
+/// An operator over the middle third of the profiled calls, by their durations: so operators add up to a typical call even on a
+/// machine that is not quiet.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct OperatorTimes {
     /// Its execution in the call whose duration is the median of all.
     pub typical: OperatorCall,
     /// How often a call executes it, on average.
     pub executions: f64,
-    /// The median of its durations.
-    pub median_ns: f64,
+    /// The mean of its durations.
+    pub mean_ns: f64,
 }
 
 /// The profile of a case.
@@ -98,7 +99,7 @@ pub struct ProfileRow {
     pub node: String,
     /// Executions per call.
     pub executions: f64,
-    /// The median of its times as the profiler gives them, all executions of a call together.
+    /// The mean of its times in typical calls as the profiler gives them, all executions of a call together.
     pub raw_us: f64,
     /// The same without the profiler's cost.
     pub corrected_us: f64,

@@ -234,6 +234,32 @@ fn the_index_has_all_runs_the_newest_first() {
 }
 
 #[test]
+fn a_case_with_a_profile_has_a_link_to_it() {
+    let workplace = with_runs(1, 8);
+    let case_id = "resnet50/tch-cpu-f32/1";
+    let folder = workplace.path("target-reports/profiles/20260102T000000Z-aaaa1111");
+    fs::create_dir_all(&folder).unwrap();
+    fs::write(folder.join("profile.json"), serde_json::json!({ "cases": [{ "case_id": case_id }] }).to_string())
+        .unwrap();
+    fs::write(folder.join("profile.html"), "").unwrap();
+    let report = workplace.inferbench(&["report", "--format", "html"]).finish().with_code(0).stdout;
+    let page = fs::read_to_string(report.trim_end()).unwrap();
+    let payload = payload(&page);
+    let cases = payload["cases"].as_array().unwrap();
+    let linked: Vec<&Value> = cases.iter().filter(|case| !case["profile"].is_null()).collect();
+    assert_eq!((linked.len(), &linked[0]["id"]), (1, &case_id.into()));
+    let link = linked[0]["profile"].as_str().unwrap();
+    let file = Path::new(report.trim_end()).parent().unwrap().join(link.split('#').next().unwrap());
+    assert!(file.is_file() && link.ends_with("#resnet50%2Ftch-cpu-f32%2F1"), "{link}");
+    let index = fs::read_to_string(workplace.path("target-reports/index.html")).unwrap();
+    assert!(index.contains("href=\"profiles/20260102T000000Z-aaaa1111/profile.html\""), "{index}");
+    assert!(index.contains("1 run, the newest first") && index.contains(case_id), "{index}");
+    let elsewhere = self::payload(&self::page(&workplace, &[]));
+    let written = elsewhere["cases"].as_array().unwrap().iter().find_map(|case| case["profile"].as_str()).unwrap();
+    assert!(Path::new(written.split('#').next().unwrap()).is_absolute(), "{written}");
+}
+
+#[test]
 fn measuring_writes_the_page_the_distributions_and_the_index() {
     let workplace = Workplace::new(&["digits"], &["null"], &[1, 8]);
     let ran = workplace.inferbench(&["run", "--benchmark-only", "--noplot", "--model", "digits"]).finish().with_code(0);
@@ -262,23 +288,12 @@ fn measuring_writes_the_page_the_distributions_and_the_index() {
 /// What is put into a copy of the page: it filters and sorts as a reader would, and writes down what it saw.
 const READER: &str = include_str!("../data/report_reader.js");
 
-const LISTENER: &str = "<script>window.errors = []; addEventListener('error', (e) => errors.push(e.message)); \
-    addEventListener('securitypolicyviolation', (e) => errors.push(e.violatedDirective)); \
-    console.error = console.warn = (...words) => errors.push(words.join(' '));</script>";
-
 #[test]
 fn a_browser_opens_filters_and_sorts_a_thousand_cases() {
     let workplace = with_runs(10, 1000);
     let page = page(&workplace, &["--all"]);
     assert!(page.len() < 5_000_000, "{} bytes", page.len());
-    let read = page
-        .replace("<head>", &format!("<head>{LISTENER}"))
-        .replace("</body>", &format!("<script>{READER}</script></body>"));
-    workplace.write("read.html", read);
-    let Some(dom) = chromium::dump(&workplace.path("read.html"), "#dtype=f32") else { return };
-    let (_, rest) = dom.split_once("<pre id=\"seen\">").unwrap_or_else(|| panic!("the page did not get ready:\n{dom}"));
-    let text = rest.split_once("</pre>").unwrap().0.replace("&amp;", "&").replace("&lt;", "<").replace("&gt;", ">");
-    let seen: Value = serde_json::from_str(&text).unwrap();
+    let Some(seen) = chromium::read(&page, READER, &workplace.path(""), "#dtype=f32") else { return };
     eprintln!(
         "1,000 cases of ten runs, {} kB: a change of the filter takes {} ms",
         page.len() / 1000,

@@ -11,13 +11,18 @@ use super::{fusion, graph};
 use crate::backend::artifact::{Format, parts_of};
 use crate::backend::graphs;
 use crate::backend::interface::{LoadRequest, Session};
+use crate::backend::recorder::Recorder;
 use crate::definition::{CaseFailure, TensorSpec};
 
-/// A session of the model's graphs, on the CPU.
+/// A session of the model's graphs, on the CPU. With a recorder, each node is evaluated alone, and noted.
 ///
 /// # Errors
 /// A graph cannot be read, or has an operator that is not evaluated.
-pub fn open_session(request: &LoadRequest<'_>, device: Device) -> Result<Box<dyn Session>, CaseFailure> {
+pub fn open_session(
+    request: &LoadRequest<'_>,
+    device: Device,
+    recorder: Option<&Recorder>,
+) -> Result<Box<dyn Session>, CaseFailure> {
     let parts = parts_of(request, Format::Onnx)?;
     let (mut own, mut fused, mut weight_dtype) = (BTreeSet::new(), BTreeSet::new(), None);
     let mut forwards = Vec::new();
@@ -30,7 +35,7 @@ pub fn open_session(request: &LoadRequest<'_>, device: Device) -> Result<Box<dyn
         }
         weight_dtype = weight_dtype.or_else(|| constants.values().map(Tensor::dtype).find(DType::is_float));
         fused.extend(fusion::fuse(&mut graph, &mut constants));
-        let plan = Plan::new(&graph, &constants)?;
+        let plan = Plan::new(&graph, &constants, recorder.cloned())?;
         own.extend(plan.own_operators());
         // candle computes on the CPU before it returns.
         forwards.push(Box::new(move |given: &[Tensor]| plan.run(given)) as Forward);

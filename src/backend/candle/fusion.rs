@@ -13,7 +13,7 @@ use candle_core::{DType, Result, Tensor};
 use candle_onnx::onnx::attribute_proto::AttributeType;
 use candle_onnx::onnx::{AttributeProto, GraphProto, NodeProto};
 
-use super::operator::{float, int, ints};
+use super::operator::{float, int, ints, name_of};
 
 /// The name of what is merged, the nodes with their inputs and outputs, and what makes the merged node. A number stands for a
 /// value and `c` for a constant, which is the last of two operands whose order does not matter.
@@ -122,7 +122,7 @@ fn batch_normalization(found: &Found<'_>) -> Option<Merged> {
     let names = ["weight", "bias"].map(|part| format!("{}/folded {part}", node.output[0]));
     let input = vec![conv.input[0].clone(), names[0].clone(), names[1].clone()];
     let constants = names.into_iter().zip(fold().ok()?).collect();
-    Some(Merged { node: NodeProto { input, ..conv.clone() }, constants })
+    Some(Merged { node: NodeProto { name: name_of(conv), input, ..conv.clone() }, constants })
 }
 
 /// `d / sqrt(mean(d^2) + epsilon) * weight + bias` with `d = x - mean(x)`, all over the last axis.
@@ -138,7 +138,8 @@ fn layer_normalization(found: &Found<'_>) -> Option<Merged> {
         ..AttributeProto::default()
     };
     let is_one = is_over_last_axis && is_per_feature && scalar(exponent)? == 2.0;
-    is_one.then(|| merged(found, "LayerNormalization", &[weight_name, bias_name], vec![epsilon]))
+    let scales = found.nodes.iter().find(|node| node.input.iter().any(|input| input == weight_name))?;
+    is_one.then(|| merged(found, scales, "LayerNormalization", &[weight_name, bias_name], vec![epsilon]))
 }
 
 /// `x * (erf(x / sqrt(2)) + 1) * 0.5`.
@@ -146,13 +147,21 @@ fn gelu(found: &Found<'_>) -> Option<Merged> {
     let mut numbers = found.constants.iter().zip([SQRT_2, 1.0, 0.5]);
     let is_gelu =
         numbers.all(|((_, tensor), number)| scalar(tensor).is_some_and(|found| (found - number).abs() < 1e-4));
-    is_gelu.then(|| merged(found, "Gelu", &[], Vec::new()))
+    is_gelu.then(|| merged(found, &found.nodes[1], "Gelu", &[], Vec::new()))
 }
 
-fn merged(found: &Found<'_>, op_type: &str, others: &[&str], attribute: Vec<AttributeProto>) -> Merged {
+/// The operator in place of a pattern, with the name of the node that computes most of it or reads its weights.
+fn merged(
+    found: &Found<'_>,
+    main: &NodeProto,
+    op_type: &str,
+    others: &[&str],
+    attribute: Vec<AttributeProto>,
+) -> Merged {
     let first = found.nodes[0].input[0].as_str();
     let input = std::iter::once(first).chain(others.iter().copied()).map(str::to_owned).collect();
-    let node = NodeProto { op_type: op_type.to_owned(), input, attribute, ..NodeProto::default() };
+    let (name, op_type) = (name_of(main), op_type.to_owned());
+    let node = NodeProto { name, op_type, input, attribute, ..NodeProto::default() };
     Merged { node, constants: Vec::new() }
 }
 
@@ -184,7 +193,7 @@ mod tests {
         let expected = evaluate(nodes, outputs, values);
         let mut graph = graph(nodes, &["x"], outputs);
         fuse(&mut graph, &mut constants);
-        let computed = Plan::new(&graph, &constants).unwrap().run(std::slice::from_ref(input)).unwrap();
+        let computed = Plan::new(&graph, &constants, None).unwrap().run(std::slice::from_ref(input)).unwrap();
         for (name, tensor) in outputs.iter().zip(&computed) {
             let difference = (tensor - &expected[*name]).unwrap().abs().unwrap().flatten_all().unwrap();
             assert!(difference.max(0).unwrap().to_scalar::<f32>().unwrap() < 1e-5, "{name}");
@@ -243,7 +252,10 @@ mod tests {
     #[test]
     fn a_spelled_out_layer_normalization_becomes_one_node() {
         let (nodes, constants) = spelled_out_layer_normalization();
-        assert_eq!(fused(&nodes, &["y"], constants, &ramp(&[2, 4, 6])), ["LayerNormalization"]);
+        assert_eq!(fused(&nodes, &["y"], constants.clone(), &ramp(&[2, 4, 6])), ["LayerNormalization"]);
+        let mut merged = graph(&nodes, &["x"], &["y"]);
+        fuse(&mut merged, &mut constants.into_iter().map(|(name, tensor)| (name.to_owned(), tensor)).collect());
+        assert_eq!(merged.node[0].name, "scaled", "the product with its weights");
     }
 
     #[test]

@@ -22,9 +22,12 @@ mod operator;
 mod plan;
 mod tensor;
 
+use candle_core::Device;
+
 use self::tensor::device_of;
 use crate::backend::artifact::{Format, check_artifact};
-use crate::backend::interface::{Backend, DeviceReport, LoadRequest, Session};
+use crate::backend::interface::{Backend, DeviceReport, LoadRequest, ProfiledSession, Session};
+use crate::backend::recorder::{RecordedSession, Recorder};
 use crate::definition::{CaseFailure, Dtype, Model};
 
 pub struct Candle;
@@ -45,24 +48,45 @@ impl Backend for Candle {
 
     fn load(&self, request: &LoadRequest<'_>) -> Result<Box<dyn Session>, CaseFailure> {
         let device = device_of(request.device)?;
-        if let Some(session) = native::open_session(request, &device)? {
+        if let Some(session) = native::open_session(request, &device, None)? {
             return Ok(session);
         }
-        if !device.is_cpu() {
-            return Err(CaseFailure::unsupported(
-                "candle-onnx computes on the CPU only, and candle has no module of this model",
-            ));
-        }
-        evaluated::open_session(request, device)
+        open_graphs(request, device, None)
     }
+
+    fn load_profiled(&self, request: &LoadRequest<'_>) -> Result<Box<dyn ProfiledSession>, CaseFailure> {
+        let device = device_of(request.device)?;
+        if !device.is_cpu() {
+            return Err(CaseFailure::unsupported("candle says when operators run on the CPU only"));
+        }
+        let spans = native::Spans::default();
+        if let Some(session) = native::open_profiled(request, &device, &spans)? {
+            return Ok(Box::new(RecordedSession { session, tape: spans }));
+        }
+        let tape = Recorder::default();
+        Ok(Box::new(RecordedSession { session: open_graphs(request, device, Some(&tape))?, tape }))
+    }
+}
+
+fn open_graphs(
+    request: &LoadRequest<'_>,
+    device: Device,
+    recorder: Option<&Recorder>,
+) -> Result<Box<dyn Session>, CaseFailure> {
+    if !device.is_cpu() {
+        return Err(CaseFailure::unsupported(
+            "candle-onnx computes on the CPU only, and candle has no module of this model",
+        ));
+    }
+    evaluated::open_session(request, device, recorder)
 }
 
 /// Without `candle-onnx` there are no graphs.
 #[cfg(not(feature = "candle-onnx"))]
 mod evaluated {
-    use super::{CaseFailure, LoadRequest, Session};
+    use super::{CaseFailure, Device, LoadRequest, Recorder, Session};
 
-    pub fn open_session(_: &LoadRequest<'_>, _: candle_core::Device) -> Result<Box<dyn Session>, CaseFailure> {
+    pub fn open_session(_: &LoadRequest<'_>, _: Device, _: Option<&Recorder>) -> Result<Box<dyn Session>, CaseFailure> {
         Err(CaseFailure::unsupported(
             "candle has no module of this model; a build with `--features candle-onnx` evaluates its graph",
         ))

@@ -162,6 +162,11 @@ fn add(output: Tensor, bias: &Option<Tensor>) -> Result<Tensor> {
     }
 }
 
+/// The name of a node; that of its first output if it has none.
+pub fn name_of(node: &NodeProto) -> String {
+    if node.name.is_empty() { node.output.first().cloned().unwrap_or_default() } else { node.name.clone() }
+}
+
 pub fn attribute<'a>(node: &'a NodeProto, name: &str) -> Option<&'a AttributeProto> {
     node.attribute.iter().find(|attribute| attribute.name == name)
 }

@@ -10,8 +10,10 @@ use candle_onnx::onnx::{GraphProto, NodeProto, ValueInfoProto};
 
 use super::forms;
 use super::graph::Segment;
-use super::operator::Operator;
+use super::operator::{Operator, name_of};
+use crate::backend::recorder::Recorder;
 use crate::definition::CaseFailure;
+use crate::run_data::OperatorCall;
 
 /// `candle-onnx` keeps all values of a segment until its end: a longer one needs more memory, a shorter one more time.
 const NODES_PER_SEGMENT: usize = 8;
@@ -21,10 +23,14 @@ pub struct Plan {
     steps: Vec<Step>,
     inputs: Vec<String>,
     outputs: Vec<String>,
+    /// What notes the steps, each of which is then a single node.
+    recorder: Option<Recorder>,
 }
 
 struct Step {
     work: Work,
+    /// Its first node, for a recorder.
+    node: OperatorCall,
     /// The values of other steps that it reads.
     inputs: Vec<String>,
     /// The values of its own that are read elsewhere.
@@ -41,7 +47,12 @@ enum Work {
 
 impl Plan {
     /// Plans the evaluation of a graph; an output that nothing computes is an error.
-    pub fn new(graph: &GraphProto, constants: &HashMap<String, Tensor>) -> std::result::Result<Plan, CaseFailure> {
+    pub fn new(
+        graph: &GraphProto,
+        constants: &HashMap<String, Tensor>,
+        recorder: Option<Recorder>,
+    ) -> std::result::Result<Plan, CaseFailure> {
+        let nodes_per_segment = if recorder.is_some() { 1 } else { NODES_PER_SEGMENT };
         let mut known: HashSet<&str> = graph.input.iter().map(|input| input.name.as_str()).collect();
         known.extend(constants.keys().map(String::as_str));
         let mut groups: Vec<(Vec<&NodeProto>, Option<Operator>)> = Vec::new();
@@ -54,7 +65,7 @@ impl Plan {
                 ));
             }
             match (operator, groups.last_mut()) {
-                (None, Some((segment, None))) if segment.len() < NODES_PER_SEGMENT => segment.push(node),
+                (None, Some((segment, None))) if segment.len() < nodes_per_segment => segment.push(node),
                 (operator, _) => groups.push((vec![node], operator)),
             }
         }
@@ -82,15 +93,21 @@ impl Plan {
             let outputs: Vec<String> = own.filter(|name| kept.contains(name.as_str())).cloned().collect();
             let inputs = reads.iter().map(|&name| name.to_owned()).collect();
             let expired = reads.into_iter().filter(|&name| kept.insert(name)).map(str::to_owned).collect();
+            let node = OperatorCall {
+                node: name_of(nodes[0]),
+                operator: nodes[0].op_type.clone(),
+                kernel: Some(operator.as_ref().map_or("candle-onnx", |own| own.name).to_owned()),
+                ..OperatorCall::default()
+            };
             let segment = || Segment::new(nodes.into_iter().cloned().collect(), &outputs);
             let work = operator.map_or_else(|| Work::Segment(Box::new(segment())), Work::Own);
-            steps.push(Step { work, inputs, outputs, expired });
+            steps.push(Step { work, node, inputs, outputs, expired });
         }
         steps.reverse();
         let constants = constants.iter().filter(|(name, _)| kept.contains(name.as_str()));
         let constants = constants.map(|(name, tensor)| (name.clone(), tensor.clone())).collect();
         let names = |values: &[ValueInfoProto]| values.iter().map(|value| value.name.clone()).collect();
-        Ok(Plan { constants, steps, inputs: names(&graph.input), outputs: names(&graph.output) })
+        Ok(Plan { constants, steps, inputs: names(&graph.input), outputs: names(&graph.output), recorder })
     }
 
     /// Evaluates the graph, whose inputs and outputs are in its own order.
@@ -101,23 +118,14 @@ impl Plan {
             let value = values.get(name.as_str()).or_else(|| self.constants.get(name));
             value.cloned().ok_or_else(|| Error::Msg(format!("no value {name:?}")))
         };
-        for Step { work, inputs, outputs, expired } in &self.steps {
-            match work {
-                Work::Segment(segment) => {
-                    let given = || -> Result<HashMap<String, Tensor>> {
-                        inputs.iter().map(|name| Ok((name.clone(), find(&values, name)?))).collect()
-                    };
-                    let computed = segment.evaluate(given()?);
-                    let mut computed = computed.map_err(|error| segment.named(error, given()))?;
-                    let computed = outputs.iter().filter_map(|name| Some((name.as_str(), computed.remove(name)?)));
-                    values.extend(computed);
-                }
-                Work::Own(operator) => {
-                    let computed = operator.apply(&find(&values, &inputs[0])?)?;
-                    values.extend(outputs.iter().map(|name| (name.as_str(), computed.clone())));
-                }
-            }
-            for name in expired {
+        for step in &self.steps {
+            let compute = || step.compute(|name| find(&values, name));
+            let computed = match &self.recorder {
+                Some(recorder) => recorder.time(|| step.node.clone(), compute)?,
+                None => compute()?,
+            };
+            values.extend(computed);
+            for name in &step.expired {
                 values.remove(name.as_str());
             }
         }
@@ -131,6 +139,26 @@ impl Plan {
             Work::Segment(_) => None,
         });
         own.collect()
+    }
+}
+
+impl Step {
+    /// Its outputs, out of the values of other steps.
+    fn compute(&self, find: impl Fn(&String) -> Result<Tensor>) -> Result<Vec<(&str, Tensor)>> {
+        match &self.work {
+            Work::Segment(segment) => {
+                let given = || -> Result<HashMap<String, Tensor>> {
+                    self.inputs.iter().map(|name| Ok((name.clone(), find(name)?))).collect()
+                };
+                let computed = segment.evaluate(given()?);
+                let mut computed = computed.map_err(|error| segment.named(error, given()))?;
+                Ok(self.outputs.iter().filter_map(|name| Some((name.as_str(), computed.remove(name)?))).collect())
+            }
+            Work::Own(operator) => {
+                let computed = operator.apply(&find(&self.inputs[0])?)?;
+                Ok(self.outputs.iter().map(|name| (name.as_str(), computed.clone())).collect())
+            }
+        }
     }
 }
 
@@ -152,6 +180,7 @@ pub(super) mod tests {
     use candle_onnx::onnx::{AttributeProto, ModelProto};
 
     use super::*;
+    use crate::backend::recorder::Tape;
 
     pub fn node(op_type: &str, inputs: &[&str], outputs: &[&str]) -> NodeProto {
         NodeProto {
@@ -222,7 +251,7 @@ pub(super) mod tests {
 
     #[test]
     fn segments_pass_on_what_later_steps_read_and_values_expire_after_it() {
-        let plan = Plan::new(&graph(&nodes(), &["x"], &["y"]), &constants()).unwrap();
+        let plan = Plan::new(&graph(&nodes(), &["x"], &["y"]), &constants(), None).unwrap();
         let [first, matmul, last] = plan.steps.as_slice() else { panic!("{} steps", plan.steps.len()) };
         assert!(matches!(&first.work, Work::Segment(_)) && matches!(&last.work, Work::Segment(_)));
         assert!(matches!(&matmul.work, Work::Own(operator) if operator.name == "MatMul/Gemm"));
@@ -237,7 +266,7 @@ pub(super) mod tests {
     fn a_plan_computes_what_candle_onnx_does() {
         // An intermediate value, an input and a constant are outputs too.
         let outputs = ["y", "a", "x", "w"];
-        let plan = Plan::new(&graph(&nodes(), &["x"], &outputs), &constants()).unwrap();
+        let plan = Plan::new(&graph(&nodes(), &["x"], &outputs), &constants(), None).unwrap();
         let x = ramp(&[2, 4, 3]);
         let mut values = constants();
         values.insert("x".into(), x.clone());
@@ -252,11 +281,33 @@ pub(super) mod tests {
     }
 
     #[test]
+    fn with_a_recorder_each_node_is_computed_alone() {
+        let mut recorder = Recorder::default();
+        let mut named = nodes();
+        named[0].name = "first".into();
+        let plan = Plan::new(&graph(&named, &["x"], &["y"]), &constants(), Some(recorder.clone())).unwrap();
+        recorder.call_begins().unwrap();
+        plan.run(&[ramp(&[2, 4, 3])]).unwrap();
+        recorder.call_ends().unwrap();
+        let calls = recorder.end().unwrap();
+        let told = calls[0].operators.iter().map(|own| [&own.node, &own.operator, own.kernel.as_ref().unwrap()]);
+        let alone = "candle-onnx";
+        let expected = [
+            ["first", "Relu", alone],
+            ["b", "Add", alone],
+            ["m", "MatMul", "MatMul/Gemm"],
+            ["s", "Add", alone],
+            ["y", "Neg", alone],
+        ];
+        assert_eq!(told.collect::<Vec<_>>(), expected);
+    }
+
+    #[test]
     fn long_chains_are_cut_into_segments() {
         let names: Vec<String> = (0..=2 * NODES_PER_SEGMENT).map(|index| format!("v{index}")).collect();
         let chain: Vec<NodeProto> = names.windows(2).map(|pair| node("Neg", &[&pair[0]], &[&pair[1]])).collect();
         let last = names.last().unwrap();
-        let plan = Plan::new(&graph(&chain, &["v0"], &[last]), &HashMap::new()).unwrap();
+        let plan = Plan::new(&graph(&chain, &["v0"], &[last]), &HashMap::new(), None).unwrap();
         assert_eq!(plan.steps.len(), 2);
         let x = ramp(&[3]);
         assert_eq!(flat(&plan.run(std::slice::from_ref(&x)).unwrap()[0]), flat(&x));
@@ -275,7 +326,7 @@ pub(super) mod tests {
         let mut choice = node("If", &["condition"], &["y"]);
         choice.attribute = vec![subgraph("then_branch", "Neg"), subgraph("else_branch", "Abs")];
         let nodes = [node("Relu", &["x"], &["a"]), node("MatMul", &["x", "w"], &["m"]), choice];
-        let plan = Plan::new(&graph(&nodes, &["x", "condition"], &["y", "m"]), &constants()).unwrap();
+        let plan = Plan::new(&graph(&nodes, &["x", "condition"], &["y", "m"]), &constants(), None).unwrap();
         assert_eq!(plan.steps.len(), 3);
         let x = ramp(&[2, 3]);
         for (condition, expected) in [(1u8, x.relu().unwrap().neg().unwrap()), (0, x.relu().unwrap())] {
@@ -287,12 +338,12 @@ pub(super) mod tests {
 
     #[test]
     fn an_output_that_nothing_computes_is_an_error_and_so_is_a_missing_input() {
-        let error = Plan::new(&graph(&nodes(), &["x"], &["z"]), &constants()).err().unwrap();
+        let error = Plan::new(&graph(&nodes(), &["x"], &["z"]), &constants(), None).err().unwrap();
         assert!(error.message.contains("\"z\""), "{error}");
-        let plan = Plan::new(&graph(&nodes(), &["x"], &["y"]), &constants()).unwrap();
+        let plan = Plan::new(&graph(&nodes(), &["x"], &["y"]), &constants(), None).unwrap();
         assert!(plan.run(&[]).is_err());
         let mean = [node("ReduceMean", &["x", "axes"], &["y"])];
-        let error = Plan::new(&graph(&mean, &["x", "axes"], &["y"]), &constants()).err().unwrap();
+        let error = Plan::new(&graph(&mean, &["x", "axes"], &["y"]), &constants(), None).err().unwrap();
         assert_eq!(error.status, crate::definition::Status::Unsupported);
     }
 
@@ -300,7 +351,7 @@ pub(super) mod tests {
     fn an_empty_optional_input_is_not_a_value() {
         let nodes = [node("MatMul", &["x", "w"], &["m"]), node("Clip", &["m", "", "high"], &["y"])];
         let constants = HashMap::from([("w".to_owned(), ramp(&[3, 3])), ("high".to_owned(), ramp(&[1]))]);
-        let plan = Plan::new(&graph(&nodes, &["x"], &["y"]), &constants).unwrap();
+        let plan = Plan::new(&graph(&nodes, &["x"], &["y"]), &constants, None).unwrap();
         let x = ramp(&[2, 2, 3]);
         let computed = plan.run(std::slice::from_ref(&x)).unwrap();
         let values = constants.into_iter().chain([("x".to_owned(), x)]).collect();

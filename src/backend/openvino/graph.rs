@@ -7,6 +7,7 @@
 //! Outputs stay in the request that computed them, and another request runs as long as somebody holds them. So nothing is
 //! copied when the keys and values of one step are the inputs of the next.
 
+use std::cell::RefCell;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
@@ -18,6 +19,7 @@ use openvino::{
 
 use super::library::{case_device, core};
 use super::lost_bias::loses_bias;
+use super::profile::Profiled;
 use super::tensor::{shape, to_host, to_tensor};
 use crate::backend::graphs::{growing_dimension, largest_of_rows, places};
 use crate::backend::interface::{LoadRequest, Placement};
@@ -32,13 +34,19 @@ pub(super) struct OpenVinoRuntime {
     device: String,
     dtype: Dtype,
     threads: usize,
+    /// Where the graphs are listed that are compiled with OpenVINO's profiler.
+    profiled: Option<Profiled>,
 }
 
 impl OpenVinoRuntime {
     /// Tells the device how to compile graphs.
-    pub(super) fn new(core: &mut Core, request: &LoadRequest<'_>) -> Result<Self, CaseFailure> {
+    pub(super) fn new(
+        core: &mut Core,
+        request: &LoadRequest<'_>,
+        profiled: Option<Profiled>,
+    ) -> Result<Self, CaseFailure> {
         let (device, dtype, threads) = (request.device.to_uppercase(), request.dtype, request.threads);
-        let runtime = OpenVinoRuntime { device, dtype, threads };
+        let runtime = OpenVinoRuntime { device, dtype, threads, profiled };
         runtime.configure(core)?;
         let device = DeviceType::from(runtime.device.as_str());
         runtime.check(&runtime.device, |key| core.get_property(&device, key))?;
@@ -90,6 +98,8 @@ impl OpenVinoRuntime {
             (RwPropertyKey::HintPerformanceMode, "LATENCY"),
             (RwPropertyKey::HintInferencePrecision, self.precision()),
             (RwPropertyKey::NumStreams, "1"),
+            // One core compiles the graphs of all sessions.
+            (RwPropertyKey::EnableProfiling, if self.profiled.is_some() { "YES" } else { "NO" }),
         ];
         if self.device == "CPU" {
             properties.push((RwPropertyKey::InferenceNumThreads, threads.as_str()));
@@ -114,6 +124,9 @@ impl OpenVinoRuntime {
         let compiled = self.compile(graph, shapes).map_err(|CaseFailure { status, message }| {
             CaseFailure::new(status, format!("{}: {message}", graph.file.display()))
         })?;
+        if let Some(profiled) = &self.profiled {
+            profiled.add(&compiled.requests);
+        }
         graph.compiled.push(compiled);
         graph.compilation += start.elapsed();
         Ok(graph.compiled.len() - 1)
@@ -170,12 +183,20 @@ impl Graph {
     }
 }
 
+/// The requests of a compiled graph that have run so far.
+#[derive(Default)]
+pub(super) struct Requests {
+    /// A request runs again when nobody else holds it.
+    pub all: Vec<Rc<InferRequest>>,
+    /// How often one of them has run.
+    pub runs: u64,
+}
+
 /// A compiled graph for inputs of these shapes; without any, for all that the file allows.
 struct Compiled {
     shapes: Vec<Rc<[usize]>>,
     model: CompiledModel,
-    /// The requests that have run so far. A request runs again when nobody else holds it.
-    requests: Vec<Rc<InferRequest>>,
+    requests: Rc<RefCell<Requests>>,
     /// For each input of the compiled graph, its place in the part's definition.
     inputs: Vec<usize>,
     /// For each output of the part's definition, its place in the compiled graph.
@@ -204,22 +225,24 @@ impl Compiled {
                 places(wanted, &own, "the outputs of the graph")?
             }
         };
-        Ok(Compiled { shapes, model, requests: Vec::new(), inputs, outputs })
+        Ok(Compiled { shapes, model, requests: Rc::default(), inputs, outputs })
     }
 
     fn run(&mut self, inputs: &[&Value]) -> Result<Vec<Value>, CaseFailure> {
-        let free = self.requests.iter().position(|request| Rc::strong_count(request) == 1);
-        let place = free.unwrap_or(self.requests.len());
+        let Requests { all, runs } = &mut *self.requests.borrow_mut();
+        let free = all.iter().position(|request| Rc::strong_count(request) == 1);
+        let place = free.unwrap_or(all.len());
         if free.is_none() {
-            self.requests.push(Rc::new(self.model.create_infer_request()?));
+            all.push(Rc::new(self.model.create_infer_request()?));
         }
         let held = || CaseFailure::failed("a request whose outputs are still held");
-        let request = Rc::get_mut(&mut self.requests[place]).ok_or_else(held)?;
+        let request = Rc::get_mut(&mut all[place]).ok_or_else(held)?;
         for (index, &input) in self.inputs.iter().enumerate() {
             inputs[input].with(|tensor| Ok(request.set_input_tensor_by_index(index, tensor)?))?;
         }
         request.infer()?;
-        let request = &self.requests[place];
+        *runs += 1;
+        let request = &all[place];
         Ok(self.outputs.iter().map(|&output| Value::Output(Rc::clone(request), output)).collect())
     }
 }

@@ -9,6 +9,7 @@
 mod graph;
 mod library;
 mod lost_bias;
+mod profile;
 mod tensor;
 mod trace;
 
@@ -16,9 +17,12 @@ use once_cell::sync::OnceCell;
 
 use self::graph::{Graph, OpenVinoRuntime};
 use self::library::{build_number, core, find_devices};
+use self::profile::Profiled;
 use crate::backend::artifact::{Format, check_artifact, parts_of};
 use crate::backend::graphs::open_session;
-use crate::backend::interface::{Backend, DeviceReport, LoadRequest, Session, Trace};
+use crate::backend::interface::{Backend, DeviceReport, LoadRequest, ProfiledSession, Session, Trace};
+use crate::backend::recorder::RecordedSession;
+use crate::backend::runtime::Runtime;
 use crate::definition::{CaseFailure, Dtype, Model};
 use crate::fixture::HostTensor;
 
@@ -48,23 +52,39 @@ impl Backend for OpenVino {
         if request.dtype != Dtype::I8 {
             return Ok(None);
         }
-        drop(core()?);
         let parts = parts_of(request, Format::Onnx)?;
         let [(part, file)] = parts.as_slice() else {
             return Err(CaseFailure::unsupported("i8 of models with several graphs has no proof here"));
         };
-        let shapes =
-            part.inputs.iter().zip(inputs).map(|(input, tensor)| (input.name.as_str(), tensor.shape.as_slice()));
-        Ok(Some(trace::trace(file, &shapes.collect::<Vec<_>>(), &request.device.to_uppercase())?))
+        let profiled = Profiled::default();
+        let mut core = core()?;
+        let runtime = OpenVinoRuntime::new(&mut core, request, Some(profiled.clone()))?;
+        let mut graph = Graph::read(&mut core, part, file)?;
+        drop(core);
+        let inputs = inputs.iter().map(|tensor| runtime.upload(tensor)).collect::<Result<Vec<_>, _>>()?;
+        runtime.run(&mut graph, &inputs.iter().collect::<Vec<_>>())?;
+        Ok(Some(trace::trace(&profiled.operators()?, &request.device.to_uppercase())?))
     }
 
     fn load(&self, request: &LoadRequest<'_>) -> Result<Box<dyn Session>, CaseFailure> {
-        let mut core = core()?;
-        let runtime = OpenVinoRuntime::new(&mut core, request)?;
-        let parts = parts_of(request, Format::Onnx)?;
-        let graphs = parts.iter().map(|(part, file)| Graph::read(&mut core, part, file));
-        let graphs = graphs.collect::<Result<Vec<_>, _>>()?;
-        let placement = runtime.placement();
-        open_session(request, runtime, &parts, graphs, placement)
+        open(request, None)
     }
+
+    fn load_profiled(&self, request: &LoadRequest<'_>) -> Result<Box<dyn ProfiledSession>, CaseFailure> {
+        if request.device != "cpu" {
+            return Err(CaseFailure::unsupported("OpenVINO's times of operators are sums on the CPU only"));
+        }
+        let tape = Profiled::default();
+        Ok(Box::new(RecordedSession { session: open(request, Some(tape.clone()))?, tape }))
+    }
+}
+
+fn open(request: &LoadRequest<'_>, profiled: Option<Profiled>) -> Result<Box<dyn Session>, CaseFailure> {
+    let mut core = core()?;
+    let runtime = OpenVinoRuntime::new(&mut core, request, profiled)?;
+    let parts = parts_of(request, Format::Onnx)?;
+    let graphs = parts.iter().map(|(part, file)| Graph::read(&mut core, part, file));
+    let graphs = graphs.collect::<Result<Vec<_>, _>>()?;
+    let placement = runtime.placement();
+    open_session(request, runtime, &parts, graphs, placement)
 }

@@ -9,6 +9,7 @@ mod following;
 mod loaded_case;
 mod measure;
 mod parent;
+mod profile;
 mod scores;
 mod verification;
 mod vocabulary;
@@ -56,6 +57,7 @@ fn do_job(path: &Path) -> Result<()> {
         Purpose::Observe => items.try_for_each(|(_, item)| worker.observe(item)),
         Purpose::TrySizes => worker.try_sizes(),
         Purpose::Calibrate => worker.calibrate(),
+        Purpose::Profile => worker.profile(),
         Purpose::Load => items.try_for_each(|(_, item)| worker.start_cold(item).map(drop)),
         Purpose::Measure | Purpose::MeasureUnverified => measure::measure(&job),
     }

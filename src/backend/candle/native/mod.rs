@@ -10,6 +10,8 @@
 
 mod clip;
 mod decoders;
+mod spanned_resnet;
+mod spans;
 
 use std::path::Path;
 
@@ -21,6 +23,7 @@ use candle_transformers::models::{bert, resnet, vit};
 use serde::de::DeserializeOwned;
 
 use self::decoders::{Decoder, load_llama, load_qwen2};
+pub use self::spans::Spans;
 use super::tensor::{Forward, Place, dtype_of, placement};
 use crate::backend::generation::{GenerationSession, Generator};
 use crate::backend::graphs;
@@ -29,8 +32,32 @@ use crate::backend::runtime::Runtime;
 use crate::definition::{CaseFailure, Dtype, Origin, Phase};
 use crate::fixture::HostTensor;
 
+/// A session of the model's module; `None` if candle has no module of the model. The operators of its calls are those of `spans`.
+///
+/// # Errors
+/// The module cannot be loaded; `unsupported` if it has to have spans, and has none.
+pub fn open_profiled(
+    request: &LoadRequest<'_>,
+    device: &Device,
+    spans: &Spans,
+) -> Result<Option<Box<dyn Session>>, CaseFailure> {
+    let session = spans.listen(|| open_session(request, device, Some(spans)))?;
+    if session.is_some() && spans.is_empty() {
+        let family = &request.model.family;
+        return Err(CaseFailure::unsupported(format!("candle's module of {family} has no spans around its layers")));
+    }
+    Ok(session)
+}
+
 /// A session of the model's module; `None` if candle has no module of the model.
-pub fn open_session(request: &LoadRequest<'_>, device: &Device) -> Result<Option<Box<dyn Session>>, CaseFailure> {
+///
+/// # Errors
+/// The module cannot be loaded.
+pub fn open_session(
+    request: &LoadRequest<'_>,
+    device: &Device,
+    spans: Option<&Spans>,
+) -> Result<Option<Box<dyn Session>>, CaseFailure> {
     let (Origin::Packaged { folder, .. }, Some(file)) = (&request.model.origin, &request.artifacts.weights) else {
         return Ok(None);
     };
@@ -42,7 +69,12 @@ pub fn open_session(request: &LoadRequest<'_>, device: &Device) -> Result<Option
     };
     let place = Place { device: device.clone(), dtype };
     // SAFETY: the file is read only, and a prepared file is never changed in place: its folder is replaced as a whole.
-    let weights = || unsafe { VarBuilder::from_mmaped_safetensors(&[file], dtype, device) };
+    let weights = || unsafe {
+        match spans {
+            Some(spans) => spans.weights(file, dtype, device),
+            None => VarBuilder::from_mmaped_safetensors(&[file], dtype, device),
+        }
+    };
     let config = folder.join("config.json");
     let family = request.model.family.as_str();
     let executor = if family == "cnn" { "candle-nn".to_owned() } else { format!("candle-transformers {family}") };
@@ -65,8 +97,13 @@ pub fn open_session(request: &LoadRequest<'_>, device: &Device) -> Result<Option
         }
         ("resnet", Phase::Forward, false) => {
             let (classes, weights) = with_classes("fc.bias")?;
-            let model = resnet::resnet50(classes, weights)?;
-            of_pictures(move |pictures| model.forward(pictures))
+            match spans {
+                Some(spans) => of_pictures(spanned_resnet::resnet50(classes, &weights, spans)?),
+                None => {
+                    let model = resnet::resnet50(classes, weights)?;
+                    of_pictures(move |pictures| model.forward(pictures))
+                }
+            }
         }
         // With graphs, it is evaluated as any other.
         ("cnn", Phase::Forward, false) if !cfg!(feature = "candle-onnx") => match load_digits(weights()?)? {

@@ -1,0 +1,192 @@
+//! OpenVINO's profiler: how long the nodes of compiled graphs took.
+//!
+//! The `openvino` crate does not reach it; this is the call of OpenVINO's C interface that it lacks. OpenVINO tells the mean of all
+//! runs since a graph was compiled, whichever of the graph's requests is asked, in whole microseconds: what takes less than one
+//! counts as not executed.
+
+use std::cell::RefCell;
+use std::ffi::{CStr, c_char};
+use std::rc::Rc;
+
+use anyhow::bail;
+use openvino::InferRequest;
+use openvino_sys as sys;
+use openvino_sys::ov_status_e;
+
+use super::graph::Requests;
+use crate::backend::recorder::Tape;
+use crate::definition::CaseFailure;
+use crate::run_data::{OperatorCall, RecordedCall};
+
+/// The graphs that are compiled with the profiler. A clone shares them.
+#[derive(Clone, Default)]
+pub(super) struct Profiled(Rc<RefCell<State>>);
+
+#[derive(Default)]
+struct State {
+    graphs: Vec<Rc<RefCell<Requests>>>,
+    /// Calls since the recording began.
+    calls: usize,
+    /// The times of each graph until then.
+    before: Vec<Times>,
+}
+
+/// The times of a graph's nodes, in the order in which they run.
+#[derive(Default)]
+struct Times {
+    runs: u64,
+    nodes: Vec<Node>,
+}
+
+struct Node {
+    name: String,
+    operator: String,
+    kernel: String,
+    is_executed: bool,
+    mean_us: u64,
+}
+
+impl Profiled {
+    /// Adds a graph that was just compiled.
+    pub fn add(&self, requests: &Rc<RefCell<Requests>>) {
+        self.0.borrow_mut().graphs.push(Rc::clone(requests));
+    }
+
+    /// The operators that were executed so far, and the kernel of each.
+    ///
+    /// # Errors
+    /// OpenVINO does not tell them.
+    pub fn operators(&self) -> anyhow::Result<Vec<(String, String)>> {
+        let nodes = self.times()?.into_iter().flat_map(|graph| graph.nodes);
+        Ok(nodes.filter(|node| node.is_executed).map(|node| (node.operator, node.kernel)).collect())
+    }
+
+    /// The times of each graph until now.
+    fn times(&self) -> anyhow::Result<Vec<Times>> {
+        let times = |requests: &Rc<RefCell<Requests>>| {
+            let Requests { all, runs } = &*requests.borrow();
+            let nodes = all.first().map_or_else(|| Ok(Vec::new()), |request| nodes(request))?;
+            Ok(Times { runs: *runs, nodes })
+        };
+        self.0.borrow().graphs.iter().map(times).collect()
+    }
+}
+
+impl Tape for Profiled {
+    fn call_begins(&mut self) -> Result<(), CaseFailure> {
+        self.0.borrow_mut().calls += 1;
+        Ok(())
+    }
+
+    fn call_ends(&mut self) -> Result<(), CaseFailure> {
+        Ok(())
+    }
+
+    fn begin(&mut self) -> Result<(), CaseFailure> {
+        let before = self.times()?;
+        let mut state = self.0.borrow_mut();
+        (state.calls, state.before) = (0, before);
+        Ok(())
+    }
+
+    fn end(&mut self) -> Result<Vec<RecordedCall>, CaseFailure> {
+        let after = self.times()?;
+        let State { calls, before, .. } = &*self.0.borrow();
+        let nothing = Times::default();
+        let before = before.iter().chain(std::iter::repeat(&nothing));
+        let operators = after.iter().zip(before).flat_map(|(after, before)| between(before, after, *calls));
+        Ok(vec![RecordedCall { calls: *calls, operators: operators.collect() }])
+    }
+}
+
+/// The operators of a graph in the calls between two times, each with its mean per call.
+fn between(before: &Times, after: &Times, calls: usize) -> Vec<OperatorCall> {
+    if after.runs == before.runs {
+        return Vec::new();
+    }
+    let operator = |(place, node): (usize, &Node)| {
+        let until = before.runs * before.nodes.get(place).map_or(0, |node| node.mean_us);
+        let total_us = (after.runs * node.mean_us).saturating_sub(until);
+        OperatorCall {
+            node: node.name.clone(),
+            operator: node.operator.clone(),
+            kernel: Some(node.kernel.clone()),
+            duration_ns: total_us * 1000 / calls.max(1) as u64,
+            ..OperatorCall::default()
+        }
+    };
+    after.nodes.iter().enumerate().filter(|(_, node)| node.is_executed).map(operator).collect()
+}
+
+/// The nodes of a request's graph.
+fn nodes(request: &InferRequest) -> anyhow::Result<Vec<Node>> {
+    // SAFETY: the pointer is that of a request which lives until the end of this function; the list and its texts live until the list
+    // is freed.
+    unsafe {
+        let mut list = std::mem::zeroed();
+        check(sys::ov_infer_request_get_profiling_info(pointer(request), &raw mut list))?;
+        let node = |place| {
+            let info = &*list.profiling_infos.add(place);
+            Node {
+                name: text(info.node_name),
+                operator: text(info.node_type),
+                kernel: text(info.exec_type),
+                is_executed: info.status == sys::ov_profiling_info_t_Status::EXECUTED,
+                mean_us: info.real_time.max(0) as u64,
+            }
+        };
+        let nodes = (0..list.size).map(node).collect();
+        sys::ov_profiling_info_list_free(&raw mut list);
+        Ok(nodes)
+    }
+}
+
+/// The request of the C interface, which the crate does not give away.
+fn pointer(request: &InferRequest) -> *mut sys::ov_infer_request_t {
+    const { assert!(size_of::<InferRequest>() == size_of::<*mut sys::ov_infer_request_t>()) };
+    // SAFETY: in the version of the crate that Cargo.toml pins, the pointer is the only field of a request, and so is at its begin.
+    unsafe { *std::ptr::from_ref(request).cast() }
+}
+
+fn check(status: ov_status_e) -> anyhow::Result<()> {
+    if status == ov_status_e::OK {
+        return Ok(());
+    }
+    // SAFETY: the text belongs to OpenVINO until its next call in this thread.
+    let message = unsafe { text(sys::ov_get_last_err_msg()) };
+    bail!("OpenVINO's profiler: {}", if message.trim().is_empty() { format!("{status:?}") } else { message })
+}
+
+/// # Safety
+/// The pointer is null or points to a text that ends with a zero.
+unsafe fn text(pointer: *const c_char) -> String {
+    // SAFETY: the caller says so.
+    if pointer.is_null() { String::new() } else { unsafe { CStr::from_ptr(pointer).to_string_lossy().into_owned() } }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn times(runs: u64, means_us: &[u64]) -> Times {
+        let node = |&mean_us: &u64| Node {
+            name: String::new(),
+            operator: "MatMul".into(),
+            kernel: String::new(),
+            is_executed: mean_us > 0,
+            mean_us,
+        };
+        Times { runs, nodes: means_us.iter().map(node).collect() }
+    }
+
+    #[test]
+    fn the_mean_of_calls_is_without_the_runs_before_them() {
+        let found = |before: Times, after, calls| {
+            between(&before, &after, calls).iter().map(|own| own.duration_ns).collect::<Vec<_>>()
+        };
+        // 3 runs of 100 µs and 30 µs, then 7 of 10 µs and 30 µs; the third takes less than a microsecond.
+        assert_eq!(found(times(3, &[100, 30, 0]), times(10, &[37, 30, 0]), 7), [10_000, 30_000]);
+        assert_eq!(found(times(3, &[100]), times(3, &[100]), 7), [0; 0], "a graph of another phase");
+        assert_eq!(found(Times::default(), times(4, &[5]), 4), [5000]);
+    }
+}

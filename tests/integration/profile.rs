@@ -1,0 +1,92 @@
+//! Profiles on the real runtimes, from the command to the history.
+#![cfg(feature = "candle")]
+
+use inferbench::run_data::{OUTSIDE, Profile, ProfileRow};
+
+use crate::support::{Run, Workplace, real_backends};
+
+/// The backends that are in this build and here.
+fn backends() -> Vec<&'static str> {
+    real_backends().into_iter().filter(|(_, is_here)| *is_here).map(|(name, _)| name).collect()
+}
+
+fn profile(workplace: &Workplace, arguments: &[&str]) -> Profile {
+    let arguments: Vec<&str> = ["profile", "--format", "json"].iter().chain(arguments).copied().collect();
+    let run = workplace.inferbench(&arguments).finish().with_code(0);
+    serde_json::from_str(&run.stdout).unwrap()
+}
+
+#[test]
+fn every_backend_says_which_modules_of_digits_take_how_long() {
+    let backends = backends();
+    let workplace = Workplace::new(&["digits"], &backends, &[8]);
+    let profile = profile(&workplace, &[]);
+    assert_eq!(profile.failures, []);
+    assert_eq!(profile.cases.len(), backends.len());
+    for case in &profile.cases {
+        let id = &case.case_id;
+        assert!(case.calls >= 30 && case.plain_us > 0.0 && case.profiled_us > 0.0, "{id}");
+        let (last, operators) = case.rows.split_last().unwrap();
+        assert_eq!(last.operator, OUTSIDE, "{id}");
+        let has =
+            |module: &str| operators.iter().any(|row| row.module.as_deref().is_some_and(|own| own.ends_with(module)));
+        for module in ["conv1", "conv2", "fc1", "fc2"] {
+            assert!(has(module), "{id}: {module} in {operators:#?}");
+        }
+        // The operators and the rest of the call are a plain call, unless more than the profiler's cost is too much.
+        let sum: f64 = case.rows.iter().map(|row| row.corrected_us).sum();
+        assert!(sum >= case.plain_us * 0.999, "{id}: {sum} of {}", case.plain_us);
+        let starts: Vec<f64> = operators.iter().filter_map(|row| row.start_us).collect();
+        assert!(starts.is_sorted() && starts.is_empty() != case.has_timeline, "{id}: {starts:?}");
+    }
+}
+
+#[test]
+fn a_layer_that_is_made_wider_is_the_first_row_of_the_difference() {
+    let backends = backends();
+    let workplace = Workplace::new(&["digits"], &["candle"], &[8]);
+    for backend in &backends {
+        // The second convolution of a batch of 64 takes eight times as long as that of a batch of 8, and the whole as well.
+        let arguments = ["profile", "--backend", backend, "--batch-sizes", "8,64", "--format", "csv"];
+        let run = workplace.inferbench(&arguments).finish().with_code(0);
+        let mut rows = run.stdout.lines();
+        assert!(rows.next().unwrap().starts_with("module,kind,"), "{}", run.stdout);
+        let first = rows.next().unwrap();
+        assert!(first.contains("conv"), "{backend}: {first}");
+    }
+}
+
+#[test]
+fn what_was_profiled_is_kept_shown_again_and_written_for_other_programs() {
+    let workplace = Workplace::new(&["digits"], &["candle"], &[1]);
+    let run = workplace.inferbench(&["profile"]).finish().with_code(0);
+    assert!(run.stdout.contains("outside operators") && run.stdout.contains("conv2"), "{}", run.stdout);
+    let folder = std::fs::read_dir(workplace.path("target-reports/profiles")).unwrap().next().unwrap().unwrap().path();
+    let name = folder.file_name().unwrap().to_str().unwrap();
+    for file in ["profile.html", "profile.json", "profiles.parquet"] {
+        assert!(folder.join(file).is_file(), "{file}");
+    }
+    let again = workplace.inferbench(&["profile", name]).finish().with_code(0);
+    assert_eq!(again.stdout, run.stdout);
+    let folded = workplace.inferbench(&["profile", name, "--format", "folded"]).finish().with_code(0);
+    let (stack, count) = folded.stdout.lines().next().unwrap().rsplit_once(' ').unwrap();
+    assert!(stack.starts_with("digits/candle-cpu-f32/1;") && count.parse::<u64>().is_ok(), "{}", folded.stdout);
+    let trace = workplace.inferbench(&["profile", name, "--format", "trace"]).finish().with_code(0);
+    let trace: serde_json::Value = serde_json::from_str(&trace.stdout).unwrap();
+    assert!(trace["traceEvents"].as_array().unwrap().iter().any(|event| event["ph"] == "X"));
+    let rows = workplace.inferbench(&["profile", name, "--format", "csv"]).finish().with_code(0);
+    let rows: Vec<ProfileRow> =
+        csv::Reader::from_reader(rows.stdout.as_bytes()).deserialize().map(Result::unwrap).collect();
+    assert_eq!(rows.last().unwrap().operator, OUTSIDE);
+}
+
+#[test]
+fn what_has_no_operators_says_so_and_leaves_the_others() {
+    let workplace = Workplace::new(&["digits"], &["null", "candle"], &[1]);
+    let run = workplace.inferbench(&["profile", "--backend", "null"]).finish().with_code(3);
+    assert!(run.stderr.contains("does not say which operators"), "{}", run.stderr);
+    let both = profile(&workplace, &["--backend", "null,candle"]);
+    assert_eq!((both.cases.len(), both.failures.len()), (1, 1));
+    let wrong = workplace.inferbench(&["profile", "no-such-case"]).finish().with_code(2);
+    assert!(wrong.stderr.contains("no case matches"), "{}", wrong.stderr);
+}
