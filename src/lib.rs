@@ -86,6 +86,8 @@ pub mod paths;
 #[cfg_attr(not(rooms), doc(hidden))]
 pub mod pictures;
 #[cfg_attr(not(rooms), doc(hidden))]
+pub mod profile;
+#[cfg_attr(not(rooms), doc(hidden))]
 pub mod report;
 #[cfg_attr(not(rooms), doc(hidden))]
 pub mod run_data;

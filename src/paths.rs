@@ -140,6 +140,11 @@ impl Paths {
         self.runs().with_file_name("duel")
     }
 
+    /// The folders of profiles, beside those of the runs.
+    pub fn profiles(&self) -> PathBuf {
+        self.reports().join("profiles")
+    }
+
     /// The folder of reports, which is the history of runs.
     pub fn reports(&self) -> PathBuf {
         variable("INFERBENCH_REPORTS").map_or_else(|| self.root.join("target-reports"), PathBuf::from)

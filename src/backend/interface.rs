@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use crate::definition::{CaseFailure, Dtype, Model, Phase, Sizes};
 use crate::fixture::{Artifacts, HostTensor};
+use crate::run_data::RecordedCall;
 
 /// A runtime, or an engine of your own. What is not given here has a sensible default: an engine that computes on the CPU, in
 /// f32, needs [`load`](Backend::load) alone.
@@ -66,6 +67,13 @@ pub trait Backend: Send + Sync {
     /// # Errors
     /// The session cannot be made; the failure has the status that the case gets.
     fn load(&self, request: &LoadRequest<'_>) -> Result<Box<dyn Session>, CaseFailure>;
+    /// Loads a model under a profiler, in the same way as [`load`](Backend::load) otherwise.
+    ///
+    /// # Errors
+    /// `unsupported` if nobody can say which operators a call consists of, which is the default; those of `load`.
+    fn load_profiled(&self, _request: &LoadRequest<'_>) -> Result<Box<dyn ProfiledSession>, CaseFailure> {
+        Err(CaseFailure::unsupported("it does not say which operators a call consists of"))
+    }
 }
 
 /// What to load, and for what.
@@ -173,6 +181,22 @@ pub trait Session {
             ..Placement::default()
         }
     }
+}
+
+/// A session of which a profiler sees the operators of each call.
+///
+/// It is bound and run as any session. A profile compares it with a plain session of the same case, so that it may be slower.
+pub trait ProfiledSession: Session {
+    /// Forgets what was recorded: the calls before were warm-up.
+    ///
+    /// # Errors
+    /// The runtime fails.
+    fn begin(&mut self) -> Result<(), CaseFailure>;
+    /// The calls of [`Session::run`] since [`ProfiledSession::begin`], in their order. Called once, after the last of them.
+    ///
+    /// # Errors
+    /// The runtime's profile is not what the backend reads.
+    fn end(&mut self) -> Result<Vec<RecordedCall>, CaseFailure>;
 }
 
 /// The tokens after a batch of inputs.

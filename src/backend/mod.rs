@@ -25,6 +25,8 @@ mod null;
 mod openvino;
 #[cfg(feature = "ort")]
 mod ort;
+#[allow(dead_code, reason = "a build without native backends uses nothing of it")]
+mod recorder;
 pub mod registry;
 #[allow(dead_code, reason = "a build without native backends uses nothing of it")]
 mod runtime;
@@ -39,6 +41,8 @@ pub const DEBUG: &str = "INFERBENCH_RUNTIME_LOGS";
 pub use availability::{Registry, answer_probe, asked_by_probe, tried_devices};
 pub use closure::Closures;
 pub use failure::caught;
-pub use interface::{Backend, Continuation, DeviceReport, LoadRequest, NextTokens, Placement, Session, Stages, Trace};
+pub use interface::{
+    Backend, Continuation, DeviceReport, LoadRequest, NextTokens, Placement, ProfiledSession, Session, Stages, Trace,
+};
 pub use null::NullSession;
 pub use registry::{NULL, find};

@@ -11,6 +11,7 @@ use crate::definition::Status;
 use crate::exit_codes;
 use crate::history::{History, Imported, NewRun, RESULTS, Run, write_whole};
 use crate::paths::Paths;
+use crate::report::profile::newest_pages;
 use crate::report::{ReportedRun, html, index};
 use crate::run_data::{Distributions, RunFolder};
 
@@ -82,7 +83,9 @@ impl Converted {
     pub fn write_pages(&self, reports: &Path, paths: &Paths) -> Result<[PathBuf; 2]> {
         let history = History::open(&[reports.to_owned()])?;
         let files = [self.run.folder().join(index::REPORT), reports.join(index::INDEX)];
-        let page = html::render(&payload(std::slice::from_ref(&self.reported), paths, &history), "")?;
+        let mut payload = payload(std::slice::from_ref(&self.reported), paths, &history);
+        payload.link_profiles(&newest_pages(reports, self.run.folder()));
+        let page = html::render(&payload, "")?;
         write_whole(&files[0], page.as_bytes())?;
         // After the page, to which it has a link.
         write_whole(&files[1], index::render(reports, &paths.criterion())?.as_bytes())?;

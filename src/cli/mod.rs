@@ -10,6 +10,7 @@ mod import;
 mod models;
 mod package_bench;
 mod prepare;
+mod profile;
 mod report;
 mod run;
 mod selftest;
@@ -49,6 +50,7 @@ enum Command {
     Import(import::Arguments),
     Prepare(prepare::Arguments),
     Verify(verify::Arguments),
+    Profile(profile::Arguments),
     Run(run::Arguments),
     Variants(variants::Arguments),
     Convert(convert::Arguments),
@@ -72,6 +74,7 @@ pub fn main() -> ExitCode {
         Command::Models(arguments) => models::run(&arguments),
         Command::Import(arguments) => import::run(&arguments),
         Command::Prepare(arguments) => prepare::run(&arguments),
+        Command::Profile(arguments) => profile::run(&arguments),
         Command::Verify(arguments) => verify::run(&arguments),
         Command::Run(arguments) => run::run(&arguments),
         Command::Variants(arguments) => variants::run(&arguments),

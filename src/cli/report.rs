@@ -13,6 +13,7 @@ use crate::exit_codes;
 use crate::history::{History, Run, write_whole};
 use crate::paths::Paths;
 use crate::report::drawing::{Drawing, png};
+use crate::report::profile::newest_pages;
 use crate::report::variants::{Goal, Options, Variants, compare};
 use crate::report::{self, Format, Known, Payload, ReportedRun, Shown, columns, html, index, records};
 use crate::run_data::{Metric, Record};
@@ -162,13 +163,15 @@ impl Arguments {
         }
         let mut payload = payload(&asked.runs, paths, &asked.history);
         payload.title = title.unwrap_or(payload.title);
-        let html = html::render(&payload, &sections)?;
         let reports = self.reports(paths);
         let folder = match asked.folders.as_slice() {
             [one] if self.output_dir.is_none() || one.starts_with(&reports) => one,
             _ => &reports,
         };
-        Ok((html, folder.join(name)))
+        let file = folder.join(name);
+        let written_to = self.output.as_ref().unwrap_or(&file).parent().unwrap_or(folder);
+        payload.link_profiles(&newest_pages(&reports, written_to));
+        Ok((html::render(&payload, &sections)?, file))
     }
 
     /// The variants of the model in these runs.

@@ -14,6 +14,7 @@ mod input_sizes;
 mod lock;
 mod manifest;
 mod plan;
+mod profile;
 mod protocol;
 mod run;
 mod supervisor;
@@ -25,6 +26,7 @@ pub use conditions::Conditions;
 pub use doctor::{Finding, State, examine};
 pub use lock::keep_others_out;
 pub use plan::{Plan, Request, make_plan};
+pub use profile::profile;
 pub use protocol::{
     ARM_PROTOCOL, ArmAnswer, ArmCase, ArmPlan, ArmReady, ArmStart, Handicap, Purpose, SliceFigures, prepare_model,
 };

@@ -1,5 +1,6 @@
 //! DuckDB over the history: the tables as views of what the runs hold, or as real tables of a database file.
 
+use std::collections::BTreeSet;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
@@ -17,6 +18,7 @@ use super::calls::{CallsWriter, count_calls};
 use super::csv::{read_records, write_records};
 use super::facts::{RunFacts, Table};
 use super::parquet::write_rows;
+use super::profiles::rows_of_profiles;
 use super::run::{MANIFEST, METRICS, RESULTS, Run};
 use crate::run_data::hidden;
 
@@ -103,6 +105,12 @@ impl Database {
                     }
                 }
                 format!("read_parquet([{}])", files.join(", "))
+            }
+            Table::Profiles => {
+                let roots: BTreeSet<&Path> = runs.iter().filter_map(|run| run.folder().parent()).collect();
+                let rows = roots.into_iter().map(rows_of_profiles).collect::<Result<Vec<_>>>()?.concat();
+                write_rows(table.columns(), &rows, fs::File::create(&path)?)?;
+                format!("read_parquet({})", quoted_glob(&path))
             }
             Table::Runs | Table::Hardware | Table::Metrics => {
                 let rows = |run: &Run| run.rows(table).with_context(|| run.how_to_mend());

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use super::calls;
 use super::columns::{Column, ColumnType, columns_of};
 use crate::machine::Machine;
-use crate::run_data::{Metric, Record};
+use crate::run_data::{Metric, ProfileRow, Record};
 
 /// A table of the history: one Parquet file per run, and a view in DuckDB.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, strum::IntoStaticStr)]
@@ -30,11 +30,15 @@ pub enum Table {
     /// One row per case and metric: the columns of `metrics.csv`.
     #[strum(serialize = "metrics")]
     Metrics,
+    /// One row per operator of a profiled case. These are not of runs: `profiles.parquet` lies in the folder of a profile.
+    #[strum(serialize = "profiles")]
+    Profiles,
 }
 
 impl Table {
     /// All tables.
-    pub const ALL: [Table; 5] = [Table::Runs, Table::Results, Table::Hardware, Table::Calls, Table::Metrics];
+    pub const ALL: [Table; 6] =
+        [Table::Runs, Table::Results, Table::Hardware, Table::Calls, Table::Metrics, Table::Profiles];
 
     /// The name in DuckDB.
     pub fn name(self) -> &'static str {
@@ -49,15 +53,23 @@ impl Table {
             Table::Hardware => "hardware.parquet",
             Table::Calls => calls::LATENCIES,
             Table::Metrics => "metrics.parquet",
+            Table::Profiles => "profiles.parquet",
         }
     }
 
     /// The columns, in their order. They are derived once: a history has many runs.
     pub fn columns(self) -> &'static [Column] {
-        static COLUMNS: LazyLock<[Vec<Column>; 5]> = LazyLock::new(|| {
+        static COLUMNS: LazyLock<[Vec<Column>; 6]> = LazyLock::new(|| {
             let run_id = Column::new("run_id", ColumnType::Text);
             let hardware = std::iter::once(run_id).chain(columns_of::<Machine>()).collect();
-            [columns_of::<RunFacts>(), columns_of::<Record>(), hardware, calls::columns(), columns_of::<Metric>()]
+            [
+                columns_of::<RunFacts>(),
+                columns_of::<Record>(),
+                hardware,
+                calls::columns(),
+                columns_of::<Metric>(),
+                columns_of::<ProfileRow>(),
+            ]
         });
         &COLUMNS[self as usize]
     }

@@ -8,6 +8,7 @@
 //!   latencies.parquet    every call                                table raw_benchmark_data
 //!   distributions.json, throughput.csv, report.html, …
 //!   results.parquet, run.parquet, hardware.parquet, metrics.parquet   the same tables, for other programs
+//! target-reports/profiles/<run>/   what `inferbench profile` leaves     table profiles
 //! ```
 //!
 //! The folders are the database: there is no index and no second copy. Readers use these names:
@@ -26,6 +27,7 @@ mod csv;
 mod database;
 mod facts;
 mod parquet;
+mod profiles;
 mod run;
 mod runs;
 mod writing;
@@ -35,6 +37,7 @@ pub use csv::{read_records, write_metrics, write_records, write_throughput};
 #[cfg(feature = "duckdb")]
 pub use database::{Answer, Database, write_database};
 pub use facts::{RunFacts, Table};
+pub use profiles::{DATA, PAGE, PROFILES, find_profile, write_profile};
 pub use run::{METRICS, RESULTS, Run};
 pub use runs::History;
 pub use writing::{Imported, NewRun, THROUGHPUT, import, remove, remove_calls};

@@ -161,14 +161,14 @@ fn write_tables(folder: &Path) -> Result<()> {
     Ok(())
 }
 
-fn put(folder: &Path, name: &str, write: impl FnOnce(&mut Vec<u8>) -> Result<()>) -> Result<()> {
+pub(super) fn put(folder: &Path, name: &str, write: impl FnOnce(&mut Vec<u8>) -> Result<()>) -> Result<()> {
     let mut bytes = Vec::new();
     write(&mut bytes).with_context(|| name.to_owned())?;
     write_whole(&folder.join(name), &bytes)
 }
 
 /// A hidden folder of a history, which is removed when it is dropped.
-fn hidden_folder(root: &Path) -> Result<TempDir> {
+pub(super) fn hidden_folder(root: &Path) -> Result<TempDir> {
     fs::create_dir_all(root)?;
     for entry in fs::read_dir(root)?.flatten() {
         let is_hidden = entry.file_name().as_encoded_bytes().starts_with(HIDDEN.as_bytes());

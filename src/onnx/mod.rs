@@ -7,8 +7,8 @@ mod source;
 mod summary;
 mod torchscript;
 
-pub use cost::cost;
 pub(crate) use cost::{BIAS, BRANCH, KEPT, MASKS, PLACES, POSITIONS, is_made, made_inputs};
+pub use cost::{cost, node_costs};
 pub(crate) use parameters::{Numbers, Parameters};
 pub(crate) use source::{Source, map_file};
 pub use summary::{OnnxSummary, read_summary};

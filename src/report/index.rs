@@ -6,6 +6,7 @@ use anyhow::Result;
 
 use super::escape::html as escape;
 use super::numbers::{commit, plural};
+use super::profile::{ProfileLink, profile_links};
 use super::table::{Cell, Column, Table};
 use crate::history::{History, RESULTS, Run, RunFacts};
 
@@ -80,5 +81,20 @@ pub fn render(reports: &Path, criterion: &Path) -> Result<String> {
         count = plural(list.facts.len(), "run", "runs"),
         criterion = criterion,
         table = list.table.html(),
+        profiles = profiles(reports),
     ))
+}
+
+/// The profiles with their cases, the newest first; nothing if there is none.
+fn profiles(reports: &Path) -> String {
+    let links = profile_links(reports);
+    if links.is_empty() {
+        return String::new();
+    }
+    let mut table = Table::new([Column::text("profile"), Column::text("cases")]);
+    for ProfileLink { page, case_ids } in links {
+        let name = page.split('/').nth(1).unwrap_or_default().to_owned();
+        table.row([Cell::from(name).link(page), Cell::from(case_ids.join(", "))]);
+    }
+    format!("<h2>Profiles: where the time goes</h2>\n{}", table.html())
 }

@@ -12,6 +12,7 @@ mod machine_facts;
 pub mod metrics;
 pub mod numbers;
 mod payload;
+pub mod profile;
 mod ranking;
 pub mod records;
 mod selection;

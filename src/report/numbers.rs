@@ -12,6 +12,17 @@ pub fn latency(ms: f64) -> String {
     in_unit(ms, &[(1e-6, "ns"), (1e-3, "µs"), (1.0, "ms"), (1e3, "s")])
 }
 
+/// `7.20`, `98.4`, `1,733`: microseconds, with commas between thousands.
+pub fn microseconds(us: f64) -> String {
+    let text = three_digits(us);
+    if us.abs() < 1000.0 {
+        return text;
+    }
+    let (sign, digits) = text.split_at(usize::from(us < 0.0));
+    let groups = digits.as_bytes().rchunks(3).rev().map(String::from_utf8_lossy);
+    format!("{sign}{}", groups.collect::<Vec<_>>().join(","))
+}
+
 /// `60.7 kB`, `3.30 MB`, `102 MB`.
 pub fn megabytes(size: f64) -> String {
     in_unit(size, &[(1e-3, "kB"), (1.0, "MB")])
@@ -67,6 +78,12 @@ mod tests {
     fn latencies_have_three_digits_and_a_unit() {
         let shown = [0.000_012_3, 0.012_34, 1.234, 123.4, 4_321.0].map(latency);
         assert_eq!(shown, ["12.3 ns", "12.3 µs", "1.23 ms", "123 ms", "4.32 s"]);
+    }
+
+    #[test]
+    fn microseconds_have_commas() {
+        let shown = [7.2, -98.44, 576.0, 1733.2, -1_234_567.0].map(microseconds);
+        assert_eq!(shown, ["7.20", "-98.4", "576", "1,733", "-1,234,567"]);
     }
 
     #[test]

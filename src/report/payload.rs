@@ -1,7 +1,7 @@
 //! Everything that a report with charts shows, in one serialisable value: the page's program makes all charts of it, in a
 //! browser and for `--charts`. The program alone reads the fields, so they are named where they are made.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use indexmap::IndexMap;
 use serde::Serialize;
@@ -91,6 +91,15 @@ impl Payload {
             rule: RULE,
             trend: trend(shown, known.noise),
             colours: colours.map(|(name, colour)| (name.to_owned(), colour)).collect(),
+        }
+    }
+
+    /// Gives each case that has a profile the link to its page, by the ids of the cases.
+    pub fn link_profiles(&mut self, pages: &BTreeMap<String, String>) {
+        for case in &mut self.cases {
+            if let Some(page) = case["id"].as_str().and_then(|id| pages.get(id)) {
+                case["profile"] = page.as_str().into();
+            }
         }
     }
 }

@@ -10,6 +10,7 @@ mod latencies;
 mod manifest;
 mod metric;
 mod outcomes;
+mod profile;
 mod record;
 mod run_folder;
 
@@ -22,5 +23,9 @@ pub use latencies::Latencies;
 pub use manifest::{MANIFEST_FORMAT, Manifest, ManifestCase, Peaks};
 pub use metric::{Better, CHANGE, FRACTION, Metric};
 pub use outcomes::{BY_REFERENCE, Event, Outcome, Outcomes};
+pub use profile::{
+    Bound, CaseProfile, OUTSIDE, OperatorCall, OperatorTimes, Profile, ProfileFailure, ProfileRow, ProfiledCalls,
+    RecordedCall,
+};
 pub use record::{Record, SCHEMA_VERSION, StopReason};
 pub use run_folder::RunFolder;

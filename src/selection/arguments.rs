@@ -160,16 +160,21 @@ fn replace<T: Clone>(own: &mut Vec<T>, said: &[T]) {
 }
 
 impl Selection {
+    /// Takes the files and folders of models among words that stand alone on the command line, and returns the others.
+    pub fn take_files<'a>(&mut self, words: &'a [String]) -> Vec<&'a String> {
+        let is_path = |word: &&String| is_model_file(&path_of(word)) || path_of(word).exists();
+        let (paths, others): (Vec<&String>, Vec<&String>) = words.iter().partition(is_path);
+        self.files.extend(paths.into_iter().cloned());
+        others
+    }
+
     /// Takes the words that stand alone on the command line: files and folders of models, and at most one other, which is a
     /// filter of cases and is returned.
     ///
     /// # Errors
     /// There are several filters.
     pub fn take_words(&mut self, words: &[String]) -> Result<Option<String>> {
-        let is_path = |word: &&String| is_model_file(&path_of(word)) || path_of(word).exists();
-        let (paths, filters): (Vec<&String>, Vec<&String>) = words.iter().partition(is_path);
-        self.files.extend(paths.into_iter().cloned());
-        match filters.as_slice() {
+        match self.take_files(words).as_slice() {
             [] => Ok(None),
             [filter] => Ok(Some((*filter).clone())),
             [first, second, ..] => {

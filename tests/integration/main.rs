@@ -22,6 +22,7 @@ mod outcomes;
 mod own_decoders;
 mod preparation;
 mod processes;
+mod profile_page;
 mod quality;
 mod references;
 mod report;

@@ -262,23 +262,12 @@ fn measuring_writes_the_page_the_distributions_and_the_index() {
 /// What is put into a copy of the page: it filters and sorts as a reader would, and writes down what it saw.
 const READER: &str = include_str!("../data/report_reader.js");
 
-const LISTENER: &str = "<script>window.errors = []; addEventListener('error', (e) => errors.push(e.message)); \
-    addEventListener('securitypolicyviolation', (e) => errors.push(e.violatedDirective)); \
-    console.error = console.warn = (...words) => errors.push(words.join(' '));</script>";
-
 #[test]
 fn a_browser_opens_filters_and_sorts_a_thousand_cases() {
     let workplace = with_runs(10, 1000);
     let page = page(&workplace, &["--all"]);
     assert!(page.len() < 5_000_000, "{} bytes", page.len());
-    let read = page
-        .replace("<head>", &format!("<head>{LISTENER}"))
-        .replace("</body>", &format!("<script>{READER}</script></body>"));
-    workplace.write("read.html", read);
-    let Some(dom) = chromium::dump(&workplace.path("read.html"), "#dtype=f32") else { return };
-    let (_, rest) = dom.split_once("<pre id=\"seen\">").unwrap_or_else(|| panic!("the page did not get ready:\n{dom}"));
-    let text = rest.split_once("</pre>").unwrap().0.replace("&amp;", "&").replace("&lt;", "<").replace("&gt;", ">");
-    let seen: Value = serde_json::from_str(&text).unwrap();
+    let Some(seen) = chromium::read(&page, READER, &workplace.path(""), "#dtype=f32") else { return };
     eprintln!(
         "1,000 cases of ten runs, {} kB: a change of the filter takes {} ms",
         page.len() / 1000,

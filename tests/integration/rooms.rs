@@ -10,7 +10,7 @@ const LEVELS: [&[&str]; 9] = [
     &["definition", "exit_codes", "machine", "paths", "printing", "statistics"],
     &["criterion_dir", "onnx", "pictures", "run_data", "texts"],
     &["catalogue", "convert", "graph_dtype"],
-    &["fixture", "history", "selection"],
+    &["fixture", "history", "profile", "selection"],
     &["backend", "compare"],
     &["measurement", "report"],
     &["harness"],

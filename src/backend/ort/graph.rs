@@ -12,6 +12,7 @@ use ort::value::{
 };
 
 use super::provider::Provider;
+use super::tape::{Logged, RunLog};
 use crate::backend::failure::classify;
 use crate::backend::graphs::{largest_of_rows, places};
 use crate::backend::interface::LoadRequest;
@@ -24,6 +25,8 @@ use crate::onnx::Source;
 pub struct OrtRuntime {
     /// The memory in which inputs and outputs stay, if it is not the host's.
     pub memory: Option<DeviceMemory>,
+    /// Notes which graph runs when, if somebody wants to know it.
+    pub log: Option<RunLog>,
 }
 
 /// Memory of a device, with the device's number.
@@ -40,11 +43,14 @@ pub struct OrtGraph {
     inputs: Vec<usize>,
     /// For each output of the part's definition, its place in the session.
     outputs: Vec<usize>,
+    /// The place of the part among those of the session.
+    number: usize,
 }
 
 impl OrtGraph {
-    /// Opens a session of a part. One with a folder for its profile may use the CPU too, so that the profile shows for what.
+    /// Opens a session of a part, with the part's place. One with a folder for its profile may use the CPU too, so that the profile shows for what.
     pub fn load(
+        number: usize,
         (part, path): (&Part, &Path),
         request: &LoadRequest<'_>,
         provider: &'static Provider,
@@ -74,7 +80,7 @@ impl OrtGraph {
             [] => (0..named.len()).collect(),
             outputs => places(outputs.iter().map(|output| &output.name), &named, path.display())?,
         };
-        Ok(OrtGraph { session, compilation, bound: Vec::new(), inputs, outputs })
+        Ok(OrtGraph { session, compilation, bound: Vec::new(), inputs, outputs, number })
     }
 }
 
@@ -113,6 +119,9 @@ impl Runtime for OrtRuntime {
 
     fn run(&self, graph: &mut OrtGraph, inputs: &[&Rc<DynValue>]) -> Result<Vec<Rc<DynValue>>, CaseFailure> {
         let is_bound = |own: &[Rc<DynValue>]| own.iter().zip(inputs).all(|(own, given)| Rc::ptr_eq(own, given));
+        if let Some(log) = &self.log {
+            log.borrow_mut().push(Logged::Run(graph.number, Instant::now()));
+        }
         let computed = match graph.bound.iter().find(|(own, _)| is_bound(own)) {
             Some((_, binding)) => graph.session.run_binding(binding)?,
             None => {
@@ -215,8 +224,9 @@ mod tests {
         };
         let session =
             OrtRuntimeSession::builder(environment).unwrap().commit_from_memory(include_bytes!("probe.onnx")).unwrap();
-        let mut graph = OrtGraph { session, compilation: None, bound: Vec::new(), inputs: vec![0], outputs: vec![0] };
-        let runtime = OrtRuntime { memory: Some(DeviceMemory(AllocationDevice::CPU, 0)) };
+        let mut graph =
+            OrtGraph { session, compilation: None, bound: Vec::new(), inputs: vec![0], outputs: vec![0], number: 0 };
+        let runtime = OrtRuntime { memory: Some(DeviceMemory(AllocationDevice::CPU, 0)), log: None };
         let upload = |first: f32| {
             let data = TensorData::F32(vec![first, -2.0, 3.0, -4.0]);
             runtime.upload(&HostTensor { shape: vec![1, 4], data }).unwrap()

@@ -8,9 +8,10 @@
 mod graph;
 mod profile;
 mod provider;
+mod tape;
 
 use std::ffi::OsString;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use ort::memory::AllocationDevice;
@@ -18,11 +19,13 @@ use ort::value::Tensor;
 
 use self::graph::{DeviceMemory, OrtGraph, OrtRuntime};
 use self::provider::{PROVIDERS, Provider, provider_of};
+use self::tape::{EndedByTape, OrtTape, RunLog, folder_of};
 use crate::backend::artifact::{Format, check_artifact, names, parts_of};
 use crate::backend::cuda::cuda_environment;
 use crate::backend::graphs::open_session;
-use crate::backend::interface::{Backend, DeviceReport, LoadRequest, Placement, Session, Trace};
-use crate::definition::{CaseFailure, Dtype, Model, Phase, device_index, device_kind};
+use crate::backend::interface::{Backend, DeviceReport, LoadRequest, Placement, ProfiledSession, Session, Trace};
+use crate::backend::recorder::RecordedSession;
+use crate::definition::{CaseFailure, Dtype, Model, Part, Phase, device_index, device_kind};
 use crate::fixture::HostTensor;
 
 pub struct Ort;
@@ -85,7 +88,7 @@ impl Backend for Ort {
             return Ok(None);
         }
         let folder = tempfile::tempdir().context("the profile's folder")?;
-        let mut session = open(request, Some(folder.path()))?;
+        let mut session = open(request, Some(&|_| folder.path().to_owned()), None)?;
         let binding = session.bind(inputs)?;
         session.run(binding)?;
         session.sync()?;
@@ -95,19 +98,40 @@ impl Backend for Ort {
     }
 
     fn load(&self, request: &LoadRequest<'_>) -> Result<Box<dyn Session>, CaseFailure> {
-        open(request, None)
+        open(request, None, None)
+    }
+
+    fn load_profiled(&self, request: &LoadRequest<'_>) -> Result<Box<dyn ProfiledSession>, CaseFailure> {
+        let folder = tempfile::tempdir().context("the profile's folder")?;
+        let graphs = parts_of(request, Format::Onnx)?.len();
+        for graph in 0..graphs {
+            fs_err::create_dir(folder_of(folder.path(), graph)).context("the profile's folder")?;
+        }
+        let log = RunLog::default();
+        let session = open(request, Some(&|graph| folder_of(folder.path(), graph)), Some(log.clone()))?;
+        let session = EndedByTape::new(session);
+        let tape = OrtTape { session: session.clone(), log, folder, graphs };
+        Ok(Box::new(RecordedSession { session: Box::new(session), tape }))
     }
 }
 
-fn open(request: &LoadRequest<'_>, profile: Option<&Path>) -> Result<Box<dyn Session>, CaseFailure> {
+/// Opens the session of a request. Profiled graphs write into the folders of their numbers, and note their runs in the log.
+fn open(
+    request: &LoadRequest<'_>,
+    profile: Option<&dyn Fn(usize) -> PathBuf>,
+    log: Option<RunLog>,
+) -> Result<Box<dyn Session>, CaseFailure> {
     let provider = provider_of(request.device)?;
     if !provider.dtypes.contains(&request.dtype) {
         let (name, dtype, dtypes) = (&provider.name, request.dtype, names(&provider.dtypes));
         return Err(CaseFailure::unsupported(format!("{name} has no {dtype} here, but {dtypes}")));
     }
     let parts = parts_of(request, Format::Onnx)?;
-    let graphs =
-        parts.iter().map(|&part| OrtGraph::load(part, request, provider, profile)).collect::<Result<_, _>>()?;
+    let load = |(number, &part): (usize, &(&Part, &Path))| {
+        let folder = profile.map(|folder_of| folder_of(number));
+        OrtGraph::load(number, part, request, provider, folder.as_deref())
+    };
+    let graphs = parts.iter().enumerate().map(load).collect::<Result<_, _>>()?;
     // A profiled session may use the CPU too, and the steps of generation hand values to each other through the host.
     let is_whole = matches!(request.phase, Phase::Forward | Phase::Encoder);
     let memory = if is_whole && profile.is_none() { memory(request.device) } else { None };
@@ -123,7 +147,7 @@ fn open(request: &LoadRequest<'_>, profile: Option<&Path>) -> Result<Box<dyn Ses
         serves_other_sizes: provider.device == "cpu",
         ..Placement::default()
     };
-    open_session(request, OrtRuntime { memory }, &parts, graphs, placement)
+    open_session(request, OrtRuntime { memory, log }, &parts, graphs, placement)
 }
 
 /// The memory of a device in which ONNX Runtime can keep tensors; `None` if tensors are in the host's.

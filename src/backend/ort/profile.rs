@@ -1,4 +1,4 @@
-//! Reads ONNX Runtime's profile: which node of a graph ran on which provider, and in which element type.
+//! Reads ONNX Runtime's profile: which node of a graph ran on which provider, in which element type, and for how long.
 //!
 //! The file is a list of events in the Trace Event Format. An event of category `Node` whose name ends with
 //! `_kernel_time` is one execution of one node.
@@ -11,12 +11,19 @@ use serde::Deserialize;
 
 use crate::backend::interface::Trace;
 use crate::definition::Dtype;
+use crate::run_data::OperatorCall;
+
+/// The end of the names of events that are executions of nodes.
+const KERNEL_TIME: &str = "_kernel_time";
 
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct Event {
     cat: String,
     name: String,
+    /// When it began and how long it took, in microseconds.
+    ts: u64,
+    dur: u64,
     args: Arguments,
 }
 
@@ -27,7 +34,29 @@ struct Arguments {
     provider: String,
     /// One object per input: its element type, and its shape.
     input_type_shape: Vec<BTreeMap<String, serde_json::Value>>,
+    /// A number, as text.
+    mem_bytes_in_use: Option<String>,
+    thread_scheduling_stats: Option<Scheduling>,
 }
+
+/// What the pool of threads did for a node.
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Scheduling {
+    main_thread: MainThread,
+}
+
+/// Microseconds of the thread that called the session.
+#[derive(Default, Deserialize)]
+#[serde(default, rename_all = "PascalCase")]
+struct MainThread {
+    distribution: u64,
+    run: u64,
+    wait: u64,
+}
+
+/// The operators of one run of a graph; they begin at the beginning of the run.
+pub type GraphRun = Vec<OperatorCall>;
 
 /// What is in the names of operators that compute products, such as `FusedMatMul` and `MultiHeadAttention`. The other
 /// operators do not tell the dtype of a model: every model computes shapes and masks in integers.
@@ -48,12 +77,51 @@ pub fn read(folder: &Path, provider: &str) -> anyhow::Result<Trace> {
     Ok(trace)
 }
 
+/// Reads what the profile in a folder says of each run of its graph, in their order.
+pub fn read_runs(folder: &Path) -> anyhow::Result<Vec<GraphRun>> {
+    let mut runs = Vec::new();
+    for entry in fs_err::read_dir(folder)? {
+        let path = entry?.path();
+        let found = serde_json::from_slice(&fs_err::read(&path)?).map(runs_of);
+        runs.extend(found.with_context(|| path.display().to_string())?);
+    }
+    Ok(runs)
+}
+
+fn runs_of(mut events: Vec<Event>) -> Vec<GraphRun> {
+    events.sort_by_key(|event| event.ts);
+    let is_run = |event: &&Event| event.cat == "Session" && event.name == "model_run";
+    let mut runs: Vec<(u64, u64, GraphRun)> =
+        events.iter().filter(is_run).map(|run| (run.ts, run.ts + run.dur, Vec::new())).collect();
+    for Event { cat, name, ts, dur, args } in events {
+        let Some(node) = name.strip_suffix(KERNEL_TIME).filter(|_| cat == "Node") else { continue };
+        let place = runs.partition_point(|(begin, ..)| *begin <= ts);
+        let Some((begin, end, run)) = place.checked_sub(1).map(|place| &mut runs[place]) else { continue };
+        if ts > *end {
+            continue;
+        }
+        let threads = args.thread_scheduling_stats.unwrap_or_default().main_thread;
+        let all = threads.distribution + threads.run + threads.wait;
+        run.push(OperatorCall {
+            node: node.into(),
+            operator: args.op_name,
+            kernel: args.provider.strip_suffix("ExecutionProvider").map(str::to_owned),
+            start_ns: Some((ts - *begin) * 1000),
+            duration_ns: dur * 1000,
+            memory_bytes: args.mem_bytes_in_use.and_then(|bytes| bytes.parse().ok()),
+            busy_fraction: (all > 0).then(|| threads.run as f64 / all as f64),
+            ..OperatorCall::default()
+        });
+    }
+    runs.into_iter().map(|(_, _, run)| run).collect()
+}
+
 fn add(bytes: &[u8], trace: &mut Trace) -> Result<(), serde_json::Error> {
     let events: Vec<Event> = serde_json::from_slice(bytes)?;
     let mut seen = BTreeSet::new();
-    for Event { cat, name, args } in events {
+    for Event { cat, name, args, .. } in events {
         // A node may run more than once, as in a loop.
-        if cat != "Node" || !name.ends_with("_kernel_time") || !seen.insert(name) {
+        if cat != "Node" || !name.ends_with(KERNEL_TIME) || !seen.insert(name) {
             continue;
         }
         if let Some(dtype) = dtype_of_product(&args) {
@@ -102,6 +170,37 @@ mod tests {
             assert_eq!(trace.products_not_in(Dtype::I8), None, "{operator}");
             assert_eq!(trace.products_not_in(Dtype::F32), Some((Dtype::I8, vec![operator])));
         }
+    }
+
+    #[test]
+    fn nodes_belong_to_the_run_during_which_they_ran() {
+        let event = |cat: &str, name: &str, ts: u64, dur: u64| {
+            let threads = serde_json::json!({ "main_thread": { "Distribution": 1, "Run": 3, "Wait": 4, "core": 0 } });
+            serde_json::json!({ "cat": cat, "name": name, "ts": ts, "dur": dur, "args": { "op_name": "Conv",
+                "provider": "CPUExecutionProvider", "mem_bytes_in_use": "77", "thread_scheduling_stats": threads } })
+        };
+        let events = serde_json::json!([
+            event("Node", "early_kernel_time", 10, 1),
+            event("Node", "b_kernel_time", 230, 5),
+            event("Session", "model_run", 100, 50),
+            event("Session", "model_run", 200, 60),
+            event("Node", "a_kernel_time", 120, 7),
+            event("Node", "a_fence_before", 110, 7),
+            event("Node", "late_kernel_time", 170, 1),
+        ]);
+        let runs = runs_of(serde_json::from_value(events).unwrap());
+        let a = OperatorCall {
+            node: "a".into(),
+            operator: "Conv".into(),
+            kernel: Some("CPU".into()),
+            start_ns: Some(20_000),
+            duration_ns: 7_000,
+            memory_bytes: Some(77),
+            busy_fraction: Some(0.375),
+            ..OperatorCall::default()
+        };
+        assert_eq!(runs[0], [a]);
+        assert_eq!((runs.len(), runs[1].len(), runs[1][0].start_ns), (2, 1, Some(30_000)));
     }
 
     #[test]

@@ -31,6 +31,8 @@ pub enum Purpose {
     Load,
     /// Find the first item that runs, and answer which it is: they are one case with different sizes.
     TrySizes,
+    /// Compare the outputs, and answer the times of the operators of the only item.
+    Profile,
     /// Answer the ranges of the inputs and outputs of the only item, over samples of its model.
     Calibrate,
 }
@@ -38,7 +40,7 @@ pub enum Purpose {
 impl Purpose {
     /// Whether it is the first process that loads its cases, and has to look whether they are computed as was asked for.
     pub fn is_first_process(self) -> bool {
-        matches!(self, Purpose::Measure | Purpose::MeasureUnverified | Purpose::Verify)
+        matches!(self, Purpose::Measure | Purpose::MeasureUnverified | Purpose::Verify | Purpose::Profile)
     }
 }
 

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use super::verification::{Expectation, Verification};
 use crate::backend::{self, LoadRequest, Placement, Session, Trace};
-use crate::definition::{Boundary, Case, CaseFailure, Dtype, Effort, Origin, Phase, TimedOn};
+use crate::definition::{Boundary, Case, CaseFailure, Dtype, Effort, Origin, Phase, Sizes, TimedOn};
 use crate::fixture::{self, HostTensor, Reference, TimedSamples};
 use crate::harness::protocol::{Job, WorkItem};
 use crate::measurement::{self, CallParts, CallTimes, Pipeline, TimedSession, WarmUp, memory};
@@ -40,6 +40,16 @@ impl KeptSession {
     }
 }
 
+/// What a case is called with.
+pub struct CaseInputs {
+    samples: Option<TimedSamples>,
+    reference: Option<Rc<Reference>>,
+    /// In the order of their bindings.
+    pub ring: Vec<Vec<HostTensor>>,
+    /// The sizes for which a session is loaded.
+    pub sizes: Sizes,
+}
+
 /// A case whose session is there and has its inputs.
 pub struct LoadedCase {
     case: Case,
@@ -62,24 +72,7 @@ impl<'a> Worker<'a> {
     pub fn load(&mut self, item: &WorkItem, outcome: &mut Outcome) -> Result<LoadedCase, CaseFailure> {
         let job = self.job;
         let (case, model) = (&item.case, &item.model);
-        let samples = match case.timed_on {
-            TimedOn::Seeded => None,
-            TimedOn::Samples => {
-                let is_one_shape = backend::find(&case.backend)?.needs_one_shape(&case.device);
-                Some(TimedSamples::open(model, case.sizes(), is_one_shape)?)
-            }
-        };
-        // The outputs of the reference are those of its own inputs.
-        let reference = if samples.is_some() { None } else { self.reference(item)? };
-        // In the order of their bindings.
-        let ring: Vec<_> = match &samples {
-            Some(samples) => (0..samples.len()).map(|batch| samples.inputs(batch)).collect::<anyhow::Result<_>>()?,
-            None => {
-                let inputs = |index| fixture::batch(model, reference.as_deref(), index, case.sizes());
-                (0..fixture::RING).map(inputs).collect::<anyhow::Result<_>>()?
-            }
-        };
-        let sizes = samples.as_ref().map_or(case.sizes(), |samples| samples.sizes(case.sizes()));
+        let CaseInputs { samples, reference, ring, sizes } = self.inputs(item)?;
         let request = LoadRequest { sizes, ..job.request(item) };
         let is_first = job.purpose.is_first_process();
         let mut traced_dtype = None;
@@ -110,6 +103,32 @@ impl<'a> Worker<'a> {
             (Boundary::Pipeline, None) => return Err(CaseFailure::failed("a pipeline needs samples")),
         };
         Ok(LoadedCase { case: case.clone(), session, expectation, load_ms: outcome.row.load_time_ms })
+    }
+
+    /// The batches of a case.
+    ///
+    /// # Errors
+    /// The samples or the reference cannot be read, or do not fit the model.
+    pub fn inputs(&mut self, item: &WorkItem) -> Result<CaseInputs, CaseFailure> {
+        let (case, model) = (&item.case, &item.model);
+        let samples = match case.timed_on {
+            TimedOn::Seeded => None,
+            TimedOn::Samples => {
+                let is_one_shape = backend::find(&case.backend)?.needs_one_shape(&case.device);
+                Some(TimedSamples::open(model, case.sizes(), is_one_shape)?)
+            }
+        };
+        // The outputs of the reference are those of its own inputs.
+        let reference = if samples.is_some() { None } else { self.reference(item)? };
+        let ring: Vec<_> = match &samples {
+            Some(samples) => (0..samples.len()).map(|batch| samples.inputs(batch)).collect::<anyhow::Result<_>>()?,
+            None => {
+                let inputs = |index| fixture::batch(model, reference.as_deref(), index, case.sizes());
+                (0..fixture::RING).map(inputs).collect::<anyhow::Result<_>>()?
+            }
+        };
+        let sizes = samples.as_ref().map_or(case.sizes(), |samples| samples.sizes(case.sizes()));
+        Ok(CaseInputs { samples, reference, ring, sizes })
     }
 
     fn reference(

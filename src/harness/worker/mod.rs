@@ -8,6 +8,7 @@ mod evaluation;
 mod following;
 mod loaded_case;
 mod measure;
+mod profile;
 mod scores;
 mod verification;
 mod vocabulary;
@@ -55,6 +56,7 @@ fn do_job(path: &Path) -> Result<()> {
         Purpose::Observe => items.try_for_each(|(_, item)| worker.observe(item)),
         Purpose::TrySizes => worker.try_sizes(),
         Purpose::Calibrate => worker.calibrate(),
+        Purpose::Profile => worker.profile(),
         Purpose::Load => items.try_for_each(|(_, item)| worker.start_cold(item).map(drop)),
         Purpose::Measure | Purpose::MeasureUnverified => measure::measure(&job),
     }

@@ -16,8 +16,12 @@ pub(super) type Shapes = BTreeMap<String, Vec<usize>>;
 #[derive(Debug, PartialEq)]
 pub(super) struct Walked {
     pub cost: Cost,
+    /// Those of the nodes, in their order.
+    pub nodes: Vec<Cost>,
     pub outputs: Shapes,
 }
+
+const F32_BYTES: u64 = 4;
 
 /// Finds the shape of every tensor and adds up. An error names the operator whose cost cannot be known.
 pub(super) fn walk(graph: &GraphProto, inputs: &Shapes) -> Result<Walked> {
@@ -34,6 +38,7 @@ pub(super) fn walk(graph: &GraphProto, inputs: &Shapes) -> Result<Walked> {
         values.insert(&input.name, of_sizes(shape)?);
     }
     let mut all_flops: u64 = 0;
+    let mut nodes = Vec::with_capacity(graph.nodes.len());
     // How many elements of each constant are read; `None` for all.
     let mut read: HashMap<&str, Option<u64>> = HashMap::new();
     for node in &graph.nodes {
@@ -44,8 +49,12 @@ pub(super) fn walk(graph: &GraphProto, inputs: &Shapes) -> Result<Walked> {
         };
         let inputs: Inputs = node.inputs.iter().map(find).collect::<Result<_>>().with_context(operator)?;
         let made = outputs(node, &inputs).with_context(operator)?;
-        all_flops = add(all_flops, flops(node, &inputs, &made).with_context(operator)?)?;
+        let flops = flops(node, &inputs, &made).with_context(operator)?;
+        all_flops = add(all_flops, flops)?;
         let shapes = made.iter().map(sizes).collect::<Result<Vec<_>>>().with_context(operator)?;
+        let moved = inputs.iter().flatten().filter_map(|input| elements(&sizes(input).ok()?));
+        let moved = moved.chain(shapes.iter().filter_map(|shape| elements(shape)));
+        nodes.push(Cost { flops, bytes: moved.fold(0, u64::saturating_add).saturating_mul(F32_BYTES) });
         for (place, input) in node.inputs.iter().enumerate() {
             // Of a table that is only looked up in, the rows that are.
             let looked_up = shapes.first().filter(|_| node.op_type == "Gather" && place == 0);
@@ -68,7 +77,7 @@ pub(super) fn walk(graph: &GraphProto, inputs: &Shapes) -> Result<Walked> {
         bytes = add(bytes, value_bytes(output, &shape)?)?;
         shapes.insert(output.name.clone(), shape);
     }
-    Ok(Walked { cost: Cost { flops: all_flops, bytes }, outputs: shapes })
+    Ok(Walked { cost: Cost { flops: all_flops, bytes }, nodes, outputs: shapes })
 }
 
 fn add(sum: u64, more: u64) -> Result<u64> {

@@ -19,7 +19,7 @@ use anyhow::{Context, Result, bail};
 
 use crate::definition::{Cost, Dimension, Generation, Model, Phase, Sizes, value_name};
 use crate::onnx::Source;
-use graph::Shapes;
+use graph::{Shapes, Walked};
 
 /// The numbers of the positions that a decoder reads at once, and what lets each see only those before it.
 pub(crate) const POSITIONS: &str = "position_ids";
@@ -45,6 +45,26 @@ pub(crate) fn is_made(name: &str) -> bool {
 /// There is no ONNX graph, or a node's cost cannot be known, such as that of an operator that is not among those here; the
 /// message names it.
 pub fn cost(model: &Model, phase: Phase, sizes: Sizes) -> Result<Cost> {
+    let too_many = || format!("{}: more than can be counted", model.name);
+    walked(model, phase, sizes)?.iter().try_fold(Cost::default(), |sum, Walked { cost, .. }| {
+        Ok(Cost {
+            flops: sum.flops.checked_add(cost.flops).with_context(too_many)?,
+            bytes: sum.bytes.checked_add(cost.bytes).with_context(too_many)?,
+        })
+    })
+}
+
+/// The cost of each node in one call of the phase: for each of its parts, those of the graph's nodes in their order. The bytes
+/// of a node are all its inputs and outputs, as if their elements were f32.
+///
+/// # Errors
+/// As [`cost`].
+pub fn node_costs(model: &Model, phase: Phase, sizes: Sizes) -> Result<Vec<Vec<Cost>>> {
+    Ok(walked(model, phase, sizes)?.into_iter().map(|walked| walked.nodes).collect())
+}
+
+/// The graphs of the phase's parts with the shapes that they are called with.
+fn walked(model: &Model, phase: Phase, sizes: Sizes) -> Result<Vec<Walked>> {
     let mut given = Shapes::new();
     for input in &model.inputs {
         given.insert(input.name.clone(), input.concrete_shape(sizes)?);
@@ -57,7 +77,13 @@ pub fn cost(model: &Model, phase: Phase, sizes: Sizes) -> Result<Cost> {
 }
 
 /// The shapes are those that the backends' loop over the parts gives them.
-fn generate(model: &Model, generation: &Generation, phase: Phase, sizes: Sizes, mut given: Shapes) -> Result<Cost> {
+fn generate(
+    model: &Model,
+    generation: &Generation,
+    phase: Phase,
+    sizes: Sizes,
+    mut given: Shapes,
+) -> Result<Vec<Walked>> {
     let unknown = || format!("{}: the length of the prompt is not known", model.name);
     let prompt = model.prompt_positions(sizes.sequence).with_context(unknown)?;
     given.extend(made_inputs(model, Phase::Prefill, sizes.batch, 0..prompt));
@@ -102,9 +128,9 @@ pub(crate) fn made_inputs(model: &Model, phase: Phase, batch: usize, positions: 
 }
 
 /// Runs the parts of a phase; `given` has the inputs, and then also what the parts have made.
-fn run(model: &Model, phase: Phase, given: &mut Shapes) -> Result<Cost> {
+fn run(model: &Model, phase: Phase, given: &mut Shapes) -> Result<Vec<Walked>> {
     let plan = model.phase(phase).with_context(|| format!("{} has no phase {phase}", model.name))?;
-    let mut sum = Cost::default();
+    let mut all = Vec::new();
     for name in &plan.parts {
         let part = model.parts.iter().find(|part| part.name == *name);
         let (part, file) = part
@@ -118,14 +144,10 @@ fn run(model: &Model, phase: Phase, given: &mut Shapes) -> Result<Cost> {
             part.inputs.iter().filter_map(|input| Some((input.name.clone(), given.get(&value(&input.name))?.clone())));
         let walked =
             graph::walk(&Source::read(&file)?.graph, &taken.collect()).with_context(|| file.display().to_string())?;
-        let too_many = || format!("{}: more than can be counted", model.name);
-        sum = Cost {
-            flops: sum.flops.checked_add(walked.cost.flops).with_context(too_many)?,
-            bytes: sum.bytes.checked_add(walked.cost.bytes).with_context(too_many)?,
-        };
-        given.extend(walked.outputs.into_iter().map(|(name, shape)| (value_name(&name), shape)));
+        given.extend(walked.outputs.iter().map(|(name, shape)| (value_name(name), shape.clone())));
+        all.push(walked);
     }
-    Ok(sum)
+    Ok(all)
 }
 
 #[cfg(test)]

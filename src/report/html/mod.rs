@@ -8,10 +8,16 @@ use super::payload::Payload;
 
 pub(super) const STYLE: &str = include_str!("page/style.css");
 
+// What other pages have too.
+pub(super) const DOM: &str = include_str!("page/dom.js");
+pub(super) const NUMBERS: &str = include_str!("page/numbers.js");
+pub(super) const CSV: &str = include_str!("page/csv.js");
+pub(super) const THEME: &str = include_str!("page/theme.js");
+
 /// What makes and draws charts, in the order in which the files need each other. `--charts` runs it without a browser.
 pub(super) const CHARTS: [&str; 11] = [
-    include_str!("page/dom.js"),
-    include_str!("page/numbers.js"),
+    DOM,
+    NUMBERS,
     include_str!("page/selection.js"),
     include_str!("page/panels.js"),
     include_str!("page/batches.js"),
@@ -23,9 +29,10 @@ pub(super) const CHARTS: [&str; 11] = [
     include_str!("page/charts.js"),
 ];
 /// What only a browser runs: filters, sections, the table.
-const BROWSER: [&str; 6] = [
+const BROWSER: [&str; 7] = [
+    THEME,
     include_str!("page/filters.js"),
-    include_str!("page/csv.js"),
+    CSV,
     include_str!("page/sections.js"),
     include_str!("page/table.js"),
     include_str!("page/facts.js"),
@@ -56,7 +63,7 @@ pub fn render(payload: &Payload, sections: &str) -> Result<String> {
 }
 
 /// JSON for inside an HTML element: nothing in it can end the element or begin another one.
-fn inlined_json(json: &str) -> String {
+pub(super) fn inlined_json(json: &str) -> String {
     json.replace('<', "\\u003c").replace('>', "\\u003e").replace('&', "\\u0026")
 }
 

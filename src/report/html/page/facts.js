@@ -3,23 +3,16 @@
 function heading() {
   const newest = payload.runs[0];
   const commit = newest?.commit ? `, commit ${newest.commit.slice(0, 12)}${newest.is_dirty ? " (changed)" : ""}` : "";
-  const theme = make("button", { type: "button", onclick: switchTheme, title: "Light or dark" }, "◐");
   document.getElementById("top").append(
     make("div", {}, make("h1", {}, payload.title),
       make("p", { class: "quiet" }, newest ? `Run ${newest.run_id}, ${newest.started}${commit}` : "No run"),
       ...payload.machines.map((machine) => make("p", { class: "resolution" },
         ...withCode(payload.machines.length > 1 ? `${machine.name}: ${machine.resolution}` : sentence(machine.resolution))))),
-    theme);
+    themeButton());
 }
 
 function sentence(text) {
   return `${text.charAt(0).toUpperCase()}${text.slice(1)}.`;
-}
-
-function switchTheme() {
-  const root = document.documentElement;
-  const isDark = root.dataset.theme ? root.dataset.theme === "dark" : matchMedia("(prefers-color-scheme: dark)").matches;
-  root.dataset.theme = isDark ? "light" : "dark";
 }
 
 function machinesSection() {

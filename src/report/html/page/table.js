@@ -20,6 +20,9 @@ const COLUMNS = [
 if (new Set(cases.map((one) => one.machine)).size > 1) {
   COLUMNS.splice(1, 0, { title: "machine", isShown: true, cell: (one) => one.machine });
 }
+if (cases.some((one) => one.profile)) {
+  COLUMNS.push({ title: "profile", isShown: true, cell: (one) => (one.profile ? [one.profile, make("a", { href: one.profile }, "where the time goes")] : "") });
+}
 
 function tableSection() {
   let sorted = null; // { column, isDown }

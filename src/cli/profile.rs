@@ -1,0 +1,119 @@
+//! `inferbench profile`: where the time of a call goes, by module and operator, and what differs between two cases.
+
+use std::path::PathBuf;
+
+use anyhow::{Result, bail, ensure};
+use clap::Args;
+
+use crate::exit_codes;
+use crate::harness::{self, Request};
+use crate::history::{PAGE, find_profile, write_profile, write_whole};
+use crate::paths::Paths;
+use crate::report::profile::{Form, Options, page, render};
+use crate::run_data::{CaseProfile, Profile};
+use crate::selection::{EffortArguments, Selection};
+
+/// Show where the time of a call goes, by module and operator; of two cases also what differs
+#[derive(Args)]
+#[command(
+    after_help = "Plain and profiled calls take turns, so that the table can say what the profiler itself costs. Two cases are also \
+        compared: operators of different runtimes are brought to the modules of the model.\n\n\
+        Examples:\n  inferbench profile --model resnet50 --backend ort\n  inferbench profile net.onnx --backend ort,openvino\n  \
+        inferbench profile resnet50/ort-cpu-f32/1 resnet50/tch-cpu-f32/1\n  \
+        inferbench profile --model llama-small --phase decode --backend candle --depth 3\n  \
+        inferbench profile 20260101T120000Z 20260102T120000Z\n  \
+        inferbench profile --model bert-small --backend tch --format trace --output bert.json"
+)]
+pub struct Arguments {
+    /// Files and folders of models, regular expressions that cases' ids have to match, or one or two profiles that were made before
+    #[arg(value_name = "FILE|FOLDER|FILTER|PROFILE")]
+    words: Vec<String>,
+    #[command(flatten)]
+    selection: Selection,
+    #[command(flatten)]
+    effort: EffortArguments,
+    #[arg(long, value_enum, default_value = "table")]
+    format: Form,
+    /// Parts of a module's name that a row of the table has; operators of one name in it are one row [default: each operator is a row]
+    #[arg(long, value_name = "N")]
+    depth: Option<usize>,
+    /// Rows of the table, the longest first; 0 shows all
+    #[arg(long, value_name = "N", default_value_t = 20)]
+    rows: usize,
+    /// Write to this file instead of the terminal
+    #[arg(long, short, value_name = "FILE")]
+    output: Option<PathBuf>,
+    /// Folder for the reports and the history [default: target-reports]
+    #[arg(long, value_name = "FOLDER")]
+    output_dir: Option<PathBuf>,
+}
+
+pub fn run(arguments: &Arguments) -> Result<u8> {
+    let paths = Paths::find();
+    let reports = arguments.output_dir.clone().unwrap_or_else(|| paths.reports());
+    let kept: Vec<Option<Profile>> =
+        arguments.words.iter().map(|word| find_profile(&reports, word)).collect::<Result<_>>()?;
+    let is_kept = kept.iter().any(Option::is_some);
+    let (profile, compared) = if is_kept {
+        let found = arguments.words.iter().zip(kept).map(|(word, kept)| kept.ok_or(word));
+        let found = found.collect::<Result<Vec<Profile>, _>>();
+        let found =
+            found.map_err(|word| anyhow::anyhow!("{word}: no profile, and others of the arguments are profiles"))?;
+        of_kept(found)?
+    } else {
+        let profile = measured(arguments, &paths)?;
+        let compared = (profile.cases.len() == 2).then_some((0, 1));
+        let page_of = page(&profile, compared)?;
+        let folder = write_profile(&reports, &profile, &page_of)?;
+        eprintln!("profile     {}\npage        {}", folder.display(), folder.join(PAGE).display());
+        (profile, compared)
+    };
+    let most_rows = (arguments.rows > 0).then_some(arguments.rows);
+    let options = Options { depth: arguments.depth, most_rows };
+    let mut text = String::new();
+    // A difference says little to those who have not seen the two.
+    if compared.is_none() || matches!(arguments.format, Form::Table | Form::Markdown) {
+        text.push_str(&render(&profile, None, arguments.format, &options)?);
+    }
+    if let Some((a, b)) = compared {
+        text.push_str(&render(&profile, Some([&profile.cases[a], &profile.cases[b]]), arguments.format, &options)?);
+    }
+    match &arguments.output {
+        Some(file) => write_whole(file, text.as_bytes())?,
+        None => print!("{text}"),
+    }
+    Ok(if profile.cases.is_empty() { exit_codes::NOTHING_MEASURED } else { exit_codes::OK })
+}
+
+fn measured(arguments: &Arguments, paths: &Paths) -> Result<Profile> {
+    let mut selection = arguments.selection.clone();
+    let filters = selection.take_files(&arguments.words);
+    let filter = filters.iter().map(|filter| format!("(?:{filter})")).collect::<Vec<_>>().join("|");
+    let request = Request {
+        selection,
+        effort: arguments.effort.clone(),
+        criterion_arguments: vec!["--bench".to_owned(), filter],
+        ..Request::default()
+    };
+    harness::profile(paths, &request)
+}
+
+/// The cases of profiles that were made before. Two are compared: their only cases, or the first case that both have.
+fn of_kept(profiles: Vec<Profile>) -> Result<(Profile, Option<(usize, usize)>)> {
+    let mut profiles = profiles.into_iter();
+    let (Some(first), second, None) = (profiles.next(), profiles.next(), profiles.next()) else {
+        bail!("one profile is shown and two are compared; more are not");
+    };
+    let Some(second) = second else {
+        let compared = (first.cases.len() == 2).then_some((0, 1));
+        return Ok((first, compared));
+    };
+    let place = |cases: &[CaseProfile], id: &str| cases.iter().position(|case| case.case_id == id);
+    let both = first.cases.iter().enumerate().find_map(|(a, case)| Some((a, place(&second.cases, &case.case_id)?)));
+    let only = (first.cases.len() == 1 && second.cases.len() == 1).then_some((0, 0));
+    ensure!(both.or(only).is_some(), "the two profiles have no case in common");
+    let (a, b) = both.or(only).unwrap_or_default();
+    let cases: Vec<CaseProfile> =
+        first.cases.into_iter().nth(a).into_iter().chain(second.cases.into_iter().nth(b)).collect();
+    Ok((Profile { cases, ..Profile::default() }, Some((0, 1))))
+}

@@ -1,0 +1,70 @@
+//! Profiles the cases that are selected, each in a process of its own.
+
+use anyhow::{Result, ensure};
+use clap::Parser;
+use jiff::Timestamp;
+
+use super::activation_ranges::measure_ranges;
+use super::input_sizes::find_sizes;
+use super::lock::keep_others_out;
+use super::plan::{Plan, Request, make_plan};
+use super::protocol::{Job, Preparations, Purpose, WorkItem};
+use super::supervisor::Supervisor;
+use crate::definition::{CaseFailure, Effort};
+use crate::machine::Machine;
+use crate::measurement::peaks::peaks_of;
+use crate::paths::Paths;
+use crate::profile::analyse;
+use crate::run_data::files::unused_name;
+use crate::run_data::{CaseProfile, CriterionArguments, Peaks, Profile, ProfileFailure, ProfiledCalls, RunFolder};
+
+/// Profiles the cases that suite, filters and Criterion's arguments select. A case that cannot be profiled is among the failures.
+///
+/// # Errors
+/// What was asked for is wrong, no case matches, the user has stopped it, or no process can be started.
+pub fn profile(paths: &Paths, request: &Request) -> Result<Profile> {
+    let filter = CriterionArguments::parse_from(&request.criterion_arguments).id_filter()?;
+    let Plan { suite, mut cases } = make_plan(paths, request.own_suite.as_ref(), &request.selection, &request.effort)?;
+    cases.retain(|planned| filter.is_match(&planned.case.to_string()));
+    ensure!(!cases.is_empty(), "no case matches; `cargo bench -- --list` shows those that there are");
+    let _lock = keep_others_out(paths)?;
+    let mut preparations = Preparations::default();
+    find_sizes(&mut cases, |_| true, &suite.effort, paths, &mut preparations)?;
+    measure_ranges(&mut cases, |_| true, &suite.effort, paths)?;
+    let (machine, threads) = (Machine::read(), suite.effort.effective_threads());
+    let peaks = peaks_of(paths, &machine, threads).inspect_err(|error| eprintln!("no roofline: {error}")).ok();
+    let run_id = unused_name(&paths.profiles(), Timestamp::now());
+    let mut profile = Profile { run_id, host_id: machine.host_id, threads, ..Profile::default() };
+    let count = cases.len();
+    for (number, planned) in cases.iter().enumerate() {
+        eprintln!("profiling [{}/{count}] {}", number + 1, planned.case);
+        let item = preparations.work_item(planned, paths);
+        let found = match item {
+            Ok(item) => profile_of(&profile.run_id, item, &suite.effort, peaks.as_ref())?,
+            Err(failure) => Err(failure),
+        };
+        match found {
+            Ok(found) => profile.cases.push(found),
+            Err(failure) => {
+                eprintln!("  {failure}");
+                let (case_id, message) = (planned.case.to_string(), failure.to_string());
+                profile.failures.push(ProfileFailure { case_id, message });
+            }
+        }
+    }
+    Ok(profile)
+}
+
+fn profile_of(
+    run_id: &str,
+    item: WorkItem,
+    effort: &Effort,
+    peaks: Option<&Peaks>,
+) -> Result<Result<CaseProfile, CaseFailure>> {
+    let place = tempfile::tempdir()?;
+    let folder = RunFolder::new(place.path().to_owned());
+    let (case, model) = (item.case.clone(), item.model.clone());
+    let job = Job { work: vec![item], ..Job::new(Purpose::Profile, &folder, place.path(), effort) };
+    let calls: Result<ProfiledCalls, CaseFailure> = Supervisor::ask(job)?;
+    Ok(calls.map(|calls| analyse(run_id, &case, &model, &calls, peaks)))
+}

@@ -1,0 +1,226 @@
+//! What a reader sees of profiled calls: operators of modules, without what the profiler costs.
+//!
+//! A profiler makes each operator longer. If the operators add up to more than a call takes without a profiler, the same time is
+//! taken off each execution, so that they add up to such a call; but never more than a profiled call takes longer per
+//! execution. So the corrected sum may still differ from a plain call, and [`CaseProfile::corrected_fraction`] says by how much. What
+//! a plain call takes beyond its operators is a row of its own.
+
+use std::collections::HashMap;
+
+use super::modules::{Modules, ROOT, common};
+use crate::definition::{Case, Cost, Model};
+use crate::run_data::{Bound, CaseProfile, OUTSIDE, OperatorTimes, Peaks, ProfileRow, ProfiledCalls};
+use crate::statistics::median;
+
+/// An operator has no share of the call if it takes less than so many times the profiler's cost.
+const LEAST_COSTS: f64 = 2.0;
+
+/// The profile of a case. `peaks` are those of the machine on the case's threads.
+pub fn analyse(run_id: &str, case: &Case, model: &Model, calls: &ProfiledCalls, peaks: Option<&Peaks>) -> CaseProfile {
+    // Without a graph there are the modules that the runtime knows.
+    let modules = Modules::read(model, case.phase, case.sizes()).unwrap_or_default();
+    CaseProfile { model: model.artifact_folder_name(), ..with_modules(run_id, case, &modules, calls, peaks) }
+}
+
+fn with_modules(
+    run_id: &str,
+    case: &Case,
+    modules: &Modules,
+    calls: &ProfiledCalls,
+    peaks: Option<&Peaks>,
+) -> CaseProfile {
+    let of = |times: &[u64]| {
+        let times: Vec<f64> = times.iter().map(|&ns| ns as f64 / 1e3).collect();
+        median(&times).unwrap_or_default()
+    };
+    let (plain_us, profiled_us) = (of(&calls.plain_ns), of(&calls.profiled_ns));
+    let cost_us = cost_per_execution(plain_us, profiled_us, &calls.operators);
+    let nodes: Vec<Option<usize>> =
+        calls.operators.iter().map(|it| modules.find(&it.typical.node, &it.typical.operator)).collect();
+    let costs = costs_of(&calls.operators, &nodes, modules);
+    let case_id = case.to_string();
+    let mut rows = Vec::with_capacity(calls.operators.len() + 1);
+    for ((operator, node), cost) in calls.operators.iter().zip(nodes).zip(costs) {
+        let OperatorTimes { typical, executions, .. } = operator;
+        let raw_us = raw_us(operator);
+        let corrected_us = (raw_us - cost_us * executions).max(0.0);
+        let is_above_cost = raw_us >= LEAST_COSTS * cost_us * executions;
+        let module = typical.module.clone().or_else(|| modules.node(node?).module.clone());
+        let row = ProfileRow {
+            run_id: run_id.to_owned(),
+            case_id: case_id.clone(),
+            module,
+            operator: typical.operator.clone(),
+            kernel: typical.kernel.clone(),
+            node: typical.node.clone(),
+            executions: *executions,
+            raw_us,
+            corrected_us,
+            share: (is_above_cost && plain_us > 0.0).then(|| corrected_us / plain_us),
+            start_us: typical.start_ns.map(|ns| ns as f64 / 1e3),
+            thread: typical.thread,
+            memory_bytes: typical.memory_bytes,
+            busy_fraction: typical.busy_fraction,
+            ..ProfileRow::default()
+        };
+        rows.push(with_roofline(row, cost, peaks));
+    }
+    take_modules_of_neighbours(&mut rows);
+    let outside_us = (plain_us - rows.iter().map(|row| row.corrected_us).sum::<f64>()).max(0.0);
+    rows.push(ProfileRow {
+        run_id: run_id.to_owned(),
+        case_id: case_id.clone(),
+        operator: OUTSIDE.into(),
+        executions: 1.0,
+        raw_us: outside_us,
+        corrected_us: outside_us,
+        share: (plain_us > 0.0).then(|| outside_us / plain_us),
+        ..ProfileRow::default()
+    });
+    CaseProfile {
+        case_id,
+        model: case.model.clone(),
+        backend: case.backend.clone(),
+        calls: calls.profiled_ns.len(),
+        plain_us,
+        profiled_us,
+        cost_per_operator_us: cost_us,
+        has_timeline: calls.operators.iter().any(|operator| operator.typical.start_ns.is_some()),
+        rows,
+    }
+}
+
+fn raw_us(operator: &OperatorTimes) -> f64 {
+    operator.mean_ns * operator.executions / 1e3
+}
+
+/// What the profiler adds to the time of one execution of an operator.
+fn cost_per_execution(plain_us: f64, profiled_us: f64, operators: &[OperatorTimes]) -> f64 {
+    let executions: f64 = operators.iter().map(|operator| operator.executions).sum();
+    let sum_us: f64 = operators.iter().map(raw_us).sum();
+    let longer_us = (sum_us - plain_us).min(profiled_us - plain_us);
+    (longer_us / executions.max(1.0)).max(0.0)
+}
+
+/// The cost of the node that each operator computes. If several operators compute one node, the longest of them has it.
+fn costs_of(operators: &[OperatorTimes], nodes: &[Option<usize>], modules: &Modules) -> Vec<Option<Cost>> {
+    let mut longest: HashMap<usize, usize> = HashMap::new();
+    for (place, node) in nodes.iter().enumerate().filter_map(|(place, node)| Some((place, (*node)?))) {
+        let known = longest.entry(node).or_insert(place);
+        if operators[*known].mean_ns < operators[place].mean_ns {
+            *known = place;
+        }
+    }
+    let cost = |(place, node): (usize, &Option<usize>)| {
+        let node = (*node).filter(|node| longest.get(node) == Some(&place))?;
+        modules.node(node).cost
+    };
+    nodes.iter().enumerate().map(cost).collect()
+}
+
+/// The row with what the node costs and what the machine can do.
+fn with_roofline(row: ProfileRow, cost: Option<Cost>, peaks: Option<&Peaks>) -> ProfileRow {
+    let Some(cost) = cost else { return row };
+    let row = ProfileRow { flops: Some(cost.flops), bytes: Some(cost.bytes), ..row };
+    if row.share.is_none() || row.corrected_us <= 0.0 {
+        return row;
+    }
+    let per_second = |count: u64| count as f64 / row.corrected_us / 1e3;
+    let (gflops, gigabytes) = (per_second(cost.flops), per_second(cost.bytes));
+    let intensity = cost.intensity();
+    let is_compute = |peaks: &Peaks| {
+        intensity.is_some_and(|intensity| intensity * peaks.copy_gb_per_second >= peaks.product_gflops_per_second)
+    };
+    let fraction = |peaks: &Peaks| match is_compute(peaks) {
+        true => gflops / peaks.product_gflops_per_second,
+        false => gigabytes / peaks.copy_gb_per_second,
+    };
+    ProfileRow {
+        gflops_per_second: (cost.flops > 0).then_some(gflops),
+        roofline_fraction: peaks.map(fraction).filter(|fraction| fraction.is_finite()),
+        bound: peaks.map(|peaks| if is_compute(peaks) { Bound::Compute } else { Bound::Memory }),
+        ..row
+    }
+}
+
+/// Operators without a module, between two that have one, belong to what is around both.
+fn take_modules_of_neighbours(rows: &mut [ProfileRow]) {
+    let known: Vec<Option<String>> = rows.iter().map(|row| row.module.clone()).collect();
+    for (place, row) in rows.iter_mut().enumerate().filter(|(_, row)| row.module.is_none()) {
+        let before = known[..place].iter().rev().flatten().next();
+        let after = known[place..].iter().flatten().next();
+        row.module = before.zip(after).map(|(before, after)| common(before, after).unwrap_or_else(|| ROOT.to_owned()));
+    }
+}
+
+impl CaseProfile {
+    /// The corrected times of all operators as a part of a plain call: 1 if they add up to it.
+    pub fn corrected_fraction(&self) -> f64 {
+        let operators = self.rows.iter().filter(|row| row.operator != OUTSIDE);
+        operators.map(|row| row.corrected_us).sum::<f64>() / self.plain_us
+    }
+
+    /// Part of the operators' time that is mapped to modules.
+    pub fn mapped_fraction(&self) -> f64 {
+        let operators = || self.rows.iter().filter(|row| row.operator != OUTSIDE);
+        let all: f64 = operators().map(|row| row.corrected_us).sum();
+        operators().filter(|row| row.module.is_some()).map(|row| row.corrected_us).sum::<f64>() / all
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn times(microseconds: &[f64]) -> Vec<OperatorTimes> {
+        let one = |&us: &f64| OperatorTimes { mean_ns: us * 1e3, executions: 1.0, ..OperatorTimes::default() };
+        microseconds.iter().map(one).collect()
+    }
+
+    #[test]
+    fn what_is_taken_off_is_at_most_what_a_profiled_call_takes_longer() {
+        // 300 µs of operators in a call of 200: 50 of each.
+        assert_eq!(cost_per_execution(200.0, 400.0, &times(&[100.0, 200.0])), 50.0);
+        // The profiled call is only 20 µs longer: the operators overlap.
+        assert_eq!(cost_per_execution(200.0, 220.0, &times(&[100.0, 200.0])), 10.0);
+        assert_eq!(cost_per_execution(400.0, 420.0, &times(&[100.0, 200.0])), 0.0);
+        assert_eq!(cost_per_execution(400.0, 300.0, &times(&[500.0])), 0.0);
+    }
+
+    #[test]
+    fn small_operators_have_no_share_and_the_rest_of_the_call_is_a_row() {
+        let operators = times(&[400.0, 30.0, 130.0]);
+        let calls = ProfiledCalls { plain_ns: vec![500_000; 3], profiled_ns: vec![700_000; 3], operators };
+        let case = Case::new("none", "ort", 1);
+        let profile = with_modules("run", &case, &Modules::default(), &calls, None);
+        assert_eq!(profile.cost_per_operator_us, 20.0);
+        let rows: Vec<_> = profile.rows.iter().map(|row| (row.corrected_us, row.share)).collect();
+        assert_eq!(rows, [(380.0, Some(0.76)), (10.0, None), (110.0, Some(0.22)), (0.0, Some(0.0))]);
+        assert_eq!(profile.corrected_fraction(), 1.0);
+        assert_eq!(profile.rows[3].operator, OUTSIDE);
+    }
+
+    #[test]
+    fn an_operator_belongs_to_what_is_around_its_neighbours() {
+        let row = |module: Option<&str>| ProfileRow { module: module.map(str::to_owned), ..ProfileRow::default() };
+        let mut rows = [None, Some("a.b.c"), None, None, Some("a.b.d"), None, Some("e"), None].map(row);
+        take_modules_of_neighbours(&mut rows);
+        let modules = rows.each_ref().map(|row| row.module.as_deref());
+        let (within, root) = (Some("a.b"), Some(ROOT));
+        assert_eq!(modules, [None, Some("a.b.c"), within, within, Some("a.b.d"), root, Some("e"), None]);
+    }
+
+    #[test]
+    fn an_operation_is_bound_by_what_it_needs_more_of() {
+        let peaks = Peaks { threads: 2, product_gflops_per_second: 100.0, copy_gb_per_second: 10.0, copied_bytes: 1 };
+        let row = |cost| {
+            let row = ProfileRow { corrected_us: 1000.0, share: Some(1.0), ..ProfileRow::default() };
+            let row = with_roofline(row, Some(cost), Some(&peaks));
+            (row.bound, row.roofline_fraction, row.gflops_per_second)
+        };
+        let product = Cost { flops: 50_000_000, bytes: 1_000_000 };
+        assert_eq!(row(product), (Some(Bound::Compute), Some(0.5), Some(50.0)));
+        let sum = Cost { flops: 0, bytes: 4_000_000 };
+        assert_eq!(row(sum), (Some(Bound::Memory), Some(0.4), None));
+    }
+}

@@ -1,0 +1,235 @@
+//! The modules of a model, found in its ONNX graphs: `encoder.layer.0.attention.self.query`.
+//!
+//! Exporters keep the names of modules in the names of weights, and newer ones in the names of nodes too. A node that has
+//! neither belongs to the module around the last node with a module before it.
+
+use std::collections::{HashMap, HashSet};
+
+use anyhow::{Context, Result};
+
+use crate::definition::{Cost, Model, Phase, Sizes};
+use crate::onnx::proto::{GraphProto, NodeProto};
+use crate::onnx::{Source, node_costs};
+
+/// The nodes of the graphs of a phase.
+#[derive(Debug, Default)]
+pub struct Modules {
+    nodes: Vec<Node>,
+    /// By the names of nodes and of their outputs.
+    places: HashMap<String, usize>,
+}
+
+/// A node of the graph.
+#[derive(Debug)]
+pub struct Node {
+    operator: String,
+    /// The module that it belongs to.
+    pub module: Option<String>,
+    /// What it costs, if that can be known.
+    pub cost: Option<Cost>,
+    /// The nodes that make its inputs.
+    producers: Vec<usize>,
+}
+
+/// What is in the names of operators that are the main work of what they are fused with.
+const PRODUCTS: [&str; 7] = ["conv", "matmul", "gemm", "fullyconnected", "linear", "lstm", "gru"];
+
+/// The module of what belongs to no other module than the whole model.
+pub const ROOT: &str = "(model)";
+
+/// Steps from a node that a fused operator is named after to the product that it computes.
+const FUSED: usize = 6;
+
+/// Whether an operator of a runtime or of a graph is a product.
+fn is_product(operator: &str) -> bool {
+    let lower = operator.to_lowercase();
+    PRODUCTS.iter().any(|product| lower.contains(product))
+}
+
+impl Modules {
+    /// Those of the phase's parts. The costs of nodes are absent if an operator is not known.
+    ///
+    /// # Errors
+    /// A part has no ONNX graph, or the graph cannot be read.
+    pub fn read(model: &Model, phase: Phase, sizes: Sizes) -> Result<Self> {
+        let mut modules = Modules::default();
+        let costs = node_costs(model, phase, sizes).unwrap_or_default();
+        let plan = model.phase(phase).with_context(|| format!("{} has no phase {phase}", model.name))?;
+        for (number, name) in plan.parts.iter().enumerate() {
+            let part = model.parts.iter().find(|part| part.name == *name);
+            let file = part.and_then(|part| model.onnx_file(part));
+            let file = file.with_context(|| format!("there is no ONNX graph of part {name:?}"))?;
+            let costs = costs.get(number).map(Vec::as_slice).unwrap_or_default();
+            modules.add(&Source::read(&file)?.graph, costs);
+        }
+        Ok(modules)
+    }
+
+    fn add(&mut self, graph: &GraphProto, costs: &[Cost]) {
+        let first = self.nodes.len();
+        let mut of_constants: HashMap<&str, String> = HashMap::new();
+        for tensor in &graph.initializers {
+            if let Some(module) = module_of_weight(&tensor.name) {
+                of_constants.insert(&tensor.name, module);
+            }
+        }
+        let constants: HashSet<&str> = graph.initializers.iter().map(|tensor| tensor.name.as_str()).collect();
+        let mut made_of_constants = constants.clone();
+        let mut made_by: HashMap<&str, usize> = HashMap::new();
+        // Whether the module of a node is its own, and not that of the node before it.
+        let mut is_own: Vec<bool> = Vec::new();
+        for (place, node) in graph.nodes.iter().enumerate() {
+            let inputs = || node.inputs.iter().map(String::as_str).filter(|name| !name.is_empty());
+            let of_weight = inputs().find_map(|input| of_constants.get(input).cloned());
+            if inputs().all(|input| made_of_constants.contains(input)) {
+                for output in node.outputs.iter().map(String::as_str) {
+                    made_of_constants.insert(output);
+                    if let Some(module) = &of_weight {
+                        of_constants.insert(output, module.clone());
+                    }
+                }
+            }
+            let producers: Vec<usize> = inputs().filter_map(|input| made_by.get(input).copied()).collect();
+            let own = of_weight.or_else(|| module_of_node(node));
+            is_own.push(own.is_some());
+            let module = own.or_else(|| {
+                let before = producers.iter().filter(|&&producer| self.nodes[producer].module.is_some()).max()?;
+                let module = self.nodes[*before].module.as_deref()?;
+                Some(if is_own[before - first] { around(module) } else { module.to_owned() })
+            });
+            let index = self.nodes.len();
+            made_by.extend(node.outputs.iter().map(|output| (output.as_str(), index)));
+            for name in std::iter::once(&node.name).chain(&node.outputs).filter(|name| !name.is_empty()) {
+                self.places.entry(name.clone()).or_insert(index);
+            }
+            let (operator, cost) = (node.op_type.clone(), costs.get(place).copied());
+            self.nodes.push(Node { operator, module, cost, producers });
+        }
+    }
+
+    /// The place of the node that an operator of a runtime computes, by the name that the runtime has for it. For an operator
+    /// that computes several nodes it is that of their product.
+    pub fn find(&self, name: &str, operator: &str) -> Option<usize> {
+        let found = candidates(name).into_iter().find_map(|name| self.places.get(name).copied())?;
+        if !is_product(operator) || is_product(&self.nodes[found].operator) {
+            return Some(found);
+        }
+        let mut reached = vec![found];
+        for _ in 0..FUSED {
+            reached = reached.iter().flat_map(|&node| &self.nodes[node].producers).copied().collect();
+            if let Some(product) = reached.iter().copied().find(|&node| is_product(&self.nodes[node].operator)) {
+                return Some(product);
+            }
+        }
+        Some(found)
+    }
+
+    /// The node at a place.
+    pub fn node(&self, place: usize) -> &Node {
+        &self.nodes[place]
+    }
+}
+
+/// The names that a node may have in its file: runtimes add suffixes to the names of what they make of it.
+fn candidates(name: &str) -> Vec<&str> {
+    let mut names = vec![name];
+    let mut rest = name;
+    for suffix in ["_nchwc", "_kernel_time"] {
+        rest = rest.strip_suffix(suffix).unwrap_or(rest);
+    }
+    names.push(rest);
+    // tract adds `.matmatmul` and the like; names of modules have dots too, so that the longest is tried first.
+    while let Some((before, _)) = rest.rsplit_once('.') {
+        names.push(before);
+        rest = before;
+    }
+    names
+}
+
+/// The module of a weight: its name without the last part. Returns `None` for names that an exporter has made up.
+fn module_of_weight(name: &str) -> Option<String> {
+    let is_made_up = name.starts_with('/') || name.contains("::");
+    let path = name.strip_suffix(":0").unwrap_or(name).replace('/', ".");
+    let (module, _) = path.rsplit_once('.').filter(|_| !is_made_up)?;
+    Some(module.to_owned())
+}
+
+/// The module in the name of a node: `/encoder/layer.0/attention/self/query/MatMul`.
+fn module_of_node(node: &NodeProto) -> Option<String> {
+    let (module, _) = node.name.strip_prefix('/')?.rsplit_once('/')?;
+    Some(module.replace('/', "."))
+}
+
+/// The module around a module.
+fn around(module: &str) -> String {
+    module.rsplit_once('.').map_or(ROOT, |(around, _)| around).to_owned()
+}
+
+/// The innermost module around both. Returns `None` if there is none but the model.
+pub fn common(one: &str, other: &str) -> Option<String> {
+    let parts = one.split('.').zip(other.split('.')).take_while(|(one, other)| one == other);
+    let shared: Vec<&str> = parts.map(|(part, _)| part).collect();
+    (!shared.is_empty()).then(|| shared.join("."))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::onnx::proto::TensorProto;
+
+    fn modules(nodes: &[(&str, &[&str], &str)], weights: &[&str]) -> Modules {
+        let nodes = nodes.iter().map(|(op_type, inputs, output)| NodeProto::new(op_type, inputs, output)).collect();
+        let initializers =
+            weights.iter().map(|&name| TensorProto { name: name.into(), ..TensorProto::default() }).collect();
+        let mut modules = Modules::default();
+        modules.add(&GraphProto { nodes, initializers, ..GraphProto::default() }, &[]);
+        modules
+    }
+
+    fn module<'a>(modules: &'a Modules, name: &str, operator: &str) -> Option<&'a str> {
+        modules.node(modules.find(name, operator)?).module.as_deref()
+    }
+
+    #[test]
+    fn attention_without_weights_belongs_to_the_module_around_its_products() {
+        let weights = ["l.0.self.query.weight", "l.0.self.key.weight", "l.0.output.dense.weight"];
+        let nodes: [(&str, &[&str], &str); 7] = [
+            ("Transpose", &[weights[0]], "wq"),
+            ("MatMul", &["x", "wq"], "q"),
+            ("MatMul", &["x", weights[1]], "k"),
+            ("MatMul", &["q", "k"], "scores"),
+            ("Softmax", &["scores"], "p"),
+            ("MatMul", &["p", weights[2]], "y"),
+            ("Relu", &["y"], "z"),
+        ];
+        let modules = modules(&nodes, &weights);
+        let of = |name| module(&modules, name, "?");
+        assert_eq!(of("q"), Some("l.0.self.query"));
+        assert_eq!((of("scores"), of("Softmax_p")), (Some("l.0.self"), Some("l.0.self")));
+        assert_eq!((of("y"), of("z")), (Some("l.0.output.dense"), Some("l.0.output")));
+        assert_eq!(of("elsewhere"), None);
+    }
+
+    #[test]
+    fn an_operator_that_is_fused_is_its_product_whatever_it_is_named_after() {
+        let weights = ["conv1.weight", "bn1.weight"];
+        let nodes: [(&str, &[&str], &str); 3] =
+            [("Conv", &["x", weights[0]], "c"), ("BatchNormalization", &["c", weights[1]], "b"), ("Relu", &["b"], "r")];
+        let modules = modules(&nodes, &weights);
+        for name in ["r_nchwc", "Conv_c.matmatmul.0", "BatchNormalization_b"] {
+            assert_eq!(module(&modules, name, "FusedConv"), Some("conv1"), "{name}");
+        }
+        assert_eq!(module(&modules, "b", "BatchNormalization"), Some("bn1"));
+    }
+
+    #[test]
+    fn names_that_an_exporter_has_made_up_name_no_module() {
+        assert_eq!(module_of_weight("onnx::MatMul_12.weight"), None);
+        assert_eq!(module_of_weight("/layer/Constant_output_0"), None);
+        assert_eq!(module_of_weight("12"), None);
+        assert_eq!(module_of_weight("dense/kernel:0"), Some("dense".into()));
+        let node = NodeProto { name: "/encoder/layer.0/query/MatMul".into(), ..NodeProto::default() };
+        assert_eq!(module_of_node(&node), Some("encoder.layer.0.query".into()));
+        assert_eq!((common("a.b.c", "a.b.d"), common("a", "b")), (Some("a.b".into()), None));
+    }
+}

@@ -1,0 +1,94 @@
+//! Profiles to read: tables, one page, and the files that flame graphs and trace viewers open.
+
+mod groups;
+mod links;
+mod page;
+mod stacks;
+mod table;
+mod timeline;
+mod words;
+
+use anyhow::Result;
+
+pub use groups::grouped;
+pub use links::{ProfileLink, newest_pages, profile_links};
+pub use page::page;
+pub use stacks::folded;
+pub use table::{Options, difference_table, table};
+pub use timeline::{Span, spans, trace};
+pub use words::{heading, summary};
+
+use super::escape::{markdown as escape, terminal};
+use super::table::Table;
+use crate::profile::{Difference, difference};
+use crate::run_data::{CaseProfile, Profile};
+
+/// A form in which a profile is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum Form {
+    /// For a terminal
+    Table,
+    /// For a README or a pull request
+    #[value(alias = "md")]
+    Markdown,
+    /// For scripts
+    Json,
+    /// All rows, for a spreadsheet
+    Csv,
+    /// A stack per line with its nanoseconds, for programs that draw flame graphs
+    Folded,
+    /// Trace events, for Perfetto, speedscope and the Firefox Profiler
+    Trace,
+}
+
+/// The profile in this form, ending with a line break. With two cases to compare, tables, JSON and CSV are about their difference.
+///
+/// # Errors
+/// A value cannot be written, which the types of a profile exclude.
+pub fn render(profile: &Profile, compared: Option<[&CaseProfile; 2]>, form: Form, options: &Options) -> Result<String> {
+    let difference = compared.map(|[a, b]| difference(a, b));
+    Ok(match (form, &difference) {
+        (Form::Table, None) => per_case(profile, |case| {
+            let lines = [&case.case_id, &summary(case), &heading(case)].map(|line| terminal(line)).join("\n");
+            format!("{lines}\n\n{}\n", table(case, options).terminal())
+        }),
+        (Form::Markdown, None) => per_case(profile, |case| {
+            let [id, summary, heading] = [&case.case_id, &summary(case), &heading(case)].map(|line| escape(line));
+            format!("### {id}\n\n{summary}\n\n{heading}\n\n{}\n", table(case, options).markdown())
+        }),
+        (Form::Table, Some(difference)) => of_difference(difference, options, |table| table.terminal()),
+        (Form::Markdown, Some(difference)) => of_difference(difference, options, |table| table.markdown()),
+        (Form::Json, None) => super::json(profile),
+        (Form::Json, Some(difference)) => super::json(difference),
+        (Form::Csv, None) => separated(profile.cases.iter().flat_map(|case| &case.rows))?,
+        (Form::Csv, Some(difference)) => separated(difference.rows.iter())?,
+        (Form::Folded, _) => profile.cases.iter().map(folded).collect(),
+        (Form::Trace, _) => trace(&profile.cases),
+    })
+}
+
+/// The JSON Schema of a profile.
+pub fn schema() -> String {
+    super::schema_of::<Profile>("inferbench profile")
+}
+
+fn per_case(profile: &Profile, text: impl Fn(&CaseProfile) -> String) -> String {
+    let failures = profile.failures.iter().map(|failure| format!("{}: {}\n", failure.case_id, failure.message));
+    profile.cases.iter().map(text).chain(failures.map(|line| escape(&line) + "\n")).collect()
+}
+
+fn of_difference(difference: &Difference, options: &Options, print: impl Fn(&Table) -> String) -> String {
+    format!("{}\n\n{}", words::of_difference(difference), print(&difference_table(difference, options)))
+}
+
+/// The rows as CSV, with the names of their fields as the header.
+fn separated<T: serde::Serialize>(rows: impl Iterator<Item = T>) -> Result<String> {
+    let mut writer = csv::Writer::from_writer(Vec::new());
+    for row in rows {
+        writer.serialize(row)?;
+    }
+    Ok(String::from_utf8_lossy(&writer.into_inner()?).into_owned())
+}
+
+#[cfg(test)]
+mod tests;

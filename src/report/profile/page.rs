@@ -1,0 +1,85 @@
+//! One HTML file about a profile: summaries, an icicle with search and zoom, the timeline of a call, the memory, all rows, and the
+//! difference of two cases. As the page of a report, it requests nothing from anywhere.
+
+use anyhow::Result;
+use serde_json::{Value, json};
+
+use super::timeline::spans;
+use super::words::{heading, summary};
+use crate::profile::Kind;
+use crate::report::escape;
+use crate::report::html::{CSV, DOM, NUMBERS, STYLE, THEME, inlined_json};
+use crate::report::numbers::plural;
+use crate::run_data::{CaseProfile, Profile, ProfileRow};
+
+/// The program, in the order in which its files need each other.
+const PROGRAM: [&str; 12] = [
+    DOM,
+    NUMBERS,
+    CSV,
+    THEME,
+    include_str!("page/choice.js"),
+    include_str!("page/tree.js"),
+    include_str!("page/words.js"),
+    include_str!("page/shapes.js"),
+    include_str!("page/icicle.js"),
+    include_str!("page/timeline.js"),
+    include_str!("page/rows.js"),
+    include_str!("page/main.js"),
+];
+
+/// The page of a profile. It opens with the first case, or with the difference of two cases, given by their indices.
+///
+/// # Errors
+/// The profile holds what JSON cannot write, which its types exclude.
+pub fn page(profile: &Profile, compared: Option<(usize, usize)>) -> Result<String> {
+    let title = match profile.cases.as_slice() {
+        [one] => format!("Where the time goes: {} on {}", one.model, one.backend),
+        several => format!("Where the time goes: {}", plural(several.len(), "case", "cases")),
+    };
+    let payload = json!({
+        "title": title,
+        "run_id": profile.run_id,
+        "host_id": profile.host_id,
+        "threads": profile.threads,
+        "compared": compared,
+        "cases": profile.cases.iter().map(case).collect::<Vec<_>>(),
+        "failures": profile.failures,
+    });
+    Ok(format!(
+        include_str!("page/page.html"),
+        title = escape::html(&title),
+        style = [STYLE, include_str!("page/page.css")].join("\n"),
+        payload = inlined_json(&serde_json::to_string(&payload)?),
+        program = PROGRAM.join("\n"),
+    ))
+}
+
+/// A case with what the program cannot know: sentences, the kinds of operators, and spans as `[row, start, duration]`.
+fn case(case: &CaseProfile) -> Value {
+    let mut value = json!(case);
+    value["summary"] = summary(case).into();
+    value["heading"] = heading(case).into();
+    value["spans"] = spans(case).iter().map(|span| json!([span.row, span.start_us, span.duration_us])).collect();
+    value["rows"] = case.rows.iter().map(row).collect();
+    value
+}
+
+fn row(row: &ProfileRow) -> Value {
+    let mut value = json!(row);
+    value["kind"] = json!(Kind::of(&row.operator));
+    if let Value::Object(fields) = &mut value {
+        fields.retain(|name, value| !value.is_null() && name != "run_id" && name != "case_id");
+    }
+    value
+}
+
+#[cfg(test)]
+mod tests {
+    use super::PROGRAM;
+
+    #[test]
+    fn the_program_can_stand_in_a_page() {
+        assert!(PROGRAM.iter().all(|text| !text.contains("</script") && !text.contains("<!--")));
+    }
+}

@@ -1,0 +1,43 @@
+// Elements of SVG, and the tip beside what a reader points at.
+
+function shape(tag, properties = {}, ...children) {
+  const node = document.createElementNS("http://www.w3.org/2000/svg", tag);
+  for (const [name, value] of Object.entries(properties)) node.setAttribute(name, value);
+  node.append(...children);
+  return node;
+}
+
+// As much of a text as fits into a width.
+function fitting(text, width) {
+  const most = Math.floor((width - 8) / 6.8);
+  if (text.length <= most) return text;
+  return most < 4 ? "" : `${text.slice(0, most - 1)}…`;
+}
+
+// A rectangle with a name in it.
+function bar(x, y, width, height, colour, opacity, name) {
+  const rect = shape("rect", { x, y, width: Math.max(0.5, width), height, rx: 2, "fill-opacity": opacity });
+  rect.style.fill = colour;
+  const text = fitting(name, width);
+  return shape("g", {}, rect, ...(text ? [shape("text", { x: x + 4, y: y + height / 2 + 4 }, text)] : []));
+}
+
+function showTip(text, x, y) {
+  const tip = document.getElementById("tip");
+  tip.textContent = text;
+  tip.hidden = false;
+  const { width, height } = tip.getBoundingClientRect();
+  tip.style.left = `${Math.max(8, Math.min(x + 14, innerWidth - width - 8))}px`;
+  tip.style.top = `${y + 18 + height > innerHeight ? Math.max(8, y - height - 12) : y + 18}px`;
+}
+
+function hideTip() {
+  document.getElementById("tip").hidden = true;
+}
+
+const kindColour = (kind) => `var(--kind-${kind})`;
+
+function kindLegend(shown) {
+  const kinds = [...new Set(shown.flatMap((one) => one.rows.map((row) => row.kind)))];
+  return legend(kinds.map((kind) => [kind.replace("-", " "), kindColour(kind)]), "square");
+}

@@ -1,0 +1,71 @@
+// The time of a case as a tree: modules, operators, kernels; of two cases, modules and kinds of operators.
+//
+// A node has the time in each case. As wide as the longer time are the leaves; other nodes are as wide as their children together.
+
+function makeNode(name, kind, parent, cases) {
+  return { name, kind, parent, us: new Array(cases).fill(0), rows: [], byName: new Map(), path: parent?.parent ? `${parent.path}.${name}` : name };
+}
+
+function treeOf(shown) {
+  const root = makeNode(shown.map((one) => one.case_id).join(" ↔ "), "module", null, shown.length);
+  const isMapped = shown.some((one) => one.rows.some((row) => row.module));
+  shown.forEach((one, side) => {
+    for (const row of one.rows) {
+      const unmapped = isMapped && row.kind !== "outside" ? ["no known module"] : [];
+      const modules = (row.module ? row.module.split(".") : unmapped).map((name) => [name, "module"]);
+      const operators = shown.length === 1 ? [row.operator, row.kernel].filter(Boolean) : [row.kind];
+      let node = root;
+      node.us[side] += row.corrected_us;
+      for (const [name, kind] of [...modules, ...operators.map((name) => [name, row.kind])]) {
+        const key = `${kind === "module"} ${name}`;
+        if (!node.byName.has(key)) node.byName.set(key, makeNode(name, kind, node, shown.length));
+        node = node.byName.get(key);
+        node.us[side] += row.corrected_us;
+      }
+      node.rows.push({ side, row });
+    }
+  });
+  fold(root);
+  measure(root);
+  place(root, 0, 0);
+  return root;
+}
+
+// A module with nothing but another module in it is one node with that.
+function fold(node) {
+  node.children = [...node.byName.values()];
+  for (const [index, given] of node.children.entries()) {
+    let child = given;
+    while (child.kind === "module" && child.byName.size === 1 && [...child.byName.values()][0].kind === "module") {
+      const [only] = child.byName.values();
+      child = Object.assign(only, { name: `${child.name}.${only.name}`, parent: node });
+    }
+    node.children[index] = child;
+    fold(child);
+  }
+}
+
+function measure(node) {
+  node.children.forEach(measure);
+  node.size = node.children.length ? node.children.reduce((sum, child) => sum + child.size, 0) : Math.max(0, ...node.us);
+}
+
+// Gives each node its left end, in microseconds, and its depth; gives the greatest depth.
+function place(node, left, depth) {
+  Object.assign(node, { left, depth });
+  node.deepest = depth;
+  let at = left;
+  for (const child of node.children) {
+    place(child, at, depth + 1);
+    at += child.size;
+    node.deepest = Math.max(node.deepest, child.deepest);
+  }
+}
+
+function allNodes(node) {
+  return [node, ...node.children.flatMap(allNodes)];
+}
+
+function rowsOf(node) {
+  return [...node.rows, ...node.children.flatMap(rowsOf)];
+}

@@ -1,0 +1,25 @@
+//! Folded stacks: a line per operator with its frames from the outermost to the innermost, and its time. Programs that draw flame graphs
+//! read it: `inferno-flamegraph`, `flamegraph.pl`, speedscope.
+
+use crate::run_data::CaseProfile;
+
+/// `case;module;parts;operator;kernel 12345` for each row of the case, in whole nanoseconds without the profiler's cost.
+pub fn folded(case: &CaseProfile) -> String {
+    let line = |row: &crate::run_data::ProfileRow| {
+        let modules = row.module.iter().flat_map(|module| module.split('.'));
+        let frames = [case.case_id.as_str()]
+            .into_iter()
+            .chain(modules)
+            .chain([row.operator.as_str()])
+            .chain(row.kernel.as_deref());
+        let stack = frames.map(frame).collect::<Vec<_>>().join(";");
+        let nanoseconds = (1e3 * row.corrected_us).round() as u64;
+        (nanoseconds > 0).then(|| format!("{stack} {nanoseconds}\n"))
+    };
+    case.rows.iter().filter_map(line).collect()
+}
+
+/// A name in which nothing ends the frame or the line.
+fn frame(name: &str) -> String {
+    name.chars().map(|c| if c == ';' || c.is_control() { '_' } else { c }).collect()
+}

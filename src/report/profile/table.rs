@@ -1,0 +1,118 @@
+//! A case's rows, and the difference of two cases, as tables.
+
+use super::groups::grouped;
+use crate::profile::{Difference, DifferenceRow};
+use crate::report::numbers::{megabytes, microseconds, percent, rounded, three_digits};
+use crate::report::table::{Cell, Column, Table};
+use crate::run_data::{CaseProfile, OUTSIDE, ProfileRow};
+
+/// What a table shows.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Options {
+    /// How many parts of a module's name a row has, so that operators of one name in it are one row; 0 leaves only operators. Without it,
+    /// each operator has a row.
+    pub depth: Option<usize>,
+    /// The most rows, besides the last one about the rest of the call.
+    pub most_rows: Option<usize>,
+}
+
+/// A column: its header, whether its cells are numbers, and a cell's text.
+type TableColumn = (&'static str, bool, fn(&CaseProfile, &ProfileRow) -> String);
+
+/// A column without a text in any row is left out.
+const COLUMNS: [TableColumn; 13] = [
+    ("module", false, |_, row| row.module.clone().unwrap_or_default()),
+    ("operator", false, |_, row| row.operator.clone()),
+    ("kernel", false, |_, row| row.kernel.clone().unwrap_or_default()),
+    ("calls", true, |_, row| if row.operator == OUTSIDE { String::new() } else { count(row.executions) }),
+    ("raw µs", true, |_, row| if row.operator == OUTSIDE { String::new() } else { microseconds(row.raw_us) }),
+    ("µs", true, |_, row| microseconds(row.corrected_us)),
+    ("share", true, share),
+    ("FLOPs", true, |_, row| row.flops.map(rounded).unwrap_or_default()),
+    ("GFLOP/s", true, |_, row| row.gflops_per_second.map(three_digits).unwrap_or_default()),
+    ("of the roofline", true, |_, row| row.roofline_fraction.map(percent).unwrap_or_default()),
+    ("bound by", false, |_, row| row.bound.map(|bound| bound.to_string()).unwrap_or_default()),
+    ("memory", true, |_, row| row.memory_bytes.map(|bytes| megabytes(bytes as f64 / 1e6)).unwrap_or_default()),
+    ("threads busy", true, |_, row| row.busy_fraction.map(percent).unwrap_or_default()),
+];
+
+/// Where the time of a call of the case goes. The last row is the rest of the call.
+pub fn table(case: &CaseProfile, options: &Options) -> Table {
+    let rows = grouped(case, options.depth);
+    let (outside, operators): (Vec<_>, Vec<_>) = rows.iter().partition(|row| row.operator == OUTSIDE);
+    let (shown, rest) = operators.split_at(options.most_rows.unwrap_or(usize::MAX).min(operators.len()));
+    let shown: Vec<&ProfileRow> = shown.iter().copied().chain(outside).collect();
+    let is_known = |column: &&TableColumn| shown.iter().any(|row| !(column.2)(case, row).is_empty());
+    let columns: Vec<&TableColumn> = COLUMNS.iter().filter(is_known).collect();
+    let mut table = Table::new(columns.iter().map(|(header, is_number, _)| head(header, *is_number)));
+    for row in &shown {
+        table.row(columns.iter().map(|(_, _, cell)| Cell::from(cell(case, row))));
+    }
+    if !rest.is_empty() {
+        let us = rest.iter().map(|row| row.corrected_us).sum::<f64>();
+        table.footnote(left_out(rest.len(), &format!("take {} µs together", microseconds(us))));
+    }
+    if shown.iter().any(|row| row.share.is_none()) {
+        table.footnote(
+            "<: the raw time is less than twice what the profiler adds to it, so that the share is not known",
+        );
+    }
+    table
+}
+
+/// The share, or below which share it certainly is.
+fn share(case: &CaseProfile, row: &ProfileRow) -> String {
+    let bound = 2.0 * case.cost_per_operator_us * row.executions / case.plain_us;
+    match row.share {
+        Some(share) => percent(share),
+        None if bound.is_finite() && bound > 0.0 => format!("< {}", percent(bound)),
+        None => String::new(),
+    }
+}
+
+/// `12`, or `2.5` of operators that only some calls execute.
+fn count(executions: f64) -> String {
+    if executions.fract() == 0.0 { format!("{executions}") } else { format!("{executions:.1}") }
+}
+
+fn head(header: &str, is_number: bool) -> Column {
+    if is_number { Column::number(header) } else { Column::text(header) }
+}
+
+fn left_out(count: usize, what: &str) -> String {
+    format!("{count} more rows {what}")
+}
+
+/// The difference of two cases by module and kind of operator, the largest first.
+pub fn difference_table(difference: &Difference, options: &Options) -> Table {
+    let names = [("module", false), ("kind", false), ("A µs", true), ("B µs", true), ("difference µs", true)];
+    let operators = [("operators of A", false), ("operators of B", false)];
+    let mut table = Table::new(names.into_iter().chain(operators).map(|(header, is_number)| head(header, is_number)));
+    let (shown, rest) = difference.rows.split_at(options.most_rows.unwrap_or(usize::MAX).min(difference.rows.len()));
+    for row in shown {
+        table.row(cells(row));
+    }
+    if !rest.is_empty() {
+        let us = rest.iter().map(|row| row.difference_us).sum::<f64>();
+        table.footnote(left_out(rest.len(), &format!("differ by {} µs together", signed(us))));
+    }
+    table
+}
+
+fn cells(row: &DifferenceRow) -> [Cell; 7] {
+    // The outermost names of PyTorch's operators repeat their namespace.
+    let short = |names: &str| names.replace("aten::", "");
+    [
+        row.module.clone().into(),
+        row.kind.to_string().into(),
+        row.a_us.map(microseconds).into(),
+        row.b_us.map(microseconds).into(),
+        signed(row.difference_us).into(),
+        short(&row.a_operators).into(),
+        short(&row.b_operators).into(),
+    ]
+}
+
+fn signed(us: f64) -> String {
+    format!("{}{}", if us > 0.0 { "+" } else { "" }, microseconds(us))
+}

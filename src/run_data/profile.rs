@@ -1,0 +1,149 @@
+//! A profile: where the time of a call of a case goes.
+//!
+//! A backend gives an [`OperatorCall`] per operator and call; over all calls these are [`ProfiledCalls`]. What a reader sees is a
+//! [`CaseProfile`]: the same as rows of the model's modules, without the profiler's own cost.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// One execution of an operator within a call, as the runtime's profiler saw it.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct OperatorCall {
+    /// The name of the node in the graph that the runtime executes. Empty if nodes have no names there.
+    pub node: String,
+    /// What is computed, in the runtime's words: `Conv`, `aten::linear`.
+    pub operator: String,
+    /// What computed it: `brgconv_avx512_f32`, `aten::addmm`.
+    pub kernel: Option<String>,
+    /// The module of the model, if the runtime knows it: `encoder.layer.0.attention.self.query`.
+    pub module: Option<String>,
+    /// Nanoseconds from the beginning of the call. Absent if the runtime has no timeline.
+    pub start_ns: Option<u64>,
+    /// How long it took, without the operators that it calls if these are listed themselves.
+    pub duration_ns: u64,
+    /// The thread that executed it, numbered from 0.
+    pub thread: u32,
+    /// The memory that the runtime had in use at its peak until the operator's end.
+    pub memory_bytes: Option<u64>,
+    /// Part of the time that the runtime's threads were at work and not waiting, from 0 to 1.
+    pub busy_fraction: Option<f64>,
+}
+
+/// The operators of one call in the order in which they ran; or of several calls, each with its mean duration, if the runtime
+/// adds them up.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct RecordedCall {
+    /// How many calls these are.
+    pub calls: usize,
+    /// The operators.
+    pub operators: Vec<OperatorCall>,
+}
+
+/// The calls of a case, plain and profiled by turns.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct ProfiledCalls {
+    /// Nanoseconds of each call without a profiler.
+    pub plain_ns: Vec<u64>,
+    /// Nanoseconds of each call under the profiler.
+    pub profiled_ns: Vec<u64>,
+    /// The operators in the order in which they ran.
+    pub operators: Vec<OperatorTimes>,
+}
+
+/// An operator over the middle third of the profiled calls, by their durations: so operators add up to a typical call even on a
+/// machine that is not quiet.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct OperatorTimes {
+    /// Its execution in the call whose duration is the median of all.
+    pub typical: OperatorCall,
+    /// How often a call executes it, on average.
+    pub executions: f64,
+    /// The mean of its durations.
+    pub mean_ns: f64,
+}
+
+/// The profile of a case.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct CaseProfile {
+    pub case_id: String,
+    /// The model's name with its variant.
+    pub model: String,
+    pub backend: String,
+    /// Profiled calls.
+    pub calls: usize,
+    /// The median of the plain calls.
+    pub plain_us: f64,
+    /// The median of the profiled calls.
+    pub profiled_us: f64,
+    /// What the profiler adds to the time of each operator, which is taken off again.
+    pub cost_per_operator_us: f64,
+    /// Whether operators have a beginning, so that they can be drawn on a timeline.
+    pub has_timeline: bool,
+    /// The operators in the order in which they ran; the last row is what is outside of operators.
+    pub rows: Vec<ProfileRow>,
+}
+
+/// An operator of a case: a row of `profiles` in the history.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct ProfileRow {
+    pub run_id: String,
+    pub case_id: String,
+    /// The module of the model that it belongs to: `encoder.layer.0.attention.self.query`. Absent if it could not be mapped.
+    pub module: Option<String>,
+    /// What is computed: `Conv`. [`OUTSIDE`] for the rest of the call.
+    pub operator: String,
+    /// What computed it, if the runtime says it.
+    pub kernel: Option<String>,
+    /// The node's name in the runtime's graph.
+    pub node: String,
+    /// Executions per call.
+    pub executions: f64,
+    /// The mean of its times in typical calls as the profiler gives them, all executions of a call together.
+    pub raw_us: f64,
+    /// The same without the profiler's cost.
+    pub corrected_us: f64,
+    /// Part of a plain call, from 0 to 1. Absent if the operator takes less than twice the profiler's cost.
+    pub share: Option<f64>,
+    pub flops: Option<u64>,
+    /// Bytes that it reads and writes.
+    pub bytes: Option<u64>,
+    pub gflops_per_second: Option<f64>,
+    /// Part of what the machine can do at the operator's intensity, from 0 to 1.
+    pub roofline_fraction: Option<f64>,
+    pub bound: Option<Bound>,
+    pub start_us: Option<f64>,
+    pub thread: u32,
+    pub memory_bytes: Option<u64>,
+    pub busy_fraction: Option<f64>,
+}
+
+/// What limits an operator on this machine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema, strum::Display)]
+#[serde(rename_all = "kebab-case")]
+#[strum(serialize_all = "kebab-case")]
+pub enum Bound {
+    Compute,
+    Memory,
+}
+
+/// The operator of the row for the part of a call that is in no operator.
+pub const OUTSIDE: &str = "outside operators";
+
+/// Everything that one `inferbench profile` leaves: `profile.json`.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Profile {
+    pub run_id: String,
+    pub host_id: String,
+    pub threads: usize,
+    pub cases: Vec<CaseProfile>,
+    /// Cases without a profile, each with the reason.
+    pub failures: Vec<ProfileFailure>,
+}
+
+/// A case that could not be profiled.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct ProfileFailure {
+    pub case_id: String,
+    pub message: String,
+}
