@@ -28,8 +28,9 @@ fn main() {
     let version = Command::new(rustc).arg("--version").output().map(|output| output.stdout).unwrap_or_default();
     println!("cargo:rustc-env=INFERBENCH_RUSTC={}", String::from_utf8_lossy(&version).trim());
     let mut config = prost_build::Config::new();
-    // A package that uses this one has no `.cargo/config.toml` that names one.
-    if env::var_os("PROTOC").is_none()
+    // A package that uses this one has no `.cargo/config.toml` that names one, and Windows cannot run the script that is named there.
+    let told = env::var_os("PROTOC").map(PathBuf::from).filter(|it| cfg!(unix) || !it.ends_with("scripts/protoc"));
+    if told.is_none()
         && let Some(protoc) = vendored_protoc()
     {
         config.protoc_executable(protoc);
