@@ -23,7 +23,7 @@ pub fn summary(case: &CaseProfile) -> String {
         let bound = if row.bound == Some(Bound::Memory) { ", bound by memory" } else { "" };
         format!("{} in {count}{}{}{bound}", of_call(row.corrected_us), row.operator, roofline.unwrap_or_default())
     });
-    let outside = rows.iter().filter(|row| row.operator == OUTSIDE);
+    let outside = rows.iter().filter(|row| row.operator == OUTSIDE && row.corrected_us >= 0.005 * case.plain_us);
     let outside = outside.map(|row| format!("{} outside operators", of_call(row.corrected_us)));
     let parts = named.chain(outside).collect::<Vec<_>>().join("; ");
     let unmapped = operators(case).filter(|row| row.module.is_none()).map(|row| row.corrected_us).sum::<f64>();
@@ -36,12 +36,15 @@ pub fn summary(case: &CaseProfile) -> String {
 /// How honest the figures are: `plain 576 µs, profiled 1,733 µs; operators 98 % of the plain call after 7.20 µs per operator were taken
 /// off; 30 calls`.
 pub fn heading(case: &CaseProfile) -> String {
+    let cost = match case.cost_per_operator_us {
+        us if us > 0.0 => format!(" after {} µs per operator were taken off", microseconds(us)),
+        _ => String::new(),
+    };
     format!(
-        "plain {} µs, profiled {} µs; operators {:.0} % of the plain call after {} µs per operator were taken off; {}",
+        "plain {} µs, profiled {} µs; operators {:.0} % of the plain call{cost}; {}",
         microseconds(case.plain_us),
         microseconds(case.profiled_us),
         100.0 * case.corrected_fraction(),
-        microseconds(case.cost_per_operator_us),
         plural(case.calls, "call", "calls"),
     )
 }

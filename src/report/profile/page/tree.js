@@ -13,7 +13,7 @@ function treeOf(shown) {
     for (const row of one.rows) {
       const unmapped = isMapped && row.kind !== "outside" ? ["no known module"] : [];
       const modules = (row.module ? row.module.split(".") : unmapped).map((name) => [name, "module"]);
-      const operators = shown.length === 1 ? [row.operator, row.kernel].filter(Boolean) : [row.kind];
+      const operators = shown.length === 1 ? [row.operator, row.kernel].filter(Boolean) : [row.kind.replace("-", " ")];
       let node = root;
       node.us[side] += row.corrected_us;
       for (const [name, kind] of [...modules, ...operators.map((name) => [name, row.kind])]) {
