@@ -28,8 +28,9 @@ fn main() {
     let version = Command::new(rustc).arg("--version").output().map(|output| output.stdout).unwrap_or_default();
     println!("cargo:rustc-env=INFERBENCH_RUSTC={}", String::from_utf8_lossy(&version).trim());
     let mut config = prost_build::Config::new();
-    // A package that uses this one has no `.cargo/config.toml` that names one.
-    if env::var_os("PROTOC").is_none()
+    // A package that uses this one has no `.cargo/config.toml` that names one, and Windows cannot run the script that is named there.
+    let told = env::var_os("PROTOC").map(PathBuf::from).filter(|it| cfg!(unix) || !it.ends_with("scripts/protoc"));
+    if told.is_none()
         && let Some(protoc) = vendored_protoc()
     {
         config.protoc_executable(protoc);
@@ -58,10 +59,12 @@ fn vendored_protoc() -> Option<PathBuf> {
 
 /// Lets a process load libtorch when it needs it; where that cannot be made, every executable is linked with libtorch.
 fn find_libtorch(folder: &Path) {
-    match defer_libtorch(folder) {
+    let own_functions = own_functions(folder);
+    match defer_libtorch(folder, &own_functions) {
         Ok(()) => println!("cargo::rustc-cfg=libtorch_at_run_time"),
         Err(why) => {
             println!("cargo::warning=every process loads libtorch, whether or not it uses it: {why}");
+            own_functions.compile(OWN_FUNCTIONS);
             println!("cargo:rustc-link-arg=-Wl,-rpath,{}", folder.display());
             for library in gpu_libraries(folder) {
                 println!("cargo:rustc-link-arg=-Wl,--push-state,--no-as-needed,{library},--pop-state");
@@ -70,15 +73,30 @@ fn find_libtorch(folder: &Path) {
     }
 }
 
+/// The archive of this package's own C++ functions over libtorch.
+const OWN_FUNCTIONS: &str = "inferbench_libtorch";
+
+fn own_functions(folder: &Path) -> cc::Build {
+    const SOURCE: &str = "src/backend/tch/operators.cpp";
+    println!("cargo:rerun-if-changed={SOURCE}");
+    let root = env::var_os("LIBTORCH_INCLUDE").map_or_else(|| folder.join(".."), PathBuf::from);
+    let abi = env::var("LIBTORCH_CXX11_ABI").unwrap_or_else(|_| "1".into());
+    let mut build = cc::Build::new();
+    build.cpp(true).std("c++17").pic(true).warnings(false).file(SOURCE);
+    // Libtorch's own classes have further fields without NDEBUG.
+    build.include(root.join("include")).define("NDEBUG", None).define("_GLIBCXX_USE_CXX11_ABI", abi.as_str());
+    build
+}
+
 /// Nothing refers to the GPU part by name: the linker would leave it out without a word, and no GPU be found.
 fn gpu_libraries(folder: &Path) -> Vec<&'static str> {
     let is_there = |name: &&str| folder.join(format!("libtorch_{}.so", &name["-ltorch_".len()..])).exists();
     ["-ltorch_cuda", "-ltorch_hip"].into_iter().filter(is_there).collect()
 }
 
-/// Makes what `src/backend/tch/library.rs` is made of: torch-sys's C++ functions as a shared library of their own, the list of
-/// their names, and a jump through a table for each, which takes the function's place in the executable.
-fn defer_libtorch(folder: &Path) -> Result<()> {
+/// Makes what `src/backend/tch/library.rs` is made of: torch-sys's C++ functions and those of this package as a shared library of
+/// their own, the list of their names, and a jump through a table for each, which takes the function's place in the executable.
+fn defer_libtorch(folder: &Path, own_functions: &cc::Build) -> Result<()> {
     let target = |name: &str| env::var(format!("CARGO_CFG_TARGET_{name}")).unwrap_or_default();
     if (target("OS").as_str(), target("ARCH").as_str()) != ("linux", "x86_64") {
         return Err(Error::other("this is made for Linux on x86-64 only"));
@@ -87,7 +105,11 @@ fn defer_libtorch(folder: &Path) -> Result<()> {
     let archive = torch_sys_archive(&out, folder)?;
     println!("cargo:rerun-if-changed={}", archive.display());
 
-    let functions = symbols(&archive, "--defined-only")?;
+    own_functions.clone().cargo_metadata(false).try_compile(OWN_FUNCTIONS).map_err(Error::other)?;
+    let own_archive = out.join(format!("lib{OWN_FUNCTIONS}.a"));
+
+    let mut functions = symbols(&archive, "--defined-only")?;
+    functions.extend(symbols(&own_archive, "--defined-only")?);
     // Written in Rust by torch-sys for streams, which nothing here uses.
     let callbacks: String = symbols(&archive, "--undefined-only")?
         .iter()
@@ -98,7 +120,7 @@ fn defer_libtorch(folder: &Path) -> Result<()> {
     fs::write(&streams, callbacks)?;
     let mut link = Command::new(env::var_os("CC").unwrap_or_else(|| "cc".into()));
     link.args(["-shared", "-fPIC", "-s", "-Wl,-z,lazy", "-o"]).arg(out.join("libtch.so")).arg(&streams);
-    link.arg("-Wl,--whole-archive").arg(&archive).arg("-Wl,--no-whole-archive");
+    link.arg("-Wl,--whole-archive").arg(&archive).arg(&own_archive).arg("-Wl,--no-whole-archive");
     link.arg("-L").arg(folder).arg(format!("-Wl,-rpath,{}", folder.display()));
     link.arg("-Wl,--no-as-needed").args(gpu_libraries(folder));
     run(link.args(["-ltorch_cpu", "-lc10", "-lgomp", "-lstdc++"]))?;

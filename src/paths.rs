@@ -24,9 +24,11 @@ pub(crate) fn variable(name: &str) -> Option<OsString> {
 /// The sources that this executable was built from.
 const BUILT_FROM: &str = env!("CARGO_MANIFEST_DIR");
 
-/// The checkout that this executable was built from, if it is still there.
+/// The checkout that this executable was built from, if it is still there, or the folder of an archive that it lies in.
 fn checkout() -> Option<PathBuf> {
-    Some(PathBuf::from(BUILT_FROM)).filter(|folder| folder.join("models").is_dir())
+    let executable = std::env::current_exe().unwrap_or_default();
+    let folders = [Some(Path::new(BUILT_FROM)), executable.parent()];
+    folders.into_iter().flatten().find(|folder| folder.join("models/suites").is_dir()).map(Path::to_owned)
 }
 
 /// Whether a folder has the manifest of a package that depends on inferbench.
@@ -44,7 +46,7 @@ fn uses_inferbench(folder: &Path) -> bool {
 
 impl Paths {
     /// The folders of `INFERBENCH_ROOT`; or else of the package in the current folder or above it that uses inferbench, of the
-    /// checkout that the executable was built from, or the current folder.
+    /// checkout that the executable was built from or lies in, or the current folder.
     pub fn find() -> Self {
         let current = std::env::current_dir().unwrap_or_default();
         let package = current.ancestors().find(|folder| uses_inferbench(folder));

@@ -35,7 +35,7 @@ pub struct Model {
     pub dtype: Dtype,
     /// The samples on which the accuracy is evaluated.
     pub data_source: DataSource,
-    /// How its answers are judged, if that is said; see [`Model::judged_by`].
+    /// How its answers are judged. `None` if the family and the names of the outputs say so.
     pub judge: Option<Judge>,
     pub origin: Origin,
 }
@@ -177,7 +177,7 @@ impl Model {
     }
 
     /// How the answers to samples are judged: as the definition says, or else by the family and the names of the outputs.
-    pub fn judged_by(&self) -> Judge {
+    pub(crate) fn judged_by(&self) -> Judge {
         let outputs = self.phase(Phase::Forward).map(|plan| plan.outputs.as_slice()).unwrap_or_default();
         self.judge.unwrap_or_else(|| Judge::usual(&self.family, &self.modality, self.generation.is_some(), outputs))
     }
@@ -196,7 +196,7 @@ impl Model {
     }
 
     /// The number of positions that the decoder has read before the first new token: the prompt and its prefix.
-    pub fn prompt_positions(&self, sequence: Option<usize>) -> Option<usize> {
+    pub(crate) fn prompt_positions(&self, sequence: Option<usize>) -> Option<usize> {
         let generation = self.generation.as_ref()?;
         let prompt = self.inputs.iter().find(|input| input.name == generation.tokens)?;
         let length = match prompt.shape.get(1)? {
@@ -208,7 +208,7 @@ impl Model {
 
     /// The same model with other inputs.
     #[must_use]
-    pub fn with_inputs(self, inputs: Vec<TensorSpec>) -> Self {
+    pub(crate) fn with_inputs(self, inputs: Vec<TensorSpec>) -> Self {
         if self.generation.is_some() {
             return Model { inputs, ..self };
         }
@@ -217,7 +217,7 @@ impl Model {
     }
 
     /// The ONNX file of a part, as its author has left it: beside the file that was named, if there are several parts.
-    pub fn onnx_file(&self, part: &Part) -> Option<PathBuf> {
+    pub(crate) fn onnx_file(&self, part: &Part) -> Option<PathBuf> {
         let file = format!("{}.onnx", part.name);
         match &self.origin {
             Origin::Packaged { folder, .. } => Some(folder.join(file)),
@@ -228,7 +228,7 @@ impl Model {
 
     /// The names of the dimensions of a user's file that have no size yet, in order, each once. The batch has its size from
     /// the case, and so has the sequence if the case says its length.
-    pub fn open_dimensions(&self, sequence: Option<usize>) -> Vec<&str> {
+    pub(crate) fn open_dimensions(&self, sequence: Option<usize>) -> Vec<&str> {
         let mut open: Vec<&str> = Vec::new();
         if matches!(self.origin, Origin::Packaged { .. }) {
             return open;
@@ -247,7 +247,7 @@ impl Model {
 
     /// The only batch size that the model takes: the first dimension of its first input of floating-point numbers, or else of its first
     /// one, or 1 if all are single numbers or lists. Returns `None` if its inputs leave the batch open.
-    pub fn fixed_batch(&self) -> Option<usize> {
+    pub(crate) fn fixed_batch(&self) -> Option<usize> {
         let batch = Dimension::Symbol(BATCH.into());
         if self.inputs.iter().any(|input| input.shape.contains(&batch)) {
             return None;
@@ -267,7 +267,7 @@ impl Model {
 
     /// Height and width of the pictures that the model takes as its only input, `[batch, 3, height, width]`. Returns
     /// `None` if the model takes anything else.
-    pub fn picture_size(&self) -> Option<[usize; 2]> {
+    pub(crate) fn picture_size(&self) -> Option<[usize; 2]> {
         let [input] = self.inputs.as_slice() else { return None };
         match input.shape.as_slice() {
             [_, Dimension::Fixed(3), Dimension::Fixed(height), Dimension::Fixed(width)]
@@ -281,7 +281,7 @@ impl Model {
 
     /// The folder below `.prepared/` that holds the model's weights and graphs. A model that is quantised during
     /// preparation is in the folder of the weights that it is made from.
-    pub fn artifact_folder_name(&self) -> String {
+    pub(crate) fn artifact_folder_name(&self) -> String {
         let of_weights = match &self.origin {
             Origin::Packaged { weights: Some(weights), has_reference: false, .. } => {
                 let stem = weights.file_stem().unwrap_or_default().to_string_lossy().into_owned();
@@ -295,7 +295,7 @@ impl Model {
 
     /// The other forms that are made of a user's ONNX file of f32: in f16, and in i8 with ranges of activations that are found in
     /// each call, or measured over samples before.
-    pub fn derived_variants(&self) -> Vec<Model> {
+    pub(crate) fn derived_variants(&self) -> Vec<Model> {
         let Origin::Files { onnx: Some(onnx), torchscript, reference, quantization: None } = &self.origin else {
             return Vec::new();
         };
@@ -318,7 +318,7 @@ impl Model {
     /// The same model with the weights of a file, for which there is no reference. The labels of its samples stay valid.
     ///
     /// Returns `None` for a variant that exists only for the model's own weights.
-    pub fn with_weights(&self, file: &Path) -> Option<Model> {
+    pub(crate) fn with_weights(&self, file: &Path) -> Option<Model> {
         let Origin::Packaged { folder, quantization, .. } = &self.origin else { return None };
         let quantization = *quantization;
         if (self.variant != ORIGINAL && quantization.is_none()) || quantization == Some(Quantization::Static) {

@@ -40,20 +40,20 @@ const TOKENIZER: &str = "tokenizer.json";
 
 impl Model {
     /// What each input holds, if the model reads one text per sample and makes no tokens.
-    pub fn text_inputs(&self) -> Option<Vec<TextInput>> {
+    pub(crate) fn text_inputs(&self) -> Option<Vec<TextInput>> {
         let inputs = self.inputs.iter().map(TextInput::of).collect::<Option<Vec<_>>>()?;
         let tokens = inputs.iter().filter(|input| **input == TextInput::Tokens).count();
         (self.generation.is_none() && tokens == 1).then_some(inputs)
     }
 
     /// The input of the tokens' ids of a model of texts.
-    pub fn token_input(&self) -> Option<&TensorSpec> {
+    pub(crate) fn token_input(&self) -> Option<&TensorSpec> {
         let place = self.text_inputs()?.iter().position(|input| *input == TextInput::Tokens)?;
         self.inputs.get(place)
     }
 
     /// The prompt of a model that makes tokens, if that is its only input.
-    pub fn prompt_input(&self) -> Option<&TensorSpec> {
+    pub(crate) fn prompt_input(&self) -> Option<&TensorSpec> {
         let tokens = &self.generation.as_ref()?.tokens;
         let [input] = self.inputs.as_slice() else { return None };
         (input.name == *tokens).then_some(input)
@@ -61,7 +61,7 @@ impl Model {
 
     /// The same model of texts with the length of the texts for its sequence, if it leaves that open by another name.
     #[must_use]
-    pub fn with_texts_as_sequence(self) -> Self {
+    pub(crate) fn with_texts_as_sequence(self) -> Self {
         if self.text_inputs().is_none() {
             return self;
         }
@@ -76,7 +76,7 @@ impl Model {
 
     /// Where the model's tokenizer is looked for, in this order: beside its files, and above a folder `onnx`, as model hubs
     /// have it.
-    pub fn tokenizer_files(&self) -> Vec<PathBuf> {
+    pub(crate) fn tokenizer_files(&self) -> Vec<PathBuf> {
         let beside = |file: &Option<PathBuf>| file.as_deref().and_then(Path::parent).map(Path::to_owned);
         let mut folders: Vec<PathBuf> = match &self.origin {
             Origin::Packaged { folder, weights, .. } => {

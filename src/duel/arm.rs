@@ -1,7 +1,6 @@
 //! A live arm, seen from the driver: a process that measures a slice when it is told to, and is stopped otherwise.
 
 use std::io::{BufRead, BufReader, Write};
-use std::os::unix::process::ExitStatusExt;
 use std::path::PathBuf;
 use std::process::{Child, ChildStdin, ExitStatus, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
@@ -9,9 +8,6 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
-use nix::sys::signal::{Signal, kill};
-use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
-use nix::unistd::Pid;
 
 use super::planning::{Arena, last_words};
 use crate::compare::Role;
@@ -19,6 +15,7 @@ use crate::definition::{CaseFailure, Status};
 use crate::harness::{
     ArmAnswer, ArmReady, ArmStart, Handicap, Interrupted, SliceFigures, is_interrupted, is_interrupted_with,
 };
+use crate::machine::processes::{resume, suspend};
 use crate::machine::spawn_displaced;
 
 const LOOK_EVERY: Duration = Duration::from_millis(50);
@@ -81,7 +78,7 @@ impl LiveArm {
 
     /// Lets the process measure a slice, and stops it again.
     pub fn slice(&mut self, length: Duration) -> Result<SliceFigures> {
-        self.send(Signal::SIGCONT)?;
+        resume(&self.child).context("an arm that is to go on")?;
         // A process that has ended cannot be asked; how it ended is found out below.
         let _ = writeln!(self.input, "slice {}", length.as_nanos()).and_then(|()| self.input.flush());
         match self.answer()? {
@@ -128,22 +125,9 @@ impl LiveArm {
 
     /// Stops the process, and returns when all its threads stand still.
     fn suspend(&mut self) -> Result<()> {
-        self.send(Signal::SIGSTOP)?;
-        match waitpid(self.pid(), Some(WaitPidFlag::WUNTRACED)).context("an arm that is to stop")? {
-            WaitStatus::Stopped(..) => Ok(()),
-            // Ctrl-C goes to all processes of a terminal.
-            WaitStatus::Signaled(_, signal, _) => Err(self.ended(ExitStatus::from_raw(signal as i32))),
-            WaitStatus::Exited(_, code) => Err(self.ended(ExitStatus::from_raw(code << 8))),
-            status => bail!(CaseFailure::failed(format!("its process did not stop: {status:?}"))),
-        }
-    }
-
-    fn send(&self, signal: Signal) -> Result<()> {
-        kill(self.pid(), signal).context("an arm that is to go on or to stop")
-    }
-
-    fn pid(&self) -> Pid {
-        Pid::from_raw(self.child.id().cast_signed())
+        // Ctrl-C goes to all processes of a terminal, so that one may have ended.
+        let ended = suspend(&self.child).context("an arm that is to stop")?;
+        ended.map_or(Ok(()), |status| Err(self.ended(status)))
     }
 }
 

@@ -1,6 +1,5 @@
 //! What each program of a duel can measure: asked once, before the first slice.
 
-use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -10,6 +9,7 @@ use serde_json::{Value, json};
 use super::terms::Terms;
 use crate::compare::{Program, Role};
 use crate::harness::{ARM_PROTOCOL, ArmPlan, wait_for};
+use crate::machine::files::link;
 use crate::selection::Selection;
 
 /// The folder in which a duel's processes run.
@@ -29,8 +29,8 @@ impl Arena {
             let program = if let Role::Candidate(number) = role { &candidates[number] } else { base };
             let own = arena.of(role);
             fs_err::create_dir_all(own.join("jobs"))?;
-            for (target, link) in [(&program.executable, "inferbench"), (&program.root, "root")] {
-                symlink(target, own.join(link)).with_context(|| own.display().to_string())?;
+            for (target, name) in [(&program.executable, "inferbench"), (&program.root, "root")] {
+                link(target, &own.join(name)).with_context(|| own.display().to_string())?;
             }
         }
         Ok(arena)

@@ -1,6 +1,5 @@
 //! What a name on the command line means: the running executable, another one, a suite, a model's file, or a revision.
 
-use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Result, bail, ensure};
@@ -12,7 +11,8 @@ use crate::catalogue::is_graph;
 use crate::compare::Program;
 use crate::definition::{Suite, SuiteModel, usable_name};
 use crate::fixture::sha256_of_file;
-use crate::harness::own_executable;
+use crate::machine::files::is_executable;
+use crate::machine::processes::{CAN_SUSPEND, own_executable};
 use crate::paths::Paths;
 
 enum Meaning {
@@ -28,8 +28,10 @@ enum Meaning {
 /// worktrees must stay as long as the programs are used.
 ///
 /// # Errors
-/// A name means nothing, a revision does not build, or the user stops it ([`Interrupted`](crate::harness::Interrupted)).
+/// The system cannot stop processes, a name means nothing, a revision does not build, or the user stops it
+/// ([`Interrupted`](crate::harness::Interrupted)).
 pub fn resolve_all(paths: &Paths, names: &[String], flags: &BuildFlags) -> Result<(Vec<Program>, Vec<Worktree>)> {
+    ensure!(CAN_SUSPEND, "unavailable: a duel stops its processes in turn, and this system has no means for that");
     let flags = &flags.with_file(paths.root())?;
     // Cases are paired by their names: all files of models have the name of the first.
     let first = names.iter().map(Path::new).find(|path| is_graph(path)).and_then(Path::file_stem).unwrap_or_default();
@@ -94,8 +96,7 @@ fn meaning(paths: &Paths, name: &str, model: &str) -> Result<Meaning> {
             return Ok(Meaning::Running(Some(suite_of_file(paths, model, path)?)));
         }
         let is_suite = path.extension().is_some_and(|extension| extension == "toml" || extension == "json");
-        let is_executable = path.metadata().is_ok_and(|metadata| metadata.permissions().mode() & 0o111 != 0);
-        return match (is_suite, is_executable) {
+        return match (is_suite, is_executable(&path)) {
             (true, _) => Ok(Meaning::Running(Some(path))),
             (false, true) => Ok(Meaning::Executable(path)),
             (false, false) => {

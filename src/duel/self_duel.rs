@@ -8,15 +8,19 @@ use super::driver::duel_between;
 use super::program::running;
 use super::terms::{Rules, Terms};
 use crate::compare::Gate;
+use crate::machine::processes::CAN_SUSPEND;
 use crate::paths::Paths;
 use crate::selection::Selection;
 
 /// Measures duels of this executable with itself for about that long, as duels are by default. There is no gate if too few
-/// generations fit.
+/// generations fit, or the system cannot stop processes.
 ///
 /// # Errors
 /// A process refuses, the user stops it ([`Interrupted`](crate::harness::Interrupted)), or the target folder cannot be written.
 pub fn measure_gate(paths: &Paths, selection: Selection, at_most: Duration) -> Result<Option<Gate>> {
+    if !CAN_SUSPEND {
+        return Ok(None);
+    }
     let own = running(paths)?;
     let minutes = at_most.as_secs_f64() / 60.0;
     eprintln!("a duel of this program with itself, about {minutes:.1} min");

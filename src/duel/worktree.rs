@@ -1,12 +1,12 @@
 //! A revision that is checked out into a git worktree of its own, with the files that git does not know linked into it.
 
 use std::fs;
-use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, anyhow, bail};
 
+use crate::machine::files::link;
 use crate::paths::Paths;
 
 /// Folders of a checkout of inferbench into which users put files that git need not know.
@@ -53,7 +53,7 @@ impl Worktree {
         let own = Paths::of(project.clone());
         let native = own.native();
         if paths.native().is_dir() && !native.exists() {
-            symlink(fs_err::canonicalize(paths.native())?, &native).with_context(|| native.display().to_string())?;
+            link(&fs_err::canonicalize(paths.native())?, &native).with_context(|| native.display().to_string())?;
         }
         // One link per model: a revision with other weights replaces its own link and leaves the other revision's files alone.
         link_missing(&paths.prepared(), &own.prepared(), "")?;
@@ -91,10 +91,10 @@ fn link_missing(from: &Path, to: &Path, known: &str) -> Result<()> {
     let Ok(entries) = fs::read_dir(from) else { return Ok(()) };
     fs_err::create_dir_all(to)?;
     for entry in entries.flatten() {
-        let link = to.join(entry.file_name());
+        let place = to.join(entry.file_name());
         let is_known = known.lines().any(|path| Path::new(path).file_name() == Some(&entry.file_name()));
-        if !is_known && !link.exists() {
-            symlink(fs_err::canonicalize(entry.path())?, &link).with_context(|| link.display().to_string())?;
+        if !is_known && !place.exists() {
+            link(&fs_err::canonicalize(entry.path())?, &place).with_context(|| place.display().to_string())?;
         }
     }
     Ok(())

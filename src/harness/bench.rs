@@ -36,13 +36,17 @@ struct BenchVariables {
 }
 
 /// The variables that are no flag: where files and libraries lie.
-const PATH_VARIABLES: [(&str, &str); 8] = [
+const PATH_VARIABLES: [(&str, &str); 9] = [
     (
         "INFERBENCH_ROOT",
-        "The project's folder [default: the package around the current folder, if it uses inferbench, or else the checkout that the executable was built from]",
+        "The project's folder [default: the package around the current folder, if it uses inferbench, or else the checkout that the executable was built from or lies in]",
     ),
     ("INFERBENCH_MODELS_DIR", "Instead of the project's `models`"),
     ("INFERBENCH_REPORTS", "Instead of the project's `target-reports`"),
+    (
+        "INFERBENCH_HOST_ID",
+        "What tells this machine from others, where each container or runner would be a machine of its own",
+    ),
     ("INFERBENCH_PEAKS", "The file that keeps the measured peaks of this machine"),
     ("INFERBENCH_OPENVINO_LIBRARY", "The library openvino_c, instead of the one in `.native`"),
     ("INFERBENCH_QNN_OPTIONS", "A TOML file with the options of QNN's chip"),

@@ -5,7 +5,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use super::lock::keep_others_out;
-use crate::machine::{ContainerLimits, Machine, ProcessorTime, TICKS_PER_SECOND, kernel_number, own_ticks, processes};
+use crate::machine::memory::{available_bytes, swapped_pages};
+use crate::machine::{ContainerLimits, Machine, ProcessorTime, TICKS_PER_SECOND, own_ticks, running_processes};
 use crate::paths::Paths;
 
 /// The state of the machine. Unknown facts are absent.
@@ -41,11 +42,11 @@ impl Conditions {
     /// Takes about a second.
     pub fn watch(paths: &Paths) -> Self {
         let machine = Machine::read();
-        let before = (ProcessorTime::now(), own_ticks(), processes(), swapped_pages());
+        let before = (ProcessorTime::now(), own_ticks(), running_processes(), swapped_pages());
         let start = Instant::now();
         thread::sleep(WINDOW);
         let seconds = start.elapsed().as_secs_f64();
-        let after = (ProcessorTime::now(), own_ticks(), processes(), swapped_pages());
+        let after = (ProcessorTime::now(), own_ticks(), running_processes(), swapped_pages());
 
         let (others_share, stolen_share) = shares(before.0.zip(before.1), after.0.zip(after.1)).unzip();
         Conditions {
@@ -55,7 +56,7 @@ impl Conditions {
             stolen_share,
             busiest: busiest(&before.2, &after.2, seconds),
             swapped_pages: before.3.zip(after.3).map(|(before, after)| after.saturating_sub(before)),
-            available_memory_bytes: kernel_number("/proc/meminfo", "MemAvailable"),
+            available_memory_bytes: available_bytes(),
             is_measuring: keep_others_out(paths).is_err(),
         }
     }
@@ -82,11 +83,6 @@ fn busiest(before: &Processes, after: &Processes, seconds: f64) -> Vec<BusyProce
     let mut used: Vec<_> = used.collect();
     used.sort_by_key(|(used, process)| (std::cmp::Reverse(*used), process.id));
     used.into_iter().take(NAMED).map(|(_, process)| process).collect()
-}
-
-fn swapped_pages() -> Option<u64> {
-    let count = |name| kernel_number("/proc/vmstat", name);
-    Some(count("pswpin")? + count("pswpout")?)
 }
 
 #[cfg(test)]

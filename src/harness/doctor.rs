@@ -125,7 +125,9 @@ pub fn examine(conditions: &Conditions) -> Vec<Finding> {
     let find = |(subject, look, mend): (&'static str, Look, &'static str)| {
         let unseen = || (State::Unknown, "the system does not show it".to_owned());
         let (state, detail) = look(conditions).unwrap_or_else(unseen);
-        Finding { subject, state, detail, mend: (state != State::Ok).then_some(mend) }
+        // The remedies for what is not seen are those of Linux.
+        let is_mended = state == State::Warning || state == State::Unknown && cfg!(target_os = "linux");
+        Finding { subject, state, detail, mend: is_mended.then_some(mend) }
     };
     LOOKS.map(find).into()
 }

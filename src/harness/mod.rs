@@ -31,5 +31,5 @@ pub use protocol::{
     ARM_PROTOCOL, ArmAnswer, ArmCase, ArmPlan, ArmReady, ArmStart, Handicap, Purpose, SliceFigures, prepare_model,
 };
 pub use run::{FinishedRun, run};
-pub use supervisor::{Interrupted, is_interrupted, is_interrupted_with, own_executable, wait_for};
+pub use supervisor::{Interrupted, is_interrupted, is_interrupted_with, wait_for};
 pub use worker::{Answer, Scorer, register_scorers, run_arm};

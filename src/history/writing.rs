@@ -18,6 +18,7 @@ use super::csv::{write_metrics, write_records, write_throughput};
 use super::facts::{RunFacts, Table};
 use super::parquet::write_rows;
 use super::run::{MANIFEST, METRICS, RESULTS, Run};
+use crate::machine::files;
 use crate::run_data::{DISTRIBUTIONS, Distributions, HIDDEN, Manifest, Metric, Record, hidden, write_whole};
 
 /// The short form of the records.
@@ -235,15 +236,8 @@ fn has_same_files(one: &Path, other: &Path) -> bool {
 
 /// Swaps two folders: no moment has neither.
 fn exchange(new: &Path, old: &Path) -> io::Result<()> {
-    #[cfg(target_os = "linux")]
-    {
-        use rustix::fs::{CWD, RenameFlags, renameat_with};
-        use rustix::io::Errno;
-        match renameat_with(CWD, new, CWD, old, RenameFlags::EXCHANGE) {
-            // The file system cannot do it.
-            Err(Errno::INVAL | Errno::NOSYS | Errno::NOTSUP) => {}
-            done => return Ok(done?),
-        }
+    if files::swap(new, old)? {
+        return Ok(());
     }
     let aside = new.with_extension("replaced");
     std::fs::rename(old, &aside)?;

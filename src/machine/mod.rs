@@ -1,15 +1,22 @@
-//! Facts about the machine and the source that a run was made on.
+//! Facts about the machine and the source that a run was made on, and all that differs between operating systems: no other
+//! room reads `/proc` or `/sys`. What a system does not tell is absent.
 
 mod addresses;
 mod container;
+#[cfg(any(test, not(target_os = "linux")))]
+mod elsewhere;
+pub mod files;
 mod kernel_files;
+pub mod memory;
+mod package_energy;
+pub mod processes;
 mod processor_time;
 mod processors;
 
 pub use addresses::{MOST_DISPLACEMENT, can_fix_addresses, displace_mappings, spawn_displaced};
 pub use container::ContainerLimits;
-pub use kernel_files::kernel_number;
-pub use processor_time::{ProcessorTime, TICKS_PER_SECOND, own_ticks, processes};
+pub use package_energy::PackageEnergy;
+pub use processor_time::{ProcessorTime, TICKS_PER_SECOND, own_ticks, running_processes};
 pub use processors::{confine_thread, pin_busiest, processor_order, share_a_core, thread_affinities, thread_times};
 
 use std::collections::BTreeSet;
@@ -21,7 +28,10 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
-use self::kernel_files::{named, value};
+use self::kernel_files::{kernel_number, named, value};
+
+/// Where each start has a machine of its own, such as a container or a hosted runner, this variable says which one it is.
+const HOST_ID: &str = "INFERBENCH_HOST_ID";
 
 /// The machine. Unknown facts are absent.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -65,8 +75,8 @@ impl Machine {
         let cpu_model = named(&cpuinfo, "model name");
         let hypervisor = flags.as_deref().map(|flags| flags.split(' ').any(|flag| flag == "hypervisor"));
         let limits = ContainerLimits::read().unwrap_or_default();
-        Machine {
-            host_id: host_id(cpu_model.as_deref()),
+        let machine = Machine {
+            host_id: String::new(),
             os: std::env::consts::OS.into(),
             kernel: value("/proc/sys/kernel/osrelease"),
             architecture: std::env::consts::ARCH.into(),
@@ -88,7 +98,11 @@ impl Machine {
             load_average: value("/proc/loadavg").and_then(|line| line.split(' ').next()?.parse().ok()),
             gpus: nvidia_gpus(),
             gpu_driver: value("/proc/driver/nvidia/version").as_deref().and_then(nvidia_driver),
-        }
+        };
+        #[cfg(not(target_os = "linux"))]
+        let machine = elsewhere::completed(machine);
+        let told = std::env::var(HOST_ID).ok().filter(|id| !id.is_empty());
+        Machine { host_id: host_id(told.or_else(identity), machine.cpu_model.as_deref()), ..machine }
     }
 }
 
@@ -183,9 +197,18 @@ fn nvidia_driver(version: &str) -> Option<String> {
     version.lines().next()?.split_whitespace().find(is_version).map(str::to_owned)
 }
 
-fn host_id(cpu_model: Option<&str>) -> String {
-    let machine = value("/etc/machine-id").or_else(|| value("/proc/sys/kernel/hostname")).unwrap_or_default();
-    let hash = Sha256::digest(format!("inferbench {machine} {}", cpu_model.unwrap_or_default()));
+/// What differs between machines that are made alike. The name of a host is that of a container, as a rule.
+#[cfg(target_os = "linux")]
+fn identity() -> Option<String> {
+    value("/etc/machine-id").or_else(|| value("/proc/sys/kernel/hostname"))
+}
+
+#[cfg(not(target_os = "linux"))]
+use self::elsewhere::identity;
+
+fn host_id(identity: Option<String>, cpu_model: Option<&str>) -> String {
+    let (identity, cpu_model) = (identity.unwrap_or_default(), cpu_model.unwrap_or_default());
+    let hash = Sha256::digest(format!("inferbench {identity} {cpu_model}"));
     hash.iter().take(6).map(|byte| format!("{byte:02x}")).collect()
 }
 
@@ -212,6 +235,13 @@ impl Revision {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn machines_that_are_made_alike_have_ids_of_their_own() {
+        let of = |identity: &str| host_id(Some(identity.into()), Some("A CPU"));
+        assert!(of("one") != of("other") && of("one") == of("one"));
+        assert_eq!(of("one").len(), 12);
+    }
 
     #[test]
     fn cpu_facts_are_read_from_proc() {

@@ -45,7 +45,7 @@ pub fn own_ticks() -> Option<u64> {
 }
 
 /// Every process's name and the ticks that it has used, by its id.
-pub fn processes() -> BTreeMap<u32, (String, u64)> {
+pub fn running_processes() -> BTreeMap<u32, (String, u64)> {
     let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
     let ids = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
     // One that ends meanwhile cannot be read any more.

@@ -1,6 +1,6 @@
 //! Marks samples during which the processors were not the benchmark's own: stolen by a hypervisor, or used by others.
 //!
-//! Between two samples, never in one, the watch looks at `/proc/stat` and `/proc/self/stat`. What the processors did
+//! Between two samples, never in one, the watch looks at the time of the processors and of this process. What the processors did
 //! and this process did not is the others' work. Both count in ticks of 10 ms, and this process's own time is rounded
 //! down to them, so a window of looks counts only when it is at least 100 ms and the limit is at least four ticks:
 //! on two processors that takes 400 ms, on eight and more 100 ms.

@@ -1,22 +1,20 @@
-//! Energy of calls above that of the idle machine, from the counters of the processor (Linux `powercap`, Intel and AMD RAPL)
-//! or of the NVIDIA GPU that computes.
+//! Energy of calls above that of the idle machine, from the counters of the processor (Intel and AMD RAPL) or of the NVIDIA GPU that
+//! computes.
 //!
 //! A counter is of a whole package or board and includes other work on the machine. So a window without calls is measured
 //! first and subtracted. If there is no counter of what computes, there is no figure: nothing is estimated.
 
-use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, bail, ensure};
-use fs_err as fs;
+use anyhow::bail;
 
 use super::nvml::Gpu;
 use super::timed_calls::TimedSession;
 use crate::definition::{CaseFailure, device_type};
+use crate::machine::PackageEnergy;
 use crate::run_data::Record;
 
-const POWERCAP: &str = "/sys/class/powercap";
 const WINDOW: Duration = Duration::from_secs(1);
 
 /// One counter of microjoules.
@@ -60,11 +58,17 @@ fn counters(device: &str, device_type: Option<&str>) -> anyhow::Result<(Vec<Coun
             let gpu = gpu?;
             Ok((vec![Counter { read: Box::new(move || gpu.microjoules()), range: 0 }], "nvml-gpu"))
         }
-        (None, Some("cpu")) => Ok((packages(Path::new(POWERCAP))?, "rapl-package")),
+        (None, Some("cpu")) => Ok((packages(PackageEnergy::all()?), "rapl-package")),
         (None, device_type) => {
             bail!("{device} computes on a {}, whose energy is not read", device_type.unwrap_or("device"))
         }
     }
+}
+
+fn packages(packages: Vec<PackageEnergy>) -> Vec<Counter> {
+    let counter =
+        |package: PackageEnergy| Counter { range: package.range, read: Box::new(move || package.microjoules()) };
+    packages.into_iter().map(counter).collect()
 }
 
 /// Mean power, seconds and calls of a window.
@@ -88,34 +92,11 @@ fn watts_over(counters: &[Counter], mut call: impl FnMut() -> Result<(), CaseFai
     Ok(used.map(|used| (used as f64 / 1e6 / seconds, seconds, calls)))
 }
 
-/// The counters of the packages. The zones of their parts are in them, and the zone of the whole system (`psys`) has them
-/// in it.
-fn packages(powercap: &Path) -> anyhow::Result<Vec<Counter>> {
-    let mut counters = Vec::new();
-    for entry in fs::read_dir(powercap)?.flatten() {
-        // `intel-rapl:0` is a zone of its own (AMD has the same name), and `intel-rapl:0:1` is a part of one.
-        let folder = entry.file_name().to_string_lossy().into_owned();
-        if !folder.starts_with("intel-rapl:") || folder.matches(':').count() != 1 {
-            continue;
-        }
-        if !fs::read_to_string(entry.path().join("name"))?.starts_with("package") {
-            continue;
-        }
-        let range = read_number(&entry.path().join("max_energy_range_uj"))?;
-        let path = entry.path().join("energy_uj");
-        read_number(&path)?;
-        counters.push(Counter { read: Box::new(move || read_number(&path)), range });
-    }
-    ensure!(!counters.is_empty(), "no RAPL counter in {}", powercap.display());
-    Ok(counters)
-}
-
-fn read_number(path: &Path) -> anyhow::Result<u64> {
-    fs::read_to_string(path)?.trim().parse().with_context(|| path.display().to_string())
-}
-
 #[cfg(test)]
 mod tests {
+    use std::fs;
+    use std::path::Path;
+
     use super::*;
 
     fn powercap(energy: u64) -> tempfile::TempDir {
@@ -133,7 +114,7 @@ mod tests {
     #[test]
     fn packages_are_counted_once_and_over_their_range() {
         let folder = powercap(900_000);
-        let counters = packages(folder.path()).unwrap();
+        let counters = packages(PackageEnergy::below(folder.path()).unwrap());
         assert_eq!(counters.len(), 1);
         let window = watts_over(&counters, || {
             fs::write(folder.path().join("intel-rapl:0/energy_uj"), "150000\n").unwrap();
@@ -147,9 +128,9 @@ mod tests {
 
     #[test]
     fn a_machine_without_counters_says_so() {
-        assert!(packages(Path::new("/nowhere")).is_err_and(|reason| reason.to_string().contains("`/nowhere`")));
-        let empty = tempfile::tempdir().unwrap();
-        assert!(packages(empty.path()).is_err_and(|reason| reason.to_string().contains("no RAPL counter")));
+        let reason = |folder: &Path| PackageEnergy::below(folder).err().unwrap().to_string();
+        assert!(reason(Path::new("/nowhere")).contains("`/nowhere`"));
+        assert!(reason(tempfile::tempdir().unwrap().path()).contains("no RAPL counter"));
     }
 
     #[test]

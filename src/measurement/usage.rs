@@ -54,27 +54,29 @@ fn watch_memory(
         calls += 1;
     }
     is_over.store(true, Ordering::Relaxed);
-    let (average_bytes, device_peak_bytes) = watcher.join().unwrap_or_default();
+    let (seen, device_peak_bytes) = watcher.join().unwrap_or_default();
     called?;
     row.device_memory_mb = device_peak_bytes.map(megabytes);
-    if let (Some(loaded), Some(average), Some(peak)) = (loaded_bytes, average_bytes, memory::peak_bytes()) {
+    let told_peak = memory::peak_bytes();
+    if let (Some(loaded), Some((average, largest))) = (loaded_bytes, seen) {
+        let peak = told_peak.unwrap_or(largest);
         row.memory_mb = Some(megabytes(peak.max(loading_peak_bytes.unwrap_or(0))));
         row.memory_avg_mb = Some(megabytes(average));
         row.memory_growth_mb = is_reset.then(|| megabytes(peak.saturating_sub(loaded)));
-        row.memory_kind = Some("own-process-peak-rss".into());
+        row.memory_kind = Some(told_peak.map_or("own-process-seen-rss", |_| "own-process-peak-rss").into());
     }
     Ok(())
 }
 
-/// The mean of looks at the resident set and the largest of those at the GPU, until it is over.
-fn look_until(is_over: &AtomicBool, gpu: Option<&Gpu>) -> (Option<u64>, Option<u64>) {
-    let (mut sum, mut looks, mut device_peak) = (Some(0), 0, None);
+/// The mean and the largest of looks at the resident set, and the largest of those at the GPU, until it is over.
+fn look_until(is_over: &AtomicBool, gpu: Option<&Gpu>) -> (Option<(u64, u64)>, Option<u64>) {
+    let (mut seen, mut looks, mut device_peak) = (Some((0, 0)), 0, None);
     loop {
-        sum = sum.zip(memory::resident_bytes()).map(|(sum, bytes)| sum + bytes);
+        seen = seen.zip(memory::resident_bytes()).map(|((sum, largest), bytes)| (sum + bytes, bytes.max(largest)));
         looks += 1;
         device_peak = device_peak.max(gpu.and_then(Gpu::own_memory_bytes));
         if is_over.load(Ordering::Relaxed) {
-            return (sum.map(|sum| sum / looks), device_peak);
+            return (seen.map(|(sum, largest)| (sum / looks, largest)), device_peak);
         }
         thread::sleep(LOOK_EVERY);
     }

@@ -7,9 +7,9 @@
 
 use std::collections::HashMap;
 
-use super::modules::{Modules, ROOT, common};
+use super::modules::{Modules, ROOT, common, is_product};
 use crate::definition::{Case, Cost, Model};
-use crate::run_data::{Bound, CaseProfile, OUTSIDE, OperatorTimes, Peaks, ProfileRow, ProfiledCalls};
+use crate::run_data::{Bound, CaseProfile, OUTSIDE, OperatorCall, OperatorTimes, Peaks, ProfileRow, ProfiledCalls};
 use crate::statistics::median;
 
 /// An operator has no share of the call if it takes less than so many times the profiler's cost.
@@ -35,8 +35,7 @@ fn with_modules(
     };
     let (plain_us, profiled_us) = (of(&calls.plain_ns), of(&calls.profiled_ns));
     let cost_us = cost_per_execution(plain_us, profiled_us, &calls.operators);
-    let nodes: Vec<Option<usize>> =
-        calls.operators.iter().map(|it| modules.find(&it.typical.node, &it.typical.operator)).collect();
+    let nodes: Vec<Option<usize>> = calls.operators.iter().map(|it| node_of(&it.typical, modules)).collect();
     let costs = costs_of(&calls.operators, &nodes, modules);
     let case_id = case.to_string();
     let mut rows = Vec::with_capacity(calls.operators.len() + 1);
@@ -88,6 +87,12 @@ fn with_modules(
         has_timeline: calls.operators.iter().any(|operator| operator.typical.start_ns.is_some()),
         rows,
     }
+}
+
+/// The node that an operator computes: by its name, or else the product of the module that the runtime says.
+fn node_of(operator: &OperatorCall, modules: &Modules) -> Option<usize> {
+    let of_module = || modules.product_of(operator.module.as_deref().filter(|_| is_product(&operator.operator))?);
+    modules.find(&operator.node, &operator.operator).or_else(of_module)
 }
 
 fn raw_us(operator: &OperatorTimes) -> f64 {

@@ -41,7 +41,7 @@ pub const ROOT: &str = "(model)";
 const FUSED: usize = 6;
 
 /// Whether an operator of a runtime or of a graph is a product.
-fn is_product(operator: &str) -> bool {
+pub fn is_product(operator: &str) -> bool {
     let lower = operator.to_lowercase();
     PRODUCTS.iter().any(|product| lower.contains(product))
 }
@@ -90,7 +90,8 @@ impl Modules {
                 }
             }
             let producers: Vec<usize> = inputs().filter_map(|input| made_by.get(input).copied()).collect();
-            let own = of_weight.or_else(|| module_of_node(node));
+            // Exporters give equal weights one name, whichever modules they are of.
+            let own = module_of_node(node).or(of_weight);
             is_own.push(own.is_some());
             let module = own.or_else(|| {
                 let before = producers.iter().filter(|&&producer| self.nodes[producer].module.is_some()).max()?;
@@ -124,6 +125,14 @@ impl Modules {
         Some(found)
     }
 
+    /// The place of the product of a module, for a runtime that knows the module but not the node. Returns `None` if the module has none
+    /// or several.
+    pub fn product_of(&self, module: &str) -> Option<usize> {
+        let is_its = |node: &Node| node.module.as_deref() == Some(module) && is_product(&node.operator);
+        let mut products = self.nodes.iter().enumerate().filter(|(_, node)| is_its(node)).map(|(place, _)| place);
+        products.next().filter(|_| products.next().is_none())
+    }
+
     /// The node at a place.
     pub fn node(&self, place: usize) -> &Node {
         &self.nodes[place]
@@ -139,9 +148,10 @@ fn candidates(name: &str) -> Vec<&str> {
     }
     names.push(rest);
     // tract adds `.matmatmul` and the like; names of modules have dots too, so that the longest is tried first.
-    while let Some((before, _)) = rest.rsplit_once('.') {
-        names.push(before);
-        rest = before;
+    // ONNX Runtime adds a part to the path of what it fuses: `/fc1/MatMul/MatMulAddFusion`.
+    while let Some(end) = rest.rfind(['.', '/']).filter(|&end| end > 0) {
+        rest = &rest[..end];
+        names.push(rest);
     }
     names
 }
@@ -154,10 +164,10 @@ fn module_of_weight(name: &str) -> Option<String> {
     Some(module.to_owned())
 }
 
-/// The module in the name of a node: `/encoder/layer.0/attention/self/query/MatMul`.
+/// The module in the name of a node: `/encoder/layer.0/attention/self/query/MatMul`. Other exporters number their nodes.
 fn module_of_node(node: &NodeProto) -> Option<String> {
-    let (module, _) = node.name.strip_prefix('/')?.rsplit_once('/')?;
-    Some(module.replace('/', "."))
+    let path = node.name.strip_prefix('/')?;
+    Some(path.rsplit_once('/').map_or_else(|| ROOT.to_owned(), |(module, _)| module.replace('/', ".")))
 }
 
 /// The module around a module.
@@ -208,6 +218,8 @@ mod tests {
         assert_eq!((of("scores"), of("Softmax_p")), (Some("l.0.self"), Some("l.0.self")));
         assert_eq!((of("y"), of("z")), (Some("l.0.output.dense"), Some("l.0.output")));
         assert_eq!(of("elsewhere"), None);
+        assert_eq!(modules.product_of("l.0.self.query"), modules.find("q", "MatMul"));
+        assert_eq!(modules.product_of("l.0"), None);
     }
 
     #[test]
@@ -216,7 +228,7 @@ mod tests {
         let nodes: [(&str, &[&str], &str); 3] =
             [("Conv", &["x", weights[0]], "c"), ("BatchNormalization", &["c", weights[1]], "b"), ("Relu", &["b"], "r")];
         let modules = modules(&nodes, &weights);
-        for name in ["r_nchwc", "Conv_c.matmatmul.0", "BatchNormalization_b"] {
+        for name in ["r_nchwc", "Conv_c.matmatmul.0", "BatchNormalization_b", "Conv_c/MatMulAddFusion"] {
             assert_eq!(module(&modules, name, "FusedConv"), Some("conv1"), "{name}");
         }
         assert_eq!(module(&modules, "b", "BatchNormalization"), Some("bn1"));
@@ -230,6 +242,8 @@ mod tests {
         assert_eq!(module_of_weight("dense/kernel:0"), Some("dense".into()));
         let node = NodeProto { name: "/encoder/layer.0/query/MatMul".into(), ..NodeProto::default() };
         assert_eq!(module_of_node(&node), Some("encoder.layer.0.query".into()));
+        let outermost = NodeProto { name: "/MatMul".into(), ..NodeProto::default() };
+        assert_eq!(module_of_node(&outermost), Some(ROOT.into()));
         assert_eq!((common("a.b.c", "a.b.d"), common("a", "b")), (Some("a.b".into()), None));
     }
 }

@@ -165,7 +165,7 @@ pub struct Record {
     /// How far `memory_mb` is above the resident set with the model loaded, before the first call.
     pub memory_growth_mb: Option<f64>,
     /// Whose peak `memory_mb` is: `own-process-peak-rss`, or `shared-process-peak-rss` of the process that has measured
-    /// this and other cases.
+    /// this and other cases; `own-process-seen-rss` is the largest of looks every 2 ms, on systems that tell no peak.
     pub memory_kind: Option<String>,
     pub device_memory_mb: Option<f64>,
     // model

@@ -15,6 +15,8 @@ mod image_folder;
 mod import;
 mod interruption;
 mod judges;
+#[cfg(feature = "tch")]
+mod libtorch_operators;
 
 mod named_files;
 mod openvino;

@@ -1,5 +1,6 @@
 //! What the machine allows: the self-test and the reports that quote it, and what would disturb a measurement.
 
+use inferbench::machine::Machine;
 use serde_json::Value;
 
 use crate::support::{Run, Workplace};
@@ -58,6 +59,18 @@ fn no_time_is_bad_usage() {
     for minutes in ["0", "-1", "nan", "soon"] {
         workplace.inferbench(&["selftest", &format!("--minutes={minutes}")]).finish().with_code(2);
     }
+}
+
+#[test]
+fn a_variable_says_which_machine_it_is() {
+    let workplace = Workplace::new(&[], &["candle"], &[1]);
+    let id = |name: &str| {
+        let json = workplace.inferbench(&["devices", "--format", "json"]).env("INFERBENCH_HOST_ID", name).finish();
+        let json: Value = serde_json::from_str(&json.with_code(0).stdout).unwrap();
+        json["machine"]["host_id"].as_str().unwrap().to_owned()
+    };
+    assert_eq!(id("runner"), id("runner"));
+    assert!(id("runner") != id("other") && id("") == Machine::read().host_id);
 }
 
 #[test]

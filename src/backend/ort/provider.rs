@@ -57,7 +57,7 @@ impl Provider {
 
     /// The library that has the provider: that of `ORT_DYLIB_PATH`, or the one of `.native/`.
     pub fn library(&self) -> PathBuf {
-        let file = if cfg!(target_os = "macos") { "libonnxruntime.dylib" } else { "libonnxruntime.so" };
+        let file = libloading::library_filename("onnxruntime");
         let packaged = || Paths::find().native().join(&self.package).join(file);
         variable("ORT_DYLIB_PATH").map_or_else(packaged, PathBuf::from)
     }

@@ -4,6 +4,8 @@
 //! name, without a copy of the archive's placeholders.
 
 mod library;
+mod modules;
+mod operators;
 mod tensor;
 
 use std::collections::BTreeMap;
@@ -16,12 +18,14 @@ use anyhow::Context;
 use safetensors::SafeTensors;
 use tch::{CModule, Device, IValue, Kind, Tensor};
 
+use self::operators::OperatorTape;
 use self::tensor::{as_tensor, collect_outputs, dtype_of, to_host, to_tensor, weight};
 
 use crate::backend::artifact::{Format, check_artifact, parts_of};
 use crate::backend::cuda::cuda_environment;
 use crate::backend::graphs::open_session;
-use crate::backend::interface::{Backend, DeviceReport, LoadRequest, Placement, Session};
+use crate::backend::interface::{Backend, DeviceReport, LoadRequest, Placement, ProfiledSession, Session};
+use crate::backend::recorder::RecordedSession;
 use crate::backend::runtime::Runtime;
 use crate::definition::{CaseFailure, Dtype, Model, device_index, device_kind};
 use crate::fixture::HostTensor;
@@ -113,40 +117,59 @@ impl Backend for Tch {
     }
 
     fn load(&self, request: &LoadRequest<'_>) -> Result<Box<dyn Session>, CaseFailure> {
-        library::load()?;
-        let device = parse_device(request.device)?;
-        let kind = kind_of(request.model, request.dtype)?;
-        set_threads(request.threads);
-        let parts = parts_of(request, Format::TorchScript)?;
-        let mut modules = Vec::new();
-        for (_, path) in &parts {
-            let mut module = CModule::load_on_device(path, device)?;
-            module.f_set_eval()?;
-            modules.push(module);
-        }
-        match &request.artifacts.weights {
-            Some(weights) => fill_parameters(&modules, weights, device, kind)?,
-            None if kind != Kind::Float => modules.iter_mut().for_each(|module| module.to(device, kind, false)),
-            None => {}
-        }
-        let parameters = modules.first().and_then(|module| module.named_parameters().ok()).unwrap_or_default();
-        let parameter =
-            parameters.iter().map(|(_, parameter)| parameter).find(|parameter| parameter.is_floating_point());
-        let placement = Placement {
-            effective_device: match parameter.map(Tensor::device) {
-                Some(found) if found != device => format!("{found:?}").to_lowercase(),
-                _ => request.device.into(),
-            },
-            effective_dtype: parameter.map_or(Some(request.dtype), |parameter| dtype_of(parameter.kind())),
-            providers: "libtorch".into(),
-            threads: usize::try_from(tch::get_num_threads()).ok(),
-            parameters: Some(parameters.iter().map(|(_, parameter)| parameter.numel() as u64).sum())
-                .filter(|&sum| sum > 0),
-            ..Placement::default()
-        };
-        let graphs = modules.into_iter().map(|module| TchGraph { module, first_calls: Vec::new() }).collect();
-        open_session(request, TchRuntime { device, kind }, &parts, graphs, placement)
+        open_modules(request, load_modules(request)?)
     }
+
+    fn load_profiled(&self, request: &LoadRequest<'_>) -> Result<Box<dyn ProfiledSession>, CaseFailure> {
+        if device_kind(request.device) != "cpu" {
+            let why =
+                "libtorch's operators begin on a GPU and do not wait for it, so that their times say nothing of it";
+            return Err(CaseFailure::unsupported(why));
+        }
+        let modules = load_modules(request)?;
+        let tape = OperatorTape::new(&modules)?;
+        Ok(Box::new(RecordedSession { session: open_modules(request, modules)?, tape }))
+    }
+}
+
+/// The modules of the request's parts, with their weights.
+fn load_modules(request: &LoadRequest<'_>) -> Result<Vec<CModule>, CaseFailure> {
+    library::load()?;
+    let device = parse_device(request.device)?;
+    let kind = kind_of(request.model, request.dtype)?;
+    set_threads(request.threads);
+    let mut modules = Vec::new();
+    for (_, path) in parts_of(request, Format::TorchScript)? {
+        let mut module = CModule::load_on_device(path, device)?;
+        module.f_set_eval()?;
+        modules.push(module);
+    }
+    match &request.artifacts.weights {
+        Some(weights) => fill_parameters(&modules, weights, device, kind)?,
+        None if kind != Kind::Float => modules.iter_mut().for_each(|module| module.to(device, kind, false)),
+        None => {}
+    }
+    Ok(modules)
+}
+
+fn open_modules(request: &LoadRequest<'_>, modules: Vec<CModule>) -> Result<Box<dyn Session>, CaseFailure> {
+    let runtime = TchRuntime { device: parse_device(request.device)?, kind: kind_of(request.model, request.dtype)? };
+    let parameters = modules.first().and_then(|module| module.named_parameters().ok()).unwrap_or_default();
+    let parameter = parameters.iter().map(|(_, parameter)| parameter).find(|parameter| parameter.is_floating_point());
+    let placement = Placement {
+        effective_device: match parameter.map(Tensor::device) {
+            Some(found) if found != runtime.device => format!("{found:?}").to_lowercase(),
+            _ => request.device.into(),
+        },
+        effective_dtype: parameter.map_or(Some(request.dtype), |parameter| dtype_of(parameter.kind())),
+        providers: "libtorch".into(),
+        threads: usize::try_from(tch::get_num_threads()).ok(),
+        parameters: Some(parameters.iter().map(|(_, parameter)| parameter.numel() as u64).sum()).filter(|&sum| sum > 0),
+        ..Placement::default()
+    };
+    let parts = parts_of(request, Format::TorchScript)?;
+    let graphs = modules.into_iter().map(|module| TchGraph { module, first_calls: Vec::new() }).collect();
+    open_session(request, runtime, &parts, graphs, placement)
 }
 
 /// Gives the parameters of all parts their weights; a weight that several parts have is in memory once.

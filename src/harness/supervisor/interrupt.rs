@@ -1,6 +1,5 @@
 //! Ctrl-C and SIGTERM: the run ends, and what was measured is kept.
 
-use std::os::unix::process::ExitStatusExt;
 use std::process::{Child, ExitStatus};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -10,10 +9,10 @@ use std::time::Duration;
 use anyhow::{Result, bail};
 
 use crate::exit_codes;
+use crate::machine::processes::is_ended_by_ctrl_c;
 
 /// How much later than a worker this process may notice an interrupt.
 const NOTICE: Duration = Duration::from_millis(200);
-const SIGINT: i32 = 2;
 const LOOK_EVERY: Duration = Duration::from_millis(10);
 
 /// The user has asked to stop.
@@ -35,7 +34,7 @@ pub fn is_interrupted() -> bool {
 /// Whether the user has asked to stop, given that a worker has just ended. Ctrl-C goes to both processes, and the worker may
 /// have ended before this process has noticed.
 pub fn is_interrupted_with(worker: ExitStatus) -> bool {
-    let is_told = worker.signal() == Some(SIGINT) || worker.code() == Some(exit_codes::INTERRUPTED.into());
+    let is_told = is_ended_by_ctrl_c(worker) || worker.code() == Some(exit_codes::INTERRUPTED.into());
     if is_told && !is_interrupted() {
         thread::sleep(NOTICE);
     }

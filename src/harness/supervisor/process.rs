@@ -2,22 +2,21 @@
 
 use std::ffi::OsString;
 use std::io::{BufRead, BufReader, IsTerminal, Read, Write, sink, stderr, stdout};
-use std::os::unix::process::ExitStatusExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use fs_err::OpenOptions;
-use nix::sys::signal::Signal;
 use serde::de::DeserializeOwned;
 
 use super::{DEBUG_LOG, Interrupted, Supervisor, is_interrupted, is_interrupted_with};
 use crate::backend;
 use crate::definition::{CaseFailure, Status};
 use crate::harness::protocol::{JOB, Job, Purpose};
-use crate::machine::kernel_number;
+use crate::machine::memory;
+use crate::machine::processes::{ending_signal, own_executable};
 use crate::run_data::files::{read_json, write_json};
 
 /// How often the supervisor looks at a worker. It sleeps in between, so as not to disturb what is measured.
@@ -44,7 +43,7 @@ impl Supervisor {
     pub(super) fn run_worker(&self, job: &Job, name: &str) -> Result<EndedWorker> {
         let path = self.job.folder.path().join(format!("job-{name}.json"));
         write_json(&path, job)?;
-        let kills_before = kernel_memory_kills();
+        let kills_before = memory::kills();
         let mut worker = self.spawn(job, &path)?;
         let errors = worker.stderr.take();
         let shown: Box<dyn Write + Send> = if self.is_silent { Box::new(sink()) } else { Box::new(stderr()) };
@@ -88,7 +87,7 @@ impl Supervisor {
         if is_interrupted_with(status) {
             bail!(Interrupted);
         }
-        let ran_out_of_memory = kernel_memory_kills() > kills_before;
+        let ran_out_of_memory = memory::kills() > kills_before;
         Ok(EndedWorker { status, last_words, seconds_in_case, timed_out_after, ran_out_of_memory })
     }
 
@@ -138,18 +137,6 @@ pub fn worker_environment(job: &Job) -> Vec<(&'static str, OsString)> {
     variables
 }
 
-/// This very executable, even if a build has meanwhile put another in its place.
-///
-/// # Errors
-/// The system does not say where it is.
-pub fn own_executable() -> Result<PathBuf> {
-    let running = PathBuf::from("/proc/self/exe");
-    if running.exists() {
-        return Ok(running);
-    }
-    std::env::current_exe().context("the path of this executable")
-}
-
 impl EndedWorker {
     /// What its end means for the case that it was at.
     pub fn failure(&self) -> CaseFailure {
@@ -157,11 +144,8 @@ impl EndedWorker {
             let message = format!("no end after {seconds} s; `--timeout SECONDS` gives it longer");
             return CaseFailure::new(Status::Timeout, message);
         }
-        let how = match (self.status.signal(), self.status.code()) {
-            (Some(signal), _) => {
-                let name = Signal::try_from(signal).map_or("no name", Signal::as_str);
-                format!("the process was ended by signal {signal} ({name})")
-            }
+        let how = match (ending_signal(self.status), self.status.code()) {
+            (Some((signal, name)), _) => format!("the process was ended by signal {signal} ({name})"),
             (None, Some(code)) => format!("the process ended with exit code {code}"),
             (None, None) => "the process ended".into(),
         };
@@ -171,11 +155,6 @@ impl EndedWorker {
         let last = &self.last_words;
         CaseFailure::failed(if last.is_empty() { how } else { format!("{how}; its last words: {last}") })
     }
-}
-
-/// How often the kernel has killed a process for memory since it booted.
-fn kernel_memory_kills() -> u64 {
-    kernel_number("/proc/vmstat", "oom_kill").unwrap_or(0)
 }
 
 /// Beginnings of Criterion's lines that are left out: its progress, in whose place the harness says more (the second is how

@@ -9,9 +9,9 @@ use anyhow::{Context, Result, bail};
 
 use super::case_outcome::unwinding;
 use super::loaded_case::Worker;
-use super::parent::end_with_parent;
 use crate::definition::CaseFailure;
 use crate::harness::protocol::{ArmAnswer, ArmReady, Handicap, Job, SliceFigures, WorkItem};
+use crate::machine::processes::end_with_parent;
 use crate::machine::{confine_thread, displace_mappings, pin_busiest, thread_affinities, thread_times};
 use crate::measurement::{CallTimes, TimedSession};
 use crate::run_data::Outcome;

@@ -73,7 +73,7 @@ pub fn schema() -> String {
 }
 
 fn per_case(profile: &Profile, escape: fn(&str) -> String, text: impl Fn(&CaseProfile) -> String) -> String {
-    let failures = profile.failures.iter().map(|failure| format!("{}: {}\n", failure.case_id, failure.message));
+    let failures = profile.failures.iter().map(|failure| format!("{}: {}", failure.case_id, failure.message));
     profile.cases.iter().map(text).chain(failures.map(|line| escape(&line) + "\n")).collect()
 }
 

@@ -1,0 +1,59 @@
+//! Files, as far as systems differ: links, executables, identities, and folders that change places.
+
+use std::fs::Metadata;
+use std::io;
+use std::path::Path;
+
+/// Makes a symbolic link to a file or folder.
+///
+/// # Errors
+/// The place is taken, or this user may not make links.
+pub fn link(target: &Path, link: &Path) -> io::Result<()> {
+    #[cfg(unix)]
+    return std::os::unix::fs::symlink(target, link);
+    #[cfg(windows)]
+    match target.is_dir() {
+        true => std::os::windows::fs::symlink_dir(target, link),
+        false => std::os::windows::fs::symlink_file(target, link),
+    }
+}
+
+/// Whether a file can be run as a program.
+pub fn is_executable(path: &Path) -> bool {
+    #[cfg(unix)]
+    return path.metadata().is_ok_and(|it| std::os::unix::fs::PermissionsExt::mode(&it.permissions()) & 0o111 != 0);
+    #[cfg(windows)]
+    path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("exe"))
+}
+
+/// The device and number of a file, which another one in its place does not have. `None` if the system does not tell.
+pub fn identity(metadata: &Metadata) -> Option<(u64, u64)> {
+    #[cfg(unix)]
+    return Some((std::os::unix::fs::MetadataExt::dev(metadata), std::os::unix::fs::MetadataExt::ino(metadata)));
+    #[cfg(windows)]
+    {
+        let _ = metadata;
+        None
+    }
+}
+
+/// Swaps two folders so that no moment has neither. Returns `false` if only Linux, or only other file systems, can do it.
+///
+/// # Errors
+/// One of them is not there, or this user may not rename it.
+pub fn swap(one: &Path, other: &Path) -> io::Result<bool> {
+    #[cfg(target_os = "linux")]
+    {
+        use rustix::fs::{CWD, RenameFlags, renameat_with};
+        use rustix::io::Errno;
+        match renameat_with(CWD, one, CWD, other, RenameFlags::EXCHANGE) {
+            Err(Errno::INVAL | Errno::NOSYS | Errno::NOTSUP) => Ok(false),
+            done => Ok(done.map(|()| true)?),
+        }
+    }
+    #[cfg(not(target_os = "linux"))]
+    {
+        let _ = (one, other);
+        Ok(false)
+    }
+}

@@ -1,0 +1,43 @@
+//! The memory of the machine, and the resident memory of this process.
+
+#[cfg(not(target_os = "linux"))]
+pub use super::elsewhere::{available_bytes, resident_bytes};
+use super::kernel_files::kernel_number;
+
+const STATUS: &str = "/proc/self/status";
+
+/// The memory that processes can get without swapping.
+#[cfg(target_os = "linux")]
+pub fn available_bytes() -> Option<u64> {
+    kernel_number("/proc/meminfo", "MemAvailable")
+}
+
+/// The resident set now, in bytes.
+#[cfg(target_os = "linux")]
+pub fn resident_bytes() -> Option<u64> {
+    kernel_number(STATUS, "VmRSS")
+}
+
+/// The peak of the resident set since the last reset, in bytes. Only Linux tells it.
+pub fn peak_bytes() -> Option<u64> {
+    kernel_number(STATUS, "VmHWM")
+}
+
+/// Resets the high-water mark of the resident set to the present size. Works as an ordinary user.
+///
+/// # Errors
+/// `/proc/self/clear_refs` is not there or not writable; the peak is then the process's, not the case's.
+pub fn reset_peak() -> std::io::Result<()> {
+    std::fs::write("/proc/self/clear_refs", "5")
+}
+
+/// How often the kernel has killed a process for memory since it booted; 0 if it does not tell.
+pub fn kills() -> u64 {
+    kernel_number("/proc/vmstat", "oom_kill").unwrap_or(0)
+}
+
+/// Pages that went to or came from the swap area since the machine started.
+pub fn swapped_pages() -> Option<u64> {
+    let count = |name| kernel_number("/proc/vmstat", name);
+    Some(count("pswpin")? + count("pswpout")?)
+}

@@ -1,0 +1,138 @@
+//! Processes: how one ended, how one ends with its parent, and how one is stopped for a while and goes on.
+
+use std::path::PathBuf;
+use std::process::{Child, ExitStatus};
+
+use anyhow::{Context, Result};
+
+/// Whether [`suspend`] and [`resume`] work here.
+pub const CAN_SUSPEND: bool = cfg!(unix);
+
+/// This very executable, even if a build has meanwhile put another in its place.
+///
+/// # Errors
+/// The system does not say where it is.
+pub fn own_executable() -> Result<PathBuf> {
+    let running = PathBuf::from("/proc/self/exe");
+    if running.exists() {
+        return Ok(running);
+    }
+    std::env::current_exe().context("the path of this executable")
+}
+
+/// Lets the system end this process when the process that has started it ends, however that happens: a process that is stopped
+/// cannot look for itself.
+#[cfg(target_os = "linux")]
+pub fn end_with_parent() {
+    // Fails only if the signal is none.
+    let _ = nix::sys::prctl::set_pdeathsig(nix::sys::signal::Signal::SIGKILL);
+}
+
+/// Where the system has no such means, a thread looks. On Windows nobody does: the process goes on until its work is done.
+#[cfg(not(target_os = "linux"))]
+pub fn end_with_parent() {
+    #[cfg(unix)]
+    std::thread::spawn(|| {
+        let parent = std::os::unix::process::parent_id();
+        while std::os::unix::process::parent_id() == parent {
+            std::thread::sleep(std::time::Duration::from_secs(1));
+        }
+        std::process::exit(1);
+    });
+}
+
+#[cfg(unix)]
+pub use self::signals::{ending_signal, is_ended_by_ctrl_c, resume, suspend};
+#[cfg(not(unix))]
+pub use self::without_signals::{ending_signal, is_ended_by_ctrl_c, resume, suspend};
+
+#[cfg(unix)]
+mod signals {
+    use std::os::unix::process::ExitStatusExt;
+
+    use anyhow::bail;
+    use nix::sys::signal::{Signal, kill};
+    use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
+    use nix::unistd::Pid;
+
+    use super::*;
+
+    /// The number and name of the signal that has ended a process, if one has.
+    pub fn ending_signal(status: ExitStatus) -> Option<(i32, &'static str)> {
+        let number = status.signal()?;
+        Some((number, Signal::try_from(number).map_or("no name", Signal::as_str)))
+    }
+
+    /// Whether Ctrl-C has ended a process.
+    pub fn is_ended_by_ctrl_c(status: ExitStatus) -> bool {
+        status.signal() == Some(Signal::SIGINT as i32)
+    }
+
+    /// Stops a child, and returns when all its threads stand still. If the child has ended instead, returns how.
+    ///
+    /// # Errors
+    /// The child has been waited for, or the system cannot stop processes.
+    pub fn suspend(child: &Child) -> Result<Option<ExitStatus>> {
+        kill(pid(child), Signal::SIGSTOP)?;
+        match waitpid(pid(child), Some(WaitPidFlag::WUNTRACED))? {
+            WaitStatus::Stopped(..) => Ok(None),
+            WaitStatus::Signaled(_, signal, _) => Ok(Some(ExitStatus::from_raw(signal as i32))),
+            WaitStatus::Exited(_, code) => Ok(Some(ExitStatus::from_raw(code << 8))),
+            status => bail!("the process did not stop: {status:?}"),
+        }
+    }
+
+    /// Lets a child go on that was stopped.
+    ///
+    /// # Errors
+    /// As [`suspend`].
+    pub fn resume(child: &Child) -> Result<()> {
+        Ok(kill(pid(child), Signal::SIGCONT)?)
+    }
+
+    fn pid(child: &Child) -> Pid {
+        Pid::from_raw(child.id().cast_signed())
+    }
+}
+
+/// As `signals`, for Windows.
+#[cfg(not(unix))]
+mod without_signals {
+    use super::*;
+
+    pub fn ending_signal(_: ExitStatus) -> Option<(i32, &'static str)> {
+        None
+    }
+
+    pub fn is_ended_by_ctrl_c(status: ExitStatus) -> bool {
+        const CONTROL_C_EXIT: i32 = 0xC000_013A_u32.cast_signed();
+        status.code() == Some(CONTROL_C_EXIT)
+    }
+
+    pub fn suspend(_: &Child) -> Result<Option<ExitStatus>> {
+        anyhow::bail!("this system cannot stop a process and let it go on")
+    }
+
+    pub fn resume(child: &Child) -> Result<()> {
+        suspend(child).map(drop)
+    }
+}
+
+#[cfg(all(test, unix))]
+mod tests {
+    use std::process::Command;
+
+    use super::*;
+
+    #[test]
+    fn a_child_is_stopped_and_goes_on_and_its_end_is_told() {
+        let mut child = Command::new("sleep").arg("60").spawn().unwrap();
+        assert_eq!(suspend(&child).unwrap(), None);
+        resume(&child).unwrap();
+        child.kill().unwrap();
+        let ended = suspend(&child).unwrap().unwrap();
+        // It has been waited for.
+        assert!(child.wait().is_err());
+        assert_eq!((ending_signal(ended), is_ended_by_ctrl_c(ended)), (Some((9, "SIGKILL")), false));
+    }
+}
