@@ -97,7 +97,8 @@ fn the_nodes_of_a_graph_are_those_of_its_file() {
         // A node that is made of one of the file has its name and a suffix.
         let in_file = |own: &&OperatorCall| has_name(&digits.graph(), own.node.split(['.', '/']).next().unwrap());
         let found = operators.iter().filter(in_file).count();
-        assert!(found * 10 >= operators.len() * 8, "{backend}: {found} of {operators:?}");
+        // The others change the layout of a tensor between two of these.
+        assert!(found * 2 > operators.len(), "{backend}: {found} of {operators:?}");
         for product in ["Conv_0", "Conv_1"] {
             assert!(
                 operators.iter().any(|own| own.node.starts_with(product)),
