@@ -36,6 +36,7 @@ struct Arguments {
     input_type_shape: Vec<BTreeMap<String, serde_json::Value>>,
     /// A number, as text.
     mem_bytes_in_use: Option<String>,
+    #[serde(deserialize_with = "scheduling")]
     thread_scheduling_stats: Option<Scheduling>,
 }
 
@@ -44,6 +45,11 @@ struct Arguments {
 #[serde(default)]
 struct Scheduling {
     main_thread: MainThread,
+}
+
+/// Without a pool of threads it is an empty text.
+fn scheduling<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Option<Scheduling>, D::Error> {
+    Ok(Scheduling::deserialize(serde_json::Value::deserialize(deserializer)?).ok())
 }
 
 /// Microseconds of the thread that called the session.
@@ -188,6 +194,8 @@ mod tests {
             event("Node", "a_fence_before", 110, 7),
             event("Node", "late_kernel_time", 170, 1),
         ]);
+        let on_one_thread = serde_json::json!([{ "args": { "thread_scheduling_stats": "" } }]);
+        assert!(runs_of(serde_json::from_value(on_one_thread).unwrap()).is_empty());
         let runs = runs_of(serde_json::from_value(events).unwrap());
         let a = OperatorCall {
             node: "a".into(),
