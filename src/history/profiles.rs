@@ -57,6 +57,7 @@ pub fn find_profile(root: &Path, name: &str) -> Result<Option<Profile>> {
 }
 
 /// The rows of all profiles of a history.
+#[cfg(feature = "duckdb")]
 pub(super) fn rows_of_profiles(root: &Path) -> Result<Vec<Row>> {
     let mut rows = Vec::new();
     for folder in std::fs::read_dir(root.join(PROFILES)).into_iter().flatten().flatten() {

@@ -107,17 +107,18 @@ fn cost_per_execution(plain_us: f64, profiled_us: f64, operators: &[OperatorTime
     (longer_us / executions.max(1.0)).max(0.0)
 }
 
-/// The cost of the node that each operator computes. If several operators compute one node, the longest of them has it.
+/// The cost of the node that each operator computes. If several operators compute one node, a product has it, or else the longest.
 fn costs_of(operators: &[OperatorTimes], nodes: &[Option<usize>], modules: &Modules) -> Vec<Option<Cost>> {
-    let mut longest: HashMap<usize, usize> = HashMap::new();
+    let rank = |place: usize| (is_product(&operators[place].typical.operator), operators[place].mean_ns);
+    let mut main: HashMap<usize, usize> = HashMap::new();
     for (place, node) in nodes.iter().enumerate().filter_map(|(place, node)| Some((place, (*node)?))) {
-        let known = longest.entry(node).or_insert(place);
-        if operators[*known].mean_ns < operators[place].mean_ns {
+        let known = main.entry(node).or_insert(place);
+        if rank(*known) < rank(place) {
             *known = place;
         }
     }
     let cost = |(place, node): (usize, &Option<usize>)| {
-        let node = (*node).filter(|node| longest.get(node) == Some(&place))?;
+        let node = (*node).filter(|node| main.get(node) == Some(&place))?;
         modules.node(node).cost
     };
     nodes.iter().enumerate().map(cost).collect()

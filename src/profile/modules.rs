@@ -139,10 +139,10 @@ impl Modules {
     }
 }
 
-/// The names that a node may have in its file: runtimes add suffixes to the names of what they make of it.
+/// The names that a node may have in its file: runtimes add words to the names of what they make of it.
 fn candidates(name: &str) -> Vec<&str> {
     let mut names = vec![name];
-    let mut rest = name;
+    let mut rest = name.strip_prefix("fused ").unwrap_or(name);
     for suffix in ["_nchwc", "_kernel_time"] {
         rest = rest.strip_suffix(suffix).unwrap_or(rest);
     }
@@ -228,7 +228,7 @@ mod tests {
         let nodes: [(&str, &[&str], &str); 3] =
             [("Conv", &["x", weights[0]], "c"), ("BatchNormalization", &["c", weights[1]], "b"), ("Relu", &["b"], "r")];
         let modules = modules(&nodes, &weights);
-        for name in ["r_nchwc", "Conv_c.matmatmul.0", "BatchNormalization_b", "Conv_c/MatMulAddFusion"] {
+        for name in ["r_nchwc", "Conv_c.matmatmul.0", "BatchNormalization_b", "fused Conv_c/Fusion"] {
             assert_eq!(module(&modules, name, "FusedConv"), Some("conv1"), "{name}");
         }
         assert_eq!(module(&modules, "b", "BatchNormalization"), Some("bn1"));
