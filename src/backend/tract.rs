@@ -76,7 +76,7 @@ fn set_threads(threads: usize) {
 }
 
 struct TractRuntime {
-    /// What notes the operators of a profiled session.
+    /// Notes the operators, if the session is profiled.
     recorder: Option<Recorder>,
 }
 

@@ -40,7 +40,7 @@ struct Arguments {
     thread_scheduling_stats: Option<Scheduling>,
 }
 
-/// What the pool of threads did for a node.
+/// The work of the pool of threads for a node.
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct Scheduling {

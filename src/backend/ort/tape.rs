@@ -24,7 +24,7 @@ pub enum Logged {
     Run(usize, Instant),
     CallBegins(Instant),
     CallEnds,
-    /// What was before is forgotten.
+    /// The recording begins here: earlier entries do not count.
     Begin,
 }
 

@@ -77,7 +77,7 @@ impl Call {
 /// The names of a call's outermost operators, by which calls are known as the same.
 type Sequence = Vec<String>;
 
-/// What is said of an operator once.
+/// The facts of an operator that are the same in every call.
 struct Described {
     module: Option<String>,
     peak_bytes: u64,

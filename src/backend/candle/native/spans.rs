@@ -87,7 +87,7 @@ impl Spans {
         OwnSpan { shared: Arc::clone(&self.shared), layer: shared.layers.len() - 1 }
     }
 
-    /// Whether the module that was loaded has no spans.
+    /// Returns true if the module that was loaded has no spans.
     pub fn is_empty(&self) -> bool {
         lock(&self.shared).layers.is_empty()
     }
