@@ -82,7 +82,11 @@ pub fn run(arguments: &Arguments) -> Result<u8> {
         Some(file) => write_whole(file, text.as_bytes())?,
         None => print!("{text}"),
     }
-    Ok(if profile.cases.is_empty() { exit_codes::NOTHING_MEASURED } else { exit_codes::OK })
+    Ok(match profile.cases.is_empty() {
+        _ if harness::is_interrupted() => exit_codes::INTERRUPTED,
+        true => exit_codes::NOTHING_MEASURED,
+        false => exit_codes::OK,
+    })
 }
 
 fn measured(arguments: &Arguments, paths: &Paths) -> Result<Profile> {

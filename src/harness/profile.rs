@@ -8,7 +8,7 @@ use super::activation_ranges::measure_ranges;
 use super::input_sizes::find_sizes;
 use super::plan::{Plan, Request, make_plan};
 use super::protocol::{Job, Preparations, Purpose, WorkItem};
-use super::supervisor::Supervisor;
+use super::supervisor::{Interrupted, Supervisor};
 use crate::definition::{CaseFailure, Effort};
 use crate::machine::Machine;
 use crate::measurement::peaks::peaks_of;
@@ -17,10 +17,11 @@ use crate::profile::analyse;
 use crate::run_data::files::unused_name;
 use crate::run_data::{CaseProfile, CriterionArguments, Peaks, Profile, ProfileFailure, ProfiledCalls, RunFolder};
 
-/// Profiles the cases that suite, filters and Criterion's arguments select. A case that cannot be profiled is among the failures.
+/// Profiles the cases that suite, filters and Criterion's arguments select. A case that cannot be profiled is among the failures. If the
+/// user stops it, the cases that were profiled by then are returned.
 ///
 /// # Errors
-/// What was asked for is wrong, no case matches, the user has stopped it, or no process can be started.
+/// What was asked for is wrong, no case matches, the user has stopped it before the first profile, or no process can be started.
 pub fn profile(paths: &Paths, request: &Request) -> Result<Profile> {
     let filter = CriterionArguments::parse_from(&request.criterion_arguments).id_filter()?;
     let Plan { suite, mut cases } = make_plan(paths, request.own_suite.as_ref(), &request.selection, &request.effort)?;
@@ -38,10 +39,15 @@ pub fn profile(paths: &Paths, request: &Request) -> Result<Profile> {
         eprintln!("profiling [{}/{count}] {}", number + 1, planned.case);
         let item = preparations.work_item(planned, paths);
         let found = match item {
-            Ok(item) => profile_of(&profile.run_id, item, &suite.effort, peaks.as_ref())?,
-            Err(failure) => Err(failure),
+            Ok(item) => profile_of(&profile.run_id, item, &suite.effort, peaks.as_ref()),
+            Err(failure) => Ok(Err(failure)),
         };
-        match found {
+        // What was profiled before is kept.
+        if found.as_ref().is_err_and(|error| error.is::<Interrupted>()) && !profile.cases.is_empty() {
+            eprintln!("interrupted: {} of {count} cases were profiled", profile.cases.len());
+            break;
+        }
+        match found? {
             Ok(found) => profile.cases.push(found),
             Err(failure) => {
                 eprintln!("  {failure}");
