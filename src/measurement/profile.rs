@@ -68,13 +68,19 @@ fn row_of_calls(session: &mut dyn ProfiledSession, binding: usize, row: usize) -
 fn over_all_calls(recorded: &[RecordedCall], profiled_ns: &[u64]) -> anyhow::Result<Vec<OperatorTimes>> {
     let calls: usize = recorded.iter().map(|call| call.calls).sum();
     anyhow::ensure!(calls == profiled_ns.len(), "the profile has {calls} calls, and {} were made", profiled_ns.len());
-    let mut by_time: Vec<&RecordedCall> = recorded.iter().collect();
-    if recorded.len() == profiled_ns.len() {
-        let mut places: Vec<usize> = (0..recorded.len()).collect();
-        places.sort_by_key(|&call| profiled_ns[call]);
-        by_time = places.into_iter().map(|call| &recorded[call]).collect();
-    }
+    let mut by_time: Vec<usize> = (0..profiled_ns.len()).collect();
+    by_time.sort_by_key(|&call| profiled_ns[call]);
     let middle = &by_time[by_time.len() / 3..by_time.len() - by_time.len() / 3];
+    let is_each_recorded = recorded.len() == profiled_ns.len();
+    let (middle, scale): (Vec<&RecordedCall>, f64) = match is_each_recorded {
+        true => (middle.iter().map(|&call| &recorded[call]).collect(), 1.0),
+        // A runtime that adds calls up tells their mean, which the longest calls make longer than a typical call.
+        false => {
+            let mean_of =
+                |calls: &[usize]| mean(&calls.iter().map(|&call| profiled_ns[call] as f64).collect::<Vec<_>>());
+            (recorded.iter().collect(), mean_of(middle) / mean_of(&by_time))
+        }
+    };
     let typical = *middle.get(middle.len() / 2).context("no call was profiled")?;
     // An operator is known by its name and by how many of the same name ran before it in the call.
     let mut durations: IndexMap<(&str, &str, usize), (&OperatorCall, Vec<f64>)> = IndexMap::new();
@@ -95,7 +101,7 @@ fn over_all_calls(recorded: &[RecordedCall], profiled_ns: &[u64]) -> anyhow::Res
     let over = |(typical, durations): (&OperatorCall, Vec<f64>)| OperatorTimes {
         typical: typical.clone(),
         executions: durations.len() as f64 / middle.len() as f64,
-        mean_ns: mean(&durations),
+        mean_ns: scale * mean(&durations),
     };
     Ok(durations.into_values().map(over).collect())
 }
@@ -133,7 +139,10 @@ mod tests {
         let error = over_all_calls(&[call(&[("a", 1)])], &[1, 2]).unwrap_err().to_string();
         assert_eq!(error, "the profile has 1 calls, and 2 were made");
         assert!(over_all_calls(&[call(&[])], &[1]).is_err());
-        let summed = RecordedCall { calls: 2, ..call(&[("a", 5)]) };
-        assert_eq!(over_all_calls(&[summed], &[1, 2]).unwrap()[0].mean_ns, 5.0);
+        let summed = |calls: usize| RecordedCall { calls, ..call(&[("a", 50)]) };
+        let mean_ns = |times: &[u64]| over_all_calls(&[summed(times.len())], times).unwrap()[0].mean_ns;
+        assert_eq!(mean_ns(&[1, 2]), 50.0);
+        // The mean call takes 50 ns, and the typical one 20.
+        assert_eq!(mean_ns(&[110, 20, 20]), 20.0);
     }
 }

@@ -35,15 +35,15 @@ const RULES: [(Kind, &str); 12] = [
     (Kind::Elementwise, "optbin"),
     (Kind::DataMovement, "reorder convert quantizelinear fakequantize quantize_per"),
     (Kind::Normalisation, "norm mvn rms"),
-    (Kind::Attention, "attention softmax mha sdpa rotary rope"),
-    (Kind::Convolution, "conv depthwise"),
+    (Kind::Attention, "attention attn softmax mha sdpa rotary rope"),
+    (Kind::Convolution, "conv depthwise im2col"),
     (Kind::Matmul, "matmul mat_mul gemm linear fullyconnected einsum addmm bmm dense =mm =mv =dot"),
     (Kind::Pooling, "pool mean reduce average =sum"),
     (Kind::Embedding, "gather embedding index onehot scatter"),
-    (Kind::Activation, "elu silu sigmoid tanh swish mish softplus erf"),
+    (Kind::Activation, "elu silu sigmoid tanh swish mish softplus erf -act =inter"),
     (
         Kind::DataMovement,
-        "shape transpose permute copy concat slice split cast contiguous view expand squeeze pad clone select narrow chunk \
+        "shape transpose permute copy concat downsample slice split cast contiguous view expand squeeze pad clone select narrow chunk \
          flatten broadcast repeat tile empty axis stack strided unfold fill zeros identity constant =cat =t =to =range",
     ),
     (
@@ -88,9 +88,9 @@ mod tests {
             ),
             (
                 Kind::Attention,
-                "Softmax aten::_softmax MultiHeadAttention aten::scaled_dot_product_attention MHA RotaryEmbedding",
+                "Softmax aten::_softmax MultiHeadAttention aten::scaled_dot_product_attention MHA RotaryEmbedding attn-rot self-attn",
             ),
-            (Kind::Activation, "Relu BiasGelu aten::relu_ aten::silu Sigmoid HardSwish"),
+            (Kind::Activation, "Relu BiasGelu aten::relu_ aten::silu Sigmoid HardSwish hidden-act"),
             (
                 Kind::Pooling,
                 "MaxPool GlobalAveragePool aten::max_pool2d_with_indices aten::mean ReduceMean SumPool Pooling",
