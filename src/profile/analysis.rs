@@ -149,13 +149,15 @@ fn with_roofline(row: ProfileRow, cost: Option<Cost>, peaks: Option<&Peaks>) -> 
     }
 }
 
-/// Operators without a module, between two that have one, belong to what is around both.
+/// Operators without a module, between two that have one, belong to what is around both. If that is the whole model, this is no
+/// answer for a product: it has weights of some module, whose name was lost.
 fn take_modules_of_neighbours(rows: &mut [ProfileRow]) {
     let known: Vec<Option<String>> = rows.iter().map(|row| row.module.clone()).collect();
     for (place, row) in rows.iter_mut().enumerate().filter(|(_, row)| row.module.is_none()) {
         let before = known[..place].iter().rev().flatten().next();
         let after = known[place..].iter().flatten().next();
-        row.module = before.zip(after).map(|(before, after)| common(before, after).unwrap_or_else(|| ROOT.to_owned()));
+        let root = || (!is_product(&row.operator)).then(|| ROOT.to_owned());
+        row.module = before.zip(after).and_then(|(before, after)| common(before, after).or_else(root));
     }
 }
 
@@ -214,6 +216,10 @@ mod tests {
         let modules = rows.each_ref().map(|row| row.module.as_deref());
         let (within, root) = (Some("a.b"), Some(ROOT));
         assert_eq!(modules, [None, Some("a.b.c"), within, within, Some("a.b.d"), root, Some("e"), None]);
+        let product = ProfileRow { operator: "Convolution".into(), ..ProfileRow::default() };
+        let mut rows = [row(Some("a")), product, row(Some("b"))];
+        take_modules_of_neighbours(&mut rows);
+        assert_eq!(rows[1].module, None);
     }
 
     #[test]
