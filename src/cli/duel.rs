@@ -2,7 +2,7 @@
 
 use clap::Args;
 
-use crate::duel::{BuildFlags, Terms, duel_between, package_folder, profile_slower, resolve_all};
+use crate::duel::{BuildFlags, Terms, duel_between, package_folder, profile_slower, resolve_all, shows_slow_down};
 use crate::harness::{is_interrupted, keep_others_out};
 use crate::history::{PAGE, write_profile};
 use crate::paths::Paths;
@@ -65,6 +65,9 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<u8> {
             let compared = profile.cases.first().zip(profile.cases.get(1)).map(|(base, candidate)| [base, candidate]);
             eprint!("\n{}", render_profile(&profile, compared, Form::Table, &options)?);
             eprintln!("page        {}", folder.join(PAGE).display());
+            if !shows_slow_down(&profile) {
+                eprintln!("these profiles do not show the slow-down: the machine was disturbed while they were made");
+            }
         }
     }
     Ok(duel.exit_code)

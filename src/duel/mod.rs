@@ -25,7 +25,7 @@ mod worktree;
 
 pub use build::{BuildFlags, package_folder};
 pub use driver::duel_between;
-pub use profile::profile_slower;
+pub use profile::{profile_slower, shows_slow_down};
 pub use program::resolve_all;
 pub use self_duel::measure_gate;
 pub use terms::{Rules, Terms};
