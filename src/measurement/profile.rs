@@ -1,6 +1,7 @@
 //! Calls of a case with and without a profiler, by turns, so that both meet the same machine.
 
-use std::time::Instant;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use indexmap::IndexMap;
@@ -17,10 +18,14 @@ const LEAST_CALLS: usize = 30;
 const MOST_CALLS: usize = 200;
 /// What all calls together may take beyond the least.
 const PATIENCE_SECONDS: f64 = 4.0;
+/// Calls of a session before it is the other's turn.
+const LEAST_TURN: usize = 8;
+/// The threads of a session look for work for a while after a call, and would take processors from the other session.
+const PAUSE: Duration = Duration::from_millis(30);
 /// Calls that come before, for the profiled session's own warm-up.
 const WARM_UP_CALLS: usize = 5;
 
-/// Makes calls of a warmed-up session and of a profiled session by turns, a row of calls at a time. `ring` is the number of
+/// Makes calls of a warmed-up session and of a profiled session by turns, some calls at a time. `ring` is the number of
 /// batches that are bound in each.
 ///
 /// # Errors
@@ -38,9 +43,14 @@ pub fn profile(
     profiled.begin()?;
     let (mut plain_ns, mut profiled_ns) = (Vec::new(), Vec::new());
     let begin = Instant::now();
-    for round in 0.. {
-        plain_ns.extend(plain.call(row as u64)?);
-        profiled_ns.extend(row_of_calls(profiled, round % ring, row)?);
+    let rows = LEAST_TURN.div_ceil(row);
+    for turn in 0.. {
+        thread::sleep(PAUSE);
+        plain_ns.extend(plain.call((rows * row) as u64)?);
+        thread::sleep(PAUSE);
+        for round in turn * rows..(turn + 1) * rows {
+            profiled_ns.extend(row_of_calls(profiled, round % ring, row)?);
+        }
         let made = profiled_ns.len();
         let is_enough = made >= MOST_CALLS || begin.elapsed().as_secs_f64() > PATIENCE_SECONDS;
         if made >= LEAST_CALLS && is_enough {
