@@ -80,8 +80,9 @@ fn every_operator_of_a_network_of_modules_has_its_module_and_kernel() {
         ("aten::linear", "fc2"),
     ];
     assert_eq!(found, expected);
+    // In an operator as small as the last linear layer, copying the bias may take longer than the product.
+    assert_eq!(calls[0].0.operators[0].kernel.as_deref(), Some("aten::mkldnn_convolution"));
     let last = calls[0].0.operators.last().unwrap();
-    assert_eq!(last.kernel.as_deref(), Some("aten::addmm"));
     // The output of the first convolution: 2 x 8 x 8 x 8 numbers at least.
     assert!(last.memory_bytes.unwrap() >= 4096, "{last:?}");
 }
