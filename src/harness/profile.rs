@@ -42,7 +42,7 @@ pub fn profile(paths: &Paths, request: &Request) -> Result<Profile> {
             Ok(item) => profile_of(&profile.run_id, item, &suite.effort, peaks.as_ref()),
             Err(failure) => Ok(Err(failure)),
         };
-        // What was profiled before is kept.
+        // The cases that were profiled before are kept.
         if found.as_ref().is_err_and(|error| error.is::<Interrupted>()) && !profile.cases.is_empty() {
             eprintln!("interrupted: {} of {count} cases were profiled", profile.cases.len());
             break;

@@ -16,7 +16,7 @@ use crate::statistics::mean;
 /// Profiled calls that there are at least and at most.
 const LEAST_CALLS: usize = 30;
 const MOST_CALLS: usize = 200;
-/// What all calls together may take beyond the least.
+/// Seconds after which no further calls are made, if there are the least.
 const PATIENCE_SECONDS: f64 = 4.0;
 /// Calls of a session before it is the other's turn.
 const LEAST_TURN: usize = 8;

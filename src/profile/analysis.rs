@@ -99,7 +99,7 @@ fn raw_us(operator: &OperatorTimes) -> f64 {
     operator.mean_ns * operator.executions / 1e3
 }
 
-/// What the profiler adds to the time of one execution of an operator.
+/// The time that the profiler adds to one execution of an operator.
 fn cost_per_execution(plain_us: f64, profiled_us: f64, operators: &[OperatorTimes]) -> f64 {
     let executions: f64 = operators.iter().map(|operator| operator.executions).sum();
     let sum_us: f64 = operators.iter().map(raw_us).sum();
@@ -166,13 +166,6 @@ impl CaseProfile {
     pub fn corrected_fraction(&self) -> f64 {
         let operators = self.rows.iter().filter(|row| row.operator != OUTSIDE);
         operators.map(|row| row.corrected_us).sum::<f64>() / self.plain_us
-    }
-
-    /// Part of the operators' time that is mapped to modules.
-    pub fn mapped_fraction(&self) -> f64 {
-        let operators = || self.rows.iter().filter(|row| row.operator != OUTSIDE);
-        let all: f64 = operators().map(|row| row.corrected_us).sum();
-        operators().filter(|row| row.module.is_some()).map(|row| row.corrected_us).sum::<f64>() / all
     }
 }
 

@@ -31,7 +31,7 @@ pub struct Node {
     producers: Vec<usize>,
 }
 
-/// What is in the names of operators that are the main work of what they are fused with.
+/// Parts of the names of products. A product is the main work of the operators that it is fused with.
 const PRODUCTS: [&str; 7] = ["conv", "matmul", "gemm", "fullyconnected", "linear", "lstm", "gru"];
 
 /// The module of what belongs to no other module than the whole model.

@@ -16,7 +16,7 @@ pub struct Modules {
 }
 
 impl Modules {
-    /// Those of modules that have their weights already.
+    /// Reads the modules of archives. Their weights have to be in place already.
     pub fn new(modules: &[CModule]) -> Result<Self, CaseFailure> {
         let mut of_parameters = HashMap::new();
         for module in modules {

@@ -40,7 +40,7 @@ impl KeptSession {
     }
 }
 
-/// What a case is called with.
+/// The batches with which a case is called, and where they come from.
 pub struct CaseInputs {
     samples: Option<TimedSamples>,
     reference: Option<Rc<Reference>>,
