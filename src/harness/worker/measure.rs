@@ -13,6 +13,7 @@ use indexmap::IndexMap;
 
 use super::case_outcome::{recorded, unwinding};
 use super::loaded_case::{LoadedCase, Worker, put_parts};
+use super::profile::CriterionStacks;
 use crate::criterion_dir::{LATENCY_LOG, LatencyLog};
 use crate::definition::{BenchmarkId, Case, CaseFailure, Dtype, Effort};
 use crate::fixture::seeded::Stream;
@@ -34,6 +35,7 @@ pub fn measure(job: &Job) -> Result<()> {
     let log = SampleLog::default();
     let mut criterion = Criterion::default()
         .with_measurement(log.clone())
+        .with_profiler(CriterionStacks::default())
         .nresamples(RESAMPLES)
         .configure_from_args()
         .with_filter(exactly_one_of(&job.work))
