@@ -14,7 +14,7 @@ pub use groups::grouped;
 pub use links::{ProfileLink, newest_pages, profile_links};
 pub use page::page;
 pub use stacks::{folded, folded_stacks};
-pub use table::{Options, difference_table, table};
+pub use table::{Options, difference_table, position_table, table};
 pub use timeline::{Span, spans, trace};
 pub use words::{heading, summary};
 
@@ -52,11 +52,16 @@ pub fn render(profile: &Profile, compared: Option<[&CaseProfile; 2]>, form: Form
     Ok(match (form, &difference) {
         (Form::Table, None) => per_case(profile, terminal, |case| {
             let lines = [&case.case_id, &summary(case), &heading(case)].map(|line| terminal(line)).join("\n");
-            format!("{lines}\n\n{}\n", table(case, options).terminal())
+            format!(
+                "{lines}\n\n{}\n{}",
+                table(case, options).terminal(),
+                positions(case, |table| table.terminal() + "\n")
+            )
         }),
         (Form::Markdown, None) => per_case(profile, escape, |case| {
             let [id, summary, heading] = [&case.case_id, &summary(case), &heading(case)].map(|line| escape(line));
-            format!("### {id}\n\n{summary}\n\n{heading}\n\n{}\n", table(case, options).markdown())
+            let tables = table(case, options).markdown() + "\n" + &positions(case, |table| table.markdown() + "\n");
+            format!("### {id}\n\n{summary}\n\n{heading}\n\n{tables}")
         }),
         (Form::Table, Some(difference)) => of_difference(difference, options, |table| table.terminal()),
         (Form::Markdown, Some(difference)) => of_difference(difference, options, |table| table.markdown()),
@@ -82,6 +87,11 @@ pub fn schema() -> String {
 fn per_case(profile: &Profile, escape: fn(&str) -> String, text: impl Fn(&CaseProfile) -> String) -> String {
     let failures = profile.failures.iter().map(|failure| format!("{}: {}", failure.case_id, failure.message));
     profile.cases.iter().map(text).chain(failures.map(|line| escape(&line) + "\n")).collect()
+}
+
+/// The table of positions, if there are some.
+fn positions(case: &CaseProfile, print: impl Fn(&Table) -> String) -> String {
+    if case.positions.is_empty() { String::new() } else { print(&position_table(case)) }
 }
 
 fn of_difference(difference: &Difference, options: &Options, print: impl Fn(&Table) -> String) -> String {
