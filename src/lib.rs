@@ -76,6 +76,8 @@ pub mod harness;
 #[cfg_attr(not(rooms), doc(hidden))]
 pub mod history;
 #[cfg_attr(not(rooms), doc(hidden))]
+pub mod load;
+#[cfg_attr(not(rooms), doc(hidden))]
 pub mod machine;
 #[cfg_attr(not(rooms), doc(hidden))]
 pub mod measurement;

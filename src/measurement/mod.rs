@@ -10,6 +10,7 @@ pub mod peaks;
 mod pipeline;
 mod profile;
 mod sampling;
+pub mod serving;
 mod timed_calls;
 mod usage;
 mod warm_up;
