@@ -3,18 +3,18 @@
 use std::path::PathBuf;
 use std::str::FromStr;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use clap::Args;
 
 use crate::definition::{NULL, Status, Suite};
 use crate::exit_codes;
 use crate::harness::{self, Request, Split, splits};
-use crate::history::{write_load, write_whole};
+use crate::history::{find_load, write_load, write_whole};
 use crate::load::parse_service;
 use crate::paths::Paths;
-use crate::report::load::{Form, render};
-use crate::run_data::{LoadResult, LoadTerms, Scenario, ServiceTime, Verdict};
-use crate::selection::values::{duration, rate};
+use crate::report::load::{Form, compare, render, render_comparison};
+use crate::run_data::{LoadResult, LoadRun, LoadTerms, Scenario, ServiceTime, Verdict};
+use crate::selection::values::{duration, fraction, rate};
 use crate::selection::{EffortArguments, Selection};
 use crate::statistics::queries_for;
 
@@ -31,15 +31,17 @@ const OVER_IN_A_SEARCH: u64 = 5;
 #[command(
     after_help = "Latency counts from the time at which a request was to arrive, so that requests which wait for slow ones are slow, too. \
         With the word `search` before the filters, the highest rate within the bound is searched for.\n\n\
-        Exit codes: 1 if a bound is not kept, 4 if the generator of requests was late.\n\n\
+        Exit codes: 1 if a bound is not kept, or the highest rate of a search is lower than that of the base, 4 if the generator of requests was late.\n\n\
         Examples:\n  inferbench load --model digits --backend ort --rate 300/s --p99 20ms\n  \
         inferbench load net.onnx --scenario single --duration 30s\n  \
         inferbench load search --model bert-small --backend ort --p99 50ms --instances auto\n  \
-        inferbench load search digits/ort --p99 5ms --max-batch 8 --max-delay 2ms"
+        inferbench load search digits/ort --p99 5ms --max-batch 8 --max-delay 2ms\n  \
+        inferbench load 20260101T120000Z 20260102T120000Z"
 )]
 pub struct Arguments {
-    /// The word `search`, files and folders of models, and regular expressions that cases' ids have to match
-    #[arg(value_name = "search|FILE|FOLDER|FILTER")]
+    /// The word `search`, files and folders of models, and regular expressions that cases' ids have to match; or one or two load tests
+    /// that were made before, of which the first is the base
+    #[arg(value_name = "search|FILE|FOLDER|FILTER|LOAD TEST")]
     words: Vec<String>,
     #[command(flatten)]
     selection: Selection,
@@ -82,6 +84,9 @@ pub struct Arguments {
     /// `0.5ms+100ms/1000` with a stall every 1,000 calls
     #[arg(long, value_name = "TIME", value_parser = parse_service)]
     service_time: Option<ServiceTime>,
+    /// How much lower the highest rate of a search may be than that of the base
+    #[arg(long, value_name = "PERCENT", default_value = "5%", value_parser = fraction)]
+    tolerance: f64,
     #[arg(long, value_enum, default_value = "table")]
     format: Form,
     /// Write to this file instead of the terminal
@@ -120,6 +125,12 @@ fn percentile(text: &str) -> Result<f64> {
 /// `own_suite` stands for the default suite.
 pub fn run(arguments: &Arguments, own_suite: Option<&Suite>) -> Result<u8> {
     let paths = Paths::find();
+    let reports = arguments.output_dir.clone().unwrap_or_else(|| paths.reports());
+    let kept: Vec<Option<LoadRun>> =
+        arguments.words.iter().map(|word| find_load(&reports, word)).collect::<Result<_>>()?;
+    if kept.iter().any(Option::is_some) {
+        return of_kept(arguments, kept.into_iter().flatten().collect());
+    }
     let is_search = arguments.words.first().is_some_and(|word| word == SEARCH);
     let terms = terms(arguments, is_search)?;
     let mut selection = arguments.selection.clone();
@@ -137,14 +148,38 @@ pub fn run(arguments: &Arguments, own_suite: Option<&Suite>) -> Result<u8> {
     };
     let _lock = harness::keep_others_out(&paths)?;
     let run = harness::load(&paths, &request, &terms, &splits_of(arguments))?;
-    let reports = arguments.output_dir.clone().unwrap_or_else(|| paths.reports());
     eprintln!("load test   {}", write_load(&reports, &run)?.display());
-    let text = render(&run, arguments.format)?;
+    write(arguments, &render(&run, arguments.format)?)?;
+    Ok(if harness::is_interrupted() { exit_codes::INTERRUPTED } else { exit_code(&run.results, is_search) })
+}
+
+/// One load test that was made before is shown, and two searches are compared.
+fn of_kept(arguments: &Arguments, runs: Vec<LoadRun>) -> Result<u8> {
+    ensure!(
+        runs.len() == arguments.words.len(),
+        "some of the words are load tests that were made before, and others are not"
+    );
+    match runs.as_slice() {
+        [run] => write(arguments, &render(run, arguments.format)?)?,
+        [base, new] => {
+            let found = compare(base, new, arguments.tolerance);
+            ensure!(!found.is_empty(), "the two have no search of a case in common");
+            write(arguments, &render_comparison(&found, arguments.format)?)?;
+            if found.iter().any(|row| row.is_lower) {
+                return Ok(exit_codes::REGRESSION_OR_WRONG);
+            }
+        }
+        _ => bail!("one load test is shown and two are compared; more are not"),
+    }
+    Ok(exit_codes::OK)
+}
+
+fn write(arguments: &Arguments, text: &str) -> Result<()> {
     match &arguments.output {
         Some(file) => write_whole(file, text.as_bytes())?,
         None => print!("{text}"),
     }
-    Ok(if harness::is_interrupted() { exit_codes::INTERRUPTED } else { exit_code(&run.results, is_search) })
+    Ok(())
 }
 
 fn terms(arguments: &Arguments, is_search: bool) -> Result<LoadTerms> {

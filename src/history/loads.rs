@@ -16,7 +16,6 @@ use super::facts::Table;
 use super::parquet::write_rows;
 use super::writing::{hidden_folder, put};
 use crate::run_data::LoadRun;
-#[cfg(feature = "duckdb")]
 use crate::run_data::files::{folders_with, read_json};
 
 /// The folder of load tests in a history's folder.
@@ -38,12 +37,30 @@ pub fn write_load(root: &Path, run: &LoadRun) -> Result<PathBuf> {
     Ok(folder)
 }
 
+/// Reads the load tests of the history in `root`, the oldest first.
+///
+/// # Errors
+/// One cannot be read; the message names it.
+pub fn read_loads(root: &Path) -> Result<Vec<LoadRun>> {
+    let folders = folders_with(&root.join(LOADS), DATA);
+    folders.into_iter().map(|folder| read_json(&folder.join(DATA))).collect()
+}
+
+/// Reads a load test: the path of its folder, or a name in the history in `root`. Returns `None` if there is none.
+///
+/// # Errors
+/// The file cannot be read or is of another version; the message names it.
+pub fn find_load(root: &Path, name: &str) -> Result<Option<LoadRun>> {
+    let named = Path::new(name);
+    let of_history = (named.components().count() == 1).then(|| root.join(LOADS).join(name).join(DATA));
+    let mut files = [named.join(DATA)].into_iter().chain(of_history).filter(|file| file.is_file());
+    files.next().map(|file| read_json(&file)).transpose()
+}
+
 /// The rows of all load tests of a history.
 #[cfg(feature = "duckdb")]
 pub(super) fn rows_of_loads(root: &Path) -> Result<Vec<Row>> {
-    let folders = folders_with(&root.join(LOADS), DATA);
-    let read = |folder: PathBuf| rows(&read_json(&folder.join(DATA))?);
-    Ok(folders.into_iter().map(read).collect::<Result<Vec<_>>>()?.concat())
+    Ok(read_loads(root)?.iter().map(rows).collect::<Result<Vec<_>>>()?.concat())
 }
 
 fn rows(run: &LoadRun) -> Result<Vec<Row>> {

@@ -39,7 +39,7 @@ pub use csv::{read_records, write_metrics, write_records, write_throughput};
 #[cfg(feature = "duckdb")]
 pub use database::{Answer, Database, write_database};
 pub use facts::{RunFacts, Table};
-pub use loads::{LOADS, write_load};
+pub use loads::{LOADS, find_load, read_loads, write_load};
 pub use profiles::{DATA, PAGE, PROFILES, find_profile, write_profile};
 pub use run::{METRICS, RESULTS, Run};
 pub use runs::History;

@@ -102,8 +102,8 @@ fn a_stall_shows_in_what_users_wait() {
 #[test]
 fn a_search_finds_the_highest_rate_within_the_bound() {
     let workplace = Workplace::new(&["digits"], &["null"], &[1]);
-    let arguments = ["load", "search", "digits", "--backend", "null", "--service-time", "exponential:0.4ms"];
-    let more = ["--p99", "4ms", "--duration", "0.2s", "--queries", "662", "--format", "csv"];
+    let arguments = ["load", "search", "digits", "--backend", "null", "--service-time", "0.4ms"];
+    let more = ["--percentile", "90", "--bound", "2ms", "--duration", "0.1s", "--queries", "200", "--format", "csv"];
     let run = workplace.inferbench(&[&arguments[..], &more[..]].concat()).finish();
     let rows: Vec<LoadResult> =
         csv::Reader::from_reader(run.stdout.as_bytes()).deserialize().map(Result::unwrap).collect();
@@ -114,8 +114,12 @@ fn a_search_finds_the_highest_rate_within_the_bound() {
             assert!(passed(&highest));
             let ratio = highest.lowest_failing_rate.unwrap() / highest.rate.unwrap();
             assert!(ratio > 1.0 && ratio < 1.021, "{ratio}");
-            assert!(run.stderr.contains("/s: p99 "), "{}", run.stderr);
+            assert!(run.stderr.contains("/s: p90 "), "{}", run.stderr);
             run.with_code(0);
+            workplace.inferbench(&["run", "--model", "digits", "--noplot"]).finish().with_code(0);
+            workplace.inferbench(&["report", "--charts", "figures"]).finish().with_code(0);
+            let chart = std::fs::read_to_string(workplace.path("figures/load.svg")).unwrap();
+            assert!(chart.contains("latency under load (ms)") && !chart.contains("NaN"), "{chart}");
         }
         None => assert!(run.code == Some(1) || run.code == Some(4), "{}", run.stderr),
     }

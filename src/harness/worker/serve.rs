@@ -21,8 +21,13 @@ use crate::statistics::most_over;
 const SAMPLES_OF_MULTI: usize = 8;
 /// How long a session is timed alone, for an idea of how fast it is.
 const PILOT: Duration = Duration::from_millis(200);
+/// A trial is made again if the machine was too busy, so often at most.
+const MOST_ATTEMPTS: usize = 3;
 /// A search begins with this part of what the sessions could serve if no request had to wait.
 const FIRST_OF_CAPACITY: f64 = 0.5;
+/// Points of the curve below the highest rate, and the seconds that each takes at most.
+const PARTS_OF_THE_CURVE: [f64; 4] = [0.25, 0.5, 0.75, 0.9];
+const SECONDS_OF_A_POINT: f64 = 10.0;
 /// Seeds of the arrivals and of service times that are drawn.
 const SEED_STEP: u64 = 1_000_003;
 
@@ -88,23 +93,27 @@ impl Trials<'_> {
     fn search(&self) -> Result<Vec<LoadResult>, CaseFailure> {
         let mut results: Vec<LoadResult> = Vec::new();
         let limits = load::search(FIRST_OF_CAPACITY * self.capacity()?, |rate, number| {
-            let result = self.trial(rate, number, true)?;
-            let has_passed = result.verdict == Some(Verdict::Passed);
-            results.push(result);
-            Ok::<bool, CaseFailure>(has_passed)
+            // A trial whose generator was late says nothing.
+            for _ in 0..MOST_ATTEMPTS {
+                results.push(self.trial(rate, number, self.queries_at(rate), true)?);
+                if results.last().is_some_and(|last| last.verdict != Some(Verdict::Invalid)) {
+                    break;
+                }
+            }
+            Ok::<bool, CaseFailure>(results.last().is_some_and(|last| last.verdict == Some(Verdict::Passed)))
         })?;
         let Limits { highest_passing, lowest_failing } = limits;
-        for part in highest_passing.iter().flat_map(|highest| [0.25, 0.5, 0.75, 0.9].map(|part| part * highest)) {
-            results.push(self.trial(part, 0, false)?);
+        for rate in highest_passing.iter().flat_map(|highest| PARTS_OF_THE_CURVE.map(|part| part * highest)) {
+            let queries = self.queries_at(rate).min((rate * SECONDS_OF_A_POINT).ceil() as usize);
+            results.push(self.trial(rate, 0, queries, false)?);
         }
         mark(&mut results, highest_passing, lowest_failing);
         Ok(results)
     }
 
-    fn trial(&self, rate: f64, number: u64, may_end_early: bool) -> Result<LoadResult, CaseFailure> {
+    fn trial(&self, rate: f64, number: u64, queries: usize, may_end_early: bool) -> Result<LoadResult, CaseFailure> {
         let seed = self.terms.seed + SEED_STEP * number;
         let terms = LoadTerms { rate: Some(rate), seed, ..self.terms.clone() };
-        let queries = self.queries_at(rate);
         let hope = self.terms.bound_ms.filter(|_| may_end_early).map(|bound| Hope {
             bound: Duration::from_secs_f64(bound / 1e3),
             most_over: most_over(terms.percentile, queries as u64).unwrap_or(0) as usize,
@@ -132,8 +141,9 @@ fn without_queries() -> CaseFailure {
     CaseFailure::failed("no query was made")
 }
 
-/// Marks the trial of the highest rate that passes, and the knee of the curve up to the lowest rate that fails.
+/// Sorts the trials by their rates, and marks that of the highest rate that passes and the knee of the curve up to the lowest rate that fails.
 fn mark(results: &mut [LoadResult], highest: Option<f64>, lowest_failing: Option<f64>) {
+    results.sort_by(|one, other| one.rate.unwrap_or(0.0).total_cmp(&other.rate.unwrap_or(0.0)));
     let of = |result: &LoadResult| result.verdict == Some(Verdict::Passed) && result.rate == highest;
     if let Some(best) = results.iter_mut().find(|result| of(result)) {
         best.is_highest = true;
@@ -147,7 +157,6 @@ fn mark(results: &mut [LoadResult], highest: Option<f64>, lowest_failing: Option
     };
     let mut curve: Vec<usize> = (0..results.len()).filter(|&place| is_on_curve(&results[place])).collect();
     let rate = |place: usize| results[place].rate.unwrap_or(0.0);
-    curve.sort_by(|&one, &other| rate(one).total_cmp(&rate(other)));
     curve.dedup_by(|one, other| rate(*one) == rate(*other));
     let points: Vec<(f64, f64)> = curve.iter().map(|&place| (rate(place), results[place].latency_ms)).collect();
     if let Some(knee) = load::knee(&points) {

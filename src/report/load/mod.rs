@@ -1,12 +1,20 @@
 //! A load test to read: a row per trial, and what the searches have found in one sentence.
 
-use indexmap::IndexMap;
+mod comparison;
 
-use super::escape;
-use super::numbers::{latency, megabytes, percent, three_digits};
-use super::table::{BEST, Cell, Column, Table};
+use std::collections::BTreeMap;
+
+use indexmap::IndexMap;
+use serde::Serialize;
+
+use crate::definition::Status;
 use crate::load::{front, percentile_name};
+use crate::report::numbers::{latency, megabytes, percent, rounded, three_digits};
+use crate::report::table::{BEST, Cell, Column, Table};
+use crate::report::{escape, json, separated};
 use crate::run_data::{LoadResult, LoadRun, Verdict};
+
+pub use comparison::{RateChange, compare, render_comparison};
 
 /// A form in which a load test is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
@@ -29,8 +37,8 @@ pub enum Form {
 pub fn render(run: &LoadRun, form: Form) -> anyhow::Result<String> {
     let sentences = || sentences(run);
     Ok(match form {
-        Form::Json => super::json(run),
-        Form::Csv => super::separated(run.results.iter())?,
+        Form::Json => json(run),
+        Form::Csv => separated(run.results.iter())?,
         Form::Table => {
             let sentences: String = sentences().iter().map(|line| escape::terminal(line) + "\n").collect();
             format!("{}{sentences}", table(run).terminal())
@@ -87,7 +95,7 @@ fn verdict(row: &LoadResult) -> String {
 }
 
 fn per_second(rate: f64) -> String {
-    format!("{}/s", if rate < 1e4 { three_digits(rate) } else { super::numbers::rounded(rate as u64) })
+    format!("{}/s", if rate < 1e4 { three_digits(rate) } else { rounded(rate as u64) })
 }
 
 fn table(run: &LoadRun) -> Table {
@@ -117,6 +125,36 @@ fn table(run: &LoadRun) -> Table {
 }
 
 const KNEE: &str = "◇";
+
+/// A trial on a curve of rate and latency.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct CurvePoint {
+    /// Requests that were answered per second.
+    pub per_s: f64,
+    /// The latency at the percentile that the bound was for.
+    pub ms: f64,
+    /// Which curve of the case it is on: `2 × 1`, sessions by threads.
+    pub split: String,
+    pub is_knee: bool,
+}
+
+/// The curve of each case's newest load test with several rates, by the ids of the cases; `runs` are the oldest first.
+pub fn curves(runs: impl Iterator<Item = LoadRun>) -> BTreeMap<String, Vec<CurvePoint>> {
+    let is_shown = |row: &LoadResult| {
+        row.rate.is_some() && row.status == Status::Ok && row.verdict != Some(Verdict::Invalid) && !row.ended_early
+    };
+    let mut curves = BTreeMap::new();
+    for run in runs {
+        let mut of_run: BTreeMap<String, Vec<CurvePoint>> = BTreeMap::new();
+        for row in run.results.into_iter().filter(is_shown) {
+            let split = format!("{} × {}", row.instances, row.threads);
+            let (per_s, ms, is_knee) = (row.completed_per_s, row.latency_ms, row.is_knee);
+            of_run.entry(row.case_id).or_default().push(CurvePoint { per_s, ms, split, is_knee });
+        }
+        curves.extend(of_run.into_iter().filter(|(_, points)| points.len() > 1));
+    }
+    curves
+}
 
 /// What the searches have found, a sentence per case: `2 × 1 threads serve 482/s at p99 ≤ 20 ms with 310 MB; 1 × 2 serve 428/s`.
 fn sentences(run: &LoadRun) -> Vec<String> {
@@ -150,7 +188,6 @@ fn sentence(case: &str, mut found: Vec<&LoadResult>) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::definition::Status;
 
     fn highest(instances: usize, threads: usize, rate: f64, memory_mb: f64) -> LoadResult {
         LoadResult {
@@ -182,6 +219,24 @@ mod tests {
             1 × 1 serve 240/s with 200 MB, beaten in all\n";
         assert!(text.ends_with(sentence), "{text}");
         assert!(text.contains("passed p99 ≤ 20.0 ms") && !text.contains("lag p99"), "{text}");
+    }
+
+    #[test]
+    fn the_newest_curve_of_a_case_has_the_trials_that_say_something() {
+        let run = |rates: &[f64]| LoadRun {
+            results: rates
+                .iter()
+                .map(|&rate| LoadResult { completed_per_s: rate, ..highest(2, 1, rate, 1.0) })
+                .collect(),
+            ..LoadRun::default()
+        };
+        let mut newer = run(&[100.0, 200.0, 300.0, 400.0]);
+        newer.results[2].verdict = Some(Verdict::Invalid);
+        newer.results[3].ended_early = true;
+        let found = curves([run(&[50.0, 60.0, 70.0]), newer, run(&[1.0])].into_iter());
+        let rates: Vec<f64> = found["m/ort-cpu-f32/1"].iter().map(|point| point.per_s).collect();
+        assert_eq!(rates, [100.0, 200.0]);
+        assert_eq!(found["m/ort-cpu-f32/1"][0].split, "2 × 1");
     }
 
     #[test]
