@@ -3,7 +3,7 @@
 
 use inferbench::run_data::{LoadResult, LoadRun, Verdict};
 
-use crate::support::{Run, Workplace, real_backends};
+use crate::support::{Run, Workplace, real_backends, wait_for};
 
 fn load(workplace: &Workplace, arguments: &[&str]) -> Vec<LoadResult> {
     let arguments: Vec<&str> = ["load", "--format", "json"].iter().chain(arguments).copied().collect();
@@ -62,6 +62,35 @@ fn scenarios_are_those_of_load_gen() {
     let decided = one(&["--scenario", "single", "--queries", "20", "--bound", "10s"]);
     assert_eq!(decided.verdict, Some(Verdict::Undecided));
     assert!(decided.message.unwrap().contains("44 queries would show that p90 is within it"));
+}
+
+#[test]
+fn calls_may_go_from_host_to_host_and_make_tokens() {
+    let workplace = Workplace::new(&["digits", "llama-small"], &["candle"], &[1]);
+    let from_host =
+        ["--model", "digits", "--boundary", "end-to-end", "--rate", "100", "--queries", "20", "--max-batch", "3"];
+    let row = load(&workplace, &from_host).remove(0);
+    assert_eq!((row.status.to_string().as_str(), row.queries), ("ok", 20), "{:?}", row.message);
+    let decode = ["--model", "llama-small", "--phase", "decode", "--scenario", "single", "--queries", "5"];
+    let row = load(&workplace, &decode).remove(0);
+    assert_eq!((row.status.to_string().as_str(), row.queries), ("ok", 5), "{:?}", row.message);
+}
+
+#[test]
+fn what_was_finished_before_an_interrupt_is_kept_and_shown_again() {
+    let workplace = Workplace::new(&["digits"], &["null", "candle"], &[1]);
+    let log = workplace.path("log");
+    let arguments = ["load", "--scenario", "single", "--model", "digits", "--duration"];
+    let mut running = workplace.inferbench(&[&arguments[..], &["1s"]].concat()).start(&log);
+    wait_for("the second case", || std::fs::read_to_string(&log).ok()?.contains("serving [2/2]").then_some(()));
+    running.interrupt();
+    assert_eq!(running.wait().code(), Some(130));
+    let folder = std::fs::read_dir(workplace.path("target-reports/loads")).unwrap().next().unwrap().unwrap();
+    let name = folder.file_name().into_string().unwrap();
+    let shown = load(&workplace, &[&name]);
+    assert_eq!(shown.iter().map(|row| row.backend.as_str()).collect::<Vec<_>>(), ["null"]);
+    let compared = workplace.inferbench(&["load", &name, &name]).finish().with_code(2);
+    compared.saying(&["no search of a case in common"]);
 }
 
 /// Whether a machine that tests share was so busy that its figures are not those of a queue.
