@@ -11,6 +11,15 @@ mod pipeline;
 mod profile;
 mod sampling;
 pub mod serving;
+#[cfg_attr(
+    not(all(
+        feature = "cpu-stacks",
+        any(target_os = "linux", target_os = "macos"),
+        any(target_arch = "x86_64", target_arch = "aarch64")
+    )),
+    path = "no_stacks.rs"
+)]
+mod stacks;
 mod timed_calls;
 mod usage;
 mod warm_up;
@@ -20,6 +29,7 @@ pub use disturbance::DisturbanceWatch;
 pub use pipeline::{CallParts, Pipeline};
 pub use profile::profile;
 pub use sampling::{Sampling, pilot};
+pub use stacks::StackSampler;
 pub use timed_calls::TimedSession;
 pub use usage::watch;
 pub use warm_up::{WarmUp, warm_up};

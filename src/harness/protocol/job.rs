@@ -35,6 +35,8 @@ pub enum Purpose {
     Profile,
     /// Compare the outputs, and answer what became of requests to the only item.
     Serve,
+    /// Answer the stacks of the process's threads over calls of the only item.
+    SampleStacks,
     /// Answer the ranges of the inputs and outputs of the only item, over samples of its model.
     Calibrate,
 }
