@@ -11,7 +11,7 @@ use crate::definition::{Boundary, Case, CaseFailure};
 use crate::fixture::HostTensor;
 use crate::harness::protocol::{Job, WorkItem};
 use crate::load::{self, Draws, Limits, figures, poisson};
-use crate::machine::wait_until;
+use crate::machine::{sharpen_timers, wait_until};
 use crate::measurement::serving::{Batching, Hope, Instances, Serve, Stream, with_instances};
 use crate::measurement::{memory, warm_up};
 use crate::run_data::{LoadResult, LoadTerms, Outcome, Scenario, Verdict};
@@ -199,6 +199,9 @@ impl Server {
         let backend = backend::find(&item.case.backend)?;
         let mut worker = Worker::new(job);
         let draws = terms.service.map(|service| Draws::new(service, SEED_STEP * (number as u64 + 1)));
+        if draws.is_some() {
+            sharpen_timers();
+        }
         let mut server = Server { sessions: Vec::new(), shares: Vec::new(), boundary, draws: None };
         let mut serves_other_sizes = false;
         for requests in 1..=terms.most_batch {
