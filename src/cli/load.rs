@@ -23,6 +23,8 @@ const SEARCH: &str = "search";
 /// Seconds that a trial takes at least, unless something else is said.
 const SECONDS: f64 = 10.0;
 const SECONDS_OF_A_SEARCH: f64 = 2.0;
+/// Each query is kept until the trial ends.
+const MOST_QUERIES: f64 = 1e7;
 /// A trial of a search has as many queries as it takes to be certain with so many of them over the bound.
 const OVER_IN_A_SEARCH: u64 = 5;
 
@@ -208,14 +210,18 @@ fn terms(arguments: &Arguments, is_search: bool) -> Result<LoadTerms> {
     ensure!((1..=1024).contains(&most_batch), "`--max-batch` is from 1 to 1024");
     let usual_seconds = if is_search { SECONDS_OF_A_SEARCH } else { SECONDS };
     let usual_queries = if is_search { queries_for(percentile, OVER_IN_A_SEARCH) as usize } else { 1 };
+    let seconds = duration.unwrap_or(if queries.is_some() { 0.0 } else { usual_seconds });
+    let queries = queries.unwrap_or(usual_queries).max(1);
+    let in_all = (queries as f64).max(seconds * arguments.rate.unwrap_or(0.0));
+    ensure!(in_all <= MOST_QUERIES, "a trial of {in_all:.0} queries is more than {MOST_QUERIES} queries");
     Ok(LoadTerms {
         scenario,
         rate: arguments.rate,
         percentile,
         bound_ms: bound.map(|seconds| 1e3 * seconds),
         seed,
-        seconds: duration.unwrap_or(if queries.is_some() { 0.0 } else { usual_seconds }),
-        queries: queries.unwrap_or(usual_queries).max(1),
+        seconds,
+        queries,
         instances: 1,
         most_batch,
         most_delay_ms: 1e3 * arguments.max_delay.unwrap_or(0.0),

@@ -28,14 +28,14 @@ pub fn minutes(text: &str) -> Result<f64> {
     Ok(minutes)
 }
 
-/// Reads a time above 0 with its unit, as in `20ms`, and returns seconds.
+/// Reads a time above 0 and up to a day with its unit, as in `20ms`, and returns seconds.
 pub fn duration(text: &str) -> Result<f64> {
     const UNITS: [(&str, f64); 7] =
         [("ns", 1e-9), ("us", 1e-6), ("µs", 1e-6), ("ms", 1e-3), ("min", 60.0), ("h", 3600.0), ("s", 1.0)];
     let of_unit = |(unit, size): (&str, f64)| Some((text.strip_suffix(unit)?.trim_end(), size));
     let (digits, size) = UNITS.into_iter().find_map(of_unit).context("no unit; write 20ms, 10s or 5min")?;
     let number: f64 = digits.parse().ok().context("not a number with a unit; write 20ms, 10s or 5min")?;
-    ensure!(number.is_finite() && number > 0.0, "not above 0");
+    ensure!(number > 0.0 && number * size <= 86_400.0, "not above 0 and up to a day");
     Ok(number * size)
 }
 
@@ -64,7 +64,7 @@ mod tests {
         {
             assert!((duration(text).unwrap() / seconds - 1.0).abs() < 1e-12, "{text}");
         }
-        for bad in ["5", "ms", "-1s", "0s", "nans", ""] {
+        for bad in ["5", "ms", "-1s", "0s", "nans", "infs", "25h", ""] {
             assert!(duration(bad).is_err(), "{bad:?}");
         }
         assert_eq!((rate("300/s").unwrap(), rate("0.5").unwrap(), rate("0/s").is_err()), (300.0, 0.5, true));

@@ -164,6 +164,7 @@ fn what_cannot_be_asked_for_is_said() {
         (&["--scenario", "single", "--instances", "2"], "leave `--instances` out"),
         (&["--rate", "3", "--service-time", "2ms"], "`--service-time` is for `--backend null`"),
         (&["--rate", "3", "--p99", "20"], "no unit; write 20ms"),
+        (&["--rate", "1e9"], "a trial of 10000000000 queries is more than 10000000 queries"),
         (&["--rate", "3", "no-such-case"], "no case matches"),
     ] {
         let arguments: Vec<&str> = ["load"].iter().chain(arguments).copied().collect();

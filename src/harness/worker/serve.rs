@@ -19,6 +19,8 @@ use crate::statistics::most_over;
 
 /// Samples of a query of the multi-stream scenario, as in MLPerf LoadGen.
 const SAMPLES_OF_MULTI: usize = 8;
+/// Queries of a trial at most, unless more are asked for: what takes no time would fill the memory.
+const MOST_BY_TIME: usize = 10_000_000;
 /// How long a session is timed alone, for an idea of how fast it is.
 const PILOT: Duration = Duration::from_millis(200);
 /// A trial is made again if the machine was too busy, so often at most.
@@ -78,7 +80,7 @@ impl Trials<'_> {
             }
             Scenario::Offline => {
                 let in_time = seconds * self.capacity()?;
-                self.instances.offline(queries.max(in_time as usize))?
+                self.instances.offline(queries.max((in_time as usize).min(MOST_BY_TIME)))?
             }
             Scenario::Server => {
                 let rate = self.terms.rate.ok_or_else(|| CaseFailure::failed("the server scenario needs a rate"))?;
@@ -112,7 +114,7 @@ impl Trials<'_> {
     }
 
     fn trial(&self, rate: f64, number: u64, queries: usize, may_end_early: bool) -> Result<LoadResult, CaseFailure> {
-        let seed = self.terms.seed + SEED_STEP * number;
+        let seed = self.terms.seed.wrapping_add(SEED_STEP * number);
         let terms = LoadTerms { rate: Some(rate), seed, ..self.terms.clone() };
         let hope = self.terms.bound_ms.filter(|_| may_end_early).map(|bound| Hope {
             bound: Duration::from_secs_f64(bound / 1e3),
@@ -126,7 +128,7 @@ impl Trials<'_> {
     }
 
     fn queries_at(&self, rate: f64) -> usize {
-        self.terms.queries.max((rate * self.terms.seconds).ceil() as usize)
+        self.terms.queries.max(((rate * self.terms.seconds).ceil() as usize).min(MOST_BY_TIME))
     }
 
     /// Requests per second of all sessions, if each takes one after the other.
