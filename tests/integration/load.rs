@@ -123,7 +123,8 @@ fn waits_for_a_session_are_those_of_theory() {
 #[test]
 fn a_stall_shows_in_what_users_wait() {
     let row = of_null("0.5ms+100ms/1000", &["--rate", "500/s", "--queries", "4000", "--p99", "20ms"]);
-    assert_eq!(row.verdict, Some(Verdict::Failed));
+    // On a busy machine the generator is late, too.
+    assert!(matches!(row.verdict, Some(Verdict::Failed | Verdict::Invalid)), "{row:?}");
     assert!(row.latency_p99_ms > 50.0 && row.latency_p99_ms > 5.0 * row.service_p99_ms, "{row:?}");
     assert!(row.backlog_most.unwrap() >= 20, "{row:?}");
 }
