@@ -10,9 +10,10 @@ use clap::builder::PossibleValuesParser;
 use super::history_arguments::HistoryArguments;
 use crate::compare::{CaseFilter, Noise};
 use crate::exit_codes;
-use crate::history::{History, Run, write_whole};
+use crate::history::{History, Run, read_loads, write_whole};
 use crate::paths::Paths;
 use crate::report::drawing::{Drawing, png};
+use crate::report::load::curves;
 use crate::report::profile::newest_pages;
 use crate::report::variants::{Goal, Options, Variants, compare};
 use crate::report::{self, Format, Known, Payload, ReportedRun, Shown, columns, html, index, records};
@@ -238,7 +239,11 @@ pub fn payload(runs: &[ReportedRun], paths: &Paths, history: &History) -> Payloa
         resolution: &|host_id| line_about(&paths.selftest(), host_id),
         noise: &|host_id| known_noise(&paths.selftest(), host_id),
     };
-    Payload::new(&Shown::new(runs, &earlier), &known)
+    let mut payload = Payload::new(&Shown::new(runs, &earlier), &known);
+    // A load test that cannot be read is no reason for a report without the runs.
+    let loads = history.roots().iter().flat_map(|root| read_loads(root).unwrap_or_default());
+    payload.give_curves(&curves(loads));
+    payload
 }
 
 /// The last runs before this one on its machine, without those that cannot be read.

@@ -7,6 +7,7 @@ mod distribution;
 mod evaluation;
 pub mod files;
 mod latencies;
+mod load;
 mod manifest;
 mod metric;
 mod outcomes;
@@ -20,6 +21,7 @@ pub use evaluation::{Evaluation, FoundBox, Judged, ReadText, Scores, Transcript,
 pub use files::write_whole;
 pub(crate) use files::{HIDDEN, hidden};
 pub use latencies::Latencies;
+pub use load::{LoadResult, LoadRun, LoadTerms, Scenario, ServiceTime, Verdict};
 pub use manifest::{MANIFEST_FORMAT, Manifest, ManifestCase, Peaks};
 pub use metric::{Better, CHANGE, FRACTION, Metric};
 pub use outcomes::{BY_REFERENCE, Event, Outcome, Outcomes};

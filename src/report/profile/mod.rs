@@ -67,8 +67,8 @@ pub fn render(profile: &Profile, compared: Option<[&CaseProfile; 2]>, form: Form
         (Form::Markdown, Some(difference)) => of_difference(difference, options, |table| table.markdown()),
         (Form::Json, None) => super::json(profile),
         (Form::Json, Some(difference)) => super::json(difference),
-        (Form::Csv, None) => separated(profile.cases.iter().flat_map(|case| &case.rows))?,
-        (Form::Csv, Some(difference)) => separated(difference.rows.iter())?,
+        (Form::Csv, None) => super::separated(profile.cases.iter().flat_map(|case| &case.rows))?,
+        (Form::Csv, Some(difference)) => super::separated(difference.rows.iter())?,
         (Form::Folded, _) => profile.cases.iter().map(folded).collect(),
         (Form::Stacks, _) => {
             let stacks: Vec<&CpuStacks> = profile.cases.iter().filter_map(|case| case.stacks.as_ref()).collect();
@@ -96,15 +96,6 @@ fn positions(case: &CaseProfile, print: impl Fn(&Table) -> String) -> String {
 
 fn of_difference(difference: &Difference, options: &Options, print: impl Fn(&Table) -> String) -> String {
     format!("{}\n\n{}", words::of_difference(difference), print(&difference_table(difference, options)))
-}
-
-/// The rows as CSV, with the names of their fields as the header.
-fn separated<T: serde::Serialize>(rows: impl Iterator<Item = T>) -> Result<String> {
-    let mut writer = csv::Writer::from_writer(Vec::new());
-    for row in rows {
-        writer.serialize(row)?;
-    }
-    Ok(String::from_utf8_lossy(&writer.into_inner()?).into_owned())
 }
 
 #[cfg(test)]
