@@ -34,7 +34,7 @@
 //! `run_data` lies below both those who make runs and those who read them, who never import the harness:
 //!
 //! ```text
-//! run_data and Criterion's files ─▶ convert ─▶ history ─▶ compare ─▶ report ─▶ cli
+//! run_data and Criterion's files ─▶ convert ─▶ history ─▶ compare ─▶ report ─▶ decision ─▶ cli
 //! ```
 //!
 //! `duel` lets executables take turns, through `harness`, and decides through `compare`. `selftest` measures what the harness
@@ -61,6 +61,8 @@ pub mod compare;
 pub mod convert;
 #[cfg_attr(not(rooms), doc(hidden))]
 pub mod criterion_dir;
+#[cfg_attr(not(rooms), doc(hidden))]
+pub mod decision;
 #[cfg_attr(not(rooms), doc(hidden))]
 pub mod definition;
 #[cfg_attr(not(rooms), doc(hidden))]

@@ -19,5 +19,6 @@ pub use calls::{CONFIDENCE, SortedCalls, calls_for_bound, relative_half_width};
 pub use discoveries::discoveries;
 pub use moments::{geometric_mean, mean, mean_and_deviation, median, pooled_variance, variance};
 pub use proportion::{paired_difference_interval, proportion_interval};
+pub use random::uniform;
 pub use signed_rank::SignedRank;
 pub use student::StudentT;

@@ -13,7 +13,7 @@ const LEVELS: [&[&str]; 9] = [
     &["fixture", "history", "profile", "selection"],
     &["backend", "compare"],
     &["measurement", "report"],
-    &["harness"],
+    &["decision", "harness"],
     &["duel", "selftest"],
     &["cli"],
 ];
