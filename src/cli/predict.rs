@@ -187,7 +187,7 @@ impl Arguments {
             let (cost, operators) = count(&model, case.phase, case.sizes())
                 .with_context(|| format!("{case}: its cost cannot be counted, so that nothing can be predicted"))?;
             let subject = Subject {
-                runtime: Runtime { backend: case.backend.clone(), device: case.device.clone(), dtype: case.dtype },
+                runtime: Runtime::of(&case),
                 work: Work {
                     model: case.model.clone(),
                     variant: case.variant.clone(),

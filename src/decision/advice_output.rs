@@ -48,7 +48,7 @@ pub fn section(all: &[Advice]) -> String {
         return String::new();
     }
     let items: String = lines.lines().map(|line| format!("<li>{}</li>\n", escape::html(line))).collect();
-    format!("<section>\n<h2>What to deploy</h2>\n<ul class=\"recommendation\">\n{items}</ul>\n</section>\n")
+    format!("<div>\n<h2>What to deploy</h2>\n<ul class=\"recommendation\">\n{items}</ul>\n</div>\n")
 }
 
 /// The JSON Schema of the recommendations.

@@ -8,6 +8,7 @@ use serde::Serialize;
 use super::example::{Example, Lessons, Runtime, Site, Work};
 use super::fitted::{Miss, Quantity, half_width, misses_of_batches, misses_of_families, misses_of_machines};
 use super::predictor::{Basis, Predictor};
+use crate::definition::Phase;
 use crate::statistics::{mean, median, uniform};
 
 /// The errors of one kind of prediction for one runtime on one machine.
@@ -16,6 +17,7 @@ pub struct Errors {
     pub backend: String,
     pub device: String,
     pub dtype: String,
+    pub phase: Phase,
     /// Absent where several machines are compared.
     pub host_id: Option<String>,
     pub threads: Option<usize>,
@@ -95,6 +97,7 @@ fn errors(runtime: &Runtime, site: Option<&Site>, left_out: &'static str, misses
         backend: runtime.backend.clone(),
         device: runtime.device.clone(),
         dtype: runtime.dtype.to_string(),
+        phase: runtime.phase,
         host_id: site.map(|site| site.host_id.clone()),
         threads: site.and_then(|site| site.threads),
         left_out,
@@ -115,8 +118,8 @@ struct Halves<'a> {
     hidden: Vec<&'a Example>,
 }
 
-/// Hides half of the rows, and chooses the fastest runtime of each work by what is left. A prediction is chosen over a
-/// measured row only if its whole interval is below it.
+/// Hides half of the rows, and chooses the fastest runtime of each work by what is left. A prediction is chosen over the
+/// measured rows if it is below all of them.
 fn loss(lessons: &Lessons) -> Option<Loss> {
     let mut losses = Vec::new();
     for half in 0..HALVES {
@@ -138,7 +141,7 @@ fn loss(lessons: &Lessons) -> Option<Loss> {
             let measured = least(seen);
             let predicted = hidden.iter().filter_map(|row| {
                 let found = predictor.predict(&row.subject, &row.site).ok()?;
-                (found.basis != Basis::Measured && found.latency_ms.upper < measured)
+                (found.basis != Basis::Measured && found.latency_ms.value < measured)
                     .then_some((found.latency_ms.value, row.ms))
             });
             let chosen = predicted.min_by(|one, other| one.0.total_cmp(&other.0)).map_or(measured, |(_, ms)| ms);

@@ -3,18 +3,20 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::least_squares::TERMS;
-use crate::definition::{Boundary, Cost, Dtype, Phase, Status, TimedOn};
+use crate::definition::{Boundary, Case, Cost, Dtype, Phase, Status, TimedOn};
 use crate::run_data::{Peaks, Record};
 
 /// From this share of disturbed samples on, a row says more of the other work than of its own.
 pub const MOST_DISTURBED: f64 = 0.5;
 
-/// What a case is run with; one model of costs is fitted for each.
+/// What a case is run with, and what its calls do; one sum of costs is fitted for each.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Runtime {
     pub backend: String,
     pub device: String,
     pub dtype: Dtype,
+    /// `prefill` and `decode` make and read caches around the graphs; an encoder is called as a model that has no phases.
+    pub phase: Phase,
 }
 
 /// A machine with so many threads.
@@ -132,11 +134,7 @@ impl Example {
         let memory_mb = record.memory_mb.filter(|_| record.memory_kind.as_deref() == Some("own-process-peak-rss"));
         Some(Example {
             subject: Subject {
-                runtime: Runtime {
-                    backend: record.backend.clone(),
-                    device: record.device.clone(),
-                    dtype: record.dtype,
-                },
+                runtime: Runtime::of(&record.case()),
                 work: Work {
                     model: record.model.clone(),
                     variant: record.variant.clone(),
@@ -158,6 +156,16 @@ impl Example {
 }
 
 impl Runtime {
+    /// What a case is run with.
+    pub fn of(case: &Case) -> Self {
+        Runtime {
+            backend: case.backend.clone(),
+            device: case.device.clone(),
+            dtype: case.dtype,
+            phase: if case.phase == Phase::Encoder { Phase::Forward } else { case.phase },
+        }
+    }
+
     /// Whether the measured peaks, which are those of f32 on the processor, bound its speed.
     pub fn has_peaks(&self) -> bool {
         self.device == "cpu" && self.dtype == Dtype::F32

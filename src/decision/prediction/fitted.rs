@@ -43,6 +43,10 @@ impl Quantity {
     }
 }
 
+/// What is left of the factor of the nearest batch size beyond the measured ones: a part of it is of that batch size alone. On
+/// 304 rows of the suite `small` on four backends, 0.8 missed least.
+const KEPT_BEYOND: f64 = 0.8;
+
 /// The coefficients for rows of one runtime.
 pub struct Fitted<'a> {
     quantity: Quantity,
@@ -69,7 +73,7 @@ impl<'a> Fitted<'a> {
     }
 
     /// The same, multiplied by what the same work was measured to take at other batch sizes, over what is said of these:
-    /// interpolated over the logarithm of the batch size, and that of the nearest beyond the measured ones.
+    /// interpolated over the logarithm of the batch size, and most of that of the nearest beyond the measured ones.
     pub fn anchored(&self, subject: &Subject, site: &Site, anchors: &[&Example]) -> f64 {
         let mut known: Vec<(f64, f64)> = anchors
             .iter()
@@ -85,6 +89,9 @@ impl<'a> Fitted<'a> {
         let factor = match (below, above) {
             (Some((low, of_low)), Some((high, of_high))) if high > low => {
                 of_low + (of_high - of_low) * (at - low) / (high - low)
+            }
+            (Some((measured, factor)), None) | (None, Some((measured, factor))) if *measured != at => {
+                KEPT_BEYOND * factor
             }
             (Some((_, factor)), _) | (None, Some((_, factor))) => *factor,
             (None, None) => 0.0,

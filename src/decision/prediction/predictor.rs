@@ -10,6 +10,7 @@ use super::example::{Example, Lessons, Runtime, Site, Subject};
 use super::fitted::{
     Fitted, Miss, Quantity, half_width, is_anchor, misses_of_batches, misses_of_families, misses_of_machines,
 };
+use crate::definition::Phase;
 use crate::statistics::median;
 
 /// Fewer families or rows than these say nothing about models that were not seen.
@@ -161,7 +162,7 @@ impl<'a> Predictor<'a> {
                 runtime_text(&subject.runtime)
             ),
             would_help: format!(
-                "inferbench run --suite small --backend {} --device {} --dtype {} --batch-sizes 1,4",
+                "inferbench run --suite small --backend {} --device {} --dtype {} --batch-sizes 1,4,16",
                 subject.runtime.backend, subject.runtime.device, subject.runtime.dtype
             ),
         })
@@ -250,7 +251,8 @@ fn families(rows: &[&Example]) -> usize {
 
 /// `ort on cpu in f32`.
 pub fn runtime_text(runtime: &Runtime) -> String {
-    format!("{} on {} in {}", runtime.backend, runtime.device, runtime.dtype)
+    let phase = if runtime.phase == Phase::Forward { String::new() } else { format!(", {}", runtime.phase) };
+    format!("{} on {} in {}{phase}", runtime.backend, runtime.device, runtime.dtype)
 }
 
 /// The command that measures the model of a case at a batch size.
