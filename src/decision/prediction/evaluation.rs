@@ -1,13 +1,13 @@
 //! How far predictions are off on a history itself, and what recommendations from half of it lose.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::example::{Example, Lessons, Runtime, Site, Work};
-use super::fitted::{Miss, Quantity, half_width, misses_of_batches, misses_of_families, misses_of_machines};
-use super::predictor::{Basis, Predictor};
+use super::fitted::{Miss, PeaksOf, Quantity, half_width, misses_of_batches, misses_of_families, misses_of_machines};
+use super::predictor::{Basis, Predictor, rows_of_phase};
 use crate::definition::Phase;
 use crate::statistics::{mean, median, uniform};
 
@@ -17,7 +17,6 @@ pub struct Errors {
     pub backend: String,
     pub device: String,
     pub dtype: String,
-    pub phase: Phase,
     /// Absent where several machines are compared.
     pub host_id: Option<String>,
     pub threads: Option<usize>,
@@ -62,25 +61,45 @@ const HALVES: u64 = 5;
 
 /// Leaves out families, batch sizes and machines in turn, and hides half of the rows from recommendations.
 pub fn evaluate(lessons: &Lessons) -> Evaluation {
-    let mut groups: BTreeMap<(&Runtime, &Site), Vec<&Example>> = BTreeMap::new();
-    let mut runtimes: BTreeMap<&Runtime, Vec<&Example>> = BTreeMap::new();
+    let mut groups: Vec<(&Example, Vec<&Example>)> = Vec::new();
     for example in &lessons.examples {
-        groups.entry((&example.subject.runtime, &example.site)).or_default().push(example);
-        if lessons.peaks.contains_key(&example.site) {
-            runtimes.entry(&example.subject.runtime).or_default().push(example);
+        let is_of = |it: &&mut (&Example, Vec<&Example>)| {
+            it.0.subject.runtime.is_like(&example.subject.runtime) && it.0.site == example.site
+        };
+        match groups.iter_mut().find(is_of) {
+            Some((_, rows)) => rows.push(example),
+            None => groups.push((example, vec![example])),
         }
     }
     let mut all = Vec::new();
-    for ((runtime, site), rows) in groups.iter().filter(|(_, rows)| rows.len() >= LEAST_ROWS) {
-        let of_families = misses_of_families(rows, Quantity::Time, &lessons.peaks);
-        let of_batches = misses_of_batches(rows, Quantity::Time, &lessons.peaks);
-        all.extend(errors(runtime, Some(site), "family", &of_families));
-        all.extend(errors(runtime, Some(site), "batch", &of_batches));
+    for (first, rows) in groups.iter().filter(|(_, rows)| rows.len() >= LEAST_ROWS) {
+        for (left_out, misses) in [("family", misses_of_families as MissesOf), ("batch", misses_of_batches)] {
+            all.extend(errors(&first.subject.runtime, Some(&first.site), left_out, &by_phase(rows, lessons, misses)));
+        }
     }
-    for (runtime, rows) in runtimes.iter().filter(|(_, rows)| rows.iter().any(|row| row.site != rows[0].site)) {
-        all.extend(errors(runtime, None, "machine", &misses_of_machines(rows, Quantity::Time, &lessons.peaks)));
+    for (number, (first, _)) in groups.iter().enumerate() {
+        let is_like = |it: &Example| it.subject.runtime.is_like(&first.subject.runtime);
+        let is_first = !groups[..number].iter().any(|(other, _)| is_like(other));
+        let has_peaks = |it: &Example| lessons.peaks.contains_key(&it.site);
+        let rows: Vec<&Example> = lessons.examples.iter().filter(|it| is_like(it) && has_peaks(it)).collect();
+        if is_first && rows.iter().any(|row| row.site != rows[0].site) {
+            let misses = by_phase(&rows, lessons, misses_of_machines);
+            all.extend(errors(&first.subject.runtime, None, "machine", &misses));
+        }
     }
     Evaluation { errors: all, recommendations: loss(lessons) }
+}
+
+type MissesOf = fn(&[&Example], Quantity, &PeaksOf) -> Vec<Miss>;
+
+/// The misses of the rows of each phase, by the rows that a prediction of that phase is learned from.
+fn by_phase(rows: &[&Example], lessons: &Lessons, misses_of: MissesOf) -> Vec<Miss> {
+    let phases: BTreeSet<Phase> = rows.iter().map(|row| row.subject.runtime.phase).collect();
+    let of_phase = |phase: Phase| {
+        let misses = misses_of(&rows_of_phase(rows, phase), Quantity::Time, &lessons.peaks);
+        misses.into_iter().filter(move |miss| miss.phase == phase)
+    };
+    phases.into_iter().flat_map(of_phase).collect()
 }
 
 fn errors(runtime: &Runtime, site: Option<&Site>, left_out: &'static str, misses: &[Miss]) -> Option<Errors> {
@@ -90,14 +109,14 @@ fn errors(runtime: &Runtime, site: Option<&Site>, left_out: &'static str, misses
     families.sort_unstable();
     families.dedup();
     let is_held = |miss: &&Miss| {
-        let others: Vec<Miss> = misses.iter().filter(|other| other.family != miss.family).cloned().collect();
+        let is_other = |other: &&Miss| other.family != miss.family && other.phase == miss.phase;
+        let others: Vec<Miss> = misses.iter().filter(is_other).cloned().collect();
         half_width(&others).is_some_and(|half| miss.logarithm.abs() <= half)
     };
     Some(Errors {
         backend: runtime.backend.clone(),
         device: runtime.device.clone(),
         dtype: runtime.dtype.to_string(),
-        phase: runtime.phase,
         host_id: site.map(|site| site.host_id.clone()),
         threads: site.and_then(|site| site.threads),
         left_out,

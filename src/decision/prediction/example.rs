@@ -166,6 +166,11 @@ impl Runtime {
         }
     }
 
+    /// Whether both are of one backend, device and dtype.
+    pub fn is_like(&self, other: &Self) -> bool {
+        (&self.backend, &self.device, self.dtype) == (&other.backend, &other.device, other.dtype)
+    }
+
     /// Whether the measured peaks, which are those of f32 on the processor, bound its speed.
     pub fn has_peaks(&self) -> bool {
         self.device == "cpu" && self.dtype == Dtype::F32

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use super::example::{Example, Site, Subject};
 use super::least_squares::{Observation, TERMS, fit, sum};
+use crate::definition::Phase;
 use crate::run_data::Peaks;
 
 /// What is predicted.
@@ -104,6 +105,7 @@ impl<'a> Fitted<'a> {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Miss {
     pub family: String,
+    pub phase: Phase,
     pub logarithm: f64,
 }
 
@@ -149,7 +151,8 @@ fn misses(
             return None;
         }
         let said = fitted.anchored(&own.subject, &own.site, &anchors);
-        Some(Miss { family: own.subject.family.clone(), logarithm: (quantity.value(own)? / said).ln() })
+        let (family, phase) = (own.subject.family.clone(), own.subject.runtime.phase);
+        Some(Miss { family, phase, logarithm: (quantity.value(own)? / said).ln() })
     };
     examples.iter().filter_map(miss).collect()
 }

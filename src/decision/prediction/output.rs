@@ -177,7 +177,7 @@ pub fn evaluation_text(evaluation: &Evaluation, lessons: &Lessons, format: Forma
     if format == Format::Json {
         return json(evaluation);
     }
-    let texts = ["left out", "backend", "device", "dtype", "phase", "host"].map(Column::text);
+    let texts = ["left out", "backend", "device", "dtype", "host"].map(Column::text);
     let numbers =
         ["threads", "rows", "families", "median error", "mean error", "within 25 %", "worst", "in the 80 % interval"];
     let mut table = Table::new(texts.into_iter().chain(numbers.map(Column::number)));
@@ -187,7 +187,6 @@ pub fn evaluation_text(evaluation: &Evaluation, lessons: &Lessons, format: Forma
             errors.backend.clone(),
             errors.device.clone(),
             errors.dtype.clone(),
-            errors.phase.to_string(),
             errors.host_id.clone().unwrap_or_else(|| "all".into()),
             errors.threads.map(|threads| threads.to_string()).unwrap_or_default(),
             errors.rows.to_string(),

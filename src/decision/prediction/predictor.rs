@@ -90,9 +90,10 @@ impl<'a> Predictor<'a> {
     /// # Errors
     /// The case is beyond what the history has shown; the refusal names the measurement that would help most.
     pub fn predict(&self, subject: &Subject, site: &Site) -> Result<Prediction, Refusal> {
-        let of_runtime: Vec<&Example> =
-            self.lessons.examples.iter().filter(|it| it.subject.runtime == subject.runtime).collect();
-        let here: Vec<&Example> = of_runtime.iter().copied().filter(|it| it.site == *site).collect();
+        let all = self.lessons.examples.iter().filter(|it| it.subject.runtime.is_like(&subject.runtime));
+        let all: Vec<&Example> = all.collect();
+        let here = all.iter().copied().filter(|it| it.site == *site && it.subject.runtime == subject.runtime);
+        let here: Vec<&Example> = here.collect();
         let is_same = |it: &&&Example| it.subject.work == subject.work && it.subject.batch_size == subject.batch_size;
         if let Some(measured) = here.iter().find(is_same) {
             return Ok(of_measured(measured));
@@ -100,10 +101,10 @@ impl<'a> Predictor<'a> {
         let anchors: Vec<&Example> = here.iter().copied().filter(|it| is_anchor(subject, site, it)).collect();
         let refusal =
             |reason: String| Refusal { reason, would_help: command(subject, if anchors.is_empty() { 1 } else { 4 }) };
-        if of_runtime.is_empty() {
+        if all.iter().all(|it| it.subject.runtime != subject.runtime) {
             return Err(refusal(format!("no row of this history is of {}", runtime_text(&subject.runtime))));
         }
-        let (rows, basis) = self.rows_for(subject, site, here, of_runtime, !anchors.is_empty())?;
+        let (rows, basis) = self.rows_for(subject, site, &all, !anchors.is_empty())?;
         if anchors.is_empty() {
             let seen: BTreeSet<&String> = rows.iter().flat_map(|row| &row.subject.operators).collect();
             let unseen: Vec<&str> =
@@ -135,22 +136,24 @@ impl<'a> Predictor<'a> {
         })
     }
 
-    /// The rows to learn from: those of the same machine and threads if they are enough, or else those of all machines whose peaks
-    /// are known.
+    /// The rows to learn from: those of the same machine, threads and phase if they are enough, or else those of all phases, or
+    /// else those of all machines whose peaks are known.
     fn rows_for(
         &self,
         subject: &Subject,
         site: &Site,
-        here: Vec<&'a Example>,
-        of_runtime: Vec<&'a Example>,
+        all: &[&'a Example],
         is_anchored: bool,
     ) -> Result<(Vec<&'a Example>, Basis), Refusal> {
-        let is_enough = |rows: &[&Example]| rows.len() >= LEAST_ROWS && families(rows) >= LEAST_FAMILIES;
-        if is_enough(&here) {
-            return Ok((here, if is_anchored { Basis::OtherBatches } else { Basis::OtherModels }));
+        let of_phase = |rows: &[&'a Example]| rows_of_phase(rows, subject.runtime.phase);
+        let here: Vec<&Example> = all.iter().copied().filter(|it| it.site == *site).collect();
+        let rows = of_phase(&here);
+        if is_enough(&rows) {
+            return Ok((rows, if is_anchored { Basis::OtherBatches } else { Basis::OtherModels }));
         }
         let has_peaks = |site: &Site| self.lessons.peaks.contains_key(site);
-        let elsewhere: Vec<&Example> = of_runtime.into_iter().filter(|it| has_peaks(&it.site)).collect();
+        let elsewhere: Vec<&Example> = all.iter().copied().filter(|it| has_peaks(&it.site)).collect();
+        let elsewhere = of_phase(&elsewhere);
         if has_peaks(site) && elsewhere.iter().any(|it| it.site != *site) && is_enough(&elsewhere) {
             return Ok((elsewhere, Basis::OtherMachines));
         }
@@ -167,6 +170,16 @@ impl<'a> Predictor<'a> {
             ),
         })
     }
+}
+
+fn is_enough(rows: &[&Example]) -> bool {
+    rows.len() >= LEAST_ROWS && families(rows) >= LEAST_FAMILIES
+}
+
+/// The rows of a phase, or all of them if those are too few.
+pub fn rows_of_phase<'a>(rows: &[&'a Example], phase: Phase) -> Vec<&'a Example> {
+    let own: Vec<&Example> = rows.iter().copied().filter(|it| it.subject.runtime.phase == phase).collect();
+    if is_enough(&own) { own } else { rows.to_vec() }
 }
 
 impl Predictor<'_> {
