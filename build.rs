@@ -10,6 +10,7 @@ fn main() {
     println!("cargo:rerun-if-changed=build.rs");
     println!("cargo::rustc-check-cfg=cfg(libtorch_at_run_time)");
     println!("cargo::rustc-check-cfg=cfg(rooms)");
+    println!("cargo::rustc-check-cfg=cfg(openvino_tasks)");
     // Set by torch-sys, which is a direct dependency for this reason only.
     if let Ok(folder) = env::var("DEP_TCH_LIBTORCH_LIB") {
         find_libtorch(Path::new(&folder));
@@ -22,6 +23,12 @@ fn main() {
         println!("cargo:rerun-if-changed={folder}");
         if !Path::new(&folder).is_dir() {
             println!("cargo::error=the feature duckdb needs DuckDB in {folder:?}; get it with `scripts/setup duckdb`");
+        }
+    }
+    if has("OPENVINO") && env::var("CARGO_CFG_TARGET_OS").is_ok_and(|system| system == "linux") {
+        match openvino_tasks() {
+            Ok(()) => println!("cargo::rustc-cfg=openvino_tasks"),
+            Err(why) => println!("cargo::warning=OpenVINO's operators are profiled in whole microseconds: {why}"),
         }
     }
     let rustc = env::var_os("RUSTC").unwrap_or_else(|| "rustc".into());
@@ -55,6 +62,15 @@ fn vendored_protoc() -> Option<PathBuf> {
     return Some(protoc_bin_vendored_win32::protoc_bin_path());
     #[allow(unreachable_code)]
     None
+}
+
+/// Compiles the tracer that `src/backend/openvino/tasks.rs` has OpenVINO load.
+fn openvino_tasks() -> Result<()> {
+    const SOURCE: &str = "src/backend/openvino/tasks.c";
+    println!("cargo:rerun-if-changed={SOURCE}");
+    let library = PathBuf::from(env::var_os("OUT_DIR").unwrap_or_default()).join("openvino_tasks.so");
+    let compiler = cc::Build::new().pic(true).try_get_compiler().map_err(Error::other)?;
+    run(compiler.to_command().args(["-std=gnu11", "-shared", "-s", SOURCE, "-o"]).arg(library)).map(drop)
 }
 
 /// Lets a process load libtorch when it needs it; where that cannot be made, every executable is linked with libtorch.

@@ -51,7 +51,7 @@ pub fn run(arguments: &Arguments, own_suite: Option<&Suite>) -> anyhow::Result<u
                 criterion_arguments: ["--bench", "--exact", case].map(str::to_owned).into(),
                 ..Request::default()
             };
-            println!("{}", serde_json::to_string(&profile(&Paths::find(), &request)?)?);
+            println!("{}", serde_json::to_string(&profile(&Paths::find(), &request, false)?)?);
         }
         Part::Time { job, slowdown_ppm, least_call_ns } => {
             let handicap = |ppm| Handicap { slowdown_ppm: ppm, least_call_ns: *least_call_ns };

@@ -21,6 +21,7 @@ use crate::selection::{EffortArguments, Selection};
         Examples:\n  inferbench profile --model resnet50 --backend ort\n  inferbench profile net.onnx --backend ort,openvino\n  \
         inferbench profile resnet50/ort-cpu-f32/1 resnet50/tch-cpu-f32/1\n  \
         inferbench profile --model llama-small --phase decode --backend candle --depth 3\n  \
+        inferbench profile --model bert-small --backend tch --cpu --format stacks --output bert.folded\n  \
         inferbench profile 20260101T120000Z 20260102T120000Z\n  \
         inferbench profile --model bert-small --backend tch --format trace --output bert.json"
 )]
@@ -32,6 +33,9 @@ pub struct Arguments {
     selection: Selection,
     #[command(flatten)]
     effort: EffortArguments,
+    /// Also sample the stacks of the threads for five seconds of calls, and draw them as a flame graph on the page
+    #[arg(long)]
+    cpu: bool,
     #[arg(long, value_enum, default_value = "table")]
     format: Form,
     /// Parts of a module's name that a row of the table has; operators of one name in it are one row [default: each operator is a row]
@@ -100,7 +104,7 @@ fn measured(arguments: &Arguments, paths: &Paths) -> Result<Profile> {
         ..Request::default()
     };
     let _lock = harness::keep_others_out(paths)?;
-    harness::profile(paths, &request)
+    harness::profile(paths, &request, arguments.cpu)
 }
 
 /// The cases of profiles that were made before. Two are compared: their only cases, or the first case that both have.

@@ -3,6 +3,7 @@
 use anyhow::{Result, ensure};
 use clap::Parser;
 use jiff::Timestamp;
+use serde::de::DeserializeOwned;
 
 use super::activation_ranges::measure_ranges;
 use super::input_sizes::find_sizes;
@@ -15,14 +16,16 @@ use crate::measurement::peaks::peaks_of;
 use crate::paths::Paths;
 use crate::profile::analyse;
 use crate::run_data::files::unused_name;
-use crate::run_data::{CaseProfile, CriterionArguments, Peaks, Profile, ProfileFailure, ProfiledCalls, RunFolder};
+use crate::run_data::{
+    CaseProfile, CpuStacks, CriterionArguments, Peaks, Profile, ProfileFailure, ProfiledCalls, RunFolder,
+};
 
-/// Profiles the cases that suite, filters and Criterion's arguments select. A case that cannot be profiled is among the failures. If the
-/// user stops it, the cases that were profiled by then are returned.
+/// Profiles the cases that suite, filters and Criterion's arguments select, and if asked for samples the stacks of their threads, too. A
+/// case that cannot be profiled is among the failures. If the user stops it, the cases that were profiled by then are returned.
 ///
 /// # Errors
 /// What was asked for is wrong, no case matches, the user has stopped it before the first profile, or no process can be started.
-pub fn profile(paths: &Paths, request: &Request) -> Result<Profile> {
+pub fn profile(paths: &Paths, request: &Request, has_stacks: bool) -> Result<Profile> {
     let filter = CriterionArguments::parse_from(&request.criterion_arguments).id_filter()?;
     let Plan { suite, mut cases } = make_plan(paths, request.own_suite.as_ref(), &request.selection, &request.effort)?;
     cases.retain(|planned| filter.is_match(&planned.case.to_string()));
@@ -39,7 +42,7 @@ pub fn profile(paths: &Paths, request: &Request) -> Result<Profile> {
         eprintln!("profiling [{}/{count}] {}", number + 1, planned.case);
         let item = preparations.work_item(planned, paths);
         let found = match item {
-            Ok(item) => profile_of(&profile.run_id, item, &suite.effort, peaks.as_ref()),
+            Ok(item) => profile_of(&profile.run_id, item, &suite.effort, peaks.as_ref(), has_stacks),
             Err(failure) => Ok(Err(failure)),
         };
         // The cases that were profiled before are kept.
@@ -64,11 +67,25 @@ fn profile_of(
     item: WorkItem,
     effort: &Effort,
     peaks: Option<&Peaks>,
+    has_stacks: bool,
 ) -> Result<Result<CaseProfile, CaseFailure>> {
+    let calls: Result<ProfiledCalls, CaseFailure> = ask(Purpose::Profile, &item, effort)?;
+    let calls = match calls {
+        Ok(calls) => calls,
+        Err(failure) => return Ok(Err(failure)),
+    };
+    let profile = analyse(run_id, &item.case, &item.model, &calls, peaks);
+    // In a process of their own: a sampler interrupts threads wherever they are, which some code does not survive.
+    let stacks: Option<Result<CpuStacks, CaseFailure>> =
+        has_stacks.then(|| ask(Purpose::SampleStacks, &item, effort)).transpose()?;
+    let stacks =
+        stacks.and_then(|stacks| stacks.inspect_err(|failure| eprintln!("  no stacks of threads: {failure}")).ok());
+    Ok(Ok(CaseProfile { stacks, ..profile }))
+}
+
+/// Has a process of its own answer for an item.
+fn ask<T: DeserializeOwned>(purpose: Purpose, item: &WorkItem, effort: &Effort) -> Result<Result<T, CaseFailure>> {
     let place = tempfile::tempdir()?;
     let folder = RunFolder::new(place.path().to_owned());
-    let (case, model) = (item.case.clone(), item.model.clone());
-    let job = Job { work: vec![item], ..Job::new(Purpose::Profile, &folder, place.path(), effort) };
-    let calls: Result<ProfiledCalls, CaseFailure> = Supervisor::ask(job)?;
-    Ok(calls.map(|calls| analyse(run_id, &case, &model, &calls, peaks)))
+    Supervisor::ask(Job { work: vec![item.clone()], ..Job::new(purpose, &folder, place.path(), effort) })
 }

@@ -10,6 +10,15 @@ pub mod peaks;
 mod pipeline;
 mod profile;
 mod sampling;
+#[cfg_attr(
+    not(all(
+        feature = "cpu-stacks",
+        any(target_os = "linux", target_os = "macos"),
+        any(target_arch = "x86_64", target_arch = "aarch64")
+    )),
+    path = "no_stacks.rs"
+)]
+mod stacks;
 mod timed_calls;
 mod usage;
 mod warm_up;
@@ -19,6 +28,7 @@ pub use disturbance::DisturbanceWatch;
 pub use pipeline::{CallParts, Pipeline};
 pub use profile::profile;
 pub use sampling::{Sampling, pilot};
+pub use stacks::StackSampler;
 pub use timed_calls::TimedSession;
 pub use usage::watch;
 pub use warm_up::{WarmUp, warm_up};

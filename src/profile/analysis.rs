@@ -86,6 +86,7 @@ fn with_modules(
         cost_per_operator_us: cost_us,
         has_timeline: calls.operators.iter().any(|operator| operator.typical.start_ns.is_some()),
         rows,
+        stacks: None,
     }
 }
 

@@ -24,8 +24,8 @@ pub use manifest::{MANIFEST_FORMAT, Manifest, ManifestCase, Peaks};
 pub use metric::{Better, CHANGE, FRACTION, Metric};
 pub use outcomes::{BY_REFERENCE, Event, Outcome, Outcomes};
 pub use profile::{
-    Bound, CaseProfile, OUTSIDE, OperatorCall, OperatorTimes, Profile, ProfileFailure, ProfileRow, ProfiledCalls,
-    RecordedCall,
+    Bound, CaseProfile, CpuStack, CpuStacks, OUTSIDE, OperatorCall, OperatorTimes, Profile, ProfileFailure, ProfileRow,
+    ProfiledCalls, RecordedCall,
 };
 pub use record::{Record, SCHEMA_VERSION, StopReason};
 pub use run_folder::RunFolder;

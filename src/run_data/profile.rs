@@ -82,6 +82,34 @@ pub struct CaseProfile {
     pub has_timeline: bool,
     /// The operators in the order in which they ran; the last row is what is outside of operators.
     pub rows: Vec<ProfileRow>,
+    /// The stacks of threads, if they were asked for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stacks: Option<CpuStacks>,
+}
+
+/// What the threads of a process did while they used processors.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct CpuStacks {
+    /// Samples per second of processor time, of all threads together.
+    pub frequency_hz: u32,
+    /// The most frequent first.
+    pub stacks: Vec<CpuStack>,
+}
+
+/// Functions that called each other, as often as they were found so.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct CpuStack {
+    /// From the outermost function to the innermost, after the name of the thread. A function without a name is its library, in
+    /// brackets.
+    pub frames: Vec<String>,
+    pub samples: u64,
+}
+
+impl CpuStacks {
+    /// All samples.
+    pub fn samples(&self) -> u64 {
+        self.stacks.iter().map(|stack| stack.samples).sum()
+    }
 }
 
 /// An operator of a case: a row of `profiles` in the history.

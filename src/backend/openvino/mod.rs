@@ -10,6 +10,7 @@ mod graph;
 mod library;
 mod lost_bias;
 mod profile;
+mod tasks;
 mod tensor;
 mod trace;
 
@@ -72,9 +73,9 @@ impl Backend for OpenVino {
 
     fn load_profiled(&self, request: &LoadRequest<'_>) -> Result<Box<dyn ProfiledSession>, CaseFailure> {
         if request.device != "cpu" {
-            return Err(CaseFailure::unsupported("OpenVINO's times of operators are sums on the CPU only"));
+            return Err(CaseFailure::unsupported("OpenVINO's times of operators are told on the CPU only"));
         }
-        let tape = Profiled::default();
+        let tape = Profiled::traced();
         Ok(Box::new(RecordedSession { session: open(request, Some(tape.clone()))?, tape }))
     }
 }

@@ -2,9 +2,11 @@
 //!
 //! The `openvino` crate does not reach it; this is the call of OpenVINO's C interface that it lacks. OpenVINO tells the mean of all
 //! runs since a graph was compiled, whichever of the graph's requests is asked, in whole microseconds, rounded down twice: each
-//! time, and the mean. Of a small graph, much of a call is lost in this way.
+//! time, and the mean. Of a small graph, much of a call would be lost in this way, so that times are those of [`Tasks`] where there
+//! is such a tracer, and only the names of operators and kernels are the profiler's.
 
 use std::cell::RefCell;
+use std::collections::HashMap;
 use std::ffi::{CStr, c_char};
 use std::rc::Rc;
 
@@ -14,6 +16,7 @@ use openvino_sys as sys;
 use openvino_sys::ov_status_e;
 
 use super::graph::Requests;
+use super::tasks::{Execution, Tasks};
 use crate::backend::recorder::Tape;
 use crate::definition::CaseFailure;
 use crate::run_data::{OperatorCall, RecordedCall};
@@ -29,6 +32,9 @@ struct State {
     calls: usize,
     /// The times of each graph until then.
     before: Vec<Times>,
+    tasks: Option<&'static Tasks>,
+    /// The nodes of each call since the recording began, if there is a tracer.
+    executions: Vec<Vec<Execution>>,
 }
 
 /// The times of a graph's nodes, in the order in which they run.
@@ -47,6 +53,11 @@ struct Node {
 }
 
 impl Profiled {
+    /// With the times of the process's tracer.
+    pub fn traced() -> Self {
+        Profiled(Rc::new(RefCell::new(State { tasks: Tasks::of_process(), ..State::default() })))
+    }
+
     /// Adds a graph that was just compiled.
     pub fn add(&self, requests: &Rc<RefCell<Requests>>) {
         self.0.borrow_mut().graphs.push(Rc::clone(requests));
@@ -74,11 +85,19 @@ impl Profiled {
 
 impl Tape for Profiled {
     fn call_begins(&mut self) -> Result<(), CaseFailure> {
-        self.0.borrow_mut().calls += 1;
+        let mut state = self.0.borrow_mut();
+        state.calls += 1;
+        if let Some(tasks) = state.tasks {
+            tasks.call_begins();
+        }
         Ok(())
     }
 
     fn call_ends(&mut self) -> Result<(), CaseFailure> {
+        let mut state = self.0.borrow_mut();
+        if let Some(tasks) = state.tasks {
+            state.executions.push(tasks.call_ends()?);
+        }
         Ok(())
     }
 
@@ -86,17 +105,42 @@ impl Tape for Profiled {
         let before = self.times()?;
         let mut state = self.0.borrow_mut();
         (state.calls, state.before) = (0, before);
+        state.executions.clear();
         Ok(())
     }
 
     fn end(&mut self) -> Result<Vec<RecordedCall>, CaseFailure> {
         let after = self.times()?;
-        let State { calls, before, .. } = &*self.0.borrow();
+        let State { calls, before, executions, .. } = &*self.0.borrow();
+        if executions.iter().any(|call| !call.is_empty()) {
+            return Ok(traced(executions, &after));
+        }
         let nothing = Times::default();
         let before = before.iter().chain(std::iter::repeat(&nothing));
         let operators = after.iter().zip(before).flat_map(|(after, before)| between(before, after, *calls));
         Ok(vec![RecordedCall { calls: *calls, operators: operators.collect() }])
     }
+}
+
+/// The nodes of calls as the tracer has noted them, with the profiler's names of operators and kernels.
+fn traced(calls: &[Vec<Execution>], graphs: &[Times]) -> Vec<RecordedCall> {
+    let nodes = graphs.iter().flat_map(|graph| &graph.nodes).filter(|node| node.is_executed);
+    let by_name: HashMap<&str, &Node> = nodes.map(|node| (node.name.as_str(), node)).collect();
+    let operator = |execution: &Execution| {
+        let node = by_name.get(execution.node.as_str());
+        OperatorCall {
+            node: execution.node.clone(),
+            operator: node.map_or_else(|| execution.operator.clone(), |node| node.operator.clone()),
+            kernel: node.map(|node| node.kernel.clone()),
+            start_ns: Some(execution.start_ns),
+            duration_ns: execution.duration_ns,
+            thread: execution.thread,
+            ..OperatorCall::default()
+        }
+    };
+    let call =
+        |executions: &Vec<Execution>| RecordedCall { calls: 1, operators: executions.iter().map(operator).collect() };
+    calls.iter().map(call).collect()
 }
 
 /// The operators of a graph in the calls between two times, each with its mean per call.

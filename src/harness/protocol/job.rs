@@ -33,6 +33,8 @@ pub enum Purpose {
     TrySizes,
     /// Compare the outputs, and answer the times of the operators of the only item.
     Profile,
+    /// Answer the stacks of the process's threads over calls of the only item.
+    SampleStacks,
     /// Answer the ranges of the inputs and outputs of the only item, over samples of its model.
     Calibrate,
 }

@@ -13,6 +13,7 @@ use indexmap::IndexMap;
 
 use super::case_outcome::{recorded, unwinding};
 use super::loaded_case::{LoadedCase, Worker, put_parts};
+use super::profile::CriterionStacks;
 use crate::criterion_dir::{LATENCY_LOG, LatencyLog};
 use crate::definition::{BenchmarkId, Case, CaseFailure, Dtype, Effort};
 use crate::fixture::seeded::Stream;
@@ -24,12 +25,18 @@ use crate::run_data::{CriterionArguments, Mode, Outcome, StopReason, write_whole
 /// which may be interrupted, it would take the wrong one.
 const CALIBRATION_SECONDS: f64 = 0.05;
 
+/// Criterion's own default, ten times as many, takes three seconds per case, mostly for the curves in its pages. The chance in
+/// 10,000 resamples moves a limit of a 95 % interval by about 1.4 % of half its width: √(0.025 · 0.975 / 10,000) / φ(1.96) / 1.96.
+const RESAMPLES: usize = 10_000;
+
 /// Registers every case with Criterion and measures those of the job, under Criterion's command line.
 pub fn measure(job: &Job) -> Result<()> {
     let arguments = CriterionArguments::parse_from(std::env::args().skip(1));
     let log = SampleLog::default();
     let mut criterion = Criterion::default()
         .with_measurement(log.clone())
+        .with_profiler(CriterionStacks::default())
+        .nresamples(RESAMPLES)
         .configure_from_args()
         .with_filter(exactly_one_of(&job.work))
         .output_directory(&job.criterion_root);

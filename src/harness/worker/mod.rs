@@ -57,6 +57,7 @@ fn do_job(path: &Path) -> Result<()> {
         Purpose::TrySizes => worker.try_sizes(),
         Purpose::Calibrate => worker.calibrate(),
         Purpose::Profile => worker.profile(),
+        Purpose::SampleStacks => worker.sample_stacks(),
         Purpose::Load => items.try_for_each(|(_, item)| worker.start_cold(item).map(drop)),
         Purpose::Measure | Purpose::MeasureUnverified => measure::measure(&job),
     }

@@ -1,4 +1,7 @@
-//! Profiles a case: a plain session and a profiled one in one process.
+//! Profiles a case: a plain session and a profiled one in one process, or the stacks of the process's threads.
+
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 
@@ -7,8 +10,12 @@ use super::loaded_case::{CaseInputs, Worker};
 use crate::backend::{self, LoadRequest};
 use crate::definition::CaseFailure;
 use crate::harness::protocol::WorkItem;
-use crate::measurement;
-use crate::run_data::{Outcome, ProfiledCalls};
+use crate::measurement::{self, StackSampler};
+use crate::report::profile::{folded_stacks, page};
+use crate::run_data::{CaseProfile, CpuStacks, Outcome, Profile, ProfiledCalls, write_whole};
+
+/// How long stacks are sampled.
+const STACKS: Duration = Duration::from_secs(5);
 
 impl Worker<'_> {
     /// Answers the times of the operators of the only item.
@@ -16,6 +23,24 @@ impl Worker<'_> {
         let item = self.job.work.first().context("there is nothing to profile")?;
         let answer = unwinding(|| self.profiled_calls(item));
         Ok(fs_err::write(self.job.answer_path(), serde_json::to_vec(&answer)?)?)
+    }
+
+    /// Answers what the threads of this process do while the only item is called.
+    pub fn sample_stacks(&mut self) -> Result<()> {
+        let item = self.job.work.first().context("there is nothing to profile")?;
+        let answer = unwinding(|| self.stacks_of_calls(item));
+        Ok(fs_err::write(self.job.answer_path(), serde_json::to_vec(&answer)?)?)
+    }
+
+    fn stacks_of_calls(&mut self, item: &WorkItem) -> Result<CpuStacks, CaseFailure> {
+        let mut loaded = self.load(item, &mut Outcome::new(item.row.clone()))?;
+        loaded.warm_up(&self.job.effort, |session| session.call(1))?;
+        let sampler = StackSampler::start()?;
+        let begin = Instant::now();
+        while begin.elapsed() < STACKS {
+            loaded.session.call(1)?;
+        }
+        Ok(sampler.stop()?)
     }
 
     /// The plain session's outputs are compared before, as in every measurement.
@@ -30,4 +55,34 @@ impl Worker<'_> {
         loaded.warm_up(&self.job.effort, |session| session.call(1))?;
         measurement::profile(&mut loaded.session, &mut *profiled, ring.len(), backend.least_warm_up_calls())
     }
+}
+
+/// The stacks of a case's threads during `cargo bench -- --profile-time`, as files in the case's folder of Criterion's tree.
+#[derive(Default)]
+pub struct CriterionStacks {
+    sampler: Option<StackSampler>,
+}
+
+impl criterion::profiler::Profiler for CriterionStacks {
+    fn start_profiling(&mut self, _id: &str, _folder: &Path) {
+        // Without it, the calls are still made: another profiler may be attached to the process.
+        self.sampler = StackSampler::start().inspect_err(|error| eprintln!("  no stacks of threads: {error:#}")).ok();
+    }
+
+    fn stop_profiling(&mut self, id: &str, folder: &Path) {
+        let Some(sampler) = self.sampler.take() else { return };
+        match sampler.stop().and_then(|stacks| write_stacks(id, stacks, folder)) {
+            Ok(page) => eprintln!("  stacks of threads: {}", page.display()),
+            Err(error) => eprintln!("  no stacks of threads: {error:#}"),
+        }
+    }
+}
+
+/// Writes a page and folded stacks; returns the page's path.
+fn write_stacks(id: &str, stacks: CpuStacks, folder: &Path) -> Result<PathBuf> {
+    write_whole(&folder.join("stacks.folded"), folded_stacks(&stacks).as_bytes())?;
+    let case = CaseProfile { case_id: id.into(), model: id.into(), stacks: Some(stacks), ..CaseProfile::default() };
+    let path = folder.join("flamegraph.html");
+    write_whole(&path, page(&Profile { cases: vec![case], ..Profile::default() }, None)?.as_bytes())?;
+    Ok(path)
 }

@@ -8,12 +8,12 @@ mod table;
 mod timeline;
 mod words;
 
-use anyhow::Result;
+use anyhow::{Result, ensure};
 
 pub use groups::grouped;
 pub use links::{ProfileLink, newest_pages, profile_links};
 pub use page::page;
-pub use stacks::folded;
+pub use stacks::{folded, folded_stacks};
 pub use table::{Options, difference_table, table};
 pub use timeline::{Span, spans, trace};
 pub use words::{heading, summary};
@@ -21,7 +21,7 @@ pub use words::{heading, summary};
 use super::escape::{markdown as escape, terminal};
 use super::table::Table;
 use crate::profile::{Difference, difference};
-use crate::run_data::{CaseProfile, Profile};
+use crate::run_data::{CaseProfile, CpuStacks, Profile};
 
 /// A form in which a profile is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
@@ -37,6 +37,8 @@ pub enum Form {
     Csv,
     /// A stack per line with its nanoseconds, for programs that draw flame graphs
     Folded,
+    /// A stack of functions per line with its samples, of `--cpu`
+    Stacks,
     /// Trace events, for Perfetto, speedscope and the Firefox Profiler
     Trace,
 }
@@ -44,7 +46,7 @@ pub enum Form {
 /// The profile in this form, ending with a line break. With two cases to compare, tables, JSON and CSV are about their difference.
 ///
 /// # Errors
-/// A value cannot be written, which the types of a profile exclude.
+/// Stacks are asked for and there are none, or a value cannot be written, which the types of a profile exclude.
 pub fn render(profile: &Profile, compared: Option<[&CaseProfile; 2]>, form: Form, options: &Options) -> Result<String> {
     let difference = compared.map(|[a, b]| difference(a, b));
     Ok(match (form, &difference) {
@@ -63,6 +65,11 @@ pub fn render(profile: &Profile, compared: Option<[&CaseProfile; 2]>, form: Form
         (Form::Csv, None) => separated(profile.cases.iter().flat_map(|case| &case.rows))?,
         (Form::Csv, Some(difference)) => separated(difference.rows.iter())?,
         (Form::Folded, _) => profile.cases.iter().map(folded).collect(),
+        (Form::Stacks, _) => {
+            let stacks: Vec<&CpuStacks> = profile.cases.iter().filter_map(|case| case.stacks.as_ref()).collect();
+            ensure!(!stacks.is_empty(), "the profile has no stacks of threads; `--cpu` samples them");
+            stacks.into_iter().map(folded_stacks).collect()
+        }
         (Form::Trace, _) => trace(&profile.cases),
     })
 }

@@ -1,7 +1,7 @@
 //! Folded stacks: a line per operator with its frames from the outermost to the innermost, and its time. Programs that draw flame graphs
 //! read it: `inferno-flamegraph`, `flamegraph.pl`, speedscope.
 
-use crate::run_data::{CaseProfile, ProfileRow};
+use crate::run_data::{CaseProfile, CpuStack, CpuStacks, ProfileRow};
 
 /// `case;module;parts;operator;kernel 12345` for each row of the case, in whole nanoseconds without the profiler's cost.
 pub fn folded(case: &CaseProfile) -> String {
@@ -17,6 +17,15 @@ pub fn folded(case: &CaseProfile) -> String {
         (nanoseconds > 0).then(|| format!("{stack} {nanoseconds}\n"))
     };
     case.rows.iter().filter_map(line).collect()
+}
+
+/// `thread;function;function 123` for each stack, with its samples.
+pub fn folded_stacks(stacks: &CpuStacks) -> String {
+    let line = |stack: &CpuStack| {
+        let frames: Vec<String> = stack.frames.iter().map(|name| frame(name)).collect();
+        format!("{} {}\n", frames.join(";"), stack.samples)
+    };
+    stacks.stacks.iter().map(line).collect()
 }
 
 /// A name in which nothing ends the frame or the line.

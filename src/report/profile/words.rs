@@ -1,9 +1,11 @@
 //! A profile in a few sentences.
 
+use indexmap::IndexMap;
+
 use super::groups::grouped;
 use crate::profile::Difference;
 use crate::report::numbers::{microseconds, plural};
-use crate::run_data::{Bound, CaseProfile, OUTSIDE, ProfileRow};
+use crate::run_data::{Bound, CaseProfile, CpuStacks, OUTSIDE, ProfileRow};
 
 /// A summary names at most this many operators, and only those that take at least a twentieth of the call, except for the first.
 const MOST_NAMED: usize = 3;
@@ -11,6 +13,11 @@ const LEAST_SHARE: f64 = 0.05;
 
 /// Where the time goes, in a sentence or two: `61 % in 12 Conv at 71 % of the roofline; 4 % outside operators.`
 pub fn summary(case: &CaseProfile) -> String {
+    let operators = (!case.rows.is_empty()).then(|| of_operators(case));
+    operators.into_iter().chain(case.stacks.as_ref().map(of_stacks)).collect::<Vec<_>>().join(" ")
+}
+
+fn of_operators(case: &CaseProfile) -> String {
     let rows = grouped(case, Some(0));
     let of_call = |us: f64| format!("{:.0} %", 100.0 * us / case.plain_us);
     let is_named = |(index, row): &(usize, &ProfileRow)| {
@@ -36,6 +43,9 @@ pub fn summary(case: &CaseProfile) -> String {
 /// How honest the figures are: `plain 576 µs, profiled 1,733 µs; operators 98 % of the plain call after 7.20 µs per operator were taken
 /// off; 30 calls`.
 pub fn heading(case: &CaseProfile) -> String {
+    if case.rows.is_empty() {
+        return "stacks only".to_owned();
+    }
     let cost = match case.cost_per_operator_us {
         us if us > 0.0 => format!(" after {} µs per operator were taken off", microseconds(us)),
         _ => String::new(),
@@ -58,6 +68,25 @@ pub(super) fn of_difference(difference: &Difference) -> String {
     });
     let ratio = difference.b.plain_us / difference.a.plain_us;
     format!("{a}\n{b}, {ratio:.2} × A")
+}
+
+/// What the threads did, in a sentence: `Stacks of threads: 2480 samples; 43 % in [libonnxruntime.so.1], which has no names of functions.`
+fn of_stacks(stacks: &CpuStacks) -> String {
+    let all = stacks.samples().max(1);
+    let mut innermost: IndexMap<&str, u64> = IndexMap::new();
+    for stack in &stacks.stacks {
+        *innermost.entry(stack.frames.last().map_or("", String::as_str)).or_default() += stack.samples;
+    }
+    innermost.sort_by(|_, a, _, b| b.cmp(a));
+    let named = innermost.iter().take(MOST_NAMED).map(|(name, samples)| {
+        let share = format!("{:.0} % in {name}", 100.0 * *samples as f64 / all as f64);
+        if name.starts_with('[') { format!("{share}, which has no names of functions") } else { share }
+    });
+    format!(
+        "Stacks of threads: {}; {}.",
+        plural(stacks.samples() as usize, "sample", "samples"),
+        named.collect::<Vec<_>>().join("; ")
+    )
 }
 
 fn operators(case: &CaseProfile) -> impl Iterator<Item = &ProfileRow> {

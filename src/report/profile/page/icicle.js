@@ -14,6 +14,7 @@ function icicle(root, shown, name) {
   const isFound = (node) => state.query !== "" && node.path.toLowerCase().includes(state.query);
 
   function fill(node) {
+    if (shown[0].is_stacks) return node.name.startsWith("[") ? [kindColour("outside"), 0.3] : [kindColour("module"), 0.55];
     if (!isDifference) return [kindColour(node.kind), node.kind === "module" ? 0.55 : node.rows.length > 0 && node.parent.kind !== "module" ? 0.28 : 0.5];
     const [a, b] = node.us;
     const part = Math.abs(b - a) / Math.max(a, b, 1e-9);
@@ -98,8 +99,31 @@ function icicle(root, shown, name) {
 }
 
 function icicleSection(shown) {
+  if (shown.length === 2) {
+    return chartSection("icicle", shown, "Difference by module",
+      "Modules from the outside to the inside, then kinds of operators. A bar is as wide as the longer of its two times. Red takes longer in B, blue takes longer in A; the paler, the less.",
+      "Whole call", legend([["slower in B", "var(--slower)"], ["faster in B", "var(--faster)"]], "square"));
+  }
+  return shown[0].rows.length === 0 ? null : chartSection("icicle", shown, "Time by module",
+    "Modules from the outside to the inside, then operators and kernels, in the order of their first execution. A bar is as wide as its time without the profiler's cost.",
+    "Whole call", kindLegend(shown));
+}
+
+// A flame graph from the top to the bottom.
+function stacksSection(one) {
+  if (!one.stacks) return null;
+  const us = 1e6 / one.stacks.frequency_hz;
+  const rows = one.stacks.stacks.map(({ frames, samples }) => ({ frames, samples, kind: "module", corrected_us: samples * us }));
+  rows.sort((a, b) => (a.frames.join("\n") < b.frames.join("\n") ? -1 : 1));
+  const stacks = { name: "all threads", is_stacks: true, rows, plain_us: rows.reduce((sum, row) => sum + row.corrected_us, 0) };
+  return chartSection("stacks", [stacks], "Stacks of threads",
+    `What the threads did while they used processors: thread, then functions from the outermost to the innermost, in alphabetical order. A bar is as wide as its samples, ${one.stacks.frequency_hz} per second of processor time. A function without a name is its library, in brackets.`,
+    "All threads");
+}
+
+function chartSection(id, shown, title, caption, whole, ...colours) {
   const isDifference = shown.length === 2;
-  const chart = icicle(treeOf(shown), shown, isDifference ? "Difference" : "Icicle");
+  const chart = icicle(treeOf(shown), shown, title);
   const count = make("span", { class: "quiet", role: "status" });
   const input = make("input", {
     type: "search", placeholder: "Search", "aria-label": "Search modules, operators and kernels",
@@ -109,13 +133,9 @@ function icicleSection(shown) {
       count.textContent = input.value.trim() === "" ? "" : found === 0 ? "nothing found" : parts.join("; ");
     },
   });
-  const caption = isDifference
-    ? "Modules from the outside to the inside, then kinds of operators. A bar is as wide as the longer of its two times. Red takes longer in B, blue takes longer in A; the paler, the less."
-    : "Modules from the outside to the inside, then operators and kernels, in the order of their first execution. A bar is as wide as its time without the profiler's cost.";
-  const colours = isDifference ? legend([["slower in B", "var(--slower)"], ["faster in B", "var(--faster)"]], "square") : kindLegend(shown);
-  const reset = make("button", { type: "button", class: "small", onclick: () => chart.zoom(chart.root) }, "Whole call");
-  const node = make("section", { id: "icicle" },
-    make("div", { class: "head" }, make("h2", {}, isDifference ? "Difference by module" : "Time by module"), make("div", { class: "tools" }, count, input, reset)),
-    make("p", { class: "caption" }, caption, " Click a bar, or press Enter on it, to zoom in; Escape zooms out."), colours, make("div", {}, chart.svg));
+  const reset = make("button", { type: "button", class: "small", onclick: () => chart.zoom(chart.root) }, whole);
+  const node = make("section", { id },
+    make("div", { class: "head" }, make("h2", {}, title), make("div", { class: "tools" }, count, input, reset)),
+    make("p", { class: "caption" }, caption, " Click a bar, or press Enter on it, to zoom in; Escape zooms out."), ...colours, make("div", {}, chart.svg));
   return { node, draw: chart.draw };
 }

@@ -47,6 +47,7 @@ function tableSection(id, title, caption, given, rows) {
 }
 
 function rowsSection(one) {
+  if (one.rows.length === 0) return null;
   const column = (title, name, text) => ({ title, value: (row) => row[name], ...(text ? { text: (row) => text(row[name]) } : {}) });
   const isOperator = (row) => row.kind !== "outside";
   return tableSection("rows", "All operators", "Times without the profiler's cost, except for raw µs. A share with < belongs to an operator whose raw time is less than twice that cost.", [

@@ -1,6 +1,6 @@
 // The time of a case as a tree: modules, operators, kernels; of two cases, modules and kinds of operators.
 //
-// A node has the time in each case. As wide as the longer time are the leaves; other nodes are as wide as their children together.
+// A node has the time in each case. It is as wide as the longer time, or as its children together if that is more.
 
 function makeNode(name, kind, parent, cases) {
   return { name, kind, parent, us: new Array(cases).fill(0), rows: [], byName: new Map(), path: parent?.parent ? `${parent.path}.${name}` : name };
@@ -12,8 +12,8 @@ function treeOf(shown) {
   shown.forEach((one, side) => {
     for (const row of one.rows) {
       const unmapped = isMapped && row.kind !== "outside" ? ["no known module"] : [];
-      const modules = (row.module ? row.module.split(".") : unmapped).map((name) => [name, "module"]);
-      const operators = shown.length === 1 ? [row.operator, row.kernel].filter(Boolean) : [row.kind.replace("-", " ")];
+      const modules = (row.frames ?? (row.module ? row.module.split(".") : unmapped)).map((name) => [name, "module"]);
+      const operators = row.frames ? [] : shown.length === 1 ? [row.operator, row.kernel].filter(Boolean) : [row.kind.replace("-", " ")];
       let node = root;
       node.us[side] += row.corrected_us;
       for (const [name, kind] of [...modules, ...operators.map((name) => [name, row.kind])]) {
@@ -36,7 +36,7 @@ function fold(node) {
   node.children = [...node.byName.values()];
   for (const [index, given] of node.children.entries()) {
     let child = given;
-    while (child.kind === "module" && child.byName.size === 1 && [...child.byName.values()][0].kind === "module") {
+    while (child.kind === "module" && child.rows.length === 0 && child.byName.size === 1 && [...child.byName.values()][0].kind === "module") {
       const [only] = child.byName.values();
       child = Object.assign(only, { name: `${child.name}.${only.name}`, parent: node });
     }
@@ -47,7 +47,7 @@ function fold(node) {
 
 function measure(node) {
   node.children.forEach(measure);
-  node.size = node.children.length ? node.children.reduce((sum, child) => sum + child.size, 0) : Math.max(0, ...node.us);
+  node.size = Math.max(0, ...node.us, node.children.reduce((sum, child) => sum + child.size, 0));
 }
 
 // Gives each node its left end, in microseconds, and its depth; gives the greatest depth.

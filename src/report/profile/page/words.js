@@ -45,6 +45,10 @@ function told(node, shown) {
     return [node.path, ...operators, `A ${micros(a)}, B ${micros(b)}: ${signedMicros(b - a)}${ratio}`].join("\n");
   }
   const [one] = shown;
+  if (one.is_stacks) {
+    const samples = rows.reduce((sum, { row }) => sum + row.samples, 0);
+    return `${node.name}\n${samples} ${samples === 1 ? "sample" : "samples"}, ${percent(node.us[0] / one.plain_us)}`;
+  }
   if (rows.length === 1 && node.kind !== "module") return `${nameOf(rows[0].row)}\n${facts(rows[0].row, one)}`;
   return `${node.path}\n${micros(node.us[0])}, ${percent(node.us[0] / one.plain_us)} of the call, in ${rows.length} ${rows.length === 1 ? "row" : "rows"}`;
 }

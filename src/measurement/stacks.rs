@@ -1,0 +1,144 @@
+//! The stacks of the process's threads, sampled while they use processors.
+//!
+//! The sampler interrupts threads wherever they are, by a signal, and walks up their stacks by the tables that compilers leave for
+//! exceptions. Not every function survives an interruption: a process that is sampled should have nothing to lose.
+
+use std::collections::HashMap;
+use std::ffi::c_void;
+
+use anyhow::{Context, Result};
+use findshlibs::{SharedLibrary, TargetSharedLibrary};
+use pprof::{ProfilerGuard, ProfilerGuardBuilder};
+
+use crate::run_data::{CpuStack, CpuStacks};
+
+/// Samples per second of processor time; not a divisor of what programs do regularly.
+const FREQUENCY_HZ: u32 = 499;
+/// What a function is called if it is in no library: code that the process itself has made.
+const MADE_AT_RUN_TIME: &str = "[made at run time]";
+/// Characters of a function's name that are kept: types of C++ and Rust can be pages long.
+const LONGEST_NAME: usize = 160;
+
+/// Samples from its start until it is stopped.
+pub struct StackSampler(ProfilerGuard<'static>);
+
+impl StackSampler {
+    /// Libraries that are loaded later have no names of functions.
+    ///
+    /// # Errors
+    /// The process is sampled already, or the system refuses it.
+    pub fn start() -> Result<Self> {
+        let guard = ProfilerGuardBuilder::default().frequency(FREQUENCY_HZ as i32).build();
+        Ok(StackSampler(guard.context("stacks cannot be sampled")?))
+    }
+
+    /// The stacks until now.
+    ///
+    /// # Errors
+    /// The samples cannot be read.
+    pub fn stop(self) -> Result<CpuStacks> {
+        let report = self.0.report().build_unresolved().context("stacks cannot be read")?;
+        let mut functions = Functions::new();
+        let mut stacks: HashMap<Vec<String>, u64> = HashMap::new();
+        for (found, samples) in report.data {
+            let thread = String::from_utf8_lossy(&found.thread_name[..found.thread_name_length]).into_owned();
+            let mut frames = vec![thread];
+            // The innermost is where the thread was; the others are where calls return to, behind the call.
+            let addresses = found.frames.iter().enumerate().map(|(place, frame)| frame.ip - usize::from(place > 0));
+            frames.extend(addresses.rev().flat_map(|address| functions.at(address)));
+            *stacks.entry(frames).or_default() += u64::try_from(samples).unwrap_or_default();
+        }
+        let mut stacks: Vec<CpuStack> =
+            stacks.into_iter().map(|(frames, samples)| CpuStack { frames, samples }).collect();
+        stacks.sort_by(|a, b| b.samples.cmp(&a.samples).then_with(|| a.frames.cmp(&b.frames)));
+        Ok(CpuStacks { frequency_hz: FREQUENCY_HZ, stacks })
+    }
+}
+
+/// The names of functions by addresses.
+struct Functions {
+    known: HashMap<usize, Vec<String>>,
+    /// The first and the last address of each part of a library, with the library's name.
+    libraries: Vec<(usize, usize, String)>,
+}
+
+impl Functions {
+    fn new() -> Self {
+        let mut libraries = Vec::new();
+        TargetSharedLibrary::each(|library| {
+            let path = library.name().to_string_lossy().into_owned();
+            let name = path.rsplit('/').next().filter(|name| !name.is_empty()).unwrap_or("executable").to_owned();
+            let parts = findshlibs::Segment::actual_virtual_memory_address;
+            for part in library.segments() {
+                let first = parts(&part, library).0;
+                libraries.push((first, first + findshlibs::Segment::len(&part), name.clone()));
+            }
+        });
+        Functions { known: HashMap::new(), libraries }
+    }
+
+    /// The functions at an address from the outermost to the innermost: more than one where calls were inlined.
+    fn at(&mut self, address: usize) -> Vec<String> {
+        let Functions { known, libraries } = self;
+        known.entry(address).or_insert_with(|| {
+            let mut names = Vec::new();
+            backtrace::resolve(address as *mut c_void, |symbol| {
+                let name = symbol.name().and_then(|name| name.as_str().map(readable));
+                names.extend(name);
+            });
+            if names.is_empty() {
+                let library = libraries.iter().find(|(first, last, _)| (*first..*last).contains(&address));
+                names.push(library.map_or_else(|| MADE_AT_RUN_TIME.to_owned(), |(.., name)| format!("[{name}]")));
+            }
+            names.reverse();
+            names
+        });
+        known[&address].clone()
+    }
+}
+
+/// The name as it stands in the source, without the rest of a very long one.
+fn readable(mangled: &str) -> String {
+    let name = symbolic_demangle::demangle(mangled);
+    match name.char_indices().nth(LONGEST_NAME) {
+        Some((end, _)) => format!("{}…", &name[..end]),
+        None => name.into_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[inline(never)]
+    fn function_that_takes_its_time(until: std::time::Instant) -> f64 {
+        let mut sum = 0.0;
+        while std::time::Instant::now() < until {
+            sum += (1..2000).map(f64::from).map(f64::sqrt).sum::<f64>();
+        }
+        sum
+    }
+
+    #[test]
+    fn a_function_that_takes_the_time_is_found_in_the_stacks_of_its_thread() {
+        let sampler = StackSampler::start().unwrap();
+        let until = std::time::Instant::now() + std::time::Duration::from_secs(2);
+        let thread = std::thread::Builder::new().name("busy".into());
+        thread.spawn(move || std::hint::black_box(function_that_takes_its_time(until))).unwrap().join().unwrap();
+        let stacks = sampler.stop().unwrap();
+        let is_of = |stack: &&CpuStack| {
+            stack.frames[0] == "busy" && stack.frames.iter().any(|name| name.contains("function_that_takes_its_time"))
+        };
+        let found: u64 = stacks.stacks.iter().filter(is_of).map(|stack| stack.samples).sum();
+        assert!(2 * found > stacks.samples() && stacks.samples() > 10, "{found} of {}: {stacks:?}", stacks.samples());
+    }
+
+    #[test]
+    fn names_are_those_of_the_source() {
+        assert_eq!(
+            readable("_ZN2at6native6linearERKNS_6TensorES3_"),
+            "at::native::linear(at::Tensor const&, at::Tensor const&)"
+        );
+        assert_eq!(readable(&"x".repeat(200)).chars().count(), LONGEST_NAME + 1);
+    }
+}
