@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use super::example::{Example, Lessons, Runtime, Site, Work};
 use super::fitted::{Miss, PeaksOf, Quantity, half_width, misses_of_batches, misses_of_families, misses_of_machines};
-use super::predictor::{Basis, Predictor, rows_of_phase};
+use super::predictor::{Predictor, rows_of_phase};
 use crate::definition::Phase;
 use crate::statistics::{mean, median, uniform};
 
@@ -40,6 +40,8 @@ pub struct Errors {
 pub struct Loss {
     /// Decisions that there were: a fastest one among the runtimes of the same work, for several halves.
     pub decisions: usize,
+    /// Hidden rows that nothing was predicted of: they have to be measured, and are neither chosen nor the fastest here.
+    pub refused: usize,
     /// The share of them that chose the fastest.
     pub right: f64,
     /// The latency of the chosen over that of the fastest, less 1.
@@ -140,7 +142,7 @@ struct Halves<'a> {
 /// Hides half of the rows, and chooses the fastest runtime of each work by what is left. A prediction is chosen over the
 /// measured rows if it is below all of them.
 fn loss(lessons: &Lessons) -> Option<Loss> {
-    let mut losses = Vec::new();
+    let (mut losses, mut refused) = (Vec::new(), 0);
     for half in 0..HALVES {
         let mut state = 1 + half;
         let (hidden, seen): (Vec<Example>, Vec<Example>) =
@@ -158,19 +160,23 @@ fn loss(lessons: &Lessons) -> Option<Loss> {
         for Halves { seen, hidden } in works.values().filter(is_choice) {
             let least = |rows: &[&Example]| rows.iter().map(|row| row.ms).fold(f64::INFINITY, f64::min);
             let measured = least(seen);
-            let predicted = hidden.iter().filter_map(|row| {
+            let predicted = |row: &&Example| {
                 let found = predictor.predict(&row.subject, &row.site).ok()?;
-                (found.basis != Basis::Measured && found.latency_ms.value < measured)
-                    .then_some((found.latency_ms.value, row.ms))
-            });
-            let chosen = predicted.min_by(|one, other| one.0.total_cmp(&other.0)).map_or(measured, |(_, ms)| ms);
-            if chosen.is_finite() {
-                losses.push(chosen / least(hidden).min(measured) - 1.0);
+                Some((found.latency_ms.value, row.ms))
+            };
+            let answered: Vec<(f64, f64)> = hidden.iter().filter_map(predicted).collect();
+            refused += hidden.len() - answered.len();
+            let below = answered.iter().filter(|(value, _)| *value < measured);
+            let chosen = below.min_by(|one, other| one.0.total_cmp(&other.0)).map_or(measured, |(_, ms)| *ms);
+            let fastest = answered.iter().map(|(_, ms)| *ms).fold(measured, f64::min);
+            if chosen.is_finite() && seen.len() + answered.len() > 1 {
+                losses.push(chosen / fastest - 1.0);
             }
         }
     }
     (!losses.is_empty()).then(|| Loss {
         decisions: losses.len(),
+        refused,
         right: losses.iter().filter(|loss| **loss == 0.0).count() as f64 / losses.len() as f64,
         mean_loss: mean(&losses),
         largest_loss: losses.iter().copied().fold(0.0, f64::max),

@@ -6,7 +6,7 @@
 //! ```
 //!
 //! A call takes so much for each node, and so much for what its convolutions, its matrix products and its bytes would take at the
-//! peaks of the machine. The factors are fitted for each backend, device and dtype on each machine. Where the same model was
+//! peaks of the machine. The factors are fitted for each backend, device, dtype and phase on each machine. Where the same model was
 //! measured at other batch sizes, the sum is multiplied by what these took over what it says of them.
 
 mod evaluation;
