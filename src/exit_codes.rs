@@ -2,7 +2,7 @@
 
 /// All well.
 pub const OK: u8 = 0;
-/// A regression, or a wrong output.
+/// A regression, a wrong output, or a load whose latency is not within its bound.
 pub const REGRESSION_OR_WRONG: u8 = 1;
 /// Bad usage, or a bad file.
 pub const USAGE: u8 = 2;

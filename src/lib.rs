@@ -37,6 +37,8 @@
 //! run_data and Criterion's files ─▶ convert ─▶ history ─▶ compare ─▶ report ─▶ decision ─▶ cli
 //! ```
 //!
+//! `load` makes the arrivals of requests and judges the trials that `measurement` and `harness` put a case through.
+//!
 //! `duel` lets executables take turns, through `harness`, and decides through `compare`. `selftest` measures what the harness
 //! itself costs and how much processes differ on this machine.
 
@@ -77,6 +79,8 @@ pub mod graph_dtype;
 pub mod harness;
 #[cfg_attr(not(rooms), doc(hidden))]
 pub mod history;
+#[cfg_attr(not(rooms), doc(hidden))]
+pub mod load;
 #[cfg_attr(not(rooms), doc(hidden))]
 pub mod machine;
 #[cfg_attr(not(rooms), doc(hidden))]

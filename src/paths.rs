@@ -145,6 +145,11 @@ impl Paths {
         self.reports().join("profiles")
     }
 
+    /// The folders of load tests, beside those of the runs.
+    pub fn loads(&self) -> PathBuf {
+        self.reports().join("loads")
+    }
+
     /// The folder of reports, which is the history of runs.
     pub fn reports(&self) -> PathBuf {
         variable("INFERBENCH_REPORTS").map_or_else(|| self.root.join("target-reports"), PathBuf::from)

@@ -1,6 +1,6 @@
 //! `inferbench compare`: two runs, or a run and a baseline, with a verdict per case.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::ensure;
 use clap::Args;
@@ -10,6 +10,7 @@ use super::history_arguments::HistoryArguments;
 use crate::compare::{Allowance, CaseFilter, Condition, EarlierRuns, Options, Side, compare};
 use crate::history::write_whole;
 use crate::paths::Paths;
+use crate::report::profile::newest_pages;
 use crate::report::{Format, columns, comparison};
 use crate::selection::values::fraction_below_one;
 use crate::selftest::known_noise;
@@ -86,6 +87,12 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<u8> {
     match &arguments.output {
         Some(output) => write_whole(output, text.as_bytes())?,
         None => print!("{text}"),
+    }
+    let pages = newest_pages(&paths.reports(), Path::new(""));
+    for case in found.slower() {
+        if let Some(page) = pages.get(&case.id) {
+            eprintln!("profile of {}: {page}", case.id);
+        }
     }
     Ok(found.exit_code)
 }

@@ -7,6 +7,7 @@ mod devices;
 mod duel;
 mod history_arguments;
 mod import;
+mod load;
 mod models;
 mod package_bench;
 mod predict;
@@ -54,6 +55,7 @@ enum Command {
     Verify(verify::Arguments),
     Profile(profile::Arguments),
     Run(run::Arguments),
+    Load(Box<load::Arguments>),
     Variants(variants::Arguments),
     Convert(convert::Arguments),
     Report(report::Arguments),
@@ -81,6 +83,7 @@ pub fn main() -> ExitCode {
         Command::Profile(arguments) => profile::run(&arguments),
         Command::Verify(arguments) => verify::run(&arguments),
         Command::Run(arguments) => run::run(&arguments),
+        Command::Load(arguments) => load::run(&arguments, None),
         Command::Variants(arguments) => variants::run(&arguments),
         Command::Convert(arguments) => convert::run(&arguments),
         Command::Report(arguments) => report::run(&arguments),

@@ -8,7 +8,7 @@ use anyhow::{Result, ensure};
 use clap::{Parser, Subcommand};
 
 use super::run::run_and_show;
-use super::{arm, exit_code};
+use super::{arm, exit_code, load};
 use crate::backend::{Backend, Closures, registry};
 use crate::definition::{CLOSURE, Suite, SuiteModel, backend_name};
 use crate::harness::{self, Answer, Request, Scorer};
@@ -133,9 +133,14 @@ impl Harness {
             std::process::exit(i32::from(code));
         }
         let words: Vec<String> = std::env::args().skip(1).collect();
-        if words.first().is_some_and(|word| word == "arm") {
-            let Part::Arm(arguments) = parse_with_variables::<ArmProcess>(std::env::args_os()).part;
-            return Ok((arm::run(&arguments, Some(&suite))?, Vec::new()));
+        if words.first().is_some_and(|word| ["arm", "load"].contains(&word.as_str())) {
+            // `cargo bench` adds a flag of its own at the end.
+            let words = std::env::args_os().filter(|word| word != "--bench");
+            let code = match parse_with_variables::<PartProcess>(words).part {
+                Part::Arm(arguments) => arm::run(&arguments, Some(&suite))?,
+                Part::Load(arguments) => load::run(&arguments, Some(&suite))?,
+            };
+            return Ok((code, Vec::new()));
         }
         let request = Request { own_suite: Some(suite), ..harness::bench_request(words) };
         let arguments = CriterionArguments::parse_from(&request.criterion_arguments);
@@ -165,9 +170,9 @@ impl Harness {
     }
 }
 
-/// The command line of a process of a paired benchmark.
+/// The command line of a process of a paired benchmark, and of a load test.
 #[derive(Parser)]
-struct ArmProcess {
+struct PartProcess {
     #[command(subcommand)]
     part: Part,
 }
@@ -175,6 +180,7 @@ struct ArmProcess {
 #[derive(Subcommand)]
 enum Part {
     Arm(arm::Arguments),
+    Load(Box<load::Arguments>),
 }
 
 /// The name of the bench, without the hash that Cargo appends to its executable.

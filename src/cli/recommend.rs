@@ -15,7 +15,7 @@ use crate::history::{History, Run, write_whole};
 use crate::paths::Paths;
 use crate::report::Format;
 use crate::run_data::{Manifest, Metric, Record};
-use crate::selection::values::{fraction_below_one, megabytes, milliseconds, per_second};
+use crate::selection::values::{duration, fraction_below_one, megabytes, rate};
 use crate::selftest::known_noise;
 
 /// Say what to deploy of a model: the best measured case for a goal within limits
@@ -47,7 +47,7 @@ pub struct Arguments {
     #[arg(long, value_name = "SIZE", value_parser = megabytes)]
     max_memory: Option<f64>,
     /// The fewest samples, or tokens, per second, as 100/s
-    #[arg(long, value_name = "RATE", value_parser = per_second)]
+    #[arg(long, value_name = "RATE", value_parser = rate)]
     min_rate: Option<f64>,
     /// The largest loss of accuracy that labelled samples must show a variant to stay within
     #[arg(long, value_name = "POINTS", default_value = "-1%", allow_hyphen_values = true, value_parser = loss)]
@@ -80,6 +80,10 @@ enum Form {
     Json,
     /// The schema of `json`
     JsonSchema,
+}
+
+fn milliseconds(text: &str) -> Result<f64> {
+    Ok(1e3 * duration(text)?)
 }
 
 /// Reads `-1%` as the loss of 0.01.

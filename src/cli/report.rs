@@ -11,9 +11,10 @@ use super::recommend::{advice_about, noise_of};
 use crate::compare::CaseFilter;
 use crate::decision::{self, Goal, Options, Variants, compare, lines, section};
 use crate::exit_codes;
-use crate::history::{History, Run, write_whole};
+use crate::history::{History, Run, read_loads, write_whole};
 use crate::paths::Paths;
 use crate::report::drawing::{Drawing, png};
+use crate::report::load::curves;
 use crate::report::profile::newest_pages;
 use crate::report::{Format, Known, Payload, ReportedRun, Shown, columns, escape, html, index, records};
 use crate::run_data::{Metric, Record};
@@ -243,7 +244,11 @@ pub fn payload(runs: &[ReportedRun], paths: &Paths, history: &History) -> Payloa
         resolution: &|host_id| line_about(&paths.selftest(), host_id),
         noise: &|host_id| known_noise(&paths.selftest(), host_id),
     };
-    Payload::new(&Shown::new(runs, &earlier), &known)
+    let mut payload = Payload::new(&Shown::new(runs, &earlier), &known);
+    // A load test that cannot be read is no reason for a report without the runs.
+    let loads = history.roots().iter().flat_map(|root| read_loads(root).unwrap_or_default());
+    payload.give_curves(&curves(loads));
+    payload
 }
 
 /// The last runs before this one on its machine, without those that cannot be read.

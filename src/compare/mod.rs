@@ -186,6 +186,11 @@ impl SideSummary {
 }
 
 impl Comparison {
+    /// The cases that are slower in the candidate.
+    pub fn slower(&self) -> impl Iterator<Item = &ComparedCase> {
+        self.cases.iter().filter(|case| case.verdict() == Some(Verdict::Slower))
+    }
+
     /// Whether equal code differs so much in every case that there are no verdicts.
     pub fn is_too_noisy(&self) -> bool {
         let mut latencies = self.cases.iter().filter_map(|case| case.latency.as_ref()).peekable();

@@ -6,11 +6,13 @@
 
 mod activation_ranges;
 mod arm_plan;
+mod asked_cases;
 mod bench;
 mod conditions;
 mod doctor;
 mod expected_time;
 mod input_sizes;
+mod load;
 mod lock;
 mod manifest;
 mod plan;
@@ -24,6 +26,7 @@ pub use arm_plan::{ArmRequest, plan_arms};
 pub use bench::{bench_main, bench_request, load_main, run_as_worker};
 pub use conditions::Conditions;
 pub use doctor::{Finding, State, examine};
+pub use load::{Split, load, splits};
 pub use lock::keep_others_out;
 pub use plan::{Plan, Request, make_plan};
 pub use profile::profile;

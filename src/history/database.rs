@@ -17,6 +17,7 @@ use tempfile::TempDir;
 use super::calls::{CallsWriter, count_calls};
 use super::csv::{read_records, write_records};
 use super::facts::{RunFacts, Table};
+use super::loads::rows_of_loads;
 use super::parquet::write_rows;
 use super::profiles::rows_of_profiles;
 use super::run::{MANIFEST, METRICS, RESULTS, Run};
@@ -106,9 +107,10 @@ impl Database {
                 }
                 format!("read_parquet([{}])", files.join(", "))
             }
-            Table::Profiles => {
+            Table::Profiles | Table::Loads => {
                 let roots: BTreeSet<&Path> = runs.iter().filter_map(|run| run.folder().parent()).collect();
-                let rows = roots.into_iter().map(rows_of_profiles).collect::<Result<Vec<_>>>()?.concat();
+                let read = if table == Table::Profiles { rows_of_profiles } else { rows_of_loads };
+                let rows = roots.into_iter().map(read).collect::<Result<Vec<_>>>()?.concat();
                 write_rows(table.columns(), &rows, fs::File::create(&path)?)?;
                 format!("read_parquet({})", quoted_glob(&path))
             }

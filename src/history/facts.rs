@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use super::calls;
 use super::columns::{Column, ColumnType, columns_of};
 use crate::machine::Machine;
-use crate::run_data::{Metric, ProfileRow, Record};
+use crate::run_data::{LoadResult, Metric, ProfileRow, Record};
 
 /// A table of the history: one Parquet file per run, and a view in DuckDB.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, strum::IntoStaticStr)]
@@ -33,12 +33,15 @@ pub enum Table {
     /// One row per operator of a profiled case. These are not of runs: `profiles.parquet` lies in the folder of a profile.
     #[strum(serialize = "profiles")]
     Profiles,
+    /// One row per trial of a load test. These are not of runs either: `load_results.parquet` lies in the folder of a load test.
+    #[strum(serialize = "load_results")]
+    Loads,
 }
 
 impl Table {
     /// All tables.
-    pub const ALL: [Table; 6] =
-        [Table::Runs, Table::Results, Table::Hardware, Table::Calls, Table::Metrics, Table::Profiles];
+    pub const ALL: [Table; 7] =
+        [Table::Runs, Table::Results, Table::Hardware, Table::Calls, Table::Metrics, Table::Profiles, Table::Loads];
 
     /// The name in DuckDB.
     pub fn name(self) -> &'static str {
@@ -54,12 +57,13 @@ impl Table {
             Table::Calls => calls::LATENCIES,
             Table::Metrics => "metrics.parquet",
             Table::Profiles => "profiles.parquet",
+            Table::Loads => "load_results.parquet",
         }
     }
 
     /// The columns, in their order. They are derived once: a history has many runs.
     pub fn columns(self) -> &'static [Column] {
-        static COLUMNS: LazyLock<[Vec<Column>; 6]> = LazyLock::new(|| {
+        static COLUMNS: LazyLock<[Vec<Column>; 7]> = LazyLock::new(|| {
             let run_id = Column::new("run_id", ColumnType::Text);
             let hardware = std::iter::once(run_id).chain(columns_of::<Machine>()).collect();
             [
@@ -69,6 +73,7 @@ impl Table {
                 calls::columns(),
                 columns_of::<Metric>(),
                 columns_of::<ProfileRow>(),
+                columns_of::<LoadResult>(),
             ]
         });
         &COLUMNS[self as usize]

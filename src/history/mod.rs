@@ -9,6 +9,7 @@
 //!   distributions.json, throughput.csv, report.html, …
 //!   results.parquet, run.parquet, hardware.parquet, metrics.parquet   the same tables, for other programs
 //! target-reports/profiles/<run>/   what `inferbench profile` leaves     table profiles
+//! target-reports/loads/<run>/      what `inferbench load` leaves        table load_results
 //! ```
 //!
 //! The folders are the database: there is no index and no second copy. Readers use these names:
@@ -26,6 +27,7 @@ mod csv;
 #[cfg(feature = "duckdb")]
 mod database;
 mod facts;
+mod loads;
 mod parquet;
 mod profiles;
 mod run;
@@ -37,6 +39,7 @@ pub use csv::{read_records, write_metrics, write_records, write_throughput};
 #[cfg(feature = "duckdb")]
 pub use database::{Answer, Database, write_database};
 pub use facts::{RunFacts, Table};
+pub use loads::{LOADS, find_load, read_loads, write_load};
 pub use profiles::{DATA, PAGE, PROFILES, find_profile, write_profile};
 pub use run::{METRICS, RESULTS, Run};
 pub use runs::History;

@@ -184,7 +184,7 @@ impl Run {
                 Ok(vec![row])
             }
             Table::Metrics => Ok(self.metrics()?.iter().map(Row::try_from).collect::<Result<_, _>>()?),
-            Table::Calls | Table::Profiles => Ok(Vec::new()),
+            Table::Calls | Table::Profiles | Table::Loads => Ok(Vec::new()),
         }
     }
 

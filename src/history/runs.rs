@@ -40,6 +40,11 @@ impl History {
         &self.runs
     }
 
+    /// The folders and files that it was opened with.
+    pub fn roots(&self) -> &[PathBuf] {
+        &self.roots
+    }
+
     /// The newest run.
     ///
     /// # Errors

@@ -10,6 +10,7 @@ pub mod peaks;
 mod pipeline;
 mod profile;
 mod sampling;
+pub mod serving;
 #[cfg_attr(
     not(all(
         feature = "cpu-stacks",

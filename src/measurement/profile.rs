@@ -1,5 +1,6 @@
 //! Calls of a case with and without a profiler, by turns, so that both meet the same machine.
 
+use std::collections::HashMap;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -11,7 +12,7 @@ use super::timed_calls::TimedSession;
 use crate::backend::ProfiledSession;
 use crate::definition::CaseFailure;
 use crate::run_data::{OperatorCall, OperatorTimes, ProfiledCalls, RecordedCall};
-use crate::statistics::mean;
+use crate::statistics::{mean, median};
 
 /// Profiled calls that there are at least and at most.
 const LEAST_CALLS: usize = 30;
@@ -46,6 +47,7 @@ pub fn profile(
     let rows = LEAST_TURN.div_ceil(row);
     for turn in 0.. {
         thread::sleep(PAUSE);
+        plain.begin_row();
         plain_ns.extend(plain.call((rows * row) as u64)?);
         thread::sleep(PAUSE);
         for round in turn * rows..(turn + 1) * rows {
@@ -57,8 +59,11 @@ pub fn profile(
             break;
         }
     }
-    let operators = over_all_calls(&profiled.end()?, &profiled_ns)?;
-    Ok(ProfiledCalls { plain_ns, profiled_ns, operators })
+    let operators = over_all_calls(&profiled.end()?, &profiled_ns, row)?;
+    let at = |position: usize| plain_ns.iter().skip(position).step_by(row).map(|&ns| ns as f64).collect::<Vec<_>>();
+    let positions = if row > 1 { 0..row } else { 0..0 };
+    let plain_by_position_ns = positions.map(|position| median(&at(position)).unwrap_or_default()).collect();
+    Ok(ProfiledCalls { plain_ns, profiled_ns, operators, plain_by_position_ns })
 }
 
 /// The calls of a binding that belong together, in nanoseconds each.
@@ -74,13 +79,12 @@ fn row_of_calls(session: &mut dyn ProfiledSession, binding: usize, row: usize) -
 }
 
 /// The operators in the order in which the median call executes them, and then those that it does not execute. Their times are
-/// means over the middle third of the calls.
-fn over_all_calls(recorded: &[RecordedCall], profiled_ns: &[u64]) -> anyhow::Result<Vec<OperatorTimes>> {
+/// means over the middle third of the calls. `row` calls follow one another.
+fn over_all_calls(recorded: &[RecordedCall], profiled_ns: &[u64], row: usize) -> anyhow::Result<Vec<OperatorTimes>> {
     let calls: usize = recorded.iter().map(|call| call.calls).sum();
     anyhow::ensure!(calls == profiled_ns.len(), "the profile has {calls} calls, and {} were made", profiled_ns.len());
-    let mut by_time: Vec<usize> = (0..profiled_ns.len()).collect();
-    by_time.sort_by_key(|&call| profiled_ns[call]);
-    let middle = &by_time[by_time.len() / 3..by_time.len() - by_time.len() / 3];
+    let all: Vec<usize> = (0..profiled_ns.len()).collect();
+    let middle = middle_third(&all, profiled_ns);
     let is_each_recorded = recorded.len() == profiled_ns.len();
     let (middle, scale): (Vec<&RecordedCall>, f64) = match is_each_recorded {
         true => (middle.iter().map(|&call| &recorded[call]).collect(), 1.0),
@@ -88,19 +92,17 @@ fn over_all_calls(recorded: &[RecordedCall], profiled_ns: &[u64]) -> anyhow::Res
         false => {
             let mean_of =
                 |calls: &[usize]| mean(&calls.iter().map(|&call| profiled_ns[call] as f64).collect::<Vec<_>>());
-            (recorded.iter().collect(), mean_of(middle) / mean_of(&by_time))
+            (recorded.iter().collect(), mean_of(&middle) / mean_of(&all))
         }
     };
     let typical = *middle.get(middle.len() / 2).context("no call was profiled")?;
-    // An operator is known by its name and by how many of the same name ran before it in the call.
-    let mut durations: IndexMap<(&str, &str, usize), (&OperatorCall, Vec<f64>)> = IndexMap::new();
+    let is_in_rows = row > 1 && is_each_recorded;
+    let by_position: Vec<HashMap<OperatorKey<'_>, f64>> =
+        (0..if is_in_rows { row } else { 0 }).map(|position| means_at(recorded, profiled_ns, position, row)).collect();
+    let mut durations: IndexMap<OperatorKey<'_>, (&OperatorCall, Vec<f64>)> = IndexMap::new();
     for call in std::iter::once(typical).chain(middle.iter().copied()) {
         let is_typical = durations.is_empty();
-        let mut seen: IndexMap<(&str, &str), usize> = IndexMap::new();
-        for operator in &call.operators {
-            let place = seen.entry((&operator.node, &operator.operator)).or_default();
-            let key = (operator.node.as_str(), operator.operator.as_str(), *place);
-            *place += 1;
+        for (key, operator) in keyed(call) {
             let (_, found) = durations.entry(key).or_insert((operator, Vec::new()));
             if !is_typical {
                 found.push(operator.duration_ns as f64);
@@ -108,12 +110,50 @@ fn over_all_calls(recorded: &[RecordedCall], profiled_ns: &[u64]) -> anyhow::Res
         }
     }
     anyhow::ensure!(!durations.is_empty(), "the profile names no operator");
-    let over = |(typical, durations): (&OperatorCall, Vec<f64>)| OperatorTimes {
+    let over = |(key, (typical, durations)): (OperatorKey<'_>, (&OperatorCall, Vec<f64>))| OperatorTimes {
         typical: typical.clone(),
         executions: durations.len() as f64 / middle.len() as f64,
         mean_ns: scale * mean(&durations),
+        by_position_ns: by_position.iter().map(|means| means.get(&key).copied().unwrap_or_default()).collect(),
     };
-    Ok(durations.into_values().map(over).collect())
+    Ok(durations.into_iter().map(over).collect())
+}
+
+/// An operator is known by its node, its operator, and how many of the same names ran before it in the call.
+type OperatorKey<'a> = (&'a str, &'a str, usize);
+
+fn keyed(call: &RecordedCall) -> impl Iterator<Item = (OperatorKey<'_>, &OperatorCall)> {
+    let mut seen: HashMap<(&str, &str), usize> = HashMap::new();
+    call.operators.iter().map(move |operator| {
+        let place = seen.entry((&operator.node, &operator.operator)).or_default();
+        *place += 1;
+        ((operator.node.as_str(), operator.operator.as_str(), *place - 1), operator)
+    })
+}
+
+/// The calls without the shortest third and the longest third, from the shortest to the longest.
+fn middle_third(calls: &[usize], ns: &[u64]) -> Vec<usize> {
+    let mut by_time = calls.to_vec();
+    by_time.sort_by_key(|&call| ns[call]);
+    let third = by_time.len() / 3;
+    by_time[third..by_time.len() - third].to_vec()
+}
+
+/// The mean times of operators over the middle third of the calls at a position of their rows. An operator that a call does not
+/// execute takes no time there.
+fn means_at<'a>(
+    recorded: &'a [RecordedCall],
+    profiled_ns: &[u64],
+    position: usize,
+    row: usize,
+) -> HashMap<OperatorKey<'a>, f64> {
+    let calls: Vec<usize> = (position..recorded.len()).step_by(row).collect();
+    let middle = middle_third(&calls, profiled_ns);
+    let mut means: HashMap<OperatorKey<'_>, f64> = HashMap::new();
+    for (key, operator) in middle.iter().flat_map(|&call| keyed(&recorded[call])) {
+        *means.entry(key).or_default() += operator.duration_ns as f64 / middle.len() as f64;
+    }
+    means
 }
 
 #[cfg(test)]
@@ -137,7 +177,7 @@ mod tests {
             call(&[("a", 2), ("b", 20), ("a", 200), ("c", 7)]),
             call(&[("a", 4), ("b", 20), ("a", 200)]),
         ];
-        let operators = over_all_calls(&recorded, &[111, 2700, 229, 224]).unwrap();
+        let operators = over_all_calls(&recorded, &[111, 2700, 229, 224], 1).unwrap();
         let found: Vec<_> = operators.iter().map(|it| (it.typical.operator.as_str(), it.mean_ns)).collect();
         assert_eq!(found, [("a", 3.0), ("b", 20.0), ("a", 200.0), ("c", 7.0)], "of the two in the middle");
         assert_eq!(operators[2].typical.duration_ns, 200, "of the median call");
@@ -145,12 +185,20 @@ mod tests {
     }
 
     #[test]
+    fn calls_that_follow_one_another_have_means_by_their_position() {
+        let recorded = [10, 100, 12, 110, 14, 120].map(|ns| call(&[("a", ns), ("a", 1)]));
+        let operators = over_all_calls(&recorded, &[10, 100, 12, 110, 14, 120], 2).unwrap();
+        assert_eq!(operators[0].by_position_ns, [12.0, 110.0]);
+        assert_eq!(operators[1].by_position_ns, [1.0, 1.0]);
+    }
+
+    #[test]
     fn a_profile_of_other_calls_is_refused() {
-        let error = over_all_calls(&[call(&[("a", 1)])], &[1, 2]).unwrap_err().to_string();
+        let error = over_all_calls(&[call(&[("a", 1)])], &[1, 2], 1).unwrap_err().to_string();
         assert_eq!(error, "the profile has 1 calls, and 2 were made");
-        assert!(over_all_calls(&[call(&[])], &[1]).is_err());
+        assert!(over_all_calls(&[call(&[])], &[1], 1).is_err());
         let summed = |calls: usize| RecordedCall { calls, ..call(&[("a", 50)]) };
-        let mean_ns = |times: &[u64]| over_all_calls(&[summed(times.len())], times).unwrap()[0].mean_ns;
+        let mean_ns = |times: &[u64]| over_all_calls(&[summed(times.len())], times, 1).unwrap()[0].mean_ns;
         assert_eq!(mean_ns(&[1, 2]), 50.0);
         // The mean call takes 50 ns, and the typical one 20.
         assert_eq!(mean_ns(&[110, 20, 20]), 20.0);

@@ -16,6 +16,8 @@ use crate::run_data::{CpuStack, CpuStacks};
 const FREQUENCY_HZ: u32 = 499;
 /// What a function is called if it is in no library: code that the process itself has made.
 const MADE_AT_RUN_TIME: &str = "[made at run time]";
+/// In place of the outer functions where they cannot be found.
+const UNKNOWN_CALLERS: &str = "[unknown callers]";
 /// Characters of a function's name that are kept: types of C++ and Rust can be pages long.
 const LONGEST_NAME: usize = 160;
 
@@ -45,7 +47,14 @@ impl StackSampler {
             let mut frames = vec![thread];
             // The innermost is where the thread was; the others are where calls return to, behind the call.
             let addresses = found.frames.iter().enumerate().map(|(place, frame)| frame.ip - usize::from(place > 0));
-            frames.extend(addresses.rev().flat_map(|address| functions.at(address)));
+            let addresses: Vec<usize> = addresses.collect();
+            // Assembly without tables leads to an address that is none of code.
+            let known =
+                addresses.iter().skip(1).take_while(|&&address| functions.library(address).is_some()).count() + 1;
+            if known < addresses.len() {
+                frames.push(UNKNOWN_CALLERS.to_owned());
+            }
+            frames.extend(addresses.iter().take(known).rev().flat_map(|&address| functions.at(address)));
             *stacks.entry(frames).or_default() += u64::try_from(samples).unwrap_or_default();
         }
         let mut stacks: Vec<CpuStack> =
@@ -79,21 +88,25 @@ impl Functions {
 
     /// The functions at an address from the outermost to the innermost: more than one where calls were inlined.
     fn at(&mut self, address: usize) -> Vec<String> {
-        let Functions { known, libraries } = self;
-        known.entry(address).or_insert_with(|| {
+        let library = self.library(address).map(str::to_owned);
+        let names = self.known.entry(address).or_insert_with(|| {
             let mut names = Vec::new();
             backtrace::resolve(address as *mut c_void, |symbol| {
                 let name = symbol.name().and_then(|name| name.as_str().map(readable));
                 names.extend(name);
             });
             if names.is_empty() {
-                let library = libraries.iter().find(|(first, last, _)| (*first..*last).contains(&address));
-                names.push(library.map_or_else(|| MADE_AT_RUN_TIME.to_owned(), |(.., name)| format!("[{name}]")));
+                names.push(library.map_or_else(|| MADE_AT_RUN_TIME.to_owned(), |name| format!("[{name}]")));
             }
             names.reverse();
             names
         });
-        known[&address].clone()
+        names.clone()
+    }
+
+    fn library(&self, address: usize) -> Option<&str> {
+        let library = self.libraries.iter().find(|(first, last, _)| (*first..*last).contains(&address));
+        library.map(|(.., name)| name.as_str())
     }
 }
 

@@ -98,6 +98,11 @@ impl TimedSession {
         Ok(times)
     }
 
+    /// The next call is the first of those that belong together.
+    pub fn begin_row(&mut self) {
+        self.left = 0;
+    }
+
     /// The parts of the calls since this was last asked, where they are more than the computation.
     pub fn take_parts(&mut self) -> Vec<CallParts> {
         std::mem::take(&mut self.parts)

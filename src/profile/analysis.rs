@@ -8,6 +8,7 @@
 use std::collections::HashMap;
 
 use super::modules::{Modules, ROOT, common, is_product};
+use super::positions::by_position;
 use crate::definition::{Case, Cost, Model};
 use crate::run_data::{Bound, CaseProfile, OUTSIDE, OperatorCall, OperatorTimes, Peaks, ProfileRow, ProfiledCalls};
 use crate::statistics::median;
@@ -19,7 +20,10 @@ const LEAST_COSTS: f64 = 2.0;
 pub fn analyse(run_id: &str, case: &Case, model: &Model, calls: &ProfiledCalls, peaks: Option<&Peaks>) -> CaseProfile {
     // Without a graph there are the modules that the runtime knows.
     let modules = Modules::read(model, case.phase, case.sizes()).unwrap_or_default();
-    CaseProfile { model: model.artifact_folder_name(), ..with_modules(run_id, case, &modules, calls, peaks) }
+    let profile = with_modules(run_id, case, &modules, calls, peaks);
+    let cached = model.prompt_positions(case.sequence_length).unwrap_or_default();
+    let positions = by_position(calls, &profile.rows, cached, profile.cost_per_operator_us);
+    CaseProfile { model: model.artifact_folder_name(), positions, ..profile }
 }
 
 fn with_modules(
@@ -86,6 +90,7 @@ fn with_modules(
         cost_per_operator_us: cost_us,
         has_timeline: calls.operators.iter().any(|operator| operator.typical.start_ns.is_some()),
         rows,
+        positions: Vec::new(),
         stacks: None,
     }
 }
@@ -192,7 +197,12 @@ mod tests {
     #[test]
     fn small_operators_have_no_share_and_the_rest_of_the_call_is_a_row() {
         let operators = times(&[400.0, 30.0, 130.0]);
-        let calls = ProfiledCalls { plain_ns: vec![500_000; 3], profiled_ns: vec![700_000; 3], operators };
+        let calls = ProfiledCalls {
+            plain_ns: vec![500_000; 3],
+            profiled_ns: vec![700_000; 3],
+            operators,
+            ..ProfiledCalls::default()
+        };
         let case = Case::new("none", "ort", 1);
         let profile = with_modules("run", &case, &Modules::default(), &calls, None);
         assert_eq!(profile.cost_per_operator_us, 20.0);

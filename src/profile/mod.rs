@@ -4,6 +4,7 @@ mod analysis;
 mod difference;
 mod kind;
 mod modules;
+mod positions;
 
 pub use analysis::analyse;
 pub use difference::{Difference, DifferenceRow, DifferenceSide, difference};

@@ -3,7 +3,7 @@
 use super::numbers::{commit, latency, short_percent};
 use super::table::{Column, Table};
 use super::{Format, escape, json};
-use crate::compare::{CaseOutcome, Duel, Program, in_percent};
+use crate::compare::{CaseOutcome, Duel, Program, Verdict, in_percent};
 use crate::exit_codes;
 
 /// The duel's text, ending with a line break.
@@ -70,7 +70,10 @@ fn notes(duel: &Duel) -> Vec<String> {
         }
         found.is_small_change.then(|| format!("{id}: changed for certain, but within the tolerance"))
     };
-    duel.cases.iter().filter_map(note).collect()
+    let is_slower = |case: &CaseOutcome| case.comparison.as_ref().is_some_and(|found| found.verdict == Verdict::Slower);
+    let profile =
+        duel.cases.iter().any(is_slower).then(|| "`duel --profile` shows which operators take longer".to_owned());
+    duel.cases.iter().filter_map(note).chain(profile).collect()
 }
 
 /// How it was measured.

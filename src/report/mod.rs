@@ -8,6 +8,7 @@ pub mod duel;
 pub mod escape;
 pub mod html;
 pub mod index;
+pub mod load;
 mod machine_facts;
 pub mod metrics;
 pub mod numbers;
@@ -42,6 +43,15 @@ pub enum Format {
 pub fn json(value: &impl Serialize) -> String {
     // Reports hold no map with keys that are not strings, the only thing that JSON could not write.
     serde_json::to_string_pretty(value).map(|text| text + "\n").unwrap_or_default()
+}
+
+/// The rows as CSV, with the names of their fields as the header.
+fn separated<T: Serialize>(rows: impl Iterator<Item = T>) -> anyhow::Result<String> {
+    let mut writer = csv::Writer::from_writer(Vec::new());
+    for row in rows {
+        writer.serialize(row)?;
+    }
+    Ok(String::from_utf8_lossy(&writer.into_inner()?).into_owned())
 }
 
 /// The JSON Schema of a type under a title.

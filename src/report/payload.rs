@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 
 use super::columns::{ALL, RecordColumn, STATUS, chosen, peak_memory};
 use super::compatibility::{RULE, Standing};
+use super::load::CurvePoint;
 use super::machine_facts::facts;
 use super::metrics;
 use super::ranking::{Entry, best_of};
@@ -91,6 +92,15 @@ impl Payload {
             rule: RULE,
             trend: trend(shown, known.noise),
             colours: colours.map(|(name, colour)| (name.to_owned(), colour)).collect(),
+        }
+    }
+
+    /// Gives each case that was put under load the points of its curve of rate and latency, by the ids of the cases.
+    pub fn give_curves(&mut self, curves: &BTreeMap<String, Vec<CurvePoint>>) {
+        for case in &mut self.cases {
+            if let Some(curve) = case["id"].as_str().and_then(|id| curves.get(id)) {
+                case["load"] = json!(curve);
+            }
         }
     }
 

@@ -7,6 +7,7 @@ mod distribution;
 mod evaluation;
 pub mod files;
 mod latencies;
+mod load;
 mod manifest;
 mod metric;
 mod outcomes;
@@ -20,12 +21,13 @@ pub use evaluation::{Evaluation, FoundBox, Judged, ReadText, Scores, Transcript,
 pub use files::write_whole;
 pub(crate) use files::{HIDDEN, hidden};
 pub use latencies::Latencies;
+pub use load::{LoadResult, LoadRun, LoadTerms, Scenario, ServiceTime, Verdict};
 pub use manifest::{MANIFEST_FORMAT, Manifest, ManifestCase, Peaks};
 pub use metric::{Better, CHANGE, FRACTION, Metric};
 pub use outcomes::{BY_REFERENCE, Event, Outcome, Outcomes};
 pub use profile::{
-    Bound, CaseProfile, CpuStack, CpuStacks, OUTSIDE, OperatorCall, OperatorTimes, Profile, ProfileFailure, ProfileRow,
-    ProfiledCalls, RecordedCall,
+    Bound, CaseProfile, CpuStack, CpuStacks, OUTSIDE, OperatorCall, OperatorTimes, PositionRow, Profile,
+    ProfileFailure, ProfileRow, ProfiledCalls, RecordedCall,
 };
 pub use record::{Record, SCHEMA_VERSION, StopReason};
 pub use run_folder::RunFolder;

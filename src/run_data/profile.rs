@@ -49,6 +49,9 @@ pub struct ProfiledCalls {
     pub profiled_ns: Vec<u64>,
     /// The operators in the order in which they ran.
     pub operators: Vec<OperatorTimes>,
+    /// If so many calls follow one another, each with what the one before has left: the median of the plain calls at each place.
+    #[serde(default)]
+    pub plain_by_position_ns: Vec<f64>,
 }
 
 /// An operator over the middle third of the profiled calls, by their durations: so operators add up to a typical call even on a
@@ -61,6 +64,9 @@ pub struct OperatorTimes {
     pub executions: f64,
     /// The mean of its durations.
     pub mean_ns: f64,
+    /// If calls follow one another: its mean time in the calls at each place.
+    #[serde(default)]
+    pub by_position_ns: Vec<f64>,
 }
 
 /// The profile of a case.
@@ -82,9 +88,27 @@ pub struct CaseProfile {
     pub has_timeline: bool,
     /// The operators in the order in which they ran; the last row is what is outside of operators.
     pub rows: Vec<ProfileRow>,
+    /// Of a language model that makes one token after the other: calls by how many tokens there are before.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub positions: Vec<PositionRow>,
     /// The stacks of threads, if they were asked for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stacks: Option<CpuStacks>,
+}
+
+/// The calls of a language model after so many tokens.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct PositionRow {
+    /// Tokens in the cache when the call begins.
+    pub cached_tokens: usize,
+    /// The median of the plain calls.
+    pub plain_us: f64,
+    /// Operators of attention without its projections, without the profiler's cost.
+    pub attention_us: f64,
+    /// Products with weights, without the profiler's cost.
+    pub matmul_us: f64,
+    /// The rest of a plain call.
+    pub rest_us: f64,
 }
 
 /// What the threads of a process did while they used processors.

@@ -21,26 +21,14 @@ pub fn fraction_below_one(text: &str) -> Result<f64> {
     Ok(fraction)
 }
 
-/// Reads a time as milliseconds: `20ms`, `1.5s`, `300us`.
-pub fn milliseconds(text: &str) -> Result<f64> {
-    with_unit(text, &[("ms", 1.0), ("us", 1e-3), ("µs", 1e-3), ("s", 1e3)]).context("not a time; write 20ms or 1s")
-}
-
-/// Reads a size as megabytes: `1GB`, `200MB`.
+/// Reads a size above 0 as megabytes: `1GB`, `200MB`.
 pub fn megabytes(text: &str) -> Result<f64> {
-    with_unit(text, &[("GB", 1e3), ("MB", 1.0), ("kB", 1e-3)]).context("not a size; write 1GB or 200MB")
-}
-
-/// Reads a rate: `100/s`, `100`.
-pub fn per_second(text: &str) -> Result<f64> {
-    with_unit(text, &[("/s", 1.0), ("", 1.0)]).context("not a rate; write 100/s")
-}
-
-/// A number above 0 in the first unit that the text ends with, in that unit's size.
-fn with_unit(text: &str, units: &[(&str, f64)]) -> Result<f64> {
-    let (digits, size) =
-        units.iter().find_map(|(unit, size)| Some((text.strip_suffix(unit)?, size))).context("no unit")?;
-    let number: f64 = digits.trim_end().parse()?;
+    let of_unit = |(unit, size): (&str, f64)| Some((text.strip_suffix(unit)?.trim_end(), size));
+    let (digits, size) = [("GB", 1e3), ("MB", 1.0), ("kB", 1e-3)]
+        .into_iter()
+        .find_map(of_unit)
+        .context("no unit; write 1GB or 200MB")?;
+    let number: f64 = digits.parse().ok().context("not a number with a unit; write 1GB or 200MB")?;
     ensure!(number.is_finite() && number > 0.0, "not above 0");
     Ok(number * size)
 }
@@ -52,27 +40,48 @@ pub fn minutes(text: &str) -> Result<f64> {
     Ok(minutes)
 }
 
+/// Reads a time above 0 and up to a day with its unit, as in `20ms`, and returns seconds.
+pub fn duration(text: &str) -> Result<f64> {
+    const UNITS: [(&str, f64); 7] =
+        [("ns", 1e-9), ("us", 1e-6), ("µs", 1e-6), ("ms", 1e-3), ("min", 60.0), ("h", 3600.0), ("s", 1.0)];
+    let of_unit = |(unit, size): (&str, f64)| Some((text.strip_suffix(unit)?.trim_end(), size));
+    let (digits, size) = UNITS.into_iter().find_map(of_unit).context("no unit; write 20ms, 10s or 5min")?;
+    let number: f64 = digits.parse().ok().context("not a number with a unit; write 20ms, 10s or 5min")?;
+    ensure!(number > 0.0 && number * size <= 86_400.0, "not above 0 and up to a day");
+    Ok(number * size)
+}
+
+/// Reads a number per second above 0: `300/s` or `300`.
+pub fn rate(text: &str) -> Result<f64> {
+    let digits = text.strip_suffix("/s").unwrap_or(text).trim_end();
+    let number: f64 = digits.parse().ok().context("not a number; write 300/s")?;
+    ensure!(number.is_finite() && number > 0.0, "not above 0");
+    Ok(number)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn times_sizes_and_rates_have_units() {
-        let read = |texts: [&str; 3], parse: fn(&str) -> Result<f64>| texts.map(|text| parse(text).ok());
-        assert_eq!(read(["20ms", "1.5 s", "300us"], milliseconds), [Some(20.0), Some(1500.0), Some(0.3)]);
-        assert_eq!(read(["1GB", "200 MB", "3"], megabytes), [Some(1000.0), Some(200.0), None]);
-        assert_eq!(read(["100/s", "12.5", "-1/s"], per_second), [Some(100.0), Some(12.5), None]);
-        assert_eq!(read(["20", "0ms", "xs"], milliseconds), [None; 3]);
-    }
-
-    #[test]
-    fn fractions_are_given_in_per_cent_or_as_such() {
+    fn values_have_their_units() {
         for (text, expected) in [("5%", 0.05), ("0.05", 0.05), ("12.5 %", 0.125), ("0", 0.0), ("3000%", 30.0)] {
             assert_eq!(fraction(text).unwrap(), expected, "{text}");
         }
         for bad in ["5", "x", "-1%", "nan", "inf%", ""] {
             assert!(fraction(bad).is_err(), "{bad:?}");
         }
+        for (text, seconds) in
+            [("20ms", 0.02), ("10 s", 10.0), ("5min", 300.0), ("1.5h", 5400.0), ("50us", 5e-5), ("50µs", 5e-5)]
+        {
+            assert!((duration(text).unwrap() / seconds - 1.0).abs() < 1e-12, "{text}");
+        }
+        for bad in ["5", "ms", "-1s", "0s", "nans", "infs", "25h", ""] {
+            assert!(duration(bad).is_err(), "{bad:?}");
+        }
+        assert_eq!((rate("300/s").unwrap(), rate("0.5").unwrap(), rate("0/s").is_err()), (300.0, 0.5, true));
+        let sizes = ["1GB", "200 MB", "3", "0MB"].map(|text| megabytes(text).ok());
+        assert_eq!(sizes, [Some(1000.0), Some(200.0), None, None]);
         assert!(fraction_below_one("99.9%").is_ok() && fraction_below_one("100%").is_err());
     }
 }

@@ -86,7 +86,7 @@ pub fn calls_for_bound(p: f64) -> usize {
 }
 
 /// The first number above `no` for which it is so, given that it is not so for `no`, and for `yes` and all from then on.
-fn first(mut no: u64, mut yes: u64, is_so: impl Fn(u64) -> bool) -> u64 {
+pub(super) fn first(mut no: u64, mut yes: u64, is_so: impl Fn(u64) -> bool) -> u64 {
     while yes - no > 1 {
         let middle = no.midpoint(yes);
         if is_so(middle) { yes = middle } else { no = middle }

@@ -130,6 +130,18 @@ fn runs_for_a_profiler_and_test_runs_keep_nothing() {
     let profiled = workplace.bench(&["--profile-time", "1"]).finish().with_code(0);
     assert_eq!(workplace.unkept_outcomes().finished[DIGITS].row.status, Status::Ok, "{}", profiled.stderr);
     assert!(workplace.measured().is_empty());
+    if cfg!(feature = "cpu-stacks") {
+        let folder = workplace.path("target/criterion").join(DIGITS).join("profile");
+        assert!(profiled.stderr.contains("flamegraph.html"), "{}", profiled.stderr);
+        assert!(std::fs::read_to_string(folder.join("flamegraph.html")).unwrap().contains("Stacks of threads"));
+        let stacks = std::fs::read_to_string(folder.join("stacks.folded")).unwrap();
+        assert!(
+            stacks.lines().all(|line| line.contains(';') && line.rsplit_once(' ').unwrap().1.parse::<u64>().is_ok())
+        );
+        assert!(stacks.lines().count() > 1, "{stacks}");
+    } else {
+        assert!(profiled.stderr.contains("the Cargo feature cpu-stacks"), "{}", profiled.stderr);
+    }
 
     let workplace = four_cases();
     for command in [&mut workplace.bench(&["--test"]), &mut workplace.bench_as_test(&[])] {

@@ -17,6 +17,7 @@ mod interruption;
 mod judges;
 #[cfg(feature = "tch")]
 mod libtorch_operators;
+mod load;
 
 mod named_files;
 mod openvino;

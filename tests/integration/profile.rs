@@ -79,6 +79,36 @@ fn what_was_profiled_is_kept_shown_again_and_written_for_other_programs() {
 }
 
 #[test]
+fn openvino_tells_its_operators_by_the_nanosecond() {
+    let workplace = Workplace::new(&["digits"], &["openvino"], &[1]);
+    if !backends().contains(&"openvino") || !cfg!(target_os = "linux") {
+        return;
+    }
+    let profile = profile(&workplace, &[]);
+    let case = &profile.cases[0];
+    let of = |operator: &str| case.rows.iter().filter(|row| row.operator == operator).collect::<Vec<_>>();
+    assert!(case.has_timeline && of("Convolution").len() == 2, "{:#?}", case.rows);
+    assert!(of("Convolution").iter().all(|row| row.kernel.is_some() && row.raw_us.fract() != 0.0), "{:#?}", case.rows);
+}
+
+#[test]
+fn a_language_model_takes_as_long_as_its_cache_is_long() {
+    let workplace = Workplace::new(&["llama-small"], &["candle"], &[1]);
+    let profile = profile(&workplace, &["--phase", "decode", "--cpu"]);
+    let [case] = profile.cases.as_slice() else { panic!("{:?}", profile.failures) };
+    let cached: Vec<usize> = case.positions.iter().map(|row| row.cached_tokens).collect();
+    assert!(cached.len() > 1 && cached.windows(2).all(|pair| pair[1] == pair[0] + 1), "{cached:?}");
+    for row in &case.positions {
+        assert!(row.plain_us > 0.0 && row.attention_us > 0.0 && row.matmul_us > 0.0, "{row:?}");
+    }
+    let stacks = case.stacks.as_ref().filter(|stacks| stacks.samples() > 0);
+    assert_eq!(stacks.is_some(), cfg!(feature = "cpu-stacks"));
+    let name = profile.run_id.as_str();
+    let folded = workplace.inferbench(&["profile", name, "--format", "stacks"]).finish();
+    assert_eq!(folded.stdout.lines().count(), stacks.map_or(0, |stacks| stacks.stacks.len()), "{}", folded.stderr);
+}
+
+#[test]
 fn what_has_no_operators_says_so_and_leaves_the_others() {
     let workplace = Workplace::new(&["digits"], &["null", "candle"], &[1]);
     let run = workplace.inferbench(&["profile", "--backend", "null"]).finish().with_code(3);

@@ -50,6 +50,7 @@ fn case(backend: &str, names: [&str; 3], slow: Option<usize>) -> CaseProfile {
         cost_per_operator_us: 1.0,
         has_timeline: true,
         rows,
+        positions: Vec::new(),
         stacks: None,
     }
 }

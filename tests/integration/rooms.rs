@@ -11,7 +11,7 @@ const LEVELS: [&[&str]; 9] = [
     &["criterion_dir", "onnx", "pictures", "run_data", "texts"],
     &["catalogue", "convert", "graph_dtype"],
     &["fixture", "history", "profile", "selection"],
-    &["backend", "compare"],
+    &["backend", "compare", "load"],
     &["measurement", "report"],
     &["decision", "harness"],
     &["duel", "selftest"],

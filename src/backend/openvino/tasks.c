@@ -9,8 +9,8 @@
 #include <time.h>
 
 // The types of `ittnotify.h`, as far as they are used.
-typedef struct Domain {
-  volatile int is_enabled;
+typedef struct {
+  int is_enabled;
   const char* name;
   void* unused[4];
 } Domain;
@@ -34,15 +34,20 @@ typedef struct {
   uint32_t thread;
 } Task;
 
-enum { MOST_TASKS = 1 << 16, MOST_DOMAINS = 16 };
+enum { MOST_TASKS = 1 << 16 };
 
-// A node is executed within a task of the first domain, and the first task of the second domain within has the node's name.
+// A node is executed within a task of the first domain, and the first task of the second domain within has the node's name. Tasks of
+// the other two are what OpenVINO does around its nodes.
 static const char EXECUTIONS[] = "ov::op::cpu::exec";
 static const char NODES[] = "ov::op::cpu::details";
+static const char REQUESTS[] = "ov::phases::inference";
+static const char CPU_REQUESTS[] = "ov::phases::cpu::inference";
 
-static Domain domains[MOST_DOMAINS];
-static Domain ignored;
-static atomic_int domain_count;
+static Domain executions = {.is_enabled = 1, .name = EXECUTIONS};
+static Domain nodes = {.is_enabled = 1, .name = NODES};
+// Libraries mark tasks of this one, too, whether or not it is enabled.
+static Domain others;
+static atomic_int is_call;
 static Task tasks[MOST_TASKS];
 static atomic_int task_count;
 static int64_t call_begin_ns;
@@ -58,21 +63,24 @@ static int64_t now_ns(void) {
   return now.tv_sec * INT64_C(1000000000) + now.tv_nsec;
 }
 
+// Threads have the numbers in which they are asked for them; the one that makes the calls is 0.
+static uint32_t own_thread(void) {
+  if (thread == 0) {
+    thread = 1 + atomic_fetch_add(&thread_count, 1);
+  }
+  return thread - 1;
+}
+
 // Only its presence matters: by it, OpenVINO's part of ITT looks up the functions below.
 const char* __itt_api_version(void) {
   return "3";
 }
 
 Domain* __itt_domain_create(const char* name) {
-  if (strcmp(name, EXECUTIONS) != 0 && strcmp(name, NODES) != 0) {
-    return &ignored;
+  if (strcmp(name, EXECUTIONS) == 0 || strcmp(name, REQUESTS) == 0 || strcmp(name, CPU_REQUESTS) == 0) {
+    return &executions;
   }
-  int place = atomic_fetch_add(&domain_count, 1);
-  if (place >= MOST_DOMAINS) {
-    return &ignored;
-  }
-  domains[place].name = strcmp(name, NODES) == 0 ? NODES : EXECUTIONS;
-  return &domains[place];
+  return strcmp(name, NODES) == 0 ? &nodes : &others;
 }
 
 // OpenVINO makes one per node, and keeps it until the process ends.
@@ -88,10 +96,16 @@ Handle* __itt_string_handle_create(const char* name) {
 void __itt_task_begin(const Domain* domain, Id id, Id parent, Handle* handle) {
   (void)id;
   (void)parent;
-  if (domain->name == NODES) {
+  if (!atomic_load(&is_call)) {
+    return;
+  }
+  if (domain == &nodes) {
     if (lost == 0 && innermost >= 0 && !tasks[innermost].node && handle) {
       tasks[innermost].node = handle->name;
     }
+    return;
+  }
+  if (domain != &executions) {
     return;
   }
   int place = atomic_fetch_add(&task_count, 1);
@@ -99,16 +113,13 @@ void __itt_task_begin(const Domain* domain, Id id, Id parent, Handle* handle) {
     lost++;
     return;
   }
-  if (thread == 0) {
-    thread = 1 + atomic_fetch_add(&thread_count, 1);
-  }
   const char* operator = handle ? handle->name : NULL;
-  tasks[place] = (Task){.operator = operator, .parent = innermost, .thread = thread - 1, .begin_ns = now_ns()};
+  tasks[place] = (Task){.operator = operator, .parent = innermost, .thread = own_thread(), .begin_ns = now_ns()};
   innermost = place;
 }
 
 void __itt_task_end(const Domain* domain) {
-  if (domain->name == NODES) {
+  if (domain != &executions || !atomic_load(&is_call)) {
     return;
   }
   if (lost > 0) {
@@ -119,24 +130,18 @@ void __itt_task_end(const Domain* domain) {
   }
 }
 
-static void enable(int is_enabled) {
-  int count = atomic_load(&domain_count);
-  for (int place = 0; place < count && place < MOST_DOMAINS; place++) {
-    domains[place].is_enabled = is_enabled;
-  }
-}
-
 void inferbench_call_begins(void) {
   atomic_store(&task_count, 0);
   innermost = -1;
   lost = 0;
+  own_thread();
   call_begin_ns = now_ns();
-  enable(1);
+  atomic_store(&is_call, 1);
 }
 
 // Returns how many tasks there were since the call began. They stay until the next call begins.
 size_t inferbench_call_ends(const Task** noted, size_t* place_for, int64_t* begin_ns) {
-  enable(0);
+  atomic_store(&is_call, 0);
   *noted = tasks;
   *place_for = MOST_TASKS;
   *begin_ns = call_begin_ns;

@@ -38,7 +38,7 @@ struct Task {
 type CallBegins = unsafe extern "C" fn();
 type CallEnds = unsafe extern "C" fn(*mut *const Task, *mut usize, *mut i64) -> usize;
 
-/// The execution of a node in a call.
+/// The execution of a node in a call, or what OpenVINO does around its nodes, which has no node.
 pub(super) struct Execution {
     /// What is computed, as far as OpenVINO tells it to tracers: `Convolution`, but also `Node`.
     pub operator: String,
@@ -109,7 +109,7 @@ impl Tasks {
             }
         }
         let execution = |(task, own_ns): (&Task, i64)| Execution {
-            operator: text(task.operator).trim_end_matches("::execute").to_owned(),
+            operator: operator(&text(task.operator)).to_owned(),
             node: text(task.node),
             start_ns: (task.begin_ns - begin_ns).max(0) as u64,
             duration_ns: own_ns.max(0) as u64,
@@ -119,8 +119,26 @@ impl Tasks {
     }
 }
 
+/// What a task does: `Convolution` of `Convolution::execute`, `SyncInferenceCPU::infer` of `SyncInferenceCPU::infer::Model9`.
+fn operator(name: &str) -> &str {
+    let name = name.trim_end_matches("::execute");
+    name.rsplit_once("::Model").map_or(name, |(operation, _)| operation)
+}
+
 /// A text of OpenVINO, empty if there is none.
 fn text(name: *const c_char) -> String {
     // SAFETY: `tasks.c` keeps each name, which ends with a zero, until the process ends.
     if name.is_null() { String::new() } else { unsafe { CStr::from_ptr(name) }.to_string_lossy().into_owned() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::operator;
+
+    #[test]
+    fn an_operator_has_no_name_of_its_model() {
+        assert_eq!(operator("Convolution::execute"), "Convolution");
+        assert_eq!(operator("SyncInferenceCPU::infer::Model9"), "SyncInferenceCPU::infer");
+        assert_eq!(operator(""), "");
+    }
 }

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use crate::backend::LoadRequest;
 use crate::definition::{Case, Effort, Model, Status};
 use crate::fixture::Artifacts;
-use crate::run_data::{Record, RunFolder};
+use crate::run_data::{LoadTerms, Record, RunFolder};
 
 /// The variable that makes a process a worker; its value is the path of the job.
 pub const JOB: &str = "INFERBENCH_JOB";
@@ -33,6 +33,8 @@ pub enum Purpose {
     TrySizes,
     /// Compare the outputs, and answer the times of the operators of the only item.
     Profile,
+    /// Compare the outputs, and answer what became of requests to the only item.
+    Serve,
     /// Answer the stacks of the process's threads over calls of the only item.
     SampleStacks,
     /// Answer the ranges of the inputs and outputs of the only item, over samples of its model.
@@ -42,7 +44,10 @@ pub enum Purpose {
 impl Purpose {
     /// Whether it is the first process that loads its cases, and has to look whether they are computed as was asked for.
     pub fn is_first_process(self) -> bool {
-        matches!(self, Purpose::Measure | Purpose::MeasureUnverified | Purpose::Verify | Purpose::Profile)
+        matches!(
+            self,
+            Purpose::Measure | Purpose::MeasureUnverified | Purpose::Verify | Purpose::Profile | Purpose::Serve
+        )
     }
 }
 
@@ -62,6 +67,9 @@ pub struct Job {
     /// Cases that other workers have finished already, for the progress line.
     pub cases_before: usize,
     pub cases_in_all: usize,
+    /// The terms of a load test.
+    #[serde(default)]
+    pub load: Option<LoadTerms>,
     /// What this worker's cases and those after them are expected to take.
     pub seconds_left: f64,
 }
@@ -105,6 +113,7 @@ impl Job {
             processors: Vec::new(),
             cases_before: 0,
             cases_in_all: 0,
+            load: None,
             seconds_left: 0.0,
         }
     }

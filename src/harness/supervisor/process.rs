@@ -96,7 +96,9 @@ impl Supervisor {
     /// # Errors
     /// As [`Self::run_worker`].
     pub fn ask<T: DeserializeOwned>(job: Job) -> Result<Result<T, CaseFailure>> {
-        let supervisor = Supervisor::silent(job, Vec::new());
+        // A search goes on for minutes, and says where it is.
+        let is_silent = job.load.as_ref().is_none_or(|terms| !terms.is_search);
+        let supervisor = Supervisor { is_silent, ..Supervisor::silent(job, Vec::new()) };
         let ended = supervisor.run_worker(&supervisor.job, "question")?;
         Ok(read_json(&supervisor.job.answer_path()).unwrap_or_else(|_| Err(ended.failure())))
     }
@@ -106,7 +108,7 @@ impl Supervisor {
         let mut command = Command::new(&executable);
         command.args(&self.arguments).env(JOB, path).stdin(Stdio::null()).stderr(Stdio::piped());
         // Only Criterion has something to say there; libraries of devices print to it too.
-        if self.is_silent || job.purpose == Purpose::Verify {
+        if self.is_silent || matches!(job.purpose, Purpose::Verify | Purpose::Serve) {
             command.stdout(Stdio::null());
         } else {
             command.stdout(Stdio::piped());

@@ -10,6 +10,7 @@ mod loaded_case;
 mod measure;
 mod profile;
 mod scores;
+mod serve;
 mod verification;
 mod vocabulary;
 
@@ -57,6 +58,7 @@ fn do_job(path: &Path) -> Result<()> {
         Purpose::TrySizes => worker.try_sizes(),
         Purpose::Calibrate => worker.calibrate(),
         Purpose::Profile => worker.profile(),
+        Purpose::Serve => worker.serve(),
         Purpose::SampleStacks => worker.sample_stacks(),
         Purpose::Load => items.try_for_each(|(_, item)| worker.start_cold(item).map(drop)),
         Purpose::Measure | Purpose::MeasureUnverified => measure::measure(&job),

@@ -80,6 +80,7 @@ impl criterion::profiler::Profiler for CriterionStacks {
 
 /// Writes a page and folded stacks; returns the page's path.
 fn write_stacks(id: &str, stacks: CpuStacks, folder: &Path) -> Result<PathBuf> {
+    fs_err::create_dir_all(folder)?;
     write_whole(&folder.join("stacks.folded"), folded_stacks(&stacks).as_bytes())?;
     let case = CaseProfile { case_id: id.into(), model: id.into(), stacks: Some(stacks), ..CaseProfile::default() };
     let path = folder.join("flamegraph.html");

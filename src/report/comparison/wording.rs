@@ -194,6 +194,9 @@ pub fn footnotes(comparison: &Comparison) -> Vec<String> {
         };
         lines.push(format!("{}: {noise}", plural(count, "case", "cases")));
     }
+    if let Some(slower) = comparison.slower().next() {
+        lines.push(format!("`inferbench profile '{}'` shows where the time of a slower case goes", slower.id));
+    }
     if comparison.disturbed_runs > 0 {
         let runs = plural(comparison.disturbed_runs, "earlier run is", "earlier runs are");
         lines.push(format!("{runs} left out of the noise: other work disturbed most of their samples"));

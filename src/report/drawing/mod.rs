@@ -235,6 +235,7 @@ mod tests {
         let run = [run_of(1, vec![record("m", "ort", 1, Some(1.0))])];
         let absent = |runs: &[ReportedRun], id: &str| chart(runs, id).absent.unwrap();
         assert!(absent(&run, "memory").contains("watch = true"));
+        assert!(absent(&run, "load").contains("inferbench load search"));
         assert!(absent(&run, "trend").contains("--last"));
         assert!(absent(&run, "hardware").contains("report RUN1 RUN2"));
         assert!(absent(&[], "latency").contains("inferbench devices"));

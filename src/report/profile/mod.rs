@@ -14,7 +14,7 @@ pub use groups::grouped;
 pub use links::{ProfileLink, newest_pages, profile_links};
 pub use page::page;
 pub use stacks::{folded, folded_stacks};
-pub use table::{Options, difference_table, table};
+pub use table::{Options, difference_table, position_table, table};
 pub use timeline::{Span, spans, trace};
 pub use words::{heading, summary};
 
@@ -52,18 +52,23 @@ pub fn render(profile: &Profile, compared: Option<[&CaseProfile; 2]>, form: Form
     Ok(match (form, &difference) {
         (Form::Table, None) => per_case(profile, terminal, |case| {
             let lines = [&case.case_id, &summary(case), &heading(case)].map(|line| terminal(line)).join("\n");
-            format!("{lines}\n\n{}\n", table(case, options).terminal())
+            format!(
+                "{lines}\n\n{}\n{}",
+                table(case, options).terminal(),
+                positions(case, |table| table.terminal() + "\n")
+            )
         }),
         (Form::Markdown, None) => per_case(profile, escape, |case| {
             let [id, summary, heading] = [&case.case_id, &summary(case), &heading(case)].map(|line| escape(line));
-            format!("### {id}\n\n{summary}\n\n{heading}\n\n{}\n", table(case, options).markdown())
+            let tables = table(case, options).markdown() + "\n" + &positions(case, |table| table.markdown() + "\n");
+            format!("### {id}\n\n{summary}\n\n{heading}\n\n{tables}")
         }),
         (Form::Table, Some(difference)) => of_difference(difference, options, |table| table.terminal()),
         (Form::Markdown, Some(difference)) => of_difference(difference, options, |table| table.markdown()),
         (Form::Json, None) => super::json(profile),
         (Form::Json, Some(difference)) => super::json(difference),
-        (Form::Csv, None) => separated(profile.cases.iter().flat_map(|case| &case.rows))?,
-        (Form::Csv, Some(difference)) => separated(difference.rows.iter())?,
+        (Form::Csv, None) => super::separated(profile.cases.iter().flat_map(|case| &case.rows))?,
+        (Form::Csv, Some(difference)) => super::separated(difference.rows.iter())?,
         (Form::Folded, _) => profile.cases.iter().map(folded).collect(),
         (Form::Stacks, _) => {
             let stacks: Vec<&CpuStacks> = profile.cases.iter().filter_map(|case| case.stacks.as_ref()).collect();
@@ -84,17 +89,13 @@ fn per_case(profile: &Profile, escape: fn(&str) -> String, text: impl Fn(&CasePr
     profile.cases.iter().map(text).chain(failures.map(|line| escape(&line) + "\n")).collect()
 }
 
-fn of_difference(difference: &Difference, options: &Options, print: impl Fn(&Table) -> String) -> String {
-    format!("{}\n\n{}", words::of_difference(difference), print(&difference_table(difference, options)))
+/// The table of positions, if there are some.
+fn positions(case: &CaseProfile, print: impl Fn(&Table) -> String) -> String {
+    if case.positions.is_empty() { String::new() } else { print(&position_table(case)) }
 }
 
-/// The rows as CSV, with the names of their fields as the header.
-fn separated<T: serde::Serialize>(rows: impl Iterator<Item = T>) -> Result<String> {
-    let mut writer = csv::Writer::from_writer(Vec::new());
-    for row in rows {
-        writer.serialize(row)?;
-    }
-    Ok(String::from_utf8_lossy(&writer.into_inner()?).into_owned())
+fn of_difference(difference: &Difference, options: &Options, print: impl Fn(&Table) -> String) -> String {
+    format!("{}\n\n{}", words::of_difference(difference), print(&difference_table(difference, options)))
 }
 
 #[cfg(test)]

@@ -60,6 +60,23 @@ pub fn table(case: &CaseProfile, options: &Options) -> Table {
     table
 }
 
+/// At most this many positions of a cache are shown in a terminal.
+const MOST_POSITIONS: usize = 8;
+
+/// The calls of a language model by how many tokens its cache holds, some of them from the first to the last.
+pub fn position_table(case: &CaseProfile) -> Table {
+    let names = ["tokens in the cache", "plain µs", "attention µs", "matmul µs", "rest µs"];
+    let mut table = Table::new(names.map(Column::number));
+    let last = case.positions.len().saturating_sub(1);
+    let shown = last.min(MOST_POSITIONS - 1);
+    for number in 0..=shown {
+        let row = &case.positions[number * last / shown.max(1)];
+        let times = [row.plain_us, row.attention_us, row.matmul_us, row.rest_us].map(microseconds);
+        table.row(std::iter::once(row.cached_tokens.to_string()).chain(times).map(Cell::from));
+    }
+    table
+}
+
 /// The share, or below which share it certainly is.
 fn share(case: &CaseProfile, row: &ProfileRow) -> String {
     let bound = 2.0 * case.cost_per_operator_us * row.executions / case.plain_us;

@@ -62,6 +62,7 @@ fn case(backend: &str, given: &[Given]) -> CaseProfile {
         cost_per_operator_us: 2.0,
         has_timeline: true,
         rows,
+        positions: Vec::new(),
         stacks: None,
     }
 }

@@ -78,8 +78,10 @@ fn of_stacks(stacks: &CpuStacks) -> String {
         *innermost.entry(stack.frames.last().map_or("", String::as_str)).or_default() += stack.samples;
     }
     innermost.sort_by(|_, a, _, b| b.cmp(a));
-    let named = innermost.iter().take(MOST_NAMED).map(|(name, samples)| {
-        let share = format!("{:.0} % in {name}", 100.0 * *samples as f64 / all as f64);
+    let share_of = |samples: u64| samples as f64 / all as f64;
+    let is_named = |(index, (_, samples)): &(usize, (&&str, &u64))| *index == 0 || share_of(**samples) >= LEAST_SHARE;
+    let named = innermost.iter().enumerate().filter(is_named).take(MOST_NAMED).map(|(_, (name, samples))| {
+        let share = format!("{:.0} % in {name}", 100.0 * share_of(*samples));
         if name.starts_with('[') { format!("{share}, which has no names of functions") } else { share }
     });
     format!(

@@ -382,6 +382,7 @@ fn build_bench(name: &str) -> PathBuf {
         (cfg!(feature = "tch"), "tch"),
         (cfg!(feature = "candle"), "candle"),
         (cfg!(feature = "candle-onnx"), "candle-onnx"),
+        (cfg!(feature = "cpu-stacks"), "cpu-stacks"),
         (cfg!(feature = "tract"), "tract"),
         (cfg!(feature = "openvino"), "openvino"),
         (cfg!(feature = "duckdb"), "duckdb"),

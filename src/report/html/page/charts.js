@@ -95,6 +95,11 @@ const timesMeasured = d3.rollup(payload.trend, (same) => same.length, (point) =>
 const trendPoints = d3.sort(payload.trend.filter((point) => timesMeasured.get(point.case) > 1), (point) => point.case)
   .map((point) => ({ ...point, panel: withBatch(cases[point.case]) }));
 
+// The trials of load tests: a case has a curve for each way to divide the processors among sessions.
+const loads = cases.flatMap((one, index) => (one.load ?? []).map((trial) => ({
+  case: index, panel: withBatch(one), x: trial.ms, y: trial.per_s, label: trial.is_knee ? `${trial.split}, knee` : trial.split,
+})).filter(({ x, y }) => positive(x) && positive(y)));
+
 function reason(one) {
   const batch = `batch ${one.batch_size}: `;
   if (one.status !== "ok") return batch + one.status + (one.message === undefined ? "" : `: ${one.message}`);
@@ -154,6 +159,12 @@ const charts = [
       "machine's noise explains (99 %): up is slower, down is faster.",
     absent: trendPoints.length ? null
       : "No case was measured twice on one machine; measure again, or show several: `inferbench report --last 10 --format html`.",
+  },
+  {
+    id: "load", title: "Requests answered against latency", kind: "front", x: "latency under load (ms)", y: "requests answered (1/s)", isLog: false, better: "higher",
+    points: loads, caption: "Each point is a trial of the newest load test: the latency from the scheduled time, at the percentile of its bound. Labels are sessions × threads. " +
+      "The line is the Pareto front; from the knee on latency rises steeply.",
+    absent: loads.length ? null : "No case that is shown was put under load; `inferbench load search --model NAME --p99 20ms` does it.",
   },
   {
     id: "compatibility", title: "Compatibility", kind: "cells", x: "backend · device · dtype", y: "model", points: cells,

@@ -49,7 +49,7 @@ function cloud(chart, points, width) {
       })),
       Plot.tip(points, Plot.pointer({
         x: "x", y: "y",
-        title: (point) => `${point.label}, batch ${cases[point.case].batch_size}\n${seriesOf(point)}\np50 ${milliseconds(point.x)}\n${chart.y} ${threeDigits(point.y)}`,
+        title: (point) => `${point.label}, batch ${cases[point.case].batch_size}\n${seriesOf(point)}\n${chart.x} ${threeDigits(point.x)}\n${chart.y} ${threeDigits(point.y)}`,
       })),
     ],
   });

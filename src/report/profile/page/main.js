@@ -27,7 +27,7 @@ function show() {
   if (cases.length > 1) caseChooser(show); else document.getElementById("filters").hidden = true;
   const shown = shownCases();
   const parts = shown.length === 2 ? [icicleSection(shown), differenceSection(shown)]
-    : shown.length === 1 ? [icicleSection(shown), stacksSection(shown[0]), timelineSection(shown[0]), rowsSection(shown[0])] : [];
+    : shown.length === 1 ? [icicleSection(shown), stacksSection(shown[0]), positionsSection(shown[0]), timelineSection(shown[0]), rowsSection(shown[0])] : [];
   sections = parts.filter(Boolean);
   document.getElementById("sections").replaceChildren(casesSection(), ...sections.map((section) => section.node));
   for (const section of sections) section.draw();

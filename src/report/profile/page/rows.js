@@ -62,6 +62,15 @@ function rowsSection(one) {
   ], [...one.rows].sort((a, b) => (a.kind === "outside") - (b.kind === "outside") || b.corrected_us - a.corrected_us));
 }
 
+// A language model reads its whole cache for each token.
+function positionsSection(one) {
+  if (!one.positions?.length) return null;
+  const time = (title, name) => ({ title, value: (row) => row[name], text: (row) => threeDigits(row[name]) });
+  return tableSection("positions", "By position of the cache", "Calls in µs by how many tokens there were before. Attention is without its projections, which are products.", [
+    { title: "tokens in the cache", value: (row) => row.cached_tokens }, time("plain µs", "plain_us"), time("attention µs", "attention_us"), time("matmul µs", "matmul_us"), time("rest µs", "rest_us"),
+  ], one.positions);
+}
+
 // The leaves of the tree of two cases are the rows of their difference.
 function differenceSection(shown) {
   const leaves = allNodes(treeOf(shown)).filter((node) => node.children.length === 0);

@@ -1,0 +1,70 @@
+//! Asks a worker process about each case that is selected, one case after the other.
+
+use anyhow::{Result, ensure};
+use clap::Parser;
+
+use super::activation_ranges::measure_ranges;
+use super::input_sizes::find_sizes;
+use super::plan::{Plan, Request, make_plan};
+use super::protocol::{Preparations, WorkItem};
+use super::supervisor::Interrupted;
+use crate::definition::{Case, CaseFailure, Effort};
+use crate::paths::Paths;
+use crate::run_data::CriterionArguments;
+use crate::selection::PlannedCase;
+
+/// The cases that suite, filters and Criterion's arguments select, ready to run.
+pub struct AskedCases {
+    pub effort: Effort,
+    cases: Vec<PlannedCase>,
+    preparations: Preparations,
+}
+
+impl AskedCases {
+    /// # Errors
+    /// What was asked for is wrong, or no case matches.
+    pub fn select(paths: &Paths, request: &Request) -> Result<Self> {
+        let filter = CriterionArguments::parse_from(&request.criterion_arguments).id_filter()?;
+        let own = request.own_suite.as_ref();
+        let Plan { suite, mut cases } = make_plan(paths, own, &request.selection, &request.effort)?;
+        cases.retain(|planned| filter.is_match(&planned.case.to_string()));
+        ensure!(!cases.is_empty(), "no case matches; `cargo bench -- --list` shows those that there are");
+        let mut preparations = Preparations::default();
+        find_sizes(&mut cases, |_| true, &suite.effort, paths, &mut preparations)?;
+        measure_ranges(&mut cases, |_| true, &suite.effort, paths)?;
+        Ok(AskedCases { effort: suite.effort, cases, preparations })
+    }
+
+    /// Asks about each case; `doing` says on the terminal what is done with it. A case that fails is among the answers. If the user
+    /// stops it, the answers until then are returned.
+    ///
+    /// # Errors
+    /// Those of `ask`; the user has stopped it before the first answer.
+    pub fn ask_each<T>(
+        mut self,
+        paths: &Paths,
+        doing: &str,
+        mut ask: impl FnMut(WorkItem) -> Result<Result<T, CaseFailure>>,
+    ) -> Result<Vec<(Case, Result<T, CaseFailure>)>> {
+        let (mut answers, count) = (Vec::new(), self.cases.len());
+        for (number, planned) in self.cases.iter().enumerate() {
+            eprintln!("{doing} [{}/{count}] {}", number + 1, planned.case);
+            let answer = match self.preparations.work_item(planned, paths) {
+                Ok(item) => ask(item),
+                Err(failure) => Ok(Err(failure)),
+            };
+            if answer.as_ref().is_err_and(|error| error.is::<Interrupted>())
+                && answers.iter().any(|(_, it): &(_, Result<T, _>)| it.is_ok())
+            {
+                eprintln!("interrupted: {number} of {count} cases are finished");
+                break;
+            }
+            let answer = answer?;
+            if let Err(failure) = &answer {
+                eprintln!("  {failure}");
+            }
+            answers.push((planned.case.clone(), answer));
+        }
+        Ok(answers)
+    }
+}

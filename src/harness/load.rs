@@ -1,0 +1,98 @@
+//! Load tests of the cases that are selected, each in a process of its own.
+
+use anyhow::Result;
+use jiff::Timestamp;
+
+use super::asked_cases::AskedCases;
+use super::plan::Request;
+use super::protocol::{Job, Purpose, WorkItem};
+use super::supervisor::{Interrupted, Supervisor};
+use crate::definition::{CaseFailure, Effort};
+use crate::machine::Machine;
+use crate::paths::Paths;
+use crate::run_data::files::unused_name;
+use crate::run_data::{LoadResult, LoadRun, LoadTerms, RunFolder};
+
+/// How many sessions serve a case at the same time, and with how many threads each.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Split {
+    pub instances: usize,
+    pub threads: usize,
+}
+
+/// The ways to divide so many processors among sessions of equal size.
+pub fn splits(processors: usize) -> Vec<Split> {
+    let mut threads: Vec<usize> = (1..=processors).map(|instances| processors / instances).collect();
+    threads.dedup();
+    threads.into_iter().map(|threads| Split { instances: processors / threads, threads }).collect()
+}
+
+/// A trial takes longer than its length: what arrives last has to be answered, and a search makes many.
+const LENGTHS_OF_A_TIMEOUT: f64 = 100.0;
+
+/// Puts the cases that suite, filters and Criterion's arguments select under load, with each of these splits. A case that fails has a row
+/// with its status. If the user stops it, the rows until then are returned.
+///
+/// # Errors
+/// What was asked for is wrong, no case matches, the user has stopped it before the first case was finished, or no process can be
+/// started.
+pub fn load(paths: &Paths, request: &Request, terms: &LoadTerms, splits: &[Split]) -> Result<LoadRun> {
+    let cases = AskedCases::select(paths, request)?;
+    let (timestamp, machine) = (Timestamp::now(), Machine::read());
+    let run_id = unused_name(&paths.loads(), timestamp);
+    let effort = cases.effort.clone();
+    let all_splits = |item: WorkItem| -> Result<Result<Vec<LoadResult>, CaseFailure>> {
+        let mut rows: Vec<LoadResult> = Vec::new();
+        for split in splits {
+            let terms = LoadTerms { instances: split.instances, ..terms.clone() };
+            match served(&item, &terms, split.threads, &effort) {
+                Ok(Ok(found)) => rows.extend(found),
+                Ok(Err(failure)) => rows.push(LoadResult::about(&item.case, &terms, split.threads).failed(failure)),
+                Err(error) if error.is::<Interrupted>() && !rows.is_empty() => break,
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(Ok(rows))
+    };
+    let mut results = Vec::new();
+    for (case, answer) in cases.ask_each(paths, "serving", all_splits)? {
+        let threads = effort.effective_threads();
+        results.extend(answer.unwrap_or_else(|failure| vec![LoadResult::about(&case, terms, threads).failed(failure)]));
+    }
+    for row in &mut results {
+        row.run_id.clone_from(&run_id);
+        row.host_id.clone_from(&machine.host_id);
+        row.timestamp = timestamp;
+    }
+    Ok(LoadRun { run_id, host_id: machine.host_id, results })
+}
+
+fn served(
+    item: &WorkItem,
+    terms: &LoadTerms,
+    threads: usize,
+    effort: &Effort,
+) -> Result<Result<Vec<LoadResult>, CaseFailure>> {
+    let place = tempfile::tempdir()?;
+    let folder = RunFolder::new(place.path().to_owned());
+    let timeout_seconds = effort.timeout_seconds + LENGTHS_OF_A_TIMEOUT * terms.seconds;
+    let effort = Effort { threads: Some(threads), timeout_seconds, ..effort.clone() };
+    let job = Job::new(Purpose::Serve, &folder, place.path(), &effort);
+    let job = Job { work: vec![item.clone()], load: Some(terms.clone()), ..job };
+    Supervisor::ask(job)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn processors_are_divided_into_sessions_of_equal_size() {
+        let of = |processors| -> Vec<(usize, usize)> {
+            splits(processors).iter().map(|split| (split.instances, split.threads)).collect()
+        };
+        assert_eq!(of(1), [(1, 1)]);
+        assert_eq!(of(2), [(1, 2), (2, 1)]);
+        assert_eq!(of(8), [(1, 8), (2, 4), (4, 2), (8, 1)]);
+    }
+}

@@ -1,0 +1,266 @@
+//! Serves a case: sessions answer requests that arrive by the terms of a load test.
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+
+use super::case_outcome::unwinding;
+use super::loaded_case::{CaseInputs, Worker};
+use crate::backend::{self, LoadRequest, Session};
+use crate::definition::{Boundary, Case, CaseFailure};
+use crate::fixture::HostTensor;
+use crate::harness::protocol::{Job, WorkItem};
+use crate::load::{self, Draws, Limits, figures, poisson};
+use crate::machine::{sharpen_timers, wait_until};
+use crate::measurement::serving::{Batching, Hope, Instances, Serve, Stream, with_instances};
+use crate::measurement::{memory, warm_up};
+use crate::run_data::{LoadResult, LoadTerms, Outcome, Scenario, Verdict};
+use crate::statistics::most_over;
+
+/// Samples of a query of the multi-stream scenario, as in MLPerf LoadGen.
+const SAMPLES_OF_MULTI: usize = 8;
+/// Queries of a trial at most, unless more are asked for: what takes no time would fill the memory.
+const MOST_BY_TIME: usize = 10_000_000;
+/// How long a session is timed alone, for an idea of how fast it is.
+const PILOT: Duration = Duration::from_millis(200);
+/// A trial is made again if the machine was too busy, so often at most.
+const MOST_ATTEMPTS: usize = 3;
+/// A search begins with this part of what the sessions could serve if no request had to wait.
+const FIRST_OF_CAPACITY: f64 = 0.5;
+/// Points of the curve below the highest rate, and the seconds that each takes at most.
+const PARTS_OF_THE_CURVE: [f64; 4] = [0.25, 0.5, 0.75, 0.9];
+const SECONDS_OF_A_POINT: f64 = 10.0;
+/// Seeds of the arrivals and of service times that are drawn.
+const SEED_STEP: u64 = 1_000_003;
+
+impl Worker<'_> {
+    /// Answers the rows of the trials of the only item.
+    pub fn serve(&mut self) -> Result<()> {
+        let item = self.job.work.first().context("there is nothing to serve")?;
+        let terms = self.job.load.as_ref().context("a load test has terms")?;
+        let answer = unwinding(|| self.trials(item, terms));
+        Ok(fs_err::write(self.job.answer_path(), serde_json::to_vec(&answer)?)?)
+    }
+
+    /// Another session's outputs are compared before, as in every measurement.
+    fn trials(&mut self, item: &WorkItem, terms: &LoadTerms) -> Result<Vec<LoadResult>, CaseFailure> {
+        let job = self.job;
+        drop(self.load(item, &mut Outcome::new(item.row.clone()))?);
+        // The peak is that of the sessions that serve.
+        let _ = memory::reset_peak();
+        let batching = Batching { most: terms.most_batch, delay: Duration::from_secs_f64(terms.most_delay_ms / 1e3) };
+        let open = |number| Server::open(job, item, terms, number);
+        let row = LoadResult::about(&item.case, terms, job.effort.effective_threads());
+        let mut results = with_instances(terms.instances, batching, open, |instances| {
+            let trials = Trials { instances, terms, row };
+            if terms.is_search { trials.search() } else { Ok(vec![trials.one()?]) }
+        })?;
+        let memory_mb = memory::peak_bytes().map(memory::megabytes);
+        results.iter_mut().for_each(|result| result.memory_mb = memory_mb);
+        Ok(results)
+    }
+}
+
+/// The trials of a case.
+struct Trials<'a> {
+    instances: &'a Instances<'a>,
+    terms: &'a LoadTerms,
+    row: LoadResult,
+}
+
+impl Trials<'_> {
+    /// The only trial, as it was asked for.
+    fn one(&self) -> Result<LoadResult, CaseFailure> {
+        let LoadTerms { scenario, queries, seconds, seed, .. } = *self.terms;
+        let samples = if scenario == Scenario::Multi { SAMPLES_OF_MULTI } else { 1 };
+        let trial = match scenario {
+            Scenario::Single | Scenario::Multi => {
+                let least_time = Duration::from_secs_f64(seconds);
+                self.instances.stream(Stream { samples, least_queries: queries, least_time })?
+            }
+            Scenario::Offline => {
+                let in_time = seconds * self.capacity()?;
+                self.instances.offline(queries.max((in_time as usize).min(MOST_BY_TIME)))?
+            }
+            Scenario::Server => {
+                let rate = self.terms.rate.ok_or_else(|| CaseFailure::failed("the server scenario needs a rate"))?;
+                self.instances.server(&poisson(rate, seed, self.queries_at(rate)), None)?
+            }
+        };
+        let batch = self.row.batch_size;
+        figures(self.row.clone(), &trial, self.terms, samples * batch).ok_or_else(without_queries)
+    }
+
+    /// Searches for the highest rate within the bound, and completes the curve below it.
+    fn search(&self) -> Result<Vec<LoadResult>, CaseFailure> {
+        let mut results: Vec<LoadResult> = Vec::new();
+        let limits = load::search(FIRST_OF_CAPACITY * self.capacity()?, |rate, number| {
+            // A trial whose generator was late says nothing.
+            for _ in 0..MOST_ATTEMPTS {
+                results.push(self.trial(rate, number, self.queries_at(rate), true)?);
+                if results.last().is_some_and(|last| last.verdict != Some(Verdict::Invalid)) {
+                    break;
+                }
+            }
+            Ok::<bool, CaseFailure>(results.last().is_some_and(|last| last.verdict == Some(Verdict::Passed)))
+        })?;
+        let Limits { highest_passing, lowest_failing } = limits;
+        for rate in highest_passing.iter().flat_map(|highest| PARTS_OF_THE_CURVE.map(|part| part * highest)) {
+            let queries = self.queries_at(rate).min((rate * SECONDS_OF_A_POINT).ceil() as usize);
+            results.push(self.trial(rate, 0, queries, false)?);
+        }
+        mark(&mut results, highest_passing, lowest_failing);
+        Ok(results)
+    }
+
+    fn trial(&self, rate: f64, number: u64, queries: usize, may_end_early: bool) -> Result<LoadResult, CaseFailure> {
+        let seed = self.terms.seed.wrapping_add(SEED_STEP * number);
+        let terms = LoadTerms { rate: Some(rate), seed, ..self.terms.clone() };
+        let hope = self.terms.bound_ms.filter(|_| may_end_early).map(|bound| Hope {
+            bound: Duration::from_secs_f64(bound / 1e3),
+            most_over: most_over(terms.percentile, queries as u64).unwrap_or(0) as usize,
+        });
+        let trial = self.instances.server(&poisson(rate, seed, queries), hope)?;
+        let result = figures(self.row.clone(), &trial, &terms, self.row.batch_size).ok_or_else(without_queries)?;
+        let verdict = result.verdict.map(|verdict| verdict.to_string()).unwrap_or_default();
+        eprintln!("  {rate:.1}/s: p{} {:.3} ms, {verdict}", 100.0 * terms.percentile, result.latency_ms);
+        Ok(result)
+    }
+
+    fn queries_at(&self, rate: f64) -> usize {
+        self.terms.queries.max(((rate * self.terms.seconds).ceil() as usize).min(MOST_BY_TIME))
+    }
+
+    /// Requests per second of all sessions, if each takes one after the other.
+    fn capacity(&self) -> Result<f64, CaseFailure> {
+        let pilot = self.instances.stream(Stream { samples: 1, least_queries: 5, least_time: PILOT })?;
+        let last = pilot.served.last().ok_or_else(without_queries)?;
+        Ok(self.terms.instances as f64 * pilot.served.len() as f64 / (last.ended_ns.max(1) as f64 / 1e9))
+    }
+}
+
+fn without_queries() -> CaseFailure {
+    CaseFailure::failed("no query was made")
+}
+
+/// Sorts the trials by their rates, and marks that of the highest rate that passes and the knee of the curve up to the lowest rate that fails.
+fn mark(results: &mut [LoadResult], highest: Option<f64>, lowest_failing: Option<f64>) {
+    results.sort_by(|one, other| one.rate.unwrap_or(0.0).total_cmp(&other.rate.unwrap_or(0.0)));
+    let of = |result: &LoadResult| result.verdict == Some(Verdict::Passed) && result.rate == highest;
+    if let Some(best) = results.iter_mut().find(|result| of(result)) {
+        best.is_highest = true;
+        best.lowest_failing_rate = lowest_failing;
+    }
+    let is_on_curve = |result: &LoadResult| {
+        let rate = result.rate.unwrap_or(0.0);
+        !result.ended_early
+            && result.verdict != Some(Verdict::Invalid)
+            && lowest_failing.is_none_or(|most| rate <= most)
+    };
+    let mut curve: Vec<usize> = (0..results.len()).filter(|&place| is_on_curve(&results[place])).collect();
+    let rate = |place: usize| results[place].rate.unwrap_or(0.0);
+    curve.dedup_by(|one, other| rate(*one) == rate(*other));
+    let points: Vec<(f64, f64)> = curve.iter().map(|&place| (rate(place), results[place].latency_ms)).collect();
+    if let Some(knee) = load::knee(&points) {
+        results[curve[knee]].is_knee = true;
+    }
+}
+
+/// A session with its batches for each number of requests that may share a call.
+struct Server {
+    sessions: Vec<Box<dyn Session>>,
+    /// By the number of requests, ascending.
+    shares: Vec<Share>,
+    boundary: Boundary,
+    /// If service times are given.
+    draws: Option<Draws>,
+}
+
+/// Batches for so many requests.
+struct Share {
+    requests: usize,
+    session: usize,
+    bindings: Vec<usize>,
+    next: usize,
+    /// The same on the host, if calls begin there.
+    batches: Vec<Vec<HostTensor>>,
+}
+
+impl Server {
+    /// Loads a session, or one for each batch size if none serves several, and warms it up.
+    fn open(job: &Job, item: &WorkItem, terms: &LoadTerms, number: usize) -> Result<Self, CaseFailure> {
+        let Case { boundary, batch_size, .. } = item.case;
+        if boundary == Boundary::Pipeline {
+            return Err(CaseFailure::unsupported("requests have no pipeline; take the boundary compute or end-to-end"));
+        }
+        if terms.most_batch > 1 && item.model.fixed_batch().is_some() {
+            return Err(CaseFailure::unsupported(
+                "its inputs have a fixed batch, so that requests cannot share a call",
+            ));
+        }
+        let backend = backend::find(&item.case.backend)?;
+        let mut worker = Worker::new(job);
+        let draws = terms.service.map(|service| Draws::new(service, SEED_STEP * (number as u64 + 1)));
+        if draws.is_some() {
+            sharpen_timers();
+        }
+        let mut server = Server { sessions: Vec::new(), shares: Vec::new(), boundary, draws: None };
+        let mut serves_other_sizes = false;
+        for requests in 1..=terms.most_batch {
+            // A session for every size would take the memory of as many models.
+            if !(serves_other_sizes || requests.is_power_of_two() || requests == terms.most_batch) {
+                continue;
+            }
+            let case = Case { batch_size: requests * batch_size, ..item.case.clone() };
+            let item = WorkItem { case, ..item.clone() };
+            let CaseInputs { ring, sizes, .. } = worker.inputs(&item)?;
+            if !serves_other_sizes {
+                server.sessions.push(backend.load(&LoadRequest { sizes, ..job.request(&item) })?);
+            }
+            let place = server.sessions.len() - 1;
+            let session = &mut server.sessions[place];
+            serves_other_sizes = session.placement().serves_other_sizes;
+            let bindings = ring.iter().map(|inputs| session.bind(inputs)).collect::<Result<_, _>>()?;
+            let batches = if boundary == Boundary::EndToEnd { ring } else { Vec::new() };
+            server.shares.push(Share { requests, session: place, bindings, next: 0, batches });
+            let call = || {
+                let begin = Instant::now();
+                server.compute(requests)?;
+                Ok(vec![begin.elapsed().as_nanos() as u64])
+            };
+            let at_least = job.effort.warmup.max(backend.least_warm_up_calls());
+            warm_up(call, at_least, Duration::from_secs_f64(job.effort.budget_seconds / 2.0))?;
+        }
+        Ok(Server { draws, ..server })
+    }
+
+    fn compute(&mut self, requests: usize) -> Result<(), CaseFailure> {
+        let fits = |share: &&mut Share| share.requests >= requests;
+        let share =
+            self.shares.iter_mut().find(fits).ok_or_else(|| CaseFailure::failed("too many requests at once"))?;
+        let (session, place) = (&mut self.sessions[share.session], share.next);
+        share.next = (place + 1) % share.bindings.len();
+        let binding = share.bindings[place];
+        session.rewind(binding);
+        for _ in 0..session.calls_in_a_row() {
+            if self.boundary == Boundary::EndToEnd {
+                drop(session.call_from_host(binding, &share.batches[place])?);
+            } else {
+                session.run(binding)?;
+                session.sync()?;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Serve for Server {
+    fn serve(&mut self, requests: usize) -> Result<(), CaseFailure> {
+        let begin = Instant::now();
+        self.compute(requests)?;
+        if let Some(time) = self.draws.as_mut().and_then(Iterator::next) {
+            wait_until(begin + time);
+        }
+        Ok(())
+    }
+}

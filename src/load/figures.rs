@@ -1,0 +1,198 @@
+//! The figures of a trial, by the definitions of MLPerf LoadGen, and whether it kept its bound.
+
+use super::served::{Served, Trial};
+use crate::run_data::{LoadResult, LoadTerms, Scenario, Verdict};
+use crate::statistics::{SortedCalls, mean, most_over, queries_for};
+
+/// A generator may be late by this part of the bound, or by [`LEAST_LAG_NS`] if that is more.
+const LAG_OF_BOUND: f64 = 0.05;
+const LEAST_LAG_NS: f64 = 50e3;
+
+/// The row of a trial of which each query has `samples` samples; `row` is about the case. Returns `None` if there was no request.
+pub fn figures(row: LoadResult, trial: &Trial, terms: &LoadTerms, samples: usize) -> Option<LoadResult> {
+    let served = &trial.served;
+    let first_begin = served.iter().map(|request| request.scheduled_ns).min()?;
+    let last_end = served.iter().map(|request| request.ended_ns).max()?;
+    let seconds = (last_end.saturating_sub(first_begin)).max(1) as f64 / 1e9;
+    let (queries, p) = (served.len(), terms.percentile);
+    let sorted = |of: fn(&Served) -> u64| SortedCalls::new(served.iter().map(of).collect());
+    let (latency, queue, service, lag) =
+        (sorted(Served::latency_ns)?, sorted(Served::queue_ns)?, sorted(Served::service_ns)?, sorted(Served::lag_ns)?);
+    let ms = |ns: u64| ns as f64 / 1e6;
+    let mean_ms = |calls: &SortedCalls| mean(&calls.in_order().iter().map(|&ns| ms(ns)).collect::<Vec<_>>());
+    let answered: Vec<&Served> = served.iter().filter(|request| request.batch > 0).collect();
+    // Each call of a session counts once, however many requests it answers.
+    let calls: f64 = answered.iter().map(|request| 1.0 / request.batch as f64).sum();
+    let busy_ns: f64 = answered.iter().map(|request| request.service_ns() as f64 / request.batch as f64).sum();
+    let over_bound = terms.bound_ms.map(|bound| served.iter().filter(|it| ms(it.latency_ns()) > bound).count());
+    let is_server = terms.scenario == Scenario::Server;
+    // LoadGen counts the gaps between arrivals, and those between completions.
+    let gaps = queries.saturating_sub(1) as f64;
+    let last_arrival = served.iter().map(|request| request.scheduled_ns).max().unwrap_or(0) as f64 / 1e9;
+    let (backlog_most, backlog_end) = if is_server { trial.backlog() } else { (0, 0) };
+    let of_server = |value: f64| is_server.then_some(value);
+    let mut result = LoadResult {
+        scenario: terms.scenario,
+        rate: terms.rate.filter(|_| is_server),
+        percentile: p,
+        bound_ms: terms.bound_ms,
+        seed: terms.seed,
+        queries,
+        samples: queries * samples,
+        seconds,
+        scheduled_per_s: of_server(gaps / last_arrival).filter(|rate| rate.is_finite()),
+        completed_per_s: if is_server { gaps / seconds } else { answered.len() as f64 / seconds },
+        samples_per_s: samples as f64 * if is_server { gaps / seconds } else { answered.len() as f64 / seconds },
+        latency_mean_ms: mean_ms(&latency),
+        latency_p50_ms: ms(latency.percentile(0.5)),
+        latency_p90_ms: ms(latency.percentile(0.9)),
+        latency_p95_ms: ms(latency.percentile(0.95)),
+        latency_p99_ms: ms(latency.percentile(0.99)),
+        latency_p999_ms: ms(latency.percentile(0.999)),
+        latency_max_ms: ms(latency.max()),
+        latency_ms: ms(latency.percentile(p)),
+        latency_upper_ms: latency.percentile_upper_bound(p).map(ms),
+        queue_mean_ms: of_server(mean_ms(&queue)),
+        queue_p99_ms: of_server(ms(queue.percentile(0.99))),
+        service_mean_ms: mean_ms(&service),
+        service_p50_ms: ms(service.percentile(0.5)),
+        service_p99_ms: ms(service.percentile(0.99)),
+        over_bound,
+        unanswered: queries - answered.len(),
+        issue_lag_p50_us: of_server(lag.percentile(0.5) as f64 / 1e3),
+        issue_lag_p99_us: of_server(lag.percentile(0.99) as f64 / 1e3),
+        generator_share: trial.generator.and_then(|generator| generator.processor_share),
+        generator_real_time: trial.generator.map(|generator| generator.is_real_time),
+        backlog_most: is_server.then_some(backlog_most),
+        backlog_end: is_server.then_some(backlog_end),
+        utilisation: busy_ns / (seconds * 1e9 * terms.instances as f64),
+        mean_batch: answered.len() as f64 / calls.max(1.0),
+        ended_early: trial.ended_early,
+        ..row
+    };
+    let (verdict, reason) = judge(&result, terms);
+    result.verdict = Some(verdict);
+    result.message = reason;
+    Some(result)
+}
+
+/// Whether the percentile is within the bound, and why not.
+fn judge(result: &LoadResult, terms: &LoadTerms) -> (Verdict, Option<String>) {
+    let name = percentile_name(terms.percentile);
+    let lag_ns = result.issue_lag_p99_us.unwrap_or(0.0) * 1e3;
+    let allowed_ns = (LAG_OF_BOUND * terms.bound_ms.unwrap_or(result.latency_ms) * 1e6).max(LEAST_LAG_NS);
+    if lag_ns > allowed_ns {
+        let real_time = if result.generator_real_time == Some(false) {
+            "; it may not run in the real-time class (CAP_SYS_NICE)"
+        } else {
+            ""
+        };
+        let reason = format!(
+            "the generator was late: p99 of its lag is {:.0} µs, and {:.0} µs are allowed{real_time}",
+            lag_ns / 1e3,
+            allowed_ns / 1e3
+        );
+        return (Verdict::Invalid, Some(reason));
+    }
+    let (Some(bound), Some(over)) = (terms.bound_ms, result.over_bound) else {
+        let unanswered = (result.unanswered > 0).then(|| format!("{} queries had no answer", result.unanswered));
+        return (Verdict::Measured, unanswered);
+    };
+    if result.ended_early || result.unanswered > 0 || result.latency_ms > bound {
+        let ended = if result.ended_early { "; ended early" } else { "" };
+        let of = result.queries;
+        return (Verdict::Failed, Some(format!("{over} of {of} queries were over {bound} ms{ended}")));
+    }
+    match most_over(terms.percentile, result.queries as u64) {
+        Some(most) if over as u64 <= most => (Verdict::Passed, None),
+        _ => {
+            let needed = queries_for(terms.percentile, over as u64);
+            let reason = format!(
+                "with {over} over the bound, {needed} queries would show that {name} is within it with 99 % confidence"
+            );
+            (Verdict::Undecided, Some(reason))
+        }
+    }
+}
+
+/// `p99`, `p99.9`.
+pub fn percentile_name(p: f64) -> String {
+    format!("p{}", (1e6 * p).round() / 1e4)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::load::simulation::queue;
+    use crate::load::{Draws, Generator, poisson};
+    use crate::run_data::ServiceTime;
+
+    fn terms(rate: f64, bound_ms: Option<f64>) -> LoadTerms {
+        LoadTerms { rate: Some(rate), bound_ms, ..LoadTerms::default() }
+    }
+
+    /// Pollaczek and Khinchine: the mean wait of M/G/1 is λ E[S²] / (2 (1 − ρ)); λ S² / (2 (1 − ρ)) for M/D/1 and ρ S / (1 − ρ)
+    /// for M/M/1.
+    #[test]
+    fn waits_in_a_queue_are_those_of_theory() {
+        for rho in [0.3, 0.6, 0.8] {
+            let (service, rate) = (0.002, rho / 0.002);
+            for (time, expected) in [
+                (ServiceTime::Constant(service), rate * service * service / (2.0 * (1.0 - rho))),
+                (ServiceTime::Exponential(service), rho * service / (1.0 - rho)),
+            ] {
+                let trial = queue(&poisson(rate, 11, 400_000), &mut Draws::new(time, 12));
+                let result = figures(LoadResult::default(), &trial, &terms(rate, None), 1).unwrap();
+                let found = result.queue_mean_ms.unwrap() / 1e3;
+                assert!((found / expected - 1.0).abs() < 0.05, "{time:?} at {rho}: {found} s and not {expected} s");
+                assert!((result.utilisation / rho - 1.0).abs() < 0.02, "{}", result.utilisation);
+                assert!((result.scheduled_per_s.unwrap() / rate - 1.0).abs() < 0.01);
+                assert_eq!(result.verdict, Some(Verdict::Measured));
+            }
+        }
+    }
+
+    /// From the issue, a stall is one slow request; from the schedule, all that it keeps waiting are slow, too.
+    #[test]
+    fn a_stall_shows_in_the_latency_from_the_schedule() {
+        let stalling = ServiceTime::Stalling { seconds: 0.0005, stall: 0.1, every: 1000 };
+        let trial = queue(&poisson(500.0, 3, 20_000), &mut Draws::new(stalling, 1));
+        let result = figures(LoadResult::default(), &trial, &terms(500.0, None), 1).unwrap();
+        assert!(result.latency_p99_ms > 50.0 && result.service_p99_ms < 1.0, "{result:?}");
+    }
+
+    #[test]
+    fn a_bound_is_kept_failed_or_not_decided() {
+        let of = |latencies_ms: Vec<u64>, lag_us: u64| {
+            let request =
+                |ms: u64| Served { issued_ns: 1000 * lag_us, ended_ns: 1_000_000 * ms, batch: 1, ..Served::default() };
+            let generator = Some(Generator::default());
+            let trial =
+                Trial { served: latencies_ms.into_iter().map(request).collect(), generator, ..Trial::default() };
+            let result = figures(LoadResult::default(), &trial, &terms(100.0, Some(20.0)), 1).unwrap();
+            (result.verdict.unwrap(), result.message.unwrap_or_default())
+        };
+        let queries = |within: usize, over: usize| [vec![5; within], vec![30; over]].concat();
+        assert_eq!(of(queries(1307, 5), 0).0, Verdict::Passed);
+        let (verdict, message) = of(queries(500, 2), 0);
+        assert_eq!(verdict, Verdict::Undecided);
+        assert!(message.contains("838 queries would show that p99 is within it"), "{message}");
+        let (verdict, message) = of(queries(900, 100), 0);
+        assert_eq!((verdict, message.as_str()), (Verdict::Failed, "100 of 1000 queries were over 20 ms"));
+        let (verdict, message) = of(queries(2000, 0), 1200);
+        assert_eq!(verdict, Verdict::Invalid);
+        assert!(message.contains("lag is 1200 µs, and 1000 µs are allowed; it may not run"), "{message}");
+    }
+
+    #[test]
+    fn requests_of_one_call_are_one_call_of_the_session() {
+        let request = Served { ended_ns: 10, batch: 4, ..Served::default() };
+        let without = Served { ended_ns: 20, batch: 0, ..Served::default() };
+        let trial = Trial { served: [vec![request; 4], vec![without]].concat(), ..Trial::default() };
+        let result =
+            figures(LoadResult::default(), &trial, &LoadTerms { scenario: Scenario::Offline, ..terms(1.0, None) }, 1)
+                .unwrap();
+        assert_eq!((result.mean_batch, result.utilisation, result.unanswered), (4.0, 0.5, 1));
+        assert_eq!(result.message.as_deref(), Some("1 queries had no answer"));
+    }
+}

@@ -1,0 +1,18 @@
+//! Load: when requests arrive, what became of them, whether a bound is kept, and up to which rate. Nothing here waits, reads or
+//! computes a model: times are numbers, so that theory can judge them.
+
+mod arrivals;
+mod curve;
+mod figures;
+mod search;
+mod served;
+mod service;
+#[cfg(test)]
+mod simulation;
+
+pub use arrivals::poisson;
+pub use curve::{front, knee};
+pub use figures::{figures, percentile_name};
+pub use search::{Limits, search};
+pub use served::{Generator, Served, Trial};
+pub use service::{Draws, parse_service};

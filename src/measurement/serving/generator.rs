@@ -1,0 +1,38 @@
+//! Issues requests at the times of a schedule, whatever becomes of those before.
+
+use std::thread;
+use std::time::{Duration, Instant};
+
+use super::queue::{Queue, Waiting};
+use crate::load::Generator;
+use crate::machine::{thread_time, wait_until, wake_promptly};
+
+/// The first request comes so long after the beginning, so that the generator is ready for it.
+const LEAD: Duration = Duration::from_millis(5);
+
+/// Issues all requests of the schedule, unless the queue has lost hope. Returns the beginning, when each was issued, and what that
+/// cost.
+pub(super) fn issue(queue: &Queue, schedule: &[u64]) -> (Instant, Vec<Instant>, Generator) {
+    // A thread of its own, so that no other thread is started in the real-time class.
+    let issued = thread::scope(|scope| scope.spawn(|| issue_all(queue, schedule)).join());
+    issued.unwrap_or_else(|_| (Instant::now(), Vec::new(), Generator::default()))
+}
+
+fn issue_all(queue: &Queue, schedule: &[u64]) -> (Instant, Vec<Instant>, Generator) {
+    let is_real_time = wake_promptly();
+    let mut issued = Vec::with_capacity(schedule.len());
+    let time_before = thread_time();
+    let begin = Instant::now() + LEAD;
+    for (number, &due) in schedule.iter().enumerate() {
+        let due = begin + Duration::from_nanos(due);
+        wait_until(due);
+        let since = Instant::now();
+        if !queue.give([Waiting { number, due, since }]) {
+            break;
+        }
+        issued.push(since);
+    }
+    let used = thread_time().zip(time_before).map(|(after, before)| after.saturating_sub(before));
+    let processor_share = used.map(|used| used.as_secs_f64() / begin.elapsed().as_secs_f64());
+    (begin, issued, Generator { processor_share, is_real_time })
+}

@@ -1,0 +1,270 @@
+//! Sessions that serve requests, each in a thread of its own, and the trials that they go through.
+
+mod generator;
+mod queue;
+
+use std::sync::mpsc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use self::queue::{Finished, Queue, Waiting, Work};
+use crate::backend::caught;
+use crate::definition::CaseFailure;
+use crate::load::{Served, Trial};
+
+/// A session as a server: what it does with the requests that share a call.
+pub trait Serve {
+    /// Computes so many requests in one call, and returns when their answers are there.
+    ///
+    /// # Errors
+    /// The call fails.
+    fn serve(&mut self, requests: usize) -> Result<(), CaseFailure>;
+}
+
+/// How requests share calls.
+#[derive(Clone, Copy, Debug)]
+pub struct Batching {
+    /// Requests of one call, at most.
+    pub most: usize,
+    /// How long a request waits for others.
+    pub delay: Duration,
+}
+
+/// Sessions that are loaded and wait for requests.
+pub struct Instances<'a> {
+    queue: &'a Queue,
+}
+
+/// Queries of a session that takes one after the other.
+#[derive(Clone, Copy, Debug)]
+pub struct Stream {
+    /// Samples of a query; the query's calls take as many as may share one.
+    pub samples: usize,
+    pub least_queries: usize,
+    pub least_time: Duration,
+}
+
+/// When a trial cannot pass any more: when more than `most_over` answers took longer than the bound.
+#[derive(Clone, Copy, Debug)]
+pub struct Hope {
+    pub bound: Duration,
+    pub most_over: usize,
+}
+
+/// Queries of a stream at most: those of a null backend would fill the memory.
+const MOST_QUERIES: usize = 2_000_000;
+/// How long after its last arrival a trial waits for answers, in lengths of its schedule, and at least.
+const PATIENCE_LENGTHS: u32 = 2;
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// Lets `open` make so many sessions, each in its own thread, and calls `run` while they serve. Sessions are opened one after the
+/// other, so that they do not disturb each other's warm-up.
+///
+/// # Errors
+/// A session cannot be opened, or those of `run`.
+pub fn with_instances<S: Serve, T>(
+    count: usize,
+    batching: Batching,
+    open: impl Fn(usize) -> Result<S, CaseFailure> + Sync,
+    run: impl FnOnce(&Instances<'_>) -> Result<T, CaseFailure>,
+) -> Result<T, CaseFailure> {
+    let queue = Queue::default();
+    thread::scope(|scope| {
+        let (queue, open) = (&queue, &open);
+        let start = |number: usize| {
+            let (opened, ready) = mpsc::channel();
+            scope.spawn(move || match flattened(caught(|| open(number))) {
+                Ok(mut server) => {
+                    let _ = opened.send(Ok(()));
+                    if let Err(failure) = flattened(caught(|| serve_all(queue, batching, &mut server))) {
+                        queue.fail(failure);
+                    }
+                }
+                Err(failure) => drop(opened.send(Err(failure))),
+            });
+            ready.recv().unwrap_or_else(|_| Err(CaseFailure::failed("a session was not opened")))
+        };
+        let result = (0..count).try_for_each(start).and_then(|()| run(&Instances { queue }));
+        queue.close();
+        result
+    })
+}
+
+fn flattened<T>(caught: Result<Result<T, CaseFailure>, Box<dyn std::any::Any + Send>>) -> Result<T, CaseFailure> {
+    caught.unwrap_or_else(|_| Err(CaseFailure::failed("the backend ended by a fault of its own")))
+}
+
+/// What a session does until the queue is closed.
+fn serve_all(queue: &Queue, batching: Batching, server: &mut impl Serve) -> Result<(), CaseFailure> {
+    while let Some(work) = queue.take(batching) {
+        match work {
+            Work::Requests(requests) => {
+                let started = Instant::now();
+                server.serve(requests.len())?;
+                let ended = Instant::now();
+                queue.finish(&requests, started, ended);
+            }
+            Work::Stream(stream) => queue.end_stream(serve_stream(stream, batching.most, server)?),
+        }
+    }
+    Ok(())
+}
+
+fn serve_stream(stream: Stream, most_batch: usize, server: &mut impl Serve) -> Result<Vec<Served>, CaseFailure> {
+    let begin = Instant::now();
+    let mut served = Vec::new();
+    while served.len() < MOST_QUERIES && (served.len() < stream.least_queries || begin.elapsed() < stream.least_time) {
+        let started_ns = nanoseconds(begin, Instant::now());
+        let mut left = stream.samples;
+        while left > 0 {
+            let together = left.min(most_batch);
+            server.serve(together)?;
+            left -= together;
+        }
+        let ended_ns = nanoseconds(begin, Instant::now());
+        served.push(Served { scheduled_ns: started_ns, issued_ns: started_ns, started_ns, ended_ns, batch: 1 });
+    }
+    Ok(served)
+}
+
+impl Instances<'_> {
+    /// One session takes queries one after the other.
+    ///
+    /// # Errors
+    /// A call fails.
+    pub fn stream(&self, stream: Stream) -> Result<Trial, CaseFailure> {
+        self.queue.begin(0, None);
+        self.queue.give_stream(stream);
+        let served = self.queue.wait_for_stream()?;
+        Ok(Trial { served, ..Trial::default() })
+    }
+
+    /// All sessions take what there is, from one heap of requests.
+    ///
+    /// # Errors
+    /// A call fails.
+    pub fn offline(&self, requests: usize) -> Result<Trial, CaseFailure> {
+        self.queue.begin(requests, None);
+        let begin = Instant::now();
+        self.queue.give((0..requests).map(|number| Waiting { number, due: begin, since: begin }));
+        let finished = self.queue.wait_until_finished(requests, None)?;
+        let served = of_finished(begin, &vec![0; requests], &vec![begin; requests], &finished, Instant::now());
+        Ok(Trial { served, ..Trial::default() })
+    }
+
+    /// Requests arrive at these times, in nanoseconds from the beginning; without hope the trial ends early.
+    ///
+    /// # Errors
+    /// A call fails.
+    pub fn server(&self, schedule: &[u64], hope: Option<Hope>) -> Result<Trial, CaseFailure> {
+        self.queue.begin(schedule.len(), hope);
+        let (begin, issued, generator) = generator::issue(self.queue, schedule);
+        let length = Duration::from_nanos(schedule.last().copied().unwrap_or(0));
+        let deadline = begin + length + (PATIENCE_LENGTHS * length).max(PATIENCE);
+        let finished = self.queue.wait_until_finished(issued.len(), Some(deadline))?;
+        let served = of_finished(begin, &schedule[..issued.len()], &issued, &finished, Instant::now());
+        Ok(Trial { served, generator: Some(generator), ended_early: self.queue.is_hopeless() })
+    }
+}
+
+fn nanoseconds(begin: Instant, moment: Instant) -> u64 {
+    u64::try_from(moment.saturating_duration_since(begin).as_nanos()).unwrap_or(u64::MAX)
+}
+
+/// The requests in the order of their arrival; those that were not finished end now, without an answer.
+fn of_finished(
+    begin: Instant,
+    scheduled: &[u64],
+    issued: &[Instant],
+    finished: &[Finished],
+    now: Instant,
+) -> Vec<Served> {
+    let end_ns = nanoseconds(begin, now);
+    let open = |(&scheduled_ns, &issued): (&u64, &Instant)| {
+        let issued_ns = nanoseconds(begin, issued);
+        Served { scheduled_ns, issued_ns, started_ns: end_ns, ended_ns: end_ns, batch: 0 }
+    };
+    let mut served: Vec<Served> = scheduled.iter().zip(issued).map(open).collect();
+    for Finished { number, started, ended, batch } in finished {
+        let request = &mut served[*number];
+        request.started_ns = nanoseconds(begin, *started);
+        request.ended_ns = nanoseconds(begin, *ended);
+        request.batch = *batch;
+    }
+    served
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Takes no time, and notes nothing but how many requests share a call.
+    struct Counting;
+
+    impl Serve for Counting {
+        fn serve(&mut self, requests: usize) -> Result<(), CaseFailure> {
+            if requests > 4 { Err(CaseFailure::failed("more than 4")) } else { Ok(()) }
+        }
+    }
+
+    fn batching(most: usize, delay_ms: u64) -> Batching {
+        Batching { most, delay: Duration::from_millis(delay_ms) }
+    }
+
+    #[test]
+    fn every_request_is_answered_once_and_in_its_order_of_times() {
+        let schedule: Vec<u64> = (0..200).map(|number| number * 100_000).collect();
+        let trial = with_instances(2, batching(1, 0), |_| Ok(Counting), |it| it.server(&schedule, None)).unwrap();
+        assert_eq!(trial.served.iter().map(|it| it.scheduled_ns).collect::<Vec<_>>(), schedule);
+        for request in &trial.served {
+            assert!(request.batch == 1 && request.scheduled_ns <= request.issued_ns, "{request:?}");
+            assert!(request.issued_ns <= request.started_ns && request.started_ns <= request.ended_ns, "{request:?}");
+        }
+        assert!(!trial.ended_early);
+    }
+
+    #[test]
+    fn requests_share_calls_up_to_the_most() {
+        let trial = with_instances(1, batching(4, 0), |_| Ok(Counting), |it| it.offline(10)).unwrap();
+        let batches: Vec<usize> = trial.served.iter().map(|request| request.batch).collect();
+        assert_eq!(batches, [4, 4, 4, 4, 4, 4, 4, 4, 2, 2]);
+        // Four that come within the delay share a call.
+        let schedule = [0, 1000, 2000, 3000];
+        let trial = with_instances(1, batching(4, 10_000), |_| Ok(Counting), |it| it.server(&schedule, None)).unwrap();
+        assert!(trial.served.iter().all(|request| request.batch == 4), "{:?}", trial.served);
+    }
+
+    #[test]
+    fn a_session_that_fails_is_a_failure_and_no_hang() {
+        let failing = with_instances(1, batching(8, 0), |_| Ok(Counting), |it| it.offline(8));
+        assert_eq!(failing.unwrap_err().message, "more than 4");
+        let never = |_: usize| -> Result<Counting, CaseFailure> { Err(CaseFailure::failed("no file")) };
+        assert_eq!(with_instances(2, batching(1, 0), never, |it| it.offline(1)).unwrap_err().message, "no file");
+        let panics = |_: usize| -> Result<Counting, CaseFailure> { panic!("a fault") };
+        assert!(with_instances(1, batching(1, 0), panics, |it| it.offline(1)).is_err());
+    }
+
+    #[test]
+    fn a_stream_has_the_queries_and_the_time_that_it_is_asked_for() {
+        let stream = Stream { samples: 8, least_queries: 50, least_time: Duration::ZERO };
+        let trial = with_instances(1, batching(4, 0), |_| Ok(Counting), |it| it.stream(stream)).unwrap();
+        assert_eq!(trial.served.len(), 50);
+        assert!(trial.generator.is_none());
+    }
+
+    #[test]
+    fn a_trial_without_hope_ends() {
+        struct Slow;
+        impl Serve for Slow {
+            fn serve(&mut self, _: usize) -> Result<(), CaseFailure> {
+                thread::sleep(Duration::from_millis(2));
+                Ok(())
+            }
+        }
+        let schedule: Vec<u64> = (0..100_000).map(|number| number * 100_000).collect();
+        let hope = Some(Hope { bound: Duration::from_millis(1), most_over: 5 });
+        let trial = with_instances(1, batching(1, 0), |_| Ok(Slow), |it| it.server(&schedule, hope)).unwrap();
+        assert!(trial.ended_early && trial.served.len() < schedule.len());
+        assert!(trial.served.iter().filter(|request| request.batch == 1).count() >= 6);
+    }
+}

@@ -1,0 +1,248 @@
+//! A load test to read: a row per trial, and what the searches have found in one sentence.
+
+mod comparison;
+
+use std::collections::BTreeMap;
+
+use indexmap::IndexMap;
+use serde::Serialize;
+
+use crate::definition::Status;
+use crate::load::{front, percentile_name};
+use crate::report::numbers::{latency, megabytes, percent, rounded, three_digits};
+use crate::report::table::{BEST, Cell, Column, Table};
+use crate::report::{escape, json, separated};
+use crate::run_data::{LoadResult, LoadRun, Verdict};
+
+pub use comparison::{RateChange, compare, render_comparison};
+
+/// A form in which a load test is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum Form {
+    /// For a terminal
+    Table,
+    /// For a README or a pull request
+    #[value(alias = "md")]
+    Markdown,
+    /// For scripts
+    Json,
+    /// All columns, for a spreadsheet
+    Csv,
+}
+
+/// The load test in this form, ending with a line break.
+///
+/// # Errors
+/// A value cannot be written, which the types of a row exclude.
+pub fn render(run: &LoadRun, form: Form) -> anyhow::Result<String> {
+    let sentences = || sentences(run);
+    Ok(match form {
+        Form::Json => json(run),
+        Form::Csv => separated(run.results.iter())?,
+        Form::Table => {
+            let sentences: String = sentences().iter().map(|line| escape::terminal(line) + "\n").collect();
+            format!("{}{sentences}", table(run).terminal())
+        }
+        Form::Markdown => {
+            let sentences: String = sentences().iter().map(|line| format!("\n{}\n", escape::markdown(line))).collect();
+            format!("{}{sentences}", table(run).markdown())
+        }
+    })
+}
+
+/// A column: its header, whether its cells are numbers, and a cell's text.
+type TableColumn = (&'static str, bool, fn(&LoadResult) -> String);
+
+/// A column without a text in any row is left out.
+const COLUMNS: [TableColumn; 18] = [
+    ("scenario", false, |row| row.scenario.to_string()),
+    ("sessions × threads", false, |row| format!("{} × {}", row.instances, row.threads)),
+    ("asked", true, |row| row.rate.map(per_second).unwrap_or_default()),
+    ("answered", true, |row| of_measured(row, |row| per_second(row.completed_per_s))),
+    ("samples", true, |row| if row.samples == row.queries { String::new() } else { per_second(row.samples_per_s) }),
+    ("queries", true, |row| of_measured(row, |row| row.queries.to_string())),
+    ("p50", true, |row| of_measured(row, |row| latency(row.latency_p50_ms))),
+    ("p90", true, |row| of_measured(row, |row| latency(row.latency_p90_ms))),
+    ("p99", true, |row| of_measured(row, |row| latency(row.latency_p99_ms))),
+    ("mean queue", true, |row| row.queue_mean_ms.map(latency).unwrap_or_default()),
+    ("mean service", true, |row| of_measured(row, |row| latency(row.service_mean_ms))),
+    ("per call", true, |row| if row.most_batch > 1 { three_digits(row.mean_batch) } else { String::new() }),
+    ("busy", true, |row| of_measured(row, |row| percent(row.utilisation))),
+    ("lag p99", true, |row| row.issue_lag_p99_us.map(|us| latency(us / 1e3)).unwrap_or_default()),
+    ("generator", true, |row| row.generator_share.map(percent).unwrap_or_default()),
+    ("backlog", true, |row| row.backlog_most.map(|most| most.to_string()).unwrap_or_default()),
+    ("memory", true, |row| row.memory_mb.map(megabytes).unwrap_or_default()),
+    ("verdict", false, verdict),
+];
+
+fn of_measured(row: &LoadResult, text: fn(&LoadResult) -> String) -> String {
+    if row.queries == 0 { String::new() } else { text(row) }
+}
+
+fn verdict(row: &LoadResult) -> String {
+    let bound = row.bound_ms.map(|bound| format!(" {} ≤ {}", percentile_name(row.percentile), latency(bound)));
+    let verdict = match row.verdict {
+        None => row.status.to_string(),
+        Some(Verdict::Measured) => String::new(),
+        Some(verdict) => format!("{verdict}{}", bound.unwrap_or_default()),
+    };
+    let message = row.message.as_deref();
+    [Some(verdict.as_str()).filter(|text| !text.is_empty()), message]
+        .into_iter()
+        .flatten()
+        .collect::<Vec<_>>()
+        .join(": ")
+}
+
+fn per_second(rate: f64) -> String {
+    format!("{}/s", if rate < 1e4 { three_digits(rate) } else { rounded(rate as u64) })
+}
+
+fn table(run: &LoadRun) -> Table {
+    let is_known = |column: &&TableColumn| run.results.iter().any(|row| !(column.2)(row).is_empty());
+    let columns: Vec<&TableColumn> = COLUMNS.iter().filter(is_known).collect();
+    let head = |(header, is_number, _): &&TableColumn| {
+        if *is_number { Column::number(*header) } else { Column::text(*header) }
+    };
+    let mut table = Table::new(std::iter::once(Column::code("case")).chain(columns.iter().map(head)));
+    for result in &run.results {
+        let cells = columns.iter().map(|(_, _, cell)| Cell::from(cell(result)));
+        let row = table.row(std::iter::once(Cell::from(result.case_id.clone())).chain(cells));
+        if result.is_highest {
+            row.mark(BEST);
+        } else if result.is_knee {
+            row.mark(KNEE);
+        }
+    }
+    let has = |is: fn(&LoadResult) -> bool| run.results.iter().any(is);
+    if has(|row| row.is_highest) {
+        table.footnote(format!("{BEST} the highest rate that passed"));
+    }
+    if has(|row| row.is_knee) {
+        table.footnote(format!("{KNEE} the knee: from here on latency rises steeply"));
+    }
+    table
+}
+
+const KNEE: &str = "◇";
+
+/// A trial on a curve of rate and latency.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct CurvePoint {
+    /// Requests that were answered per second.
+    pub per_s: f64,
+    /// The latency at the percentile that the bound was for.
+    pub ms: f64,
+    /// Which curve of the case it is on: `2 × 1`, sessions by threads.
+    pub split: String,
+    pub is_knee: bool,
+}
+
+/// The curve of each case's newest load test with several rates, by the ids of the cases; `runs` are the oldest first.
+pub fn curves(runs: impl Iterator<Item = LoadRun>) -> BTreeMap<String, Vec<CurvePoint>> {
+    let is_shown = |row: &LoadResult| {
+        row.rate.is_some() && row.status == Status::Ok && row.verdict != Some(Verdict::Invalid) && !row.ended_early
+    };
+    let mut curves = BTreeMap::new();
+    for run in runs {
+        let mut of_run: BTreeMap<String, Vec<CurvePoint>> = BTreeMap::new();
+        for row in run.results.into_iter().filter(is_shown) {
+            let split = format!("{} × {}", row.instances, row.threads);
+            let (per_s, ms, is_knee) = (row.completed_per_s, row.latency_ms, row.is_knee);
+            of_run.entry(row.case_id).or_default().push(CurvePoint { per_s, ms, split, is_knee });
+        }
+        curves.extend(of_run.into_iter().filter(|(_, points)| points.len() > 1));
+    }
+    curves
+}
+
+/// What the searches have found, a sentence per case: `2 × 1 threads serve 482/s at p99 ≤ 20 ms with 310 MB; 1 × 2 serve 428/s`.
+fn sentences(run: &LoadRun) -> Vec<String> {
+    let mut cases: IndexMap<&str, Vec<&LoadResult>> = IndexMap::new();
+    for row in run.results.iter().filter(|row| row.is_highest) {
+        cases.entry(&row.case_id).or_default().push(row);
+    }
+    cases.into_iter().map(|(case, found)| sentence(case, found)).collect()
+}
+
+/// Splits that another one beats in rate, latency and memory are named as such.
+fn sentence(case: &str, mut found: Vec<&LoadResult>) -> String {
+    let rate = |row: &LoadResult| row.rate.unwrap_or(0.0);
+    found.sort_by(|one, other| rate(other).total_cmp(&rate(one)));
+    let figures: Vec<[f64; 3]> =
+        found.iter().map(|row| [-rate(row), row.latency_ms, row.memory_mb.unwrap_or(0.0)]).collect();
+    let is_on_front = front(&figures);
+    let part = |(place, row): (usize, &&LoadResult)| {
+        let threads = if place == 0 { " threads" } else { "" };
+        let bound = row.bound_ms.filter(|_| place == 0);
+        let bound = bound.map(|bound| format!(" at {} ≤ {}", percentile_name(row.percentile), latency(bound)));
+        let memory = row.memory_mb.map(|memory| format!(" with {}", megabytes(memory))).unwrap_or_default();
+        let beaten = if is_on_front[place] { "" } else { ", beaten in all" };
+        let rate = per_second(rate(row));
+        let (instances, threads_each) = (row.instances, row.threads);
+        format!("{instances} × {threads_each}{threads} serve {rate}{}{memory}{beaten}", bound.unwrap_or_default())
+    };
+    format!("{case}: {}", found.iter().enumerate().map(part).collect::<Vec<_>>().join("; "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn highest(instances: usize, threads: usize, rate: f64, memory_mb: f64) -> LoadResult {
+        LoadResult {
+            case_id: "m/ort-cpu-f32/1".into(),
+            status: Status::Ok,
+            verdict: Some(Verdict::Passed),
+            instances,
+            threads,
+            rate: Some(rate),
+            percentile: 0.99,
+            bound_ms: Some(20.0),
+            latency_ms: 15.0,
+            memory_mb: Some(memory_mb),
+            queries: 1000,
+            samples: 1000,
+            is_highest: true,
+            ..LoadResult::default()
+        }
+    }
+
+    #[test]
+    fn a_search_is_one_sentence_per_case() {
+        let run = LoadRun {
+            results: vec![highest(1, 2, 428.0, 190.0), highest(2, 1, 482.2, 310.0), highest(1, 1, 240.0, 200.0)],
+            ..LoadRun::default()
+        };
+        let text = render(&run, Form::Table).unwrap();
+        let sentence = "m/ort-cpu-f32/1: 2 × 1 threads serve 482/s at p99 ≤ 20.0 ms with 310 MB; 1 × 2 serve 428/s with 190 MB; \
+            1 × 1 serve 240/s with 200 MB, beaten in all\n";
+        assert!(text.ends_with(sentence), "{text}");
+        assert!(text.contains("passed p99 ≤ 20.0 ms") && !text.contains("lag p99"), "{text}");
+    }
+
+    #[test]
+    fn the_newest_curve_of_a_case_has_the_trials_that_say_something() {
+        let run = |rates: &[f64]| LoadRun {
+            results: rates
+                .iter()
+                .map(|&rate| LoadResult { completed_per_s: rate, ..highest(2, 1, rate, 1.0) })
+                .collect(),
+            ..LoadRun::default()
+        };
+        let mut newer = run(&[100.0, 200.0, 300.0, 400.0]);
+        newer.results[2].verdict = Some(Verdict::Invalid);
+        newer.results[3].ended_early = true;
+        let found = curves([run(&[50.0, 60.0, 70.0]), newer, run(&[1.0])].into_iter());
+        let rates: Vec<f64> = found["m/ort-cpu-f32/1"].iter().map(|point| point.per_s).collect();
+        assert_eq!(rates, [100.0, 200.0]);
+        assert_eq!(found["m/ort-cpu-f32/1"][0].split, "2 × 1");
+    }
+
+    #[test]
+    fn a_case_without_figures_says_why() {
+        let row = LoadResult { status: Status::Unsupported, message: Some("no".into()), ..LoadResult::default() };
+        let text = render(&LoadRun { results: vec![row], ..LoadRun::default() }, Form::Markdown).unwrap();
+        assert!(text.contains("unsupported: no") && !text.contains("p50"), "{text}");
+    }
+}
