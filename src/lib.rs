@@ -34,7 +34,7 @@
 //! `run_data` lies below both those who make runs and those who read them, who never import the harness:
 //!
 //! ```text
-//! run_data and Criterion's files ─▶ convert ─▶ history ─▶ compare ─▶ report ─▶ cli
+//! run_data and Criterion's files ─▶ convert ─▶ history ─▶ compare ─▶ report ─▶ decision ─▶ cli
 //! ```
 //!
 //! `load` makes the arrivals of requests and judges the trials that `measurement` and `harness` put a case through.
@@ -63,6 +63,8 @@ pub mod compare;
 pub mod convert;
 #[cfg_attr(not(rooms), doc(hidden))]
 pub mod criterion_dir;
+#[cfg_attr(not(rooms), doc(hidden))]
+pub mod decision;
 #[cfg_attr(not(rooms), doc(hidden))]
 pub mod definition;
 #[cfg_attr(not(rooms), doc(hidden))]

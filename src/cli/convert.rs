@@ -5,8 +5,10 @@ use std::path::{Path, PathBuf};
 use anyhow::{Result, bail};
 use clap::Args;
 
+use super::recommend::advice_about;
 use super::report::payload;
 use crate::convert::{Conversion, convert};
+use crate::decision::section;
 use crate::definition::Status;
 use crate::exit_codes;
 use crate::history::{History, Imported, NewRun, RESULTS, Run, write_whole};
@@ -85,7 +87,8 @@ impl Converted {
         let files = [self.run.folder().join(index::REPORT), reports.join(index::INDEX)];
         let mut payload = payload(std::slice::from_ref(&self.reported), paths, &history);
         payload.link_profiles(&newest_pages(reports, self.run.folder()));
-        let page = html::render(&payload, "")?;
+        let advice = advice_about(&self.reported.records, &self.reported.metrics, paths);
+        let page = html::render(&payload, &section(&advice))?;
         write_whole(&files[0], page.as_bytes())?;
         // After the page, to which it has a link.
         write_whole(&files[1], index::render(reports, &paths.criterion())?.as_bytes())?;

@@ -86,6 +86,9 @@ fn list_peaks(peaks: &Peaks) -> Listing {
     table.row(["product of f32 matrices".into(), format!("{:.1} GFLOP/s", peaks.product_gflops_per_second)]);
     let copy = format!("copy of {:.0} MB", peaks.copied_bytes as f64 / 1e6);
     table.row([copy, format!("{:.1} GB/s", peaks.copy_gb_per_second)]);
+    if let Some(share) = peaks.disturbed_share {
+        table.footnote(format!("other work took {:.0} % of the processors meanwhile", 100.0 * share));
+    }
     Listing { table, objects: json!(peaks) }
 }
 

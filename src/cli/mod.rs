@@ -10,8 +10,10 @@ mod import;
 mod load;
 mod models;
 mod package_bench;
+mod predict;
 mod prepare;
 mod profile;
+mod recommend;
 mod report;
 mod run;
 mod selftest;
@@ -57,6 +59,8 @@ enum Command {
     Variants(variants::Arguments),
     Convert(convert::Arguments),
     Report(report::Arguments),
+    Recommend(recommend::Arguments),
+    Predict(predict::Arguments),
     Compare(compare::Arguments),
     Duel(duel::Arguments),
     #[command(hide = true)]
@@ -83,6 +87,8 @@ pub fn main() -> ExitCode {
         Command::Variants(arguments) => variants::run(&arguments),
         Command::Convert(arguments) => convert::run(&arguments),
         Command::Report(arguments) => report::run(&arguments),
+        Command::Recommend(arguments) => recommend::run(&arguments),
+        Command::Predict(arguments) => predict::run(&arguments),
         Command::Compare(arguments) => compare::run(&arguments),
         Command::Duel(arguments) => duel::run(&arguments),
         Command::Arm(arguments) => arm::run(&arguments, None),

@@ -1,6 +1,5 @@
 //! `inferbench report`: shows runs as tables, JSON, one page or charts.
 
-use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Result, bail};
@@ -8,15 +7,16 @@ use clap::Args;
 use clap::builder::PossibleValuesParser;
 
 use super::history_arguments::HistoryArguments;
-use crate::compare::{CaseFilter, Noise};
+use super::recommend::{advice_about, noise_of};
+use crate::compare::CaseFilter;
+use crate::decision::{self, Goal, Options, Variants, compare, lines, section};
 use crate::exit_codes;
 use crate::history::{History, Run, read_loads, write_whole};
 use crate::paths::Paths;
 use crate::report::drawing::{Drawing, png};
 use crate::report::load::curves;
 use crate::report::profile::newest_pages;
-use crate::report::variants::{Goal, Options, Variants, compare};
-use crate::report::{self, Format, Known, Payload, ReportedRun, Shown, columns, html, index, records};
+use crate::report::{Format, Known, Payload, ReportedRun, Shown, columns, escape, html, index, records};
 use crate::run_data::{Metric, Record};
 use crate::selection::values::fraction_below_one;
 use crate::selftest::{known_noise, line_about};
@@ -99,7 +99,7 @@ pub fn run(arguments: &Arguments) -> Result<u8> {
     }
     let (text, own_path) = match arguments.format {
         Form::Html => arguments.page(&paths).map(|(html, path)| (html, Some(path)))?,
-        Form::JsonSchema if arguments.variants.is_some() => (report::variants::schema(), None),
+        Form::JsonSchema if arguments.variants.is_some() => (decision::schema(), None),
         Form::JsonSchema => (records::schema(), None),
         Form::Table => (arguments.text(Format::Table, &paths)?, None),
         Form::Markdown => (arguments.text(Format::Markdown, &paths)?, None),
@@ -144,6 +144,7 @@ impl Arguments {
         }
         let text = |run: &ReportedRun| {
             let text = records::render(&run.records, &[], &self.columns, &resolution(paths, &run.records), format);
+            let text = text + &recommended(run, paths, format);
             match format {
                 _ if asked.runs.len() == 1 => text,
                 Format::Markdown => format!("## Run {}\n\n{text}\n", run.run_id()),
@@ -161,6 +162,10 @@ impl Arguments {
             sections = self.compared(model, &asked.runs, paths)?.html();
             (name, title) = (file_name(model), Some(format!("Variants of {model}")));
             asked.runs.iter_mut().for_each(|run| run.records.retain(|record| record.model == *model));
+        }
+        if sections.is_empty() {
+            let records: Vec<Record> = asked.runs.iter().flat_map(|run| &run.records).cloned().collect();
+            sections = section(&advice_about(&records, &metrics_of(&asked.runs), paths));
         }
         let mut payload = payload(&asked.runs, paths, &asked.history);
         payload.title = title.unwrap_or(payload.title);
@@ -263,18 +268,20 @@ pub fn resolution(paths: &Paths, records: &[Record]) -> String {
     line_about(&paths.selftest(), records.first().map_or("", |record| &record.host_id))
 }
 
+/// A line with what to deploy for each model of which there is a choice.
+pub fn recommended(ReportedRun { records, metrics, .. }: &ReportedRun, paths: &Paths, format: Format) -> String {
+    let lines = lines(&advice_about(records, metrics, paths));
+    match format {
+        _ if lines.is_empty() => lines,
+        Format::Markdown => lines.lines().map(|line| format!("\n{}\n", escape::markdown(line))).collect(),
+        _ => format!("\n{lines}"),
+    }
+}
+
 /// The table and the recommendation for a model of which several variants were measured.
 pub fn variants_of(ReportedRun { records, metrics, .. }: &ReportedRun, model: &str, paths: &Paths) -> Result<String> {
     let options = Options { noise: noise_of(records, paths), ..Options::new(model) };
     Ok(compare(records, metrics, &options)?.render(Format::Table))
-}
-
-/// The noise between processes on the noisiest of the machines. It is not less than what is assumed without a self-test: the
-/// self-test's model is another one, and its calls are short.
-fn noise_of(records: &[Record], paths: &Paths) -> Noise {
-    let hosts: BTreeSet<&str> = records.iter().map(|record| record.host_id.as_str()).collect();
-    let known = hosts.into_iter().map(|host_id| known_noise(&paths.selftest(), host_id));
-    known.fold(Noise::assumed(), |most, noise| if noise.deviation > most.deviation { noise } else { most })
 }
 
 /// `variants-resnet50.html`; whatever a record calls its model, it is the name of a file.

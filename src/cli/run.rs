@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use clap::Args;
 
 use super::convert::convert_run;
-use super::report::{resolution, variants_of};
+use super::report::{recommended, resolution, variants_of};
 use super::verify;
 use crate::definition::Status;
 use crate::harness::{self, Purpose, Request};
@@ -92,11 +92,13 @@ pub fn run_and_show(
     let folder = converted.run.folder();
     let markdown = folder.join("report.md");
     let resolution = resolution(paths, records);
-    write_whole(&markdown, records::render(records, &[], &[], &resolution, Format::Markdown).as_bytes())?;
+    let text = records::render(records, &[], &[], &resolution, Format::Markdown);
+    write_whole(&markdown, (text + &recommended(&converted.reported, paths, Format::Markdown)).as_bytes())?;
     print!("{}", records::render(records, &[], &[], &resolution, Format::Table));
     for model in models_with_variants(records) {
         print!("\n{}", variants_of(&converted.reported, &model, paths)?);
     }
+    print!("{}", recommended(&converted.reported, paths, Format::Table));
     let [page, index] = converted.write_pages(&reports, paths)?;
     let html = paths.criterion().join("report/index.html");
     let files = [

@@ -331,11 +331,11 @@ mod tests {
         };
         let mut record = run.about(case);
         (record.threads, record.latency_mean_ms) = (Some(threads), Some(2.0));
-        record.put_cost(Some(Cost { flops: 80_000_000, bytes: 10_000_000 }));
+        record.put_cost(Some(Cost { flops: 80_000_000, bytes: 10_000_000, ..Cost::default() }));
         let (product_gflops_per_second, copy_gb_per_second) = (100.0, 20.0);
         put_speed(
             &mut record,
-            Some(&Peaks { threads: 2, product_gflops_per_second, copy_gb_per_second, copied_bytes: 1 }),
+            Some(&Peaks { threads: 2, product_gflops_per_second, copy_gb_per_second, ..Peaks::default() }),
         );
         record
     }

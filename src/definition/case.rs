@@ -164,13 +164,33 @@ impl fmt::Display for BenchmarkId {
 /// The cost of one call, for the whole batch.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Cost {
-    /// Floating-point operations.
+    /// Floating-point operations of matrix products and convolutions.
     pub flops: u64,
+    /// Those of them that are of convolutions.
+    #[serde(default)]
+    pub convolution_flops: u64,
     /// Weights, inputs and outputs, each once.
     pub bytes: u64,
+    /// Nodes of the graph that compute or move something; 0 if they were not counted.
+    #[serde(default)]
+    pub nodes: u64,
+    /// What these nodes read and write, as if their elements were f32.
+    #[serde(default)]
+    pub node_bytes: u64,
 }
 
 impl Cost {
+    /// The cost of both, one after the other. Returns `None` if it is more than can be counted.
+    pub fn plus(self, other: Self) -> Option<Self> {
+        Some(Cost {
+            flops: self.flops.checked_add(other.flops)?,
+            convolution_flops: self.convolution_flops.checked_add(other.convolution_flops)?,
+            bytes: self.bytes.checked_add(other.bytes)?,
+            nodes: self.nodes.checked_add(other.nodes)?,
+            node_bytes: self.node_bytes.checked_add(other.node_bytes)?,
+        })
+    }
+
     /// Operations for each byte that has to be moved: Williams, Waterman and Patterson, "Roofline: an insightful visual
     /// performance model for multicore architectures", CACM 52(4), 2009, call it operational intensity.
     pub fn intensity(self) -> Option<f64> {

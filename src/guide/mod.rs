@@ -6,6 +6,7 @@
 //! | [`results`] | What a run leaves: tables, pages, charts, files, statuses, exit codes |
 //! | [`own_models`] | How to benchmark a file of your own, and how to write a suite |
 //! | [`variants`] | Which form of a model to ship: pruned, distilled, quantised |
+//! | [`deciding`] | What to deploy within limits, and what cases that were not measured would take |
 //! | [`devices`] | Which devices and dtypes there are, and what each of them needs |
 //! | [`comparing`] | How to compare runs and baselines, and how small a change this machine can show |
 //! | [`paired_benchmarks`] | How to gate a pull request: a paired (duet) benchmark of two revisions |
@@ -20,6 +21,9 @@
 
 #[doc = include_str!("comparing.md")]
 pub mod comparing {}
+
+#[doc = include_str!("deciding.md")]
+pub mod deciding {}
 
 #[doc = include_str!("devices.md")]
 pub mod devices {}

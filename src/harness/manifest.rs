@@ -13,7 +13,7 @@ use crate::backend::registry;
 use crate::definition::{Boundary, Case, CaseFailure, Effort, Suite, SuiteModel, TimedOn};
 use crate::fixture;
 use crate::machine::{Machine, Revision};
-use crate::onnx::cost;
+use crate::onnx::count;
 use crate::paths::Paths;
 use crate::run_data::files::unused_name;
 use crate::run_data::{CriterionArguments, MANIFEST_FORMAT, Manifest, ManifestCase, RunFolder};
@@ -68,6 +68,11 @@ pub fn manifest_cases(
         let case = planned.case.clone();
         let (described, model) = (planned.definition.as_ref().ok(), planned.model.as_ref().ok());
         let hashed = work.as_ref().ok().filter(|_| may_be_resumed);
+        let counted = model.filter(|_| is_cost_known(&case)).and_then(|model| {
+            let key = (model.artifact_folder_name(), case.phase, case.batch_size, case.sequence_length);
+            costs.entry(key).or_insert_with(|| count(model, case.phase, case.sizes()).ok()).clone()
+        });
+        let (cost, operators) = counted.unzip();
         ManifestCase {
             framework: registry::framework(&case.backend).into(),
             family: described.map(|model| model.family.clone()).unwrap_or_default(),
@@ -77,10 +82,8 @@ pub fn manifest_cases(
                 let count = || fixture::nonzero_parameters(model, prepared).ok().flatten();
                 *nonzero_parameters.entry(model.artifact_folder_name()).or_insert_with(count)
             }),
-            cost: model.filter(|_| is_cost_known(&case)).and_then(|model| {
-                let key = (model.artifact_folder_name(), case.phase, case.batch_size, case.sequence_length);
-                *costs.entry(key).or_insert_with(|| cost(model, case.phase, case.sizes()).ok())
-            }),
+            cost,
+            operators: operators.into_iter().flatten().collect(),
             files_sha256: hashed.and_then(|item| {
                 let key = (item.model.artifact_folder_name(), case.variant.clone(), case.dtype);
                 files.entry(key).or_insert_with(|| item.artifacts.sha256_of_all().ok()).clone()

@@ -8,7 +8,7 @@ mod summary;
 mod torchscript;
 
 pub(crate) use cost::{BIAS, BRANCH, KEPT, MASKS, PLACES, POSITIONS, is_made, made_inputs};
-pub use cost::{cost, node_costs};
+pub use cost::{cost, count, node_costs};
 pub(crate) use parameters::{Numbers, Parameters};
 pub(crate) use source::{Source, map_file};
 pub use summary::{OnnxSummary, read_summary};

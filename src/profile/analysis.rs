@@ -228,15 +228,16 @@ mod tests {
 
     #[test]
     fn an_operation_is_bound_by_what_it_needs_more_of() {
-        let peaks = Peaks { threads: 2, product_gflops_per_second: 100.0, copy_gb_per_second: 10.0, copied_bytes: 1 };
+        let peaks =
+            Peaks { threads: 2, product_gflops_per_second: 100.0, copy_gb_per_second: 10.0, ..Peaks::default() };
         let row = |cost| {
             let row = ProfileRow { corrected_us: 1000.0, share: Some(1.0), ..ProfileRow::default() };
             let row = with_roofline(row, Some(cost), Some(&peaks));
             (row.bound, row.roofline_fraction, row.gflops_per_second)
         };
-        let product = Cost { flops: 50_000_000, bytes: 1_000_000 };
+        let product = Cost { flops: 50_000_000, bytes: 1_000_000, ..Cost::default() };
         assert_eq!(row(product), (Some(Bound::Compute), Some(0.5), Some(50.0)));
-        let sum = Cost { flops: 0, bytes: 4_000_000 };
+        let sum = Cost { bytes: 4_000_000, ..Cost::default() };
         assert_eq!(row(sum), (Some(Bound::Memory), Some(0.4), None));
     }
 }

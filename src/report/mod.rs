@@ -14,12 +14,11 @@ pub mod metrics;
 pub mod numbers;
 mod payload;
 pub mod profile;
-mod ranking;
+pub mod ranking;
 pub mod records;
 mod selection;
 pub mod table;
 mod trend;
-pub mod variants;
 
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -56,14 +55,14 @@ fn separated<T: Serialize>(rows: impl Iterator<Item = T>) -> anyhow::Result<Stri
 }
 
 /// The JSON Schema of a type under a title.
-fn schema_of<T: JsonSchema>(title: &str) -> String {
+pub(crate) fn schema_of<T: JsonSchema>(title: &str) -> String {
     let mut schema = schemars::schema_for!(T);
     schema.insert("title".into(), title.into());
     json(&schema)
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::ReportedRun;
     use crate::definition::Case;
     use crate::run_data::Record;

@@ -71,6 +71,7 @@ impl Manifest {
             ..self.run_columns().about(&planned.case)
         };
         row.put_cost(planned.cost);
+        row.operators = (!planned.operators.is_empty()).then(|| planned.operators.join(" "));
         planned.failure.iter().for_each(|failure| row.fail(failure.clone()));
         row
     }
@@ -89,6 +90,9 @@ pub struct ManifestCase {
     /// Operations and bytes of a call, counted from the model's graphs. Absent if they cannot be counted.
     #[serde(default)]
     pub cost: Option<Cost>,
+    /// The operators of these graphs.
+    #[serde(default)]
+    pub operators: Vec<String>,
     /// SHA-256 of all files that the case can be loaded from or is verified by. Absent if no measurement is kept.
     #[serde(default)]
     pub files_sha256: Option<String>,
@@ -105,7 +109,7 @@ pub struct ManifestCase {
 
 /// How fast a machine can be at best: the two roofs of the roofline model. A computation of `i` operations per byte can reach
 /// `min(product, i × copy)` (Williams, Waterman and Patterson, CACM 52(4), 2009).
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Peaks {
     pub threads: usize,
     /// The best of several products of two square f32 matrices: operations, two for each multiply-add, in 10^9 a second.
@@ -116,6 +120,10 @@ pub struct Peaks {
     pub copy_gb_per_second: f64,
     /// Bytes of one array.
     pub copied_bytes: usize,
+    /// Part of the processors' time, from 0 to 1, that others used or that was stolen meanwhile. Absent in older manifests, and
+    /// where the system does not tell.
+    #[serde(default)]
+    pub disturbed_share: Option<f64>,
 }
 
 impl Peaks {

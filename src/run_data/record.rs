@@ -23,7 +23,8 @@ use crate::definition::{Boundary, Case, CaseFailure, Cost, Dtype, Phase, Status,
 /// | 8 | 0.1.0 | `processes`, `latency_p50_interval_lower_ms`, `latency_p50_interval_upper_ms` |
 /// | 9 | 0.1.0 | `verified_by` |
 /// | 10 | 0.1.0 | `timed_on`, `timed_samples`, `preprocess_ms`, `postprocess_ms` |
-pub const SCHEMA_VERSION: u32 = 10;
+/// | 11 | 0.1.0 | `convolution_flops`, `graph_nodes`, `node_bytes`, `operators` |
+pub const SCHEMA_VERSION: u32 = 11;
 
 /// One row: the result of a case in a run.
 ///
@@ -176,6 +177,19 @@ pub struct Record {
     /// Floating-point operations of one call, for the whole batch, counted from the graph: those of matrix products and
     /// convolutions, two for each multiply-add, and nothing else; of `decode`, those of the first call after the prefill.
     pub flops: Option<u64>,
+    /// Those of `flops` that are of convolutions.
+    #[serde(default)]
+    pub convolution_flops: Option<u64>,
+    /// Nodes of the model's graphs that compute or move something in one call.
+    #[serde(default)]
+    pub graph_nodes: Option<u64>,
+    /// Bytes that these nodes read and write in one call, as if their elements were f32 and each node ran by itself: what a
+    /// runtime fuses or keeps in a cache is in it, too.
+    #[serde(default)]
+    pub node_bytes: Option<u64>,
+    /// The operators of these graphs, by name.
+    #[serde(default)]
+    pub operators: Option<String>,
     /// `flops` for each byte that cannot but be moved: weights, inputs and outputs, once. Of f32 only.
     pub arithmetic_intensity: Option<f64>,
     /// `flops` over the mean time of a call, in 10^9 a second.
@@ -267,6 +281,11 @@ impl Record {
     /// Puts in the cost of a call. Its intensity is known only of f32, whose bytes were counted.
     pub fn put_cost(&mut self, cost: Option<Cost>) {
         self.flops = cost.map(|cost| cost.flops);
+        // Manifests of older versions have not counted them.
+        let counted = cost.filter(|cost| cost.nodes > 0);
+        self.convolution_flops = counted.map(|cost| cost.convolution_flops);
+        self.graph_nodes = counted.map(|cost| cost.nodes);
+        self.node_bytes = counted.map(|cost| cost.node_bytes);
         self.arithmetic_intensity = cost.filter(|_| self.dtype == Dtype::F32).and_then(Cost::intensity);
     }
 

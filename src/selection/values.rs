@@ -21,6 +21,18 @@ pub fn fraction_below_one(text: &str) -> Result<f64> {
     Ok(fraction)
 }
 
+/// Reads a size above 0 as megabytes: `1GB`, `200MB`.
+pub fn megabytes(text: &str) -> Result<f64> {
+    let of_unit = |(unit, size): (&str, f64)| Some((text.strip_suffix(unit)?.trim_end(), size));
+    let (digits, size) = [("GB", 1e3), ("MB", 1.0), ("kB", 1e-3)]
+        .into_iter()
+        .find_map(of_unit)
+        .context("no unit; write 1GB or 200MB")?;
+    let number: f64 = digits.parse().ok().context("not a number with a unit; write 1GB or 200MB")?;
+    ensure!(number.is_finite() && number > 0.0, "not above 0");
+    Ok(number * size)
+}
+
 /// Reads minutes above 0 and up to a day.
 pub fn minutes(text: &str) -> Result<f64> {
     let minutes: f64 = text.parse().ok().context("not a number")?;
@@ -68,6 +80,8 @@ mod tests {
             assert!(duration(bad).is_err(), "{bad:?}");
         }
         assert_eq!((rate("300/s").unwrap(), rate("0.5").unwrap(), rate("0/s").is_err()), (300.0, 0.5, true));
+        let sizes = ["1GB", "200 MB", "3", "0MB"].map(|text| megabytes(text).ok());
+        assert_eq!(sizes, [Some(1000.0), Some(200.0), None, None]);
         assert!(fraction_below_one("99.9%").is_ok() && fraction_below_one("100%").is_err());
     }
 }

@@ -13,7 +13,7 @@ const LEVELS: [&[&str]; 9] = [
     &["fixture", "history", "profile", "selection"],
     &["backend", "compare", "load"],
     &["measurement", "report"],
-    &["harness"],
+    &["decision", "harness"],
     &["duel", "selftest"],
     &["cli"],
 ];

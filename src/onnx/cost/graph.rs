@@ -1,6 +1,6 @@
 //! Walks one graph whose inputs have sizes: what its nodes compute, and what goes in and comes out.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use anyhow::{Context, Result, ensure};
 use rten_shape_inference::SymTensor;
@@ -18,8 +18,13 @@ pub(super) struct Walked {
     pub cost: Cost,
     /// Those of the nodes, in their order.
     pub nodes: Vec<Cost>,
+    pub operators: BTreeSet<String>,
     pub outputs: Shapes,
 }
+
+/// Operators that give another name or shape to what is there already, and neither compute nor move anything.
+const WITHOUT_WORK: [&str; 8] =
+    ["Constant", "Identity", "Shape", "Reshape", "Flatten", "Squeeze", "Unsqueeze", "ConstantOfShape"];
 
 const F32_BYTES: u64 = 4;
 
@@ -37,7 +42,7 @@ pub(super) fn walk(graph: &GraphProto, inputs: &Shapes) -> Result<Walked> {
         bytes = add(bytes, value_bytes(input, shape)?)?;
         values.insert(&input.name, of_sizes(shape)?);
     }
-    let mut all_flops: u64 = 0;
+    let mut sum = Cost::default();
     let mut nodes = Vec::with_capacity(graph.nodes.len());
     // How many elements of each constant are read; `None` for all.
     let mut read: HashMap<&str, Option<u64>> = HashMap::new();
@@ -50,11 +55,24 @@ pub(super) fn walk(graph: &GraphProto, inputs: &Shapes) -> Result<Walked> {
         let inputs: Inputs = node.inputs.iter().map(find).collect::<Result<_>>().with_context(operator)?;
         let made = outputs(node, &inputs).with_context(operator)?;
         let flops = flops(node, &inputs, &made).with_context(operator)?;
-        all_flops = add(all_flops, flops)?;
         let shapes = made.iter().map(sizes).collect::<Result<Vec<_>>>().with_context(operator)?;
-        let moved = inputs.iter().flatten().filter_map(|input| elements(&sizes(input).ok()?));
-        let moved = moved.chain(shapes.iter().filter_map(|shape| elements(shape)));
-        nodes.push(Cost { flops, bytes: moved.fold(0, u64::saturating_add).saturating_mul(F32_BYTES) });
+        let read_elements = |input: &Option<SymTensor>| elements(&sizes(input.as_ref()?).ok()?);
+        let in_bytes = |elements: u64| elements.saturating_mul(F32_BYTES);
+        let written = shapes.iter().filter_map(|shape| elements(shape)).fold(0, u64::saturating_add);
+        let all_read = inputs.iter().filter_map(read_elements).fold(written, u64::saturating_add);
+        // Of a table that is looked up in, as much as is written.
+        let looked_up = inputs.first().filter(|_| node.op_type == "Gather").and_then(read_elements);
+        let moved = looked_up.map_or(all_read, |table| all_read - table + written.min(table));
+        let is_work = !WITHOUT_WORK.contains(&node.op_type.as_str());
+        let own = Cost {
+            flops,
+            convolution_flops: if node.op_type.contains("Conv") { flops } else { 0 },
+            bytes: in_bytes(all_read),
+            nodes: is_work.into(),
+            node_bytes: if is_work { in_bytes(moved) } else { 0 },
+        };
+        sum = sum.plus(Cost { bytes: 0, ..own }).context("more than can be counted")?;
+        nodes.push(own);
         for (place, input) in node.inputs.iter().enumerate() {
             // Of a table that is only looked up in, the rows that are.
             let looked_up = shapes.first().filter(|_| node.op_type == "Gather" && place == 0);
@@ -77,7 +95,8 @@ pub(super) fn walk(graph: &GraphProto, inputs: &Shapes) -> Result<Walked> {
         bytes = add(bytes, value_bytes(output, &shape)?)?;
         shapes.insert(output.name.clone(), shape);
     }
-    Ok(Walked { cost: Cost { flops: all_flops, bytes }, nodes, outputs: shapes })
+    let operators = graph.nodes.iter().map(|node| node.op_type.clone()).collect();
+    Ok(Walked { cost: Cost { bytes, ..sum }, nodes, operators, outputs: shapes })
 }
 
 fn add(sum: u64, more: u64) -> Result<u64> {
@@ -164,7 +183,8 @@ mod tests {
         let walked = walk(&graph, &sizes(&[2, 3, 5])).unwrap();
         assert_eq!(walked.outputs["y"], [2, 3, 7]);
         let flops = 2 * (2 * 3 * 7) * 5;
-        assert_eq!(walked.cost, Cost { flops, bytes: 4 * (2 * 3 * 5 + 5 * 7 + 2 * 3 * 7) });
+        let bytes = 4 * (2 * 3 * 5 + 5 * 7 + 2 * 3 * 7);
+        assert_eq!(walked.cost, Cost { flops, bytes, nodes: 1, node_bytes: bytes, convolution_flops: 0 });
         let wrong = refused(&graph, &sizes(&[2, 4]));
         assert_eq!(wrong, "MatMul \"MatMul_y\": shapes [2, 4] and [5, 7] do not fit");
     }
@@ -179,6 +199,10 @@ mod tests {
         let walked = walk(&graph, &sizes(&[1, 4, 9, 8])).unwrap();
         assert_eq!(walked.outputs["y"], [1, 6, 5, 4]);
         assert_eq!(walked.cost.flops, 2 * (6 * 5 * 4) * (2 * 3 * 3));
+        assert_eq!((walked.cost.convolution_flops, walked.cost.nodes), (walked.cost.flops, 2));
+        // The picture, the filters and what is made of them, which the second node reads and writes once more.
+        assert_eq!(walked.cost.node_bytes, 4 * (4 * 9 * 8 + 6 * 2 * 3 * 3 + 6 + 3 * (6 * 5 * 4)));
+        assert_eq!(walked.operators.iter().map(String::as_str).collect::<Vec<_>>(), ["Conv", "Relu"]);
         assert!(refused(&graph, &sizes(&[1, 3, 9, 8])).starts_with("Conv \"Conv_y\": 3 channels"));
     }
 
@@ -187,7 +211,8 @@ mod tests {
         let lookup = NodeProto::new("Gather", &["w", "x"], "y");
         let table = || vec![weights("w", &[1000, 8])];
         let rows = walk(&graph(vec![lookup.clone()], table(), &[("x", 7)]), &sizes(&[1, 3])).unwrap();
-        assert_eq!(rows.cost, Cost { flops: 0, bytes: 8 * 3 + 2 * 4 * (3 * 8) });
+        assert_eq!((rows.cost.flops, rows.cost.bytes), (0, 8 * 3 + 2 * 4 * (3 * 8)));
+        assert_eq!(rows.cost.node_bytes, 4 * (3 + 2 * (3 * 8)));
         // A table that a product reads too is read whole.
         let transposed = NodeProto::new("Transpose", &["w"], "t");
         let nodes = vec![lookup, transposed, NodeProto::new("MatMul", &["y", "t"], "z")];

@@ -13,6 +13,7 @@
 mod graph;
 mod shapes;
 
+use std::collections::BTreeSet;
 use std::ops::Range;
 
 use anyhow::{Context, Result, bail};
@@ -45,13 +46,21 @@ pub(crate) fn is_made(name: &str) -> bool {
 /// There is no ONNX graph, or a node's cost cannot be known, such as that of an operator that is not among those here; the
 /// message names it.
 pub fn cost(model: &Model, phase: Phase, sizes: Sizes) -> Result<Cost> {
-    let too_many = || format!("{}: more than can be counted", model.name);
-    walked(model, phase, sizes)?.iter().try_fold(Cost::default(), |sum, Walked { cost, .. }| {
-        Ok(Cost {
-            flops: sum.flops.checked_add(cost.flops).with_context(too_many)?,
-            bytes: sum.bytes.checked_add(cost.bytes).with_context(too_many)?,
-        })
-    })
+    Ok(count(model, phase, sizes)?.0)
+}
+
+/// Counts one call of the phase, and names the operators of its graphs.
+///
+/// # Errors
+/// As [`cost`].
+pub fn count(model: &Model, phase: Phase, sizes: Sizes) -> Result<(Cost, BTreeSet<String>)> {
+    let (mut sum, mut operators) = (Cost::default(), BTreeSet::new());
+    for walked in walked(model, phase, sizes)? {
+        let too_many = || format!("{}: more than can be counted", model.name);
+        sum = sum.plus(walked.cost).with_context(too_many)?;
+        operators.extend(walked.operators);
+    }
+    Ok((sum, operators))
 }
 
 /// The cost of each node in one call of the phase: for each of its parts, those of the graph's nodes in their order. The bytes
@@ -156,7 +165,7 @@ mod tests {
 
     #[test]
     fn intensity_is_operations_for_each_byte() {
-        assert_eq!(Cost { flops: 30, bytes: 12 }.intensity(), Some(2.5));
+        assert_eq!(Cost { flops: 30, bytes: 12, ..Cost::default() }.intensity(), Some(2.5));
         assert_eq!(Cost::default().intensity(), None);
     }
 }

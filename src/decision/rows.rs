@@ -2,10 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use super::choice::{choose, compare_times, mark_front};
-use super::output::{notes, sentence};
+use super::choice::{Spread, choose, compare_times, mark_front};
 use super::repeated::{Repeated, samples_of};
-use super::{Differences, Measure, Options, Recommendation, Row, VariantTable, own_memory, rate};
+use super::variants_output::{notes, sentence};
+use super::{Differences, Measure, Options, Quality, Recommendation, Row, VariantTable, own_memory, rate};
 use crate::definition::{Boundary, Dtype, ORIGINAL, Phase, Status, TimedOn};
 use crate::run_data::{Metric, Record};
 
@@ -22,9 +22,19 @@ pub fn tables(cases: Vec<Repeated<'_>>, metrics: &[Metric], options: &Options) -
     works.into_values().filter_map(|cases| table(&cases, metrics, options)).collect()
 }
 
-/// The table of these cases. Returns `None` if there is no case.
-fn table(cases: &[Repeated<'_>], metrics: &[Metric], options: &Options) -> Option<VariantTable> {
-    let first = cases.first()?.newest;
+/// Cases that do the same work, as rows in the order of the cases, and the one to use.
+pub struct Candidates<'a> {
+    pub rows: Vec<Row>,
+    pub measure: Measure,
+    /// The samples that the answers are evaluated with.
+    pub samples: Option<&'a str>,
+    pub spread: Spread,
+    /// The index of the row to use, or why nothing can be recommended.
+    pub chosen: Result<usize, String>,
+}
+
+/// What is known of these cases, and which one is chosen.
+pub fn candidates<'a>(cases: &[Repeated<'a>], metrics: &[Metric], options: &Options) -> Candidates<'a> {
     let samples = samples_of(cases);
     let records: Vec<Record> = cases.iter().map(|case| case.pooled(samples)).collect();
     // What is known of other samples cannot be compared.
@@ -44,10 +54,11 @@ fn table(cases: &[Repeated<'_>], metrics: &[Metric], options: &Options) -> Optio
         let original = original.filter(|_| record.status == Status::Ok);
         Row {
             quality: measure.evaluate(record, metrics, is_original, options.accuracy_loss),
+            excluded: options.limits.excluding(record).filter(|_| record.status == Status::Ok),
             differences: original.map(|original| Differences::new(record, original)),
             change: None,
             verdict: None,
-            is_baseline: fastest.is_some_and(|fastest| std::ptr::eq(fastest, record)),
+            is_baseline: false,
             is_on_front: false,
             is_recommended: false,
             record: record.clone(),
@@ -56,12 +67,36 @@ fn table(cases: &[Repeated<'_>], metrics: &[Metric], options: &Options) -> Optio
         }
     };
     let mut rows: Vec<Row> = cases.iter().zip(&records).zip(&metrics).map(row).collect();
-    let (floor, runs) = compare_times(cases, &mut rows, options);
+    if let Some(index) = baseline(&rows, options) {
+        rows[index].is_baseline = true;
+    }
+    let spread = Spread::of(cases, options);
+    compare_times(cases, &mut rows, &spread, options);
     mark_front(&mut rows, measure);
-    let chosen = choose(&rows, options.goal, measure, floor);
+    let chosen = choose(&rows, options, measure, spread.floor);
     if let Ok(index) = chosen {
         rows[index].is_recommended = true;
     }
+    Candidates { rows, measure, samples, spread, chosen }
+}
+
+/// The row that others must be shown to be better than: the best original, or else, if none is within the limits, the best row
+/// of kept quality. It is the fastest one for goals that do not follow from times.
+fn baseline(rows: &[Row], options: &Options) -> Option<usize> {
+    let goal = if options.goal.is_of_times() { options.goal } else { super::Goal::Latency };
+    let quantity = |index: &usize| goal.quantity(&rows[*index].record, &options.prices).unwrap_or(f64::INFINITY);
+    let best_of = |is_meant: fn(&Row) -> bool| {
+        let meant = (0..rows.len()).filter(|&index| rows[index].is_acceptable() && is_meant(&rows[index]));
+        meant.min_by(|one, other| quantity(one).total_cmp(&quantity(other)))
+    };
+    let of_limits = || best_of(|_| true).filter(|_| rows.iter().any(|row| row.excluded.is_some()));
+    best_of(|row| row.quality == Quality::Original).or_else(of_limits)
+}
+
+/// The table of these cases. Returns `None` if there is no case.
+fn table(cases: &[Repeated<'_>], metrics: &[Metric], options: &Options) -> Option<VariantTable> {
+    let first = cases.first()?.newest;
+    let Candidates { mut rows, measure, samples, spread, chosen } = candidates(cases, metrics, options);
     let recommendation = Recommendation {
         case_id: chosen.as_ref().ok().map(|index| rows[*index].record.case_id.clone()),
         sentence: match &chosen {
@@ -80,8 +115,8 @@ fn table(cases: &[Repeated<'_>], metrics: &[Metric], options: &Options) -> Optio
         batch_size: first.batch_size,
         goal: options.goal,
         accuracy_loss: options.accuracy_loss,
-        floor,
-        runs,
+        floor: spread.floor,
+        runs: spread.runs,
         measure,
         data_source: samples.map(str::to_owned),
         recommendation,

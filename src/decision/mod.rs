@@ -1,21 +1,34 @@
-//! The variants of one model side by side: the cost of each, how well it answers, and one recommendation.
+//! What to deploy: of the cases of a model that were measured, the best one for a goal within limits.
 //!
 //! ```text
-//! records ─▶ repeated (runs of one program) ─▶ rows of one batch size ─▶ choice ─▶ output (table, Markdown, HTML, JSON)
+//! records ─▶ repeated (runs of one program) ─▶ rows, limits ─▶ choice ─┬▶ advice (all batch sizes and machines together)
+//!                                                                      └▶ variants (a table for each batch size and machine)
 //! ```
 //!
-//! Rows are compared at one batch size, since a call of another one does another amount of work.
+//! [`advise`] answers `inferbench recommend`, and [`compare`] `inferbench report --variants`. Both take what is recommended from
+//! `choose` in `choice`.
 
+mod advice;
+mod advice_output;
 mod choice;
-mod output;
+mod goal;
+mod limits;
+pub mod prediction;
 mod quality;
 mod repeated;
 mod rows;
+mod side_by_side;
 #[cfg(test)]
 mod tests;
+mod variants_output;
 
-pub use output::schema;
+pub use advice::{Advice, RunnerUp, advise};
+pub use advice_output::{lines, render, schema as advice_schema, section};
+pub use goal::{Goal, Prices};
+pub use limits::{Excluded, Limits};
 pub use quality::{Measure, Quality};
+pub use side_by_side::{Per, side_by_side};
+pub use variants_output::schema;
 
 use anyhow::{Result, bail};
 use schemars::JsonSchema;
@@ -25,29 +38,15 @@ use crate::compare::{Noise, RatioInterval, Verdict};
 use crate::definition::{Boundary, ORIGINAL, Phase, Status, TimedOn};
 use crate::run_data::{Metric, Record};
 
-/// The quantity that the recommended variant is to be best at.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, JsonSchema, clap::ValueEnum, strum::Display)]
-#[serde(rename_all = "kebab-case")]
-#[strum(serialize_all = "kebab-case")]
-pub enum Goal {
-    /// The median time of a call
-    #[default]
-    Latency,
-    /// Samples, or tokens, per second
-    Throughput,
-    /// The model's files
-    Size,
-    /// The peak of the process
-    Memory,
-}
-
-/// Which variants are compared, and by which rules.
+/// Which cases are chosen among, and by which rules.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Options {
     pub model: String,
     pub goal: Goal,
     /// A variant must be shown to lose at most this fraction of the samples.
     pub accuracy_loss: f64,
+    pub limits: Limits,
+    pub prices: Prices,
     /// The noise between runs, as far as it is known without these runs.
     pub noise: Noise,
 }
@@ -55,7 +54,14 @@ pub struct Options {
 impl Options {
     /// The fastest variant that loses at most one point of accuracy, on a machine whose noise is unknown.
     pub fn new(model: impl Into<String>) -> Self {
-        Options { model: model.into(), goal: Goal::default(), accuracy_loss: 0.01, noise: Noise::assumed() }
+        Options {
+            model: model.into(),
+            goal: Goal::default(),
+            accuracy_loss: 0.01,
+            limits: Limits::default(),
+            prices: Prices::default(),
+            noise: Noise::assumed(),
+        }
     }
 }
 
@@ -105,6 +111,8 @@ pub struct Row {
     /// Figures that are no columns.
     pub metrics: Vec<Metric>,
     pub quality: Quality,
+    /// The limit that it is beyond.
+    pub excluded: Option<Excluded>,
     pub differences: Option<Differences>,
     /// Its time over that of the baseline, with a 95 % interval.
     pub change: Option<RatioInterval>,
@@ -144,6 +152,21 @@ pub struct Recommendation {
 /// more.
 pub fn compare(records: &[Record], metrics: &[Metric], options: &Options) -> Result<Variants> {
     let model = &options.model;
+    let of_model = of_model(records, model)?;
+    if of_model.iter().all(|record| record.variant == ORIGINAL) {
+        bail!(
+            "the chosen records have only the original of {model}; `inferbench run --model {model} --variant all` runs its \
+             variants, too"
+        );
+    }
+    Ok(Variants { tables: rows::tables(repeated::repeated(&of_model), metrics, options) })
+}
+
+/// The records of a model.
+///
+/// # Errors
+/// There are none; the message says which models there are.
+fn of_model<'a>(records: &'a [Record], model: &str) -> Result<Vec<&'a Record>> {
     let of_model: Vec<&Record> = records.iter().filter(|record| record.model == *model).collect();
     if of_model.is_empty() {
         let mut models: Vec<&str> = records.iter().map(|record| record.model.as_str()).collect();
@@ -154,13 +177,7 @@ pub fn compare(records: &[Record], metrics: &[Metric], options: &Options) -> Res
             models => bail!("none of the chosen records is of the model {model:?}; there are {}", models.join(", ")),
         }
     }
-    if of_model.iter().all(|record| record.variant == ORIGINAL) {
-        bail!(
-            "the chosen records have only the original of {model}; `inferbench run --model {model} --variant all` runs its \
-             variants, too"
-        );
-    }
-    Ok(Variants { tables: rows::tables(repeated::repeated(&of_model), metrics, options) })
+    Ok(of_model)
 }
 
 impl Row {
@@ -168,9 +185,14 @@ impl Row {
         self.record.status == Status::Ok
     }
 
-    /// Whether it was measured and is not known to be wrong.
+    /// Whether it was measured, is not known to be wrong, and is within the limits.
     pub fn is_candidate(&self) -> bool {
-        self.is_measured() && self.quality != Quality::Wrong
+        self.is_measured() && self.quality != Quality::Wrong && self.excluded.is_none()
+    }
+
+    /// Whether it may be recommended.
+    pub fn is_acceptable(&self) -> bool {
+        self.is_candidate() && self.quality.is_acceptable()
     }
 }
 

@@ -1,8 +1,8 @@
 //! Which row is the best for a goal: faster rows as [`compare`](crate::compare) finds them, then size, then the answers.
 
 use super::repeated::{Repeated, logarithms};
-use super::{Goal, Measure, Options, Row, own_memory, rate};
-use crate::compare::{CaseRuns, Limits, Noise, Verdict, estimate, floor, verdicts};
+use super::{Goal, Measure, Options, Row};
+use crate::compare::{CaseRuns, Limits, Noise, RatioInterval, Verdict, estimate, floor, verdicts};
 use crate::run_data::Record;
 
 /// The confidence of the intervals; at most the rest of the rows that are called faster or slower are expected not to be.
@@ -10,21 +10,56 @@ const CONFIDENCE: f64 = 0.95;
 /// Times, sizes and memory that differ by at most this fraction are equal: nobody decides by less.
 const TOLERANCE: f64 = 0.05;
 
-/// Compares the times of each row with those of the baseline, by all runs of both: the ratio, its interval, and the verdict
-/// among all rows. Returns the change that times of equal code show, and the number of runs per row, at least.
-///
-/// The noise is that of the rows' own runs if they are enough, or of their processes, and else what is known or assumed of
-/// the machine.
-pub fn compare_times(cases: &[Repeated<'_>], rows: &mut [Row], options: &Options) -> (f64, usize) {
-    let times = |case: &Repeated<'_>| logarithms(&case.like, |record| time(options.goal, record));
-    let measured = || cases.iter().filter(|case| !case.like.is_empty());
-    let groups: Vec<Vec<f64>> = measured().map(times).collect();
-    let records = measured().flat_map(|case| case.like.iter().copied());
-    let noise = Noise::of_groups(&groups, Noise::of_processes(records).unwrap_or(options.noise));
-    let runs = measured().map(|case| case.like.len()).min().unwrap_or(1);
-    let equal = CaseRuns { log_medians: vec![0.0; runs], within: Vec::new(), noise };
+/// How far the times of equal code differ, and how many runs a row has.
+#[derive(Clone, Copy)]
+pub struct Spread {
+    noise: Noise,
+    /// The change that times of equal code show.
+    pub floor: f64,
+    /// At least.
+    pub runs: usize,
+}
 
-    let of = |case: &Repeated<'_>| Some(CaseRuns::new(&case.like, times(case), noise)).filter(CaseRuns::is_known);
+impl Spread {
+    /// The noise is that of the rows' own runs if they are enough, or of their processes, and else what is known or assumed of
+    /// the machine.
+    pub fn of(cases: &[Repeated<'_>], options: &Options) -> Self {
+        let measured = || cases.iter().filter(|case| !case.like.is_empty());
+        let groups: Vec<Vec<f64>> = measured().map(|case| times(case, options)).collect();
+        let records = measured().flat_map(|case| case.like.iter().copied());
+        let noise = Noise::of_groups(&groups, Noise::of_processes(records).unwrap_or(options.noise));
+        let runs = measured().map(|case| case.like.len()).min().unwrap_or(1);
+        let equal = CaseRuns { log_medians: vec![0.0; runs], within: Vec::new(), noise };
+        Spread { noise, floor: floor(&equal, &equal, CONFIDENCE), runs }
+    }
+
+    fn runs_of(&self, case: &Repeated<'_>, options: &Options) -> Option<CaseRuns> {
+        Some(CaseRuns::new(&case.like, times(case, options), self.noise)).filter(CaseRuns::is_known)
+    }
+
+    /// One case's time over another's, and the verdict about the two alone. Returns `None` if one of them has no time.
+    pub fn ratio(
+        &self,
+        base: &Repeated<'_>,
+        other: &Repeated<'_>,
+        options: &Options,
+    ) -> Option<(RatioInterval, Verdict)> {
+        let (base, other) = (self.runs_of(base, options)?, self.runs_of(other, options)?);
+        let limits = Limits { floor: floor(&base, &other, CONFIDENCE), layout: 0.0, tolerance: TOLERANCE };
+        let estimate = estimate(&base, &other, CONFIDENCE);
+        let finding = verdicts(&[(estimate, limits)], 1.0 - CONFIDENCE).pop()?;
+        Some((estimate.interval, finding.verdict))
+    }
+}
+
+fn times(case: &Repeated<'_>, options: &Options) -> Vec<f64> {
+    logarithms(&case.like, |record| time(options, record))
+}
+
+/// Compares the times of each row with those of the baseline, by all runs of both: the ratio, its interval, and the verdict
+/// among all rows.
+pub fn compare_times(cases: &[Repeated<'_>], rows: &mut [Row], spread: &Spread, options: &Options) {
+    let of = |case: &Repeated<'_>| spread.runs_of(case, options);
     let base = rows.iter().zip(cases).find(|(row, _)| row.is_baseline).and_then(|(_, case)| of(case));
     let (mut compared, mut estimates) = (Vec::new(), Vec::new());
     for (row, case) in rows.iter_mut().zip(cases).filter(|(row, _)| row.is_candidate() && !row.is_baseline) {
@@ -38,22 +73,12 @@ pub fn compare_times(cases: &[Repeated<'_>], rows: &mut [Row], options: &Options
     for ((row, (estimate, _)), finding) in compared.into_iter().zip(estimates).zip(findings) {
         (row.change, row.verdict) = (Some(estimate.interval), Some(finding.verdict));
     }
-    (floor(&equal, &equal, CONFIDENCE), runs)
 }
 
-/// The time that is compared: that of a call, or that of a sample or token.
-fn time(goal: Goal, record: &Record) -> Option<f64> {
-    if goal == Goal::Throughput { rate(record).map(f64::recip) } else { record.latency_p50_ms }
-}
-
-/// The quantity of a goal, of which less is better.
-fn cost(goal: Goal, record: &Record) -> Option<f64> {
-    let cost = match goal {
-        Goal::Latency | Goal::Throughput => time(goal, record),
-        Goal::Size => record.model_size_mb,
-        Goal::Memory => own_memory(record),
-    };
-    cost.filter(|cost| cost.is_finite() && *cost > 0.0)
+/// The time that is compared: that of a call, or what the goal makes of it.
+fn time(options: &Options, record: &Record) -> Option<f64> {
+    let goal = if options.goal.is_of_times() { options.goal } else { Goal::Latency };
+    goal.quantity(record, &options.prices)
 }
 
 /// The index of the best row of acceptable quality that is shown to be better than the baseline; or else of the best one
@@ -62,23 +87,26 @@ fn cost(goal: Goal, record: &Record) -> Option<f64> {
 ///
 /// # Errors
 /// Nothing can be recommended; the text says why.
-pub fn choose(rows: &[Row], goal: Goal, measure: Measure, floor: f64) -> Result<usize, String> {
+pub fn choose(rows: &[Row], options: &Options, measure: Measure, floor: f64) -> Result<usize, String> {
+    let goal = options.goal;
     let index = rows.iter().position(|row| row.is_baseline);
-    let base = index.ok_or("no original was measured with right outputs")?;
-    let cost = |goal, index: usize| cost(goal, &rows[index].record);
+    let base = index.ok_or_else(|| match rows.iter().any(|row| row.excluded.is_some()) {
+        true => "no case of kept quality is within the limits",
+        false => "no original was measured with right outputs",
+    })?;
+    let cost = |goal: Goal, index: usize| goal.quantity(&rows[index].record, &options.prices);
     if cost(goal, base).is_none() {
         return Err(format!("the {goal} of the original is not known"));
     }
-    let is_time = |goal| matches!(goal, Goal::Latency | Goal::Throughput);
-    let level = |goal| 1.0 + if is_time(goal) { floor.max(TOLERANCE) } else { TOLERANCE };
+    let level = |goal: Goal| 1.0 + if goal.is_of_times() { floor.max(TOLERANCE) } else { TOLERANCE };
     let ratio = |goal, index| cost(goal, index).zip(cost(goal, base)).map(|(own, base)| own / base);
-    let is_better = |goal, index: usize| match is_time(goal) {
+    let is_better = |goal: Goal, index: usize| match goal.is_of_times() {
         true => rows[index].verdict == Some(Verdict::Faster),
         false => ratio(goal, index).is_some_and(|ratio| ratio * (1.0 + TOLERANCE) < 1.0),
     };
     let is_smaller =
         |index| is_better(Goal::Size, index) && ratio(goal, index).is_some_and(|ratio| ratio <= level(goal));
-    let candidates = || (0..rows.len()).filter(|&it| rows[it].is_candidate() && rows[it].quality.is_acceptable());
+    let candidates = || (0..rows.len()).filter(|&it| rows[it].is_acceptable());
     let mut left: Vec<usize> = candidates().filter(|&index| is_better(goal, index)).collect();
     if left.is_empty() {
         left = candidates().filter(|&index| is_smaller(index)).collect();

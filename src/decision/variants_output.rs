@@ -151,18 +151,7 @@ fn mark(row: &Row) -> &'static str {
 /// The one sentence to remember: the row to use with its figures, and the figures beside those of the baseline.
 pub fn sentence(row: &Row, rows: &[Row], measure: Measure, goal: Goal) -> String {
     let record = &row.record;
-    let named = |metric: &Metric| format!("{} {}", metrics::title(&metric.metric), metrics::text(metric));
-    let quality = match measure {
-        Measure::Accuracy => record.accuracy.map(|accuracy| format!("accuracy {}", percent(accuracy))),
-        Measure::Metric => labelled_metric(&row.metrics).map(named),
-        Measure::Agreement => {
-            let agreement =
-                record.agreement.map(|it| format!("agreement with the original {}, which is no accuracy", percent(it)));
-            let beside = |metric| format!("{} beside the original, which is no accuracy", named(metric));
-            agreement.or_else(|| likeness(&row.metrics).map(beside))
-        }
-        Measure::Unknown => None,
-    };
+    let quality = quality_text(row, measure);
     let latency = record.latency_p50_ms.map(|ms| format!("p50 {}", latency(ms)));
     let figures = listed([latency, record.model_size_mb.map(megabytes), quality]);
     let Some(baseline) = rows.iter().find(|row| row.is_baseline && !row.is_recommended) else {
@@ -180,12 +169,32 @@ pub fn sentence(row: &Row, rows: &[Row], measure: Measure, goal: Goal) -> String
     format!("Ship {}: {figures}; against {}: {against}.", name(row), name(baseline))
 }
 
+fn named(metric: &Metric) -> String {
+    format!("{} {}", metrics::title(&metric.metric), metrics::text(metric))
+}
+
+/// How well a row answers, in words.
+pub fn quality_text(row: &Row, measure: Measure) -> Option<String> {
+    let record = &row.record;
+    match measure {
+        Measure::Accuracy => record.accuracy.map(|accuracy| format!("accuracy {}", percent(accuracy))),
+        Measure::Metric => labelled_metric(&row.metrics).map(named),
+        Measure::Agreement => {
+            let agreement =
+                record.agreement.map(|it| format!("agreement with the original {}, which is no accuracy", percent(it)));
+            let beside = |metric| format!("{} beside the original, which is no accuracy", named(metric));
+            agreement.or_else(|| likeness(&row.metrics).map(beside))
+        }
+        Measure::Unknown => None,
+    }
+}
+
 fn listed(figures: [Option<String>; 3]) -> String {
     figures.into_iter().flatten().collect::<Vec<_>>().join(", ")
 }
 
 /// `int8-static on ort`, `the original on tch (cuda) in f16`.
-fn name(row: &Row) -> String {
+pub fn name(row: &Row) -> String {
     let record = &row.record;
     let variant = if record.variant == ORIGINAL { "the original" } else { &record.variant };
     let device = if record.device == "cpu" { String::new() } else { format!(" ({})", record.device) };
@@ -255,6 +264,6 @@ fn code(record: &Record) -> (Option<&str>, Option<&str>) {
 }
 
 /// `0.62 (0.59 … 0.66)`.
-fn ratio(interval: &RatioInterval) -> String {
+pub fn ratio(interval: &RatioInterval) -> String {
     format!("{:.2} ({:.2} … {:.2})", interval.ratio, interval.lower, interval.upper)
 }

@@ -1,0 +1,276 @@
+//! `inferbench predict`: latency, throughput and memory of cases that were not measured, with their errors.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, bail, ensure};
+use clap::Args;
+use serde::Deserialize;
+
+use super::history_arguments::HistoryArguments;
+use super::recommend::read;
+use crate::decision::prediction::{
+    Asked, Lessons, Predictor, Runtime, Site, Subject, Work, evaluate, evaluation_text, matrix, predictions_text,
+    schema,
+};
+use crate::definition::{Dtype, Phase, backend_name, parse_device};
+use crate::exit_codes;
+use crate::harness::make_plan;
+use crate::history::{History, Run, write_whole};
+use crate::machine::Machine;
+use crate::onnx::count;
+use crate::paths::Paths;
+use crate::report::Format;
+use crate::run_data::Peaks;
+use crate::selection::{EffortArguments, PlannedCase, Selection};
+
+/// Predict latency, throughput and memory of cases that were not measured, by the history, each with its error
+#[derive(Args)]
+#[command(
+    after_help = "A case that was measured is shown as it was measured. A prediction is refused, with the reason, if the history has fewer \
+        than 15 rows of 5 families of its backend, device and dtype, if operations or bytes are more than 4 times beyond those, or if no \
+        measured model has one of its operators. The history is filled by `inferbench run --suite small`. A file for `--machine` has \
+        `gflops_per_second`, `gb_per_second` and perhaps `cores`.\n\nExamples:\n  inferbench predict resnet50 --backend ort --batch 2,8,32\n  \
+        inferbench predict --path net=file.onnx --backend ort,tch\n  inferbench predict bert-base --backend tch --seq-len 64,256\n  \
+        inferbench predict resnet50 --machine server.toml --backend ort\n  inferbench predict --suite small --matrix out.json\n  \
+        inferbench predict --evaluate"
+)]
+pub struct Arguments {
+    /// Names and files of models
+    #[arg(value_name = "MODEL|FILE")]
+    models: Vec<String>,
+    /// The models of this suite
+    #[arg(long, value_name = "NAME|FILE")]
+    suite: Option<String>,
+    /// Files of models, with a name before `=` if it is to be another one
+    #[arg(long, value_delimiter = ',', value_name = "[NAME=]FILE,…")]
+    path: Vec<String>,
+    /// These variants [default: the original]
+    #[arg(long, value_delimiter = ',', value_name = "NAME,…")]
+    variant: Vec<String>,
+    /// An input of the files, as `x:f32[batch,3,224,224]`
+    #[arg(long, value_delimiter = ';', value_name = "NAME:TYPE[SIZES];…")]
+    input: Vec<String>,
+    /// Backends [default: those of the history]
+    #[arg(long, value_delimiter = ',', value_name = "NAME,…")]
+    backend: Vec<String>,
+    #[arg(long, value_delimiter = ',', value_name = "NAME,…", default_value = "cpu", value_parser = parse_device)]
+    device: Vec<String>,
+    #[arg(long, value_delimiter = ',', value_name = "NAME,…", ignore_case = true)]
+    dtype: Vec<Dtype>,
+    /// Batch sizes [default: 1; of a matrix 1, 2, 4, 8, 16, 32]
+    #[arg(long, visible_alias = "batch-sizes", value_delimiter = ',', value_name = "N,…")]
+    batch: Vec<usize>,
+    /// Sequence lengths [default: those of the model]
+    #[arg(long, visible_alias = "seq-lens", value_delimiter = ',', value_name = "N,…")]
+    seq_len: Vec<usize>,
+    #[arg(long, value_delimiter = ',', value_name = "NAME,…", ignore_case = true)]
+    phase: Vec<Phase>,
+    /// A machine of the history, by its host id [default: this one, or else the one with the most rows]
+    #[arg(long, value_name = "HOST_ID")]
+    host: Option<String>,
+    /// A machine that is described by its peaks only; intervals are wider
+    #[arg(long, value_name = "FILE", conflicts_with = "host")]
+    machine: Option<PathBuf>,
+    /// Write the predictions to this file, as JSON
+    #[arg(long, value_name = "FILE")]
+    matrix: Option<PathBuf>,
+    /// Show how far predictions for rows of the history are off if families, batch sizes or machines are left out
+    #[arg(long, conflicts_with_all = ["models", "suite", "path", "matrix", "machine"])]
+    evaluate: bool,
+    #[command(flatten)]
+    history: HistoryArguments,
+    #[arg(long, value_enum, default_value = "table")]
+    format: Form,
+    /// Folder of the reports and the history [default: target-reports]
+    #[arg(long, value_name = "FOLDER")]
+    output_dir: Option<PathBuf>,
+}
+
+/// A form of output.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum Form {
+    /// For a terminal
+    Table,
+    /// For a README or a pull request
+    Markdown,
+    /// For scripts
+    Json,
+    /// The schema of `json`
+    JsonSchema,
+}
+
+/// A machine by its peaks.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Described {
+    gflops_per_second: f64,
+    gb_per_second: f64,
+    cores: Option<usize>,
+}
+
+const BATCHES_OF_MATRIX: [usize; 6] = [1, 2, 4, 8, 16, 32];
+
+pub fn run(arguments: &Arguments) -> Result<u8> {
+    let format = match arguments.format {
+        Form::JsonSchema => {
+            print!("{}", schema());
+            return Ok(exit_codes::OK);
+        }
+        Form::Table => Format::Table,
+        Form::Markdown => Format::Markdown,
+        Form::Json => Format::Json,
+    };
+    let paths = Paths::find();
+    let history = arguments.history.open(arguments.output_dir.clone().unwrap_or_else(|| paths.reports()))?;
+    history.latest()?;
+    let mut lessons = lessons(&history)?;
+    if arguments.evaluate {
+        print!("{}", evaluation_text(&evaluate(&lessons), &lessons, format));
+        return Ok(exit_codes::OK);
+    }
+    let site = arguments.site(&mut lessons)?;
+    let all = arguments.ask(&paths, &lessons, &site)?;
+    match &arguments.matrix {
+        Some(file) => {
+            write_whole(file, matrix(&all).as_bytes())?;
+            println!("{}", file.display());
+        }
+        None => print!("{}", predictions_text(&all, &lessons, format)),
+    }
+    let is_answered = all.iter().any(|asked| asked.prediction.is_some());
+    Ok(if is_answered { exit_codes::OK } else { exit_codes::NOTHING_MEASURED })
+}
+
+fn lessons(history: &History) -> Result<Lessons> {
+    let (records, _) = read(history, None)?;
+    let of_run = |run: &Run| {
+        let manifest = run.manifest().ok().flatten()?;
+        let peaks = manifest.peaks.filter(|peaks| peaks.product_gflops_per_second > 0.0)?;
+        Some((Site { host_id: manifest.machine.host_id, threads: Some(peaks.threads) }, peaks))
+    };
+    let peaks: Vec<(Site, Peaks)> = history.runs().iter().filter_map(of_run).collect();
+    Ok(Lessons::of(&records, &peaks))
+}
+
+impl Arguments {
+    /// Where the cases are to run. A machine that is described joins the known peaks.
+    fn site(&self, lessons: &mut Lessons) -> Result<Site> {
+        if let Some(file) = &self.machine {
+            let (site, peaks) = described(file)?;
+            lessons.peaks.insert(site.clone(), peaks);
+            return Ok(site);
+        }
+        let mut rows: BTreeMap<&Site, usize> = BTreeMap::new();
+        lessons.examples.iter().for_each(|example| *rows.entry(&example.site).or_default() += 1);
+        let most_of = |host_id: &str| {
+            let of_host = rows.iter().filter(|(site, _)| host_id.is_empty() || site.host_id == host_id);
+            of_host.max_by_key(|(_, count)| **count).map(|(site, _)| (*site).clone())
+        };
+        if let Some(host) = &self.host {
+            let hosts: Vec<&str> = rows.keys().map(|site| site.host_id.as_str()).collect();
+            return most_of(host).with_context(|| format!("no row is of host {host}; there are {}", hosts.join(", ")));
+        }
+        let none = "no row of this history has a counted cost; fill it by `inferbench run --suite small`";
+        most_of(&Machine::read().host_id).or_else(|| most_of("")).context(none)
+    }
+
+    fn ask(&self, paths: &Paths, lessons: &Lessons, site: &Site) -> Result<Vec<Asked>> {
+        let planned = self.planned(paths, lessons)?;
+        let predictor = Predictor::new(lessons);
+        let mut all = Vec::new();
+        for PlannedCase { case, definition, .. } in planned {
+            let model = match definition {
+                Ok(model) => model,
+                Err(why) => bail!("{}: {why}", case.model),
+            };
+            let (cost, operators) = count(&model, case.phase, case.sizes())
+                .with_context(|| format!("{case}: its cost cannot be counted, so that nothing can be predicted"))?;
+            let subject = Subject {
+                runtime: Runtime::of(&case),
+                work: Work {
+                    model: case.model.clone(),
+                    variant: case.variant.clone(),
+                    phase: case.phase,
+                    sequence_length: case.sequence_length,
+                },
+                family: model.family.clone(),
+                batch_size: case.batch_size,
+                cost,
+                operators,
+                parameters: model.parameters,
+            };
+            let answer = predictor.predict(&subject, site);
+            let (prediction, refusal) = (answer.as_ref().ok().cloned(), answer.err());
+            all.push(Asked {
+                case_id: case.to_string(),
+                model: case.model,
+                variant: case.variant,
+                backend: case.backend,
+                device: case.device,
+                dtype: case.dtype,
+                batch_size: case.batch_size,
+                sequence_length: case.sequence_length,
+                host_id: self.machine.is_none().then(|| site.host_id.clone()),
+                prediction,
+                refusal,
+            });
+        }
+        Ok(all)
+    }
+
+    fn planned(&self, paths: &Paths, lessons: &Lessons) -> Result<Vec<PlannedCase>> {
+        ensure!(
+            !self.models.is_empty() || !self.path.is_empty() || self.suite.is_some(),
+            "name a model, a file or a suite"
+        );
+        let (files, names) = self.models.iter().cloned().partition(|word: &String| Path::new(word).exists());
+        let mut backends: Vec<String> = self.backend.iter().map(|name| backend_name(name)).collect();
+        if backends.is_empty() {
+            backends = lessons.examples.iter().map(|example| example.subject.runtime.backend.clone()).collect();
+            backends.sort_unstable();
+            backends.dedup();
+        }
+        let batch_sizes = match (&self.batch[..], &self.matrix) {
+            ([], Some(_)) => BATCHES_OF_MATRIX.to_vec(),
+            ([], None) => vec![1],
+            (batch_sizes, _) => batch_sizes.to_vec(),
+        };
+        let selection = Selection {
+            suite: self.suite.clone(),
+            model: names,
+            files,
+            path: self.path.clone(),
+            variant: self.variant.clone(),
+            input: self.input.clone(),
+            backend: backends,
+            device: self.device.clone(),
+            dtype: self.dtype.clone(),
+            batch_sizes,
+            seq_lens: self.seq_len.clone(),
+            phase: self.phase.clone(),
+            ..Selection::default()
+        };
+        Ok(make_plan(paths, None, &selection, &EffortArguments::default())?.cases)
+    }
+}
+
+fn described(file: &Path) -> Result<(Site, Peaks)> {
+    let text = fs_err::read_to_string(file)?;
+    let Described { gflops_per_second, gb_per_second, cores } =
+        toml::from_str(&text).with_context(|| file.display().to_string())?;
+    let is_speed = |speed: f64| speed.is_finite() && speed > 0.0;
+    ensure!(
+        is_speed(gflops_per_second) && is_speed(gb_per_second),
+        "{}: a peak is not a number above 0",
+        file.display()
+    );
+    let site = Site { host_id: format!("described by {}", file.display()), threads: cores };
+    let peaks = Peaks {
+        threads: cores.unwrap_or(1),
+        product_gflops_per_second: gflops_per_second,
+        copy_gb_per_second: gb_per_second,
+        ..Peaks::default()
+    };
+    Ok((site, peaks))
+}

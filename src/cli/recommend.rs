@@ -1,0 +1,262 @@
+//! `inferbench recommend`: what to deploy of a model, from the history, within limits.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, ensure};
+use clap::Args;
+
+use super::history_arguments::HistoryArguments;
+use crate::compare::{CaseFilter, Noise};
+use crate::decision::{Advice, Goal, Limits, Options, Per, Prices, advice_schema, advise, render, side_by_side};
+use crate::definition::{Case, Suite, SuiteModel};
+use crate::exit_codes;
+use crate::history::{History, Run, write_whole};
+use crate::paths::Paths;
+use crate::report::Format;
+use crate::run_data::{Manifest, Metric, Record};
+use crate::selection::values::{duration, fraction_below_one, megabytes, rate};
+use crate::selftest::known_noise;
+
+/// Say what to deploy of a model: the best measured case for a goal within limits
+#[derive(Args)]
+#[command(
+    after_help = "It chooses among all backends, devices, dtypes, variants, batch sizes and machines of the history, and only among cases \
+        whose outputs were verified. A file of prices says what an hour costs, by host id, device or default:\n\n  \
+        currency = \"USD\"\n  per_hour = { default = 0.34, cuda = 1.20 }\n\nExamples:\n  inferbench recommend digits\n  \
+        inferbench recommend resnet50 --max-p99 20ms --max-memory 1GB --goal throughput\n  \
+        inferbench recommend digits --min-accuracy-change -1% --goal size\n  \
+        inferbench recommend resnet50 --min-rate 100/s --goal cost --price prices.toml\n  \
+        inferbench recommend resnet50 --per device\n  inferbench recommend --per model --goal throughput --backend ort\n  \
+        inferbench recommend bert-base --last 5 --history /mnt/share/reports --format json"
+)]
+pub struct Arguments {
+    /// The model
+    #[arg(value_name = "MODEL", required_unless_present = "per")]
+    wanted: Option<String>,
+    /// Show the best case of each of these side by side, of all models if none is named
+    #[arg(long, value_enum, value_name = "WHAT")]
+    per: Option<Per>,
+    /// The quantity that the case is to be best at
+    #[arg(long, value_enum, default_value = "latency")]
+    goal: Goal,
+    /// The longest p99 of a call, as 20ms or 1s; its upper bound counts where there is one
+    #[arg(long, value_name = "TIME", value_parser = milliseconds)]
+    max_p99: Option<f64>,
+    /// The largest peak memory of a process, as 1GB or 200MB
+    #[arg(long, value_name = "SIZE", value_parser = megabytes)]
+    max_memory: Option<f64>,
+    /// The fewest samples, or tokens, per second, as 100/s
+    #[arg(long, value_name = "RATE", value_parser = rate)]
+    min_rate: Option<f64>,
+    /// The largest loss of accuracy that labelled samples must show a variant to stay within
+    #[arg(long, value_name = "POINTS", default_value = "-1%", allow_hyphen_values = true, value_parser = loss)]
+    min_accuracy_change: f64,
+    /// Prices of machines, for the goal `cost`
+    #[arg(long, value_name = "FILE", required_if_eq("goal", "cost"))]
+    price: Option<PathBuf>,
+    /// Only the last N runs [default: the whole history]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    last: Option<u64>,
+    #[command(flatten)]
+    history: HistoryArguments,
+    #[command(flatten)]
+    filter: CaseFilter,
+    #[arg(long, value_enum, default_value = "table")]
+    format: Form,
+    /// Folder of the reports and the history [default: target-reports]
+    #[arg(long, value_name = "FOLDER")]
+    output_dir: Option<PathBuf>,
+}
+
+/// A form of output.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum Form {
+    /// For a terminal
+    Table,
+    /// For a README or a pull request
+    Markdown,
+    /// For scripts
+    Json,
+    /// The schema of `json`
+    JsonSchema,
+}
+
+fn milliseconds(text: &str) -> Result<f64> {
+    Ok(1e3 * duration(text)?)
+}
+
+/// Reads `-1%` as the loss of 0.01.
+fn loss(text: &str) -> Result<f64> {
+    let lost = text.strip_prefix(['-', '−']).with_context(|| "not a change downwards; write -1%")?;
+    fraction_below_one(lost)
+}
+
+pub fn run(arguments: &Arguments) -> Result<u8> {
+    let format = match arguments.format {
+        Form::JsonSchema => {
+            print!("{}", advice_schema());
+            return Ok(exit_codes::OK);
+        }
+        Form::Table => Format::Table,
+        Form::Markdown => Format::Markdown,
+        Form::Json => Format::Json,
+    };
+    let paths = Paths::find();
+    let history = arguments.history.open(arguments.output_dir.clone().unwrap_or_else(|| paths.reports()))?;
+    history.latest()?;
+    let (records, metrics) = read(&history, arguments.last)?;
+    let records: Vec<Record> = records.into_iter().filter(|record| arguments.filter.matches(&record.case())).collect();
+    let options = Options {
+        goal: arguments.goal,
+        accuracy_loss: arguments.min_accuracy_change,
+        limits: Limits {
+            max_p99_ms: arguments.max_p99,
+            max_memory_mb: arguments.max_memory,
+            min_rate: arguments.min_rate,
+            is_verified_only: true,
+        },
+        prices: arguments.price.as_deref().map(read_prices).transpose()?.unwrap_or_default(),
+        noise: noise_of(&records, &paths),
+        ..Options::new(arguments.wanted.as_deref().unwrap_or_default())
+    };
+    if let Some(per) = arguments.per {
+        ensure!(format != Format::Json, "--per shows a table; `inferbench report --format json` has the rows");
+        let table = side_by_side(&records, &metrics, &options, per);
+        ensure!(!table.is_empty(), "nothing can be recommended; `inferbench recommend MODEL` says why");
+        print!("{}", if format == Format::Markdown { table.markdown() } else { table.terminal() });
+        return Ok(exit_codes::OK);
+    }
+    let all = advise(&records, &metrics, &options)?;
+    let decide = all.iter().map(|advice| command_that_decides(advice, &records, &history, &paths));
+    let decide = decide.collect::<Result<Vec<_>>>()?;
+    print!("{}", render(&all, &decide, format));
+    let is_answered = all.iter().any(|advice| advice.case_id.is_some());
+    Ok(if is_answered { exit_codes::OK } else { exit_codes::NOTHING_MEASURED })
+}
+
+/// The records and metrics of the newest runs, or of all. A run that cannot be read is said and left out.
+pub fn read(history: &History, last: Option<u64>) -> Result<(Vec<Record>, Vec<Metric>)> {
+    let (mut records, mut metrics) = (Vec::new(), Vec::new());
+    for run in history.runs().iter().take(last.unwrap_or(u64::MAX) as usize) {
+        let both = |run: &Run| Ok::<_, anyhow::Error>((run.records()?, run.metrics()?));
+        match both(run) {
+            Ok((of_run, metrics_of_run)) => {
+                records.extend(of_run);
+                metrics.extend(metrics_of_run);
+            }
+            Err(why) => eprintln!("left out: {why:#}"),
+        }
+    }
+    ensure!(!records.is_empty(), "no run of {} has a record", history.places());
+    Ok((records, metrics))
+}
+
+fn read_prices(path: &Path) -> Result<Prices> {
+    let text = fs_err::read_to_string(path)?;
+    let prices: Prices = toml::from_str(&text).with_context(|| path.display().to_string())?;
+    let is_price = |price: &f64| price.is_finite() && *price >= 0.0;
+    ensure!(prices.per_hour.values().all(is_price), "{}: a price is not a number from 0 on", path.display());
+    Ok(prices)
+}
+
+/// The noise between processes on the noisiest of the machines. It is not less than what is assumed without a self-test: the
+/// self-test's model is another one, and its calls are short.
+pub fn noise_of(records: &[Record], paths: &Paths) -> Noise {
+    let hosts: BTreeSet<&str> = records.iter().map(|record| record.host_id.as_str()).collect();
+    let known = hosts.into_iter().map(|host_id| known_noise(&paths.selftest(), host_id));
+    known.fold(Noise::assumed(), |most, noise| if noise.deviation > most.deviation { noise } else { most })
+}
+
+/// What to recommend of each model of these records for the latency, in the order of the records.
+pub fn advice_about(records: &[Record], metrics: &[Metric], paths: &Paths) -> Vec<Advice> {
+    let mut models: Vec<&str> = Vec::new();
+    records.iter().for_each(|record| {
+        if !models.contains(&record.model.as_str()) {
+            models.push(&record.model);
+        }
+    });
+    let noise = noise_of(records, paths);
+    let limits = Limits { is_verified_only: true, ..Limits::default() };
+    let advice = |model: &str| advise(records, metrics, &Options { noise, limits, ..Options::new(model) });
+    models.into_iter().filter_map(|model| advice(model).ok()).flatten().collect()
+}
+
+/// The command that would tell the recommended case from the next one: a duel if both do the same work on one machine, or else
+/// more processes of both. Returns `None` if they are told apart.
+fn command_that_decides(
+    advice: &Advice,
+    records: &[Record],
+    history: &History,
+    paths: &Paths,
+) -> Result<Option<String>> {
+    let (Some(first), Some(second)) = (&advice.case_id, advice.runner_up.as_ref().filter(|_| advice.is_undecided))
+    else {
+        return Ok(None);
+    };
+    let newest = |case_id: &str, host_id: &str| {
+        let of_case = records.iter().filter(|record| record.case_id == case_id && record.host_id == host_id);
+        of_case.max_by_key(|record| record.timestamp)
+    };
+    let found =
+        newest(first, advice.host_id.as_deref().unwrap_or_default()).zip(newest(&second.case_id, &second.host_id));
+    let Some((first, second)) = found else { return Ok(None) };
+    let is_same_work = first.batch_size == second.batch_size && first.host_id == second.host_id;
+    if !is_same_work {
+        return Ok(Some(format!(
+            "inferbench run --model {} --backend {} --batch-sizes {} --processes 5",
+            first.model,
+            both(&first.backend, &second.backend),
+            both(first.batch_size, second.batch_size),
+        )));
+    }
+    let mut files = Vec::new();
+    for record in [first, second] {
+        let manifest = history.get(&record.run_id).ok().and_then(|run| run.manifest().ok().flatten());
+        let text = suite_of(&record.case(), manifest)?;
+        let file = paths.duels().join("files").join(format!("{}.toml", record.case_id.replace('/', "-")));
+        fs_err::create_dir_all(file.parent().unwrap_or(&file))?;
+        write_whole(&file, text.as_bytes())?;
+        files.push(file.display().to_string());
+    }
+    Ok(Some(format!("inferbench duel {}", files.join(" "))))
+}
+
+/// `ort,tch`, or `ort` if both are that.
+fn both<T: PartialEq + ToString>(one: T, other: T) -> String {
+    if one == other { one.to_string() } else { format!("{},{}", one.to_string(), other.to_string()) }
+}
+
+/// A suite with nothing but the case. The run's own suite knows where the model's file is.
+fn suite_of(case: &Case, manifest: Option<Manifest>) -> Result<String> {
+    let known = manifest.map(|manifest| manifest.suite);
+    let mut suite = known.unwrap_or_else(|| Suite::new(&case.model, vec![case.backend.clone()]));
+    let is_of_case = |model: &SuiteModel| {
+        model.name == case.model && model.variant.as_ref().is_none_or(|variant| *variant == case.variant)
+    };
+    suite.models.retain(is_of_case);
+    if suite.models.is_empty() {
+        suite.models.push(SuiteModel::from(case.model.as_str()));
+    }
+    suite.models.truncate(1);
+    for model in &mut suite.models {
+        (model.backends, model.batch_sizes, model.phases, model.seq_lens) = (None, None, None, None);
+        model.variants = model.path.is_none().then(|| vec![case.variant.clone()]);
+        for path in [&mut model.path, &mut model.weights, &mut model.reference].into_iter().flatten() {
+            *path = std::path::absolute(&*path)?;
+        }
+        model.data_source = None;
+    }
+    suite.include_found = false;
+    suite.data_source = None;
+    suite.backends = vec![case.backend.clone()];
+    suite.devices = vec![case.device.clone()];
+    if !suite.dtypes.is_empty() {
+        suite.dtypes = vec![case.dtype];
+    }
+    suite.batch_sizes = vec![case.batch_size];
+    suite.boundaries = vec![case.boundary];
+    suite.phases = Some(vec![case.phase]);
+    suite.seq_lens = case.sequence_length.map(|length| vec![length]);
+    Ok(toml::to_string(&suite)?)
+}

@@ -1,0 +1,302 @@
+//! One recommendation over backends, devices, dtypes, variants, batch sizes and machines, with what speaks against it.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use anyhow::Result;
+use schemars::JsonSchema;
+use serde::Serialize;
+
+use super::prediction::in_words;
+use super::repeated::{Repeated, repeated};
+use super::rows::{Candidates, candidates};
+use super::variants_output::{name, quality_text, ratio};
+use super::{Goal, Options, Quality, Row, of_model, own_memory};
+use crate::compare::{RatioInterval, Verdict};
+use crate::definition::{Boundary, Case, Phase, TimedOn};
+use crate::report::numbers::{joules, latency, megabytes, percent, plural, three_digits};
+use crate::run_data::{Metric, Record};
+
+/// What to deploy for one kind of work of a model: a phase at a sequence length, from one boundary to the other.
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
+pub struct Advice {
+    pub model: String,
+    pub phase: Phase,
+    pub sequence_length: Option<usize>,
+    pub boundary: Boundary,
+    pub timed_on: TimedOn,
+    pub goal: Goal,
+    /// The one sentence to remember.
+    pub sentence: String,
+    /// The case to deploy; absent if nothing can be recommended.
+    pub case_id: Option<String>,
+    pub host_id: Option<String>,
+    /// The best of the others, and why it is not the one.
+    pub runner_up: Option<RunnerUp>,
+    /// How sure it is that the first is better than the second.
+    pub confidence: Option<String>,
+    /// Cases that were chosen among.
+    pub considered: usize,
+    /// What was left out, a line for each reason.
+    pub excluded: Vec<String>,
+    /// What would lead to another recommendation.
+    pub would_change: Vec<String>,
+    /// What larger batches bring there; absent if one batch size was measured.
+    pub batch_sizes: Option<String>,
+    /// Whether more measurements are needed to tell the first from the second.
+    pub is_undecided: bool,
+}
+
+/// The best of the others.
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
+pub struct RunnerUp {
+    pub case_id: String,
+    pub host_id: String,
+    pub name: String,
+    /// Its quantity over that of the recommended case, with an interval if it follows from times.
+    pub ratio: Option<f64>,
+    pub interval: Option<RatioInterval>,
+    pub verdict: Option<Verdict>,
+    pub why: String,
+}
+
+/// Inputs, boundary, phase and sequence length.
+type Work = (TimedOn, Boundary, Phase, Option<usize>);
+
+/// Recommends a case for each kind of work of a model. The times of a case are the geometric means over the runs of one program.
+///
+/// # Errors
+/// The records have no such model; the message says which ones there are.
+pub fn advise(records: &[Record], metrics: &[Metric], options: &Options) -> Result<Vec<Advice>> {
+    let mut works: BTreeMap<Work, Vec<Repeated<'_>>> = BTreeMap::new();
+    for case in repeated(&of_model(records, &options.model)?) {
+        let Record { timed_on, boundary, phase, sequence_length, .. } = case.newest;
+        works.entry((*timed_on, *boundary, *phase, *sequence_length)).or_default().push(case);
+    }
+    Ok(works.into_iter().map(|(work, cases)| advice(work, &cases, metrics, options)).collect())
+}
+
+fn advice(work: Work, cases: &[Repeated<'_>], metrics: &[Metric], options: &Options) -> Advice {
+    let (timed_on, boundary, phase, sequence_length) = work;
+    let found = candidates(cases, metrics, options);
+    let names = Names::of(&found.rows);
+    let chosen = found.chosen.as_ref().ok().copied();
+    let second = chosen.and_then(|first| second(&found.rows, first, options));
+    let compared = chosen.zip(second).map(|(first, second)| compare(&found, cases, first, second, &names, options));
+    let (runner_up, confidence) = compared.unzip();
+    let is_open = |it: &RunnerUp| it.verdict == Some(Verdict::CannotSay);
+    Advice {
+        model: options.model.clone(),
+        phase,
+        sequence_length,
+        boundary,
+        timed_on,
+        goal: options.goal,
+        sentence: match &found.chosen {
+            Ok(index) => sentence(&found, *index, &names, options),
+            Err(why) => format!("Nothing is recommended: {why}."),
+        },
+        case_id: chosen.map(|index| found.rows[index].record.case_id.clone()),
+        host_id: chosen.map(|index| found.rows[index].record.host_id.clone()),
+        batch_sizes: chosen.and_then(|index| batch_sizes(&found.rows, index)),
+        is_undecided: runner_up.as_ref().is_some_and(is_open),
+        runner_up,
+        confidence,
+        considered: found.rows.iter().filter(|row| row.is_acceptable()).count(),
+        excluded: excluded(&found.rows, &names, options),
+        would_change: would_change(&found.rows, chosen, &names, options),
+    }
+}
+
+/// Rows by name, with what tells them apart: the batch size and the machine only if there are several.
+struct Names {
+    has_batch_sizes: bool,
+    has_machines: bool,
+}
+
+impl Names {
+    fn of(rows: &[Row]) -> Self {
+        let batch_sizes: BTreeSet<usize> = rows.iter().map(|row| row.record.batch_size).collect();
+        let machines: BTreeSet<&str> = rows.iter().map(|row| row.record.host_id.as_str()).collect();
+        Names { has_batch_sizes: batch_sizes.len() > 1, has_machines: machines.len() > 1 }
+    }
+
+    /// `int8-static on ort, batch 4, host 1a2b`.
+    fn name(&self, row: &Row) -> String {
+        let Record { batch_size, host_id, .. } = &row.record;
+        let batch = self.has_batch_sizes.then(|| format!("batch {batch_size}"));
+        let host = self.has_machines.then(|| format!("host {host_id}"));
+        [Some(name(row)), batch, host].into_iter().flatten().collect::<Vec<_>>().join(", ")
+    }
+}
+
+/// What the rows that differ from this one in the batch size only say of larger batches.
+fn batch_sizes(rows: &[Row], index: usize) -> Option<String> {
+    let all_but_batch = |row: &Row| Case { batch_size: 0, ..row.record.case() };
+    let own = &rows[index];
+    let alike = rows.iter().filter(|row| row.is_measured() && row.record.host_id == own.record.host_id);
+    let alike = alike.filter(|row| all_but_batch(row) == all_but_batch(own));
+    in_words(&Vec::from_iter(alike.filter_map(|row| Some((row.record.batch_size, row.record.latency_p50_ms?)))))
+}
+
+/// The best of the rows that may be recommended, besides the first.
+fn second(rows: &[Row], first: usize, options: &Options) -> Option<usize> {
+    let others = (0..rows.len()).filter(|&index| index != first && rows[index].is_acceptable());
+    let known = others.filter_map(|index| Some((quantity(&rows[index], options)?, index)));
+    known.min_by(|(one, _), (other, _)| one.total_cmp(other)).map(|(_, index)| index)
+}
+
+fn quantity(row: &Row, options: &Options) -> Option<f64> {
+    options.goal.quantity(&row.record, &options.prices)
+}
+
+/// The runner-up, and how sure it is that it is one.
+fn compare(
+    found: &Candidates<'_>,
+    cases: &[Repeated<'_>],
+    first: usize,
+    second: usize,
+    names: &Names,
+    options: &Options,
+) -> (RunnerUp, String) {
+    let (row, goal) = (&found.rows[second], options.goal);
+    let quantities = quantity(row, options).zip(quantity(&found.rows[first], options));
+    let plain = quantities.map(|(own, best)| own / best);
+    let tested = found.spread.ratio(&cases[first], &cases[second], options).filter(|_| goal.is_of_times());
+    let what = goal.measured_in();
+    let times = match (&tested, plain) {
+        (Some((interval, _)), _) => format!("{} × {what}", ratio(interval)),
+        (None, Some(plain)) => format!("{} × {what}", three_digits(plain)),
+        (None, None) => "its figure is not known".to_owned(),
+    };
+    let verdict = tested.map(|(_, verdict)| verdict);
+    let why = match verdict {
+        Some(Verdict::CannotSay) => format!("cannot be told apart by these runs: {times}"),
+        Some(Verdict::Same) => format!("is as good within 5 %: {times}"),
+        Some(Verdict::Faster) => format!("is larger or answers worse, at {times}"),
+        Some(Verdict::Slower) | None => format!("takes {times}"),
+    };
+    let runs = plural(found.spread.runs, "run", "runs");
+    let floor = percent(found.spread.floor);
+    let confidence = match verdict {
+        None => format!("the {goal} of both is known without scatter"),
+        Some(Verdict::CannotSay) => {
+            format!("none: by at least {runs} of each, times of equal code differ by up to {floor} here")
+        }
+        Some(_) => format!("95 %, by at least {runs} of each; times of equal code differ by up to {floor} here"),
+    };
+    let runner_up = RunnerUp {
+        case_id: row.record.case_id.clone(),
+        host_id: row.record.host_id.clone(),
+        name: names.name(row),
+        ratio: tested.as_ref().map(|(interval, _)| interval.ratio).or(plain),
+        interval: tested.map(|(interval, _)| interval),
+        verdict,
+        why,
+    };
+    (runner_up, confidence)
+}
+
+fn sentence(found: &Candidates<'_>, index: usize, names: &Names, options: &Options) -> String {
+    let row = &found.rows[index];
+    let record = &row.record;
+    let rate = super::rate(record).map(|rate| {
+        let unit = if record.tokens_per_second.is_some() { "tokens/s" } else { "samples/s" };
+        format!("{} {unit}", three_digits(rate))
+    });
+    let of_goal = match options.goal {
+        Goal::Energy | Goal::Cost => quantity(row, options).map(|value| shown(value, options)),
+        _ => None,
+    };
+    let figures = [
+        of_goal,
+        record.latency_p50_ms.map(|ms| format!("p50 {}", latency(ms))),
+        rate,
+        own_memory(record).map(|memory| format!("memory {}", megabytes(memory))),
+        record.model_size_mb.map(megabytes),
+        quality_text(row, found.measure),
+    ];
+    let figures: Vec<String> = figures.into_iter().flatten().collect();
+    format!("For {}, deploy {}: {}.", options.goal, names.name(row), figures.join(", "))
+}
+
+/// The quantity of a goal with its unit.
+fn shown(value: f64, options: &Options) -> String {
+    match options.goal {
+        Goal::Latency => format!("p50 {}", latency(value)),
+        Goal::Throughput => format!("{} per second", three_digits(1.0 / value)),
+        Goal::Energy => format!("{} per sample", joules(value)),
+        Goal::Cost => {
+            let unit = format!("{value:.4} {}", options.prices.currency);
+            format!("{} per million", unit.trim_end())
+        }
+        Goal::Size | Goal::Memory => megabytes(value),
+    }
+}
+
+/// What was left out: by limit, by quality, and without figures.
+fn excluded(rows: &[Row], names: &Names, options: &Options) -> Vec<String> {
+    let mut lines = Vec::new();
+    let mut by_limit: BTreeMap<&str, Vec<&Row>> = BTreeMap::new();
+    for row in rows {
+        if let Some(excluded) = &row.excluded {
+            by_limit.entry(excluded.limit).or_default().push(row);
+        }
+    }
+    let best = |rows: &[&Row]| {
+        let known = rows.iter().filter_map(|row| Some((quantity(row, options)?, *row)));
+        known.min_by(|(one, _), (other, _)| one.total_cmp(other)).map(|(_, row)| names.name(row))
+    };
+    for (limit, rows) in &by_limit {
+        let example = rows.iter().find(|row| Some(names.name(row)) == best(rows)).or(rows.first());
+        let why = example.and_then(|row| Some(format!("{}: {}", names.name(row), row.excluded.as_ref()?.why)));
+        lines.push(format!("{} by {limit}, such as {}", rows.len(), why.unwrap_or_default()));
+    }
+    for (quality, what) in [
+        (Quality::Lost, "loses too much of the answers' quality"),
+        (Quality::Open, "is not shown to keep the answers' quality"),
+        (Quality::Unknown, "has answers whose quality was not measured"),
+        (Quality::Wrong, "gives wrong outputs"),
+    ] {
+        let of_quality: Vec<&Row> =
+            rows.iter().filter(|row| row.is_measured() && row.excluded.is_none() && row.quality == quality).collect();
+        if let Some(name) = best(&of_quality).or_else(|| of_quality.first().map(|row| names.name(row))) {
+            lines.push(format!("{}, such as {name}, which {what}", of_quality.len()));
+        }
+    }
+    let failed = rows.iter().filter(|row| !row.is_measured()).count();
+    if failed > 0 {
+        lines.push(format!("{failed} without figures: failed, unsupported or unavailable"));
+    }
+    lines
+}
+
+/// For each limit, the one that would have to be given up for a better case; and better cases whose quality is open.
+fn would_change(rows: &[Row], chosen: Option<usize>, names: &Names, options: &Options) -> Vec<String> {
+    let best = chosen.and_then(|index| quantity(&rows[index], options)).unwrap_or(f64::INFINITY);
+    let better = |is_meant: &dyn Fn(&Row) -> bool| {
+        let rows = rows.iter().filter(|row| row.is_measured() && is_meant(row));
+        let known = rows.filter_map(|row| Some((quantity(row, options)?, row))).filter(|(own, _)| *own < 0.95 * best);
+        known.min_by(|(one, _), (other, _)| one.total_cmp(other))
+    };
+    let mut lines = Vec::new();
+    for limit in ["max-p99", "max-memory", "min-rate"] {
+        let is_meant = |row: &Row| {
+            row.quality.is_acceptable() && row.excluded.as_ref().is_some_and(|excluded| excluded.limit == limit)
+        };
+        if let Some((own, row)) = better(&is_meant)
+            && let Some(flag) = row.excluded.as_ref().and_then(|excluded| excluded.would_take.as_ref())
+        {
+            lines.push(format!("{flag} would allow {}: {}", names.name(row), shown(own, options)));
+        }
+    }
+    let is_unverified = |row: &Row| row.excluded.as_ref().is_some_and(|excluded| excluded.limit == "verified");
+    if let Some((own, row)) = better(&is_unverified) {
+        lines.push(format!("outputs to compare with would allow {}: {}", names.name(row), shown(own, options)));
+    }
+    let is_open = |row: &Row| row.excluded.is_none() && matches!(row.quality, Quality::Open | Quality::Unknown);
+    if let Some((own, row)) = better(&is_open) {
+        let how = "labelled samples that show its accuracy (`--data-source`) would allow";
+        lines.push(format!("{how} {}: {}", names.name(row), shown(own, options)));
+    }
+    lines
+}

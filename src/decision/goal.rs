@@ -1,0 +1,82 @@
+//! What the best case is best at, and what a case costs by that goal.
+
+use std::collections::BTreeMap;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::{own_memory, rate};
+use crate::run_data::Record;
+
+/// The quantity that the recommended case is to be best at.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, JsonSchema, clap::ValueEnum, strum::Display)]
+#[serde(rename_all = "kebab-case")]
+#[strum(serialize_all = "kebab-case")]
+pub enum Goal {
+    /// The median time of a call
+    #[default]
+    Latency,
+    /// Samples, or tokens, per second
+    Throughput,
+    /// Energy per sample
+    Energy,
+    /// Price per million samples, or tokens, by a file of prices
+    Cost,
+    /// The model's files
+    Size,
+    /// The peak of the process
+    Memory,
+}
+
+/// Prices of machines, for the goal [`Goal::Cost`].
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Prices {
+    /// The name of the currency, for readers.
+    #[serde(default)]
+    pub currency: String,
+    /// Prices per hour by `HOST_ID/DEVICE`, `HOST_ID`, `DEVICE` or `default`.
+    pub per_hour: BTreeMap<String, f64>,
+}
+
+impl Prices {
+    /// The price of an hour of what the record was measured on: of its device on its machine, of its machine, of such a device,
+    /// or the default.
+    pub fn per_hour(&self, record: &Record) -> Option<f64> {
+        let of_device = format!("{}/{}", record.host_id, record.device);
+        let names = [of_device.as_str(), record.host_id.as_str(), record.device.as_str(), "default"];
+        names.into_iter().find_map(|name| self.per_hour.get(name).copied())
+    }
+}
+
+impl Goal {
+    /// Whether the quantity follows from times, and scatters as they do.
+    pub fn is_of_times(self) -> bool {
+        !matches!(self, Goal::Size | Goal::Memory)
+    }
+
+    /// The quantity, of which less is better. Returns `None` if it is not known.
+    pub fn quantity(self, record: &Record, prices: &Prices) -> Option<f64> {
+        let quantity = match self {
+            Goal::Latency => record.latency_p50_ms,
+            Goal::Throughput => rate(record).map(f64::recip),
+            Goal::Energy => record.energy_j_per_sample,
+            Goal::Cost => prices.per_hour(record).zip(rate(record)).map(|(price, rate)| price / 3600.0 / rate * 1e6),
+            Goal::Size => record.model_size_mb,
+            Goal::Memory => own_memory(record),
+        };
+        quantity.filter(|quantity| quantity.is_finite() && *quantity > 0.0)
+    }
+
+    /// What a ratio of two quantities is a multiple of.
+    pub fn measured_in(self) -> &'static str {
+        match self {
+            Goal::Latency => "the time",
+            Goal::Throughput => "the time per sample",
+            Goal::Energy => "the energy",
+            Goal::Cost => "the price",
+            Goal::Size => "the size",
+            Goal::Memory => "the memory",
+        }
+    }
+}

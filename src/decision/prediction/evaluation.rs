@@ -1,0 +1,184 @@
+//! How far predictions are off on a history itself, and what recommendations from half of it lose.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use schemars::JsonSchema;
+use serde::Serialize;
+
+use super::example::{Example, Lessons, Runtime, Site, Work};
+use super::fitted::{Miss, PeaksOf, Quantity, half_width, misses_of_batches, misses_of_families, misses_of_machines};
+use super::predictor::{Predictor, rows_of_phase};
+use crate::definition::Phase;
+use crate::statistics::{mean, median, uniform};
+
+/// The errors of one kind of prediction for one runtime on one machine.
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
+pub struct Errors {
+    pub backend: String,
+    pub device: String,
+    pub dtype: String,
+    /// Absent where several machines are compared.
+    pub host_id: Option<String>,
+    pub threads: Option<usize>,
+    /// `family`, `batch` or `machine`.
+    pub left_out: &'static str,
+    pub rows: usize,
+    pub families: usize,
+    /// As a fraction of the measured latency.
+    pub median_error: f64,
+    pub mean_error: f64,
+    /// The share of the rows that were predicted within 25 %.
+    pub within_quarter: f64,
+    /// The factor by which the worst one is off.
+    pub worst_factor: f64,
+    /// The share of the rows in an interval that is made of the misses of the other families, and is to hold 80 %.
+    pub coverage: f64,
+}
+
+/// What recommendations lose if half of the measured cases are predicted and not known.
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
+pub struct Loss {
+    /// Decisions that there were: a fastest one among the runtimes of the same work, for several halves.
+    pub decisions: usize,
+    /// Hidden rows that nothing was predicted of: they have to be measured, and are neither chosen nor the fastest here.
+    pub refused: usize,
+    /// The share of them that chose the fastest.
+    pub right: f64,
+    /// The latency of the chosen over that of the fastest, less 1.
+    pub mean_loss: f64,
+    pub largest_loss: f64,
+}
+
+/// All errors of a history.
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
+pub struct Evaluation {
+    pub errors: Vec<Errors>,
+    pub recommendations: Option<Loss>,
+}
+
+/// Groups with fewer rows are not evaluated.
+const LEAST_ROWS: usize = 6;
+/// Halves that are drawn.
+const HALVES: u64 = 5;
+
+/// Leaves out families, batch sizes and machines in turn, and hides half of the rows from recommendations.
+pub fn evaluate(lessons: &Lessons) -> Evaluation {
+    let mut groups: Vec<(&Example, Vec<&Example>)> = Vec::new();
+    for example in &lessons.examples {
+        let is_of = |it: &&mut (&Example, Vec<&Example>)| {
+            it.0.subject.runtime.is_like(&example.subject.runtime) && it.0.site == example.site
+        };
+        match groups.iter_mut().find(is_of) {
+            Some((_, rows)) => rows.push(example),
+            None => groups.push((example, vec![example])),
+        }
+    }
+    let mut all = Vec::new();
+    for (first, rows) in groups.iter().filter(|(_, rows)| rows.len() >= LEAST_ROWS) {
+        for (left_out, misses) in [("family", misses_of_families as MissesOf), ("batch", misses_of_batches)] {
+            all.extend(errors(&first.subject.runtime, Some(&first.site), left_out, &by_phase(rows, lessons, misses)));
+        }
+    }
+    for (number, (first, _)) in groups.iter().enumerate() {
+        let is_like = |it: &Example| it.subject.runtime.is_like(&first.subject.runtime);
+        let is_first = !groups[..number].iter().any(|(other, _)| is_like(other));
+        let has_peaks = |it: &Example| lessons.peaks.contains_key(&it.site);
+        let rows: Vec<&Example> = lessons.examples.iter().filter(|it| is_like(it) && has_peaks(it)).collect();
+        if is_first && rows.iter().any(|row| row.site != rows[0].site) {
+            let misses = by_phase(&rows, lessons, misses_of_machines);
+            all.extend(errors(&first.subject.runtime, None, "machine", &misses));
+        }
+    }
+    Evaluation { errors: all, recommendations: loss(lessons) }
+}
+
+type MissesOf = fn(&[&Example], Quantity, &PeaksOf) -> Vec<Miss>;
+
+/// The misses of the rows of each phase, by the rows that a prediction of that phase is learned from.
+fn by_phase(rows: &[&Example], lessons: &Lessons, misses_of: MissesOf) -> Vec<Miss> {
+    let phases: BTreeSet<Phase> = rows.iter().map(|row| row.subject.runtime.phase).collect();
+    let of_phase = |phase: Phase| {
+        let misses = misses_of(&rows_of_phase(rows, phase), Quantity::Time, &lessons.peaks);
+        misses.into_iter().filter(move |miss| miss.phase == phase)
+    };
+    phases.into_iter().flat_map(of_phase).collect()
+}
+
+fn errors(runtime: &Runtime, site: Option<&Site>, left_out: &'static str, misses: &[Miss]) -> Option<Errors> {
+    let found: Vec<f64> = misses.iter().map(Miss::error).collect();
+    let count = misses.len() as f64;
+    let mut families: Vec<&str> = misses.iter().map(|miss| miss.family.as_str()).collect();
+    families.sort_unstable();
+    families.dedup();
+    let is_held = |miss: &&Miss| {
+        let is_other = |other: &&Miss| other.family != miss.family && other.phase == miss.phase;
+        let others: Vec<Miss> = misses.iter().filter(is_other).cloned().collect();
+        half_width(&others).is_some_and(|half| miss.logarithm.abs() <= half)
+    };
+    Some(Errors {
+        backend: runtime.backend.clone(),
+        device: runtime.device.clone(),
+        dtype: runtime.dtype.to_string(),
+        host_id: site.map(|site| site.host_id.clone()),
+        threads: site.and_then(|site| site.threads),
+        left_out,
+        rows: misses.len(),
+        families: families.len(),
+        median_error: median(&found)?,
+        mean_error: mean(&found),
+        within_quarter: found.iter().filter(|error| **error <= 0.25).count() as f64 / count,
+        worst_factor: misses.iter().map(|miss| miss.logarithm.abs()).fold(0.0, f64::max).exp(),
+        coverage: misses.iter().filter(is_held).count() as f64 / count,
+    })
+}
+
+/// The rows of one work, by what is known of them.
+#[derive(Default)]
+struct Halves<'a> {
+    seen: Vec<&'a Example>,
+    hidden: Vec<&'a Example>,
+}
+
+/// Hides half of the rows, and chooses the fastest runtime of each work by what is left. A prediction is chosen over the
+/// measured rows if it is below all of them.
+fn loss(lessons: &Lessons) -> Option<Loss> {
+    let (mut losses, mut refused) = (Vec::new(), 0);
+    for half in 0..HALVES {
+        let mut state = 1 + half;
+        let (hidden, seen): (Vec<Example>, Vec<Example>) =
+            lessons.examples.iter().cloned().partition(|_| uniform(&mut state) < 0.5);
+        let known = Lessons { examples: seen, peaks: lessons.peaks.clone(), ..Lessons::default() };
+        let predictor = Predictor::new(&known);
+        let mut works: BTreeMap<(&Work, usize, &Site), Halves<'_>> = BTreeMap::new();
+        for (rows, is_seen) in [(&known.examples, true), (&hidden, false)] {
+            for row in rows {
+                let halves = works.entry((&row.subject.work, row.subject.batch_size, &row.site)).or_default();
+                if is_seen { halves.seen.push(row) } else { halves.hidden.push(row) }
+            }
+        }
+        let is_choice = |it: &&Halves<'_>| it.seen.len() + it.hidden.len() > 1 && !it.hidden.is_empty();
+        for Halves { seen, hidden } in works.values().filter(is_choice) {
+            let least = |rows: &[&Example]| rows.iter().map(|row| row.ms).fold(f64::INFINITY, f64::min);
+            let measured = least(seen);
+            let predicted = |row: &&Example| {
+                let found = predictor.predict(&row.subject, &row.site).ok()?;
+                Some((found.latency_ms.value, row.ms))
+            };
+            let answered: Vec<(f64, f64)> = hidden.iter().filter_map(predicted).collect();
+            refused += hidden.len() - answered.len();
+            let below = answered.iter().filter(|(value, _)| *value < measured);
+            let chosen = below.min_by(|one, other| one.0.total_cmp(&other.0)).map_or(measured, |(_, ms)| *ms);
+            let fastest = answered.iter().map(|(_, ms)| *ms).fold(measured, f64::min);
+            if chosen.is_finite() && seen.len() + answered.len() > 1 {
+                losses.push(chosen / fastest - 1.0);
+            }
+        }
+    }
+    (!losses.is_empty()).then(|| Loss {
+        decisions: losses.len(),
+        refused,
+        right: losses.iter().filter(|loss| **loss == 0.0).count() as f64 / losses.len() as f64,
+        mean_loss: mean(&losses),
+        largest_loss: losses.iter().copied().fold(0.0, f64::max),
+    })
+}

@@ -1,0 +1,196 @@
+//! What predictions are learned from: the rows of a history whose cost was counted, and the peaks of its machines.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::least_squares::TERMS;
+use crate::definition::{Boundary, Case, Cost, Dtype, Phase, Status, TimedOn};
+use crate::run_data::{Peaks, Record};
+
+/// From this share of disturbed samples on, a row says more of the other work than of its own.
+pub const MOST_DISTURBED: f64 = 0.5;
+
+/// What a case is run with, and what its calls do; one sum of costs is fitted for each.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Runtime {
+    pub backend: String,
+    pub device: String,
+    pub dtype: Dtype,
+    /// `prefill` and `decode` make and read caches around the graphs; an encoder is called as a model that has no phases.
+    pub phase: Phase,
+}
+
+/// A machine with so many threads.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Site {
+    pub host_id: String,
+    pub threads: Option<usize>,
+}
+
+/// A model in one form, phase and length: all but its batch size.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Work {
+    pub model: String,
+    pub variant: String,
+    pub phase: Phase,
+    pub sequence_length: Option<usize>,
+}
+
+/// A case with its counted cost: one that was measured, or one that is asked about.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Subject {
+    pub runtime: Runtime,
+    pub work: Work,
+    pub family: String,
+    pub batch_size: usize,
+    pub cost: Cost,
+    pub operators: BTreeSet<String>,
+    pub parameters: Option<u64>,
+}
+
+/// A measured row.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Example {
+    pub subject: Subject,
+    pub site: Site,
+    pub ms: f64,
+    pub memory_mb: Option<f64>,
+    /// From 0 to 1: the share of samples that nothing disturbed.
+    pub weight: f64,
+}
+
+/// All that a history can teach.
+#[derive(Clone, Debug, Default)]
+pub struct Lessons {
+    pub examples: Vec<Example>,
+    pub peaks: BTreeMap<Site, Peaks>,
+    /// Rows that were left out because other work disturbed them.
+    pub disturbed: usize,
+    /// Rows without a counted cost: of older versions, or of models without an ONNX graph.
+    pub uncounted: usize,
+    /// Where a runtime was faster than the machine's own product: the site, that product and the runtime, in GFLOP/s.
+    pub raised: Vec<(Site, f64, f64)>,
+}
+
+impl Lessons {
+    /// Those of these records, with the peaks of their runs. Of a case that was measured several times, the newest undisturbed row
+    /// counts. A peak that a runtime exceeds is raised to what the runtime has shown.
+    pub fn of(records: &[Record], peaks: &[(Site, Peaks)]) -> Self {
+        let mut lessons = Lessons::default();
+        for (site, found) in peaks {
+            let known = lessons.peaks.entry(site.clone()).or_insert_with(|| found.clone());
+            known.product_gflops_per_second = known.product_gflops_per_second.max(found.product_gflops_per_second);
+            known.copy_gb_per_second = known.copy_gb_per_second.max(found.copy_gb_per_second);
+        }
+        let mut newest: BTreeMap<(&str, &str), &Record> = BTreeMap::new();
+        for record in records.iter().filter(|record| is_plain(record)) {
+            if record.disturbed_share.is_some_and(|share| share > MOST_DISTURBED) {
+                lessons.disturbed += 1;
+                continue;
+            }
+            let kept = newest.entry((&record.case_id, &record.host_id)).or_insert(record);
+            if kept.timestamp < record.timestamp {
+                *kept = record;
+            }
+        }
+        for record in newest.into_values() {
+            match Example::of(record) {
+                Some(example) => lessons.examples.push(example),
+                None => lessons.uncounted += 1,
+            }
+        }
+        for example in lessons.examples.iter().filter(|it| it.subject.runtime.has_peaks()) {
+            let Some(known) = lessons.peaks.get_mut(&example.site) else { continue };
+            let reached = example.subject.cost.flops as f64 / example.ms / 1e6;
+            if reached > known.product_gflops_per_second {
+                let before = known.product_gflops_per_second;
+                known.product_gflops_per_second = reached;
+                match lessons.raised.iter_mut().find(|(site, ..)| *site == example.site) {
+                    Some(raised) => raised.2 = reached,
+                    None => lessons.raised.push((example.site.clone(), before, reached)),
+                }
+            }
+        }
+        lessons
+    }
+}
+
+/// Whether the record is a right measurement of seeded inputs from the device to the device, which the graph is the cost of.
+fn is_plain(record: &Record) -> bool {
+    record.status == Status::Ok
+        && record.verified != Some(false)
+        && record.boundary == Boundary::Compute
+        && record.timed_on == TimedOn::Seeded
+}
+
+impl Example {
+    fn of(record: &Record) -> Option<Self> {
+        let cost = Cost {
+            flops: record.flops?,
+            convolution_flops: record.convolution_flops?,
+            nodes: record.graph_nodes?,
+            node_bytes: record.node_bytes?,
+            ..Cost::default()
+        };
+        let memory_mb = record.memory_mb.filter(|_| record.memory_kind.as_deref() == Some("own-process-peak-rss"));
+        Some(Example {
+            subject: Subject {
+                runtime: Runtime::of(&record.case()),
+                work: Work {
+                    model: record.model.clone(),
+                    variant: record.variant.clone(),
+                    phase: record.phase,
+                    sequence_length: record.sequence_length,
+                },
+                family: record.family.clone(),
+                batch_size: record.batch_size,
+                cost,
+                operators: record.operators.iter().flat_map(|names| names.split(' ')).map(str::to_owned).collect(),
+                parameters: record.parameters,
+            },
+            site: Site { host_id: record.host_id.clone(), threads: record.threads },
+            ms: record.latency_p50_ms.filter(|ms| *ms > 0.0 && ms.is_finite())?,
+            memory_mb: memory_mb.filter(|memory| *memory > 0.0),
+            weight: 1.0 - record.disturbed_share.unwrap_or(0.0),
+        })
+    }
+}
+
+impl Runtime {
+    /// What a case is run with.
+    pub fn of(case: &Case) -> Self {
+        Runtime {
+            backend: case.backend.clone(),
+            device: case.device.clone(),
+            dtype: case.dtype,
+            phase: if case.phase == Phase::Encoder { Phase::Forward } else { case.phase },
+        }
+    }
+
+    /// Whether both are of one backend, device and dtype.
+    pub fn is_like(&self, other: &Self) -> bool {
+        (&self.backend, &self.device, self.dtype) == (&other.backend, &other.device, other.dtype)
+    }
+
+    /// Whether the measured peaks, which are those of f32 on the processor, bound its speed.
+    pub fn has_peaks(&self) -> bool {
+        self.device == "cpu" && self.dtype == Dtype::F32
+    }
+}
+
+impl Subject {
+    /// The terms of its time: nodes, and what its convolutions, its matrix products and its bytes would take at the peaks, in
+    /// milliseconds. Without peaks, in 10^9.
+    pub fn terms_of_time(&self, peaks: Option<&Peaks>) -> [f64; TERMS] {
+        let Cost { flops, convolution_flops, nodes, node_bytes, .. } = self.cost;
+        let (product, copy) =
+            peaks.map_or((1e3, 1e3), |peaks| (peaks.product_gflops_per_second, peaks.copy_gb_per_second));
+        let at = |amount: u64, giga_per_second: f64| amount as f64 / 1e6 / giga_per_second.max(1e-3);
+        let products = flops.saturating_sub(convolution_flops);
+        [nodes as f64, at(convolution_flops, product), at(products, product), at(node_bytes, copy)]
+    }
+
+    /// The terms of its memory in megabytes: the process itself, weights, and what the nodes read and write.
+    pub fn terms_of_memory(&self) -> [f64; TERMS] {
+        [1.0, self.parameters.unwrap_or(0) as f64 * 4e-6, self.cost.node_bytes as f64 * 1e-6, 0.0]
+    }
+}

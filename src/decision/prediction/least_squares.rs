@@ -1,0 +1,114 @@
+//! Least squares on relative errors with coefficients that are not below given bounds.
+
+/// Terms of a cost that is a sum.
+pub const TERMS: usize = 4;
+
+/// One observation: its terms, the positive value that they should add up to, and how much it counts.
+#[derive(Clone, Copy, Debug)]
+pub struct Observation {
+    pub terms: [f64; TERMS],
+    pub value: f64,
+    pub weight: f64,
+}
+
+const SWEEPS: usize = 3000;
+const STEADY: f64 = 1e-10;
+
+/// The coefficients `c ≥ least` that make `Σ weight (c · terms / value - 1)²` smallest.
+///
+/// The problem is convex, and its bounds are separate, so that minimising over one coefficient at a time finds the minimum
+/// (coordinate descent; Bertsekas, "Nonlinear Programming", section 2.7). A term that is 0 in all observations keeps its bound.
+pub fn fit(observations: &[Observation], least: [f64; TERMS]) -> [f64; TERMS] {
+    // Terms differ by many orders of magnitude: each is scaled to a mean square of 1.
+    let relative = |it: &Observation| it.terms.map(|term| term / it.value);
+    let mut scales = [0.0; TERMS];
+    for observation in observations {
+        for (scale, term) in scales.iter_mut().zip(relative(observation)) {
+            *scale += observation.weight * term * term;
+        }
+    }
+    let scales = scales.map(f64::sqrt);
+    let mut products = [[0.0; TERMS]; TERMS];
+    let mut targets = [0.0; TERMS];
+    for observation in observations {
+        let terms = relative(observation);
+        for (row, (own, scale)) in terms.iter().zip(scales).enumerate().filter(|(_, (_, scale))| *scale > 0.0) {
+            targets[row] += observation.weight * own / scale;
+            for (column, (other, scale_of_other)) in terms.iter().zip(scales).enumerate() {
+                if scale_of_other > 0.0 {
+                    products[row][column] += observation.weight * own * other / scale / scale_of_other;
+                }
+            }
+        }
+    }
+    let bounds: [f64; TERMS] = std::array::from_fn(|place| least[place] * scales[place]);
+    let mut found = bounds;
+    for _ in 0..SWEEPS {
+        let mut step: f64 = 0.0;
+        for place in (0..TERMS).filter(|&place| scales[place] > 0.0) {
+            let rest: f64 =
+                (0..TERMS).filter(|&other| other != place).map(|other| products[place][other] * found[other]).sum();
+            let next = ((targets[place] - rest) / products[place][place]).max(bounds[place]);
+            step = step.max((next - found[place]).abs());
+            found[place] = next;
+        }
+        if step < STEADY {
+            break;
+        }
+    }
+    std::array::from_fn(|place| if scales[place] > 0.0 { found[place] / scales[place] } else { least[place] })
+}
+
+/// `coefficients · terms`.
+pub fn sum(coefficients: &[f64; TERMS], terms: &[f64; TERMS]) -> f64 {
+    coefficients.iter().zip(terms).map(|(coefficient, term)| coefficient * term).sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn observations(terms: &[[f64; TERMS]], coefficients: [f64; TERMS]) -> Vec<Observation> {
+        let of = |terms: &[f64; TERMS]| Observation { terms: *terms, value: sum(&coefficients, terms), weight: 1.0 };
+        terms.iter().map(of).collect()
+    }
+
+    const TERMS_OF_FIVE: [[f64; TERMS]; 5] =
+        [[1e2, 1e9, 1e7, 1e6], [3e2, 1e7, 1e9, 1e7], [1e3, 0.0, 1e8, 1e8], [5e1, 1e8, 0.0, 1e5], [2e2, 5e8, 5e8, 2e7]];
+
+    #[test]
+    fn what_was_put_in_is_found() {
+        let coefficients = [2e-3, 1e-8, 3e-8, 5e-8];
+        let found = fit(&observations(&TERMS_OF_FIVE, coefficients), [0.0; TERMS]);
+        for (found, expected) in found.into_iter().zip(coefficients) {
+            assert!((found / expected - 1.0).abs() < 1e-3, "{found} is not {expected}");
+        }
+    }
+
+    #[test]
+    fn no_coefficient_is_below_its_bound_and_an_unseen_term_keeps_it() {
+        let least = [0.0, 2e-8, 0.0, 7e-8];
+        let without_last: Vec<[f64; TERMS]> = TERMS_OF_FIVE.iter().map(|[a, b, c, _]| [*a, *b, *c, 0.0]).collect();
+        let found = fit(&observations(&without_last, [2e-3, 1e-8, 3e-8, 0.0]), least);
+        assert!(found[1] >= 2e-8 && found[3] == 7e-8, "{found:?}");
+    }
+
+    proptest! {
+        /// No small step to another allowed point makes the squares smaller.
+        #[test]
+        fn the_minimum_is_one(values in prop::collection::vec(0.1f64..10.0, 5), step in 0usize..4, sign in prop::bool::ANY) {
+            let weights = [1.0, 0.5, 1.0, 0.7, 1.0];
+            let make = |((terms, value), weight): ((&[f64; TERMS], &f64), f64)| Observation { terms: *terms, value: *value, weight };
+            let all: Vec<Observation> = TERMS_OF_FIVE.iter().zip(&values).zip(weights).map(make).collect();
+            let squares = |coefficients: &[f64; TERMS]| -> f64 {
+                all.iter().map(|it| it.weight * (sum(coefficients, &it.terms) / it.value - 1.0).powi(2)).sum()
+            };
+            let found = fit(&all, [0.0; TERMS]);
+            let mut other = found;
+            other[step] = (other[step] * if sign { 1.01 } else { 0.99 }).max(0.0);
+            prop_assert!(squares(&found) <= squares(&other) + 1e-6);
+        }
+    }
+}

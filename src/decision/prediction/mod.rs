@@ -1,0 +1,24 @@
+//! Latency, throughput and memory of cases that were not measured, each with an interval.
+//!
+//! ```text
+//! records ─▶ example (terms of each row) ─▶ least_squares ─▶ fitted (one sum of costs per runtime) ─▶ predictor ─▶ output
+//!                                                              └▶ misses of what was left out ─▶ evaluation
+//! ```
+//!
+//! A call takes so much for each node, and so much for what its convolutions, its matrix products and its bytes would take at the
+//! peaks of the machine. The factors are fitted for each backend, device, dtype and phase on each machine. Where the same model was
+//! measured at other batch sizes, the sum is multiplied by what these took over what it says of them.
+
+mod evaluation;
+mod example;
+mod fitted;
+mod least_squares;
+mod output;
+mod predictor;
+mod scaling;
+
+pub use evaluation::{Errors, Evaluation, Loss, evaluate};
+pub use example::{Example, Lessons, Runtime, Site, Subject, Work};
+pub use output::{Asked, evaluation_text, matrix, predictions_text, schema};
+pub use predictor::{Basis, Estimate, Prediction, Predictor, Refusal};
+pub use scaling::in_words;

@@ -1,0 +1,214 @@
+//! Predictions and their evaluation as text for a terminal, Markdown and JSON.
+
+use schemars::JsonSchema;
+use serde::Serialize;
+
+use super::evaluation::Evaluation;
+use super::example::{Lessons, MOST_DISTURBED};
+use super::predictor::{Basis, Estimate, Prediction, Refusal};
+use super::scaling::in_words;
+use crate::definition::Dtype;
+use crate::report::numbers::{latency, megabytes, percent, plural, three_digits};
+use crate::report::table::{Cell, Column, Table};
+use crate::report::{Format, json, schema_of};
+
+/// A case that was asked about, and the answer: a prediction or a refusal.
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
+pub struct Asked {
+    pub case_id: String,
+    pub model: String,
+    pub variant: String,
+    pub backend: String,
+    pub device: String,
+    pub dtype: Dtype,
+    pub batch_size: usize,
+    pub sequence_length: Option<usize>,
+    /// Absent for a machine that is described by its peaks only.
+    pub host_id: Option<String>,
+    pub prediction: Option<Prediction>,
+    pub refusal: Option<Refusal>,
+}
+
+/// The predictions of a matrix as JSON.
+pub fn matrix(all: &[Asked]) -> String {
+    json(&all)
+}
+
+/// The JSON Schema of [`matrix`].
+pub fn schema() -> String {
+    schema_of::<Vec<Asked>>("inferbench predict: latency, throughput and memory of cases")
+}
+
+/// `1.25 ms`, with its interval as a detail.
+fn cell(estimate: Estimate, text: fn(f64) -> String) -> Cell {
+    let cell = Cell::from(text(estimate.value));
+    if estimate.lower == estimate.upper {
+        return cell;
+    }
+    cell.detail(format!("({} … {})", text(estimate.lower), text(estimate.upper)))
+}
+
+/// The predictions as a table, with their errors, refusals and what would help below.
+pub fn predictions_text(all: &[Asked], lessons: &Lessons, format: Format) -> String {
+    if format == Format::Json {
+        return matrix(all);
+    }
+    let columns = [Column::code("case"), Column::number("p50"), Column::number("samples/s"), Column::number("memory")];
+    let mut table = Table::new(columns.into_iter().chain([Column::text("from")]));
+    for asked in all {
+        let Some(found) = &asked.prediction else { continue };
+        let memory = found.memory_mb.map(|memory| cell(memory, megabytes));
+        let basis = match found.basis {
+            Basis::Measured => "measured".to_owned(),
+            basis => {
+                format!("{}, {} rows of {} families", basis.to_string().replace('-', " "), found.rows, found.families)
+            }
+        };
+        table.row([
+            Cell::from(asked.case_id.clone()),
+            cell(found.latency_ms, latency),
+            cell(found.throughput_ips, three_digits),
+            memory.unwrap_or_default(),
+            Cell::from(basis),
+        ]);
+    }
+    let mut notes = notes(all);
+    notes.extend(left_out(lessons));
+    let has_figures = all.iter().any(|asked| asked.prediction.is_some());
+    for note in &notes {
+        table.footnote(note.clone());
+    }
+    match format {
+        Format::Markdown if has_figures => table.markdown(),
+        _ if has_figures => table.terminal(),
+        _ => notes.iter().map(|note| format!("{note}\n")).collect(),
+    }
+}
+
+fn notes(all: &[Asked]) -> Vec<String> {
+    let mut notes = Vec::new();
+    let predicted =
+        || all.iter().filter_map(|asked| asked.prediction.as_ref()).filter(|it| it.basis != Basis::Measured);
+    if predicted().next().is_some() {
+        notes.push("in parentheses: the interval that is to hold 80 % of such cases".to_owned());
+    }
+    for (basis, what) in [
+        (Basis::OtherBatches, "one batch size of a model is left out"),
+        (Basis::OtherModels, "a family is left out"),
+        (
+            Basis::OtherMachines,
+            "a machine is left out (or a family, where there is only one machine; the interval is wider then)",
+        ),
+    ] {
+        let errors: Vec<f64> = predicted().filter(|it| it.basis == basis).filter_map(|it| it.median_error).collect();
+        if let (Some(least), Some(most)) =
+            (errors.iter().copied().reduce(f64::min), errors.iter().copied().reduce(f64::max))
+        {
+            let errors = if percent(least) == percent(most) {
+                percent(most)
+            } else {
+                format!("{} to {}", percent(least), percent(most))
+            };
+            notes.push(format!("median error of this history if {what}: {errors}"));
+        }
+    }
+    for asked in all {
+        if let Some(refusal) = &asked.refusal {
+            notes.push(format!(
+                "{}: not predicted: {}; what would help most: {}",
+                asked.case_id, refusal.reason, refusal.would_help
+            ));
+        }
+    }
+    let widest = all
+        .iter()
+        .filter_map(|asked| Some((asked.prediction.as_ref()?, asked)))
+        .filter(|(it, _)| it.would_help.is_some());
+    let ratio = |it: &Prediction| it.latency_ms.upper / it.latency_ms.lower;
+    if let Some((found, _)) = widest.max_by(|one, other| ratio(one.0).total_cmp(&ratio(other.0))) {
+        notes.push(format!("what would help most: {}", found.would_help.as_deref().unwrap_or_default()));
+    }
+    notes.extend(scaling(all));
+    notes
+}
+
+/// What larger batches bring, for the cases that differ in nothing else.
+fn scaling(all: &[Asked]) -> Vec<String> {
+    let mut groups: Vec<(String, Vec<(usize, f64)>)> = Vec::new();
+    for asked in all {
+        let Some(found) = &asked.prediction else { continue };
+        let name = asked.case_id.rsplit_once('/').map_or(asked.case_id.as_str(), |(name, _)| name);
+        let point = (asked.batch_size, found.latency_ms.value);
+        match groups.iter_mut().find(|(known, _)| known == name) {
+            Some((_, times)) => times.push(point),
+            None => groups.push((name.to_owned(), vec![point])),
+        }
+    }
+    groups.into_iter().filter_map(|(name, times)| Some(format!("{name}: {}", in_words(&times)?))).collect()
+}
+
+/// What the history could not teach.
+fn left_out(lessons: &Lessons) -> Vec<String> {
+    let mut notes = Vec::new();
+    if lessons.disturbed > 0 {
+        let rows = plural(lessons.disturbed, "row was", "rows were");
+        notes.push(format!(
+            "{rows} left out: other work disturbed more than {} of its samples",
+            percent(MOST_DISTURBED)
+        ));
+    }
+    if lessons.uncounted > 0 {
+        let rows = plural(lessons.uncounted, "row has", "rows have");
+        notes.push(format!("{rows} no counted cost: of an older version, or of a model without an ONNX graph"));
+    }
+    for (site, before, after) in &lessons.raised {
+        notes.push(format!(
+            "on host {} a runtime reached {} GFLOP/s, more than the measured peak of {}, which is raised to it",
+            site.host_id,
+            three_digits(*after),
+            three_digits(*before)
+        ));
+    }
+    notes
+}
+
+/// The errors of a history as a table.
+pub fn evaluation_text(evaluation: &Evaluation, lessons: &Lessons, format: Format) -> String {
+    if format == Format::Json {
+        return json(evaluation);
+    }
+    let texts = ["left out", "backend", "device", "dtype", "host"].map(Column::text);
+    let numbers =
+        ["threads", "rows", "families", "median error", "mean error", "within 25 %", "worst", "in the 80 % interval"];
+    let mut table = Table::new(texts.into_iter().chain(numbers.map(Column::number)));
+    for errors in &evaluation.errors {
+        table.row([
+            errors.left_out.to_owned(),
+            errors.backend.clone(),
+            errors.device.clone(),
+            errors.dtype.clone(),
+            errors.host_id.clone().unwrap_or_else(|| "all".into()),
+            errors.threads.map(|threads| threads.to_string()).unwrap_or_default(),
+            errors.rows.to_string(),
+            errors.families.to_string(),
+            percent(errors.median_error),
+            percent(errors.mean_error),
+            percent(errors.within_quarter),
+            format!("× {:.2}", errors.worst_factor),
+            percent(errors.coverage),
+        ]);
+    }
+    if let Some(loss) = &evaluation.recommendations {
+        table.footnote(format!(
+            "the fastest backend by half of the rows and predictions of the rest, {} decisions: right {}, {} slower than the fastest on \
+             average, {} at most; {} refusals are not counted",
+            loss.decisions,
+            percent(loss.right),
+            percent(loss.mean_loss),
+            percent(loss.largest_loss),
+            loss.refused
+        ));
+    }
+    left_out(lessons).into_iter().for_each(|note| table.footnote(note));
+    if format == Format::Markdown { table.markdown() } else { table.terminal() }
+}

@@ -1,0 +1,279 @@
+//! Predicts cases that were not measured, with their error, or says why it does not.
+
+use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet};
+
+use schemars::JsonSchema;
+use serde::Serialize;
+
+use super::example::{Example, Lessons, Runtime, Site, Subject};
+use super::fitted::{
+    Fitted, Miss, Quantity, half_width, is_anchor, misses_of_batches, misses_of_families, misses_of_machines,
+};
+use crate::definition::Phase;
+use crate::statistics::median;
+
+/// Fewer families or rows than these say nothing about models that were not seen.
+const LEAST_FAMILIES: usize = 5;
+const LEAST_ROWS: usize = 15;
+/// How far beyond the measured operations and bytes a case may be.
+const MOST_BEYOND: f64 = 4.0;
+/// Intervals are wider by this power for a machine of which no other one can show how far predictions for it are off.
+const WIDER: f64 = 2.0;
+
+/// What a prediction rests on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, JsonSchema, strum::Display)]
+#[serde(rename_all = "kebab-case")]
+#[strum(serialize_all = "kebab-case")]
+pub enum Basis {
+    /// The case was measured: nothing is predicted.
+    Measured,
+    /// The same model was measured at other batch sizes.
+    OtherBatches,
+    /// Other models were measured here.
+    OtherModels,
+    /// Models were measured on other machines; of this one, only its peaks are known.
+    OtherMachines,
+}
+
+/// A figure with the interval that is to hold 80 % of the cases.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, JsonSchema)]
+pub struct Estimate {
+    pub value: f64,
+    pub lower: f64,
+    pub upper: f64,
+}
+
+/// What is expected of a case.
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
+pub struct Prediction {
+    pub basis: Basis,
+    pub latency_ms: Estimate,
+    /// By the median latency.
+    pub throughput_ips: Estimate,
+    /// The peak of a process of its own.
+    pub memory_mb: Option<Estimate>,
+    /// The median error, as a fraction, of such predictions for rows of this history that were left out; absent if the case was
+    /// measured.
+    pub median_error: Option<f64>,
+    /// How many rows it was learned from.
+    pub rows: usize,
+    pub families: usize,
+    /// The case whose measurement would narrow the interval most.
+    pub would_help: Option<String>,
+}
+
+/// Why nothing is predicted.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
+pub struct Refusal {
+    pub reason: String,
+    /// The measurement that would help most.
+    pub would_help: String,
+}
+
+/// Predicts by the lessons of a history.
+pub struct Predictor<'a> {
+    lessons: &'a Lessons,
+    /// What was found out of each runtime, since all its cases are off by the same.
+    misses: RefCell<BTreeMap<Known, Vec<Miss>>>,
+}
+
+type Known = (Runtime, Site, Basis, Quantity);
+
+impl<'a> Predictor<'a> {
+    pub fn new(lessons: &'a Lessons) -> Self {
+        Predictor { lessons, misses: RefCell::default() }
+    }
+
+    /// What is expected of the case in this place.
+    ///
+    /// # Errors
+    /// The case is beyond what the history has shown; the refusal names the measurement that would help most.
+    pub fn predict(&self, subject: &Subject, site: &Site) -> Result<Prediction, Refusal> {
+        let all = self.lessons.examples.iter().filter(|it| it.subject.runtime.is_like(&subject.runtime));
+        let all: Vec<&Example> = all.collect();
+        let here = all.iter().copied().filter(|it| it.site == *site && it.subject.runtime == subject.runtime);
+        let here: Vec<&Example> = here.collect();
+        let is_same = |it: &&&Example| it.subject.work == subject.work && it.subject.batch_size == subject.batch_size;
+        if let Some(measured) = here.iter().find(is_same) {
+            return Ok(of_measured(measured));
+        }
+        let anchors: Vec<&Example> = here.iter().copied().filter(|it| is_anchor(subject, site, it)).collect();
+        let refusal =
+            |reason: String| Refusal { reason, would_help: command(subject, if anchors.is_empty() { 1 } else { 4 }) };
+        if all.iter().all(|it| it.subject.runtime != subject.runtime) {
+            return Err(refusal(format!("no row of this history is of {}", runtime_text(&subject.runtime))));
+        }
+        let (rows, basis) = self.rows_for(subject, site, &all, !anchors.is_empty())?;
+        if anchors.is_empty() {
+            let seen: BTreeSet<&String> = rows.iter().flat_map(|row| &row.subject.operators).collect();
+            let unseen: Vec<&str> =
+                subject.operators.iter().filter(|name| !seen.contains(name)).map(String::as_str).collect();
+            if !unseen.is_empty() && !seen.is_empty() {
+                let of = runtime_text(&subject.runtime);
+                return Err(refusal(format!("no model with {} was measured on {of}", unseen.join(", "))));
+            }
+        }
+        if let Some(reason) = beyond(subject, &rows) {
+            return Err(refusal(reason));
+        }
+        let estimate = |quantity| self.estimate(subject, site, &rows, &anchors, basis, quantity);
+        let unknown = || refusal("the history has no time for it".to_owned());
+        let (latency_ms, misses) = estimate(Quantity::Time).ok_or_else(unknown)?;
+        let memory_mb = estimate(Quantity::Memory).map(|(it, _)| it);
+        let errors: Vec<f64> = misses.iter().map(Miss::error).collect();
+        let nearest = anchors.iter().map(|it| it.subject.batch_size).min();
+        Ok(Prediction {
+            basis,
+            throughput_ips: per_second(subject.batch_size, latency_ms),
+            latency_ms,
+            memory_mb,
+            median_error: median(&errors),
+            rows: rows.len(),
+            families: families(&rows),
+            // Another batch size of the model tells more than any other model; after that, only the case itself.
+            would_help: Some(command(subject, nearest.map_or(1, |_| subject.batch_size))),
+        })
+    }
+
+    /// The rows to learn from: those of the same machine, threads and phase if they are enough, or else those of all phases, or
+    /// else those of all machines whose peaks are known.
+    fn rows_for(
+        &self,
+        subject: &Subject,
+        site: &Site,
+        all: &[&'a Example],
+        is_anchored: bool,
+    ) -> Result<(Vec<&'a Example>, Basis), Refusal> {
+        let of_phase = |rows: &[&'a Example]| rows_of_phase(rows, subject.runtime.phase);
+        let here: Vec<&Example> = all.iter().copied().filter(|it| it.site == *site).collect();
+        let rows = of_phase(&here);
+        if is_enough(&rows) {
+            return Ok((rows, if is_anchored { Basis::OtherBatches } else { Basis::OtherModels }));
+        }
+        let has_peaks = |site: &Site| self.lessons.peaks.contains_key(site);
+        let elsewhere: Vec<&Example> = all.iter().copied().filter(|it| has_peaks(&it.site)).collect();
+        let elsewhere = of_phase(&elsewhere);
+        if has_peaks(site) && elsewhere.iter().any(|it| it.site != *site) && is_enough(&elsewhere) {
+            return Ok((elsewhere, Basis::OtherMachines));
+        }
+        let (rows, families) = (here.len(), families(&here));
+        Err(Refusal {
+            reason: format!(
+                "{rows} rows of {families} families are measured on {} here, and at least {LEAST_ROWS} rows of {LEAST_FAMILIES} \
+                 families are needed",
+                runtime_text(&subject.runtime)
+            ),
+            would_help: format!(
+                "inferbench run --suite small --backend {} --device {} --dtype {} --batch-sizes 1,4,16",
+                subject.runtime.backend, subject.runtime.device, subject.runtime.dtype
+            ),
+        })
+    }
+}
+
+fn is_enough(rows: &[&Example]) -> bool {
+    rows.len() >= LEAST_ROWS && families(rows) >= LEAST_FAMILIES
+}
+
+/// The rows of a phase, or all of them if those are too few.
+pub fn rows_of_phase<'a>(rows: &[&'a Example], phase: Phase) -> Vec<&'a Example> {
+    let own: Vec<&Example> = rows.iter().copied().filter(|it| it.subject.runtime.phase == phase).collect();
+    if is_enough(&own) { own } else { rows.to_vec() }
+}
+
+impl Predictor<'_> {
+    /// The estimate of a quantity, and how far such estimates are off.
+    fn estimate(
+        &self,
+        subject: &Subject,
+        site: &Site,
+        rows: &[&Example],
+        anchors: &[&Example],
+        basis: Basis,
+        quantity: Quantity,
+    ) -> Option<(Estimate, Vec<Miss>)> {
+        let peaks = &self.lessons.peaks;
+        let fitted = Fitted::to(rows.iter().copied(), quantity, peaks)?;
+        let value = fitted.anchored(subject, site, anchors);
+        let of_basis = || match basis {
+            Basis::OtherBatches => misses_of_batches(rows, quantity, peaks),
+            // The rows of several machines show what a machine that is left out is predicted like.
+            Basis::OtherMachines => misses_of_machines(rows, quantity, peaks),
+            Basis::OtherModels | Basis::Measured => misses_of_families(rows, quantity, peaks),
+        };
+        let key = (subject.runtime.clone(), site.clone(), basis, quantity);
+        let mut misses = self.misses.borrow_mut().entry(key).or_insert_with(of_basis).clone();
+        let mut power = 1.0;
+        if misses.is_empty() {
+            misses = misses_of_families(rows, quantity, peaks);
+            power = if basis == Basis::OtherMachines { WIDER } else { 1.0 };
+        }
+        let factor = (power * half_width(&misses)?).exp();
+        Some((Estimate { value, lower: value / factor, upper: value * factor }, misses))
+    }
+}
+
+impl Miss {
+    /// The error of the prediction, as a fraction of the measured value.
+    pub fn error(&self) -> f64 {
+        ((-self.logarithm).exp() - 1.0).abs()
+    }
+}
+
+fn of_measured(example: &Example) -> Prediction {
+    let exactly = |value: f64| Estimate { value, lower: value, upper: value };
+    Prediction {
+        basis: Basis::Measured,
+        latency_ms: exactly(example.ms),
+        throughput_ips: per_second(example.subject.batch_size, exactly(example.ms)),
+        memory_mb: example.memory_mb.map(exactly),
+        median_error: None,
+        rows: 1,
+        families: 1,
+        would_help: None,
+    }
+}
+
+fn per_second(batch_size: usize, ms: Estimate) -> Estimate {
+    let rate = |ms: f64| batch_size as f64 * 1e3 / ms;
+    Estimate { value: rate(ms.value), lower: rate(ms.upper), upper: rate(ms.lower) }
+}
+
+/// Why the case is too far beyond the rows, if it is.
+fn beyond(subject: &Subject, rows: &[&Example]) -> Option<String> {
+    let check = |what: &str, of: fn(&Subject) -> u64| {
+        let own = of(subject) as f64;
+        let all = || rows.iter().map(|row| of(&row.subject) as f64);
+        let (least, most) = (all().fold(f64::INFINITY, f64::min), all().fold(0.0, f64::max));
+        let is_beyond = own > MOST_BEYOND * most || own * MOST_BEYOND < least;
+        is_beyond.then(|| {
+            let range = format!("{:.2} to {:.2} million", least / 1e6, most / 1e6);
+            format!(
+                "its {:.2} million {what} are more than {MOST_BEYOND} times beyond those that were measured, {range}",
+                own / 1e6
+            )
+        })
+    };
+    check("operations", |it| it.cost.flops).or_else(|| check("bytes", |it| it.cost.node_bytes))
+}
+
+fn families(rows: &[&Example]) -> usize {
+    rows.iter().map(|row| row.subject.family.as_str()).collect::<BTreeSet<_>>().len()
+}
+
+/// `ort on cpu in f32`.
+pub fn runtime_text(runtime: &Runtime) -> String {
+    let phase = if runtime.phase == Phase::Forward { String::new() } else { format!(", {}", runtime.phase) };
+    format!("{} on {} in {}{phase}", runtime.backend, runtime.device, runtime.dtype)
+}
+
+/// The command that measures the model of a case at a batch size.
+fn command(subject: &Subject, batch_size: usize) -> String {
+    let Subject { runtime, work, .. } = subject;
+    let length = work.sequence_length.map(|length| format!(" --seq-lens {length}")).unwrap_or_default();
+    let (model, backend, device, dtype) = (&work.model, &runtime.backend, &runtime.device, runtime.dtype);
+    format!(
+        "inferbench run --model {model} --backend {backend} --device {device} --dtype {dtype} --batch-sizes {batch_size}{length}"
+    )
+}

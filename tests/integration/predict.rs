@@ -1,0 +1,197 @@
+//! `inferbench predict`: cases that were not measured, by a history whose times follow a known law.
+
+use std::fs::{self, File};
+
+use inferbench::catalogue::read_catalogue;
+use inferbench::definition::{Case, Cost, Phase, Sizes};
+use inferbench::history::write_records;
+use inferbench::onnx::cost;
+use inferbench::run_data::Record;
+use serde_json::Value;
+
+use crate::support::{Run, Workplace, checkout};
+
+/// The law: microseconds for each node, and milliseconds for 10^9 operations and bytes.
+fn law(cost: &Cost) -> f64 {
+    2e-3 * cost.nodes as f64 + 20e-9 * cost.flops as f64 + 50e-9 * cost.node_bytes as f64
+}
+
+/// The cost of digits, which every packaged model is a multiple of here.
+fn digits(batch: usize) -> Cost {
+    let entries = read_catalogue(&checkout().join("models")).unwrap();
+    let model = entries.into_iter().find(|entry| entry.name == "digits" && entry.variant == "original").unwrap();
+    cost(&model.model.unwrap(), Phase::Forward, Sizes { batch, sequence: None }).unwrap()
+}
+
+fn row(model: usize, backend: &str, batch: usize) -> Record {
+    let one = digits(batch);
+    let times = |amount: u64, factor: f64| (amount as f64 * factor) as u64;
+    let (place, spread) = (model as f64, [0.4, 2.0, 0.8, 3.0, 1.2, 0.6][model % 6]);
+    let cost = Cost {
+        flops: times(one.flops, 0.5 + 0.5 * place),
+        convolution_flops: times(one.convolution_flops, if model.is_multiple_of(2) { 0.5 } else { 0.1 }),
+        nodes: 5 + 3 * model as u64,
+        node_bytes: times(one.node_bytes, spread),
+        bytes: 0,
+    };
+    // 4 % of noise, the same each time.
+    let noise = 1.0 + 0.04 * ((model * 7 + batch * 3) as f64).sin();
+    of_cost(&format!("net{model}"), &format!("family{model}"), backend, batch, cost, law(&cost) * noise)
+}
+
+fn of_cost(model: &str, family: &str, backend: &str, batch: usize, cost: Cost, ms: f64) -> Record {
+    let run = Record {
+        run_id: "20260101T000000Z".into(),
+        timestamp: "2026-01-01T00:00:00Z".parse().unwrap(),
+        host_id: "aaaa1111".into(),
+        suite: "synthetic".into(),
+        rustc_version: "rustc 1".into(),
+        ..Record::default()
+    };
+    Record {
+        family: family.into(),
+        threads: Some(2),
+        latency_p50_ms: Some(ms),
+        flops: Some(cost.flops),
+        convolution_flops: Some(cost.convolution_flops),
+        graph_nodes: Some(cost.nodes),
+        node_bytes: Some(cost.node_bytes),
+        memory_mb: Some(40.0 + cost.node_bytes as f64 * 1e-6),
+        memory_kind: Some("own-process-peak-rss".into()),
+        ..run.about(&Case::new(model, backend, batch))
+    }
+}
+
+fn history() -> Vec<Record> {
+    (0..6).flat_map(|model| [1, 4, 16].map(|batch| row(model, "ort", batch))).collect()
+}
+
+fn with(records: &[Record]) -> Workplace {
+    let workplace = Workplace::new(&["digits"], &["ort"], &[1]);
+    let folder = workplace.path("target-reports/20260101T000000Z");
+    fs::create_dir_all(&folder).unwrap();
+    write_records(records, File::create(folder.join("results.csv")).unwrap()).unwrap();
+    workplace
+}
+
+fn asked(workplace: &Workplace, arguments: &[&str], code: u8) -> Value {
+    let all = [&["predict", "digits", "--format", "json"], arguments].concat();
+    let found: Value = serde_json::from_str(&workplace.inferbench(&all).finish().with_code(code).stdout).unwrap();
+    found[0].clone()
+}
+
+fn estimate(asked: &Value) -> [f64; 3] {
+    let latency = &asked["prediction"]["latency_ms"];
+    ["lower", "value", "upper"].map(|bound| latency[bound].as_f64().unwrap_or_else(|| panic!("{asked}")))
+}
+
+#[test]
+fn a_model_that_was_not_measured_is_predicted_with_its_error() {
+    let workplace = with(&history());
+    let found = asked(&workplace, &["--batch", "4"], 0);
+    let ([lower, value, upper], truth) = (estimate(&found), law(&digits(4)));
+    assert!((value / truth - 1.0).abs() < 0.15, "{value} instead of {truth}");
+    assert!(lower < truth && truth < upper, "{truth} is not in {lower} to {upper}");
+    assert_eq!((&found["prediction"]["basis"], &found["prediction"]["rows"]), (&"other-models".into(), &18.into()));
+    let text = workplace.inferbench(&["predict", "digits", "--batch", "1,4,16"]).finish().with_code(0).stdout;
+    for part in [
+        "digits/ort-cpu-f32/4",
+        "other models, 18 rows of 6 families",
+        "the interval that is to hold 80 % of such cases",
+        "median error of this history if a family is left out: ",
+        "what would help most: inferbench run --model digits --backend ort --device cpu --dtype f32 --batch-sizes 1",
+        "digits/ort-cpu-f32: batch 16 has the best time per sample",
+    ] {
+        assert!(text.contains(part), "{part}: {text}");
+    }
+}
+
+#[test]
+fn measured_batches_of_the_model_count_more_than_other_models() {
+    // A runtime that takes twice as long for this one model.
+    let own = |batch| of_cost("digits", "digits", "ort", batch, digits(batch), 2.0 * law(&digits(batch)));
+    let workplace = with(&[history(), vec![own(1), own(16)]].concat());
+    let found = asked(&workplace, &["--batch", "4"], 0);
+    let [_, value, _] = estimate(&found);
+    assert_eq!(found["prediction"]["basis"], "other-batches");
+    assert!((value / law(&digits(4)) / 2.0 - 1.0).abs() < 0.1, "{value}");
+    let measured = asked(&workplace, &["--batch", "16"], 0);
+    let exact = 2.0 * law(&digits(16));
+    assert_eq!(measured["prediction"]["basis"], "measured");
+    assert!(estimate(&measured).into_iter().all(|it| (it / exact - 1.0).abs() < 1e-9), "{measured}");
+}
+
+#[test]
+fn what_the_history_has_not_shown_is_refused_with_what_would_help() {
+    let refused = |records: &[Record], arguments: &[&str]| {
+        let found = asked(&with(records), arguments, 3);
+        assert!(found["prediction"].is_null(), "{found}");
+        (found["refusal"]["reason"].as_str().unwrap().to_owned(), found["refusal"]["would_help"].to_string())
+    };
+    let (reason, help) = refused(&history(), &["--backend", "candle"]);
+    assert_eq!(reason, "no row of this history is of candle on cpu in f32");
+    assert!(help.contains("inferbench run --model digits --backend candle"), "{help}");
+    let (reason, _) = refused(&history(), &["--dtype", "bf16"]);
+    assert_eq!(reason, "no row of this history is of ort on cpu in bf16");
+    let (reason, help) = refused(&history()[..9], &[]);
+    assert!(reason.starts_with("9 rows of 3 families are measured on ort on cpu in f32 here"), "{reason}");
+    assert!(help.contains("inferbench run --suite small --backend ort"), "{help}");
+    let (reason, _) = refused(&history(), &["--batch", "4000"]);
+    assert!(reason.contains("operations are more than 4 times beyond those that were measured"), "{reason}");
+    let operators = |record: Record| Record { operators: Some("Relu".into()), ..record };
+    let (reason, _) = refused(&history().into_iter().map(operators).collect::<Vec<_>>(), &[]);
+    assert!(reason.starts_with("no model with ") && reason.contains("Conv") && !reason.contains("Relu"), "{reason}");
+    let disturbed = |record: Record| Record { disturbed_share: Some(0.9), ..record };
+    let mut records = history();
+    records.extend([4, 16].map(|batch| disturbed(row(9, "ort", batch))));
+    let text = with(&records).inferbench(&["predict", "digits"]).finish().with_code(0).stdout;
+    assert!(text.contains("2 rows were left out: other work disturbed more than 50.0 %"), "{text}");
+}
+
+#[test]
+fn a_machine_that_is_only_described_needs_the_peaks_of_others() {
+    let workplace = with(&history());
+    workplace.write("server.toml", "gflops_per_second = 900\ngb_per_second = 200\ncores = 16\n");
+    let found = asked(&workplace, &["--machine", "server.toml"], 3);
+    assert!(found["refusal"]["reason"].as_str().unwrap().starts_with("0 rows of 0 families"), "{found}");
+    workplace.write("server.toml", "gflops = 900\n");
+    workplace
+        .inferbench(&["predict", "digits", "--machine", "server.toml"])
+        .finish()
+        .with_code(2)
+        .saying(&["server.toml"]);
+}
+
+#[test]
+fn a_history_says_how_far_its_predictions_are_off() {
+    let workplace = with(&history());
+    let text = workplace.inferbench(&["predict", "--evaluate", "--format", "json"]).finish().with_code(0).stdout;
+    let found: Value = serde_json::from_str(&text).unwrap();
+    let left_out: Vec<&str> =
+        found["errors"].as_array().unwrap().iter().map(|errors| errors["left_out"].as_str().unwrap()).collect();
+    assert_eq!(left_out, ["family", "batch"]);
+    for errors in found["errors"].as_array().unwrap() {
+        assert!(
+            errors["median_error"].as_f64().unwrap() < 0.1 && errors["coverage"].as_f64().unwrap() > 0.5,
+            "{errors}"
+        );
+    }
+    let table = workplace.inferbench(&["predict", "--evaluate"]).finish().with_code(0).stdout;
+    assert!(table.contains("in the 80 % interval"), "{table}");
+}
+
+#[test]
+fn a_matrix_is_what_its_schema_says() {
+    let workplace = with(&history());
+    workplace.inferbench(&["predict", "digits", "--matrix", "out.json", "--backend", "ort,tch"]).finish().with_code(0);
+    let found: Value = serde_json::from_str(&fs::read_to_string(workplace.path("out.json")).unwrap()).unwrap();
+    assert_eq!(found.as_array().unwrap().len(), 12);
+    let schema = workplace.inferbench(&["predict", "--format", "json-schema"]).finish().with_code(0).stdout;
+    let mut schemas = boon::Schemas::new();
+    let mut compiler = boon::Compiler::new();
+    compiler.add_resource("predict.json", serde_json::from_str(&schema).unwrap()).unwrap();
+    let compiled = compiler.compile("predict.json", &mut schemas).unwrap();
+    if let Err(error) = schemas.validate(&found, compiled) {
+        panic!("{error:#}");
+    }
+}

@@ -1,0 +1,195 @@
+//! `inferbench recommend`: one case of a history within limits, what speaks against it, and the command that would decide.
+
+use std::fs::{self, File};
+
+use inferbench::definition::{Case, Dtype};
+use inferbench::history::write_records;
+use inferbench::run_data::Record;
+use serde_json::Value;
+
+use crate::support::{Run, Workplace};
+
+/// A verified row of digits.
+fn row(backend: &str, batch_size: usize, ms: f64) -> Record {
+    let run = Record {
+        run_id: "20260101T000000Z".into(),
+        timestamp: "2026-01-01T00:00:00Z".parse().unwrap(),
+        host_id: "aaaa1111".into(),
+        suite: "synthetic".into(),
+        rustc_version: "rustc 1".into(),
+        ..Record::default()
+    };
+    Record {
+        latency_p50_ms: Some(ms),
+        latency_p99_ms: Some(2.0 * ms),
+        latency_p99_upper_ms: Some(2.2 * ms),
+        throughput_ips: Some(batch_size as f64 * 1e3 / ms),
+        memory_mb: Some(60.0 + 10.0 * batch_size as f64),
+        memory_kind: Some("own-process-peak-rss".into()),
+        model_size_mb: Some(10.0),
+        verified: Some(true),
+        ..run.about(&Case::new("digits", backend, batch_size))
+    }
+}
+
+/// ort is far ahead of tch at batch 1, and candle is fast and was never verified.
+fn rows() -> Vec<Record> {
+    let unverified = Record { verified: None, ..row("candle", 1, 0.5) };
+    vec![row("ort", 1, 2.0), row("ort", 8, 9.0), row("tch", 1, 4.0), row("tch", 8, 12.0), unverified]
+}
+
+fn with(records: &[Record]) -> Workplace {
+    let workplace = Workplace::new(&[], &[], &[1]);
+    let folder = workplace.path("target-reports/20260101T000000Z");
+    fs::create_dir_all(&folder).unwrap();
+    write_records(records, File::create(folder.join("results.csv")).unwrap()).unwrap();
+    workplace
+}
+
+fn advice(workplace: &Workplace, arguments: &[&str]) -> Value {
+    let all = [&["recommend", "digits", "--format", "json"], arguments].concat();
+    let found: Value = serde_json::from_str(&workplace.inferbench(&all).finish().with_code(0).stdout).unwrap();
+    found[0].clone()
+}
+
+#[test]
+fn one_sentence_names_the_case_and_the_rest_says_why() {
+    let text = with(&rows()).inferbench(&["recommend", "digits"]).finish().with_code(0).stdout;
+    for part in [
+        "\nFor latency, deploy the original on ort, batch 1: p50 2.00 ms, 500 samples/s, memory 70.0 MB, 10.0 MB.\n",
+        "runner-up     the original on tch, batch 1: takes 2.00 (",
+        "confidence    95 %",
+        "batch sizes   batch 8 has the best time per sample, 1.12 ms, 43.8 % less than batch 1; a doubled batch takes 1.65 times",
+        "excluded      1 by verified, such as the original on candle, batch 1: its outputs were compared with nothing",
+        "would change  outputs to compare with would allow the original on candle, batch 1: p50 500 µs",
+    ] {
+        assert!(text.contains(part), "{part}: {text}");
+    }
+    assert!(!text.contains("to decide"), "{text}");
+}
+
+#[test]
+fn a_limit_leaves_cases_out_and_says_what_it_would_take() {
+    let workplace = with(&rows());
+    let throughput = advice(&workplace, &["--goal", "throughput"]);
+    assert_eq!(throughput["case_id"], "digits/ort-cpu-f32/8");
+    let limited = advice(&workplace, &["--goal", "throughput", "--max-p99", "15ms"]);
+    assert_eq!(limited["case_id"], "digits/ort-cpu-f32/1");
+    let change = limited["would_change"].to_string();
+    assert!(change.contains("--max-p99 20ms would allow the original on ort, batch 8"), "{change}");
+    let excluded = limited["excluded"].to_string();
+    assert!(excluded.contains("2 by max-p99") && excluded.contains("p99 19.8 ms is above 15.0 ms"), "{excluded}");
+    assert_eq!(advice(&workplace, &["--min-rate", "600/s"])["case_id"], "digits/ort-cpu-f32/8");
+    assert_eq!(advice(&workplace, &["--max-memory", "0.1GB", "--goal", "throughput"])["case_id"], limited["case_id"]);
+    let nothing = workplace.inferbench(&["recommend", "digits", "--max-p99", "1ms"]).finish().with_code(3).stdout;
+    assert!(nothing.contains("Nothing is recommended: no case of kept quality is within the limits."), "{nothing}");
+}
+
+#[test]
+fn prices_of_machines_decide_the_cost() {
+    let dear = Record { host_id: "bbbb2222".into(), ..row("ort", 1, 1.0) };
+    let workplace = with(&[rows(), vec![dear]].concat());
+    let fastest = advice(&workplace, &[]);
+    assert_eq!(fastest["host_id"], "bbbb2222");
+    workplace.write("prices.toml", "currency = \"EUR\"\nper_hour = { default = 0.36, bbbb2222 = 3.6 }\n");
+    let cheapest = advice(&workplace, &["--goal", "cost", "--price", "prices.toml"]);
+    assert_eq!((&cheapest["host_id"], &cheapest["case_id"]), (&"aaaa1111".into(), &"digits/ort-cpu-f32/8".into()));
+    let sentence = cheapest["sentence"].as_str().unwrap();
+    assert!(sentence.contains("host aaaa1111: 0.1125 EUR per million, "), "{sentence}");
+    workplace.inferbench(&["recommend", "digits", "--goal", "cost"]).finish().with_code(2).saying(&["--price"]);
+}
+
+#[test]
+fn two_cases_that_cannot_be_told_apart_are_left_to_a_duel() {
+    let workplace = with(&[row("ort", 1, 2.0), row("tch", 1, 2.06)]);
+    let found = advice(&workplace, &[]);
+    assert_eq!(found["is_undecided"], true);
+    let text = workplace.inferbench(&["recommend", "digits"]).finish().with_code(0).stdout;
+    assert!(text.contains("cannot be told apart by these runs: 1.03 ("), "{text}");
+    let command =
+        text.lines().find_map(|line| line.trim().strip_prefix("to decide")).unwrap_or_else(|| panic!("{text}"));
+    let mut words = command.split_whitespace();
+    assert_eq!((words.next(), words.next()), (Some("inferbench"), Some("duel")));
+    // The suites have one case each, as `run` sees them.
+    for (file, backend) in words.zip(["ort", "tch"]) {
+        let text = workplace.inferbench(&["run", "--suite", file, "--dry-run"]).finish();
+        let said = format!("{}{}", text.stdout, text.stderr);
+        assert!(said.contains(&format!("digits/{backend}-cpu-f32/1")), "{said}");
+    }
+    // At other batch sizes a duel has no pair.
+    let other = with(&[row("ort", 1, 2.0), row("tch", 2, 2.06)]);
+    let text = other.inferbench(&["recommend", "digits"]).finish().with_code(0).stdout;
+    assert!(text.contains("inferbench run --model digits --backend ort,tch --batch-sizes 1,2 --processes 5"), "{text}");
+}
+
+#[test]
+fn the_best_of_each_backend_stand_side_by_side() {
+    let net = Record { model: "net".into(), case_id: "net/ort-cpu-f32/1".into(), ..row("ort", 1, 0.1) };
+    let workplace = with(&[rows(), vec![net]].concat());
+    let printed = |arguments: &[&str]| {
+        let all = [&["recommend"], arguments].concat();
+        workplace.inferbench(&all).finish().with_code(0).stdout
+    };
+    let text = printed(&["digits", "--per", "backend"]);
+    let order: Vec<usize> = ["ort       digits", "tch       digits"]
+        .map(|it| text.find(it).unwrap_or_else(|| panic!("{it}: {text}")))
+        .into();
+    assert!(order[0] < order[1] && !text.contains("candle") && !text.contains("net"), "{text}");
+    let models = printed(&["--per", "model"]);
+    assert!(models.contains("net") && models.contains("digits"), "{models}");
+    workplace.inferbench(&["recommend"]).finish().with_code(2);
+}
+
+#[test]
+fn a_loss_of_accuracy_that_is_allowed_has_to_be_shown() {
+    let judged = |record: Record, change: f64| Record {
+        accuracy: Some(0.98 + change),
+        accuracy_samples: Some(450),
+        accuracy_change: Some(change),
+        accuracy_change_lower: Some(change - 0.004),
+        accuracy_change_upper: Some(change + 0.004),
+        data_source: Some("digits".into()),
+        ..record
+    };
+    let case = Case { variant: "int8".into(), dtype: Dtype::I8, ..Case::new("digits", "ort", 1) };
+    let int8 = Record { variant: "int8".into(), case_id: case.to_string(), dtype: Dtype::I8, ..row("ort", 1, 1.0) };
+    let workplace = with(&[judged(row("ort", 1, 2.0), 0.0), judged(int8, -0.01)]);
+    let strict = advice(&workplace, &[]);
+    assert_eq!(strict["case_id"], "digits/ort-cpu-f32/1");
+    let change = strict["would_change"].to_string();
+    assert!(change.contains("labelled samples that show its accuracy"), "{change}");
+    assert_eq!(advice(&workplace, &["--min-accuracy-change", "-2%"])["case_id"], case.to_string());
+    workplace.inferbench(&["recommend", "digits", "--min-accuracy-change", "2%"]).finish().with_code(2);
+}
+
+#[test]
+fn the_json_is_what_its_schema_says() {
+    let workplace = with(&rows());
+    let read = |form: &str| -> Value {
+        let text = workplace.inferbench(&["recommend", "digits", "--format", form]).finish().with_code(0).stdout;
+        serde_json::from_str(&text).unwrap()
+    };
+    let mut schemas = boon::Schemas::new();
+    let mut compiler = boon::Compiler::new();
+    compiler.add_resource("advice.json", read("json-schema")).unwrap();
+    let compiled = compiler.compile("advice.json", &mut schemas).unwrap();
+    let found = read("json");
+    if let Err(error) = schemas.validate(&found, compiled) {
+        panic!("{error:#}");
+    }
+    assert!(schemas.validate(&serde_json::json!([{ "model": 1 }]), compiled).is_err());
+}
+
+#[test]
+fn a_run_and_its_page_end_with_what_to_deploy() {
+    let workplace = Workplace::new(&["digits"], &["candle"], &[1, 8]);
+    let run = workplace.inferbench(&["run", "--noplot", "--iterations", "50"]).finish().with_code(0).stdout;
+    assert!(run.contains("\ndigits: For latency, deploy the original on candle, batch 1: p50 "), "{run}");
+    let folder = workplace.path("target-reports").join(workplace.records()[0].run_id.clone());
+    let page = fs::read_to_string(folder.join("report.html")).unwrap();
+    assert!(page.contains("<h2>What to deploy</h2>") && page.contains("For latency, deploy the original"), "no panel");
+    let report = workplace.inferbench(&["report"]).finish().with_code(0).stdout;
+    assert!(report.contains("\ndigits: For latency, deploy the original on candle, batch 1: p50 "), "{report}");
+    let recommended = workplace.inferbench(&["recommend", "digits"]).finish().with_code(0).stdout;
+    assert!(recommended.contains("runner-up     the original on candle, batch 8: takes "), "{recommended}");
+}
