@@ -151,6 +151,7 @@ fn manifest(root: &Path, cases: &[Case]) -> Manifest {
                 parameters: None,
                 nonzero_parameters: None,
                 cost: None,
+                operators: Vec::new(),
                 files_sha256: None,
                 samples_sha256: None,
                 timed_samples: None,
