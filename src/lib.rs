@@ -43,68 +43,55 @@
 //! itself costs and how much processes differ on this machine.
 
 #![cfg_attr(not(rooms), deny(missing_docs))]
+#![cfg_attr(not(has_tests), allow(dead_code, unused_imports))]
 
 #[macro_use]
 mod printing;
 
 pub mod guide;
 
-// The rooms are what the executables, benches and tests of this package use. They are no part of the library's interface, so its
-// documentation leaves them out, unless it is made with `--cfg rooms`.
+// The rooms are what the executables, benches and tests of this package use. They are no part of the library's interface: the published
+// package, which has no tests, keeps them to itself, and the documentation leaves them out unless it is made with `--cfg rooms`.
 #[cfg_attr(not(rooms), doc(hidden))]
-pub mod backend;
+#[path = ""]
+mod rooms {
+    pub mod backend;
+    pub mod catalogue;
+    pub mod cli;
+    pub mod compare;
+    pub mod convert;
+    pub mod criterion_dir;
+    pub mod decision;
+    pub mod definition;
+    pub mod duel;
+    pub mod exit_codes;
+    pub mod fixture;
+    pub mod graph_dtype;
+    pub mod harness;
+    pub mod history;
+    pub mod load;
+    pub mod machine;
+    pub mod measurement;
+    pub mod onnx;
+    pub mod paths;
+    pub mod pictures;
+    pub mod profile;
+    pub mod report;
+    pub mod run_data;
+    pub mod selection;
+    pub mod selftest;
+    pub mod statistics;
+    pub mod texts;
+}
+#[cfg(has_tests)]
 #[cfg_attr(not(rooms), doc(hidden))]
-pub mod catalogue;
-#[cfg_attr(not(rooms), doc(hidden))]
-pub mod cli;
-#[cfg_attr(not(rooms), doc(hidden))]
-pub mod compare;
-#[cfg_attr(not(rooms), doc(hidden))]
-pub mod convert;
-#[cfg_attr(not(rooms), doc(hidden))]
-pub mod criterion_dir;
-#[cfg_attr(not(rooms), doc(hidden))]
-pub mod decision;
-#[cfg_attr(not(rooms), doc(hidden))]
-pub mod definition;
-#[cfg_attr(not(rooms), doc(hidden))]
-pub mod duel;
-#[cfg_attr(not(rooms), doc(hidden))]
-pub mod exit_codes;
-#[cfg_attr(not(rooms), doc(hidden))]
-pub mod fixture;
-#[cfg_attr(not(rooms), doc(hidden))]
-pub mod graph_dtype;
-#[cfg_attr(not(rooms), doc(hidden))]
-pub mod harness;
-#[cfg_attr(not(rooms), doc(hidden))]
-pub mod history;
-#[cfg_attr(not(rooms), doc(hidden))]
-pub mod load;
-#[cfg_attr(not(rooms), doc(hidden))]
-pub mod machine;
-#[cfg_attr(not(rooms), doc(hidden))]
-pub mod measurement;
-#[cfg_attr(not(rooms), doc(hidden))]
-pub mod onnx;
-#[cfg_attr(not(rooms), doc(hidden))]
-pub mod paths;
-#[cfg_attr(not(rooms), doc(hidden))]
-pub mod pictures;
-#[cfg_attr(not(rooms), doc(hidden))]
-pub mod profile;
-#[cfg_attr(not(rooms), doc(hidden))]
-pub mod report;
-#[cfg_attr(not(rooms), doc(hidden))]
-pub mod run_data;
-#[cfg_attr(not(rooms), doc(hidden))]
-pub mod selection;
-#[cfg_attr(not(rooms), doc(hidden))]
-pub mod selftest;
-#[cfg_attr(not(rooms), doc(hidden))]
-pub mod statistics;
-#[cfg_attr(not(rooms), doc(hidden))]
-pub mod texts;
+pub use rooms::*;
+#[cfg(not(has_tests))]
+use rooms::*;
+
+/// `main` of the command `inferbench`.
+#[doc(hidden)]
+pub use cli::main;
 
 pub use backend::{
     Backend, Continuation, DeviceReport, LoadRequest, NextTokens, Placement, ProfiledSession, Session, Stages, Trace,

@@ -1,5 +1,5 @@
 //! The command `inferbench`.
 
 fn main() -> std::process::ExitCode {
-    inferbench::cli::main()
+    inferbench::main()
 }
