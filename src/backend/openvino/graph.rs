@@ -284,10 +284,10 @@ impl Runtime for OpenVinoRuntime {
     }
 
     fn run(&self, graph: &mut Graph, inputs: &[&Value]) -> Result<Vec<Value>, CaseFailure> {
-        let shapes =
-            if graph.has_open_sizes { Ok(Vec::new()) } else { inputs.iter().map(|input| input.shape()).collect() };
-        let place = self.compiled(graph, shapes?)?;
-        graph.compiled[place].run(inputs)
+        match &self.profiled {
+            Some(profiled) => profiled.time("hand over tensors", || self.infer(graph, inputs)),
+            None => self.infer(graph, inputs),
+        }
     }
 
     fn compilation(&self, graph: &Graph) -> Option<Duration> {
@@ -295,6 +295,22 @@ impl Runtime for OpenVinoRuntime {
     }
 
     fn greedy(&self, logits: &Value) -> Result<Value, CaseFailure> {
+        match &self.profiled {
+            Some(profiled) => profiled.time("choose the next token", || self.largest(logits)),
+            None => self.largest(logits),
+        }
+    }
+}
+
+impl OpenVinoRuntime {
+    fn infer(&self, graph: &mut Graph, inputs: &[&Value]) -> Result<Vec<Value>, CaseFailure> {
+        let shapes =
+            if graph.has_open_sizes { Ok(Vec::new()) } else { inputs.iter().map(|input| input.shape()).collect() };
+        let place = self.compiled(graph, shapes?)?;
+        graph.compiled[place].run(inputs)
+    }
+
+    fn largest(&self, logits: &Value) -> Result<Value, CaseFailure> {
         let HostTensor { shape, data } = logits.with(to_host)?;
         let TensorData::F32(values) = data else { return Err(CaseFailure::failed("logits that are not f32")) };
         self.upload(&largest_of_rows(&values, &shape))

@@ -9,6 +9,7 @@ use std::cell::RefCell;
 use std::collections::HashMap;
 use std::ffi::{CStr, c_char};
 use std::rc::Rc;
+use std::time::Instant;
 
 use anyhow::bail;
 use openvino::InferRequest;
@@ -35,6 +36,17 @@ struct State {
     tasks: Option<&'static Tasks>,
     /// The nodes of each call since the recording began, if there is a tracer.
     executions: Vec<Vec<Execution>>,
+    /// What this program does besides in the call that is running, and when the call began.
+    own_work: Vec<OwnWork>,
+    call_begin: Option<Instant>,
+}
+
+/// What this program does around OpenVINO's inferences.
+struct OwnWork {
+    operator: &'static str,
+    /// Nanoseconds from the beginning of the call.
+    start_ns: u64,
+    duration_ns: u64,
 }
 
 /// The times of a graph's nodes, in the order in which they run.
@@ -63,6 +75,19 @@ impl Profiled {
         self.0.borrow_mut().graphs.push(Rc::clone(requests));
     }
 
+    /// Runs a part of a call that this program does itself, but for the nodes that OpenVINO executes meanwhile.
+    pub fn time<O>(&self, operator: &'static str, run: impl FnOnce() -> O) -> O {
+        let begin = Instant::now();
+        let output = run();
+        let duration_ns = begin.elapsed().as_nanos() as u64;
+        let mut state = self.0.borrow_mut();
+        if let Some(call) = state.call_begin {
+            let start_ns = begin.saturating_duration_since(call).as_nanos() as u64;
+            state.own_work.push(OwnWork { operator, start_ns, duration_ns });
+        }
+        output
+    }
+
     /// The operators that were executed so far, and the kernel of each.
     ///
     /// # Errors
@@ -83,6 +108,22 @@ impl Profiled {
     }
 }
 
+impl OwnWork {
+    /// Without the nodes that were executed meanwhile.
+    fn without(&self, executions: &[Execution]) -> Execution {
+        let end_ns = self.start_ns + self.duration_ns;
+        let within = executions.iter().filter(|it| (self.start_ns..end_ns).contains(&it.start_ns));
+        let others_ns: u64 = within.map(|it| it.duration_ns).sum();
+        Execution {
+            operator: self.operator.to_owned(),
+            node: String::new(),
+            start_ns: self.start_ns,
+            duration_ns: self.duration_ns.saturating_sub(others_ns),
+            thread: 0,
+        }
+    }
+}
+
 impl Tape for Profiled {
     fn call_begins(&mut self) -> Result<(), CaseFailure> {
         let mut state = self.0.borrow_mut();
@@ -90,13 +131,21 @@ impl Tape for Profiled {
         if let Some(tasks) = state.tasks {
             tasks.call_begins();
         }
+        state.own_work.clear();
+        state.call_begin = Some(Instant::now());
         Ok(())
     }
 
     fn call_ends(&mut self) -> Result<(), CaseFailure> {
         let mut state = self.0.borrow_mut();
+        state.call_begin = None;
         if let Some(tasks) = state.tasks {
-            state.executions.push(tasks.call_ends()?);
+            let mut executions = tasks.call_ends()?;
+            if !executions.is_empty() {
+                executions.extend(state.own_work.iter().map(|work| work.without(&executions)).collect::<Vec<_>>());
+                executions.sort_by_key(|execution| execution.start_ns);
+            }
+            state.executions.push(executions);
         }
         Ok(())
     }
@@ -224,6 +273,20 @@ mod tests {
             mean_us,
         };
         Times { runs, nodes: means_us.iter().map(node).collect() }
+    }
+
+    #[test]
+    fn what_is_done_around_an_inference_is_without_its_nodes() {
+        let node = |start_ns, duration_ns| Execution {
+            operator: "Convolution".into(),
+            node: "conv".into(),
+            start_ns,
+            duration_ns,
+            thread: 0,
+        };
+        let work = OwnWork { operator: "hand over tensors", start_ns: 10, duration_ns: 100 };
+        let own = work.without(&[node(5, 3), node(30, 20), node(60, 40), node(120, 9)]);
+        assert_eq!((own.start_ns, own.duration_ns), (10, 40));
     }
 
     #[test]
