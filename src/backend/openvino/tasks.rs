@@ -9,7 +9,6 @@ use std::{ptr, slice};
 use anyhow::Context;
 use libloading::{Library, Symbol};
 use once_cell::sync::OnceCell;
-use tempfile::NamedTempFile;
 
 use crate::paths::variable;
 
@@ -54,8 +53,6 @@ pub(super) struct Execution {
 pub(super) struct Tasks {
     call_begins: CallBegins,
     call_ends: CallEnds,
-    /// OpenVINO loads the file, too.
-    _file: NamedTempFile,
     _library: Library,
 }
 
@@ -72,6 +69,7 @@ impl Tasks {
         let tracer = TRACER.context("there is no tracer for this system")?;
         let mut file = tempfile::Builder::new().suffix(".so").tempfile()?;
         file.write_all(tracer)?;
+        // The file is gone afterwards. OpenVINO, which loads it by the same path, gets what is loaded already.
         // SAFETY: the library has no initialisers, and the functions have these types in `tasks.c`. Nobody else sets or reads
         // variables now, as the caller has to see to.
         unsafe {
@@ -80,7 +78,7 @@ impl Tasks {
             let call_ends: Symbol<CallEnds> = library.get(b"inferbench_call_ends")?;
             std::env::set_var(VARIABLE, file.path());
             std::env::set_var(GROUPS, "all");
-            Ok(Tasks { call_begins: *call_begins, call_ends: *call_ends, _file: file, _library: library })
+            Ok(Tasks { call_begins: *call_begins, call_ends: *call_ends, _library: library })
         }
     }
 
