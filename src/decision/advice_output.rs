@@ -48,7 +48,7 @@ pub fn section(all: &[Advice]) -> String {
         return String::new();
     }
     let items: String = lines.lines().map(|line| format!("<li>{}</li>\n", escape::html(line))).collect();
-    format!("<div>\n<h2>What to deploy</h2>\n<ul class=\"recommendation\">\n{items}</ul>\n</div>\n")
+    format!("<section id=\"deploy\">\n<h2>What to deploy</h2>\n<ul>\n{items}</ul>\n</section>\n")
 }
 
 /// The JSON Schema of the recommendations.
@@ -59,7 +59,7 @@ pub fn schema() -> String {
 /// The sentence, and whether another case is as likely the best.
 fn with_doubt(advice: &Advice) -> String {
     match advice.runner_up.as_ref().filter(|_| advice.is_undecided) {
-        Some(other) => format!("{} {} cannot be told apart from it.", advice.sentence, other.name),
+        Some(other) => format!("{} But {} cannot be told apart from it.", advice.sentence, other.name),
         None => advice.sentence.clone(),
     }
 }
