@@ -8,6 +8,7 @@ use clap::Args;
 use serde::Deserialize;
 
 use super::history_arguments::HistoryArguments;
+use super::recommend::Form;
 use super::recommend::read;
 use crate::decision::prediction::{
     Asked, Lessons, Predictor, Runtime, Site, Subject, Work, evaluate, evaluation_text, matrix, predictions_text,
@@ -85,19 +86,6 @@ pub struct Arguments {
     /// Folder of the reports and the history [default: target-reports]
     #[arg(long, value_name = "FOLDER")]
     output_dir: Option<PathBuf>,
-}
-
-/// A form of output.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-enum Form {
-    /// For a terminal
-    Table,
-    /// For a README or a pull request
-    Markdown,
-    /// For scripts
-    Json,
-    /// The schema of `json`
-    JsonSchema,
 }
 
 /// A machine by its peaks.

@@ -71,7 +71,7 @@ pub struct Arguments {
 
 /// A form of output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-enum Form {
+pub(super) enum Form {
     /// For a terminal
     Table,
     /// For a README or a pull request

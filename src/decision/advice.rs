@@ -38,11 +38,11 @@ pub struct Advice {
     pub considered: usize,
     /// What was left out, a line for each reason.
     pub excluded: Vec<String>,
-    /// What would lead to another recommendation.
+    /// Changes of a limit or a measurement that would lead to another recommendation, one per line.
     pub would_change: Vec<String>,
     /// What larger batches bring there; absent if one batch size was measured.
     pub batch_sizes: Option<String>,
-    /// Whether more measurements are needed to tell the first from the second.
+    /// True if the first and the second cannot be told apart without more measurements.
     pub is_undecided: bool,
 }
 
@@ -129,7 +129,7 @@ impl Names {
     }
 }
 
-/// What the rows that differ from this one in the batch size only say of larger batches.
+/// Describes how the latency grows with the batch size, from the rows that differ from this one in nothing else.
 fn batch_sizes(rows: &[Row], index: usize) -> Option<String> {
     let all_but_batch = |row: &Row| Case { batch_size: 0, ..row.record.case() };
     let own = &rows[index];

@@ -68,7 +68,7 @@ impl Goal {
         quantity.filter(|quantity| quantity.is_finite() && *quantity > 0.0)
     }
 
-    /// What a ratio of two quantities is a multiple of.
+    /// The quantity in words, for sentences such as "1.3 × the time per sample".
     pub fn measured_in(self) -> &'static str {
         match self {
             Goal::Latency => "the time",

@@ -14,7 +14,7 @@ pub struct Limits {
     pub max_memory_mb: Option<f64>,
     /// Samples, or tokens, per second.
     pub min_rate: Option<f64>,
-    /// Whether only outputs count that were compared with a reference or another backend.
+    /// If true, a case counts only if its outputs were compared with a reference or with another backend.
     pub is_verified_only: bool,
 }
 

@@ -190,7 +190,7 @@ impl Row {
         self.is_measured() && self.quality != Quality::Wrong && self.excluded.is_none()
     }
 
-    /// Whether it may be recommended.
+    /// Returns true if the row may be recommended.
     pub fn is_acceptable(&self) -> bool {
         self.is_candidate() && self.quality.is_acceptable()
     }

@@ -35,7 +35,7 @@ pub struct Errors {
     pub coverage: f64,
 }
 
-/// What recommendations lose if half of the measured cases are predicted and not known.
+/// How much slower the recommended cases are than the best ones, if half of the measured cases have to be predicted.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct Loss {
     /// Decisions that there were: a fastest one among the runtimes of the same work, for several halves.

@@ -9,7 +9,7 @@ use crate::run_data::{Peaks, Record};
 /// From this share of disturbed samples on, a row says more of the other work than of its own.
 pub const MOST_DISTURBED: f64 = 0.5;
 
-/// What a case is run with, and what its calls do; one sum of costs is fitted for each.
+/// The backend, device, dtype and phase of a case. One sum of costs is fitted for each such group.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Runtime {
     pub backend: String,
@@ -156,7 +156,7 @@ impl Example {
 }
 
 impl Runtime {
-    /// What a case is run with.
+    /// The group of the case.
     pub fn of(case: &Case) -> Self {
         Runtime {
             backend: case.backend.clone(),
