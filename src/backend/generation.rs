@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use super::interface::{Continuation, LoadRequest, NextTokens, Placement, Session, Stages};
 use super::runtime::Runtime;
-use crate::definition::{CaseFailure, Phase};
+use crate::definition::{CaseFailure, Phase, TensorSpec};
 use crate::fixture::{HostTensor, TensorData};
 
 /// Steps from a prefill whose tokens are compared: those of the references. If the definition does not say another number,
@@ -48,6 +48,9 @@ pub(super) struct GenerationSession<R: Runtime, G: Generator<R>> {
     generator: G,
     phase: Phase,
     prompt_positions: usize,
+    /// Positions before the prompt, and the place of the prompt's tokens among the inputs.
+    prefix_positions: usize,
+    tokens_input: usize,
     /// Steps from a prefill, before decoding begins again from it.
     steps: usize,
     bound: Vec<Bound<G::Inputs, StateOf<R, G>>>,
@@ -81,7 +84,22 @@ impl<R: Runtime, G: Generator<R>> GenerationSession<R, G> {
     ) -> Result<Self, CaseFailure> {
         let (prompt_positions, steps) = sizes(request)?;
         let phase = request.phase;
-        Ok(GenerationSession { runtime, generator, phase, prompt_positions, steps, bound: Vec::new(), placement })
+        let generation = request.model.generation.as_ref();
+        let prefix_positions = generation.map_or(0, |generation| generation.prefix_positions);
+        let is_tokens = |input: &TensorSpec| generation.is_some_and(|generation| input.name == generation.tokens);
+        let tokens_input = request.model.inputs.iter().position(is_tokens).unwrap_or(0);
+        let bound = Vec::new();
+        Ok(GenerationSession {
+            runtime,
+            generator,
+            phase,
+            prompt_positions,
+            prefix_positions,
+            tokens_input,
+            steps,
+            bound,
+            placement,
+        })
     }
 
     /// One prefill, with the token that it gives.
@@ -208,6 +226,29 @@ impl<R: Runtime, G: Generator<R>> Session for GenerationSession<R, G> {
             logits = self.generator.step(&self.runtime, &tokens, position, &mut cache)?;
         }
         Ok(all)
+    }
+
+    fn generate(
+        &mut self,
+        inputs: &[HostTensor],
+        tokens: usize,
+        made: &mut dyn FnMut(&HostTensor),
+    ) -> Result<(), CaseFailure> {
+        if self.phase != Phase::Decode {
+            return Err(CaseFailure::unsupported("a session of this phase makes no further tokens"));
+        }
+        let prompt = inputs.get(self.tokens_input).and_then(|input| input.shape.get(1)).copied();
+        let prompt = self.prefix_positions + prompt.ok_or_else(|| CaseFailure::failed("a request without a prompt"))?;
+        let inputs = self.generator.upload(&self.runtime, inputs)?;
+        let (mut logits, mut cache) = self.generator.prefill(&self.runtime, &inputs)?;
+        for number in 0..tokens {
+            let token = self.runtime.greedy(&logits)?;
+            made(&self.runtime.download(&token)?);
+            if number + 1 < tokens {
+                logits = self.generator.step(&self.runtime, &token, prompt + number, &mut cache)?;
+            }
+        }
+        Ok(())
     }
 
     /// A call of `prefill` goes from the inputs on the host to the first token on the host.

@@ -144,6 +144,19 @@ pub trait Session {
     ) -> Result<Vec<NextTokens>, CaseFailure> {
         Err(CaseFailure::unsupported("the session makes no tokens one after the other"))
     }
+    /// Answers a request of any length: reads a batch of prompts and makes so many tokens after it, each the likeliest. Calls `made` with each
+    /// token, i64 `[batch, 1]`, when it is on the host.
+    ///
+    /// # Errors
+    /// `unsupported` if the session does not make one token after the other; the runtime fails.
+    fn generate(
+        &mut self,
+        _inputs: &[HostTensor],
+        _tokens: usize,
+        _made: &mut dyn FnMut(&HostTensor),
+    ) -> Result<(), CaseFailure> {
+        Err(CaseFailure::unsupported("the session makes no tokens one after the other"))
+    }
     /// One call from host to host: replaces the binding's inputs, computes, and copies the outputs to the host. The default
     /// counts that copy as a part of the computation.
     ///

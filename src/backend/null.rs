@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::backend::interface::{Backend, DeviceReport, LoadRequest, Placement, Session, Stages};
 use crate::definition::{CaseFailure, Dtype, Model, NULL};
-use crate::fixture::HostTensor;
+use crate::fixture::{HostTensor, TensorData};
 
 /// Returns its first input as its output, at once. Never part of a suite by default, and never ranked.
 pub struct Null;
@@ -49,6 +49,17 @@ impl Session for NullSession {
 
     fn outputs(&mut self, binding: usize) -> Result<Vec<HostTensor>, CaseFailure> {
         Ok(self.bound[binding][..1].to_vec())
+    }
+
+    fn generate(
+        &mut self,
+        _: &[HostTensor],
+        tokens: usize,
+        made: &mut dyn FnMut(&HostTensor),
+    ) -> Result<(), CaseFailure> {
+        let token = HostTensor { shape: vec![1, 1], data: TensorData::I64(vec![0]) };
+        (0..tokens).for_each(|_| made(&token));
+        Ok(())
     }
 
     fn call_from_host(

@@ -7,11 +7,15 @@ use clap::Args;
 use clap::builder::PossibleValuesParser;
 
 use super::history_arguments::HistoryArguments;
-use crate::compare::{Allowance, CaseFilter, Condition, EarlierRuns, Options, Side, compare};
-use crate::history::write_whole;
+use crate::compare::{Allowance, CaseFilter, Condition, EarlierRuns, Options, RateChange, Side, compare, rate_changes};
+use crate::definition::Case;
+use crate::exit_codes;
+use crate::history::{History, Run, find_load, read_loads, write_whole};
 use crate::paths::Paths;
+use crate::report::load::{Form, render_comparison};
 use crate::report::profile::newest_pages;
 use crate::report::{Format, columns, comparison};
+use crate::run_data::{LoadResult, LoadRun};
 use crate::selection::values::fraction_below_one;
 use crate::selftest::known_noise;
 
@@ -19,8 +23,9 @@ use crate::selftest::known_noise;
 #[derive(Args)]
 #[command(
     after_help = "A side is a run's id, a results.csv, a folder with one, a baseline that Criterion keeps, or `new` for \
-        the latest run; several, separated by commas, are runs of the same code.\n\n\
-        Exit codes: 0 no regression, 1 a regression (of time, memory, size, accuracy or status), 2 bad usage or a bad \
+        the latest run; several, separated by commas, are runs of the same code. Two load tests are sides, too; those that followed a \
+        run on its machine and revision are compared with it.\n\n\
+        Exit codes: 0 no regression, 1 a regression (of time, memory, size, accuracy, status or the highest rate under load), 2 bad usage or a bad \
         file, 3 nothing to compare, 4 the machine is too unstable to say anything about any case.\n\n\
         Examples:\n  inferbench compare main new\n  \
         inferbench compare 20260101T120000Z 20260102T120000Z --format markdown --output COMMENT.md\n  \
@@ -69,6 +74,19 @@ pub struct Arguments {
 pub fn run(arguments: &Arguments) -> anyhow::Result<u8> {
     let paths = Paths::find();
     let runs = arguments.history.open(paths.reports())?;
+    let loads = read_all_loads(&runs)?;
+    if let Some(sides) = named_loads(&[&arguments.base, &arguments.candidate], &loads, &paths)? {
+        let changes = rates(&sides, arguments);
+        ensure!(!changes.is_empty(), "the two load tests have no search of a case in common");
+        let form = match arguments.format {
+            Format::Table => Form::Table,
+            Format::Markdown => Form::Markdown,
+            Format::Json => Form::Json,
+        };
+        write(arguments, &render_comparison(&changes, form)?)?;
+        let is_lower = changes.iter().any(|change| change.is_lower);
+        return Ok(if is_lower { exit_codes::REGRESSION_OR_WRONG } else { exit_codes::OK });
+    }
     let base = Side::find(&arguments.base, &runs, &paths)?;
     let candidate = Side::find(&arguments.candidate, &runs, &paths)?;
     let options = Options {
@@ -83,11 +101,8 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<u8> {
     let earlier = EarlierRuns::read(&runs, &compared);
     let known = |host_id: &str| known_noise(&paths.selftest(), host_id);
     let found = compare(&base, &candidate, &earlier, &known, &options);
-    let text = comparison::render(&found, arguments.format, &arguments.columns);
-    match &arguments.output {
-        Some(output) => write_whole(output, text.as_bytes())?,
-        None => print!("{text}"),
-    }
+    let found = found.with_rates(rates(&[&base, &candidate].map(|side| loads_of(side, &loads, &runs)), arguments));
+    write(arguments, &comparison::render(&found, arguments.format, &arguments.columns))?;
     let pages = newest_pages(&paths.reports(), Path::new(""));
     for case in found.slower() {
         if let Some(page) = pages.get(&case.id) {
@@ -95,6 +110,62 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<u8> {
         }
     }
     Ok(found.exit_code)
+}
+
+fn write(arguments: &Arguments, text: &str) -> anyhow::Result<()> {
+    match &arguments.output {
+        Some(output) => write_whole(output, text.as_bytes())?,
+        None => print!("{text}"),
+    }
+    Ok(())
+}
+
+/// The load tests of a history, the oldest first.
+fn read_all_loads(history: &History) -> anyhow::Result<Vec<LoadRun>> {
+    let mut loads = Vec::new();
+    for root in history.roots().iter().filter(|root| root.is_dir()) {
+        loads.extend(read_loads(root)?);
+    }
+    loads.sort_by_key(|load| load.timestamp);
+    Ok(loads)
+}
+
+/// The rows of the load tests of these names. Returns `None` if one is none.
+fn named_loads(names: &[&str; 2], loads: &[LoadRun], paths: &Paths) -> anyhow::Result<Option<[Vec<LoadResult>; 2]>> {
+    let mut sides = [Vec::new(), Vec::new()];
+    for (side, name) in sides.iter_mut().zip(names) {
+        let known = loads.iter().find(|load| load.run_id == *name).cloned();
+        match known.map_or_else(|| find_load(&paths.reports(), name), |load| Ok(Some(load)))? {
+            Some(load) => *side = load.results,
+            None => return Ok(None),
+        }
+    }
+    Ok(Some(sides))
+}
+
+/// The rows of the load tests that followed a run of the side: on its machine, at its revision, and before the next run there.
+fn loads_of(side: &Side, loads: &[LoadRun], history: &History) -> Vec<LoadResult> {
+    let run_ids = side.run_ids();
+    let is_of_side = |load: &&LoadRun| {
+        let is_before = |run: &&Run| {
+            run.facts().is_ok_and(|facts| facts.host_id == load.host_id && facts.timestamp <= load.timestamp)
+        };
+        let run = history.runs().iter().find(is_before).and_then(|run| run.facts().ok());
+        run.is_some_and(|run| run_ids.contains(run.run_id.as_str()) && run.git_commit == load.git_commit)
+    };
+    loads.iter().filter(is_of_side).flat_map(|load| load.results.clone()).collect()
+}
+
+/// The highest rates of the cases that the filter leaves.
+fn rates(sides: &[Vec<LoadResult>; 2], arguments: &Arguments) -> Vec<RateChange> {
+    let is_chosen = |row: &&LoadResult| {
+        let case = Case::new(&row.model, &row.backend, row.batch_size);
+        let (variant, device) = (row.variant.clone(), row.device.clone());
+        let &LoadResult { phase, sequence_length, dtype, .. } = *row;
+        arguments.filter.matches(&Case { variant, device, phase, sequence_length, dtype, ..case })
+    };
+    let [base, candidate] = sides.each_ref().map(|rows| rows.iter().filter(is_chosen).cloned().collect::<Vec<_>>());
+    rate_changes(&base, &candidate, arguments.tolerance)
 }
 
 fn confidence(text: &str) -> anyhow::Result<f64> {

@@ -8,6 +8,7 @@ mod duel;
 mod history_arguments;
 mod import;
 mod load;
+mod load_terms;
 mod models;
 mod package_bench;
 mod predict;
@@ -96,6 +97,14 @@ pub fn main() -> ExitCode {
         Command::Store(arguments) => store::run(&arguments),
     };
     exit_code(result)
+}
+
+/// `main` of the bench executable `serving`, whose command line is that of `inferbench load`.
+pub fn serving_main() -> ExitCode {
+    if let Some(code) = harness::run_as_worker() {
+        return ExitCode::from(code);
+    }
+    exit_code(load::run_bench(None))
 }
 
 /// The exit code of a command, whose error is printed.

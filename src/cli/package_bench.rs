@@ -126,6 +126,16 @@ impl Harness {
         Ok(self.run_with_code()?.1)
     }
 
+    /// `main` of another bench executable, such as `serving`, which puts the models under load: its command line is that of `inferbench
+    /// load`.
+    pub fn load_main(self) -> ExitCode {
+        let load = || {
+            let suite = self.register(&Paths::find())?;
+            harness::run_as_worker().map_or_else(|| load::run_bench(Some(&suite)), Ok)
+        };
+        exit_code(load())
+    }
+
     fn run_with_code(self) -> Result<(u8, Vec<Record>)> {
         let paths = Paths::find();
         let suite = self.register(&paths)?;

@@ -21,6 +21,7 @@ mod filter;
 mod gate;
 mod noise;
 mod pairs;
+mod rates;
 mod runs;
 mod sides;
 #[cfg(test)]
@@ -38,6 +39,7 @@ pub use duet::{
 pub use filter::CaseFilter;
 pub use gate::{Found, Gate};
 pub use noise::{ASSUMED_DEVIATION, EarlierRuns, Noise, Source};
+pub use rates::{RateChange, rate_changes};
 pub use runs::{CaseRuns, Within, estimate, floor};
 pub use sides::Side;
 pub use verdict::{Finding, LAYOUT_FLOOR, Limits, MOST_FLOOR, RatioEstimate, RatioInterval, Verdict, verdicts};
@@ -77,6 +79,8 @@ pub struct Comparison {
     pub conclusion: Conclusion,
     pub exit_code: u8,
     pub cases: Vec<ComparedCase>,
+    /// The highest rates of the sides' load tests.
+    pub rates: Vec<RateChange>,
     /// Pairs that are not compared, since more than the code differs.
     pub refused: Vec<RefusedPair>,
     /// Earlier runs of a case that say nothing about its noise, since other work disturbed them; the most of all cases.
@@ -186,6 +190,17 @@ impl SideSummary {
 }
 
 impl Comparison {
+    /// The same with the rates of load tests: a lower one is a regression.
+    #[must_use]
+    pub fn with_rates(self, rates: Vec<RateChange>) -> Self {
+        let conclusion = match self.conclusion {
+            _ if rates.iter().any(|change| change.is_lower) => Conclusion::Regression,
+            Conclusion::NothingToCompare if !rates.is_empty() => Conclusion::Well,
+            known => known,
+        };
+        Comparison { conclusion, exit_code: conclusion as u8, rates, ..self }
+    }
+
     /// The cases that are slower in the candidate.
     pub fn slower(&self) -> impl Iterator<Item = &ComparedCase> {
         self.cases.iter().filter(|case| case.verdict() == Some(Verdict::Slower))
@@ -278,6 +293,7 @@ pub fn compare(
         conclusion,
         exit_code: conclusion as u8,
         cases,
+        rates: Vec::new(),
         refused,
         disturbed_runs,
         notes,

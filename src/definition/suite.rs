@@ -47,6 +47,9 @@ pub struct Suite {
     pub seq_lens: Option<Vec<usize>>,
     #[serde(default)]
     pub effort: Effort,
+    /// How cases are put under load: the flags of `inferbench load`, by their names.
+    #[serde(default, skip_serializing_if = "toml::Table::is_empty")]
+    pub load: toml::Table,
 }
 
 /// A model of a suite. Its own backends, batch sizes, phases and sequence lengths replace those of the suite.
@@ -251,6 +254,7 @@ impl Suite {
             seq_lens: None,
             time_on: TimedOn::default(),
             effort: Effort::default(),
+            load: toml::Table::new(),
         }
     }
 
@@ -258,6 +262,9 @@ impl Suite {
     pub fn with_paths_in(mut self, folder: &Path) -> Self {
         let in_folder = |source: DataSource| source.relative_to(folder);
         self.data_source = self.data_source.map(in_folder);
+        if let Some(toml::Value::String(lengths)) = self.load.get_mut("lengths") {
+            *lengths = folder.join(&lengths).to_string_lossy().into_owned();
+        }
         for model in &mut self.models {
             model.data_source = model.data_source.take().map(in_folder);
             for path in [&mut model.path, &mut model.weights, &mut model.reference].into_iter().flatten() {

@@ -8,7 +8,7 @@ use super::plan::Request;
 use super::protocol::{Job, Purpose, WorkItem};
 use super::supervisor::{Interrupted, Supervisor};
 use crate::definition::{CaseFailure, Effort};
-use crate::machine::Machine;
+use crate::machine::{Machine, Revision};
 use crate::paths::Paths;
 use crate::run_data::files::unused_name;
 use crate::run_data::{LoadResult, LoadRun, LoadTerms, RunFolder};
@@ -64,7 +64,8 @@ pub fn load(paths: &Paths, request: &Request, terms: &LoadTerms, splits: &[Split
         row.host_id.clone_from(&machine.host_id);
         row.timestamp = timestamp;
     }
-    Ok(LoadRun { run_id, host_id: machine.host_id, results })
+    let git_commit = Revision::read(paths.root()).commit;
+    Ok(LoadRun { run_id, host_id: machine.host_id, timestamp, git_commit, results })
 }
 
 fn served(

@@ -28,7 +28,7 @@ pub use conditions::Conditions;
 pub use doctor::{Finding, State, examine};
 pub use load::{Split, load, splits};
 pub use lock::keep_others_out;
-pub use plan::{Plan, Request, make_plan};
+pub use plan::{Plan, Request, asked_suite, make_plan};
 pub use profile::profile;
 pub use protocol::{
     ARM_PROTOCOL, ArmAnswer, ArmCase, ArmPlan, ArmReady, ArmStart, Handicap, Purpose, SliceFigures, prepare_model,

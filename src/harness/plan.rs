@@ -37,18 +37,24 @@ pub struct Plan {
     pub cases: Vec<PlannedCase>,
 }
 
+/// The suite that is asked for, as it is written: `own`, if there is one, unless the selection names another.
+///
+/// # Errors
+/// There is no such suite, or it is wrong.
+pub fn asked_suite(paths: &Paths, own: Option<&Suite>, selection: &Selection) -> Result<Suite> {
+    match (own, &selection.suite) {
+        (Some(own), None) => Ok(own.clone()),
+        (_, named) => read_suite(named.as_deref().unwrap_or(DEFAULT_SUITE), &paths.models()),
+    }
+}
+
 /// Reads suite and catalogue and plans the cases. The suite is `own`, if there is one, unless the selection names another.
 ///
 /// # Errors
 /// The suite, a model name or a filter is wrong.
 pub fn make_plan(paths: &Paths, own: Option<&Suite>, selection: &Selection, effort: &EffortArguments) -> Result<Plan> {
-    let models = paths.models();
-    let suite = match (own, &selection.suite) {
-        (Some(own), None) => own.clone(),
-        (_, named) => read_suite(named.as_deref().unwrap_or(DEFAULT_SUITE), &models)?,
-    };
-    let mut suite = suite.with_arguments(selection, effort)?;
-    let mut catalogue = read_catalogue(&models)?;
+    let mut suite = asked_suite(paths, own, selection)?.with_arguments(selection, effort)?;
+    let mut catalogue = read_catalogue(&paths.models())?;
     add_models_of_suite(&mut catalogue, &mut suite)?;
     take_sizes_of_references(&mut catalogue);
     let cases = plan(&suite, selection, &catalogue, &Registry)?;

@@ -1,6 +1,7 @@
 //! The figures of a trial, by the definitions of MLPerf LoadGen, and whether it kept its bound.
 
-use super::served::{Served, Trial};
+use super::served::{Bounds, Served, Trial};
+use super::tokens::with_tokens;
 use crate::run_data::{LoadResult, LoadTerms, Scenario, Verdict};
 use crate::statistics::{SortedCalls, mean, most_over, queries_for};
 
@@ -24,18 +25,22 @@ pub fn figures(row: LoadResult, trial: &Trial, terms: &LoadTerms, samples: usize
     // Each call of a session counts once, however many requests it answers.
     let calls: f64 = answered.iter().map(|request| 1.0 / request.batch as f64).sum();
     let busy_ns: f64 = answered.iter().map(|request| request.service_ns() as f64 / request.batch as f64).sum();
-    let over_bound = terms.bound_ms.map(|bound| served.iter().filter(|it| ms(it.latency_ns()) > bound).count());
+    let bounds = Bounds::of(terms);
+    let over_bound = bounds.are_any().then(|| served.iter().filter(|it| bounds.are_broken_by(it)).count());
     let is_server = terms.scenario == Scenario::Server;
     // LoadGen counts the gaps between arrivals, and those between completions.
     let gaps = queries.saturating_sub(1) as f64;
     let last_arrival = served.iter().map(|request| request.scheduled_ns).max().unwrap_or(0) as f64 / 1e9;
     let (backlog_most, backlog_end) = if is_server { trial.backlog() } else { (0, 0) };
     let of_server = |value: f64| is_server.then_some(value);
+    let has_queue = is_server || terms.scenario == Scenario::Concurrent;
     let mut result = LoadResult {
         scenario: terms.scenario,
         rate: terms.rate.filter(|_| is_server),
         percentile: p,
         bound_ms: terms.bound_ms,
+        ttft_bound_ms: terms.ttft_bound_ms,
+        tpot_bound_ms: terms.tpot_bound_ms,
         seed: terms.seed,
         queries,
         samples: queries * samples,
@@ -52,12 +57,13 @@ pub fn figures(row: LoadResult, trial: &Trial, terms: &LoadTerms, samples: usize
         latency_max_ms: ms(latency.max()),
         latency_ms: ms(latency.percentile(p)),
         latency_upper_ms: latency.percentile_upper_bound(p).map(ms),
-        queue_mean_ms: of_server(mean_ms(&queue)),
-        queue_p99_ms: of_server(ms(queue.percentile(0.99))),
+        queue_mean_ms: has_queue.then(|| mean_ms(&queue)),
+        queue_p99_ms: has_queue.then(|| ms(queue.percentile(0.99))),
         service_mean_ms: mean_ms(&service),
         service_p50_ms: ms(service.percentile(0.5)),
         service_p99_ms: ms(service.percentile(0.99)),
         over_bound,
+        goodput_per_s: over_bound.map(|over| (queries - over) as f64 / seconds),
         unanswered: queries - answered.len(),
         issue_lag_p50_us: of_server(lag.percentile(0.5) as f64 / 1e3),
         issue_lag_p99_us: of_server(lag.percentile(0.99) as f64 / 1e3),
@@ -70,17 +76,27 @@ pub fn figures(row: LoadResult, trial: &Trial, terms: &LoadTerms, samples: usize
         ended_early: trial.ended_early,
         ..row
     };
+    result = with_tokens(result, trial);
     let (verdict, reason) = judge(&result, terms);
     result.verdict = Some(verdict);
     result.message = reason;
     Some(result)
 }
 
+/// The bounds in words: `p99 ≤ 20 ms`, or `TTFT ≤ 200 ms and TPOT ≤ 50 ms`; `time` writes milliseconds.
+pub fn bounds_in_words(row: &LoadResult, time: impl Fn(f64) -> String) -> Option<String> {
+    let name = percentile_name(row.percentile);
+    let named = [(name.as_str(), row.bound_ms), ("TTFT", row.ttft_bound_ms), ("TPOT", row.tpot_bound_ms)];
+    let words = named.into_iter().filter_map(|(name, bound)| Some(format!("{name} ≤ {}", time(bound?))));
+    Some(words.collect::<Vec<_>>().join(" and ")).filter(|words| !words.is_empty())
+}
+
 /// Whether the percentile is within the bound, and why not.
 fn judge(result: &LoadResult, terms: &LoadTerms) -> (Verdict, Option<String>) {
     let name = percentile_name(terms.percentile);
     let lag_ns = result.issue_lag_p99_us.unwrap_or(0.0) * 1e3;
-    let allowed_ns = (LAG_OF_BOUND * terms.bound_ms.unwrap_or(result.latency_ms) * 1e6).max(LEAST_LAG_NS);
+    let allowed_ns =
+        (LAG_OF_BOUND * terms.ttft_bound_ms.or(terms.bound_ms).unwrap_or(result.latency_ms) * 1e6).max(LEAST_LAG_NS);
     if lag_ns > allowed_ns {
         let real_time = if result.generator_real_time == Some(false) {
             "; it may not run in the real-time class (CAP_SYS_NICE)"
@@ -94,14 +110,20 @@ fn judge(result: &LoadResult, terms: &LoadTerms) -> (Verdict, Option<String>) {
         );
         return (Verdict::Invalid, Some(reason));
     }
-    let (Some(bound), Some(over)) = (terms.bound_ms, result.over_bound) else {
+    let of = result.queries;
+    let (Some(bounds), Some(over)) = (bounds_in_words(result, |ms| format!("{ms} ms")), result.over_bound) else {
         let unanswered = (result.unanswered > 0).then(|| format!("{} queries had no answer", result.unanswered));
         return (Verdict::Measured, unanswered);
     };
-    if result.ended_early || result.unanswered > 0 || result.latency_ms > bound {
+    // The nearest rank of the percentile is over the bound.
+    let are_too_many = over > of - (terms.percentile * of as f64).ceil().clamp(1.0, of as f64) as usize;
+    if result.ended_early || result.unanswered > 0 || are_too_many {
         let ended = if result.ended_early { "; ended early" } else { "" };
-        let of = result.queries;
-        return (Verdict::Failed, Some(format!("{over} of {of} queries were over {bound} ms{ended}")));
+        let broken = match (terms.bound_ms, terms.ttft_bound_ms.or(terms.tpot_bound_ms)) {
+            (Some(bound), None) => format!("were over {bound} ms"),
+            _ => format!("did not keep {bounds}"),
+        };
+        return (Verdict::Failed, Some(format!("{over} of {of} queries {broken}{ended}")));
     }
     match most_over(terms.percentile, result.queries as u64) {
         Some(most) if over as u64 <= most => (Verdict::Passed, None),
@@ -182,6 +204,26 @@ mod tests {
         let (verdict, message) = of(queries(2000, 0), 1200);
         assert_eq!(verdict, Verdict::Invalid);
         assert!(message.contains("lag is 1200 µs, and 1000 µs are allowed; it may not run"), "{message}");
+    }
+
+    #[test]
+    fn requests_are_good_if_they_keep_all_bounds() {
+        let ms = |ms: u64| 1_000_000 * ms;
+        let request = |first: u64, last: u64| Served {
+            first_token_ns: ms(first),
+            ended_ns: ms(last),
+            tokens: 11,
+            batch: 1,
+            ..Served::default()
+        };
+        // Good, late with its first token, and slow with those after it.
+        let served = [vec![request(10, 60); 98], vec![request(30, 40), request(10, 300)]].concat();
+        let terms = LoadTerms { ttft_bound_ms: Some(20.0), tpot_bound_ms: Some(6.0), ..terms(1.0, None) };
+        let result = figures(LoadResult::default(), &Trial { served, ..Trial::default() }, &terms, 1).unwrap();
+        assert_eq!((result.over_bound, result.verdict), (Some(2), Some(Verdict::Failed)));
+        assert!((result.goodput_per_s.unwrap() - 98.0 / 0.3).abs() < 1e-9, "{result:?}");
+        let message = result.message.unwrap();
+        assert_eq!(message, "2 of 100 queries did not keep TTFT ≤ 20 ms and TPOT ≤ 6 ms");
     }
 
     #[test]

@@ -4,15 +4,19 @@
 mod arrivals;
 mod curve;
 mod figures;
+mod lengths;
 mod search;
 mod served;
 mod service;
 #[cfg(test)]
 mod simulation;
+mod tokens;
 
 pub use arrivals::poisson;
 pub use curve::{front, knee};
-pub use figures::{figures, percentile_name};
+pub use figures::{bounds_in_words, figures, percentile_name};
+pub use lengths::{lengths_of, parse_lengths, parse_token_length};
 pub use search::{Limits, search};
-pub use served::{Generator, Served, Trial};
+pub use served::{Bounds, Generator, Served, Trial};
 pub use service::{Draws, parse_service};
+pub use tokens::DEFINITIONS;

@@ -1,5 +1,7 @@
 //! What became of the requests of a trial.
 
+use crate::run_data::LoadTerms;
+
 /// A request: its times in nanoseconds from the beginning of the trial.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Served {
@@ -13,6 +15,11 @@ pub struct Served {
     pub ended_ns: u64,
     /// The requests that the session computed in the same call; 0 if it has no answer.
     pub batch: usize,
+    /// When the first token of the answer was there, if it consists of tokens.
+    pub first_token_ns: u64,
+    /// Tokens of the prompt and of the answer.
+    pub prompt_tokens: usize,
+    pub tokens: usize,
 }
 
 impl Served {
@@ -33,12 +40,52 @@ impl Served {
     pub fn lag_ns(&self) -> u64 {
         self.issued_ns.saturating_sub(self.scheduled_ns)
     }
+
+    /// The time to the first token, from the scheduled time. Returns `None` if the answer has no tokens.
+    pub fn ttft_ns(&self) -> Option<u64> {
+        (self.tokens > 0).then(|| self.first_token_ns.saturating_sub(self.scheduled_ns))
+    }
+
+    /// The time per output token: from the first to the last, divided by the tokens after the first. Returns `None` if there are none.
+    pub fn tpot_ns(&self) -> Option<f64> {
+        let after_first = self.tokens.checked_sub(1).filter(|tokens| *tokens > 0)?;
+        Some(self.ended_ns.saturating_sub(self.first_token_ns) as f64 / after_first as f64)
+    }
+}
+
+/// The bounds of a load test. A request that keeps all of them is a good one.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Bounds {
+    pub latency_ms: Option<f64>,
+    pub ttft_ms: Option<f64>,
+    pub tpot_ms: Option<f64>,
+}
+
+impl Bounds {
+    pub fn of(terms: &LoadTerms) -> Self {
+        Bounds { latency_ms: terms.bound_ms, ttft_ms: terms.ttft_bound_ms, tpot_ms: terms.tpot_bound_ms }
+    }
+
+    pub fn are_any(&self) -> bool {
+        *self != Bounds::default()
+    }
+
+    /// Whether the request breaks one of them; one without an answer does.
+    pub fn are_broken_by(&self, request: &Served) -> bool {
+        let is_over = |ns: Option<f64>, bound: Option<f64>| ns.zip(bound).is_some_and(|(ns, bound)| ns / 1e6 > bound);
+        request.batch == 0
+            || is_over(Some(request.latency_ns() as f64), self.latency_ms)
+            || is_over(request.ttft_ns().map(|ns| ns as f64), self.ttft_ms)
+            || is_over(request.tpot_ns(), self.tpot_ms)
+    }
 }
 
 /// The requests of a trial in the order of their arrival.
 #[derive(Clone, Debug, Default)]
 pub struct Trial {
     pub served: Vec<Served>,
+    /// The times between tokens that follow each other in an answer, of all requests.
+    pub token_gaps_ns: Vec<u64>,
     /// What issued the requests. Absent if the sessions took one request after the other by themselves.
     pub generator: Option<Generator>,
     /// Whether it was ended because it could not pass any more.

@@ -18,6 +18,7 @@ use super::trend::{TrendPoint, trend};
 use crate::backend::registry;
 use crate::compare::Noise;
 use crate::definition::{BenchmarkId, Status};
+use crate::load::DEFINITIONS;
 
 /// The columns of records that the program reads; cells of the table have the others as text.
 const COLUMNS: &str = "backend,model,variant,family,modality,phase,device,dtype,batch_size,status,message,verified,\
@@ -47,6 +48,8 @@ pub struct Payload {
     /// How well each model works on each backend, device and dtype, and the rule of the levels.
     matrix: Vec<Value>,
     rule: &'static str,
+    /// What the figures of language models under load mean.
+    definitions: String,
     /// All measurements of the cases, run by run.
     trend: Vec<TrendPoint>,
     /// The colour of each backend on white, and its lighter form on black.
@@ -90,6 +93,7 @@ impl Payload {
             columns: columns.iter().map(column).chain(names.iter().map(of_metric)).collect(),
             matrix: matrix(shown, &entries),
             rule: RULE,
+            definitions: DEFINITIONS.iter().map(|(term, meaning)| format!("{term}: {meaning}. ")).collect(),
             trend: trend(shown, known.noise),
             colours: colours.map(|(name, colour)| (name.to_owned(), colour)).collect(),
         }

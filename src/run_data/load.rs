@@ -3,13 +3,15 @@
 //! [`LoadTerms`] say how requests arrive and what serves them; each trial of a case is a [`LoadResult`], which is a row of the table
 //! `load_results`.
 
+use std::fmt;
+
 use clap::ValueEnum;
 use jiff::Timestamp;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use strum::Display;
 
-use crate::definition::{Case, CaseFailure, Dtype, Status};
+use crate::definition::{Case, CaseFailure, Dtype, Phase, Status};
 
 /// How requests arrive: the scenarios of MLPerf LoadGen (Reddi et al. 2020, "MLPerf Inference Benchmark").
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -23,6 +25,8 @@ pub enum Scenario {
     Multi,
     /// All at once.
     Offline,
+    /// A number of users, each of whom sends the next query when the answer is there.
+    Concurrent,
     /// At random times, as those of many users: a Poisson process.
     #[default]
     Server,
@@ -67,6 +71,52 @@ pub enum ServiceTime {
     },
 }
 
+/// How long prompts, or answers, of a language model are.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum TokenLength {
+    Fixed(usize),
+    /// The logarithm of the length is normally distributed: `sigma` is its standard deviation, and half of the lengths are above the
+    /// median.
+    LogNormal {
+        median: f64,
+        sigma: f64,
+    },
+}
+
+/// How long the prompts and answers of a load test of language models are.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum RequestLengths {
+    /// Independent of each other. An absent one is that of the case.
+    Drawn { prompt: Option<TokenLength>, output: Option<TokenLength> },
+    /// Prompt and output of each request, in turn.
+    Listed(Vec<[usize; 2]>),
+}
+
+impl fmt::Display for TokenLength {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            TokenLength::Fixed(tokens) => write!(formatter, "{tokens}"),
+            TokenLength::LogNormal { median, sigma } => write!(formatter, "lognormal:{median},{sigma}"),
+        }
+    }
+}
+
+impl fmt::Display for RequestLengths {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let text =
+            |length: &Option<TokenLength>| length.map_or_else(|| "usual".to_owned(), |length| length.to_string());
+        match self {
+            RequestLengths::Drawn { prompt, output } => write!(formatter, "{} → {}", text(prompt), text(output)),
+            RequestLengths::Listed(all) => {
+                let sum = |which: usize| all.iter().map(|lengths| lengths[which]).sum::<usize>();
+                write!(formatter, "{} listed: {} → {}", all.len(), sum(0), sum(1))
+            }
+        }
+    }
+}
+
 /// The terms of a load test.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct LoadTerms {
@@ -76,6 +126,14 @@ pub struct LoadTerms {
     /// The percentile that the bound is for, from 0 to 1.
     pub percentile: f64,
     pub bound_ms: Option<f64>,
+    /// The bound of the time to the first token.
+    pub ttft_bound_ms: Option<f64>,
+    /// The bound of the time per output token after the first.
+    pub tpot_bound_ms: Option<f64>,
+    /// The lengths of requests to language models. Without them a request is a call of the case.
+    pub lengths: Option<RequestLengths>,
+    /// Users of the concurrent scenario.
+    pub users: usize,
     pub seed: u64,
     /// Seconds that a trial takes at least.
     pub seconds: f64,
@@ -90,6 +148,10 @@ pub struct LoadTerms {
     pub service: Option<ServiceTime>,
     /// Whether the highest rate within the bound is searched for.
     pub is_search: bool,
+    /// Whether memory, latency and throttling are watched in windows.
+    pub is_watched: bool,
+    /// The growth of memory beyond which a watched trial fails and ends.
+    pub most_growth_mb_per_h: Option<f64>,
 }
 
 impl Default for LoadTerms {
@@ -99,6 +161,10 @@ impl Default for LoadTerms {
             rate: None,
             percentile: 0.99,
             bound_ms: None,
+            ttft_bound_ms: None,
+            tpot_bound_ms: None,
+            lengths: None,
+            users: 1,
             seed: 1,
             seconds: 10.0,
             queries: 1,
@@ -107,6 +173,8 @@ impl Default for LoadTerms {
             most_delay_ms: 0.0,
             service: None,
             is_search: false,
+            is_watched: false,
+            most_growth_mb_per_h: None,
         }
     }
 }
@@ -121,6 +189,8 @@ pub struct LoadResult {
     pub case_id: String,
     pub model: String,
     pub variant: String,
+    pub phase: Phase,
+    pub sequence_length: Option<usize>,
     pub backend: String,
     pub device: String,
     pub dtype: Dtype,
@@ -142,9 +212,14 @@ pub struct LoadResult {
     pub most_delay_ms: f64,
     /// Requests per second that were asked for.
     pub rate: Option<f64>,
-    /// The percentile that the bound is for, from 0 to 1.
+    /// Users at the same time, in the concurrent scenario.
+    pub users: Option<usize>,
+    /// The percentile that the bounds are for, from 0 to 1.
     pub percentile: f64,
     pub bound_ms: Option<f64>,
+    /// Bounds of a language model's times to the first token and per output token.
+    pub ttft_bound_ms: Option<f64>,
+    pub tpot_bound_ms: Option<f64>,
     pub seed: u64,
     pub queries: usize,
     /// Samples of all queries together.
@@ -176,8 +251,31 @@ pub struct LoadResult {
     pub service_mean_ms: f64,
     pub service_p50_ms: f64,
     pub service_p99_ms: f64,
-    /// Queries that took longer than the bound.
+    /// Queries that broke a bound, or had no answer.
     pub over_bound: Option<usize>,
+    /// Queries per second that kept all bounds.
+    pub goodput_per_s: Option<f64>,
+    /// The lengths that were asked for of a language model's prompts and answers: `lognormal:32,0.5 → 16`.
+    pub lengths: Option<String>,
+    /// Tokens of all prompts that were answered, and of their answers.
+    pub prompt_tokens: Option<usize>,
+    pub output_tokens: Option<usize>,
+    /// From the scheduled time to the first token of the answer.
+    pub ttft_mean_ms: Option<f64>,
+    pub ttft_p50_ms: Option<f64>,
+    pub ttft_p99_ms: Option<f64>,
+    /// Per request: from its first token to its last, divided by the tokens after the first.
+    pub tpot_mean_ms: Option<f64>,
+    pub tpot_p50_ms: Option<f64>,
+    pub tpot_p99_ms: Option<f64>,
+    /// Between tokens that follow each other in an answer: the gaps of all requests together.
+    pub itl_mean_ms: Option<f64>,
+    pub itl_p50_ms: Option<f64>,
+    pub itl_p99_ms: Option<f64>,
+    /// Tokens of answers per second, of the system.
+    pub output_tokens_per_s: Option<f64>,
+    /// Tokens per second that a user sees after the first token: the mean of 1 / time per output token.
+    pub user_tokens_per_s: Option<f64>,
     /// Queries that had no answer when the trial ended.
     pub unanswered: usize,
     /// How late the generator issued queries.
@@ -199,6 +297,8 @@ pub struct LoadResult {
     pub memory_mb: Option<f64>,
     /// Whether the trial was ended because it could not pass any more.
     pub ended_early: bool,
+    /// Whether the trial is one of a search.
+    pub is_of_search: bool,
     /// In a search: whether this is the trial of the highest rate that passes.
     pub is_highest: bool,
     /// In a search, of the highest rate that passes: the lowest rate that fails.
@@ -214,6 +314,8 @@ impl LoadResult {
             case_id: case.to_string(),
             model: case.model.clone(),
             variant: case.variant.clone(),
+            phase: case.phase,
+            sequence_length: case.sequence_length,
             backend: case.backend.clone(),
             device: case.device.clone(),
             dtype: case.dtype,
@@ -226,7 +328,12 @@ impl LoadResult {
             most_delay_ms: terms.most_delay_ms,
             rate: terms.rate,
             percentile: terms.percentile,
+            is_of_search: terms.is_search,
+            lengths: terms.lengths.as_ref().map(ToString::to_string),
+            users: (terms.scenario == Scenario::Concurrent).then_some(terms.users),
             bound_ms: terms.bound_ms,
+            ttft_bound_ms: terms.ttft_bound_ms,
+            tpot_bound_ms: terms.tpot_bound_ms,
             seed: terms.seed,
             ..LoadResult::default()
         }
@@ -240,8 +347,12 @@ impl LoadResult {
 
 /// Everything that one `inferbench load` leaves: `load.json`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
 pub struct LoadRun {
     pub run_id: String,
     pub host_id: String,
+    pub timestamp: Timestamp,
+    /// The revision of the source, where git knows it.
+    pub git_commit: Option<String>,
     pub results: Vec<LoadResult>,
 }

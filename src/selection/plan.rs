@@ -306,7 +306,7 @@ fn unknown_model(name: &str, catalogue: &[Entry]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::definition::{BATCH, Dimension, Effort, ElementType, ORIGINAL, TensorSpec, Tolerance, whole};
+    use crate::definition::{BATCH, Dimension, ElementType, ORIGINAL, TensorSpec, Tolerance, whole};
 
     struct OnlyOrt;
 
@@ -345,22 +345,8 @@ mod tests {
 
     fn suite(models: &[&str]) -> Suite {
         let models = models.iter().map(|name| SuiteModel { name: name.to_string(), ..SuiteModel::default() }).collect();
-        Suite {
-            boundaries: vec![Boundary::Compute],
-            name: "s".into(),
-            allows_unknown_models: false,
-            models,
-            data_source: None,
-            include_found: false,
-            backends: vec!["ort".into(), "tch".into()],
-            devices: vec!["cpu".into()],
-            dtypes: vec![Dtype::F32],
-            batch_sizes: vec![1, 8],
-            phases: None,
-            seq_lens: None,
-            effort: Effort::default(),
-            time_on: TimedOn::Seeded,
-        }
+        let backends = vec!["ort".into(), "tch".into()];
+        Suite { models, dtypes: vec![Dtype::F32], batch_sizes: vec![1, 8], ..Suite::new("s", backends) }
     }
 
     #[test]

@@ -1,6 +1,10 @@
 //! Load tests on the real runtimes and against the theory of queues, from the command to the history.
 #![cfg(feature = "candle")]
 
+use inferbench::backend::{self, LoadRequest};
+use inferbench::catalogue::read_catalogue;
+use inferbench::definition::{Dtype, Phase, Sizes};
+use inferbench::fixture::{HostTensor, TensorData, batch, prepare_and_hold};
 use inferbench::run_data::{LoadResult, LoadRun, Verdict};
 
 use crate::support::{Run, Workplace, real_backends, wait_for};
@@ -155,6 +159,90 @@ fn a_search_finds_the_highest_rate_within_the_bound() {
     }
 }
 
+/// A search that has found `rate`, with its row in the history.
+fn write_search(workplace: &Workplace, name: &str, timestamp: &str, host_id: &str, rate: f64) {
+    let row = LoadResult {
+        run_id: name.into(),
+        host_id: host_id.into(),
+        case_id: "digits/ort-cpu-f32/1".into(),
+        model: "digits".into(),
+        backend: "ort".into(),
+        variant: "original".into(),
+        batch_size: 1,
+        rate: Some(rate),
+        bound_ms: Some(20.0),
+        percentile: 0.99,
+        is_of_search: true,
+        is_highest: true,
+        lowest_failing_rate: Some(1.02 * rate),
+        ..LoadResult::default()
+    };
+    let run = LoadRun {
+        run_id: name.into(),
+        host_id: host_id.into(),
+        timestamp: timestamp.parse().unwrap(),
+        results: vec![row],
+        ..LoadRun::default()
+    };
+    inferbench::history::write_load(&workplace.path("target-reports"), &run).unwrap();
+}
+
+#[test]
+fn a_comparison_fails_if_the_highest_rate_is_lower() {
+    let workplace = Workplace::new(&["digits"], &["candle"], &[1]);
+    let run = || {
+        let arguments = ["run", "--model", "digits", "--backend", "candle", "--noplot"];
+        workplace.inferbench(&arguments).finish().with_code(0);
+        let listed = workplace.inferbench(&["store", "runs", "--format", "json"]).finish().with_code(0);
+        let runs: serde_json::Value = serde_json::from_str(&listed.stdout).unwrap();
+        let newest = runs.as_array().unwrap().last().unwrap();
+        let of = |key: &str| newest[key].as_str().unwrap().to_owned();
+        (of("run_id"), of("timestamp"), of("host_id"))
+    };
+    let (base, base_time, host) = run();
+    write_search(&workplace, "load-1", &base_time, &host, 400.0);
+    let (new, new_time, _) = run();
+    assert!(new_time > base_time, "{base_time} {new_time}");
+    write_search(&workplace, "load-2", &new_time, &host, 300.0);
+    for sides in [["load-1", "load-2"], [base.as_str(), new.as_str()]] {
+        let compare = |sides: [&str; 2], tolerance: &str| {
+            workplace.inferbench(&["compare", sides[0], sides[1], "--tolerance", tolerance]).finish()
+        };
+        let lower = compare(sides, "5%").with_code(1);
+        assert!(lower.stdout.contains("400/s") && lower.stdout.contains("300/s"), "{}", lower.stdout);
+        assert!(lower.stdout.contains("lower"), "{}", lower.stdout);
+        // A slower machine may make the times of the two runs differ, too.
+        let higher = compare([sides[1], sides[0]], "90%");
+        assert!(!higher.stdout.contains("lower rate") && higher.stdout.contains("1.33"), "{}", higher.stdout);
+    }
+}
+
+#[test]
+fn a_suite_says_the_terms_of_its_load_tests() {
+    let workplace = Workplace::new(&["digits"], &["candle"], &[1]);
+    let suite = std::fs::read_to_string(workplace.path("models/suites/quick.toml")).unwrap();
+    let with = |table: &str| {
+        std::fs::write(workplace.path("models/suites/own.toml"), format!("{suite}\n[load]\n{table}")).unwrap();
+    };
+    let own = ["--suite", "own", "--model", "digits"];
+    with("rate = \"40/s\"\nqueries = 30\np99 = \"30s\"\nmax_batch = 2");
+    let row = load(&workplace, &own).remove(0);
+    assert_eq!((row.rate, row.queries, row.bound_ms, row.most_batch), (Some(40.0), 30, Some(30e3), 2));
+    // A flag goes before, and so does what excludes a key.
+    let row = load(&workplace, &[&own[..], &["--bound", "10s", "--queries", "10"]].concat()).remove(0);
+    assert_eq!((row.rate, row.queries, row.bound_ms, row.percentile), (Some(40.0), 10, Some(10e3), 0.99));
+    let row = load(&workplace, &[&own[..], &["--scenario", "single", "--percentile", "90"]].concat()).remove(0);
+    assert_eq!((row.rate, row.percentile, row.scenario.to_string().as_str()), (None, 0.9, "single"));
+    for (table, message) in [
+        ("ratee = 3", "[load] of suite \"own\": there is no key \"ratee\"; there are scenario, rate, concurrency"),
+        ("p99 = \"20\"", "no unit; write 20ms"),
+        ("rate = [3]", "rate is a text or a number"),
+    ] {
+        with(table);
+        workplace.inferbench(&[&["load"], &own[..]].concat()).finish().with_code(2).saying(&[message]);
+    }
+}
+
 #[test]
 fn what_cannot_be_asked_for_is_said() {
     let workplace = Workplace::new(&["digits"], &["candle"], &[1]);
@@ -167,8 +255,131 @@ fn what_cannot_be_asked_for_is_said() {
         (&["--rate", "3", "--p99", "20"], "no unit; write 20ms"),
         (&["--rate", "1e9"], "a trial of 10000000000 queries is more than 10000000 queries"),
         (&["--rate", "3", "no-such-case"], "no case matches"),
+        (&["--scenario", "concurrent"], "has a number of users: `--concurrency 4`"),
+        (&["--rate", "3", "--ttft", "20ms"], "say their number, such as `--output-tokens 16`"),
+        (&["--rate", "3", "--output-tokens", "3", "--max-batch", "2"], "leave `--max-batch`"),
+        (&["--rate", "3", "--prompt-tokens", "normal:3"], "write a number of tokens, or lognormal:32,0.5"),
     ] {
         let arguments: Vec<&str> = ["load"].iter().chain(arguments).copied().collect();
         workplace.inferbench(&arguments).finish().with_code(2).saying(&[message]);
+    }
+}
+
+/// Prompts that are longer and shorter than those that a session was loaded for.
+#[test]
+fn a_session_answers_prompts_of_any_length() {
+    let checked = std::cell::Cell::new(0);
+    for (model, prompts) in [("llama-small", [32, 20, 45]), ("t5-tiny", [16, 9, 21])] {
+        let workplace = Workplace::new(&[model], &["ort"], &[1]);
+        let catalogue = read_catalogue(&workplace.path("models")).unwrap();
+        let model = catalogue.into_iter().find(|entry| entry.name == model).unwrap().model.unwrap();
+        let held = prepare_and_hold(&model, &workplace.path("target/prepared"), Dtype::F32).unwrap();
+        for (backend, _) in real_backends().into_iter().filter(|(_, is_here)| *is_here) {
+            let load = |length: usize| {
+                let sizes = Sizes { batch: 1, sequence: Some(length) };
+                let inputs = batch(&model, None, 0, sizes).unwrap();
+                let (artifacts, phase) = (&held.artifacts, Phase::Decode);
+                let request = LoadRequest {
+                    model: &model,
+                    artifacts,
+                    phase,
+                    sizes,
+                    device: "cpu",
+                    dtype: Dtype::F32,
+                    threads: 1,
+                };
+                let session = backend::find(backend).unwrap().load(&request);
+                session.map(|session| (session, inputs))
+            };
+            let Ok((mut session, _)) = load(prompts[0]) else { continue };
+            for length in prompts {
+                let (mut own, inputs) = load(length).unwrap();
+                own.bind(&inputs).unwrap();
+                let TensorData::I64(expected) = own.outputs(0).unwrap().remove(0).data else { panic!() };
+                let mut made: Vec<i64> = Vec::new();
+                let add = &mut |token: &HostTensor| match &token.data {
+                    TensorData::I64(token) => made.extend(token),
+                    other => panic!("{other:?}"),
+                };
+                session.generate(&inputs, 6, add).unwrap();
+                // The first token is that of the prompt itself; a decode case tells those after it.
+                assert_eq!(made[1..], expected[..5], "{backend}, {} with a prompt of {length}", model.name);
+                checked.set(checked.get() + 1);
+            }
+        }
+    }
+    assert!(checked.get() >= 3, "{} sessions", checked.get());
+}
+
+#[test]
+fn language_models_are_served_with_their_own_figures() {
+    let backends: Vec<_> = real_backends().into_iter().filter(|(_, is_here)| *is_here).map(|(name, _)| name).collect();
+    let workplace = Workplace::new(&["digits", "llama-small"], &backends, &[1]);
+    let own = ["--model", "llama-small", "--prompt-tokens", "16", "--output-tokens", "5"];
+    let bounds = ["--ttft", "20s", "--tpot", "20s", "--rate", "20/s", "--queries", "20"];
+    let results = load(&workplace, &[&own[..], &bounds[..]].concat());
+    assert_eq!(results.len(), backends.len());
+    for row in results {
+        let id = &row.case_id;
+        assert_eq!(row.status.to_string(), "ok", "{id}: {:?}", row.message);
+        assert_eq!((row.queries, row.prompt_tokens, row.output_tokens), (20, Some(320), Some(100)), "{id}");
+        let ms = |value: Option<f64>| value.unwrap_or_else(|| panic!("{id}: {row:?}"));
+        // An answer is its first token and the four after it.
+        let whole = ms(row.ttft_mean_ms) + 4.0 * ms(row.tpot_mean_ms);
+        assert!((row.latency_mean_ms / whole - 1.0).abs() < 1e-6, "{id}: {row:?}");
+        assert!((ms(row.itl_mean_ms) / ms(row.tpot_mean_ms) - 1.0).abs() < 1e-6, "{id}: {row:?}");
+        assert!((row.output_tokens_per_s.unwrap() / (100.0 / row.seconds) - 1.0).abs() < 1e-9, "{id}");
+        assert!((row.goodput_per_s.unwrap() / (20.0 / row.seconds) - 1.0).abs() < 1e-9, "{id}");
+        assert_eq!((row.over_bound, row.unanswered), (Some(0), 0), "{id}");
+    }
+    // The definitions are with the figures, in the terminal and on the page.
+    let users = ["load", "--concurrency", "2", "--queries", "10", "--model", "llama-small", "--backend", backends[0]];
+    let lengths = ["--prompt-tokens", "lognormal:12,0.3", "--output-tokens", "lognormal:4,0.5"];
+    let shown = workplace.inferbench(&[&users[..], &lengths[..]].concat()).finish().with_code(0).stdout;
+    for text in ["concurrent", "TTFT p99", "TPOT: time per output token of a request", "(Zhong et al. 2024", "per user"]
+    {
+        assert!(shown.contains(text), "{text}: {shown}");
+    }
+    workplace.inferbench(&["run", "--model", "llama-small", "--phase", "decode", "--noplot"]).finish().with_code(0);
+    workplace.inferbench(&["report", "--charts", "figures"]).finish().with_code(0);
+    let chart = std::fs::read_to_string(workplace.path("figures/tokens.svg")).unwrap();
+    assert!(chart.contains("output tokens per second") && !chart.contains("NaN"), "{chart}");
+}
+
+#[test]
+fn requests_have_the_lengths_of_a_file_and_what_a_backend_cannot_take_is_refused() {
+    let workplace = Workplace::new(&["digits", "llama-small", "whisper-mini"], &["candle"], &[1]);
+    std::fs::write(workplace.path("lengths.tsv"), "# prompt\tanswer\n8\t2\n20\t6\n").unwrap();
+    let one = |arguments: &[&str]| load(&workplace, arguments).remove(0);
+    let listed = one(&[
+        "--model",
+        "llama-small",
+        "--lengths",
+        "lengths.tsv",
+        "--scenario",
+        "single",
+        "--queries",
+        "5",
+        "--duration",
+        "1ns",
+    ]);
+    assert_eq!((listed.queries, listed.prompt_tokens, listed.output_tokens), (5, Some(64), Some(18)), "{listed:?}");
+    let null = ["--model", "llama-small", "--backend", "null", "--service-time", "5ms", "--output-tokens", "4"];
+    let row = one(&[&null[..], &["--scenario", "single", "--queries", "10"]].concat());
+    // Each token takes 5 ms, and no less.
+    assert!(row.tpot_p50_ms.unwrap() >= 4.99 && row.ttft_p50_ms.unwrap() >= 4.99, "{row:?}");
+    let digits = one(&["--model", "digits", "--rate", "5", "--output-tokens", "3", "--phase", "forward"]);
+    assert!(digits.message.as_ref().unwrap().contains("only the phase `decode`"), "{digits:?}");
+    #[cfg(feature = "tract")]
+    {
+        let drawn = ["--model", "llama-small", "--backend", "tract", "--prompt-tokens", "lognormal:60,0.8"];
+        let row = one(&[&drawn[..], &["--scenario", "single", "--queries", "5"]].concat());
+        assert_eq!(row.status.to_string(), "unsupported");
+        assert!(row.message.as_ref().unwrap().contains("compiles for each length of a prompt"), "{row:?}");
+    }
+    let whisper = ["--model", "whisper-mini", "--backend", "ort", "--prompt-tokens", "9", "--rate", "5"];
+    if cfg!(feature = "ort") {
+        let row = one(&whisper);
+        assert!(row.message.as_ref().unwrap().contains("and no others"), "{row:?}");
     }
 }

@@ -3,6 +3,7 @@
 mod answers;
 mod arm;
 mod boxes;
+mod call_server;
 mod case_outcome;
 mod evaluation;
 mod following;
@@ -11,6 +12,7 @@ mod measure;
 mod profile;
 mod scores;
 mod serve;
+mod token_server;
 mod verification;
 mod vocabulary;
 

@@ -1,19 +1,17 @@
 //! Serves a case: sessions answer requests that arrive by the terms of a load test.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::{Context, Result};
 
 use super::case_outcome::unwinding;
-use super::loaded_case::{CaseInputs, Worker};
-use crate::backend::{self, LoadRequest, Session};
-use crate::definition::{Boundary, Case, CaseFailure};
-use crate::fixture::HostTensor;
-use crate::harness::protocol::{Job, WorkItem};
-use crate::load::{self, Draws, Limits, figures, poisson};
-use crate::machine::{sharpen_timers, wait_until};
-use crate::measurement::serving::{Batching, Hope, Instances, Serve, Stream, with_instances};
-use crate::measurement::{memory, warm_up};
+use super::loaded_case::Worker;
+use super::{call_server, token_server};
+use crate::definition::CaseFailure;
+use crate::harness::protocol::WorkItem;
+use crate::load::{self, Bounds, Limits, figures, poisson};
+use crate::measurement::memory;
+use crate::measurement::serving::{Batching, Hope, Instances, Serve, Stream, Users, with_instances};
 use crate::run_data::{LoadResult, LoadTerms, Outcome, Scenario, Verdict};
 use crate::statistics::most_over;
 
@@ -30,7 +28,7 @@ const FIRST_OF_CAPACITY: f64 = 0.5;
 /// Points of the curve below the highest rate, and the seconds that each takes at most.
 const PARTS_OF_THE_CURVE: [f64; 4] = [0.25, 0.5, 0.75, 0.9];
 const SECONDS_OF_A_POINT: f64 = 10.0;
-/// Seeds of the arrivals and of service times that are drawn.
+/// Seeds of the arrivals are so far apart.
 const SEED_STEP: u64 = 1_000_003;
 
 impl Worker<'_> {
@@ -49,7 +47,12 @@ impl Worker<'_> {
         // The peak is that of the sessions that serve.
         let _ = memory::reset_peak();
         let batching = Batching { most: terms.most_batch, delay: Duration::from_secs_f64(terms.most_delay_ms / 1e3) };
-        let open = |number| Server::open(job, item, terms, number);
+        let open = |number| -> Result<Box<dyn Serve>, CaseFailure> {
+            match &terms.lengths {
+                Some(lengths) => Ok(Box::new(token_server::open(job, item, terms, lengths, number)?)),
+                None => Ok(Box::new(call_server::open(job, item, terms, number)?)),
+            }
+        };
         let row = LoadResult::about(&item.case, terms, job.effort.effective_threads());
         let mut results = with_instances(terms.instances, batching, open, |instances| {
             let trials = Trials { instances, terms, row };
@@ -77,6 +80,10 @@ impl Trials<'_> {
             Scenario::Single | Scenario::Multi => {
                 let least_time = Duration::from_secs_f64(seconds);
                 self.instances.stream(Stream { samples, least_queries: queries, least_time })?
+            }
+            Scenario::Concurrent => {
+                let (least_requests, least_time) = (queries, Duration::from_secs_f64(seconds));
+                self.instances.concurrent(Users { users: self.terms.users, least_requests, least_time })?
             }
             Scenario::Offline => {
                 let in_time = seconds * self.capacity()?;
@@ -116,14 +123,16 @@ impl Trials<'_> {
     fn trial(&self, rate: f64, number: u64, queries: usize, may_end_early: bool) -> Result<LoadResult, CaseFailure> {
         let seed = self.terms.seed.wrapping_add(SEED_STEP * number);
         let terms = LoadTerms { rate: Some(rate), seed, ..self.terms.clone() };
-        let hope = self.terms.bound_ms.filter(|_| may_end_early).map(|bound| Hope {
-            bound: Duration::from_secs_f64(bound / 1e3),
-            most_over: most_over(terms.percentile, queries as u64).unwrap_or(0) as usize,
-        });
+        let bounds = Bounds::of(&terms);
+        let hope = (may_end_early && bounds.are_any())
+            .then(|| Hope { bounds, most_over: most_over(terms.percentile, queries as u64).unwrap_or(0) as usize });
         let trial = self.instances.server(&poisson(rate, seed, queries), hope)?;
         let result = figures(self.row.clone(), &trial, &terms, self.row.batch_size).ok_or_else(without_queries)?;
         let verdict = result.verdict.map(|verdict| verdict.to_string()).unwrap_or_default();
-        eprintln!("  {rate:.1}/s: p{} {:.3} ms, {verdict}", 100.0 * terms.percentile, result.latency_ms);
+        let tokens = result.ttft_p99_ms.zip(result.tpot_p99_ms);
+        let tokens = tokens.map(|(first, each)| format!(", p99 of TTFT {first:.3} ms and TPOT {each:.3} ms"));
+        let (percentile, tokens) = (100.0 * terms.percentile, tokens.unwrap_or_default());
+        eprintln!("  {rate:.1}/s: p{percentile} {:.3} ms{tokens}, {verdict}", result.latency_ms);
         Ok(result)
     }
 
@@ -163,104 +172,5 @@ fn mark(results: &mut [LoadResult], highest: Option<f64>, lowest_failing: Option
     let points: Vec<(f64, f64)> = curve.iter().map(|&place| (rate(place), results[place].latency_ms)).collect();
     if let Some(knee) = load::knee(&points) {
         results[curve[knee]].is_knee = true;
-    }
-}
-
-/// A session with its batches for each number of requests that may share a call.
-struct Server {
-    sessions: Vec<Box<dyn Session>>,
-    /// By the number of requests, ascending.
-    shares: Vec<Share>,
-    boundary: Boundary,
-    /// If service times are given.
-    draws: Option<Draws>,
-}
-
-/// Batches for so many requests.
-struct Share {
-    requests: usize,
-    session: usize,
-    bindings: Vec<usize>,
-    next: usize,
-    /// The same on the host, if calls begin there.
-    batches: Vec<Vec<HostTensor>>,
-}
-
-impl Server {
-    /// Loads a session, or one for each batch size if none serves several, and warms it up.
-    fn open(job: &Job, item: &WorkItem, terms: &LoadTerms, number: usize) -> Result<Self, CaseFailure> {
-        let Case { boundary, batch_size, .. } = item.case;
-        if boundary == Boundary::Pipeline {
-            return Err(CaseFailure::unsupported("requests have no pipeline; take the boundary compute or end-to-end"));
-        }
-        if terms.most_batch > 1 && item.model.fixed_batch().is_some() {
-            return Err(CaseFailure::unsupported(
-                "its inputs have a fixed batch, so that requests cannot share a call",
-            ));
-        }
-        let backend = backend::find(&item.case.backend)?;
-        let mut worker = Worker::new(job);
-        let draws = terms.service.map(|service| Draws::new(service, SEED_STEP * (number as u64 + 1)));
-        if draws.is_some() {
-            sharpen_timers();
-        }
-        let mut server = Server { sessions: Vec::new(), shares: Vec::new(), boundary, draws: None };
-        let mut serves_other_sizes = false;
-        for requests in 1..=terms.most_batch {
-            // A session for every size would take the memory of as many models.
-            if !(serves_other_sizes || requests.is_power_of_two() || requests == terms.most_batch) {
-                continue;
-            }
-            let case = Case { batch_size: requests * batch_size, ..item.case.clone() };
-            let item = WorkItem { case, ..item.clone() };
-            let CaseInputs { ring, sizes, .. } = worker.inputs(&item)?;
-            if !serves_other_sizes {
-                server.sessions.push(backend.load(&LoadRequest { sizes, ..job.request(&item) })?);
-            }
-            let place = server.sessions.len() - 1;
-            let session = &mut server.sessions[place];
-            serves_other_sizes = session.placement().serves_other_sizes;
-            let bindings = ring.iter().map(|inputs| session.bind(inputs)).collect::<Result<_, _>>()?;
-            let batches = if boundary == Boundary::EndToEnd { ring } else { Vec::new() };
-            server.shares.push(Share { requests, session: place, bindings, next: 0, batches });
-            let call = || {
-                let begin = Instant::now();
-                server.compute(requests)?;
-                Ok(vec![begin.elapsed().as_nanos() as u64])
-            };
-            let at_least = job.effort.warmup.max(backend.least_warm_up_calls());
-            warm_up(call, at_least, Duration::from_secs_f64(job.effort.budget_seconds / 2.0))?;
-        }
-        Ok(Server { draws, ..server })
-    }
-
-    fn compute(&mut self, requests: usize) -> Result<(), CaseFailure> {
-        let fits = |share: &&mut Share| share.requests >= requests;
-        let share =
-            self.shares.iter_mut().find(fits).ok_or_else(|| CaseFailure::failed("too many requests at once"))?;
-        let (session, place) = (&mut self.sessions[share.session], share.next);
-        share.next = (place + 1) % share.bindings.len();
-        let binding = share.bindings[place];
-        session.rewind(binding);
-        for _ in 0..session.calls_in_a_row() {
-            if self.boundary == Boundary::EndToEnd {
-                drop(session.call_from_host(binding, &share.batches[place])?);
-            } else {
-                session.run(binding)?;
-                session.sync()?;
-            }
-        }
-        Ok(())
-    }
-}
-
-impl Serve for Server {
-    fn serve(&mut self, requests: usize) -> Result<(), CaseFailure> {
-        let begin = Instant::now();
-        self.compute(requests)?;
-        if let Some(time) = self.draws.as_mut().and_then(Iterator::next) {
-            wait_until(begin + time);
-        }
-        Ok(())
     }
 }

@@ -10,15 +10,37 @@ use std::time::{Duration, Instant};
 use self::queue::{Finished, Queue, Waiting, Work};
 use crate::backend::caught;
 use crate::definition::CaseFailure;
-use crate::load::{Served, Trial};
+use crate::load::{Bounds, Served, Trial};
 
 /// A session as a server: what it does with the requests that share a call.
 pub trait Serve {
-    /// Computes so many requests in one call, and returns when their answers are there.
+    /// Computes so many requests in one call, of which the first has this number, and returns when their answers are there.
     ///
     /// # Errors
     /// The call fails.
-    fn serve(&mut self, requests: usize) -> Result<(), CaseFailure>;
+    fn serve(&mut self, first: usize, requests: usize) -> Result<Answer, CaseFailure>;
+}
+
+impl<S: Serve + ?Sized> Serve for Box<S> {
+    fn serve(&mut self, first: usize, requests: usize) -> Result<Answer, CaseFailure> {
+        (**self).serve(first, requests)
+    }
+}
+
+/// What is known of an answer besides its time.
+#[derive(Default)]
+pub struct Answer {
+    pub prompt_tokens: usize,
+    /// When each token was there. Empty if the answer does not consist of tokens.
+    pub tokens: Vec<Instant>,
+}
+
+/// Users, each of whom sends the next request when the answer is there.
+#[derive(Clone, Copy, Debug)]
+pub struct Users {
+    pub users: usize,
+    pub least_requests: usize,
+    pub least_time: Duration,
 }
 
 /// How requests share calls.
@@ -44,10 +66,10 @@ pub struct Stream {
     pub least_time: Duration,
 }
 
-/// When a trial cannot pass any more: when more than `most_over` answers took longer than the bound.
+/// When a trial cannot pass any more: when more than `most_over` answers broke a bound.
 #[derive(Clone, Copy, Debug)]
 pub struct Hope {
-    pub bound: Duration,
+    pub bounds: Bounds,
     pub most_over: usize,
 }
 
@@ -99,10 +121,11 @@ fn serve_all(queue: &Queue, batching: Batching, server: &mut impl Serve) -> Resu
     while let Some(work) = queue.take(batching) {
         match work {
             Work::Requests(requests) => {
+                let first = requests.first().map_or(0, |request| request.number);
                 let started = Instant::now();
-                server.serve(requests.len())?;
+                let answer = server.serve(first, requests.len())?;
                 let ended = Instant::now();
-                queue.finish(&requests, started, ended);
+                queue.finish(&requests, started, ended, &answer);
             }
             Work::Stream(stream) => queue.end_stream(serve_stream(stream, batching.most, server)?),
         }
@@ -110,21 +133,27 @@ fn serve_all(queue: &Queue, batching: Batching, server: &mut impl Serve) -> Resu
     Ok(())
 }
 
-fn serve_stream(stream: Stream, most_batch: usize, server: &mut impl Serve) -> Result<Vec<Served>, CaseFailure> {
+fn serve_stream(stream: Stream, most_batch: usize, server: &mut impl Serve) -> Result<Trial, CaseFailure> {
     let begin = Instant::now();
-    let mut served = Vec::new();
-    while served.len() < MOST_QUERIES && (served.len() < stream.least_queries || begin.elapsed() < stream.least_time) {
-        let started_ns = nanoseconds(begin, Instant::now());
+    let mut trial = Trial::default();
+    while trial.served.len() < MOST_QUERIES
+        && (trial.served.len() < stream.least_queries || begin.elapsed() < stream.least_time)
+    {
+        let number = trial.served.len();
+        let started = Instant::now();
         let mut left = stream.samples;
+        let mut answer = Answer::default();
         while left > 0 {
             let together = left.min(most_batch);
-            server.serve(together)?;
+            answer = server.serve(number, together)?;
             left -= together;
         }
-        let ended_ns = nanoseconds(begin, Instant::now());
-        served.push(Served { scheduled_ns: started_ns, issued_ns: started_ns, started_ns, ended_ns, batch: 1 });
+        let one = Waiting { number, due: started, since: started };
+        let finished = Finished::of(one, started, Instant::now(), 1, &answer);
+        trial.served.push(served(begin, &finished));
+        trial.token_gaps_ns.extend(gaps(&answer.tokens));
     }
-    Ok(served)
+    Ok(trial)
 }
 
 impl Instances<'_> {
@@ -135,8 +164,22 @@ impl Instances<'_> {
     pub fn stream(&self, stream: Stream) -> Result<Trial, CaseFailure> {
         self.queue.begin(0, None);
         self.queue.give_stream(stream);
-        let served = self.queue.wait_for_stream()?;
-        Ok(Trial { served, ..Trial::default() })
+        self.queue.wait_for_stream()
+    }
+
+    /// Users send requests, each the next one when the answer to the last is there.
+    ///
+    /// # Errors
+    /// A call fails.
+    pub fn concurrent(&self, users: Users) -> Result<Trial, CaseFailure> {
+        self.queue.begin(users.least_requests, None);
+        let begin = Instant::now();
+        self.queue.refill(users.users, users.least_requests, begin + users.least_time);
+        self.queue.give((0..users.users).map(|number| Waiting { number, due: begin, since: begin }));
+        let (mut finished, token_gaps_ns) = self.queue.wait_until_finished(usize::MAX, None)?;
+        finished.sort_unstable_by_key(|it| it.request.number);
+        let served = finished.iter().map(|finished| served(begin, finished)).collect();
+        Ok(Trial { served, token_gaps_ns, ..Trial::default() })
     }
 
     /// All sessions take what there is, from one heap of requests.
@@ -147,9 +190,9 @@ impl Instances<'_> {
         self.queue.begin(requests, None);
         let begin = Instant::now();
         self.queue.give((0..requests).map(|number| Waiting { number, due: begin, since: begin }));
-        let finished = self.queue.wait_until_finished(requests, None)?;
+        let (finished, token_gaps_ns) = self.queue.wait_until_finished(requests, None)?;
         let served = of_finished(begin, &vec![0; requests], &vec![begin; requests], &finished, Instant::now());
-        Ok(Trial { served, ..Trial::default() })
+        Ok(Trial { served, token_gaps_ns, ..Trial::default() })
     }
 
     /// Requests arrive at these times, in nanoseconds from the beginning; without hope the trial ends early.
@@ -161,9 +204,9 @@ impl Instances<'_> {
         let (begin, issued, generator) = generator::issue(self.queue, schedule);
         let length = Duration::from_nanos(schedule.last().copied().unwrap_or(0));
         let deadline = begin + length + (PATIENCE_LENGTHS * length).max(PATIENCE);
-        let finished = self.queue.wait_until_finished(issued.len(), Some(deadline))?;
+        let (finished, token_gaps_ns) = self.queue.wait_until_finished(issued.len(), Some(deadline))?;
         let served = of_finished(begin, &schedule[..issued.len()], &issued, &finished, Instant::now());
-        Ok(Trial { served, generator: Some(generator), ended_early: self.queue.is_hopeless() })
+        Ok(Trial { served, token_gaps_ns, generator: Some(generator), ended_early: self.queue.is_hopeless() })
     }
 }
 
@@ -182,16 +225,34 @@ fn of_finished(
     let end_ns = nanoseconds(begin, now);
     let open = |(&scheduled_ns, &issued): (&u64, &Instant)| {
         let issued_ns = nanoseconds(begin, issued);
-        Served { scheduled_ns, issued_ns, started_ns: end_ns, ended_ns: end_ns, batch: 0 }
+        Served { scheduled_ns, issued_ns, started_ns: end_ns, ended_ns: end_ns, ..Served::default() }
     };
-    let mut served: Vec<Served> = scheduled.iter().zip(issued).map(open).collect();
-    for Finished { number, started, ended, batch } in finished {
-        let request = &mut served[*number];
-        request.started_ns = nanoseconds(begin, *started);
-        request.ended_ns = nanoseconds(begin, *ended);
-        request.batch = *batch;
+    let mut all: Vec<Served> = scheduled.iter().zip(issued).map(open).collect();
+    for finished in finished {
+        let request = &mut all[finished.request.number];
+        let Served { scheduled_ns, issued_ns, .. } = *request;
+        *request = Served { scheduled_ns, issued_ns, ..served(begin, finished) };
     }
-    served
+    all
+}
+
+fn served(begin: Instant, finished: &Finished) -> Served {
+    let Finished { request, started, ended, batch, first_token, prompt_tokens, tokens } = *finished;
+    Served {
+        scheduled_ns: nanoseconds(begin, request.due),
+        issued_ns: nanoseconds(begin, request.since),
+        started_ns: nanoseconds(begin, started),
+        ended_ns: nanoseconds(begin, ended),
+        batch,
+        first_token_ns: nanoseconds(begin, first_token),
+        prompt_tokens,
+        tokens,
+    }
+}
+
+/// The times between moments.
+fn gaps(moments: &[Instant]) -> impl Iterator<Item = u64> {
+    moments.windows(2).map(|pair| nanoseconds(pair[0], pair[1]))
 }
 
 #[cfg(test)]
@@ -202,8 +263,8 @@ mod tests {
     struct Counting;
 
     impl Serve for Counting {
-        fn serve(&mut self, requests: usize) -> Result<(), CaseFailure> {
-            if requests > 4 { Err(CaseFailure::failed("more than 4")) } else { Ok(()) }
+        fn serve(&mut self, _: usize, requests: usize) -> Result<Answer, CaseFailure> {
+            if requests > 4 { Err(CaseFailure::failed("more than 4")) } else { Ok(Answer::default()) }
         }
     }
 
@@ -252,17 +313,45 @@ mod tests {
         assert!(trial.generator.is_none());
     }
 
+    /// Answers with as many tokens as the number of the request says, from 1 to 3.
+    struct Telling;
+
+    impl Serve for Telling {
+        fn serve(&mut self, first: usize, _: usize) -> Result<Answer, CaseFailure> {
+            thread::sleep(Duration::from_micros(200));
+            Ok(Answer { prompt_tokens: 5, tokens: (0..=first % 3).map(|_| Instant::now()).collect() })
+        }
+    }
+
+    #[test]
+    fn users_ask_again_when_the_answer_is_there() {
+        let users = Users { users: 3, least_requests: 30, least_time: Duration::ZERO };
+        let trial = with_instances(2, batching(1, 0), |_| Ok(Telling), |it| it.concurrent(users)).unwrap();
+        // Those that are on their way when there are enough are answered, too.
+        assert!((30..33).contains(&trial.served.len()), "{}", trial.served.len());
+        let at_work = |at: &Served| {
+            trial.served.iter().filter(|it| it.issued_ns <= at.issued_ns && it.ended_ns > at.issued_ns).count()
+        };
+        assert!(trial.served.iter().all(|it| at_work(it) <= 3 && it.batch == 1), "{:?}", trial.served);
+        for (number, request) in trial.served.iter().enumerate() {
+            assert_eq!((request.tokens, request.prompt_tokens), (number % 3 + 1, 5));
+            assert!(request.started_ns < request.first_token_ns && request.first_token_ns <= request.ended_ns);
+        }
+        let gaps: usize = trial.served.iter().map(|request| request.tokens - 1).sum();
+        assert_eq!(trial.token_gaps_ns.len(), gaps);
+    }
+
     #[test]
     fn a_trial_without_hope_ends() {
         struct Slow;
         impl Serve for Slow {
-            fn serve(&mut self, _: usize) -> Result<(), CaseFailure> {
+            fn serve(&mut self, _: usize, _: usize) -> Result<Answer, CaseFailure> {
                 thread::sleep(Duration::from_millis(2));
-                Ok(())
+                Ok(Answer::default())
             }
         }
         let schedule: Vec<u64> = (0..100_000).map(|number| number * 100_000).collect();
-        let hope = Some(Hope { bound: Duration::from_millis(1), most_over: 5 });
+        let hope = Some(Hope { bounds: Bounds { latency_ms: Some(1.0), ..Bounds::default() }, most_over: 5 });
         let trial = with_instances(1, batching(1, 0), |_| Ok(Slow), |it| it.server(&schedule, hope)).unwrap();
         assert!(trial.ended_early && trial.served.len() < schedule.len());
         assert!(trial.served.iter().filter(|request| request.batch == 1).count() >= 6);

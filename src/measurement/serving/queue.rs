@@ -4,9 +4,9 @@ use std::collections::VecDeque;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-use super::{Batching, Hope, Stream};
+use super::{Answer, Batching, Hope, Stream, gaps, served};
 use crate::definition::CaseFailure;
-use crate::load::Served;
+use crate::load::Trial;
 
 /// A request that no session has taken.
 #[derive(Clone, Copy)]
@@ -20,10 +20,30 @@ pub(super) struct Waiting {
 
 /// A request that was answered.
 pub(super) struct Finished {
-    pub number: usize,
+    pub request: Waiting,
     pub started: Instant,
     pub ended: Instant,
     pub batch: usize,
+    /// When the answer's first token was there; when it ended if it has none.
+    pub first_token: Instant,
+    pub prompt_tokens: usize,
+    pub tokens: usize,
+}
+
+impl Finished {
+    pub(super) fn of(request: Waiting, started: Instant, ended: Instant, batch: usize, answer: &Answer) -> Self {
+        let Answer { prompt_tokens, tokens } = answer;
+        let (first_token, ended) = (tokens.first().copied(), tokens.last().copied().unwrap_or(ended));
+        let first_token = first_token.unwrap_or(ended);
+        Finished { request, started, ended, batch, first_token, prompt_tokens: *prompt_tokens, tokens: tokens.len() }
+    }
+}
+
+/// Requests that follow those that are answered.
+struct Refill {
+    next: usize,
+    least: usize,
+    until: Instant,
 }
 
 /// What a session does next.
@@ -46,7 +66,9 @@ struct State {
     waiting: VecDeque<Waiting>,
     stream: Option<Stream>,
     finished: Vec<Finished>,
-    streamed: Option<Vec<Served>>,
+    token_gaps_ns: Vec<u64>,
+    streamed: Option<Trial>,
+    refill: Option<Refill>,
     hope: Option<Hope>,
     over: usize,
     is_hopeless: bool,
@@ -66,7 +88,13 @@ impl Queue {
         let mut state = self.lock();
         state.waiting = VecDeque::with_capacity(requests);
         state.finished = Vec::with_capacity(requests);
-        (state.hope, state.over, state.is_hopeless) = (hope, 0, false);
+        (state.hope, state.over, state.is_hopeless, state.refill) = (hope, 0, false, None);
+    }
+
+    /// Lets a request follow each that is answered, until there are at least so many and the time is over. `next` is the number of the
+    /// first.
+    pub(super) fn refill(&self, next: usize, least: usize, until: Instant) {
+        self.lock().refill = Some(Refill { next, least, until });
     }
 
     /// Takes requests up. Returns whether further ones are wanted.
@@ -117,46 +145,60 @@ impl Queue {
     }
 
     /// Notes the answers of one call.
-    pub(super) fn finish(&self, requests: &[Waiting], started: Instant, ended: Instant) {
+    pub(super) fn finish(&self, requests: &[Waiting], started: Instant, ended: Instant, answer: &Answer) {
         let mut state = self.lock();
         let batch = requests.len();
         state.in_service -= batch;
-        state.finished.extend(requests.iter().map(|it| Finished { number: it.number, started, ended, batch }));
-        if let Some(Hope { bound, most_over }) = state.hope {
-            state.over += requests.iter().filter(|request| ended.duration_since(request.due) > bound).count();
-            if state.over > most_over {
-                state.is_hopeless = true;
-                state.waiting.clear();
+        state.token_gaps_ns.extend(gaps(&answer.tokens));
+        for &request in requests {
+            let finished = Finished::of(request, started, ended, batch, answer);
+            if let Some(Hope { bounds, most_over }) = state.hope {
+                state.over += usize::from(bounds.are_broken_by(&served(request.due, &finished)));
+                if state.over > most_over {
+                    state.is_hopeless = true;
+                    state.waiting.clear();
+                }
+            }
+            state.finished.push(finished);
+        }
+        let State { refill, waiting, .. } = &mut *state;
+        if let Some(refill) = refill {
+            for _ in 0..batch {
+                if refill.next < refill.least || ended < refill.until {
+                    waiting.push_back(Waiting { number: refill.next, due: ended, since: ended });
+                    refill.next += 1;
+                }
             }
         }
         drop(state);
         self.ended.notify_one();
     }
 
-    pub(super) fn end_stream(&self, served: Vec<Served>) {
-        self.lock().streamed = Some(served);
+    pub(super) fn end_stream(&self, trial: Trial) {
+        self.lock().streamed = Some(trial);
         self.ended.notify_one();
     }
 
-    pub(super) fn wait_for_stream(&self) -> Result<Vec<Served>, CaseFailure> {
+    pub(super) fn wait_for_stream(&self) -> Result<Trial, CaseFailure> {
         let mut state = self.lock();
         loop {
             if let Some(failure) = state.failure.clone() {
                 return Err(failure);
             }
-            if let Some(served) = state.streamed.take() {
-                return Ok(served);
+            if let Some(trial) = state.streamed.take() {
+                return Ok(trial);
             }
             state = self.ended.wait(state).unwrap_or_else(PoisonError::into_inner);
         }
     }
 
-    /// Waits for so many answers, or until the deadline. What waits then is dropped; what a session is at is waited for.
+    /// Waits for so many answers, or until the deadline, and returns them with the gaps between their tokens. What waits then is dropped;
+    /// what a session is at is waited for.
     pub(super) fn wait_until_finished(
         &self,
         requests: usize,
         deadline: Option<Instant>,
-    ) -> Result<Vec<Finished>, CaseFailure> {
+    ) -> Result<(Vec<Finished>, Vec<u64>), CaseFailure> {
         let mut state = self.lock();
         loop {
             if let Some(failure) = state.failure.clone() {
@@ -168,7 +210,8 @@ impl Queue {
             }
             let is_over = state.finished.len() >= requests || state.waiting.is_empty() && state.in_service == 0;
             if is_over {
-                return Ok(std::mem::take(&mut state.finished));
+                let State { finished, token_gaps_ns, .. } = &mut *state;
+                return Ok((std::mem::take(finished), std::mem::take(token_gaps_ns)));
             }
             state = match left.filter(|left| !left.is_zero()) {
                 Some(left) => self.ended.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0,

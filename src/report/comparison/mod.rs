@@ -11,6 +11,7 @@ use self::figures::{Figure, figures};
 use self::wording::{footnotes, headline, lines, measure_again, refusals, side, table};
 use super::Format;
 use super::escape::markdown as escape;
+use super::load::rates;
 use super::numbers::plural;
 use crate::compare::Comparison;
 
@@ -35,6 +36,9 @@ fn terminal(comparison: &Comparison, columns: &[String]) -> String {
             parts.extend(tables.iter().filter(|table| !table.is_empty()).map(|table| table.terminal()));
         }
     }
+    if !comparison.rates.is_empty() {
+        parts.push(rates(&comparison.rates).terminal());
+    }
     let indented = |lines: Vec<String>| lines.into_iter().map(|line| format!("  {line}\n")).collect::<String>();
     parts.extend([indented(lines(comparison)), indented(refusals(comparison))]);
     parts.extend([footnotes(comparison).join("\n"), headline(comparison)]);
@@ -57,6 +61,9 @@ fn markdown(comparison: &Comparison, columns: &[String]) -> String {
         if is_shown { table.markdown() } else { String::new() }
     });
     parts.extend(advice.iter().map(|advice| format!("{}\n", escape(advice))));
+    if !comparison.rates.is_empty() {
+        parts.push(rates(&comparison.rates).markdown());
+    }
     parts.extend([changed, list(lines(comparison)), list(refusals(comparison))]);
     let folded = [others, figures].into_iter().filter(|table| !table.is_empty()).collect::<Vec<_>>().join("\n");
     if !folded.is_empty() {
@@ -88,7 +95,7 @@ mod tests {
 
     use super::*;
     use crate::compare::{
-        Allowance, Change, ComparedCase, Conclusion, Condition, Difference, Effect, LatencyChange, Noise,
+        Allowance, Change, ComparedCase, Conclusion, Condition, Difference, Effect, LatencyChange, Noise, RateChange,
         RatioInterval, RefusedPair, SideSummary, Source, Value, Verdict,
     };
     use crate::report::tests::record;
@@ -171,6 +178,19 @@ mod tests {
                     records: Default::default(),
                 },
             ],
+            rates: vec![RateChange {
+                case_id: "m/ort-cpu-f32/1".into(),
+                instances: 2,
+                threads: 1,
+                percentile: 0.99,
+                bound_ms: Some(20.0),
+                ttft_bound_ms: None,
+                tpot_bound_ms: None,
+                base_rate: 400.0,
+                new_rate: Some(300.0),
+                ratio: 0.75,
+                is_lower: true,
+            }],
             refused: vec![RefusedPair {
                 id: "m/tch-cpu-f32/1".into(),
                 differences: vec![Difference {
@@ -217,12 +237,15 @@ mod tests {
         assert!(line("base ").contains("main (run main-run), commit 0123456789ab"));
         assert!(line("candidate  new").ends_with(", changed"));
         assert!(text.trim_end().ends_with("1 case refused"), "{text}");
+        let rate = line("2 × 1");
+        assert!(rate.contains("p99 ≤ 20.0 ms") && rate.contains("400/s") && rate.contains("lower"), "{rate}");
+        assert!(text.contains("1 lower rate under load"), "{text}");
         assert!(line("m/ort-cpu-f32/4:").contains("a sure change of +0.0 %, within the tolerance of 5 %"), "{text}");
     }
 
     #[test]
     fn without_any_verdict_there_is_no_table_of_verdicts() {
-        let mut noisy = comparison();
+        let mut noisy = Comparison { rates: Vec::new(), ..comparison() };
         for latency in noisy.cases.iter_mut().filter_map(|case| case.latency.as_mut()) {
             latency.floor = 5.02;
         }

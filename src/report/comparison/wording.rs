@@ -81,8 +81,10 @@ pub fn headline(comparison: &Comparison) -> String {
     });
     let counts: Vec<String> = verdicts.into_iter().flatten().collect();
     let others = changes(comparison).filter(|(_, change)| change.effect == Effect::Regression).count();
+    let lower = comparison.rates.iter().filter(|change| change.is_lower).count();
     let parts = [
         (!counts.is_empty()).then(|| counts.join(", ")),
+        (lower > 0).then(|| plural(lower, "lower rate under load", "lower rates under load")),
         (others > 0).then(|| plural(others, "other regression", "other regressions")),
         (!comparison.refused.is_empty()).then(|| plural(comparison.refused.len(), "case refused", "cases refused")),
     ];
@@ -223,7 +225,8 @@ mod tests {
     fn the_headline_counts_everything() {
         assert_eq!(
             headline(&comparison()),
-            "regression: 1 slower, 1 faster, 1 same, 1 cannot-say; 2 other regressions; 1 case refused"
+            "regression: 1 slower, 1 faster, 1 same, 1 cannot-say; 1 lower rate under load; 2 other regressions; \
+             1 case refused"
         );
     }
 

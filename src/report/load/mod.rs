@@ -8,13 +8,13 @@ use indexmap::IndexMap;
 use serde::Serialize;
 
 use crate::definition::Status;
-use crate::load::{front, percentile_name};
+use crate::load::{DEFINITIONS, bounds_in_words, front};
 use crate::report::numbers::{latency, megabytes, percent, rounded, three_digits};
 use crate::report::table::{BEST, Cell, Column, Table};
 use crate::report::{escape, json, separated};
 use crate::run_data::{LoadResult, LoadRun, Verdict};
 
-pub use comparison::{RateChange, compare, render_comparison};
+pub use comparison::{rates, render_comparison};
 
 /// A form in which a load test is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
@@ -54,18 +54,29 @@ pub fn render(run: &LoadRun, form: Form) -> anyhow::Result<String> {
 type TableColumn = (&'static str, bool, fn(&LoadResult) -> String);
 
 /// A column without a text in any row is left out.
-const COLUMNS: [TableColumn; 18] = [
+const COLUMNS: [TableColumn; 26] = [
     ("scenario", false, |row| row.scenario.to_string()),
     ("sessions × threads", false, |row| format!("{} × {}", row.instances, row.threads)),
+    ("users", true, |row| row.users.map(|users| users.to_string()).unwrap_or_default()),
     ("asked", true, |row| row.rate.map(per_second).unwrap_or_default()),
     ("answered", true, |row| of_measured(row, |row| per_second(row.completed_per_s))),
     ("samples", true, |row| if row.samples == row.queries { String::new() } else { per_second(row.samples_per_s) }),
     ("queries", true, |row| of_measured(row, |row| row.queries.to_string())),
     ("p50", true, |row| of_measured(row, |row| latency(row.latency_p50_ms))),
-    ("p90", true, |row| of_measured(row, |row| latency(row.latency_p90_ms))),
+    ("p90", true, |row| of_calls(row, |row| latency(row.latency_p90_ms))),
     ("p99", true, |row| of_measured(row, |row| latency(row.latency_p99_ms))),
+    ("TTFT p50", true, |row| row.ttft_p50_ms.map(latency).unwrap_or_default()),
+    ("TTFT p99", true, |row| row.ttft_p99_ms.map(latency).unwrap_or_default()),
+    ("TPOT p50", true, |row| row.tpot_p50_ms.map(latency).unwrap_or_default()),
+    ("TPOT p99", true, |row| row.tpot_p99_ms.map(latency).unwrap_or_default()),
+    ("ITL p99", true, |row| row.itl_p99_ms.map(latency).unwrap_or_default()),
+    ("tokens/s", true, |row| {
+        let per_user = row.user_tokens_per_s.map(|rate| format!(", {} per user", three_digits(rate)));
+        row.output_tokens_per_s.map(|rate| three_digits(rate) + &per_user.unwrap_or_default()).unwrap_or_default()
+    }),
+    ("goodput", true, |row| row.goodput_per_s.map(per_second).unwrap_or_default()),
     ("mean queue", true, |row| row.queue_mean_ms.map(latency).unwrap_or_default()),
-    ("mean service", true, |row| of_measured(row, |row| latency(row.service_mean_ms))),
+    ("mean service", true, |row| of_calls(row, |row| latency(row.service_mean_ms))),
     ("per call", true, |row| if row.most_batch > 1 { three_digits(row.mean_batch) } else { String::new() }),
     ("busy", true, |row| of_measured(row, |row| percent(row.utilisation))),
     ("lag p99", true, |row| row.issue_lag_p99_us.map(|us| latency(us / 1e3)).unwrap_or_default()),
@@ -79,8 +90,13 @@ fn of_measured(row: &LoadResult, text: fn(&LoadResult) -> String) -> String {
     if row.queries == 0 { String::new() } else { text(row) }
 }
 
+/// Answers with tokens have other figures.
+fn of_calls(row: &LoadResult, text: fn(&LoadResult) -> String) -> String {
+    if row.output_tokens.is_some() { String::new() } else { of_measured(row, text) }
+}
+
 fn verdict(row: &LoadResult) -> String {
-    let bound = row.bound_ms.map(|bound| format!(" {} ≤ {}", percentile_name(row.percentile), latency(bound)));
+    let bound = bounds_in_words(row, latency).map(|bounds| format!(" {bounds}"));
     let verdict = match row.verdict {
         None => row.status.to_string(),
         Some(Verdict::Measured) => String::new(),
@@ -121,6 +137,9 @@ fn table(run: &LoadRun) -> Table {
     if has(|row| row.is_knee) {
         table.footnote(format!("{KNEE} the knee: from here on latency rises steeply"));
     }
+    if has(|row| row.output_tokens.is_some()) {
+        DEFINITIONS.iter().for_each(|(term, meaning)| table.footnote(format!("{term}: {meaning}")));
+    }
     table
 }
 
@@ -133,6 +152,11 @@ pub struct CurvePoint {
     pub per_s: f64,
     /// The latency at the percentile that the bound was for.
     pub ms: f64,
+    /// Of a language model: p99 of the time to the first token, and tokens of answers per second.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ttft_ms: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tokens_per_s: Option<f64>,
     /// Which curve of the case it is on: `2 × 1`, sessions by threads.
     pub split: String,
     pub is_knee: bool,
@@ -141,17 +165,26 @@ pub struct CurvePoint {
 /// The curve of each case's newest load test with several rates, by the ids of the cases; `runs` are the oldest first.
 pub fn curves(runs: impl Iterator<Item = LoadRun>) -> BTreeMap<String, Vec<CurvePoint>> {
     let is_shown = |row: &LoadResult| {
-        row.rate.is_some() && row.status == Status::Ok && row.verdict != Some(Verdict::Invalid) && !row.ended_early
+        let is_of_many = row.rate.is_some() || row.users.is_some();
+        is_of_many && row.status == Status::Ok && row.verdict != Some(Verdict::Invalid) && !row.ended_early
     };
     let mut curves = BTreeMap::new();
     for run in runs {
         let mut of_run: BTreeMap<String, Vec<CurvePoint>> = BTreeMap::new();
         for row in run.results.into_iter().filter(is_shown) {
             let split = format!("{} × {}", row.instances, row.threads);
-            let (per_s, ms, is_knee) = (row.completed_per_s, row.latency_ms, row.is_knee);
-            of_run.entry(row.case_id).or_default().push(CurvePoint { per_s, ms, split, is_knee });
+            let point = CurvePoint {
+                per_s: row.completed_per_s,
+                ms: row.latency_ms,
+                ttft_ms: row.ttft_p99_ms,
+                tokens_per_s: row.output_tokens_per_s,
+                split,
+                is_knee: row.is_knee,
+            };
+            of_run.entry(row.case_id).or_default().push(point);
         }
-        curves.extend(of_run.into_iter().filter(|(_, points)| points.len() > 1));
+        let has_tokens = |points: &[CurvePoint]| points.iter().any(|point| point.tokens_per_s.is_some());
+        curves.extend(of_run.into_iter().filter(|(_, points)| points.len() > 1 || has_tokens(points)));
     }
     curves
 }
@@ -174,8 +207,7 @@ fn sentence(case: &str, mut found: Vec<&LoadResult>) -> String {
     let is_on_front = front(&figures);
     let part = |(place, row): (usize, &&LoadResult)| {
         let threads = if place == 0 { " threads" } else { "" };
-        let bound = row.bound_ms.filter(|_| place == 0);
-        let bound = bound.map(|bound| format!(" at {} ≤ {}", percentile_name(row.percentile), latency(bound)));
+        let bound = bounds_in_words(row, latency).filter(|_| place == 0).map(|bounds| format!(" at {bounds}"));
         let memory = row.memory_mb.map(|memory| format!(" with {}", megabytes(memory))).unwrap_or_default();
         let beaten = if is_on_front[place] { "" } else { ", beaten in all" };
         let rate = per_second(rate(row));

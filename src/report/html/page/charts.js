@@ -100,6 +100,11 @@ const loads = cases.flatMap((one, index) => (one.load ?? []).map((trial) => ({
   case: index, panel: withBatch(one), x: trial.ms, y: trial.per_s, label: trial.is_knee ? `${trial.split}, knee` : trial.split,
 })).filter(({ x, y }) => positive(x) && positive(y)));
 
+// The same of language models, whose requests are answered with tokens.
+const tokens = cases.flatMap((one, index) => (one.load ?? []).map((trial) => ({
+  case: index, panel: withBatch(one), x: trial.ttft_ms, y: trial.tokens_per_s, label: trial.is_knee ? `${trial.split}, knee` : trial.split,
+})).filter(({ x, y }) => positive(x) && positive(y)));
+
 function reason(one) {
   const batch = `batch ${one.batch_size}: `;
   if (one.status !== "ok") return batch + one.status + (one.message === undefined ? "" : `: ${one.message}`);
@@ -166,6 +171,11 @@ const charts = [
       "The line is the Pareto front; from the knee on latency rises steeply.",
     absent: loads.length ? null : "No case that is shown was put under load; `inferbench load search --model NAME --p99 20ms` does it.",
   },
+  ...(!tokens.length ? [] : [{
+    id: "tokens", title: "Tokens per second against the time to the first", kind: "front", x: "TTFT, p99 (ms)", y: "output tokens per second",
+    isLog: false, better: "higher", points: tokens, absent: null,
+    caption: `Each point is a trial of the newest load test of a language model. Labels are sessions × threads. ${payload.definitions}`,
+  }]),
   {
     id: "compatibility", title: "Compatibility", kind: "cells", x: "backend · device · dtype", y: "model", points: cells,
     caption: `${payload.rule} Point at a cell for the details.`,

@@ -1,0 +1,311 @@
+//! The terms of a load test: flags, and the table `[load]` of a suite.
+
+use std::path::PathBuf;
+use std::str::FromStr;
+
+use anyhow::{Context, Result, bail, ensure};
+use clap::{Args, CommandFactory, Parser};
+
+use crate::definition::{NULL, Suite};
+use crate::harness::{Split, splits};
+use crate::load::{parse_lengths, parse_service, parse_token_length};
+use crate::run_data::{LoadTerms, RequestLengths, Scenario, ServiceTime, TokenLength};
+use crate::selection::Selection;
+use crate::selection::values::{duration, megabytes, rate};
+use crate::statistics::queries_for;
+
+/// Seconds that a trial takes at least, unless something else is said.
+const SECONDS: f64 = 10.0;
+const SECONDS_OF_A_SEARCH: f64 = 2.0;
+/// Each query is kept until the trial ends.
+const MOST_QUERIES: f64 = 1e7;
+/// A trial of a search has as many queries as it takes to be certain with so many of them over the bound.
+const OVER_IN_A_SEARCH: u64 = 5;
+
+/// The flags that say how cases are put under load. A suite has them as keys of its table `[load]`.
+#[derive(Args, Clone, Debug)]
+pub struct TermArguments {
+    /// How requests arrive, as in MLPerf LoadGen, or from a number of users [default: server]
+    #[arg(long, value_enum)]
+    scenario: Option<Scenario>,
+    /// Requests per second of the server scenario: `300/s`
+    #[arg(long, value_name = "RATE", value_parser = rate)]
+    rate: Option<f64>,
+    /// Users of the concurrent scenario, each of whom sends the next request when the answer is there
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    concurrency: Option<u32>,
+    /// Tokens of the prompts of language models: `32`, or `lognormal:32,0.5` with the median and the standard deviation of the logarithm
+    /// [default: those of the case]
+    #[arg(long, value_name = "LENGTH", value_parser = parse_token_length, conflicts_with = "lengths")]
+    prompt_tokens: Option<TokenLength>,
+    /// Tokens of the answers of language models, in the same way
+    #[arg(long, value_name = "LENGTH", value_parser = parse_token_length, conflicts_with = "lengths")]
+    output_tokens: Option<TokenLength>,
+    /// A file with a line per request to a language model: the tokens of the prompt, a tab, and those of the answer
+    #[arg(long, value_name = "FILE")]
+    lengths: Option<PathBuf>,
+    /// The time to the first token that a good request does not exceed: `200ms`
+    #[arg(long, value_name = "TIME", value_parser = duration)]
+    ttft: Option<f64>,
+    /// The time per output token after the first that a good request does not exceed: `50ms`
+    #[arg(long, value_name = "TIME", value_parser = duration)]
+    tpot: Option<f64>,
+    /// The percentile of the latency that has to be within the bound [default: 90 of a single stream, otherwise 99]
+    #[arg(long, value_name = "PERCENTILE", value_parser = percentile)]
+    percentile: Option<f64>,
+    /// The latency that the percentile must not exceed: `20ms`
+    #[arg(long, value_name = "TIME", value_parser = duration)]
+    bound: Option<f64>,
+    /// The same as `--percentile 99 --bound TIME`
+    #[arg(long, value_name = "TIME", value_parser = duration, conflicts_with_all = ["percentile", "bound"])]
+    p99: Option<f64>,
+    /// The seed of the arrivals and of drawn lengths [default: 1]
+    #[arg(long, value_name = "N")]
+    seed: Option<u64>,
+    /// How long a trial takes at least [default: 10s, and 2s in a search; as long as the queries take if their number is given]
+    #[arg(long, value_name = "TIME", value_parser = duration)]
+    duration: Option<f64>,
+    /// Queries that a trial has at least [default in a search: as many as are certain with 5 over the bound]
+    #[arg(long, value_name = "N")]
+    queries: Option<usize>,
+    /// Sessions that serve at the same time; `auto` tries those that divide the processors among them [default: 1]
+    #[arg(long, value_name = "N|auto")]
+    instances: Option<Instances>,
+    /// Requests that share a call, at most [default: 1]
+    #[arg(long, value_name = "N")]
+    max_batch: Option<usize>,
+    /// How long a request waits for others to share its call [default: not at all]
+    #[arg(long, value_name = "TIME", value_parser = duration)]
+    max_delay: Option<f64>,
+    /// Watch memory, latency and throttling in windows over the duration
+    #[arg(long)]
+    soak: bool,
+    /// The growth of memory per hour, with `--soak`, beyond which the trial fails and ends: `50MB/h`
+    #[arg(long, value_name = "SIZE", value_parser = growth)]
+    max_growth: Option<f64>,
+    /// Let calls of the null backend take so long, to compare the figures with theory: `2ms`, `exponential:2ms`, or
+    /// `0.5ms+100ms/1000` with a stall every 1,000 calls
+    #[arg(long, value_name = "TIME", value_parser = parse_service)]
+    service_time: Option<ServiceTime>,
+}
+
+/// The table `[load]` as a command line.
+#[derive(Parser)]
+#[command(no_binary_name = true, disable_help_flag = true)]
+struct OfSuite {
+    #[command(flatten)]
+    terms: TermArguments,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Instances {
+    Auto,
+    Number(usize),
+}
+
+impl FromStr for Instances {
+    type Err = anyhow::Error;
+
+    fn from_str(text: &str) -> Result<Self> {
+        if text == "auto" {
+            return Ok(Instances::Auto);
+        }
+        let number = text.parse().context("neither a number nor auto")?;
+        ensure!((1..=1024).contains(&number), "not from 1 to 1024");
+        Ok(Instances::Number(number))
+    }
+}
+
+fn percentile(text: &str) -> Result<f64> {
+    let number: f64 = text.parse().context("not a number")?;
+    ensure!((50.0..=99.99).contains(&number), "not from 50 to 99.99");
+    Ok(number / 100.0)
+}
+
+/// Reads `50MB/h` as megabytes.
+fn growth(text: &str) -> Result<f64> {
+    megabytes(text.strip_suffix("/h").context("write it as 50MB/h")?)
+}
+
+impl TermArguments {
+    /// These, and what they leave open as the suite's table `[load]` says. What excludes a key of the suite goes before it.
+    ///
+    /// # Errors
+    /// A key of the table is none, or its value is wrong.
+    pub fn over_suite(self, suite: &Suite, is_search: bool) -> Result<Self> {
+        let own = self.with_percentile();
+        let suite = from_table(&suite.load).with_context(|| format!("[load] of suite {:?}", suite.name))?;
+        let mut suite = suite.with_percentile();
+        if is_search || own.concurrency.is_some() || own.scenario.is_some_and(|own| suite.scenario() != own) {
+            (suite.scenario, suite.rate, suite.concurrency) = (None, None, None);
+        } else if own.rate.is_some() {
+            (suite.scenario, suite.concurrency) = (None, None);
+        }
+        if own.lengths.is_some() {
+            (suite.prompt_tokens, suite.output_tokens) = (None, None);
+        } else if own.prompt_tokens.or(own.output_tokens).is_some() {
+            suite.lengths = None;
+        }
+        Ok(TermArguments {
+            scenario: own.scenario.or(suite.scenario),
+            rate: own.rate.or(suite.rate),
+            concurrency: own.concurrency.or(suite.concurrency),
+            prompt_tokens: own.prompt_tokens.or(suite.prompt_tokens),
+            output_tokens: own.output_tokens.or(suite.output_tokens),
+            lengths: own.lengths.or(suite.lengths),
+            ttft: own.ttft.or(suite.ttft),
+            tpot: own.tpot.or(suite.tpot),
+            percentile: own.percentile.or(suite.percentile),
+            bound: own.bound.or(suite.bound),
+            p99: None,
+            seed: own.seed.or(suite.seed),
+            duration: own.duration.or(suite.duration),
+            queries: own.queries.or(suite.queries),
+            instances: own.instances.or(suite.instances),
+            max_batch: own.max_batch.or(suite.max_batch),
+            max_delay: own.max_delay.or(suite.max_delay),
+            soak: own.soak || suite.soak && !is_search,
+            max_growth: own.max_growth.or(suite.max_growth).filter(|_| !is_search),
+            service_time: own.service_time.or(suite.service_time),
+        })
+    }
+
+    /// `p99` in other words.
+    fn with_percentile(self) -> Self {
+        let percentile = self.p99.map(|_| 0.99).or(self.percentile);
+        TermArguments { percentile, bound: self.p99.or(self.bound), p99: None, ..self }
+    }
+
+    fn scenario(&self) -> Scenario {
+        let usual = if self.concurrency.is_some() { Scenario::Concurrent } else { Scenario::Server };
+        self.scenario.unwrap_or(usual)
+    }
+
+    fn instances(&self) -> Instances {
+        self.instances.unwrap_or(Instances::Number(1))
+    }
+
+    /// # Errors
+    /// Terms contradict each other, or one is missing.
+    pub fn terms(&self, selection: &Selection, is_search: bool) -> Result<LoadTerms> {
+        let &TermArguments { duration, queries, service_time: service, .. } = self;
+        let most_batch = self.max_batch.unwrap_or(1);
+        let usual_scenario = if self.concurrency.is_some() { Scenario::Concurrent } else { Scenario::Server };
+        let scenario = self.scenario.unwrap_or(usual_scenario);
+        let is_server = scenario == Scenario::Server;
+        let bound = self.bound;
+        let has_bound = bound.or(self.ttft).or(self.tpot).is_some();
+        let percentile = self.percentile.unwrap_or(scenario.usual_percentile());
+        ensure!(is_server || self.rate.is_none() && !is_search, "only the server scenario has a rate");
+        ensure!(!is_search || has_bound, "a search needs a bound, such as `--p99 20ms`");
+        ensure!(!is_search || self.rate.is_none(), "a search finds the rate: leave `--rate` out");
+        ensure!(
+            !is_server || is_search || self.rate.is_some(),
+            "the server scenario needs a rate, such as `--rate 300/s`"
+        );
+        let is_concurrent = scenario == Scenario::Concurrent;
+        ensure!(
+            is_concurrent == self.concurrency.is_some(),
+            "the concurrent scenario, and no other, has a number of users: `--concurrency 4`"
+        );
+        let has_one_query = matches!(scenario, Scenario::Single | Scenario::Multi);
+        ensure!(
+            !has_one_query || self.instances() == Instances::Number(1),
+            "the scenarios single and multi have one query at a time, which one session answers: leave `--instances` out"
+        );
+        let lengths = self.lengths()?;
+        ensure!(self.soak || self.max_growth.is_none(), "`--max-growth` is for a soak test: say `--soak`");
+        ensure!(
+            !self.soak || !is_search && scenario != Scenario::Offline,
+            "a soak test is one trial over a time: of a rate, users or a stream"
+        );
+        ensure!(
+            lengths.is_some() || self.ttft.or(self.tpot).is_none(),
+            "`--ttft` and `--tpot` are for requests that are answered with tokens: say their number, such as `--output-tokens 16`"
+        );
+        ensure!(
+            lengths.is_none() || most_batch == 1 && scenario != Scenario::Multi,
+            "requests to a language model have a call each: leave `--max-batch` and the scenario multi out"
+        );
+        let is_null = selection.backend == [NULL];
+        ensure!(
+            service.is_none() || is_null,
+            "`--service-time` is for `--backend null`: others take the time that they take"
+        );
+        ensure!((1..=1024).contains(&most_batch), "`--max-batch` is from 1 to 1024");
+        let usual_seconds = if is_search { SECONDS_OF_A_SEARCH } else { SECONDS };
+        let usual_queries = if is_search { queries_for(percentile, OVER_IN_A_SEARCH) as usize } else { 1 };
+        let seconds = duration.unwrap_or(if queries.is_some() { 0.0 } else { usual_seconds });
+        let queries = queries.unwrap_or(usual_queries).max(1);
+        let in_all = (queries as f64).max(seconds * self.rate.unwrap_or(0.0));
+        ensure!(in_all <= MOST_QUERIES, "a trial of {in_all:.0} queries is more than {MOST_QUERIES} queries");
+        Ok(LoadTerms {
+            scenario,
+            rate: self.rate,
+            percentile,
+            bound_ms: bound.map(|seconds| 1e3 * seconds),
+            ttft_bound_ms: self.ttft.map(|seconds| 1e3 * seconds),
+            tpot_bound_ms: self.tpot.map(|seconds| 1e3 * seconds),
+            lengths,
+            users: self.concurrency.map_or(1, |users| users as usize),
+            seed: self.seed.unwrap_or(1),
+            seconds,
+            queries,
+            instances: 1,
+            most_batch,
+            most_delay_ms: 1e3 * self.max_delay.unwrap_or(0.0),
+            service,
+            is_search,
+            is_watched: self.soak,
+            most_growth_mb_per_h: self.max_growth,
+        })
+    }
+
+    /// The lengths of requests that are answered with tokens. Returns `None` if requests are calls.
+    fn lengths(&self) -> Result<Option<RequestLengths>> {
+        if let Some(file) = &self.lengths {
+            let lengths = parse_lengths(&fs_err::read_to_string(file)?).with_context(|| file.display().to_string())?;
+            return Ok(Some(RequestLengths::Listed(lengths)));
+        }
+        let &TermArguments { prompt_tokens: prompt, output_tokens: output, .. } = self;
+        Ok(prompt.or(output).map(|_| RequestLengths::Drawn { prompt, output }))
+    }
+
+    /// How the processors are divided among sessions.
+    pub fn splits(&self, threads: Option<usize>) -> Vec<Split> {
+        let processors = std::thread::available_parallelism().map_or(1, |count| count.get());
+        match self.instances() {
+            Instances::Number(instances) => {
+                vec![Split { instances, threads: threads.unwrap_or((processors / instances).max(1)) }]
+            }
+            Instances::Auto => {
+                let all = splits(processors);
+                all.into_iter().filter(|split| threads.is_none_or(|threads| split.threads == threads)).collect()
+            }
+        }
+    }
+}
+
+/// Reads the table `[load]`: the names of its keys are those of the flags.
+fn from_table(table: &toml::Table) -> Result<TermArguments> {
+    let command = OfSuite::command();
+    let keys: Vec<String> =
+        command.get_arguments().filter_map(|flag| Some(flag.get_long()?.replace('-', "_"))).collect();
+    let mut words = Vec::new();
+    for (key, value) in table {
+        ensure!(keys.contains(&key.replace('-', "_")), "there is no key {key:?}; there are {}", keys.join(", "));
+        let flag = format!("--{}", key.replace('_', "-"));
+        match value {
+            toml::Value::Boolean(true) => words.push(flag),
+            toml::Value::Boolean(false) => {}
+            toml::Value::String(text) => words.push(format!("{flag}={text}")),
+            toml::Value::Integer(_) | toml::Value::Float(_) => words.push(format!("{flag}={value}")),
+            _ => bail!("{key} is a text or a number"),
+        }
+    }
+    let parsed = OfSuite::try_parse_from(words).map_err(|error| {
+        let text = error.to_string();
+        anyhow::anyhow!("{}", text.lines().next().unwrap_or_default().trim_start_matches("error: ").to_owned())
+    });
+    Ok(parsed?.terms)
+}

@@ -1,0 +1,95 @@
+//! The figures of answers that consist of tokens, and what they mean.
+
+use super::served::{Served, Trial};
+use crate::run_data::LoadResult;
+use crate::statistics::{SortedCalls, mean};
+
+/// Adds the figures of tokens to the row of a trial, if answers have tokens.
+pub fn with_tokens(result: LoadResult, trial: &Trial) -> LoadResult {
+    let answered: Vec<&Served> = trial.served.iter().filter(|request| request.tokens > 0).collect();
+    let sum = |of: fn(&Served) -> usize| answered.iter().map(|request| of(request)).sum::<usize>();
+    let Some(ttft) = SortedCalls::new(answered.iter().filter_map(|request| request.ttft_ns()).collect()) else {
+        return result;
+    };
+    let per_token: Vec<f64> = answered.iter().filter_map(|request| request.tpot_ns()).collect();
+    let tpot = SortedCalls::new(per_token.iter().map(|ns| ns.round() as u64).collect());
+    let gaps = SortedCalls::new(trial.token_gaps_ns.clone());
+    let at = |calls: &Option<SortedCalls>, p: f64| calls.as_ref().map(|calls| calls.percentile(p) as f64 / 1e6);
+    let mean_ms = |ns: &[f64]| (!ns.is_empty()).then(|| mean(ns) / 1e6);
+    let as_floats = |ns: &[u64]| ns.iter().map(|&ns| ns as f64).collect::<Vec<_>>();
+    let user_rates: Vec<f64> = per_token.iter().filter(|ns| **ns > 0.0).map(|ns| 1e9 / ns).collect();
+    let ttft_mean_ms = mean_ms(&as_floats(ttft.in_order()));
+    let ttft = Some(ttft);
+    let output_tokens = sum(|request| request.tokens);
+    LoadResult {
+        prompt_tokens: Some(sum(|request| request.prompt_tokens)),
+        output_tokens: Some(output_tokens),
+        ttft_mean_ms,
+        ttft_p50_ms: at(&ttft, 0.5),
+        ttft_p99_ms: at(&ttft, 0.99),
+        tpot_mean_ms: mean_ms(&per_token),
+        tpot_p50_ms: at(&tpot, 0.5),
+        tpot_p99_ms: at(&tpot, 0.99),
+        itl_mean_ms: mean_ms(&as_floats(&trial.token_gaps_ns)),
+        itl_p50_ms: at(&gaps, 0.5),
+        itl_p99_ms: at(&gaps, 0.99),
+        output_tokens_per_s: Some(output_tokens as f64 / result.seconds),
+        user_tokens_per_s: (!user_rates.is_empty()).then(|| mean(&user_rates)),
+        ..result
+    }
+}
+
+/// What the figures of language models mean, with the source of each.
+pub const DEFINITIONS: [(&str, &str); 5] = [
+    (
+        "TTFT",
+        "time to first token: first token − scheduled arrival of the request, on the host (MLPerf Inference, Llama 2 70B; `vllm bench serve` \
+         counts from sending)",
+    ),
+    (
+        "TPOT",
+        "time per output token of a request: (last token − first token) / (tokens − 1) (`vllm bench serve`; AIPerf calls it inter-token latency)",
+    ),
+    ("ITL", "inter-token latency: every gap between two tokens of an answer, over all requests (`vllm bench serve`)"),
+    (
+        "tokens/s",
+        "output tokens / seconds from the first arrival to the last answer (`vllm bench serve`, AIPerf); per user: the mean of 1 / TPOT (AIPerf)",
+    ),
+    (
+        "goodput",
+        "requests per second that keep all bounds (Zhong et al. 2024, \"DistServe\"; AIPerf): those of the latency, TTFT and TPOT at once",
+    ),
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn figures_of_tokens_are_those_of_their_definitions() {
+        let request = |scheduled_ms: u64, tokens_ms: &[u64]| Served {
+            scheduled_ns: scheduled_ms * 1_000_000,
+            first_token_ns: tokens_ms[0] * 1_000_000,
+            ended_ns: tokens_ms[tokens_ms.len() - 1] * 1_000_000,
+            batch: 1,
+            prompt_tokens: 10,
+            tokens: tokens_ms.len(),
+            ..Served::default()
+        };
+        let trial = Trial {
+            served: vec![request(0, &[30, 40, 60]), request(50, &[100, 140]), request(60, &[160])],
+            token_gaps_ns: vec![10_000_000, 20_000_000, 40_000_000],
+            ..Trial::default()
+        };
+        let found = with_tokens(LoadResult { seconds: 0.16, ..LoadResult::default() }, &trial);
+        assert_eq!((found.prompt_tokens, found.output_tokens), (Some(30), Some(6)));
+        assert_eq!((found.ttft_mean_ms, found.ttft_p50_ms, found.ttft_p99_ms), (Some(60.0), Some(50.0), Some(100.0)));
+        // 15 ms and 40 ms: the third request has no token after its first.
+        assert_eq!((found.tpot_mean_ms, found.tpot_p50_ms, found.tpot_p99_ms), (Some(27.5), Some(15.0), Some(40.0)));
+        assert_eq!((found.itl_p50_ms, found.itl_p99_ms), (Some(20.0), Some(40.0)));
+        assert!((found.output_tokens_per_s.unwrap() - 37.5).abs() < 1e-9);
+        assert!((found.user_tokens_per_s.unwrap() - (1e3 / 15.0 + 25.0) / 2.0).abs() < 1e-9);
+        let without = Trial { served: vec![Served::default()], ..Trial::default() };
+        assert_eq!(with_tokens(LoadResult::default(), &without), LoadResult::default());
+    }
+}
