@@ -6,6 +6,7 @@ use anyhow::{Result, bail, ensure};
 use clap::{Args, Parser};
 
 use super::load_terms::TermArguments;
+use super::recommend::read_prices;
 use crate::compare::rate_changes;
 use crate::definition::{Phase, Status, Suite};
 use crate::exit_codes;
@@ -47,6 +48,9 @@ pub struct Arguments {
     /// How much lower the highest rate of a search may be than that of the base
     #[arg(long, value_name = "PERCENT", default_value = "5%", value_parser = fraction)]
     tolerance: f64,
+    /// Prices of machines, as `inferbench recommend` reads them, for what a million requests cost
+    #[arg(long, value_name = "FILE")]
+    price: Option<PathBuf>,
     #[arg(long, value_enum, default_value = "table")]
     format: Form,
     /// Write to this file instead of the terminal
@@ -102,7 +106,14 @@ pub fn run(arguments: &Arguments, own_suite: Option<&Suite>) -> Result<u8> {
         ..Request::default()
     };
     let _lock = harness::keep_others_out(&paths)?;
-    let run = harness::load(&paths, &request, &terms, &asked.splits(arguments.effort.threads))?;
+    let prices = arguments.price.as_deref().map(read_prices).transpose()?;
+    let mut run = harness::load(&paths, &request, &terms, &asked.splits(arguments.effort.threads))?;
+    for row in run.results.iter_mut().filter(|row| row.completed_per_s > 0.0) {
+        let Some(prices) = &prices else { break };
+        let per_hour = prices.per_hour_of(&row.host_id, &row.device);
+        row.cost_per_million = per_hour.map(|price| price / 3600.0 / row.completed_per_s * 1e6);
+        row.currency = Some(prices.currency.clone()).filter(|currency| !currency.is_empty());
+    }
     eprintln!("load test   {}", write_load(&reports, &run)?.display());
     write(arguments, &render(&run, arguments.format)?)?;
     Ok(if harness::is_interrupted() { exit_codes::INTERRUPTED } else { exit_code(&run.results, is_search) })

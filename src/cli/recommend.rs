@@ -152,7 +152,8 @@ pub fn read(history: &History, last: Option<u64>) -> Result<(Vec<Record>, Vec<Me
     Ok((records, metrics))
 }
 
-fn read_prices(path: &Path) -> Result<Prices> {
+/// Reads a file of prices.
+pub fn read_prices(path: &Path) -> Result<Prices> {
     let text = fs_err::read_to_string(path)?;
     let prices: Prices = toml::from_str(&text).with_context(|| path.display().to_string())?;
     let is_price = |price: &f64| price.is_finite() && *price >= 0.0;

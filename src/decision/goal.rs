@@ -43,8 +43,13 @@ impl Prices {
     /// The price of an hour of what the record was measured on: of its device on its machine, of its machine, of such a device,
     /// or the default.
     pub fn per_hour(&self, record: &Record) -> Option<f64> {
-        let of_device = format!("{}/{}", record.host_id, record.device);
-        let names = [of_device.as_str(), record.host_id.as_str(), record.device.as_str(), "default"];
+        self.per_hour_of(&record.host_id, &record.device)
+    }
+
+    /// The same by the names of machine and device.
+    pub fn per_hour_of(&self, host_id: &str, device: &str) -> Option<f64> {
+        let of_device = format!("{host_id}/{device}");
+        let names = [of_device.as_str(), host_id, device, "default"];
         names.into_iter().find_map(|name| self.per_hour.get(name).copied())
     }
 }

@@ -11,7 +11,7 @@ use crate::definition::{CaseFailure, Effort};
 use crate::machine::{Machine, Revision};
 use crate::paths::Paths;
 use crate::run_data::files::unused_name;
-use crate::run_data::{LoadResult, LoadRun, LoadTerms, RunFolder};
+use crate::run_data::{LoadAnswer, LoadResult, LoadRun, LoadTerms, RunFolder};
 
 /// How many sessions serve a case at the same time, and with how many threads each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,12 +41,16 @@ pub fn load(paths: &Paths, request: &Request, terms: &LoadTerms, splits: &[Split
     let (timestamp, machine) = (Timestamp::now(), Machine::read());
     let run_id = unused_name(&paths.loads(), timestamp);
     let effort = cases.effort.clone();
+    let mut windows = Vec::new();
     let all_splits = |item: WorkItem| -> Result<Result<Vec<LoadResult>, CaseFailure>> {
         let mut rows: Vec<LoadResult> = Vec::new();
         for split in splits {
             let terms = LoadTerms { instances: split.instances, ..terms.clone() };
             match served(&item, &terms, split.threads, &effort) {
-                Ok(Ok(found)) => rows.extend(found),
+                Ok(Ok(found)) => {
+                    rows.extend(found.results);
+                    windows.extend(found.windows);
+                }
                 Ok(Err(failure)) => rows.push(LoadResult::about(&item.case, &terms, split.threads).failed(failure)),
                 Err(error) if error.is::<Interrupted>() && !rows.is_empty() => break,
                 Err(error) => return Err(error),
@@ -65,7 +69,7 @@ pub fn load(paths: &Paths, request: &Request, terms: &LoadTerms, splits: &[Split
         row.timestamp = timestamp;
     }
     let git_commit = Revision::read(paths.root()).commit;
-    Ok(LoadRun { run_id, host_id: machine.host_id, timestamp, git_commit, results })
+    Ok(LoadRun { run_id, host_id: machine.host_id, timestamp, git_commit, windows, results })
 }
 
 fn served(
@@ -73,7 +77,7 @@ fn served(
     terms: &LoadTerms,
     threads: usize,
     effort: &Effort,
-) -> Result<Result<Vec<LoadResult>, CaseFailure>> {
+) -> Result<Result<LoadAnswer, CaseFailure>> {
     let place = tempfile::tempdir()?;
     let folder = RunFolder::new(place.path().to_owned());
     let timeout_seconds = effort.timeout_seconds + LENGTHS_OF_A_TIMEOUT * terms.seconds;

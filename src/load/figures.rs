@@ -1,16 +1,23 @@
 //! The figures of a trial, by the definitions of MLPerf LoadGen, and whether it kept its bound.
 
 use super::served::{Bounds, Served, Trial};
+use super::soak::{windows, with_changes};
 use super::tokens::with_tokens;
-use crate::run_data::{LoadResult, LoadTerms, Scenario, Verdict};
+use crate::run_data::{LoadResult, LoadTerms, LoadWindow, Scenario, Verdict};
 use crate::statistics::{SortedCalls, mean, most_over, queries_for};
 
 /// A generator may be late by this part of the bound, or by [`LEAST_LAG_NS`] if that is more.
 const LAG_OF_BOUND: f64 = 0.05;
 const LEAST_LAG_NS: f64 = 50e3;
 
-/// The row of a trial of which each query has `samples` samples; `row` is about the case. Returns `None` if there was no request.
-pub fn figures(row: LoadResult, trial: &Trial, terms: &LoadTerms, samples: usize) -> Option<LoadResult> {
+/// The row of a trial of which each query has `samples` samples, and its windows if it was watched; `row` is about the case. Returns
+/// `None` if there was no request.
+pub fn figures(
+    row: LoadResult,
+    trial: &Trial,
+    terms: &LoadTerms,
+    samples: usize,
+) -> Option<(LoadResult, Vec<LoadWindow>)> {
     let served = &trial.served;
     let first_begin = served.iter().map(|request| request.scheduled_ns).min()?;
     let last_end = served.iter().map(|request| request.ended_ns).max()?;
@@ -77,10 +84,14 @@ pub fn figures(row: LoadResult, trial: &Trial, terms: &LoadTerms, samples: usize
         ..row
     };
     result = with_tokens(result, trial);
+    let windows = if terms.is_watched { windows(&result.case_id, trial) } else { Vec::new() };
+    if terms.is_watched {
+        result = with_changes(result, trial, &windows, (1e9 * terms.seconds) as u64);
+    }
     let (verdict, reason) = judge(&result, terms);
     result.verdict = Some(verdict);
     result.message = reason;
-    Some(result)
+    Some((result, windows))
 }
 
 /// The bounds in words: `p99 ≤ 20 ms`, or `TTFT ≤ 200 ms and TPOT ≤ 50 ms`; `time` writes milliseconds.
@@ -109,6 +120,15 @@ fn judge(result: &LoadResult, terms: &LoadTerms) -> (Verdict, Option<String>) {
             allowed_ns / 1e3
         );
         return (Verdict::Invalid, Some(reason));
+    }
+    let grown = result.least_growth_mb_per_h.zip(terms.most_growth_mb_per_h).filter(|(least, most)| least > most);
+    if let Some((least, most)) = grown {
+        let ended = if result.ended_early { "; ended early" } else { "" };
+        let growth = result.growth_mb_per_h.unwrap_or(least);
+        let reason = format!(
+            "memory grows by {growth:.1} MB/h, and by {least:.1} MB/h at least; {most:.1} MB/h are allowed{ended}"
+        );
+        return (Verdict::Failed, Some(reason));
     }
     let of = result.queries;
     let (Some(bounds), Some(over)) = (bounds_in_words(result, |ms| format!("{ms} ms")), result.over_bound) else {
@@ -164,7 +184,7 @@ mod tests {
                 (ServiceTime::Exponential(service), rho * service / (1.0 - rho)),
             ] {
                 let trial = queue(&poisson(rate, 11, 400_000), &mut Draws::new(time, 12));
-                let result = figures(LoadResult::default(), &trial, &terms(rate, None), 1).unwrap();
+                let result = figures(LoadResult::default(), &trial, &terms(rate, None), 1).unwrap().0;
                 let found = result.queue_mean_ms.unwrap() / 1e3;
                 assert!((found / expected - 1.0).abs() < 0.05, "{time:?} at {rho}: {found} s and not {expected} s");
                 assert!((result.utilisation / rho - 1.0).abs() < 0.02, "{}", result.utilisation);
@@ -179,7 +199,7 @@ mod tests {
     fn a_stall_shows_in_the_latency_from_the_schedule() {
         let stalling = ServiceTime::Stalling { seconds: 0.0005, stall: 0.1, every: 1000 };
         let trial = queue(&poisson(500.0, 3, 20_000), &mut Draws::new(stalling, 1));
-        let result = figures(LoadResult::default(), &trial, &terms(500.0, None), 1).unwrap();
+        let result = figures(LoadResult::default(), &trial, &terms(500.0, None), 1).unwrap().0;
         assert!(result.latency_p99_ms > 50.0 && result.service_p99_ms < 1.0, "{result:?}");
     }
 
@@ -191,7 +211,7 @@ mod tests {
             let generator = Some(Generator::default());
             let trial =
                 Trial { served: latencies_ms.into_iter().map(request).collect(), generator, ..Trial::default() };
-            let result = figures(LoadResult::default(), &trial, &terms(100.0, Some(20.0)), 1).unwrap();
+            let result = figures(LoadResult::default(), &trial, &terms(100.0, Some(20.0)), 1).unwrap().0;
             (result.verdict.unwrap(), result.message.unwrap_or_default())
         };
         let queries = |within: usize, over: usize| [vec![5; within], vec![30; over]].concat();
@@ -219,7 +239,7 @@ mod tests {
         // Good, late with its first token, and slow with those after it.
         let served = [vec![request(10, 60); 98], vec![request(30, 40), request(10, 300)]].concat();
         let terms = LoadTerms { ttft_bound_ms: Some(20.0), tpot_bound_ms: Some(6.0), ..terms(1.0, None) };
-        let result = figures(LoadResult::default(), &Trial { served, ..Trial::default() }, &terms, 1).unwrap();
+        let result = figures(LoadResult::default(), &Trial { served, ..Trial::default() }, &terms, 1).unwrap().0;
         assert_eq!((result.over_bound, result.verdict), (Some(2), Some(Verdict::Failed)));
         assert!((result.goodput_per_s.unwrap() - 98.0 / 0.3).abs() < 1e-9, "{result:?}");
         let message = result.message.unwrap();
@@ -233,7 +253,8 @@ mod tests {
         let trial = Trial { served: [vec![request; 4], vec![without]].concat(), ..Trial::default() };
         let result =
             figures(LoadResult::default(), &trial, &LoadTerms { scenario: Scenario::Offline, ..terms(1.0, None) }, 1)
-                .unwrap();
+                .unwrap()
+                .0;
         assert_eq!((result.mean_batch, result.utilisation, result.unanswered), (4.0, 0.5, 1));
         assert_eq!(result.message.as_deref(), Some("1 queries had no answer"));
     }

@@ -10,6 +10,7 @@ mod served;
 mod service;
 #[cfg(test)]
 mod simulation;
+mod soak;
 mod tokens;
 
 pub use arrivals::poisson;
@@ -19,4 +20,5 @@ pub use lengths::{lengths_of, parse_lengths, parse_token_length};
 pub use search::{Limits, search};
 pub use served::{Bounds, Generator, Served, Trial};
 pub use service::{Draws, parse_service};
+pub use soak::{Moment, growth, windows, with_changes};
 pub use tokens::DEFINITIONS;

@@ -130,7 +130,7 @@ mod tests {
             let terms = LoadTerms { bound_ms: Some(bound_ms), ..LoadTerms::default() };
             let mut services = Draws::new(ServiceTime::Exponential(service), 99 + seed);
             let trial = queue(&poisson(rate, 1 + seed, 200_000), &mut services);
-            Ok(figures(LoadResult::default(), &trial, &terms, 1).unwrap().verdict == Some(Verdict::Passed))
+            Ok(figures(LoadResult::default(), &trial, &terms, 1).unwrap().0.verdict == Some(Verdict::Passed))
         });
         let found = found.unwrap().highest_passing.unwrap();
         assert!((found / limit - 1.0).abs() < 0.06, "{found} and not {limit}");

@@ -1,5 +1,6 @@
 //! What became of the requests of a trial.
 
+use super::soak::Moment;
 use crate::run_data::LoadTerms;
 
 /// A request: its times in nanoseconds from the beginning of the trial.
@@ -86,6 +87,8 @@ pub struct Trial {
     pub served: Vec<Served>,
     /// The times between tokens that follow each other in an answer, of all requests.
     pub token_gaps_ns: Vec<u64>,
+    /// The state of the process meanwhile, if the trial was watched.
+    pub moments: Vec<Moment>,
     /// What issued the requests. Absent if the sessions took one request after the other by themselves.
     pub generator: Option<Generator>,
     /// Whether it was ended because it could not pass any more.

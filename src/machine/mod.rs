@@ -12,6 +12,7 @@ mod package_energy;
 pub mod processes;
 mod processor_time;
 mod processors;
+mod throttling;
 mod waiting;
 
 pub use addresses::{MOST_DISPLACEMENT, can_fix_addresses, displace_mappings, spawn_displaced};
@@ -19,7 +20,8 @@ pub use container::ContainerLimits;
 pub use package_energy::PackageEnergy;
 pub use processor_time::{ProcessorTime, TICKS_PER_SECOND, own_ticks, running_processes};
 pub use processors::{confine_thread, pin_busiest, processor_order, share_a_core, thread_affinities, thread_times};
-pub use waiting::{sharpen_timers, thread_time, wait_until, wake_promptly};
+pub use throttling::throttled;
+pub use waiting::{Waiter, sharpen_timers, thread_time, wait_until, wake_promptly};
 
 use std::collections::BTreeSet;
 use std::fs;

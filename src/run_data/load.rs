@@ -295,6 +295,22 @@ pub struct LoadResult {
     pub mean_batch: f64,
     /// The largest resident set of the process, in 10^6 bytes.
     pub memory_mb: Option<f64>,
+    /// What a million requests cost at the rate that was answered, if the machine's price is known.
+    pub cost_per_million: Option<f64>,
+    pub currency: Option<String>,
+    /// Of a watched trial, how memory grows after its first tenth, in 10^6 bytes per hour (Theil 1950), and by how much at least with 99 %
+    /// confidence (Sen 1968).
+    pub growth_mb_per_h: Option<f64>,
+    pub least_growth_mb_per_h: Option<f64>,
+    /// Of a watched trial, the median of the windows' p50 after it changed in that before, and when it did (Pettitt 1979). Absent if there
+    /// is no change that chance does not make.
+    pub drift_p50: Option<f64>,
+    pub drift_p50_from_s: Option<f64>,
+    /// The same of p99.
+    pub drift_p99: Option<f64>,
+    pub drift_p99_from_s: Option<f64>,
+    /// Of a watched trial, how often the system slowed the processors down, if it tells.
+    pub throttled: Option<u64>,
     /// Whether the trial was ended because it could not pass any more.
     pub ended_early: bool,
     /// Whether the trial is one of a search.
@@ -345,6 +361,29 @@ impl LoadResult {
     }
 }
 
+/// A part of a watched trial.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct LoadWindow {
+    pub case_id: String,
+    pub from_s: f64,
+    pub to_s: f64,
+    /// Those that were answered in the window.
+    pub queries: usize,
+    pub latency_p50_ms: Option<f64>,
+    pub latency_p99_ms: Option<f64>,
+    /// The resident set at its end, in 10^6 bytes.
+    pub memory_mb: Option<f64>,
+    /// How often the system slowed the processors down, if it tells.
+    pub throttled: Option<u64>,
+}
+
+/// What the worker of a load test answers.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct LoadAnswer {
+    pub results: Vec<LoadResult>,
+    pub windows: Vec<LoadWindow>,
+}
+
 /// Everything that one `inferbench load` leaves: `load.json`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
@@ -354,5 +393,7 @@ pub struct LoadRun {
     pub timestamp: Timestamp,
     /// The revision of the source, where git knows it.
     pub git_commit: Option<String>,
+    /// Of watched trials.
+    pub windows: Vec<LoadWindow>,
     pub results: Vec<LoadResult>,
 }

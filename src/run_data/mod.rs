@@ -21,7 +21,9 @@ pub use evaluation::{Evaluation, FoundBox, Judged, ReadText, Scores, Transcript,
 pub use files::write_whole;
 pub(crate) use files::{HIDDEN, hidden};
 pub use latencies::Latencies;
-pub use load::{LoadResult, LoadRun, LoadTerms, RequestLengths, Scenario, ServiceTime, TokenLength, Verdict};
+pub use load::{
+    LoadAnswer, LoadResult, LoadRun, LoadTerms, LoadWindow, RequestLengths, Scenario, ServiceTime, TokenLength, Verdict,
+};
 pub use manifest::{MANIFEST_FORMAT, Manifest, ManifestCase, Peaks};
 pub use metric::{Better, CHANGE, FRACTION, Metric};
 pub use outcomes::{BY_REFERENCE, Event, Outcome, Outcomes};

@@ -137,7 +137,9 @@ fn a_stall_shows_in_what_users_wait() {
 fn a_search_finds_the_highest_rate_within_the_bound() {
     let workplace = Workplace::new(&["digits"], &["null"], &[1]);
     let arguments = ["load", "search", "digits", "--backend", "null", "--service-time", "0.4ms"];
+    std::fs::write(workplace.path("prices.toml"), "currency = 'USD'\nper_hour = { default = 0.34 }").unwrap();
     let more = ["--percentile", "90", "--bound", "2ms", "--duration", "0.1s", "--queries", "200", "--format", "csv"];
+    let more = [&more[..], &["--price", "prices.toml"]].concat();
     let run = workplace.inferbench(&[&arguments[..], &more[..]].concat()).finish();
     let rows: Vec<LoadResult> =
         csv::Reader::from_reader(run.stdout.as_bytes()).deserialize().map(Result::unwrap).collect();
@@ -145,6 +147,8 @@ fn a_search_finds_the_highest_rate_within_the_bound() {
     let passed = |row: &&LoadResult| row.verdict == Some(Verdict::Passed);
     match rows.iter().find(|row| row.is_highest) {
         Some(highest) => {
+            let cost = highest.cost_per_million.unwrap();
+            assert!((cost * highest.completed_per_s * 3600.0 / 1e6 / 0.34 - 1.0).abs() < 1e-6, "{highest:?}");
             assert!(passed(&highest));
             let ratio = highest.lowest_failing_rate.unwrap() / highest.rate.unwrap();
             assert!(ratio > 1.0 && ratio < 1.021, "{ratio}");
@@ -218,6 +222,29 @@ fn a_comparison_fails_if_the_highest_rate_is_lower() {
 }
 
 #[test]
+fn a_soak_test_tells_growth_and_drift_in_windows() {
+    let workplace = Workplace::new(&["digits"], &["candle"], &[1]);
+    let soak = ["load", "--soak", "--duration", "3s", "--model", "digits", "--max-growth", "10GB/h"];
+    for arrivals in [&["--rate", "100/s"][..], &["--scenario", "single"], &["--concurrency", "2"]] {
+        let run = workplace.inferbench(&[&soak[..], arrivals, &["--format", "json"]].concat()).finish();
+        let found: LoadRun = serde_json::from_str(&run.stdout).unwrap();
+        let row = &found.results[0];
+        assert_eq!(row.status.to_string(), "ok", "{row:?}");
+        assert_eq!(found.windows.iter().map(|window| window.queries).sum::<usize>(), row.queries);
+        assert_eq!(found.windows.len(), 20);
+        let memory: Vec<f64> = found.windows.iter().filter_map(|window| window.memory_mb).collect();
+        assert!(memory.len() >= 19 && memory.iter().all(|size| *size > 1.0), "{memory:?}");
+        // The log of requests is no growth: it would be that of a megabyte per second for a stream.
+        let (growth, least) = (row.growth_mb_per_h.unwrap(), row.least_growth_mb_per_h.unwrap());
+        assert!(least <= growth && growth < 1000.0, "{row:?}");
+    }
+    let shown = workplace.inferbench(&[&soak[..], &["--rate", "100/s"]].concat()).finish().stdout;
+    for text in ["digits/candle-cpu-f32/1: memory grows by ", "; p50 ", "throttl", " … 3.", "memory"] {
+        assert!(shown.contains(text), "{text}: {shown}");
+    }
+}
+
+#[test]
 fn a_suite_says_the_terms_of_its_load_tests() {
     let workplace = Workplace::new(&["digits"], &["candle"], &[1]);
     let suite = std::fs::read_to_string(workplace.path("models/suites/quick.toml")).unwrap();
@@ -255,6 +282,9 @@ fn what_cannot_be_asked_for_is_said() {
         (&["--rate", "3", "--p99", "20"], "no unit; write 20ms"),
         (&["--rate", "1e9"], "a trial of 10000000000 queries is more than 10000000 queries"),
         (&["--rate", "3", "no-such-case"], "no case matches"),
+        (&["--rate", "3", "--max-growth", "50MB/h"], "`--max-growth` is for a soak test: say `--soak`"),
+        (&["--soak", "--max-growth", "50MB"], "write it as 50MB/h"),
+        (&["search", "--soak", "--p99", "1s"], "a soak test is one trial over a time"),
         (&["--scenario", "concurrent"], "has a number of users: `--concurrency 4`"),
         (&["--rate", "3", "--ttft", "20ms"], "say their number, such as `--output-tokens 16`"),
         (&["--rate", "3", "--output-tokens", "3", "--max-batch", "2"], "leave `--max-batch`"),

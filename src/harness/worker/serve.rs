@@ -9,10 +9,10 @@ use super::loaded_case::Worker;
 use super::{call_server, token_server};
 use crate::definition::CaseFailure;
 use crate::harness::protocol::WorkItem;
-use crate::load::{self, Bounds, Limits, figures, poisson};
+use crate::load::{self, Bounds, Limits, Trial, figures, poisson};
 use crate::measurement::memory;
-use crate::measurement::serving::{Batching, Hope, Instances, Serve, Stream, Users, with_instances};
-use crate::run_data::{LoadResult, LoadTerms, Outcome, Scenario, Verdict};
+use crate::measurement::serving::{Batching, Expected, Hope, Instances, Serve, Stream, Users, Watch, with_instances};
+use crate::run_data::{LoadAnswer, LoadResult, LoadTerms, Outcome, Scenario, Verdict};
 use crate::statistics::most_over;
 
 /// Samples of a query of the multi-stream scenario, as in MLPerf LoadGen.
@@ -41,7 +41,7 @@ impl Worker<'_> {
     }
 
     /// Another session's outputs are compared before, as in every measurement.
-    fn trials(&mut self, item: &WorkItem, terms: &LoadTerms) -> Result<Vec<LoadResult>, CaseFailure> {
+    fn trials(&mut self, item: &WorkItem, terms: &LoadTerms) -> Result<LoadAnswer, CaseFailure> {
         let job = self.job;
         drop(self.load(item, &mut Outcome::new(item.row.clone()))?);
         // The peak is that of the sessions that serve.
@@ -54,13 +54,13 @@ impl Worker<'_> {
             }
         };
         let row = LoadResult::about(&item.case, terms, job.effort.effective_threads());
-        let mut results = with_instances(terms.instances, batching, open, |instances| {
+        let mut answer = with_instances(terms.instances, batching, open, |instances| {
             let trials = Trials { instances, terms, row };
-            if terms.is_search { trials.search() } else { Ok(vec![trials.one()?]) }
+            if terms.is_search { trials.search() } else { trials.one() }
         })?;
         let memory_mb = memory::peak_bytes().map(memory::megabytes);
-        results.iter_mut().for_each(|result| result.memory_mb = memory_mb);
-        Ok(results)
+        answer.results.iter_mut().for_each(|result| result.memory_mb = memory_mb);
+        Ok(answer)
     }
 }
 
@@ -73,33 +73,59 @@ struct Trials<'a> {
 
 impl Trials<'_> {
     /// The only trial, as it was asked for.
-    fn one(&self) -> Result<LoadResult, CaseFailure> {
-        let LoadTerms { scenario, queries, seconds, seed, .. } = *self.terms;
+    fn one(&self) -> Result<LoadAnswer, CaseFailure> {
+        let LoadTerms { scenario, seconds, most_growth_mb_per_h: most_growth, .. } = *self.terms;
+        let expected = self.expected()?;
         let samples = if scenario == Scenario::Multi { SAMPLES_OF_MULTI } else { 1 };
-        let trial = match scenario {
+        let length = Duration::from_secs_f64(seconds);
+        let trial = match self.terms.is_watched {
+            true => self.instances.watched(Watch { length, most_growth }, |_| self.make(samples, expected))?,
+            false => self.make(samples, expected)?,
+        };
+        let samples = samples * self.row.batch_size;
+        let found = figures(self.row.clone(), &trial, self.terms, samples).ok_or_else(without_queries)?;
+        Ok(LoadAnswer { results: vec![found.0], windows: found.1 })
+    }
+
+    /// What a watched trial will note; nothing is known of others.
+    fn expected(&self) -> Result<Expected, CaseFailure> {
+        const RESERVE: f64 = 1.3;
+        let LoadTerms { scenario, seconds, seed, .. } = *self.terms;
+        if !self.terms.is_watched {
+            return Ok(Expected::default());
+        }
+        let requests = match self.terms.rate.filter(|_| scenario == Scenario::Server) {
+            Some(rate) => self.queries_at(rate),
+            None => ((RESERVE * seconds * self.capacity()?) as usize).min(MOST_BY_TIME),
+        };
+        let tokens = |number| self.terms.lengths.as_ref().map_or(0, |it| load::lengths_of(it, seed, number, [1, 1])[1]);
+        Ok(Expected { requests, tokens: (0..requests).map(tokens).sum() })
+    }
+
+    fn make(&self, samples: usize, expected: Expected) -> Result<Trial, CaseFailure> {
+        let LoadTerms { scenario, queries, seconds, seed, .. } = *self.terms;
+        match scenario {
             Scenario::Single | Scenario::Multi => {
                 let least_time = Duration::from_secs_f64(seconds);
-                self.instances.stream(Stream { samples, least_queries: queries, least_time })?
+                self.instances.stream(Stream { samples, least_queries: queries, least_time, expected })
             }
             Scenario::Concurrent => {
                 let (least_requests, least_time) = (queries, Duration::from_secs_f64(seconds));
-                self.instances.concurrent(Users { users: self.terms.users, least_requests, least_time })?
+                self.instances.concurrent(Users { users: self.terms.users, least_requests, least_time, expected })
             }
             Scenario::Offline => {
                 let in_time = seconds * self.capacity()?;
-                self.instances.offline(queries.max((in_time as usize).min(MOST_BY_TIME)))?
+                self.instances.offline(queries.max((in_time as usize).min(MOST_BY_TIME)))
             }
             Scenario::Server => {
                 let rate = self.terms.rate.ok_or_else(|| CaseFailure::failed("the server scenario needs a rate"))?;
-                self.instances.server(&poisson(rate, seed, self.queries_at(rate)), None)?
+                self.instances.server(&poisson(rate, seed, self.queries_at(rate)), expected.tokens, None)
             }
-        };
-        let batch = self.row.batch_size;
-        figures(self.row.clone(), &trial, self.terms, samples * batch).ok_or_else(without_queries)
+        }
     }
 
     /// Searches for the highest rate within the bound, and completes the curve below it.
-    fn search(&self) -> Result<Vec<LoadResult>, CaseFailure> {
+    fn search(&self) -> Result<LoadAnswer, CaseFailure> {
         let mut results: Vec<LoadResult> = Vec::new();
         let limits = load::search(FIRST_OF_CAPACITY * self.capacity()?, |rate, number| {
             // A trial whose generator was late says nothing.
@@ -117,7 +143,7 @@ impl Trials<'_> {
             results.push(self.trial(rate, 0, queries, false)?);
         }
         mark(&mut results, highest_passing, lowest_failing);
-        Ok(results)
+        Ok(LoadAnswer { results, windows: Vec::new() })
     }
 
     fn trial(&self, rate: f64, number: u64, queries: usize, may_end_early: bool) -> Result<LoadResult, CaseFailure> {
@@ -126,8 +152,8 @@ impl Trials<'_> {
         let bounds = Bounds::of(&terms);
         let hope = (may_end_early && bounds.are_any())
             .then(|| Hope { bounds, most_over: most_over(terms.percentile, queries as u64).unwrap_or(0) as usize });
-        let trial = self.instances.server(&poisson(rate, seed, queries), hope)?;
-        let result = figures(self.row.clone(), &trial, &terms, self.row.batch_size).ok_or_else(without_queries)?;
+        let trial = self.instances.server(&poisson(rate, seed, queries), 0, hope)?;
+        let (result, _) = figures(self.row.clone(), &trial, &terms, self.row.batch_size).ok_or_else(without_queries)?;
         let verdict = result.verdict.map(|verdict| verdict.to_string()).unwrap_or_default();
         let tokens = result.ttft_p99_ms.zip(result.tpot_p99_ms);
         let tokens = tokens.map(|(first, each)| format!(", p99 of TTFT {first:.3} ms and TPOT {each:.3} ms"));
@@ -142,7 +168,12 @@ impl Trials<'_> {
 
     /// Requests per second of all sessions, if each takes one after the other.
     fn capacity(&self) -> Result<f64, CaseFailure> {
-        let pilot = self.instances.stream(Stream { samples: 1, least_queries: 5, least_time: PILOT })?;
+        let pilot = self.instances.stream(Stream {
+            samples: 1,
+            least_queries: 5,
+            least_time: PILOT,
+            expected: Expected::default(),
+        })?;
         let last = pilot.served.last().ok_or_else(without_queries)?;
         Ok(self.terms.instances as f64 * pilot.served.len() as f64 / (last.ended_ns.max(1) as f64 / 1e9))
     }

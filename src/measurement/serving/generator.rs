@@ -4,8 +4,9 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use super::queue::{Queue, Waiting};
+use super::resident;
 use crate::load::Generator;
-use crate::machine::{thread_time, wait_until, wake_promptly};
+use crate::machine::{Waiter, thread_time, wake_promptly};
 
 /// The first request comes so long after the beginning, so that the generator is ready for it.
 const LEAD: Duration = Duration::from_millis(5);
@@ -20,12 +21,13 @@ pub(super) fn issue(queue: &Queue, schedule: &[u64]) -> (Instant, Vec<Instant>, 
 
 fn issue_all(queue: &Queue, schedule: &[u64]) -> (Instant, Vec<Instant>, Generator) {
     let is_real_time = wake_promptly();
-    let mut issued = Vec::with_capacity(schedule.len());
+    let mut issued = resident(schedule.len(), Instant::now());
     let time_before = thread_time();
+    let mut waiter = Waiter::default();
     let begin = Instant::now() + LEAD;
     for (number, &due) in schedule.iter().enumerate() {
         let due = begin + Duration::from_nanos(due);
-        wait_until(due);
+        waiter.wait_until(due);
         let since = Instant::now();
         if !queue.give([Waiting { number, due, since }]) {
             break;

@@ -2,12 +2,14 @@
 
 mod generator;
 mod queue;
+mod watch;
 
 use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use self::queue::{Finished, Queue, Waiting, Work};
+pub use self::watch::Watch;
 use crate::backend::caught;
 use crate::definition::CaseFailure;
 use crate::load::{Bounds, Served, Trial};
@@ -41,6 +43,7 @@ pub struct Users {
     pub users: usize,
     pub least_requests: usize,
     pub least_time: Duration,
+    pub expected: Expected,
 }
 
 /// How requests share calls.
@@ -64,6 +67,14 @@ pub struct Stream {
     pub samples: usize,
     pub least_queries: usize,
     pub least_time: Duration,
+    pub expected: Expected,
+}
+
+/// What a trial is expected to note. The memory for it is taken before the trial, so that its log does not look like growth.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Expected {
+    pub requests: usize,
+    pub tokens: usize,
 }
 
 /// When a trial cannot pass any more: when more than `most_over` answers broke a bound.
@@ -127,16 +138,26 @@ fn serve_all(queue: &Queue, batching: Batching, server: &mut impl Serve) -> Resu
                 let ended = Instant::now();
                 queue.finish(&requests, started, ended, &answer);
             }
-            Work::Stream(stream) => queue.end_stream(serve_stream(stream, batching.most, server)?),
+            Work::Stream(stream) => queue.end_stream(serve_stream(queue, stream, batching.most, server)?),
         }
     }
     Ok(())
 }
 
-fn serve_stream(stream: Stream, most_batch: usize, server: &mut impl Serve) -> Result<Trial, CaseFailure> {
+fn serve_stream(
+    queue: &Queue,
+    stream: Stream,
+    most_batch: usize,
+    server: &mut impl Serve,
+) -> Result<Trial, CaseFailure> {
+    let mut trial = Trial {
+        served: resident(stream.expected.requests, Served { batch: 1, ..Served::default() }),
+        token_gaps_ns: resident(stream.expected.tokens, 1),
+        ..Trial::default()
+    };
     let begin = Instant::now();
-    let mut trial = Trial::default();
     while trial.served.len() < MOST_QUERIES
+        && !queue.is_hopeless()
         && (trial.served.len() < stream.least_queries || begin.elapsed() < stream.least_time)
     {
         let number = trial.served.len();
@@ -153,6 +174,7 @@ fn serve_stream(stream: Stream, most_batch: usize, server: &mut impl Serve) -> R
         trial.served.push(served(begin, &finished));
         trial.token_gaps_ns.extend(gaps(&answer.tokens));
     }
+    trial.ended_early = queue.is_hopeless();
     Ok(trial)
 }
 
@@ -162,7 +184,7 @@ impl Instances<'_> {
     /// # Errors
     /// A call fails.
     pub fn stream(&self, stream: Stream) -> Result<Trial, CaseFailure> {
-        self.queue.begin(0, None);
+        self.queue.begin(Expected::default(), None);
         self.queue.give_stream(stream);
         self.queue.wait_for_stream()
     }
@@ -172,14 +194,14 @@ impl Instances<'_> {
     /// # Errors
     /// A call fails.
     pub fn concurrent(&self, users: Users) -> Result<Trial, CaseFailure> {
-        self.queue.begin(users.least_requests, None);
+        self.queue.begin(users.expected, None);
         let begin = Instant::now();
         self.queue.refill(users.users, users.least_requests, begin + users.least_time);
         self.queue.give((0..users.users).map(|number| Waiting { number, due: begin, since: begin }));
         let (mut finished, token_gaps_ns) = self.queue.wait_until_finished(usize::MAX, None)?;
         finished.sort_unstable_by_key(|it| it.request.number);
         let served = finished.iter().map(|finished| served(begin, finished)).collect();
-        Ok(Trial { served, token_gaps_ns, ..Trial::default() })
+        Ok(Trial { served, token_gaps_ns, ended_early: self.queue.is_hopeless(), ..Trial::default() })
     }
 
     /// All sessions take what there is, from one heap of requests.
@@ -187,7 +209,7 @@ impl Instances<'_> {
     /// # Errors
     /// A call fails.
     pub fn offline(&self, requests: usize) -> Result<Trial, CaseFailure> {
-        self.queue.begin(requests, None);
+        self.queue.begin(Expected { requests, tokens: 0 }, None);
         let begin = Instant::now();
         self.queue.give((0..requests).map(|number| Waiting { number, due: begin, since: begin }));
         let (finished, token_gaps_ns) = self.queue.wait_until_finished(requests, None)?;
@@ -195,18 +217,20 @@ impl Instances<'_> {
         Ok(Trial { served, token_gaps_ns, ..Trial::default() })
     }
 
-    /// Requests arrive at these times, in nanoseconds from the beginning; without hope the trial ends early.
+    /// Requests arrive at these times, in nanoseconds from the beginning; without hope the trial ends early. Their answers are expected to
+    /// have so many tokens together.
     ///
     /// # Errors
     /// A call fails.
-    pub fn server(&self, schedule: &[u64], hope: Option<Hope>) -> Result<Trial, CaseFailure> {
-        self.queue.begin(schedule.len(), hope);
+    pub fn server(&self, schedule: &[u64], tokens: usize, hope: Option<Hope>) -> Result<Trial, CaseFailure> {
+        self.queue.begin(Expected { requests: schedule.len(), tokens }, hope);
         let (begin, issued, generator) = generator::issue(self.queue, schedule);
         let length = Duration::from_nanos(schedule.last().copied().unwrap_or(0));
         let deadline = begin + length + (PATIENCE_LENGTHS * length).max(PATIENCE);
         let (finished, token_gaps_ns) = self.queue.wait_until_finished(issued.len(), Some(deadline))?;
         let served = of_finished(begin, &schedule[..issued.len()], &issued, &finished, Instant::now());
-        Ok(Trial { served, token_gaps_ns, generator: Some(generator), ended_early: self.queue.is_hopeless() })
+        let ended_early = self.queue.is_hopeless();
+        Ok(Trial { served, token_gaps_ns, generator: Some(generator), ended_early, ..Trial::default() })
     }
 }
 
@@ -250,6 +274,13 @@ fn served(begin: Instant, finished: &Finished) -> Served {
     }
 }
 
+/// An empty list with room for so many, whose memory is resident already.
+fn resident<T: Clone>(count: usize, filling: T) -> Vec<T> {
+    let mut list = vec![filling; count];
+    list.clear();
+    list
+}
+
 /// The times between moments.
 fn gaps(moments: &[Instant]) -> impl Iterator<Item = u64> {
     moments.windows(2).map(|pair| nanoseconds(pair[0], pair[1]))
@@ -275,7 +306,7 @@ mod tests {
     #[test]
     fn every_request_is_answered_once_and_in_its_order_of_times() {
         let schedule: Vec<u64> = (0..200).map(|number| number * 100_000).collect();
-        let trial = with_instances(2, batching(1, 0), |_| Ok(Counting), |it| it.server(&schedule, None)).unwrap();
+        let trial = with_instances(2, batching(1, 0), |_| Ok(Counting), |it| it.server(&schedule, 0, None)).unwrap();
         assert_eq!(trial.served.iter().map(|it| it.scheduled_ns).collect::<Vec<_>>(), schedule);
         for request in &trial.served {
             assert!(request.batch == 1 && request.scheduled_ns <= request.issued_ns, "{request:?}");
@@ -291,7 +322,8 @@ mod tests {
         assert_eq!(batches, [4, 4, 4, 4, 4, 4, 4, 4, 2, 2]);
         // Four that come within the delay share a call.
         let schedule = [0, 1000, 2000, 3000];
-        let trial = with_instances(1, batching(4, 10_000), |_| Ok(Counting), |it| it.server(&schedule, None)).unwrap();
+        let trial =
+            with_instances(1, batching(4, 10_000), |_| Ok(Counting), |it| it.server(&schedule, 0, None)).unwrap();
         assert!(trial.served.iter().all(|request| request.batch == 4), "{:?}", trial.served);
     }
 
@@ -307,7 +339,8 @@ mod tests {
 
     #[test]
     fn a_stream_has_the_queries_and_the_time_that_it_is_asked_for() {
-        let stream = Stream { samples: 8, least_queries: 50, least_time: Duration::ZERO };
+        let stream =
+            Stream { samples: 8, least_queries: 50, least_time: Duration::ZERO, expected: Expected::default() };
         let trial = with_instances(1, batching(4, 0), |_| Ok(Counting), |it| it.stream(stream)).unwrap();
         assert_eq!(trial.served.len(), 50);
         assert!(trial.generator.is_none());
@@ -323,9 +356,41 @@ mod tests {
         }
     }
 
+    /// Takes memory in each call and never gives it back.
+    struct Leaking(Vec<Vec<u8>>);
+
+    impl Serve for Leaking {
+        fn serve(&mut self, _: usize, _: usize) -> Result<Answer, CaseFailure> {
+            thread::sleep(Duration::from_millis(1));
+            self.0.push(vec![1; 200_000]);
+            Ok(Answer::default())
+        }
+    }
+
+    #[test]
+    fn a_trial_ends_when_its_memory_grows_beyond_the_limit() {
+        let least_time = Duration::from_secs(4);
+        let stream = Stream { samples: 1, least_queries: 1, least_time, expected: Expected::default() };
+        let users = Users { users: 2, least_requests: 1, least_time, expected: Expected::default() };
+        let schedule: Vec<u64> = (0..2000).map(|number| number * 2_000_000).collect();
+        // Other tests of this process take memory and give it back, but not so much for so long.
+        let watch = |most_growth| Watch { length: least_time, most_growth };
+        let ended_early = |trial: &dyn Fn(&Instances<'_>) -> Result<Trial, CaseFailure>, most_growth| {
+            let open = |_| Ok(Leaking(Vec::new()));
+            let trial = with_instances(1, batching(1, 0), open, |it| it.watched(watch(most_growth), trial)).unwrap();
+            assert!(trial.moments.len() > 10, "{:?}", trial.moments);
+            trial.ended_early
+        };
+        assert!(ended_early(&|it| it.stream(stream), Some(20_000.0)));
+        assert!(ended_early(&|it| it.concurrent(users), Some(20_000.0)));
+        assert!(ended_early(&|it| it.server(&schedule, 0, None), Some(20_000.0)));
+        let short = Stream { least_time: Duration::from_millis(600), ..stream };
+        assert!(!ended_early(&|it| it.stream(short), None));
+    }
+
     #[test]
     fn users_ask_again_when_the_answer_is_there() {
-        let users = Users { users: 3, least_requests: 30, least_time: Duration::ZERO };
+        let users = Users { users: 3, least_requests: 30, least_time: Duration::ZERO, expected: Expected::default() };
         let trial = with_instances(2, batching(1, 0), |_| Ok(Telling), |it| it.concurrent(users)).unwrap();
         // Those that are on their way when there are enough are answered, too.
         assert!((30..33).contains(&trial.served.len()), "{}", trial.served.len());
@@ -352,7 +417,7 @@ mod tests {
         }
         let schedule: Vec<u64> = (0..100_000).map(|number| number * 100_000).collect();
         let hope = Some(Hope { bounds: Bounds { latency_ms: Some(1.0), ..Bounds::default() }, most_over: 5 });
-        let trial = with_instances(1, batching(1, 0), |_| Ok(Slow), |it| it.server(&schedule, hope)).unwrap();
+        let trial = with_instances(1, batching(1, 0), |_| Ok(Slow), |it| it.server(&schedule, 0, hope)).unwrap();
         assert!(trial.ended_early && trial.served.len() < schedule.len());
         assert!(trial.served.iter().filter(|request| request.batch == 1).count() >= 6);
     }

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-use super::{Answer, Batching, Hope, Stream, gaps, served};
+use super::{Answer, Batching, Expected, Hope, Stream, gaps, resident, served};
 use crate::definition::CaseFailure;
 use crate::load::Trial;
 
@@ -19,6 +19,7 @@ pub(super) struct Waiting {
 }
 
 /// A request that was answered.
+#[derive(Clone)]
 pub(super) struct Finished {
     pub request: Waiting,
     pub started: Instant,
@@ -83,11 +84,15 @@ impl Queue {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Begins a trial with room for so many requests.
-    pub(super) fn begin(&self, requests: usize, hope: Option<Hope>) {
+    /// Begins a trial with room for what is expected.
+    pub(super) fn begin(&self, expected: Expected, hope: Option<Hope>) {
+        let now = Instant::now();
+        let filling = Waiting { number: 0, due: now, since: now };
+        let finished = resident(expected.requests, Finished::of(filling, now, now, 0, &Answer::default()));
+        let token_gaps_ns = resident(expected.tokens, 1);
         let mut state = self.lock();
-        state.waiting = VecDeque::with_capacity(requests);
-        state.finished = Vec::with_capacity(requests);
+        state.waiting = VecDeque::new();
+        (state.finished, state.token_gaps_ns) = (finished, token_gaps_ns);
         (state.hope, state.over, state.is_hopeless, state.refill) = (hope, 0, false, None);
     }
 
@@ -161,8 +166,8 @@ impl Queue {
             }
             state.finished.push(finished);
         }
-        let State { refill, waiting, .. } = &mut *state;
-        if let Some(refill) = refill {
+        let State { refill, waiting, is_hopeless, .. } = &mut *state;
+        if let Some(refill) = refill.as_mut().filter(|_| !*is_hopeless) {
             for _ in 0..batch {
                 if refill.next < refill.least || ended < refill.until {
                     waiting.push_back(Waiting { number: refill.next, due: ended, since: ended });
@@ -218,6 +223,15 @@ impl Queue {
                 None => self.ended.wait(state).unwrap_or_else(PoisonError::into_inner),
             };
         }
+    }
+
+    /// Ends the trial: no further request is taken up.
+    pub(super) fn give_up(&self) {
+        let mut state = self.lock();
+        state.is_hopeless = true;
+        state.waiting.clear();
+        drop(state);
+        self.ended.notify_one();
     }
 
     pub(super) fn is_hopeless(&self) -> bool {

@@ -1,6 +1,7 @@
 //! A load test to read: a row per trial, and what the searches have found in one sentence.
 
 mod comparison;
+mod windows;
 
 use std::collections::BTreeMap;
 
@@ -13,6 +14,8 @@ use crate::report::numbers::{latency, megabytes, percent, rounded, three_digits}
 use crate::report::table::{BEST, Cell, Column, Table};
 use crate::report::{escape, json, separated};
 use crate::run_data::{LoadResult, LoadRun, Verdict};
+
+use windows::{changes, sentence_of_changes};
 
 pub use comparison::{rates, render_comparison};
 
@@ -41,11 +44,16 @@ pub fn render(run: &LoadRun, form: Form) -> anyhow::Result<String> {
         Form::Csv => separated(run.results.iter())?,
         Form::Table => {
             let sentences: String = sentences().iter().map(|line| escape::terminal(line) + "\n").collect();
-            format!("{}{sentences}", table(run).terminal())
+            format!(
+                "{}{}{sentences}",
+                table(run).terminal(),
+                changes(run).map(|table| table.terminal()).unwrap_or_default()
+            )
         }
         Form::Markdown => {
             let sentences: String = sentences().iter().map(|line| format!("\n{}\n", escape::markdown(line))).collect();
-            format!("{}{sentences}", table(run).markdown())
+            let changes = changes(run).map(|table| format!("\n{}", table.markdown()));
+            format!("{}{}{sentences}", table(run).markdown(), changes.unwrap_or_default())
         }
     })
 }
@@ -54,7 +62,7 @@ pub fn render(run: &LoadRun, form: Form) -> anyhow::Result<String> {
 type TableColumn = (&'static str, bool, fn(&LoadResult) -> String);
 
 /// A column without a text in any row is left out.
-const COLUMNS: [TableColumn; 26] = [
+const COLUMNS: [TableColumn; 27] = [
     ("scenario", false, |row| row.scenario.to_string()),
     ("sessions × threads", false, |row| format!("{} × {}", row.instances, row.threads)),
     ("users", true, |row| row.users.map(|users| users.to_string()).unwrap_or_default()),
@@ -83,11 +91,18 @@ const COLUMNS: [TableColumn; 26] = [
     ("generator", true, |row| row.generator_share.map(percent).unwrap_or_default()),
     ("backlog", true, |row| row.backlog_most.map(|most| most.to_string()).unwrap_or_default()),
     ("memory", true, |row| row.memory_mb.map(megabytes).unwrap_or_default()),
+    ("per million", true, |row| cost(row).unwrap_or_default()),
     ("verdict", false, verdict),
 ];
 
 fn of_measured(row: &LoadResult, text: fn(&LoadResult) -> String) -> String {
     if row.queries == 0 { String::new() } else { text(row) }
+}
+
+/// `0.20 USD`
+fn cost(row: &LoadResult) -> Option<String> {
+    let currency = row.currency.as_ref().map(|currency| format!(" {currency}")).unwrap_or_default();
+    Some(three_digits(row.cost_per_million?) + &currency)
 }
 
 /// Answers with tokens have other figures.
@@ -189,30 +204,35 @@ pub fn curves(runs: impl Iterator<Item = LoadRun>) -> BTreeMap<String, Vec<Curve
     curves
 }
 
-/// What the searches have found, a sentence per case: `2 × 1 threads serve 482/s at p99 ≤ 20 ms with 310 MB; 1 × 2 serve 428/s`.
+/// What the watched trials and the searches have found, a sentence per case: `2 × 1 threads serve 482/s at p99 ≤ 20 ms with 310 MB; 1 × 2 serve 428/s`.
 fn sentences(run: &LoadRun) -> Vec<String> {
     let mut cases: IndexMap<&str, Vec<&LoadResult>> = IndexMap::new();
     for row in run.results.iter().filter(|row| row.is_highest) {
         cases.entry(&row.case_id).or_default().push(row);
     }
-    cases.into_iter().map(|(case, found)| sentence(case, found)).collect()
+    let changes = run.results.iter().filter_map(sentence_of_changes);
+    changes.chain(cases.into_iter().map(|(case, found)| sentence(case, found))).collect()
 }
 
 /// Splits that another one beats in rate, latency and memory are named as such.
 fn sentence(case: &str, mut found: Vec<&LoadResult>) -> String {
     let rate = |row: &LoadResult| row.rate.unwrap_or(0.0);
     found.sort_by(|one, other| rate(other).total_cmp(&rate(one)));
-    let figures: Vec<[f64; 3]> =
-        found.iter().map(|row| [-rate(row), row.latency_ms, row.memory_mb.unwrap_or(0.0)]).collect();
+    let of_row = |row: &&LoadResult| {
+        let cost = row.cost_per_million.unwrap_or(0.0);
+        [-rate(row), row.latency_ms, row.memory_mb.unwrap_or(0.0), cost]
+    };
+    let figures: Vec<[f64; 4]> = found.iter().map(of_row).collect();
     let is_on_front = front(&figures);
     let part = |(place, row): (usize, &&LoadResult)| {
         let threads = if place == 0 { " threads" } else { "" };
         let bound = bounds_in_words(row, latency).filter(|_| place == 0).map(|bounds| format!(" at {bounds}"));
         let memory = row.memory_mb.map(|memory| format!(" with {}", megabytes(memory))).unwrap_or_default();
+        let cost = cost(row).map(|cost| format!(" for {cost} per million")).unwrap_or_default();
         let beaten = if is_on_front[place] { "" } else { ", beaten in all" };
         let rate = per_second(rate(row));
         let (instances, threads_each) = (row.instances, row.threads);
-        format!("{instances} × {threads_each}{threads} serve {rate}{}{memory}{beaten}", bound.unwrap_or_default())
+        format!("{instances} × {threads_each}{threads} serve {rate}{}{memory}{cost}{beaten}", bound.unwrap_or_default())
     };
     format!("{case}: {}", found.iter().enumerate().map(part).collect::<Vec<_>>().join("; "))
 }
@@ -250,6 +270,11 @@ mod tests {
         let sentence = "m/ort-cpu-f32/1: 2 × 1 threads serve 482/s at p99 ≤ 20.0 ms with 310 MB; 1 × 2 serve 428/s with 190 MB; \
             1 × 1 serve 240/s with 200 MB, beaten in all\n";
         assert!(text.ends_with(sentence), "{text}");
+        let with_price =
+            |row: LoadResult| LoadResult { cost_per_million: Some(0.1963), currency: Some("USD".into()), ..row };
+        let run = LoadRun { results: vec![with_price(highest(2, 1, 482.2, 310.0))], ..LoadRun::default() };
+        let priced = render(&run, Form::Table).unwrap();
+        assert!(priced.contains("with 310 MB for 0.20 USD per million\n"), "{priced}");
         assert!(text.contains("passed p99 ≤ 20.0 ms") && !text.contains("lag p99"), "{text}");
     }
 

@@ -1,0 +1,188 @@
+//! What a long trial says about changes over time: growth of memory, and drift of the latency.
+
+use super::served::{Served, Trial};
+use crate::run_data::{LoadResult, LoadWindow};
+use crate::statistics::{SortedCalls, median};
+
+/// Windows of a watched trial.
+const WINDOWS: usize = 20;
+/// The part of a trial at its beginning in which memory may grow: allocators and caches fill up.
+const WARM_UP: f64 = 0.1;
+/// Samples of memory that a growth takes at least.
+const FEWEST_SAMPLES: usize = 10;
+/// The quantile of the normal distribution by which a growth is certain with 99 %, one-sided.
+const NORMAL_99: f64 = 2.326;
+/// A change of the latency is one if chance makes it with at most this probability.
+const SIGNIFICANT: f64 = 0.01;
+
+/// The state of the process at a moment of a trial.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Moment {
+    pub at_ns: u64,
+    pub memory_mb: f64,
+    /// How often the system has slowed the processors down so far, if it tells.
+    pub throttled: Option<u64>,
+}
+
+/// How memory grows, in megabytes per hour.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Growth {
+    pub per_hour: f64,
+    /// With 99 % confidence it grows at least by this.
+    pub least_per_hour: f64,
+}
+
+/// The growth of memory over a trial of this length, without its beginning: the median of the slopes between all pairs of samples
+/// (Theil 1950), and its lower limit (Sen 1968, "Estimates of the regression coefficient based on Kendall's tau"). One step does not make
+/// a growth. Returns `None` for fewer than ten samples.
+pub fn growth(moments: &[Moment], length_ns: u64) -> Option<Growth> {
+    let begin = (WARM_UP * length_ns as f64) as u64;
+    let samples: Vec<&Moment> = moments.iter().filter(|moment| moment.at_ns >= begin).collect();
+    let n = samples.len();
+    if n < FEWEST_SAMPLES {
+        return None;
+    }
+    let slope = |one: &Moment, other: &Moment| {
+        let hours = other.at_ns.saturating_sub(one.at_ns).max(1) as f64 / 3.6e12;
+        (other.memory_mb - one.memory_mb) / hours
+    };
+    let pairs = |place: usize| samples[place + 1..].iter().map(move |other| (place, *other));
+    let mut slopes: Vec<f64> = (0..n).flat_map(pairs).map(|(place, other)| slope(samples[place], other)).collect();
+    slopes.sort_by(f64::total_cmp);
+    let deviation = ((n * (n - 1) * (2 * n + 5)) as f64 / 18.0).sqrt();
+    let lower = (slopes.len() as f64 - NORMAL_99 * deviation) / 2.0;
+    Some(Growth { per_hour: median(&slopes)?, least_per_hour: slopes[lower.max(0.0) as usize] })
+}
+
+/// Where the level of a series changes most, as the place of the first value after it, if that is no chance (Pettitt 1979, "A
+/// non-parametric approach to the change-point problem").
+pub fn change_point(values: &[f64]) -> Option<usize> {
+    let n = values.len();
+    let sign = |before: f64, after: f64| f64::from(i8::from(after > before) - i8::from(after < before));
+    let statistic = |place: usize| -> f64 {
+        let (before, after) = values.split_at(place);
+        before.iter().flat_map(|&before| after.iter().map(move |&after| sign(before, after))).sum()
+    };
+    let found = (1..n).map(|place| (place, statistic(place).abs())).max_by(|one, other| one.1.total_cmp(&other.1));
+    let (place, statistic) = found?;
+    let n = n as f64;
+    let chance = 2.0 * (-6.0 * statistic * statistic / (n.powi(3) + n.powi(2))).exp();
+    (chance <= SIGNIFICANT).then_some(place)
+}
+
+/// The windows of a watched trial.
+pub fn windows(case_id: &str, trial: &Trial) -> Vec<LoadWindow> {
+    let Some(last) = trial.served.iter().map(|request| request.ended_ns).max() else { return Vec::new() };
+    let length = last / WINDOWS as u64 + 1;
+    let mut latencies: Vec<Vec<u64>> = vec![Vec::new(); WINDOWS];
+    for request in trial.served.iter().filter(|request| request.batch > 0) {
+        latencies[(request.ended_ns / length) as usize].push(Served::latency_ns(request));
+    }
+    let mut throttled_before = trial.moments.first().and_then(|moment| moment.throttled);
+    let window = |(number, latencies): (usize, Vec<u64>)| {
+        let (from, to) = (number as u64 * length, (number as u64 + 1) * length);
+        let queries = latencies.len();
+        let sorted = SortedCalls::new(latencies);
+        let at = |p: f64| sorted.as_ref().map(|calls| calls.percentile(p) as f64 / 1e6);
+        let moment = trial.moments.iter().rfind(|moment| moment.at_ns < to);
+        let throttled = moment.and_then(|moment| moment.throttled);
+        let events = throttled.zip(throttled_before).map(|(now, before)| now.saturating_sub(before));
+        throttled_before = throttled.or(throttled_before);
+        LoadWindow {
+            case_id: case_id.to_owned(),
+            from_s: from as f64 / 1e9,
+            to_s: to as f64 / 1e9,
+            queries,
+            latency_p50_ms: at(0.5),
+            latency_p99_ms: at(0.99),
+            memory_mb: moment.map(|moment| moment.memory_mb),
+            throttled: events,
+        }
+    };
+    latencies.into_iter().enumerate().map(window).collect()
+}
+
+/// Adds what the windows and the memory of a watched trial say to its row.
+pub fn with_changes(result: LoadResult, trial: &Trial, windows: &[LoadWindow], length_ns: u64) -> LoadResult {
+    let growth = growth(&trial.moments, length_ns);
+    let drift = |of: fn(&LoadWindow) -> Option<f64>| {
+        let known: Vec<(f64, f64)> = windows.iter().filter_map(|window| Some((window.from_s, of(window)?))).collect();
+        let values: Vec<f64> = known.iter().map(|(_, ms)| *ms).collect();
+        let place = change_point(&values)?;
+        Some((known[place].0, median(&values[place..])? / median(&values[..place])?))
+    };
+    let (p50, p99) = (drift(|window| window.latency_p50_ms), drift(|window| window.latency_p99_ms));
+    let throttled: Vec<u64> = windows.iter().filter_map(|window| window.throttled).collect();
+    LoadResult {
+        growth_mb_per_h: growth.map(|growth| growth.per_hour),
+        least_growth_mb_per_h: growth.map(|growth| growth.least_per_hour),
+        drift_p50: p50.map(|(_, ratio)| ratio),
+        drift_p50_from_s: p50.map(|(from, _)| from),
+        drift_p99: p99.map(|(_, ratio)| ratio),
+        drift_p99_from_s: p99.map(|(from, _)| from),
+        throttled: (!throttled.is_empty()).then(|| throttled.iter().sum()),
+        ..result
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::statistics::uniform;
+
+    const HOUR_NS: u64 = 3_600_000_000_000;
+
+    /// A sample per minute of an hour.
+    fn moments(memory_mb: impl Fn(f64) -> f64) -> Vec<Moment> {
+        let moment = |minute: u64| Moment {
+            at_ns: minute * HOUR_NS / 60,
+            memory_mb: memory_mb(minute as f64),
+            throttled: Some(minute / 30),
+        };
+        (0..60).map(moment).collect()
+    }
+
+    #[test]
+    fn memory_grows_if_it_does_so_all_the_time() {
+        let of = |memory_mb: &dyn Fn(f64) -> f64| growth(&moments(memory_mb), HOUR_NS).unwrap();
+        let leak = of(&|minute| 100.0 + minute + (minute * 7.0).sin());
+        assert!((leak.per_hour - 60.0).abs() < 3.0 && (50.0..60.0).contains(&leak.least_per_hour), "{leak:?}");
+        // What is taken in the beginning, and a single step, is no growth.
+        let flat = of(&|minute| if minute < 5.0 { 50.0 } else { 100.0 });
+        assert_eq!((flat.per_hour, flat.least_per_hour), (0.0, 0.0));
+        let step = of(&|minute| if minute < 40.0 { 100.0 } else { 130.0 });
+        assert_eq!((step.per_hour, step.least_per_hour), (0.0, 0.0));
+        assert_eq!(growth(&moments(|_| 1.0)[..15], HOUR_NS), None);
+    }
+
+    #[test]
+    fn a_change_is_found_where_it_is_and_not_in_noise() {
+        let mut state = 5;
+        let mut noise = || uniform(&mut state) - 0.5;
+        let slower: Vec<f64> = (0..20).map(|place| if place < 12 { 5.0 } else { 7.0 } + noise()).collect();
+        assert_eq!(change_point(&slower), Some(12));
+        let found = (0..200).filter(|_| change_point(&(0..20).map(|_| noise()).collect::<Vec<_>>()).is_some()).count();
+        assert!(found <= 6, "{found} of 200 series of noise have a change");
+        assert_eq!((change_point(&[]), change_point(&[1.0; 30])), (None, None));
+    }
+
+    #[test]
+    fn windows_tell_when_it_became_slower() {
+        let request = |second: u64| Served {
+            scheduled_ns: second * 1_000_000_000,
+            ended_ns: second * 1_000_000_000 + if second < 600 { 5_000_000 } else { 10_000_000 + second },
+            batch: 1,
+            ..Served::default()
+        };
+        let moments = moments(|minute| 100.0 + minute);
+        let trial = Trial { served: (0..1000).map(request).collect(), moments, ..Trial::default() };
+        let windows = windows("m/ort-cpu-f32/1", &trial);
+        assert_eq!((windows.len(), windows[0].queries, windows[0].latency_p50_ms), (20, 50, Some(5.0)));
+        // After 16 minutes.
+        assert_eq!((windows[19].memory_mb, windows[19].throttled), (Some(116.0), Some(0)));
+        let result = with_changes(LoadResult::default(), &trial, &windows, HOUR_NS);
+        assert!((result.drift_p50.unwrap() - 2.0).abs() < 0.01, "{result:?}");
+        assert!((result.drift_p50_from_s.unwrap() - 600.0).abs() < 51.0, "{result:?}");
+        assert!((result.growth_mb_per_h.unwrap() - 60.0).abs() < 1e-6, "{result:?}");
+    }
+}

@@ -1,0 +1,53 @@
+//! The windows of watched trials, and what changed over them.
+
+use crate::report::numbers::{latency, megabytes};
+use crate::report::table::{Cell, Column, Table};
+use crate::run_data::{LoadResult, LoadRun, LoadWindow};
+
+/// A row for each window. Returns `None` if no trial was watched.
+pub fn changes(run: &LoadRun) -> Option<Table> {
+    run.windows.first()?;
+    let numbers = ["queries", "p50", "p99", "memory", "throttled"].map(Column::number);
+    let mut table = Table::new([Column::code("case"), Column::text("time")].into_iter().chain(numbers));
+    for window in &run.windows {
+        let LoadWindow { case_id, from_s, to_s, queries, latency_p50_ms, latency_p99_ms, memory_mb, throttled } =
+            window;
+        let cells = [
+            case_id.clone(),
+            format!("{from_s:.1} … {to_s:.1} s"),
+            queries.to_string(),
+            latency_p50_ms.map(latency).unwrap_or_default(),
+            latency_p99_ms.map(latency).unwrap_or_default(),
+            memory_mb.map(megabytes).unwrap_or_default(),
+            throttled.map(|events| events.to_string()).unwrap_or_default(),
+        ];
+        table.row(cells.map(Cell::from));
+    }
+    Some(table)
+}
+
+/// `case: memory grows by 1.2 MB/h (at least 0.0 MB/h); p50 changes by +12.0 % from 600 s on; …`. Returns `None` if the trial was not watched.
+pub fn sentence_of_changes(row: &LoadResult) -> Option<String> {
+    let growth = row.growth_mb_per_h.zip(row.least_growth_mb_per_h);
+    let is_watched = growth.is_some() || row.throttled.is_some() || row.drift_p50.is_some() || row.drift_p99.is_some();
+    let growth = growth.map_or_else(
+        || "too few samples of memory to tell its growth".to_owned(),
+        |(growth, least)| format!("memory grows by {growth:.1} MB/h (at least {least:.1} MB/h)"),
+    );
+    let drift = |name: &str, ratio: Option<f64>, from: Option<f64>| match ratio.zip(from) {
+        Some((ratio, from)) => format!("{name} changes by {:+.1} % from {from:.0} s on", 100.0 * (ratio - 1.0)),
+        None => format!("{name} does not change"),
+    };
+    let throttled = match row.throttled {
+        Some(0) => "never throttled".to_owned(),
+        Some(times) => format!("throttled {times} times"),
+        None => "the system does not tell of throttling".to_owned(),
+    };
+    let parts = [
+        growth,
+        drift("p50", row.drift_p50, row.drift_p50_from_s),
+        drift("p99", row.drift_p99, row.drift_p99_from_s),
+        throttled,
+    ];
+    is_watched.then(|| format!("{}: {}", row.case_id, parts.join("; ")))
+}
