@@ -74,7 +74,7 @@ pub struct Arguments {
 pub fn run(arguments: &Arguments) -> anyhow::Result<u8> {
     let paths = Paths::find();
     let runs = arguments.history.open(paths.reports())?;
-    let loads = read_all_loads(&runs)?;
+    let loads = read_all_loads(&runs);
     if let Some(sides) = named_loads(&[&arguments.base, &arguments.candidate], &loads, &paths)? {
         let changes = rates(&sides, arguments);
         ensure!(!changes.is_empty(), "the two load tests have no search of a case in common");
@@ -120,14 +120,17 @@ fn write(arguments: &Arguments, text: &str) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The load tests of a history, the oldest first.
-fn read_all_loads(history: &History) -> anyhow::Result<Vec<LoadRun>> {
-    let mut loads = Vec::new();
-    for root in history.roots().iter().filter(|root| root.is_dir()) {
-        loads.extend(read_loads(root)?);
-    }
+/// The load tests of a history, the oldest first. Where one cannot be read, this is said, and the runs are compared nevertheless.
+fn read_all_loads(history: &History) -> Vec<LoadRun> {
+    let read = |root: &PathBuf| {
+        read_loads(root).unwrap_or_else(|why| {
+            eprintln!("load tests are left out: {why:#}");
+            Vec::new()
+        })
+    };
+    let mut loads: Vec<LoadRun> = history.roots().iter().filter(|root| root.is_dir()).flat_map(read).collect();
     loads.sort_by_key(|load| load.timestamp);
-    Ok(loads)
+    loads
 }
 
 /// The rows of the load tests of these names. Returns `None` if one is none.
@@ -147,6 +150,9 @@ fn named_loads(names: &[&str; 2], loads: &[LoadRun], paths: &Paths) -> anyhow::R
 fn loads_of(side: &Side, loads: &[LoadRun], history: &History) -> Vec<LoadResult> {
     let run_ids = side.run_ids();
     let is_of_side = |load: &&LoadRun| {
+        if !load.results.iter().any(|row| row.is_of_search) {
+            return false;
+        }
         let is_before = |run: &&Run| {
             run.facts().is_ok_and(|facts| facts.host_id == load.host_id && facts.timestamp <= load.timestamp)
         };
