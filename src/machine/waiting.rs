@@ -112,6 +112,6 @@ mod tests {
         let mean = spins[10_000..].iter().sum::<f64>() / 10_000.0;
         assert!((23_000.0..27_000.0).contains(&mean), "{mean} ns");
         (0..1000).for_each(|_| waiter.learn(SPUN));
-        assert_eq!(waiter.spun, SPUN);
+        assert!(waiter.spun + STEP > SPUN, "{:?}", waiter.spun);
     }
 }
