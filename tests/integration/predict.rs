@@ -122,6 +122,36 @@ fn measured_batches_of_the_model_count_more_than_other_models() {
 }
 
 #[test]
+fn an_interval_widens_with_the_distance_beyond_the_measured_rows() {
+    // A runtime that is the more efficient the larger the nodes are, which no sum of costs says.
+    let time = |cost: &Cost| 1e-5 * (cost.flops as f64).powf(0.7);
+    let row = |place: usize, batch: usize| {
+        let one = digits(batch);
+        let times = |amount: u64, factor: f64| (amount as f64 * factor) as u64;
+        let size = 0.001 * 2_f64.powi(place as i32);
+        let cost = Cost {
+            flops: times(one.flops, size),
+            convolution_flops: times(one.convolution_flops, size),
+            nodes: 9,
+            node_bytes: times(one.node_bytes, size),
+            bytes: 0,
+        };
+        let noise = 1.0 + 0.04 * ((place * 7 + batch * 3) as f64).sin();
+        of_cost(&format!("net{place}"), &format!("family{place}"), "ort", batch, cost, time(&cost) * noise)
+    };
+    let workplace = with(&(0..8).flat_map(|place| [1, 4, 16].map(|batch| row(place, batch))).collect::<Vec<_>>());
+    let width = |batch: usize| {
+        let found = asked(&workplace, &["--batch", &batch.to_string()], 0);
+        let [lower, value, upper] = estimate(&found);
+        (upper / value, lower, upper)
+    };
+    let ((near, ..), (far, lower, upper)) = (width(1), width(8));
+    assert!(far > 1.1 * near, "{near} and {far}");
+    let truth = time(&digits(8));
+    assert!(lower < truth && truth < upper, "{truth} is not in {lower} to {upper}");
+}
+
+#[test]
 fn what_the_history_has_not_shown_is_refused_with_what_would_help() {
     let refused = |records: &[Record], arguments: &[&str]| {
         let found = asked(&with(records), arguments, 3);

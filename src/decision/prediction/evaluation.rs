@@ -6,7 +6,9 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::example::{Example, Lessons, Runtime, Site, Work};
-use super::fitted::{Miss, PeaksOf, Quantity, half_width, misses_of_batches, misses_of_families, misses_of_machines};
+use super::fitted::{
+    Miss, PeaksOf, Quantity, Widths, misses_of_batches, misses_of_families, misses_of_machines, misses_of_sizes,
+};
 use super::predictor::{Predictor, rows_of_phase};
 use crate::definition::Phase;
 use crate::statistics::{mean, median, uniform};
@@ -76,7 +78,8 @@ pub fn evaluate(lessons: &Lessons) -> Evaluation {
     let mut all = Vec::new();
     for (first, rows) in groups.iter().filter(|(_, rows)| rows.len() >= LEAST_ROWS) {
         for (left_out, misses) in [("family", misses_of_families as MissesOf), ("batch", misses_of_batches)] {
-            all.extend(errors(&first.subject.runtime, Some(&first.site), left_out, &by_phase(rows, lessons, misses)));
+            let (misses, of_sizes) = (by_phase(rows, lessons, misses), by_phase(rows, lessons, misses_of_sizes));
+            all.extend(errors(&first.subject.runtime, Some(&first.site), left_out, &misses, &of_sizes));
         }
     }
     for (number, (first, _)) in groups.iter().enumerate() {
@@ -86,7 +89,7 @@ pub fn evaluate(lessons: &Lessons) -> Evaluation {
         let rows: Vec<&Example> = lessons.examples.iter().filter(|it| is_like(it) && has_peaks(it)).collect();
         if is_first && rows.iter().any(|row| row.site != rows[0].site) {
             let misses = by_phase(&rows, lessons, misses_of_machines);
-            all.extend(errors(&first.subject.runtime, None, "machine", &misses));
+            all.extend(errors(&first.subject.runtime, None, "machine", &misses, &[]));
         }
     }
     Evaluation { errors: all, recommendations: loss(lessons) }
@@ -104,7 +107,13 @@ fn by_phase(rows: &[&Example], lessons: &Lessons, misses_of: MissesOf) -> Vec<Mi
     phases.into_iter().flat_map(of_phase).collect()
 }
 
-fn errors(runtime: &Runtime, site: Option<&Site>, left_out: &'static str, misses: &[Miss]) -> Option<Errors> {
+fn errors(
+    runtime: &Runtime,
+    site: Option<&Site>,
+    left_out: &'static str,
+    misses: &[Miss],
+    of_sizes: &[Miss],
+) -> Option<Errors> {
     let found: Vec<f64> = misses.iter().map(Miss::error).collect();
     let count = misses.len() as f64;
     let mut families: Vec<&str> = misses.iter().map(|miss| miss.family.as_str()).collect();
@@ -112,8 +121,9 @@ fn errors(runtime: &Runtime, site: Option<&Site>, left_out: &'static str, misses
     families.dedup();
     let is_held = |miss: &&Miss| {
         let is_other = |other: &&Miss| other.family != miss.family && other.phase == miss.phase;
-        let others: Vec<Miss> = misses.iter().filter(is_other).cloned().collect();
-        half_width(&others).is_some_and(|half| miss.logarithm.abs() <= half)
+        let others = |misses: &[Miss]| misses.iter().filter(is_other).cloned().collect::<Vec<Miss>>();
+        let widths = Widths::of(&others(misses), &others(of_sizes));
+        widths.is_some_and(|widths| miss.logarithm.abs() <= widths.half(miss.beyond))
     };
     Some(Errors {
         backend: runtime.backend.clone(),
