@@ -9,7 +9,7 @@ use super::example::{Example, Lessons, Runtime, Site, Work};
 use super::fitted::{
     Miss, PeaksOf, Quantity, Widths, misses_of_batches, misses_of_families, misses_of_machines, misses_of_sizes,
 };
-use super::predictor::{Predictor, rows_of_phase};
+use super::predictor::{Estimate, Predictor, rows_of_phase};
 use crate::definition::Phase;
 use crate::statistics::{mean, median, uniform};
 
@@ -44,6 +44,8 @@ pub struct Loss {
     pub decisions: usize,
     /// Hidden rows that nothing was predicted of: they have to be measured, and are neither chosen nor the fastest here.
     pub refused: usize,
+    /// Predictions that were chosen over a measured row, and were slower than it.
+    pub contradictions: usize,
     /// The share of them that chose the fastest.
     pub right: f64,
     /// The latency of the chosen over that of the fastest, less 1.
@@ -150,9 +152,9 @@ struct Halves<'a> {
 }
 
 /// Hides half of the rows, and chooses the fastest runtime of each work by what is left. A prediction is chosen over the
-/// measured rows if it is below all of them.
+/// measured rows if its whole interval is below all of them.
 fn loss(lessons: &Lessons) -> Option<Loss> {
-    let (mut losses, mut refused) = (Vec::new(), 0);
+    let (mut losses, mut refused, mut contradictions) = (Vec::new(), 0, 0);
     for half in 0..HALVES {
         let mut state = 1 + half;
         let (hidden, seen): (Vec<Example>, Vec<Example>) =
@@ -172,12 +174,14 @@ fn loss(lessons: &Lessons) -> Option<Loss> {
             let measured = least(seen);
             let predicted = |row: &&Example| {
                 let found = predictor.predict(&row.subject, &row.site).ok()?;
-                Some((found.latency_ms.value, row.ms))
+                Some((found.latency_ms, row.ms))
             };
-            let answered: Vec<(f64, f64)> = hidden.iter().filter_map(predicted).collect();
+            let answered: Vec<(Estimate, f64)> = hidden.iter().filter_map(predicted).collect();
             refused += hidden.len() - answered.len();
-            let below = answered.iter().filter(|(value, _)| *value < measured);
-            let chosen = below.min_by(|one, other| one.0.total_cmp(&other.0)).map_or(measured, |(_, ms)| *ms);
+            let better = answered.iter().filter(|(estimate, _)| estimate.upper < measured);
+            let best = better.min_by(|one, other| one.0.value.total_cmp(&other.0.value));
+            let chosen = best.map_or(measured, |(_, ms)| *ms);
+            contradictions += usize::from(chosen > measured);
             let fastest = answered.iter().map(|(_, ms)| *ms).fold(measured, f64::min);
             if chosen.is_finite() && seen.len() + answered.len() > 1 {
                 losses.push(chosen / fastest - 1.0);
@@ -187,6 +191,7 @@ fn loss(lessons: &Lessons) -> Option<Loss> {
     (!losses.is_empty()).then(|| Loss {
         decisions: losses.len(),
         refused,
+        contradictions,
         right: losses.iter().filter(|loss| **loss == 0.0).count() as f64 / losses.len() as f64,
         mean_loss: mean(&losses),
         largest_loss: losses.iter().copied().fold(0.0, f64::max),

@@ -180,24 +180,31 @@ impl Runtime {
 }
 
 impl Subject {
-    /// The terms of its time: nodes, and what its convolutions, its matrix products, its bytes and the part of them that is of
-    /// convolutions would take at the peaks, in milliseconds. Without peaks, in 10^9.
+    /// The terms of its time: nodes, and what its convolutions, its matrix products, its bytes but for the weights, the part of them
+    /// that is of convolutions, and its weights would take at the peaks, in milliseconds. Without peaks, in 10^9.
     ///
     /// Convolutions of few channels do few operations per byte, and are slow for their bytes, not for their operations: with bytes of their
-    /// own, the small ones do not make large ones seem slow.
+    /// own, the small ones do not make large ones seem slow. Weights are read only, and in order.
     pub fn terms_of_time(&self, peaks: Option<&Peaks>) -> [f64; TERMS] {
         let Cost { flops, convolution_flops, nodes, node_bytes, .. } = self.cost;
         let (product, copy) =
             peaks.map_or((1e3, 1e3), |peaks| (peaks.product_gflops_per_second, peaks.copy_gb_per_second));
         let at = |amount: u64, giga_per_second: f64| amount as f64 / 1e6 / giga_per_second.max(1e-3);
         let products = flops.saturating_sub(convolution_flops);
+        let weights = node_bytes.min(4 * self.parameters.unwrap_or(0));
         let share = convolution_flops as f64 / flops.max(1) as f64;
-        let bytes = at(node_bytes, copy);
-        [nodes as f64, at(convolution_flops, product), at(products, product), bytes, share * bytes]
+        [
+            nodes as f64,
+            at(convolution_flops, product),
+            at(products, product),
+            at(node_bytes - weights, copy),
+            share * at(node_bytes, copy),
+            at(weights, copy),
+        ]
     }
 
     /// The terms of its memory in megabytes: the process itself, weights, and what the nodes read and write.
     pub fn terms_of_memory(&self) -> [f64; TERMS] {
-        [1.0, self.parameters.unwrap_or(0) as f64 * 4e-6, self.cost.node_bytes as f64 * 1e-6, 0.0, 0.0]
+        [1.0, self.parameters.unwrap_or(0) as f64 * 4e-6, self.cost.node_bytes as f64 * 1e-6, 0.0, 0.0, 0.0]
     }
 }

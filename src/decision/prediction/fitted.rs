@@ -38,7 +38,7 @@ impl Quantity {
     /// those that stay in a cache, or that a runtime never writes, take no memory's time.
     fn least(self, subject: &Subject, site: &Site, peaks: &PeaksOf) -> [f64; TERMS] {
         match self {
-            Quantity::Time if subject.runtime.has_peaks() && peaks.contains_key(site) => [0.0, 1.0, 1.0, 0.0, 0.0],
+            Quantity::Time if subject.runtime.has_peaks() && peaks.contains_key(site) => [0.0, 1.0, 1.0, 0.0, 0.0, 0.0],
             _ => [0.0; TERMS],
         }
     }

@@ -22,6 +22,9 @@ const MOST_BEYOND: f64 = 4.0;
 /// Intervals are wider by this power for a machine of which no other one can show how far predictions for it are off.
 const WIDER: f64 = 2.0;
 
+/// Operators that do nothing in an inference.
+const NOTHING: [&str; 2] = ["Dropout", "Identity"];
+
 /// What a prediction rests on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, JsonSchema, strum::Display)]
 #[serde(rename_all = "kebab-case")]
@@ -108,8 +111,8 @@ impl<'a> Predictor<'a> {
         let (rows, basis) = self.rows_for(subject, site, &all, !anchors.is_empty())?;
         if anchors.is_empty() {
             let seen: BTreeSet<&String> = rows.iter().flat_map(|row| &row.subject.operators).collect();
-            let unseen: Vec<&str> =
-                subject.operators.iter().filter(|name| !seen.contains(name)).map(String::as_str).collect();
+            let is_unseen = |name: &&String| !seen.contains(name) && !NOTHING.contains(&name.as_str());
+            let unseen: Vec<&str> = subject.operators.iter().filter(is_unseen).map(String::as_str).collect();
             if !unseen.is_empty() && !seen.is_empty() {
                 let of = runtime_text(&subject.runtime);
                 return Err(refusal(format!("no model with {} was measured on {of}", unseen.join(", "))));
