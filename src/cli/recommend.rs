@@ -27,7 +27,8 @@ use crate::selftest::known_noise;
 #[derive(Args)]
 #[command(
     after_help = "It chooses among all backends, devices, dtypes, variants, batch sizes and machines of the history, and only among cases \
-        whose outputs were verified. A file of prices says what an hour costs, by host id, device or default:\n\n  \
+        whose outputs were verified. Rates and latencies of load tests count for the limits. Cases that were not measured and are predicted to be \
+        better are named beside it. A file of prices says what an hour costs, by host id, device or default:\n\n  \
         currency = \"USD\"\n  per_hour = { default = 0.34, cuda = 1.20 }\n\nExamples:\n  inferbench recommend digits\n  \
         inferbench recommend resnet50 --max-p99 20ms --max-memory 1GB --goal throughput\n  \
         inferbench recommend digits --min-accuracy-change -1% --goal size\n  \

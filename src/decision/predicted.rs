@@ -54,67 +54,18 @@ pub fn add_predictions(
     options: &Options,
 ) {
     let predictor = Predictor::new(lessons);
-    let runtimes: BTreeSet<(&str, &str)> =
-        records.iter().map(|record| (record.backend.as_str(), record.device.as_str())).collect();
-    let known: BTreeSet<(String, &str)> =
-        records.iter().map(|record| (record.case_id.clone(), record.host_id.as_str())).collect();
     let is_plain = |advice: &&mut Advice| advice.boundary == Boundary::Compute && advice.timed_on == TimedOn::Seeded;
     for advice in all.iter_mut().filter(is_plain) {
-        let chosen = records
-            .iter()
-            .filter(|it| Some(&it.case_id) == advice.case_id.as_ref() && Some(&it.host_id) == advice.host_id.as_ref())
-            .max_by_key(|record| record.timestamp);
+        let is_chosen =
+            |it: &&Record| Some(&it.case_id) == advice.case_id.as_ref() && Some(&it.host_id) == advice.host_id.as_ref();
+        let chosen = records.iter().filter(is_chosen).max_by_key(|record| record.timestamp);
         let measured = chosen.and_then(|record| options.goal.quantity(record, &options.prices));
         let is_of_advice = |it: &&Example| {
             let work = &it.subject.work;
             (&work.model, work.phase, work.sequence_length) == (&advice.model, advice.phase, advice.sequence_length)
         };
         let examples: Vec<&Example> = lessons.examples.iter().filter(is_of_advice).collect();
-        let mut found: BTreeMap<(String, String), (f64, PredictedCase)> = BTreeMap::new();
-        for example in examples.iter().filter(|it| it.subject.work.variant == ORIGINAL) {
-            for (backend, device) in &runtimes {
-                let case = Case {
-                    phase: advice.phase,
-                    sequence_length: advice.sequence_length,
-                    device: (*device).to_owned(),
-                    dtype: example.subject.runtime.dtype,
-                    ..Case::new(&advice.model, backend, example.subject.batch_size)
-                };
-                let host_id = &example.site.host_id;
-                if known.contains(&(case.to_string(), host_id)) {
-                    continue;
-                }
-                let subject = Subject { runtime: Runtime::of(&case), ..example.subject.clone() };
-                let Ok(prediction) = predictor.predict(&subject, &example.site) else { continue };
-                let (latency_ms, throughput_ips) = (prediction.latency_ms, prediction.throughput_ips);
-                let of_host = Record { host_id: host_id.clone(), device: case.device.clone(), ..Record::default() };
-                let quantity = |ms: f64, rate: f64| {
-                    let figures = Record { latency_p50_ms: Some(ms), throughput_ips: Some(rate), ..of_host.clone() };
-                    options.goal.quantity(&figures, &options.prices)
-                };
-                let (Some(value), Some(worst)) = (
-                    quantity(latency_ms.value, throughput_ips.value),
-                    quantity(latency_ms.upper, throughput_ips.lower),
-                ) else {
-                    continue;
-                };
-                let predicted = PredictedCase {
-                    case_id: case.to_string(),
-                    host_id: host_id.clone(),
-                    latency_ms,
-                    throughput_ips,
-                    memory_mb: prediction.memory_mb,
-                    is_beyond: measured.is_some_and(|measured| worst < measured),
-                    command: command(&subject, case.batch_size),
-                };
-                if measured.is_none_or(|measured| value < measured) && options.limits.allow(&predicted) {
-                    found.insert((case.to_string(), host_id.clone()), (value, predicted));
-                }
-            }
-        }
-        let mut found: Vec<(f64, PredictedCase)> = found.into_values().collect();
-        found.sort_by(|one, other| one.0.total_cmp(&other.0));
-        advice.predicted = found.into_iter().map(|(_, it)| it).take(MOST_NAMED).collect();
+        advice.predicted = better(&predictor, &examples, records, measured, options);
         if let Some(best) = advice.predicted.first().filter(|best| best.is_beyond) {
             let (ms, id) = (latency(best.latency_ms.value), &best.case_id);
             advice.sentence += &format!(" But {id}, which was not measured, is predicted to be better: p50 {ms}.");
@@ -122,18 +73,84 @@ pub fn add_predictions(
         advice.largest_batch = chosen.and_then(|record| {
             let most = [memory_mb.get(&record.host_id).copied(), options.limits.max_memory_mb];
             let most = most.into_iter().flatten().reduce(f64::min).filter(|_| record.device == "cpu")?;
-            let runtime = Runtime::of(&record.case());
-            let own = examples.iter().filter(|it| {
-                it.subject.runtime == runtime
-                    && it.site.host_id == record.host_id
-                    && it.subject.work.variant == record.variant
-            });
-            let (first, last) =
-                (own.clone().min_by_key(|it| it.subject.batch_size)?, own.max_by_key(|it| it.subject.batch_size)?);
-            let batch = predictor.largest_batch(&first.subject, &last.subject, &first.site, most)?;
+            let batch = largest_batch(&predictor, &examples, record, most)?;
             Some(format!("{batch} is the largest that is predicted to fit into {}", megabytes(most)))
         });
     }
+}
+
+/// The cases of the original that were not tried and are predicted to be better than what was measured, the best first.
+fn better(
+    predictor: &Predictor<'_>,
+    examples: &[&Example],
+    records: &[Record],
+    measured: Option<f64>,
+    options: &Options,
+) -> Vec<PredictedCase> {
+    let runtimes: BTreeSet<(&str, &str)> =
+        records.iter().map(|record| (record.backend.as_str(), record.device.as_str())).collect();
+    let tried: BTreeSet<(&str, &str)> =
+        records.iter().map(|record| (record.case_id.as_str(), record.host_id.as_str())).collect();
+    let mut found: BTreeMap<(String, &str), (f64, PredictedCase)> = BTreeMap::new();
+    for example in examples.iter().filter(|it| it.subject.work.variant == ORIGINAL) {
+        for (backend, device) in &runtimes {
+            let (work, host_id) = (&example.subject.work, example.site.host_id.as_str());
+            let case = Case {
+                phase: work.phase,
+                sequence_length: work.sequence_length,
+                device: (*device).to_owned(),
+                dtype: example.subject.runtime.dtype,
+                ..Case::new(&work.model, backend, example.subject.batch_size)
+            };
+            let case_id = case.to_string();
+            let subject = Subject { runtime: Runtime::of(&case), ..example.subject.clone() };
+            if tried.contains(&(case_id.as_str(), host_id)) {
+                continue;
+            }
+            let Ok(prediction) = predictor.predict(&subject, &example.site) else { continue };
+            let (latency_ms, throughput_ips) = (prediction.latency_ms, prediction.throughput_ips);
+            let quantity = |ms: f64, rate: f64| {
+                let figures = Record {
+                    host_id: host_id.to_owned(),
+                    device: case.device.clone(),
+                    latency_p50_ms: Some(ms),
+                    throughput_ips: Some(rate),
+                    ..Record::default()
+                };
+                options.goal.quantity(&figures, &options.prices)
+            };
+            let value = quantity(latency_ms.value, throughput_ips.value);
+            let worst = quantity(latency_ms.upper, throughput_ips.lower);
+            let predicted = PredictedCase {
+                case_id: case_id.clone(),
+                host_id: host_id.to_owned(),
+                latency_ms,
+                throughput_ips,
+                memory_mb: prediction.memory_mb,
+                is_beyond: measured.zip(worst).is_some_and(|(measured, worst)| worst < measured),
+                command: command(&subject, case.batch_size),
+            };
+            let is_better = |value: &f64| measured.is_none_or(|measured| *value < measured);
+            if let Some(value) = value.filter(is_better).filter(|_| options.limits.allow(&predicted)) {
+                found.insert((case_id, host_id), (value, predicted));
+            }
+        }
+    }
+    let mut found: Vec<(f64, PredictedCase)> = found.into_values().collect();
+    found.sort_by(|one, other| one.0.total_cmp(&other.0));
+    found.into_iter().map(|(_, it)| it).take(MOST_NAMED).collect()
+}
+
+/// The largest batch of the case that is predicted to fit, by its measured batch sizes.
+fn largest_batch(predictor: &Predictor<'_>, examples: &[&Example], record: &Record, most: f64) -> Option<usize> {
+    let runtime = Runtime::of(&record.case());
+    let is_of_case = |it: &&Example| {
+        it.subject.runtime == runtime && it.site.host_id == record.host_id && it.subject.work.variant == record.variant
+    };
+    let own: Vec<&Example> = examples.iter().copied().filter(is_of_case).collect();
+    let first = own.iter().min_by_key(|it| it.subject.batch_size)?;
+    let last = own.iter().max_by_key(|it| it.subject.batch_size)?;
+    predictor.largest_batch(&first.subject, &last.subject, &first.site, most)
 }
 
 impl Limits {

@@ -48,9 +48,9 @@ impl Quantity {
 /// 304 rows of the suite `small` on four backends, 0.8 missed least.
 const KEPT_BEYOND: f64 = 0.8;
 
-/// A tenth of a row says of each kind of operation that it runs at the peak. Where rows leave open whether operations or bytes
+/// One row says of each kind of operation that it runs at the peak. Where rows leave open whether operations or bytes
 /// take the time, as small models do, it is the bytes, since runtimes do large products nearly at the peak.
-const WEIGHT_OF_PEAKS: f64 = 0.1;
+const WEIGHT_OF_PEAKS: f64 = 1.0;
 
 /// The coefficients for rows of one runtime.
 pub struct Fitted<'a> {
@@ -198,6 +198,9 @@ fn misses(
 /// The share of the cases that an interval is to hold.
 pub const COVERAGE: f64 = 0.8;
 
+/// A history of small models shows little of how the efficiency grows with the size: intervals grow at least by the fourth root of it.
+const LEAST_GROWTH: f64 = 0.25;
+
 /// Intervals, as logarithms: half their width where the nodes of a case are not larger than the measured ones, and by how much
 /// that grows with the logarithm of how much larger they are.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -215,7 +218,7 @@ impl Widths {
         let larger = of_sizes.iter().filter(|miss| miss.beyond > 0.0);
         // Where nothing shows it, a case may be as far off as it is beyond.
         let growth = quantile_of_families(larger.map(|miss| (miss, growth(miss)))).unwrap_or(1.0);
-        Some(Widths { inside, growth })
+        Some(Widths { inside, growth: growth.max(LEAST_GROWTH) })
     }
 
     /// Half the width for a case that is so far beyond.
