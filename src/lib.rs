@@ -80,6 +80,8 @@ mod rooms {
     pub mod run_data;
     pub mod selection;
     pub mod selftest;
+    #[cfg(feature = "serve")]
+    pub mod service;
     pub mod statistics;
     pub mod texts;
 }
