@@ -83,7 +83,9 @@ fn shape(text: &str) -> serde_json::Value {
 /// A response in JSON.
 pub fn json(value: &impl Serialize) -> Response {
     // Nothing here is a map with keys that are not strings, the only thing that JSON could not write.
-    bytes(serde_json::to_vec_pretty(value).unwrap_or_default(), "application/json")
+    let mut text = serde_json::to_vec_pretty(value).unwrap_or_default();
+    text.push(b'\n');
+    bytes(text, "application/json")
 }
 
 /// A response with its kind of content.

@@ -1,24 +1,29 @@
 //! The connections: how many there may be, and how long they may be idle.
 
+use std::io;
+use std::pin::Pin;
 use std::sync::Arc;
+use std::task::{Context as TaskContext, Poll};
 use std::time::Duration;
 
 use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::signal;
 use tokio::sync::Semaphore;
 use tokio::task::JoinHandle;
-use tokio::time::{sleep, timeout};
+use tokio::time::{Sleep, sleep, timeout};
 
 use super::context::Context;
 use super::routes::router;
 
 /// Connections at a time. Further ones wait in the system's queue.
 const MOST_CONNECTIONS: u32 = 1024;
-/// How long a client may take for the head of a request, which counts from the end of the last response.
-const HEAD: Duration = Duration::from_secs(15);
+/// How long a client may take for the head of a request, which counts from the end of the last response, and to take a part of what it
+/// is sent.
+const PATIENCE: Duration = Duration::from_secs(15);
 /// Bytes of the head of a request.
 const MOST_HEAD: usize = 32 << 10;
 /// How long answers may take to be sent when the server ends.
@@ -66,9 +71,67 @@ pub async fn listen(listener: TcpListener, context: Arc<Context>, measuring: Joi
 async fn answer(stream: TcpStream, router: axum::Router) {
     let _ = stream.set_nodelay(true);
     let mut builder = http1::Builder::new();
-    builder.timer(TokioTimer::new()).header_read_timeout(HEAD).max_buf_size(MOST_HEAD);
+    builder.timer(TokioTimer::new()).header_read_timeout(PATIENCE).max_buf_size(MOST_HEAD);
     // What a client does wrong concerns only this client.
-    let _ = builder.serve_connection(TokioIo::new(stream), TowerToHyperService::new(router)).await;
+    let _ = builder
+        .serve_connection(TokioIo::new(Watched { stream, stalled: None }), TowerToHyperService::new(router))
+        .await;
+}
+
+/// A connection that ends if its client takes nothing of what it is sent.
+struct Watched {
+    stream: TcpStream,
+    /// Since something waits to be taken.
+    stalled: Option<Pin<Box<Sleep>>>,
+}
+
+impl Watched {
+    fn watch<T>(&mut self, context: &mut TaskContext<'_>, poll: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
+        if poll.is_ready() {
+            self.stalled = None;
+            return poll;
+        }
+        let stalled = self.stalled.get_or_insert_with(|| Box::pin(sleep(PATIENCE)));
+        stalled.as_mut().poll(context).map(|()| Err(io::ErrorKind::TimedOut.into()))
+    }
+}
+
+impl AsyncRead for Watched {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut TaskContext<'_>,
+        into: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_read(context, into)
+    }
+}
+
+impl AsyncWrite for Watched {
+    fn poll_write(mut self: Pin<&mut Self>, context: &mut TaskContext<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        let poll = Pin::new(&mut self.stream).poll_write(context, bytes);
+        self.watch(context, poll)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        context: &mut TaskContext<'_>,
+        bytes: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let poll = Pin::new(&mut self.stream).poll_write_vectored(context, bytes);
+        self.watch(context, poll)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut TaskContext<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(context)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut TaskContext<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(context)
+    }
 }
 
 /// Waits for Ctrl-C or SIGTERM.

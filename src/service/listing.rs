@@ -29,7 +29,7 @@ use crate::run_data::Record;
 
 /// Rows of a page where nothing is said, and at most.
 const ROWS: usize = 100;
-const MOST_ROWS: usize = 10_000;
+const MOST_ROWS: usize = 1000;
 
 type Asked<T> = Result<Query<T>, QueryRejection>;
 

@@ -1,58 +1,75 @@
 //! While something is measured, requests are answered at a limited rate: a client that asks again and again would take the
 //! processor from the measurement. Those above the rate wait, and are answered together, so that the server wakes up rarely.
 
-use std::sync::Mutex;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use tokio::time::{Instant, sleep_until};
+use tokio::sync::Semaphore;
+use tokio::time::sleep;
 
 /// The length of a window, and the requests that are answered in one.
 const WINDOW: Duration = Duration::from_millis(200);
-const ANSWERED: u32 = 20;
+const ANSWERED: usize = 20;
 
-#[derive(Debug, Default)]
-pub struct Pace(Mutex<Option<Window>>);
+#[derive(Debug)]
+pub struct Pace {
+    /// Requests that may still be answered in this window. A client that waits and leaves gives its place to the next one.
+    left: Arc<Semaphore>,
+    is_refilled: Arc<AtomicBool>,
+}
 
-/// The last window in which a request has its turn.
-#[derive(Clone, Copy, Debug)]
-struct Window {
-    begin: Instant,
-    answered: u32,
+impl Default for Pace {
+    fn default() -> Self {
+        Pace { left: Arc::new(Semaphore::new(ANSWERED)), is_refilled: Arc::default() }
+    }
 }
 
 impl Pace {
     /// Waits for the turn of a request.
     pub async fn turn(&self) {
-        let turn = self.next(Instant::now());
-        sleep_until(turn).await;
+        if !self.is_refilled.swap(true, Ordering::SeqCst) {
+            tokio::spawn(refill(self.left.clone(), self.is_refilled.clone()));
+        }
+        if let Ok(turn) = self.left.acquire().await {
+            turn.forget();
+        }
     }
+}
 
-    fn next(&self, now: Instant) -> Instant {
-        let mut last = self.0.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
-        let window = match *last {
-            Some(Window { begin, answered }) if answered < ANSWERED && now < begin + WINDOW => {
-                Window { begin, answered: answered + 1 }
-            }
-            Some(Window { begin, .. }) if now < begin + WINDOW => Window { begin: begin + WINDOW, answered: 1 },
-            _ => Window { begin: now, answered: 1 },
-        };
-        *last = Some(window);
-        window.begin.max(now)
+/// Begins windows until nobody asks in one.
+async fn refill(left: Arc<Semaphore>, is_refilled: Arc<AtomicBool>) {
+    loop {
+        sleep(WINDOW).await;
+        let taken = ANSWERED - left.available_permits();
+        if taken == 0 {
+            break is_refilled.store(false, Ordering::SeqCst);
+        }
+        left.add_permits(taken);
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use tokio::time::{Instant, timeout};
+
     use super::*;
 
     #[test]
-    fn requests_above_the_rate_wait_for_later_windows() {
-        let (pace, now) = (Pace::default(), Instant::now());
-        let turns: Vec<Instant> = (0..50).map(|_| pace.next(now)).collect();
-        let waits: Vec<u128> = [0, 19, 20, 39, 40, 49].map(|place: usize| (turns[place] - now).as_millis()).into();
-        assert_eq!(waits, [0, 0, 200, 200, 400, 400]);
-        // Later than all of them, nobody waits.
-        let later = now + 10 * WINDOW;
-        assert_eq!(pace.next(later), later);
+    fn requests_above_the_rate_wait_and_those_that_left_do_not_count() {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+        runtime.block_on(async {
+            let (pace, start) = (Pace::default(), Instant::now());
+            for _ in 0..ANSWERED {
+                pace.turn().await;
+            }
+            for _ in 0..10_000 {
+                assert!(timeout(Duration::ZERO, pace.turn()).await.is_err());
+            }
+            pace.turn().await;
+            assert!(start.elapsed() >= WINDOW);
+            // As if these had stood before it, it would have taken a hundred seconds.
+            timeout(Duration::from_secs(20), pace.turn()).await.unwrap();
+        });
     }
 }

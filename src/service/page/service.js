@@ -99,7 +99,7 @@ function showState(job) {
 
 // The records of a run that is over, and its charts: the page that the run has left.
 async function showResult(id) {
-  const { items } = await ask(`/api/v1/records?run=${encodeURIComponent(id)}&limit=10000`);
+  const { items } = await ask(`/api/v1/records?run=${encodeURIComponent(id)}&limit=1000`);
   if (followed !== id || items.length === 0) return;
   for (const record of items) showCase({ ...record, id: record.case_id, state: "finished" });
   const frame = make("iframe", { src: `/api/v1/runs/${encodeURIComponent(id)}/report`, title: `Charts of run ${id}` });
