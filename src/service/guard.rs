@@ -18,12 +18,14 @@ pub const MOST_BODY: usize = 1 << 20;
 /// What the pages of this server may do: nothing but show what they have and ask this server.
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; \
     frame-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'self'";
+/// What begins so is measured by GET.
+const STARTS_BY_GET: &str = "/api/v1/benchmark/";
 /// In a browser's question for a name and a password, the password is the token.
 const QUESTION: &str = "Basic realm=\"inferbench\", charset=\"UTF-8\"";
 
 /// Lets a request pass or refuses it. Every response says that a browser is not to guess or keep anything.
 pub async fn guard(State(context): State<Arc<Context>>, request: Request, next: Next) -> Response {
-    let mut response = match check(&context, request.headers()) {
+    let mut response = match check(&context, request.uri().path(), request.headers()) {
         Ok(()) => {
             if context.queue.running().is_some() {
                 context.pace.turn().await;
@@ -49,7 +51,7 @@ pub async fn guard(State(context): State<Arc<Context>>, request: Request, next: 
     response
 }
 
-fn check(context: &Context, headers: &HeaderMap) -> Result<(), Failure> {
+fn check(context: &Context, path: &str, headers: &HeaderMap) -> Result<(), Failure> {
     let forbidden = |message: &str| Failure::new(StatusCode::FORBIDDEN, message);
     let host = headers.get(header::HOST).and_then(|host| host.to_str().ok()).unwrap_or_default();
     let is_single = headers.get_all(header::HOST).iter().count() == 1;
@@ -72,7 +74,8 @@ fn check(context: &Context, headers: &HeaderMap) -> Result<(), Failure> {
     let (scheme, rest) = given.split_once(' ').unwrap_or_default();
     let given = match scheme.to_ascii_lowercase().as_str() {
         "bearer" => rest.trim().as_bytes().to_vec(),
-        "basic" => {
+        // A browser sends this one by itself, also for a picture in a page of another site: it starts nothing by GET.
+        "basic" if !path.starts_with(STARTS_BY_GET) => {
             let pair = BASE64_STANDARD.decode(rest.trim()).unwrap_or_default();
             pair.splitn(2, |byte| *byte == b':').nth(1).unwrap_or_default().to_vec()
         }

@@ -262,6 +262,9 @@ fn a_server_for_other_machines_needs_a_token_which_no_list_of_processes_shows() 
     assert_eq!(with(&format!("Authorization: Bearer {TOKEN}\r\n")).code, 200);
     // As a browser sends it: anyone with the password TOKEN.
     assert_eq!(with("Authorization: Basic YW55b25lOmNvcnJlY3QtaG9yc2UtYmF0dGVyeS1zdGFwbGU=\r\n").code, 200);
+    // A picture in a page of another site would send it, too.
+    let basic = "Authorization: Basic YW55b25lOmNvcnJlY3QtaG9yc2UtYmF0dGVyeS1zdGFwbGU=\r\n";
+    assert_eq!(server.send(&head("GET", SHORT, basic)).code, 401);
     for file in ["cmdline", "environ"] {
         let bytes = fs::read(format!("/proc/{}/{file}", server.process.id())).unwrap();
         assert!(!String::from_utf8_lossy(&bytes).contains(TOKEN));
