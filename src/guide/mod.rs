@@ -12,6 +12,7 @@
 //! | [`paired_benchmarks`] | How to gate a pull request: a paired (duet) benchmark of two revisions |
 //! | [`profiles`] | Where the time of a call goes, and why one case is slower than another |
 //! | [`serving`] | What users feel: latency under load, and how many requests a machine serves |
+//! | [`service`] | How to measure over HTTP on a machine that a team shares, and the page for it |
 //! | [`own_crate`] | How to benchmark the engine and the code of your own crate with `cargo bench` |
 //! | [`history`] | How to keep runs and query them with pandas, Polars or SQL |
 //! | [`method`] | How a figure is made, and what the harness itself costs |
@@ -51,6 +52,9 @@ pub mod profiles {}
 
 #[doc = include_str!("results.md")]
 pub mod results {}
+
+#[doc = include_str!("service.md")]
+pub mod service {}
 
 #[doc = include_str!("serving.md")]
 pub mod serving {}

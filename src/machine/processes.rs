@@ -28,6 +28,13 @@ pub fn end_with_parent() {
     let _ = nix::sys::prctl::set_pdeathsig(nix::sys::signal::Signal::SIGKILL);
 }
 
+/// Lets the system ask this process to end, as by SIGTERM, when the process that has started it ends.
+pub fn interrupt_with_parent() {
+    #[cfg(target_os = "linux")]
+    // Fails only if the signal is none.
+    let _ = nix::sys::prctl::set_pdeathsig(nix::sys::signal::Signal::SIGTERM);
+}
+
 /// Where the system has no such means, a thread looks. On Windows nobody does: the process goes on until its work is done.
 #[cfg(not(target_os = "linux"))]
 pub fn end_with_parent() {
@@ -42,16 +49,16 @@ pub fn end_with_parent() {
 }
 
 #[cfg(unix)]
-pub use self::signals::{ending_signal, is_ended_by_ctrl_c, resume, suspend};
+pub use self::signals::{ending_signal, is_ended_by_ctrl_c, kill_group, resume, suspend, terminate};
 #[cfg(not(unix))]
-pub use self::without_signals::{ending_signal, is_ended_by_ctrl_c, resume, suspend};
+pub use self::without_signals::{ending_signal, is_ended_by_ctrl_c, kill_group, resume, suspend, terminate};
 
 #[cfg(unix)]
 mod signals {
     use std::os::unix::process::ExitStatusExt;
 
     use anyhow::bail;
-    use nix::sys::signal::{Signal, kill};
+    use nix::sys::signal::{Signal, kill, killpg};
     use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
     use nix::unistd::Pid;
 
@@ -90,6 +97,16 @@ mod signals {
         Ok(kill(pid(child), Signal::SIGCONT)?)
     }
 
+    /// Asks a process to end; one that is gone already has done so.
+    pub fn terminate(process: u32) {
+        let _ = kill(Pid::from_raw(process.cast_signed()), Signal::SIGTERM);
+    }
+
+    /// Ends the processes of a group, if there are any.
+    pub fn kill_group(leader: u32) {
+        let _ = killpg(Pid::from_raw(leader.cast_signed()), Signal::SIGKILL);
+    }
+
     fn pid(child: &Child) -> Pid {
         Pid::from_raw(child.id().cast_signed())
     }
@@ -116,6 +133,12 @@ mod without_signals {
     pub fn resume(child: &Child) -> Result<()> {
         suspend(child).map(drop)
     }
+
+    /// Nobody can be asked here.
+    pub fn terminate(_: u32) {}
+
+    /// There are no groups here.
+    pub fn kill_group(_: u32) {}
 }
 
 #[cfg(all(test, unix))]
