@@ -1,7 +1,8 @@
 //! Processes: how one ended, how one ends with its parent, and how one is stopped for a while and goes on.
 
 use std::path::PathBuf;
-use std::process::{Child, ExitStatus};
+use std::process::{Child, Command, ExitStatus};
+use std::sync::{Mutex, PoisonError};
 
 use anyhow::{Context, Result};
 
@@ -41,10 +42,62 @@ pub fn end_with_parent() {
     });
 }
 
+/// Makes a process that is to be started the leader of a process group, and lets the system end it when this process ends.
+pub fn tie_to_parent(command: &mut Command) {
+    #[cfg(unix)]
+    std::os::unix::process::CommandExt::process_group(command, 0);
+    #[cfg(target_os = "linux")]
+    {
+        let parent = nix::unistd::getpid();
+        let tie = move || {
+            end_with_parent();
+            // It may have ended before.
+            if nix::unistd::getppid() == parent { Ok(()) } else { Err(std::io::ErrorKind::NotFound.into()) }
+        };
+        // SAFETY: between fork and exec it makes two system calls, and takes neither memory nor a lock.
+        unsafe { std::os::unix::process::CommandExt::pre_exec(command, tie) };
+    }
+}
+
+/// Ends the process group that a child leads, and waits for the child.
+pub fn end_group(child: &mut Child) {
+    end_group_of(child.id());
+    let _ = child.kill();
+    let _ = child.wait();
+}
+
+/// The runtimes outside of this process that compute for it.
+static ADOPTED: Mutex<Vec<u32>> = Mutex::new(Vec::new());
+
+/// Counts what a process and those that it starts use as used by this process.
+pub fn adopt(id: u32) {
+    ADOPTED.lock().unwrap_or_else(PoisonError::into_inner).push(id);
+}
+
+/// Ends what [`adopt`] began.
+pub fn release(id: u32) {
+    ADOPTED.lock().unwrap_or_else(PoisonError::into_inner).retain(|adopted| *adopted != id);
+}
+
+/// The folders in `/proc` of this process, and of those that compute for it and still run.
+pub(super) fn own_folders() -> Vec<PathBuf> {
+    let mut folders = vec![PathBuf::from("/proc/self")];
+    let mut open = ADOPTED.lock().unwrap_or_else(PoisonError::into_inner).clone();
+    while let Some(id) = open.pop() {
+        let folder = PathBuf::from(format!("/proc/{id}"));
+        for thread in std::fs::read_dir(folder.join("task")).into_iter().flatten().flatten() {
+            let children = std::fs::read_to_string(thread.path().join("children")).unwrap_or_default();
+            open.extend(children.split_whitespace().filter_map(|child| child.parse::<u32>().ok()));
+        }
+        folders.push(folder);
+    }
+    folders
+}
+
 #[cfg(unix)]
-pub use self::signals::{ending_signal, is_ended_by_ctrl_c, resume, suspend};
+pub use self::signals::{end_group_of, ending_signal, is_ended_by_ctrl_c, resume, suspend};
 #[cfg(not(unix))]
-pub use self::without_signals::{ending_signal, is_ended_by_ctrl_c, resume, suspend};
+pub use self::without_signals::{end_group_of, ending_signal, is_ended_by_ctrl_c, resume, suspend};
 
 #[cfg(unix)]
 mod signals {
@@ -61,6 +114,11 @@ mod signals {
     pub fn ending_signal(status: ExitStatus) -> Option<(i32, &'static str)> {
         let number = status.signal()?;
         Some((number, Signal::try_from(number).map_or("no name", Signal::as_str)))
+    }
+
+    /// Ends all processes of a group, if there are any.
+    pub fn end_group_of(leader: u32) {
+        let _ = nix::sys::signal::killpg(Pid::from_raw(leader.cast_signed()), Signal::SIGKILL);
     }
 
     /// Whether Ctrl-C has ended a process.
@@ -103,6 +161,8 @@ mod without_signals {
     pub fn ending_signal(_: ExitStatus) -> Option<(i32, &'static str)> {
         None
     }
+
+    pub fn end_group_of(_leader: u32) {}
 
     pub fn is_ended_by_ctrl_c(status: ExitStatus) -> bool {
         const CONTROL_C_EXIT: i32 = 0xC000_013A_u32.cast_signed();
