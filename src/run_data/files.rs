@@ -22,6 +22,8 @@ pub(crate) fn hidden(permissions: u32) -> tempfile::Builder<'static, 'static> {
     builder.prefix(HIDDEN);
     #[cfg(unix)]
     builder.permissions(std::os::unix::fs::PermissionsExt::from_mode(permissions));
+    #[cfg(not(unix))]
+    let _ = permissions;
     builder
 }
 

@@ -111,9 +111,9 @@ impl Backend for Tch {
         if device_kind(device) == "cuda" { cuda_environment() } else { Vec::new() }
     }
 
-    /// TorchScript's profiling executor compiles again in its first calls.
+    /// TorchScript's profiling executor compiles in the first call and, by what it saw there, again in the second.
     fn least_warm_up_calls(&self) -> usize {
-        20
+        4
     }
 
     fn load(&self, request: &LoadRequest<'_>) -> Result<Box<dyn Session>, CaseFailure> {
