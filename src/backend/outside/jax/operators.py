@@ -32,6 +32,7 @@ elementwise(
     Add="add", Sub="subtract", Mul="multiply", MatMul="matmul", Equal="equal", Less="less", LessOrEqual="less_equal", Greater="greater",
     GreaterOrEqual="greater_equal", And="logical_and", Or="logical_or", Not="logical_not", Sqrt="sqrt", Exp="exp", Log="log", Sin="sin",
     Cos="cos", Tanh="tanh", Neg="negative", Abs="abs", Floor="floor", Ceil="ceil", Where="where", Reciprocal="reciprocal", Sign="sign",
+    IsNaN="isnan",
 )  # fmt: skip
 
 
@@ -250,9 +251,14 @@ for name, function in dict(ReduceMean="mean", ReduceSum="sum", ReduceMax="max", 
 
 @operator("CumSum")
 def cumsum(xp, attributes, x, axis):
-    if attributes.get("exclusive", 0) or attributes.get("reverse", 0):
-        raise Refused("unsupported", "CumSum that is exclusive or goes backwards")
-    return xp.cumsum(x, axis=numbers(axis)[0]).astype(x.dtype)
+    axis, turn = numbers(axis)[0], (lambda x: xp.flip(x, axis)) if attributes.get("reverse", 0) else (lambda x: x)
+    x = turn(x)
+    sums = xp.cumsum(x, axis=axis).astype(x.dtype)
+    if attributes.get("exclusive", 0):
+        sums = xp.roll(sums, 1, axis)
+        is_first = xp.arange(x.shape[axis]).reshape([-1 if place == axis % x.ndim else 1 for place in range(x.ndim)]) == 0
+        sums = xp.where(is_first, np.zeros((), x.dtype), sums)
+    return turn(sums)
 
 
 @operator("ArgMax")
