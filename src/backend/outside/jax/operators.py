@@ -153,7 +153,8 @@ def reshape(xp, attributes, x, sizes):
 
 @operator("Flatten")
 def flatten(xp, attributes, x):
-    axis = attributes.get("axis", 1) % (x.ndim + 1)
+    axis = attributes.get("axis", 1)
+    axis += x.ndim if axis < 0 else 0
     return xp.reshape(x, (int(np.prod(x.shape[:axis])), -1))
 
 
