@@ -39,6 +39,8 @@
 //!
 //! `load` makes the arrivals of requests and judges the trials that `measurement` and `harness` put a case through.
 //!
+//! `service` answers requests over HTTP: each measurement is the command `run` in a process of its own.
+//!
 //! `duel` lets executables take turns, through `harness`, and decides through `compare`. `selftest` measures what the harness
 //! itself costs and how much processes differ on this machine.
 
@@ -80,6 +82,8 @@ mod rooms {
     pub mod run_data;
     pub mod selection;
     pub mod selftest;
+    #[cfg(feature = "serve")]
+    pub mod service;
     pub mod statistics;
     pub mod texts;
 }

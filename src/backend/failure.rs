@@ -24,7 +24,8 @@ const UNSUPPORTED: [&str; 10] = [
     "translating node",
     "building node",
 ];
-const OUT_OF_MEMORY: [&str; 4] = ["out of memory", "bad_alloc", "failed to allocate memory", "can't allocate memory"];
+const OUT_OF_MEMORY: [&str; 5] =
+    ["out of memory", "bad_alloc", "failed to allocate memory", "can't allocate memory", "memory allocation of "];
 
 /// A library's error with the status that it means for the case. Of its text, what says where it happened is left out.
 pub(super) fn classify(error: impl Display) -> CaseFailure {
@@ -38,16 +39,24 @@ pub(super) fn classify(error: impl Display) -> CaseFailure {
     let lines = text.lines().map(str::trim).take_while(|line| !is_trace(line)).filter(|line| !is_place(line));
     let told = lines.collect::<Vec<_>>().join(" ");
     let message = if told.is_empty() { text } else { told };
-    let lower = message.to_lowercase();
-    let has = |phrases: &[&str]| phrases.iter().any(|phrase| lower.contains(phrase));
-    let status = if has(&OUT_OF_MEMORY) {
+    let status = if is_out_of_memory(&message) {
         Status::OutOfMemory
-    } else if has(&UNSUPPORTED) {
+    } else if has(&message, &UNSUPPORTED) {
         Status::Unsupported
     } else {
         Status::Failed
     };
     CaseFailure::new(status, message)
+}
+
+/// Whether a library or an allocator says in this text that there is not enough memory.
+pub fn is_out_of_memory(text: &str) -> bool {
+    has(text, &OUT_OF_MEMORY)
+}
+
+fn has(text: &str, phrases: &[&str]) -> bool {
+    let lower = text.to_lowercase();
+    phrases.iter().any(|phrase| lower.contains(phrase))
 }
 
 thread_local! {

@@ -41,7 +41,7 @@ pub const DEBUG: &str = "INFERBENCH_RUNTIME_LOGS";
 
 pub use availability::{Registry, answer_probe, asked_by_probe, tried_devices};
 pub use closure::Closures;
-pub use failure::caught;
+pub use failure::{caught, is_out_of_memory};
 pub use interface::{
     Backend, Continuation, DeviceReport, LoadRequest, NextTokens, Placement, ProfiledSession, Session, Stages, Trace,
     Turn,

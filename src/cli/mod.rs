@@ -17,6 +17,7 @@ mod recommend;
 mod report;
 mod run;
 mod selftest;
+mod serve;
 mod store;
 mod variants;
 mod verify;
@@ -68,6 +69,7 @@ enum Command {
     Arm(arm::Arguments),
     Selftest(selftest::Arguments),
     Store(store::Arguments),
+    Serve(serve::Arguments),
 }
 
 /// `main` of the command.
@@ -98,6 +100,7 @@ pub fn main() -> ExitCode {
         Command::Arm(arguments) => arm::run(&arguments, None),
         Command::Selftest(arguments) => selftest::run(&arguments),
         Command::Store(arguments) => store::run(&arguments),
+        Command::Serve(arguments) => serve::run(&arguments),
     };
     exit_code(result)
 }

@@ -8,16 +8,15 @@ use clap::Args;
 use serde::Deserialize;
 
 use super::history_arguments::HistoryArguments;
-use super::recommend::Form;
-use super::recommend::read;
+use super::recommend::{Form, lessons, memory_of_machines, read};
 use crate::decision::prediction::{
     Asked, Lessons, Predictor, Runtime, Site, Subject, Work, evaluate, evaluation_text, matrix, predictions_text,
     schema,
 };
-use crate::definition::{Dtype, Phase, backend_name, parse_device};
+use crate::definition::{Dtype, Phase, Sizes, backend_name, parse_device};
 use crate::exit_codes;
 use crate::harness::make_plan;
-use crate::history::{History, Run, write_whole};
+use crate::history::write_whole;
 use crate::machine::Machine;
 use crate::onnx::count;
 use crate::paths::Paths;
@@ -112,13 +111,14 @@ pub fn run(arguments: &Arguments) -> Result<u8> {
     let paths = Paths::find();
     let history = arguments.history.open(arguments.output_dir.clone().unwrap_or_else(|| paths.reports()))?;
     history.latest()?;
-    let mut lessons = lessons(&history)?;
+    let mut lessons = lessons(&history, &read(&history, None)?.0);
     if arguments.evaluate {
         print!("{}", evaluation_text(&evaluate(&lessons), &lessons, format));
         return Ok(exit_codes::OK);
     }
     let site = arguments.site(&mut lessons)?;
-    let all = arguments.ask(&paths, &lessons, &site)?;
+    let memory_mb = memory_of_machines(&history).get(&site.host_id).copied();
+    let all = arguments.ask(&paths, &lessons, &site, memory_mb)?;
     match &arguments.matrix {
         Some(file) => {
             write_whole(file, matrix(&all).as_bytes())?;
@@ -128,17 +128,6 @@ pub fn run(arguments: &Arguments) -> Result<u8> {
     }
     let is_answered = all.iter().any(|asked| asked.prediction.is_some());
     Ok(if is_answered { exit_codes::OK } else { exit_codes::NOTHING_MEASURED })
-}
-
-fn lessons(history: &History) -> Result<Lessons> {
-    let (records, _) = read(history, None)?;
-    let of_run = |run: &Run| {
-        let manifest = run.manifest().ok().flatten()?;
-        let peaks = manifest.peaks.filter(|peaks| peaks.product_gflops_per_second > 0.0)?;
-        Some((Site { host_id: manifest.machine.host_id, threads: Some(peaks.threads) }, peaks))
-    };
-    let peaks: Vec<(Site, Peaks)> = history.runs().iter().filter_map(of_run).collect();
-    Ok(Lessons::of(&records, &peaks))
 }
 
 impl Arguments {
@@ -163,7 +152,7 @@ impl Arguments {
         most_of(&Machine::read().host_id).or_else(|| most_of("")).context(none)
     }
 
-    fn ask(&self, paths: &Paths, lessons: &Lessons, site: &Site) -> Result<Vec<Asked>> {
+    fn ask(&self, paths: &Paths, lessons: &Lessons, site: &Site, memory_mb: Option<f64>) -> Result<Vec<Asked>> {
         let planned = self.planned(paths, lessons)?;
         let predictor = Predictor::new(lessons);
         let mut all = Vec::new();
@@ -188,6 +177,13 @@ impl Arguments {
                 operators,
                 parameters: model.parameters,
             };
+            let memory_mb = memory_mb.filter(|_| case.device == "cpu" && model.fixed_batch().is_none());
+            let largest_batch = memory_mb.and_then(|memory_mb| {
+                let sizes = Sizes { batch: 2 * case.batch_size, ..case.sizes() };
+                let (cost, _) = count(&model, case.phase, sizes).ok()?;
+                let twice = Subject { batch_size: sizes.batch, cost, ..subject.clone() };
+                predictor.largest_batch(&subject, &twice, site, memory_mb)
+            });
             let answer = predictor.predict(&subject, site);
             let (prediction, refusal) = (answer.as_ref().ok().cloned(), answer.err());
             all.push(Asked {
@@ -200,6 +196,7 @@ impl Arguments {
                 batch_size: case.batch_size,
                 sequence_length: case.sequence_length,
                 host_id: self.machine.is_none().then(|| site.host_id.clone()),
+                largest_batch,
                 prediction,
                 refusal,
             });

@@ -1,6 +1,6 @@
 //! `inferbench recommend`: what to deploy of a model, from the history, within limits.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
@@ -8,13 +8,18 @@ use clap::Args;
 
 use super::history_arguments::HistoryArguments;
 use crate::compare::{CaseFilter, Noise};
-use crate::decision::{Advice, Goal, Limits, Options, Per, Prices, advice_schema, advise, render, side_by_side};
+use crate::decision::prediction::{Lessons, Site};
+use crate::decision::{
+    Advice, Goal, Limits, Options, Per, Prices, add_predictions, advice_schema, advise, best_schema, best_table,
+    render, side_by_side,
+};
 use crate::definition::{Case, Suite, SuiteModel};
 use crate::exit_codes;
-use crate::history::{History, Run, write_whole};
+use crate::history::{History, Run, read_loads, write_whole};
+use crate::machine::Machine;
 use crate::paths::Paths;
-use crate::report::Format;
-use crate::run_data::{Manifest, Metric, Record};
+use crate::report::{Format, json};
+use crate::run_data::{Manifest, Metric, Peaks, Record};
 use crate::selection::values::{duration, fraction_below_one, megabytes, rate};
 use crate::selftest::known_noise;
 
@@ -22,7 +27,8 @@ use crate::selftest::known_noise;
 #[derive(Args)]
 #[command(
     after_help = "It chooses among all backends, devices, dtypes, variants, batch sizes and machines of the history, and only among cases \
-        whose outputs were verified. A file of prices says what an hour costs, by host id, device or default:\n\n  \
+        whose outputs were verified. Rates and latencies of load tests count for the limits. Cases that were not measured and are predicted to be \
+        better are named beside it. A file of prices says what an hour costs, by host id, device or default:\n\n  \
         currency = \"USD\"\n  per_hour = { default = 0.34, cuda = 1.20 }\n\nExamples:\n  inferbench recommend digits\n  \
         inferbench recommend resnet50 --max-p99 20ms --max-memory 1GB --goal throughput\n  \
         inferbench recommend digits --min-accuracy-change -1% --goal size\n  \
@@ -95,7 +101,7 @@ fn loss(text: &str) -> Result<f64> {
 pub fn run(arguments: &Arguments) -> Result<u8> {
     let format = match arguments.format {
         Form::JsonSchema => {
-            print!("{}", advice_schema());
+            print!("{}", if arguments.per.is_some() { best_schema() } else { advice_schema() });
             return Ok(exit_codes::OK);
         }
         Form::Table => Format::Table,
@@ -105,8 +111,9 @@ pub fn run(arguments: &Arguments) -> Result<u8> {
     let paths = Paths::find();
     let history = arguments.history.open(arguments.output_dir.clone().unwrap_or_else(|| paths.reports()))?;
     history.latest()?;
-    let (records, metrics) = read(&history, arguments.last)?;
-    let records: Vec<Record> = records.into_iter().filter(|record| arguments.filter.matches(&record.case())).collect();
+    let (every, metrics) = read(&history, arguments.last)?;
+    let records: Vec<Record> =
+        every.iter().filter(|record| arguments.filter.matches(&record.case())).cloned().collect();
     let options = Options {
         goal: arguments.goal,
         accuracy_loss: arguments.min_accuracy_change,
@@ -117,17 +124,28 @@ pub fn run(arguments: &Arguments) -> Result<u8> {
             is_verified_only: true,
         },
         prices: arguments.price.as_deref().map(read_prices).transpose()?.unwrap_or_default(),
+        loads: history
+            .roots()
+            .iter()
+            .flat_map(|root| read_loads(root).unwrap_or_default())
+            .flat_map(|run| run.results)
+            .collect(),
         noise: noise_of(&records, &paths),
         ..Options::new(arguments.wanted.as_deref().unwrap_or_default())
     };
     if let Some(per) = arguments.per {
-        ensure!(format != Format::Json, "--per shows a table; `inferbench report --format json` has the rows");
-        let table = side_by_side(&records, &metrics, &options, per);
-        ensure!(!table.is_empty(), "nothing can be recommended; `inferbench recommend MODEL` says why");
-        print!("{}", if format == Format::Markdown { table.markdown() } else { table.terminal() });
+        let found = side_by_side(&records, &metrics, &options, per);
+        ensure!(!found.is_empty(), "nothing can be recommended; `inferbench recommend MODEL` says why");
+        let table = best_table(&found, options.goal, per);
+        match format {
+            Format::Json => print!("{}", json(&found)),
+            Format::Markdown => print!("{}", table.markdown()),
+            Format::Table => print!("{}", table.terminal()),
+        }
         return Ok(exit_codes::OK);
     }
-    let all = advise(&records, &metrics, &options)?;
+    let mut all = advise(&records, &metrics, &options)?;
+    add_predictions(&mut all, &records, &lessons(&history, &every), &memory_of_machines(&history), &options);
     let decide = all.iter().map(|advice| command_that_decides(advice, &records, &history, &paths));
     let decide = decide.collect::<Result<Vec<_>>>()?;
     print!("{}", render(&all, &decide, format));
@@ -150,6 +168,24 @@ pub fn read(history: &History, last: Option<u64>) -> Result<(Vec<Record>, Vec<Me
     }
     ensure!(!records.is_empty(), "no run of {} has a record", history.places());
     Ok((records, metrics))
+}
+
+/// The memory of each machine of the history, in megabytes: that of its container, if it has a limit.
+pub fn memory_of_machines(history: &History) -> BTreeMap<String, f64> {
+    let machines = history.runs().iter().rev().filter_map(|run| Some(run.manifest().ok().flatten()?.machine));
+    let memory = |it: Machine| Some((it.host_id, it.container_memory_bytes.or(it.memory_bytes)? as f64 / 1e6));
+    machines.filter_map(memory).collect()
+}
+
+/// What the records of a history teach, with the peaks of its runs.
+pub fn lessons(history: &History, records: &[Record]) -> Lessons {
+    let of_run = |run: &Run| {
+        let manifest = run.manifest().ok().flatten()?;
+        let peaks = manifest.peaks.filter(|peaks| peaks.product_gflops_per_second > 0.0)?;
+        Some((Site { host_id: manifest.machine.host_id, threads: Some(peaks.threads) }, peaks))
+    };
+    let peaks: Vec<(Site, Peaks)> = history.runs().iter().filter_map(of_run).collect();
+    Lessons::of(records, &peaks)
 }
 
 fn read_prices(path: &Path) -> Result<Prices> {

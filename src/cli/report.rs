@@ -3,8 +3,8 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::{Result, bail};
-use clap::Args;
-use clap::builder::PossibleValuesParser;
+use clap::builder::{PossibleValuesParser, TypedValueParser};
+use clap::{Args, ValueEnum};
 
 use super::history_arguments::HistoryArguments;
 use super::recommend::{advice_about, noise_of};
@@ -70,7 +70,7 @@ pub struct Arguments {
     #[arg(long, value_name = "MODEL", conflicts_with_all = ["charts", "model"])]
     variants: Option<String>,
     /// The quantity that the recommended variant is to be best at
-    #[arg(long, value_enum, default_value = "latency", requires = "variants")]
+    #[arg(long, value_parser = goals_without_prices(), default_value = "latency", requires = "variants")]
     goal: Goal,
     /// Recommend a variant only if labelled samples show that it loses at most this accuracy
     #[arg(long, value_name = "POINTS", default_value = "1%", value_parser = fraction_below_one, requires = "variants")]
@@ -90,6 +90,12 @@ enum Form {
     Html,
     /// The schema of `json`
     JsonSchema,
+}
+
+fn goals_without_prices() -> impl TypedValueParser<Value = Goal> {
+    let goals = Goal::value_variants().iter().filter(|goal| **goal != Goal::Cost);
+    let parser = PossibleValuesParser::new(goals.filter_map(Goal::to_possible_value));
+    parser.map(|name| Goal::from_str(&name, false).unwrap_or_default())
 }
 
 pub fn run(arguments: &Arguments) -> Result<u8> {

@@ -11,6 +11,7 @@ use super::verify;
 use crate::definition::Status;
 use crate::harness::{self, Purpose, Request};
 use crate::history::{METRICS, RESULTS, THROUGHPUT, write_whole};
+use crate::machine::processes::interrupt_with_parent;
 use crate::paths::Paths;
 use crate::report::{Format, records};
 use crate::run_data::Record;
@@ -53,12 +54,18 @@ pub struct Arguments {
     /// Continue the last run where it was stopped; finished cases are not measured again
     #[arg(long, conflicts_with = "dry_run")]
     resume: bool,
+    /// The id of the run, for a server that has started this process: it ends, with what it has, when the server ends
+    #[arg(long, value_name = "ID", hide = true, conflicts_with_all = ["resume", "dry_run"])]
+    run_id: Option<String>,
     /// Show the cases and about how long they take, and run nothing
     #[arg(long)]
     dry_run: bool,
 }
 
 pub fn run(arguments: &Arguments) -> anyhow::Result<u8> {
+    if arguments.run_id.is_some() {
+        interrupt_with_parent();
+    }
     let mut selection = arguments.selection.clone();
     let filter = selection.take_words(&arguments.words)?;
     if arguments.verify_only {
@@ -70,6 +77,7 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<u8> {
         selection,
         effort: arguments.effort.clone(),
         criterion_arguments: criterion_arguments(arguments, filter),
+        run_id: arguments.run_id.clone(),
         resume: arguments.resume,
         is_dry: arguments.dry_run,
         ..Request::default()

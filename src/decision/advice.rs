@@ -10,7 +10,7 @@ use super::prediction::in_words;
 use super::repeated::{Repeated, repeated};
 use super::rows::{Candidates, candidates};
 use super::variants_output::{name, quality_text, ratio};
-use super::{Goal, Options, Quality, Row, of_model, own_memory};
+use super::{Goal, Options, PredictedCase, Quality, Row, UnderLoad, of_model, own_memory};
 use crate::compare::{RatioInterval, Verdict};
 use crate::definition::{Boundary, Case, Phase, TimedOn};
 use crate::report::numbers::{joules, latency, megabytes, percent, plural, three_digits};
@@ -30,6 +30,8 @@ pub struct Advice {
     /// The case to deploy; absent if nothing can be recommended.
     pub case_id: Option<String>,
     pub host_id: Option<String>,
+    /// What the case was measured to do under load, and with how many instances.
+    pub under_load: Option<UnderLoad>,
     /// The best of the others, and why it is not the one.
     pub runner_up: Option<RunnerUp>,
     /// How sure it is that the first is better than the second.
@@ -42,6 +44,10 @@ pub struct Advice {
     pub would_change: Vec<String>,
     /// What larger batches bring there; absent if one batch size was measured.
     pub batch_sizes: Option<String>,
+    /// The largest batch that is predicted to fit into the memory, in words.
+    pub largest_batch: Option<String>,
+    /// Cases that were not measured and may be better, the best first.
+    pub predicted: Vec<PredictedCase>,
     /// True if the first and the second cannot be told apart without more measurements.
     pub is_undecided: bool,
 }
@@ -97,7 +103,10 @@ fn advice(work: Work, cases: &[Repeated<'_>], metrics: &[Metric], options: &Opti
         },
         case_id: chosen.map(|index| found.rows[index].record.case_id.clone()),
         host_id: chosen.map(|index| found.rows[index].record.host_id.clone()),
+        under_load: chosen.and_then(|index| found.rows[index].under_load.clone()),
         batch_sizes: chosen.and_then(|index| batch_sizes(&found.rows, index)),
+        largest_batch: None,
+        predicted: Vec::new(),
         is_undecided: runner_up.as_ref().is_some_and(is_open),
         runner_up,
         confidence,
@@ -214,6 +223,7 @@ fn sentence(found: &Candidates<'_>, index: usize, names: &Names, options: &Optio
         own_memory(record).map(|memory| format!("memory {}", megabytes(memory))),
         record.model_size_mb.map(megabytes),
         quality_text(row, found.measure),
+        row.under_load.as_ref().map(UnderLoad::text),
     ];
     let figures: Vec<String> = figures.into_iter().flatten().collect();
     format!("For {}, deploy {}: {}.", options.goal, names.name(row), figures.join(", "))

@@ -3,7 +3,7 @@
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use super::{own_memory, rate};
+use super::{UnderLoad, own_memory};
 use crate::report::numbers::{latency, megabytes, three_digits};
 use crate::run_data::Record;
 
@@ -31,25 +31,29 @@ pub struct Excluded {
 
 impl Limits {
     /// The first limit that the record is beyond. A figure that is not known is beyond its limit. Where a percentile has an
-    /// upper bound, this is what counts.
-    pub fn excluding(&self, record: &Record) -> Option<Excluded> {
-        let p99 = record.latency_p99_upper_ms.or(record.latency_p99_ms);
+    /// upper bound, this is what counts. What was measured under load counts in place of calls one after the other.
+    pub fn excluding(&self, record: &Record, under_load: Option<&UnderLoad>) -> Option<Excluded> {
+        let p99 = under_load.map(|it| it.p99_ms).or(record.latency_p99_upper_ms).or(record.latency_p99_ms);
+        let memory = under_load.and_then(|it| it.memory_mb).or_else(|| own_memory(record));
+        let rate = under_load.filter(|_| record.tokens_per_second.is_none()).map(|it| it.samples_per_s);
+        let rate = rate.or_else(|| super::rate(record));
+        let how = if under_load.is_some() { " under load" } else { "" };
         let above = |limit, name: &str, value: Option<f64>, most: Option<f64>, text: fn(f64) -> String, unit: &str| {
             let most = most.filter(|most| !value.is_some_and(|value| value <= *most))?;
             let why = match value {
-                Some(value) => format!("{name} {} is above {}", text(value), text(most)),
+                Some(value) => format!("{name}{how} {} is above {}", text(value), text(most)),
                 None => format!("{name} is not known"),
             };
             let would_take = value.map(|value| format!("--{limit} {}{unit}", rounded_up(value)));
             Some(Excluded { limit, why, would_take })
         };
         let too_few = || {
-            let least = self.min_rate.filter(|least| !rate(record).is_some_and(|rate| rate >= *least))?;
-            let why = match rate(record) {
-                Some(rate) => format!("{} per second are below {}", three_digits(rate), three_digits(least)),
+            let least = self.min_rate.filter(|least| !rate.is_some_and(|rate| rate >= *least))?;
+            let why = match rate {
+                Some(rate) => format!("{} per second{how} are below {}", three_digits(rate), three_digits(least)),
                 None => "its rate is not known".to_owned(),
             };
-            let would_take = rate(record).map(|rate| format!("--min-rate {}/s", 1.0 / rounded_up(1.0 / rate)));
+            let would_take = rate.map(|rate| format!("--min-rate {}/s", 1.0 / rounded_up(1.0 / rate)));
             Some(Excluded { limit: "min-rate", why, would_take })
         };
         let unverified = || {
@@ -59,7 +63,7 @@ impl Limits {
         };
         unverified()
             .or_else(|| above("max-p99", "p99", p99, self.max_p99_ms, latency, "ms"))
-            .or_else(|| above("max-memory", "memory", own_memory(record), self.max_memory_mb, megabytes, "MB"))
+            .or_else(|| above("max-memory", "memory", memory, self.max_memory_mb, megabytes, "MB"))
             .or_else(too_few)
     }
 }
@@ -85,7 +89,7 @@ mod tests {
             verified: Some(true),
             ..record("m", "ort", 1, Some(30.0))
         };
-        let excluding = |limits: Limits| limits.excluding(&slow).map(|it| (it.limit, it.why, it.would_take));
+        let excluding = |limits: Limits| limits.excluding(&slow, None).map(|it| (it.limit, it.why, it.would_take));
         assert_eq!(excluding(Limits { max_p99_ms: Some(31.2), min_rate: Some(79.0), ..Limits::default() }), None);
         let (limit, why, would_take) = excluding(Limits { max_p99_ms: Some(20.0), ..Limits::default() }).unwrap();
         assert_eq!((limit, why.as_str()), ("max-p99", "p99 31.2 ms is above 20.0 ms"));
@@ -94,13 +98,13 @@ mod tests {
         assert_eq!((why.as_str(), would_take), ("memory is not known", None));
         let unverified = Record { verified: None, ..slow.clone() };
         let limits = Limits { is_verified_only: true, ..Limits::default() };
-        assert_eq!(limits.excluding(&unverified).unwrap().limit, "verified");
+        assert_eq!(limits.excluding(&unverified, None).unwrap().limit, "verified");
     }
 
     #[test]
     fn a_bound_of_the_percentile_counts_instead_of_the_percentile() {
         let bounded =
             Record { latency_p99_ms: Some(18.0), latency_p99_upper_ms: Some(22.0), ..record("m", "ort", 1, Some(9.0)) };
-        assert!(Limits { max_p99_ms: Some(20.0), ..Limits::default() }.excluding(&bounded).is_some());
+        assert!(Limits { max_p99_ms: Some(20.0), ..Limits::default() }.excluding(&bounded, None).is_some());
     }
 }

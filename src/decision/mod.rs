@@ -13,6 +13,7 @@ mod advice_output;
 mod choice;
 mod goal;
 mod limits;
+mod predicted;
 pub mod prediction;
 mod quality;
 mod repeated;
@@ -20,14 +21,17 @@ mod rows;
 mod side_by_side;
 #[cfg(test)]
 mod tests;
+mod under_load;
 mod variants_output;
 
 pub use advice::{Advice, RunnerUp, advise};
 pub use advice_output::{lines, render, schema as advice_schema, section};
 pub use goal::{Goal, Prices};
 pub use limits::{Excluded, Limits};
+pub use predicted::{PredictedCase, add_predictions};
 pub use quality::{Measure, Quality};
-pub use side_by_side::{Per, side_by_side};
+pub use side_by_side::{BestCase, Per, best_schema, best_table, side_by_side};
+pub use under_load::UnderLoad;
 pub use variants_output::schema;
 
 use anyhow::{Result, bail};
@@ -36,7 +40,7 @@ use serde::Serialize;
 
 use crate::compare::{Noise, RatioInterval, Verdict};
 use crate::definition::{Boundary, ORIGINAL, Phase, Status, TimedOn};
-use crate::run_data::{Metric, Record};
+use crate::run_data::{LoadResult, Metric, Record};
 
 /// Which cases are chosen among, and by which rules.
 #[derive(Clone, Debug, PartialEq)]
@@ -47,6 +51,8 @@ pub struct Options {
     pub accuracy_loss: f64,
     pub limits: Limits,
     pub prices: Prices,
+    /// Load tests, whose rates and latencies count for the limits.
+    pub loads: Vec<LoadResult>,
     /// The noise between runs, as far as it is known without these runs.
     pub noise: Noise,
 }
@@ -60,6 +66,7 @@ impl Options {
             accuracy_loss: 0.01,
             limits: Limits::default(),
             prices: Prices::default(),
+            loads: Vec::new(),
             noise: Noise::assumed(),
         }
     }
@@ -111,6 +118,8 @@ pub struct Row {
     /// Figures that are no columns.
     pub metrics: Vec<Metric>,
     pub quality: Quality,
+    /// What it was measured to do under load.
+    pub under_load: Option<UnderLoad>,
     /// The limit that it is beyond.
     pub excluded: Option<Excluded>,
     pub differences: Option<Differences>,

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use super::choice::{Spread, choose, compare_times, mark_front};
 use super::repeated::{Repeated, samples_of};
 use super::variants_output::{notes, sentence};
-use super::{Differences, Measure, Options, Quality, Recommendation, Row, VariantTable, own_memory, rate};
+use super::{Differences, Measure, Options, Quality, Recommendation, Row, UnderLoad, VariantTable, own_memory, rate};
 use crate::definition::{Boundary, Dtype, ORIGINAL, Phase, Status, TimedOn};
 use crate::run_data::{Metric, Record};
 
@@ -52,9 +52,12 @@ pub fn candidates<'a>(cases: &[Repeated<'a>], metrics: &[Metric], options: &Opti
         let is_there = |other: &&&Record| (&other.backend, &other.device) == (&record.backend, &record.device);
         let original = originals.iter().find(is_there).copied().or(fastest);
         let original = original.filter(|_| record.status == Status::Ok);
+        let under_load = UnderLoad::of(&options.loads, record, options.limits.max_p99_ms);
+        let excluded = options.limits.excluding(record, under_load.as_ref());
         Row {
             quality: measure.evaluate(record, metrics, is_original, options.accuracy_loss),
-            excluded: options.limits.excluding(record).filter(|_| record.status == Status::Ok),
+            excluded: excluded.filter(|_| record.status == Status::Ok),
+            under_load,
             differences: original.map(|original| Differences::new(record, original)),
             change: None,
             verdict: None,

@@ -2,10 +2,14 @@
 
 use std::collections::BTreeSet;
 
-use super::Options;
+use schemars::JsonSchema;
+use serde::Serialize;
+
 use super::advice::advise;
+use super::{Goal, Options};
 use crate::report::columns::RecordColumn;
 use crate::report::ranking::Entry;
+use crate::report::schema_of;
 use crate::report::table::{BEST, Cell, Column, Table};
 use crate::run_data::{Metric, Record};
 
@@ -34,44 +38,69 @@ impl Per {
 
 const COLUMNS: &str = "variant,backend,device,dtype,batch,p50,p99,samples,tokens,gflops,accuracy,memory,energy";
 
-/// A row for each value and kind of work that something can be recommended of, the best by the goal first. An empty name of a model
-/// stands for all of them.
-pub fn side_by_side(records: &[Record], metrics: &[Metric], options: &Options, per: Per) -> Table {
+/// The best case of a device, machine, backend, dtype or model, for one kind of work.
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
+pub struct BestCase {
+    /// The name of that device, machine, backend, dtype or model.
+    pub best_of: String,
+    /// The model, phase and lengths.
+    pub work: String,
+    /// What is smallest in the best of all: the milliseconds, the reciprocal of the rate, the joules, the price, or the megabytes.
+    pub quantity: Option<f64>,
+    /// The newest record of the case.
+    pub record: Record,
+}
+
+/// The best case for each value and kind of work that something can be recommended of, the best by the goal first. An empty name of
+/// a model stands for all of them.
+pub fn side_by_side(records: &[Record], metrics: &[Metric], options: &Options, per: Per) -> Vec<BestCase> {
     let is_of_model = |record: &&Record| options.model.is_empty() || record.model == options.model;
     let of_models: Vec<&Record> = records.iter().filter(is_of_model).collect();
     let groups: BTreeSet<(String, &str)> =
         of_models.iter().map(|record| (per.of(record), record.model.as_str())).collect();
-    let mut found: Vec<(f64, String, String, &Record)> = Vec::new();
-    for (value, model) in groups {
+    let mut found = Vec::new();
+    for (best_of, model) in groups {
         let own: Vec<Record> =
-            of_models.iter().filter(|record| per.of(record) == value).map(|record| (*record).clone()).collect();
+            of_models.iter().filter(|record| per.of(record) == best_of).map(|record| (*record).clone()).collect();
         let options = Options { model: model.to_owned(), ..options.clone() };
         for advice in advise(&own, metrics, &options).unwrap_or_default() {
             let is_meant = |record: &&&Record| {
                 Some(&record.case_id) == advice.case_id.as_ref() && Some(&record.host_id) == advice.host_id.as_ref()
             };
-            let Some(record) = of_models.iter().filter(is_meant).max_by_key(|record| record.timestamp) else {
-                continue;
-            };
-            let quantity = options.goal.quantity(record, &options.prices).unwrap_or(f64::INFINITY);
-            let work = record.case().benchmark_id().group;
-            found.push((quantity, value.clone(), work, record));
+            let newest = of_models.iter().filter(is_meant).max_by_key(|record| record.timestamp);
+            found.extend(newest.map(|record| BestCase {
+                best_of: best_of.clone(),
+                work: record.case().benchmark_id().group,
+                quantity: options.goal.quantity(record, &options.prices),
+                record: (*record).clone(),
+            }));
         }
     }
-    found.sort_by(|one, other| one.0.total_cmp(&other.0));
-    let entries: Vec<Entry<'_>> = found.iter().map(|it| Entry { record: it.3, ratio_to_best: None }).collect();
+    let quantity = |it: &BestCase| it.quantity.unwrap_or(f64::INFINITY);
+    found.sort_by(|one, other| quantity(one).total_cmp(&quantity(other)));
+    found
+}
+
+/// The cases of [`side_by_side`] as a table.
+pub fn best_table(found: &[BestCase], goal: Goal, per: Per) -> Table {
+    let entries: Vec<Entry<'_>> = found.iter().map(|it| Entry { record: &it.record, ratio_to_best: None }).collect();
     let columns = COLUMNS.split(',').filter_map(RecordColumn::find).filter(|column| column.is_known(&entries));
     let columns: Vec<&RecordColumn> = columns.collect();
     let own = [per.to_string(), "work".into(), "family".into()].map(Column::text);
     let mut table = Table::new(own.into_iter().chain(columns.iter().map(|column| column.head())));
-    for (place, ((_, value, work, record), entry)) in found.iter().zip(&entries).enumerate() {
-        let cells = [value.clone(), work.clone(), record.family.clone()].map(Cell::from);
+    for (place, (best, entry)) in found.iter().zip(&entries).enumerate() {
+        let cells = [&best.best_of, &best.work, &best.record.family].map(|text| Cell::from(text.clone()));
         let of_record = columns.iter().map(|column| Cell::from(column.text(entry)));
         let row = table.row(cells.into_iter().chain(of_record));
         if place == 0 {
             row.mark(BEST);
         }
     }
-    table.footnote(format!("{BEST} the best for {}; each row is what `recommend` chooses of this {per}", options.goal));
+    table.footnote(format!("{BEST} the best for {goal}; each row is what `recommend` chooses of this {per}"));
     table
+}
+
+/// The JSON Schema of [`side_by_side`].
+pub fn best_schema() -> String {
+    schema_of::<Vec<BestCase>>("inferbench recommend --per: the best cases side by side")
 }

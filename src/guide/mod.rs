@@ -13,6 +13,7 @@
 //! | [`profiles`] | Where the time of a call goes, and why one case is slower than another |
 //! | [`serving`] | What users feel: latency under load, and how many requests a machine serves |
 //! | [`workers`] | How to benchmark JAX, and a runtime of yours in any language |
+//! | [`service`] | How to measure over HTTP on a machine that a team shares, and the page for it |
 //! | [`own_crate`] | How to benchmark the engine and the code of your own crate with `cargo bench` |
 //! | [`history`] | How to keep runs and query them with pandas, Polars or SQL |
 //! | [`method`] | How a figure is made, and what the harness itself costs |
@@ -52,6 +53,9 @@ pub mod profiles {}
 
 #[doc = include_str!("results.md")]
 pub mod results {}
+
+#[doc = include_str!("service.md")]
+pub mod service {}
 
 #[doc = include_str!("serving.md")]
 pub mod serving {}

@@ -7,6 +7,9 @@ use fs_err::File;
 
 use crate::paths::Paths;
 
+/// In the error of [`keep_others_out`] if another process is measuring.
+pub const BUSY: &str = "another run is measuring with this target folder";
+
 /// Keeps other measurements with these paths out until it is dropped.
 ///
 /// # Errors
@@ -17,7 +20,7 @@ pub fn keep_others_out(paths: &Paths) -> Result<std::fs::File> {
     fs_err::create_dir_all(path.parent().unwrap_or(&path))?;
     let file = File::create(&path)?.into_parts().0;
     let locked = file.try_lock().map_err(|error| match error {
-        TryLockError::WouldBlock => anyhow!("another run is measuring with this target folder; wait for its end"),
+        TryLockError::WouldBlock => anyhow!("{BUSY}; wait for its end"),
         TryLockError::Error(error) => error.into(),
     });
     locked.context(path.display().to_string())?;

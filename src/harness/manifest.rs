@@ -32,7 +32,7 @@ pub fn new_manifest(
     let started = Timestamp::now();
     Manifest {
         format: MANIFEST_FORMAT,
-        run_id: unused_name(runs, started),
+        run_id: request.run_id.clone().unwrap_or_else(|| unused_name(runs, started)),
         started,
         finished: None,
         is_interrupted: false,

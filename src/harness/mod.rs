@@ -23,11 +23,11 @@ mod supervisor;
 mod worker;
 
 pub use arm_plan::{ArmRequest, plan_arms};
-pub use bench::{bench_main, bench_request, load_main, run_as_worker};
+pub use bench::{PATH_VARIABLES, bench_main, bench_request, load_main, run_as_worker};
 pub use conditions::Conditions;
 pub use doctor::{Finding, State, examine};
 pub use load::{Split, load, splits};
-pub use lock::keep_others_out;
+pub use lock::{BUSY, keep_others_out};
 pub use plan::{Plan, Request, make_plan};
 pub use profile::profile;
 pub use protocol::{

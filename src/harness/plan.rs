@@ -23,6 +23,8 @@ pub struct Request {
     pub effort: EffortArguments,
     /// Criterion's command line, with its FILTER. Nothing is measured unless `--bench` is in it.
     pub criterion_arguments: Vec<String>,
+    /// The id of the run, for a program that has chosen it. Its folder may be there already, without a manifest.
+    pub run_id: Option<String>,
     /// Go on with the last run from where it was stopped.
     pub resume: bool,
     /// Print about how long each case takes, and run nothing.

@@ -43,7 +43,7 @@ pub use loads::{LOADS, find_load, read_loads, write_load};
 pub use profiles::{DATA, PAGE, PROFILES, find_profile, write_profile};
 pub use run::{METRICS, RESULTS, Run};
 pub use runs::History;
-pub use writing::{Imported, NewRun, THROUGHPUT, import, remove, remove_calls};
+pub use writing::{Imported, NewRun, THROUGHPUT, import, records_as_parquet, remove, remove_calls};
 
 pub use crate::run_data::write_whole;
 

@@ -152,6 +152,17 @@ pub fn remove_calls(run: &Run) -> Result<()> {
     }
 }
 
+/// Records as a Parquet file, as that of a run's folder.
+///
+/// # Errors
+/// A value is not of its column's type.
+pub fn records_as_parquet(records: &[Record]) -> Result<Vec<u8>> {
+    let rows = records.iter().map(toml::Table::try_from).collect::<Result<Vec<_>, _>>()?;
+    let mut bytes = Vec::new();
+    write_rows(Table::Results.columns(), &rows, &mut bytes)?;
+    Ok(bytes)
+}
+
 /// Writes for programs that read Parquet what a folder has besides the calls.
 fn write_tables(folder: &Path) -> Result<()> {
     for table in [Table::Results, Table::Runs, Table::Hardware, Table::Metrics] {

@@ -29,6 +29,13 @@ pub fn end_with_parent() {
     let _ = nix::sys::prctl::set_pdeathsig(nix::sys::signal::Signal::SIGKILL);
 }
 
+/// Lets the system ask this process to end, as by SIGTERM, when the process that has started it ends.
+pub fn interrupt_with_parent() {
+    #[cfg(target_os = "linux")]
+    // Fails only if the signal is none.
+    let _ = nix::sys::prctl::set_pdeathsig(nix::sys::signal::Signal::SIGTERM);
+}
+
 /// Where the system has no such means, a thread looks. On Windows nobody does: the process goes on until its work is done.
 #[cfg(not(target_os = "linux"))]
 pub fn end_with_parent() {
@@ -61,7 +68,7 @@ pub fn tie_to_parent(command: &mut Command) {
 
 /// Ends the process group that a child leads, and waits for the child.
 pub fn end_group(child: &mut Child) {
-    end_group_of(child.id());
+    kill_group(child.id());
     let _ = child.kill();
     let _ = child.wait();
 }
@@ -95,16 +102,16 @@ pub(super) fn own_folders() -> Vec<PathBuf> {
 }
 
 #[cfg(unix)]
-pub use self::signals::{end_group_of, ending_signal, is_ended_by_ctrl_c, resume, suspend};
+pub use self::signals::{ending_signal, is_ended_by_ctrl_c, kill_group, resume, suspend, terminate};
 #[cfg(not(unix))]
-pub use self::without_signals::{end_group_of, ending_signal, is_ended_by_ctrl_c, resume, suspend};
+pub use self::without_signals::{ending_signal, is_ended_by_ctrl_c, kill_group, resume, suspend, terminate};
 
 #[cfg(unix)]
 mod signals {
     use std::os::unix::process::ExitStatusExt;
 
     use anyhow::bail;
-    use nix::sys::signal::{Signal, kill};
+    use nix::sys::signal::{Signal, kill, killpg};
     use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
     use nix::unistd::Pid;
 
@@ -114,11 +121,6 @@ mod signals {
     pub fn ending_signal(status: ExitStatus) -> Option<(i32, &'static str)> {
         let number = status.signal()?;
         Some((number, Signal::try_from(number).map_or("no name", Signal::as_str)))
-    }
-
-    /// Ends all processes of a group, if there are any.
-    pub fn end_group_of(leader: u32) {
-        let _ = nix::sys::signal::killpg(Pid::from_raw(leader.cast_signed()), Signal::SIGKILL);
     }
 
     /// Whether Ctrl-C has ended a process.
@@ -148,6 +150,16 @@ mod signals {
         Ok(kill(pid(child), Signal::SIGCONT)?)
     }
 
+    /// Asks a process to end; one that is gone already has done so.
+    pub fn terminate(process: u32) {
+        let _ = kill(Pid::from_raw(process.cast_signed()), Signal::SIGTERM);
+    }
+
+    /// Ends the processes of a group, if there are any.
+    pub fn kill_group(leader: u32) {
+        let _ = killpg(Pid::from_raw(leader.cast_signed()), Signal::SIGKILL);
+    }
+
     fn pid(child: &Child) -> Pid {
         Pid::from_raw(child.id().cast_signed())
     }
@@ -162,8 +174,6 @@ mod without_signals {
         None
     }
 
-    pub fn end_group_of(_leader: u32) {}
-
     pub fn is_ended_by_ctrl_c(status: ExitStatus) -> bool {
         const CONTROL_C_EXIT: i32 = 0xC000_013A_u32.cast_signed();
         status.code() == Some(CONTROL_C_EXIT)
@@ -176,6 +186,12 @@ mod without_signals {
     pub fn resume(child: &Child) -> Result<()> {
         suspend(child).map(drop)
     }
+
+    /// Nobody can be asked here.
+    pub fn terminate(_: u32) {}
+
+    /// There are no groups here.
+    pub fn kill_group(_: u32) {}
 }
 
 #[cfg(all(test, unix))]

@@ -35,6 +35,7 @@ mod references;
 mod report;
 mod rooms;
 mod selftest;
+mod service;
 mod store;
 mod support;
 mod threads;

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::fs;
 use std::path::Path;
+use std::process::Command;
 
 use inferbench::definition::Status;
 use safetensors::tensor::TensorView;
@@ -45,6 +46,25 @@ fn wrong_weights_are_found_out_and_never_measured() {
         assert!(message.contains("differ from the reference") && message.contains("1e-4 is allowed"), "{message}");
     }
     assert_eq!(workplace.measured(), ["tenn_eeg/candle-cpu-f32/1", "tenn_eeg/candle-cpu-f32/8"]);
+}
+
+#[test]
+fn larger_batches_are_not_tried_after_one_for_which_memory_ran_out() {
+    let workplace = Workplace::new(&["digits"], &["candle"], &[1, 20_000_000, 40_000_000]);
+    // The second batch has inputs of 5.1 GB.
+    let script = "ulimit -v 4000000; exec \"$0\" \"$@\"";
+    let inner = workplace.inferbench(&["run", "--noplot", "--iterations", "20"]);
+    let mut command = Command::new("sh");
+    command.args(["-c", script]).arg(inner.get_program()).args(inner.get_args());
+    command.current_dir(inner.get_current_dir().unwrap());
+    command.envs(inner.get_envs().filter_map(|(name, value)| Some((name, value?))));
+    command.finish().with_code(0);
+    assert_eq!(workplace.measured(), [DIGITS]);
+    let [tried, left_out] =
+        [20_000_000, 40_000_000].map(|batch| workplace.record(&format!("digits/candle-cpu-f32/{batch}")));
+    assert_eq!((tried.status, left_out.status), (Status::OutOfMemory, Status::OutOfMemory));
+    assert!(tried.message.as_ref().unwrap().contains("memory allocation of "), "{:?}", tried.message);
+    assert_eq!(left_out.message.as_deref(), Some("not tried: memory ran out at batch 20000000"));
 }
 
 #[test]

@@ -39,6 +39,9 @@ fn row(model: usize, backend: &str, batch: usize) -> Record {
     of_cost(&format!("net{model}"), &format!("family{model}"), backend, batch, cost, law(&cost) * noise)
 }
 
+/// Those of digits.
+const PARAMETERS: u64 = 13_706;
+
 fn of_cost(model: &str, family: &str, backend: &str, batch: usize, cost: Cost, ms: f64) -> Record {
     let run = Record {
         run_id: "20260101T000000Z".into(),
@@ -51,6 +54,7 @@ fn of_cost(model: &str, family: &str, backend: &str, batch: usize, cost: Cost, m
     Record {
         family: family.into(),
         threads: Some(2),
+        parameters: Some(PARAMETERS),
         latency_p50_ms: Some(ms),
         flops: Some(cost.flops),
         convolution_flops: Some(cost.convolution_flops),
@@ -122,6 +126,33 @@ fn measured_batches_of_the_model_count_more_than_other_models() {
 }
 
 #[test]
+fn an_interval_widens_with_the_distance_beyond_the_measured_rows() {
+    // A runtime that is the more efficient the larger the nodes are, which no sum of costs says.
+    let time = |cost: &Cost| 1e-5 * (cost.flops as f64).powf(0.7);
+    let row = |place: usize, batch: usize| {
+        let one = digits(batch);
+        let times = |amount: u64, factor: f64| (amount as f64 * factor) as u64;
+        let size = 0.001 * 2_f64.powi(place as i32);
+        let cost = Cost {
+            flops: times(one.flops, size),
+            convolution_flops: times(one.convolution_flops, size),
+            nodes: 9,
+            node_bytes: times(one.node_bytes, size),
+            bytes: 0,
+        };
+        let noise = 1.0 + 0.04 * ((place * 7 + batch * 3) as f64).sin();
+        of_cost(&format!("net{place}"), &format!("family{place}"), "ort", batch, cost, time(&cost) * noise)
+    };
+    let workplace = with(&(0..8).flat_map(|place| [1, 4, 16].map(|batch| row(place, batch))).collect::<Vec<_>>());
+    let width = |batch: &str| {
+        let [_, value, upper] = estimate(&asked(&workplace, &["--batch", batch], 0));
+        upper / value
+    };
+    let (near, far) = (width("1"), width("4"));
+    assert!(far > 1.1 * near, "{near} and {far}");
+}
+
+#[test]
 fn what_the_history_has_not_shown_is_refused_with_what_would_help() {
     let refused = |records: &[Record], arguments: &[&str]| {
         let found = asked(&with(records), arguments, 3);
@@ -178,6 +209,61 @@ fn a_history_says_how_far_its_predictions_are_off() {
     }
     let table = workplace.inferbench(&["predict", "--evaluate"]).finish().with_code(0).stdout;
     assert!(table.contains("in the 80 % interval"), "{table}");
+}
+
+#[test]
+fn a_recommendation_names_what_is_predicted_to_be_better_and_how_to_measure_it() {
+    // tch takes half the time of ort for all other models, and was not measured for digits.
+    let of_tch = |record: Record| Record {
+        latency_p50_ms: record.latency_p50_ms.map(|ms| ms / 2.0),
+        ..row(record.model[3..].parse().unwrap(), "tch", record.batch_size)
+    };
+    let own = |backend, batch, factor: f64| Record {
+        verified: Some(true),
+        throughput_ips: Some(batch as f64 * 1e3 / law(&digits(batch)) / factor),
+        ..of_cost("digits", "digits", backend, batch, digits(batch), factor * law(&digits(batch)))
+    };
+    let others: Vec<Record> = history().into_iter().chain(history().into_iter().map(of_tch)).collect();
+    let advice = |own: Vec<Record>| {
+        let workplace = with(&[others.clone(), own].concat());
+        let text = workplace.inferbench(&["recommend", "digits", "--format", "json"]).finish().with_code(0).stdout;
+        (serde_json::from_str::<Value>(&text).unwrap()[0].clone(), workplace)
+    };
+    let (found, workplace) = advice(vec![own("ort", 1, 1.0), own("ort", 4, 1.0)]);
+    assert_eq!(found["case_id"], "digits/ort-cpu-f32/1", "what was measured is recommended");
+    let first = &found["predicted"][0];
+    assert_eq!((&first["case_id"], &first["is_beyond"]), (&"digits/tch-cpu-f32/1".into(), &true.into()), "{found}");
+    let text = workplace.inferbench(&["recommend", "digits"]).finish().with_code(0).stdout;
+    let command = "inferbench run --model digits --backend tch --device cpu --dtype f32 --batch-sizes 1";
+    assert!(
+        text.contains("predicted     digits/tch-cpu-f32/1, not measured: p50 ") && text.contains(command),
+        "{text}"
+    );
+    assert!(text.contains("But digits/tch-cpu-f32/1, which was not measured, is predicted to be better"), "{text}");
+    // What was measured is not predicted, and what is predicted to be worse is not named.
+    let (found, _) = advice(vec![own("ort", 1, 1.0), own("tch", 1, 3.0), own("tch", 4, 3.0)]);
+    assert_eq!((&found["case_id"], &found["predicted"]), (&"digits/ort-cpu-f32/1".into(), &serde_json::json!([])));
+}
+
+#[test]
+fn the_largest_batch_that_fits_is_named() {
+    let workplace = with(&history());
+    let other = ["run", "--noplot", "--iterations", "20", "--output-dir", "other"];
+    workplace.inferbench(&other).finish().with_code(0);
+    let folder =
+        fs::read_dir(workplace.path("other")).unwrap().map(|it| it.unwrap().path()).find(|it| it.is_dir()).unwrap();
+    let mut known: Value = serde_json::from_str(&fs::read_to_string(folder.join("manifest.json")).unwrap()).unwrap();
+    known["machine"]["host_id"] = "aaaa1111".into();
+    known["machine"]["memory_bytes"] = 50_000_000_u64.into();
+    known["machine"]["container_memory_bytes"] = Value::Null;
+    known["run_id"] = "20260101T000000Z".into();
+    workplace.write("target-reports/20260101T000000Z/manifest.json", known.to_string());
+    let batch = asked(&workplace, &[], 0)["largest_batch"].as_u64().unwrap() as usize;
+    // The law of memory: 40 MB, and the bytes of the nodes.
+    let fits = |batch: usize| 40.0 + digits(batch).node_bytes as f64 * 1e-6 <= 50.0;
+    assert!(batch > 16 && fits(batch) && !fits(4 * batch), "{batch}");
+    let text = workplace.inferbench(&["predict", "digits"]).finish().with_code(0).stdout;
+    assert!(text.contains(&format!("batch {batch} is the largest that is predicted to fit into the memory")), "{text}");
 }
 
 #[test]

@@ -2,9 +2,9 @@
 
 use std::fs::{self, File};
 
-use inferbench::definition::{Case, Dtype};
-use inferbench::history::write_records;
-use inferbench::run_data::Record;
+use inferbench::definition::{Case, Dtype, Status};
+use inferbench::history::{write_load, write_records};
+use inferbench::run_data::{LoadResult, LoadRun, Record, Verdict};
 use serde_json::Value;
 
 use crate::support::{Run, Workplace};
@@ -138,6 +138,52 @@ fn the_best_of_each_backend_stand_side_by_side() {
     let models = printed(&["--per", "model"]);
     assert!(models.contains("net") && models.contains("digits"), "{models}");
     workplace.inferbench(&["recommend"]).finish().with_code(2);
+    let json: Value = serde_json::from_str(&printed(&["digits", "--per", "backend", "--format", "json"])).unwrap();
+    let best: Vec<(&str, &str)> = json
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|it| (it["best_of"].as_str().unwrap(), it["record"]["case_id"].as_str().unwrap()))
+        .collect();
+    assert_eq!(best, [("ort", "digits/ort-cpu-f32/1"), ("tch", "digits/tch-cpu-f32/1")]);
+    let cost = ["report", "--variants", "digits", "--goal", "cost"];
+    workplace
+        .inferbench(&cost)
+        .finish()
+        .with_code(2)
+        .saying(&["possible values: latency, throughput, energy, size, memory"]);
+}
+
+#[test]
+fn what_was_measured_under_load_counts_for_the_limits() {
+    let workplace = with(&rows());
+    let trial = |instances: usize, rate: f64, p99: f64| LoadResult {
+        run_id: "20260102T000000Z".into(),
+        host_id: "aaaa1111".into(),
+        case_id: "digits/ort-cpu-f32/1".into(),
+        status: Status::Ok,
+        verdict: Some(Verdict::Passed),
+        instances,
+        threads: 2 / instances,
+        most_batch: 1,
+        percentile: 0.99,
+        samples_per_s: rate,
+        latency_p99_ms: p99,
+        latency_upper_ms: Some(1.1 * p99),
+        ..LoadResult::default()
+    };
+    let results = vec![trial(1, 300.0, 4.0), trial(2, 700.0, 9.0), trial(2, 900.0, 30.0)];
+    let run = LoadRun { run_id: "20260102T000000Z".into(), host_id: "aaaa1111".into(), results };
+    write_load(&workplace.path("target-reports"), &run).unwrap();
+    // One call after the other has only 500 samples per second.
+    let found = advice(&workplace, &["--min-rate", "600/s", "--max-p99", "10ms"]);
+    assert_eq!((&found["case_id"], &found["under_load"]["instances"]), (&"digits/ort-cpu-f32/1".into(), &2.into()));
+    let sentence = found["sentence"].as_str().unwrap();
+    let load = "under load 700 samples/s with 2 instances of 1 thread, p99 9.90 ms (load test 20260102T000000Z)";
+    assert!(sentence.contains(load), "{sentence}");
+    assert_eq!(advice(&workplace, &["--max-p99", "5ms"])["under_load"]["instances"], 1);
+    let excluded = advice(&workplace, &["--min-rate", "800/s", "--max-p99", "20ms"])["excluded"].to_string();
+    assert!(excluded.contains("700 per second under load are below 800"), "{excluded}");
 }
 
 #[test]
@@ -191,5 +237,5 @@ fn a_run_and_its_page_end_with_what_to_deploy() {
     let report = workplace.inferbench(&["report"]).finish().with_code(0).stdout;
     assert!(report.contains("\ndigits: For latency, deploy the original on candle, batch 1: p50 "), "{report}");
     let recommended = workplace.inferbench(&["recommend", "digits"]).finish().with_code(0).stdout;
-    assert!(recommended.contains("runner-up     the original on candle, batch 8: takes "), "{recommended}");
+    assert!(recommended.contains("runner-up     the original on candle, batch 8: "), "{recommended}");
 }

@@ -14,7 +14,7 @@ const LEVELS: [&[&str]; 9] = [
     &["backend", "compare", "load"],
     &["measurement", "report"],
     &["decision", "harness"],
-    &["duel", "selftest"],
+    &["duel", "selftest", "service"],
     &["cli"],
 ];
 

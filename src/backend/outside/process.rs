@@ -19,7 +19,7 @@ use crate::backend::DEBUG;
 use crate::definition::{CaseFailure, Status};
 use crate::fixture::HostTensor;
 use crate::machine::memory;
-use crate::machine::processes::{adopt, end_group, end_group_of, ending_signal, release, tie_to_parent};
+use crate::machine::processes::{adopt, end_group, ending_signal, kill_group, release, tie_to_parent};
 
 /// How much of the end of its standard error is kept.
 const LAST_BYTES: usize = 4096;
@@ -125,7 +125,7 @@ impl OutsideProcess {
             let watchdog = scope.spawn(move || {
                 let is_late = waiting.recv_timeout(limit) == Err(mpsc::RecvTimeoutError::Timeout);
                 if is_late {
-                    end_group_of(id);
+                    kill_group(id);
                 }
                 is_late
             });

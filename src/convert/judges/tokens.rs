@@ -28,9 +28,12 @@ pub fn of_speech(said: &[Transcript], right: Option<&[Transcript]>, original: Op
 }
 
 fn errors_and_length(said: &Transcript, right: &Transcript, has_words: bool) -> (f64, f64) {
+    // The types are said because Rust's inference does not end here on macOS.
+    let words = generic_levenshtein::<Vec<String>, Vec<String>, _, _>;
+    let tokens = generic_levenshtein::<Vec<i64>, Vec<i64>, _, _>;
     match (&said.words, &right.words) {
-        (Some(said), Some(right)) if has_words => (generic_levenshtein(said, right) as f64, right.len() as f64),
-        _ => (generic_levenshtein(&said.tokens, &right.tokens) as f64, right.tokens.len() as f64),
+        (Some(said), Some(right)) if has_words => (words(said, right) as f64, right.len() as f64),
+        _ => (tokens(&said.tokens, &right.tokens) as f64, right.tokens.len() as f64),
     }
 }
 

@@ -6,8 +6,10 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::example::{Example, Lessons, Runtime, Site, Work};
-use super::fitted::{Miss, PeaksOf, Quantity, half_width, misses_of_batches, misses_of_families, misses_of_machines};
-use super::predictor::{Predictor, rows_of_phase};
+use super::fitted::{
+    Miss, PeaksOf, Quantity, Widths, misses_of_batches, misses_of_families, misses_of_machines, misses_of_sizes,
+};
+use super::predictor::{Estimate, Predictor, rows_of_phase};
 use crate::definition::Phase;
 use crate::statistics::{mean, median, uniform};
 
@@ -42,6 +44,8 @@ pub struct Loss {
     pub decisions: usize,
     /// Hidden rows that nothing was predicted of: they have to be measured, and are neither chosen nor the fastest here.
     pub refused: usize,
+    /// Predictions that were chosen over a measured row, and were slower than it.
+    pub contradictions: usize,
     /// The share of them that chose the fastest.
     pub right: f64,
     /// The latency of the chosen over that of the fastest, less 1.
@@ -76,7 +80,8 @@ pub fn evaluate(lessons: &Lessons) -> Evaluation {
     let mut all = Vec::new();
     for (first, rows) in groups.iter().filter(|(_, rows)| rows.len() >= LEAST_ROWS) {
         for (left_out, misses) in [("family", misses_of_families as MissesOf), ("batch", misses_of_batches)] {
-            all.extend(errors(&first.subject.runtime, Some(&first.site), left_out, &by_phase(rows, lessons, misses)));
+            let (misses, of_sizes) = (by_phase(rows, lessons, misses), by_phase(rows, lessons, misses_of_sizes));
+            all.extend(errors(&first.subject.runtime, Some(&first.site), left_out, &misses, &of_sizes));
         }
     }
     for (number, (first, _)) in groups.iter().enumerate() {
@@ -86,7 +91,7 @@ pub fn evaluate(lessons: &Lessons) -> Evaluation {
         let rows: Vec<&Example> = lessons.examples.iter().filter(|it| is_like(it) && has_peaks(it)).collect();
         if is_first && rows.iter().any(|row| row.site != rows[0].site) {
             let misses = by_phase(&rows, lessons, misses_of_machines);
-            all.extend(errors(&first.subject.runtime, None, "machine", &misses));
+            all.extend(errors(&first.subject.runtime, None, "machine", &misses, &[]));
         }
     }
     Evaluation { errors: all, recommendations: loss(lessons) }
@@ -104,7 +109,13 @@ fn by_phase(rows: &[&Example], lessons: &Lessons, misses_of: MissesOf) -> Vec<Mi
     phases.into_iter().flat_map(of_phase).collect()
 }
 
-fn errors(runtime: &Runtime, site: Option<&Site>, left_out: &'static str, misses: &[Miss]) -> Option<Errors> {
+fn errors(
+    runtime: &Runtime,
+    site: Option<&Site>,
+    left_out: &'static str,
+    misses: &[Miss],
+    of_sizes: &[Miss],
+) -> Option<Errors> {
     let found: Vec<f64> = misses.iter().map(Miss::error).collect();
     let count = misses.len() as f64;
     let mut families: Vec<&str> = misses.iter().map(|miss| miss.family.as_str()).collect();
@@ -112,8 +123,9 @@ fn errors(runtime: &Runtime, site: Option<&Site>, left_out: &'static str, misses
     families.dedup();
     let is_held = |miss: &&Miss| {
         let is_other = |other: &&Miss| other.family != miss.family && other.phase == miss.phase;
-        let others: Vec<Miss> = misses.iter().filter(is_other).cloned().collect();
-        half_width(&others).is_some_and(|half| miss.logarithm.abs() <= half)
+        let others = |misses: &[Miss]| misses.iter().filter(is_other).cloned().collect::<Vec<Miss>>();
+        let widths = Widths::of(&others(misses), &others(of_sizes));
+        widths.is_some_and(|widths| miss.logarithm.abs() <= widths.half(miss.beyond))
     };
     Some(Errors {
         backend: runtime.backend.clone(),
@@ -140,9 +152,9 @@ struct Halves<'a> {
 }
 
 /// Hides half of the rows, and chooses the fastest runtime of each work by what is left. A prediction is chosen over the
-/// measured rows if it is below all of them.
+/// measured rows if its whole interval is below all of them.
 fn loss(lessons: &Lessons) -> Option<Loss> {
-    let (mut losses, mut refused) = (Vec::new(), 0);
+    let (mut losses, mut refused, mut contradictions) = (Vec::new(), 0, 0);
     for half in 0..HALVES {
         let mut state = 1 + half;
         let (hidden, seen): (Vec<Example>, Vec<Example>) =
@@ -162,12 +174,14 @@ fn loss(lessons: &Lessons) -> Option<Loss> {
             let measured = least(seen);
             let predicted = |row: &&Example| {
                 let found = predictor.predict(&row.subject, &row.site).ok()?;
-                Some((found.latency_ms.value, row.ms))
+                Some((found.latency_ms, row.ms))
             };
-            let answered: Vec<(f64, f64)> = hidden.iter().filter_map(predicted).collect();
+            let answered: Vec<(Estimate, f64)> = hidden.iter().filter_map(predicted).collect();
             refused += hidden.len() - answered.len();
-            let below = answered.iter().filter(|(value, _)| *value < measured);
-            let chosen = below.min_by(|one, other| one.0.total_cmp(&other.0)).map_or(measured, |(_, ms)| *ms);
+            let better = answered.iter().filter(|(estimate, _)| estimate.upper < measured);
+            let best = better.min_by(|one, other| one.0.value.total_cmp(&other.0.value));
+            let chosen = best.map_or(measured, |(_, ms)| *ms);
+            contradictions += usize::from(chosen > measured);
             let fastest = answered.iter().map(|(_, ms)| *ms).fold(measured, f64::min);
             if chosen.is_finite() && seen.len() + answered.len() > 1 {
                 losses.push(chosen / fastest - 1.0);
@@ -177,6 +191,7 @@ fn loss(lessons: &Lessons) -> Option<Loss> {
     (!losses.is_empty()).then(|| Loss {
         decisions: losses.len(),
         refused,
+        contradictions,
         right: losses.iter().filter(|loss| **loss == 0.0).count() as f64 / losses.len() as f64,
         mean_loss: mean(&losses),
         largest_loss: losses.iter().copied().fold(0.0, f64::max),

@@ -2,9 +2,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use super::super::repeated::logarithms;
 use super::least_squares::TERMS;
+use crate::compare::is_like;
 use crate::definition::{Boundary, Case, Cost, Dtype, Phase, Status, TimedOn};
 use crate::run_data::{Peaks, Record};
+use crate::statistics::geometric_mean;
 
 /// From this share of disturbed samples on, a row says more of the other work than of its own.
 pub const MOST_DISTURBED: f64 = 0.5;
@@ -72,8 +75,8 @@ pub struct Lessons {
 }
 
 impl Lessons {
-    /// Those of these records, with the peaks of their runs. Of a case that was measured several times, the newest undisturbed row
-    /// counts. A peak that a runtime exceeds is raised to what the runtime has shown.
+    /// Those of these records, with the peaks of their runs. The time of a case is the geometric mean over its undisturbed runs with
+    /// one version of the library. A peak that a runtime exceeds is raised to what the runtime has shown.
     pub fn of(records: &[Record], peaks: &[(Site, Peaks)]) -> Self {
         let mut lessons = Lessons::default();
         for (site, found) in peaks {
@@ -81,19 +84,18 @@ impl Lessons {
             known.product_gflops_per_second = known.product_gflops_per_second.max(found.product_gflops_per_second);
             known.copy_gb_per_second = known.copy_gb_per_second.max(found.copy_gb_per_second);
         }
-        let mut newest: BTreeMap<(&str, &str), &Record> = BTreeMap::new();
-        for record in records.iter().filter(|record| is_plain(record)) {
-            if record.disturbed_share.is_some_and(|share| share > MOST_DISTURBED) {
-                lessons.disturbed += 1;
-                continue;
-            }
-            let kept = newest.entry((&record.case_id, &record.host_id)).or_insert(record);
-            if kept.timestamp < record.timestamp {
-                *kept = record;
-            }
-        }
-        for record in newest.into_values() {
-            match Example::of(record) {
+        let is_disturbed = |record: &&Record| record.disturbed_share.is_some_and(|share| share > MOST_DISTURBED);
+        let plain = records.iter().filter(|record| is_plain(record));
+        let (disturbed, quiet): (Vec<&Record>, Vec<&Record>) = plain.partition(is_disturbed);
+        lessons.disturbed = disturbed.len();
+        let mut cases: BTreeMap<(&str, &str), Vec<&Record>> = BTreeMap::new();
+        quiet.into_iter().for_each(|record| cases.entry((&record.case_id, &record.host_id)).or_default().push(record));
+        for mut runs in cases.into_values() {
+            let Some(newest) = runs.iter().copied().max_by_key(|record| record.timestamp) else { continue };
+            runs.retain(|record| is_like(record, newest));
+            let times = logarithms(&runs, |record| record.latency_p50_ms);
+            let latency_p50_ms = (!times.is_empty()).then(|| geometric_mean(&times));
+            match Example::of(&Record { latency_p50_ms, ..newest.clone() }) {
                 Some(example) => lessons.examples.push(example),
                 None => lessons.uncounted += 1,
             }
@@ -178,19 +180,31 @@ impl Runtime {
 }
 
 impl Subject {
-    /// The terms of its time: nodes, and what its convolutions, its matrix products and its bytes would take at the peaks, in
-    /// milliseconds. Without peaks, in 10^9.
+    /// The terms of its time: nodes, and what its convolutions, its matrix products, its bytes but for the weights, the part of them
+    /// that is of convolutions, and its weights would take at the peaks, in milliseconds. Without peaks, in 10^9.
+    ///
+    /// Convolutions of few channels do few operations per byte, and are slow for their bytes, not for their operations: with bytes of their
+    /// own, the small ones do not make large ones seem slow. Weights are read only, and in order.
     pub fn terms_of_time(&self, peaks: Option<&Peaks>) -> [f64; TERMS] {
         let Cost { flops, convolution_flops, nodes, node_bytes, .. } = self.cost;
         let (product, copy) =
             peaks.map_or((1e3, 1e3), |peaks| (peaks.product_gflops_per_second, peaks.copy_gb_per_second));
         let at = |amount: u64, giga_per_second: f64| amount as f64 / 1e6 / giga_per_second.max(1e-3);
         let products = flops.saturating_sub(convolution_flops);
-        [nodes as f64, at(convolution_flops, product), at(products, product), at(node_bytes, copy)]
+        let weights = node_bytes.min(4 * self.parameters.unwrap_or(0));
+        let share = convolution_flops as f64 / flops.max(1) as f64;
+        [
+            nodes as f64,
+            at(convolution_flops, product),
+            at(products, product),
+            at(node_bytes - weights, copy),
+            share * at(node_bytes, copy),
+            at(weights, copy),
+        ]
     }
 
     /// The terms of its memory in megabytes: the process itself, weights, and what the nodes read and write.
     pub fn terms_of_memory(&self) -> [f64; TERMS] {
-        [1.0, self.parameters.unwrap_or(0) as f64 * 4e-6, self.cost.node_bytes as f64 * 1e-6, 0.0]
+        [1.0, self.parameters.unwrap_or(0) as f64 * 4e-6, self.cost.node_bytes as f64 * 1e-6, 0.0, 0.0, 0.0]
     }
 }

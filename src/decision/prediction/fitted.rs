@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::example::{Example, Site, Subject};
-use super::least_squares::{Observation, TERMS, fit, sum};
+use super::least_squares::{Observation, TERMS, fit_logarithms, sum};
 use crate::definition::Phase;
 use crate::run_data::Peaks;
 
@@ -38,7 +38,7 @@ impl Quantity {
     /// those that stay in a cache, or that a runtime never writes, take no memory's time.
     fn least(self, subject: &Subject, site: &Site, peaks: &PeaksOf) -> [f64; TERMS] {
         match self {
-            Quantity::Time if subject.runtime.has_peaks() && peaks.contains_key(site) => [0.0, 1.0, 1.0, 0.0],
+            Quantity::Time if subject.runtime.has_peaks() && peaks.contains_key(site) => [0.0, 1.0, 1.0, 0.0, 0.0, 0.0],
             _ => [0.0; TERMS],
         }
     }
@@ -47,6 +47,10 @@ impl Quantity {
 /// What is left of the factor of the nearest batch size beyond the measured ones: a part of it is of that batch size alone. On
 /// 304 rows of the suite `small` on four backends, 0.8 missed least.
 const KEPT_BEYOND: f64 = 0.8;
+
+/// One row says of each kind of operation that it runs at the peak. Where rows leave open whether operations or bytes
+/// take the time, as small models do, it is the bytes, since runtimes do large products nearly at the peak.
+const WEIGHT_OF_PEAKS: f64 = 1.0;
 
 /// The coefficients for rows of one runtime.
 pub struct Fitted<'a> {
@@ -64,8 +68,15 @@ impl<'a> Fitted<'a> {
             least = quantity.least(&example.subject, &example.site, peaks);
             Some(Observation { terms, value: quantity.value(example)?, weight: example.weight })
         };
-        let observations: Vec<Observation> = examples.filter_map(observation).collect();
-        (!observations.is_empty()).then(|| Fitted { quantity, coefficients: fit(&observations, least), peaks })
+        let mut observations: Vec<Observation> = examples.filter_map(observation).collect();
+        if observations.is_empty() {
+            return None;
+        }
+        for place in (0..TERMS).filter(|&place| least[place] > 0.0) {
+            let terms = std::array::from_fn(|other| if other == place { 1.0 } else { 0.0 });
+            observations.push(Observation { terms, value: least[place], weight: WEIGHT_OF_PEAKS });
+        }
+        Some(Fitted { quantity, coefficients: fit_logarithms(&observations, least), peaks })
     }
 
     /// What it says of a case, without regard to what was measured of the same model.
@@ -107,12 +118,36 @@ pub struct Miss {
     pub family: String,
     pub phase: Phase,
     pub logarithm: f64,
+    /// How far the row is [`beyond`] those that it was predicted from.
+    pub beyond: f64,
+}
+
+/// How much larger the nodes of a case are than those of all rows, as a logarithm: by operations or by bytes per node, whichever is
+/// more. Returns 0 for a case whose nodes are not larger.
+pub fn beyond(subject: &Subject, rows: &[&Example]) -> f64 {
+    let sizes = |it: &Subject| {
+        let nodes = it.cost.nodes.max(1) as f64;
+        [it.cost.flops, it.cost.node_bytes].map(|amount| (amount.max(1) as f64 / nodes).ln())
+    };
+    let own = sizes(subject);
+    let most = |place: usize| rows.iter().map(|row| sizes(&row.subject)[place]).fold(f64::NEG_INFINITY, f64::max);
+    let above = |place: usize| own[place] - most(place);
+    (0..own.len()).map(above).filter(|above| above.is_finite()).fold(0.0, f64::max)
 }
 
 /// The misses if the family of each row is left out of the fit.
 pub fn misses_of_families(examples: &[&Example], quantity: Quantity, peaks: &PeaksOf) -> Vec<Miss> {
     let of_others = |left_out: &Example, other: &Example| other.subject.family != left_out.subject.family;
     misses(examples, quantity, peaks, of_others, |_, _| false)
+}
+
+/// The misses if each row is predicted by rows of other families that do at most a quarter of its operations per node.
+pub fn misses_of_sizes(examples: &[&Example], quantity: Quantity, peaks: &PeaksOf) -> Vec<Miss> {
+    let per_node = |it: &Example| it.subject.cost.flops as f64 / it.subject.cost.nodes.max(1) as f64;
+    let is_smaller = |left_out: &Example, other: &Example| {
+        other.subject.family != left_out.subject.family && 4.0 * per_node(other) <= per_node(left_out)
+    };
+    misses(examples, quantity, peaks, is_smaller, |_, _| false)
 }
 
 /// The misses if each row is predicted by the other batch sizes of the same work; rows without such are left out.
@@ -145,14 +180,17 @@ fn misses(
 ) -> Vec<Miss> {
     let is_of_batches = examples.iter().any(|one| examples.iter().any(|other| is_anchor(one, other)));
     let miss = |own: &&Example| {
-        let fitted = Fitted::to(examples.iter().copied().filter(|other| is_seen(own, other)), quantity, peaks)?;
+        let seen: Vec<&Example> = examples.iter().copied().filter(|other| is_seen(own, other)).collect();
+        // With fewer rows than terms, nothing is known.
+        let fitted = Fitted::to(seen.iter().copied(), quantity, peaks).filter(|_| seen.len() >= TERMS)?;
         let anchors: Vec<&Example> = examples.iter().copied().filter(|other| is_anchor(own, other)).collect();
         if is_of_batches && anchors.is_empty() {
             return None;
         }
         let said = fitted.anchored(&own.subject, &own.site, &anchors);
         let (family, phase) = (own.subject.family.clone(), own.subject.runtime.phase);
-        Some(Miss { family, phase, logarithm: (quantity.value(own)? / said).ln() })
+        let logarithm = (quantity.value(own)? / said).ln();
+        Some(Miss { family, phase, logarithm, beyond: beyond(&own.subject, &seen) })
     };
     examples.iter().filter_map(miss).collect()
 }
@@ -160,21 +198,49 @@ fn misses(
 /// The share of the cases that an interval is to hold.
 pub const COVERAGE: f64 = 0.8;
 
-/// The half width of the interval, as a logarithm, that holds 80 % of the cases of a family that was not seen: the quantile of
-/// the absolute misses in which all families count the same (conformal prediction with groups; Dunn, Wasserman and Ramdas,
-/// "Distribution-free prediction sets for two-layer hierarchical models", JASA 118, 2023). Returns `None` without a miss.
-pub fn half_width(misses: &[Miss]) -> Option<f64> {
+/// A history of small models shows little of how the efficiency grows with the size: intervals grow at least by the fourth root of it.
+const LEAST_GROWTH: f64 = 0.25;
+
+/// Intervals, as logarithms: half their width where the nodes of a case are not larger than the measured ones, and by how much
+/// that grows with the logarithm of how much larger they are.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Widths {
+    inside: f64,
+    growth: f64,
+}
+
+impl Widths {
+    /// By the misses of what was left out, and by those of larger rows that were predicted from smaller ones. Returns `None` without
+    /// a miss.
+    pub fn of(misses: &[Miss], of_sizes: &[Miss]) -> Option<Self> {
+        let inside = quantile_of_families(misses.iter().map(|miss| (miss, miss.logarithm.abs())))?;
+        let growth = |miss: &Miss| (miss.logarithm.abs() - inside).max(0.0) / miss.beyond;
+        let larger = of_sizes.iter().filter(|miss| miss.beyond > 0.0);
+        // Where nothing shows it, a case may be as far off as it is beyond.
+        let growth = quantile_of_families(larger.map(|miss| (miss, growth(miss)))).unwrap_or(1.0);
+        Some(Widths { inside, growth: growth.max(LEAST_GROWTH) })
+    }
+
+    /// Half the width for a case that is so far beyond.
+    pub fn half(&self, beyond: f64) -> f64 {
+        self.inside + self.growth * beyond
+    }
+}
+
+/// The quantile of the figures of misses that holds 80 % of the cases of a family that was not seen. All families count the same
+/// (conformal prediction with groups; Dunn, Wasserman and Ramdas, "Distribution-free prediction sets for two-layer hierarchical
+/// models", JASA 118, 2023). Returns `None` without a miss.
+fn quantile_of_families<'a>(figures: impl Iterator<Item = (&'a Miss, f64)>) -> Option<f64> {
+    let mut figures: Vec<(&str, f64)> = figures.map(|(miss, figure)| (miss.family.as_str(), figure)).collect();
+    figures.sort_by(|one, other| one.1.total_cmp(&other.1));
     let mut counts: BTreeMap<&str, f64> = BTreeMap::new();
-    misses.iter().for_each(|miss| *counts.entry(&miss.family).or_default() += 1.0);
-    let mut sizes: Vec<(f64, f64)> =
-        misses.iter().map(|miss| (miss.logarithm.abs(), 1.0 / counts[miss.family.as_str()])).collect();
-    sizes.sort_by(|one, other| one.0.total_cmp(&other.0));
+    figures.iter().for_each(|(family, _)| *counts.entry(family).or_default() += 1.0);
     // A row more than there are stands for the one that is asked about.
-    let wanted = COVERAGE * (counts.len() as f64) * (1.0 + 1.0 / misses.len() as f64);
+    let wanted = COVERAGE * (counts.len() as f64) * (1.0 + 1.0 / figures.len() as f64);
     let mut held = 0.0;
-    let found = sizes.iter().find(|(_, weight)| {
-        held += weight;
+    let found = figures.iter().find(|(family, _)| {
+        held += 1.0 / counts[family];
         held >= wanted - 1e-9
     });
-    found.or(sizes.last()).map(|(size, _)| *size)
+    found.or(figures.last()).map(|(_, figure)| *figure)
 }

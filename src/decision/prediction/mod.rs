@@ -20,5 +20,5 @@ mod scaling;
 pub use evaluation::{Errors, Evaluation, Loss, evaluate};
 pub use example::{Example, Lessons, Runtime, Site, Subject, Work};
 pub use output::{Asked, evaluation_text, matrix, predictions_text, schema};
-pub use predictor::{Basis, Estimate, Prediction, Predictor, Refusal};
+pub use predictor::{Basis, Estimate, Prediction, Predictor, Refusal, command};
 pub use scaling::in_words;

@@ -1,5 +1,6 @@
 //! Predictions and their evaluation as text for a terminal, Markdown and JSON.
 
+use indexmap::IndexMap;
 use schemars::JsonSchema;
 use serde::Serialize;
 
@@ -25,6 +26,8 @@ pub struct Asked {
     pub sequence_length: Option<usize>,
     /// Absent for a machine that is described by its peaks only.
     pub host_id: Option<String>,
+    /// The largest batch that is predicted to fit into the machine's memory; absent if nothing is known, or all fit.
+    pub largest_batch: Option<usize>,
     pub prediction: Option<Prediction>,
     pub refusal: Option<Refusal>,
 }
@@ -132,19 +135,22 @@ fn notes(all: &[Asked]) -> Vec<String> {
     notes
 }
 
-/// What larger batches bring, for the cases that differ in nothing else.
+/// What larger batches bring, and the largest that fits, for the cases that differ in nothing else.
 fn scaling(all: &[Asked]) -> Vec<String> {
-    let mut groups: Vec<(String, Vec<(usize, f64)>)> = Vec::new();
-    for asked in all {
-        let Some(found) = &asked.prediction else { continue };
+    let mut groups: IndexMap<&str, Vec<&Asked>> = IndexMap::new();
+    for asked in all.iter().filter(|asked| asked.prediction.is_some()) {
         let name = asked.case_id.rsplit_once('/').map_or(asked.case_id.as_str(), |(name, _)| name);
-        let point = (asked.batch_size, found.latency_ms.value);
-        match groups.iter_mut().find(|(known, _)| known == name) {
-            Some((_, times)) => times.push(point),
-            None => groups.push((name.to_owned(), vec![point])),
-        }
+        groups.entry(name).or_default().push(asked);
     }
-    groups.into_iter().filter_map(|(name, times)| Some(format!("{name}: {}", in_words(&times)?))).collect()
+    let text = |(name, group): (&str, Vec<&Asked>)| {
+        let time = |it: &&Asked| Some((it.batch_size, it.prediction.as_ref()?.latency_ms.value));
+        let scaling = in_words(&group.iter().filter_map(time).collect::<Vec<_>>());
+        let largest = group.iter().filter_map(|it| it.largest_batch).min();
+        let largest = largest.map(|it| format!("batch {it} is the largest that is predicted to fit into the memory"));
+        let texts: Vec<String> = scaling.into_iter().chain(largest).collect();
+        (!texts.is_empty()).then(|| format!("{name}: {}", texts.join("; ")))
+    };
+    groups.into_iter().filter_map(text).collect()
 }
 
 /// What the history could not teach.
@@ -201,11 +207,12 @@ pub fn evaluation_text(evaluation: &Evaluation, lessons: &Lessons, format: Forma
     if let Some(loss) = &evaluation.recommendations {
         table.footnote(format!(
             "the fastest backend by half of the rows and predictions of the rest, {} decisions: right {}, {} slower than the fastest on \
-             average, {} at most; {} refusals are not counted",
+             average, {} at most; {} chosen predictions were slower than a measured row; {} refusals are not counted",
             loss.decisions,
             percent(loss.right),
             percent(loss.mean_loss),
             percent(loss.largest_loss),
+            loss.contradictions,
             loss.refused
         ));
     }

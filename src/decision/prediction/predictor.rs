@@ -8,7 +8,8 @@ use serde::Serialize;
 
 use super::example::{Example, Lessons, Runtime, Site, Subject};
 use super::fitted::{
-    Fitted, Miss, Quantity, half_width, is_anchor, misses_of_batches, misses_of_families, misses_of_machines,
+    Fitted, Miss, Quantity, Widths, beyond, is_anchor, misses_of_batches, misses_of_families, misses_of_machines,
+    misses_of_sizes,
 };
 use crate::definition::Phase;
 use crate::statistics::median;
@@ -20,6 +21,9 @@ const LEAST_ROWS: usize = 15;
 const MOST_BEYOND: f64 = 4.0;
 /// Intervals are wider by this power for a machine of which no other one can show how far predictions for it are off.
 const WIDER: f64 = 2.0;
+
+/// Operators that do nothing in an inference.
+const NOTHING: [&str; 2] = ["Dropout", "Identity"];
 
 /// What a prediction rests on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, JsonSchema, strum::Display)]
@@ -75,7 +79,7 @@ pub struct Refusal {
 pub struct Predictor<'a> {
     lessons: &'a Lessons,
     /// What was found out of each runtime, since all its cases are off by the same.
-    misses: RefCell<BTreeMap<Known, Vec<Miss>>>,
+    misses: RefCell<BTreeMap<Known, [Vec<Miss>; 2]>>,
 }
 
 type Known = (Runtime, Site, Basis, Quantity);
@@ -107,14 +111,14 @@ impl<'a> Predictor<'a> {
         let (rows, basis) = self.rows_for(subject, site, &all, !anchors.is_empty())?;
         if anchors.is_empty() {
             let seen: BTreeSet<&String> = rows.iter().flat_map(|row| &row.subject.operators).collect();
-            let unseen: Vec<&str> =
-                subject.operators.iter().filter(|name| !seen.contains(name)).map(String::as_str).collect();
+            let is_unseen = |name: &&String| !seen.contains(name) && !NOTHING.contains(&name.as_str());
+            let unseen: Vec<&str> = subject.operators.iter().filter(is_unseen).map(String::as_str).collect();
             if !unseen.is_empty() && !seen.is_empty() {
                 let of = runtime_text(&subject.runtime);
                 return Err(refusal(format!("no model with {} was measured on {of}", unseen.join(", "))));
             }
         }
-        if let Some(reason) = beyond(subject, &rows) {
+        if let Some(reason) = too_far(subject, &rows) {
             return Err(refusal(reason));
         }
         let estimate = |quantity| self.estimate(subject, site, &rows, &anchors, basis, quantity);
@@ -172,6 +176,45 @@ impl<'a> Predictor<'a> {
     }
 }
 
+/// Larger batches are not asked about.
+const MOST_SAMPLES: usize = 1 << 20;
+
+impl Predictor<'_> {
+    /// The largest batch size whose memory is predicted to stay within so many megabytes, with the upper end of its interval. The case is
+    /// given at two batch sizes, between and beyond which its cost is on a line. Returns `None` if nothing can be said, or all fit.
+    pub fn largest_batch(&self, one: &Subject, other: &Subject, site: &Site, megabytes: f64) -> Option<usize> {
+        let all = self.lessons.examples.iter().filter(|it| it.subject.runtime.is_like(&one.runtime));
+        let all: Vec<&Example> = all.collect();
+        let own = all.iter().copied();
+        let anchors: Vec<&Example> = own
+            .filter(|it| it.subject.work == one.work && it.subject.runtime == one.runtime && it.site == *site)
+            .collect();
+        let (rows, basis) = self.rows_for(one, site, &all, !anchors.is_empty()).ok()?;
+        let step = (other.batch_size as f64) - (one.batch_size as f64);
+        let at = |batch: usize| {
+            let part = (batch as f64 - one.batch_size as f64) / step;
+            let line = |one: u64, other: u64| (one as f64 + part * (other as f64 - one as f64)).max(0.0) as u64;
+            let mut subject = Subject { batch_size: batch, ..one.clone() };
+            subject.cost.flops = line(one.cost.flops, other.cost.flops);
+            subject.cost.node_bytes = line(one.cost.node_bytes, other.cost.node_bytes);
+            subject
+        };
+        let fits = |batch: usize| {
+            let found = self.estimate(&at(batch), site, &rows, &anchors, basis, Quantity::Memory);
+            found.map(|(memory, _)| memory.upper <= megabytes)
+        };
+        if step == 0.0 || !fits(1)? || fits(MOST_SAMPLES)? {
+            return None;
+        }
+        let (mut fitting, mut too_large) = (1, MOST_SAMPLES);
+        while too_large - fitting > 1 {
+            let middle = fitting + (too_large - fitting) / 2;
+            if fits(middle)? { fitting = middle } else { too_large = middle }
+        }
+        Some(fitting)
+    }
+}
+
 fn is_enough(rows: &[&Example]) -> bool {
     rows.len() >= LEAST_ROWS && families(rows) >= LEAST_FAMILIES
 }
@@ -196,20 +239,23 @@ impl Predictor<'_> {
         let peaks = &self.lessons.peaks;
         let fitted = Fitted::to(rows.iter().copied(), quantity, peaks)?;
         let value = fitted.anchored(subject, site, anchors);
-        let of_basis = || match basis {
-            Basis::OtherBatches => misses_of_batches(rows, quantity, peaks),
-            // The rows of several machines show what a machine that is left out is predicted like.
-            Basis::OtherMachines => misses_of_machines(rows, quantity, peaks),
-            Basis::OtherModels | Basis::Measured => misses_of_families(rows, quantity, peaks),
+        let of_basis = || {
+            let of_basis = match basis {
+                Basis::OtherBatches => misses_of_batches(rows, quantity, peaks),
+                // The rows of several machines show what a machine that is left out is predicted like.
+                Basis::OtherMachines => misses_of_machines(rows, quantity, peaks),
+                Basis::OtherModels | Basis::Measured => misses_of_families(rows, quantity, peaks),
+            };
+            [of_basis, misses_of_sizes(rows, quantity, peaks)]
         };
         let key = (subject.runtime.clone(), site.clone(), basis, quantity);
-        let mut misses = self.misses.borrow_mut().entry(key).or_insert_with(of_basis).clone();
+        let [mut misses, of_sizes] = self.misses.borrow_mut().entry(key).or_insert_with(of_basis).clone();
         let mut power = 1.0;
         if misses.is_empty() {
             misses = misses_of_families(rows, quantity, peaks);
             power = if basis == Basis::OtherMachines { WIDER } else { 1.0 };
         }
-        let factor = (power * half_width(&misses)?).exp();
+        let factor = (power * Widths::of(&misses, &of_sizes)?.half(beyond(subject, rows))).exp();
         Some((Estimate { value, lower: value / factor, upper: value * factor }, misses))
     }
 }
@@ -241,7 +287,7 @@ fn per_second(batch_size: usize, ms: Estimate) -> Estimate {
 }
 
 /// Why the case is too far beyond the rows, if it is.
-fn beyond(subject: &Subject, rows: &[&Example]) -> Option<String> {
+fn too_far(subject: &Subject, rows: &[&Example]) -> Option<String> {
     let check = |what: &str, of: fn(&Subject) -> u64| {
         let own = of(subject) as f64;
         let all = || rows.iter().map(|row| of(&row.subject) as f64);
@@ -269,7 +315,7 @@ pub fn runtime_text(runtime: &Runtime) -> String {
 }
 
 /// The command that measures the model of a case at a batch size.
-fn command(subject: &Subject, batch_size: usize) -> String {
+pub fn command(subject: &Subject, batch_size: usize) -> String {
     let Subject { runtime, work, .. } = subject;
     let length = work.sequence_length.map(|length| format!(" --seq-lens {length}")).unwrap_or_default();
     let (model, backend, device, dtype) = (&work.model, &runtime.backend, &runtime.device, runtime.dtype);

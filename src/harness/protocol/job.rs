@@ -64,6 +64,9 @@ pub struct Job {
     pub work: Vec<WorkItem>,
     /// The processors that the threads are pinned to, one each; empty if they are not pinned.
     pub processors: Vec<usize>,
+    /// Cases that other workers had no memory for: larger batches of them are not tried.
+    #[serde(default)]
+    pub out_of_memory: Vec<Case>,
     /// Cases that other workers have finished already, for the progress line.
     pub cases_before: usize,
     pub cases_in_all: usize,
@@ -111,6 +114,7 @@ impl Job {
             registered: Vec::new(),
             work: Vec::new(),
             processors: Vec::new(),
+            out_of_memory: Vec::new(),
             cases_before: 0,
             cases_in_all: 0,
             load: None,

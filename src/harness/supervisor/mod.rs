@@ -15,8 +15,8 @@ use indexmap::IndexMap;
 use self::process::EndedWorker;
 use super::protocol::{Job, Purpose, WorkItem};
 use super::worker::{are_scored, can_be_evaluated};
-use crate::definition::{CLOSURE, Case, DataSource, Dtype, TimedOn};
-use crate::run_data::{CriterionArguments, Event, Mode, Outcome, Outcomes};
+use crate::definition::{CLOSURE, Case, DataSource, Dtype, Status, TimedOn};
+use crate::run_data::{CriterionArguments, Event, Mode, Outcome, Outcomes, Record};
 
 /// A process that ends before its figures is started once more; after so many of them a case gets no further one.
 const MOST_LOST: usize = 2;
@@ -198,9 +198,11 @@ impl Supervisor {
     fn with_work(&self, job: &Job, open: &[&WorkItem], outcomes: &Outcomes) -> Job {
         let all_seconds: f64 = self.groups.iter().flatten().map(|item| item.expected_seconds).sum();
         let is_open = |item: &&WorkItem| !outcomes.finished.contains_key(&item.id());
+        let rows = outcomes.finished.values().map(|outcome| &outcome.row);
         let open_seconds: f64 = self.groups.iter().flatten().filter(is_open).map(|item| item.expected_seconds).sum();
         Job {
             work: open.iter().map(|&item| item.clone()).collect(),
+            out_of_memory: rows.filter(|row| row.status == Status::OutOfMemory).map(Record::case).collect(),
             cases_before: outcomes.finished.len(),
             cases_in_all: self.groups.iter().map(Vec::len).sum(),
             seconds_left: open_seconds + (self.job.effort.processes - 1) as f64 * all_seconds,

@@ -155,7 +155,10 @@ impl EndedWorker {
             return CaseFailure::new(Status::OutOfMemory, format!("{how}, and the kernel reports that memory ran out"));
         }
         let last = &self.last_words;
-        CaseFailure::failed(if last.is_empty() { how } else { format!("{how}; its last words: {last}") })
+        let message = if last.is_empty() { how } else { format!("{how}; its last words: {last}") };
+        // A library's allocator may end the process and say why.
+        let status = if backend::is_out_of_memory(last) { Status::OutOfMemory } else { Status::Failed };
+        CaseFailure::new(status, message)
     }
 }
 
@@ -165,8 +168,12 @@ impl EndedWorker {
 const DROPPED: [&[u8]; 4] =
     [b"Benchmarking ", b"\x1b[2K", b"Warning: Unable to complete ", b"Gnuplot not found, using plotters backend"];
 
-/// Copies the lines of `input` to `output` until its end and returns the last one that is not empty. The log gets everything,
-/// also what is left out.
+/// How an allocator begins when it ends the process. A trace of the stack may follow.
+const ALLOCATOR: [&str; 2] =
+    ["memory allocation of ", "terminate called after throwing an instance of 'std::bad_alloc'"];
+
+/// Copies the lines of `input` to `output` until its end and returns the last one that is not empty, or else what an allocator
+/// said. The log gets everything, also what is left out.
 fn relay(input: impl Read, mut output: impl Write, mut log: impl Write) -> String {
     let mut input = BufReader::new(input);
     let mut last = String::new();
@@ -177,7 +184,8 @@ fn relay(input: impl Read, mut output: impl Write, mut log: impl Write) -> Strin
             // A reader that has gone away (`| head`) must not stop the run.
             let _ = output.write_all(&line).and_then(|()| output.flush());
             let text = String::from_utf8_lossy(&line);
-            if !text.trim().is_empty() {
+            let is_known = ALLOCATOR.iter().any(|begin| last.starts_with(begin));
+            if !text.trim().is_empty() && !is_known {
                 last = text.trim_end().to_owned();
             }
         }
@@ -199,5 +207,7 @@ mod tests {
         assert_eq!(String::from_utf8(shown).unwrap(), "[1/2] a\n\nWarning: other\nerror: no\nlast");
         assert_eq!(last_words, "last");
         assert_eq!(String::from_utf8(log).unwrap(), text);
+        let abort = "memory allocation of 8 bytes failed\nstack backtrace:\n   0: main\n";
+        assert_eq!(relay(abort.as_bytes(), sink(), sink()), "memory allocation of 8 bytes failed");
     }
 }

@@ -9,7 +9,7 @@ use crate::definition::{CaseFailure, Status};
 use crate::harness::protocol::WorkItem;
 use crate::run_data::{Event, Outcome, RunFolder};
 
-/// Runs a case and writes its outcome into the run's folder.
+/// Runs a case and writes its outcome into the run's folder. Returns its status.
 ///
 /// # Errors
 /// The run's folder cannot be written; a case that fails is an outcome, not an error.
@@ -17,7 +17,7 @@ pub fn recorded(
     folder: &RunFolder,
     item: &WorkItem,
     action: impl FnOnce(&mut Outcome) -> Result<(), CaseFailure>,
-) -> Result<()> {
+) -> Result<Status> {
     folder.append(&Event::Started { id: item.id() })?;
     let start = Instant::now();
     let mut outcome = Outcome::new(item.row.clone());
@@ -29,7 +29,9 @@ pub fn recorded(
         eprintln!("  {}: {}: {message}", outcome.row.case_id, outcome.row.status);
     }
     outcome.seconds = start.elapsed().as_secs_f64();
-    folder.append(&Event::Finished(Box::new(outcome)))
+    let status = outcome.row.status;
+    folder.append(&Event::Finished(Box::new(outcome)))?;
+    Ok(status)
 }
 
 /// Runs code of a library and turns a panic into a failure of the case.

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use super::verification::{Expectation, Verification};
 use crate::backend::{self, LoadRequest, Placement, Session, Trace};
-use crate::definition::{Boundary, Case, CaseFailure, Dtype, Effort, Origin, Phase, Sizes, TimedOn};
+use crate::definition::{Boundary, Case, CaseFailure, Dtype, Effort, Origin, Phase, Sizes, Status, TimedOn};
 use crate::fixture::{self, HostTensor, Reference, TimedSamples};
 use crate::harness::protocol::{Job, WorkItem};
 use crate::measurement::{self, CallParts, CallTimes, Pipeline, TimedSession, WarmUp, memory};
@@ -24,6 +24,8 @@ pub struct Worker<'a> {
     references: HashMap<(PathBuf, String), Rc<Reference>>,
     /// The session of the last case, if it serves other sizes too.
     session: Option<KeptSession>,
+    /// Cases that this run has no memory for.
+    out_of_memory: Vec<Case>,
 }
 
 /// A session that waits for a case that differs from its last one in nothing but sizes, inputs and boundary.
@@ -61,7 +63,24 @@ pub struct LoadedCase {
 
 impl<'a> Worker<'a> {
     pub fn new(job: &'a Job) -> Self {
-        Worker { job, references: HashMap::new(), session: None }
+        Worker { job, references: HashMap::new(), session: None, out_of_memory: job.out_of_memory.clone() }
+    }
+
+    /// Remembers a case that ended so if memory ran out.
+    pub fn note_end(&mut self, case: &Case, status: Status) {
+        if status == Status::OutOfMemory {
+            self.out_of_memory.push(case.clone());
+        }
+    }
+
+    /// A smaller batch for which memory ran out is an answer for this one.
+    fn check_smaller(&self, case: &Case) -> Result<(), CaseFailure> {
+        let is_smaller = |known: &&Case| {
+            known.batch_size < case.batch_size && Case { batch_size: case.batch_size, ..(*known).clone() } == *case
+        };
+        let Some(known) = self.out_of_memory.iter().find(is_smaller) else { return Ok(()) };
+        let message = format!("not tried: memory ran out at batch {}", known.batch_size);
+        Err(CaseFailure::new(Status::OutOfMemory, message))
     }
 
     /// Loads a case, binds its inputs and makes the first call, and notes what is seen on the way. The first process of a
@@ -72,6 +91,7 @@ impl<'a> Worker<'a> {
     pub fn load(&mut self, item: &WorkItem, outcome: &mut Outcome) -> Result<LoadedCase, CaseFailure> {
         let job = self.job;
         let (case, model) = (&item.case, &item.model);
+        self.check_smaller(case)?;
         let CaseInputs { samples, reference, ring, sizes } = self.inputs(item)?;
         let request = LoadRequest { sizes, ..job.request(item) };
         let is_first = job.purpose.is_first_process();

@@ -124,11 +124,13 @@ impl CriterionWorker<'_> {
             return Ok(());
         };
         self.announce(item);
-        recorded(&self.worker.job.folder, item, |outcome| {
+        let status = recorded(&self.worker.job.folder, item, |outcome| {
             let loaded = self.measure(group, item, &id, outcome)?;
             self.worker.release(loaded);
             Ok(())
-        })
+        })?;
+        self.worker.note_end(case, status);
+        Ok(())
     }
 
     fn measure(

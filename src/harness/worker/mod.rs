@@ -70,14 +70,16 @@ impl Worker<'_> {
     fn verify(&mut self, index: usize, item: &WorkItem) -> Result<()> {
         let job = self.job;
         eprintln!("[{}/{}] {}", job.cases_before + index + 1, job.cases_in_all, item.case);
-        recorded(&job.folder, item, |outcome| {
+        let status = recorded(&job.folder, item, |outcome| {
             unwinding(|| {
                 let mut loaded = self.load(item, outcome)?;
                 outcome.rough_call_ms = Some(loaded.rough_call_ms()?);
                 self.release(loaded);
                 Ok(())
             })
-        })
+        })?;
+        self.note_end(&item.case, status);
+        Ok(())
     }
 
     /// Measures each case in the order of the first process, or in the shuffled order of this one.

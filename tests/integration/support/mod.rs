@@ -1,5 +1,6 @@
 //! A project of its own in a temporary folder, and the package's executables run in it.
 
+pub mod browser;
 pub mod chromium;
 pub mod documents;
 pub mod synthetic;
@@ -386,6 +387,7 @@ fn build_bench(name: &str) -> PathBuf {
         (cfg!(feature = "tract"), "tract"),
         (cfg!(feature = "openvino"), "openvino"),
         (cfg!(feature = "duckdb"), "duckdb"),
+        (cfg!(feature = "serve"), "serve"),
         (cfg!(feature = "text"), "text"),
     ];
     let features: Vec<&str> = features.into_iter().filter(|(has, _)| *has).map(|(_, name)| name).collect();

@@ -1,0 +1,83 @@
+//! `inferbench serve`: the endpoint, and a page that runs with it.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use anyhow::Result;
+use clap::Args;
+
+/// The fewest characters of a token: shorter ones can be guessed.
+#[cfg(feature = "serve")]
+const SHORTEST_TOKEN: usize = 16;
+
+/// Serve measurements over HTTP, and a page to start and follow them; needs a build with `--features serve`
+#[derive(Args)]
+#[cfg_attr(not(feature = "serve"), allow(dead_code, reason = "only the server reads the arguments"))]
+#[command(
+    after_help = "One measurement runs at a time, whatever comes in. The server ends on Ctrl-C or SIGTERM, after the case that is \
+        being measured.\n\nExamples:\n  inferbench serve\n  inferbench serve --listen 0.0.0.0:8000 --token /etc/inferbench/token --allow-host bench.example.org\n  \
+        curl 'http://127.0.0.1:8000/api/v1/benchmark/digits?device=cpu&iterations=100'"
+)]
+pub struct Arguments {
+    /// The address and port to listen on; port 0 takes a free one
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:8000")]
+    listen: SocketAddr,
+    /// A file with the token that each request has to carry; needed on an address that other machines can reach [default: INFERBENCH_TOKEN]
+    #[arg(long, value_name = "FILE")]
+    token: Option<PathBuf>,
+    /// A name of this server in requests, besides localhost and addresses; may be repeated
+    #[arg(long = "allow-host", value_name = "NAME")]
+    hosts: Vec<String>,
+    /// Measurements that may wait; further ones are refused
+    #[arg(long, value_name = "N", default_value_t = 16)]
+    queue: usize,
+    /// The most calls that a request may ask for
+    #[arg(long, value_name = "N", default_value_t = 100_000)]
+    max_iterations: usize,
+    /// Seconds after which a case is stopped
+    #[arg(long, value_name = "SECONDS", default_value_t = 600.0)]
+    timeout: f64,
+}
+
+#[cfg(not(feature = "serve"))]
+pub fn run(_: &Arguments) -> Result<u8> {
+    anyhow::bail!("this inferbench is built without the server; build it with `--features serve`")
+}
+
+#[cfg(feature = "serve")]
+pub fn run(arguments: &Arguments) -> Result<u8> {
+    let settings = crate::service::Settings {
+        listen: arguments.listen,
+        token: arguments.token()?,
+        hosts: arguments.hosts.clone(),
+        places: arguments.queue,
+        most_iterations: arguments.max_iterations,
+        timeout_seconds: arguments.timeout,
+    };
+    crate::service::serve(crate::paths::Paths::find(), settings)
+}
+
+#[cfg(feature = "serve")]
+impl Arguments {
+    /// The token, which stands in no list of processes.
+    fn token(&self) -> Result<Option<String>> {
+        use anyhow::{Context, ensure};
+
+        let text = match &self.token {
+            Some(file) => {
+                let how = "`--token` names a file that has the token in its only line";
+                Some(fs_err::read_to_string(file).context(how)?)
+            }
+            None => std::env::var("INFERBENCH_TOKEN").ok(),
+        };
+        let token = text.map(|text| text.trim().to_owned()).filter(|token| !token.is_empty() || self.token.is_some());
+        if let Some(token) = &token {
+            let is_usable = token.len() >= SHORTEST_TOKEN && token.chars().all(|c| c.is_ascii_graphic());
+            ensure!(
+                is_usable,
+                "the token has to be at least {SHORTEST_TOKEN} characters of ASCII without spaces; `openssl rand -hex 32` makes one"
+            );
+        }
+        Ok(token)
+    }
+}

@@ -1,0 +1,163 @@
+//! Cases that were not measured, beside a recommendation: by prediction, with the command that measures them.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use schemars::JsonSchema;
+use serde::Serialize;
+
+use super::prediction::{Estimate, Example, Lessons, Predictor, Runtime, Subject, command};
+use super::{Advice, Limits, Options};
+use crate::definition::{Boundary, Case, ORIGINAL, TimedOn};
+use crate::report::numbers::{latency, megabytes, three_digits};
+use crate::run_data::Record;
+
+/// So many are named.
+const MOST_NAMED: usize = 3;
+
+/// A case that was not measured, and is predicted to be better than the recommended one.
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
+pub struct PredictedCase {
+    pub case_id: String,
+    pub host_id: String,
+    pub latency_ms: Estimate,
+    pub throughput_ips: Estimate,
+    pub memory_mb: Option<Estimate>,
+    /// Whether its whole interval is better than what was measured of the recommended case.
+    pub is_beyond: bool,
+    /// The command that measures it.
+    pub command: String,
+}
+
+impl PredictedCase {
+    /// `m/tch-cpu-f32/4, predicted: p50 2.10 ms (1.52 ms … 2.90 ms), …; inferbench run …`.
+    pub fn text(&self) -> String {
+        let PredictedCase { latency_ms: ms, throughput_ips: rate, .. } = self;
+        let (value, lower, upper) = (latency(ms.value), latency(ms.lower), latency(ms.upper));
+        let how = if self.is_beyond { "is better in its whole interval" } else { "may be better" };
+        format!(
+            "{}, not measured: p50 {value} ({lower} … {upper}), {} samples/s, which {how}; {} would decide",
+            self.case_id,
+            three_digits(rate.value),
+            self.command
+        )
+    }
+}
+
+/// Adds what is predicted of cases that were not measured: of each backend, device and batch size of these records, those that are within
+/// the limits and may be better than the recommended case; and the largest batch that is predicted to fit the memory of the machine.
+/// No prediction takes the place of a measured case: nobody has compared its outputs.
+pub fn add_predictions(
+    all: &mut [Advice],
+    records: &[Record],
+    lessons: &Lessons,
+    memory_mb: &BTreeMap<String, f64>,
+    options: &Options,
+) {
+    let predictor = Predictor::new(lessons);
+    let is_plain = |advice: &&mut Advice| advice.boundary == Boundary::Compute && advice.timed_on == TimedOn::Seeded;
+    for advice in all.iter_mut().filter(is_plain) {
+        let is_chosen =
+            |it: &&Record| Some(&it.case_id) == advice.case_id.as_ref() && Some(&it.host_id) == advice.host_id.as_ref();
+        let chosen = records.iter().filter(is_chosen).max_by_key(|record| record.timestamp);
+        let measured = chosen.and_then(|record| options.goal.quantity(record, &options.prices));
+        let is_of_advice = |it: &&Example| {
+            let work = &it.subject.work;
+            (&work.model, work.phase, work.sequence_length) == (&advice.model, advice.phase, advice.sequence_length)
+        };
+        let examples: Vec<&Example> = lessons.examples.iter().filter(is_of_advice).collect();
+        advice.predicted = better(&predictor, &examples, records, measured, options);
+        if let Some(best) = advice.predicted.first().filter(|best| best.is_beyond) {
+            let (ms, id) = (latency(best.latency_ms.value), &best.case_id);
+            advice.sentence += &format!(" But {id}, which was not measured, is predicted to be better: p50 {ms}.");
+        }
+        advice.largest_batch = chosen.and_then(|record| {
+            let most = [memory_mb.get(&record.host_id).copied(), options.limits.max_memory_mb];
+            let most = most.into_iter().flatten().reduce(f64::min).filter(|_| record.device == "cpu")?;
+            let batch = largest_batch(&predictor, &examples, record, most)?;
+            Some(format!("{batch} is the largest that is predicted to fit into {}", megabytes(most)))
+        });
+    }
+}
+
+/// The cases of the original that were not tried and are predicted to be better than what was measured, the best first.
+fn better(
+    predictor: &Predictor<'_>,
+    examples: &[&Example],
+    records: &[Record],
+    measured: Option<f64>,
+    options: &Options,
+) -> Vec<PredictedCase> {
+    let runtimes: BTreeSet<(&str, &str)> =
+        records.iter().map(|record| (record.backend.as_str(), record.device.as_str())).collect();
+    let tried: BTreeSet<(&str, &str)> =
+        records.iter().map(|record| (record.case_id.as_str(), record.host_id.as_str())).collect();
+    let mut found: BTreeMap<(String, &str), (f64, PredictedCase)> = BTreeMap::new();
+    for example in examples.iter().filter(|it| it.subject.work.variant == ORIGINAL) {
+        for (backend, device) in &runtimes {
+            let (work, host_id) = (&example.subject.work, example.site.host_id.as_str());
+            let case = Case {
+                phase: work.phase,
+                sequence_length: work.sequence_length,
+                device: (*device).to_owned(),
+                dtype: example.subject.runtime.dtype,
+                ..Case::new(&work.model, backend, example.subject.batch_size)
+            };
+            let case_id = case.to_string();
+            let subject = Subject { runtime: Runtime::of(&case), ..example.subject.clone() };
+            if tried.contains(&(case_id.as_str(), host_id)) {
+                continue;
+            }
+            let Ok(prediction) = predictor.predict(&subject, &example.site) else { continue };
+            let (latency_ms, throughput_ips) = (prediction.latency_ms, prediction.throughput_ips);
+            let quantity = |ms: f64, rate: f64| {
+                let figures = Record {
+                    host_id: host_id.to_owned(),
+                    device: case.device.clone(),
+                    latency_p50_ms: Some(ms),
+                    throughput_ips: Some(rate),
+                    ..Record::default()
+                };
+                options.goal.quantity(&figures, &options.prices)
+            };
+            let value = quantity(latency_ms.value, throughput_ips.value);
+            let worst = quantity(latency_ms.upper, throughput_ips.lower);
+            let predicted = PredictedCase {
+                case_id: case_id.clone(),
+                host_id: host_id.to_owned(),
+                latency_ms,
+                throughput_ips,
+                memory_mb: prediction.memory_mb,
+                is_beyond: measured.zip(worst).is_some_and(|(measured, worst)| worst < measured),
+                command: command(&subject, case.batch_size),
+            };
+            let is_better = |value: &f64| measured.is_none_or(|measured| *value < measured);
+            if let Some(value) = value.filter(is_better).filter(|_| options.limits.allow(&predicted)) {
+                found.insert((case_id, host_id), (value, predicted));
+            }
+        }
+    }
+    let mut found: Vec<(f64, PredictedCase)> = found.into_values().collect();
+    found.sort_by(|one, other| one.0.total_cmp(&other.0));
+    found.into_iter().map(|(_, it)| it).take(MOST_NAMED).collect()
+}
+
+/// The largest batch of the case that is predicted to fit, by its measured batch sizes.
+fn largest_batch(predictor: &Predictor<'_>, examples: &[&Example], record: &Record, most: f64) -> Option<usize> {
+    let runtime = Runtime::of(&record.case());
+    let is_of_case = |it: &&Example| {
+        it.subject.runtime == runtime && it.site.host_id == record.host_id && it.subject.work.variant == record.variant
+    };
+    let own: Vec<&Example> = examples.iter().copied().filter(is_of_case).collect();
+    let first = own.iter().min_by_key(|it| it.subject.batch_size)?;
+    let last = own.iter().max_by_key(|it| it.subject.batch_size)?;
+    predictor.largest_batch(&first.subject, &last.subject, &first.site, most)
+}
+
+impl Limits {
+    /// Whether nothing that is predicted of a case is beyond a limit.
+    fn allow(&self, predicted: &PredictedCase) -> bool {
+        self.max_p99_ms.is_none_or(|most| predicted.latency_ms.value <= most)
+            && self.max_memory_mb.is_none_or(|most| predicted.memory_mb.is_some_and(|memory| memory.value <= most))
+            && self.min_rate.is_none_or(|least| predicted.throughput_ips.value >= least)
+    }
+}

@@ -1,0 +1,190 @@
+//! What a job is asked to measure, and the command line of `inferbench run` that measures it.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+
+use clap::ValueEnum;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::failure::Failure;
+use super::settings::Settings;
+use crate::definition::{Dtype, Phase, backend_name, parse_device};
+use crate::paths::Paths;
+
+/// The warm-up of a job that says nothing else.
+pub const WARMUP: usize = 10;
+/// The calls of a job that says nothing else.
+pub const ITERATIONS: usize = 100;
+const MOST_WARMUP: usize = 100_000;
+const MOST_THREADS: usize = 4096;
+const MOST_BATCH: usize = 65_536;
+/// Values of one list.
+const MOST_VALUES: usize = 64;
+
+/// What is measured: all combinations of the lists. An empty list leaves the choice to the suite.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct Asked {
+    /// A suite of `models/suites`. Without one, the models are needed, and the other lists have one value by default.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub suite: Option<String>,
+    /// Packaged models, or files of `models/exported`, `models/trained` and `models/quantized` with their extension.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub models: Vec<String>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub variants: Vec<String>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub backends: Vec<String>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub devices: Vec<String>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub dtypes: Vec<String>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub batch_sizes: Vec<usize>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub phases: Vec<String>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub sequence_lengths: Vec<usize>,
+    /// Calls to measure per case.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub iterations: Option<usize>,
+    /// The least number of calls before the first measured one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub warmup: Option<usize>,
+    /// Threads of every backend.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub threads: Option<usize>,
+}
+
+/// The suite of a job that names none; its name is the column `suite` of the records.
+const OWN_SUITE: &str = "endpoint.toml";
+const OWN_SUITE_TEXT: &str = "models = []\nbackends = ['ort']\nbatch_sizes = [1]\n";
+
+/// Writes the suite of jobs that name none.
+///
+/// # Errors
+/// The file cannot be written.
+pub fn write_own_suite(folder: &Path) -> anyhow::Result<()> {
+    fs_err::create_dir_all(folder)?;
+    crate::run_data::write_whole(&folder.join(OWN_SUITE), OWN_SUITE_TEXT.as_bytes())
+}
+
+impl Asked {
+    /// Puts names into their usual form and checks all but the models.
+    ///
+    /// # Errors
+    /// A value is wrong or out of its range; the message names it.
+    pub fn checked(mut self, paths: &Paths, settings: &Settings) -> Result<Self, Failure> {
+        if let Some(suite) = &self.suite {
+            let names = suites(paths);
+            if !names.contains(suite) {
+                let names = Vec::from_iter(names).join(", ");
+                return Err(Failure::parameter(format!("suite: there is no suite of that name; there are {names}")));
+            }
+        }
+        for (name, count) in [
+            ("models", self.models.len()),
+            ("variants", self.variants.len()),
+            ("backends", self.backends.len()),
+            ("devices", self.devices.len()),
+            ("dtypes", self.dtypes.len()),
+            ("batch_sizes", self.batch_sizes.len()),
+            ("phases", self.phases.len()),
+            ("sequence_lengths", self.sequence_lengths.len()),
+        ] {
+            if count > MOST_VALUES {
+                return Err(Failure::parameter(format!("{name}: at most {MOST_VALUES} values, not {count}")));
+            }
+        }
+        let is_plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
+        for name in self.variants.iter().chain(&self.backends) {
+            if name.is_empty() || name.starts_with('-') || !name.chars().all(is_plain) {
+                return Err(Failure::parameter(format!("{name:?} is no name of a variant or backend")));
+            }
+        }
+        for name in &mut self.backends {
+            *name = backend_name(name);
+        }
+        for device in &self.devices {
+            parse_device(device).map_err(|error| Failure::parameter(format!("device: {error}")))?;
+        }
+        for dtype in &mut self.dtypes {
+            *dtype = value::<Dtype>("dtype", dtype)?.to_string();
+        }
+        for phase in &mut self.phases {
+            *phase = value::<Phase>("phase", phase)?.to_string();
+        }
+        for &size in &self.batch_sizes {
+            in_range("batch_size", size, 1, MOST_BATCH)?;
+        }
+        for &length in &self.sequence_lengths {
+            in_range("sequence_length", length, 1, 1_000_000)?;
+        }
+        for (name, number, least, most) in [
+            ("iterations", self.iterations, 1, settings.most_iterations),
+            ("warmup", self.warmup, 0, MOST_WARMUP),
+            ("threads", self.threads, 1, MOST_THREADS),
+        ] {
+            number.map_or(Ok(()), |number| in_range(name, number, least, most))?;
+        }
+        Ok(self)
+    }
+
+    /// About how many cases it is, for an estimate.
+    pub fn about_cases(&self) -> usize {
+        let lists =
+            [self.models.len(), self.backends.len(), self.devices.len(), self.dtypes.len(), self.batch_sizes.len()];
+        let cases: usize = lists.into_iter().map(|length| length.max(1)).product();
+        if self.suite.is_some() { 12 * cases } else { cases }
+    }
+
+    /// The arguments of `inferbench` that measure it as the run `id`; `folder` has the suite of jobs that name none.
+    pub fn arguments(&self, id: &str, folder: &Path, settings: &Settings) -> Vec<String> {
+        let own_suite = || folder.join(OWN_SUITE).display().to_string();
+        let mut arguments = vec!["run".to_owned(), "--noplot".into(), format!("--run-id={id}")];
+        arguments.push(format!("--suite={}", self.suite.clone().unwrap_or_else(own_suite)));
+        arguments.push(format!("--timeout={}", settings.timeout_seconds));
+        let numbers = |numbers: &[usize]| numbers.iter().map(ToString::to_string).collect::<Vec<_>>().join(",");
+        for (flag, values) in [
+            ("model", self.models.join(",")),
+            ("variant", self.variants.join(",")),
+            ("backend", self.backends.join(",")),
+            ("device", self.devices.join(",")),
+            ("dtype", self.dtypes.join(",")),
+            ("phase", self.phases.join(",")),
+            ("batch-sizes", numbers(&self.batch_sizes)),
+            ("seq-lens", numbers(&self.sequence_lengths)),
+            ("iterations", numbers(self.iterations.as_slice())),
+            ("warmup", numbers(self.warmup.as_slice())),
+            ("threads", numbers(self.threads.as_slice())),
+        ] {
+            if !values.is_empty() {
+                arguments.push(format!("--{flag}={values}"));
+            }
+        }
+        arguments
+    }
+}
+
+/// The names of the suites of `models/suites`.
+pub fn suites(paths: &Paths) -> BTreeSet<String> {
+    let files = std::fs::read_dir(paths.models().join("suites")).into_iter().flatten().flatten();
+    let name = |file: std::fs::DirEntry| Some(file.file_name().to_str()?.strip_suffix(".toml")?.to_owned());
+    files.filter_map(name).collect()
+}
+
+fn value<T: ValueEnum>(parameter: &str, text: &str) -> Result<T, Failure> {
+    T::from_str(text, true).map_err(|_| {
+        let names = T::value_variants().iter().filter_map(T::to_possible_value);
+        let names = names.map(|it| it.get_name().to_owned()).collect::<Vec<_>>().join(", ");
+        Failure::parameter(format!("{parameter}: {text:?} is none of {names}"))
+    })
+}
+
+fn in_range(parameter: &str, number: usize, least: usize, most: usize) -> Result<(), Failure> {
+    if (least..=most).contains(&number) {
+        return Ok(());
+    }
+    Err(Failure::parameter(format!("{parameter}: {number} is not from {least} to {most}")))
+}

@@ -1,0 +1,195 @@
+//! `GET /api/v1/benchmark/{model}`: one case, measured while the client waits.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use axum::extract::rejection::QueryRejection;
+use axum::extract::{Path, Query, State};
+use axum::http::{HeaderMap, HeaderValue, StatusCode};
+use axum::response::Response;
+use clap::ValueEnum;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::answer::{Answer, json};
+use super::asked::{Asked, ITERATIONS, WARMUP};
+use super::context::Context;
+use super::devices::Found;
+use super::failure::Failure;
+use super::job::{self, Job};
+use super::models::Chosen;
+use super::past;
+use crate::backend;
+use crate::definition::{Dtype, Status, backend_name, parse_device};
+use crate::history::History;
+use crate::run_data::Record;
+
+/// The parameters of a measurement.
+#[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct BenchmarkQuery {
+    /// `cpu` (the default), `cuda`, `cuda:1`, `mps`, …
+    pub device: Option<String>,
+    /// Calls to measure. The default is 100.
+    pub iterations: Option<usize>,
+    /// The least number of calls before the first measured one. The default is 10.
+    pub warmup: Option<usize>,
+    /// The default is that of the file's extension, or the first that has the device and runs the model.
+    pub backend: Option<String>,
+    /// The default is the device's own, which is mostly `f32`.
+    pub dtype: Option<String>,
+    /// The default is 1.
+    pub batch_size: Option<usize>,
+    pub threads: Option<usize>,
+    /// The default is the original, or that of the file.
+    pub variant: Option<String>,
+    /// Of a model that has several. The default is the first.
+    pub phase: Option<String>,
+    /// Of a model that has one. The default is the first of the model's list.
+    pub sequence_length: Option<usize>,
+    /// An answer from the history will do if it is at most so old: `90s`, `15m`, `1h`, `7d`. Model, machine, versions and
+    /// parameters are the same then.
+    pub max_age: Option<String>,
+}
+
+pub async fn benchmark(
+    State(context): State<Arc<Context>>,
+    model: Result<Path<String>, axum::extract::rejection::PathRejection>,
+    query: Result<Query<BenchmarkQuery>, QueryRejection>,
+) -> Result<Response, Failure> {
+    let Path(model) = model.map_err(|_| Failure::not_found("the name of the model is no text in UTF-8"))?;
+    let Query(query) = query.map_err(|error| Failure::query(&error))?;
+    let max_age = query.max_age.as_deref().map(past::age).transpose()?;
+    let found = context.devices.ready().await;
+    let chosen = context.models.find(&model, query.variant.as_deref())?;
+    let asked = asked(&context, &query, &chosen, &found)?;
+    if let Some(age) = max_age
+        && let Some(record) = past::find(&context, &asked, &chosen, &found, age).await
+    {
+        return Ok(json(&Answer::new(record, true)));
+    }
+    let job = context.queue.submit(asked, false)?;
+    let waiting = Waiting::new(context.clone(), job.clone());
+    let place = place_headers(&job);
+    job.end().await;
+    drop(waiting);
+    let mut response = answer(&context, &job).map(|record| json(&Answer::new(record, false)));
+    if let Ok(response) = &mut response {
+        response.headers_mut().extend(place);
+    }
+    response
+}
+
+/// The place in the queue that a job had when its request came, and about how long it waited there.
+pub fn place_headers(job: &Job) -> HeaderMap {
+    let status = job.status();
+    let mut headers = HeaderMap::new();
+    headers.insert("inferbench-queue-place", HeaderValue::from(status.place.unwrap_or(0)));
+    headers.insert("inferbench-expected-wait", HeaderValue::from(status.expected_wait_s.unwrap_or(0.0).round() as u64));
+    headers
+}
+
+/// The one case that a request asks for.
+fn asked(context: &Context, query: &BenchmarkQuery, chosen: &Chosen, found: &Found) -> Result<Asked, Failure> {
+    let device = query.device.clone().unwrap_or_else(|| "cpu".into());
+    parse_device(&device).map_err(|error| Failure::parameter(format!("device: {error}")))?;
+    let model = chosen.entry.model.as_ref().map_err(|failure| Failure::parameter(failure.message.clone()))?;
+    let dtype = match &query.dtype {
+        Some(text) => Some(
+            Dtype::from_str(text, true)
+                .map_err(|_| Failure::parameter(format!("dtype: {text:?} is none of f32, f16, bf16, i8")))?,
+        ),
+        None => None,
+    };
+    let candidates: Vec<String> = match (&query.backend, chosen.backend) {
+        (Some(named), _) => vec![backend_name(named)],
+        (None, Some(of_file)) => vec![of_file.into()],
+        (None, None) => backend::registry::built().into_iter().map(String::from).collect(),
+    };
+    if let Some(named) = &query.backend {
+        backend::registry::entry(&backend_name(named)).map_err(|failure| Failure::parameter(failure.message))?;
+    }
+    let there: Vec<&String> = candidates.iter().filter(|backend| found.has(backend, &device)).collect();
+    if there.is_empty() {
+        let why: Vec<String> = candidates.iter().map(|backend| found.why_not(backend, &device)).collect();
+        return Err(Failure {
+            available_devices: Some(found.available(&candidates)),
+            ..Failure::new(StatusCode::CONFLICT, format!("{device} is not available: {}", why.join("; ")))
+        });
+    }
+    let runs = |backend: &&&String| {
+        let backend = backend::find(backend);
+        backend.is_ok_and(|backend| backend.check_model(model, dtype.unwrap_or(model.dtype)).is_ok())
+    };
+    // Where none runs it, the run says why.
+    let backend = there.iter().find(runs).or(there.first()).map(|name| (*name).clone()).unwrap_or_default();
+    let asked = Asked {
+        suite: None,
+        models: vec![chosen.entry.name.clone()],
+        variants: vec![chosen.entry.variant.clone()],
+        backends: vec![backend],
+        devices: vec![device],
+        dtypes: query.dtype.iter().cloned().collect(),
+        batch_sizes: vec![query.batch_size.unwrap_or(1)],
+        phases: query.phase.clone().or(model.phases.first().map(|plan| plan.phase.to_string())).into_iter().collect(),
+        sequence_lengths: query.sequence_length.or(model.sequence_lengths.first().copied()).into_iter().collect(),
+        iterations: Some(query.iterations.unwrap_or(ITERATIONS)),
+        warmup: Some(query.warmup.unwrap_or(WARMUP)),
+        threads: query.threads,
+    };
+    asked.checked(&context.paths, &context.settings)
+}
+
+/// The record that a job has left in the history.
+///
+/// # Errors
+/// What became of the job, or of its case.
+fn answer(context: &Context, job: &Job) -> Result<Record, Failure> {
+    let status = job.status();
+    let internal = |message: String| Failure::new(StatusCode::INTERNAL_SERVER_ERROR, message);
+    match status.state {
+        job::State::Done => {}
+        job::State::Interrupted => return Err(Failure::unavailable("the server is ending", 60)),
+        job::State::Cancelled => return Err(Failure::unavailable("the measurement was cancelled", 1)),
+        _ => return Err(internal(status.message.unwrap_or_else(|| "the measurement failed".into()))),
+    }
+    let history = History::open(&[context.paths.reports().join(&status.id)])?;
+    let mut records = history.latest()?.records()?;
+    if records.is_empty() {
+        return Err(internal("the run has left no record".into()));
+    }
+    let record = records.remove(0);
+    let message = record.message.clone().unwrap_or_else(|| record.status.to_string());
+    let code = match record.status {
+        Status::Ok | Status::Suspicious | Status::Unstable => return Ok(record),
+        Status::Unavailable => StatusCode::CONFLICT,
+        Status::Unsupported => StatusCode::UNPROCESSABLE_ENTITY,
+        Status::Failed | Status::WrongOutput | Status::OutOfMemory | Status::Timeout => {
+            StatusCode::INTERNAL_SERVER_ERROR
+        }
+    };
+    let failure = Failure::new(code, format!("{}: {message}", record.status));
+    Err(Failure { record: Some(Box::new(record)), ..failure })
+}
+
+/// A client that waits for a job. A job that nobody waits for any more is cancelled.
+pub struct Waiting {
+    context: Arc<Context>,
+    job: Arc<Job>,
+}
+
+impl Waiting {
+    pub fn new(context: Arc<Context>, job: Arc<Job>) -> Self {
+        job.waiting.fetch_add(1, Ordering::SeqCst);
+        Waiting { context, job }
+    }
+}
+
+impl Drop for Waiting {
+    fn drop(&mut self) {
+        let was_last = self.job.waiting.fetch_sub(1, Ordering::SeqCst) == 1;
+        if was_last && !self.job.is_detached.load(Ordering::SeqCst) && !self.job.state().is_over() {
+            self.context.queue.cancel(&self.job);
+        }
+    }
+}

@@ -1,0 +1,91 @@
+//! The devices of this machine, as `inferbench devices` finds them once when the server starts: to try them later would disturb a
+//! measurement.
+
+use std::sync::Arc;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use tokio::sync::watch;
+
+use super::command::read;
+use crate::definition::{AUTO, device_kind};
+
+/// A device of a backend.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+pub struct Device {
+    pub backend: String,
+    pub device: String,
+    pub available: bool,
+    /// What it is, or why it is not available.
+    pub detail: String,
+    pub backend_version: String,
+    pub library_version: String,
+}
+
+/// What `inferbench devices --format json` prints.
+#[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
+pub struct Found {
+    pub machine: Value,
+    pub devices: Vec<Device>,
+}
+
+#[derive(Debug)]
+pub struct Devices(watch::Sender<Option<Arc<Found>>>);
+
+impl Default for Devices {
+    fn default() -> Self {
+        Devices(watch::channel(None).0)
+    }
+}
+
+impl Devices {
+    /// Finds out which devices there are.
+    pub async fn ask(&self) {
+        let arguments = ["devices", "--format=json"].map(String::from);
+        let read = read(&arguments)
+            .await
+            .and_then(|output| serde_json::from_slice(&output.stdout).map_err(|_| anyhow::anyhow!(output.last_words)));
+        let found = read.unwrap_or_else(|error| {
+            eprintln!("inferbench: the devices are not known: {error:#}");
+            Found::default()
+        });
+        self.0.send_replace(Some(Arc::new(found)));
+    }
+
+    /// Waits until the devices are known.
+    pub async fn ready(&self) -> Arc<Found> {
+        let mut found = self.0.subscribe();
+        let found = found.wait_for(Option::is_some).await.ok().and_then(|found| found.clone());
+        found.unwrap_or_default()
+    }
+}
+
+impl Found {
+    /// Whether a backend has a device here.
+    pub fn has(&self, backend: &str, device: &str) -> bool {
+        device == AUTO
+            || self.of(backend).any(|it| it.available && (it.device == device || it.device == device_kind(device)))
+    }
+
+    /// The devices of a backend, whether or not they are available.
+    pub fn of<'a>(&'a self, backend: &'a str) -> impl Iterator<Item = &'a Device> {
+        self.devices.iter().filter(move |it| it.backend == backend)
+    }
+
+    /// The devices that some of these backends have here.
+    pub fn available(&self, backends: &[String]) -> Vec<String> {
+        let is_there = |it: &&Device| it.available && backends.contains(&it.backend);
+        let mut names: Vec<String> = self.devices.iter().filter(is_there).map(|it| it.device.clone()).collect();
+        names.sort();
+        names.dedup();
+        names
+    }
+
+    /// Why a backend does not have a device here.
+    pub fn why_not(&self, backend: &str, device: &str) -> String {
+        let known =
+            self.of(backend).find(|it| it.device == device || it.device == device_kind(device) || it.device.is_empty());
+        known.map_or_else(|| format!("{backend} has no device {device:?}"), |it| format!("{backend}: {}", it.detail))
+    }
+}

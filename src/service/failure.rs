@@ -1,0 +1,89 @@
+//! A request that cannot be answered: the status of HTTP, and a message with what would mend it.
+
+use axum::extract::rejection::QueryRejection;
+use axum::http::{HeaderValue, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use schemars::JsonSchema;
+use serde::Serialize;
+
+use super::answer::json;
+use crate::run_data::Record;
+
+/// The body of an error.
+#[derive(Clone, Debug, Serialize, JsonSchema)]
+pub struct Failure {
+    #[serde(skip)]
+    pub code: u16,
+    /// Always `error`.
+    pub status: &'static str,
+    /// What is wrong, and what would mend it.
+    pub message: String,
+    /// The devices that are here, where another one was asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub available_devices: Option<Vec<String>>,
+    /// Names like the one that was asked for.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub near: Vec<String>,
+    /// The row of the case that was measured in vain.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub record: Option<Box<Record>>,
+    /// Seconds after which it is worth to try again.
+    #[serde(skip)]
+    pub retry_after: Option<u64>,
+}
+
+impl Failure {
+    pub fn new(code: StatusCode, message: impl Into<String>) -> Self {
+        Failure {
+            code: code.as_u16(),
+            status: "error",
+            message: message.into(),
+            available_devices: None,
+            near: Vec::new(),
+            record: None,
+            retry_after: None,
+        }
+    }
+
+    /// A parameter is wrong.
+    pub fn parameter(message: impl Into<String>) -> Self {
+        Failure::new(StatusCode::UNPROCESSABLE_ENTITY, message)
+    }
+
+    /// The query of an address cannot be read; the parameter stands before the reason.
+    pub fn query(error: &QueryRejection) -> Self {
+        let text = error.body_text();
+        Failure::parameter(text.strip_prefix("Failed to deserialize query string: ").unwrap_or(&text))
+    }
+
+    pub fn not_found(message: impl Into<String>) -> Self {
+        Failure::new(StatusCode::NOT_FOUND, message)
+    }
+
+    pub fn unavailable(message: impl Into<String>, retry_after: u64) -> Self {
+        Failure { retry_after: Some(retry_after), ..Failure::new(StatusCode::SERVICE_UNAVAILABLE, message) }
+    }
+
+    /// What a file, the disk or a child process has come to.
+    pub fn internal(error: &anyhow::Error) -> Self {
+        Failure::new(StatusCode::INTERNAL_SERVER_ERROR, format!("{error:#}"))
+    }
+}
+
+impl From<anyhow::Error> for Failure {
+    fn from(error: anyhow::Error) -> Self {
+        Failure::internal(&error)
+    }
+}
+
+impl IntoResponse for Failure {
+    fn into_response(self) -> Response {
+        let code = StatusCode::from_u16(self.code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+        let retry_after = self.retry_after;
+        let mut response = (code, json(&self)).into_response();
+        if let Some(seconds) = retry_after {
+            response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from(seconds));
+        }
+        response
+    }
+}

@@ -1,0 +1,313 @@
+//! Lists of what there is: devices, models, suites, runs and records, with filters and pages.
+
+use std::sync::Arc;
+
+use axum::extract::rejection::QueryRejection;
+use axum::extract::{Path, Query, State};
+use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use jiff::Timestamp;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+use tokio::task::spawn_blocking;
+
+use super::answer::{bytes, json as response};
+use super::asked::suites;
+use super::command::read;
+use super::context::Context;
+use super::failure::Failure;
+use super::job::State as JobState;
+use super::models::Listed;
+use super::past::age;
+use super::queue::since;
+use super::runs::Run;
+use crate::history::{History, records_as_parquet, write_records};
+use crate::paths::Paths;
+use crate::report::index::REPORT;
+use crate::run_data::Record;
+
+/// Rows of a page where nothing is said, and at most.
+const ROWS: usize = 100;
+const MOST_ROWS: usize = 1000;
+
+type Asked<T> = Result<Query<T>, QueryRejection>;
+
+fn query<T>(asked: Asked<T>) -> Result<T, Failure> {
+    asked.map(|Query(query)| query).map_err(|error| Failure::query(&error))
+}
+
+/// A page of a list.
+#[derive(Clone, Debug, Serialize, JsonSchema)]
+pub struct Page<T> {
+    pub items: Vec<T>,
+    /// The `offset` of the next page, if there is one.
+    pub next_offset: Option<usize>,
+}
+
+/// A part of a list that is computed one by one.
+fn page<T>(items: impl Iterator<Item = T>, offset: Option<usize>, limit: Option<usize>) -> Page<T> {
+    let (offset, limit) = (offset.unwrap_or(0), limit.unwrap_or(ROWS).min(MOST_ROWS));
+    let mut items: Vec<T> = items.skip(offset).take(limit + 1).collect();
+    let has_more = items.len() > limit;
+    items.truncate(limit);
+    Page { items, next_offset: has_more.then_some(offset + limit) }
+}
+
+/// `GET /api/v1/devices`.
+pub async fn devices(State(context): State<Arc<Context>>) -> Response {
+    response(&*context.devices.ready().await)
+}
+
+/// The parameters of the list of models.
+#[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct ModelsQuery {
+    pub family: Option<String>,
+    pub modality: Option<String>,
+    pub limit: Option<usize>,
+    pub offset: Option<usize>,
+}
+
+/// `GET /api/v1/models`.
+pub async fn models(State(context): State<Arc<Context>>, asked: Asked<ModelsQuery>) -> Result<Response, Failure> {
+    let asked = query(asked)?;
+    let is = |filter: &Option<String>, value: &Option<String>| filter.is_none() || filter == value;
+    let matches = |model: &Listed| is(&asked.family, &model.family) && is(&asked.modality, &model.modality);
+    let models = context.models.list()?.into_iter().filter(matches);
+    Ok(response(&page(models, asked.offset, asked.limit)))
+}
+
+/// `GET /api/v1/suites`.
+pub async fn list_suites(State(context): State<Arc<Context>>) -> Response {
+    response(&json!({ "items": suites(&context.paths) }))
+}
+
+/// The parameters of the list of runs.
+#[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct RunsQuery {
+    pub state: Option<JobState>,
+    pub suite: Option<String>,
+    /// Not older than this: `90s`, `15m`, `1h`, `7d`.
+    pub max_age: Option<String>,
+    pub limit: Option<usize>,
+    pub offset: Option<usize>,
+}
+
+/// `GET /api/v1/runs`: jobs and the runs of the history, the newest first.
+pub async fn runs(State(context): State<Arc<Context>>, asked: Asked<RunsQuery>) -> Result<Response, Failure> {
+    let asked = query(asked)?;
+    let oldest = asked.max_age.as_deref().map(age).transpose()?.map(since);
+    context.may_read()?;
+    let listing = move || -> anyhow::Result<Page<Run>> {
+        let history = History::open(&[context.paths.reports()])?;
+        // Ids begin with the time.
+        let mut ids: Vec<(String, Option<&crate::history::Run>)> =
+            history.runs().iter().map(|run| (run.name().to_owned(), Some(run))).collect();
+        let is_new = |id: &String| history.runs().iter().all(|run| run.name() != id);
+        ids.extend(context.queue.jobs().iter().map(|job| job.id()).filter(is_new).map(|id| (id, None)));
+        ids.sort_by(|one, other| other.0.cmp(&one.0));
+        let run = |(id, run): (String, Option<&crate::history::Run>)| {
+            let job = context.queue.job(&id).map(|job| job.status());
+            // A run that cannot be read is listed without its facts.
+            Run::new(&id, job, run.and_then(|run| run.facts().ok()))
+        };
+        let matches = |run: &Run| {
+            let started = run.facts.as_ref().map(|facts| facts.timestamp).or(run.job.as_ref().map(|job| job.submitted));
+            asked.state.is_none_or(|state| run.state == state)
+                && asked
+                    .suite
+                    .as_ref()
+                    .is_none_or(|suite| run.facts.as_ref().is_some_and(|facts| facts.suite == *suite))
+                && oldest.is_none_or(|oldest| started.is_some_and(|started| started >= oldest))
+        };
+        Ok(page(ids.into_iter().map(run).filter(matches), asked.offset, asked.limit))
+    };
+    Ok(response(&blocking(listing).await?))
+}
+
+/// `GET /api/v1/runs/{id}`.
+pub async fn run(State(context): State<Arc<Context>>, Path(id): Path<String>) -> Result<Response, Failure> {
+    let job = context.queue.job(&id).map(|job| job.status());
+    let is_running = job.as_ref().is_some_and(|job| !job.state.is_over());
+    let name = id.clone();
+    let facts = match is_running {
+        true => None,
+        false => blocking(move || Ok(find(&context.paths, &name)?.and_then(|run| run.facts().ok()))).await?,
+    };
+    if job.is_none() && facts.is_none() {
+        return Err(no_run());
+    }
+    Ok(response(&Run::new(&id, job, facts)))
+}
+
+fn no_run() -> Failure {
+    Failure::not_found("there is no run of that id; `GET /api/v1/runs` lists them")
+}
+
+/// A run of the history by its id, which is looked up among the names that there are.
+fn find(paths: &Paths, id: &str) -> anyhow::Result<Option<crate::history::Run>> {
+    Ok(History::open(&[paths.reports()])?.runs().iter().find(|run| run.name() == id).cloned())
+}
+
+/// `GET /api/v1/runs/{id}/report`: the page with charts that the run has left.
+pub async fn report(State(context): State<Arc<Context>>, Path(id): Path<String>) -> Result<Response, Failure> {
+    let reading = move || {
+        let page = find(&context.paths, &id)?.map(|run| run.pages().join(REPORT)).filter(|page| page.is_file());
+        Ok(page.map(fs_err::read).transpose()?)
+    };
+    let page = blocking(reading).await?.ok_or_else(no_run)?;
+    let mut response = bytes(page, "text/html; charset=utf-8");
+    // Its own policy stands in it, too: it is one file with its program inside, and requests nothing.
+    let policy = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data:; frame-ancestors 'self'";
+    response.headers_mut().insert(header::CONTENT_SECURITY_POLICY, HeaderValue::from_static(policy));
+    Ok(response)
+}
+
+/// The parameters of the list of records: lists of names are separated by commas.
+#[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct RecordsQuery {
+    /// Ids of runs.
+    pub run: Option<String>,
+    pub model: Option<String>,
+    pub variant: Option<String>,
+    pub backend: Option<String>,
+    pub device: Option<String>,
+    pub dtype: Option<String>,
+    pub batch_size: Option<usize>,
+    pub status: Option<String>,
+    /// Not older than this: `90s`, `15m`, `1h`, `7d`.
+    pub max_age: Option<String>,
+    pub limit: Option<usize>,
+    pub offset: Option<usize>,
+}
+
+impl RecordsQuery {
+    fn matches(&self, record: &Record, oldest: Option<Timestamp>) -> bool {
+        is_among(&self.model, &record.model)
+            && is_among(&self.variant, &record.variant)
+            && is_among(&self.backend, &record.backend)
+            && is_among(&self.device, &record.device)
+            && is_among(&self.dtype, record.dtype.name())
+            && is_among(&self.status, record.status.name())
+            && self.batch_size.is_none_or(|size| size == record.batch_size)
+            && oldest.is_none_or(|oldest| record.timestamp >= oldest)
+    }
+}
+
+fn is_among(list: &Option<String>, value: &str) -> bool {
+    list.as_ref().is_none_or(|list| list.split(',').any(|name| name == value))
+}
+
+/// `GET /api/v1/records`, the newest run first: JSON, CSV or Parquet by `Accept`.
+pub async fn records(
+    State(context): State<Arc<Context>>,
+    headers: HeaderMap,
+    asked: Asked<RecordsQuery>,
+) -> Result<Response, Failure> {
+    let asked = query(asked)?;
+    let oldest = asked.max_age.as_deref().map(age).transpose()?.map(since);
+    let form = Form::accepted(&headers)?;
+    context.may_read()?;
+    let listing = move || -> anyhow::Result<(Page<Record>, Vec<String>)> {
+        let history = History::open(&[context.paths.reports()])?;
+        let mut unread = Vec::new();
+        // A run that cannot be read hides none of the others.
+        let of_run = |run: &crate::history::Run| match run.records() {
+            Ok(records) => records,
+            Err(error) => {
+                unread.push(format!("{}: {error:#}", run.name()));
+                Vec::new()
+            }
+        };
+        let is_named = |run: &&crate::history::Run| is_among(&asked.run, run.name());
+        let is_new =
+            |run: &&crate::history::Run| oldest.is_none_or(|it| run.started().is_none_or(|started| started >= it));
+        let runs = history.runs().iter().filter(is_named).filter(is_new);
+        let records = runs.flat_map(of_run).filter(|record| asked.matches(record, oldest));
+        let page = page(records, asked.offset, asked.limit);
+        Ok((page, unread))
+    };
+    let (page, unread) = blocking(listing).await?;
+    let mut response = match form {
+        Form::Json => response(&json!({ "items": page.items, "next_offset": page.next_offset, "unreadable": unread })),
+        Form::Csv => {
+            let mut text = Vec::new();
+            write_records(&page.items, &mut text)?;
+            bytes(text, "text/csv; charset=utf-8")
+        }
+        Form::Parquet => bytes(records_as_parquet(&page.items)?, "application/vnd.apache.parquet"),
+    };
+    if let Some(next) = page.next_offset {
+        response.headers_mut().insert("inferbench-next-offset", HeaderValue::from(next));
+    }
+    Ok(response)
+}
+
+/// A form of records.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Form {
+    Json,
+    Csv,
+    Parquet,
+}
+
+impl Form {
+    /// The first form that a client accepts.
+    ///
+    /// # Errors
+    /// 406: it accepts none of them.
+    fn accepted(headers: &HeaderMap) -> Result<Form, Failure> {
+        let Some(accepted) = headers.get(header::ACCEPT) else { return Ok(Form::Json) };
+        let names =
+            accepted.to_str().unwrap_or_default().split(',').map(|it| it.split(';').next().unwrap_or_default().trim());
+        let form = |name: &str| match name {
+            "application/json" | "*/*" | "application/*" | "text/html" => Some(Form::Json),
+            "text/csv" | "text/*" => Some(Form::Csv),
+            "application/vnd.apache.parquet" | "application/x-parquet" | "application/parquet" => Some(Form::Parquet),
+            _ => None,
+        };
+        names.into_iter().find_map(form).ok_or_else(|| {
+            let message = "records are application/json, text/csv or application/vnd.apache.parquet";
+            Failure::new(StatusCode::NOT_ACCEPTABLE, message)
+        })
+    }
+}
+
+/// The parameters of a comparison.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct CompareQuery {
+    /// The run to compare with.
+    pub base: String,
+    /// The run that may be faster or slower.
+    pub candidate: String,
+}
+
+/// `GET /api/v1/compare`: what `inferbench compare BASE CANDIDATE --format json` prints.
+pub async fn compare(State(context): State<Arc<Context>>, asked: Asked<CompareQuery>) -> Result<Response, Failure> {
+    let CompareQuery { base, candidate } = query(asked)?;
+    if context.queue.running().is_some() {
+        return Err(Failure::unavailable("a comparison would disturb the measurement that runs", 5));
+    }
+    for id in [&base, &candidate] {
+        let (paths, id) = (context.paths.clone(), id.clone());
+        blocking(move || find(&paths, &id)).await?.ok_or_else(no_run)?;
+    }
+    let output = read(&["compare".into(), "--format=json".into(), "--".into(), base, candidate]).await?;
+    if output.stdout.is_empty() {
+        let message = output.last_words.strip_prefix("inferbench: ").unwrap_or(&output.last_words);
+        return Err(Failure::parameter(message));
+    }
+    Ok(bytes(output.stdout, "application/json").into_response())
+}
+
+/// Reads files on the thread that may wait for them.
+async fn blocking<T: Send + 'static>(read: impl FnOnce() -> anyhow::Result<T> + Send + 'static) -> Result<T, Failure> {
+    let done = spawn_blocking(read)
+        .await
+        .map_err(|_| anyhow::anyhow!("the server has made a mistake; its log has the details"))?;
+    Ok(done?)
+}

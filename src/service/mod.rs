@@ -1,0 +1,77 @@
+//! The endpoint: measurements over HTTP, for a machine that a team shares, and a page for it.
+//!
+//! The server measures nothing itself. A measurement is a job, and a job is this executable as `inferbench run`, in a process group
+//! of its own: isolation, verification, the lock of the machine and the history are those of any run. One job runs at a time.
+//!
+//! ```text
+//! request ─▶ guard ─▶ routes ─▶ models, asked ─▶ queue ─▶ measuring ─▶ (inferbench run) ─▶ the history
+//!                       ▲                           │                         │
+//!                       └── answer, events ◀── job ◀── progress ◀── outcomes of the run
+//! ```
+//!
+//! The server's runtime has one thread. While a case is timed it waits for the lines that the run prints, and looks at nothing.
+
+mod answer;
+mod asked;
+mod benchmark;
+mod command;
+mod context;
+mod devices;
+mod failure;
+mod guard;
+mod job;
+mod listener;
+mod listing;
+mod measuring;
+mod models;
+mod openapi;
+mod pace;
+mod page;
+mod past;
+mod progress;
+mod queue;
+mod routes;
+mod runs;
+mod settings;
+
+pub use settings::Settings;
+
+use std::sync::Arc;
+
+use anyhow::{Context as _, Result};
+
+use self::context::Context;
+use self::models::Models;
+use self::queue::Queue;
+use crate::exit_codes;
+use crate::paths::Paths;
+
+/// Serves until SIGTERM or Ctrl-C. The address is printed when the server is ready for requests.
+///
+/// # Errors
+/// The address is not loopback and there is no token, it is in use, or the folder of jobs cannot be written.
+pub fn serve(paths: Paths, settings: Settings) -> Result<u8> {
+    anyhow::ensure!(
+        settings.listen.ip().is_loopback() || settings.token.is_some(),
+        "{} can be reached from other machines: name a file with a token by `--token FILE`, or listen on 127.0.0.1",
+        settings.listen
+    );
+    // Files and reports are read on one further thread, so that the others are left to the measurement.
+    let mut runtime = tokio::runtime::Builder::new_current_thread();
+    let runtime = runtime.enable_all().max_blocking_threads(1).build()?;
+    runtime.block_on(async {
+        let listener = tokio::net::TcpListener::bind(settings.listen).await;
+        let listener = listener.with_context(|| format!("listening on {}", settings.listen))?;
+        let address = listener.local_addr()?;
+        let models = Models::new(&paths);
+        let queue = Queue::open(&paths, settings.places)?;
+        let context = Arc::new(Context::new(paths, settings, models, queue));
+        let of_devices = context.clone();
+        let asking = tokio::spawn(async move { of_devices.devices.ask().await });
+        let measuring = tokio::spawn(measuring::work(context.clone()));
+        println!("http://{address}");
+        listener::listen(listener, context, measuring).await;
+        asking.abort();
+        Ok(exit_codes::OK)
+    })
+}

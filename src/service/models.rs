@@ -1,0 +1,197 @@
+//! The models that a request can name: packaged ones, and the files of `models/exported`, `models/trained` and
+//! `models/quantized`. No path is ever made of what a client writes: its name is looked up in the catalogue.
+
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+use std::time::SystemTime;
+
+use schemars::JsonSchema;
+use serde::Serialize;
+
+use super::failure::Failure;
+use crate::catalogue::{Entry, Place, find_name, is_model_file, read_catalogue};
+use crate::definition::{Model, ORIGINAL, Origin, Phase};
+use crate::paths::Paths;
+
+const FOLDERS: [&str; 4] = ["zoo", "exported", "trained", "quantized"];
+const MOST_CHARACTERS: usize = 200;
+/// Names that are suggested.
+const MOST_NEAR: usize = 3;
+/// From 0 to 1: names that are at least so similar are suggested.
+const SIMILAR: f64 = 0.75;
+
+/// A model as clients see it.
+#[derive(Clone, Debug, Serialize, JsonSchema)]
+pub struct Listed {
+    pub model: String,
+    pub variant: String,
+    pub family: Option<String>,
+    pub modality: Option<String>,
+    pub parameters: Option<u64>,
+    /// The names of its files by which it can be asked for, too.
+    pub files: Vec<String>,
+    pub phases: Vec<Phase>,
+    pub sequence_lengths: Vec<usize>,
+    /// Why it cannot be measured.
+    pub unusable: Option<String>,
+}
+
+/// The model that a name stands for.
+#[derive(Clone, Debug)]
+pub struct Chosen {
+    pub entry: Entry,
+    /// The backend that the extension of the file chooses.
+    pub backend: Option<&'static str>,
+}
+
+/// When the folders were changed last.
+type Stamp = Vec<Option<SystemTime>>;
+
+pub struct Models {
+    folder: PathBuf,
+    /// It takes long to read, and requests come while others are measured.
+    read: Mutex<Option<(Stamp, Arc<Vec<Entry>>)>>,
+}
+
+impl Models {
+    pub fn new(paths: &Paths) -> Self {
+        Models { folder: paths.models(), read: Mutex::new(None) }
+    }
+
+    /// The catalogue, which is read again when a file was added or removed.
+    ///
+    /// # Errors
+    /// A folder cannot be listed.
+    pub fn catalogue(&self) -> anyhow::Result<Arc<Vec<Entry>>> {
+        let changed = |folder: &str| self.folder.join(folder).metadata().and_then(|it| it.modified()).ok();
+        let stamp: Stamp = FOLDERS.iter().map(|folder| changed(folder)).collect();
+        let mut read = self.read.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        if let Some((of, entries)) = &*read
+            && *of == stamp
+        {
+            return Ok(entries.clone());
+        }
+        let entries = Arc::new(read_catalogue(&self.folder)?);
+        *read = Some((stamp, entries.clone()));
+        Ok(entries)
+    }
+
+    /// The models, for a list.
+    ///
+    /// # Errors
+    /// A folder cannot be listed.
+    pub fn list(&self) -> anyhow::Result<Vec<Listed>> {
+        let listed = |entry: &Entry| {
+            let model = entry.model.as_ref().ok();
+            Listed {
+                model: entry.name.clone(),
+                variant: entry.variant.clone(),
+                family: model.map(|model| model.family.clone()),
+                modality: model.map(|model| model.modality.clone()),
+                parameters: model.and_then(|model| model.parameters),
+                files: files(entry)
+                    .into_iter()
+                    .filter_map(|file| Some(file.file_name()?.to_str()?.to_owned()))
+                    .collect(),
+                phases: model.map(|model| model.phases.iter().map(|plan| plan.phase).collect()).unwrap_or_default(),
+                sequence_lengths: model.map(|model| model.sequence_lengths.clone()).unwrap_or_default(),
+                unusable: entry.model.as_ref().err().map(|failure| failure.message.clone()),
+            }
+        };
+        Ok(self.catalogue()?.iter().map(listed).collect())
+    }
+
+    /// Finds a model by the name that a client has written.
+    ///
+    /// # Errors
+    /// 404 if there is none, with names like it, or if its file lies outside of the models; 422 if it cannot be read.
+    pub fn find(&self, written: &str, variant: Option<&str>) -> Result<Chosen, Failure> {
+        let catalogue = self.catalogue()?;
+        let is_plain = |c: char| !c.is_control() && !matches!(c, '/' | '\\' | ',');
+        let is_name = !written.is_empty()
+            && written.chars().count() <= MOST_CHARACTERS
+            && !written.starts_with(['.', '-'])
+            && written.chars().all(is_plain);
+        let entry = is_name.then(|| entry_of(written, variant, &catalogue)).flatten();
+        let Some(entry) = entry else { return Err(unknown(written, variant, &catalogue)) };
+        self.check_place(entry)?;
+        if let Err(failure) = &entry.model {
+            return Err(Failure::parameter(format!("{}: {}", entry.name, failure.message)));
+        }
+        Ok(Chosen { entry: entry.clone(), backend: backend_of(written) })
+    }
+
+    /// # Errors
+    /// A file of the model is a link that leads out of the folder of models.
+    fn check_place(&self, entry: &Entry) -> Result<(), Failure> {
+        let folder = self.folder.canonicalize().map_err(anyhow::Error::from)?;
+        let is_outside = |file: &PathBuf| file.canonicalize().is_ok_and(|file| !file.starts_with(&folder));
+        match files(entry).iter().any(is_outside) {
+            true => Err(Failure::not_found(format!(
+                "{}: its file is a link that leads out of the folder of models",
+                entry.name
+            ))),
+            false => Ok(()),
+        }
+    }
+}
+
+/// The backend that runs files with this extension.
+fn backend_of(written: &str) -> Option<&'static str> {
+    match Path::new(written).extension()?.to_str()? {
+        "onnx" => Some("ort"),
+        "pt" => Some("tch"),
+        "safetensors" => Some("candle"),
+        _ => None,
+    }
+}
+
+fn entry_of<'a>(written: &str, variant: Option<&str>, catalogue: &'a [Entry]) -> Option<&'a Entry> {
+    let is_its_file =
+        |entry: &&Entry| files(entry).iter().any(|file| file.file_name().is_some_and(|name| name == written));
+    let of_file = |place: fn(Place) -> bool| catalogue.iter().filter(move |entry| place(entry.place)).find(is_its_file);
+    let by_file = match (is_model_file(Path::new(written)), variant) {
+        (true, None) => of_file(|place| place == Place::Folder).or_else(|| of_file(|place| place != Place::Derived)),
+        _ => None,
+    };
+    by_file.or_else(|| {
+        // Files of a name with other characters are found by their whole name only.
+        let name = find_name(written, catalogue).filter(|_| written.is_ascii())?;
+        let variant = variant.unwrap_or(ORIGINAL);
+        catalogue.iter().find(|entry| entry.name == name && entry.variant == variant)
+    })
+}
+
+/// The files of a model that a user has made.
+fn files(entry: &Entry) -> Vec<PathBuf> {
+    match entry.model.as_ref().map(|Model { origin, .. }| origin) {
+        Ok(Origin::Files { onnx, torchscript, .. }) => [onnx, torchscript].into_iter().flatten().cloned().collect(),
+        Ok(Origin::Packaged { weights, .. }) => weights.iter().cloned().collect(),
+        Err(_) => Vec::new(),
+    }
+}
+
+fn unknown(written: &str, variant: Option<&str>, catalogue: &[Entry]) -> Failure {
+    let shown: String = written.chars().filter(|c| !c.is_control()).take(60).collect();
+    if let Some(variant) = variant
+        && let Some(name) = find_name(written, catalogue)
+    {
+        let variants = catalogue.iter().filter(|entry| entry.name == name).map(|entry| entry.variant.as_str());
+        let variants = variants.collect::<Vec<_>>().join(", ");
+        return Failure::not_found(format!("{name} has no variant {variant:?}; there are {variants}"));
+    }
+    let files = catalogue.iter().flat_map(files).filter_map(|file| Some(file.file_name()?.to_str()?.to_owned()));
+    let mut names: Vec<String> = catalogue.iter().map(|entry| entry.name.clone()).chain(files).collect();
+    names.sort();
+    names.dedup();
+    let likeness = |name: &String| strsim::jaro_winkler(&shown.to_lowercase(), &name.to_lowercase());
+    let mut near: Vec<(f64, String)> = names.into_iter().map(|name| (likeness(&name), name)).collect();
+    near.retain(|(likeness, _)| *likeness >= SIMILAR);
+    near.sort_by(|one, other| other.0.total_cmp(&one.0));
+    let near: Vec<String> = near.into_iter().take(MOST_NEAR).map(|(_, name)| name).collect();
+    let advice = match near.as_slice() {
+        [] => "`GET /api/v1/models` lists those that there are; put files into models/exported, models/trained or models/quantized".into(),
+        near => format!("did you mean {}?", near.join(", ")),
+    };
+    Failure { near, ..Failure::not_found(format!("there is no model {shown:?}: {advice}")) }
+}

@@ -1,0 +1,160 @@
+//! The OpenAPI document. Its schemas are those of the types themselves, so that they cannot differ from what is answered.
+
+use axum::response::Response;
+use schemars::generate::{SchemaGenerator, SchemaSettings};
+use schemars::{JsonSchema, Schema};
+use serde_json::{Map, Value, json};
+
+use super::answer::{Answer, json as response};
+use super::asked::Asked;
+use super::benchmark::BenchmarkQuery;
+use super::devices::Found;
+use super::failure::Failure;
+use super::listing::{CompareQuery, ModelsQuery, Page, RecordsQuery, RunsQuery};
+use super::models::Listed;
+use super::runs::Run;
+use crate::run_data::Record;
+
+/// `GET /api/v1/openapi.json`.
+pub async fn openapi() -> Response {
+    response(&document())
+}
+
+fn document() -> Value {
+    let mut schemas = SchemaSettings::openapi3().into_generator();
+    let mut api = Api { failure: schemas.subschema_for::<Failure>(), paths: Map::new() };
+    let run = schemas.subschema_for::<Run>();
+    let id = || vec![path_parameter("id", "The id of a run.")];
+
+    let mut parameters = vec![path_parameter("model", "A packaged model, or the name of a file with its extension.")];
+    parameters.extend(query_parameters::<BenchmarkQuery>());
+    let answer = schemas.subschema_for::<Answer>();
+    let summary = "Measures one case, while the client waits. Equal requests that wait share one measurement.";
+    let errors = [
+        (404, "There is no such model; `near` has names like it."),
+        (409, "The device is not available; `available_devices` has those that are."),
+        (422, "A parameter is wrong, or the backend cannot run the model."),
+        (500, "The measurement failed; the message and the record say why."),
+        (503, "The queue is full: try again after `Retry-After` seconds."),
+    ];
+    api.add("/api/v1/benchmark/{model}", "get", summary, parameters, (200, answer), &errors);
+
+    let errors = [
+        (409, "A device is not available."),
+        (413, "More than 1 MiB."),
+        (415, "Not JSON."),
+        (422, "A value is wrong."),
+        (503, "The queue is full."),
+    ];
+    api.add("/api/v1/runs", "post", "Starts a job.", Vec::new(), (202, run.clone()), &errors);
+    api.paths["/api/v1/runs"]["post"]["requestBody"] =
+        json!({ "required": true, "content": { "application/json": { "schema": schemas.subschema_for::<Asked>() } } });
+    let runs = schemas.subschema_for::<Page<Run>>();
+    let summary = "Jobs and the runs of the history, the newest first.";
+    api.add("/api/v1/runs", "get", summary, query_parameters::<RunsQuery>(), (200, runs), &[]);
+    let missing = [(404, "There is no such run.")];
+    api.add("/api/v1/runs/{id}", "get", "A job, a run, or both.", id(), (200, run.clone()), &missing);
+    let errors = [(404, "There is no such job."), (409, "It is over.")];
+    api.add("/api/v1/runs/{id}", "delete", "Cancels a job; finished cases are kept.", id(), (202, run), &errors);
+    let text = Schema::try_from(json!({ "type": "string" })).unwrap_or_default();
+    let summary =
+        "Server-sent events `planned`, `case`, `left` and `state`, from the beginning or after `Last-Event-ID`.";
+    api.add("/api/v1/runs/{id}/events", "get", summary, id(), (200, text.clone()), &missing);
+    api.add("/api/v1/runs/{id}/report", "get", "The page with charts of a run.", id(), (200, text), &missing);
+    let records = schemas.subschema_for::<Page<Record>>();
+    let summary = "Records, the newest run first, as JSON, CSV or Parquet by `Accept`.";
+    let errors = [(406, "None of the three is accepted.")];
+    api.add("/api/v1/records", "get", summary, query_parameters::<RecordsQuery>(), (200, records), &errors);
+    let any = Schema::default();
+    let summary = "What `inferbench compare BASE CANDIDATE --format json` prints.";
+    api.add("/api/v1/compare", "get", summary, query_parameters::<CompareQuery>(), (200, any.clone()), &missing);
+    let devices = schemas.subschema_for::<Found>();
+    api.add(
+        "/api/v1/devices",
+        "get",
+        "The machine, and its devices on every backend.",
+        Vec::new(),
+        (200, devices),
+        &[],
+    );
+    let models = schemas.subschema_for::<Page<Listed>>();
+    api.add("/api/v1/models", "get", "The models.", query_parameters::<ModelsQuery>(), (200, models), &[]);
+    api.add("/api/v1/suites", "get", "The names of the suites.", Vec::new(), (200, any), &[]);
+    json!({
+        "openapi": "3.0.3",
+        "info": { "title": "inferbench", "version": env!("CARGO_PKG_VERSION"), "description": "Measurements of inference on this machine." },
+        "paths": api.paths,
+        "components": {
+            "schemas": schemas.take_definitions(true),
+            "securitySchemes": { "token": { "type": "http", "scheme": "bearer" } },
+        },
+        "security": [{}, { "token": [] }],
+    })
+}
+
+struct Api {
+    failure: Schema,
+    paths: Map<String, Value>,
+}
+
+impl Api {
+    fn add(
+        &mut self,
+        path: &str,
+        method: &str,
+        summary: &str,
+        parameters: Vec<Value>,
+        (code, answer): (u16, Schema),
+        errors: &[(u16, &str)],
+    ) {
+        let content = |schema: &Schema| json!({ "application/json": { "schema": schema } });
+        let mut responses = Map::new();
+        responses.insert(code.to_string(), json!({ "description": "The answer.", "content": content(&answer) }));
+        for (code, description) in errors {
+            responses
+                .insert(code.to_string(), json!({ "description": description, "content": content(&self.failure) }));
+        }
+        let operation = json!({ "summary": summary, "parameters": parameters, "responses": responses });
+        let methods = self.paths.entry(path).or_insert_with(|| json!({}));
+        methods[method] = operation;
+    }
+}
+
+fn path_parameter(name: &str, description: &str) -> Value {
+    json!({ "name": name, "in": "path", "required": true, "description": description, "schema": { "type": "string" } })
+}
+
+/// The fields of a type as parameters of a query.
+fn query_parameters<T: JsonSchema>() -> Vec<Value> {
+    let mut settings = SchemaSettings::openapi3();
+    settings.inline_subschemas = true;
+    let schema = SchemaGenerator::new(settings).into_root_schema_for::<T>();
+    let required = schema.get("required").cloned().unwrap_or_default();
+    let fields = schema.get("properties").and_then(Value::as_object).cloned().unwrap_or_default();
+    let parameter = |(name, mut field): (String, Value)| {
+        let description = field.as_object_mut().and_then(|field| field.remove("description"));
+        let is_required = required.as_array().is_some_and(|names| names.iter().any(|it| it == name.as_str()));
+        json!({ "name": name, "in": "query", "required": is_required, "description": description.unwrap_or_default(), "schema": field })
+    };
+    fields.into_iter().map(parameter).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_reference_of_the_document_leads_to_a_schema() {
+        let document = document();
+        let text = document.to_string();
+        let schemas = document["components"]["schemas"].as_object().unwrap();
+        let referred: Vec<&str> =
+            text.split("\"#/components/schemas/").skip(1).filter_map(|rest| rest.split('"').next()).collect();
+        assert!(referred.len() > 20 && referred.iter().all(|name| schemas.contains_key(*name)), "{referred:?}");
+        let parameters = document["paths"]["/api/v1/benchmark/{model}"]["get"]["parameters"].as_array().unwrap();
+        assert!(
+            parameters.iter().any(|parameter| parameter["name"] == "max_age" && parameter["in"] == "query"),
+            "{parameters:?}"
+        );
+    }
+}

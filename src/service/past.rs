@@ -1,0 +1,77 @@
+//! Answers from the history: the same parameters, model, machine and versions, and not older than a client allows.
+
+use std::time::Duration;
+
+use super::asked::Asked;
+use super::context::Context;
+use super::devices::Found;
+use super::failure::Failure;
+use super::models::Chosen;
+use super::queue::since;
+use crate::definition::Status;
+use crate::fixture::prepare_and_hold;
+use crate::history::{History, Run};
+use crate::paths::Paths;
+use crate::run_data::Record;
+
+/// `90s`, `15m`, `1h` or `7d`.
+///
+/// # Errors
+/// 422: it is written in another way.
+pub fn age(text: &str) -> Result<Duration, Failure> {
+    let units = [("s", 1), ("m", 60), ("h", 3600), ("d", 86_400)];
+    let read = |(unit, seconds): (&str, u64)| {
+        let number: u64 = text.strip_suffix(unit)?.parse().ok()?;
+        number.checked_mul(seconds).map(Duration::from_secs)
+    };
+    let wrong = || Failure::parameter(format!("max_age: {text:?} is no age; write 90s, 15m, 1h or 7d"));
+    units.into_iter().find_map(read).ok_or_else(wrong)
+}
+
+/// The record of the last request with these parameters, if it is still true.
+pub async fn find(context: &Context, asked: &Asked, chosen: &Chosen, found: &Found, age: Duration) -> Option<Record> {
+    let job = context.queue.latest_done(asked, since(age))?;
+    let folder = context.paths.reports().join(job.id());
+    let (paths, chosen, found) = (context.paths.clone(), chosen.clone(), found.clone());
+    let reading = move || {
+        let run = History::open(&[folder]).ok()?.latest().ok()?.clone();
+        still_true(&run, &paths, &chosen, &found)
+    };
+    tokio::task::spawn_blocking(reading).await.ok().flatten()
+}
+
+fn still_true(run: &Run, paths: &Paths, chosen: &Chosen, found: &Found) -> Option<Record> {
+    let manifest = run.manifest().ok()??;
+    let record = run.records().ok()?.into_iter().next()?;
+    let device = found.of(&record.backend).find(|it| it.device == record.device)?;
+    let library = found.of(&record.backend).find(|it| it.device == "cpu")?;
+    let is_same =
+        |known: &Option<String>, now: &str| known.as_deref().is_none_or(|known| known == now || now.is_empty());
+    let is_of_this_build = manifest.inferbench_version == env!("CARGO_PKG_VERSION")
+        && manifest.rustc_version == env!("INFERBENCH_RUSTC")
+        && is_same(&record.backend_version, &library.backend_version)
+        && (is_same(&record.library_version, &device.library_version)
+            || is_same(&record.library_version, &library.library_version));
+    let is_of_this_machine = found.machine["host_id"].as_str() == Some(&*record.host_id);
+    if record.status != Status::Ok || !is_of_this_build || !is_of_this_machine {
+        return None;
+    }
+    let model = chosen.entry.model.as_ref().ok()?;
+    let held = prepare_and_hold(model, &paths.prepared(), record.dtype).ok()?;
+    let files = manifest.cases.first()?.files_sha256.clone()?;
+    (held.artifacts.sha256_of_all().ok()? == files).then_some(record)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_age_has_a_unit() {
+        assert_eq!(age("1h").unwrap(), Duration::from_secs(3600));
+        assert_eq!(age("90s").unwrap(), Duration::from_secs(90));
+        for wrong in ["", "1", "h", "-1h", "1.5h", "99999999999999999999d", "1 h"] {
+            assert!(age(wrong).is_err(), "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,133 @@
+//! How far a run is: the lines that are added to its outcomes, as events of its job.
+
+use std::io::{Read, Seek, SeekFrom};
+
+use serde_json::json;
+
+use super::job::{Job, JobEvent};
+use crate::criterion_dir::read_entry;
+use crate::paths::Paths;
+use crate::run_data::{Event, Latencies, Manifest, Outcome, RunFolder};
+
+pub struct Progress {
+    folder: RunFolder,
+    manifest: Option<Manifest>,
+    /// Bytes of the outcomes that were read.
+    read: u64,
+    finished: usize,
+    /// Whether a case has begun since the last one was finished.
+    has_begun_next: bool,
+    runnable: usize,
+}
+
+impl Progress {
+    pub fn new(paths: &Paths, id: &str) -> Self {
+        let folder = RunFolder::new(paths.runs().join(id));
+        Progress { folder, manifest: None, read: 0, finished: 0, has_begun_next: false, runnable: 0 }
+    }
+
+    /// Cases that are finished.
+    pub fn finished(&self) -> usize {
+        self.finished
+    }
+
+    /// Whether a case was finished and the next one has begun.
+    pub fn is_at_next_case(&self) -> bool {
+        self.finished > 0 && self.has_begun_next && self.finished < self.runnable
+    }
+
+    /// Takes up what is new. `line` is what the run has just said: `[2/4] digits/ort-cpu-f32/1, about 12 s left`.
+    pub fn look(&mut self, job: &Job, line: &str) {
+        if self.manifest.is_none() {
+            self.manifest = self.folder.read_manifest().ok();
+            if let Some(manifest) = &self.manifest {
+                let ids: Vec<String> = manifest.cases.iter().map(|planned| planned.case.to_string()).collect();
+                self.runnable = manifest.cases.iter().filter(|planned| planned.failure.is_none()).count();
+                let cases = ids.len();
+                job.tell(JobEvent { kind: "planned", data: json!({ "cases": ids }) }, |status| {
+                    status.cases = Some(cases)
+                });
+                for planned in &manifest.cases {
+                    if let Some(failure) = &planned.failure {
+                        let data = json!({
+                            "id": planned.case.to_string(), "state": "finished", "status": failure.status, "message": failure.message,
+                        });
+                        job.tell(JobEvent { kind: "case", data }, |status| status.finished_cases += 1);
+                    }
+                }
+            }
+        }
+        for event in self.new_events() {
+            self.take(job, &event);
+        }
+        if let Some((_, left)) = line.strip_prefix('[').and_then(|_| line.rsplit_once(", about ")) {
+            let left = left.strip_suffix(" left").unwrap_or(left).to_owned();
+            job.tell(JobEvent { kind: "left", data: json!({ "time_left": left }) }, |status| {
+                status.time_left = Some(left)
+            });
+        }
+        if let Some(rest) = line.strip_prefix("observing ") {
+            let data = json!({ "id": rest, "state": "observed" });
+            job.tell(JobEvent { kind: "case", data }, |status| status.current = Some(format!("memory of {rest}")));
+        }
+    }
+
+    fn take(&mut self, job: &Job, event: &Event) {
+        match event {
+            Event::Started { id } => {
+                self.has_begun_next = true;
+                let data = json!({ "id": id, "state": "started" });
+                job.tell(JobEvent { kind: "case", data }, |status| status.current = Some(id.clone()));
+            }
+            Event::Finished(outcome) => {
+                self.finished += 1;
+                self.has_begun_next = false;
+                let data = self.figures(outcome);
+                job.tell(JobEvent { kind: "case", data }, |status| {
+                    status.finished_cases += 1;
+                    status.current = None;
+                });
+            }
+            _ => {}
+        }
+    }
+
+    /// What is known of a case as soon as it is finished; its whole record is made when the run is over.
+    fn figures(&self, outcome: &Outcome) -> serde_json::Value {
+        let row = &outcome.row;
+        let root = self.manifest.as_ref().map(|manifest| manifest.criterion_root.join(&row.case_id).join("new"));
+        let entry = root.filter(|_| row.status.is_measured()).and_then(|folder| read_entry(&folder).ok());
+        let latencies = entry.and_then(|entry| Latencies::of_samples(&entry.samples_ns, entry.disturbed.as_deref()));
+        let mean_ms = latencies.as_ref().map(|latencies| latencies.mean_ms);
+        json!({
+            "id": row.case_id, "state": "finished", "status": row.status, "message": row.message, "seconds": outcome.seconds,
+            "backend": row.backend, "device": row.device, "dtype": row.dtype, "batch_size": row.batch_size, "verified": row.verified,
+            "latency_p50_ms": latencies.as_ref().map(|latencies| latencies.percentiles_ms[0]),
+            "latency_p99_ms": latencies.as_ref().map(|latencies| latencies.percentiles_ms[3]),
+            "throughput_ips": mean_ms.map(|ms| row.batch_size as f64 / ms * 1e3),
+        })
+    }
+
+    /// The whole lines that were added to the outcomes since the last look.
+    fn new_events(&mut self) -> Vec<Event> {
+        let Ok(mut file) = std::fs::File::open(self.folder.outcomes_path()) else { return Vec::new() };
+        let mut bytes = Vec::new();
+        if file.seek(SeekFrom::Start(self.read)).and_then(|_| file.read_to_end(&mut bytes)).is_err() {
+            return Vec::new();
+        }
+        // Each line begins with its break, so that the last one may not be whole yet.
+        let mut events = Vec::new();
+        let mut taken = 0;
+        for line in bytes.split_inclusive(|byte| *byte == b'\n') {
+            let is_ended = line.ends_with(b"\n");
+            match serde_json::from_slice(line) {
+                Ok(event) => events.push(event),
+                Err(_) if !is_ended => break,
+                Err(_) => {}
+            }
+            taken += line.len();
+        }
+        self.read += taken as u64;
+        events
+    }
+}

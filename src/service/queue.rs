@@ -1,0 +1,303 @@
+//! The queue: one job runs at a time, and a few may wait.
+
+use std::collections::VecDeque;
+use std::path::PathBuf;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use anyhow::Result;
+use indexmap::IndexMap;
+use jiff::{Timestamp, ToSpan};
+use tokio::sync::Notify;
+
+use super::asked::{Asked, write_own_suite};
+use super::failure::Failure;
+use super::job::{Job, JobStatus, State};
+use crate::paths::Paths;
+use crate::run_data::files::{read_json, write_json};
+
+/// Jobs that are remembered.
+const REMEMBERED: usize = 1000;
+/// Seconds of a case, before any has run.
+const SECONDS_PER_CASE: f64 = 15.0;
+
+pub struct Queue {
+    /// `<target>/inferbench/service`: a file per job, and the suite of jobs that name none.
+    folder: PathBuf,
+    /// The folders of runs, in which each job has its own.
+    runs: PathBuf,
+    places: usize,
+    /// The jobs that the last server did not finish.
+    pub left_over: Vec<String>,
+    inner: Mutex<Inner>,
+    wake: Notify,
+}
+
+struct Inner {
+    waiting: VecDeque<Arc<Job>>,
+    running: Option<Arc<Job>>,
+    /// By id, the oldest first.
+    jobs: IndexMap<String, Arc<Job>>,
+    is_closing: bool,
+    /// Of the last jobs.
+    seconds_per_case: f64,
+}
+
+impl Queue {
+    /// Reads the jobs of earlier servers. Those that were not over have been interrupted.
+    ///
+    /// # Errors
+    /// The folder cannot be written.
+    pub fn open(paths: &Paths, places: usize) -> Result<Self> {
+        let runs = paths.runs();
+        let folder = runs.with_file_name("service");
+        write_own_suite(&folder)?;
+        let mut kept: Vec<JobStatus> = Vec::new();
+        for file in fs_err::read_dir(&folder)?.flatten().map(|entry| entry.path()) {
+            // A file that was damaged is about a job of which nothing is known.
+            if file.extension().is_some_and(|extension| extension == "json") {
+                kept.extend(read_json::<JobStatus>(&file));
+            }
+        }
+        kept.sort_by_key(|status| status.submitted);
+        let mut left_over = Vec::new();
+        let mut job = |mut status: JobStatus| {
+            if !status.state.is_over() {
+                left_over.push(status.id.clone());
+                status.state = State::Interrupted;
+                status.message = Some("the server was ended before the job was finished".into());
+                (status.place, status.expected_wait_s) = (None, None);
+            }
+            (status.id.clone(), Arc::new(Job::new(status)))
+        };
+        let jobs = kept.into_iter().map(&mut job).collect();
+        let inner = Inner {
+            waiting: VecDeque::new(),
+            running: None,
+            jobs,
+            is_closing: false,
+            seconds_per_case: SECONDS_PER_CASE,
+        };
+        let queue = Queue { folder, runs, places, left_over, inner: Mutex::new(inner), wake: Notify::new() };
+        queue.left_over.iter().filter_map(|id| queue.job(id)).try_for_each(|job| queue.keep(&job))?;
+        Ok(queue)
+    }
+
+    fn inner(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+
+    pub fn folder(&self) -> &std::path::Path {
+        &self.folder
+    }
+
+    /// Writes down how far a job is, for the next server.
+    ///
+    /// # Errors
+    /// The file cannot be written.
+    pub fn keep(&self, job: &Job) -> Result<()> {
+        let status = job.status();
+        write_json(&self.folder.join(format!("{}.json", status.id)), &status)
+    }
+
+    /// All jobs, the oldest first.
+    pub fn jobs(&self) -> Vec<Arc<Job>> {
+        self.inner().jobs.values().cloned().collect()
+    }
+
+    pub fn job(&self, id: &str) -> Option<Arc<Job>> {
+        self.inner().jobs.get(id).cloned()
+    }
+
+    /// Puts a job into the queue, or finds one that waits or runs and is the same. One that is `detached` goes on without a
+    /// client that waits.
+    ///
+    /// # Errors
+    /// The queue is full, the server is ending, or the job cannot be written down.
+    pub fn submit(&self, asked: Asked, detached: bool) -> Result<Arc<Job>, Failure> {
+        let mut inner = self.inner();
+        if inner.is_closing {
+            return Err(Failure::unavailable("the server is ending", 60));
+        }
+        let is_same = |job: &&Arc<Job>| !job.is_cancelled() && job.status().asked == asked;
+        if !detached && let Some(job) = inner.waiting.iter().chain(&inner.running).find(is_same) {
+            return Ok(job.clone());
+        }
+        if inner.waiting.len() >= self.places {
+            let first_free = inner.running.iter().map(|job| inner.seconds_left(job)).sum::<f64>();
+            let message = format!("{} jobs wait already; try again later", self.places);
+            return Err(Failure::unavailable(message, first_free.ceil().max(1.0) as u64));
+        }
+        let submitted = Timestamp::now();
+        let id = self.reserve(submitted)?;
+        let job = Arc::new(Job::new(JobStatus {
+            id: id.clone(),
+            state: State::Queued,
+            asked,
+            submitted,
+            started: None,
+            finished: None,
+            place: None,
+            expected_wait_s: None,
+            cases: None,
+            finished_cases: 0,
+            current: None,
+            time_left: None,
+            message: None,
+        }));
+        job.is_detached.store(detached, Ordering::SeqCst);
+        inner.waiting.push_back(job.clone());
+        inner.jobs.insert(id, job.clone());
+        while inner.jobs.len() > REMEMBERED + self.places + 1 {
+            if let Some((id, _)) = inner.jobs.shift_remove_index(0) {
+                // What is left over is read again by the next server.
+                let _ = fs_err::remove_file(self.folder.join(format!("{id}.json")));
+            }
+        }
+        inner.tell_places();
+        drop(inner);
+        if let Err(error) = self.keep(&job) {
+            job.cancel();
+            self.wake.notify_one();
+            return Err(error.into());
+        }
+        self.wake.notify_one();
+        Ok(job)
+    }
+
+    /// Makes the folder of a run, whose name is the id of its job.
+    fn reserve(&self, submitted: Timestamp) -> Result<String> {
+        fs_err::create_dir_all(&self.runs)?;
+        let name = submitted.strftime("%Y%m%dT%H%M%SZ").to_string();
+        let mut number = 1;
+        loop {
+            let id = if number == 1 { name.clone() } else { format!("{name}-{number}") };
+            match fs_err::create_dir(self.runs.join(&id)) {
+                Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => number += 1,
+                made => return Ok(made.map(|()| id)?),
+            }
+        }
+    }
+
+    /// Cancels a job; one that waits is over at once.
+    pub fn cancel(&self, job: &Arc<Job>) {
+        job.cancel();
+        self.drop_cancelled();
+    }
+
+    /// Takes jobs that were cancelled out of the queue.
+    pub fn drop_cancelled(&self) {
+        let mut inner = self.inner();
+        let (gone, left): (VecDeque<_>, VecDeque<_>) = inner.waiting.drain(..).partition(|job| job.is_cancelled());
+        inner.waiting = left;
+        inner.tell_places();
+        drop(inner);
+        gone.iter().for_each(|job| self.end(job, State::Cancelled, None));
+    }
+
+    /// Notes how a job ended.
+    pub fn end(&self, job: &Job, state: State, message: Option<String>) {
+        job.update(|status| {
+            status.state = state;
+            status.finished = Some(Timestamp::now());
+            (status.place, status.expected_wait_s, status.current, status.time_left) = (None, None, None, None);
+            status.message = message;
+        });
+        // The folder of a run that has not begun is empty; any other one is kept.
+        let _ = fs_err::remove_dir(self.runs.join(job.id()));
+        if let Err(error) = self.keep(job) {
+            eprintln!("inferbench: {error:#}");
+        }
+    }
+
+    /// The next job, which runs from now on. Returns `None` when the server is ending.
+    pub async fn next(&self) -> Option<Arc<Job>> {
+        loop {
+            self.drop_cancelled();
+            {
+                let mut inner = self.inner();
+                inner.running = None;
+                if inner.is_closing {
+                    return None;
+                }
+                if let Some(job) = inner.waiting.pop_front() {
+                    inner.running = Some(job.clone());
+                    inner.tell_places();
+                    return Some(job);
+                }
+            }
+            self.wake.notified().await;
+        }
+    }
+
+    /// Takes up how long a job took per case.
+    pub fn learn(&self, job: &Job) {
+        let status = job.status();
+        if let (Some(started), Some(finished)) = (status.started, status.finished)
+            && status.state == State::Done
+        {
+            let seconds = finished.duration_since(started).as_secs_f64() / status.cases.unwrap_or(1).max(1) as f64;
+            let mut inner = self.inner();
+            inner.seconds_per_case = 0.5 * inner.seconds_per_case + 0.5 * seconds;
+        }
+    }
+
+    /// Takes no further job. Those that wait are interrupted; the one that runs ends after its case.
+    pub fn close(&self) {
+        let mut inner = self.inner();
+        inner.is_closing = true;
+        let waiting = std::mem::take(&mut inner.waiting);
+        drop(inner);
+        for job in waiting {
+            self.end(&job, State::Interrupted, Some("the server was ended before the job began".into()));
+        }
+        self.wake.notify_one();
+    }
+
+    pub fn is_closing(&self) -> bool {
+        self.inner().is_closing
+    }
+
+    pub fn running(&self) -> Option<Arc<Job>> {
+        self.inner().running.clone()
+    }
+
+    /// The last job that has measured this, if it began after a moment.
+    pub fn latest_done(&self, asked: &Asked, since: Timestamp) -> Option<Arc<Job>> {
+        let is_it = |job: &&Arc<Job>| {
+            let status = job.status();
+            status.state == State::Done
+                && status.asked == *asked
+                && status.started.is_some_and(|started| started >= since)
+        };
+        self.inner().jobs.values().rev().find(is_it).cloned()
+    }
+}
+
+impl Inner {
+    /// About how many seconds a job still takes.
+    fn seconds_left(&self, job: &Job) -> f64 {
+        let status = job.status();
+        let cases = status.cases.unwrap_or_else(|| status.asked.about_cases());
+        let all = self.seconds_per_case * cases as f64;
+        let gone = status.started.map_or(0.0, |started| Timestamp::now().duration_since(started).as_secs_f64());
+        (all - gone).max(1.0)
+    }
+
+    fn tell_places(&self) {
+        let mut seconds = self.running.as_ref().map_or(0.0, |job| self.seconds_left(job));
+        for (place, job) in self.waiting.iter().enumerate() {
+            let place = place + usize::from(self.running.is_some());
+            if job.status().place != Some(place) {
+                job.update(|status| (status.place, status.expected_wait_s) = (Some(place), Some(seconds.round())));
+            }
+            seconds += self.seconds_left(job);
+        }
+    }
+}
+
+/// How far back a moment is that lies `age` before now.
+pub fn since(age: std::time::Duration) -> Timestamp {
+    let seconds = i64::try_from(age.as_secs()).unwrap_or(i64::MAX);
+    Timestamp::now().checked_sub(seconds.min(1_000_000_000).seconds()).unwrap_or(Timestamp::MIN)
+}

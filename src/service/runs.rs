@@ -1,0 +1,188 @@
+//! `/api/v1/runs`: jobs for what takes long, and the runs of the history.
+
+use std::sync::Arc;
+
+use axum::body::{Body, to_bytes};
+use axum::extract::{Path, State};
+use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
+use axum::response::sse::{Event, KeepAlive, Sse};
+use axum::response::{IntoResponse, Response};
+use futures_util::stream;
+use schemars::JsonSchema;
+use serde::Serialize;
+use std::convert::Infallible;
+use std::time::Duration;
+use tokio::time::timeout;
+
+use super::answer::json;
+use super::asked::Asked;
+use super::benchmark::place_headers;
+use super::context::Context;
+use super::failure::Failure;
+use super::guard::MOST_BODY;
+use super::job::{Job, JobStatus, State as JobState};
+use crate::backend::registry;
+use crate::history::RunFacts;
+
+/// How long a client may take to send a body.
+const BODY: Duration = Duration::from_secs(15);
+/// How often a stream of events says that it is still there, so that nothing in between ends it.
+const ALIVE: Duration = Duration::from_secs(30);
+
+/// A job, a run of the history, or both.
+#[derive(Clone, Debug, Serialize, JsonSchema)]
+pub struct Run {
+    pub id: String,
+    /// `queued`, `running`, `done`, `failed`, `cancelled` or `interrupted`.
+    pub state: JobState,
+    /// The job; absent for a run that was made in another way.
+    pub job: Option<JobStatus>,
+    /// What the history has of it; absent before its end.
+    pub facts: Option<RunFacts>,
+    /// Paths below this server.
+    pub links: Links,
+}
+
+#[derive(Clone, Debug, Serialize, JsonSchema)]
+pub struct Links {
+    #[serde(rename = "self")]
+    pub own: String,
+    pub events: String,
+    pub records: String,
+    /// A page with charts, as soon as there are records.
+    pub report: String,
+}
+
+impl Run {
+    pub fn new(id: &str, job: Option<JobStatus>, facts: Option<RunFacts>) -> Self {
+        let own = format!("/api/v1/runs/{id}");
+        let is_interrupted = facts.as_ref().and_then(|facts| facts.is_interrupted) == Some(true);
+        let of_history = if is_interrupted { JobState::Interrupted } else { JobState::Done };
+        Run {
+            id: id.into(),
+            state: job.as_ref().map_or(of_history, |job| job.state),
+            job,
+            facts,
+            links: Links {
+                events: format!("{own}/events"),
+                records: format!("/api/v1/records?run={id}"),
+                report: format!("{own}/report"),
+                own,
+            },
+        }
+    }
+}
+
+/// `POST /api/v1/runs`.
+pub async fn submit(State(context): State<Arc<Context>>, headers: HeaderMap, body: Body) -> Result<Response, Failure> {
+    // A page of another site cannot send this kind of content without asking first.
+    let kind = headers.get(header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default();
+    if kind.split(';').next().map(str::trim) != Some("application/json") {
+        let message = "the body has to be JSON, with `Content-Type: application/json`";
+        return Err(Failure::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, message));
+    }
+    let late = |_| Failure::new(StatusCode::REQUEST_TIMEOUT, "the body took too long to arrive");
+    let large = |_| Failure::new(StatusCode::PAYLOAD_TOO_LARGE, "the body is cut short, or larger than 1 MiB");
+    let bytes = timeout(BODY, to_bytes(body, MOST_BODY)).await.map_err(late)?.map_err(large)?;
+    let asked: Asked = serde_json::from_slice(&bytes).map_err(|error| Failure::parameter(error.to_string()))?;
+    let asked = complete(&context, asked).await?;
+    let job = context.queue.submit(asked, true)?;
+    let run = Run::new(&job.id(), Some(job.status()), None);
+    let mut response = (StatusCode::ACCEPTED, json(&run)).into_response();
+    response.headers_mut().extend(place_headers(&job));
+    if let Ok(location) = HeaderValue::from_str(&run.links.own) {
+        response.headers_mut().insert(header::LOCATION, location);
+    }
+    Ok(response)
+}
+
+/// Puts in what is not said, and checks that there is something to measure.
+async fn complete(context: &Context, asked: Asked) -> Result<Asked, Failure> {
+    let mut asked = asked.checked(&context.paths, &context.settings)?;
+    if asked.suite.is_none() && asked.models.is_empty() {
+        return Err(Failure::parameter("name a suite or models"));
+    }
+    let variant = asked.variants.first().filter(|variant| *variant != "all").cloned();
+    let mut chosen = Vec::new();
+    for name in &asked.models {
+        chosen.push(context.models.find(name, variant.as_deref())?);
+    }
+    asked.models = chosen.iter().map(|chosen| chosen.entry.name.clone()).collect();
+    if asked.suite.is_some() {
+        return Ok(asked);
+    }
+    if asked.devices.is_empty() {
+        asked.devices = vec!["cpu".into()];
+    }
+    if asked.batch_sizes.is_empty() {
+        asked.batch_sizes = vec![1];
+    }
+    if asked.variants.is_empty() {
+        let mut variants: Vec<String> = chosen.iter().map(|chosen| chosen.entry.variant.clone()).collect();
+        variants.sort();
+        variants.dedup();
+        asked.variants = variants;
+    }
+    if asked.backends.is_empty() {
+        let found = context.devices.ready().await;
+        let of_files: Vec<&str> = chosen.iter().filter_map(|chosen| chosen.backend).collect();
+        let all = registry::built();
+        let candidates = if of_files.len() == chosen.len() { &of_files } else { &all };
+        let is_there = |backend: &&&str| asked.devices.iter().any(|device| found.has(backend, device));
+        let mut backends: Vec<String> = candidates.iter().filter(is_there).map(|name| (*name).to_owned()).collect();
+        backends.dedup();
+        if backends.is_empty() {
+            let candidates: Vec<String> = candidates.iter().map(|name| (*name).to_owned()).collect();
+            let message = format!("{} is not available here", asked.devices.join(", "));
+            let available_devices = Some(found.available(&candidates));
+            return Err(Failure { available_devices, ..Failure::new(StatusCode::CONFLICT, message) });
+        }
+        asked.backends = backends;
+    }
+    Ok(asked)
+}
+
+fn found(context: &Context, id: &str) -> Result<Arc<Job>, Failure> {
+    context.queue.job(id).ok_or_else(|| Failure::not_found("there is no job of that id; `GET /api/v1/runs` lists them"))
+}
+
+/// `GET /api/v1/runs/{id}/events`: server-sent events from the beginning, or from the one after `Last-Event-ID`.
+pub async fn events(
+    State(context): State<Arc<Context>>,
+    Path(id): Path<String>,
+    headers: HeaderMap,
+) -> Result<Response, Failure> {
+    let job = found(&context, &id)?;
+    let last = headers.get("last-event-id").and_then(|id| id.to_str().ok()?.parse::<usize>().ok());
+    let next = last.map_or(0, |last| last.saturating_add(1));
+    if next == 0 && job.events(0).is_empty() {
+        // A job of an earlier server, of which only the end is known.
+        job.update(|_| {});
+    }
+    let changes = job.changes();
+    let stream = stream::unfold((job, changes, next), async |(job, mut changes, next)| {
+        loop {
+            let is_over = job.state().is_over();
+            if let Some(event) = job.events(next).into_iter().next() {
+                let data = serde_json::to_string(&event.data).unwrap_or_default();
+                let event = Event::default().id(next.to_string()).event(event.kind).data(data);
+                return Some((Ok::<_, Infallible>(event), (job, changes, next + 1)));
+            }
+            if is_over || changes.changed().await.is_err() {
+                return None;
+            }
+        }
+    });
+    Ok(Sse::new(Box::pin(stream)).keep_alive(KeepAlive::new().interval(ALIVE)).into_response())
+}
+
+/// `DELETE /api/v1/runs/{id}`: cancels a job. Cases that are finished are kept.
+pub async fn cancel(State(context): State<Arc<Context>>, Path(id): Path<String>) -> Result<Response, Failure> {
+    let job = found(&context, &id)?;
+    if job.state().is_over() {
+        let message = "the job is over; `inferbench store prune --run ID` removes a run from the history";
+        return Err(Failure::new(StatusCode::CONFLICT, message));
+    }
+    context.queue.cancel(&job);
+    Ok((StatusCode::ACCEPTED, json(&Run::new(&id, Some(job.status()), None))).into_response())
+}

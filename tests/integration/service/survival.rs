@@ -1,0 +1,93 @@
+//! What is left when a child or the server is killed, and when files break under the server.
+
+use super::*;
+
+#[test]
+fn a_child_that_is_killed_fails_its_job_only() {
+    let workplace = workplace();
+    let server = Server::start(&workplace, &[]);
+    let (id, run, worker) = start_to_the_middle(&server);
+    signal("KILL", &run.to_string());
+    server.wait_until(&id, "failed");
+    assert!(!is_alive(worker));
+    let job = server.get(&format!("/api/v1/runs/{id}")).json();
+    assert_eq!(job["job"]["message"], "the process was ended by signal 9 (SIGKILL)", "{job}");
+    // The case that was finished is in the history, and the one that was not says so.
+    let records = server.get(&format!("/api/v1/records?run={id}")).json();
+    let statuses: Vec<&Value> = records["items"].as_array().unwrap().iter().map(|record| &record["status"]).collect();
+    assert_eq!(statuses, ["ok", "failed"], "{records}");
+    let mut waiting = server.open(&head("GET", LONG, ""));
+    let (_, worker) = server.measuring();
+    signal("KILL", &worker.to_string());
+    let message = Reply::read(&mut waiting).error(500);
+    assert!(message.contains("ended by signal 9 (SIGKILL)"), "{message}");
+    assert_eq!(server.get(SHORT).code, 200);
+}
+
+#[test]
+fn a_server_that_is_killed_loses_no_finished_record_and_says_what_it_has_interrupted() {
+    let workplace = workplace();
+    let mut server = Server::start(&workplace, &[]);
+    let (id, run, worker) = start_to_the_middle(&server);
+    let waiting = server.submit(SHORT_JOB);
+    server.kill();
+    wait_for("the end of the run", || (!is_alive(run) && !is_alive(worker)).then_some(()));
+    let mut server = Server::start(&workplace, &[]);
+    for id in [&id, &waiting] {
+        let run = server.get(&format!("/api/v1/runs/{id}")).json();
+        assert_eq!(run["state"], "interrupted", "{run}");
+        assert!(run["job"]["message"].as_str().unwrap().contains("the server was ended"), "{run}");
+    }
+    wait_for("the record", || {
+        let records = server.get(&format!("/api/v1/records?run={id}")).json();
+        (records["items"][0]["case_id"] == "digits/candle-cpu-f32/64").then_some(())
+    });
+    assert_eq!(server.get(SHORT).code, 200);
+    assert_eq!(server.terminate(), Some(0));
+}
+
+#[test]
+fn sigterm_finishes_the_case_and_ends() {
+    let workplace = workplace();
+    let mut server = Server::start(&workplace, &[]);
+    let case = "/api/v1/benchmark/tenn_eeg?backend=candle&batch_size=64&iterations=200&threads=1";
+    let mut first = server.open(&head("GET", case, ""));
+    server.measuring();
+    let mut second = server.open(&head("GET", SHORT, ""));
+    wait_for("the second job", || {
+        let jobs = server.get("/api/v1/runs?state=queued");
+        (jobs.code == 200 && jobs.json()["items"].as_array().unwrap().len() == 1).then_some(())
+    });
+    assert_eq!(server.terminate(), Some(0));
+    assert!(Reply::read(&mut second).error(503).contains("ending"));
+    let answer = Reply::read(&mut first).json();
+    assert_eq!(answer["status"], "success", "{answer}");
+    assert_eq!(workplace.records().len(), 1);
+}
+
+#[test]
+fn what_breaks_under_the_server_is_an_error_and_the_server_stays() {
+    let workplace = workplace();
+    let server = Server::start(&workplace, &[]);
+    assert_eq!(server.get(SHORT).code, 200);
+    // A history with a run that cannot be read.
+    fs::create_dir_all(workplace.path("target-reports/20250101T000000Z")).unwrap();
+    workplace.write("target-reports/20250101T000000Z/results.csv", "no records");
+    let records = server.get("/api/v1/records").json();
+    assert_eq!(
+        (records["items"].as_array().unwrap().len(), records["unreadable"].as_array().unwrap().len()),
+        (1, 1),
+        "{records}"
+    );
+    assert_eq!(server.get("/api/v1/runs").json()["items"].as_array().unwrap().len(), 2);
+    // A folder of reports that cannot be written, as on a full disk.
+    fs::remove_dir_all(workplace.path("target-reports")).unwrap();
+    workplace.write("target-reports", "no folder");
+    let failed = server.get(&format!("{SHORT}&warmup=3"));
+    assert!(failed.error(500).contains("target-reports"), "{failed:?}");
+    fs::remove_file(workplace.path("target-reports")).unwrap();
+    // A model that goes away.
+    fs::remove_dir_all(workplace.path("models/zoo/tenn_eeg")).unwrap();
+    assert!(server.get("/api/v1/benchmark/tenn_eeg").error(404).contains("no model"));
+    assert_eq!(server.get(SHORT).code, 200);
+}
