@@ -75,7 +75,7 @@ fn unknown_verb(program: &Program) -> Result<String, CaseFailure> {
     match process.ask::<Value>(&json!({ "verb": "no-such-verb" }), &[]) {
         Ok(_) => Err(CaseFailure::failed("it has answered the verb `no-such-verb`")),
         Err(failure) => {
-            describe(&mut process)?;
+            describe(&mut process).map_err(|_| failure.clone())?;
             Ok(failure.message)
         }
     }
