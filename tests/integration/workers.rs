@@ -189,7 +189,11 @@ fn a_program_is_put_through_the_protocol() {
         ),
         ("worker.sys.exit = lambda code: time.sleep(100)", "ends when its input ends", "it goes on after 5 s"),
         ("worker.Digits.scores = lambda self, values: [0.0] * 10", "gives the same outputs each time", "are the same"),
-        ("worker.product = lambda *_: [time.perf_counter() % 1.0] * 64", "gives the same outputs each time", "of one batch differ"),
+        (
+            "worker.product = lambda *_: [time.perf_counter() % 1.0] * 64",
+            "gives the same outputs each time",
+            "of one batch differ",
+        ),
     ] {
         let (_workplace, command) = faulty(&format!("def fault():\n    pass\n{fault}"));
         let checks = check(&command, 1);
