@@ -99,6 +99,7 @@ pub use cli::main;
 
 pub use backend::{
     Backend, Continuation, DeviceReport, LoadRequest, NextTokens, Placement, ProfiledSession, Session, Stages, Trace,
+    Turn,
 };
 pub use cli::Harness;
 pub use definition::{CaseFailure, Dimension, Dtype, ElementType, Model, Phase, Sizes, Status, SuiteModel, TensorSpec};

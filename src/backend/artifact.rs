@@ -4,6 +4,7 @@ use std::path::Path;
 
 use super::interface::LoadRequest;
 use crate::definition::{CaseFailure, Dtype, Model, Origin, Part, Phase};
+use crate::fixture::PartFiles;
 
 #[derive(Clone, Copy, strum::Display)]
 pub(super) enum Format {
@@ -46,6 +47,19 @@ pub(super) fn parts_of<'a>(
     request: &LoadRequest<'a>,
     format: Format,
 ) -> Result<Vec<(&'a Part, &'a Path)>, CaseFailure> {
+    let file_of = |(part, files): (&'a Part, &'a PartFiles)| {
+        let file = match format {
+            Format::Onnx => &files.onnx,
+            Format::TorchScript => &files.torchscript,
+        };
+        let missing = || CaseFailure::unsupported(format!("there is no {format} file of part {:?}", part.name));
+        Ok((part, file.as_deref().ok_or_else(missing)?))
+    };
+    parts_named(request)?.into_iter().map(file_of).collect()
+}
+
+/// The parts that a session of the request's phase needs, with their files, in the order of the model.
+pub(super) fn parts_named<'a>(request: &LoadRequest<'a>) -> Result<Vec<(&'a Part, &'a PartFiles)>, CaseFailure> {
     let plan = |phase| {
         let missing = || CaseFailure::unsupported(format!("{} has no phase {phase}", request.model.name));
         request.model.phase(phase).ok_or_else(missing)
@@ -55,15 +69,5 @@ pub(super) fn parts_of<'a>(
         names.extend(plan(Phase::Prefill)?.parts.iter().cloned());
     }
     let parts = request.model.parts.iter().zip(&request.artifacts.parts);
-    parts
-        .filter(|(part, _)| names.contains(&part.name))
-        .map(|(part, files)| {
-            let file = match format {
-                Format::Onnx => &files.onnx,
-                Format::TorchScript => &files.torchscript,
-            };
-            let missing = || CaseFailure::unsupported(format!("there is no {format} file of part {:?}", part.name));
-            Ok((part, file.as_deref().ok_or_else(missing)?))
-        })
-        .collect()
+    Ok(parts.filter(|(part, _)| names.contains(&part.name)).collect())
 }

@@ -10,7 +10,7 @@ use crate::fixture::{HostTensor, TensorData};
 
 /// Steps from a prefill whose tokens are compared: those of the references. If the definition does not say another number,
 /// decoding begins again after them.
-const STEPS: usize = 16;
+pub(super) const STEPS: usize = 16;
 
 /// The most logits per row that are compared: if the vocabulary is larger, every n-th logit is.
 const COMPARED_LOGITS: usize = 1024;
@@ -125,7 +125,7 @@ impl<R: Runtime, G: Generator<R>> GenerationSession<R, G> {
 }
 
 /// The positions of the prompt, and the steps after it.
-fn sizes(request: &LoadRequest<'_>) -> Result<(usize, usize), CaseFailure> {
+pub(super) fn sizes(request: &LoadRequest<'_>) -> Result<(usize, usize), CaseFailure> {
     let unknown = || CaseFailure::failed("the length of the prompt is not known: say `seq_lens`");
     let prompt = request.model.prompt_positions(request.sizes.sequence).ok_or_else(unknown)?;
     let generation = request.model.generation.as_ref();
@@ -284,7 +284,7 @@ impl<R: Runtime, G: Generator<R>> Session for GenerationSession<R, G> {
 }
 
 /// A column of a text `[batch, length]`.
-fn column(text: &HostTensor, number: usize) -> Result<Vec<i64>, CaseFailure> {
+pub(super) fn column(text: &HostTensor, number: usize) -> Result<Vec<i64>, CaseFailure> {
     let (&[_, length], TensorData::I64(tokens)) = (text.shape.as_slice(), &text.data) else {
         return Err(CaseFailure::failed("a text that is not i64 [batch, length]"));
     };
@@ -293,7 +293,7 @@ fn column(text: &HostTensor, number: usize) -> Result<Vec<i64>, CaseFailure> {
 
 /// What logits of `[batch, vocabulary]` or, at the last position, `[batch, positions, vocabulary]` say of the next tokens:
 /// those that are given, or else the likeliest.
-fn next_tokens(logits: &HostTensor, given: Option<&[i64]>) -> Result<NextTokens, CaseFailure> {
+pub(super) fn next_tokens(logits: &HostTensor, given: Option<&[i64]>) -> Result<NextTokens, CaseFailure> {
     let mut next = NextTokens { likeliest: Vec::new(), losses: Vec::new(), gaps: Vec::new() };
     for (place, row) in last_rows(logits)?.enumerate() {
         let mut best = (0, f64::NEG_INFINITY);
@@ -343,7 +343,7 @@ fn side_by_side(columns: &[HostTensor]) -> Result<HostTensor, CaseFailure> {
 
 /// Every n-th logit of each row's last position, so that it has at most [`COMPARED_LOGITS`]: of `[batch, vocabulary]` or
 /// `[batch, positions, vocabulary]`.
-fn compared_logits(logits: &HostTensor) -> Result<HostTensor, CaseFailure> {
+pub(super) fn compared_logits(logits: &HostTensor) -> Result<HostTensor, CaseFailure> {
     let rows = last_rows(logits)?;
     let (batch, vocabulary) = (logits.shape[0], logits.shape[logits.shape.len() - 1]);
     let step = vocabulary.div_ceil(COMPARED_LOGITS).max(1);

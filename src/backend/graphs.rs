@@ -169,7 +169,6 @@ struct GraphGenerator<G> {
     /// By the names of the parts.
     graphs: HashMap<String, WiredGraph<G>>,
     tokens: Name,
-    prefix_positions: usize,
     model: Model,
 }
 
@@ -193,38 +192,18 @@ impl<G> GraphGenerator<G> {
     fn new<'a>(model: &Model, parts: impl Iterator<Item = (&'a Part, G)>) -> Result<Self, CaseFailure> {
         let missing = || CaseFailure::failed(format!("{}: the definition has no [generation]", model.name));
         let generation = model.generation.as_ref().ok_or_else(missing)?;
-        let Generation { tokens, prefix_positions, .. } = generation;
         let wired = |(part, graph): (&Part, G)| {
-            let taken = |input: &TensorSpec| generation.value_of(&part.name, &input.name);
-            let output = |output: &TensorSpec| {
-                let name = value_name(&output.name);
-                let is_constant = part.inputs.iter().any(|input| is_constant(input) && taken(input) == name);
-                (name.into(), !is_constant)
-            };
-            let inputs = part.inputs.iter().map(|input| taken(input).into()).collect();
-            let outputs = part.outputs.iter().map(output).collect();
+            let inputs = part.inputs.iter().map(|input| generation.value_of(&part.name, &input.name).into()).collect();
+            let outputs = values_given(generation, part).map(|(name, changes)| (name.into(), changes)).collect();
             (part.name.clone(), WiredGraph { graph, inputs, outputs })
         };
-        Ok(GraphGenerator {
-            graphs: parts.map(wired).collect(),
-            tokens: tokens.as_str().into(),
-            prefix_positions: *prefix_positions,
-            model: model.clone(),
-        })
+        let tokens = generation.tokens.as_str().into();
+        Ok(GraphGenerator { graphs: parts.map(wired).collect(), tokens, model: model.clone() })
     }
 
     /// Whether a part has an input of that name.
     fn reads(&self, name: &str) -> bool {
         self.graphs.values().flat_map(|wired| &wired.inputs).any(|input| **input == *name)
-    }
-
-    /// The type that the first part takes a value of that name in.
-    fn element_type(&self, name: &str) -> ElementType {
-        let takes = |(part, input): &(&Part, &TensorSpec)| {
-            self.model.generation.as_ref().is_some_and(|own| own.value_of(&part.name, &input.name) == name)
-        };
-        let mut inputs = self.model.parts.iter().flat_map(|part| part.inputs.iter().map(move |input| (part, input)));
-        inputs.find(takes).map_or(ElementType::F32, |(_, input)| input.dtype)
     }
 
     fn run_phase<R: Runtime<Graph = G>>(
@@ -252,28 +231,23 @@ impl<R: Runtime> Generator<R> for GraphGenerator<R::Graph> {
     type Cache = (Values<R::Value>, OfAStep);
 
     fn upload(&self, runtime: &R, inputs: &[HostTensor]) -> Result<Self::Inputs, CaseFailure> {
-        let tokens = self.model.inputs.iter().position(|input| *input.name == *self.tokens);
-        let tokens = tokens.ok_or_else(|| CaseFailure::failed("the tokens are no input of the model"))?;
-        let (batch, prompt) = (inputs[tokens].shape[0], self.prefix_positions + inputs[tokens].shape[1]);
-        let made = |phase, positions: Range<usize>| {
-            let made = made_inputs(&self.model, phase, batch, positions).into_iter();
-            made.filter(|(name, _)| self.reads(name)).map(|(name, shape)| (name.into(), shape)).collect::<Vec<_>>()
+        let made = made_values(&self.model, inputs)?;
+        let upload = |(name, value): &(String, HostTensor)| -> Result<(Name, R::Value), CaseFailure> {
+            Ok((name.as_str().into(), runtime.upload(value)?))
         };
-        let upload = |(name, shape): &(Name, Vec<usize>), phase, from| -> Result<(Name, R::Value), CaseFailure> {
-            let value = made_value(name, shape.clone(), phase, from).for_input(self.element_type(name));
-            Ok((name.clone(), runtime.upload(&value)?))
-        };
+        let [prefill, decode] =
+            made.map(|made| made.into_iter().filter(|(name, _)| self.reads(name)).collect::<Vec<_>>());
         let mut values = Values::new();
         for (input, tensor) in self.model.inputs.iter().zip(inputs).filter(|(input, _)| self.reads(&input.name)) {
             values.insert(input.name.as_str().into(), runtime.upload(tensor)?);
         }
-        for one in &made(Phase::Prefill, 0..prompt) {
-            values.extend([upload(one, Phase::Prefill, 0)?]);
+        for one in &prefill {
+            values.extend([upload(one)?]);
         }
-        let of_steps = made(Phase::Decode, prompt..prompt + 1);
-        let for_steps = of_steps.iter().map(|one| upload(one, Phase::Decode, prompt)).collect::<Result<_, _>>()?;
-        let differs = |(name, _): &(Name, _)| [POSITIONS, PLACES].contains(&&**name) || MASKS.contains(&&**name);
-        Ok((values, for_steps, of_steps.into_iter().filter(differs).collect()))
+        let for_steps = decode.iter().map(upload).collect::<Result<_, _>>()?;
+        let differs = |(name, _): &&(String, HostTensor)| differs_in_steps(name);
+        let of_a_step = decode.iter().filter(differs).map(|(name, value)| (name.as_str().into(), value.shape.clone()));
+        Ok((values, for_steps, of_a_step.collect()))
     }
 
     fn prefill(
@@ -306,6 +280,49 @@ impl<R: Runtime> Generator<R> for GraphGenerator<R::Graph> {
     fn compilation(&self, runtime: &R) -> Option<Duration> {
         self.graphs.values().map(|wired| runtime.compilation(&wired.graph)).sum()
     }
+}
+
+/// The values that a part's outputs are, in their order, and whether steps change them.
+pub(super) fn values_given(generation: &Generation, part: &Part) -> impl Iterator<Item = (String, bool)> {
+    part.outputs.iter().map(move |output| {
+        let name = value_name(&output.name);
+        let taken = |input: &TensorSpec| generation.value_of(&part.name, &input.name);
+        let keeps = part.inputs.iter().any(|input| is_constant(input) && taken(input) == name);
+        (name, !keeps)
+    })
+}
+
+/// What parts take besides the model's inputs, with the names of the values: in the prefill of these inputs, and in the first step
+/// after it.
+pub(super) fn made_values(model: &Model, inputs: &[HostTensor]) -> Result<[Vec<(String, HostTensor)>; 2], CaseFailure> {
+    let missing = || CaseFailure::failed("the tokens are no input of the model");
+    let generation = model.generation.as_ref().ok_or_else(missing)?;
+    let tokens = model.inputs.iter().position(|input| input.name == generation.tokens).ok_or_else(missing)?;
+    let (batch, prompt) = (inputs[tokens].shape[0], generation.prefix_positions + inputs[tokens].shape[1]);
+    let of_phase = |phase, positions: Range<usize>| {
+        let from = positions.start;
+        let made = made_inputs(model, phase, batch, positions).into_iter();
+        made.map(|(name, shape)| {
+            let value = made_value(&name, shape, phase, from).for_input(element_type(model, &name));
+            (name, value)
+        })
+        .collect()
+    };
+    Ok([of_phase(Phase::Prefill, 0..prompt), of_phase(Phase::Decode, prompt..prompt + 1)])
+}
+
+/// Whether a value that is made for a step is another one in the next step.
+pub(super) fn differs_in_steps(name: &str) -> bool {
+    [POSITIONS, PLACES].contains(&name) || MASKS.contains(&name)
+}
+
+/// The type that the first part takes a value of that name in.
+fn element_type(model: &Model, name: &str) -> ElementType {
+    let takes = |(part, input): &(&Part, &TensorSpec)| {
+        model.generation.as_ref().is_some_and(|own| own.value_of(&part.name, &input.name) == name)
+    };
+    let mut inputs = model.parts.iter().flat_map(|part| part.inputs.iter().map(move |input| (part, input)));
+    inputs.find(takes).map_or(ElementType::F32, |(_, input)| input.dtype)
 }
 
 /// Whether a part's input keeps the value of the prefill: its length is open and not that of the positions so far, as that of

@@ -121,6 +121,15 @@ pub trait Session {
     /// # Errors
     /// The runtime fails.
     fn run(&mut self, binding: usize) -> Result<(), CaseFailure>;
+    /// Makes the calls of these turns, one after the other until the device is idle, and returns the nanoseconds of each by a clock
+    /// of its own: a runtime in another process times its calls itself. The default is `None`: the harness times
+    /// [`run`](Session::run) and [`sync`](Session::sync).
+    ///
+    /// # Errors
+    /// The runtime fails.
+    fn run_timed(&mut self, _turns: &mut dyn Iterator<Item = Turn>) -> Option<Result<Vec<u64>, CaseFailure>> {
+        None
+    }
     /// Returns when the device is idle. The default is for sessions whose calls return no earlier.
     ///
     /// # Errors
@@ -212,6 +221,15 @@ pub trait ProfiledSession: Session {
     fn end(&mut self) -> Result<Vec<RecordedCall>, CaseFailure>;
 }
 
+/// The next call in a series.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Turn {
+    /// The binding that it is a call of.
+    pub binding: usize,
+    /// Whether it is the first of a row: the binding is rewound before.
+    pub is_first: bool,
+}
+
 /// The tokens after a batch of inputs.
 #[derive(Clone, Copy, Debug)]
 pub enum Continuation<'a> {
@@ -256,6 +274,8 @@ pub struct Placement {
     pub providers: String,
     /// Threads of one call, as the runtime says.
     pub threads: Option<usize>,
+    /// Time that went into tracing the model before its compilation, if the runtime tells it apart.
+    pub tracing: Option<Duration>,
     /// The number of trainable parameters, for files that only the runtime can read.
     pub parameters: Option<u64>,
     /// The files that were loaded.

@@ -25,6 +25,7 @@ mod null;
 mod openvino;
 #[cfg(feature = "ort")]
 mod ort;
+mod outside;
 #[allow(dead_code, reason = "a build without native backends uses nothing of it")]
 mod recorder;
 pub mod registry;
@@ -43,6 +44,8 @@ pub use closure::Closures;
 pub use failure::{caught, is_out_of_memory};
 pub use interface::{
     Backend, Continuation, DeviceReport, LoadRequest, NextTokens, Placement, ProfiledSession, Session, Stages, Trace,
+    Turn,
 };
 pub use null::NullSession;
+pub use outside::conformance::{Check, check as check_program};
 pub use registry::{NULL, find};

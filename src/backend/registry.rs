@@ -12,8 +12,10 @@ use indexmap::IndexMap;
 
 use super::interface::Backend;
 use super::null::Null;
+use super::outside::program::Program;
 pub use crate::definition::NULL;
 use crate::definition::{CaseFailure, backend_name, check_component};
+use crate::paths::variable;
 
 /// A backend, whether or not this build has it.
 pub struct Entry {
@@ -46,7 +48,7 @@ macro_rules! with_feature {
 
 /// The backends of this package in the order of lists; the null backend is the last.
 #[rustfmt::skip]
-static ENTRIES: [Entry; 6] = [
+static ENTRIES: [Entry; 7] = [
     Entry { name: "ort", version: "2.0.0-rc.15", framework: "onnxruntime", colour: ["#0072b2", "#4ba8e8"], setup: None,
             backend: with_feature!("ort", super::ort::Ort) },
     Entry { name: "tch", version: "0.24.0", framework: "pytorch", colour: ["#d55e00", "#f58a42"], setup: Some("scripts/setup"),
@@ -57,6 +59,8 @@ static ENTRIES: [Entry; 6] = [
             backend: with_feature!("tract", super::tract::TractBackend) },
     Entry { name: "openvino", version: "0.11.1", framework: "openvino", colour: ["#8a6d00", "#e8c63e"],
             setup: Some("scripts/setup openvino"), backend: with_feature!("openvino", super::openvino::OpenVino) },
+    Entry { name: "jax", version: "protocol 1", framework: "jax", colour: ["#c2255c", "#ff8fab"], setup: None,
+            backend: with_feature!("jax", super::outside::jax::Jax) },
     Entry { name: NULL, version: env!("CARGO_PKG_VERSION"), framework: NULL, colour: ["#6b7280", "#9ca3af"], setup: None,
             backend: Some(&Null) },
 ];
@@ -75,24 +79,56 @@ const OWN_COLOURS: [[&str; 2]; 4] =
 pub fn register(engines: Vec<(String, Box<dyn Backend>)>) -> Result<()> {
     let mut own: Vec<Entry> = Vec::new();
     for (name, engine) in engines {
-        check_component(&name).with_context(|| format!("backend {name:?}"))?;
-        let is_taken = ENTRIES.iter().chain(&own).any(|entry| entry.name == name);
-        let usual = backend_name(&name);
-        ensure!(
-            usual == name && !is_taken,
-            "{name:?} is a name of the backend {usual:?}: give your engine another one"
-        );
-        let (name, backend): (&str, &dyn Backend) = (name.leak(), Box::leak(engine));
-        let colour = OWN_COLOURS[own.len() % OWN_COLOURS.len()];
-        let version = backend.version().unwrap_or("unversioned");
-        own.push(Entry { name, version, framework: name, colour, setup: None, backend: Some(backend) });
+        add(&mut own, name, engine, "unversioned")?;
     }
     OWN.set(own).map_err(|_| anyhow!("the engines of a process are registered once"))
 }
 
+fn add(own: &mut Vec<Entry>, name: String, engine: Box<dyn Backend>, unversioned: &'static str) -> Result<()> {
+    check_component(&name).with_context(|| format!("backend {name:?}"))?;
+    let is_taken = ENTRIES.iter().chain(own.iter()).any(|entry| entry.name == name);
+    let usual = backend_name(&name);
+    ensure!(usual == name && !is_taken, "{name:?} is a name of the backend {usual:?}: give your engine another one");
+    let (name, backend): (&str, &dyn Backend) = (name.leak(), Box::leak(engine));
+    let colour = OWN_COLOURS[own.len() % OWN_COLOURS.len()];
+    let version = backend.version().unwrap_or(unversioned);
+    own.push(Entry { name, version, framework: name, colour, setup: None, backend: Some(backend) });
+    Ok(())
+}
+
+/// The variable that names programs outside which run models: `name:command`, several separated by `;`.
+const WORKER: &str = "INFERBENCH_WORKER";
+
+/// The backends that the variable names, or what is wrong with it. All processes of a run inherit it.
+fn outside() -> Result<&'static [Entry], &'static str> {
+    static OUTSIDE: OnceLock<Result<Vec<Entry>, String>> = OnceLock::new();
+    let read = || {
+        let named = variable(WORKER).unwrap_or_default().to_string_lossy().into_owned();
+        let mut programs = Vec::new();
+        for named in named.split(';').map(str::trim).filter(|named| !named.is_empty()) {
+            let (name, command) = named
+                .split_once(':')
+                .with_context(|| format!("{WORKER}: {named:?} is not `name:command`, as in `mine:python3 mine.py`"))?;
+            let (name, program) = (name.trim().to_owned(), Program::new(name.trim(), command.trim()));
+            add(&mut programs, name, Box::new(program), "protocol 1").with_context(|| WORKER.to_owned())?;
+        }
+        Ok(programs)
+    };
+    let outside = OUTSIDE.get_or_init(|| read().map_err(|error: anyhow::Error| format!("{error:#}")));
+    outside.as_deref().map_err(String::as_str)
+}
+
+/// Checks the variable that names programs outside.
+///
+/// # Errors
+/// It is not `name:command`, or a name is taken.
+pub fn check_outside() -> Result<()> {
+    outside().map(drop).map_err(|why| anyhow!(why))
+}
+
 /// All backends: engines that are not of this package, then those that are.
 fn entries() -> impl Iterator<Item = &'static Entry> {
-    OWN.get().into_iter().flatten().chain(&ENTRIES)
+    OWN.get().into_iter().flatten().chain(outside().unwrap_or_default()).chain(&ENTRIES)
 }
 
 /// The colours of backends, on white and on black, by their names: those of the registry, and of others in these records.

@@ -1,24 +1,28 @@
 //! `inferbench devices`: which backends and devices there are here, and what would add the others; what would disturb a
 //! measurement here; how fast the machine can be at best.
 
+use anyhow::Context;
 use clap::Args;
 use serde_json::json;
 
 use super::Listing;
-use crate::backend::{self, DeviceReport, registry};
-use crate::exit_codes;
-use crate::harness::{Conditions, examine, keep_others_out};
+use crate::backend::{self, Check, DeviceReport, LoadRequest, registry};
+use crate::catalogue::read_catalogue;
+use crate::definition::{Dtype, ORIGINAL, Sizes};
+use crate::harness::{Conditions, examine, keep_others_out, prepare_model};
 use crate::machine::Machine;
 use crate::measurement::peaks::calibrate;
 use crate::paths::Paths;
 use crate::report::table::{Column, Table};
 use crate::report::{Format, facts};
 use crate::run_data::Peaks;
+use crate::{exit_codes, fixture};
 
 /// Show backends and devices: whether they are available, why not, and what would add them
 #[derive(Args)]
 #[command(
-    after_help = "Examples:\n  inferbench devices --format json\n  inferbench devices --doctor\n  inferbench devices --calibrate --threads 4"
+    after_help = "Examples:\n  inferbench devices --format json\n  inferbench devices --doctor\n  inferbench devices --calibrate --threads 4\n  \
+        inferbench devices --conformance 'python3 src/guide/digits_worker.py'"
 )]
 pub struct Arguments {
     /// Instead, show what would disturb a measurement on this machine, and how to fix it
@@ -30,12 +34,24 @@ pub struct Arguments {
     /// With `--calibrate`: the number of threads that runs use [default: the number of processors]
     #[arg(long, requires = "calibrate", value_parser = clap::value_parser!(u16).range(1..))]
     threads: Option<u16>,
+    /// Instead, put a program that runs models outside of inferbench through the protocol of such programs
+    #[arg(long, value_name = "COMMAND", conflicts_with_all = ["doctor", "calibrate"])]
+    conformance: Option<String>,
+    /// With `--conformance`: a packaged model that the program runs
+    #[arg(long, value_name = "MODEL", requires = "conformance", default_value = "digits")]
+    with_model: String,
     #[arg(long, value_enum, default_value = "table")]
     format: Format,
 }
 
 pub fn run(arguments: &Arguments) -> anyhow::Result<u8> {
     let paths = Paths::find();
+    if let Some(command) = &arguments.conformance {
+        let checks = check_conformance(&paths, command, &arguments.with_model)?;
+        let is_right = checks.iter().all(|check| check.found.is_ok());
+        list_checks(&checks).print(arguments.format);
+        return Ok(if is_right { exit_codes::OK } else { exit_codes::REGRESSION_OR_WRONG });
+    }
     let listing = if arguments.doctor {
         list_disturbances(&paths)
     } else if arguments.calibrate {
@@ -48,6 +64,46 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<u8> {
     };
     listing.print(arguments.format);
     Ok(exit_codes::OK)
+}
+
+/// What a program does with a packaged model at batch size 2.
+fn check_conformance(paths: &Paths, command: &str, model: &str) -> anyhow::Result<Vec<Check>> {
+    let catalogue = read_catalogue(&paths.models())?;
+    let entry = catalogue.iter().find(|entry| entry.name == model && entry.variant == ORIGINAL);
+    let model = entry.with_context(|| format!("there is no packaged model {model:?}"))?.model.clone()?;
+    let held = prepare_model(&model, paths, Dtype::F32)?;
+    let sizes = Sizes { batch: 2, sequence: model.sequence_lengths.first().copied() };
+    let ring: Vec<_> = (0..2).map(|index| fixture::batch(&model, None, index, sizes)).collect::<anyhow::Result<_>>()?;
+    let plan = model.phases.first().context("the model has no phase")?;
+    let request = LoadRequest {
+        model: &model,
+        artifacts: &held.artifacts,
+        phase: plan.phase,
+        sizes,
+        device: "cpu",
+        dtype: Dtype::F32,
+        threads: 1,
+    };
+    Ok(backend::check_program(command, &request, &ring))
+}
+
+fn list_checks(checks: &[Check]) -> Listing {
+    let mut table = Table::new(["state", "what", "found"].map(Column::text));
+    for Check { what, found } in checks {
+        let (state, found) = match found {
+            Ok(found) => ("right", found),
+            Err(why) => ("wrong", why),
+        };
+        table.row([state, what, found]);
+    }
+    let objects: Vec<_> = checks
+        .iter()
+        .map(|Check { what, found }| {
+            let text = found.as_ref().unwrap_or_else(|why| why);
+            json!({ "what": what, "right": found.is_ok(), "found": text })
+        })
+        .collect();
+    Listing { table, objects: json!({ "checks": objects }) }
 }
 
 /// All devices, and below them the facts about the machine.

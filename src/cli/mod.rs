@@ -29,6 +29,7 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
+use crate::backend::registry;
 use crate::report::table::Table;
 use crate::report::{Format, json};
 use crate::selection::parse_with_variables;
@@ -78,6 +79,9 @@ pub fn main() -> ExitCode {
         return ExitCode::from(code);
     }
     let Cli { command } = parse_with_variables(std::env::args_os());
+    if let Err(error) = registry::check_outside() {
+        return exit_code(Err(error));
+    }
     let result = match command {
         Command::Devices(arguments) => devices::run(&arguments),
         Command::Models(arguments) => models::run(&arguments),

@@ -1,10 +1,17 @@
-//! The memory of the machine, and the resident memory of this process.
+//! The memory of the machine, and the resident memory of this process with the runtimes outside of it that compute for it.
 
 #[cfg(not(target_os = "linux"))]
 pub use super::elsewhere::{available_bytes, resident_bytes};
 use super::kernel_files::kernel_number;
+use super::processes::own_folders;
 
-const STATUS: &str = "/proc/self/status";
+/// The sum over this process and the runtimes outside of it; `None` if the system tells it not even of this process.
+fn own_sum(name: &str) -> Option<u64> {
+    let mut numbers =
+        own_folders().into_iter().map(|folder| kernel_number(&folder.join("status").to_string_lossy(), name));
+    let own = numbers.next().flatten()?;
+    Some(own + numbers.flatten().sum::<u64>())
+}
 
 /// The memory that processes can get without swapping.
 #[cfg(target_os = "linux")]
@@ -15,12 +22,13 @@ pub fn available_bytes() -> Option<u64> {
 /// The resident set now, in bytes.
 #[cfg(target_os = "linux")]
 pub fn resident_bytes() -> Option<u64> {
-    kernel_number(STATUS, "VmRSS")
+    own_sum("VmRSS")
 }
 
-/// The peak of the resident set since the last reset, in bytes. Only Linux tells it.
+/// The peak of the resident set since the last reset, in bytes. Only Linux tells it. Of several processes it is the sum of their
+/// peaks, which is an upper bound.
 pub fn peak_bytes() -> Option<u64> {
-    kernel_number(STATUS, "VmHWM")
+    own_sum("VmHWM")
 }
 
 /// Resets the high-water mark of the resident set to the present size. Works as an ordinary user.
@@ -28,6 +36,10 @@ pub fn peak_bytes() -> Option<u64> {
 /// # Errors
 /// `/proc/self/clear_refs` is not there or not writable; the peak is then the process's, not the case's.
 pub fn reset_peak() -> std::io::Result<()> {
+    for folder in own_folders().iter().skip(1) {
+        // One that has ended meanwhile has no peak any more.
+        let _ = std::fs::write(folder.join("clear_refs"), "5");
+    }
     std::fs::write("/proc/self/clear_refs", "5")
 }
 

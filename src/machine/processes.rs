@@ -1,7 +1,8 @@
 //! Processes: how one ended, how one ends with its parent, and how one is stopped for a while and goes on.
 
 use std::path::PathBuf;
-use std::process::{Child, ExitStatus};
+use std::process::{Child, Command, ExitStatus};
+use std::sync::{Mutex, PoisonError};
 
 use anyhow::{Context, Result};
 
@@ -46,6 +47,58 @@ pub fn end_with_parent() {
         }
         std::process::exit(1);
     });
+}
+
+/// Makes a process that is to be started the leader of a process group, and lets the system end it when this process ends.
+pub fn tie_to_parent(command: &mut Command) {
+    #[cfg(unix)]
+    std::os::unix::process::CommandExt::process_group(command, 0);
+    #[cfg(target_os = "linux")]
+    {
+        let parent = nix::unistd::getpid();
+        let tie = move || {
+            end_with_parent();
+            // It may have ended before.
+            if nix::unistd::getppid() == parent { Ok(()) } else { Err(std::io::ErrorKind::NotFound.into()) }
+        };
+        // SAFETY: between fork and exec it makes two system calls, and takes neither memory nor a lock.
+        unsafe { std::os::unix::process::CommandExt::pre_exec(command, tie) };
+    }
+}
+
+/// Ends the process group that a child leads, and waits for the child.
+pub fn end_group(child: &mut Child) {
+    kill_group(child.id());
+    let _ = child.kill();
+    let _ = child.wait();
+}
+
+/// The runtimes outside of this process that compute for it.
+static ADOPTED: Mutex<Vec<u32>> = Mutex::new(Vec::new());
+
+/// Counts what a process and those that it starts use as used by this process.
+pub fn adopt(id: u32) {
+    ADOPTED.lock().unwrap_or_else(PoisonError::into_inner).push(id);
+}
+
+/// Ends what [`adopt`] began.
+pub fn release(id: u32) {
+    ADOPTED.lock().unwrap_or_else(PoisonError::into_inner).retain(|adopted| *adopted != id);
+}
+
+/// The folders in `/proc` of this process, and of those that compute for it and still run.
+pub(super) fn own_folders() -> Vec<PathBuf> {
+    let mut folders = vec![PathBuf::from("/proc/self")];
+    let mut open = ADOPTED.lock().unwrap_or_else(PoisonError::into_inner).clone();
+    while let Some(id) = open.pop() {
+        let folder = PathBuf::from(format!("/proc/{id}"));
+        for thread in std::fs::read_dir(folder.join("task")).into_iter().flatten().flatten() {
+            let children = std::fs::read_to_string(thread.path().join("children")).unwrap_or_default();
+            open.extend(children.split_whitespace().filter_map(|child| child.parse::<u32>().ok()));
+        }
+        folders.push(folder);
+    }
+    folders
 }
 
 #[cfg(unix)]

@@ -4,6 +4,9 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::path::PathBuf;
+
+use super::processes::own_folders;
 
 /// Ticks of one processor per second.
 pub const TICKS_PER_SECOND: u64 = 100;
@@ -39,9 +42,11 @@ impl ProcessorTime {
     }
 }
 
-/// Ticks that this process has used, with all its threads.
+/// Ticks that this process has used, with all its threads, and the runtimes outside of it that still run.
 pub fn own_ticks() -> Option<u64> {
-    parse_process(&fs::read_to_string("/proc/self/stat").ok()?).map(|(_, ticks)| ticks)
+    let ticks_of = |folder: PathBuf| Some(parse_process(&fs::read_to_string(folder.join("stat")).ok()?)?.1);
+    let mut ticks = own_folders().into_iter().map(ticks_of);
+    Some(ticks.next().flatten()? + ticks.flatten().sum::<u64>())
 }
 
 /// Every process's name and the ticks that it has used, by its id.

@@ -8,6 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 
 use super::kernel_files::{named, value};
+use super::processes::own_folders;
 
 /// A logical processor and where it lies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -99,15 +100,20 @@ fn confine(_thread: i32, _processors: &[usize]) -> anyhow::Result<()> {
     anyhow::bail!("threads are pinned on Linux only; `--no-pin` measures without")
 }
 
-/// Reads for how many nanoseconds each thread of this process has run. Empty if the system does not tell.
+/// The threads of this process and of the runtimes outside of it.
+fn tasks() -> impl Iterator<Item = fs::DirEntry> {
+    own_folders().into_iter().flat_map(|folder| fs::read_dir(folder.join("task"))).flatten().flatten()
+}
+
+/// Reads for how many nanoseconds each thread of this process, and of the runtimes outside of it, has run. Empty if the system
+/// does not tell.
 pub fn thread_times() -> BTreeMap<i32, u64> {
-    let tasks = fs::read_dir("/proc/self/task").into_iter().flatten().flatten();
     let time = |task: fs::DirEntry| -> Option<(i32, u64)> {
         let schedstat = fs::read_to_string(task.path().join("schedstat")).ok()?;
         let ran = schedstat.split_whitespace().next()?.parse().ok()?;
         Some((task.file_name().to_str()?.parse().ok()?, ran))
     };
-    tasks.filter_map(time).collect()
+    tasks().filter_map(time).collect()
 }
 
 /// Pins each of the threads that have run most since `before` to one of these processors. They are the pool that computes,
@@ -132,7 +138,7 @@ pub fn pin_busiest(before: &BTreeMap<i32, u64>, processors: &[usize]) -> anyhow:
 /// (`0-1`), each with its number of threads.
 pub fn thread_affinities() -> BTreeMap<String, usize> {
     let mut found = BTreeMap::new();
-    for task in fs::read_dir("/proc/self/task").into_iter().flatten().flatten() {
+    for task in tasks() {
         let status = value(task.path().join("status")).unwrap_or_default();
         if let Some(list) = named(&status, "Cpus_allowed_list") {
             *found.entry(list).or_insert(0) += 1;

@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use super::call_times::{CallTimes, nanoseconds, room_for};
 use super::pipeline::{CallParts, Pipeline};
-use crate::backend::Session;
+use crate::backend::{Session, Turn};
 use crate::definition::CaseFailure;
 use crate::fixture::HostTensor;
 
@@ -50,6 +50,14 @@ impl TimedSession {
     /// # Errors
     /// The first call that fails ends the series.
     pub fn call(&mut self, calls: u64) -> Result<CallTimes, CaseFailure> {
+        if matches!(self.begin, Begin::Device) {
+            let row = self.session.calls_in_a_row();
+            let (ring, binding, left) = (self.ring, &mut self.binding, &mut self.left);
+            let mut turns = (0..calls).map(|_| next_turn(ring, binding, left, row));
+            if let Some(times) = self.session.run_timed(&mut turns) {
+                return times;
+            }
+        }
         self.prolonged_call(calls, |_| {})
     }
 
@@ -60,13 +68,11 @@ impl TimedSession {
     pub fn prolonged_call(&mut self, calls: u64, prolong: impl Fn(Instant)) -> Result<CallTimes, CaseFailure> {
         let mut times = room_for(calls);
         for _ in 0..calls {
-            if self.left == 0 {
-                self.binding = if self.binding + 1 == self.ring { 0 } else { self.binding + 1 };
-                self.left = self.session.calls_in_a_row();
-                self.session.rewind(self.binding);
+            let row = self.session.calls_in_a_row();
+            let Turn { binding, is_first } = next_turn(self.ring, &mut self.binding, &mut self.left, row);
+            if is_first {
+                self.session.rewind(binding);
             }
-            self.left -= 1;
-            let binding = self.binding;
             let elapsed = match &self.begin {
                 Begin::Device => {
                     let start = Instant::now();
@@ -116,6 +122,17 @@ impl TimedSession {
     pub fn session(&mut self) -> &mut dyn Session {
         &mut *self.session
     }
+}
+
+/// The turn after the one that `binding` had last, which has so many calls left of its row.
+fn next_turn(ring: usize, binding: &mut usize, left: &mut usize, row: usize) -> Turn {
+    let is_first = *left == 0;
+    if is_first {
+        *binding = if *binding + 1 == ring { 0 } else { *binding + 1 };
+        *left = row;
+    }
+    *left -= 1;
+    Turn { binding: *binding, is_first }
 }
 
 #[cfg(test)]

@@ -24,7 +24,8 @@ use crate::definition::{Boundary, Case, CaseFailure, Cost, Dtype, Phase, Status,
 /// | 9 | 0.1.0 | `verified_by` |
 /// | 10 | 0.1.0 | `timed_on`, `timed_samples`, `preprocess_ms`, `postprocess_ms` |
 /// | 11 | 0.1.0 | `convolution_flops`, `graph_nodes`, `node_bytes`, `operators` |
-pub const SCHEMA_VERSION: u32 = 11;
+/// | 12 | 0.1.0 | `trace_time_ms` |
+pub const SCHEMA_VERSION: u32 = 12;
 
 /// One row: the result of a case in a run.
 ///
@@ -150,6 +151,9 @@ pub struct Record {
     // phases
     pub load_time_ms: Option<f64>,
     pub compilation_time_ms: Option<f64>,
+    /// Tracing the model before its compilation, where the runtime tells it apart.
+    #[serde(default)]
+    pub trace_time_ms: Option<f64>,
     pub first_inference_ms: Option<f64>,
     /// The parts of a call that is more than the computation: decoding and resizing pictures or making tokens of texts, copying
     /// to the device, computing, copying to the host, and choosing the largest outputs.

@@ -42,4 +42,5 @@ mod threads;
 mod timed_samples;
 mod user_models;
 mod variants;
+mod workers;
 mod zoo;

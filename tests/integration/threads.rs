@@ -6,13 +6,17 @@ use std::fs;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use crate::support::{Run, Workplace, real_backends, wait_for};
+use crate::support::{Run, Workplace, children, real_backends, wait_for};
 
 /// Seconds per tick of the kernel's account.
 const TICK: f64 = 0.01;
 
-/// Ticks of processor time of all threads of a process.
+/// Ticks of processor time of all threads of a process, and of those that it has started.
 fn ticks(process: u32) -> u64 {
+    ticks_of(process) + children(process).into_iter().map(ticks_of).sum::<u64>()
+}
+
+fn ticks_of(process: u32) -> u64 {
     let tasks = fs::read_dir(format!("/proc/{process}/task")).into_iter().flatten().flatten();
     let of_task = |task: fs::DirEntry| {
         let stat = fs::read_to_string(task.path().join("stat")).ok()?;

@@ -311,6 +311,7 @@ fn note_placement(placement: Placement, item: &WorkItem, row: &mut Record) -> Re
     row.message = placement.executor.map(|executor| format!("executed by {executor}"));
     row.device_type = placement.device_type.or(row.device_type.take());
     row.threads = placement.threads;
+    row.trace_time_ms = placement.tracing.map(milliseconds);
     row.parameters = row.parameters.or(placement.parameters);
     row.effective_dtype = placement.effective_dtype;
     let effective = placement.effective_device;

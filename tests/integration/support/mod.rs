@@ -265,7 +265,7 @@ pub fn is_alive(process: u32) -> bool {
     process_state(process).is_some_and(|(state, _)| state != 'Z')
 }
 
-fn children(parent: u32) -> Vec<u32> {
+pub fn children(parent: u32) -> Vec<u32> {
     let processes = fs::read_dir("/proc").unwrap().flatten();
     let ids = processes.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
     ids.filter(|&id| process_state(id).is_some_and(|(state, its_parent)| state != 'Z' && its_parent == parent))

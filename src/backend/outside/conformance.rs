@@ -1,0 +1,143 @@
+//! Puts a program outside through the protocol, verb by verb.
+
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+
+use super::messages::{Ask, Load, Progress};
+use super::process::OutsideProcess;
+use super::program::{Program, describe};
+use super::session::OutsideSession;
+use crate::backend::interface::{LoadRequest, Session, Turn};
+use crate::definition::{CaseFailure, Status};
+use crate::fixture::HostTensor;
+
+/// How long a program may take to end.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// Calls whose times are asked for together.
+const CALLS: usize = 40;
+/// How long clocks are compared.
+const CLOCK_TIME: Duration = Duration::from_millis(300);
+
+/// What a program has to do, and what it did: `Err` says what was wrong.
+pub struct Check {
+    pub what: &'static str,
+    pub found: Result<String, String>,
+}
+
+/// Checks a program with a model that it runs and batches of its inputs, at least two. What comes after a fault is not tried.
+pub fn check(command: &str, request: &LoadRequest<'_>, ring: &[Vec<HostTensor>]) -> Vec<Check> {
+    let mut checks = Vec::new();
+    let mut note = |what, found: Result<String, CaseFailure>| {
+        let is_right = found.is_ok();
+        checks.push(Check { what, found: found.map_err(|failure| failure.to_string()) });
+        is_right
+    };
+    let program = Program::new("the program", command);
+    let _ = note("describes itself", described(&program))
+        && note("answers an unknown verb with an error, and goes on", unknown_verb(&program))
+        && note("refuses a device that it does not have", unknown_device(&program, request))
+        && note("ends when its input ends", ends(&program, |process| process.close()))
+        && note(
+            "ends when it is told to",
+            ends(&program, |process| drop(process.ask::<Value>(&json!({"verb": "end"}), &[]))),
+        );
+    if checks.iter().any(|check| check.found.is_err()) {
+        return checks;
+    }
+    let mut note = |what, found: Result<String, CaseFailure>| {
+        let is_right = found.is_ok();
+        checks.push(Check { what, found: found.map_err(|failure| failure.to_string()) });
+        is_right
+    };
+    match program.start().and_then(|process| OutsideSession::load(process, request)) {
+        Err(failure) => drop(note("loads a model", Err(failure))),
+        Ok(mut session) => {
+            let session = &mut session;
+            let _ = note("loads a model", Ok(format!("on {}", session.placement().effective_device)))
+                && note("gives the same outputs each time, and others for other inputs", outputs(session, ring))
+                && note("replaces a batch", replaced(session, ring))
+                && note("times calls", timed(session))
+                && note("has a clock that goes as fast as inferbench's", clock(session));
+        }
+    }
+    checks
+}
+
+fn described(program: &Program) -> Result<String, CaseFailure> {
+    let description = describe(&mut program.start()?)?;
+    let devices: Vec<&str> = description.devices.iter().map(|device| device.device.as_str()).collect();
+    Ok(format!("{} {}, devices {}", description.name, description.version, devices.join(", ")))
+}
+
+fn unknown_verb(program: &Program) -> Result<String, CaseFailure> {
+    let mut process = program.start()?;
+    match process.ask::<Value>(&json!({ "verb": "no-such-verb" }), &[]) {
+        Ok(_) => Err(CaseFailure::failed("it has answered the verb `no-such-verb`")),
+        Err(failure) => {
+            describe(&mut process).map_err(|_| failure.clone())?;
+            Ok(failure.message)
+        }
+    }
+}
+
+fn unknown_device(program: &Program, request: &LoadRequest<'_>) -> Result<String, CaseFailure> {
+    let load = Load::new(&LoadRequest { device: "no-such-device", ..*request })?;
+    match program.start()?.ask::<Progress>(&Ask::Load(Box::new(load)), &[]) {
+        Err(failure) if matches!(failure.status, Status::Unsupported | Status::Unavailable) => Ok(failure.message),
+        Err(failure) => Err(CaseFailure::failed(format!("{failure}; the status is `unavailable`"))),
+        Ok(_) => Err(CaseFailure::failed("it has loaded a model on `no-such-device`")),
+    }
+}
+
+fn ends(program: &Program, tell: impl FnOnce(&mut OutsideProcess)) -> Result<String, CaseFailure> {
+    let mut process = program.start()?;
+    describe(&mut process)?;
+    tell(&mut process);
+    let start = Instant::now();
+    match process.wait(PATIENCE) {
+        Some(status) if status.success() => Ok(format!("after {:.0?}", start.elapsed())),
+        Some(status) => Err(CaseFailure::failed(format!("it ended with {status}"))),
+        None => Err(CaseFailure::failed(format!("it goes on after {} s", PATIENCE.as_secs()))),
+    }
+}
+
+fn outputs(session: &mut OutsideSession, ring: &[Vec<HostTensor>]) -> Result<String, CaseFailure> {
+    for inputs in &ring[..2] {
+        session.bind(inputs)?;
+    }
+    let [first, again, other] = [session.outputs(0)?, session.outputs(0)?, session.outputs(1)?];
+    if first != again {
+        return Err(CaseFailure::failed("the outputs of one batch differ"));
+    }
+    if first == other {
+        return Err(CaseFailure::failed("the outputs of two batches are the same"));
+    }
+    let shapes: Vec<String> = first.iter().map(|output| format!("{:?}", output.shape)).collect();
+    Ok(shapes.join(", "))
+}
+
+fn replaced(session: &mut OutsideSession, ring: &[Vec<HostTensor>]) -> Result<String, CaseFailure> {
+    let other = session.outputs(1)?;
+    session.rebind(0, &ring[1])?;
+    let replaced = session.outputs(0)?;
+    session.rebind(0, &ring[0])?;
+    if replaced == other {
+        Ok(String::new())
+    } else {
+        Err(CaseFailure::failed("the outputs are not those of the new batch"))
+    }
+}
+
+fn timed(session: &mut OutsideSession) -> Result<String, CaseFailure> {
+    let mut turns = (0..CALLS).map(|call| Turn { binding: call % 2, is_first: true });
+    let times = session.run_timed(&mut turns).unwrap_or(Ok(Vec::new()))?;
+    let mean = times.iter().sum::<u64>() as f64 / times.len() as f64;
+    Ok(format!("{} calls, {:.4} ms on average", times.len(), mean / 1e6))
+}
+
+fn clock(session: &mut OutsideSession) -> Result<String, CaseFailure> {
+    std::thread::sleep(CLOCK_TIME);
+    let faster = session.compare_clocks()?.unwrap_or_default();
+    Ok(format!("{:+.3} %", 100.0 * faster))
+}

@@ -1,0 +1,211 @@
+//! The frames that are exchanged with a process outside: a header in JSON, and tensors as they lie in memory.
+//!
+//! A frame is the four bytes `IFB1`, the length of the header (u32), the length of the tensors' bytes (u64), the header, and the
+//! bytes of the tensors one after the other; numbers are little-endian. The header's `tensors` has the name, `dtype` and `shape`
+//! of each.
+
+use std::io::{self, Read, Write};
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::fixture::{HostTensor, TensorData};
+
+const MAGIC: [u8; 4] = *b"IFB1";
+/// A header beyond this is none.
+const MOST_HEADER_BYTES: u32 = 64 << 20;
+/// How much of something that is no frame is shown.
+const SHOWN_BYTES: u64 = 120;
+
+/// Tensors with their names, in the order of a frame.
+pub(super) type NamedTensors = Vec<(String, HostTensor)>;
+
+#[derive(Serialize, Deserialize)]
+struct TensorHeader {
+    name: String,
+    dtype: String,
+    shape: Vec<usize>,
+}
+
+/// Why there is no frame.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum NoFrame {
+    /// The input has ended, or cannot be read.
+    #[error("{0}")]
+    Ended(io::Error),
+    /// Something else is there.
+    #[error("{0}")]
+    Other(String),
+}
+
+impl From<io::Error> for NoFrame {
+    fn from(error: io::Error) -> Self {
+        NoFrame::Ended(error)
+    }
+}
+
+/// Writes a frame. `header` is an object.
+pub(super) fn write_frame(
+    output: &mut impl Write,
+    header: &impl Serialize,
+    tensors: &[(&str, &HostTensor)],
+) -> io::Result<()> {
+    let mut header = serde_json::to_value(header)?;
+    let of_tensor = |(name, tensor): &(&str, &HostTensor)| TensorHeader {
+        name: (*name).into(),
+        dtype: tensor.element_type().to_string(),
+        shape: tensor.shape.clone(),
+    };
+    if let Value::Object(fields) = &mut header {
+        fields.insert("tensors".into(), serde_json::to_value(tensors.iter().map(of_tensor).collect::<Vec<_>>())?);
+    }
+    let header = serde_json::to_vec(&header)?;
+    let payload: Vec<Vec<u8>> = tensors.iter().map(|(_, tensor)| bytes_of(&tensor.data)).collect();
+    let bytes: usize = payload.iter().map(Vec::len).sum();
+    let begin = [&MAGIC[..], &(header.len() as u32).to_le_bytes(), &(bytes as u64).to_le_bytes(), &header].concat();
+    output.write_all(&begin)?;
+    for part in &payload {
+        output.write_all(part)?;
+    }
+    output.flush()
+}
+
+/// Reads a frame: its header and its tensors. Halves are widened.
+pub(super) fn read_frame(input: &mut impl Read) -> Result<(Value, NamedTensors), NoFrame> {
+    let mut begin = [0; 16];
+    let mut read = 0;
+    while read < begin.len() {
+        match input.read(&mut begin[read..]) {
+            Ok(0) if read == 0 || begin[..read] == MAGIC[..read.min(4)] => {
+                return Err(NoFrame::Ended(io::ErrorKind::UnexpectedEof.into()));
+            }
+            Ok(0) => break,
+            Ok(more) => read += more,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error.into()),
+        }
+        // A short line of text would otherwise be waited for.
+        if begin[..read.min(4)] != MAGIC[..read.min(4)] {
+            let text = String::from_utf8_lossy(&begin[..read]).into_owned();
+            return Err(NoFrame::Other(format!("{text:?}, and no frame")));
+        }
+    }
+    let [_, _, _, _, a, b, c, d, bytes @ ..] = begin;
+    let (length, bytes) = (u32::from_le_bytes([a, b, c, d]), u64::from_le_bytes(bytes));
+    if length > MOST_HEADER_BYTES {
+        return Err(NoFrame::Other(format!("a frame whose header has {length} bytes")));
+    }
+    let whole = |input: &mut dyn Read, length: u64| -> Result<Vec<u8>, NoFrame> {
+        let mut whole = Vec::new();
+        // Memory is taken for what has arrived, and not for what was announced.
+        input.take(length).read_to_end(&mut whole)?;
+        if (whole.len() as u64) < length {
+            return Err(NoFrame::Ended(io::ErrorKind::UnexpectedEof.into()));
+        }
+        Ok(whole)
+    };
+    let header = whole(input, length.into())?;
+    let payload = whole(input, bytes)?;
+    let other = |what: String| {
+        let shown: String = String::from_utf8_lossy(&header).chars().take(SHOWN_BYTES as usize).collect();
+        NoFrame::Other(format!("a frame with the header {shown:?}: {what}"))
+    };
+    let mut fields: Value = serde_json::from_slice(&header).map_err(|error| other(error.to_string()))?;
+    let described = fields.as_object_mut().and_then(|fields| fields.remove("tensors"));
+    let described: Vec<TensorHeader> =
+        described.map_or(Ok(Vec::new()), serde_json::from_value).map_err(|error| other(error.to_string()))?;
+    let mut rest = payload.as_slice();
+    let mut tensors = Vec::new();
+    for TensorHeader { name, dtype, shape } in described {
+        let size = size_of_element(&dtype)
+            .and_then(|size| shape.iter().try_fold(size, |bytes: usize, &dimension| bytes.checked_mul(dimension)));
+        let own = size.filter(|size| *size <= rest.len());
+        let own =
+            own.ok_or_else(|| other(format!("{name} does not fit into the {} bytes that are left", rest.len())))?;
+        let (own, after) = rest.split_at(own);
+        rest = after;
+        let tensor = HostTensor::from_bytes(&dtype, shape, own).map_err(|error| other(format!("{name}: {error:#}")))?;
+        tensors.push((name, tensor));
+    }
+    Ok((fields, tensors))
+}
+
+fn size_of_element(dtype: &str) -> Option<usize> {
+    Some(match dtype {
+        "f64" | "i64" => 8,
+        "f32" | "i32" => 4,
+        "f16" | "bf16" => 2,
+        "u8" | "bool" => 1,
+        _ => return None,
+    })
+}
+
+fn bytes_of(data: &TensorData) -> Vec<u8> {
+    macro_rules! little_endian {
+        ($values:expr) => {
+            $values.iter().flat_map(|value| value.to_le_bytes()).collect()
+        };
+    }
+    match data {
+        TensorData::F32(values) => little_endian!(values),
+        TensorData::F16(values) => little_endian!(values),
+        TensorData::F64(values) => little_endian!(values),
+        TensorData::I32(values) => little_endian!(values),
+        TensorData::I64(values) => little_endian!(values),
+        TensorData::U8(values) => values.clone(),
+        TensorData::Bool(values) => values.iter().map(|&value| value.into()).collect(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn frame(header: &Value, tensors: &[(&str, &HostTensor)]) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        write_frame(&mut bytes, header, tensors).unwrap();
+        bytes
+    }
+
+    #[test]
+    fn a_frame_is_read_as_it_was_written() {
+        let picture = HostTensor { shape: vec![2, 1], data: vec![1.5_f32, -0.0].into() };
+        let tokens = HostTensor { shape: vec![0, 3], data: Vec::<i64>::new().into() };
+        let is_kept = HostTensor { shape: vec![3], data: vec![true, false, true].into() };
+        let header = serde_json::json!({ "verb": "bind", "binding": 3 });
+        let bytes = frame(&header, &[("x", &picture), ("ids", &tokens), ("kept", &is_kept)]);
+        let (read, tensors) = read_frame(&mut bytes.as_slice()).unwrap();
+        assert_eq!(read, header);
+        assert_eq!(tensors, [("x".into(), picture), ("ids".into(), tokens), ("kept".into(), is_kept)]);
+    }
+
+    #[test]
+    fn what_is_no_frame_is_shown() {
+        let said = |bytes: &[u8]| read_frame(&mut &*bytes).unwrap_err().to_string();
+        assert_eq!(said(b"Loading the model\n"), "\"Loading the mode\", and no frame");
+        assert_eq!(said(b"ok\n"), "\"ok\\n\", and no frame");
+        assert!(matches!(read_frame(&mut &b""[..]), Err(NoFrame::Ended(_))));
+        let header = serde_json::json!({ "tensors": [{ "name": "x", "dtype": "f32", "shape": [usize::MAX, 2] }] });
+        let text = serde_json::to_vec(&header).unwrap();
+        let bytes = [&MAGIC[..], &(text.len() as u32).to_le_bytes(), &0_u64.to_le_bytes(), &text].concat();
+        assert!(said(&bytes).ends_with("x does not fit into the 0 bytes that are left"), "{}", said(&bytes));
+    }
+
+    proptest! {
+        #[test]
+        fn no_bytes_make_the_reader_panic(bytes: Vec<u8>, is_begun: bool) {
+            let begun = if is_begun { [&MAGIC[..], &bytes].concat() } else { bytes };
+            let _ = read_frame(&mut begun.as_slice());
+        }
+
+        #[test]
+        fn a_frame_that_is_cut_has_ended(cut in 0_usize..60) {
+            let tensor = HostTensor { shape: vec![2], data: vec![1_i32, 2].into() };
+            let bytes = frame(&serde_json::json!({ "n": 1 }), &[("x", &tensor)]);
+            prop_assume!(cut < bytes.len());
+            prop_assert!(matches!(read_frame(&mut &bytes[..cut]), Err(NoFrame::Ended(_))));
+        }
+    }
+}

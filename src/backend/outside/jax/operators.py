@@ -1,0 +1,376 @@
+"""ONNX's operators over arrays of numpy or of JAX.
+
+An operator is a function of `xp`, which is numpy where all inputs are known before the trace, of the node's attributes, and of its
+inputs; an input that is left out is None. Arrays of numpy are known while a graph is traced: shapes are such.
+"""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from onnx import helper, numpy_helper
+
+from frames import Refused
+
+OPERATORS = {}
+
+
+def operator(*names):
+    def register(function):
+        OPERATORS.update(dict.fromkeys(names, function))
+        return function
+
+    return register
+
+
+def elementwise(**functions):
+    for name, function in functions.items():
+        OPERATORS[name] = lambda xp, attributes, *inputs, function=function: getattr(xp, function)(*inputs)
+
+
+elementwise(
+    Add="add", Sub="subtract", Mul="multiply", MatMul="matmul", Equal="equal", Less="less", LessOrEqual="less_equal", Greater="greater",
+    GreaterOrEqual="greater_equal", And="logical_and", Or="logical_or", Not="logical_not", Sqrt="sqrt", Exp="exp", Log="log", Sin="sin",
+    Cos="cos", Tanh="tanh", Neg="negative", Abs="abs", Floor="floor", Ceil="ceil", Where="where", Reciprocal="reciprocal", Sign="sign",
+    IsNaN="isnan",
+)  # fmt: skip
+
+
+def of_jax(**functions):
+    for name, function in functions.items():
+        OPERATORS[name] = lambda xp, attributes, x, function=function: function(x)
+
+
+of_jax(Erf=lax.erf, Sigmoid=jax.nn.sigmoid, Relu=jax.nn.relu, Softplus=jax.nn.softplus, HardSwish=jax.nn.hard_swish)
+
+
+def numbers(values):
+    return [int(value) for value in np.atleast_1d(known(values))]
+
+
+def known(value):
+    """A value that the shape of the computation depends on."""
+    if not isinstance(value, (np.ndarray, np.generic)):
+        raise Refused("unsupported", "a shape depends on the values of a tensor, and XLA needs it before")
+    return np.asarray(value)
+
+
+def dtype_of(number):
+    return np.dtype(helper.tensor_dtype_to_np_dtype(number))
+
+
+@operator("Identity", "Dropout")
+def identity(xp, attributes, x, *_):
+    return x
+
+
+
+
+def reduced_pairwise(function):
+    def apply(xp, attributes, *inputs):
+        result = inputs[0]
+        for other in inputs[1:]:
+            result = getattr(xp, function)(result, other)
+        return result
+
+    return apply
+
+
+OPERATORS.update(Min=reduced_pairwise("minimum"), Max=reduced_pairwise("maximum"), Sum=reduced_pairwise("add"))
+
+
+@operator("Pow")
+def power(xp, attributes, x, exponent):
+    if isinstance(exponent, np.ndarray) and exponent.size == 1 and float(exponent.reshape(())) == 2.0:
+        return x * x
+    return xp.power(x, exponent.astype(x.dtype))
+
+
+@operator("Div")
+def divide(xp, attributes, x, y):
+    if not np.issubdtype(x.dtype, np.integer):
+        return xp.divide(x, y)
+    # ONNX cuts off, and Python rounds down.
+    quotient = xp.sign(x) * xp.sign(y) * (xp.abs(x) // xp.abs(y))
+    return quotient.astype(x.dtype)
+
+
+@operator("Clip")
+def clip(xp, attributes, x, least=None, most=None):
+    least, most = attributes.get("min", least), attributes.get("max", most)
+    x = x if least is None else xp.maximum(x, np.asarray(least, x.dtype) if isinstance(least, float) else least)
+    return x if most is None else xp.minimum(x, np.asarray(most, x.dtype) if isinstance(most, float) else most)
+
+
+@operator("LeakyRelu")
+def leaky_relu(xp, attributes, x):
+    return jax.nn.leaky_relu(x, attributes.get("alpha", 0.01))
+
+
+@operator("HardSigmoid")
+def hard_sigmoid(xp, attributes, x):
+    return xp.clip(attributes.get("alpha", 0.2) * x + attributes.get("beta", 0.5), 0, 1).astype(x.dtype)
+
+
+@operator("Gelu")
+def gelu(xp, attributes, x):
+    return jax.nn.gelu(x, approximate=attributes.get("approximate", b"none") == b"tanh")
+
+
+@operator("Softmax", "LogSoftmax")
+def softmax(xp, attributes, x):
+    return jax.nn.softmax(x, axis=attributes.get("axis", -1))
+
+
+OPERATORS["LogSoftmax"] = lambda xp, attributes, x: jax.nn.log_softmax(x, axis=attributes.get("axis", -1))
+
+
+@operator("Shape")
+def shape(xp, attributes, x):
+    return np.array(np.shape(x)[attributes.get("start", 0) : attributes.get("end")], np.int64)
+
+
+@operator("Size")
+def size(xp, attributes, x):
+    return np.array(np.size(x), np.int64)
+
+
+@operator("Cast")
+def cast(xp, attributes, x):
+    return x.astype(dtype_of(attributes["to"]))
+
+
+@operator("Transpose")
+def transpose(xp, attributes, x):
+    return xp.transpose(x, attributes.get("perm"))
+
+
+@operator("Reshape")
+def reshape(xp, attributes, x, sizes):
+    keeps = not attributes.get("allowzero", 0)
+    return xp.reshape(x, [x.shape[place] if size == 0 and keeps else size for place, size in enumerate(numbers(sizes))])
+
+
+@operator("Flatten")
+def flatten(xp, attributes, x):
+    axis = attributes.get("axis", 1)
+    axis += x.ndim if axis < 0 else 0
+    return xp.reshape(x, (int(np.prod(x.shape[:axis])), -1))
+
+
+@operator("Unsqueeze")
+def unsqueeze(xp, attributes, x, axes=None):
+    return xp.expand_dims(x, tuple(attributes["axes"] if axes is None else numbers(axes)))
+
+
+@operator("Squeeze")
+def squeeze(xp, attributes, x, axes=None):
+    axes = attributes.get("axes") if axes is None else numbers(axes)
+    return xp.squeeze(x, None if axes is None else tuple(axes))
+
+
+@operator("Gather")
+def gather(xp, attributes, x, places):
+    axis = attributes.get("axis", 0)
+    if xp is np:
+        return np.take(x, places, axis=axis)
+    x = jnp.asarray(x)
+    places = jnp.where(places < 0, places + x.shape[axis], places)
+    return jnp.take(x, places, axis=axis, mode="clip")
+
+
+@operator("GatherElements")
+def gather_elements(xp, attributes, x, places):
+    return xp.take_along_axis(x, places, axis=attributes.get("axis", 0))
+
+
+@operator("Concat")
+def concat(xp, attributes, *inputs):
+    return xp.concatenate(inputs, axis=attributes["axis"])
+
+
+@operator("Split")
+def split(xp, attributes, x, sizes=None):
+    axis = attributes.get("axis", 0)
+    sizes = attributes.get("split") if sizes is None else numbers(sizes)
+    if sizes is None:
+        count = attributes["num_outputs"]
+        each = -(-x.shape[axis] // count)
+        sizes = [min(each, x.shape[axis] - each * place) for place in range(count)]
+    return tuple(xp.split(x, np.cumsum(sizes)[:-1].tolist(), axis=axis))
+
+
+@operator("Slice")
+def slice_of(xp, attributes, x, starts=None, ends=None, axes=None, steps=None):
+    starts = attributes["starts"] if starts is None else numbers(starts)
+    ends = attributes["ends"] if ends is None else numbers(ends)
+    axes = attributes.get("axes", range(len(starts))) if axes is None else numbers(axes)
+    steps = [1] * len(starts) if steps is None else numbers(steps)
+    places = [slice(None)] * x.ndim
+    for start, end, axis, step in zip(starts, ends, axes, steps):
+        # Going backwards, an end before the first element has no number in Python.
+        is_open = step < 0 and end < -x.shape[axis]
+        places[axis] = slice(start, None if is_open else end, step)
+    return x[tuple(places)]
+
+
+@operator("Expand")
+def expand(xp, attributes, x, sizes):
+    return xp.broadcast_to(x, np.broadcast_shapes(x.shape, tuple(numbers(sizes))))
+
+
+@operator("Tile")
+def tile(xp, attributes, x, repeats):
+    return xp.tile(x, tuple(numbers(repeats)))
+
+
+@operator("ConstantOfShape")
+def constant_of_shape(xp, attributes, sizes):
+    value = numpy_helper.to_array(attributes["value"]) if "value" in attributes else np.zeros(1, np.float32)
+    return np.full(tuple(numbers(sizes)) if np.size(sizes) else (), value[0])
+
+
+@operator("Range")
+def range_of(xp, attributes, start, limit, delta):
+    return np.arange(known(start), known(limit), known(delta), dtype=known(start).dtype)
+
+
+def reduction(function):
+    def apply(xp, attributes, x, axes=None):
+        axes = attributes.get("axes") if axes is None else numbers(axes)
+        if not axes and attributes.get("noop_with_empty_axes", 0):
+            return x
+        result = getattr(xp, function)(x, axis=tuple(axes) if axes else None, keepdims=bool(attributes.get("keepdims", 1)))
+        return result.astype(x.dtype)
+
+    return apply
+
+
+for name, function in dict(ReduceMean="mean", ReduceSum="sum", ReduceMax="max", ReduceMin="min", ReduceProd="prod").items():
+    OPERATORS[name] = reduction(function)
+
+
+@operator("CumSum")
+def cumsum(xp, attributes, x, axis):
+    axis, turn = numbers(axis)[0], (lambda x: xp.flip(x, axis)) if attributes.get("reverse", 0) else (lambda x: x)
+    x = turn(x)
+    sums = xp.cumsum(x, axis=axis).astype(x.dtype)
+    if attributes.get("exclusive", 0):
+        sums = xp.roll(sums, 1, axis)
+        is_first = xp.arange(x.shape[axis]).reshape([-1 if place == axis % x.ndim else 1 for place in range(x.ndim)]) == 0
+        sums = xp.where(is_first, np.zeros((), x.dtype), sums)
+    return turn(sums)
+
+
+@operator("ArgMax")
+def argmax(xp, attributes, x):
+    axis = attributes.get("axis", 0)
+    if attributes.get("select_last_index", 0):
+        raise Refused("unsupported", "ArgMax that selects the last index")
+    return xp.argmax(x, axis=axis, keepdims=bool(attributes.get("keepdims", 1))).astype(np.int64)
+
+
+@operator("Gemm")
+def gemm(xp, attributes, x, weights, bias=None):
+    x = x.T if attributes.get("transA") else x
+    weights = weights.T if attributes.get("transB") else weights
+    alpha, beta = attributes.get("alpha", 1.0), attributes.get("beta", 1.0)
+    result = xp.matmul(x, weights)
+    result = result if alpha == 1.0 else result * np.asarray(alpha, result.dtype)
+    if bias is None:
+        return result
+    return result + (bias if beta == 1.0 else bias * np.asarray(beta, result.dtype))
+
+
+@operator("BatchNormalization")
+def batch_normalization(xp, attributes, x, scale, bias, mean, variance):
+    sizes = (1, -1) + (1,) * (x.ndim - 2)
+    factor = scale / xp.sqrt(variance + np.asarray(attributes.get("epsilon", 1e-5), variance.dtype))
+    return x * factor.reshape(sizes) + (bias - mean * factor).reshape(sizes)
+
+
+@operator("LayerNormalization")
+def layer_normalization(xp, attributes, x, scale, bias=None):
+    axes = tuple(range(attributes.get("axis", -1) % x.ndim, x.ndim))
+    wide = x.astype(np.float32)
+    centred = wide - wide.mean(axes, keepdims=True)
+    result = centred / xp.sqrt((centred * centred).mean(axes, keepdims=True) + np.float32(attributes.get("epsilon", 1e-5)))
+    result = result.astype(x.dtype) * scale
+    return result if bias is None else result + bias
+
+
+def windows(attributes, x, kernel, dilations=None):
+    """The strides and the padding of a convolution or a pool."""
+    count = x.ndim - 2
+    strides = attributes.get("strides", [1] * count)
+    dilations = attributes.get("dilations", [1] * count)
+    mode = attributes.get("auto_pad", b"NOTSET").decode()
+    if mode in ("SAME_UPPER", "SAME_LOWER"):
+        padding = []
+        for size, width, stride, dilation in zip(x.shape[2:], kernel, strides, dilations):
+            whole = max(0, (-(-size // stride) - 1) * stride + (width - 1) * dilation + 1 - size)
+            less, more = whole // 2, whole - whole // 2
+            padding.append((less, more) if mode == "SAME_UPPER" else (more, less))
+        return strides, padding, dilations
+    pads = attributes.get("pads", [0] * 2 * count) if mode == "NOTSET" else [0] * 2 * count
+    return strides, [(pads[place], pads[place + count]) for place in range(count)], dilations
+
+
+@operator("Conv")
+def convolution(xp, attributes, x, weights, bias=None, is_last=False):
+    """`is_last`: the kernels are `[…, inputs, outputs]`, as XLA's CPU computes them without turning them around."""
+    count = x.ndim - 2
+    places = "DHW"[-count:]
+    kernel = weights.shape[:count] if is_last else weights.shape[2:]
+    strides, padding, dilations = windows(attributes, x, kernel)
+    order = ("NC" + places, places + "IO" if is_last else "OI" + places, "NC" + places)
+    result = lax.conv_general_dilated(
+        x, weights, strides, padding, rhs_dilation=dilations, feature_group_count=attributes.get("group", 1), dimension_numbers=order
+    )
+    return result if bias is None else result + bias.reshape((1, -1) + (1,) * count)
+
+
+def pool_padding(attributes, x, kernel):
+    if attributes.get("ceil_mode", 0):
+        raise Refused("unsupported", "a pool with ceil_mode")
+    return windows(attributes, x, kernel)
+
+
+@operator("MaxPool")
+def max_pool(xp, attributes, x):
+    kernel = attributes["kernel_shape"]
+    strides, padding, dilations = pool_padding(attributes, x, kernel)
+    least = -np.inf if jnp.issubdtype(x.dtype, jnp.floating) else jnp.iinfo(x.dtype).min
+    return lax.reduce_window(
+        x, np.asarray(least, x.dtype), lax.max, (1, 1, *kernel), (1, 1, *strides), [(0, 0), (0, 0), *padding], window_dilation=(1, 1, *dilations)
+    )
+
+
+@operator("AveragePool")
+def average_pool(xp, attributes, x):
+    kernel = attributes["kernel_shape"]
+    strides, padding, _ = pool_padding(attributes, x, kernel)
+    def sums(values):
+        return lax.reduce_window(values, np.zeros((), x.dtype), lax.add, (1, 1, *kernel), (1, 1, *strides), [(0, 0), (0, 0), *padding])
+    if attributes.get("count_include_pad", 0) or not any(map(any, padding)):
+        return sums(x) / np.asarray(np.prod(kernel), x.dtype)
+    return sums(x) / sums(jnp.ones((1, 1, *x.shape[2:]), x.dtype))
+
+
+@operator("GlobalAveragePool")
+def global_average_pool(xp, attributes, x):
+    return x.mean(tuple(range(2, x.ndim)), keepdims=True).astype(x.dtype)
+
+
+@operator("Pad")
+def pad(xp, attributes, x, pads=None, value=None, axes=None):
+    pads = attributes["pads"] if pads is None else numbers(pads)
+    axes = range(x.ndim) if axes is None else numbers(axes)
+    width = [(0, 0)] * x.ndim
+    for place, axis in enumerate(axes):
+        width[axis] = (pads[place], pads[place + len(pads) // 2])
+    mode = attributes.get("mode", b"constant").decode()
+    if mode != "constant":
+        return xp.pad(x, width, mode=mode)
+    value = 0 if value is None else known(value).reshape(())
+    return xp.pad(x, width, constant_values=value)

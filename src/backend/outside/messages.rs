@@ -1,0 +1,243 @@
+//! What is asked of a process outside, and what it answers. The chapter `workers` of the guide describes the same in words.
+
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
+
+use crate::backend::artifact::parts_named;
+use crate::backend::generation::{STEPS, sizes};
+use crate::backend::graphs::values_given;
+use crate::backend::interface::LoadRequest;
+use crate::definition::{CaseFailure, Dimension, Dtype, Phase};
+
+/// The version of the protocol.
+pub const PROTOCOL: u32 = 1;
+
+/// The header of a request.
+#[derive(Serialize)]
+#[serde(tag = "verb", rename_all = "kebab-case")]
+pub(super) enum Ask<'a> {
+    Describe {
+        protocol: u32,
+    },
+    Load(Box<Load<'a>>),
+    /// With the inputs as tensors.
+    Bind {
+        binding: usize,
+    },
+    /// With the tensor `turns`.
+    Run,
+    Outputs {
+        binding: usize,
+    },
+    /// With the inputs, and with the tensor `text` if the tokens are given.
+    Follow {
+        tokens: usize,
+    },
+    Clock,
+}
+
+/// What a process says of itself.
+#[derive(Clone, Debug, Deserialize)]
+pub(super) struct Description {
+    pub protocol: u32,
+    pub name: String,
+    pub version: String,
+    #[serde(default = "cpu")]
+    pub devices: Vec<OutsideDevice>,
+    #[serde(default = "f32_alone")]
+    pub dtypes: Vec<Dtype>,
+    /// Whether it compiles for each shape.
+    #[serde(default)]
+    pub one_shape: bool,
+    #[serde(default)]
+    pub warm_up_calls: usize,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct OutsideDevice {
+    pub device: String,
+    pub detail: String,
+    /// Why it is not there.
+    pub missing: Option<String>,
+}
+
+fn cpu() -> Vec<OutsideDevice> {
+    vec![OutsideDevice { device: "cpu".into(), ..OutsideDevice::default() }]
+}
+
+fn f32_alone() -> Vec<Dtype> {
+    vec![Dtype::F32]
+}
+
+/// What to load, and for what.
+#[derive(Serialize)]
+pub(super) struct Load<'a> {
+    model: &'a str,
+    variant: &'a str,
+    family: &'a str,
+    phase: Phase,
+    device: &'a str,
+    dtype: Dtype,
+    threads: usize,
+    batch_size: usize,
+    sequence_length: Option<usize>,
+    inputs: Vec<LoadInput<'a>>,
+    /// The outputs that are compared; empty for all that the file has.
+    outputs: Vec<String>,
+    parts: Vec<LoadPart<'a>>,
+    weights: Option<&'a PathBuf>,
+    generation: Option<LoadGeneration<'a>>,
+}
+
+#[derive(Serialize)]
+struct LoadInput<'a> {
+    name: &'a str,
+    /// The value that it takes.
+    value: String,
+    dtype: String,
+    shape: &'a [Dimension],
+}
+
+#[derive(Serialize)]
+struct LoadPart<'a> {
+    name: &'a str,
+    onnx: Option<&'a PathBuf>,
+    torchscript: Option<&'a PathBuf>,
+    inputs: Vec<LoadInput<'a>>,
+    outputs: Vec<LoadOutput<'a>>,
+}
+
+#[derive(Serialize)]
+struct LoadOutput<'a> {
+    name: &'a str,
+    value: String,
+    /// Whether a step of decoding gives it anew.
+    changes: bool,
+}
+
+#[derive(Serialize)]
+struct LoadGeneration<'a> {
+    /// The value that holds the tokens.
+    tokens: &'a str,
+    prompt_positions: usize,
+    /// Calls of `decode` in a row.
+    steps: usize,
+    /// Of these, so many are compared.
+    compared_steps: usize,
+    prefill: &'a [String],
+    decode: &'a [String],
+}
+
+impl<'a> Load<'a> {
+    pub(super) fn new(request: &LoadRequest<'a>) -> Result<Self, CaseFailure> {
+        let LoadRequest { model, artifacts, phase, sizes: of_case, device, dtype, threads } = *request;
+        let parts = parts_named(request)?.into_iter().map(|(part, files)| LoadPart {
+            name: &part.name,
+            onnx: files.onnx.as_ref(),
+            torchscript: files.torchscript.as_ref(),
+            inputs: part
+                .inputs
+                .iter()
+                .map(|input| LoadInput {
+                    name: &input.name,
+                    value: match &model.generation {
+                        Some(generation) => generation.value_of(&part.name, &input.name),
+                        None => input.name.clone(),
+                    },
+                    dtype: input.dtype.to_string(),
+                    shape: &input.shape,
+                })
+                .collect(),
+            outputs: match &model.generation {
+                Some(generation) => part
+                    .outputs
+                    .iter()
+                    .zip(values_given(generation, part))
+                    .map(|(output, (value, changes))| LoadOutput { name: &output.name, value, changes })
+                    .collect(),
+                None => part
+                    .outputs
+                    .iter()
+                    .map(|output| LoadOutput { name: &output.name, value: output.name.clone(), changes: true })
+                    .collect(),
+            },
+        });
+        let parts = parts.collect();
+        let names = |phase| model.phase(phase).map(|plan| plan.parts.as_slice()).unwrap_or_default();
+        let generation = match (&model.generation, phase) {
+            (Some(generation), Phase::Prefill | Phase::Decode) => {
+                let (prompt_positions, steps) = sizes(request)?;
+                let (prefill, decode) = (names(Phase::Prefill), names(Phase::Decode));
+                let (tokens, compared_steps) = (generation.tokens.as_str(), steps.min(STEPS));
+                Some(LoadGeneration { tokens, prompt_positions, steps, compared_steps, prefill, decode })
+            }
+            _ => None,
+        };
+        let input = |input: &'a crate::definition::TensorSpec| LoadInput {
+            name: &input.name,
+            value: input.name.clone(),
+            dtype: input.dtype.to_string(),
+            shape: &input.shape,
+        };
+        Ok(Load {
+            model: &model.name,
+            variant: &model.variant,
+            family: &model.family,
+            phase,
+            device,
+            dtype,
+            threads,
+            batch_size: of_case.batch,
+            sequence_length: of_case.sequence,
+            inputs: model.inputs.iter().map(input).collect(),
+            outputs: model.output_names(phase),
+            parts,
+            weights: artifacts.weights.as_ref(),
+            generation,
+        })
+    }
+
+    /// Calls of a binding that belong together.
+    pub(super) fn calls_in_a_row(&self) -> usize {
+        match (&self.generation, self.phase) {
+            (Some(generation), Phase::Decode) => generation.steps,
+            _ => 1,
+        }
+    }
+}
+
+/// What a process answers when it has loaded a model.
+#[derive(Clone, Debug, Deserialize)]
+pub(super) struct Loaded {
+    /// The device that computes.
+    pub device: String,
+    #[serde(default)]
+    pub device_type: Option<String>,
+    /// The dtype that is computed in, if the runtime says it.
+    #[serde(default)]
+    pub dtype: Option<Dtype>,
+    #[serde(default)]
+    pub threads: Option<usize>,
+    /// The counterpart of ONNX Runtime's execution provider.
+    #[serde(default)]
+    pub provider: Option<String>,
+    /// What a reader has to know about the figures.
+    #[serde(default)]
+    pub note: Option<String>,
+    /// The files that were loaded.
+    #[serde(default)]
+    pub files: Vec<PathBuf>,
+}
+
+/// What may have become known during an answer.
+#[derive(Clone, Copy, Debug, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct Progress {
+    /// Milliseconds so far that went into compiling, and into tracing before it.
+    pub compile_ms: Option<f64>,
+    pub trace_ms: Option<f64>,
+    /// Calls that each of the times is of.
+    pub together: Option<u64>,
+}

@@ -1,0 +1,23 @@
+//! Runtimes outside of this process: programs in any language that load and run models when they are asked to.
+//!
+//! A case's process starts the program, and both exchange frames over its standard input and output. The program times its calls
+//! by its own clock, which is compared with ours. The chapter `workers` of the guide is the protocol's description.
+
+mod clock;
+pub(super) mod conformance;
+mod frame;
+#[cfg(feature = "jax")]
+pub(super) mod jax;
+mod messages;
+mod process;
+pub(super) mod program;
+mod session;
+
+use self::messages::OutsideDevice;
+use super::interface::DeviceReport;
+
+/// A device as a process has described it.
+fn report(OutsideDevice { device, detail, missing }: &OutsideDevice) -> DeviceReport {
+    let availability = missing.clone().map_or(Ok(detail.clone()), Err);
+    DeviceReport::certain(device, availability)
+}

@@ -1,0 +1,238 @@
+//! A process outside that runs models: starts it, asks it, and says how it ended.
+//!
+//! It is the leader of a process group of its own, and the system ends it when this process ends. What it prints to its standard
+//! error is read all the time and forgotten, but for the end.
+
+use std::collections::VecDeque;
+use std::io::{BufReader, Read, Write, stderr};
+use std::process::{Child, ChildStdin, ChildStdout, Command, ExitStatus, Stdio};
+use std::sync::{Arc, Mutex, PoisonError, mpsc};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+
+use super::frame::{NamedTensors, NoFrame, read_frame, write_frame};
+use crate::backend::DEBUG;
+use crate::definition::{CaseFailure, Status};
+use crate::fixture::HostTensor;
+use crate::machine::memory;
+use crate::machine::processes::{adopt, end_group, ending_signal, kill_group, release, tie_to_parent};
+
+/// How much of the end of its standard error is kept.
+const LAST_BYTES: usize = 4096;
+/// Characters of its last line that a message has.
+const LAST_CHARACTERS: usize = 300;
+/// How long it may take to end when it is told to, and to become known as ended when it has closed its output.
+const GRACE: Duration = Duration::from_secs(2);
+
+pub(super) struct OutsideProcess {
+    name: String,
+    child: Child,
+    /// `None` once nothing more is asked.
+    input: Option<ChildStdin>,
+    output: BufReader<ChildStdout>,
+    last_bytes: Arc<Mutex<VecDeque<u8>>>,
+    listener: thread::JoinHandle<()>,
+    kills_before: u64,
+}
+
+impl OutsideProcess {
+    /// Starts the process; messages call it `name`.
+    ///
+    /// # Errors
+    /// `unavailable`: there is no such program.
+    pub(super) fn start(name: &str, mut command: Command) -> Result<Self, CaseFailure> {
+        // What this process was started for is not what that one is started for.
+        command.env_remove("INFERBENCH_JOB").env_remove("INFERBENCH_PROBE");
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        tie_to_parent(&mut command);
+        let program = command.get_program().to_string_lossy().into_owned();
+        let missing = |why: String| CaseFailure::unavailable(format!("{name} does not start ({program}): {why}"));
+        let mut child = command.spawn().map_err(|error| missing(error.to_string()))?;
+        adopt(child.id());
+        let (Some(input), Some(output), Some(words)) = (child.stdin.take(), child.stdout.take(), child.stderr.take())
+        else {
+            return Err(missing("it has no pipes".into()));
+        };
+        let last_bytes = Arc::new(Mutex::new(VecDeque::new()));
+        let listener = thread::spawn({
+            let last_bytes = Arc::clone(&last_bytes);
+            move || listen(words, &last_bytes)
+        });
+        let kills_before = memory::kills();
+        let (name, output) = (name.to_owned(), BufReader::new(output));
+        Ok(OutsideProcess { name, child, input: Some(input), output, last_bytes, listener, kills_before })
+    }
+
+    /// Writes a line before the first frame.
+    ///
+    /// # Errors
+    /// The process has ended.
+    #[cfg(feature = "jax")]
+    pub(super) fn write_line(&mut self, line: &str) -> Result<(), CaseFailure> {
+        let written = self.input.as_mut().map(|input| input.write_all(format!("{line}\n").as_bytes()));
+        if written.is_some_and(|written| written.is_err()) { Err(self.ended()) } else { Ok(()) }
+    }
+
+    /// Asks the process and waits for its answer. After an error that is not the process's own answer, nothing more can be asked.
+    ///
+    /// # Errors
+    /// What the process answers as an error; it has ended; its answer is not one of the protocol.
+    pub(super) fn ask<T: DeserializeOwned>(
+        &mut self,
+        request: &impl Serialize,
+        tensors: &[(&str, &HostTensor)],
+    ) -> Result<(T, NamedTensors), CaseFailure> {
+        let Some(input) = &mut self.input else {
+            return Err(CaseFailure::failed(format!("the process of {} is gone", self.name)));
+        };
+        if write_frame(input, request, tensors).is_err() {
+            return Err(self.ended());
+        }
+        let (answer, tensors) = match read_frame(&mut self.output) {
+            Ok(frame) => frame,
+            Err(NoFrame::Ended(_)) => return Err(self.ended()),
+            Err(NoFrame::Other(what)) => {
+                self.input = None;
+                end_group(&mut self.child);
+                return Err(CaseFailure::failed(format!("the process of {} has written {what}", self.name)));
+            }
+        };
+        if let Some(error) = answer.get("error") {
+            return Err(failure_of(&self.name, error));
+        }
+        let answer = serde_json::from_value(answer).map_err(|error| {
+            CaseFailure::failed(format!("an answer of {} is not one of the protocol: {error}", self.name))
+        })?;
+        Ok((answer, tensors))
+    }
+
+    /// Does the same within a time, after which the process is ended.
+    ///
+    /// # Errors
+    /// As [`Self::ask`].
+    pub(super) fn ask_within<T: DeserializeOwned>(
+        &mut self,
+        limit: Duration,
+        request: &impl Serialize,
+    ) -> Result<T, CaseFailure> {
+        let (is_answered, waiting) = mpsc::channel::<()>();
+        let answer = thread::scope(|scope| {
+            let id = self.child.id();
+            let watchdog = scope.spawn(move || {
+                let is_late = waiting.recv_timeout(limit) == Err(mpsc::RecvTimeoutError::Timeout);
+                if is_late {
+                    kill_group(id);
+                }
+                is_late
+            });
+            let answer = self.ask(request, &[]);
+            drop(is_answered);
+            if watchdog.join().unwrap_or(false) {
+                let seconds = limit.as_secs();
+                return Err(CaseFailure::failed(format!("{} did not answer within {seconds} s", self.name)));
+            }
+            answer
+        });
+        answer.map(|(answer, _)| answer)
+    }
+
+    pub(super) fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Why there is no answer: how the process has ended.
+    fn ended(&mut self) -> CaseFailure {
+        self.input = None;
+        let status = self.wait(GRACE);
+        end_group(&mut self.child);
+        let name = &self.name;
+        let how = match status {
+            None => format!("the process of {name} has closed its output"),
+            Some(status) => match (ending_signal(status), status.code()) {
+                (Some((signal, word)), _) => format!("the process of {name} was ended by signal {signal} ({word})"),
+                (None, code) => format!("the process of {name} ended with exit code {}", code.unwrap_or_default()),
+            },
+        };
+        let is_killed = status.and_then(ending_signal).is_some_and(|(_, word)| word == "SIGKILL");
+        if is_killed && memory::kills() > self.kills_before {
+            return CaseFailure::new(Status::OutOfMemory, format!("{how}, and the kernel reports that memory ran out"));
+        }
+        match self.last_words() {
+            words if words.is_empty() => CaseFailure::failed(how),
+            words => CaseFailure::failed(format!("{how}; its last words: {words}")),
+        }
+    }
+
+    /// Waits for the end of the process, and returns how it was.
+    pub(super) fn wait(&mut self, limit: Duration) -> Option<ExitStatus> {
+        let start = Instant::now();
+        loop {
+            match self.child.try_wait() {
+                Ok(Some(status)) => return Some(status),
+                Ok(None) if start.elapsed() < limit => thread::sleep(Duration::from_millis(2)),
+                _ => return None,
+            }
+        }
+    }
+
+    /// Closes its input, and asks nothing more.
+    pub(super) fn close(&mut self) {
+        self.input = None;
+    }
+
+    /// The last line that it has printed to its standard error.
+    fn last_words(&self) -> String {
+        let start = Instant::now();
+        // What it has printed last may still be in the pipe.
+        while !self.listener.is_finished() && start.elapsed() < GRACE / 10 {
+            thread::sleep(Duration::from_millis(2));
+        }
+        let bytes: Vec<u8> = self.last_bytes.lock().unwrap_or_else(PoisonError::into_inner).iter().copied().collect();
+        let text = String::from_utf8_lossy(&bytes).into_owned();
+        let last = text.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or_default();
+        last.trim().chars().take(LAST_CHARACTERS).collect()
+    }
+}
+
+impl Drop for OutsideProcess {
+    fn drop(&mut self) {
+        // A program that tidies up gets the time for it.
+        if let Some(input) = &mut self.input {
+            let _ = write_frame(input, &serde_json::json!({ "verb": "end" }), &[]);
+            self.input = None;
+            self.wait(GRACE);
+        }
+        end_group(&mut self.child);
+        release(self.child.id());
+    }
+}
+
+/// The failure that a process answers.
+fn failure_of(name: &str, error: &Value) -> CaseFailure {
+    let message = error["message"].as_str().unwrap_or("no message").to_owned();
+    match error["status"].as_str() {
+        Some("unsupported") => CaseFailure::unsupported(message),
+        Some("unavailable") => CaseFailure::unavailable(message),
+        Some("out-of-memory") => CaseFailure::new(Status::OutOfMemory, message),
+        _ => CaseFailure::failed(format!("{name}: {message}")),
+    }
+}
+
+/// Reads until the end and keeps the last bytes. If runtimes shall log, everything is passed on.
+fn listen(mut words: impl Read, last_bytes: &Mutex<VecDeque<u8>>) {
+    let is_shown = std::env::var_os(DEBUG).is_some();
+    let mut bytes = [0; 8192];
+    while let Ok(length @ 1..) = words.read(&mut bytes) {
+        if is_shown {
+            let _ = stderr().write_all(&bytes[..length]);
+        }
+        let mut last = last_bytes.lock().unwrap_or_else(PoisonError::into_inner);
+        last.extend(&bytes[..length]);
+        let surplus = last.len().saturating_sub(LAST_BYTES);
+        last.drain(..surplus);
+    }
+}

@@ -1,0 +1,105 @@
+//! Backends that are programs of their own: those that `INFERBENCH_WORKER` names, and those that ship with inferbench.
+
+use std::ffi::OsString;
+use std::process::Command;
+use std::sync::OnceLock;
+use std::time::Duration;
+
+use super::messages::{Ask, Description, PROTOCOL};
+use super::process::OutsideProcess;
+use super::session::OutsideSession;
+use crate::backend::interface::{Backend, DeviceReport, LoadRequest, Session};
+use crate::definition::{CaseFailure, Dtype, Model};
+
+/// How long a program may take to describe itself: it may have to load its libraries.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A program that speaks the protocol.
+pub struct Program {
+    name: String,
+    /// As a shell reads it.
+    command: String,
+    described: OnceLock<Result<Description, CaseFailure>>,
+}
+
+impl Program {
+    pub fn new(name: &str, command: &str) -> Self {
+        Program { name: name.into(), command: command.into(), described: OnceLock::new() }
+    }
+
+    pub(super) fn start(&self) -> Result<OutsideProcess, CaseFailure> {
+        OutsideProcess::start(&self.name, shell(&self.command))
+    }
+
+    fn describe(&self) -> Result<&Description, CaseFailure> {
+        let ask = || describe(&mut self.start()?);
+        self.described.get_or_init(ask).as_ref().map_err(CaseFailure::clone)
+    }
+}
+
+/// What a process says of itself.
+///
+/// # Errors
+/// It does not answer in time, or speaks another version of the protocol.
+pub(super) fn describe(process: &mut OutsideProcess) -> Result<Description, CaseFailure> {
+    let description: Description = process.ask_within(PATIENCE, &Ask::Describe { protocol: PROTOCOL })?;
+    if description.protocol != PROTOCOL {
+        let (name, version) = (process.name(), description.protocol);
+        let message = format!("{name} speaks version {version} of the protocol, and inferbench version {PROTOCOL}");
+        return Err(CaseFailure::unavailable(message));
+    }
+    Ok(description)
+}
+
+/// A command in the words of the system's shell, which the program takes the place of.
+fn shell(command: &str) -> Command {
+    if cfg!(windows) {
+        let mut shell = Command::new("cmd");
+        shell.args(["/C", command]);
+        return shell;
+    }
+    let mut shell = Command::new("sh");
+    shell.arg("-c").arg(format!("exec {command}"));
+    shell
+}
+
+impl Backend for Program {
+    fn devices(&self) -> Vec<DeviceReport> {
+        match self.describe() {
+            Ok(description) => description.devices.iter().map(super::report).collect(),
+            Err(failure) => vec![DeviceReport::certain("cpu", Err(failure.message))],
+        }
+    }
+
+    fn process_environment(&self, device: &str) -> Vec<(&'static str, OsString)> {
+        if device.starts_with("cuda") { crate::backend::cuda::cuda_environment() } else { Vec::new() }
+    }
+
+    fn needs_one_shape(&self, _device: &str) -> bool {
+        self.describe().is_ok_and(|description| description.one_shape)
+    }
+
+    fn least_warm_up_calls(&self) -> usize {
+        self.describe().map_or(0, |description| description.warm_up_calls)
+    }
+
+    fn library_version(&self, _device: &str) -> Option<String> {
+        let Description { name, version, .. } = self.describe().ok()?;
+        Some(format!("{name} {version}"))
+    }
+
+    fn check_model(&self, _model: &Model, dtype: Dtype) -> Result<(), CaseFailure> {
+        let dtypes = &self.describe()?.dtypes;
+        if dtypes.contains(&dtype) {
+            return Ok(());
+        }
+        Err(CaseFailure::unsupported(format!(
+            "it computes in {}, and not in {dtype}",
+            crate::backend::artifact::names(dtypes)
+        )))
+    }
+
+    fn load(&self, request: &LoadRequest<'_>) -> Result<Box<dyn Session>, CaseFailure> {
+        Ok(Box::new(OutsideSession::load(self.start()?, request)?))
+    }
+}

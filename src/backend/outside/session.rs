@@ -1,0 +1,270 @@
+//! The session of a model that a process outside has loaded.
+
+use std::time::{Duration, Instant};
+
+use serde::Deserialize;
+
+use super::clock::Clocks;
+use super::frame::NamedTensors;
+use super::messages::{Ask, Load, Loaded, Progress};
+use super::process::OutsideProcess;
+use crate::backend::generation::{column, compared_logits, next_tokens};
+use crate::backend::graphs::made_values;
+use crate::backend::interface::{Continuation, LoadRequest, NextTokens, Placement, Session, Stages, Turn};
+use crate::definition::{CaseFailure, Model, Phase};
+use crate::fixture::{HostTensor, TensorData};
+
+pub(super) struct OutsideSession {
+    process: OutsideProcess,
+    clocks: Clocks,
+    model: Model,
+    phase: Phase,
+    calls_in_a_row: usize,
+    /// Bindings, and whether the next call of each is the first of a row.
+    rewound: Vec<bool>,
+    loaded: Loaded,
+    progress: Progress,
+}
+
+#[derive(Deserialize)]
+struct LoadedAnswer {
+    #[serde(flatten)]
+    loaded: Loaded,
+    #[serde(flatten)]
+    progress: Progress,
+}
+
+impl OutsideSession {
+    /// Loads the request's model in a process that was started for it.
+    pub(super) fn load(mut process: OutsideProcess, request: &LoadRequest<'_>) -> Result<Self, CaseFailure> {
+        let load = Load::new(request)?;
+        let calls_in_a_row = load.calls_in_a_row();
+        let (LoadedAnswer { loaded, progress }, _) = process.ask(&Ask::Load(Box::new(load)), &[])?;
+        let clocks = Clocks::begin(&mut process)?;
+        let (model, phase) = (request.model.clone(), request.phase);
+        Ok(OutsideSession { process, clocks, model, phase, calls_in_a_row, rewound: Vec::new(), loaded, progress })
+    }
+
+    /// The inputs with their names, and those that are made for generation: `prefill/NAME` and `decode/NAME`.
+    fn named(&self, inputs: &[HostTensor]) -> Result<NamedTensors, CaseFailure> {
+        let names = self.model.inputs.iter().map(|input| input.name.clone());
+        let mut named: NamedTensors = names.zip(inputs.iter().cloned()).collect();
+        if matches!(self.phase, Phase::Prefill | Phase::Decode) {
+            let [prefill, decode] = made_values(&self.model, inputs)?;
+            named.extend(prefill.into_iter().map(|(name, value)| (format!("prefill/{name}"), value)));
+            named.extend(decode.into_iter().map(|(name, value)| (format!("decode/{name}"), value)));
+        }
+        Ok(named)
+    }
+
+    fn ask(&mut self, request: &Ask<'_>, tensors: &NamedTensors) -> Result<NamedTensors, CaseFailure> {
+        let tensors: Vec<(&str, &HostTensor)> = tensors.iter().map(|(name, tensor)| (name.as_str(), tensor)).collect();
+        let (progress, tensors) = self.process.ask::<Progress>(request, &tensors)?;
+        let Progress { compile_ms, trace_ms, together } = progress;
+        self.progress.compile_ms = compile_ms.or(self.progress.compile_ms);
+        self.progress.trace_ms = trace_ms.or(self.progress.trace_ms);
+        self.progress.together = together.or(self.progress.together);
+        Ok(tensors)
+    }
+
+    fn put(&mut self, binding: usize, inputs: &[HostTensor]) -> Result<(), CaseFailure> {
+        let named = self.named(inputs)?;
+        self.ask(&Ask::Bind { binding }, &named).map(drop)
+    }
+
+    fn timed(&mut self, turns: Vec<i32>) -> Result<Vec<u64>, CaseFailure> {
+        let calls = turns.len();
+        let turns = HostTensor { shape: vec![calls], data: TensorData::I32(turns) };
+        let begin = Instant::now();
+        let answer = self.ask(&Ask::Run, &vec![("turns".into(), turns)])?;
+        let elapsed = begin.elapsed().as_nanos() as f64;
+        let name = self.process.name();
+        let wrong = |what: String| CaseFailure::failed(format!("an answer of {name} to `run` has {what}"));
+        let together = self.progress.together.unwrap_or(1).max(1) as usize;
+        let times = answer.into_iter().find_map(|(name, tensor)| match tensor.data {
+            TensorData::I64(times) if name == "times" => Some(times),
+            _ => None,
+        });
+        let times = times.ok_or_else(|| wrong("no tensor `times` of i64".into()))?;
+        if times.len() != calls.div_ceil(together) {
+            return Err(wrong(format!("{} times for {calls} calls, {together} together", times.len())));
+        }
+        let times: Option<Vec<u64>> = times.into_iter().map(|ns| u64::try_from(ns).ok().map(|ns| ns.max(1))).collect();
+        let times = times.ok_or_else(|| wrong("a time below 0".into()))?;
+        let sum = times.iter().sum::<u64>() as f64;
+        if sum > 1.01 * elapsed + 1e5 {
+            return Err(wrong(format!("calls of {:.3} ms, and it took {:.3} ms", sum / 1e6, elapsed / 1e6)));
+        }
+        Ok(single_calls(&times, calls, together))
+    }
+
+    fn outputs_of(&mut self, answer: NamedTensors) -> Result<Vec<HostTensor>, CaseFailure> {
+        let names = self.model.output_names(self.phase);
+        if names.is_empty() {
+            return Ok(answer.into_iter().map(|(_, tensor)| tensor).collect());
+        }
+        let mut answer = answer;
+        let mut output = |name: String| {
+            let place = answer.iter().position(|(own, _)| *own == name);
+            let place = place.ok_or_else(|| {
+                CaseFailure::failed(format!("an answer of {} to `outputs` has no {name:?}", self.process.name()))
+            })?;
+            Ok(answer.swap_remove(place).1)
+        };
+        names.into_iter().map(&mut output).collect()
+    }
+
+    /// How much faster the clock of the process is; `None` if it is too early to say.
+    pub(super) fn compare_clocks(&mut self) -> Result<Option<f64>, CaseFailure> {
+        self.clocks.compare(&mut self.process)
+    }
+
+    fn is_generation(&self) -> bool {
+        matches!(self.phase, Phase::Prefill | Phase::Decode)
+    }
+}
+
+/// The times of single calls, of times that are each of so many; the last one is of those that are left.
+fn single_calls(times: &[u64], calls: usize, together: usize) -> Vec<u64> {
+    if together == 1 {
+        return times.to_vec();
+    }
+    let of_time = |(place, &ns): (usize, &u64)| {
+        let count = together.min(calls - place * together) as u64;
+        // What does not divide is spread, so that the sum stays.
+        (0..count).map(move |call| (ns / count + u64::from(call < ns % count)).max(1))
+    };
+    times.iter().enumerate().flat_map(of_time).collect()
+}
+
+impl Session for OutsideSession {
+    fn bind(&mut self, inputs: &[HostTensor]) -> Result<usize, CaseFailure> {
+        self.put(self.rewound.len(), inputs)?;
+        self.rewound.push(true);
+        Ok(self.rewound.len() - 1)
+    }
+
+    fn calls_in_a_row(&self) -> usize {
+        self.calls_in_a_row
+    }
+
+    fn rewind(&mut self, binding: usize) {
+        self.rewound[binding] = true;
+    }
+
+    fn rebind(&mut self, binding: usize, inputs: &[HostTensor]) -> Result<(), CaseFailure> {
+        if self.is_generation() {
+            return Err(CaseFailure::unsupported("a session of generation does not replace its inputs"));
+        }
+        self.put(binding, inputs)
+    }
+
+    fn run(&mut self, binding: usize) -> Result<(), CaseFailure> {
+        let is_first = std::mem::take(&mut self.rewound[binding]);
+        self.timed(vec![on_the_wire(Turn { binding, is_first })]).map(drop)
+    }
+
+    fn run_timed(&mut self, turns: &mut dyn Iterator<Item = Turn>) -> Option<Result<Vec<u64>, CaseFailure>> {
+        let turns = turns.map(|turn| {
+            let is_rewound = std::mem::take(&mut self.rewound[turn.binding]);
+            on_the_wire(Turn { is_first: turn.is_first || is_rewound, ..turn })
+        });
+        let turns = turns.collect();
+        Some(self.timed(turns))
+    }
+
+    fn outputs(&mut self, binding: usize) -> Result<Vec<HostTensor>, CaseFailure> {
+        self.compare_clocks()?;
+        let answer = self.ask(&Ask::Outputs { binding }, &Vec::new())?;
+        self.rewound[binding] = true;
+        let mut outputs = self.outputs_of(answer)?;
+        if self.is_generation()
+            && let Some(logits) = outputs.last_mut()
+        {
+            *logits = compared_logits(logits)?;
+        }
+        Ok(outputs)
+    }
+
+    fn follow(
+        &mut self,
+        inputs: &[HostTensor],
+        continuation: Continuation<'_>,
+    ) -> Result<Vec<NextTokens>, CaseFailure> {
+        if self.phase != Phase::Decode {
+            return Err(CaseFailure::unsupported("a session of this phase makes no further tokens"));
+        }
+        let mut named = self.named(inputs)?;
+        let (text, tokens, ends): (_, _, &[i64]) = match continuation {
+            Continuation::Given(text) => (Some(text), text.shape.get(1).copied().unwrap_or(0), &[]),
+            Continuation::Likeliest { most, ends } => (None, most, ends),
+        };
+        named.extend(text.map(|text| ("text".to_owned(), text.clone())));
+        let logits = self.ask(&Ask::Follow { tokens }, &named)?;
+        let mut all: Vec<NextTokens> = Vec::with_capacity(tokens);
+        let mut has_ended = Vec::new();
+        for (number, (_, logits)) in logits.iter().enumerate() {
+            let given = text.map(|text| column(text, number)).transpose()?;
+            let next = next_tokens(logits, given.as_deref())?;
+            let taken = given.as_ref().unwrap_or(&next.likeliest);
+            has_ended.resize(taken.len(), false);
+            has_ended.iter_mut().zip(taken).for_each(|(ended, token)| *ended |= ends.contains(token));
+            all.push(next);
+            if has_ended.iter().all(|ended| *ended) {
+                break;
+            }
+        }
+        Ok(all)
+    }
+
+    fn call_from_host(
+        &mut self,
+        _binding: usize,
+        _inputs: &[HostTensor],
+    ) -> Result<(Vec<HostTensor>, Stages), CaseFailure> {
+        Err(CaseFailure::unsupported(
+            "calls of a process outside are timed from its own memory; `--boundary compute` does that",
+        ))
+    }
+
+    fn compilation(&self) -> Option<Duration> {
+        self.progress.compile_ms.map(milliseconds)
+    }
+
+    fn placement(&self) -> Placement {
+        let Loaded { device, device_type, dtype, threads, provider, note, files } = self.loaded.clone();
+        Placement {
+            effective_device: device,
+            device_type,
+            effective_dtype: dtype,
+            providers: provider.unwrap_or_else(|| self.process.name().to_owned()),
+            threads,
+            artifacts: files,
+            executor: note,
+            tracing: self.progress.trace_ms.map(milliseconds),
+            ..Placement::default()
+        }
+    }
+}
+
+/// The number of the binding; if the call is the first of a row, -1 less that number.
+fn on_the_wire(Turn { binding, is_first }: Turn) -> i32 {
+    let binding = i32::try_from(binding).unwrap_or(i32::MAX);
+    if is_first { -1 - binding } else { binding }
+}
+
+fn milliseconds(ms: f64) -> Duration {
+    Duration::try_from_secs_f64(ms / 1e3).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_of_several_calls_are_spread_and_keep_their_sum() {
+        let calls = single_calls(&[1000, 1001, 7], 7, 3);
+        assert_eq!(calls, [334, 333, 333, 334, 334, 333, 7]);
+        assert_eq!(single_calls(&[5, 6], 2, 1), [5, 6]);
+    }
+}
