@@ -128,6 +128,7 @@ fn manifest(root: &Path, cases: &[Case]) -> Manifest {
             phases: None,
             seq_lens: None,
             effort: Effort::default(),
+            load: Default::default(),
             data_source: None,
             allows_unknown_models: false,
         },

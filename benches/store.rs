@@ -169,6 +169,7 @@ fn write_run(root: &Path, run: usize, calls: &[Vec<Vec<u64>>]) -> Result<()> {
             phases: None,
             seq_lens: None,
             effort: Effort::default(),
+            load: Default::default(),
             data_source: None,
             allows_unknown_models: false,
         },

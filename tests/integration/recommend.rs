@@ -173,7 +173,7 @@ fn what_was_measured_under_load_counts_for_the_limits() {
         ..LoadResult::default()
     };
     let results = vec![trial(1, 300.0, 4.0), trial(2, 700.0, 9.0), trial(2, 900.0, 30.0)];
-    let run = LoadRun { run_id: "20260102T000000Z".into(), host_id: "aaaa1111".into(), results };
+    let run = LoadRun { run_id: "20260102T000000Z".into(), host_id: "aaaa1111".into(), results, ..LoadRun::default() };
     write_load(&workplace.path("target-reports"), &run).unwrap();
     // One call after the other has only 500 samples per second.
     let found = advice(&workplace, &["--min-rate", "600/s", "--max-p99", "10ms"]);
