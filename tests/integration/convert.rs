@@ -45,7 +45,7 @@ fn refuses_the_first(workplace: &Workplace, reason: &str) {
 
 #[test]
 fn every_case_has_a_row_also_one_that_could_not_run() {
-    let workplace = Workplace::new(&["digits"], &["jax", "candle"], &[1, 8]);
+    let workplace = Workplace::new(&["digits"], &["glow", "candle"], &[1, 8]);
     workplace.write("models/exported/notes.onnx", "no model");
     workplace.inferbench(&["run", "--noplot"]).finish().with_code(0);
     let reports = workplace.path("target-reports").join(workplace.latest_run().read_manifest().unwrap().run_id);
@@ -62,13 +62,13 @@ fn every_case_has_a_row_also_one_that_could_not_run() {
     let statuses: Vec<(String, Status)> =
         records.iter().map(|record| (record.case().to_string(), record.status)).collect();
     let expected = [
-        ("digits/jax-cpu-f32/1", Status::Unavailable),
+        ("digits/glow-cpu-f32/1", Status::Unavailable),
         (ONE, Status::Ok),
-        ("digits/jax-cpu-f32/8", Status::Unavailable),
+        ("digits/glow-cpu-f32/8", Status::Unavailable),
         (EIGHT, Status::Ok),
-        ("notes/jax-cpu-f32/1", Status::Failed),
+        ("notes/glow-cpu-f32/1", Status::Failed),
         ("notes/candle-cpu-f32/1", Status::Failed),
-        ("notes/jax-cpu-f32/8", Status::Failed),
+        ("notes/glow-cpu-f32/8", Status::Failed),
         ("notes/candle-cpu-f32/8", Status::Failed),
     ];
     assert_eq!(statuses, expected.map(|(id, status)| (id.to_owned(), status)));

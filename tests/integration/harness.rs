@@ -37,7 +37,7 @@ fn files_below(folder: &Path, extension: &str) -> Vec<PathBuf> {
 
 #[test]
 fn list_prints_every_runnable_case_and_measures_nothing() {
-    let workplace = Workplace::new(&["digits", "tenn_eeg"], &["candle", "jax"], &[1, 8]);
+    let workplace = Workplace::new(&["digits", "tenn_eeg"], &["candle", "glow"], &[1, 8]);
     let listed = workplace.bench(&["--list"]).finish().with_code(0);
     let ids: Vec<&str> = listed.stdout.lines().filter_map(|line| line.strip_suffix(": benchmark")).collect();
     assert_eq!(ids, [DIGITS, DIGITS_8, TENN, "tenn_eeg/candle-cpu-f32/8"]);

@@ -156,15 +156,15 @@ fn a_definition_that_is_missing_is_asked_for_with_the_lines_to_write() {
 
 #[test]
 fn a_backend_that_is_not_there_is_unavailable_with_the_reason() {
-    let workplace = Workplace::new(&["digits"], &["jax", "candle"], &[1]);
+    let workplace = Workplace::new(&["digits"], &["glow", "candle"], &[1]);
     let run = workplace.inferbench(&["run", "--noplot"]).finish().with_code(0);
-    run.saying(&["left out: jax on cpu (1 case): unavailable: no backend \"jax\"; there are ort, tch, candle"]);
-    let record = workplace.record("digits/jax-cpu-f32/1");
+    run.saying(&["left out: glow on cpu (1 case): unavailable: no backend \"glow\"; there are ort, tch, candle"]);
+    let record = workplace.record("digits/glow-cpu-f32/1");
     assert_eq!((record.status, record.verified), (Status::Unavailable, None));
     assert!(record.message.unwrap().contains("there are ort, tch, candle"));
     assert_eq!(workplace.record(DIGITS).status, Status::Ok);
 
-    workplace.inferbench(&["run", "--backend", "jax"]).finish().with_code(3).saying(&["0 of 1 cases ran"]);
+    workplace.inferbench(&["run", "--backend", "glow"]).finish().with_code(3).saying(&["0 of 1 cases ran"]);
     assert_eq!(workplace.records().len(), 1);
     workplace.inferbench(&["run", "--device", "cuda:7", "--backend", "candle"]).finish().with_code(3);
     let message = workplace.record("digits/candle-cuda.7-f32/1").message.unwrap();

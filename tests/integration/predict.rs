@@ -254,14 +254,18 @@ fn the_largest_batch_that_fits_is_named() {
         fs::read_dir(workplace.path("other")).unwrap().map(|it| it.unwrap().path()).find(|it| it.is_dir()).unwrap();
     let mut known: Value = serde_json::from_str(&fs::read_to_string(folder.join("manifest.json")).unwrap()).unwrap();
     known["machine"]["host_id"] = "aaaa1111".into();
-    known["machine"]["memory_bytes"] = 100_000_000_u64.into();
     known["machine"]["container_memory_bytes"] = Value::Null;
     known["run_id"] = "20260101T000000Z".into();
-    workplace.write("target-reports/20260101T000000Z/manifest.json", known.to_string());
-    let batch = asked(&workplace, &[], 0)["largest_batch"].as_u64().unwrap() as usize;
-    // The law of memory: 40 MB, and the bytes of the nodes.
-    let fits = |batch: usize| 40.0 + digits(batch).node_bytes as f64 * 1e-6 <= 100.0;
-    assert!(batch > 16 && fits(batch) && !fits(4 * batch), "{batch}");
+    let [fewer, batch] = [70, 100].map(|megabytes| {
+        known["machine"]["memory_bytes"] = (megabytes * 1_000_000_u64).into();
+        workplace.write("target-reports/20260101T000000Z/manifest.json", known.to_string());
+        let batch = asked(&workplace, &[], 0)["largest_batch"].as_u64().unwrap() as usize;
+        // The law of memory: 40 MB, and the bytes of the nodes. The upper end of the interval has to fit.
+        let law = 40.0 + digits(batch).node_bytes as f64 * 1e-6;
+        assert!(batch > 16 && law <= megabytes as f64, "{batch} for {megabytes} MB, where the law says {law}");
+        batch
+    });
+    assert!(fewer < batch, "{fewer}, {batch}");
     let text = workplace.inferbench(&["predict", "digits"]).finish().with_code(0).stdout;
     assert!(text.contains(&format!("batch {batch} is the largest that is predicted to fit into the memory")), "{text}");
 }
