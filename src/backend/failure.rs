@@ -49,7 +49,7 @@ pub(super) fn classify(error: impl Display) -> CaseFailure {
     CaseFailure::new(status, message)
 }
 
-/// Whether a library or an allocator says in this text that there is not enough memory.
+/// True if this text of a library or an allocator says that memory is short.
 pub fn is_out_of_memory(text: &str) -> bool {
     has(text, &OUT_OF_MEMORY)
 }

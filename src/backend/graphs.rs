@@ -311,7 +311,7 @@ pub(super) fn made_values(model: &Model, inputs: &[HostTensor]) -> Result<[Vec<(
     Ok([of_phase(Phase::Prefill, 0..prompt), of_phase(Phase::Decode, prompt..prompt + 1)])
 }
 
-/// Whether a value that is made for a step is another one in the next step.
+/// True if a value that is made for one step differs from that of the next step.
 pub(super) fn differs_in_steps(name: &str) -> bool {
     [POSITIONS, PLACES].contains(&name) || MASKS.contains(&name)
 }

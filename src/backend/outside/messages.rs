@@ -37,7 +37,7 @@ pub(super) enum Ask<'a> {
     Clock,
 }
 
-/// What a process says of itself.
+/// The answer to `describe`: the name, version and abilities of a process.
 #[derive(Clone, Debug, Deserialize)]
 pub(super) struct Description {
     pub protocol: u32,
@@ -47,7 +47,7 @@ pub(super) struct Description {
     pub devices: Vec<OutsideDevice>,
     #[serde(default = "f32_alone")]
     pub dtypes: Vec<Dtype>,
-    /// Whether it compiles for each shape.
+    /// True if the process compiles a program for each shape of its inputs.
     #[serde(default)]
     pub one_shape: bool,
     #[serde(default)]
@@ -113,7 +113,7 @@ struct LoadPart<'a> {
 struct LoadOutput<'a> {
     name: &'a str,
     value: String,
-    /// Whether a step of decoding gives it anew.
+    /// True if each step of decoding computes this output; otherwise it keeps the value of the prefill.
     changes: bool,
 }
 
@@ -208,7 +208,7 @@ impl<'a> Load<'a> {
     }
 }
 
-/// What a process answers when it has loaded a model.
+/// The answer to `load`: where and how the process computes the model.
 #[derive(Clone, Debug, Deserialize)]
 pub(super) struct Loaded {
     /// The device that computes.
@@ -223,7 +223,7 @@ pub(super) struct Loaded {
     /// The counterpart of ONNX Runtime's execution provider.
     #[serde(default)]
     pub provider: Option<String>,
-    /// What a reader has to know about the figures.
+    /// A remark about the figures, for the message of the row.
     #[serde(default)]
     pub note: Option<String>,
     /// The files that were loaded.
@@ -231,7 +231,7 @@ pub(super) struct Loaded {
     pub files: Vec<PathBuf>,
 }
 
-/// What may have become known during an answer.
+/// The fields that any answer may add: the times of compiling and tracing, and the calls that were timed together.
 #[derive(Clone, Copy, Debug, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct Progress {

@@ -37,7 +37,7 @@ impl Program {
     }
 }
 
-/// What a process says of itself.
+/// Asks a process for its name, version and abilities.
 ///
 /// # Errors
 /// It does not answer in time, or speaks another version of the protocol.
