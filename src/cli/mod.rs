@@ -9,6 +9,7 @@ mod history_arguments;
 mod import;
 mod load;
 mod load_terms;
+mod machines;
 mod models;
 mod package_bench;
 mod predict;

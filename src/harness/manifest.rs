@@ -44,6 +44,7 @@ pub fn new_manifest(
         revision: Revision::read(paths.root()),
         machine: Machine::read(),
         peaks: None,
+        calibrations: Vec::new(),
         criterion_root,
         saved_baseline: parsed.save_baseline.clone(),
         compared_baseline: parsed.baseline.clone().or(parsed.baseline_lenient.clone()),

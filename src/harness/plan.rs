@@ -8,6 +8,7 @@ use crate::backend::Registry;
 use crate::catalogue::{add_models_of_suite, read_catalogue, read_suite};
 use crate::definition::Suite;
 use crate::paths::Paths;
+use crate::run_data::ProcessSpread;
 use crate::selection::{EffortArguments, PlannedCase, Selection, plan};
 
 /// The suite that runs where none is named.
@@ -29,6 +30,10 @@ pub struct Request {
     pub resume: bool,
     /// Print about how long each case takes, and run nothing.
     pub is_dry: bool,
+    /// Look at the speed of the machine before and after the cases, for a comparison with other machines. It takes about two seconds.
+    pub calibrates: bool,
+    /// What the self-test of this machine has found.
+    pub selftest: Option<ProcessSpread>,
     /// Without a word, for figures about the machine and not about a model; nothing but time is measured.
     pub is_silent: bool,
 }

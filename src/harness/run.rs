@@ -19,6 +19,7 @@ use crate::backend;
 use crate::definition::{Case, CaseFailure, DataSource, Dtype, Effort, Status};
 use crate::exit_codes;
 use crate::fixture;
+use crate::measurement::calibration::CalibrationWatch;
 use crate::measurement::peaks::peaks_of;
 use crate::paths::Paths;
 use crate::run_data::{CriterionArguments, Manifest, Mode, RunFolder};
@@ -91,6 +92,10 @@ pub fn run(paths: &Paths, request: &Request) -> Result<FinishedRun> {
         let peaks = peaks_of(paths, &manifest.machine, manifest.threads);
         manifest.peaks = peaks.inspect_err(|error| eprintln!("no roofline: {error}")).ok();
     }
+    let begun = request.calibrates.then(|| CalibrationWatch::begin(&manifest, request.selftest));
+    if let Some(watch) = &begun {
+        manifest.calibrations.push(watch.so_far().clone());
+    }
     folder.write_manifest(&manifest)?;
     let times = ExpectedTimes::read(&runs, &manifest.suite.effort, Some(manifest.run_id.as_str()));
     let mut runnable = Vec::new();
@@ -114,6 +119,10 @@ pub fn run(paths: &Paths, request: &Request) -> Result<FinishedRun> {
     ended.or_else(|error| if manifest.is_interrupted { Ok(()) } else { Err(error) })?;
     if request.effort.debug {
         eprintln!("what the runtimes have logged is in {}", folder.path().join("debug.log").display());
+    }
+    if let Some(watch) = begun.filter(|_| !manifest.is_interrupted) {
+        manifest.calibrations.pop();
+        manifest.calibrations.push(watch.end(manifest.threads));
     }
     manifest.finished = Some(Timestamp::now());
     folder.write_manifest(&manifest)?;

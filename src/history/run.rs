@@ -1,6 +1,6 @@
 //! One run of the history, and what can be read of it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -15,6 +15,7 @@ use toml::Table as Row;
 use super::calls::{LATENCIES, count_calls};
 use super::csv::{read_facts, read_metrics, read_records, write_records};
 use super::facts::{RunFacts, Table};
+use super::parquet::texts_of;
 use crate::machine::Machine;
 use crate::run_data::{Distributions, Manifest, Metric, Record, RunFolder};
 
@@ -162,6 +163,18 @@ impl Run {
     /// The manifest is cut short or of a newer version; the message names it.
     pub fn machine(&self) -> Result<Option<Machine>> {
         Ok(self.manifest()?.map(|manifest| manifest.machine))
+    }
+
+    /// The machines of its records, in the order of their ids. A run in the form of this version need not be read for it.
+    ///
+    /// # Errors
+    /// A file is cut short; the message names it.
+    pub fn host_ids(&self) -> Result<BTreeSet<String>> {
+        let hardware = self.folder.join(Table::Hardware.file());
+        if hardware.is_file() {
+            return texts_of(&hardware, "host_id");
+        }
+        Ok(self.records()?.into_iter().map(|record| record.host_id).collect())
     }
 
     /// Quantiles of the calls of each case. Returns `None` if they were not kept or cannot be read.
