@@ -12,9 +12,12 @@ use crate::definition::{Case, Status};
 use crate::machine::Machine;
 use crate::report::compatibility::{Level, Standing};
 use crate::report::ranking::{Entry, best_of};
-use crate::report::selection::{ReportedRun, name_among_several};
+use crate::report::selection::{ReportedRun, name_among_several, telling_letters};
 use crate::run_data::{Node, Record};
 use crate::statistics::geometric_mean;
+
+/// From so many calibrated runs of a machine on, its copies tell how they scatter from run to run.
+const ENOUGH_RUNS: usize = 3;
 
 /// Gathers runs, the oldest first.
 pub struct Gatherer<'a> {
@@ -28,6 +31,8 @@ pub struct Gatherer<'a> {
     hosts: IndexMap<String, Host>,
     /// Of each model and configuration, by the place of the host.
     levels: IndexMap<(String, String), BTreeMap<usize, Level>>,
+    /// How many letters of their ids tell the hosts apart.
+    letters: usize,
 }
 
 /// What is known of a machine.
@@ -38,6 +43,7 @@ struct Host {
     measured: HashMap<usize, Measured>,
     /// Of each look at the machine: product and copy.
     figures: BTreeMap<Quantity, Figures>,
+    calibrated_runs: usize,
     disturbed_share: Option<f64>,
     throttled: Option<u64>,
     selftest: Option<Noise>,
@@ -50,6 +56,8 @@ struct Measured {
     status: Status,
     log_ms: Option<f64>,
     within: Option<Within>,
+    /// Between its processes, if there were several.
+    noise: Option<Noise>,
     kwh_per_million: Option<f64>,
     price_per_million: Option<f64>,
     /// The place of its conditions.
@@ -66,6 +74,7 @@ impl<'a> Gatherer<'a> {
             conditions: IndexSet::new(),
             hosts: IndexMap::new(),
             levels: IndexMap::new(),
+            letters: 0,
         }
     }
 
@@ -113,6 +122,7 @@ impl<'a> Gatherer<'a> {
             status: record.status,
             log_ms: ms.map(f64::ln),
             within: Within::of_record(record),
+            noise: Noise::of_processes([record]),
             // A million samples of one joule are 1 / 3.6 kWh.
             kwh_per_million: record.energy_j_per_sample.filter(|_| is_right).map(|joules| joules / 3.6),
             price_per_million: (self.price)(record).filter(|_| is_right),
@@ -121,7 +131,8 @@ impl<'a> Gatherer<'a> {
     }
 
     /// The machines side by side. Prices are in this currency.
-    pub fn finish(self, currency: &str) -> Fleet {
+    pub fn finish(mut self, currency: &str) -> Fleet {
+        self.letters = telling_letters(self.hosts.keys().map(String::as_str));
         let members = self.members();
         let anchors: BTreeMap<&str, Anchor> =
             members.iter().filter_map(|(kind, hosts)| Some((kind.as_str(), self.anchor(hosts)?))).collect();
@@ -175,7 +186,7 @@ impl<'a> Gatherer<'a> {
     }
 
     fn name(&self, place: usize) -> String {
-        name_among_several(self.host_id(place), self.hosts[place].machine.as_ref())
+        name_among_several(self.host_id(place), self.hosts[place].machine.as_ref(), self.letters)
     }
 
     /// The case that most of these machines have measured under equal conditions, the first of several.
@@ -193,6 +204,7 @@ impl<'a> Gatherer<'a> {
             let measured = self.hosts[*host].measured.get(&case).filter(|it| it.conditions == conditions)?;
             let mut figures = Figures::default();
             figures.add(measured.log_ms?, measured.within);
+            (figures.noise, figures.has_own_noise) = (measured.noise, measured.noise.is_some());
             Some((*host, figures))
         };
         Some(Anchor { case, figures: hosts.iter().filter_map(figures).collect() })
@@ -315,6 +327,12 @@ impl Host {
         for (product, copy) in probes.iter().filter_map(|probe| probe.medians()) {
             self.figures.entry(Quantity::Product).or_default().add(-product.ln(), None);
             self.figures.entry(Quantity::Copy).or_default().add(-copy.ln(), None);
+        }
+        if !probes.is_empty() {
+            self.calibrated_runs += 1;
+        }
+        for (quantity, figures) in &mut self.figures {
+            figures.has_own_noise = *quantity == Quantity::Product || self.calibrated_runs >= ENOUGH_RUNS;
         }
         let shares = probes.iter().filter_map(|probe| probe.disturbed_share);
         self.disturbed_share = shares.chain(self.disturbed_share).reduce(f64::max);

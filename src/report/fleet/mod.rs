@@ -23,6 +23,8 @@ use crate::definition::{Dtype, Phase, Status};
 
 /// With more machines than this, kinds are the columns.
 pub const MOST_MACHINES: usize = 8;
+/// A page has so many cases with all that is known of them, three kilobytes each, if there are several machines.
+const MOST_CASES: usize = 4000;
 /// A table has no more columns than this.
 pub const MOST_COLUMNS: usize = 12;
 
@@ -145,9 +147,18 @@ pub struct Agreement {
 }
 
 impl Fleet {
-    /// The machines whose cases the other charts show, and the table of all cases: those with a column, at most `MOST_MACHINES`.
+    /// The machines whose cases the other charts and the table of all cases show: the first ones with a column, as many as a page
+    /// can hold.
     pub fn shown_hosts(&self) -> Vec<&str> {
-        self.columns.iter().take(MOST_MACHINES).map(|column| column.host_id.as_str()).collect()
+        let measured: BTreeMap<&str, usize> =
+            self.machines.iter().map(|machine| (machine.host_id.as_str(), machine.measured)).collect();
+        let mut shown = 0;
+        let is_shown = |host_id: &&str| {
+            let is_first = shown == 0;
+            shown += measured.get(host_id).copied().unwrap_or_default().max(1);
+            is_first || shown <= MOST_CASES
+        };
+        self.columns.iter().take(MOST_MACHINES).map(|column| column.host_id.as_str()).take_while(is_shown).collect()
     }
 
     /// Whether the machines have no columns of their own.
