@@ -192,9 +192,14 @@ impl Run {
             Table::Results => Ok(self.records()?.iter().map(Row::try_from).collect::<Result<_, _>>()?),
             Table::Hardware => {
                 let RunFacts { run_id, host_id, .. } = self.facts()?;
-                let mut row = self.machine()?.map(Row::try_from).transpose()?.unwrap_or_default();
-                row.extend([("run_id".into(), run_id.into()), ("host_id".into(), host_id.into())]);
-                Ok(vec![row])
+                let machines = self.manifest()?.map(|manifest| manifest.nodes()).unwrap_or_default();
+                let machines = machines.into_iter().map(|node| Row::try_from(node.machine));
+                let mut rows = machines.collect::<Result<Vec<Row>, _>>()?;
+                if rows.is_empty() {
+                    rows.push(Row::from_iter([("host_id".to_owned(), host_id.into())]));
+                }
+                rows.iter_mut().for_each(|row| drop(row.insert("run_id".into(), run_id.clone().into())));
+                Ok(rows)
             }
             Table::Metrics => Ok(self.metrics()?.iter().map(Row::try_from).collect::<Result<_, _>>()?),
             Table::Calls | Table::Profiles | Table::Loads => Ok(Vec::new()),

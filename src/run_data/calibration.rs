@@ -3,8 +3,8 @@
 use serde::{Deserialize, Serialize};
 
 use super::manifest::{Manifest, Peaks};
+use super::record::Record;
 use crate::machine::Machine;
-use crate::statistics::median;
 
 /// The speed of a machine before and after its cases, and what disturbed it meanwhile.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -53,9 +53,11 @@ impl Calibration {
 }
 
 impl Probe {
-    /// Product and copy: the medians over the rounds. Returns `None` if there is no round.
-    pub fn medians(&self) -> Option<(f64, f64)> {
-        median(&self.product_gflops_per_second).zip(median(&self.copy_gb_per_second))
+    /// Product and copy: the best of the rounds, since what disturbs for a moment makes nothing faster. Returns `None` if there is no
+    /// round.
+    pub fn best(&self) -> Option<(f64, f64)> {
+        let best = |figures: &[f64]| figures.iter().copied().reduce(f64::max);
+        best(&self.product_gflops_per_second).zip(best(&self.copy_gb_per_second))
     }
 }
 
@@ -65,12 +67,14 @@ pub struct Node {
     pub machine: Machine,
     pub peaks: Option<Peaks>,
     pub calibrations: Vec<Calibration>,
+    /// Its measurement of the case that every machine has measured, if that is not among the records of the run.
+    pub anchor: Option<Record>,
 }
 
 impl Manifest {
     /// The machines that took part in the run.
     pub fn nodes(&self) -> Vec<Node> {
         let (machine, peaks) = (self.machine.clone(), self.peaks.clone());
-        vec![Node { machine, peaks, calibrations: self.calibrations.clone() }]
+        vec![Node { machine, peaks, calibrations: self.calibrations.clone(), anchor: None }]
     }
 }

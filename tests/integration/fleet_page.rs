@@ -136,6 +136,19 @@ fn of_many_machines_those_of_a_kind_share_a_column_and_no_other_is_in_the_mean()
     assert!(page.contains("on 13 machines"));
 }
 
+#[test]
+fn a_calibrated_run_has_looked_at_the_machine_before_and_after() {
+    let workplace = Workplace::new(&["digits"], &["null"], &[1]);
+    workplace.inferbench(&["run", "--benchmark-only", "--noplot", "--calibrate"]).finish().with_code(0);
+    let manifest = workplace.latest_run().read_manifest().unwrap();
+    let [calibration] = manifest.calibrations.as_slice() else { panic!("{:?}", manifest.calibrations) };
+    assert_eq!(calibration.host_id, manifest.machine.host_id);
+    assert_eq!(calibration.probes().filter_map(|probe| probe.best()).count(), 2);
+    let found = fleet(&workplace, &[]);
+    assert!(found["machines"][0]["product_gflops_per_second"].as_f64().unwrap() > 0.0, "{found}");
+    assert_eq!(strings(&found["columns"], "host_id"), [manifest.machine.host_id]);
+}
+
 /// Reads what a reader sees of the section about machines, and uses its buttons.
 const READER: &str = "addEventListener('load', () => {
     const cells = (selector) => [...document.querySelectorAll(selector)].map((cell) => cell.textContent);

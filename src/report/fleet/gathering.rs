@@ -82,7 +82,12 @@ impl<'a> Gatherer<'a> {
     pub fn add(&mut self, run: &ReportedRun) {
         let mut steps: IndexMap<&str, Vec<f64>> = IndexMap::new();
         let mut configurations: IndexMap<(usize, String, String), Vec<Entry<'_>>> = IndexMap::new();
-        for (record, ratio_to_best) in run.records.iter().zip(best_of(run.records.iter())) {
+        let is_there = |anchor: &&Record| {
+            run.records.iter().any(|it| (&it.host_id, &it.case_id) == (&anchor.host_id, &anchor.case_id))
+        };
+        let anchors = run.nodes.iter().filter_map(|node| node.anchor.as_ref()).filter(|anchor| !is_there(anchor));
+        let records: Vec<&Record> = run.records.iter().chain(anchors).collect();
+        for (record, ratio_to_best) in records.iter().zip(best_of(records.iter().copied())) {
             let case = record.case();
             let id = case.benchmark_id();
             let (place, _) = self.cases.insert_full(case);
@@ -324,7 +329,7 @@ impl Host {
     fn learn(&mut self, node: &Node) {
         self.machine = Some(node.machine.clone());
         let probes: Vec<_> = node.calibrations.iter().flat_map(|calibration| calibration.probes()).collect();
-        for (product, copy) in probes.iter().filter_map(|probe| probe.medians()) {
+        for (product, copy) in probes.iter().filter_map(|probe| probe.best()) {
             self.figures.entry(Quantity::Product).or_default().add(-product.ln(), None);
             self.figures.entry(Quantity::Copy).or_default().add(-copy.ln(), None);
         }

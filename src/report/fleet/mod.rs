@@ -69,7 +69,7 @@ pub struct FleetMachine {
     pub runs: usize,
     /// Cases with a right measurement.
     pub measured: usize,
-    /// The medians of its calibrations, or else its peaks.
+    /// The mean over the looks of its calibrations, or else its peaks.
     pub product_gflops_per_second: Option<f64>,
     pub copy_gb_per_second: Option<f64>,
     pub anchor_ms: Option<f64>,
