@@ -1,14 +1,14 @@
 //! Which machines of one kind are not equal: their calibrations, and a case that each of them has measured, side by side.
 //!
 //! Each machine is compared with the one in the middle of its kind (of two, with the faster one) as two sides of stored runs are:
-//! Welch's interval of the ratio of times, the noise pooled over the figures of each machine of the kind (of too few figures it
-//! is not less than what the self-test has found, or is assumed), and one control of the false discoveries over all machines and
-//! quantities. See [`super::runs`], [`super::noise`] and [`super::verdict`].
+//! Welch's interval of the ratio of times, the noise pooled over the figures of each machine of the kind, and one control of the
+//! false discoveries over all machines and quantities. See [`super::runs`], [`super::noise`] and [`super::verdict`].
 //!
 //! Two looks at a machine within one run do not tell how it changes from one quarter of an hour to the next. On virtual machines,
 //! copies of memory and calls of one process have levels that last for a while: an undisturbed machine with two processors
 //! copied 40 or 63 GB per second, and answered a call in 7.2 or 12.3 µs. So such a figure names a machine only together with
-//! another one in the same direction, unless it has [its own noise](Figures::has_own_noise).
+//! another one in the same direction, unless it has [its own noise](Figures::has_own_noise). Without that, the noise is not less than
+//! what is assumed of shared machines, or more if the self-test has found more.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -46,7 +46,7 @@ pub struct Figures {
     pub within: Vec<Option<Within>>,
     /// Noise between processes or runs that is known of these figures themselves.
     pub noise: Option<Noise>,
-    /// Whether what scatters from run to run is in the noise, so that the quantity alone can name a machine.
+    /// Whether what scatters from run to run is in the noise.
     pub has_own_noise: bool,
 }
 
@@ -101,20 +101,21 @@ pub fn differing_machines(machines: &[Tested]) -> Vec<MachineDifference> {
         let noises = members.iter().map(|(machine, figures)| figures.noise.unwrap_or(machine.known));
         let Some(known) = noises.reduce(noisier) else { continue };
         let all: Vec<Vec<f64>> = members.iter().map(|(_, figures)| figures.log_times.clone()).collect();
-        let noise = Noise::of_groups(&all, known);
+        let has_own_noise = members.iter().all(|(_, figures)| figures.has_own_noise);
+        let pooled = Noise::of_groups(&all, known);
+        let noise = if has_own_noise { pooled } else { noisier(known, pooled) };
         let runs = |figures: &Figures| CaseRuns {
             log_medians: figures.log_times.clone(),
             within: figures.within.clone(),
             noise,
         };
         let middle = (members.len() - 1) / 2;
-        let (reference, base_figures) = (&members[middle].0.host_id, members[middle].1);
-        let base = runs(base_figures);
+        let (reference, base) = (&members[middle].0.host_id, runs(members[middle].1));
         for (_, (machine, figures)) in members.iter().enumerate().filter(|(place, _)| *place != middle) {
             let candidate = runs(figures);
             let estimate = estimate(&base, &candidate, CONFIDENCE);
             let floor = floor(&base, &candidate, CONFIDENCE);
-            is_enough.push(base_figures.has_own_noise && figures.has_own_noise);
+            is_enough.push(quantity == Quantity::Product || has_own_noise);
             estimates.push((estimate, Limits { floor, layout: 0.0, tolerance: TOLERANCE }));
             found.push(MachineDifference {
                 host_id: machine.host_id.clone(),
@@ -156,7 +157,6 @@ mod tests {
     fn machine(host_id: &str, kind: &str, product: [f64; 2], known: Noise) -> Tested {
         let mut figures = Figures::default();
         product.iter().for_each(|ms| figures.add(ms.ln(), None));
-        figures.has_own_noise = true;
         let figures = BTreeMap::from([(Quantity::Product, figures)]);
         Tested { host_id: host_id.into(), kind: kind.into(), figures, known }
     }
@@ -169,10 +169,16 @@ mod tests {
     fn of_two_machines_the_slower_one_is_named() {
         let of = |host: &str, ms: f64| machine(host, "k", [ms, ms * 1.01], Noise::assumed());
         assert_eq!(named(&[of("a", 2.0), of("b", 1.0)]), ["a slower"]);
-        // 5 % between looks is assumed, so that 10 % say nothing; a self-test that knows better does.
+        // 5 % between runs is assumed, so that 10 % say nothing; more runs may know better.
         assert!(named(&[of("a", 1.1), of("b", 1.0)]).is_empty());
-        let tested = |host: &str, ms| Tested { known: Noise::of_selftest(0.004, 20), ..of(host, ms) };
-        assert_eq!(named(&[tested("a", 1.1), tested("b", 1.0)]), ["a slower"]);
+        let of_runs = |host: &str, ms: f64| {
+            let mut it = of(host, ms);
+            let figures = it.figures.get_mut(&Quantity::Product).unwrap();
+            [0.995, 1.005, 1.0].iter().for_each(|jitter| figures.add((ms * jitter).ln(), None));
+            figures.has_own_noise = true;
+            it
+        };
+        assert_eq!(named(&[of_runs("a", 1.1), of_runs("b", 1.0)]), ["a slower"]);
     }
 
     #[test]

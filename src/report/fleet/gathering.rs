@@ -6,7 +6,8 @@ use indexmap::{IndexMap, IndexSet};
 
 use super::{Agreement, Fleet, FleetCase, FleetCell, FleetColumn, FleetMachine, Kind, MOST_COLUMNS, MOST_MACHINES};
 use crate::compare::{
-    Condition, Figures, MachineDifference, Noise, Quantity, Tested, Within, differing_machines, spread,
+    ASSUMED_DEVIATION, Condition, Figures, MachineDifference, Noise, Quantity, Tested, Within, differing_machines,
+    spread,
 };
 use crate::definition::{Case, Status};
 use crate::machine::Machine;
@@ -16,7 +17,7 @@ use crate::report::selection::{ReportedRun, name_among_several, telling_letters}
 use crate::run_data::{Node, Record};
 use crate::statistics::geometric_mean;
 
-/// From so many calibrated runs of a machine on, its copies tell how they scatter from run to run.
+/// From so many calibrated runs of a machine on, its figures tell how they scatter from run to run.
 const ENOUGH_RUNS: usize = 3;
 
 /// Gathers runs, the oldest first.
@@ -222,6 +223,8 @@ impl<'a> Gatherer<'a> {
             let anchor = anchors.get(kind).and_then(|anchor| anchor.figures.get(&place));
             figures.extend(anchor.map(|anchor| (Quantity::Anchor, anchor.clone())));
             let known = host.selftest.unwrap_or_else(|| (self.noise)(self.host_id(place)));
+            // The model of the self-test is another one, and its processes follow each other at once.
+            let known = if known.deviation > ASSUMED_DEVIATION { known } else { Noise::assumed() };
             Tested { host_id: self.host_id(place).to_owned(), kind: kind.to_owned(), figures, known }
         };
         members.iter().flat_map(|(kind, hosts)| hosts.iter().map(|host| of_host(kind, *host))).collect()
@@ -336,8 +339,8 @@ impl Host {
         if !probes.is_empty() {
             self.calibrated_runs += 1;
         }
-        for (quantity, figures) in &mut self.figures {
-            figures.has_own_noise = *quantity == Quantity::Product || self.calibrated_runs >= ENOUGH_RUNS;
+        for figures in self.figures.values_mut() {
+            figures.has_own_noise = self.calibrated_runs >= ENOUGH_RUNS;
         }
         let shares = probes.iter().filter_map(|probe| probe.disturbed_share);
         self.disturbed_share = shares.chain(self.disturbed_share).reduce(f64::max);
