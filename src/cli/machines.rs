@@ -84,6 +84,8 @@ pub fn shown_of(fleet: &Fleet, mut runs: Vec<ReportedRun>) -> Vec<ReportedRun> {
         run.records.retain(|record| shown.contains(&record.host_id.as_str()) && !done.contains(&record.host_id));
         if fleet.is_large() {
             done.extend(run.records.iter().map(|record| record.host_id.clone()));
+            // They are two thirds of a page.
+            run.distributions = None;
         }
     }
     runs.retain(|run| !run.records.is_empty());

@@ -23,8 +23,8 @@ use crate::definition::{Dtype, Phase, Status};
 
 /// With more machines than this, kinds are the columns.
 pub const MOST_MACHINES: usize = 8;
-/// A page has so many cases with all that is known of them, three kilobytes each, if there are several machines.
-const MOST_CASES: usize = 4000;
+/// A page has so many cases with all that is known of them, if there are several machines.
+const MOST_CASES: usize = 8000;
 /// A table has no more columns than this.
 pub const MOST_COLUMNS: usize = 12;
 
@@ -159,6 +159,11 @@ impl Fleet {
             is_first || shown <= MOST_CASES
         };
         self.columns.iter().take(MOST_MACHINES).map(|column| column.host_id.as_str()).take_while(is_shown).collect()
+    }
+
+    /// Whether a page shows all cases of a machine of each kind. Machines that differ have columns behind those of all kinds.
+    pub fn shows_each_kind(&self) -> bool {
+        self.columns.iter().skip(self.shown_hosts().len()).all(|column| column.is_differing)
     }
 
     /// Whether the machines have no columns of their own.

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::{Agreement, Fleet, FleetCase, FleetCell, FleetMachine, Kind};
-use crate::compare::{MachineDifference, Quantity, in_percent};
+use crate::compare::{MachineDifference, Quantity, RatioInterval};
 use crate::report::numbers::{latency, percent, plural, three_digits};
 use crate::report::table::{Cell, Column, Table};
 use crate::report::{Format, json};
@@ -179,12 +179,13 @@ impl Agreement {
     }
 }
 
-/// `the time of a copy of memory is +97.1 % [+80.2, +115.6]`.
+/// `a copy of memory takes 1.97 × the time [1.80, 2.16]`.
 fn difference(found: &MachineDifference) -> String {
     let what = match found.quantity {
         Quantity::Product => "a product of matrices",
         Quantity::Copy => "a copy of memory",
         Quantity::Anchor => "a call of the anchor case",
     };
-    format!("the time of {what} is {}", in_percent(&found.interval))
+    let RatioInterval { ratio, lower, upper, .. } = found.interval;
+    format!("{what} takes {ratio:.2} × the time [{lower:.2}, {upper:.2}]")
 }
