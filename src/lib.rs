@@ -68,6 +68,7 @@ mod rooms {
     pub mod duel;
     pub mod exit_codes;
     pub mod fixture;
+    pub mod fleet;
     pub mod graph_dtype;
     pub mod harness;
     pub mod history;

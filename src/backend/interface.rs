@@ -93,6 +93,9 @@ pub struct LoadRequest<'a> {
     pub dtype: Dtype,
     /// Threads that one call may use.
     pub threads: usize,
+    /// Sessions of this request that serve at the same time in this process, each in a thread of its own. They may share their
+    /// weights. 1 if there is no other session.
+    pub instances: usize,
 }
 
 /// A loaded model.

@@ -31,6 +31,8 @@ mod recorder;
 pub mod registry;
 #[allow(dead_code, reason = "a build without native backends uses nothing of it")]
 mod runtime;
+#[allow(dead_code, reason = "a build without native backends uses nothing of it")]
+mod shared;
 #[cfg(feature = "tch")]
 mod tch;
 #[cfg(feature = "tract")]

@@ -83,6 +83,7 @@ fn check_conformance(paths: &Paths, command: &str, model: &str) -> anyhow::Resul
         device: "cpu",
         dtype: Dtype::F32,
         threads: 1,
+        instances: 1,
     };
     Ok(backend::check_program(command, &request, &ring))
 }

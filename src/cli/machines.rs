@@ -76,9 +76,13 @@ fn gathered(runs: impl Iterator<Item = impl Borrow<ReportedRun>>, prices: &Price
     gatherer.finish(&prices.currency)
 }
 
-/// The runs with the machines that a page shows all cases of: of many machines, the newest run of each that stands for its kind.
+/// The runs with the machines that a page shows all cases of: of many machines with the same cases, the newest run of each that
+/// stands for its kind.
 pub fn shown_of(fleet: &Fleet, mut runs: Vec<ReportedRun>) -> Vec<ReportedRun> {
     let shown = fleet.shown_hosts();
+    if !fleet.has_same_cases() || shown.len() == fleet.machines.len() {
+        return runs;
+    }
     let mut done: BTreeSet<String> = BTreeSet::new();
     for run in runs.iter_mut().rev() {
         run.records.retain(|record| shown.contains(&record.host_id.as_str()) && !done.contains(&record.host_id));

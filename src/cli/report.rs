@@ -168,7 +168,10 @@ impl Arguments {
                 _ => format!("run {}\n{text}\n", run.run_id()),
             }
         };
-        let side_by_side = asked.fleet.iter().map(|fleet| fleet.render(format));
+        let side_by_side = asked.fleet.iter().map(|fleet| match fleet.has_same_cases() {
+            true => fleet.render(format),
+            false => fleet.lines().into_iter().map(|line| line + "\n\n").collect(),
+        });
         Ok(side_by_side.chain(asked.runs.iter().map(text)).collect())
     }
 

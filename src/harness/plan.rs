@@ -6,7 +6,7 @@ use super::input_sizes::take_sizes_of_references;
 use super::protocol::Purpose;
 use crate::backend::Registry;
 use crate::catalogue::{add_models_of_suite, read_catalogue, read_suite};
-use crate::definition::Suite;
+use crate::definition::{PartNumber, Suite};
 use crate::paths::Paths;
 use crate::run_data::ProcessSpread;
 use crate::selection::{EffortArguments, PlannedCase, Selection, plan};
@@ -28,6 +28,8 @@ pub struct Request {
     pub run_id: Option<String>,
     /// Go on with the last run from where it was stopped.
     pub resume: bool,
+    /// The part of the suite that is measured, if it is not all of it.
+    pub part: Option<PartNumber>,
     /// Print about how long each case takes, and run nothing.
     pub is_dry: bool,
     /// Look at the speed of the machine before and after the cases, for a comparison with other machines. It takes about two seconds.

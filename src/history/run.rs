@@ -45,7 +45,7 @@ impl Run {
     }
 
     /// The run in a folder.
-    pub(super) fn in_folder(folder: &Path) -> Self {
+    pub(crate) fn in_folder(folder: &Path) -> Self {
         let absolute = std::path::absolute(folder).unwrap_or_else(|_| folder.to_owned());
         let name = absolute.file_name().unwrap_or_default().to_string_lossy().into_owned();
         Run { name, folder: folder.to_owned(), pages: folder.to_owned(), _extracted: None }
@@ -192,11 +192,11 @@ impl Run {
             Table::Results => Ok(self.records()?.iter().map(Row::try_from).collect::<Result<_, _>>()?),
             Table::Hardware => {
                 let RunFacts { run_id, host_id, .. } = self.facts()?;
-                let machines = self.manifest()?.map(|manifest| manifest.nodes()).unwrap_or_default();
-                let machines = machines.into_iter().map(|node| Row::try_from(node.machine));
-                let mut rows = machines.collect::<Result<Vec<Row>, _>>()?;
+                let nodes = self.manifest()?.map(|manifest| manifest.nodes()).unwrap_or_default();
+                let mut rows =
+                    nodes.into_iter().map(|node| Row::try_from(node.machine)).collect::<Result<Vec<_>, _>>()?;
                 if rows.is_empty() {
-                    rows.push(Row::from_iter([("host_id".to_owned(), host_id.into())]));
+                    rows.push(Row::from_iter([("host_id".into(), host_id.into())]));
                 }
                 rows.iter_mut().for_each(|row| drop(row.insert("run_id".into(), run_id.clone().into())));
                 Ok(rows)

@@ -1,9 +1,9 @@
 //! What a machine could do before and after it measured its part of a suite: by this, machines of one kind are compared.
 
+use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use super::manifest::{Manifest, Peaks};
-use super::record::Record;
 use crate::machine::Machine;
 
 /// The speed of a machine before and after its cases, and what disturbed it meanwhile.
@@ -67,14 +67,43 @@ pub struct Node {
     pub machine: Machine,
     pub peaks: Option<Peaks>,
     pub calibrations: Vec<Calibration>,
-    /// Its measurement of the case that every machine has measured, if that is not among the records of the run.
-    pub anchor: Option<Record>,
+}
+
+/// A part of a run that was measured on several machines: one of the runs that were merged.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct RunPart {
+    /// The number of the part, from 1.
+    pub index: usize,
+    /// The id that the part had before.
+    pub run_id: String,
+    pub started: Timestamp,
+    /// Absent if the part was killed.
+    pub finished: Option<Timestamp>,
+    pub machine: Machine,
+    pub peaks: Option<Peaks>,
+    pub calibrations: Vec<Calibration>,
 }
 
 impl Manifest {
     /// The machines that took part in the run.
     pub fn nodes(&self) -> Vec<Node> {
-        let (machine, peaks) = (self.machine.clone(), self.peaks.clone());
-        vec![Node { machine, peaks, calibrations: self.calibrations.clone(), anchor: None }]
+        let own = || Node {
+            machine: self.machine.clone(),
+            peaks: self.peaks.clone(),
+            calibrations: self.calibrations.clone(),
+        };
+        let mut nodes: Vec<Node> = Vec::new();
+        for part in &self.parts {
+            let known = nodes.iter_mut().find(|node| node.machine.host_id == part.machine.host_id);
+            match known {
+                Some(node) => node.calibrations.extend(part.calibrations.iter().cloned()),
+                None => nodes.push(Node {
+                    machine: part.machine.clone(),
+                    peaks: part.peaks.clone(),
+                    calibrations: part.calibrations.clone(),
+                }),
+            }
+        }
+        if nodes.is_empty() { vec![own()] } else { nodes }
     }
 }

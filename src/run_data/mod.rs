@@ -16,7 +16,7 @@ mod profile;
 mod record;
 mod run_folder;
 
-pub use calibration::{Calibration, Node, Probe, ProcessSpread};
+pub use calibration::{Calibration, Node, Probe, ProcessSpread, RunPart};
 pub use criterion_arguments::{CriterionArguments, Mode};
 pub use distribution::{DISTRIBUTIONS, Distribution, Distributions};
 pub use evaluation::{Evaluation, FoundBox, Judged, ReadText, Scores, Transcript, places_of_largest};

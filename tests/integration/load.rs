@@ -295,12 +295,12 @@ fn what_cannot_be_asked_for_is_said() {
     }
 }
 
-/// Prompts that are longer and shorter than those that a session was loaded for.
 /// A backend that is here, and not in a process outside: the protocol of these has no prompts of other lengths.
 fn answers_requests((name, is_here): &(&str, bool)) -> bool {
     *is_here && *name != "jax"
 }
 
+/// Prompts that are longer and shorter than those that a session was loaded for.
 #[test]
 fn a_session_answers_prompts_of_any_length() {
     let checked = std::cell::Cell::new(0);
@@ -322,6 +322,7 @@ fn a_session_answers_prompts_of_any_length() {
                     device: "cpu",
                     dtype: Dtype::F32,
                     threads: 1,
+                    instances: 1,
                 };
                 let session = backend::find(backend).unwrap().load(&request);
                 session.map(|session| (session, inputs))
@@ -344,6 +345,43 @@ fn a_session_answers_prompts_of_any_length() {
         }
     }
     assert!(checked.get() >= 3, "{} sessions", checked.get());
+}
+
+#[test]
+fn sessions_that_share_their_weights_compute_what_one_does_alone() {
+    let workplace = Workplace::new(&["bert-small"], &["ort"], &[1]);
+    let catalogue = read_catalogue(&workplace.path("models")).unwrap();
+    let model = catalogue.into_iter().find(|entry| entry.name == "bert-small").unwrap().model.unwrap();
+    let held = prepare_and_hold(&model, &workplace.path("target/prepared"), Dtype::F32).unwrap();
+    let sizes = Sizes { batch: 1, sequence: Some(16) };
+    let inputs = batch(&model, None, 0, sizes).unwrap();
+    let mut checked = 0;
+    for (backend, _) in real_backends().into_iter().filter(answers_requests) {
+        let outputs = |instances: usize| {
+            let (artifacts, phase) = (&held.artifacts, Phase::Forward);
+            let (device, dtype, threads) = ("cpu", Dtype::F32, 1);
+            let request = LoadRequest { model: &model, artifacts, phase, sizes, device, dtype, threads, instances };
+            let mut session = backend::find(backend).unwrap().load(&request).unwrap();
+            let binding = session.bind(&inputs).unwrap();
+            for _ in 0..5 {
+                session.run(binding).unwrap();
+                session.sync().unwrap();
+            }
+            let TensorData::F32(values) = session.outputs(binding).unwrap().remove(0).data else { panic!() };
+            values
+        };
+        let alone = outputs(1);
+        let together: Vec<Vec<f32>> = std::thread::scope(|scope| {
+            let sessions = [(); 2].map(|()| scope.spawn(|| outputs(2)));
+            sessions.map(|session| session.join().unwrap()).into()
+        });
+        for values in together {
+            let error = values.iter().zip(&alone).map(|(one, other)| (one - other).abs()).fold(0.0, f32::max);
+            assert!(values.len() == alone.len() && error < 1e-4, "{backend}: {error}");
+        }
+        checked += 1;
+    }
+    assert!(checked >= 2);
 }
 
 #[test]

@@ -1,9 +1,9 @@
 //! Sessions of ONNX graphs that `candle-onnx` evaluates.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 
 use candle_core::{DType, Device, Tensor};
-use candle_onnx::onnx::ValueInfoProto;
+use candle_onnx::onnx::{GraphProto, ValueInfoProto};
 
 use super::plan::Plan;
 use super::tensor::{Forward, Place, dtype_of, placement};
@@ -12,6 +12,7 @@ use crate::backend::artifact::{Format, parts_of};
 use crate::backend::graphs;
 use crate::backend::interface::{LoadRequest, Session};
 use crate::backend::recorder::Recorder;
+use crate::backend::shared::Shared;
 use crate::definition::{CaseFailure, TensorSpec};
 
 /// A session of the model's graphs, on the CPU. With a recorder, each node is evaluated alone, and noted.
@@ -27,7 +28,12 @@ pub fn open_session(
     let (mut own, mut fused, mut weight_dtype) = (BTreeSet::new(), BTreeSet::new(), None);
     let mut forwards = Vec::new();
     for (part, file) in &parts {
-        let (mut graph, mut constants) = graph::read(file)?;
+        let (mut graph, mut constants) = if request.instances > 1 {
+            static READ: Shared<(GraphProto, HashMap<String, Tensor>)> = Shared::new();
+            (*READ.get(file.display().to_string(), || graph::read(file))?).clone()
+        } else {
+            graph::read(file)?
+        };
         graph.input = names(&part.inputs);
         // The definition may leave the outputs to the file.
         if !part.outputs.is_empty() {

@@ -10,6 +10,7 @@
 use std::cell::RefCell;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use openvino::{
@@ -24,6 +25,7 @@ use super::tensor::{shape, to_host, to_tensor};
 use crate::backend::graphs::{growing_dimension, largest_of_rows, places};
 use crate::backend::interface::{LoadRequest, Placement};
 use crate::backend::runtime::Runtime;
+use crate::backend::shared::Shared;
 use crate::definition::{CaseFailure, Dtype, Part, TensorSpec};
 use crate::fixture::{HostTensor, TensorData};
 use crate::onnx::Source;
@@ -33,7 +35,10 @@ pub(super) struct OpenVinoRuntime {
     /// OpenVINO's name of the device.
     device: String,
     dtype: Dtype,
+    /// Of a call.
     threads: usize,
+    /// Calls that run at the same time, each by a request of its own: a compiled graph serves several sessions.
+    streams: usize,
     /// Where the graphs are listed that are compiled with OpenVINO's profiler.
     profiled: Option<Profiled>,
 }
@@ -46,7 +51,7 @@ impl OpenVinoRuntime {
         profiled: Option<Profiled>,
     ) -> Result<Self, CaseFailure> {
         let (device, dtype, threads) = (request.device.to_uppercase(), request.dtype, request.threads);
-        let runtime = OpenVinoRuntime { device, dtype, threads, profiled };
+        let runtime = OpenVinoRuntime { device, dtype, threads, streams: request.instances, profiled };
         runtime.configure(core)?;
         let device = DeviceType::from(runtime.device.as_str());
         runtime.check(&runtime.device, |key| core.get_property(&device, key))?;
@@ -85,19 +90,19 @@ impl OpenVinoRuntime {
         }
         // Devices other than the CPU have no such property.
         let threads = property(&RwPropertyKey::InferenceNumThreads.into()).ok().and_then(|count| count.parse().ok());
-        if let Some(threads) = threads.filter(|&threads: &usize| threads != self.threads) {
-            let found = format!("OpenVINO takes {threads} here; `--threads {threads}` asks for these");
-            return Err(asked(&format!("{} threads", self.threads), found));
+        if let Some(threads) = threads.filter(|&threads: &usize| threads != self.threads * self.streams) {
+            let found = format!("OpenVINO takes {threads} here; `--threads {}` asks for these", threads / self.streams);
+            return Err(asked(&format!("{} threads", self.threads * self.streams), found));
         }
         Ok(())
     }
 
     fn configure(&self, core: &mut Core) -> Result<(), CaseFailure> {
-        let threads = self.threads.to_string();
+        let (threads, streams) = ((self.threads * self.streams).to_string(), self.streams.to_string());
         let mut properties = vec![
             (RwPropertyKey::HintPerformanceMode, "LATENCY"),
             (RwPropertyKey::HintInferencePrecision, self.precision()),
-            (RwPropertyKey::NumStreams, "1"),
+            (RwPropertyKey::NumStreams, streams.as_str()),
             // One core compiles the graphs of all sessions.
             (RwPropertyKey::EnableProfiling, if self.profiled.is_some() { "YES" } else { "NO" }),
         ];
@@ -144,10 +149,21 @@ impl OpenVinoRuntime {
             let named = graph.part.inputs.iter().map(|input| input.name.as_str()).zip(&fixed);
             graph.model.reshape(&named.collect::<Vec<_>>())?;
         }
-        let compiled = core.compile_model(&graph.model, DeviceType::from(self.device.as_str()))?;
-        let property = |key: &PropertyKey| compiled.get_property(key).map(|value| value.trim().to_owned());
-        let devices = property(&PropertyKey::Other("EXECUTION_DEVICES".into()))?;
-        self.check(&devices, property)?;
+        let mut compile = || {
+            let compiled = core.compile_model(&graph.model, DeviceType::from(self.device.as_str()))?;
+            let property = |key: &PropertyKey| compiled.get_property(key).map(|value| value.trim().to_owned());
+            let devices = property(&PropertyKey::Other("EXECUTION_DEVICES".into()))?;
+            self.check(&devices, property)?;
+            Ok(Mutex::new(compiled))
+        };
+        let compiled = if self.streams > 1 {
+            static COMPILED: Shared<Mutex<CompiledModel>> = Shared::new();
+            let OpenVinoRuntime { device, dtype, threads, streams, .. } = self;
+            let key = format!("{} {shapes:?} {device} {dtype} {threads} {streams}", graph.file.display());
+            COMPILED.get(key, compile)?
+        } else {
+            Arc::new(compile()?)
+        };
         Compiled::new(compiled, &graph.part, shapes)
     }
 }
@@ -195,7 +211,7 @@ pub(super) struct Requests {
 /// A compiled graph for inputs of these shapes; without any, for all that the file allows.
 struct Compiled {
     shapes: Vec<Rc<[usize]>>,
-    model: CompiledModel,
+    model: Arc<Mutex<CompiledModel>>,
     requests: Rc<RefCell<Requests>>,
     /// For each input of the compiled graph, its place in the part's definition.
     inputs: Vec<usize>,
@@ -206,7 +222,8 @@ struct Compiled {
 impl Compiled {
     /// Finds the named inputs and outputs. A tensor may have several names, and OpenVINO always returns the same one of
     /// them. Without names the outputs are all outputs of the graph.
-    fn new(model: CompiledModel, part: &Part, shapes: Vec<Rc<[usize]>>) -> Result<Self, CaseFailure> {
+    fn new(shared: Arc<Mutex<CompiledModel>>, part: &Part, shapes: Vec<Rc<[usize]>>) -> Result<Self, CaseFailure> {
+        let model = lock(&shared);
         let known = |tensor: &TensorSpec, node: Result<Node, InferenceError>| {
             node.and_then(|node| node.get_name()).unwrap_or_else(|_| tensor.name.clone())
         };
@@ -225,7 +242,8 @@ impl Compiled {
                 places(wanted, &own, "the outputs of the graph")?
             }
         };
-        Ok(Compiled { shapes, model, requests: Rc::default(), inputs, outputs })
+        drop(model);
+        Ok(Compiled { shapes, model: shared, requests: Rc::default(), inputs, outputs })
     }
 
     fn run(&mut self, inputs: &[&Value]) -> Result<Vec<Value>, CaseFailure> {
@@ -233,7 +251,7 @@ impl Compiled {
         let free = all.iter().position(|request| Rc::strong_count(request) == 1);
         let place = free.unwrap_or(all.len());
         if free.is_none() {
-            all.push(Rc::new(self.model.create_infer_request()?));
+            all.push(Rc::new(lock(&self.model).create_infer_request()?));
         }
         let held = || CaseFailure::failed("a request whose outputs are still held");
         let request = Rc::get_mut(&mut all[place]).ok_or_else(held)?;
@@ -245,6 +263,10 @@ impl Compiled {
         let request = &all[place];
         Ok(self.outputs.iter().map(|&output| Value::Output(Rc::clone(request), output)).collect())
     }
+}
+
+fn lock(model: &Mutex<CompiledModel>) -> MutexGuard<'_, CompiledModel> {
+    model.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[derive(Clone)]

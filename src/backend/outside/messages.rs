@@ -132,7 +132,7 @@ struct LoadGeneration<'a> {
 
 impl<'a> Load<'a> {
     pub(super) fn new(request: &LoadRequest<'a>) -> Result<Self, CaseFailure> {
-        let LoadRequest { model, artifacts, phase, sizes: of_case, device, dtype, threads } = *request;
+        let LoadRequest { model, artifacts, phase, sizes: of_case, device, dtype, threads, .. } = *request;
         let parts = parts_named(request)?.into_iter().map(|(part, files)| LoadPart {
             name: &part.name,
             onnx: files.onnx.as_ref(),

@@ -12,6 +12,7 @@ use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::path::Path;
 use std::rc::Rc;
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
@@ -27,6 +28,7 @@ use crate::backend::graphs::open_session;
 use crate::backend::interface::{Backend, DeviceReport, LoadRequest, Placement, ProfiledSession, Session};
 use crate::backend::recorder::RecordedSession;
 use crate::backend::runtime::Runtime;
+use crate::backend::shared::Shared;
 use crate::definition::{CaseFailure, Dtype, Model, device_index, device_kind};
 use crate::fixture::HostTensor;
 use crate::onnx::map_file;
@@ -145,7 +147,13 @@ fn load_modules(request: &LoadRequest<'_>) -> Result<Vec<CModule>, CaseFailure> 
         modules.push(module);
     }
     match &request.artifacts.weights {
-        Some(weights) => fill_parameters(&modules, weights, device, kind)?,
+        Some(weights) if request.instances > 1 => {
+            static FILLED: Shared<Mutex<BTreeMap<String, Tensor>>> = Shared::new();
+            let filled = FILLED.get(format!("{} {device:?} {kind:?}", weights.display()), || Ok(Mutex::default()))?;
+            let mut filled = filled.lock().unwrap_or_else(PoisonError::into_inner);
+            fill_parameters(&modules, weights, (device, kind), &mut filled)?;
+        }
+        Some(weights) => fill_parameters(&modules, weights, (device, kind), &mut BTreeMap::new())?,
         None if kind != Kind::Float => modules.iter_mut().for_each(|module| module.to(device, kind, false)),
         None => {}
     }
@@ -172,11 +180,15 @@ fn open_modules(request: &LoadRequest<'_>, modules: Vec<CModule>) -> Result<Box<
     open_session(request, runtime, &parts, graphs, placement)
 }
 
-/// Gives the parameters of all parts their weights; a weight that several parts have is in memory once.
-fn fill_parameters(modules: &[CModule], weights: &Path, device: Device, kind: Kind) -> Result<(), CaseFailure> {
+/// Gives the parameters of all parts their weights; a weight that several parts have, or that is filled already, is in memory once.
+fn fill_parameters(
+    modules: &[CModule],
+    weights: &Path,
+    (device, kind): (Device, Kind),
+    filled: &mut BTreeMap<String, Tensor>,
+) -> Result<(), CaseFailure> {
     let map = map_file(weights)?;
     let tensors = SafeTensors::deserialize(&map).with_context(|| weights.display().to_string())?;
-    let mut filled: BTreeMap<String, Tensor> = BTreeMap::new();
     for module in modules {
         for (name, mut parameter) in module.named_parameters()? {
             if !filled.contains_key(&name) {

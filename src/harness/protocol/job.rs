@@ -137,6 +137,7 @@ impl Job {
             device: &item.case.device,
             dtype: item.case.dtype,
             threads: self.effort.effective_threads(),
+            instances: self.load.as_ref().map_or(1, |terms| terms.instances),
         }
     }
 }

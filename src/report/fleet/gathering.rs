@@ -83,12 +83,7 @@ impl<'a> Gatherer<'a> {
     pub fn add(&mut self, run: &ReportedRun) {
         let mut steps: IndexMap<&str, Vec<f64>> = IndexMap::new();
         let mut configurations: IndexMap<(usize, String, String), Vec<Entry<'_>>> = IndexMap::new();
-        let is_there = |anchor: &&Record| {
-            run.records.iter().any(|it| (&it.host_id, &it.case_id) == (&anchor.host_id, &anchor.case_id))
-        };
-        let anchors = run.nodes.iter().filter_map(|node| node.anchor.as_ref()).filter(|anchor| !is_there(anchor));
-        let records: Vec<&Record> = run.records.iter().chain(anchors).collect();
-        for (record, ratio_to_best) in records.iter().zip(best_of(records.iter().copied())) {
+        for (record, ratio_to_best) in run.records.iter().zip(best_of(run.records.iter())) {
             let case = record.case();
             let id = case.benchmark_id();
             let (place, _) = self.cases.insert_full(case);

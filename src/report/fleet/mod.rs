@@ -166,6 +166,12 @@ impl Fleet {
         self.columns.iter().skip(self.shown_hosts().len()).all(|column| column.is_differing)
     }
 
+    /// Whether most cases were measured on several machines. Otherwise a suite was divided among them.
+    pub fn has_same_cases(&self) -> bool {
+        let measured: usize = self.machines.iter().map(|machine| machine.measured).sum();
+        measured >= 2 * self.cases.len() || self.machines.len() == 1
+    }
+
     /// Whether the machines have no columns of their own.
     pub fn is_large(&self) -> bool {
         self.machines.len() > MOST_MACHINES

@@ -13,6 +13,7 @@ mod decoders;
 mod spanned_resnet;
 mod spans;
 
+use std::collections::HashMap;
 use std::path::Path;
 
 use anyhow::Context;
@@ -29,6 +30,7 @@ use crate::backend::generation::{GenerationSession, Generator};
 use crate::backend::graphs;
 use crate::backend::interface::{LoadRequest, Placement, Session};
 use crate::backend::runtime::Runtime;
+use crate::backend::shared::Shared;
 use crate::definition::{CaseFailure, Dtype, Origin, Phase};
 use crate::fixture::HostTensor;
 
@@ -68,12 +70,26 @@ pub fn open_session(
         Dtype::I8 => return Ok(None),
     };
     let place = Place { device: device.clone(), dtype };
-    // SAFETY: the file is read only, and a prepared file is never changed in place: its folder is replaced as a whole.
-    let weights = || unsafe {
-        match spans {
-            Some(spans) => spans.weights(file, dtype, device),
-            None => VarBuilder::from_mmaped_safetensors(&[file], dtype, device),
+    let weights = || -> Result<_, CaseFailure> {
+        if request.instances > 1 {
+            static WEIGHTS: Shared<HashMap<String, Tensor>> = Shared::new();
+            let key = format!("{} {dtype:?} {device:?}", file.display());
+            let shared = WEIGHTS.get(key, || {
+                let tensors = candle_core::safetensors::load(file, device)?.into_iter();
+                Ok(tensors
+                    .map(|(name, tensor)| Ok((name, tensor.to_dtype(dtype)?)))
+                    .collect::<candle_core::Result<_>>()?)
+            })?;
+            return Ok(VarBuilder::from_tensors((*shared).clone(), dtype, device));
         }
+        // SAFETY: the file is read only, and a prepared file is never changed in place: its folder is replaced as a whole.
+        let weights = unsafe {
+            match spans {
+                Some(spans) => spans.weights(file, dtype, device),
+                None => VarBuilder::from_mmaped_safetensors(&[file], dtype, device),
+            }
+        };
+        Ok(weights?)
     };
     let config = folder.join("config.json");
     let family = request.model.family.as_str();

@@ -52,7 +52,7 @@ function matrixSection() {
   }, "Copy as CSV");
   const kinds = fleet.is_large ? " A column of a kind is the geometric mean over its machines; those that differ have columns of their own and are in no mean." : "";
   const leftOut = fleet.columns_left_out ? ` ${fleet.columns_left_out} more machines or kinds have no column; \`inferbench report --machines --format json\` names them.` : "";
-  const isPart = payload.machines.length < fleet.machines.length;
+  const isPart = payload.machines.length < fleet.machines.length && fleet.has_same_cases;
   const shownBelow = isPart ? ` The charts and tables of cases below are about ${payload.machines.map((machine) => machine.name).join(", ")}.` : "";
   const node = make("section", { id: "fleet" },
     make("div", { class: "head" }, make("h2", {}, "Machines side by side"), make("div", { class: "tools" }, switches, copyButton)),
