@@ -41,6 +41,8 @@
 //!
 //! `service` answers requests over HTTP: each measurement is the command `run` in a process of its own.
 //!
+//! `fleet` puts the parts of a suite together that many machines have measured, and starts them by Slurm or ssh.
+//!
 //! `duel` lets executables take turns, through `harness`, and decides through `compare`. `selftest` measures what the harness
 //! itself costs and how much processes differ on this machine.
 
