@@ -76,16 +76,21 @@ fn gathered(runs: impl Iterator<Item = impl Borrow<ReportedRun>>, prices: &Price
     gatherer.finish(&prices.currency)
 }
 
-/// Of many machines, the newest runs of those that stand for their kinds; of a few, all runs.
+/// The runs with the machines that a page shows all cases of: of many machines with the same cases, the newest run of each that
+/// stands for its kind.
 pub fn shown_of(fleet: &Fleet, mut runs: Vec<ReportedRun>) -> Vec<ReportedRun> {
-    if !fleet.is_large() {
+    let shown = fleet.shown_hosts();
+    if !fleet.has_same_cases() || shown.len() == fleet.machines.len() {
         return runs;
     }
-    let shown = fleet.shown_hosts();
     let mut done: BTreeSet<String> = BTreeSet::new();
     for run in runs.iter_mut().rev() {
         run.records.retain(|record| shown.contains(&record.host_id.as_str()) && !done.contains(&record.host_id));
-        done.extend(run.records.iter().map(|record| record.host_id.clone()));
+        if fleet.is_large() {
+            done.extend(run.records.iter().map(|record| record.host_id.clone()));
+            // They are two thirds of a page.
+            run.distributions = None;
+        }
     }
     runs.retain(|run| !run.records.is_empty());
     runs

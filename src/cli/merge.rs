@@ -6,10 +6,13 @@ use anyhow::Result;
 use clap::Args;
 
 use super::convert::Converted;
+use super::machines::fleet_of;
+use crate::decision::Prices;
 use crate::exit_codes;
 use crate::fleet::{Merged, OnRepetition, find_parts, merge, publish};
 use crate::history::RESULTS;
 use crate::paths::Paths;
+use crate::report::fleet::Fleet;
 use crate::report::numbers::plural;
 use crate::report::{Format, ReportedRun, records};
 
@@ -62,6 +65,11 @@ pub fn run(arguments: &Arguments) -> Result<u8> {
     );
     print!("{}", records::render(rows, &[], &[], "", Format::Table));
     let converted = Converted { reported: ReportedRun::read(&run)?, run };
+    for line in
+        fleet_of(std::slice::from_ref(&converted.reported), &Prices::default(), &paths).iter().flat_map(Fleet::lines)
+    {
+        println!("{line}");
+    }
     let [page, _] = converted.write_pages(&reports, &paths)?;
     println!("CSV   {}\nHTML  {}", converted.run.folder().join(RESULTS).display(), page.display());
     Ok(exit_codes::OK)

@@ -168,7 +168,10 @@ impl Arguments {
                 _ => format!("run {}\n{text}\n", run.run_id()),
             }
         };
-        let side_by_side = asked.fleet.iter().map(|fleet| fleet.render(format));
+        let side_by_side = asked.fleet.iter().map(|fleet| match fleet.has_same_cases() {
+            true => fleet.render(format),
+            false => fleet.lines().into_iter().map(|line| line + "\n\n").collect(),
+        });
         Ok(side_by_side.chain(asked.runs.iter().map(text)).collect())
     }
 
@@ -181,7 +184,8 @@ impl Arguments {
             (name, title) = (file_name(model), Some(format!("Variants of {model}")));
             asked.runs.iter_mut().for_each(|run| run.records.retain(|record| record.model == *model));
         }
-        if sections.is_empty() {
+        // A recommendation is about all machines.
+        if sections.is_empty() && asked.fleet.as_ref().is_none_or(Fleet::shows_each_kind) {
             let records: Vec<Record> = asked.runs.iter().flat_map(|run| &run.records).cloned().collect();
             sections = section(&advice_about(&records, &metrics_of(&asked.runs), paths));
         }

@@ -16,6 +16,7 @@ use crate::paths::Paths;
 use crate::report::{Format, records};
 use crate::run_data::Record;
 use crate::selection::{EffortArguments, Selection};
+use crate::selftest::known_spread;
 
 /// Measure the cases of a suite, convert the results and show them
 #[derive(Args)]
@@ -23,7 +24,7 @@ use crate::selection::{EffortArguments, Selection};
     after_help = "Examples:\n  inferbench run net.onnx\n  inferbench run net.onnx --dim height=640 --dim width=640 --batch-sizes 1\n  \
         inferbench run --model digits --backend ort --iterations 500\n  \
         inferbench run --suite quick --processes 5 --save-baseline main\n  inferbench run --baseline main --dry-run\n  inferbench run --path net.onnx,net-int8.onnx --data-source image-folder:pictures\n  \
-        inferbench run my-bert --text texts.txt --time-on samples\n  inferbench run --model resnet50 --data-source image-folder:pictures --boundary pipeline"
+        inferbench run --suite small --calibrate\n  inferbench run my-bert --text texts.txt --time-on samples\n  inferbench run --model resnet50 --data-source image-folder:pictures --boundary pipeline"
 )]
 pub struct Arguments {
     /// Files and folders of models to measure instead of the suite's, and a regular expression that cases' ids have to match
@@ -61,6 +62,9 @@ pub struct Arguments {
     /// The id of the run, for a server that has started this process: it ends, with what it has, when the server ends
     #[arg(long, value_name = "ID", hide = true, conflicts_with_all = ["resume", "dry_run"])]
     run_id: Option<String>,
+    /// Look at the speed of this machine before and after the cases, so that `report --machines` can say which machines are equal
+    #[arg(long, conflicts_with = "verify_only")]
+    calibrate: bool,
     /// Show the cases and about how long they take, and run nothing
     #[arg(long)]
     dry_run: bool,
@@ -75,7 +79,10 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<u8> {
     if arguments.verify_only {
         return verify::verify(&selection, &arguments.effort, filter, Format::Table);
     }
+    let paths = Paths::find();
     let purpose = if arguments.benchmark_only { Purpose::MeasureUnverified } else { Purpose::Measure };
+    // With other machines.
+    let is_compared = arguments.calibrate || arguments.shard.is_some();
     let request = Request {
         purpose,
         selection,
@@ -85,9 +92,11 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<u8> {
         resume: arguments.resume,
         part: arguments.shard,
         is_dry: arguments.dry_run,
+        calibrates: is_compared,
+        selftest: is_compared.then(|| known_spread(&paths)).flatten(),
         ..Request::default()
     };
-    Ok(run_and_show(&Paths::find(), &request, arguments.output_dir.clone())?.0)
+    Ok(run_and_show(&paths, &request, arguments.output_dir.clone())?.0)
 }
 
 /// Runs, converts, and shows the tables and where the reports are. Returns the exit code and the records.

@@ -1,8 +1,8 @@
 //! Calibrates a machine around its part of a suite: short looks at its product and its copy, before the cases and after them.
 //!
 //! The peaks of the roofline ([`super::peaks`]) are the best that was ever seen of a machine. To compare two machines of one kind takes
-//! several figures of each with their scatter: a look has five rounds, and each figure is the best of at most five, so that an
-//! interrupt does not count but a neighbour that stays does.
+//! several looks at each with their scatter. A look has five rounds of at most five repetitions, and the best one counts: what
+//! disturbs for a moment does not, but a neighbour that stays makes all of them slower.
 
 use std::hint::black_box;
 use std::time::{Duration, Instant};

@@ -137,6 +137,7 @@ fn title(shown: &Shown<'_>, fleet: Option<&Fleet>) -> String {
 
 fn fleet(fleet: &Fleet) -> Value {
     let mut value = json!(fleet);
+    value["has_same_cases"] = fleet.has_same_cases().into();
     value["is_large"] = fleet.is_large().into();
     value["lines"] = fleet.lines().into();
     value

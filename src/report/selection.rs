@@ -1,5 +1,7 @@
 //! What a report is about: the newest measurement of each case and machine among its runs, and the runs before them.
 
+use std::collections::HashSet;
+
 use anyhow::Result;
 use indexmap::IndexMap;
 
@@ -99,17 +101,28 @@ fn machines<'a>(runs: &[&'a ReportedRun]) -> IndexMap<&'a str, NamedMachine<'a>>
         }
     }
     let is_one = hosts.len() == 1;
+    let letters = telling_letters(hosts.keys().copied());
     let machine = |(host_id, facts): (&'a str, Option<&'a Machine>)| {
         let name = facts.and_then(short_name).filter(|_| is_one);
-        (host_id, NamedMachine { name: name.unwrap_or_else(|| name_among_several(host_id, facts)), facts })
+        (host_id, NamedMachine { name: name.unwrap_or_else(|| name_among_several(host_id, facts, letters)), facts })
     };
     hosts.into_iter().map(machine).collect()
 }
 
-/// `AMD EPYC ×2 1a2b`.
-pub(super) fn name_among_several(host_id: &str, facts: Option<&Machine>) -> String {
+/// How many letters at the start of the ids tell the hosts apart; at least four.
+pub(super) fn telling_letters<'a>(host_ids: impl Iterator<Item = &'a str> + Clone) -> usize {
+    let count = host_ids.clone().collect::<HashSet<_>>().len();
+    let longest = host_ids.clone().map(str::len).max().unwrap_or_default();
+    let tells = |letters: &usize| {
+        host_ids.clone().map(|id| id.chars().take(*letters).collect::<String>()).collect::<HashSet<_>>().len() == count
+    };
+    (4..longest).find(tells).unwrap_or(longest)
+}
+
+/// `AMD EPYC ×2 1a2b`, with so many letters of the id.
+pub(super) fn name_among_several(host_id: &str, facts: Option<&Machine>, letters: usize) -> String {
     match facts.and_then(short_name) {
-        Some(name) => format!("{name} {}", host_id.chars().take(4).collect::<String>()),
+        Some(name) => format!("{name} {}", host_id.chars().take(letters).collect::<String>()),
         None => host_id.to_owned(),
     }
 }

@@ -5,7 +5,6 @@ use serde::{Deserialize, Serialize};
 
 use super::manifest::{Manifest, Peaks};
 use crate::machine::Machine;
-use crate::statistics::median;
 
 /// The speed of a machine before and after its cases, and what disturbed it meanwhile.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -54,9 +53,11 @@ impl Calibration {
 }
 
 impl Probe {
-    /// Product and copy: the medians over the rounds. Returns `None` if there is no round.
-    pub fn medians(&self) -> Option<(f64, f64)> {
-        median(&self.product_gflops_per_second).zip(median(&self.copy_gb_per_second))
+    /// Product and copy: the best of the rounds, since what disturbs for a moment makes nothing faster. Returns `None` if there is no
+    /// round.
+    pub fn best(&self) -> Option<(f64, f64)> {
+        let best = |figures: &[f64]| figures.iter().copied().reduce(f64::max);
+        best(&self.product_gflops_per_second).zip(best(&self.copy_gb_per_second))
     }
 }
 

@@ -20,7 +20,7 @@ use crate::harness::keep_others_out;
 use crate::machine::Machine;
 use crate::measurement::overhead::{self, Overhead};
 use crate::paths::Paths;
-use crate::run_data::{Latencies, write_whole};
+use crate::run_data::{Latencies, ProcessSpread, write_whole};
 use crate::selection::Selection;
 use crate::statistics::mean;
 
@@ -128,6 +128,12 @@ pub fn line_about(path: &Path, host_id: &str) -> String {
 pub fn known_noise(path: &Path, host_id: &str) -> Noise {
     let of_selftest = |it: SmallestChange| Noise::of_selftest(it.deviation_percent / 100.0, it.processes);
     read(path, host_id).map_or_else(|_| Noise::assumed(), |selftest| of_selftest(selftest.smallest_change))
+}
+
+/// What the self-test that is kept here has found of this machine.
+pub fn known_spread(paths: &Paths) -> Option<ProcessSpread> {
+    let found = read(&paths.selftest(), &Machine::read().host_id).ok()?.smallest_change;
+    Some(ProcessSpread { deviation: found.deviation_percent / 100.0, processes: found.processes })
 }
 
 fn read(path: &Path, host_id: &str) -> Result<Selftest> {

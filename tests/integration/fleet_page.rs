@@ -92,7 +92,7 @@ fn tables_and_json_show_the_same_matrix() {
     let workplace = four_machines();
     let printed = |arguments: &[&str]| workplace.inferbench(arguments).finish().with_code(0).stdout;
     let table = printed(&["report", "--machines"]);
-    assert!(table.contains("Small CPU 1000 ×8 cccc (differs)") && table.contains("is not equal to"), "{table}");
+    assert!(table.contains("Small 1000 ×8 cccc (differs)") && table.contains("is not equal to"), "{table}");
     let markdown = printed(&["report", "--machines", "--format", "markdown", "--model", "resnet50"]);
     assert!(
         markdown.contains("## Cases and machines") && markdown.contains("| `resnet50/ort-cpu-f32/1` |"),
@@ -136,6 +136,19 @@ fn of_many_machines_those_of_a_kind_share_a_column_and_no_other_is_in_the_mean()
     assert!(page.contains("on 13 machines"));
 }
 
+#[test]
+fn a_calibrated_run_has_looked_at_the_machine_before_and_after() {
+    let workplace = Workplace::new(&["digits"], &["null"], &[1]);
+    workplace.inferbench(&["run", "--benchmark-only", "--noplot", "--calibrate"]).finish().with_code(0);
+    let manifest = workplace.latest_run().read_manifest().unwrap();
+    let [calibration] = manifest.calibrations.as_slice() else { panic!("{:?}", manifest.calibrations) };
+    assert_eq!(calibration.host_id, manifest.machine.host_id);
+    assert_eq!(calibration.probes().filter_map(|probe| probe.best()).count(), 2);
+    let found = fleet(&workplace, &[]);
+    assert!(found["machines"][0]["product_gflops_per_second"].as_f64().unwrap() > 0.0, "{found}");
+    assert_eq!(strings(&found["columns"], "host_id"), [manifest.machine.host_id]);
+}
+
 /// Reads what a reader sees of the section about machines, and uses its buttons.
 const READER: &str = "addEventListener('load', () => {
     const cells = (selector) => [...document.querySelectorAll(selector)].map((cell) => cell.textContent);
@@ -172,15 +185,14 @@ fn a_browser_shows_the_best_machine_of_each_case() {
 }
 
 /// The figures of the guide: `cargo test --release --test integration fleet_page::a_large_fleet -- --ignored --nocapture`, with
-/// `MACHINES`, `CASES` and `RUNS` in the environment.
+/// `MACHINES`, `CASES`, `RUNS` and `PAGE` (a file for the page) in the environment.
 #[test]
 #[ignore = "it takes minutes and gigabytes"]
 fn a_large_fleet_has_a_page_that_opens() {
     let number = |name: &str, otherwise| std::env::var(name).ok().map_or(otherwise, |text| text.parse().unwrap());
     let (machines, cases, runs) = (number("MACHINES", 1000), number("CASES", 1000), number("RUNS", 1));
     let workplace = Workplace::new(&[], &[], &[1]);
-    let reports = workplace.path("target-reports");
-    let start = Instant::now();
+    let reports = workplace.path("made");
     for machine in 0..machines {
         let kinds = [SMALL, LARGE, "Other CPU 1", "Other CPU 2", "Other CPU 3"];
         let kind = machine % kinds.len();
@@ -188,15 +200,28 @@ fn a_large_fleet_has_a_page_that_opens() {
         let host_id = format!("{:08x}", machine as u32 ^ 0x5a5a_5a5a);
         make(&reports, runs, cases, Made { host_id: &host_id, cpu_model: kinds[kind], speed });
     }
-    let size = walkdir::WalkDir::new(&reports).into_iter().map(|it| it.unwrap().metadata().unwrap().len()).sum::<u64>();
+    let start = Instant::now();
+    workplace.inferbench(&["store", "import", "made"]).finish().with_code(0);
+    let size = walkdir::WalkDir::new(workplace.path("target-reports"))
+        .into_iter()
+        .map(|it| it.unwrap().metadata().unwrap().len())
+        .sum::<u64>();
     eprintln!(
-        "{machines} machines, {cases} cases, {runs} runs: {} MB written in {:?}",
+        "{machines} machines, {cases} cases, {runs} runs: {} MB imported in {:?}",
         size / 1_000_000,
         start.elapsed()
     );
     let start = Instant::now();
     let page = page(&workplace, &["--last", &runs.to_string()]);
     eprintln!("page: {} kB in {:?}", page.len() / 1000, start.elapsed());
+    if let Ok(file) = std::env::var("PAGE") {
+        fs::write(file, &page).unwrap();
+    }
+    let sql =
+        "SELECT host_id, count(*) FROM benchmark_results WHERE model = 'resnet50' GROUP BY ALL ORDER BY 2 LIMIT 1";
+    let start = Instant::now();
+    workplace.inferbench(&["store", "query", sql]).finish().with_code(0);
+    eprintln!("query of all records: {:?}", start.elapsed());
     let start = Instant::now();
     let seen = chromium::read(&page, READER, &workplace.path(""), "").unwrap();
     eprintln!(

@@ -6,15 +6,19 @@ use indexmap::{IndexMap, IndexSet};
 
 use super::{Agreement, Fleet, FleetCase, FleetCell, FleetColumn, FleetMachine, Kind, MOST_COLUMNS, MOST_MACHINES};
 use crate::compare::{
-    Condition, Figures, MachineDifference, Noise, Quantity, Tested, Within, differing_machines, spread,
+    ASSUMED_DEVIATION, Condition, Figures, MachineDifference, Noise, Quantity, Tested, Within, differing_machines,
+    spread,
 };
 use crate::definition::{Case, Status};
 use crate::machine::Machine;
 use crate::report::compatibility::{Level, Standing};
 use crate::report::ranking::{Entry, best_of};
-use crate::report::selection::{ReportedRun, name_among_several};
+use crate::report::selection::{ReportedRun, name_among_several, telling_letters};
 use crate::run_data::{Node, Record};
 use crate::statistics::geometric_mean;
+
+/// From so many calibrated runs of a machine on, its figures tell how they scatter from run to run.
+const ENOUGH_RUNS: usize = 3;
 
 /// Gathers runs, the oldest first.
 pub struct Gatherer<'a> {
@@ -28,6 +32,8 @@ pub struct Gatherer<'a> {
     hosts: IndexMap<String, Host>,
     /// Of each model and configuration, by the place of the host.
     levels: IndexMap<(String, String), BTreeMap<usize, Level>>,
+    /// How many letters of their ids tell the hosts apart.
+    letters: usize,
 }
 
 /// What is known of a machine.
@@ -38,6 +44,7 @@ struct Host {
     measured: HashMap<usize, Measured>,
     /// Of each look at the machine: product and copy.
     figures: BTreeMap<Quantity, Figures>,
+    calibrated_runs: usize,
     disturbed_share: Option<f64>,
     throttled: Option<u64>,
     selftest: Option<Noise>,
@@ -50,6 +57,8 @@ struct Measured {
     status: Status,
     log_ms: Option<f64>,
     within: Option<Within>,
+    /// Between its processes, if there were several.
+    noise: Option<Noise>,
     kwh_per_million: Option<f64>,
     price_per_million: Option<f64>,
     /// The place of its conditions.
@@ -66,6 +75,7 @@ impl<'a> Gatherer<'a> {
             conditions: IndexSet::new(),
             hosts: IndexMap::new(),
             levels: IndexMap::new(),
+            letters: 0,
         }
     }
 
@@ -113,6 +123,7 @@ impl<'a> Gatherer<'a> {
             status: record.status,
             log_ms: ms.map(f64::ln),
             within: Within::of_record(record),
+            noise: Noise::of_processes([record]),
             // A million samples of one joule are 1 / 3.6 kWh.
             kwh_per_million: record.energy_j_per_sample.filter(|_| is_right).map(|joules| joules / 3.6),
             price_per_million: (self.price)(record).filter(|_| is_right),
@@ -121,7 +132,8 @@ impl<'a> Gatherer<'a> {
     }
 
     /// The machines side by side. Prices are in this currency.
-    pub fn finish(self, currency: &str) -> Fleet {
+    pub fn finish(mut self, currency: &str) -> Fleet {
+        self.letters = telling_letters(self.hosts.keys().map(String::as_str));
         let members = self.members();
         let anchors: BTreeMap<&str, Anchor> =
             members.iter().filter_map(|(kind, hosts)| Some((kind.as_str(), self.anchor(hosts)?))).collect();
@@ -175,7 +187,7 @@ impl<'a> Gatherer<'a> {
     }
 
     fn name(&self, place: usize) -> String {
-        name_among_several(self.host_id(place), self.hosts[place].machine.as_ref())
+        name_among_several(self.host_id(place), self.hosts[place].machine.as_ref(), self.letters)
     }
 
     /// The case that most of these machines have measured under equal conditions, the first of several.
@@ -193,6 +205,7 @@ impl<'a> Gatherer<'a> {
             let measured = self.hosts[*host].measured.get(&case).filter(|it| it.conditions == conditions)?;
             let mut figures = Figures::default();
             figures.add(measured.log_ms?, measured.within);
+            (figures.noise, figures.has_own_noise) = (measured.noise, measured.noise.is_some());
             Some((*host, figures))
         };
         Some(Anchor { case, figures: hosts.iter().filter_map(figures).collect() })
@@ -205,6 +218,8 @@ impl<'a> Gatherer<'a> {
             let anchor = anchors.get(kind).and_then(|anchor| anchor.figures.get(&place));
             figures.extend(anchor.map(|anchor| (Quantity::Anchor, anchor.clone())));
             let known = host.selftest.unwrap_or_else(|| (self.noise)(self.host_id(place)));
+            // The model of the self-test is another one, and its processes follow each other at once.
+            let known = if known.deviation > ASSUMED_DEVIATION { known } else { Noise::assumed() };
             Tested { host_id: self.host_id(place).to_owned(), kind: kind.to_owned(), figures, known }
         };
         members.iter().flat_map(|(kind, hosts)| hosts.iter().map(|host| of_host(kind, *host))).collect()
@@ -312,9 +327,15 @@ impl Host {
     fn learn(&mut self, node: &Node) {
         self.machine = Some(node.machine.clone());
         let probes: Vec<_> = node.calibrations.iter().flat_map(|calibration| calibration.probes()).collect();
-        for (product, copy) in probes.iter().filter_map(|probe| probe.medians()) {
+        for (product, copy) in probes.iter().filter_map(|probe| probe.best()) {
             self.figures.entry(Quantity::Product).or_default().add(-product.ln(), None);
             self.figures.entry(Quantity::Copy).or_default().add(-copy.ln(), None);
+        }
+        if !probes.is_empty() {
+            self.calibrated_runs += 1;
+        }
+        for figures in self.figures.values_mut() {
+            figures.has_own_noise = self.calibrated_runs >= ENOUGH_RUNS;
         }
         let shares = probes.iter().filter_map(|probe| probe.disturbed_share);
         self.disturbed_share = shares.chain(self.disturbed_share).reduce(f64::max);

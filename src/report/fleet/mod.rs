@@ -23,6 +23,8 @@ use crate::definition::{Dtype, Phase, Status};
 
 /// With more machines than this, kinds are the columns.
 pub const MOST_MACHINES: usize = 8;
+/// A page has so many cases with all that is known of them, if there are several machines.
+const MOST_CASES: usize = 8000;
 /// A table has no more columns than this.
 pub const MOST_COLUMNS: usize = 12;
 
@@ -67,7 +69,7 @@ pub struct FleetMachine {
     pub runs: usize,
     /// Cases with a right measurement.
     pub measured: usize,
-    /// The medians of its calibrations, or else its peaks.
+    /// The mean over the looks of its calibrations, or else its peaks.
     pub product_gflops_per_second: Option<f64>,
     pub copy_gb_per_second: Option<f64>,
     pub anchor_ms: Option<f64>,
@@ -145,9 +147,29 @@ pub struct Agreement {
 }
 
 impl Fleet {
-    /// The machines whose cases the other charts show, and the table of all cases: those with a column, at most `MOST_MACHINES`.
+    /// The machines whose cases the other charts and the table of all cases show: the first ones with a column, as many as a page
+    /// can hold.
     pub fn shown_hosts(&self) -> Vec<&str> {
-        self.columns.iter().take(MOST_MACHINES).map(|column| column.host_id.as_str()).collect()
+        let measured: BTreeMap<&str, usize> =
+            self.machines.iter().map(|machine| (machine.host_id.as_str(), machine.measured)).collect();
+        let mut shown = 0;
+        let is_shown = |host_id: &&str| {
+            let is_first = shown == 0;
+            shown += measured.get(host_id).copied().unwrap_or_default().max(1);
+            is_first || shown <= MOST_CASES
+        };
+        self.columns.iter().take(MOST_MACHINES).map(|column| column.host_id.as_str()).take_while(is_shown).collect()
+    }
+
+    /// Whether a page shows all cases of a machine of each kind. Machines that differ have columns behind those of all kinds.
+    pub fn shows_each_kind(&self) -> bool {
+        self.columns.iter().skip(self.shown_hosts().len()).all(|column| column.is_differing)
+    }
+
+    /// Whether most cases were measured on several machines. Otherwise a suite was divided among them.
+    pub fn has_same_cases(&self) -> bool {
+        let measured: usize = self.machines.iter().map(|machine| machine.measured).sum();
+        measured >= 2 * self.cases.len() || self.machines.len() == 1
     }
 
     /// Whether the machines have no columns of their own.

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::{Agreement, Fleet, FleetCase, FleetCell, FleetMachine, Kind};
-use crate::compare::{MachineDifference, Quantity, in_percent};
+use crate::compare::{MachineDifference, Quantity, RatioInterval};
 use crate::report::numbers::{latency, percent, plural, three_digits};
 use crate::report::table::{Cell, Column, Table};
 use crate::report::{Format, json};
@@ -28,14 +28,14 @@ impl Fleet {
         let mut table = Table::new([Column::code("case")].into_iter().chain(heads));
         for case in &self.cases {
             let best = case.best();
-            let cell = |(place, cell): (usize, &FleetCell)| {
-                let shown = self.cell(cell);
-                if Some(place) == best { shown.strong() } else { shown }
-            };
+            let cell =
+                |(place, cell): (usize, &FleetCell)| self.cell(cell, if Some(place) == best { "● " } else { "" });
             let cells: Vec<Cell> = case.cells.iter().enumerate().map(cell).collect();
             table.row([Cell::from(case.case_id.clone())].into_iter().chain(cells));
         }
-        table.footnote("● fastest machine of the case; medians, of a kind the geometric mean over its equal machines (slowest ÷ fastest)");
+        table.footnote(
+            "● fastest of the case; medians, of a kind the geometric mean over its equal machines (slowest ÷ fastest)",
+        );
         if self.columns_left_out > 0 {
             table.footnote(format!(
                 "{} more have no column",
@@ -45,7 +45,7 @@ impl Fleet {
         table
     }
 
-    fn cell(&self, cell: &FleetCell) -> Cell {
+    fn cell(&self, cell: &FleetCell, mark: &str) -> Cell {
         let Some(ms) = cell.latency_p50_ms else {
             return Cell::from(cell.status.map(|status| status.to_string()).unwrap_or_default());
         };
@@ -53,7 +53,7 @@ impl Fleet {
         let price = cell.price_per_million.map(|price| format!("{} {}/M", three_digits(price), self.currency));
         let energy = cell.kwh_per_million.map(|energy| format!("{} kWh/M", three_digits(energy)));
         let details: Vec<String> = [spread, price, energy].into_iter().flatten().collect();
-        let shown = Cell::from(latency(ms));
+        let shown = Cell::from(format!("{mark}{}", latency(ms)));
         if details.is_empty() { shown } else { shown.detail(details.join(" ")) }
     }
 
@@ -153,6 +153,7 @@ impl Kind {
     fn line(&self) -> String {
         let differing = match self.differing {
             0 => "none is shown to differ".to_owned(),
+            1 => "1 of them differs from the others".to_owned(),
             count => format!("{count} of them differ from the others"),
         };
         let anchor = self.anchor_case.as_deref().zip(self.anchor_spread);
@@ -178,12 +179,13 @@ impl Agreement {
     }
 }
 
-/// `its product takes +97.1 % [+80.2, +115.6]`.
+/// `a copy of memory takes 1.97 × the time [1.80, 2.16]`.
 fn difference(found: &MachineDifference) -> String {
     let what = match found.quantity {
-        Quantity::Product => "product of matrices",
-        Quantity::Copy => "copy of memory",
-        Quantity::Anchor => "anchor case",
+        Quantity::Product => "a product of matrices",
+        Quantity::Copy => "a copy of memory",
+        Quantity::Anchor => "a call of the anchor case",
     };
-    format!("time of its {what} {}", in_percent(&found.interval))
+    let RatioInterval { ratio, lower, upper, .. } = found.interval;
+    format!("{what} takes {ratio:.2} × the time [{lower:.2}, {upper:.2}]")
 }

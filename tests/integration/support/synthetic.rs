@@ -54,7 +54,7 @@ fn write_run(reports: &Path, shape: Shape<'_>, index: usize) -> String {
         rustc_version: "rustc 1.95.0".into(),
         ..Record::default()
     };
-    let mut chance = Chance(1 + index as u64 * 7919 + host_id.len() as u64);
+    let mut chance = Chance(1 + index as u64 * 7919 + host_id.bytes().map(u64::from).sum::<u64>());
     let mut distributions = BTreeMap::new();
     let mut records = Vec::new();
     for (number, (case, entry)) in cases().take(shape.cases).enumerate() {

@@ -113,9 +113,9 @@ function reason(one) {
     : "runs; there is no reference to compare its outputs with");
 }
 
-// Of many machines, a cell is about all of them: the level that most have.
+// Of many machines, and of those that share a suite, a cell is about all of them: the level that most have.
 const MANY_MACHINES = 4;
-const isTogether = payload.fleet && payload.fleet.machines.length > MANY_MACHINES;
+const isTogether = payload.fleet && (payload.fleet.machines.length > MANY_MACHINES || !payload.fleet.has_same_cases);
 const placesById = isTogether ? d3.group(d3.range(cases.length), (index) => cases[index].id.split("/").slice(0, -1).join("/")) : null;
 const together = () => payload.fleet.compatibility.map(({ model, configuration, machines }) => {
   const levels = d3.sort(Object.entries(machines), ([, count]) => -count);

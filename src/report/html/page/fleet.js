@@ -52,9 +52,11 @@ function matrixSection() {
   }, "Copy as CSV");
   const kinds = fleet.is_large ? " A column of a kind is the geometric mean over its machines; those that differ have columns of their own and are in no mean." : "";
   const leftOut = fleet.columns_left_out ? ` ${fleet.columns_left_out} more machines or kinds have no column; \`inferbench report --machines --format json\` names them.` : "";
+  const isPart = payload.machines.length < fleet.machines.length && fleet.has_same_cases;
+  const shownBelow = isPart ? ` The charts and tables of cases below are about ${payload.machines.map((machine) => machine.name).join(", ")}.` : "";
   const node = make("section", { id: "fleet" },
     make("div", { class: "head" }, make("h2", {}, "Machines side by side"), make("div", { class: "tools" }, switches, copyButton)),
-    make("p", { class: "caption" }, ...withCode(`The best machine of each case is marked; × is the ratio to it.${kinds}${leftOut}`)),
+    make("p", { class: "caption" }, ...withCode(`The best machine of each case is marked; × is the ratio to it.${kinds}${leftOut}${shownBelow}`)),
     make("div", { class: "scroll tall" }, make("table", { class: "fleet" }, make("thead", {}, head), body)), more);
   return { node, update };
 }
@@ -86,24 +88,31 @@ function fleetMachinesSection() {
   const machines = d3.sort(fleet.machines, (one) => !one.is_differing); // those that differ come first
   const body = make("tbody");
   const more = make("button", { type: "button", class: "more", onclick: () => { showsAll = true; update(); } }, `Show all ${machines.length} machines`);
-  const number = (value, text) => make("td", { class: "number" }, value === null || value === undefined ? "" : text(value));
-  const row = (one) => make("tr", {},
-    make("td", {}, one.name, one.is_differing ? make("span", { class: "differs" }, "differs") : null),
-    make("td", {}, one.kind ?? "unknown"), number(one.measured, String),
-    number(one.product_gflops_per_second, threeDigits), number(one.copy_gb_per_second, threeDigits), number(one.anchor_ms, milliseconds),
-    number(one.disturbed_share, percent), number(one.throttled, String), make("td", {}, sparkline(one.trend)),
-    number(one.trend.length > 1 ? one.trend.at(-1) : undefined, signedPercent));
+  const number = (title, of, text) => ({ title, isNumber: true, isKnown: machines.some((one) => (of(one) ?? null) !== null), cell: (one) => ((of(one) ?? null) === null ? "" : text(of(one))) });
+  const columns = [
+    { title: "machine", isKnown: true, cell: (one) => [one.name, ...(one.is_differing ? [make("span", { class: "differs" }, "differs")] : [])] },
+    { title: "kind", isKnown: true, cell: (one) => one.kind ?? "unknown" },
+    number("cases", (one) => one.measured, String),
+    number("product, GFLOP/s", (one) => one.product_gflops_per_second, threeDigits),
+    number("copy, GB/s", (one) => one.copy_gb_per_second, threeDigits),
+    number("anchor case", (one) => one.anchor_ms, milliseconds),
+    number("disturbed", (one) => one.disturbed_share, percent),
+    number("throttled", (one) => one.throttled, String),
+    { title: "trend", isKnown: machines.some((one) => one.trend.length > 1), cell: (one) => sparkline(one.trend) },
+    number("last run", (one) => (one.trend.length > 1 ? one.trend.at(-1) : null), signedPercent),
+  ].filter((column) => column.isKnown);
+  const classOf = (column) => (column.isNumber ? "number" : "");
+  const row = (one) => make("tr", {}, ...columns.map((column) => make("td", { class: classOf(column) }, ...[column.cell(one)].flat())));
   const update = () => {
     const shown = machines.filter(showsColumn);
     body.replaceChildren(...(showsAll ? shown : shown.slice(0, FEW)).map(row));
     more.hidden = showsAll || shown.length <= FEW;
   };
-  const titles = ["machine", "kind", "cases", "product, GFLOP/s", "copy, GB/s", "anchor case", "disturbed", "throttled", "trend", "last run"];
-  const head = titles.map((title, place) => make("th", { scope: "col", class: place < 2 || place === 8 ? "" : "number" }, title));
+  const head = columns.map((column) => make("th", { scope: "col", class: classOf(column) }, column.title));
   const node = make("section", { id: "equality" },
     make("div", { class: "head" }, make("h2", {}, "Which machines are equal")),
-    make("p", { class: "caption" }, "Machines of one kind are compared by their calibrations and by the anchor case, as `compare` does with runs. " +
-      "The trend is the time over that of a machine's first run here, the geometric mean over its cases."),
+    make("p", { class: "caption" }, ...withCode("Machines of one kind are compared by their calibrations and by the anchor case, as `inferbench compare` does with runs. " +
+      "The trend is the time over that of a machine's first run here, the geometric mean over its cases.")),
     make("ul", {}, ...fleet.lines.slice(0, 40).map((line) => make("li", {}, `${line}.`)),
       fleet.lines.length > 40 ? make("li", {}, `And ${fleet.lines.length - 40} more.`) : null),
     make("div", { class: "scroll" }, make("table", {}, make("thead", {}, make("tr", {}, ...head)), body)), more);

@@ -2,7 +2,7 @@
 
 readAddress();
 heading();
-const ofFleet = fleet ? [matrixSection(), fleetMachinesSection()] : [];
+const ofFleet = !fleet ? [] : fleet.has_same_cases ? [matrixSection(), fleetMachinesSection()] : [fleetMachinesSection()];
 const sections = [...ofFleet, ...charts.map(chartSection), tableSection()];
 const main = document.getElementById("charts");
 main.append(...sections.map((section) => section.node), machinesSection(), runsSection());
