@@ -98,6 +98,8 @@ class WebNn extends Wasm {
   constructor(ort, name) {
     super(ort);
     this.deviceType = KINDS[name];
+    /// What computes before decoding: WebNN has no values without elements, as the caches before a prefill are.
+    this.beside = new Wasm(ort);
   }
 
   async open(lose) {

@@ -44,6 +44,7 @@ async function load(request) {
     dtype: request.dtype,
     threads: name === "wasm" ? device.ort.env.wasm.numThreads : undefined,
     provider: device.providerName,
+    note: session.note,
     files: request.parts.map((part) => part.onnx),
   };
 }

@@ -142,12 +142,23 @@ class Generation extends Session {
     super(device, request);
     this.plan = request.generation;
     this.isDecode = request.phase === "decode";
+    if (this.isDecode && device.beside) {
+      const parts = request.parts.filter(({ name }) => this.plan.prefill.includes(name));
+      this.before = new Map(parts.map((part) => [part.name, new Graph(device.beside, part)]));
+      this.note = `${device.providerName}, after a prefill by ${device.beside.providerName}`;
+    }
+  }
+
+  async open() {
+    for (const graph of this.before?.values() ?? []) await graph.open();
+    return super.open();
   }
 
   /// Runs the parts of a phase, which give new values. Returns the logits, the likeliest tokens, and the values.
   async runParts(phase, values) {
+    const graphs = phase === "prefill" ? this.before ?? this.graphs : this.graphs;
     for (const name of this.plan[phase]) {
-      const graph = this.graphs.get(name);
+      const graph = graphs.get(name);
       const computed = await graph.run(values);
       for (const { name, value, changes } of graph.part.outputs) {
         if (changes || phase === "prefill") values[value] = computed[name];
@@ -168,6 +179,10 @@ class Generation extends Session {
     return { prefill: Object.fromEntries([...inputs, ...begins("prefill/")]), made };
   }
 
+  async placed(prefill) {
+    return this.before ? this.onHost(prefill) : this.put(prefill);
+  }
+
   async prefill(given) {
     return this.runParts("prefill", { ...given });
   }
@@ -175,6 +190,11 @@ class Generation extends Session {
   /// The state after the prefill, from which steps go on.
   async start(given, made) {
     const { logits, tokens, values } = await this.prefill(given);
+    for (const name of this.before ? Object.keys(values) : []) {
+      const isTaken = this.plan.decode.some((part) => this.graphs.get(part).part.inputs.some(({ value }) => value === name));
+      if (isTaken) values[name] = await this.device.upload(await this.device.download(values[name]));
+      else delete values[name];
+    }
     const isChanging = ([name]) => POSITIONS.includes(name) || MASKS.includes(name);
     const entries = Object.entries(made);
     const changing = Object.fromEntries(entries.filter(isChanging));
@@ -209,8 +229,8 @@ class Generation extends Session {
 
   async bind(binding, tensors) {
     const { prefill, made } = await this.given(tensors);
-    await this.graphs.get(this.plan.prefill[0]).ready(this.onHost(prefill));
-    const given = await this.put(prefill);
+    if (!this.before) await this.graphs.get(this.plan.prefill[0]).ready(this.onHost(prefill));
+    const given = await this.placed(prefill);
     const bound = (this.bound[binding] = { given });
     if (this.isDecode) {
       bound.start = await this.start(given, made);
@@ -262,7 +282,7 @@ class Generation extends Session {
   /// The logits before each of `count` tokens after a prompt: those of a text, or the likeliest.
   async follow({ text, ...tensors }, count) {
     const { prefill, made } = await this.given(tensors);
-    const state = await this.start(await this.put(prefill), made);
+    const state = await this.start(await this.placed(prefill), made);
     const all = [["logits", state.logits]];
     while (all.length < count) {
       if (text) {
