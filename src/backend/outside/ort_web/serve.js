@@ -88,7 +88,7 @@ async function answer(request, tensors) {
 
 function messageOf(why) {
   const text = typeof why === "number" ? `an exception of WebAssembly (${why})` : String(why?.message ?? why);
-  return text.split("\n")[0].slice(0, 400);
+  return text.split("\n")[0].replace(/^.*ERROR_MESSAGE: /, "").slice(0, 400);
 }
 
 function failureOf(why) {
