@@ -13,6 +13,7 @@ mod messages;
 pub(super) mod ort_web;
 #[cfg(feature = "ort-web")]
 mod page_server;
+#[cfg_attr(not(feature = "ort-web"), allow(dead_code, reason = "only a browser is talked to otherwise"))]
 mod process;
 pub(super) mod program;
 mod session;

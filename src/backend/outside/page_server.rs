@@ -108,7 +108,7 @@ impl Served {
         stream.set_nodelay(true)?;
         let mut input = BufReader::new(stream.try_clone()?);
         while let Some((path, body)) = read_request(&mut input)? {
-            let path = path.strip_prefix(&self.secret).unwrap_or("?");
+            let path = path.strip_prefix(&self.secret).unwrap_or("no path of the page");
             match path.split('?').next().unwrap_or_default() {
                 "" => respond(&mut stream, "text/html", b"<!doctype html><script type=module src=serve.js></script>")?,
                 "alive" => {
@@ -206,5 +206,50 @@ impl Read for FromPage {
             self.frame = io::Cursor::new(frame);
         }
         self.frame.read(bytes)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn asked(server: &PageServer, path: &str, body: &str) -> String {
+        let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, server.port)).unwrap();
+        write!(stream, "POST {path} HTTP/1.1\r\nContent-Length: {}\r\n\r\n{body}", body.len()).unwrap();
+        stream.shutdown(std::net::Shutdown::Write).unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        answer
+    }
+
+    #[test]
+    fn a_page_gets_its_own_files_and_frames_and_nothing_else() {
+        let folder = tempfile::tempdir().unwrap();
+        let graph = folder.path().join("net.onnx");
+        std::fs::write(&graph, "a graph").unwrap();
+        std::fs::write(folder.path().join("other"), "of somebody else").unwrap();
+        let own = &[("page.js", "code")];
+        let files = PageFiles { own, runtime: folder.path().join("ort"), model: vec![graph.clone()] };
+        let (server, mut to_page, mut from_page) = PageServer::start(files).unwrap();
+        let secret = server.served.secret.clone();
+        let answer = |path: &str, body: &str| asked(&server, &format!("{secret}{path}"), body);
+        assert!(answer("page.js", "").ends_with("\r\n\r\ncode"));
+        assert!(answer("file", graph.to_str().unwrap()).ends_with("\r\n\r\na graph"));
+        for (path, body) in
+            [("file", folder.path().join("other").to_str().unwrap()), ("ort/../other", ""), ("other", "")]
+        {
+            assert!(answer(path, body).starts_with("HTTP/1.1 404"), "{path} {body}");
+        }
+        assert!(asked(&server, "/page.js", "").starts_with("HTTP/1.1 404"), "without the secret");
+        assert!(!server.has_page());
+
+        to_page.write_all(b"a request").unwrap();
+        to_page.flush().unwrap();
+        assert!(answer("next", "an answer").ends_with("\r\n\r\na request"));
+        let mut read = [0; 9];
+        from_page.read_exact(&mut read).unwrap();
+        assert_eq!((&read, server.has_page()), (b"an answer", true));
+        assert_eq!(answer("alive", ""), "");
+        assert_eq!(from_page.read(&mut read).unwrap(), 0, "the page is gone");
     }
 }
