@@ -36,7 +36,7 @@ struct BenchVariables {
 }
 
 /// The variables that are no flag: where files and libraries lie.
-pub const PATH_VARIABLES: [(&str, &str); 11] = [
+pub const PATH_VARIABLES: [(&str, &str); 12] = [
     (
         "INFERBENCH_ROOT",
         "The project's folder [default: the package around the current folder, if it uses inferbench, or else the checkout that the executable was built from or lies in]",
