@@ -41,6 +41,8 @@
 //!
 //! `service` answers requests over HTTP: each measurement is the command `run` in a process of its own.
 //!
+//! `fleet` puts the parts of a suite together that many machines have measured, and starts them by Slurm or ssh.
+//!
 //! `duel` lets executables take turns, through `harness`, and decides through `compare`. `selftest` measures what the harness
 //! itself costs and how much processes differ on this machine.
 
@@ -68,6 +70,7 @@ mod rooms {
     pub mod duel;
     pub mod exit_codes;
     pub mod fixture;
+    pub mod fleet;
     pub mod graph_dtype;
     pub mod harness;
     pub mod history;

@@ -74,6 +74,17 @@ impl Paths {
         Paths { apart: Some(folder), ..self.clone() }
     }
 
+    /// The same project, for a part of a suite whose folder this is among those of all parts: machines that share a checkout do not
+    /// write into the same files.
+    pub fn of_part(&self, folder: &Path) -> Self {
+        self.apart(self.runs().with_file_name("parts").join(folder))
+    }
+
+    /// The folder of the reports of parts, whose runs are no runs of the history before they are merged.
+    pub fn parts(&self) -> PathBuf {
+        self.reports().join("parts")
+    }
+
     pub fn root(&self) -> &Path {
         &self.root
     }

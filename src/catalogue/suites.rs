@@ -32,7 +32,8 @@ pub fn read_suite(name_or_path: &str, models_folder: &Path) -> Result<Suite> {
         for backend in of_models.chain([&mut suite.backends]).flatten() {
             *backend = backend_name(backend);
         }
-        suite.name = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+        let stem = || path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+        suite.name = suite.shard.as_ref().map_or_else(stem, |shard| shard.suite.clone());
         suite.check()?;
         Ok(suite)
     };

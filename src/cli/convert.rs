@@ -5,10 +5,11 @@ use std::path::{Path, PathBuf};
 use anyhow::{Result, bail};
 use clap::Args;
 
+use super::machines::fleet_of;
 use super::recommend::advice_about;
 use super::report::payload;
 use crate::convert::{Conversion, convert};
-use crate::decision::section;
+use crate::decision::{Prices, section};
 use crate::definition::Status;
 use crate::exit_codes;
 use crate::history::{History, Imported, NewRun, RESULTS, Run, write_whole};
@@ -75,8 +76,7 @@ pub fn convert_run(folder: &RunFolder, baseline: &str, reports: &Path, replace: 
     if let Imported::Refused(reason) = imported {
         bail!("{}: {reason}", run.folder().display());
     }
-    let reported =
-        ReportedRun { records, metrics, machine: Some(manifest.machine), distributions: Some(distributions) };
+    let reported = ReportedRun { records, metrics, nodes: manifest.nodes(), distributions: Some(distributions) };
     Ok(Converted { run, reported })
 }
 
@@ -85,7 +85,8 @@ impl Converted {
     pub fn write_pages(&self, reports: &Path, paths: &Paths) -> Result<[PathBuf; 2]> {
         let history = History::open(&[reports.to_owned()])?;
         let files = [self.run.folder().join(index::REPORT), reports.join(index::INDEX)];
-        let mut payload = payload(std::slice::from_ref(&self.reported), paths, &history);
+        let fleet = fleet_of(std::slice::from_ref(&self.reported), &Prices::default(), paths);
+        let mut payload = payload(std::slice::from_ref(&self.reported), fleet.as_ref(), paths, &history);
         payload.link_profiles(&newest_pages(reports, self.run.folder()));
         let advice = advice_about(&self.reported.records, &self.reported.metrics, paths);
         let page = html::render(&payload, &section(&advice))?;

@@ -5,10 +5,13 @@ mod compare;
 mod convert;
 mod devices;
 mod duel;
+mod fleet;
 mod history_arguments;
 mod import;
 mod load;
 mod load_terms;
+mod machines;
+mod merge;
 mod models;
 mod package_bench;
 mod predict;
@@ -19,6 +22,7 @@ mod report;
 mod run;
 mod selftest;
 mod serve;
+mod shard;
 mod store;
 mod variants;
 mod verify;
@@ -58,6 +62,9 @@ enum Command {
     Verify(verify::Arguments),
     Profile(profile::Arguments),
     Run(run::Arguments),
+    Shard(shard::Arguments),
+    Merge(merge::Arguments),
+    Fleet(fleet::Arguments),
     Load(Box<load::Arguments>),
     Variants(variants::Arguments),
     Convert(convert::Arguments),
@@ -90,6 +97,9 @@ pub fn main() -> ExitCode {
         Command::Profile(arguments) => profile::run(&arguments),
         Command::Verify(arguments) => verify::run(&arguments),
         Command::Run(arguments) => run::run(&arguments),
+        Command::Shard(arguments) => shard::run(&arguments),
+        Command::Merge(arguments) => merge::run(&arguments),
+        Command::Fleet(arguments) => fleet::run(&arguments),
         Command::Load(arguments) => load::run(&arguments, None),
         Command::Variants(arguments) => variants::run(&arguments),
         Command::Convert(arguments) => convert::run(&arguments),
@@ -121,6 +131,12 @@ fn exit_code(result: anyhow::Result<u8>) -> ExitCode {
         let is_interrupted = error.is::<harness::Interrupted>();
         ExitCode::from(if is_interrupted { exit_codes::INTERRUPTED } else { exit_codes::USAGE })
     })
+}
+
+/// `NAME=VALUE`.
+fn parse_pair(text: &str) -> Result<(String, String), String> {
+    let pair = text.split_once('=').filter(|(name, value)| !name.is_empty() && !value.is_empty());
+    pair.map(|(name, value)| (name.to_owned(), value.to_owned())).ok_or_else(|| format!("{text:?} is not NAME=VALUE"))
 }
 
 /// A listing: a table for a person, and the same as objects for a script.

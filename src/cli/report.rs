@@ -7,6 +7,7 @@ use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, ValueEnum};
 
 use super::history_arguments::HistoryArguments;
+use super::machines::{MachinesArguments, fleet_of, fleet_of_history, shown_of};
 use super::recommend::{advice_about, noise_of};
 use crate::compare::CaseFilter;
 use crate::decision::{self, Goal, Options, Variants, compare, lines, section};
@@ -14,6 +15,7 @@ use crate::exit_codes;
 use crate::history::{History, Run, read_loads, write_whole};
 use crate::paths::Paths;
 use crate::report::drawing::{Drawing, png};
+use crate::report::fleet::{self, Fleet};
 use crate::report::load::curves;
 use crate::report::profile::newest_pages;
 use crate::report::{Format, Known, Payload, ReportedRun, Shown, columns, escape, html, index, records};
@@ -34,6 +36,7 @@ const EARLIER_RUNS: usize = 20;
         inferbench report --format html\n  \
         inferbench report --last 10 --format html --output history.html\n  \
         inferbench report LAPTOP_RUN SERVER_RUN --format html --model resnet50\n  \
+        inferbench report --machines --last 5 --price prices.toml --format html\n  \
         inferbench report --charts figures --model resnet50,bert-base\n  \
         inferbench report 20260101T120000Z --format json\n  \
         inferbench report --variants resnet50 --goal size --accuracy-loss 0.5%"
@@ -42,12 +45,14 @@ pub struct Arguments {
     /// Run ids, folders of runs, or CSV files of one run [default: the latest run]
     #[arg(value_name = "RUN", conflicts_with_all = ["last", "all"])]
     runs: Vec<String>,
-    /// Show the last N runs
+    /// Show the last N runs, with `--machines` of each machine
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..), conflicts_with = "all")]
     last: Option<u64>,
     /// Show all runs of the history
     #[arg(long)]
     all: bool,
+    #[command(flatten)]
+    machines: MachinesArguments,
     #[command(flatten)]
     history: HistoryArguments,
     #[command(flatten)]
@@ -106,6 +111,7 @@ pub fn run(arguments: &Arguments) -> Result<u8> {
     let (text, own_path) = match arguments.format {
         Form::Html => arguments.page(&paths).map(|(html, path)| (html, Some(path)))?,
         Form::JsonSchema if arguments.variants.is_some() => (decision::schema(), None),
+        Form::JsonSchema if arguments.machines.machines => (fleet::schema(), None),
         Form::JsonSchema => (records::schema(), None),
         Form::Table => (arguments.text(Format::Table, &paths)?, None),
         Form::Markdown => (arguments.text(Format::Markdown, &paths)?, None),
@@ -133,6 +139,8 @@ struct Asked {
     runs: Vec<ReportedRun>,
     /// The folder for pages about each.
     folders: Vec<PathBuf>,
+    /// All machines side by side, if there are several or they were asked for.
+    fleet: Option<Fleet>,
     history: History,
 }
 
@@ -142,6 +150,9 @@ impl Arguments {
         let asked = self.read(paths)?;
         if let Some(model) = &self.variants {
             return Ok(self.compared(model, &asked.runs, paths)?.render(format));
+        }
+        if let Some(fleet) = asked.fleet.as_ref().filter(|_| self.machines.machines) {
+            return Ok(fleet.render(format));
         }
         if format == Format::Json {
             let metrics = metrics_of(&asked.runs);
@@ -157,7 +168,8 @@ impl Arguments {
                 _ => format!("run {}\n{text}\n", run.run_id()),
             }
         };
-        Ok(asked.runs.iter().map(text).collect())
+        let side_by_side = asked.fleet.iter().map(|fleet| fleet.render(format));
+        Ok(side_by_side.chain(asked.runs.iter().map(text)).collect())
     }
 
     /// The page, and the path that it is written to if no other one is named.
@@ -173,7 +185,7 @@ impl Arguments {
             let records: Vec<Record> = asked.runs.iter().flat_map(|run| &run.records).cloned().collect();
             sections = section(&advice_about(&records, &metrics_of(&asked.runs), paths));
         }
-        let mut payload = payload(&asked.runs, paths, &asked.history);
+        let mut payload = payload(&asked.runs, asked.fleet.as_ref(), paths, &asked.history);
         payload.title = title.unwrap_or(payload.title);
         let reports = self.reports(paths);
         let folder = match asked.folders.as_slice() {
@@ -200,7 +212,14 @@ impl Arguments {
 
     fn read(&self, paths: &Paths) -> Result<Asked> {
         let history = self.history.open(self.reports(paths))?;
-        let asked: Vec<Run> = if self.all || self.last.is_some() {
+        let prices = self.machines.prices()?;
+        let is_named = self.all || !self.runs.is_empty();
+        let asked: Vec<Run> = if self.machines.machines && !is_named {
+            history.latest()?;
+            let mut newest = history.newest_of_each_machine(self.last.unwrap_or(1) as usize);
+            newest.reverse();
+            newest
+        } else if self.all || self.last.is_some() {
             history.latest()?;
             history.runs().iter().take(self.last.unwrap_or(u64::MAX) as usize).rev().cloned().collect()
         } else if self.runs.is_empty() {
@@ -208,6 +227,11 @@ impl Arguments {
         } else {
             self.runs.iter().map(|run| history.get(run)).collect::<Result<_>>()?
         };
+        let folders = asked.iter().map(|run| run.pages().to_owned()).collect();
+        if self.machines.machines {
+            let (fleet, runs) = fleet_of_history(&asked, &self.filter, &prices, paths)?;
+            return Ok(Asked { runs, folders, fleet: Some(fleet), history });
+        }
         let mut runs = asked.iter().map(ReportedRun::read).collect::<Result<Vec<_>>>()?;
         let had_records = runs.iter().any(|run| !run.records.is_empty());
         for run in &mut runs {
@@ -216,7 +240,9 @@ impl Arguments {
         if had_records && runs.iter().all(|run| run.records.is_empty()) {
             bail!("no case passes the filters; `inferbench report` without filters shows all cases");
         }
-        Ok(Asked { runs, folders: asked.iter().map(|run| run.pages().to_owned()).collect(), history })
+        let fleet = fleet_of(&runs, &prices, paths);
+        let runs = fleet.iter().fold(runs, |runs, fleet| shown_of(fleet, runs));
+        Ok(Asked { runs, folders, fleet, history })
     }
 }
 
@@ -227,7 +253,7 @@ fn metrics_of(runs: &[ReportedRun]) -> Vec<Metric> {
 fn charts(arguments: &Arguments, paths: &Paths, folder: &Path) -> Result<u8> {
     let asked = arguments.read(paths)?;
     fs_err::create_dir_all(folder)?;
-    let drawing = Drawing::new(&payload(&asked.runs, paths, &asked.history))?;
+    let drawing = Drawing::new(&payload(&asked.runs, asked.fleet.as_ref(), paths, &asked.history))?;
     for chart in drawing.charts()? {
         if let Some(reason) = &chart.absent {
             eprintln!("no {}: {reason}", chart.id);
@@ -244,11 +270,12 @@ fn charts(arguments: &Arguments, paths: &Paths, folder: &Path) -> Result<u8> {
 }
 
 /// The payload of the page of these runs. If there is one run, the trend includes the runs before it on its machine.
-pub fn payload(runs: &[ReportedRun], paths: &Paths, history: &History) -> Payload {
+pub fn payload(runs: &[ReportedRun], fleet: Option<&Fleet>, paths: &Paths, history: &History) -> Payload {
     let earlier = if runs.len() == 1 { earlier_runs(&runs[0], history) } else { Vec::new() };
     let known = Known {
         resolution: &|host_id| line_about(&paths.selftest(), host_id),
         noise: &|host_id| known_noise(&paths.selftest(), host_id),
+        fleet,
     };
     let mut payload = Payload::new(&Shown::new(runs, &earlier), &known);
     // A load test that cannot be read is no reason for a report without the runs.

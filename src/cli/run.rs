@@ -8,7 +8,7 @@ use clap::Args;
 use super::convert::convert_run;
 use super::report::{recommended, resolution, variants_of};
 use super::verify;
-use crate::definition::Status;
+use crate::definition::{PartNumber, Status};
 use crate::harness::{self, Purpose, Request};
 use crate::history::{METRICS, RESULTS, THROUGHPUT, write_whole};
 use crate::machine::processes::interrupt_with_parent;
@@ -51,9 +51,13 @@ pub struct Arguments {
     /// Measure without comparing the outputs; the records say that nothing was verified
     #[arg(long)]
     benchmark_only: bool,
-    /// Continue the last run where it was stopped; finished cases are not measured again
+    /// Continue the last run where it was stopped; finished cases are not measured again. A part of a suite that was never started, or by
+    /// another machine, begins
     #[arg(long, conflicts_with = "dry_run")]
     resume: bool,
+    /// Measure one part of the suite, such as 2/4: the cases of a model stay together. `inferbench merge` puts parts together
+    #[arg(long, value_name = "K/N")]
+    shard: Option<PartNumber>,
     /// The id of the run, for a server that has started this process: it ends, with what it has, when the server ends
     #[arg(long, value_name = "ID", hide = true, conflicts_with_all = ["resume", "dry_run"])]
     run_id: Option<String>,
@@ -79,6 +83,7 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<u8> {
         criterion_arguments: criterion_arguments(arguments, filter),
         run_id: arguments.run_id.clone(),
         resume: arguments.resume,
+        part: arguments.shard,
         is_dry: arguments.dry_run,
         ..Request::default()
     };
@@ -93,7 +98,8 @@ pub fn run_and_show(
 ) -> anyhow::Result<(u8, Vec<Record>)> {
     let finished = harness::run(paths, request)?;
     let Some(folder) = &finished.folder else { return Ok((finished.exit_code, Vec::new())) };
-    let reports = output_dir.unwrap_or_else(|| paths.reports());
+    let usual = || finished.part.as_ref().map_or_else(|| paths.reports(), |part| paths.parts().join(part));
+    let reports = output_dir.unwrap_or_else(usual);
     // What was measured just now is the truth about this run.
     let converted = convert_run(folder, "new", &reports, true)?;
     let records = &converted.reported.records;

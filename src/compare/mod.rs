@@ -19,6 +19,7 @@ mod duel_result;
 mod duet;
 mod filter;
 mod gate;
+mod machines;
 mod noise;
 mod pairs;
 mod rates;
@@ -38,6 +39,7 @@ pub use duet::{
 };
 pub use filter::CaseFilter;
 pub use gate::{Found, Gate};
+pub use machines::{Figures, MachineDifference, Quantity, Tested, differing_machines, spread};
 pub use noise::{ASSUMED_DEVIATION, EarlierRuns, Noise, Source};
 pub use rates::{RateChange, rate_changes};
 pub use runs::{CaseRuns, Within, estimate, floor};

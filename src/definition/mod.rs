@@ -6,6 +6,7 @@ mod dtype;
 mod judge;
 mod model;
 mod names;
+mod shard;
 mod status;
 mod suite;
 mod tensor_spec;
@@ -21,6 +22,7 @@ pub use model::{
 pub use names::{
     AUTO, CLOSURE, NULL, PREFERRED, backend_name, device_index, device_kind, device_type, own_dtype, parse_device,
 };
+pub use shard::{Fingerprint, PartNumber, Shard, ShardCases};
 pub use status::{CaseFailure, Status};
 pub use suite::{Effort, Suite, SuiteModel};
 pub use tensor_spec::{ANY_SHAPE, BATCH, Dimension, ElementType, SEQUENCE, Sizes, TensorSpec, with_dimensions};

@@ -11,6 +11,7 @@ use super::data_source::DataSource;
 use super::dtype::Dtype;
 use super::judge::Judge;
 use super::names::parse_device;
+use super::shard::Shard;
 
 /// Which cases to run, and how much to measure of each. Read from `models/suites/<name>.toml` or a file of the user.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -50,6 +51,9 @@ pub struct Suite {
     /// How cases are put under load: the flags of `inferbench load`, by their names.
     #[serde(default, skip_serializing_if = "toml::Table::is_empty")]
     pub load: toml::Table,
+    /// The part that is measured of a suite which was divided among machines.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub shard: Option<Shard>,
 }
 
 /// A model of a suite. Its own backends, batch sizes, phases and sequence lengths replace those of the suite.
@@ -255,6 +259,7 @@ impl Suite {
             time_on: TimedOn::default(),
             effort: Effort::default(),
             load: toml::Table::new(),
+            shard: None,
         }
     }
 

@@ -44,6 +44,8 @@ pub fn new_manifest(
         revision: Revision::read(paths.root()),
         machine: Machine::read(),
         peaks: None,
+        calibrations: Vec::new(),
+        parts: Vec::new(),
         criterion_root,
         saved_baseline: parsed.save_baseline.clone(),
         compared_baseline: parsed.baseline.clone().or(parsed.baseline_lenient.clone()),
@@ -115,10 +117,18 @@ fn is_cost_known(case: &Case) -> bool {
 pub fn stopped_run(runs: &Path, planned: &Manifest) -> Result<(RunFolder, Manifest)> {
     let folder = RunFolder::find(runs, None)?;
     let stopped = folder.read_manifest()?;
-    let id = &stopped.run_id;
     if stopped.finished.is_some() && !stopped.is_interrupted {
-        bail!("run {id}, the last one, came to its end: there is nothing to resume");
+        bail!("run {}, the last one, came to its end: there is nothing to resume", stopped.run_id);
     }
+    resumed((folder, stopped), planned)
+}
+
+/// A stopped run as one that goes on.
+///
+/// # Errors
+/// It was to do something else; the message says what differs.
+pub fn resumed((folder, stopped): (RunFolder, Manifest), planned: &Manifest) -> Result<(RunFolder, Manifest)> {
+    let id = &stopped.run_id;
     if let Some(what) = difference(&stopped, planned) {
         bail!("run {id}, the last one, had other {what}: it cannot be resumed by this command");
     }

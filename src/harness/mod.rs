@@ -19,6 +19,7 @@ mod plan;
 mod profile;
 mod protocol;
 mod run;
+mod shard;
 mod supervisor;
 mod worker;
 
@@ -34,5 +35,6 @@ pub use protocol::{
     ARM_PROTOCOL, ArmAnswer, ArmCase, ArmPlan, ArmReady, ArmStart, Handicap, Purpose, SliceFigures, prepare_model,
 };
 pub use run::{FinishedRun, run};
+pub use shard::{Division, divide};
 pub use supervisor::{Interrupted, is_interrupted, is_interrupted_with, wait_for};
 pub use worker::{Answer, Scorer, register_scorers, run_arm};

@@ -6,8 +6,9 @@ use super::input_sizes::take_sizes_of_references;
 use super::protocol::Purpose;
 use crate::backend::Registry;
 use crate::catalogue::{add_models_of_suite, read_catalogue, read_suite};
-use crate::definition::Suite;
+use crate::definition::{PartNumber, Suite};
 use crate::paths::Paths;
+use crate::run_data::ProcessSpread;
 use crate::selection::{EffortArguments, PlannedCase, Selection, plan};
 
 /// The suite that runs where none is named.
@@ -27,8 +28,14 @@ pub struct Request {
     pub run_id: Option<String>,
     /// Go on with the last run from where it was stopped.
     pub resume: bool,
+    /// The part of the suite that is measured, if it is not all of it.
+    pub part: Option<PartNumber>,
     /// Print about how long each case takes, and run nothing.
     pub is_dry: bool,
+    /// Look at the speed of the machine before and after the cases, for a comparison with other machines. It takes about two seconds.
+    pub calibrates: bool,
+    /// What the self-test of this machine has found.
+    pub selftest: Option<ProcessSpread>,
     /// Without a word, for figures about the machine and not about a model; nothing but time is measured.
     pub is_silent: bool,
 }

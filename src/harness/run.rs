@@ -1,7 +1,7 @@
 //! One run, from the plan to the exit code: prepares the artifacts, writes the manifest, and has the children do the work.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Result, anyhow, bail};
 use clap::Parser;
@@ -11,14 +11,16 @@ use super::activation_ranges::measure_ranges;
 use super::expected_time::ExpectedTimes;
 use super::input_sizes::find_sizes;
 use super::lock::keep_others_out;
-use super::manifest::{manifest_cases, new_manifest, stopped_run};
+use super::manifest::{manifest_cases, new_manifest, resumed, stopped_run};
 use super::plan::{Plan, Request, make_plan};
 use super::protocol::{Job, Preparations, Purpose, WorkItem};
+use super::shard;
 use super::supervisor::{Interrupted, Supervisor, grouped};
 use crate::backend;
 use crate::definition::{Case, CaseFailure, DataSource, Dtype, Effort, Status};
 use crate::exit_codes;
 use crate::fixture;
+use crate::measurement::calibration::CalibrationWatch;
 use crate::measurement::peaks::peaks_of;
 use crate::paths::Paths;
 use crate::run_data::{CriterionArguments, Manifest, Mode, RunFolder};
@@ -30,6 +32,8 @@ pub struct FinishedRun {
     pub folder: Option<RunFolder>,
     /// One of [`exit_codes`].
     pub exit_code: u8,
+    /// The folder of the part, relative to that of all parts, if it is a part of a suite.
+    pub part: Option<PathBuf>,
 }
 
 /// Runs the cases that suite, filters and Criterion's arguments select.
@@ -38,19 +42,24 @@ pub struct FinishedRun {
 /// What was asked for is wrong or impossible; nothing was measured then.
 pub fn run(paths: &Paths, request: &Request) -> Result<FinishedRun> {
     let parsed = CriterionArguments::parse_from(&request.criterion_arguments);
-    let Plan { suite, mut cases } = make_plan(paths, request.own_suite.as_ref(), &request.selection, &request.effort)?;
+    let Plan { mut suite, mut cases } =
+        make_plan(paths, request.own_suite.as_ref(), &request.selection, &request.effort)?;
     let filter = parsed.id_filter()?;
     let is_measured = request.purpose != Purpose::Verify;
+    let part = shard::keep_part(&mut suite, &mut cases, request.part, &filter)?;
+    let paths = &part.as_deref().map_or_else(|| paths.clone(), |folder| paths.of_part(folder));
     let mut preparations = Preparations::default();
     if !(request.is_dry || is_measured && parsed.mode() == Mode::List) {
         let is_selected = |case: &Case| filter.is_match(&case.to_string());
         find_sizes(&mut cases, is_selected, &suite.effort, paths, &mut preparations)?;
         measure_ranges(&mut cases, is_selected, &suite.effort, paths)?;
     }
-    let selected: Vec<&PlannedCase> =
-        cases.iter().filter(|planned| filter.is_match(&planned.case.to_string())).collect();
+    let finished =
+        if part.is_some() && request.resume { shard::finished_elsewhere(&paths.runs()) } else { BTreeSet::new() };
+    let is_selected = |id: &str| filter.is_match(id) && !finished.contains(id);
+    let selected: Vec<&PlannedCase> = cases.iter().filter(|planned| is_selected(&planned.case.to_string())).collect();
     let is_cold = request.purpose == Purpose::Load;
-    let nothing = Ok(FinishedRun { folder: None, exit_code: exit_codes::OK });
+    let nothing = Ok(FinishedRun { folder: None, exit_code: exit_codes::OK, part: None });
     if is_measured && parsed.mode() == Mode::List {
         list(&selected, &parsed);
         return nothing;
@@ -81,15 +90,32 @@ pub fn run(paths: &Paths, request: &Request) -> Result<FinishedRun> {
     let is_reported = is_kept && !request.is_silent;
     let manifest_cases = manifest_cases(&selected, &work, &paths.prepared(), is_reported);
     let planned = new_manifest(request, &parsed, paths, &runs, criterion_root, suite, manifest_cases);
-    let (folder, mut manifest) = if request.resume {
-        stopped_run(&runs, &planned)?
-    } else {
-        (RunFolder::new(runs.join(&planned.run_id)), planned)
+    let new = |planned: Manifest| (RunFolder::new(runs.join(&planned.run_id)), planned);
+    let (folder, mut manifest) = match (request.resume, &part) {
+        (false, _) => new(planned),
+        (true, None) => stopped_run(&runs, &planned)?,
+        // A scheduler starts a part in the same way every time.
+        (true, Some(_)) => match RunFolder::of_machine(&runs, &planned.machine.host_id) {
+            None => new(planned),
+            Some((folder, manifest)) if manifest.finished.is_some() && !manifest.is_interrupted => {
+                eprintln!("run {}: this part is finished", manifest.run_id);
+                return Ok(FinishedRun {
+                    exit_code: conclude(&manifest, &folder, false).0,
+                    folder: Some(folder),
+                    part,
+                });
+            }
+            Some(stopped) => resumed(stopped, &planned)?,
+        },
     };
     if is_reported && manifest.peaks.is_none() && runnable.iter().any(|item| has_roofline(&item.case)) {
         // A run without them is still a run.
         let peaks = peaks_of(paths, &manifest.machine, manifest.threads);
         manifest.peaks = peaks.inspect_err(|error| eprintln!("no roofline: {error}")).ok();
+    }
+    let begun = (request.calibrates || part.is_some()).then(|| CalibrationWatch::begin(&manifest, request.selftest));
+    if let Some(watch) = &begun {
+        manifest.calibrations.push(watch.so_far().clone());
     }
     folder.write_manifest(&manifest)?;
     let times = ExpectedTimes::read(&runs, &manifest.suite.effort, Some(manifest.run_id.as_str()));
@@ -115,13 +141,17 @@ pub fn run(paths: &Paths, request: &Request) -> Result<FinishedRun> {
     if request.effort.debug {
         eprintln!("what the runtimes have logged is in {}", folder.path().join("debug.log").display());
     }
+    if let Some(watch) = begun.filter(|_| !manifest.is_interrupted) {
+        manifest.calibrations.pop();
+        manifest.calibrations.push(watch.end(manifest.threads));
+    }
     manifest.finished = Some(Timestamp::now());
     folder.write_manifest(&manifest)?;
     let (exit_code, conclusion) = conclude(&manifest, &folder, is_measured && parsed.mode() == Mode::Load);
     if let Some(conclusion) = conclusion.filter(|_| !request.is_silent) {
         eprintln!("\n{conclusion}");
     }
-    Ok(FinishedRun { folder: Some(folder), exit_code })
+    Ok(FinishedRun { folder: Some(folder), exit_code, part })
 }
 
 fn list(selected: &[&PlannedCase], parsed: &CriterionArguments) {

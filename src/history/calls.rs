@@ -4,11 +4,12 @@ use std::io::Write;
 use std::path::Path;
 use std::sync::Arc;
 
-use anyhow::Result;
+use anyhow::{Result, ensure};
 use parquet::basic::{Compression, Encoding, ZstdLevel};
-use parquet::data_type::{BoolType, ByteArray, ByteArrayType, Int64Type};
+use parquet::column::reader::get_typed_column_reader;
+use parquet::data_type::{BoolType, ByteArray, ByteArrayType, DataType, Int64Type};
 use parquet::file::properties::WriterProperties;
-use parquet::file::reader::FileReader;
+use parquet::file::reader::{FileReader, RowGroupReader};
 use parquet::file::writer::SerializedFileWriter;
 use parquet::schema::types::ColumnPath;
 
@@ -79,19 +80,23 @@ impl<W: Write + Send> CallsWriter<W> {
         for (sample, calls) in samples_ns.iter().enumerate() {
             let mark = disturbed.and_then(|marks| marks.get(sample));
             for (call, &nanoseconds) in calls.iter().enumerate() {
-                let group = &mut self.group;
-                group.cases.push(case.clone());
-                group.samples.push(sample as i64);
-                group.calls.push(call as i64);
-                group.nanoseconds.push(i64::try_from(nanoseconds).unwrap_or(i64::MAX));
-                group.disturbed.extend(mark);
-                group.disturbed_levels.push(i16::from(mark.is_some()));
-                if group.cases.len() == ROW_GROUP {
-                    self.write_group()?;
-                }
+                let nanoseconds = i64::try_from(nanoseconds).unwrap_or(i64::MAX);
+                self.push(&case, [sample as i64, call as i64, nanoseconds], mark.copied())?;
             }
         }
         Ok(())
+    }
+
+    /// Adds a call: its sample, its number in the sample, and its nanoseconds.
+    fn push(&mut self, case: &ByteArray, [sample, call, nanoseconds]: [i64; 3], mark: Option<bool>) -> Result<()> {
+        let group = &mut self.group;
+        group.cases.push(case.clone());
+        group.samples.push(sample);
+        group.calls.push(call);
+        group.nanoseconds.push(nanoseconds);
+        group.disturbed.extend(mark);
+        group.disturbed_levels.push(i16::from(mark.is_some()));
+        if group.cases.len() == ROW_GROUP { self.write_group() } else { Ok(()) }
     }
 
     /// Ends the file.
@@ -120,6 +125,54 @@ impl<W: Write + Send> CallsWriter<W> {
         group.close()?;
         Ok(())
     }
+}
+
+/// Adds the calls of a file, of the cases that are wanted; a run without the file has none.
+///
+/// # Errors
+/// The file is cut short, or the output cannot be written.
+pub fn copy_calls<W: Write + Send>(
+    path: &Path,
+    output: &mut CallsWriter<W>,
+    is_wanted: &dyn Fn(&str) -> bool,
+) -> Result<()> {
+    if !path.is_file() {
+        return Ok(());
+    }
+    let file = open(path)?;
+    for place in 0..file.num_row_groups() {
+        let group = file.get_row_group(place)?;
+        let rows = usize::try_from(group.metadata().num_rows())?;
+        let (cases, _) = column::<ByteArrayType>(&*group, 1, rows)?;
+        let [samples, calls, nanoseconds] = [2, 3, 4].map(|number| column::<Int64Type>(&*group, number, rows));
+        let (samples, calls, nanoseconds) = (samples?.0, calls?.0, nanoseconds?.0);
+        let (disturbed, levels) = column::<BoolType>(&*group, 5, rows)?;
+        let mut disturbed = disturbed.into_iter();
+        let mut known: Option<(ByteArray, bool)> = None;
+        for (row, case) in cases.iter().enumerate() {
+            let mark = if levels[row] == 1 { disturbed.next() } else { None };
+            let is_kept = match &known {
+                Some((same, is_kept)) if same == case => *is_kept,
+                _ => is_wanted(case.as_utf8()?),
+            };
+            known = Some((case.clone(), is_kept));
+            if is_kept {
+                output.push(case, [samples[row], calls[row], nanoseconds[row]], mark)?;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// The values that a column of a row group has, and for each row 1 if it has one.
+fn column<T: DataType>(group: &dyn RowGroupReader, number: usize, rows: usize) -> Result<(Vec<T::T>, Vec<i16>)> {
+    let (mut values, mut levels) = (Vec::with_capacity(rows), Vec::with_capacity(rows));
+    let mut reader = get_typed_column_reader::<T>(group.get_column_reader(number)?);
+    while levels.len() < rows {
+        let (read, ..) = reader.read_records(rows - levels.len(), Some(&mut levels), None, &mut values)?;
+        ensure!(read > 0, "a column has fewer rows than the file says");
+    }
+    Ok((values, levels))
 }
 
 /// How many calls a file has, by its footer, which says that it is whole; 0 if there is no file.

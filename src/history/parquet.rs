@@ -3,6 +3,7 @@
 //! Rows are [`toml::Table`], serde's own form of a flat struct that keeps integers apart from floats, knows infinity, and
 //! leaves absent values out.
 
+use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::Write;
 use std::path::Path;
@@ -14,8 +15,9 @@ use parquet::basic::{LogicalType, Repetition, TimeUnit, Type as PhysicalType};
 use parquet::data_type::{BoolType, ByteArrayType, DataType, DoubleType, Int64Type};
 use parquet::errors::ParquetError;
 use parquet::file::properties::{EnabledStatistics, WriterProperties};
-use parquet::file::reader::SerializedFileReader;
+use parquet::file::reader::{FileReader, SerializedFileReader};
 use parquet::file::writer::{SerializedFileWriter, SerializedRowGroupWriter};
+use parquet::record::Field;
 use parquet::schema::types::{Type, TypePtr};
 use toml::{Table, Value};
 
@@ -82,6 +84,24 @@ pub fn write_column<T: DataType, W: Write + Send>(
 pub fn open(path: &Path) -> Result<SerializedFileReader<File>> {
     SerializedFileReader::new(fs_err::File::open(path)?.into_parts().0)
         .with_context(|| format!("{}: cut short, or no Parquet file", path.display()))
+}
+
+/// The different texts of a column, in their order; none if there is no such column.
+///
+/// # Errors
+/// Those of [`open`], and the column is cut short.
+pub fn texts_of(path: &Path, column: &str) -> Result<BTreeSet<String>> {
+    let rows = open(path)?;
+    let fields = rows.metadata().file_metadata().schema().get_fields().iter().filter(|field| field.name() == column);
+    let wanted = Type::group_type_builder("schema").with_fields(fields.cloned().collect()).build()?;
+    let mut texts = BTreeSet::new();
+    for row in rows.get_row_iter(Some(wanted))? {
+        texts.extend(row?.into_columns().into_iter().filter_map(|(_, field)| match field {
+            Field::Str(text) => Some(text),
+            _ => None,
+        }));
+    }
+    Ok(texts)
 }
 
 /// The schema of these columns.

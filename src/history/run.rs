@@ -1,6 +1,6 @@
 //! One run of the history, and what can be read of it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -15,6 +15,7 @@ use toml::Table as Row;
 use super::calls::{LATENCIES, count_calls};
 use super::csv::{read_facts, read_metrics, read_records, write_records};
 use super::facts::{RunFacts, Table};
+use super::parquet::texts_of;
 use crate::machine::Machine;
 use crate::run_data::{Distributions, Manifest, Metric, Record, RunFolder};
 
@@ -44,7 +45,7 @@ impl Run {
     }
 
     /// The run in a folder.
-    pub(super) fn in_folder(folder: &Path) -> Self {
+    pub(crate) fn in_folder(folder: &Path) -> Self {
         let absolute = std::path::absolute(folder).unwrap_or_else(|_| folder.to_owned());
         let name = absolute.file_name().unwrap_or_default().to_string_lossy().into_owned();
         Run { name, folder: folder.to_owned(), pages: folder.to_owned(), _extracted: None }
@@ -164,6 +165,18 @@ impl Run {
         Ok(self.manifest()?.map(|manifest| manifest.machine))
     }
 
+    /// The machines of its records, in the order of their ids. A run in the form of this version need not be read for it.
+    ///
+    /// # Errors
+    /// A file is cut short; the message names it.
+    pub fn host_ids(&self) -> Result<BTreeSet<String>> {
+        let hardware = self.folder.join(Table::Hardware.file());
+        if hardware.is_file() {
+            return texts_of(&hardware, "host_id");
+        }
+        Ok(self.records()?.into_iter().map(|record| record.host_id).collect())
+    }
+
     /// Quantiles of the calls of each case. Returns `None` if they were not kept or cannot be read.
     pub fn distributions(&self) -> Option<Distributions> {
         Distributions::read(&self.folder)
@@ -179,9 +192,14 @@ impl Run {
             Table::Results => Ok(self.records()?.iter().map(Row::try_from).collect::<Result<_, _>>()?),
             Table::Hardware => {
                 let RunFacts { run_id, host_id, .. } = self.facts()?;
-                let mut row = self.machine()?.map(Row::try_from).transpose()?.unwrap_or_default();
-                row.extend([("run_id".into(), run_id.into()), ("host_id".into(), host_id.into())]);
-                Ok(vec![row])
+                let nodes = self.manifest()?.map(|manifest| manifest.nodes()).unwrap_or_default();
+                let mut rows =
+                    nodes.into_iter().map(|node| Row::try_from(node.machine)).collect::<Result<Vec<_>, _>>()?;
+                if rows.is_empty() {
+                    rows.push(Row::from_iter([("host_id".into(), host_id.into())]));
+                }
+                rows.iter_mut().for_each(|row| drop(row.insert("run_id".into(), run_id.clone().into())));
+                Ok(rows)
             }
             Table::Metrics => Ok(self.metrics()?.iter().map(Row::try_from).collect::<Result<_, _>>()?),
             Table::Calls | Table::Profiles | Table::Loads => Ok(Vec::new()),

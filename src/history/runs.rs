@@ -1,5 +1,6 @@
 //! Which runs there are: the folders, CSV files and database exports of a history, in order.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
@@ -38,6 +39,18 @@ impl History {
     /// All runs, the newest first.
     pub fn runs(&self) -> &[Run] {
         &self.runs
+    }
+
+    /// The newest runs of each machine, at most so many of each, the newest first. A run that cannot be read is left out.
+    pub fn newest_of_each_machine(&self, most: usize) -> Vec<Run> {
+        let mut counts: BTreeMap<String, usize> = BTreeMap::new();
+        let mut is_wanted = |run: &&Run| {
+            let hosts = run.host_ids().unwrap_or_default();
+            let is_wanted = hosts.iter().any(|host_id| counts.get(host_id).is_none_or(|count| *count < most));
+            hosts.into_iter().for_each(|host_id| *counts.entry(host_id).or_default() += 1);
+            is_wanted
+        };
+        self.runs.iter().filter(|run| is_wanted(run)).cloned().collect()
     }
 
     /// The folders and files that it was opened with.

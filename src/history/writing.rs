@@ -13,7 +13,7 @@ use anyhow::{Context, Result, bail};
 use fs_err as fs;
 use tempfile::TempDir;
 
-use super::calls::{CallsWriter, LATENCIES};
+use super::calls::{CallsWriter, LATENCIES, copy_calls};
 use super::csv::{write_metrics, write_records, write_throughput};
 use super::facts::{RunFacts, Table};
 use super::parquet::write_rows;
@@ -77,6 +77,14 @@ impl NewRun {
     /// The file cannot be written.
     pub fn append_calls(&mut self, case: &str, samples_ns: &[Vec<u64>], disturbed: Option<&[bool]>) -> Result<()> {
         self.calls.append(case, samples_ns, disturbed).with_context(|| format!("{}: {LATENCIES}", self.root.display()))
+    }
+
+    /// Adds the calls that another run has of some cases.
+    ///
+    /// # Errors
+    /// Its file is cut short, or this one cannot be written.
+    pub fn copy_calls(&mut self, run: &Run, is_wanted: &dyn Fn(&str) -> bool) -> Result<()> {
+        copy_calls(&run.folder().join(LATENCIES), &mut self.calls, is_wanted)
     }
 
     /// Writes the rest, and puts the run into the history. One that the history has more of is refused, unless `replace`.

@@ -108,6 +108,24 @@ impl Machine {
         let told = std::env::var(HOST_ID).ok().filter(|id| !id.is_empty());
         Machine { host_id: host_id(told.or_else(identity), machine.cpu_model.as_deref()), ..machine }
     }
+
+    /// What machines that are bought as equal have in common: `AMD EPYC 7B13 ×8, 32 GiB, NVIDIA L4`. Returns `None` if the
+    /// processor is unknown.
+    pub fn kind(&self) -> Option<String> {
+        let processors = format!("{} ×{}", self.cpu_model.as_deref()?, self.logical_processors);
+        let memory =
+            self.container_memory_bytes.or(self.memory_bytes).map(|bytes| format!("{} GiB", nominal_gibibytes(bytes)));
+        let gpus = self.gpus.iter().flatten().cloned();
+        Some([processors].into_iter().chain(memory).chain(gpus).collect::<Vec<_>>().join(", "))
+    }
+}
+
+/// The memory that was bought: the kernel keeps some per cent for itself, not the same on each machine. It is rounded up to an
+/// eighth of a power of two.
+fn nominal_gibibytes(bytes: u64) -> f64 {
+    let gibibytes = bytes as f64 / f64::from(1 << 30);
+    let step = 2.0_f64.powf(gibibytes.log2().floor()) / 8.0;
+    (gibibytes / step).ceil() * step
 }
 
 /// The processor's vector extensions, which decide what code a runtime chooses.
@@ -245,6 +263,18 @@ mod tests {
         let of = |identity: &str| host_id(Some(identity.into()), Some("A CPU"));
         assert!(of("one") != of("other") && of("one") == of("one"));
         assert_eq!(of("one").len(), 12);
+    }
+
+    #[test]
+    fn machines_of_one_kind_differ_in_what_the_kernel_keeps() {
+        let of = |gibibytes: f64| {
+            let memory_bytes = Some((gibibytes * f64::from(1 << 30)) as u64);
+            Machine { cpu_model: Some("A CPU".into()), logical_processors: 8, memory_bytes, ..Machine::default() }
+                .kind()
+        };
+        assert_eq!((of(15.6), of(15.4)), (Some("A CPU ×8, 16 GiB".into()), of(15.99)));
+        assert_eq!((of(251.3), of(23.47)), (Some("A CPU ×8, 256 GiB".into()), Some("A CPU ×8, 24 GiB".into())));
+        assert_eq!(Machine::default().kind(), None);
     }
 
     #[test]

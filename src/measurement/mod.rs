@@ -1,5 +1,6 @@
 //! The clock, the calls it times, and what is watched besides. Raw samples are not statistics: those are Criterion's.
 
+pub mod calibration;
 mod call_times;
 mod disturbance;
 mod energy;

@@ -27,7 +27,7 @@ use crate::run_data::files::{read_json, write_json};
 
 /// Sizes of the products: the matrices are larger than a core's own caches, and packing them is nothing beside
 /// multiplying.
-const SIZES: [usize; 2] = [1024, 2048];
+pub(super) const SIZES: [usize; 2] = [1024, 2048];
 
 /// For each size. Where others use the processors too, many short ones find a quiet moment.
 const PATIENCE: Duration = Duration::from_millis(700);
@@ -96,7 +96,7 @@ fn keep(path: &Path, machine: &Machine, peaks: &Peaks) -> Result<()> {
 
 /// Four times the last-level caches, by STREAM's rule, so that what is copied does not stay in them; but no more than an
 /// eighth of the memory.
-fn copied_bytes(cache: Option<u64>, memory: Option<u64>) -> usize {
+pub(super) fn copied_bytes(cache: Option<u64>, memory: Option<u64>) -> usize {
     const ASSUMED_CACHE: u64 = 32 << 20;
     let wanted = cache.unwrap_or(ASSUMED_CACHE).saturating_mul(4).max(64 << 20);
     usize::try_from(wanted.min(memory.unwrap_or(u64::MAX) / 8)).unwrap_or(usize::MAX)
@@ -145,12 +145,12 @@ fn best(patience: Duration, mut work: impl FnMut()) -> f64 {
 }
 
 /// Numbers of all signs and no regular pattern that a product could profit from.
-fn matrix(size: usize) -> Vec<f32> {
+pub(super) fn matrix(size: usize) -> Vec<f32> {
     (0..size * size).map(|index| (index.wrapping_mul(2_654_435_761) % 1009) as f32 / 1009.0 - 0.5).collect()
 }
 
 /// `result = left × right`, all square and row by row; each thread makes a block of rows.
-fn multiply(size: usize, threads: usize, left: &[f32], right: &[f32], result: &mut [f32]) {
+pub(super) fn multiply(size: usize, threads: usize, left: &[f32], right: &[f32], result: &mut [f32]) {
     let block = size.div_ceil(threads) * size;
     thread::scope(|scope| {
         for (left, result) in left.chunks(block).zip(result.chunks_mut(block)) {
@@ -171,7 +171,7 @@ fn multiply_rows(size: usize, left: &[f32], right: &[f32], result: &mut [f32]) {
     }
 }
 
-fn copy(threads: usize, source: &[u64], target: &mut [u64]) {
+pub(super) fn copy(threads: usize, source: &[u64], target: &mut [u64]) {
     let block = source.len().div_ceil(threads);
     thread::scope(|scope| {
         for (source, target) in source.chunks(block).zip(target.chunks_mut(block)) {

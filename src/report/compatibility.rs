@@ -2,6 +2,7 @@
 //! level, with the reason if it is not the highest.
 
 use indexmap::{IndexMap, IndexSet};
+use schemars::JsonSchema;
 use serde::Serialize;
 use strum::Display;
 
@@ -13,7 +14,7 @@ use crate::run_data::{Outcomes, Record};
 use crate::statistics::median;
 
 /// How well cases work.
-#[derive(Clone, Copy, Debug, Display, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[derive(Clone, Copy, Debug, Display, PartialEq, Eq, PartialOrd, Ord, Serialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 #[strum(serialize_all = "lowercase")]
 pub enum Level {

@@ -6,6 +6,7 @@ pub mod compatibility;
 pub mod drawing;
 pub mod duel;
 pub mod escape;
+pub mod fleet;
 pub mod html;
 pub mod index;
 pub mod load;
@@ -73,7 +74,7 @@ pub(crate) mod tests {
             record.run_id = format!("run{day}");
             record.timestamp = format!("2026-01-{:02}T00:00:00Z", day + 1).parse().unwrap();
         }
-        ReportedRun { records, metrics: Vec::new(), machine: None, distributions: None }
+        ReportedRun { records, metrics: Vec::new(), nodes: Vec::new(), distributions: None }
     }
 
     /// A measured record with nothing in it but a median.

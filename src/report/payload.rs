@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 
 use super::columns::{ALL, RecordColumn, STATUS, chosen, peak_memory};
 use super::compatibility::{RULE, Standing};
+use super::fleet::Fleet;
 use super::load::CurvePoint;
 use super::machine_facts::facts;
 use super::metrics;
@@ -26,12 +27,17 @@ const COLUMNS: &str = "backend,model,variant,family,modality,phase,device,dtype,
                        latency_p95_ms,latency_p95_upper_ms,latency_p99_ms,latency_p99_upper_ms,throughput_ips,\
                        throughput_lower_ips,throughput_upper_ips,tokens_per_second,model_size_mb,accuracy,output_cosine";
 
+/// A title names no more machines.
+const MOST_NAMED: usize = 3;
+
 /// What is known about machines besides their runs.
 pub struct Known<'a> {
     /// A line about the smallest change that can be shown on a host.
     pub resolution: &'a dyn Fn(&str) -> String,
     /// How much measurements of the same program differ on a host.
     pub noise: &'a dyn Fn(&str) -> Noise,
+    /// All machines side by side, if there are several.
+    pub fleet: Option<&'a Fleet>,
 }
 
 /// A whole report.
@@ -48,6 +54,8 @@ pub struct Payload {
     /// How well each model works on each backend, device and dtype, and the rule of the levels.
     matrix: Vec<Value>,
     rule: &'static str,
+    /// All machines side by side, with sentences about them; null if there is one.
+    fleet: Value,
     /// What the figures of language models under load mean.
     definitions: String,
     /// All measurements of the cases, run by run.
@@ -86,13 +94,14 @@ impl Payload {
             |name: &&str| json!({ "name": name, "title": metrics::title(name), "is_number": true, "is_default": true });
         let case = |(case, entry): (&Measured<'a>, &Entry<'_>)| case_row(shown, case, entry, &columns, &names);
         Payload {
-            title: title(shown),
+            title: title(shown, known.fleet),
             runs: shown.runs.iter().rev().filter_map(|run| run_row(shown, run)).collect(),
             machines: shown.machines.iter().map(machine).collect(),
             cases: shown.cases.iter().zip(&entries).map(case).collect(),
             columns: columns.iter().map(column).chain(names.iter().map(of_metric)).collect(),
             matrix: matrix(shown, &entries),
             rule: RULE,
+            fleet: known.fleet.map(fleet).unwrap_or_default(),
             definitions: DEFINITIONS.iter().map(|(term, meaning)| format!("{term}: {meaning}. ")).collect(),
             trend: trend(shown, known.noise),
             colours: colours.map(|(name, colour)| (name.to_owned(), colour)).collect(),
@@ -118,10 +127,19 @@ impl Payload {
     }
 }
 
-fn title(shown: &Shown<'_>) -> String {
+fn title(shown: &Shown<'_>, fleet: Option<&Fleet>) -> String {
     let suites: BTreeSet<&str> = shown.cases.iter().map(|case| case.record.suite.as_str()).collect();
     let machines: Vec<&str> = shown.machines.values().map(|machine| machine.name.as_str()).collect();
-    format!("Inference benchmarks: suite {} on {}", Vec::from_iter(suites).join(", "), machines.join(", "))
+    let count = fleet.map_or(0, |fleet| fleet.machines.len()).max(machines.len());
+    let machines = if count > MOST_NAMED { format!("{count} machines") } else { machines.join(", ") };
+    format!("Inference benchmarks: suite {} on {machines}", Vec::from_iter(suites).join(", "))
+}
+
+fn fleet(fleet: &Fleet) -> Value {
+    let mut value = json!(fleet);
+    value["is_large"] = fleet.is_large().into();
+    value["lines"] = fleet.lines().into();
+    value
 }
 
 fn run_row(shown: &Shown<'_>, run: &ReportedRun) -> Option<Value> {

@@ -6,7 +6,7 @@ use indexmap::IndexMap;
 use crate::definition::Case;
 use crate::history::Run;
 use crate::machine::Machine;
-use crate::run_data::{Distribution, Distributions, Metric, Record};
+use crate::run_data::{Distribution, Distributions, Metric, Node, Record};
 
 /// A run as `target-reports/<run>/` has it.
 #[derive(Clone, Debug)]
@@ -14,8 +14,8 @@ pub struct ReportedRun {
     pub records: Vec<Record>,
     /// Figures of the cases that are no columns of their records.
     pub metrics: Vec<Metric>,
-    /// Absent where somebody kept only the CSV.
-    pub machine: Option<Machine>,
+    /// The machines that took part. Empty where somebody kept only the CSV.
+    pub nodes: Vec<Node>,
     pub distributions: Option<Distributions>,
 }
 
@@ -28,9 +28,14 @@ impl ReportedRun {
         Ok(ReportedRun {
             records: run.records()?,
             metrics: run.metrics()?,
-            machine: run.machine().unwrap_or_default(),
+            nodes: run.manifest().ok().flatten().map(|manifest| manifest.nodes()).unwrap_or_default(),
             distributions: run.distributions(),
         })
+    }
+
+    /// What is known of a machine of the run.
+    pub fn node(&self, host_id: &str) -> Option<&Node> {
+        self.nodes.iter().find(|node| node.machine.host_id == host_id)
     }
 
     pub fn run_id(&self) -> &str {
@@ -88,21 +93,25 @@ fn machines<'a>(runs: &[&'a ReportedRun]) -> IndexMap<&'a str, NamedMachine<'a>>
     let mut hosts: IndexMap<&str, Option<&Machine>> = IndexMap::new();
     // The newest run tells most of a machine.
     for run in runs.iter().rev() {
-        let facts = run.machine.as_ref();
         for record in &run.records {
-            hosts.entry(&record.host_id).or_insert(facts.filter(|facts| facts.host_id == record.host_id));
+            let facts = || run.node(&record.host_id).map(|node| &node.machine);
+            hosts.entry(&record.host_id).or_insert_with(facts);
         }
     }
     let is_one = hosts.len() == 1;
     let machine = |(host_id, facts): (&'a str, Option<&'a Machine>)| {
-        let name = match facts.and_then(short_name) {
-            Some(name) if is_one => name,
-            Some(name) => format!("{name} {}", host_id.chars().take(4).collect::<String>()),
-            None => host_id.to_owned(),
-        };
-        (host_id, NamedMachine { name, facts })
+        let name = facts.and_then(short_name).filter(|_| is_one);
+        (host_id, NamedMachine { name: name.unwrap_or_else(|| name_among_several(host_id, facts)), facts })
     };
     hosts.into_iter().map(machine).collect()
+}
+
+/// `AMD EPYC ×2 1a2b`.
+pub(super) fn name_among_several(host_id: &str, facts: Option<&Machine>) -> String {
+    match facts.and_then(short_name) {
+        Some(name) => format!("{name} {}", host_id.chars().take(4).collect::<String>()),
+        None => host_id.to_owned(),
+    }
 }
 
 /// `AMD EPYC ×2`: the first words of the processor's name, and how many there are.

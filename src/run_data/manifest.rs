@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
+use super::calibration::{Calibration, RunPart};
 use super::record::{Record, SCHEMA_VERSION};
 use crate::definition::{Case, CaseFailure, Cost, Suite};
 use crate::machine::{Machine, Revision};
@@ -34,6 +35,12 @@ pub struct Manifest {
     /// How fast the machine can be at best. Absent if no case needs it, and in older manifests.
     #[serde(default)]
     pub peaks: Option<Peaks>,
+    /// What the machine could do before and after its cases: of a part of a suite, one for each start. Empty in other runs.
+    #[serde(default)]
+    pub calibrations: Vec<Calibration>,
+    /// The runs that this one was merged of, in the order of their parts. Empty in other runs.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub parts: Vec<RunPart>,
     pub criterion_root: PathBuf,
     /// Criterion's name for these results, beside `new`.
     pub saved_baseline: Option<String>,

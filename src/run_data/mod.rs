@@ -2,6 +2,7 @@
 //!
 //! Those who measure write these files and those who report read them; neither imports the other.
 
+mod calibration;
 mod criterion_arguments;
 mod distribution;
 mod evaluation;
@@ -15,6 +16,7 @@ mod profile;
 mod record;
 mod run_folder;
 
+pub use calibration::{Calibration, Node, Probe, ProcessSpread, RunPart};
 pub use criterion_arguments::{CriterionArguments, Mode};
 pub use distribution::{DISTRIBUTIONS, Distribution, Distributions};
 pub use evaluation::{Evaluation, FoundBox, Judged, ReadText, Scores, Transcript, places_of_largest};

@@ -48,6 +48,16 @@ impl RunFolder {
         folders_with(runs, MANIFEST).into_iter().map(RunFolder).collect()
     }
 
+    /// The latest run that a machine has begun, with its manifest.
+    pub fn of_machine(runs: &Path, host_id: &str) -> Option<(Self, Manifest)> {
+        let read = |folder: RunFolder| Some((folder.clone(), folder.read_manifest().ok()?));
+        RunFolder::all(runs)
+            .into_iter()
+            .rev()
+            .filter_map(read)
+            .find(|(_, manifest)| manifest.machine.host_id == host_id)
+    }
+
     /// Writes the manifest, whole or not at all.
     ///
     /// # Errors

@@ -10,6 +10,8 @@ mod devices;
 mod documents;
 mod duel;
 mod evaluation;
+mod fleet;
+mod fleet_page;
 mod harness;
 mod image_folder;
 mod import;

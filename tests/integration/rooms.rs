@@ -12,7 +12,7 @@ const LEVELS: [&[&str]; 9] = [
     &["catalogue", "convert", "graph_dtype"],
     &["fixture", "history", "profile", "selection"],
     &["backend", "compare", "load"],
-    &["measurement", "report"],
+    &["fleet", "measurement", "report"],
     &["decision", "harness"],
     &["duel", "selftest", "service"],
     &["cli"],

@@ -127,7 +127,7 @@ mod tests {
     use crate::run_data::{Distribution, Distributions, Record};
 
     fn drawing_of(runs: &[ReportedRun]) -> Drawing {
-        let known = Known { resolution: &|_| String::new(), noise: &|_| Noise::assumed() };
+        let known = Known { resolution: &|_| String::new(), noise: &|_| Noise::assumed(), fleet: None };
         Drawing::new(&Payload::new(&Shown::new(runs, &[]), &known)).unwrap()
     }
 

@@ -29,12 +29,13 @@ pub(super) const CHARTS: [&str; 11] = [
     include_str!("page/charts.js"),
 ];
 /// What only a browser runs: filters, sections, the table.
-const BROWSER: [&str; 7] = [
+const BROWSER: [&str; 8] = [
     THEME,
     include_str!("page/filters.js"),
     CSV,
     include_str!("page/sections.js"),
     include_str!("page/table.js"),
+    include_str!("page/fleet.js"),
     include_str!("page/facts.js"),
     include_str!("page/main.js"),
 ];

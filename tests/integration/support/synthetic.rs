@@ -4,9 +4,11 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
-use inferbench::definition::{Case, Dtype, Phase, Status};
+use inferbench::definition::{Case, Dtype, Phase, Status, Suite};
 use inferbench::history::write_records;
-use inferbench::run_data::{DISTRIBUTIONS, Distribution, Distributions, Record};
+use inferbench::machine::Machine;
+use inferbench::run_data::{Calibration, DISTRIBUTIONS, Distribution, Distributions, Probe, Record};
+use serde_json::json;
 
 /// Name, family, modality, milliseconds of a call, and megabytes.
 const MODELS: [(&str, &str, &str, f64, f64); 10] = [
@@ -26,21 +28,21 @@ const BATCH_SIZES: [usize; 5] = [1, 2, 4, 8, 16];
 
 /// What is to be made up.
 #[derive(Clone, Copy)]
-pub struct Shape {
+pub struct Shape<'a> {
     pub runs: usize,
     /// At most those of all models, variants, backends, dtypes and batch sizes: 1,200.
     pub cases: usize,
     /// A machine of its own, some times as fast.
-    pub host: (&'static str, f64),
+    pub host: (&'a str, f64),
 }
 
 /// Writes runs into a folder of reports, an hour apart. In the run after the middle, the first backend's figures are
 /// 30 % higher, and stay so. A case in fifty could not run.
-pub fn write_runs(reports: &Path, shape: Shape) -> Vec<String> {
+pub fn write_runs(reports: &Path, shape: Shape<'_>) -> Vec<String> {
     (0..shape.runs).map(|index| write_run(reports, shape, index)).collect()
 }
 
-fn write_run(reports: &Path, shape: Shape, index: usize) -> String {
+fn write_run(reports: &Path, shape: Shape<'_>, index: usize) -> String {
     let (host_id, speed) = shape.host;
     let run = Record {
         run_id: format!("202601{:02}T{:02}0000Z-{host_id}", 1 + index / 24, index % 24),
@@ -104,6 +106,26 @@ fn write_run(reports: &Path, shape: Shape, index: usize) -> String {
     write_records(&records, fs::File::create(folder.join("results.csv")).unwrap()).unwrap();
     fs::write(folder.join(DISTRIBUTIONS), serde_json::to_vec(&Distributions::new(distributions)).unwrap()).unwrap();
     run.run_id
+}
+
+/// Gives a run the manifest of this machine, which was looked at before and after: products and copies in 10^9 per second.
+pub fn give_machine(reports: &Path, run_id: &str, machine: &Machine, looks: [(f64, f64); 2]) {
+    let probe = |(product, copy): (f64, f64)| Probe {
+        threads: machine.logical_processors,
+        product_gflops_per_second: [0.99, 1.0, 1.01, 1.0, 0.98].map(|it| it * product).into(),
+        copy_gb_per_second: [1.0, 1.02, 0.99, 1.0, 0.97].map(|it| it * copy).into(),
+        ..Probe::default()
+    };
+    let (before, after) = (probe(looks[0]), Some(probe(looks[1])));
+    let calibration = Calibration { host_id: machine.host_id.clone(), before, after, ..Calibration::default() };
+    let manifest = json!({
+        "format": 1, "run_id": run_id, "started": "2026-01-01T00:00:00Z", "finished": null, "is_interrupted": false, "arguments": [],
+        "suite_name": "synthetic", "suite": Suite::new("synthetic", vec!["ort".into()]), "threads": machine.logical_processors,
+        "inferbench_version": "0.1.0", "rustc_version": "rustc 1.95.0", "revision": { "commit": null, "is_dirty": null },
+        "machine": machine, "calibrations": [calibration], "criterion_root": "", "saved_baseline": null, "compared_baseline": null,
+        "is_quick": false, "cases": [],
+    });
+    fs::write(reports.join(run_id).join("manifest.json"), manifest.to_string()).unwrap();
 }
 
 type Entry = (&'static str, &'static str, &'static str, f64, f64);

@@ -113,7 +113,17 @@ function reason(one) {
     : "runs; there is no reference to compare its outputs with");
 }
 
-const cells = payload.matrix.map((cell) => {
+// Of many machines, a cell is about all of them: the level that most have.
+const MANY_MACHINES = 4;
+const isTogether = payload.fleet && payload.fleet.machines.length > MANY_MACHINES;
+const placesById = isTogether ? d3.group(d3.range(cases.length), (index) => cases[index].id.split("/").slice(0, -1).join("/")) : null;
+const together = () => payload.fleet.compatibility.map(({ model, configuration, machines }) => {
+  const levels = d3.sort(Object.entries(machines), ([, count]) => -count);
+  const text = levels.map(([level, count]) => `${level} on ${count}`).join(", ");
+  return { cases: placesById.get(`${model}/${configuration}`) ?? [], kind: levels[0][0], text, row: model, column: configuration, reason: text };
+});
+
+const cells = isTogether ? together() : payload.matrix.map((cell) => {
   const [first] = cell.cases.map((index) => cases[index]);
   const configuration = `${first.backend} · ${first.device} · ${first.dtype}`;
   return {

@@ -2,7 +2,8 @@
 
 readAddress();
 heading();
-const sections = [...charts.map(chartSection), tableSection()];
+const ofFleet = fleet ? [matrixSection(), fleetMachinesSection()] : [];
+const sections = [...ofFleet, ...charts.map(chartSection), tableSection()];
 const main = document.getElementById("charts");
 main.append(...sections.map((section) => section.node), machinesSection(), runsSection());
 

@@ -1,0 +1,174 @@
+//! `inferbench fleet`: a suite over many machines, by Slurm or ssh.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::thread;
+
+use anyhow::{Context, Result, bail, ensure};
+use clap::{Args, Subcommand};
+
+use super::shard::{HowArguments, request, write};
+use super::{merge, parse_pair};
+use crate::catalogue::read_suite;
+use crate::definition::{Shard, Suite};
+use crate::exit_codes;
+use crate::fleet::{Array, Host, measure, submit};
+use crate::harness::divide;
+use crate::paths::Paths;
+use crate::selection::{EffortArguments, Selection};
+
+/// Measure a suite on many machines, a part on each, and merge what they leave
+#[derive(Args)]
+#[command(
+    after_help = "Examples:\n  inferbench fleet slurm --suite small --nodes 4 --dry-run\n  inferbench fleet ssh alpha beta --suite small"
+)]
+pub struct Arguments {
+    #[command(subcommand)]
+    by: By,
+}
+
+#[derive(Subcommand)]
+enum By {
+    Slurm(Slurm),
+    Ssh(Ssh),
+}
+
+/// Submit the parts as an array job of Slurm, a node for each, and a job that merges them
+#[derive(Args)]
+#[command(
+    after_help = "The project's folder has to be on storage that the nodes share. Run `inferbench prepare` before, so that nodes do not \
+        prepare the same files at once.\n\n\
+        Examples:\n  inferbench fleet slurm --suite small --nodes 4 --dry-run\n  \
+        inferbench fleet slurm --suite key --nodes 8 --sbatch=--partition=bench --sbatch=--time=4:00:00\n  \
+        inferbench fleet slurm --suite key --nodes 8 --by machine-kind --constraint cuda=gpu"
+)]
+struct Slurm {
+    /// How many parts: each has a node to itself
+    #[arg(long, value_name = "N")]
+    nodes: usize,
+    /// The feature of nodes that a kind of device needs, with `--by machine-kind`
+    #[arg(long, value_name = "DEVICE=FEATURE", value_parser = parse_pair)]
+    constraint: Vec<(String, String)>,
+    /// A further argument of sbatch
+    #[arg(long, value_name = "ARGUMENT", allow_hyphen_values = true)]
+    sbatch: Vec<String>,
+    /// Print the commands and submit nothing
+    #[arg(long)]
+    dry_run: bool,
+    #[command(flatten)]
+    how: HowArguments,
+    #[command(flatten)]
+    selection: Selection,
+    #[command(flatten)]
+    effort: EffortArguments,
+}
+
+/// Copy the program and what it reads to machines, measure a part on each, and fetch what they leave
+#[derive(Args)]
+#[command(
+    after_help = "A machine needs Linux with the same processor architecture, sha256sum and tar, and has to be reached without a password. \
+        INFERBENCH_SSH is the command in place of `ssh`.\n\n\
+        Examples:\n  inferbench fleet ssh alpha beta --suite small\n  inferbench fleet ssh alpha beta --suite small --resume"
+)]
+struct Ssh {
+    /// The machines, as ssh knows them
+    #[arg(required = true, value_name = "HOST")]
+    hosts: Vec<String>,
+    /// The folder for inferbench on the machines, relative to the home there
+    #[arg(long, value_name = "FOLDER", default_value = ".cache/inferbench/fleet")]
+    folder: String,
+    /// Go on with the last measurement of this suite
+    #[arg(long)]
+    resume: bool,
+    #[command(flatten)]
+    how: HowArguments,
+    #[command(flatten)]
+    selection: Selection,
+    #[command(flatten)]
+    effort: EffortArguments,
+}
+
+pub fn run(arguments: &Arguments) -> Result<u8> {
+    match &arguments.by {
+        By::Slurm(slurm) => slurm.run(),
+        By::Ssh(ssh) => ssh.run(),
+    }
+}
+
+/// The folder of the suite files of a measurement's parts.
+const PLAN: &str = "plan";
+
+fn plan_of(paths: &Paths, shard: &Shard) -> PathBuf {
+    paths.parts().join(shard.measurement()).join(PLAN)
+}
+
+impl Slurm {
+    fn run(&self) -> Result<u8> {
+        let paths = Paths::find();
+        let suite = divide(&paths, &request(&self.selection, &self.effort), &self.how.division(self.nodes))?;
+        let shard = suite.shard.as_ref().context("a divided suite has parts")?;
+        let plan = plan_of(&paths, shard);
+        let constraints: BTreeMap<String, String> = self.constraint.iter().cloned().collect();
+        let array =
+            Array { shard, plan: &plan, root: paths.root(), constraints: &constraints, arguments: &self.sbatch };
+        if self.dry_run {
+            print!("{}", array.commands()?);
+            return Ok(exit_codes::OK);
+        }
+        write(&suite, &plan)?;
+        let (parts, merge) = submit(&array)?;
+        println!("parts  {}\nmerge  {merge}\nplan   {}", parts.join(" "), plan.display());
+        Ok(exit_codes::OK)
+    }
+}
+
+impl Ssh {
+    fn run(&self) -> Result<u8> {
+        let paths = Paths::find();
+        let division = self.how.division(self.hosts.len());
+        let planned = divide(&paths, &request(&self.selection, &self.effort), &division)?;
+        let of_file = planned.models.iter().find(|model| model.path.is_some());
+        if let Some(model) = of_file {
+            bail!("{}: only models of the folder `models` are copied; put its file into models/exported", model.name);
+        }
+        let suite = if self.resume { last_like(&paths, &planned)? } else { planned };
+        let first = suite.shard.clone().context("a divided suite has parts")?;
+        let plan = plan_of(&paths, &first);
+        write(&suite, &plan)?;
+        let failures: Vec<String> = thread::scope(|scope| {
+            let start = |(place, name): (usize, &String)| {
+                let host = Host { name: name.clone(), folder: self.folder.clone() };
+                let shard = Shard { index: place + 1, ..first.clone() };
+                let (paths, plan) = (&paths, &plan);
+                scope.spawn(move || measure(&host, paths, &shard, plan))
+            };
+            let running: Vec<_> = self.hosts.iter().enumerate().map(start).collect();
+            let ended =
+                running.into_iter().map(|machine| machine.join().unwrap_or_else(|_| bail!("a thread panicked")));
+            ended.filter_map(|ended| ended.err().map(|why| format!("{why:#}"))).collect()
+        });
+        failures.iter().for_each(|why| eprintln!("inferbench: {why}"));
+        let measurement = paths.parts().join(first.measurement());
+        ensure!(failures.len() < self.hosts.len(), "no machine has come to its end");
+        merge::run(&merge::Arguments::of(measurement))
+    }
+}
+
+/// The last measurement that was planned for the same suite, files and number of parts.
+fn last_like(paths: &Paths, planned: &Suite) -> Result<Suite> {
+    let wanted = planned.shard.as_ref();
+    let is_same = |suite: &Suite| {
+        let both = suite.shard.as_ref().zip(wanted);
+        both.is_some_and(|(one, other)| {
+            (&one.fingerprint, one.parts.len(), &one.anchor) == (&other.fingerprint, other.parts.len(), &other.anchor)
+        })
+    };
+    let folders = fs_err::read_dir(paths.parts()).into_iter().flatten().flatten();
+    let name = wanted.map(|shard| Shard { index: 1, ..shard.clone() }.name()).unwrap_or_default();
+    let suites = folders.filter_map(|entry| {
+        let file = entry.path().join(PLAN).join(format!("{name}.toml"));
+        read_suite(file.to_str().filter(|_| file.is_file())?, &paths.models()).ok()
+    });
+    let last = suites.filter(is_same).max_by_key(|suite| suite.shard.as_ref().and_then(|shard| shard.planned));
+    last.context("there is no measurement of this suite with these files and so many machines to go on with")
+}

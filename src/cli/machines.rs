@@ -1,0 +1,92 @@
+//! Machines side by side: what `report` reads and keeps of them.
+
+use std::borrow::Borrow;
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+
+use anyhow::{Result, bail};
+use clap::Args;
+
+use super::recommend::read_prices;
+use crate::compare::CaseFilter;
+use crate::decision::{Goal, Prices};
+use crate::history::Run;
+use crate::paths::Paths;
+use crate::report::ReportedRun;
+use crate::report::fleet::{Fleet, Gatherer};
+use crate::run_data::Record;
+use crate::selftest::known_noise;
+
+/// How machines are shown side by side.
+#[derive(Args)]
+pub struct MachinesArguments {
+    /// Show machines side by side, by the newest run of each: a matrix of cases and machines, which machines of one kind are not
+    /// equal, and the trend of each
+    #[arg(long, conflicts_with_all = ["charts", "variants"])]
+    pub machines: bool,
+    /// Prices of machines, as for `recommend`: show the price of a million samples or tokens on each machine
+    #[arg(long, value_name = "FILE")]
+    price: Option<PathBuf>,
+}
+
+impl MachinesArguments {
+    /// The prices, if there are any.
+    pub fn prices(&self) -> Result<Prices> {
+        Ok(self.price.as_deref().map(read_prices).transpose()?.unwrap_or_default())
+    }
+}
+
+/// The machines of these runs, side by side. Returns `None` if there is only one.
+pub fn fleet_of(runs: &[ReportedRun], prices: &Prices, paths: &Paths) -> Option<Fleet> {
+    let hosts: BTreeSet<&str> = runs.iter().flat_map(|run| &run.records).map(|it| it.host_id.as_str()).collect();
+    let mut in_order: Vec<&ReportedRun> = runs.iter().collect();
+    in_order.sort_by_key(|run| run.records.first().map(|record| record.timestamp));
+    (hosts.len() > 1).then(|| gathered(in_order.into_iter(), prices, paths))
+}
+
+/// The machines of runs that are too many to be kept, the oldest first, and those runs of which the page shows the cases.
+pub fn fleet_of_history(
+    runs: &[Run],
+    filter: &CaseFilter,
+    prices: &Prices,
+    paths: &Paths,
+) -> Result<(Fleet, Vec<ReportedRun>)> {
+    let read = |run: &Run| {
+        let mut read = ReportedRun::read(run)?;
+        read.records.retain(|record| filter.matches(&record.case()));
+        Ok::<_, anyhow::Error>(read)
+    };
+    let readable = runs.iter().filter_map(|run| read(run).inspect_err(|why| eprintln!("left out: {why:#}")).ok());
+    let fleet = gathered(readable, prices, paths);
+    if fleet.cases.is_empty() {
+        bail!("no case passes the filters; `inferbench report --machines` without filters shows all cases");
+    }
+    let shown = fleet.shown_hosts();
+    let has_shown = |run: &&Run| run.host_ids().is_ok_and(|hosts| shown.iter().any(|host_id| hosts.contains(*host_id)));
+    let kept = runs.iter().filter(has_shown).filter_map(|run| read(run).ok()).collect();
+    let kept = shown_of(&fleet, kept);
+    Ok((fleet, kept))
+}
+
+fn gathered(runs: impl Iterator<Item = impl Borrow<ReportedRun>>, prices: &Prices, paths: &Paths) -> Fleet {
+    let price = |record: &Record| Goal::Cost.quantity(record, prices);
+    let noise = |host_id: &str| known_noise(&paths.selftest(), host_id);
+    let mut gatherer = Gatherer::new(&price, &noise);
+    runs.for_each(|run| gatherer.add(run.borrow()));
+    gatherer.finish(&prices.currency)
+}
+
+/// Of many machines, the newest runs of those that stand for their kinds; of a few, all runs.
+pub fn shown_of(fleet: &Fleet, mut runs: Vec<ReportedRun>) -> Vec<ReportedRun> {
+    if !fleet.is_large() {
+        return runs;
+    }
+    let shown = fleet.shown_hosts();
+    let mut done: BTreeSet<String> = BTreeSet::new();
+    for run in runs.iter_mut().rev() {
+        run.records.retain(|record| shown.contains(&record.host_id.as_str()) && !done.contains(&record.host_id));
+        done.extend(run.records.iter().map(|record| record.host_id.clone()));
+    }
+    runs.retain(|run| !run.records.is_empty());
+    runs
+}

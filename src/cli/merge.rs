@@ -1,0 +1,84 @@
+//! `inferbench merge`: the parts of a suite as one run.
+
+use std::path::PathBuf;
+
+use anyhow::Result;
+use clap::Args;
+
+use super::convert::Converted;
+use crate::exit_codes;
+use crate::fleet::{Merged, OnRepetition, find_parts, merge, publish};
+use crate::history::RESULTS;
+use crate::paths::Paths;
+use crate::report::numbers::plural;
+use crate::report::{Format, ReportedRun, records};
+
+/// Put the parts of a suite that machines have measured together into one run
+#[derive(Args)]
+#[command(
+    after_help = "Parts of other files, settings or builds are refused, and the difference is named. Exit code 3: parts or cases \
+        are missing.\n\n\
+        Examples:\n  inferbench merge target-reports/parts/small-1a2b3c4d-of-4\n  inferbench merge node1 node2 node3 --partial"
+)]
+pub struct Arguments {
+    /// Folders with the parts: of one run each, or above them
+    #[arg(required = true, value_name = "FOLDER")]
+    folders: Vec<PathBuf>,
+    /// Merge what is there, even if parts or cases are missing
+    #[arg(long)]
+    partial: bool,
+    /// If two parts have measured the same case, take the later one
+    #[arg(long)]
+    newest: bool,
+    /// Folder for the reports and the history [default: target-reports]
+    #[arg(long, value_name = "FOLDER")]
+    output_dir: Option<PathBuf>,
+}
+
+impl Arguments {
+    /// To merge all that is in a folder, whatever is missing.
+    pub fn of(folder: PathBuf) -> Self {
+        Arguments { folders: vec![folder], partial: true, newest: false, output_dir: None }
+    }
+}
+
+pub fn run(arguments: &Arguments) -> Result<u8> {
+    let on_repetition = if arguments.newest { OnRepetition::TakeNewest } else { OnRepetition::Refuse };
+    let merged = merge(find_parts(&arguments.folders)?, on_repetition)?;
+    say_what_is_missing(&merged);
+    if !merged.missing_cases.is_empty() && !arguments.partial {
+        eprintln!("nothing was merged; `--partial` merges what is there");
+        return Ok(exit_codes::NOTHING_MEASURED);
+    }
+    let paths = Paths::find();
+    let reports = arguments.output_dir.clone().unwrap_or_else(|| paths.reports());
+    let (_, run) = publish(&merged, &reports)?;
+    let Merged { manifest, records: rows, .. } = &merged;
+    let machines = plural(manifest.nodes().len(), "machine", "machines");
+    eprintln!(
+        "{} of {} on {machines}",
+        plural(rows.len(), "case", "cases"),
+        plural(manifest.parts.len(), "part", "parts")
+    );
+    print!("{}", records::render(rows, &[], &[], "", Format::Table));
+    let converted = Converted { reported: ReportedRun::read(&run)?, run };
+    let [page, _] = converted.write_pages(&reports, &paths)?;
+    println!("CSV   {}\nHTML  {}", converted.run.folder().join(RESULTS).display(), page.display());
+    Ok(exit_codes::OK)
+}
+
+/// So many missing cases are named.
+const MOST_NAMED: usize = 10;
+
+fn say_what_is_missing(merged: &Merged) {
+    if !merged.missing_parts.is_empty() {
+        let numbers: Vec<String> = merged.missing_parts.iter().map(usize::to_string).collect();
+        eprintln!("missing: part {}", numbers.join(", "));
+    }
+    for id in merged.missing_cases.iter().take(MOST_NAMED) {
+        eprintln!("missing: {id}");
+    }
+    if let Some(more) = merged.missing_cases.len().checked_sub(MOST_NAMED).filter(|more| *more > 0) {
+        eprintln!("missing: {more} more cases");
+    }
+}

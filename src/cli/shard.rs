@@ -1,0 +1,114 @@
+//! `inferbench shard`: a suite as parts for several machines.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::Result;
+use clap::{Args, ValueEnum};
+use serde_json::json;
+
+use super::Listing;
+use crate::definition::{Shard, Suite};
+use crate::exit_codes;
+use crate::harness::{Division, Request, divide};
+use crate::history::write_whole;
+use crate::paths::Paths;
+use crate::report::Format;
+use crate::report::table::{Column, Table};
+use crate::selection::{EffortArguments, Selection};
+
+/// Divide a suite into parts of equal expected time, for several machines
+#[derive(Args)]
+#[command(
+    after_help = "All backends of a model are in one part, so that what is compared runs on one machine. `inferbench run --suite \
+        parts/2-of-4.toml` measures a part, and `inferbench merge` puts the parts together.\n\n\
+        Examples:\n  inferbench shard --count 4 --suite small\n  \
+        inferbench shard --count 4 --suite small --anchor digits/ort-cpu-f32/1 --output parts"
+)]
+pub struct Arguments {
+    /// How many parts
+    #[arg(long, value_name = "N")]
+    count: usize,
+    #[command(flatten)]
+    how: HowArguments,
+    /// The folder for the suite files of the parts
+    #[arg(long, value_name = "FOLDER", default_value = "parts")]
+    output: PathBuf,
+    #[command(flatten)]
+    selection: Selection,
+    #[command(flatten)]
+    effort: EffortArguments,
+    #[arg(long, value_enum, default_value = "table")]
+    format: Format,
+}
+
+/// How a suite is divided.
+#[derive(Args, Clone, Debug)]
+pub struct HowArguments {
+    /// Let no part have cases of two kinds of machines: of devices, such as cpu and cuda
+    #[arg(long, value_enum)]
+    by: Option<By>,
+    /// The id of a case that every part measures, so that the machines can be compared
+    #[arg(long, value_name = "CASE")]
+    anchor: Option<String>,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum By {
+    MachineKind,
+}
+
+impl HowArguments {
+    /// The division into so many parts.
+    pub fn division(&self, count: usize) -> Division {
+        Division { count, is_by_device: self.by.is_some(), anchor: self.anchor.clone() }
+    }
+}
+
+pub fn run(arguments: &Arguments) -> Result<u8> {
+    let request = request(&arguments.selection, &arguments.effort);
+    let suite = divide(&Paths::find(), &request, &arguments.how.division(arguments.count))?;
+    let files = write(&suite, &arguments.output)?;
+    listing(suite.shard.iter(), &files).print(arguments.format);
+    Ok(exit_codes::OK)
+}
+
+/// What selects the cases of the suite that is divided.
+pub fn request(selection: &Selection, effort: &EffortArguments) -> Request {
+    let criterion_arguments = vec!["--bench".to_owned()];
+    Request { selection: selection.clone(), effort: effort.clone(), criterion_arguments, ..Request::default() }
+}
+
+/// Writes the suite file of each part.
+///
+/// # Errors
+/// The folder cannot be written.
+pub fn write(suite: &Suite, folder: &Path) -> Result<Vec<PathBuf>> {
+    fs_err::create_dir_all(folder)?;
+    // Paths in a suite file are relative to its folder.
+    let absolute = suite.clone().with_paths_in(&std::env::current_dir()?);
+    let mut files = Vec::new();
+    for shard in suite.shard.iter().flat_map(|shard| (1..=shard.parts.len()).map(move |index| (index, shard))) {
+        let shard = Shard { index: shard.0, ..shard.1.clone() };
+        let file = folder.join(format!("{}.toml", shard.name()));
+        let of_part = Suite { shard: Some(shard), ..absolute.clone() };
+        write_whole(&file, toml::to_string(&of_part)?.as_bytes())?;
+        files.push(file);
+    }
+    Ok(files)
+}
+
+fn listing<'a>(shard: impl Iterator<Item = &'a Shard>, files: &[PathBuf]) -> Listing {
+    let texts = ["part", "file", "device"].map(Column::text);
+    let mut table = Table::new(texts.into_iter().chain(["cases", "expected"].map(Column::number)));
+    let mut objects = Vec::new();
+    for ((place, part), file) in shard.flat_map(|shard| shard.parts.iter().enumerate()).zip(files) {
+        let (device, minutes) =
+            (part.device.clone().unwrap_or_default(), format!("{:.1} min", part.seconds as f64 / 60.0));
+        let (number, file) = ((place + 1).to_string(), file.display().to_string());
+        table.row([number, file.clone(), device, part.cases.len().to_string(), minutes]);
+        objects.push(json!({
+            "part": place + 1, "file": file, "device": part.device, "cases": part.cases, "expected_seconds": part.seconds,
+        }));
+    }
+    Listing { table, objects: objects.into() }
+}

@@ -1,0 +1,198 @@
+//! Which machines of one kind are not equal: their calibrations, and a case that each of them has measured, side by side.
+//!
+//! Each machine is compared with the one in the middle of its kind (of two, with the faster one) as two sides of stored runs are:
+//! Welch's interval of the ratio of times, the noise pooled over the figures of each machine of the kind (of too few figures it
+//! is not less than what the self-test has found, or is assumed), and one control of the false discoveries over all machines and
+//! quantities. See [`super::runs`], [`super::noise`] and [`super::verdict`].
+
+use std::collections::BTreeMap;
+
+use schemars::JsonSchema;
+use serde::Serialize;
+
+use super::noise::Noise;
+use super::runs::{CaseRuns, Within, estimate, floor};
+use super::verdict::{Limits, RatioInterval, Verdict, verdicts};
+use crate::statistics::{geometric_mean, mean};
+
+/// Differences up to this do not matter, as a fraction.
+const TOLERANCE: f64 = 0.05;
+const CONFIDENCE: f64 = 0.99;
+
+/// What is compared, as the time of a fixed piece of work.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, JsonSchema, strum::Display)]
+#[serde(rename_all = "kebab-case")]
+#[strum(serialize_all = "kebab-case")]
+pub enum Quantity {
+    /// A product of two matrices.
+    Product,
+    /// A copy of an array.
+    Copy,
+    /// A call of the anchor case.
+    Anchor,
+}
+
+/// The figures of a quantity on a machine.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Figures {
+    /// Logarithms of times: of each look at the machine, or of each run's median.
+    pub log_times: Vec<f64>,
+    /// How uncertain each of them is by itself, if that is known.
+    pub within: Vec<Option<Within>>,
+}
+
+impl Figures {
+    /// Adds a figure.
+    pub fn add(&mut self, log_time: f64, within: Option<Within>) {
+        if log_time.is_finite() {
+            self.log_times.push(log_time);
+            self.within.push(within);
+        }
+    }
+}
+
+/// A machine that is compared with others of its kind.
+#[derive(Clone, Debug)]
+pub struct Tested {
+    pub host_id: String,
+    /// Machines with other words here are not compared.
+    pub kind: String,
+    pub figures: BTreeMap<Quantity, Figures>,
+    /// The noise of the machine as far as it is known without these figures.
+    pub known: Noise,
+}
+
+/// A machine that is not equal to the one in the middle of its kind.
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
+pub struct MachineDifference {
+    pub host_id: String,
+    /// The machine in the middle.
+    pub reference: String,
+    pub quantity: Quantity,
+    /// The time on this machine over that on the reference.
+    pub interval: RatioInterval,
+    /// Equal machines differ by up to this, as a fraction.
+    pub floor: f64,
+    /// `slower` or `faster` than the reference.
+    pub verdict: Verdict,
+}
+
+/// The machines that differ from those of their kind by more than the noise, once for each quantity.
+pub fn differing_machines(machines: &[Tested]) -> Vec<MachineDifference> {
+    let mut groups: BTreeMap<(&str, Quantity), Vec<(&Tested, &Figures)>> = BTreeMap::new();
+    for machine in machines {
+        for (quantity, figures) in machine.figures.iter().filter(|(_, figures)| !figures.log_times.is_empty()) {
+            groups.entry((&machine.kind, *quantity)).or_default().push((machine, figures));
+        }
+    }
+    let (mut found, mut estimates) = (Vec::new(), Vec::new());
+    for ((_, quantity), mut members) in groups {
+        members.sort_by(|(_, one), (_, other)| mean(&one.log_times).total_cmp(&mean(&other.log_times)));
+        let noisier = |one: Noise, other: Noise| if other.deviation > one.deviation { other } else { one };
+        let Some(known) = members.iter().map(|(machine, _)| machine.known).reduce(noisier) else { continue };
+        let all: Vec<Vec<f64>> = members.iter().map(|(_, figures)| figures.log_times.clone()).collect();
+        let noise = Noise::of_groups(&all, known);
+        let runs = |figures: &Figures| CaseRuns {
+            log_medians: figures.log_times.clone(),
+            within: figures.within.clone(),
+            noise,
+        };
+        let middle = (members.len() - 1) / 2;
+        let (reference, base) = (&members[middle].0.host_id, runs(members[middle].1));
+        for (_, (machine, figures)) in members.iter().enumerate().filter(|(place, _)| *place != middle) {
+            let candidate = runs(figures);
+            let estimate = estimate(&base, &candidate, CONFIDENCE);
+            let floor = floor(&base, &candidate, CONFIDENCE);
+            estimates.push((estimate, Limits { floor, layout: 0.0, tolerance: TOLERANCE }));
+            found.push(MachineDifference {
+                host_id: machine.host_id.clone(),
+                reference: reference.clone(),
+                quantity,
+                interval: estimate.interval,
+                floor,
+                verdict: Verdict::CannotSay,
+            });
+        }
+    }
+    let findings = verdicts(&estimates, 1.0 - CONFIDENCE);
+    found.iter_mut().zip(findings).for_each(|(difference, finding)| difference.verdict = finding.verdict);
+    found.retain(|difference| difference.verdict.is_change());
+    found
+}
+
+/// How far the machines are apart: the slowest one's mean time over the fastest one's. Returns `None` for fewer than two.
+pub fn spread<'a>(figures: impl Iterator<Item = &'a Figures>) -> Option<f64> {
+    let times =
+        figures.filter(|figures| !figures.log_times.is_empty()).map(|figures| geometric_mean(&figures.log_times));
+    let times: Vec<f64> = times.collect();
+    let fastest = times.iter().copied().reduce(f64::min).filter(|_| times.len() > 1)?;
+    Some(times.iter().copied().fold(fastest, f64::max) / fastest)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::compare::tests::simulation::normal;
+
+    /// A machine that was looked at twice, with these times of the product in milliseconds.
+    fn machine(host_id: &str, kind: &str, product: [f64; 2], known: Noise) -> Tested {
+        let mut figures = Figures::default();
+        product.iter().for_each(|ms| figures.add(ms.ln(), None));
+        let figures = BTreeMap::from([(Quantity::Product, figures)]);
+        Tested { host_id: host_id.into(), kind: kind.into(), figures, known }
+    }
+
+    fn named(machines: &[Tested]) -> Vec<String> {
+        differing_machines(machines).into_iter().map(|it| format!("{} {}", it.host_id, it.verdict)).collect()
+    }
+
+    #[test]
+    fn of_two_machines_the_slower_one_is_named() {
+        let of = |host: &str, ms: f64| machine(host, "k", [ms, ms * 1.01], Noise::assumed());
+        assert_eq!(named(&[of("a", 2.0), of("b", 1.0)]), ["a slower"]);
+        // 5 % between looks is assumed, so that 10 % say nothing; a self-test that knows better does.
+        assert!(named(&[of("a", 1.1), of("b", 1.0)]).is_empty());
+        let tested = |host: &str, ms| Tested { known: Noise::of_selftest(0.004, 20), ..of(host, ms) };
+        assert_eq!(named(&[tested("a", 1.1), tested("b", 1.0)]), ["a slower"]);
+    }
+
+    #[test]
+    fn machines_of_other_kinds_may_differ() {
+        let of = |host: &str, kind: &str, ms: f64| machine(host, kind, [ms; 2], Noise::assumed());
+        assert!(named(&[of("a", "k", 1.0), of("b", "l", 3.0)]).is_empty());
+    }
+
+    #[test]
+    fn of_many_machines_those_off_the_middle_are_named() {
+        let of = |number: usize, ms: f64| {
+            let jitter = 1.0 + 0.004 * (number % 3) as f64;
+            machine(&number.to_string(), "k", [ms * jitter, ms / jitter], Noise::assumed())
+        };
+        let mut machines: Vec<Tested> = (0..8).map(|number| of(number, 1.0)).collect();
+        machines[3] = of(3, 1.3);
+        machines[6] = of(6, 0.8);
+        assert_eq!(named(&machines), ["6 faster", "3 slower"]);
+    }
+
+    /// Machines that are equal but for the noise of their looks are hardly ever named.
+    #[test]
+    fn equal_machines_are_not_named() {
+        let named_fleets = (0..200).filter(|&seed| {
+            let z = normal(seed, "looks", 16);
+            let of = |number: usize| {
+                let look = |place: usize| (0.02 * z[2 * number + place]).exp();
+                machine(&number.to_string(), "k", [look(0), look(1)], Noise::assumed())
+            };
+            !named(&(0..8).map(of).collect::<Vec<_>>()).is_empty()
+        });
+        assert!(named_fleets.count() <= 4);
+    }
+
+    #[test]
+    fn the_spread_is_that_of_the_slowest_over_the_fastest() {
+        let of = |ms: f64| Figures { log_times: vec![ms.ln()], within: vec![None] };
+        let all = [of(2.0), of(3.0), of(2.5), Figures::default()];
+        assert!((spread(all.iter()).unwrap() - 1.5).abs() < 1e-12);
+        assert_eq!(spread(all[..1].iter()), None);
+    }
+}

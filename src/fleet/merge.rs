@@ -1,0 +1,207 @@
+//! Puts the parts of a suite together into one run.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, bail, ensure};
+use indexmap::IndexMap;
+use walkdir::WalkDir;
+
+use crate::definition::{Shard, Status};
+use crate::history::{Imported, NewRun, RESULTS, Run};
+use crate::run_data::{Distributions, Manifest, Metric, Record, RunPart};
+
+/// What becomes of a case that two parts have measured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OnRepetition {
+    Refuse,
+    TakeNewest,
+}
+
+/// Parts as one run, which is not in a history yet.
+pub struct Merged {
+    pub manifest: Manifest,
+    pub records: Vec<Record>,
+    pub metrics: Vec<Metric>,
+    distributions: Distributions,
+    /// The runs in which the calls are, with the cases that are taken from each.
+    sources: Vec<(Run, BTreeSet<String>)>,
+    /// The numbers of the parts of which there is no run.
+    pub missing_parts: Vec<usize>,
+    /// The cases of which there is no record.
+    pub missing_cases: Vec<String>,
+}
+
+/// A run of a part.
+struct Source {
+    run: Run,
+    manifest: Manifest,
+    shard: Shard,
+}
+
+/// The runs in these folders and below them.
+///
+/// # Errors
+/// There is none.
+pub fn find_parts(folders: &[PathBuf]) -> Result<Vec<Run>> {
+    let mut runs = Vec::new();
+    for folder in folders {
+        // Reports, measurement, part, run.
+        for entry in WalkDir::new(folder).max_depth(4).sort_by_file_name() {
+            let entry = entry.with_context(|| folder.display().to_string())?;
+            let is_hidden =
+                entry.path().components().any(|part| part.as_os_str().as_encoded_bytes().starts_with(b".partial-"));
+            if entry.file_name() == RESULTS && !is_hidden {
+                runs.extend(entry.path().parent().map(Run::in_folder));
+            }
+        }
+    }
+    let named = || folders.iter().map(|folder| folder.display().to_string()).collect::<Vec<_>>().join(", ");
+    ensure!(!runs.is_empty(), "no part of a suite in {}; `inferbench run --shard 1/4` makes one", named());
+    Ok(runs)
+}
+
+/// Puts runs of parts together.
+///
+/// # Errors
+/// A run is no part, parts are of different measurements (the message names what differs), or two parts have measured the same case.
+pub fn merge(runs: Vec<Run>, on_repetition: OnRepetition) -> Result<Merged> {
+    let mut sources = runs.into_iter().map(Source::read).collect::<Result<Vec<_>>>()?;
+    // Of one part, the newest run is the last.
+    sources.sort_by_key(|source| (source.shard.index, source.manifest.started));
+    let Some(first) = sources.first() else { bail!("there is no part") };
+    for other in &sources {
+        first.check_same(other)?;
+    }
+    let shard = first.shard.clone();
+    let mut taken: IndexMap<(String, String), (usize, Record)> = IndexMap::new();
+    for (place, source) in sources.iter().enumerate() {
+        for record in source.run.records()? {
+            let is_anchor = Some(&record.case_id) == shard.anchor.as_ref();
+            // Every machine has its own row of the anchor.
+            let host_id = if is_anchor { record.host_id.clone() } else { String::new() };
+            let key = (record.case_id.clone(), host_id);
+            if let Some((other, known)) = taken.get(&key) {
+                let is_of_one_part = sources[*other].shard.index == source.shard.index;
+                ensure!(
+                    is_anchor || is_of_one_part || on_repetition == OnRepetition::TakeNewest,
+                    "{} was measured by part {} ({}) and by part {} ({}); `--newest` takes the later one",
+                    record.case_id,
+                    sources[*other].shard.index,
+                    sources[*other].run.folder().display(),
+                    source.shard.index,
+                    source.run.folder().display()
+                );
+                let is_older = sources[*other].manifest.started > source.manifest.started;
+                // A part that goes on elsewhere leaves the case at which it was stopped as failed.
+                if is_older || (known.status == Status::Ok && record.status != Status::Ok && is_of_one_part) {
+                    continue;
+                }
+            }
+            taken.insert(key, (place, record));
+        }
+    }
+    let present: BTreeSet<&String> = taken.keys().map(|(case_id, _)| case_id).collect();
+    let wanted = shard.parts.iter().flat_map(|part| &part.cases).chain(&shard.anchor);
+    let missing_cases = wanted.filter(|id| !present.contains(id)).cloned().collect::<Vec<String>>();
+    let is_there = |index: &usize| sources.iter().any(|source| source.shard.index == *index);
+    let missing_parts = (1..=shard.parts.len()).filter(|index| !is_there(index)).collect();
+    Merged::of(sources, taken.into_values().collect(), missing_parts, missing_cases)
+}
+
+impl Source {
+    fn read(run: Run) -> Result<Self> {
+        let named = || run.folder().display().to_string();
+        let manifest =
+            run.manifest().with_context(named)?.with_context(|| format!("{}: it has no manifest", named()))?;
+        let shard = manifest.suite.shard.clone();
+        let shard = shard.with_context(|| format!("{}: the run is no part of a suite", named()))?;
+        Ok(Source { run, manifest, shard })
+    }
+
+    fn check_same(&self, other: &Self) -> Result<()> {
+        let of = |source: &Source| format!("part {} ({})", source.shard.index, source.run.folder().display());
+        if let Some(what) = self.shard.fingerprint.difference(&other.shard.fingerprint) {
+            bail!("{} is not of the same measurement as {}: there, {what}", of(other), of(self));
+        }
+        ensure!(
+            self.shard.parts == other.shard.parts && self.shard.anchor == other.shard.anchor,
+            "{} and {} are of different divisions of the suite",
+            of(self),
+            of(other)
+        );
+        Ok(())
+    }
+}
+
+impl Merged {
+    fn of(
+        sources: Vec<Source>,
+        taken: Vec<(usize, Record)>,
+        missing_parts: Vec<usize>,
+        missing_cases: Vec<String>,
+    ) -> Result<Self> {
+        let manifest = manifest(&sources, !missing_cases.is_empty())?;
+        let (mut metrics, mut distributions, mut used) = (Vec::new(), BTreeMap::new(), Vec::new());
+        let mut cases_of: BTreeMap<usize, BTreeSet<String>> = BTreeMap::new();
+        for (place, record) in &taken {
+            cases_of.entry(*place).or_default().insert(record.case_id.clone());
+        }
+        for (place, source) in sources.into_iter().enumerate() {
+            let cases = cases_of.remove(&place).unwrap_or_default();
+            let own = source.run.metrics()?.into_iter().filter(|metric| cases.contains(&metric.case_id));
+            metrics.extend(own.map(|metric| Metric { run_id: manifest.run_id.clone(), ..metric }));
+            let kept = source.run.distributions().map(|kept| kept.cases).unwrap_or_default();
+            distributions.extend(kept.into_iter().filter(|(case_id, _)| cases.contains(case_id)));
+            used.push((source.run, cases));
+        }
+        let records =
+            taken.into_iter().map(|(_, record)| Record { run_id: manifest.run_id.clone(), ..record }).collect();
+        let distributions = Distributions::new(distributions);
+        Ok(Merged { manifest, records, metrics, distributions, sources: used, missing_parts, missing_cases })
+    }
+}
+
+/// The manifest of the whole: that of the first part, with all cases and machines.
+fn manifest(sources: &[Source], is_incomplete: bool) -> Result<Manifest> {
+    let first = sources.iter().min_by_key(|source| source.manifest.started).context("there is no part")?;
+    let started = first.manifest.started;
+    let run_id = format!("{}-{}", started.strftime("%Y%m%dT%H%M%SZ"), first.shard.measurement());
+    let mut cases = IndexMap::new();
+    for planned in sources.iter().flat_map(|source| &source.manifest.cases) {
+        cases.entry(planned.case.to_string()).or_insert_with(|| planned.clone());
+    }
+    let part = |source: &Source| RunPart {
+        index: source.shard.index,
+        run_id: source.manifest.run_id.clone(),
+        started: source.manifest.started,
+        finished: source.manifest.finished,
+        machine: source.manifest.machine.clone(),
+        peaks: source.manifest.peaks.clone(),
+        calibrations: source.manifest.calibrations.clone(),
+    };
+    let mut suite = first.manifest.suite.clone();
+    suite.shard = None;
+    Ok(Manifest {
+        run_id,
+        suite,
+        finished: sources.iter().filter_map(|source| source.manifest.finished).max(),
+        is_interrupted: is_incomplete,
+        parts: sources.iter().map(part).collect(),
+        calibrations: Vec::new(),
+        cases: cases.into_values().collect(),
+        ..first.manifest.clone()
+    })
+}
+
+/// Writes the run into the history in `root`, in place of an earlier merge of the same parts.
+///
+/// # Errors
+/// The files cannot be read or written.
+pub fn publish(merged: &Merged, root: &Path) -> Result<(Imported, Run)> {
+    let mut new = NewRun::create(root, &merged.manifest.run_id)?;
+    for (run, cases) in &merged.sources {
+        new.copy_calls(run, &|case| cases.contains(case))?;
+    }
+    new.publish(&merged.manifest, &merged.records, &merged.metrics, &merged.distributions, true)
+}

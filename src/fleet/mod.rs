@@ -1,0 +1,12 @@
+//! A suite over many machines: puts the parts together that machines have measured, and starts parts where others schedule them.
+//!
+//! `inferbench shard` writes the parts (they are planned in [`harness`](crate::harness)), `run --shard` measures one, and [`merge`] makes one
+//! run of the history of what they left.
+
+mod merge;
+mod slurm;
+mod ssh;
+
+pub use merge::{Merged, OnRepetition, find_parts, merge, publish};
+pub use slurm::{Array, submit};
+pub use ssh::{Host, measure};

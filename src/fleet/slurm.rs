@@ -1,0 +1,112 @@
+//! Slurm: an array job with a node per part, and a job that merges what the parts have left.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, Result, ensure};
+
+use crate::definition::Shard;
+
+const PART: &str = include_str!("../../scripts/slurm/part");
+const MERGE: &str = include_str!("../../scripts/slurm/merge");
+
+/// The jobs of a suite that was divided.
+pub struct Array<'a> {
+    pub shard: &'a Shard,
+    /// The folder of the suite files of all parts, on storage that all nodes share.
+    pub plan: &'a Path,
+    /// The root of the project, on the same storage.
+    pub root: &'a Path,
+    /// The feature of nodes that a kind of device needs.
+    pub constraints: &'a BTreeMap<String, String>,
+    /// More arguments of `sbatch`.
+    pub arguments: &'a [String],
+}
+
+impl Array<'_> {
+    /// Parts that go to the same nodes, with the arguments of their job.
+    fn jobs(&self) -> Vec<Vec<String>> {
+        let mut kinds: BTreeMap<Option<&str>, Vec<String>> = BTreeMap::new();
+        for (place, part) in self.shard.parts.iter().enumerate() {
+            kinds.entry(part.device.as_deref()).or_default().push((place + 1).to_string());
+        }
+        let job = |(kind, numbers): (Option<&str>, Vec<String>)| {
+            let constraint = kind.and_then(|kind| self.constraints.get(kind));
+            let own = [
+                format!("--array={}", numbers.join(",")),
+                "--nodes=1".into(),
+                "--ntasks=1".into(),
+                "--exclusive".into(),
+                "--requeue".into(),
+                "--open-mode=append".into(),
+                format!("--output={}", self.plan.join("part-%a.log").display()),
+            ];
+            let constraint = constraint.map(|feature| format!("--constraint={feature}"));
+            let script = [self.plan.join("part").display().to_string()];
+            own.into_iter().chain(constraint).chain(self.arguments.iter().cloned()).chain(script).collect()
+        };
+        kinds.into_iter().map(job).collect()
+    }
+
+    fn merge_job(&self, after: &[String]) -> Vec<String> {
+        let own = [
+            format!("--dependency=afterany:{}", after.join(":")),
+            "--ntasks=1".into(),
+            format!("--output={}", self.plan.join("merge.log").display()),
+        ];
+        own.into_iter()
+            .chain(self.arguments.iter().cloned())
+            .chain([self.plan.join("merge").display().to_string()])
+            .collect()
+    }
+
+    /// What the jobs have in their environment.
+    fn variables(&self) -> Result<[(&'static str, PathBuf); 4]> {
+        let executable = std::env::current_exe().context("the path of this executable")?;
+        Ok([
+            ("INFERBENCH_EXECUTABLE", executable),
+            ("INFERBENCH_ROOT", std::path::absolute(self.root)?),
+            ("INFERBENCH_PLAN", std::path::absolute(self.plan)?),
+            ("INFERBENCH_PART_COUNT", self.shard.parts.len().to_string().into()),
+        ])
+    }
+
+    /// The commands that [`submit`] runs; `JOB` stands for the number that Slurm gives to a job.
+    pub fn commands(&self) -> Result<String> {
+        let jobs = self.jobs();
+        let after: Vec<String> = jobs.iter().map(|_| "JOB".to_owned()).collect();
+        let mut text = String::new();
+        for (name, value) in self.variables()? {
+            text.push_str(&format!("export {name}={}\n", value.display()));
+        }
+        for arguments in jobs.iter().chain([&self.merge_job(&after)]) {
+            text.push_str(&format!("sbatch --parsable {}\n", arguments.join(" ")));
+        }
+        Ok(text)
+    }
+}
+
+/// Writes the jobs' scripts beside the plan and submits them. Returns the numbers of the arrays, and that of the merge.
+///
+/// # Errors
+/// Slurm is not here, or refuses a job; what it says is in the message.
+pub fn submit(array: &Array<'_>) -> Result<(Vec<String>, String)> {
+    for (name, text) in [("part", PART), ("merge", MERGE)] {
+        fs_err::write(array.plan.join(name), text)?;
+    }
+    let variables = array.variables()?;
+    let sbatch = |arguments: &[String]| -> Result<String> {
+        let mut command = Command::new("sbatch");
+        command.arg("--parsable").args(arguments).envs(variables.iter().map(|(name, value)| (name, value)));
+        let output = command.output().context("sbatch: Slurm's commands are not on this machine")?;
+        let said = String::from_utf8_lossy(&output.stderr);
+        ensure!(output.status.success(), "sbatch {}: {}", arguments.join(" "), said.trim());
+        // A cluster's name follows after a semicolon.
+        let number = String::from_utf8_lossy(&output.stdout);
+        Ok(number.trim().split(';').next().unwrap_or_default().to_owned())
+    };
+    let parts = array.jobs().iter().map(|job| sbatch(job)).collect::<Result<Vec<_>>>()?;
+    let merge = sbatch(&array.merge_job(&parts))?;
+    Ok((parts, merge))
+}

@@ -1,0 +1,153 @@
+//! ssh: copies the program and what it reads to a machine, lets it measure a part there, and fetches what it left.
+//!
+//! Hashes decide which files are copied: `sha256sum` says on the other machine which ones it lacks. Besides that, the machine needs `tar`
+//! and a shell, and a C library that the executable runs with.
+
+use std::io::{BufRead, BufReader, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::thread;
+
+use anyhow::{Context, Result, bail, ensure};
+use walkdir::WalkDir;
+
+use crate::definition::Shard;
+use crate::fixture::sha256_of_file;
+use crate::paths::{Paths, variable};
+
+/// A machine that can be reached by ssh, and the folder for inferbench there, relative to the user's home.
+#[derive(Clone, Debug)]
+pub struct Host {
+    pub name: String,
+    pub folder: String,
+}
+
+/// Folders of a project that a measurement reads.
+const READ: [&str; 3] = ["models", ".native", ".prepared"];
+
+/// Measures a part on a machine, or goes on with it, and puts what it left into the folder of reports here. What the machine says is
+/// printed with its name before it.
+///
+/// # Errors
+/// The machine cannot be reached, or a command fails there; what was measured stays there, and the same command goes on with it.
+pub fn measure(host: &Host, paths: &Paths, shard: &Shard, plan: &Path) -> Result<()> {
+    let Host { name, folder } = host;
+    let executable = std::env::current_exe().context("the path of this executable")?;
+    let mut files = vec![(executable, "inferbench".to_owned())];
+    let plan_file = format!("{}.toml", shard.name());
+    files.push((plan.join(&plan_file), format!("plan/{}/{plan_file}", shard.measurement())));
+    for (top, path) in [(READ[0], paths.models()), (READ[1], paths.native()), (READ[2], paths.prepared())] {
+        for entry in WalkDir::new(&path).follow_links(true).sort_by_file_name().into_iter().flatten() {
+            if entry.file_type().is_file() {
+                let relative = entry.path().strip_prefix(&path)?.display().to_string();
+                files.push((entry.into_path(), format!("{top}/{relative}")));
+            }
+        }
+    }
+    host.copy(&files).with_context(|| format!("{name}: copying"))?;
+
+    let run = format!(
+        "cd {folder} && INFERBENCH_ROOT=\"$PWD\" exec ./inferbench run --suite plan/{}/{plan_file} --resume --noplot",
+        shard.measurement()
+    );
+    let mut running = host.ssh(&run).stdout(Stdio::null()).stderr(Stdio::piped()).spawn()?;
+    for line in running.stderr.take().into_iter().flat_map(|said| BufReader::new(said).lines()).map_while(Result::ok) {
+        if !line.trim().is_empty() {
+            eprintln!("{name}: {line}");
+        }
+    }
+    let status = running.wait()?;
+    // With wrong outputs, or nothing that could be measured, there are records all the same.
+    let has_ended = status.code().is_some_and(|code| [0, 1, 3].contains(&code));
+    let target = paths.parts().join(shard.measurement());
+    fs_err::create_dir_all(&target)?;
+    let fetched = host.fetch(&format!("{folder}/target-reports/parts/{}", shard.measurement()), &shard.name(), &target);
+    ensure!(
+        has_ended,
+        "{name}: the part did not come to its end ({status}); the same command with `--resume` goes on with it"
+    );
+    fetched.with_context(|| format!("{name}: fetching"))
+}
+
+impl Host {
+    /// `INFERBENCH_SSH` is the command to use, with its flags, in place of `ssh`.
+    fn ssh(&self, command: &str) -> Command {
+        let own = variable("INFERBENCH_SSH").map(|own| own.to_string_lossy().into_owned());
+        let own = own.unwrap_or_else(|| "ssh".to_owned());
+        let mut words = own.split_whitespace();
+        let mut ssh = Command::new(words.next().unwrap_or("ssh"));
+        // Nobody is there to type a password.
+        ssh.args(words).args(["-o", "BatchMode=yes", &self.name, command]).stdin(Stdio::null());
+        ssh
+    }
+
+    /// Copies the files that the machine lacks, or has in another form, to these names in its folder.
+    fn copy(&self, files: &[(PathBuf, String)]) -> Result<()> {
+        let line = |(path, name): &(PathBuf, String)| Ok(format!("{}  {name}\n", sha256_of_file(path)?));
+        let sums = files.iter().map(line).collect::<Result<Vec<String>>>()?.concat();
+        let check =
+            format!("mkdir -p {0} && cd {0} && sha256sum --check 2>/dev/null | sed -n 's/: FAILED.*//p'", self.folder);
+        let mut checking = self.ssh(&check).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
+        let mut input = checking.stdin.take().context("ssh has no input")?;
+        let writing = thread::spawn(move || input.write_all(sums.as_bytes()));
+        let output = checking.wait_with_output()?;
+        let is_written = writing.join().is_ok_and(|written| written.is_ok());
+        ensure!(output.status.success() && is_written, "the machine cannot be reached by ssh, or has no sha256sum");
+        let missing = String::from_utf8_lossy(&output.stdout);
+        let missing: std::collections::BTreeSet<&str> = missing.lines().collect();
+        if missing.is_empty() {
+            return Ok(());
+        }
+        let wanted: Vec<&(PathBuf, String)> =
+            files.iter().filter(|(_, name)| missing.contains(name.as_str())).collect();
+        let bytes: u64 = wanted.iter().filter_map(|(path, _)| path.metadata().ok()).map(|it| it.len()).sum();
+        eprintln!("{}: copying {} files, {:.0} MB", self.name, wanted.len(), bytes as f64 / 1e6);
+        let mut unpacking = self.ssh(&format!("tar -C {} -xf -", self.folder)).stdin(Stdio::piped()).spawn()?;
+        let sent = unpacking.stdin.take().context("ssh has no input").and_then(|input| send(input, &wanted));
+        ensure!(unpacking.wait()?.success(), "the files were not unpacked; is the disk full?");
+        sent
+    }
+
+    /// Fetches a folder below another one.
+    fn fetch(&self, parent: &str, name: &str, target: &Path) -> Result<()> {
+        let mut packing = self.ssh(&format!("tar -C {parent} -cf - {name}")).stdout(Stdio::piped()).spawn()?;
+        let packed = packing.stdout.take().context("ssh has no output")?;
+        let unpacked = Command::new("tar").arg("-C").arg(target).args(["-xf", "-"]).stdin(packed).status()?;
+        let is_packed = ended(&mut packing)?;
+        if !(is_packed && unpacked.success()) {
+            bail!("{parent}/{name} did not come here whole");
+        }
+        Ok(())
+    }
+}
+
+fn ended(child: &mut Child) -> Result<bool> {
+    Ok(child.wait()?.success())
+}
+
+/// Writes an archive of these files, by their names on the other side: links to them in a temporary folder, which `tar` follows.
+fn send(mut output: impl Write, files: &[&(PathBuf, String)]) -> Result<()> {
+    let links = tempfile::tempdir()?;
+    for (path, name) in files {
+        let link = links.path().join(name);
+        fs_err::create_dir_all(link.parent().unwrap_or(links.path()))?;
+        link_to(&std::path::absolute(path)?, &link)?;
+    }
+    let mut packing =
+        Command::new("tar").arg("-C").arg(links.path()).args(["-chf", "-", "."]).stdout(Stdio::piped()).spawn()?;
+    let mut packed = packing.stdout.take().context("tar has no output")?;
+    std::io::copy(&mut packed, &mut output)?;
+    ensure!(ended(&mut packing)?, "tar could not read all files");
+    Ok(())
+}
+
+#[cfg(unix)]
+fn link_to(file: &Path, link: &Path) -> Result<()> {
+    Ok(fs_err::os::unix::fs::symlink(file, link)?)
+}
+
+#[cfg(not(unix))]
+fn link_to(file: &Path, link: &Path) -> Result<()> {
+    fs_err::copy(file, link)?;
+    Ok(())
+}

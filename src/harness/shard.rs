@@ -1,0 +1,223 @@
+//! Divides the cases of a suite into parts for several machines.
+//!
+//! What is compared stays on one machine: all backends of a model are in one part. The models that are expected to take longest come
+//! first, each into the part that has least to do so far (Graham 1969, "Bounds on multiprocessing timing anomalies").
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, anyhow, bail, ensure};
+use clap::Parser;
+use indexmap::IndexMap;
+use jiff::Timestamp;
+use regex::Regex;
+
+use super::expected_time::ExpectedTimes;
+use super::plan::{Plan, Request, make_plan};
+use crate::definition::{Effort, Fingerprint, PartNumber, Shard, ShardCases, Suite, device_kind};
+use crate::fixture::{sha256_of_bytes, sha256_of_definition, sha256_of_file};
+use crate::machine::Machine;
+use crate::machine::processes::own_executable;
+use crate::paths::Paths;
+use crate::run_data::{CriterionArguments, RunFolder};
+use crate::selection::PlannedCase;
+
+/// How a suite is to be divided.
+#[derive(Clone, Debug)]
+pub struct Division {
+    pub count: usize,
+    /// Whether no part is to have cases of two kinds of devices, such as `cpu` and `cuda`.
+    pub is_by_device: bool,
+    /// The id of a case that every part is to measure.
+    pub anchor: Option<String>,
+}
+
+/// Divides the cases that suite, filters and Criterion's arguments select. Returns the suite as the first of the parts; the others differ
+/// in the number.
+///
+/// # Errors
+/// The suite is wrong, has fewer models than parts are asked for, or lacks the anchor; a file of a model cannot be read.
+pub fn divide(paths: &Paths, request: &Request, division: &Division) -> Result<Suite> {
+    let Plan { suite, cases } = make_plan(paths, request.own_suite.as_ref(), &request.selection, &request.effort)?;
+    ensure!(suite.shard.is_none(), "{} is a part of a suite already", suite.name);
+    let filter = CriterionArguments::parse_from(&request.criterion_arguments).id_filter()?;
+    let selected: Vec<&PlannedCase> =
+        cases.iter().filter(|planned| filter.is_match(&planned.case.to_string())).collect();
+    let times = ExpectedTimes::read(&paths.runs(), &suite.effort, None);
+    let expected = |planned: &PlannedCase| match planned.model.is_err() && planned.definition.is_err() {
+        true => 0.0,
+        false => suite.effort.processes as f64 * times.of_process(&planned.case.to_string()),
+    };
+    let planned = Some(Timestamp::now());
+    let shard = Shard { planned, ..shard(&suite, &selected, division, expected)? };
+    Ok(Suite { shard: Some(shard), ..suite })
+}
+
+/// One part of a suite that no file says the parts of: every machine finds the same division, since all cases are taken to last
+/// equally long.
+pub(super) fn part(suite: &Suite, selected: &[&PlannedCase], number: PartNumber) -> Result<Shard> {
+    let division = Division { count: number.count, is_by_device: false, anchor: None };
+    Ok(Shard { index: number.index, ..shard(suite, selected, &division, |_| 1.0)? })
+}
+
+fn shard(
+    suite: &Suite,
+    selected: &[&PlannedCase],
+    division: &Division,
+    expected: impl Fn(&PlannedCase) -> f64,
+) -> Result<Shard> {
+    let is_anchor = |planned: &&&PlannedCase| Some(planned.case.to_string()) == division.anchor;
+    if let Some(anchor) = &division.anchor {
+        ensure!(selected.iter().any(|planned| is_anchor(&planned)), "the suite has no case {anchor} for an anchor");
+    }
+    let mut kinds: BTreeMap<Option<&str>, IndexMap<&str, Group>> = BTreeMap::new();
+    for planned in selected.iter().filter(|planned| !is_anchor(planned)) {
+        let kind = division.is_by_device.then(|| device_kind(&planned.case.device));
+        let group = kinds.entry(kind).or_default().entry(&planned.case.model).or_default();
+        group.seconds += expected(planned);
+        group.cases.push(planned.case.to_string());
+    }
+    let mut parts = Vec::new();
+    let counts = counts(&kinds, division.count)?;
+    for ((kind, groups), count) in kinds.into_iter().zip(counts) {
+        let mut of_kind: Vec<Group> = (0..count).map(|_| Group::default()).collect();
+        let mut groups: Vec<Group> = groups.into_values().collect();
+        groups.sort_by(|one, other| other.seconds.total_cmp(&one.seconds));
+        for group in groups {
+            let lightest = of_kind.iter_mut().min_by(|one, other| one.seconds.total_cmp(&other.seconds));
+            if let Some(part) = lightest {
+                part.seconds += group.seconds;
+                part.cases.extend(group.cases);
+            }
+        }
+        let device = kind.map(str::to_owned);
+        let part =
+            |Group { seconds, cases }| ShardCases { device: device.clone(), seconds: seconds.ceil() as u64, cases };
+        parts.extend(of_kind.into_iter().map(part));
+    }
+    let fingerprint = fingerprint(&suite.effort, selected)?;
+    Ok(Shard {
+        index: 1,
+        suite: suite.name.clone(),
+        planned: None,
+        anchor: division.anchor.clone(),
+        fingerprint,
+        parts,
+    })
+}
+
+/// The cases of a model, or of a part.
+#[derive(Default)]
+struct Group {
+    seconds: f64,
+    cases: Vec<String>,
+}
+
+/// How many parts each kind of device gets: one at least, and the others one by one to the kind whose parts have most to do.
+fn counts(kinds: &BTreeMap<Option<&str>, IndexMap<&str, Group>>, count: usize) -> Result<Vec<usize>> {
+    let models: usize = kinds.values().map(IndexMap::len).sum();
+    let (parts, of_models) = (if count == 1 { "part" } else { "parts" }, if models == 1 { "model" } else { "models" });
+    ensure!(models >= count, "{count} {parts} of {models} {of_models}: a model is in one part, with all its backends");
+    ensure!(
+        kinds.len() <= count,
+        "{count} {parts} of {} kinds of devices: each kind has parts of its own",
+        kinds.len()
+    );
+    let of_kinds: Vec<(f64, usize)> =
+        kinds.values().map(|groups| (groups.values().map(|group| group.seconds).sum(), groups.len())).collect();
+    let mut counts = vec![1; of_kinds.len()];
+    for _ in kinds.len()..count {
+        let load = |place: &usize| of_kinds[*place].0 / counts[*place] as f64;
+        let has_room = |place: &usize| counts[*place] < of_kinds[*place].1;
+        let fullest = (0..counts.len()).filter(has_room).max_by(|one, other| load(one).total_cmp(&load(other)));
+        match fullest {
+            Some(place) => counts[place] += 1,
+            None => bail!("{count} {parts} are more than there are models"),
+        }
+    }
+    Ok(counts)
+}
+
+/// What the parts of these cases have to have in common.
+fn fingerprint(effort: &Effort, selected: &[&PlannedCase]) -> Result<Fingerprint> {
+    let mut files = BTreeMap::new();
+    for PlannedCase { case, definition, .. } in selected {
+        let name = format!("{} {}", case.model, case.variant);
+        if let Ok(model) = definition
+            && !files.contains_key(&name)
+        {
+            let hash = sha256_of_definition(model).with_context(|| format!("the files of {name}"))?;
+            files.insert(name, hash);
+        }
+    }
+    let build = sha256_of_file(&own_executable()?)?;
+    let ids: Vec<String> = selected.iter().map(|planned| planned.case.to_string()).collect();
+    Ok(Fingerprint {
+        program: format!("{} of build {}", env!("CARGO_PKG_VERSION"), build.get(..12).unwrap_or_default()),
+        cases: sha256_of_bytes(&serde_json::to_vec(&(ids, effort))?),
+        files,
+    })
+}
+
+/// Leaves the cases of a part, if the suite is one or a part is asked for, after a check that it is of the same program and files as it was
+/// planned for. Returns the folder of the part, relative to that of all parts.
+///
+/// # Errors
+/// The part is another one than was asked for, or is of something else; a file of a model cannot be read.
+pub(super) fn keep_part(
+    suite: &mut Suite,
+    cases: &mut Vec<PlannedCase>,
+    asked: Option<PartNumber>,
+    filter: &Regex,
+) -> Result<Option<PathBuf>> {
+    if suite.shard.is_none() && asked.is_none() {
+        return Ok(None);
+    }
+    // The suite may have more cases than those that were divided.
+    let divided: Option<BTreeSet<&String>> = suite
+        .shard
+        .as_ref()
+        .map(|shard| shard.parts.iter().flat_map(|part| &part.cases).chain(&shard.anchor).collect());
+    let is_meant = |id: String| divided.as_ref().map_or_else(|| filter.is_match(&id), |divided| divided.contains(&id));
+    let selected: Vec<&PlannedCase> = cases.iter().filter(|planned| is_meant(planned.case.to_string())).collect();
+    let shard = match (suite.shard.take(), asked) {
+        (None, None) => return Ok(None),
+        (None, Some(number)) => part(suite, &selected, number)?,
+        (Some(shard), None) => shard,
+        (Some(shard), Some(number)) => {
+            let count = shard.parts.len();
+            ensure!(number.count == count, "the suite was divided into {count} parts, and not into {}", number.count);
+            Shard { index: number.index, ..shard }
+        }
+    };
+    check(&shard, &suite.effort, &selected)?;
+    cases.retain(|planned| shard.measures(&planned.case.to_string()));
+    let folder = PathBuf::from(shard.measurement()).join(shard.name());
+    suite.shard = Some(shard);
+    Ok(Some(folder))
+}
+
+/// The cases of a part that machines before this one have finished.
+pub(super) fn finished_elsewhere(runs: &Path) -> BTreeSet<String> {
+    let own = Machine::read().host_id;
+    let mut finished = BTreeSet::new();
+    for folder in RunFolder::all(runs) {
+        let Ok(manifest) = folder.read_manifest() else { continue };
+        let anchor = manifest.suite.shard.and_then(|shard| shard.anchor);
+        if manifest.machine.host_id != own {
+            finished.extend(folder.read_outcomes().finished.into_keys().filter(|id| Some(id) != anchor.as_ref()));
+        }
+    }
+    finished
+}
+
+/// Checks that what a part was planned for is what is here.
+///
+/// # Errors
+/// Program, suite or files are others; the message names the difference.
+pub(super) fn check(shard: &Shard, effort: &Effort, selected: &[&PlannedCase]) -> Result<()> {
+    let here = fingerprint(effort, selected)?;
+    shard.fingerprint.difference(&here).map_or(Ok(()), |what| {
+        Err(anyhow!("part {} of {} was planned for something else: here, {what}", shard.index, shard.parts.len()))
+    })
+}

@@ -1,0 +1,113 @@
+//! Calibrates a machine around its part of a suite: short looks at its product and its copy, before the cases and after them.
+//!
+//! The peaks of the roofline ([`super::peaks`]) are the best that was ever seen of a machine. To compare two machines of one kind takes
+//! several figures of each with their scatter: a look has five rounds, and each figure is the best of at most five, so that an
+//! interrupt does not count but a neighbour that stays does.
+
+use std::hint::black_box;
+use std::time::{Duration, Instant};
+
+use super::peaks::{SIZES, copied_bytes, copy, matrix, multiply};
+use crate::machine::{Machine, ProcessorTime, last_level_cache_bytes, own_ticks, throttled};
+use crate::run_data::{Calibration, Manifest, Probe, ProcessSpread};
+
+const ROUNDS: usize = 5;
+const TIMES: usize = 5;
+/// For the repetitions of one figure.
+const PATIENCE: Duration = Duration::from_millis(150);
+
+/// A calibration of which the second look is still to come.
+pub struct CalibrationWatch {
+    so_far: Calibration,
+    machine: Machine,
+    throttled: Option<u64>,
+    time: Option<ProcessorTime>,
+}
+
+impl CalibrationWatch {
+    /// Takes the first look, with the threads of the run.
+    pub fn begin(manifest: &Manifest, selftest: Option<ProcessSpread>) -> Self {
+        let machine = Machine::read();
+        let before = look(manifest.threads, &machine);
+        let so_far = Calibration { host_id: machine.host_id.clone(), before, selftest, ..Calibration::default() };
+        CalibrationWatch { so_far, machine, throttled: throttled(), time: ProcessorTime::now() }
+    }
+
+    /// The first look.
+    pub fn so_far(&self) -> &Calibration {
+        &self.so_far
+    }
+
+    /// Takes the second look.
+    pub fn end(self, threads: usize) -> Calibration {
+        let of_time = self.time.zip(ProcessorTime::now());
+        let slowed = throttled().zip(self.throttled).map(|(now, before)| now.saturating_sub(before));
+        let after = Some(look(threads, &self.machine));
+        let stolen_share = of_time.map(|(before, now)| stolen(before, now));
+        Calibration { after, throttled: slowed, stolen_share, ..self.so_far }
+    }
+}
+
+/// Five rounds, in about a second.
+fn look(threads: usize, machine: &Machine) -> Probe {
+    let threads = threads.max(1);
+    let size = SIZES[0];
+    let (left, right, mut result) = (matrix(size), matrix(size), matrix(size));
+    let elements = copied_bytes(last_level_cache_bytes(), machine.memory_bytes).div_ceil(size_of::<u64>()).max(threads);
+    let (source, mut target) = (vec![1_u64; elements], vec![2_u64; elements]);
+    let (giga_operations, gigabytes) =
+        (2.0 * (size as f64).powi(3) / 1e9, 2.0 * (elements * size_of::<u64>()) as f64 / 1e9);
+    // The first of each touches the memory.
+    multiply(size, threads, &left, &right, black_box(&mut result));
+    copy(threads, &source, black_box(&mut target));
+    let (begin, own_begin) = (ProcessorTime::now(), own_ticks());
+    let mut probe = Probe { threads, ..Probe::default() };
+    for _ in 0..ROUNDS {
+        let product = shortest(|| multiply(size, threads, &left, &right, black_box(&mut result)));
+        let copied = shortest(|| copy(threads, &source, black_box(&mut target)));
+        probe.product_gflops_per_second.push(giga_operations / product);
+        probe.copy_gb_per_second.push(gigabytes / copied);
+    }
+    if let Some((before, now)) = begin.zip(ProcessorTime::now()) {
+        probe.stolen_share = Some(stolen(before, now));
+        let own = own_begin.zip(own_ticks()).map(|(before, now)| now.saturating_sub(before));
+        let used = (now.busy + now.stolen).saturating_sub(before.busy + before.stolen);
+        let total = now.total.saturating_sub(before.total).max(1);
+        probe.disturbed_share = own.map(|own| used.saturating_sub(own) as f64 / total as f64);
+    }
+    probe
+}
+
+fn stolen(before: ProcessorTime, now: ProcessorTime) -> f64 {
+    now.stolen.saturating_sub(before.stolen) as f64 / now.total.saturating_sub(before.total).max(1) as f64
+}
+
+/// The shortest of a few, in seconds.
+fn shortest(mut work: impl FnMut()) -> f64 {
+    let start = Instant::now();
+    let mut shortest = f64::INFINITY;
+    for _ in 0..TIMES {
+        let begin = Instant::now();
+        work();
+        shortest = shortest.min(begin.elapsed().as_secs_f64());
+        if start.elapsed() > PATIENCE {
+            break;
+        }
+    }
+    shortest
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_look_has_five_figures_of_each_kind() {
+        let probe = look(1, &Machine { memory_bytes: Some(256 << 20), ..Machine::default() });
+        let all = [&probe.product_gflops_per_second, &probe.copy_gb_per_second];
+        assert!(
+            all.iter().all(|figures| figures.len() == ROUNDS && figures.iter().all(|it| *it > 0.0 && it.is_finite()))
+        );
+        assert!(probe.disturbed_share.is_none_or(|share| (0.0..=1.0).contains(&share)), "{probe:?}");
+    }
+}

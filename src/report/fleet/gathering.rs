@@ -1,0 +1,338 @@
+//! Makes the matrix of machines and cases out of runs that come one after the other, the oldest first.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+use indexmap::{IndexMap, IndexSet};
+
+use super::{Agreement, Fleet, FleetCase, FleetCell, FleetColumn, FleetMachine, Kind, MOST_COLUMNS, MOST_MACHINES};
+use crate::compare::{
+    Condition, Figures, MachineDifference, Noise, Quantity, Tested, Within, differing_machines, spread,
+};
+use crate::definition::{Case, Status};
+use crate::machine::Machine;
+use crate::report::compatibility::{Level, Standing};
+use crate::report::ranking::{Entry, best_of};
+use crate::report::selection::{ReportedRun, name_among_several};
+use crate::run_data::{Node, Record};
+use crate::statistics::geometric_mean;
+
+/// Gathers runs, the oldest first.
+pub struct Gatherer<'a> {
+    /// The price of a million samples or tokens of such a case.
+    price: &'a dyn Fn(&Record) -> Option<f64>,
+    /// How much measurements of the same program differ on a host.
+    noise: &'a dyn Fn(&str) -> Noise,
+    cases: IndexSet<Case>,
+    /// What has to be equal in measurements that are compared.
+    conditions: IndexSet<Vec<Option<String>>>,
+    hosts: IndexMap<String, Host>,
+    /// Of each model and configuration, by the place of the host.
+    levels: IndexMap<(String, String), BTreeMap<usize, Level>>,
+}
+
+/// What is known of a machine.
+#[derive(Default)]
+struct Host {
+    machine: Option<Machine>,
+    /// The newest measurements, by the place of the case.
+    measured: HashMap<usize, Measured>,
+    /// Of each look at the machine: product and copy.
+    figures: BTreeMap<Quantity, Figures>,
+    disturbed_share: Option<f64>,
+    throttled: Option<u64>,
+    selftest: Option<Noise>,
+    trend: Vec<f64>,
+}
+
+/// The newest measurement of a case on a machine.
+#[derive(Clone, Copy)]
+struct Measured {
+    status: Status,
+    log_ms: Option<f64>,
+    within: Option<Within>,
+    kwh_per_million: Option<f64>,
+    price_per_million: Option<f64>,
+    /// The place of its conditions.
+    conditions: usize,
+}
+
+impl<'a> Gatherer<'a> {
+    /// Nothing yet. `price` is that of a million samples or tokens of a record, `noise` that of a host.
+    pub fn new(price: &'a dyn Fn(&Record) -> Option<f64>, noise: &'a dyn Fn(&str) -> Noise) -> Self {
+        Gatherer {
+            price,
+            noise,
+            cases: IndexSet::new(),
+            conditions: IndexSet::new(),
+            hosts: IndexMap::new(),
+            levels: IndexMap::new(),
+        }
+    }
+
+    /// Adds a run, which began after all that were added before.
+    pub fn add(&mut self, run: &ReportedRun) {
+        let mut steps: IndexMap<&str, Vec<f64>> = IndexMap::new();
+        let mut configurations: IndexMap<(usize, String, String), Vec<Entry<'_>>> = IndexMap::new();
+        for (record, ratio_to_best) in run.records.iter().zip(best_of(run.records.iter())) {
+            let case = record.case();
+            let id = case.benchmark_id();
+            let (place, _) = self.cases.insert_full(case);
+            let measured = self.measured(record);
+            let entry = self.hosts.entry(record.host_id.clone());
+            let host_place = entry.index();
+            let host = entry.or_default();
+            let before = host.measured.insert(place, measured).and_then(|before| before.log_ms);
+            steps
+                .entry(&record.host_id)
+                .or_default()
+                .extend(measured.log_ms.zip(before).map(|(now, before)| now - before));
+            configurations
+                .entry((host_place, id.group, id.function))
+                .or_default()
+                .push(Entry { record, ratio_to_best });
+        }
+        for (host_id, steps) in steps {
+            let Some(host) = self.hosts.get_mut(host_id) else { continue };
+            let before = host.trend.last().copied().unwrap_or(1.0);
+            host.trend.push(if steps.is_empty() { before } else { before * geometric_mean(&steps) });
+            if let Some(node) = run.node(host_id) {
+                host.learn(node);
+            }
+        }
+        for ((host, model, configuration), entries) in configurations {
+            self.levels.entry((model, configuration)).or_default().insert(host, Standing::of(&entries).level);
+        }
+    }
+
+    fn measured(&mut self, record: &Record) -> Measured {
+        let is_right = record.status == Status::Ok;
+        let ms = record.latency_p50_ms.filter(|ms| is_right && *ms > 0.0 && ms.is_finite());
+        let of = [Condition::Library, Condition::Boundary, Condition::Inputs, Condition::Threads, Condition::Device];
+        let (conditions, _) = self.conditions.insert_full(of.iter().map(|condition| condition.of(record)).collect());
+        Measured {
+            status: record.status,
+            log_ms: ms.map(f64::ln),
+            within: Within::of_record(record),
+            // A million samples of one joule are 1 / 3.6 kWh.
+            kwh_per_million: record.energy_j_per_sample.filter(|_| is_right).map(|joules| joules / 3.6),
+            price_per_million: (self.price)(record).filter(|_| is_right),
+            conditions,
+        }
+    }
+
+    /// The machines side by side. Prices are in this currency.
+    pub fn finish(self, currency: &str) -> Fleet {
+        let members = self.members();
+        let anchors: BTreeMap<&str, Anchor> =
+            members.iter().filter_map(|(kind, hosts)| Some((kind.as_str(), self.anchor(hosts)?))).collect();
+        let differences = differing_machines(&self.tested(&members, &anchors));
+        let differing: BTreeSet<&str> = differences.iter().map(|difference| difference.host_id.as_str()).collect();
+        let kind = |(name, hosts): (&String, &Vec<usize>)| Kind {
+            name: name.clone(),
+            machines: hosts.len(),
+            differing: hosts.iter().filter(|host| differing.contains(self.host_id(**host))).count(),
+            anchor_case: anchors.get(name.as_str()).map(|anchor| self.cases[anchor.case].to_string()),
+            anchor_spread: anchors.get(name.as_str()).and_then(|anchor| spread(anchor.figures.values())),
+        };
+        let (columns, columns_left_out) = self.columns(&members, &differing, &differences);
+        let cell = |place: usize, (_, hosts): &(FleetColumn, Vec<usize>)| self.cell(place, hosts);
+        let case = |(place, case): (usize, &Case)| FleetCase {
+            case_id: case.to_string(),
+            model: case.model.clone(),
+            variant: case.variant.clone(),
+            phase: case.phase,
+            backend: case.backend.clone(),
+            device: case.device.clone(),
+            dtype: case.dtype,
+            batch_size: case.batch_size,
+            cells: columns.iter().map(|column| cell(place, column)).collect(),
+        };
+        Fleet {
+            currency: currency.to_owned(),
+            kinds: members.iter().map(kind).collect(),
+            machines: (0..self.hosts.len()).map(|host| self.machine(host, &anchors, &differing)).collect(),
+            cases: self.cases.iter().enumerate().map(case).collect(),
+            columns: columns.iter().map(|(column, _)| column.clone()).collect(),
+            columns_left_out,
+            compatibility: self.levels.iter().map(agreement).collect(),
+            differences,
+        }
+    }
+
+    /// The places of the machines of each kind that is known.
+    fn members(&self) -> BTreeMap<String, Vec<usize>> {
+        let mut members: BTreeMap<String, Vec<usize>> = BTreeMap::new();
+        for (place, host) in self.hosts.values().enumerate() {
+            if let Some(kind) = host.kind() {
+                members.entry(kind).or_default().push(place);
+            }
+        }
+        members
+    }
+
+    fn host_id(&self, place: usize) -> &str {
+        self.hosts.get_index(place).map_or("", |(host_id, _)| host_id)
+    }
+
+    fn name(&self, place: usize) -> String {
+        name_among_several(self.host_id(place), self.hosts[place].machine.as_ref())
+    }
+
+    /// The case that most of these machines have measured under equal conditions, the first of several.
+    fn anchor(&self, hosts: &[usize]) -> Option<Anchor> {
+        let mut counts: IndexMap<(usize, usize), usize> = IndexMap::new();
+        for host in hosts {
+            let mut right: Vec<(usize, usize)> =
+                self.hosts[*host].right().map(|(case, it)| (case, it.conditions)).collect();
+            right.sort_unstable();
+            right.into_iter().for_each(|key| *counts.entry(key).or_default() += 1);
+        }
+        let most = counts.values().copied().max().filter(|most| *most > 1)?;
+        let (case, conditions) = counts.into_iter().filter(|(_, count)| *count == most).map(|(key, _)| key).min()?;
+        let figures = |host: &usize| {
+            let measured = self.hosts[*host].measured.get(&case).filter(|it| it.conditions == conditions)?;
+            let mut figures = Figures::default();
+            figures.add(measured.log_ms?, measured.within);
+            Some((*host, figures))
+        };
+        Some(Anchor { case, figures: hosts.iter().filter_map(figures).collect() })
+    }
+
+    fn tested(&self, members: &BTreeMap<String, Vec<usize>>, anchors: &BTreeMap<&str, Anchor>) -> Vec<Tested> {
+        let of_host = |kind: &str, place: usize| {
+            let host = &self.hosts[place];
+            let mut figures = host.figures.clone();
+            let anchor = anchors.get(kind).and_then(|anchor| anchor.figures.get(&place));
+            figures.extend(anchor.map(|anchor| (Quantity::Anchor, anchor.clone())));
+            let known = host.selftest.unwrap_or_else(|| (self.noise)(self.host_id(place)));
+            Tested { host_id: self.host_id(place).to_owned(), kind: kind.to_owned(), figures, known }
+        };
+        members.iter().flat_map(|(kind, hosts)| hosts.iter().map(|host| of_host(kind, *host))).collect()
+    }
+
+    /// The columns with their machines, and how many there would be besides: of a few machines each one, of many each kind, then
+    /// those that differ, the farthest off first, and those of unknown kinds.
+    fn columns(
+        &self,
+        members: &BTreeMap<String, Vec<usize>>,
+        differing: &BTreeSet<&str>,
+        differences: &[MachineDifference],
+    ) -> (Vec<(FleetColumn, Vec<usize>)>, usize) {
+        let is_differing = |place: usize| differing.contains(self.host_id(place));
+        let alone = |place: usize| {
+            let (name, host_id) = (self.name(place), self.host_id(place).to_owned());
+            (FleetColumn { name, host_id, machines: 1, is_differing: is_differing(place) }, vec![place])
+        };
+        if self.hosts.len() <= MOST_MACHINES {
+            return ((0..self.hosts.len()).map(alone).collect(), 0);
+        }
+        let mut columns = Vec::new();
+        for (kind, hosts) in members {
+            let equal: Vec<usize> = hosts.iter().copied().filter(|place| !is_differing(*place)).collect();
+            // Where machines differ, the one in the middle is known to be as its kind.
+            let middle =
+                differences.iter().find_map(|it| equal.iter().find(|place| self.host_id(**place) == it.reference));
+            let Some(host) = middle.or(equal.last()) else { continue };
+            let (name, host_id) = (format!("{kind}: {} machines", equal.len()), self.host_id(*host).to_owned());
+            let name = if equal.len() == 1 { self.name(equal[0]) } else { name };
+            columns.push((FleetColumn { name, host_id, machines: equal.len(), is_differing: false }, equal));
+        }
+        columns.sort_by_key(|(column, _)| std::cmp::Reverse(column.machines));
+        let distance = |place: usize| {
+            let own = differences.iter().filter(|it| it.host_id == self.host_id(place));
+            own.map(|it| it.interval.ratio.ln().abs()).fold(0.0, f64::max)
+        };
+        let mut apart: Vec<usize> = (0..self.hosts.len()).filter(|place| is_differing(*place)).collect();
+        apart.sort_by(|one, other| distance(*other).total_cmp(&distance(*one)));
+        let unknown = (0..self.hosts.len()).filter(|place| self.hosts[*place].kind().is_none());
+        columns.extend(apart.into_iter().chain(unknown).map(alone));
+        let left_out = columns.len().saturating_sub(MOST_COLUMNS);
+        columns.truncate(MOST_COLUMNS);
+        (columns, left_out)
+    }
+
+    fn cell(&self, case: usize, hosts: &[usize]) -> FleetCell {
+        let known: Vec<&Measured> = hosts.iter().filter_map(|host| self.hosts[*host].measured.get(&case)).collect();
+        let logs: Vec<f64> = known.iter().filter_map(|it| it.log_ms).collect();
+        let (least, most) = logs.iter().fold((f64::INFINITY, f64::NEG_INFINITY), |(a, b), it| (a.min(*it), b.max(*it)));
+        let mean = |of: fn(&Measured) -> Option<f64>| {
+            let logs: Vec<f64> = known.iter().filter_map(|it| of(it).filter(|it| *it > 0.0)).map(f64::ln).collect();
+            (!logs.is_empty()).then(|| geometric_mean(&logs))
+        };
+        FleetCell {
+            machines: logs.len(),
+            latency_p50_ms: (!logs.is_empty()).then(|| geometric_mean(&logs)),
+            spread: (logs.len() > 1).then(|| (most - least).exp()),
+            kwh_per_million: mean(|it| it.kwh_per_million),
+            price_per_million: mean(|it| it.price_per_million),
+            status: known.first().map(|it| it.status).filter(|_| logs.is_empty()),
+        }
+    }
+
+    fn machine(&self, place: usize, anchors: &BTreeMap<&str, Anchor>, differing: &BTreeSet<&str>) -> FleetMachine {
+        let host = &self.hosts[place];
+        let kind = host.kind();
+        let anchor = kind.as_deref().and_then(|kind| anchors.get(kind)?.figures.get(&place));
+        let time =
+            |figures: Option<&Figures>| Some(geometric_mean(&figures?.log_times)).filter(|time| time.is_finite());
+        FleetMachine {
+            host_id: self.host_id(place).to_owned(),
+            name: self.name(place),
+            runs: host.trend.len(),
+            measured: host.right().count(),
+            product_gflops_per_second: time(host.figures.get(&Quantity::Product)).map(f64::recip),
+            copy_gb_per_second: time(host.figures.get(&Quantity::Copy)).map(f64::recip),
+            anchor_ms: time(anchor),
+            disturbed_share: host.disturbed_share,
+            throttled: host.throttled,
+            is_differing: differing.contains(self.host_id(place)),
+            trend: host.trend.clone(),
+            kind,
+        }
+    }
+}
+
+/// A case that ties the machines of a kind together.
+struct Anchor {
+    case: usize,
+    /// By the place of the host.
+    figures: BTreeMap<usize, Figures>,
+}
+
+impl Host {
+    fn kind(&self) -> Option<String> {
+        self.machine.as_ref()?.kind()
+    }
+
+    fn right(&self) -> impl Iterator<Item = (usize, &Measured)> {
+        self.measured.iter().filter(|(_, it)| it.log_ms.is_some()).map(|(case, it)| (*case, it))
+    }
+
+    /// Takes in what a run knows of the machine. Each look counts, or else the peaks of the newest run.
+    fn learn(&mut self, node: &Node) {
+        self.machine = Some(node.machine.clone());
+        let probes: Vec<_> = node.calibrations.iter().flat_map(|calibration| calibration.probes()).collect();
+        for (product, copy) in probes.iter().filter_map(|probe| probe.medians()) {
+            self.figures.entry(Quantity::Product).or_default().add(-product.ln(), None);
+            self.figures.entry(Quantity::Copy).or_default().add(-copy.ln(), None);
+        }
+        let shares = probes.iter().filter_map(|probe| probe.disturbed_share);
+        self.disturbed_share = shares.chain(self.disturbed_share).reduce(f64::max);
+        let counts: Vec<u64> = node.calibrations.iter().filter_map(|calibration| calibration.throttled).collect();
+        if !counts.is_empty() {
+            self.throttled = Some(self.throttled.unwrap_or(0) + counts.iter().sum::<u64>());
+        }
+        let spread = node.calibrations.iter().rev().find_map(|calibration| calibration.selftest);
+        self.selftest = spread.map(|it| Noise::of_selftest(it.deviation, it.processes)).or(self.selftest);
+        if let Some(peaks) = node.peaks.as_ref().filter(|_| probes.is_empty() && self.figures.is_empty()) {
+            self.figures.entry(Quantity::Product).or_default().add(-peaks.product_gflops_per_second.ln(), None);
+            self.figures.entry(Quantity::Copy).or_default().add(-peaks.copy_gb_per_second.ln(), None);
+        }
+    }
+}
+
+fn agreement(((model, configuration), levels): (&(String, String), &BTreeMap<usize, Level>)) -> Agreement {
+    let mut machines: BTreeMap<Level, usize> = BTreeMap::new();
+    levels.values().for_each(|level| *machines.entry(*level).or_default() += 1);
+    Agreement { model: model.clone(), configuration: configuration.clone(), machines }
+}

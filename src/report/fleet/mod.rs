@@ -1,0 +1,162 @@
+//! Several machines side by side: cases down, machines across; which machines are equal; and the trend of each.
+//!
+//! A few machines have a column each. Of many, those of one kind share a column with the geometric mean of their times, and
+//! those that differ from their kind have a column of their own: they are in no mean.
+//!
+//! [`Gatherer`] takes the runs one after the other and keeps a few numbers of each case and machine, so that a thousand machines fit
+//! into memory; [`Fleet`] is what comes of them, for tables, JSON and the page.
+
+mod gathering;
+mod text;
+
+pub use gathering::Gatherer;
+
+use std::collections::BTreeMap;
+
+use schemars::JsonSchema;
+use serde::Serialize;
+
+use super::compatibility::Level;
+use super::schema_of;
+use crate::compare::MachineDifference;
+use crate::definition::{Dtype, Phase, Status};
+
+/// With more machines than this, kinds are the columns.
+pub const MOST_MACHINES: usize = 8;
+/// A table has no more columns than this.
+pub const MOST_COLUMNS: usize = 12;
+
+/// Several machines side by side.
+#[derive(Clone, Debug, Serialize, JsonSchema)]
+pub struct Fleet {
+    /// The name of the currency of prices.
+    pub currency: String,
+    pub kinds: Vec<Kind>,
+    pub machines: Vec<FleetMachine>,
+    /// Machines that differ from others of their kind by more than the noise, once for each quantity.
+    pub differences: Vec<MachineDifference>,
+    /// A machine, or all equal machines of a kind.
+    pub columns: Vec<FleetColumn>,
+    /// Machines and kinds that would have a column, but for their number.
+    pub columns_left_out: usize,
+    pub cases: Vec<FleetCase>,
+    /// The compatibility of each model and configuration, over all machines.
+    pub compatibility: Vec<Agreement>,
+}
+
+/// Machines that claim to be equal: of one processor, size and memory, with the same GPUs.
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
+pub struct Kind {
+    pub name: String,
+    pub machines: usize,
+    /// Those that are named in the differences.
+    pub differing: usize,
+    /// The case that most of them have measured under equal conditions, or that every part of a suite has.
+    pub anchor_case: Option<String>,
+    /// The slowest machine's time of the anchor case over the fastest one's; absent if fewer than two have it.
+    pub anchor_spread: Option<f64>,
+}
+
+/// A machine of the fleet.
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
+pub struct FleetMachine {
+    pub host_id: String,
+    pub name: String,
+    /// Absent if the processor is unknown.
+    pub kind: Option<String>,
+    pub runs: usize,
+    /// Cases with a right measurement.
+    pub measured: usize,
+    /// The medians of its calibrations, or else its peaks.
+    pub product_gflops_per_second: Option<f64>,
+    pub copy_gb_per_second: Option<f64>,
+    pub anchor_ms: Option<f64>,
+    /// Part of the processors' time that others had while it was calibrated; the largest.
+    pub disturbed_share: Option<f64>,
+    /// How often its processors were slowed down during its runs.
+    pub throttled: Option<u64>,
+    /// Whether it is named in the differences.
+    pub is_differing: bool,
+    /// For each run, the oldest first, the time over that of the first run: the geometric mean over the cases that follow each other,
+    /// chained from run to run.
+    pub trend: Vec<f64>,
+}
+
+/// A column of the matrix.
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
+pub struct FleetColumn {
+    pub name: String,
+    /// One machine, or the one that stands for its kind.
+    pub host_id: String,
+    /// How many machines it is the mean of.
+    pub machines: usize,
+    pub is_differing: bool,
+}
+
+/// A row of the matrix.
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
+pub struct FleetCase {
+    pub case_id: String,
+    pub model: String,
+    pub variant: String,
+    pub phase: Phase,
+    pub backend: String,
+    pub device: String,
+    pub dtype: Dtype,
+    pub batch_size: usize,
+    /// One for each column.
+    pub cells: Vec<FleetCell>,
+}
+
+/// A case on a machine, or on the equal machines of a kind.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, JsonSchema)]
+pub struct FleetCell {
+    /// Machines with a right measurement.
+    #[serde(skip_serializing_if = "is_none")]
+    pub machines: usize,
+    /// Their geometric mean.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub latency_p50_ms: Option<f64>,
+    /// The slowest one's over the fastest one's, if there are several.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub spread: Option<f64>,
+    /// Per million samples.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub kwh_per_million: Option<f64>,
+    /// Per million samples, or tokens.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub price_per_million: Option<f64>,
+    /// Why there is no figure; absent if there is one, or if the case was not asked for there.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub status: Option<Status>,
+}
+
+fn is_none(count: &usize) -> bool {
+    *count == 0
+}
+
+/// How well a model works with a backend, device and dtype on all machines that were asked for it.
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
+pub struct Agreement {
+    pub model: String,
+    pub configuration: String,
+    /// How many machines have each level.
+    pub machines: BTreeMap<Level, usize>,
+}
+
+impl Fleet {
+    /// The machines whose cases the other charts show, and the table of all cases: those with a column, at most `MOST_MACHINES`.
+    pub fn shown_hosts(&self) -> Vec<&str> {
+        self.columns.iter().take(MOST_MACHINES).map(|column| column.host_id.as_str()).collect()
+    }
+
+    /// Whether the machines have no columns of their own.
+    pub fn is_large(&self) -> bool {
+        self.machines.len() > MOST_MACHINES
+    }
+}
+
+/// The JSON Schema of [`Fleet`].
+pub fn schema() -> String {
+    schema_of::<Fleet>("inferbench report --machines: machines side by side")
+}

@@ -1,0 +1,111 @@
+// Machines side by side: cases down, machines across; then each machine with its trend.
+
+const fleet = payload.fleet;
+
+const fleetQuantities = !fleet ? [] : [
+  { name: "p50", of: (cell) => cell.latency_p50_ms, text: milliseconds },
+  { name: "kWh per million samples", of: (cell) => cell.kwh_per_million, text: threeDigits },
+  { name: `${fleet.currency || "price"} per million samples or tokens`, of: (cell) => cell.price_per_million, text: threeDigits },
+].filter(({ of }) => fleet.cases.some((row) => row.cells.some((cell) => of(cell) !== undefined)));
+
+const showsRow = (row) => [...chosen].every(([name, values]) => name === "machine" || values.has(row[name]));
+// Of many machines, the columns are kinds, and the filter is about the machines that stand for them.
+const showsColumn = (column) => fleet.is_large || (chosen.get("machine")?.has(column.name) ?? true);
+
+function matrixSection() {
+  let quantity = fleetQuantities[0];
+  let showsAll = false;
+  const [head, body] = [make("tr"), make("tbody")];
+  const more = make("button", { type: "button", class: "more", onclick: () => { showsAll = true; update(); } });
+  const switches = make("span", { class: "chips", role: "group", "aria-label": "Quantity" });
+  const places = () => d3.range(fleet.columns.length).filter((place) => showsColumn(fleet.columns[place]));
+  const header = (column) => make("th", { class: "number", scope: "col" }, column.name,
+    column.is_differing ? make("span", { class: "differs" }, "differs") : null);
+  const cell = (found, best) => {
+    const value = quantity.of(found);
+    if (value === undefined) return make("td", { class: "number quiet" }, found.status ?? "");
+    const ratio = value / best;
+    const detail = ratio === 1 ? "" : ` ×${ratio.toFixed(2)}`;
+    const title = found.machines > 1 ? `${found.machines} machines, slowest ÷ fastest ${found.spread.toFixed(2)}` : undefined;
+    return make("td", { class: ratio === 1 ? "number best" : "number", title }, quantity.text(value), make("span", { class: "quiet" }, detail));
+  };
+  const rows = () => fleet.cases.filter(showsRow);
+  const update = () => {
+    const [shown, found] = [places(), rows()];
+    switches.replaceChildren(...(fleetQuantities.length < 2 ? [] : fleetQuantities).map((one) => make("button", {
+      type: "button", class: "chip", "aria-pressed": String(one === quantity), onclick: () => { quantity = one; update(); },
+    }, one.name)));
+    head.replaceChildren(make("th", { scope: "col" }, "case"), ...shown.map((place) => header(fleet.columns[place])));
+    body.replaceChildren(...(showsAll ? found : found.slice(0, MOST_ROWS)).map((row) => {
+      const best = d3.min(shown, (place) => quantity.of(row.cells[place]));
+      return make("tr", {}, make("th", { scope: "row" }, make("code", {}, row.case_id)), ...shown.map((place) => cell(row.cells[place], best)));
+    }));
+    more.textContent = `Show all ${found.length} rows`;
+    more.hidden = showsAll || found.length <= MOST_ROWS;
+  };
+  const copyButton = make("button", {
+    type: "button", class: "small",
+    onclick: (event) => {
+      const cells = rows().map((row) => [row.case_id, ...places().map((place) => quantity.of(row.cells[place]))]);
+      copy(csv(["case", ...places().map((place) => fleet.columns[place].name)], cells), event.currentTarget);
+    },
+  }, "Copy as CSV");
+  const kinds = fleet.is_large ? " A column of a kind is the geometric mean over its machines; those that differ have columns of their own and are in no mean." : "";
+  const leftOut = fleet.columns_left_out ? ` ${fleet.columns_left_out} more machines or kinds have no column; \`inferbench report --machines --format json\` names them.` : "";
+  const node = make("section", { id: "fleet" },
+    make("div", { class: "head" }, make("h2", {}, "Machines side by side"), make("div", { class: "tools" }, switches, copyButton)),
+    make("p", { class: "caption" }, ...withCode(`The best machine of each case is marked; × is the ratio to it.${kinds}${leftOut}`)),
+    make("div", { class: "scroll tall" }, make("table", { class: "fleet" }, make("thead", {}, head), body)), more);
+  return { node, update };
+}
+
+// A machine's times over those of its first run, as a line of 120 × 22 pixels between 0.8 and 1.25, or wider.
+function sparkline(values) {
+  if (values.length < 2) return "";
+  const most = Math.max(1.25, ...values.map((value) => Math.max(value, 1 / value)));
+  const x = d3.scaleLinear([0, values.length - 1], [3, 117]);
+  const y = d3.scaleLog([1 / most, most], [20, 2]);
+  const space = "http://www.w3.org/2000/svg";
+  const part = (tag, properties) => {
+    const node = document.createElementNS(space, tag);
+    for (const [key, value] of Object.entries(properties)) node.setAttribute(key, value);
+    return node;
+  };
+  const drawing = part("svg", { width: 120, height: 22, viewBox: "0 0 120 22", role: "img", "aria-label": values.map(signedPercent).join(", ") });
+  drawing.append(
+    part("path", { d: `M3,${y(1)}H117`, stroke: "var(--rule)" }),
+    part("path", { d: d3.line((_, index) => x(index), y)(values), fill: "none", stroke: "var(--accent)", "stroke-width": 1.5 }),
+    part("circle", { cx: x(values.length - 1), cy: y(values.at(-1)), r: 2.2, fill: "var(--accent)" }),
+  );
+  return drawing;
+}
+
+function fleetMachinesSection() {
+  const FEW = 20;
+  let showsAll = false;
+  const machines = d3.sort(fleet.machines, (one) => !one.is_differing); // those that differ come first
+  const body = make("tbody");
+  const more = make("button", { type: "button", class: "more", onclick: () => { showsAll = true; update(); } }, `Show all ${machines.length} machines`);
+  const number = (value, text) => make("td", { class: "number" }, value === null || value === undefined ? "" : text(value));
+  const row = (one) => make("tr", {},
+    make("td", {}, one.name, one.is_differing ? make("span", { class: "differs" }, "differs") : null),
+    make("td", {}, one.kind ?? "unknown"), number(one.measured, String),
+    number(one.product_gflops_per_second, threeDigits), number(one.copy_gb_per_second, threeDigits), number(one.anchor_ms, milliseconds),
+    number(one.disturbed_share, percent), number(one.throttled, String), make("td", {}, sparkline(one.trend)),
+    number(one.trend.length > 1 ? one.trend.at(-1) : undefined, signedPercent));
+  const update = () => {
+    const shown = machines.filter(showsColumn);
+    body.replaceChildren(...(showsAll ? shown : shown.slice(0, FEW)).map(row));
+    more.hidden = showsAll || shown.length <= FEW;
+  };
+  const titles = ["machine", "kind", "cases", "product, GFLOP/s", "copy, GB/s", "anchor case", "disturbed", "throttled", "trend", "last run"];
+  const head = titles.map((title, place) => make("th", { scope: "col", class: place < 2 || place === 8 ? "" : "number" }, title));
+  const node = make("section", { id: "equality" },
+    make("div", { class: "head" }, make("h2", {}, "Which machines are equal")),
+    make("p", { class: "caption" }, "Machines of one kind are compared by their calibrations and by the anchor case, as `compare` does with runs. " +
+      "The trend is the time over that of a machine's first run here, the geometric mean over its cases."),
+    make("ul", {}, ...fleet.lines.slice(0, 40).map((line) => make("li", {}, `${line}.`)),
+      fleet.lines.length > 40 ? make("li", {}, `And ${fleet.lines.length - 40} more.`) : null),
+    make("div", { class: "scroll" }, make("table", {}, make("thead", {}, make("tr", {}, ...head)), body)), more);
+  return { node, update };
+}

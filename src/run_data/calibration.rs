@@ -1,0 +1,108 @@
+//! What a machine could do before and after it measured its part of a suite: by this, machines of one kind are compared.
+
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+
+use super::manifest::{Manifest, Peaks};
+use crate::machine::Machine;
+use crate::statistics::median;
+
+/// The speed of a machine before and after its cases, and what disturbed it meanwhile.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Calibration {
+    /// The machine: a part that is resumed elsewhere has a calibration of each.
+    pub host_id: String,
+    pub before: Probe,
+    /// Absent if the run did not come to its end on this machine.
+    pub after: Option<Probe>,
+    /// How often processors were slowed down meanwhile, because of heat or the limit of a control group. Absent if the system does
+    /// not tell.
+    pub throttled: Option<u64>,
+    /// Part of the processors' time, from 0 to 1, that the hypervisor took meanwhile. Absent if the system does not tell.
+    pub stolen_share: Option<f64>,
+    /// What the self-test of the machine has found. Absent if there was none.
+    pub selftest: Option<ProcessSpread>,
+}
+
+/// How much processes of one program differ on a machine.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct ProcessSpread {
+    /// The standard deviation of the logarithm of their medians.
+    pub deviation: f64,
+    pub processes: usize,
+}
+
+/// Short looks at the speed of a machine: each figure is the best of some, from one round.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Probe {
+    pub threads: usize,
+    /// Of products of two square f32 matrices: operations, in 10^9 per second.
+    pub product_gflops_per_second: Vec<f64>,
+    /// Of copying one array to another: bytes read and bytes written, in 10^9 per second.
+    pub copy_gb_per_second: Vec<f64>,
+    /// Part of the processors' time, from 0 to 1, that the hypervisor took meanwhile. Absent if the system does not tell.
+    pub stolen_share: Option<f64>,
+    /// The same with what other processes used.
+    pub disturbed_share: Option<f64>,
+}
+
+impl Calibration {
+    /// The looks that there are, the first one first.
+    pub fn probes(&self) -> impl Iterator<Item = &Probe> {
+        [Some(&self.before), self.after.as_ref()].into_iter().flatten()
+    }
+}
+
+impl Probe {
+    /// Product and copy: the medians over the rounds. Returns `None` if there is no round.
+    pub fn medians(&self) -> Option<(f64, f64)> {
+        median(&self.product_gflops_per_second).zip(median(&self.copy_gb_per_second))
+    }
+}
+
+/// A machine of a run, with what is known of its speed.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Node {
+    pub machine: Machine,
+    pub peaks: Option<Peaks>,
+    pub calibrations: Vec<Calibration>,
+}
+
+/// A part of a run that was measured on several machines: one of the runs that were merged.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct RunPart {
+    /// The number of the part, from 1.
+    pub index: usize,
+    /// The id that the part had before.
+    pub run_id: String,
+    pub started: Timestamp,
+    /// Absent if the part was killed.
+    pub finished: Option<Timestamp>,
+    pub machine: Machine,
+    pub peaks: Option<Peaks>,
+    pub calibrations: Vec<Calibration>,
+}
+
+impl Manifest {
+    /// The machines that took part in the run.
+    pub fn nodes(&self) -> Vec<Node> {
+        let own = || Node {
+            machine: self.machine.clone(),
+            peaks: self.peaks.clone(),
+            calibrations: self.calibrations.clone(),
+        };
+        let mut nodes: Vec<Node> = Vec::new();
+        for part in &self.parts {
+            let known = nodes.iter_mut().find(|node| node.machine.host_id == part.machine.host_id);
+            match known {
+                Some(node) => node.calibrations.extend(part.calibrations.iter().cloned()),
+                None => nodes.push(Node {
+                    machine: part.machine.clone(),
+                    peaks: part.peaks.clone(),
+                    calibrations: part.calibrations.clone(),
+                }),
+            }
+        }
+        if nodes.is_empty() { vec![own()] } else { nodes }
+    }
+}
