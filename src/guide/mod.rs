@@ -12,7 +12,7 @@
 //! | [`paired_benchmarks`] | How to gate a pull request: a paired (duet) benchmark of two revisions |
 //! | [`profiles`] | Where the time of a call goes, and why one case is slower than another |
 //! | [`serving`] | What users feel: latency under load, and how many requests a machine serves |
-//! | [`workers`] | How to benchmark JAX, and a runtime of yours in any language |
+//! | [`workers`] | How to benchmark JAX, a browser, and a runtime of yours in any language |
 //! | [`fleet`] | How to measure one suite on many machines, by Slurm, ssh or a matrix of CI jobs |
 //! | [`service`] | How to measure over HTTP on a machine that a team shares, and the page for it |
 //! | [`own_crate`] | How to benchmark the engine and the code of your own crate with `cargo bench` |

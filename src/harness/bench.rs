@@ -36,7 +36,7 @@ struct BenchVariables {
 }
 
 /// The variables that are no flag: where files and libraries lie.
-pub const PATH_VARIABLES: [(&str, &str); 11] = [
+pub const PATH_VARIABLES: [(&str, &str); 12] = [
     (
         "INFERBENCH_ROOT",
         "The project's folder [default: the package around the current folder, if it uses inferbench, or else the checkout that the executable was built from or lies in]",
@@ -50,6 +50,7 @@ pub const PATH_VARIABLES: [(&str, &str); 11] = [
     ("INFERBENCH_PEAKS", "The file that keeps the measured peaks of this machine"),
     ("INFERBENCH_OPENVINO_LIBRARY", "The library openvino_c, instead of the one in `.native`"),
     ("INFERBENCH_JAX_PYTHON", "A Python that has jax and onnx, instead of the one of `scripts/setup jax`"),
+    ("INFERBENCH_BROWSER", "A Chromium, instead of the one of `scripts/setup browser`"),
     ("INFERBENCH_WORKER", "Programs outside that are backends: `name:command`, several separated by `;`"),
     ("INFERBENCH_QNN_OPTIONS", "A TOML file with the options of QNN's chip"),
     ("ORT_DYLIB_PATH", "The library onnxruntime, instead of the one in `.native`"),

@@ -9,6 +9,11 @@ mod frame;
 #[cfg(feature = "jax")]
 pub(super) mod jax;
 mod messages;
+#[cfg(feature = "ort-web")]
+pub(super) mod ort_web;
+#[cfg(feature = "ort-web")]
+mod page_server;
+#[cfg_attr(not(feature = "ort-web"), allow(dead_code, reason = "only a browser is talked to otherwise"))]
 mod process;
 pub(super) mod program;
 mod session;
