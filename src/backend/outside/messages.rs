@@ -9,6 +9,7 @@ use crate::backend::generation::{STEPS, sizes};
 use crate::backend::graphs::values_given;
 use crate::backend::interface::LoadRequest;
 use crate::definition::{CaseFailure, Dimension, Dtype, Phase};
+use crate::run_data::OperatorCall;
 
 /// The version of the protocol.
 pub const PROTOCOL: u32 = 1;
@@ -35,6 +36,21 @@ pub(super) enum Ask<'a> {
         tokens: usize,
     },
     Clock,
+    /// Begins a profile of calls, or ends it.
+    Profile {
+        is_on: bool,
+    },
+}
+
+/// The answer to the end of a profile: the operators of each call.
+#[derive(Deserialize)]
+pub(super) struct Profiled {
+    pub calls: Vec<ProfiledCall>,
+}
+
+#[derive(Deserialize)]
+pub(super) struct ProfiledCall {
+    pub operators: Vec<OperatorCall>,
 }
 
 /// The answer to `describe`: the name, version and abilities of a process.

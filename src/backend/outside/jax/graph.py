@@ -9,6 +9,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import onnx
@@ -172,13 +173,16 @@ class Graph:
     def __call__(self, weights, inputs, caches=(), position=None):
         """The outputs by their names. What is appended to `caches` is written at `position` instead."""
         values = {**self.known, **dict(zip(self.weight_names, weights)), **inputs}
-        for node in self.nodes:
+        for number, node in enumerate(self.nodes):
             given = [values[name] if name else None for name in node.inputs]
-            if position is not None and node.operator == "Concat" and node.inputs[0] in caches:
-                cache, new = given
-                results = (lax.dynamic_update_slice_in_dim(cache, new, position, caches[node.inputs[0]]),)
-            else:
-                results = self._apply(node, np if all(map(is_known, given)) else jnp, given)
+            with jax.named_scope(f"onnx{number}"):
+                results = self._computed(node, given, caches, position)
             for name, result in zip(node.outputs, results):
                 values[name] = np.asarray(result) if isinstance(result, np.generic) else result
         return {name: values[name] for name in self.outputs}
+
+    def _computed(self, node, given, caches, position):
+        if position is not None and node.operator == "Concat" and node.inputs[0] in caches:
+            cache, new = given
+            return (lax.dynamic_update_slice_in_dim(cache, new, position, caches[node.inputs[0]]),)
+        return self._apply(node, np if all(map(is_known, given)) else jnp, given)

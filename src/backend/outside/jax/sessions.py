@@ -45,6 +45,11 @@ def check_products(program, dtype):
         raise Refused("unsupported", f"XLA computes products of {dtype} in {', '.join(sorted(map(str, found)))} between casts here")
 
 
+def scope_of(part):
+    """Where XLA's instructions come from, for profiles."""
+    return jax.named_scope(f"part={part}")
+
+
 def shapes_of(tensors):
     return tuple((name, tensor.shape, str(tensor.dtype)) for name, tensor in tensors.items())
 
@@ -97,7 +102,8 @@ class Forward(Session):
         graph = self.graphs[self.name]
 
         def forward(weights, inputs):
-            outputs = graph(weights, inputs)
+            with scope_of(self.name):
+                outputs = graph(weights, inputs)
             return [jnp.asarray(outputs[name]) for name in self.names]
 
         weights = self.weights[self.name]
@@ -137,7 +143,8 @@ class Generation(Session):
         for name in self.plan[phase]:
             part, graph = self.parts[name], self.graphs[name]
             inputs = {given["name"]: values[given["value"]] for given in part["inputs"] if given["name"] in graph.inputs}
-            computed = graph(weights[name], inputs, self.caches_of(name), position)
+            with scope_of(name):
+                computed = graph(weights[name], inputs, self.caches_of(name), position)
             for output in part["outputs"]:
                 if output["changes"] or phase == "prefill":
                     values[output["value"]] = jnp.asarray(computed[output["name"]])
@@ -218,7 +225,7 @@ class Generation(Session):
         bound = self.bound[binding]
         state, *_ = bound["start"]
         # Steps write into the caches that they are given.
-        bound["now"] = self.copied(state) if self.is_padded else state
+        bound["now"] = self.copied(state) if self.is_padded else dict(state)
 
     @staticmethod
     def copied(state):
@@ -231,8 +238,8 @@ class Generation(Session):
         state = bound["now"]
         executable = bound["executables"][0 if self.is_padded else state["number"]]
         logits, tokens, position, caches = executable(self.weights, state["tokens"], state["position"], state["caches"], bound["start"][1])
-        bound["now"] = {"tokens": tokens, "position": position, "caches": caches, "number": state["number"] + 1}
         jax.block_until_ready((logits, tokens, caches))
+        state.update(tokens=tokens, position=position, caches=caches, number=state["number"] + 1)
         return logits, tokens
 
     def outputs(self, binding):
