@@ -35,11 +35,24 @@ pub(super) enum Ask<'a> {
     Follow {
         tokens: usize,
     },
+    /// From host to host, with the inputs; after so many calls of the binding that nobody times.
+    Call {
+        binding: usize,
+        before: usize,
+    },
     Clock,
     /// Begins a profile of calls, or ends it.
     Profile {
         is_on: bool,
     },
+}
+
+/// The answer to `call`: the nanoseconds of its stages.
+#[derive(Deserialize)]
+pub(super) struct Called {
+    pub to_device_ns: u64,
+    pub compute_ns: u64,
+    pub to_host_ns: u64,
 }
 
 /// The answer to the end of a profile: the operators of each call.

@@ -6,7 +6,7 @@ use serde::Deserialize;
 
 use super::clock::Clocks;
 use super::frame::NamedTensors;
-use super::messages::{Ask, Load, Loaded, Profiled, ProfiledCall, Progress};
+use super::messages::{Ask, Called, Load, Loaded, Profiled, ProfiledCall, Progress};
 use super::process::OutsideProcess;
 use crate::backend::generation::{column, compared_logits, next_tokens};
 use crate::backend::graphs::made_values;
@@ -267,12 +267,32 @@ impl Session for OutsideSession {
 
     fn call_from_host(
         &mut self,
-        _binding: usize,
-        _inputs: &[HostTensor],
+        binding: usize,
+        inputs: &[HostTensor],
     ) -> Result<(Vec<HostTensor>, Stages), CaseFailure> {
-        Err(CaseFailure::unsupported(
-            "calls of a process outside are timed from its own memory; `--boundary compute` does that",
-        ))
+        if self.phase == Phase::Decode {
+            return Err(CaseFailure::unsupported(
+                "a step of decode takes its token from the step before, on the device",
+            ));
+        }
+        let named = self.named(inputs)?;
+        let named: Vec<(&str, &HostTensor)> = named.iter().map(|(name, tensor)| (name.as_str(), tensor)).collect();
+        let before = lead_in(Turn { binding, is_first: true }, 0, 1, 1, self.call_ns).len();
+        let (called, outputs) = self.process.ask::<Called>(&Ask::Call { binding, before }, &named)?;
+        let [to_device, compute, to_host] =
+            [called.to_device_ns, called.compute_ns, called.to_host_ns].map(Duration::from_nanos);
+        self.call_ns = Some(called.compute_ns);
+        // A prefill answers its token only.
+        let outputs = if self.is_generation() {
+            outputs.into_iter().map(|(_, output)| output).collect()
+        } else {
+            self.outputs_of(outputs)?
+        };
+        Ok((outputs, Stages { to_device, compute, to_host }))
+    }
+
+    fn has_own_clock(&self) -> bool {
+        true
     }
 
     fn compilation(&self) -> Option<Duration> {

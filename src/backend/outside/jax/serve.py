@@ -85,6 +85,8 @@ def answer(session, request, tensors):
         results = []
     elif verb == "run":
         return session, {}, timed(session, tensors["turns"])
+    elif verb == "call":
+        return session, *session.call_from_host(request["binding"], tensors, request["before"])
     elif verb == "profile" and request["is_on"]:
         session.profiler = Profiler(session)
         results = []

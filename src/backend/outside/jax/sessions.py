@@ -83,6 +83,20 @@ class Session:
     def rewind(self, binding):
         pass
 
+    def call_from_host(self, binding, tensors, before):
+        """The times of a call's stages, and its outputs on the host."""
+        for _ in range(before):
+            self.call(binding)
+        times = [time.perf_counter_ns()]
+        inputs = jax.block_until_ready(self.inputs(tensors))
+        times.append(time.perf_counter_ns())
+        outputs = jax.block_until_ready(self.computed(binding, inputs))
+        times.append(time.perf_counter_ns())
+        outputs = [(name, np.asarray(output)) for name, output in outputs]
+        times.append(time.perf_counter_ns())
+        stages = ("to_device_ns", "compute_ns", "to_host_ns")
+        return {stage: end - begin for stage, begin, end in zip(stages, times, times[1:])}, outputs
+
 
 class Forward(Session):
     """A forward pass, or the encoder of a generative model."""
@@ -98,7 +112,7 @@ class Forward(Session):
         missing = [name for name in self.taken if name not in tensors]
         if missing:
             raise Refused("failed", f"the graph has an input {missing[0]!r} that the model does not give")
-        inputs = self.put({name: tensors[name] for name in self.taken})
+        inputs = self.inputs(tensors)
         graph = self.graphs[self.name]
 
         def forward(weights, inputs):
@@ -108,6 +122,13 @@ class Forward(Session):
 
         weights = self.weights[self.name]
         self.bound[binding] = (self.executable(shapes_of(inputs), forward, (weights, inputs)), weights, inputs)
+
+    def inputs(self, tensors):
+        return self.put({name: tensors[name] for name in self.taken})
+
+    def computed(self, binding, inputs):
+        executable, weights, _ = self.bound[binding]
+        return list(zip(self.names, executable(weights, inputs)))
 
     def call(self, binding):
         executable, weights, inputs = self.bound[binding]
@@ -167,6 +188,13 @@ class Generation(Session):
         values = {name.removeprefix("prefill/"): value for name, value in tensors.items() if not name.startswith("decode/")}
         taken = {given["value"] for part in self.plan["prefill"] for given in self.parts[part]["inputs"]}
         return self.put({name: value for name, value in values.items() if name in taken}), decode
+
+    def inputs(self, tensors):
+        return self.given(tensors)[0]
+
+    def computed(self, binding, given):
+        """A prefill hands its token to the host."""
+        return [("token", self.bound[binding]["prefill"](self.weights, given)[1])]
 
     def bind(self, binding, tensors):
         given, made = self.given(tensors)
