@@ -284,6 +284,8 @@ pub struct Placement {
     pub threads: Option<usize>,
     /// Time that went into tracing the model before its compilation, if the runtime tells it apart.
     pub tracing: Option<Duration>,
+    /// Calls that were last timed together by a clock of the runtime's own.
+    pub together: Option<u64>,
     /// The number of trainable parameters, for files that only the runtime can read.
     pub parameters: Option<u64>,
     /// The files that were loaded.

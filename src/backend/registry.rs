@@ -48,7 +48,7 @@ macro_rules! with_feature {
 
 /// The backends of this package in the order of lists; the null backend is the last.
 #[rustfmt::skip]
-static ENTRIES: [Entry; 7] = [
+static ENTRIES: [Entry; 8] = [
     Entry { name: "ort", version: "2.0.0-rc.15", framework: "onnxruntime", colour: ["#0072b2", "#4ba8e8"], setup: None,
             backend: with_feature!("ort", super::ort::Ort) },
     Entry { name: "tch", version: "0.24.0", framework: "pytorch", colour: ["#d55e00", "#f58a42"], setup: Some("scripts/setup"),
@@ -61,6 +61,8 @@ static ENTRIES: [Entry; 7] = [
             setup: Some("scripts/setup openvino"), backend: with_feature!("openvino", super::openvino::OpenVino) },
     Entry { name: "jax", version: "protocol 1", framework: "jax", colour: ["#c2255c", "#ff8fab"], setup: None,
             backend: with_feature!("jax", super::outside::jax::Jax) },
+    Entry { name: "ort-web", version: "protocol 1", framework: "onnxruntime-web", colour: ["#1b7f8c", "#6fd3de"], setup: None,
+            backend: with_feature!("ort-web", super::outside::ort_web::OrtWeb) },
     Entry { name: NULL, version: env!("CARGO_PKG_VERSION"), framework: NULL, colour: ["#6b7280", "#9ca3af"], setup: None,
             backend: Some(&Null) },
 ];

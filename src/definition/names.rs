@@ -17,6 +17,7 @@ pub fn backend_name(name: &str) -> String {
     let name = name.to_lowercase();
     match name.as_str() {
         "onnxruntime" | "onnx-runtime" | "onnx_runtime" => "ort".into(),
+        "onnxruntime-web" => "ort-web".into(),
         "pytorch" | "torch" | "libtorch" => "tch".into(),
         _ => name,
     }
@@ -24,7 +25,7 @@ pub fn backend_name(name: &str) -> String {
 
 /// The kinds of devices: the name, the hardware unless a runtime reports another (`cpu`, `gpu` or `npu`), and whether a number
 /// may choose one of several.
-const KINDS: [(&str, &str, bool); 12] = [
+const KINDS: [(&str, &str, bool); 15] = [
     ("cpu", "cpu", false),
     ("cuda", "gpu", true),
     ("tensorrt", "gpu", true),
@@ -33,7 +34,10 @@ const KINDS: [(&str, &str, bool); 12] = [
     ("openvino", "cpu", false),
     ("qnn", "npu", false),
     ("webgpu", "gpu", false),
-    ("webnn", "npu", false),
+    ("wasm", "cpu", false),
+    ("webnn", "cpu", false),
+    ("webnn-gpu", "gpu", false),
+    ("webnn-npu", "npu", false),
     ("xnnpack", "cpu", false),
     ("gpu", "gpu", true),
     ("npu", "npu", false),

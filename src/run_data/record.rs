@@ -25,7 +25,8 @@ use crate::definition::{Boundary, Case, CaseFailure, Cost, Dtype, Phase, Status,
 /// | 10 | 0.1.0 | `timed_on`, `timed_samples`, `preprocess_ms`, `postprocess_ms` |
 /// | 11 | 0.1.0 | `convolution_flops`, `graph_nodes`, `node_bytes`, `operators` |
 /// | 12 | 0.1.0 | `trace_time_ms` |
-pub const SCHEMA_VERSION: u32 = 12;
+/// | 13 | 0.1.0 | `calls_together` |
+pub const SCHEMA_VERSION: u32 = 13;
 
 /// One row: the result of a case in a run.
 ///
@@ -109,6 +110,10 @@ pub struct Record {
     pub latency_max_ms: Option<f64>,
     /// Measured calls.
     pub iterations: Option<usize>,
+    /// Calls that are timed together, because the runtime's own clock is coarse: each of them has their mean time. Absent where
+    /// inferbench's clock times each call.
+    #[serde(default)]
+    pub calls_together: Option<u64>,
     /// Why there are no more: `iterations` that were asked for, `percentile-bound` or `interval` that was reached,
     /// the same with `-missed` where it was planned for and not reached, `budget`, `most-calls`, or Criterion's `arguments`.
     pub stopped_by: Option<String>,

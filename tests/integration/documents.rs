@@ -173,8 +173,14 @@ fn variables_in(path: &Path) -> BTreeSet<String> {
 fn the_help_of_cargo_bench_names_every_variable() {
     let help = help_of_bench();
     // Set for a process by the process that starts it, or by the compiler; the token is for `inferbench serve`.
-    let internal =
-        ["INFERBENCH_JOB", "INFERBENCH_PROBE", "INFERBENCH_RUNTIME_LOGS", "INFERBENCH_RUSTC", "INFERBENCH_TOKEN"];
+    let internal = [
+        "INFERBENCH_JOB",
+        "INFERBENCH_PROBE",
+        "INFERBENCH_RUNTIME_LOGS",
+        "INFERBENCH_RUSTC",
+        "INFERBENCH_STARTED_FOR",
+        "INFERBENCH_TOKEN",
+    ];
     let variables = variables_in(&checkout().join("src"));
     assert!(variables.len() > 20, "{variables:?}");
     for variable in variables.iter().filter(|name| !internal.contains(&name.as_str())) {

@@ -69,10 +69,8 @@ impl Provider {
 
     /// Checks that the library and the provider's plugin exist; an error says what adds them. Returns the library's path.
     pub fn check(&self) -> anyhow::Result<String> {
-        match self.device.as_str() {
-            "mps" if !cfg!(target_os = "macos") => bail!("CoreML is a part of macOS"),
-            "webnn" => bail!("WebNN needs a browser, and there is no worker in a browser yet"),
-            _ => {}
+        if self.device == "mps" && !cfg!(target_os = "macos") {
+            bail!("CoreML is a part of macOS");
         }
         let library = self.library();
         if !library.is_file() {

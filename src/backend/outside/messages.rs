@@ -1,6 +1,6 @@
 //! What is asked of a process outside, and what it answers. The chapter `workers` of the guide describes the same in words.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
@@ -9,6 +9,7 @@ use crate::backend::generation::{STEPS, sizes};
 use crate::backend::graphs::values_given;
 use crate::backend::interface::LoadRequest;
 use crate::definition::{CaseFailure, Dimension, Dtype, Phase};
+use crate::onnx::Source;
 use crate::run_data::OperatorCall;
 
 /// The version of the protocol.
@@ -133,6 +134,8 @@ struct LoadInput<'a> {
 struct LoadPart<'a> {
     name: &'a str,
     onnx: Option<&'a PathBuf>,
+    /// The files with its weights, relative to it.
+    external: Vec<String>,
     torchscript: Option<&'a PathBuf>,
     inputs: Vec<LoadInput<'a>>,
     outputs: Vec<LoadOutput<'a>>,
@@ -165,6 +168,7 @@ impl<'a> Load<'a> {
         let parts = parts_named(request)?.into_iter().map(|(part, files)| LoadPart {
             name: &part.name,
             onnx: files.onnx.as_ref(),
+            external: files.onnx.as_deref().map(data_files).unwrap_or_default(),
             torchscript: files.torchscript.as_ref(),
             inputs: part
                 .inputs
@@ -235,6 +239,12 @@ impl<'a> Load<'a> {
             _ => 1,
         }
     }
+}
+
+/// The files with the weights of an ONNX graph, relative to it. A graph that cannot be read has none: the program says what is
+/// wrong with it.
+pub(super) fn data_files(graph: &Path) -> Vec<String> {
+    Source::read(graph).map(|source| source.data_file_names()).unwrap_or_default()
 }
 
 /// The answer to `load`: where and how the process computes the model.

@@ -9,6 +9,10 @@ mod frame;
 #[cfg(feature = "jax")]
 pub(super) mod jax;
 mod messages;
+#[cfg(feature = "ort-web")]
+pub(super) mod ort_web;
+#[cfg(feature = "ort-web")]
+mod page_server;
 mod process;
 pub(super) mod program;
 mod session;

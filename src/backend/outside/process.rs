@@ -3,9 +3,10 @@
 //! It is the leader of a process group of its own, and the system ends it when this process ends. What it prints to its standard
 //! error is read all the time and forgotten, but for the end.
 
+use std::any::Any;
 use std::collections::VecDeque;
 use std::io::{BufReader, Read, Write, stderr};
-use std::process::{Child, ChildStdin, ChildStdout, Command, ExitStatus, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -32,11 +33,21 @@ pub(super) struct OutsideProcess {
     name: String,
     child: Child,
     /// `None` once nothing more is asked.
-    input: Option<ChildStdin>,
-    output: BufReader<ChildStdout>,
+    input: Option<Box<dyn Write>>,
+    output: Box<dyn Read>,
     last_bytes: Arc<Mutex<VecDeque<u8>>>,
     listener: thread::JoinHandle<()>,
     kills_before: u64,
+    /// How long it gets for its end.
+    grace: Duration,
+    /// What has to be there until its end.
+    kept: Vec<Box<dyn Any>>,
+}
+
+/// How frames go to a process and come back, if not by its standard input and output.
+pub(super) struct Wires {
+    pub input: Box<dyn Write>,
+    pub output: Box<dyn Read>,
 }
 
 impl OutsideProcess {
@@ -45,16 +56,34 @@ impl OutsideProcess {
     /// # Errors
     /// `unavailable`: there is no such program.
     pub(super) fn start(name: &str, mut command: Command) -> Result<Self, CaseFailure> {
+        command.stdin(Stdio::piped()).stdout(Stdio::piped());
+        Self::spawn(name, command, None)
+    }
+
+    /// Starts a process that is talked to otherwise, and that has nothing to tidy up.
+    ///
+    /// # Errors
+    /// `unavailable`: there is no such program.
+    pub(super) fn start_wired(name: &str, mut command: Command, wires: Wires) -> Result<Self, CaseFailure> {
+        command.stdin(Stdio::null()).stdout(Stdio::null());
+        Self::spawn(name, command, Some(wires))
+    }
+
+    fn spawn(name: &str, mut command: Command, wires: Option<Wires>) -> Result<Self, CaseFailure> {
         // What this process was started for is not what that one is started for.
-        command.env_remove("INFERBENCH_JOB").env_remove("INFERBENCH_PROBE");
-        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        command.env_remove("INFERBENCH_JOB").env_remove("INFERBENCH_PROBE").stderr(Stdio::piped());
         tie_to_parent(&mut command);
         let program = command.get_program().to_string_lossy().into_owned();
         let missing = |why: String| CaseFailure::unavailable(format!("{name} does not start ({program}): {why}"));
         let mut child = command.spawn().map_err(|error| missing(error.to_string()))?;
         adopt(child.id());
-        let (Some(input), Some(output), Some(words)) = (child.stdin.take(), child.stdout.take(), child.stderr.take())
-        else {
+        let grace = if wires.is_some() { Duration::ZERO } else { GRACE };
+        let own = child
+            .stdin
+            .take()
+            .zip(child.stdout.take())
+            .map(|(input, output)| Wires { input: Box::new(input), output: Box::new(BufReader::new(output)) });
+        let (Some(Wires { input, output }), Some(words)) = (wires.or(own), child.stderr.take()) else {
             return Err(missing("it has no pipes".into()));
         };
         let last_bytes = Arc::new(Mutex::new(VecDeque::new()));
@@ -62,9 +91,27 @@ impl OutsideProcess {
             let last_bytes = Arc::clone(&last_bytes);
             move || listen(words, &last_bytes)
         });
-        let kills_before = memory::kills();
-        let (name, output) = (name.to_owned(), BufReader::new(output));
-        Ok(OutsideProcess { name, child, input: Some(input), output, last_bytes, listener, kills_before })
+        let (kills_before, input, kept) = (memory::kills(), Some(input), Vec::new());
+        Ok(OutsideProcess {
+            name: name.to_owned(),
+            child,
+            input,
+            output,
+            last_bytes,
+            listener,
+            kills_before,
+            grace,
+            kept,
+        })
+    }
+
+    pub(super) fn id(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Keeps something until the process has ended.
+    pub(super) fn keep(&mut self, kept: impl Any) {
+        self.kept.push(Box::new(kept));
     }
 
     /// Writes a line before the first frame.
@@ -145,7 +192,7 @@ impl OutsideProcess {
     }
 
     /// Why there is no answer: how the process has ended.
-    fn ended(&mut self) -> CaseFailure {
+    pub(super) fn ended(&mut self) -> CaseFailure {
         self.input = None;
         let status = self.wait(GRACE);
         end_group(&mut self.child);
@@ -204,7 +251,7 @@ impl Drop for OutsideProcess {
         if let Some(input) = &mut self.input {
             let _ = write_frame(input, &serde_json::json!({ "verb": "end" }), &[]);
             self.input = None;
-            self.wait(GRACE);
+            self.wait(self.grace);
         }
         end_group(&mut self.child);
         release(self.child.id());

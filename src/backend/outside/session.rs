@@ -309,6 +309,7 @@ impl Session for OutsideSession {
             threads,
             artifacts: files,
             executor: note,
+            together: self.progress.together,
             tracing: self.progress.trace_ms.map(milliseconds),
             ..Placement::default()
         }

@@ -157,6 +157,7 @@ impl CriterionWorker<'_> {
         // Criterion's own warm-up calls come before the measured ones.
         let calls = samples.samples_ns.iter().map(Vec::len).sum();
         put_parts(&loaded.session.take_parts(), calls, &mut outcome.row);
+        outcome.row.calls_together = loaded.session.session().placement().together;
         loaded.expectation.verify_again(loaded.session.session())?;
         outcome.row.memory_mb = memory::peak_bytes().map(memory::megabytes);
         outcome.row.memory_kind = outcome.row.memory_mb.map(|_| "shared-process-peak-rss".into());

@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 import onnx
 from jax import lax
-from onnx import helper, numpy_helper
+from onnx import helper, numpy_helper, version_converter
 
 from frames import Refused
 from operators import OPERATORS, convolution, dtype_of
@@ -43,13 +43,22 @@ def is_known(value):
     return value is None or isinstance(value, (np.ndarray, np.generic))
 
 
+def newer(model, opset):
+    try:
+        return version_converter.convert_version(model, OLDEST_OPSET)
+    except Exception as why:
+        reason = str(why).strip().splitlines()[:1]
+        message = f"the graph is of operator set {opset}, and onnx does not convert it to {OLDEST_OPSET}: {''.join(reason)}"
+        raise Refused("unsupported", message) from why
+
+
 class Graph:
     def __init__(self, path):
         self.path = Path(path)
         model = onnx.load(path, load_external_data=False)
         opsets = {opset.domain: opset.version for opset in model.opset_import}
         if opsets.get("", OLDEST_OPSET) < OLDEST_OPSET:
-            raise Refused("unsupported", f"the graph is of operator set {opsets['']}, and {OLDEST_OPSET} is the oldest that is known")
+            model = newer(model, opsets[""])
         self.nodes = [self._node(node) for node in model.graph.node]
         unknown = sorted({node.operator for node in self.nodes} - OPERATORS.keys() - {"Constant"})
         if unknown:

@@ -1,0 +1,178 @@
+//! ONNX Runtime Web: a page in a browser that speaks the protocol of programs outside, by frames over HTTP.
+//!
+//! The page's program ships with this package; the browser and the runtime are those of `scripts/setup browser`.
+
+use std::io::Write;
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use tempfile::TempDir;
+
+use super::messages::data_files;
+use super::page_server::{PageFiles, PageServer};
+use super::process::{OutsideProcess, Wires};
+use super::program::describe;
+use super::session::OutsideSession;
+use crate::backend::artifact::{Format, check_artifact, parts_of};
+use crate::backend::interface::{Backend, DeviceReport, LoadRequest, ProfiledSession, Session};
+use crate::definition::{CaseFailure, Dtype, Model};
+use crate::machine::processes::STARTED_FOR;
+use crate::paths::{Paths, variable};
+
+pub struct OrtWeb;
+
+const DEVICES: [&str; 5] = ["wasm", "webgpu", "webnn", "webnn-gpu", "webnn-npu"];
+
+static PAGE: [(&str, &str); 4] = [
+    ("serve.js", include_str!("ort_web/serve.js")),
+    ("frames.js", include_str!("ort_web/frames.js")),
+    ("device.js", include_str!("ort_web/device.js")),
+    ("sessions.js", include_str!("ort_web/sessions.js")),
+];
+
+/// The browser shows one page and does nothing else: it knows no address but the page's, and slows nothing down that it
+/// takes for hidden. A sandbox of its own is not there for root, in containers, and in the browser of `scripts/setup`.
+const FLAGS: &str = "--headless --no-sandbox --no-first-run --no-default-browser-check --disable-background-networking \
+    --disable-component-update --disable-sync --disable-default-apps --disable-extensions --disable-breakpad \
+    --disable-domain-reliability --disable-client-side-phishing-detection --no-pings --no-proxy-server --metrics-recording-only \
+    --disable-background-timer-throttling --disable-renderer-backgrounding --disable-backgrounding-occluded-windows \
+    --disable-dev-shm-usage --password-store=basic --use-mock-keychain";
+
+/// How long a browser may take until its page runs.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Ends a process group and removes a folder when its input ends; if it was told that the group is ended, it removes the folder.
+const GUARD: &str =
+    r#"read -r said || kill -KILL -- "-$1"; for wait in 0 0.1 1; do sleep $wait; rm -rf -- "$2" && exit; done"#;
+
+struct Browser {
+    executable: PathBuf,
+    /// The folder of `scripts/setup browser`.
+    folder: PathBuf,
+}
+
+/// The browser of `INFERBENCH_BROWSER`, or of `scripts/setup browser`, whose runtime both need.
+fn browser() -> Result<Browser, String> {
+    let folder = Paths::find().native().join("browser");
+    let how = "get it with `scripts/setup browser`";
+    if !folder.join("ort").is_dir() {
+        return Err(format!("ONNX Runtime Web is not here; {how}"));
+    }
+    let executable = variable("INFERBENCH_BROWSER").map_or_else(|| folder.join("chromium"), PathBuf::from);
+    if !executable.is_file() {
+        return Err(format!("there is no browser at {}; {how}", executable.display()));
+    }
+    Ok(Browser { executable, folder })
+}
+
+/// Opens the page for a device, which may read these files.
+fn open(device: &str, threads: usize, model: Vec<PathBuf>) -> Result<OutsideProcess, CaseFailure> {
+    let Browser { executable, folder } = browser().map_err(CaseFailure::unavailable)?;
+    let wrong = |error: std::io::Error| CaseFailure::failed(format!("opening a page in a browser: {error}"));
+    let files = PageFiles { own: &PAGE, runtime: folder.join("ort"), model };
+    let (server, input, output) = PageServer::start(files).map_err(wrong)?;
+    let own = tempfile::Builder::new().prefix("inferbench-browser-").tempdir().map_err(wrong)?;
+    let mut command = Command::new(&executable);
+    command.args(FLAGS.split_whitespace()).arg("--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1");
+    command.arg(format!("--user-data-dir={}", own.path().join("profile").display()));
+    match device {
+        "webgpu" => drop(command.args(["--enable-unsafe-webgpu", "--disable-gpu-watchdog"])),
+        "wasm" => drop(command.arg("--disable-gpu")),
+        _ => drop(command.arg("--enable-features=WebMachineLearningNeuralNetwork")),
+    }
+    command.arg(format!("{}?device={device}&threads={threads}", server.address()));
+    for name in ["TMPDIR", "HOME", "XDG_CONFIG_HOME", "XDG_CACHE_HOME"] {
+        command.env(name, own.path());
+    }
+    if executable.starts_with(&folder) {
+        // Libraries that a machine without another browser may lack.
+        command.env("LD_LIBRARY_PATH", folder.join("lib"));
+    }
+    let wires = Wires { input: Box::new(input), output: Box::new(output) };
+    let mut process = OutsideProcess::start_wired("ort-web", command, wires)?;
+    let guard = Guard::start(process.id(), own).map_err(wrong)?;
+    process.keep(guard);
+    let start = Instant::now();
+    while !server.has_page() {
+        if process.wait(Duration::from_millis(5)).is_some() {
+            return Err(process.ended());
+        }
+        if start.elapsed() > PATIENCE {
+            let seconds = PATIENCE.as_secs();
+            return Err(CaseFailure::failed(format!("the browser did not open its page within {seconds} s")));
+        }
+    }
+    process.keep(server);
+    Ok(process)
+}
+
+/// Ends the browser's processes and removes its folder even if this process ends without a word.
+struct Guard(Child);
+
+impl Guard {
+    fn start(group: u32, folder: TempDir) -> std::io::Result<Self> {
+        let mut command = Command::new("sh");
+        command.args(["-c", GUARD, "sh", &group.to_string()]).arg(folder.path()).env_remove(STARTED_FOR);
+        command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null()).current_dir("/");
+        #[cfg(unix)]
+        std::os::unix::process::CommandExt::process_group(&mut command, 0);
+        let guard = command.spawn()?;
+        let _ = folder.keep();
+        Ok(Guard(guard))
+    }
+}
+
+impl Drop for Guard {
+    /// The group is ended.
+    fn drop(&mut self) {
+        if let Some(mut input) = self.0.stdin.take() {
+            let _ = input.write_all(b"ended\n");
+        }
+        let _ = self.0.wait();
+    }
+}
+
+impl Backend for OrtWeb {
+    fn devices(&self) -> Vec<DeviceReport> {
+        let browser = browser();
+        let report = |device: &str| DeviceReport {
+            device: device.into(),
+            availability: browser.as_ref().map(|own| own.executable.display().to_string()).map_err(Clone::clone),
+            needs_probe: true,
+        };
+        DEVICES.map(report).into()
+    }
+
+    fn probe(&self, device: &str) -> Result<String, CaseFailure> {
+        let description = describe(&mut open(device, 1, Vec::new())?)?;
+        super::report(&description.devices[0]).availability.map_err(CaseFailure::unavailable)
+    }
+
+    fn needs_one_shape(&self, device: &str) -> bool {
+        device != "wasm"
+    }
+
+    fn library_version(&self, _device: &str) -> Option<String> {
+        let pins = std::fs::read_to_string(Paths::find().native().join(".browser.stamp")).ok()?;
+        let (_, version) = pins.split_once("onnxruntime-web-")?;
+        Some(format!("onnxruntime-web {}", version.split_once(".tgz")?.0))
+    }
+
+    fn check_model(&self, model: &Model, dtype: Dtype) -> Result<(), CaseFailure> {
+        check_artifact(model, dtype, &[Dtype::F32], Format::Onnx)
+    }
+
+    fn load(&self, request: &LoadRequest<'_>) -> Result<Box<dyn Session>, CaseFailure> {
+        let parts = parts_of(request, Format::Onnx)?;
+        let files = parts.iter().flat_map(|(_, graph)| {
+            let data = data_files(graph).into_iter().map(|name| graph.with_file_name(name));
+            std::iter::once(graph.to_path_buf()).chain(data)
+        });
+        Ok(Box::new(OutsideSession::load(open(request.device, request.threads, files.collect())?, request)?))
+    }
+
+    fn load_profiled(&self, _request: &LoadRequest<'_>) -> Result<Box<dyn ProfiledSession>, CaseFailure> {
+        Err(CaseFailure::unsupported("ONNX Runtime Web tells no times of operators in a browser"))
+    }
+}

@@ -1,0 +1,210 @@
+//! A server on the loopback interface for one page in a browser: it gives the page its files, and carries frames.
+//!
+//! The page asks for the next request by `POST next` with its last answer; the server answers when there is a request. The page
+//! keeps `alive` open, so that its end is known.
+
+use std::fs::File;
+use std::hash::{BuildHasher, RandomState};
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::net::{Ipv4Addr, TcpListener, TcpStream};
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
+
+/// What a page may use threads and a fine clock by (it is isolated from other origins); nothing is kept by the browser.
+const HEADERS: &str =
+    "Cross-Origin-Opener-Policy: same-origin\r\nCross-Origin-Embedder-Policy: require-corp\r\nCache-Control: no-store";
+
+/// The files that a page may ask for.
+pub(super) struct PageFiles {
+    /// By name; the page itself has none.
+    pub own: &'static [(&'static str, &'static str)],
+    /// The folder of the files `ort/NAME`.
+    pub runtime: PathBuf,
+    /// Those of the model, which are asked for by their paths.
+    pub model: Vec<PathBuf>,
+}
+
+pub(super) struct PageServer {
+    served: Arc<Served>,
+    port: u16,
+}
+
+struct Served {
+    /// The first part of all paths, which other programs of this machine cannot know.
+    secret: String,
+    files: PageFiles,
+    requests: Mutex<Receiver<Vec<u8>>>,
+    /// `None` once the page is gone.
+    answers: Mutex<Option<Sender<Vec<u8>>>>,
+    has_page: AtomicBool,
+    is_over: AtomicBool,
+}
+
+/// What is written here goes to the page at each flush.
+pub(super) struct ToPage {
+    frame: Vec<u8>,
+    requests: Sender<Vec<u8>>,
+}
+
+/// The page's answers; ends when the page does.
+pub(super) struct FromPage {
+    frame: io::Cursor<Vec<u8>>,
+    answers: Receiver<Vec<u8>>,
+}
+
+impl PageServer {
+    pub(super) fn start(files: PageFiles) -> io::Result<(Self, ToPage, FromPage)> {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
+        let port = listener.local_addr()?.port();
+        let (to_page, requests) = channel();
+        let (answers, from_page) = channel();
+        let served = Arc::new(Served {
+            secret: format!("/{:016x}/", RandomState::new().hash_one(port)),
+            files,
+            requests: Mutex::new(requests),
+            answers: Mutex::new(Some(answers)),
+            has_page: AtomicBool::new(false),
+            is_over: AtomicBool::new(false),
+        });
+        let server = PageServer { served: Arc::clone(&served), port };
+        thread::spawn(move || {
+            for stream in listener.incoming().flatten() {
+                if served.is_over.load(Ordering::Relaxed) {
+                    return;
+                }
+                let served = Arc::clone(&served);
+                // A connection that breaks is the page's affair: if it is gone, `alive` says so.
+                thread::spawn(move || drop(served.serve(stream)));
+            }
+        });
+        let (frame, cursor) = (Vec::new(), io::Cursor::default());
+        Ok((server, ToPage { frame, requests: to_page }, FromPage { frame: cursor, answers: from_page }))
+    }
+
+    pub(super) fn address(&self) -> String {
+        format!("http://127.0.0.1:{}{}", self.port, self.served.secret)
+    }
+
+    /// Whether the page runs.
+    pub(super) fn has_page(&self) -> bool {
+        self.served.has_page.load(Ordering::Relaxed)
+    }
+}
+
+impl Drop for PageServer {
+    fn drop(&mut self) {
+        self.served.is_over.store(true, Ordering::Relaxed);
+        // So that the listener looks.
+        drop(TcpStream::connect((Ipv4Addr::LOCALHOST, self.port)));
+    }
+}
+
+impl Served {
+    /// Answers the requests of one connection.
+    fn serve(&self, mut stream: TcpStream) -> io::Result<()> {
+        stream.set_nodelay(true)?;
+        let mut input = BufReader::new(stream.try_clone()?);
+        while let Some((path, body)) = read_request(&mut input)? {
+            let path = path.strip_prefix(&self.secret).unwrap_or("?");
+            match path.split('?').next().unwrap_or_default() {
+                "" => respond(&mut stream, "text/html", b"<!doctype html><script type=module src=serve.js></script>")?,
+                "alive" => {
+                    let _ = input.read(&mut [0]);
+                    *self.answers.lock().unwrap_or_else(PoisonError::into_inner) = None;
+                    return Ok(());
+                }
+                "next" => {
+                    self.has_page.store(true, Ordering::Relaxed);
+                    if let Some(answers) = &*self.answers.lock().unwrap_or_else(PoisonError::into_inner)
+                        && !body.is_empty()
+                    {
+                        let _ = answers.send(body);
+                    }
+                    let request = self.requests.lock().unwrap_or_else(PoisonError::into_inner).recv();
+                    let Ok(request) = request else { return Ok(()) };
+                    respond(&mut stream, "application/octet-stream", &request)?;
+                }
+                "file" => {
+                    let is_asked_for = |file: &&PathBuf| file.as_os_str().as_encoded_bytes() == body;
+                    respond_file(&mut stream, self.files.model.iter().find(is_asked_for))?;
+                }
+                path => match (path.strip_prefix("ort/"), self.files.own.iter().find(|(name, _)| *name == path)) {
+                    (_, Some((_, text))) => respond(&mut stream, "text/javascript", text.as_bytes())?,
+                    (Some(name), _) if !name.contains(['/', '\\']) => {
+                        respond_file(&mut stream, Some(&self.files.runtime.join(name)))?;
+                    }
+                    _ => respond_file(&mut stream, None)?,
+                },
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The path and the body of the next request; `None` if there are no more.
+fn read_request(input: &mut impl BufRead) -> io::Result<Option<(String, Vec<u8>)>> {
+    let mut first = String::new();
+    if input.read_line(&mut first)? == 0 {
+        return Ok(None);
+    }
+    let mut length = 0;
+    loop {
+        let mut line = String::new();
+        if input.read_line(&mut line)? == 0 || line.trim().is_empty() {
+            break;
+        }
+        let (name, value) = line.split_once(':').unwrap_or_default();
+        if name.eq_ignore_ascii_case("content-length") {
+            length = value.trim().parse().unwrap_or(0);
+        }
+    }
+    let mut body = Vec::new();
+    input.take(length).read_to_end(&mut body)?;
+    let path = first.split(' ').nth(1).unwrap_or_default().to_owned();
+    Ok((body.len() as u64 == length).then_some((path, body)))
+}
+
+fn respond(stream: &mut TcpStream, kind: &str, body: &[u8]) -> io::Result<()> {
+    write!(stream, "HTTP/1.1 200 OK\r\nContent-Type: {kind}\r\nContent-Length: {}\r\n{HEADERS}\r\n\r\n", body.len())?;
+    stream.write_all(body)
+}
+
+fn respond_file(stream: &mut TcpStream, path: Option<&PathBuf>) -> io::Result<()> {
+    let file = path.and_then(|path| File::open(path).ok());
+    let Some(mut file) = file else {
+        return write!(stream, "HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n{HEADERS}\r\n\r\n");
+    };
+    let kind = match path.and_then(|path| path.extension()?.to_str()) {
+        Some("mjs") => "text/javascript",
+        Some("wasm") => "application/wasm",
+        _ => "application/octet-stream",
+    };
+    let length = file.metadata()?.len();
+    write!(stream, "HTTP/1.1 200 OK\r\nContent-Type: {kind}\r\nContent-Length: {length}\r\n{HEADERS}\r\n\r\n")?;
+    io::copy(&mut file, stream).map(drop)
+}
+
+impl Write for ToPage {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.frame.extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        let frame = std::mem::take(&mut self.frame);
+        self.requests.send(frame).map_err(|_| io::ErrorKind::BrokenPipe.into())
+    }
+}
+
+impl Read for FromPage {
+    fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
+        if self.frame.position() == self.frame.get_ref().len() as u64 {
+            let Ok(frame) = self.answers.recv() else { return Ok(0) };
+            self.frame = io::Cursor::new(frame);
+        }
+        self.frame.read(bytes)
+    }
+}
