@@ -186,6 +186,11 @@ pub trait Session {
         let outputs = self.outputs(binding)?;
         Ok((outputs, Stages { to_device, compute: begin.elapsed() - to_device, to_host: Duration::ZERO }))
     }
+    /// Whether the stages of [`call_from_host`](Session::call_from_host) are of a clock of the runtime's own, which does not see how
+    /// the tensors come to it from this process.
+    fn has_own_clock(&self) -> bool {
+        false
+    }
     /// Time that went into compiling so far, if the runtime compiles after loading.
     fn compilation(&self) -> Option<Duration> {
         None

@@ -1,5 +1,6 @@
 //! Processes: how one ended, how one ends with its parent, and how one is stopped for a while and goes on.
 
+use std::ffi::OsStr;
 use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus};
 use std::sync::{Mutex, PoisonError};
@@ -73,6 +74,21 @@ pub fn end_group(child: &mut Child) {
     let _ = child.wait();
 }
 
+/// The variable that all processes inherit that a process of a case starts, unless they drop it.
+pub const STARTED_FOR: &str = "INFERBENCH_STARTED_FOR";
+
+/// Ends the processes whose [`STARTED_FOR`] has this value, in whatever group they are. Linux alone shows other processes' variables.
+pub fn end_started_for(value: &OsStr) {
+    let wanted = [STARTED_FOR.as_bytes(), b"=", value.as_encoded_bytes()].concat();
+    for process in std::fs::read_dir("/proc").into_iter().flatten().flatten() {
+        let variables = std::fs::read(process.path().join("environ")).unwrap_or_default();
+        let id = process.file_name().to_str().and_then(|id| id.parse().ok());
+        if let Some(id) = id.filter(|_| variables.split(|byte| *byte == 0).any(|variable| variable == wanted)) {
+            end(id);
+        }
+    }
+}
+
 /// The runtimes outside of this process that compute for it.
 static ADOPTED: Mutex<Vec<u32>> = Mutex::new(Vec::new());
 
@@ -102,7 +118,11 @@ pub(super) fn own_folders() -> Vec<PathBuf> {
 }
 
 #[cfg(unix)]
+use self::signals::end;
+#[cfg(unix)]
 pub use self::signals::{ending_signal, is_ended_by_ctrl_c, kill_group, resume, suspend, terminate};
+#[cfg(not(unix))]
+use self::without_signals::end;
 #[cfg(not(unix))]
 pub use self::without_signals::{ending_signal, is_ended_by_ctrl_c, kill_group, resume, suspend, terminate};
 
@@ -155,6 +175,11 @@ mod signals {
         let _ = kill(Pid::from_raw(process.cast_signed()), Signal::SIGTERM);
     }
 
+    /// Ends a process, if it is there.
+    pub(super) fn end(process: i32) {
+        let _ = kill(Pid::from_raw(process), Signal::SIGKILL);
+    }
+
     /// Ends the processes of a group, if there are any.
     pub fn kill_group(leader: u32) {
         let _ = killpg(Pid::from_raw(leader.cast_signed()), Signal::SIGKILL);
@@ -189,6 +214,8 @@ mod without_signals {
 
     /// Nobody can be asked here.
     pub fn terminate(_: u32) {}
+
+    pub(super) fn end(_: i32) {}
 
     /// There are no groups here.
     pub fn kill_group(_: u32) {}

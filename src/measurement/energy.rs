@@ -16,6 +16,8 @@ use crate::machine::PackageEnergy;
 use crate::run_data::Record;
 
 const WINDOW: Duration = Duration::from_secs(1);
+/// Calls for so long are made at a time.
+const TOGETHER_NS: u64 = 50_000_000;
 
 /// One counter of microjoules.
 struct Counter {
@@ -32,9 +34,11 @@ pub(super) fn measure(session: &mut TimedSession, row: &mut Record) -> Result<()
         Ok((counters, kind)) => {
             let idle = watts_over(&counters, || {
                 thread::sleep(WINDOW);
-                Ok(())
+                Ok(0)
             })?;
-            let busy = watts_over(&counters, || session.call(1).map(drop))?;
+            let first: u64 = session.call(1)?.iter().sum();
+            let together = (TOGETHER_NS / first.max(1)).max(1);
+            let busy = watts_over(&counters, || Ok(session.call(together)?.len()))?;
             idle.and_then(|(idle_watts, _, _)| Ok((kind, idle_watts, busy?)))
         }
         Err(reason) => Err(reason),
@@ -74,14 +78,16 @@ fn packages(packages: Vec<PackageEnergy>) -> Vec<Counter> {
 /// Mean power, seconds and calls of a window.
 type Window = anyhow::Result<(f64, f64, usize)>;
 
-/// Calls again and again until the window is over.
-fn watts_over(counters: &[Counter], mut call: impl FnMut() -> Result<(), CaseFailure>) -> Result<Window, CaseFailure> {
+/// Calls again and again until the window is over; `call` returns how many calls it has made.
+fn watts_over(
+    counters: &[Counter],
+    mut call: impl FnMut() -> Result<usize, CaseFailure>,
+) -> Result<Window, CaseFailure> {
     let begin: Vec<_> = counters.iter().map(|counter| (counter.read)()).collect();
     let start = Instant::now();
     let mut calls = 0;
     while start.elapsed() < WINDOW {
-        call()?;
-        calls += 1;
+        calls += call()?;
     }
     let seconds = start.elapsed().as_secs_f64();
     let used = |(counter, begin): (&Counter, anyhow::Result<u64>)| -> anyhow::Result<u64> {
@@ -119,7 +125,7 @@ mod tests {
         let window = watts_over(&counters, || {
             fs::write(folder.path().join("intel-rapl:0/energy_uj"), "150000\n").unwrap();
             thread::sleep(WINDOW / 2 + Duration::from_millis(1));
-            Ok(())
+            Ok(1)
         });
         let (watts, seconds, calls) = window.unwrap().unwrap();
         assert!((watts * seconds - 0.25).abs() < 1e-9, "{watts} W over {seconds} s");

@@ -18,6 +18,14 @@ pub struct CallParts {
     pub postprocess: Option<Duration>,
 }
 
+impl CallParts {
+    /// The whole call.
+    pub fn total(&self) -> Duration {
+        let Stages { to_device, compute, to_host } = self.stages;
+        to_device + compute + to_host + self.preprocess.unwrap_or_default() + self.postprocess.unwrap_or_default()
+    }
+}
+
 /// What is done around a session's calls from host to host, by the thread that makes the call.
 pub struct Pipeline {
     samples: TimedSamples,

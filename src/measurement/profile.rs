@@ -9,7 +9,7 @@ use indexmap::IndexMap;
 
 use super::call_times::nanoseconds;
 use super::timed_calls::TimedSession;
-use crate::backend::ProfiledSession;
+use crate::backend::{ProfiledSession, Turn};
 use crate::definition::CaseFailure;
 use crate::run_data::{OperatorCall, OperatorTimes, ProfiledCalls, RecordedCall};
 use crate::statistics::{mean, median};
@@ -68,6 +68,10 @@ pub fn profile(
 
 /// The calls of a binding that belong together, in nanoseconds each.
 fn row_of_calls(session: &mut dyn ProfiledSession, binding: usize, row: usize) -> Result<Vec<u64>, CaseFailure> {
+    let mut turns = (0..row).map(|call| Turn { binding, is_first: call == 0 });
+    if let Some(times) = session.run_timed(&mut turns) {
+        return times;
+    }
     session.rewind(binding);
     let call = |_| {
         let begin = Instant::now();

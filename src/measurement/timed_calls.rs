@@ -86,17 +86,16 @@ impl TimedSession {
                     let (outputs, stages) = self.session.call_from_host(binding, &batches[binding])?;
                     drop(outputs);
                     prolong(start);
-                    let elapsed = start.elapsed();
-                    self.parts.push(CallParts { preprocess: None, stages, postprocess: None });
-                    elapsed
+                    let parts = CallParts { preprocess: None, stages, postprocess: None };
+                    self.parts.push(parts);
+                    if self.session.has_own_clock() { parts.total() } else { start.elapsed() }
                 }
                 Begin::Pipeline(pipeline) => {
                     let start = Instant::now();
                     let parts = pipeline.call(&mut *self.session, binding)?;
                     prolong(start);
-                    let elapsed = start.elapsed();
                     self.parts.push(parts);
-                    elapsed
+                    if self.session.has_own_clock() { parts.total() } else { start.elapsed() }
                 }
             };
             times.push(nanoseconds(elapsed));

@@ -178,6 +178,7 @@ fn the_help_of_cargo_bench_names_every_variable() {
         "INFERBENCH_PROBE",
         "INFERBENCH_RUNTIME_LOGS",
         "INFERBENCH_RUSTC",
+        "INFERBENCH_STARTED_FOR",
         "INFERBENCH_TOKEN",
         "INFERBENCH_SSH",
         "INFERBENCH_EXECUTABLE",

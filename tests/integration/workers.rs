@@ -122,6 +122,13 @@ fn a_program_that_ends_hangs_or_talks_costs_one_case() {
         Status::Timeout,
         "no end after 20 s",
     );
+    // A process that is no longer of its group ends with the case, too.
+    costs_one_case(
+        "subprocess.Popen(['sleep', '98765'], cwd='/', start_new_session=True); time.sleep(987)",
+        Status::Timeout,
+        "no end after 20 s",
+    );
+    wait_for("the end of a process of the program", || processes_with("sleep 98765").is_empty().then_some(()));
 }
 
 #[test]
@@ -242,6 +249,43 @@ mod jax {
                 !id.contains("llama-small-seq32-decode") || says.contains("one executable for all steps"),
                 "{id}: {says}"
             );
+        }
+    }
+
+    #[test]
+    fn calls_from_host_to_host_have_stages_by_the_clock_of_the_process() {
+        if !has_jax() {
+            return;
+        }
+        let workplace = Workplace::new(&["digits", "llama-small"], &["jax"], &[1]);
+        workplace.inferbench(&["run", "--noplot", "--boundary", "end-to-end"]).finish().with_code(0);
+        let records = workplace.records();
+        assert_eq!(records.len(), 3);
+        for record in records {
+            let id = record.case().to_string();
+            if id.contains("decode") {
+                assert_eq!(record.status, Status::Unsupported, "{id}");
+                continue;
+            }
+            assert_eq!((record.status, record.verified), (Status::Ok, Some(true)), "{id}: {:?}", record.message);
+            let stages = [record.h2d_ms, record.compute_ms, record.d2h_ms].map(Option::unwrap);
+            assert!(stages.iter().all(|ms| *ms > 0.0), "{id}: {stages:?}");
+        }
+    }
+
+    #[test]
+    fn a_profile_names_the_nodes_that_xlas_instructions_come_from() {
+        if !has_jax() {
+            return;
+        }
+        let workplace = Workplace::new(&["tenn_eeg", "llama-small"], &["jax"], &[1]);
+        let profiled = workplace.inferbench(&["profile", "--format", "json"]).finish().with_code(0);
+        let profile: Value = serde_json::from_str(&profiled.stdout).unwrap();
+        let cases = profile["cases"].as_array().unwrap();
+        assert_eq!(cases.len(), 3, "{}", profiled.stderr);
+        for case in cases {
+            let text = case["operators"].to_string();
+            assert!(text.contains("MatMul") || text.contains("Conv"), "{text}");
         }
     }
 

@@ -11,18 +11,19 @@ use super::program::describe;
 use super::session::OutsideSession;
 use crate::backend::artifact::{Format, check_artifact, parts_of};
 use crate::backend::cuda::cuda_environment;
-use crate::backend::interface::{Backend, DeviceReport, LoadRequest, Session};
+use crate::backend::interface::{Backend, DeviceReport, LoadRequest, ProfiledSession, Session};
 use crate::definition::{CaseFailure, Dtype, Model, device_kind};
 use crate::paths::variable;
 
 pub struct Jax;
 
 /// The modules of the program, in the order in which they import each other; the last one runs it.
-const MODULES: [(&str, &str); 5] = [
+const MODULES: [(&str, &str); 6] = [
     ("frames", include_str!("jax/frames.py")),
     ("operators", include_str!("jax/operators.py")),
     ("graph", include_str!("jax/graph.py")),
     ("sessions", include_str!("jax/sessions.py")),
+    ("profiles", include_str!("jax/profiles.py")),
     ("serve", include_str!("jax/serve.py")),
 ];
 
@@ -75,6 +76,11 @@ fn start(device: &str, threads: usize) -> Result<OutsideProcess, CaseFailure> {
     Ok(process)
 }
 
+fn open(request: &LoadRequest<'_>) -> Result<OutsideSession, CaseFailure> {
+    parts_of(request, Format::Onnx)?;
+    OutsideSession::load(start(request.device, request.threads)?, request)
+}
+
 impl Backend for Jax {
     fn devices(&self) -> Vec<DeviceReport> {
         let report = |device: &str| DeviceReport {
@@ -109,7 +115,10 @@ impl Backend for Jax {
     }
 
     fn load(&self, request: &LoadRequest<'_>) -> Result<Box<dyn Session>, CaseFailure> {
-        parts_of(request, Format::Onnx)?;
-        Ok(Box::new(OutsideSession::load(start(request.device, request.threads)?, request)?))
+        Ok(Box::new(open(request)?))
+    }
+
+    fn load_profiled(&self, request: &LoadRequest<'_>) -> Result<Box<dyn ProfiledSession>, CaseFailure> {
+        Ok(Box::new(open(request)?))
     }
 }

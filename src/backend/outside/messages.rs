@@ -10,6 +10,7 @@ use crate::backend::graphs::values_given;
 use crate::backend::interface::LoadRequest;
 use crate::definition::{CaseFailure, Dimension, Dtype, Phase};
 use crate::onnx::Source;
+use crate::run_data::OperatorCall;
 
 /// The version of the protocol.
 pub const PROTOCOL: u32 = 1;
@@ -35,7 +36,35 @@ pub(super) enum Ask<'a> {
     Follow {
         tokens: usize,
     },
+    /// From host to host, with the inputs; after so many calls of the binding that nobody times.
+    Call {
+        binding: usize,
+        before: usize,
+    },
     Clock,
+    /// Begins a profile of calls, or ends it.
+    Profile {
+        is_on: bool,
+    },
+}
+
+/// The answer to `call`: the nanoseconds of its stages.
+#[derive(Deserialize)]
+pub(super) struct Called {
+    pub to_device_ns: u64,
+    pub compute_ns: u64,
+    pub to_host_ns: u64,
+}
+
+/// The answer to the end of a profile: the operators of each call.
+#[derive(Deserialize)]
+pub(super) struct Profiled {
+    pub calls: Vec<ProfiledCall>,
+}
+
+#[derive(Deserialize)]
+pub(super) struct ProfiledCall {
+    pub operators: Vec<OperatorCall>,
 }
 
 /// The answer to `describe`: the name, version and abilities of a process.

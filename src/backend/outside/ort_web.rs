@@ -17,6 +17,7 @@ use super::session::OutsideSession;
 use crate::backend::artifact::{Format, check_artifact, parts_of};
 use crate::backend::interface::{Backend, DeviceReport, LoadRequest, ProfiledSession, Session};
 use crate::definition::{CaseFailure, Dtype, Model};
+use crate::machine::processes::STARTED_FOR;
 use crate::paths::{Paths, variable};
 
 pub struct OrtWeb;
@@ -112,7 +113,7 @@ struct Guard(Child);
 impl Guard {
     fn start(group: u32, folder: TempDir) -> std::io::Result<Self> {
         let mut command = Command::new("sh");
-        command.args(["-c", GUARD, "sh", &group.to_string()]).arg(folder.path());
+        command.args(["-c", GUARD, "sh", &group.to_string()]).arg(folder.path()).env_remove(STARTED_FOR);
         command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null()).current_dir("/");
         #[cfg(unix)]
         std::os::unix::process::CommandExt::process_group(&mut command, 0);

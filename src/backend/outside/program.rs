@@ -8,7 +8,7 @@ use std::time::Duration;
 use super::messages::{Ask, Description, PROTOCOL};
 use super::process::OutsideProcess;
 use super::session::OutsideSession;
-use crate::backend::interface::{Backend, DeviceReport, LoadRequest, Session};
+use crate::backend::interface::{Backend, DeviceReport, LoadRequest, ProfiledSession, Session};
 use crate::definition::{CaseFailure, Dtype, Model};
 
 /// How long a program may take to describe itself: it may have to load its libraries.
@@ -100,6 +100,10 @@ impl Backend for Program {
     }
 
     fn load(&self, request: &LoadRequest<'_>) -> Result<Box<dyn Session>, CaseFailure> {
+        Ok(Box::new(OutsideSession::load(self.start()?, request)?))
+    }
+
+    fn load_profiled(&self, request: &LoadRequest<'_>) -> Result<Box<dyn ProfiledSession>, CaseFailure> {
         Ok(Box::new(OutsideSession::load(self.start()?, request)?))
     }
 }

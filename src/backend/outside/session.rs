@@ -6,13 +6,21 @@ use serde::Deserialize;
 
 use super::clock::Clocks;
 use super::frame::NamedTensors;
-use super::messages::{Ask, Load, Loaded, Progress};
+use super::messages::{Ask, Called, Load, Loaded, Profiled, ProfiledCall, Progress};
 use super::process::OutsideProcess;
 use crate::backend::generation::{column, compared_logits, next_tokens};
 use crate::backend::graphs::made_values;
-use crate::backend::interface::{Continuation, LoadRequest, NextTokens, Placement, Session, Stages, Turn};
+use crate::backend::interface::{
+    Continuation, LoadRequest, NextTokens, Placement, ProfiledSession, Session, Stages, Turn,
+};
 use crate::definition::{CaseFailure, Model, Phase};
 use crate::fixture::{HostTensor, TensorData};
+use crate::run_data::RecordedCall;
+
+/// A process that has waited for a request computes its first calls more slowly: its threads and caches have to come back. Calls
+/// for so long come before the timed ones, unless one takes longer than `LONG`, where it does not show.
+const LEAD: Duration = Duration::from_micros(500);
+const LONG: Duration = Duration::from_millis(5);
 
 pub(super) struct OutsideSession {
     process: OutsideProcess,
@@ -20,8 +28,12 @@ pub(super) struct OutsideSession {
     model: Model,
     phase: Phase,
     calls_in_a_row: usize,
-    /// Bindings, and whether the next call of each is the first of a row.
-    rewound: Vec<bool>,
+    /// The calls of each binding since its row began; 0 makes the next one the first.
+    made: Vec<usize>,
+    /// Of the last timed calls, on average.
+    call_ns: Option<u64>,
+    /// Each call is recorded, so that none may be added.
+    is_profiled: bool,
     loaded: Loaded,
     progress: Progress,
 }
@@ -42,7 +54,18 @@ impl OutsideSession {
         let (LoadedAnswer { loaded, progress }, _) = process.ask(&Ask::Load(Box::new(load)), &[])?;
         let clocks = Clocks::begin(&mut process)?;
         let (model, phase) = (request.model.clone(), request.phase);
-        Ok(OutsideSession { process, clocks, model, phase, calls_in_a_row, rewound: Vec::new(), loaded, progress })
+        Ok(OutsideSession {
+            process,
+            clocks,
+            model,
+            phase,
+            calls_in_a_row,
+            made: Vec::new(),
+            call_ns: None,
+            is_profiled: false,
+            loaded,
+            progress,
+        })
     }
 
     /// The inputs with their names, and those that are made for generation: `prefill/NAME` and `decode/NAME`.
@@ -72,8 +95,17 @@ impl OutsideSession {
         self.ask(&Ask::Bind { binding }, &named).map(drop)
     }
 
-    fn timed(&mut self, turns: Vec<i32>) -> Result<Vec<u64>, CaseFailure> {
+    /// The turn as it is when it comes: a binding that was rewound begins a row.
+    fn taken(&mut self, turn: Turn) -> Turn {
+        let made = &mut self.made[turn.binding];
+        let is_first = turn.is_first || *made == 0;
+        *made = if is_first { 1 } else { *made + 1 };
+        Turn { is_first, ..turn }
+    }
+
+    fn timed(&mut self, turns: &[Turn]) -> Result<Vec<u64>, CaseFailure> {
         let calls = turns.len();
+        let turns = turns.iter().copied().map(on_the_wire).collect();
         let turns = HostTensor { shape: vec![calls], data: TensorData::I32(turns) };
         let begin = Instant::now();
         let answer = self.ask(&Ask::Run, &vec![("turns".into(), turns)])?;
@@ -124,6 +156,17 @@ impl OutsideSession {
     }
 }
 
+/// Calls before a first timed turn, after `made` calls of its row: whole rows, and the calls of its row until then.
+fn lead_in(first: Turn, made: usize, row: usize, together: usize, call_ns: Option<u64>) -> Vec<Turn> {
+    let Some(call) = call_ns.map(Duration::from_nanos).filter(|call| *call < LONG) else { return Vec::new() };
+    if row > 1 && together > 1 {
+        return Vec::new();
+    }
+    let enough = LEAD.as_nanos().div_ceil(call.as_nanos().max(1)) as usize;
+    let calls = enough.next_multiple_of(row * together) + if first.is_first { 0 } else { made };
+    (0..calls).map(|call| Turn { is_first: call % row == 0, ..first }).collect()
+}
+
 /// The times of single calls, of times that are each of so many; the last one is of those that are left.
 fn single_calls(times: &[u64], calls: usize, together: usize) -> Vec<u64> {
     if together == 1 {
@@ -139,9 +182,9 @@ fn single_calls(times: &[u64], calls: usize, together: usize) -> Vec<u64> {
 
 impl Session for OutsideSession {
     fn bind(&mut self, inputs: &[HostTensor]) -> Result<usize, CaseFailure> {
-        self.put(self.rewound.len(), inputs)?;
-        self.rewound.push(true);
-        Ok(self.rewound.len() - 1)
+        self.put(self.made.len(), inputs)?;
+        self.made.push(0);
+        Ok(self.made.len() - 1)
     }
 
     fn calls_in_a_row(&self) -> usize {
@@ -149,7 +192,7 @@ impl Session for OutsideSession {
     }
 
     fn rewind(&mut self, binding: usize) {
-        self.rewound[binding] = true;
+        self.made[binding] = 0;
     }
 
     fn rebind(&mut self, binding: usize, inputs: &[HostTensor]) -> Result<(), CaseFailure> {
@@ -160,23 +203,28 @@ impl Session for OutsideSession {
     }
 
     fn run(&mut self, binding: usize) -> Result<(), CaseFailure> {
-        let is_first = std::mem::take(&mut self.rewound[binding]);
-        self.timed(vec![on_the_wire(Turn { binding, is_first })]).map(drop)
+        let turn = self.taken(Turn { binding, is_first: false });
+        self.timed(&[turn]).map(drop)
     }
 
     fn run_timed(&mut self, turns: &mut dyn Iterator<Item = Turn>) -> Option<Result<Vec<u64>, CaseFailure>> {
-        let turns = turns.map(|turn| {
-            let is_rewound = std::mem::take(&mut self.rewound[turn.binding]);
-            on_the_wire(Turn { is_first: turn.is_first || is_rewound, ..turn })
-        });
-        let turns = turns.collect();
-        Some(self.timed(turns))
+        let first = turns.next()?;
+        let together = self.progress.together.unwrap_or(1).max(1) as usize;
+        let made = self.made[first.binding];
+        let mut all = lead_in(first, made, self.calls_in_a_row, together, self.call_ns.filter(|_| !self.is_profiled));
+        let untimed = all.len();
+        all.push(self.taken(first));
+        all.extend(turns.map(|turn| self.taken(turn)));
+        let times = self.timed(&all).map(|mut times| times.split_off(untimed));
+        self.call_ns =
+            times.as_ref().map_or(self.call_ns, |times| times.iter().sum::<u64>().checked_div(times.len() as u64));
+        Some(times)
     }
 
     fn outputs(&mut self, binding: usize) -> Result<Vec<HostTensor>, CaseFailure> {
         self.compare_clocks()?;
         let answer = self.ask(&Ask::Outputs { binding }, &Vec::new())?;
-        self.rewound[binding] = true;
+        self.made[binding] = 0;
         let mut outputs = self.outputs_of(answer)?;
         if self.is_generation()
             && let Some(logits) = outputs.last_mut()
@@ -219,12 +267,32 @@ impl Session for OutsideSession {
 
     fn call_from_host(
         &mut self,
-        _binding: usize,
-        _inputs: &[HostTensor],
+        binding: usize,
+        inputs: &[HostTensor],
     ) -> Result<(Vec<HostTensor>, Stages), CaseFailure> {
-        Err(CaseFailure::unsupported(
-            "calls of a process outside are timed from its own memory; `--boundary compute` does that",
-        ))
+        if self.phase == Phase::Decode {
+            return Err(CaseFailure::unsupported(
+                "a step of decode takes its token from the step before, on the device",
+            ));
+        }
+        let named = self.named(inputs)?;
+        let named: Vec<(&str, &HostTensor)> = named.iter().map(|(name, tensor)| (name.as_str(), tensor)).collect();
+        let before = lead_in(Turn { binding, is_first: true }, 0, 1, 1, self.call_ns).len();
+        let (called, outputs) = self.process.ask::<Called>(&Ask::Call { binding, before }, &named)?;
+        let [to_device, compute, to_host] =
+            [called.to_device_ns, called.compute_ns, called.to_host_ns].map(Duration::from_nanos);
+        self.call_ns = Some(called.compute_ns);
+        // A prefill answers its token only.
+        let outputs = if self.is_generation() {
+            outputs.into_iter().map(|(_, output)| output).collect()
+        } else {
+            self.outputs_of(outputs)?
+        };
+        Ok((outputs, Stages { to_device, compute, to_host }))
+    }
+
+    fn has_own_clock(&self) -> bool {
+        true
     }
 
     fn compilation(&self) -> Option<Duration> {
@@ -248,6 +316,18 @@ impl Session for OutsideSession {
     }
 }
 
+impl ProfiledSession for OutsideSession {
+    fn begin(&mut self) -> Result<(), CaseFailure> {
+        self.is_profiled = true;
+        self.ask(&Ask::Profile { is_on: true }, &Vec::new()).map(drop)
+    }
+
+    fn end(&mut self) -> Result<Vec<RecordedCall>, CaseFailure> {
+        let (Profiled { calls }, _) = self.process.ask(&Ask::Profile { is_on: false }, &[])?;
+        Ok(calls.into_iter().map(|ProfiledCall { operators }| RecordedCall { calls: 1, operators }).collect())
+    }
+}
+
 /// The number of the binding; if the call is the first of a row, -1 less that number.
 fn on_the_wire(Turn { binding, is_first }: Turn) -> i32 {
     let binding = i32::try_from(binding).unwrap_or(i32::MAX);
@@ -261,6 +341,19 @@ fn milliseconds(ms: f64) -> Duration {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn calls_before_the_timed_ones_leave_a_row_where_it_is() {
+        let lead = |is_first, made, row, together, call_ns| {
+            let turns = lead_in(Turn { binding: 2, is_first }, made, row, together, call_ns);
+            turns.iter().map(|turn| turn.is_first).collect::<Vec<_>>()
+        };
+        assert_eq!(lead(false, 2, 3, 1, Some(400_000)), [true, false, false, true, false]);
+        assert_eq!(lead(true, 2, 3, 1, Some(400_000)), [true, false, false]);
+        assert_eq!(lead(true, 0, 1, 4, Some(100_000)).len(), 8);
+        let is_none = [lead(true, 0, 1, 1, None), lead(true, 0, 1, 1, Some(5_000_000)), lead(true, 0, 3, 2, Some(1))];
+        assert!(is_none.iter().all(Vec::is_empty));
+    }
 
     #[test]
     fn times_of_several_calls_are_spread_and_keep_their_sum() {

@@ -16,7 +16,7 @@ use crate::backend;
 use crate::definition::{CaseFailure, Status};
 use crate::harness::protocol::{JOB, Job, Purpose};
 use crate::machine::memory;
-use crate::machine::processes::{ending_signal, own_executable};
+use crate::machine::processes::{STARTED_FOR, end_started_for, ending_signal, own_executable};
 use crate::run_data::files::{read_json, write_json};
 
 /// How often the supervisor looks at a worker. It sleeps in between, so as not to disturb what is measured.
@@ -82,6 +82,8 @@ impl Supervisor {
             }
             thread::sleep(LOOK_EVERY);
         };
+        // What a runtime outside has started may have left its group.
+        end_started_for(path.as_os_str());
         let last_words = errors.join().unwrap_or_default();
         let _ = output.join();
         if is_interrupted_with(status) {
@@ -106,7 +108,7 @@ impl Supervisor {
     fn spawn(&self, job: &Job, path: &Path) -> Result<Child> {
         let executable = own_executable()?;
         let mut command = Command::new(&executable);
-        command.args(&self.arguments).env(JOB, path).stdin(Stdio::null()).stderr(Stdio::piped());
+        command.args(&self.arguments).env(STARTED_FOR, path).env(JOB, path).stdin(Stdio::null()).stderr(Stdio::piped());
         // Only Criterion has something to say there; libraries of devices print to it too.
         if self.is_silent || matches!(job.purpose, Purpose::Verify | Purpose::Serve) {
             command.stdout(Stdio::null());

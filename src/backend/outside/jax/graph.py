@@ -9,11 +9,12 @@ from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import onnx
 from jax import lax
-from onnx import helper, numpy_helper
+from onnx import helper, numpy_helper, version_converter
 
 from frames import Refused
 from operators import OPERATORS, convolution, dtype_of
@@ -42,13 +43,22 @@ def is_known(value):
     return value is None or isinstance(value, (np.ndarray, np.generic))
 
 
+def newer(model, opset):
+    try:
+        return version_converter.convert_version(model, OLDEST_OPSET)
+    except Exception as why:
+        reason = str(why).strip().splitlines()[:1]
+        message = f"the graph is of operator set {opset}, and onnx does not convert it to {OLDEST_OPSET}: {''.join(reason)}"
+        raise Refused("unsupported", message) from why
+
+
 class Graph:
     def __init__(self, path):
         self.path = Path(path)
         model = onnx.load(path, load_external_data=False)
         opsets = {opset.domain: opset.version for opset in model.opset_import}
         if opsets.get("", OLDEST_OPSET) < OLDEST_OPSET:
-            raise Refused("unsupported", f"the graph is of operator set {opsets['']}, and {OLDEST_OPSET} is the oldest that is known")
+            model = newer(model, opsets[""])
         self.nodes = [self._node(node) for node in model.graph.node]
         unknown = sorted({node.operator for node in self.nodes} - OPERATORS.keys() - {"Constant"})
         if unknown:
@@ -172,13 +182,16 @@ class Graph:
     def __call__(self, weights, inputs, caches=(), position=None):
         """The outputs by their names. What is appended to `caches` is written at `position` instead."""
         values = {**self.known, **dict(zip(self.weight_names, weights)), **inputs}
-        for node in self.nodes:
+        for number, node in enumerate(self.nodes):
             given = [values[name] if name else None for name in node.inputs]
-            if position is not None and node.operator == "Concat" and node.inputs[0] in caches:
-                cache, new = given
-                results = (lax.dynamic_update_slice_in_dim(cache, new, position, caches[node.inputs[0]]),)
-            else:
-                results = self._apply(node, np if all(map(is_known, given)) else jnp, given)
+            with jax.named_scope(f"onnx{number}"):
+                results = self._computed(node, given, caches, position)
             for name, result in zip(node.outputs, results):
                 values[name] = np.asarray(result) if isinstance(result, np.generic) else result
         return {name: values[name] for name in self.outputs}
+
+    def _computed(self, node, given, caches, position):
+        if position is not None and node.operator == "Concat" and node.inputs[0] in caches:
+            cache, new = given
+            return (lax.dynamic_update_slice_in_dim(cache, new, position, caches[node.inputs[0]]),)
+        return self._apply(node, np if all(map(is_known, given)) else jnp, given)

@@ -362,6 +362,11 @@ def global_average_pool(xp, attributes, x):
     return x.mean(tuple(range(2, x.ndim)), keepdims=True).astype(x.dtype)
 
 
+@operator("GlobalMaxPool")
+def global_max_pool(xp, attributes, x):
+    return x.max(tuple(range(2, x.ndim)), keepdims=True)
+
+
 @operator("Pad")
 def pad(xp, attributes, x, pads=None, value=None, axes=None):
     pads = attributes["pads"] if pads is None else numbers(pads)

@@ -11,6 +11,7 @@ import jaxlib
 import numpy as np
 
 from frames import Refused, read_frame, write_frame
+from profiles import Profiler
 from sessions import open_session
 
 PROTOCOL = 1
@@ -84,6 +85,13 @@ def answer(session, request, tensors):
         results = []
     elif verb == "run":
         return session, {}, timed(session, tensors["turns"])
+    elif verb == "call":
+        return session, *session.call_from_host(request["binding"], tensors, request["before"])
+    elif verb == "profile" and request["is_on"]:
+        session.profiler = Profiler(session)
+        results = []
+    elif verb == "profile":
+        return session, {"calls": session.profiler.end()}, []
     elif verb == "outputs":
         results = session.outputs(request["binding"])
     elif verb == "follow":

@@ -45,6 +45,11 @@ def check_products(program, dtype):
         raise Refused("unsupported", f"XLA computes products of {dtype} in {', '.join(sorted(map(str, found)))} between casts here")
 
 
+def scope_of(part):
+    """Where XLA's instructions come from, for profiles."""
+    return jax.named_scope(f"part={part}")
+
+
 def shapes_of(tensors):
     return tuple((name, tensor.shape, str(tensor.dtype)) for name, tensor in tensors.items())
 
@@ -78,6 +83,20 @@ class Session:
     def rewind(self, binding):
         pass
 
+    def call_from_host(self, binding, tensors, before):
+        """The times of a call's stages, and its outputs on the host."""
+        for _ in range(before):
+            self.call(binding)
+        times = [time.perf_counter_ns()]
+        inputs = jax.block_until_ready(self.inputs(tensors))
+        times.append(time.perf_counter_ns())
+        outputs = jax.block_until_ready(self.computed(binding, inputs))
+        times.append(time.perf_counter_ns())
+        outputs = [(name, np.asarray(output)) for name, output in outputs]
+        times.append(time.perf_counter_ns())
+        stages = ("to_device_ns", "compute_ns", "to_host_ns")
+        return {stage: end - begin for stage, begin, end in zip(stages, times, times[1:])}, outputs
+
 
 class Forward(Session):
     """A forward pass, or the encoder of a generative model."""
@@ -93,15 +112,23 @@ class Forward(Session):
         missing = [name for name in self.taken if name not in tensors]
         if missing:
             raise Refused("failed", f"the graph has an input {missing[0]!r} that the model does not give")
-        inputs = self.put({name: tensors[name] for name in self.taken})
+        inputs = self.inputs(tensors)
         graph = self.graphs[self.name]
 
         def forward(weights, inputs):
-            outputs = graph(weights, inputs)
+            with scope_of(self.name):
+                outputs = graph(weights, inputs)
             return [jnp.asarray(outputs[name]) for name in self.names]
 
         weights = self.weights[self.name]
         self.bound[binding] = (self.executable(shapes_of(inputs), forward, (weights, inputs)), weights, inputs)
+
+    def inputs(self, tensors):
+        return self.put({name: tensors[name] for name in self.taken})
+
+    def computed(self, binding, inputs):
+        executable, weights, _ = self.bound[binding]
+        return list(zip(self.names, executable(weights, inputs)))
 
     def call(self, binding):
         executable, weights, inputs = self.bound[binding]
@@ -137,7 +164,8 @@ class Generation(Session):
         for name in self.plan[phase]:
             part, graph = self.parts[name], self.graphs[name]
             inputs = {given["name"]: values[given["value"]] for given in part["inputs"] if given["name"] in graph.inputs}
-            computed = graph(weights[name], inputs, self.caches_of(name), position)
+            with scope_of(name):
+                computed = graph(weights[name], inputs, self.caches_of(name), position)
             for output in part["outputs"]:
                 if output["changes"] or phase == "prefill":
                     values[output["value"]] = jnp.asarray(computed[output["name"]])
@@ -160,6 +188,13 @@ class Generation(Session):
         values = {name.removeprefix("prefill/"): value for name, value in tensors.items() if not name.startswith("decode/")}
         taken = {given["value"] for part in self.plan["prefill"] for given in self.parts[part]["inputs"]}
         return self.put({name: value for name, value in values.items() if name in taken}), decode
+
+    def inputs(self, tensors):
+        return self.given(tensors)[0]
+
+    def computed(self, binding, given):
+        """A prefill hands its token to the host."""
+        return [("token", self.bound[binding]["prefill"](self.weights, given)[1])]
 
     def bind(self, binding, tensors):
         given, made = self.given(tensors)
@@ -218,7 +253,7 @@ class Generation(Session):
         bound = self.bound[binding]
         state, *_ = bound["start"]
         # Steps write into the caches that they are given.
-        bound["now"] = self.copied(state) if self.is_padded else state
+        bound["now"] = self.copied(state) if self.is_padded else dict(state)
 
     @staticmethod
     def copied(state):
@@ -231,8 +266,8 @@ class Generation(Session):
         state = bound["now"]
         executable = bound["executables"][0 if self.is_padded else state["number"]]
         logits, tokens, position, caches = executable(self.weights, state["tokens"], state["position"], state["caches"], bound["start"][1])
-        bound["now"] = {"tokens": tokens, "position": position, "caches": caches, "number": state["number"] + 1}
         jax.block_until_ready((logits, tokens, caches))
+        state.update(tokens=tokens, position=position, caches=caches, number=state["number"] + 1)
         return logits, tokens
 
     def outputs(self, binding):
