@@ -1,7 +1,7 @@
 //! A suite over many machines: puts the parts together that machines have measured, and starts parts where others schedule them.
 //!
-//! `inferbench shard` writes the parts (they are planned in [`harness`](crate::harness)), `run --shard` measures one, and [`merge`] makes one
-//! run of the history of what they left.
+//! `inferbench shard` writes the parts, which `harness` plans, `run --shard` measures one, and `inferbench merge` makes one run of the history of
+//! what they left.
 
 mod merge;
 mod slurm;
