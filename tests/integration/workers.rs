@@ -284,7 +284,7 @@ mod jax {
         let cases = profile["cases"].as_array().unwrap();
         assert_eq!(cases.len(), 3, "{}", profiled.stderr);
         for case in cases {
-            let text = case["operators"].to_string();
+            let text = case["rows"].to_string();
             assert!(text.contains("MatMul") || text.contains("Conv"), "{text}");
         }
     }
