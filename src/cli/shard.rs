@@ -72,7 +72,7 @@ pub fn run(arguments: &Arguments) -> Result<u8> {
     Ok(exit_codes::OK)
 }
 
-/// What selects the cases of the suite that is divided.
+/// The request that selects the cases of the suite to divide.
 pub fn request(selection: &Selection, effort: &EffortArguments) -> Request {
     let criterion_arguments = vec!["--bench".to_owned()];
     Request { selection: selection.clone(), effort: effort.clone(), criterion_arguments, ..Request::default() }

@@ -11,7 +11,7 @@ use crate::definition::{Shard, Status};
 use crate::history::{Imported, NewRun, RESULTS, Run};
 use crate::run_data::{Distributions, Manifest, Metric, Record, RunPart};
 
-/// What becomes of a case that two parts have measured.
+/// How a case is treated that two parts have measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OnRepetition {
     Refuse,

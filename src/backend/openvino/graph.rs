@@ -35,7 +35,7 @@ pub(super) struct OpenVinoRuntime {
     /// OpenVINO's name of the device.
     device: String,
     dtype: Dtype,
-    /// Of a call.
+    /// The threads of one call.
     threads: usize,
     /// Calls that run at the same time, each by a request of its own: a compiled graph serves several sessions.
     streams: usize,
