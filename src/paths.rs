@@ -80,6 +80,11 @@ impl Paths {
         self.apart(self.runs().with_file_name("parts").join(folder))
     }
 
+    /// The file that the part which is measured on a machine holds: parts have folders of their own, which several machines may share.
+    pub fn part_lock(&self, host_id: &str) -> PathBuf {
+        Paths { apart: None, ..self.clone() }.runs().with_file_name(format!("lock-{host_id}"))
+    }
+
     /// The folder of the reports of parts, whose runs are no runs of the history before they are merged.
     pub fn parts(&self) -> PathBuf {
         self.reports().join("parts")

@@ -13,7 +13,7 @@ use tempfile::NamedTempFile;
 
 use super::interface::DeviceReport;
 use super::registry::{self, Entry};
-use crate::definition::{CaseFailure, Dtype, Model, device_kind};
+use crate::definition::{CaseFailure, Dtype, Model, Status, device_kind};
 use crate::exit_codes;
 use crate::selection::Capabilities;
 
@@ -27,7 +27,7 @@ const ANSWER: &str = "inferbench-probe: ";
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A description of the device, or why it does not work.
-type Answer = Result<String, String>;
+type Answer = Result<String, CaseFailure>;
 
 /// The backend and device that this process has to probe, if it is a probe.
 pub fn asked_by_probe() -> Option<(String, String)> {
@@ -37,8 +37,11 @@ pub fn asked_by_probe() -> Option<(String, String)> {
 
 /// `main` of a probe: prints a description of the device, or why it does not work.
 pub fn answer_probe((backend, device): &(String, String)) -> u8 {
-    let answer: Answer =
-        registry::find(backend).and_then(|backend| backend.probe(device)).map_err(|failure| failure.message);
+    let answer: Answer = registry::find(backend).and_then(|backend| backend.probe(device)).map_err(|failure| {
+        // A device that fails is not there; one that would be another device in silence is.
+        let is_other_device = failure.status == Status::Unsupported;
+        if is_other_device { failure } else { CaseFailure::unavailable(failure.message) }
+    });
     // JSON keeps the answer in one line.
     println!("{ANSWER}{}", serde_json::json!(answer));
     exit_codes::OK
@@ -75,7 +78,7 @@ impl Capabilities for Registry {
         let is_asked_for = |report: &&DeviceReport| report.device == device || report.device == device_kind(device);
         let asked = devices.iter().find(is_asked_for).cloned();
         let reason = match asked {
-            None => format!("{backend} has no device {device:?}"),
+            None => CaseFailure::unavailable(format!("{backend} has no device {device:?}")),
             Some(asked) => match tried(entry, DeviceReport { device: device.to_owned(), ..asked }).availability {
                 Ok(_) => return Ok(()),
                 Err(reason) => reason,
@@ -86,7 +89,7 @@ impl Capabilities for Registry {
         let available = tried.filter(|report| report.availability.is_ok()).map(|report| report.device);
         let available = available.collect::<Vec<_>>().join(", ");
         let available = if available.is_empty() { "no device" } else { &available };
-        Err(CaseFailure::unavailable(format!("{reason}; {backend} has {available} here")))
+        Err(CaseFailure::new(reason.status, format!("{}; {backend} has {available} here", reason.message)))
     }
 
     fn check_model(&self, backend: &str, model: &Model, dtype: Dtype) -> Result<(), CaseFailure> {
@@ -95,7 +98,7 @@ impl Capabilities for Registry {
 }
 
 fn ask(entry: &Entry, device: &str) -> Answer {
-    let failed = |error: std::io::Error| format!("probing {device}: {error}");
+    let failed = |error: std::io::Error| CaseFailure::unavailable(format!("probing {device}: {error}"));
     let mut command = Command::new(std::env::current_exe().map_err(failed)?);
     command.env(PROBE, format!("{} {device}", entry.name));
     if let Ok(backend) = entry.backend() {
@@ -118,7 +121,8 @@ fn answer_of(mut command: Command, device: &str, patience: Duration) -> std::io:
         if start.elapsed() > patience {
             let _ = probe.kill();
             let _ = probe.wait();
-            return Ok(Err(format!("{device} did not answer within {} s", patience.as_secs())));
+            let message = format!("{device} did not answer within {} s", patience.as_secs());
+            return Ok(Err(CaseFailure::unavailable(message)));
         }
         thread::sleep(Duration::from_millis(10));
     };
@@ -126,13 +130,13 @@ fn answer_of(mut command: Command, device: &str, patience: Duration) -> std::io:
     let answer = read(&said)?.lines().find_map(|line| serde_json::from_str(line.strip_prefix(ANSWER)?).ok());
     let words = read(&words)?;
     let last = words.lines().next_back().unwrap_or_default();
-    Ok(answer.unwrap_or_else(|| Err(format!("the probe of {device} ended with {status}; its last words: {last}"))))
+    let silent = || format!("the probe of {device} ended with {status}; its last words: {last}");
+    Ok(answer.unwrap_or_else(|| Err(CaseFailure::unavailable(silent()))))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::definition::Status;
 
     #[test]
     fn an_unknown_backend_and_an_absent_device_say_what_there_is() {
@@ -158,7 +162,7 @@ mod tests {
 
     #[test]
     fn a_probe_that_crashes_leaves_its_last_words() {
-        let answer = answer_of_script("echo 'no driver' >&2; exit 3").unwrap_err();
+        let answer = answer_of_script("echo 'no driver' >&2; exit 3").unwrap_err().message;
         assert!(answer.contains("exit status: 3") && answer.ends_with("its last words: no driver"), "{answer}");
     }
 }

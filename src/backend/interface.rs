@@ -344,15 +344,15 @@ impl Trace {
 pub struct DeviceReport {
     /// The device's name, as in case ids.
     pub device: String,
-    /// A description of the device, or why it is not there and what adds it.
-    pub availability: Result<String, String>,
+    /// A description of the device, or why nothing can run on it and what adds it.
+    pub availability: Result<String, CaseFailure>,
     /// True if only a probe can show that the device works.
     pub needs_probe: bool,
 }
 
 impl DeviceReport {
     /// A device that is available if its backend is.
-    pub fn certain(device: &str, availability: Result<String, String>) -> Self {
+    pub fn certain(device: &str, availability: Result<String, CaseFailure>) -> Self {
         DeviceReport { device: device.into(), availability, needs_probe: false }
     }
 }

@@ -113,8 +113,8 @@ fn list_devices() -> Listing {
     let mut table = Table::new(["backend", "device", "state", "version", "detail"].map(Column::text));
     let mut objects = Vec::new();
     for entry in registry::real() {
-        let devices = backend::tried_devices(entry)
-            .unwrap_or_else(|failure| vec![DeviceReport::certain("", Err(failure.message))]);
+        let devices =
+            backend::tried_devices(entry).unwrap_or_else(|failure| vec![DeviceReport::certain("", Err(failure))]);
         for DeviceReport { device, availability, .. } in devices {
             // A device may bring a library of its own, whose version is in its description.
             let (version, library) = match device.as_str() {
@@ -123,7 +123,7 @@ fn list_devices() -> Listing {
             };
             let (state, detail) = match &availability {
                 Ok(detail) => ("available", detail),
-                Err(reason) => ("unavailable", reason),
+                Err(failure) => (failure.status.name(), &failure.message),
             };
             table.row([entry.name, &device, state, &library, detail]);
             objects.push(json!({

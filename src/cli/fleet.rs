@@ -7,15 +7,13 @@ use std::thread;
 use anyhow::{Context, Result, bail, ensure};
 use clap::{Args, Subcommand};
 
-use super::shard::{HowArguments, request, write};
+use super::shard::{DivisionArguments, write};
 use super::{merge, parse_pair};
 use crate::catalogue::read_suite;
 use crate::definition::{Shard, Suite};
 use crate::exit_codes;
 use crate::fleet::{Array, Host, measure, submit};
-use crate::harness::divide;
 use crate::paths::Paths;
-use crate::selection::{EffortArguments, Selection};
 
 /// Measure a suite on many machines, a part on each, and merge what they leave
 #[derive(Args)]
@@ -56,11 +54,7 @@ struct Slurm {
     #[arg(long)]
     dry_run: bool,
     #[command(flatten)]
-    how: HowArguments,
-    #[command(flatten)]
-    selection: Selection,
-    #[command(flatten)]
-    effort: EffortArguments,
+    of: DivisionArguments,
 }
 
 /// Copy the program and what it reads to machines, measure a part on each, and fetch what they leave
@@ -81,11 +75,7 @@ struct Ssh {
     #[arg(long)]
     resume: bool,
     #[command(flatten)]
-    how: HowArguments,
-    #[command(flatten)]
-    selection: Selection,
-    #[command(flatten)]
-    effort: EffortArguments,
+    of: DivisionArguments,
 }
 
 pub fn run(arguments: &Arguments) -> Result<u8> {
@@ -105,7 +95,7 @@ fn plan_of(paths: &Paths, shard: &Shard) -> PathBuf {
 impl Slurm {
     fn run(&self) -> Result<u8> {
         let paths = Paths::find();
-        let suite = divide(&paths, &request(&self.selection, &self.effort), &self.how.division(self.nodes))?;
+        let suite = self.of.divide(&paths, self.nodes)?;
         let shard = suite.shard.as_ref().context("a divided suite has parts")?;
         let plan = plan_of(&paths, shard);
         let constraints: BTreeMap<String, String> = self.constraint.iter().cloned().collect();
@@ -125,8 +115,7 @@ impl Slurm {
 impl Ssh {
     fn run(&self) -> Result<u8> {
         let paths = Paths::find();
-        let division = self.how.division(self.hosts.len());
-        let planned = divide(&paths, &request(&self.selection, &self.effort), &division)?;
+        let planned = self.of.divide(&paths, self.hosts.len())?;
         let of_file = planned.models.iter().find(|model| model.path.is_some());
         if let Some(model) = of_file {
             bail!("{}: only models of the folder `models` are copied; put its file into models/exported", model.name);

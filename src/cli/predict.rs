@@ -13,10 +13,10 @@ use crate::decision::prediction::{
     Asked, Lessons, Predictor, Runtime, Site, Subject, Work, evaluate, evaluation_text, matrix, predictions_text,
     schema,
 };
-use crate::definition::{Dtype, Phase, Sizes, backend_name, parse_device};
+use crate::definition::{Case, Dtype, Model, Phase, Sizes, backend_name, parse_device};
 use crate::exit_codes;
 use crate::harness::make_plan;
-use crate::history::write_whole;
+use crate::history::{History, write_whole};
 use crate::machine::Machine;
 use crate::onnx::count;
 use crate::paths::Paths;
@@ -130,6 +130,47 @@ pub fn run(arguments: &Arguments) -> Result<u8> {
     Ok(if is_answered { exit_codes::OK } else { exit_codes::NOTHING_MEASURED })
 }
 
+/// The milliseconds of a call of each case that the history predicts for this machine, by its id.
+pub fn predicted_latencies(paths: &Paths, cases: &[&PlannedCase]) -> BTreeMap<String, f64> {
+    let Ok((history, (records, _))) = History::open(&[paths.reports()]).and_then(|history| {
+        let records = read(&history, None)?;
+        Ok((history, records))
+    }) else {
+        return BTreeMap::new();
+    };
+    let lessons = lessons(&history, &records);
+    let host_id = Machine::read().host_id;
+    let Some(site) = lessons.examples.iter().map(|example| &example.site).find(|site| site.host_id == host_id) else {
+        return BTreeMap::new();
+    };
+    let predictor = Predictor::new(&lessons);
+    let predicted = |planned: &&PlannedCase| {
+        let subject = subject(&planned.case, planned.definition.as_ref().ok()?).ok()?;
+        Some((planned.case.to_string(), predictor.predict(&subject, site).ok()?.latency_ms.value))
+    };
+    cases.iter().filter_map(predicted).collect()
+}
+
+/// A case as a predictor sees it.
+fn subject(case: &Case, model: &Model) -> Result<Subject> {
+    let (cost, operators) = count(model, case.phase, case.sizes())
+        .with_context(|| format!("{case}: its cost cannot be counted, so that nothing can be predicted"))?;
+    Ok(Subject {
+        runtime: Runtime::of(case),
+        work: Work {
+            model: case.model.clone(),
+            variant: case.variant.clone(),
+            phase: case.phase,
+            sequence_length: case.sequence_length,
+        },
+        family: model.family.clone(),
+        batch_size: case.batch_size,
+        cost,
+        operators,
+        parameters: model.parameters,
+    })
+}
+
 impl Arguments {
     /// Where the cases are to run. A machine that is described joins the known peaks.
     fn site(&self, lessons: &mut Lessons) -> Result<Site> {
@@ -161,22 +202,7 @@ impl Arguments {
                 Ok(model) => model,
                 Err(why) => bail!("{}: {why}", case.model),
             };
-            let (cost, operators) = count(&model, case.phase, case.sizes())
-                .with_context(|| format!("{case}: its cost cannot be counted, so that nothing can be predicted"))?;
-            let subject = Subject {
-                runtime: Runtime::of(&case),
-                work: Work {
-                    model: case.model.clone(),
-                    variant: case.variant.clone(),
-                    phase: case.phase,
-                    sequence_length: case.sequence_length,
-                },
-                family: model.family.clone(),
-                batch_size: case.batch_size,
-                cost,
-                operators,
-                parameters: model.parameters,
-            };
+            let subject = subject(&case, &model)?;
             let memory_mb = memory_mb.filter(|_| case.device == "cpu" && model.fixed_batch().is_none());
             let largest_batch = memory_mb.and_then(|memory_mb| {
                 let sizes = Sizes { batch: 2 * case.batch_size, ..case.sizes() };

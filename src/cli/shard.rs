@@ -7,6 +7,7 @@ use clap::{Args, ValueEnum};
 use serde_json::json;
 
 use super::Listing;
+use super::predict::predicted_latencies;
 use crate::definition::{Shard, Suite};
 use crate::exit_codes;
 use crate::harness::{Division, Request, divide};
@@ -28,28 +29,28 @@ pub struct Arguments {
     /// How many parts
     #[arg(long, value_name = "N")]
     count: usize,
-    #[command(flatten)]
-    how: HowArguments,
     /// The folder for the suite files of the parts
     #[arg(long, value_name = "FOLDER", default_value = "parts")]
     output: PathBuf,
     #[command(flatten)]
-    selection: Selection,
-    #[command(flatten)]
-    effort: EffortArguments,
+    of: DivisionArguments,
     #[arg(long, value_enum, default_value = "table")]
     format: Format,
 }
 
-/// How a suite is divided.
+/// What is divided, and how.
 #[derive(Args, Clone, Debug)]
-pub struct HowArguments {
+pub struct DivisionArguments {
     /// Let no part have cases of two kinds of machines: of devices, such as cpu and cuda
     #[arg(long, value_enum)]
     by: Option<By>,
     /// The id of a case that every part measures, so that the machines can be compared
     #[arg(long, value_name = "CASE")]
     anchor: Option<String>,
+    #[command(flatten)]
+    selection: Selection,
+    #[command(flatten)]
+    effort: EffortArguments,
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
@@ -57,25 +58,28 @@ enum By {
     MachineKind,
 }
 
-impl HowArguments {
-    /// The division into so many parts.
-    pub fn division(&self, count: usize) -> Division {
-        Division { count, is_by_device: self.by.is_some(), anchor: self.anchor.clone() }
+impl DivisionArguments {
+    /// The suite, divided into so many parts of equal expected time.
+    ///
+    /// # Errors
+    /// It cannot be divided so.
+    pub fn divide(&self, paths: &Paths, count: usize) -> Result<Suite> {
+        let division = Division { count, is_by_device: self.by.is_some(), anchor: self.anchor.clone() };
+        let request = Request {
+            selection: self.selection.clone(),
+            effort: self.effort.clone(),
+            criterion_arguments: vec!["--bench".to_owned()],
+            ..Request::default()
+        };
+        divide(paths, &request, &division, |cases| predicted_latencies(paths, cases))
     }
 }
 
 pub fn run(arguments: &Arguments) -> Result<u8> {
-    let request = request(&arguments.selection, &arguments.effort);
-    let suite = divide(&Paths::find(), &request, &arguments.how.division(arguments.count))?;
+    let suite = arguments.of.divide(&Paths::find(), arguments.count)?;
     let files = write(&suite, &arguments.output)?;
     listing(suite.shard.iter(), &files).print(arguments.format);
     Ok(exit_codes::OK)
-}
-
-/// The request that selects the cases of the suite to divide.
-pub fn request(selection: &Selection, effort: &EffortArguments) -> Request {
-    let criterion_arguments = vec!["--bench".to_owned()];
-    Request { selection: selection.clone(), effort: effort.clone(), criterion_arguments, ..Request::default() }
 }
 
 /// Writes the suite file of each part.

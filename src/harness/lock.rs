@@ -1,10 +1,12 @@
 //! One measurement at a time per target folder: two at once would write the same files, and measure each other.
 
 use std::fs::TryLockError;
+use std::path::Path;
 
 use anyhow::{Context, Result, anyhow};
 use fs_err::File;
 
+use crate::machine::Machine;
 use crate::paths::Paths;
 
 /// In the error of [`keep_others_out`] if another process is measuring.
@@ -17,12 +19,33 @@ pub const BUSY: &str = "another run is measuring with this target folder";
 pub fn keep_others_out(paths: &Paths) -> Result<std::fs::File> {
     // Beside the folders of all kinds of runs, so that a verification waits for a measurement too.
     let path = paths.runs().with_file_name("lock");
-    fs_err::create_dir_all(path.parent().unwrap_or(&path))?;
-    let file = File::create(&path)?.into_parts().0;
-    let locked = file.try_lock().map_err(|error| match error {
-        TryLockError::WouldBlock => anyhow!("{BUSY}; wait for its end"),
-        TryLockError::Error(error) => error.into(),
-    });
-    locked.context(path.display().to_string())?;
+    let (file, locked) = try_lock(&path)?;
+    match locked {
+        Ok(()) => Ok(file),
+        Err(TryLockError::WouldBlock) => Err(anyhow!("{BUSY}; wait for its end")),
+        Err(TryLockError::Error(error)) => Err(error.into()),
+    }
+    .context(path.display().to_string())
+}
+
+/// Keeps other parts of suites off this machine until it is dropped, after it has waited for one that is being measured: the slots of a
+/// scheduler may be on one machine.
+///
+/// # Errors
+/// The file that says so cannot be written.
+pub fn wait_for_other_parts(paths: &Paths) -> Result<std::fs::File> {
+    let path = paths.part_lock(&Machine::read().host_id);
+    let (file, locked) = try_lock(&path)?;
+    if locked.is_err() {
+        eprintln!("waiting for another part that is measured on this machine");
+        file.lock().with_context(|| path.display().to_string())?;
+    }
     Ok(file)
+}
+
+fn try_lock(path: &Path) -> Result<(std::fs::File, Result<(), TryLockError>)> {
+    fs_err::create_dir_all(path.parent().unwrap_or(path))?;
+    let file = File::create(path)?.into_parts().0;
+    let locked = file.try_lock();
+    Ok((file, locked))
 }

@@ -132,7 +132,8 @@ pub fn resumed((folder, stopped): (RunFolder, Manifest), planned: &Manifest) -> 
     if let Some(what) = difference(&stopped, planned) {
         bail!("run {id}, the last one, had other {what}: it cannot be resumed by this command");
     }
-    eprintln!("resuming run {id}: {} cases are finished", folder.read_outcomes().finished.len());
+    let (finished, count) = (folder.read_outcomes().finished.len(), stopped.cases.len());
+    eprintln!("resuming run {id}: {finished} of {count} cases are finished");
     Ok((folder, Manifest { finished: None, is_interrupted: false, ..stopped }))
 }
 

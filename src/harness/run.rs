@@ -10,7 +10,7 @@ use jiff::Timestamp;
 use super::activation_ranges::measure_ranges;
 use super::expected_time::ExpectedTimes;
 use super::input_sizes::find_sizes;
-use super::lock::keep_others_out;
+use super::lock::{keep_others_out, wait_for_other_parts};
 use super::manifest::{manifest_cases, new_manifest, resumed, stopped_run};
 use super::plan::{Plan, Request, make_plan};
 use super::protocol::{Job, Preparations, Purpose, WorkItem};
@@ -74,6 +74,7 @@ pub fn run(paths: &Paths, request: &Request) -> Result<FinishedRun> {
         ExpectedTimes::read(&runs, &suite.effort, None).print(&selected);
         return nothing;
     }
+    let _turn = part.is_some().then(|| wait_for_other_parts(paths)).transpose()?;
     let _lock = keep_others_out(paths)?;
     let work: Vec<_> = selected.iter().map(|planned| preparations.work_item(planned, paths)).collect();
     say_what_is_left_out(&selected, &work);

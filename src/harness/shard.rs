@@ -33,17 +33,25 @@ pub struct Division {
 }
 
 /// Divides the cases that suite, filters and Criterion's arguments select. Returns the suite as the first of the parts; the others differ
-/// in the number.
+/// in the number. How long a case takes is known from runs here, or else by `predicted`: the milliseconds of a call, by the case's id.
 ///
 /// # Errors
 /// The suite is wrong, has fewer models than parts are asked for, or lacks the anchor; a file of a model cannot be read.
-pub fn divide(paths: &Paths, request: &Request, division: &Division) -> Result<Suite> {
+pub fn divide(
+    paths: &Paths,
+    request: &Request,
+    division: &Division,
+    predicted: impl FnOnce(&[&PlannedCase]) -> BTreeMap<String, f64>,
+) -> Result<Suite> {
     let Plan { suite, cases } = make_plan(paths, request.own_suite.as_ref(), &request.selection, &request.effort)?;
     ensure!(suite.shard.is_none(), "{} is a part of a suite already", suite.name);
     let filter = CriterionArguments::parse_from(&request.criterion_arguments).id_filter()?;
     let selected: Vec<&PlannedCase> =
         cases.iter().filter(|planned| filter.is_match(&planned.case.to_string())).collect();
-    let times = ExpectedTimes::read(&paths.runs(), &suite.effort, None);
+    let mut times = ExpectedTimes::read(&paths.runs(), &suite.effort, None);
+    let is_new = |planned: &&&PlannedCase| planned.model.is_ok() && times.lacks(&planned.case.to_string());
+    let new: Vec<&PlannedCase> = selected.iter().filter(is_new).copied().collect();
+    predicted(&new).iter().for_each(|(id, call_ms)| times.learn(id, *call_ms));
     let expected = |planned: &PlannedCase| match planned.model.is_err() && planned.definition.is_err() {
         true => 0.0,
         false => suite.effort.processes as f64 * times.of_process(&planned.case.to_string()),

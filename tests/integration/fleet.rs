@@ -220,6 +220,7 @@ fn slurm_measures_a_suite_in_four_parts_though_a_node_dies() {
     let Manifest { is_interrupted, parts, .. } = run.manifest().unwrap().unwrap();
     assert_eq!((parts.len(), is_interrupted), (4, false));
     assert!(log(part).contains("resuming run"), "what was measured before is kept:\n{}", log(part));
+    assert!(all_logs().contains("waiting for another part"), "both nodes are this machine:\n{}", all_logs());
     eprintln!("Slurm: {:.0} s", begin.elapsed().as_secs_f64());
 }
 
@@ -297,7 +298,7 @@ fn a_machine_is_reached_by_ssh_and_goes_on_after_an_interruption() {
 
     let resumed = start(&["--resume"]).finish().with_code(0);
     assert!(!resumed.stderr.contains("copying"), "everything is there already: {}", resumed.stderr);
-    resumed.saying(&["1 cases are finished"]);
+    resumed.saying(&["1 of 4 cases are finished"]);
     let records = only_run(&workplace).records().unwrap();
     assert_eq!(records.len(), 4);
     assert!(records.iter().all(|record| record.status == Status::Ok), "{records:?}");

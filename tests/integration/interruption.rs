@@ -132,7 +132,7 @@ fn a_stopped_run_is_resumed_without_measuring_the_finished_cases_again() {
     other.saying(&["had other cases"]);
 
     let resumed = run(&workplace, SHORT).arg("--resume").finish().with_code(0);
-    resumed.saying(&[&format!("resuming run {}: 1 cases are finished", stopped.run_id)]);
+    resumed.saying(&[&format!("resuming run {}: 1 of 2 cases are finished", stopped.run_id)]);
     let records = workplace.records();
     assert_eq!(records.len(), 2);
     for record in &records {
@@ -189,7 +189,7 @@ fn a_run_of_another_file_is_not_resumed() {
 
     workplace.write("a/net.onnx", &whole);
     let same = run("a/net.onnx").arg("--resume").finish().with_code(0);
-    same.saying(&["resuming run", "1 cases are finished"]);
+    same.saying(&["resuming run", "1 of 1 cases are finished"]);
 }
 
 #[test]

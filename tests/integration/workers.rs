@@ -422,7 +422,7 @@ mod ort_web {
         }
         let workplace = workplace("digits", &[1]);
         let finished = run(&workplace, &["--device", "webnn-gpu"]).finish().with_code(3);
-        finished.saying(&["asked for WebNN's gpu, and the browser computes on cpu"]);
+        finished.saying(&["unsupported: asked for WebNN's gpu, and the browser computes on cpu"]);
     }
 
     #[test]

@@ -39,7 +39,9 @@ impl Backend for Candle {
             Ok(_) => Ok("candle's own kernels".into()),
             Err(failure) => Err(failure.message),
         };
-        ["cpu", "cuda", "mps"].map(|device| DeviceReport::certain(device, describe(device))).into()
+        ["cpu", "cuda", "mps"]
+            .map(|device| DeviceReport::certain(device, describe(device).map_err(CaseFailure::unavailable)))
+            .into()
     }
 
     fn check_model(&self, model: &Model, dtype: Dtype) -> Result<(), CaseFailure> {

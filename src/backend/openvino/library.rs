@@ -72,7 +72,7 @@ pub(super) fn find_devices() -> Vec<DeviceReport> {
             |_| CaseFailure::unavailable(format!("OpenVINO finds no Intel {name} here; it needs Intel's driver"));
         described.map(|description| description.trim().to_owned()).map_err(missing)
     };
-    let report = |device| DeviceReport::certain(device, describe(device).map_err(|failure| failure.message));
+    let report = |device| DeviceReport::certain(device, describe(device));
     ["cpu", "gpu", "npu"].map(report).into()
 }
 

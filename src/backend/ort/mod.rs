@@ -37,7 +37,7 @@ impl Backend for Ort {
     fn devices(&self) -> Vec<DeviceReport> {
         let report = |provider: &Provider| {
             let needs_probe = provider.device != "cpu";
-            let availability = provider.check().map_err(|error| error.to_string());
+            let availability = provider.check().map_err(|error| CaseFailure::unavailable(error.to_string()));
             DeviceReport { device: provider.device.clone(), availability, needs_probe }
         };
         PROVIDERS.iter().map(report).collect()

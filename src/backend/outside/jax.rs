@@ -85,17 +85,14 @@ impl Backend for Jax {
     fn devices(&self) -> Vec<DeviceReport> {
         let report = |device: &str| DeviceReport {
             device: device.into(),
-            availability: python().map(|python| python.display().to_string()),
+            availability: python().map(|python| python.display().to_string()).map_err(CaseFailure::unavailable),
             needs_probe: true,
         };
         ["cpu", "cuda", "tpu"].map(report).into()
     }
 
     fn probe(&self, device: &str) -> Result<String, CaseFailure> {
-        let description = describe(&mut start(device, 1)?)?;
-        let found = description.devices.into_iter().find(|found| found.device == device_kind(device));
-        let found = found.ok_or_else(|| CaseFailure::unavailable(format!("JAX has no {device} here")))?;
-        found.missing.map_or(Ok(found.detail), |why| Err(CaseFailure::unavailable(why)))
+        describe(&mut start(device, 1)?)?.devices[0].availability()
     }
 
     fn process_environment(&self, device: &str) -> Vec<(&'static str, OsString)> {

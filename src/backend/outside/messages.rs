@@ -8,7 +8,7 @@ use crate::backend::artifact::parts_named;
 use crate::backend::generation::{STEPS, sizes};
 use crate::backend::graphs::values_given;
 use crate::backend::interface::LoadRequest;
-use crate::definition::{CaseFailure, Dimension, Dtype, Phase};
+use crate::definition::{CaseFailure, Dimension, Dtype, Phase, Status};
 use crate::onnx::Source;
 use crate::run_data::OperatorCall;
 
@@ -89,8 +89,18 @@ pub(super) struct Description {
 pub(super) struct OutsideDevice {
     pub device: String,
     pub detail: String,
-    /// Why it is not there.
+    /// Why nothing can run on it.
     pub missing: Option<String>,
+    /// The status of cases on it then. The default is `unavailable`.
+    pub status: Option<Status>,
+}
+
+impl OutsideDevice {
+    /// Its description, or why nothing can run on it.
+    pub fn availability(&self) -> Result<String, CaseFailure> {
+        let failure = |why| CaseFailure::new(self.status.unwrap_or(Status::Unavailable), why);
+        self.missing.clone().map_or_else(|| Ok(self.detail.clone()), |why| Err(failure(why)))
+    }
 }
 
 fn cpu() -> Vec<OutsideDevice> {

@@ -22,7 +22,6 @@ use self::messages::OutsideDevice;
 use super::interface::DeviceReport;
 
 /// A device as a process has described it.
-fn report(OutsideDevice { device, detail, missing }: &OutsideDevice) -> DeviceReport {
-    let availability = missing.clone().map_or(Ok(detail.clone()), Err);
-    DeviceReport::certain(device, availability)
+fn report(found: &OutsideDevice) -> DeviceReport {
+    DeviceReport::certain(&found.device, found.availability())
 }

@@ -138,7 +138,10 @@ impl Backend for OrtWeb {
         let browser = browser();
         let report = |device: &str| DeviceReport {
             device: device.into(),
-            availability: browser.as_ref().map(|own| own.executable.display().to_string()).map_err(Clone::clone),
+            availability: browser
+                .as_ref()
+                .map(|own| own.executable.display().to_string())
+                .map_err(CaseFailure::unavailable),
             needs_probe: true,
         };
         DEVICES.map(report).into()
@@ -146,7 +149,7 @@ impl Backend for OrtWeb {
 
     fn probe(&self, device: &str) -> Result<String, CaseFailure> {
         let description = describe(&mut open(device, 1, Vec::new())?)?;
-        super::report(&description.devices[0]).availability.map_err(CaseFailure::unavailable)
+        description.devices[0].availability()
     }
 
     fn needs_one_shape(&self, device: &str) -> bool {

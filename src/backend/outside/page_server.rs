@@ -43,7 +43,7 @@ struct Served {
     is_over: AtomicBool,
 }
 
-/// What is written here goes to the page at each flush.
+/// A writer that sends the page a frame at each flush.
 pub(super) struct ToPage {
     frame: Vec<u8>,
     requests: Sender<Vec<u8>>,

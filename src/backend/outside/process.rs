@@ -40,7 +40,7 @@ pub(super) struct OutsideProcess {
     kills_before: u64,
     /// How long it gets for its end.
     grace: Duration,
-    /// What has to be there until its end.
+    /// Things that it needs until its end.
     kept: Vec<Box<dyn Any>>,
 }
 

@@ -67,7 +67,7 @@ impl Backend for Program {
     fn devices(&self) -> Vec<DeviceReport> {
         match self.describe() {
             Ok(description) => description.devices.iter().map(super::report).collect(),
-            Err(failure) => vec![DeviceReport::certain("cpu", Err(failure.message))],
+            Err(failure) => vec![DeviceReport::certain("cpu", Err(CaseFailure::unavailable(&failure.message)))],
         }
     }
 

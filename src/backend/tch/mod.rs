@@ -94,8 +94,7 @@ impl Backend for Tch {
                 _ => format!("libtorch {LIBTORCH_VERSION}"),
             })
         };
-        let why = |failure: CaseFailure| failure.message;
-        ["cpu", "cuda", "rocm", "mps"].map(|name| DeviceReport::certain(name, describe(name).map_err(why))).into()
+        ["cpu", "cuda", "rocm", "mps"].map(|name| DeviceReport::certain(name, describe(name))).into()
     }
 
     fn library_version(&self, _device: &str) -> Option<String> {

@@ -1,6 +1,7 @@
 """Answers the requests of inferbench until there are no more."""
 
 import gc
+import os
 import sys
 import time
 import traceback
@@ -18,26 +19,30 @@ PROTOCOL = 1
 
 
 def describe():
-    def device(kind):
-        try:
-            found = jax.devices(kind)
-            computed = jax.jit(lambda x: x + jnp.maximum(x, 0))(jax.device_put(np.float32([1, -2, 3, -4]), found[0]))
-            if computed.tolist() != [2, -2, 6, -4]:
-                return {"missing": f"{kind} computes {computed.tolist()} for x + relu(x) of [1, -2, 3, -4]"}
-            detail = found[0].device_kind if kind == "cpu" else f"{found[0].device_kind}; not verified on such a device"
-            return {"detail": f"XLA of jaxlib {jaxlib.__version__} on {detail}"}
-        except RuntimeError as why:
-            return {"missing": str(why).splitlines()[0]}
-
-    kind = {"gpu": "cuda"}.get(jax.default_backend(), jax.default_backend())
+    kind = os.environ["JAX_PLATFORMS"]
     return {
         "protocol": PROTOCOL,
         "name": "jax",
         "version": jax.__version__,
-        "devices": [{"device": kind, **device(jax.default_backend())}],
+        "devices": [{"device": kind, **described(kind)}],
         "dtypes": ["f32", "bf16"],
         "one_shape": True,
     }
+
+
+def described(kind):
+    """The only kind of device that this process can use."""
+    try:
+        found = jax.devices()[0]
+        computed = jax.jit(lambda x: x + jnp.maximum(x, 0))(jax.device_put(np.float32([1, -2, 3, -4]), found))
+    except (RuntimeError, AssertionError) as why:
+        # Of a platform that it does not know, JAX says no more than that an assertion failed.
+        unknown = f"jaxlib {jaxlib.__version__} here knows no {kind}; set INFERBENCH_JAX_PYTHON to a Python whose JAX does"
+        return {"missing": str(why).splitlines()[0] if str(why) else unknown}
+    if computed.tolist() != [2, -2, 6, -4]:
+        return {"missing": f"{kind} computes {computed.tolist()} for x + relu(x) of [1, -2, 3, -4]"}
+    detail = found.device_kind if kind == "cpu" else f"{found.device_kind}; not verified on such a device"
+    return {"detail": f"XLA of jaxlib {jaxlib.__version__} on {detail}"}
 
 
 def timed(session, turns):

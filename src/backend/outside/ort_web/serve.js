@@ -29,7 +29,7 @@ async function describe() {
     const [{ ort }, detail] = await openDevice(name, 1, lose);
     devices = [{ device: name, detail: `${detail}; ONNX Runtime Web ${ort.env.versions.web}, Chromium ${version}` }];
   } catch (why) {
-    devices = [{ device: name, missing: messageOf(why) }];
+    devices = [{ device: name, missing: messageOf(why), status: why instanceof Refused ? why.status : undefined }];
   }
   return { protocol: PROTOCOL, name: "ort-web", version: version ?? "", devices, one_shape: true };
 }
