@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
 use clap::Args;
+use indexmap::IndexMap;
 
 use super::history_arguments::HistoryArguments;
 use crate::compare::{CaseFilter, Noise};
@@ -207,16 +208,12 @@ pub fn noise_of(records: &[Record], paths: &Paths) -> Noise {
 
 /// What to recommend of each model of these records for the latency, in the order of the records.
 pub fn advice_about(records: &[Record], metrics: &[Metric], paths: &Paths) -> Vec<Advice> {
-    let mut models: Vec<&str> = Vec::new();
-    records.iter().for_each(|record| {
-        if !models.contains(&record.model.as_str()) {
-            models.push(&record.model);
-        }
-    });
+    let mut models: IndexMap<&str, Vec<Record>> = IndexMap::new();
+    records.iter().for_each(|record| models.entry(&record.model).or_default().push(record.clone()));
     let noise = noise_of(records, paths);
     let limits = Limits { is_verified_only: true, ..Limits::default() };
-    let advice = |model: &str| advise(records, metrics, &Options { noise, limits, ..Options::new(model) });
-    models.into_iter().filter_map(|model| advice(model).ok()).flatten().collect()
+    let advice = |model: &str, own: &[Record]| advise(own, metrics, &Options { noise, limits, ..Options::new(model) });
+    models.iter().filter_map(|(model, own)| advice(model, own).ok()).flatten().collect()
 }
 
 /// The command that would tell the recommended case from the next one: a duel if both do the same work on one machine, or else

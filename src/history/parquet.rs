@@ -3,7 +3,7 @@
 //! Rows are [`toml::Table`], serde's own form of a flat struct that keeps integers apart from floats, knows infinity, and
 //! leaves absent values out.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 use std::fs::File;
 use std::io::Write;
 use std::path::Path;
@@ -34,8 +34,16 @@ pub fn write_rows(columns: &[Column], rows: &[Table], output: impl Write + Send)
     let mut file = SerializedFileWriter::new(output, schema(columns)?, Arc::new(properties.build()))?;
     let mut group = file.next_row_group()?;
     let microseconds = |value: &Value| value.as_str()?.parse().ok().map(Timestamp::as_microsecond);
-    for column in columns {
-        let cells: Vec<Option<&Value>> = rows.iter().map(|row| row.get(&column.name)).collect();
+    let places: HashMap<&str, usize> = columns.iter().enumerate().map(|(at, it)| (it.name.as_str(), at)).collect();
+    let mut cells = vec![vec![None; rows.len()]; columns.len()];
+    for (number, row) in rows.iter().enumerate() {
+        for (name, value) in row {
+            if let Some(place) = places.get(name.as_str()) {
+                cells[*place][number] = Some(value);
+            }
+        }
+    }
+    for (column, cells) in columns.iter().zip(cells) {
         let written = match column.column_type {
             ColumnType::Boolean => write_cells::<BoolType, _>(&mut group, &cells, Value::as_bool),
             ColumnType::BigInt => write_cells::<Int64Type, _>(&mut group, &cells, Value::as_integer),
