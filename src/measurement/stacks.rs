@@ -8,6 +8,7 @@ use std::ffi::c_void;
 
 use anyhow::{Context, Result};
 use findshlibs::{SharedLibrary, TargetSharedLibrary};
+use nix::sys::signal::{Signal, raise};
 use pprof::{ProfilerGuard, ProfilerGuardBuilder};
 
 use crate::run_data::{CpuStack, CpuStacks};
@@ -30,8 +31,16 @@ impl StackSampler {
     /// # Errors
     /// The process is sampled already, or the system refuses it.
     pub fn start() -> Result<Self> {
-        let guard = ProfilerGuardBuilder::default().frequency(FREQUENCY_HZ as i32).build();
-        Ok(StackSampler(guard.context("stacks cannot be sampled")?))
+        let sampler = |frequency_hz: u32| {
+            let guard = ProfilerGuardBuilder::default().frequency(frequency_hz as i32).build();
+            guard.context("stacks cannot be sampled")
+        };
+        // At the first signal of a process, pprof allocates memory to read the tables, and would wait for ever if the signal has
+        // interrupted an allocation. Here it interrupts nothing, a second before a slow timer would.
+        let first = sampler(1)?;
+        raise(Signal::SIGPROF).context("stacks cannot be sampled")?;
+        drop(first);
+        Ok(StackSampler(sampler(FREQUENCY_HZ)?))
     }
 
     /// The stacks until now.

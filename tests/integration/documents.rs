@@ -13,10 +13,12 @@ use inferbench::run_data::CriterionArguments;
 use crate::support::documents::{all, blocks};
 use crate::support::{Run, Workplace, checkout};
 
-/// Stands in for the commands of the documents: writes its name, the `INFERBENCH_*` variables and its arguments down.
+/// Stands in for the commands of the documents: writes its name, the `INFERBENCH_*` variables and its arguments down, at once, since
+/// those of a pipe run at the same time.
 const STUB: &str = "#!/bin/sh\n\
     { printf '%s' \"$0\"; env | sed -n 's/^\\(INFERBENCH_[A-Z_]*\\)=.*/\\1/p' | while read -r name; do printf '\\037%s' \"$name\"; done\n\
-    printf '\\036'; for argument; do printf '\\037%s' \"$argument\"; done; printf '\\035'; } >> \"$COMMANDS\"\n";
+    printf '\\036'; for argument; do printf '\\037%s' \"$argument\"; done; printf '\\035'; } > \"$COMMANDS.$$\"\n\
+    cat \"$COMMANDS.$$\" >> \"$COMMANDS\"; rm \"$COMMANDS.$$\"\n";
 
 /// One command of a document, as a shell understands it.
 #[derive(Debug)]
