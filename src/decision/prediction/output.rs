@@ -207,13 +207,13 @@ pub fn evaluation_text(evaluation: &Evaluation, lessons: &Lessons, format: Forma
     if let Some(loss) = &evaluation.recommendations {
         table.footnote(format!(
             "the fastest backend by half of the rows and predictions of the rest, {} decisions: right {}, {} slower than the fastest on \
-             average, {} at most; {} chosen predictions were slower than a measured row; {} refusals are not counted",
+             average, {} at most; {} slower than a measured row; {} not counted",
             loss.decisions,
             percent(loss.right),
             percent(loss.mean_loss),
             percent(loss.largest_loss),
-            loss.contradictions,
-            loss.refused
+            plural(loss.contradictions, "prediction was chosen that is", "predictions were chosen that are"),
+            plural(loss.refused, "refusal is", "refusals are")
         ));
     }
     left_out(lessons).into_iter().for_each(|note| table.footnote(note));
