@@ -55,7 +55,7 @@ impl ExpectedTimes {
         self.seconds.entry(id.to_owned()).or_insert(warm_up + measured + SECONDS_BESIDE);
     }
 
-    /// Whether a case did not run here.
+    /// Returns true if no run here has told how long the case takes.
     pub fn lacks(&self, id: &str) -> bool {
         !self.seconds.contains_key(id)
     }
