@@ -81,6 +81,10 @@ pub fn figures(
         utilisation: busy_ns / (seconds * 1e9 * terms.instances as f64),
         mean_batch: answered.len() as f64 / calls.max(1.0),
         ended_early: trial.ended_early,
+        energy_j_per_request: trial
+            .energy_j
+            .filter(|_| !answered.is_empty())
+            .map(|joules| joules / answered.len() as f64),
         ..row
     };
     result = with_tokens(result, trial);

@@ -93,6 +93,8 @@ pub struct Trial {
     pub generator: Option<Generator>,
     /// Whether it was ended because it could not pass any more.
     pub ended_early: bool,
+    /// Energy of the whole processor or GPU meanwhile, if that is known.
+    pub energy_j: Option<f64>,
 }
 
 /// What the generator of requests used itself.

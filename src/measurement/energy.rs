@@ -1,8 +1,7 @@
-//! Energy of calls above that of the idle machine, from the counters of the processor (Intel and AMD RAPL) or of the NVIDIA GPU that
-//! computes.
+//! Energy from the counters of the processor (Intel and AMD RAPL) or of the NVIDIA GPU that computes.
 //!
-//! A counter is of a whole package or board and includes other work on the machine. So a window without calls is measured
-//! first and subtracted. If there is no counter of what computes, there is no figure: nothing is estimated.
+//! A counter is of a whole package or board and includes other work on the machine. For the energy of calls, a window without calls is
+//! measured first and subtracted. If there is no counter of what computes, there is no figure: nothing is estimated.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -26,20 +25,74 @@ struct Counter {
     range: u64,
 }
 
+/// The energy counters of what computes on a device.
+pub struct EnergyMeter {
+    counters: Vec<Counter>,
+    /// `rapl-package` or `nvml-gpu`.
+    pub kind: &'static str,
+}
+
+impl EnergyMeter {
+    /// The meter of a device; `device_type` is what the runtime says that computes.
+    ///
+    /// # Errors
+    /// No counter is read there, or this user may not read it.
+    pub fn of(device: &str, device_type: Option<&str>) -> anyhow::Result<Self> {
+        match (Gpu::open(device), device_type) {
+            (Some(gpu), _) => {
+                let gpu = gpu?;
+                let counter = Counter { read: Box::new(move || gpu.microjoules()), range: 0 };
+                Ok(EnergyMeter { counters: vec![counter], kind: "nvml-gpu" })
+            }
+            (None, Some("cpu")) => Ok(Self::of_packages(PackageEnergy::all()?)),
+            (None, device_type) => {
+                bail!("{device} computes on a {}, whose energy is not read", device_type.unwrap_or("device"))
+            }
+        }
+    }
+
+    fn of_packages(packages: Vec<PackageEnergy>) -> Self {
+        let counter =
+            |package: PackageEnergy| Counter { range: package.range, read: Box::new(move || package.microjoules()) };
+        EnergyMeter { counters: packages.into_iter().map(counter).collect(), kind: "rapl-package" }
+    }
+
+    /// What the counters show now, in microjoules.
+    ///
+    /// # Errors
+    /// A counter cannot be read.
+    pub fn read(&self) -> anyhow::Result<Vec<u64>> {
+        self.counters.iter().map(|counter| (counter.read)()).collect()
+    }
+
+    /// Joules since the counters showed `begin`. A counter that began again more than once meanwhile counts too little.
+    ///
+    /// # Errors
+    /// A counter cannot be read.
+    pub fn joules_since(&self, begin: &[u64]) -> anyhow::Result<f64> {
+        let used = |((counter, begin), end): ((&Counter, &u64), u64)| match end.checked_sub(*begin) {
+            Some(used) => used,
+            None => (end + counter.range).saturating_sub(*begin),
+        };
+        let used: u64 = self.counters.iter().zip(begin).zip(self.read()?).map(used).sum();
+        Ok(used as f64 / 1e6)
+    }
+}
+
 /// Measures an idle window and a window of calls, and puts the energy of the calls, or why it is not known, into the row.
 pub(super) fn measure(session: &mut TimedSession, row: &mut Record) -> Result<(), CaseFailure> {
     // A GPU's interface may have a software driver: the runtime then says that it is a CPU.
     let found = session.session().placement().device_type;
-    let measured = match counters(&row.device, found.as_deref().or(device_type(&row.device))) {
-        Ok((counters, kind)) => {
-            let idle = watts_over(&counters, || {
+    let measured = match EnergyMeter::of(&row.device, found.as_deref().or(device_type(&row.device))) {
+        Ok(meter) => {
+            let idle = watts_over(&meter, || {
                 thread::sleep(WINDOW);
                 Ok(0)
             })?;
             let first: u64 = session.call(1)?.iter().sum();
             let together = (TOGETHER_NS / first.max(1)).max(1);
-            let busy = watts_over(&counters, || Ok(session.call(together)?.len()))?;
-            idle.and_then(|(idle_watts, _, _)| Ok((kind, idle_watts, busy?)))
+            let busy = watts_over(&meter, || Ok(session.call(together)?.len()))?;
+            idle.and_then(|(idle_watts, _, _)| Ok((meter.kind, idle_watts, busy?)))
         }
         Err(reason) => Err(reason),
     };
@@ -55,47 +108,23 @@ pub(super) fn measure(session: &mut TimedSession, row: &mut Record) -> Result<()
     Ok(())
 }
 
-/// The counters of what computes on a device, and their kind.
-fn counters(device: &str, device_type: Option<&str>) -> anyhow::Result<(Vec<Counter>, &'static str)> {
-    match (Gpu::open(device), device_type) {
-        (Some(gpu), _) => {
-            let gpu = gpu?;
-            Ok((vec![Counter { read: Box::new(move || gpu.microjoules()), range: 0 }], "nvml-gpu"))
-        }
-        (None, Some("cpu")) => Ok((packages(PackageEnergy::all()?), "rapl-package")),
-        (None, device_type) => {
-            bail!("{device} computes on a {}, whose energy is not read", device_type.unwrap_or("device"))
-        }
-    }
-}
-
-fn packages(packages: Vec<PackageEnergy>) -> Vec<Counter> {
-    let counter =
-        |package: PackageEnergy| Counter { range: package.range, read: Box::new(move || package.microjoules()) };
-    packages.into_iter().map(counter).collect()
-}
-
 /// Mean power, seconds and calls of a window.
 type Window = anyhow::Result<(f64, f64, usize)>;
 
 /// Calls again and again until the window is over; `call` returns how many calls it has made.
 fn watts_over(
-    counters: &[Counter],
+    meter: &EnergyMeter,
     mut call: impl FnMut() -> Result<usize, CaseFailure>,
 ) -> Result<Window, CaseFailure> {
-    let begin: Vec<_> = counters.iter().map(|counter| (counter.read)()).collect();
+    let begin = meter.read();
     let start = Instant::now();
     let mut calls = 0;
     while start.elapsed() < WINDOW {
         calls += call()?;
     }
     let seconds = start.elapsed().as_secs_f64();
-    let used = |(counter, begin): (&Counter, anyhow::Result<u64>)| -> anyhow::Result<u64> {
-        let (begin, end) = (begin?, (counter.read)()?);
-        Ok(if end >= begin { end - begin } else { (end + counter.range).saturating_sub(begin) })
-    };
-    let used: anyhow::Result<u64> = counters.iter().zip(begin).map(used).sum();
-    Ok(used.map(|used| (used as f64 / 1e6 / seconds, seconds, calls)))
+    let used = begin.and_then(|begin| meter.joules_since(&begin));
+    Ok(used.map(|joules| (joules / seconds, seconds, calls)))
 }
 
 #[cfg(test)]
@@ -120,9 +149,9 @@ mod tests {
     #[test]
     fn packages_are_counted_once_and_over_their_range() {
         let folder = powercap(900_000);
-        let counters = packages(PackageEnergy::below(folder.path()).unwrap());
-        assert_eq!(counters.len(), 1);
-        let window = watts_over(&counters, || {
+        let meter = EnergyMeter::of_packages(PackageEnergy::below(folder.path()).unwrap());
+        assert_eq!(meter.counters.len(), 1);
+        let window = watts_over(&meter, || {
             fs::write(folder.path().join("intel-rapl:0/energy_uj"), "150000\n").unwrap();
             thread::sleep(WINDOW / 2 + Duration::from_millis(1));
             Ok(1)
@@ -144,10 +173,10 @@ mod tests {
         for (device, device_type) in
             [("rocm", "gpu"), ("webgpu", "gpu"), ("gpu", "gpu"), ("mps", "gpu"), ("npu", "npu")]
         {
-            let reason = counters(device, Some(device_type)).map(|_| ()).unwrap_err().to_string();
+            let reason = EnergyMeter::of(device, Some(device_type)).map(|_| ()).unwrap_err().to_string();
             assert_eq!(reason, format!("{device} computes on a {device_type}, whose energy is not read"));
         }
-        let on_nvidia = counters("tensorrt", Some("gpu")).map(|(_, kind)| kind);
+        let on_nvidia = EnergyMeter::of("tensorrt", Some("gpu")).map(|meter| meter.kind);
         assert!(on_nvidia.is_err() || on_nvidia.is_ok_and(|kind| kind == "nvml-gpu"));
     }
 }

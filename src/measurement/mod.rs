@@ -27,6 +27,7 @@ mod warm_up;
 
 pub use call_times::{CallTimes, LoggedSamples, SampleLog};
 pub use disturbance::DisturbanceWatch;
+pub use energy::EnergyMeter;
 pub use pipeline::{CallParts, Pipeline};
 pub use profile::profile;
 pub use sampling::{Sampling, pilot};

@@ -295,6 +295,11 @@ pub struct LoadResult {
     pub mean_batch: f64,
     /// The largest resident set of the process, in 10^6 bytes.
     pub memory_mb: Option<f64>,
+    /// Energy of the processor's packages, or of the GPU, during the trial by query that was answered, in joules. That of the idle machine is in it, as
+    /// is other work on it. Absent for trials of more than a minute.
+    pub energy_j_per_request: Option<f64>,
+    /// `rapl-package`, `nvml-gpu`, or why there is none.
+    pub energy_kind: Option<String>,
     /// What a million requests cost at the rate that was answered, if the machine's price is known.
     pub cost_per_million: Option<f64>,
     pub currency: Option<String>,

@@ -48,16 +48,25 @@ pub struct OrtGraph {
 }
 
 impl OrtGraph {
-    /// Opens a session of a part, with the part's place. One with a folder for its profile may use the CPU too, so that the profile shows for what.
+    /// Opens a session of the part with this number. One with a folder for its profile may use the CPU too, so that the profile shows for what.
+    ///
+    /// Each session has a pool of threads of its own, which spin for a while after a run. If another session's run follows, they take the
+    /// processors from it: they have to stop.
     pub fn load(
         number: usize,
-        (part, path): (&Part, &Path),
+        parts: &[(&Part, &Path)],
         request: &LoadRequest<'_>,
         provider: &'static Provider,
         profile: Option<&Path>,
     ) -> Result<Self, CaseFailure> {
+        let (part, path) = parts[number];
         let builder = OrtRuntimeSession::builder(provider.environment()?)?;
-        let builder = builder.with_intra_threads(request.threads)?.with_inter_threads(1)?;
+        let mut builder = builder.with_intra_threads(request.threads)?.with_inter_threads(1)?;
+        // Steps of decoding call the last part again and again.
+        let is_followed = number + 1 < parts.len() || (parts.len() > 1 && request.phase == Phase::Prefill);
+        if is_followed {
+            builder = builder.with_config_entry("session.force_spinning_stop", "1")?;
+        }
         let mut builder = provider.register(builder, request.device, request.threads)?;
         let is_accelerator = provider.device != "cpu";
         if let Some(folder) = profile {

@@ -25,7 +25,7 @@ use crate::backend::cuda::cuda_environment;
 use crate::backend::graphs::open_session;
 use crate::backend::interface::{Backend, DeviceReport, LoadRequest, Placement, ProfiledSession, Session, Trace};
 use crate::backend::recorder::RecordedSession;
-use crate::definition::{CaseFailure, Dtype, Model, Part, Phase, device_index, device_kind};
+use crate::definition::{CaseFailure, Dtype, Model, Phase, device_index, device_kind};
 use crate::fixture::HostTensor;
 
 pub struct Ort;
@@ -127,11 +127,11 @@ fn open(
         return Err(CaseFailure::unsupported(format!("{name} has no {dtype} here, but {dtypes}")));
     }
     let parts = parts_of(request, Format::Onnx)?;
-    let load = |(number, &part): (usize, &(&Part, &Path))| {
+    let load = |number: usize| {
         let folder = profile.map(|folder_of| folder_of(number));
-        OrtGraph::load(number, part, request, provider, folder.as_deref())
+        OrtGraph::load(number, &parts, request, provider, folder.as_deref())
     };
-    let graphs = parts.iter().enumerate().map(load).collect::<Result<_, _>>()?;
+    let graphs = (0..parts.len()).map(load).collect::<Result<_, _>>()?;
     // A profiled session may use the CPU too, and the steps of generation hand values to each other through the host.
     let is_whole = matches!(request.phase, Phase::Forward | Phase::Encoder);
     let memory = if is_whole && profile.is_none() { memory(request.device) } else { None };

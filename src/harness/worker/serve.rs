@@ -1,6 +1,6 @@
 //! Serves a case: sessions answer requests that arrive by the terms of a load test.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 
@@ -10,8 +10,8 @@ use super::{call_server, token_server};
 use crate::definition::CaseFailure;
 use crate::harness::protocol::WorkItem;
 use crate::load::{self, Bounds, Limits, Trial, figures, poisson};
-use crate::measurement::memory;
 use crate::measurement::serving::{Batching, Expected, Hope, Instances, Serve, Stream, Users, Watch, with_instances};
+use crate::measurement::{EnergyMeter, memory};
 use crate::run_data::{LoadAnswer, LoadResult, LoadTerms, Outcome, Scenario, Verdict};
 use crate::statistics::most_over;
 
@@ -28,6 +28,8 @@ const FIRST_OF_CAPACITY: f64 = 0.5;
 /// Points of the curve below the highest rate, and the seconds that each takes at most.
 const PARTS_OF_THE_CURVE: [f64; 4] = [0.25, 0.5, 0.75, 0.9];
 const SECONDS_OF_A_POINT: f64 = 10.0;
+/// RAPL's counters have 32 bits of 15 µJ or more, and begin again after 65 kJ: a package of 1 kW takes 65 s for that.
+const LONGEST_METERED: Duration = Duration::from_secs(60);
 /// Seeds of the arrivals are so far apart.
 const SEED_STEP: u64 = 1_000_003;
 
@@ -43,7 +45,8 @@ impl Worker<'_> {
     /// Another session's outputs are compared before, as in every measurement.
     fn trials(&mut self, item: &WorkItem, terms: &LoadTerms) -> Result<LoadAnswer, CaseFailure> {
         let job = self.job;
-        drop(self.load(item, &mut Outcome::new(item.row.clone()))?);
+        let mut outcome = Outcome::new(item.row.clone());
+        drop(self.load(item, &mut outcome)?);
         // The peak is that of the sessions that serve.
         let _ = memory::reset_peak();
         let batching = Batching { most: terms.most_batch, delay: Duration::from_secs_f64(terms.most_delay_ms / 1e3) };
@@ -53,9 +56,15 @@ impl Worker<'_> {
                 None => Ok(Box::new(call_server::open(job, item, terms, number)?)),
             }
         };
+        let meter = EnergyMeter::of(&item.case.device, outcome.row.device_type.as_deref());
+        let energy_kind = match &meter {
+            Ok(meter) => meter.kind.to_owned(),
+            Err(reason) => format!("none: {reason:#}"),
+        };
         let row = LoadResult::about(&item.case, terms, job.effort.effective_threads());
+        let row = LoadResult { energy_kind: Some(energy_kind), ..row };
         let mut answer = with_instances(terms.instances, batching, open, |instances| {
-            let trials = Trials { instances, terms, row };
+            let trials = Trials { instances, terms, row, meter: meter.ok() };
             if terms.is_search { trials.search() } else { trials.one() }
         })?;
         let memory_mb = memory::peak_bytes().map(memory::megabytes);
@@ -69,6 +78,7 @@ struct Trials<'a> {
     instances: &'a Instances<'a>,
     terms: &'a LoadTerms,
     row: LoadResult,
+    meter: Option<EnergyMeter>,
 }
 
 impl Trials<'_> {
@@ -78,10 +88,10 @@ impl Trials<'_> {
         let expected = self.expected()?;
         let samples = if scenario == Scenario::Multi { SAMPLES_OF_MULTI } else { 1 };
         let length = Duration::from_secs_f64(seconds);
-        let trial = match self.terms.is_watched {
-            true => self.instances.watched(Watch { length, most_growth }, |_| self.make(samples, expected))?,
-            false => self.make(samples, expected)?,
-        };
+        let trial = self.metered(|| match self.terms.is_watched {
+            true => self.instances.watched(Watch { length, most_growth }, |_| self.make(samples, expected)),
+            false => self.make(samples, expected),
+        })?;
         let samples = samples * self.row.batch_size;
         let found = figures(self.row.clone(), &trial, self.terms, samples).ok_or_else(without_queries)?;
         Ok(LoadAnswer { results: vec![found.0], windows: found.1 })
@@ -152,7 +162,7 @@ impl Trials<'_> {
         let bounds = Bounds::of(&terms);
         let hope = (may_end_early && bounds.are_any())
             .then(|| Hope { bounds, most_over: most_over(terms.percentile, queries as u64).unwrap_or(0) as usize });
-        let trial = self.instances.server(&poisson(rate, seed, queries), 0, hope)?;
+        let trial = self.metered(|| self.instances.server(&poisson(rate, seed, queries), 0, hope))?;
         let (result, _) = figures(self.row.clone(), &trial, &terms, self.row.batch_size).ok_or_else(without_queries)?;
         let verdict = result.verdict.map(|verdict| verdict.to_string()).unwrap_or_default();
         let tokens = result.ttft_p99_ms.zip(result.tpot_p99_ms);
@@ -160,6 +170,15 @@ impl Trials<'_> {
         let (percentile, tokens) = (100.0 * terms.percentile, tokens.unwrap_or_default());
         eprintln!("  {rate:.1}/s: p{percentile} {:.3} ms{tokens}, {verdict}", result.latency_ms);
         Ok(result)
+    }
+
+    /// The trial with its energy, if that is known and the trial is not too long for the counters.
+    fn metered(&self, trial: impl FnOnce() -> Result<Trial, CaseFailure>) -> Result<Trial, CaseFailure> {
+        let begin = self.meter.as_ref().and_then(|meter| Some((meter, meter.read().ok()?)));
+        let start = Instant::now();
+        let trial = trial()?;
+        let energy_j = begin.and_then(|(meter, begin)| meter.joules_since(&begin).ok());
+        Ok(Trial { energy_j: energy_j.filter(|_| start.elapsed() <= LONGEST_METERED), ..trial })
     }
 
     fn queries_at(&self, rate: f64) -> usize {

@@ -10,7 +10,7 @@ use serde::Serialize;
 
 use crate::definition::Status;
 use crate::load::{DEFINITIONS, bounds_in_words, front};
-use crate::report::numbers::{latency, megabytes, percent, rounded, three_digits};
+use crate::report::numbers::{joules, latency, megabytes, percent, rounded, three_digits};
 use crate::report::table::{BEST, Cell, Column, Table};
 use crate::report::{escape, json, separated};
 use crate::run_data::{LoadResult, LoadRun, Verdict};
@@ -62,7 +62,7 @@ pub fn render(run: &LoadRun, form: Form) -> anyhow::Result<String> {
 type TableColumn = (&'static str, bool, fn(&LoadResult) -> String);
 
 /// A column without a text in any row is left out.
-const COLUMNS: [TableColumn; 27] = [
+const COLUMNS: [TableColumn; 28] = [
     ("scenario", false, |row| row.scenario.to_string()),
     ("sessions × threads", false, |row| format!("{} × {}", row.instances, row.threads)),
     ("users", true, |row| row.users.map(|users| users.to_string()).unwrap_or_default()),
@@ -91,6 +91,7 @@ const COLUMNS: [TableColumn; 27] = [
     ("generator", true, |row| row.generator_share.map(percent).unwrap_or_default()),
     ("backlog", true, |row| row.backlog_most.map(|most| most.to_string()).unwrap_or_default()),
     ("memory", true, |row| row.memory_mb.map(megabytes).unwrap_or_default()),
+    ("energy", true, |row| row.energy_j_per_request.map(joules).unwrap_or_default()),
     ("per million", true, |row| cost(row).unwrap_or_default()),
     ("verdict", false, verdict),
 ];
@@ -214,25 +215,30 @@ fn sentences(run: &LoadRun) -> Vec<String> {
     changes.chain(cases.into_iter().map(|(case, found)| sentence(case, found))).collect()
 }
 
-/// Splits that another one beats in rate, latency and memory are named as such.
+/// Splits that another one beats in all that is known of rate, latency, memory, energy and cost are named as such.
 fn sentence(case: &str, mut found: Vec<&LoadResult>) -> String {
     let rate = |row: &LoadResult| row.rate.unwrap_or(0.0);
     found.sort_by(|one, other| rate(other).total_cmp(&rate(one)));
     let of_row = |row: &&LoadResult| {
-        let cost = row.cost_per_million.unwrap_or(0.0);
-        [-rate(row), row.latency_ms, row.memory_mb.unwrap_or(0.0), cost]
+        let or_equal = |figure: Option<f64>| figure.unwrap_or(0.0);
+        let [memory, energy, cost] = [row.memory_mb, row.energy_j_per_request, row.cost_per_million].map(or_equal);
+        [-rate(row), row.latency_ms, memory, energy, cost]
     };
-    let figures: Vec<[f64; 4]> = found.iter().map(of_row).collect();
+    let figures: Vec<[f64; 5]> = found.iter().map(of_row).collect();
     let is_on_front = front(&figures);
     let part = |(place, row): (usize, &&LoadResult)| {
         let threads = if place == 0 { " threads" } else { "" };
         let bound = bounds_in_words(row, latency).filter(|_| place == 0).map(|bounds| format!(" at {bounds}"));
         let memory = row.memory_mb.map(|memory| format!(" with {}", megabytes(memory))).unwrap_or_default();
+        let energy = row.energy_j_per_request.map(|it| format!(" and {} a request", joules(it))).unwrap_or_default();
         let cost = cost(row).map(|cost| format!(" for {cost} per million")).unwrap_or_default();
         let beaten = if is_on_front[place] { "" } else { ", beaten in all" };
         let rate = per_second(rate(row));
         let (instances, threads_each) = (row.instances, row.threads);
-        format!("{instances} × {threads_each}{threads} serve {rate}{}{memory}{cost}{beaten}", bound.unwrap_or_default())
+        format!(
+            "{instances} × {threads_each}{threads} serve {rate}{}{memory}{energy}{cost}{beaten}",
+            bound.unwrap_or_default()
+        )
     };
     format!("{case}: {}", found.iter().enumerate().map(part).collect::<Vec<_>>().join("; "))
 }
@@ -270,11 +276,20 @@ mod tests {
         let sentence = "m/ort-cpu-f32/1: 2 × 1 threads serve 482/s at p99 ≤ 20.0 ms with 310 MB; 1 × 2 serve 428/s with 190 MB; \
             1 × 1 serve 240/s with 200 MB, beaten in all\n";
         assert!(text.ends_with(sentence), "{text}");
-        let with_price =
-            |row: LoadResult| LoadResult { cost_per_million: Some(0.1963), currency: Some("USD".into()), ..row };
+        let with_price = |row: LoadResult| LoadResult {
+            cost_per_million: Some(0.1963),
+            currency: Some("USD".into()),
+            energy_j_per_request: Some(0.0421),
+            ..row
+        };
         let run = LoadRun { results: vec![with_price(highest(2, 1, 482.2, 310.0))], ..LoadRun::default() };
         let priced = render(&run, Form::Table).unwrap();
-        assert!(priced.contains("with 310 MB for 0.20 USD per million\n"), "{priced}");
+        assert!(priced.contains("with 310 MB and 42.1 mJ a request for 0.20 USD per million\n"), "{priced}");
+        let frugal = LoadResult { energy_j_per_request: Some(0.01), ..highest(1, 1, 240.0, 400.0) };
+        let wasteful = LoadResult { energy_j_per_request: Some(0.02), ..highest(2, 1, 482.2, 310.0) };
+        let run = LoadRun { results: vec![frugal, wasteful], ..LoadRun::default() };
+        let text_with_energy = render(&run, Form::Table).unwrap();
+        assert!(!text_with_energy.contains("beaten"), "{text_with_energy}");
         assert!(text.contains("passed p99 ≤ 20.0 ms") && !text.contains("lag p99"), "{text}");
     }
 
