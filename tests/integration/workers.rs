@@ -398,6 +398,29 @@ mod ort_web {
         nothing_is_left(&workplace);
     }
 
+    /// One graph that is called once, and two graphs of which one is called again and again.
+    #[test]
+    fn a_profile_on_webassembly_has_the_times_of_nodes() {
+        if !has_browser() {
+            return;
+        }
+        let workplace = Workplace::new(&["tenn_eeg", "whisper-mini"], &["ort-web"], &[1]);
+        fs::create_dir(workplace.path("tmp")).unwrap();
+        let mut command = workplace.inferbench(&["profile", "--device", "wasm", "--format", "json"]);
+        let profiled = command.env("TMPDIR", workplace.path("tmp")).finish().with_code(0);
+        let profile: Value = serde_json::from_str(&profiled.stdout).unwrap();
+        let cases = profile["cases"].as_array().unwrap();
+        assert_eq!(cases.len(), 4, "{}", profiled.stderr);
+        for case in cases {
+            let rows = case["rows"].as_array().unwrap();
+            let sum: f64 = rows.iter().filter_map(|row| row["raw_us"].as_f64()).sum();
+            let profiled_us = case["profiled_us"].as_f64().unwrap();
+            assert!(sum > 0.3 * profiled_us && sum < 1.1 * profiled_us, "{sum} of {profiled_us}: {case}");
+            assert!(rows.iter().any(|row| ["Conv", "MatMul"].iter().any(|it| row["operator"] == *it)), "{case}");
+        }
+        nothing_is_left(&workplace);
+    }
+
     #[test]
     fn a_graph_that_the_browser_refuses_is_unsupported_with_its_reason() {
         if !has_browser() {

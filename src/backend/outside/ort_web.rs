@@ -24,7 +24,8 @@ pub struct OrtWeb;
 
 const DEVICES: [&str; 5] = ["wasm", "webgpu", "webnn", "webnn-gpu", "webnn-npu"];
 
-static PAGE: [(&str, &str); 4] = [
+static PAGE: [(&str, &str); 5] = [
+    ("profiles.js", include_str!("ort_web/profiles.js")),
     ("serve.js", include_str!("ort_web/serve.js")),
     ("frames.js", include_str!("ort_web/frames.js")),
     ("device.js", include_str!("ort_web/device.js")),
@@ -167,15 +168,19 @@ impl Backend for OrtWeb {
     }
 
     fn load(&self, request: &LoadRequest<'_>) -> Result<Box<dyn Session>, CaseFailure> {
-        let parts = parts_of(request, Format::Onnx)?;
-        let files = parts.iter().flat_map(|(_, graph)| {
-            let data = data_files(graph).into_iter().map(|name| graph.with_file_name(name));
-            std::iter::once(graph.to_path_buf()).chain(data)
-        });
-        Ok(Box::new(OutsideSession::load(open(request.device, request.threads, files.collect())?, request)?))
+        Ok(Box::new(open_session(request)?))
     }
 
-    fn load_profiled(&self, _request: &LoadRequest<'_>) -> Result<Box<dyn ProfiledSession>, CaseFailure> {
-        Err(CaseFailure::unsupported("ONNX Runtime Web tells no times of operators in a browser"))
+    fn load_profiled(&self, request: &LoadRequest<'_>) -> Result<Box<dyn ProfiledSession>, CaseFailure> {
+        Ok(Box::new(open_session(request)?))
     }
+}
+
+fn open_session(request: &LoadRequest<'_>) -> Result<OutsideSession, CaseFailure> {
+    let parts = parts_of(request, Format::Onnx)?;
+    let files = parts.iter().flat_map(|(_, graph)| {
+        let data = data_files(graph).into_iter().map(|name| graph.with_file_name(name));
+        std::iter::once(graph.to_path_buf()).chain(data)
+    });
+    OutsideSession::load(open(request.device, request.threads, files.collect())?, request)
 }

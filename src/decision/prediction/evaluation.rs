@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use super::example::{Example, Lessons, Runtime, Site, Work};
 use super::fitted::{
-    Miss, PeaksOf, Quantity, Widths, misses_of_batches, misses_of_families, misses_of_machines, misses_of_sizes,
+    Miss, PeaksOf, Quantity, Rows, Widths, misses_of_batches, misses_of_families, misses_of_machines, misses_of_sizes,
 };
 use super::predictor::{Estimate, Predictor, rows_of_phase};
 use crate::definition::Phase;
@@ -97,7 +97,7 @@ pub fn evaluate(lessons: &Lessons) -> Evaluation {
     Evaluation { errors: all, recommendations: loss(lessons) }
 }
 
-type MissesOf = fn(&[&Example], Quantity, &PeaksOf) -> Vec<Miss>;
+type MissesOf = fn(&Rows<'_>, Quantity, &PeaksOf) -> Vec<Miss>;
 
 /// The misses of the rows of each phase, by the rows that a prediction of that phase is learned from.
 fn by_phase(rows: &[&Example], lessons: &Lessons, misses_of: MissesOf) -> Vec<Miss> {

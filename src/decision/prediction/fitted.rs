@@ -6,6 +6,7 @@ use super::example::{Example, Site, Subject};
 use super::least_squares::{Observation, TERMS, fit_logarithms, sum};
 use crate::definition::Phase;
 use crate::run_data::Peaks;
+use crate::statistics::mean;
 
 /// What is predicted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -38,7 +39,9 @@ impl Quantity {
     /// those that stay in a cache, or that a runtime never writes, take no memory's time.
     fn least(self, subject: &Subject, site: &Site, peaks: &PeaksOf) -> [f64; TERMS] {
         match self {
-            Quantity::Time if subject.runtime.has_peaks() && peaks.contains_key(site) => [0.0, 1.0, 1.0, 0.0, 0.0, 0.0],
+            Quantity::Time if subject.runtime.has_peaks() && peaks.contains_key(site) => {
+                [0.0, 1.0, 1.0, 0.0, 0.0, 0.0, 0.0, 0.0]
+            }
             _ => [0.0; TERMS],
         }
     }
@@ -52,7 +55,7 @@ const KEPT_BEYOND: f64 = 0.8;
 /// take the time, as small models do, it is the bytes, since runtimes do large products nearly at the peak.
 const WEIGHT_OF_PEAKS: f64 = 1.0;
 
-/// The coefficients for rows of one runtime.
+/// The coefficients for a case of a runtime.
 pub struct Fitted<'a> {
     quantity: Quantity,
     coefficients: [f64; TERMS],
@@ -60,18 +63,27 @@ pub struct Fitted<'a> {
 }
 
 impl<'a> Fitted<'a> {
-    /// Fits the quantity to the examples. Returns `None` if none of them has it.
-    pub fn to<'e>(examples: impl Iterator<Item = &'e Example>, quantity: Quantity, peaks: &'a PeaksOf) -> Option<Self> {
+    /// Fits the quantity to the examples, of which those that are like the case count most (locally weighted regression; Cleveland and
+    /// Devlin, JASA 83, 1988). Returns `None` if none of them has it.
+    pub fn near<'e>(
+        subject: &Subject,
+        examples: impl Iterator<Item = &'e Example>,
+        quantity: Quantity,
+        peaks: &'a PeaksOf,
+    ) -> Option<Self> {
         let mut least = [0.0; TERMS];
         let observation = |example: &Example| {
             let terms = quantity.terms(&example.subject, &example.site, peaks);
             least = quantity.least(&example.subject, &example.site, peaks);
-            Some(Observation { terms, value: quantity.value(example)?, weight: example.weight })
+            let weight = example.weight * subject.likeness(&example.subject);
+            Some(Observation { terms, value: quantity.value(example)?, weight })
         };
         let mut observations: Vec<Observation> = examples.filter_map(observation).collect();
-        if observations.is_empty() {
+        let mean_weight = mean(&observations.iter().map(|it| it.weight).collect::<Vec<_>>());
+        if observations.is_empty() || mean_weight <= 0.0 {
             return None;
         }
+        observations.iter_mut().for_each(|it| it.weight /= mean_weight);
         for place in (0..TERMS).filter(|&place| least[place] > 0.0) {
             let terms = std::array::from_fn(|other| if other == place { 1.0 } else { 0.0 });
             observations.push(Observation { terms, value: least[place], weight: WEIGHT_OF_PEAKS });
@@ -135,32 +147,41 @@ pub fn beyond(subject: &Subject, rows: &[&Example]) -> f64 {
     (0..own.len()).map(above).filter(|above| above.is_finite()).fold(0.0, f64::max)
 }
 
+/// Rows to learn from.
+#[derive(Clone, Debug)]
+pub struct Rows<'a> {
+    /// Those of the phase that is asked about, if they are enough; or else all.
+    pub own: Vec<&'a Example>,
+    /// Those of all phases.
+    pub all: Vec<&'a Example>,
+}
+
 /// The misses if the family of each row is left out of the fit.
-pub fn misses_of_families(examples: &[&Example], quantity: Quantity, peaks: &PeaksOf) -> Vec<Miss> {
+pub fn misses_of_families(rows: &Rows<'_>, quantity: Quantity, peaks: &PeaksOf) -> Vec<Miss> {
     let of_others = |left_out: &Example, other: &Example| other.subject.family != left_out.subject.family;
-    misses(examples, quantity, peaks, of_others, |_, _| false)
+    misses(rows, quantity, peaks, of_others, |_, _| false)
 }
 
 /// The misses if each row is predicted by rows of other families that do at most a quarter of its operations per node.
-pub fn misses_of_sizes(examples: &[&Example], quantity: Quantity, peaks: &PeaksOf) -> Vec<Miss> {
+pub fn misses_of_sizes(rows: &Rows<'_>, quantity: Quantity, peaks: &PeaksOf) -> Vec<Miss> {
     let per_node = |it: &Example| it.subject.cost.flops as f64 / it.subject.cost.nodes.max(1) as f64;
     let is_smaller = |left_out: &Example, other: &Example| {
         other.subject.family != left_out.subject.family && 4.0 * per_node(other) <= per_node(left_out)
     };
-    misses(examples, quantity, peaks, is_smaller, |_, _| false)
+    misses(rows, quantity, peaks, is_smaller, |_, _| false)
 }
 
 /// The misses if each row is predicted by the other batch sizes of the same work; rows without such are left out.
-pub fn misses_of_batches(examples: &[&Example], quantity: Quantity, peaks: &PeaksOf) -> Vec<Miss> {
+pub fn misses_of_batches(rows: &Rows<'_>, quantity: Quantity, peaks: &PeaksOf) -> Vec<Miss> {
     let is_other = |left_out: &Example, other: &Example| left_out != other;
     let is_anchor = |left_out: &Example, other: &Example| is_anchor(&left_out.subject, &left_out.site, other);
-    misses(examples, quantity, peaks, is_other, is_anchor)
+    misses(rows, quantity, peaks, is_other, is_anchor)
 }
 
 /// The misses if the machine of each row is left out, and its peaks are all that is known of it.
-pub fn misses_of_machines(examples: &[&Example], quantity: Quantity, peaks: &PeaksOf) -> Vec<Miss> {
+pub fn misses_of_machines(rows: &Rows<'_>, quantity: Quantity, peaks: &PeaksOf) -> Vec<Miss> {
     let is_elsewhere = |left_out: &Example, other: &Example| left_out.site != other.site;
-    misses(examples, quantity, peaks, is_elsewhere, |_, _| false)
+    misses(rows, quantity, peaks, is_elsewhere, |_, _| false)
 }
 
 /// Whether the example is of the same work at another batch size in the same place.
@@ -172,27 +193,31 @@ pub fn is_anchor(subject: &Subject, site: &Site, other: &Example) -> bool {
 }
 
 fn misses(
-    examples: &[&Example],
+    rows: &Rows<'_>,
     quantity: Quantity,
     peaks: &PeaksOf,
     is_seen: impl Fn(&Example, &Example) -> bool,
     is_anchor: impl Fn(&Example, &Example) -> bool,
 ) -> Vec<Miss> {
-    let is_of_batches = examples.iter().any(|one| examples.iter().any(|other| is_anchor(one, other)));
+    let is_of_batches = rows.own.iter().any(|one| rows.own.iter().any(|other| is_anchor(one, other)));
     let miss = |own: &&Example| {
-        let seen: Vec<&Example> = examples.iter().copied().filter(|other| is_seen(own, other)).collect();
+        let seen: Vec<&Example> = rows.all.iter().copied().filter(|other| is_seen(own, other)).collect();
         // With fewer rows than terms, nothing is known.
-        let fitted = Fitted::to(seen.iter().copied(), quantity, peaks).filter(|_| seen.len() >= TERMS)?;
-        let anchors: Vec<&Example> = examples.iter().copied().filter(|other| is_anchor(own, other)).collect();
+        if seen.len() < TERMS {
+            return None;
+        }
+        let fitted = Fitted::near(&own.subject, seen.iter().copied(), quantity, peaks)?;
+        let anchors: Vec<&Example> = rows.own.iter().copied().filter(|other| is_anchor(own, other)).collect();
         if is_of_batches && anchors.is_empty() {
             return None;
         }
         let said = fitted.anchored(&own.subject, &own.site, &anchors);
         let (family, phase) = (own.subject.family.clone(), own.subject.runtime.phase);
         let logarithm = (quantity.value(own)? / said).ln();
-        Some(Miss { family, phase, logarithm, beyond: beyond(&own.subject, &seen) })
+        let like: Vec<&Example> = rows.own.iter().copied().filter(|other| is_seen(own, other)).collect();
+        Some(Miss { family, phase, logarithm, beyond: beyond(&own.subject, &like) })
     };
-    examples.iter().filter_map(miss).collect()
+    rows.own.iter().filter_map(miss).collect()
 }
 
 /// The share of the cases that an interval is to hold.

@@ -1,7 +1,7 @@
 //! Least squares on relative errors with coefficients that are not below given bounds.
 
 /// Terms of a cost that is a sum.
-pub const TERMS: usize = 6;
+pub const TERMS: usize = 8;
 
 /// One observation: its terms, the positive value that they should add up to, and how much it counts.
 #[derive(Clone, Copy, Debug)]
@@ -94,50 +94,56 @@ mod tests {
         terms.iter().map(of).collect()
     }
 
-    const TERMS_OF_SIX: [[f64; TERMS]; 6] = [
-        [1e2, 1e9, 1e7, 1e6, 5e7, 1e6],
-        [3e2, 1e7, 1e9, 1e7, 1e6, 1e7],
-        [1e3, 0.0, 1e8, 1e8, 0.0, 1e6],
-        [5e1, 1e8, 0.0, 1e5, 1e8, 1e5],
-        [2e2, 5e8, 5e8, 2e7, 2e7, 1e6],
-        [1e2, 1e7, 1e7, 1e6, 1e5, 2e8],
+    const TERMS_OF_EIGHT: [[f64; TERMS]; 8] = [
+        [1e2, 1e9, 1e7, 1e6, 5e7, 1e6, 0.0, 0.0],
+        [3e2, 1e7, 1e9, 1e7, 1e6, 1e7, 0.0, 0.0],
+        [1e3, 0.0, 1e8, 1e8, 0.0, 1e6, 1e6, 0.0],
+        [5e1, 1e8, 0.0, 1e5, 1e8, 1e5, 0.0, 0.0],
+        [2e2, 5e8, 5e8, 2e7, 2e7, 1e6, 1e5, 1e6],
+        [1e2, 1e7, 1e7, 1e6, 1e5, 2e8, 0.0, 0.0],
+        [1e1, 1e6, 1e7, 1e6, 1e5, 2e5, 2e8, 1e5],
+        [1e1, 1e6, 1e7, 1e6, 1e5, 2e5, 1e6, 3e8],
     ];
 
     #[test]
     fn what_was_put_in_is_found() {
-        let coefficients = [2e-3, 1e-8, 3e-8, 5e-8, 4e-8, 2e-8];
-        let found = fit(&observations(&TERMS_OF_SIX, coefficients), [0.0; TERMS]);
+        let coefficients = [2e-3, 1e-8, 3e-8, 5e-8, 4e-8, 2e-8, 3e-8, 6e-8];
+        let found = fit(&observations(&TERMS_OF_EIGHT, coefficients), [0.0; TERMS]);
         for (found, expected) in found.into_iter().zip(coefficients) {
             assert!((found / expected - 1.0).abs() < 1e-2, "{found} is not {expected}");
         }
-        let observations = observations(&TERMS_OF_SIX, coefficients);
+        let observations = observations(&TERMS_OF_EIGHT, coefficients);
         let by_logarithms = fit_logarithms(&observations, [0.0; TERMS]);
-        assert!((sum(&by_logarithms, &TERMS_OF_SIX[0]) / observations[0].value - 1.0).abs() < 1e-3);
+        assert!((sum(&by_logarithms, &TERMS_OF_EIGHT[0]) / observations[0].value - 1.0).abs() < 1e-3);
     }
 
     #[test]
     fn half_and_twice_the_value_are_errors_of_one_size() {
-        let of = |value| Observation { terms: [1.0, 0.0, 0.0, 0.0, 0.0, 0.0], value, weight: 1.0 };
+        let of = |value| Observation {
+            terms: std::array::from_fn(|place| if place == 0 { 1.0 } else { 0.0 }),
+            value,
+            weight: 1.0,
+        };
         let found = fit_logarithms(&[of(1.0), of(4.0)], [0.0; TERMS]);
         assert!((found[0] - 2.0).abs() < 0.02, "{found:?}");
     }
 
     #[test]
     fn no_coefficient_is_below_its_bound_and_an_unseen_term_keeps_it() {
-        let least = [0.0, 2e-8, 0.0, 7e-8, 0.0, 0.0];
-        let without_last: Vec<[f64; TERMS]> =
-            TERMS_OF_SIX.iter().map(|[a, b, c, _, e, f]| [*a, *b, *c, 0.0, *e, *f]).collect();
-        let found = fit(&observations(&without_last, [2e-3, 1e-8, 3e-8, 0.0, 1e-8, 1e-8]), least);
+        let least = [0.0, 2e-8, 0.0, 7e-8, 0.0, 0.0, 0.0, 0.0];
+        let without = |terms: &[f64; TERMS]| std::array::from_fn(|place| if place == 3 { 0.0 } else { terms[place] });
+        let without_one: Vec<[f64; TERMS]> = TERMS_OF_EIGHT.iter().map(without).collect();
+        let found = fit(&observations(&without_one, [2e-3, 1e-8, 3e-8, 0.0, 1e-8, 1e-8, 1e-8, 1e-8]), least);
         assert!(found[1] >= 2e-8 && found[3] == 7e-8, "{found:?}");
     }
 
     proptest! {
         /// No small step to another allowed point makes the squares smaller.
         #[test]
-        fn the_minimum_is_one(values in prop::collection::vec(0.1f64..10.0, 6), step in 0usize..6, sign in prop::bool::ANY) {
-            let weights = [1.0, 0.5, 1.0, 0.7, 1.0, 1.0];
+        fn the_minimum_is_one(values in prop::collection::vec(0.1f64..10.0, TERMS), step in 0usize..TERMS, sign in prop::bool::ANY) {
+            let weights = [1.0, 0.5, 1.0, 0.7, 1.0, 1.0, 0.2, 1.0];
             let make = |((terms, value), weight): ((&[f64; TERMS], &f64), f64)| Observation { terms: *terms, value: *value, weight };
-            let all: Vec<Observation> = TERMS_OF_SIX.iter().zip(&values).zip(weights).map(make).collect();
+            let all: Vec<Observation> = TERMS_OF_EIGHT.iter().zip(&values).zip(weights).map(make).collect();
             let squares = |coefficients: &[f64; TERMS]| -> f64 {
                 all.iter().map(|it| it.weight * (sum(coefficients, &it.terms) / it.value - 1.0).powi(2)).sum()
             };

@@ -8,7 +8,7 @@ use serde::Serialize;
 
 use super::example::{Example, Lessons, Runtime, Site, Subject};
 use super::fitted::{
-    Fitted, Miss, Quantity, Widths, beyond, is_anchor, misses_of_batches, misses_of_families, misses_of_machines,
+    Fitted, Miss, Quantity, Rows, Widths, beyond, is_anchor, misses_of_batches, misses_of_families, misses_of_machines,
     misses_of_sizes,
 };
 use crate::definition::Phase;
@@ -110,7 +110,7 @@ impl<'a> Predictor<'a> {
         }
         let (rows, basis) = self.rows_for(subject, site, &all, !anchors.is_empty())?;
         if anchors.is_empty() {
-            let seen: BTreeSet<&String> = rows.iter().flat_map(|row| &row.subject.operators).collect();
+            let seen: BTreeSet<&String> = rows.own.iter().flat_map(|row| &row.subject.operators).collect();
             let is_unseen = |name: &&String| !seen.contains(name) && !NOTHING.contains(&name.as_str());
             let unseen: Vec<&str> = subject.operators.iter().filter(is_unseen).map(String::as_str).collect();
             if !unseen.is_empty() && !seen.is_empty() {
@@ -118,7 +118,7 @@ impl<'a> Predictor<'a> {
                 return Err(refusal(format!("no model with {} was measured on {of}", unseen.join(", "))));
             }
         }
-        if let Some(reason) = too_far(subject, &rows) {
+        if let Some(reason) = too_far(subject, &rows.own) {
             return Err(refusal(reason));
         }
         let estimate = |quantity| self.estimate(subject, site, &rows, &anchors, basis, quantity);
@@ -133,32 +133,32 @@ impl<'a> Predictor<'a> {
             latency_ms,
             memory_mb,
             median_error: median(&errors),
-            rows: rows.len(),
-            families: families(&rows),
+            rows: rows.own.len(),
+            families: families(&rows.own),
             // Another batch size of the model tells more than any other model; after that, only the case itself.
             would_help: Some(command(subject, nearest.map_or(1, |_| subject.batch_size))),
         })
     }
 
-    /// The rows to learn from: those of the same machine, threads and phase if they are enough, or else those of all phases, or
-    /// else those of all machines whose peaks are known.
+    /// The rows to learn from: those of the same machine and threads if they are enough, or else those of all machines whose peaks are
+    /// known.
     fn rows_for(
         &self,
         subject: &Subject,
         site: &Site,
         all: &[&'a Example],
         is_anchored: bool,
-    ) -> Result<(Vec<&'a Example>, Basis), Refusal> {
+    ) -> Result<(Rows<'a>, Basis), Refusal> {
         let of_phase = |rows: &[&'a Example]| rows_of_phase(rows, subject.runtime.phase);
         let here: Vec<&Example> = all.iter().copied().filter(|it| it.site == *site).collect();
         let rows = of_phase(&here);
-        if is_enough(&rows) {
+        if is_enough(&rows.own) {
             return Ok((rows, if is_anchored { Basis::OtherBatches } else { Basis::OtherModels }));
         }
         let has_peaks = |site: &Site| self.lessons.peaks.contains_key(site);
         let elsewhere: Vec<&Example> = all.iter().copied().filter(|it| has_peaks(&it.site)).collect();
         let elsewhere = of_phase(&elsewhere);
-        if has_peaks(site) && elsewhere.iter().any(|it| it.site != *site) && is_enough(&elsewhere) {
+        if has_peaks(site) && elsewhere.own.iter().any(|it| it.site != *site) && is_enough(&elsewhere.own) {
             return Ok((elsewhere, Basis::OtherMachines));
         }
         let (rows, families) = (here.len(), families(&here));
@@ -219,10 +219,10 @@ fn is_enough(rows: &[&Example]) -> bool {
     rows.len() >= LEAST_ROWS && families(rows) >= LEAST_FAMILIES
 }
 
-/// The rows of a phase, or all of them if those are too few.
-pub fn rows_of_phase<'a>(rows: &[&'a Example], phase: Phase) -> Vec<&'a Example> {
-    let own: Vec<&Example> = rows.iter().copied().filter(|it| it.subject.runtime.phase == phase).collect();
-    if is_enough(&own) { own } else { rows.to_vec() }
+/// The rows for cases of a phase.
+pub fn rows_of_phase<'a>(all: &[&'a Example], phase: Phase) -> Rows<'a> {
+    let own: Vec<&Example> = all.iter().copied().filter(|it| it.subject.runtime.phase == phase).collect();
+    Rows { own: if is_enough(&own) { own } else { all.to_vec() }, all: all.to_vec() }
 }
 
 impl Predictor<'_> {
@@ -231,13 +231,13 @@ impl Predictor<'_> {
         &self,
         subject: &Subject,
         site: &Site,
-        rows: &[&Example],
+        rows: &Rows<'_>,
         anchors: &[&Example],
         basis: Basis,
         quantity: Quantity,
     ) -> Option<(Estimate, Vec<Miss>)> {
         let peaks = &self.lessons.peaks;
-        let fitted = Fitted::to(rows.iter().copied(), quantity, peaks)?;
+        let fitted = Fitted::near(subject, rows.all.iter().copied(), quantity, peaks)?;
         let value = fitted.anchored(subject, site, anchors);
         let of_basis = || {
             let of_basis = match basis {
@@ -255,7 +255,7 @@ impl Predictor<'_> {
             misses = misses_of_families(rows, quantity, peaks);
             power = if basis == Basis::OtherMachines { WIDER } else { 1.0 };
         }
-        let factor = (power * Widths::of(&misses, &of_sizes)?.half(beyond(subject, rows))).exp();
+        let factor = (power * Widths::of(&misses, &of_sizes)?.half(beyond(subject, &rows.own))).exp();
         Some((Estimate { value, lower: value / factor, upper: value * factor }, misses))
     }
 }

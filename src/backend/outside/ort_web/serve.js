@@ -1,6 +1,7 @@
 // Answers the requests of inferbench, one after the other, and times calls.
 
 import { frame, readFrame, Refused } from "./frames.js";
+import { Profiler } from "./profiles.js";
 import { openDevice } from "./device.js";
 import { openSession } from "./sessions.js";
 
@@ -57,6 +58,7 @@ async function timed(turns) {
     const begin = performance.now();
     for (const turn of some) {
       if (turn < 0) session.rewind(-1 - turn);
+      session.profiler?.beginCall();
       await session.call(turn < 0 ? -1 - turn : turn);
     }
     times.push(performance.now() - begin);
@@ -76,13 +78,19 @@ async function answer(request, tensors) {
   if (verb === "clock") return [{ ns: Math.round(performance.now() * 1e6) }, []];
   if (lost) throw lost;
   if (verb === "load") return [{ ...(await load(request)), compile_ms: session.compileMs }, []];
-  if (!["bind", "run", "outputs", "follow"].includes(verb)) throw new Refused("unsupported", `it does not know the verb "${verb}"`);
+  if (!["bind", "run", "outputs", "follow", "profile"].includes(verb)) throw new Refused("unsupported", `it does not know the verb "${verb}"`);
   if (!session) throw new Refused("failed", `"${verb}" before "load"`);
   let [fields, results] = [{}, []];
   if (verb === "bind") await session.bind(request.binding, tensors);
   else if (verb === "run") [fields, results] = await timed(tensors.turns.data);
   else if (verb === "outputs") results = await session.outputs(request.binding);
-  else results = await session.follow(tensors, request.tokens);
+  else if (verb === "follow") results = await session.follow(tensors, request.tokens);
+  else if (request.is_on) session.profiler = await Profiler.begin(session);
+  else {
+    const { profiler } = session;
+    session.profiler = undefined;
+    fields = { calls: await profiler.end() };
+  }
   return [{ ...fields, compile_ms: session.compileMs }, results];
 }
 

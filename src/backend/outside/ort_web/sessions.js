@@ -44,6 +44,7 @@ class Graph {
       freeDimensionOverrides: sizes,
       preferredOutputLocation: location,
       extra: isFixed ? { session: { disable_cpu_ep_fallback: "1" } } : undefined,
+      enableProfiling: this.onRun !== undefined,
     };
     const begin = performance.now();
     try {
@@ -67,8 +68,22 @@ class Graph {
     return [await this.session(sizes), given];
   }
 
+  /// Opens a session that is profiled in place of the other one, and calls `onRun` at each run of it.
+  async beginProfile(onRun) {
+    [this.onRun, this.plain, this.sessions] = [onRun, this.sessions, new Map()];
+    await this.session({});
+  }
+
+  /// Takes the other one again. Returns the profiled session.
+  endProfile() {
+    const [profiled] = this.sessions.values();
+    [this.onRun, this.sessions] = [undefined, this.plain];
+    return profiled;
+  }
+
   async run(values) {
     const [session, given] = await this.ready(values);
+    this.onRun?.();
     const taken = given.filter(([name]) => session.inputNames.includes(name));
     return session.run(Object.fromEntries(taken.map(([name, value]) => [name, value])));
   }

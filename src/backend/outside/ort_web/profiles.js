@@ -1,0 +1,105 @@
+// Times of the nodes of a model's graphs, on WebAssembly: ONNX Runtime writes the events of a session to the console when its profile
+// ends, as it writes them to a file elsewhere.
+
+import { Refused } from "./frames.js";
+
+const KERNEL_TIME = "_kernel_time";
+/// Calls of the sessions that are profiled before those of the profile.
+const WARM_UP_CALLS = 3;
+
+// The console is wrapped before ONNX Runtime is loaded, which keeps the function that it finds.
+let written;
+const log = console.log.bind(console);
+console.log = (...words) => (written ? written.push(words.join(" ")) : log(...words));
+
+export class Profiler {
+  /// For each call, the graphs that ran, each with the number of its run.
+  calls = [];
+  current = [];
+  runs = new Map();
+
+  constructor(session) {
+    this.graphs = [...session.graphs.values()];
+  }
+
+  /// Begins a profile of a session, by sessions of ONNX Runtime that are made for it.
+  static async begin(session) {
+    if (session.device.provider !== "wasm") throw new Refused("unsupported", "ONNX Runtime Web tells the times of nodes on wasm only");
+    const profiler = new Profiler(session);
+    for (const graph of profiler.graphs) await graph.beginProfile(() => profiler.ran(graph));
+    for (const binding of session.bound.keys()) {
+      session.rewind(binding);
+      for (let call = 0; call < WARM_UP_CALLS; call += 1) await session.call(binding);
+      session.rewind(binding);
+    }
+    return profiler;
+  }
+
+  beginCall() {
+    this.current = [];
+    this.calls.push(this.current);
+  }
+
+  ran(graph) {
+    const number = this.runs.get(graph) ?? 0;
+    this.runs.set(graph, number + 1);
+    this.current.push([graph, number]);
+  }
+
+  /// The operators of each call.
+  async end() {
+    const found = new Map();
+    for (const graph of this.graphs) {
+      const events = await eventsOf(graph.endProfile());
+      const runs = runsOf(events);
+      if (runs.length !== (this.runs.get(graph) ?? 0)) {
+        throw new Refused("failed", `the profile has ${runs.length} runs of a graph, and ${this.runs.get(graph) ?? 0} were made`);
+      }
+      found.set(graph, runs);
+    }
+    return this.calls.map((ran) => {
+      let begin = 0;
+      const operators = [];
+      for (const { duration, nodes } of ran.map(([graph, number]) => found.get(graph)[number])) {
+        for (const node of nodes) operators.push({ ...node, start_ns: node.start_ns + begin });
+        begin += duration;
+      }
+      return { operators };
+    });
+  }
+}
+
+/// What a session writes when its profile ends.
+async function eventsOf(session) {
+  written = [];
+  try {
+    session.endProfiling();
+    // What is written last may come with the next task.
+    await new Promise((resolve) => setTimeout(resolve));
+    return JSON.parse(written.join("\n"));
+  } catch (why) {
+    throw new Refused("failed", `the profile of ONNX Runtime Web cannot be read: ${why.message}`);
+  } finally {
+    written = undefined;
+  }
+}
+
+/// The runs of a graph, each with its nodes. The clock goes in steps, so that a node may begin when its run does.
+function runsOf(events) {
+  const sorted = events.sort((one, other) => one.ts - other.ts);
+  const runs = sorted.filter(({ cat, name }) => cat === "Session" && name === "model_run").map(({ ts, dur }) => ({ begin: ts, duration: dur * 1000, nodes: [] }));
+  let place = -1;
+  for (const { cat, name, ts, dur, args } of sorted) {
+    while (place + 1 < runs.length && runs[place + 1].begin <= ts) place += 1;
+    if (cat !== "Node" || !name.endsWith(KERNEL_TIME) || place < 0) continue;
+    const { begin, nodes } = runs[place];
+    nodes.push({
+      node: name.slice(0, -KERNEL_TIME.length),
+      operator: args.op_name,
+      kernel: args.provider?.replace(/ExecutionProvider$/, ""),
+      start_ns: (ts - begin) * 1000,
+      duration_ns: dur * 1000,
+    });
+  }
+  return runs;
+}
