@@ -9,9 +9,10 @@ use serde::Deserialize;
 
 use super::history_arguments::HistoryArguments;
 use super::recommend::{Form, lessons, memory_of_machines, read};
+use crate::catalogue::{attempts, flags};
 use crate::decision::prediction::{
-    Asked, Lessons, Predictor, Runtime, Site, Subject, Work, evaluate, evaluation_text, matrix, predictions_text,
-    schema,
+    Asked, Lessons, Predictor, Refusal, Runtime, Site, Subject, Work, evaluate, evaluation_text, matrix,
+    predictions_text, schema,
 };
 use crate::definition::{Case, Dtype, Model, Phase, Sizes, backend_name, parse_device};
 use crate::exit_codes;
@@ -22,7 +23,7 @@ use crate::onnx::count;
 use crate::paths::Paths;
 use crate::report::Format;
 use crate::run_data::Peaks;
-use crate::selection::{EffortArguments, PlannedCase, Selection};
+use crate::selection::{EffortArguments, PlannedCase, Selection, parse_dim};
 
 /// Predict latency, throughput and memory of cases that were not measured, by the history, each with its error
 #[derive(Args)]
@@ -51,6 +52,9 @@ pub struct Arguments {
     /// An input of the files, as `x:f32[batch,3,224,224]`
     #[arg(long, value_delimiter = ';', value_name = "NAME:TYPE[SIZES];…")]
     input: Vec<String>,
+    /// A size that the files leave open, by its name, or as `x.2` for the third dimension of input `x` [default: usual sizes]
+    #[arg(long, value_delimiter = ',', value_name = "NAME=SIZE,…", value_parser = parse_dim)]
+    dim: Vec<(String, usize)>,
     /// Backends [default: those of the history]
     #[arg(long, value_delimiter = ',', value_name = "NAME,…")]
     backend: Vec<String>,
@@ -151,10 +155,21 @@ pub fn predicted_latencies(paths: &Paths, cases: &[&PlannedCase]) -> BTreeMap<St
     cases.iter().filter_map(predicted).collect()
 }
 
+/// The model with usual sizes in place of those that its file leaves open: the first ones for which its cost can be counted.
+fn with_usual_sizes(model: Model, case: &Case) -> Model {
+    let mut attempts = attempts(&model, case.sequence_length);
+    if attempts.is_empty() {
+        return model;
+    }
+    let is_counted = |attempt: &Model| count(attempt, case.phase, case.sizes()).is_ok();
+    let sized = attempts.swap_remove(attempts.iter().position(is_counted).unwrap_or_default());
+    eprintln!("{case}: the file leaves sizes open; predicted for {} (these flags give others)", flags(&model, &sized));
+    sized
+}
+
 /// A case as a predictor sees it.
 fn subject(case: &Case, model: &Model) -> Result<Subject> {
-    let (cost, operators) = count(model, case.phase, case.sizes())
-        .with_context(|| format!("{case}: its cost cannot be counted, so that nothing can be predicted"))?;
+    let (cost, operators) = count(model, case.phase, case.sizes())?;
     Ok(Subject {
         runtime: Runtime::of(case),
         work: Work {
@@ -202,7 +217,32 @@ impl Arguments {
                 Ok(model) => model,
                 Err(why) => bail!("{}: {why}", case.model),
             };
-            let subject = subject(&case, &model)?;
+            let model = with_usual_sizes(model, &case);
+            let asked = Asked {
+                case_id: case.to_string(),
+                model: case.model.clone(),
+                variant: case.variant.clone(),
+                backend: case.backend.clone(),
+                device: case.device.clone(),
+                dtype: case.dtype,
+                batch_size: case.batch_size,
+                sequence_length: case.sequence_length,
+                host_id: self.machine.is_none().then(|| site.host_id.clone()),
+                largest_batch: None,
+                prediction: None,
+                refusal: None,
+            };
+            let subject = match subject(&case, &model) {
+                Ok(subject) => subject,
+                Err(why) => {
+                    let reason = format!("its cost cannot be counted: {why:#}");
+                    let Case { model, backend, device, dtype, .. } = &case;
+                    let would_help =
+                        format!("inferbench run --model {model} --backend {backend} --device {device} --dtype {dtype}");
+                    all.push(Asked { refusal: Some(Refusal { reason, would_help }), ..asked });
+                    continue;
+                }
+            };
             let memory_mb = memory_mb.filter(|_| case.device == "cpu" && model.fixed_batch().is_none());
             let largest_batch = memory_mb.and_then(|memory_mb| {
                 let sizes = Sizes { batch: 2 * case.batch_size, ..case.sizes() };
@@ -212,20 +252,7 @@ impl Arguments {
             });
             let answer = predictor.predict(&subject, site);
             let (prediction, refusal) = (answer.as_ref().ok().cloned(), answer.err());
-            all.push(Asked {
-                case_id: case.to_string(),
-                model: case.model,
-                variant: case.variant,
-                backend: case.backend,
-                device: case.device,
-                dtype: case.dtype,
-                batch_size: case.batch_size,
-                sequence_length: case.sequence_length,
-                host_id: self.machine.is_none().then(|| site.host_id.clone()),
-                largest_batch,
-                prediction,
-                refusal,
-            });
+            all.push(Asked { largest_batch, prediction, refusal, ..asked });
         }
         Ok(all)
     }
@@ -254,6 +281,7 @@ impl Arguments {
             path: self.path.clone(),
             variant: self.variant.clone(),
             input: self.input.clone(),
+            dim: self.dim.clone(),
             backend: backends,
             device: self.device.clone(),
             dtype: self.dtype.clone(),

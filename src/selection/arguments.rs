@@ -123,7 +123,11 @@ fn shuffle_seed(text: &str) -> Result<u64, String> {
     }
 }
 
-fn parse_dim(text: &str) -> Result<(String, usize)> {
+/// Reads `height=224`.
+///
+/// # Errors
+/// It is no name with a size.
+pub fn parse_dim(text: &str) -> Result<(String, usize)> {
     let said = text.rsplit_once('=').and_then(|(name, size)| Some((name.to_owned(), size.parse().ok()?)));
     said.filter(|(_, size)| *size > 0)
         .with_context(|| format!("{text:?} is not a size; write NAME=SIZE, as in height=640"))

@@ -172,11 +172,34 @@ fn what_the_history_has_not_shown_is_refused_with_what_would_help() {
     let operators = |record: Record| Record { operators: Some("Relu".into()), ..record };
     let (reason, _) = refused(&history().into_iter().map(operators).collect::<Vec<_>>(), &[]);
     assert!(reason.starts_with("no model with ") && reason.contains("Conv") && !reason.contains("Relu"), "{reason}");
+    // What takes the time of its bytes is known by others of its kind.
+    let operators =
+        |record: Record| Record { operators: Some("AveragePool Conv Gemm Sigmoid Reshape".into()), ..record };
+    let others = history().into_iter().map(operators).collect::<Vec<_>>();
+    assert!(asked(&with(&others), &[], 0)["prediction"].is_object());
     let disturbed = |record: Record| Record { disturbed_share: Some(0.9), ..record };
     let mut records = history();
     records.extend([4, 16].map(|batch| disturbed(row(9, "ort", batch))));
     let text = with(&records).inferbench(&["predict", "digits"]).finish().with_code(0).stdout;
     assert!(text.contains("2 rows were left out: other work disturbed more than 50.0 %"), "{text}");
+}
+
+#[test]
+fn a_file_that_leaves_sizes_open_is_predicted_for_usual_ones() {
+    let workplace = with(&history());
+    workplace.add_model("open_length.onnx", "net.onnx");
+    let run =
+        |more: &[&str]| workplace.inferbench(&[&["predict", "net.onnx", "--backend", "ort"], more].concat()).finish();
+    run(&[]).saying(&["the file leaves sizes open; predicted for --dim length=128 (these flags give others)"]);
+    assert!(!run(&["--dim", "length=64"]).stderr.contains("leaves sizes open"));
+    // What cannot be counted leaves the others' predictions as they are.
+    workplace.add_model("falls_back.onnx", "other.onnx");
+    let both = workplace.inferbench(&["predict", "other.onnx", "digits", "--backend", "ort"]).finish().with_code(0);
+    assert!(
+        both.stdout.contains("its cost cannot be counted: ") && both.stdout.contains("digits/ort"),
+        "{}",
+        both.stdout
+    );
 }
 
 #[test]

@@ -1,13 +1,13 @@
 //! Latency, throughput and memory of cases that were not measured, each with an interval.
 //!
 //! ```text
-//! records ─▶ example (terms of each row) ─▶ least_squares ─▶ fitted (one sum of costs per runtime) ─▶ predictor ─▶ output
+//! records ─▶ example (terms of each row) ─▶ least_squares ─▶ fitted (a sum of costs) ─▶ predictor ─▶ output
 //!                                                              └▶ misses of what was left out ─▶ evaluation
 //! ```
 //!
 //! A call takes so much for each node, and so much for what its convolutions, its matrix products and its bytes would take at the
-//! peaks of the machine. The factors are fitted for each backend, device, dtype and phase on each machine. Where the same model was
-//! measured at other batch sizes, the sum is multiplied by what these took over what it says of them.
+//! peaks of the machine. The factors are fitted for each case, to the rows of its backend, device and dtype on the machine, of which
+//! those that are like it count most. Where the same model was measured at other batch sizes, the sum is multiplied by what these took over what it says of them.
 
 mod evaluation;
 mod example;

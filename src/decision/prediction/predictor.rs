@@ -12,6 +12,7 @@ use super::fitted::{
     misses_of_sizes,
 };
 use crate::definition::Phase;
+use crate::profile::Kind;
 use crate::statistics::median;
 
 /// Fewer families or rows than these say nothing about models that were not seen.
@@ -21,6 +22,10 @@ const LEAST_ROWS: usize = 15;
 const MOST_BEYOND: f64 = 4.0;
 /// Intervals are wider by this power for a machine of which no other one can show how far predictions for it are off.
 const WIDER: f64 = 2.0;
+
+/// The operators of these kinds take the time of their bytes: one that was measured stands for the others of its kind.
+const KINDS_BY_BYTES: [Kind; 5] =
+    [Kind::Activation, Kind::DataMovement, Kind::Elementwise, Kind::Normalisation, Kind::Pooling];
 
 /// Operators that do nothing in an inference.
 const NOTHING: [&str; 2] = ["Dropout", "Identity"];
@@ -111,7 +116,10 @@ impl<'a> Predictor<'a> {
         let (rows, basis) = self.rows_for(subject, site, &all, !anchors.is_empty())?;
         if anchors.is_empty() {
             let seen: BTreeSet<&String> = rows.own.iter().flat_map(|row| &row.subject.operators).collect();
-            let is_unseen = |name: &&String| !seen.contains(name) && !NOTHING.contains(&name.as_str());
+            let kinds: BTreeSet<Kind> = seen.iter().map(|name| Kind::of(name)).collect();
+            let is_like_one = |name: &str| KINDS_BY_BYTES.contains(&Kind::of(name)) && kinds.contains(&Kind::of(name));
+            let is_unseen =
+                |name: &&String| !seen.contains(name) && !NOTHING.contains(&name.as_str()) && !is_like_one(name);
             let unseen: Vec<&str> = subject.operators.iter().filter(is_unseen).map(String::as_str).collect();
             if !unseen.is_empty() && !seen.is_empty() {
                 let of = runtime_text(&subject.runtime);
