@@ -1,6 +1,6 @@
 //! `inferbench predict`: latency, throughput and memory of cases that were not measured, with their errors.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail, ensure};
@@ -156,14 +156,17 @@ pub fn predicted_latencies(paths: &Paths, cases: &[&PlannedCase]) -> BTreeMap<St
 }
 
 /// The model with usual sizes in place of those that its file leaves open: the first ones for which its cost can be counted.
-fn with_usual_sizes(model: Model, case: &Case) -> Model {
+/// `said` gets a line about them.
+fn with_usual_sizes(model: Model, case: &Case, said: &mut BTreeSet<String>) -> Model {
     let mut attempts = attempts(&model, case.sequence_length);
     if attempts.is_empty() {
         return model;
     }
     let is_counted = |attempt: &Model| count(attempt, case.phase, case.sizes()).is_ok();
     let sized = attempts.swap_remove(attempts.iter().position(is_counted).unwrap_or_default());
-    eprintln!("{case}: the file leaves sizes open; predicted for {} (these flags give others)", flags(&model, &sized));
+    let flags = flags(&model, &sized);
+    let name = &case.model;
+    said.insert(format!("{name}: the file leaves sizes open; predicted for {flags} (these flags give others)"));
     sized
 }
 
@@ -211,13 +214,13 @@ impl Arguments {
     fn ask(&self, paths: &Paths, lessons: &Lessons, site: &Site, memory_mb: Option<f64>) -> Result<Vec<Asked>> {
         let planned = self.planned(paths, lessons)?;
         let predictor = Predictor::new(lessons);
-        let mut all = Vec::new();
+        let (mut all, mut said) = (Vec::new(), BTreeSet::new());
         for PlannedCase { case, definition, .. } in planned {
             let model = match definition {
                 Ok(model) => model,
                 Err(why) => bail!("{}: {why}", case.model),
             };
-            let model = with_usual_sizes(model, &case);
+            let model = with_usual_sizes(model, &case, &mut said);
             let asked = Asked {
                 case_id: case.to_string(),
                 model: case.model.clone(),
@@ -254,6 +257,7 @@ impl Arguments {
             let (prediction, refusal) = (answer.as_ref().ok().cloned(), answer.err());
             all.push(Asked { largest_batch, prediction, refusal, ..asked });
         }
+        said.iter().for_each(|line| eprintln!("{line}"));
         Ok(all)
     }
 

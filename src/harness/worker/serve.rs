@@ -88,10 +88,10 @@ impl Trials<'_> {
         let expected = self.expected()?;
         let samples = if scenario == Scenario::Multi { SAMPLES_OF_MULTI } else { 1 };
         let length = Duration::from_secs_f64(seconds);
-        let trial = self.metered(|| match self.terms.is_watched {
-            true => self.instances.watched(Watch { length, most_growth }, |_| self.make(samples, expected)),
-            false => self.make(samples, expected),
-        })?;
+        let trial = match self.terms.is_watched {
+            true => self.instances.watched(Watch { length, most_growth }, |_| self.make(samples, expected))?,
+            false => self.make(samples, expected)?,
+        };
         let samples = samples * self.row.batch_size;
         let found = figures(self.row.clone(), &trial, self.terms, samples).ok_or_else(without_queries)?;
         Ok(LoadAnswer { results: vec![found.0], windows: found.1 })
@@ -117,19 +117,21 @@ impl Trials<'_> {
         match scenario {
             Scenario::Single | Scenario::Multi => {
                 let least_time = Duration::from_secs_f64(seconds);
-                self.instances.stream(Stream { samples, least_queries: queries, least_time, expected })
+                self.metered(|| self.instances.stream(Stream { samples, least_queries: queries, least_time, expected }))
             }
             Scenario::Concurrent => {
-                let (least_requests, least_time) = (queries, Duration::from_secs_f64(seconds));
-                self.instances.concurrent(Users { users: self.terms.users, least_requests, least_time, expected })
+                let least_time = Duration::from_secs_f64(seconds);
+                let users = Users { users: self.terms.users, least_requests: queries, least_time, expected };
+                self.metered(|| self.instances.concurrent(users))
             }
             Scenario::Offline => {
                 let in_time = seconds * self.capacity()?;
-                self.instances.offline(queries.max((in_time as usize).min(MOST_BY_TIME)))
+                self.metered(|| self.instances.offline(queries.max((in_time as usize).min(MOST_BY_TIME))))
             }
             Scenario::Server => {
                 let rate = self.terms.rate.ok_or_else(|| CaseFailure::failed("the server scenario needs a rate"))?;
-                self.instances.server(&poisson(rate, seed, self.queries_at(rate)), expected.tokens, None)
+                let schedule = poisson(rate, seed, self.queries_at(rate));
+                self.metered(|| self.instances.server(&schedule, expected.tokens, None))
             }
         }
     }
@@ -162,7 +164,8 @@ impl Trials<'_> {
         let bounds = Bounds::of(&terms);
         let hope = (may_end_early && bounds.are_any())
             .then(|| Hope { bounds, most_over: most_over(terms.percentile, queries as u64).unwrap_or(0) as usize });
-        let trial = self.metered(|| self.instances.server(&poisson(rate, seed, queries), 0, hope))?;
+        let schedule = poisson(rate, seed, queries);
+        let trial = self.metered(|| self.instances.server(&schedule, 0, hope))?;
         let (result, _) = figures(self.row.clone(), &trial, &terms, self.row.batch_size).ok_or_else(without_queries)?;
         let verdict = result.verdict.map(|verdict| verdict.to_string()).unwrap_or_default();
         let tokens = result.ttft_p99_ms.zip(result.tpot_p99_ms);
