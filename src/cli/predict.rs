@@ -11,7 +11,7 @@ use super::history_arguments::HistoryArguments;
 use super::recommend::{Form, lessons, memory_of_machines, read};
 use crate::catalogue::{attempts, flags};
 use crate::decision::prediction::{
-    Asked, Lessons, Predictor, Refusal, Runtime, Site, Subject, Work, evaluate, evaluation_text, matrix,
+    Asked, Lessons, Predictor, Refusal, Runtime, Site, Subject, Work, command, evaluate, evaluation_text, matrix,
     predictions_text, schema,
 };
 use crate::definition::{Case, Dtype, Model, Phase, Sizes, backend_name, parse_device};
@@ -170,17 +170,21 @@ fn with_usual_sizes(model: Model, case: &Case, said: &mut BTreeSet<String>) -> M
     sized
 }
 
+fn work_of(case: &Case) -> Work {
+    Work {
+        model: case.model.clone(),
+        variant: case.variant.clone(),
+        phase: case.phase,
+        sequence_length: case.sequence_length,
+    }
+}
+
 /// A case as a predictor sees it.
 fn subject(case: &Case, model: &Model) -> Result<Subject> {
     let (cost, operators) = count(model, case.phase, case.sizes())?;
     Ok(Subject {
         runtime: Runtime::of(case),
-        work: Work {
-            model: case.model.clone(),
-            variant: case.variant.clone(),
-            phase: case.phase,
-            sequence_length: case.sequence_length,
-        },
+        work: work_of(case),
         family: model.family.clone(),
         batch_size: case.batch_size,
         cost,
@@ -239,9 +243,7 @@ impl Arguments {
                 Ok(subject) => subject,
                 Err(why) => {
                     let reason = format!("its cost cannot be counted: {why:#}");
-                    let Case { model, backend, device, dtype, .. } = &case;
-                    let would_help =
-                        format!("inferbench run --model {model} --backend {backend} --device {device} --dtype {dtype}");
+                    let would_help = command(&Runtime::of(&case), &work_of(&case), case.batch_size);
                     all.push(Asked { refusal: Some(Refusal { reason, would_help }), ..asked });
                     continue;
                 }

@@ -128,7 +128,7 @@ fn better(
                 throughput_ips,
                 memory_mb: prediction.memory_mb,
                 is_beyond: measured.zip(worst).is_some_and(|(measured, worst)| worst < measured),
-                command: command(&subject, case.batch_size),
+                command: command(&subject.runtime, &subject.work, case.batch_size),
             };
             let is_better = |value: &f64| measured.is_none_or(|measured| *value < measured);
             if let Some(value) = value.filter(is_better).filter(|_| options.limits.allow(&predicted)) {

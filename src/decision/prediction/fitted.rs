@@ -150,9 +150,9 @@ pub fn beyond(subject: &Subject, rows: &[&Example]) -> f64 {
 /// Rows to learn from.
 #[derive(Clone, Debug)]
 pub struct Rows<'a> {
-    /// Those of the phase that is asked about, if they are enough; or else all.
+    /// The rows of the phase that is asked about, if they are enough; or else all.
     pub own: Vec<&'a Example>,
-    /// Those of all phases.
+    /// The rows of all phases.
     pub all: Vec<&'a Example>,
 }
 

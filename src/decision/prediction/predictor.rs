@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use super::example::{Example, Lessons, Runtime, Site, Subject};
+use super::example::{Example, Lessons, Runtime, Site, Subject, Work};
 use super::fitted::{
     Fitted, Miss, Quantity, Rows, Widths, beyond, is_anchor, misses_of_batches, misses_of_families, misses_of_machines,
     misses_of_sizes,
@@ -108,8 +108,10 @@ impl<'a> Predictor<'a> {
             return Ok(of_measured(measured));
         }
         let anchors: Vec<&Example> = here.iter().copied().filter(|it| is_anchor(subject, site, it)).collect();
-        let refusal =
-            |reason: String| Refusal { reason, would_help: command(subject, if anchors.is_empty() { 1 } else { 4 }) };
+        let refusal = |reason: String| Refusal {
+            reason,
+            would_help: command(&subject.runtime, &subject.work, if anchors.is_empty() { 1 } else { 4 }),
+        };
         if all.iter().all(|it| it.subject.runtime != subject.runtime) {
             return Err(refusal(format!("no row of this history is of {}", runtime_text(&subject.runtime))));
         }
@@ -144,7 +146,7 @@ impl<'a> Predictor<'a> {
             rows: rows.own.len(),
             families: families(&rows.own),
             // Another batch size of the model tells more than any other model; after that, only the case itself.
-            would_help: Some(command(subject, nearest.map_or(1, |_| subject.batch_size))),
+            would_help: Some(command(&subject.runtime, &subject.work, nearest.map_or(1, |_| subject.batch_size))),
         })
     }
 
@@ -322,9 +324,8 @@ pub fn runtime_text(runtime: &Runtime) -> String {
     format!("{} on {} in {}{phase}", runtime.backend, runtime.device, runtime.dtype)
 }
 
-/// The command that measures the model of a case at a batch size.
-pub fn command(subject: &Subject, batch_size: usize) -> String {
-    let Subject { runtime, work, .. } = subject;
+/// The command that measures a model at a batch size.
+pub fn command(runtime: &Runtime, work: &Work, batch_size: usize) -> String {
     let length = work.sequence_length.map(|length| format!(" --seq-lens {length}")).unwrap_or_default();
     let (model, backend, device, dtype) = (&work.model, &runtime.backend, &runtime.device, runtime.dtype);
     format!(
