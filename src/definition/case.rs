@@ -177,6 +177,9 @@ pub struct Cost {
     /// What these nodes read and write, as if their elements were f32.
     #[serde(default)]
     pub node_bytes: u64,
+    /// Products of two matrices: of a node that multiplies batches of matrices, one for each pair.
+    #[serde(default)]
+    pub matrix_products: u64,
 }
 
 impl Cost {
@@ -188,7 +191,13 @@ impl Cost {
             bytes: self.bytes.checked_add(other.bytes)?,
             nodes: self.nodes.checked_add(other.nodes)?,
             node_bytes: self.node_bytes.checked_add(other.node_bytes)?,
+            matrix_products: self.matrix_products.checked_add(other.matrix_products)?,
         })
+    }
+
+    /// The products of two matrices, if they were counted, which manifests of older versions did not.
+    pub fn counted_products(self) -> Option<u64> {
+        (self.matrix_products > 0 || self.flops == self.convolution_flops).then_some(self.matrix_products)
     }
 
     /// Operations for each byte that has to be moved: Williams, Waterman and Patterson, "Roofline: an insightful visual

@@ -26,7 +26,8 @@ use crate::definition::{Boundary, Case, CaseFailure, Cost, Dtype, Phase, Status,
 /// | 11 | 0.1.0 | `convolution_flops`, `graph_nodes`, `node_bytes`, `operators` |
 /// | 12 | 0.1.0 | `trace_time_ms` |
 /// | 13 | 0.1.0 | `calls_together` |
-pub const SCHEMA_VERSION: u32 = 13;
+/// | 14 | 0.1.0 | `matrix_products` |
+pub const SCHEMA_VERSION: u32 = 14;
 
 /// One row: the result of a case in a run.
 ///
@@ -196,6 +197,9 @@ pub struct Record {
     /// runtime fuses or keeps in a cache is in it, too.
     #[serde(default)]
     pub node_bytes: Option<u64>,
+    /// Products of two matrices in one call: of a node that multiplies batches of matrices, one for each pair.
+    #[serde(default)]
+    pub matrix_products: Option<u64>,
     /// The operators of these graphs, by name.
     #[serde(default)]
     pub operators: Option<String>,
@@ -295,6 +299,7 @@ impl Record {
         self.convolution_flops = counted.map(|cost| cost.convolution_flops);
         self.graph_nodes = counted.map(|cost| cost.nodes);
         self.node_bytes = counted.map(|cost| cost.node_bytes);
+        self.matrix_products = counted.and_then(Cost::counted_products);
         self.arithmetic_intensity = cost.filter(|_| self.dtype == Dtype::F32).and_then(Cost::intensity);
     }
 

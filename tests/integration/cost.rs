@@ -71,8 +71,9 @@ fn every_phase_of_every_packaged_model_is_counted() {
             for &length in &lengths {
                 for batch in [1, 3] {
                     let counted = cost(&model, plan.phase, sizes(batch, length));
-                    let Cost { flops, bytes, nodes, node_bytes, .. } =
+                    let Cost { flops, bytes, nodes, node_bytes, matrix_products, convolution_flops } =
                         counted.unwrap_or_else(|error| panic!("{} {} {length:?}: {error}", model.name, plan.phase));
+                    assert_eq!(matrix_products > 0, flops > convolution_flops, "{} {}", model.name, plan.phase);
                     assert!(flops > 0 && bytes > 0 && nodes > 0 && node_bytes > 0, "{} {}", model.name, plan.phase);
                 }
             }

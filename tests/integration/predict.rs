@@ -31,6 +31,7 @@ fn row(model: usize, backend: &str, batch: usize) -> Record {
         flops: times(one.flops, 0.5 + 0.5 * place),
         convolution_flops: times(one.convolution_flops, if model.is_multiple_of(2) { 0.5 } else { 0.1 }),
         nodes: 5 + 3 * model as u64,
+        matrix_products: 2,
         node_bytes: times(one.node_bytes, spread),
         bytes: 0,
     };
@@ -60,6 +61,7 @@ fn of_cost(model: &str, family: &str, backend: &str, batch: usize, cost: Cost, m
         convolution_flops: Some(cost.convolution_flops),
         graph_nodes: Some(cost.nodes),
         node_bytes: Some(cost.node_bytes),
+        matrix_products: Some(cost.matrix_products),
         memory_mb: Some(40.0 + cost.node_bytes as f64 * 1e-6),
         memory_kind: Some("own-process-peak-rss".into()),
         ..run.about(&Case::new(model, backend, batch))
@@ -137,6 +139,7 @@ fn an_interval_widens_with_the_distance_beyond_the_measured_rows() {
             flops: times(one.flops, size),
             convolution_flops: times(one.convolution_flops, size),
             nodes: 9,
+            matrix_products: 2,
             node_bytes: times(one.node_bytes, size),
             bytes: 0,
         };

@@ -137,6 +137,7 @@ impl Example {
             convolution_flops: record.convolution_flops?,
             nodes: record.graph_nodes?,
             node_bytes: record.node_bytes?,
+            matrix_products: record.matrix_products?,
             ..Cost::default()
         };
         let memory_mb = record.memory_mb.filter(|_| record.memory_kind.as_deref() == Some("own-process-peak-rss"));
@@ -186,15 +187,16 @@ impl Runtime {
 }
 
 impl Subject {
-    /// The terms of its time: nodes, and what its convolutions, its matrix products, its bytes but for the weights, the part of them
-    /// that is of convolutions, and its weights would take at the peaks, in milliseconds. Without peaks, in 10^9. The last two are both
-    /// kinds of bytes again, for batches of more than one sample.
+    /// The terms of its time: nodes, matrix products, and what their operations, those of its convolutions, its bytes but for the weights, the part
+    /// of them that is of convolutions, and its weights would take at the peaks, in milliseconds. Without peaks, in 10^9. The last is
+    /// the bytes of convolutions again, for batches of more than one sample.
     ///
     /// Convolutions of few channels do few operations per byte, and are slow for their bytes, not for their operations: with bytes of their
-    /// own, the small ones do not make large ones seem slow. Weights are read only, and in order. Some runtimes compile a batch of one
+    /// own, the small ones do not make large ones seem slow. Attention multiplies two small matrices for each head of each sample, and
+    /// runtimes call their product for each. Weights are read only, and in order. Some runtimes compile a batch of one
     /// sample in another way: tract merges a normalisation with the convolution before it in no other.
     pub fn terms_of_time(&self, peaks: Option<&Peaks>) -> [f64; TERMS] {
-        let Cost { flops, convolution_flops, nodes, node_bytes, .. } = self.cost;
+        let Cost { flops, convolution_flops, nodes, node_bytes, matrix_products, .. } = self.cost;
         let (product, copy) =
             peaks.map_or((1e3, 1e3), |peaks| (peaks.product_gflops_per_second, peaks.copy_gb_per_second));
         let at = |amount: u64, giga_per_second: f64| amount as f64 / 1e6 / giga_per_second.max(1e-3);
@@ -210,7 +212,7 @@ impl Subject {
             moved,
             moved_by_convolutions,
             at(weights, copy),
-            is_of_many * moved,
+            matrix_products as f64,
             is_of_many * moved_by_convolutions,
         ]
     }

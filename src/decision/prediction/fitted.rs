@@ -242,8 +242,10 @@ impl Widths {
         let growth = |miss: &Miss| (miss.logarithm.abs() - inside).max(0.0) / miss.beyond;
         let larger = of_sizes.iter().filter(|miss| miss.beyond > 0.0);
         // Where nothing shows it, a case may be as far off as it is beyond.
-        let growth = quantile_of_families(larger.map(|miss| (miss, growth(miss)))).unwrap_or(1.0);
-        Some(Widths { inside, growth: growth.max(LEAST_GROWTH) })
+        let growth = quantile_of_families(larger.map(|miss| (miss, growth(miss)))).unwrap_or(1.0).max(LEAST_GROWTH);
+        // What the growth holds of a larger row need not be held by the rest of the width.
+        let less_growth = misses.iter().map(|miss| (miss, miss.logarithm.abs() - growth * miss.beyond));
+        Some(Widths { inside: quantile_of_families(less_growth)?.max(0.0), growth })
     }
 
     /// Half the width for a case that is so far beyond.

@@ -70,6 +70,7 @@ pub(super) fn walk(graph: &GraphProto, inputs: &Shapes) -> Result<Walked> {
             bytes: in_bytes(all_read),
             nodes: is_work.into(),
             node_bytes: if is_work { in_bytes(moved) } else { 0 },
+            matrix_products: matrix_products(node, &inputs, &shapes),
         };
         sum = sum.plus(Cost { bytes: 0, ..own }).context("more than can be counted")?;
         nodes.push(own);
@@ -109,12 +110,32 @@ fn value_bytes(value: &ValueInfoProto, shape: &[usize]) -> Result<u64> {
     bytes.with_context(|| format!("{:?} has no size in bytes", value.name))
 }
 
+/// How many products of two matrices a node computes: if both of its operands are batches of matrices, one for each matrix that it makes. With
+/// one matrix on the right, the rows of all matrices on the left make one product.
+fn matrix_products(node: &NodeProto, inputs: &Inputs, outputs: &[Vec<usize>]) -> u64 {
+    let operator = node.op_type.as_str();
+    if !operator.contains("MatMul") && operator != "Gemm" {
+        return 0;
+    }
+    let rank = |place: usize| input(inputs, place).and_then(sizes).map_or(0, |sizes| sizes.len());
+    match outputs.first() {
+        Some(made) if rank(second_operand(operator)) > 2 => {
+            elements(&made[..made.len().saturating_sub(2)]).unwrap_or(u64::MAX)
+        }
+        _ => 1,
+    }
+}
+
+/// The place of the second operand: that of a quantised product is after the scale and zero point of the first.
+fn second_operand(operator: &str) -> usize {
+    if operator.starts_with("QLinear") { 3 } else { 1 }
+}
+
 /// The floating-point operations of a node, or as many of integers: `2·n·k` for a product with `n` elements that sums over `k`; 0 for an operator that is no product.
 fn flops(node: &NodeProto, inputs: &Inputs, outputs: &[SymTensor]) -> Result<u64> {
     let operator = node.op_type.as_str();
-    // The second operand of a quantised product is after the scale and zero point of the first.
-    let second = if operator.starts_with("QLinear") { 3 } else { 1 };
-    let operands = || Ok::<_, anyhow::Error>((sizes(input(inputs, 0)?)?, sizes(input(inputs, second)?)?));
+    let operands =
+        || Ok::<_, anyhow::Error>((sizes(input(inputs, 0)?)?, sizes(input(inputs, second_operand(operator))?)?));
     let too_many = || "more operations than can be counted";
     let summed: u64 = match operator {
         "MatMul" | "MatMulInteger" | "QLinearMatMul" | "Gemm" => {
@@ -184,9 +205,23 @@ mod tests {
         assert_eq!(walked.outputs["y"], [2, 3, 7]);
         let flops = 2 * (2 * 3 * 7) * 5;
         let bytes = 4 * (2 * 3 * 5 + 5 * 7 + 2 * 3 * 7);
-        assert_eq!(walked.cost, Cost { flops, bytes, nodes: 1, node_bytes: bytes, convolution_flops: 0 });
+        let expected = Cost { flops, bytes, nodes: 1, node_bytes: bytes, matrix_products: 1, ..Cost::default() };
+        assert_eq!(walked.cost, expected);
         let wrong = refused(&graph, &sizes(&[2, 4]));
         assert_eq!(wrong, "MatMul \"MatMul_y\": shapes [2, 4] and [5, 7] do not fit");
+    }
+
+    #[test]
+    fn batches_of_matrices_are_as_many_products() {
+        let products = |second: NodeProto| {
+            let nodes = vec![NodeProto::new("Transpose", &["x"], "t"), second];
+            let mut graph = graph(nodes, vec![weights("w", &[5, 7])], &[("x", 1)]);
+            graph.nodes[0] = with_ints(graph.nodes[0].clone(), "perm", &[0, 1, 3, 2]);
+            walk(&graph, &sizes(&[2, 3, 4, 5])).unwrap().cost.matrix_products
+        };
+        assert_eq!(products(NodeProto::new("MatMul", &["x", "t"], "y")), 2 * 3);
+        assert_eq!(products(NodeProto::new("MatMul", &["x", "w"], "y")), 1);
+        assert_eq!(products(NodeProto::new("Relu", &["x"], "y")), 0);
     }
 
     #[test]
