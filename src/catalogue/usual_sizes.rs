@@ -184,24 +184,26 @@ fn with_shape(input: &TensorSpec, number: usize) -> TensorSpec {
 
 /// The flags that give the open sizes of a model the values of an attempt.
 pub fn flags(model: &Model, attempt: &Model) -> String {
-    let quoted = |text: String| {
-        let is_plain = |c: char| c.is_ascii_alphanumeric() || "._-=".contains(c);
-        if text.chars().all(is_plain) { text } else { format!("'{text}'") }
-    };
     let mut flags: Vec<String> = Vec::new();
     for (input, chosen) in model.inputs.iter().zip(&attempt.inputs) {
         if input.shape.len() != chosen.shape.len() || input.constant != chosen.constant {
-            flags.push(format!("--input {}", quoted(chosen.to_string())));
+            flags.push(format!("--input {}", shell_word(&chosen.to_string())));
             continue;
         }
         for (open, size) in input.shape.iter().zip(&chosen.shape) {
-            let flag = format!("--dim {}", quoted(format!("{open}={size}")));
+            let flag = format!("--dim {}", shell_word(&format!("{open}={size}")));
             if open != size && size.fixed().is_some() && !flags.contains(&flag) {
                 flags.push(flag);
             }
         }
     }
     flags.join(" ")
+}
+
+/// The text as a word of a command line, in quotes where a shell would change it.
+pub fn shell_word(text: &str) -> String {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "._-=/,".contains(c);
+    if text.chars().all(is_plain) { text.to_owned() } else { format!("'{text}'") }
 }
 
 #[cfg(test)]

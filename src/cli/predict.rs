@@ -9,14 +9,14 @@ use serde::Deserialize;
 
 use super::history_arguments::HistoryArguments;
 use super::recommend::{Form, lessons, memory_of_machines, read};
-use crate::catalogue::{attempts, flags};
+use crate::catalogue::{attempts, flags, shell_word};
 use crate::decision::prediction::{
-    Asked, Lessons, Predictor, Refusal, Runtime, Site, Subject, Work, command, evaluate, evaluation_text, matrix,
-    predictions_text, schema,
+    Asked, Lessons, Prediction, Predictor, Refusal, Runtime, Site, Subject, Work, command, evaluate, evaluation_text,
+    matrix, predictions_text, schema,
 };
 use crate::definition::{Case, Dtype, Model, Phase, Sizes, backend_name, parse_device};
 use crate::exit_codes;
-use crate::harness::make_plan;
+use crate::harness::{Plan, make_plan};
 use crate::history::{History, write_whole};
 use crate::machine::Machine;
 use crate::onnx::count;
@@ -216,10 +216,13 @@ impl Arguments {
     }
 
     fn ask(&self, paths: &Paths, lessons: &Lessons, site: &Site, memory_mb: Option<f64>) -> Result<Vec<Asked>> {
-        let planned = self.planned(paths, lessons)?;
+        let Plan { suite, cases } = self.planned(paths, lessons)?;
         let predictor = Predictor::new(lessons);
         let (mut all, mut said) = (Vec::new(), BTreeSet::new());
-        for PlannedCase { case, definition, .. } in planned {
+        for PlannedCase { case, definition, .. } in cases {
+            let file =
+                suite.models.iter().find(|model| model.name == case.model).and_then(|model| model.path.as_deref());
+            let by_file = |command: String| self.by_file(command, &case.model, file);
             let model = match definition {
                 Ok(model) => model,
                 Err(why) => bail!("{}: {why}", case.model),
@@ -243,7 +246,7 @@ impl Arguments {
                 Ok(subject) => subject,
                 Err(why) => {
                     let reason = format!("its cost cannot be counted: {why:#}");
-                    let would_help = command(&Runtime::of(&case), &work_of(&case), case.batch_size);
+                    let would_help = by_file(command(&Runtime::of(&case), &work_of(&case), case.batch_size));
                     all.push(Asked { refusal: Some(Refusal { reason, would_help }), ..asked });
                     continue;
                 }
@@ -255,15 +258,30 @@ impl Arguments {
                 let twice = Subject { batch_size: sizes.batch, cost, ..subject.clone() };
                 predictor.largest_batch(&subject, &twice, site, memory_mb)
             });
-            let answer = predictor.predict(&subject, site);
-            let (prediction, refusal) = (answer.as_ref().ok().cloned(), answer.err());
+            let (prediction, refusal) = match predictor.predict(&subject, site) {
+                Ok(found) => (Some(Prediction { would_help: found.would_help.clone().map(by_file), ..found }), None),
+                Err(Refusal { reason, would_help }) => {
+                    (None, Some(Refusal { reason, would_help: by_file(would_help) }))
+                }
+            };
             all.push(Asked { largest_batch, prediction, refusal, ..asked });
         }
         said.iter().for_each(|line| eprintln!("{line}"));
         Ok(all)
     }
 
-    fn planned(&self, paths: &Paths, lessons: &Lessons) -> Result<Vec<PlannedCase>> {
+    /// The command that measures a model, with its file if it was given as one, since its name alone is known to this command only.
+    fn by_file(&self, command: String, model: &str, file: Option<&Path>) -> String {
+        let Some(file) = file else { return command };
+        let dims = self.dim.iter().map(|(name, size)| ("--dim", format!("{name}={size}")));
+        let inputs = self.input.iter().map(|input| ("--input", input.clone()));
+        let path = ("--path", format!("{model}={}", file.display()));
+        let words = std::iter::once(path).chain(dims).chain(inputs);
+        let words: Vec<String> = words.map(|(flag, word)| format!("{flag} {}", shell_word(&word))).collect();
+        command.replacen(&format!("--model {model}"), &words.join(" "), 1)
+    }
+
+    fn planned(&self, paths: &Paths, lessons: &Lessons) -> Result<Plan> {
         ensure!(
             !self.models.is_empty() || !self.path.is_empty() || self.suite.is_some(),
             "name a model, a file or a suite"
@@ -296,7 +314,7 @@ impl Arguments {
             phase: self.phase.clone(),
             ..Selection::default()
         };
-        Ok(make_plan(paths, None, &selection, &EffortArguments::default())?.cases)
+        make_plan(paths, None, &selection, &EffortArguments::default())
     }
 }
 

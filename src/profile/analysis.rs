@@ -66,7 +66,7 @@ fn with_modules(
             busy_fraction: typical.busy_fraction,
             ..ProfileRow::default()
         };
-        rows.push(with_roofline(row, cost, peaks));
+        rows.push(with_roofline(row, own_cost(typical).or(cost), peaks));
     }
     take_modules_of_neighbours(&mut rows);
     let outside_us = (plain_us - rows.iter().map(|row| row.corrected_us).sum::<f64>()).max(0.0);
@@ -111,6 +111,11 @@ fn cost_per_execution(plain_us: f64, profiled_us: f64, operators: &[OperatorTime
     let sum_us: f64 = operators.iter().map(raw_us).sum();
     let longer_us = (sum_us - plain_us).min(profiled_us - plain_us);
     (longer_us / executions.max(1.0)).max(0.0)
+}
+
+/// What the runtime itself says that the operator costs: of a fusion, less bytes than its nodes would move one by one.
+fn own_cost(operator: &OperatorCall) -> Option<Cost> {
+    Some(Cost { flops: operator.flops?, bytes: operator.bytes?, ..Cost::default() })
 }
 
 /// The cost of the node that each operator computes. If several operators compute one node, a product has it, or else the longest.

@@ -31,7 +31,7 @@ pub enum Kind {
 /// The kinds with the parts of names that tell them. The first rule that fits decides: `aten::max_pool2d` is pooling though it has
 /// `max`. A part after `=` is a whole name.
 const RULES: [(Kind, &str); 12] = [
-    (Kind::Other, "resize upsample interpolate"),
+    (Kind::DataMovement, "resize upsample interpolate depthtospace"),
     (Kind::Elementwise, "optbin"),
     (Kind::DataMovement, "reorder convert quantizelinear fakequantize quantize_per"),
     (Kind::Normalisation, "norm mvn rms"),
@@ -101,7 +101,8 @@ mod tests {
                 Kind::DataMovement,
                 "Transpose Reshape ReorderInput aten::copy_ aten::t aten::cat Convert Cast QuantizeLinear Pad",
             ),
-            (Kind::Other, "Resize aten::upsample_bilinear2d LSTM"),
+            (Kind::DataMovement, "Resize aten::upsample_bilinear2d"),
+            (Kind::Other, "LSTM TopK"),
         ] {
             for name in names.split_whitespace() {
                 assert_eq!(Kind::of(name), kind, "{name}");

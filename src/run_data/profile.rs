@@ -22,6 +22,9 @@ pub struct OperatorCall {
     pub start_ns: Option<u64>,
     /// How long it took, without the operators that it calls if these are listed themselves.
     pub duration_ns: u64,
+    /// The operations that it does and the bytes that it reads and writes, if the runtime itself says so.
+    pub flops: Option<u64>,
+    pub bytes: Option<u64>,
     /// The thread that executed it, numbered from 0.
     pub thread: u32,
     /// The memory that the runtime had in use at its peak until the operator's end.

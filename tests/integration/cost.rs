@@ -23,11 +23,11 @@ fn models() -> Vec<Model> {
     packaged.filter(|model| model.variant == "original").collect()
 }
 
-fn model(name: &str) -> Model {
+pub fn model(name: &str) -> Model {
     models().into_iter().find(|model| model.name == name).unwrap()
 }
 
-fn sizes(batch: usize, sequence: Option<usize>) -> Sizes {
+pub fn sizes(batch: usize, sequence: Option<usize>) -> Sizes {
     Sizes { batch, sequence }
 }
 

@@ -223,6 +223,9 @@ fn has_jax() -> bool {
 
 #[cfg(feature = "jax")]
 mod jax {
+    use inferbench::definition::Phase;
+    use inferbench::onnx::cost;
+
     use super::*;
 
     #[test]
@@ -273,6 +276,18 @@ mod jax {
         }
     }
 
+    /// The operations of the graphs of a case of a batch of one.
+    fn flops_of_graphs(case_id: &str) -> f64 {
+        let (name, phase) = match case_id.split_once('/').unwrap().0 {
+            "llama-small-seq32-prefill" => ("llama-small", Phase::Prefill),
+            "llama-small-seq32-decode" => ("llama-small", Phase::Decode),
+            name => (name, Phase::Forward),
+        };
+        let model = crate::cost::model(name);
+        let length = model.has_sequence().then_some(32);
+        cost(&model, phase, crate::cost::sizes(1, length)).unwrap().flops as f64
+    }
+
     #[test]
     fn a_profile_names_the_nodes_that_xlas_instructions_come_from() {
         if !has_jax() {
@@ -286,6 +301,13 @@ mod jax {
         for case in cases {
             let text = case["rows"].to_string();
             assert!(text.contains("MatMul") || text.contains("Conv"), "{text}");
+            // XLA counts elementwise operations, too, and of convolutions none with what pads them.
+            let rows = case["rows"].as_array().unwrap();
+            let by_xla: f64 = rows.iter().filter_map(|row| row["flops"].as_f64()).sum();
+            let of_graph = flops_of_graphs(case["case_id"].as_str().unwrap());
+            assert!((0.8..1.6).contains(&(by_xla / of_graph)), "{by_xla} of {of_graph}: {case}");
+            let has_cost = |row: &&Value| row["bytes"].as_f64().is_some_and(|bytes| bytes > 0.0);
+            assert!(10 * rows.iter().filter(has_cost).count() > 9 * (rows.len() - 1), "{case}");
         }
     }
 

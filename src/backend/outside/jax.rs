@@ -18,11 +18,12 @@ use crate::paths::variable;
 pub struct Jax;
 
 /// The modules of the program, in the order in which they import each other; the last one runs it.
-const MODULES: [(&str, &str); 6] = [
+const MODULES: [(&str, &str); 7] = [
     ("frames", include_str!("jax/frames.py")),
     ("operators", include_str!("jax/operators.py")),
     ("graph", include_str!("jax/graph.py")),
     ("sessions", include_str!("jax/sessions.py")),
+    ("programs", include_str!("jax/programs.py")),
     ("profiles", include_str!("jax/profiles.py")),
     ("serve", include_str!("jax/serve.py")),
 ];

@@ -2,12 +2,13 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result};
 use rten_shape_inference::SymTensor;
 
-use super::shapes::{Inputs, constant, elements, input, of_sizes, outputs, sizes};
+use super::operations::{flops, matrix_products};
+use super::shapes::{Inputs, constant, elements, of_sizes, outputs, sizes};
 use crate::definition::Cost;
-use crate::onnx::proto::{GraphProto, NodeProto, TensorProto, ValueInfoProto, element_bytes};
+use crate::onnx::proto::{GraphProto, NodeProto, TensorProto, ValueInfoProto, element, element_bytes};
 
 /// Sizes of tensors, by name.
 pub(super) type Shapes = BTreeMap<String, Vec<usize>>;
@@ -53,7 +54,7 @@ pub(super) fn walk(graph: &GraphProto, inputs: &Shapes) -> Result<Walked> {
             name => values.get(name).cloned().map(Some).with_context(|| format!("nothing gives its input {name:?}")),
         };
         let inputs: Inputs = node.inputs.iter().map(find).collect::<Result<_>>().with_context(operator)?;
-        let made = outputs(node, &inputs).with_context(operator)?;
+        let made = outputs(node, &inputs, scales(node, graph, &constants).as_deref()).with_context(operator)?;
         let flops = flops(node, &inputs, &made).with_context(operator)?;
         let shapes = made.iter().map(sizes).collect::<Result<Vec<_>>>().with_context(operator)?;
         let read_elements = |input: &Option<SymTensor>| elements(&sizes(input.as_ref()?).ok()?);
@@ -100,6 +101,23 @@ pub(super) fn walk(graph: &GraphProto, inputs: &Shapes) -> Result<Walked> {
     Ok(Walked { cost: Cost { bytes, ..sum }, nodes, operators, outputs: shapes })
 }
 
+/// The scales by which a node changes the size of a picture, if they are constant.
+fn scales(node: &NodeProto, graph: &GraphProto, constants: &HashMap<&str, &TensorProto>) -> Option<Vec<f32>> {
+    let has_sizes = node.inputs.get(3).is_some_and(|name| !name.is_empty());
+    let name = match node.op_type.as_str() {
+        "Upsample" => node.inputs.get(1)?,
+        "Resize" if !has_sizes => node.inputs.get(2).or(node.inputs.get(1))?,
+        _ => return None,
+    };
+    let of_node = || {
+        let is_it = |other: &&NodeProto| other.op_type == "Constant" && other.outputs.first() == Some(name);
+        graph.nodes.iter().find(is_it)?.attribute("value")?.t.as_ref()
+    };
+    let tensor = constants.get(name.as_str()).copied().or_else(of_node)?;
+    let bytes = tensor.inside().filter(|_| tensor.data_type == element::FLOAT)?;
+    Some(bytes.as_chunks::<4>().0.iter().map(|bytes| f32::from_le_bytes(*bytes)).collect())
+}
+
 fn add(sum: u64, more: u64) -> Result<u64> {
     sum.checked_add(more).context("more than can be counted")
 }
@@ -108,61 +126,6 @@ fn value_bytes(value: &ValueInfoProto, shape: &[usize]) -> Result<u64> {
     let kind = value.r#type.as_ref().and_then(|kind| kind.tensor.as_ref());
     let bytes = kind.and_then(|tensor| elements(shape)?.checked_mul(element_bytes(tensor.element)? as u64));
     bytes.with_context(|| format!("{:?} has no size in bytes", value.name))
-}
-
-/// How many products of two matrices a node computes: if both of its operands are batches of matrices, one for each matrix that it makes. With
-/// one matrix on the right, the rows of all matrices on the left make one product.
-fn matrix_products(node: &NodeProto, inputs: &Inputs, outputs: &[Vec<usize>]) -> u64 {
-    let operator = node.op_type.as_str();
-    if !operator.contains("MatMul") && operator != "Gemm" {
-        return 0;
-    }
-    let rank = |place: usize| input(inputs, place).and_then(sizes).map_or(0, |sizes| sizes.len());
-    match outputs.first() {
-        Some(made) if rank(second_operand(operator)) > 2 => {
-            elements(&made[..made.len().saturating_sub(2)]).unwrap_or(u64::MAX)
-        }
-        _ => 1,
-    }
-}
-
-/// The place of the second operand: that of a quantised product is after the scale and zero point of the first.
-fn second_operand(operator: &str) -> usize {
-    if operator.starts_with("QLinear") { 3 } else { 1 }
-}
-
-/// The floating-point operations of a node, or as many of integers: `2·n·k` for a product with `n` elements that sums over `k`; 0 for an operator that is no product.
-fn flops(node: &NodeProto, inputs: &Inputs, outputs: &[SymTensor]) -> Result<u64> {
-    let operator = node.op_type.as_str();
-    let operands =
-        || Ok::<_, anyhow::Error>((sizes(input(inputs, 0)?)?, sizes(input(inputs, second_operand(operator))?)?));
-    let too_many = || "more operations than can be counted";
-    let summed: u64 = match operator {
-        "MatMul" | "MatMulInteger" | "QLinearMatMul" | "Gemm" => {
-            let (mut left, mut right) = operands()?;
-            if node.int("transA").unwrap_or(0) != 0 {
-                left.reverse();
-            }
-            if node.int("transB").unwrap_or(0) != 0 {
-                right.reverse();
-            }
-            let inner = left.last().copied();
-            ensure!(inner == right.iter().nth_back(1).copied(), "shapes {left:?} and {right:?} do not fit");
-            inner.unwrap_or(1) as u64
-        }
-        // Each output sums over the channels of its group and the window.
-        "Conv" | "ConvInteger" | "QLinearConv" => {
-            let (input, weights) = operands()?;
-            let group = node.int("group").and_then(|group| usize::try_from(group).ok()).unwrap_or(1);
-            let (channels, of_filter) = (input.get(1).copied().unwrap_or(0), weights.get(1..).unwrap_or_default());
-            let of_group = of_filter.first().copied().unwrap_or(0);
-            ensure!(group.checked_mul(of_group) == Some(channels), "{channels} channels for filters of {of_group}");
-            elements(of_filter).with_context(too_many)?
-        }
-        _ => return Ok(0),
-    };
-    let made = outputs.first().map(sizes).transpose()?.and_then(|sizes| elements(&sizes));
-    made.and_then(|made| made.checked_mul(summed)?.checked_mul(2)).with_context(too_many)
 }
 
 #[cfg(test)]
@@ -242,6 +205,45 @@ mod tests {
     }
 
     #[test]
+    fn recurrent_and_transposed_weights_are_multiplied_by_each_step_and_place() {
+        let inputs = ["x", "w", "r"];
+        let weights_of = |gates: i64| vec![weights("w", &[2, gates * 16, 8]), weights("r", &[2, gates * 16, 16])];
+        let mut recurrent = NodeProto::new("LSTM", &inputs, "y");
+        recurrent.attributes.push(AttributeProto {
+            name: "direction".into(),
+            s: Some(b"bidirectional".to_vec().into()),
+            ..AttributeProto::default()
+        });
+        let walked = walk(&graph(vec![recurrent], weights_of(4), &[("x", 1)]), &sizes(&[5, 3, 8])).unwrap();
+        assert_eq!(walked.outputs["y"], [5, 2, 3, 16]);
+        assert_eq!(walked.cost.flops, 2 * (5 * 3) * (2 * 4 * 16) * (8 + 16));
+        assert_eq!(walked.cost.matrix_products, 5 * 2);
+        let transposed = with_ints(NodeProto::new("ConvTranspose", &["x", "w"], "y"), "strides", &[2, 2]);
+        let walked =
+            walk(&graph(vec![transposed], vec![weights("w", &[4, 6, 2, 2])], &[("x", 1)]), &sizes(&[1, 4, 5, 7]))
+                .unwrap();
+        assert_eq!(walked.outputs["y"], [1, 6, 10, 14]);
+        assert_eq!((walked.cost.flops, walked.cost.convolution_flops), (2 * (6 * 10 * 14) * 4, walked.cost.flops));
+    }
+
+    #[test]
+    fn a_sum_over_products_costs_all_combinations_of_its_indices() {
+        let of = |equation: &str, second: &[i64]| {
+            let mut node = NodeProto::new("Einsum", &["x", "w"], "y");
+            node.attributes.push(AttributeProto {
+                name: "equation".into(),
+                s: Some(equation.as_bytes().to_vec().into()),
+                ..AttributeProto::default()
+            });
+            walk(&graph(vec![node], vec![weights("w", second)], &[("x", 1)]), &sizes(&[2, 3, 5]))
+                .map(|walked| walked.cost.flops)
+        };
+        assert_eq!(of("bij,jk->bik", &[5, 7]).unwrap(), 2 * (2 * 3 * 7) * 5);
+        assert_eq!(of("bij, bjk -> bik", &[2, 5, 7]).unwrap(), 2 * (2 * 3 * 7) * 5);
+        assert!(of("...j,jk->...k", &[5, 7]).is_err());
+    }
+
+    #[test]
     fn of_a_table_only_the_rows_that_are_looked_up_are_read() {
         let lookup = NodeProto::new("Gather", &["w", "x"], "y");
         let table = || vec![weights("w", &[1000, 8])];
@@ -258,8 +260,8 @@ mod tests {
 
     #[test]
     fn an_operator_that_is_not_known_is_named_and_nothing_is_guessed() {
-        let unknown = graph(vec![NodeProto::new("Einsum", &["x"], "y")], vec![], &[("x", 1)]);
-        assert!(refused(&unknown, &sizes(&[1])).starts_with("Einsum \"Einsum_y\""));
+        let unknown = graph(vec![NodeProto::new("NonMaxSuppression", &["x"], "y")], vec![], &[("x", 1)]);
+        assert!(refused(&unknown, &sizes(&[1])).starts_with("NonMaxSuppression \"NonMaxSuppression_y\""));
         let mut other = NodeProto::new("MatMul", &["x", "x"], "y");
         other.domain = "com.example".into();
         assert!(walk(&graph(vec![other], vec![], &[("x", 1)]), &sizes(&[1])).is_err());

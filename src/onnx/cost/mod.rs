@@ -1,7 +1,7 @@
 //! The cost of one call of a model, counted from its ONNX graphs with the sizes of a case: floating-point operations, and
 //! the bytes that cannot but be moved.
 //!
-//! Operations are those of matrix products and convolutions, attention's among them, two for each multiply-add (published
+//! Operations are those of matrix products and convolutions, those of attention and recurrent networks among them, two for each multiply-add (published
 //! counts of multiply-adds are half of these); nothing else counts, as in published counters (fvcore's `FlopCountAnalysis`
 //! and torchvision's table of models). Bytes are the compulsory traffic: each graph's weights, inputs and outputs once, and
 //! of a table that is only looked up in the rows that are; what a runtime writes and reads again in between is not in them.
@@ -11,6 +11,7 @@
 //! the first one after the prefill: one token, with keys and values of the prompt in the cache.
 
 mod graph;
+mod operations;
 mod shapes;
 
 use std::collections::BTreeSet;

@@ -4,7 +4,7 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use anyhow::{Context, Result, anyhow, bail, ensure};
-use rten_shape_inference::ops::{self, Padding};
+use rten_shape_inference::ops::{self, Direction, Padding};
 use rten_shape_inference::{
     InferShapes, InferShapesContext, ReductionOp, SymExpr, SymTensor, SymbolGen, UnaryOp, VariadicOp,
 };
@@ -18,9 +18,10 @@ pub(super) type Inputs = Vec<Option<SymTensor>>;
 const MOST_KNOWN: u64 = 4096;
 
 /// Operators whose output has the shape of their first input.
-const UNARY: &str = "Abs BatchNormalization Ceil Clip Cos CumSum DequantizeLinear Dropout Elu Erf Exp Floor Gelu \
-    GroupNormalization HardSigmoid HardSwish InstanceNormalization IsNaN LayerNormalization LeakyRelu Log LogSoftmax Mish \
-    Not QuantizeLinear Reciprocal Relu Round Sigmoid Sign Sin Softmax Softplus Sqrt Tanh Trilu";
+const UNARY: &str = "Abs Acos Asin Atan BatchNormalization Ceil Celu Clip Cos Cosh CumSum DequantizeLinear Dropout Elu Erf Exp Floor Gelu \
+    GroupNormalization HardSigmoid HardSwish InstanceNormalization IsInf IsNaN LRN LayerNormalization LeakyRelu Log LogSoftmax \
+    LpNormalization Mish Not QuantizeLinear Reciprocal Relu Round ScatterElements ScatterND Selu Shrink Sigmoid Sign Sin Sinh Softmax \
+    Softplus Softsign Sqrt Swish Tan Tanh ThresholdedRelu Trilu";
 /// Operators whose output has the shape that their inputs broadcast to.
 const BROADCAST: &str = "And Greater GreaterOrEqual Less LessOrEqual Max Mean Min Mod Or PRelu Pow Sum Xor";
 
@@ -57,8 +58,8 @@ pub(super) fn elements(sizes: &[usize]) -> Option<u64> {
     sizes.iter().try_fold(1_u64, |elements, &size| elements.checked_mul(size as u64))
 }
 
-/// The outputs of a node.
-pub(super) fn outputs(node: &NodeProto, given: &Inputs) -> Result<Vec<SymTensor>> {
+/// The outputs of a node. `scales` are those of a `Resize` or `Upsample` that are constant.
+pub(super) fn outputs(node: &NodeProto, given: &Inputs, scales: Option<&[f32]>) -> Result<Vec<SymTensor>> {
     let unknown = || anyhow!("an operator whose cost is not known");
     ensure!(node.is_standard() && !node.has_subgraph(), unknown());
     let inputs = &inputs_of(node, given)?;
@@ -137,6 +138,42 @@ pub(super) fn outputs(node: &NodeProto, given: &Inputs) -> Result<Vec<SymTensor>
             })
         }
         "GlobalAveragePool" | "GlobalMaxPool" => infer(&ops::GlobalPool),
+        "ConvTranspose" => {
+            ensure!(node.attribute("output_shape").is_none(), unknown());
+            let (strides, dilations, pads) = window(node, inputs)?;
+            let given = node.attribute("output_padding").map(|given| to_sizes(&given.ints)).transpose()?;
+            infer(&ops::ConvTranspose {
+                groups: usize::try_from(int("group", 1))?,
+                padding: pads.as_deref().map_or(Padding::Same, Padding::Fixed),
+                strides: &strides,
+                dilations: &dilations,
+                output_padding: given.as_deref(),
+            })
+        }
+        "GRU" | "LSTM" => {
+            ensure!(int("layout", 0) == 0, unknown());
+            let is_both = node.attribute("direction").is_some_and(|it| it.s.as_deref() == Some(b"bidirectional"));
+            let direction = if is_both { Direction::Bidirectional } else { Direction::Unidirectional };
+            if node.op_type == "GRU" { infer(&ops::GRU { direction }) } else { infer(&ops::LSTM { direction }) }
+        }
+        "Resize" | "Upsample" => match scales.filter(|scales| !scales.is_empty()) {
+            Some(scales) => {
+                let from = sizes(input(inputs, 0)?)?;
+                ensure!(from.len() == scales.len(), "{} scales for shape {from:?}", scales.len());
+                let made = from.iter().zip(scales).map(|(&size, &scale)| (size as f64 * f64::from(scale)).floor());
+                Ok(vec![of_sizes(&made.map(|size| size as usize).collect::<Vec<_>>())?])
+            }
+            None => infer(&ops::Resize),
+        },
+        "DepthToSpace" => infer(&ops::DepthToSpace {
+            block_size: u32::try_from(int("blocksize", 0)).ok().filter(|&size| size > 0).with_context(unknown)?,
+        }),
+        "STFT" => infer(&ops::STFT { onesided: int("onesided", 1) != 0 }),
+        "TopK" => infer(&ops::TopK { axis: Some(int("axis", -1)) }),
+        "Einsum" => {
+            let equation = node.attribute("equation").and_then(|equation| equation.s.as_deref());
+            infer(&ops::Einsum { equation: std::str::from_utf8(equation.context("no equation")?)? })
+        }
         "ArgMax" | "ArgMin" => {
             infer(&ReductionOp { axes: Some(&[int("axis", 0)]), keep_dims: int("keepdims", 1) != 0 })
         }
@@ -268,7 +305,7 @@ mod tests {
     fn result(operator: &str, attributes: &[(&str, i64)], inputs: &[SymTensor]) -> Result<SymTensor> {
         let mut node = NodeProto::new(operator, &[], "y");
         node.attributes = attributes.iter().map(|(name, value)| AttributeProto::int(name, *value)).collect();
-        outputs(&node, &inputs.iter().cloned().map(Some).collect()).map(|mut values| values.remove(0))
+        outputs(&node, &inputs.iter().cloned().map(Some).collect(), None).map(|mut values| values.remove(0))
     }
 
     fn shape(sizes: &[usize]) -> SymTensor {
@@ -317,9 +354,30 @@ mod tests {
     fn what_was_an_attribute_is_an_input() {
         let mut node = NodeProto::new("Squeeze", &["x"], "y");
         node.attributes = vec![AttributeProto { name: "axes".into(), ints: vec![1], ..AttributeProto::default() }];
-        assert_eq!(outputs(&node, &vec![Some(shape(&[2, 1, 1]))]).unwrap(), [shape(&[2, 1])]);
+        assert_eq!(outputs(&node, &vec![Some(shape(&[2, 1, 1]))], None).unwrap(), [shape(&[2, 1])]);
         let split = NodeProto { outputs: vec!["a".into(), "b".into()], ..NodeProto::new("Split", &["x"], "") };
-        assert_eq!(outputs(&split, &vec![Some(shape(&[5, 3]))]).unwrap(), [shape(&[3, 3]), shape(&[2, 3])]);
+        assert_eq!(outputs(&split, &vec![Some(shape(&[5, 3]))], None).unwrap(), [shape(&[3, 3]), shape(&[2, 3])]);
+    }
+
+    #[test]
+    fn a_picture_grows_by_its_scales_or_to_its_sizes() {
+        let resize = |given: &[Option<SymTensor>], scales: Option<&[f32]>| {
+            outputs(&NodeProto::new("Resize", &[], "y"), &given.to_vec(), scales).map(|made| sizes(&made[0]).unwrap())
+        };
+        let picture = || Some(shape(&[1, 3, 5, 7]));
+        assert_eq!(resize(&[picture(), None, Some(shape(&[4]))], Some(&[1.0, 1.0, 2.0, 1.5])).unwrap(), [1, 3, 10, 10]);
+        assert_eq!(resize(&[picture(), None, None, Some(vector(&[1, 3, 9, 9]))], None).unwrap(), [1, 3, 9, 9]);
+        assert!(resize(&[picture(), None, Some(shape(&[4]))], Some(&[2.0, 2.0])).is_err());
+    }
+
+    #[test]
+    fn a_transposed_convolution_undoes_the_shape_of_one() {
+        let mut node = NodeProto::new("ConvTranspose", &[], "y");
+        node.attributes = [("strides", vec![2, 2]), ("pads", vec![1, 1, 1, 1]), ("output_padding", vec![1, 1])]
+            .map(|(name, ints)| AttributeProto { name: name.into(), ints, ..AttributeProto::default() })
+            .to_vec();
+        let made = outputs(&node, &vec![Some(shape(&[1, 8, 14, 14])), Some(shape(&[8, 4, 3, 3]))], None).unwrap();
+        assert_eq!(made, [shape(&[1, 4, 28, 28])]);
     }
 
     #[test]

@@ -7,9 +7,7 @@ from pathlib import Path
 import jax
 
 from frames import Refused
-
-# A fusion is called after what takes the most of its time.
-PRODUCTS = ("dot", "convolution")
+from programs import Program
 
 
 class Profiler:
@@ -31,17 +29,21 @@ class Profiler:
             for event in without_inner_time(instructions_of(line)):
                 runs.setdefault(event["run"], []).append({**event, "thread": thread})
         self.folder.cleanup()
-        sources = {}
+        # Of programs of one name, which are those for caches of different lengths, the last has the same instructions as the others.
+        sources, costs = {}, {}
         for executable in self.session.executables.values():
-            sources.update(sources_of(executable.as_text()))
+            program = Program(executable.as_text())
+            sources[program.name] = program.sources()
+            costs[program.name] = program.costs(self.session.device.client)
         calls = sorted(runs.values(), key=lambda events: min(event["start"] for event in events))
-        return [self.call(sorted(events, key=lambda event: event["start"]), sources) for events in calls]
+        return [self.call(sorted(events, key=lambda event: event["start"]), sources, costs) for events in calls]
 
-    def call(self, events, sources):
+    def call(self, events, sources, costs):
         first = events[0]["start"]
         return {"operators": [
             {
-                **self.source(event["name"], sources),
+                **self.source(event["name"], sources[event["program"]]),
+                **costs[event["program"]].get(event["name"], {}),
                 "kernel": event["name"],
                 "start_ns": int(event["start"] - first),
                 "duration_ns": int(event["duration"]),
@@ -66,8 +68,10 @@ def instructions_of(line):
     found = []
     for event in line.events:
         stats = dict(event.stats)
-        if stats.get("hlo_module") in ("jit_forward", "jit_prefill", "jit_step") and "hlo_op" in stats:
-            found.append({"run": stats["run_id"], "name": stats["hlo_op"], "start": event.start_ns, "duration": event.duration_ns})
+        program = stats.get("hlo_module")
+        if program in ("jit_forward", "jit_prefill", "jit_step") and "hlo_op" in stats:
+            times = {"start": event.start_ns, "duration": event.duration_ns}
+            found.append({"run": stats["run_id"], "program": program, "name": stats["hlo_op"], **times})
     return sorted(found, key=lambda event: (event["start"], -event["duration"]))
 
 
@@ -83,22 +87,3 @@ def without_inner_time(events):
         open_events.append((event, end))
     return events
 
-
-def sources_of(text):
-    """For the instructions of a program: the parts of the model and the numbers of the nodes that they come from, each once."""
-    computations, current, calls = {}, [], {}
-    for line in text.splitlines():
-        if begin := re.match(r"(?:ENTRY )?%?([\w.-]+) \(.*\{$", line):
-            current = computations.setdefault(begin[1], [])
-        elif found := re.match(r"\s+(?:ROOT )?%?([\w.-]+) = .*? ([a-z][\w-]*)\(", line):
-            scope = re.search(r'op_name="[^"]*?part=(\w+)/onnx(\d+)/', line)
-            current.append((found[1], found[2], scope and (scope[1], int(scope[2]))))
-            if called := re.search(r"(?:calls|to_apply)=%?([\w.-]+)", line):
-                calls[found[1]] = called[1]
-    sources = {}
-    for name, _, own in (instruction for instructions in computations.values() for instruction in instructions):
-        inner = computations.get(calls.get(name), [])
-        products = [scope for _, opcode, scope in inner if opcode in PRODUCTS and scope]
-        others = [scope for _, _, scope in reversed(inner) if scope]
-        sources[name] = list(dict.fromkeys(products)) or [own for own in (own, *others) if own][:1]
-    return sources
