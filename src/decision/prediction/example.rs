@@ -13,7 +13,7 @@ use crate::statistics::geometric_mean;
 pub const MOST_DISTURBED: f64 = 0.5;
 
 /// How far apart two cases may be until they tell little of each other: by operations per node, bytes per node and batch size, as logarithms.
-/// These and the next two were chosen by the errors on 380 rows of the suites small and quick, on each of two days.
+/// These and the next two were chosen by the errors on 380 rows of the suites small and quick, in each of two histories.
 const WIDTHS_OF_LIKENESS: [f64; 3] = [2.0, 2.0, 1.0];
 const LEAST_LIKENESS: f64 = 0.02;
 const LIKENESS_OF_PHASES: f64 = 0.2;
