@@ -187,9 +187,9 @@ impl Runtime {
 }
 
 impl Subject {
-    /// The terms of its time: nodes, matrix products, and what their operations, those of its convolutions, its bytes but for the weights, the part
-    /// of them that is of convolutions, and its weights would take at the peaks, in milliseconds. Without peaks, in 10^9. The last is
-    /// the bytes of convolutions again, for batches of more than one sample.
+    /// The terms of its time: nodes; what its convolutions, its matrix products, its bytes but for the weights, the part of them
+    /// that is of convolutions, and its weights would take at the peaks, in milliseconds (without peaks, in 10^9); the number of matrix
+    /// products; and the bytes of convolutions again, for batches of more than one sample.
     ///
     /// Convolutions of few channels do few operations per byte, and are slow for their bytes, not for their operations: with bytes of their
     /// own, the small ones do not make large ones seem slow. Attention multiplies two small matrices for each head of each sample, and
