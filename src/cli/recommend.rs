@@ -216,8 +216,8 @@ pub fn advice_about(records: &[Record], metrics: &[Metric], paths: &Paths) -> Ve
     models.iter().filter_map(|(model, own)| advice(model, own).ok()).flatten().collect()
 }
 
-/// The command that would tell the recommended case from the next one: a duel if both do the same work on one machine, or else
-/// more processes of both. Returns `None` if they are told apart.
+/// The command that would tell the recommended case from the next one: a search under load where rates under load were compared, a duel
+/// if both do the same work on one machine, or else more processes of both. Returns `None` if they are told apart.
 fn command_that_decides(
     advice: &Advice,
     records: &[Record],
@@ -235,6 +235,14 @@ fn command_that_decides(
     let found =
         newest(first, advice.host_id.as_deref().unwrap_or_default()).zip(newest(&second.case_id, &second.host_id));
     let Some((first, second)) = found else { return Ok(None) };
+    if let Some(load) = advice.under_load.as_ref().filter(|_| advice.goal.is_of_rate()) {
+        return Ok(Some(format!(
+            "inferbench load search --model {} --backend {} --p99 {}ms",
+            first.model,
+            both(&first.backend, &second.backend),
+            load.p99_ms.ceil(),
+        )));
+    }
     let is_same_work = first.batch_size == second.batch_size && first.host_id == second.host_id;
     if !is_same_work {
         return Ok(Some(format!(

@@ -155,7 +155,7 @@ fn second(rows: &[Row], first: usize, options: &Options) -> Option<usize> {
 }
 
 fn quantity(row: &Row, options: &Options) -> Option<f64> {
-    options.goal.quantity(&row.record, &options.prices)
+    options.quantity(options.goal, &row.record)
 }
 
 /// The runner-up, and how sure it is that it is one.
@@ -297,6 +297,17 @@ fn would_change(rows: &[Row], chosen: Option<usize>, names: &Names, options: &Op
             && let Some(flag) = row.excluded.as_ref().and_then(|excluded| excluded.would_take.as_ref())
         {
             lines.push(format!("{flag} would allow {}: {}", names.name(row), shown(own, options)));
+        }
+    }
+    let gain = |row: &Row| options.gain(options.goal, &row.record);
+    if chosen.is_some_and(|index| gain(&rows[index]) > 1.0) {
+        let untested = rows.iter().filter(|row| row.is_acceptable() && row.under_load.is_none());
+        let known = untested.filter_map(|row| Some((quantity(row, options)?, row)));
+        if let Some((own, row)) = known.min_by(|(one, _), (other, _)| one.total_cmp(other)) {
+            let (name, own) = (names.name(row), shown(own, options));
+            lines.push(format!(
+                "a load test (`inferbench load search`) of {name}, which has {own} by calls one after the other"
+            ));
         }
     }
     let is_unverified = |row: &Row| row.excluded.as_ref().is_some_and(|excluded| excluded.limit == "verified");

@@ -3,7 +3,6 @@
 use super::repeated::{Repeated, logarithms};
 use super::{Goal, Measure, Options, Row};
 use crate::compare::{CaseRuns, Limits, Noise, RatioInterval, Verdict, estimate, floor, verdicts};
-use crate::run_data::Record;
 
 /// The confidence of the intervals; at most the rest of the rows that are called faster or slower are expected not to be.
 const CONFIDENCE: f64 = 0.95;
@@ -52,8 +51,12 @@ impl Spread {
     }
 }
 
+/// The logarithms of the times of a case. What a load test shows is the same for all its runs, so that they scatter as they did.
 fn times(case: &Repeated<'_>, options: &Options) -> Vec<f64> {
-    logarithms(&case.like, |record| time(options, record))
+    let goal = goal_of_times(options);
+    let gain = options.gain(goal, &case.pooled(None)).ln();
+    let times = logarithms(&case.like, |record| goal.quantity(record, &options.prices));
+    times.into_iter().map(|time| time - gain).collect()
 }
 
 /// Compares the times of each row with those of the baseline, by all runs of both: the ratio, its interval, and the verdict
@@ -75,10 +78,9 @@ pub fn compare_times(cases: &[Repeated<'_>], rows: &mut [Row], spread: &Spread, 
     }
 }
 
-/// The time that is compared: that of a call, or what the goal makes of it.
-fn time(options: &Options, record: &Record) -> Option<f64> {
-    let goal = if options.goal.is_of_times() { options.goal } else { Goal::Latency };
-    goal.quantity(record, &options.prices)
+/// What times are compared by: that of a call, or what the goal makes of it.
+pub fn goal_of_times(options: &Options) -> Goal {
+    if options.goal.is_of_times() { options.goal } else { Goal::Latency }
 }
 
 /// The index of the best row of acceptable quality that is shown to be better than the baseline; or else of the best one
@@ -94,7 +96,7 @@ pub fn choose(rows: &[Row], options: &Options, measure: Measure, floor: f64) -> 
         true => "no case of kept quality is within the limits",
         false => "no original was measured with right outputs",
     })?;
-    let cost = |goal: Goal, index: usize| goal.quantity(&rows[index].record, &options.prices);
+    let cost = |goal: Goal, index: usize| options.quantity(goal, &rows[index].record);
     if cost(goal, base).is_none() {
         return Err(format!("the {goal} of the original is not known"));
     }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{own_memory, rate};
+use super::{Options, UnderLoad, own_memory, rate};
 use crate::run_data::Record;
 
 /// The quantity that the recommended case is to be best at.
@@ -54,13 +54,34 @@ impl Prices {
     }
 }
 
+impl Options {
+    /// The quantity of a goal for a record, of which less is better. If a load test shows a higher rate than calls one after the other,
+    /// rates and prices are by that. Returns `None` if it is not known.
+    pub(super) fn quantity(&self, goal: Goal, record: &Record) -> Option<f64> {
+        Some(goal.quantity(record, &self.prices)? / self.gain(goal, record))
+    }
+
+    /// The highest rate within the limits that load tests show, over that of calls one after the other; at least 1.
+    pub(super) fn gain(&self, goal: Goal, record: &Record) -> f64 {
+        let is_meant = goal.is_of_rate() && record.tokens_per_second.is_none();
+        let loaded = || UnderLoad::of(&self.loads, record, self.limits.max_p99_ms);
+        let both = record.throughput_ips.filter(|_| is_meant).zip(loaded());
+        both.map_or(1.0, |(rate, loaded)| (loaded.samples_per_s / rate).max(1.0))
+    }
+}
+
 impl Goal {
     /// Whether the quantity follows from times, and scatters as they do.
     pub fn is_of_times(self) -> bool {
         !matches!(self, Goal::Size | Goal::Memory)
     }
 
-    /// The quantity, of which less is better. Returns `None` if it is not known.
+    /// Whether the quantity is a rate or a price by it, which several instances of a session can better.
+    pub fn is_of_rate(self) -> bool {
+        matches!(self, Goal::Throughput | Goal::Cost)
+    }
+
+    /// The quantity by calls one after the other, of which less is better. Returns `None` if it is not known.
     pub fn quantity(self, record: &Record, prices: &Prices) -> Option<f64> {
         let quantity = match self {
             Goal::Latency => record.latency_p50_ms,

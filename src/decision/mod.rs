@@ -51,7 +51,7 @@ pub struct Options {
     pub accuracy_loss: f64,
     pub limits: Limits,
     pub prices: Prices,
-    /// Load tests, whose rates and latencies count for the limits.
+    /// Load tests, whose rates and latencies count for the limits, and rates for the goals that follow from them.
     pub loads: Vec<LoadResult>,
     /// The noise between runs, as far as it is known without these runs.
     pub noise: Noise,

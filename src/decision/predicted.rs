@@ -59,7 +59,7 @@ pub fn add_predictions(
         let is_chosen =
             |it: &&Record| Some(&it.case_id) == advice.case_id.as_ref() && Some(&it.host_id) == advice.host_id.as_ref();
         let chosen = records.iter().filter(is_chosen).max_by_key(|record| record.timestamp);
-        let measured = chosen.and_then(|record| options.goal.quantity(record, &options.prices));
+        let measured = chosen.and_then(|record| options.quantity(options.goal, record));
         let is_of_advice = |it: &&Example| {
             let work = &it.subject.work;
             (&work.model, work.phase, work.sequence_length) == (&advice.model, advice.phase, advice.sequence_length)

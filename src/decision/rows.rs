@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::choice::{Spread, choose, compare_times, mark_front};
+use super::choice::{Spread, choose, compare_times, goal_of_times, mark_front};
 use super::repeated::{Repeated, samples_of};
 use super::variants_output::{notes, sentence};
 use super::{Differences, Measure, Options, Quality, Recommendation, Row, UnderLoad, VariantTable, own_memory, rate};
@@ -86,8 +86,8 @@ pub fn candidates<'a>(cases: &[Repeated<'a>], metrics: &[Metric], options: &Opti
 /// The row that others must be shown to be better than: the best original, or else, if none is within the limits, the best row
 /// of kept quality. It is the fastest one for goals that do not follow from times.
 fn baseline(rows: &[Row], options: &Options) -> Option<usize> {
-    let goal = if options.goal.is_of_times() { options.goal } else { super::Goal::Latency };
-    let quantity = |index: &usize| goal.quantity(&rows[*index].record, &options.prices).unwrap_or(f64::INFINITY);
+    let goal = goal_of_times(options);
+    let quantity = |index: &usize| options.quantity(goal, &rows[*index].record).unwrap_or(f64::INFINITY);
     let best_of = |is_meant: fn(&Row) -> bool| {
         let meant = (0..rows.len()).filter(|&index| rows[index].is_acceptable() && is_meant(&rows[index]));
         meant.min_by(|one, other| quantity(one).total_cmp(&quantity(other)))

@@ -71,7 +71,7 @@ pub fn side_by_side(records: &[Record], metrics: &[Metric], options: &Options, p
             found.extend(newest.map(|record| BestCase {
                 best_of: best_of.clone(),
                 work: record.case().benchmark_id().group,
-                quantity: options.goal.quantity(record, &options.prices),
+                quantity: options.quantity(options.goal, record),
                 record: (*record).clone(),
             }));
         }

@@ -154,10 +154,9 @@ fn the_best_of_each_backend_stand_side_by_side() {
         .saying(&["possible values: latency, throughput, energy, size, memory"]);
 }
 
-#[test]
-fn what_was_measured_under_load_counts_for_the_limits() {
-    let workplace = with(&rows());
-    let trial = |instances: usize, rate: f64, p99: f64| LoadResult {
+/// A trial of ort at batch 1.
+fn trial(instances: usize, rate: f64, p99: f64) -> LoadResult {
+    LoadResult {
         run_id: "20260102T000000Z".into(),
         host_id: "aaaa1111".into(),
         case_id: "digits/ort-cpu-f32/1".into(),
@@ -171,10 +170,18 @@ fn what_was_measured_under_load_counts_for_the_limits() {
         latency_p99_ms: p99,
         latency_upper_ms: Some(1.1 * p99),
         ..LoadResult::default()
-    };
-    let results = vec![trial(1, 300.0, 4.0), trial(2, 700.0, 9.0), trial(2, 900.0, 30.0)];
+    }
+}
+
+fn write_trials(workplace: &Workplace, results: Vec<LoadResult>) {
     let run = LoadRun { run_id: "20260102T000000Z".into(), host_id: "aaaa1111".into(), results, ..LoadRun::default() };
     write_load(&workplace.path("target-reports"), &run).unwrap();
+}
+
+#[test]
+fn what_was_measured_under_load_counts_for_the_limits() {
+    let workplace = with(&rows());
+    write_trials(&workplace, vec![trial(1, 300.0, 4.0), trial(2, 700.0, 9.0), trial(2, 900.0, 30.0)]);
     // One call after the other has only 500 samples per second.
     let found = advice(&workplace, &["--min-rate", "600/s", "--max-p99", "10ms"]);
     assert_eq!((&found["case_id"], &found["under_load"]["instances"]), (&"digits/ort-cpu-f32/1".into(), &2.into()));
@@ -184,6 +191,24 @@ fn what_was_measured_under_load_counts_for_the_limits() {
     assert_eq!(advice(&workplace, &["--max-p99", "5ms"])["under_load"]["instances"], 1);
     let excluded = advice(&workplace, &["--min-rate", "800/s", "--max-p99", "20ms"])["excluded"].to_string();
     assert!(excluded.contains("700 per second under load are below 800"), "{excluded}");
+}
+
+#[test]
+fn a_load_test_decides_by_the_rate_that_it_shows() {
+    // By calls one after the other, a batch of 8 has 889 samples per second, and a batch of 1 has 500.
+    let workplace = with(&rows());
+    let by_rate = |arguments: &[&str]| advice(&workplace, &[&["--goal", "throughput"], arguments].concat());
+    assert_eq!(by_rate(&[])["case_id"], "digits/ort-cpu-f32/8");
+    write_trials(&workplace, vec![trial(2, 700.0, 9.0), trial(2, 1500.0, 30.0)]);
+    let found = by_rate(&[]);
+    assert_eq!((&found["case_id"], &found["under_load"]["instances"]), (&"digits/ort-cpu-f32/1".into(), &2.into()));
+    assert!((found["runner_up"]["ratio"].as_f64().unwrap() - 1500.0 / (8e3 / 9.0)).abs() < 1e-6, "{found}");
+    let change = found["would_change"].to_string();
+    assert!(change.contains("a load test (`inferbench load search`) of the original on ort, batch 8"), "{change}");
+    // Within a limit of p99, only the slower trial counts; and a load test says nothing about the time of a call.
+    let within = by_rate(&["--max-p99", "20ms"]);
+    assert_eq!(within["case_id"], "digits/ort-cpu-f32/8", "{within}");
+    assert_eq!(advice(&workplace, &[])["sentence"].as_str().unwrap().matches("p50 2.00 ms").count(), 1);
 }
 
 #[test]
