@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use anyhow::{Context, Result};
-use rten_shape_inference::SymTensor;
+use rten_shape_inference::{SymExpr, SymTensor};
 
 use super::operations::{flops, matrix_products};
 use super::shapes::{Inputs, constant, elements, of_sizes, outputs, sizes};
@@ -53,7 +53,11 @@ pub(super) fn walk(graph: &GraphProto, inputs: &Shapes) -> Result<Walked> {
             "" => Ok(None),
             name => values.get(name).cloned().map(Some).with_context(|| format!("nothing gives its input {name:?}")),
         };
-        let inputs: Inputs = node.inputs.iter().map(find).collect::<Result<_>>().with_context(operator)?;
+        let mut inputs: Inputs = node.inputs.iter().map(find).collect::<Result<_>>().with_context(operator)?;
+        if node.op_type == "Range" {
+            let whole = |name: &String| whole_number(name, graph, &constants, &values);
+            inputs = node.inputs.iter().zip(inputs).map(|(name, value)| whole(name).or(value)).collect();
+        }
         let made = outputs(node, &inputs, scales(node, graph, &constants).as_deref()).with_context(operator)?;
         let flops = flops(node, &inputs, &made).with_context(operator)?;
         let shapes = made.iter().map(sizes).collect::<Result<Vec<_>>>().with_context(operator)?;
@@ -109,13 +113,40 @@ fn scales(node: &NodeProto, graph: &GraphProto, constants: &HashMap<&str, &Tenso
         "Resize" if !has_sizes => node.inputs.get(2).or(node.inputs.get(1))?,
         _ => return None,
     };
+    floats(name, graph, constants)
+}
+
+/// The floats of a constant.
+fn floats(name: &str, graph: &GraphProto, constants: &HashMap<&str, &TensorProto>) -> Option<Vec<f32>> {
     let of_node = || {
-        let is_it = |other: &&NodeProto| other.op_type == "Constant" && other.outputs.first() == Some(name);
+        let is_it =
+            |node: &&NodeProto| node.op_type == "Constant" && node.outputs.first().is_some_and(|own| own == name);
         graph.nodes.iter().find(is_it)?.attribute("value")?.t.as_ref()
     };
-    let tensor = constants.get(name.as_str()).copied().or_else(of_node)?;
+    let tensor = constants.get(name).copied().or_else(of_node)?;
     let bytes = tensor.inside().filter(|_| tensor.data_type == element::FLOAT)?;
     Some(bytes.as_chunks::<4>().0.iter().map(|bytes| f32::from_le_bytes(*bytes)).collect())
+}
+
+/// The whole number that an input of a `Range` of floats is, if it is a constant or was cast from a known number.
+fn whole_number(
+    name: &str,
+    graph: &GraphProto,
+    constants: &HashMap<&str, &TensorProto>,
+    values: &HashMap<&str, SymTensor>,
+) -> Option<SymTensor> {
+    let is_known = |value: &&SymTensor| matches!(value.as_scalar(), Some(SymExpr::Value(_)));
+    let known = |name: &str| values.get(name).filter(is_known).cloned();
+    let of_constant = || {
+        let number = floats(name, graph, constants).filter(|numbers| numbers.len() == 1)?[0];
+        let is_whole = number.fract() == 0.0 && number.abs() < 1e9;
+        is_whole.then(|| SymTensor::from_scalar(SymExpr::Value(number as i32)))
+    };
+    let before_cast = || {
+        let is_it = |node: &&NodeProto| node.op_type == "Cast" && node.outputs.first().is_some_and(|own| own == name);
+        known(graph.nodes.iter().find(is_it)?.inputs.first()?)
+    };
+    known(name).or_else(of_constant).or_else(before_cast)
 }
 
 fn add(sum: u64, more: u64) -> Result<u64> {
@@ -241,6 +272,28 @@ mod tests {
         assert_eq!(of("bij,jk->bik", &[5, 7]).unwrap(), 2 * (2 * 3 * 7) * 5);
         assert_eq!(of("bij, bjk -> bik", &[2, 5, 7]).unwrap(), 2 * (2 * 3 * 7) * 5);
         assert!(of("...j,jk->...k", &[5, 7]).is_err());
+    }
+
+    #[test]
+    fn a_range_of_floats_is_as_long_as_the_whole_numbers_say_that_were_cast() {
+        let float = |name: &str, number: f32| {
+            let data = number.to_le_bytes().to_vec();
+            TensorProto { name: name.into(), data_type: 1, raw_data: Some(data.into()), ..TensorProto::default() }
+        };
+        let place = TensorProto {
+            name: "i".into(),
+            data_type: 7,
+            raw_data: Some(2_i64.to_le_bytes().to_vec().into()),
+            ..TensorProto::default()
+        };
+        let nodes = vec![
+            NodeProto::new("Shape", &["x"], "s"),
+            NodeProto::new("Gather", &["s", "i"], "h"),
+            NodeProto::cast("h", "f", element::FLOAT),
+            NodeProto::new("Range", &["zero", "f", "two"], "y"),
+        ];
+        let graph = graph(nodes, vec![place, float("zero", 0.0), float("two", 2.0)], &[("x", 1)]);
+        assert_eq!(walk(&graph, &sizes(&[1, 3, 9, 5])).unwrap().outputs["y"], [5]);
     }
 
     #[test]
