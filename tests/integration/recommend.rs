@@ -209,6 +209,11 @@ fn a_load_test_decides_by_the_rate_that_it_shows() {
     let within = by_rate(&["--max-p99", "20ms"]);
     assert_eq!(within["case_id"], "digits/ort-cpu-f32/8", "{within}");
     assert_eq!(advice(&workplace, &[])["sentence"].as_str().unwrap().matches("p50 2.00 ms").count(), 1);
+    // Of two that cannot be told apart, another search under load decides.
+    let workplace = with(&rows());
+    write_trials(&workplace, vec![trial(2, 900.0, 9.0)]);
+    let text = workplace.inferbench(&["recommend", "digits", "--goal", "throughput"]).finish().with_code(0).stdout;
+    assert!(text.contains("to decide     inferbench load search --model digits --backend ort --p99 10ms"), "{text}");
 }
 
 #[test]

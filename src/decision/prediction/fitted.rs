@@ -243,7 +243,7 @@ impl Widths {
         let larger = of_sizes.iter().filter(|miss| miss.beyond > 0.0);
         // Where nothing shows it, a case may be as far off as it is beyond.
         let growth = quantile_of_families(larger.map(|miss| (miss, growth(miss)))).unwrap_or(1.0).max(LEAST_GROWTH);
-        // What the growth holds of a larger row need not be held by the rest of the width.
+        // A row with larger nodes is within an interval that has grown already: only the rest of its miss makes all intervals wider.
         let less_growth = misses.iter().map(|miss| (miss, miss.logarithm.abs() - growth * miss.beyond));
         Some(Widths { inside: quantile_of_families(less_growth)?.max(0.0), growth })
     }

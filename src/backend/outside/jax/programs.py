@@ -78,7 +78,9 @@ class Program:
 
     def cost(self, instruction, types, client):
         """That of the instruction as a program of its own, since XLA counts whole programs."""
-        taken = [types[name] for name in re.findall(r"%([\w.-]+)", instruction.operands)]
+        taken = [types.get(name) for name in re.findall(r"%([\w.-]+)", instruction.operands)]
+        if None in taken:
+            return None
         parameters = [f"  %operand.{place} = {kind} parameter({place})" for place, kind in enumerate(taken)]
         operands = ", ".join(f"%operand.{place}" for place in range(len(taken)))
         attributes = re.sub(r", (?:metadata|control-predecessors)=\{[^}]*\}", "", instruction.attributes)
