@@ -289,11 +289,14 @@ mod tests {
     fn weights_are_what_their_toml_says_and_else_what_their_architecture_is() {
         let plain = weights_with("architecture = 'digits'").unwrap();
         assert_eq!((plain.name.as_str(), plain.family.as_str(), plain.modality.as_str()), ("own", "cnn", "image"));
-        assert_eq!((plain.tolerance.of(Dtype::F32), plain.data_source.name().as_str()), (1e-4, "digits-held-out"));
+        assert_eq!(
+            (plain.tolerance.of(Dtype::F32), plain.data_source.name().as_str()),
+            (Some(1e-4), "digits-held-out")
+        );
         let said = "architecture = 'digits'\nfamily = 'mine'\nmodality = 'scan'\n[tolerance]\nf16 = 0.5";
         let own = weights_with(said).unwrap();
         assert_eq!((own.family.as_str(), own.modality.as_str()), ("mine", "scan"));
-        assert_eq!([Dtype::F32, Dtype::F16].map(|dtype| own.tolerance.of(dtype)), [1e-4, 0.5]);
+        assert_eq!([Dtype::F32, Dtype::F16].map(|dtype| own.tolerance.of(dtype)), [Some(1e-4), Some(0.5)]);
     }
 
     #[test]

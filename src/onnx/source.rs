@@ -105,6 +105,18 @@ pub(crate) fn map_file(path: &Path) -> Result<Mmap> {
     unsafe { Mmap::map(file.file()) }.with_context(|| path.display().to_string())
 }
 
+impl TensorProto {
+    /// Where the elements lie in a data file of this name and length, if they lie there.
+    pub(crate) fn external_range(&self, location: &str, file: usize) -> Option<std::ops::Range<usize>> {
+        let is_there = self.data_location == EXTERNAL && external_entry(self, "location") == Some(location);
+        let number = |key: &str| external_entry(self, key).and_then(|text| text.parse::<usize>().ok());
+        let wanted = || usize::try_from(self.elements()?).ok()?.checked_mul(element_bytes(self.data_type)?);
+        let begin = number("offset").unwrap_or(0);
+        let end = begin.checked_add(number("length").or_else(wanted)?)?;
+        (is_there && end <= file).then_some(begin..end)
+    }
+}
+
 fn external_entry<'a>(tensor: &'a TensorProto, key: &str) -> Option<&'a str> {
     tensor.external_data.iter().find(|entry| entry.key == key).map(|entry| entry.value.as_str())
 }

@@ -27,7 +27,8 @@ use crate::definition::{Boundary, Case, CaseFailure, Cost, Dtype, Phase, Status,
 /// | 12 | 0.1.0 | `trace_time_ms` |
 /// | 13 | 0.1.0 | `calls_together` |
 /// | 14 | 0.1.0 | `matrix_products` |
-pub const SCHEMA_VERSION: u32 = 14;
+/// | 15 | 0.1.0 | `error_to_spread`, `error_to_rounding` |
+pub const SCHEMA_VERSION: u32 = 15;
 
 /// One row: the result of a case in a run.
 ///
@@ -87,6 +88,14 @@ pub struct Record {
     pub max_abs_error: Option<f64>,
     /// Relative to the largest absolute reference value.
     pub max_rel_error: Option<f64>,
+    /// The error of the group of places that is the largest part of what is allowed (the whole output, a channel, a class, …), relative
+    /// to how much the outputs of different samples differ there.
+    #[serde(default)]
+    pub error_to_spread: Option<f64>,
+    /// The same, relative to what rounding in the dtype explains; measured only if the error is above 1e-4 of the spread in f32, or
+    /// 1e-3 in other dtypes.
+    #[serde(default)]
+    pub error_to_rounding: Option<f64>,
     // latency, from the single calls
     /// Processes that have measured the case. If there are several, the latencies are the geometric means of theirs (of
     /// `latency_min_ms` and `latency_max_ms` the extremes), and throughput comes from them. All else is that of the first

@@ -105,7 +105,7 @@ impl<'a> Worker<'a> {
             let placement = session.placement();
             let placement = Placement { effective_dtype: placement.effective_dtype.or(traced_dtype), ..placement };
             note_placement(placement, item, &mut outcome.row)?;
-            let verification = Verification { case, model, reference: reference.as_deref(), job };
+            let verification = Verification { case, model, reference: reference.as_deref(), job, request };
             // Of many samples, as many as of seeded batches.
             let compared = &ring[..ring.len().min(fixture::RING)];
             expectation = verification.verify(&mut *session, compared, &mut outcome.row)?;

@@ -1,0 +1,101 @@
+//! How near outputs have to be to the expected ones: the rule of what is right.
+//!
+//! An error is right if it is a small part of what samples differ by ([`Spread`]). A larger one is right if rounding explains it: the session
+//! computes once more with inputs that differ by a rounding error of its dtype, which changes all roundings after it, too, and
+//! what comes of that is what rounding does in this network. An error of half of what samples differ by is never right.
+
+use anyhow::ensure;
+
+use crate::backend::Session;
+use crate::definition::{CaseFailure, Dtype};
+use crate::fixture::{Allowed, Errors, HostTensor, NamedTensors, Spread, Worst, with_rounding_errors};
+
+/// What is allowed, and what is known of rounding.
+#[derive(Clone, Debug)]
+pub struct Closeness {
+    pub allowed: Allowed,
+    /// The fraction of integers that may differ.
+    pub may_flip: f64,
+    /// The errors that rounding explains, once they were measured.
+    pub rounding: Option<Errors>,
+}
+
+impl Default for Closeness {
+    fn default() -> Self {
+        Self::to_reference(Dtype::F32, None)
+    }
+}
+
+impl Closeness {
+    /// To a reference, which is exact. A tolerance that the model's description gives is right in any case.
+    pub fn to_reference(dtype: Dtype, given: Option<f64>) -> Self {
+        let (unit_roundoff, part_of_spread, without_rounding) = match dtype {
+            Dtype::F32 => (2.0_f64.powi(-24), 1e-4, 1e-3),
+            Dtype::F16 => (2.0_f64.powi(-11), 1e-3, 0.1),
+            Dtype::Bf16 => (2.0_f64.powi(-8), 1e-3, 0.3),
+            // Numbers of 254 steps.
+            Dtype::I8 => (1.0 / 254.0, 1e-3, 0.5),
+        };
+        let allowed = Allowed {
+            part_of_spread: given.unwrap_or(part_of_spread),
+            without_rounding: given.unwrap_or(without_rounding),
+            unit_roundoff,
+            times_rounding: TIMES_ROUNDING,
+        };
+        Closeness { allowed, may_flip: 0.0, rounding: None }
+    }
+
+    /// To another runtime, which has rounding errors, too.
+    pub fn to_peer(dtype: Dtype, given: Option<f64>) -> Self {
+        Closeness { may_flip: 0.01, ..Self::to_reference(dtype, given) }
+    }
+
+    /// The group with the largest error, in words if it is too large.
+    ///
+    /// # Errors
+    /// It is larger than what is allowed.
+    pub fn check(&self, spread: &Spread, errors: &Errors) -> anyhow::Result<Option<Worst>> {
+        let Some(worst) = errors.worst(spread, self.rounding.as_ref(), self.allowed) else { return Ok(None) };
+        ensure!(worst.of_allowed <= 1.0, "{}", in_words(&worst, self.allowed));
+        Ok(Some(worst))
+    }
+
+    /// Measures what rounding explains: the session computes the ring's inputs with rounding errors of the dtype. Integers have none: for
+    /// a model with such inputs, `rounded` loads a session whose weights have them, where that is cheap.
+    ///
+    /// # Errors
+    /// A session cannot compute with these inputs.
+    pub fn measure_rounding(
+        &mut self,
+        session: &mut dyn Session,
+        (spread, own): (&Spread, &[NamedTensors]),
+        ring: &[Vec<HostTensor>],
+        rounded: impl FnOnce(f64) -> Result<Option<Box<dyn Session>>, CaseFailure>,
+    ) -> Result<(), CaseFailure> {
+        let mut rounding = Errors::default();
+        let has_integers = ring.iter().flatten().any(HostTensor::is_integer);
+        let mut rounded = if has_integers { rounded(self.allowed.unit_roundoff)? } else { None };
+        let session = rounded.as_deref_mut().unwrap_or(session);
+        for (binding, (inputs, own)) in ring.iter().zip(own).enumerate() {
+            let inputs = with_rounding_errors(inputs, self.allowed.unit_roundoff, binding as u64);
+            let binding = session.bind(&inputs)?;
+            let outputs = session.outputs(binding)?;
+            // An integer may well be another one, and says nothing of the others.
+            rounding.add(spread, &outputs, own, 1.0).map_err(|why| CaseFailure::failed(format!("{why:#}")))?;
+        }
+        self.rounding = Some(rounding);
+        Ok(())
+    }
+}
+
+/// Errors of so many times what rounding explains are right.
+const TIMES_ROUNDING: f64 = 10.0;
+
+fn in_words(worst: &Worst, allowed: Allowed) -> String {
+    let Worst { place, of_spread, of_rounding, .. } = worst;
+    let differs = format!("{place} differs by {of_spread:.1e} of what samples differ by");
+    match of_rounding {
+        Some(times) => format!("{differs}, {times:.1} times what rounding explains"),
+        None => format!("{differs}, where {:.0e} is allowed", allowed.without_rounding),
+    }
+}

@@ -1,0 +1,73 @@
+//! The outputs of one backend, with which those of the others are compared if a model has no reference. They lie in the run's
+//! folder, so they are never older than the run.
+
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+use crate::definition::{Case, Dtype};
+use crate::fixture::NamedTensors;
+use crate::run_data::files::{read_cbor, write_cbor};
+
+/// The outputs of a case by binding, and whose they are.
+#[derive(Serialize, Deserialize)]
+pub struct PeerOutputs {
+    pub backend: String,
+    pub dtype: Dtype,
+    /// By binding.
+    pub bindings: Vec<NamedTensors>,
+}
+
+impl PeerOutputs {
+    fn path(run_folder: &Path, case: &Case, dtype: Dtype) -> PathBuf {
+        let id = case.benchmark_id();
+        run_folder.join("other-outputs").join(format!("{}-{dtype}-batch{}.cbor", id.group, id.value))
+    }
+
+    /// Reads what a case is to be compared with: outputs in f32, or else in its own dtype. Returns `None` if no other backend
+    /// has left any.
+    pub fn read(run_folder: &Path, case: &Case) -> anyhow::Result<Option<Self>> {
+        let in_f32 = read_cbor(&Self::path(run_folder, case, Dtype::F32))?;
+        if in_f32.is_some() { Ok(in_f32) } else { read_cbor(&Self::path(run_folder, case, case.dtype)) }
+    }
+
+    /// Leaves a case's outputs for the backends that come after it.
+    pub fn write(run_folder: &Path, case: &Case, bindings: &[NamedTensors]) -> anyhow::Result<()> {
+        let outputs = PeerOutputs { backend: case.backend.clone(), dtype: case.dtype, bindings: bindings.to_vec() };
+        write_cbor(&Self::path(run_folder, case, case.dtype), &outputs)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fixture::{HostTensor, TensorData};
+
+    fn left(value: f64) -> Vec<NamedTensors> {
+        let tensor = |data, shape: &[usize]| HostTensor { shape: shape.to_vec(), data };
+        vec![
+            vec![
+                ("logits".into(), tensor(TensorData::F64(vec![value, -1.0]), &[1, 2])),
+                ("token".into(), tensor(TensorData::I64(vec![7]), &[1])),
+            ],
+            vec![("logits".into(), tensor(TensorData::F64(vec![0.0, value]), &[1, 2]))],
+        ]
+    }
+
+    #[test]
+    fn a_case_is_compared_with_f32_or_with_its_own_dtype() {
+        let folder = tempfile::tempdir().unwrap();
+        let case = |backend, dtype| Case { dtype, ..Case::new("m", backend, 1) };
+        let read = |dtype| PeerOutputs::read(folder.path(), &case("tch", dtype)).unwrap();
+        assert!(read(Dtype::F32).is_none());
+        PeerOutputs::write(folder.path(), &case("ort", Dtype::Bf16), &left(1.0)).unwrap();
+        assert!(read(Dtype::F32).is_none());
+        let same = read(Dtype::Bf16).unwrap();
+        assert_eq!((same.backend.as_str(), same.dtype, same.bindings), ("ort", Dtype::Bf16, left(1.0)));
+        PeerOutputs::write(folder.path(), &case("candle", Dtype::F32), &left(2.0)).unwrap();
+        for dtype in [Dtype::F32, Dtype::Bf16] {
+            let other = read(dtype).unwrap();
+            assert_eq!((other.backend.as_str(), other.dtype, other.bindings), ("candle", Dtype::F32, left(2.0)));
+        }
+    }
+}
