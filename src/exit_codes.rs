@@ -10,5 +10,7 @@ pub const USAGE: u8 = 2;
 pub const NOTHING_MEASURED: u8 = 3;
 /// The machine is too unstable to say.
 pub const UNSTABLE: u8 = 4;
+/// A case failed or took too long that should have run: it is neither unsupported nor unavailable, and its outputs are not wrong.
+pub const CASE_FAILED: u8 = 5;
 /// Stopped by Ctrl-C or SIGTERM; what was finished is kept.
 pub const INTERRUPTED: u8 = 130;

@@ -20,6 +20,9 @@ pub struct Arguments {
     words: Vec<String>,
     #[command(flatten)]
     selection: Selection,
+    /// End with 0 although cases failed or took too long; the exit code is 5 otherwise
+    #[arg(long)]
+    allow_failed: bool,
     #[arg(long, value_enum, default_value = "table")]
     format: Format,
 }
@@ -27,7 +30,8 @@ pub struct Arguments {
 pub fn run(arguments: &Arguments) -> anyhow::Result<u8> {
     let mut selection = arguments.selection.clone();
     let filter = selection.take_words(&arguments.words)?;
-    verify(&selection, &EffortArguments::default(), filter, arguments.format)
+    let effort = EffortArguments { allow_failed: arguments.allow_failed, ..EffortArguments::default() };
+    verify(&selection, &effort, filter, arguments.format)
 }
 
 /// Verifies the selected cases and prints the matrix.

@@ -101,7 +101,7 @@ pub fn run(paths: &Paths, request: &Request) -> Result<FinishedRun> {
             Some((folder, manifest)) if manifest.finished.is_some() && !manifest.is_interrupted => {
                 eprintln!("run {}: this part is finished", manifest.run_id);
                 return Ok(FinishedRun {
-                    exit_code: conclude(&manifest, &folder, false).0,
+                    exit_code: conclude(&manifest, &folder, (false, request.effort.allow_failed)).0,
                     folder: Some(folder),
                     part,
                 });
@@ -148,7 +148,8 @@ pub fn run(paths: &Paths, request: &Request) -> Result<FinishedRun> {
     }
     manifest.finished = Some(Timestamp::now());
     folder.write_manifest(&manifest)?;
-    let (exit_code, conclusion) = conclude(&manifest, &folder, is_measured && parsed.mode() == Mode::Load);
+    let is_loaded = is_measured && parsed.mode() == Mode::Load;
+    let (exit_code, conclusion) = conclude(&manifest, &folder, (is_loaded, request.effort.allow_failed));
     if let Some(conclusion) = conclusion.filter(|_| !request.is_silent) {
         eprintln!("\n{conclusion}");
     }
@@ -242,7 +243,7 @@ fn has_roofline(case: &Case) -> bool {
 }
 
 /// The exit code, and what is said last.
-fn conclude(manifest: &Manifest, folder: &RunFolder, is_loaded: bool) -> (u8, Option<String>) {
+fn conclude(manifest: &Manifest, folder: &RunFolder, (is_loaded, may_fail): (bool, bool)) -> (u8, Option<String>) {
     let outcomes = folder.read_outcomes().finished;
     let count = |status: Status| outcomes.values().filter(|outcome| outcome.row.status == status).count();
     let measured = count(Status::Ok) + count(Status::Suspicious);
@@ -254,10 +255,16 @@ fn conclude(manifest: &Manifest, folder: &RunFolder, is_loaded: bool) -> (u8, Op
     if is_loaded {
         return (exit_codes::OK, None);
     }
+    let is_failure = |status: Status| matches!(status, Status::Failed | Status::Timeout);
+    let unprepared = manifest.cases.iter().filter_map(|case| case.failure.as_ref());
+    let failed = unprepared.filter(|failure| is_failure(failure.status)).count()
+        + outcomes.values().filter(|outcome| is_failure(outcome.row.status)).count();
     let exit_code = match (measured, count(Status::WrongOutput)) {
         (_, 1..) => exit_codes::REGRESSION_OR_WRONG,
         (0, 0) => exit_codes::NOTHING_MEASURED,
+        _ if failed > 0 && !may_fail => exit_codes::CASE_FAILED,
         _ => exit_codes::OK,
     };
-    (exit_code, Some(format!("{measured} of {} cases ran", manifest.cases.len())))
+    let failed = if failed > 0 { format!("; {failed} failed") } else { String::new() };
+    (exit_code, Some(format!("{measured} of {} cases ran{failed}", manifest.cases.len())))
 }

@@ -111,6 +111,9 @@ pub struct EffortArguments {
     /// Threads of every backend
     #[arg(long, env = "INFERBENCH_THREADS", value_name = "N")]
     pub threads: Option<usize>,
+    /// End with 0 although cases failed or took too long; the exit code is 5 otherwise
+    #[arg(long, env = "INFERBENCH_ALLOW_FAILED", value_parser = clap::builder::FalseyValueParser::new())]
+    pub allow_failed: bool,
     /// Let the runtimes log what they do, into `debug.log` in the run's folder; this takes time, so do not trust the figures
     #[arg(long, env = "INFERBENCH_DEBUG", value_parser = clap::builder::FalseyValueParser::new())]
     pub debug: bool,

@@ -94,7 +94,7 @@ fn damaged_files_are_records_with_their_paths() {
     workplace.write("models/exported/cut.onnx", &whole[..whole.len() / 2]);
     workplace.write("models/exported/empty.onnx", "");
     workplace.write("models/exported/notes.onnx", "This is a text and no model.\n");
-    workplace.inferbench(&["run", "--noplot"]).finish().with_code(0);
+    workplace.inferbench(&["run", "--noplot"]).finish().with_code(5);
     for name in ["cut", "empty", "notes"] {
         let record = workplace.record(&format!("{name}/candle-cpu-f32/1"));
         let message = record.message.unwrap();
@@ -117,7 +117,7 @@ fn weights_that_do_not_fit_their_architecture_are_listed() {
     let weights = fs::read(workplace.path(WEIGHTS)).unwrap();
     workplace.write("models/trained/cut.safetensors", &weights[..weights.len() - 1]);
     workplace.write("models/trained/cut.toml", "architecture = \"digits\"\n");
-    workplace.inferbench(&["run", "--noplot"]).finish().with_code(0);
+    workplace.inferbench(&["run", "--noplot"]).finish().with_code(5);
     let message = |name: &str| {
         let record = workplace.record(&format!("{name}/candle-cpu-f32/1"));
         assert_eq!(record.status, Status::Failed);
@@ -144,7 +144,7 @@ fn a_definition_that_is_missing_is_asked_for_with_the_lines_to_write() {
     fs::copy(workplace.path(WEIGHTS), workplace.path("models/trained/stray.safetensors")).unwrap();
     workplace.write("models/trained/stray.toml", "architecture = \"lenet\"\n");
     workplace.write("models/exported/open.toml", "dimension = { length = 5 }\n");
-    workplace.inferbench(&["run", "--noplot"]).finish().with_code(0);
+    workplace.inferbench(&["run", "--noplot"]).finish().with_code(5);
     let message = |name: &str| workplace.record(&format!("{name}/candle-cpu-f32/1")).message.unwrap();
     assert!(message("open").contains("models/exported/open.toml: ") && message("open").contains("unknown field"));
     assert_eq!(message("scaled"), "needs a .onnx file of the same name");
