@@ -18,7 +18,7 @@ use crate::report::{Format, facts};
 use crate::run_data::Peaks;
 use crate::{exit_codes, fixture};
 
-/// Show backends and devices: whether they are available, why not, and what would add them
+/// Show backends and devices: which are available, or why not
 #[derive(Args)]
 #[command(
     after_help = "Examples:\n  inferbench devices --format json\n  inferbench devices --doctor\n  inferbench devices --calibrate --threads 4\n  \

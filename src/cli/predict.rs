@@ -25,7 +25,7 @@ use crate::report::Format;
 use crate::run_data::Peaks;
 use crate::selection::{EffortArguments, PlannedCase, Selection, parse_dim};
 
-/// Predict latency, throughput and memory of cases that were not measured, by the history, each with its error
+/// Predict latency, throughput and memory of unmeasured cases
 #[derive(Args)]
 #[command(
     after_help = "A case that was measured is shown as it was measured. A prediction is refused, with the reason, if the history has fewer \

@@ -11,10 +11,10 @@ use crate::harness::Request;
 use crate::paths::Paths;
 use crate::selection::{EffortArguments, Selection};
 
-/// Make f16 and int8 forms of ONNX files, measure all, and compare their answers to samples
+/// Make f16 and int8 variants of ONNX files, and measure all
 #[derive(Args)]
 #[command(
-    after_help = "The forms are f16, int8-dynamic (the ranges of activations are found in each call) and int8-static (they are \
+    after_help = "The variants are f16, int8-dynamic (the ranges of activations are found in each call) and int8-static (they are \
         measured over up to 100 of the samples before). It is `inferbench run FILE --variant all --data-source SAMPLES`.\n\n\
         Examples:\n  inferbench variants net.onnx --samples pictures\n  \
         inferbench variants net.onnx --samples held-out.safetensors --backend ort,openvino --batch-sizes 1"
