@@ -182,8 +182,8 @@ fn the_ids_of_the_guide_are_those_of_cases_and_match_as_it_says() {
 fn the_first_page_of_the_guide_has_the_groups_of_the_help() {
     let help = Command::new(env!("CARGO_BIN_EXE_inferbench")).arg("--help").finish().with_code(0).stdout;
     let page = text("src/guide/mod.rs");
-    let groups: Vec<&str> = help.lines().filter_map(|line| line.strip_suffix(':')).collect();
-    let groups: Vec<&str> = groups.into_iter().filter(|line| !line.contains(' ') && *line != "Options").collect();
+    let groups = help.lines().take_while(|line| *line != "Options:").filter_map(|line| line.strip_suffix(':'));
+    let groups: Vec<&str> = groups.collect();
     assert_eq!(groups, ["Measure", "Models", "Results", "Machines"]);
     for group in groups {
         let of_help = help.split(&format!("\n{group}:\n")).nth(1).and_then(|rest| rest.split("\n\n").next()).unwrap();
