@@ -19,7 +19,7 @@ use crate::run_data::{LoadResult, LoadRun};
 use crate::selection::values::fraction_below_one;
 use crate::selftest::known_noise;
 
-/// Compare two runs, or a run and a baseline: faster, same, slower or cannot-say, and what else changed
+/// Compare two runs or baselines, with a verdict for each case
 #[derive(Args)]
 #[command(
     after_help = "A side is a run's id, a results.csv, a folder with one, a baseline that Criterion keeps, or `new` for \

@@ -18,7 +18,7 @@ use crate::report::profile::newest_pages;
 use crate::report::{ReportedRun, html, index};
 use crate::run_data::{Distributions, RunFolder};
 
-/// Turn the measurements of a run into a folder of the history: results.csv, report.html, Parquet files of records and calls
+/// Turn what `cargo bench` has measured into a run of the history
 #[derive(Args)]
 #[command(after_help = "Cases that a later run has measured again are refused.\n\n\
         Examples:\n  inferbench convert\n  inferbench convert --run 20260101T120000Z --baseline main\n  \

@@ -18,7 +18,7 @@ use crate::report::{Format, facts};
 use crate::run_data::Peaks;
 use crate::{exit_codes, fixture};
 
-/// Show backends and devices: whether they are available, why not, and what would add them
+/// Show backends and devices: which are available, or why not
 #[derive(Args)]
 #[command(
     after_help = "Examples:\n  inferbench devices --format json\n  inferbench devices --doctor\n  inferbench devices --calibrate --threads 4\n  \
@@ -140,18 +140,18 @@ fn list_devices() -> Listing {
 
 fn list_peaks(peaks: &Peaks) -> Listing {
     let mut table = Table::new([Column::text("peak"), Column::number("measured")]);
-    table.row(["product of f32 matrices".into(), format!("{:.1} GFLOP/s", peaks.product_gflops_per_second)]);
+    table.row(["multiplication of f32 matrices".into(), format!("{:.1} GFLOP/s", peaks.product_gflops_per_second)]);
     let copy = format!("copy of {:.0} MB", peaks.copied_bytes as f64 / 1e6);
     table.row([copy, format!("{:.1} GB/s", peaks.copy_gb_per_second)]);
     if let Some(share) = peaks.disturbed_share {
-        table.footnote(format!("other work took {:.0} % of the processors meanwhile", 100.0 * share));
+        table.footnote(format!("other load took {:.0} % of the processors meanwhile", 100.0 * share));
     }
     Listing { table, objects: json!(peaks) }
 }
 
 fn list_disturbances(paths: &Paths) -> Listing {
     let findings = examine(&Conditions::watch(paths));
-    let mut table = Table::new(["state", "subject", "detail", "to mend"].map(Column::text));
+    let mut table = Table::new(["state", "subject", "detail", "to fix"].map(Column::text));
     for finding in &findings {
         table.row([finding.state.into(), finding.subject, &finding.detail, finding.mend.unwrap_or_default()]);
     }

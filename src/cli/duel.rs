@@ -13,7 +13,7 @@ use crate::report::profile::{Form, Options, page, render as render_profile};
 /// Candidates that one duel can have.
 const MOST_CANDIDATES: usize = 8;
 
-/// Compare revisions, executables or suites by a paired (duet) benchmark; exit code 1 on a regression
+/// Compare revisions, executables or files in a paired benchmark
 #[derive(Args)]
 #[command(after_help = "Examples:\n  inferbench duel main HEAD --model digits\n  \
         inferbench duel HEAD~1 . --backend ort --minutes 10\n  inferbench duel ort.toml candle.toml tract.toml\n  \

@@ -15,7 +15,7 @@ use crate::exit_codes;
 use crate::fleet::{Array, Host, measure, submit};
 use crate::paths::Paths;
 
-/// Measure a suite on many machines, a part on each, and merge what they leave
+/// Measure a suite on many machines by Slurm or ssh, and merge
 #[derive(Args)]
 #[command(
     after_help = "Examples:\n  inferbench fleet slurm --suite small --nodes 4 --dry-run\n  inferbench fleet ssh alpha beta --suite small"

@@ -12,10 +12,10 @@ use crate::definition::{TensorSpec, check_component, usable_name};
 use crate::exit_codes;
 use crate::paths::Paths;
 
-/// Make ONNX, TorchScript and safetensors files of a model in another form, with the outputs of the original as reference
+/// Make ONNX, TorchScript and safetensors files of a model
 #[derive(Args)]
 #[command(
-    after_help = "Examples:\n  inferbench import all-MiniLM-L6-v2/\n  inferbench import resnet.pth --architecture resnet50\n  \
+    after_help = "The source is a model in another form. The outputs that PyTorch gives for it become the reference.\n\nExamples:\n  inferbench import all-MiniLM-L6-v2/\n  inferbench import resnet.pth --architecture resnet50\n  \
     inferbench import net.pt2 --name mine\n\nPython's packages for it (PyTorch, transformers) are downloaded once, into the cache."
 )]
 pub struct Arguments {

@@ -21,7 +21,7 @@ use crate::selection::{EffortArguments, Selection, parse_with_variables};
 /// The word that makes a load test a search.
 const SEARCH: &str = "search";
 
-/// Put cases under load: the latency of requests, and the highest rate within a bound
+/// Put cases under load: latency of requests, highest rate
 #[derive(Args)]
 #[command(
     after_help = "Latency counts from the time at which a request was to arrive, so that requests which wait for slow ones are slow, too. \

@@ -16,7 +16,7 @@ use crate::report::fleet::Fleet;
 use crate::report::numbers::plural;
 use crate::report::{Format, ReportedRun, records};
 
-/// Put the parts of a suite that machines have measured together into one run
+/// Put the parts of a suite that machines measured into one run
 #[derive(Args)]
 #[command(
     after_help = "Parts of other files, settings or builds are refused, and the difference is named. Exit code 3: parts or cases \

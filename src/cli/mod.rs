@@ -44,6 +44,7 @@ use crate::{exit_codes, harness};
 #[command(
     name = "inferbench",
     version,
+    help_template = help_page(),
     after_help = "Exit codes: 0 all well, 1 a regression or a wrong output, 2 bad usage or a bad file, 3 nothing could \
         be measured, 4 the machine is too unstable to say, 130 interrupted.\n\nExamples:\n  inferbench devices\n  \
         inferbench run --model resnet50 --backend ort,candle\n  inferbench report --format markdown\n  inferbench compare main new"
@@ -78,6 +79,28 @@ enum Command {
     Selftest(selftest::Arguments),
     Store(store::Arguments),
     Serve(serve::Arguments),
+}
+
+/// The subcommands in the groups of `--help`, which are also those of the guide's first page. Clap itself knows one list only.
+const GROUPS: [(&str, &[&str]); 4] = [
+    ("Measure", &["run", "verify", "load", "profile", "duel"]),
+    ("Models", &["models", "import", "prepare", "variants"]),
+    ("Results", &["report", "compare", "recommend", "predict", "store", "convert"]),
+    ("Machines", &["devices", "selftest", "shard", "fleet", "merge", "serve"]),
+];
+
+/// The template of `--help`, with what each subcommand says about itself.
+fn help_page() -> String {
+    let commands = Command::augment_subcommands(clap::Command::new("inferbench"));
+    let mut page = String::from("{about-with-newline}\n{usage-heading} {usage}\n");
+    for (group, names) in GROUPS {
+        page += &format!("\n{group}:\n");
+        for name in names {
+            let about = commands.find_subcommand(name).and_then(clap::Command::get_about);
+            page += &format!("  {name:<10} {}\n", about.map(ToString::to_string).unwrap_or_default());
+        }
+    }
+    page + "\nOptions:\n{options}{after-help}"
 }
 
 /// `main` of the command.
@@ -151,6 +174,29 @@ impl Listing {
             Format::Table => print!("{}", self.table.terminal()),
             Format::Markdown => print!("{}", self.table.markdown()),
             Format::Json => print!("{}", json(&self.objects)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    #[test]
+    fn every_subcommand_is_in_one_group_of_the_help_on_a_line_that_any_terminal_holds() {
+        let help = Cli::command().render_help().to_string();
+        for command in Cli::command().get_subcommands().filter(|command| !command.is_hide_set()) {
+            let name = command.get_name();
+            let groups = GROUPS.iter().filter(|(_, names)| names.contains(&name));
+            assert_eq!(groups.count(), 1, "{name}");
+            let line = help.lines().find(|line| line.starts_with(&format!("  {name} "))).unwrap();
+            assert!(line.ends_with(&command.get_about().unwrap().to_string()) && line.len() <= 80, "{line}");
+        }
+        for (group, names) in GROUPS {
+            assert!(help.contains(&format!("\n{group}:\n  {} ", names[0])), "{help}");
+            assert!(names.iter().all(|name| Cli::command().find_subcommand(name).is_some()), "{names:?}");
         }
     }
 }

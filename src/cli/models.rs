@@ -19,9 +19,11 @@ use crate::report::numbers::{megabytes, rounded};
 use crate::report::table::{Column, Table};
 use crate::selection::{EffortArguments, PlannedCase, Selection};
 
-/// Show the models of a suite: parameters, size, operations, inputs, and which backends have an artifact
+/// Show the models of a suite: parameters, size, operations, inputs
 #[derive(Args)]
-#[command(after_help = "Example:\n  inferbench models --suite quick --format json")]
+#[command(
+    after_help = "The table also says which backends have an artifact.\n\nExample:\n  inferbench models --suite quick --format json"
+)]
 pub struct Arguments {
     /// Files and folders of models instead of the suite's
     #[arg(value_name = "FILE|FOLDER")]

@@ -25,7 +25,7 @@ use crate::report::Format;
 use crate::run_data::Peaks;
 use crate::selection::{EffortArguments, PlannedCase, Selection, parse_dim};
 
-/// Predict latency, throughput and memory of cases that were not measured, by the history, each with its error
+/// Predict latency, throughput and memory of unmeasured cases
 #[derive(Args)]
 #[command(
     after_help = "A case that was measured is shown as it was measured. A prediction is refused, with the reason, if the history has fewer \
@@ -52,7 +52,7 @@ pub struct Arguments {
     /// An input of the files, as `x:f32[batch,3,224,224]`
     #[arg(long, value_delimiter = ';', value_name = "NAME:TYPE[SIZES];…")]
     input: Vec<String>,
-    /// A size that the files leave open, by its name, or as `x.2` for the third dimension of input `x` [default: usual sizes]
+    /// A size that the files leave open, by its name, or as `x.2` for the third dimension of input `x` [default: typical sizes]
     #[arg(long, value_delimiter = ',', value_name = "NAME=SIZE,…", value_parser = parse_dim)]
     dim: Vec<(String, usize)>,
     /// Backends [default: those of the history]
@@ -166,7 +166,7 @@ fn with_usual_sizes(model: Model, case: &Case, said: &mut BTreeSet<String>) -> M
     let sized = attempts.swap_remove(attempts.iter().position(is_counted).unwrap_or_default());
     let flags = flags(&model, &sized);
     let name = &case.model;
-    said.insert(format!("{name}: the file leaves sizes open; predicted for {flags} (these flags give others)"));
+    said.insert(format!("{name}: the file leaves sizes open; predicted for {flags} (pass these flags to change them)"));
     sized
 }
 

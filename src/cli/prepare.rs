@@ -11,9 +11,11 @@ use crate::harness::{Plan, make_plan, prepare_model};
 use crate::paths::Paths;
 use crate::selection::{EffortArguments, Selection};
 
-/// Make the weights and graphs that a suite needs; `cargo bench` also makes those that are missing
+/// Make the weights and graphs that a suite needs
 #[derive(Args)]
-#[command(after_help = "Example:\n  inferbench prepare --suite quick")]
+#[command(
+    after_help = "`inferbench run` and `cargo bench` make what is missing, too.\n\nExample:\n  inferbench prepare --suite quick"
+)]
 pub struct Arguments {
     /// Files and folders of models instead of the suite's
     #[arg(value_name = "FILE|FOLDER")]

@@ -13,7 +13,7 @@ use crate::report::profile::{Form, Options, page, render};
 use crate::run_data::{CaseProfile, Profile};
 use crate::selection::{EffortArguments, Selection};
 
-/// Show where the time of a call goes, by module and operator; of two cases also what differs
+/// Show where the time of a call goes, by module and operator
 #[derive(Args)]
 #[command(
     after_help = "Plain and profiled calls take turns, so that the table can say what the profiler itself costs. Two cases are also \

@@ -24,7 +24,7 @@ use crate::run_data::{Manifest, Metric, Peaks, Record};
 use crate::selection::values::{duration, fraction_below_one, megabytes, rate};
 use crate::selftest::known_noise;
 
-/// Say what to deploy of a model: the best measured case for a goal within limits
+/// Say what to deploy of a model for a goal within limits
 #[derive(Args)]
 #[command(
     after_help = "It chooses among all backends, devices, dtypes, variants, batch sizes and machines of the history, and only among cases \
@@ -32,7 +32,7 @@ use crate::selftest::known_noise;
         better are named beside it. A file of prices says what an hour costs, by host id, device or default:\n\n  \
         currency = \"USD\"\n  per_hour = { default = 0.34, cuda = 1.20 }\n\nExamples:\n  inferbench recommend digits\n  \
         inferbench recommend resnet50 --max-p99 20ms --max-memory 1GB --goal throughput\n  \
-        inferbench recommend digits --min-accuracy-change -1% --goal size\n  \
+        inferbench recommend digits --max-accuracy-loss 2% --goal size\n  \
         inferbench recommend resnet50 --min-rate 100/s --goal cost --price prices.toml\n  \
         inferbench recommend resnet50 --per device\n  inferbench recommend --per model --goal throughput --backend ort\n  \
         inferbench recommend bert-base --last 5 --history /mnt/share/reports --format json"
@@ -56,9 +56,9 @@ pub struct Arguments {
     /// The fewest samples, or tokens, per second, as 100/s
     #[arg(long, value_name = "RATE", value_parser = rate)]
     min_rate: Option<f64>,
-    /// The largest loss of accuracy that labelled samples must show a variant to stay within
-    #[arg(long, value_name = "POINTS", default_value = "-1%", allow_hyphen_values = true, value_parser = loss)]
-    min_accuracy_change: f64,
+    /// The largest loss of accuracy, which labelled samples have to show that a variant does not exceed
+    #[arg(long, value_name = "POINTS", default_value = "1%", value_parser = fraction_below_one)]
+    max_accuracy_loss: f64,
     /// Prices of machines, for the goal `cost`
     #[arg(long, value_name = "FILE", required_if_eq("goal", "cost"))]
     price: Option<PathBuf>,
@@ -93,12 +93,6 @@ fn milliseconds(text: &str) -> Result<f64> {
     Ok(1e3 * duration(text)?)
 }
 
-/// Reads `-1%` as the loss of 0.01.
-fn loss(text: &str) -> Result<f64> {
-    let lost = text.strip_prefix(['-', '−']).with_context(|| "not a change downwards; write -1%")?;
-    fraction_below_one(lost)
-}
-
 pub fn run(arguments: &Arguments) -> Result<u8> {
     let format = match arguments.format {
         Form::JsonSchema => {
@@ -117,7 +111,7 @@ pub fn run(arguments: &Arguments) -> Result<u8> {
         every.iter().filter(|record| arguments.filter.matches(&record.case())).cloned().collect();
     let options = Options {
         goal: arguments.goal,
-        accuracy_loss: arguments.min_accuracy_change,
+        accuracy_loss: arguments.max_accuracy_loss,
         limits: Limits {
             max_p99_ms: arguments.max_p99,
             max_memory_mb: arguments.max_memory,

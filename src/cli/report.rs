@@ -26,7 +26,7 @@ use crate::selftest::{known_noise, line_about};
 /// How many runs before those of a report its trend looks at.
 const EARLIER_RUNS: usize = 20;
 
-/// Show runs: a table, Markdown, JSON, one HTML page, or each chart as a file
+/// Show runs as tables, JSON, one HTML page, or charts
 #[derive(Args)]
 #[command(
     after_help = "HTML and charts of several runs show the newest measurement of each case on each machine, all \
@@ -39,7 +39,7 @@ const EARLIER_RUNS: usize = 20;
         inferbench report --machines --last 5 --price prices.toml --format html\n  \
         inferbench report --charts figures --model resnet50,bert-base\n  \
         inferbench report 20260101T120000Z --format json\n  \
-        inferbench report --variants resnet50 --goal size --accuracy-loss 0.5%"
+        inferbench report --variants resnet50 --goal size --max-accuracy-loss 0.5%"
 )]
 pub struct Arguments {
     /// Run ids, folders of runs, or CSV files of one run [default: the latest run]
@@ -77,9 +77,9 @@ pub struct Arguments {
     /// The quantity that the recommended variant is to be best at
     #[arg(long, value_parser = goals_without_prices(), default_value = "latency", requires = "variants")]
     goal: Goal,
-    /// Recommend a variant only if labelled samples show that it loses at most this accuracy
+    /// The largest loss of accuracy, which labelled samples have to show that a variant does not exceed
     #[arg(long, value_name = "POINTS", default_value = "1%", value_parser = fraction_below_one, requires = "variants")]
-    accuracy_loss: f64,
+    max_accuracy_loss: f64,
 }
 
 /// A form of report.
@@ -205,7 +205,7 @@ impl Arguments {
     /// The variants of the model in these runs.
     fn compared(&self, model: &str, runs: &[ReportedRun], paths: &Paths) -> Result<Variants> {
         let records: Vec<Record> = runs.iter().flat_map(|run| &run.records).cloned().collect();
-        let Arguments { goal, accuracy_loss, .. } = *self;
+        let Arguments { goal, max_accuracy_loss: accuracy_loss, .. } = *self;
         let noise = noise_of(&records, paths);
         compare(&records, &metrics_of(runs), &Options { goal, accuracy_loss, noise, ..Options::new(model) })
     }

@@ -23,8 +23,8 @@ use crate::selftest::known_spread;
 #[command(
     after_help = "Examples:\n  inferbench run net.onnx\n  inferbench run net.onnx --dim height=640 --dim width=640 --batch-sizes 1\n  \
         inferbench run --model digits --backend ort --iterations 500\n  \
-        inferbench run --suite quick --processes 5 --save-baseline main\n  inferbench run --baseline main --dry-run\n  inferbench run --path net.onnx,net-int8.onnx --data-source image-folder:pictures\n  \
-        inferbench run --suite small --calibrate\n  inferbench run my-bert --text texts.txt --time-on samples\n  inferbench run --model resnet50 --data-source image-folder:pictures --boundary pipeline"
+        inferbench run --suite quick --processes 5 --save-baseline main\n  inferbench run --baseline main --dry-run\n  inferbench run --path net.onnx,net-int8.onnx --data-source image-folder:images\n  \
+        inferbench run --suite small --calibrate\n  inferbench run my-bert --text texts.txt --time-on samples\n  inferbench run --model resnet50 --data-source image-folder:images --boundary pipeline"
 )]
 pub struct Arguments {
     /// Files and folders of models to measure instead of the suite's, and a regular expression that cases' ids have to match

@@ -11,9 +11,11 @@ use crate::report::{Format, json};
 use crate::selection::values::minutes;
 use crate::selftest::{self, Selftest};
 
-/// Find the smallest change between two runs that can be shown on this machine; reports quote it
+/// Find the smallest change between runs that this machine shows
 #[derive(Args)]
-#[command(after_help = "Examples:\n  inferbench selftest\n  inferbench selftest --minutes 1 --format json")]
+#[command(
+    after_help = "Later reports quote what it has found.\n\nExamples:\n  inferbench selftest\n  inferbench selftest --minutes 1 --format json"
+)]
 pub struct Arguments {
     /// About how long it may take
     #[arg(long, value_name = "N", default_value = "3", value_parser = minutes)]

@@ -10,11 +10,11 @@ use clap::Args;
 #[cfg(feature = "serve")]
 const SHORTEST_TOKEN: usize = 16;
 
-/// Serve measurements over HTTP, and a page to start and follow them; needs a build with `--features serve`
+/// Serve measurements over HTTP, with a page to start and follow them
 #[derive(Args)]
 #[cfg_attr(not(feature = "serve"), allow(dead_code, reason = "only the server reads the arguments"))]
 #[command(
-    after_help = "One measurement runs at a time, whatever comes in. The server ends on Ctrl-C or SIGTERM, after the case that is \
+    after_help = "It needs a build with the Cargo feature `serve`, which that of scripts/bench has. One measurement runs at a time, whatever comes in. The server ends on Ctrl-C or SIGTERM, after the case that is \
         being measured.\n\nExamples:\n  inferbench serve\n  inferbench serve --listen 0.0.0.0:8000 --token /etc/inferbench/token --allow-host bench.example.org\n  \
         curl 'http://127.0.0.1:8000/api/v1/benchmark/digits?device=cpu&iterations=100'"
 )]

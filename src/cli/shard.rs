@@ -17,7 +17,7 @@ use crate::report::Format;
 use crate::report::table::{Column, Table};
 use crate::selection::{EffortArguments, Selection};
 
-/// Divide a suite into parts of equal expected time, for several machines
+/// Divide a suite into parts of equal expected time
 #[derive(Args)]
 #[command(
     after_help = "All backends of a model are in one part, so that what is compared runs on one machine. `inferbench run --suite \

@@ -16,7 +16,7 @@ use crate::paths::Paths;
 use crate::report::Format;
 use crate::report::index::RunList;
 
-/// Keep a history of runs as folders with Parquet files, and query it with SQL
+/// Keep a history of runs, copy it, thin it out, query it with SQL
 #[derive(Args)]
 #[command(
     after_help = "The history is the folder of reports. Each run's folder has Parquet files that pandas, Polars and DuckDB read: \

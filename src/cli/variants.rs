@@ -11,19 +11,19 @@ use crate::harness::Request;
 use crate::paths::Paths;
 use crate::selection::{EffortArguments, Selection};
 
-/// Make f16 and int8 forms of ONNX files, measure all, and compare their answers to samples
+/// Make f16 and int8 variants of ONNX files, and measure all
 #[derive(Args)]
 #[command(
-    after_help = "The forms are f16, int8-dynamic (the ranges of activations are found in each call) and int8-static (they are \
+    after_help = "The variants are f16, int8-dynamic (the ranges of activations are found in each call) and int8-static (they are \
         measured over up to 100 of the samples before). It is `inferbench run FILE --variant all --data-source SAMPLES`.\n\n\
-        Examples:\n  inferbench variants net.onnx --samples pictures\n  \
+        Examples:\n  inferbench variants net.onnx --samples images\n  \
         inferbench variants net.onnx --samples held-out.safetensors --backend ort,openvino --batch-sizes 1"
 )]
 pub struct Arguments {
     /// Files and folders of models
     #[arg(value_name = "FILE|FOLDER", required = true)]
     files: Vec<String>,
-    /// A folder with one folder of pictures per class, a `.txt` file with one text per line, or a safetensors file with `input.<name>` and
+    /// A folder with one folder of images per class, a `.txt` file with one text per line, or a safetensors file with `input.<name>` and
     /// perhaps `label` [default: seeded samples, by which answers are compared with those of the original]
     #[arg(long, value_name = "DIR|FILE", conflicts_with_all = ["data_source", "text"])]
     samples: Option<PathBuf>,

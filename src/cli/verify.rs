@@ -9,7 +9,7 @@ use crate::report::compatibility::Matrix;
 use crate::selection::{EffortArguments, Selection};
 use crate::{convert, exit_codes};
 
-/// Run each case once and compare its outputs with the reference; print the compatibility matrix
+/// Run each case once and compare its outputs; measure nothing
 #[derive(Args)]
 #[command(
     after_help = "Examples:\n  inferbench verify\n  inferbench verify net.onnx --reference outputs.npz\n  inferbench verify --suite small --device cpu,openvino --format md"

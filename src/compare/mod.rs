@@ -208,7 +208,7 @@ impl Comparison {
         self.cases.iter().filter(|case| case.verdict() == Some(Verdict::Slower))
     }
 
-    /// Whether equal code differs so much in every case that there are no verdicts.
+    /// Whether identical code differs so much in every case that there are no verdicts.
     pub fn is_too_noisy(&self) -> bool {
         let mut latencies = self.cases.iter().filter_map(|case| case.latency.as_ref()).peekable();
         latencies.peek().is_some() && latencies.all(|latency| latency.floor > MOST_FLOOR)

@@ -1,7 +1,7 @@
 //! How much the same program differs from itself between two runs: the noise of a case on a host.
 //!
 //! Comparisons rest on it: the process is the unit of replication (Kalibera & Jones 2013, "Rigorous benchmarking in
-//! reasonable time"), and one process says nothing about others. So the noise comes from earlier runs of equal code, from the
+//! reasonable time"), and one process says nothing about others. So the noise comes from earlier runs of identical code, from the
 //! processes of the compared rows if each has several, or from the self-test, or is assumed if there is none of them.
 //!
 //! Runs that other work disturbed throughout are left out, and a run that is far from the others of its build counts only up
@@ -39,7 +39,7 @@ const DEVIATION_OVER_MAD: f64 = 1.4826;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Source {
-    /// Runs of this case with equal code: earlier ones, and those of the comparison where a side has several.
+    /// Runs of this case with identical code: earlier ones, and those of the comparison where a side has several.
     Runs,
     /// The processes of each row, in runs of several processes per case.
     Processes,
@@ -58,7 +58,7 @@ pub struct Noise {
     /// Runs, or processes of the rows or of a self-test, that the deviation was estimated from.
     pub runs: usize,
     pub source: Source,
-    /// The step from one run of equal code to the next that 95 % of the steps did not exceed, in logarithms.
+    /// The step from one run of identical code to the next that 95 % of the steps did not exceed, in logarithms.
     pub usual_step: f64,
 }
 
@@ -85,7 +85,7 @@ impl Noise {
         (!rows.is_empty()).then_some(noise)
     }
 
-    /// The noise of a case, from groups of runs of equal code; `otherwise` is what is known without them.
+    /// The noise of a case, from groups of runs of identical code; `otherwise` is what is known without them.
     ///
     /// The variance is pooled over the groups, so that a change between commits is not in it:
     /// `s² = Σ (nᵢ - 1) sᵢ² / Σ (nᵢ - 1)`. From too few runs it can only be above `otherwise`, never below. It is a robust

@@ -57,7 +57,7 @@ pub fn estimate(base: &CaseRuns, candidate: &CaseRuns, confidence: f64) -> Ratio
     }
 }
 
-/// The change that equal code shows between such runs, as a fraction of the base's time: the larger of
+/// The change that identical code shows between such runs, as a fraction of the base's time: the larger of
 /// `t · √(s₁²/n₁ + s₂²/n₂)` and the step that 95 % of the changes between equal runs did not exceed.
 pub fn floor(base: &CaseRuns, candidate: &CaseRuns, confidence: f64) -> f64 {
     let (error, freedom) = error_and_freedom(&between(base, candidate));

@@ -49,9 +49,9 @@ pub struct RatioEstimate {
 /// How large a change must be, as fractions of the base's time: 0.02 is 2 %.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Limits {
-    /// Changes up to the floor are what equal code shows on this machine, whatever the interval says.
+    /// Changes up to the floor are what identical code shows on this machine, whatever the interval says.
     pub floor: f64,
-    /// Builds of equal code may differ by so much: the whole interval has to be beyond it.
+    /// Builds of identical code may differ by so much: the whole interval has to be beyond it.
     pub layout: f64,
     /// Changes up to the tolerance do not matter to the user.
     pub tolerance: f64,
@@ -65,14 +65,14 @@ pub struct Finding {
     pub is_small_change: bool,
 }
 
-/// What two builds of equal code can differ by: where the linker puts functions changes alignment and caches. A null
+/// What two builds of identical code can differ by: where the linker puts functions changes alignment and caches. A null
 /// control runs one executable twice and cannot see it, nor can repeated runs of one build.
 ///
 /// Mytkowicz et al. 2009, "Producing wrong data without doing anything obviously wrong!", find several per cent for compiled
 /// benchmarks; a call of a model spends nearly all its time in libraries that both builds share, so this is less.
 pub const LAYOUT_FLOOR: f64 = 0.01;
 
-/// If equal code differs by more than this, nothing is said about a case: it has to be measured again.
+/// If identical code differs by more than this, nothing is said about a case: it has to be measured again.
 pub const MOST_FLOOR: f64 = 0.5;
 
 impl Verdict {
@@ -100,7 +100,7 @@ impl RatioInterval {
 }
 
 impl Limits {
-    /// What builds of equal code may differ by, because their machine code lies elsewhere.
+    /// What builds of identical code may differ by, because their machine code lies elsewhere.
     pub fn layout(is_same_build: bool) -> f64 {
         if is_same_build { 0.0 } else { LAYOUT_FLOOR }
     }

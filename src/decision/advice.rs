@@ -189,9 +189,9 @@ fn compare(
     let confidence = match verdict {
         None => format!("the {goal} of both is known without scatter"),
         Some(Verdict::CannotSay) => {
-            format!("none: by at least {runs} of each, times of equal code differ by up to {floor} here")
+            format!("none: by at least {runs} of each, times of identical code differ by up to {floor} here")
         }
-        Some(_) => format!("95 %, by at least {runs} of each; times of equal code differ by up to {floor} here"),
+        Some(_) => format!("95 %, by at least {runs} of each; times of identical code differ by up to {floor} here"),
     };
     let runner_up = RunnerUp {
         case_id: row.record.case_id.clone(),

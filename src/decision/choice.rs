@@ -9,11 +9,11 @@ const CONFIDENCE: f64 = 0.95;
 /// Times, sizes and memory that differ by at most this fraction are equal: nobody decides by less.
 const TOLERANCE: f64 = 0.05;
 
-/// How far the times of equal code differ, and how many runs a row has.
+/// How far the times of identical code differ, and how many runs a row has.
 #[derive(Clone, Copy)]
 pub struct Spread {
     noise: Noise,
-    /// The change that times of equal code show.
+    /// The change that times of identical code show.
     pub floor: f64,
     /// At least.
     pub runs: usize,

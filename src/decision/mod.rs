@@ -90,7 +90,7 @@ pub struct VariantTable {
     pub batch_size: usize,
     pub goal: Goal,
     pub accuracy_loss: f64,
-    /// Times of equal code differ by up to this fraction here, in 95 % of the cases.
+    /// Times of identical code differ by up to this fraction here, in 95 % of the cases.
     pub floor: f64,
     /// The smallest number of runs that a row's times are the geometric mean of.
     pub runs: usize,

@@ -211,7 +211,7 @@ pub fn notes(table: &VariantTable) -> Vec<String> {
             notes.push(format!("× is to the original in {} on the same backend and device", row.record.dtype));
             notes.push(format!(
                 "times are geometric means of at least {}; more runs show smaller changes (`--last 3`); verdicts are against {}; \
-                 times of equal code differ by up to {} here",
+                 times of identical code differ by up to {} here",
                 plural(table.runs, "run", "runs"),
                 name(row),
                 percent(table.floor)

@@ -1,26 +1,51 @@
-//! The guide: how to measure, how to read the results, and what a figure means.
+//! The guide: how to measure, how to read the results, and what a number means.
+//!
+//! `inferbench` stands for `target/release/inferbench` as `scripts/bench` builds it, with the features `tch,candle-onnx,serve` besides the
+//! defaults. Where a chapter needs another feature, a line such as `cargo build --release --features tch,candle-onnx,serve,duckdb` builds the
+//! same executable with it. Each build replaces the last, also that of a `cargo bench` with fewer features.
+//!
+//! # Measure
+//!
+//! | chapter | commands | answers |
+//! | --- | --- | --- |
+//! | [`measuring`] | `run` | Which cases run, what their ids mean, how long they take, and from where to where the clock runs |
+//! | [`devices`] | `verify` | Which devices and dtypes there are, and what each of them needs |
+//! | [`serving`] | `load` | What users feel: latency under load, and how many requests a machine serves |
+//! | [`profiles`] | `profile` | Where the time of a call goes, and why one case is slower than another |
+//! | [`paired_benchmarks`] | `duel` | How to gate a pull request: a paired (duet) benchmark of two revisions |
+//! | [`workers`] | | How to benchmark JAX, a browser, and a runtime of yours in any language |
+//! | [`own_crate`] | | How to benchmark the engine and the code of your own crate with `cargo bench` |
+//!
+//! # Models
+//!
+//! | chapter | commands | answers |
+//! | --- | --- | --- |
+//! | [`own_models`] | `models`, `import`, `prepare` | How to benchmark a file of your own, and how to write a suite |
+//! | [`variants`] | `variants` | Which variant of a model to ship: pruned, distilled, quantised |
+//!
+//! # Results
+//!
+//! | chapter | commands | answers |
+//! | --- | --- | --- |
+//! | [`results`] | `report` | What a run leaves: tables, pages, charts, files, statuses, exit codes |
+//! | [`comparing`] | `compare` | How to compare runs and baselines, and how small a change this machine can show |
+//! | [`deciding`] | `recommend`, `predict` | What to deploy within limits, and what cases that were not measured would take |
+//! | [`history`] | `store`, `convert` | How to keep runs and query them with pandas, Polars or SQL |
+//!
+//! # Machines
+//!
+//! | chapter | commands | answers |
+//! | --- | --- | --- |
+//! | [`devices`](devices#devices) | `devices`, `selftest` | What this machine has, and how much it disturbs |
+//! | [`fleet`] | `shard`, `fleet`, `merge` | How to measure one suite on many machines, by Slurm, ssh or a matrix of CI jobs |
+//! | [`service`] | `serve` | How to measure over HTTP on a machine that a team shares, and the page for it |
+//!
+//! # Method
 //!
 //! | chapter | answers |
 //! | --- | --- |
-//! | [`measuring`] | Which cases run, how long, and from where to where the clock runs |
-//! | [`results`] | What a run leaves: tables, pages, charts, files, statuses, exit codes |
-//! | [`own_models`] | How to benchmark a file of your own, and how to write a suite |
-//! | [`variants`] | Which form of a model to ship: pruned, distilled, quantised |
-//! | [`deciding`] | What to deploy within limits, and what cases that were not measured would take |
-//! | [`devices`] | Which devices and dtypes there are, and what each of them needs |
-//! | [`comparing`] | How to compare runs and baselines, and how small a change this machine can show |
-//! | [`paired_benchmarks`] | How to gate a pull request: a paired (duet) benchmark of two revisions |
-//! | [`profiles`] | Where the time of a call goes, and why one case is slower than another |
-//! | [`serving`] | What users feel: latency under load, and how many requests a machine serves |
-//! | [`workers`] | How to benchmark JAX, a browser, and a runtime of yours in any language |
-//! | [`fleet`] | How to measure one suite on many machines, by Slurm, ssh or a matrix of CI jobs |
-//! | [`service`] | How to measure over HTTP on a machine that a team shares, and the page for it |
-//! | [`own_crate`] | How to benchmark the engine and the code of your own crate with `cargo bench` |
-//! | [`history`] | How to keep runs and query them with pandas, Polars or SQL |
-//! | [`method`] | How a figure is made, and what the harness itself costs |
-//!
-//! In all chapters `inferbench` stands for `cargo run --release --features tch,candle-onnx --`. After `scripts/bench` the executable is
-//! `target/release/inferbench`.
+//! | [`method`] | How a number is made, and what the harness itself costs |
+//! | [`validation`] | How well predictions, load tests and other answers hold, by dated experiments |
 
 #[doc = include_str!("comparing.md")]
 pub mod comparing {}
@@ -63,6 +88,9 @@ pub mod service {}
 
 #[doc = include_str!("serving.md")]
 pub mod serving {}
+
+#[doc = include_str!("validation.md")]
+pub mod validation {}
 
 #[doc = include_str!("variants.md")]
 pub mod variants {}

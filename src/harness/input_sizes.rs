@@ -99,7 +99,7 @@ fn try_sizes(item: &WorkItem, effort: &Effort) -> Result<Result<Model, CaseFailu
             let flags = flags(open, &attempts[number]);
             let backend = &item.case.backend;
             eprintln!(
-                "{name}: the file leaves sizes open; usual ones that {backend} runs: {flags} (these flags give others)"
+                "{name}: the file leaves sizes open; the first typical ones that {backend} accepts: {flags} (pass these flags to change them)"
             );
             Ok(attempts[number].clone())
         }
@@ -109,7 +109,7 @@ fn try_sizes(item: &WorkItem, effort: &Effort) -> Result<Result<Model, CaseFailu
             Err(CaseFailure::new(
                 status,
                 format!(
-                    "the file leaves sizes open, and none of the usual ones ran on {}: say them, as in `inferbench run {} \
+                    "the file leaves sizes open, and none of the typical ones ran on {}: pass them, as in `inferbench run {} \
                      {example}`; the last error was: {message}",
                     item.case.backend,
                     path_of(open).display()

@@ -81,7 +81,7 @@ pub fn calibrate(paths: &Paths, machine: &Machine, threads: usize) -> Result<Pea
     if let Some(share) = peaks.disturbed_share.filter(|share| *share > MOST_DISTURBED) {
         let share = 100.0 * share;
         eprintln!(
-            "other work took {share:.0} % of the processors: the peaks may be too low, and the next run measures them again"
+            "other load took {share:.0} % of the processors: the peaks may be too low, and the next run measures them again"
         );
     }
     keep(&paths.peaks(), machine, &peaks)?;

@@ -23,7 +23,7 @@ pub struct Selection {
     /// These variants instead of the suite's, separated by commas, or all
     #[arg(long, env = "INFERBENCH_VARIANT", value_delimiter = ',', value_name = "NAME,…")]
     pub variant: Vec<String>,
-    /// These files instead of the suite's models: a model, then other forms of it as its variants
+    /// These files instead of the suite's models: a model, then its variants
     #[arg(
         long,
         env = "INFERBENCH_PATH",
@@ -39,10 +39,10 @@ pub struct Selection {
     /// An input of the given files, in place of what they say: `x:f32[batch,3,224,224]`, `ids:i64[batch,128]<30522`, `sr:i64[]=16000`
     #[arg(long, env = "INFERBENCH_INPUT", value_delimiter = ';', value_name = "NAME:TYPE[SIZES];…")]
     pub input: Vec<String>,
-    /// A size that the given files leave open, by its name, or as `x.2` for the third dimension of input `x` [default: usual sizes are tried]
+    /// A size that the given files leave open, by its name, or as `x.2` for the third dimension of input `x` [default: typical sizes are tried]
     #[arg(long, env = "INFERBENCH_DIM", value_delimiter = ',', value_name = "NAME=SIZE,…", value_parser = parse_dim)]
     pub dim: Vec<(String, usize)>,
-    /// Inputs of the given files with the outputs that are right for them: a folder with `input_0.pb` and `output_0.pb`, `.npz` or `.safetensors` [default: those beside the file]
+    /// Inputs of the given files with the right outputs for them: a folder with `input_0.pb` and `output_0.pb`, `.npz` or `.safetensors` [default: those beside the file]
     #[arg(long, env = "INFERBENCH_REFERENCE", value_name = "PATH")]
     pub reference: Option<PathBuf>,
     /// The samples for the evaluation of accuracy, and for `--time-on samples`: synthetic, image-folder:PATH,
@@ -83,7 +83,7 @@ pub struct Selection {
 /// The flags that change how much is measured.
 #[derive(Args, Clone, Debug, Default)]
 pub struct EffortArguments {
-    /// Fresh processes that measure each case, in turn with those of the other cases; from 3 on a row has its interval
+    /// Fresh processes that measure each case, alternating with those of the other cases; from 3 on a row has its interval
     /// between processes [default: the suite's, which is 1]
     #[arg(long, env = "INFERBENCH_PROCESSES", value_name = "N")]
     pub processes: Option<usize>,

@@ -163,11 +163,11 @@ fn with_lengths_of_samples(
     };
     match source {
         DataSource::Synthetic => Err(CaseFailure::unsupported(format!(
-            "{name} has no samples: `--data-source image-folder:FOLDER` gives some to a model whose only input is a picture, \
+            "{name} has no samples: `--data-source image-folder:FOLDER` gives some to a model whose only input is an image, \
              `--text FILE` to one that takes tokens and gives no new ones, and `--data-source recorded:FILE.safetensors` to any"
         ))),
         DataSource::Recorded(_) if boundaries.contains(&Boundary::Pipeline) => Err(CaseFailure::unsupported(format!(
-            "{name} has tensors as samples, and a pipeline begins with pictures or texts: `--data-source image-folder:FOLDER` or \
+            "{name} has tensors as samples, and a pipeline begins with images or texts: `--data-source image-folder:FOLDER` or \
              `--text FILE` gives it some, if it takes them"
         ))),
         DataSource::Recorded(_) | DataSource::ImageFolder(_) => Ok((of_sequence(), model.clone())),

@@ -38,7 +38,7 @@ fn record(run_id: &str, batch_size: usize, ms: f64) -> Record {
     }
 }
 
-/// A workplace with seven runs of equal code, 0.5 % apart, of two cases.
+/// A workplace with seven runs of identical code, 0.5 % apart, of two cases.
 fn with_history() -> Workplace {
     let workplace = Workplace::new(&[], &["null"], &[1]);
     for (index, deviation) in [0.0, 0.005, -0.005, 0.0, 0.005, -0.005, 0.0].into_iter().enumerate() {
@@ -141,7 +141,7 @@ fn where_equal_code_differs_by_more_than_half_one_has_to_measure_again() {
         store(&workplace, &run_id, &[record(&run_id, 1, ms)]);
     }
     let found = compared(&workplace, &[record("candidate", 1, 20.0)], &[], 4);
-    shows(&found, &["measure again: equal code differs by up to", "noise from at least 5 runs of equal code"]);
+    shows(&found, &["measure again: identical code differs by up to", "noise from at least 5 runs of identical code"]);
     assert!(!found.stdout.contains("interval "), "{}", found.stdout);
     // Runs that were disturbed throughout do not count.
     for (index, ms) in [1.0, 9.0, 2.0, 14.0, 1.2, 8.0].into_iter().enumerate().skip(1) {

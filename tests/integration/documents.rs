@@ -1,4 +1,4 @@
-//! What the documents say is true: their commands are accepted, their files exist, their suites are suites.
+//! What the documents say is true: their commands are accepted by the build that they name, their files exist, their suites are suites.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -16,7 +16,7 @@ use crate::support::{Run, Workplace, checkout};
 /// Stands in for the commands of the documents: writes its name, the `INFERBENCH_*` variables and its arguments down, at once, since
 /// those of a pipe run at the same time.
 const STUB: &str = "#!/bin/sh\n\
-    { printf '%s' \"$0\"; env | sed -n 's/^\\(INFERBENCH_[A-Z_]*\\)=.*/\\1/p' | while read -r name; do printf '\\037%s' \"$name\"; done\n\
+    { printf '%s' \"$0\"; env | grep '^INFERBENCH_' | while read -r variable; do printf '\\037%s' \"$variable\"; done\n\
     printf '\\036'; for argument; do printf '\\037%s' \"$argument\"; done; printf '\\035'; } > \"$COMMANDS.$$\"\n\
     cat \"$COMMANDS.$$\" >> \"$COMMANDS\"; rm \"$COMMANDS.$$\"\n";
 
@@ -24,32 +24,32 @@ const STUB: &str = "#!/bin/sh\n\
 #[derive(Debug)]
 struct Invocation {
     program: String,
+    /// `NAME=VALUE`.
     variables: Vec<String>,
     arguments: Vec<String>,
 }
 
-/// Runs the console blocks of a document in a shell in which every command only writes itself down.
-fn invocations(document: &Path) -> Vec<Invocation> {
+/// Runs console blocks in a shell in which every command only writes itself down.
+fn invocations(blocks: &[String]) -> Vec<Invocation> {
     let folder = tempfile::tempdir().unwrap();
-    fs::create_dir(folder.path().join("scripts")).unwrap();
+    let bin = folder.path().join("bin");
+    // What `git clone` makes.
+    fs::create_dir(folder.path().join("inferbench")).unwrap();
     let scripts = fs::read_dir(checkout().join("scripts")).unwrap();
-    let scripts = scripts.map(|entry| format!("scripts/{}", entry.unwrap().file_name().display()));
-    for name in ["inferbench", "cargo", "git", "cp", "jq", "python3", "optimum-cli", "env/bin/pip", "env/bin/python"]
-        .map(String::from)
-        .into_iter()
-        .chain(scripts)
-    {
-        let path = folder.path().join(name);
+    let scripts = scripts.map(|entry| folder.path().join("scripts").join(entry.unwrap().file_name()));
+    let named = ["inferbench", "cargo", "git", "cp", "jq", "python3", "optimum-cli"].map(|name| bin.join(name));
+    let of_environment = ["env/bin/pip", "env/bin/python"].map(|path| folder.path().join(path));
+    for path in named.into_iter().chain(of_environment).chain(scripts) {
         fs::create_dir_all(path.parent().unwrap()).unwrap();
         fs::write(&path, STUB).unwrap();
         fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
     }
-    let path = format!("{}:{}", folder.path().display(), std::env::var("PATH").unwrap());
+    let path = format!("{}:{}", bin.display(), std::env::var("PATH").unwrap());
     let commands = folder.path().join("commands");
     fs::write(&commands, "").unwrap();
-    for block in blocks(document, "console") {
+    for block in blocks {
         let mut shell = Command::new("sh");
-        shell.args(["-e", "-c", &block]).current_dir(folder.path()).env_clear();
+        shell.args(["-e", "-c", block]).current_dir(folder.path()).env_clear();
         shell.env("PATH", &path).env("COMMANDS", &commands).env("HOME", folder.path());
         shell.finish().with_code(0);
     }
@@ -58,7 +58,7 @@ fn invocations(document: &Path) -> Vec<Invocation> {
     let parse = |line: &str| {
         let (head, arguments) = line.split_once('\u{1e}').unwrap();
         let program = head.split('\u{1f}').next().unwrap();
-        let program = program.strip_prefix(&format!("{}/", folder.path().display())).unwrap_or(program).to_owned();
+        let program = Path::new(program).strip_prefix(&bin).unwrap_or(Path::new(program)).display().to_string();
         Invocation { program, variables: strings(head), arguments: strings(arguments) }
     };
     written.split('\u{1d}').filter(|line| !line.is_empty()).map(parse).collect()
@@ -96,9 +96,9 @@ fn every_command_of_the_documents_is_accepted() {
     let help = help_of_bench();
     let mut checked = 0;
     for document in all() {
-        for invocation in invocations(&document) {
-            for variable in &invocation.variables {
-                assert!(help.contains(variable), "{}: {invocation:?}", document.display());
+        for invocation in invocations(&blocks(&document, "console")) {
+            for name in invocation.variables.iter().filter_map(|variable| variable.split('=').next()) {
+                assert!(help.contains(name), "{}: {invocation:?}", document.display());
             }
             match invocation.program.as_str() {
                 "inferbench" => check_inferbench(&invocation.arguments),
@@ -108,7 +108,107 @@ fn every_command_of_the_documents_is_accepted() {
             checked += 1;
         }
     }
-    assert!(checked > 40, "{checked} commands");
+    assert!(checked > 150, "{checked} commands");
+}
+
+/// The features that `scripts/bench` builds, and the defaults.
+fn features_of_scripts_bench() -> BTreeSet<String> {
+    let script = fs::read_to_string(checkout().join("scripts/bench")).unwrap();
+    let features = script.split("INFERBENCH_FEATURES:-").nth(1).and_then(|rest| rest.split('}').next()).unwrap();
+    for document in ["README.md", "src/guide/mod.rs"] {
+        let text = fs::read_to_string(checkout().join(document)).unwrap();
+        assert!(text.contains(&format!("with the features `{features}`")), "{document}: {features}");
+    }
+    with_defaults(features)
+}
+
+/// The Cargo features of the package.
+fn all_features() -> toml::Table {
+    let manifest: toml::Table = fs::read_to_string(checkout().join("Cargo.toml")).unwrap().parse().unwrap();
+    manifest["features"].as_table().unwrap().clone()
+}
+
+fn with_defaults(features: &str) -> BTreeSet<String> {
+    let defaults = all_features()["default"].as_array().unwrap().clone();
+    let defaults = defaults.iter().filter_map(|name| name.as_str().map(String::from));
+    features.split(',').filter(|name| !name.is_empty()).map(String::from).chain(defaults).collect()
+}
+
+/// The features that a command line of inferbench or of a bench needs: those of the backends that it names, and of subcommands and flags.
+fn needed(arguments: &[String], variables: &[String]) -> BTreeSet<String> {
+    let features = all_features();
+    let flags = arguments.windows(2).filter(|pair| pair[0] == "--backend").map(|pair| pair[1].as_str());
+    let variables = variables.iter().filter_map(|variable| variable.strip_prefix("INFERBENCH_BACKEND="));
+    let named: Vec<&str> = flags.chain(variables).flat_map(|names| names.split(',')).collect();
+    // `digits/ort`, `resnet50/tch-cpu-f32/1`.
+    let is_in_id = |name: &str, argument: &String| {
+        let rest = argument.split('/').nth(1).and_then(|function| function.strip_prefix(name));
+        !Path::new(argument).exists() && rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('-'))
+    };
+    let is_backend = |name: &str| named.contains(&name) || arguments.iter().any(|argument| is_in_id(name, argument));
+    let mut needed: BTreeSet<String> = features.keys().filter(|name| is_backend(name)).cloned().collect();
+    let has = |argument: &str| arguments.iter().any(|own| own == argument);
+    let is_query = arguments.first().is_some_and(|it| it == "store") && has("query");
+    let others = [
+        ("serve", arguments.first().is_some_and(|it| it == "serve")),
+        ("duckdb", is_query || arguments.iter().any(|argument| argument.ends_with(".duckdb"))),
+        ("cpu-stacks", has("--cpu") || has("--profile-time")),
+    ];
+    needed.extend(others.into_iter().filter(|(_, is_needed)| *is_needed).map(|(name, _)| name.to_owned()));
+    needed
+}
+
+#[test]
+fn every_command_of_the_documents_runs_with_the_build_that_they_name() {
+    let bench = features_of_scripts_bench();
+    for document in all() {
+        // `inferbench` is what was built last: each command of cargo builds the executable anew.
+        let mut built = bench.clone();
+        for invocation in invocations(&blocks(&document, "console")) {
+            let Invocation { program, variables, arguments } = &invocation;
+            let needed = match program.as_str() {
+                "inferbench" => needed(arguments, variables),
+                "cargo" => {
+                    let features = arguments.windows(2).find(|pair| pair[0] == "--features");
+                    built = with_defaults(features.map_or("", |pair| pair[1].as_str()));
+                    let passed = arguments.iter().position(|argument| argument == "--");
+                    needed(passed.map_or(&[], |position| &arguments[position + 1..]), variables)
+                }
+                "scripts/bench" => {
+                    built = bench.clone();
+                    continue;
+                }
+                _ => continue,
+            };
+            let missing = Vec::from_iter(needed.difference(&built));
+            assert!(missing.is_empty(), "{}: {invocation:?} needs {missing:?}", document.display());
+        }
+    }
+}
+
+#[test]
+fn every_task_of_the_readme_has_a_command_that_runs_or_names_its_feature() {
+    let readme = fs::read_to_string(checkout().join("README.md")).unwrap();
+    let tasks = readme.split("| task | command | chapter |\n").nth(1).unwrap();
+    let rows = tasks.lines().skip(1).take_while(|line| line.starts_with('|'));
+    let mut checked = 0;
+    for row in rows {
+        let cell = row.split(" | ").nth(1).unwrap_or_default();
+        let spans: Vec<&str> = cell.split('`').skip(1).step_by(2).collect();
+        let commands = spans.iter().filter(|span| span.starts_with("inferbench "));
+        let named = cell.split("with the feature `").skip(1).filter_map(|rest| rest.split('`').next());
+        let built = named.fold(features_of_scripts_bench(), |mut built, feature| {
+            built.insert(feature.to_owned());
+            built
+        });
+        for invocation in invocations(&commands.map(|span| (*span).to_owned()).collect::<Vec<String>>()) {
+            check_inferbench(&invocation.arguments);
+            let needed = needed(&invocation.arguments, &invocation.variables);
+            assert!(needed.is_subset(&built), "{row} needs {needed:?}");
+            checked += 1;
+        }
+    }
+    assert!(checked > 20, "{checked} commands");
 }
 
 #[test]

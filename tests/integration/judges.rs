@@ -195,7 +195,7 @@ fn labels_of_an_embedding_are_groups_and_decide_what_is_recommended() {
     for part in ["quality is the retrieval at 1 on groups", " open ", "retrieval at 1 change"] {
         assert!(finished.stdout.contains(part), "no {part:?} in {}", finished.stdout);
     }
-    let half = ["report", "--variants", "bert-small", "--accuracy-loss", "30%"];
+    let half = ["report", "--variants", "bert-small", "--max-accuracy-loss", "30%"];
     let allowed = workplace.inferbench(&half).finish().with_code(0).stdout;
     assert!(allowed.contains(" kept "), "{allowed}");
 }

@@ -7,6 +7,7 @@ mod convert;
 mod cost;
 mod criterion_contract;
 mod devices;
+mod document_tables;
 mod documents;
 mod duel;
 mod evaluation;

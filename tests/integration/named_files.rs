@@ -26,7 +26,7 @@ fn a_file_runs_where_it_lies_with_usual_sizes_and_with_those_of_flags() {
     };
     let (usual, said) = shape(&[]);
     assert_eq!(usual, "1x128x3");
-    said.saying(&["net: the file leaves sizes open", "candle runs: --dim length=128"]);
+    said.saying(&["net: the file leaves sizes open", "candle accepts: --dim length=128"]);
     assert_eq!(shape(&["--dim", "length=7"]).0, "1x7x3");
     assert_eq!(shape(&["--dim", "x.1=9"]).0, "1x9x3");
     let (said_whole, quiet) = shape(&["--input", "x:f32[batch,5,3]", "--batch-sizes", "2"]);

@@ -184,7 +184,7 @@ fn what_the_history_has_not_shown_is_refused_with_what_would_help() {
     let mut records = history();
     records.extend([4, 16].map(|batch| disturbed(row(9, "ort", batch))));
     let text = with(&records).inferbench(&["predict", "digits"]).finish().with_code(0).stdout;
-    assert!(text.contains("2 rows were left out: other work disturbed more than 50.0 %"), "{text}");
+    assert!(text.contains("2 rows were left out: other load affected more than 50.0 %"), "{text}");
 }
 
 #[test]
@@ -193,7 +193,7 @@ fn a_file_that_leaves_sizes_open_is_predicted_for_usual_ones() {
     workplace.add_model("open_length.onnx", "net.onnx");
     let run =
         |more: &[&str]| workplace.inferbench(&[&["predict", "net.onnx", "--backend", "ort"], more].concat()).finish();
-    run(&[]).saying(&["the file leaves sizes open; predicted for --dim length=128 (these flags give others)"]);
+    run(&[]).saying(&["the file leaves sizes open; predicted for --dim length=128 (pass these flags to change them)"]);
     assert!(!run(&["--dim", "length=64"]).stderr.contains("leaves sizes open"));
     // What cannot be counted leaves the others' predictions as they are.
     workplace.add_model("falls_back.onnx", "other.onnx");

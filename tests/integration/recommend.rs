@@ -234,8 +234,8 @@ fn a_loss_of_accuracy_that_is_allowed_has_to_be_shown() {
     assert_eq!(strict["case_id"], "digits/ort-cpu-f32/1");
     let change = strict["would_change"].to_string();
     assert!(change.contains("labelled samples that show its accuracy"), "{change}");
-    assert_eq!(advice(&workplace, &["--min-accuracy-change", "-2%"])["case_id"], case.to_string());
-    workplace.inferbench(&["recommend", "digits", "--min-accuracy-change", "2%"]).finish().with_code(2);
+    assert_eq!(advice(&workplace, &["--max-accuracy-loss", "2%"])["case_id"], case.to_string());
+    workplace.inferbench(&["recommend", "digits", "--max-accuracy-loss", "-2%"]).finish().with_code(2);
 }
 
 #[test]

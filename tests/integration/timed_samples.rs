@@ -74,7 +74,7 @@ fn models_without_pictures_or_texts_have_no_pipeline() {
     ]);
     run(&workplace, &["--model", "digits", "--boundary", "pipeline"])
         .with_code(2)
-        .saying(&["digits has tensors as samples, and a pipeline begins with pictures or texts"]);
+        .saying(&["digits has tensors as samples, and a pipeline begins with images or texts"]);
     // Recorded tensors can be timed; what has no samples is then left out.
     run(&workplace, &["--model", "digits,tenn_eeg", "--time-on", "samples"]).with_code(0);
     let recorded = workplace.record("digits-samples/candle-cpu-f32/1");

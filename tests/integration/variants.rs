@@ -144,7 +144,7 @@ fn the_goal_and_the_loss_decide() {
         let sentence = sentence(arguments);
         assert!(sentence.starts_with(start), "{sentence}");
     };
-    shipped(&["digits", "--accuracy-loss", "2%"], "Ship int8-dynamic on ort: ");
+    shipped(&["digits", "--max-accuracy-loss", "2%"], "Ship int8-dynamic on ort: ");
     shipped(&["digits", "--goal", "size"], "Ship int8-static on ort: ");
     shipped(&["digits", "--goal", "memory", "--variant", "original,pruned-unstructured"], "Keep the original on ort");
     shipped(&["digits", "--batch-sizes", "8", "--goal", "throughput"], "Ship int8-static on ort: ");
@@ -228,7 +228,7 @@ fn what_cannot_be_compared_says_why() {
     refused(&["--variants", "alone"], &["only the original of alone", "`inferbench run --model alone --variant all`"]);
     refused(&["--goal", "size"], &["--variants"]);
     refused(&["--variants", "digits", "--charts", "figures"], &["cannot be used with"]);
-    refused(&["--variants", "digits", "--accuracy-loss", "1"], &["write 5% or 0.05"]);
+    refused(&["--variants", "digits", "--max-accuracy-loss", "1"], &["write 5% or 0.05"]);
     // The other uses of the command do not know of any of it.
     workplace.inferbench(&["report"]).finish().with_code(0);
 }
@@ -262,9 +262,9 @@ fn a_variant_and_its_original_of_two_runs_are_said_to_be_that() {
 #[test]
 fn what_a_flag_cannot_do_is_said() {
     let workplace = with_run();
-    let loss = printed(&workplace, &["seeded", "--accuracy-loss", "0.5%"]);
+    let loss = printed(&workplace, &["seeded", "--max-accuracy-loss", "0.5%"]);
     assert!(loss.contains("no accuracy loss (0.5 %) is checked"), "{loss}");
-    assert!(printed(&workplace, &["digits", "--accuracy-loss", "0.5%"]).contains("shown to lose at most 0.5 %"));
+    assert!(printed(&workplace, &["digits", "--max-accuracy-loss", "0.5%"]).contains("shown to lose at most 0.5 %"));
     let hidden = printed(&workplace, &["digits", "--variant", "int8-static,int8-dynamic"]);
     assert!(hidden.contains("Nothing is recommended: no original was measured with right outputs."), "{hidden}");
     assert!(!hidden.contains("× is to"), "{hidden}");

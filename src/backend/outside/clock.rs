@@ -1,4 +1,4 @@
-//! Compares the clock of a process outside with that of this process.
+//! Compares the clock of an external worker with that of this process.
 //!
 //! The process is asked for its time several times, and the answer that came soonest counts: at both ends of the comparison the
 //! true time is known to within that answer's delay.

@@ -1,4 +1,4 @@
-//! Puts a program outside through the protocol, verb by verb.
+//! Puts an external worker through the protocol, verb by verb.
 
 use std::time::{Duration, Instant};
 

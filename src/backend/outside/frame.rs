@@ -1,4 +1,4 @@
-//! The frames that are exchanged with a process outside: a header in JSON, and tensors as they lie in memory.
+//! The frames that are exchanged with an external worker: a header in JSON, and tensors as they lie in memory.
 //!
 //! A frame is the four bytes `IFB1`, the length of the header (u32), the length of the tensors' bytes (u64), the header, and the
 //! bytes of the tensors one after the other; numbers are little-endian. The header's `tensors` has the name, `dtype` and `shape`

@@ -1,4 +1,4 @@
-//! What is asked of a process outside, and what it answers. The chapter `workers` of the guide describes the same in words.
+//! What is asked of an external worker, and what it answers. The chapter `workers` of the guide describes the same in words.
 
 use std::path::{Path, PathBuf};
 

@@ -1,4 +1,4 @@
-//! A process outside that runs models: starts it, asks it, and says how it ended.
+//! An external worker: starts it, asks it, and says how it ended.
 //!
 //! It is the leader of a process group of its own, and the system ends it when this process ends. What it prints to its standard
 //! error is read all the time and forgotten, but for the end.

@@ -1,4 +1,4 @@
-//! The session of a model that a process outside has loaded.
+//! The session of a model that an external worker has loaded.
 
 use std::time::{Duration, Instant};
 

@@ -158,10 +158,8 @@ fn left_out(lessons: &Lessons) -> Vec<String> {
     let mut notes = Vec::new();
     if lessons.disturbed > 0 {
         let rows = plural(lessons.disturbed, "row was", "rows were");
-        notes.push(format!(
-            "{rows} left out: other work disturbed more than {} of its samples",
-            percent(MOST_DISTURBED)
-        ));
+        notes
+            .push(format!("{rows} left out: other load affected more than {} of the samples", percent(MOST_DISTURBED)));
     }
     if lessons.uncounted > 0 {
         let rows = plural(lessons.uncounted, "row has", "rows have");

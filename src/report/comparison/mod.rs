@@ -250,7 +250,7 @@ mod tests {
             latency.floor = 5.02;
         }
         let text = render(&noisy, Format::Table, &[]);
-        assert!(text.contains("measure again: equal code differs by up to 502 % here"), "{text}");
+        assert!(text.contains("measure again: identical code differs by up to 502 % here"), "{text}");
         assert!(!text.contains('─') && !text.contains('▲'), "{text}");
         let markdown = render(&noisy, Format::Markdown, &[]);
         assert!(markdown.contains("measure again") && !markdown.contains("| case |"), "{markdown}");

@@ -44,13 +44,13 @@ pub fn table(comparison: &Comparison, is_wanted: impl Fn(Verdict) -> bool) -> Ta
     table
 }
 
-/// The advice instead of a table of verdicts, if equal code differs too much in every case.
+/// The advice instead of a table of verdicts, if identical code differs too much in every case.
 pub fn measure_again(comparison: &Comparison) -> Option<String> {
     let floors = comparison.cases.iter().filter_map(|case| case.latency.as_ref()).map(|latency| latency.floor);
     let most = floors.fold(0.0, f64::max);
     comparison.is_too_noisy().then(|| {
         format!(
-            "measure again: equal code differs by up to {:.0} % here, and nothing can be said about changes; close other \
+            "measure again: identical code differs by up to {:.0} % here, and nothing can be said about changes; close other \
              programs, and measure both sides in several runs",
             100.0 * most
         )
@@ -185,7 +185,7 @@ pub fn footnotes(comparison: &Comparison) -> Vec<String> {
     }
     for (source, count) in sources {
         let noise = match source {
-            Source::Runs => format!("noise from at least {} of equal code", plural(runs, "run", "runs")),
+            Source::Runs => format!("noise from at least {} of identical code", plural(runs, "run", "runs")),
             Source::Processes => "noise from the processes of each row".into(),
             Source::Selftest => "noise from `inferbench selftest`, which has a model of its own".into(),
             Source::Assumed => format!(
@@ -201,7 +201,7 @@ pub fn footnotes(comparison: &Comparison) -> Vec<String> {
     }
     if comparison.disturbed_runs > 0 {
         let runs = plural(comparison.disturbed_runs, "earlier run is", "earlier runs are");
-        lines.push(format!("{runs} left out of the noise: other work disturbed most of their samples"));
+        lines.push(format!("{runs} left out of the noise: other load affected most of their samples"));
     }
     for side in [&comparison.base, &comparison.candidate] {
         if let Some(share) = side.disturbed_share.filter(|share| *share > DISTURBED_FROM) {
@@ -252,7 +252,7 @@ mod tests {
         );
         assert!(
             lines.contains(
-                "3 cases: noise from at least 10 runs of equal code\n1 case: noise unknown, 5 % between runs"
+                "3 cases: noise from at least 10 runs of identical code\n1 case: noise unknown, 5 % between runs"
             ),
             "{lines}"
         );

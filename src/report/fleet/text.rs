@@ -58,7 +58,7 @@ impl Fleet {
     }
 
     fn table_of_machines(&self) -> Table {
-        let numbers = ["cases", "product, GFLOP/s", "copy, GB/s", "anchor", "disturbed", "throttled", "runs", "trend"];
+        let numbers = ["cases", "matmul, GFLOP/s", "copy, GB/s", "anchor", "disturbed", "throttled", "runs", "trend"];
         let columns = ["machine", "host", "kind"].map(Column::text).into_iter().chain(numbers.map(Column::number));
         let mut table = Table::new(columns);
         let figure = |figure: Option<f64>, text: fn(f64) -> String| figure.map(text).unwrap_or_default();
@@ -141,7 +141,7 @@ impl FleetMachine {
         const FROM: f64 = 0.1;
         let share = self.disturbed_share.filter(|share| *share > FROM);
         let share =
-            share.map(|share| format!("; other work took {} of its processors during the calibration", percent(share)));
+            share.map(|share| format!("; other load took {} of its processors during the calibration", percent(share)));
         let slowed = self.throttled.filter(|count| *count > 0);
         let slowed = slowed
             .map(|count| format!("; its processors were slowed down {}", plural(count as usize, "time", "times")));
@@ -182,7 +182,7 @@ impl Agreement {
 /// `a copy of memory takes 1.97 × the time [1.80, 2.16]`.
 fn difference(found: &MachineDifference) -> String {
     let what = match found.quantity {
-        Quantity::Product => "a product of matrices",
+        Quantity::Product => "a matrix multiplication",
         Quantity::Copy => "a copy of memory",
         Quantity::Anchor => "a call of the anchor case",
     };

@@ -93,7 +93,7 @@ function fleetMachinesSection() {
     { title: "machine", isKnown: true, cell: (one) => [one.name, ...(one.is_differing ? [make("span", { class: "differs" }, "differs")] : [])] },
     { title: "kind", isKnown: true, cell: (one) => one.kind ?? "unknown" },
     number("cases", (one) => one.measured, String),
-    number("product, GFLOP/s", (one) => one.product_gflops_per_second, threeDigits),
+    number("matmul, GFLOP/s", (one) => one.product_gflops_per_second, threeDigits),
     number("copy, GB/s", (one) => one.copy_gb_per_second, threeDigits),
     number("anchor case", (one) => one.anchor_ms, milliseconds),
     number("disturbed", (one) => one.disturbed_share, percent),
