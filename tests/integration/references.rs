@@ -88,6 +88,20 @@ fn the_folders_of_onnx_decide_right_and_wrong() {
 }
 
 #[test]
+fn numbers_of_files_are_places_whatever_the_model_calls_its_tensors() {
+    let workplace = Workplace::new(&["digits"], &["candle"], &[1]);
+    fs::create_dir_all(workplace.path("own/test_data_set_0")).unwrap();
+    workplace.add_model("numbered.onnx", "own/net.onnx");
+    let inputs = [[1.0, -2.0, 0.5, 3.0, 0.0, -1.0], RAMP];
+    let outputs = [inputs[0].map(f32::tanh), inputs[1].map(|value| -value)];
+    for (place, (input, output)) in inputs.iter().zip(&outputs).enumerate() {
+        workplace.write(&format!("own/test_data_set_0/input_{place}.pb"), message([2, 3], input));
+        workplace.write(&format!("own/test_data_set_0/output_{place}.pb"), message([2, 3], output));
+    }
+    is_right(&workplace, &[]);
+}
+
+#[test]
 fn outputs_beside_the_file_are_those_of_a_ramp() {
     let workplace = workplace();
     workplace.write("own/net_output_0.pb", message([2, 2], &outputs_of(&RAMP)));

@@ -50,6 +50,14 @@ save(
     [("y", FLOAT, ["N", 3])],
     [],
 )
+# As Keras and some of ONNX's tests call tensors: from 1 on, where the files of a reference count from 0.
+save(
+    "numbered",
+    [helper.make_node("Tanh", ["input_1"], ["output_1"]), helper.make_node("Neg", ["input_2"], ["output_2"])],
+    [("input_1", FLOAT, [2, 3]), ("input_2", FLOAT, [2, 3])],
+    [("output_1", FLOAT, [2, 3]), ("output_2", FLOAT, [2, 3])],
+    [],
+)
 HALF = TensorProto.FLOAT16
 half_weights = numpy_helper.from_array(numpy_helper.to_array(weights("w", (3, 2))).astype(numpy.float16), "w")
 save("half_inputs", [dense, tanh], [("x", HALF, ["N", 3])], [("y", HALF, ["N", 2])], [half_weights])
