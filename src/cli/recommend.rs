@@ -228,10 +228,7 @@ fn command_that_decides(
     else {
         return Ok(None);
     };
-    let newest = |case_id: &str, host_id: &str| {
-        let of_case = records.iter().filter(|record| record.case_id == case_id && record.host_id == host_id);
-        of_case.max_by_key(|record| record.timestamp)
-    };
+    let newest = |case_id: &str, host_id: &str| advice.newest(records, case_id, host_id);
     let found =
         newest(first, advice.host_id.as_deref().unwrap_or_default()).zip(newest(&second.case_id, &second.host_id));
     let Some((first, second)) = found else { return Ok(None) };

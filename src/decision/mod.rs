@@ -168,7 +168,8 @@ pub fn compare(records: &[Record], metrics: &[Metric], options: &Options) -> Res
              variants, too"
         );
     }
-    Ok(Variants { tables: rows::tables(repeated::repeated(&of_model), metrics, options) })
+    let current = repeated::of_newest_files(&of_model);
+    Ok(Variants { tables: rows::tables(repeated::repeated(&current), metrics, options) })
 }
 
 /// The records of a model.

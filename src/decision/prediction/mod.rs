@@ -11,6 +11,7 @@
 
 mod evaluation;
 mod example;
+mod families;
 mod fitted;
 mod least_squares;
 mod output;
@@ -18,7 +19,7 @@ mod predictor;
 mod scaling;
 
 pub use evaluation::{Errors, Evaluation, Loss, evaluate};
-pub use example::{Example, Lessons, Runtime, Site, Subject, Work};
+pub use example::{Example, Lessons, Runtime, Site, Subject};
 pub use output::{Asked, evaluation_text, matrix, predictions_text, schema};
 pub use predictor::{Basis, Estimate, Prediction, Predictor, Refusal, command};
 pub use scaling::in_words;
