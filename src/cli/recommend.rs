@@ -12,7 +12,7 @@ use crate::compare::{CaseFilter, Noise};
 use crate::decision::prediction::{Lessons, Site};
 use crate::decision::{
     Advice, Goal, Limits, Options, Per, Prices, add_predictions, advice_schema, advise, best_schema, best_table,
-    render, side_by_side,
+    drifts, render, side_by_side,
 };
 use crate::definition::{Case, Suite, SuiteModel};
 use crate::exit_codes;
@@ -131,6 +131,7 @@ pub fn run(arguments: &Arguments) -> Result<u8> {
             .flat_map(|root| read_loads(root).unwrap_or_default())
             .flat_map(|run| run.results)
             .collect(),
+        drifted: drifts(&every),
         noise: noise_of(&records, &paths),
         ..Options::new(arguments.wanted.as_deref().unwrap_or_default())
     };

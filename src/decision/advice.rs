@@ -10,7 +10,7 @@ use super::prediction::in_words;
 use super::repeated::{Repeated, of_newest_files, repeated};
 use super::rows::{Candidates, candidates};
 use super::variants_output::{name, quality_text, ratio};
-use super::{Goal, Options, PredictedCase, Quality, Row, UnderLoad, of_model, own_memory};
+use super::{Drift, Goal, Options, PredictedCase, Quality, Row, UnderLoad, of_model, own_memory};
 use crate::compare::{RatioInterval, Verdict};
 use crate::definition::{Boundary, Case, Phase, TimedOn};
 use crate::report::numbers::{joules, latency, megabytes, percent, plural, three_digits};
@@ -116,12 +116,15 @@ pub fn advise(records: &[Record], metrics: &[Metric], options: &Options) -> Resu
     let of_model = of_model(records, &options.model)?;
     let current = of_newest_files(&of_model);
     let replaced = of_model.len() - current.len();
-    let kinds = by_kind(repeated(&current));
+    let is_there = |drift: &&Drift| current.iter().any(|record| drift.is_of(record));
+    let slow: Vec<String> = options.drifted.iter().filter(is_there).map(Drift::text).collect();
+    let kinds = by_kind(repeated(&current, &options.drifted));
     let cases: Vec<Case> = kinds.iter().map(|(work, _)| work.case.clone()).collect();
     let of_kind = |(work, of_kind): (Work, Vec<Repeated<'_>>)| {
         let has_shapes = cases.iter().filter(|case| **case == work.case).count() > 1;
         let mut advice = advice(work, &of_kind, metrics, options);
         advice.input_shape = advice.work.input_shape.clone().filter(|_| has_shapes);
+        advice.excluded.extend(slow.iter().cloned());
         if replaced > 0 {
             let rows = plural(replaced, "row is", "rows are");
             advice.excluded.push(format!("{rows} of another file that had this name before"));

@@ -6,6 +6,7 @@
 use indexmap::IndexMap;
 use jiff::Timestamp;
 
+use super::drift::{Drift, retain_usual};
 use crate::compare::is_repetition;
 use crate::definition::{Case, Status};
 use crate::run_data::{Record, Work, Works};
@@ -20,7 +21,7 @@ pub struct Repeated<'a> {
 }
 
 /// By work and machine, in the order of the records.
-pub fn repeated<'a>(records: &[&'a Record]) -> Vec<Repeated<'a>> {
+pub fn repeated<'a>(records: &[&'a Record], drifted: &[Drift]) -> Vec<Repeated<'a>> {
     let mut in_time: Vec<(usize, &Record)> = records.iter().copied().enumerate().collect();
     in_time.sort_by_key(|(_, record)| record.timestamp);
     let mut works = Works::default();
@@ -31,7 +32,7 @@ pub fn repeated<'a>(records: &[&'a Record]) -> Vec<Repeated<'a>> {
     for (_, number, record) in numbered {
         groups.entry((number, &record.host_id)).or_default().push(record);
     }
-    groups.into_values().filter_map(Repeated::new).collect()
+    groups.into_values().filter_map(|group| Repeated::new(group, drifted)).collect()
 }
 
 /// The records of a model without those of files that newer ones of the same name and variant have replaced.
@@ -56,7 +57,7 @@ pub fn of_newest_files<'a>(records: &[&'a Record]) -> Vec<&'a Record> {
 }
 
 impl<'a> Repeated<'a> {
-    fn new(mut group: Vec<&'a Record>) -> Option<Self> {
+    fn new(mut group: Vec<&'a Record>, drifted: &[Drift]) -> Option<Self> {
         group.sort_by(|one, other| (one.timestamp, &one.run_id).cmp(&(other.timestamp, &other.run_id)));
         // A run that is named twice is one run.
         group.dedup_by(|one, other| one.run_id == other.run_id);
@@ -66,6 +67,7 @@ impl<'a> Repeated<'a> {
         if group.is_empty() && is_ok(newest) {
             group.push(newest);
         }
+        retain_usual(&mut group, drifted);
         Some(Repeated { newest, like: group })
     }
 

@@ -197,6 +197,7 @@ mod tests {
             samples: 3,
             compared_with: Some("m/tch-cpu-f32/1".into()),
             better: Some(Better::Lower),
+            host_id: Some("h".into()),
         };
         let least = Metric { run_id: "r".into(), metric: "least".into(), ..Metric::default() };
         let mut bytes = Vec::new();

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use super::super::drift::{Drift, drifts, retain_usual};
 use super::super::repeated::logarithms;
 use super::families::join_near_copies;
 use super::least_squares::TERMS;
@@ -12,6 +13,9 @@ use crate::statistics::geometric_mean;
 
 /// From this share of disturbed samples on, a row says more of the other work than of its own.
 pub const MOST_DISTURBED: f64 = 0.5;
+
+/// How much a row of a run counts in which the machine was slower than usual, and that no other run has.
+const WEIGHT_OF_DRIFTED: f64 = 0.25;
 
 /// How far apart two cases may be until they tell little of each other: by operations per node, bytes per node and batch size, as logarithms.
 /// These and the next two were chosen by the errors on 380 rows of the suites small and quick, in each of two histories.
@@ -66,6 +70,8 @@ pub struct Example {
 pub struct Lessons {
     pub examples: Vec<Example>,
     pub peaks: BTreeMap<Site, Peaks>,
+    /// Runs in which a machine was slower than usual.
+    pub drifted: Vec<Drift>,
     /// Rows that were left out because other work disturbed them.
     pub disturbed: usize,
     /// Rows without a counted cost: of older versions, or of models without an ONNX graph.
@@ -78,7 +84,7 @@ impl Lessons {
     /// Those of these records, with the peaks of their runs. The time of a work is the geometric mean over its undisturbed runs with
     /// one version of the library. A peak that two rows exceed is raised to what both have shown.
     pub fn of(records: &[Record], peaks: &[(Site, Peaks)]) -> Self {
-        let mut lessons = Lessons::default();
+        let mut lessons = Lessons { drifted: drifts(records), ..Lessons::default() };
         for (site, found) in peaks {
             let known = lessons.peaks.entry(site.clone()).or_insert_with(|| found.clone());
             known.product_gflops_per_second = known.product_gflops_per_second.max(found.product_gflops_per_second);
@@ -98,10 +104,15 @@ impl Lessons {
         for mut runs in rows.into_values() {
             let Some(&newest) = runs.last() else { continue };
             runs.retain(|record| is_like(record, newest) && record.artifact_sha256 == newest.artifact_sha256);
+            retain_usual(&mut runs, &lessons.drifted);
+            let is_drifted = lessons.drifted.iter().any(|drift| runs.iter().any(|record| drift.is_of(record)));
             let times = logarithms(&runs, |record| record.latency_p50_ms);
             let latency_p50_ms = (!times.is_empty()).then(|| geometric_mean(&times));
             match Example::of(&Record { latency_p50_ms, ..newest.clone() }) {
-                Some(example) => lessons.examples.push(example),
+                Some(example) => {
+                    let weight = example.weight * if is_drifted { WEIGHT_OF_DRIFTED } else { 1.0 };
+                    lessons.examples.push(Example { weight, ..example });
+                }
                 None => lessons.uncounted += 1,
             }
         }

@@ -9,6 +9,8 @@
 //! peaks of the machine. The factors are fitted for each case, to the rows of its backend, device and dtype on the machine, of which
 //! those that are like it count most. Where the same model was measured at other batch sizes, the sum is multiplied by what these took over what it says of them.
 
+#[cfg(test)]
+mod coverage_simulation;
 mod evaluation;
 mod example;
 mod families;
@@ -17,6 +19,8 @@ mod least_squares;
 mod output;
 mod predictor;
 mod scaling;
+#[cfg(test)]
+mod tests;
 
 pub use evaluation::{Errors, Evaluation, Loss, evaluate};
 pub use example::{Example, Lessons, Runtime, Site, Subject};
