@@ -62,7 +62,7 @@ pub struct Converted {
 /// that.
 pub fn convert_run(folder: &RunFolder, baseline: &str, reports: &Path, replace: bool) -> Result<Converted> {
     let manifest = folder.read_manifest()?;
-    let mut new = NewRun::create(reports, &manifest.run_id)?;
+    let mut new = NewRun::create(reports, &manifest.run_id, &manifest.machine.host_id)?;
     let conversion = convert(folder, &manifest.criterion_root, baseline, |record, entry| {
         new.append_calls(&record.case_id, &entry.samples_ns, entry.disturbed.as_deref())
     })?;

@@ -11,18 +11,19 @@ use super::history_arguments::HistoryArguments;
 use super::recommend::{Form, lessons, memory_of_machines, read};
 use crate::catalogue::{attempts, flags, shell_word};
 use crate::decision::prediction::{
-    Asked, Lessons, Prediction, Predictor, Refusal, Runtime, Site, Subject, Work, command, evaluate, evaluation_text,
-    matrix, predictions_text, schema,
+    Asked, Lessons, Prediction, Predictor, Refusal, Runtime, Site, Subject, command, evaluate, evaluation_text, matrix,
+    predictions_text, schema,
 };
 use crate::definition::{Case, Dtype, Model, Phase, Sizes, backend_name, parse_device};
 use crate::exit_codes;
+use crate::fixture::work_of;
 use crate::harness::{Plan, make_plan};
 use crate::history::{History, write_whole};
 use crate::machine::Machine;
 use crate::onnx::count;
 use crate::paths::Paths;
 use crate::report::Format;
-use crate::run_data::Peaks;
+use crate::run_data::{Peaks, Work};
 use crate::selection::{EffortArguments, PlannedCase, Selection, parse_dim};
 
 /// Predict latency, throughput and memory of unmeasured cases
@@ -170,21 +171,12 @@ fn with_usual_sizes(model: Model, case: &Case, said: &mut BTreeSet<String>) -> M
     sized
 }
 
-fn work_of(case: &Case) -> Work {
-    Work {
-        model: case.model.clone(),
-        variant: case.variant.clone(),
-        phase: case.phase,
-        sequence_length: case.sequence_length,
-    }
-}
-
 /// A case as a predictor sees it.
 fn subject(case: &Case, model: &Model) -> Result<Subject> {
     let (cost, operators) = count(model, case.phase, case.sizes())?;
     Ok(Subject {
         runtime: Runtime::of(case),
-        work: work_of(case),
+        work: work_of(case, model),
         family: model.family.clone(),
         batch_size: case.batch_size,
         cost,
@@ -246,7 +238,7 @@ impl Arguments {
                 Ok(subject) => subject,
                 Err(why) => {
                     let reason = format!("its cost cannot be counted: {why:#}");
-                    let would_help = by_file(command(&Runtime::of(&case), &work_of(&case), case.batch_size));
+                    let would_help = by_file(command(&Runtime::of(&case), &Work::named(&case), case.batch_size));
                     all.push(Asked { refusal: Some(Refusal { reason, would_help }), ..asked });
                     continue;
                 }

@@ -12,7 +12,7 @@ use crate::compare::{CaseFilter, Noise};
 use crate::decision::prediction::{Lessons, Site};
 use crate::decision::{
     Advice, Goal, Limits, Options, Per, Prices, add_predictions, advice_schema, advise, best_schema, best_table,
-    render, side_by_side,
+    drifts, render, side_by_side,
 };
 use crate::definition::{Case, Suite, SuiteModel};
 use crate::exit_codes;
@@ -125,6 +125,7 @@ pub fn run(arguments: &Arguments) -> Result<u8> {
             .flat_map(|root| read_loads(root).unwrap_or_default())
             .flat_map(|run| run.results)
             .collect(),
+        drifted: drifts(&every),
         noise: noise_of(&records, &paths),
         ..Options::new(arguments.wanted.as_deref().unwrap_or_default())
     };
@@ -222,10 +223,7 @@ fn command_that_decides(
     else {
         return Ok(None);
     };
-    let newest = |case_id: &str, host_id: &str| {
-        let of_case = records.iter().filter(|record| record.case_id == case_id && record.host_id == host_id);
-        of_case.max_by_key(|record| record.timestamp)
-    };
+    let newest = |case_id: &str, host_id: &str| advice.newest(records, case_id, host_id);
     let found =
         newest(first, advice.host_id.as_deref().unwrap_or_default()).zip(newest(&second.case_id, &second.host_id));
     let Some((first, second)) = found else { return Ok(None) };

@@ -238,7 +238,7 @@ impl Prune {
 #[derive(Args)]
 #[command(
     after_help = "Tables: benchmark_runs, benchmark_results, hardware_info, raw_benchmark_data (run_id, \"case\", sample, call, \
-        nanoseconds, disturbed).\n\nExamples:\n  inferbench store query 'FROM benchmark_runs'\n  \
+        nanoseconds, disturbed, host_id).\n\nExamples:\n  inferbench store query 'FROM benchmark_runs'\n  \
         inferbench store query 'DESCRIBE benchmark_results'\n  \
         inferbench store query --format csv 'SELECT * FROM benchmark_results' > all.csv"
 )]

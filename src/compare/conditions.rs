@@ -3,7 +3,7 @@
 use serde::Serialize;
 
 use crate::definition::TimedOn;
-use crate::run_data::Record;
+use crate::run_data::{Record, Work};
 
 /// A condition that must be equal, so that a ratio says something about the code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, clap::ValueEnum, strum::Display)]
@@ -22,6 +22,10 @@ pub enum Condition {
     Threads,
     /// The device or dtype that was effective
     Device,
+    /// The shapes of the inputs
+    Shape,
+    /// The file that was loaded: a changed one is compared, and named
+    Artifact,
 }
 
 /// A condition that is not the same on both sides, or within one.
@@ -32,7 +36,16 @@ pub struct Difference {
     pub candidate: String,
 }
 
+/// Digits of a hash that are shown.
+const SHOWN: usize = 12;
+
 impl Condition {
+    /// Whether a difference of the two sides is what may be compared: a model that was exported again or pruned does the same work in a
+    /// changed way, as changed code does.
+    pub fn may_change(self) -> bool {
+        self == Condition::Artifact
+    }
+
     /// The condition in a run. Returns `None` if it is unknown, which is not a difference.
     pub fn of(self, record: &Record) -> Option<String> {
         let known = |parts: &[Option<&str>]| {
@@ -51,14 +64,18 @@ impl Condition {
             Condition::Device => {
                 known(&[record.effective_device.as_deref(), record.effective_dtype.map(|dtype| dtype.name())])
             }
+            Condition::Shape => record.input_shape.clone(),
+            Condition::Artifact => record.artifact_sha256.as_deref().map(|hash| hash.chars().take(SHOWN).collect()),
         }
     }
 }
 
-/// Whether two records have the same host, library, boundary, inputs and threads. They may be of several devices and dtypes.
+/// Whether two records have the same host, library, boundary, inputs with their shapes, and threads. They may be of several devices and
+/// dtypes, and of files that have changed.
 pub(crate) fn is_like(one: &Record, other: &Record) -> bool {
     let conditions = [Condition::Host, Condition::Library, Condition::Boundary, Condition::Inputs, Condition::Threads];
     conditions.into_iter().all(|condition| condition.of(one) == condition.of(other))
+        && Work::of(one).has_same_inputs(&Work::of(other))
 }
 
 /// Whether two records of a case differ by noise only: they are alike, and of the same build.
@@ -108,6 +125,8 @@ mod tests {
             Record { rustc_version: "rustc 2".into(), ..one.clone() },
             dirty.clone(),
         ];
+        let sized = |shape: &str| Record { input_shape: Some(shape.into()), ..one.clone() };
+        assert!(is_repetition(&sized("1x8"), &sized("1x8")) && !is_repetition(&sized("1x8"), &sized("1x16")));
         assert!(others.iter().all(|other| !is_repetition(&one, other)));
         assert!(!is_repetition(&dirty, &dirty));
     }

@@ -255,8 +255,11 @@ pub fn compare(
             notes.push(format!("{id}: not compared: both sides have its measurement of run {run_id}"));
             continue;
         }
+        let is_compared = |it: &Difference| {
+            options.allowed.contains(&it.condition) || it.condition.may_change() && !pair.is_mixed(it.condition)
+        };
         let (allowed_differences, differences): (Vec<_>, Vec<_>) =
-            pair.differences().into_iter().partition(|difference| options.allowed.contains(&difference.condition));
+            pair.differences().into_iter().partition(is_compared);
         let mut changes = changes(&pair.base, &pair.candidate, options.allowance);
         if worst_status(&pair.base) != Status::Ok || worst_status(&pair.candidate) != Status::Ok {
             has_pair |= !changes.is_empty();

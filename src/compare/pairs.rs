@@ -68,11 +68,13 @@ impl Pair<'_> {
         self.base.iter().chain(&self.candidate).all(|record| is_same_build(self.base[0], record))
     }
 
+    /// Whether a side has runs under several conditions of this kind, so that no mean of them says anything.
+    pub fn is_mixed(&self, condition: Condition) -> bool {
+        [&self.base, &self.candidate].into_iter().any(|side| values(condition, side).len() > 1)
+    }
+
     /// The conditions that are not the same everywhere.
     pub fn differences(&self) -> Vec<Difference> {
-        let values = |condition: Condition, records: &[&Record]| -> BTreeSet<String> {
-            records.iter().filter_map(|record| condition.of(record)).collect()
-        };
         let shown = |values: BTreeSet<String>| values.into_iter().collect::<Vec<_>>().join(" and ");
         let difference = |condition| {
             let (base, candidate) = (values(condition, &self.base), values(condition, &self.candidate));
@@ -81,6 +83,10 @@ impl Pair<'_> {
         };
         Condition::value_variants().iter().copied().filter_map(difference).collect()
     }
+}
+
+fn values(condition: Condition, records: &[&Record]) -> BTreeSet<String> {
+    records.iter().filter_map(|record| condition.of(record)).collect()
 }
 
 #[cfg(test)]

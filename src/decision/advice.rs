@@ -7,21 +7,23 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::prediction::in_words;
-use super::repeated::{Repeated, repeated};
+use super::repeated::{Repeated, of_newest_files, repeated};
 use super::rows::{Candidates, candidates};
 use super::variants_output::{name, quality_text, ratio};
-use super::{Goal, Options, PredictedCase, Quality, Row, UnderLoad, of_model, own_memory};
+use super::{Drift, Goal, Options, PredictedCase, Quality, Row, UnderLoad, of_model, own_memory};
 use crate::compare::{RatioInterval, Verdict};
 use crate::definition::{Boundary, Case, Phase, TimedOn};
 use crate::report::numbers::{joules, latency, megabytes, percent, plural, three_digits};
-use crate::run_data::{Metric, Record};
+use crate::run_data::{Metric, Record, Work, Works};
 
-/// What to deploy for one kind of work of a model: a phase at a sequence length, from one boundary to the other.
+/// What to deploy for one kind of work of a model: a phase with inputs of one shape, from one boundary to the other.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct Advice {
     pub model: String,
     pub phase: Phase,
     pub sequence_length: Option<usize>,
+    /// The shapes of a sample, if the model was measured with several.
+    pub input_shape: Option<String>,
     pub boundary: Boundary,
     pub timed_on: TimedOn,
     pub goal: Goal,
@@ -50,6 +52,9 @@ pub struct Advice {
     pub predicted: Vec<PredictedCase>,
     /// True if the first and the second cannot be told apart without more measurements.
     pub is_undecided: bool,
+    /// What all of its cases have in common.
+    #[serde(skip)]
+    pub work: Work,
 }
 
 /// The best of the others.
@@ -65,24 +70,72 @@ pub struct RunnerUp {
     pub why: String,
 }
 
-/// Inputs, boundary, phase and sequence length.
-type Work = (TimedOn, Boundary, Phase, Option<usize>);
+impl Advice {
+    /// Whether a record of the model is of this kind of work.
+    pub fn is_about(&self, record: &Record) -> bool {
+        record.model == self.model && kind_of(record).is_same(&self.work)
+    }
 
-/// Recommends a case for each kind of work of a model. The times of a case are the geometric means over the runs of one program.
+    /// The newest record of a case of this kind.
+    pub fn newest<'a>(&self, records: &'a [Record], case_id: &str, host_id: &str) -> Option<&'a Record> {
+        let is_meant = |record: &&Record| record.case_id == case_id && record.host_id == host_id;
+        records.iter().filter(is_meant).filter(|record| self.is_about(record)).max_by_key(|record| record.timestamp)
+    }
+}
+
+/// The work of a record for any batch size, whatever form of the model does it on whatever runtime.
+pub fn kind_of(record: &Record) -> Work {
+    Work::of(record).of_any_batch().of_any_variant().on_any_runtime()
+}
+
+/// Cases by their kind of work, in the order of inputs, boundary, phase, sequence length and shape.
+pub fn by_kind(cases: Vec<Repeated<'_>>) -> Vec<(Work, Vec<Repeated<'_>>)> {
+    let (mut kinds, mut groups) = (Works::default(), BTreeMap::<usize, Vec<Repeated<'_>>>::new());
+    let mut in_time: Vec<(usize, Repeated<'_>)> = cases.into_iter().enumerate().collect();
+    in_time.sort_by_key(|(_, case)| case.newest.timestamp);
+    let mut numbered: Vec<(usize, usize, Repeated<'_>)> =
+        in_time.into_iter().map(|(place, case)| (place, kinds.number(kind_of(case.newest)), case)).collect();
+    numbered.sort_by_key(|(place, ..)| *place);
+    numbered.into_iter().for_each(|(_, number, case)| groups.entry(number).or_default().push(case));
+    let mut found: Vec<(Work, Vec<Repeated<'_>>)> =
+        groups.into_iter().map(|(number, cases)| (kinds.all()[number].clone(), cases)).collect();
+    let order = |it: &Work| {
+        let Case { timed_on, boundary, phase, sequence_length, .. } = it.case;
+        (timed_on, boundary, phase, sequence_length, it.input_shape.clone())
+    };
+    found.sort_by_key(|(work, _)| order(work));
+    found
+}
+
+/// Recommends a case for each kind of work of a model. The times of a case are the geometric means over the runs of one program. Of files
+/// of one name, the newest counts.
 ///
 /// # Errors
 /// The records have no such model; the message says which ones there are.
 pub fn advise(records: &[Record], metrics: &[Metric], options: &Options) -> Result<Vec<Advice>> {
-    let mut works: BTreeMap<Work, Vec<Repeated<'_>>> = BTreeMap::new();
-    for case in repeated(&of_model(records, &options.model)?) {
-        let Record { timed_on, boundary, phase, sequence_length, .. } = case.newest;
-        works.entry((*timed_on, *boundary, *phase, *sequence_length)).or_default().push(case);
-    }
-    Ok(works.into_iter().map(|(work, cases)| advice(work, &cases, metrics, options)).collect())
+    let of_model = of_model(records, &options.model)?;
+    let current = of_newest_files(&of_model);
+    let replaced = of_model.len() - current.len();
+    let is_there = |drift: &&Drift| current.iter().any(|record| drift.is_of(record));
+    let slow: Vec<String> = options.drifted.iter().filter(is_there).map(Drift::text).collect();
+    let kinds = by_kind(repeated(&current, &options.drifted));
+    let cases: Vec<Case> = kinds.iter().map(|(work, _)| work.case.clone()).collect();
+    let of_kind = |(work, of_kind): (Work, Vec<Repeated<'_>>)| {
+        let has_shapes = cases.iter().filter(|case| **case == work.case).count() > 1;
+        let mut advice = advice(work, &of_kind, metrics, options);
+        advice.input_shape = advice.work.input_shape.clone().filter(|_| has_shapes);
+        advice.excluded.extend(slow.iter().cloned());
+        if replaced > 0 {
+            let rows = plural(replaced, "row is", "rows are");
+            advice.excluded.push(format!("{rows} of another file that had this name before"));
+        }
+        advice
+    };
+    Ok(kinds.into_iter().map(of_kind).collect())
 }
 
 fn advice(work: Work, cases: &[Repeated<'_>], metrics: &[Metric], options: &Options) -> Advice {
-    let (timed_on, boundary, phase, sequence_length) = work;
+    let Case { timed_on, boundary, phase, sequence_length, .. } = work.case;
     let found = candidates(cases, metrics, options);
     let names = Names::of(&found.rows);
     let chosen = found.chosen.as_ref().ok().copied();
@@ -94,6 +147,7 @@ fn advice(work: Work, cases: &[Repeated<'_>], metrics: &[Metric], options: &Opti
         model: options.model.clone(),
         phase,
         sequence_length,
+        input_shape: None,
         boundary,
         timed_on,
         goal: options.goal,
@@ -113,6 +167,7 @@ fn advice(work: Work, cases: &[Repeated<'_>], metrics: &[Metric], options: &Opti
         considered: found.rows.iter().filter(|row| row.is_acceptable()).count(),
         excluded: excluded(&found.rows, &names, options),
         would_change: would_change(&found.rows, chosen, &names, options),
+        work,
     }
 }
 

@@ -71,6 +71,7 @@ fn title(advice: &Advice) -> String {
     let parts = [
         Some(advice.model.clone()),
         advice.sequence_length.map(|length| format!("sequence length {length}")),
+        advice.input_shape.as_ref().map(|shape| format!("inputs {shape}")),
         (advice.phase != Phase::Forward).then(|| advice.phase.to_string()),
         (advice.timed_on != TimedOn::Seeded).then(|| advice.timed_on.to_string()),
         (advice.boundary != Boundary::Compute).then(|| advice.boundary.to_string()),

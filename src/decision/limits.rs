@@ -6,6 +6,7 @@ use serde::Serialize;
 use super::{UnderLoad, own_memory};
 use crate::report::numbers::{latency, megabytes, three_digits};
 use crate::run_data::Record;
+use crate::selection::values;
 
 /// Bounds that a recommended case is within.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -44,7 +45,7 @@ impl Limits {
                 Some(value) => format!("{name}{how} {} is above {}", text(value), text(most)),
                 None => format!("{name} is not known"),
             };
-            let would_take = value.map(|value| format!("--{limit} {}{unit}", rounded_up(value)));
+            let would_take = value.and_then(|value| flag(limit, value, unit));
             Some(Excluded { limit, why, would_take })
         };
         let too_few = || {
@@ -53,7 +54,7 @@ impl Limits {
                 Some(rate) => format!("{} per second{how} are below {}", three_digits(rate), three_digits(least)),
                 None => "its rate is not known".to_owned(),
             };
-            let would_take = rate.map(|rate| format!("--min-rate {}/s", 1.0 / rounded_up(1.0 / rate)));
+            let would_take = rate.and_then(|rate| flag("min-rate", rate, "/s"));
             Some(Excluded { limit: "min-rate", why, would_take })
         };
         let unverified = || {
@@ -68,16 +69,42 @@ impl Limits {
     }
 }
 
-/// With two digits, and not below.
-fn rounded_up(value: f64) -> f64 {
-    let unit = 10_f64.powf(value.log10().floor() - 1.0);
-    let digits = (value / unit).ceil();
-    // A division by a whole number has no digits that nobody asked for.
-    if unit < 1.0 { digits / (1.0 / unit).round() } else { digits * unit }
+/// The limit with two digits that a case of this value is just within: rounded up for the most that is allowed, down for the least, so that
+/// the command, as it is read, does what is said of it. Returns `None` for what is no number above 0.
+fn flag(limit: &str, value: f64, unit: &str) -> Option<String> {
+    let is_least = limit == "min-rate";
+    let is_within = |text: &str| {
+        let read = match unit {
+            "ms" => values::duration(text).map(|seconds| 1e3 * seconds),
+            "MB" => values::megabytes(text),
+            _ => values::rate(text),
+        };
+        read.is_ok_and(|limit| if is_least { limit <= value } else { limit >= value })
+    };
+    let exponent = (value > 0.0 && value.is_finite()).then(|| value.log10().floor() as i32 - 1)?;
+    let nearest = (value / 10_f64.powi(exponent)).round() as i64;
+    let steps = if is_least { [1, 0, -1] } else { [-1, 0, 1] };
+    let written = |step: i64| format!("{}{unit}", decimal(nearest + step, exponent));
+    let text = steps.into_iter().map(written).find(|text| is_within(text))?;
+    Some(format!("--{limit} {text}"))
+}
+
+/// `count · 10^exponent` without digits that nobody asked for.
+fn decimal(count: i64, exponent: i32) -> String {
+    match u32::try_from(exponent) {
+        Ok(exponent) => format!("{count}{}", "0".repeat(exponent as usize)),
+        Err(_) => {
+            let places = exponent.unsigned_abs() as usize;
+            let text = format!("{:.places$}", count as f64 / 10_f64.powi(-exponent));
+            text.trim_end_matches('0').trim_end_matches('.').to_owned()
+        }
+    }
 }
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
     use crate::report::tests::record;
 
@@ -106,5 +133,45 @@ mod tests {
         let bounded =
             Record { latency_p99_ms: Some(18.0), latency_p99_upper_ms: Some(22.0), ..record("m", "ort", 1, Some(9.0)) };
         assert!(Limits { max_p99_ms: Some(20.0), ..Limits::default() }.excluding(&bounded, None).is_some());
+    }
+
+    #[test]
+    fn a_limit_that_would_do_is_round() {
+        let found = [
+            ("min-rate", 1604.2, "/s"),
+            ("min-rate", 0.0312, "/s"),
+            ("max-p99", 0.0301, "ms"),
+            ("max-memory", 1234.0, "MB"),
+        ];
+        let found = found.map(|(limit, value, unit)| flag(limit, value, unit).unwrap());
+        assert_eq!(found, ["--min-rate 1600/s", "--min-rate 0.031/s", "--max-p99 0.031ms", "--max-memory 1300MB"]);
+        assert_eq!(flag("max-p99", 32.0, "ms").unwrap(), "--max-p99 32ms");
+        assert_eq!([flag("min-rate", 0.0, "/s"), flag("max-p99", f64::NAN, "ms")], [None, None]);
+    }
+
+    proptest! {
+        /// The command is read by the parsers of the command line, and takes the case that it is said of.
+        #[test]
+        fn a_limit_that_would_do_does_as_a_command(logarithm in -9.0f64..16.0, is_whole in prop::bool::ANY) {
+            let value = if is_whole { logarithm.exp().ceil() } else { logarithm.exp() };
+            let record = Record {
+                latency_p99_ms: Some(value),
+                throughput_ips: Some(value),
+                memory_mb: Some(value),
+                memory_kind: Some("own-process-peak-rss".into()),
+                ..record("m", "ort", 1, Some(value))
+            };
+            for (limit, unit) in [("max-p99", "ms"), ("max-memory", "MB"), ("min-rate", "/s")] {
+                let text = flag(limit, value, unit).unwrap();
+                let given = text.rsplit(' ').next().unwrap();
+                prop_assert!(given.bytes().filter(u8::is_ascii_digit).count() <= 9, "{}", text);
+                let limits = match limit {
+                    "max-p99" => Limits { max_p99_ms: Some(1e3 * values::duration(given).unwrap()), ..Limits::default() },
+                    "max-memory" => Limits { max_memory_mb: Some(values::megabytes(given).unwrap()), ..Limits::default() },
+                    _ => Limits { min_rate: Some(values::rate(given).unwrap()), ..Limits::default() },
+                };
+                prop_assert!(limits.excluding(&record, None).is_none(), "{}", text);
+            }
+        }
     }
 }

@@ -11,6 +11,7 @@
 mod advice;
 mod advice_output;
 mod choice;
+mod drift;
 mod goal;
 mod limits;
 mod predicted;
@@ -26,6 +27,7 @@ mod variants_output;
 
 pub use advice::{Advice, RunnerUp, advise};
 pub use advice_output::{lines, render, schema as advice_schema, section};
+pub use drift::{Drift, drifts};
 pub use goal::{Goal, Prices};
 pub use limits::{Excluded, Limits};
 pub use predicted::{PredictedCase, add_predictions};
@@ -53,6 +55,8 @@ pub struct Options {
     pub prices: Prices,
     /// Load tests, whose rates and latencies count for the limits, and rates for the goals that follow from them.
     pub loads: Vec<LoadResult>,
+    /// Runs in which a machine was slower than usual.
+    pub drifted: Vec<Drift>,
     /// The noise between runs, as far as it is known without these runs.
     pub noise: Noise,
 }
@@ -67,6 +71,7 @@ impl Options {
             limits: Limits::default(),
             prices: Prices::default(),
             loads: Vec::new(),
+            drifted: Vec::new(),
             noise: Noise::assumed(),
         }
     }
@@ -168,7 +173,8 @@ pub fn compare(records: &[Record], metrics: &[Metric], options: &Options) -> Res
              variants, too"
         );
     }
-    Ok(Variants { tables: rows::tables(repeated::repeated(&of_model), metrics, options) })
+    let current = repeated::of_newest_files(&of_model);
+    Ok(Variants { tables: rows::tables(repeated::repeated(&current, &options.drifted), metrics, options) })
 }
 
 /// The records of a model.

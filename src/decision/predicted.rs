@@ -6,10 +6,11 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::prediction::{Estimate, Example, Lessons, Predictor, Runtime, Subject, command};
+use super::repeated::of_newest_files;
 use super::{Advice, Limits, Options};
 use crate::definition::{Boundary, Case, ORIGINAL, TimedOn};
 use crate::report::numbers::{latency, megabytes, three_digits};
-use crate::run_data::Record;
+use crate::run_data::{Record, Work};
 
 /// So many are named.
 const MOST_NAMED: usize = 3;
@@ -56,16 +57,16 @@ pub fn add_predictions(
     let predictor = Predictor::new(lessons);
     let is_plain = |advice: &&mut Advice| advice.boundary == Boundary::Compute && advice.timed_on == TimedOn::Seeded;
     for advice in all.iter_mut().filter(is_plain) {
-        let is_chosen =
-            |it: &&Record| Some(&it.case_id) == advice.case_id.as_ref() && Some(&it.host_id) == advice.host_id.as_ref();
-        let chosen = records.iter().filter(is_chosen).max_by_key(|record| record.timestamp);
+        let chosen = advice.case_id.as_ref().zip(advice.host_id.as_ref());
+        let chosen = chosen.and_then(|(case_id, host_id)| advice.newest(records, case_id, host_id));
         let measured = chosen.and_then(|record| options.quantity(options.goal, record));
-        let is_of_advice = |it: &&Example| {
-            let work = &it.subject.work;
-            (&work.model, work.phase, work.sequence_length) == (&advice.model, advice.phase, advice.sequence_length)
-        };
+        let of_advice: Vec<&Record> = records.iter().filter(|record| advice.is_about(record)).collect();
+        let current: Vec<Work> = of_newest_files(&of_advice).into_iter().map(Work::of).collect();
+        // The rows of the model's present files.
+        let is_of_advice = |it: &&Example| current.iter().any(|work| work.is_same(&it.subject.work));
         let examples: Vec<&Example> = lessons.examples.iter().filter(is_of_advice).collect();
-        advice.predicted = better(&predictor, &examples, records, measured, options);
+        let runtimes = records.iter().map(|record| (record.backend.as_str(), record.device.as_str())).collect();
+        advice.predicted = better(&predictor, &examples, &runtimes, &tried_of(&of_advice), measured, options);
         if let Some(best) = advice.predicted.first().filter(|best| best.is_beyond) {
             let (ms, id) = (latency(best.latency_ms.value), &best.case_id);
             advice.sentence += &format!(" But {id}, which was not measured, is predicted to be better: p50 {ms}.");
@@ -79,32 +80,36 @@ pub fn add_predictions(
     }
 }
 
+/// What was tried on each machine, by the ids of case and machine.
+type Tried = BTreeMap<(String, String), Vec<Work>>;
+
+fn tried_of(records: &[&Record]) -> Tried {
+    let mut tried = Tried::new();
+    for record in records {
+        tried.entry((record.case_id.clone(), record.host_id.clone())).or_default().push(Work::of(record));
+    }
+    tried
+}
+
 /// The cases of the original that were not tried and are predicted to be better than what was measured, the best first.
 fn better(
     predictor: &Predictor<'_>,
     examples: &[&Example],
-    records: &[Record],
+    runtimes: &BTreeSet<(&str, &str)>,
+    tried: &Tried,
     measured: Option<f64>,
     options: &Options,
 ) -> Vec<PredictedCase> {
-    let runtimes: BTreeSet<(&str, &str)> =
-        records.iter().map(|record| (record.backend.as_str(), record.device.as_str())).collect();
-    let tried: BTreeSet<(&str, &str)> =
-        records.iter().map(|record| (record.case_id.as_str(), record.host_id.as_str())).collect();
     let mut found: BTreeMap<(String, &str), (f64, PredictedCase)> = BTreeMap::new();
-    for example in examples.iter().filter(|it| it.subject.work.variant == ORIGINAL) {
-        for (backend, device) in &runtimes {
-            let (work, host_id) = (&example.subject.work, example.site.host_id.as_str());
-            let case = Case {
-                phase: work.phase,
-                sequence_length: work.sequence_length,
-                device: (*device).to_owned(),
-                dtype: example.subject.runtime.dtype,
-                ..Case::new(&work.model, backend, example.subject.batch_size)
-            };
+    for example in examples.iter().filter(|it| it.subject.work.case.variant == ORIGINAL) {
+        for (backend, device) in runtimes {
+            let (known, host_id) = (&example.subject.work, example.site.host_id.as_str());
+            let case = Case { backend: (*backend).to_owned(), device: (*device).to_owned(), ..known.case.clone() };
+            let work = Work { case: case.clone(), artifact_sha256: None, ..known.clone() };
             let case_id = case.to_string();
-            let subject = Subject { runtime: Runtime::of(&case), ..example.subject.clone() };
-            if tried.contains(&(case_id.as_str(), host_id)) {
+            let subject = Subject { runtime: Runtime::of(&case), work, ..example.subject.clone() };
+            let of_case = tried.get(&(case_id.clone(), host_id.to_owned()));
+            if of_case.is_some_and(|works| works.iter().any(|work| work.is_same(&subject.work))) {
                 continue;
             }
             let Ok(prediction) = predictor.predict(&subject, &example.site) else { continue };
@@ -145,7 +150,9 @@ fn better(
 fn largest_batch(predictor: &Predictor<'_>, examples: &[&Example], record: &Record, most: f64) -> Option<usize> {
     let runtime = Runtime::of(&record.case());
     let is_of_case = |it: &&Example| {
-        it.subject.runtime == runtime && it.site.host_id == record.host_id && it.subject.work.variant == record.variant
+        it.subject.runtime == runtime
+            && it.site.host_id == record.host_id
+            && it.subject.work.case.variant == record.variant
     };
     let own: Vec<&Example> = examples.iter().copied().filter(is_of_case).collect();
     let first = own.iter().min_by_key(|it| it.subject.batch_size)?;

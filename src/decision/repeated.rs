@@ -6,9 +6,10 @@
 use indexmap::IndexMap;
 use jiff::Timestamp;
 
+use super::drift::{Drift, retain_usual};
 use crate::compare::is_repetition;
 use crate::definition::{Case, Status};
-use crate::run_data::Record;
+use crate::run_data::{Record, Work, Works};
 use crate::statistics::geometric_mean;
 
 /// All records of a case on a machine.
@@ -19,17 +20,44 @@ pub struct Repeated<'a> {
     pub like: Vec<&'a Record>,
 }
 
-/// By case and machine, in the order of the records.
-pub fn repeated<'a>(records: &[&'a Record]) -> Vec<Repeated<'a>> {
-    let mut groups: IndexMap<(Case, &str), Vec<&Record>> = IndexMap::new();
-    for record in records {
-        groups.entry((record.case(), &record.host_id)).or_default().push(record);
+/// By work and machine, in the order of the records.
+pub fn repeated<'a>(records: &[&'a Record], drifted: &[Drift]) -> Vec<Repeated<'a>> {
+    let mut in_time: Vec<(usize, &Record)> = records.iter().copied().enumerate().collect();
+    in_time.sort_by_key(|(_, record)| record.timestamp);
+    let mut works = Works::default();
+    let mut numbered: Vec<(usize, usize, &Record)> =
+        in_time.into_iter().map(|(place, record)| (place, works.number(Work::of(record)), record)).collect();
+    numbered.sort_by_key(|(place, ..)| *place);
+    let mut groups: IndexMap<(usize, &str), Vec<&Record>> = IndexMap::new();
+    for (_, number, record) in numbered {
+        groups.entry((number, &record.host_id)).or_default().push(record);
     }
-    groups.into_values().filter_map(Repeated::new).collect()
+    groups.into_values().filter_map(|group| Repeated::new(group, drifted)).collect()
+}
+
+/// The records of a model without those of files that newer ones of the same name and variant have replaced.
+pub fn of_newest_files<'a>(records: &[&'a Record]) -> Vec<&'a Record> {
+    let mut newest_first: Vec<usize> = (0..records.len()).collect();
+    newest_first.sort_by_key(|place| std::cmp::Reverse(records[*place].timestamp));
+    // What tells networks apart, of each variant.
+    let mut current: Vec<Work> = Vec::new();
+    let mut is_replaced = |record: &Record| {
+        let work = Work::of(record);
+        let of_variant = || current.iter().filter(|it| it.case.variant == work.case.variant);
+        let is_replaced = of_variant().any(|it| !it.has_same_network(&work));
+        let key = |it: &Work| Work { case: Case { batch_size: 0, ..it.case.clone() }, input_shape: None, ..it.clone() };
+        if !is_replaced && !of_variant().any(|it| *it == key(&work)) {
+            current.push(key(&work));
+        }
+        is_replaced
+    };
+    newest_first.retain(|place| !is_replaced(records[*place]));
+    newest_first.sort_unstable();
+    newest_first.into_iter().map(|place| records[place]).collect()
 }
 
 impl<'a> Repeated<'a> {
-    fn new(mut group: Vec<&'a Record>) -> Option<Self> {
+    fn new(mut group: Vec<&'a Record>, drifted: &[Drift]) -> Option<Self> {
         group.sort_by(|one, other| (one.timestamp, &one.run_id).cmp(&(other.timestamp, &other.run_id)));
         // A run that is named twice is one run.
         group.dedup_by(|one, other| one.run_id == other.run_id);
@@ -39,6 +67,7 @@ impl<'a> Repeated<'a> {
         if group.is_empty() && is_ok(newest) {
             group.push(newest);
         }
+        retain_usual(&mut group, drifted);
         Some(Repeated { newest, like: group })
     }
 

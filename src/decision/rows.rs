@@ -2,22 +2,21 @@
 
 use std::collections::BTreeMap;
 
+use super::advice::by_kind;
 use super::choice::{Spread, choose, compare_times, goal_of_times, mark_front};
 use super::repeated::{Repeated, samples_of};
 use super::variants_output::{notes, sentence};
 use super::{Differences, Measure, Options, Quality, Recommendation, Row, UnderLoad, VariantTable, own_memory, rate};
-use crate::definition::{Boundary, Dtype, ORIGINAL, Phase, Status, TimedOn};
+use crate::definition::{Dtype, ORIGINAL, Status};
 use crate::run_data::{Metric, Record};
 
-/// Host, inputs, boundary, phase, sequence length and batch size.
-type Work<'a> = (&'a str, TimedOn, Boundary, Phase, Option<usize>, usize);
-
-/// The tables in the order of host, inputs, boundary, phase, sequence length and batch size.
+/// The tables in the order of host, inputs, boundary, phase, sequence length, shape and batch size.
 pub fn tables(cases: Vec<Repeated<'_>>, metrics: &[Metric], options: &Options) -> Vec<VariantTable> {
-    let mut works: BTreeMap<Work<'_>, Vec<Repeated<'_>>> = BTreeMap::new();
-    for case in cases {
-        let Record { host_id, timed_on, boundary, phase, sequence_length, batch_size, .. } = case.newest;
-        works.entry((host_id, *timed_on, *boundary, *phase, *sequence_length, *batch_size)).or_default().push(case);
+    let mut works: BTreeMap<(&str, usize, usize), Vec<Repeated<'_>>> = BTreeMap::new();
+    for (place, (_, cases)) in by_kind(cases).into_iter().enumerate() {
+        for case in cases {
+            works.entry((&case.newest.host_id, place, case.newest.batch_size)).or_default().push(case);
+        }
     }
     works.into_values().filter_map(|cases| table(&cases, metrics, options)).collect()
 }

@@ -6,6 +6,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::advice::advise;
+use super::repeated::of_newest_files;
 use super::{Goal, Options};
 use crate::report::columns::RecordColumn;
 use crate::report::ranking::Entry;
@@ -60,17 +61,25 @@ pub fn side_by_side(records: &[Record], metrics: &[Metric], options: &Options, p
         of_models.iter().map(|record| (per.of(record), record.model.as_str())).collect();
     let mut found = Vec::new();
     for (best_of, model) in groups {
-        let own: Vec<Record> =
-            of_models.iter().filter(|record| per.of(record) == best_of).map(|record| (*record).clone()).collect();
+        let of_model: Vec<&Record> = of_models.iter().copied().filter(|record| record.model == model).collect();
+        // A file that is replaced on one backend is on all.
+        let current = of_newest_files(&of_model).into_iter().filter(|record| per.of(record) == best_of);
+        let own: Vec<Record> = current.cloned().collect();
         let options = Options { model: model.to_owned(), ..options.clone() };
         for advice in advise(&own, metrics, &options).unwrap_or_default() {
-            let is_meant = |record: &&&Record| {
-                Some(&record.case_id) == advice.case_id.as_ref() && Some(&record.host_id) == advice.host_id.as_ref()
+            let newest = advice
+                .case_id
+                .as_ref()
+                .zip(advice.host_id.as_ref())
+                .and_then(|(case_id, host_id)| advice.newest(&own, case_id, host_id));
+            let group = |record: &Record| record.case().benchmark_id().group;
+            let of_shape = |group: String| match &advice.input_shape {
+                Some(shape) => format!("{group}, inputs {shape}"),
+                None => group,
             };
-            let newest = of_models.iter().filter(is_meant).max_by_key(|record| record.timestamp);
             found.extend(newest.map(|record| BestCase {
                 best_of: best_of.clone(),
-                work: record.case().benchmark_id().group,
+                work: of_shape(group(record)),
                 quantity: options.quantity(options.goal, record),
                 record: (*record).clone(),
             }));

@@ -452,3 +452,60 @@ fn records_without_the_model_or_with_its_original_only_are_refused() {
     assert_eq!(error(&others), "none of the chosen records is of the model \"m\"; there are a, b");
     assert!(error(&[record("m", "ort", 1, Some(1.0))]).contains("`inferbench run --model m --variant all`"));
 }
+
+/// A row of `m` in a run of that month, with these inputs and this file.
+fn with_file(backend: &str, month: u32, ms: f64, shape: &str, model: &str) -> Record {
+    let known = at_commit("c0ffee", in_run(month, measured("original", backend, 10.0, ms, SAME)));
+    Record { input_shape: Some(shape.into()), model_sha256: Some(model.into()), ..known }
+}
+
+#[test]
+fn each_size_has_a_recommendation_of_its_own_and_rows_of_a_replaced_file_are_left_out() {
+    let records = [
+        with_file("ort", 1, 2.0, "1x3x32x32", "a"),
+        with_file("tch", 1, 1.0, "1x3x32x32", "a"),
+        with_file("ort", 2, 90.0, "1x3x256x256", "a"),
+        with_file("tch", 2, 200.0, "1x3x256x256", "a"),
+    ];
+    let options = Options { noise: QUIET, ..Options::new("m") };
+    let found = advise(&records, &[], &options).unwrap();
+    let best: Vec<_> = found.iter().map(|it| (it.input_shape.as_deref(), it.case_id.as_deref())).collect();
+    let expected = [(Some("Nx3x256x256"), Some("m/ort-cpu-f32/1")), (Some("Nx3x32x32"), Some("m/tch-cpu-f32/1"))];
+    assert_eq!(best, expected);
+    assert_eq!(
+        compare(&[&records[..], &[in_run(2, at(1, measured("int8", "ort", 3.0, 1.0, SAME)))]].concat(), &[], &options)
+            .unwrap()
+            .tables
+            .len(),
+        2
+    );
+    // tch was measured with the file of before only.
+    let replaced = [&records[..2], &[with_file("ort", 3, 3.0, "1x3x32x32", "b")]].concat();
+    let found = advise(&replaced, &[], &options).unwrap();
+    assert_eq!((found.len(), found[0].case_id.as_deref()), (1, Some("m/ort-cpu-f32/1")));
+    assert_eq!(found[0].excluded, ["2 rows are of another file that had this name before"]);
+    let best = side_by_side(&replaced, &[], &options, Per::Backend);
+    assert_eq!(best.iter().map(|it| it.best_of.as_str()).collect::<Vec<_>>(), ["ort"]);
+}
+
+#[test]
+fn a_run_that_was_slower_than_usual_is_named_and_not_pooled_with_others() {
+    let row = |month, ms| with_file("ort", month, ms, "1x8", "a");
+    let drifted = vec![Drift { run_id: "run3".into(), host_id: "h".into(), factor: 1.5, cases: 4 }];
+    let options = Options { noise: QUIET, drifted, ..Options::new("m") };
+    let found = advise(&[row(1, 2.0), row(2, 2.0), row(3, 3.0)], &[], &options).unwrap();
+    assert!(found[0].sentence.contains("p50 2.00 ms"), "{}", found[0].sentence);
+    assert!(
+        found[0].excluded[0].starts_with("run run3 on host h was 50 % slower than usual"),
+        "{:?}",
+        found[0].excluded
+    );
+}
+
+#[test]
+fn the_times_of_two_sizes_are_not_pooled() {
+    let records = [with_file("ort", 1, 2.0, "1x8", "a"), with_file("ort", 2, 32.0, "1x64", "a")];
+    let found = advise(&records, &[], &Options { noise: QUIET, ..Options::new("m") }).unwrap();
+    let sentences: Vec<&str> = found.iter().map(|it| it.sentence.as_str()).collect();
+    assert!(sentences[0].contains("p50 32.0 ms") && sentences[1].contains("p50 2.00 ms"), "{sentences:?}");
+}

@@ -24,8 +24,8 @@ pub struct Merged {
     pub records: Vec<Record>,
     pub metrics: Vec<Metric>,
     distributions: Distributions,
-    /// The runs in which the calls are, with the cases that are taken from each.
-    sources: Vec<(Run, BTreeSet<String>)>,
+    /// The runs in which the calls are, with their machines and the cases that are taken from each.
+    sources: Vec<(Run, String, BTreeSet<String>)>,
     /// The numbers of the parts of which there is no run.
     pub missing_parts: Vec<usize>,
     /// The cases of which there is no record.
@@ -142,22 +142,34 @@ impl Merged {
         missing_cases: Vec<String>,
     ) -> Result<Self> {
         let manifest = manifest(&sources, !missing_cases.is_empty())?;
-        let (mut metrics, mut distributions, mut used) = (Vec::new(), BTreeMap::new(), Vec::new());
+        let (mut metrics, mut used) = (Vec::new(), Vec::new());
+        let mut distributions = Distributions::new(BTreeMap::new());
         let mut cases_of: BTreeMap<usize, BTreeSet<String>> = BTreeMap::new();
+        let mut machines_of: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
         for (place, record) in &taken {
             cases_of.entry(*place).or_default().insert(record.case_id.clone());
+            machines_of.entry(record.case_id.clone()).or_default().insert(record.host_id.clone());
         }
+        let has_several = |case_id: &String| machines_of.get(case_id).is_some_and(|machines| machines.len() > 1);
         for (place, source) in sources.into_iter().enumerate() {
             let cases = cases_of.remove(&place).unwrap_or_default();
             let own = source.run.metrics()?.into_iter().filter(|metric| cases.contains(&metric.case_id));
-            metrics.extend(own.map(|metric| Metric { run_id: manifest.run_id.clone(), ..metric }));
+            let host_id = source.manifest.machine.host_id;
+            let of_machine =
+                |metric| Metric { run_id: manifest.run_id.clone(), host_id: Some(host_id.clone()), ..metric };
+            metrics.extend(own.map(of_machine));
             let kept = source.run.distributions().map(|kept| kept.cases).unwrap_or_default();
-            distributions.extend(kept.into_iter().filter(|(case_id, _)| cases.contains(case_id)));
-            used.push((source.run, cases));
+            let kept = kept.into_iter().filter(|(case_id, _)| cases.contains(case_id));
+            let (of_several, of_one): (BTreeMap<_, _>, BTreeMap<_, _>) =
+                kept.partition(|(case_id, _)| has_several(case_id));
+            distributions.cases.extend(of_one);
+            if !of_several.is_empty() {
+                distributions.machines.entry(host_id.clone()).or_default().extend(of_several);
+            }
+            used.push((source.run, host_id, cases));
         }
         let records =
             taken.into_iter().map(|(_, record)| Record { run_id: manifest.run_id.clone(), ..record }).collect();
-        let distributions = Distributions::new(distributions);
         Ok(Merged { manifest, records, metrics, distributions, sources: used, missing_parts, missing_cases })
     }
 }
@@ -199,9 +211,9 @@ fn manifest(sources: &[Source], is_incomplete: bool) -> Result<Manifest> {
 /// # Errors
 /// The files cannot be read or written.
 pub fn publish(merged: &Merged, root: &Path) -> Result<(Imported, Run)> {
-    let mut new = NewRun::create(root, &merged.manifest.run_id)?;
-    for (run, cases) in &merged.sources {
-        new.copy_calls(run, &|case| cases.contains(case))?;
+    let mut new = NewRun::create(root, &merged.manifest.run_id, &merged.manifest.machine.host_id)?;
+    for (run, host_id, cases) in &merged.sources {
+        new.copy_calls(run, host_id, &|case| cases.contains(case))?;
     }
     new.publish(&merged.manifest, &merged.records, &merged.metrics, &merged.distributions, true)
 }

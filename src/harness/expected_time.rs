@@ -3,16 +3,17 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use crate::definition::{Effort, Status};
+use crate::definition::{Case, Effort, Status};
+use crate::fixture::work_of;
 use crate::measurement::Sampling;
-use crate::run_data::{Manifest, Outcomes, RunFolder};
+use crate::run_data::{Manifest, Outcomes, RunFolder, Work};
 use crate::selection::PlannedCase;
 
 /// How long each case took when it last ran here with the same settings; its budget says it of others.
 pub struct ExpectedTimes {
     effort: Effort,
-    /// Seconds of a case that is measured in one process, by id.
-    seconds: BTreeMap<String, f64>,
+    /// Seconds of works that are measured in one process, the newest of a case last.
+    seconds: BTreeMap<Case, Vec<(Work, f64)>>,
 }
 
 /// Besides the measured calls, a case takes loading, verification, warm-up, Criterion's analysis, and a process that watches
@@ -34,47 +35,66 @@ impl ExpectedTimes {
         for folder in &earlier[earlier.len().saturating_sub(LAST_RUNS)..] {
             if folder.read_manifest().is_ok_and(has_its_settings) {
                 let Outcomes { finished, seconds, .. } = folder.read_outcomes();
-                let is_ok = |id: &String| finished.get(id).is_some_and(|outcome| outcome.row.status == Status::Ok);
-                times.seconds.extend(seconds.into_iter().filter(|(id, _)| is_ok(id)));
+                let finished = finished.iter().filter(|(_, outcome)| outcome.row.status == Status::Ok);
+                for (outcome, seconds) in finished.filter_map(|(id, outcome)| Some((outcome, *seconds.get(id)?))) {
+                    times.put(Work::of(&outcome.row), seconds);
+                }
             }
         }
         times
     }
 
+    fn put(&mut self, work: Work, seconds: f64) {
+        self.seconds.entry(work.case.clone()).or_default().push((work, seconds));
+    }
+
+    fn known(&self, work: &Work) -> Option<f64> {
+        let of_case = self.seconds.get(&work.case)?;
+        of_case.iter().rev().find(|(known, _)| known.is_same(work)).map(|(_, seconds)| *seconds)
+    }
+
     /// Seconds that a case takes in one process.
-    pub fn of_process(&self, id: &str) -> f64 {
-        self.seconds.get(id).copied().unwrap_or(1.5 * self.effort.budget_seconds + SECONDS_BESIDE)
+    pub fn of_process(&self, work: &Work) -> f64 {
+        self.known(work).unwrap_or(1.5 * self.effort.budget_seconds + SECONDS_BESIDE)
     }
 
     /// Takes a case that did not run here to have calls of so many milliseconds.
-    pub fn learn(&mut self, id: &str, call_ms: f64) {
+    pub fn learn(&mut self, work: Work, call_ms: f64) {
         let call_ns = (call_ms * 1e6) as u64;
         let sampling = Sampling::choose(&self.effort, call_ns, &[]);
         let measured = sampling.samples as f64 * (sampling.calls_per_sample * call_ns) as f64 / 1e9;
         let warm_up = measured.min(self.effort.budget_seconds / 2.0);
-        self.seconds.entry(id.to_owned()).or_insert(warm_up + measured + SECONDS_BESIDE);
+        if self.lacks(&work) {
+            self.put(work, warm_up + measured + SECONDS_BESIDE);
+        }
     }
 
     /// Returns true if no run here has told how long the case takes.
-    pub fn lacks(&self, id: &str) -> bool {
-        !self.seconds.contains_key(id)
+    pub fn lacks(&self, work: &Work) -> bool {
+        self.known(work).is_none()
     }
 
     /// Prints for each case the seconds in all its processes, or why it cannot run.
     pub fn print(&self, cases: &[&PlannedCase]) {
         let mut total = 0.0;
-        for PlannedCase { case, model, .. } in cases {
-            let id = case.to_string();
-            if let Err(failure) = model {
+        for planned in cases {
+            let id = planned.case.to_string();
+            if let Err(failure) = &planned.model {
                 println!("{id:<44} {failure}");
                 continue;
             }
-            let seconds = self.effort.processes as f64 * self.of_process(&id);
+            let seconds = self.effort.processes as f64 * self.of_process(&work_of_planned(planned));
             total += seconds;
             println!("{id:<44} {seconds:>6.1} s");
         }
         println!("{} cases, about {:.1} min", cases.len(), total / 60.0);
     }
+}
+
+/// The work of a case that is to run, as far as it is known before.
+pub fn work_of_planned(planned: &PlannedCase) -> Work {
+    let model = planned.model.as_ref().ok().or(planned.definition.as_ref().ok());
+    model.map_or_else(|| Work::named(&planned.case), |model| work_of(&planned.case, model))
 }
 
 #[cfg(test)]
@@ -84,13 +104,17 @@ mod tests {
     #[test]
     fn a_slow_case_is_expected_to_take_longer_and_a_run_here_is_believed_first() {
         let effort = Effort { iterations: 100, least_seconds: 0.2, budget_seconds: 2.0, ..Effort::default() };
-        let mut times = ExpectedTimes { effort, seconds: [("here".to_owned(), 3.0)].into() };
-        for (id, call_ms) in [("here", 1e4), ("fast", 0.01), ("slow", 1e4)] {
-            times.learn(id, call_ms);
+        let work = |name: &str| Work { input_shape: Some("1x8".into()), ..Work::named(&Case::new(name, "ort", 1)) };
+        let mut times = ExpectedTimes { effort, seconds: BTreeMap::new() };
+        times.put(work("here"), 3.0);
+        for (name, call_ms) in [("here", 1e4), ("fast", 0.01), ("slow", 1e4)] {
+            times.learn(work(name), call_ms);
         }
-        let seconds = |id: &str| (10.0 * times.of_process(id)).round() / 10.0;
+        let seconds = |name: &str| (10.0 * times.of_process(&work(name))).round() / 10.0;
         // The least time, twice, and ten calls of ten seconds after a warm-up of half the budget.
         assert_eq!(["here", "fast", "slow"].map(seconds), [3.0, 5.4, 106.0]);
-        assert!(times.lacks("other") && !times.lacks("slow"));
+        assert!(times.lacks(&work("other")) && !times.lacks(&work("slow")));
+        // Another size of the same case took another time.
+        assert!(times.lacks(&Work { input_shape: Some("1x64".into()), ..work("here") }));
     }
 }

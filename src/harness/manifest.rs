@@ -66,6 +66,7 @@ pub fn manifest_cases(
     // What takes long to find out, each once: most cases differ in other things.
     let (mut costs, mut nonzero_parameters) = (BTreeMap::new(), BTreeMap::new());
     let (mut files, mut samples, mut identities) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
+    let mut networks = BTreeMap::new();
     let manifest_case = |(planned, work): (&&PlannedCase, &Result<WorkItem, CaseFailure>)| {
         let case = planned.case.clone();
         let (described, model) = (planned.definition.as_ref().ok(), planned.model.as_ref().ok());
@@ -89,6 +90,10 @@ pub fn manifest_cases(
             files_sha256: hashed.and_then(|item| {
                 let key = (item.model.artifact_folder_name(), case.variant.clone(), case.dtype);
                 files.entry(key).or_insert_with(|| item.artifacts.sha256_of_all().ok()).clone()
+            }),
+            model_sha256: hashed.and_then(|WorkItem { model, .. }| {
+                let hash = || fixture::sha256_of_network(model).ok();
+                networks.entry(model.artifact_folder_name()).or_insert_with(hash).clone()
             }),
             samples_sha256: hashed.and_then(|WorkItem { model, .. }| {
                 let hash = || fixture::sha256_of_samples(&model.data_source).ok().flatten();

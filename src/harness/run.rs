@@ -123,7 +123,7 @@ pub fn run(paths: &Paths, request: &Request) -> Result<FinishedRun> {
     let mut runnable = Vec::new();
     for (item, planned) in work.into_iter().zip(&manifest.cases) {
         let Ok(item) = item else { continue };
-        let expected_seconds = times.of_process(&item.id());
+        let expected_seconds = times.of_process(&fixture::work_of(&item.case, &item.model));
         runnable.push(WorkItem { row: manifest.row(planned), expected_seconds, ..item });
     }
     let effort = Effort { threads: Some(manifest.threads), ..manifest.suite.effort.clone() };

@@ -12,7 +12,7 @@ use indexmap::IndexMap;
 use jiff::Timestamp;
 use regex::Regex;
 
-use super::expected_time::ExpectedTimes;
+use super::expected_time::{ExpectedTimes, work_of_planned};
 use super::plan::{Plan, Request, make_plan};
 use crate::definition::{Effort, Fingerprint, PartNumber, Shard, ShardCases, Suite, device_kind};
 use crate::fixture::{sha256_of_bytes, sha256_of_definition, sha256_of_file};
@@ -49,12 +49,17 @@ pub fn divide(
     let selected: Vec<&PlannedCase> =
         cases.iter().filter(|planned| filter.is_match(&planned.case.to_string())).collect();
     let mut times = ExpectedTimes::read(&paths.runs(), &suite.effort, None);
-    let is_new = |planned: &&&PlannedCase| planned.model.is_ok() && times.lacks(&planned.case.to_string());
+    let is_new = |planned: &&&PlannedCase| planned.model.is_ok() && times.lacks(&work_of_planned(planned));
     let new: Vec<&PlannedCase> = selected.iter().filter(is_new).copied().collect();
-    predicted(&new).iter().for_each(|(id, call_ms)| times.learn(id, *call_ms));
+    let latencies = predicted(&new);
+    for planned in new {
+        if let Some(call_ms) = latencies.get(&planned.case.to_string()) {
+            times.learn(work_of_planned(planned), *call_ms);
+        }
+    }
     let expected = |planned: &PlannedCase| match planned.model.is_err() && planned.definition.is_err() {
         true => 0.0,
-        false => suite.effort.processes as f64 * times.of_process(&planned.case.to_string()),
+        false => suite.effort.processes as f64 * times.of_process(&work_of_planned(planned)),
     };
     let planned = Some(Timestamp::now());
     let shard = Shard { planned, ..shard(&suite, &selected, division, expected)? };

@@ -19,8 +19,8 @@ use super::parquet::{open, schema, write_column};
 /// The file of the calls in a run's folder.
 pub const LATENCIES: &str = "latencies.parquet";
 
-/// The columns: which run, which case (`digits/ort-cpu-f32/1`), sample and call in it from 0, the time of the call, and
-/// whether the sample was disturbed, where that is known.
+/// The columns: which run, which case (`digits/ort-cpu-f32/1`), sample and call in it from 0, the time of the call,
+/// whether the sample was disturbed, where that is known, and the machine, which files of older versions do not say.
 pub fn columns() -> Vec<Column> {
     use ColumnType::{BigInt, Boolean, Text};
     let columns = [
@@ -30,6 +30,7 @@ pub fn columns() -> Vec<Column> {
         ("call", BigInt),
         ("nanoseconds", BigInt),
         ("disturbed", Boolean),
+        ("host_id", Text),
     ];
     columns.map(|(name, column_type)| Column::new(name, column_type)).into()
 }
@@ -41,6 +42,7 @@ const ROW_GROUP: usize = 1 << 18;
 pub struct CallsWriter<W: Write + Send> {
     file: SerializedFileWriter<W>,
     run_id: ByteArray,
+    host_id: ByteArray,
     group: Group,
 }
 
@@ -53,14 +55,15 @@ struct Group {
     nanoseconds: Vec<i64>,
     disturbed: Vec<bool>,
     disturbed_levels: Vec<i16>,
+    host_ids: Vec<ByteArray>,
 }
 
 impl<W: Write + Send> CallsWriter<W> {
-    /// Begins the file of a run.
+    /// Begins the file of a run, with the calls of this machine.
     ///
     /// # Errors
     /// The output cannot be written.
-    pub fn new(run_id: &str, output: W) -> Result<Self> {
+    pub fn new(run_id: &str, host_id: &str, output: W) -> Result<Self> {
         let mut properties = WriterProperties::builder().set_compression(Compression::ZSTD(ZstdLevel::default()));
         for name in ["sample", "call", "nanoseconds"] {
             properties = properties
@@ -68,7 +71,13 @@ impl<W: Write + Send> CallsWriter<W> {
                 .set_column_encoding(ColumnPath::from(name), Encoding::DELTA_BINARY_PACKED);
         }
         let file = SerializedFileWriter::new(output, schema(&columns())?, Arc::new(properties.build()))?;
-        Ok(CallsWriter { file, run_id: ByteArray::from(run_id), group: Group::default() })
+        let (run_id, host_id) = (ByteArray::from(run_id), ByteArray::from(host_id));
+        Ok(CallsWriter { file, run_id, host_id, group: Group::default() })
+    }
+
+    /// The calls that follow are of another machine.
+    pub fn go_to(&mut self, host_id: &str) {
+        self.host_id = ByteArray::from(host_id);
     }
 
     /// Adds a case: nanoseconds of each call, one list per sample.
@@ -91,6 +100,7 @@ impl<W: Write + Send> CallsWriter<W> {
     fn push(&mut self, case: &ByteArray, [sample, call, nanoseconds]: [i64; 3], mark: Option<bool>) -> Result<()> {
         let group = &mut self.group;
         group.cases.push(case.clone());
+        group.host_ids.push(self.host_id.clone());
         group.samples.push(sample);
         group.calls.push(call);
         group.nanoseconds.push(nanoseconds);
@@ -111,7 +121,8 @@ impl<W: Write + Send> CallsWriter<W> {
     }
 
     fn write_group(&mut self) -> Result<()> {
-        let Group { cases, samples, calls, nanoseconds, disturbed, disturbed_levels } = std::mem::take(&mut self.group);
+        let Group { cases, samples, calls, nanoseconds, disturbed, disturbed_levels, host_ids } =
+            std::mem::take(&mut self.group);
         let run_ids = vec![self.run_id.clone(); cases.len()];
         let all = vec![1; cases.len()];
         let mut group = self.file.next_row_group()?;
@@ -122,6 +133,7 @@ impl<W: Write + Send> CallsWriter<W> {
             write_column::<Int64Type, W>(&mut group, &numbers, &all)?;
         }
         write_column::<BoolType, W>(&mut group, &disturbed, &disturbed_levels)?;
+        write_column::<ByteArrayType, W>(&mut group, &host_ids, &all)?;
         group.close()?;
         Ok(())
     }
@@ -193,7 +205,7 @@ mod tests {
     #[test]
     fn calls_are_rows_in_their_order_and_counted_without_reading_them() {
         let file = tempfile::NamedTempFile::new().unwrap();
-        let mut writer = CallsWriter::new("r1", file.reopen().unwrap()).unwrap();
+        let mut writer = CallsWriter::new("r1", "h", file.reopen().unwrap()).unwrap();
         writer.append("m/ort-cpu-f32/1", &[vec![5, 7], vec![6]], Some(&[false, true])).unwrap();
         writer.append("m/ort-cpu-f32/8", &[vec![9]], None).unwrap();
         writer.finish().unwrap();
@@ -201,7 +213,7 @@ mod tests {
         let lines: Vec<String> = reader.get_row_iter(None).unwrap().map(|row| row.unwrap().to_string()).collect();
         let line = |case: &str, sample, call, nanoseconds, disturbed| {
             format!(
-                "{{run_id: \"r1\", case: \"{case}\", sample: {sample}, call: {call}, nanoseconds: {nanoseconds}, disturbed: {disturbed}}}"
+                "{{run_id: \"r1\", case: \"{case}\", sample: {sample}, call: {call}, nanoseconds: {nanoseconds}, disturbed: {disturbed}, host_id: \"h\"}}"
             )
         };
         assert_eq!(
@@ -219,7 +231,7 @@ mod tests {
     #[test]
     fn more_calls_than_a_row_group_are_all_there() {
         let file = tempfile::NamedTempFile::new().unwrap();
-        let mut writer = CallsWriter::new("r1", file.reopen().unwrap()).unwrap();
+        let mut writer = CallsWriter::new("r1", "h", file.reopen().unwrap()).unwrap();
         let calls: Vec<u64> = (0..ROW_GROUP as u64 + 10).collect();
         writer.append("m/ort-cpu-f32/1", std::slice::from_ref(&calls), None).unwrap();
         writer.finish().unwrap();

@@ -197,11 +197,14 @@ mod tests {
             samples: 3,
             compared_with: Some("m/tch-cpu-f32/1".into()),
             better: Some(Better::Lower),
+            host_id: Some("h".into()),
         };
         let least = Metric { run_id: "r".into(), metric: "least".into(), ..Metric::default() };
         let mut bytes = Vec::new();
         write_metrics(&[known.clone(), least.clone()], &mut bytes).unwrap();
-        assert!(bytes.starts_with(b"run_id,case_id,metric,value,lower,upper,unit,samples,compared_with,better\n"));
+        assert!(
+            bytes.starts_with(b"run_id,case_id,metric,value,lower,upper,unit,samples,compared_with,better,host_id\n")
+        );
         assert_eq!(read_metrics(bytes.as_slice()).unwrap(), [known, least]);
         assert!(read_metrics(&bytes[..bytes.len() - 8]).is_err());
     }

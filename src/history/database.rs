@@ -97,7 +97,7 @@ impl Database {
             Table::Results => results(runs, &path)?,
             Table::Calls => {
                 // If there are no calls, the columns are there all the same.
-                CallsWriter::new("", fs::File::create(&path)?.into_parts().0)?.finish()?;
+                CallsWriter::new("", "", fs::File::create(&path)?.into_parts().0)?.finish()?;
                 let mut files = vec![quoted_glob(&path)];
                 for run in runs {
                     let path = run.folder().join(table.file());
@@ -105,7 +105,8 @@ impl Database {
                         files.push(quoted_glob(&path));
                     }
                 }
-                format!("read_parquet([{}])", files.join(", "))
+                // Files of older versions do not name the machine.
+                format!("read_parquet([{}], union_by_name = true)", files.join(", "))
             }
             Table::Profiles | Table::Loads => {
                 let roots: BTreeSet<&Path> = runs.iter().filter_map(|run| run.folder().parent()).collect();
@@ -204,13 +205,24 @@ pub fn runs_of_database(path: &Path) -> Result<Vec<Run>> {
             true => database.query(&format!("SELECT DISTINCT run_id FROM {metrics}"))?.texts().flatten().collect(),
             false => Vec::new(),
         };
+        let named =
+            database.query("SELECT table_name FROM information_schema.columns WHERE column_name = 'host_id'")?;
+        let with_machines: Vec<String> = named.texts().flatten().collect();
         for run in &runs {
             let RunFacts { run_id, host_id, .. } = run.facts()?;
             let is_of_run = format!("run_id = '{}'", run_id.replace('\'', "''"));
             let calls = run.folder().join(Table::Calls.file());
-            copy(&format!("{} WHERE {is_of_run}", Table::Calls.name()), &calls, "FORMAT parquet, COMPRESSION zstd")?;
+            let of_machine = |table: &str| match with_machines.iter().any(|name| name == table) {
+                true => {
+                    let host_id = host_id.replace('\'', "''");
+                    format!("{table} WHERE {is_of_run} AND (host_id IS NULL OR host_id = '{host_id}')")
+                }
+                false => format!("{table} WHERE {is_of_run}"),
+            };
+            let rows = of_machine(Table::Calls.name());
+            copy(&rows, &calls, "FORMAT parquet, COMPRESSION zstd")?;
             if with_metrics.contains(&run_id) {
-                copy(&format!("{metrics} WHERE {is_of_run}"), &run.folder().join(METRICS), "FORMAT csv, HEADER")?;
+                copy(&of_machine(metrics), &run.folder().join(METRICS), "FORMAT csv, HEADER")?;
             }
             let manifests = database.query(&format!("SELECT host_id, manifest FROM {MANIFESTS} WHERE {is_of_run}"))?;
             for manifest in manifests.texts().filter(|row| row[0] == host_id) {

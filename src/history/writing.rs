@@ -61,14 +61,14 @@ pub struct NewRun {
 }
 
 impl NewRun {
-    /// Begins a run of the history in `root`.
+    /// Begins a run of a machine in the history in `root`.
     ///
     /// # Errors
     /// The folder cannot be written.
-    pub fn create(root: &Path, run_id: &str) -> Result<Self> {
+    pub fn create(root: &Path, run_id: &str, host_id: &str) -> Result<Self> {
         let folder = hidden_folder(root)?;
         let file = fs::File::create(folder.path().join(LATENCIES))?.into_parts().0;
-        Ok(NewRun { root: root.to_owned(), calls: CallsWriter::new(run_id, file)?, folder })
+        Ok(NewRun { root: root.to_owned(), calls: CallsWriter::new(run_id, host_id, file)?, folder })
     }
 
     /// Adds the calls of a case: nanoseconds, one list per sample.
@@ -79,11 +79,12 @@ impl NewRun {
         self.calls.append(case, samples_ns, disturbed).with_context(|| format!("{}: {LATENCIES}", self.root.display()))
     }
 
-    /// Adds the calls that another run has of some cases.
+    /// Adds the calls that another run, of this machine, has of some cases.
     ///
     /// # Errors
     /// Its file is cut short, or this one cannot be written.
-    pub fn copy_calls(&mut self, run: &Run, is_wanted: &dyn Fn(&str) -> bool) -> Result<()> {
+    pub fn copy_calls(&mut self, run: &Run, host_id: &str, is_wanted: &dyn Fn(&str) -> bool) -> Result<()> {
+        self.calls.go_to(host_id);
         copy_calls(&run.folder().join(LATENCIES), &mut self.calls, is_wanted)
     }
 

@@ -13,7 +13,7 @@ use super::fleet::Fleet;
 use super::load::CurvePoint;
 use super::machine_facts::facts;
 use super::metrics;
-use super::ranking::{Entry, best_of};
+use super::ranking::{Entry, best_of, titles};
 use super::selection::{Measured, NamedMachine, ReportedRun, Shown};
 use super::trend::{TrendPoint, trend};
 use crate::backend::registry;
@@ -92,12 +92,17 @@ impl Payload {
         let names = metrics::names(shown.cases.iter().flat_map(|case| case.metrics.iter().copied()));
         let of_metric =
             |name: &&str| json!({ "name": name, "title": metrics::title(name), "is_number": true, "is_default": true });
-        let case = |(case, entry): (&Measured<'a>, &Entry<'_>)| case_row(shown, case, entry, &columns, &names);
+        let titles = titles(shown.cases.iter().map(|case| case.record));
+        let case = |((case, entry), title): ((&Measured<'a>, &Entry<'_>), String)| {
+            let mut row = case_row(shown, case, entry, &columns, &names);
+            row["group"] = title.into();
+            row
+        };
         Payload {
             title: title(shown, known.fleet),
             runs: shown.runs.iter().rev().filter_map(|run| run_row(shown, run)).collect(),
             machines: shown.machines.iter().map(machine).collect(),
-            cases: shown.cases.iter().zip(&entries).map(case).collect(),
+            cases: shown.cases.iter().zip(&entries).zip(titles).map(case).collect(),
             columns: columns.iter().map(column).chain(names.iter().map(of_metric)).collect(),
             matrix: matrix(shown, &entries),
             rule: RULE,
@@ -178,7 +183,6 @@ fn case_row(
     let record = json!(case.record);
     let mut row: Value = COLUMNS.split(',').map(|name| (name, record[name].clone())).collect();
     row["id"] = case.record.case().to_string().into();
-    row["group"] = case.record.case().benchmark_id().group.into();
     row["machine"] = shown.machines[case.record.host_id.as_str()].name.as_str().into();
     row["ratio_to_best"] = json!(entry.ratio_to_best);
     row["peak_memory_mb"] = json!(peak_memory(case.record));

@@ -1,12 +1,12 @@
 //! The order that all reports show: cases that do the same work, the fastest of them, and the others as multiples of it.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::hash::Hash;
 
 use indexmap::IndexMap;
 
 use crate::definition::Status;
-use crate::run_data::Record;
+use crate::run_data::{Record, Work, Works};
 use crate::statistics::calls_for_bound;
 
 /// A record among those that do the same work.
@@ -24,12 +24,12 @@ impl Entry<'_> {
     }
 }
 
-/// The cases of each model, variant, phase and sequence length, by its title. Groups are in the order in which the models
+/// The cases of each model, variant, phase, sequence length and shape, by its title. Groups are in the order in which the models
 /// appear; cases by batch size, then as in the records.
 pub fn rank(records: &[Record]) -> IndexMap<String, Vec<Entry<'_>>> {
     let mut groups: IndexMap<String, Vec<Entry<'_>>> = IndexMap::new();
-    for (record, ratio_to_best) in records.iter().zip(best_of(records.iter())) {
-        groups.entry(record.case().benchmark_id().group).or_default().push(Entry { record, ratio_to_best });
+    for ((record, ratio_to_best), title) in records.iter().zip(best_of(records.iter())).zip(titles(records.iter())) {
+        groups.entry(title).or_default().push(Entry { record, ratio_to_best });
     }
     groups.values_mut().for_each(|rows| rows.sort_by_key(|row| row.record.batch_size));
     groups
@@ -37,8 +37,25 @@ pub fn rank(records: &[Record]) -> IndexMap<String, Vec<Entry<'_>>> {
 
 /// For each record, its median latency over that of the fastest that does the same work on the same machine.
 pub fn best_of<'a>(records: impl Iterator<Item = &'a Record>) -> Vec<Option<f64>> {
-    let work = |record: &'a Record| (&record.host_id, record.case().benchmark_id().group, record.batch_size);
+    let mut works = Works::default();
+    let mut work = |record: &'a Record| (&record.host_id, works.number(Work::of(record).on_any_runtime()));
     ratios_to_best(&records.map(|record| (work(record), ranked_latency(record))).collect::<Vec<_>>())
+}
+
+/// For each record, the name of what is shown together with it: the group of its case, with the shapes of a sample if there are several of
+/// them in the group.
+pub fn titles<'a>(records: impl Iterator<Item = &'a Record>) -> Vec<String> {
+    let titled = |record: &Record| (record.case().benchmark_id().group, Work::of(record).sample_shape());
+    let all: Vec<(String, Option<String>)> = records.map(titled).collect();
+    let mut shapes: HashMap<&str, HashSet<&str>> = HashMap::new();
+    for (group, shape) in &all {
+        shapes.entry(group).or_default().extend(shape.as_deref());
+    }
+    let title = |(group, shape): &(String, Option<String>)| match shape {
+        Some(shape) if shapes[group.as_str()].len() > 1 => format!("{group} · inputs {shape}"),
+        _ => group.clone(),
+    };
+    all.iter().map(title).collect()
 }
 
 /// For each time, its ratio to the shortest time of the same work.
@@ -121,6 +138,19 @@ mod tests {
         assert_eq!(groups.len(), 2);
         assert_eq!(groups[0].iter().map(|row| row.record.batch_size).collect::<Vec<_>>(), [2, 16]);
         assert!(groups[0].iter().all(|row| row.is_best()));
+    }
+
+    #[test]
+    fn another_size_or_file_is_no_competitor() {
+        let with = |backend, shape: &str, model: &str, ms| {
+            let (input_shape, model_sha256) = (Some(shape.to_owned()), Some(model.to_owned()));
+            Record { input_shape, model_sha256, ..record("m", backend, 1, Some(ms)) }
+        };
+        let records = [with("ort", "1x8", "a", 2.0), with("tch", "1x64", "a", 9.0), with("candle", "1x8", "b", 1.0)];
+        assert_eq!(best_of(records.iter()), [Some(1.0); 3]);
+        let titles: Vec<String> = rank(&records).into_keys().collect();
+        assert_eq!(titles, ["m · inputs Nx8", "m · inputs Nx64"]);
+        assert_eq!(best_of([&records[0], &with("tch", "1x8", "a", 4.0)].into_iter()), [Some(1.0), Some(2.0)]);
     }
 
     #[test]

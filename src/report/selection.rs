@@ -5,10 +5,9 @@ use std::collections::HashSet;
 use anyhow::Result;
 use indexmap::IndexMap;
 
-use crate::definition::Case;
 use crate::history::Run;
 use crate::machine::Machine;
-use crate::run_data::{Distribution, Distributions, Metric, Node, Record};
+use crate::run_data::{Distribution, Distributions, Metric, Node, Record, Work, Works};
 
 /// A run as `target-reports/<run>/` has it.
 #[derive(Clone, Debug)]
@@ -77,13 +76,18 @@ impl<'a> Shown<'a> {
         };
         let named = in_order(runs.iter().collect());
         let all = in_order(runs.iter().chain(earlier).collect());
-        let mut cases: IndexMap<(Case, &str), Measured<'a>> = IndexMap::new();
+        let (mut works, mut cases) = (Works::default(), IndexMap::<(usize, &str), Measured<'a>>::new());
         for run in &named {
             for record in &run.records {
                 let case = record.case();
-                let distribution = run.distributions.as_ref().and_then(|kept| kept.cases.get(&case.to_string()));
+                let distribution =
+                    run.distributions.as_ref().and_then(|kept| kept.of(&record.host_id, &case.to_string()));
                 let metrics = Metric::all_of(&run.metrics, record);
-                cases.insert((case, &record.host_id), Measured { record, metrics, distribution });
+                let number = works.number(Work::of(record));
+                for older in works.replaced_by(number) {
+                    cases.shift_remove(&(older, record.host_id.as_str()));
+                }
+                cases.insert((number, &record.host_id), Measured { record, metrics, distribution });
             }
         }
         Shown { runs: all, cases: cases.into_values().collect(), machines: machines(&named) }
@@ -149,6 +153,19 @@ mod tests {
         let latencies: Vec<_> = shown.cases.iter().map(|case| case.record.latency_p50_ms).collect();
         assert_eq!(latencies, [Some(2.0), Some(5.0)]);
         assert_eq!(shown.runs.iter().map(|run| run.run_id()).collect::<Vec<_>>(), ["run1", "run2"]);
+    }
+
+    #[test]
+    fn a_file_that_has_changed_takes_the_place_of_the_one_before_and_another_size_does_not() {
+        let run = |index: usize, shape: &str, model: &str| {
+            let known = record("m", "ort", 1, Some(1.0));
+            let (input_shape, model_sha256) = (Some(shape.to_owned()), Some(model.to_owned()));
+            run_of(index, vec![Record { input_shape, model_sha256, ..known }])
+        };
+        let runs = [run(1, "1x8", "a"), run(2, "1x64", "a"), run(3, "1x8", "b")];
+        let shown = Shown::new(&runs, &[]);
+        let ids: Vec<&str> = shown.cases.iter().map(|case| case.record.run_id.as_str()).collect();
+        assert_eq!(ids, ["run2", "run3"]);
     }
 
     #[test]

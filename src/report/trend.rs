@@ -7,7 +7,7 @@ use serde::Serialize;
 use super::selection::{ReportedRun, Shown};
 use crate::compare::{Allowance, CaseFilter, EarlierRuns, LatencyChange, Noise, Options, Side, compare};
 use crate::definition::{Case, Status};
-use crate::run_data::Record;
+use crate::run_data::{Record, Work, Works};
 
 /// The median latency of a case in a run.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -25,19 +25,23 @@ pub struct TrendPoint {
 
 /// All measurements of the shown cases, run by run. Each run is compared with the last measurements before it on the same
 /// machine, as `inferbench compare` does. `known` says how noisy a host is if there are no runs to tell it.
-pub fn trend(shown: &Shown<'_>, known: &dyn Fn(&str) -> Noise) -> Vec<TrendPoint> {
-    let places: HashMap<_, usize> = shown.cases.iter().map(|case| key(case.record)).zip(0..).collect();
-    let mut before: HashMap<(&str, Case), &Record> = HashMap::new();
+pub fn trend<'a>(shown: &Shown<'a>, known: &dyn Fn(&str) -> Noise) -> Vec<TrendPoint> {
+    // A line is of one work: another file or size of the same name is no point of it.
+    let mut works = Works::default();
+    let mut keyed = |record: &'a Record| (record.host_id.as_str(), works.number(Work::of(record)));
+    let measured = |run: &&'a ReportedRun| run.records.iter().filter(|record| record.status == Status::Ok);
+    let runs: Vec<Vec<(Key<'_>, &Record)>> =
+        shown.runs.iter().map(|run| measured(run).map(|record| (keyed(record), record)).collect()).collect();
+    let places: HashMap<Key<'_>, usize> = shown.cases.iter().map(|case| keyed(case.record)).zip(0..).collect();
+    let mut before: HashMap<Key<'_>, &Record> = HashMap::new();
     let mut points = Vec::new();
-    for (index, run) in shown.runs.iter().enumerate() {
-        let measured = || run.records.iter().filter(|record| record.status == Status::Ok);
-        let last = measured().filter_map(|record| before.get(&key(record)).copied()).cloned().collect();
+    for (index, (run, measured)) in shown.runs.iter().zip(runs).enumerate() {
+        let last = measured.iter().filter_map(|(key, _)| before.get(key).copied()).cloned().collect();
         let mut changes = changes(shown, run, last, known);
-        for record in measured() {
-            let key = key(record);
+        for (key, record) in measured {
             let value = record.latency_p50_ms.filter(|value| value.is_finite() && *value > 0.0);
             if let (Some(&case), Some(value)) = (places.get(&key), value) {
-                points.push(TrendPoint { case, run: index, value, change: changes.remove(&key.1) });
+                points.push(TrendPoint { case, run: index, value, change: changes.remove(&record.case()) });
             }
             before.insert(key, record);
         }
@@ -45,10 +49,8 @@ pub fn trend(shown: &Shown<'_>, known: &dyn Fn(&str) -> Noise) -> Vec<TrendPoint
     points
 }
 
-/// The machine and the case.
-fn key(record: &Record) -> (&str, Case) {
-    (&record.host_id, record.case())
-}
+/// The machine and the number of the work.
+type Key<'a> = (&'a str, usize);
 
 /// The cases of a run that are faster or slower than they were.
 fn changes(
@@ -106,5 +108,19 @@ mod tests {
         let marked: Vec<_> = points.iter().filter_map(|point| Some((point.run, point.change.as_ref()?))).collect();
         assert_eq!((marked.len(), marked[0].0, marked[0].1.verdict), (1, 6, Verdict::Slower));
         assert!((marked[0].1.interval.ratio - 1.4).abs() < 0.02, "{marked:?}");
+    }
+
+    #[test]
+    fn another_size_or_file_of_the_same_name_is_no_point_of_the_line() {
+        let run = |index: usize, shape: &str, model: &str, ms| {
+            let known = record("m", "ort", 1, Some(ms));
+            let (input_shape, model_sha256) = (Some(shape.to_owned()), Some(model.to_owned()));
+            run_of(index, vec![Record { input_shape, model_sha256, ..known }])
+        };
+        let runs =
+            [run(0, "1x8", "a", 1.0), run(1, "1x64", "a", 50.0), run(2, "1x8", "b", 7.0), run(3, "1x8", "a", 1.1)];
+        let points = trend(&Shown::new(&runs[3..], &runs[..3]), &|_| Noise::assumed());
+        assert_eq!(points.iter().map(|point| (point.run, point.value)).collect::<Vec<_>>(), [(0, 1.0), (3, 1.1)]);
+        assert!(points.iter().all(|point| point.change.is_none()), "{points:?}");
     }
 }

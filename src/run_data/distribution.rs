@@ -29,6 +29,9 @@ pub struct Distributions {
     format: u32,
     /// By the case's id.
     pub cases: BTreeMap<String, Distribution>,
+    /// Of cases that several machines have measured, by the machine's id and the case's.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub machines: BTreeMap<String, BTreeMap<String, Distribution>>,
 }
 
 /// Of the calls of one case.
@@ -50,7 +53,12 @@ impl Distribution {
 
 impl Distributions {
     pub fn new(cases: BTreeMap<String, Distribution>) -> Self {
-        Distributions { format: FORMAT, cases }
+        Distributions { format: FORMAT, cases, machines: BTreeMap::new() }
+    }
+
+    /// That of a case on a machine.
+    pub fn of(&self, host_id: &str, case_id: &str) -> Option<&Distribution> {
+        self.machines.get(host_id).and_then(|cases| cases.get(case_id)).or_else(|| self.cases.get(case_id))
     }
 
     /// Reads the file of a run's folder. Runs that older versions converted have none, and what cannot be read is drawn

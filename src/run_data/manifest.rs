@@ -75,6 +75,7 @@ impl Manifest {
             parameters: planned.parameters,
             nonzero_parameters: planned.nonzero_parameters,
             timed_samples: planned.timed_samples.clone(),
+            model_sha256: planned.model_sha256.clone(),
             ..self.run_columns().about(&planned.case)
         };
         row.put_cost(planned.cost);
@@ -103,6 +104,9 @@ pub struct ManifestCase {
     /// SHA-256 of all files that the case can be loaded from or is verified by. Absent if no measurement is kept.
     #[serde(default)]
     pub files_sha256: Option<String>,
+    /// SHA-256 of the model's own files. Absent if no measurement is kept, and in older manifests.
+    #[serde(default)]
+    pub model_sha256: Option<String>,
     /// SHA-256 of the samples by which its answers are evaluated, or that it times. Absent if they are generated.
     #[serde(default)]
     pub samples_sha256: Option<String>,

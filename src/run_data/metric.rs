@@ -28,6 +28,9 @@ pub struct Metric {
     pub compared_with: Option<String>,
     /// Which values are the better ones, if that is known.
     pub better: Option<Better>,
+    /// The machine, in a run of several. Absent in the run of one.
+    #[serde(default)]
+    pub host_id: Option<String>,
 }
 
 /// Which values of a metric are the better ones.
@@ -62,6 +65,8 @@ impl Metric {
 
     /// Those of a record.
     pub fn all_of<'a>(metrics: &'a [Metric], record: &Record) -> Vec<&'a Metric> {
-        metrics.iter().filter(|it| (&it.run_id, &it.case_id) == (&record.run_id, &record.case_id)).collect()
+        let is_of_machine = |it: &Metric| it.host_id.as_ref().is_none_or(|host_id| *host_id == record.host_id);
+        let is_of_record = |it: &&Metric| (&it.run_id, &it.case_id) == (&record.run_id, &record.case_id);
+        metrics.iter().filter(is_of_record).filter(|it| is_of_machine(it)).collect()
     }
 }

@@ -15,6 +15,7 @@ mod outcomes;
 mod profile;
 mod record;
 mod run_folder;
+mod work;
 
 pub use calibration::{Calibration, Node, Probe, ProcessSpread, RunPart};
 pub use criterion_arguments::{CriterionArguments, Mode};
@@ -35,3 +36,4 @@ pub use profile::{
 };
 pub use record::{Record, SCHEMA_VERSION, StopReason};
 pub use run_folder::RunFolder;
+pub use work::{Work, Works};

@@ -27,7 +27,7 @@ use crate::definition::{Boundary, Case, CaseFailure, Cost, Dtype, Phase, Status,
 /// | 12 | 0.1.0 | `trace_time_ms` |
 /// | 13 | 0.1.0 | `calls_together` |
 /// | 14 | 0.1.0 | `matrix_products` |
-/// | 15 | 0.1.0 | `error_to_spread`, `error_to_rounding` |
+/// | 15 | 0.1.0 | `error_to_spread`, `error_to_rounding`, `model_sha256` |
 pub const SCHEMA_VERSION: u32 = 15;
 
 /// One row: the result of a case in a run.
@@ -249,6 +249,10 @@ pub struct Record {
     /// SHA-256 of what was loaded: of one file its own; of several, such as a graph and its weights, that of the lines
     /// `<sha256>  <name>` that `sha256sum` prints for them, the graphs first and then the files that each names.
     pub artifact_sha256: Option<String>,
+    /// SHA-256 of the model's own files by the same rule, whatever a backend makes of them and loads: of its graphs with the files that
+    /// these name, or of its TorchScript archive if it has no graph.
+    #[serde(default)]
+    pub model_sha256: Option<String>,
     // energy
     pub energy_j_per_sample: Option<f64>,
     pub power_w: Option<f64>,

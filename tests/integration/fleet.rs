@@ -78,6 +78,44 @@ fn parts_are_merged_into_one_run_and_what_is_missing_is_named() {
 }
 
 #[test]
+fn what_several_machines_have_measured_is_kept_by_machine() {
+    let workplace = Workplace::new(&MODELS[..2], &["candle"], &[1]);
+    let anchor = "digits/candle-cpu-f32/1";
+    divide(&workplace, "2", &["--anchor", anchor]);
+    for (part, host_id) in [("1-of-2", "aaaa1111"), ("2-of-2", "bbbb2222")] {
+        let suite = format!("parts/{part}.toml");
+        let mut command = workplace.inferbench(&["run", "--suite", &suite, "--noplot"]);
+        command.env("INFERBENCH_HOST_ID", host_id).finish().with_code(0);
+    }
+    let folder = parts(&workplace).display().to_string();
+    workplace.inferbench(&["merge", &folder]).finish().with_code(0);
+    let run = only_run(&workplace);
+    let records = run.records().unwrap();
+    let anchors: Vec<_> = records.iter().filter(|record| record.case_id == anchor).collect();
+    assert_eq!(anchors.len(), 2, "each machine has its row");
+    let kept = run.distributions().unwrap();
+    let medians: Vec<Option<f64>> = anchors
+        .iter()
+        .map(|record| {
+            let quantiles = &kept.of(&record.host_id, anchor).unwrap().quantiles_ms;
+            quantiles.iter().find(|(fraction, _)| *fraction == 0.5).map(|(_, ms)| *ms)
+        })
+        .collect();
+    assert_eq!(medians, anchors.iter().map(|record| record.latency_p50_ms).collect::<Vec<_>>());
+    #[cfg(feature = "duckdb")]
+    {
+        let sql = format!(
+            "SELECT host_id, count(*) FROM raw_benchmark_data WHERE \"case\" = '{anchor}' GROUP BY ALL ORDER BY ALL"
+        );
+        let found = workplace.inferbench(&["store", "query", &sql, "--format", "csv"]).finish().with_code(0).stdout;
+        let mut lines: Vec<String> =
+            anchors.iter().map(|record| format!("{},{}", record.host_id, record.iterations.unwrap())).collect();
+        lines.sort_unstable();
+        assert_eq!(found.lines().skip(1).collect::<Vec<_>>(), lines);
+    }
+}
+
+#[test]
 fn a_part_of_other_files_is_refused_by_the_name_of_the_model() {
     let workplace = Workplace::new(&MODELS[..2], &["candle"], &[1]);
     divide(&workplace, "2", &[]);

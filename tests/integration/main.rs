@@ -37,6 +37,7 @@ mod recommend;
 mod references;
 mod report;
 mod rooms;
+mod same_work;
 mod selftest;
 mod service;
 mod store;

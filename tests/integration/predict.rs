@@ -3,7 +3,8 @@
 use std::fs::{self, File};
 
 use inferbench::catalogue::read_catalogue;
-use inferbench::definition::{Case, Cost, Phase, Sizes};
+use inferbench::definition::{Case, Cost, Model, Phase, Sizes};
+use inferbench::fixture::work_of;
 use inferbench::history::write_records;
 use inferbench::onnx::cost;
 use inferbench::run_data::Record;
@@ -16,11 +17,15 @@ fn law(cost: &Cost) -> f64 {
     2e-3 * cost.nodes as f64 + 20e-9 * cost.flops as f64 + 50e-9 * cost.node_bytes as f64
 }
 
-/// The cost of digits, which every packaged model is a multiple of here.
-fn digits(batch: usize) -> Cost {
+fn model() -> Model {
     let entries = read_catalogue(&checkout().join("models")).unwrap();
     let model = entries.into_iter().find(|entry| entry.name == "digits" && entry.variant == "original").unwrap();
-    cost(&model.model.unwrap(), Phase::Forward, Sizes { batch, sequence: None }).unwrap()
+    model.model.unwrap()
+}
+
+/// The cost of digits, which every packaged model is a multiple of here.
+fn digits(batch: usize) -> Cost {
+    cost(&model(), Phase::Forward, Sizes { batch, sequence: None }).unwrap()
 }
 
 fn row(model: usize, backend: &str, batch: usize) -> Record {
@@ -66,6 +71,13 @@ fn of_cost(model: &str, family: &str, backend: &str, batch: usize, cost: Cost, m
         memory_kind: Some("own-process-peak-rss".into()),
         ..run.about(&Case::new(model, backend, batch))
     }
+}
+
+/// A row of digits itself: with its shape and the hash of its files.
+fn of_digits(backend: &str, batch: usize, ms: f64) -> Record {
+    let work = work_of(&Case::new("digits", backend, batch), &model());
+    let known = of_cost("digits", "digits", backend, batch, digits(batch), ms);
+    Record { input_shape: work.input_shape, model_sha256: work.model_sha256, ..known }
 }
 
 fn history() -> Vec<Record> {
@@ -115,7 +127,7 @@ fn a_model_that_was_not_measured_is_predicted_with_its_error() {
 #[test]
 fn measured_batches_of_the_model_count_more_than_other_models() {
     // A runtime that takes twice as long for this one model.
-    let own = |batch| of_cost("digits", "digits", "ort", batch, digits(batch), 2.0 * law(&digits(batch)));
+    let own = |batch| of_digits("ort", batch, 2.0 * law(&digits(batch)));
     let workplace = with(&[history(), vec![own(1), own(16)]].concat());
     let found = asked(&workplace, &["--batch", "4"], 0);
     let [_, value, _] = estimate(&found);
@@ -247,7 +259,7 @@ fn a_recommendation_names_what_is_predicted_to_be_better_and_how_to_measure_it()
     let own = |backend, batch, factor: f64| Record {
         verified: Some(true),
         throughput_ips: Some(batch as f64 * 1e3 / law(&digits(batch)) / factor),
-        ..of_cost("digits", "digits", backend, batch, digits(batch), factor * law(&digits(batch)))
+        ..of_digits(backend, batch, factor * law(&digits(batch)))
     };
     let others: Vec<Record> = history().into_iter().chain(history().into_iter().map(of_tch)).collect();
     let advice = |own: Vec<Record>| {

@@ -5,12 +5,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use super::example::{Example, Lessons, Runtime, Site, Work};
+use super::example::{Example, Lessons, Runtime, Site};
 use super::fitted::{
     Miss, PeaksOf, Quantity, Rows, Widths, misses_of_batches, misses_of_families, misses_of_machines, misses_of_sizes,
 };
 use super::predictor::{Estimate, Predictor, rows_of_phase};
 use crate::definition::Phase;
+use crate::run_data::Works;
 use crate::statistics::{mean, median, uniform};
 
 /// The errors of one kind of prediction for one runtime on one machine.
@@ -33,7 +34,7 @@ pub struct Errors {
     pub within_quarter: f64,
     /// The factor by which the worst one is off.
     pub worst_factor: f64,
-    /// The share of the rows in an interval that is made of the misses of the other families, and is to hold 80 %.
+    /// The share of the rows in an interval that is made of the misses of the other families, or machines, and is to hold 80 %.
     pub coverage: f64,
 }
 
@@ -122,7 +123,7 @@ fn errors(
     families.sort_unstable();
     families.dedup();
     let is_held = |miss: &&Miss| {
-        let is_other = |other: &&Miss| other.family != miss.family && other.phase == miss.phase;
+        let is_other = |other: &&Miss| other.unit != miss.unit && other.phase == miss.phase;
         let others = |misses: &[Miss]| misses.iter().filter(is_other).cloned().collect::<Vec<Miss>>();
         let widths = Widths::of(&others(misses), &others(of_sizes));
         widths.is_some_and(|widths| miss.logarithm.abs() <= widths.half(miss.beyond))
@@ -161,10 +162,11 @@ fn loss(lessons: &Lessons) -> Option<Loss> {
             lessons.examples.iter().cloned().partition(|_| uniform(&mut state) < 0.5);
         let known = Lessons { examples: seen, peaks: lessons.peaks.clone(), ..Lessons::default() };
         let predictor = Predictor::new(&known);
-        let mut works: BTreeMap<(&Work, usize, &Site), Halves<'_>> = BTreeMap::new();
+        let (mut numbers, mut works) = (Works::default(), BTreeMap::<(usize, &Site), Halves<'_>>::new());
         for (rows, is_seen) in [(&known.examples, true), (&hidden, false)] {
             for row in rows {
-                let halves = works.entry((&row.subject.work, row.subject.batch_size, &row.site)).or_default();
+                let number = numbers.number(row.subject.work.clone().on_any_runtime());
+                let halves = works.entry((number, &row.site)).or_default();
                 if is_seen { halves.seen.push(row) } else { halves.hidden.push(row) }
             }
         }

@@ -2,15 +2,20 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use super::super::drift::{Drift, drifts, retain_usual};
 use super::super::repeated::logarithms;
+use super::families::join_near_copies;
 use super::least_squares::TERMS;
 use crate::compare::is_like;
 use crate::definition::{Boundary, Case, Cost, Dtype, Phase, Status, TimedOn};
-use crate::run_data::{Peaks, Record};
+use crate::run_data::{Peaks, Record, Work, Works};
 use crate::statistics::geometric_mean;
 
 /// From this share of disturbed samples on, a row says more of the other work than of its own.
 pub const MOST_DISTURBED: f64 = 0.5;
+
+/// How much a row of a run counts in which the machine was slower than usual, and that no other run has.
+const WEIGHT_OF_DRIFTED: f64 = 0.25;
 
 /// How far apart two cases may be until they tell little of each other: by operations per node, bytes per node and batch size, as logarithms.
 /// These and the next two were chosen by the errors on 380 rows of the suites small and quick, in each of two histories.
@@ -35,20 +40,13 @@ pub struct Site {
     pub threads: Option<usize>,
 }
 
-/// A model in one form, phase and length: all but its batch size.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Work {
-    pub model: String,
-    pub variant: String,
-    pub phase: Phase,
-    pub sequence_length: Option<usize>,
-}
-
 /// A case with its counted cost: one that was measured, or one that is asked about.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Subject {
     pub runtime: Runtime,
     pub work: Work,
+    /// Models that are like each other, by the name that they have for it, or as near-copies. What is found of one of them is no surprise
+    /// of another.
     pub family: String,
     pub batch_size: usize,
     pub cost: Cost,
@@ -72,19 +70,21 @@ pub struct Example {
 pub struct Lessons {
     pub examples: Vec<Example>,
     pub peaks: BTreeMap<Site, Peaks>,
+    /// Runs in which a machine was slower than usual.
+    pub drifted: Vec<Drift>,
     /// Rows that were left out because other work disturbed them.
     pub disturbed: usize,
     /// Rows without a counted cost: of older versions, or of models without an ONNX graph.
     pub uncounted: usize,
-    /// Where a runtime was faster than the machine's own product: the site, that product and the runtime, in GFLOP/s.
+    /// Where runtimes were repeatedly faster than the machine's own product: the site, that product and theirs, in GFLOP/s.
     pub raised: Vec<(Site, f64, f64)>,
 }
 
 impl Lessons {
-    /// Those of these records, with the peaks of their runs. The time of a case is the geometric mean over its undisturbed runs with
-    /// one version of the library. A peak that a runtime exceeds is raised to what the runtime has shown.
+    /// Those of these records, with the peaks of their runs. The time of a work is the geometric mean over its undisturbed runs with
+    /// one version of the library. A peak that two rows exceed is raised to what both have shown.
     pub fn of(records: &[Record], peaks: &[(Site, Peaks)]) -> Self {
-        let mut lessons = Lessons::default();
+        let mut lessons = Lessons { drifted: drifts(records), ..Lessons::default() };
         for (site, found) in peaks {
             let known = lessons.peaks.entry(site.clone()).or_insert_with(|| found.clone());
             known.product_gflops_per_second = known.product_gflops_per_second.max(found.product_gflops_per_second);
@@ -92,33 +92,60 @@ impl Lessons {
         }
         let is_disturbed = |record: &&Record| record.disturbed_share.is_some_and(|share| share > MOST_DISTURBED);
         let plain = records.iter().filter(|record| is_plain(record));
-        let (disturbed, quiet): (Vec<&Record>, Vec<&Record>) = plain.partition(is_disturbed);
+        let (disturbed, mut quiet): (Vec<&Record>, Vec<&Record>) = plain.partition(is_disturbed);
         lessons.disturbed = disturbed.len();
-        let mut cases: BTreeMap<(&str, &str), Vec<&Record>> = BTreeMap::new();
-        quiet.into_iter().for_each(|record| cases.entry((&record.case_id, &record.host_id)).or_default().push(record));
-        for mut runs in cases.into_values() {
-            let Some(newest) = runs.iter().copied().max_by_key(|record| record.timestamp) else { continue };
-            runs.retain(|record| is_like(record, newest));
+        quiet.sort_by_key(|record| record.timestamp);
+        lessons.raise_peaks(&quiet);
+        let (mut works, mut rows) = (Works::default(), BTreeMap::new());
+        for record in quiet {
+            let key = (&record.host_id, works.number(Work::of(record)));
+            rows.entry(key).or_insert_with(Vec::new).push(record);
+        }
+        for mut runs in rows.into_values() {
+            let Some(&newest) = runs.last() else { continue };
+            runs.retain(|record| is_like(record, newest) && record.artifact_sha256 == newest.artifact_sha256);
+            retain_usual(&mut runs, &lessons.drifted);
+            let is_drifted = lessons.drifted.iter().any(|drift| runs.iter().any(|record| drift.is_of(record)));
             let times = logarithms(&runs, |record| record.latency_p50_ms);
             let latency_p50_ms = (!times.is_empty()).then(|| geometric_mean(&times));
             match Example::of(&Record { latency_p50_ms, ..newest.clone() }) {
-                Some(example) => lessons.examples.push(example),
+                Some(example) => {
+                    let weight = example.weight * if is_drifted { WEIGHT_OF_DRIFTED } else { 1.0 };
+                    lessons.examples.push(Example { weight, ..example });
+                }
                 None => lessons.uncounted += 1,
             }
         }
-        for example in lessons.examples.iter().filter(|it| it.subject.runtime.has_peaks()) {
-            let Some(known) = lessons.peaks.get_mut(&example.site) else { continue };
-            let reached = example.subject.cost.flops as f64 / example.ms / 1e6;
-            if reached > known.product_gflops_per_second {
-                let before = known.product_gflops_per_second;
-                known.product_gflops_per_second = reached;
-                match lessons.raised.iter_mut().find(|(site, ..)| *site == example.site) {
-                    Some(raised) => raised.2 = reached,
-                    None => lessons.raised.push((example.site.clone(), before, reached)),
-                }
+        join_near_copies(&mut lessons.examples);
+        lessons
+    }
+
+    /// Raises the peaks that rows exceed. A single row may be wrong in its time or in its cost: what the second fastest one has reached was
+    /// shown twice.
+    fn raise_peaks(&mut self, rows: &[&Record]) {
+        let mut faster: BTreeMap<Site, Vec<f64>> = BTreeMap::new();
+        for record in rows.iter().filter(|record| Runtime::of(&record.case()).has_peaks()) {
+            let reached = record.flops.zip(record.latency_p50_ms).map(|(flops, ms)| flops as f64 / ms / 1e6);
+            let known = self.peaks.get(&Site::of(record));
+            if let Some((peaks, reached)) = known.zip(reached.filter(|reached| reached.is_finite()))
+                && reached > peaks.product_gflops_per_second
+            {
+                faster.entry(Site::of(record)).or_default().push(reached);
             }
         }
-        lessons
+        for (site, mut reached) in faster {
+            reached.sort_by(|one, other| other.total_cmp(one));
+            if let (Some(&shown), Some(known)) = (reached.get(1), self.peaks.get_mut(&site)) {
+                self.raised.push((site, known.product_gflops_per_second, shown));
+                known.product_gflops_per_second = shown;
+            }
+        }
+    }
+}
+
+impl Site {
+    fn of(record: &Record) -> Self {
+        Site { host_id: record.host_id.clone(), threads: record.threads }
     }
 }
 
@@ -144,19 +171,14 @@ impl Example {
         Some(Example {
             subject: Subject {
                 runtime: Runtime::of(&record.case()),
-                work: Work {
-                    model: record.model.clone(),
-                    variant: record.variant.clone(),
-                    phase: record.phase,
-                    sequence_length: record.sequence_length,
-                },
+                work: Work::of(record),
                 family: record.family.clone(),
                 batch_size: record.batch_size,
                 cost,
                 operators: record.operators.iter().flat_map(|names| names.split(' ')).map(str::to_owned).collect(),
                 parameters: record.parameters,
             },
-            site: Site { host_id: record.host_id.clone(), threads: record.threads },
+            site: Site::of(record),
             ms: record.latency_p50_ms.filter(|ms| *ms > 0.0 && ms.is_finite())?,
             memory_mb: memory_mb.filter(|memory| *memory > 0.0),
             weight: 1.0 - record.disturbed_share.unwrap_or(0.0),

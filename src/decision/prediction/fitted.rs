@@ -124,10 +124,12 @@ impl<'a> Fitted<'a> {
     }
 }
 
-/// How far a prediction is off: the logarithm of the measured value over the predicted one, of a family.
+/// How far a prediction is off: the logarithm of the measured value over the predicted one.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Miss {
     pub family: String,
+    /// What was left out, as a whole: the rows of it miss together. It is the family, or the machine if machines are left out.
+    pub unit: String,
     pub phase: Phase,
     pub logarithm: f64,
     /// How far the row is [`beyond`] those that it was predicted from.
@@ -159,7 +161,7 @@ pub struct Rows<'a> {
 /// The misses if the family of each row is left out of the fit.
 pub fn misses_of_families(rows: &Rows<'_>, quantity: Quantity, peaks: &PeaksOf) -> Vec<Miss> {
     let of_others = |left_out: &Example, other: &Example| other.subject.family != left_out.subject.family;
-    misses(rows, quantity, peaks, of_others, |_, _| false)
+    of_families(misses(rows, quantity, peaks, of_others, |_, _| false))
 }
 
 /// The misses if each row is predicted by rows of other families that do at most a quarter of its operations per node.
@@ -168,39 +170,47 @@ pub fn misses_of_sizes(rows: &Rows<'_>, quantity: Quantity, peaks: &PeaksOf) -> 
     let is_smaller = |left_out: &Example, other: &Example| {
         other.subject.family != left_out.subject.family && 4.0 * per_node(other) <= per_node(left_out)
     };
-    misses(rows, quantity, peaks, is_smaller, |_, _| false)
+    of_families(misses(rows, quantity, peaks, is_smaller, |_, _| false))
 }
 
 /// The misses if each row is predicted by the other batch sizes of the same work; rows without such are left out.
 pub fn misses_of_batches(rows: &Rows<'_>, quantity: Quantity, peaks: &PeaksOf) -> Vec<Miss> {
     let is_other = |left_out: &Example, other: &Example| left_out != other;
     let is_anchor = |left_out: &Example, other: &Example| is_anchor(&left_out.subject, &left_out.site, other);
-    misses(rows, quantity, peaks, is_other, is_anchor)
+    of_families(misses(rows, quantity, peaks, is_other, is_anchor))
 }
 
 /// The misses if the machine of each row is left out, and its peaks are all that is known of it.
 pub fn misses_of_machines(rows: &Rows<'_>, quantity: Quantity, peaks: &PeaksOf) -> Vec<Miss> {
     let is_elsewhere = |left_out: &Example, other: &Example| left_out.site != other.site;
-    misses(rows, quantity, peaks, is_elsewhere, |_, _| false)
+    let misses = misses(rows, quantity, peaks, is_elsewhere, |_, _| false);
+    misses.into_iter().map(|(row, miss)| Miss { unit: row.site.host_id.clone(), ..miss }).collect()
 }
 
 /// Whether the example is of the same work at another batch size in the same place.
 pub fn is_anchor(subject: &Subject, site: &Site, other: &Example) -> bool {
-    other.subject.work == subject.work
-        && other.subject.runtime == subject.runtime
+    let of_any_batch = |it: &Subject| it.work.clone().of_any_batch();
+    other.subject.batch_size != subject.batch_size
         && other.site == *site
-        && other.subject.batch_size != subject.batch_size
+        && other.subject.runtime == subject.runtime
+        && other.subject.work.model_sha256 == subject.work.model_sha256
+        && of_any_batch(&other.subject).is_surely_same(&of_any_batch(subject))
 }
 
-fn misses(
-    rows: &Rows<'_>,
+fn of_families(misses: Vec<(&Example, Miss)>) -> Vec<Miss> {
+    misses.into_iter().map(|(_, miss)| miss).collect()
+}
+
+/// The misses with the rows that they are of; their units are the families.
+fn misses<'a>(
+    rows: &Rows<'a>,
     quantity: Quantity,
     peaks: &PeaksOf,
     is_seen: impl Fn(&Example, &Example) -> bool,
     is_anchor: impl Fn(&Example, &Example) -> bool,
-) -> Vec<Miss> {
+) -> Vec<(&'a Example, Miss)> {
     let is_of_batches = rows.own.iter().any(|one| rows.own.iter().any(|other| is_anchor(one, other)));
-    let miss = |own: &&Example| {
+    let miss = |own: &&'a Example| {
         let seen: Vec<&Example> = rows.all.iter().copied().filter(|other| is_seen(own, other)).collect();
         // With fewer rows than terms, nothing is known.
         if seen.len() < TERMS {
@@ -215,7 +225,8 @@ fn misses(
         let (family, phase) = (own.subject.family.clone(), own.subject.runtime.phase);
         let logarithm = (quantity.value(own)? / said).ln();
         let like: Vec<&Example> = rows.own.iter().copied().filter(|other| is_seen(own, other)).collect();
-        Some(Miss { family, phase, logarithm, beyond: beyond(&own.subject, &like) })
+        let unit = family.clone();
+        Some((*own, Miss { family, unit, phase, logarithm, beyond: beyond(&own.subject, &like) }))
     };
     rows.own.iter().filter_map(miss).collect()
 }
@@ -238,14 +249,14 @@ impl Widths {
     /// By the misses of what was left out, and by those of larger rows that were predicted from smaller ones. Returns `None` without
     /// a miss.
     pub fn of(misses: &[Miss], of_sizes: &[Miss]) -> Option<Self> {
-        let inside = quantile_of_families(misses.iter().map(|miss| (miss, miss.logarithm.abs())))?;
+        let inside = quantile_of_units(misses.iter().map(|miss| (miss, miss.logarithm.abs())))?;
         let growth = |miss: &Miss| (miss.logarithm.abs() - inside).max(0.0) / miss.beyond;
         let larger = of_sizes.iter().filter(|miss| miss.beyond > 0.0);
         // Where nothing shows it, a case may be as far off as it is beyond.
-        let growth = quantile_of_families(larger.map(|miss| (miss, growth(miss)))).unwrap_or(1.0).max(LEAST_GROWTH);
+        let growth = quantile_of_units(larger.map(|miss| (miss, growth(miss)))).unwrap_or(1.0).max(LEAST_GROWTH);
         // A row with larger nodes is within an interval that has grown already: only the rest of its miss makes all intervals wider.
         let less_growth = misses.iter().map(|miss| (miss, miss.logarithm.abs() - growth * miss.beyond));
-        Some(Widths { inside: quantile_of_families(less_growth)?.max(0.0), growth })
+        Some(Widths { inside: quantile_of_units(less_growth)?.max(0.0), growth })
     }
 
     /// Half the width for a case that is so far beyond.
@@ -254,20 +265,33 @@ impl Widths {
     }
 }
 
-/// The quantile of the figures of misses that holds 80 % of the cases of a family that was not seen. All families count the same
-/// (conformal prediction with groups; Dunn, Wasserman and Ramdas, "Distribution-free prediction sets for two-layer hierarchical
-/// models", JASA 118, 2023). Returns `None` without a miss.
-fn quantile_of_families<'a>(figures: impl Iterator<Item = (&'a Miss, f64)>) -> Option<f64> {
-    let mut figures: Vec<(&str, f64)> = figures.map(|(miss, figure)| (miss.family.as_str(), figure)).collect();
+/// With fewer units no finite interval is known to hold [`COVERAGE`] of the cases of another one.
+const LEAST_UNITS: usize = 4;
+/// The largest miss of so few units stands for more than it is, in logarithms.
+const OF_FEW_UNITS: f64 = 2.0;
+
+fn quantile_of_units<'a>(figures: impl Iterator<Item = (&'a Miss, f64)>) -> Option<f64> {
+    hierarchical_quantile(figures.map(|(miss, figure)| (miss.unit.as_str(), figure)))
+}
+
+/// The quantile of figures that holds [`COVERAGE`] of the rows of a unit that was not seen. The units are exchangeable and their rows are
+/// not, as these share much of what they miss: all units count the same however many rows they have, and the one that is asked about is
+/// one more, of which the worst is assumed (hierarchical conformal prediction; Lee, Barber and Willett, "Distribution-free inference with
+/// hierarchical data", arXiv:2306.06342, 2023; Dunn, Wasserman and Ramdas, JASA 118, 2023). Returns `None` without a figure.
+pub(super) fn hierarchical_quantile<'a>(figures: impl Iterator<Item = (&'a str, f64)>) -> Option<f64> {
+    let mut figures: Vec<(&str, f64)> = figures.collect();
     figures.sort_by(|one, other| one.1.total_cmp(&other.1));
     let mut counts: BTreeMap<&str, f64> = BTreeMap::new();
-    figures.iter().for_each(|(family, _)| *counts.entry(family).or_default() += 1.0);
-    // A row more than there are stands for the one that is asked about.
-    let wanted = COVERAGE * (counts.len() as f64) * (1.0 + 1.0 / figures.len() as f64);
+    figures.iter().for_each(|(unit, _)| *counts.entry(unit).or_default() += 1.0);
+    let largest = figures.last()?.1;
+    if counts.len() < LEAST_UNITS {
+        return Some(if largest > 0.0 { OF_FEW_UNITS * largest } else { largest });
+    }
+    let wanted = COVERAGE * (counts.len() + 1) as f64;
     let mut held = 0.0;
-    let found = figures.iter().find(|(family, _)| {
-        held += 1.0 / counts[family];
+    let found = figures.iter().find(|(unit, _)| {
+        held += 1.0 / counts[unit];
         held >= wanted - 1e-9
     });
-    found.or(figures.last()).map(|(_, figure)| *figure)
+    Some(found.map_or(largest, |(_, figure)| *figure))
 }

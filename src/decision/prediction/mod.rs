@@ -9,16 +9,21 @@
 //! peaks of the machine. The factors are fitted for each case, to the rows of its backend, device and dtype on the machine, of which
 //! those that are like it count most. Where the same model was measured at other batch sizes, the sum is multiplied by what these took over what it says of them.
 
+#[cfg(test)]
+mod coverage_simulation;
 mod evaluation;
 mod example;
+mod families;
 mod fitted;
 mod least_squares;
 mod output;
 mod predictor;
 mod scaling;
+#[cfg(test)]
+mod tests;
 
 pub use evaluation::{Errors, Evaluation, Loss, evaluate};
-pub use example::{Example, Lessons, Runtime, Site, Subject, Work};
+pub use example::{Example, Lessons, Runtime, Site, Subject};
 pub use output::{Asked, evaluation_text, matrix, predictions_text, schema};
 pub use predictor::{Basis, Estimate, Prediction, Predictor, Refusal, command};
 pub use scaling::in_words;

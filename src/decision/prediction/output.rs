@@ -4,6 +4,7 @@ use indexmap::IndexMap;
 use schemars::JsonSchema;
 use serde::Serialize;
 
+use super::super::drift::Drift;
 use super::evaluation::Evaluation;
 use super::example::{Lessons, MOST_DISTURBED};
 use super::predictor::{Basis, Estimate, Prediction, Refusal};
@@ -165,9 +166,10 @@ fn left_out(lessons: &Lessons) -> Vec<String> {
         let rows = plural(lessons.uncounted, "row has", "rows have");
         notes.push(format!("{rows} no counted cost: of an older version, or of a model without an ONNX graph"));
     }
+    notes.extend(lessons.drifted.iter().map(Drift::text));
     for (site, before, after) in &lessons.raised {
         notes.push(format!(
-            "on host {} a runtime reached {} GFLOP/s, more than the measured peak of {}, which is raised to it",
+            "on host {} several rows reached {} GFLOP/s, more than the measured peak of {}, which is raised to it",
             site.host_id,
             three_digits(*after),
             three_digits(*before)

@@ -6,13 +6,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use super::example::{Example, Lessons, Runtime, Site, Subject, Work};
+use super::example::{Example, Lessons, Runtime, Site, Subject};
 use super::fitted::{
     Fitted, Miss, Quantity, Rows, Widths, beyond, is_anchor, misses_of_batches, misses_of_families, misses_of_machines,
     misses_of_sizes,
 };
 use crate::definition::Phase;
 use crate::profile::Kind;
+use crate::run_data::Work;
 use crate::statistics::median;
 
 /// Fewer families or rows than these say nothing about models that were not seen.
@@ -103,7 +104,7 @@ impl<'a> Predictor<'a> {
         let all: Vec<&Example> = all.collect();
         let here = all.iter().copied().filter(|it| it.site == *site && it.subject.runtime == subject.runtime);
         let here: Vec<&Example> = here.collect();
-        let is_same = |it: &&&Example| it.subject.work == subject.work && it.subject.batch_size == subject.batch_size;
+        let is_same = |it: &&&Example| it.subject.work.is_surely_same(&subject.work);
         if let Some(measured) = here.iter().find(is_same) {
             return Ok(of_measured(measured));
         }
@@ -197,7 +198,8 @@ impl Predictor<'_> {
         let all: Vec<&Example> = all.collect();
         let own = all.iter().copied();
         let anchors: Vec<&Example> = own
-            .filter(|it| it.subject.work == one.work && it.subject.runtime == one.runtime && it.site == *site)
+            .filter(|it| it.subject.work.is_surely_same(&one.work) || is_anchor(one, site, it))
+            .filter(|it| it.subject.runtime == one.runtime && it.site == *site)
             .collect();
         let (rows, basis) = self.rows_for(one, site, &all, !anchors.is_empty()).ok()?;
         let step = (other.batch_size as f64) - (one.batch_size as f64);
@@ -326,8 +328,9 @@ pub fn runtime_text(runtime: &Runtime) -> String {
 
 /// The command that measures a model at a batch size.
 pub fn command(runtime: &Runtime, work: &Work, batch_size: usize) -> String {
-    let length = work.sequence_length.map(|length| format!(" --seq-lens {length}")).unwrap_or_default();
-    let (model, backend, device, dtype) = (&work.model, &runtime.backend, &runtime.device, runtime.dtype);
+    let case = &work.case;
+    let length = case.sequence_length.map(|length| format!(" --seq-lens {length}")).unwrap_or_default();
+    let (model, backend, device, dtype) = (&case.model, &runtime.backend, &runtime.device, runtime.dtype);
     format!(
         "inferbench run --model {model} --backend {backend} --device {device} --dtype {dtype} --batch-sizes {batch_size}{length}"
     )

@@ -210,7 +210,9 @@ pub fn footnotes(comparison: &Comparison) -> Vec<String> {
     }
     for case in &comparison.cases {
         let allowed = case.allowed_differences.iter();
-        lines.extend(allowed.map(|different| format!("{}: allowed to differ: {}", case.id, difference(different))));
+        let how =
+            |it: &Difference| if it.condition.may_change() { "compared, and changed" } else { "allowed to differ" };
+        lines.extend(allowed.map(|it| format!("{}: {}: {}", case.id, how(it), difference(it))));
     }
     lines.extend(comparison.notes.iter().cloned());
     lines

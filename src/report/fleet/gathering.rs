@@ -14,7 +14,7 @@ use crate::machine::Machine;
 use crate::report::compatibility::{Level, Standing};
 use crate::report::ranking::{Entry, best_of};
 use crate::report::selection::{ReportedRun, name_among_several, telling_letters};
-use crate::run_data::{Node, Record};
+use crate::run_data::{Node, Record, Work, Works};
 use crate::statistics::geometric_mean;
 
 /// From so many calibrated runs of a machine on, its figures tell how they scatter from run to run.
@@ -26,7 +26,7 @@ pub struct Gatherer<'a> {
     price: &'a dyn Fn(&Record) -> Option<f64>,
     /// How much measurements of the same program differ on a host.
     noise: &'a dyn Fn(&str) -> Noise,
-    cases: IndexSet<Case>,
+    works: Works,
     /// What has to be equal in measurements that are compared.
     conditions: IndexSet<Vec<Option<String>>>,
     hosts: IndexMap<String, Host>,
@@ -40,7 +40,7 @@ pub struct Gatherer<'a> {
 #[derive(Default)]
 struct Host {
     machine: Option<Machine>,
-    /// The newest measurements, by the place of the case.
+    /// The newest measurements, by the number of the work.
     measured: HashMap<usize, Measured>,
     /// Of each look at the machine: product and copy.
     figures: BTreeMap<Quantity, Figures>,
@@ -71,7 +71,7 @@ impl<'a> Gatherer<'a> {
         Gatherer {
             price,
             noise,
-            cases: IndexSet::new(),
+            works: Works::default(),
             conditions: IndexSet::new(),
             hosts: IndexMap::new(),
             levels: IndexMap::new(),
@@ -86,11 +86,14 @@ impl<'a> Gatherer<'a> {
         for (record, ratio_to_best) in run.records.iter().zip(best_of(run.records.iter())) {
             let case = record.case();
             let id = case.benchmark_id();
-            let (place, _) = self.cases.insert_full(case);
+            let place = self.works.number(Work::of(record));
             let measured = self.measured(record);
             let entry = self.hosts.entry(record.host_id.clone());
             let host_place = entry.index();
             let host = entry.or_default();
+            for replaced in self.works.replaced_by(place) {
+                host.measured.remove(&replaced);
+            }
             let before = host.measured.insert(place, measured).and_then(|before| before.log_ms);
             steps
                 .entry(&record.host_id)
@@ -143,32 +146,55 @@ impl<'a> Gatherer<'a> {
             name: name.clone(),
             machines: hosts.len(),
             differing: hosts.iter().filter(|host| differing.contains(self.host_id(**host))).count(),
-            anchor_case: anchors.get(name.as_str()).map(|anchor| self.cases[anchor.case].to_string()),
+            anchor_case: anchors.get(name.as_str()).map(|anchor| self.works.all()[anchor.case].case.to_string()),
             anchor_spread: anchors.get(name.as_str()).and_then(|anchor| spread(anchor.figures.values())),
         };
         let (columns, columns_left_out) = self.columns(&members, &differing, &differences);
         let cell = |place: usize, (_, hosts): &(FleetColumn, Vec<usize>)| self.cell(place, hosts);
-        let case = |(place, case): (usize, &Case)| FleetCase {
-            case_id: case.to_string(),
-            model: case.model.clone(),
-            variant: case.variant.clone(),
-            phase: case.phase,
-            backend: case.backend.clone(),
-            device: case.device.clone(),
-            dtype: case.dtype,
-            batch_size: case.batch_size,
-            cells: columns.iter().map(|column| cell(place, column)).collect(),
+        let ids = self.ids();
+        let case = |(place, id): (usize, &String)| {
+            let case = &self.works.all()[place].case;
+            FleetCase {
+                case_id: id.clone(),
+                model: case.model.clone(),
+                variant: case.variant.clone(),
+                phase: case.phase,
+                backend: case.backend.clone(),
+                device: case.device.clone(),
+                dtype: case.dtype,
+                batch_size: case.batch_size,
+                cells: columns.iter().map(|column| cell(place, column)).collect(),
+            }
         };
         Fleet {
             currency: currency.to_owned(),
             kinds: members.iter().map(kind).collect(),
             machines: (0..self.hosts.len()).map(|host| self.machine(host, &anchors, &differing)).collect(),
-            cases: self.cases.iter().enumerate().map(case).collect(),
+            cases: ids.iter().map(|(place, id)| (*place, id)).map(case).collect(),
             columns: columns.iter().map(|(column, _)| column.clone()).collect(),
             columns_left_out,
             compatibility: self.levels.iter().map(agreement).collect(),
             differences,
         }
+    }
+
+    /// The works that a machine has, with the ids of their cases; what tells works of one case apart is behind the id.
+    fn ids(&self) -> BTreeMap<usize, String> {
+        let is_there = |place: &usize| self.hosts.values().any(|host| host.measured.contains_key(place));
+        let works: Vec<(usize, &Work)> =
+            self.works.all().iter().enumerate().filter(|(place, _)| is_there(place)).collect();
+        let mut of_case: HashMap<&Case, Vec<&Work>> = HashMap::new();
+        works.iter().for_each(|(_, work)| of_case.entry(&work.case).or_default().push(work));
+        let id = |work: &Work| {
+            let same = &of_case[&work.case];
+            let has_shapes = same.iter().any(|other| !other.has_same_inputs(work));
+            let has_files = same.iter().any(|other| !other.has_same_network(work));
+            let shape = work.sample_shape().filter(|_| has_shapes).map(|shape| format!(" · inputs {shape}"));
+            let file = work.model_sha256.as_ref().or(work.artifact_sha256.as_ref()).filter(|_| has_files);
+            let file = file.map(|hash| format!(" · file {}", hash.chars().take(8).collect::<String>()));
+            format!("{}{}{}", work.case, shape.unwrap_or_default(), file.unwrap_or_default())
+        };
+        works.into_iter().map(|(place, work)| (place, id(work))).collect()
     }
 
     /// The places of the machines of each kind that is known.

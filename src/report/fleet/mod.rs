@@ -98,6 +98,7 @@ pub struct FleetColumn {
 /// A row of the matrix.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct FleetCase {
+    /// The case's id, and behind it what tells cases of one id apart: the shapes of a sample, or a part of the file's hash.
     pub case_id: String,
     pub model: String,
     pub variant: String,

@@ -1,0 +1,136 @@
+//! What a history teaches: rows of different work stay apart, peaks are raised by what was shown twice, near-copies are one family.
+
+use super::example::{Example, Lessons, Site};
+use super::fitted::{Quantity, Rows, misses_of_families, misses_of_machines};
+use super::predictor::{Basis, Predictor};
+use crate::report::tests::record;
+use crate::run_data::{Peaks, Record};
+
+const GFLOPS: f64 = 100.0;
+
+/// A row of a network of so many operations with a square input of this size.
+fn row(model: &str, size: u64, day: u32, ms: f64) -> Record {
+    let flops = 1000 * size * size;
+    Record {
+        run_id: format!("run{day}"),
+        timestamp: format!("2026-01-{day:02}T00:00:00Z").parse().unwrap(),
+        family: model.into(),
+        threads: Some(1),
+        input_shape: Some(format!("1x3x{size}x{size}")),
+        model_sha256: Some(format!("hash of {model}")),
+        flops: Some(flops),
+        convolution_flops: Some(flops),
+        graph_nodes: Some(10),
+        node_bytes: Some(100 * size * size),
+        matrix_products: Some(0),
+        operators: Some("Conv Relu Gemm".into()),
+        ..record(model, "ort", 1, Some(ms))
+    }
+}
+
+fn of(records: &[Record]) -> Lessons {
+    let peaks = Peaks { threads: 1, product_gflops_per_second: GFLOPS, copy_gb_per_second: 10.0, ..Peaks::default() };
+    Lessons::of(records, &[(site(), peaks)])
+}
+
+fn site() -> Site {
+    Site { host_id: "h".into(), threads: Some(1) }
+}
+
+#[test]
+fn rows_of_several_sizes_and_files_are_not_averaged() {
+    let other = Record { model_sha256: Some("another".into()), ..row("net", 32, 4, 47.7) };
+    let records = [row("net", 32, 1, 0.035), row("net", 256, 2, 6.4), row("net", 32, 3, 0.035), other];
+    let lessons = of(&records);
+    let mut times: Vec<(u64, f64)> = lessons.examples.iter().map(|it| (it.subject.cost.flops, it.ms)).collect();
+    times.sort_by(|one, other| one.partial_cmp(other).unwrap());
+    let near = |found: (u64, f64), flops: u64, ms: f64| found.0 == flops && (found.1 / ms - 1.0).abs() < 1e-9;
+    let expected = [(1_024_000, 0.035), (1_024_000, 47.7), (65_536_000, 6.4)];
+    assert!(
+        times.len() == 3 && times.iter().zip(expected).all(|(found, (flops, ms))| near(*found, flops, ms)),
+        "{times:?}"
+    );
+    assert!(
+        lessons.raised.is_empty(),
+        "0.035 ms for 1.0 million operations are 29 GFLOP/s, and so is 10.2 for the other"
+    );
+}
+
+#[test]
+fn a_peak_is_raised_by_what_was_shown_twice() {
+    // 65.5 million operations: 131 and 164 GFLOP/s, and one row that is wrong.
+    let (slower, faster, wrong) = (row("a", 256, 1, 0.5), row("b", 256, 2, 0.4), row("c", 256, 3, 0.02));
+    let peak = |records: &[Record]| of(records).peaks[&site()].product_gflops_per_second;
+    assert_eq!(peak(std::slice::from_ref(&wrong)), GFLOPS);
+    assert!((peak(&[slower.clone(), wrong.clone()]) - 131.072).abs() < 1e-6);
+    let lessons = of(&[slower, faster, wrong]);
+    assert_eq!(lessons.raised.len(), 1);
+    assert!((lessons.raised[0].2 - 163.84).abs() < 1e-6, "{:?}", lessons.raised);
+}
+
+#[test]
+fn a_case_is_measured_only_if_its_file_and_shape_are_those_of_the_row() {
+    let lessons = of(&[row("net", 32, 1, 0.035), row("net", 256, 2, 6.4)]);
+    let asked = |record: Record| {
+        let subject = of(&[record]).examples.remove(0).subject;
+        Predictor::new(&lessons).predict(&subject, &site()).ok().map(|it| (it.basis, it.latency_ms.value))
+    };
+    assert_eq!(asked(row("net", 32, 9, 1.0)), Some((Basis::Measured, 0.035)));
+    assert_eq!(asked(row("net", 256, 9, 1.0)), Some((Basis::Measured, 6.4)));
+    assert_eq!(asked(row("net", 64, 9, 1.0)), None);
+    for unknown in [Some("another".to_owned()), None] {
+        assert_eq!(asked(Record { model_sha256: unknown, ..row("net", 32, 9, 1.0) }), None);
+    }
+}
+
+#[test]
+fn a_row_of_a_slow_run_counts_less_and_only_where_no_other_run_has_it() {
+    let of_run = |day: u32, factor: f64, sizes: &[u64]| {
+        sizes.iter().map(|size| row("net", *size, day, factor * *size as f64)).collect::<Vec<Record>>()
+    };
+    let usual = [of_run(1, 1.0, &[32, 64, 128]), of_run(2, 1.0, &[32, 64, 128])].concat();
+    let lessons = of(&[usual, of_run(3, 1.5, &[32, 64, 128, 256])].concat());
+    let mut rows: Vec<(u64, f64, f64)> =
+        lessons.examples.iter().map(|it| (it.subject.cost.flops, it.ms.round(), it.weight)).collect();
+    rows.sort_by_key(|row| row.0);
+    let expected = [(32.0, 1.0), (64.0, 1.0), (128.0, 1.0), (384.0, 0.25)];
+    assert_eq!(rows.iter().map(|row| (row.1, row.2)).collect::<Vec<_>>(), expected);
+    assert_eq!(lessons.drifted.len(), 1);
+}
+
+#[test]
+fn near_copies_are_one_family_whatever_they_are_called() {
+    let families = |records: &[Record]| {
+        let mut names: Vec<String> = of(records).examples.into_iter().map(|it| it.subject.family).collect();
+        names.dedup();
+        names
+    };
+    let [first, second] = [row("net-v1", 32, 1, 1.0), Record { graph_nodes: Some(11), ..row("net-v2", 32, 2, 1.0) }];
+    assert_eq!(families(&[second.clone(), first.clone()]), ["net-v1"]);
+    let with_operators = |operators: &str| Record { operators: Some(operators.into()), ..second.clone() };
+    let longer = Record { graph_nodes: Some(30), ..second.clone() };
+    for other in [with_operators("MatMul Softmax"), longer, row("net-v2", 64, 2, 1.0)] {
+        assert_eq!(families(&[first.clone(), other]).len(), 2);
+    }
+}
+
+#[test]
+fn rows_miss_together_with_their_family_or_with_their_machine() {
+    let of_host = |host: &str| {
+        let nodes = |place: u64| 10 + 10 * place;
+        let row = |place: u64| Record {
+            host_id: host.into(),
+            graph_nodes: Some(nodes(place)),
+            ..row(&format!("net{place}"), 32 + 16 * place, 1, 0.1 + 0.1 * place as f64)
+        };
+        (0..10).map(row).collect::<Vec<_>>()
+    };
+    let lessons = of(&[of_host("h"), of_host("i")].concat());
+    let all: Vec<&Example> = lessons.examples.iter().collect();
+    let rows = Rows { own: all.clone(), all };
+    let units = |misses: Vec<super::fitted::Miss>| {
+        misses.into_iter().map(|miss| miss.unit).collect::<std::collections::BTreeSet<_>>().len()
+    };
+    assert_eq!(units(misses_of_families(&rows, Quantity::Time, &lessons.peaks)), 10);
+    assert_eq!(units(misses_of_machines(&rows, Quantity::Time, &lessons.peaks)), 2);
+}
