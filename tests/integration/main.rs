@@ -15,6 +15,7 @@ mod fleet_page;
 mod harness;
 mod image_folder;
 mod import;
+mod installed;
 mod interruption;
 mod judges;
 #[cfg(feature = "tch")]
