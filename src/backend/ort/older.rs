@@ -13,8 +13,8 @@ use std::ptr;
 use anyhow::{Context, Result, ensure};
 use once_cell::sync::OnceCell;
 use ort::sys::{
-    ONNXTensorElementDataType, OrtApi, OrtApiBase, OrtDeviceMemoryType, OrtErrorCode, OrtMemoryInfo, OrtSession,
-    OrtStatusPtr, OrtValue,
+    ONNXTensorElementDataType, OrtApi, OrtApiBase, OrtDeviceMemoryType, OrtErrorCode, OrtMemoryInfo, OrtModelEditorApi,
+    OrtSession, OrtStatusPtr, OrtValue,
 };
 
 /// The minor version of the oldest release that runs here.
@@ -72,18 +72,19 @@ pub fn use_library(library: &Path, minor: u32) -> Result<()> {
     let own = unsafe { (base.GetApi)(minor).as_ref() }.with_context(|| library.display().to_string())?;
     let length = ADDED.iter().find(|(since, _)| *since > minor).map_or(size_of::<OrtApi>(), |(_, begin)| *begin);
     ensure!(TABLE.set((own, length)).is_ok(), "a process uses one ONNX Runtime");
-    let missing: unsafe extern "system" fn() -> OrtStatusPtr = missing;
     let mut table = MaybeUninit::<OrtApi>::uninit();
-    // SAFETY: the table consists of pointers to functions: the library's own up to `length`, which its version has, and one that
-    // takes no argument for the others, whatever they take: the caller puts arguments in place and clears them.
+    // SAFETY: the table consists of pointers to functions: the library's own up to `length`, which its version has, and `missing`.
     let mut table = unsafe {
-        let places = table.as_mut_ptr().cast::<*const c_void>();
-        for place in 0..size_of::<OrtApi>() / size_of::<*const c_void>() {
-            places.add(place).write(missing as *const c_void);
-        }
-        ptr::copy_nonoverlapping(ptr::from_ref(own).cast::<u8>(), table.as_mut_ptr().cast::<u8>(), length);
+        let places = fill(&mut table);
+        ptr::copy_nonoverlapping(ptr::from_ref(own).cast::<u8>(), places.cast::<u8>(), length);
+        // 1.22 has it, and ends the process in it.
+        let place = offset_of!(OrtApi, SessionOptionsSetEpSelectionPolicy) / size_of::<usize>();
+        places.add(place).write(missing as *const () as *const c_void);
         table.assume_init()
     };
+    if minor < 22 {
+        table.GetModelEditorApi = editor;
+    }
     if minor < 24 {
         table.GetTensorElementTypeAndShapeDataReference = type_and_shape;
     }
@@ -94,6 +95,28 @@ pub fn use_library(library: &Path, minor: u32) -> Result<()> {
     }
     ensure!(ort::set_api(table), "a process uses one ONNX Runtime");
     Ok(())
+}
+
+/// Fills a table of functions with one that takes no argument, whatever they take: callers put their arguments in place and clear them.
+/// Returns its first place.
+fn fill<T>(table: &mut MaybeUninit<T>) -> *mut *const c_void {
+    let places = table.as_mut_ptr().cast::<*const c_void>();
+    for place in 0..size_of::<T>() / size_of::<*const c_void>() {
+        // SAFETY: the table has so many places.
+        unsafe { places.add(place).write(missing as *const () as *const c_void) };
+    }
+    places
+}
+
+/// The functions that edit models, all of which are missing: the crate asks for them where it describes inputs, and can do without.
+unsafe extern "system" fn editor() -> *const OrtModelEditorApi {
+    static EDITOR: OnceCell<OrtModelEditorApi> = OnceCell::new();
+    EDITOR.get_or_init(|| {
+        let mut table = MaybeUninit::uninit();
+        fill(&mut table);
+        // SAFETY: it consists of pointers to functions, and each is filled.
+        unsafe { table.assume_init() }
+    })
 }
 
 fn own() -> &'static OrtApi {
