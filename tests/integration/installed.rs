@@ -22,7 +22,7 @@ impl Elsewhere {
         for folder in ["work", "home"] {
             fs::create_dir(elsewhere.path(folder)).unwrap();
         }
-        fs::copy(data_folder().join("models/net.onnx"), elsewhere.path("work/net.onnx")).unwrap();
+        fs::copy(data_folder().join("models/product.onnx"), elsewhere.path("work/net.onnx")).unwrap();
         elsewhere
     }
 
@@ -40,7 +40,8 @@ impl Elsewhere {
     }
 
     fn run(&self, arguments: &[&str]) -> Command {
-        self.inferbench(&[&["run", "net.onnx", "--noplot", "--iterations", "20", "--threads", "1"], arguments].concat())
+        let quick = ["--noplot", "--threads", "1", "--batch-sizes", "1", "--iterations", "20"];
+        self.inferbench(&[&["run", "net.onnx"], &quick[..], arguments].concat())
     }
 
     fn records(&self) -> Vec<Record> {
@@ -205,10 +206,20 @@ fn an_environment_that_goes_in_the_middle_of_a_run_is_not_replaced_by_another_ru
     let of_setup = elsewhere.path("cache/inferbench/native/onnxruntime");
     fs::create_dir_all(&of_setup).unwrap();
     symlink(onnxruntime(), of_setup.join("libonnxruntime.so")).unwrap();
-    let mut run = elsewhere.run(&["--backend", "candle,ort", "--budget", "3", "--iterations", "100000000"]);
+    let mut run = elsewhere.inferbench(&[
+        "run",
+        "net.onnx",
+        "--noplot",
+        "--threads",
+        "1",
+        "--backend",
+        "candle,ort",
+        "--budget",
+        "3",
+    ]);
     let mut running = run.env("VIRTUAL_ENV", &environment).start(&elsewhere.path("log"));
-    let criterion = elsewhere.path("work/target-reports/inferbench/runs");
-    wait_for("the run", || fs::read_dir(&criterion).ok()?.next());
+    let runs = elsewhere.path("work/target-reports/inferbench/runs");
+    wait_for("the run", || fs::read_dir(&runs).ok()?.next()).unwrap();
     fs::remove_dir_all(&environment).unwrap();
     assert!(running.wait().success());
     let records = elsewhere.records();
