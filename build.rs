@@ -1,6 +1,7 @@
 //! Lets every executable of the package find libtorch and DuckDB without an environment variable, and know its compiler; makes
-//! the types of the messages of ONNX files.
+//! the types of the messages of ONNX files; puts the files that the program reads into the library.
 
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io::{Error, Result};
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -39,6 +40,9 @@ fn main() {
     let rustc = env::var_os("RUSTC").unwrap_or_else(|| "rustc".into());
     let version = Command::new(rustc).arg("--version").output().map(|output| output.stdout).unwrap_or_default();
     println!("cargo:rustc-env=INFERBENCH_RUSTC={}", String::from_utf8_lossy(&version).trim());
+    if let Err(error) = program_files() {
+        println!("cargo::error=the files of the program: {error}");
+    }
     let mut config = prost_build::Config::new();
     // A package that uses this one has no `.cargo/config.toml` that names one, and Windows cannot run the script that is named there.
     let told = env::var_os("PROTOC").map(PathBuf::from).filter(|it| cfg!(unix) || !it.ends_with("scripts/protoc"));
@@ -51,6 +55,65 @@ fn main() {
     if let Err(error) = messages {
         println!("cargo::error=src/onnx/onnx.proto: {error}");
     }
+}
+
+/// What the program reads at run time: folders with all that is in them, and files. Users put files of their own beside those of
+/// the network that has trained weights.
+const PROGRAM_FILES: [&str; 14] = [
+    "models/suites",
+    "models/zoo",
+    "models/trained/digits.safetensors",
+    "models/trained/digits-held-out.safetensors",
+    "models/trained/digits.distilled.safetensors",
+    "models/trained/digits.pruned-structured.safetensors",
+    "models/trained/digits.pruned-unstructured.safetensors",
+    "models/quantized/digits.int8-dynamic.onnx",
+    "models/quantized/digits.int8-static.onnx",
+    "models/quantized/digits.int8-torch.pt",
+    "scripts/import",
+    // The importer uses its modules.
+    "scripts/export",
+    "scripts/setup",
+    "scripts/jax-requirements.txt",
+];
+
+/// Writes the list of the program's files, each with its name and content, and what tells it from the list of another build.
+fn program_files() -> Result<()> {
+    let mut files = Vec::new();
+    for path in PROGRAM_FILES {
+        println!("cargo:rerun-if-changed={path}");
+        add_files(Path::new(path), &mut files)?;
+    }
+    files.sort();
+    let here = env::current_dir()?;
+    let mut hasher = DefaultHasher::new();
+    let mut list = String::new();
+    for path in &files {
+        let name = path.to_string_lossy().replace('\\', "/");
+        (&name, fs::read(path)?).hash(&mut hasher);
+        list += &format!("    ({name:?}, include_bytes!({:?})),\n", here.join(path));
+    }
+    let count = files.len();
+    let source = format!(
+        "pub const IDENTITY: &str = \"{:016x}\";\npub static FILES: [(&str, &[u8]); {count}] = [\n{list}];\n",
+        hasher.finish()
+    );
+    fs::write(PathBuf::from(env::var_os("OUT_DIR").unwrap_or_default()).join("program_files.rs"), source)
+}
+
+fn add_files(path: &Path, files: &mut Vec<PathBuf>) -> Result<()> {
+    if !path.is_dir() {
+        files.push(path.to_owned());
+        return Ok(());
+    }
+    for entry in fs::read_dir(path)? {
+        let path = entry?.path();
+        // What Python has left there.
+        if !path.ends_with("__pycache__") {
+            add_files(&path, files)?;
+        }
+    }
+    Ok(())
 }
 
 /// The Protocol Buffers compiler that Cargo has downloaded for this host. Elsewhere, one has to be installed.

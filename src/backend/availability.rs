@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 
 use tempfile::NamedTempFile;
 
+use super::installed::found_so_far;
 use super::interface::DeviceReport;
 use super::registry::{self, Entry};
 use crate::definition::{CaseFailure, Dtype, Model, Status, device_kind};
@@ -100,7 +101,7 @@ impl Capabilities for Registry {
 fn ask(entry: &Entry, device: &str) -> Answer {
     let failed = |error: std::io::Error| CaseFailure::unavailable(format!("probing {device}: {error}"));
     let mut command = Command::new(std::env::current_exe().map_err(failed)?);
-    command.env(PROBE, format!("{} {device}", entry.name));
+    command.env(PROBE, format!("{} {device}", entry.name)).envs([found_so_far()]);
     if let Ok(backend) = entry.backend() {
         command.envs(backend.process_environment(device));
     }

@@ -52,6 +52,10 @@ pub trait Backend: Send + Sync {
     fn library_version(&self, _device: &str) -> Option<String> {
         None
     }
+    /// The native library for a device, or the program that has it. Returns `None` if the backend is a Rust crate alone.
+    fn library_path(&self, _device: &str) -> Option<PathBuf> {
+        None
+    }
     /// Checks that the backend can load an artifact of the model in this dtype. The default knows f32 and every model.
     ///
     /// # Errors

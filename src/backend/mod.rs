@@ -19,6 +19,8 @@ mod failure;
 mod generation;
 #[allow(dead_code, reason = "a build without native backends uses nothing of it")]
 mod graphs;
+#[allow(dead_code, reason = "a build without native backends uses nothing of it")]
+mod installed;
 mod interface;
 mod null;
 #[cfg(feature = "openvino")]
@@ -44,6 +46,7 @@ pub const DEBUG: &str = "INFERBENCH_RUNTIME_LOGS";
 pub use availability::{Registry, answer_probe, asked_by_probe, tried_devices};
 pub use closure::Closures;
 pub use failure::{caught, is_out_of_memory};
+pub use installed::{ENVIRONMENT, FOUND, found_so_far, has_packages};
 pub use interface::{
     Backend, Continuation, DeviceReport, LoadRequest, NextTokens, Placement, ProfiledSession, Session, Stages, Trace,
     Turn,

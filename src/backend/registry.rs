@@ -5,6 +5,7 @@
 //! feature of the same name, and its row in the README.
 
 use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
 use anyhow::{Context, Result, anyhow, ensure};
@@ -14,8 +15,8 @@ use super::interface::Backend;
 use super::null::Null;
 use super::outside::program::Program;
 pub use crate::definition::NULL;
-use crate::definition::{CaseFailure, backend_name, check_component};
-use crate::paths::variable;
+use crate::definition::{CaseFailure, backend_name, backends_in_places, check_component};
+use crate::paths::{Paths, variable};
 
 /// A backend, whether or not this build has it.
 pub struct Entry {
@@ -27,9 +28,11 @@ pub struct Entry {
     pub framework: &'static str,
     /// Its colour in charts, on white and on black. After Okabe & Ito 2008, "Color universal design".
     pub colour: [&'static str; 2],
-    /// The command that gets its native library, if a build with the feature needs one.
+    /// What `inferbench setup` gets for it, if it needs a native library.
     pub setup: Option<&'static str>,
     backend: Option<&'static dyn Backend>,
+    /// The backend with the runtime of one Python environment, if it can have one.
+    in_place: Option<fn(&'static Path) -> Box<dyn Backend>>,
 }
 
 /// `Some(backend)` if this build has the feature.
@@ -46,25 +49,40 @@ macro_rules! with_feature {
     }};
 }
 
+/// The constructor of a backend with the runtime of one environment, if this build has the feature.
+macro_rules! in_place {
+    ($feature:literal, $($backend:ident)::+) => {{
+        #[cfg(feature = $feature)]
+        {
+            Some(|place| Box::new($($backend)::+ { place: Some(place) }) as Box<dyn Backend>)
+        }
+        #[cfg(not(feature = $feature))]
+        {
+            None
+        }
+    }};
+}
+
 /// The backends of this package in the order of lists; the null backend is the last.
 #[rustfmt::skip]
 static ENTRIES: [Entry; 8] = [
     Entry { name: "ort", version: "2.0.0-rc.15", framework: "onnxruntime", colour: ["#0072b2", "#4ba8e8"], setup: None,
-            backend: with_feature!("ort", super::ort::Ort) },
-    Entry { name: "tch", version: "0.24.0", framework: "pytorch", colour: ["#d55e00", "#f58a42"], setup: Some("scripts/setup"),
-            backend: with_feature!("tch", super::tch::Tch) },
+            backend: with_feature!("ort", super::ort::Ort { place: None }), in_place: in_place!("ort", super::ort::Ort) },
+    Entry { name: "tch", version: "0.24.0", framework: "pytorch", colour: ["#d55e00", "#f58a42"], setup: Some("tch"),
+            backend: with_feature!("tch", super::tch::Tch), in_place: None },
     Entry { name: "candle", version: "0.11.1", framework: "candle", colour: ["#009e73", "#2fcf9f"], setup: None,
-            backend: with_feature!("candle", super::candle::Candle) },
+            backend: with_feature!("candle", super::candle::Candle), in_place: None },
     Entry { name: "tract", version: "0.23.9", framework: "tract", colour: ["#b8568f", "#e59ac6"], setup: None,
-            backend: with_feature!("tract", super::tract::TractBackend) },
+            backend: with_feature!("tract", super::tract::TractBackend), in_place: None },
     Entry { name: "openvino", version: "0.11.1", framework: "openvino", colour: ["#8a6d00", "#e8c63e"],
-            setup: Some("scripts/setup openvino"), backend: with_feature!("openvino", super::openvino::OpenVino) },
+            setup: Some("openvino"), backend: with_feature!("openvino", super::openvino::OpenVino { place: None }),
+            in_place: in_place!("openvino", super::openvino::OpenVino) },
     Entry { name: "jax", version: "protocol 1", framework: "jax", colour: ["#c2255c", "#ff8fab"], setup: None,
-            backend: with_feature!("jax", super::outside::jax::Jax) },
+            backend: with_feature!("jax", super::outside::jax::Jax { place: None }), in_place: in_place!("jax", super::outside::jax::Jax) },
     Entry { name: "ort-web", version: "protocol 1", framework: "onnxruntime-web", colour: ["#1b7f8c", "#6fd3de"], setup: None,
-            backend: with_feature!("ort-web", super::outside::ort_web::OrtWeb) },
+            backend: with_feature!("ort-web", super::outside::ort_web::OrtWeb), in_place: None },
     Entry { name: NULL, version: env!("CARGO_PKG_VERSION"), framework: NULL, colour: ["#6b7280", "#9ca3af"], setup: None,
-            backend: Some(&Null) },
+            backend: Some(&Null), in_place: None },
 ];
 
 /// The engines that are not of this package, in the order in which they were named.
@@ -94,7 +112,7 @@ fn add(own: &mut Vec<Entry>, name: String, engine: Box<dyn Backend>, unversioned
     let (name, backend): (&str, &dyn Backend) = (name.leak(), Box::leak(engine));
     let colour = OWN_COLOURS[own.len() % OWN_COLOURS.len()];
     let version = backend.version().unwrap_or(unversioned);
-    own.push(Entry { name, version, framework: name, colour, setup: None, backend: Some(backend) });
+    own.push(Entry { name, version, framework: name, colour, setup: None, backend: Some(backend), in_place: None });
     Ok(())
 }
 
@@ -120,17 +138,38 @@ fn outside() -> Result<&'static [Entry], &'static str> {
     outside.as_deref().map_err(String::as_str)
 }
 
-/// Checks the variable that names programs outside.
+/// Backends of this package with the runtimes of certain environments, by names such as `ort@old`. All processes of a run have them.
+fn in_places() -> Result<&'static [Entry], &'static str> {
+    static IN_PLACES: OnceLock<Result<Vec<Entry>, String>> = OnceLock::new();
+    let entry = |(number, (name, place)): (usize, (String, PathBuf))| -> Result<Entry> {
+        let base = name.split('@').next().unwrap_or_default();
+        let of = ENTRIES.iter().find(|entry| entry.name == base).with_context(|| format!("no backend {base:?}"))?;
+        let in_place = of
+            .in_place
+            .with_context(|| format!("{base} has no runtime in a Python environment; ort, openvino and jax have"))?;
+        let colour = OWN_COLOURS[number % OWN_COLOURS.len()];
+        let place: &'static Path = Box::leak(place.into_boxed_path());
+        let backend: &'static dyn Backend = Box::leak(in_place(place));
+        let (version, framework, in_place) = (of.version, of.framework, None);
+        Ok(Entry { name: name.leak(), version, framework, colour, setup: None, backend: Some(backend), in_place })
+    };
+    let read = || backends_in_places().into_iter().enumerate().map(entry).collect::<Result<Vec<Entry>>>();
+    let in_places = IN_PLACES.get_or_init(|| read().map_err(|error| format!("{error:#}")));
+    in_places.as_deref().map_err(String::as_str)
+}
+
+/// Checks the variables that name programs outside and environments.
 ///
 /// # Errors
-/// It is not `name:command`, or a name is taken.
+/// One is not `name:command`, a name is taken, or a backend cannot be of an environment.
 pub fn check_outside() -> Result<()> {
-    outside().map(drop).map_err(|why| anyhow!(why))
+    outside().and(in_places()).map(drop).map_err(|why| anyhow!(why))
 }
 
 /// All backends: engines that are not of this package, then those that are.
 fn entries() -> impl Iterator<Item = &'static Entry> {
-    OWN.get().into_iter().flatten().chain(outside().unwrap_or_default()).chain(&ENTRIES)
+    let others = outside().unwrap_or_default().iter().chain(in_places().unwrap_or_default());
+    OWN.get().into_iter().flatten().chain(others).chain(&ENTRIES)
 }
 
 /// The colours of backends, on white and on black, by their names: those of the registry, and of others in these records.
@@ -148,8 +187,7 @@ impl Entry {
     /// `unavailable`: this build does not have it; the message says what adds it.
     pub fn backend(&self) -> Result<&'static dyn Backend, CaseFailure> {
         self.backend.ok_or_else(|| {
-            let setup = self.setup.map(|command| format!("{command} && ")).unwrap_or_default();
-            let command = format!("{setup}cargo bench --features {}", self.name);
+            let command = Paths::find().build_command(self.setup, self.name);
             CaseFailure::unavailable(format!("not in this build; add it with `{command}`"))
         })
     }
@@ -158,6 +196,11 @@ impl Entry {
     pub fn library_version(&self, device: &str) -> String {
         let library = self.backend.and_then(|backend| backend.library_version(device));
         library.unwrap_or_else(|| self.version.into())
+    }
+
+    /// The native library for a device, if this build has the backend and the library is here.
+    pub fn library_path(&self, device: &str) -> Option<PathBuf> {
+        self.backend.and_then(|backend| backend.library_path(device))
     }
 }
 

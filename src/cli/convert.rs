@@ -30,9 +30,6 @@ pub struct Arguments {
     /// Name under which Criterion keeps the measurements
     #[arg(long, value_name = "NAME", default_value = "new")]
     baseline: String,
-    /// Folder for the reports and the history [default: target-reports]
-    #[arg(long, value_name = "FOLDER", visible_alias = "output")]
-    output_dir: Option<PathBuf>,
     /// Replace the run's results even by fewer results
     #[arg(long)]
     replace: bool,
@@ -41,7 +38,7 @@ pub struct Arguments {
 pub fn run(arguments: &Arguments) -> Result<u8> {
     let paths = Paths::find();
     let folder = RunFolder::find(&paths.runs(), arguments.run.as_deref())?;
-    let reports = arguments.output_dir.clone().unwrap_or_else(|| paths.reports());
+    let reports = paths.reports();
     let converted = convert_run(&folder, &arguments.baseline, &reports, arguments.replace)?;
     converted.write_pages(&reports, &paths)?;
     println!("{}", converted.run.folder().join(RESULTS).display());

@@ -68,7 +68,7 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<u8> {
 
 /// What a program does with a packaged model at batch size 2.
 fn check_conformance(paths: &Paths, command: &str, model: &str) -> anyhow::Result<Vec<Check>> {
-    let catalogue = read_catalogue(&paths.models())?;
+    let catalogue = read_catalogue(&paths.models()?)?;
     let entry = catalogue.iter().find(|entry| entry.name == model && entry.variant == ORIGINAL);
     let model = entry.with_context(|| format!("there is no packaged model {model:?}"))?.model.clone()?;
     let held = prepare_model(&model, paths, Dtype::F32)?;
@@ -110,7 +110,7 @@ fn list_checks(checks: &[Check]) -> Listing {
 /// All devices, and below them the facts about the machine.
 fn list_devices() -> Listing {
     let machine = Machine::read();
-    let mut table = Table::new(["backend", "device", "state", "version", "detail"].map(Column::text));
+    let mut table = Table::new(["backend", "device", "state", "version", "detail", "from"].map(Column::text));
     let mut objects = Vec::new();
     for entry in registry::real() {
         let devices =
@@ -125,10 +125,12 @@ fn list_devices() -> Listing {
                 Ok(detail) => ("available", detail),
                 Err(failure) => (failure.status.name(), &failure.message),
             };
-            table.row([entry.name, &device, state, &library, detail]);
+            let path = entry.library_path(&device).map(|path| path.display().to_string()).unwrap_or_default();
+            let from = if *detail == path { "" } else { &path };
+            table.row([entry.name, &device, state, &library, detail, from]);
             objects.push(json!({
                 "backend": entry.name, "device": device, "available": availability.is_ok(), "detail": detail,
-                "backend_version": version, "library_version": library,
+                "backend_version": version, "library_version": library, "library_path": path,
             }));
         }
     }

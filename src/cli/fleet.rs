@@ -152,11 +152,12 @@ fn last_like(paths: &Paths, planned: &Suite) -> Result<Suite> {
             (&one.fingerprint, one.parts.len(), &one.anchor) == (&other.fingerprint, other.parts.len(), &other.anchor)
         })
     };
+    let models = paths.models()?;
     let folders = fs_err::read_dir(paths.parts()).into_iter().flatten().flatten();
     let name = wanted.map(|shard| Shard { index: 1, ..shard.clone() }.name()).unwrap_or_default();
     let suites = folders.filter_map(|entry| {
         let file = entry.path().join(PLAN).join(format!("{name}.toml"));
-        read_suite(file.to_str().filter(|_| file.is_file())?, &paths.models()).ok()
+        read_suite(file.to_str().filter(|_| file.is_file())?, &models).ok()
     });
     let last = suites.filter(is_same).max_by_key(|suite| suite.shard.as_ref().and_then(|shard| shard.planned));
     last.context("there is no measurement of this suite with these files and so many machines to go on with")

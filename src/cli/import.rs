@@ -2,7 +2,7 @@
 //!
 //! The work is Python's: `scripts/import/launch.py` makes an environment of its own when it is needed first.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
@@ -46,9 +46,9 @@ pub fn run(arguments: &Arguments) -> Result<u8> {
     let output = match &arguments.output {
         Some(output) => output.clone(),
         None => {
-            let is_packaged = paths.models().join("zoo").join(&name).exists();
+            let is_packaged = paths.models()?.join("zoo").join(&name).exists();
             ensure!(!is_packaged, "{name} is a packaged model: give yours another name by `--name`");
-            paths.models().join("exported").join(&name)
+            paths.imported(&name)
         }
     };
     let current = std::env::current_dir().unwrap_or_default();
@@ -57,10 +57,7 @@ pub fn run(arguments: &Arguments) -> Result<u8> {
         !output.exists(),
         "{shown} is there already: remove it, or import to another folder by `--name` or `--output`"
     );
-    let folders = [paths.root(), Path::new(env!("CARGO_MANIFEST_DIR"))];
-    let program = folders.map(|folder| folder.join("scripts/import/launch.py")).into_iter().find(|path| path.is_file());
-    let program = program.context("there is no scripts/import: INFERBENCH_ROOT names a checkout of inferbench")?;
-
+    let program = paths.script("scripts/import/launch.py")?;
     let python = &arguments.python;
     let mut command = Command::new(python);
     command.arg(program).arg(&arguments.source).arg("--name").arg(&name).arg("--output").arg(&output);

@@ -56,9 +56,6 @@ pub struct Arguments {
     /// Write to this file instead of the terminal
     #[arg(long, short, value_name = "FILE")]
     output: Option<PathBuf>,
-    /// Folder for the reports and the history [default: target-reports]
-    #[arg(long, value_name = "FOLDER")]
-    output_dir: Option<PathBuf>,
 }
 
 /// A bench executable of load tests: a command line of its own.
@@ -79,7 +76,7 @@ pub fn run_bench(own_suite: Option<&Suite>) -> Result<u8> {
 /// `own_suite` stands for the default suite.
 pub fn run(arguments: &Arguments, own_suite: Option<&Suite>) -> Result<u8> {
     let paths = Paths::find();
-    let reports = arguments.output_dir.clone().unwrap_or_else(|| paths.reports());
+    let reports = paths.reports();
     let kept: Vec<Option<LoadRun>> =
         arguments.words.iter().map(|word| find_load(&reports, word)).collect::<Result<_>>()?;
     if kept.iter().any(Option::is_some) {

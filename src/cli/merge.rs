@@ -33,15 +33,12 @@ pub struct Arguments {
     /// If two parts have measured the same case, take the later one
     #[arg(long)]
     newest: bool,
-    /// Folder for the reports and the history [default: target-reports]
-    #[arg(long, value_name = "FOLDER")]
-    output_dir: Option<PathBuf>,
 }
 
 impl Arguments {
     /// To merge all that is in a folder, whatever is missing.
     pub fn of(folder: PathBuf) -> Self {
-        Arguments { folders: vec![folder], partial: true, newest: false, output_dir: None }
+        Arguments { folders: vec![folder], partial: true, newest: false }
     }
 }
 
@@ -54,7 +51,7 @@ pub fn run(arguments: &Arguments) -> Result<u8> {
         return Ok(exit_codes::NOTHING_MEASURED);
     }
     let paths = Paths::find();
-    let reports = arguments.output_dir.clone().unwrap_or_else(|| paths.reports());
+    let reports = paths.reports();
     let (_, run) = publish(&merged, &reports)?;
     let Merged { manifest, records: rows, .. } = &merged;
     let machines = plural(manifest.nodes().len(), "machine", "machines");

@@ -22,6 +22,7 @@ mod report;
 mod run;
 mod selftest;
 mod serve;
+mod setup;
 mod shard;
 mod store;
 mod variants;
@@ -29,11 +30,13 @@ mod verify;
 
 pub use package_bench::Harness;
 
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
 use crate::backend::registry;
+use crate::paths::{OUTPUT_DIR, put_output_dir};
 use crate::report::table::Table;
 use crate::report::{Format, json};
 use crate::selection::parse_with_variables;
@@ -52,11 +55,15 @@ use crate::{exit_codes, harness};
 struct Cli {
     #[command(subcommand)]
     command: Command,
+    /// Folder of the reports and the history [default: target-reports]
+    #[arg(long, global = true, env = OUTPUT_DIR, value_name = "FOLDER")]
+    output_dir: Option<PathBuf>,
 }
 
 #[derive(Subcommand)]
 enum Command {
     Devices(devices::Arguments),
+    Setup(setup::Arguments),
     Models(models::Arguments),
     Import(import::Arguments),
     Prepare(prepare::Arguments),
@@ -108,12 +115,16 @@ pub fn main() -> ExitCode {
     if let Some(code) = harness::run_as_worker() {
         return ExitCode::from(code);
     }
-    let Cli { command } = parse_with_variables(std::env::args_os());
+    let Cli { command, output_dir } = parse_with_variables(std::env::args_os());
+    if let Some(folder) = output_dir {
+        put_output_dir(&folder);
+    }
     if let Err(error) = registry::check_outside() {
         return exit_code(Err(error));
     }
     let result = match command {
         Command::Devices(arguments) => devices::run(&arguments),
+        Command::Setup(arguments) => setup::run(&arguments),
         Command::Models(arguments) => models::run(&arguments),
         Command::Import(arguments) => import::run(&arguments),
         Command::Prepare(arguments) => prepare::run(&arguments),

@@ -157,7 +157,7 @@ impl Harness {
         if arguments.mode() != Mode::Measure || arguments.discard_baseline {
             return Ok((harness::run(&paths, &request)?.exit_code, Vec::new()));
         }
-        run_and_show(&paths, &request, None)
+        run_and_show(&paths, &request)
     }
 
     /// Registers the engines and returns the suite.

@@ -87,9 +87,6 @@ pub struct Arguments {
     history: HistoryArguments,
     #[arg(long, value_enum, default_value = "table")]
     format: Form,
-    /// Folder of the reports and the history [default: target-reports]
-    #[arg(long, value_name = "FOLDER")]
-    output_dir: Option<PathBuf>,
 }
 
 /// A machine by its peaks.
@@ -114,7 +111,7 @@ pub fn run(arguments: &Arguments) -> Result<u8> {
         Form::Json => Format::Json,
     };
     let paths = Paths::find();
-    let history = arguments.history.open(arguments.output_dir.clone().unwrap_or_else(|| paths.reports()))?;
+    let history = arguments.history.open(paths.reports())?;
     history.latest()?;
     let mut lessons = lessons(&history, &read(&history, None)?.0);
     if arguments.evaluate {

@@ -47,14 +47,11 @@ pub struct Arguments {
     /// Write to this file instead of the terminal
     #[arg(long, short, value_name = "FILE")]
     output: Option<PathBuf>,
-    /// Folder for the reports and the history [default: target-reports]
-    #[arg(long, value_name = "FOLDER")]
-    output_dir: Option<PathBuf>,
 }
 
 pub fn run(arguments: &Arguments) -> Result<u8> {
     let paths = Paths::find();
-    let reports = arguments.output_dir.clone().unwrap_or_else(|| paths.reports());
+    let reports = paths.reports();
     let kept: Vec<Option<Profile>> =
         arguments.words.iter().map(|word| find_profile(&reports, word)).collect::<Result<_>>()?;
     let is_kept = kept.iter().any(Option::is_some);

@@ -71,9 +71,6 @@ pub struct Arguments {
     filter: CaseFilter,
     #[arg(long, value_enum, default_value = "table")]
     format: Form,
-    /// Folder of the reports and the history [default: target-reports]
-    #[arg(long, value_name = "FOLDER")]
-    output_dir: Option<PathBuf>,
 }
 
 /// A form of output.
@@ -104,7 +101,7 @@ pub fn run(arguments: &Arguments) -> Result<u8> {
         Form::Json => Format::Json,
     };
     let paths = Paths::find();
-    let history = arguments.history.open(arguments.output_dir.clone().unwrap_or_else(|| paths.reports()))?;
+    let history = arguments.history.open(paths.reports())?;
     history.latest()?;
     let (every, metrics) = read(&history, arguments.last)?;
     let records: Vec<Record> =

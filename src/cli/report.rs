@@ -13,7 +13,7 @@ use crate::compare::CaseFilter;
 use crate::decision::{self, Goal, Options, Variants, compare, lines, section};
 use crate::exit_codes;
 use crate::history::{History, Run, read_loads, write_whole};
-use crate::paths::Paths;
+use crate::paths::{OUTPUT_DIR, Paths, variable};
 use crate::report::drawing::{Drawing, png};
 use crate::report::fleet::{self, Fleet};
 use crate::report::load::curves;
@@ -65,9 +65,6 @@ pub struct Arguments {
     /// Write to this file instead of the terminal; HTML goes to report.html beside the results unless this says `-`
     #[arg(long, short, value_name = "FILE")]
     output: Option<PathBuf>,
-    /// Folder of the reports and the history, where pages are written [default: target-reports]
-    #[arg(long, value_name = "FOLDER")]
-    output_dir: Option<PathBuf>,
     /// Write every chart into this folder, as SVG and PNG
     #[arg(long, value_name = "FOLDER", conflicts_with_all = ["format", "output"])]
     charts: Option<PathBuf>,
@@ -125,7 +122,7 @@ pub fn run(arguments: &Arguments) -> Result<u8> {
     write_whole(file, text.as_bytes())?;
     // The index has links to pages about runs.
     if arguments.output.is_none() && arguments.variants.is_none() {
-        let reports = arguments.reports(&paths);
+        let reports = paths.reports();
         write_whole(&reports.join(index::INDEX), index::render(&reports, &paths.criterion())?.as_bytes())?;
     }
     if own_path.is_some() {
@@ -191,9 +188,9 @@ impl Arguments {
         }
         let mut payload = payload(&asked.runs, asked.fleet.as_ref(), paths, &asked.history);
         payload.title = title.unwrap_or(payload.title);
-        let reports = self.reports(paths);
+        let reports = paths.reports();
         let folder = match asked.folders.as_slice() {
-            [one] if self.output_dir.is_none() || one.starts_with(&reports) => one,
+            [one] if variable(OUTPUT_DIR).is_none() || one.starts_with(&reports) => one,
             _ => &reports,
         };
         let file = folder.join(name);
@@ -210,12 +207,8 @@ impl Arguments {
         compare(&records, &metrics_of(runs), &Options { goal, accuracy_loss, noise, ..Options::new(model) })
     }
 
-    fn reports(&self, paths: &Paths) -> PathBuf {
-        self.output_dir.clone().unwrap_or_else(|| paths.reports())
-    }
-
     fn read(&self, paths: &Paths) -> Result<Asked> {
-        let history = self.history.open(self.reports(paths))?;
+        let history = self.history.open(paths.reports())?;
         let prices = self.machines.prices()?;
         let is_named = self.all || !self.runs.is_empty();
         let asked: Vec<Run> = if self.machines.machines && !is_named {

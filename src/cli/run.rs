@@ -1,7 +1,6 @@
 //! `inferbench run`: `cargo bench --bench inference` by flags, and the table at the end.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::PathBuf;
 
 use clap::Args;
 
@@ -43,9 +42,6 @@ pub struct Arguments {
     /// Draw no plots
     #[arg(long)]
     noplot: bool,
-    /// Folder for the reports and the history [default: target-reports]
-    #[arg(long, value_name = "FOLDER")]
-    output_dir: Option<PathBuf>,
     /// Compare the outputs with the reference, and measure nothing
     #[arg(long, conflicts_with = "benchmark_only")]
     verify_only: bool,
@@ -96,19 +92,14 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<u8> {
         selftest: is_compared.then(|| known_spread(&paths)).flatten(),
         ..Request::default()
     };
-    Ok(run_and_show(&paths, &request, arguments.output_dir.clone())?.0)
+    Ok(run_and_show(&paths, &request)?.0)
 }
 
 /// Runs, converts, and shows the tables and where the reports are. Returns the exit code and the records.
-pub fn run_and_show(
-    paths: &Paths,
-    request: &Request,
-    output_dir: Option<PathBuf>,
-) -> anyhow::Result<(u8, Vec<Record>)> {
+pub fn run_and_show(paths: &Paths, request: &Request) -> anyhow::Result<(u8, Vec<Record>)> {
     let finished = harness::run(paths, request)?;
     let Some(folder) = &finished.folder else { return Ok((finished.exit_code, Vec::new())) };
-    let usual = || finished.part.as_ref().map_or_else(|| paths.reports(), |part| paths.parts().join(part));
-    let reports = output_dir.unwrap_or_else(usual);
+    let reports = finished.part.as_ref().map_or_else(|| paths.reports(), |part| paths.parts().join(part));
     // What was measured just now is the truth about this run.
     let converted = convert_run(folder, "new", &reports, true)?;
     let records = &converted.reported.records;
@@ -136,6 +127,7 @@ pub fn run_and_show(
     for (name, path) in files.into_iter().chain(metrics).chain(html.is_file().then_some(("Criterion HTML", &html))) {
         println!("{name:<15}{}", path.display());
     }
+    println!("{:<15}{}", "history", reports.display());
     Ok((finished.exit_code, converted.reported.records))
 }
 

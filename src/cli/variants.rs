@@ -34,9 +34,6 @@ pub struct Arguments {
     /// Go on with the last run where it was stopped; finished cases are not measured again
     #[arg(long)]
     resume: bool,
-    /// Folder for the reports and the history [default: target-reports]
-    #[arg(long, value_name = "FOLDER")]
-    output_dir: Option<PathBuf>,
 }
 
 pub fn run(arguments: &Arguments) -> anyhow::Result<u8> {
@@ -53,5 +50,5 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<u8> {
         resume: arguments.resume,
         ..Request::default()
     };
-    Ok(run_and_show(&Paths::find(), &request, arguments.output_dir.clone())?.0)
+    Ok(run_and_show(&Paths::find(), &request)?.0)
 }

@@ -26,12 +26,16 @@ pub struct Program {
     pub sha256: String,
     /// The project's folder.
     pub root: PathBuf,
+    /// The Python environment whose runtimes it uses, if it was named.
+    #[serde(default)]
+    pub environment: Option<PathBuf>,
 }
 
 impl Program {
     /// Whether both do the same work by the same machine code.
     pub fn is_same_as(&self, other: &Program) -> bool {
-        (&self.sha256, &self.root, &self.suite_sha256) == (&other.sha256, &other.root, &other.suite_sha256)
+        let work = |of: &Program| (of.sha256.clone(), of.root.clone(), of.suite_sha256.clone(), of.environment.clone());
+        work(self) == work(other)
     }
 }
 

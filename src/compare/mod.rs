@@ -260,6 +260,8 @@ pub fn compare(
         };
         let (allowed_differences, differences): (Vec<_>, Vec<_>) =
             pair.differences().into_iter().partition(is_compared);
+        let other_library = pair.other_library().filter(|note| !notes.contains(note));
+        notes.extend(other_library);
         let mut changes = changes(&pair.base, &pair.candidate, options.allowance);
         if worst_status(&pair.base) != Status::Ok || worst_status(&pair.candidate) != Status::Ok {
             has_pair |= !changes.is_empty();

@@ -63,6 +63,17 @@ impl Pair<'_> {
         self.base.iter().find(is_shared).map(|record| record.run_id.as_str())
     }
 
+    /// Says which other file the native library is on the candidate's side: two builds may report one version.
+    pub fn other_library(&self) -> Option<String> {
+        let files = |records: &[&Record]| -> BTreeSet<String> {
+            records.iter().filter_map(|record| record.library_path.clone()).collect()
+        };
+        let (base, candidate) = (files(&self.base), files(&self.candidate));
+        let is_other = !base.is_empty() && !candidate.is_empty() && base != candidate;
+        let shown = |files: BTreeSet<String>| files.into_iter().collect::<Vec<_>>().join(" and ");
+        is_other.then(|| format!("{}: the library is {} and was {}", self.case.backend, shown(candidate), shown(base)))
+    }
+
     /// Whether all runs of both sides are known to be of one build.
     pub fn is_same_build(&self) -> bool {
         self.base.iter().chain(&self.candidate).all(|record| is_same_build(self.base[0], record))
@@ -113,6 +124,23 @@ mod tests {
         let only_compute = side(vec![with_boundary("a", Boundary::Compute)]);
         let pairs = pair(&only_compute, &other, &CaseFilter::default());
         assert_eq!(pairs[0].differences()[0].condition, Condition::Boundary);
+    }
+
+    #[test]
+    fn another_file_of_the_library_is_said_where_both_are_known() {
+        let with = |run_id: &str, path: Option<&str>| Record {
+            library_path: path.map(str::to_owned),
+            ..with_boundary(run_id, Boundary::Compute)
+        };
+        let note = |one: Option<&str>, other: Option<&str>| {
+            let (base, candidate) = (side(vec![with("a", one)]), side(vec![with("b", other)]));
+            let pairs = pair(&base, &candidate, &CaseFilter::default());
+            assert_eq!(pairs[0].differences(), []);
+            pairs[0].other_library()
+        };
+        let said = note(Some("/old/lib.so"), Some("/new/lib.so")).unwrap();
+        assert!(said.ends_with(": the library is /new/lib.so and was /old/lib.so"), "{said}");
+        assert_eq!((note(None, Some("/new/lib.so")), note(Some("/a"), Some("/a"))), (None, None));
     }
 
     #[test]

@@ -216,10 +216,10 @@ impl Cost {
 /// The component has other characters, is too long, or is a name of Criterion's own.
 pub fn check_component(component: &str) -> Result<()> {
     const CRITERIONS_OWN: [&str; 5] = ["report", "new", "base", "change", "profile"];
-    let allowed = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || matches!(c, '.' | '_' | '-');
+    let allowed = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || matches!(c, '.' | '_' | '-' | '@');
     ensure!(
         (1..=64).contains(&component.len()) && component.chars().all(allowed) && !component.starts_with('.'),
-        "{component:?} is not a usable name: 1 to 64 of a-z, 0-9, '.', '_' and '-', not starting with '.'"
+        "{component:?} is not a usable name: 1 to 64 of a-z, 0-9, '.', '_', '-' and '@', not starting with '.'"
     );
     ensure!(!CRITERIONS_OWN.contains(&component), "{component:?} is a name that Criterion keeps for its own files");
     Ok(())

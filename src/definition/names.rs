@@ -1,8 +1,11 @@
 //! Names of backends and devices as people write them: `ort` or `onnxruntime`; `cpu`, `cuda`, `cuda:1`, and the runtimes'
 //! names for what drives a device, such as `openvino`.
 
-use anyhow::{Result, bail};
+use std::path::{Path, PathBuf};
 
+use anyhow::{Context, Result, bail};
+
+use super::case::{check_component, usable_name};
 use super::dtype::Dtype;
 
 /// The backend that computes nothing: it measures what the harness itself costs.
@@ -21,6 +24,48 @@ pub fn backend_name(name: &str) -> String {
         "pytorch" | "torch" | "libtorch" => "tch".into(),
         _ => name,
     }
+}
+
+/// The variable with the environments of backends, one a line: `ort@old=/home/me/old`. All processes of a run inherit it.
+const PLACES: &str = "INFERBENCH_PLACES";
+
+/// The backends that have an environment of their own, with its folder.
+pub fn backends_in_places() -> Vec<(String, PathBuf)> {
+    let text = std::env::var(PLACES).unwrap_or_default();
+    text.lines().filter_map(|line| line.split_once('=')).map(|(name, place)| (name.to_owned(), place.into())).collect()
+}
+
+/// Reads the name of a backend as a flag has it. `ort@FOLDER` is ONNX Runtime out of a Python environment: it gets the name of the
+/// folder, `ort@old`, and is known by that to this process and to those that it starts. `main` reads its flags before it starts a thread.
+///
+/// # Errors
+/// There is no such folder, its name cannot be a part of an id, or another environment has the same name.
+pub fn backend_of_flag(text: &str) -> Result<String> {
+    let Some((backend, place)) = text.split_once('@') else { return Ok(backend_name(text)) };
+    let mut known = backends_in_places();
+    let named = format!("{}@{place}", backend_name(backend));
+    if known.iter().any(|(name, _)| *name == named) {
+        return Ok(named);
+    }
+    let folder =
+        Path::new(place).canonicalize().with_context(|| format!("{text:?}: there is no environment {place:?}"))?;
+    // `.venv` says less than the folder of the project that it is in.
+    let is_usual = |name: &&std::ffi::OsStr| [".venv", "venv", ".env", "env"].iter().any(|usual| *name == *usual);
+    let last = folder.file_name().filter(|name| !is_usual(name));
+    let last = last.or_else(|| folder.parent()?.file_name()).unwrap_or_default();
+    let name = format!("{}@{}", backend_name(backend), usable_name(&last.to_string_lossy()));
+    check_component(&name)?;
+    match known.iter().find(|(other, _)| *other == name) {
+        Some((_, other)) if *other == folder => return Ok(name),
+        Some((_, other)) => {
+            bail!("{} and {} would both be {name}: rename one of the folders", other.display(), folder.display())
+        }
+        None => known.push((name.clone(), folder)),
+    }
+    let lines: Vec<String> = known.iter().map(|(name, place)| format!("{name}={}", place.display())).collect();
+    // SAFETY: the process has no other thread yet.
+    unsafe { std::env::set_var(PLACES, lines.join("\n")) };
+    Ok(name)
 }
 
 /// The kinds of devices: the name, the hardware unless a runtime reports another (`cpu`, `gpu` or `npu`), and whether a number

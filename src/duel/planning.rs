@@ -7,10 +7,14 @@ use anyhow::{Context, Result, anyhow, bail};
 use serde_json::{Value, json};
 
 use super::terms::Terms;
+use crate::backend::{ENVIRONMENT, FOUND};
 use crate::compare::{Program, Role};
 use crate::harness::{ARM_PROTOCOL, ArmPlan, wait_for};
 use crate::machine::files::link;
 use crate::selection::Selection;
+
+/// The name of a program's Python environment in the folder of its arm.
+const OWN_ENVIRONMENT: &str = "environment";
 
 /// The folder in which a duel's processes run.
 ///
@@ -32,6 +36,9 @@ impl Arena {
             for (target, name) in [(&program.executable, "inferbench"), (&program.root, "root")] {
                 link(target, &own.join(name)).with_context(|| own.display().to_string())?;
             }
+            if let Some(environment) = &program.environment {
+                link(environment, &own.join(OWN_ENVIRONMENT)).with_context(|| own.display().to_string())?;
+            }
         }
         Ok(arena)
     }
@@ -46,6 +53,9 @@ impl Arena {
         let mut command = Command::new(own.join("inferbench"));
         command.arg("arm").args(arguments).env("INFERBENCH_ROOT", own.join("root"));
         command.env("CRITERION_HOME", self.0.join("scratch/criterion"));
+        if own.join(OWN_ENVIRONMENT).exists() {
+            command.env(ENVIRONMENT, own.join(OWN_ENVIRONMENT)).env_remove(FOUND);
+        }
         command
     }
 

@@ -6,6 +6,7 @@ use anyhow::{Context, Result, anyhow, bail, ensure};
 
 use super::planning::plan_arguments;
 use super::terms::Terms;
+use crate::backend::ENVIRONMENT;
 use crate::compare::{Duel, Program, Verdict};
 use crate::run_data::Profile;
 
@@ -50,6 +51,7 @@ fn profile_by(program: &Program, terms: &Terms, id: &str) -> Result<Profile> {
         .args(arguments)
         .args(["--case", id])
         .env("INFERBENCH_ROOT", &program.root)
+        .envs(program.environment.iter().map(|folder| (ENVIRONMENT, folder)))
         .stdin(Stdio::null())
         .stderr(Stdio::piped())
         .output()

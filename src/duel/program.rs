@@ -6,7 +6,7 @@ use anyhow::{Result, bail, ensure};
 
 use super::build::{BuildFlags, build, build_bench, kept_copy, short_sha256};
 use super::worktree::{Worktree, find_commit};
-use crate::backend::registry;
+use crate::backend::{has_packages, registry};
 use crate::catalogue::is_graph;
 use crate::compare::Program;
 use crate::definition::{Suite, SuiteModel, usable_name};
@@ -21,6 +21,8 @@ enum Meaning {
     /// The running executable, with the suite of this file if there is one.
     Running(Option<PathBuf>),
     Executable(PathBuf),
+    /// The running executable, with the runtimes of a Python environment.
+    Environment(PathBuf),
     Commit(String),
 }
 
@@ -47,6 +49,9 @@ pub fn resolve_all(paths: &Paths, names: &[String], flags: &BuildFlags) -> Resul
             }
             Meaning::Running(suite) => program(name, kept_copy(paths, &own_executable()?)?, own_root.clone(), suite)?,
             Meaning::Executable(path) => program(name, path, own_root.clone(), None)?,
+            Meaning::Environment(path) => {
+                Program { environment: Some(path), ..running(paths).map(|it| Program { name: name.clone(), ..it })? }
+            }
             Meaning::Commit(commit) => match programs.iter().find(|other| other.commit.as_ref() == Some(&commit)) {
                 Some(other) => Program { name: name.clone(), ..other.clone() },
                 None => {
@@ -104,11 +109,14 @@ fn meaning(paths: &Paths, name: &str, model: &str) -> Result<Meaning> {
             }
         };
     }
+    if has_packages(path) {
+        return Ok(Meaning::Environment(fs_err::canonicalize(path)?));
+    }
     ensure!(!is_graph(path), "there is no file {name}");
     match find_commit(paths.root(), name)? {
         Some(commit) => Ok(Meaning::Commit(commit)),
         None => bail!(
-            "{name:?} is no revision of {}, no executable, no suite and no model's file; `.` is what is there now",
+            "{name:?} is no revision of {}, no executable, no suite, no model's file and no Python environment; `.` is what is there now",
             paths.root().display()
         ),
     }
@@ -123,5 +131,6 @@ fn program(name: &str, executable: PathBuf, root: PathBuf, suite: Option<PathBuf
         suite,
         executable,
         root,
+        environment: None,
     })
 }

@@ -52,11 +52,13 @@ impl Worktree {
         }
         let own = Paths::of(project.clone());
         let native = own.native();
-        if paths.native().is_dir() && !native.exists() {
+        if native.starts_with(&path) && paths.native().is_dir() && !native.exists() {
             link(&fs_err::canonicalize(paths.native())?, &native).with_context(|| native.display().to_string())?;
         }
         // One link per model: a revision with other weights replaces its own link and leaves the other revision's files alone.
-        link_missing(&paths.prepared(), &own.prepared(), "")?;
+        if own.prepared().starts_with(&path) {
+            link_missing(&paths.prepared(), &own.prepared(), "")?;
+        }
         let folders = if paths.is_of_other_package() { &["models"][..] } else { &USERS_OWN[..] };
         for &folder in folders {
             // A file that git knows there belongs to another revision; this one has its own.

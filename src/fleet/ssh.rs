@@ -36,7 +36,7 @@ pub fn measure(host: &Host, paths: &Paths, shard: &Shard, plan: &Path) -> Result
     let mut files = vec![(executable, "inferbench".to_owned())];
     let plan_file = format!("{}.toml", shard.name());
     files.push((plan.join(&plan_file), format!("plan/{}/{plan_file}", shard.measurement())));
-    for (top, path) in [(READ[0], paths.models()), (READ[1], paths.native()), (READ[2], paths.prepared())] {
+    for (top, path) in [(READ[0], paths.models()?), (READ[1], paths.native()), (READ[2], paths.prepared())] {
         for entry in WalkDir::new(&path).follow_links(true).sort_by_file_name().into_iter().flatten() {
             if entry.file_type().is_file() {
                 let relative = entry.path().strip_prefix(&path)?.display().to_string();

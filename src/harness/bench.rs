@@ -11,7 +11,7 @@ use super::run::run;
 use super::worker;
 use crate::backend;
 use crate::exit_codes;
-use crate::paths::Paths;
+use crate::paths::{OUTPUT_DIR, Paths};
 use crate::run_data::{CriterionArguments, RunFolder};
 use crate::selection::{EffortArguments, Selection, parse_with_variables};
 
@@ -36,24 +36,28 @@ struct BenchVariables {
 }
 
 /// The variables that are no flag: where files and libraries lie.
-pub const PATH_VARIABLES: [(&str, &str); 12] = [
+pub const PATH_VARIABLES: [(&str, &str); 13] = [
     (
         "INFERBENCH_ROOT",
-        "The project's folder [default: the package around the current folder, if it uses inferbench, or else the checkout that the executable was built from or lies in]",
+        "The project's folder [default: the next one from the current folder upwards that is a checkout of inferbench or a package that uses it, or else the current folder]",
     ),
     ("INFERBENCH_MODELS_DIR", "Instead of the project's `models`"),
-    ("INFERBENCH_REPORTS", "Instead of the project's `target-reports`"),
+    (OUTPUT_DIR, "The folder of the reports and the history, instead of `target-reports`"),
     (
         "INFERBENCH_HOST_ID",
         "What tells this machine from others, where each container or runner would be a machine of its own",
     ),
     ("INFERBENCH_PEAKS", "The file that keeps the measured peaks of this machine"),
-    ("INFERBENCH_OPENVINO_LIBRARY", "The library openvino_c, instead of the one in `.native`"),
-    ("INFERBENCH_JAX_PYTHON", "A Python that has jax and onnx, instead of the one of `scripts/setup jax`"),
-    ("INFERBENCH_BROWSER", "A Chromium, instead of the one of `scripts/setup browser`"),
+    (
+        backend::ENVIRONMENT,
+        "The Python environment whose runtimes are used, or `none` [default: the active one, or the one of `python3`]",
+    ),
+    ("INFERBENCH_OPENVINO_LIBRARY", "The library openvino_c, instead of one that is found"),
+    ("INFERBENCH_JAX_PYTHON", "A Python that has jax and onnx, instead of one that is found"),
+    ("INFERBENCH_BROWSER", "A Chromium, instead of the one of `inferbench setup browser`"),
     ("INFERBENCH_WORKER", "Programs outside that are backends: `name:command`, several separated by `;`"),
     ("INFERBENCH_QNN_OPTIONS", "A TOML file with the options of QNN's chip"),
-    ("ORT_DYLIB_PATH", "The library onnxruntime, instead of the one in `.native`"),
+    ("ORT_DYLIB_PATH", "The library onnxruntime, instead of one that is found"),
     ("CRITERION_HOME", "The root of Criterion's tree, instead of `target/criterion`"),
 ];
 

@@ -53,7 +53,7 @@ pub struct Plan {
 pub fn asked_suite(paths: &Paths, own: Option<&Suite>, selection: &Selection) -> Result<Suite> {
     match (own, &selection.suite) {
         (Some(own), None) => Ok(own.clone()),
-        (_, named) => read_suite(named.as_deref().unwrap_or(DEFAULT_SUITE), &paths.models()),
+        (_, named) => read_suite(named.as_deref().unwrap_or(DEFAULT_SUITE), &paths.models()?),
     }
 }
 
@@ -63,7 +63,7 @@ pub fn asked_suite(paths: &Paths, own: Option<&Suite>, selection: &Selection) ->
 /// The suite, a model name or a filter is wrong.
 pub fn make_plan(paths: &Paths, own: Option<&Suite>, selection: &Selection, effort: &EffortArguments) -> Result<Plan> {
     let mut suite = asked_suite(paths, own, selection)?.with_arguments(selection, effort)?;
-    let mut catalogue = read_catalogue(&paths.models())?;
+    let mut catalogue = read_catalogue(&paths.models()?)?;
     add_models_of_suite(&mut catalogue, &mut suite)?;
     take_sizes_of_references(&mut catalogue);
     let cases = plan(&suite, selection, &catalogue, &Registry)?;

@@ -27,7 +27,7 @@ use crate::definition::{Boundary, Case, CaseFailure, Cost, Dtype, Phase, Status,
 /// | 12 | 0.1.0 | `trace_time_ms` |
 /// | 13 | 0.1.0 | `calls_together` |
 /// | 14 | 0.1.0 | `matrix_products` |
-/// | 15 | 0.1.0 | `error_to_spread`, `error_to_rounding`, `model_sha256` |
+/// | 15 | 0.1.0 | `error_to_spread`, `error_to_rounding`, `model_sha256`, `library_path` |
 pub const SCHEMA_VERSION: u32 = 15;
 
 /// One row: the result of a case in a run.
@@ -260,6 +260,9 @@ pub struct Record {
     // versions
     pub backend_version: Option<String>,
     pub library_version: Option<String>,
+    /// The native library that was loaded, or the program that has it.
+    #[serde(default)]
+    pub library_path: Option<String>,
     pub rustc_version: String,
 }
 

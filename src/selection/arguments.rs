@@ -1,6 +1,5 @@
 //! The flags and `INFERBENCH_*` variables that change what a suite says.
 
-use std::convert::Infallible;
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 
@@ -9,7 +8,7 @@ use clap::{Args, Command, Parser};
 use serde::{Serialize, Serializer};
 
 use crate::catalogue::{is_model_file, models_of_files, models_of_paths, path_of};
-use crate::definition::{Boundary, DataSource, Dtype, Phase, Suite, TimedOn, backend_name, parse_device};
+use crate::definition::{Boundary, DataSource, Dtype, Phase, Suite, TimedOn, backend_of_flag, parse_device};
 
 /// The flags that choose cases; each has an environment variable of the same name, which `cargo bench` reads.
 #[derive(Args, Clone, Debug, Default, Serialize)]
@@ -57,8 +56,8 @@ pub struct Selection {
     /// What is timed: seeded inputs, or samples of the data source in their own lengths [default: the suite's, which is seeded]
     #[arg(long, env = "INFERBENCH_TIME_ON", value_name = "INPUTS", ignore_case = true)]
     pub time_on: Option<TimedOn>,
-    /// These backends instead of the suite's: ort or onnxruntime, tch or pytorch, candle, …
-    #[arg(long, env = "INFERBENCH_BACKEND", value_delimiter = ',', value_name = "NAME,…", value_parser = parse_backend)]
+    /// These backends instead of the suite's: ort or onnxruntime, tch or pytorch, candle, …; `ort@FOLDER` is ONNX Runtime of the Python environment in that folder
+    #[arg(long, env = "INFERBENCH_BACKEND", value_delimiter = ',', value_name = "NAME,…", value_parser = backend_of_flag)]
     pub backend: Vec<String>,
     /// These devices instead of the suite's: cpu, cuda:1, openvino, auto, …; `inferbench devices` shows them
     #[arg(long, env = "INFERBENCH_DEVICE", value_delimiter = ',', value_name = "NAME,…", value_parser = parse_device)]
@@ -138,10 +137,6 @@ pub fn parse_dim(text: &str) -> Result<(String, usize)> {
 
 fn as_flag<S: Serializer>(source: &Option<DataSource>, serializer: S) -> Result<S::Ok, S::Error> {
     source.as_ref().map(DataSource::flag).serialize(serializer)
-}
-
-fn parse_backend(name: &str) -> Result<String, Infallible> {
-    Ok(backend_name(name))
 }
 
 /// Parses arguments, with `INFERBENCH_*` variables for flags that are not given. Ends the process with a message if an

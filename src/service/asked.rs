@@ -169,7 +169,8 @@ impl Asked {
 
 /// The names of the suites of `models/suites`.
 pub fn suites(paths: &Paths) -> BTreeSet<String> {
-    let files = std::fs::read_dir(paths.models().join("suites")).into_iter().flatten().flatten();
+    let files =
+        paths.models().and_then(|models| Ok(std::fs::read_dir(models.join("suites"))?)).into_iter().flatten().flatten();
     let name = |file: std::fs::DirEntry| Some(file.file_name().to_str()?.strip_suffix(".toml")?.to_owned());
     files.filter_map(name).collect()
 }

@@ -21,6 +21,9 @@ pub struct Device {
     pub detail: String,
     pub backend_version: String,
     pub library_version: String,
+    /// The native library, or the program that has it; empty where there is none.
+    #[serde(default)]
+    pub library_path: String,
 }
 
 /// What `inferbench devices --format json` prints.

@@ -63,7 +63,7 @@ pub fn serve(paths: Paths, settings: Settings) -> Result<u8> {
         let listener = tokio::net::TcpListener::bind(settings.listen).await;
         let listener = listener.with_context(|| format!("listening on {}", settings.listen))?;
         let address = listener.local_addr()?;
-        let models = Models::new(&paths);
+        let models = Models::new(&paths)?;
         let queue = Queue::open(&paths, settings.places)?;
         let context = Arc::new(Context::new(paths, settings, models, queue));
         let of_devices = context.clone();

@@ -54,8 +54,10 @@ pub struct Models {
 }
 
 impl Models {
-    pub fn new(paths: &Paths) -> Self {
-        Models { folder: paths.models(), read: Mutex::new(None) }
+    /// # Errors
+    /// There is no folder of models.
+    pub fn new(paths: &Paths) -> anyhow::Result<Self> {
+        Ok(Models { folder: paths.models()?, read: Mutex::new(None) })
     }
 
     /// The catalogue, which is read again when a file was added or removed.

@@ -16,6 +16,7 @@ mod fleet_page;
 mod harness;
 mod image_folder;
 mod import;
+mod installed;
 mod interruption;
 mod judges;
 #[cfg(feature = "tch")]

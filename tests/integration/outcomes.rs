@@ -189,9 +189,7 @@ fn onnx_runtime_that_is_missing_or_broken_is_unavailable() {
     let workplace = Workplace::new(&["digits"], &["ort", "candle"], &[1]);
     fs::remove_file(workplace.path(".native")).unwrap();
     let missing = workplace.inferbench(&["run", "--noplot"]).env_remove("ORT_DYLIB_PATH").finish();
-    missing
-        .with_code(0)
-        .saying(&["ort on cpu (1 case): unavailable: ONNX Runtime is not at", "scripts/setup onnxruntime"]);
+    missing.with_code(0).saying(&["ort on cpu (1 case): unavailable: ONNX Runtime is not at", "scripts/setup ort"]);
     workplace.write("broken.so", "not a library");
     let broken = workplace.inferbench(&["run", "--noplot"]).env("ORT_DYLIB_PATH", workplace.path("broken.so")).finish();
     broken.with_code(0);

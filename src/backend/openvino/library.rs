@@ -1,42 +1,59 @@
 //! OpenVINO's library: loads it once, and reads its version and its devices.
 
 use std::error::Error;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use anyhow::{anyhow, bail};
+use anyhow::anyhow;
 use once_cell::sync::OnceCell;
 use openvino::{Core, DeviceType, InferenceError, PropertyKey};
 
 use crate::backend::failure::classify;
+use crate::backend::installed::{Environment, Installed, Search, file_beginning};
 use crate::backend::interface::DeviceReport;
 use crate::definition::CaseFailure;
-use crate::paths::{Paths, variable};
+use crate::paths::Paths;
 
-/// The library of the release that `scripts/setup` pins.
-const LIBRARY: &str = "libopenvino_c.so.2641";
+/// The beginning of the name of the library, as Python's package and `inferbench setup` have it.
+const LIBRARY: &str = if cfg!(windows) { "openvino_c.dll" } else { "libopenvino_c." };
 
-fn library_path() -> PathBuf {
-    match variable("INFERBENCH_OPENVINO_LIBRARY") {
-        Some(path) => PathBuf::from(path),
-        None => Paths::find().native().join("openvino").join(LIBRARY),
-    }
+/// The environment whose library this process loads, if a backend was given one.
+static PLACE: OnceCell<Option<&'static Path>> = OnceCell::new();
+
+/// Makes this process one of the library of an environment, or of the one that is used here.
+pub(super) fn use_place(place: Option<&'static Path>) -> Result<(), CaseFailure> {
+    let is_own = *PLACE.get_or_init(|| place) == place;
+    if is_own { Ok(()) } else { Err(CaseFailure::failed("a process loads one OpenVINO")) }
+}
+
+/// The library: that of `INFERBENCH_OPENVINO_LIBRARY`, of a Python environment, or of `inferbench setup`.
+pub(super) fn library(place: Option<&Path>) -> Result<Installed, CaseFailure> {
+    let in_environment = |environment: &Environment| file_beginning(&environment.package("openvino/libs")?, LIBRARY);
+    let of_setup = || {
+        let folder = Paths::find().native().join("openvino");
+        Some(file_beginning(&folder, LIBRARY).unwrap_or_else(|| folder.join("libopenvino_c")))
+    };
+    let search = Search { key: "openvino", variable: Some("INFERBENCH_OPENVINO_LIBRARY"), environment: place };
+    let missing = |at: &Path| {
+        CaseFailure::unavailable(format!(
+            "OpenVINO is not at {}; get it with `{}`, or by `pip install openvino` in an active environment, or set \
+             INFERBENCH_OPENVINO_LIBRARY to a libopenvino_c of yours",
+            at.display(),
+            Paths::find().setup_command("openvino")
+        ))
+    };
+    let found = search.find(in_environment, of_setup).ok_or_else(|| missing(place.unwrap_or(Path::new(""))))?;
+    if found.path.is_file() { Ok(found) } else { Err(missing(&found.path)) }
 }
 
 /// OpenVINO's build number, such as `2026.4.1-22982-…`, after the library was loaded.
 pub(super) fn build_number() -> anyhow::Result<&'static str> {
     static BUILD_NUMBER: OnceCell<String> = OnceCell::new();
-    BUILD_NUMBER.get_or_try_init(|| read_build_number(&library_path())).map(String::as_str)
+    let read = || read_build_number(&library(*PLACE.get_or_init(|| None)).map_err(|it| anyhow!(it.message))?.path);
+    BUILD_NUMBER.get_or_try_init(read).map(String::as_str)
 }
 
 fn read_build_number(path: &Path) -> anyhow::Result<String> {
-    if !path.is_file() {
-        bail!(
-            "OpenVINO is not at {}; get it with `scripts/setup openvino`, or set INFERBENCH_OPENVINO_LIBRARY to a \
-             libopenvino_c of yours",
-            path.display()
-        );
-    }
     // The error itself says only which call has failed, and its cause names the file.
     let broken = |error: libloading::Error| match error.source() {
         Some(cause) => anyhow!("{cause}"),
@@ -64,16 +81,19 @@ pub(super) fn core() -> Result<MutexGuard<'static, Core>, CaseFailure> {
     Ok(core.lock().unwrap_or_else(PoisonError::into_inner))
 }
 
+pub(super) const DEVICES: [&str; 3] = ["cpu", "gpu", "npu"];
+
+/// What a device is.
+pub(super) fn describe(device: &str) -> Result<String, CaseFailure> {
+    let name = device.to_uppercase();
+    let described = core()?.get_property(&DeviceType::from(name.as_str()), &PropertyKey::DeviceFullName);
+    let missing = |_| CaseFailure::unavailable(format!("OpenVINO finds no Intel {name} here; it needs Intel's driver"));
+    described.map(|description| description.trim().to_owned()).map_err(missing)
+}
+
+/// The devices of the library that `inferbench setup` got, which is known to be whole. Another one is looked at in a process of its own.
 pub(super) fn find_devices() -> Vec<DeviceReport> {
-    let describe = |device: &str| {
-        let name = device.to_uppercase();
-        let described = core()?.get_property(&DeviceType::from(name.as_str()), &PropertyKey::DeviceFullName);
-        let missing =
-            |_| CaseFailure::unavailable(format!("OpenVINO finds no Intel {name} here; it needs Intel's driver"));
-        described.map(|description| description.trim().to_owned()).map_err(missing)
-    };
-    let report = |device| DeviceReport::certain(device, describe(device));
-    ["cpu", "gpu", "npu"].map(report).into()
+    DEVICES.map(|device| DeviceReport::certain(device, describe(device))).into()
 }
 
 /// The device of case ids: `gpu` for OpenVINO's `GPU` and `GPU.0`, which are the same.

@@ -1,6 +1,6 @@
 //! OpenVINO through the `openvino` crate: ONNX graphs, read and compiled by OpenVINO itself.
 //!
-//! The library is loaded at run time from `INFERBENCH_OPENVINO_LIBRARY` or `.native/openvino`. OpenVINO makes each precision
+//! The library is loaded at run time: that of `INFERBENCH_OPENVINO_LIBRARY`, of a Python environment, or of `inferbench setup`. OpenVINO makes each precision
 //! out of the f32 graph; i8 is what quantised graphs are computed in, and OpenVINO's profiler has to show it. A graph is compiled for one stream with the threads and the precision of the case, because
 //! OpenVINO's default is a reduced precision if the processor is faster with it. The record holds what OpenVINO then reports.
 //!
@@ -14,28 +14,53 @@ mod tasks;
 mod tensor;
 mod trace;
 
+use std::path::{Path, PathBuf};
+
 use once_cell::sync::OnceCell;
 
 use self::graph::{Graph, OpenVinoRuntime};
-use self::library::{build_number, core, find_devices};
+use self::library::{DEVICES, build_number, core, describe, find_devices, library, use_place};
 use self::profile::Profiled;
 use crate::backend::artifact::{Format, check_artifact, parts_of};
 use crate::backend::graphs::open_session;
+use crate::backend::installed::Origin;
 use crate::backend::interface::{Backend, DeviceReport, LoadRequest, ProfiledSession, Session, Trace};
 use crate::backend::recorder::RecordedSession;
 use crate::backend::runtime::Runtime;
 use crate::definition::{CaseFailure, Dtype, Model};
 use crate::fixture::HostTensor;
 
-pub struct OpenVino;
+/// OpenVINO: the one that is used here, or that of one Python environment.
+pub struct OpenVino {
+    pub place: Option<&'static Path>,
+}
 
 impl Backend for OpenVino {
     fn devices(&self) -> Vec<DeviceReport> {
         static FOUND: OnceCell<Vec<DeviceReport>> = OnceCell::new();
-        FOUND.get_or_init(find_devices).clone()
+        match library(self.place) {
+            Ok(library) if library.origin == Origin::Setup => FOUND.get_or_init(find_devices).clone(),
+            found => {
+                let found = found.map(|library| library.path.display().to_string());
+                let needs_probe = found.is_ok();
+                DEVICES
+                    .map(|device| DeviceReport { device: device.into(), availability: found.clone(), needs_probe })
+                    .into()
+            }
+        }
+    }
+
+    fn probe(&self, device: &str) -> Result<String, CaseFailure> {
+        use_place(self.place)?;
+        describe(device)
+    }
+
+    fn library_path(&self, _device: &str) -> Option<PathBuf> {
+        Some(library(self.place).ok()?.path)
     }
 
     fn library_version(&self, _device: &str) -> Option<String> {
+        use_place(self.place).ok()?;
         let release = build_number().ok().and_then(|number| number.split('-').next());
         Some(release.unwrap_or_default().into())
     }
@@ -53,6 +78,7 @@ impl Backend for OpenVino {
         if request.dtype != Dtype::I8 {
             return Ok(None);
         }
+        use_place(self.place)?;
         let parts = parts_of(request, Format::Onnx)?;
         let [(part, file)] = parts.as_slice() else {
             return Err(CaseFailure::unsupported("i8 of models with several graphs has no proof here"));
@@ -68,6 +94,7 @@ impl Backend for OpenVino {
     }
 
     fn load(&self, request: &LoadRequest<'_>) -> Result<Box<dyn Session>, CaseFailure> {
+        use_place(self.place)?;
         open(request, None)
     }
 
@@ -75,6 +102,7 @@ impl Backend for OpenVino {
         if request.device != "cpu" {
             return Err(CaseFailure::unsupported("OpenVINO's times of operators are told on the CPU only"));
         }
+        use_place(self.place)?;
         let tape = Profiled::traced();
         Ok(Box::new(RecordedSession { session: open(request, Some(tape.clone()))?, tape }))
     }

@@ -11,7 +11,7 @@ use ort::value::{
     DynTensor, DynTensorValueType, DynValue, PrimitiveTensorElementType, Tensor, TensorElementType, ValueType,
 };
 
-use super::provider::Provider;
+use super::provider::Located;
 use super::tape::{Logged, RunLog};
 use crate::backend::failure::classify;
 use crate::backend::graphs::{largest_of_rows, places};
@@ -56,7 +56,7 @@ impl OrtGraph {
         number: usize,
         parts: &[(&Part, &Path)],
         request: &LoadRequest<'_>,
-        provider: &'static Provider,
+        provider: Located,
         profile: Option<&Path>,
     ) -> Result<Self, CaseFailure> {
         let (part, path) = parts[number];
@@ -223,7 +223,7 @@ mod tests {
 
     #[test]
     fn bound_inputs_compute_the_same_and_are_copied_once() {
-        let provider = provider_of("cpu").unwrap();
+        let provider = provider_of("cpu", None).unwrap();
         let environment = match provider.environment() {
             Ok(environment) => environment,
             Err(why) => {

@@ -6,6 +6,7 @@
 //! own the inputs and outputs of a forward pass stay in that memory.
 
 mod graph;
+mod older;
 mod profile;
 mod provider;
 mod tape;
@@ -18,7 +19,7 @@ use ort::memory::AllocationDevice;
 use ort::value::Tensor;
 
 use self::graph::{DeviceMemory, OrtGraph, OrtRuntime};
-use self::provider::{PROVIDERS, Provider, provider_of};
+use self::provider::{Located, PROVIDERS, provider_of};
 use self::tape::{EndedByTape, OrtTape, RunLog, folder_of};
 use crate::backend::artifact::{Format, check_artifact, names, parts_of};
 use crate::backend::cuda::cuda_environment;
@@ -28,25 +29,37 @@ use crate::backend::recorder::RecordedSession;
 use crate::definition::{CaseFailure, Dtype, Model, Phase, device_index, device_kind};
 use crate::fixture::HostTensor;
 
-pub struct Ort;
+/// ONNX Runtime: the one that is used here, or that of one Python environment.
+pub struct Ort {
+    pub place: Option<&'static Path>,
+}
 
 /// `y = x + relu(x)` over four numbers.
 const PROBE: &[u8] = include_bytes!("probe.onnx");
 
 impl Backend for Ort {
     fn devices(&self) -> Vec<DeviceReport> {
-        let report = |provider: &Provider| {
-            let needs_probe = provider.device != "cpu";
-            let availability = provider.check().map_err(|error| CaseFailure::unavailable(error.to_string()));
-            DeviceReport { device: provider.device.clone(), availability, needs_probe }
+        let report = |device: &String| {
+            let provider = provider_of(device, self.place)?;
+            let library = provider.check().map_err(|error| CaseFailure::unavailable(error.to_string()))?;
+            Ok((provider.needs_probe(&library), library.path.display().to_string()))
         };
-        PROVIDERS.iter().map(report).collect()
+        let reports = PROVIDERS.iter().map(|provider| match report(&provider.device) {
+            Ok((needs_probe, path)) => {
+                DeviceReport { device: provider.device.clone(), availability: Ok(path), needs_probe }
+            }
+            Err(failure) => DeviceReport::certain(&provider.device, Err(failure)),
+        });
+        reports.collect()
     }
 
     fn probe(&self, device: &str) -> Result<String, CaseFailure> {
-        let provider = provider_of(device)?;
+        let provider = provider_of(device, self.place)?;
         let builder = ort::session::Session::builder(provider.environment()?)?;
-        let mut builder = provider.register(builder, device, 1)?.with_disable_cpu_fallback()?;
+        let mut builder = provider.register(builder, device, 1)?;
+        if provider.device != "cpu" {
+            builder = builder.with_disable_cpu_fallback()?;
+        }
         let mut session = builder.commit_from_memory(PROBE)?;
         let input = Tensor::from_array(([1_usize, 4], vec![1.0_f32, -2.0, 3.0, -4.0]))?;
         let outputs = session.run(ort::inputs![input])?;
@@ -71,7 +84,12 @@ impl Backend for Ort {
     }
 
     fn library_version(&self, device: &str) -> Option<String> {
-        Some(provider_of(device).ok().and_then(Provider::library_version).unwrap_or_default())
+        let provider = provider_of(device, self.place).ok();
+        Some(provider.and_then(|provider| provider.library_version()).unwrap_or_default())
+    }
+
+    fn library_path(&self, device: &str) -> Option<PathBuf> {
+        Some(provider_of(device, self.place).ok()?.check().ok()?.path)
     }
 
     fn needs_one_shape(&self, device: &str) -> bool {
@@ -88,17 +106,17 @@ impl Backend for Ort {
             return Ok(None);
         }
         let folder = tempfile::tempdir().context("the profile's folder")?;
-        let mut session = open(request, Some(&|_| folder.path().to_owned()), None)?;
+        let mut session = open(self.place, request, Some(&|_| folder.path().to_owned()), None)?;
         let binding = session.bind(inputs)?;
         session.run(binding)?;
         session.sync()?;
         // Writes the profile.
         drop(session);
-        Ok(Some(profile::read(folder.path(), &provider_of(request.device)?.name)?))
+        Ok(Some(profile::read(folder.path(), &provider_of(request.device, self.place)?.name)?))
     }
 
     fn load(&self, request: &LoadRequest<'_>) -> Result<Box<dyn Session>, CaseFailure> {
-        open(request, None, None)
+        open(self.place, request, None, None)
     }
 
     fn load_profiled(&self, request: &LoadRequest<'_>) -> Result<Box<dyn ProfiledSession>, CaseFailure> {
@@ -108,7 +126,7 @@ impl Backend for Ort {
             fs_err::create_dir(folder_of(folder.path(), graph)).context("the profile's folder")?;
         }
         let log = RunLog::default();
-        let session = open(request, Some(&|graph| folder_of(folder.path(), graph)), Some(log.clone()))?;
+        let session = open(self.place, request, Some(&|graph| folder_of(folder.path(), graph)), Some(log.clone()))?;
         let session = EndedByTape::new(session);
         let tape = OrtTape { session: session.clone(), log, folder, graphs };
         Ok(Box::new(RecordedSession { session: Box::new(session), tape }))
@@ -117,11 +135,12 @@ impl Backend for Ort {
 
 /// Opens the session of a request. Profiled graphs write into the folders of their numbers, and note their runs in the log.
 fn open(
+    place: Option<&'static Path>,
     request: &LoadRequest<'_>,
     profile: Option<&dyn Fn(usize) -> PathBuf>,
     log: Option<RunLog>,
 ) -> Result<Box<dyn Session>, CaseFailure> {
-    let provider = provider_of(request.device)?;
+    let provider = provider_of(request.device, place)?;
     if !provider.dtypes.contains(&request.dtype) {
         let (name, dtype, dtypes) = (&provider.name, request.dtype, names(&provider.dtypes));
         return Err(CaseFailure::unsupported(format!("{name} has no {dtype} here, but {dtypes}")));
@@ -161,7 +180,7 @@ fn memory(device: &str) -> Option<DeviceMemory> {
 }
 
 /// What a reader has to know about the figures of a provider, besides its name.
-fn executor(provider: &'static Provider, is_bound: bool) -> Option<String> {
+fn executor(provider: Located, is_bound: bool) -> Option<String> {
     let has_own_memory = matches!(provider.device.as_str(), "cuda" | "tensorrt" | "rocm" | "webgpu");
     let tensors = match (has_own_memory, is_bound) {
         // `scripts/check-gpu` is to show on a GPU that nothing is copied.

@@ -2,12 +2,12 @@
 //! loads one library; the device decides which.
 
 use std::collections::BTreeMap;
-use std::ffi::CStr;
 use std::num::NonZeroUsize;
-use std::path::PathBuf;
+use std::ops::Deref;
+use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
 
-use anyhow::{Context, bail};
+use anyhow::{Context, bail, ensure};
 use once_cell::sync::OnceCell;
 use ort::device::Device;
 use ort::environment::Environment;
@@ -16,6 +16,8 @@ use ort::logging::LogLevel;
 use ort::session::builder::SessionBuilder;
 use serde::Deserialize;
 
+use super::older::{self, OLDEST, minor_of, version_of};
+use crate::backend::installed::{Environment as PythonEnvironment, Installed, Origin, Search, file_beginning};
 use crate::definition::{CaseFailure, Dtype, device_index, device_kind};
 use crate::paths::{Paths, variable};
 
@@ -25,8 +27,9 @@ use crate::paths::{Paths, variable};
 pub struct Provider {
     pub device: String,
     pub name: String,
-    pub package: String,
-    pub plugin: Option<String>,
+    package: String,
+    part: Option<String>,
+    plugin: Option<String>,
     pub dtypes: Vec<Dtype>,
     #[serde(default)]
     setup: bool,
@@ -39,68 +42,136 @@ pub static PROVIDERS: LazyLock<Vec<Provider>> = LazyLock::new(|| {
     file.remove("provider").unwrap_or_default()
 });
 
-/// The provider for a device.
-pub fn provider_of(device: &str) -> Result<&'static Provider, CaseFailure> {
-    let found = PROVIDERS.iter().find(|provider| provider.device == device_kind(device));
-    found.ok_or_else(|| CaseFailure::unavailable(format!("ort has no device {device:?}")))
+/// A provider in the ONNX Runtime that is used here, or in that of one Python environment.
+#[derive(Clone, Copy)]
+pub struct Located {
+    provider: &'static Provider,
+    place: Option<&'static Path>,
 }
 
-impl Provider {
+impl Deref for Located {
+    type Target = Provider;
+
+    fn deref(&self) -> &Provider {
+        self.provider
+    }
+}
+
+/// The provider for a device.
+pub fn provider_of(device: &str, place: Option<&'static Path>) -> Result<Located, CaseFailure> {
+    let found = PROVIDERS.iter().find(|provider| provider.device == device_kind(device));
+    let provider = found.ok_or_else(|| CaseFailure::unavailable(format!("ort has no device {device:?}")))?;
+    Ok(Located { provider, place })
+}
+
+/// Where Python's packages of ONNX Runtime have their libraries.
+const PYTHON_FOLDER: &str = "onnxruntime/capi";
+
+impl Located {
     /// The command that adds it.
-    pub fn how_to_add(&self) -> String {
+    fn how_to_add(&self) -> String {
+        let get = |part: &str| format!("get it with `{}`", Paths::find().setup_command(part));
         match self.device.as_str() {
-            "cpu" => "get it with `scripts/setup onnxruntime`, or set ORT_DYLIB_PATH to a library of yours".into(),
-            device if self.setup => format!("get it with `scripts/setup --device {device}`"),
+            "cpu" if self.place.is_some() => "install the package onnxruntime there".into(),
+            "cpu" => format!("{}, or by `pip install onnxruntime` in an active environment", get("ort")),
+            device if self.setup => get(&format!("--device {device}")),
             _ => format!("set ORT_DYLIB_PATH to a library that was built with {}", self.name),
         }
     }
 
-    /// The library that has the provider: that of `ORT_DYLIB_PATH`, or the one of `.native/`.
-    pub fn library(&self) -> PathBuf {
+    /// The library that has the provider: that of `ORT_DYLIB_PATH`, of a Python environment, or of `inferbench setup`. `None` if it
+    /// can be in one environment only, which does not have it.
+    pub fn library(&self) -> Option<Installed> {
+        let has_provider = |folder: &Path| {
+            let part = self.part.as_ref().map(|part| folder.join(libloading::library_filename(part)));
+            part.is_none_or(|part| part.is_file())
+        };
+        let in_environment = |environment: &PythonEnvironment| {
+            let folder = environment.package(PYTHON_FOLDER).filter(|folder| has_provider(folder))?;
+            let library = if cfg!(windows) { "onnxruntime.dll" } else { "libonnxruntime." };
+            // Without a library it is a release that cannot be used, and the user hears it.
+            Some(file_beginning(&folder, library).unwrap_or(folder))
+        };
         let file = libloading::library_filename("onnxruntime");
-        let packaged = || Paths::find().native().join(&self.package).join(file);
-        variable("ORT_DYLIB_PATH").map_or_else(packaged, PathBuf::from)
+        let of_setup = || Some(Paths::find().native().join(&self.package).join(file));
+        let key = format!("ort {}", self.device);
+        let search = Search { key: &key, variable: Some("ORT_DYLIB_PATH"), environment: self.place };
+        search.find(in_environment, of_setup)
     }
 
     /// The provider's own library, if it is a plugin.
     fn plugin_library(&self) -> Option<PathBuf> {
-        self.plugin.as_ref().map(|plugin| Paths::find().native().join(plugin))
+        let plugin = self.plugin.as_ref()?;
+        let (_, file) = plugin.split_once('/')?;
+        let in_environment = |environment: &PythonEnvironment| {
+            let package = if self.device == "qnn" { "onnxruntime_qnn" } else { "onnxruntime_ep_webgpu" };
+            environment.package(package).map(|folder| folder.join(file)).filter(|file| file.is_file())
+        };
+        let of_setup = || Some(Paths::find().native().join(plugin));
+        let key = format!("ort plugin {}", self.device);
+        let search = Search { key: &key, variable: None, environment: self.place };
+        search.find(in_environment, of_setup).map(|installed| installed.path)
     }
 
-    /// Checks that the library and the provider's plugin exist; an error says what adds them. Returns the library's path.
-    pub fn check(&self) -> anyhow::Result<String> {
+    /// Checks that the library and the provider's plugin exist; an error says what adds them. Returns the library.
+    pub fn check(&self) -> anyhow::Result<Installed> {
         if self.device == "mps" && !cfg!(target_os = "macos") {
             bail!("CoreML is a part of macOS");
         }
+        let with = if self.device == "cpu" { String::new() } else { format!(" with {}", self.name) };
+        let place = self.place.map_or_else(String::new, |place| place.display().to_string());
         let library = self.library();
-        if !library.is_file() {
-            let with = if self.device == "cpu" { String::new() } else { format!(" with {}", self.name) };
-            bail!("ONNX Runtime{with} is not at {}; {}", library.display(), self.how_to_add());
-        }
+        let library =
+            library.with_context(|| format!("ONNX Runtime{with} is not in {place}; {}", self.how_to_add()))?;
+        let path = &library.path;
+        ensure!(
+            !path.is_dir(),
+            "the package in {} has no library of ONNX Runtime: those for Linux have it since 1.19; install a later release there",
+            path.display()
+        );
+        ensure!(path.is_file(), "ONNX Runtime{with} is not at {}; {}", path.display(), self.how_to_add());
         if let Some(plugin) = self.plugin_library().filter(|plugin| !plugin.is_file()) {
             bail!("the plugin {} is not there; {}", plugin.display(), self.how_to_add());
         }
-        Ok(library.display().to_string())
+        Ok(library)
+    }
+
+    /// Whether only a process of its own shows that it computes: another's library may be broken, or too old.
+    pub fn needs_probe(&self, library: &Installed) -> bool {
+        self.device != "cpu" || library.origin != Origin::Setup
     }
 
     /// The process's one environment, with the provider's plugin in it.
-    pub fn environment(&'static self) -> Result<&'static Environment, CaseFailure> {
-        static ENVIRONMENT: OnceCell<(&'static Provider, Environment)> = OnceCell::new();
+    pub fn environment(&self) -> Result<&'static Environment, CaseFailure> {
+        static ENVIRONMENT: OnceCell<(Located, Environment)> = OnceCell::new();
         let open = || -> anyhow::Result<_> {
-            self.check()?;
-            let environment = ort::init_from(self.library())?.with_name("inferbench").with_telemetry(false).build()?;
+            let library = self.check()?.path;
+            let version = version_of(&library)?;
+            let minor = minor_of(&version).unwrap_or(u32::MAX);
+            ensure!(
+                minor >= OLDEST,
+                "ONNX Runtime {version} at {} is too old: 1.{OLDEST} is the oldest that runs here",
+                library.display()
+            );
+            let builder = if minor < ort::MINOR_VERSION {
+                older::use_library(&library, minor)?;
+                ort::init()
+            } else {
+                ort::init_from(&library)?
+            };
+            let environment = builder.with_name("inferbench").with_telemetry(false).build()?;
             // Providers warn once per session, and errors are returned.
             let is_debugged = std::env::var_os(crate::backend::DEBUG).is_some();
             environment.set_log_level(if is_debugged { LogLevel::Verbose } else { LogLevel::Fatal });
             if let Some(plugin) = self.plugin_library() {
                 environment.register_ep_library(&self.device, &plugin)?;
             }
-            Ok((self, environment))
+            Ok((*self, environment))
         };
         let opened = ENVIRONMENT.get_or_try_init(open).map_err(|error| CaseFailure::unavailable(format!("{error:#}")));
         let (loaded, environment) = opened?;
         // Once a plugin is registered, sessions without a provider run on it too: so a process has one provider.
-        if loaded.name != self.name {
+        if (&loaded.name, loaded.place) != (&self.name, self.place) {
             let message = format!("this process has ONNX Runtime for {}, not {}", loaded.name, self.name);
             return Err(CaseFailure::failed(message));
         }
@@ -108,22 +179,13 @@ impl Provider {
     }
 
     /// The version that the library reports; `None` if it cannot be loaded.
-    pub fn library_version(&'static self) -> Option<String> {
-        self.environment().ok()?;
-        // SAFETY: the library that `environment` has loaded is loaded once more, which adds a reference and runs nothing;
-        // the symbol and both fields are ONNX Runtime's stable C entry point, and the string is static.
-        unsafe {
-            let library = libloading::Library::new(self.library()).ok()?;
-            let entry: libloading::Symbol<unsafe extern "C" fn() -> *const ort::sys::OrtApiBase> =
-                library.get(b"OrtGetApiBase").ok()?;
-            let base = entry().as_ref()?;
-            Some(CStr::from_ptr((base.GetVersionString)()).to_string_lossy().into_owned())
-        }
+    pub fn library_version(&self) -> Option<String> {
+        version_of(&self.check().ok()?.path).ok()
     }
 
     /// Puts the provider into a session on `device`, and nothing besides it.
     pub fn register(
-        &'static self,
+        &self,
         builder: SessionBuilder,
         device: &str,
         threads: usize,
@@ -133,7 +195,8 @@ impl Provider {
             let index = i32::try_from(device_index(device)).unwrap_or(i32::MAX);
             let made = self.built_in(index, threads)?.ok_or_else(|| {
                 let (library, name, hint) = (self.library(), &self.name, self.how_to_add());
-                CaseFailure::unavailable(format!("{} has no {name}; {hint}", library.display()))
+                let library = library.map(|library| library.path.display().to_string()).unwrap_or_default();
+                CaseFailure::unavailable(format!("{library} has no {name}; {hint}"))
             })?;
             return builder.with_execution_providers([made.error_on_failure()]).map_err(unavailable);
         }
@@ -178,7 +241,7 @@ impl Provider {
     }
 
     /// The device type (`cpu`, `gpu` or `npu`) behind a plugin's device, and a description of it.
-    pub fn hardware(&'static self) -> Option<(&'static str, String)> {
+    pub fn hardware(&self) -> Option<(&'static str, String)> {
         self.plugin.as_ref()?;
         let device = self.plugin_device().ok()??;
         let hardware = device.hardware_device();
@@ -197,7 +260,7 @@ impl Provider {
         Some((device_type, words))
     }
 
-    fn plugin_device(&'static self) -> Result<Option<Device<'static>>, CaseFailure> {
+    fn plugin_device(&self) -> Result<Option<Device<'static>>, CaseFailure> {
         let is_own = |device: &Device| device.ep().is_ok_and(|name| name == self.name);
         Ok(self.environment()?.devices().find(is_own))
     }

@@ -3,7 +3,7 @@
 //! Its program ships with this package and is read by Python from the standard input, before the first frame.
 
 use std::ffi::OsString;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use super::process::OutsideProcess;
@@ -11,11 +11,15 @@ use super::program::describe;
 use super::session::OutsideSession;
 use crate::backend::artifact::{Format, check_artifact, parts_of};
 use crate::backend::cuda::cuda_environment;
+use crate::backend::installed::{Environment, Search};
 use crate::backend::interface::{Backend, DeviceReport, LoadRequest, ProfiledSession, Session};
 use crate::definition::{CaseFailure, Dtype, Model, device_kind};
-use crate::paths::variable;
+use crate::paths::{Paths, cache};
 
-pub struct Jax;
+/// JAX: the one that is used here, or that of one Python environment.
+pub struct Jax {
+    pub place: Option<&'static Path>,
+}
 
 /// The modules of the program, in the order in which they import each other; the last one runs it.
 const MODULES: [(&str, &str); 7] = [
@@ -36,33 +40,32 @@ for name, text in json.loads(sys.stdin.buffer.readline()):
     sys.modules[name] = types.ModuleType(name)
     exec(compile(text, file, 'exec'), sys.modules[name].__dict__)";
 
-/// The Python that has JAX: a user's own, or that of `scripts/setup jax`.
-fn python() -> Result<PathBuf, String> {
-    if let Some(own) = variable("INFERBENCH_JAX_PYTHON") {
-        return Ok(PathBuf::from(own));
-    }
-    let cache = variable("XDG_CACHE_HOME").map(PathBuf::from);
-    let cache = cache.or_else(|| Some(PathBuf::from(variable("HOME")?).join(".cache"))).unwrap_or_default();
-    let python = cache.join("inferbench/jax/bin/python");
-    let missing = "JAX is not here; get it with `scripts/setup jax`, or set INFERBENCH_JAX_PYTHON to a Python that has jax and onnx";
-    if python.is_file() { Ok(python) } else { Err(missing.into()) }
-}
-
-/// The version of a package of that Python, as its folder of metadata says.
-fn installed(package: &str) -> Option<String> {
-    let python = python().ok()?;
-    let environment = python.parent()?.parent()?;
-    let folders = std::fs::read_dir(environment.join("lib")).ok()?.flatten();
-    let packages = folders.flat_map(|folder| std::fs::read_dir(folder.path().join("site-packages"))).flatten();
-    packages.flatten().find_map(|entry| {
-        let name = entry.file_name().into_string().ok()?;
-        Some(name.strip_prefix(package)?.strip_prefix('-')?.strip_suffix(".dist-info")?.to_owned())
+/// The Python that has JAX: that of `INFERBENCH_JAX_PYTHON`, of an environment with jax and onnx, or of `inferbench setup jax`.
+fn python(place: Option<&Path>) -> Result<PathBuf, CaseFailure> {
+    let in_environment = |environment: &Environment| {
+        let has_both = environment.package("jaxlib").is_some() && environment.package("onnx").is_some();
+        environment.python().filter(|_| has_both)
+    };
+    // Its file of requirements is the last that is written.
+    let own = cache().join("jax");
+    let of_setup = || own.join("requirements").is_file().then(|| own.join("bin/python"));
+    let search = Search { key: "jax", variable: Some("INFERBENCH_JAX_PYTHON"), environment: place };
+    let found = search.find(in_environment, of_setup).filter(|found| found.path.is_file());
+    found.map(|found| found.path).ok_or_else(|| {
+        CaseFailure::unavailable(match place {
+            Some(place) => format!("JAX is not in {}: install jax and onnx there", place.display()),
+            None => format!(
+                "JAX is not here; get it with `{}`, or by `pip install jax onnx` in an active environment, or set \
+                 INFERBENCH_JAX_PYTHON to a Python that has both",
+                Paths::find().setup_command("jax")
+            ),
+        })
     })
 }
 
 /// Starts Python for a device with so many threads: XLA reads the number when it is loaded.
-fn start(device: &str, threads: usize) -> Result<OutsideProcess, CaseFailure> {
-    let mut command = Command::new(python().map_err(CaseFailure::unavailable)?);
+fn start(place: Option<&Path>, device: &str, threads: usize) -> Result<OutsideProcess, CaseFailure> {
+    let mut command = Command::new(python(place)?);
     command.args(["-I", "-c", BEGIN]);
     let threads = threads.to_string();
     command.env("JAX_PLATFORMS", device_kind(device)).env("JAX_ENABLE_X64", "1");
@@ -77,23 +80,23 @@ fn start(device: &str, threads: usize) -> Result<OutsideProcess, CaseFailure> {
     Ok(process)
 }
 
-fn open(request: &LoadRequest<'_>) -> Result<OutsideSession, CaseFailure> {
+fn open(place: Option<&Path>, request: &LoadRequest<'_>) -> Result<OutsideSession, CaseFailure> {
     parts_of(request, Format::Onnx)?;
-    OutsideSession::load(start(request.device, request.threads)?, request)
+    OutsideSession::load(start(place, request.device, request.threads)?, request)
 }
 
 impl Backend for Jax {
     fn devices(&self) -> Vec<DeviceReport> {
         let report = |device: &str| DeviceReport {
             device: device.into(),
-            availability: python().map(|python| python.display().to_string()).map_err(CaseFailure::unavailable),
+            availability: python(self.place).map(|python| python.display().to_string()),
             needs_probe: true,
         };
         ["cpu", "cuda", "tpu"].map(report).into()
     }
 
     fn probe(&self, device: &str) -> Result<String, CaseFailure> {
-        describe(&mut start(device, 1)?)?.devices[0].availability()
+        describe(&mut start(self.place, device, 1)?)?.devices[0].availability()
     }
 
     fn process_environment(&self, device: &str) -> Vec<(&'static str, OsString)> {
@@ -105,7 +108,12 @@ impl Backend for Jax {
     }
 
     fn library_version(&self, _device: &str) -> Option<String> {
-        Some(installed("jax").map_or_else(String::new, |jax| format!("jax {jax}")))
+        let version = Environment::of(&python(self.place).ok()?).version("jax");
+        Some(version.map_or_else(String::new, |jax| format!("jax {jax}")))
+    }
+
+    fn library_path(&self, _device: &str) -> Option<PathBuf> {
+        python(self.place).ok()
     }
 
     fn check_model(&self, model: &Model, dtype: Dtype) -> Result<(), CaseFailure> {
@@ -113,10 +121,10 @@ impl Backend for Jax {
     }
 
     fn load(&self, request: &LoadRequest<'_>) -> Result<Box<dyn Session>, CaseFailure> {
-        Ok(Box::new(open(request)?))
+        Ok(Box::new(open(self.place, request)?))
     }
 
     fn load_profiled(&self, request: &LoadRequest<'_>) -> Result<Box<dyn ProfiledSession>, CaseFailure> {
-        Ok(Box::new(open(request)?))
+        Ok(Box::new(open(self.place, request)?))
     }
 }

@@ -1,6 +1,6 @@
 //! ONNX Runtime Web: a page in a browser that speaks the protocol of programs outside, by frames over HTTP.
 //!
-//! The page's program ships with this package; the browser and the runtime are those of `scripts/setup browser`.
+//! The page's program ships with this package; the browser and the runtime are those of `inferbench setup browser`.
 
 use std::io::Write;
 use std::path::PathBuf;
@@ -56,7 +56,7 @@ struct Browser {
 /// The browser of `INFERBENCH_BROWSER`, or of `scripts/setup browser`, whose runtime both need.
 fn browser() -> Result<Browser, String> {
     let folder = Paths::find().native().join("browser");
-    let how = "get it with `scripts/setup browser`";
+    let how = format!("get it with `{}`", Paths::find().setup_command("browser"));
     if !folder.join("ort").is_dir() {
         return Err(format!("ONNX Runtime Web is not here; {how}"));
     }

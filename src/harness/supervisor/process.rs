@@ -133,6 +133,8 @@ pub fn worker_environment(job: &Job) -> Vec<(&'static str, OsString)> {
     // Read by libtorch's OpenMP, by MKL, and by candle's two pools.
     let pools = ["OMP_NUM_THREADS", "MKL_NUM_THREADS", "RAYON_NUM_THREADS", "CANDLE_NUM_THREADS"];
     let mut variables: Vec<_> = pools.into_iter().map(|name| (name, threads.to_string().into())).collect();
+    let (name, found) = backend::found_so_far();
+    variables.push((name, found.into()));
     // All cases of a worker have the same backend and device.
     let case = job.work.first().map(|item| &item.case);
     if let Some((case, backend)) = case.and_then(|case| Some((case, backend::find(&case.backend).ok()?))) {

@@ -185,6 +185,7 @@ impl<'a> Worker<'a> {
         // Loads the library, which is no part of loading the model.
         outcome.row.backend_version = Some(entry.version.into());
         outcome.row.library_version = Some(entry.library_version(&case.device));
+        outcome.row.library_path = backend.library_path(&case.device).map(|path| path.display().to_string());
         // If the mark cannot be reset, the peak is the whole process's, which is still an upper bound.
         let _ = memory::reset_peak();
         let mut session = match self.session.take().filter(|kept| kept.serves(case)) {

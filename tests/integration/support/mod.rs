@@ -160,6 +160,8 @@ impl Workplace {
             .args(arguments)
             .current_dir(self.folder.path())
             .env("INFERBENCH_ROOT", self.folder.path())
+            // What is installed on this machine is no matter of the tests.
+            .env("INFERBENCH_ENVIRONMENT", "none")
             // Measured once for all tests.
             .env("INFERBENCH_PEAKS", Path::new(env!("CARGO_TARGET_TMPDIR")).join("peaks.json"))
             .env("CRITERION_HOME", self.criterion());
@@ -284,7 +286,7 @@ fn process_state(process: u32) -> Option<(char, u32)> {
 pub fn has_onnxruntime() -> bool {
     let is_there = cfg!(feature = "ort") && onnxruntime_library().is_file();
     if !is_there {
-        eprintln!("left out: ONNX Runtime is not here; get it with `scripts/setup onnxruntime`");
+        eprintln!("left out: ONNX Runtime is not here; get it with `scripts/setup ort`");
     }
     is_there
 }

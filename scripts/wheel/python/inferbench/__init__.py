@@ -1,0 +1,134 @@
+"""Machine-learning inference benchmarks: starts the program `inferbench` and returns its records.
+
+    import inferbench
+
+    records = inferbench.run("net.onnx", backend=["ort", "candle"], batch_sizes=[1, 8])
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import shutil
+import subprocess
+import sys
+import sysconfig
+import threading
+from pathlib import Path
+from typing import Any
+
+__all__ = ["InferbenchError", "executable", "run"]
+
+# Exit codes of the program with which it has records: all well, and a wrong output, which its record tells.
+HAS_RECORDS = (0, 1)
+
+
+class InferbenchError(RuntimeError):
+    """The program has ended without records. Its message is the program's; `exit_code` says what kind of error it is."""
+
+    def __init__(self, message: str, exit_code: int):
+        super().__init__(message)
+        self.exit_code = exit_code
+
+
+def executable() -> str:
+    """The path of the program, which was installed with this module."""
+    name = "inferbench.exe" if os.name == "nt" else "inferbench"
+    folders = [sysconfig.get_path("scripts"), sysconfig.get_path("scripts", f"{os.name}_user")]
+    # What `pip install --target` makes.
+    folders.append(str(Path(__file__).resolve().parent.parent / "bin"))
+    for folder in folders:
+        path = Path(folder) / name
+        if path.is_file():
+            return str(path)
+    found = shutil.which(name)
+    if found is None:
+        raise InferbenchError(f"the program {name} is not in {' or '.join(folders)}: install inferbench again", 2)
+    return found
+
+
+def _flags(settings: dict[str, Any]) -> list[str]:
+    """`batch_sizes=[1, 8], noplot=True` as `--batch-sizes=1,8 --noplot`."""
+    flags = []
+    for name, value in settings.items():
+        flag = "--" + name.replace("_", "-")
+        if value is None or value is False:
+            continue
+        if value is True:
+            flags.append(flag)
+        elif isinstance(value, dict):
+            flags.append(f"{flag}={','.join(f'{key}={one}' for key, one in value.items())}")
+        elif isinstance(value, (list, tuple)):
+            flags.append(f"{flag}={','.join(map(str, value))}")
+        else:
+            flags.append(f"{flag}={value}")
+    return flags
+
+
+def _start(arguments: list[str], quiet: bool) -> tuple[int, str, str]:
+    """Runs the program; returns its exit code, its output, and the last line of what it has said meanwhile."""
+    process = subprocess.Popen(
+        [executable(), *arguments], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, encoding="utf-8", errors="replace"
+    )
+    last = [""]
+
+    def relay() -> None:
+        for line in process.stderr:
+            if not quiet:
+                print(line, end="", file=sys.stderr, flush=True)
+            if line.strip():
+                last[0] = line.strip()
+
+    relayed = threading.Thread(target=relay, daemon=True)
+    relayed.start()
+    try:
+        output = process.stdout.read()
+        process.wait()
+    except KeyboardInterrupt:
+        process.send_signal(2) if os.name == "posix" else process.terminate()
+        process.wait()
+        raise
+    relayed.join()
+    if process.returncode == 130:
+        raise KeyboardInterrupt
+    return process.returncode, output, last[0].removeprefix("inferbench: ")
+
+
+def _framed(records: list[dict[str, Any]], frame: str | None) -> Any:
+    chosen = frame or next((name for name in ("pandas", "polars") if importlib.util.find_spec(name)), "list")
+    if chosen == "pandas":
+        import pandas
+
+        return pandas.DataFrame(records)
+    if chosen == "polars":
+        import polars
+
+        return polars.DataFrame(records, infer_schema_length=None)
+    if chosen == "list":
+        return records
+    raise ValueError(f"frame is {frame!r}, and not 'pandas', 'polars' or 'list'")
+
+
+def run(*models: str | os.PathLike[str], frame: str | None = None, quiet: bool = False, **settings: Any) -> Any:
+    """Measures models, as `inferbench run` does, and returns a record for each case.
+
+    `models` are files or folders; without any, it is the suite that is measured. `settings` are the flags of `inferbench run`:
+    `backend=["ort", "candle"]`, `batch_sizes=[1, 8]`, `output_dir="results"`, `dim={"height": 640}`, `noplot=True`.
+
+    The records are a frame of pandas, or else of Polars, if one of them is installed, and a list of dicts otherwise; `frame` chooses
+    `"pandas"`, `"polars"` or `"list"`. Raises `InferbenchError` if nothing was measured. A case that failed has a record, whose
+    `status` is not `ok`.
+    """
+    flags = _flags(settings)
+    code, output, last = _start(["run", *map(os.fspath, models), *flags], quiet)
+    if code not in HAS_RECORDS:
+        raise InferbenchError(last, code)
+    files = [line.split(maxsplit=1)[1] for line in output.splitlines() if line.startswith("CSV ")]
+    if not files:
+        # Such as a dry run.
+        return _framed([], frame)
+    code, output, last = _start(["report", "--format", "json", str(Path(files[-1]).parent)], True)
+    if code not in HAS_RECORDS:
+        raise InferbenchError(last, code)
+    return _framed(json.loads(output), frame)

@@ -1,0 +1,197 @@
+//! The runtimes that are installed here: those of a variable, of the Python environment that is active, or of `inferbench setup`.
+//!
+//! A process asks once for each runtime, and the processes that it starts get its answers: a run has one runtime from its beginning to
+//! its end, whatever happens to an environment meanwhile.
+
+use std::collections::BTreeMap;
+use std::ffi::OsStr;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::{LazyLock, Mutex, PoisonError};
+
+use serde::{Deserialize, Serialize};
+
+use crate::paths::variable;
+
+/// A Python environment whose runtimes are used: a folder, a Python in it, or `none`.
+pub const ENVIRONMENT: &str = "INFERBENCH_ENVIRONMENT";
+/// What the process that has started this one has found.
+pub const FOUND: &str = "INFERBENCH_FOUND";
+
+/// A file of a runtime, and where it comes from.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Installed {
+    pub path: PathBuf,
+    pub origin: Origin,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Origin {
+    /// The variable of that name.
+    Variable(String),
+    /// A Python environment.
+    Environment(PathBuf),
+    Setup,
+}
+
+impl std::fmt::Display for Origin {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Origin::Variable(name) => f.write_str(name),
+            Origin::Environment(folder) => folder.display().fmt(f),
+            Origin::Setup => f.write_str("inferbench setup"),
+        }
+    }
+}
+
+/// A Python environment: its name for a person, and the folders in which it finds packages.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Environment {
+    pub folder: PathBuf,
+    packages: Vec<PathBuf>,
+}
+
+impl Environment {
+    /// The environment of a folder, or of a Python in it. A folder into which pip has put packages by `--target` is one, too.
+    pub fn of(place: &Path) -> Self {
+        let python = place.parent().and_then(Path::parent).filter(|_| place.is_file());
+        let folder = python.unwrap_or(place).to_owned();
+        let mut packages = Vec::new();
+        for libraries in ["lib", "lib64"].map(|name| folder.join(name)) {
+            for of_version in children(&libraries).filter(|it| name_of(it).starts_with("python")) {
+                packages.extend(["site-packages", "dist-packages"].map(|name| of_version.join(name)));
+            }
+        }
+        packages.push(folder.join("Lib").join("site-packages"));
+        packages.retain(|folder| folder.is_dir());
+        packages.push(folder.clone());
+        Environment { folder, packages }
+    }
+
+    /// The environment of the Python that the shell finds, which may have packages in several places.
+    fn of_python_on_path() -> Option<Self> {
+        const ASK: &str = "import sys; print(sys.prefix, *filter(None, sys.path), sep='\\n')";
+        ["python3", "python"].into_iter().find_map(|python| {
+            let output =
+                Command::new(python).args(["-c", ASK]).stdin(Stdio::null()).stderr(Stdio::null()).output().ok()?;
+            let text = String::from_utf8(output.stdout).ok().filter(|_| output.status.success())?;
+            let mut lines = text.lines().map(PathBuf::from);
+            Some(Environment { folder: lines.next()?, packages: lines.collect() })
+        })
+    }
+
+    /// The first folder or file of that name among the packages.
+    pub fn package(&self, name: &str) -> Option<PathBuf> {
+        self.packages.iter().map(|folder| folder.join(name)).find(|path| path.exists())
+    }
+
+    /// The version of a package, as its folder of metadata says.
+    pub fn version(&self, package: &str) -> Option<String> {
+        let entries = self.packages.iter().flat_map(|folder| children(folder));
+        let version = |path: PathBuf| {
+            Some(name_of(&path).strip_prefix(package)?.strip_prefix('-')?.strip_suffix(".dist-info")?.to_owned())
+        };
+        entries.filter_map(version).next()
+    }
+
+    /// The Python of the environment.
+    pub fn python(&self) -> Option<PathBuf> {
+        ["bin/python3", "bin/python", "Scripts/python.exe", "python.exe"]
+            .map(|name| self.folder.join(name))
+            .into_iter()
+            .find(|path| path.is_file())
+    }
+}
+
+/// The environments that are active, in the order in which they are looked at.
+fn active() -> impl Iterator<Item = &'static Environment> {
+    static NAMED: LazyLock<Vec<Environment>> = LazyLock::new(|| {
+        if let Some(own) = variable(ENVIRONMENT) {
+            return if own == "none" { Vec::new() } else { vec![Environment::of(Path::new(&own))] };
+        }
+        let variables = ["VIRTUAL_ENV", "CONDA_PREFIX"].into_iter().filter_map(variable).map(PathBuf::from);
+        // The program may be a package of an environment that is not active: `pipx` and `uvx` make such.
+        let executable = std::env::current_exe().ok();
+        let own = executable.as_deref().and_then(Path::parent).and_then(Path::parent);
+        let own = own.filter(|folder| folder.join("pyvenv.cfg").is_file()).map(Path::to_owned);
+        variables.chain(own).map(|folder| Environment::of(&folder)).collect()
+    });
+    static ON_PATH: LazyLock<Option<Environment>> =
+        LazyLock::new(|| if variable(ENVIRONMENT).is_some() { None } else { Environment::of_python_on_path() });
+    // Python is asked only if the others do not have it.
+    NAMED.iter().chain(std::iter::once_with(|| ON_PATH.as_ref()).flatten())
+}
+
+/// What was found so far, by the key of what was looked for.
+type Found = BTreeMap<String, Option<Installed>>;
+
+fn found() -> &'static Mutex<Found> {
+    static FOUND_BEFORE: LazyLock<Mutex<Found>> = LazyLock::new(|| {
+        let given = std::env::var(FOUND).ok().and_then(|text| serde_json::from_str(&text).ok());
+        Mutex::new(given.unwrap_or_default())
+    });
+    &FOUND_BEFORE
+}
+
+/// What processes that this one starts need to know.
+pub fn found_so_far() -> (&'static str, String) {
+    let found = found().lock().unwrap_or_else(PoisonError::into_inner);
+    (FOUND, serde_json::to_string(&*found).unwrap_or_default())
+}
+
+/// Where to look for a runtime.
+pub struct Search<'a> {
+    /// Tells it from others.
+    pub key: &'a str,
+    /// The variable that names it.
+    pub variable: Option<&'static str>,
+    /// The only environment that is looked at, if the backend was given one.
+    pub environment: Option<&'a Path>,
+}
+
+impl Search<'_> {
+    /// Finds the runtime: that of the variable, of an environment, or of `inferbench setup`. What was found may have gone since.
+    pub fn find(
+        &self,
+        in_environment: impl Fn(&Environment) -> Option<PathBuf>,
+        of_setup: impl FnOnce() -> Option<PathBuf>,
+    ) -> Option<Installed> {
+        let look = || {
+            let of = |environment: &Environment| {
+                let origin = Origin::Environment(environment.folder.clone());
+                Some(Installed { path: in_environment(environment)?, origin })
+            };
+            if let Some(only) = self.environment {
+                return of(&Environment::of(only));
+            }
+            if let Some((name, path)) = self.variable.and_then(|name| Some((name, variable(name)?))) {
+                return Some(Installed { path: path.into(), origin: Origin::Variable(name.into()) });
+            }
+            active().find_map(of).or_else(|| Some(Installed { path: of_setup()?, origin: Origin::Setup }))
+        };
+        let key = self.environment.map_or_else(|| self.key.to_owned(), |it| format!("{} {}", self.key, it.display()));
+        let mut found = found().lock().unwrap_or_else(PoisonError::into_inner);
+        found.entry(key).or_insert_with(look).clone()
+    }
+}
+
+/// Whether a folder is a Python environment: one that Python or conda has made, or one with packages.
+pub fn has_packages(folder: &Path) -> bool {
+    let marks = ["pyvenv.cfg", "conda-meta", "onnxruntime", "openvino", "jaxlib"];
+    marks.iter().any(|mark| folder.join(mark).exists()) || Environment::of(folder).packages.len() > 1
+}
+
+/// The first file of a folder, by name, whose name begins like this.
+pub fn file_beginning(folder: &Path, beginning: &str) -> Option<PathBuf> {
+    let mut files: Vec<PathBuf> = children(folder).filter(|path| name_of(path).starts_with(beginning)).collect();
+    files.sort();
+    files.into_iter().find(|path| path.is_file())
+}
+
+fn children(folder: &Path) -> impl Iterator<Item = PathBuf> + use<> {
+    std::fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path())
+}
+
+fn name_of(path: &Path) -> String {
+    path.file_name().and_then(OsStr::to_str).unwrap_or_default().to_owned()
+}

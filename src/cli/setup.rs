@@ -1,0 +1,51 @@
+//! `inferbench setup`: gets native runtimes, by the script that has the list of them.
+
+use std::path::PathBuf;
+use std::process::Command;
+
+use anyhow::{Context, Result};
+use clap::Args;
+
+use crate::exit_codes;
+use crate::paths::Paths;
+
+/// Get native runtimes: pinned, checked by hashes, with their sizes said before
+///
+/// Python environments of yours need none of this: `inferbench devices` shows which runtimes were found, and where.
+#[derive(Args)]
+#[command(
+    after_help = "Examples:\n  inferbench setup --list\n  inferbench setup ort\n  inferbench setup openvino jax\n  \
+        inferbench setup --device webgpu"
+)]
+pub struct Arguments {
+    /// ort, tch, openvino, jax, browser or duckdb [default: ort and tch]
+    #[arg(value_name = "PART")]
+    parts: Vec<String>,
+    /// What ONNX Runtime needs for these devices: openvino, qnn, webgpu, cuda, rocm
+    #[arg(long, value_name = "NAME,…")]
+    device: Option<String>,
+    /// Show everything that there is, with its size, and get nothing
+    #[arg(long, conflicts_with_all = ["parts", "device"])]
+    list: bool,
+    /// A Python with pip, which downloads packages
+    #[arg(long, value_name = "PROGRAM", default_value = "python3")]
+    python: PathBuf,
+}
+
+pub fn run(arguments: &Arguments) -> Result<u8> {
+    let paths = Paths::find();
+    let python = &arguments.python;
+    let mut command = Command::new(python);
+    command.arg(paths.script("scripts/setup")?).args(&arguments.parts);
+    command.args(arguments.device.iter().flat_map(|device| ["--device", device]));
+    command.args(arguments.list.then_some("--list"));
+    command.env("INFERBENCH_NATIVE", paths.native()).env("INFERBENCH_SETUP", paths.setup_command("").trim());
+    let status = command.status().with_context(|| {
+        format!("Python does not start as {}: install Python 3.9 or later, or name it by `--python`", python.display())
+    })?;
+    Ok(match status.code() {
+        Some(0) => exit_codes::OK,
+        None | Some(130) => exit_codes::INTERRUPTED,
+        Some(_) => exit_codes::USAGE,
+    })
+}

@@ -1,0 +1,344 @@
+//! The paths of the project's root and of the folders below it.
+
+mod program_files;
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result};
+
+/// The folders that a process works with.
+#[derive(Clone, Debug)]
+pub struct Paths {
+    root: PathBuf,
+    place: Place,
+    /// The folder of Criterion's tree and the runs, unless they are in their usual place.
+    target: PathBuf,
+    /// The folder of Criterion's tree and the runs of a part, if these are apart from the others.
+    apart: Option<PathBuf>,
+}
+
+/// What kind of folder the root is.
+#[derive(Clone, Debug, PartialEq)]
+enum Place {
+    Checkout,
+    /// A package that uses inferbench, and the checkout that its manifest names, if it names one.
+    Package(Option<PathBuf>),
+    /// Any other folder, in which somebody uses the installed program.
+    Elsewhere,
+}
+
+/// The value of an environment variable. Returns `None` if it is not set or empty.
+pub(crate) fn variable(name: &str) -> Option<OsString> {
+    std::env::var_os(name).filter(|value| !value.is_empty())
+}
+
+/// The folder of reports, instead of the usual one.
+pub const OUTPUT_DIR: &str = "INFERBENCH_OUTPUT_DIR";
+
+/// Makes this the folder of reports of this process and of those that it starts. `main` calls it before it starts a thread.
+pub fn put_output_dir(folder: &Path) {
+    let absolute = std::path::absolute(folder).unwrap_or_else(|_| folder.to_owned());
+    // SAFETY: the process has no other thread yet.
+    unsafe { std::env::set_var(OUTPUT_DIR, absolute) };
+}
+
+/// The user's cache folder, which all projects and folders share.
+pub fn cache() -> PathBuf {
+    let home = || variable("HOME").or_else(|| variable("USERPROFILE")).map(PathBuf::from).unwrap_or_default();
+    variable("XDG_CACHE_HOME").map_or_else(|| home().join(".cache"), PathBuf::from).join("inferbench")
+}
+
+fn has_models(folder: &Path) -> bool {
+    folder.join("models/suites").is_dir()
+}
+
+/// What kind of folder a root is, if there is something in it that says so.
+fn place_of(folder: &Path) -> Option<Place> {
+    let text = std::fs::read_to_string(folder.join("Cargo.toml")).unwrap_or_default();
+    let manifest: toml::Table = text.parse().unwrap_or_default();
+    let package = manifest.get("package").and_then(|package| package.get("name")).and_then(toml::Value::as_str);
+    if package == Some("inferbench") && has_models(folder) {
+        return Some(Place::Checkout);
+    }
+    // `[target.'cfg(unix)'.dev-dependencies]` has the same form as the whole manifest.
+    let targets = manifest.get("target").and_then(toml::Value::as_table);
+    let targets = targets.into_iter().flat_map(|targets| targets.values()).filter_map(toml::Value::as_table);
+    let tables =
+        targets.chain([&manifest]).flat_map(|of| ["dependencies", "dev-dependencies"].map(|name| of.get(name)));
+    let mut dependencies = tables.flatten().filter_map(toml::Value::as_table).flatten();
+    let is_inferbench = |(name, of): &(&String, &toml::Value)| {
+        of.get("package").and_then(toml::Value::as_str).unwrap_or(name) == "inferbench"
+    };
+    let (_, found) = dependencies.find(is_inferbench)?;
+    let checkout =
+        found.get("path").and_then(toml::Value::as_str).and_then(|path| folder.join(path).canonicalize().ok());
+    Some(Place::Package(checkout.filter(|checkout| has_models(checkout))))
+}
+
+impl Paths {
+    /// The folders of `INFERBENCH_ROOT`; or else of the current folder or the next one above it that is a checkout of inferbench or a
+    /// package that uses it; or else the current folder.
+    pub fn find() -> Self {
+        if let Some(root) = variable("INFERBENCH_ROOT") {
+            return Self::of(PathBuf::from(root));
+        }
+        let current = std::env::current_dir().unwrap_or_default();
+        let found = current.ancestors().find_map(|folder| Some((folder.to_owned(), place_of(folder)?)));
+        let (root, place) = found.unwrap_or_else(|| (PathBuf::from("."), Place::Elsewhere));
+        Self::at(root, place)
+    }
+
+    /// The folders of a project: a folder with suites is a checkout.
+    pub fn of(root: PathBuf) -> Self {
+        let usual = if has_models(&root) { Place::Checkout } else { Place::Elsewhere };
+        let place = place_of(&root).unwrap_or(usual);
+        Self::at(root, place)
+    }
+
+    fn at(root: PathBuf, place: Place) -> Self {
+        let mut paths = Paths { root, place, target: PathBuf::new(), apart: None };
+        paths.target = match paths.place {
+            Place::Elsewhere => std::path::absolute(paths.reports()).unwrap_or_else(|_| paths.reports()),
+            _ => cargo_target(&paths.root),
+        };
+        paths
+    }
+
+    /// The same project, with Criterion's tree and the runs in a folder of their own.
+    pub fn apart(&self, folder: PathBuf) -> Self {
+        Paths { apart: Some(folder), ..self.clone() }
+    }
+
+    /// The same project, for a part of a suite whose folder this is among those of all parts: machines that share a checkout do not
+    /// write into the same files.
+    pub fn of_part(&self, folder: &Path) -> Self {
+        self.apart(self.runs().with_file_name("parts").join(folder))
+    }
+
+    /// The file that the part which is measured on a machine holds: parts have folders of their own, which several machines may share.
+    pub fn part_lock(&self, host_id: &str) -> PathBuf {
+        Paths { apart: None, ..self.clone() }.runs().with_file_name(format!("lock-{host_id}"))
+    }
+
+    /// The folder of the reports of parts, whose runs are no runs of the history before they are merged.
+    pub fn parts(&self) -> PathBuf {
+        self.reports().join("parts")
+    }
+
+    pub fn root(&self) -> &Path {
+        &self.root
+    }
+
+    /// Whether the root is a package that uses inferbench.
+    pub fn is_of_other_package(&self) -> bool {
+        matches!(self.place, Place::Package(_))
+    }
+
+    /// The checkout of inferbench: the root, or the one that a package names.
+    pub fn checkout(&self) -> Option<&Path> {
+        match &self.place {
+            Place::Checkout => Some(&self.root),
+            Place::Package(checkout) => checkout.as_deref(),
+            Place::Elsewhere => None,
+        }
+    }
+
+    /// Model definitions, suites and a user's own models: those of the checkout, or else the program's own.
+    ///
+    /// # Errors
+    /// The program's own cannot be put into the cache folder.
+    pub fn models(&self) -> Result<PathBuf> {
+        if let Some(own) = variable("INFERBENCH_MODELS_DIR") {
+            return Ok(PathBuf::from(own));
+        }
+        let folder =
+            self.checkout().map_or_else(|| program_files::unpacked(&cache()), |checkout| Ok(checkout.to_owned()));
+        Ok(folder?.join("models"))
+    }
+
+    /// A script that the program runs, by its name below the checkout: the checkout's, or else the program's own.
+    ///
+    /// # Errors
+    /// The program's own cannot be put into the cache folder.
+    pub fn script(&self, name: &str) -> Result<PathBuf> {
+        let own = self.checkout().map(|checkout| checkout.join(name)).filter(|path| path.is_file());
+        own.map_or_else(|| Ok(program_files::unpacked(&cache())?.join(name)), Ok)
+    }
+
+    /// The folder where an imported model belongs, for its name.
+    pub fn imported(&self, name: &str) -> PathBuf {
+        let folder = variable("INFERBENCH_MODELS_DIR").map(PathBuf::from);
+        let folder = folder.or_else(|| Some(self.checkout()?.join("models")));
+        folder.map_or_else(|| self.root.join(name), |models| models.join("exported").join(name))
+    }
+
+    /// Weights and graphs that were made from the definitions; may be deleted at any time.
+    pub fn prepared(&self) -> PathBuf {
+        match self.place {
+            Place::Checkout => self.root.join(".prepared"),
+            Place::Package(_) => self.target.join("inferbench/prepared"),
+            Place::Elsewhere => cache().join("prepared"),
+        }
+    }
+
+    /// Native libraries that [`Self::setup_command`] got.
+    pub fn native(&self) -> PathBuf {
+        self.checkout().map_or_else(|| cache().join("native"), |checkout| checkout.join(".native"))
+    }
+
+    /// The command that gets a native library.
+    pub fn setup_command(&self, part: &str) -> String {
+        let program = if self.place == Place::Checkout { "scripts/setup" } else { "inferbench setup" };
+        format!("{program} {part}")
+    }
+
+    /// The command that adds a feature of the build, and before it that which gets a native library.
+    pub fn build_command(&self, part: Option<&str>, feature: &str) -> String {
+        if self.place == Place::Elsewhere {
+            return format!("cargo install inferbench --features {feature}");
+        }
+        let setup = part.map(|part| self.setup_command(part) + " && ").unwrap_or_default();
+        format!("{setup}cargo bench --features {feature}")
+    }
+
+    /// The root of Criterion's tree, by Criterion's own rule.
+    pub fn criterion(&self) -> PathBuf {
+        if let Some(apart) = &self.apart {
+            return apart.join("criterion");
+        }
+        variable("CRITERION_HOME").map_or_else(|| self.target.join("criterion"), PathBuf::from)
+    }
+
+    /// The root of Criterion's tree of cold starts, whose ids are those of the measurements.
+    pub fn cold_starts(&self) -> PathBuf {
+        self.criterion().with_file_name("criterion-load")
+    }
+
+    /// The folders of runs, beside Criterion's tree, each with a manifest and the outcomes of the cases.
+    pub fn runs(&self) -> PathBuf {
+        let criterion = self.criterion();
+        criterion.parent().unwrap_or(&self.target).join("inferbench").join("runs")
+    }
+
+    /// The folders of runs whose measurements are not kept: verifications, tests and profiles.
+    pub fn unkept_runs(&self) -> PathBuf {
+        self.runs().with_file_name("unkept-runs")
+    }
+
+    /// The last result of `inferbench selftest`.
+    pub fn selftest(&self) -> PathBuf {
+        self.runs().with_file_name("selftest.json")
+    }
+
+    /// How fast this machine multiplies and copies, measured once.
+    pub fn peaks(&self) -> PathBuf {
+        let usual = || match self.place {
+            Place::Elsewhere => cache().join("peaks.json"),
+            _ => self.runs().with_file_name("peaks.json"),
+        };
+        variable("INFERBENCH_PEAKS").map_or_else(usual, PathBuf::from)
+    }
+
+    /// The folder of duels and of what they build.
+    pub fn duels(&self) -> PathBuf {
+        self.runs().with_file_name("duel")
+    }
+
+    /// The folders of profiles, beside those of the runs.
+    pub fn profiles(&self) -> PathBuf {
+        self.reports().join("profiles")
+    }
+
+    /// The folders of load tests, beside those of the runs.
+    pub fn loads(&self) -> PathBuf {
+        self.reports().join("loads")
+    }
+
+    /// The folder of reports, which is the history of runs.
+    pub fn reports(&self) -> PathBuf {
+        let usual =
+            || if self.root == Path::new(".") { "target-reports".into() } else { self.root.join("target-reports") };
+        variable(OUTPUT_DIR).map_or_else(usual, PathBuf::from)
+    }
+
+    /// Checks that the folders of reports and of runs can be written, before hours are spent on what belongs there.
+    ///
+    /// # Errors
+    /// One of them cannot be made or written.
+    pub fn check_writable(&self) -> Result<()> {
+        for folder in [self.reports(), self.runs()] {
+            let try_it = || -> std::io::Result<()> {
+                std::fs::create_dir_all(&folder)?;
+                tempfile::tempfile_in(&folder).map(drop)
+            };
+            try_it().with_context(|| {
+                format!("{} cannot be written; `--output-dir` names another folder", folder.display())
+            })?;
+        }
+        Ok(())
+    }
+}
+
+/// Cargo's target folder for a package.
+fn cargo_target(root: &Path) -> PathBuf {
+    let absolute = std::path::absolute(root).unwrap_or_else(|_| root.to_owned());
+    let workspace = absolute.ancestors().find(|folder| folder.join("Cargo.lock").is_file());
+    let workspace = workspace.map_or_else(|| root.to_owned(), Path::to_owned);
+    let target = variable("CARGO_TARGET_DIR").map_or_else(|| workspace.join("target"), PathBuf::from);
+    std::path::absolute(&target).unwrap_or(target)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_package_uses_inferbench_by_any_of_its_tables_of_dependencies() {
+        let folder = tempfile::tempdir().unwrap();
+        for (manifest, uses) in [
+            ("[dev-dependencies]\ninferbench = '0.1'", true),
+            ("[dependencies.inferbench]\npath = '../inferbench'", true),
+            ("[target.'cfg(unix)'.dev-dependencies]\ninferbench = '0.1'", true),
+            ("[dev-dependencies]\nbench = { package = 'inferbench', version = '0.1' }", true),
+            ("[dev-dependencies]\ninferbench = { package = 'other', version = '0.1' }", false),
+            ("[package]\nname = 'inferbench'", false),
+        ] {
+            std::fs::write(folder.path().join("Cargo.toml"), manifest).unwrap();
+            let paths = Paths::of(folder.path().to_owned());
+            assert_eq!(paths.is_of_other_package(), uses, "{manifest}");
+            assert_eq!(paths.checkout(), None, "{manifest}");
+        }
+    }
+
+    #[test]
+    fn a_checkout_is_the_root_or_what_a_package_names() {
+        let folder = tempfile::tempdir().unwrap();
+        let [checkout, package] = ["checkout", "package"].map(|name| folder.path().join(name));
+        std::fs::create_dir_all(checkout.join("models/suites")).unwrap();
+        std::fs::create_dir_all(&package).unwrap();
+        assert_eq!(Paths::of(checkout.clone()).native(), checkout.join(".native"));
+        std::fs::write(package.join("Cargo.toml"), "[dev-dependencies]\ninferbench = { path = '../checkout' }")
+            .unwrap();
+        let paths = Paths::of(package.clone());
+        let checkout = checkout.canonicalize().unwrap();
+        assert_eq!((paths.native(), paths.models().unwrap()), (checkout.join(".native"), checkout.join("models")));
+        assert_eq!(paths.reports(), package.join("target-reports"));
+    }
+
+    #[test]
+    fn all_that_is_measured_elsewhere_is_in_the_folder_of_reports() {
+        let folder = tempfile::tempdir().unwrap();
+        let paths = Paths::of(folder.path().to_owned());
+        let reports = folder.path().join("target-reports");
+        assert_eq!(paths.reports(), reports);
+        assert!(paths.runs().starts_with(&reports) && paths.duels().starts_with(&reports));
+        assert!(paths.native().starts_with(cache()) && paths.prepared().starts_with(cache()));
+        assert_eq!(paths.imported("net"), folder.path().join("net"));
+        paths.check_writable().unwrap();
+        std::fs::remove_dir_all(&reports).unwrap();
+        std::fs::write(&reports, "").unwrap();
+        let error = format!("{:#}", paths.check_writable().unwrap_err());
+        assert!(error.contains("target-reports cannot be written; `--output-dir`"), "{error}");
+    }
+}

@@ -1,0 +1,245 @@
+//! The installed program: any folder, no checkout, the runtimes of Python environments.
+
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use inferbench::definition::Status;
+use inferbench::history::History;
+use inferbench::run_data::Record;
+use serde_json::Value;
+use tempfile::TempDir;
+
+use crate::support::{Run, checkout, data_folder, has_onnxruntime, wait_for};
+
+/// An empty folder with a network in it, a cache folder and a home folder, and nothing else.
+struct Elsewhere(TempDir);
+
+impl Elsewhere {
+    fn new() -> Self {
+        let elsewhere = Elsewhere(tempfile::tempdir().unwrap());
+        for folder in ["work", "home"] {
+            fs::create_dir(elsewhere.path(folder)).unwrap();
+        }
+        fs::copy(data_folder().join("models/product.onnx"), elsewhere.path("work/net.onnx")).unwrap();
+        elsewhere
+    }
+
+    fn path(&self, relative: &str) -> PathBuf {
+        self.0.path().join(relative)
+    }
+
+    /// The program, with a path that has no Python.
+    fn inferbench(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_inferbench"));
+        command.args(arguments).current_dir(self.path("work")).env_clear().env("PATH", "");
+        command.env("HOME", self.path("home")).env("XDG_CACHE_HOME", self.path("cache"));
+        command.env("INFERBENCH_PEAKS", Path::new(env!("CARGO_TARGET_TMPDIR")).join("peaks.json"));
+        command
+    }
+
+    fn run(&self, arguments: &[&str]) -> Command {
+        let quick = ["--noplot", "--threads", "1", "--batch-sizes", "1", "--iterations", "20"];
+        self.inferbench(&[&["run", "net.onnx"], &quick[..], arguments].concat())
+    }
+
+    fn records(&self) -> Vec<Record> {
+        let history = History::open(&[self.path("work/target-reports")]).unwrap();
+        history.latest().unwrap().records().unwrap()
+    }
+
+    /// A Python environment with this file as its ONNX Runtime.
+    fn environment(&self, name: &str, library: &Path) -> PathBuf {
+        let folder = self.path(name).join("lib/python3.11/site-packages/onnxruntime/capi");
+        fs::create_dir_all(&folder).unwrap();
+        symlink(library, folder.join("libonnxruntime.so.1.31.1")).unwrap();
+        self.path(name)
+    }
+}
+
+fn names(folder: &Path) -> Vec<String> {
+    let mut names: Vec<String> =
+        fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+    names.sort();
+    names
+}
+
+fn onnxruntime() -> PathBuf {
+    checkout().join(".native/onnxruntime/libonnxruntime.so")
+}
+
+#[test]
+fn a_network_is_measured_in_any_folder_and_nothing_is_written_elsewhere() {
+    let elsewhere = Elsewhere::new();
+    let finished = elsewhere.run(&["--backend", "candle,tract"]).finish().with_code(0);
+    assert!(finished.stdout.contains("history        target-reports"), "{}", finished.stdout);
+    assert_eq!(names(&elsewhere.path("work")), ["net.onnx", "target-reports"]);
+    assert_eq!(names(&elsewhere.path("home")), [""; 0]);
+    assert_eq!(names(&elsewhere.path("cache/inferbench")), ["program"]);
+    let inside = names(&elsewhere.path("work/target-reports"));
+    assert!(["criterion", "inferbench"].iter().all(|name| inside.contains(&(*name).to_owned())), "{inside:?}");
+    assert!(elsewhere.records().iter().any(|record| record.status == Status::Ok));
+    for command in [&["report"][..], &["compare", "new", "new"], &["store", "list"], &["convert"]] {
+        let finished = elsewhere.inferbench(command).finish();
+        assert!(!finished.stderr.contains("there is no run"), "{command:?}: {}", finished.stderr);
+    }
+    elsewhere.inferbench(&["report"]).finish().with_code(0);
+    // Packaged models are there, too.
+    let packaged = ["run", "--model", "digits", "--backend", "candle", "--iterations", "20", "--noplot"];
+    elsewhere.inferbench(&packaged).finish().with_code(0);
+    assert_eq!(names(&elsewhere.path("cache/inferbench")), ["prepared", "program"]);
+}
+
+#[test]
+fn another_folder_of_output_is_read_by_the_others_too() {
+    let elsewhere = Elsewhere::new();
+    elsewhere.run(&["--backend", "candle", "--output-dir", "results"]).finish().with_code(0);
+    assert_eq!(names(&elsewhere.path("work")), ["net.onnx", "results"]);
+    assert!(elsewhere.path("work/results/criterion").is_dir());
+    elsewhere.inferbench(&["report", "--output-dir", "results"]).finish().with_code(0);
+    elsewhere.inferbench(&["report"]).env("INFERBENCH_OUTPUT_DIR", "results").finish().with_code(0);
+    elsewhere.inferbench(&["report"]).finish().with_code(2);
+}
+
+#[test]
+fn a_folder_that_cannot_be_written_is_an_error_before_anything_is_measured() {
+    let elsewhere = Elsewhere::new();
+    fs::write(elsewhere.path("work/taken"), "").unwrap();
+    let refused = elsewhere.run(&["--backend", "candle", "--output-dir", "taken/results"]).finish().with_code(2);
+    refused.saying(&["taken/results cannot be written; `--output-dir` names another folder"]);
+    let refused = elsewhere.run(&[]).env("XDG_CACHE_HOME", elsewhere.path("work/taken")).finish().with_code(2);
+    refused.saying(&["the program's own files", "XDG_CACHE_HOME names another cache folder"]);
+    assert_eq!(names(&elsewhere.path("work")), ["net.onnx", "taken"]);
+}
+
+#[test]
+#[cfg(feature = "ort")]
+fn the_active_environment_has_the_runtime_and_the_record_says_so() {
+    if !has_onnxruntime() {
+        return;
+    }
+    let elsewhere = Elsewhere::new();
+    let environment = elsewhere.environment("environment", &onnxruntime());
+    let missing = elsewhere.run(&["--backend", "ort,candle"]).finish().with_code(0);
+    missing.saying(&["ONNX Runtime is not at", "inferbench setup ort", "pip install onnxruntime"]);
+    for variable in ["VIRTUAL_ENV", "CONDA_PREFIX", "INFERBENCH_ENVIRONMENT"] {
+        elsewhere.run(&["--backend", "ort"]).env(variable, &environment).finish().with_code(0);
+        let record = &elsewhere.records()[0];
+        assert_eq!(record.status, Status::Ok, "{variable}: {record:?}");
+        let path = record.library_path.as_deref().unwrap();
+        assert!(Path::new(path).starts_with(&environment) && path.ends_with("libonnxruntime.so.1.31.1"), "{path}");
+    }
+    // A variable that names the library comes first.
+    let mut named = elsewhere.run(&["--backend", "ort"]);
+    named.env("VIRTUAL_ENV", &environment).env("ORT_DYLIB_PATH", onnxruntime()).finish().with_code(0);
+    assert_eq!(elsewhere.records()[0].library_path.as_deref(), onnxruntime().to_str());
+
+    let devices = elsewhere.inferbench(&["devices", "--format", "json"]).env("VIRTUAL_ENV", &environment).finish();
+    let listed: Value = serde_json::from_str(&devices.with_code(0).stdout).unwrap();
+    let cpu = listed["devices"].as_array().unwrap().iter().find(|it| it["backend"] == "ort" && it["device"] == "cpu");
+    let path = cpu.unwrap()["library_path"].as_str().unwrap();
+    assert!(Path::new(path).starts_with(&environment), "{path}");
+}
+
+#[test]
+#[cfg(feature = "ort")]
+fn two_environments_are_two_backends_of_one_run() {
+    if !has_onnxruntime() {
+        return;
+    }
+    let elsewhere = Elsewhere::new();
+    elsewhere.environment("work/old", &onnxruntime());
+    elsewhere.environment("work/new/.venv", &onnxruntime());
+    elsewhere.run(&["--backend", "ort@old,onnxruntime@new/.venv"]).finish().with_code(0);
+    let records = elsewhere.records();
+    let backends: Vec<&str> = records.iter().map(|record| record.backend.as_str()).collect();
+    assert_eq!(backends, ["ort@old", "ort@new"]);
+    for (record, folder) in records.iter().zip(["work/old", "work/new/.venv"]) {
+        assert_eq!((record.status, record.framework.as_str()), (Status::Ok, "onnxruntime"), "{record:?}");
+        let folder = elsewhere.path(folder).canonicalize().unwrap();
+        assert!(Path::new(record.library_path.as_deref().unwrap()).starts_with(folder));
+    }
+    let refuse = |backend: &str| elsewhere.run(&["--backend", backend]).finish().with_code(2);
+    refuse("ort@nowhere").saying(&["there is no environment \"nowhere\""]);
+    refuse("candle@old").saying(&["candle has no runtime in a Python environment; ort, openvino and jax have"]);
+    fs::create_dir(elsewhere.path("work/empty")).unwrap();
+    let empty = elsewhere.run(&["--backend", "ort@empty"]).finish().with_code(3);
+    empty.saying(&["ONNX Runtime is not in", "install the package onnxruntime there"]);
+}
+
+#[test]
+#[cfg(feature = "ort")]
+fn a_library_that_is_broken_too_old_or_missing_in_its_package_is_said_in_a_sentence() {
+    let elsewhere = Elsewhere::new();
+    fs::write(elsewhere.path("broken.so"), "no library").unwrap();
+    let source = "const char *version(void) { return \"1.16.3\"; }\n\
+        static struct { void *api; const char *(*version)(void); } base = { 0, version };\n\
+        void *OrtGetApiBase(void) { return &base; }\n";
+    fs::write(elsewhere.path("old.c"), source).unwrap();
+    let mut compiler = Command::new("cc");
+    compiler.args(["-shared", "-fPIC", "-o"]).arg(elsewhere.path("old.so")).arg(elsewhere.path("old.c"));
+    assert!(compiler.status().unwrap().success());
+    let said = |library: &str, sentence: &str| {
+        let environment = elsewhere.environment(&format!("of-{library}"), &elsewhere.path(library));
+        let finished = elsewhere.run(&["--backend", "ort"]).env("VIRTUAL_ENV", environment).finish();
+        finished.with_code(3).saying(&["left out: ort on cpu (1 case): unavailable: ", sentence]);
+    };
+    said("broken.so", "libonnxruntime.so.1.31.1");
+    said("old.so", "ONNX Runtime 1.16.3 at ");
+    said("old.so.absent", "ONNX Runtime is not at");
+    let package = elsewhere.path("python/lib/python3.11/site-packages/onnxruntime/capi");
+    fs::create_dir_all(&package).unwrap();
+    let finished = elsewhere.run(&["--backend", "ort"]).env("VIRTUAL_ENV", elsewhere.path("python")).finish();
+    finished.with_code(3).saying(&["has no library of ONNX Runtime: those for Linux have it since 1.19"]);
+}
+
+#[test]
+#[cfg(feature = "ort")]
+fn an_environment_that_goes_in_the_middle_of_a_run_is_not_replaced_by_another_runtime() {
+    if !has_onnxruntime() {
+        return;
+    }
+    let elsewhere = Elsewhere::new();
+    let environment = elsewhere.environment("environment", &onnxruntime());
+    // What `inferbench setup` got.
+    let of_setup = elsewhere.path("cache/inferbench/native/onnxruntime");
+    fs::create_dir_all(&of_setup).unwrap();
+    symlink(onnxruntime(), of_setup.join("libonnxruntime.so")).unwrap();
+    let mut run = elsewhere.inferbench(&[
+        "run",
+        "net.onnx",
+        "--noplot",
+        "--threads",
+        "1",
+        "--backend",
+        "candle,ort",
+        "--budget",
+        "3",
+    ]);
+    let mut running = run.env("VIRTUAL_ENV", &environment).start(&elsewhere.path("log"));
+    let runs = elsewhere.path("work/target-reports/inferbench/runs");
+    wait_for("the run", || fs::read_dir(&runs).ok()?.next()).unwrap();
+    fs::remove_dir_all(&environment).unwrap();
+    assert!(running.wait().success());
+    let records = elsewhere.records();
+    let ort = records.iter().find(|record| record.backend == "ort").unwrap();
+    assert_eq!(ort.status, Status::Unavailable, "{ort:?}");
+    assert!(ort.message.as_deref().unwrap().contains("ONNX Runtime is not at"), "{ort:?}");
+}
+
+#[test]
+fn setup_lists_what_it_can_get_without_a_checkout() {
+    let elsewhere = Elsewhere::new();
+    let path = std::env::var_os("PATH").unwrap();
+    let listed = elsewhere.inferbench(&["setup", "--list"]).env("PATH", &path).finish().with_code(0).stdout;
+    assert!(
+        listed.contains("onnxruntime") && listed.contains("MB to download") && !listed.contains("ready"),
+        "{listed}"
+    );
+    let unknown = elsewhere.inferbench(&["setup", "abacus"]).env("PATH", &path).finish().with_code(2);
+    unknown.saying(&["unknown part 'abacus'; the parts are ort, tch"]);
+    let without = elsewhere.inferbench(&["setup", "ort"]).finish().with_code(2);
+    without.saying(&["Python does not start as python3"]);
+    assert_eq!(names(&elsewhere.path("work")), ["net.onnx"]);
+}
