@@ -10,7 +10,7 @@ use super::history_arguments::HistoryArguments;
 use crate::compare::{Allowance, CaseFilter, Condition, EarlierRuns, Options, RateChange, Side, compare, rate_changes};
 use crate::definition::Case;
 use crate::exit_codes;
-use crate::history::{History, Run, find_load, read_loads, write_whole};
+use crate::history::{History, Run, find_load, write_whole};
 use crate::paths::Paths;
 use crate::report::load::{Form, render_comparison};
 use crate::report::profile::newest_pages;
@@ -74,7 +74,7 @@ pub struct Arguments {
 pub fn run(arguments: &Arguments) -> anyhow::Result<u8> {
     let paths = Paths::find();
     let runs = arguments.history.open(paths.reports())?;
-    let loads = read_all_loads(&runs);
+    let loads = HistoryArguments::loads(&runs);
     if let Some(sides) = named_loads(&[&arguments.base, &arguments.candidate], &loads, &paths)? {
         let changes = rates(&sides, arguments);
         ensure!(!changes.is_empty(), "the two load tests have no search of a case in common");
@@ -120,30 +120,19 @@ fn write(arguments: &Arguments, text: &str) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The load tests of a history, the oldest first. Where one cannot be read, this is said, and the runs are compared nevertheless.
-fn read_all_loads(history: &History) -> Vec<LoadRun> {
-    let read = |root: &PathBuf| {
-        read_loads(root).unwrap_or_else(|why| {
-            eprintln!("load tests are left out: {why:#}");
-            Vec::new()
-        })
-    };
-    let mut loads: Vec<LoadRun> = history.roots().iter().filter(|root| root.is_dir()).flat_map(read).collect();
-    loads.sort_by_key(|load| load.timestamp);
-    loads
-}
-
-/// The rows of the load tests of these names. Returns `None` if one is none.
-fn named_loads(names: &[&str; 2], loads: &[LoadRun], paths: &Paths) -> anyhow::Result<Option<[Vec<LoadResult>; 2]>> {
-    let mut sides = [Vec::new(), Vec::new()];
-    for (side, name) in sides.iter_mut().zip(names) {
-        let known = loads.iter().find(|load| load.run_id == *name).cloned();
-        match known.map_or_else(|| find_load(&paths.reports(), name), |load| Ok(Some(load)))? {
-            Some(load) => *side = load.results,
-            None => return Ok(None),
+/// The rows of the load tests of these names, which commas separate. Returns `None` if one is none.
+fn named_loads(sides: &[&str; 2], loads: &[LoadRun], paths: &Paths) -> anyhow::Result<Option<[Vec<LoadResult>; 2]>> {
+    let mut rows = [Vec::new(), Vec::new()];
+    for (rows, names) in rows.iter_mut().zip(sides) {
+        for name in names.split(',') {
+            let known = loads.iter().find(|load| load.run_id == *name).cloned();
+            match known.map_or_else(|| find_load(&paths.reports(), name), |load| Ok(Some(load)))? {
+                Some(load) => rows.extend(load.results),
+                None => return Ok(None),
+            }
         }
     }
-    Ok(Some(sides))
+    Ok(Some(rows))
 }
 
 /// The rows of the load tests that followed a run of the side: on its machine, at its revision, and before the next run there.

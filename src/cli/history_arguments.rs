@@ -5,7 +5,8 @@ use std::path::{Path, PathBuf};
 use anyhow::{Result, ensure};
 use clap::Args;
 
-use crate::history::History;
+use crate::history::{History, read_loads};
+use crate::run_data::LoadRun;
 
 /// The flags that say where runs are read from.
 #[derive(Args, Clone, Debug, Default)]
@@ -27,6 +28,15 @@ impl HistoryArguments {
             ensure!(root.exists(), "no history in {}: there is no such file or folder; {advice}", root.display());
         }
         if self.roots.is_empty() { History::open(&[reports]) } else { History::open(&self.roots) }
+    }
+
+    /// The load tests of a history, the oldest first. One that cannot be read is named and left out.
+    pub fn loads(history: &History) -> Vec<LoadRun> {
+        let found = history.roots().iter().filter(|root| root.is_dir()).flat_map(|root| read_loads(root));
+        let named = |load: Result<LoadRun>| load.map_err(|why| eprintln!("left out: {why:#}")).ok();
+        let mut loads: Vec<LoadRun> = found.filter_map(named).collect();
+        loads.sort_by_key(|load| load.timestamp);
+        loads
     }
 
     /// The history that is changed.

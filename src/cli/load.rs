@@ -1,6 +1,6 @@
 //! `inferbench load`: requests that arrive by a schedule, their latency, and the highest rate within a bound.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Result, bail, ensure};
 use clap::{Args, Parser};
@@ -26,17 +26,18 @@ const SEARCH: &str = "search";
 #[command(
     after_help = "Latency counts from the time at which a request was to arrive, so that requests which wait for slow ones are slow, too. \
         With the word `search` before the filters, the highest rate within the bound is searched for.\n\n\
-        Exit codes: 1 if a bound is not kept, or the highest rate of a search is lower than that of the base, 4 if the generator of requests was late.\n\n\
+        Exit codes: 1 if a bound is not kept, requests had no answer, or the highest rate of a search is certainly lower than that of the base, 4 if the generator of requests was late.\n\n\
         Examples:\n  inferbench load --model digits --backend ort --rate 300/s --p99 20ms\n  \
         inferbench load net.onnx --scenario single --duration 30s\n  \
         inferbench load search --model bert-small --backend ort --p99 50ms --instances auto\n  \
         inferbench load search digits/ort --p99 5ms --max-batch 8 --max-delay 2ms\n  \
         inferbench load --model llama-small --prompt-tokens lognormal:32,0.5 --output-tokens 16 --rate 5/s --ttft 200ms --tpot 50ms\n  \
-        inferbench load 20260101T120000Z 20260102T120000Z"
+        inferbench load 20260101T120000Z 20260102T120000Z\n  \
+        inferbench load BASE1,BASE2,BASE3 NEW1,NEW2,NEW3"
 )]
 pub struct Arguments {
     /// The word `search`, files and folders of models, and regular expressions that cases' ids have to match; or one or two load tests
-    /// that were made before, of which the first is the base
+    /// that were made before, of which the first is the base; several of one side are separated by commas
     #[arg(value_name = "search|FILE|FOLDER|FILTER|LOAD TEST")]
     words: Vec<String>,
     #[command(flatten)]
@@ -51,6 +52,9 @@ pub struct Arguments {
     /// Prices of machines, as `inferbench recommend` reads them, for what a million requests cost
     #[arg(long, value_name = "FILE")]
     price: Option<PathBuf>,
+    /// Show every trial and column of a search
+    #[arg(long)]
+    all: bool,
     #[arg(long, value_enum, default_value = "table")]
     format: Form,
     /// Write to this file instead of the terminal
@@ -77,8 +81,7 @@ pub fn run_bench(own_suite: Option<&Suite>) -> Result<u8> {
 pub fn run(arguments: &Arguments, own_suite: Option<&Suite>) -> Result<u8> {
     let paths = Paths::find();
     let reports = paths.reports();
-    let kept: Vec<Option<LoadRun>> =
-        arguments.words.iter().map(|word| find_load(&reports, word)).collect::<Result<_>>()?;
+    let kept = arguments.words.iter().map(|word| find_side(&reports, word)).collect::<Result<Vec<_>>>()?;
     if kept.iter().any(Option::is_some) {
         return of_kept(arguments, kept.into_iter().flatten().collect());
     }
@@ -112,27 +115,33 @@ pub fn run(arguments: &Arguments, own_suite: Option<&Suite>) -> Result<u8> {
         row.currency = Some(prices.currency.clone()).filter(|currency| !currency.is_empty());
     }
     eprintln!("load test   {}", write_load(&reports, &run)?.display());
-    write(arguments, &render(&run, arguments.format)?)?;
+    write(arguments, &render(&run, arguments.format, arguments.all)?)?;
     Ok(if harness::is_interrupted() { exit_codes::INTERRUPTED } else { exit_code(&run.results, is_search) })
 }
 
-/// One load test that was made before is shown, and two searches are compared.
-fn of_kept(arguments: &Arguments, runs: Vec<LoadRun>) -> Result<u8> {
+/// The load tests of these names, which commas separate. Returns `None` if one is none.
+fn find_side(reports: &Path, names: &str) -> Result<Option<Vec<LoadRun>>> {
+    names.split(',').map(|name| find_load(reports, name)).collect()
+}
+
+/// One load test that was made before is shown, and the searches of two sides are compared.
+fn of_kept(arguments: &Arguments, sides: Vec<Vec<LoadRun>>) -> Result<u8> {
     ensure!(
-        runs.len() == arguments.words.len(),
+        sides.len() == arguments.words.len(),
         "some of the words are load tests that were made before, and others are not"
     );
-    match runs.as_slice() {
-        [run] => write(arguments, &render(run, arguments.format)?)?,
+    match sides.as_slice() {
+        [runs] => runs.iter().try_for_each(|run| write(arguments, &render(run, arguments.format, arguments.all)?))?,
         [base, new] => {
-            let found = rate_changes(&base.results, &new.results, arguments.tolerance);
+            let rows = |runs: &[LoadRun]| runs.iter().flat_map(|run| run.results.clone()).collect::<Vec<_>>();
+            let found = rate_changes(&rows(base), &rows(new), arguments.tolerance);
             ensure!(!found.is_empty(), "the two have no search of a case in common");
             write(arguments, &render_comparison(&found, arguments.format)?)?;
             if found.iter().any(|row| row.is_lower) {
                 return Ok(exit_codes::REGRESSION_OR_WRONG);
             }
         }
-        _ => bail!("one load test is shown and two are compared; more are not"),
+        _ => bail!("one load test is shown and two sides are compared; several of one side are separated by commas"),
     }
     Ok(exit_codes::OK)
 }

@@ -17,6 +17,8 @@ use crate::statistics::queries_for;
 /// Seconds that a trial takes at least, unless something else is said.
 const SECONDS: f64 = 10.0;
 const SECONDS_OF_A_SEARCH: f64 = 2.0;
+/// How often a rate is searched for, unless something else is said.
+const SEARCHES: usize = 3;
 /// Each query is kept until the trial ends.
 const MOST_QUERIES: f64 = 1e7;
 /// A trial of a search has as many queries as it takes to be certain with so many of them over the bound.
@@ -68,6 +70,9 @@ pub struct TermArguments {
     /// Queries that a trial has at least [default in a search: as many as are certain with 5 over the bound]
     #[arg(long, value_name = "N")]
     queries: Option<usize>,
+    /// How often a search is made, each time in a process of its own and with other seeds: several give an interval [default: 3]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100))]
+    searches: Option<u32>,
     /// Sessions that serve at the same time; `auto` tries those that divide the processors among them [default: 1]
     #[arg(long, value_name = "N|auto")]
     instances: Option<Instances>,
@@ -161,6 +166,7 @@ impl TermArguments {
             seed: own.seed.or(suite.seed),
             duration: own.duration.or(suite.duration),
             queries: own.queries.or(suite.queries),
+            searches: own.searches.or(suite.searches).filter(|_| is_search || own.searches.is_some()),
             instances: own.instances.or(suite.instances),
             max_batch: own.max_batch.or(suite.max_batch),
             max_delay: own.max_delay.or(suite.max_delay),
@@ -198,6 +204,7 @@ impl TermArguments {
         let percentile = self.percentile.unwrap_or(scenario.usual_percentile());
         ensure!(is_server || self.rate.is_none() && !is_search, "only the server scenario has a rate");
         ensure!(!is_search || has_bound, "a search needs a bound, such as `--p99 20ms`");
+        ensure!(is_search || self.searches.is_none(), "`--searches` is for a search: `inferbench load search`");
         ensure!(!is_search || self.rate.is_none(), "a search finds the rate: leave `--rate` out");
         ensure!(
             !is_server || is_search || self.rate.is_some(),
@@ -234,7 +241,7 @@ impl TermArguments {
         );
         ensure!((1..=1024).contains(&most_batch), "`--max-batch` is from 1 to 1024");
         let usual_seconds = if is_search { SECONDS_OF_A_SEARCH } else { SECONDS };
-        let usual_queries = if is_search { queries_for(percentile, OVER_IN_A_SEARCH) as usize } else { 1 };
+        let usual_queries = if is_search { queries_for(percentile, OVER_IN_A_SEARCH, 1.0) as usize } else { 1 };
         let seconds = duration.unwrap_or(if queries.is_some() { 0.0 } else { usual_seconds });
         let queries = queries.unwrap_or(usual_queries).max(1);
         let in_all = (queries as f64).max(seconds * self.rate.unwrap_or(0.0));
@@ -256,6 +263,9 @@ impl TermArguments {
             most_delay_ms: 1e3 * self.max_delay.unwrap_or(0.0),
             service,
             is_search,
+            searches: if is_search { self.searches.map_or(SEARCHES, |searches| searches as usize) } else { 1 },
+            search: 0,
+            first_rate: None,
             is_watched: self.soak,
             most_growth_mb_per_h: self.max_growth,
         })

@@ -16,7 +16,7 @@ use crate::decision::{
 };
 use crate::definition::{Case, Suite, SuiteModel};
 use crate::exit_codes;
-use crate::history::{History, Run, read_loads, write_whole};
+use crate::history::{History, Run, write_whole};
 use crate::machine::Machine;
 use crate::paths::Paths;
 use crate::report::{Format, json};
@@ -116,12 +116,7 @@ pub fn run(arguments: &Arguments) -> Result<u8> {
             is_verified_only: true,
         },
         prices: arguments.price.as_deref().map(read_prices).transpose()?.unwrap_or_default(),
-        loads: history
-            .roots()
-            .iter()
-            .flat_map(|root| read_loads(root).unwrap_or_default())
-            .flat_map(|run| run.results)
-            .collect(),
+        loads: HistoryArguments::loads(&history).into_iter().flat_map(|run| run.results).collect(),
         drifted: drifts(&every),
         noise: noise_of(&records, &paths),
         ..Options::new(arguments.wanted.as_deref().unwrap_or_default())

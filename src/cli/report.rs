@@ -12,7 +12,7 @@ use super::recommend::{advice_about, noise_of};
 use crate::compare::CaseFilter;
 use crate::decision::{self, Goal, Options, Variants, compare, lines, section};
 use crate::exit_codes;
-use crate::history::{History, Run, read_loads, write_whole};
+use crate::history::{History, Run, write_whole};
 use crate::paths::{OUTPUT_DIR, Paths, variable};
 use crate::report::drawing::{Drawing, png};
 use crate::report::fleet::{self, Fleet};
@@ -276,8 +276,7 @@ pub fn payload(runs: &[ReportedRun], fleet: Option<&Fleet>, paths: &Paths, histo
     };
     let mut payload = Payload::new(&Shown::new(runs, &earlier), &known);
     // A load test that cannot be read is no reason for a report without the runs.
-    let loads = history.roots().iter().flat_map(|root| read_loads(root).unwrap_or_default());
-    payload.give_curves(&curves(loads));
+    payload.give_curves(&curves(HistoryArguments::loads(history).into_iter()));
     payload
 }
 

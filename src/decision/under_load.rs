@@ -12,7 +12,8 @@ pub struct UnderLoad {
     /// The load test.
     pub run_id: String,
     pub samples_per_s: f64,
-    /// The upper bound with 99 % confidence if that was for this percentile.
+    /// The upper bound with 99 % confidence if that was for this percentile. Of the highest rate that a search has found, the bound that the search
+    /// was for.
     pub p99_ms: f64,
     /// Of the process with all instances.
     pub memory_mb: Option<f64>,
@@ -25,15 +26,15 @@ pub struct UnderLoad {
 impl UnderLoad {
     /// The trial with the highest rate of those within the limit of p99, over all numbers of instances; or else the one with the lowest
     /// p99. Returns `None` if no requests at random times were served by the case.
+    ///
+    /// Of the load tests with the same terms the newest counts, and none that a newer one contradicts. Only complete trials count, in which
+    /// every request was answered, and the bound was kept with certainty or there was none; of a search also the highest rate that it found. They
+    /// are of the library, file and inputs of the record.
     pub fn of(loads: &[LoadResult], record: &Record, max_p99_ms: Option<f64>) -> Option<Self> {
-        let is_meant = |it: &&LoadResult| {
-            it.case_id == record.case_id
-                && it.host_id == record.host_id
-                && it.scenario == Scenario::Server
-                && it.status.is_measured()
-                && it.verdict != Some(Verdict::Invalid)
-        };
-        let trials: Vec<UnderLoad> = loads.iter().filter(is_meant).map(UnderLoad::from).collect();
+        let own: Vec<&LoadResult> = loads.iter().filter(|trial| is_of_record(trial, record)).collect();
+        let is_newest = |it: &&&LoadResult| !own.iter().any(|newer| is_newer(newer, it) && is_instead(newer, it));
+        let trials: Vec<UnderLoad> =
+            own.iter().filter(|it| shows_its_rate(it)).filter(is_newest).map(|it| UnderLoad::from(*it)).collect();
         let is_within = |it: &&UnderLoad| max_p99_ms.is_none_or(|most| it.p99_ms <= most);
         let best =
             trials.iter().filter(is_within).max_by(|one, other| one.samples_per_s.total_cmp(&other.samples_per_s));
@@ -56,17 +57,138 @@ impl UnderLoad {
     }
 }
 
+/// Whether the trial is of the record's case, machine, library, file and inputs. A file whose hash is not known may be any.
+fn is_of_record(trial: &LoadResult, record: &Record) -> bool {
+    let is_same = |one: &Option<String>, other: &Option<String>| one.is_none() || other.is_none() || one == other;
+    trial.case_id == record.case_id
+        && trial.host_id == record.host_id
+        && trial.scenario == Scenario::Server
+        && trial.status.is_measured()
+        && trial.library_version == record.library_version
+        && is_same(&trial.artifact_sha256, &record.artifact_sha256)
+        && is_same(&trial.input_shape, &record.input_shape)
+}
+
+fn shows_its_rate(trial: &LoadResult) -> bool {
+    let is_complete = trial.unanswered == 0 && !trial.ended_early;
+    is_complete
+        && match trial.verdict {
+            Some(Verdict::Passed | Verdict::Measured) => true,
+            Some(Verdict::Undecided) => trial.is_highest,
+            Some(Verdict::Failed | Verdict::Invalid) | None => false,
+        }
+}
+
+fn is_newer(one: &LoadResult, other: &LoadResult) -> bool {
+    one.run_id != other.run_id && (one.timestamp, &one.run_id) > (other.timestamp, &other.run_id)
+}
+
+/// Whether a newer trial stands in place of an older one: it has the same terms, or it has failed by requests at a rate that is not higher.
+fn is_instead(newer: &LoadResult, older: &LoadResult) -> bool {
+    let sessions = |row: &LoadResult| (row.instances, row.threads, row.most_batch, row.most_delay_ms);
+    let bounds =
+        |row: &LoadResult| (row.percentile, row.bound_ms, row.ttft_bound_ms, row.tpot_bound_ms, row.lengths.clone());
+    let is_same = sessions(newer) == sessions(older) && bounds(newer) == bounds(older);
+    let is_repeated = newer.is_of_search == older.is_of_search && (newer.is_of_search || newer.rate == older.rate);
+    let has_failed = newer.verdict == Some(Verdict::Failed) && !newer.is_of_search && newer.rate <= older.rate;
+    is_same && newer.verdict != Some(Verdict::Invalid) && (is_repeated || has_failed)
+}
+
 impl From<&LoadResult> for UnderLoad {
     fn from(trial: &LoadResult) -> Self {
-        let upper = trial.latency_upper_ms.filter(|_| trial.percentile >= 0.99);
+        let is_for_p99 = trial.percentile >= 0.99;
+        let of_search = trial.bound_ms.filter(|_| trial.is_highest);
+        let shown = trial.latency_upper_ms.filter(|_| trial.verdict != Some(Verdict::Undecided)).or(of_search);
         UnderLoad {
             run_id: trial.run_id.clone(),
             samples_per_s: trial.samples_per_s,
-            p99_ms: upper.unwrap_or(trial.latency_p99_ms),
+            p99_ms: shown.filter(|_| is_for_p99).unwrap_or(trial.latency_p99_ms),
             memory_mb: trial.memory_mb,
             instances: trial.instances,
             threads: trial.threads,
             most_batch: trial.most_batch,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::definition::Status;
+
+    fn trial(run_id: &str, rate: f64, verdict: Verdict) -> LoadResult {
+        LoadResult {
+            run_id: run_id.into(),
+            status: Status::Ok,
+            verdict: Some(verdict),
+            percentile: 0.99,
+            bound_ms: Some(20.0),
+            rate: Some(rate),
+            samples_per_s: rate,
+            latency_p99_ms: 10.0,
+            instances: 1,
+            threads: 1,
+            most_batch: 1,
+            ..LoadResult::default()
+        }
+    }
+
+    fn rate(loads: &[LoadResult]) -> Option<f64> {
+        UnderLoad::of(loads, &Record::default(), None).map(|found| found.samples_per_s)
+    }
+
+    #[test]
+    fn a_trial_that_failed_or_ended_early_shows_no_rate() {
+        let ended = LoadResult { ended_early: true, unanswered: 40, ..trial("1", 1604.0, Verdict::Failed) };
+        assert_eq!(rate(&[ended]), None);
+        let unanswered = LoadResult { unanswered: 1, ..trial("1", 500.0, Verdict::Measured) };
+        let verdicts = [Verdict::Failed, Verdict::Invalid, Verdict::Undecided].map(|it| trial("1", 900.0, it));
+        assert_eq!(rate(&[&verdicts[..], &[unanswered, trial("1", 300.0, Verdict::Measured)]].concat()), Some(300.0));
+        // The highest rate of a search is its answer, also where its trial is too short for certainty.
+        let highest = LoadResult { is_highest: true, is_of_search: true, ..trial("1", 700.0, Verdict::Undecided) };
+        let found = UnderLoad::of(&[highest], &Record::default(), Some(20.0)).unwrap();
+        assert_eq!((found.samples_per_s, found.p99_ms), (700.0, 20.0));
+    }
+
+    #[test]
+    fn the_newest_load_test_counts_and_not_the_luckiest() {
+        let older = trial("1", 1000.0, Verdict::Passed);
+        assert_eq!(rate(&[older.clone(), trial("2", 400.0, Verdict::Passed)]), Some(1000.0));
+        // The same rate again, and a lower one that fails.
+        assert_eq!(rate(&[older.clone(), trial("2", 1000.0, Verdict::Failed)]), None);
+        assert_eq!(rate(&[trial("2", 900.0, Verdict::Failed), older.clone()]), None);
+        assert_eq!(rate(&[older.clone(), trial("2", 1100.0, Verdict::Failed)]), Some(1000.0));
+        assert_eq!(rate(&[older, trial("2", 900.0, Verdict::Invalid)]), Some(1000.0));
+        let search = |run_id: &str, rate: f64| LoadResult {
+            is_of_search: true,
+            is_highest: true,
+            ..trial(run_id, rate, Verdict::Passed)
+        };
+        assert_eq!(rate(&[search("1", 800.0), search("2", 600.0)]), Some(600.0));
+        let nothing = LoadResult { is_of_search: true, ..trial("2", 50.0, Verdict::Failed) };
+        assert_eq!(rate(&[search("1", 800.0), nothing]), None);
+    }
+
+    #[test]
+    fn another_library_file_or_input_is_another_work() {
+        let record = Record {
+            library_version: Some("1.20".into()),
+            artifact_sha256: Some("ab".into()),
+            input_shape: Some("1x3x32x32".into()),
+            ..Record::default()
+        };
+        let same = LoadResult {
+            library_version: Some("1.20".into()),
+            artifact_sha256: Some("ab".into()),
+            input_shape: Some("1x3x32x32".into()),
+            ..trial("1", 1000.0, Verdict::Passed)
+        };
+        let is_found = |load: LoadResult| UnderLoad::of(&[load], &record, None).is_some();
+        assert!(is_found(same.clone()));
+        assert!(is_found(LoadResult { artifact_sha256: None, input_shape: None, ..same.clone() }));
+        assert!(!is_found(LoadResult { library_version: Some("1.21".into()), ..same.clone() }));
+        assert!(!is_found(LoadResult { library_version: None, ..same.clone() }));
+        assert!(!is_found(LoadResult { artifact_sha256: Some("cd".into()), ..same.clone() }));
+        assert!(!is_found(LoadResult { input_shape: Some("1x3x256x256".into()), ..same }));
     }
 }

@@ -1,5 +1,7 @@
 //! Load tests of the cases that are selected, each in a process of its own.
 
+use std::collections::BTreeSet;
+
 use anyhow::Result;
 use jiff::Timestamp;
 
@@ -8,6 +10,7 @@ use super::plan::Request;
 use super::protocol::{Job, Purpose, WorkItem};
 use super::supervisor::{Interrupted, Supervisor};
 use crate::definition::{CaseFailure, Effort};
+use crate::load::found_rate;
 use crate::machine::{Machine, Revision};
 use crate::paths::Paths;
 use crate::run_data::files::unused_name;
@@ -44,17 +47,30 @@ pub fn load(paths: &Paths, request: &Request, terms: &LoadTerms, splits: &[Split
     let mut windows = Vec::new();
     let all_splits = |item: WorkItem| -> Result<Result<Vec<LoadResult>, CaseFailure>> {
         let mut rows: Vec<LoadResult> = Vec::new();
-        for split in splits {
-            let terms = LoadTerms { instances: split.instances, ..terms.clone() };
-            match served(&item, &terms, split.threads, &effort) {
-                Ok(Ok(found)) => {
-                    rows.extend(found.results);
-                    windows.extend(found.windows);
+        'splits: for split in splits {
+            let mut terms = LoadTerms { instances: split.instances, ..terms.clone() };
+            let of_split = rows.len();
+            for search in 0..terms.searches.max(1) {
+                terms.search = search;
+                match served(&item, &terms, split.threads, &effort) {
+                    Ok(Ok(found)) => {
+                        let highest = found.results.iter().find(|row| row.is_highest);
+                        terms.first_rate = highest.and_then(|row| row.rate).or(terms.first_rate);
+                        rows.extend(found.results);
+                        windows.extend(found.windows);
+                    }
+                    Ok(Err(failure)) => {
+                        rows.push(LoadResult::about(&item.case, &terms, split.threads).failed(failure));
+                        break;
+                    }
+                    Err(error) if error.is::<Interrupted>() && !rows.is_empty() => {
+                        note_found(&mut rows[of_split..]);
+                        break 'splits;
+                    }
+                    Err(error) => return Err(error),
                 }
-                Ok(Err(failure)) => rows.push(LoadResult::about(&item.case, &terms, split.threads).failed(failure)),
-                Err(error) if error.is::<Interrupted>() && !rows.is_empty() => break,
-                Err(error) => return Err(error),
             }
+            note_found(&mut rows[of_split..]);
         }
         Ok(Ok(rows))
     };
@@ -70,6 +86,18 @@ pub fn load(paths: &Paths, request: &Request, terms: &LoadTerms, splits: &[Split
     }
     let git_commit = Revision::read(paths.root()).commit;
     Ok(LoadRun { run_id, host_id: machine.host_id, timestamp, git_commit, windows, results })
+}
+
+/// Notes what the searches of a split have found together.
+fn note_found(rows: &mut [LoadResult]) {
+    let searches: BTreeSet<usize> = rows.iter().filter(|row| row.is_of_search).map(|row| row.search).collect();
+    let rates: Vec<f64> = rows.iter().filter(|row| row.is_highest).filter_map(|row| row.rate).collect();
+    let Some((rate, interval)) = found_rate(&rates) else { return };
+    for row in rows.iter_mut().filter(|row| row.is_highest) {
+        row.found_rate = Some(rate);
+        (row.found_rate_lower, row.found_rate_upper) = interval.unzip();
+        (row.searches, row.searches_with_rate) = (Some(searches.len()), Some(rates.len()));
+    }
 }
 
 fn served(

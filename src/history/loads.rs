@@ -37,13 +37,12 @@ pub fn write_load(root: &Path, run: &LoadRun) -> Result<PathBuf> {
     Ok(folder)
 }
 
-/// Reads the load tests of the history in `root`, the oldest first.
-///
-/// # Errors
-/// One cannot be read; the message names it.
-pub fn read_loads(root: &Path) -> Result<Vec<LoadRun>> {
+/// Reads the load tests of the history in `root`, the oldest first. One that cannot be read is an error that names it, and hides no other.
+pub fn read_loads(root: &Path) -> Vec<Result<LoadRun>> {
     let folders = folders_with(&root.join(LOADS), DATA);
-    folders.into_iter().map(|folder| read_json(&folder.join(DATA))).collect()
+    let mut loads: Vec<Result<LoadRun>> = folders.into_iter().map(|folder| read_json(&folder.join(DATA))).collect();
+    loads.sort_by_key(|load: &Result<LoadRun>| load.as_ref().ok().map(|load| load.timestamp));
+    loads
 }
 
 /// Reads a load test: the path of its folder, or a name in the history in `root`. Returns `None` if there is none.
@@ -60,7 +59,8 @@ pub fn find_load(root: &Path, name: &str) -> Result<Option<LoadRun>> {
 /// The rows of all load tests of a history.
 #[cfg(feature = "duckdb")]
 pub(super) fn rows_of_loads(root: &Path) -> Result<Vec<Row>> {
-    Ok(read_loads(root)?.iter().map(rows).collect::<Result<Vec<_>>>()?.concat())
+    let named = |load: Result<LoadRun>| load.map_err(|why| eprintln!("left out: {why:#}")).ok();
+    Ok(read_loads(root).into_iter().filter_map(named).map(|load| rows(&load)).collect::<Result<Vec<_>>>()?.concat())
 }
 
 fn rows(run: &LoadRun) -> Result<Vec<Row>> {

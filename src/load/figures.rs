@@ -4,14 +4,17 @@ use super::served::{Bounds, Served, Trial};
 use super::soak::{windows, with_changes};
 use super::tokens::with_tokens;
 use crate::run_data::{LoadResult, LoadTerms, LoadWindow, Scenario, Verdict};
-use crate::statistics::{SortedCalls, mean, most_over, queries_for};
+use crate::statistics::{SortedCalls, dependence, mean, most_over, queries_for};
 
 /// A generator may be late by this part of the bound, or by [`LEAST_LAG_NS`] if that is more.
 const LAG_OF_BOUND: f64 = 0.05;
 const LEAST_LAG_NS: f64 = 50e3;
 
 /// The row of a trial of which each query has `samples` samples, and its windows if it was watched; `row` is about the case. Returns
-/// `None` if there was no request.
+/// `None` if no request was answered.
+///
+/// Rates, services and the sessions' work are those of the requests that were answered. So are the latencies, except for what the
+/// verdict and the upper bound count: there a request without an answer took longer than any other.
 pub fn figures(
     row: LoadResult,
     trial: &Trial,
@@ -23,20 +26,28 @@ pub fn figures(
     let last_end = served.iter().map(|request| request.ended_ns).max()?;
     let seconds = (last_end.saturating_sub(first_begin)).max(1) as f64 / 1e9;
     let (queries, p) = (served.len(), terms.percentile);
-    let sorted = |of: fn(&Served) -> u64| SortedCalls::new(served.iter().map(of).collect());
-    let (latency, queue, service, lag) =
-        (sorted(Served::latency_ns)?, sorted(Served::queue_ns)?, sorted(Served::service_ns)?, sorted(Served::lag_ns)?);
+    let answered: Vec<&Served> = served.iter().filter(|request| request.is_answered()).collect();
+    let sorted = |of: fn(&Served) -> u64| SortedCalls::new(answered.iter().map(|request| of(request)).collect());
+    let (latency, queue, service) =
+        (sorted(Served::latency_ns)?, sorted(Served::queue_ns)?, sorted(Served::service_ns)?);
+    let lag = SortedCalls::new(served.iter().map(Served::lag_ns).collect())?;
     let ms = |ns: u64| ns as f64 / 1e6;
     let mean_ms = |calls: &SortedCalls| mean(&calls.in_order().iter().map(|&ns| ms(ns)).collect::<Vec<_>>());
-    let answered: Vec<&Served> = served.iter().filter(|request| request.batch > 0).collect();
     // Each call of a session counts once, however many requests it answers.
     let calls: f64 = answered.iter().map(|request| 1.0 / request.batch as f64).sum();
     let busy_ns: f64 = answered.iter().map(|request| request.service_ns() as f64 / request.batch as f64).sum();
     let bounds = Bounds::of(terms);
     let over_bound = bounds.are_any().then(|| served.iter().filter(|it| bounds.are_broken_by(it)).count());
+    let Certainty { dependence, latency_upper_ms } = Certainty::of(served, bounds, p);
+    let unanswered = queries - answered.len();
+    let loadgen_accepts = over_bound.map(|over| {
+        let is_allowed = most_over(p, queries as u64, 1.0).is_some_and(|most| over as u64 <= most);
+        is_allowed && unanswered == 0 && !trial.ended_early
+    });
     let is_server = terms.scenario == Scenario::Server;
     // LoadGen counts the gaps between arrivals, and those between completions.
     let gaps = queries.saturating_sub(1) as f64;
+    let completed_per_s = answered.len().saturating_sub(usize::from(is_server)) as f64 / seconds;
     let last_arrival = served.iter().map(|request| request.scheduled_ns).max().unwrap_or(0) as f64 / 1e9;
     let (backlog_most, backlog_end) = if is_server { trial.backlog() } else { (0, 0) };
     let of_server = |value: f64| is_server.then_some(value);
@@ -53,8 +64,8 @@ pub fn figures(
         samples: queries * samples,
         seconds,
         scheduled_per_s: of_server(gaps / last_arrival).filter(|rate| rate.is_finite()),
-        completed_per_s: if is_server { gaps / seconds } else { answered.len() as f64 / seconds },
-        samples_per_s: samples as f64 * if is_server { gaps / seconds } else { answered.len() as f64 / seconds },
+        completed_per_s,
+        samples_per_s: samples as f64 * completed_per_s,
         latency_mean_ms: mean_ms(&latency),
         latency_p50_ms: ms(latency.percentile(0.5)),
         latency_p90_ms: ms(latency.percentile(0.9)),
@@ -63,7 +74,9 @@ pub fn figures(
         latency_p999_ms: ms(latency.percentile(0.999)),
         latency_max_ms: ms(latency.max()),
         latency_ms: ms(latency.percentile(p)),
-        latency_upper_ms: latency.percentile_upper_bound(p).map(ms),
+        latency_upper_ms,
+        dependence,
+        loadgen_accepts,
         queue_mean_ms: has_queue.then(|| mean_ms(&queue)),
         queue_p99_ms: has_queue.then(|| ms(queue.percentile(0.99))),
         service_mean_ms: mean_ms(&service),
@@ -71,7 +84,7 @@ pub fn figures(
         service_p99_ms: ms(service.percentile(0.99)),
         over_bound,
         goodput_per_s: over_bound.map(|over| (queries - over) as f64 / seconds),
-        unanswered: queries - answered.len(),
+        unanswered,
         issue_lag_p50_us: of_server(lag.percentile(0.5) as f64 / 1e3),
         issue_lag_p99_us: of_server(lag.percentile(0.99) as f64 / 1e3),
         generator_share: trial.generator.and_then(|generator| generator.processor_share),
@@ -135,9 +148,12 @@ fn judge(result: &LoadResult, terms: &LoadTerms) -> (Verdict, Option<String>) {
         return (Verdict::Failed, Some(reason));
     }
     let of = result.queries;
-    let (Some(bounds), Some(over)) = (bounds_in_words(result, |ms| format!("{ms} ms")), result.over_bound) else {
-        let unanswered = (result.unanswered > 0).then(|| format!("{} queries had no answer", result.unanswered));
-        return (Verdict::Measured, unanswered);
+    let bounds = bounds_in_words(result, |ms| format!("{ms} ms")).zip(result.over_bound);
+    let Some((bounds, over)) = bounds else {
+        return match result.unanswered {
+            0 => (Verdict::Measured, None),
+            unanswered => (Verdict::Failed, Some(format!("{unanswered} of {of} queries had no answer"))),
+        };
     };
     // The nearest rank of the percentile is over the bound.
     let are_too_many = over > of - (terms.percentile * of as f64).ceil().clamp(1.0, of as f64) as usize;
@@ -149,15 +165,43 @@ fn judge(result: &LoadResult, terms: &LoadTerms) -> (Verdict, Option<String>) {
         };
         return (Verdict::Failed, Some(format!("{over} of {of} queries {broken}{ended}")));
     }
-    match most_over(terms.percentile, result.queries as u64) {
-        Some(most) if over as u64 <= most => (Verdict::Passed, None),
-        _ => {
-            let needed = queries_for(terms.percentile, over as u64);
-            let reason = format!(
-                "with {over} over the bound, {needed} queries would show that {name} is within it with 99 % confidence"
-            );
-            (Verdict::Undecided, Some(reason))
+    let most = result.dependence.and_then(|dependence| most_over(terms.percentile, of as u64, dependence));
+    if most.is_some_and(|most| over as u64 <= most) {
+        return (Verdict::Passed, None);
+    }
+    let dependence = result.dependence.unwrap_or(1.0);
+    let needed = queries_for(terms.percentile, over as u64, dependence);
+    let reason = format!(
+        "with {over} over the bound, {needed} queries would show that {name} is within it with 99 % confidence"
+    );
+    let worth = (of as f64 / dependence).floor();
+    let depend = (worth < of as f64)
+        .then(|| format!("; these {of} wait for one another, and are worth {worth} independent ones"));
+    (Verdict::Undecided, Some(reason + &depend.unwrap_or_default()))
+}
+
+/// How certain a trial is about its percentile.
+struct Certainty {
+    dependence: Option<f64>,
+    latency_upper_ms: Option<f64>,
+}
+
+impl Certainty {
+    /// A request without an answer takes longer than any other. The bound of the latency is the least one that the requests would keep
+    /// with certainty, so that a trial which passed has none above its limit.
+    fn of(served: &[Served], bounds: Bounds, p: f64) -> Self {
+        let latency = |it: &Served| if it.is_answered() { it.latency_ns() as f64 / 1e6 } else { f64::INFINITY };
+        let mut latencies: Vec<f64> = served.iter().map(latency).collect();
+        let mut of_bounds = None;
+        if bounds.ttft_ms.or(bounds.tpot_ms).is_some() {
+            let parts: Vec<f64> = served.iter().map(|it| bounds.part_taken_by(it)).collect();
+            of_bounds = dependence(&parts, p);
         }
+        let dependence = dependence(&latencies, p).map(|of_latency| of_latency.max(of_bounds.unwrap_or(1.0)));
+        let most = dependence.and_then(|dependence| most_over(p, served.len() as u64, dependence));
+        latencies.sort_by(f64::total_cmp);
+        let upper = most.map(|most| latencies[latencies.len() - 1 - most as usize]);
+        Certainty { dependence, latency_upper_ms: upper.filter(|upper| upper.is_finite()) }
     }
 }
 
@@ -218,16 +262,51 @@ mod tests {
             let result = figures(LoadResult::default(), &trial, &terms(100.0, Some(20.0)), 1).unwrap().0;
             (result.verdict.unwrap(), result.message.unwrap_or_default())
         };
-        let queries = |within: usize, over: usize| [vec![5; within], vec![30; over]].concat();
+        // Those over the bound are far from each other.
+        let queries = |all: usize, over: usize| -> Vec<u64> {
+            (0..all).map(|place| if place * over / all != (place + 1) * over / all { 30 } else { 5 }).collect()
+        };
         assert_eq!(of(queries(1307, 5), 0).0, Verdict::Passed);
         let (verdict, message) = of(queries(500, 2), 0);
         assert_eq!(verdict, Verdict::Undecided);
         assert!(message.contains("838 queries would show that p99 is within it"), "{message}");
-        let (verdict, message) = of(queries(900, 100), 0);
+        // The same number of those that waited for one another.
+        let together: Vec<u64> = [vec![5; 700], vec![30; 5], vec![5; 602]].concat();
+        let (verdict, message) = of(together, 0);
+        assert_eq!(verdict, Verdict::Undecided);
+        assert!(message.contains("these 1307 wait for one another, and are worth "), "{message}");
+        let (verdict, message) = of(queries(1000, 100), 0);
         assert_eq!((verdict, message.as_str()), (Verdict::Failed, "100 of 1000 queries were over 20 ms"));
         let (verdict, message) = of(queries(2000, 0), 1200);
         assert_eq!(verdict, Verdict::Invalid);
         assert!(message.contains("lag is 1200 µs, and 1000 µs are allowed; it may not run"), "{message}");
+    }
+
+    /// The figures of the issue: what had no answer is in no rate, and its time of service is not 0.
+    #[test]
+    fn what_had_no_answer_is_in_no_rate_and_in_no_time() {
+        let ms = |ms: u64| 1_000_000 * ms;
+        let answered = |place: u64| Served {
+            scheduled_ns: ms(2 * place),
+            issued_ns: ms(2 * place),
+            started_ns: ms(2 * place),
+            ended_ns: ms(2 * place + 2),
+            batch: 1,
+            ..Served::default()
+        };
+        let without = Served { scheduled_ns: ms(100), started_ns: ms(1000), ended_ns: ms(1000), ..Served::default() };
+        let served = [(0..493).map(answered).collect(), vec![without; 174]].concat();
+        let trial = Trial { served, ..Trial::default() };
+        let row = figures(LoadResult::default(), &trial, &terms(666.0, None), 2).unwrap().0;
+        assert_eq!((row.queries, row.unanswered, row.seconds), (667, 174, 1.0));
+        assert_eq!((row.completed_per_s, row.samples_per_s), (492.0, 984.0));
+        assert_eq!((row.service_mean_ms, row.latency_mean_ms, row.latency_p99_ms), (2.0, 2.0, 2.0));
+        assert!((row.utilisation - 0.986).abs() < 1e-9, "{}", row.utilisation);
+        assert_eq!((row.verdict, row.latency_upper_ms), (Some(Verdict::Failed), None));
+        assert_eq!(row.message.as_deref(), Some("174 of 667 queries had no answer"));
+        let row = figures(LoadResult::default(), &trial, &terms(666.0, Some(20.0)), 2).unwrap().0;
+        assert_eq!((row.over_bound, row.goodput_per_s, row.loadgen_accepts), (Some(174), Some(493.0), Some(false)));
+        assert_eq!(row.verdict, Some(Verdict::Failed));
     }
 
     #[test]
@@ -260,6 +339,6 @@ mod tests {
                 .unwrap()
                 .0;
         assert_eq!((result.mean_batch, result.utilisation, result.unanswered), (4.0, 0.5, 1));
-        assert_eq!(result.message.as_deref(), Some("1 queries had no answer"));
+        assert_eq!(result.message.as_deref(), Some("1 of 5 queries had no answer"));
     }
 }

@@ -2,6 +2,8 @@
 //! computes a model: times are numbers, so that theory can judge them.
 
 mod arrivals;
+#[cfg(test)]
+mod coverage;
 mod curve;
 mod figures;
 mod lengths;
@@ -17,8 +19,8 @@ pub use arrivals::poisson;
 pub use curve::{front, knee};
 pub use figures::{bounds_in_words, figures, percentile_name};
 pub use lengths::{lengths_of, parse_lengths, parse_token_length};
-pub use search::{Limits, search};
+pub use search::{Begin, Limits, SEEDS, found_rate, search};
 pub use served::{Bounds, Generator, Served, Trial};
 pub use service::{Draws, parse_service};
-pub use soak::{Moment, growth, windows, with_changes};
+pub use soak::{LOOKS, Moment, growth, windows, with_changes};
 pub use tokens::DEFINITIONS;

@@ -1,15 +1,18 @@
 //! The search for the highest rate that keeps a bound.
 
+use crate::statistics::{StudentT, geometric_mean, variance};
+
 /// How close the highest rate that passes and the lowest that fails come, as a ratio.
 const RESOLUTION: f64 = 1.02;
-/// While nothing has failed, the rate grows by this.
+/// While nothing has failed, the rate grows by this; by less if an earlier search has found the rate with which this one begins.
 const STEP: f64 = 1.5;
+const STEP_NEARBY: f64 = 1.1;
 /// So close to the limit, a rate is judged by several seeds.
 const NEAR: f64 = 1.25;
 /// Seeds that judge a rate near the limit; the majority decides.
-const SEEDS: u64 = 3;
+pub const SEEDS: u64 = 3;
 /// Rates that are tried at most: a machine whose speed changes could keep a search going for ever.
-const MOST_RATES: usize = 25;
+const MOST_RATES: usize = 30;
 /// The search gives up below this part of the rate that it begins with: requests hardly wait any more, so that fewer of them are no
 /// faster.
 const LEAST_PART: f64 = 0.1;
@@ -30,16 +33,39 @@ struct Judged {
     is_sure: bool,
 }
 
-/// Finds the limit to 2 %, from a rate that may pass. `passes` makes a trial with a rate and the number of a seed.
+/// Where a search begins.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Begin {
+    /// With a rate that may pass.
+    Guess(f64),
+    /// With the highest rate that an earlier search has found.
+    Found(f64),
+}
+
+/// Finds the limit to 2 %. `passes` makes a trial with a rate and the number of a seed, and returns `None` if it says nothing, which is
+/// neither a pass nor a failure. Returns `None` if no trial of a rate says anything: the limit is not known then.
 ///
 /// # Errors
 /// Those of `passes`.
-pub fn search<E>(first: f64, mut passes: impl FnMut(f64, u64) -> Result<bool, E>) -> Result<Limits, E> {
+pub fn search<E>(
+    begin: Begin,
+    mut passes: impl FnMut(f64, u64) -> Result<Option<bool>, E>,
+) -> Result<Option<Limits>, E> {
+    let (first, step) = match begin {
+        Begin::Guess(rate) => (rate, STEP),
+        Begin::Found(rate) => (rate, STEP_NEARBY),
+    };
     let (mut low, mut high): (Option<Judged>, Option<Judged>) = (None, None);
     let mut rate = first;
     for _ in 0..MOST_RATES {
-        let is_near = low.zip(high).is_some_and(|(low, high)| high.rate / low.rate <= NEAR);
-        let has_passed = if is_near { majority(rate, &mut passes)? } else { passes(rate, 0)? };
+        let is_near = match (low, high) {
+            (Some(low), Some(high)) => high.rate / low.rate <= NEAR,
+            // What passed by one seed has failed by the majority: the limit is not far below.
+            (None, high) => high.is_some_and(|high| high.is_sure),
+            (Some(_), None) => false,
+        };
+        let answer = if is_near { majority(rate, &mut passes)? } else { passes(rate, 0)? };
+        let Some(has_passed) = answer else { return Ok(None) };
         let judged = Some(Judged { rate, is_sure: is_near });
         if has_passed {
             low = judged;
@@ -55,46 +81,57 @@ pub fn search<E>(first: f64, mut passes: impl FnMut(f64, u64) -> Result<bool, E>
             (Some(low), Some(_)) if !low.is_sure => low.rate,
             (Some(_), Some(high)) if !high.is_sure => high.rate,
             (Some(_), Some(_)) => break,
-            (Some(low), None) => low.rate * STEP,
+            (Some(low), None) => low.rate * step,
             (None, Some(high)) if high.rate < first * LEAST_PART => break,
-            (None, Some(high)) => high.rate / if high.is_sure { RESOLUTION.powi(2) } else { STEP },
+            (None, Some(high)) => high.rate / if high.is_sure { RESOLUTION.powi(2) } else { step },
             (None, None) => rate,
         };
     }
     let of = |judged: Option<Judged>| judged.map(|judged| judged.rate);
-    Ok(Limits { highest_passing: of(low), lowest_failing: of(high) })
+    Ok(Some(Limits { highest_passing: of(low), lowest_failing: of(high) }))
 }
 
-/// Ends as soon as the rest of the seeds cannot change it.
-fn majority<E>(rate: f64, passes: &mut impl FnMut(f64, u64) -> Result<bool, E>) -> Result<bool, E> {
+/// Ends as soon as the rest of the seeds cannot change it. Returns `None` if the seeds that say something are divided.
+fn majority<E>(rate: f64, passes: &mut impl FnMut(f64, u64) -> Result<Option<bool>, E>) -> Result<Option<bool>, E> {
     let (mut passed, mut failed) = (0, 0);
     for seed in 0..SEEDS {
-        if passes(rate, seed)? {
-            passed += 1
-        } else {
-            failed += 1
+        match passes(rate, seed)? {
+            Some(true) => passed += 1,
+            Some(false) => failed += 1,
+            None => {}
         }
         if 2 * passed.max(failed) > SEEDS {
             break;
         }
     }
-    Ok(passed > failed)
+    Ok((passed != failed).then_some(passed > failed))
+}
+
+/// The rate that several searches have found: the geometric mean, and its 95 % interval by Student's t if there are several. Returns `None`
+/// for none.
+pub fn found_rate(rates: &[f64]) -> Option<(f64, Option<(f64, f64)>)> {
+    const CONFIDENCE: f64 = 0.95;
+    let logarithms: Vec<f64> = rates.iter().map(|rate| rate.ln()).collect();
+    let n = rates.len();
+    let error = (variance(&logarithms) / n as f64).sqrt();
+    let interval = || {
+        let reach = StudentT::new((n - 1) as f64).two_sided_quantile(CONFIDENCE) * error;
+        (geometric_mean(&logarithms) * (-reach).exp(), geometric_mean(&logarithms) * reach.exp())
+    };
+    (n > 0).then(|| (geometric_mean(&logarithms), (n > 1).then(interval)))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::load::simulation::queue;
-    use crate::load::{Draws, figures, poisson};
-    use crate::run_data::{LoadResult, LoadTerms, ServiceTime, Verdict};
 
     fn limits(first: f64, limit: f64) -> (Limits, usize) {
         let mut trials = 0;
-        let found = search::<()>(first, |rate, _| {
+        let found = search::<()>(Begin::Guess(first), |rate, _| {
             trials += 1;
-            Ok(rate <= limit)
+            Ok(Some(rate <= limit))
         });
-        (found.unwrap(), trials)
+        (found.unwrap().unwrap(), trials)
     }
 
     #[test]
@@ -112,27 +149,50 @@ mod tests {
         let (found, _) = limits(300.0, 0.0);
         assert_eq!(found.highest_passing, None);
         assert!(found.lowest_failing.unwrap() < 30.0);
-        assert_eq!(search(300.0, |_, _| Err(7)), Err(7));
+        assert_eq!(search(Begin::Guess(300.0), |_, _| Err(7)), Err(7));
     }
 
     #[test]
     fn one_seed_of_three_does_not_decide() {
-        let found = search::<()>(400.0, |rate, seed| Ok(if seed == 1 { rate > 431.7 } else { rate <= 431.7 })).unwrap();
+        let passes = |rate, seed| Ok(Some(if seed == 1 { rate > 431.7 } else { rate <= 431.7 }));
+        let found = search::<()>(Begin::Guess(400.0), passes).unwrap().unwrap();
         assert!(found.highest_passing.unwrap() <= 431.7 && found.lowest_failing.unwrap() > 431.7, "{found:?}");
     }
 
-    /// In an M/M/1 queue the time in the system is exponential with the mean 1 / (µ - λ): its p99 is ln(100) / (µ - λ).
     #[test]
-    fn the_limit_of_a_queue_is_that_of_theory() {
-        let (service, bound_ms) = (0.002, 20.0);
-        let limit = 1.0 / service - 100.0_f64.ln() / (bound_ms / 1e3);
-        let found = search::<()>(100.0, |rate, seed| {
-            let terms = LoadTerms { bound_ms: Some(bound_ms), ..LoadTerms::default() };
-            let mut services = Draws::new(ServiceTime::Exponential(service), 99 + seed);
-            let trial = queue(&poisson(rate, 1 + seed, 200_000), &mut services);
-            Ok(figures(LoadResult::default(), &trial, &terms, 1).unwrap().0.verdict == Some(Verdict::Passed))
-        });
-        let found = found.unwrap().highest_passing.unwrap();
-        assert!((found / limit - 1.0).abs() < 0.06, "{found} and not {limit}");
+    fn a_trial_that_says_nothing_is_neither_a_pass_nor_a_failure() {
+        // One seed of three is silent everywhere.
+        let silent = |rate: f64, seed: u64| Ok::<_, ()>((seed != 1).then_some(rate <= 431.7));
+        let found = search(Begin::Guess(400.0), silent).unwrap().unwrap();
+        assert!(found.highest_passing.unwrap() <= 431.7 && found.lowest_failing.unwrap() > 431.7, "{found:?}");
+        let late = |rate: f64, _: u64| Ok::<_, ()>((rate < 430.0).then_some(true));
+        assert_eq!(search(Begin::Guess(400.0), late), Ok(None));
+    }
+
+    #[test]
+    fn a_search_that_begins_with_what_was_found_needs_fewer_trials() {
+        let trials_from = |begin: Begin| {
+            let mut trials = 0;
+            let found = search::<()>(begin, |rate, _| {
+                trials += 1;
+                Ok(Some(rate <= 431.7))
+            });
+            let found = found.unwrap().unwrap();
+            assert!(found.highest_passing.unwrap() <= 431.7 && found.lowest_failing.unwrap() > 431.7, "{found:?}");
+            trials
+        };
+        assert!(trials_from(Begin::Found(425.0)) < trials_from(Begin::Guess(1000.0)) - 2);
+    }
+
+    #[test]
+    fn several_searches_say_how_certain_the_rate_is() {
+        assert_eq!((found_rate(&[]), found_rate(&[1.0])), (None, Some((1.0, None))));
+        let (rate, interval) = found_rate(&[100.0, 110.0, 121.0]).unwrap();
+        let (lower, upper) = interval.unwrap();
+        // t(0.975; 2) = 4.303 standard errors of ln(1.1) / √3.
+        assert!(
+            (rate - 110.0).abs() < 1e-9 && (upper / rate - (4.303 * 1.1_f64.ln() / 3.0_f64.sqrt()).exp()).abs() < 1e-3
+        );
+        assert!((lower * upper / rate / rate - 1.0).abs() < 1e-9);
     }
 }

@@ -24,6 +24,10 @@ pub struct Served {
 }
 
 impl Served {
+    pub fn is_answered(&self) -> bool {
+        self.batch > 0
+    }
+
     /// From the time at which it was to arrive: a request that waits because others are slow is slow itself (no coordinated
     /// omission).
     pub fn latency_ns(&self) -> u64 {
@@ -73,11 +77,18 @@ impl Bounds {
 
     /// Whether the request breaks one of them; one without an answer does.
     pub fn are_broken_by(&self, request: &Served) -> bool {
-        let is_over = |ns: Option<f64>, bound: Option<f64>| ns.zip(bound).is_some_and(|(ns, bound)| ns / 1e6 > bound);
-        request.batch == 0
-            || is_over(Some(request.latency_ns() as f64), self.latency_ms)
-            || is_over(request.ttft_ns().map(|ns| ns as f64), self.ttft_ms)
-            || is_over(request.tpot_ns(), self.tpot_ms)
+        self.part_taken_by(request) > 1.0
+    }
+
+    /// The largest of the request's times in its bound. A request without an answer takes longer than any other.
+    pub fn part_taken_by(&self, request: &Served) -> f64 {
+        let part = |ns: Option<f64>, bound: Option<f64>| ns.zip(bound).map_or(0.0, |(ns, bound)| ns / 1e6 / bound);
+        if !request.is_answered() {
+            return f64::INFINITY;
+        }
+        part(Some(request.latency_ns() as f64), self.latency_ms)
+            .max(part(request.ttft_ns().map(|ns| ns as f64), self.ttft_ms))
+            .max(part(request.tpot_ns(), self.tpot_ms))
     }
 }
 

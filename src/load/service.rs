@@ -8,6 +8,9 @@ use crate::run_data::ServiceTime;
 use crate::selection::values::duration;
 use crate::statistics::uniform;
 
+/// An odd number whose products with small numbers are far apart: π's first digits in hexadecimal.
+const APART_FROM_ARRIVALS: u64 = 0x243F_6A88_85A3_08D3;
+
 /// Service times, one after the other.
 pub struct Draws {
     service: ServiceTime,
@@ -18,6 +21,13 @@ pub struct Draws {
 impl Draws {
     pub fn new(service: ServiceTime, seed: u64) -> Self {
         Draws { service, state: seed, calls: 0 }
+    }
+
+    /// Those of a session of a load test: other ones for each seed and each session, and not those of the arrivals.
+    pub fn of_session(service: ServiceTime, seed: u64, session: usize) -> Self {
+        let mut state = seed ^ APART_FROM_ARRIVALS;
+        let mixed = uniform(&mut state).to_bits().wrapping_add(session as u64);
+        Draws::new(service, mixed.wrapping_mul(APART_FROM_ARRIVALS))
     }
 }
 
@@ -69,6 +79,12 @@ mod tests {
         assert_eq!(first("500us+0.1s/3", 4), [0.0005, 0.0005, 0.1, 0.0005]);
         let drawn = first("exponential:2ms", 100_000);
         assert!((crate::statistics::mean(&drawn) - 0.002).abs() < 2e-5);
+        let of = |seed, session| -> Vec<Duration> {
+            Draws::of_session(ServiceTime::Exponential(0.002), seed, session).take(5).collect()
+        };
+        let all: Vec<Vec<Duration>> = (0..50).flat_map(|seed| (0..4).map(move |session| of(seed, session))).collect();
+        assert!(all.iter().enumerate().all(|(place, one)| !all[..place].contains(one)));
+        assert_eq!(of(3, 1), of(3, 1));
         for wrong in ["", "2", "normal:2ms", "1ms+2ms", "1ms+2ms/0", "-1ms"] {
             assert!(parse_service(wrong).is_err(), "{wrong:?}");
         }

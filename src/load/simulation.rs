@@ -5,11 +5,31 @@ use super::service::Draws;
 
 /// What one session makes of these arrivals without any loss of its own: Lindley's recursion.
 pub fn queue(arrivals: &[u64], services: &mut Draws) -> Trial {
-    let mut free = 0;
-    let mut serve = |&scheduled_ns: &u64| {
-        let started_ns = free.max(scheduled_ns);
-        free = started_ns + services.next().map_or(0, |time| time.as_nanos() as u64);
-        Served { scheduled_ns, issued_ns: scheduled_ns, started_ns, ended_ns: free, batch: 1, ..Served::default() }
-    };
-    Trial { served: arrivals.iter().map(&mut serve).collect(), ..Trial::default() }
+    queue_of(arrivals, services, 1, 1)
+}
+
+/// The same with several sessions, each of which takes up to `most_batch` requests in a call. A call of several takes half as long again for each
+/// further one.
+pub fn queue_of(arrivals: &[u64], services: &mut Draws, sessions: usize, most_batch: usize) -> Trial {
+    let mut free = vec![0; sessions];
+    let mut served = Vec::with_capacity(arrivals.len());
+    while served.len() < arrivals.len() {
+        let waiting = &arrivals[served.len()..];
+        let session = (0..sessions).min_by_key(|&session| free[session]).unwrap_or(0);
+        let started_ns = free[session].max(waiting[0]);
+        let batch = waiting.iter().take(most_batch).take_while(|&&arrival| arrival <= started_ns).count();
+        let one = services.next().map_or(0, |time| time.as_nanos() as u64);
+        free[session] = started_ns + one + one * (batch as u64 - 1) / 2;
+        let ended_ns = free[session];
+        let of_call = waiting[..batch].iter().map(|&scheduled_ns| Served {
+            scheduled_ns,
+            issued_ns: scheduled_ns,
+            started_ns,
+            ended_ns,
+            batch,
+            ..Served::default()
+        });
+        served.extend(of_call);
+    }
+    Trial { served, ..Trial::default() }
 }

@@ -47,8 +47,9 @@ impl Scenario {
 pub enum Verdict {
     /// There is no bound.
     Measured,
-    /// The percentile is within the bound, with 99 % confidence.
+    /// The percentile is within the bound, with 99 % confidence that allows for queries which wait for one another.
     Passed,
+    /// The percentile is above the bound, or queries had no answer.
     Failed,
     /// The percentile is within the bound, but the queries are too few to be certain.
     Undecided,
@@ -148,6 +149,12 @@ pub struct LoadTerms {
     pub service: Option<ServiceTime>,
     /// Whether the highest rate within the bound is searched for.
     pub is_search: bool,
+    /// How often it is searched for, each time in a process of its own and with other seeds.
+    pub searches: usize,
+    /// The number of this search, from 0 on.
+    pub search: usize,
+    /// The rate with which this search begins, if an earlier one has found one.
+    pub first_rate: Option<f64>,
     /// Whether memory, latency and throttling are watched in windows.
     pub is_watched: bool,
     /// The growth of memory beyond which a watched trial fails and ends.
@@ -173,6 +180,9 @@ impl Default for LoadTerms {
             most_delay_ms: 0.0,
             service: None,
             is_search: false,
+            searches: 1,
+            search: 0,
+            first_rate: None,
             is_watched: false,
             most_growth_mb_per_h: None,
         }
@@ -196,6 +206,10 @@ pub struct LoadResult {
     pub dtype: Dtype,
     /// Samples of a request.
     pub batch_size: usize,
+    /// What a session had as inputs, its library, and the SHA-256 of what was loaded, as in a record.
+    pub input_shape: Option<String>,
+    pub library_version: Option<String>,
+    pub artifact_sha256: Option<String>,
     /// `ok`, or why there are no figures.
     pub status: Status,
     pub verdict: Option<Verdict>,
@@ -221,18 +235,25 @@ pub struct LoadResult {
     pub ttft_bound_ms: Option<f64>,
     pub tpot_bound_ms: Option<f64>,
     pub seed: u64,
+    /// The seed, the seconds and the queries that were asked for. The trials of a search have seeds that follow from the first one.
+    pub asked_seed: u64,
+    pub asked_seconds: f64,
+    pub asked_queries: usize,
+    /// Queries that arrived, whether they were answered or not.
     pub queries: usize,
     /// Samples of all queries together.
     pub samples: usize,
-    /// From the first arrival to the last answer.
+    /// From the first arrival to the last answer, or to the end of the trial if queries had none.
     pub seconds: f64,
     /// Queries per second by the schedule: `(n - 1) / last arrival`.
     pub scheduled_per_s: Option<f64>,
-    /// Queries per second: `(n - 1) / last answer` for a server, as MLPerf LoadGen counts, and `n / last answer` otherwise.
+    /// Queries per second that were answered: `(answered - 1) / seconds` for a server, as MLPerf LoadGen counts, and `answered / seconds`
+    /// otherwise.
     pub completed_per_s: f64,
     /// The same in samples.
     pub samples_per_s: f64,
-    /// Latencies are from the scheduled time to the answer.
+    /// Latencies are from the scheduled time to the answer. Their mean and percentiles are those of the queries that were answered; if
+    /// one was not, the verdict is `failed`.
     pub latency_mean_ms: f64,
     pub latency_p50_ms: f64,
     pub latency_p90_ms: f64,
@@ -242,18 +263,23 @@ pub struct LoadResult {
     pub latency_max_ms: f64,
     /// At the percentile that the bound is for.
     pub latency_ms: f64,
-    /// Its upper bound with 99 % confidence. Absent if there are too few queries.
+    /// Its upper bound with 99 % confidence, of all queries. Absent if there are too few, or one of those that count had no answer.
     pub latency_upper_ms: Option<f64>,
-    /// From the scheduled time to the beginning of the call.
+    /// How many queries are worth one that is independent of the others: queries that wait for one another are alike. Absent for fewer
+    /// than 40.
+    pub dependence: Option<f64>,
+    /// Whether the early stopping of MLPerf LoadGen would accept the trial: it takes queries as independent. Absent without a bound.
+    pub loadgen_accepts: Option<bool>,
+    /// From the scheduled time to the beginning of the call, of the queries that were answered.
     pub queue_mean_ms: Option<f64>,
     pub queue_p99_ms: Option<f64>,
-    /// The call that a query is answered by.
+    /// The call that a query is answered by. Queries without an answer have none.
     pub service_mean_ms: f64,
     pub service_p50_ms: f64,
     pub service_p99_ms: f64,
     /// Queries that broke a bound, or had no answer.
     pub over_bound: Option<usize>,
-    /// Queries per second that kept all bounds.
+    /// Queries per second that were answered and kept all bounds.
     pub goodput_per_s: Option<f64>,
     /// The lengths that were asked for of a language model's prompts and answers: `lognormal:32,0.5 → 16`.
     pub lengths: Option<String>,
@@ -289,7 +315,7 @@ pub struct LoadResult {
     pub backlog_most: Option<usize>,
     /// Queries that waited when the last one arrived.
     pub backlog_end: Option<usize>,
-    /// Part of the time in which a session was at work, from 0 to 1.
+    /// Part of the time in which a session was at calls that were answered, from 0 to 1.
     pub utilisation: f64,
     /// Requests per call.
     pub mean_batch: f64,
@@ -303,8 +329,8 @@ pub struct LoadResult {
     /// What a million requests cost at the rate that was answered, if the machine's price is known.
     pub cost_per_million: Option<f64>,
     pub currency: Option<String>,
-    /// Of a watched trial, how memory grows after its first tenth, in 10^6 bytes per hour (Theil 1950), and by how much at least with 99 %
-    /// confidence (Sen 1968).
+    /// Of a watched trial, how memory grows in its second half, in 10^6 bytes per hour (Theil 1950), and by how much at least with 99 %
+    /// confidence over all looks (Sen 1968).
     pub growth_mb_per_h: Option<f64>,
     pub least_growth_mb_per_h: Option<f64>,
     /// Of a watched trial, the median of the windows' p50 after it changed in that before, and when it did (Pettitt 1979). Absent if there
@@ -320,10 +346,20 @@ pub struct LoadResult {
     pub ended_early: bool,
     /// Whether the trial is one of a search.
     pub is_of_search: bool,
-    /// In a search: whether this is the trial of the highest rate that passes.
+    /// The number of the search, from 0 on, if it was repeated.
+    pub search: usize,
+    /// In a search: whether this is the trial of the highest rate that the early stopping of MLPerf LoadGen accepts.
     pub is_highest: bool,
-    /// In a search, of the highest rate that passes: the lowest rate that fails.
+    /// In a search, of the highest rate that it accepts: the lowest rate that it does not.
     pub lowest_failing_rate: Option<f64>,
+    /// Of the highest rates of all searches of the load test, on each of their rows: the geometric mean, and its 95 % interval (Student's t).
+    /// The interval is about this load test: another one meets the machine at another speed.
+    pub found_rate: Option<f64>,
+    pub found_rate_lower: Option<f64>,
+    pub found_rate_upper: Option<f64>,
+    /// The searches that were made, and those that found a rate.
+    pub searches: Option<usize>,
+    pub searches_with_rate: Option<usize>,
     /// In a search: whether latency begins to rise steeply from here on.
     pub is_knee: bool,
 }
@@ -356,6 +392,10 @@ impl LoadResult {
             ttft_bound_ms: terms.ttft_bound_ms,
             tpot_bound_ms: terms.tpot_bound_ms,
             seed: terms.seed,
+            asked_seed: terms.seed,
+            asked_seconds: terms.seconds,
+            asked_queries: terms.queries,
+            search: terms.search,
             ..LoadResult::default()
         }
     }

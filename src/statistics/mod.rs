@@ -18,7 +18,7 @@ pub use autocorrelation::autocorrelation;
 pub use bootstrap::bootstrap_interval;
 pub use calls::{CONFIDENCE, SortedCalls, calls_for_bound, relative_half_width};
 pub use discoveries::discoveries;
-pub use early_stopping::{most_over, queries_for};
+pub use early_stopping::{dependence, most_over, queries_for};
 pub use moments::{geometric_mean, mean, mean_and_deviation, median, pooled_variance, variance};
 pub use proportion::{paired_difference_interval, proportion_interval};
 pub use random::uniform;

@@ -55,8 +55,8 @@ fn every_backend_answers_requests_that_arrive_by_a_schedule() {
 fn scenarios_are_those_of_load_gen() {
     let workplace = Workplace::new(&["digits"], &["candle"], &[1]);
     let one = |arguments: &[&str]| load(&workplace, &[&["--model", "digits"], arguments].concat()).remove(0);
-    let single = one(&["--scenario", "single", "--queries", "200", "--bound", "10s"]);
-    assert_eq!((single.queries, single.samples, single.percentile), (200, 200, 0.9));
+    let single = one(&["--scenario", "single", "--queries", "4000", "--bound", "10s"]);
+    assert_eq!((single.queries, single.samples, single.percentile), (4000, 4000, 0.9));
     assert_eq!((single.verdict, single.queue_mean_ms), (Some(Verdict::Passed), None));
     let multi = one(&["--scenario", "multi", "--queries", "20"]);
     assert_eq!((multi.queries, multi.samples, multi.percentile), (20, 160, 0.99));
@@ -124,6 +124,20 @@ fn waits_for_a_session_are_those_of_theory() {
     }
 }
 
+/// Checks over seeds are independent of each other only if the services are.
+#[test]
+fn service_times_follow_the_seed() {
+    let mean = |seed: &str| {
+        let row = of_null("exponential:0.5ms", &["--scenario", "single", "--queries", "50", "--seed", seed]);
+        (row.service_mean_ms, is_disturbed(&row, 0.9))
+    };
+    let [(first, a), (again, b), (second, c)] = ["1", "1", "2"].map(mean);
+    if !(a || b || c) {
+        assert!((first / again - 1.0).abs() < 0.02, "{first} {again}");
+        assert!((first / second - 1.0).abs() > 0.02, "{first} {second}");
+    }
+}
+
 #[test]
 fn a_stall_shows_in_what_users_wait() {
     let row = of_null("0.5ms+100ms/1000", &["--rate", "500/s", "--queries", "4000", "--p99", "20ms"]);
@@ -139,17 +153,21 @@ fn a_search_finds_the_highest_rate_within_the_bound() {
     let arguments = ["load", "search", "digits", "--backend", "null", "--service-time", "0.4ms"];
     std::fs::write(workplace.path("prices.toml"), "currency = 'USD'\nper_hour = { default = 0.34 }").unwrap();
     let more = ["--percentile", "90", "--bound", "2ms", "--duration", "0.1s", "--queries", "200", "--format", "csv"];
-    let more = [&more[..], &["--price", "prices.toml"]].concat();
+    let more = [&more[..], &["--price", "prices.toml", "--searches", "2"]].concat();
     let run = workplace.inferbench(&[&arguments[..], &more[..]].concat()).finish();
     let rows: Vec<LoadResult> =
         csv::Reader::from_reader(run.stdout.as_bytes()).deserialize().map(Result::unwrap).collect();
     assert!(rows.len() > 3, "{}", run.stderr);
-    let passed = |row: &&LoadResult| row.verdict == Some(Verdict::Passed);
     match rows.iter().find(|row| row.is_highest) {
         Some(highest) => {
             let cost = highest.cost_per_million.unwrap();
             assert!((cost * highest.completed_per_s * 3600.0 / 1e6 / 0.34 - 1.0).abs() < 1e-6, "{highest:?}");
-            assert!(passed(&highest));
+            assert_eq!(highest.loadgen_accepts, Some(true));
+            assert_eq!(highest.searches, Some(2));
+            let found = highest.found_rate.unwrap();
+            if let Some((lower, upper)) = highest.found_rate_lower.zip(highest.found_rate_upper) {
+                assert!(lower <= found && found <= upper, "{highest:?}");
+            }
             let ratio = highest.lowest_failing_rate.unwrap() / highest.rate.unwrap();
             assert!(ratio > 1.0 && ratio < 1.021, "{ratio}");
             assert!(run.stderr.contains("/s: p90 "), "{}", run.stderr);
@@ -207,17 +225,27 @@ fn a_comparison_fails_if_the_highest_rate_is_lower() {
     write_search(&workplace, "load-1", &base_time, &host, 400.0);
     let (new, new_time, _) = run();
     assert!(new_time > base_time, "{base_time} {new_time}");
-    write_search(&workplace, "load-2", &new_time, &host, 300.0);
+    write_search(&workplace, "load-2", &new_time, &host, 200.0);
     for sides in [["load-1", "load-2"], [base.as_str(), new.as_str()]] {
         let compare = |sides: [&str; 2], tolerance: &str| {
             workplace.inferbench(&["compare", sides[0], sides[1], "--tolerance", tolerance]).finish()
         };
         let lower = compare(sides, "5%").with_code(1);
-        assert!(lower.stdout.contains("400/s") && lower.stdout.contains("300/s"), "{}", lower.stdout);
+        assert!(lower.stdout.contains("400/s") && lower.stdout.contains("200/s"), "{}", lower.stdout);
         assert!(lower.stdout.contains("lower"), "{}", lower.stdout);
         // A slower machine may make the times of the two runs differ, too.
         let higher = compare([sides[1], sides[0]], "90%");
-        assert!(!higher.stdout.contains("lower rate") && higher.stdout.contains("1.33"), "{}", higher.stdout);
+        assert!(!higher.stdout.contains("lower rate") && higher.stdout.contains("2.00"), "{}", higher.stdout);
+    }
+    // One load test per side does not show a quarter, and three do; those of a side are separated by commas.
+    for (number, rate) in [402.0, 398.0, 301.0, 300.0, 299.0].into_iter().enumerate() {
+        write_search(&workplace, &format!("other-{number}"), "2020-01-01T00:00:00Z", &host, rate);
+    }
+    for command in ["load", "compare"] {
+        workplace.inferbench(&[command, "load-1", "other-3"]).finish().with_code(0);
+        let sides = ["load-1,other-0,other-1", "other-2,other-3,other-4"];
+        let several = workplace.inferbench(&[command, sides[0], sides[1]]).finish().with_code(1);
+        assert!(several.stdout.contains("0.75") && several.stdout.contains("3, 3"), "{}", several.stdout);
     }
 }
 
@@ -285,6 +313,7 @@ fn what_cannot_be_asked_for_is_said() {
         (&["--rate", "3", "--max-growth", "50MB/h"], "`--max-growth` is for a soak test: say `--soak`"),
         (&["--soak", "--max-growth", "50MB"], "write it as 50MB/h"),
         (&["search", "--soak", "--p99", "1s"], "a soak test is one trial over a time"),
+        (&["--rate", "3", "--searches", "2"], "`--searches` is for a search"),
         (&["--scenario", "concurrent"], "has a number of users: `--concurrency 4`"),
         (&["--rate", "3", "--ttft", "20ms"], "say their number, such as `--output-tokens 16`"),
         (&["--rate", "3", "--output-tokens", "3", "--max-batch", "2"], "leave `--max-batch`"),

@@ -191,6 +191,30 @@ fn what_was_measured_under_load_counts_for_the_limits() {
     assert_eq!(advice(&workplace, &["--max-p99", "5ms"])["under_load"]["instances"], 1);
     let excluded = advice(&workplace, &["--min-rate", "800/s", "--max-p99", "20ms"])["excluded"].to_string();
     assert!(excluded.contains("700 per second under load are below 800"), "{excluded}");
+    // A load test that cannot be read is named, and hides no other.
+    let broken = workplace.path("target-reports/loads/20260103T000000Z");
+    std::fs::create_dir_all(&broken).unwrap();
+    std::fs::write(broken.join("load.json"), "{").unwrap();
+    let run = workplace.inferbench(&["recommend", "digits", "--min-rate", "600/s", "--max-p99", "10ms"]).finish();
+    let run = run.with_code(0).saying(&["left out: ", "20260103T000000Z"]);
+    assert!(run.stdout.contains("under load 700 samples/s"), "{}", run.stdout);
+}
+
+/// A search that found no rate leaves trials which were stopped early: they are no rate of the case.
+#[test]
+fn a_search_that_found_no_rate_excludes_no_case() {
+    let workplace = with(&rows());
+    let stopped = LoadResult {
+        verdict: Some(Verdict::Failed),
+        is_of_search: true,
+        ended_early: true,
+        unanswered: 40,
+        ..trial(2, 20.0, 300.0)
+    };
+    write_trials(&workplace, vec![stopped]);
+    let found = advice(&workplace, &["--min-rate", "400/s", "--max-p99", "1s"]);
+    assert_eq!(found["case_id"], "digits/ort-cpu-f32/1", "{found}");
+    assert!(found["under_load"].is_null(), "{found}");
 }
 
 #[test]

@@ -13,9 +13,6 @@ use crate::measurement::serving::{Answer, Serve};
 use crate::measurement::warm_up;
 use crate::run_data::LoadTerms;
 
-/// Seeds of service times that are drawn are so far apart.
-const SEED_STEP: u64 = 1_000_003;
-
 /// A session with its batches for each number of requests that may share a call.
 pub struct Server {
     sessions: Vec<Box<dyn Session>>,
@@ -50,7 +47,7 @@ pub fn open(job: &Job, item: &WorkItem, terms: &LoadTerms, number: usize) -> Res
     }
     let backend = backend::find(&item.case.backend)?;
     let mut worker = Worker::new(job);
-    let draws = terms.service.map(|service| Draws::new(service, SEED_STEP * (number as u64 + 1)));
+    let draws = terms.service.map(|service| Draws::of_session(service, terms.seed, number));
     if draws.is_some() {
         sharpen_timers();
     }

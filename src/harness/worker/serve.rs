@@ -9,7 +9,7 @@ use super::loaded_case::Worker;
 use super::{call_server, token_server};
 use crate::definition::CaseFailure;
 use crate::harness::protocol::WorkItem;
-use crate::load::{self, Bounds, Limits, Trial, figures, poisson};
+use crate::load::{self, Begin, Bounds, Limits, SEEDS, Trial, figures, poisson};
 use crate::measurement::serving::{Batching, Expected, Hope, Instances, Serve, Stream, Users, Watch, with_instances};
 use crate::measurement::{EnergyMeter, memory};
 use crate::run_data::{LoadAnswer, LoadResult, LoadTerms, Outcome, Scenario, Verdict};
@@ -62,7 +62,9 @@ impl Worker<'_> {
             Err(reason) => format!("none: {reason:#}"),
         };
         let row = LoadResult::about(&item.case, terms, job.effort.effective_threads());
-        let row = LoadResult { energy_kind: Some(energy_kind), ..row };
+        let (input_shape, library_version) = (outcome.row.input_shape.take(), outcome.row.library_version.take());
+        let artifact_sha256 = outcome.row.artifact_sha256.take();
+        let row = LoadResult { energy_kind: Some(energy_kind), input_shape, library_version, artifact_sha256, ..row };
         let mut answer = with_instances(terms.instances, batching, open, |instances| {
             let trials = Trials { instances, terms, row, meter: meter.ok() };
             if terms.is_search { trials.search() } else { trials.one() }
@@ -136,21 +138,29 @@ impl Trials<'_> {
         }
     }
 
-    /// Searches for the highest rate within the bound, and completes the curve below it.
+    /// Searches for the highest rate that LoadGen's rule accepts, and completes the curve below it if this is the first search.
     fn search(&self) -> Result<LoadAnswer, CaseFailure> {
         let mut results: Vec<LoadResult> = Vec::new();
-        let limits = load::search(FIRST_OF_CAPACITY * self.capacity()?, |rate, number| {
+        let begin = match self.terms.first_rate {
+            Some(rate) => Begin::Found(rate),
+            None => Begin::Guess(FIRST_OF_CAPACITY * self.capacity()?),
+        };
+        let first_seed = SEEDS * self.terms.search as u64;
+        let limits = load::search(begin, |rate, number| {
             // A trial whose generator was late says nothing.
             for _ in 0..MOST_ATTEMPTS {
-                results.push(self.trial(rate, number, self.queries_at(rate), true)?);
-                if results.last().is_some_and(|last| last.verdict != Some(Verdict::Invalid)) {
-                    break;
+                let result = self.trial(rate, first_seed + number, self.queries_at(rate), true)?;
+                let answer = result.loadgen_accepts.filter(|_| result.verdict != Some(Verdict::Invalid));
+                results.push(result);
+                if answer.is_some() {
+                    return Ok(answer);
                 }
             }
-            Ok::<bool, CaseFailure>(results.last().is_some_and(|last| last.verdict == Some(Verdict::Passed)))
+            Ok::<_, CaseFailure>(None)
         })?;
-        let Limits { highest_passing, lowest_failing } = limits;
-        for rate in highest_passing.iter().flat_map(|highest| PARTS_OF_THE_CURVE.map(|part| part * highest)) {
+        let Limits { highest_passing, lowest_failing } = limits.unwrap_or_default();
+        let of_curve = highest_passing.filter(|_| self.terms.search == 0);
+        for rate in of_curve.iter().flat_map(|highest| PARTS_OF_THE_CURVE.map(|part| part * highest)) {
             let queries = self.queries_at(rate).min((rate * SECONDS_OF_A_POINT).ceil() as usize);
             results.push(self.trial(rate, 0, queries, false)?);
         }
@@ -162,12 +172,18 @@ impl Trials<'_> {
         let seed = self.terms.seed.wrapping_add(SEED_STEP * number);
         let terms = LoadTerms { rate: Some(rate), seed, ..self.terms.clone() };
         let bounds = Bounds::of(&terms);
-        let hope = (may_end_early && bounds.are_any())
-            .then(|| Hope { bounds, most_over: most_over(terms.percentile, queries as u64).unwrap_or(0) as usize });
+        let hope = (may_end_early && bounds.are_any()).then(|| Hope {
+            bounds,
+            most_over: most_over(terms.percentile, queries as u64, 1.0).unwrap_or(0) as usize,
+        });
         let schedule = poisson(rate, seed, queries);
         let trial = self.metered(|| self.instances.server(&schedule, 0, hope))?;
         let (result, _) = figures(self.row.clone(), &trial, &terms, self.row.batch_size).ok_or_else(without_queries)?;
-        let verdict = result.verdict.map(|verdict| verdict.to_string()).unwrap_or_default();
+        let verdict = match (result.verdict, result.loadgen_accepts) {
+            (Some(Verdict::Invalid), _) => "invalid",
+            (_, Some(true)) => "accepted",
+            _ => "not accepted",
+        };
         let tokens = result.ttft_p99_ms.zip(result.tpot_p99_ms);
         let tokens = tokens.map(|(first, each)| format!(", p99 of TTFT {first:.3} ms and TPOT {each:.3} ms"));
         let (percentile, tokens) = (100.0 * terms.percentile, tokens.unwrap_or_default());
@@ -202,20 +218,21 @@ impl Trials<'_> {
 }
 
 fn without_queries() -> CaseFailure {
-    CaseFailure::failed("no query was made")
+    CaseFailure::failed("no query was answered")
 }
 
 /// Sorts the trials by their rates, and marks that of the highest rate that passes and the knee of the curve up to the lowest rate that fails.
 fn mark(results: &mut [LoadResult], highest: Option<f64>, lowest_failing: Option<f64>) {
     results.sort_by(|one, other| one.rate.unwrap_or(0.0).total_cmp(&other.rate.unwrap_or(0.0)));
-    let of = |result: &LoadResult| result.verdict == Some(Verdict::Passed) && result.rate == highest;
+    let of = |result: &LoadResult| result.loadgen_accepts == Some(true) && result.rate == highest;
     if let Some(best) = results.iter_mut().find(|result| of(result)) {
         best.is_highest = true;
         best.lowest_failing_rate = lowest_failing;
     }
     let is_on_curve = |result: &LoadResult| {
         let rate = result.rate.unwrap_or(0.0);
-        !result.ended_early
+        result.unanswered == 0
+            && !result.ended_early
             && result.verdict != Some(Verdict::Invalid)
             && lowest_failing.is_none_or(|most| rate <= most)
     };

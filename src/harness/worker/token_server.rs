@@ -19,8 +19,6 @@ const MOST_COMPILED: usize = 32;
 const WARM_UP_REQUESTS: usize = 1000;
 /// Requests that warm up, if no length needs one of its own.
 const LEAST_WARM_UP: usize = 3;
-/// Seeds of service times that are drawn are so far apart.
-const SEED_STEP: u64 = 1_000_003;
 
 /// A session that makes tokens.
 pub struct TokenServer {
@@ -68,7 +66,7 @@ pub fn open(
     };
     // A row of its calls is that many steps.
     let usual = [prompt, session.calls_in_a_row().max(1)];
-    let draws = terms.service.map(|service| Draws::new(service, SEED_STEP * (number as u64 + 1)));
+    let draws = terms.service.map(|service| Draws::of_session(service, terms.seed, number));
     if draws.is_some() {
         sharpen_timers();
     }

@@ -7,12 +7,12 @@ use std::time::{Duration, Instant};
 use super::queue::Queue;
 use super::{Instances, nanoseconds};
 use crate::definition::CaseFailure;
-use crate::load::{Moment, Trial, growth};
+use crate::load::{LOOKS, Moment, Trial, growth};
 use crate::machine::throttled;
 use crate::measurement::memory;
 
-/// Looks over the length of a trial.
-const LOOKS: u32 = 120;
+/// Samples over the length of a trial.
+const SAMPLES: u32 = 120;
 
 /// What is watched.
 #[derive(Clone, Copy, Debug)]
@@ -39,9 +39,13 @@ impl Instances<'_> {
             let watching = scope.spawn(move || {
                 let begin = Instant::now();
                 // What is noted is no growth.
-                let mut moments = Vec::with_capacity(2 * LOOKS as usize);
-                while has_ended.recv_timeout(watch.length / LOOKS) == Err(RecvTimeoutError::Timeout) {
-                    look(begin, watch, &mut moments, queue);
+                let mut moments = Vec::with_capacity(2 * SAMPLES as usize);
+                let mut looks = LOOKS.map(|part| watch.length.mul_f64(part)).into_iter().peekable();
+                while has_ended.recv_timeout(watch.length / SAMPLES) == Err(RecvTimeoutError::Timeout) {
+                    sample(begin, &mut moments);
+                    if looks.next_if(|look| begin.elapsed() >= *look).is_some() {
+                        look(watch, &moments, queue);
+                    }
                 }
                 moments
             });
@@ -53,10 +57,13 @@ impl Instances<'_> {
     }
 }
 
-fn look(begin: Instant, watch: Watch, moments: &mut Vec<Moment>, queue: &Queue) {
+fn sample(begin: Instant, moments: &mut Vec<Moment>) {
     let Some(bytes) = memory::resident_bytes() else { return };
     let at_ns = nanoseconds(begin, Instant::now());
     moments.push(Moment { at_ns, memory_mb: memory::megabytes(bytes), throttled: throttled() });
+}
+
+fn look(watch: Watch, moments: &[Moment], queue: &Queue) {
     let length_ns = u64::try_from(watch.length.as_nanos()).unwrap_or(u64::MAX);
     let grown = growth(moments, length_ns);
     if grown.zip(watch.most_growth).is_some_and(|(grown, most)| grown.least_per_hour > most) {

@@ -188,7 +188,12 @@ mod tests {
                 tpot_bound_ms: None,
                 base_rate: 400.0,
                 new_rate: Some(300.0),
+                base_tests: 3,
+                new_tests: 3,
                 ratio: 0.75,
+                ratio_lower: 0.7,
+                ratio_upper: 0.8,
+                deviation: 0.02,
                 is_lower: true,
             }],
             refused: vec![RefusedPair {

@@ -23,7 +23,7 @@ pub fn render_comparison(changes: &[RateChange], form: Form) -> anyhow::Result<S
 
 /// A row for each search that both sides have.
 pub fn rates(changes: &[RateChange]) -> Table {
-    let numbers = ["base", "new", "new / base"].map(Column::number);
+    let numbers = ["base", "new", "new / base", "at least", "at most", "load tests"].map(Column::number);
     let texts = [Column::code("case"), Column::text("sessions × threads"), Column::text("bound")];
     let mut table = Table::new(texts.into_iter().chain(numbers).chain([Column::text("verdict")]));
     for row in changes {
@@ -36,9 +36,16 @@ pub fn rates(changes: &[RateChange]) -> Table {
             per_second(row.base_rate),
             new,
             format!("{:.2}", row.ratio),
+            format!("{:.2}", row.ratio_lower),
+            format!("{:.2}", row.ratio_upper),
+            format!("{}, {}", row.base_tests, row.new_tests),
             verdict.to_owned(),
         ];
         table.row(cells.map(Cell::from));
+    }
+    table.footnote("at least, at most: limits of new / base, each with 99 % confidence");
+    if changes.iter().any(|row| !row.is_lower && row.ratio < 1.0 && row.base_tests.min(row.new_tests) < 3) {
+        table.footnote("several load tests per side, separated by commas, bring the limits nearer together");
     }
     table
 }

@@ -33,11 +33,12 @@ pub enum Form {
     Csv,
 }
 
-/// The load test in this form, ending with a line break.
+/// The load test in this form, ending with a line break. Of searches a table has the rates that were found, the knee, and the trials on both sides
+/// of the limit, with the columns that matter for them; with `has_all` it has every trial and column.
 ///
 /// # Errors
 /// A value cannot be written, which the types of a row exclude.
-pub fn render(run: &LoadRun, form: Form) -> anyhow::Result<String> {
+pub fn render(run: &LoadRun, form: Form, has_all: bool) -> anyhow::Result<String> {
     let sentences = || sentences(run);
     Ok(match form {
         Form::Json => json(run),
@@ -46,14 +47,14 @@ pub fn render(run: &LoadRun, form: Form) -> anyhow::Result<String> {
             let sentences: String = sentences().iter().map(|line| escape::terminal(line) + "\n").collect();
             format!(
                 "{}{}{sentences}",
-                table(run).terminal(),
+                table(run, has_all).terminal(),
                 changes(run).map(|table| table.terminal()).unwrap_or_default()
             )
         }
         Form::Markdown => {
             let sentences: String = sentences().iter().map(|line| format!("\n{}\n", escape::markdown(line))).collect();
             let changes = changes(run).map(|table| format!("\n{}", table.markdown()));
-            format!("{}{}{sentences}", table(run).markdown(), changes.unwrap_or_default())
+            format!("{}{}{sentences}", table(run, has_all).markdown(), changes.unwrap_or_default())
         }
     })
 }
@@ -62,7 +63,7 @@ pub fn render(run: &LoadRun, form: Form) -> anyhow::Result<String> {
 type TableColumn = (&'static str, bool, fn(&LoadResult) -> String);
 
 /// A column without a text in any row is left out.
-const COLUMNS: [TableColumn; 28] = [
+const COLUMNS: [TableColumn; 29] = [
     ("scenario", false, |row| row.scenario.to_string()),
     ("sessions × threads", false, |row| format!("{} × {}", row.instances, row.threads)),
     ("users", true, |row| row.users.map(|users| users.to_string()).unwrap_or_default()),
@@ -93,8 +94,29 @@ const COLUMNS: [TableColumn; 28] = [
     ("memory", true, |row| row.memory_mb.map(megabytes).unwrap_or_default()),
     ("energy", true, |row| row.energy_j_per_request.map(joules).unwrap_or_default()),
     ("per million", true, |row| cost(row).unwrap_or_default()),
+    ("LoadGen", false, |row| match row.loadgen_accepts {
+        Some(true) => "accepts".to_owned(),
+        Some(false) => "does not".to_owned(),
+        None => String::new(),
+    }),
     ("verdict", false, verdict),
 ];
+
+/// The columns of a search, unless all are asked for.
+const OF_A_SEARCH: [&str; 9] =
+    ["sessions × threads", "asked", "answered", "p99", "TTFT p99", "TPOT p99", "busy", "memory", "LoadGen"];
+
+/// Whether the row is one of a search's answer: the highest rate, the knee, and the lowest rates that are not accepted.
+fn is_of_answer(row: &LoadResult, all: &[LoadResult]) -> bool {
+    let is_same = |other: &&LoadResult| {
+        let search = |row: &LoadResult| (row.instances, row.threads, row.search);
+        other.case_id == row.case_id && search(other) == search(row)
+    };
+    let limit = || all.iter().filter(is_same).find(|other| other.is_highest).and_then(|it| it.lowest_failing_rate);
+    let is_failure = || row.rate == limit() && row.loadgen_accepts == Some(false);
+    // Without an answer every trial says why.
+    !row.is_of_search || row.is_highest || row.is_knee || is_failure() || limit().is_none()
+}
 
 fn of_measured(row: &LoadResult, text: fn(&LoadResult) -> String) -> String {
     if row.queries == 0 { String::new() } else { text(row) }
@@ -130,14 +152,17 @@ fn per_second(rate: f64) -> String {
     format!("{}/s", if rate < 1e4 { three_digits(rate) } else { rounded(rate as u64) })
 }
 
-fn table(run: &LoadRun) -> Table {
-    let is_known = |column: &&TableColumn| run.results.iter().any(|row| !(column.2)(row).is_empty());
-    let columns: Vec<&TableColumn> = COLUMNS.iter().filter(is_known).collect();
+fn table(run: &LoadRun, has_all: bool) -> Table {
+    let rows: Vec<&LoadResult> = run.results.iter().filter(|row| has_all || is_of_answer(row, &run.results)).collect();
+    let is_short = !has_all && rows.iter().all(|row| row.is_of_search && row.status == Status::Ok);
+    let is_meant = |column: &&TableColumn| !is_short || OF_A_SEARCH.contains(&column.0);
+    let is_known = |column: &&TableColumn| rows.iter().any(|row| !(column.2)(row).is_empty());
+    let columns: Vec<&TableColumn> = COLUMNS.iter().filter(is_meant).filter(is_known).collect();
     let head = |(header, is_number, _): &&TableColumn| {
         if *is_number { Column::number(*header) } else { Column::text(*header) }
     };
     let mut table = Table::new(std::iter::once(Column::code("case")).chain(columns.iter().map(head)));
-    for result in &run.results {
+    for result in &rows {
         let cells = columns.iter().map(|(_, _, cell)| Cell::from(cell(result)));
         let row = table.row(std::iter::once(Cell::from(result.case_id.clone())).chain(cells));
         if result.is_highest {
@@ -148,10 +173,15 @@ fn table(run: &LoadRun) -> Table {
     }
     let has = |is: fn(&LoadResult) -> bool| run.results.iter().any(is);
     if has(|row| row.is_highest) {
-        table.footnote(format!("{BEST} the highest rate that passed"));
+        table.footnote(format!(
+            "{BEST} the highest rate that the early stopping of MLPerf LoadGen accepts, by most of three seeds"
+        ));
     }
     if has(|row| row.is_knee) {
         table.footnote(format!("{KNEE} the knee: from here on latency rises steeply"));
+    }
+    if rows.len() < run.results.len() {
+        table.footnote(format!("{} of {} trials are shown; `--all` shows the others", rows.len(), run.results.len()));
     }
     if has(|row| row.output_tokens.is_some()) {
         DEFINITIONS.iter().for_each(|(term, meaning)| table.footnote(format!("{term}: {meaning}")));
@@ -182,7 +212,8 @@ pub struct CurvePoint {
 pub fn curves(runs: impl Iterator<Item = LoadRun>) -> BTreeMap<String, Vec<CurvePoint>> {
     let is_shown = |row: &LoadResult| {
         let is_of_many = row.rate.is_some() || row.users.is_some();
-        is_of_many && row.status == Status::Ok && row.verdict != Some(Verdict::Invalid) && !row.ended_early
+        let is_complete = row.unanswered == 0 && !row.ended_early;
+        is_of_many && row.status == Status::Ok && row.verdict != Some(Verdict::Invalid) && is_complete
     };
     let mut curves = BTreeMap::new();
     for run in runs {
@@ -205,11 +236,16 @@ pub fn curves(runs: impl Iterator<Item = LoadRun>) -> BTreeMap<String, Vec<Curve
     curves
 }
 
-/// What the watched trials and the searches have found, a sentence per case: `2 × 1 threads serve 482/s at p99 ≤ 20 ms with 310 MB; 1 × 2 serve 428/s`.
+/// What the watched trials and the searches have found, a sentence per case: `2 × 1 threads serve 482/s (471 … 493) at p99 ≤ 20 ms with 310 MB;
+/// 1 × 2 serve 428/s`.
 fn sentences(run: &LoadRun) -> Vec<String> {
     let mut cases: IndexMap<&str, Vec<&LoadResult>> = IndexMap::new();
     for row in run.results.iter().filter(|row| row.is_highest) {
-        cases.entry(&row.case_id).or_default().push(row);
+        let of_case = cases.entry(&row.case_id).or_default();
+        // The searches of a split have one answer together.
+        if !of_case.iter().any(|known| (known.instances, known.threads) == (row.instances, row.threads)) {
+            of_case.push(row);
+        }
     }
     let changes = run.results.iter().filter_map(sentence_of_changes);
     changes.chain(cases.into_iter().map(|(case, found)| sentence(case, found))).collect()
@@ -217,7 +253,7 @@ fn sentences(run: &LoadRun) -> Vec<String> {
 
 /// Splits that another one beats in all that is known of rate, latency, memory, energy and cost are named as such.
 fn sentence(case: &str, mut found: Vec<&LoadResult>) -> String {
-    let rate = |row: &LoadResult| row.rate.unwrap_or(0.0);
+    let rate = |row: &LoadResult| row.found_rate.or(row.rate).unwrap_or(0.0);
     found.sort_by(|one, other| rate(other).total_cmp(&rate(one)));
     let of_row = |row: &&LoadResult| {
         let or_equal = |figure: Option<f64>| figure.unwrap_or(0.0);
@@ -233,7 +269,7 @@ fn sentence(case: &str, mut found: Vec<&LoadResult>) -> String {
         let energy = row.energy_j_per_request.map(|it| format!(" and {} a request", joules(it))).unwrap_or_default();
         let cost = cost(row).map(|cost| format!(" for {cost} per million")).unwrap_or_default();
         let beaten = if is_on_front[place] { "" } else { ", beaten in all" };
-        let rate = per_second(rate(row));
+        let rate = per_second(rate(row)) + &interval(row);
         let (instances, threads_each) = (row.instances, row.threads);
         format!(
             "{instances} × {threads_each}{threads} serve {rate}{}{memory}{energy}{cost}{beaten}",
@@ -241,6 +277,24 @@ fn sentence(case: &str, mut found: Vec<&LoadResult>) -> String {
         )
     };
     format!("{case}: {}", found.iter().enumerate().map(part).collect::<Vec<_>>().join("; "))
+}
+
+/// ` (471 … 493, 95 % interval of 3 searches)`
+fn interval(row: &LoadResult) -> String {
+    let counts = row.searches.zip(row.searches_with_rate);
+    let searches = match counts {
+        Some((made, with_rate)) if with_rate < made => format!("{with_rate} of {made} searches"),
+        Some((made, _)) => format!("{made} searches"),
+        None => return String::new(),
+    };
+    match row.found_rate_lower.zip(row.found_rate_upper) {
+        Some((lower, upper)) => {
+            let [lower, upper] = [lower, upper].map(|rate| per_second(rate).trim_end_matches("/s").to_owned());
+            format!(" ({lower} … {upper}, 95 % interval of {searches})")
+        }
+        None if counts == Some((1, 1)) => String::new(),
+        None => format!(" (found by {searches})"),
+    }
 }
 
 #[cfg(test)]
@@ -272,7 +326,7 @@ mod tests {
             results: vec![highest(1, 2, 428.0, 190.0), highest(2, 1, 482.2, 310.0), highest(1, 1, 240.0, 200.0)],
             ..LoadRun::default()
         };
-        let text = render(&run, Form::Table).unwrap();
+        let text = render(&run, Form::Table, true).unwrap();
         let sentence = "m/ort-cpu-f32/1: 2 × 1 threads serve 482/s at p99 ≤ 20.0 ms with 310 MB; 1 × 2 serve 428/s with 190 MB; \
             1 × 1 serve 240/s with 200 MB, beaten in all\n";
         assert!(text.ends_with(sentence), "{text}");
@@ -283,14 +337,56 @@ mod tests {
             ..row
         };
         let run = LoadRun { results: vec![with_price(highest(2, 1, 482.2, 310.0))], ..LoadRun::default() };
-        let priced = render(&run, Form::Table).unwrap();
+        let priced = render(&run, Form::Table, true).unwrap();
         assert!(priced.contains("with 310 MB and 42.1 mJ a request for 0.20 USD per million\n"), "{priced}");
         let frugal = LoadResult { energy_j_per_request: Some(0.01), ..highest(1, 1, 240.0, 400.0) };
         let wasteful = LoadResult { energy_j_per_request: Some(0.02), ..highest(2, 1, 482.2, 310.0) };
         let run = LoadRun { results: vec![frugal, wasteful], ..LoadRun::default() };
-        let text_with_energy = render(&run, Form::Table).unwrap();
+        let text_with_energy = render(&run, Form::Table, true).unwrap();
         assert!(!text_with_energy.contains("beaten"), "{text_with_energy}");
         assert!(text.contains("passed p99 ≤ 20.0 ms") && !text.contains("lag p99"), "{text}");
+    }
+
+    #[test]
+    fn a_search_shows_its_answer_and_how_certain_it_is() {
+        let trial = |rate: f64, accepts: bool, search: usize| LoadResult {
+            is_of_search: true,
+            is_highest: false,
+            loadgen_accepts: Some(accepts),
+            completed_per_s: rate,
+            search,
+            ..highest(2, 1, rate, 310.0)
+        };
+        let best = |rate: f64, search: usize| LoadResult {
+            is_highest: true,
+            lowest_failing_rate: Some(rate + 5.0),
+            found_rate: Some(482.0),
+            found_rate_lower: Some(471.3),
+            found_rate_upper: Some(492.9),
+            searches: Some(2),
+            searches_with_rate: Some(2),
+            ..trial(rate, true, search)
+        };
+        let results = vec![
+            trial(111.0, true, 0),
+            best(480.0, 0),
+            trial(485.0, false, 0),
+            trial(700.0, false, 0),
+            best(484.0, 1),
+            trial(489.0, false, 1),
+            LoadResult { is_knee: true, ..trial(333.0, true, 0) },
+        ];
+        let run = LoadRun { results, ..LoadRun::default() };
+        let text = render(&run, Form::Table, false).unwrap();
+        for shown in ["480/s", "484/s", "485/s", "489/s", "333/s", "5 of 7 trials are shown", "does not"] {
+            assert!(text.contains(shown), "{shown}: {text}");
+        }
+        assert!(!text.contains("111/s") && !text.contains("700/s"), "{text}");
+        let sentence =
+            "2 × 1 threads serve 482/s (471 … 493, 95 % interval of 2 searches) at p99 ≤ 20.0 ms with 310 MB\n";
+        assert!(text.ends_with(sentence), "{text}");
+        assert!(text.lines().all(|line| line.chars().count() <= 120), "{text}");
+        assert!(render(&run, Form::Table, true).unwrap().contains("700/s"));
     }
 
     #[test]
@@ -314,7 +410,7 @@ mod tests {
     #[test]
     fn a_case_without_figures_says_why() {
         let row = LoadResult { status: Status::Unsupported, message: Some("no".into()), ..LoadResult::default() };
-        let text = render(&LoadRun { results: vec![row], ..LoadRun::default() }, Form::Markdown).unwrap();
+        let text = render(&LoadRun { results: vec![row], ..LoadRun::default() }, Form::Markdown, false).unwrap();
         assert!(text.contains("unsupported: no") && !text.contains("p50"), "{text}");
     }
 }
