@@ -25,8 +25,8 @@ use crate::selftest::known_noise;
     after_help = "A side is a run's id, a results.csv, a folder with one, a baseline that Criterion keeps, or `new` for \
         the latest run; several, separated by commas, are runs of the same code. Two load tests are sides, too; those that followed a \
         run on its machine and revision are compared with it.\n\n\
-        Exit codes: 0 no regression, 1 a regression (of time, memory, size, accuracy, status or the highest rate under load), 2 bad usage or a bad \
-        file, 3 nothing to compare, 4 the machine is too unstable to say anything about any case.\n\n\
+        Exit codes: 0 for every case a slow-down beyond the tolerance is excluded, 1 a regression (of time, memory, size, accuracy, status \
+        or the highest rate under load), 2 bad usage or a bad file, 3 nothing to compare, 4 a case is open: cannot-say, or refused.\n\n\
         Examples:\n  inferbench compare main new\n  \
         inferbench compare 20260101T120000Z 20260102T120000Z --format markdown --output COMMENT.md\n  \
         inferbench compare before/results.csv after/results.csv --allow-different host --tolerance 10%\n  \
@@ -49,6 +49,9 @@ pub struct Arguments {
     /// Do not count a case that the candidate lacks as a regression
     #[arg(long)]
     allow_missing: bool,
+    /// Exit with 0 although some cases are open, if another one is decided
+    #[arg(long)]
+    allow_undecided: bool,
     /// Smaller changes of the time do not matter: those that are certain are shown as notices, not as regressions
     #[arg(long, value_name = "PERCENT", default_value = "5%", value_parser = fraction_below_one)]
     tolerance: f64,
@@ -95,6 +98,7 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<u8> {
         allowance: Allowance { memory: arguments.memory_tolerance, accuracy: arguments.accuracy_tolerance },
         allowed: arguments.allow_different.clone(),
         missing_is_allowed: arguments.allow_missing,
+        undecided_is_allowed: arguments.allow_undecided,
         filter: arguments.filter.clone(),
     };
     let compared = &base.run_ids() | &candidate.run_ids();

@@ -47,9 +47,10 @@ fn table(selftest: &Selftest) -> String {
     let gate = gate.as_ref().map_or("unknown: it takes at least --minutes 1.5".into(), |gate| {
         let found = gate.found.iter().map(|it| format!("{:.0} %: {:.0} %", 100.0 * it.slowdown, 100.0 * it.share));
         format!(
-            "{} false alarms, {} void, {} generations each; slow-downs found: {}",
+            "{} false alarms, {} void, {} cleared, {} generations each; slow-downs found: {}",
             per_cent(gate.false_alarms),
             per_cent(gate.void),
+            gate.cleared.map_or("unknown".into(), per_cent),
             gate.generations_per_duel,
             found.collect::<Vec<_>>().join(", ")
         )

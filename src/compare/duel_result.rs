@@ -4,14 +4,15 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-use super::duet::{DuetPlan, PairedChange, Role};
+use super::duet::{PairedChange, Role};
+use super::duet_plan::DuetPlan;
 use super::verdict::Verdict;
 use crate::definition::Status;
 use crate::exit_codes;
 use crate::machine::Machine;
 
 /// Changes when an older reader would misunderstand the files of a duel.
-pub const DUEL_FORMAT: u32 = 3;
+pub const DUEL_FORMAT: u32 = 4;
 
 /// A program that takes part in a duel: an executable, and the project that it works with.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -66,6 +67,41 @@ pub struct CaseOutcome {
     pub loss: Option<Loss>,
 }
 
+/// Where a case stands with one candidate.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Standing {
+    /// It became slower, or only the candidate lost it.
+    Regression,
+    /// A slow-down beyond the tolerance is excluded.
+    Well,
+    /// Neither is shown, by more than scatter: the null control moved, or the base lost the case.
+    Void,
+    /// Neither is shown.
+    Open,
+    /// It was never compared.
+    Unmeasured,
+}
+
+impl CaseOutcome {
+    /// Where the case stands, by itself.
+    pub fn standing(&self) -> Standing {
+        match (&self.loss, &self.comparison) {
+            (Some(loss), _) if loss.is_candidates() => Standing::Regression,
+            (Some(_), _) => Standing::Void,
+            (None, None) => Standing::Unmeasured,
+            (None, Some(found)) if found.is_null_changed => Standing::Void,
+            (None, Some(found)) if found.verdict == Verdict::Slower => Standing::Regression,
+            (None, Some(found)) if found.verdict.excludes_regression() => Standing::Well,
+            (None, Some(_)) => Standing::Open,
+        }
+    }
+
+    /// Whether neither a regression nor its absence is shown.
+    pub fn is_open(&self) -> bool {
+        matches!(self.standing(), Standing::Open | Standing::Void)
+    }
+}
+
 /// A duel that has come to its end.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Duel {
@@ -76,12 +112,19 @@ pub struct Duel {
     pub null_slowdown: Option<f64>,
     pub seed: u64,
     pub tolerance: f64,
-    /// Length of a slice of short calls.
-    pub slice_ms: f64,
+    /// Whether different executables were said to have the same machine code.
+    pub is_same_code: bool,
+    /// Whether cases without a verdict are no failure if another case has one.
+    pub undecided_is_allowed: bool,
     /// The processors that the arms' threads are pinned to; empty if they are not pinned.
     pub processors: Vec<usize>,
-    /// Seconds of all generations.
+    /// Seconds before the first generation that counts.
+    pub preparation_seconds: f64,
+    /// Seconds of all generations that count.
     pub seconds: f64,
+    /// About how many minutes a duel of the same question would need for a verdict of every case; absent if there is nothing open
+    /// that more time would decide.
+    pub minutes_needed: Option<f64>,
     pub machine: Machine,
     /// Every case with every candidate, the candidates of one case beside each other.
     pub cases: Vec<CaseOutcome>,
@@ -89,30 +132,22 @@ pub struct Duel {
     pub exit_code: u8,
 }
 
-/// The exit code of a duel with these cases.
+/// The exit code of a duel with these cases. Each case decides for itself.
 ///
-/// A case that only a candidate lost is a regression that no noise explains. A case that the base lost can neither
-/// confirm nor deny anything, and a null control that moved makes every verdict of the duel doubtful.
-pub fn duel_exit_code(cases: &[CaseOutcome]) -> u8 {
-    let compared: Vec<&PairedChange> = cases.iter().filter_map(|case| case.comparison.as_ref()).collect();
-    let has_verdict = |verdict| compared.iter().any(|found| found.verdict == verdict);
-    let is_lost = |by_candidate: bool| {
-        cases.iter().filter_map(|case| case.loss.as_ref()).any(|loss| loss.is_candidates() == by_candidate)
-    };
-    if is_lost(true) {
+/// 1 if one of them is a regression: it became slower while its own null control was still, or only a candidate lost it, which no
+/// noise explains. 0 if a slow-down beyond the tolerance is excluded for every case. Otherwise 4. If `undecided_is_allowed`, one
+/// decided case is enough, unless a null control moved or the base lost a case.
+pub fn duel_exit_code(cases: &[CaseOutcome], undecided_is_allowed: bool) -> u8 {
+    let has = |standing| cases.iter().any(|case| case.standing() == standing);
+    let is_undecided = has(Standing::Void) || has(Standing::Open) && !(undecided_is_allowed && has(Standing::Well));
+    if has(Standing::Regression) {
         exit_codes::REGRESSION_OR_WRONG
-    } else if compared.iter().any(|found| found.is_null_changed) {
+    } else if is_undecided {
         exit_codes::UNSTABLE
-    } else if has_verdict(Verdict::Slower) {
-        exit_codes::REGRESSION_OR_WRONG
-    } else if is_lost(false) {
-        exit_codes::UNSTABLE
-    } else if compared.is_empty() {
-        exit_codes::NOTHING_MEASURED
-    } else if compared.iter().all(|found| found.verdict == Verdict::CannotSay) {
-        exit_codes::UNSTABLE
-    } else {
+    } else if has(Standing::Well) {
         exit_codes::OK
+    } else {
+        exit_codes::NOTHING_MEASURED
     }
 }
 
@@ -130,6 +165,7 @@ mod tests {
             null: estimate,
             is_null_changed,
             is_small_change: false,
+            is_within_layout: false,
             floor: 0.0,
             mean_ratio: 1.0,
             is_mean_apart: false,
@@ -146,16 +182,45 @@ mod tests {
         CaseOutcome { id: "m/x/2".into(), candidate: 0, plan: None, comparison: None, loss: Some(loss) }
     }
 
+    /// Everything that can come of a case, with the exit code of a duel of this case alone.
+    fn all_outcomes() -> [(CaseOutcome, u8); 9] {
+        [
+            (compared(Verdict::Same, false), 0),
+            (compared(Verdict::Faster, false), 0),
+            (compared(Verdict::NotSlower, false), 0),
+            (compared(Verdict::Slower, false), 1),
+            (lost(Role::Candidate(0)), 1),
+            (compared(Verdict::CannotSay, false), 4),
+            (compared(Verdict::CannotSay, true), 4),
+            (lost(Role::Base), 4),
+            (lost(Role::Null), 4),
+        ]
+    }
+
     #[test]
-    fn a_lost_case_never_vanishes_behind_the_others() {
-        let same = || compared(Verdict::Same, false);
-        assert_eq!(duel_exit_code(&[same()]), exit_codes::OK);
-        assert_eq!(duel_exit_code(&[same(), lost(Role::Base)]), exit_codes::UNSTABLE);
-        assert_eq!(duel_exit_code(&[lost(Role::Null)]), exit_codes::UNSTABLE);
-        assert_eq!(duel_exit_code(&[same(), lost(Role::Candidate(0))]), exit_codes::REGRESSION_OR_WRONG);
-        let slower = || compared(Verdict::Slower, false);
-        assert_eq!(duel_exit_code(&[slower(), lost(Role::Base)]), exit_codes::REGRESSION_OR_WRONG);
-        assert_eq!(duel_exit_code(&[slower(), compared(Verdict::CannotSay, true)]), exit_codes::UNSTABLE);
-        assert_eq!(duel_exit_code(&[]), exit_codes::NOTHING_MEASURED);
+    fn every_mixture_of_verdicts_has_the_code_of_its_worst_case() {
+        let all = all_outcomes();
+        // A regression is worse than no verdict, which is worse than none.
+        let worse = |code: u8| [0, 4, 1].iter().position(|known| *known == code).unwrap();
+        for mixture in 1..1 << all.len() {
+            let chosen = || all.iter().enumerate().filter(|(place, _)| mixture >> place & 1 == 1).map(|(_, it)| it);
+            let cases: Vec<CaseOutcome> = chosen().map(|(case, _)| case.clone()).collect();
+            let expected = chosen().map(|(_, code)| *code).max_by_key(|code| worse(*code)).unwrap();
+            assert_eq!(duel_exit_code(&cases, false), expected, "{cases:?}");
+        }
+        assert_eq!(duel_exit_code(&[], false), exit_codes::NOTHING_MEASURED);
+    }
+
+    #[test]
+    fn open_cases_can_be_allowed_beside_one_that_is_decided() {
+        let code = |cases: &[CaseOutcome]| duel_exit_code(cases, true);
+        let open = || compared(Verdict::CannotSay, false);
+        for (decided, _) in all_outcomes().into_iter().filter(|(_, code)| *code == 0) {
+            assert_eq!(code(&[decided.clone(), open()]), exit_codes::OK);
+            assert_eq!(code(&[decided.clone(), compared(Verdict::CannotSay, true)]), exit_codes::UNSTABLE);
+            assert_eq!(code(&[decided, lost(Role::Base)]), exit_codes::UNSTABLE);
+        }
+        assert_eq!(code(&[open()]), exit_codes::UNSTABLE);
+        assert_eq!(code(&[open(), compared(Verdict::Slower, false)]), exit_codes::REGRESSION_OR_WRONG);
     }
 }

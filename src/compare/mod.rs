@@ -17,6 +17,7 @@ mod changes;
 mod conditions;
 mod duel_result;
 mod duet;
+mod duet_plan;
 mod filter;
 mod gate;
 mod machines;
@@ -32,11 +33,9 @@ mod verdict;
 pub use changes::{Allowance, Change, Effect, Value};
 pub use conditions::{Condition, Difference};
 pub(crate) use conditions::{is_like, is_repetition};
-pub use duel_result::{CaseOutcome, DUEL_FORMAT, Duel, Loss, Program, duel_exit_code};
-pub use duet::{
-    Components, Costs, DuetPlan, FALSE_DISCOVERIES, FEWEST_GENERATIONS, Generation, Look, Paired, PairedChange, Role,
-    decide_duet, in_percent,
-};
+pub use duel_result::{CaseOutcome, DUEL_FORMAT, Duel, Loss, Program, Standing, duel_exit_code};
+pub use duet::{FALSE_DISCOVERIES, Generation, Paired, PairedChange, Role, decide_duet, in_percent};
+pub use duet_plan::{Components, Costs, DuetPlan, FEWEST_GENERATIONS, Look, SliceLength, deciding_half_width};
 pub use filter::CaseFilter;
 pub use gate::{Found, Gate};
 pub use machines::{Figures, MachineDifference, Quantity, Tested, differing_machines, spread};
@@ -67,6 +66,8 @@ pub struct Options {
     pub allowed: Vec<Condition>,
     /// Whether a case that the candidate does not have is no regression.
     pub missing_is_allowed: bool,
+    /// Whether cases without a verdict are well if another case has one.
+    pub undecided_is_allowed: bool,
     pub filter: CaseFilter,
 }
 
@@ -152,7 +153,7 @@ pub enum Conclusion {
     Well = exit_codes::OK,
     Regression = exit_codes::REGRESSION_OR_WRONG,
     NothingToCompare = exit_codes::NOTHING_MEASURED,
-    /// No case has a verdict other than `cannot-say`.
+    /// Of a case at least, a slow-down beyond the tolerance is neither shown nor excluded, or it was refused.
     CannotSay = exit_codes::UNSTABLE,
 }
 
@@ -290,7 +291,7 @@ pub fn compare(
         latency.verdict = finding.verdict;
         latency.is_small_change = finding.is_small_change;
     }
-    let conclusion = conclude(&cases, has_pair);
+    let conclusion = conclude(&cases, has_pair, !refused.is_empty(), options.undecided_is_allowed);
     Comparison {
         base: SideSummary::new(base),
         candidate: SideSummary::new(candidate),
@@ -307,13 +308,18 @@ pub fn compare(
     }
 }
 
-fn conclude(cases: &[ComparedCase], has_pair: bool) -> Conclusion {
-    let mut verdicts = cases.iter().filter_map(ComparedCase::verdict).peekable();
+fn conclude(cases: &[ComparedCase], has_pair: bool, has_refused: bool, undecided_is_allowed: bool) -> Conclusion {
+    let verdicts = || cases.iter().filter_map(ComparedCase::verdict);
+    let open = verdicts().filter(|verdict| *verdict == Verdict::CannotSay).count();
+    let is_undecided = match undecided_is_allowed {
+        true => open > 0 && open == verdicts().count(),
+        false => open > 0 || has_refused,
+    };
     if !has_pair {
         Conclusion::NothingToCompare
     } else if cases.iter().any(ComparedCase::is_regression) {
         Conclusion::Regression
-    } else if verdicts.peek().is_some() && verdicts.all(|verdict| verdict == Verdict::CannotSay) {
+    } else if is_undecided {
         Conclusion::CannotSay
     } else {
         Conclusion::Well

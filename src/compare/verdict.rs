@@ -1,11 +1,13 @@
-//! The four verdicts of "is the candidate faster than the base?", and what each of them takes.
+//! The verdicts of "is the candidate faster than the base?", and what each of them takes.
 //!
 //! Every comparison of times in this project ends here, whatever its estimator is: an estimator makes a [`RatioEstimate`],
 //! says how large a change must be ([`Limits`]), and [`verdicts`] decides for all cases at once. A change is shown if three
 //! things are true: the interval of the ratio excludes 1, the change is a discovery among those of all cases (Benjamini &
 //! Hochberg 1995), and it is larger than the limits. That nothing has changed has to be shown, too: the interval must lie
 //! within the tolerance. (It is the equivalence test of Schuirmann 1987, "A comparison of the two one-sided tests procedure
-//! and the power approach".)
+//! and the power approach".) A gate asks less: that the candidate is not slower by more than the tolerance, for which the
+//! interval's upper bound decides alone (a test of non-inferiority; Wellek 2010, "Testing Statistical Hypotheses of
+//! Equivalence and Noninferiority", chapter 2).
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -22,9 +24,11 @@ pub enum Verdict {
     Faster,
     /// No change that would matter.
     Same,
+    /// Not slower by more than the tolerance; it may be the same or faster.
+    NotSlower,
     /// The candidate is slower, for sure and by more than the limits.
     Slower,
-    /// The interval holds both no change and one that would matter.
+    /// The interval holds a slow-down that would matter, and smaller changes too.
     CannotSay,
 }
 
@@ -63,6 +67,8 @@ pub struct Finding {
     pub verdict: Verdict,
     /// The change is sure and above the floor, and within the tolerance: it is worth a notice, and is no regression.
     pub is_small_change: bool,
+    /// The change is sure and beyond floor and tolerance, and has no verdict because builds of equal code may differ by as much.
+    pub is_within_layout: bool,
 }
 
 /// What two builds of identical code can differ by: where the linker puts functions changes alignment and caches. A null
@@ -79,6 +85,11 @@ impl Verdict {
     /// Whether it is `faster` or `slower`.
     pub fn is_change(self) -> bool {
         matches!(self, Verdict::Faster | Verdict::Slower)
+    }
+
+    /// Whether a slow-down that would matter is excluded.
+    pub fn excludes_regression(self) -> bool {
+        matches!(self, Verdict::Faster | Verdict::Same | Verdict::NotSlower)
     }
 }
 
@@ -125,21 +136,28 @@ pub fn verdicts(cases: &[(RatioEstimate, Limits)], false_discovery_rate: f64) ->
 
 fn finding(interval: &RatioInterval, is_discovery: bool, limits: Limits) -> Finding {
     let is_beyond = |limit: f64| interval.ratio > 1.0 + limit || interval.ratio < 1.0 / (1.0 + limit);
-    let is_beyond_layout = interval.lower > 1.0 + limits.layout || interval.upper < 1.0 / (1.0 + limits.layout);
-    let is_sure = is_beyond_layout && is_discovery && is_beyond(limits.floor);
+    let excludes = |limit: f64| interval.lower > 1.0 + limit || interval.upper < 1.0 / (1.0 + limit);
+    let is_above_noise = is_discovery && is_beyond(limits.floor);
+    let is_sure = excludes(limits.layout) && is_above_noise;
     if limits.floor > MOST_FLOOR {
-        return Finding { verdict: Verdict::CannotSay, is_small_change: false };
+        return Finding { verdict: Verdict::CannotSay, is_small_change: false, is_within_layout: false };
     }
     let tolerated = 1.0 / (1.0 + limits.tolerance)..=1.0 + limits.tolerance;
     let verdict = if is_sure && is_beyond(limits.tolerance) {
         if interval.ratio > 1.0 { Verdict::Slower } else { Verdict::Faster }
     } else if tolerated.contains(&interval.lower) && tolerated.contains(&interval.upper) {
         Verdict::Same
+    } else if interval.lower > 0.0 && interval.upper <= *tolerated.end() {
+        Verdict::NotSlower
     } else {
         // Also of an interval that is not a number.
         Verdict::CannotSay
     };
-    Finding { verdict, is_small_change: is_sure && !verdict.is_change() }
+    Finding {
+        verdict,
+        is_small_change: is_sure && !verdict.is_change(),
+        is_within_layout: is_above_noise && excludes(0.0) && is_beyond(limits.tolerance) && !is_sure,
+    }
 }
 
 #[cfg(test)]
@@ -149,7 +167,7 @@ mod tests {
     const LIMITS: Limits = Limits { floor: 0.01, layout: 0.0, tolerance: 0.03 };
 
     fn found(lower: f64, ratio: f64, upper: f64, is_discovery: bool) -> (Verdict, bool) {
-        let Finding { verdict, is_small_change } =
+        let Finding { verdict, is_small_change, .. } =
             finding(&RatioInterval { ratio, lower, upper, confidence: 0.99 }, is_discovery, LIMITS);
         (verdict, is_small_change)
     }
@@ -184,10 +202,21 @@ mod tests {
     }
 
     #[test]
+    fn a_slow_down_that_is_excluded_needs_only_the_upper_bound() {
+        // Not the same within 3 %, and not slower by 3 % either.
+        assert_eq!(found(0.96, 0.99, 1.02, false), (Verdict::NotSlower, false));
+        // Faster for sure, and perhaps by less than would matter.
+        assert_eq!(found(0.96, 0.975, 0.99, true), (Verdict::NotSlower, true));
+        assert_eq!(found(0.96, 0.99, 1.031, false), (Verdict::CannotSay, false));
+        let excluding = [Verdict::Faster, Verdict::Same, Verdict::NotSlower, Verdict::Slower, Verdict::CannotSay];
+        assert_eq!(excluding.map(Verdict::excludes_regression), [true, true, true, false, false]);
+    }
+
+    #[test]
     fn a_change_that_would_matter_is_not_the_same_where_noise_hides_it() {
         let interval = RatioInterval { ratio: 1.1, lower: 1.05, upper: 1.15, confidence: 0.99 };
         let found = finding(&interval, true, Limits { floor: 0.2, layout: 0.0, tolerance: 0.03 });
-        assert_eq!(found, Finding { verdict: Verdict::CannotSay, is_small_change: false });
+        assert_eq!((found.verdict, found.is_small_change), (Verdict::CannotSay, false));
     }
 
     #[test]
@@ -207,15 +236,17 @@ mod tests {
 
     #[test]
     fn a_change_of_another_build_is_beyond_what_its_layout_may_do() {
-        let verdict = |lower, layout| {
+        let found = |lower, layout| {
             let interval = RatioInterval { ratio: 1.03, lower, upper: 1.05, confidence: 0.99 };
-            finding(&interval, true, Limits { floor: 0.0, layout, tolerance: 0.015 }).verdict
+            let found = finding(&interval, true, Limits { floor: 0.0, layout, tolerance: 0.015 });
+            (found.verdict, found.is_within_layout)
         };
         assert_eq!(
-            [verdict(1.005, Limits::layout(true)), verdict(1.005, Limits::layout(false))],
-            [Verdict::Slower, Verdict::CannotSay]
+            [found(1.005, Limits::layout(true)), found(1.005, Limits::layout(false))],
+            [(Verdict::Slower, false), (Verdict::CannotSay, true)]
         );
-        assert_eq!(verdict(1.011, Limits::layout(false)), Verdict::Slower);
+        assert_eq!(found(1.011, Limits::layout(false)), (Verdict::Slower, false));
+        assert_eq!(found(0.995, Limits::layout(false)), (Verdict::CannotSay, false), "not sure");
     }
 
     #[test]
@@ -234,5 +265,6 @@ mod tests {
     fn verdicts_are_named_as_in_files() {
         assert_eq!(format!("{:>11}|", Verdict::CannotSay), " cannot-say|");
         assert_eq!(serde_json::to_string(&Verdict::CannotSay).unwrap(), "\"cannot-say\"");
+        assert_eq!(serde_json::to_string(&Verdict::NotSlower).unwrap(), format!("\"{}\"", Verdict::NotSlower));
     }
 }

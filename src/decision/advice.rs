@@ -142,7 +142,8 @@ fn advice(work: Work, cases: &[Repeated<'_>], metrics: &[Metric], options: &Opti
     let second = chosen.and_then(|first| second(&found.rows, first, options));
     let compared = chosen.zip(second).map(|(first, second)| compare(&found, cases, first, second, &names, options));
     let (runner_up, confidence) = compared.unzip();
-    let is_open = |it: &RunnerUp| it.verdict == Some(Verdict::CannotSay);
+    // One that is not slower may be faster.
+    let is_open = |it: &RunnerUp| matches!(it.verdict, Some(Verdict::CannotSay | Verdict::NotSlower));
     Advice {
         model: options.model.clone(),
         phase,
@@ -234,7 +235,7 @@ fn compare(
     };
     let verdict = tested.map(|(_, verdict)| verdict);
     let why = match verdict {
-        Some(Verdict::CannotSay) => format!("cannot be told apart by these runs: {times}"),
+        Some(Verdict::CannotSay | Verdict::NotSlower) => format!("cannot be told apart by these runs: {times}"),
         Some(Verdict::Same) => format!("is as good within 5 %: {times}"),
         Some(Verdict::Faster) => format!("is larger or answers worse, at {times}"),
         Some(Verdict::Slower) | None => format!("takes {times}"),
@@ -243,7 +244,7 @@ fn compare(
     let floor = percent(found.spread.floor);
     let confidence = match verdict {
         None => format!("the {goal} of both is known without scatter"),
-        Some(Verdict::CannotSay) => {
+        Some(Verdict::CannotSay | Verdict::NotSlower) => {
             format!("none: by at least {runs} of each, times of identical code differ by up to {floor} here")
         }
         Some(_) => format!("95 %, by at least {runs} of each; times of identical code differ by up to {floor} here"),

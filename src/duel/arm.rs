@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 
 use super::planning::{Arena, last_words};
-use crate::compare::Role;
+use crate::compare::{Role, SliceLength};
 use crate::definition::{CaseFailure, Status};
 use crate::harness::{
     ArmAnswer, ArmReady, ArmStart, Handicap, Interrupted, SliceFigures, is_interrupted, is_interrupted_with,
@@ -77,10 +77,10 @@ impl LiveArm {
     }
 
     /// Lets the process measure a slice, and stops it again.
-    pub fn slice(&mut self, length: Duration) -> Result<SliceFigures> {
+    pub fn slice(&mut self, length: SliceLength) -> Result<SliceFigures> {
         resume(&self.child).context("an arm that is to go on")?;
         // A process that has ended cannot be asked; how it ended is found out below.
-        let _ = writeln!(self.input, "slice {}", length.as_nanos()).and_then(|()| self.input.flush());
+        let _ = writeln!(self.input, "slice {length}").and_then(|()| self.input.flush());
         match self.answer()? {
             ArmAnswer::Slice(figures) => Ok(figures),
             other => bail!(unexpected(&other)),

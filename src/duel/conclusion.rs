@@ -1,5 +1,6 @@
 //! What the generations of a duel say, so far or at its end.
 
+use super::foresight::minutes_needed;
 use super::journal::Entry;
 use crate::compare::{
     CaseOutcome, Duel, FALSE_DISCOVERIES, Generation, Paired, PairedChange, decide_duet, duel_exit_code, in_percent,
@@ -9,6 +10,12 @@ use crate::compare::{
 pub fn generations_of(entries: &[Entry], case: usize) -> Vec<Generation> {
     let own = entries.iter().filter(|entry| entry.case == case);
     own.filter_map(|entry| entry.result.as_ref().ok()).map(Generation::from).collect()
+}
+
+/// The seconds of a case's generations.
+fn seconds_of(entries: &[Entry], case: usize) -> f64 {
+    let own = entries.iter().filter(|entry| entry.case == case);
+    own.filter_map(|entry| entry.result.as_ref().ok()).map(|it| it.start_seconds + it.row_seconds).sum()
 }
 
 /// A case with each of its candidates.
@@ -21,7 +28,8 @@ fn paired<'a>(duel: &Duel, case: usize, generations: &'a [Generation]) -> Vec<Pa
     let outcomes = outcomes_of(duel, case);
     let error_rate = outcomes[0].plan.as_ref().map_or(FALSE_DISCOVERIES, |plan| plan.error_rate(generations.len()));
     let measured = outcomes.iter().filter(|outcome| outcome.loss.is_none());
-    let is_same_build = |outcome: &CaseOutcome| duel.candidates[outcome.candidate].sha256 == duel.base.sha256;
+    let is_same_build =
+        |outcome: &CaseOutcome| duel.is_same_code || duel.candidates[outcome.candidate].sha256 == duel.base.sha256;
     measured
         .enumerate()
         .map(|(place, it)| Paired { generations, candidate: place, is_same_build: is_same_build(it), error_rate })
@@ -33,7 +41,7 @@ pub fn is_settled(duel: &Duel, entries: &[Entry], case: usize) -> bool {
     let generations = generations_of(entries, case);
     let Some(plan) = &outcomes_of(duel, case)[0].plan else { return true };
     let is_enough = |found: &Option<PairedChange>| found.as_ref().is_some_and(|it| it.is_settled(duel.cases.len()));
-    plan.looks().iter().any(|look| look.generations == generations.len())
+    plan.is_look(generations.len())
         && decide_duet(&paired(duel, case, &generations), duel.tolerance).iter().all(is_enough)
 }
 
@@ -52,20 +60,28 @@ pub fn conclude(planned: &Duel, entries: &[Entry]) -> Duel {
     for (outcome, found) in duel.cases.iter_mut().filter(|outcome| outcome.loss.is_none()).zip(decided) {
         outcome.comparison = found;
     }
-    let measured = entries.iter().filter_map(|entry| entry.result.as_ref().ok());
-    duel.seconds = measured.map(|it| it.start_seconds + it.row_seconds).sum();
-    duel.exit_code = duel_exit_code(&duel.cases);
+    let seconds: Vec<f64> = (0..duel.cases.len() / candidates).map(|case| seconds_of(entries, case)).collect();
+    duel.seconds = seconds.iter().sum();
+    duel.minutes_needed = minutes_needed(&duel, &seconds);
+    duel.exit_code = duel_exit_code(&duel.cases, duel.undecided_is_allowed);
     duel
 }
 
-/// `generation 7 of at most 40: digits/ort-cpu-f32/1: +0.3 % [-0.8, +1.2], no verdict yet`
-pub fn progress(duel: &Duel, case: usize, done: usize, total: usize) -> String {
+/// `digits/ort-cpu-f32/1: +0.3 % [-0.8, +1.2] after 12 of at most 40 generations: same`
+pub fn progress(duel: &Duel, case: usize) -> String {
     let outcomes = outcomes_of(duel, case);
+    let most = outcomes[0].plan.map_or(0, |plan| plan.generations);
     let now = |outcome: &CaseOutcome| match (&outcome.loss, &outcome.comparison) {
         (Some(loss), _) => format!("lost: {}", loss.message),
-        (None, Some(found)) => in_percent(&found.change.interval),
+        (None, Some(found)) => {
+            let PairedChange { generations, verdict, .. } = found;
+            let change = in_percent(&found.change.interval);
+            let is_settled = outcomes[0].plan.is_some_and(|plan| plan.is_look(*generations))
+                && (*generations == most || found.is_settled(duel.cases.len()));
+            let verdict = if is_settled { verdict.to_string() } else { "no verdict yet".to_owned() };
+            format!("{change} after {generations} of at most {most} generations: {verdict}")
+        }
         (None, None) => "too few generations for an interval".into(),
     };
-    let now: Vec<String> = outcomes.iter().map(now).collect();
-    format!("generation {done} of at most {total}: {}: {}, no verdict yet", outcomes[0].id, now.join("; "))
+    format!("{}: {}", outcomes[0].id, outcomes.iter().map(now).collect::<Vec<_>>().join("; "))
 }

@@ -1,6 +1,7 @@
 //! Drives a duel: asks the programs what they can measure, tries each case, fixes the plan, and measures the generations.
 
 use std::collections::BTreeSet;
+use std::io::{IsTerminal, stderr};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -8,13 +9,16 @@ use anyhow::{Result, bail};
 use jiff::Timestamp;
 
 use super::conclusion::{conclude, generations_of, is_settled, outcomes_of, progress};
-use super::generation::{ArmsOfCase, MeasuredGeneration};
+use super::foresight;
+use super::generation::ArmsOfCase;
 use super::journal::{Agreement, DUEL, Entry, GENERATIONS, last};
 use super::pairing::{Pairing, pair};
+use super::pilot;
 use super::planning::{Arena, ask, plan_arguments};
 use super::terms::{Rules, Terms};
 use crate::compare::{
-    CaseOutcome, Components, Costs, DUEL_FORMAT, Duel, DuetPlan, FEWEST_GENERATIONS, Generation, Loss, Program, Role,
+    CaseOutcome, Costs, DUEL_FORMAT, Duel, DuetPlan, FEWEST_GENERATIONS, Generation, Loss, Program, Role,
+    deciding_half_width,
 };
 use crate::exit_codes;
 use crate::harness::{Handicap, is_interrupted};
@@ -22,12 +26,8 @@ use crate::machine::{Machine, can_fix_addresses, processor_order, share_a_core};
 use crate::paths::Paths;
 use crate::run_data::files::{append_line, read_lines, unused_name, write_json};
 
-/// Generations and slices that only tell how large the scatter is, and count for nothing else.
-const PILOT: DuetPlan = DuetPlan { generations: 4, slices: 6, may_stop_early: false };
-/// Generations of the pilot are numbered from here, so that their orders are not those of the generations that count.
-const PILOT_NUMBERS: usize = 1_000_000;
 /// The fraction of the time that is planned for; the rest is for generations that take longer than those of the pilot.
-const PLANNED: f64 = 0.85;
+pub(super) const PLANNED: f64 = 0.85;
 
 /// Measures a duel, and returns it with the generations of each of its cases. The caller keeps other measurements out
 /// ([`keep_others_out`](crate::harness::keep_others_out)).
@@ -78,7 +78,8 @@ impl Driver<'_> {
         self.say("comparing the programs' outputs with the reference, once, and preparing what they need");
         let pairings = self.pairings()?;
         let is_resumed = resumed.is_some();
-        let (folder, Agreement { duel, .. }) = resumed.map_or_else(|| self.agree(&pairings, begin), Ok)?;
+        let (folder, Agreement { mut duel, .. }) = resumed.map_or_else(|| self.agree(&pairings, begin), Ok)?;
+        duel.undecided_is_allowed = self.terms.allow_undecided;
         let journal = folder.join(GENERATIONS);
         let mut entries: Vec<Entry> = read_lines(&journal);
         if is_resumed {
@@ -87,7 +88,7 @@ impl Driver<'_> {
         let schedule = schedule(&duel);
         let total = schedule.len();
         let mut settled = BTreeSet::new();
-        for (case, number, slices) in schedule {
+        for (case, number, plan) in schedule {
             let is_known = |entry: &Entry| entry.case == case && (entry.number == number || entry.result.is_err());
             if entries.iter().any(is_known) || settled.contains(&case) {
                 continue;
@@ -105,12 +106,14 @@ impl Driver<'_> {
             };
             let kept =
                 format!("{} of {total} generations are kept; `--resume` goes on with the same command", entries.len());
-            let result = arms.measure(number, slices).inspect_err(|_| self.say(&kept))?;
+            let result = arms.measure(number, plan.slices, &|_| plan.slice).inspect_err(|_| self.say(&kept))?;
             let entry = Entry { case, number, result };
             append_line(&journal, &entry)?;
             entries.push(entry);
-            if !self.terms.is_silent {
-                eprintln!("{}", progress(&conclude(&duel, &entries), case, entries.len(), total));
+            let done = generations_of(&entries, case).len();
+            // In a log, only what leads somewhere.
+            if stderr().is_terminal() || plan.is_look(done) || entries.last().is_some_and(|it| it.result.is_err()) {
+                self.say(&progress(&conclude(&duel, &entries), case));
             }
         }
         let cases = duel.cases.len() / duel.candidates.len();
@@ -166,7 +169,7 @@ impl Driver<'_> {
 
     /// The arms of a case. Returns `None` if the base or every candidate is lost.
     fn arms<'b>(&'b self, pairing: &'b Pairing, seed: u64) -> Option<ArmsOfCase<'b>> {
-        let Rules { null_slowdown, least_call_ns, slice_ms, .. } = self.terms.rules;
+        let Rules { null_slowdown, least_call_ns, .. } = self.terms.rules;
         let is_handicapped = null_slowdown.is_some() || least_call_ns > 0;
         let handicap = |slowdown: f64| {
             let slowdown_ppm = (slowdown * 1e6).round() as u32;
@@ -177,8 +180,7 @@ impl Driver<'_> {
         let slowed = handicap(null_slowdown.unwrap_or_default());
         let candidates = pairing.candidate_starts().map(|(number, start)| (Role::Candidate(number), start, slowed));
         let starts: Vec<_> = own.into_iter().chain(candidates).collect();
-        let slice = Duration::from_secs_f64(slice_ms / 1e3);
-        (starts.len() > 2).then_some(ArmsOfCase { arena: self.arena, starts, slice, seed, id: &pairing.id })
+        (starts.len() > 2).then_some(ArmsOfCase { arena: self.arena, starts, seed, id: &pairing.id })
     }
 
     /// Tries every case, and settles how it is measured.
@@ -187,33 +189,34 @@ impl Driver<'_> {
         let seed = self.terms.seed.unwrap_or(started.as_nanosecond() as u64 % 1_000_000_000);
         let measurable = pairings.iter().filter(|pairing| pairing.candidate_starts().count() > 0).count();
         let rules = &self.terms.rules;
+        let asked = rules.slice_ms.map(|ms| Duration::from_secs_f64(ms / 1e3));
         let mut pilots = Vec::new();
         for pairing in pairings {
             let tried = match (self.arms(pairing, seed), pairing.losses().first()) {
                 (None, Some(&loss)) => Err(loss.clone()),
                 (None, None) => continue,
-                (Some(arms), _) => self.pilot(&arms)?.inspect_err(|loss| self.say_loss(&pairing.id, loss)),
+                (Some(arms), _) => pilot::measure(&arms, asked)?.inspect_err(|loss| self.say_loss(&pairing.id, loss)),
             };
             pilots.push((pairing, tried));
         }
-        let costs: Vec<Costs> = pilots.iter().filter_map(|(_, tried)| Some(tried.as_ref().ok()?.1)).collect();
-        let left = PLANNED * self.seconds(measurable) - begin.elapsed().as_secs_f64();
+        let deciding = deciding_half_width(rules.tolerance);
+        let known = pilots.iter().filter_map(|(_, tried)| tried.as_ref().ok());
+        let costs: Vec<(Costs, Option<f64>)> =
+            known.map(|it| (it.costs, it.components.seconds_for(deciding, it.costs, it.slice))).collect();
+        let preparation_seconds = begin.elapsed().as_secs_f64();
+        let left = PLANNED * self.seconds(measurable) - preparation_seconds;
         let mut parts = Costs::divide(&costs, left).into_iter();
-        let mut cases = Vec::new();
-        let mut seconds = 0.0;
+        let (mut cases, mut planned) = (Vec::new(), Vec::new());
         for (pairing, tried) in pilots {
             let id = &pairing.id;
-            let plan = tried.map(|(components, costs)| {
+            let plan = tried.map(|pilot| {
                 let may_stop_early = rules.generations.is_none() && !rules.are_minutes_used_up;
-                let planned = components.plan(costs, parts.next().unwrap_or_default(), may_stop_early);
-                let generations = rules.generations.map_or(planned.generations, usize::from);
-                let case_seconds = generations as f64 * (costs.start + planned.slices as f64 * costs.row);
-                seconds += case_seconds;
-                self.say(&format!(
-                    "{id}: at most {generations} generations of {} slices per arm, about {case_seconds:.0} s",
-                    planned.slices
-                ));
-                DuetPlan { generations, ..planned }
+                let seconds = parts.next().unwrap_or_default();
+                let plan = pilot.components.plan(pilot.costs, seconds, pilot.slice, may_stop_early);
+                let plan = DuetPlan { generations: rules.generations.map_or(plan.generations, usize::from), ..plan };
+                self.say(&foresight::of_case(id, &pilot, &plan));
+                planned.push((pilot, plan));
+                plan
             });
             cases.extend((0..self.candidates.len()).map(|candidate| CaseOutcome {
                 id: id.clone(),
@@ -233,13 +236,23 @@ impl Driver<'_> {
             null_slowdown: rules.null_slowdown,
             seed,
             tolerance: rules.tolerance,
-            slice_ms: rules.slice_ms,
+            is_same_code: rules.same_code,
+            undecided_is_allowed: self.terms.allow_undecided,
             processors: processors_of(pairings),
+            preparation_seconds,
             seconds: 0.0,
+            minutes_needed: None,
             machine: Machine::read(),
             cases,
             exit_code: exit_codes::OK,
         };
+        let seconds: f64 =
+            planned.iter().map(|(pilot, plan)| plan.generations as f64 * pilot.costs.generation(plan.slices)).sum();
+        if rules.generations.is_none() {
+            foresight::advice(&planned, rules.tolerance, preparation_seconds)
+                .iter()
+                .for_each(|advice| self.say(advice));
+        }
         let agreement = Agreement { flags: self.flags.clone(), rules: rules.clone(), duel };
         write_json(&folder.join(DUEL), &agreement)?;
         self.say(&format!(
@@ -249,22 +262,6 @@ impl Driver<'_> {
             folder.display()
         ));
         Ok((folder, agreement))
-    }
-
-    /// Measures the pilot of a case: what its scatter is made of, and what its generations cost.
-    fn pilot(&self, arms: &ArmsOfCase<'_>) -> Result<Result<(Components, Costs), Loss>> {
-        let mut measured: Vec<MeasuredGeneration> = Vec::new();
-        for number in 0..PILOT.generations {
-            match arms.measure(PILOT_NUMBERS + number, PILOT.slices)? {
-                Ok(generation) => measured.push(generation),
-                Err(loss) => return Ok(Err(loss)),
-            }
-        }
-        let mean = |of: fn(&MeasuredGeneration) -> f64| measured.iter().map(of).sum::<f64>() / measured.len() as f64;
-        let costs = Costs { start: mean(|it| it.start_seconds), row: mean(|it| it.row_seconds) / PILOT.slices as f64 };
-        let pilot: Vec<Generation> = measured.iter().map(Generation::from).collect();
-        let Some(components) = Components::of(&pilot) else { bail!("{}: the pilot has no figures", arms.id) };
-        Ok(Ok((components, costs)))
     }
 
     /// The seconds that so many cases may take together, with all that comes before.
@@ -278,13 +275,13 @@ impl Driver<'_> {
     }
 }
 
-/// Case, number and slices of every generation: the first one of every case, then the second, and so on, so that each case is
+/// Case, number and plan of every generation: the first one of every case, then the second, and so on, so that each case is
 /// measured over the whole time.
-fn schedule(duel: &Duel) -> Vec<(usize, usize, usize)> {
+fn schedule(duel: &Duel) -> Vec<(usize, usize, DuetPlan)> {
     let cases = duel.cases.chunks(duel.candidates.len()).enumerate();
-    let plans = cases.filter_map(|(case, outcomes)| Some((case, outcomes[0].plan.as_ref()?)));
-    let mut schedule: Vec<(usize, usize, usize)> =
-        plans.flat_map(|(case, plan)| (0..plan.generations).map(move |number| (case, number, plan.slices))).collect();
+    let plans = cases.filter_map(|(case, outcomes)| Some((case, outcomes[0].plan?)));
+    let mut schedule: Vec<(usize, usize, DuetPlan)> =
+        plans.flat_map(|(case, plan)| (0..plan.generations).map(move |number| (case, number, plan))).collect();
     schedule.sort_by_key(|&(case, number, _)| (number, case));
     schedule
 }

@@ -7,22 +7,17 @@ use serde::{Deserialize, Serialize};
 
 use super::arm::LiveArm;
 use super::planning::Arena;
-use crate::compare::{Generation, Loss, Role};
+use crate::compare::{Generation, Loss, Role, SliceLength};
 use crate::definition::CaseFailure;
 use crate::fixture::seeded::Stream;
-use crate::harness::{ArmStart, Handicap};
+use crate::harness::{ArmStart, Handicap, SliceFigures};
 use crate::machine::MOST_DISPLACEMENT;
 
-/// A slice of longer calls takes as long as so many of them, as far as that is no longer than the time beside it.
-const CALLS_PER_SLICE: [(u32, Duration); 2] = [(10, Duration::from_millis(20)), (3, Duration::from_millis(100))];
-
-/// The arms of one case, and how their slices are taken.
+/// The arms of one case.
 pub struct ArmsOfCase<'a> {
     pub arena: &'a Arena,
     /// The arms that are measured, in the order of a row's figures, each with how it is started and made slower.
     pub starts: Vec<(Role, &'a ArmStart, Option<Handicap>)>,
-    /// Length of a slice of short calls.
-    pub slice: Duration,
     /// Draws every order.
     pub seed: u64,
     pub id: &'a str,
@@ -39,6 +34,9 @@ pub struct MeasuredGeneration {
     pub row_seconds: f64,
     /// The processors that the threads of the base's process could use, as the kernel lists them.
     pub affinities: Vec<String>,
+    /// Nanoseconds of each call of each slice, in rows as above, where a slice has few calls. Only the pilot asks for them.
+    #[serde(skip)]
+    pub calls_ns: Vec<Vec<Vec<u64>>>,
 }
 
 impl From<&MeasuredGeneration> for Generation {
@@ -49,16 +47,26 @@ impl From<&MeasuredGeneration> for Generation {
 }
 
 impl ArmsOfCase<'_> {
-    /// Measures generation `number` with so many slices per arm. One that is lost is repeated once. What ends the whole duel is
-    /// an error.
-    pub fn measure(&self, number: usize, slices: usize) -> Result<Result<MeasuredGeneration, Loss>> {
-        let measured = self.attempt(number, slices)?;
+    /// Measures generation `number` with so many slices per arm, of a length that may depend on what the longest call is expected to
+    /// take. A generation that is lost is repeated once. What ends the whole duel is an error.
+    pub fn measure(
+        &self,
+        number: usize,
+        slices: usize,
+        length: &dyn Fn(Duration) -> SliceLength,
+    ) -> Result<Result<MeasuredGeneration, Loss>> {
+        let measured = self.attempt(number, slices, length)?;
         let Err(loss) = &measured else { return Ok(measured) };
         eprintln!("  {}: a generation is repeated: {}", self.id, loss.message);
-        self.attempt(number, slices)
+        self.attempt(number, slices, length)
     }
 
-    fn attempt(&self, number: usize, slices: usize) -> Result<Result<MeasuredGeneration, Loss>> {
+    fn attempt(
+        &self,
+        number: usize,
+        slices: usize,
+        length: &dyn Fn(Duration) -> SliceLength,
+    ) -> Result<Result<MeasuredGeneration, Loss>> {
         let begin = Instant::now();
         let mut arms: Vec<(usize, LiveArm)> = Vec::new();
         let mut affinities = Vec::new();
@@ -80,26 +88,28 @@ impl ArmsOfCase<'_> {
             arms.push((place, arm));
         }
         arms.sort_by_key(|(place, _)| *place);
-        let call = Duration::from_nanos(call_ns);
-        let slice =
-            CALLS_PER_SLICE.iter().fold(self.slice, |slice, (calls, most)| slice.max((call * *calls).min(*most)));
+        let length = length(Duration::from_nanos(call_ns));
         let started = Instant::now();
-        let mut rows = Vec::with_capacity(slices);
+        let (mut rows, mut calls_ns) = (Vec::with_capacity(slices), Vec::with_capacity(slices));
         for row in 0..slices {
-            let mut medians = vec![0.0; arms.len()];
+            let (mut medians, mut calls) = (vec![0.0; arms.len()], vec![Vec::new(); arms.len()]);
             for place in self.order(number, row + 1) {
-                match arms[place].1.slice(slice) {
-                    Ok(figures) => medians[place] = figures.median_ns,
+                match arms[place].1.slice(length) {
+                    Ok(SliceFigures { median_ns, calls_ns, .. }) => {
+                        (medians[place], calls[place]) = (median_ns, calls_ns);
+                    }
                     Err(error) => return lost(self.starts[place].0, error).map(Err),
                 }
             }
             rows.push(medians);
+            calls_ns.push(calls);
         }
         Ok(Ok(MeasuredGeneration {
             rows,
             start_seconds: (started - begin).as_secs_f64(),
             row_seconds: started.elapsed().as_secs_f64(),
             affinities,
+            calls_ns,
         }))
     }
 

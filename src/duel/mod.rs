@@ -1,7 +1,7 @@
 //! A duel: a paired (duet) benchmark of programs on this machine. Which one is faster, and is that sure?
 //!
 //! ```text
-//! program (build, worktree) ─▶ planning (pairing) ─▶ driver (generation, arm) ─▶ compare::duet
+//! program (build, worktree) ─▶ planning (pairing) ─▶ driver (pilot, generation, arm) ─▶ compare::duet
 //!                                                       └▶ journal
 //! ```
 //!
@@ -13,9 +13,11 @@ mod arm;
 mod build;
 mod conclusion;
 mod driver;
+mod foresight;
 mod generation;
 mod journal;
 mod pairing;
+mod pilot;
 mod planning;
 mod profile;
 mod program;

@@ -26,15 +26,17 @@ pub fn measure_gate(paths: &Paths, selection: Selection, at_most: Duration) -> R
     eprintln!("a duel of this program with itself, about {minutes:.1} min");
     let rules = Rules {
         no_pin: false,
-        slice_ms: 2.0,
+        slice_ms: None,
         minutes: Some(minutes),
         are_minutes_used_up: true,
         generations: None,
         tolerance: 0.01,
+        same_code: false,
         null_slowdown: None,
         least_call_ns: 0,
     };
-    let terms = Terms { selection, threads: None, rules, seed: None, resume: false, is_silent: true };
+    let terms =
+        Terms { selection, threads: None, rules, seed: None, resume: false, allow_undecided: false, is_silent: true };
     let (duel, generations) = duel_between(paths, &own, std::slice::from_ref(&own), &terms)?;
     // Nobody asks for this duel any more.
     let _ = std::fs::remove_dir_all(paths.duels().join(&duel.name));

@@ -22,6 +22,9 @@ pub struct Terms {
     /// Continue the last duel of the same question where it was stopped
     #[arg(long)]
     pub resume: bool,
+    /// Exit with 0 although some cases are open, if another one is decided
+    #[arg(long)]
+    pub allow_undecided: bool,
     /// True if the duel prints no progress.
     #[arg(skip)]
     pub is_silent: bool,
@@ -33,9 +36,9 @@ pub struct Rules {
     /// Let the scheduler choose the threads' processors; intervals get wider
     #[arg(long)]
     pub no_pin: bool,
-    /// The least milliseconds of calls per slice, for which one arm runs at a time; slices of long calls take longer
-    #[arg(long = "slice", value_name = "MS", default_value = "2", value_parser = slice)]
-    pub slice_ms: f64,
+    /// Milliseconds of calls per slice, for which one arm runs at a time [default: 2; of calls above 0.3 ms, one to three calls]
+    #[arg(long = "slice", value_name = "MS", value_parser = slice)]
+    pub slice_ms: Option<f64>,
     /// Minutes that all cases may take together [default: 40 seconds for one case, 3 minutes for up to twelve]
     #[arg(long, value_name = "N", value_parser = minutes)]
     pub minutes: Option<f64>,
@@ -48,6 +51,9 @@ pub struct Rules {
     /// Changes up to this fraction do not matter
     #[arg(long, value_name = "FRACTION", default_value = "1%", value_parser = fraction_below_one)]
     pub tolerance: f64,
+    /// Say that different executables have the same machine code, as a program and a script that starts it do; otherwise changes up to 1 % may come from other addresses of their code
+    #[arg(long)]
+    pub same_code: bool,
     /// Slow the candidate down by this fraction, to see whether the change is found
     #[arg(long, value_name = "FRACTION", value_parser = fraction)]
     pub null_slowdown: Option<f64>,

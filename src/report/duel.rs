@@ -1,9 +1,11 @@
 //! A duel to read: a table for a terminal, and Markdown for a pull request.
 
-use super::numbers::{commit, latency, short_percent};
+use std::collections::BTreeSet;
+
+use super::numbers::{commit, latency, plural, short_percent};
 use super::table::{Column, Table};
 use super::{Format, escape, json};
-use crate::compare::{CaseOutcome, Duel, Program, Verdict, in_percent};
+use crate::compare::{CaseOutcome, Duel, DuetPlan, Program, Standing, Verdict, in_percent};
 use crate::exit_codes;
 
 /// The duel's text, ending with a line break.
@@ -59,21 +61,37 @@ fn notes(duel: &Duel) -> Vec<String> {
         let found = case.comparison.as_ref()?;
         let id = if has_several(duel) { format!("{} against {candidate}", case.id) } else { case.id.clone() };
         if found.is_null_changed {
-            return Some(format!("{id}: the null control changed, although it is the base itself"));
+            return Some(format!(
+                "{id}: open: the null control changed, although it is the base itself; repeat the duel on a quieter machine"
+            ));
         }
         if found.is_mean_apart {
             return Some(format!(
-                "{id}: the medians do not differ, but the mean of all slices does ({:+.1} %): some slices or processes are \
+                "{id}: open: the medians do not differ, but the mean of all slices does ({:+.1} %): some slices or processes are \
                  slower",
                 100.0 * (found.mean_ratio - 1.0)
             ));
+        }
+        if found.is_within_layout {
+            let open = if found.verdict == Verdict::CannotSay { "open: " } else { "" };
+            return Some(format!(
+                "{id}: {open}a change of this size is sure, and can come from other addresses of the same machine code, since the \
+                 executables differ; `--same-code` says that it does not"
+            ));
+        }
+        if found.verdict == Verdict::CannotSay {
+            let tolerance = short_percent(duel.tolerance);
+            return Some(format!("{id}: open: a slow-down of more than {tolerance} is neither shown nor excluded"));
         }
         found.is_small_change.then(|| format!("{id}: changed for certain, but within the tolerance"))
     };
     let is_slower = |case: &CaseOutcome| case.comparison.as_ref().is_some_and(|found| found.verdict == Verdict::Slower);
     let profile =
         duel.cases.iter().any(is_slower).then(|| "`duel --profile` shows which operators take longer".to_owned());
-    duel.cases.iter().filter_map(note).chain(profile).collect()
+    let minutes = duel.minutes_needed.map(|minutes| {
+        format!("about {minutes} min would decide what only lacks time: the same command with `--minutes {minutes}`")
+    });
+    duel.cases.iter().filter_map(note).chain(minutes).chain(profile).collect()
 }
 
 /// How it was measured.
@@ -94,14 +112,14 @@ fn facts(duel: &Duel) -> String {
         _ => format!("threads pinned to processor {}", processors.join(", ")),
     };
     format!(
-        "{} against {}: {} generations of processes, {} slices of {} ms per arm in random order (seed {}), \
+        "{} against {}: {} generations of processes, {} slices of {} per arm in random order (seed {}), \
          {pins}, {:.1} min on {} processors ({}). Changes up to {} do not matter. The null control is the base against \
          itself.{slowdown}",
         named(&duel.base),
         candidates.join(", "),
         range(measured().map(|found| found.generations).collect()),
         range(measured().map(|found| found.slices).collect()),
-        duel.slice_ms,
+        slices(duel),
         duel.seed,
         duel.seconds / 60.0,
         duel.machine.logical_processors,
@@ -115,23 +133,116 @@ fn named(program: &Program) -> String {
     format!("{} ({})", program.name, commit(Some(identity), None))
 }
 
+/// `2 ms or 2 calls`: what the slices of the cases are.
+fn slices(duel: &Duel) -> String {
+    let of_plan = |DuetPlan { slice, .. }: DuetPlan| match slice.ns {
+        0 => plural(slice.counted, "call", "calls"),
+        ns => latency(ns as f64 / 1e6),
+    };
+    let all: BTreeSet<String> = duel.cases.iter().filter_map(|case| case.plan).map(of_plan).collect();
+    all.into_iter().collect::<Vec<_>>().join(" or ")
+}
+
+/// `a regression; 2 of 12 cases are open`
 fn conclusion(duel: &Duel) -> String {
-    let find = |is_so: fn(&CaseOutcome) -> bool| duel.cases.iter().find(|case| is_so(case));
-    match duel.exit_code {
-        exit_codes::OK => "no regression".into(),
-        exit_codes::REGRESSION_OR_WRONG => "a regression".into(),
-        exit_codes::UNSTABLE => {
-            if let Some(case) = find(|case| case.comparison.as_ref().is_some_and(|found| found.is_null_changed)) {
-                format!(
-                    "unstable: {} changed in the null control, where nothing has changed; no verdict holds",
-                    case.id
-                )
-            } else if let Some(case) = find(|case| case.loss.is_some()) {
-                format!("unstable: the base lost {}; nothing can be said of it", case.id)
-            } else {
-                "unstable: nothing can be said; take more time (--minutes), or a quieter machine".into()
-            }
-        }
-        _ => "nothing could be measured".into(),
+    let open = duel.cases.iter().filter(|case| case.is_open()).count();
+    let result = match duel.exit_code {
+        exit_codes::OK => "no regression",
+        exit_codes::REGRESSION_OR_WRONG => "a regression",
+        exit_codes::UNSTABLE => "undecided",
+        _ => "nothing could be measured",
+    };
+    let lost = duel.cases.iter().find(|case| case.loss.is_some() && case.standing() == Standing::Void);
+    let lost =
+        lost.map_or(String::new(), |case| format!("; the base lost {}, so that nothing can be said of it", case.id));
+    match open {
+        0 => result.into(),
+        _ => format!("{result}: {open} of {} open{lost}", plural(duel.cases.len(), "case", "cases")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::compare::{Loss, PairedChange, RatioEstimate, RatioInterval, Role, SliceLength, duel_exit_code};
+    use crate::definition::Status;
+    use crate::machine::Machine;
+
+    fn case(id: &str, verdict: Verdict) -> CaseOutcome {
+        let interval = RatioInterval { ratio: 1.0, lower: 0.99, upper: 1.012, confidence: 0.99 };
+        let estimate = RatioEstimate { interval, p_value: 1.0 };
+        let comparison = PairedChange {
+            verdict,
+            change: estimate,
+            null: estimate,
+            is_null_changed: false,
+            is_small_change: false,
+            is_within_layout: false,
+            floor: 0.0,
+            mean_ratio: 1.0,
+            is_mean_apart: false,
+            generations: 12,
+            slices: 60,
+            base_ns: 2e6,
+            candidate_ns: 2e6,
+        };
+        let slice = SliceLength { ns: 0, dropped: 1, counted: 2 };
+        let plan = DuetPlan { generations: 40, slices: 5, slice, may_stop_early: true };
+        CaseOutcome { id: id.into(), candidate: 0, plan: Some(plan), comparison: Some(comparison), loss: None }
+    }
+
+    fn shown(cases: Vec<CaseOutcome>, minutes_needed: Option<f64>) -> String {
+        let program = Program {
+            name: "main".into(),
+            commit: None,
+            suite: None,
+            suite_sha256: None,
+            executable: "inferbench".into(),
+            sha256: "0123456789abcdef".into(),
+            root: ".".into(),
+        };
+        let duel = Duel {
+            format: 4,
+            name: "d".into(),
+            base: program.clone(),
+            candidates: vec![program],
+            null_slowdown: None,
+            seed: 1,
+            tolerance: 0.01,
+            is_same_code: false,
+            undecided_is_allowed: false,
+            processors: Vec::new(),
+            preparation_seconds: 5.0,
+            seconds: 40.0,
+            minutes_needed,
+            machine: Machine::default(),
+            exit_code: duel_exit_code(&cases, false),
+            cases,
+        };
+        render(&duel, Format::Table)
+    }
+
+    #[test]
+    fn open_cases_are_named_with_the_time_that_they_would_take() {
+        let text = shown(vec![case("a", Verdict::Same), case("b", Verdict::CannotSay)], Some(3.5));
+        assert!(text.ends_with("\nundecided: 1 of 2 cases open\n"), "{text}");
+        assert!(text.contains("b: open: a slow-down of more than 1 % is neither shown nor excluded"), "{text}");
+        assert!(text.contains("the same command with `--minutes 3.5`"), "{text}");
+        assert!(text.contains("60 slices of 2 calls per arm"), "{text}");
+        assert!(shown(vec![case("a", Verdict::NotSlower)], None).ends_with("\nno regression\n"));
+        let text = shown(vec![case("a", Verdict::Slower), case("b", Verdict::CannotSay)], None);
+        assert!(text.ends_with("\na regression: 1 of 2 cases open\n"), "{text}");
+        let loss = Loss { role: Role::Base, status: Status::Failed, message: "killed".into() };
+        let lost = CaseOutcome { comparison: None, loss: Some(loss), ..case("b", Verdict::Same) };
+        assert!(shown(vec![lost], None).contains("the base lost b"));
+    }
+
+    #[test]
+    fn a_change_that_layout_may_explain_says_so_and_how_to_exclude_it() {
+        let mut moved = case("a", Verdict::CannotSay);
+        moved.comparison.as_mut().unwrap().is_within_layout = true;
+        let text = shown(vec![moved], None);
+        assert!(text.contains("can come from other addresses of the same machine code"), "{text}");
+        assert!(text.contains("`--same-code` says that it does not"), "{text}");
     }
 }

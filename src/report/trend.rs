@@ -65,6 +65,7 @@ fn changes(
         allowance: Allowance { memory: 0.1, accuracy: 0.005 },
         allowed: Vec::new(),
         missing_is_allowed: true,
+        undecided_is_allowed: true,
         filter: CaseFilter::default(),
     };
     if last.is_empty() {

@@ -13,7 +13,8 @@ fn workplace() -> Workplace {
     Workplace::new(&["digits"], &["null"], &[1])
 }
 
-/// An executable that speaks the protocol of arms: `shell` sets `median` and may set `status`; `each` runs before each slice.
+/// An executable that speaks the protocol of arms: `shell` sets `median` and may set `status`, `call` (the nanoseconds that a call
+/// is expected to take) and `calls` (those of each call of a slice); `each` runs before each slice, of which `line` tells the length.
 fn stand_in(workplace: &Workplace, name: &str, shell: &str) -> PathBuf {
     stand_in_with(workplace, name, shell, "")
 }
@@ -21,12 +22,12 @@ fn stand_in(workplace: &Workplace, name: &str, shell: &str) -> PathBuf {
 fn stand_in_with(workplace: &Workplace, name: &str, shell: &str, each: &str) -> PathBuf {
     let start = r#"{\"job\":\"$4/0.json\",\"environment\":{},\"processors\":[],\"timeout_seconds\":60}"#;
     let case = r#"{\"id\":\"m/x/1\",\"status\":\"$status\",\"message\":null,\"start\":$start}"#;
-    let slice = r#"{\"slice\":{\"calls\":10,\"median_ns\":$median,\"mean_ns\":$median}}"#;
+    let slice = r#"{\"slice\":{\"calls\":10,\"median_ns\":$median,\"mean_ns\":$median,\"calls_ns\":[$calls]}}"#;
     let script = format!(
-        "#!/bin/sh\nmedian=100000\nstatus=ok\n{shell}\ncase \"$2\" in\n\
+        "#!/bin/sh\nmedian=100000\nstatus=ok\ncall=1000\ncalls=\n{shell}\ncase \"$2\" in\n\
          plan) start=\"{start}\"; [ $status = ok ] || start=null\n\
-         echo \"{{\\\"protocol\\\":2,\\\"cases\\\":[{case}]}}\" ;;\n\
-         time) echo 'arm {{\"ready\":{{\"call_ns\":1000,\"affinities\":{{}}}}}}'\n\
+         echo \"{{\\\"protocol\\\":3,\\\"cases\\\":[{case}]}}\" ;;\n\
+         time) echo \"arm {{\\\"ready\\\":{{\\\"call_ns\\\":$call,\\\"affinities\\\":{{}}}}}}\"\n\
          while read -r line; do\n{each}\necho a library says something\necho \"arm {slice}\"\ndone ;;\nesac\n"
     );
     workplace.write(name, script);
@@ -57,7 +58,13 @@ fn a_slow_down_of_the_own_executable_is_found() {
     let workplace = workplace();
     let slowed = duel(&workplace, [".", "."], &["--null-slowdown", "3000%"]).finish().with_code(1);
     assert_eq!(verdict(&slowed), "slower");
-    slowed.saying(&["generation 12 of at most 12: digits/null-cpu-f32/1: +", "no verdict yet"]);
+    slowed.saying(&[
+        "digits/null-cpu-f32/1: about ± ",
+        "digits/null-cpu-f32/1: +",
+        " after 12 of at most 12 generations: slower",
+    ]);
+    // Nobody watches: one line when the case begins, and one for each look.
+    assert_eq!(slowed.stderr.matches("digits/null-cpu-f32/1").count(), 2, "{}", slowed.stderr);
     assert!(workplace.measured().is_empty() && !workplace.runs().join("..").join("unkept-runs").exists());
 }
 
@@ -78,6 +85,86 @@ fn stand_ins_with_known_times_get_the_verdict_that_they_deserve() {
     let mut markdown = workplace.inferbench(&["duel", "./base", "./slow", "--minutes", "0.1", "--format", "markdown"]);
     let markdown = markdown.finish().with_code(1).stdout;
     assert!(markdown.starts_with("### a regression\n") && markdown.contains("| slower |"), "{markdown}");
+}
+
+#[test]
+fn a_duel_with_an_open_case_ends_with_4_unless_that_is_allowed() {
+    let workplace = workplace();
+    stand_in(&workplace, "base", "");
+    // From −6 to +6 %, one after the other.
+    let scatter = "echo >> runs; median=$((94000 + $(wc -l < runs) * 5 % 12 * 1100))";
+    stand_in(&workplace, "open", scatter);
+    let of = |arguments: &[&str]| {
+        let mut duel = workplace.inferbench(&["duel", "./base", "./base", "./open", "--generations", "12"]);
+        duel.args(arguments).finish()
+    };
+    let undecided = of(&["--format", "json"]).with_code(4);
+    let found = json(&undecided);
+    let verdicts = [0, 1].map(|case| found["cases"][case]["comparison"]["verdict"].as_str().unwrap());
+    assert_eq!(verdicts, ["same", "cannot-say"]);
+    assert!(found["minutes_needed"].as_f64() > Some(0.0), "{found}");
+    let table = of(&[]).with_code(4).stdout;
+    assert!(table.contains("m/x/1 against ./open: open: a slow-down of more than 1 %"), "{table}");
+    assert!(
+        table.contains("the same command with `--minutes ") && table.ends_with("undecided: 1 of 2 cases open\n"),
+        "{table}"
+    );
+    of(&["--allow-undecided"]).with_code(0);
+    let mut alone = workplace.inferbench(&["duel", "./base", "./open", "--generations", "12", "--allow-undecided"]);
+    alone.finish().with_code(4);
+    // A case that is slower for sure is a regression beside one that is open.
+    stand_in(&workplace, "slow", "median=105000");
+    let mut mixed = workplace.inferbench(&["duel", "./base", "./open", "./slow", "--generations", "12"]);
+    let mixed = mixed.finish().with_code(1).stdout;
+    assert!(mixed.ends_with("a regression: 1 of 2 cases open\n"), "{mixed}");
+}
+
+#[test]
+fn a_slow_down_is_excluded_where_equality_is_not_shown() {
+    let workplace = workplace();
+    stand_in(&workplace, "base", "");
+    // From −2.8 to +0.5 %.
+    stand_in(&workplace, "other", "echo >> runs; median=$((100500 - $(wc -l < runs) * 5 % 12 * 300))");
+    let excluded = duel(&workplace, ["./base", "./other"], &[]).finish().with_code(0);
+    assert_eq!(verdict(&excluded), "not-slower");
+}
+
+#[test]
+fn a_change_that_the_layout_of_code_may_explain_is_named_and_can_be_excluded() {
+    let workplace = workplace();
+    stand_in(&workplace, "base", "");
+    stand_in(&workplace, "wrapper", "echo >> runs; median=$((101100 + $(wc -l < runs) % 4 * 10 - 200))");
+    let of = |arguments: &[&str]| {
+        let mut duel =
+            workplace.inferbench(&["duel", "./base", "./wrapper", "--generations", "12", "--tolerance", "0.5%"]);
+        duel.args(arguments).finish()
+    };
+    let open = of(&[]).with_code(4).stdout;
+    assert!(open.contains("can come from other addresses of the same machine code"), "{open}");
+    let slower = of(&["--same-code"]).with_code(1).stdout;
+    assert!(slower.contains("slower"), "{slower}");
+}
+
+#[test]
+fn slices_of_long_calls_have_few_of_them_after_those_that_the_pilot_found_to_be_slow() {
+    let workplace = workplace();
+    let long = |calls: &str| format!("call=2000000; median=2000000; calls={calls}");
+    let told = |arguments: &[&str]| {
+        let _ = fs::remove_file(workplace.path("told"));
+        let mut duel = workplace.inferbench(&["duel", "./base", "./base", "--generations", "12"]);
+        let finished = duel.args(arguments).finish().with_code(0);
+        let told = fs::read_to_string(workplace.path("told")).unwrap();
+        (told.lines().next().unwrap().to_owned(), told.lines().last().unwrap().to_owned(), finished.stderr)
+    };
+    let first_is_slow = long("2600000,2000000,2010000,2000000,1990000,2000000");
+    stand_in_with(&workplace, "base", &first_is_slow, "echo $line >> told");
+    let (pilot, planned, said) = told(&[]);
+    assert_eq!([pilot.as_str(), planned.as_str()], ["slice 0 0 6", "slice 0 1 1"]);
+    assert!(said.contains("slices of 1 call after 1 that fill the caches per arm"), "{said}");
+    let (_, planned, _) = told(&["--slice", "8"]);
+    assert_eq!(planned, "slice 0 1 3");
+    stand_in_with(&workplace, "base", &long("2000000,2000000,2010000,2000000,1990000,2000000"), "echo $line >> told");
+    assert_eq!(told(&[]).1, "slice 0 0 2");
 }
 
 #[test]
@@ -194,7 +281,7 @@ fn threads_of_an_arm_run_on_its_processors_and_are_read_back() {
         let mut plan = workplace.inferbench(&["arm", "plan", "--threads", threads, "--processors", processors]);
         let plan = plan.arg("--folder").arg(workplace.path("jobs")).finish().with_code(0);
         let start = &json(&plan)["cases"][0]["start"];
-        workplace.write("asked", "slice 1000000\nslice 1000000\n");
+        workplace.write("asked", "slice 1000000 0 1\nslice 0 1 2\n");
         let mut arm = workplace.inferbench(&["arm", "time", start["job"].as_str().unwrap()]);
         for (name, value) in start["environment"].as_object().unwrap() {
             arm.env(name, value.as_str().unwrap());
@@ -211,7 +298,9 @@ fn threads_of_an_arm_run_on_its_processors_and_are_read_back() {
     let answers = time("1", "0");
     assert!(affinities(&answers).keys().eq(["0"]), "{answers:?}");
     assert_eq!(answers.len(), 3);
-    assert!(answers[1..].iter().all(|answer| answer["slice"]["calls"].as_u64() > Some(0)), "{answers:?}");
+    assert!(answers[1]["slice"]["calls"].as_u64() > Some(0), "{answers:?}");
+    assert_eq!(answers[2]["slice"]["calls"], 2, "{answers:?}");
+    assert_eq!(answers[2]["slice"]["calls_ns"].as_array().map(Vec::len), Some(2), "{answers:?}");
 }
 
 #[test]
@@ -233,8 +322,8 @@ fn bad_programs_and_too_few_generations_are_refused() {
     stand_in(&workplace, "old", "echo \"error: unrecognized subcommand 'arm'\" >&2; exit 2");
     let old = duel(&workplace, ["./base", "./old"], &[]).finish().with_code(2);
     old.saying(&["./old has no `inferbench arm`"]);
-    stand_in(&workplace, "newer", "[ $2 = plan ] && { echo '{\"protocol\":3}'; exit; }");
-    duel(&workplace, ["./base", "./newer"], &[]).finish().with_code(2).saying(&["version 3 of the protocol"]);
+    stand_in(&workplace, "newer", "[ $2 = plan ] && { echo '{\"protocol\":4}'; exit; }");
+    duel(&workplace, ["./base", "./newer"], &[]).finish().with_code(2).saying(&["version 4 of the protocol"]);
     workplace.write("notes", "not an executable");
     duel(&workplace, ["./base", "notes"], &[]).finish().with_code(2).saying(&["neither an executable nor a suite"]);
     let few = workplace.inferbench(&["duel", "./base", "./base", "--generations", "7"]).finish().with_code(2);
@@ -316,7 +405,7 @@ fn source(median: u32) -> String {
     );
     match arguments[2].as_str() {
         "plan" => println!(
-            "{{\"protocol\":2,\"cases\":[{{\"id\":\"m/x/1\",\"status\":\"ok\",\"message\":null,\"start\":{start}}}]}}"
+            "{{\"protocol\":3,\"cases\":[{{\"id\":\"m/x/1\",\"status\":\"ok\",\"message\":null,\"start\":{start}}}]}}"
         ),
         "time" => {
             println!("arm {{\"ready\":{{\"call_ns\":1000,\"affinities\":{{}}}}}}");

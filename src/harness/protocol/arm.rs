@@ -6,8 +6,9 @@
 //! 1. `inferbench arm plan …` plans the cases as a run does, prepares their artifacts, compares every case's outputs once,
 //!    writes a job for each, and prints an [`ArmPlan`] as one JSON document. Later processes repeat none of this.
 //! 2. `inferbench arm time JOB` loads the job's case, warms it up, and answers each line of its standard input with a
-//!    line of [`ArmAnswer`]: `ready` at the start, and a slice for each `slice NANOSECONDS`; `end` or the end of the input
-//!    ends it. Between slices the driver stops the process by a signal.
+//!    line of [`ArmAnswer`]: `ready` at the start, and a slice for each `slice NANOSECONDS DROPPED COUNTED`
+//!    ([`SliceLength`](crate::compare::SliceLength)); the end of the input ends it. Between slices the driver stops the process
+//!    by a signal.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -19,7 +20,9 @@ use crate::definition::Status;
 use crate::statistics::{mean, median};
 
 /// The version of the protocol.
-pub const ARM_PROTOCOL: u32 = 2;
+pub const ARM_PROTOCOL: u32 = 3;
+/// The times of the calls of a slice are told one by one if there are no more than these.
+const MOST_TOLD: usize = 16;
 /// Answers begin with this word: libraries may print to standard output too.
 const ANSWER: &str = "arm ";
 
@@ -70,12 +73,15 @@ pub struct ArmReady {
     pub affinities: BTreeMap<String, usize>,
 }
 
-/// The calls of one slice.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+/// The calls of one slice that are counted.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct SliceFigures {
     pub calls: usize,
     pub median_ns: f64,
     pub mean_ns: f64,
+    /// Nanoseconds of each call, in their order, if there are few.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub calls_ns: Vec<u64>,
 }
 
 impl ArmAnswer {
@@ -97,7 +103,13 @@ impl SliceFigures {
     /// Returns `None` if there are no calls.
     pub fn of(calls_ns: &[u64]) -> Option<Self> {
         let calls: Vec<f64> = calls_ns.iter().map(|&ns| ns as f64).collect();
-        Some(SliceFigures { calls: calls.len(), median_ns: median(&calls)?, mean_ns: mean(&calls) })
+        let told = if calls.len() > MOST_TOLD { &[] } else { calls_ns };
+        Some(SliceFigures {
+            calls: calls.len(),
+            median_ns: median(&calls)?,
+            mean_ns: mean(&calls),
+            calls_ns: told.to_vec(),
+        })
     }
 }
 
@@ -118,6 +130,8 @@ mod tests {
     fn the_median_of_an_even_number_of_calls_is_between_the_two_in_the_middle() {
         let figures = SliceFigures::of(&[4, 1, 100, 2]).unwrap();
         assert_eq!((figures.calls, figures.median_ns, figures.mean_ns), (4, 3.0, 26.75));
+        assert_eq!(figures.calls_ns, [4, 1, 100, 2]);
+        assert!(SliceFigures::of(&[1; 1000]).unwrap().calls_ns.is_empty());
         assert_eq!(SliceFigures::of(&[3, 1, 2]).unwrap().median_ns, 2.0);
         assert_eq!(SliceFigures::of(&[]), None);
     }

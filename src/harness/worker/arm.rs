@@ -9,6 +9,7 @@ use anyhow::{Context, Result, bail};
 
 use super::case_outcome::unwinding;
 use super::loaded_case::Worker;
+use crate::compare::SliceLength;
 use crate::definition::CaseFailure;
 use crate::harness::protocol::{ArmAnswer, ArmReady, Handicap, Job, SliceFigures, WorkItem};
 use crate::machine::processes::end_with_parent;
@@ -17,7 +18,7 @@ use crate::measurement::{CallTimes, TimedSession};
 use crate::run_data::Outcome;
 use crate::run_data::files::read_json;
 
-/// One part of so many of a slice passes before its first counted call, so that the caches are the arm's own again.
+/// One part of so many of a slice's time passes before its first counted call, so that the caches are the arm's own again.
 const SETTLING: u32 = 4;
 /// What there is room for at first; a slice with more calls allocates between two of them, and not in one.
 const ROOM: usize = 1 << 16;
@@ -40,7 +41,7 @@ pub fn run_arm(job: &Path, handicap: Option<Handicap>) -> Result<()> {
         let line = line?;
         let length = line.strip_prefix("slice ").and_then(|length| length.parse().ok());
         let length = length.with_context(|| format!("an arm was told {line:?}, which it does not know"))?;
-        match unwinding(|| arm.slice(Duration::from_nanos(length))) {
+        match unwinding(|| arm.slice(length)) {
             Ok(figures) => answer(&ArmAnswer::Slice(figures))?,
             Err(failure) => return answer(&failed(failure)),
         }
@@ -82,16 +83,20 @@ impl Arm {
         Ok(Arm { session: loaded.session, handicap, call_ns: warm_up.expected_call_ns() })
     }
 
-    /// Times calls for `length`; at least one is counted.
-    fn slice(&mut self, length: Duration) -> Result<SliceFigures, CaseFailure> {
-        let mut calls = Vec::with_capacity(ROOM);
+    /// Times the calls of a slice; at least one is counted.
+    fn slice(&mut self, SliceLength { ns, dropped, counted }: SliceLength) -> Result<SliceFigures, CaseFailure> {
+        let length = Duration::from_nanos(ns);
+        let mut calls = Vec::with_capacity(if ns == 0 { counted } else { ROOM });
         let is_short = Duration::from_nanos(self.call_ns) * SETTLING < length;
         let settling = if is_short { length / SETTLING } else { Duration::ZERO };
         let start = Instant::now();
+        for _ in 0..dropped {
+            call_once(&mut self.session, self.handicap)?;
+        }
         while start.elapsed() < settling {
             call_once(&mut self.session, self.handicap)?;
         }
-        while calls.is_empty() || start.elapsed() < length {
+        while calls.len() < counted.max(1) || start.elapsed() < length {
             calls.extend(call_once(&mut self.session, self.handicap)?);
         }
         // Nobody asks for the parts of calls.

@@ -38,7 +38,7 @@ pub fn table(comparison: &Comparison, is_wanted: impl Fn(Verdict) -> bool) -> Ta
         match latency.verdict {
             Verdict::Slower => row.mark("▲"),
             Verdict::Faster => row.mark("▼"),
-            Verdict::Same | Verdict::CannotSay => {}
+            Verdict::Same | Verdict::NotSlower | Verdict::CannotSay => {}
         }
     }
     table
@@ -73,9 +73,10 @@ pub fn headline(comparison: &Comparison) -> String {
         Conclusion::Well => "no regression",
         Conclusion::Regression => "regression",
         Conclusion::NothingToCompare => "nothing to compare",
-        Conclusion::CannotSay => "too unstable to say",
+        Conclusion::CannotSay => "undecided",
     };
-    let verdicts = [Verdict::Slower, Verdict::Faster, Verdict::Same, Verdict::CannotSay].map(|verdict| {
+    let all = [Verdict::Slower, Verdict::Faster, Verdict::Same, Verdict::NotSlower, Verdict::CannotSay];
+    let verdicts = all.map(|verdict| {
         let count = comparison.cases.iter().filter(|case| case.verdict() == Some(verdict)).count();
         (count > 0).then(|| format!("{count} {verdict}"))
     });
@@ -195,6 +196,13 @@ pub fn footnotes(comparison: &Comparison) -> Vec<String> {
             ),
         };
         lines.push(format!("{}: {noise}", plural(count, "case", "cases")));
+    }
+    if comparison.conclusion == Conclusion::CannotSay {
+        lines.push(
+            "a regression is not excluded for every case: more runs of both sides or `inferbench duel` decide more, and \
+             `--allow-undecided` passes if one case is decided"
+                .into(),
+        );
     }
     if let Some(slower) = comparison.slower().next() {
         lines.push(format!("`inferbench profile '{}'` shows where the time of a slower case goes", slower.id));

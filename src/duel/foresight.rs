@@ -1,0 +1,119 @@
+//! What a duel will be able to see, and how long a verdict would take: said at its beginning from the pilot, and at its end from
+//! what was measured.
+
+use super::driver::PLANNED;
+use super::pilot::Pilot;
+use crate::compare::{CaseOutcome, Duel, DuetPlan, FEWEST_GENERATIONS, deciding_half_width};
+use crate::report::numbers::short_percent;
+
+/// Longer duels are not advised.
+const MOST_MINUTES: f64 = 24.0 * 60.0;
+
+/// `m/x/1: about ± 1.2 % in 40 s (at most 40 generations of 20 slices per arm)`.
+pub fn of_case(id: &str, pilot: &Pilot, plan: &DuetPlan) -> String {
+    let seconds = plan.generations as f64 * pilot.costs.generation(plan.slices);
+    let half_width = percent(pilot.components.half_width(plan));
+    let slices = if plan.slice.ns > 0 {
+        format!("{} slices of {:.3} ms", plan.slices, plan.slice.ns as f64 / 1e6).replace(".000", "")
+    } else {
+        format!("{} slices of {}", plan.slices, calls(plan))
+    };
+    format!(
+        "{id}: about ± {half_width} in {seconds:.0} s (at most {} generations of {slices} per arm)",
+        plan.generations
+    )
+}
+
+fn calls(plan: &DuetPlan) -> String {
+    let one_or_more = |count: usize| if count == 1 { "1 call".to_owned() } else { format!("{count} calls") };
+    match plan.slice.dropped {
+        0 => one_or_more(plan.slice.counted),
+        dropped => format!("{} after {dropped} that fill the caches", one_or_more(plan.slice.counted)),
+    }
+}
+
+/// What it takes to decide the cases that are planned for less: `± 0.6 % needs about 3 min: --minutes 3`. Returns `None` if the
+/// plans are enough. `spent` are the seconds before the first generation that counts.
+pub fn advice(planned: &[(Pilot, DuetPlan)], tolerance: f64, spent: f64) -> Option<String> {
+    let deciding = deciding_half_width(tolerance);
+    let is_enough = |(pilot, plan): &(Pilot, DuetPlan)| pilot.components.half_width(plan) <= deciding;
+    if planned.iter().all(is_enough) {
+        return None;
+    }
+    let needed = |(pilot, plan): &(Pilot, DuetPlan)| {
+        let fewest = FEWEST_GENERATIONS as f64 * pilot.costs.generation(plan.slices);
+        Some(pilot.components.seconds_for(deciding, pilot.costs, plan.slice)?.max(fewest))
+    };
+    let seconds: Option<f64> = planned.iter().map(needed).sum();
+    let minutes = seconds.and_then(|seconds| minutes(spent + seconds));
+    let width = format!("± {}, with which equal programs get a verdict,", percent(deciding));
+    Some(match minutes {
+        Some(minutes) => format!("{width} needs about {minutes} min: `--minutes {minutes}`"),
+        None => format!("{width} is out of reach on this machine: it scatters too much between processes"),
+    })
+}
+
+/// The `--minutes` of a duel that would decide every case that only more time would decide, by the scatter that was measured.
+/// `seconds` are those of each case's generations.
+pub fn minutes_needed(duel: &Duel, seconds: &[f64]) -> Option<f64> {
+    let needed = |outcome: &CaseOutcome| {
+        let found = outcome.comparison.as_ref()?;
+        Some(found.generations_needed(duel.tolerance)? / found.generations as f64)
+    };
+    let factors =
+        duel.cases.chunks(duel.candidates.len()).map(|outcomes| outcomes.iter().filter_map(needed).reduce(f64::max));
+    let factors: Vec<Option<f64>> = factors.collect();
+    let is_open = factors.iter().any(Option::is_some);
+    let total: f64 = factors.iter().zip(seconds).map(|(factor, seconds)| factor.unwrap_or(1.0) * seconds).sum();
+    is_open.then(|| minutes(duel.preparation_seconds + total)).flatten()
+}
+
+/// The minutes that leave so many seconds to what is planned, rounded up.
+fn minutes(seconds: f64) -> Option<f64> {
+    let minutes = seconds / PLANNED / 60.0;
+    let step = match minutes {
+        few if few < 2.0 => 0.1,
+        some if some < 10.0 => 0.5,
+        _ => 1.0,
+    };
+    let rounded = ((minutes / step).ceil() * step * 10.0).round() / 10.0;
+    (rounded <= MOST_MINUTES).then_some(rounded)
+}
+
+fn percent(logarithm: f64) -> String {
+    let fraction = logarithm.exp_m1();
+    // Two digits: no more are known.
+    let decimals = if fraction < 0.1 { 1000.0 } else { 100.0 };
+    short_percent((fraction * decimals).round() / decimals)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::compare::{Components, Costs, SliceLength};
+
+    fn planned(between: f64, seconds: f64) -> (Pilot, DuetPlan) {
+        let (costs, slice) = (Costs { start: 0.5, row: 0.01 }, SliceLength { ns: 0, dropped: 1, counted: 2 });
+        let components = Components { within: 0.05, between };
+        (Pilot { components, costs, slice }, components.plan(costs, seconds, slice, true))
+    }
+
+    #[test]
+    fn a_duel_says_what_it_will_see_and_what_more_would_take() {
+        let (pilot, plan) = planned(0.02, 34.0);
+        let text = of_case("m/x/1", &pilot, &plan);
+        assert!(text.starts_with("m/x/1: about ± 1.2 % in 34 s (at most "), "{text}");
+        assert!(text.ends_with("slices of 2 calls after 1 that fill the caches per arm)"), "{text}");
+        let advice = |planned: &[(Pilot, DuetPlan)]| advice(planned, 0.01, 5.0);
+        let one = advice(&[planned(0.02, 34.0)]).unwrap();
+        assert_eq!(one, "± 0.6 %, with which equal programs get a verdict, needs about 2.5 min: `--minutes 2.5`");
+        assert_eq!(advice(&[planned(0.002, 34.0)]), None);
+        assert!(advice(&[planned(0.3, 34.0)]).unwrap().contains("out of reach"));
+    }
+
+    #[test]
+    fn minutes_are_rounded_up_and_end_with_a_day() {
+        let found = [10.0, 60.0, 170.0, 3000.0, 1e6].map(|seconds| minutes(PLANNED * seconds));
+        assert_eq!(found, [Some(0.2), Some(1.0), Some(3.0), Some(50.0), None]);
+    }
+}

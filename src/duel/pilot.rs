@@ -1,0 +1,150 @@
+//! The pilot of a case: how its slices are taken, what the scatter is made of, and what generations cost. Its figures count for
+//! nothing else.
+
+use std::time::Duration;
+
+use anyhow::{Result, bail};
+
+use super::generation::{ArmsOfCase, MeasuredGeneration};
+use crate::compare::{Components, Costs, Generation, Loss, SliceLength};
+use crate::statistics::{mean, median};
+
+const GENERATIONS: usize = 4;
+const SLICES: usize = 6;
+/// Generations of the pilot are numbered from here, so that their orders are not those of the generations that count.
+const FIRST_NUMBER: usize = 1_000_000;
+/// Calls of a slice of long calls: the first half may be slower, because another arm has used the caches, and the second is not.
+const CALLS: usize = 6;
+/// So long a slice takes at most if it has more than one call.
+const MOST_TIME: Duration = Duration::from_millis(100);
+/// A call has settled if it is longer than those after it by at most this fraction.
+const SETTLED: f64 = 0.02;
+
+/// What the pilot has shown of a case.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Pilot {
+    pub components: Components,
+    pub costs: Costs,
+    pub slice: SliceLength,
+}
+
+/// Measures the pilot of a case. Slices have the length that is `asked` for, if one is.
+pub fn measure(arms: &ArmsOfCase<'_>, asked: Option<Duration>) -> Result<Result<Pilot, Loss>> {
+    let length = |longest: Duration| {
+        let calls = MOST_TIME.as_nanos() / longest.as_nanos().max(1);
+        let counted = || SliceLength::of_calls((calls as usize).clamp(1, CALLS));
+        SliceLength::by_time(longest, asked).unwrap_or_else(counted)
+    };
+    let mut measured = Vec::new();
+    for number in 0..GENERATIONS {
+        match arms.measure(FIRST_NUMBER + number, SLICES, &length)? {
+            Ok(generation) => measured.push(generation),
+            Err(loss) => return Ok(Err(loss)),
+        }
+    }
+    match Pilot::out_of(measured, asked) {
+        Some(pilot) => Ok(Ok(pilot)),
+        None => bail!("{}: the pilot has no figures", arms.id),
+    }
+}
+
+impl Pilot {
+    fn out_of(mut measured: Vec<MeasuredGeneration>, asked: Option<Duration>) -> Option<Self> {
+        let slices = || measured.iter().flat_map(|generation| generation.calls_ns.iter().flatten());
+        let told = slices().map(Vec::len).min().unwrap_or_default();
+        let dropped = unsettled(slices(), told);
+        let arms = measured.first()?.rows.first()?.len();
+        let of_arm = |arm: usize| -> Option<f64> {
+            median(&measured.iter().flat_map(|generation| &generation.rows).map(|row| row[arm]).collect::<Vec<_>>())
+        };
+        let calls: Vec<f64> = (0..arms).filter_map(of_arm).collect();
+        let call = |ns: Option<f64>| ns.map(|ns| Duration::from_nanos(ns as u64));
+        let shortest = call(calls.iter().copied().reduce(f64::min))?;
+        let longest = call(calls.iter().copied().reduce(f64::max))?;
+        let slice = SliceLength::planned(shortest, longest, arms, dropped, asked);
+        let seconds = |of: fn(&MeasuredGeneration) -> f64| mean(&measured.iter().map(of).collect::<Vec<_>>());
+        let mut costs =
+            Costs { start: seconds(|it| it.start_seconds), row: seconds(|it| it.row_seconds) / SLICES as f64 };
+        let planned = slice.dropped + slice.counted;
+        if slice.ns == 0 && planned <= told {
+            // The rows as they would be with the planned slices, and what they would cost.
+            let calls = calls.iter().sum::<f64>() / 1e9;
+            costs.row = (costs.row - (told - planned) as f64 * calls).max(planned as f64 * calls);
+            for generation in &mut measured {
+                for (row, calls) in generation.rows.iter_mut().zip(&generation.calls_ns) {
+                    let counted = calls.iter().filter_map(|calls| median_of(calls.get(slice.dropped..planned)?));
+                    *row = counted.collect();
+                }
+            }
+        }
+        let generations: Vec<Generation> = measured.iter().map(Generation::from).collect();
+        Some(Pilot { components: Components::of(&generations)?, costs, slice })
+    }
+}
+
+fn median_of(calls_ns: &[u64]) -> Option<f64> {
+    median(&calls_ns.iter().map(|&ns| ns as f64).collect::<Vec<_>>())
+}
+
+/// How many calls at the beginning of a slice are slower than those of its second half. `told` are the calls of each slice.
+fn unsettled<'a>(slices: impl Iterator<Item = &'a Vec<u64>> + Clone, told: usize) -> usize {
+    let late = told - told / 2;
+    let slower = |place: usize| {
+        let ratios: Vec<f64> =
+            slices.clone().filter_map(|calls| Some(calls[place] as f64 / median_of(&calls[told - late..])?)).collect();
+        median(&ratios).is_some_and(|ratio| ratio > 1.0 + SETTLED)
+    };
+    (0..told / 2).rev().find(|place| slower(*place)).map_or(0, |place| place + 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A pilot whose calls take 2 ms, and longer ones by these factors at the beginning of a slice.
+    fn generations(factors: [f64; 6]) -> Vec<MeasuredGeneration> {
+        let generation = |number: usize| {
+            let call = |arm: usize, place: usize, row: usize| {
+                (2e6 * factors[place] * (1.0 + 0.001 * ((number + 2 * arm + row + place) % 4) as f64)) as u64
+            };
+            let slice = |arm, row| (0..6).map(|place| call(arm, place, row)).collect::<Vec<u64>>();
+            let calls_ns: Vec<Vec<Vec<u64>>> =
+                (0..SLICES).map(|row| (0..3).map(|arm| slice(arm, row)).collect()).collect();
+            MeasuredGeneration {
+                rows: calls_ns.iter().map(|row| row.iter().map(|calls| median_of(calls).unwrap()).collect()).collect(),
+                start_seconds: 1.5,
+                row_seconds: SLICES as f64 * 0.037,
+                affinities: Vec::new(),
+                calls_ns,
+            }
+        };
+        (0..GENERATIONS).map(generation).collect()
+    }
+
+    #[test]
+    fn calls_that_fill_the_caches_are_dropped_as_the_pilot_shows_it() {
+        let pilot = |factors| Pilot::out_of(generations(factors), None).unwrap();
+        let settled = pilot([1.0; 6]);
+        assert_eq!(settled.slice, SliceLength { ns: 0, dropped: 0, counted: 2 });
+        let first = pilot([1.3, 1.0, 1.0, 1.0, 1.0, 1.0]);
+        assert_eq!(first.slice, SliceLength { ns: 0, dropped: 1, counted: 1 });
+        assert_eq!(pilot([1.3, 1.0, 1.05, 1.0, 1.0, 1.0]).slice.dropped, 3);
+        // Two of the six calls are made in each slice of a row of 37 ms, which leaves 13 ms.
+        assert!((first.costs.row - 0.013).abs() < 2e-4, "{:?}", first.costs);
+        assert!(first.components.within < 0.01 && (first.costs.start - 1.5).abs() < 1e-9, "{first:?}");
+    }
+
+    #[test]
+    fn slices_that_were_asked_for_are_taken() {
+        let asked = |ms| Pilot::out_of(generations([1.3, 1.0, 1.0, 1.0, 1.0, 1.0]), Some(Duration::from_millis(ms)));
+        assert_eq!(asked(3).unwrap().slice, SliceLength { ns: 0, dropped: 1, counted: 1 });
+        assert_eq!(asked(20).unwrap().slice, SliceLength::of_time(Duration::from_millis(20)));
+    }
+
+    #[test]
+    fn arms_that_tell_no_single_calls_have_figures_nevertheless() {
+        let mut silent = generations([1.0; 6]);
+        silent.iter_mut().for_each(|generation| generation.calls_ns.iter_mut().flatten().for_each(Vec::clear));
+        assert_eq!(Pilot::out_of(silent, None).unwrap().slice.dropped, 0);
+    }
+}
