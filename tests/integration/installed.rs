@@ -187,11 +187,7 @@ fn a_library_that_is_broken_too_old_or_missing_in_its_package_is_said_in_a_sente
     };
     said("broken.so", "libonnxruntime.so.1.31.1");
     said("old.so", "ONNX Runtime 1.16.3 at ");
-    said("old.so.absent", "ONNX Runtime is not at");
-    let package = elsewhere.path("python/lib/python3.11/site-packages/onnxruntime/capi");
-    fs::create_dir_all(&package).unwrap();
-    let finished = elsewhere.run(&["--backend", "ort"]).env("VIRTUAL_ENV", elsewhere.path("python")).finish();
-    finished.with_code(3).saying(&["has no library of ONNX Runtime: those for Linux have it since 1.19"]);
+    said("absent.so", "has no library of ONNX Runtime: those for Linux have it since 1.19");
 }
 
 #[test]
@@ -206,17 +202,7 @@ fn an_environment_that_goes_in_the_middle_of_a_run_is_not_replaced_by_another_ru
     let of_setup = elsewhere.path("cache/inferbench/native/onnxruntime");
     fs::create_dir_all(&of_setup).unwrap();
     symlink(onnxruntime(), of_setup.join("libonnxruntime.so")).unwrap();
-    let mut run = elsewhere.inferbench(&[
-        "run",
-        "net.onnx",
-        "--noplot",
-        "--threads",
-        "1",
-        "--backend",
-        "candle,ort",
-        "--budget",
-        "3",
-    ]);
+    let mut run = elsewhere.run(&["--backend", "candle,ort"]);
     let mut running = run.env("VIRTUAL_ENV", &environment).start(&elsewhere.path("log"));
     let runs = elsewhere.path("work/target-reports/inferbench/runs");
     wait_for("the run", || fs::read_dir(&runs).ok()?.next()).unwrap();
