@@ -73,7 +73,7 @@ pub struct RunnerUp {
 impl Advice {
     /// Whether a record of the model is of this kind of work.
     pub fn is_about(&self, record: &Record) -> bool {
-        record.model == self.model && kind_of(record).is_same(&self.work)
+        record.model == self.model && kind(Work::of(record)).is_same(&self.work)
     }
 
     /// The newest record of a case of this kind.
@@ -83,9 +83,9 @@ impl Advice {
     }
 }
 
-/// The work of a record for any batch size, whatever form of the model does it on whatever runtime.
-pub fn kind_of(record: &Record) -> Work {
-    Work::of(record).of_any_batch().of_any_variant().on_any_runtime()
+/// The same work for any batch size, whatever form of the model does it on whatever runtime.
+pub fn kind(work: Work) -> Work {
+    work.of_any_batch().of_any_variant().on_any_runtime()
 }
 
 /// Cases by their kind of work, in the order of inputs, boundary, phase, sequence length and shape.
@@ -94,7 +94,7 @@ pub fn by_kind(cases: Vec<Repeated<'_>>) -> Vec<(Work, Vec<Repeated<'_>>)> {
     let mut in_time: Vec<(usize, Repeated<'_>)> = cases.into_iter().enumerate().collect();
     in_time.sort_by_key(|(_, case)| case.newest.timestamp);
     let mut numbered: Vec<(usize, usize, Repeated<'_>)> =
-        in_time.into_iter().map(|(place, case)| (place, kinds.number(kind_of(case.newest)), case)).collect();
+        in_time.into_iter().map(|(place, case)| (place, kinds.number(kind(Work::of(case.newest))), case)).collect();
     numbered.sort_by_key(|(place, ..)| *place);
     numbered.into_iter().for_each(|(_, number, case)| groups.entry(number).or_default().push(case));
     let mut found: Vec<(Work, Vec<Repeated<'_>>)> =

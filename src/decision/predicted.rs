@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use schemars::JsonSchema;
 use serde::Serialize;
 
+use super::advice::kind;
 use super::prediction::{Estimate, Example, Lessons, Predictor, Runtime, Subject, command};
 use super::repeated::of_newest_files;
 use super::{Advice, Limits, Options};
@@ -63,7 +64,11 @@ pub fn add_predictions(
         let of_advice: Vec<&Record> = records.iter().filter(|record| advice.is_about(record)).collect();
         let current: Vec<Work> = of_newest_files(&of_advice).into_iter().map(Work::of).collect();
         // The rows of the model's present files.
-        let is_of_advice = |it: &&Example| current.iter().any(|work| work.is_same(&it.subject.work));
+        let is_of_advice = |it: &&Example| {
+            let own = &it.subject.work;
+            let is_present = |it: &Work| it.case.variant != own.case.variant || it.has_same_network(own);
+            own.case.model == advice.model && advice.work.is_same(&kind(own.clone())) && current.iter().all(is_present)
+        };
         let examples: Vec<&Example> = lessons.examples.iter().filter(is_of_advice).collect();
         let runtimes = records.iter().map(|record| (record.backend.as_str(), record.device.as_str())).collect();
         advice.predicted = better(&predictor, &examples, &runtimes, &tried_of(&of_advice), measured, options);

@@ -20,8 +20,8 @@ pub use model::{
     CALIBRATION, Generation, Model, Origin, Part, PhasePlan, REFERENCE, Tolerance, WHOLE, value_name, whole,
 };
 pub use names::{
-    AUTO, CLOSURE, NULL, PREFERRED, backend_name, backend_of_flag, backends_in_places, device_index, device_kind,
-    device_type, own_dtype, parse_device,
+    AUTO, CLOSURE, NULL, PREFERRED, TORCHSCRIPT, backend_name, backend_of_flag, backends_in_places, device_index,
+    device_kind, device_type, own_dtype, parse_device,
 };
 pub use shard::{Fingerprint, PartNumber, Shard, ShardCases};
 pub use status::{CaseFailure, Status};

@@ -11,6 +11,9 @@ use super::dtype::Dtype;
 /// The backend that computes nothing: it measures what the harness itself costs.
 pub const NULL: &str = "null";
 
+/// The backend that loads a model's TorchScript archive, where others load its graph.
+pub const TORCHSCRIPT: &str = "tch";
+
 /// The name of the backend that calls code of other packages.
 pub const CLOSURE: &str = "closure";
 

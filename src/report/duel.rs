@@ -200,6 +200,7 @@ mod tests {
             executable: "inferbench".into(),
             sha256: "0123456789abcdef".into(),
             root: ".".into(),
+            environment: None,
         };
         let duel = Duel {
             format: 4,

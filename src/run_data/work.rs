@@ -18,7 +18,7 @@ pub struct Work {
     pub artifact_sha256: Option<String>,
 }
 
-/// What two of a kind have to be, so that one can stand for the other.
+/// Whether both are equal, as far as both are known.
 fn is_no_difference(one: Option<&String>, other: Option<&String>) -> bool {
     one.zip(other).is_none_or(|(one, other)| one == other)
 }
@@ -46,10 +46,11 @@ impl Work {
         self.case == other.case && self.has_same_inputs(other) && self.has_same_network(other)
     }
 
-    /// The same, and everything that it takes is known of both.
+    /// The same, and everything that it takes is known of both. What a backend has loaded is no other file either, where both know it.
     pub fn is_surely_same(&self, other: &Self) -> bool {
         let is_known = |it: &Self| it.input_shape.is_some() && it.model_sha256.is_some();
-        self.is_same(other) && is_known(self) && is_known(other)
+        let is_one_artifact = is_no_difference(self.artifact_sha256.as_ref(), other.artifact_sha256.as_ref());
+        self.is_same(other) && is_one_artifact && is_known(self) && is_known(other)
     }
 
     /// Whether the inputs have the same shapes, and are the same samples if they are samples.
@@ -192,7 +193,8 @@ mod tests {
         let case = Case { backend: "tch".into(), ..one.case.clone() };
         assert!(!one.is_same(&Work { case, ..one.clone() }));
         // What a backend makes of one file may change with the program.
-        assert!(one.is_same(&work("1x3x32x32", Some("a"), "other")));
+        let made_again = work("1x3x32x32", Some("a"), "other");
+        assert!(one.is_same(&made_again) && !one.is_surely_same(&made_again));
     }
 
     #[test]

@@ -113,12 +113,12 @@ fn counts_and_sizes_of_models_are_those_of_the_zoo_and_the_suites() {
 
 #[test]
 fn numbers_of_calls_for_a_bound_are_those_of_the_formulas() {
-    let [none, one, five] = [0, 1, 5].map(|over| queries_for(0.99, over));
+    let [none, one, five] = [0, 1, 5].map(|over| queries_for(0.99, over, 1.0));
     assert_eq!(calls_for_bound(0.99) as u64, one);
     says("src/guide/measuring.md", &[format!("p99 needs {one} independent calls")]);
     says("src/guide/method.md", &[format!("p99 needs {one}"), format!("from {none} queries on")]);
     let five = format!("{},{:03}", five / 1000, five % 1000);
-    let serving = [format!("at least {none} queries"), format!("{one} if one is"), format!("{five} if five are")];
+    let serving = [format!("asks for {none} requests"), format!("{one} if it is 1"), format!("{five} if it is 5")];
     says("src/guide/serving.md", &serving);
 }
 

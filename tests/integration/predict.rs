@@ -1,12 +1,14 @@
 //! `inferbench predict`: cases that were not measured, by a history whose times follow a known law.
 
+use std::collections::BTreeSet;
 use std::fs::{self, File};
 
 use inferbench::catalogue::read_catalogue;
+use inferbench::decision::prediction::Lessons;
 use inferbench::definition::{Case, Cost, Model, Phase, Sizes};
 use inferbench::fixture::work_of;
 use inferbench::history::write_records;
-use inferbench::onnx::cost;
+use inferbench::onnx::{cost, count};
 use inferbench::run_data::Record;
 use serde_json::Value;
 
@@ -322,4 +324,27 @@ fn a_matrix_is_what_its_schema_says() {
     if let Err(error) = schemas.validate(&found, compiled) {
         panic!("{error:#}");
     }
+}
+
+#[test]
+fn the_packaged_families_stay_apart_and_a_copy_of_one_joins_it() {
+    let mut rows = Vec::new();
+    for entry in read_catalogue(&checkout().join("models")).unwrap() {
+        let Ok(model) = entry.model else { continue };
+        let phase = model.phases[0].phase;
+        let sizes = Sizes { batch: 1, sequence: model.sequence_lengths.first().copied() };
+        let Ok((cost, operators)) = count(&model, phase, sizes) else { continue };
+        let operators = Some(operators.into_iter().collect::<Vec<_>>().join(" "));
+        rows.push(Record { operators, ..of_cost(&model.name, &model.family, "ort", 1, cost, 1.0) });
+    }
+    let families = |rows: &[Record]| {
+        let lessons = Lessons::of(rows, &[]);
+        lessons.examples.into_iter().map(|example| example.subject.family).collect::<BTreeSet<String>>()
+    };
+    let own: BTreeSet<String> = rows.iter().map(|row| row.family.clone()).collect();
+    assert_eq!(families(&rows), own);
+    assert!(own.len() > 10, "{own:?}");
+    let original = rows.iter().find(|row| row.model == "resnet50").unwrap().clone();
+    let copy = Record { model: "mine".into(), case_id: "mine/ort-cpu-f32/1".into(), family: "mine".into(), ..original };
+    assert_eq!(families(&[rows, vec![copy]].concat()).len(), own.len());
 }
