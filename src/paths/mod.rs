@@ -38,9 +38,8 @@ pub const OUTPUT_DIR: &str = "INFERBENCH_OUTPUT_DIR";
 
 /// Makes this the folder of reports of this process and of those that it starts. `main` calls it before it starts a thread.
 pub fn put_output_dir(folder: &Path) {
-    let absolute = std::path::absolute(folder).unwrap_or_else(|_| folder.to_owned());
     // SAFETY: the process has no other thread yet.
-    unsafe { std::env::set_var(OUTPUT_DIR, absolute) };
+    unsafe { std::env::set_var(OUTPUT_DIR, folder) };
 }
 
 /// The user's cache folder, which all projects and folders share.
