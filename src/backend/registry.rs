@@ -18,6 +18,9 @@ pub use crate::definition::NULL;
 use crate::definition::{CaseFailure, backend_name, backends_in_places, check_component};
 use crate::paths::{Paths, variable};
 
+/// Makes a backend with the runtime of an environment.
+type InPlace = fn(&'static Path) -> Box<dyn Backend>;
+
 /// A backend, whether or not this build has it.
 pub struct Entry {
     /// The Rust crate that runs it, as in case ids, and its Cargo feature: `ort`.
@@ -32,7 +35,7 @@ pub struct Entry {
     pub setup: Option<&'static str>,
     backend: Option<&'static dyn Backend>,
     /// The backend with the runtime of one Python environment, if it can have one.
-    in_place: Option<fn(&'static Path) -> Box<dyn Backend>>,
+    in_place: Option<InPlace>,
 }
 
 /// `Some(backend)` if this build has the feature.
