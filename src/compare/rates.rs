@@ -139,7 +139,7 @@ fn is_same_search(one: &LoadResult, other: &LoadResult) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::load::{Begin, Draws, poisson, search as search_rate};
+    use crate::load::{Begin, Draws, SEEDS, poisson, search as search_rate};
     use crate::run_data::ServiceTime;
     use crate::statistics::{most_over, uniform};
 
@@ -207,16 +207,24 @@ mod tests {
     /// The rate that a search finds by LoadGen's rule on an M/M/1 queue with a service of 2 ms and a bound of 20 ms.
     fn simulated(service: f64, seed: u64) -> f64 {
         const QUERIES: usize = 1307;
-        let begin = Begin::Guess(0.5 / service);
-        let limits = search_rate::<()>(begin, |rate, number| {
-            let mut services = Draws::of_session(ServiceTime::Exponential(service), seed + number, rate as usize);
-            let mut free = 0;
-            let mut over = 0;
-            for arrival in poisson(rate, seed + number, QUERIES) {
-                free = arrival.max(free) + services.next().unwrap().as_nanos() as u64;
-                over += u64::from(free - arrival > 20_000_000);
-            }
-            Ok(Some(most_over(0.99, QUERIES as u64, 1.0).is_some_and(|most| over <= most)))
+        let most = most_over(0.99, QUERIES as u64, 1.0).unwrap();
+        // The arrivals of each seed at one request per second, and its services.
+        let drawn: Vec<(Vec<u64>, Vec<u64>)> = (0..SEEDS)
+            .map(|number| {
+                let services = Draws::of_session(ServiceTime::Exponential(service), seed + number, 0);
+                let services = services.take(QUERIES).map(|time| time.as_nanos() as u64);
+                (poisson(1.0, seed + number, QUERIES), services.collect())
+            })
+            .collect();
+        let limits = search_rate::<()>(Begin::Guess(0.5 / service), |rate, number| {
+            let (arrivals, services) = &drawn[number as usize];
+            let mut free = 0.0_f64;
+            let waits = arrivals.iter().zip(services).map(|(arrival, service)| {
+                let arrival = *arrival as f64 / rate;
+                free = arrival.max(free) + *service as f64;
+                free - arrival
+            });
+            Ok(Some(waits.filter(|wait| *wait > 20e6).count() as u64 <= most))
         });
         limits.unwrap().unwrap().highest_passing.unwrap()
     }

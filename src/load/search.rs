@@ -12,7 +12,9 @@ const NEAR: f64 = 1.25;
 /// Seeds that judge a rate near the limit; the majority decides.
 pub const SEEDS: u64 = 3;
 /// Rates that are tried at most: a machine whose speed changes could keep a search going for ever.
-const MOST_RATES: usize = 30;
+const MOST_RATES: usize = 25;
+/// Where the majority of the seeds refuses what one seed has passed, the rate falls by 4 %, and by twice as much each time, so often.
+const MOST_DOUBLINGS: u32 = 4;
 /// The search gives up below this part of the rate that it begins with: requests hardly wait any more, so that fewer of them are no
 /// faster.
 const LEAST_PART: f64 = 0.1;
@@ -57,6 +59,8 @@ pub fn search<E>(
     };
     let (mut low, mut high): (Option<Judged>, Option<Judged>) = (None, None);
     let mut rate = first;
+    // How often the rate has fallen since one passed.
+    let mut falls = 0;
     for _ in 0..MOST_RATES {
         let is_near = match (low, high) {
             (Some(low), Some(high)) => high.rate / low.rate <= NEAR,
@@ -66,6 +70,7 @@ pub fn search<E>(
         };
         let answer = if is_near { majority(rate, &mut passes)? } else { passes(rate, 0)? };
         let Some(has_passed) = answer else { return Ok(None) };
+        falls = if has_passed { 0 } else { falls + 1 };
         let judged = Some(Judged { rate, is_sure: is_near });
         if has_passed {
             low = judged;
@@ -83,7 +88,9 @@ pub fn search<E>(
             (Some(_), Some(_)) => break,
             (Some(low), None) => low.rate * step,
             (None, Some(high)) if high.rate < first * LEAST_PART => break,
-            (None, Some(high)) => high.rate / if high.is_sure { RESOLUTION.powi(2) } else { step },
+            (None, Some(high)) => {
+                high.rate / if high.is_sure { RESOLUTION.powi(1 << falls.min(MOST_DOUBLINGS)) } else { step }
+            }
             (None, None) => rate,
         };
     }

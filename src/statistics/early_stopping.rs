@@ -47,8 +47,8 @@ pub fn most_over(p: f64, queries: u64, dependence: f64) -> Option<u64> {
 /// do not show it.
 ///
 /// The variance is that of the counts in blocks (batch means; Conway 1963, "Some tactical problems in digital simulation"). Blocks that are too short
-/// cut clusters in two and longer ones are few, so that the largest estimate over all lengths with at least twenty blocks counts, and the
-/// largest one over several thresholds: a queue that seldom empties shows this at its median, before a short trial has seen
+/// cut clusters in two and longer ones are few, so that the largest estimate over all lengths with at least twenty blocks counts, each with its
+/// standard error, and the largest one over several thresholds: a queue that seldom empties shows this at its median, before a short trial has seen
 /// its worst waits. What changes more slowly than a twentieth of the series does not show.
 pub fn dependence(series: &[f64], p: f64) -> Option<f64> {
     let n = series.len();
@@ -70,7 +70,9 @@ fn of_crossings(series: &[f64], threshold: f64) -> f64 {
     while share > 0.0 && counts.len() / 2 >= FEWEST_BLOCKS {
         counts = counts.chunks_exact(2).map(|pair| pair[0] + pair[1]).collect();
         length *= 2.0;
-        most = most.max(super::variance(&counts) / (length * share * (1.0 - share)));
+        // That of a variance with so many degrees of freedom.
+        let error = (2.0 / (counts.len() - 1) as f64).sqrt();
+        most = most.max(super::variance(&counts) / (length * share * (1.0 - share)) * (1.0 + error));
     }
     most
 }
