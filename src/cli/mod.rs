@@ -93,7 +93,7 @@ const GROUPS: [(&str, &[&str]); 4] = [
     ("Measure", &["run", "verify", "load", "profile", "duel"]),
     ("Models", &["models", "import", "prepare", "variants"]),
     ("Results", &["report", "compare", "recommend", "predict", "store", "convert"]),
-    ("Machines", &["devices", "selftest", "shard", "fleet", "merge", "serve"]),
+    ("Machines", &["setup", "devices", "selftest", "shard", "fleet", "merge", "serve"]),
 ];
 
 /// The template of `--help`, with what each subcommand says about itself.

@@ -36,7 +36,7 @@
 //!
 //! | chapter | commands | answers |
 //! | --- | --- | --- |
-//! | [`devices`](devices#devices) | `devices`, `selftest` | What this machine has, and how much it disturbs |
+//! | [`devices`](devices#devices) | `setup`, `devices`, `selftest` | What this machine has, and how much it disturbs |
 //! | [`fleet`] | `shard`, `fleet`, `merge` | How to measure one suite on many machines, by Slurm, ssh or a matrix of CI jobs |
 //! | [`service`] | `serve` | How to measure over HTTP on a machine that a team shares, and the page for it |
 //!
