@@ -102,7 +102,7 @@ mod tests {
     fn a_duel_says_what_it_will_see_and_what_more_would_take() {
         let (pilot, plan) = planned(0.02, 34.0);
         let text = of_case("m/x/1", &pilot, &plan);
-        assert!(text.starts_with("m/x/1: about ± 1.2 % in 34 s (at most "), "{text}");
+        assert!(text.starts_with("m/x/1: about ± 1 % in 34 s (at most "), "{text}");
         assert!(text.ends_with("slices of 2 calls after 1 that fill the caches per arm)"), "{text}");
         let advice = |planned: &[(Pilot, DuetPlan)]| advice(planned, 0.01, 5.0);
         let one = advice(&[planned(0.02, 34.0)]).unwrap();

@@ -147,6 +147,6 @@ mod tests {
     fn a_plan_of_another_protocol_is_refused_by_its_number() {
         assert!(read_plan(r#"{"protocol": 9}"#).unwrap_err().to_string().contains("version 9"));
         assert!(read_plan("oh").unwrap_err().to_string().contains("printed no plan"));
-        assert!(read_plan("a library's banner\n{\"protocol\":2,\"cases\":[]}\n").unwrap().cases.is_empty());
+        assert!(read_plan("a library's banner\n{\"protocol\":3,\"cases\":[]}\n").unwrap().cases.is_empty());
     }
 }

@@ -1,9 +1,9 @@
 //! What a reader sees of profiled calls: operators of modules, without what the profiler costs.
 //!
-//! A profiler makes each operator longer. If the operators add up to more than a call takes without a profiler, the same time is
-//! taken off each execution, so that they add up to such a call; but never more than a profiled call takes longer per
-//! execution. So the corrected sum may still differ from a plain call, and [`CaseProfile::corrected_fraction`] says by how much. What
-//! a plain call takes beyond its operators is a row of its own.
+//! A profiler makes operators longer, and nobody knows which part of what it adds is in their times and which is between them. So
+//! there are bounds ([`Overhead`]). If the operators add up to more than a plain call, they hold at least the difference. At
+//! most they hold all that a profiled call takes longer. The least is taken off each execution: then the operators add up to a plain call by
+//! construction, which checks nothing. What is outside of operators has its bounds, too, and no share if they are far apart.
 
 use std::collections::HashMap;
 
@@ -15,6 +15,9 @@ use crate::statistics::median;
 
 /// An operator has no share of the call if it takes less than so many times the profiler's cost.
 const LEAST_COSTS: f64 = 2.0;
+
+/// The part of a call that is outside of operators is known if its bounds are as near as this part of a call.
+const NEAR_BOUNDS: f64 = 0.05;
 
 /// The profile of a case. `peaks` are those of the machine on the case's threads.
 pub fn analyse(run_id: &str, case: &Case, model: &Model, calls: &ProfiledCalls, peaks: Option<&Peaks>) -> CaseProfile {
@@ -38,7 +41,8 @@ fn with_modules(
         median(&times).unwrap_or_default()
     };
     let (plain_us, profiled_us) = (of(&calls.plain_ns), of(&calls.profiled_ns));
-    let cost_us = cost_per_execution(plain_us, profiled_us, &calls.operators);
+    let overhead = Overhead::new(plain_us, profiled_us, &calls.operators);
+    let cost_us = overhead.least_us;
     let nodes: Vec<Option<usize>> = calls.operators.iter().map(|it| node_of(&it.typical, modules)).collect();
     let costs = costs_of(&calls.operators, &nodes, modules);
     let case_id = case.to_string();
@@ -48,6 +52,7 @@ fn with_modules(
         let raw_us = raw_us(operator);
         let corrected_us = (raw_us - cost_us * executions).max(0.0);
         let is_above_cost = raw_us >= LEAST_COSTS * cost_us * executions;
+        let (lower, upper) = overhead.bounds(raw_us, *executions);
         let module = typical.module.clone().or_else(|| modules.node(node?).module.clone());
         let row = ProfileRow {
             run_id: run_id.to_owned(),
@@ -59,6 +64,8 @@ fn with_modules(
             executions: *executions,
             raw_us,
             corrected_us,
+            corrected_lower_us: Some(lower),
+            corrected_upper_us: Some(upper),
             share: (is_above_cost && plain_us > 0.0).then(|| corrected_us / plain_us),
             start_us: typical.start_ns.map(|ns| ns as f64 / 1e3),
             thread: typical.thread,
@@ -70,6 +77,8 @@ fn with_modules(
     }
     take_modules_of_neighbours(&mut rows);
     let outside_us = (plain_us - rows.iter().map(|row| row.corrected_us).sum::<f64>()).max(0.0);
+    let (lower, upper) = overhead.outside();
+    let is_known = plain_us > 0.0 && upper - lower <= NEAR_BOUNDS * plain_us;
     rows.push(ProfileRow {
         run_id: run_id.to_owned(),
         case_id: case_id.clone(),
@@ -77,7 +86,9 @@ fn with_modules(
         executions: 1.0,
         raw_us: outside_us,
         corrected_us: outside_us,
-        share: (plain_us > 0.0).then(|| outside_us / plain_us),
+        corrected_lower_us: Some(lower),
+        corrected_upper_us: Some(upper),
+        share: is_known.then(|| outside_us / plain_us),
         ..ProfileRow::default()
     });
     CaseProfile {
@@ -88,6 +99,7 @@ fn with_modules(
         plain_us,
         profiled_us,
         cost_per_operator_us: cost_us,
+        cost_per_operator_upper_us: overhead.most_us,
         has_timeline: calls.operators.iter().any(|operator| operator.typical.start_ns.is_some()),
         rows,
         positions: Vec::new(),
@@ -105,12 +117,41 @@ fn raw_us(operator: &OperatorTimes) -> f64 {
     operator.mean_ns * operator.executions / 1e3
 }
 
-/// The time that the profiler adds to one execution of an operator.
-fn cost_per_execution(plain_us: f64, profiled_us: f64, operators: &[OperatorTimes]) -> f64 {
-    let executions: f64 = operators.iter().map(|operator| operator.executions).sum();
-    let sum_us: f64 = operators.iter().map(raw_us).sum();
-    let longer_us = (sum_us - plain_us).min(profiled_us - plain_us);
-    (longer_us / executions.max(1.0)).max(0.0)
+/// What the profiler adds to calls, as far as it is known.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Overhead {
+    plain_us: f64,
+    profiled_us: f64,
+    /// The raw times of all operators.
+    sum_us: f64,
+    /// What it adds to one execution of an operator at least, and at most.
+    least_us: f64,
+    most_us: f64,
+}
+
+impl Overhead {
+    fn new(plain_us: f64, profiled_us: f64, operators: &[OperatorTimes]) -> Self {
+        let executions: f64 = operators.iter().map(|operator| operator.executions).sum();
+        let sum_us: f64 = operators.iter().map(raw_us).sum();
+        let longer_us = (profiled_us - plain_us).max(0.0);
+        let each = |us: f64| us.clamp(0.0, longer_us) / executions.max(1.0);
+        Overhead { plain_us, profiled_us, sum_us, least_us: each(sum_us - plain_us), most_us: each(longer_us) }
+    }
+
+    /// The bounds of what an operator takes in a plain call. The profiler may add the same to each execution, or as the time is: where
+    /// it lets threads come to rest or data leave the caches, long operators become longer than short ones.
+    fn bounds(&self, raw_us: f64, executions: f64) -> (f64, f64) {
+        let less = |cost_us: f64| (raw_us - cost_us * executions).max(0.0);
+        let part = |whole_us: f64| if whole_us > self.plain_us { raw_us * self.plain_us / whole_us } else { raw_us };
+        let lower = less(self.most_us).min(part(self.profiled_us));
+        (lower, less(self.least_us).max(part(self.sum_us)).max(lower))
+    }
+
+    /// The bounds of what a plain call takes outside of its operators.
+    fn outside(&self) -> (f64, f64) {
+        let lower = (self.plain_us - self.sum_us).max(0.0);
+        (lower, (self.profiled_us - self.sum_us).clamp(lower, self.plain_us.max(lower)))
+    }
 }
 
 /// What the runtime itself says that the operator costs: of a fusion, less bytes than its nodes would move one by one.
@@ -173,10 +214,14 @@ fn take_modules_of_neighbours(rows: &mut [ProfileRow]) {
 }
 
 impl CaseProfile {
-    /// The corrected times of all operators as a part of a plain call: 1 if they add up to it.
-    pub fn corrected_fraction(&self) -> f64 {
-        let operators = self.rows.iter().filter(|row| row.operator != OUTSIDE);
-        operators.map(|row| row.corrected_us).sum::<f64>() / self.plain_us
+    /// The bounds of the part of a plain call that is in operators.
+    pub fn operator_fractions(&self) -> (f64, f64) {
+        let outside = self.rows.iter().find(|row| row.operator == OUTSIDE);
+        let bound = |bound: fn(&ProfileRow) -> Option<f64>| {
+            let us = outside.map_or(0.0, |row| bound(row).unwrap_or(row.corrected_us));
+            (1.0 - us / self.plain_us).max(0.0)
+        };
+        (bound(|row| row.corrected_upper_us), bound(|row| row.corrected_lower_us))
     }
 }
 
@@ -191,12 +236,33 @@ mod tests {
 
     #[test]
     fn what_is_taken_off_is_at_most_what_a_profiled_call_takes_longer() {
+        let costs = |plain, profiled, us: &[f64]| {
+            let found = Overhead::new(plain, profiled, &times(us));
+            (found.least_us, found.most_us)
+        };
         // 300 µs of operators in a call of 200: 50 of each.
-        assert_eq!(cost_per_execution(200.0, 400.0, &times(&[100.0, 200.0])), 50.0);
+        assert_eq!(costs(200.0, 400.0, &[100.0, 200.0]), (50.0, 100.0));
         // The profiled call is only 20 µs longer: the operators overlap.
-        assert_eq!(cost_per_execution(200.0, 220.0, &times(&[100.0, 200.0])), 10.0);
-        assert_eq!(cost_per_execution(400.0, 420.0, &times(&[100.0, 200.0])), 0.0);
-        assert_eq!(cost_per_execution(400.0, 300.0, &times(&[500.0])), 0.0);
+        assert_eq!(costs(200.0, 220.0, &[100.0, 200.0]), (10.0, 10.0));
+        assert_eq!(costs(400.0, 420.0, &[100.0, 200.0]), (0.0, 10.0));
+        assert_eq!(costs(400.0, 300.0, &[500.0]), (0.0, 0.0));
+    }
+
+    #[test]
+    fn what_the_profiler_hides_is_between_bounds() {
+        // A call of 200 µs that takes 500 under the profiler; its operators add up to 300.
+        let found = Overhead::new(200.0, 500.0, &times(&[100.0, 200.0]));
+        assert_eq!(found.outside(), (0.0, 200.0));
+        let near = |found: (f64, f64), expected: (f64, f64)| {
+            let is_near = |one: f64, other: f64| (one - other).abs() < 1e-9;
+            assert!(is_near(found.0, expected.0) && is_near(found.1, expected.1), "{found:?} is not {expected:?}");
+        };
+        // 150 µs each at most, or three fifths; 50 each at least, or a third.
+        near(found.bounds(200.0, 1.0), (50.0, 150.0));
+        near(found.bounds(100.0, 1.0), (0.0, 200.0 / 3.0));
+        // Without a cost there is nothing to hide.
+        let free = Overhead::new(200.0, 190.0, &times(&[100.0, 80.0]));
+        assert_eq!((free.bounds(100.0, 1.0), free.outside()), ((100.0, 100.0), (20.0, 20.0)));
     }
 
     #[test]
@@ -205,16 +271,22 @@ mod tests {
         let calls = ProfiledCalls {
             plain_ns: vec![500_000; 3],
             profiled_ns: vec![700_000; 3],
-            operators,
+            operators: operators.clone(),
             ..ProfiledCalls::default()
         };
         let case = Case::new("none", "ort", 1);
         let profile = with_modules("run", &case, &Modules::default(), &calls, None);
         assert_eq!(profile.cost_per_operator_us, 20.0);
         let rows: Vec<_> = profile.rows.iter().map(|row| (row.corrected_us, row.share)).collect();
-        assert_eq!(rows, [(380.0, Some(0.76)), (10.0, None), (110.0, Some(0.22)), (0.0, Some(0.0))]);
-        assert_eq!(profile.corrected_fraction(), 1.0);
+        assert_eq!(rows, [(380.0, Some(0.76)), (10.0, None), (110.0, Some(0.22)), (0.0, None)]);
+        // 140 µs of a profiled call are in no operator, and nobody knows how many of them are in a plain call.
         assert_eq!(profile.rows[3].operator, OUTSIDE);
+        assert_eq!((profile.rows[3].corrected_lower_us, profile.rows[3].corrected_upper_us), (Some(0.0), Some(140.0)));
+        let (least, most) = profile.operator_fractions();
+        assert!((least - 0.72).abs() < 1e-9 && most == 1.0, "{least} {most}");
+        let cheap = ProfiledCalls { profiled_ns: vec![565_000; 3], operators, ..calls };
+        let profile = with_modules("run", &case, &Modules::default(), &cheap, None);
+        assert_eq!(profile.rows[3].share, Some(0.0), "5 µs are next to nothing");
     }
 
     #[test]

@@ -8,7 +8,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::kind::Kind;
-use crate::run_data::CaseProfile;
+use crate::run_data::{CaseProfile, OUTSIDE, ProfileRow};
 
 /// The difference of two cases, A and B.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -54,8 +54,11 @@ struct Operators<'a> {
 /// How B differs from A.
 pub fn difference(a: &CaseProfile, b: &CaseProfile) -> Difference {
     let mut found: IndexMap<(Option<&str>, Kind), [Operators<'_>; 2]> = IndexMap::new();
+    // What is not known of one of them has no difference.
+    let is_hidden = |row: &ProfileRow| row.operator == OUTSIDE && row.share.is_none();
+    let has_hidden = a.rows.iter().chain(&b.rows).any(is_hidden);
     for (side, case) in [a, b].into_iter().enumerate() {
-        for row in &case.rows {
+        for row in case.rows.iter().filter(|row| !(has_hidden && row.operator == OUTSIDE)) {
             let sides = found.entry((row.module.as_deref(), Kind::of(&row.operator))).or_default();
             let Operators { names, us } = &mut sides[side];
             *us = Some(us.unwrap_or_default() + row.corrected_us);

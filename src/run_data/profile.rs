@@ -85,8 +85,11 @@ pub struct CaseProfile {
     pub plain_us: f64,
     /// The median of the profiled calls.
     pub profiled_us: f64,
-    /// What the profiler adds to the time of each operator, which is taken off again.
+    /// What the profiler adds to the time of each operator at least, which is taken off again.
     pub cost_per_operator_us: f64,
+    /// What it may add at most.
+    #[serde(default)]
+    pub cost_per_operator_upper_us: f64,
     /// Whether operators have a beginning, so that they can be drawn on a timeline.
     pub has_timeline: bool,
     /// The operators in the order in which they ran; the last row is what is outside of operators.
@@ -158,7 +161,14 @@ pub struct ProfileRow {
     pub raw_us: f64,
     /// The same without the profiler's cost.
     pub corrected_us: f64,
-    /// Part of a plain call, from 0 to 1. Absent if the operator takes less than twice the profiler's cost.
+    /// Between these bounds lies what it takes in a plain call, as far as the times of plain and profiled calls tell. Absent in
+    /// older profiles.
+    #[serde(default)]
+    pub corrected_lower_us: Option<f64>,
+    #[serde(default)]
+    pub corrected_upper_us: Option<f64>,
+    /// Part of a plain call, from 0 to 1. Absent if the operator takes less than twice the profiler's cost, and of
+    /// [`OUTSIDE`] if its bounds are too far apart.
     pub share: Option<f64>,
     pub flops: Option<u64>,
     /// Bytes that it reads and writes.

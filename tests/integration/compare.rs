@@ -157,8 +157,25 @@ fn without_a_history_only_large_changes_can_be_told() {
     let workplace = Workplace::new(&[], &["null"], &[1]);
     store(&workplace, "20260101T000000Z", &[record("20260101T000000Z", 1, 2.0)]);
     let found = compared(&workplace, &[record("candidate", 1, 2.2)], &[], 4);
-    shows(&found, &["cannot-say", "noise unknown, 5 % between runs assumed", "too unstable to say: 1 cannot-say"]);
+    shows(&found, &["cannot-say", "noise unknown, 5 % between runs assumed", "undecided: 1 cannot-say"]);
     compared(&workplace, &[record("candidate", 1, 3.0)], &[], 1);
+}
+
+#[test]
+fn a_regression_has_to_be_excluded_for_every_case() {
+    let workplace = with_history();
+    let of = |first: f64, arguments: &[&str], code: u8| {
+        let candidate = [record("candidate", 1, first), record("candidate", 8, 9.0)];
+        compared(&workplace, &candidate, &[&["--format", "json"], arguments].concat(), code)
+    };
+    // The interval is wider than this tolerance.
+    let narrow = ["--tolerance", "0.1%"];
+    assert_eq!(verdicts(&json(&of(1.5, &narrow, 4))), ["faster", "cannot-say"]);
+    of(1.5, &["--tolerance", "0.1%", "--allow-undecided"], 0);
+    of(2.0, &["--tolerance", "0.1%", "--allow-undecided"], 4);
+    assert_eq!(verdicts(&json(&of(2.4, &narrow, 1))), ["slower", "cannot-say"]);
+    // Perhaps faster by more than 5 %, and not slower by 5 %.
+    assert_eq!(verdicts(&json(&of(1.92, &[], 0))), ["not-slower", "same"]);
 }
 
 #[test]
@@ -206,11 +223,12 @@ fn other_hosts_libraries_and_boundaries_are_refused_unless_allowed() {
 
     let end_to_end =
         [Record { boundary: Boundary::EndToEnd, ..record("candidate", 1, 2.0) }, record("candidate", 8, 9.0)];
-    shows(&compared(&workplace, &end_to_end, &[], 0), &["refused: boundary: compute ↔ end-to-end", "1 same"]);
+    shows(&compared(&workplace, &end_to_end, &[], 4), &["refused: boundary: compute ↔ end-to-end", "1 same"]);
     let timed_samples = Some("pictures 0a1b2c3d".into());
     let samples = Record { timed_on: TimedOn::Samples, timed_samples, ..record("candidate", 1, 2.0) };
     let samples = [samples, record("candidate", 8, 9.0)];
-    shows(&compared(&workplace, &samples, &[], 0), &["refused: inputs: seeded ↔ pictures 0a1b2c3d", "1 same"]);
+    compared(&workplace, &end_to_end, &["--allow-undecided"], 0);
+    shows(&compared(&workplace, &samples, &[], 4), &["refused: inputs: seeded ↔ pictures 0a1b2c3d", "1 same"]);
     compared(&workplace, &end_to_end, &["--allow-different", "noise"], 2).saying(&["--allow-different"]);
 }
 

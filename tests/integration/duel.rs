@@ -58,7 +58,7 @@ fn a_slow_down_of_the_own_executable_is_found() {
     let workplace = workplace();
     let slowed = duel(&workplace, [".", "."], &["--null-slowdown", "3000%"]).finish().with_code(1);
     assert_eq!(verdict(&slowed), "slower");
-    slowed.saying(&[
+    let slowed = slowed.saying(&[
         "digits/null-cpu-f32/1: about ± ",
         "digits/null-cpu-f32/1: +",
         " after 12 of at most 12 generations: slower",

@@ -30,6 +30,7 @@ mod preparation;
 mod processes;
 mod profile;
 mod profile_page;
+mod profiled_graphs;
 mod profiled_sessions;
 mod quality;
 mod recommend;

@@ -48,6 +48,7 @@ fn case(backend: &str, names: [&str; 3], slow: Option<usize>) -> CaseProfile {
         plain_us: 6000.0,
         profiled_us: 6400.0,
         cost_per_operator_us: 1.0,
+        cost_per_operator_upper_us: 2.0,
         has_timeline: true,
         rows,
         positions: Vec::new(),

@@ -29,7 +29,11 @@ pub fn grouped(case: &CaseProfile, depth: Option<usize>) -> Vec<ProfileRow> {
 
 /// Rows of one operator as one row. It has a share if most of its time is in rows that have one.
 fn merged(rows: &[&ProfileRow], plain_us: f64) -> ProfileRow {
-    let [first, others @ ..] = rows else { return ProfileRow::default() };
+    let first = match rows {
+        [] => return ProfileRow::default(),
+        [only] => return (*only).clone(),
+        [first, ..] => first,
+    };
     let sum = |value: fn(&ProfileRow) -> f64| rows.iter().map(|row| value(row)).sum::<f64>();
     let time_if = |is_known: fn(&ProfileRow) -> bool| -> f64 {
         rows.iter().filter(|row| is_known(row)).map(|row| row.corrected_us).sum()
@@ -42,6 +46,7 @@ fn merged(rows: &[&ProfileRow], plain_us: f64) -> ProfileRow {
     };
     let total =
         |value: fn(&ProfileRow) -> Option<u64>| rows.iter().filter_map(|row| value(row)).reduce(u64::saturating_add);
+    let total_us = |value: fn(&ProfileRow) -> Option<f64>| rows.iter().map(|row| value(row)).sum::<Option<f64>>();
     let corrected_us = sum(|row| row.corrected_us);
     let mut kernels: Vec<&str> = rows.iter().filter_map(|row| row.kernel.as_deref()).collect();
     kernels.sort_unstable();
@@ -53,10 +58,12 @@ fn merged(rows: &[&ProfileRow], plain_us: f64) -> ProfileRow {
             [one] => Some(one.to_owned()),
             _ => Some(format!("{} kernels", kernels.len())),
         },
-        node: if others.is_empty() { first.node.clone() } else { String::new() },
+        node: String::new(),
         executions: sum(|row| row.executions),
         raw_us: sum(|row| row.raw_us),
         corrected_us,
+        corrected_lower_us: total_us(|row| row.corrected_lower_us),
+        corrected_upper_us: total_us(|row| row.corrected_upper_us),
         share: (2.0 * time_if(|row| row.share.is_some()) > corrected_us).then_some(corrected_us / plain_us),
         flops: total(|row| row.flops),
         bytes: total(|row| row.bytes),

@@ -20,13 +20,14 @@ pub struct Options {
 type TableColumn = (&'static str, bool, fn(&CaseProfile, &ProfileRow) -> String);
 
 /// A column without a text in any row is left out.
-const COLUMNS: [TableColumn; 13] = [
+const COLUMNS: [TableColumn; 14] = [
     ("module", false, |_, row| row.module.clone().unwrap_or_default()),
     ("operator", false, |_, row| row.operator.clone()),
     ("kernel", false, |_, row| row.kernel.clone().unwrap_or_default()),
     ("calls", true, |_, row| if row.operator == OUTSIDE { String::new() } else { count(row.executions) }),
     ("raw µs", true, |_, row| if row.operator == OUTSIDE { String::new() } else { microseconds(row.raw_us) }),
-    ("µs", true, |_, row| microseconds(row.corrected_us)),
+    ("µs", true, |_, row| if is_hidden(row) { "unknown".into() } else { microseconds(row.corrected_us) }),
+    ("from … to", true, |_, row| bounds(row)),
     ("share", true, share),
     ("FLOPs", true, |_, row| row.flops.map(rounded).unwrap_or_default()),
     ("GFLOP/s", true, |_, row| row.gflops_per_second.map(three_digits).unwrap_or_default()),
@@ -53,9 +54,7 @@ pub fn table(case: &CaseProfile, options: &Options) -> Table {
         table.footnote(left_out(rest.len(), &format!("take {} µs together", microseconds(us))));
     }
     if shown.iter().any(|row| row.share.is_none()) {
-        table.footnote(
-            "<: the raw time is less than twice what the profiler adds to it, so that the share is not known",
-        );
+        table.footnote("<: at most so much; what the profiler adds hides the rest");
     }
     table
 }
@@ -77,9 +76,21 @@ pub fn position_table(case: &CaseProfile) -> Table {
     table
 }
 
+/// Whether the profiler's cost hides what is outside of operators.
+fn is_hidden(row: &ProfileRow) -> bool {
+    row.operator == OUTSIDE && row.share.is_none()
+}
+
+/// `1.60 … 5.50`
+fn bounds(row: &ProfileRow) -> String {
+    let bounds = row.corrected_lower_us.zip(row.corrected_upper_us);
+    bounds.map(|(lower, upper)| format!("{} … {}", microseconds(lower), microseconds(upper))).unwrap_or_default()
+}
+
 /// The share, or below which share it certainly is.
 fn share(case: &CaseProfile, row: &ProfileRow) -> String {
-    let bound = 2.0 * case.cost_per_operator_us * row.executions / case.plain_us;
+    let bound_us = row.corrected_upper_us.unwrap_or(2.0 * case.cost_per_operator_us * row.executions);
+    let bound = bound_us / case.plain_us;
     match row.share {
         Some(share) => percent(share),
         None if bound.is_finite() && bound > 0.0 => format!("< {}", percent(bound)),

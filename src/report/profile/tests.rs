@@ -32,6 +32,8 @@ fn case(backend: &str, given: &[Given]) -> CaseProfile {
             executions: 1.0,
             raw_us: *raw,
             corrected_us,
+            corrected_lower_us: Some(raw - 3.0),
+            corrected_upper_us: Some(corrected_us),
             share: (*raw >= 4.0).then_some(corrected_us / 100.0),
             flops: is_product.then_some(2_000_000),
             gflops_per_second: is_product.then_some(2e3 / corrected_us),
@@ -49,6 +51,8 @@ fn case(backend: &str, given: &[Given]) -> CaseProfile {
         case_id: case_id.clone(),
         operator: OUTSIDE.into(),
         corrected_us: outside,
+        corrected_lower_us: Some(outside),
+        corrected_upper_us: Some(outside + 5.0),
         share: Some(outside / 100.0),
         ..ProfileRow::default()
     });
@@ -60,6 +64,7 @@ fn case(backend: &str, given: &[Given]) -> CaseProfile {
         plain_us: 100.0,
         profiled_us: 1733.0,
         cost_per_operator_us: 2.0,
+        cost_per_operator_upper_us: 3.0,
         has_timeline: true,
         rows,
         positions: Vec::new(),
@@ -98,8 +103,25 @@ fn sentences_say_where_the_time_goes() {
     );
     assert_eq!(
         heading(&case),
-        "plain 100 µs, profiled 1,733 µs; operators 86 % of the plain call after 2.00 µs per operator were taken off; 30 calls"
+        "plain 100 µs, profiled 1,733 µs; the profiler adds 2.00 to 3.00 µs to each operator; operators are 81 to 86 % of the plain call; \
+         30 calls"
     );
+}
+
+#[test]
+fn what_is_outside_of_operators_is_unknown_where_the_profiler_hides_it() {
+    let mut hidden = case("ort", &ENCODER);
+    let outside = hidden.rows.last_mut().unwrap();
+    (outside.corrected_us, outside.corrected_lower_us, outside.corrected_upper_us) = (0.0, Some(0.0), Some(40.0));
+    outside.share = None;
+    assert!(summary(&hidden).contains("0 to 40 % outside operators"), "{}", summary(&hidden));
+    assert!(heading(&hidden).contains("operators are 60 to 100 % of the plain call"), "{}", heading(&hidden));
+    let text = table(&hidden, &Options { depth: Some(0), most_rows: None }).terminal();
+    for part in ["unknown", "0.00 … 40.0", "< 40.0 %"] {
+        assert!(line(&text, OUTSIDE).contains(part), "{part}: {text}");
+    }
+    let difference = crate::profile::difference(&hidden, &case("tch", &ENCODER));
+    assert!(difference.rows.iter().all(|row| row.a_operators != OUTSIDE && row.b_operators != OUTSIDE));
 }
 
 #[test]
@@ -110,7 +132,7 @@ fn rows_are_sorted_and_the_rest_of_the_call_is_last() {
     assert!(rows[5].contains(OUTSIDE) && rows[5].contains("14.0 %"), "{text}");
     // The addition takes less than twice the profiler's cost.
     assert!(
-        line(&text, " Add ").contains("< 4.0 %") && text.contains("  <: the raw time is less than twice"),
+        line(&text, " Add ").contains("< 1.0 %") && text.contains("  <: at most so much; what the profiler adds"),
         "{text}"
     );
     assert!(!text.contains("threads busy"), "a column without a value is left out: {text}");
@@ -134,7 +156,7 @@ fn operators_of_a_module_are_one_row() {
 fn csv_and_json_have_every_field() {
     let csv = rendered(Form::Csv, Options { most_rows: Some(1), ..Options::default() });
     assert!(
-        csv.starts_with("run_id,case_id,module,operator,kernel,node,executions,raw_us,corrected_us,share,flops,"),
+        csv.starts_with("run_id,case_id,module,operator,kernel,node,executions,raw_us,corrected_us,corrected_lower_us,corrected_upper_us,share,"),
         "{csv}"
     );
     let mut reader = csv::Reader::from_reader(csv.as_bytes());

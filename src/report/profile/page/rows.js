@@ -50,11 +50,12 @@ function rowsSection(one) {
   if (one.rows.length === 0) return null;
   const column = (title, name, text) => ({ title, value: (row) => row[name], ...(text ? { text: (row) => text(row[name]) } : {}) });
   const isOperator = (row) => row.kind !== "outside";
-  return tableSection("rows", "All operators", "Times without the profiler's cost, except for raw µs. A share with < belongs to an operator whose raw time is less than twice that cost.", [
+  return tableSection("rows", "All operators", "Times without the profiler's cost, except for raw µs. From … to are the bounds of what it takes in a plain call. A share with < is at most so much, because that cost hides the rest.", [
     column("module", "module"), column("operator", "operator"), column("kernel", "kernel"),
     { title: "calls", value: (row) => (isOperator(row) ? row.executions : null), text: (row) => count(row.executions) },
     { title: "raw µs", value: (row) => (isOperator(row) ? row.raw_us : null), text: (row) => threeDigits(row.raw_us) },
-    column("µs", "corrected_us", threeDigits),
+    { title: "µs", value: (row) => row.corrected_us, text: (row) => (isHidden(row) ? "unknown" : threeDigits(row.corrected_us)) },
+    { title: "from … to", value: (row) => row.corrected_upper_us, text: boundsOf },
     { title: "share", value: (row) => row.share, text: (row) => percent(row.share), absent: (row) => shareOf(row, one) },
     column("FLOPs", "flops", rounded), column("GFLOP/s", "gflops_per_second", threeDigits),
     column("of the roofline", "roofline_fraction", percent), column("bound by", "bound"),

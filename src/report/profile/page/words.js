@@ -10,7 +10,9 @@ function rounded(value) {
   return threeDigits(value / size).replace(size === 1 ? /\.0+$/ : "", "") + unit;
 }
 
-const shareOf = (row, one) => (row.share === undefined ? `< ${percent((2 * one.cost_per_operator_us * row.executions) / one.plain_us)}` : percent(row.share));
+const shareOf = (row, one) => (row.share === undefined ? `< ${percent((row.corrected_upper_us ?? 2 * one.cost_per_operator_us * row.executions) / one.plain_us)}` : percent(row.share));
+const isHidden = (row) => row.kind === "outside" && row.share === undefined;
+const boundsOf = (row) => (row.corrected_lower_us === undefined ? "" : `${threeDigits(row.corrected_lower_us)} … ${threeDigits(row.corrected_upper_us)}`);
 
 // What is known of a row besides its names.
 function facts(row, one) {
@@ -21,7 +23,8 @@ function facts(row, one) {
     row.bound && `bound by ${row.bound}`,
   ].filter(Boolean).join(", ");
   const lines = [
-    `${micros(row.corrected_us)}, ${shareOf(row, one)} of the call`,
+    `${isHidden(row) ? "unknown" : micros(row.corrected_us)}, ${shareOf(row, one)} of the call`,
+    boundsOf(row) && `between ${micros(row.corrected_lower_us)} and ${micros(row.corrected_upper_us)}`,
     row.kind !== "outside" && `${count(row.executions)} ${row.executions === 1 ? "execution" : "executions"} per call; ${micros(row.raw_us)} with the profiler's cost`,
     speed,
     row.memory_bytes !== undefined && `memory ${megabytes(row.memory_bytes)}`,
