@@ -193,7 +193,6 @@ mod tests {
                 ratio: 0.75,
                 ratio_lower: 0.7,
                 ratio_upper: 0.8,
-                deviation: 0.02,
                 is_lower: true,
             }],
             refused: vec![RefusedPair {
