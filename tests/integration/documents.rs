@@ -37,7 +37,7 @@ fn invocations(blocks: &[String]) -> Vec<Invocation> {
     fs::create_dir(folder.path().join("inferbench")).unwrap();
     let scripts = fs::read_dir(checkout().join("scripts")).unwrap();
     let scripts = scripts.map(|entry| folder.path().join("scripts").join(entry.unwrap().file_name()));
-    let named = ["inferbench", "cargo", "git", "cp", "jq", "python3", "optimum-cli"].map(|name| bin.join(name));
+    let named = ["inferbench", "cargo", "git", "cp", "jq", "pip", "python3", "optimum-cli"].map(|name| bin.join(name));
     let of_environment = ["env/bin/pip", "env/bin/python"].map(|path| folder.path().join(path));
     for path in named.into_iter().chain(of_environment).chain(scripts) {
         fs::create_dir_all(path.parent().unwrap()).unwrap();
@@ -71,7 +71,13 @@ fn help_of_bench() -> String {
 
 /// Checks a command line of inferbench without running it: `--help` at its end stops it after the parser.
 fn check_inferbench(arguments: &[String]) {
-    Command::new(env!("CARGO_BIN_EXE_inferbench")).args(arguments).arg("--help").finish().with_code(0);
+    // The Python environments that the documents name.
+    let folder = tempfile::tempdir().unwrap();
+    for environment in ["old", "new"] {
+        fs::create_dir(folder.path().join(environment)).unwrap();
+    }
+    let mut command = Command::new(env!("CARGO_BIN_EXE_inferbench"));
+    command.args(arguments).arg("--help").current_dir(folder.path()).finish().with_code(0);
 }
 
 fn check_cargo(arguments: &[String]) {
@@ -277,6 +283,10 @@ fn the_help_of_cargo_bench_names_every_variable() {
     // Set for a process by the process that starts it, or by the compiler; the others are for `inferbench serve` and `inferbench fleet`.
     let internal = [
         "INFERBENCH_JOB",
+        "INFERBENCH_FOUND",
+        "INFERBENCH_PLACES",
+        "INFERBENCH_NATIVE",
+        "INFERBENCH_SETUP",
         "INFERBENCH_PROBE",
         "INFERBENCH_RUNTIME_LOGS",
         "INFERBENCH_RUSTC",
