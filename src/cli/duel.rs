@@ -20,6 +20,8 @@ const MOST_CANDIDATES: usize = 8;
         inferbench duel . . --null-slowdown 2%\n  \
         inferbench duel net.onnx net-int8.onnx --backend ort\n  \
         inferbench duel main . --model digits --profile\n\n\
+        Exit codes: 0 for every case a slow-down beyond the tolerance is excluded, 1 a case became slower, wrong or does not run any more, \
+        2 bad usage, 3 nothing could be measured, 4 a case is open.\n\n\
         In the folder of a package that has inferbench as a dependency, revisions are those of that package, and its bench \
         is built.")]
 pub struct Arguments {

@@ -9,6 +9,9 @@ use crate::report::numbers::short_percent;
 /// Longer duels are not advised.
 const MOST_MINUTES: f64 = 24.0 * 60.0;
 
+/// A pilot does not tell widths that differ by less.
+const NEARLY: f64 = 1.2;
+
 /// `m/x/1: about ± 1.2 % in 40 s (at most 40 generations of 20 slices per arm)`.
 pub fn of_case(id: &str, pilot: &Pilot, plan: &DuetPlan) -> String {
     let seconds = plan.generations as f64 * pilot.costs.generation(plan.slices);
@@ -36,7 +39,7 @@ fn calls(plan: &DuetPlan) -> String {
 /// plans are enough. `spent` are the seconds before the first generation that counts.
 pub fn advice(planned: &[(Pilot, DuetPlan)], tolerance: f64, spent: f64) -> Option<String> {
     let deciding = deciding_half_width(tolerance);
-    let is_enough = |(pilot, plan): &(Pilot, DuetPlan)| pilot.components.half_width(plan) <= deciding;
+    let is_enough = |(pilot, plan): &(Pilot, DuetPlan)| pilot.components.half_width(plan) <= NEARLY * deciding;
     if planned.iter().all(is_enough) {
         return None;
     }
@@ -106,7 +109,7 @@ mod tests {
         assert!(text.ends_with("slices of 2 calls after 1 that fill the caches per arm)"), "{text}");
         let advice = |planned: &[(Pilot, DuetPlan)]| advice(planned, 0.01, 5.0);
         let one = advice(&[planned(0.02, 34.0)]).unwrap();
-        assert_eq!(one, "± 0.6 %, with which equal programs get a verdict, needs about 2.5 min: `--minutes 2.5`");
+        assert_eq!(one, "± 0.6 %, with which equal programs get a verdict, needs about 2 min: `--minutes 2`");
         assert_eq!(advice(&[planned(0.002, 34.0)]), None);
         assert!(advice(&[planned(0.3, 34.0)]).unwrap().contains("out of reach"));
     }

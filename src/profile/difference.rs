@@ -97,6 +97,7 @@ mod tests {
             module: module.map(str::to_owned),
             operator: (*operator).to_owned(),
             corrected_us: *us,
+            share: Some(us / 100.0),
             ..ProfileRow::default()
         };
         CaseProfile {
