@@ -47,7 +47,7 @@ fn refuses_the_first(workplace: &Workplace, reason: &str) {
 fn every_case_has_a_row_also_one_that_could_not_run() {
     let workplace = Workplace::new(&["digits"], &["glow", "candle"], &[1, 8]);
     workplace.write("models/exported/notes.onnx", "no model");
-    workplace.inferbench(&["run", "--noplot"]).finish().with_code(0);
+    workplace.inferbench(&["run", "--noplot"]).finish().with_code(5);
     let reports = workplace.path("target-reports").join(workplace.latest_run().read_manifest().unwrap().run_id);
     let results = fs::read_to_string(reports.join("results.csv")).unwrap();
     let header: Vec<&str> = results.lines().next().unwrap().split(',').collect();
@@ -122,7 +122,7 @@ fn a_case_that_a_later_run_measured_is_stale() {
     workplace.inferbench(&["convert"]).finish().with_code(0);
     assert_eq!(workplace.records().len(), 1);
 
-    let arguments = ["convert", "--run", &first, "--output", "old"];
+    let arguments = ["convert", "--run", &first, "--output-dir", "old"];
     let reason = format!("not converted: {ONE}: stale: run {second} has measured it since");
     workplace.inferbench(&arguments).finish().with_code(0).saying(&[&reason]);
     let old = fs::File::open(workplace.path("old").join(&first).join("results.csv")).unwrap();
@@ -202,7 +202,7 @@ fn no_entry_that_is_cut_short_anywhere_is_read() {
 fn converting_twice_gives_the_same_bytes() {
     let workplace = measured();
     for output in ["first", "second"] {
-        workplace.inferbench(&["convert", "--output", output]).finish().with_code(0);
+        workplace.inferbench(&["convert", "--output-dir", output]).finish().with_code(0);
     }
     let run_id = workplace.latest_run().read_manifest().unwrap().run_id;
     for file in ["results.csv", "throughput.csv", "manifest.json", "distributions.json", "report.html"] {

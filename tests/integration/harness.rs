@@ -86,7 +86,7 @@ fn a_saved_baseline_is_whole_and_the_next_run_is_compared_with_it() {
     assert_eq!(record.change_vs_baseline, Some(means[1] / means[0] - 1.0));
 
     // The first run's figures are still there, under the name of the baseline.
-    let convert = ["convert", "--run", &first_run.run_id, "--baseline", "main", "--output", "first"];
+    let convert = ["convert", "--run", &first_run.run_id, "--baseline", "main", "--output-dir", "first"];
     workplace.inferbench(&convert).finish().with_code(0);
     assert!(workplace.path("first").join(&first_run.run_id).join("results.csv").is_file());
 }
