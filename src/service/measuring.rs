@@ -70,9 +70,12 @@ async fn attempt(context: &Arc<Context>, job: &Job) -> Result<(State, Option<Str
         }
         return Ok(match status.code().and_then(|code| u8::try_from(code).ok()) {
             // The records say what became of each case.
-            Some(exit_codes::OK | exit_codes::REGRESSION_OR_WRONG | exit_codes::NOTHING_MEASURED) => {
-                (State::Done, None)
-            }
+            Some(
+                exit_codes::OK
+                | exit_codes::REGRESSION_OR_WRONG
+                | exit_codes::NOTHING_MEASURED
+                | exit_codes::CASE_FAILED,
+            ) => (State::Done, None),
             // Another run was quicker.
             Some(exit_codes::USAGE) if last_words.contains(BUSY) => continue,
             Some(exit_codes::INTERRUPTED) if context.queue.is_closing() => {

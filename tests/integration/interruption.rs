@@ -47,7 +47,7 @@ fn a_case_whose_process_is_killed_fails_and_the_others_run() {
     let workplace = workplace(&["tenn_eeg", "digits"]);
     let (mut running, child) = start_to_the_middle(&workplace, LONG);
     signal("KILL", &child.to_string());
-    assert_eq!(running.wait().code(), Some(0));
+    assert_eq!(running.wait().code(), Some(5));
     let killed = workplace.record(TENN);
     assert_eq!((killed.status, killed.latency_p50_ms), (Status::Failed, None));
     assert!(killed.message.as_ref().unwrap().contains("ended by signal 9 (SIGKILL)"), "{killed:?}");
@@ -58,7 +58,7 @@ fn a_case_whose_process_is_killed_fails_and_the_others_run() {
 #[test]
 fn a_case_that_takes_too_long_is_given_up_and_the_others_run() {
     let workplace = workplace(&["tenn_eeg", "digits"]);
-    let finished = run(&workplace, LONG).env("INFERBENCH_TIMEOUT", "6").finish().with_code(0);
+    let finished = run(&workplace, LONG).env("INFERBENCH_TIMEOUT", "6").finish().with_code(5);
     finished.saying(&[&format!("{TENN}: timeout: no end after 6 s")]);
     let slow = workplace.record(TENN);
     assert_eq!((slow.status, slow.latency_p50_ms), (Status::Timeout, None));

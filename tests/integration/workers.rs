@@ -55,7 +55,7 @@ fn none_is_left(place: &Path) {
 #[track_caller]
 fn costs_one_case(fault: &str, status: Status, message: &str) {
     let (workplace, command) = faulty(&format!("def fault():\n    {fault}"));
-    run(&workplace, &command, &["--timeout", "20"]).with_code(0);
+    run(&workplace, &command, &["--timeout", "20"]).with_code(5);
     let record = workplace.record("digits/plain-cpu-f32/3");
     let said = record.message.unwrap();
     assert_eq!((record.status, said.contains(message)), (status, true), "{said}");
@@ -479,7 +479,7 @@ mod ort_web {
         let mut running = run(&workplace, &["--device", "wasm", "--iterations", "10000"]).start(&workplace.path("log"));
         let browser = browser_of(&workplace, "digits/ort-web-wasm-f32/1");
         Command::new("kill").args(["-KILL", &browser]).finish().with_code(0);
-        assert!(running.wait().success());
+        assert_eq!(running.wait().code(), Some(5));
         let record = workplace.record("digits/ort-web-wasm-f32/1");
         let said = record.message.unwrap();
         assert_eq!((record.status, said.contains("was ended by signal 9 (SIGKILL)")), (Status::Failed, true), "{said}");
