@@ -9,7 +9,7 @@ use clap::Args;
 use crate::exit_codes;
 use crate::paths::Paths;
 
-/// Get native runtimes: pinned, checked by hashes, with their sizes said before
+/// Get native runtimes, pinned and checked by their hashes
 ///
 /// Python environments of yours need none of this: `inferbench devices` shows which runtimes were found, and where.
 #[derive(Args)]
