@@ -74,7 +74,9 @@ pub fn run(paths: &Paths, request: &Request) -> Result<FinishedRun> {
         ExpectedTimes::read(&runs, &suite.effort, None).print(&selected);
         return nothing;
     }
-    paths.check_writable()?;
+    if is_kept {
+        paths.check_writable()?;
+    }
     let _turn = part.is_some().then(|| wait_for_other_parts(paths)).transpose()?;
     let _lock = keep_others_out(paths)?;
     let work: Vec<_> = selected.iter().map(|planned| preparations.work_item(planned, paths)).collect();

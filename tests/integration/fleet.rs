@@ -79,7 +79,7 @@ fn parts_are_merged_into_one_run_and_what_is_missing_is_named() {
 
 #[test]
 fn what_several_machines_have_measured_is_kept_by_machine() {
-    let workplace = Workplace::new(&MODELS[..2], &["candle"], &[1]);
+    let workplace = Workplace::new(&MODELS[..3], &["candle"], &[1]);
     let anchor = "digits/candle-cpu-f32/1";
     divide(&workplace, "2", &["--anchor", anchor]);
     for (part, host_id) in [("1-of-2", "aaaa1111"), ("2-of-2", "bbbb2222")] {
