@@ -43,7 +43,10 @@ fn wrong_weights_are_found_out_and_never_measured() {
         assert_eq!((record.latency_p50_ms, record.throughput_ips), (None, None));
         assert!(record.max_rel_error.unwrap() > 1e-2);
         let message = record.message.unwrap();
-        assert!(message.contains("differ from the reference") && message.contains("times what rounding explains"), "{message}");
+        assert!(
+            message.contains("differ from the reference") && message.contains("times what rounding explains"),
+            "{message}"
+        );
     }
     assert_eq!(workplace.measured(), ["tenn_eeg/candle-cpu-f32/1", "tenn_eeg/candle-cpu-f32/8"]);
 }
