@@ -157,6 +157,7 @@ fn manifest(root: &Path, cases: &[Case]) -> Manifest {
                 cost: None,
                 operators: Vec::new(),
                 files_sha256: None,
+                model_sha256: None,
                 samples_sha256: None,
                 timed_samples: None,
                 failure: None,

@@ -188,7 +188,7 @@ fn write_run(root: &Path, run: usize, calls: &[Vec<Vec<u64>>]) -> Result<()> {
         is_quick: false,
         cases: Vec::new(),
     };
-    let mut new = NewRun::create(root, &manifest.run_id)?;
+    let mut new = NewRun::create(root, &manifest.run_id, &manifest.machine.host_id)?;
     let mut records = Vec::new();
     for (index, samples) in calls.iter().enumerate() {
         let case = Case::new(&format!("model-{}", index % 10), "ort", 1 + index / 10);
