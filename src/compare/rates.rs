@@ -229,8 +229,8 @@ mod tests {
         assert!((found.base_rate - 100.0).abs() < 1e-9 && (found.ratio - 1.0).abs() < 1e-9, "{found:?}");
     }
 
-    /// The rate that a search finds by LoadGen's rule on an M/M/1 queue with a service of 2 ms and a bound of 20 ms.
-    fn simulated(service: f64, seed: u64) -> f64 {
+    /// The rate that a search finds by LoadGen's rule on an M/M/1 queue with this service and a bound of 20 ms. With a service of 3 ms some find none.
+    fn simulated(service: f64, seed: u64) -> Option<f64> {
         const QUERIES: usize = 1307;
         let most = most_over(0.99, QUERIES as u64, 1.0).unwrap();
         // The arrivals of each seed at one request per second, and its services.
@@ -251,7 +251,7 @@ mod tests {
             });
             Ok(Some(waits.filter(|wait| *wait > 20e6).count() as u64 <= most))
         });
-        limits.unwrap().unwrap().highest_passing.unwrap()
+        limits.unwrap().unwrap().highest_passing
     }
 
     /// A side of so many load tests with three searches each, on a machine whose speed differs by this from test to test.
@@ -264,7 +264,7 @@ mod tests {
                 let seed = (uniform(state) * 1e15) as u64;
                 let run_id = format!("{}-{test}", rows.len());
                 let rate = simulated(service, seed);
-                rows.push(LoadResult { run_id: run_id.clone(), search: number, ..search(&run_id, Some(rate)) });
+                rows.push(LoadResult { run_id: run_id.clone(), search: number, ..search(&run_id, rate) });
                 rows.last_mut().unwrap().run_id = format!("{test}");
             }
         }

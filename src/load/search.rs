@@ -15,8 +15,8 @@ pub const SEEDS: u64 = 3;
 const MOST_RATES: usize = 25;
 /// Where the majority of the seeds refuses what one seed has passed, the rate falls by 4 %, and by twice as much each time, so often.
 const MOST_DOUBLINGS: u32 = 4;
-/// The search gives up below this part of the rate that it begins with: requests hardly wait any more, so that fewer of them are no
-/// faster.
+/// The search gives up below this part of the rate that it begins with, if the majority of the seeds fails, too: requests hardly wait any
+/// more, so that fewer of them are no faster.
 const LEAST_PART: f64 = 0.1;
 
 /// Where the limit lies.
@@ -61,18 +61,22 @@ pub fn search<E>(
     let mut rate = first;
     // How often the rate has fallen since one passed.
     let mut falls = 0;
+    let is_least = |judged: &Judged| judged.rate < first * LEAST_PART;
+    // Whether the first seed alone has failed at rates that the majority passes.
+    let mut is_misled = false;
     for _ in 0..MOST_RATES {
         let is_near = match (low, high) {
             (Some(low), Some(high)) => high.rate / low.rate <= NEAR,
             // What passed by one seed has failed by the majority: the limit is not far below.
-            (None, high) => high.is_some_and(|high| high.is_sure),
+            (None, high) => high.is_some_and(|high| high.is_sure || is_least(&high)),
             (Some(_), None) => false,
-        };
+        } || is_misled;
         let answer = if is_near { majority(rate, &mut passes)? } else { passes(rate, 0)? };
         let Some(has_passed) = answer else { return Ok(None) };
         falls = if has_passed { 0 } else { falls + 1 };
         let judged = Some(Judged { rate, is_sure: is_near });
         if has_passed {
+            is_misled |= high.is_some_and(|high| is_least(&high));
             low = judged;
             // What failed by one seed before, and less than what passes now, has failed by chance.
             high = high.filter(|high| high.rate > rate);
@@ -87,7 +91,8 @@ pub fn search<E>(
             (Some(_), Some(high)) if !high.is_sure => high.rate,
             (Some(_), Some(_)) => break,
             (Some(low), None) => low.rate * step,
-            (None, Some(high)) if high.rate < first * LEAST_PART => break,
+            (None, Some(high)) if is_least(&high) && high.is_sure => break,
+            (None, Some(high)) if is_least(&high) => high.rate,
             (None, Some(high)) => {
                 high.rate / if high.is_sure { RESOLUTION.powi(1 << falls.min(MOST_DOUBLINGS)) } else { step }
             }
@@ -157,6 +162,14 @@ mod tests {
         assert_eq!(found.highest_passing, None);
         assert!(found.lowest_failing.unwrap() < 30.0);
         assert_eq!(search(Begin::Guess(300.0), |_, _| Err(7)), Err(7));
+    }
+
+    #[test]
+    fn a_seed_that_nothing_keeps_does_not_end_the_search() {
+        let passes = |rate, seed| Ok(Some(seed != 0 && rate <= 431.7));
+        let found = search::<()>(Begin::Guess(400.0), passes).unwrap().unwrap();
+        let (low, high) = (found.highest_passing.unwrap(), found.lowest_failing.unwrap());
+        assert!(low <= 431.7 && high > 431.7 && high / low <= 1.02, "{found:?}");
     }
 
     #[test]

@@ -7,8 +7,9 @@ use inferbench::definition::Status;
 use inferbench::run_data::Record;
 use safetensors::Dtype;
 use safetensors::tensor::TensorView;
+use serde_json::Value;
 
-use crate::support::{Run, Workplace};
+use crate::support::{Run, Workplace, data_folder, has_onnxruntime};
 
 /// The input `[2, 3]` that ONNX's tests give where they keep outputs only.
 const RAMP: [f32; 6] = [0.0, 1.0 / 6.0, 2.0 / 6.0, 3.0 / 6.0, 4.0 / 6.0, 5.0 / 6.0];
@@ -157,4 +158,53 @@ fn rows_of_a_reference_are_samples_of_batches_of_any_size() {
         let record = workplace.record(&format!("net/candle-cpu-f32/{batch_size}"));
         assert_eq!((record.status, record.verified_by.as_deref()), (Status::Ok, Some("reference")));
     }
+}
+
+/// The states of a crafted network's cases, with its own reference or with one that is wrong.
+fn crafted(network: &str, wrong: Option<&str>, dtypes: &str) -> Vec<(String, Status)> {
+    let workplace = Workplace::new(&["digits"], &["candle"], &[1]);
+    let folder = data_folder().join("crafted");
+    fs::copy(folder.join(format!("{network}.onnx")), workplace.path("net.onnx")).unwrap();
+    let reference = folder.join(wrong.map_or(format!("{network}.npz"), |what| format!("{network}-{what}.npz")));
+    let backends = if has_onnxruntime() { "candle,ort" } else { "candle" };
+    let reference = reference.display().to_string();
+    let arguments = ["--reference", &reference, "--backend", backends, "--dtype", dtypes, "--format", "json"];
+    let done = workplace.inferbench(&[&["verify", "net.onnx"][..], &arguments].concat()).finish();
+    let shown: Value = serde_json::from_str(&done.stdout).unwrap_or_else(|_| panic!("{}", done.stderr));
+    let state = |case: &Value| serde_json::from_value(case["status"].clone()).unwrap();
+    let name = |case: &Value| format!("{} {}", case["case_id"], case["message"]);
+    shown["cases"].as_array().unwrap().iter().map(|case| (name(case), state(case))).collect()
+}
+
+#[test]
+fn a_large_number_does_not_hide_what_is_wrong_beside_it() {
+    let wrong: [(&str, &[&str], &str); 4] = [
+        ("lowest_mask", &["of_other_weights"], "f32"),
+        ("large_mask", &["of_other_weights"], "f32"),
+        ("detections", &["without_scores", "of_permuted_classes"], "f32,f16"),
+        ("log_probabilities", &["of_other_weights"], "f32,f16,i8"),
+    ];
+    for (network, references, dtypes) in wrong {
+        let right = crafted(network, None, dtypes);
+        assert!(right.iter().any(|(_, status)| *status == Status::Ok), "{network}: {right:?}");
+        assert!(right.iter().all(|(_, status)| *status != Status::WrongOutput), "{network}: {right:?}");
+        for reference in references {
+            let found = crafted(network, Some(reference), dtypes);
+            let count = |cases: &[(String, Status)], status| cases.iter().filter(|case| case.1 == status).count();
+            assert_eq!(count(&found, Status::WrongOutput), count(&right, Status::Ok), "{network} {reference}: {found:?}");
+        }
+    }
+}
+
+#[test]
+fn almost_zero_is_right_where_zero_is_expected_and_nan_for_nan_is_no_proof() {
+    let almost = crafted("almost_zero", None, "f32");
+    assert!(almost.iter().all(|(_, status)| *status == Status::Ok), "{almost:?}");
+    let workplace = Workplace::new(&["digits"], &["candle"], &[1]);
+    for file in ["no_number.onnx", "no_number.npz"] {
+        fs::copy(data_folder().join("crafted").join(file), workplace.path(file)).unwrap();
+    }
+    let refused = workplace.inferbench(&["verify", "no_number.onnx"]).finish();
+    assert_ne!(refused.code, Some(0), "{}{}", refused.stdout, refused.stderr);
+    assert!((refused.stdout + &refused.stderr).contains("has no finite value"));
 }

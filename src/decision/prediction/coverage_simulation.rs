@@ -1,5 +1,7 @@
 //! How many rows of a family that was not seen are in the interval, if the rows of a family share a part of what they miss. The figures
-//! are in the chapter `deciding`.
+//! are in the chapter `validation`.
+
+use std::collections::BTreeMap;
 
 use super::fitted::{COVERAGE, hierarchical_quantile};
 use crate::fixture::seeded::{Fill, values};
@@ -25,14 +27,12 @@ type Quantile = fn(&[(String, f64)]) -> f64;
 fn of_rows(misses: &[(String, f64)]) -> f64 {
     let mut misses: Vec<&(String, f64)> = misses.iter().collect();
     misses.sort_by(|one, other| one.1.total_cmp(&other.1));
-    let count = |unit: &str| misses.iter().filter(|(other, _)| other == unit).count() as f64;
-    let mut units: Vec<&str> = misses.iter().map(|(unit, _)| unit.as_str()).collect();
-    units.sort_unstable();
-    units.dedup();
-    let wanted = COVERAGE * units.len() as f64 * (1.0 + 1.0 / misses.len() as f64);
+    let mut counts: BTreeMap<&str, f64> = BTreeMap::new();
+    misses.iter().for_each(|(unit, _)| *counts.entry(unit).or_default() += 1.0);
+    let wanted = COVERAGE * counts.len() as f64 * (1.0 + 1.0 / misses.len() as f64);
     let mut held = 0.0;
     let found = misses.iter().find(|(unit, _)| {
-        held += 1.0 / count(unit);
+        held += 1.0 / counts[unit.as_str()];
         held >= wanted - 1e-9
     });
     found.or(misses.last()).unwrap().1
