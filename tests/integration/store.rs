@@ -43,7 +43,8 @@ fn copy_run(from: &Path, to: &Path, calls: u64) {
     let mut manifest: Value = serde_json::from_slice(&fs::read(from.join("manifest.json")).unwrap()).unwrap();
     manifest["run_id"] = id.into();
     fs::write(to.join("manifest.json"), manifest.to_string()).unwrap();
-    let mut writer = CallsWriter::new(id, "", File::create(to.join(LATENCIES)).unwrap()).unwrap();
+    let host_id = &records[0].host_id;
+    let mut writer = CallsWriter::new(id, host_id, File::create(to.join(LATENCIES)).unwrap()).unwrap();
     for record in &records {
         // Values that do not compress: Knuth's MMIX generator.
         let mut state = 1_u64;

@@ -51,8 +51,8 @@ fn prefill_is_the_time_to_the_first_token_and_decode_the_time_a_token() {
     assert!(near(decode.tokens_per_second, tokens_per_second(3.0, decode.criterion_mean_ms)));
     assert_eq!((prefill.first_token_ms, decode.first_token_ms), (prefill.latency_p50_ms, None));
     assert!(prefill.throughput_ips.is_some() && decode.throughput_ips.is_none());
-    // 32 tokens at once are more work than one.
-    assert!(prefill.latency_p50_ms > decode.latency_p50_ms);
+    // 32 tokens at once are more work than one, by the calls that other tests disturbed least.
+    assert!(prefill.latency_min_ms > decode.latency_min_ms);
 }
 
 #[test]
