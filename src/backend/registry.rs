@@ -220,7 +220,11 @@ pub fn built() -> Vec<&'static str> {
 
 /// The Cargo features of this build that change what it can measure.
 pub fn features() -> Vec<&'static str> {
-    let others = [("candle-onnx", cfg!(feature = "candle-onnx")), ("text", cfg!(feature = "text"))];
+    let others = [
+        ("candle-onnx", cfg!(feature = "candle-onnx")),
+        ("candle-transformers", cfg!(feature = "candle-transformers")),
+        ("text", cfg!(feature = "text")),
+    ];
     built().into_iter().chain(others.into_iter().filter(|(_, is_built)| *is_built).map(|(name, _)| name)).collect()
 }
 

@@ -14,6 +14,7 @@ use crate::decision::{self, Goal, Options, Variants, compare, lines, section};
 use crate::exit_codes;
 use crate::history::{History, Run, write_whole};
 use crate::paths::{OUTPUT_DIR, Paths, variable};
+#[cfg(feature = "charts")]
 use crate::report::drawing::{Drawing, png};
 use crate::report::fleet::{self, Fleet};
 use crate::report::load::curves;
@@ -247,6 +248,12 @@ fn metrics_of(runs: &[ReportedRun]) -> Vec<Metric> {
     runs.iter().flat_map(|run| &run.metrics).cloned().collect()
 }
 
+#[cfg(not(feature = "charts"))]
+fn charts(_: &Arguments, _: &Paths, _: &Path) -> Result<u8> {
+    bail!("this build draws no charts as files: build it with `--features charts`; the page of `--format html` has them")
+}
+
+#[cfg(feature = "charts")]
 fn charts(arguments: &Arguments, paths: &Paths, folder: &Path) -> Result<u8> {
     let asked = arguments.read(paths)?;
     fs_err::create_dir_all(folder)?;

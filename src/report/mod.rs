@@ -3,6 +3,7 @@
 pub mod columns;
 pub mod comparison;
 pub mod compatibility;
+#[cfg(feature = "charts")]
 pub mod drawing;
 pub mod duel;
 pub mod escape;

@@ -179,8 +179,8 @@ fn crafted(network: &str, wrong: Option<&str>, dtypes: &str) -> Vec<(String, Sta
 #[test]
 fn a_large_number_does_not_hide_what_is_wrong_beside_it() {
     let wrong: [(&str, &[&str], &str); 4] = [
-        ("lowest_mask", &["of_other_weights"], "f32"),
-        ("large_mask", &["of_other_weights"], "f32"),
+        ("lowest_mask", &["of_other_weights"], "f32,f16"),
+        ("large_mask", &["of_other_weights"], "f32,f16"),
         ("detections", &["without_scores", "of_permuted_classes"], "f32,f16"),
         ("log_probabilities", &["of_other_weights"], "f32,f16,i8"),
     ];

@@ -90,7 +90,8 @@ mod evaluated {
 
     pub fn open_session(_: &LoadRequest<'_>, _: Device, _: Option<&Recorder>) -> Result<Box<dyn Session>, CaseFailure> {
         Err(CaseFailure::unsupported(
-            "candle has no module of this model; a build with `--features candle-onnx` evaluates its graph",
+            "this build of candle has no module of this model; one with `--features candle-transformers` may have it, and one with `--features \
+             candle-onnx` evaluates its graph",
         ))
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! An error is right if it is a small part of what samples differ by ([`Spread`]). A larger one is right if rounding explains it: the session
 //! computes once more with inputs that differ by a rounding error of its dtype, which changes all roundings after it, too, and
-//! what comes of that is what rounding does in this network. An error of half of what samples differ by is never right.
+//! what comes of that is what rounding does in this network. An error of 0.7 of what samples differ by is never right.
 
 use anyhow::ensure;
 
@@ -14,8 +14,6 @@ use crate::fixture::{Allowed, Errors, HostTensor, NamedTensors, Spread, Worst, w
 #[derive(Clone, Debug)]
 pub struct Closeness {
     pub allowed: Allowed,
-    /// The fraction of integers that may differ.
-    pub may_flip: f64,
     /// The errors that rounding explains, once they were measured.
     pub rounding: Option<Errors>,
 }
@@ -29,25 +27,28 @@ impl Default for Closeness {
 impl Closeness {
     /// To a reference, which is exact. A tolerance that the model's description gives is right in any case.
     pub fn to_reference(dtype: Dtype, given: Option<f64>) -> Self {
-        let (unit_roundoff, part_of_spread, without_rounding) = match dtype {
-            Dtype::F32 => (2.0_f64.powi(-24), 1e-4, 1e-3),
-            Dtype::F16 => (2.0_f64.powi(-11), 1e-3, 0.1),
-            Dtype::Bf16 => (2.0_f64.powi(-8), 1e-3, 0.3),
+        let (unit_roundoff, part_of_spread, without_rounding, largest) = match dtype {
+            Dtype::F32 => (2.0_f64.powi(-24), 1e-4, 1e-3, f64::from(f32::MAX)),
+            Dtype::F16 => (2.0_f64.powi(-11), 1e-3, 0.1, f64::from(half::f16::MAX)),
+            Dtype::Bf16 => (2.0_f64.powi(-8), 1e-3, 0.3, f64::from(half::bf16::MAX)),
             // Numbers of 254 steps.
-            Dtype::I8 => (1.0 / 254.0, 1e-3, 0.5),
+            Dtype::I8 => (1.0 / 254.0, 1e-3, 0.5, f64::from(f32::MAX)),
         };
         let allowed = Allowed {
             part_of_spread: given.unwrap_or(part_of_spread),
             without_rounding: given.unwrap_or(without_rounding),
             unit_roundoff,
             times_rounding: TIMES_ROUNDING,
+            largest,
+            may_flip: 0.0,
         };
-        Closeness { allowed, may_flip: 0.0, rounding: None }
+        Closeness { allowed, rounding: None }
     }
 
     /// To another runtime, which has rounding errors, too.
     pub fn to_peer(dtype: Dtype, given: Option<f64>) -> Self {
-        Closeness { may_flip: 0.01, ..Self::to_reference(dtype, given) }
+        let allowed = Allowed { may_flip: 0.01, ..Self::to_reference(dtype, given).allowed };
+        Closeness { allowed, rounding: None }
     }
 
     /// The group with the largest error, in words if it is too large.
@@ -81,7 +82,8 @@ impl Closeness {
             let binding = session.bind(&inputs)?;
             let outputs = session.outputs(binding)?;
             // An integer may well be another one, and says nothing of the others.
-            rounding.add(spread, &outputs, own, 1.0).map_err(|why| CaseFailure::failed(format!("{why:#}")))?;
+            let allowed = Allowed { may_flip: 1.0, ..self.allowed };
+            rounding.add(spread, &outputs, own, &allowed).map_err(|why| CaseFailure::failed(format!("{why:#}")))?;
         }
         self.rounding = Some(rounding);
         Ok(())

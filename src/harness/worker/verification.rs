@@ -39,7 +39,7 @@ impl Expectation {
     /// Compares the outputs of one call with what they should be.
     fn compare(&self, outputs: &[HostTensor], expected: &NamedTensors) -> anyhow::Result<()> {
         let mut errors = Errors::default();
-        errors.add(&self.spread, outputs, expected, self.closeness.may_flip)?;
+        errors.add(&self.spread, outputs, expected, &self.closeness.allowed)?;
         self.closeness.check(&self.spread, &errors).map(drop)
     }
 
@@ -52,7 +52,7 @@ impl Expectation {
         let after = |why: anyhow::Error| wrong(format!("after the measurement: {why:#}"));
         for (binding, expected) in self.bindings.iter().enumerate() {
             let outputs = session.outputs(binding)?;
-            errors.add(&self.spread, &outputs, expected, self.closeness.may_flip).map_err(after)?;
+            errors.add(&self.spread, &outputs, expected, &self.closeness.allowed).map_err(after)?;
         }
         self.closeness.check(&self.spread, &errors).map(drop).map_err(after)
     }
@@ -112,7 +112,7 @@ impl Verification<'_> {
         let mut gap_of_tokens: Option<f64> = None;
         for (binding, (outputs, expected)) in outputs.iter().zip(&expectation.bindings).enumerate() {
             let mut of_binding = Errors::default();
-            let equal = of_binding.add(&expectation.spread, outputs, expected, expectation.closeness.may_flip);
+            let equal = of_binding.add(&expectation.spread, outputs, expected, &expectation.closeness.allowed);
             let Err(why) = equal else {
                 errors.merge(of_binding);
                 continue;

@@ -385,6 +385,8 @@ fn build_bench(name: &str) -> PathBuf {
         (cfg!(feature = "tch"), "tch"),
         (cfg!(feature = "candle"), "candle"),
         (cfg!(feature = "candle-onnx"), "candle-onnx"),
+        (cfg!(feature = "candle-transformers"), "candle-transformers"),
+        (cfg!(feature = "charts"), "charts"),
         (cfg!(feature = "cpu-stacks"), "cpu-stacks"),
         (cfg!(feature = "tract"), "tract"),
         (cfg!(feature = "openvino"), "openvino"),

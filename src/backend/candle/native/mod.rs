@@ -8,31 +8,21 @@
 //! which are others from a distance of 8 on. Whisper's computes the positions of its encoder instead of reading them,
 //! approximates GELU, and has no cache of its decoder's own keys and values.
 
-mod clip;
-mod decoders;
-mod spanned_resnet;
+#[cfg(feature = "candle-transformers")]
+mod published;
 mod spans;
 
 use std::collections::HashMap;
-use std::path::Path;
 
-use anyhow::Context;
-use candle_core::{DType, Device, IndexOp, Module, Tensor, bail};
+use candle_core::{DType, Device, Tensor, bail};
 use candle_nn::{Conv2d, Conv2dConfig, Linear, VarBuilder};
-use candle_transformers::models::clip::div_l2_norm;
-use candle_transformers::models::{bert, resnet, vit};
-use serde::de::DeserializeOwned;
 
-use self::decoders::{Decoder, load_llama, load_qwen2};
 pub use self::spans::Spans;
 use super::tensor::{Forward, Place, dtype_of, placement};
-use crate::backend::generation::{GenerationSession, Generator};
 use crate::backend::graphs;
 use crate::backend::interface::{LoadRequest, Placement, Session};
-use crate::backend::runtime::Runtime;
 use crate::backend::shared::Shared;
 use crate::definition::{CaseFailure, Dtype, Origin, Phase};
-use crate::fixture::HostTensor;
 
 /// A session of the model's module; `None` if candle has no module of the model. The operators of its calls are those of `spans`.
 ///
@@ -95,78 +85,44 @@ pub fn open_session(
     let family = request.model.family.as_str();
     let executor = if family == "cnn" { "candle-nn".to_owned() } else { format!("candle-transformers {family}") };
     let placement = Placement { artifacts: vec![file.clone()], ..placement(request, dtype_of(dtype), executor) };
-    // The number of classes is that of the last layer's biases.
-    let with_classes = |bias: &str| -> Result<_, CaseFailure> {
-        let weights = weights()?;
-        Ok((weights.get_unchecked(bias)?.dim(0)?, weights))
-    };
-    let module = match (family, request.phase, config.is_file()) {
-        ("bert", Phase::Forward, true) => {
-            let outputs = request.model.output_names(request.phase);
-            load_bert(read(&config)?, weights()?, outputs.first().map(String::as_str).unwrap_or_default())?
-        }
-        ("clip", Phase::Forward, true) => clip::load(&read(&config)?, weights()?)?,
-        ("vit", Phase::Forward, true) => {
-            let (classes, weights) = with_classes("classifier.bias")?;
-            let model = vit::Model::new(&read(&config)?, classes, weights)?;
-            of_pictures(move |pictures| model.forward(pictures))
-        }
-        ("resnet", Phase::Forward, false) => {
-            let (classes, weights) = with_classes("fc.bias")?;
-            match spans {
-                Some(spans) => of_pictures(spanned_resnet::resnet50(classes, &weights, spans)?),
-                None => {
-                    let model = resnet::resnet50(classes, weights)?;
-                    of_pictures(move |pictures| model.forward(pictures))
-                }
-            }
-        }
-        // With graphs, it is evaluated as any other.
-        ("cnn", Phase::Forward, false) if !cfg!(feature = "candle-onnx") => match load_digits(weights()?)? {
-            Some(module) => module,
-            None => return Ok(None),
-        },
-        ("llama", Phase::Prefill | Phase::Decode, true) => {
-            let decoder = load_llama(read(&config)?, weights()?)?;
-            return Ok(Some(Box::new(GenerationSession::new(request, place, decoder, placement)?)));
-        }
-        ("qwen2", Phase::Prefill | Phase::Decode, true) => {
-            let decoder = load_qwen2(read(&config)?, weights()?)?;
-            return Ok(Some(Box::new(GenerationSession::new(request, place, decoder, placement)?)));
-        }
-        _ => return Ok(None),
-    };
+    // With graphs, it is evaluated as any other.
+    if family == "cnn" && request.phase == Phase::Forward && !config.is_file() && !cfg!(feature = "candle-onnx") {
+        return match load_digits(weights()?)? {
+            Some(module) => of_module(request, place, module, placement).map(Some),
+            None => Ok(None),
+        };
+    }
+    published::open_session(request, place, placement, spans, &weights)
+}
+
+/// Without `candle-transformers` there are no modules of published networks.
+#[cfg(not(feature = "candle-transformers"))]
+mod published {
+    use super::{CaseFailure, LoadRequest, Place, Placement, Session, Spans, Weights};
+
+    pub fn open_session(
+        _: &LoadRequest<'_>,
+        _: Place,
+        _: Placement,
+        _: Option<&Spans>,
+        _: &Weights<'_>,
+    ) -> Result<Option<Box<dyn Session>>, CaseFailure> {
+        Ok(None)
+    }
+}
+
+/// Reads the weights of a request.
+type Weights<'w> = dyn Fn() -> Result<VarBuilder<'static>, CaseFailure> + 'w;
+
+fn of_module(
+    request: &LoadRequest<'_>,
+    place: Place,
+    module: Forward,
+    placement: Placement,
+) -> Result<Box<dyn Session>, CaseFailure> {
+    let file = placement.artifacts[0].clone();
     let parts: Vec<_> = request.model.parts.iter().map(|part| (part, file.as_path())).collect();
-    graphs::open_session(request, place, &parts, vec![module], placement).map(Some)
-}
-
-/// Reads a module's configuration.
-fn read<C: DeserializeOwned>(config: &Path) -> anyhow::Result<C> {
-    serde_json::from_str(&fs_err::read_to_string(config)?).with_context(|| config.display().to_string())
-}
-
-/// transformers' `BertModel`: tokens and mask, both `[batch, sequence]`, to `[batch, hidden]`: by the name of the output, the
-/// pooled state of the first token, the mean of the states of all tokens, or this mean with length 1, as sentence-transformers
-/// has it. `candle-transformers` lacks all three.
-fn load_bert(config: bert::Config, weights: VarBuilder, output: &str) -> candle_core::Result<Forward> {
-    let is_unit = match output {
-        "pooler_output" | "mean_state" => false,
-        "sentence_embedding" => true,
-        other => bail!("the output {other} is not one that is made of candle's bert"),
-    };
-    let dense = || candle_nn::linear(config.hidden_size, config.hidden_size, weights.pp("pooler.dense"));
-    let pooler = (output == "pooler_output").then(dense).transpose()?;
-    let model = bert::BertModel::load(weights, &config)?;
-    Ok(Box::new(move |inputs| {
-        let [tokens, mask] = inputs else { bail!("{} inputs instead of 2", inputs.len()) };
-        let states = model.forward(tokens, &tokens.zeros_like()?, Some(mask))?;
-        if let Some(pooler) = &pooler {
-            return Ok(vec![states.i((.., 0))?.contiguous()?.apply(pooler)?.tanh()?]);
-        }
-        let tokens = mask.to_dtype(states.dtype())?.unsqueeze(2)?;
-        let mean = states.broadcast_mul(&tokens)?.sum(1)?.broadcast_div(&tokens.sum(1)?)?;
-        Ok(vec![if is_unit { div_l2_norm(&mean)? } else { mean }])
-    }))
+    graphs::open_session(request, place, &parts, vec![module], placement)
 }
 
 /// `digits`, a network of this package, in any widths: pictures `[batch, 1, 8, 8]` to logits `[batch, classes]`. Returns `None` if
@@ -197,21 +153,3 @@ fn of_pictures(model: impl Fn(&Tensor) -> candle_core::Result<Tensor> + 'static)
     })
 }
 
-impl<C: Clone> Generator<Place> for Decoder<C> {
-    type Inputs = Tensor;
-    type Cache = C;
-
-    fn upload(&self, place: &Place, inputs: &[HostTensor]) -> Result<Tensor, CaseFailure> {
-        let [tokens] = inputs else { return Err(CaseFailure::failed(format!("{} inputs instead of 1", inputs.len()))) };
-        place.upload(tokens)
-    }
-
-    fn prefill(&mut self, _place: &Place, tokens: &Tensor) -> Result<(Tensor, C), CaseFailure> {
-        let mut cache = self.empty.clone();
-        Ok(((self.forward)(tokens, 0, &mut cache)?, cache))
-    }
-
-    fn step(&mut self, _: &Place, tokens: &Tensor, position: usize, cache: &mut C) -> Result<Tensor, CaseFailure> {
-        Ok((self.forward)(tokens, position, cache)?)
-    }
-}

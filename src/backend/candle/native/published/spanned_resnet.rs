@@ -4,7 +4,7 @@
 use candle_core::{D, Result, Tensor};
 use candle_nn::{Conv2dConfig, Module, ModuleT, VarBuilder};
 
-use super::spans::Spans;
+use crate::backend::candle::native::Spans;
 
 /// A layer, which is a span of its own.
 type Layer = Box<dyn Fn(&Tensor) -> Result<Tensor>>;
