@@ -250,7 +250,9 @@ fn metrics_of(runs: &[ReportedRun]) -> Vec<Metric> {
 
 #[cfg(not(feature = "charts"))]
 fn charts(_: &Arguments, _: &Paths, _: &Path) -> Result<u8> {
-    bail!("this build draws no charts as files: build it with `--features charts`; the page of `--format html` has them")
+    bail!(
+        "this build draws no charts as files: build it with `--features charts`; the page of `--format html` has them"
+    )
 }
 
 #[cfg(feature = "charts")]

@@ -152,4 +152,3 @@ fn of_pictures(model: impl Fn(&Tensor) -> candle_core::Result<Tensor> + 'static)
         Ok(vec![model(pictures)?])
     })
 }
-

@@ -81,6 +81,7 @@ impl Spans {
     }
 
     /// A layer of a module of our own.
+    #[cfg(feature = "candle-transformers")]
     pub fn layer(&self, name: &'static str, module: String) -> OwnSpan {
         let mut shared = lock(&self.shared);
         shared.layers.push(Layer { name, module: Some(module) });
@@ -100,11 +101,13 @@ impl Spans {
 }
 
 /// The span of a layer of a module of our own.
+#[cfg(feature = "candle-transformers")]
 pub struct OwnSpan {
     shared: Arc<Mutex<Shared>>,
     layer: usize,
 }
 
+#[cfg(feature = "candle-transformers")]
 impl OwnSpan {
     /// Computes the layer within its span.
     pub fn around<O>(&self, compute: impl FnOnce() -> O) -> O {
