@@ -1,6 +1,6 @@
 //! The guide: how to measure, how to read the results, and what a number means.
 //!
-//! `inferbench` stands for `target/release/inferbench` as `scripts/bench` builds it, with the features `tch,candle-onnx,serve` besides the
+//! `inferbench` stands for `target/release/inferbench` as `scripts/bench` builds it, with the features `tch,candle-onnx,program` besides the
 //! defaults. Where a chapter needs another feature, a line such as `cargo build --release --features tch,candle-onnx,program,duckdb` builds the
 //! same executable with it. Each build replaces the last, also that of a `cargo bench` with fewer features.
 //!
