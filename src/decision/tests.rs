@@ -509,3 +509,25 @@ fn the_times_of_two_sizes_are_not_pooled() {
     let sentences: Vec<&str> = found.iter().map(|it| it.sentence.as_str()).collect();
     assert!(sentences[0].contains("p50 32.0 ms") && sentences[1].contains("p50 2.00 ms"), "{sentences:?}");
 }
+
+#[test]
+fn what_to_deploy_is_a_row_with_its_sentence_below() {
+    let records = [
+        measured("original", "ort", 10.0, 2.0, SAME),
+        measured("original", "tch", 10.0, 3.0, SAME),
+        Record { model: "n".into(), tokens_per_second: Some(6634.0), ..measured("original", "ort", 10.0, 2.0, SAME) },
+        Record { model: "n".into(), ..measured("original", "tch", 10.0, 2.02, SAME) },
+    ];
+    let options = |model: &str| Options { noise: QUIET, ..Options::new(model) };
+    let all = ["m", "n"].map(|model| advise(&records, &[], &options(model)).unwrap()).concat();
+    let table = advice_table(&all);
+    let markdown = table.markdown();
+    let lines: Vec<&str> = markdown.lines().collect();
+    assert_eq!(lines[0], "| model | deploy | p50 | throughput | memory | runner-up | its p50 ÷ best | how sure |");
+    let row = "| m | **the original on ort** | 2.00 ms | 500 samples/s | 110 MB | the original on tch | 1.50 (";
+    assert!(lines[2].starts_with(row) && lines[2].ends_with(" | 95 % |"), "{markdown}");
+    assert!(lines[3].contains("6634 tokens/s") && lines[3].ends_with(" | 95 %: both are as fast |"), "{markdown}");
+    assert!(lines[5].starts_with("- m: For latency, deploy the original on ort: p50 2.00 ms"), "{markdown}");
+    assert!(section(&all).contains("<tr title=\"m: For latency, deploy the original on ort: p50 2.00 ms"));
+    assert!(table.terminal().contains("\n  n: For latency, deploy the original on ort: "), "{}", table.terminal());
+}

@@ -218,7 +218,9 @@ fn say_short_names(selected: &[&PlannedCase]) {
                 Origin::Packaged { .. } => None,
             });
             let what = file.map_or_else(|| case.model.clone(), |file| file.display().to_string());
-            eprintln!("{what}: Criterion keeps 64 characters of a name, so the results call it {group}; `NAME=FILE` names it yourself");
+            eprintln!(
+                "{what}: Criterion keeps 64 characters of a name, so the results call it {group}; `NAME=FILE` names it yourself"
+            );
         }
     }
 }

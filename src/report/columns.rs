@@ -31,7 +31,12 @@ impl RecordColumn {
 
     /// The column of a table with the same header.
     pub fn head(&self) -> Column {
-        if self.is_number { Column::number(self.header) } else { Column::text(self.header) }
+        let column = if self.is_number { Column::number(self.header) } else { Column::text(self.header) };
+        match self.name {
+            P50 | "variant" | "backend" | "batch" | "ratio" => column.essential(),
+            "interval" | "outputs" | "level" => column.minor(),
+            _ => column,
+        }
     }
 
     /// The value, in the unit of the record. `None` if the column is one of text or the value is not known.
@@ -120,7 +125,9 @@ pub static COLUMNS: [RecordColumn; 48] = [
     number("d2h", "device to host", |it| with(it.record.d2h_ms, latency)),
     number("postprocess", "postprocess", |it| with(it.record.postprocess_ms, latency)),
     number("gflops", "GFLOP/s", |it| with(it.record.gflops_per_second, three_digits)),
-    number("roofline", "of the roofline", |it| with(it.record.roofline_percent, |percent| format!("{} %", fixed(percent, 0)))),
+    number("roofline", "of the roofline", |it| {
+        with(it.record.roofline_percent, |percent| format!("{} %", fixed(percent, 0)))
+    }),
     number("processes", "processes", |it| count(it.record.processes)),
     number("calls", "calls", |it| count(it.record.iterations)),
     number("disturbed", "disturbed samples", |it| with(it.record.disturbed_share, percent)),
@@ -227,7 +234,8 @@ fn parameters(entry: &Entry<'_>) -> RecordCell {
 
 /// `98.2 % (96.5 … 99.2) of 450`.
 fn fraction_of(fraction: Option<f64>, interval: Option<(f64, f64)>, count: Option<u64>) -> RecordCell {
-    let interval = interval.map(|(lower, upper)| format!(" ({} … {})", fixed(100.0 * lower, 1), fixed(100.0 * upper, 1)));
+    let interval =
+        interval.map(|(lower, upper)| format!(" ({} … {})", fixed(100.0 * lower, 1), fixed(100.0 * upper, 1)));
     let count = count.map(|count| format!(" of {count}"));
     with(fraction, |fraction| {
         [Some(percent(fraction)), interval.clone(), count.clone()].into_iter().flatten().collect()

@@ -284,12 +284,24 @@ fn the_json_is_what_its_schema_says() {
 fn a_run_and_its_page_end_with_what_to_deploy() {
     let workplace = Workplace::new(&["digits"], &["candle"], &[1, 8]);
     let run = workplace.inferbench(&["run", "--noplot", "--iterations", "50"]).finish().with_code(0).stdout;
-    assert!(run.contains("\ndigits: For latency, deploy the original on candle, batch 1: p50 "), "{run}");
+    let sentence = "  digits: For latency, deploy the original on candle, batch 1: p50 ";
+    assert!(run.contains("\nWhat to deploy\n") && run.contains(sentence), "{run}");
     let folder = workplace.path("target-reports").join(workplace.records()[0].run_id.clone());
     let page = fs::read_to_string(folder.join("report.html")).unwrap();
-    assert!(page.contains("<h2>What to deploy</h2>") && page.contains("For latency, deploy the original"), "no panel");
+    assert!(page.contains("<h2>What to deploy</h2>"), "no panel");
+    assert!(
+        page.contains("<tr title=\"digits: For latency, deploy the original on candle, batch 1: p50 "),
+        "no tooltip"
+    );
+    let markdown = fs::read_to_string(folder.join("report.md")).unwrap();
+    let row = "| digits | **the original on candle, batch 1** | ";
+    assert!(
+        markdown.contains("\n### What to deploy\n\n| model | deploy | p50 | ") && markdown.contains(row),
+        "{markdown}"
+    );
+    assert!(markdown.contains("\n- digits: For latency, deploy the original on candle, batch 1: p50 "), "{markdown}");
     let report = workplace.inferbench(&["report"]).finish().with_code(0).stdout;
-    assert!(report.contains("\ndigits: For latency, deploy the original on candle, batch 1: p50 "), "{report}");
+    assert!(report.contains(sentence), "{report}");
     let recommended = workplace.inferbench(&["recommend", "digits"]).finish().with_code(0).stdout;
     assert!(recommended.contains("runner-up     the original on candle, batch 8: "), "{recommended}");
 }

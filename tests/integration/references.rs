@@ -191,7 +191,11 @@ fn a_large_number_does_not_hide_what_is_wrong_beside_it() {
         for reference in references {
             let found = crafted(network, Some(reference), dtypes);
             let count = |cases: &[(String, Status)], status| cases.iter().filter(|case| case.1 == status).count();
-            assert_eq!(count(&found, Status::WrongOutput), count(&right, Status::Ok), "{network} {reference}: {found:?}");
+            assert_eq!(
+                count(&found, Status::WrongOutput),
+                count(&right, Status::Ok),
+                "{network} {reference}: {found:?}"
+            );
         }
     }
 }

@@ -164,9 +164,8 @@ mod tests {
     #[test]
     fn a_chart_rounds_as_a_table_does() {
         let drawing = drawing(vec![record("m", "ort", 1, Some(1.0))]);
-        let written = |ms: f64| -> String {
-            drawing.context.with(|ctx| evaluate(&ctx, &format!("milliseconds({ms})"))).unwrap()
-        };
+        let written =
+            |ms: f64| -> String { drawing.context.with(|ctx| evaluate(&ctx, &format!("milliseconds({ms})"))).unwrap() };
         assert_eq!(written(174.5), "175 ms");
         for ms in (16..16_000).map(|sixteenths| f64::from(sixteenths) / 16.0) {
             assert_eq!(written(ms), latency(ms));

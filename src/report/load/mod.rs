@@ -11,7 +11,7 @@ use serde::Serialize;
 use crate::definition::Status;
 use crate::load::{DEFINITIONS, bounds_in_words, front};
 use crate::report::numbers::{joules, latency, megabytes, percent, rounded, three_digits};
-use crate::report::table::{BEST, Cell, Column, Table};
+use crate::report::table::{BEST, Cell, Column, Table, wrapped};
 use crate::report::{escape, json, separated};
 use crate::run_data::{LoadResult, LoadRun, Verdict};
 
@@ -44,7 +44,7 @@ pub fn render(run: &LoadRun, form: Form, has_all: bool) -> anyhow::Result<String
         Form::Json => json(run),
         Form::Csv => separated(run.results.iter())?,
         Form::Table => {
-            let sentences: String = sentences().iter().map(|line| escape::terminal(line) + "\n").collect();
+            let sentences: String = sentences().iter().map(|line| wrapped(&escape::terminal(line), 0)).collect();
             format!(
                 "{}{}{sentences}",
                 table(run, has_all).terminal(),
@@ -161,7 +161,9 @@ fn table(run: &LoadRun, has_all: bool) -> Table {
     let head = |(header, is_number, _): &&TableColumn| {
         if *is_number { Column::number(*header) } else { Column::text(*header) }
     };
-    let mut table = Table::new(std::iter::once(Column::code("case")).chain(columns.iter().map(head)));
+    let mut table = Table::new(std::iter::once(Column::code("case")).chain(columns.iter().map(head)))
+        .essential(&["p99", "verdict"])
+        .minor(&["samples", "mean queue", "mean service", "per call", "lag p99", "generator", "backlog", "energy"]);
     for result in &rows {
         let cells = columns.iter().map(|(_, _, cell)| Cell::from(cell(result)));
         let row = table.row(std::iter::once(Cell::from(result.case_id.clone())).chain(cells));
