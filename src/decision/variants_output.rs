@@ -11,7 +11,7 @@ use crate::compare::{RatioInterval, is_like};
 use crate::definition::{Boundary, Dtype, ORIGINAL, Phase, TimedOn};
 use crate::report::columns::{P50, RecordColumn, change_in_points};
 use crate::report::metrics::{self, names};
-use crate::report::numbers::{latency, megabytes, percent, plural, three_digits};
+use crate::report::numbers::{fixed, latency, megabytes, percent, plural, three_digits};
 use crate::report::ranking::{Entry, short_message};
 use crate::report::table::{Cell, Column, Table, wrapped};
 use crate::report::{Format, escape, json, schema_of};
@@ -263,7 +263,8 @@ fn code(record: &Record) -> (Option<&str>, Option<&str>) {
     (record.git_commit.as_deref(), (record.git_dirty != Some(false)).then_some(record.run_id.as_str()))
 }
 
-/// `0.62 (0.59 … 0.66)`.
+/// `0.63 (0.59 … 0.66)`.
 pub fn ratio(interval: &RatioInterval) -> String {
-    format!("{:.2} ({:.2} … {:.2})", interval.ratio, interval.lower, interval.upper)
+    let [ratio, lower, upper] = [interval.ratio, interval.lower, interval.upper].map(|ratio| fixed(ratio, 2));
+    format!("{ratio} ({lower} … {upper})")
 }

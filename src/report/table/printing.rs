@@ -108,12 +108,13 @@ struct Fitted {
 
 /// The columns that have room within the limit: of equal weight, those on the right go first.
 fn fitted(columns: &[Column], texts: &[Vec<String>], limit: usize) -> Fitted {
-    const PADDING: usize = 2;
+    /// A space on each side, and one between columns.
+    const PADDING: usize = 3;
     let all: Vec<usize> = (0..columns.len()).collect();
     let widths: Vec<usize> =
         grid(columns, texts, &all).column_max_content_widths().into_iter().map(usize::from).collect();
     let mut fitted = Fitted { shown: all, below: Vec::new(), left_out: Vec::new() };
-    while fitted.shown.iter().map(|index| widths[*index] + PADDING).sum::<usize>() > limit {
+    while fitted.shown.iter().map(|index| widths[*index] + PADDING).sum::<usize>() > limit.saturating_add(1) {
         let others = fitted.shown.iter().copied().rev().filter(|index| columns[*index].weight != Weight::Essential);
         let Some(next) = others.min_by_key(|index| columns[*index].weight) else { break };
         fitted.shown.retain(|index| *index != next);
