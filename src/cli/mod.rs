@@ -37,7 +37,7 @@ use clap::{Parser, Subcommand};
 
 use crate::backend::registry;
 use crate::paths::{OUTPUT_DIR, put_output_dir};
-use crate::report::table::{Table, fit_to_terminal, left_out};
+use crate::report::table::{Table, fit_to_terminal, left_out, wrapped};
 use crate::report::{Format, json};
 use crate::selection::parse_with_variables;
 use crate::{exit_codes, harness};
@@ -167,7 +167,7 @@ pub fn serving_main() -> ExitCode {
 /// The exit code of a command, whose error is printed.
 fn exit_code(result: anyhow::Result<u8>) -> ExitCode {
     if let Some(line) = left_out() {
-        eprintln!("{line}");
+        eprintln!("{}", wrapped(&line, 0).trim_end());
     }
     result.map(ExitCode::from).unwrap_or_else(|error| {
         eprintln!("inferbench: {error:#}");

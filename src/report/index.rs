@@ -77,11 +77,11 @@ fn some_of(models: &str) -> String {
     }
 }
 
-/// `ort-cpu-f32, batch 1: 42.5 ms` of one model; of several, how many of them each backend is the fastest of: `ort 5, candle 4`.
+/// `ort-cpu-f32/1 42.5 ms` of one model; of several, how many of them each backend is the fastest of: `ort 5, candle 4`.
 fn fastest(facts: &RunFacts) -> String {
     let ids = || names(&facts.fastest_cases).filter_map(|id| Some(id.split_once('/')?.1.rsplit_once('/')?));
     if let (Some((function, batch)), Some(ms)) = (ids().next(), facts.fastest_p50_ms) {
-        return format!("{function}, batch {batch}: {}", latency(ms));
+        return format!("{function}/{batch} {}", latency(ms));
     }
     let mut counts: IndexMap<&str, usize> = IndexMap::new();
     for (function, _) in ids() {
@@ -147,7 +147,7 @@ mod tests {
             ..RunFacts::default()
         };
         let one = facts("net", "net/ort-cpu-f32/8", Some(42.5));
-        assert_eq!((some_of(&one.models), fastest(&one)), ("net".into(), "ort-cpu-f32, batch 8: 42.5 ms".into()));
+        assert_eq!((some_of(&one.models), fastest(&one)), ("net".into(), "ort-cpu-f32/8 42.5 ms".into()));
         let ids = "a/candle-cpu-f32/1, b/ort-web-wasm-f32/1, c/ort-web-wasm-f32/1, d/ort-cpu-f32/1";
         let several = facts("a, b, c, d", ids, None);
         assert_eq!(some_of(&several.models), "a, b and 2 more");

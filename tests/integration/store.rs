@@ -368,7 +368,7 @@ fn runs_are_listed_with_what_was_measured_and_found_by_it() {
     let cells = |line: usize| text.lines().nth(line).unwrap().split("  ").map(str::trim).filter(|it| !it.is_empty());
     let cells = |line: usize| cells(line).take(6).collect::<Vec<_>>();
     assert_eq!(cells(0), ["run", "models", "backends", "fastest", "cases", "ok"]);
-    let one = ["20260101T000000Z", "net", "ort, candle, tract", "candle-cpu-f32, batch 1: 1.25 ms", "3", "2"];
+    let one = ["20260101T000000Z", "net", "ort, candle, tract", "candle-cpu-f32/1 1.25 ms", "3", "2"];
     assert_eq!(cells(2), one, "{text}");
     assert_eq!(cells(3), ["20260102T000000Z", "a, b and 2 more", "ort, candle", "ort 3, candle 1", "4", "4"], "{text}");
     let only =

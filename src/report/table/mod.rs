@@ -86,6 +86,11 @@ impl Table {
         self.with_weight(headers, Column::minor)
     }
 
+    /// The same table, in which the texts of the columns with these headers are printed below where a terminal is too narrow.
+    pub fn or_below(self, headers: &[&str]) -> Self {
+        self.with_weight(headers, Column::or_below)
+    }
+
     fn with_weight(mut self, headers: &[&str], weighted: fn(Column) -> Column) -> Self {
         for column in self.columns.iter_mut().filter(|column| headers.contains(&column.header.as_str())) {
             *column = weighted(column.clone());

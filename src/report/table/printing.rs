@@ -25,8 +25,10 @@ impl Table {
         }
         let mut text = format!("{printed}\n");
         for row in &texts {
-            let is_name =
-                |index: &&usize| columns[**index].weight == Weight::Essential && !columns[**index].header.is_empty();
+            let is_name = |index: &&usize| {
+                let Column { header, kind, weight } = &columns[**index];
+                *weight == Weight::Essential && *kind != Kind::Number && !header.is_empty() && !row[**index].is_empty()
+            };
             let name: Vec<&str> = shown.iter().filter(is_name).map(|index| row[*index].as_str()).collect();
             for index in below.iter().filter(|index| !row[**index].is_empty()) {
                 let header = if below.len() > 1 { format!("{}: ", columns[*index].header) } else { String::new() };
@@ -216,7 +218,7 @@ mod tests {
         assert_eq!(headers(natural).0, all);
         let (header, text) = headers(natural - 1);
         assert_eq!(header, ["case", "p50", "p99", "memory"]);
-        assert!(text.contains("\n  m/ort 1.25 ms: no operator of this name in the"), "{text}");
+        assert!(text.contains("\n  m/ort: no operator of this name in the"), "{text}");
         assert_eq!(headers(35).0, ["case", "p50", "p99"]);
         let (header, text) = headers(24);
         assert_eq!(header, ["case", "p50"]);
