@@ -161,6 +161,7 @@ pub fn serving_main() -> ExitCode {
     if let Some(code) = harness::run_as_worker() {
         return ExitCode::from(code);
     }
+    fit_to_terminal();
     exit_code(load::run_bench(None))
 }
 
