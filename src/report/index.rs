@@ -79,7 +79,7 @@ fn some_of(models: &str) -> String {
 
 /// `ort-cpu-f32/1 42.5 ms` of one model; of several, how many of them each backend is the fastest of: `ort 5, candle 4`.
 fn fastest(facts: &RunFacts) -> String {
-    let ids = || names(&facts.fastest_cases).filter_map(|id| Some(id.split_once('/')?.1.rsplit_once('/')?));
+    let ids = || names(&facts.fastest_cases).filter_map(|id| id.split_once('/')?.1.rsplit_once('/'));
     if let (Some((function, batch)), Some(ms)) = (ids().next(), facts.fastest_p50_ms) {
         return format!("{function}/{batch} {}", latency(ms));
     }
