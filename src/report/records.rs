@@ -52,11 +52,9 @@ pub fn schema() -> String {
 
 /// The fastest of each batch size is marked; a case without figures says why below the table.
 fn table(rows: &[Entry<'_>], columns: &[String]) -> Table {
-    // Columns that were asked for are shown at any width.
     let is_asked = !columns.is_empty();
     let columns = chosen(columns, rows);
-    let head = |column: &&RecordColumn| if is_asked { column.head().essential() } else { column.head() };
-    let mut table = Table::new(columns.iter().map(head));
+    let mut table = Table::new(columns.iter().map(|column| column.head())).whole(is_asked);
     for entry in rows {
         let cell = |column: &&RecordColumn| {
             let cell = Cell::from(column.text(entry));

@@ -27,10 +27,8 @@ pub fn table(comparison: &Comparison, names: &[String]) -> Table {
         [] => USUAL.into_iter().filter_map(RecordColumn::find).filter(|column| column.is_known(&all)).collect(),
         names => columns::chosen(names, &all),
     };
-    // Columns that were asked for are shown at any width.
-    let head = |column: &&RecordColumn| if names.is_empty() { column.head() } else { column.head().essential() };
-    let headers = columns.iter().map(head);
-    let mut table = Table::new([Column::code("case")].into_iter().chain(headers));
+    let headers = columns.iter().map(|column| column.head());
+    let mut table = Table::new([Column::code("case")].into_iter().chain(headers)).whole(!names.is_empty());
     for (id, sides) in cases.iter().filter(|_| !columns.is_empty()) {
         let cell = |column: &&RecordColumn| {
             let text = |side: &Vec<Entry<'_>>| middle(column, side).map(|run| column.text(run)).unwrap_or_default();

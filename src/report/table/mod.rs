@@ -13,6 +13,7 @@ pub struct Table {
     columns: Vec<Column>,
     rows: Vec<Row>,
     footnotes: Vec<String>,
+    is_whole: bool,
 }
 
 /// The mark of the row to look at first.
@@ -74,6 +75,11 @@ impl Table {
             first.weight = Weight::Essential;
         }
         Table { columns, ..Table::default() }
+    }
+
+    /// The same table, which shows all of its columns at any width if this is true.
+    pub fn whole(self, is_whole: bool) -> Self {
+        Table { is_whole, ..self }
     }
 
     /// The same table, in which the columns with these headers are always shown.

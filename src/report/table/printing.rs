@@ -10,7 +10,7 @@ impl Table {
     /// The table for a terminal, ending with a line break: with a line below the header, and no others. Where the terminal is too narrow,
     /// columns are left out or printed below.
     pub fn terminal(&self) -> String {
-        self.terminal_within(width::limit())
+        self.terminal_within(if self.is_whole { usize::MAX } else { width::limit() })
     }
 
     fn terminal_within(&self, limit: usize) -> String {
